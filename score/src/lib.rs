@@ -24,14 +24,12 @@ pub use detections::{Detection, Results};
 pub use error::ScoreError;
 pub use evaluate::{Curves, evaluate, evaluate_files, evaluate_results};
 pub use ground_truth::{GroundTruth, GtAnnotation, GtCategory, GtImage, GtMask};
-pub use results_file::{
-    Fields, write_results_json, write_results_json_of, write_results_json_with_files,
-};
+pub use results_file::{write_results_json, write_results_json_of, write_results_json_with_files};
 pub use rle::{Rle, bbox_iou, encode_mask, mask_iou};
 pub use summary::{STAT_NAMES, Summary, Undefined};
 
-/// The shapes whose overlap is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// A kind of score: the shapes whose overlap is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IouType {
     /// Boxes.
     Bbox,
@@ -40,12 +38,33 @@ pub enum IouType {
 }
 
 impl IouType {
+    /// All of them. A model is judged by the last one that it has.
+    pub const ALL: [Self; 2] = [Self::Bbox, Self::Segm];
+
     /// COCO's name for it: `bbox` or `segm`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             IouType::Bbox => "bbox",
             IouType::Segm => "segm",
+        }
+    }
+
+    /// One such shape in a sentence: `box` or `mask`.
+    #[must_use]
+    pub fn shape(self) -> &'static str {
+        match self {
+            IouType::Bbox => "box",
+            IouType::Segm => "mask",
+        }
+    }
+
+    /// Several of them: `boxes` or `masks`.
+    #[must_use]
+    pub fn shapes(self) -> &'static str {
+        match self {
+            IouType::Bbox => "boxes",
+            IouType::Segm => "masks",
         }
     }
 }

@@ -6,42 +6,32 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::error::ScoreError;
-use super::{Detection, Rle};
-
-/// The geometry that a results file contains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fields {
-    /// `bbox` only: COCO's file for box scores.
-    Bbox,
-    /// `segmentation` only: COCO's file for mask scores.
-    Segm,
-    /// `bbox`, and `segmentation` if there is one.
-    Both,
-}
+use super::{Detection, IouType, Rle};
 
 /// Writes boxes and masks in one list, for people and tools that want both.
 ///
 /// pycocotools (and so `evaluate_files`) takes an object's size off the box where a file has both;
-/// for mask scores by size as they are published, write [`Fields::Segm`].
+/// for mask scores by size as they are published, write masks alone, by
+/// [`write_results_json_of`].
 ///
 /// # Errors
 /// As [`write_results_json_of`].
 pub fn write_results_json(path: &Path, detections: &[Detection]) -> Result<(), ScoreError> {
-    write_results_json_of(path, detections, Fields::Both)
+    write_all(path, detections, None, |_| None)
 }
 
-/// Writes a COCO results file atomically: to a temporary file, synced, then renamed. Masks are
-/// written as compressed RLE.
+/// Writes a COCO results file of one kind atomically: to a temporary file, synced, then renamed.
+/// Masks are written as compressed RLE.
 ///
 /// # Errors
 /// [`ScoreError::Write`]; [`ScoreError::Detections`] for a score or box that is not finite, runs
-/// that make no mask, or a mask missing where [`Fields::Segm`] wants one.
+/// that make no mask, or a mask that is missing.
 pub fn write_results_json_of(
     path: &Path,
     detections: &[Detection],
-    fields: Fields,
+    kind: IouType,
 ) -> Result<(), ScoreError> {
-    write_all(path, detections, fields, |_| None)
+    write_all(path, detections, Some(kind), |_| None)
 }
 
 /// Like [`write_results_json`], with the image's file of each detection as its `file_name`.
@@ -57,17 +47,18 @@ pub fn write_results_json_with_files(
     files: &[String],
 ) -> Result<(), ScoreError> {
     assert_eq!(detections.len(), files.len(), "a file for each detection");
-    write_all(path, detections, Fields::Both, |i| Some(files[i].as_str()))
+    write_all(path, detections, None, |i| Some(files[i].as_str()))
 }
 
+/// Writes shapes of one kind, or of all.
 fn write_all<'a>(
     path: &Path,
     detections: &'a [Detection],
-    fields: Fields,
+    kind: Option<IouType>,
     file_name: impl Fn(usize) -> Option<&'a str>,
 ) -> Result<(), ScoreError> {
     for (i, detection) in detections.iter().enumerate() {
-        check(detection, fields).map_err(|why| ScoreError::Detections {
+        check(detection, kind).map_err(|why| ScoreError::Detections {
             origin: format!("for {}", path.display()),
             reason: format!("detection {i} {why}"),
         })?;
@@ -77,7 +68,7 @@ fn write_all<'a>(
         for (i, detection) in detections.iter().enumerate() {
             out.write_all(separator.as_bytes())?;
             let file_name = file_name(i);
-            serde_json::to_writer(&mut *out, &Line { detection, fields, file_name })?;
+            serde_json::to_writer(&mut *out, &Line { detection, kind, file_name })?;
             separator = ",\n";
         }
         out.write_all(if detections.is_empty() { b"[]\n" } else { b"]\n" })
@@ -86,16 +77,16 @@ fn write_all<'a>(
 }
 
 /// Why a detection cannot be written; completes a sentence that names it.
-fn check(detection: &Detection, fields: Fields) -> Result<(), String> {
+fn check(detection: &Detection, kind: Option<IouType>) -> Result<(), String> {
     if !detection.score.is_finite() {
         return Err(format!("has the score {}", detection.score));
     }
-    if fields != Fields::Segm {
+    if kind != Some(IouType::Segm) {
         super::json::check_bbox(&detection.bbox_xywh)?;
     }
     match &detection.segmentation {
-        None if fields == Fields::Segm => Err("has no segmentation".into()),
-        Some(mask) if fields != Fields::Bbox => {
+        None if kind == Some(IouType::Segm) => Err("has no segmentation".into()),
+        Some(mask) if kind != Some(IouType::Bbox) => {
             mask.fault().map_or(Ok(()), |why| Err(format!("has a broken segmentation ({why})")))
         }
         _ => Ok(()),
@@ -105,24 +96,24 @@ fn check(detection: &Detection, fields: Fields) -> Result<(), String> {
 /// A detection as one entry of the file.
 struct Line<'a> {
     detection: &'a Detection,
-    fields: Fields,
+    kind: Option<IouType>,
     file_name: Option<&'a str>,
 }
 
 impl Serialize for Line<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Line { detection: d, fields, file_name } = self;
+        let Line { detection: d, kind, file_name } = self;
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("image_id", &d.image_id)?;
         if let Some(name) = file_name {
             map.serialize_entry("file_name", name)?;
         }
         map.serialize_entry("category_id", &d.category_id)?;
-        if *fields != Fields::Segm {
+        if *kind != Some(IouType::Segm) {
             map.serialize_entry("bbox", &d.bbox_xywh)?;
         }
         map.serialize_entry("score", &d.score)?;
-        if let Some(mask) = d.segmentation.as_ref().filter(|_| *fields != Fields::Bbox) {
+        if let Some(mask) = d.segmentation.as_ref().filter(|_| *kind != Some(IouType::Bbox)) {
             map.serialize_entry("segmentation", &Compressed(mask))?;
         }
         map.end()

@@ -194,7 +194,7 @@ fn results_files_read_back() {
     let nan = write_results_json(&path, &[detection(5, [0.0; 4], f64::NAN)]).expect_err("NaN");
     assert!(nan.to_string().ends_with("out.json: detection 0 has the score NaN"), "{nan}");
     assert_eq!(std::fs::read_to_string(&path).expect("still there"), text);
-    let lost = write_results_json_of(&path, &[detection(5, [0.0; 4], 0.1)], Fields::Segm);
+    let lost = write_results_json_of(&path, &[detection(5, [0.0; 4], 0.1)], IouType::Segm);
     assert!(lost.expect_err("no mask").to_string().ends_with("detection 0 has no segmentation"));
     write_results_json(&path, &[]).expect("writable");
     assert_eq!(std::fs::read_to_string(&path).expect("written"), "[]\n");
@@ -220,7 +220,7 @@ fn sizes_of_a_file_with_both_are_the_boxes() {
         Some(Rle { height: 20, width: 30, counts: vec![0, 4, 16, 4, 16, 4, 16, 4, 536] });
     let memory = evaluate(&gt, &detections, IouType::Segm).expect("sound");
     let path = folder.0.path().join("segm.json");
-    write_results_json_of(&path, &detections, Fields::Segm).expect("writable");
+    write_results_json_of(&path, &detections, IouType::Segm).expect("writable");
     assert_eq!(evaluate_files(&gt_file, &path, None).expect("sound"), memory);
     write_results_json(&path, &detections).expect("writable");
     let both = evaluate_files(&gt_file, &path, None).expect("sound");

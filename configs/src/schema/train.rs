@@ -90,6 +90,14 @@ impl Train {
     }
 }
 
+impl Train {
+    /// The targets that are set, by COCO's name for the kind of score.
+    pub fn targets(&self) -> impl Iterator<Item = (&'static str, f64)> {
+        let all = [("bbox", self.target_box), ("segm", self.target_mask)];
+        all.into_iter().filter_map(|(kind, ap)| Some((kind, ap?)))
+    }
+}
+
 /// Score that compares evaluations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -100,6 +108,17 @@ pub enum BestMetric {
     Box,
     /// Mask AP.
     Mask,
+}
+
+impl BestMetric {
+    /// COCO's name for the kind of score; `None` for the last kind that the model has.
+    pub fn kind(self) -> Option<&'static str> {
+        match self {
+            Self::Auto => None,
+            Self::Box => Some("bbox"),
+            Self::Mask => Some("segm"),
+        }
+    }
 }
 
 table! {

@@ -10,6 +10,7 @@ mod set;
 mod split;
 mod trained;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,7 +18,7 @@ use std::sync::atomic::AtomicBool;
 use configs::Config;
 use device::DevicePtr;
 use rayon::prelude::*;
-use score::{Detection, Summary};
+use score::{Detection, IouType, Summary};
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;
@@ -44,10 +45,8 @@ const DECODED_AHEAD: usize = 1;
 /// Scores of a model on a data set.
 #[derive(Debug, Clone)]
 pub struct Evaluation {
-    /// Box scores.
-    pub bbox: Option<Summary>,
-    /// Mask scores.
-    pub segm: Option<Summary>,
+    /// The summary of each kind of score that the model has.
+    pub scores: BTreeMap<IouType, Summary>,
     /// All detections, as COCO results.
     pub detections: Vec<Detection>,
 }
@@ -55,28 +54,23 @@ pub struct Evaluation {
 impl Evaluation {
     /// Nothing was evaluated.
     pub fn none() -> Self {
-        Self { bbox: None, segm: None, detections: Vec::new() }
+        Self { scores: BTreeMap::new(), detections: Vec::new() }
     }
 
     /// The summaries present, under COCO's type names.
     pub fn summaries(&self) -> impl Iterator<Item = (&'static str, &Summary)> {
-        let bbox = self.bbox.as_ref().map(|s| ("bbox", s));
-        bbox.into_iter().chain(self.segm.as_ref().map(|s| ("segm", s)))
+        self.scores.iter().map(|(kind, summary)| (kind.name(), summary))
     }
 
-    /// Writes `bbox.json` and `segm.json`, COCO's results files, into the folder `dir`.
+    /// Writes `bbox.json`, `segm.json` and so on, COCO's results files, into the folder `dir`.
     ///
     /// # Errors
     /// A file that cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), EngineError> {
-        let files = [
-            (self.bbox.is_some(), "bbox.json", score::Fields::Bbox),
-            (self.segm.is_some(), "segm.json", score::Fields::Segm),
-        ];
-        for (_, name, fields) in files.into_iter().filter(|(scored, ..)| *scored) {
-            score::write_results_json_of(&dir.join(name), &self.detections, fields)?;
-        }
-        Ok(())
+        self.scores.keys().try_for_each(|kind| {
+            let file = dir.join(format!("{kind}.json"));
+            Ok(score::write_results_json_of(&file, &self.detections, *kind)?)
+        })
     }
 }
 

@@ -4,13 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::OnceLock;
 
 use configs::Config;
-use score::{Analysis, Detection, GroundTruth, IouType, Summary};
+use score::{Analysis, Detection, GroundTruth, IouType};
 
 use super::image::Image;
 use super::postprocess::{Found, ImageDetections};
 use super::{Evaluation, ground_truth};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
+use crate::model::kinds_of_scores;
 use crate::progress::counted;
 
 /// Images to evaluate on. Scoring needs no device, so a host thread can do it.
@@ -20,7 +21,8 @@ pub struct EvaluationSet {
     images: Vec<usize>,
     /// Read on first use.
     truth: OnceLock<GroundTruth>,
-    masks: bool,
+    /// The kinds of score that the model has.
+    kinds: Vec<IouType>,
 }
 
 impl EvaluationSet {
@@ -30,8 +32,8 @@ impl EvaluationSet {
         if config.eval.max_images > 0 {
             images.truncate(config.eval.max_images);
         }
-        let masks = config.model.kind.has_masks();
-        Self { data, images, truth: OnceLock::new(), masks }
+        let kinds = kinds_of_scores(&config.model);
+        Self { data, images, truth: OnceLock::new(), kinds }
     }
 
     /// The number of images and their set, in words: a score says little without it.
@@ -60,8 +62,8 @@ impl EvaluationSet {
         Ok(self.truth.get_or_init(|| truth))
     }
 
-    /// Scores detections on these images: boxes, and masks if the model has them. An image missing
-    /// from `found` counts as one without detections.
+    /// Scores detections on these images, by each kind that the model has. An image missing from
+    /// `found` counts as one without detections.
     ///
     /// # Errors
     /// Detections that are not valid COCO results.
@@ -76,23 +78,23 @@ impl EvaluationSet {
             .filter(|detection| known.contains(&detection.category_id))
             .collect();
         let truth = self.truth()?;
-        let score = |kind| -> Result<Summary, EngineError> {
-            Ok(score::evaluate(truth, &detections, kind)?)
+        let score = |kind: &IouType| -> Result<_, EngineError> {
+            Ok((*kind, score::evaluate(truth, &detections, *kind)?))
         };
-        let bbox = Some(score(IouType::Bbox)?);
-        let segm = if self.masks { Some(score(IouType::Segm)?) } else { None };
-        Ok(Evaluation { bbox, segm, detections })
+        Ok(Evaluation {
+            scores: self.kinds.iter().map(score).collect::<Result<_, _>>()?,
+            detections,
+        })
     }
 
-    /// Analyses an evaluation of these images: by boxes, and by masks if they were scored.
+    /// Analyses an evaluation of these images, by each kind that was scored.
     ///
     /// # Errors
     /// Detections that are not valid COCO results.
     pub fn analyze(&self, evaluation: &Evaluation) -> Result<Vec<Analysis>, EngineError> {
         let truth = self.truth()?;
-        let kinds = evaluation.summaries().map(|(_, summary)| summary.iou_type);
         let analyze = |kind| score::analyze(truth, &evaluation.detections, kind);
-        kinds.map(|kind| Ok(analyze(kind)?.1)).collect()
+        evaluation.scores.keys().map(|kind| Ok(analyze(*kind)?.1)).collect()
     }
 
     /// The annotated objects of an image, by position in the data set, and the objects that an

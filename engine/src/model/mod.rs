@@ -34,6 +34,7 @@ pub(crate) use optimizer::PARAMETER_STATS;
 pub use params::{Init, Layout, Param, ParamKind};
 pub use ring::RingLayout;
 pub use roi_heads::classes_of;
+pub(crate) use roi_heads::kinds_of_scores;
 pub use state_names::is_transient;
 pub(crate) use state_names::{MASTER, RING, RING_STEP};
 pub(crate) use sums::{STEP_LOSS, STOP_REQUESTS};

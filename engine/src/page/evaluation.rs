@@ -5,12 +5,12 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use score::{Analysis, ImageScores};
+use score::{Analysis, ImageScores, IouType};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::chart::{Axes, Line, chart};
-use super::{KINDS, tables};
+use super::tables;
 use crate::picture::escape;
 
 /// Most classes whose precision is drawn.
@@ -19,15 +19,15 @@ const DRAWN_CLASSES: usize = 8;
 /// The part of a page that shows the evaluation of `report`, if it has one; its pictures lie in the
 /// run directory `run`.
 pub(super) fn evaluation(report: &Value, run: &Path) -> String {
-    let (mut html, mut on) = (String::new(), "boxes");
+    let (mut html, mut on) = (String::new(), IouType::Bbox);
     let mut images = &Value::Null;
-    for kind in KINDS {
-        let json = &report["analysis"][kind];
+    for kind in IouType::ALL {
+        let json = &report["analysis"][kind.name()];
         let Some(analysis) = analysis(json) else { continue };
-        (on, images) = (if kind == "bbox" { "boxes" } else { "masks" }, &json["images"]);
-        html += &section(report["evaluated_step"].as_u64().unwrap_or(0), kind, on, &analysis);
+        (on, images) = (kind, &json["images"]);
+        html += &section(report["evaluated_step"].as_u64().unwrap_or(0), kind, &analysis);
     }
-    html + &pictures(images, on, run)
+    html + &pictures(images, on.shapes(), run)
 }
 
 /// An analysis as `report.json` has it; `None` for what is none.
@@ -38,12 +38,11 @@ fn analysis(json: &Value) -> Option<Analysis> {
     is_square.then_some(analysis)
 }
 
-/// Classes, precision over recall, confusion and errors of boxes or of masks.
-fn section(step: u64, kind: &str, on: &str, analysis: &Analysis) -> String {
-    let (title, iou) = match kind {
-        "bbox" => ("Boxes (bbox)", "box IoU"),
-        _ => ("Masks (segm)", "mask IoU"),
-    };
+/// Classes, precision over recall, confusion and errors of one kind of score.
+fn section(step: u64, kind: IouType, analysis: &Analysis) -> String {
+    let iou = format!("{} IoU", kind.shape());
+    let mut title = format!("{} ({kind})", kind.shapes());
+    title[..1].make_ascii_uppercase();
     let unit = Some((0.0, 1.0));
     let axes = Axes { x_name: "recall", y_name: "precision", x: unit, y: unit };
     let thresholds = [(0, "0.50"), (5, "0.75"), (9, "0.95")].map(|(i, iou)| {
@@ -67,7 +66,7 @@ fn section(step: u64, kind: &str, on: &str, analysis: &Analysis) -> String {
          <h3>Confusion matrix</h3>\n\
          <p>Objects by what they are detected as. Only detections that score at least 0.5 count, \
          from {iou} 0.5; classes without objects and such detections are left out.</p>\n{}\n",
-        tables::classes(analysis, on),
+        tables::classes(analysis, kind.shapes()),
         tables::errors(analysis),
         tables::confusion(analysis)
     )
@@ -164,7 +163,7 @@ mod tests {
 
     #[test]
     fn nothing_annotated_draws_no_line() {
-        let html = section(7, "segm", "masks", &analysis_of(vec![class("none", None)]));
+        let html = section(7, IouType::Segm, &analysis_of(vec![class("none", None)]));
         assert!(html.contains("Undefined") && !html.contains("<polyline"), "{html}");
         assert!(html.contains("after step 7") && html.contains("mask IoU 0.5"));
     }

@@ -7,6 +7,7 @@ mod tables;
 use std::fmt::Write;
 use std::path::Path;
 
+use score::IouType;
 use serde_json::Value;
 
 use crate::metrics::duration;
@@ -16,10 +17,8 @@ use chart::{Axes, Line, chart};
 use evaluation::evaluation;
 
 const STYLE: &str = include_str!("style.css");
-const KINDS: [&str; 2] = ["bbox", "segm"];
-/// Fields of `report.json` that the page shows elsewhere than in its table.
-const SHOWN_ELSEWHERE: [&str; 7] =
-    ["bbox", "segm", "analysis", "pictures", "best", "commands", "state"];
+/// Fields of `report.json` that the page shows elsewhere than in its table, beside the scores.
+const SHOWN_ELSEWHERE: [&str; 5] = ["analysis", "pictures", "best", "commands", "state"];
 
 /// The contents of a page.
 #[derive(Debug)]
@@ -50,7 +49,10 @@ impl Page<'_> {
         html += &evaluation(self.report, self.run);
         let mut facts = self.report.clone();
         if let Some(facts) = facts.as_object_mut() {
-            facts.retain(|name, _| !SHOWN_ELSEWHERE.contains(&name.as_str()));
+            let kinds = IouType::ALL.map(IouType::name);
+            let is_elsewhere =
+                |name: &str| SHOWN_ELSEWHERE.contains(&name) || kinds.contains(&name);
+            facts.retain(|name, _| !is_elsewhere(name));
         }
         let commands = self.report["commands"].as_array().into_iter().flatten();
         let commands: Vec<String> = commands.filter_map(Value::as_str).map(escape).collect();
@@ -108,8 +110,9 @@ impl Page<'_> {
         let report = self.report;
         let mut tiles = Vec::new();
         let evaluated = &report["evaluated_step"];
-        let kinds = || KINDS.into_iter().filter(|kind| report[*kind].is_object());
-        for kind in kinds() {
+        let scored =
+            || IouType::ALL.map(IouType::name).into_iter().filter(|kind| report[*kind].is_object());
+        for kind in scored() {
             for stat in ["AP", "AP50"] {
                 let name = format!("{kind} {stat}, after step {evaluated}");
                 tiles.push((tables::number(report[kind][stat].as_f64()), name));
@@ -117,7 +120,9 @@ impl Page<'_> {
         }
         let best = &report["best"];
         if best["step"].is_u64() && best["step"] != *evaluated {
-            for kind in KINDS.into_iter().filter(|kind| best[*kind].is_object()) {
+            for kind in
+                IouType::ALL.map(IouType::name).into_iter().filter(|kind| best[*kind].is_object())
+            {
                 let ap = tables::number(best[kind]["AP"].as_f64());
                 tiles.push((ap, format!("{kind} AP, best step {}", best["step"])));
             }
@@ -158,7 +163,8 @@ impl Page<'_> {
         let names = step.and_then(Value::as_object).into_iter().flat_map(|r| r.keys());
         let parts = names.filter(|name| name.starts_with("loss_") && *name != "loss_scale");
         let parts: Vec<Line> = parts.map(|name| line(name, &format!("/{name}"))).collect();
-        let scores: Vec<Line> = KINDS
+        let scores: Vec<Line> = IouType::ALL
+            .map(IouType::name)
             .into_iter()
             .flat_map(|kind| ["AP", "AP50"].map(|stat| (kind, stat)))
             .map(|(kind, stat)| line(&format!("{kind} {stat}"), &format!("/{kind}/{stat}")))

@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 
-use score::{Analysis, ClassScores, STAT_NAMES};
+use score::{Analysis, ClassScores, IouType, STAT_NAMES};
 use serde_json::Value;
 
-use super::KINDS;
 use crate::metrics::duration;
 use crate::picture::escape;
 use crate::runtime::gib;
@@ -13,9 +12,10 @@ use crate::runtime::gib;
 /// Most classes of a confusion matrix on the page: those with the most mistakes.
 const CONFUSED: usize = 20;
 
-/// The twelve numbers of `report.json`, one column for boxes and one for masks.
+/// The twelve numbers of `report.json`, a column for each kind of score.
 pub(super) fn scores(report: &Value) -> String {
-    let kinds: Vec<&str> = KINDS.into_iter().filter(|kind| report[*kind].is_object()).collect();
+    let kinds = IouType::ALL.map(IouType::name).into_iter();
+    let kinds: Vec<&str> = kinds.filter(|kind| report[*kind].is_object()).collect();
     if kinds.is_empty() {
         return String::new();
     }

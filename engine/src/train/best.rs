@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::checkpoint;
 use crate::error::EngineError;
 use crate::evaluate::Evaluation;
+use crate::model::kinds_of_scores;
 use crate::run_dir::RunDir;
 
 const FILE: &str = "best.json";
@@ -68,8 +69,11 @@ impl Best {
     /// For a new run, which evaluates on data of the identity `data`.
     pub(super) fn new(config: &Config, data: &str) -> Self {
         let metric = match config.train.best_metric {
-            BestMetric::Auto if config.model.kind.has_masks() => BestMetric::Mask,
-            BestMetric::Auto => BestMetric::Box,
+            BestMetric::Auto => {
+                let last = kinds_of_scores(&config.model).last().map(|kind| kind.name());
+                let named = [BestMetric::Box, BestMetric::Mask].into_iter();
+                named.rev().find(|metric| metric.kind() == last).unwrap_or(BestMetric::Box)
+            }
             metric => metric,
         };
         let (patience, keep) = (config.train.patience, config.train.keep_best);
@@ -171,13 +175,10 @@ impl Best {
 
     /// The score that the config compares; `None` if it was not computed or is undefined.
     fn ap(&self, evaluation: &Evaluation) -> Option<f64> {
-        let (bbox, segm) = (evaluation.bbox.as_ref(), evaluation.segm.as_ref());
-        let summary = match self.kind.metric {
-            BestMetric::Auto => segm.or(bbox),
-            BestMetric::Box => bbox,
-            BestMetric::Mask => segm,
-        };
-        summary.map(|summary| summary.ap()).filter(|ap| *ap >= 0.0)
+        let kind = self.kind.metric.kind();
+        let mut summaries = evaluation.summaries();
+        let summary = summaries.find(|(name, _)| Some(*name) == kind);
+        summary.map(|(_, summary)| summary.ap()).filter(|ap| *ap >= 0.0)
     }
 }
 
@@ -192,8 +193,9 @@ mod tests {
         stats[0] = ap;
         let iou_type = IouType::Segm;
         let (undefined, per_category, notes) = (vec![], vec![], vec![]);
-        let segm = Some(Summary { iou_type, stats, undefined, per_category, notes });
-        let evaluation = Evaluation { segm, ..Evaluation::none() };
+        let summary = Summary { iou_type, stats, undefined, per_category, notes };
+        let scores = [(iou_type, summary)].into();
+        let evaluation = Evaluation { scores, ..Evaluation::none() };
         std::fs::create_dir_all(run.join(&checkpoint::folder(step))).expect("a checkpoint");
         best.record(step, &evaluation, run).expect("written");
     }

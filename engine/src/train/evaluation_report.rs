@@ -2,7 +2,7 @@
 
 use image::RgbImage;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
-use score::{Summary, short_class_table};
+use score::{IouType, Summary, short_class_table};
 use serde_json::{Value, json};
 
 use crate::draw::{picture_at, picture_of_truth_at};
@@ -12,8 +12,8 @@ use crate::run_dir::RunDir;
 
 /// Minimum score of drawn detections.
 pub(super) const DRAWN_SCORE: f32 = 0.5;
-/// The fields of `report.json` that an evaluation fills.
-const KEYS: [&str; 5] = ["evaluated_step", "bbox", "segm", "analysis", "pictures"];
+/// The fields of `report.json` that an evaluation fills, beside one for each kind of score.
+const KEYS: [&str; 3] = ["evaluated_step", "analysis", "pictures"];
 /// Folder of the run directory with the pictures of the last evaluation.
 const PICTURES: &str = "pictures";
 /// Most images that are drawn.
@@ -80,7 +80,8 @@ impl EvaluationReport {
     /// `steps_done`, whose evaluation comes again.
     pub(super) fn of_earlier(report: &Value, steps_done: u64) -> Option<Self> {
         report["evaluated_step"].as_u64().filter(|step| *step <= steps_done)?;
-        let json = KEYS.map(|key| (key.to_string(), report[key].clone())).into_iter().collect();
+        let keys = KEYS.into_iter().chain(IouType::ALL.map(IouType::name));
+        let json = keys.map(|key| (key.to_string(), report[key].clone())).collect();
         Some(Self { json, classes: String::new(), pictures: Vec::new() })
     }
 

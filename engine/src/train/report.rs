@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use configs::{BestMetric, Config};
+use score::IouType;
 use serde_json::{Value, json};
 
 use super::background::Background;
@@ -236,13 +237,10 @@ fn extend(report: &mut Value, part: Value) {
 
 /// The evaluation with the best score of `metric` among the records, the first of equal ones.
 fn best(records: &[Value], metric: BestMetric) -> Value {
-    let kinds = match metric {
-        BestMetric::Auto => &["segm", "bbox"][..],
-        BestMetric::Box => &["bbox"],
-        BestMetric::Mask => &["segm"],
-    };
+    let is_asked = |kind: &&str| metric.kind().is_none_or(|asked| asked == *kind);
     let score = |record: &Value| {
-        let kind = *kinds.iter().find(|kind| record[**kind].is_object())?;
+        let mut kinds = IouType::ALL.iter().rev().map(|kind| kind.name()).filter(is_asked);
+        let kind = kinds.find(|kind| record[*kind].is_object())?;
         Some((kind, record[kind]["AP"].as_f64()?))
     };
     let mut best: Option<(&Value, &str, f64)> = None;
@@ -258,7 +256,9 @@ fn best(records: &[Value], metric: BestMetric) -> Value {
         Value::Object(stats) => json!({"AP": stats.get("AP"), "AP50": stats.get("AP50")}),
         _ => Value::Null,
     };
-    json!({"metric": metric, "step": record["step"], "bbox": of("bbox"), "segm": of("segm")})
+    let mut json = json!({"metric": metric, "step": record["step"]});
+    IouType::ALL.iter().for_each(|kind| json[kind.name()] = of(kind.name()));
+    json
 }
 
 /// Where a data set is, how large it is, and its identity: a hash over classes, images, objects.

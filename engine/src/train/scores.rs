@@ -116,19 +116,20 @@ fn classes_json(summary: &Summary) -> Value {
 
 /// True if the config sets targets and all are met.
 pub(super) fn targets_reached(train: &Train, evaluation: &Evaluation) -> bool {
-    let (bbox, segm) = (evaluation.bbox.as_ref(), evaluation.segm.as_ref());
-    are_met(train, bbox.map(Summary::ap), segm.map(Summary::ap))
+    let ap_of = |kind: &str| {
+        let mut summaries = evaluation.summaries();
+        summaries.find(|(name, _)| *name == kind).map(|(_, summary)| summary.ap())
+    };
+    are_met(train, ap_of)
 }
 
 /// [`targets_reached`] of an evaluation's line in `metrics.jsonl`.
 pub(super) fn recorded_targets_reached(train: &Train, record: &Value) -> bool {
-    are_met(train, record["bbox"]["AP"].as_f64(), record["segm"]["AP"].as_f64())
+    are_met(train, |kind| record[kind]["AP"].as_f64())
 }
 
-fn are_met(train: &Train, bbox: Option<f64>, segm: Option<f64>) -> bool {
-    let met = |target: Option<f64>, ap: Option<f64>| {
-        target.is_none_or(|target| ap.is_some_and(|ap| ap >= target))
-    };
-    let asked = train.target_box.or(train.target_mask).is_some();
-    asked && met(train.target_box, bbox) && met(train.target_mask, segm)
+fn are_met(train: &Train, ap: impl Fn(&str) -> Option<f64>) -> bool {
+    let mut targets = train.targets().peekable();
+    targets.peek().is_some()
+        && targets.all(|(kind, target)| ap(kind).is_some_and(|ap| ap >= target))
 }

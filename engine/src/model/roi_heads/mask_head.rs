@@ -6,6 +6,8 @@ use kernels::ops::mask_bce_loss::{MaskBceLoss, MaskBceLossInputs};
 use kernels::ops::mask_probabilities::MaskProbabilities;
 use kernels::ops::mask_targets::{MaskTargets, MaskTargetsInputs};
 
+use score::IouType;
+
 use super::pool::pool;
 use super::{Detections, RoiHead};
 use crate::model::net::{ConvShape, Loss, Net, Truth};
@@ -60,6 +62,10 @@ impl MaskHead {
 }
 
 impl RoiHead for MaskHead {
+    fn kind_of_score(&self) -> IouType {
+        IouType::Segm
+    }
+
     fn losses(
         &self,
         net: &mut Net<'_>,

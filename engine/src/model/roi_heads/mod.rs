@@ -9,6 +9,7 @@ mod pool;
 use std::fmt::Debug;
 
 use graph::{GraphError, TensorId};
+use score::IouType;
 
 use self::box_head::BoxHead;
 use self::mask_head::MaskHead;
@@ -20,6 +21,9 @@ pub use self::box_head::classes_of;
 
 /// A head that runs on the positives in training, and on the detections in inference.
 trait RoiHead: Debug {
+    /// The kind of score that its predictions get.
+    fn kind_of_score(&self) -> IouType;
+
     /// Adds the head to a training step; `maps` is the pyramid. Returns its losses.
     fn losses(
         &self,
@@ -52,6 +56,13 @@ pub(super) struct RoiHeads {
     box_head: BoxHead,
     /// Heads that add to each detection.
     further: Vec<Box<dyn RoiHead>>,
+}
+
+/// The kinds of score that a model's detections get, from the box head on.
+pub(crate) fn kinds_of_scores(model: &configs::Model) -> Vec<IouType> {
+    let heads = RoiHeads::of(model);
+    let further = heads.further.iter().map(|head| head.kind_of_score());
+    [IouType::Bbox].into_iter().chain(further).collect()
 }
 
 impl RoiHeads {
