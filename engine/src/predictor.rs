@@ -1,5 +1,6 @@
 //! Detection on single images with a trained model, for programs and for `onegraph predict`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use configs::Config;
@@ -9,7 +10,7 @@ pub use score::Rle;
 use crate::classes::NO_CATEGORY;
 use crate::dataset::network_size;
 use crate::error::EngineError;
-use crate::evaluate::{Detector, Image, ImageDetections, TrainedModel};
+use crate::evaluate::{Detector, Found, Image, ImageDetections, TrainedModel};
 use crate::model::classes_of;
 use crate::progress::Progress;
 use crate::runtime::{Backend, ModelState};
@@ -29,6 +30,8 @@ pub struct Prediction {
     pub bbox: [f32; 4],
     /// Mask at image size, if the model predicts masks; [`Rle::decode`] gives its bitmap.
     pub mask: Option<Rle>,
+    /// Predictions of heads of one's own, by name ([`crate::model::roi_heads`]).
+    pub further: BTreeMap<String, Vec<f32>>,
 }
 
 /// Detects objects on images, one after the other.
@@ -149,8 +152,8 @@ impl Predictor {
     fn named(&self, found: ImageDetections) -> Vec<Prediction> {
         let named = found.objects.into_iter().filter_map(|object| {
             let (name, category_id) = self.classes.get(object.label - 1)?.clone();
-            let (label, score, bbox, mask) = (object.label, object.score, object.bbox, object.mask);
-            Some(Prediction { label, category_id, name, score, bbox, mask })
+            let Found { label, score, bbox, mask, further } = object;
+            Some(Prediction { label, category_id, name, score, bbox, mask, further })
         });
         named.collect()
     }

@@ -119,13 +119,19 @@ fn tagged_picture(
     for (i, object) in shown.iter().rev() {
         let name = class_names.get(object.label - 1).map_or("?", String::as_str);
         let tag = match tags {
-            Tags::Scores => format!("{name} {:.2}", object.score),
+            Tags::Scores => format!("{name} {:.2}{}", object.score, numbers(object)),
             Tags::Names => name.to_string(),
         };
         let [x1, y1, ..] = object.bbox.map(|v| (v * scale) as i32);
         text::draw_tag(&mut canvas, &tag, x1, y1, colour(*i));
     }
     canvas
+}
+
+/// Predictions of one number by heads of one's own, as a tag shows them.
+fn numbers(object: &Found) -> String {
+    let single = object.further.iter().filter(|(_, values)| values.len() == 1);
+    single.map(|(name, values)| format!(" {name} {:.2}", values[0])).collect()
 }
 
 /// Pictures side by side, `columns` per row, on white.
@@ -226,7 +232,7 @@ mod tests {
             bitmap[y * 64 + 20..y * 64 + 40].fill(1);
         }
         let mask = Some(encode_mask(64, 64, &bitmap));
-        let object = Found { label: 1, score: 0.9, bbox: [20.0, 20.0, 40.0, 40.0], mask };
+        let object = Found::new(1, 0.9, [20.0, 20.0, 40.0, 40.0], mask);
         let found = ImageDetections { image_id: 1, objects: vec![object] };
         let drawn = picture(&grey(64), &found, &["cat".to_string()], 0.5);
         assert_eq!(drawn.dimensions(), (512, 512), "a 64-pixel image is drawn 8 times larger");
@@ -240,7 +246,7 @@ mod tests {
     fn a_box_is_seen_on_ground_of_its_own_colour() {
         let Rgb(own) = colour(0);
         let image = Image { id: 1, height: 50, width: 50, rgb: own.repeat(50 * 50) };
-        let object = Found { label: 1, score: 0.9, bbox: [20.0, 20.0, 40.0, 40.0], mask: None };
+        let object = Found::new(1, 0.9, [20.0, 20.0, 40.0, 40.0], None);
         let found = ImageDetections { image_id: 1, objects: vec![object] };
         let drawn = picture_at(&image, &found, &["cat".to_string()], 0.5, 500);
         assert_eq!(drawn.dimensions(), (500, 500));
@@ -253,7 +259,7 @@ mod tests {
     fn a_picture_has_the_long_side_that_is_asked_for() {
         let image = Image { id: 1, height: 200, width: 100, rgb: vec![9; 3 * 200 * 100] };
         let mask = Some(encode_mask(200, 100, &[1; 200 * 100]));
-        let object = Found { label: 1, score: 0.9, bbox: [0.0, 0.0, 100.0, 200.0], mask };
+        let object = Found::new(1, 0.9, [0.0, 0.0, 100.0, 200.0], mask);
         let found = ImageDetections { image_id: 1, objects: vec![object] };
         let of = |side| picture_at(&image, &found, &["cat".to_string()], 0.5, side);
         assert_eq!((of(90).dimensions(), of(333).dimensions()), ((45, 90), (167, 333)));

@@ -180,7 +180,7 @@ impl Detector {
         let fill = lap();
         executor.run(Inputs::Slot { slot, keep }, state, &self.interrupted)?;
         let program = lap();
-        let outputs = Outputs::read(executor)?;
+        let outputs = Outputs::read(&self.config, executor)?;
         let raw = RawDetections { outputs, sources };
         Ok((raw, Stages { fill, program, read: lap(), paste: 0.0 }))
     }
@@ -201,7 +201,7 @@ impl Detector {
             unreachable!("it ran on this batch before")
         };
         executor.run(Inputs::Kept(kept), state, &self.interrupted)?;
-        Ok(RawDetections { outputs: Outputs::read(executor)?, sources })
+        Ok(RawDetections { outputs: Outputs::read(&self.config, executor)?, sources })
     }
 
     /// Runs each program of a device once on no images; the CPU has nothing to load.

@@ -3,9 +3,10 @@
 use dali::store::{Category, ObjectView, Segmentation};
 use score::{GroundTruth, GtAnnotation, GtCategory, GtImage, GtMask, Rle};
 
-use super::postprocess::{Found, ImageDetections};
+use super::postprocess::ImageDetections;
 use crate::dataset::DataSet;
 use crate::error::EngineError;
+use crate::model::roi_heads::Found;
 
 /// Ground truth of the images at these positions in the data set.
 pub(super) fn of_images(data: &DataSet, images: &[usize]) -> Result<GroundTruth, EngineError> {
@@ -47,7 +48,7 @@ pub(super) fn objects(data: &DataSet, image: usize) -> Result<ImageDetections, E
             Some(GtMask::Rle(rle)) => Some(rle),
         };
         let label = view.label as usize;
-        Ok(Found { label, score: 1.0, bbox: [x, y, x + w, y + h], mask })
+        Ok(Found::new(label, 1.0, [x, y, x + w, y + h], mask))
     });
     let objects = found.collect::<Result<_, EngineError>>()?;
     Ok(ImageDetections { image_id: record.image_id, objects })

@@ -25,13 +25,14 @@ use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::runtime::{Backend, ModelState};
 
+pub use crate::model::roi_heads::Found;
 use detector::RawDetections;
 pub use detector::{DetectionMemory, Detector, Stages};
 pub use image::Image;
 use kept::KeptInputs;
 pub use model::DetectionModel;
+pub use postprocess::ImageDetections;
 use postprocess::Source;
-pub use postprocess::{Found, ImageDetections};
 pub use set::EvaluationSet;
 pub use split::Gathered;
 pub use trained::TrainedModel;

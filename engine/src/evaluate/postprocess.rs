@@ -2,28 +2,16 @@
 
 use configs::Config;
 use kernels::cpu::HostTensor;
-use kernels::paste::paste_mask;
 use rayon::prelude::*;
-use score::{Detection, Rle};
+use score::Detection;
 use serde::{Deserialize, Serialize};
 
 use super::image::Image;
 use crate::dataset::network_size;
 use crate::error::EngineError;
+use crate::model::further_heads;
+use crate::model::roi_heads::{Found, Place, RoiHead};
 use crate::runtime::Executor;
-
-/// A detected object.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Found {
-    /// Class, from 1.
-    pub label: usize,
-    /// Score, 0 to 1.
-    pub score: f32,
-    /// x1, y1, x2, y2 in image pixels; its width is x2 - x1, whatever the model's convention.
-    pub bbox: [f32; 4],
-    /// Mask at image size, if the model predicts masks.
-    pub mask: Option<Rle>,
-}
 
 /// The detections on one image, best first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -85,24 +73,26 @@ pub(super) struct Outputs {
     labels: HostTensor,
     image_idx: HostTensor,
     count: usize,
-    /// Only if the model predicts masks.
-    mask_probs: Option<HostTensor>,
+    /// The heads that add to each detection, with their outputs.
+    heads: Vec<(Box<dyn RoiHead>, Vec<HostTensor>)>,
 }
 
 impl Outputs {
     /// Reads back the results of the last run.
-    pub(super) fn read(executor: &Executor) -> Result<Self, EngineError> {
-        let mask_probs = match executor.program().find("mask_probs") {
-            Some(_) => Some(executor.read("mask_probs")?),
-            None => None,
+    pub(super) fn read(config: &Config, executor: &Executor) -> Result<Self, EngineError> {
+        let read = |head: Box<dyn RoiHead>| {
+            let outputs = head.outputs().iter().map(|name| executor.read(name));
+            Ok((head, outputs.collect::<Result<_, EngineError>>()?))
         };
+        let heads = further_heads(&config.model).into_iter().map(read);
+        let heads = heads.collect::<Result<_, EngineError>>()?;
         Ok(Self {
             boxes: executor.read("det_boxes")?,
             scores: executor.read("det_scores")?,
             labels: executor.read("det_labels")?,
             image_idx: executor.read("det_image_idx")?,
             count: executor.read("num_detections")?.as_i32()[0] as usize,
-            mask_probs,
+            heads,
         })
     }
 
@@ -115,8 +105,6 @@ impl Outputs {
         // unused places are meaningless. Detections come in image order.
         let is_here = |image: &i32| (*image as usize) < images.len();
         let count = image_idx[..self.count].partition_point(is_here);
-        let probs = self.mask_probs.as_ref().map(|probs| (probs.as_f32(), probs.desc.dim(1)));
-        let threshold = config.model.detections.mask_threshold;
         let inclusive = config.model.boxes.legacy_plus_one;
         let found = (0..count).into_par_iter().map(|i| {
             let image = image_idx[i] as usize;
@@ -125,14 +113,14 @@ impl Outputs {
                 (width as f32 / sizes[image].1 as f32, height as f32 / sizes[image].0 as f32);
             let scale = |k: usize| if k.is_multiple_of(2) { ratio.0 } else { ratio.1 };
             let bbox = [0, 1, 2, 3].map(|k| boxes[4 * i + k] * scale(k));
-            let mask = probs.map(|(probs, side)| {
-                let prob = &probs[i * side * side..(i + 1) * side * side];
-                let counts = paste_mask(prob, side, bbox, height, width).runs(threshold);
-                Rle { height: height as u32, width: width as u32, counts }
-            });
+            let place = Place { bbox, height, width };
             let bbox =
                 if inclusive { [bbox[0], bbox[1], bbox[2] + 1.0, bbox[3] + 1.0] } else { bbox };
-            (image, Found { label: labels[i] as usize, score: scores[i], bbox, mask })
+            let mut object = Found::new(labels[i] as usize, scores[i], bbox, None);
+            for (head, outputs) in &self.heads {
+                head.decode(outputs, i, place, &mut object);
+            }
+            (image, object)
         });
         let found: Vec<_> = found.collect();
         let mut results: Vec<ImageDetections> = images

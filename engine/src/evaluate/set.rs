@@ -7,11 +7,12 @@ use configs::Config;
 use score::{Analysis, Detection, GroundTruth, IouType};
 
 use super::image::Image;
-use super::postprocess::{Found, ImageDetections};
+use super::postprocess::ImageDetections;
 use super::{Evaluation, ground_truth};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::model::kinds_of_scores;
+use crate::model::roi_heads::Found;
 use crate::progress::counted;
 
 /// Images to evaluate on. Scoring needs no device, so a host thread can do it.
@@ -114,7 +115,7 @@ impl EvaluationSet {
             let label = 1 + ids.iter().position(|id| *id == d.category_id)?;
             let [x, y, w, h] = d.bbox_xywh.map(|v| v as f32);
             let mask = d.segmentation.clone();
-            Some(Found { label, score: d.score as f32, bbox: [x, y, x + w, y + h], mask })
+            Some(Found::new(label, d.score as f32, [x, y, x + w, y + h], mask))
         });
         let found = ImageDetections { image_id: truth.image_id, objects: found.collect() };
         Ok((truth, found))

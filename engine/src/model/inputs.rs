@@ -16,7 +16,7 @@ use crate::error::EngineError;
 
 batch_arrays! {
     /// Inputs that describe the images.
-    ImageInputs {
+    pub ImageInputs {
         pixels: Pixels [Images, Pixels] Kept;
         image_sizes: Index [Images, Fixed(2)] Zeros;
         network_sizes: Index [Images, Fixed(2)] Ones;
@@ -26,7 +26,7 @@ batch_arrays! {
 
 batch_arrays! {
     /// Inputs that describe the objects.
-    ObjectInputs {
+    pub ObjectInputs {
         image_keys: Index [Images, Fixed(4)] Zeros;
         gt_boxes: Box [Images, Objects, Fixed(4)] Zeros;
         gt_classes: Index [Images, Objects] Zeros;
@@ -43,7 +43,7 @@ batch_arrays! {
     /// those of the step, times the number of passes of all ranks: 1 if each has as many groups
     /// that hold images. `stop` is 1 if this rank was asked to stop, else 0; the sum over ranks
     /// informs all.
-    PassInputs {
+    pub(super) PassInputs {
         micro_weight: Scalar [Fixed(1)] Zeros;
         stop: Scalar [Fixed(1)] Zeros;
     }
@@ -51,7 +51,7 @@ batch_arrays! {
 
 batch_arrays! {
     /// Inputs of the detection pass only: which images to mirror is given, not drawn at random.
-    FlipInputs {
+    pub(super) FlipInputs {
         flips: Index [Images] Zeros;
     }
 }
@@ -64,16 +64,18 @@ pub fn training_layout(images: usize, slot: SlotShape) -> Result<SlotLayout, Eng
     slot_layout(&[ImageInputs::ARRAYS, ObjectInputs::ARRAYS], images, slot)
 }
 
-/// The slot of a pass of this division.
+/// The slot of a pass of this division, with the arrays that are the heads' own
+/// ([`super::head_arrays`]).
 ///
 /// # Errors
 /// As for [`training_layout`].
-pub fn step_layout(division: &Division, slot: SlotShape) -> Result<SlotLayout, EngineError> {
-    if !division.is_weighted() {
-        return training_layout(division.images, slot);
-    }
-    let arrays = [ImageInputs::ARRAYS, ObjectInputs::ARRAYS, PassInputs::ARRAYS];
-    slot_layout(&arrays, division.images, slot)
+pub fn step_layout(
+    of_heads: &[Array],
+    division: &Division,
+    slot: SlotShape,
+) -> Result<SlotLayout, EngineError> {
+    let pass = if division.is_weighted() { PassInputs::ARRAYS } else { &[] };
+    slot_layout(&[ImageInputs::ARRAYS, ObjectInputs::ARRAYS, of_heads, pass], division.images, slot)
 }
 
 /// The slot of a detection pass over `images` images.

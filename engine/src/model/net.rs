@@ -14,38 +14,46 @@ use super::params::{Init, Layout, Param, ParamKind};
 use super::{BuiltProgram, ModelSpec};
 
 /// A loss and its name in logs, metrics and reports: `loss_` and one or more words.
-pub(super) type Loss = (&'static str, TensorId);
+pub type Loss = (&'static str, TensorId);
 
 /// The ground truth of a training step.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Truth {
-    pub(super) images: ImageInputs,
-    pub(super) objects: ObjectInputs,
-    /// Which images are mirrored, [N].
-    pub(super) flips: TensorId,
-    /// Boxes [N, G, 4] in network pixels; those of `objects` are in source pixels.
-    pub(super) gt_boxes: TensorId,
+pub struct Truth {
+    /// The images of the batch.
+    pub images: ImageInputs,
+    /// Their objects.
+    pub objects: ObjectInputs,
+    /// The mirrored images, `[N]`: 1, else 0.
+    pub flips: TensorId,
+    /// Boxes `[N, G, 4]` in network pixels; those of `objects` are in source pixels.
+    pub gt_boxes: TensorId,
 }
 
 /// A program under construction.
 #[derive(Debug)]
-pub(super) struct Net<'a> {
-    pub(super) spec: &'a ModelSpec<'a>,
-    pub(super) program: Program,
+pub struct Net<'a> {
+    /// The specification of the program.
+    pub spec: &'a ModelSpec<'a>,
+    /// The program as it stands; [`Program::apply1`] adds any op.
+    pub program: Program,
     params: Vec<Param>,
     frozen: bool,
 }
 
 /// A convolution's geometry.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct ConvShape {
-    pub(super) channels: usize,
-    pub(super) kernel: usize,
-    pub(super) stride: usize,
+pub struct ConvShape {
+    /// Channels of the output.
+    pub channels: usize,
+    /// Side of the kernel.
+    pub kernel: usize,
+    /// Pixels from one output to the next.
+    pub stride: usize,
 }
 
 impl ConvShape {
-    pub(super) fn new(channels: usize, kernel: usize, stride: usize) -> Self {
+    /// Padded by half the kernel, so that a stride of 1 keeps the size.
+    pub fn new(channels: usize, kernel: usize, stride: usize) -> Self {
         Self { channels, kernel, stride }
     }
 
@@ -92,18 +100,20 @@ impl<'a> Net<'a> {
         self.frozen = frozen;
     }
 
-    pub(super) fn part(&mut self, part: &str) {
+    /// Ops that are added from here on belong to this part of the model, by dotted name.
+    pub fn part(&mut self, part: &str) {
         self.program.set_part(part);
     }
 
     /// Keeps a tensor readable if the spec asks for it.
-    pub(super) fn observe(&mut self, name: &str, tensor: TensorId) {
+    pub fn observe(&mut self, name: &str, tensor: TensorId) {
         if self.spec.observe {
             self.program.keep(name, tensor);
         }
     }
 
-    pub(super) fn channels(&self, x: TensorId) -> usize {
+    /// The last extent of a tensor.
+    pub fn channels(&self, x: TensorId) -> usize {
         self.program.desc(x).dim(-1)
     }
 
@@ -190,8 +200,12 @@ impl<'a> Net<'a> {
         })
     }
 
-    /// A convolution with bias; `count` limits it to the first rows.
-    pub(super) fn conv_bias(
+    /// A convolution with bias; `count` limits it to the first rows. Its parameters are
+    /// `NAME.weight` and `NAME.bias`.
+    ///
+    /// # Errors
+    /// A shape that the op refuses.
+    pub fn conv_bias(
         &mut self,
         x: TensorId,
         name: &str,
@@ -266,8 +280,12 @@ impl<'a> Net<'a> {
         Ok(y)
     }
 
-    /// A linear layer over the first `count` rows; `side` > 0 if its input is a map.
-    pub(super) fn linear(
+    /// A linear layer `[M, outputs]` over the first `count` rows of `[M, ..]`. Its parameters are
+    /// `NAME.weight` and `NAME.bias`.
+    ///
+    /// # Errors
+    /// A shape that the op refuses.
+    pub fn linear(
         &mut self,
         x: TensorId,
         name: &str,

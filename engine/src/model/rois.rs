@@ -7,27 +7,35 @@ use kernels::ops::sample_rois::{SampleRois, SampleRoisInputs};
 use super::net::{Net, Truth};
 use super::rpn::Proposals;
 
-/// RoIs of a batch, compacted: boxes [M, 4] in network pixels, images [M], count [1].
+/// RoIs of a batch, compacted: only the first `count` rows hold one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rois {
-    pub(super) boxes: TensorId,
-    pub(super) image_idx: TensorId,
-    pub(super) count: TensorId,
+pub struct Rois {
+    /// `[M, 4]` in network pixels.
+    pub boxes: TensorId,
+    /// The image of each, `[M]`.
+    pub image_idx: TensorId,
+    /// Rows in use, `[1]`.
+    pub count: TensorId,
 }
 
-/// RoIs with their target class [M] and ground-truth box [M].
+/// RoIs with their targets.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LabelledRois {
-    pub(super) rois: Rois,
-    pub(super) labels: TensorId,
-    pub(super) matched: TensorId,
+pub struct LabelledRois {
+    /// The RoIs.
+    pub rois: Rois,
+    /// The class of each, `[M]`, from 1; 0 is background.
+    pub labels: TensorId,
+    /// The object of its image that each matches, `[M]`.
+    pub matched: TensorId,
 }
 
 /// RoIs of a training step: all sampled ones, and only the positives.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SampledRois {
-    pub(super) all: LabelledRois,
-    pub(super) positives: LabelledRois,
+pub struct SampledRois {
+    /// All of them.
+    pub all: LabelledRois,
+    /// The positives alone.
+    pub positives: LabelledRois,
 }
 
 /// Labels proposals and ground-truth boxes, and samples RoIs from them.

@@ -11,7 +11,7 @@ use crate::error::EngineError;
 
 /// One extent of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Extent {
+pub enum Extent {
     /// Images per batch, N: the first extent if each image has a row.
     Images,
     /// Bytes of source pixels per image.
@@ -30,15 +30,15 @@ pub(super) enum Extent {
 
 /// One array of a batch.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Array {
+pub struct Array {
     /// Name of the program's input, and of the slot's array.
-    pub(super) name: &'static str,
+    pub name: &'static str,
     /// Role, which decides the element type.
-    pub(super) role: Role,
+    pub role: Role,
     /// Extents.
-    pub(super) extents: &'static [Extent],
+    pub extents: &'static [Extent],
     /// Value of elements that a batch does not fill.
-    pub(super) clear: Clear,
+    pub clear: Clear,
 }
 
 impl Array {
@@ -96,13 +96,16 @@ pub(super) fn slot_layout(
 /// Declares a group of arrays: a table with one [`Array`] per row, and a struct with the program
 /// input of each.
 macro_rules! batch_arrays {
-    ($(#[$doc:meta])* $group:ident {
+    ($(#[$doc:meta])* $vis:vis $group:ident {
         $($name:ident: $role:ident [$($extent:expr),+] $clear:ident;)+
     }) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
-        pub(super) struct $group {
-            $(pub(super) $name: TensorId,)+
+        $vis struct $group {
+            $(
+                #[doc = concat!("The input `", stringify!($name), "`.")]
+                $vis $name: TensorId,
+            )+
         }
 
         impl $group {

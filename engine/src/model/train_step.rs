@@ -34,6 +34,8 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
     let mut net = Net::new(spec);
     let images = ImageInputs::declare(&mut net.program, spec);
     let objects = ObjectInputs::declare(&mut net.program, spec);
+    let heads = RoiHeads::of(&spec.config.model);
+    heads.arrays().iter().for_each(|array| _ = array.declare(&mut net.program, spec));
     let is_weighted = spec.part.division.is_weighted();
     let pass = is_weighted.then(|| PassInputs::declare(&mut net.program, spec));
     net.part("preprocess");
@@ -47,7 +49,7 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
     let proposals = rpn.proposals(&mut net, images, true)?;
     let rpn_losses = rpn.losses(&mut net, &truth)?;
     let sampled = sample_rois(&mut net, proposals, &truth)?;
-    let mut losses = RoiHeads::of(&spec.config.model).losses(&mut net, &maps, &sampled, &truth)?;
+    let mut losses = heads.losses(&mut net, &maps, &sampled, &truth)?;
     losses.extend(rpn_losses);
     for (name, loss) in &losses {
         net.program.keep(name, *loss);

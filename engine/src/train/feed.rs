@@ -11,7 +11,8 @@ use dali::store::Store;
 
 use crate::dataset::{DataSet, make_inclusive};
 use crate::error::EngineError;
-use crate::model::{Division, step_layout};
+use crate::model::roi_heads::RoiHead;
+use crate::model::{Division, further_heads, head_arrays, step_layout};
 use crate::runtime::{Backend, Slot, SlotMemory};
 use crate::team::own_cores;
 
@@ -50,6 +51,7 @@ pub(super) struct Feed {
     order: Order,
     batch_size: usize,
     division: Division,
+    model: configs::Model,
     seed: u64,
     /// Number of decoding threads.
     threads: usize,
@@ -82,12 +84,14 @@ impl Feed {
             Backend::Cpu => THREADS_BESIDE_CPU,
             Backend::Device(_) => threads_beside_device(own_cores(division.local_ranks)),
         };
-        let layout = Arc::new(step_layout(division, data.slot_shape())?);
+        let layout =
+            Arc::new(step_layout(&head_arrays(&config.model), division, data.slot_shape())?);
         let mut feed = Self {
             data: data.clone(),
             order,
             batch_size,
             division: division.clone(),
+            model: config.model.clone(),
             seed,
             threads,
             backend: backend.clone(),
@@ -200,7 +204,7 @@ impl Feed {
             loader::Batch { indices, epoch: batch.epoch as u32 }
         });
         let store = self.data.store.clone();
-        let filler = fill_rows(&self.data);
+        let filler = fill_rows(&self.data, further_heads(&self.model));
         Ok(Loader::new(store, batches, slots, self.threads, Box::new(filler))?)
     }
 }
@@ -210,10 +214,12 @@ fn threads_beside_device(cores: usize) -> usize {
     cores.saturating_sub(RESERVED_CORES).clamp(1, MAX_THREADS)
 }
 
-/// Fills the array that the loader does not know, each image's network size, turns labels of the
-/// store into classes of the model, and corners of boxes into what the model takes them for.
+/// Fills the arrays that the loader does not know, each image's network size and those of heads;
+/// turns labels of the store into classes of the model, and corners of boxes into what the model
+/// takes them for.
 fn fill_rows(
     data: &DataSet,
+    heads: Vec<Box<dyn RoiHead>>,
 ) -> impl Fn(&Store, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + use<> {
     let mut sizes = vec![[0; 2]; data.store.len()];
     for (&image, &(height, width)) in data.images.iter().zip(&data.sizes) {
@@ -231,7 +237,7 @@ fn fill_rows(
             classes.iter_mut().for_each(|label| *label = class_of_label[*label as usize]);
         }
         rows.row_mut("network_sizes")?.copy_from_slice(&sizes[image]);
-        Ok(())
+        heads.iter().try_for_each(|head| head.fill(store, image, rows))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::evaluate::{DetectionMemory, Evaluator};
 use crate::metrics::StepRecord;
-use crate::model::{Division, Param, RingLayout, classes_of, step_layout, weight_of};
+use crate::model::{Division, Param, RingLayout, classes_of, head_arrays, step_layout, weight_of};
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{LoadReport, initial_state};
 
@@ -395,7 +395,7 @@ impl Planned {
         let mut state = ModelState::on_device(state, device.clone(), precision, &all)?;
         state.arena(device, arena)?;
         let needed = needed_bytes(&programs, evaluations) - evaluations.input_bytes;
-        let slot = step_layout(division, data.slot_shape())?;
+        let slot = step_layout(&head_arrays(&config.model), division, data.slot_shape())?;
         let device = device.clone();
         let steps =
             DeviceSteps::new(device, programs, shapes, division, layout, &slot, &mut state)?;

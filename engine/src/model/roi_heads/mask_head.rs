@@ -2,14 +2,16 @@
 //! the class of each detection.
 
 use graph::{GraphError, TensorId};
+use kernels::cpu::HostTensor;
 use kernels::ops::mask_bce_loss::{MaskBceLoss, MaskBceLossInputs};
 use kernels::ops::mask_probabilities::MaskProbabilities;
 use kernels::ops::mask_targets::{MaskTargets, MaskTargetsInputs};
 
-use score::IouType;
+use kernels::paste::paste_mask;
+use score::{IouType, Rle};
 
 use super::pool::pool;
-use super::{Detections, RoiHead};
+use super::{Detections, Found, Place, RoiHead};
 use crate::model::net::{ConvShape, Loss, Net, Truth};
 use crate::model::params::Init;
 use crate::model::rois::{LabelledRois, Rois, SampledRois};
@@ -28,13 +30,16 @@ fn logits_layer(net: &Net<'_>) -> (String, ConvShape, Init) {
 pub(super) struct MaskHead {
     config: configs::MaskHead,
     plus_one: bool,
+    /// Least probability of a pixel of a mask.
+    threshold: f32,
 }
 
 impl MaskHead {
     /// The head, if the model has one.
     pub(super) fn of(model: &configs::Model) -> Option<Self> {
         let (config, plus_one) = (model.mask_head.clone(), model.boxes.legacy_plus_one);
-        model.kind.has_masks().then_some(Self { config, plus_one })
+        let threshold = model.detections.mask_threshold;
+        model.kind.has_masks().then_some(Self { config, plus_one, threshold })
     }
 
     /// The predictor's input, [M, S, S, C] with S twice the pooled size; `masked` if the predictor
@@ -62,8 +67,20 @@ impl MaskHead {
 }
 
 impl RoiHead for MaskHead {
-    fn kind_of_score(&self) -> IouType {
-        IouType::Segm
+    fn outputs(&self) -> &'static [&'static str] {
+        &["mask_probs"]
+    }
+
+    fn decode(&self, outputs: &[HostTensor], row: usize, place: Place, object: &mut Found) {
+        let Place { bbox, height, width } = place;
+        let side = outputs[0].desc.dim(1);
+        let probs = &outputs[0].as_f32()[row * side * side..(row + 1) * side * side];
+        let counts = paste_mask(probs, side, bbox, height, width).runs(self.threshold);
+        object.mask = Some(Rle { height: height as u32, width: width as u32, counts });
+    }
+
+    fn kind_of_score(&self) -> Option<IouType> {
+        Some(IouType::Segm)
     }
 
     fn losses(

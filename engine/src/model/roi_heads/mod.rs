@@ -1,30 +1,63 @@
-//! RoI heads. A head is a value: it adds its layers to a program, and returns its losses by name or
-//! keeps its predictions. [`RoiHeads::of`] lists the heads of a model; adding one takes a file next
-//! to this one and a line there.
+//! RoI heads. A head is a value that owns all that is its own: the arrays that it needs of a batch,
+//! its layers, targets and losses, and how its predictions are decoded and scored.
+//!
+//! [`RoiHeads::of`] lists the heads of a model; one more takes a file next to this one and a line
+//! there. A program of one's own adds its heads with [`register`], and leaves this one as it is
+//! (`engine/examples/own_head.rs`).
 
 mod box_head;
+mod found;
 mod mask_head;
 mod pool;
 
 use std::fmt::Debug;
+use std::sync::{PoisonError, RwLock};
 
+use dali::DaliError;
+use dali::loader::ImageRows;
+use dali::store::Store;
 use graph::{GraphError, TensorId};
+use kernels::cpu::HostTensor;
 use score::IouType;
 
 use self::box_head::BoxHead;
 use self::mask_head::MaskHead;
-use super::inputs::ImageInputs;
-use super::net::{Loss, Net, Truth};
-use super::rois::{Rois, SampledRois};
 
 pub use self::box_head::classes_of;
+pub use self::found::Found;
+pub use self::pool::pool;
+pub use super::inputs::{ImageInputs, ObjectInputs};
+pub use super::net::{ConvShape, Loss, Net, Truth};
+pub use super::rois::{LabelledRois, Rois, SampledRois};
+pub use super::schema::{Array, Extent};
 
 /// A head that runs on the positives in training, and on the detections in inference.
-trait RoiHead: Debug {
-    /// The kind of score that its predictions get.
-    fn kind_of_score(&self) -> IouType;
+pub trait RoiHead: Debug + Send + Sync {
+    /// The arrays that a training step needs beside [`ImageInputs`] and [`ObjectInputs`]; each is a
+    /// Program's input of its name.
+    fn arrays(&self) -> &'static [Array] {
+        &[]
+    }
 
-    /// Adds the head to a training step; `maps` is the pyramid. Returns its losses.
+    /// Fills the head's arrays for the image at this index of the store. Rows of objects are those
+    /// of the store's objects that are no crowds, in their order.
+    ///
+    /// # Errors
+    /// An array of another name or size.
+    fn fill(
+        &self,
+        _store: &Store,
+        _image: usize,
+        _rows: &mut ImageRows<'_>,
+    ) -> Result<(), DaliError> {
+        Ok(())
+    }
+
+    /// Adds the head to a training step; `maps` is the pyramid, finest first. Returns its losses,
+    /// each `[1]`.
+    ///
+    /// # Errors
+    /// A config that an op rejects.
     fn losses(
         &self,
         net: &mut Net<'_>,
@@ -33,20 +66,58 @@ trait RoiHead: Debug {
         truth: &Truth,
     ) -> Result<Vec<Loss>, GraphError>;
 
-    /// Adds the head to the detection pass, and keeps its predictions per detection.
+    /// Adds the head to the detection pass, and keeps its predictions per detection under
+    /// [`Self::outputs`].
+    ///
+    /// # Errors
+    /// A config that an op rejects.
     fn detect(
         &self,
         net: &mut Net<'_>,
         maps: &[TensorId],
         detections: Detections,
     ) -> Result<(), GraphError>;
+
+    /// Names of the kept tensors that [`Self::decode`] reads, `[N*D, ..]` each.
+    fn outputs(&self) -> &'static [&'static str];
+
+    /// Adds the prediction in row `row` of the outputs to a detected object.
+    fn decode(&self, outputs: &[HostTensor], row: usize, place: Place, object: &mut Found);
+
+    /// The kind of score that its predictions get, if any.
+    fn kind_of_score(&self) -> Option<IouType> {
+        None
+    }
 }
 
 /// Detections of a batch, compacted: their boxes as RoIs, and labels `[N*D]`.
 #[derive(Debug, Clone, Copy)]
-struct Detections {
-    rois: Rois,
-    labels: TensorId,
+pub struct Detections {
+    /// The boxes.
+    pub rois: Rois,
+    /// The class of each, from 1.
+    pub labels: TensorId,
+}
+
+/// The place of a detection in its image.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// x1, y1, x2, y2 in image pixels, by the model's convention of boxes.
+    pub bbox: [f32; 4],
+    /// Rows of the image.
+    pub height: usize,
+    /// Columns of the image.
+    pub width: usize,
+}
+
+/// Makes a head for a model; `None` for one that has no use for it.
+pub type MakeHead = fn(&configs::Model) -> Option<Box<dyn RoiHead>>;
+
+static REGISTERED: RwLock<Vec<MakeHead>> = RwLock::new(Vec::new());
+
+/// Adds a head to each model that this process builds from here on. Call it before anything else.
+pub fn register(make: MakeHead) {
+    REGISTERED.write().unwrap_or_else(PoisonError::into_inner).push(make);
 }
 
 /// The heads of a model.
@@ -58,17 +129,34 @@ pub(super) struct RoiHeads {
     further: Vec<Box<dyn RoiHead>>,
 }
 
+/// The arrays that the heads of a model need of a batch.
+pub fn head_arrays(model: &configs::Model) -> Vec<Array> {
+    RoiHeads::of(model).arrays()
+}
+
+/// The heads that add to each detection of a model.
+pub(crate) fn further_heads(model: &configs::Model) -> Vec<Box<dyn RoiHead>> {
+    RoiHeads::of(model).further
+}
+
 /// The kinds of score that a model's detections get, from the box head on.
 pub(crate) fn kinds_of_scores(model: &configs::Model) -> Vec<IouType> {
-    let heads = RoiHeads::of(model);
-    let further = heads.further.iter().map(|head| head.kind_of_score());
-    [IouType::Bbox].into_iter().chain(further).collect()
+    let further = further_heads(model);
+    let kinds = further.iter().filter_map(|head| head.kind_of_score());
+    [IouType::Bbox].into_iter().chain(kinds).collect()
 }
 
 impl RoiHeads {
     pub(super) fn of(model: &configs::Model) -> Self {
-        let further = [MaskHead::of(model).map(|head| Box::new(head) as Box<dyn RoiHead>)];
-        Self { box_head: BoxHead::of(model), further: further.into_iter().flatten().collect() }
+        let mask_head = MaskHead::of(model).map(|head| Box::new(head) as Box<dyn RoiHead>);
+        let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+        let registered = registered.iter().filter_map(|make| make(model));
+        let further = mask_head.into_iter().chain(registered).collect();
+        Self { box_head: BoxHead::of(model), further }
+    }
+
+    pub(super) fn arrays(&self) -> Vec<Array> {
+        self.further.iter().flat_map(|head| head.arrays()).copied().collect()
     }
 
     /// Adds all heads to a training step. Returns their losses, in the order of the heads.

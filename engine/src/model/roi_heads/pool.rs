@@ -7,8 +7,11 @@ use kernels::ops::roi_levels::RoiLevels;
 use crate::model::net::Net;
 use crate::model::rois::Rois;
 
-/// Features of the RoIs, [M, pooled, pooled, C], each from the level that fits its size.
-pub(super) fn pool(
+/// Features of the RoIs, `[M, pooled, pooled, C]`, each from the level that fits its size.
+///
+/// # Errors
+/// A config that the ops refuse.
+pub fn pool(
     net: &mut Net<'_>,
     maps: &[TensorId],
     rois: Rois,

@@ -1,0 +1,28 @@
+//! A detected object, as the heads complete it.
+
+use std::collections::BTreeMap;
+
+use score::Rle;
+use serde::{Deserialize, Serialize};
+
+/// A detected object.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// Class, from 1.
+    pub label: usize,
+    /// Score, 0 to 1.
+    pub score: f32,
+    /// x1, y1, x2, y2 in image pixels; its width is x2 - x1, whatever the model's convention.
+    pub bbox: [f32; 4],
+    /// Mask at image size, if the model predicts masks.
+    pub mask: Option<Rle>,
+    /// Predictions of heads of one's own, by name.
+    pub further: BTreeMap<String, Vec<f32>>,
+}
+
+impl Found {
+    /// An object without predictions of heads of one's own.
+    pub fn new(label: usize, score: f32, bbox: [f32; 4], mask: Option<Rle>) -> Self {
+        Self { label, score, bbox, mask, further: BTreeMap::new() }
+    }
+}
