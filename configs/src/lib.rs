@@ -17,6 +17,7 @@
 mod check;
 mod differences;
 mod document;
+mod epochs;
 mod error;
 mod keys;
 mod load;

@@ -164,16 +164,35 @@ fn load_layers(source: Source, overrides: &[String]) -> Result<(Config, Origins)
     }
 }
 
-/// Halves a warm-up that would not end, if `train.steps` was cut after it was set.
+/// Halves a warm-up that would not end, if the run was cut after it was set; where only the data
+/// says if it would, half of the run becomes its limit.
 fn fit_warmup(config: &mut Config, origins: &mut Origins) {
     let layer = |key| origins.get(key).map_or(0, |origin: &Origin| origin.layer);
     let steps = layer("train.steps");
-    if config.warmup_ends() || layer("solver.warmup_steps") >= steps {
+    let solver = &config.solver;
+    let has_warmup = solver.warmup_steps > 0 || solver.warmup_epochs.is_some();
+    if !has_warmup || layer("solver.warmup_steps").max(layer("solver.warmup_epochs")) >= steps {
         return;
     }
-    config.solver.warmup_steps = config.train.steps / 2;
-    let origin = Origin { file: HALF_THE_RUN.into(), layer: steps };
-    origins.insert("solver.warmup_steps".into(), origin);
+    let half = config.train.steps / 2;
+    let key = match (config.train.epochs, solver.warmup_epochs) {
+        (None, None) if config.warmup_ends() => return,
+        (None, Some(_)) if (1..=half).contains(&solver.warmup_steps) => return,
+        (None, warmup) => {
+            config.solver.warmup_steps = half;
+            config.solver.warmup_epochs = warmup.filter(|_| half > 0);
+            "solver.warmup_steps"
+        }
+        (Some(epochs), warmup) => {
+            let half = epochs / 2.0;
+            if warmup.is_some_and(|warmup| warmup <= half) {
+                return;
+            }
+            config.solver.warmup_epochs = Some(half);
+            "solver.warmup_epochs"
+        }
+    };
+    origins.insert(key.into(), Origin { file: HALF_THE_RUN.into(), layer: steps });
 }
 
 /// The source and everything it extends, parsed, the source first.

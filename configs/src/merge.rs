@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use toml::{Table, Value};
 
 use crate::check::NONE;
+use crate::epochs::unset_replaced;
 use crate::shape::{Shape, join};
 
 /// The source of a value.
@@ -38,9 +39,14 @@ impl Layers {
             files.push(file.to_string());
         }
         let layer = files.len();
-        merge("", base, table, shape, &mut |key| {
-            origins.insert(key, Origin { file: file.to_string(), layer });
+        let origin = Origin { file: file.to_string(), layer };
+        merge("", base, table.clone(), shape, &mut |key| {
+            origins.insert(key, origin.clone());
         });
+        let is_of_layer = |key: &str| origins.get(key).is_some_and(|known| known.layer == layer);
+        for key in unset_replaced(base, &table, is_of_layer) {
+            origins.insert(key.to_string(), origin.clone());
+        }
     }
 
     /// The file that a key's value comes from; for a table, the origin of any value in it.

@@ -2,16 +2,13 @@
 
 /// Names, and the key that they mean, or else a sentence (which begins with "onegraph").
 const SYNONYMS: &[(&[&str], &str)] = &[
-    (
-        &["epochs", "epoch", "max_epochs", "num_epochs"],
-        "onegraph counts steps: set train.steps; `onegraph train` says how many epochs they are",
-    ),
+    (&["epoch", "max_epochs", "num_epochs"], "train.epochs"),
     (&["max_iter", "max_iters", "iterations", "max_steps"], "train.steps"),
     (&["batch", "bs", "ims_per_batch", "samples_per_gpu"], "train.batch_size"),
     (&["accumulate", "accumulation_steps", "grad_accum"], "train.micro_steps"),
     (&["lr", "lr0", "base_lr"], "solver.learning_rate"),
     (&["lrf", "min_lr", "eta_min"], "solver.min_learning_rate"),
-    (&["warmup", "warmup_iters", "warmup_epochs"], "solver.warmup_steps"),
+    (&["warmup", "warmup_iters"], "solver.warmup_steps"),
     (&["scheduler", "lr_scheduler", "lr_policy", "cos_lr"], "solver.schedule"),
     (&["adam", "adamw"], "solver.optimizer"),
     (&["wd"], "solver.weight_decay"),
@@ -82,7 +79,8 @@ mod tests {
                 assert!(!crate::keys().iter().any(is_name), "{name} is a key's own name");
             }
         }
-        for name in ["epochs", "freeze", "workers", "early_stop", "imgsz", "amp", "augment", "ema"]
+        for name in
+            ["max_epochs", "freeze", "workers", "early_stop", "imgsz", "amp", "augment", "ema"]
         {
             assert!(synonym(name).is_some(), "{name}");
         }

@@ -97,7 +97,7 @@ fn the_limits_of_a_key_are_told() {
     );
     assert_eq!(
         load("train.steps=9223372036854775807"),
-        "--set: `train.steps` is 9223372036854775807; it must lie between 1 and 1000000000"
+        "--set: `train.steps` is 9223372036854775807; it must lie between 0 and 1000000000"
     );
     let mut config = Config::default();
     config.input.pixel_scale = f32::NAN;

@@ -44,9 +44,8 @@ fn a_key_in_the_wrong_table_is_pointed_to_the_right_one() {
         "my.toml: unknown key `train.imgsz`; did you mean `input.min_size`?"
     );
     assert_eq!(
-        fault("[train]\nepochs = 12"),
-        "my.toml: unknown key `train.epochs`; onegraph counts steps: set train.steps; `onegraph \
-         train` says how many epochs they are"
+        fault("[train]\nmax_epochs = 12"),
+        "my.toml: unknown key `train.max_epochs`; did you mean `train.epochs`?"
     );
 }
 
@@ -70,12 +69,12 @@ fn a_wrong_type_says_what_is_wanted() {
     let cases = [
         (
             "[train]\nsteps = \"ten\"",
-            "`train.steps` must be a whole number, 1 to 1000000000, \
+            "`train.steps` must be a whole number, 0 to 1000000000, \
             got the string \"ten\"",
         ),
         (
             "[train]\nsteps = -1",
-            "`train.steps` must be a whole number, 1 to 1000000000, \
+            "`train.steps` must be a whole number, 0 to 1000000000, \
             got the number -1",
         ),
         (
@@ -238,6 +237,8 @@ const BAD_VALUES: &[(&str, &str, &str, &str)] = &[
     ("tiny", "solver.initial_loss_scale=0", "solver.initial_loss_scale", "greater than 0"),
     ("tiny", "solver.loss_scale_growth_interval=0", "solver.loss_scale_growth_interval", "1"),
     ("tiny", "train.steps=0", "train.steps", "at least 1"),
+    ("tiny", "train.epochs=0", "train.epochs", "greater than 0"),
+    ("tiny", "solver.milestone_epochs=[5, 5]", "solver.milestone_epochs", "later"),
     ("tiny", "train.batch_size=12", "train.images_per_group", "train.batch_size = 12"),
     ("tiny", "train.batch_size=0", "train.batch_size", "at least 1"),
     ("tiny", "train.images_per_group=0", "train.images_per_group", "at least 1"),

@@ -40,6 +40,9 @@ table! {
         /// Multistep: steps at which the rate is multiplied by `gamma`. Default `[]`.
         #[key(each = 0..=1_000_000_000, unit = "steps", resume = Step, mlperf = Rule)]
         pub milestones: Vec<u64> = Vec::new(),
+        /// Multistep: the same in epochs, in place of `milestones`. Default `[]`.
+        #[key(each = 0.0..=1e6, unit = "epochs", resume = Free, mlperf = Hyperparameter)]
+        pub milestone_epochs: Vec<f64> = Vec::new(),
         /// Multistep: factor at each milestone. Default 0.1.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Hyperparameter)]
         pub gamma: f64 = 0.1,
@@ -50,6 +53,10 @@ table! {
         /// `train.steps` so short that it would not end, it is half of them.
         #[key(range = 0..=1_000_000_000, unit = "steps", resume = Step, mlperf = Free)]
         pub warmup_steps: u64 = 1000,
+        /// Epochs of linear warm-up, in place of `warmup_steps`; where one file sets both, the
+        /// shorter one holds. Default: none.
+        #[key(range = 0.0..=1e6, unit = "epochs", resume = Free, mlperf = Free)]
+        pub warmup_epochs: Option<f64> = None,
         /// Learning rate at the start of warm-up, as a share of the full rate, 0 to 1. Default
         /// 0.001.
         #[key(range = 0.0..=1.0, unit = "share", resume = Step, mlperf = Free)]

@@ -7,9 +7,13 @@ use serde::{Deserialize, Serialize};
 table! {
     /// `[train]`: the training loop.
     pub struct Train {
-        /// Optimizer steps. Default 90000.
-        #[key(range = 1..=1_000_000_000, unit = "steps", resume = Length, mlperf = Rule)]
+        /// Optimizer steps. Default 90000; 0 where `epochs` decides.
+        #[key(range = 0..=1_000_000_000, unit = "steps", resume = Length, mlperf = Rule)]
         pub steps: u64 = 90_000,
+        /// Epochs of the run, in place of `steps`; `config.toml` of the run states both. Default:
+        /// none.
+        #[key(range = 0.0..=1e6, unit = "epochs", resume = Free, mlperf = Free)]
+        pub epochs: Option<f64> = None,
         /// Images per step, over all ranks and micro-steps. Default 16.
         #[key(range = 1..=4096, unit = "images", resume = Step, mlperf = Rule)]
         pub batch_size: usize = 16,

@@ -14,7 +14,7 @@ struct Idle {
 
 const IDLE: &[Idle] = &[
     Idle {
-        keys: &["solver.milestones", "solver.gamma"],
+        keys: &["solver.milestones", "solver.milestone_epochs", "solver.gamma"],
         switch: "solver.schedule",
         applies: |c| c.solver.schedule == Schedule::Cosine,
     },
@@ -81,9 +81,12 @@ const IDLE: &[Idle] = &[
 ];
 
 impl Config {
-    /// True if the learning rate reaches its full value before the run ends.
+    /// True if the learning rate reaches its full value before the run ends, or if its epochs are
+    /// yet to be counted in steps.
     pub(crate) fn warmup_ends(&self) -> bool {
-        self.solver.warmup_steps < self.train.steps.saturating_add(self.solver.first_schedule_step)
+        self.train.steps == 0
+            || self.solver.warmup_steps
+                < self.train.steps.saturating_add(self.solver.first_schedule_step)
     }
 
     /// Warnings before a new run with this config: a sentence for each value that does nothing, or
@@ -122,7 +125,7 @@ impl Config {
         }
         let mut advice = self.idle(origins)?;
         let late = solver.milestones.iter().filter(|milestone| **milestone >= steps).count();
-        if late > 0 && solver.schedule == Schedule::Multistep {
+        if late > 0 && steps > 0 && solver.schedule == Schedule::Multistep {
             advice.push(format!(
                 "{late} of the {} solver.milestones lie at or beyond train.steps = {steps}: the \
                  learning rate does not fall there",

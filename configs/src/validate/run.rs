@@ -115,6 +115,10 @@ fn solver(config: &Config, check: &mut Check) {
     check.require(rising, "solver.milestones", || {
         format!("is {:?}; each step must be later than the one before", solver.milestones)
     });
+    let rising = solver.milestone_epochs.windows(2).all(|pair| pair[0] < pair[1]);
+    check.require(rising, "solver.milestone_epochs", || {
+        format!("is {:?}; each must be later than the one before", solver.milestone_epochs)
+    });
     check.positive("solver.gamma", solver.gamma);
     let key = "solver.min_learning_rate";
     check.not_negative(key, solver.min_learning_rate);
@@ -157,7 +161,10 @@ fn groups(train: &Train, check: &mut Check) {
 
 fn train(config: &Config, check: &mut Check) {
     let train = &config.train;
-    check.require(train.steps >= 1, "train.steps", || "is 0; it must be at least 1".into());
+    check.require(train.steps >= 1 || train.epochs.is_some(), "train.steps", || {
+        "is 0; it must be at least 1, or train.epochs be set".into()
+    });
+    check.positive("train.epochs", train.epochs.unwrap_or(1.0));
     check.at_least_one("train.batch_size", train.batch_size);
     groups(train, check);
     seed(check, "train.seed", train.seed);

@@ -74,16 +74,27 @@ pub(super) fn banner(
     paragraphs
 }
 
-/// How long the run and its warm-up are.
+/// How long the run and its warm-up are, and where its rate falls if that is in epochs.
 fn length(config: &Config, steps_per_epoch: u64) -> String {
-    let (steps, warmup) = (config.train.steps, config.solver.warmup_steps);
-    let epochs = steps as f64 / steps_per_epoch as f64;
-    let digits = if epochs < 10.0 { 1 } else { 0 };
-    let warmup = match warmup {
-        0 => "no warm-up".to_string(),
-        steps => format!("warm-up of {steps}"),
+    let (steps, solver) = (config.train.steps, &config.solver);
+    let in_epochs = |steps: u64| {
+        let epochs = steps as f64 / steps_per_epoch as f64;
+        let digits = if epochs < 10.0 { 1 } else { 0 };
+        format!("{epochs:.digits$} epochs")
     };
-    format!("{steps} steps ({epochs:.digits$} epochs), {warmup}")
+    let mut text = match config.train.epochs {
+        Some(epochs) => format!("{epochs} epochs = {steps} steps of {steps_per_epoch}, "),
+        None => format!("{steps} steps ({}), ", in_epochs(steps)),
+    };
+    text += &match (solver.warmup_steps, solver.warmup_epochs) {
+        (0, _) => "no warm-up".to_string(),
+        (steps, None) => format!("warm-up of {steps}"),
+        (steps, Some(_)) => format!("warm-up of {steps} ({})", in_epochs(steps)),
+    };
+    if !solver.milestone_epochs.is_empty() {
+        text += &format!(", a lower rate from epochs {:?} on", solver.milestone_epochs);
+    }
+    text
 }
 
 /// A warning if patience or targets cannot end the run early, as nothing is evaluated before it.
@@ -147,6 +158,13 @@ mod tests {
         let config = config(&["train.steps=190580"]);
         assert_eq!(length(&config, 5), "190580 steps (38116 epochs), warm-up of 5");
         assert_eq!(length(&config, 100_000), "190580 steps (1.9 epochs), warm-up of 5");
+        let set =
+            ["train.epochs=36", "solver.warmup_epochs=1", "solver.milestone_epochs=[24,33.5]"];
+        let mut config = self::config(&set);
+        config.set_steps(35).expect("steps");
+        let told = "36 epochs = 1260 steps of 35, warm-up of 35 (1.0 epochs), a lower rate from \
+                    epochs [24.0, 33.5] on";
+        assert_eq!(length(&config, 35), told);
     }
 
     #[test]

@@ -209,6 +209,16 @@ impl Feed {
     }
 }
 
+/// Steps of an epoch over `data`.
+///
+/// # Errors
+/// A batch that the data cannot fill.
+pub(super) fn batches_per_epoch(config: &Config, data: &DataSet) -> Result<u64, EngineError> {
+    let train = &config.train;
+    let order = Order::new(&data.sizes, &data.shapes, train.batch_size, train.seed)?;
+    Ok(order.batches_per_epoch() as u64)
+}
+
 /// Decoding threads of a rank with so many cores.
 fn threads_beside_device(cores: usize) -> usize {
     cores.saturating_sub(RESERVED_CORES).clamp(1, MAX_THREADS)

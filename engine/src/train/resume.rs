@@ -25,6 +25,8 @@ const DATA: &str = "training data";
 #[derive(Debug)]
 pub(super) struct Resumed {
     path: PathBuf,
+    /// The config of its run.
+    config: Config,
     steps_done: u64,
     /// Identity of its training data, if it states one.
     data: Option<String>,
@@ -36,33 +38,45 @@ pub(super) struct Resumed {
 }
 
 impl Resumed {
-    /// Opens the run's last checkpoint and compares it with the config; says what differs.
+    /// Opens the run's last checkpoint.
     ///
     /// # Errors
-    /// A damaged checkpoint; [`EngineError::Usage`] naming the changes, if they change what a step
-    /// means and are not accepted.
-    pub(super) fn open(config: &Config, options: &SessionOptions) -> Result<Self, EngineError> {
+    /// A damaged checkpoint.
+    pub(super) fn open(options: &SessionOptions) -> Result<Self, EngineError> {
         let path = checkpoint::last(options.run.path())?;
         let (meta, saved) = checkpoint::open(&path)?;
-        let saved = Config::from_toml(&path.join("config.toml").display().to_string(), &saved)?;
-        let (steps, done) = (config.train.steps, meta.steps_done);
-        if steps < done {
-            return Err(EngineError::Usage(format!(
-                "train.steps is {steps}, but {} is of step {done}: give at least as many",
-                path.display()
-            )));
-        }
-        let mut resumed = Self {
+        let config = Config::from_toml(&path.join("config.toml").display().to_string(), &saved)?;
+        Ok(Self {
             path,
-            steps_done: done,
+            config,
+            steps_done: meta.steps_done,
             overrides: meta.overrides,
             data: meta.data,
             categories: meta.categories,
-            rescales: saved.train.precision != config.train.precision,
-        };
-        let found = differences(&saved, config, resumed.categories.len())?;
-        resumed.accept(&found, options)?;
-        Ok(resumed)
+            rescales: false,
+        })
+    }
+
+    /// Compares the checkpoint with the config, whose lengths are in steps; says what differs.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] for fewer steps than are done, or naming the changes, if they change
+    /// what a step means and are not accepted.
+    pub(super) fn check_config(
+        &mut self,
+        config: &Config,
+        options: &SessionOptions,
+    ) -> Result<(), EngineError> {
+        let (steps, done) = (config.train.steps, self.steps_done);
+        if steps < done {
+            return Err(EngineError::Usage(format!(
+                "train.steps is {steps}, but {} is of step {done}: give at least as many",
+                self.path.display()
+            )));
+        }
+        self.rescales = self.config.train.precision != config.train.precision;
+        let found = differences(&self.config, config, self.categories.len())?;
+        self.accept(&found, options)
     }
 
     /// Compares the checkpoint with the training data, whose identity is `identity`.

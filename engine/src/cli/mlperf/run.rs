@@ -126,6 +126,12 @@ fn check(config: &Config) -> Result<(), EngineError> {
     if train.eval_every_epochs != 1 {
         return refuse("a timed run is evaluated after each epoch: set train.eval_every_epochs=1");
     }
+    if config.counts_epochs() {
+        return refuse(
+            "a timed run counts steps: set train.steps, solver.warmup_steps and \
+                       solver.milestones",
+        );
+    }
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use crate::train::agreement;
 use crate::train::best::Best;
 use crate::train::checkpoints::{Checkpoints, SessionFacts};
 use crate::train::divergence::Divergence;
+use crate::train::feed::batches_per_epoch;
 use crate::train::journal::Journal;
 use crate::train::observer::Event;
 use crate::train::options::SessionOptions;
@@ -26,20 +27,12 @@ impl Session {
     /// # Errors
     /// A bad config, bad data, or a bad checkpoint; a resumed run whose config or data change what
     /// a step means.
-    pub fn new(config: Config, options: SessionOptions) -> Result<Self, EngineError> {
+    pub fn new(mut config: Config, options: SessionOptions) -> Result<Self, EngineError> {
         let (progress, run, team) = (options.progress, options.run.clone(), options.team.clone());
         // Before any data is drawn or prepared for ranks that cannot share a batch.
         agreement::check_config(&team, &config)?;
         let division = division(&config, &options)?;
-        // Before any data is drawn or prepared for a config that is refused.
-        let mut resumed = match options.resume {
-            true => Some(Resumed::open(&config, &options)?),
-            false => None,
-        };
-        let (data, val) = open_data(&config, &options)?;
-        if let Some(resumed) = &mut resumed {
-            resumed.check_data(&data, &resume::identity_of(&data), &options)?;
-        }
+        let (resumed, data, val) = resume_on_data(&mut config, &options)?;
         let (mut trainer, evaluator) = prepare(&config, &options, division, &data, val)?;
         let (identity, val_identity) = read(&options, &data, &evaluator)?;
         let mut best = Best::new(&config, &val_identity);
@@ -98,6 +91,37 @@ impl Session {
             config,
         })
     }
+}
+
+/// Opens the last checkpoint of a run that is resumed, and the data; counts the steps of a config
+/// that counts epochs.
+///
+/// # Errors
+/// As for [`open_data`]; a checkpoint that is damaged, or of another config or other data.
+fn resume_on_data(
+    config: &mut Config,
+    options: &SessionOptions,
+) -> Result<(Option<Resumed>, DataSet, DataSet), EngineError> {
+    let mut resumed = match options.resume {
+        true => Some(Resumed::open(options)?),
+        false => None,
+    };
+    let counts_epochs = config.counts_epochs();
+    // Before any data is drawn or prepared for a config that is refused.
+    if let Some(resumed) = resumed.as_mut().filter(|_| !counts_epochs) {
+        resumed.check_config(config, options)?;
+    }
+    let (data, val) = open_data(config, options)?;
+    if counts_epochs {
+        config.set_steps(batches_per_epoch(config, &data)?)?;
+    }
+    if let Some(resumed) = &mut resumed {
+        if counts_epochs {
+            resumed.check_config(config, options)?;
+        }
+        resumed.check_data(&data, &resume::identity_of(&data), options)?;
+    }
+    Ok((resumed, data, val))
 }
 
 /// Opens the training data, and the data that the run is evaluated on.

@@ -1,0 +1,37 @@
+//! A recipe that follows the data: lengths in epochs.
+
+mod common;
+
+use common::{BAD_CONFIG, Place, micro};
+
+/// A good run's messages.
+fn told(place: &Place, arguments: &str) -> String {
+    let said = place.run(arguments);
+    assert_eq!(said.code, 0, "onegraph {arguments}\n{}", said.err);
+    said.err
+}
+
+/// micro has 16 images in batches of 2: 8 steps to an epoch.
+#[test]
+fn a_run_of_epochs_is_that_of_its_steps_and_goes_on_in_epochs() {
+    let place = Place::new();
+    let epochs = micro("--set train.epochs=0.5 --set solver.warmup_epochs=0.25");
+    let err = told(&place, &epochs);
+    assert!(err.contains("0.5 epochs = 4 steps of 8, warm-up of 2 (0.2 epochs)"), "{err}");
+    let config = place.text("runs/micro/config.toml");
+    for line in ["steps = 4", "epochs = 0.5", "warmup_steps = 2", "warmup_epochs = 0.25"] {
+        assert!(config.lines().any(|found| found == line), "{line}: {config}");
+    }
+    place.good(&micro("--set train.steps=4 --set solver.warmup_steps=2 --set train.name=steps"));
+    assert!(place.state("runs/micro", 4) == place.state("runs/steps", 4), "other weights");
+    place.good("train --resume runs/micro --set train.epochs=0.75");
+    let err = told(&place, "train --resume runs/steps --set train.epochs=0.75");
+    assert!(err.contains("changed since the checkpoint: train.steps: 4 -> 6"), "{err}");
+    assert!(place.state("runs/micro", 6) == place.state("runs/steps", 6), "other weights");
+    let fewer = "train --resume runs/micro --set train.epochs=0.5";
+    place.bad(fewer, BAD_CONFIG, &["train.steps is 4", "step 6"]);
+    let warmup = micro("--set train.epochs=1 --set solver.warmup_epochs=1");
+    place.bad(&warmup, BAD_CONFIG, &["solver.warmup_epochs", "8 steps", "the run has 8"]);
+    let both = micro("--set train.epochs=1 --set train.steps=9");
+    place.bad(&both, BAD_CONFIG, &["train.epochs", "8 steps of 8", "train.steps is 9", "either"]);
+}
