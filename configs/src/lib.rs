@@ -33,7 +33,7 @@ pub use differences::Difference;
 pub use document::reference;
 pub use error::ConfigError;
 pub use keys::{Key, key, keys, keys_of_table, similar_keys};
-pub use load::HALF_THE_RUN;
+pub use load::{HALF_THE_RUN, OF_THE_BATCH};
 pub use merge::{Origin, Origins};
 pub use presets::{preset, preset_names};
 pub use schema::*;

@@ -17,6 +17,8 @@ const EXTENDS: &str = "extends";
 const SET: &str = "--set";
 /// The origin of a warm-up that was cut along with the run.
 pub const HALF_THE_RUN: &str = "half of train.steps";
+/// The origin of groups that follow the batch.
+pub const OF_THE_BATCH: &str = "a divisor of the batch";
 
 impl Config {
     /// Reads a config file and the files that it extends, then applies `key=value` overrides.
@@ -152,15 +154,34 @@ fn load_layers(source: Source, overrides: &[String]) -> Result<(Config, Origins)
         check_layer(SET, &table, &shape)?;
         layers.push(SET, table, &shape);
     }
-    let config = Config::deserialize(Value::Table(layers.table.clone())).map_err(|error| {
+    let mut config = Config::deserialize(Value::Table(layers.table.clone())).map_err(|error| {
         ConfigError::Syntax { file: label.clone(), line: 1, message: error.message().into() }
     })?;
+    fit_groups(&mut config, &mut layers.origins);
     match config.find_invalid() {
         None => Ok((config, layers.origins)),
         Some((key, problem)) => {
             let file = layers.origin(&key).unwrap_or(&label).to_string();
             Err(ConfigError::Invalid { file, key, problem })
         }
+    }
+}
+
+/// Takes the largest groups that divide the batch, if none are given, or if the batch was changed
+/// after they were set.
+fn fit_groups(config: &mut Config, origins: &mut Origins) {
+    let layer = |key| origins.get(key).map_or(0, |origin: &Origin| origin.layer);
+    let batch = layer("train.batch_size").max(layer("train.micro_steps"));
+    let train = &mut config.train;
+    let group = match train.images_per_group {
+        0 => train.largest_group(2),
+        most if batch > layer("train.images_per_group") => train.largest_group(most),
+        _ => return,
+    };
+    if train.images_per_group != group {
+        train.images_per_group = group;
+        let origin = Origin { file: OF_THE_BATCH.into(), layer: batch };
+        origins.insert("train.images_per_group".into(), origin);
     }
 }
 

@@ -16,6 +16,22 @@ fn load(name: &str) -> Config {
 }
 
 #[test]
+fn groups_follow_a_batch_that_is_set_after_them() {
+    let group = |preset: &str, set: &[&str]| {
+        let set: Vec<String> = set.iter().map(ToString::to_string).collect();
+        Config::load(preset, &set).expect("a config").train.images_per_group
+    };
+    for (preset, batch, expected) in
+        [("torchvision_r50", 3, 1), ("torchvision_r50", 6, 2), ("tiny", 2, 2), ("tiny", 12, 6)]
+    {
+        assert_eq!(group(preset, &[&format!("train.batch_size={batch}")]), expected, "{preset}");
+    }
+    let auto = "train.images_per_group=0";
+    assert_eq!(group("tiny", &[auto]), 2);
+    assert_eq!(group("tiny", &[auto, "train.micro_steps=8"]), 1);
+}
+
+#[test]
 fn every_file_of_the_folder_is_embedded() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();

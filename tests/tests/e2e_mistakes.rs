@@ -22,7 +22,11 @@ fn config() {
     place.bad(&micro("--set train.steps=ten"), BAD_CONFIG, &["train.steps", "\"ten\""]);
     place.bad(&micro("--set train.batch_size=0"), BAD_CONFIG, &["train.batch_size", "is 0"]);
     let group = ["train.images_per_group", "does not divide train.batch_size = 3"];
-    place.bad(&micro("--set train.batch_size=3"), BAD_CONFIG, &group);
+    place.bad(
+        &micro("--set train.batch_size=3 --set train.images_per_group=2"),
+        BAD_CONFIG,
+        &group,
+    );
     let buckets = "input.buckets_per_orientation";
     place.bad(&micro(&format!("--set {buckets}=0")), BAD_CONFIG, &[buckets]);
     let classes = ["model.num_classes is 2", "4 classes"];

@@ -52,6 +52,12 @@ table! {
 }
 
 impl Config {
+    /// A learning rate of `[solver]` for the images of a step.
+    pub fn rate_for_batch(&self, rate: f64) -> f64 {
+        let reference = self.solver.reference_batch;
+        reference.map_or(rate, |images| rate * self.train.batch_size as f64 / images as f64)
+    }
+
     /// Number of feature levels taken from the backbone; RoI features are pooled from these.
     ///
     /// ResNet has one level per stage (C2 to C5); the small body has one per entry of

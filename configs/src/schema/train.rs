@@ -22,8 +22,9 @@ table! {
         #[key(range = 1..=4096, unit = "micro-steps", resume = Step, mlperf = Free)]
         pub micro_steps: usize = 1,
         /// Images per loss mean (the reference's images per GPU); divides `batch_size /
-        /// micro_steps`. Default 2.
-        #[key(range = 1..=4096, unit = "images", resume = Step, mlperf = Rule)]
+        /// micro_steps`. Default 2; 0 is the largest divisor up to 2. Where a later file or `--set`
+        /// changes the batch, it is the largest divisor up to the former value.
+        #[key(range = 0..=4096, unit = "images", resume = Step, mlperf = Rule)]
         pub images_per_group: usize = 2,
         /// The precision in which a GPU computes: `"fp16"` (default; activations, gradients and the
         /// weights that kernels read are fp16, all sums fp32), or to compare with it, slowly,
@@ -91,6 +92,12 @@ impl Train {
     /// Images per micro-step.
     pub fn micro_batch(&self) -> usize {
         self.batch_size / self.micro_steps
+    }
+
+    /// The largest number of images up to `most` that divides a micro-step.
+    pub(crate) fn largest_group(&self, most: usize) -> usize {
+        let images = self.batch_size / self.micro_steps.max(1);
+        (1..=most.min(images)).rev().find(|group| images.is_multiple_of(*group)).unwrap_or(1)
     }
 }
 

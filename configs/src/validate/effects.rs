@@ -135,6 +135,7 @@ impl Config {
         if let (Some(rate), Some(batch)) =
             (origins.get("solver.learning_rate"), origins.get("train.batch_size"))
             && rate.layer < batch.layer
+            && solver.reference_batch.is_none()
         {
             advice.push(format!(
                 "solver.learning_rate = {} ({}) was not changed along with train.batch_size = {} \

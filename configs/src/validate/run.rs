@@ -147,7 +147,6 @@ fn groups(train: &Train, check: &mut Check) {
     });
     let micro = batch / train.micro_steps.max(1);
     let key = "train.images_per_group";
-    check.at_least_one(key, group);
     check.require(micro.is_multiple_of(group.max(1)), key, || match train.micro_steps {
         1 => {
             format!("is {group}, which does not divide train.batch_size = {batch}; give a divisor")

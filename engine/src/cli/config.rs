@@ -5,8 +5,8 @@ use std::fmt::Write;
 use clap::Args;
 use configs::mlperf::Recipe;
 use configs::{
-    Config, HALF_THE_RUN, Key, Origins, Synonym, key, keys, keys_of_table, preset_names,
-    similar_keys, synonym,
+    Config, HALF_THE_RUN, Key, OF_THE_BATCH, Origins, Synonym, key, keys, keys_of_table,
+    preset_names, similar_keys, synonym,
 };
 
 use crate::EngineError;
@@ -58,7 +58,7 @@ impl Loaded {
         let value = self.config.value(&key.name)?;
         Ok(match self.origins.get(&key.name).map(|origin| origin.file.as_str()) {
             Some(SET) => format!("{value}, set by {SET}"),
-            Some(HALF_THE_RUN) => format!("{value}, {HALF_THE_RUN}"),
+            Some(why @ (HALF_THE_RUN | OF_THE_BATCH)) => format!("{value}, {why}"),
             Some(file) => format!("{value}, set in {file}"),
             None => format!("{value}, the default"),
         })

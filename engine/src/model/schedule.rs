@@ -6,7 +6,7 @@ use kernels::ops::control_step::LrSchedule;
 /// The schedule that `solver` describes.
 pub(super) fn schedule(config: &Config) -> LrSchedule {
     let solver = &config.solver;
-    let (base, warmup_steps) = (solver.learning_rate, solver.warmup_steps);
+    let (base, warmup_steps) = (config.rate_for_batch(solver.learning_rate), solver.warmup_steps);
     let warmup_factor = solver.warmup_factor;
     match solver.schedule {
         Schedule::Multistep => LrSchedule::Multistep {
@@ -21,7 +21,7 @@ pub(super) fn schedule(config: &Config) -> LrSchedule {
             warmup_steps,
             warmup_factor,
             total_steps: config.train.steps,
-            min: solver.min_learning_rate,
+            min: config.rate_for_batch(solver.min_learning_rate),
         },
     }
 }

@@ -70,6 +70,7 @@ pub(super) fn banner(
             backbone.frozen_stages
         ));
     }
+    paragraphs.extend(rate(config));
     paragraphs.extend(never_stops(&config.train, trainer.batches_per_epoch()));
     paragraphs
 }
@@ -95,6 +96,18 @@ fn length(config: &Config, steps_per_epoch: u64) -> String {
         text += &format!(", a lower rate from epochs {:?} on", solver.milestone_epochs);
     }
     text
+}
+
+/// The learning rate that the batch makes of that for the reference batch.
+fn rate(config: &Config) -> Option<String> {
+    let (rate, reference) = (config.solver.learning_rate, config.solver.reference_batch?);
+    let batch = config.train.batch_size;
+    (batch != reference).then(|| {
+        format!(
+            "learning rate {rate} for {reference} images -> {} for {batch}",
+            config.rate_for_batch(rate)
+        )
+    })
 }
 
 /// A warning if patience or targets cannot end the run early, as nothing is evaluated before it.
@@ -165,6 +178,16 @@ mod tests {
         let told = "36 epochs = 1260 steps of 35, warm-up of 35 (1.0 epochs), a lower rate from \
                     epochs [24.0, 33.5] on";
         assert_eq!(length(&config, 35), told);
+    }
+
+    #[test]
+    fn a_rate_for_another_batch_is_told() {
+        let of = |batch: usize| {
+            let batch = format!("train.batch_size={batch}");
+            rate(&config(&["solver.learning_rate=0.02", "solver.reference_batch=16", &batch]))
+        };
+        assert_eq!(of(2).as_deref(), Some("learning rate 0.02 for 16 images -> 0.0025 for 2"));
+        assert_eq!((of(16), rate(&config(&[]))), (None, None));
     }
 
     #[test]
