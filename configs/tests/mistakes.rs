@@ -224,6 +224,7 @@ const BAD_VALUES: &[(&str, &str, &str, &str)] = &[
     ("quickstart", "data.synthetic.kind=cubes", "data.synthetic.kind", "\"shapes\""),
     ("quickstart", "data.synthetic.image_size=8", "data.synthetic.image_size", "at least 32"),
     ("quickstart", "data.synthetic.val_images=0", "data.synthetic.val_images", "at least 1"),
+    ("tiny", "data.val_fraction=0.95", "data.val_fraction", "between 0 and 0.9"),
     ("tiny", "solver.learning_rate=0", "solver.learning_rate", "greater than 0"),
     ("tiny", "solver.momentum=1", "solver.momentum", "below 1"),
     ("tiny", "solver.weight_decay=-1", "solver.weight_decay", "negative"),

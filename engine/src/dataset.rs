@@ -1,5 +1,6 @@
 //! The data of a run: its stores, the images in use, and each image's network size.
 
+mod held_out;
 mod inclusive;
 mod made;
 
@@ -15,8 +16,9 @@ use dali::store::Store;
 use crate::classes::classes_of_data;
 use crate::error::EngineError;
 use crate::model::SlotShape;
-use crate::progress::Progress;
+use crate::progress::{Progress, counted};
 
+use held_out::is_in_split;
 pub use inclusive::inclusive_box;
 pub(crate) use inclusive::make_inclusive;
 
@@ -201,6 +203,21 @@ fn select(
     } else {
         named(&data.ids, store, drops)?
     };
+    images.retain(|i| is_in_split(data, split, store.image(*i).image_id));
+    if images.is_empty() && data.val_fraction > 0.0 {
+        return usage(format!(
+            "data.val_fraction = {} of the images in the store {path} leaves none to {}; give more \
+             images, or another share",
+            data.val_fraction,
+            if split == Split::Train { "train on" } else { "validate on" }
+        ));
+    }
+    if split == Split::Val && data.val_fraction > 0.0 {
+        progress.say(&format!(
+            "store {path}: {} held out for validation (data.val_fraction)",
+            counted(images.len(), "image")
+        ));
+    }
     if images.is_empty() && drops && num_empty > 0 {
         return usage(format!(
             "the store {path} holds no image with an object; set data.empty=keep to train on \

@@ -1,4 +1,4 @@
-//! A recipe that follows the data: lengths in epochs.
+//! A recipe that follows the data: lengths in epochs, images that are held out.
 
 mod common;
 
@@ -34,4 +34,30 @@ fn a_run_of_epochs_is_that_of_its_steps_and_goes_on_in_epochs() {
     place.bad(&warmup, BAD_CONFIG, &["solver.warmup_epochs", "8 steps", "the run has 8"]);
     let both = micro("--set train.epochs=1 --set train.steps=9");
     place.bad(&both, BAD_CONFIG, &["train.epochs", "8 steps of 8", "train.steps is 9", "either"]);
+}
+
+/// One annotation file; more images change no image's split.
+#[test]
+fn a_part_of_the_training_set_is_held_out() {
+    let place = Place::new();
+    place.good("prep --synthetic shapes --count 24 --size 64 --out set");
+    let files = "--set data.synthetic=none --set train.steps=2 --set data.train_images=set/images \
+                 --set data.train_annotations=set/annotations.json --set solver.warmup_steps=0";
+    let split = format!("{files} --set data.val_fraction=0.3");
+    let err = told(&place, &micro(&split));
+    let report = place.json("runs/micro/report.json");
+    let [train, val] = ["train", "val"].map(|set| report["data"][set].clone());
+    let count = |set: &serde_json::Value| set["images"].as_u64().expect("a number");
+    assert_eq!(count(&train) + count(&val), 24);
+    assert!(count(&val) > 0 && train["path"] == val["path"] && train["key"] != val["key"]);
+    let said = format!("{} images held out for validation", count(&val));
+    assert!(err.contains(&said), "{err}");
+    let scored = place.run("eval --run runs/micro").err;
+    assert!(scored.contains(&format!("all {} images", count(&val))), "{scored}");
+    let both = micro(&format!("{split} --set data.val_store=set/store"));
+    place.bad(&both, BAD_CONFIG, &["data.val_fraction", "beside data.val_store", "either"]);
+    let few = micro(&format!("{files} --set data.val_fraction=0.0001"));
+    place.bad(&few, BAD_CONFIG, &["data.val_fraction = 0.0001", "none to validate on"]);
+    let resume = "train --resume runs/micro --set train.steps=3 --set data.val_fraction=0.5";
+    place.bad(resume, BAD_CONFIG, &["training data", "--override"]);
 }

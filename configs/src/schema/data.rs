@@ -78,6 +78,11 @@ table! {
         /// Prepared store of the validation set. Default: none.
         #[key(resume = Free, mlperf = Free)]
         pub val_store: Option<String> = None,
+        /// Share of the training images that is held out for validation, in place of a validation
+        /// set: by a hash of the image id, so that an image stays where it is when others come.
+        /// Default 0: none.
+        #[key(range = 0.0..=0.9, unit = "share", resume = Free, mlperf = Preprocessing)]
+        pub val_fraction: f64 = 0.0,
         /// Use a synthetic data set instead of files. Default: none.
         #[key(resume = Drawing, mlperf = Free)]
         pub synthetic: Option<Synthetic> = None,

@@ -71,6 +71,12 @@ fn data(config: &Config, check: &mut Check) {
             "is set beside [data.synthetic]; remove either (--set data.synthetic=none)".into()
         });
     }
+    let val = [("val_store", &data.val_store), ("val_annotations", &data.val_annotations)];
+    for (key, _) in val.into_iter().filter(|(_, path)| path.is_some()) {
+        check.require(data.val_fraction == 0.0, "data.val_fraction", || {
+            format!("is set beside data.{key}; remove either (--set data.val_fraction=0)")
+        });
+    }
     check.at_least_one("data.max_image_pixels", data.max_image_pixels);
     let too_large = data.ids.iter().find(|&&id| id > MAX_SEED);
     check.require(too_large.is_none(), "data.ids", || {

@@ -36,6 +36,7 @@ enum Location {
 }
 
 fn location(data: &Data, split: Split) -> Result<Location, EngineError> {
+    let split = if data.val_fraction > 0.0 { Split::Train } else { split };
     let (word, store, images, annotations) = match split {
         Split::Train => ("train", &data.train_store, &data.train_images, &data.train_annotations),
         Split::Val => ("val", &data.val_store, &data.val_images, &data.val_annotations),
@@ -129,8 +130,9 @@ fn prepared(
         false => prep::Masks::Optional,
     };
     let empty = match split {
-        Split::Train => data.empty,
-        Split::Val => EmptyImages::Keep,
+        Split::Train if data.val_fraction == 0.0 => data.empty,
+        // A store of both splits has the images that validation keeps.
+        Split::Train | Split::Val => EmptyImages::Keep,
     };
     let pixels = data.pixels;
     let max_image_pixels = data.max_image_pixels;

@@ -1,0 +1,45 @@
+//! The images that `data.val_fraction` holds out of the training set for validation.
+
+use configs::Data;
+
+use super::Split;
+
+/// True if the image of this id belongs to the split: every image belongs to one, whatever other
+/// images there are.
+pub(super) fn is_in_split(data: &Data, split: Split, image_id: u64) -> bool {
+    let is_held_out = data.val_fraction > 0.0 && share(image_id) < data.val_fraction;
+    data.val_fraction == 0.0 || is_held_out == (split == Split::Val)
+}
+
+/// The place of an id between 0 and 1: its hash by the finalizer of SplitMix64.
+fn share(id: u64) -> f64 {
+    let mut hash = id.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    (hash ^ (hash >> 31)) as f64 / u64::MAX as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_image_is_in_one_split_and_the_shares_are_as_asked() {
+        for fraction in [0.1, 0.5] {
+            let data = Data { val_fraction: fraction, ..Data::default() };
+            let held_out = (0..10_000).filter(|id| is_in_split(&data, Split::Val, *id)).count();
+            let trained = (0..10_000).filter(|id| is_in_split(&data, Split::Train, *id)).count();
+            assert_eq!(held_out + trained, 10_000);
+            // Four standard deviations of a binomial.
+            let expected = 10_000.0 * fraction;
+            let deviation = (expected * (1.0 - fraction)).sqrt();
+            assert!((held_out as f64 - expected).abs() < 4.0 * deviation, "{held_out}");
+        }
+        let all = Data::default();
+        assert!(is_in_split(&all, Split::Train, 7) && is_in_split(&all, Split::Val, 7));
+        // A split that changed would score old runs on images that they were trained on.
+        let data = Data { val_fraction: 0.2, ..Data::default() };
+        let held_out: Vec<u64> = (1..30).filter(|id| is_in_split(&data, Split::Val, *id)).collect();
+        assert_eq!(held_out, [3, 10, 18, 21]);
+    }
+}
