@@ -12,6 +12,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("torchvision_r50", include_str!("../torchvision_r50.toml")),
     ("torchvision_r101", include_str!("../torchvision_r101.toml")),
     ("faster_r50", include_str!("../faster_r50.toml")),
+    ("finetune", include_str!("../finetune.toml")),
     ("mlperf_r50", include_str!("../mlperf_r50.toml")),
     ("mlperf_8", include_str!("../mlperf_8.toml")),
     ("mlperf_16", include_str!("../mlperf_16.toml")),

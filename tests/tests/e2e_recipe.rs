@@ -61,3 +61,32 @@ fn a_part_of_the_training_set_is_held_out() {
     let resume = "train --resume runs/micro --set train.steps=3 --set data.val_fraction=0.5";
     place.bad(resume, BAD_CONFIG, &["training data", "--override"]);
 }
+
+/// The preset `finetune` at the size of micro, from a model of micro: its start is step 0.
+#[test]
+fn finetune_starts_from_a_run_of_ours_and_scores_the_start() {
+    let place = Place::new();
+    place.good(&micro("--set train.steps=8 --set train.eval_at_end=false"));
+    assert!(place.json("runs/micro/report.json")["bbox"].is_null(), "nothing is scored");
+    assert!(!place.join("runs/micro/best.json").exists());
+    let small = include_str!("../../configs/micro.toml");
+    let (model, _) = small.split_once("[solver]").expect("tables");
+    let recipe = include_str!("../../configs/finetune.toml");
+    let (_, recipe) = recipe.split_once("[solver]").expect("tables");
+    place.write("own.toml", format!("{model}[solver]{recipe}images_per_group = 2\n"));
+    let init = "--init runs/micro/checkpoints/step_00000008/model.safetensors --finetune";
+    let err = told(&place, &format!("train own.toml --set train.epochs=2 {init}"));
+    let length = "2 epochs = 8 steps of 4, warm-up of 4 (1.0 epochs)";
+    for words in [length, "learning rate 0.02 for 16 images -> 0.005 for 4", "step 0: evaluated"] {
+        assert!(err.contains(words), "{words}: {err}");
+    }
+    let metrics = place.text("runs/own/metrics.jsonl");
+    let scored = metrics.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let scored = scored.filter(|line: &serde_json::Value| line["bbox"].is_object());
+    let steps: Vec<u64> = scored.map(|line| line["step"].as_u64().expect("a step")).collect();
+    assert_eq!(steps, [0, 4, 8]);
+    let weights = |run: &str, step: u64| {
+        place.bytes(&format!("{run}/checkpoints/step_{step:08}/model.safetensors"))
+    };
+    assert!(weights("runs/own", 0) == weights("runs/micro", 8), "the start is the file's");
+}

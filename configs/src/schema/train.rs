@@ -42,6 +42,12 @@ table! {
         /// Epochs between evaluations. Default 0: only at the end.
         #[key(range = 0..=1_000_000_000, unit = "epochs", resume = Free, mlperf = Quality)]
         pub eval_every_epochs: u64 = 0,
+        /// Evaluate the weights that a run starts from, as step 0. Default false.
+        #[key(resume = Free, mlperf = Quality)]
+        pub eval_at_start: bool = false,
+        /// Evaluate the last step, if it was not evaluated on the way. Default true.
+        #[key(resume = Free, mlperf = Quality)]
+        pub eval_at_end: bool = true,
         /// Steps between checkpoints. Default 0: none by steps. There is one before each evaluation
         /// and at the end.
         #[key(range = 0..=1_000_000_000, unit = "steps", resume = Free, mlperf = Free)]

@@ -29,6 +29,10 @@ impl Session {
             self.say_unsaved();
         }
         let evaluated = match end {
+            End::Steps if !self.config.train.eval_at_end => {
+                self.options.observe(Event::Decided { is_target_reached: false })?;
+                Some((Outcome::Done, Evaluation::none()))
+            }
             End::Steps => self.evaluate_last()?,
             End::Interrupted => None,
             End::Verdict(outcome, judgement) => Some((outcome, *judgement.evaluation)),

@@ -114,7 +114,10 @@ impl Session {
     fn train(&mut self) -> Result<End, EngineError> {
         let total = self.config.train.steps;
         let bar = self.options.progress.bar("training", total);
-        let mut end = self.evaluate_first()?;
+        let mut end = match self.config.train.eval_at_start && self.recorded.is_none() {
+            true => self.save_and_evaluate(true)?,
+            false => self.evaluate_first()?,
+        };
         self.trainer.restart_clock();
         while end.is_none() && self.trainer.steps_done() < total {
             self.step(&bar)?;
