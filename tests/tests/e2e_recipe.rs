@@ -90,3 +90,27 @@ fn finetune_starts_from_a_run_of_ours_and_scores_the_start() {
     };
     assert!(weights("runs/own", 0) == weights("runs/micro", 8), "the start is the file's");
 }
+
+#[test]
+fn a_run_without_validation_data_scores_nothing() {
+    let place = Place::new();
+    place.good("prep --synthetic shapes --count 8 --size 64 --out set");
+    let data =
+        "--set data.synthetic=none --set data.train_store=set/store --set eval.draw_images=1";
+    let run = format!("train micro {data} --set train.eval_every_steps=2");
+    let err = told(&place, &format!("{run} --set train.steps=4"));
+    assert!(err.contains("no validation data, so nothing is scored"), "{err}");
+    assert_eq!(err.matches("evaluated in").count(), 0, "{err}");
+    let report = place.json("runs/micro/report.json");
+    assert!(report["data"]["val"].is_null() && report["bbox"].is_null(), "{report}");
+    assert_eq!(report["state"], "done");
+    assert!(place.join("runs/micro/report.html").exists());
+    place.good("train --resume runs/micro --set train.steps=6");
+    // Scores come with the data.
+    place.good("train --resume runs/micro --set train.steps=7 --set data.val_store=set/store");
+    assert!(place.join("runs/micro/best.json").exists());
+    for (key, value) in [("patience", "2"), ("target_box", "0.3"), ("target_mask", "0.3")] {
+        let words = [&format!("train.{key}"), "no validation data", "data.val_fraction"];
+        place.bad(&format!("{run} --set train.{key}={value}"), BAD_CONFIG, &words);
+    }
+}

@@ -75,7 +75,8 @@ table! {
         /// Prepared store of the training set (`onegraph prep`). Default: none.
         #[key(resume = Free, mlperf = Free)]
         pub train_store: Option<String> = None,
-        /// Prepared store of the validation set. Default: none.
+        /// Prepared store of the validation set. Default: none; without validation data nothing is
+        /// scored.
         #[key(resume = Free, mlperf = Free)]
         pub val_store: Option<String> = None,
         /// Share of the training images that is held out for validation, in place of a validation

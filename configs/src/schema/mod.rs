@@ -52,6 +52,13 @@ table! {
 }
 
 impl Config {
+    /// True if there are images to evaluate on.
+    pub fn has_validation(&self) -> bool {
+        let Data { val_store, val_annotations, val_fraction, synthetic, .. } = &self.data;
+        let is_given = val_store.is_some() || val_annotations.is_some() || synthetic.is_some();
+        is_given || *val_fraction > 0.0 || self.eval.train_set
+    }
+
     /// A learning rate of `[solver]` for the images of a step.
     pub fn rate_for_batch(&self, rate: f64) -> f64 {
         let reference = self.solver.reference_batch;

@@ -294,7 +294,7 @@ fn draw(
     if count == 0 {
         return Ok(());
     }
-    let (evaluator, state) = session.evaluator();
+    let (Some(evaluator), state) = session.evaluator() else { return Ok(()) };
     let count = count.min(evaluator.set().data().images.len());
     let positions: Vec<usize> = (0..count).collect();
     let found = evaluator.detect(state, &positions, &Progress::quiet())?;

@@ -71,6 +71,9 @@ pub(super) fn banner(
         ));
     }
     paragraphs.extend(rate(config));
+    if !config.has_validation() {
+        paragraphs.push("warning: there is no validation data, so nothing is scored".into());
+    }
     paragraphs.extend(never_stops(&config.train, trainer.batches_per_epoch()));
     paragraphs
 }

@@ -23,6 +23,11 @@ impl Periods {
         }
     }
 
+    /// The same without evaluations.
+    pub(super) fn of_checkpoints(train: &Train, steps_per_epoch: u64) -> Self {
+        Self { evaluation: [0; 2], ..Self::new(train, steps_per_epoch) }
+    }
+
     /// True if the config asks for an evaluation after `step`.
     pub(super) fn evaluates(&self, step: u64) -> bool {
         self.evaluation.iter().any(|every| due(*every, step))

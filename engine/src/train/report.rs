@@ -57,7 +57,7 @@ pub(super) struct Facts<'a> {
     pub(super) device: String,
     /// The data sets for training and for evaluations, with their identities.
     pub(super) train: (&'a DataSet, &'a str),
-    pub(super) val: (&'a DataSet, &'a str),
+    pub(super) val: Option<(&'a DataSet, &'a str)>,
 }
 
 /// Writes the report of a run after each evaluation and at the end, on the first rank.
@@ -101,7 +101,7 @@ impl Report {
             "commands": commands.chain([provenance::command()]).collect::<Vec<_>>(),
             "device": facts.device,
             "config_sha256": hex_digest(facts.config_toml.as_bytes()),
-            "data": { "train": set_json(facts.train), "val": set_json(facts.val) },
+            "data": { "train": set_json(facts.train), "val": facts.val.map(set_json) },
         });
         Self {
             run: run.cloned(),

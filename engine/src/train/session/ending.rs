@@ -29,7 +29,7 @@ impl Session {
             self.say_unsaved();
         }
         let evaluated = match end {
-            End::Steps if !self.config.train.eval_at_end => {
+            End::Steps if !self.config.train.eval_at_end || self.evaluator.is_none() => {
                 self.options.observe(Event::Decided { is_target_reached: false })?;
                 Some((Outcome::Done, Evaluation::none()))
             }

@@ -84,14 +84,15 @@ impl Session {
         let SessionOptions { progress, team, .. } = &self.options;
         team.set_doing(step, "evaluating");
         tracing::info!(step, "evaluates");
-        let found = self.evaluator.detect_in_ranks(self.trainer.state(), team, progress);
+        let Some(evaluator) = &mut self.evaluator else { unreachable!("there is validation data") };
+        let found = evaluator.detect_in_ranks(self.trainer.state(), team, progress);
         let found = uninterrupted(found)?;
         let is_whole = team.share("whether all have detected", || Ok(found.is_some()))?;
         let (Some(found), true) = (found, is_whole) else { return Ok(false) };
         self.options.observe(Event::DetectionEnds(epoch))?;
         self.phase = Phase::Elsewhere { step };
         if team.is_first() {
-            let (set, most) = (self.evaluator.set().clone(), self.config.eval.draw_images);
+            let (set, most) = (evaluator.set().clone(), self.config.eval.draw_images);
             let score = move || Scores::new(&set, found, step, started, most);
             let scores = Background::start("scores", score)?;
             let waited_seconds = started.elapsed().as_secs_f64();
@@ -134,7 +135,8 @@ impl Session {
     }
 
     fn wait(&self, seconds: f64) -> Wait {
-        let (images, ranks) = (self.evaluator.set().images().len(), self.options.team.ranks());
+        let images = self.evaluator.as_ref().map_or(0, |of| of.set().images().len());
+        let ranks = self.options.team.ranks();
         let is_device = matches!(self.options.backend, Backend::Device(_));
         Wait::new(seconds, images, ranks.count, is_device)
     }

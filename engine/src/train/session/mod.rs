@@ -40,7 +40,8 @@ pub struct Session {
     options: SessionOptions,
     data: DataSet,
     trainer: Trainer,
-    evaluator: Evaluator,
+    /// None without validation data.
+    evaluator: Option<Evaluator>,
     periods: Periods,
     divergence: Divergence,
     checkpoints: Checkpoints,
@@ -105,16 +106,17 @@ impl Session {
         self.unwritten.map_or(Ok(()), Err)
     }
 
-    /// The evaluator and the trained state, for pictures of detections.
-    pub fn evaluator(&mut self) -> (&mut Evaluator, &mut ModelState) {
-        (&mut self.evaluator, self.trainer.state())
+    /// The evaluator, if there is validation data, and the trained state, for pictures of
+    /// detections.
+    pub fn evaluator(&mut self) -> (Option<&mut Evaluator>, &mut ModelState) {
+        (self.evaluator.as_mut(), self.trainer.state())
     }
 
     /// Runs steps until the run ends.
     fn train(&mut self) -> Result<End, EngineError> {
         let total = self.config.train.steps;
         let bar = self.options.progress.bar("training", total);
-        let mut end = match self.config.train.eval_at_start && self.recorded.is_none() {
+        let mut end = match self.scores_start() {
             true => self.save_and_evaluate(true)?,
             false => self.evaluate_first()?,
         };
@@ -126,6 +128,11 @@ impl Session {
         bar.finish_and_clear();
         // An evaluation before the last step may have ended the run there.
         Ok(self.end_by_verdict()?.or(end).unwrap_or(End::Steps))
+    }
+
+    /// True if the weights that a run starts from are to be scored.
+    fn scores_start(&self) -> bool {
+        self.config.train.eval_at_start && self.recorded.is_none() && self.evaluator.is_some()
     }
 
     /// Runs the next step and records it.

@@ -1,6 +1,6 @@
 //! How a session begins: data, programs, and the last checkpoint of a run that is resumed.
 
-use configs::Config;
+use configs::{Config, Train};
 
 use super::Session;
 use crate::dataset::{DataSet, Split};
@@ -31,10 +31,11 @@ impl Session {
         let (progress, run, team) = (options.progress, options.run.clone(), options.team.clone());
         // Before any data is drawn or prepared for ranks that cannot share a batch.
         agreement::check_config(&team, &config)?;
+        check_scored(&config)?;
         let division = division(&config, &options)?;
         let (resumed, data, val) = resume_on_data(&mut config, &options)?;
         let (mut trainer, evaluator) = prepare(&config, &options, division, &data, val)?;
-        let (identity, val_identity) = read(&options, &data, &evaluator)?;
+        let (identity, val_identity) = read(&options, &data, evaluator.as_ref())?;
         let mut best = Best::new(&config, &val_identity);
         let (mut overrides, mut recorded) = (Vec::new(), None);
         if let Some(resumed) = resumed {
@@ -64,7 +65,7 @@ impl Session {
             config_toml: &config_toml,
             device: options.backend.name(),
             train: (&data, &identity),
-            val: (evaluator.set().data(), &val_identity),
+            val: evaluator.as_ref().map(|of| (of.set().data(), val_identity.as_str())),
         };
         let report = Report::open(own_run, trainer.steps_done(), &facts, &mut journal);
         let facts = SessionFacts {
@@ -75,7 +76,10 @@ impl Session {
             params: trainer.params().to_vec(),
         };
         Ok(Self {
-            periods: Periods::new(&config.train, trainer.batches_per_epoch()),
+            periods: match evaluator {
+                Some(_) => Periods::new(&config.train, trainer.batches_per_epoch()),
+                None => Periods::of_checkpoints(&config.train, trainer.batches_per_epoch()),
+            },
             divergence: Divergence::new(&config),
             phase: Phase::Idle,
             unwritten: None,
@@ -101,7 +105,7 @@ impl Session {
 fn resume_on_data(
     config: &mut Config,
     options: &SessionOptions,
-) -> Result<(Option<Resumed>, DataSet, DataSet), EngineError> {
+) -> Result<(Option<Resumed>, DataSet, Option<DataSet>), EngineError> {
     let mut resumed = match options.resume {
         true => Some(Resumed::open(options)?),
         false => None,
@@ -124,11 +128,14 @@ fn resume_on_data(
     Ok((resumed, data, val))
 }
 
-/// Opens the training data, and the data that the run is evaluated on.
+/// Opens the training data, and the data that the run is evaluated on, if there is any.
 ///
 /// # Errors
 /// Data that cannot be opened; different classes.
-fn open_data(config: &Config, options: &SessionOptions) -> Result<(DataSet, DataSet), EngineError> {
+fn open_data(
+    config: &Config,
+    options: &SessionOptions,
+) -> Result<(DataSet, Option<DataSet>), EngineError> {
     let (team, progress) = (&options.team, &options.progress);
     team.set_doing(0, "opening its data");
     // A clock that runs from the first look at the data begins later.
@@ -140,9 +147,12 @@ fn open_data(config: &Config, options: &SessionOptions) -> Result<(DataSet, Data
         team.first_of_host_first("the data of a host", || of_split(config, split, progress))
     };
     let data = open(Split::Train)?;
+    if !config.has_validation() {
+        return Ok((data, None));
+    }
     let val = open(if config.eval.train_set { Split::Train } else { Split::Val })?;
     check_categories(&data, &val)?;
-    Ok((data, val))
+    Ok((data, Some(val)))
 }
 
 /// Plans and captures all programs, and gives the model its first weights.
@@ -154,8 +164,8 @@ fn prepare(
     options: &SessionOptions,
     division: Division,
     data: &DataSet,
-    val: DataSet,
-) -> Result<(Trainer, Evaluator), EngineError> {
+    val: Option<DataSet>,
+) -> Result<(Trainer, Option<Evaluator>), EngineError> {
     let (backend, stop) = (&options.backend, &options.interrupted);
     let mut fresh = config.clone();
     if options.resume {
@@ -163,24 +173,27 @@ fn prepare(
         fresh.model.backbone.weights = None;
         fresh.model.weights = None;
     }
-    let sets = (data, Some(&val));
+    let sets = (data, val.as_ref());
     let mut trainer = Trainer::with_evaluations(&fresh, sets, backend, division, stop.clone())?;
     let classes = classes_of(trainer.params());
-    let mut evaluator = Evaluator::new(config, val, classes, backend, trainer.state())?;
-    evaluator.interrupt_by(stop.clone());
-    if config.eval.keep_images {
-        evaluator.keep_images(backend);
+    let evaluator = |val| Evaluator::new(config, val, classes, backend, trainer.state());
+    let mut evaluator = val.map(evaluator).transpose()?;
+    if let Some(evaluator) = &mut evaluator {
+        evaluator.interrupt_by(stop.clone());
+        if config.eval.keep_images {
+            evaluator.keep_images(backend);
+        }
     }
     if options.observer.is_some() {
         trainer.warm_up()?;
-        evaluator.warm_up(trainer.state())?;
+        evaluator.as_mut().map_or(Ok(()), |of| of.warm_up(trainer.state()))?;
     }
     if !options.resume {
         agreement::check_state(&options.team, trainer.state())?;
     }
     options.observe(Event::Prepared {
         train_images: data.images.len(),
-        val_images: evaluator.set().images().len(),
+        val_images: evaluator.as_ref().map_or(0, |of| of.set().images().len()),
         passes: trainer.passes(),
         steps_per_epoch: trainer.batches_per_epoch(),
     })?;
@@ -195,9 +208,11 @@ fn prepare(
 fn read(
     options: &SessionOptions,
     data: &DataSet,
-    evaluator: &Evaluator,
+    evaluator: Option<&Evaluator>,
 ) -> Result<(String, String), EngineError> {
-    let set = evaluator.set();
+    let Some(set) = evaluator.map(Evaluator::set) else {
+        return Ok((resume::identity_of(data), String::new()));
+    };
     if options.observer.is_some() {
         let verify = |data: &DataSet| data.store.verify_masks();
         let (train, val) = rayon::join(|| verify(data), || verify(set.data()));
@@ -218,6 +233,25 @@ fn division(config: &Config, options: &SessionOptions) -> Result<Division, Engin
     let mut division = Division::new(&config.train, &target, team.ranks(), team.exchange())?;
     division.local_ranks = team.local_ranks();
     Ok(division)
+}
+
+/// Only scores can end a run early.
+fn check_scored(config: &Config) -> Result<(), EngineError> {
+    let (train, data) = (&config.train, &config.data);
+    // A config without any data is refused for that.
+    let trains = data.train_store.is_some() || data.train_annotations.is_some();
+    let (key, none) = match train {
+        _ if !trains || config.has_validation() => return Ok(()),
+        Train { patience: 1.., .. } => ("train.patience", "0"),
+        Train { target_box: Some(_), .. } => ("train.target_box", "none"),
+        Train { target_mask: Some(_), .. } => ("train.target_mask", "none"),
+        _ => return Ok(()),
+    };
+    Err(EngineError::Usage(format!(
+        "{key} ends a run by its scores, but there is no validation data: set data.val_store, \
+         data.val_images and data.val_annotations, or data.val_fraction, or leave it out (--set \
+         {key}={none})"
+    )))
 }
 
 fn check_categories(train: &DataSet, val: &DataSet) -> Result<(), EngineError> {
