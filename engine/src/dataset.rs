@@ -120,6 +120,23 @@ impl DataSet {
         self.classes.clone()
     }
 
+    /// Takes the classes of a model whose names have all categories of this data; it may lack some.
+    /// Returns false, and changes nothing, for any other data.
+    pub fn take_classes(&mut self, classes: &[(String, u64)]) -> bool {
+        let categories = categories_of(&self.store);
+        let place = |name: &str| classes.iter().position(|(theirs, _)| theirs == name);
+        let places: Option<Vec<usize>> = categories.iter().map(|(name, _)| place(name)).collect();
+        let Some(places) = places else { return false };
+        // A class that the data lacks has an id that no category has.
+        let free = (0..=u64::MAX).rev().filter(|id| categories.iter().all(|(_, of)| of != id));
+        let mut taken: Vec<_> = classes.iter().map(|(name, _)| name.clone()).zip(free).collect();
+        for (place, (_, id)) in places.into_iter().zip(categories) {
+            taken[place].1 = id;
+        }
+        self.classes = taken;
+        true
+    }
+
     /// The class of each label of the store; label 0, which is padding, is class 0.
     pub(crate) fn class_of_label(&self) -> Vec<i32> {
         let of = |id: u64| self.classes.iter().position(|(_, theirs)| *theirs == id);

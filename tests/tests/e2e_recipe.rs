@@ -4,6 +4,9 @@ mod common;
 
 use common::{BAD_CONFIG, Place, micro};
 
+/// Enough for some class to be found.
+const LEARNS: &str = "--set train.steps=150 --set solver.learning_rate=0.04 --set data.empty=keep";
+
 /// A good run's messages.
 fn told(place: &Place, arguments: &str) -> String {
     let said = place.run(arguments);
@@ -113,4 +116,38 @@ fn a_run_without_validation_data_scores_nothing() {
         let words = [&format!("train.{key}"), "no validation data", "data.val_fraction"];
         place.bad(&format!("{run} --set train.{key}={value}"), BAD_CONFIG, &words);
     }
+}
+
+/// The validation data lacks the first class, and numbers the others otherwise.
+#[test]
+fn validation_data_may_have_some_of_the_classes_under_other_ids() {
+    let place = Place::new();
+    place.good("prep --synthetic shapes --count 8 --size 64 --out set");
+    let mut some = place.json("set/annotations.json");
+    let renumber = |id: &mut serde_json::Value| *id = (10 - id.as_u64().expect("an id")).into();
+    for (list, key) in [("categories", "id"), ("annotations", "category_id")] {
+        let rows = some[list].as_array_mut().expect("a list");
+        rows.retain(|row| row[key] != 1);
+        rows.iter_mut().for_each(|row| renumber(&mut row[key]));
+    }
+    place.write("some.json", some.to_string());
+    place.good("prep --images set/images --annotations some.json --out some");
+    let data = "--set data.synthetic=none --set data.train_store=set/store";
+    let run = |val: &str| format!("train micro {data} --set data.val_store={val} {LEARNS}");
+    place.good(&run("some"));
+    let classes = |run: &str| {
+        let report = place.text(&format!("runs/{run}/metrics.jsonl"));
+        let last: serde_json::Value =
+            serde_json::from_str(report.lines().last().expect("a line")).expect("JSON");
+        last["bbox"]["classes"].as_object().expect("classes").clone()
+    };
+    let found = classes("micro");
+    assert_eq!(found.len(), 3, "{found:?}");
+    place.good(&format!("{} --set train.name=all", run("set/store")));
+    let all = classes("all");
+    assert!(found.iter().all(|(name, ap)| all[name] == *ap), "{found:?} {all:?}");
+    assert!(found.values().any(|ap| ap.as_f64().is_some_and(|ap| ap > 0.0)), "{found:?}");
+    let [ours, theirs] = ["some", "set/store"]
+        .map(|val| place.good(&format!("eval --run runs/all --set data.val_store={val}")));
+    assert_ne!(ours, theirs, "another number of classes");
 }

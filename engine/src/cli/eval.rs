@@ -12,7 +12,7 @@ use super::model::ModelArgs;
 use super::rank::{self, Rank, RankArgs};
 use super::signals::Stop;
 use crate::EngineError;
-use crate::classes::describe_classes;
+use crate::classes::{are_same, describe_classes};
 use crate::dataset::{DataSet, Split};
 use crate::evaluate::{Evaluator, TrainedModel};
 use crate::model::classes_of;
@@ -64,10 +64,13 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     check_config(&team, config)?;
     let model = args.model.open(&args.set, &backend, &progress)?;
     let split = if model.config.eval.train_set { Split::Train } else { Split::Val };
-    let data = team.first_of_host_first("the data of a host", || {
+    let mut data = team.first_of_host_first("the data of a host", || {
         DataSet::open(&model.config, split, &progress)
     })?;
-    model.check_classes(&data)?;
+    let stated = model.categories.as_ref().filter(|of| !are_same(of, &data.categories()));
+    if !stated.is_some_and(|classes| data.take_classes(classes)) {
+        model.check_classes(&data)?;
+    }
     let classes = describe_classes(&data.categories());
     progress.say(&match model.categories {
         Some(_) => classes,

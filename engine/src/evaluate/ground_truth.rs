@@ -39,6 +39,7 @@ pub(super) fn of_images(data: &DataSet, images: &[usize]) -> Result<GroundTruth,
 pub(super) fn objects(data: &DataSet, image: usize) -> Result<ImageDetections, EngineError> {
     let record = data.store.image(data.images[image]);
     let (height, width) = (record.height, record.width);
+    let class_of_label = data.class_of_label();
     let views = record.objects.map(|object| data.store.object(object));
     let found = views.filter(|view| !view.crowd).map(|view| {
         let [x, y, w, h] = view.bbox_xywh;
@@ -47,7 +48,7 @@ pub(super) fn objects(data: &DataSet, image: usize) -> Result<ImageDetections, E
             Some(GtMask::Polygons(rings)) => Some(Rle::from_polygons(height, width, &rings)?),
             Some(GtMask::Rle(rle)) => Some(rle),
         };
-        let label = view.label as usize;
+        let label = class_of_label[view.label as usize] as usize;
         Ok(Found::new(label, 1.0, [x, y, x + w, y + h], mask))
     });
     let objects = found.collect::<Result<_, EngineError>>()?;

@@ -150,8 +150,8 @@ fn open_data(
     if !config.has_validation() {
         return Ok((data, None));
     }
-    let val = open(if config.eval.train_set { Split::Train } else { Split::Val })?;
-    check_categories(&data, &val)?;
+    let mut val = open(if config.eval.train_set { Split::Train } else { Split::Val })?;
+    match_classes(&data, &mut val)?;
     Ok((data, Some(val)))
 }
 
@@ -254,14 +254,15 @@ fn check_scored(config: &Config) -> Result<(), EngineError> {
     )))
 }
 
-fn check_categories(train: &DataSet, val: &DataSet) -> Result<(), EngineError> {
-    if train.categories() == val.categories() {
+/// Gives the validation data the classes of the training data, of which it may lack some.
+fn match_classes(train: &DataSet, val: &mut DataSet) -> Result<(), EngineError> {
+    if train.categories() == val.categories() || val.take_classes(&train.categories()) {
         return Ok(());
     }
     Err(EngineError::Usage(format!(
-        "{} and {} name different classes: set data.val_store, or data.val_images and \
-         data.val_annotations, to data with the categories of the training data",
-        train.store.path().display(),
-        val.store.path().display()
+        "{} has categories that {} has not: set data.val_store, or data.val_images and \
+         data.val_annotations, to data with the categories of the training data, or some of them",
+        val.store.path().display(),
+        train.store.path().display()
     )))
 }
