@@ -62,7 +62,10 @@ impl Config {
     /// A learning rate of `[solver]` for the images of a step.
     pub fn rate_for_batch(&self, rate: f64) -> f64 {
         let reference = self.solver.reference_batch;
-        reference.map_or(rate, |images| rate * self.train.batch_size as f64 / images as f64)
+        reference.map_or(rate, |images| {
+            let share = self.train.batch_size as f64 / images as f64;
+            rate * if self.solver.optimizer == Optimizer::Adamw { share.sqrt() } else { share }
+        })
     }
 
     /// Number of feature levels taken from the backbone; RoI features are pooled from these.

@@ -15,7 +15,8 @@ table! {
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Rule)]
         pub learning_rate: f64 = 0.02,
         /// Images per step that `learning_rate` and `min_learning_rate` are for: another
-        /// `train.batch_size` changes them in proportion. Default: none, they hold for any batch.
+        /// `train.batch_size` changes them in proportion, with AdamW by the square root. Default:
+        /// none, they hold for any batch.
         #[key(range = 1..=4096, unit = "images", resume = Step, mlperf = Hyperparameter)]
         pub reference_batch: Option<usize> = None,
         /// SGD and LARS: momentum, at least 0 and below 1. Default 0.9.

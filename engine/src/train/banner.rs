@@ -191,6 +191,8 @@ mod tests {
         };
         assert_eq!(of(2).as_deref(), Some("learning rate 0.02 for 16 images -> 0.0025 for 2"));
         assert_eq!((of(16), rate(&config(&[]))), (None, None));
+        let adamw = config(&["solver.optimizer=adamw", "solver.reference_batch=8"]);
+        assert_eq!(adamw.rate_for_batch(0.5), 0.25);
     }
 
     #[test]
