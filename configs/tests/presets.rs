@@ -6,9 +6,9 @@ use std::path::Path;
 
 use configs::mlperf::Recipe;
 use configs::{
-    BackboneKind, BoxLoss, CellRule, ChannelOrder, Config, ExtraLevel, MaskTargetRule, ModelKind,
-    NovogradForm, Optimizer, PostNmsScope, ResizeFilter, ResizeRounding, Schedule, StrideRule,
-    WarmupRule, preset, preset_names,
+    BackboneKind, Block, BoxLoss, CellRule, ChannelOrder, Config, ExtraLevel, MaskTargetRule,
+    ModelKind, NovogradForm, Optimizer, PostNmsScope, ResizeFilter, ResizeRounding, Schedule,
+    StrideRule, WarmupRule, preset, preset_names,
 };
 
 fn load(name: &str) -> Config {
@@ -93,6 +93,16 @@ fn torchvision_presets_differ_only_where_they_say() {
     let mut expected = r50.clone();
     expected.model.backbone.blocks = vec![3, 4, 23, 3];
     assert_eq!(load("torchvision_r101"), expected);
+
+    for (preset, block, blocks) in [
+        ("torchvision_r18", Block::Basic, [2, 2, 2, 2]),
+        ("torchvision_r34", Block::Basic, [3, 4, 6, 3]),
+        ("torchvision_r152", Block::Bottleneck, [3, 8, 36, 3]),
+    ] {
+        let mut expected = r50.clone();
+        (expected.model.backbone.block, expected.model.backbone.blocks) = (block, blocks.into());
+        assert_eq!(load(preset), expected);
+    }
 
     let mut expected = r50.clone();
     expected.model.kind = ModelKind::FasterRcnn;

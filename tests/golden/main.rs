@@ -4,6 +4,7 @@
 //! default `shared/golden` next to the checkout; missing data is reported as `SKIPPED`.
 
 mod anchors;
+mod bodies;
 mod boxes;
 mod coco_eval;
 mod coco_masks;
@@ -118,6 +119,21 @@ fn golden_coco_eval() {
 #[test]
 fn golden_optim() {
     solver::optim();
+}
+
+#[test]
+fn golden_tv_resnet18() {
+    bodies::resnet("tv_resnet18");
+}
+
+#[test]
+fn golden_tv_resnet34() {
+    bodies::resnet("tv_resnet34");
+}
+
+#[test]
+fn golden_tv_resnet152() {
+    bodies::resnet("tv_resnet152");
 }
 
 #[test]

@@ -18,8 +18,8 @@ pub use data::{ChannelOrder, Data, Input, Synthetic};
 pub use fusion::{Fused, Fusion};
 pub use heads::{BoxHead, BoxLoss, Detections, MaskHead, PostNmsScope, Roi, Rpn};
 pub use model::{
-    Anchors, Backbone, BackboneKind, Boxes, CellRule, ExtraLevel, Fpn, Model, ModelKind, NormKind,
-    StrideRule,
+    Anchors, Backbone, BackboneKind, Block, Boxes, CellRule, ExtraLevel, Fpn, Model, ModelKind,
+    NormKind, StrideRule,
 };
 pub use optimizers::{Adamw, Lars, LossWeights, Novograd, NovogradForm};
 pub use ranks::RanksConfig;

@@ -79,17 +79,20 @@ impl ModelKind {
 table! {
     /// `[model.backbone]`: the body that turns an image into feature maps.
     pub struct Backbone {
-        /// `"resnet"` (default; bottleneck blocks) or `"small"` (for CPUs; basic blocks).
+        /// `"resnet"` (default) or `"small"` (for CPUs; a basic block a stage).
         #[key(resume = Step, mlperf = Model)]
         pub kind: BackboneKind = BackboneKind::Resnet,
         /// ResNet: blocks in each of the four stages. Default `[3, 4, 6, 3]`, which is ResNet-50.
         #[key(each = 1..=256, unit = "blocks", resume = Step, mlperf = Model)]
         pub blocks: Vec<usize> = vec![3, 4, 6, 3],
+        /// ResNet: `"bottleneck"` (default; ResNet-50 and deeper) or `"basic"` (ResNet-18 and 34).
+        #[key(resume = Step, mlperf = Model)]
+        pub block: Block = Block::Bottleneck,
         /// ResNet: channels of the 7x7 stem. Default 64.
         #[key(range = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
         pub stem_channels: usize = 64,
-        /// ResNet: bottleneck width of the first stage, doubled each stage; stage `i` outputs `4 *
-        /// width * 2^i` channels. Default 64.
+        /// ResNet: width of a block of the first stage, doubled each stage; stage `i` outputs `width
+        /// * 2^i` channels, four times as many with bottlenecks. Default 64.
         #[key(range = 1..=16_384, unit = "channels", resume = Step, mlperf = Model)]
         pub width: usize = 64,
         /// Small body: channels of the 3x3 stride-2 stem, then one entry per basic block of stride
@@ -125,10 +128,31 @@ table! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BackboneKind {
-    /// ResNet with bottleneck blocks; levels C2 to C5 at strides 4, 8, 16, 32.
+    /// ResNet; levels C2 to C5 at strides 4, 8, 16, 32.
     Resnet,
     /// A stem and one basic block per level, strides 4, 8, 16, ...
     Small,
+}
+
+/// The block of a ResNet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Block {
+    /// Two 3x3 convolutions.
+    Basic,
+    /// 1x1, 3x3 and 1x1, the last with four times the width.
+    Bottleneck,
+}
+
+impl Backbone {
+    /// Channels of a ResNet's stage, from 0, after its blocks.
+    pub fn resnet_channels(&self, stage: usize) -> usize {
+        let expansion = match self.block {
+            Block::Basic => 1,
+            Block::Bottleneck => 4,
+        };
+        expansion * (self.width << stage)
+    }
 }
 
 /// Normalization in the body.

@@ -1,7 +1,9 @@
 //! Reasons to refuse a new run or to warn of it: values, each sound, that together do not do what
 //! they say.
 
-use crate::{BackboneKind, BoxLoss, Config, ConfigError, NormKind, Optimizer, Origins, Schedule};
+use crate::{
+    BackboneKind, Block, BoxLoss, Config, ConfigError, NormKind, Optimizer, Origins, Schedule,
+};
 
 /// Keys that mean something only under some value of another key.
 struct Idle {
@@ -46,12 +48,18 @@ const IDLE: &[Idle] = &[
     Idle {
         keys: &[
             "model.backbone.blocks",
+            "model.backbone.block",
             "model.backbone.stem_channels",
             "model.backbone.width",
             "model.backbone.stride_in_1x1",
         ],
         switch: "model.backbone.kind",
         applies: |c| c.model.backbone.kind == BackboneKind::Small,
+    },
+    Idle {
+        keys: &["model.backbone.stride_in_1x1"],
+        switch: "model.backbone.block",
+        applies: |c| c.model.backbone.block == Block::Basic,
     },
     Idle {
         keys: &["model.backbone.stage_channels"],

@@ -52,8 +52,8 @@ fn maps(config: &Config) -> Vec<Tensor> {
     let stages: Vec<(&'static str, usize, usize)> = match model.backbone.kind {
         BackboneKind::Resnet => vec![
             ("model.backbone.stem_channels", model.backbone.stem_channels, 2),
-            ("model.backbone.width", 4 * model.backbone.width, 4),
-            ("model.backbone.width", 32 * model.backbone.width, 32),
+            ("model.backbone.width", model.backbone.resnet_channels(0), 4),
+            ("model.backbone.width", model.backbone.resnet_channels(3), 32),
         ],
         BackboneKind::Small => {
             let channels = model.backbone.stage_channels.iter().enumerate();

@@ -1,7 +1,6 @@
-//! Backbones: ResNet with bottlenecks (He et al. 2015), and a small GroupNorm body that trains
-//! from scratch. Parameter names are torchvision's.
+//! Backbones: ResNet (He et al. 2015), and a small GroupNorm body that trains from scratch. Parameter names are torchvision's.
 
-use configs::{BackboneKind, NormKind};
+use configs::{BackboneKind, Block, NormKind};
 use graph::{GraphError, TensorId};
 use kernels::ops::max_pool::MaxPool;
 use kernels::ops::stem::STORED_CHANNELS;
@@ -10,8 +9,12 @@ use super::net::{After, ConvShape, Net};
 
 const BODY: &str = "backbone.body";
 
-/// Feature maps of the stages, finest first (C2..C5 of a ResNet).
-pub(super) fn backbone(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
+/// Adds the body of the model for images `x`, `[N, H, W, C]`, normalised. Returns the feature maps of
+/// its stages, finest first (C2..C5 of a ResNet).
+///
+/// # Errors
+/// A config that an op rejects.
+pub fn backbone(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
     let maps = match net.spec.config.model.backbone.kind {
         BackboneKind::Resnet => resnet(net, x)?,
         BackboneKind::Small => small(net, x)?,
@@ -42,7 +45,11 @@ fn resnet(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
             let name = format!("layer{}.{block}", stage + 1);
             net.part(&format!("backbone.{name}"));
             let stride = if block == 0 && stage > 0 { 2 } else { 1 };
-            x = bottleneck(net, x, &format!("{BODY}.{name}"), config.width << stage, stride)?;
+            let (name, width) = (format!("{BODY}.{name}"), config.width << stage);
+            x = match config.block {
+                Block::Bottleneck => bottleneck(net, x, &name, width, stride)?,
+                Block::Basic => basic(net, x, &name, width, stride)?,
+            };
         }
         maps.push(x);
     }
@@ -66,15 +73,38 @@ fn bottleneck(
         let (conv, bn) = layer(i + 1);
         y = conv_norm(net, y, &conv, &bn, shape, After::RELU)?;
     }
-    let identity = if stride != 1 || net.channels(x) != 4 * width {
-        let shape = ConvShape::new(4 * width, 1, stride);
-        let (conv, bn) = (format!("{name}.downsample.0"), format!("{name}.downsample.1"));
-        conv_norm(net, x, &conv, &bn, shape, After::NOTHING)?
-    } else {
-        x
-    };
+    let identity = identity(net, x, name, ConvShape::new(4 * width, 1, stride))?;
     let (conv, bn) = layer(3);
     conv_norm(net, y, &conv, &bn, ConvShape::new(4 * width, 1, 1), After::add_relu(identity))
+}
+
+/// Two 3x3, added to the (projected) input.
+fn basic(
+    net: &mut Net<'_>,
+    x: TensorId,
+    name: &str,
+    width: usize,
+    stride: usize,
+) -> Result<TensorId, GraphError> {
+    let [conv1, bn1, conv2, bn2] =
+        ["conv1", "bn1", "conv2", "bn2"].map(|of| format!("{name}.{of}"));
+    let y = conv_norm(net, x, &conv1, &bn1, ConvShape::new(width, 3, stride), After::RELU)?;
+    let identity = identity(net, x, name, ConvShape::new(width, 1, stride))?;
+    conv_norm(net, y, &conv2, &bn2, ConvShape::new(width, 3, 1), After::add_relu(identity))
+}
+
+/// The input of a block, projected to what it is added to where they differ.
+fn identity(
+    net: &mut Net<'_>,
+    x: TensorId,
+    name: &str,
+    shape: ConvShape,
+) -> Result<TensorId, GraphError> {
+    if shape.stride == 1 && net.channels(x) == shape.channels {
+        return Ok(x);
+    }
+    let (conv, bn) = (format!("{name}.downsample.0"), format!("{name}.downsample.1"));
+    conv_norm(net, x, &conv, &bn, shape, After::NOTHING)
 }
 
 fn conv_norm(

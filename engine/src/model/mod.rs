@@ -25,6 +25,7 @@ mod state_names;
 mod sums;
 mod train_step;
 
+pub use backbone::backbone;
 pub use capacities::SlotShape;
 pub use detect::detection_program;
 pub use division::Division;

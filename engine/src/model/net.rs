@@ -83,15 +83,18 @@ impl After {
 }
 
 impl<'a> Net<'a> {
-    pub(super) fn new(spec: &'a ModelSpec<'a>) -> Self {
+    /// An empty program.
+    pub fn new(spec: &'a ModelSpec<'a>) -> Self {
         Self { spec, program: Program::new(), params: Vec::new(), frozen: false }
     }
 
-    pub(super) fn finish(self) -> BuiltProgram {
+    /// The program with its parameters, without losses and ring.
+    pub fn finish(self) -> BuiltProgram {
         BuiltProgram { program: self.program, params: self.params, losses: vec![], ring: None }
     }
 
-    pub(super) fn params(&self) -> &[Param] {
+    /// The parameters that are declared, in order.
+    pub fn params(&self) -> &[Param] {
         &self.params
     }
 

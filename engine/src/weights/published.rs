@@ -14,7 +14,15 @@ pub struct Published {
 }
 
 /// Files that are read, one line each. Nothing here downloads them.
-pub const PUBLISHED: [Published; 9] = [
+pub const PUBLISHED: [Published; 12] = [
+    Published {
+        what: "ResNet-18 on ImageNet, torchvision (for torchvision_r18)",
+        url: "https://download.pytorch.org/models/resnet18-f37072fd.pth",
+    },
+    Published {
+        what: "ResNet-34 on ImageNet, torchvision (for torchvision_r34)",
+        url: "https://download.pytorch.org/models/resnet34-b627a593.pth",
+    },
     Published {
         what: "ResNet-50 on ImageNet, torchvision (for torchvision_r50)",
         url: "https://download.pytorch.org/models/resnet50-0676ba61.pth",
@@ -22,6 +30,10 @@ pub const PUBLISHED: [Published; 9] = [
     Published {
         what: "ResNet-101 on ImageNet, torchvision (for torchvision_r101)",
         url: "https://download.pytorch.org/models/resnet101-63fe2227.pth",
+    },
+    Published {
+        what: "ResNet-152 on ImageNet, torchvision (for torchvision_r152)",
+        url: "https://download.pytorch.org/models/resnet152-394f9c45.pth",
     },
     Published {
         what: "Mask R-CNN R50-FPN on COCO, torchvision (91 outputs; model.backbone.norm_eps=0)",

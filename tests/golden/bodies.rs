@@ -1,0 +1,113 @@
+//! Families tv_resnet18, tv_resnet34 and tv_resnet152: bodies of torchvision with narrow stages,
+//! from images to maps, and back from given gradients of the maps.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use configs::Config;
+use engine::model::roi_heads::Net;
+use engine::model::{BuiltProgram, ImageSize, ModelSpec, Part, SlotShape, backbone};
+use engine::weights::{Extent, fold, initial_state, to_torchvision, weights_from_tensors};
+use graph::CpuExecutor;
+use graph::autodiff::differentiate_seeded;
+use kernels::{Role, TensorDesc};
+
+use crate::support::{Case, Family, Report};
+
+/// README: three times the worst of torch's own versions in f32.
+const FEATURE_TOLERANCE: f64 = 2.3e-6;
+const GRADIENT_TOLERANCE: f64 = 1.2e-5;
+const MAPS: [&str; 4] = ["C2", "C3", "C4", "C5"];
+
+pub(crate) fn resnet(name: &'static str) {
+    let Some(family) = Family::open(name) else { return };
+    let mut report = Report::new(name, FEATURE_TOLERANCE);
+    for case in family.cases() {
+        body(&mut report, &family, case);
+        report.done_case();
+    }
+    report.finish();
+}
+
+fn config(case: Case<'_>) -> Config {
+    let (block, width) = (case.attribute("block"), case.usize("width"));
+    let set = [
+        format!("model.backbone.block={block}"),
+        format!("model.backbone.blocks={}", case.attribute("layers")),
+        format!("model.backbone.width={width}"),
+        format!("model.backbone.stem_channels={width}"),
+        format!("model.backbone.norm_eps={}", case.float("eps_frozen_bn")),
+        "model.backbone.frozen_stages=0".into(),
+    ];
+    Config::load("torchvision_r50", &set).expect("a config")
+}
+
+fn body(report: &mut Report, family: &Family, case: Case<'_>) {
+    let (config, x) = (config(case), case.f32("x"));
+    let spec = ModelSpec {
+        config: &config,
+        num_classes: 1,
+        images: x.shape[0],
+        padded: ImageSize { height: x.shape[1], width: x.shape[2] },
+        slot: SlotShape { pixels: 3, objects: 1, parts: 1, coords: 1, runs: 1 },
+        target: device::Target::Cpu,
+        part: Part::whole(),
+        observe: true,
+    };
+    let mut net = Net::new(&spec);
+    let images = net.program.input("x", TensorDesc::new(Role::Activation, &x.shape));
+    let maps = backbone(&mut net, images).expect("it builds");
+    let seeded: Vec<_> = maps
+        .iter()
+        .zip(MAPS)
+        .map(|(map, name)| {
+            let desc = TensorDesc::new(Role::Gradient, &net.program.desc(*map).shape);
+            (*map, net.program.input(&format!("d{name}"), desc))
+        })
+        .collect();
+    let trained: Vec<_> = net.params().iter().filter_map(|param| param.trained).collect();
+    let grads = differentiate_seeded(&mut net.program, &seeded, &trained).expect("gradients");
+    let names = net.params().iter().filter(|param| param.trained.is_some());
+    let names: Vec<String> = names.map(|param| format!("grad/{}", param.name)).collect();
+    names.iter().zip(&grads).for_each(|(name, grad)| net.program.keep(name, *grad));
+    let BuiltProgram { program, params, .. } = net.finish();
+
+    let tensors = family.keys().into_iter().filter_map(|key| {
+        let name = key.strip_prefix(&format!("{}/weights/", case.name()))?;
+        let tensor = family.tensor::<f32>(&key);
+        Some((format!("backbone.body.{name}"), (tensor.shape, tensor.data)))
+    });
+    let tensors: BTreeMap<_, _> = tensors.collect();
+    let mut state = initial_state(&program, &params, 0, config.model.backbone.norm_eps);
+    let loaded = weights_from_tensors(&tensors, Extent::Model, &params, &mut state);
+    assert!(loaded.missing.is_empty(), "missing {:?}", loaded.missing);
+    assert!(loaded.unexpected.is_empty(), "unexpected {:?}", loaded.unexpected);
+    fold(&mut state, &params, config.model.backbone.norm_eps);
+    let mut executor = CpuExecutor::new(Arc::new(program), &state).expect("it plans");
+    for name in ["x", "dC2", "dC3", "dC4", "dC5"] {
+        let input = executor.input_mut(name).expect("an input");
+        input.as_f32_mut().copy_from_slice(&case.f32(name).data);
+    }
+    executor.run(&mut state);
+
+    for name in MAPS {
+        let got = executor.f32(name).expect("an observed tensor");
+        report.close(case.name(), name, got, &case.f32(name).data);
+    }
+    let recorded: Vec<String> = family.keys();
+    for param in params.iter().filter(|param| param.trained.is_some()) {
+        let theirs = param.name.strip_prefix("backbone.body.").expect("a body's");
+        let got = executor.f32(&format!("grad/{}", param.name)).expect("kept");
+        let (_, got) = to_torchvision(param, got);
+        let strided = |key: &String| {
+            let (stride, name) = key.split_once("/every")?.1.split_once('/')?;
+            (name == theirs).then(|| stride.parse::<usize>().expect("a stride"))
+        };
+        let (key, stride) = match recorded.iter().find_map(strided) {
+            Some(stride) => (format!("every{stride}/{theirs}"), stride),
+            None => (format!("full/{theirs}"), 1),
+        };
+        let got: Vec<f32> = got.iter().step_by(stride).copied().collect();
+        report.close_within(case.name(), &key, &got, &case.f32(&key).data, GRADIENT_TOLERANCE);
+    }
+}
