@@ -47,7 +47,7 @@ fn every_file_of_the_folder_is_embedded() {
     names.sort_unstable();
     files.sort_unstable();
     assert_eq!(names, files);
-    assert_eq!(names.len(), 18);
+    assert_eq!(names.len(), 21);
 }
 
 #[test]

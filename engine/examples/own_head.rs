@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use dali::DaliError;
 use dali::loader::{Clear, ImageRows};
-use dali::store::{ObjectView, Segmentation, Store};
+use dali::store::{ImageRecord, ObjectView, Segmentation};
 use device::{Launch, LaunchArgs};
 use engine::model::roi_heads::{
     Array, Detections, Extent, Found, LabelledRois, Loss, Net, Place, RoiHead, Rois, SampledRois,
@@ -58,11 +58,15 @@ impl RoiHead for ExtremesHead {
         }]
     }
 
-    fn fill(&self, store: &Store, image: usize, rows: &mut ImageRows<'_>) -> Result<(), DaliError> {
-        let objects = store.image(image).objects.map(|object| store.object(object));
+    fn fill(
+        &self,
+        _image: &ImageRecord,
+        objects: &[ObjectView<'_>],
+        rows: &mut ImageRows<'_>,
+    ) -> Result<(), DaliError> {
         let row: &mut [f32] = rows.row_mut(EXTREMES)?;
-        for (of_object, object) in row.chunks_mut(4).zip(objects.filter(|object| !object.crowd)) {
-            of_object.copy_from_slice(&extremes(&object));
+        for (of_object, object) in row.chunks_mut(4).zip(objects) {
+            of_object.copy_from_slice(&extremes(object));
         }
         Ok(())
     }

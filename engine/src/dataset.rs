@@ -20,7 +20,7 @@ use crate::progress::{Progress, counted};
 
 use held_out::is_in_split;
 pub use inclusive::inclusive_box;
-pub(crate) use inclusive::make_inclusive;
+pub(crate) use inclusive::{make_inclusive, objects_with_rows};
 
 /// A store and the view of it that training or evaluation uses.
 #[derive(Debug, Clone)]

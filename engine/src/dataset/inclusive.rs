@@ -2,7 +2,7 @@
 
 use dali::DaliError;
 use dali::loader::ImageRows;
-use dali::store::Store;
+use dali::store::{ImageRecord, ObjectView, Store};
 
 /// Corners (x1, y1, x2, y2) of a COCO box (x, y, width, height) as inclusive pixels of its image,
 /// whose first and last pixels bound them: `BoxList.convert("xyxy")` and `clip_to_image`. `None`
@@ -18,6 +18,22 @@ pub fn inclusive_box(
     let clipped =
         [x.clamp(0.0, right), y.clamp(0.0, bottom), x2.clamp(0.0, right), y2.clamp(0.0, bottom)];
     (clipped[3] > clipped[1] && clipped[2] > clipped[0]).then_some(clipped)
+}
+
+/// An image and its objects that have rows in a batch, in their order: no crowds and, if boxes are
+/// `inclusive`, none without extent.
+pub(crate) fn objects_with_rows(
+    store: &Store,
+    image: usize,
+    inclusive: bool,
+) -> (ImageRecord, Vec<ObjectView<'_>>) {
+    let record = store.image(image);
+    let has_row = |object: &ObjectView<'_>| {
+        let bounds = inclusive_box(object.bbox_xywh, record.height, record.width);
+        !object.crowd && (!inclusive || bounds.is_some())
+    };
+    let objects = record.objects.clone().map(|i| store.object(i)).filter(has_row).collect();
+    (record, objects)
 }
 
 /// Replaces the boxes of an image's rows by inclusive ones, and closes up over those left out.
@@ -53,7 +69,12 @@ fn close_up(values: &mut [i32], width: usize, left: &[usize]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{close_up, inclusive_box};
+    use dali::prep::PrepOptions;
+    use dali::store::Store;
+    use image::RgbImage;
+    use serde_json::json;
+
+    use super::{close_up, inclusive_box, objects_with_rows};
 
     /// In an image of 10 x 20 (height x width).
     #[test]
@@ -64,6 +85,38 @@ mod tests {
         for without_extent in [[2.0, 3.0, 1.0, 4.0], [2.0, 3.0, 4.0, 0.5], [25.0, 3.0, 4.0, 4.0]] {
             assert_eq!(inclusive(without_extent), None);
         }
+    }
+
+    /// A head fills its rows by these objects: a line that is left out must not shift the others.
+    #[test]
+    fn objects_with_rows_are_those_of_the_boxes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        RgbImage::new(20, 10).save(path("a.png")).unwrap();
+        let object = |id: usize, bbox: [usize; 4], crowd: usize| {
+            let [x, y, w, h] = bbox;
+            let (area, ring) = (w * h, [x, y, x + w, y, x + w, y + h, x, y + h]);
+            json!({"id": id, "image_id": 1, "category_id": 1, "iscrowd": crowd, "bbox": bbox,
+                   "area": area, "segmentation": [ring]})
+        };
+        let objects = [
+            object(1, [2, 2, 1, 6], 0),
+            object(2, [4, 2, 5, 5], 0),
+            object(3, [0, 0, 9, 9], 1),
+            object(4, [9, 1, 8, 6], 0),
+        ];
+        let coco = json!({"categories": [{"id": 1, "name": "cat"}], "annotations": objects,
+                          "images": [{"id": 1, "file_name": "a.png", "height": 10, "width": 20}]});
+        std::fs::write(path("a.json"), coco.to_string()).unwrap();
+        let options = PrepOptions::new(folder.path(), path("a.json"), path("store"));
+        dali::prep::run(&options, &mut |_| ()).unwrap();
+        let store = Store::open(&path("store")).unwrap();
+        let ids = |inclusive| {
+            let (_, objects) = objects_with_rows(&store, 0, inclusive);
+            objects.iter().map(|object| object.annotation_id).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(false), [1, 2, 4]);
+        assert_eq!(ids(true), [2, 4]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use dali::loader::{self, ImageRows, Loader, SlotLayout};
 use dali::order::Order;
 use dali::store::Store;
 
-use crate::dataset::{DataSet, make_inclusive};
+use crate::dataset::{DataSet, make_inclusive, objects_with_rows};
 use crate::error::EngineError;
 use crate::model::roi_heads::RoiHead;
 use crate::model::{Division, further_heads, head_arrays, step_layout};
@@ -229,7 +229,7 @@ fn threads_beside_device(cores: usize) -> usize {
 /// takes them for.
 fn fill_rows(
     data: &DataSet,
-    heads: Vec<Box<dyn RoiHead>>,
+    mut heads: Vec<Box<dyn RoiHead>>,
 ) -> impl Fn(&Store, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + use<> {
     let mut sizes = vec![[0; 2]; data.store.len()];
     for (&image, &(height, width)) in data.images.iter().zip(&data.sizes) {
@@ -237,6 +237,7 @@ fn fill_rows(
     }
     let class_of_label = data.class_of_label();
     let inclusive = data.inclusive_boxes;
+    heads.retain(|head| !head.arrays().is_empty());
     let is_same = class_of_label.iter().zip(0..).all(|(class, label)| *class == label);
     move |store, image, rows| {
         if inclusive {
@@ -247,7 +248,11 @@ fn fill_rows(
             classes.iter_mut().for_each(|label| *label = class_of_label[*label as usize]);
         }
         rows.row_mut("network_sizes")?.copy_from_slice(&sizes[image]);
-        heads.iter().try_for_each(|head| head.fill(store, image, rows))
+        if heads.is_empty() {
+            return Ok(());
+        }
+        let (record, objects) = objects_with_rows(store, image, inclusive);
+        heads.iter().try_for_each(|head| head.fill(&record, &objects, rows))
     }
 }
 

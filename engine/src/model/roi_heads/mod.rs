@@ -15,7 +15,7 @@ use std::sync::{PoisonError, RwLock};
 
 use dali::DaliError;
 use dali::loader::ImageRows;
-use dali::store::Store;
+use dali::store::{ImageRecord, ObjectView};
 use graph::{GraphError, TensorId};
 use kernels::cpu::HostTensor;
 use score::IouType;
@@ -39,15 +39,15 @@ pub trait RoiHead: Debug + Send + Sync {
         &[]
     }
 
-    /// Fills the head's arrays for the image at this index of the store. Rows of objects are those
-    /// of the store's objects that are no crowds, in their order.
+    /// Fills the head's arrays for an image. `objects` have the rows of [`ObjectInputs`], in this
+    /// order: neither crowds nor, where boxes are inclusive, objects without extent.
     ///
     /// # Errors
     /// An array of another name or size.
     fn fill(
         &self,
-        _store: &Store,
-        _image: usize,
+        _image: &ImageRecord,
+        _objects: &[ObjectView<'_>],
         _rows: &mut ImageRows<'_>,
     ) -> Result<(), DaliError> {
         Ok(())
