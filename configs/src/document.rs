@@ -18,7 +18,7 @@ A key may be left out: the default holds.
 `onegraph train CONFIG --print-config` shows the values of a config.
 
 This file is generated from the structs in `configs/src/schema`.
-After a change there, write it anew:
+After a change there, write it again:
 
 ```sh
 ONEGRAPH_DOCS=write cargo test --release -p configs --test documents

@@ -15,7 +15,7 @@ fn the_reference_of_the_config_is_that_of_the_schema() {
     let written = std::fs::read_to_string(&path).unwrap();
     assert!(
         written == reference(),
-        "docs/config.md differs from the schema; write it anew: \
+        "docs/config.md differs from the schema; write it again: \
          ONEGRAPH_DOCS=write cargo test --release -p configs --test documents"
     );
 }

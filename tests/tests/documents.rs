@@ -140,3 +140,40 @@ fn commands_that_need_only_the_checkout_run() {
     }
     assert!(ran > 10, "{ran} commands ran");
 }
+
+/// Figures and names that a page takes from the code.
+#[test]
+fn what_the_documents_take_from_the_code_is_there() {
+    let read = |path: &str| fs::read_to_string(root().join(path)).expect("a file");
+    let holds = |page: &str, words: &str| {
+        assert!(read(page).contains(words), "{page} does not say `{words}`, as the code does");
+    };
+    let pack = read("tools/gpu-kit/pack");
+    let most = pack.lines().find_map(|line| line.strip_prefix("most_mib=")).expect("a limit");
+    holds("docs/gpu-kit.md", &format!("at most {most} MiB"));
+
+    let quickstart = configs::Config::load("quickstart", &[]).expect("a preset");
+    holds("docs/convergence.md", &format!("2,400 steps of {})", quickstart.train.batch_size));
+
+    let is_source =
+        |file: &File| file.path.starts_with("driver/src/") && !file.path.contains("/tests");
+    for source in tracked().into_iter().filter(is_source) {
+        for literal in source.text.split('"').filter(|word| word.starts_with("DRIVER_")) {
+            holds("docs/driver.md", &format!("`{literal}`"));
+        }
+    }
+
+    let plan = ["inspect", "plan", "torchvision_r50", "--set", "train.batch_size=12"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onegraph-under-test"));
+    let output = command.args(plan).args(["--set", "train.images_per_group=12"]).output();
+    let text = String::from_utf8(output.expect("it starts").stdout).expect("text");
+    let (summary, _) = text.split_once("\n\n").expect("a summary");
+    holds("docs/measurements.md", summary);
+    let words = summary.lines().nth(1).expect("an arena").split([' ', '(']);
+    let gib: Vec<&str> = words.filter(|word| word.parse::<f64>().is_ok()).collect();
+    let [arena, peak, unshared] = gib[..] else { panic!("{summary}") };
+    holds(
+        "README.md",
+        &format!("{arena} GiB | {peak} GiB live at the peak launch; {unshared} GiB"),
+    );
+}

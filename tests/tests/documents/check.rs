@@ -20,7 +20,7 @@ const OTHERS_VARIABLES: [&str; 7] = ["FI_", "GLIBC_", "NCCL_", "OMP_", "OMPI_", 
 /// Options in prose that are no program's of this checkout.
 const OTHERS_OPTIONS: [&str; 5] = ["--bind-to", "--build-arg", "--fatbin", "--release", "--signal"];
 /// Placeholders of values that must parse.
-const STANDS_FOR: [(&str, &str); 10] = [
+const STANDS_FOR: [(&str, &str); 9] = [
     ("$b", "50"),
     ("BATCH", "96"),
     ("CONFIG", "tiny"),
@@ -29,7 +29,6 @@ const STANDS_FOR: [(&str, &str); 10] = [
     ("N", "1"),
     ("NETWORK", "efa"),
     ("RANKS", "8"),
-    ("RATES", "now"),
     ("STORE", "plan"),
 ];
 /// Stages of the GPU kit, whose names begin as a command does.
