@@ -1,8 +1,6 @@
 //! The causes of the twelve numbers: scores by class, precision over recall, which classes are
 //! confused, which kinds of errors cost most, and the images with the worst detections.
 
-use std::path::Path;
-
 use hotcoco::COCOeval;
 use serde::{Deserialize, Serialize};
 
@@ -116,21 +114,6 @@ pub fn analyze(
     Ok((summary, analysis))
 }
 
-/// Scores a COCO results file, also by class.
-///
-/// # Errors
-/// As for [`super::evaluate_files`].
-pub fn evaluate_files_by_class(
-    gt: &Path,
-    detections: &Path,
-) -> Result<(Summary, Vec<ClassScores>), ScoreError> {
-    let gt = GroundTruth::from_file(gt)?;
-    let results = Results::from_file(detections, &gt, None)?;
-    let (summary, curves, eval) = scored(&gt, results)?;
-    let classes = classes(&gt, &summary, &curves, &eval);
-    Ok((summary, classes))
-}
-
 /// Mean of the defined values, or `None`.
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     let (sum, count) =
@@ -138,7 +121,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / count as f64)
 }
 
-fn classes(
+pub(super) fn classes(
     gt: &GroundTruth,
     summary: &Summary,
     curves: &Curves,

@@ -17,6 +17,9 @@ const FIRST_IDS: usize = 8;
 /// A box of which less than this share lies in its image is counted.
 const MIN_INSIDE: f64 = 0.75;
 
+/// Detections of an image that count in LVIS's scores, unless said otherwise; lvis-api's default.
+const LVIS_MAX_DETS: usize = 300;
+
 /// One detected object.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Detection {
@@ -41,6 +44,8 @@ pub struct Results {
     pub(super) left_out: BTreeMap<u64, usize>,
     /// Doubts about a file, in sentences.
     pub(super) doubts: Vec<String>,
+    /// LVIS: the detections of an image that count, over all categories.
+    pub(super) max_dets: usize,
 }
 
 #[derive(Deserialize)]
@@ -127,6 +132,13 @@ impl Results {
             .map_err(|reason| ScoreError::Detections { origin: "in memory".into(), reason })
     }
 
+    /// The same results, of which LVIS's scores take the best `max_dets` of each image, over all
+    /// categories, instead of 300.
+    #[must_use]
+    pub fn limited_to(self, max_dets: usize) -> Self {
+        Self { max_dets, ..self }
+    }
+
     fn build(
         raw: Vec<RawDetection>,
         gt: &GroundTruth,
@@ -138,6 +150,7 @@ impl Results {
             iou_type,
             left_out: BTreeMap::new(),
             doubts: Vec::new(),
+            max_dets: LVIS_MAX_DETS,
         };
         for (i, detection) in raw.into_iter().enumerate() {
             let category_id = detection.category_id;

@@ -1,6 +1,7 @@
 //! The evaluation itself: matching, precision and recall, the twelve numbers.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use hotcoco::{COCO, COCOeval, Dataset};
 
@@ -81,6 +82,34 @@ pub(super) fn scored(
     gt: &GroundTruth,
     results: Results,
 ) -> Result<(Summary, Curves, COCOeval), ScoreError> {
+    let iou_type = results.iou_type;
+    let Run { stats, curves, eval, notes } =
+        run(gt, results, |gt, found, kind, _| COCOeval::new(gt, found, kind))?;
+    let summary = Summary {
+        iou_type,
+        stats,
+        undefined: Summary::reasons(&stats, gt.num_images(), object_sizes(gt)),
+        per_category: per_category(gt, &eval, &curves),
+        notes,
+    };
+    Ok((summary, curves, eval))
+}
+
+/// A finished run of the scorer.
+pub(super) struct Run<const N: usize> {
+    pub(super) stats: [f64; N],
+    pub(super) curves: Curves,
+    pub(super) eval: COCOeval,
+    pub(super) notes: Vec<String>,
+}
+
+/// Runs the scorer that `make` sets up, of `N` numbers, for these annotations, detections, kind,
+/// and limit of detections.
+pub(super) fn run<const N: usize>(
+    gt: &GroundTruth,
+    results: Results,
+    make: fn(Arc<COCO>, COCO, hotcoco::IouType, usize) -> COCOeval,
+) -> Result<Run<N>, ScoreError> {
     let iou_type = match results.iou_type {
         IouType::Bbox => {
             gt.check_boxes()?;
@@ -99,25 +128,18 @@ pub(super) fn scored(
         categories: gt.coco().dataset.categories.clone(),
         ..Dataset::default()
     });
-    let mut eval = COCOeval::new(gt.coco().clone(), detections, iou_type);
+    let mut eval = make(gt.coco().clone(), detections, iou_type, results.max_dets);
     eval.evaluate()?;
     eval.accumulate();
     // `summarize` would print; we print the lines ourselves.
     eval.summarize_lines();
     let broken = || {
-        let reason = "the scorer handed back other than twelve numbers".to_owned();
+        let reason = format!("the scorer handed back other than {N} numbers");
         ScoreError::Scorer(hotcoco::Error::InvalidState(reason))
     };
-    let stats: [f64; 12] = eval.stats().and_then(|s| s.try_into().ok()).ok_or_else(broken)?;
+    let stats = eval.stats().and_then(|s| s.try_into().ok()).ok_or_else(broken)?;
     let curves = curves(&eval).ok_or_else(broken)?;
-    let summary = Summary {
-        iou_type: results.iou_type,
-        stats,
-        undefined: Summary::reasons(&stats, gt.num_images(), object_sizes(gt)),
-        per_category: per_category(gt, &eval, &curves),
-        notes,
-    };
-    Ok((summary, curves, eval))
+    Ok(Run { stats, curves, eval, notes })
 }
 
 fn curves(eval: &COCOeval) -> Option<Curves> {

@@ -66,6 +66,7 @@ pub struct GroundTruth {
     coco: Arc<COCO>,
     origin: String,
     images: Arc<HashMap<u64, (u32, u32)>>,
+    is_lvis: bool,
 }
 
 impl std::fmt::Debug for GroundTruth {
@@ -93,6 +94,12 @@ struct RawImage {
     height: u32,
     #[serde(default)]
     width: u32,
+    /// LVIS: the categories that were looked for and are not there.
+    #[serde(default, deserialize_with = "json::ids")]
+    neg_category_ids: Option<Vec<u64>>,
+    /// LVIS: the categories of which some objects are not annotated.
+    #[serde(default, deserialize_with = "json::ids")]
+    not_exhaustive_category_ids: Option<Vec<u64>>,
 }
 
 #[derive(Deserialize)]
@@ -118,6 +125,9 @@ struct RawCategory {
     #[serde(deserialize_with = "json::id")]
     id: u64,
     name: String,
+    /// LVIS: `r`, `c` or `f`.
+    #[serde(default)]
+    frequency: Option<String>,
 }
 
 impl Entry for RawImage {
@@ -131,7 +141,8 @@ impl Entry for RawCategory {
 }
 
 impl GroundTruth {
-    /// Reads a COCO instances file.
+    /// Reads a COCO instances file, or one of LVIS v1: its images have `neg_category_ids`, and its
+    /// categories a `frequency`.
     ///
     /// # Errors
     /// [`ScoreError::Read`]; [`ScoreError::GroundTruth`] naming the entry that breaks the format.
@@ -151,14 +162,29 @@ impl GroundTruth {
                 .map_err(|why| fail(format!("annotation {i} (id {id}) {why}")))?;
             annotations.push(annotation);
         }
-        let image = |i: RawImage| GtImage { id: i.id, height: i.height, width: i.width };
-        let category = |c: RawCategory| GtCategory { id: c.id, name: c.name };
-        Self::build(
-            origin.clone(),
-            raw.images.0.into_iter().map(image).collect(),
-            annotations,
-            raw.categories.0.into_iter().map(category).collect(),
-        )
+        let is_lvis = raw.images.0.iter().any(|image| image.neg_category_ids.is_some())
+            && raw.categories.0.iter().any(|category| category.frequency.is_some());
+        if is_lvis {
+            check_lvis(&raw.images.0, &raw.categories.0).map_err(fail)?;
+        }
+        let image = |i: RawImage| Image {
+            id: i.id,
+            height: i.height,
+            width: i.width,
+            neg_category_ids: i.neg_category_ids.unwrap_or_default(),
+            not_exhaustive_category_ids: i.not_exhaustive_category_ids.unwrap_or_default(),
+            ..Image::default()
+        };
+        let category = |c: RawCategory| Category {
+            id: c.id,
+            name: c.name,
+            frequency: c.frequency,
+            ..Category::default()
+        };
+        let images = raw.images.0.into_iter().map(image).collect();
+        let categories = raw.categories.0.into_iter().map(category).collect();
+        let gt = Self::build(origin.clone(), images, annotations, categories)?;
+        Ok(GroundTruth { is_lvis, ..gt })
     }
 
     /// Builds a ground truth in memory.
@@ -194,7 +220,17 @@ impl GroundTruth {
                 reason: format!("annotation {i} (id {id}) {why}"),
             })?);
         }
-        Self::build(origin, images, checked, categories)
+        let image =
+            |i: GtImage| Image { id: i.id, height: i.height, width: i.width, ..Image::default() };
+        let category = |c: GtCategory| Category { id: c.id, name: c.name, ..Category::default() };
+        let images = images.into_iter().map(image).collect();
+        Self::build(origin, images, checked, categories.into_iter().map(category).collect())
+    }
+
+    /// True if a file of LVIS was read, which [`evaluate_lvis`](super::evaluate_lvis) scores.
+    #[must_use]
+    pub fn is_lvis(&self) -> bool {
+        self.is_lvis
     }
 
     /// Number of images, with or without objects.
@@ -211,9 +247,9 @@ impl GroundTruth {
 
     fn build(
         origin: String,
-        images: Vec<GtImage>,
+        images: Vec<Image>,
         mut annotations: Vec<Annotation>,
-        categories: Vec<GtCategory>,
+        categories: Vec<Category>,
     ) -> Result<Self, ScoreError> {
         let twice = |what: &str, id| ScoreError::GroundTruth {
             origin: origin.clone(),
@@ -234,17 +270,11 @@ impl GroundTruth {
         // pycocotools never looks at objects of images or categories that the file does not list.
         let listed: std::collections::HashSet<u64> = categories.iter().map(|c| c.id).collect();
         annotations.retain(|a| sizes.contains_key(&a.image_id) && listed.contains(&a.category_id));
-        let image =
-            |i: GtImage| Image { id: i.id, height: i.height, width: i.width, ..Image::default() };
-        let category = |c: GtCategory| Category { id: c.id, name: c.name, ..Category::default() };
-        let mut coco = COCO::from_dataset(Dataset {
-            images: images.into_iter().map(image).collect(),
-            annotations,
-            categories: categories.into_iter().map(category).collect(),
-            ..Dataset::default()
-        });
+        let mut coco =
+            COCO::from_dataset(Dataset { images, annotations, categories, ..Dataset::default() });
         coco.fill_missing_areas();
-        Ok(GroundTruth { coco: Arc::new(coco), origin, images: Arc::new(sizes) })
+        let (coco, images) = (Arc::new(coco), Arc::new(sizes));
+        Ok(GroundTruth { coco, origin, images, is_lvis: false })
     }
 
     /// Height and width of an image, or `None` if it is not listed.
@@ -335,6 +365,22 @@ pub(super) fn check_segmentation(segmentation: &Segmentation) -> Result<(), Stri
     match segmentation.rle_ref().map(hotcoco::mask::RleRef::area) {
         Some(Err(e)) => Err(format!("has a broken segmentation ({e})")),
         _ => Ok(()),
+    }
+}
+
+/// The entry that lacks a field which LVIS's scores need.
+fn check_lvis(images: &[RawImage], categories: &[RawCategory]) -> Result<(), String> {
+    for image in images {
+        let has = [&image.neg_category_ids, &image.not_exhaustive_category_ids];
+        let names = ["neg_category_ids", "not_exhaustive_category_ids"];
+        if let Some((_, name)) = has.iter().zip(names).find(|(ids, _)| ids.is_none()) {
+            return Err(format!("image id {} has no {name}, which LVIS gives for each", image.id));
+        }
+    }
+    let known = |c: &&RawCategory| matches!(c.frequency.as_deref(), Some("r" | "c" | "f"));
+    match categories.iter().find(|c| !known(c)) {
+        Some(c) => Err(format!("category id {} has no frequency of `r`, `c` or `f`", c.id)),
+        None => Ok(()),
     }
 }
 

@@ -104,6 +104,16 @@ pub(super) fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::E
         .ok_or_else(|| D::Error::custom(format!("{value} is not an id (a whole number from 0)")))
 }
 
+/// Reads a list of ids.
+pub(super) fn ids<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Vec<u64>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Id(#[serde(deserialize_with = "id")] u64);
+    let ids = Option::<Vec<Id>>::deserialize(deserializer)?;
+    Ok(ids.map(|ids| ids.into_iter().map(|Id(id)| id).collect()))
+}
+
 /// Reads `0`/`1`, `false`/`true`, or `0.0`/`1.0`.
 pub(super) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     match serde_json::Value::deserialize(deserializer)? {

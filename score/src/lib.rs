@@ -1,7 +1,8 @@
-//! COCO scoring: detections against annotations, by boxes or by masks.
+//! COCO and LVIS scoring: detections against annotations, by boxes or by masks.
 //!
 //! `hotcoco` computes; this room adds the checks that turn a user's mistake into one sentence,
-//! our own types, and the familiar printout. The numbers equal pycocotools' bit for bit.
+//! our own types, and the familiar printout. The numbers equal pycocotools' bit for bit, and
+//! those of LVIS annotations lvis-api's.
 
 mod analysis;
 mod class_table;
@@ -10,20 +11,22 @@ mod error;
 mod evaluate;
 mod ground_truth;
 mod json;
+mod lvis;
+mod report;
 mod results_file;
 mod rle;
 mod summary;
 #[cfg(test)]
 mod tests;
 
-pub use analysis::{
-    Analysis, ClassScores, ErrorKind, ImageScores, analyze, evaluate_files_by_class,
-};
+pub use analysis::{Analysis, ClassScores, ErrorKind, ImageScores, analyze};
 pub use class_table::{class_table, short_class_table};
 pub use detections::{Detection, Results};
 pub use error::ScoreError;
 pub use evaluate::{Curves, evaluate, evaluate_files, evaluate_results};
 pub use ground_truth::{GroundTruth, GtAnnotation, GtCategory, GtImage, GtMask};
+pub use lvis::{LVIS_STAT_NAMES, LvisSummary, evaluate_lvis};
+pub use report::report_files;
 pub use results_file::{write_results_json, write_results_json_of, write_results_json_with_files};
 pub use rle::{Rle, bbox_iou, encode_mask, mask_iou};
 pub use summary::{STAT_NAMES, Summary, Undefined};

@@ -373,3 +373,78 @@ fn bad_annotations_are_named() {
         assert_eq!(folder.error(&text, PERFECT), format!("annotations gt.json: {want}"));
     }
 }
+
+/// Dogs were looked for on image 1, and are on image 2, where some cats are not annotated.
+const LVIS: &str = r#"{"images": [
+  {"id": 1, "height": 20, "width": 30, "neg_category_ids": [8], "not_exhaustive_category_ids": []},
+  {"id": 2, "height": 20, "width": 30, "neg_category_ids": [], "not_exhaustive_category_ids": [3]},
+  {"id": 4, "height": 20, "width": 30, "neg_category_ids": [], "not_exhaustive_category_ids": []}],
+ "annotations": [
+  {"id": 1, "image_id": 1, "category_id": 3, "bbox": [2, 2, 10, 10], "area": 100},
+  {"id": 2, "image_id": 2, "category_id": 3, "bbox": [0, 0, 4, 4], "area": 16},
+  {"id": 3, "image_id": 2, "category_id": 8, "bbox": [9, 9, 8, 8], "area": 64}],
+ "categories": [{"id": 3, "name": "cat", "frequency": "f"},
+  {"id": 8, "name": "dog", "frequency": "r"}]}"#;
+
+#[test]
+fn categories_count_in_lvis_where_they_were_looked_for() {
+    let folder = Folder::new();
+    let gt_file = folder.file("gt.json", LVIS);
+    let gt = GroundTruth::from_file(&gt_file).expect("sound annotations");
+    assert!(gt.is_lvis() && !ground_truth().is_lvis());
+    let found = |image_id, category_id, bbox_xywh, score| Detection {
+        category_id,
+        ..detection(image_id, bbox_xywh, score)
+    };
+    let detections = [
+        found(1, 3, [2.0, 2.0, 10.0, 10.0], 0.5),
+        found(2, 3, [0.0, 0.0, 4.0, 4.0], 0.4),
+        found(2, 8, [9.0, 9.0, 8.0, 8.0], 0.3),
+        // Nothing is known of dogs here, nor of all cats of image 2.
+        found(4, 8, [1.0, 1.0, 9.0, 9.0], 0.9),
+        found(2, 3, [20.0, 2.0, 9.0, 9.0], 0.9),
+        // A dog where there is none.
+        found(1, 8, [1.0, 1.0, 9.0, 9.0], 0.8),
+    ];
+    let dt_file = folder.0.path().join("dt.json");
+    write_results_json_of(&dt_file, &detections, IouType::Bbox).expect("sound detections");
+    let results = || Results::from_file(&dt_file, &gt, None).expect("sound detections");
+    let (summary, curves) = evaluate_lvis(&gt, results()).expect("sound files");
+    assert_eq!(curves.shape, [10, 101, 2, 4, 1]);
+    for (i, want) in [(0, 0.75), (6, 0.5), (7, -1.0), (8, 1.0), (9, 1.0), (11, -1.0)] {
+        assert!((summary.stats[i] - want).abs() < 1e-9, "{}: {summary}", LVIS_STAT_NAMES[i]);
+    }
+    let text = report_files(&gt_file, &dt_file).expect("sound files");
+    assert_eq!(text, summary.to_string());
+    let lines = [
+        "bbox by LVIS's rules",
+        " Average Precision  (AP) @[ IoU=0.50:0.95 | area=   all | maxDets=300 catIds=  r] = 0.500",
+        " APm, APl, APc, ARm, ARl undefined (-1): the annotations have no such object.",
+    ];
+    assert!(lines.iter().all(|want| text.lines().any(|line| line == *want)), "{text}");
+    // The best detection of each image alone: those of cats are among the others.
+    let (best, _) = evaluate_lvis(&gt, results().limited_to(1)).expect("sound files");
+    assert_eq!((best.max_dets, best.stats[8], best.stats[9]), (1, 0.0, 0.0));
+}
+
+#[test]
+fn fields_that_lvis_lacks_are_named() {
+    let folder = Folder::new();
+    let cases = [
+        (
+            r#", "not_exhaustive_category_ids": [3]"#,
+            "",
+            "image id 2 has no not_exhaustive_category_ids, which LVIS gives for each",
+        ),
+        (r#", "frequency": "r""#, "", "category id 8 has no frequency of `r`, `c` or `f`"),
+        (
+            r#""neg_category_ids": [8]"#,
+            r#""neg_category_ids": [-8]"#,
+            "image 0: -8 is not an id (a whole number from 0) at line 2 column 63",
+        ),
+    ];
+    for (from, to, want) in cases {
+        let error = folder.error(&LVIS.replacen(from, to, 1), PERFECT);
+        assert_eq!(error, format!("annotations gt.json: {want}"));
+    }
+}

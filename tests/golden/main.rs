@@ -12,6 +12,7 @@ mod convert;
 mod dense;
 mod images;
 mod losses;
+mod lvis_eval;
 mod maps;
 mod mlperf_maps;
 mod mlperf_model;
@@ -109,6 +110,11 @@ fn golden_resize_transform() {
 #[test]
 fn golden_coco_masks() {
     coco_masks::run();
+}
+
+#[test]
+fn golden_tv_lvis_eval() {
+    lvis_eval::run();
 }
 
 #[test]

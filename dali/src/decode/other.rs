@@ -84,5 +84,10 @@ fn opened<T>(
 }
 
 fn corrupt(error: ImageError) -> DecodeFault {
-    DecodeFault::Corrupt(error.to_string())
+    match error {
+        ImageError::Unsupported(_) => {
+            DecodeFault::Colours("holds other colours, or a compression that is not read")
+        }
+        error => DecodeFault::Corrupt(error.to_string()),
+    }
 }

@@ -1,6 +1,7 @@
 //! COCO and LVIS: finds the annotation file and the folder of its images; [`crate::prep`] reads it.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::folder::{Folder, name_of, stem_and_extension};
 use super::{Request, Source, fault, split};
@@ -13,9 +14,11 @@ const MAX_LOOKED_INTO: usize = 64;
 fn files_of(folder: &Folder) -> Vec<&str> {
     let is = |file: &&str| {
         let start = folder.start_of(file);
-        let has = |key: &&str| start.contains(key);
-        ["\"images\"", "\"annotations\"", "\"categories\""].iter().any(has)
-            && !start.contains("\"shapes\"")
+        let has = |key| start.contains(key);
+        let is_whole = serde_json::from_str::<IgnoredAny>(&start).is_ok();
+        // Label Studio's notes beside labels of YOLO hold the categories alone.
+        (has("\"images\"") || has("\"annotations\"") || has("\"categories\"") && !is_whole)
+            && !has("\"shapes\"")
     };
     folder.with("", "json").take(MAX_LOOKED_INTO).filter(is).collect()
 }

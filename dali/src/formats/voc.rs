@@ -49,7 +49,11 @@ struct Entry<'a> {
 
 pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliError> {
     let chosen = chosen(folder, request)?;
-    let images: Vec<&str> = folder.images("JPEGImages/").collect();
+    let mut images: Vec<&str> = folder.images("JPEGImages/").collect();
+    if images.is_empty() {
+        // Label Studio's place for them.
+        images = folder.images("images/").collect();
+    }
     if images.is_empty() {
         let text = "has no image in JPEGImages; put the images of Annotations there";
         return Err(fault(&folder.root, text));

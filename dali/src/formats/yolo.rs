@@ -1,9 +1,12 @@
 //! YOLO segmentation and detection: `data.yaml`, images, and a text file of labels for each.
 //!
+//! Tools that write no `data.yaml` name the classes in a text file, and splits in lists of images.
+//!
 //! A line is a class and the fractions x y of a polygon, or a class and the box cx cy w h. The
 //! label file of `images/a.jpg` is `labels/a.txt`; an image without one has no object.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use rayon::prelude::*;
 use serde::Deserialize;
@@ -13,6 +16,8 @@ use super::folder::{Folder, is_image, stem_and_extension};
 use super::{Request, Source, fault, split};
 use crate::error::DaliError;
 
+/// Files of a class a line: those of Label Studio and LabelImg, and Darknet's, which CVAT writes.
+const NAMES: [&str; 3] = ["classes.txt", "labels/classes.txt", "obj.names"];
 /// A fraction may lie this far outside the image: tools round.
 const TOLERANCE: f64 = 0.01;
 
@@ -51,19 +56,49 @@ fn yaml_of(folder: &Folder) -> Option<&str> {
     if folder.has("data.yaml") { Some("data.yaml") } else { first }
 }
 
-pub(super) fn recognise(folder: &Folder) -> Option<String> {
-    let yaml = yaml_of(folder)?;
-    folder.start_of(yaml).contains("names").then(|| format!("{yaml} names classes"))
+fn names_of(folder: &Folder) -> Option<&'static str> {
+    let mut files = NAMES.into_iter().filter(|file| folder.has(file));
+    let first = files.next();
+    first.filter(|_| folder.images("").any(|image| folder.has(&label_file(image))))
 }
 
-pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliError> {
-    let Some(file) = yaml_of(folder) else {
+pub(super) fn recognise(folder: &Folder) -> Option<String> {
+    match yaml_of(folder) {
+        Some(yaml) => folder.start_of(yaml).contains("names").then_some(yaml),
+        None => names_of(folder),
+    }
+    .map(|file| format!("{file} names classes"))
+}
+
+/// The file that names the classes, and what it says.
+fn described(folder: &Folder) -> Result<(PathBuf, Yaml), DaliError> {
+    if let Some(file) = yaml_of(folder) {
+        let path = folder.path(file);
+        return match serde_yaml_ng::from_str(&folder.text(file)?) {
+            Ok(yaml) => Ok((path, yaml)),
+            Err(error) => Err(fault(&path, format!("is not a data.yaml of YOLO: {error}"))),
+        };
+    }
+    let Some(file) = names_of(folder) else {
         let text = "has no data.yaml; write one with `names` and the folders `train` and `val`";
         return Err(fault(&folder.root, text));
     };
-    let path = folder.path(file);
-    let yaml: Yaml = serde_yaml_ng::from_str(&folder.text(file)?)
-        .map_err(|error| fault(&path, format!("is not a data.yaml of YOLO: {error}")))?;
+    let text = folder.text(file)?;
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let list = |name: &str| folder.has(name).then(|| Places::One(name.to_string()));
+    let yaml = Yaml {
+        path: None,
+        names: Names::List(lines.map(str::to_string).collect()),
+        nc: None,
+        train: list("train.txt"),
+        val: list("val.txt"),
+        test: list("test.txt"),
+    };
+    Ok((folder.path(file), yaml))
+}
+
+pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliError> {
+    let (path, yaml) = described(folder)?;
     let names = names(yaml.names, yaml.nc).map_err(|text| fault(&path, text))?;
     let base = yaml.path.unwrap_or_default();
     let splits = [("train", yaml.train), ("val", yaml.val), ("test", yaml.test)];
@@ -212,7 +247,7 @@ fn object(line: &str, names: &[String], [height, width]: [u32; 2]) -> Result<Obj
     let class_idx = class_idx.ok_or(format!("the class is {class:?}; write its number from 0"))?;
     let name = names.get(class_idx as usize).ok_or_else(|| {
         let last = names.len() - 1;
-        format!("class {class} is not in data.yaml, whose last is {last}; add it or mend the line")
+        format!("class {class} has no name, as the last is {last}; name it or mend the line")
     })?;
     let values: Vec<f64> = words
         .map(|word| word.parse().map_err(|_| format!("{word:?} is no number; write a fraction")))

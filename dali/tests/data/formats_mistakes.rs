@@ -6,7 +6,7 @@ use std::path::Path;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use dali::formats::{self, Request, Source};
-use dali::prep::{self, PrepOptions};
+use dali::prep::{self, Masks, PrepOptions};
 use image::{DynamicImage, GrayImage, ImageBuffer, Luma};
 use jpeg_encoder::ColorType;
 
@@ -115,7 +115,7 @@ fn mistakes_in_yolo_are_sentences() {
             ("data.yaml", "images/train", "{a: b}", &["a split must be a folder"]),
             (a, "", GONE, &["no image has a label file", "labels/train/a.txt"]),
             (a, "", "0 0.1 0.1 0.5 0.1\n0.5", &["a.txt: line 2: the class is"]),
-            (a, "0 0.1", "2 0.1", &["a.txt: line 1: class 2 is not in data.yaml, whose last is 1"]),
+            (a, "0 0.1", "2 0.1", &["a.txt: line 1: class 2 has no name, as the last is 1"]),
             (a, "0 0.1", "ant 0.1", &["line 1: the class is \"ant\""]),
             (a, "0 0.1", "-1 0.1", &["line 1: the class is \"-1\""]),
             (a, "1 .2", "1 x", &["line 2: \"x\" is no number"]),
@@ -126,6 +126,47 @@ fn mistakes_in_yolo_are_sentences() {
             ("images/train/a.jpg", "", "x", &["a.jpg): is neither JPEG nor PNG"]),
         ],
     );
+}
+
+/// The folders of Label Studio's YOLO and VOC and of CVAT's YOLO 1.1, after those tools.
+#[test]
+fn folders_of_tools_that_write_no_yaml_are_read() {
+    let place = tempfile::tempdir().unwrap();
+    let read = |set: &Path, split: Option<&str>| {
+        let mut request = Request::new(set);
+        (request.split, request.masks) = (split.map(str::to_string), Masks::Optional);
+        let Source { dataset, notes, .. } = formats::read(&request).unwrap();
+        let dataset = dataset.unwrap();
+        let of = |id| dataset.categories.iter().find(|c| c.id == id).unwrap().name.clone();
+        let names: Vec<_> = dataset.annotations.iter().map(|a| of(a.category_id)).collect();
+        (notes[0].rsplit(": ").next().unwrap().to_string(), names)
+    };
+    let studio = place.path().join("studio");
+    picture(&studio, "images/a.jpg");
+    put(&studio, "classes.txt", "ant\nbee\n");
+    put(&studio, "labels/a.txt", "1 0.1 0.1 0.5 0.1 0.5 0.5\n");
+    put(&studio, "notes.json", r#"{"categories": [{"id": 0, "name": "ant"}], "info": {}}"#);
+    assert_eq!(read(&studio, None), ("classes.txt names classes".into(), vec!["bee".into()]));
+
+    let darknet = place.path().join("darknet");
+    for (part, label) in [("train", "0 .5 .5 .2 .2"), ("val", "1 .5 .5 .2 .2")] {
+        picture(&darknet, &format!("obj_{part}_data/{part}.jpg"));
+        put(&darknet, &format!("obj_{part}_data/{part}.txt"), label);
+        let list = format!("data/obj_{part}_data/{part}.jpg\n");
+        put(&darknet, &format!("{part}.txt"), list);
+    }
+    put(&darknet, "obj.data", "classes = 2\ntrain = data/train.txt\nnames = data/obj.names\n");
+    put(&darknet, "obj.names", "ant\nbee\n");
+    let taken = || "obj.names names classes".into();
+    assert_eq!(read(&darknet, Some("val")), (taken(), vec!["bee".into()]));
+    assert_eq!(read(&darknet, Some("all")).1, ["ant", "bee"]);
+
+    let voc = place.path().join("voc");
+    picture(&voc, "images/a.jpg");
+    let corners = "<xmin>2</xmin><ymin>2</ymin><xmax>5</xmax><ymax>6</ymax>";
+    let object = format!("<object><name>ant</name><bndbox>{corners}</bndbox></object>");
+    put(&voc, "Annotations/a.xml", format!("<annotation>{object}</annotation>"));
+    assert_eq!(read(&voc, None).1, ["ant"]);
 }
 
 /// A grey PNG of 20x10 with a value in its upper left corner of 4x4 and another beside it.

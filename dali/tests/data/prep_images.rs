@@ -127,6 +127,30 @@ fn bmp_tiff_and_webp_are_stored_and_other_colours_are_named() {
     with_file(&grey).prep().unwrap();
     let deep = encoded(rgb8().into_rgb16().into(), ImageFormat::Tiff);
     assert_says(&with_file(&deep).prep_error(), &["holds 16 bits or more a channel", "convert it"]);
+    // The tag of the colours, of one short value, which says grey: 3 is a palette, 5 CMYK.
+    let tag = grey.windows(8).position(|entry| entry == [6, 1, 3, 0, 1, 0, 0, 0]).unwrap();
+    for (colours, says) in [(3, "a.jpg): holds other colours"), (5, "a.jpg): holds")] {
+        let mut other = grey.clone();
+        other[tag + 8] = colours;
+        assert_says(&with_file(&other).prep_error(), &[says, "convert it"]);
+    }
+}
+
+#[test]
+fn cmyk_jpegs_become_rgb() {
+    let inks: Vec<u8> =
+        gradient(20, 10).chunks(3).flat_map(|rgb| [rgb[0], 40, rgb[2], 90]).collect();
+    let light = |ink: u8, black: u8| (255 - u32::from(ink)) * (255 - u32::from(black)) / 255;
+    for colours in [ColorType::Cmyk, ColorType::CmykAsYcck] {
+        let fixture = with_file(&jpeg(&inks, 20, 10, colours));
+        fixture.prep().unwrap();
+        for (rgb, inks) in rgb(&fixture.store(), 0).chunks(3).zip(inks.chunks(4)) {
+            for (&got, &ink) in rgb.iter().zip(inks) {
+                let expected = light(ink, inks[3]);
+                assert!(u32::from(got).abs_diff(expected) <= 8, "{colours:?}: {got} {expected}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use configs::Config;
-use score::{class_table, evaluate_files_by_class};
+use score::{class_table, report_files};
 
 use super::device::DeviceArgs;
 use super::model::ModelArgs;
@@ -21,7 +21,7 @@ use crate::train::{Outcome, check_config, check_model};
 
 #[derive(Debug, Args)]
 pub(super) struct EvalArgs {
-    /// COCO annotations.
+    /// COCO annotations, or those of LVIS v1, whose scores are then LVIS's.
     #[arg(long, value_name = "FILE", requires = "detections")]
     #[arg(conflicts_with_all = ["run", "weights", "set", "out", "ranks"])]
     gt: Option<PathBuf>,
@@ -46,9 +46,7 @@ pub(super) struct EvalArgs {
 pub(super) fn run(args: &EvalArgs, stop: &Stop) -> Result<Outcome, EngineError> {
     if let (Some(gt), Some(detections)) = (&args.gt, &args.detections) {
         rank::refuse_ranks("onegraph eval --gt")?;
-        let (summary, classes) = evaluate_files_by_class(gt, detections)?;
-        let (kind, classes) = (summary.iou_type, class_table(&classes));
-        super::print(&format!("{summary}\n\n{kind} by class\n{classes}\n"))?;
+        super::print(&format!("{}\n", report_files(gt, detections)?))?;
         return Ok(Outcome::Done);
     }
     let config = args.model.config(&args.set)?;

@@ -1,0 +1,95 @@
+//! LVIS's scores, those of lvis-api: not every category was looked for in every image.
+//!
+//! A detection counts only where its category is annotated in the image or known to be absent, and
+//! an unmatched one not where the category is annotated in part. AP comes apart by how frequent
+//! the categories are.
+
+use std::fmt;
+
+use hotcoco::COCOeval;
+
+use super::IouType;
+use super::detections::Results;
+use super::error::ScoreError;
+use super::evaluate::{Curves, Run, run};
+use super::ground_truth::GroundTruth;
+
+/// LVIS's names of the thirteen numbers, in the order of [`LvisSummary::stats`].
+pub const LVIS_STAT_NAMES: [&str; 13] =
+    ["AP", "AP50", "AP75", "APs", "APm", "APl", "APr", "APc", "APf", "AR", "ARs", "ARm", "ARl"];
+
+/// The slice of each number: IoU, area, frequency of the categories.
+const SLICES: [(&str, &str, &str); 13] = [
+    ("0.50:0.95", "all", "all"),
+    ("0.50", "all", "all"),
+    ("0.75", "all", "all"),
+    ("0.50:0.95", "s", "all"),
+    ("0.50:0.95", "m", "all"),
+    ("0.50:0.95", "l", "all"),
+    ("0.50:0.95", "all", "r"),
+    ("0.50:0.95", "all", "c"),
+    ("0.50:0.95", "all", "f"),
+    ("0.50:0.95", "all", "all"),
+    ("0.50:0.95", "s", "all"),
+    ("0.50:0.95", "m", "all"),
+    ("0.50:0.95", "l", "all"),
+];
+
+/// The result of an evaluation by LVIS's rules.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LvisSummary {
+    /// The compared shapes: boxes or masks.
+    pub iou_type: IouType,
+    /// Detections of an image that counted, over all categories.
+    pub max_dets: usize,
+    /// The numbers, 0 to 1, in the order of [`LVIS_STAT_NAMES`]; -1 where no object is of the size
+    /// or of a category of the frequency.
+    pub stats: [f64; 13],
+    /// Notes for the reader.
+    pub notes: Vec<String>,
+}
+
+/// Scores checked results against annotations of LVIS, and also returns the curves, `[T, R, K, A,
+/// 1]`. `results` must have been checked against this `gt`.
+///
+/// # Errors
+/// [`ScoreError::GroundTruth`] when the annotations lack the boxes or masks to compare.
+pub fn evaluate_lvis(
+    gt: &GroundTruth,
+    results: Results,
+) -> Result<(LvisSummary, Curves), ScoreError> {
+    let (iou_type, max_dets) = (results.iou_type, results.max_dets);
+    let Run { stats, curves, notes, .. } = run(gt, results, |gt, found, kind, max_dets| {
+        COCOeval::new_lvis(gt, found.cap_detections_per_image(Some(max_dets)), kind)
+    })?;
+    Ok((LvisSummary { iou_type, max_dets, stats, notes }, curves))
+}
+
+impl fmt::Display for LvisSummary {
+    /// `bbox` or `segm`; the thirteen lines, as lvis-api prints them; the notes.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} by LVIS's rules", self.iou_type)?;
+        for (i, (iou, area, frequency)) in SLICES.into_iter().enumerate() {
+            let (title, short) = match i {
+                0..9 => ("Average Precision", "(AP)"),
+                _ => ("Average Recall", "(AR)"),
+            };
+            let (value, max_dets) = (self.stats[i], self.max_dets);
+            write!(
+                f,
+                "\n {title:<18} {short} @[ IoU={iou:<9} | area={area:>6} | maxDets={max_dets:>3} \
+                 catIds={frequency:>3}] = {value:.3}"
+            )?;
+        }
+        let undefined = LVIS_STAT_NAMES.iter().zip(self.stats).filter(|(_, value)| *value < 0.0);
+        let undefined: Vec<&str> = undefined.map(|(name, _)| *name).collect();
+        if !undefined.is_empty() {
+            let names = undefined.join(", ");
+            write!(f, "\n {names} undefined (-1): the annotations have no such object.")?;
+        }
+        for note in &self.notes {
+            write!(f, "\n Note: {note}.")?;
+        }
+        Ok(())
+    }
+}
