@@ -91,8 +91,8 @@ table! {
         /// ResNet: channels of the 7x7 stem. Default 64.
         #[key(range = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
         pub stem_channels: usize = 64,
-        /// ResNet: width of a block of the first stage, doubled each stage; stage `i` outputs `width
-        /// * 2^i` channels, four times as many with bottlenecks. Default 64.
+        /// ResNet: width of a block of the first stage, doubled each stage; stage `i` outputs
+        /// `width * 2^i` channels, four times as many with bottlenecks. Default 64.
         #[key(range = 1..=16_384, unit = "channels", resume = Step, mlperf = Model)]
         pub width: usize = 64,
         /// Small body: channels of the 3x3 stride-2 stem, then one entry per basic block of stride

@@ -1,4 +1,5 @@
-//! Backbones: ResNet (He et al. 2015), and a small GroupNorm body that trains from scratch. Parameter names are torchvision's.
+//! Backbones: ResNet (He et al. 2015), and a small GroupNorm body that trains from scratch.
+//! Parameter names are torchvision's.
 
 use configs::{BackboneKind, Block, NormKind};
 use graph::{GraphError, TensorId};
@@ -9,8 +10,8 @@ use super::net::{After, ConvShape, Net};
 
 const BODY: &str = "backbone.body";
 
-/// Adds the body of the model for images `x`, `[N, H, W, C]`, normalised. Returns the feature maps of
-/// its stages, finest first (C2..C5 of a ResNet).
+/// Adds the body of the model for images `x`, `[N, H, W, C]`, normalised. Returns the feature maps
+/// of its stages, finest first (C2..C5 of a ResNet).
 ///
 /// # Errors
 /// A config that an op rejects.

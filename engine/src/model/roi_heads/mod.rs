@@ -1,7 +1,7 @@
 //! RoI heads. A head is a value that owns all that is its own: the arrays that it needs of a batch,
 //! its layers, targets and losses, and how its predictions are decoded and scored.
 //!
-//! [`RoiHeads::of`] lists the heads of a model; one more takes a file next to this one and a line
+//! `RoiHeads::of` lists the heads of a model; one more takes a file next to this one and a line
 //! there. A program of one's own adds its heads with [`register`], and leaves this one as it is
 //! (`engine/examples/own_head.rs`).
 

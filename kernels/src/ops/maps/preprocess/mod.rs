@@ -33,7 +33,7 @@ pub struct Preprocess {
     pub height: usize,
     /// W, columns of the padded input.
     pub width: usize,
-    /// C, channels of the output: 3, or 4 for [`super::stem`].
+    /// C, channels of the output: 3, or 4 for [`crate::ops::stem`].
     pub channels: usize,
     /// Subtracted, in units of the scaled pixels, in the order of the output's channels.
     pub mean: [f32; 3],
