@@ -165,9 +165,8 @@ mod tests {
         let mut run = load("micro", &["train.epochs=3"]);
         run.set_steps(35).expect("steps");
         assert_eq!((run.train.epochs, run.train.steps), (Some(3.0), 105));
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/epochs");
-        std::fs::create_dir_all(&folder).expect("room");
-        let path = folder.join("config.toml");
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("config.toml");
         std::fs::write(&path, run.to_toml().expect("text")).expect("written");
         let load =
             |set: &str| Config::load_as_written(&path, &[set.to_string()]).expect("a config");

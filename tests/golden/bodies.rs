@@ -7,11 +7,12 @@ use std::sync::Arc;
 use configs::Config;
 use engine::model::roi_heads::Net;
 use engine::model::{BuiltProgram, ImageSize, ModelSpec, Part, SlotShape, backbone};
-use engine::weights::{Extent, fold, initial_state, to_torchvision, weights_from_tensors};
+use engine::weights::{Extent, fold, initial_state, weights_from_tensors};
 use graph::CpuExecutor;
 use graph::autodiff::differentiate_seeded;
 use kernels::{Role, TensorDesc};
 
+use crate::model_train::recorded_gradient;
 use crate::support::{Case, Family, Report};
 
 /// README: three times the worst of torch's own versions in f32.
@@ -65,10 +66,12 @@ fn body(report: &mut Report, family: &Family, case: Case<'_>) {
             (*map, net.program.input(&format!("d{name}"), desc))
         })
         .collect();
-    let trained: Vec<_> = net.params().iter().filter_map(|param| param.trained).collect();
-    let grads = differentiate_seeded(&mut net.program, &seeded, &trained).expect("gradients");
-    let names = net.params().iter().filter(|param| param.trained.is_some());
-    let names: Vec<String> = names.map(|param| format!("grad/{}", param.name)).collect();
+    let trained = net.params().iter().filter_map(|param| Some((param.trained?, &param.name)));
+    let (mut wanted, mut names): (Vec<_>, Vec<_>) =
+        trained.map(|(tensor, name)| (tensor, format!("grad/{name}"))).unzip();
+    wanted.push(images);
+    names.push("dx".into());
+    let grads = differentiate_seeded(&mut net.program, &seeded, &wanted).expect("gradients");
     names.iter().zip(&grads).for_each(|(name, grad)| net.program.keep(name, *grad));
     let BuiltProgram { program, params, .. } = net.finish();
 
@@ -94,20 +97,12 @@ fn body(report: &mut Report, family: &Family, case: Case<'_>) {
         let got = executor.f32(name).expect("an observed tensor");
         report.close(case.name(), name, got, &case.f32(name).data);
     }
-    let recorded: Vec<String> = family.keys();
+    let dx = executor.f32("dx").expect("kept");
+    report.close_within(case.name(), "dx", dx, &case.f32("dx").data, GRADIENT_TOLERANCE);
     for param in params.iter().filter(|param| param.trained.is_some()) {
         let theirs = param.name.strip_prefix("backbone.body.").expect("a body's");
         let got = executor.f32(&format!("grad/{}", param.name)).expect("kept");
-        let (_, got) = to_torchvision(param, got);
-        let strided = |key: &String| {
-            let (stride, name) = key.split_once("/every")?.1.split_once('/')?;
-            (name == theirs).then(|| stride.parse::<usize>().expect("a stride"))
-        };
-        let (key, stride) = match recorded.iter().find_map(strided) {
-            Some(stride) => (format!("every{stride}/{theirs}"), stride),
-            None => (format!("full/{theirs}"), 1),
-        };
-        let got: Vec<f32> = got.iter().step_by(stride).copied().collect();
-        report.close_within(case.name(), &key, &got, &case.f32(&key).data, GRADIENT_TOLERANCE);
+        let tolerances = [GRADIENT_TOLERANCE; 2];
+        recorded_gradient(report, family, case, (param, got), theirs, tolerances);
     }
 }

@@ -1,5 +1,7 @@
 //! Golden family `coco_eval`: the twelve numbers and the curves behind them, from COCO's files.
 
+use std::path::PathBuf;
+
 use score::{GroundTruth, IouType, Results, evaluate_files, evaluate_results};
 
 use crate::support::{Case, Family, Report, golden_dir};
@@ -9,34 +11,53 @@ const TOLERANCE: f64 = 1e-12;
 /// The curves are stored as f32: half a unit of its last place.
 const CURVE_TOLERANCE: f64 = 6e-8;
 
-pub(crate) fn run() {
-    let Some(family) = Family::open("coco_eval") else { return };
-    let mut report = Report::new("coco_eval", TOLERANCE);
-    let mut curves = Report::new("coco_eval (curves)", CURVE_TOLERANCE);
+/// Compares the cases of an evaluator's family: numbers in the first report, curves in the second.
+pub(crate) fn family(
+    name: &'static str,
+    curves: &'static str,
+    compare: fn(&mut Report, &mut Report, Case<'_>),
+) {
+    let Some(family) = Family::open(name) else { return };
+    let mut reports = [Report::new(name, TOLERANCE), Report::new(curves, CURVE_TOLERANCE)];
     for case in family.cases() {
-        compare(&mut report, &mut curves, case);
+        let [numbers, curves] = &mut reports;
+        compare(numbers, curves, case);
     }
-    report.finish();
-    curves.finish();
+    reports.into_iter().for_each(Report::finish);
+}
+
+/// The two files of a case.
+pub(crate) fn files(case: Case<'_>) -> [PathBuf; 2] {
+    let files = case.attribute("files");
+    [0, 1].map(|i| golden_dir().join(files[i].as_str().expect("files are two names")))
+}
+
+/// The annotations and the detections of a case.
+pub(crate) fn read(case: Case<'_>, iou_type: IouType) -> (GroundTruth, Results) {
+    let (name, [gt, dt]) = (case.name(), files(case));
+    let gt = GroundTruth::from_file(&gt).unwrap_or_else(|e| panic!("{name}: {e}"));
+    let results = Results::from_file(&dt, &gt, Some(iou_type));
+    let results = results.unwrap_or_else(|e| panic!("{name}: {e}"));
+    (gt, results)
+}
+
+pub(crate) fn run() {
+    family("coco_eval", "coco_eval (curves)", compare);
 }
 
 fn compare(report: &mut Report, curves_report: &mut Report, case: Case<'_>) {
     let name = case.name();
-    let files = case.attribute("files");
-    let file = |i: usize| golden_dir().join(files[i].as_str().expect("files are two names"));
     let iou_type = match name.rsplit('_').next() {
         Some("bbox") => IouType::Bbox,
         Some("segm") => IouType::Segm,
         _ => panic!("golden coco_eval: {name} ends neither in bbox nor in segm"),
     };
-
-    let gt = GroundTruth::from_file(&file(0)).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let results = Results::from_file(&file(1), &gt, Some(iou_type));
-    let results = results.unwrap_or_else(|e| panic!("{name}: {e}"));
+    let (gt, results) = read(case, iou_type);
     let (summary, curves) = evaluate_results(&gt, results).expect("golden files are sound");
     report.close(name, "stats_f64", &summary.stats, &case.f64("stats_f64").data);
     // The type is inferred from the file's own fields.
-    let told = evaluate_files(&file(0), &file(1), None).expect("golden files are sound");
+    let [gt_file, dt_file] = files(case);
+    let told = evaluate_files(&gt_file, &dt_file, None).expect("golden files are sound");
     assert_eq!(told, summary, "{name}: the type told by the file");
     report.done_case();
 

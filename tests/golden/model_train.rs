@@ -160,14 +160,28 @@ pub(crate) fn gradient(
     theirs: &str,
     tolerance: f64,
 ) {
-    let case = golden.case("grads");
     let got = loaded.executor.f32(&format!("grad/{}", param.name)).expect("observed");
+    let tolerances = [GRAD_NORM_TOLERANCE, tolerance];
+    recorded_gradient(report, golden, golden.case("grads"), (param, got), theirs, tolerances);
+}
+
+/// The norm and the recorded values of a parameter's gradient in a case, which has it as `theirs`:
+/// whole, or every so many values; tolerances of the norm and of the values.
+pub(crate) fn recorded_gradient(
+    report: &mut Report,
+    golden: &Family,
+    case: Case<'_>,
+    (param, got): (&Param, &[f32]),
+    theirs: &str,
+    [of_norm, of_values]: [f64; 2],
+) {
     let (_, got) = to_torchvision(param, got);
     let norm = got.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
     let key = format!("norm/{theirs}");
-    report.close(case.name(), &key, &[norm], &case.f32(&key).data);
+    report.close_within(case.name(), &key, &[norm], &case.f32(&key).data, of_norm);
     let strided = |key: &String| {
-        let (stride, name) = key.strip_prefix("grads/every")?.split_once('/')?;
+        let (stride, name) =
+            key.strip_prefix(case.name())?.strip_prefix("/every")?.split_once('/')?;
         (name == theirs).then(|| stride.parse::<usize>().expect("a stride"))
     };
     let (key, stride) = match golden.keys().iter().find_map(strided) {
@@ -175,7 +189,7 @@ pub(crate) fn gradient(
         None => (format!("full/{theirs}"), 1),
     };
     let got: Vec<f32> = got.iter().step_by(stride).copied().collect();
-    report.close_within(case.name(), &key, &got, &case.f32(&key).data, tolerance);
+    report.close_within(case.name(), &key, &got, &case.f32(&key).data, of_values);
 }
 
 /// The five losses of step 1 with recorded samples, then five steps by the golden data's keys.

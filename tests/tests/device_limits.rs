@@ -229,7 +229,9 @@ fn launches_in_fp32_and_tf32_fit_a_gpu() {
 /// Kernels that read value by value are an order of magnitude slower than those that read chunks.
 #[test]
 fn no_unaligned_kernel_is_in_the_step() {
-    for name in ["torchvision_r50", "torchvision_r101", "faster_r50", "mlperf_r50"] {
+    for name in
+        ["torchvision_r18", "torchvision_r50", "torchvision_r101", "faster_r50", "mlperf_r50"]
+    {
         let config = preset(name, &[]);
         for padded in [LANDSCAPE, PORTRAIT] {
             let (works, _) = works(&prepare(&spec(&config, 12, padded), false));
@@ -281,6 +283,12 @@ fn gradients_of_a_level_are_written_once() {
 #[test]
 fn launches_of_mask_rcnn_r101_fit_a_gpu() {
     check("torchvision_r101", &[]);
+}
+
+/// Basic blocks.
+#[test]
+fn launches_of_mask_rcnn_r18_fit_a_gpu() {
+    check("torchvision_r18", &[]);
 }
 
 #[test]

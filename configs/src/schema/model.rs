@@ -145,6 +145,12 @@ pub enum Block {
 }
 
 impl Backbone {
+    /// True if a stage strides in its 1x1 instead of its 3x3; `None` for a body without the choice.
+    pub fn strides_in_1x1(&self) -> Option<bool> {
+        let has_both = self.kind == BackboneKind::Resnet && self.block == Block::Bottleneck;
+        has_both.then_some(self.stride_in_1x1)
+    }
+
     /// Channels of a ResNet's stage, from 0, after its blocks.
     pub fn resnet_channels(&self, stage: usize) -> usize {
         let expansion = match self.block {

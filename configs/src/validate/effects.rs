@@ -249,9 +249,8 @@ mod tests {
         assert_eq!(warmup("tiny", "train.steps=1001"), (1000, String::new()));
         assert_eq!(warmup("micro", "train.steps=6"), (5, "preset micro".into()));
         assert_eq!(advice("tiny", &["train.steps=10"]), Ok(vec![]));
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/effects");
-        std::fs::create_dir_all(&folder).expect("room");
-        let file = folder.join("mine.toml");
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("mine.toml");
         std::fs::write(&file, "extends = \"quickstart\"\n[train]\nsteps = 100").expect("room");
         let file = file.to_string_lossy();
         assert_eq!(warmup(&file, "train.seed=1"), half(50));

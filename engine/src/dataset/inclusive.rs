@@ -87,7 +87,7 @@ mod tests {
         }
     }
 
-    /// A head fills its rows by these objects: a line that is left out must not shift the others.
+    /// A head fills its rows by these objects: one that is left out must not shift the others.
     #[test]
     fn objects_with_rows_are_those_of_the_boxes() {
         let folder = tempfile::tempdir().unwrap();

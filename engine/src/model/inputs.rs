@@ -56,7 +56,7 @@ batch_arrays! {
     }
 }
 
-/// The slot of a training step of one pass over `images` images.
+/// The slot of a training step of one pass over `images` images, without heads of one's own.
 ///
 /// # Errors
 /// None for the tables above: their names differ.

@@ -1,7 +1,7 @@
 //! Checks whether a model of detectron2 may be taken for the config's, which tensors by themselves
 //! do not show.
 
-use configs::{BackboneKind, ChannelOrder, Config};
+use configs::{ChannelOrder, Config};
 
 use super::conventions::differences;
 use super::dialect::Dialect;
@@ -68,7 +68,7 @@ fn disagreements(file: &WeightsFile, extent: Extent, config: &Config) -> Vec<Str
     }
     let (model, is_whole) = (&config.model, extent != Extent::Backbone);
     let mut found: Vec<String> = pixels(file, config).into_iter().collect();
-    if model.backbone.kind == BackboneKind::Resnet && !model.backbone.stride_in_1x1 {
+    if model.backbone.strides_in_1x1() == Some(false) {
         found.push("the stride in the 3x3 (model.backbone.stride_in_1x1)".into());
     }
     if is_whole && !model.roi.aligned {

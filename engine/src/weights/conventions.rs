@@ -46,7 +46,7 @@ fn unknown_to_both(config: &Config) -> Vec<Difference> {
 
 fn unknown_to_torchvision(config: &Config) -> Vec<Difference> {
     let (model, input) = (&config.model, &config.input);
-    let strides_early = model.backbone.kind == BackboneKind::Resnet && model.backbone.stride_in_1x1;
+    let strides_early = model.backbone.strides_in_1x1() == Some(true);
     let half_even = input.resize_rounding != ResizeRounding::FloorScale;
     let nominal = model.anchors.stride_rule != StrideRule::FloorPaddedOverMap;
     let detectrons = model.anchors.cell_rule == CellRule::Detectron;
@@ -109,7 +109,7 @@ pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String>
                     .to_string(),
             );
         }
-        if !config.model.backbone.stride_in_1x1 {
+        if config.model.backbone.strides_in_1x1() == Some(false) {
             lines.push(
                 "warning: MSRA's ResNets stride in the 1x1: set model.backbone.stride_in_1x1=true"
                     .to_string(),
@@ -148,7 +148,8 @@ mod tests {
 
     #[test]
     fn torchvisions_presets_are_torchvisions_and_mlperfs_is_not() {
-        for preset in ["torchvision_r50", "torchvision_r101", "faster_r50", "cpu_r50_256"] {
+        let presets = ["torchvision_r18", "torchvision_r50", "torchvision_r101", "faster_r50"];
+        for preset in presets.into_iter().chain(["cpu_r50_256"]) {
             let config = Config::load(preset, &[]).unwrap();
             assert_eq!(differences(&config, Dialect::Torchvision), Vec::<String>::new());
             let others = differences(&config, Dialect::Detectron2).join("; ");
@@ -168,6 +169,8 @@ mod tests {
             assert!(text.contains(what), "{what}: {text}");
         }
         assert!(!differences(&mlperf, Dialect::Detectron2).join("; ").contains("blue first"));
+        let basic = Config::load("mlperf_r50", &["model.backbone.block=basic".into()]).unwrap();
+        assert!(!differences(&basic, Dialect::Torchvision).join("; ").contains("1x1"));
         let settings = detectron2_settings(&mlperf, 80);
         assert!(settings.contains(&"MODEL.PIXEL_MEAN [102.9801, 115.9465, 122.7717]".into()));
         assert!(settings.contains(&"INPUT.FORMAT BGR".into()));

@@ -1,4 +1,4 @@
-//! The ops, one folder each, in rooms by what they are for. Outside, an op's name stands alone:
+//! The ops, one folder each, in folders by what they are for. Outside, an op's name stands alone:
 //! `kernels::ops::conv2d`.
 
 mod boxes;

@@ -15,8 +15,8 @@ type Module = Vec<String>;
 #[derive(Default)]
 struct Crate {
     code: BTreeMap<Module, String>,
-    /// Paths that a module exports again under a name, as they stand there.
-    handed_on: BTreeMap<(Module, String), Vec<String>>,
+    /// Paths that a module exports again under a name, as they stand there; under `*` several.
+    handed_on: BTreeMap<(Module, String), Vec<Vec<String>>>,
 }
 
 /// Circles between modules side by side, one sentence each.
@@ -56,7 +56,7 @@ impl Crate {
                 let path: Vec<String> =
                     path.into_iter().skip_while(|name| name == "self").collect();
                 if let Some(name) = path.last().cloned() {
-                    self.handed_on.insert((module.clone(), name), path);
+                    self.handed_on.entry((module.clone(), name)).or_default().push(path);
                 }
             }
         }
@@ -84,11 +84,22 @@ impl Crate {
             rest = later;
         }
         let Some(name) = rest.first().filter(|_| depth < 5) else { return at };
-        let Some(target) = self.handed_on.get(&(at.clone(), name.clone())) else { return at };
-        let own = !["crate", "super"].contains(&target[0].as_str());
-        let prefix = own.then(|| "self".to_string());
-        let target: Vec<String> = prefix.into_iter().chain(target.iter().cloned()).collect();
-        self.resolve(&at, &target, depth + 1)
+        let targets = |name: &str| self.handed_on.get(&(at.clone(), name.into()));
+        let lead = |target: &[String]| {
+            let own = !["crate", "super"].contains(&target[0].as_str());
+            let prefix = own.then(|| "self".to_string());
+            let target: Vec<String> = prefix.iter().chain(target).cloned().collect();
+            self.resolve(&at, &target, depth + 1)
+        };
+        if let Some(target) = targets(name).and_then(|targets| targets.last()) {
+            return lead(target);
+        }
+        // A glob hands on the modules of the module that it names.
+        let mut globs = targets("*").into_iter().flatten().map(|glob| {
+            let whole: Vec<_> = glob[..glob.len() - 1].iter().chain([name]).cloned().collect();
+            lead(&whole)
+        });
+        globs.find(|found| found.last() == Some(name)).unwrap_or_else(|| at.clone())
     }
 
     fn circles(&self, root: &str) -> Vec<String> {
@@ -219,6 +230,14 @@ mod tests {
             ("x/src/r/b.rs", "use super::A;\n"),
         ];
         assert_eq!(found(&handed_on).len(), 1);
+        let by_glob = [
+            ("x/src/r/mod.rs", "mod a;\nmod b;\npub use a::*;\npub use b::*;\n"),
+            ("x/src/r/a/mod.rs", "pub mod c;\n"),
+            ("x/src/r/a/c.rs", "use crate::r::d::D;\n"),
+            ("x/src/r/b/mod.rs", "pub mod d;\n"),
+            ("x/src/r/b/d.rs", "use crate::r::c::C;\n"),
+        ];
+        assert_eq!(found(&by_glob).len(), 1, "{:?}", found(&by_glob));
     }
 
     #[test]

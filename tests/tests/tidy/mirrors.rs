@@ -59,8 +59,8 @@ fn sources_of<'a>(file: &File, files: &'a [File]) -> Vec<&'a File> {
     }
     let inside: Vec<&str> = file.path.strip_prefix(OPS).unwrap_or("").splitn(3, '/').collect();
     match inside[..] {
-        [room, op, _] if !APART.contains(&file.name()) => {
-            let prefix = format!("{OPS}{room}/{op}/");
+        [kind, op, _] if !APART.contains(&file.name()) => {
+            let prefix = format!("{OPS}{kind}/{op}/");
             let is_source =
                 |other: &&File| other.path.starts_with(&prefix) && other.path.ends_with(".cu");
             files.iter().filter(is_source).collect()

@@ -1,4 +1,4 @@
-//! One op, one folder: each folder in a room of `kernels/src/ops` is complete and registered.
+//! One op, one folder: each folder of a kind in `kernels/src/ops` is complete and registered.
 
 use std::collections::BTreeMap;
 
@@ -29,15 +29,15 @@ pub(crate) fn faults(files: &[File]) -> Vec<String> {
     let mut folders: BTreeMap<(&str, &str), BTreeMap<&str, &str>> = BTreeMap::new();
     let mut registries: BTreeMap<&str, &str> = BTreeMap::new();
     for file in files {
-        let Some((room, rest)) = file.path.strip_prefix(OPS).and_then(|r| r.split_once('/')) else {
+        let Some((kind, rest)) = file.path.strip_prefix(OPS).and_then(|r| r.split_once('/')) else {
             continue;
         };
         match rest.split_once('/') {
             Some((op, name)) => {
-                folders.entry((room, op)).or_default().insert(name, &file.text);
+                folders.entry((kind, op)).or_default().insert(name, &file.text);
             }
             None if rest == "mod.rs" => {
-                registries.insert(room, &file.text);
+                registries.insert(kind, &file.text);
             }
             None => {}
         }
@@ -45,20 +45,38 @@ pub(crate) fn faults(files: &[File]) -> Vec<String> {
     if folders.is_empty() {
         return vec![format!("{OPS}: holds no op; this check proves nothing")];
     }
-    let of = |((room, op), files): (&(&str, &str), &_)| {
-        folder_faults(room, op, files, registries.get(room).unwrap_or(&""))
+    let all = files.iter().find(|file| file.path == format!("{OPS}mod.rs"));
+    let all = all.map_or("", |file| file.text.as_str());
+    let kinds = registries.keys().flat_map(|kind| {
+        let wanted =
+            [format!("mod {kind};"), format!("pub use {kind}::*;"), format!("{kind}::cases()")];
+        unregistered(OPS, kind, all, &wanted)
+    });
+    let of = |((kind, op), files): (&(&str, &str), &_)| {
+        folder_faults(kind, op, files, registries.get(kind).unwrap_or(&""))
     };
-    folders.iter().flat_map(of).collect()
+    folders.iter().flat_map(of).chain(kinds).collect()
+}
+
+/// Faults of what a folder's `mod.rs` lacks of `wanted`: whole lines, or entries of a list.
+fn unregistered(folder: &str, name: &str, registry: &str, wanted: &[String]) -> Vec<String> {
+    let has = |wanted: &str| {
+        let mut entries = registry.split(|c: char| c.is_whitespace() || "[],".contains(c));
+        registry.lines().any(|line| line == wanted) || entries.any(|entry| entry == wanted)
+    };
+    let missing = wanted.iter().filter(|wanted| !has(wanted));
+    let fault = |wanted| format!("{folder}mod.rs: `{name}` is not registered; add `{wanted}`");
+    missing.map(fault).collect()
 }
 
 fn folder_faults(
-    room: &str,
+    kind: &str,
     op: &str,
     files: &BTreeMap<&str, &str>,
     registry: &str,
 ) -> Vec<String> {
     let Some(contract) = files.get("mod.rs") else {
-        return vec![format!("{OPS}{room}/{op}: has no mod.rs; write the op's contract there")];
+        return vec![format!("{OPS}{kind}/{op}: has no mod.rs; write the op's contract there")];
     };
     let mut faults = Vec::new();
     for (file, function, words) in PARTS {
@@ -69,42 +87,38 @@ fn folder_faults(
         match function_length(contract, function) {
             Some(lines) if lines <= MAX_LINES_IN_MOD => {}
             Some(lines) => faults.push(format!(
-                "{OPS}{room}/{op}/mod.rs: `{function}` has {lines} lines; move the {words} to {file} \
-                 (up to {MAX_LINES_IN_MOD} lines may stay)"
+                "{OPS}{kind}/{op}/mod.rs: `{function}` has {lines} lines; move the {words} to \
+                 {file} (up to {MAX_LINES_IN_MOD} lines may stay)"
             )),
-            None => faults.push(format!("{OPS}{room}/{op}: has no {words}; write them in {file}")),
+            None => faults.push(format!("{OPS}{kind}/{op}: has no {words}; write them in {file}")),
         }
     }
-    faults.extend(cuda_faults(room, op, files));
-    for wanted in [format!("pub mod {op};"), format!("{op}::cases()")] {
-        let names = registry.split(|c: char| c.is_whitespace() || "[],".contains(c));
-        if !registry.lines().any(|line| line == wanted) && !names.into_iter().any(|n| n == wanted) {
-            faults.push(format!("{OPS}{room}/mod.rs: `{op}` is not registered; add `{wanted}`"));
-        }
-    }
+    faults.extend(cuda_faults(kind, op, files));
+    let wanted = [format!("pub mod {op};"), format!("{op}::cases()")];
+    faults.extend(unregistered(&format!("{OPS}{kind}/"), op, registry, &wanted));
     faults
 }
 
 /// An op without launches or CUDA source, and a source without its head or of another's name.
-fn cuda_faults(room: &str, op: &str, files: &BTreeMap<&str, &str>) -> Vec<String> {
+fn cuda_faults(kind: &str, op: &str, files: &BTreeMap<&str, &str>) -> Vec<String> {
     let mut faults = Vec::new();
     if !files.contains_key("cuda.rs") && !PRODUCTS.contains(&op) {
-        faults.push(format!("{OPS}{room}/{op}: has no CUDA launch; write it in cuda.rs"));
+        faults.push(format!("{OPS}{kind}/{op}: has no CUDA launch; write it in cuda.rs"));
     }
     let sources: Vec<_> = files.iter().filter(|(name, _)| name.ends_with(".cu")).collect();
     let shares = SHARED_KERNELS.iter().any(|(name, _)| *name == op);
     if sources.is_empty() != shares {
         faults.push(match shares {
-            true => format!("{OPS}{room}/{op}: has kernels of its own; take it off SHARED_KERNELS"),
-            false => format!("{OPS}{room}/{op}: has no CUDA source; write it in {op}.cu"),
+            true => format!("{OPS}{kind}/{op}: has kernels of its own; take it off SHARED_KERNELS"),
+            false => format!("{OPS}{kind}/{op}: has no CUDA source; write it in {op}.cu"),
         });
     }
     for (name, text) in sources {
         if !name.starts_with(op) {
-            faults.push(format!("{OPS}{room}/{op}/{name}: is not named after its op"));
+            faults.push(format!("{OPS}{kind}/{op}/{name}: is not named after its op"));
         }
         if !text.starts_with("// ") {
-            faults.push(format!("{OPS}{room}/{op}/{name}: has no head that says what it computes"));
+            faults.push(format!("{OPS}{kind}/{op}/{name}: has no head that says what it computes"));
         }
     }
     faults
@@ -117,8 +131,13 @@ mod tests {
 
     const REGISTRY: &str = "pub mod add;\nfn cases() {\n    [\n        add::cases(),\n    ]\n}\n";
 
+    const KINDS: &str = "mod sums;\npub use sums::*;\nfn cases() {\n    sums::cases()\n}\n";
+
     fn op(files: &[(&str, &str)], registry: &str) -> Vec<String> {
-        let mut list = vec![File::new("kernels/src/ops/sums/mod.rs", registry)];
+        let mut list = vec![
+            File::new("kernels/src/ops/mod.rs", KINDS),
+            File::new("kernels/src/ops/sums/mod.rs", registry),
+        ];
         let path = |name| format!("kernels/src/ops/sums/add/{name}");
         list.extend(files.iter().map(|(name, text)| File::new(&path(name), text)));
         faults(&list)
@@ -171,5 +190,16 @@ mod tests {
         missing(&whole, "pub mod add;\n", "add `add::cases()`");
         missing(&whole, "        add::cases(),\n", "add `pub mod add;`");
         assert_eq!(faults(&[]).len(), 1, "nothing to check is a fault");
+        for line in ["mod sums;", "pub use sums::*;", "    sums::cases()"] {
+            let kinds = KINDS.replace(&format!("{line}\n"), "");
+            let path = |name: &str| format!("kernels/src/ops/{name}");
+            let mut list = vec![File::new(&path("mod.rs"), &kinds)];
+            list.push(File::new(&path("sums/mod.rs"), REGISTRY));
+            let complete = whole.iter().chain(&[("cuda.rs", ""), ("add.cu", "// Adds.")]);
+            list.extend(complete.map(|(n, text)| File::new(&path(&format!("sums/add/{n}")), text)));
+            let found = faults(&list);
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(found[0].contains(line.trim()), "{found:?}");
+        }
     }
 }

@@ -128,8 +128,7 @@ fn check(config: &Config) -> Result<(), EngineError> {
     }
     if config.counts_epochs() {
         return refuse(
-            "a timed run counts steps: set train.steps, solver.warmup_steps and \
-                       solver.milestones",
+            "a timed run counts steps: set train.steps, solver.warmup_steps and solver.milestones",
         );
     }
     Ok(())

@@ -82,12 +82,15 @@ fn norm(values: &[f32]) -> f64 {
 /// `second` is empty for a rule without.
 fn update(step: Step, weights: &mut [f32], [momenta, second]: [&mut [f32]; 2], grads: &[f32]) {
     let isa = Isa::get();
-    let none = (0..if second.is_empty() { grads.len().div_ceil(CHUNK) } else { 0 })
-        .into_par_iter()
-        .map(|_| &mut [][..]);
-    let second: Vec<_> = second.par_chunks_mut(CHUNK).chain(none).collect();
-    let chunks = weights.par_chunks_mut(CHUNK).zip(momenta.par_chunks_mut(CHUNK)).zip(second);
-    chunks.zip(grads.par_chunks(CHUNK)).for_each(|(((weights, momenta), second), grads)| {
+    let chunks = weights.par_chunks_mut(CHUNK).zip(momenta.par_chunks_mut(CHUNK));
+    let chunks = chunks.zip(grads.par_chunks(CHUNK));
+    if second.is_empty() {
+        chunks.for_each(|((weights, momenta), grads)| {
+            step.update(isa, weights, [momenta, &mut []], grads);
+        });
+        return;
+    }
+    chunks.zip(second.par_chunks_mut(CHUNK)).for_each(|(((weights, momenta), grads), second)| {
         step.update(isa, weights, [momenta, second], grads);
     });
 }
