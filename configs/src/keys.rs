@@ -24,6 +24,8 @@ pub struct Key {
     pub name: String,
     /// The values that it takes, in words.
     pub kind: String,
+    /// The word of its table's `kind` that it is read with; `None` if it always is.
+    pub of: Option<String>,
     /// The unit of a number; `None` for text, words, and numbers without one.
     pub unit: Option<String>,
     /// Least value of a number, or of each number of a list.
@@ -100,7 +102,7 @@ pub fn keys_of_table(name: &str) -> impl Iterator<Item = &'static Key> {
 }
 
 /// The table that a dotted name begins with; empty if it has none.
-fn table_of(name: &str) -> &str {
+pub(crate) fn table_of(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(table, _)| table)
 }
 
@@ -152,6 +154,7 @@ fn describe(name: String, schema: &Value, shape: &Shape) -> Key {
     let unit = schema["unit"].as_str().or(item["unit"].as_str());
     Key {
         kind: shape.to_string(),
+        of: schema["of"].as_str().map(str::to_string),
         unit: unit.map(str::to_string),
         min: limit("minimum"),
         max: limit("maximum"),

@@ -2,6 +2,7 @@
 
 #[macro_use]
 mod table;
+mod backbone;
 mod data;
 mod fusion;
 mod heads;
@@ -11,16 +12,15 @@ mod ranks;
 mod solver;
 mod train;
 
+pub(crate) use backbone::MAX_LEVELS;
+pub use backbone::{Backbone, BackboneKind, Block, NormKind, Stage};
 pub use choices::{
     EmptyImages, MaskTargetRule, PixelEncoding, Precision, ResizeFilter, ResizeRounding,
 };
 pub use data::{ChannelOrder, Data, Input, Synthetic};
 pub use fusion::{Fused, Fusion};
 pub use heads::{BoxHead, BoxLoss, Detections, MaskHead, PostNmsScope, Roi, Rpn};
-pub use model::{
-    Anchors, Backbone, BackboneKind, Block, Boxes, CellRule, ExtraLevel, Fpn, Model, ModelKind,
-    NormKind, StrideRule,
-};
+pub use model::{Anchors, Boxes, CellRule, ExtraLevel, Fpn, Model, ModelKind, StrideRule};
 pub use optimizers::{Adamw, Lars, LossWeights, Novograd, NovogradForm};
 pub use ranks::RanksConfig;
 pub use solver::{Optimizer, Schedule, Solver, WarmupRule};
@@ -68,28 +68,25 @@ impl Config {
         })
     }
 
-    /// Number of feature levels taken from the backbone; RoI features are pooled from these.
-    ///
-    /// ResNet has one level per stage (C2 to C5); the small body has one per entry of
-    /// `stage_channels` after the stem.
+    /// Number of feature levels taken from the backbone, its stem left out; RoI features are
+    /// pooled from these.
     pub fn num_backbone_levels(&self) -> usize {
-        let backbone = &self.model.backbone;
-        match backbone.kind {
-            BackboneKind::Resnet => backbone.blocks.len(),
-            BackboneKind::Small => backbone.stage_channels.len().saturating_sub(1),
-        }
+        self.model.backbone.stages().len().saturating_sub(1)
     }
 
     /// Number of FPN levels that the RPN runs on: the backbone's levels plus the extra one.
     pub fn num_levels(&self) -> usize {
-        self.num_backbone_levels() + usize::from(self.model.fpn.extra_level == ExtraLevel::MaxPool)
+        self.level_strides().len()
     }
 
     /// Nominal stride of every FPN level in pixels of the network's image, finest first (`[4, 8,
-    /// 16, 32, 64]` for ResNet with the extra level). Its length is [`Config::num_levels`].
+    /// 16, 32, 64]` for ResNet with the extra level).
     pub fn level_strides(&self) -> Vec<usize> {
-        std::iter::successors(Some(4usize), |stride| stride.checked_mul(2))
-            .take(self.num_levels())
-            .collect()
+        let stages = self.model.backbone.stages();
+        let mut strides: Vec<usize> = stages.iter().skip(1).map(|stage| stage.stride).collect();
+        if self.model.fpn.extra_level == ExtraLevel::MaxPool {
+            strides.extend(strides.last().map(|coarsest| 2 * coarsest));
+        }
+        strides
     }
 }

@@ -1,8 +1,9 @@
-//! `[model]`: the detector's body, FPN, anchors and box convention.
+//! `[model]`: the detector's kind, FPN, anchors and box convention.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::backbone::Backbone;
 use super::heads::{BoxHead, Detections, MaskHead, Roi, Rpn};
 
 table! {
@@ -74,101 +75,6 @@ impl ModelKind {
     pub fn has_masks(self) -> bool {
         self == ModelKind::MaskRcnn
     }
-}
-
-table! {
-    /// `[model.backbone]`: the body that turns an image into feature maps.
-    pub struct Backbone {
-        /// `"resnet"` (default) or `"small"` (for CPUs; a basic block a stage).
-        #[key(resume = Step, mlperf = Model)]
-        pub kind: BackboneKind = BackboneKind::Resnet,
-        /// ResNet: blocks in each of the four stages. Default `[3, 4, 6, 3]`, which is ResNet-50.
-        #[key(each = 1..=256, unit = "blocks", resume = Step, mlperf = Model)]
-        pub blocks: Vec<usize> = vec![3, 4, 6, 3],
-        /// ResNet: `"bottleneck"` (default; ResNet-50 and deeper) or `"basic"` (ResNet-18 and 34).
-        #[key(resume = Step, mlperf = Model)]
-        pub block: Block = Block::Bottleneck,
-        /// ResNet: channels of the 7x7 stem. Default 64.
-        #[key(range = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
-        pub stem_channels: usize = 64,
-        /// ResNet: width of a block of the first stage, doubled each stage; stage `i` outputs
-        /// `width * 2^i` channels, four times as many with bottlenecks. Default 64.
-        #[key(range = 1..=16_384, unit = "channels", resume = Step, mlperf = Model)]
-        pub width: usize = 64,
-        /// Small body: channels of the 3x3 stride-2 stem, then one entry per basic block of stride
-        /// 2. Default `[24, 32, 64, 128]`.
-        #[key(each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
-        pub stage_channels: Vec<usize> = vec![24, 32, 64, 128],
-        /// `"frozen_batch_norm"` (default; statistics and scale are constants) or `"group_norm"`.
-        #[key(resume = Step, mlperf = Model)]
-        pub norm: NormKind = NormKind::FrozenBatchNorm,
-        /// Added to the variance. Default 1e-5; the MLPerf reference adds 0.
-        #[key(range = 0.0..=1.0, resume = Step, mlperf = Model)]
-        pub norm_eps: f64 = 1e-5,
-        /// Groups of a group norm; must divide every channel count that it normalizes. Default 8.
-        #[key(range = 1..=65_536, unit = "groups", resume = Step, mlperf = Model)]
-        pub norm_groups: usize = 8,
-        /// Number of leading stages that are frozen: 0 trains everything, 1 freezes the stem, 2 the
-        /// stem and res2, and so on. Default 2.
-        #[key(range = 0..=12, unit = "stages", resume = Step, mlperf = Model)]
-        pub frozen_stages: usize = 2,
-        /// ResNet: a stage strides in its first 1x1 convolution (MSRA, MLPerf) instead of the 3x3
-        /// (torchvision). Default false.
-        #[key(resume = Step, mlperf = Model)]
-        pub stride_in_1x1: bool = false,
-        /// File to take the backbone from, and nothing else: a classifier's or a detector's
-        /// (safetensors, `.pth` or `.pkl`, with the names of torchvision, detectron2 or Detectron).
-        /// Default: none, random weights.
-        #[key(resume = Start, mlperf = Free)]
-        pub weights: Option<String> = None,
-    }
-}
-
-/// The kind of body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum BackboneKind {
-    /// ResNet; levels C2 to C5 at strides 4, 8, 16, 32.
-    Resnet,
-    /// A stem and one basic block per level, strides 4, 8, 16, ...
-    Small,
-}
-
-/// The block of a ResNet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Block {
-    /// Two 3x3 convolutions.
-    Basic,
-    /// 1x1, 3x3 and 1x1, the last with four times the width.
-    Bottleneck,
-}
-
-impl Backbone {
-    /// True if a stage strides in its 1x1 instead of its 3x3; `None` for a body without the choice.
-    pub fn strides_in_1x1(&self) -> Option<bool> {
-        let has_both = self.kind == BackboneKind::Resnet && self.block == Block::Bottleneck;
-        has_both.then_some(self.stride_in_1x1)
-    }
-
-    /// Channels of a ResNet's stage, from 0, after its blocks.
-    pub fn resnet_channels(&self, stage: usize) -> usize {
-        let expansion = match self.block {
-            Block::Basic => 1,
-            Block::Bottleneck => 4,
-        };
-        expansion * (self.width << stage)
-    }
-}
-
-/// Normalization in the body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum NormKind {
-    /// Batch norm with constant statistics, scale and shift.
-    FrozenBatchNorm,
-    /// Trained group norm; use it to train from random weights.
-    GroupNorm,
 }
 
 table! {

@@ -49,7 +49,7 @@ pub(super) fn inner<T: Table>() -> T {
 }
 
 /// Defines a table of the config. A field with a default is a key; its attribute `key` gives, in
-/// this order, the limits of a number (`range`) or of each number of a list (`each`), the `unit`,
+/// this order, the word of the table's `kind` that it belongs to (`of`), the limits of a number (`range`) or of each number of a list (`each`), the `unit`,
 /// and what a change of it means when a run resumes ([`ResumeRule`]) and by MLPerf's rules
 /// ([`MlperfRule`]). A field without a default is an inner table.
 macro_rules! table {
@@ -59,6 +59,7 @@ macro_rules! table {
             $(
                 $(#[doc = $doc:tt])*
                 $(#[key(
+                    $(of = $of:literal,)?
                     $(range = $min:literal..=$max:expr,)?
                     $(each = $least:literal..=$most:expr,)?
                     $(unit = $unit:literal,)?
@@ -80,6 +81,7 @@ macro_rules! table {
                     $(range(min = $min, max = $max),)?
                     $(inner(range(min = $least, max = $most)),)?
                     extend(
+                        $("of" = $of,)?
                         $("unit" = $unit,)?
                         "resume" = crate::ResumeRule::$resume,
                         "mlperf" = crate::MlperfRule::$mlperf,

@@ -1,8 +1,9 @@
 //! Reasons to refuse a new run or to warn of it: values, each sound, that together do not do what
 //! they say.
 
+use crate::keys::{key, table_of};
 use crate::{
-    BackboneKind, Block, BoxLoss, Config, ConfigError, NormKind, Optimizer, Origins, Schedule,
+    Block, BoxLoss, Config, ConfigError, Difference, NormKind, Optimizer, Origins, Schedule,
 };
 
 /// Keys that mean something only under some value of another key.
@@ -46,25 +47,9 @@ const IDLE: &[Idle] = &[
         applies: |c| c.solver.optimizer != Optimizer::Lars,
     },
     Idle {
-        keys: &[
-            "model.backbone.blocks",
-            "model.backbone.block",
-            "model.backbone.stem_channels",
-            "model.backbone.width",
-            "model.backbone.stride_in_1x1",
-        ],
-        switch: "model.backbone.kind",
-        applies: |c| c.model.backbone.kind == BackboneKind::Small,
-    },
-    Idle {
         keys: &["model.backbone.stride_in_1x1"],
         switch: "model.backbone.block",
         applies: |c| c.model.backbone.block == Block::Basic,
-    },
-    Idle {
-        keys: &["model.backbone.stage_channels"],
-        switch: "model.backbone.kind",
-        applies: |c| c.model.backbone.kind == BackboneKind::Resnet,
     },
     Idle {
         keys: &["model.backbone.norm_groups"],
@@ -170,19 +155,28 @@ impl Config {
         let changed = Config::default().differences(self)?;
         let layer = |key: &str| origins.get(key).map_or(0, |origin| origin.layer);
         let mut sentences = Vec::new();
+        let mut idle = |change: &Difference, switch: &str, value: &str| {
+            if layer(&change.key) >= layer(switch) {
+                sentences.push(format!(
+                    "{} = {} has no effect with {switch} = {value}",
+                    change.key, change.to,
+                ));
+            }
+        };
+        for change in &changed {
+            let Some(of) = key(&change.key).and_then(|key| key.of.as_ref()) else { continue };
+            let switch = format!("{}.kind", table_of(&change.key));
+            let value = self.value(&switch)?;
+            if value.trim_matches('"') != of {
+                idle(change, &switch, &value);
+            }
+        }
         for Idle { keys, switch, .. } in IDLE.iter().filter(|idle| (idle.applies)(self)) {
             let is_one = |key: &str| {
                 keys.iter().any(|k| key == *k || (k.ends_with('.') && key.starts_with(k)))
             };
             for change in changed.iter().filter(|change| is_one(&change.key)) {
-                if layer(&change.key) >= layer(switch) {
-                    sentences.push(format!(
-                        "{} = {} has no effect with {switch} = {}",
-                        change.key,
-                        change.to,
-                        self.value(switch)?
-                    ));
-                }
+                idle(change, switch, &self.value(switch)?);
             }
         }
         Ok(sentences)

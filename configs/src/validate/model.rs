@@ -1,10 +1,8 @@
 //! Checks of `[model]`.
 
 use super::Check;
+use crate::schema::MAX_LEVELS;
 use crate::{BackboneKind, Config, NormKind};
-
-/// More levels than this would need images with sides of over 16,000 pixels to mean anything.
-const MAX_LEVELS: usize = 12;
 
 pub(super) fn check(config: &Config, check: &mut Check) {
     backbone(config, check);
@@ -16,30 +14,15 @@ pub(super) fn check(config: &Config, check: &mut Check) {
 
 fn backbone(config: &Config, check: &mut Check) {
     let backbone = &config.model.backbone;
-    let stages = match backbone.kind {
-        BackboneKind::Resnet => {
-            let key = "model.backbone.blocks";
-            check.require(backbone.blocks.len() == 4, key, || {
-                format!("has {} stages; a ResNet has 4 (C2 to C5)", backbone.blocks.len())
-            });
-            check.counts(key, &backbone.blocks);
-            check.at_least_one("model.backbone.stem_channels", backbone.stem_channels);
-            check.at_least_one("model.backbone.width", backbone.width);
-            1 + backbone.blocks.len()
-        }
-        BackboneKind::Small => {
-            let key = "model.backbone.stage_channels";
-            let entries = backbone.stage_channels.len();
-            check.require((2..=MAX_LEVELS).contains(&entries), key, || {
-                format!(
-                    "has {entries} entries; give one for the stem and 1 to {} more",
-                    MAX_LEVELS - 1
-                )
-            });
-            check.counts(key, &backbone.stage_channels);
-            entries
-        }
-    };
+    let wrong = backbone.wrong_length();
+    let (key, fault) = wrong.unwrap_or_default();
+    check.require(key.is_empty(), key, || fault);
+    if backbone.kind == BackboneKind::Resnet {
+        check.counts("model.backbone.blocks", &backbone.blocks);
+    }
+    let stages = backbone.stages();
+    stages.iter().for_each(|stage| check.at_least_one(stage.key, stage.narrowest));
+    let stages = stages.len();
     check.require(backbone.frozen_stages <= stages, "model.backbone.frozen_stages", || {
         let all = backbone.frozen_stages;
         format!(
@@ -72,12 +55,8 @@ fn groups(config: &Config, check: &mut Check) {
     let groups = backbone.norm_groups;
     check.at_least_one("model.backbone.norm_groups", groups);
     check.positive("model.backbone.norm_eps", backbone.norm_eps);
-    let channels = match backbone.kind {
-        // Later stages double the width, so a divisor of the first divides all.
-        BackboneKind::Resnet => vec![backbone.stem_channels, backbone.width],
-        BackboneKind::Small => backbone.stage_channels.clone(),
-    };
-    let uneven = channels.into_iter().find(|count| groups > 0 && count % groups != 0);
+    let channels = backbone.stages().into_iter().map(|stage| stage.narrowest);
+    let uneven = { channels }.find(|count| groups > 0 && count % groups != 0);
     check.require(uneven.is_none(), "model.backbone.norm_groups", || {
         let count = uneven.unwrap_or_default();
         format!("is {groups}, which does not divide a stage of {count} channels; change either")

@@ -2,7 +2,7 @@
 //! the planner's arithmetic cannot overflow, and whether the memory suffices is compared later.
 
 use super::Check;
-use crate::{BackboneKind, Config};
+use crate::{Config, Stage};
 
 /// Most elements of one tensor: 64 GiB in f32.
 const MAX_ELEMENTS: u128 = 1 << 34;
@@ -49,18 +49,7 @@ fn maps(config: &Config) -> Vec<Tensor> {
     let tensor = |key, words, factors| Tensor { key, words, factors };
     let mut tensors =
         vec![tensor("input.max_size", "images x side x side x 3", vec![images, side, side, 3])];
-    let stages: Vec<(&'static str, usize, usize)> = match model.backbone.kind {
-        BackboneKind::Resnet => vec![
-            ("model.backbone.stem_channels", model.backbone.stem_channels, 2),
-            ("model.backbone.width", model.backbone.resnet_channels(0), 4),
-            ("model.backbone.width", model.backbone.resnet_channels(3), 32),
-        ],
-        BackboneKind::Small => {
-            let channels = model.backbone.stage_channels.iter().enumerate();
-            channels.map(|(i, c)| ("model.backbone.stage_channels", *c, 2 << i)).collect()
-        }
-    };
-    for (key, channels, stride) in stages {
+    for Stage { key, channels, stride, .. } in model.backbone.stages() {
         let words = "images x channels x map side x map side";
         tensors.push(tensor(key, words, vec![images, channels, map(stride), map(stride)]));
         tensors.push(tensor(key, "9 x channels x channels", vec![9, channels, channels]));

@@ -1,6 +1,6 @@
 //! From source pixels to the network's input, and from annotated boxes to network pixels.
 
-use configs::{BackboneKind, ChannelOrder, Fused, NormKind};
+use configs::{ChannelOrder, Fused};
 use graph::{GraphError, TensorId};
 use kernels::ops::decide_flips::DecideFlips;
 use kernels::ops::preprocess::{Preprocess, PreprocessInputs};
@@ -8,6 +8,7 @@ use kernels::ops::stem;
 use kernels::ops::transform_boxes::{TransformBoxes, TransformBoxesInputs};
 
 use super::ModelSpec;
+use super::backbone::has_frozen_stem;
 use super::inputs::{ImageInputs, ObjectInputs};
 use super::net::{Net, Truth};
 
@@ -23,10 +24,7 @@ pub(super) fn decide_flips(
 
 /// Channels of an image in memory: one more than it has where a GPU's frozen stem reads it so.
 fn image_channels(spec: &ModelSpec<'_>) -> usize {
-    let backbone = &spec.config.model.backbone;
-    let reads_four = backbone.kind == BackboneKind::Resnet
-        && backbone.norm == NormKind::FrozenBatchNorm
-        && backbone.frozen_stages >= 1
+    let reads_four = has_frozen_stem(&spec.config.model.backbone)
         && spec.padded.width.is_multiple_of(2)
         && spec.config.fusion.has(Fused::FourChannelStem);
     if reads_four && spec.is_in_fp16() { stem::STORED_CHANNELS } else { stem::CHANNELS }

@@ -1,33 +1,21 @@
-//! Backbones: ResNet (He et al. 2015), and a small GroupNorm body that trains from scratch.
-//! Parameter names are torchvision's.
+//! ResNet (He et al. 2015), of bottlenecks or basic blocks.
 
-use configs::{BackboneKind, Block, NormKind};
+use configs::{Backbone, BackboneKind, Block, NormKind};
 use graph::{GraphError, TensorId};
 use kernels::ops::max_pool::MaxPool;
 use kernels::ops::stem::STORED_CHANNELS;
 
-use super::net::{After, ConvShape, Net};
+use super::{BODY, conv_norm};
+use crate::model::net::{After, ConvShape, Net};
 
-const BODY: &str = "backbone.body";
-
-/// Adds the body of the model for images `x`, `[N, H, W, C]`, normalised. Returns the feature maps
-/// of its stages, finest first (C2..C5 of a ResNet).
-///
-/// # Errors
-/// A config that an op rejects.
-pub fn backbone(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
-    let maps = match net.spec.config.model.backbone.kind {
-        BackboneKind::Resnet => resnet(net, x)?,
-        BackboneKind::Small => small(net, x)?,
-    };
-    net.set_frozen(false);
-    for (i, map) in maps.iter().enumerate() {
-        net.observe(&format!("C{}", i + 2), *map);
-    }
-    Ok(maps)
+/// True if the body begins with a frozen 7x7 stem whose norm is a scale and a shift.
+pub(in crate::model) fn has_frozen_stem(backbone: &Backbone) -> bool {
+    backbone.kind == BackboneKind::Resnet
+        && backbone.norm == NormKind::FrozenBatchNorm
+        && backbone.frozen_stages >= 1
 }
 
-fn resnet(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
+pub(super) fn build(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
     let config = &net.spec.config.model.backbone;
     net.set_frozen(config.frozen_stages >= 1);
     net.part("backbone.stem");
@@ -106,56 +94,4 @@ fn identity(
     }
     let (conv, bn) = (format!("{name}.downsample.0"), format!("{name}.downsample.1"));
     conv_norm(net, x, &conv, &bn, shape, After::NOTHING)
-}
-
-fn conv_norm(
-    net: &mut Net<'_>,
-    x: TensorId,
-    conv: &str,
-    norm: &str,
-    shape: ConvShape,
-    after: After,
-) -> Result<TensorId, GraphError> {
-    match net.spec.config.model.backbone.norm {
-        NormKind::FrozenBatchNorm => net.conv_bn(x, conv, norm, shape, after),
-        NormKind::GroupNorm => {
-            let y = net.conv_plain(x, conv, shape)?;
-            net.group_norm(y, norm, after)
-        }
-    }
-}
-
-/// A 3x3 stem and one basic block a stage, each with stride 2.
-fn small(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
-    let config = &net.spec.config.model.backbone;
-    let channels = config.stage_channels.clone();
-    net.set_frozen(config.frozen_stages >= 1);
-    net.part("backbone.stem");
-    let stem = ConvShape::new(channels[0], 3, 2);
-    let (conv, norm) = (format!("{BODY}.conv1"), format!("{BODY}.bn1"));
-    let mut x = conv_norm(net, x, &conv, &norm, stem, After::RELU)?;
-    let mut maps = Vec::new();
-    for (stage, &width) in channels[1..].iter().enumerate() {
-        net.set_frozen(config.frozen_stages >= stage + 2);
-        let name = format!("layer{}.0", stage + 1);
-        net.part(&format!("backbone.{name}"));
-        x = basic_block(net, x, &format!("{BODY}.{name}"), width)?;
-        maps.push(x);
-    }
-    Ok(maps)
-}
-
-fn basic_block(
-    net: &mut Net<'_>,
-    x: TensorId,
-    name: &str,
-    width: usize,
-) -> Result<TensorId, GraphError> {
-    let layer = |i: usize| (format!("{name}.conv{i}"), format!("{name}.bn{i}"));
-    let ((conv1, bn1), (conv2, bn2)) = (layer(1), layer(2));
-    let y = conv_norm(net, x, &conv1, &bn1, ConvShape::new(width, 3, 2), After::RELU)?;
-    let projection = ConvShape::new(width, 1, 2);
-    let identity = net.conv_plain(x, &format!("{name}.downsample.0"), projection)?;
-    let after = After::add_relu(identity);
-    conv_norm(net, y, &conv2, &bn2, ConvShape::new(width, 3, 1), after)
 }

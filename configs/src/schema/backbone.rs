@@ -1,0 +1,157 @@
+//! `[model.backbone]`: the bodies, their keys, and the feature maps that they give.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+table! {
+    /// `[model.backbone]`: the body that turns an image into feature maps.
+    pub struct Backbone {
+        /// `"resnet"` (default) or `"small"` (for CPUs; a basic block a stage).
+        #[key(resume = Step, mlperf = Model)]
+        pub kind: BackboneKind = BackboneKind::Resnet,
+        /// ResNet: blocks in each of the four stages. Default `[3, 4, 6, 3]`, which is ResNet-50.
+        #[key(of = "resnet", each = 1..=256, unit = "blocks", resume = Step, mlperf = Model)]
+        pub blocks: Vec<usize> = vec![3, 4, 6, 3],
+        /// ResNet: `"bottleneck"` (default; ResNet-50 and deeper) or `"basic"` (ResNet-18 and 34).
+        #[key(of = "resnet", resume = Step, mlperf = Model)]
+        pub block: Block = Block::Bottleneck,
+        /// ResNet: channels of the 7x7 stem. Default 64.
+        #[key(of = "resnet", range = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
+        pub stem_channels: usize = 64,
+        /// ResNet: width of a block of the first stage, doubled each stage; stage `i` outputs
+        /// `width * 2^i` channels, four times as many with bottlenecks. Default 64.
+        #[key(of = "resnet", range = 1..=16_384, unit = "channels", resume = Step, mlperf = Model)]
+        pub width: usize = 64,
+        /// Small body: channels of the 3x3 stride-2 stem, then one entry per basic block of stride
+        /// 2. Default `[24, 32, 64, 128]`.
+        #[key(of = "small", each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
+        pub stage_channels: Vec<usize> = vec![24, 32, 64, 128],
+        /// `"frozen_batch_norm"` (default; statistics and scale are constants) or `"group_norm"`.
+        #[key(resume = Step, mlperf = Model)]
+        pub norm: NormKind = NormKind::FrozenBatchNorm,
+        /// Added to the variance. Default 1e-5; the MLPerf reference adds 0.
+        #[key(range = 0.0..=1.0, resume = Step, mlperf = Model)]
+        pub norm_eps: f64 = 1e-5,
+        /// Groups of a group norm; must divide every channel count that it normalizes. Default 8.
+        #[key(range = 1..=65_536, unit = "groups", resume = Step, mlperf = Model)]
+        pub norm_groups: usize = 8,
+        /// Number of leading stages that are frozen: 0 trains everything, 1 freezes the stem, 2 the
+        /// stem and res2, and so on. Default 2.
+        #[key(range = 0..=12, unit = "stages", resume = Step, mlperf = Model)]
+        pub frozen_stages: usize = 2,
+        /// ResNet: a stage strides in its first 1x1 convolution (MSRA, MLPerf) instead of the 3x3
+        /// (torchvision). Default false.
+        #[key(of = "resnet", resume = Step, mlperf = Model)]
+        pub stride_in_1x1: bool = false,
+        /// File to take the backbone from, and nothing else: a classifier's or a detector's
+        /// (safetensors, `.pth` or `.pkl`, with the names of torchvision, detectron2 or Detectron).
+        /// Default: none, random weights.
+        #[key(resume = Start, mlperf = Free)]
+        pub weights: Option<String> = None,
+    }
+}
+
+/// The kind of body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BackboneKind {
+    /// ResNet; levels C2 to C5 at strides 4, 8, 16, 32.
+    Resnet,
+    /// A stem and one basic block per level, strides 4, 8, 16, ...
+    Small,
+}
+
+/// The block of a ResNet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Block {
+    /// Two 3x3 convolutions.
+    Basic,
+    /// 1x1, 3x3 and 1x1, the last with four times the width.
+    Bottleneck,
+}
+
+/// Normalization in the body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NormKind {
+    /// Batch norm with constant statistics, scale and shift.
+    FrozenBatchNorm,
+    /// Trained group norm; use it to train from random weights.
+    GroupNorm,
+}
+
+/// A stage of a body, with the map that it outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stage {
+    /// The key that sets its channels.
+    pub key: &'static str,
+    /// Channels of its map.
+    pub channels: usize,
+    /// Least number of channels that a norm of the stage sees; the others are multiples of it.
+    pub narrowest: usize,
+    /// Pixels of the image from one value of its map to the next.
+    pub stride: usize,
+}
+
+/// More levels than this would need images with sides of over 16,000 pixels to mean anything.
+pub(crate) const MAX_LEVELS: usize = 12;
+
+impl Backbone {
+    /// The stem, then the stages whose maps the FPN takes.
+    pub fn stages(&self) -> Vec<Stage> {
+        let doubled = |i: usize| 1usize << i.min(MAX_LEVELS);
+        match self.kind {
+            BackboneKind::Resnet => {
+                let expansion = match self.block {
+                    Block::Basic => 1,
+                    Block::Bottleneck => 4,
+                };
+                let (key, channels) = ("model.backbone.stem_channels", self.stem_channels);
+                let stem = Stage { key, channels, narrowest: channels, stride: 2 };
+                let stages = (0..self.blocks.len()).map(|i| {
+                    let narrowest = self.width.saturating_mul(doubled(i));
+                    let channels = narrowest.saturating_mul(expansion);
+                    let key = "model.backbone.width";
+                    Stage { key, channels, narrowest, stride: 4 * doubled(i) }
+                });
+                std::iter::once(stem).chain(stages).collect()
+            }
+            BackboneKind::Small => {
+                let key = "model.backbone.stage_channels";
+                let stage = |(i, &channels)| Stage {
+                    key,
+                    channels,
+                    narrowest: channels,
+                    stride: 2 * doubled(i),
+                };
+                self.stage_channels.iter().enumerate().map(stage).collect()
+            }
+        }
+    }
+
+    /// The key whose number of entries no such body has, and the fault.
+    pub(crate) fn wrong_length(&self) -> Option<(&'static str, String)> {
+        match self.kind {
+            BackboneKind::Resnet => {
+                let stages = self.blocks.len();
+                let fault = format!("has {stages} stages; a ResNet has 4 (C2 to C5)");
+                (stages != 4).then_some(("model.backbone.blocks", fault))
+            }
+            BackboneKind::Small => {
+                let entries = self.stage_channels.len();
+                let most = MAX_LEVELS - 1;
+                let fault =
+                    format!("has {entries} entries; give one for the stem and 1 to {most} more");
+                let fits = (2..=MAX_LEVELS).contains(&entries);
+                (!fits).then_some(("model.backbone.stage_channels", fault))
+            }
+        }
+    }
+
+    /// True if a stage strides in its 1x1 instead of its 3x3; `None` for a body without the choice.
+    pub fn strides_in_1x1(&self) -> Option<bool> {
+        let has_both = self.kind == BackboneKind::Resnet && self.block == Block::Bottleneck;
+        has_both.then_some(self.stride_in_1x1)
+    }
+}

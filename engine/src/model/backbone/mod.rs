@@ -1,0 +1,50 @@
+//! Backbones. A body is a file with a `build`, which returns the feature maps of its stages, finest
+//! first; parameter names are torchvision's.
+
+mod resnet;
+mod small;
+
+use configs::{BackboneKind, NormKind};
+use graph::{GraphError, TensorId};
+
+use super::net::{After, ConvShape, Net};
+
+pub(super) use resnet::has_frozen_stem;
+
+const BODY: &str = "backbone.body";
+
+/// Adds the body of the model for images `x`, `[N, H, W, C]`, normalised. Returns the feature maps
+/// of its stages, finest first (C2..C5 of a ResNet): those of [`configs::Backbone::stages`] after
+/// the stem.
+///
+/// # Errors
+/// A config that an op rejects.
+pub fn backbone(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
+    let maps = match net.spec.config.model.backbone.kind {
+        BackboneKind::Resnet => resnet::build(net, x)?,
+        BackboneKind::Small => small::build(net, x)?,
+    };
+    net.set_frozen(false);
+    for (i, map) in maps.iter().enumerate() {
+        net.observe(&format!("C{}", i + 2), *map);
+    }
+    Ok(maps)
+}
+
+/// A convolution without bias, the body's norm, and what follows.
+fn conv_norm(
+    net: &mut Net<'_>,
+    x: TensorId,
+    conv: &str,
+    norm: &str,
+    shape: ConvShape,
+    after: After,
+) -> Result<TensorId, GraphError> {
+    match net.spec.config.model.backbone.norm {
+        NormKind::FrozenBatchNorm => net.conv_bn(x, conv, norm, shape, after),
+        NormKind::GroupNorm => {
+            let y = net.conv_plain(x, conv, shape)?;
+            net.group_norm(y, norm, after)
+        }
+    }
+}

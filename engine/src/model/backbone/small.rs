@@ -1,0 +1,41 @@
+//! A small body that trains from random weights on a CPU.
+
+use graph::{GraphError, TensorId};
+
+use super::{BODY, conv_norm};
+use crate::model::net::{After, ConvShape, Net};
+
+/// A 3x3 stem and one basic block a stage, each with stride 2.
+pub(super) fn build(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
+    let config = &net.spec.config.model.backbone;
+    let channels = config.stage_channels.clone();
+    net.set_frozen(config.frozen_stages >= 1);
+    net.part("backbone.stem");
+    let stem = ConvShape::new(channels[0], 3, 2);
+    let (conv, norm) = (format!("{BODY}.conv1"), format!("{BODY}.bn1"));
+    let mut x = conv_norm(net, x, &conv, &norm, stem, After::RELU)?;
+    let mut maps = Vec::new();
+    for (stage, &width) in channels[1..].iter().enumerate() {
+        net.set_frozen(config.frozen_stages >= stage + 2);
+        let name = format!("layer{}.0", stage + 1);
+        net.part(&format!("backbone.{name}"));
+        x = basic_block(net, x, &format!("{BODY}.{name}"), width)?;
+        maps.push(x);
+    }
+    Ok(maps)
+}
+
+fn basic_block(
+    net: &mut Net<'_>,
+    x: TensorId,
+    name: &str,
+    width: usize,
+) -> Result<TensorId, GraphError> {
+    let layer = |i: usize| (format!("{name}.conv{i}"), format!("{name}.bn{i}"));
+    let ((conv1, bn1), (conv2, bn2)) = (layer(1), layer(2));
+    let y = conv_norm(net, x, &conv1, &bn1, ConvShape::new(width, 3, 2), After::RELU)?;
+    let projection = ConvShape::new(width, 1, 2);
+    let identity = net.conv_plain(x, &format!("{name}.downsample.0"), projection)?;
+    let after = After::add_relu(identity);
+    conv_norm(net, y, &conv2, &bn2, ConvShape::new(width, 3, 1), after)
+}
