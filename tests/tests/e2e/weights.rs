@@ -1,8 +1,6 @@
 //! Weights that do not fit are refused by every command, and the tensors that fit are reported.
 
-mod common;
-
-use common::{BAD_CONFIG, Place, micro};
+use crate::common::{self, BAD_CONFIG, Place, micro};
 
 /// Exit code of a bad weights file.
 const FAILED: i32 = 1;

@@ -1,10 +1,8 @@
 //! Models that leave for other projects and come back, and runs that begin from their files.
 
-mod common;
-
 use std::collections::HashMap;
 
-use common::{BAD_CONFIG, Place, Said, micro};
+use crate::common::{BAD_CONFIG, Place, Said, micro};
 use safetensors::SafeTensors;
 
 /// Exit code of a bad weights file.

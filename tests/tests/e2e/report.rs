@@ -1,11 +1,9 @@
 //! Records of a run: its report, its page, its events, and the keys of its config.
 
-mod common;
-
 use std::io::Read;
 use std::process::Stdio;
 
-use common::{BAD_CONFIG, DIVERGED, Place, micro};
+use crate::common::{self, BAD_CONFIG, DIVERGED, Place, micro};
 use serde_json::Value;
 
 #[test]

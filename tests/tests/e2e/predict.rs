@@ -1,18 +1,16 @@
 //! Prediction over files as people have them: some broken, turned, in subfolders, of one name.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use common::{BAD_CONFIG, BAD_DATA, Place, micro};
+use crate::common::{BAD_CONFIG, BAD_DATA, Place, micro};
 use engine::predictor::Predictor;
 use engine::runtime::Backend;
 use serde_json::Value;
 
 /// The example of the library, as a module: its `main` is only for `cargo run --example`.
 #[allow(dead_code)]
-#[path = "../../engine/examples/predict.rs"]
+#[path = "../../../engine/examples/predict.rs"]
 mod example;
 
 const VAL: &str = "runs/data/micro/val-8x64-seed0/images";

@@ -1,12 +1,10 @@
 //! `onegraph mlperf run`: its logs, by the rules' own checker where it is installed.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::driver::Gpus;
-use common::{BAD_CONFIG, BAD_DATA, DIVERGED, Place};
+use crate::common::driver::Gpus;
+use crate::common::{BAD_CONFIG, BAD_DATA, DIVERGED, Place};
 use serde_json::Value;
 
 /// MLPerf's rules on a model and images that a CPU trains in seconds: 3 steps an epoch.
@@ -282,7 +280,7 @@ fn a_run_that_cannot_be_timed_is_refused() {
 #[cfg(feature = "mpi")]
 #[test]
 fn the_timed_run_is_rehearsed_on_two_hosts() {
-    if !common::has_namespaces() {
+    if !crate::common::has_namespaces() {
         return;
     }
     let place = place();
@@ -342,7 +340,11 @@ fn the_timed_run_is_rehearsed_on_two_hosts() {
 
 /// Starts a command through mpirun.sh as two ranks on each of two hosts.
 #[cfg(feature = "mpi")]
-fn starting<'a>(place: &'a Place, program: &str, arguments: &str) -> common::mpirun::Running<'a> {
+fn starting<'a>(
+    place: &'a Place,
+    program: &str,
+    arguments: &str,
+) -> crate::common::mpirun::Running<'a> {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/launch");
     let mut command = Command::new(scripts.join("two-hosts.sh"));
     command.arg("-m").arg(scripts.join("mpirun.sh"));
@@ -357,12 +359,16 @@ fn starting<'a>(place: &'a Place, program: &str, arguments: &str) -> common::mpi
     }
     // mpirun ends four times this after a rank has failed.
     command.env("OMPI_MCA_odls_base_sigkill_timeout", "2");
-    common::mpirun::Running::start_by(place, command)
+    crate::common::mpirun::Running::start_by(place, command)
 }
 
 /// The same to its end, and what it printed.
 #[cfg(feature = "mpi")]
-fn on_two_hosts(place: &Place, program: &str, arguments: &str) -> (common::mpirun::Ended, String) {
+fn on_two_hosts(
+    place: &Place,
+    program: &str,
+    arguments: &str,
+) -> (crate::common::mpirun::Ended, String) {
     let ended = starting(place, program, arguments).end();
     (ended, place.text("printed"))
 }

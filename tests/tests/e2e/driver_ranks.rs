@@ -1,14 +1,10 @@
 //! Ranks on the driver for tests: sums inside of captured graphs, by the NCCL for tests.
 
-#![cfg(feature = "mpi")]
-
-mod common;
-
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::driver::Gpus;
-use common::{RANK_LOST, micro, said};
+use crate::common::driver::Gpus;
+use crate::common::{RANK_LOST, micro, said};
 
 /// Exit code where a GPU failed.
 const NO_DEVICE: i32 = 7;

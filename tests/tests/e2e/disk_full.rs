@@ -1,10 +1,8 @@
 //! A disk that is full while a run logs, saves, evaluates and reports.
 
-mod common;
-
 use std::process::{Command, Stdio};
 
-use common::{Place, Said, said};
+use crate::common::{self, Place, Said, said};
 
 /// `micro` with a checkpoint every two steps and an evaluation every four.
 const TRAIN: &str = "train micro --set train.steps=8 --set train.checkpoint_every_steps=2 \

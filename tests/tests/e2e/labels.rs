@@ -1,11 +1,9 @@
 //! The category of a class: stored with the weights, reported, and COCO's id for a head of 91
 //! outputs.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{BAD_CONFIG, Place};
+use crate::common::{BAD_CONFIG, Place};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use serde_json::{Value, json};
 

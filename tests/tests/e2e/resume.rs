@@ -1,13 +1,11 @@
 //! Resumed runs: the state that is kept, the changes that are refused, and the message when losses
 //! become non-finite.
 
-mod common;
-
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{BAD_CONFIG, DIVERGED, Place, micro};
+use crate::common::{BAD_CONFIG, DIVERGED, Place, micro};
 use serde_json::json;
 
 const FAILED: i32 = 1;

@@ -1,8 +1,6 @@
 //! The whole training step as a program: what a batch's composition must not change, and its
 //! gradients against finite differences.
 
-mod common;
-
 use std::sync::Arc;
 
 use configs::Config;
@@ -14,7 +12,7 @@ use graph::substitute::substitute;
 use graph::{CpuExecutor, StateSet};
 use tests::SAMPLES;
 
-use common::Place;
+use crate::common::Place;
 
 const SIDE: usize = 64;
 

@@ -1,15 +1,13 @@
 //! Signals: answered in every phase, with nothing half-made left.
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use common::driver::Gpus;
-use common::{INTERRUPTED, Place, micro, with_default_signals};
+use crate::common::driver::Gpus;
+use crate::common::{self, INTERRUPTED, Place, micro, with_default_signals};
 
 /// The answer must come within this, on a machine that runs other tests.
 const ANSWER: Duration = Duration::from_secs(2);

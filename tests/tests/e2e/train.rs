@@ -1,12 +1,10 @@
 //! Training runs of the command: the same bits every time, resumed or not, and whatever ends them.
 
-mod common;
-
 use std::fs;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{INTERRUPTED, Place, micro, said, with_default_signals};
+use crate::common::{INTERRUPTED, Place, micro, said, with_default_signals};
 
 /// Everything that a run leaves, but for times: weights, momentum, metrics, detections.
 fn trace(place: &Place, run: &str, step: u64) -> (Vec<Vec<u8>>, Vec<serde_json::Value>) {

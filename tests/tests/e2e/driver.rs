@@ -1,14 +1,12 @@
 //! The commands on a GPU that is none: the shipped PTX, through the driver's own calls, executed by
 //! the test driver.
 
-mod common;
-
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::driver::Gpus;
-use common::{Said, micro, said};
+use crate::common::driver::Gpus;
+use crate::common::{Said, micro, said};
 use serde_json::Value;
 
 /// Exit code where no GPU can be used, or one failed.

@@ -1,12 +1,10 @@
 //! Output of commands for people and programs: run directory, report, metrics, predictions.
 
-mod common;
-
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use common::{BAD_CONFIG, Place, micro, said};
+use crate::common::{BAD_CONFIG, Place, micro, said};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use score::STAT_NAMES;
 use serde_json::Value;

@@ -1,12 +1,10 @@
 //! Enormous numbers, as large as their limits allow: a plan or a sentence, never a panic, an abort
 //! or a hang.
 
-mod common;
-
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use common::{BAD_CONFIG, Place, micro};
+use crate::common::{self, BAD_CONFIG, Place, micro};
 
 /// The time that planning may take, even of the largest model, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,12 +1,10 @@
 //! A user's mistakes: one sentence that names the place, an exit code, and nothing half done.
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use common::{BAD_CONFIG, BAD_DATA, DIVERGED, Place, micro, said};
+use crate::common::{BAD_CONFIG, BAD_DATA, DIVERGED, Place, micro, said};
 
 /// Exit code of what is neither config nor data: a file that cannot be written, a checkpoint.
 const FAILED: i32 = 1;

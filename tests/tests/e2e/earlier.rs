@@ -5,13 +5,11 @@
 //! for each optimizer, and every preset as `--print-config` printed it, without comments. The
 //! digests below come from the same binary, which resumed copies of these runs up to step 9.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{DIVERGED, Place};
+use crate::common::{DIVERGED, Place};
 use safetensors::SafeTensors;
 use sha2::{Digest, Sha256};
 

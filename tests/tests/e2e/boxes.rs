@@ -1,8 +1,6 @@
 //! Annotations with boxes only: they train Faster R-CNN, and no mask is made up for them.
 
-mod common;
-
-use common::{BAD_CONFIG, BAD_DATA, Place};
+use crate::common::{BAD_CONFIG, BAD_DATA, Place};
 
 /// A drawn set whose annotations have no segmentation: none at all, or an empty list.
 fn boxes_alone() -> Place {

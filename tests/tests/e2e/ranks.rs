@@ -1,9 +1,5 @@
 //! Runs of several processes on CPUs, started by a real mpirun.
 
-#![cfg(feature = "mpi")]
-
-mod common;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use common::mpirun::{Running, mpirun};
-use common::{BAD_CONFIG, BAD_DATA, Place, Said, said};
+use crate::common::mpirun::{Running, mpirun};
+use crate::common::{BAD_CONFIG, BAD_DATA, Place, Said, said};
 
 /// Quickstart's model and schedule on few images, with a partial last batch in each epoch.
 const QUICKSTART: &str = "train quickstart --set train.images_per_group=2 --set train.steps=12 \

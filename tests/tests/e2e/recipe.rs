@@ -1,8 +1,6 @@
 //! A recipe that follows the data: lengths in epochs, images that are held out.
 
-mod common;
-
-use common::{BAD_CONFIG, Place, micro};
+use crate::common::{BAD_CONFIG, Place, micro};
 
 /// Enough for some class to be found.
 const LEARNS: &str = "--set train.steps=150 --set solver.learning_rate=0.04 --set data.empty=keep";
@@ -72,9 +70,9 @@ fn finetune_starts_from_a_run_of_ours_and_scores_the_start() {
     place.good(&micro("--set train.steps=8 --set train.eval_at_end=false"));
     assert!(place.json("runs/micro/report.json")["bbox"].is_null(), "nothing is scored");
     assert!(!place.join("runs/micro/best.json").exists());
-    let small = include_str!("../../configs/micro.toml");
+    let small = include_str!("../../../configs/micro.toml");
     let (model, _) = small.split_once("[solver]").expect("tables");
-    let recipe = include_str!("../../configs/finetune.toml");
+    let recipe = include_str!("../../../configs/finetune.toml");
     let (_, recipe) = recipe.split_once("[solver]").expect("tables");
     place.write("own.toml", format!("{model}[solver]{recipe}images_per_group = 2\n"));
     let init = "--init runs/micro/checkpoints/step_00000008/model.safetensors --finetune";

@@ -1,11 +1,9 @@
 //! `--device` of every command that runs programs, `onegraph doctor`, and `bench` at a given shape,
 //! on a machine without a GPU.
 
-mod common;
-
 use std::process::Command;
 
-use common::{Place, Said, micro, said};
+use crate::common::{self, Place, Said, micro, said};
 
 /// Exit code where no GPU can be used, or one failed.
 const NO_DEVICE: i32 = 7;

@@ -1,13 +1,10 @@
 //! Data from files to training: real COCO images prepared, loaded and trained on, and the drawn
 //! set held to what it promises.
 
-mod common;
-#[path = "../golden/support.rs"]
-mod support;
-
 use std::path::PathBuf;
 
-use common::{BAD_CONFIG, BAD_DATA, Place};
+use crate::common::{self, BAD_CONFIG, BAD_DATA, Place};
+use crate::support;
 use configs::Config;
 use dali::prep::{self, PrepOptions, PrepReport};
 use dali::store::{PixelEncoding, Segmentation, Store};

@@ -1,15 +1,11 @@
 //! Faults of a run of several processes on the driver for tests: a rank that dies, hangs or cannot
 //! go on, requests to stop, and faults of NCCL's.
 
-#![cfg(feature = "mpi")]
-
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::driver::Gpus;
-use common::mpirun::{Ended, RANK, Running, assert_names, mpirun};
-use common::{DIVERGED, INTERRUPTED, RANK_LOST, micro, said};
+use crate::common::driver::Gpus;
+use crate::common::mpirun::{Ended, RANK, Running, assert_names, mpirun};
+use crate::common::{DIVERGED, INTERRUPTED, RANK_LOST, micro, said};
 use rustix::process::Signal;
 
 /// `ranks.timeout_seconds`: survivors of a loss end within it.

@@ -2,15 +2,11 @@
 //! stop. `ONEGRAPH_RANK_FAULTS` repeats each fault so many times and prints how long the others
 //! took to end.
 
-#![cfg(feature = "mpi")]
-
-mod common;
-
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::mpirun::{Ended, Running, assert_names};
-use common::{DIVERGED, INTERRUPTED, Place, RANK_LOST};
+use crate::common::mpirun::{Ended, Running, assert_names};
+use crate::common::{DIVERGED, INTERRUPTED, Place, RANK_LOST};
 use rustix::process::Signal;
 
 /// `ranks.timeout_seconds`: survivors of a loss end within it.

@@ -1,12 +1,10 @@
 //! Two processes that make the same data at once, and one that is killed while it does.
 
-mod common;
-
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::Place;
+use crate::common::Place;
 use dali::Store;
 
 /// Pairs of processes that race; more with `ONEGRAPH_RACES`.

@@ -1,0 +1,36 @@
+//! The commands from end to end, as their users run them, in one program: each file links no more.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../../golden/support.rs"]
+mod support;
+
+mod boxes;
+mod data;
+mod device;
+mod disk_full;
+mod driver;
+#[cfg(feature = "mpi")]
+mod driver_faults;
+#[cfg(feature = "mpi")]
+mod driver_ranks;
+mod earlier;
+mod exchange;
+mod labels;
+mod limits;
+mod mistakes;
+mod mlperf;
+mod output;
+mod places;
+mod predict;
+#[cfg(feature = "mpi")]
+mod rank_faults;
+#[cfg(feature = "mpi")]
+mod ranks;
+mod recipe;
+mod report;
+mod resume;
+mod signals;
+mod step;
+mod train;
+mod weights;
