@@ -15,6 +15,7 @@ use engine::model::roi_heads::{
 use graph::{GraphError, TensorId};
 use kernels::cpu::{CpuArgs, HostTensor};
 use kernels::ops::smooth_l1_loss::{SmoothL1Loss, SmoothL1LossInputs};
+use kernels::view::View;
 use kernels::{Op, OpError, Role, TensorDesc, check};
 
 fn main() -> ExitCode {
@@ -81,7 +82,7 @@ impl RoiHead for ExtremesHead {
         let LabelledRois { rois, labels, matched } = sampled.positives;
         let pred = self.predict(net, maps, rois)?;
         let Some(extremes) = net.program.find(EXTREMES) else { unreachable!("its array") };
-        let inputs = [extremes, matched, rois.image_idx, truth.flips];
+        let inputs = [extremes, matched, rois.image_idx, truth.images.views];
         let target = net.program.apply1(GatherExtremes, inputs)?;
         let ipg = net.spec.config.train.images_per_group;
         let (image_idx, num_images) = (rois.image_idx, truth.images.num_images);
@@ -134,7 +135,7 @@ pub(crate) fn extremes(object: &ObjectView<'_>) -> [f32; 4] {
 }
 
 /// `extremes [N, G, 4]` of the object that each row of `matched [M]`, `image_idx [M]` names, as
-/// the network sees it: mirrored where `flips [N]` says so. `[M, 4]`. A head for GPUs gives it
+/// the network sees it: mirrored where `views [N, 14]` says so. `[M, 4]`. A head for GPUs gives it
 /// launches.
 #[derive(Debug)]
 struct GatherExtremes;
@@ -162,12 +163,12 @@ impl Op for GatherExtremes {
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let objects = args.inputs[0].desc.dim(1);
         let (matched, image_idx) = (args.inputs[1].i32(), args.inputs[2].i32());
-        let (extremes, flips) = (args.inputs[0].f32(), args.inputs[3].i32());
+        let (extremes, views) = (args.inputs[0].f32(), args.inputs[3].i32());
         for (i, row) in args.outputs[0].f32().chunks_mut(4).enumerate() {
             let (image, object) = (image_idx[i].max(0) as usize, matched[i].max(0) as usize);
             let at = 4 * (image * objects + object);
             let [top, right, bottom, left] = [0, 1, 2, 3].map(|k| extremes[at + k]);
-            row.copy_from_slice(&match flips[image] {
+            row.copy_from_slice(&match View::of(views, image).x.mirrored {
                 0 => [top, right, bottom, left],
                 _ => [1.0 - top, left, 1.0 - bottom, right],
             });

@@ -49,6 +49,7 @@ pub mod run_dir;
 pub mod runtime;
 pub mod team;
 pub mod train;
+pub mod view;
 pub mod weights;
 
 pub use error::EngineError;

@@ -17,6 +17,7 @@
 //! | the instruction set of the CPU's products | [`isa`] |
 //! | random numbers without a state | [`philox`] |
 //! | arithmetic that several ops share | [`boxes`], [`coco`], [`losses`], [`resize`], [`paste`] |
+//! | an image's way to the network's input | [`view`] |
 //!
 //! An op by itself: its output, its cost, its backward rule, and a case that holds the gradient to
 //! finite differences.
@@ -88,6 +89,7 @@ pub mod philox;
 pub mod resize;
 pub mod signs;
 pub mod time;
+pub mod view;
 
 pub use device::tensor::{DType, Precision, Role, TensorDesc};
 pub use error::OpError;

@@ -3,6 +3,7 @@
 use kernels::case::{OpCase, gradient_of};
 use kernels::cpu::HostTensor;
 use kernels::on_cpu::run;
+use kernels::view::View;
 use kernels::{Op, OpRef, Role, TensorDesc};
 use serde_json::Value;
 use std::sync::Arc;
@@ -22,6 +23,22 @@ pub(crate) fn floats(role: Role, shape: &[usize], values: Vec<f32>) -> HostTenso
 /// An i32 input.
 pub(crate) fn index(shape: &[usize], values: Vec<i32>) -> HostTensor {
     HostTensor::i32(TensorDesc::new(Role::Index, shape), values)
+}
+
+/// Views of whole images, `[N, 14]`, from (height, width) to (height, width).
+pub(crate) fn views(sizes: impl IntoIterator<Item = [[i32; 2]; 2]>) -> HostTensor {
+    mirrored(sizes.into_iter().map(|sizes| (sizes, false)))
+}
+
+/// As [`views`], of which some are mirrored.
+pub(crate) fn mirrored(sizes: impl IntoIterator<Item = ([[i32; 2]; 2], bool)>) -> HostTensor {
+    let row = |([source, network], mirror): ([[i32; 2]; 2], bool)| {
+        let mut view = View::whole(source, network);
+        view.x.mirrored = i32::from(mirror);
+        view.row().to_vec()
+    };
+    let rows: Vec<i32> = sizes.into_iter().flat_map(row).collect();
+    index(&[rows.len() / View::LEN, View::LEN], rows)
 }
 
 /// A count, `[1]`.

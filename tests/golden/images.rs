@@ -11,7 +11,7 @@ use kernels::paste::paste_mask;
 use kernels::resize::nearest_source;
 use kernels::{Role, TensorDesc};
 
-use crate::convert::{Ran, built_in, count, floats, index, numbered, numbers, repeated, sizes};
+use crate::convert::{Ran, built_in, count, floats, index, numbered, numbers, sizes, views};
 use crate::support::{Case, Family, Report, Tensor};
 
 /// The README's tolerance for f32.
@@ -78,7 +78,7 @@ pub(crate) fn preprocessed(
     name: &str,
     op: Preprocess,
     images: &[Vec<f32>],
-    others: &[HostTensor; 4],
+    others: &[HostTensor; 2],
 ) -> Tensor<f32> {
     let longest = images.iter().map(Vec::len).max().unwrap_or(0);
     let digit = |value: f32, place: usize| {
@@ -120,12 +120,10 @@ impl Images {
         self.source.len()
     }
 
-    /// The sizes before and after as op inputs.
-    fn sizes(&self) -> [HostTensor; 2] {
-        [&self.source, &self.resized].map(|list| {
-            let values = list.as_flattened().iter().map(|&v| v as i32).collect();
-            index(&[list.len(), 2], values)
-        })
+    /// The views as op input.
+    fn views(&self) -> HostTensor {
+        let sizes = self.source.iter().zip(&self.resized);
+        views(sizes.map(|(source, resized)| [source, resized].map(|size| size.map(|v| v as i32))))
     }
 
     /// Normalised, resized, padded.
@@ -151,9 +149,7 @@ impl Images {
             bgr: false,
             filter: ResizeFilter::Bilinear,
         };
-        let [source, resized] = self.sizes();
-        let n = self.len();
-        let others = [source, resized, repeated(n, 0), count(n)];
+        let others = [self.views(), count(self.len())];
         let got = preprocessed(case.name(), op, &images, &others);
         let batch = case.f32("batch");
         report.exact(case.name(), "shape of batch", &got.shape, &batch.shape);
@@ -171,14 +167,11 @@ impl Images {
             values.resize(values.len() + longest - own.len(), f32::NAN);
         }
         let n = self.len();
-        let [source, resized] = self.sizes();
         let counts = boxes.iter().map(|own| own.len() as i32 / 4).collect();
         let inputs = vec![
             floats(Role::Box, &[n, longest / 4, 4], values),
             index(&[n], counts),
-            source,
-            resized,
-            repeated(n, 0),
+            self.views(),
         ];
         let ran = Ran::new(case.name(), TransformBoxes { plus_one: false }, inputs);
         for (image, own) in boxes.iter().enumerate() {

@@ -25,6 +25,7 @@ mod rois;
 mod samples;
 mod solver;
 mod support;
+mod views;
 mod weights_names;
 
 #[test]
@@ -110,6 +111,16 @@ fn golden_resize_transform() {
 #[test]
 fn golden_coco_masks() {
     coco_masks::run();
+}
+
+#[test]
+fn golden_d2_data() {
+    views::d2_data();
+}
+
+#[test]
+fn golden_tv_transforms() {
+    views::tv_transforms();
 }
 
 #[test]

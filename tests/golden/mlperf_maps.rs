@@ -6,14 +6,15 @@ use kernels::Role;
 use kernels::TensorDesc;
 use kernels::boxes::as_boxes;
 use kernels::cpu::HostTensor;
-use kernels::ops::mask_targets::{MaskTargets, ToNetwork};
+use kernels::ops::mask_targets::MaskTargets;
 use kernels::ops::preprocess::Preprocess;
 use kernels::ops::roi_align::RoiAlign;
 use kernels::ops::transform_boxes::TransformBoxes;
 use kernels::paste::paste_mask;
+use kernels::view::View;
 
 use crate::convert::{
-    Ran, built_in, count, flag, floats, host, index, numbered, numbers, repeated,
+    Ran, built_in, count, flag, floats, host, index, mirrored, numbered, numbers, repeated, views,
 };
 use crate::mlperf_ops::image_size;
 use crate::support::{Case, Report};
@@ -31,16 +32,14 @@ fn moved(report: &mut Report, case: Case<'_>, new: [i32; 2], flip: bool, suffix:
     let inputs = vec![
         floats(Role::Box, &[1, boxes.shape[0], 4], boxes.data.clone()),
         count(boxes.shape[0]),
-        index(&[1, 2], vec![source.height, source.width]),
-        index(&[1, 2], new.to_vec()),
-        index(&[1], vec![i32::from(flip)]),
+        mirrored([([[source.height, source.width], new], flip)]),
     ];
+    let view = View::of(inputs[2].as_i32(), 0);
     let ran = Ran::new(case.name(), TransformBoxes { plus_one: true }, inputs);
     report.close(case.name(), "boxes", ran.f32(0), &case.f32(&format!("boxes_{suffix}")).data);
-    let ratios = [new[1] as f32 / source.width as f32, new[0] as f32 / source.height as f32];
-    let to_network = ToNetwork { ratios, mirror: flip.then_some((new[1] as f32, true)) };
     let vertices = case.f32("poly_xy").data;
-    let got: Vec<f32> = vertices.iter().enumerate().map(|(i, v)| to_network.place(i, *v)).collect();
+    let place = |(i, v): (usize, &f32)| [view.x, view.y][i % 2].place(*v, true);
+    let got: Vec<f32> = vertices.iter().enumerate().map(place).collect();
     report.close(case.name(), "polygons", &got, &case.f32(&format!("poly_xy_{suffix}")).data);
 }
 
@@ -78,8 +77,7 @@ pub(crate) fn pil_resize(report: &mut Report, case: Case<'_>) {
     let resized = |op: Preprocess| {
         let bytes =
             HostTensor::u8(TensorDesc::new(Role::Pixels, &[1, pixels.len()]), pixels.clone());
-        let sizes = [source, network].map(|size| index(&[1, 2], size.to_vec()));
-        let inputs = [vec![bytes], sizes.to_vec(), vec![repeated(1, 0), count(1)]].concat();
+        let inputs = vec![bytes, views([[source, network]]), count(1)];
         Ran::new(case.name(), op, inputs).f32(0).to_vec()
     };
     let plain = Preprocess {
@@ -111,7 +109,6 @@ pub(crate) fn mask_targets(report: &mut Report, case: Case<'_>) {
     let (parts, objects) = (pairs("poly_offsets"), pairs("poly_instance_offsets"));
     let segments: Vec<[i32; 3]> = objects.iter().map(|&[first, len]| [0, first, len]).collect();
     // No resize: source and network have one size.
-    let size = || index(&[1, 2], vec![1000, 1000]);
     let inputs = vec![
         host(Role::Box, &boxes),
         repeated(rows, 0),
@@ -121,9 +118,7 @@ pub(crate) fn mask_targets(report: &mut Report, case: Case<'_>) {
         index(&[1, parts.len(), 2], parts.concat()),
         floats(Role::Mask, &[1, xy.len()], xy),
         index(&[1, 0], vec![]),
-        size(),
-        size(),
-        index(&[1], vec![0]),
+        views([[[1000; 2]; 2]]),
     ];
     let op =
         MaskTargets { side: case.usize("M"), rule: MaskTargetRule::CocoPolygon, plus_one: true };

@@ -5,14 +5,12 @@ use std::collections::BTreeMap;
 use configs::Config;
 use engine::dataset::{inclusive_box, network_size};
 use engine::model::{SlotShape, detection_program, training_program};
-use kernels::on_cpu::run;
-use kernels::ops::decide_flips::DecideFlips;
 use kernels::paste::paste_mask;
+use kernels::view::View;
 use score::encode_mask;
 use serde_json::Value;
 use tests::SAMPLES;
 
-use crate::convert::index;
 use crate::model_setup::{Build, Fixture, Loaded, number, numbers, pairs, row, stated, usizes};
 use crate::model_train::{gradient, rpn_outputs, tolerance};
 use crate::samples::{KeyedStep, Rois, write_anchors};
@@ -83,8 +81,11 @@ impl Reference {
             assert_eq!(pixels.shape, [*h, *w, 3]);
             let len = e.input_mut("pixels").expect("an input").desc.dim(1);
             row(e, "pixels", i, len, &pixels.data);
-            row(e, "image_sizes", i, 2, &[*h as i32, *w as i32]);
-            row(e, "network_sizes", i, 2, &[*nh as i32, *nw as i32]);
+            let [source, network] = [[*h as i32, *w as i32], [*nh as i32, *nw as i32]];
+            let mut view = View::whole(source, network);
+            view.x.mirrored = self.flips[i];
+            row(e, "views", i, View::LEN, view.row());
+            row(e, "network_sizes", i, 2, &network);
         }
         loaded
     }
@@ -101,13 +102,12 @@ impl Reference {
         }
     }
 
-    /// The training step with its inputs written, but for those of `given`; the flips come from
-    /// image keys that give them.
+    /// The training step with its inputs written, but for those of `given`.
     fn training(&self, given: &[&str]) -> Loaded {
         let mut loaded = self.load(given, training_program);
         let (e, case, slot) = (&mut loaded.executor, self.inputs.case("inputs"), self.slot());
-        for (i, key) in self.image_keys().iter().enumerate() {
-            row(e, "image_keys", i, 4, key);
+        for i in 0..self.num_images() {
+            row(e, "image_keys", i, 4, &[i as i32, 0, i as i32, 0]);
             let (height, width) = (self.images[i].0 as u32, self.images[i].1 as u32);
             let xywh = case.f32(&format!("boxes_xywh{i}")).data;
             let boxes: Vec<[f32; 4]> = xywh
@@ -130,23 +130,8 @@ impl Reference {
         loaded
     }
 
-    /// Keys for which the step's own draw gives the recorded flips.
-    fn image_keys(&self) -> Vec<[i32; 4]> {
-        let keys: Vec<[i32; 4]> = (0..64).map(|id| [id, 0, id, 0]).collect();
-        let probability = self.config.input.flip_probability;
-        let op = DecideFlips { seed: self.config.train.seed, probability };
-        let input = index(&[keys.len(), 4], keys.as_flattened().to_vec());
-        let drawn = run(&op, &[input]).expect("flips").remove(0);
-        let with = |flip: &i32| drawn.as_i32().iter().position(|f| f == flip).expect("a key");
-        self.flips.iter().map(|flip| keys[with(flip)]).collect()
-    }
-
     fn detection(&self) -> Loaded {
-        let mut loaded = self.load(&[], detection_program);
-        for (i, flip) in self.flips.iter().enumerate() {
-            row(&mut loaded.executor, "flips", i, 1, &[*flip]);
-        }
-        loaded
+        self.load(&[], detection_program)
     }
 }
 

@@ -14,10 +14,11 @@ use engine::weights::{
 use graph::substitute::substitute;
 use graph::{CpuExecutor, Program, StateSet};
 use kernels::ops::preprocess::Preprocess;
+use kernels::view::View;
 use score::encode_mask;
 use serde_json::Value;
 
-use crate::convert::{count, repeated};
+use crate::convert::count;
 use crate::images::preprocessed;
 use crate::support::{Case, Family};
 
@@ -176,10 +177,7 @@ impl GoldenModel {
 
     /// The detection pass with its inputs written.
     pub(crate) fn detection(&self) -> Loaded {
-        let mut loaded = self.load(&[], detection_program);
-        let flips = loaded.executor.input_mut("flips").expect("an input");
-        flips.bytes_mut().fill(0);
-        loaded
+        self.load(&[], detection_program)
     }
 
     fn load(&self, given: &[&str], build: Build) -> Loaded {
@@ -226,13 +224,14 @@ impl GoldenModel {
         let n = self.images.len();
         row(e, "num_images", 0, 1, &[n as i32]);
         for (i, ((h, w), (nh, nw))) in self.images.iter().zip(&self.network).enumerate() {
-            row(e, "image_sizes", i, 2, &[*h as i32, *w as i32]);
-            row(e, "network_sizes", i, 2, &[*nh as i32, *nw as i32]);
+            let [source, network] = [[*h as i32, *w as i32], [*nh as i32, *nw as i32]];
+            row(e, "views", i, View::LEN, View::whole(source, network).row());
+            row(e, "network_sizes", i, 2, &network);
         }
         let pixels = |i: usize| case.f32(&format!("image{i}_hwc")).data;
         let images: Vec<_> = (0..n).map(pixels).collect();
-        let mut sizes = |name: &str| e.input_mut(name).expect("an input").clone();
-        let others = [sizes("image_sizes"), sizes("network_sizes"), repeated(n, 0), count(n)];
+        let views = e.input_mut("views").expect("an input").clone();
+        let others = [views, count(n)];
         let batch = preprocessed("images", loaded.preprocess, &images, &others);
         row(e, "batch", 0, batch.data.len(), &batch.data);
     }

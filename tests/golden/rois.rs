@@ -7,7 +7,7 @@ use kernels::ops::mask_targets::MaskTargets;
 use kernels::ops::roi_align::RoiAlign;
 use kernels::ops::roi_levels::RoiLevels;
 
-use crate::convert::{Ran, built_in, count, flag, floats, host, index, numbered, repeated};
+use crate::convert::{Ran, built_in, count, flag, floats, host, index, numbered, repeated, views};
 use crate::support::{Case, Family, Report};
 
 /// README; torch's own f32 differs by 3.5e-6.
@@ -64,7 +64,7 @@ fn project_masks(report: &mut Report, case: Case<'_>) {
     }
     let proposals = case.f32("proposals");
     let rows = proposals.shape[0];
-    let size = || index(&[1, 2], vec![height as i32, width as i32]);
+    let size = [height as i32, width as i32];
     let inputs = vec![
         host(Role::Box, &proposals),
         repeated(rows, 0),
@@ -74,9 +74,7 @@ fn project_masks(report: &mut Report, case: Case<'_>) {
         index(&[1, objects, 2], parts),
         floats(Role::Mask, &[1, 0], vec![]),
         index(&[1, runs.len()], runs),
-        size(),
-        size(),
-        index(&[1], vec![0]),
+        views([[size; 2]]),
     ];
     let side = case.usize("mask_size");
     let op = MaskTargets { side, rule: MaskTargetRule::RoiAlignBitmap, plus_one: false };

@@ -61,8 +61,6 @@ fn fill_image(
     let room = Room { image_id: image.image_id };
     let num_bytes = image.height as usize * image.width as usize * 3;
     store.decode_rgb_into(idx, room.take(rows, "pixels", 0, num_bytes)?)?;
-    let size = [image.height as i32, image.width as i32];
-    room.take(rows, "image_sizes", 0, 2)?.copy_from_slice(&size);
     let (low, high) = (image.image_id as i32, (image.image_id >> 32) as i32);
     let key = [low, high, idx as i32, epoch as i32];
     room.take(rows, "image_keys", 0, 4)?.copy_from_slice(&key);

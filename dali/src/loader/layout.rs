@@ -159,10 +159,9 @@ type Extents = &'static [usize];
 
 /// The arrays that [`super::fill_slot`] fills: name, element type, extents, and whether images have
 /// rows.
-const FILLED: [(&str, Element, Extents, bool); 11] = [
+const FILLED: [(&str, Element, Extents, bool); 10] = [
     ("num_images", Element::I32, &[1], false),
     ("pixels", Element::U8, &[0], true),
-    ("image_sizes", Element::I32, &[2], true),
     ("image_keys", Element::I32, &[4], true),
     ("gt_boxes", Element::F32, &[0, 4], true),
     ("gt_classes", Element::I32, &[0], true),

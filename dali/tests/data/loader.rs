@@ -47,7 +47,6 @@ fn arrays(c: Capacities) -> Vec<Array> {
     use Element::{F32, I32, U8};
     vec![
         Array { clear: Clear::Kept, ..array("pixels", U8, &[3 * c.pixels]) },
-        array("image_sizes", I32, &[2]),
         array("image_keys", I32, &[4]),
         Array { per_image: false, ..array("num_images", I32, &[1]) },
         array("gt_boxes", F32, &[c.objects, 4]),
@@ -88,7 +87,6 @@ fn a_slot_holds_the_batch_in_the_stated_layout() {
     fill_slot(&store, &[2, 1], 4, &mut slot, &nothing).unwrap();
 
     assert_eq!(ints(&slot, "num_images"), [2]);
-    assert_eq!(ints(&slot, "image_sizes"), [8, 8, 10, 20, 0, 0]);
     assert_eq!(ints(&slot, "image_keys"), [5, 2, 2, 4, 7, 0, 1, 4, 0, 0, 0, 0]);
     assert_eq!(ints(&slot, "gt_counts"), [1, 3, 0]);
     assert_eq!(ints(&slot, "gt_classes"), [2, 0, 0, 2, 1, 1, 0, 0, 0]);
@@ -192,10 +190,10 @@ fn a_layout_that_cannot_be_filled_is_refused_in_one_sentence() {
         filled
     };
     assert_says(&error(&|all| drop(all.pop())), &["no array `runs` of I32"]);
-    assert_says(&error(&|all| all[4].extents[1] = 5), &["`gt_boxes` has [3, 5]", "[0, 4]"]);
-    assert_says(&error(&|all| all[6].per_image = false), &["`gt_counts`", "the batch"]);
+    assert_says(&error(&|all| all[3].extents[1] = 5), &["`gt_boxes` has [3, 5]", "[0, 4]"]);
+    assert_says(&error(&|all| all[5].per_image = false), &["`gt_counts`", "the batch"]);
     let retyped = error(&|all| all[1].element = Element::F32);
-    assert_says(&retyped, &["no array `image_sizes` of I32"]);
+    assert_says(&retyped, &["no array `image_keys` of I32"]);
 
     let twice = [array("a", Element::U8, &[1]), array("a", Element::U8, &[1])];
     let twice = SlotLayout::new(1, twice.to_vec(), 64).unwrap_err().to_string();

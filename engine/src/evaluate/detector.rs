@@ -11,6 +11,7 @@ use graph::exec::device::Prepared;
 use graph::exec::{Look, Seen};
 use graph::finite::FirstNonFinite;
 use graph::{CpuExecutor, NodeId, Program};
+use kernels::view::View;
 
 use super::image::Image;
 use super::postprocess::{ImageDetections, Outputs, Source};
@@ -380,10 +381,10 @@ fn fill(
     slot.view_mut("num_images")?[0] = images.len() as i32;
     for ((image, source), mut rows) in images.iter().zip(sources).zip(slot.images_mut()) {
         rows.row_mut("pixels")?[..image.rgb.len()].copy_from_slice(&image.rgb);
-        let size = [image.height as i32, image.width as i32];
-        rows.row_mut("image_sizes")?.copy_from_slice(&size);
         let (height, width) = source.network_size(config);
         let network = [height as i32, width as i32];
+        let view = View::whole([image.height as i32, image.width as i32], network);
+        rows.row_mut("views")?.copy_from_slice(view.row());
         rows.row_mut("network_sizes")?.copy_from_slice(&network);
     }
     Ok(())

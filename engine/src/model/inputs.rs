@@ -7,6 +7,7 @@
 use dali::loader::{Clear, SlotLayout};
 use graph::{Program, TensorId};
 use kernels::Role;
+use kernels::view::View;
 
 use super::capacities::SlotShape;
 use super::schema::Extent::{Coords, Fixed, Images, Objects, Parts, Pixels, Runs};
@@ -15,10 +16,10 @@ use super::{Division, ModelSpec};
 use crate::error::EngineError;
 
 batch_arrays! {
-    /// Inputs that describe the images.
+    /// Inputs that describe the images. The network's size of an image stands in its view too.
     pub ImageInputs {
         pixels: Pixels [Images, Pixels] Kept;
-        image_sizes: Index [Images, Fixed(2)] Zeros;
+        views: Index [Images, Fixed(View::LEN)] Zeros;
         network_sizes: Index [Images, Fixed(2)] Ones;
         num_images: Index [Fixed(1)] Zeros;
     }
@@ -49,13 +50,6 @@ batch_arrays! {
     }
 }
 
-batch_arrays! {
-    /// Inputs of the detection pass only: which images to mirror is given, not drawn at random.
-    pub(super) FlipInputs {
-        flips: Index [Images] Zeros;
-    }
-}
-
 /// The slot of a training step of one pass over `images` images, without heads of one's own.
 ///
 /// # Errors
@@ -83,5 +77,5 @@ pub fn step_layout(
 /// # Errors
 /// As for [`training_layout`].
 pub fn detection_layout(images: usize, slot: SlotShape) -> Result<SlotLayout, EngineError> {
-    slot_layout(&[ImageInputs::ARRAYS, FlipInputs::ARRAYS], images, slot)
+    slot_layout(&[ImageInputs::ARRAYS], images, slot)
 }

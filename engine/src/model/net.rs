@@ -23,8 +23,6 @@ pub struct Truth {
     pub images: ImageInputs,
     /// Their objects.
     pub objects: ObjectInputs,
-    /// The mirrored images, `[N]`: 1, else 0.
-    pub flips: TensorId,
     /// Boxes `[N, G, 4]` in network pixels; those of `objects` are in source pixels.
     pub gt_boxes: TensorId,
 }

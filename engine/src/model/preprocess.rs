@@ -2,7 +2,6 @@
 
 use configs::{ChannelOrder, Fused};
 use graph::{GraphError, TensorId};
-use kernels::ops::decide_flips::DecideFlips;
 use kernels::ops::preprocess::{Preprocess, PreprocessInputs};
 use kernels::ops::stem;
 use kernels::ops::transform_boxes::{TransformBoxes, TransformBoxesInputs};
@@ -12,16 +11,6 @@ use super::backbone::has_frozen_stem;
 use super::inputs::{ImageInputs, ObjectInputs};
 use super::net::{Net, Truth};
 
-/// Which images are mirrored, [N].
-pub(super) fn decide_flips(
-    net: &mut Net<'_>,
-    objects: ObjectInputs,
-) -> Result<TensorId, GraphError> {
-    let config = net.spec.config;
-    let op = DecideFlips { seed: config.train.seed, probability: config.input.flip_probability };
-    net.program.apply1(op, [objects.image_keys])
-}
-
 /// Channels of an image in memory: one more than it has where a GPU's frozen stem reads it so.
 fn image_channels(spec: &ModelSpec<'_>) -> usize {
     let reads_four = has_frozen_stem(&spec.config.model.backbone)
@@ -30,13 +19,9 @@ fn image_channels(spec: &ModelSpec<'_>) -> usize {
     if reads_four && spec.is_in_fp16() { stem::STORED_CHANNELS } else { stem::CHANNELS }
 }
 
-/// The images, resized, mirrored, normalized and padded, [N, H, W, C] with C from
+/// The images as their views show them, normalized and padded, [N, H, W, C] with C from
 /// [`image_channels`].
-pub(super) fn preprocess(
-    net: &mut Net<'_>,
-    images: ImageInputs,
-    flips: TensorId,
-) -> Result<TensorId, GraphError> {
+pub(super) fn preprocess(net: &mut Net<'_>, images: ImageInputs) -> Result<TensorId, GraphError> {
     let input = &net.spec.config.input;
     let op = Preprocess {
         height: net.spec.padded.height,
@@ -50,9 +35,7 @@ pub(super) fn preprocess(
     };
     let inputs = PreprocessInputs {
         pixels: images.pixels,
-        source_sizes: images.image_sizes,
-        network_sizes: images.network_sizes,
-        flips,
+        views: images.views,
         num_images: images.num_images,
     };
     let x = net.program.apply1(op, inputs)?;
@@ -65,16 +48,13 @@ pub(super) fn truth(
     net: &mut Net<'_>,
     images: ImageInputs,
     objects: ObjectInputs,
-    flips: TensorId,
 ) -> Result<Truth, GraphError> {
     let op = TransformBoxes { plus_one: net.spec.config.model.boxes.legacy_plus_one };
     let inputs = TransformBoxesInputs {
         boxes: objects.gt_boxes,
         counts: objects.gt_counts,
-        source_sizes: images.image_sizes,
-        network_sizes: images.network_sizes,
-        flips,
+        views: images.views,
     };
     let gt_boxes = net.program.apply1(op, inputs)?;
-    Ok(Truth { images, objects, flips, gt_boxes })
+    Ok(Truth { images, objects, gt_boxes })
 }

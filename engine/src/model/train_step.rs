@@ -15,7 +15,7 @@ use super::inputs::{ImageInputs, ObjectInputs, PassInputs};
 use super::loss_weights::weight_of;
 use super::net::{Loss, Net};
 use super::optimizer::{self, Trained};
-use super::preprocess::{decide_flips, preprocess, truth};
+use super::preprocess::{preprocess, truth};
 use super::ring::publish;
 use super::roi_heads::RoiHeads;
 use super::rois::sample_rois;
@@ -39,9 +39,8 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
     let is_weighted = spec.part.division.is_weighted();
     let pass = is_weighted.then(|| PassInputs::declare(&mut net.program, spec));
     net.part("preprocess");
-    let flips = decide_flips(&mut net, objects)?;
-    let x = preprocess(&mut net, images, flips)?;
-    let truth = truth(&mut net, images, objects, flips)?;
+    let x = preprocess(&mut net, images)?;
+    let truth = truth(&mut net, images, objects)?;
 
     let maps = backbone(&mut net, x)?;
     let maps = fpn(&mut net, &maps)?;

@@ -15,6 +15,7 @@ use crate::model::roi_heads::RoiHead;
 use crate::model::{Division, further_heads, head_arrays, step_layout};
 use crate::runtime::{Backend, Slot, SlotMemory};
 use crate::team::own_cores;
+use crate::view::Views;
 
 /// Slots that the loader fills ahead of the step.
 const SLOTS_AHEAD: usize = 3;
@@ -52,6 +53,7 @@ pub(super) struct Feed {
     batch_size: usize,
     division: Division,
     model: configs::Model,
+    views: Views,
     seed: u64,
     /// Number of decoding threads.
     threads: usize,
@@ -92,6 +94,7 @@ impl Feed {
             batch_size,
             division: division.clone(),
             model: config.model.clone(),
+            views: Views::new(config),
             seed,
             threads,
             backend: backend.clone(),
@@ -204,7 +207,7 @@ impl Feed {
             loader::Batch { indices, epoch: batch.epoch as u32 }
         });
         let store = self.data.store.clone();
-        let filler = fill_rows(&self.data, further_heads(&self.model));
+        let filler = fill_rows(&self.data, self.views.clone(), further_heads(&self.model));
         Ok(Loader::new(store, batches, slots, self.threads, Box::new(filler))?)
     }
 }
@@ -224,11 +227,12 @@ fn threads_beside_device(cores: usize) -> usize {
     cores.saturating_sub(RESERVED_CORES).clamp(1, MAX_THREADS)
 }
 
-/// Fills the arrays that the loader does not know, each image's network size and those of heads;
+/// Fills the arrays that the loader does not know, each image's view and those of heads;
 /// turns labels of the store into classes of the model, and corners of boxes into what the model
 /// takes them for.
 fn fill_rows(
     data: &DataSet,
+    views: Views,
     mut heads: Vec<Box<dyn RoiHead>>,
 ) -> impl Fn(&Store, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + use<> {
     let mut sizes = vec![[0; 2]; data.store.len()];
@@ -247,7 +251,9 @@ fn fill_rows(
             let classes: &mut [i32] = rows.row_mut("gt_classes")?;
             classes.iter_mut().for_each(|label| *label = class_of_label[*label as usize]);
         }
-        rows.row_mut("network_sizes")?.copy_from_slice(&sizes[image]);
+        let record = store.image(image);
+        let source = [record.height as i32, record.width as i32];
+        views.fill(source, sizes[image], rows)?;
         if heads.is_empty() {
             return Ok(());
         }

@@ -100,14 +100,3 @@ pub fn is_small(b: &Box4, min_size: f32, plus_one: bool) -> bool {
 pub fn inside(b: &Box4, size: ImageSize) -> bool {
     b[0] >= 0.0 && b[1] >= 0.0 && b[2] < size.width as f32 && b[3] < size.height as f32
 }
-
-/// Mirrors the box in an image of `width` columns.
-pub fn flip(b: &Box4, width: f32, plus_one: bool) -> Box4 {
-    let edge = width - one(plus_one);
-    [edge - b[2], b[1], edge - b[0], b[3]]
-}
-
-/// Multiplies the coordinates by one factor per axis.
-pub fn scale(b: &Box4, x_factor: f32, y_factor: f32) -> Box4 {
-    [b[0] * x_factor, b[1] * y_factor, b[2] * x_factor, b[3] * y_factor]
-}

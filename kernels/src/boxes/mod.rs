@@ -22,8 +22,7 @@ pub use anchors::{AnchorLevel, cell_anchors, cell_anchors_detectron, grid_anchor
 pub use coder::{MAX_LOG_RATIO, decode, encode};
 pub use columns::BoxColumns;
 pub use geometry::{
-    Box4, ImageSize, area, as_boxes, as_boxes_mut, clip, flip, giou, height, inside, iou, is_small,
-    scale, width,
+    Box4, ImageSize, area, as_boxes, as_boxes_mut, clip, giou, height, inside, iou, is_small, width,
 };
 pub use levels::roi_level;
 pub use matcher::{BELOW, BETWEEN, Thresholds, match_boxes, match_iou};

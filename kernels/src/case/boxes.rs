@@ -3,6 +3,7 @@
 use super::uniform;
 use crate::boxes::as_boxes_mut;
 use crate::cpu::HostTensor;
+use crate::view::View;
 use crate::{Role, TensorDesc};
 
 /// Boxes `[.., 4]` whose corner lies in a square of `extent` pixels and whose sides are 1 to
@@ -43,6 +44,26 @@ pub(crate) fn constant(shape: &[usize], value: i32) -> HostTensor {
 /// `[N, 2]` sizes, all `height` by `width`.
 pub(crate) fn sizes(n: usize, height: i32, width: i32) -> HostTensor {
     index(&[n, 2], &[height, width].repeat(n))
+}
+
+/// A view: bit 0 of `turns` mirrors it, bit 1 turns it upside down, bit 2 cuts a window of the
+/// source and a part of what that becomes.
+pub(crate) fn view(source: [i32; 2], network: [i32; 2], turns: i32) -> View {
+    let mut view = View::whole(source, network);
+    (view.x.mirrored, view.y.mirrored) = (turns & 1, turns >> 1 & 1);
+    for axis in [&mut view.y, &mut view.x].into_iter().filter(|_| turns & 4 != 0) {
+        axis.start = axis.source / 5;
+        axis.window = axis.source - axis.start - axis.source / 7;
+        axis.resized = axis.network + axis.network / 3;
+        axis.offset = axis.network / 4;
+    }
+    view
+}
+
+/// `[N, 14]` views of images of one size, with the turns of each.
+pub(crate) fn views(source: [i32; 2], network: [i32; 2], turns: &[i32]) -> HostTensor {
+    let rows = turns.iter().flat_map(|turns| view(source, network, *turns).row().to_vec());
+    index(&[turns.len(), View::LEN], &rows.collect::<Vec<_>>())
 }
 
 /// `[N, 4]` image keys: image ids 100, 101, .. of epoch 3.

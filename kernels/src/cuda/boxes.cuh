@@ -77,14 +77,6 @@ DEVICE bool box_inside(Box b, ImageSize size) {
 }
 
 // Mirrors the box in an image of `width` columns.
-DEVICE Box box_flip(Box b, float width, int plus_one) {
-  const float edge = width - (float)plus_one;
-  return make_float4(edge - b.z, b.y, edge - b.x, b.w);
-}
-
-DEVICE Box box_scale(Box b, float x_factor, float y_factor) {
-  return make_float4(b.x * x_factor, b.y * y_factor, b.z * x_factor, b.w * y_factor);
-}
 
 // Deltas (dx, dy, dw, dh) that turn `anchor` into `target`, times the weights. Infinite or NaN
 // where a side is not positive.

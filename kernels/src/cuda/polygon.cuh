@@ -8,6 +8,7 @@
 // contracted.
 #pragma once
 #include "sampling.cuh"
+#include "view.cuh"
 
 constexpr int TILE_COLUMNS = 32, TILE_WORDS = 32, TILE_ROWS = 32 * TILE_WORDS;
 constexpr int TILE_STRIDE = TILE_COLUMNS + 1;  // a warp reads a row, or a column, without conflicts
@@ -112,23 +113,26 @@ DEVICE void draw_edge(unsigned* bits, Tile tile, Canvas canvas, const Edge& edge
   }
 }
 
-// How points of a polygon come to the canvas: not at all (`moved` = 0), or in f32 as
-// maskrcnn-benchmark does: resized, flipped at network size, shifted and scaled into a RoI.
-struct Placement {
-  int moved, flip, plus_one;
-  float mirror;  // width of the network's image
-  float2 resize, corner, scale;
+// How coordinates of an axis come into a RoI, in f32 as in maskrcnn-benchmark: resized, mirrored
+// at network size, shifted and scaled.
+struct AxisPlacement {
+  float start, ratio, offset, corner, scale;
+  float edge, one;  // length of the network's image, and 1 where boxes are inclusive
+  int mirrored;
+  DEVICE float operator()(float v) const {
+    v = (v - start) * ratio - offset;
+    return ((mirrored ? edge - v - one : v) - corner) * scale;
+  }
 };
 
-DEVICE int place_x(const Placement& p, float v) {
-  if (!p.moved) return sample_coordinate((double)v);
-  v = v * p.resize.x;
-  if (p.flip) v = p.plus_one ? p.mirror - v - 1.0f : p.mirror - v;
-  return sample_coordinate((double)((v - p.corner.x) * p.scale.x));
-}
-DEVICE int place_y(const Placement& p, float v) {
-  if (!p.moved) return sample_coordinate((double)v);
-  return sample_coordinate((double)((v * p.resize.y - p.corner.y) * p.scale.y));
+// How points of a polygon come to the canvas: not at all (`moved` = 0), or into a RoI.
+struct Placement {
+  int moved;
+  AxisPlacement x, y;
+};
+
+DEVICE int place(const Placement& p, const AxisPlacement& axis, float v) {
+  return sample_coordinate((double)(p.moved ? axis(v) : v));
 }
 
 // Toggles the boundary of a polygon of `len` values x, y, ..; a thread an edge.
@@ -137,8 +141,12 @@ DEVICE void draw_polygon(unsigned* bits, Tile tile, Canvas canvas, const Placeme
   const int points = len / 2;
   for (int i = threadIdx.x; i < points; i += blockDim.x) {
     const int next = i + 1 < points ? i + 1 : 0;
-    const Edge edge(place_x(placement, values[2 * i]), place_y(placement, values[2 * i + 1]),
-                    place_x(placement, values[2 * next]), place_y(placement, values[2 * next + 1]));
+    const auto at = [&](int point) {
+      return make_int2(place(placement, placement.x, values[2 * point]),
+                       place(placement, placement.y, values[2 * point + 1]));
+    };
+    const int2 from = at(i), to = at(next);
+    const Edge edge(from.x, from.y, to.x, to.y);
     draw_edge(bits, tile, canvas, edge);
   }
 }

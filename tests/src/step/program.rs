@@ -12,6 +12,7 @@ use engine::model::{
     BuiltProgram, ImageSize, ModelSpec, Part, SlotShape, training_layout, training_program,
 };
 use engine::runtime::ModelState;
+use engine::view::Views;
 use engine::weights::initial_state;
 use graph::exec::device::{Prepared, SharedArena};
 use graph::substitute::substitute;
@@ -105,11 +106,12 @@ pub(super) fn inputs_from(
     batch: &[usize],
     mut slot: Slot,
 ) -> Vec<(String, Vec<u8>)> {
-    let network = |_: &Store, _: usize, rows: &mut ImageRows<'_>| {
-        rows.row_mut("network_sizes")?.fill(64);
-        Ok(())
+    let views = Views::new(&micro(&[]));
+    let fill = move |store: &Store, image: usize, rows: &mut ImageRows<'_>| {
+        let image = store.image(image);
+        views.fill([image.height as i32, image.width as i32], [64; 2], rows)
     };
-    fill_slot(store, batch, 0, &mut slot, &network).expect("room for every image");
+    fill_slot(store, batch, 0, &mut slot, &fill).expect("room for every image");
     slot.arrays().map(|(array, bytes)| (array.name.clone(), bytes.to_vec())).collect()
 }
 

@@ -7,6 +7,7 @@ use configs::Config;
 use dali::loader::{ImageRows, Slot, fill_slot};
 use dali::store::Store;
 use engine::model::{ImageSize, ModelSpec, Param, SlotShape, training_layout, training_program};
+use engine::view::Views;
 use engine::weights::initial_state;
 use graph::substitute::substitute;
 use graph::{CpuExecutor, StateSet};
@@ -90,11 +91,12 @@ impl Step {
         let layout = training_layout(places, slot_shape(store)).expect("names that differ");
         let mut slot = Slot::plain(Arc::new(layout));
         slot.view_mut("pixels").expect("an array").fill(200u8);
-        let network = |_: &Store, _: usize, rows: &mut ImageRows<'_>| {
-            rows.row_mut("network_sizes")?.fill(SIDE as i32);
-            Ok(())
+        let views = Views::new(&config(2, 2));
+        let fill = move |store: &Store, image: usize, rows: &mut ImageRows<'_>| {
+            let image = store.image(image);
+            views.fill([image.height as i32, image.width as i32], [SIDE as i32; 2], rows)
         };
-        fill_slot(store, batch, 0, &mut slot, &network).expect("room for every image");
+        fill_slot(store, batch, 0, &mut slot, &fill).expect("room for every image");
         for (array, bytes) in slot.arrays() {
             self.write(&array.name, bytes);
         }

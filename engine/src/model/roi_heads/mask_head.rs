@@ -113,9 +113,7 @@ impl RoiHead for MaskHead {
             segm_parts: objects.segm_parts,
             coords: objects.coords,
             runs: objects.runs,
-            source_sizes: images.image_sizes,
-            network_sizes: images.network_sizes,
-            flips: truth.flips,
+            views: images.views,
         };
         let targets = net.program.apply1(targets, inputs)?;
         net.observe("mask_targets", targets);

@@ -1,7 +1,6 @@
 //! Anchors, proposals, RoIs and detections.
 
 pub mod anchors;
-pub mod decide_flips;
 pub mod decode_proposals;
 pub mod detections;
 pub mod encode_boxes;
@@ -17,7 +16,6 @@ use crate::case::OpCase;
 pub(super) fn cases() -> Vec<OpCase> {
     [
         anchors::cases(),
-        decide_flips::cases(),
         decode_proposals::cases(),
         detections::cases(),
         encode_boxes::cases(),

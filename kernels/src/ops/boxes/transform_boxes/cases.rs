@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::TransformBoxes;
-use crate::case::boxes::{boxes, sizes};
+use crate::case::boxes::{boxes, views};
 use crate::case::{OpCase, integers};
 
 /// No image, no room for a box, one, primes, and the batch of a training step.
@@ -15,9 +15,7 @@ pub fn cases() -> Vec<OpCase> {
             let inputs = vec![
                 boxes(&[n, g, 4], 1, 500.0, 300.0),
                 integers(&[n], 2, 0, g as i32 + 1),
-                sizes(n, 480, 640),
-                sizes(n, 800, 1066),
-                integers(&[n], 3, 0, 2),
+                views([480, 640], [800, 1066], &(0..n as i32).collect::<Vec<_>>()),
             ];
             let label = format!("N {n}, G {g}, plus_one {plus_one}");
             OpCase::new(label, Arc::new(TransformBoxes { plus_one }), inputs)

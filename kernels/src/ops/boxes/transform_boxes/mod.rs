@@ -1,14 +1,13 @@
-//! Ground-truth boxes from source pixels to network pixels: mirrored and scaled.
+//! Ground-truth boxes from source pixels to network pixels, by each image's [`crate::view::View`].
 //!
 //! Scales as torchvision's `resize_boxes`: an f32 ratio new / old an axis. The mirror comes first
 //! (x' = W - x in source pixels), where torchvision's transforms have it. With `plus_one` it comes
 //! last (x' = W - x - 1 in network pixels), as in maskrcnn-benchmark: there the order matters by
 //! (ratio - 1) pixels in x.
 //!
-//! Tensors: `boxes` (`[N, G, 4]`, f32), `counts` (`[N]`), `source_sizes` (`[N, 2]`, height and
-//! width), `network_sizes` (`[N, 2]`), `flips` (`[N]`, nonzero = mirror) -> `boxes`
-//! (`[N, G, 4]`, overwritten; rows from `counts[n]` on are 0).
-//! Edges: a source size of 0 (an empty slot of the batch) is taken as ratio 0.
+//! Tensors: `boxes` (`[N, G, 4]`, f32), `counts` (`[N]`), `views` (`[N, 14]`) -> `boxes`
+//! (`[N, G, 4]`, overwritten; rows from `counts[n]` on are 0). Boxes are not clipped.
+//! Edges: a window of 0 (an empty slot of the batch) is taken as ratio 0.
 
 mod cases;
 mod cpu;
@@ -24,7 +23,7 @@ use crate::{Cost, Op, OpError, TensorDesc};
 
 pub use cases::cases;
 
-/// Scales, and mirrors where `flips` says so.
+/// Crops, scales and mirrors as `views` says.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TransformBoxes {
     /// Boxes are inclusive.
@@ -38,12 +37,8 @@ op_inputs! {
         boxes,
         /// `[N]` i32.
         counts,
-        /// `[N, 2]` i32.
-        source_sizes,
-        /// `[N, 2]` i32.
-        network_sizes,
-        /// `[N]` i32.
-        flips,
+        /// `[N, 14]` i32.
+        views,
     }
 }
 
@@ -63,9 +58,7 @@ impl Op for TransformBoxes {
         let inputs = TransformBoxesInputs::of(inputs);
         dims.f32("boxes", inputs.boxes, "[N, G, 4]")?;
         dims.i32("counts", inputs.counts, "[N]")?;
-        dims.i32("source_sizes", inputs.source_sizes, "[N, 2]")?;
-        dims.i32("network_sizes", inputs.network_sizes, "[N, 2]")?;
-        dims.i32("flips", inputs.flips, "[N]")?;
+        dims.i32("views", inputs.views, "[N, 14]")?;
         Ok(vec![inputs.boxes.clone()])
     }
 

@@ -2,7 +2,7 @@
 
 use super::TransformBoxes;
 use crate::boxes::as_boxes;
-use crate::case::boxes::{boxes, constant, index, sizes};
+use crate::case::boxes::{boxes, constant, index, views};
 use crate::cpu::HostTensor;
 use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
@@ -17,8 +17,8 @@ fn flips_in_source_pixels_or_inclusive_boxes_in_network_pixels() {
     let desc = TensorDesc::new(Role::Box, &[2, 2, 4]);
     let b = [10.0, 5.0, 30.0, 20.0];
     let boxes = HostTensor::f32(desc, [b, b, b, b].concat());
-    let rest = [sizes(2, 50, 100), sizes(2, 150, 200), index(&[2], &[0, 1])];
-    let inputs = [vec![boxes, index(&[2], &[2, 1])], rest.to_vec()].concat();
+    let views = views([50, 100], [150, 200], &[0, 1]);
+    let inputs = [boxes, index(&[2], &[2, 1]), views];
     let plain = [20.0, 15.0, 60.0, 60.0];
     let mirrored = [140.0, 15.0, 180.0, 60.0];
     assert_eq!(transform(false, &inputs), [plain, plain, mirrored, [0.0; 4]]);
@@ -31,10 +31,10 @@ fn flips_in_source_pixels_or_inclusive_boxes_in_network_pixels() {
 fn a_flip_undoes_itself() {
     for plus_one in [false, true] {
         let first = boxes(&[1, 11, 4], 5, 300.0, 80.0);
-        let size = [sizes(1, 400, 512), sizes(1, 400, 512), constant(&[1], 1)];
+        let view = views([400, 512], [400, 512], &[3]);
         let mirror = |boxes: &HostTensor| {
-            let head = vec![boxes.clone(), constant(&[1], 11)];
-            run(&TransformBoxes { plus_one }, &[head, size.to_vec()].concat()).unwrap().remove(0)
+            let inputs = [boxes.clone(), constant(&[1], 11), view.clone()];
+            run(&TransformBoxes { plus_one }, &inputs).unwrap().remove(0)
         };
         let again = mirror(&mirror(&first));
         for (a, b) in first.as_f32().iter().zip(again.as_f32()) {

@@ -3,27 +3,29 @@
 use std::sync::Arc;
 
 use super::{Preprocess, ResizeFilter};
+use crate::case::boxes::{index, view};
 use crate::case::{OpCase, integers};
 use crate::cpu::HostTensor;
+use crate::view::View;
 use crate::{Role, TensorDesc};
 
-/// No image in use, one pixel, primes up and down, a fourth channel, and a COCO image at training
-/// size; Pillow's filter on the like, and where it shrinks by ten.
+/// No image in use, one pixel, primes up and down, mirrors, windows, a fourth channel, and a COCO
+/// image at training size; Pillow's filter on the like, and where it shrinks by ten.
 pub fn cases() -> Vec<OpCase> {
     let primes =
-        [([5, 7], [11, 13], 0), ([13, 11], [5, 7], 1), ([1, 17], [13, 1], 0), ([2, 2], [3, 3], 0)];
+        [([5, 7], [11, 13], 0), ([13, 11], [5, 7], 1), ([1, 17], [13, 1], 2), ([2, 2], [3, 3], 0)];
     let cases = [
         case([8, 8], &[([5, 7], [8, 8], 0), ([3, 3], [4, 4], 1)], 0),
         case([1, 1], &[([1, 1], [1, 1], 1)], 1),
         case([16, 19], &primes, 3),
     ];
     let coco = case([800, 1088], &[([480, 640], [800, 1066], 1)], 1);
-    let small = [([5, 7], [11, 13], 0), ([13, 11], [5, 7], 1)];
+    let small = [([5, 7], [11, 13], 4), ([13, 11], [5, 7], 7)];
     let padded = [[16, 22], [16, 19]].map(|size| with_channels(4, case(size, &small, 2)));
     let pil =
         [([8, 8], [5, 7], [8, 8]), ([16, 19], [13, 11], [5, 7]), ([40, 44], [400, 23], [39, 43])]
             .map(|(size, source, network)| {
-                let images = [(source, network, 1), (source, network, 0), (source, network, 0)];
+                let images = [(source, network, 1), (source, network, 6), (source, network, 0)];
                 with_filter(ResizeFilter::Pil, case(size, &images, 2))
             });
     let pil_coco = with_filter(ResizeFilter::Pil, with_channels(4, coco.clone()));
@@ -31,6 +33,7 @@ pub fn cases() -> Vec<OpCase> {
     plain.chain(pil).chain([pil_coco]).collect()
 }
 
+/// Source, network, and which axes are mirrored: bit 0 columns, bit 1 rows; bit 2 cuts a window.
 type Sizes = ([usize; 2], [usize; 2], i32);
 
 /// The case with this many channels.
@@ -55,20 +58,13 @@ fn case([height, width]: [usize; 2], images: &[Sizes], count: i32) -> OpCase {
     let shape = [images.len(), capacity];
     let values = integers(&shape, 1, 0, 256).as_i32().iter().map(|&v| v as u8).collect();
     let pixels = HostTensor::u8(TensorDesc::new(Role::Pixels, &shape), values);
-    let ints = |shape: &[usize], values: Vec<i32>| {
-        HostTensor::i32(TensorDesc::new(Role::Index, shape), values)
+    let view = |&(source, network, turns): &Sizes| {
+        let [source, network] = [source, network].map(|size| size.map(|v| v as i32));
+        view(source, network, turns).row().to_vec()
     };
-    let sizes = |pick: fn(&Sizes) -> [usize; 2]| {
-        let values = images.iter().flat_map(|s| pick(s).map(|v| v as i32)).collect();
-        ints(&[images.len(), 2], values)
-    };
-    let inputs = vec![
-        pixels,
-        sizes(|s| s.0),
-        sizes(|s| s.1),
-        ints(&[images.len()], images.iter().map(|s| s.2).collect()),
-        ints(&[1], vec![count]),
-    ];
+    let views: Vec<i32> = images.iter().flat_map(view).collect();
+    let views = index(&[images.len(), View::LEN], &views);
+    let inputs = vec![pixels, views, index(&[1], &[count])];
     let op = Preprocess {
         height,
         width,

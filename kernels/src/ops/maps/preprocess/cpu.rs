@@ -6,13 +6,7 @@ use super::{Preprocess, PreprocessInputs, ResizeFilter};
 use crate::counted::rows_in_use;
 use crate::cpu::TensorRef;
 use crate::resize::{BilinearTap, PilTaps, bilinear_tap, pil_taps};
-
-/// Sizes of an image, checked against the buffers.
-struct Image {
-    source: [usize; 2],
-    network: [usize; 2],
-    flip: bool,
-}
+use crate::view::{Axis, View};
 
 /// Writes every image; a row of the output is a task.
 pub(super) fn preprocess(op: &Preprocess, inputs: &[TensorRef<'_>], x: &mut [f32]) {
@@ -28,30 +22,30 @@ pub(super) fn preprocess(op: &Preprocess, inputs: &[TensorRef<'_>], x: &mut [f32
             x.fill(0.0);
             return;
         }
-        let (image, pixels) = image(op, inputs, n);
+        let (View { y, x: across }, pixels) = image(op, inputs, n);
+        let [height, width] = [y, across].map(|axis| axis.network as usize);
         let rows = |x: &mut [f32], write: &(dyn Fn(usize, &mut [f32]) + Sync)| {
             x.par_chunks_mut(row_len).enumerate().for_each(|(row, x)| {
-                let (inside, padding) = x.split_at_mut(op.channels * image.network[1]);
+                let (inside, padding) = x.split_at_mut(op.channels * width);
                 padding.fill(0.0);
-                match row < image.network[0] {
+                match row < height {
                     true => write(row, inside),
                     false => inside.fill(0.0),
                 }
             });
         };
         if op.filter == ResizeFilter::Pil {
-            let resized = pil(&image, pixels);
-            let line = 3 * image.network[1];
+            let resized = pil([y, across], pixels);
+            let line = 3 * width;
             rows(x, &|row, x| normalise_row(op, &tables, &resized[row * line..][..line], x));
             return;
         }
-        let columns = columns(&image, bilinear_tap);
+        let columns = taps(across, bilinear);
+        let lines = taps(y, bilinear);
         rows(x, &|row, inside| {
-            let tap = bilinear_tap(row, image.source[0], image.network[0]);
-            let line = 3 * image.source[1];
-            let rows =
-                [tap.low * line..(tap.low + 1) * line, tap.high * line..(tap.high + 1) * line];
-            resize_row(op, &columns, tap.fraction, rows.map(|r| &pixels[r]), &tables, inside);
+            let (tap, line) = (&lines[row], 3 * across.source as usize);
+            let rows = [tap.low, tap.high].map(|row| &pixels[row * line..(row + 1) * line]);
+            resize_row(op, &columns, tap.fraction, rows, &tables, inside);
         });
     });
 }
@@ -63,38 +57,51 @@ fn normalise_table(op: &Preprocess) -> [[f32; 256]; 3] {
     })
 }
 
-/// Sizes and pixels of image `n`.
+/// View and pixels of image `n`, checked against the buffers.
 fn image<'a>(
     op: &Preprocess,
     inputs: PreprocessInputs<&TensorRef<'a>>,
     n: usize,
-) -> (Image, &'a [u8]) {
-    let size = |t: &TensorRef<'_>| [0, 1].map(|i| usize::try_from(t.i32()[2 * n + i]).unwrap_or(0));
-    let (source, network) = (size(inputs.source_sizes), size(inputs.network_sizes));
-    let (capacity, values) = (inputs.pixels.shape()[1], source[0] * source[1] * 3);
+) -> (View, &'a [u8]) {
+    let view = View::of(inputs.views.i32(), n);
+    let (capacity, View { y, x }) = (inputs.pixels.shape()[1], view);
+    let values = y.source.max(0) as usize * x.source.max(0) as usize * 3;
+    let fits = y.network as usize <= op.height && x.network as usize <= op.width;
     assert!(
-        (1..=capacity).contains(&values) && network[0] <= op.height && network[1] <= op.width,
-        "image {n}: {source:?} to {network:?} does not fit {capacity} values, {}x{}",
+        y.is_sound() && x.is_sound() && fits && values <= capacity,
+        "image {n}: {view:?} does not fit {capacity} values, {}x{}",
         op.height,
         op.width
     );
     let range = n * capacity..n * capacity + values;
-    let image = Image { source, network, flip: inputs.flips.i32()[n] != 0 };
-    (image, &inputs.pixels.u8()[range])
+    (view, &inputs.pixels.u8()[range])
 }
 
-/// Source of each output column, flipped where the image is.
-fn columns<T>(image: &Image, tap: impl Fn(usize, usize, usize) -> T) -> Vec<T> {
-    let width = image.network[1];
-    let target = |x: usize| if image.flip { width - 1 - x } else { x };
-    (0..width).map(|x| tap(target(x), image.source[1], width)).collect()
+/// The taps of each pixel of the network's image along an axis, from `make(target, window,
+/// resized, start)`.
+fn taps<T>(axis: Axis, make: impl Fn(usize, usize, usize, usize) -> T) -> Vec<T> {
+    let [window, resized, start] =
+        [axis.window, axis.resized, axis.start].map(|length| length as usize);
+    let pixels = 0..axis.network as usize;
+    pixels.map(|at| make(axis.resized_at(at), window, resized, start)).collect()
 }
 
-/// The image at network size, flipped, as rows of RGB: columns first, then rows, as in Pillow.
-fn pil(image: &Image, pixels: &[u8]) -> Vec<u8> {
-    let ([_, source_width], [height, width]) = (image.source, image.network);
-    let columns: Vec<PilTaps> = columns(image, pil_taps);
-    let mut narrow = vec![0u8; 3 * image.source[0] * width];
+fn bilinear(target: usize, window: usize, resized: usize, start: usize) -> BilinearTap {
+    let tap = bilinear_tap(target, window, resized);
+    BilinearTap { low: start + tap.low, high: start + tap.high, ..tap }
+}
+
+/// The network's image as rows of RGB: columns first, then rows, as in Pillow.
+fn pil([y, x]: [Axis; 2], pixels: &[u8]) -> Vec<u8> {
+    let [height, width] = [y, x].map(|axis| axis.network as usize);
+    let columns: Vec<PilTaps> = taps(x, |target, window, resized, start| {
+        let taps = pil_taps(target, window, resized);
+        PilTaps { first: start + taps.first, ..taps }
+    });
+    let source_width = x.source as usize;
+    let window = y.start as usize..(y.start + y.window) as usize;
+    let pixels = &pixels[3 * source_width * window.start..3 * source_width * window.end];
+    let mut narrow = vec![0u8; 3 * window.len() * width];
     let lines =
         narrow.par_chunks_exact_mut(3 * width).zip(pixels.par_chunks_exact(3 * source_width));
     lines.for_each(|(line, source)| {
@@ -106,7 +113,7 @@ fn pil(image: &Image, pixels: &[u8]) -> Vec<u8> {
     });
     let mut resized = vec![0u8; 3 * height * width];
     resized.par_chunks_exact_mut(3 * width).enumerate().for_each(|(row, line)| {
-        let taps = pil_taps(row, image.source[0], height);
+        let taps = pil_taps(y.resized_at(row), window.len(), y.resized as usize);
         for (at, value) in line.iter_mut().enumerate() {
             *value = taps.sum(|i| narrow[3 * width * i + at]);
         }

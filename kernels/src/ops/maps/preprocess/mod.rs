@@ -1,13 +1,13 @@
-//! Source images to the network's input: normalise, resize, flip, pad.
+//! Source images to the network's input: normalise, crop, resize, mirror, pad.
 //!
 //! [`ResizeFilter::Bilinear`] matches torchvision's `GeneralizedRCNNTransform`: `(v - mean) / std`,
-//! bilinear resize (`align_corners=False`, scale from the two sizes), horizontal flip, zeros right
-//! and below. [`ResizeFilter::Pil`] resizes as Pillow does, in bytes, before it normalises: so
+//! bilinear resize (`align_corners=False`, scale from the two sizes), mirror, zeros right and
+//! below. [`ResizeFilter::Pil`] resizes as Pillow does, in bytes, before it normalises: so
 //! maskrcnn-benchmark.
 //! Tensors: `pixels [N, B]` (u8; rows of height x width x RGB packed at the head of each image's
-//! row), `source_sizes [N, 2]`, `network_sizes [N, 2]` i32 (height, width), `flips [N]`,
-//! `num_images [1]` i32 (all in) -> `x [N, H, W, C]` (overwritten; 0 in channels past the third, in
-//! the padding, and in images at or past `num_images`).
+//! row), `views [N, 14]` ([`crate::view::View`]), `num_images [1]` i32 (all in) ->
+//! `x [N, H, W, C]` (overwritten; 0 in channels past the third, in the padding, and in images at or
+//! past `num_images`).
 //! With `bgr` channel 0 is blue, and mean and std are given in that order. Numerics: f32.
 //! Bound by memory: four source pixels a pixel, from cache.
 
@@ -22,11 +22,12 @@ use device::{Launch, LaunchArgs};
 
 use crate::check;
 use crate::cpu::CpuArgs;
+use crate::view::View;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
 
-/// Normalises, resizes, flips and pads images.
+/// Normalises, crops, resizes, mirrors and pads images.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Preprocess {
     /// H, rows of the padded input.
@@ -52,12 +53,8 @@ op_inputs! {
     pub struct PreprocessInputs {
         /// `[N, B]`.
         pixels,
-        /// `[N, 2]` i32.
-        source_sizes,
-        /// `[N, 2]` i32.
-        network_sizes,
-        /// `[N]` i32.
-        flips,
+        /// `[N, 14]` i32.
+        views,
         /// `[1]` i32.
         num_images,
     }
@@ -81,9 +78,7 @@ impl Op for Preprocess {
         check::rank(NAME, "pixels", inputs.pixels, "[N, B]")?;
         check::dtype(NAME, "pixels", inputs.pixels, DType::U8)?;
         let images = inputs.pixels.shape[0];
-        check::integers(NAME, "source_sizes", inputs.source_sizes, &[images, 2])?;
-        check::integers(NAME, "network_sizes", inputs.network_sizes, &[images, 2])?;
-        check::integers(NAME, "flips", inputs.flips, &[images])?;
+        check::integers(NAME, "views", inputs.views, &[images, View::LEN])?;
         check::integers(NAME, "num_images", inputs.num_images, &[1])?;
         let positive = self.std.iter().all(|&s| s > 0.0);
         check::parameter(NAME, "std", positive, "above 0", format!("{:?}", self.std))?;

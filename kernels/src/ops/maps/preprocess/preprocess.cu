@@ -1,10 +1,8 @@
-// Turns source images into the network's input: resize, flip, normalise, pad; torchvision's
-// GeneralizedRCNNTransform.
+// Turns source images into the network's input: crop, resize, mirror, normalise, pad;
+// torchvision's GeneralizedRCNNTransform.
 //
 //   pixels         [N, capacity]  uint8  in   rows of RGB packed at the head of each image
-//   source_sizes   [N, 2]         int    in   height and width in the source
-//   network_sizes  [N, 2]         int    in   height and width in the network's input
-//   flips          [N]            int    in   1 = mirrored
+//   views          [N]            View   in   the way of each image
 //   num_images     [1]            int    in   images in use
 //   x              [N, H, W, C]   real   out  0 past channel 3, in the padding, unused images
 //
@@ -13,9 +11,10 @@
 // 800x1344: 77 MB written, 103 with C = 4).
 // Numerics: fp32 (Pillow's filter: bytes, with weights in double), rounded once; normalises after
 // the blend, whose weights add up to 1: one division per channel in place of four.
-// Edges: sizes that do not fit the buffers give 0, never a fault.
+// Edges: views that do not fit the buffers give 0, never a fault.
 #include "platform.cuh"
 #include "vector.cuh"
+#include "view.cuh"
 
 REALS(fp16, fp32)
 
@@ -30,12 +29,12 @@ struct Tap {
   float fraction;
 };
 
-// As torch's interpolate with align_corners=False.
-DEVICE Tap bilinear_tap(int target, int source_size, int target_size) {
-  const float scale = (float)source_size / (float)target_size;
+// As torch's interpolate with align_corners=False, for a pixel of the resized window.
+DEVICE Tap bilinear_tap(const Axis& axis, int target) {
+  const float scale = (float)axis.window / (float)axis.resized;
   const float at = max(scale * ((float)target + 0.5f) - 0.5f, 0.0f);
-  const int low = min((int)at, source_size - 1), high = min(low + 1, source_size - 1);
-  return {low, high, min(max(at - (float)low, 0.0f), 1.0f)};
+  const int low = min((int)at, axis.window - 1), high = min(low + 1, axis.window - 1);
+  return {axis.start + low, axis.start + high, min(max(at - (float)low, 0.0f), 1.0f)};
 }
 
 constexpr int PIXELS = 256;      // of a row, a block's
@@ -44,8 +43,8 @@ constexpr int MAX_CHANNELS = 4;  // of the output
 // Which pixel of an image a thread makes, and from what.
 struct Source {
   const uint8_t* base;  // the image's rows of RGB
-  int source[2], network[2];
-  int row, column;  // of the network's image, before the flip
+  Axis y, x;
+  int row, column;  // of the resized window
   bool bgr;
   DEVICE int channel(int i) const { return bgr ? 2 - i : i; }
 };
@@ -53,10 +52,9 @@ struct Source {
 // torchvision's filter: four neighbours.
 struct Bilinear {
   DEVICE void operator()(const Source& s, float (&values)[3]) const {
-    const Tap y = bilinear_tap(s.row, s.source[0], s.network[0]);
-    const Tap c = bilinear_tap(s.column, s.source[1], s.network[1]);
-    const uint8_t* top = s.base + (uint64_t)y.low * s.source[1] * 3;
-    const uint8_t* bottom = s.base + (uint64_t)y.high * s.source[1] * 3;
+    const Tap y = bilinear_tap(s.y, s.row), c = bilinear_tap(s.x, s.column);
+    const uint8_t* top = s.base + (uint64_t)y.low * s.x.source * 3;
+    const uint8_t* bottom = s.base + (uint64_t)y.high * s.x.source * 3;
     for (int i = 0; i < 3; i++) {
       const int low = 3 * c.low + s.channel(i), high = 3 * c.high + s.channel(i);
       const float a = (1.0f - c.fraction) * (float)top[low] + c.fraction * (float)top[high];
@@ -67,23 +65,21 @@ struct Bilinear {
 };
 
 template <typename Filter>
-DEVICE void preprocess(const Filter& filter, const uint8_t* pixels, const int* source_sizes,
-                       const int* network_sizes, const int* flips, const int* num_images, real* x,
-                       const Transform& t) {
+DEVICE void preprocess(const Filter& filter, const uint8_t* pixels, const View* views,
+                       const int* num_images, real* x, const Transform& t) {
   SHARED(Real8, staged, PIXELS * MAX_CHANNELS / WIDE);
   real* values = (real*)staged;
   const int image = blockIdx.x / t.height, row = blockIdx.x % t.height;
   const int first = blockIdx.y * PIXELS, column = first + threadIdx.x;
-  const int source_h = source_sizes[2 * image], source_w = source_sizes[2 * image + 1];
-  const int network_h = network_sizes[2 * image], network_w = network_sizes[2 * image + 1];
-  const bool fits = source_h > 0 && source_w > 0 &&
-                    (uint64_t)source_h * (uint64_t)source_w * 3 <= (uint64_t)t.capacity;
+  const View view = views[image];
+  const bool fits = view.y.is_sound() && view.x.is_sound() &&
+                    (uint64_t)view.y.source * (uint64_t)view.x.source * 3 <= (uint64_t)t.capacity;
   float out[MAX_CHANNELS] = {};
-  if (fits && image < *num_images && row < network_h && column < network_w) {
-    const int target = flips[image] != 0 ? network_w - 1 - column : column;
+  if (fits && image < *num_images && row < view.y.network && column < view.x.network) {
     const uint8_t* base = pixels + (uint64_t)image * t.capacity;
     float value[3];
-    filter(Source{base, {source_h, source_w}, {network_h, network_w}, row, target, t.bgr != 0},
+    filter(Source{base, view.y, view.x, view.y.resized_at(row), view.x.resized_at(column),
+                  t.bgr != 0},
            value);
     for (int i = 0; i < 3; i++) out[i] = (value[i] * t.scale - t.mean[i]) / t.std[i];
   }
@@ -129,15 +125,15 @@ DEVICE int pil_byte(int sum) { return min(max(sum >> PilTaps::PRECISION, 0), 255
 constexpr int KEPT_TAPS = 4;  // weights of a column that are kept: enough where it is enlarged
 
 // A pixel by Pillow's filter: each source row blended to a byte, then their blend.
-DEVICE void pil_pixel(const uint8_t* base, int row, int column, const int (&source)[2],
-                      const int (&network)[2], int (&rgb)[3]) {
-  const PilTaps y(row, source[0], network[0]), x(column, source[1], network[1]);
+DEVICE void pil_pixel(const Source& s, int (&rgb)[3]) {
+  const PilTaps y(s.row, s.y.window, s.y.resized), x(s.column, s.x.window, s.x.resized);
+  const uint8_t* base = s.base + ((uint64_t)s.y.start * (uint64_t)s.x.source + s.x.start) * 3;
   int kept[KEPT_TAPS];
 #pragma unroll
   for (int i = 0; i < KEPT_TAPS; i++) kept[i] = x.first + i < x.end ? x.weight(x.first + i) : 0;
   for (int c = 0; c < 3; c++) rgb[c] = 1 << (PilTaps::PRECISION - 1);
   for (int line = y.first; line < y.end; line++) {
-    const uint8_t* from = base + (uint64_t)line * (uint64_t)source[1] * 3;
+    const uint8_t* from = base + (uint64_t)line * (uint64_t)s.x.source * 3;
     int sums[3];
     for (int c = 0; c < 3; c++) sums[c] = 1 << (PilTaps::PRECISION - 1);
     const auto add = [&](int i, int weight) {
@@ -154,17 +150,16 @@ DEVICE void pil_pixel(const uint8_t* base, int row, int column, const int (&sour
 }
 
 KERNEL(256)
-preprocess_u8(const uint8_t* RESTRICT pixels, const int* RESTRICT source_sizes,
-              const int* RESTRICT network_sizes, const int* RESTRICT flips,
+preprocess_u8(const uint8_t* RESTRICT pixels, const View* RESTRICT views,
               const int* RESTRICT num_images, real* RESTRICT x, Transform transform) {
-  preprocess(Bilinear{}, pixels, source_sizes, network_sizes, flips, num_images, x, transform);
+  preprocess(Bilinear{}, pixels, views, num_images, x, transform);
 }
 EXPORT(preprocess_u8)
 
 struct Pil {
   DEVICE void operator()(const Source& s, float (&values)[3]) const {
     int rgb[3];
-    pil_pixel(s.base, s.row, s.column, s.source, s.network, rgb);
+    pil_pixel(s, rgb);
     values[0] = (float)(s.bgr ? rgb[2] : rgb[0]);
     values[1] = (float)rgb[1];
     values[2] = (float)(s.bgr ? rgb[0] : rgb[2]);
@@ -172,9 +167,8 @@ struct Pil {
 };
 
 KERNEL(256)
-preprocess_pil_u8(const uint8_t* RESTRICT pixels, const int* RESTRICT source_sizes,
-                  const int* RESTRICT network_sizes, const int* RESTRICT flips,
+preprocess_pil_u8(const uint8_t* RESTRICT pixels, const View* RESTRICT views,
                   const int* RESTRICT num_images, real* RESTRICT x, Transform transform) {
-  preprocess(Pil{}, pixels, source_sizes, network_sizes, flips, num_images, x, transform);
+  preprocess(Pil{}, pixels, views, num_images, x, transform);
 }
 EXPORT(preprocess_pil_u8)

@@ -1,6 +1,7 @@
 //! Preprocessing by hand, and flips as a property.
 
 use super::{Preprocess, ResizeFilter};
+use crate::case::boxes::{index, views};
 use crate::case::integers;
 use crate::cpu::HostTensor;
 use crate::on_cpu::run;
@@ -12,16 +13,11 @@ fn op(height: usize, width: usize) -> Preprocess {
     Preprocess { height, width, channels: 3, mean, std, pixel_scale: 1.0, bgr: false, filter }
 }
 
-fn inputs(pixels: Vec<u8>, source: [i32; 2], network: [i32; 2], flip: i32) -> Vec<HostTensor> {
-    let ints = |shape: &[usize], v: &[i32]| {
-        HostTensor::i32(TensorDesc::new(Role::Index, shape), v.to_vec())
-    };
+fn inputs(pixels: Vec<u8>, source: [i32; 2], network: [i32; 2], turns: i32) -> Vec<HostTensor> {
     vec![
         HostTensor::u8(TensorDesc::new(Role::Pixels, &[1, pixels.len()]), pixels),
-        ints(&[1, 2], &source),
-        ints(&[1, 2], &network),
-        ints(&[1], &[flip]),
-        ints(&[1], &[1]),
+        views(source, network, &[turns]),
+        index(&[1], &[1]),
     ]
 }
 

@@ -3,17 +3,18 @@
 //! The bitmap at network size is never built: its pixel (row, column) is the source pixel that
 //! nearest resizing takes, so rows and columns are looked up where the RoI needs them.
 
-use super::view::View;
 use crate::coco::Crop;
 use crate::ops::roi_align::taps::{AxisTaps, Grid};
+use crate::view::View;
 
 /// RoIAlign of the object at network size: adaptive grid, not aligned, scale 1.
 pub(super) fn average(crops: &[Crop], view: View, roi: [f32; 4], side: usize, target: &mut [f32]) {
     let grid = Grid { pooled: side, sampling_ratio: 0, aligned: false };
-    let [rows, columns] = grid.taps(roi, 1.0, view.network);
+    let network = view.axes().map(|axis| axis.network as usize);
+    let [rows, columns] = grid.taps(roi, 1.0, network);
     let sources: Vec<Vec<(usize, f32)>> = (0..side)
         .map(|bin| {
-            let column = |&(c, weight): &(u32, f32)| (view.source_column(c as usize), weight);
+            let column = |&(c, weight): &(u32, f32)| (view.x.nearest(c as usize), weight);
             columns.bin(bin).iter().map(column).collect()
         })
         .collect();
@@ -66,7 +67,7 @@ fn add_rows(
     target: &mut [f32],
 ) {
     for &(row, weight) in rows.bin(bin) {
-        let values = line.at(crops, view.source_row(row as usize));
+        let values = line.at(crops, view.y.nearest(row as usize));
         for (target, value) in target.iter_mut().zip(values) {
             *target += weight * value;
         }
@@ -78,17 +79,11 @@ pub(super) fn nearest(crops: &[Crop], view: View, roi: [f32; 4], side: usize, ta
     let source = |axis: usize, i: usize| {
         let size = (roi[axis + 2] - roi[axis]).max(1.0);
         let at = roi[axis] + (i as f32 + 0.5) * size / side as f32;
-        let [source, network] = [view.source[1 - axis], view.network[1 - axis]];
-        let inside = at >= 0.0 && at < network as f32;
-        let at = (at * source as f32 / network as f32) as usize;
-        inside.then(|| at.min(source - 1))
+        [view.x, view.y][axis].under(at)
     };
     for (i, target) in target.iter_mut().enumerate() {
         let place = source(1, i / side).zip(source(0, i % side));
-        let set = place.is_some_and(|(y, x)| {
-            let x = if view.flip { view.source[1] - 1 - x } else { x };
-            is_set(crops, y, x)
-        });
+        let set = place.is_some_and(|(y, x)| is_set(crops, y, x));
         *target = if set { 1.0 } else { 0.0 };
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{MaskTargetRule, MaskTargets};
+use crate::case::boxes::views;
 use crate::case::{OpCase, integers, uniform};
 use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
@@ -27,14 +28,16 @@ pub fn cases() -> Vec<OpCase> {
         (MaskTargetRule::CocoPolygon, true),
     ] {
         let op = |side| MaskTargets { side, rule, plus_one };
-        cases.push(case(op(5), [0, 0], [7, 11], [7, 11], FEW));
-        cases.push(case(op(1), [1, 1], [1, 1], [1, 1], FEW));
-        cases.push(case(op(7), [13, 11], [37, 53], [41, 29], FEW));
-        cases.push(case(op(31), [5, 5], [31, 32], [33, 31], FEW));
-        cases.push(case(op(32), [5, 5], [32, 33], [31, 64], MANY));
-        cases.push(case(op(33), [5, 5], [1100, 65], [2111, 70], MANY));
-        cases.push(case(op(9), [29, 29], [37, 53], [41, 29], LONG));
-        cases.push(case(op(28), [64, 61], [480, 640], [800, 1066], FEW));
+        cases.push(case(op(5), [0, 0], [7, 11], [7, 11], FEW, [0, 1]));
+        cases.push(case(op(1), [1, 1], [1, 1], [1, 1], FEW, [0, 1]));
+        cases.push(case(op(7), [13, 11], [37, 53], [41, 29], FEW, [0, 1]));
+        cases.push(case(op(31), [5, 5], [31, 32], [33, 31], FEW, [0, 1]));
+        cases.push(case(op(32), [5, 5], [32, 33], [31, 64], MANY, [0, 1]));
+        cases.push(case(op(33), [5, 5], [1100, 65], [2111, 70], MANY, [0, 1]));
+        cases.push(case(op(9), [29, 29], [37, 53], [41, 29], LONG, [0, 1]));
+        cases.push(case(op(9), [29, 29], [37, 53], [41, 29], LONG, [2, 4]));
+        cases.push(case(op(14), [13, 13], [70, 41], [64, 53], FEW, [3, 7]));
+        cases.push(case(op(28), [64, 61], [480, 640], [800, 1066], FEW, [0, 1]));
     }
     cases
 }
@@ -46,6 +49,7 @@ fn case(
     source: [usize; 2],
     network: [usize; 2],
     [points, runs]: Detail,
+    turns: [i32; 2],
 ) -> OpCase {
     let ints = |shape: &[usize], values: Vec<i32>| {
         HostTensor::i32(TensorDesc::new(Role::Index, shape), values)
@@ -76,12 +80,10 @@ fn case(
         ints(&[2, 6, 2], twice(&parts)),
         coords,
         integers(&[2, runs], 5, 0, 2 + (source[0] * source[1] * 11 / (8 * runs)) as i32),
-        ints(&[2, 2], twice(&source.map(|v| v as i32))),
-        ints(&[2, 2], twice(&network.map(|v| v as i32))),
-        ints(&[2], vec![0, 1]),
+        views(source.map(|v| v as i32), network.map(|v| v as i32), &turns),
     ];
     let label = format!(
-        "{n} of {m} rois, side {}, {:?}, plus_one {}, {source:?} to {network:?}, {points} points",
+        "{n} of {m} rois, side {}, {:?}, plus_one {}, {source:?} to {network:?}, {points} points, turns {turns:?}",
         op.side, op.rule, op.plus_one
     );
     OpCase::new(label, Arc::new(op), inputs)

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use rayon::prelude::*;
 
 use super::segments::{Outline, Segments};
-use super::view::View;
 use super::{MaskTargetRule, MaskTargets, MaskTargetsInputs, bitmap, polygon};
 use crate::coco::Crop;
 use crate::counted::rows_in_use;
 use crate::cpu::TensorRef;
+use crate::view::View;
 
 /// An object of a RoI.
 struct Object<'a> {
@@ -30,6 +30,8 @@ pub(super) fn mask_targets(op: &MaskTargets, inputs: &[TensorRef<'_>], targets: 
         Some((image, usize::try_from(matched[row]).ok()?))
     };
     let segments = Segments::of(inputs);
+    let views = inputs.views.i32();
+    let view = |image| View::of(views, image);
     let mut slots = HashMap::new();
     let mut keys = Vec::new();
     for found in (0..image_idx.len()).filter_map(key) {
@@ -44,7 +46,8 @@ pub(super) fn mask_targets(op: &MaskTargets, inputs: &[TensorRef<'_>], targets: 
             let outline = segments.outline(image, object);
             let needed =
                 op.rule == MaskTargetRule::RoiAlignBitmap || matches!(outline, Outline::Runs(_));
-            let crops = if needed { outline.crops(view(inputs, image).source) } else { vec![] };
+            let source = || view(image).axes().map(|axis| axis.source.max(0) as usize);
+            let crops = if needed { outline.crops(source()) } else { vec![] };
             Object { image, outline, crops }
         })
         .collect();
@@ -52,7 +55,7 @@ pub(super) fn mask_targets(op: &MaskTargets, inputs: &[TensorRef<'_>], targets: 
         target.fill(0.0);
         let Some(object) = key(row).map(|key| &objects[slots[&key]]) else { return };
         let roi = std::array::from_fn(|i| rois[4 * row + i]);
-        let view = view(inputs, object.image);
+        let view = view(object.image);
         match (&op.rule, &object.outline) {
             (MaskTargetRule::RoiAlignBitmap, _) => {
                 bitmap::average(&object.crops, view, roi, op.side, target);
@@ -65,11 +68,4 @@ pub(super) fn mask_targets(op: &MaskTargets, inputs: &[TensorRef<'_>], targets: 
             }
         }
     });
-}
-
-fn view(inputs: MaskTargetsInputs<&TensorRef<'_>>, image: usize) -> View {
-    let size =
-        |t: &TensorRef<'_>| [0, 1].map(|i| usize::try_from(t.i32()[2 * image + i]).unwrap_or(0));
-    let (source, network) = (size(inputs.source_sizes), size(inputs.network_sizes));
-    View { source, network, flip: inputs.flips.i32()[image] != 0 }
 }

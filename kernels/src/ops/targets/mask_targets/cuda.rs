@@ -34,9 +34,7 @@ fn rois(inputs: MaskTargetsInputs<&Buffer<'_>>) -> Arg {
 /// The objects and images, and the capacities of an image.
 fn segments(inputs: MaskTargetsInputs<&Buffer<'_>>) -> Arg {
     let MaskTargetsInputs { segm_index, segm_parts, coords, runs, .. } = inputs;
-    let MaskTargetsInputs { source_sizes, network_sizes, flips, .. } = inputs;
-    let tensors = [segm_index, segm_parts, coords, runs, source_sizes, network_sizes, flips]
-        .map(Buffer::read);
+    let tensors = [segm_index, segm_parts, coords, runs, inputs.views].map(Buffer::read);
     let dims =
         [segm_index.dim(0), segm_index.dim(1), segm_parts.dim(1), coords.dim(1), runs.dim(1)];
     let dims = dims.map(|extent| match i32::try_from(extent) {

@@ -1,4 +1,4 @@
-// Mask targets by torchvision's rule: the object drawn at source size, flipped, resized nearest to
+// Mask targets by torchvision's rule: the object drawn at source size, mirrored, resized nearest to
 // network size, and averaged by RoIAlign.
 //
 //   boxes      [M, 4]           float  in   RoIs
@@ -24,17 +24,17 @@
 
 constexpr int MAX_GRID = 4096;  // as roi_align's taps: only a RoI that is not finite reaches it
 
-// An axis of a RoI on the network's image, and how that came from the source.
-struct Axis {
+// Samples along an axis of a RoI on the network's image, and how that came from the source.
+struct Samples {
   float start, bin_size, weight;
-  int grid, network, source;
-  bool flip;
+  int grid;
+  Axis axis;
 };
 
-DEVICE Axis axis_of(float start, float end, int side, int network, int source, bool flip) {
+DEVICE Samples samples_of(float start, float end, int side, const Axis& axis) {
   const float bin_size = fmaxf(end - start, 1.0f) / (float)side;
   const int grid = (int)fminf(ceilf(bin_size), (float)MAX_GRID);
-  return {start, bin_size, 1.0f / (float)grid, grid, network, source, flip};
+  return {start, bin_size, 1.0f / (float)grid, grid, axis};
 }
 
 // Two neighbouring source pixels and their weights in a sample; 0 for a sample out of range.
@@ -43,35 +43,29 @@ struct Tap {
   float low_weight, high_weight;
 };
 
-DEVICE int source_of(const Axis& axis, int at) {
-  const int source = nearest_source(at, axis.source, axis.network);
-  return axis.flip ? axis.source - 1 - source : source;
-}
-
-DEVICE Tap tap_of(const Axis& axis, int bin, int sample) {
-  const float within = ((float)sample + 0.5f) * axis.bin_size / (float)axis.grid;
-  const float at = axis.start + (float)bin * axis.bin_size + within;
-  const bool outside = at < -1.0f || at > (float)axis.network;
-  const int last = axis.network - 1, low = pixel_at(at, last);
+DEVICE Tap tap_of(const Samples& s, int bin, int sample) {
+  const float within = ((float)sample + 0.5f) * s.bin_size / (float)s.grid;
+  const float at = s.start + (float)bin * s.bin_size + within;
+  const bool outside = at < -1.0f || at > (float)s.axis.network;
+  const int last = s.axis.network - 1, low = pixel_at(at, last);
   const float fraction = low == last ? 0.0f : fmaxf(at, 0.0f) - (float)low;
-  return {source_of(axis, low), source_of(axis, min(low + 1, last)),
-          outside ? 0.0f : (1.0f - fraction) * axis.weight,
-          outside ? 0.0f : fraction * axis.weight};
+  return {s.axis.nearest(low), s.axis.nearest(min(low + 1, last)),
+          outside ? 0.0f : (1.0f - fraction) * s.weight, outside ? 0.0f : fraction * s.weight};
 }
 
 // First and last source pixel that bins `from` to `to` read; the range may be too wide.
-DEVICE int2 source_range(const Axis& axis, int from, int to) {
-  const Tap a = tap_of(axis, from, 0), b = tap_of(axis, to, axis.grid - 1);
+DEVICE int2 source_range(const Samples& s, int from, int to) {
+  const Tap a = tap_of(s, from, 0), b = tap_of(s, to, s.grid - 1);
   // Positions ascend, unless the RoI is not finite.
-  if (!(axis.start + axis.bin_size * (float)(to + 1) < 1e9f && axis.start > -1e9f)) {
-    return make_int2(0, axis.source - 1);
+  if (!(s.start + s.bin_size * (float)(to + 1) < 1e9f && s.start > -1e9f)) {
+    return make_int2(0, s.axis.source - 1);
   }
   return make_int2(min(a.low, b.high), max(a.low, b.high));
 }
 
 // Adds the bin's rows of this tile in the lane's column. Called by a warp, whose lanes find the
 // taps of a sample each and hand them round: to find one costs more than to add it.
-DEVICE float row_bin(const unsigned* bits, Tile tile, const Axis& rows, int bin) {
+DEVICE float row_bin(const unsigned* bits, Tile tile, const Samples& rows, int bin) {
   const int lane = threadIdx.x % 32;
   const auto bit = [=](int row) {
     return row >= tile.y && row < tile.y + TILE_ROWS && tile_bit(bits, tile, tile.x + lane, row);
@@ -92,7 +86,7 @@ DEVICE float row_bin(const unsigned* bits, Tile tile, const Axis& rows, int bin)
 }
 
 // Adds the bin's columns of this strip, whose row bins are `line`.
-DEVICE float column_bin(const float* line, int first, const Axis& columns, int bin) {
+DEVICE float column_bin(const float* line, int first, const Samples& columns, int bin) {
   float sum = 0.0f;
   const int2 range = source_range(columns, bin, bin);
   if (range.y < first || range.x >= first + TILE_COLUMNS) return sum;
@@ -110,7 +104,7 @@ mask_targets_average(MaskRois rois, Segments in, float* RESTRICT targets, int si
   SHARED(unsigned, bits, TILE_BITS);
   SHARED(unsigned, marks, TILE_BITS);
   SHARED(int64_t, scratch, 32);
-  SHARED(Axis, axes, 2);
+  SHARED(Samples, axes, 2);
   DYNAMIC_SHARED(memory);
   float* lines = (float*)memory;  // [S, 32]
   const int row = blockIdx.x, pixels = side * side;
@@ -122,17 +116,18 @@ mask_targets_average(MaskRois rois, Segments in, float* RESTRICT targets, int si
   const float4 roi = rois.boxes[row];
   // In shared memory: registers are short while a tile is drawn.
   if (threadIdx.x == 0) {
-    axes[0] = axis_of(roi.y, roi.w, side, object.network.height, object.source.height, false);
-    axes[1] = axis_of(roi.x, roi.z, side, object.network.width, object.source.width, object.flip);
+    axes[0] = samples_of(roi.y, roi.w, side, object.view->y);
+    axes[1] = samples_of(roi.x, roi.z, side, object.view->x);
   }
   __syncthreads();
-  const Axis &rows = axes[0], &columns = axes[1];
+  const Samples &rows = axes[0], &columns = axes[1];
   const int2 row_range = source_range(rows, 0, side - 1);
   const int2 column_range = source_range(columns, 0, side - 1);
   const Placement placement = {};
+  const Canvas source = object.source();
   for (Tile tile = {column_range.x, 0}; tile.x <= column_range.y; tile.x += TILE_COLUMNS) {
     for (tile.y = row_range.x; tile.y <= row_range.y; tile.y += TILE_ROWS) {
-      draw_object(bits, marks, scratch, tile, object.source, in, object, placement);
+      draw_object(bits, marks, scratch, tile, source, in, object, placement);
       for (int bin = warp; bin < side; bin += warps) {
         const float before = tile.y == row_range.x ? 0.0f : lines[bin * TILE_COLUMNS + lane];
         lines[bin * TILE_COLUMNS + lane] = before + row_bin(bits, tile, rows, bin);

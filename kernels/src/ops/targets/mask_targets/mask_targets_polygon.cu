@@ -16,30 +16,24 @@
 // The objects are in `Segments` of segments.cuh. Equals mask_targets with CocoPolygon on the CPU.
 #include "segments.cuh"
 
-// Polygons of an object into a RoI.
-DEVICE Placement place_in_roi(const Object& object, float4 roi, int side, int plus_one) {
-  Placement p;
-  p.moved = 1;
-  p.flip = object.flip;
-  p.plus_one = plus_one;
-  p.mirror = (float)object.network.width;
-  p.resize = make_float2((float)object.network.width / (float)object.source.width,
-                         (float)object.network.height / (float)object.source.height);
-  p.corner = make_float2(roi.x, roi.y);
-  p.scale = make_float2((float)side / fmaxf(roi.z - roi.x, 1.0f),
-                        (float)side / fmaxf(roi.w - roi.y, 1.0f));
-  return p;
+// Coordinates of an axis into a RoI.
+DEVICE AxisPlacement place_in_roi(const Axis& axis, float low, float high, int side, int plus_one) {
+  return {(float)axis.start,
+          axis.ratio(),
+          (float)axis.offset,
+          low,
+          (float)side / fmaxf(high - low, 1.0f),
+          (float)axis.network,
+          (float)plus_one,
+          axis.mirrored};
 }
 
 // Source pixel under the centre of target pixel i along an axis; -1 outside the image.
-DEVICE int source_under(int i, float low, float high, int side, int source, int network) {
-  const float size = fmaxf(high - low, 1.0f);
-  const float at = low + ((float)i + 0.5f) * size / (float)side;
-  if (!(at >= 0.0f && at < (float)network)) return -1;
-  return pixel_at(at * (float)source / (float)network, source - 1);
+DEVICE int source_under(int i, float low, float high, int side, const Axis& axis) {
+  return axis.under(low + ((float)i + 0.5f) * fmaxf(high - low, 1.0f) / (float)side);
 }
 
-KERNEL(256)
+KERNEL_BLOCKS(256, 4)
 mask_targets_polygon(MaskRois rois, Segments in, float* RESTRICT targets, int side, int plus_one) {
   SHARED(unsigned, bits, TILE_BITS);
   SHARED(unsigned, marks, TILE_BITS);
@@ -50,14 +44,15 @@ mask_targets_polygon(MaskRois rois, Segments in, float* RESTRICT targets, int si
   Object object;
   if (!find_object(object, in, rois, row)) return;  // the whole block
   const float4 roi = rois.boxes[row];
-  const Placement placement = place_in_roi(object, roi, side, plus_one);
-  const Canvas canvas = object.polygons ? Canvas{side, side} : object.source;
+  const View& view = *object.view;
+  const Placement placement = {1, place_in_roi(view.x, roi.x, roi.z, side, plus_one),
+                               place_in_roi(view.y, roi.y, roi.w, side, plus_one)};
+  const Canvas canvas = object.polygons ? Canvas{side, side} : object.source();
   for (Tile tile = {0, 0}; tile.y < canvas.height; tile.y += TILE_ROWS) {
     for (tile.x = 0; tile.x < canvas.width; tile.x += TILE_COLUMNS) {
       bool wanted = object.polygons;
       for (int i = threadIdx.x; i < side && !wanted; i += blockDim.x) {
-        int x = source_under(i, roi.x, roi.z, side, canvas.width, object.network.width);
-        if (x >= 0 && object.flip) x = canvas.width - 1 - x;
+        const int x = source_under(i, roi.x, roi.z, side, view.x);
         wanted = x >= tile.x && x < tile.x + TILE_COLUMNS;
       }
       if (!__syncthreads_or(wanted)) continue;
@@ -65,10 +60,9 @@ mask_targets_polygon(MaskRois rois, Segments in, float* RESTRICT targets, int si
       for (int i = threadIdx.x; i < pixels; i += blockDim.x) {
         int x = i % side, y = i / side;
         if (!object.polygons) {
-          x = source_under(x, roi.x, roi.z, side, canvas.width, object.network.width);
-          y = source_under(y, roi.y, roi.w, side, canvas.height, object.network.height);
+          x = source_under(x, roi.x, roi.z, side, view.x);
+          y = source_under(y, roi.y, roi.w, side, view.y);
           if (x < 0 || y < 0) continue;
-          if (object.flip) x = canvas.width - 1 - x;
         }
         if (tile_holds(tile, x, y)) target[i] = tile_bit(bits, tile, x, y) ? 1.0f : 0.0f;
       }

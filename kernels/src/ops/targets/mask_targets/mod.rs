@@ -2,9 +2,9 @@
 //!
 //! Two rules:
 //! * `RoiAlignBitmap` matches torchvision's `project_masks_on_boxes`: the object is rasterised at
-//!   source size by COCO's rule (or decoded from runs), flipped, resized nearest to network size
+//!   source size by COCO's rule (or decoded from runs), mirrored, resized nearest to network size
 //!   and averaged by RoIAlign (adaptive grid, not aligned, scale 1): soft targets.
-//! * `CocoPolygon` matches maskrcnn-benchmark: polygons are resized, flipped, shifted by the RoI's
+//! * `CocoPolygon` matches maskrcnn-benchmark: polygons are resized, mirrored, shifted by the RoI's
 //!   corner, scaled by S / max(side, 1) in f32 and rasterised by COCO's rule at S x S: 0 or 1. The
 //!   reference has no rule for runs in this mode; here a target pixel takes the source pixel that
 //!   its centre falls on (0 outside the image).
@@ -12,9 +12,8 @@
 //! Tensors (all in): `mask_rois [M, 4]` f32 (network pixels), `image_idx [M]`, `matched [M]`
 //! (object of the image), `count [1]`, `segm_index [N, G, 3]` (kind: 0 polygons, 1 runs; first
 //! part; number of parts), `segm_parts [N, Pc, 2]` (offset, length, in values of `coords` or
-//! `runs`),
-//! `coords [N, V]` f32 (x, y pairs in source pixels), `runs [N, Rc]` i32 (down the columns, zeros
-//! first), `source_sizes [N, 2]`, `network_sizes [N, 2]`, `flips [N]` i32 -> `targets [M, S, S]`
+//! `runs`), `coords [N, V]` f32 (x, y pairs in source pixels), `runs [N, Rc]` i32 (down the
+//! columns, zeros first), `views [N, 14]` i32 ([`crate::view::View`]) -> `targets [M, S, S]`
 //! (Role::Mask, overwritten; 0 in rows at or past the count and in rows of no image).
 //! Objects are decoded once a call, cut to their extent. Exact but for the f32 averages.
 
@@ -26,7 +25,6 @@ mod polygon;
 mod segments;
 #[cfg(test)]
 mod tests;
-mod view;
 
 use choices::MaskTargetRule;
 use device::{Launch, LaunchArgs};
@@ -36,7 +34,6 @@ use crate::cpu::CpuArgs;
 use crate::{Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
-pub use polygon::ToNetwork;
 
 /// Cuts mask targets out of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +42,7 @@ pub struct MaskTargets {
     pub side: usize,
     /// How an object becomes a target.
     pub rule: MaskTargetRule,
-    /// Flip polygons to W - x - 1 (inclusive boxes) instead of W - x.
+    /// Mirror polygons to W - x - 1 (inclusive boxes) instead of W - x.
     pub plus_one: bool,
 }
 
@@ -68,12 +65,8 @@ op_inputs! {
         coords,
         /// `[N, Rc]` i32.
         runs,
-        /// `[N, 2]` i32.
-        source_sizes,
-        /// `[N, 2]` i32.
-        network_sizes,
-        /// `[N]` i32.
-        flips,
+        /// `[N, 14]` i32.
+        views,
     }
 }
 
@@ -100,9 +93,7 @@ impl Op for MaskTargets {
         dims.i32("segm_parts", inputs.segm_parts, "[N, Pc, 2]")?;
         dims.f32("coords", inputs.coords, "[N, V]")?;
         dims.i32("runs", inputs.runs, "[N, Rc]")?;
-        dims.i32("source_sizes", inputs.source_sizes, "[N, 2]")?;
-        dims.i32("network_sizes", inputs.network_sizes, "[N, 2]")?;
-        dims.i32("flips", inputs.flips, "[N]")?;
+        dims.i32("views", inputs.views, "[N, 14]")?;
         Ok(vec![TensorDesc::new(Role::Mask, &[dims.get("M"), self.side, self.side])])
     }
 

@@ -1,19 +1,18 @@
 // Objects of a batch as the loader lays them out, and drawing one of them.
 #pragma once
 #include "polygon.cuh"
+#include "view.cuh"
 
 // Polygons and runs of the objects of N images.
 struct Segments {
-  const int* index;          // [N, objects, 3]: kind (0 polygons, 1 runs), first part, parts
-  const int* parts;          // [N, part_capacity, 2]: offset, length
-  const float* coords;       // [N, coord_capacity]
-  const int* runs;           // [N, run_capacity]
-  const int* source_sizes;   // [N, 2]
-  const int* network_sizes;  // [N, 2]
-  const int* flips;          // [N]
+  const int* index;     // [N, objects, 3]: kind (0 polygons, 1 runs), first part, parts
+  const int* parts;     // [N, part_capacity, 2]: offset, length
+  const float* coords;  // [N, coord_capacity]
+  const int* runs;      // [N, run_capacity]
+  const View* views;    // [N]
   int images, objects, part_capacity, coord_capacity, run_capacity;
 };
-static_assert(sizeof(Segments) == 80, "seven pointers and five ints");
+static_assert(sizeof(Segments) == 64, "five pointers, five ints and padding");
 
 // The RoIs of a launch.
 struct MaskRois {
@@ -25,8 +24,9 @@ static_assert(sizeof(MaskRois) == 32, "four pointers");
 // The object of a RoI.
 struct Object {
   int image, first, parts;
-  bool polygons, flip;
-  Canvas source, network;
+  bool polygons;
+  const View* view;
+  DEVICE Canvas source() const { return {view->y.source, view->x.source}; }
 };
 
 // Finds the object of a row of `capacity`; false if it has none.
@@ -35,17 +35,10 @@ DEVICE bool find_object(Object& object, const Segments& in, const MaskRois& rois
   const int n = rois.image_idx[row], g = rois.matched[row];
   if (n < 0 || n >= in.images || g < 0 || g >= in.objects) return false;
   const int* entry = in.index + 3 * ((int64_t)n * in.objects + g);
-  const int *source = in.source_sizes + 2 * (int64_t)n,
-            *network = in.network_sizes + 2 * (int64_t)n;
-  object = {n,
-            entry[1],
-            entry[2],
-            entry[0] == 0,
-            in.flips[n] != 0,
-            {source[0], source[1]},
-            {network[0], network[1]}};
+  const View* view = in.views + n;
+  object = {n, entry[1], entry[2], entry[0] == 0, view};
   const bool inside = entry[1] >= 0 && entry[2] >= 0 && entry[2] <= in.part_capacity - entry[1];
-  return inside && min(source[0], source[1]) > 0 && min(network[0], network[1]) > 0;
+  return inside && view->y.is_sound() && view->x.is_sound();
 }
 
 // Draws the object's tile into `bits`: the union of its parts. `marks` is a second tile, `scratch`
@@ -71,12 +64,6 @@ DEVICE void draw_object(unsigned* bits, unsigned* marks, int64_t* scratch, Tile 
     fill_columns(bits, marks);
     __syncthreads();
   }
-}
-
-// Source of pixel `target` when `source` pixels become `size`, nearest; as resize.rs.
-DEVICE int nearest_source(int target, int source, int size) {
-  const float scale = (float)source / (float)size;
-  return min((int)((float)target * scale), source - 1);
 }
 
 // A float as a pixel: toward zero, held within 0..=last; NaN is 0.

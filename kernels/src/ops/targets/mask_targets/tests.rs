@@ -1,6 +1,7 @@
 //! Mask targets by hand, and by properties.
 
 use super::{MaskTargetRule, MaskTargets};
+use crate::case::boxes::views;
 use crate::coco::{Bitmap, encode_runs, rasterize};
 use crate::cpu::HostTensor;
 use crate::on_cpu::run;
@@ -22,6 +23,7 @@ fn targets(op: MaskTargets, scene: &Scene, kind: i32, rois: &[[f32; 4]]) -> Vec<
     let len = if kind == 0 { scene.polygon.len() } else { scene.runs.len() };
     let runs: Vec<i32> = scene.runs.iter().map(|&v| v as i32).collect();
     let m = rois.len();
+    let [source, network] = [scene.source, scene.network].map(|size| size.map(|v| v as i32));
     let inputs = [
         HostTensor::f32(TensorDesc::new(Role::Box, &[m, 4]), rois.concat()),
         ints(&[m], &vec![0; m]),
@@ -34,9 +36,7 @@ fn targets(op: MaskTargets, scene: &Scene, kind: i32, rois: &[[f32; 4]]) -> Vec<
             scene.polygon.clone(),
         ),
         ints(&[1, runs.len()], &runs),
-        ints(&[1, 2], &scene.source.map(|v| v as i32)),
-        ints(&[1, 2], &scene.network.map(|v| v as i32)),
-        ints(&[1], &[i32::from(scene.flip)]),
+        views(source, network, &[i32::from(scene.flip)]),
     ];
     run(&op, &inputs).expect("fits")[0].as_f32().to_vec()
 }

@@ -1,0 +1,211 @@
+//! How an image gets from its source to the network's input, an axis at a time: a window of the
+//! source is resized, the network's image is cut from that, and mirrored.
+//!
+//! Lengths are integers, so pixels, boxes and masks follow the arithmetic of torchvision, Pillow
+//! and Detectron, whose ratios come from two sizes. `src/cuda/view.cuh` has the same functions.
+
+use bytemuck::{Pod, Zeroable};
+
+use crate::resize::nearest_source;
+
+/// An axis of a [`View`], in pixels.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+pub struct Axis {
+    /// Length of the source.
+    pub source: i32,
+    /// First pixel of the window within the source.
+    pub start: i32,
+    /// Length of the window.
+    pub window: i32,
+    /// Length that the window is resized to.
+    pub resized: i32,
+    /// First pixel of the network's image within the resized window.
+    pub offset: i32,
+    /// Length of the network's image, without padding.
+    pub network: i32,
+    /// 1 if the network's image is mirrored, else 0.
+    pub mirrored: i32,
+}
+
+/// The way of one image: a row of the batch array `views`, `[N, 14]`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
+pub struct View {
+    /// Rows.
+    pub y: Axis,
+    /// Columns.
+    pub x: Axis,
+}
+
+impl View {
+    /// Elements of a row.
+    pub const LEN: usize = 14;
+
+    /// The whole source resized to the network's image, both height and width.
+    pub fn whole(source: [i32; 2], network: [i32; 2]) -> Self {
+        let axis = |i: usize| Axis {
+            source: source[i],
+            start: 0,
+            window: source[i],
+            resized: network[i],
+            offset: 0,
+            network: network[i],
+            mirrored: 0,
+        };
+        Self { y: axis(0), x: axis(1) }
+    }
+
+    /// The view of image `n` of `views`.
+    pub fn of(views: &[i32], n: usize) -> Self {
+        bytemuck::pod_read_unaligned(bytemuck::cast_slice(&views[Self::LEN * n..][..Self::LEN]))
+    }
+
+    /// The elements of its row.
+    pub fn row(&self) -> &[i32] {
+        bytemuck::cast_slice(std::slice::from_ref(self))
+    }
+
+    /// The two axes, rows first.
+    pub fn axes(&self) -> [Axis; 2] {
+        [self.y, self.x]
+    }
+}
+
+impl Axis {
+    /// True if pixels can be read: the window lies in the source, the network's image in the
+    /// resized window.
+    pub fn is_sound(&self) -> bool {
+        let within = |first: i32, len: i32, all: i32| {
+            first >= 0 && len > 0 && i64::from(first) + i64::from(len) <= i64::from(all)
+        };
+        within(self.start, self.window, self.source)
+            && within(self.offset, self.network, self.resized)
+    }
+
+    /// Pixel of the resized window that pixel `at` of the network's image shows.
+    pub fn resized_at(&self, at: usize) -> usize {
+        let (at, network, offset) = (at, self.network as usize, self.offset as usize);
+        offset + if self.mirrored != 0 { network - 1 - at } else { at }
+    }
+
+    /// The first pixel of the network's image in a resized window that was mirrored before.
+    fn offset_of_mirror(&self) -> i32 {
+        self.resized - self.offset - self.network
+    }
+
+    /// Source pixel of pixel `at` of the network's image: the window mirrored, then resized
+    /// nearest.
+    pub fn nearest(&self, at: usize) -> usize {
+        let (window, resized) = (self.window as usize, self.resized as usize);
+        let within = |offset: i32| nearest_source(at + offset as usize, window, resized);
+        let within = match self.mirrored {
+            0 => within(self.offset),
+            _ => window - 1 - within(self.offset_of_mirror()),
+        };
+        self.start as usize + within
+    }
+
+    /// Source pixel under a point of the network's image; `None` outside the image.
+    pub fn under(&self, at: f32) -> Option<usize> {
+        if !(at >= 0.0 && at < self.network as f32) {
+            return None;
+        }
+        let offset = if self.mirrored != 0 { self.offset_of_mirror() } else { self.offset };
+        let pixel = (at + offset as f32) * self.window as f32 / self.resized as f32;
+        let pixel = (pixel as i32).min(self.window - 1);
+        let within = if self.mirrored != 0 { self.window - 1 - pixel } else { pixel };
+        Some((self.start + within) as usize)
+    }
+
+    /// Resized length over the window's, f32; 0 without a window.
+    pub fn ratio(&self) -> f32 {
+        if self.window == 0 { 0.0 } else { self.resized as f32 / self.window as f32 }
+    }
+
+    /// A coordinate of the source in the network's image before it is mirrored.
+    fn resized(&self, v: f32) -> f32 {
+        (v - self.start as f32) * self.ratio() - self.offset as f32
+    }
+
+    /// A vertex of the source in the network's image: resized, then mirrored to `network - v`, or
+    /// to one less with `plus_one`; maskrcnn-benchmark's order.
+    pub fn place(&self, v: f32, plus_one: bool) -> f32 {
+        match (self.mirrored, plus_one) {
+            (0, _) => self.resized(v),
+            (_, false) => self.network as f32 - self.resized(v),
+            (_, true) => self.network as f32 - self.resized(v) - 1.0,
+        }
+    }
+
+    /// The low and the high end of a box: as [`Axis::place`] with `plus_one`, else mirrored in
+    /// the window, then resized; torchvision's order.
+    pub fn place_ends(&self, low: f32, high: f32, plus_one: bool) -> [f32; 2] {
+        if self.mirrored == 0 {
+            return [low, high].map(|v| self.resized(v));
+        }
+        if plus_one {
+            let edge = self.network as f32 - 1.0;
+            return [high, low].map(|v| edge - self.resized(v));
+        }
+        let mirrored = |v: f32| self.window as f32 - (v - self.start as f32);
+        [high, low].map(|v| mirrored(v) * self.ratio() - self.offset_of_mirror() as f32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Axis, View};
+
+    /// Pixels 2..8 of 10 at double size, 3..11 of these.
+    const CROP: Axis =
+        Axis { source: 10, start: 2, window: 6, resized: 12, offset: 3, network: 8, mirrored: 0 };
+
+    #[test]
+    fn a_crop_by_hand() {
+        assert!(CROP.is_sound());
+        assert_eq!([0, 7].map(|at| CROP.resized_at(at)), [3, 10]);
+        assert_eq!([0, 1, 7].map(|at| CROP.nearest(at)), [3, 4, 7]);
+        assert_eq!([2.0, 3.5, 8.0].map(|v| CROP.place(v, false)), [-3.0, 0.0, 9.0]);
+    }
+
+    /// A mirrored view shows what the plain one shows, from the other end.
+    #[test]
+    fn a_mirror_turns_pixels_vertices_and_boxes() {
+        let mirrored = Axis { mirrored: 1, ..CROP };
+        for at in 0..8 {
+            assert_eq!(mirrored.resized_at(at), CROP.resized_at(7 - at));
+        }
+        // The window is even in number, so nearest pixels mirror too.
+        let all = |axis: Axis| (0..8).map(|at| axis.nearest(at)).collect::<Vec<_>>();
+        assert_eq!(all(CROP), [3, 4, 4, 5, 5, 6, 6, 7]);
+        assert_eq!(all(mirrored), [7, 6, 6, 5, 5, 4, 4, 3]);
+        assert_eq!(mirrored.place(3.5, false), 8.0);
+        assert_eq!(mirrored.place(3.5, true), 7.0);
+        for plus_one in [false, true] {
+            let ends = mirrored.place_ends(3.0, 5.0, plus_one);
+            assert_eq!(ends, [5.0, 3.0].map(|v| mirrored.place(v, plus_one)));
+        }
+    }
+
+    #[test]
+    fn views_that_reach_out_are_not_sound() {
+        let cases = [
+            Axis { start: -1, ..CROP },
+            Axis { start: 5, ..CROP },
+            Axis { window: 0, ..CROP },
+            Axis { offset: 5, ..CROP },
+            Axis { network: 0, ..CROP },
+            Axis { start: i32::MAX, ..CROP },
+        ];
+        assert!(cases.iter().all(|axis| !axis.is_sound()));
+    }
+
+    #[test]
+    fn a_row_is_the_view() {
+        let view = View { x: CROP, ..View::whole([4, 10], [6, 8]) };
+        let rows = [[0; View::LEN].as_slice(), view.row()].concat();
+        assert_eq!(View::of(&rows, 1), view);
+        assert_eq!(view.row()[..7], [4, 0, 4, 6, 0, 6, 0]);
+    }
+}

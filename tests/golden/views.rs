@@ -1,0 +1,175 @@
+//! Golden families `d2_data` and `tv_transforms`: resizes, crops, mirrors and large-scale jitter of
+//! both libraries, each as one view.
+
+use configs::ResizeFilter;
+use kernels::boxes::{ImageSize, as_boxes, clip};
+use kernels::cpu::HostTensor;
+use kernels::ops::preprocess::Preprocess;
+use kernels::ops::transform_boxes::TransformBoxes;
+use kernels::view::{Axis, View};
+use kernels::{Role, TensorDesc};
+use serde_json::Value;
+
+use crate::convert::{Ran, count, floats, index};
+use crate::support::{Case, Family, Report};
+
+/// Corners of boxes: f32 here, f64 there.
+const TOLERANCE: f64 = 1e-5;
+
+pub(crate) fn d2_data() {
+    compare("d2_data", |case| {
+        let transforms = case.has("image_out").then(|| case.attribute("transforms"))?;
+        let image = &case.u8("image").shape;
+        let mut view = View { y: plain(image[0] as i32), x: plain(image[1] as i32) };
+        for transform in transforms.as_array().expect("a list") {
+            apply(&mut view, transform);
+        }
+        Some(Files {
+            view,
+            image: "image",
+            made: "image_out",
+            boxes: "boxes_xyxy",
+            moved: "boxes_out",
+        })
+    });
+}
+
+/// A whole axis at its own size.
+fn plain(length: i32) -> Axis {
+    View::whole([length; 2], [length; 2]).x
+}
+
+/// A transform of detectron2 after those that the view has.
+fn apply(view: &mut View, transform: &Value) {
+    let number = |name: &str| transform[name].as_i64().expect("a number") as i32;
+    let cut = |axis: &mut Axis, first: i32, most: i32| {
+        let length = most.min(axis.resized - first);
+        if axis.resized == axis.source {
+            // Nothing is resized: the window is the crop.
+            *axis = Axis { start: first, window: length, resized: length, ..*axis };
+        } else {
+            axis.offset = first;
+        }
+        axis.network = length;
+    };
+    match transform["type"].as_str().expect("a name") {
+        "ResizeTransform" => {
+            let resize = |axis: Axis, to: i32| Axis { resized: to, network: to, ..axis };
+            (view.y, view.x) = (resize(view.y, number("new_h")), resize(view.x, number("new_w")));
+        }
+        "CropTransform" => {
+            cut(&mut view.y, number("y0"), number("h"));
+            cut(&mut view.x, number("x0"), number("w"));
+        }
+        "HFlipTransform" => view.x.mirrored = 1,
+        "PadTransform" | "NoOpTransform" => {}
+        other => panic!("a transform {other}"),
+    }
+}
+
+pub(crate) fn tv_transforms() {
+    compare("tv_transforms", |case| {
+        let image = &case.u8("image_u8_hwc").shape;
+        let mut view = View { y: plain(image[0] as i32), x: plain(image[1] as i32) };
+        let params = case.attribute("params");
+        let number = |name: &str| params[name].as_i64().expect("a number") as i32;
+        match case.attribute("kind").as_str().expect("a name") {
+            "crop" | "fixed_size_crop" => {
+                let cut = |axis: Axis, start: i32, window: i32| Axis {
+                    start,
+                    window,
+                    resized: window,
+                    network: window,
+                    ..axis
+                };
+                view.y = cut(view.y, number("top"), number("height"));
+                view.x = cut(view.x, number("left"), number("width"));
+            }
+            "hflip" => view.x.mirrored = 1,
+            "vflip" => view.y.mirrored = 1,
+            // Resizes are `resize_transform`'s; a box whose centre is outside counts as cut off in
+            // `iou_crop`; quarter turns are no view.
+            _ => return None,
+        }
+        let (image, made) = ("image_u8_hwc", "out_image_u8_hwc");
+        Some(Files { view, image, made, boxes: "boxes", moved: "out_boxes" })
+    });
+}
+
+/// A view, and the tensors of a case before and after it.
+struct Files {
+    view: View,
+    image: &'static str,
+    made: &'static str,
+    boxes: &'static str,
+    moved: &'static str,
+}
+
+fn compare(name: &'static str, files: impl Fn(Case<'_>) -> Option<Files>) {
+    let Some(family) = Family::open(name) else { return };
+    let mut report = Report::new(name, TOLERANCE);
+    for case in family.cases() {
+        let Some(files) = files(case) else { continue };
+        pixels(&mut report, case, &files);
+        boxes(&mut report, case, &files);
+        report.done_case();
+    }
+    report.finish();
+}
+
+fn row(view: &View) -> HostTensor {
+    index(&[1, View::LEN], view.row().to_vec())
+}
+
+/// Columns to the left of a mirrored image: both libraries mirror the padding along, which here
+/// stays at the right.
+fn shift(case: Case<'_>, files: &Files) -> usize {
+    let columns = case.u8(files.made).shape[1];
+    if files.view.x.mirrored == 0 { 0 } else { columns - files.view.x.network as usize }
+}
+
+/// Every byte, by Pillow's filter.
+fn pixels(report: &mut Report, case: Case<'_>, files: &Files) {
+    let (image, made) = (case.u8(files.image), case.u8(files.made));
+    let [height, width] = files.view.axes().map(|axis| axis.network as usize);
+    let op = Preprocess {
+        height,
+        width,
+        channels: 3,
+        mean: [0.0; 3],
+        std: [1.0; 3],
+        pixel_scale: 1.0,
+        bgr: false,
+        filter: ResizeFilter::Pil,
+    };
+    let desc = TensorDesc::new(Role::Pixels, &[1, image.data.len()]);
+    let inputs = vec![HostTensor::u8(desc, image.data), row(&files.view), count(1)];
+    let got = Ran::new(case.name(), op, inputs);
+    let (columns, left) = (made.shape[1], shift(case, files));
+    let lines = made.data.chunks_exact(3 * columns).take(height);
+    let want: Vec<f32> = lines
+        .flat_map(|line| &line[3 * left..3 * (left + width)])
+        .map(|byte| f32::from(*byte))
+        .collect();
+    report.exact(case.name(), files.made, got.f32(0), &want);
+}
+
+/// Boxes, clipped to the image.
+fn boxes(report: &mut Report, case: Case<'_>, files: &Files) {
+    let (before, after) = (case.f32(files.boxes), case.f32(files.moved));
+    let objects = before.shape[0];
+    let inputs = vec![
+        floats(Role::Box, &[1, objects, 4], before.data),
+        index(&[1], vec![objects as i32]),
+        row(&files.view),
+    ];
+    let got = Ran::new(case.name(), TransformBoxes { plus_one: false }, inputs);
+    let size = ImageSize { height: files.view.y.network, width: files.view.x.network };
+    let left = shift(case, files) as f32;
+    let moved = as_boxes(got.f32(0)).iter().map(|bbox| {
+        let [x1, y1, x2, y2] = clip(bbox, size, false);
+        [x1 + left, y1, x2 + left, y2]
+    });
+    let moved: Vec<[f32; 4]> = moved.collect();
+    report.close(case.name(), files.moved, moved.as_flattened(), &after.data);
+}
