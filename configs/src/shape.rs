@@ -74,6 +74,7 @@ impl fmt::Display for Shape {
                     Shape::Count => "whole numbers, at least 0",
                     Shape::Number { .. } => "numbers",
                     Shape::Word(_) => &format!("words, each {item}"),
+                    Shape::Text => "quoted strings",
                     _ => "values",
                 };
                 match len {

@@ -1,5 +1,6 @@
 //! The data of a run: its stores, the images in use, and each image's network size.
 
+mod classes;
 mod held_out;
 mod inclusive;
 mod made;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use configs::{Config, Data, EmptyImages};
 use dali::DaliError;
 use dali::order::{PaddedShape, choose_shapes, resized_size};
-use dali::store::Store;
+use dali::store::{Store, View};
 
 use crate::classes::classes_of_data;
 use crate::error::EngineError;
@@ -22,12 +23,12 @@ use held_out::is_in_split;
 pub use inclusive::inclusive_box;
 pub(crate) use inclusive::{make_inclusive, objects_with_rows};
 
-/// A store and the view of it that training or evaluation uses.
+/// Stores, and the images of them that training or evaluation uses.
 #[derive(Debug, Clone)]
 pub struct DataSet {
-    /// The mapped store.
-    pub store: Arc<Store>,
-    /// Store indices of the images in use.
+    /// The mapped stores.
+    pub store: Arc<View>,
+    /// Indices of the images in use.
     pub images: Vec<usize>,
     /// Network size (height, width) of each image in use.
     pub sizes: Vec<(u32, u32)>,
@@ -77,7 +78,8 @@ impl DataSet {
         progress: &Progress,
         open: fn(&Path) -> Result<Store, DaliError>,
     ) -> Result<Self, EngineError> {
-        let store = Arc::new(made::open(config, split, progress, open)?);
+        let store = made::open(config, split, progress, open)?;
+        let store = Arc::new(classes::view(&config.data, split, vec![store], progress)?);
         check_masks(config, &store)?;
         warn(config, split, &store, progress);
         let images = select(&config.data, split, &store, progress)?;
@@ -95,7 +97,7 @@ impl DataSet {
 
     /// Foreground classes.
     pub fn num_classes(&self) -> usize {
-        self.store.header().categories.len()
+        self.store.contents().categories.len()
     }
 
     /// Foreground classes of a model trained on this data: the config's, or the data's.
@@ -140,14 +142,14 @@ impl DataSet {
     /// The class of each label of the store; label 0, which is padding, is class 0.
     pub(crate) fn class_of_label(&self) -> Vec<i32> {
         let of = |id: u64| self.classes.iter().position(|(_, theirs)| *theirs == id);
-        let stored = self.store.header().categories.iter();
+        let stored = self.store.contents().categories.iter();
         let classes = stored.map(|c| of(c.coco_id).map_or(0, |at| at as i32 + 1));
         std::iter::once(0).chain(classes).collect()
     }
 
     /// Capacities of a slot that can hold any image of the set.
     pub fn slot_shape(&self) -> SlotShape {
-        let c = &self.store.header().capacities;
+        let c = &self.store.contents().capacities;
         SlotShape {
             pixels: 3 * c.pixels,
             objects: c.objects.max(1),
@@ -159,15 +161,15 @@ impl DataSet {
 }
 
 /// Says what is odd about the store of a split.
-fn warn(config: &Config, split: Split, store: &Store, progress: &Progress) {
-    let (header, path) = (store.header(), store.path().display());
-    if split == Split::Val && header.num_annotations == header.num_crowd {
+fn warn(config: &Config, split: Split, store: &View, progress: &Progress) {
+    let contents = store.contents();
+    if split == Split::Val && contents.num_annotations == contents.num_crowd {
         progress.say(&format!(
-            "warning: store {path}: no object to evaluate on, so every score will be undefined (-1)"
+            "warning: store {store}: no object to evaluate on, so every score will be undefined (-1)"
         ));
     }
-    let (classes, found) = (config.model.num_classes, header.categories.len());
-    let last = header.categories.iter().map(|category| category.coco_id).max().unwrap_or(0);
+    let (classes, found) = (config.model.num_classes, contents.categories.len());
+    let last = contents.categories.iter().map(|category| category.coco_id).max().unwrap_or(0);
     if split == Split::Train && classes > found && classes as u64 != last {
         progress.say(&format!(
             "warning: model.num_classes is {classes}, but the dataset has {found} classes; do not \
@@ -177,22 +179,22 @@ fn warn(config: &Config, split: Split, store: &Store, progress: &Progress) {
 }
 
 /// A model with masks needs one for every object.
-fn check_masks(config: &Config, store: &Store) -> Result<(), EngineError> {
-    let without = store.header().num_without_mask;
+fn check_masks(config: &Config, store: &View) -> Result<(), EngineError> {
+    let without = store.contents().num_without_mask;
     if without == 0 || !config.model.kind.has_masks() {
         return Ok(());
     }
     Err(EngineError::Usage(format!(
         "{without} of {} objects in {} have no mask, which mask_rcnn needs; set \
          model.kind=faster_rcnn, or make the store again without --boxes",
-        store.header().num_annotations,
-        store.path().display()
+        store.contents().num_annotations,
+        store
     )))
 }
 
-/// Category names with their COCO ids, in the order of a store's labels from 1.
-fn categories_of(store: &Store) -> Vec<(String, u64)> {
-    store.header().categories.iter().map(|c| (c.name.clone(), c.coco_id)).collect()
+/// Category names with their COCO ids, in the order of the labels from 1.
+fn categories_of(store: &View) -> Vec<(String, u64)> {
+    store.contents().categories.iter().map(|c| (c.name.clone(), c.coco_id)).collect()
 }
 
 /// Size of an image in the network, before padding.
@@ -206,12 +208,11 @@ pub fn network_size(config: &Config, height: u32, width: u32) -> (u32, u32) {
 fn select(
     data: &Data,
     split: Split,
-    store: &Store,
+    store: &View,
     progress: &Progress,
 ) -> Result<Vec<usize>, EngineError> {
     let usage = |text: String| Err(EngineError::Usage(text));
-    let path = store.path().display();
-    let num_empty = store.header().num_empty_images;
+    let num_empty = store.contents().num_empty_images;
     // As `prep` counts: a crowd is an object. A store keeps images that training leaves out.
     let drops = split == Split::Train && data.empty == EmptyImages::Drop;
     let is_used = |i: &usize| !drops || has_extent(store, *i);
@@ -220,10 +221,10 @@ fn select(
     } else {
         named(&data.ids, store, drops)?
     };
-    images.retain(|i| is_in_split(data, split, store.image(*i).image_id));
+    images.retain(|i| is_in_split(data, split, store.own_image_id(*i)));
     if images.is_empty() && data.val_fraction > 0.0 {
         return usage(format!(
-            "data.val_fraction = {} of the images in the store {path} leaves none to {}; give more \
+            "data.val_fraction = {} of the images in the store {store} leaves none to {}; give more \
              images, or another share",
             data.val_fraction,
             if split == Split::Train { "train on" } else { "validate on" }
@@ -231,22 +232,22 @@ fn select(
     }
     if split == Split::Val && data.val_fraction > 0.0 {
         progress.say(&format!(
-            "store {path}: {} held out for validation (data.val_fraction)",
+            "store {store}: {} held out for validation (data.val_fraction)",
             counted(images.len(), "image")
         ));
     }
     if images.is_empty() && drops && num_empty > 0 {
         return usage(format!(
-            "the store {path} holds no image with an object; set data.empty=keep to train on \
+            "the store {store} holds no image with an object; set data.empty=keep to train on \
              images without"
         ));
     }
     if images.is_empty() {
-        return usage(format!("the store {path} holds no image to use"));
+        return usage(format!("the store {store} holds no image to use"));
     }
     if drops && data.ids.is_empty() && num_empty > 0 {
         progress.say(&format!(
-            "store {path}: {num_empty} images without objects left out (data.empty=drop)"
+            "store {store}: {num_empty} images without objects left out (data.empty=drop)"
         ));
     }
     if data.max_images > 0 {
@@ -257,16 +258,16 @@ fn select(
 
 /// True if both references train on an image: they leave out an image whose every box has a side of
 /// at most a pixel.
-fn has_extent(store: &Store, image: usize) -> bool {
+fn has_extent(store: &View, image: usize) -> bool {
     let boxes = store.image(image).objects.map(|i| store.object(i).bbox_xywh);
     boxes.into_iter().any(|[_, _, width, height]| width > 1.0 && height > 1.0)
 }
 
 /// The images of these ids, in their order; with `drops`, each must have an object.
-fn named(ids: &[u64], store: &Store, drops: bool) -> Result<Vec<usize>, EngineError> {
+fn named(ids: &[u64], store: &View, drops: bool) -> Result<Vec<usize>, EngineError> {
     let place_of: HashMap<u64, usize> =
         (0..store.len()).map(|i| (store.image(i).image_id, i)).collect();
-    let lacks_empty = drops && store.header().num_empty_images == 0;
+    let lacks_empty = drops && store.contents().num_empty_images == 0;
     let find = |id: &u64| match place_of.get(id) {
         Some(&place) if drops && store.image(place).objects.is_empty() => {
             Err("has no objects: set data.empty=keep to train on it")

@@ -87,6 +87,13 @@ table! {
         /// Use a synthetic data set instead of files. Default: none.
         #[key(resume = Drawing, mlperf = Free)]
         pub synthetic: Option<Synthetic> = None,
+        /// Train and evaluate on the objects of these classes only, by their names in the data;
+        /// those of others are left out. Default `[]`: all.
+        #[key(resume = Free, mlperf = Preprocessing)]
+        pub classes: Vec<String> = Vec::new(),
+        /// Make all classes one, called `object`. Default false.
+        #[key(resume = Free, mlperf = Preprocessing)]
+        pub single_class: bool = false,
         /// Pixels in a store: `"jpeg"` (default; the original file's bytes) or `"raw"` (decoded
         /// u8).
         #[key(resume = Step, mlperf = Preprocessing)]

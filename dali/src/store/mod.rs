@@ -12,6 +12,7 @@ mod format;
 mod mmap;
 mod reader;
 mod sources;
+mod view;
 mod writer;
 
 pub(crate) use check::{manifest, source_of};
@@ -20,6 +21,7 @@ pub use format::{Capacities, Category, FORMAT_VERSION, FileInfo, Header, PixelEn
 pub use mmap::exit_on_bus_errors;
 pub use reader::{ImageRecord, ObjectView, Segmentation, Store};
 pub use sources::SourceChange;
+pub use view::{Classes, Contents, View};
 pub(crate) use writer::{NewImage, NewObject, NewSegmentation, StoreWriter};
 
 #[cfg(target_endian = "big")]

@@ -7,7 +7,7 @@ use dali::loader::{
     Array, Batch, Clear, Element, ImageRows, Loader, SEGM_POLYGONS, SEGM_RUNS, Slot, SlotLayout,
     fill_slot,
 };
-use dali::store::{Capacities, Store};
+use dali::store::{Capacities, View};
 use serde_json::json;
 
 use crate::fixture::{Fixture, annotation, assert_says};
@@ -68,7 +68,7 @@ fn slots(layout: &Arc<SlotLayout>, count: usize) -> Vec<Slot> {
 }
 
 /// Fills nothing beyond what `fill_slot` knows.
-fn nothing(_: &Store, _: usize, _: &mut ImageRows<'_>) -> Result<(), DaliError> {
+fn nothing(_: &View, _: usize, _: &mut ImageRows<'_>) -> Result<(), DaliError> {
     Ok(())
 }
 
@@ -79,8 +79,8 @@ fn ints<'a>(slot: &'a Slot, name: &str) -> &'a [i32] {
 #[test]
 fn a_slot_holds_the_batch_in_the_stated_layout() {
     let fixture = prepared();
-    let store = fixture.store();
-    let capacities = store.header().capacities;
+    let store = View::from(fixture.store());
+    let capacities = store.contents().capacities;
     let expected = Capacities { pixels: 256, objects: 3, parts: 4, coords: 20, runs: 5 };
     assert_eq!(capacities, expected);
     let mut slot = Slot::plain(layout(3, capacities));
@@ -117,8 +117,8 @@ fn a_slot_holds_the_batch_in_the_stated_layout() {
 #[test]
 fn nothing_of_an_earlier_batch_stays() {
     let fixture = prepared();
-    let store = fixture.store();
-    let layout = layout(2, store.header().capacities);
+    let store = View::from(fixture.store());
+    let layout = layout(2, store.contents().capacities);
     let mut used = Slot::plain(layout.clone());
     fill_slot(&store, &[1, 1], 1, &mut used, &nothing).unwrap();
     fill_slot(&store, &[0], 2, &mut used, &nothing).unwrap();
@@ -138,11 +138,11 @@ fn nothing_of_an_earlier_batch_stays() {
 #[test]
 fn a_new_array_is_filled_by_the_caller() {
     let fixture = prepared();
-    let store = Arc::new(fixture.store());
-    let mut all = arrays(store.header().capacities);
+    let store = Arc::new(View::from(fixture.store()));
+    let mut all = arrays(store.contents().capacities);
     all.insert(3, Array { clear: Clear::Ones, ..array("areas", Element::I32, &[1]) });
     let layout = Arc::new(SlotLayout::new(3, all, 64).unwrap());
-    let area = |store: &Store, idx: usize, rows: &mut ImageRows<'_>| {
+    let area = |store: &View, idx: usize, rows: &mut ImageRows<'_>| {
         let image = store.image(idx);
         rows.row_mut("areas")?[0] = (image.height * image.width) as i32;
         Ok(())
@@ -159,8 +159,8 @@ fn a_new_array_is_filled_by_the_caller() {
 #[test]
 fn too_small_a_slot_is_refused_by_name() {
     let fixture = prepared();
-    let store = fixture.store();
-    let whole = store.header().capacities;
+    let store = View::from(fixture.store());
+    let whole = store.contents().capacities;
     let error = |capacities: Capacities, indices: &[usize]| {
         let mut slot = Slot::plain(layout(1, capacities));
         fill_slot(&store, indices, 0, &mut slot, &nothing).unwrap_err().to_string()
@@ -178,9 +178,9 @@ fn too_small_a_slot_is_refused_by_name() {
 #[test]
 fn a_layout_that_cannot_be_filled_is_refused_in_one_sentence() {
     let fixture = prepared();
-    let store = Arc::new(fixture.store());
+    let store = Arc::new(View::from(fixture.store()));
     let error = |change: &dyn Fn(&mut Vec<Array>)| {
-        let mut all = arrays(store.header().capacities);
+        let mut all = arrays(store.contents().capacities);
         change(&mut all);
         let layout = Arc::new(SlotLayout::new(1, all, 64).unwrap());
         let [mut slot] = <[Slot; 1]>::try_from(slots(&layout, 1)).unwrap();
@@ -198,7 +198,7 @@ fn a_layout_that_cannot_be_filled_is_refused_in_one_sentence() {
     let twice = [array("a", Element::U8, &[1]), array("a", Element::U8, &[1])];
     let twice = SlotLayout::new(1, twice.to_vec(), 64).unwrap_err().to_string();
     assert_says(&twice, &["two arrays are called `a`"]);
-    let layout = layout(1, store.header().capacities);
+    let layout = layout(1, store.contents().capacities);
     let small = Slot::new(layout, vec![0u8; 64]).unwrap_err().to_string();
     assert_says(&small, &["do not fit 64 bytes"]);
 }
@@ -206,8 +206,8 @@ fn a_layout_that_cannot_be_filled_is_refused_in_one_sentence() {
 #[test]
 fn the_loader_gives_all_batches_in_order_and_then_none() {
     let fixture = prepared();
-    let store = Arc::new(fixture.store());
-    let layout = layout(2, store.header().capacities);
+    let store = Arc::new(View::from(fixture.store()));
+    let layout = layout(2, store.contents().capacities);
     let batches: Vec<Batch> =
         (0..20).map(|epoch| Batch { indices: vec![epoch as usize % 3, 1], epoch }).collect();
     for (num_slots, num_threads) in [(1, 1), (3, 2)] {
@@ -237,8 +237,8 @@ fn the_loader_gives_all_batches_in_order_and_then_none() {
 #[test]
 fn the_loader_ends_early_refuses_to_hang_and_reports_errors() {
     let fixture = prepared();
-    let store = Arc::new(fixture.store());
-    let layout = layout(1, store.header().capacities);
+    let store = Arc::new(View::from(fixture.store()));
+    let layout = layout(1, store.contents().capacities);
     let batch = |idx| Batch { indices: vec![idx], epoch: 0 };
     let start = |batches: Box<dyn Iterator<Item = Batch> + Send>, num_slots| {
         Loader::new(store.clone(), batches, slots(&layout, num_slots), 1, Box::new(nothing))

@@ -12,3 +12,4 @@ mod prep_annotations;
 mod prep_images;
 mod store;
 mod synthetic;
+mod view;

@@ -10,7 +10,7 @@ use crate::model::roi_heads::Found;
 
 /// Ground truth of the images at these positions in the data set.
 pub(super) fn of_images(data: &DataSet, images: &[usize]) -> Result<GroundTruth, EngineError> {
-    let categories = &data.store.header().categories;
+    let categories = &data.store.contents().categories;
     let mut gt_images = Vec::new();
     let mut annotations = Vec::new();
     for &image in images {

@@ -48,7 +48,7 @@ impl EvaluationSet {
             true => ", the training images (eval.train_set=true)",
             false => "",
         };
-        format!("scoring {count} of {}{training}", self.data.store.path().display())
+        format!("scoring {count} of {}{training}", self.data.store)
     }
 
     /// The ground truth, read on first use.
@@ -72,7 +72,7 @@ impl EvaluationSet {
         let ids: Vec<u64> = self.data.categories().iter().map(|(_, id)| *id).collect();
         // A class that no category has is not among the results.
         let known: BTreeSet<u64> =
-            self.data.store.header().categories.iter().map(|c| c.coco_id).collect();
+            self.data.store.contents().categories.iter().map(|c| c.coco_id).collect();
         let detections: Vec<Detection> = found
             .iter()
             .flat_map(|image| image.to_coco(&ids))

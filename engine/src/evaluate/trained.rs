@@ -156,7 +156,7 @@ impl TrainedModel {
     /// [`EngineError::Usage`] if the model states other classes, or states none and those of the
     /// data cannot be its own ([`why_unlike`]).
     pub fn check_classes(&self, data: &DataSet) -> Result<(), EngineError> {
-        let (path, of_data) = (data.store.path().display().to_string(), data.categories());
+        let (path, of_data) = (data.store.to_string(), data.categories());
         let ours = self.config.model.num_classes;
         match &self.categories {
             Some(stated) if are_same(stated, &of_data) => Ok(()),

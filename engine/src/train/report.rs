@@ -263,9 +263,12 @@ fn best(records: &[Value], metric: BestMetric) -> Value {
 
 /// Where a data set is, how large it is, and its identity: a hash over classes, images, objects.
 fn set_json((data, identity): (&DataSet, &str)) -> Value {
-    let path = data.store.path();
+    let stores = data.store.stores().map(|store| {
+        let path = store.path();
+        std::path::absolute(path).unwrap_or(path.to_path_buf()).display().to_string()
+    });
     json!({
-        "path": std::path::absolute(path).unwrap_or(path.to_path_buf()),
+        "path": stores.collect::<Vec<_>>().join(" + "),
         "images": data.images.len(),
         "classes": data.num_classes(),
         "key": identity,

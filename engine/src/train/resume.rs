@@ -96,7 +96,7 @@ impl Resumed {
             let reason = format!(
                 "it was trained on {}; {} has {}: resume with the data it was trained on",
                 describe_classes(ours),
-                data.store.path().display(),
+                data.store,
                 describe_classes(&theirs)
             );
             return Err(EngineError::Checkpoint { path: self.path.clone(), reason });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use configs::Config;
 use dali::loader::{ImageRows, Slot, fill_slot};
-use dali::store::Store;
+use dali::store::{Store, View};
 use dali::synthetic::SyntheticOptions;
 use device::{Device, Precision, Target};
 use engine::model::{
@@ -23,17 +23,17 @@ use kernels::cpu::HostTensor;
 const LOSS_SCALE: f32 = 1024.0;
 
 /// Eight drawn images in a folder of their own.
-pub(super) fn images(folder: &Path) -> Store {
+pub(super) fn images(folder: &Path) -> View {
     let out = folder.join("set");
     let side = SQUARE.height as u32;
     let options =
         SyntheticOptions { count: 8, seed: 5, height: side, width: side, out, overwrite: false };
     dali::synthetic::generate(&options, &mut |_| ()).expect("room for eight images");
-    Store::open(&folder.join("set/store")).expect("a store just written")
+    Store::open(&folder.join("set/store")).expect("a store just written").into()
 }
 
-fn slot_shape(store: &Store) -> SlotShape {
-    let c = store.header().capacities;
+fn slot_shape(store: &View) -> SlotShape {
+    let c = store.contents().capacities;
     // Room behind the largest image, as there is behind all others.
     SlotShape {
         pixels: 3 * c.pixels + 96,
@@ -65,7 +65,7 @@ impl Changes {
 
 /// A program of `micro` with the state that it starts from.
 pub(super) fn build(
-    store: &Store,
+    store: &View,
     config: &Config,
     padded: ImageSize,
     target: Target,
@@ -73,7 +73,7 @@ pub(super) fn build(
 ) -> (BuiltProgram, StateSet) {
     let spec = ModelSpec {
         config,
-        num_classes: store.header().categories.len(),
+        num_classes: store.contents().categories.len(),
         images: config.train.batch_size,
         padded,
         slot: slot_shape(store),
@@ -90,24 +90,24 @@ pub(super) fn build(
 }
 
 /// The inputs of a batch, by name.
-pub(super) fn inputs(store: &Store, batch: &[usize]) -> Vec<(String, Vec<u8>)> {
+pub(super) fn inputs(store: &View, batch: &[usize]) -> Vec<(String, Vec<u8>)> {
     inputs_from(store, batch, empty_slot(store, batch.len()))
 }
 
 /// A slot for `images` images.
-pub(super) fn empty_slot(store: &Store, images: usize) -> Slot {
+pub(super) fn empty_slot(store: &View, images: usize) -> Slot {
     let layout = training_layout(images, slot_shape(store)).expect("names that differ");
     Slot::plain(Arc::new(layout))
 }
 
 /// The inputs of a batch, by name, in a slot that may hold bytes of an earlier one.
 pub(super) fn inputs_from(
-    store: &Store,
+    store: &View,
     batch: &[usize],
     mut slot: Slot,
 ) -> Vec<(String, Vec<u8>)> {
     let views = Views::new(&micro(&[]));
-    let fill = move |store: &Store, image: usize, rows: &mut ImageRows<'_>| {
+    let fill = move |store: &View, image: usize, rows: &mut ImageRows<'_>| {
         let image = store.image(image);
         views.fill([image.height as i32, image.width as i32], [64; 2], rows)
     };
@@ -126,7 +126,7 @@ pub(super) struct OnCpu {
 }
 
 impl OnCpu {
-    pub(super) fn new(store: &Store, config: &Config, padded: ImageSize, changes: Changes) -> Self {
+    pub(super) fn new(store: &View, config: &Config, padded: ImageSize, changes: Changes) -> Self {
         let (built, state) = build(store, config, padded, Target::Cpu, changes);
         let trained = built.params.iter().filter(|p| p.trained.is_some());
         let trained = trained.map(|p| p.name.clone()).collect();
@@ -156,7 +156,7 @@ pub(super) struct OnDevice {
 
 impl OnDevice {
     pub(super) fn new(
-        store: &Store,
+        store: &View,
         config: &Config,
         shapes: &[ImageSize],
         changes: Changes,

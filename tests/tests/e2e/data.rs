@@ -333,7 +333,7 @@ fn a_drawn_set_whose_store_is_damaged_is_drawn_again() {
     bytes[0] ^= 1;
     std::fs::remove_file(&index).expect("it goes");
     std::fs::write(&index, bytes).expect("it comes back");
-    open().store.verify_all().expect("a sound store");
+    open().store.stores().for_each(|store| store.verify_all().expect("a sound store"));
     assert_eq!(place.names(".").len(), 1, "nothing is left beside it");
 }
 

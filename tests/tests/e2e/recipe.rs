@@ -149,3 +149,59 @@ fn validation_data_may_have_some_of_the_classes_under_other_ids() {
         .map(|val| place.good(&format!("eval --run runs/all --set data.val_store={val}")));
     assert_ne!(ours, theirs, "another number of classes");
 }
+
+/// The set without these classes, as an annotation file.
+fn without(place: &Place, ids: &[u64]) -> String {
+    let mut some = place.json("set/annotations.json");
+    for (list, key) in [("categories", "id"), ("annotations", "category_id")] {
+        let rows = some[list].as_array_mut().expect("a list");
+        rows.retain(|row| !ids.contains(&row[key].as_u64().expect("an id")));
+    }
+    some.to_string()
+}
+
+#[test]
+fn a_run_on_some_classes_is_that_on_data_with_no_others() {
+    let place = Place::new();
+    place.good("prep --synthetic shapes --count 12 --size 64 --out set");
+    place.write("some.json", without(&place, &[1, 3]));
+    place.good("prep --images set/images --annotations some.json --out some");
+    place.write("rest.json", without(&place, &[2, 4]));
+    place.good("prep --images set/images --annotations rest.json --out rest");
+    let run = |name: &str, store: &str, set: &str| {
+        let data = format!("--set data.train_store={store} --set data.val_store={store}");
+        format!(
+            "train micro --set data.synthetic=none {data} --set train.steps=4 \
+             --set solver.warmup_steps=1 --set train.name={name} {set}"
+        )
+    };
+    let classes = place.json("some.json")["categories"].clone();
+    let name = |at: usize| classes[at]["name"].as_str().expect("a name");
+    let listed = format!("--set data.classes=[\"{}\",\"{}\"]", name(1), name(0));
+    let err = told(&place, &run("list", "set/store", &listed));
+    let objects = |file: &str| place.json(file)["annotations"].as_array().expect("a list").len();
+    let (all, some) = (objects("set/annotations.json"), objects("some.json"));
+    let said = format!("2 of 4 classes (data.classes), {} objects of others", all - some);
+    assert!(err.contains(&said), "{said}: {err}");
+    place.good(&run("some", "some", ""));
+    let metrics = |run: &str| place.metrics(&format!("runs/{run}"));
+    assert!(place.state("runs/list", 4) == place.state("runs/some", 4), "other weights");
+    assert_eq!(metrics("list"), metrics("some"), "other scores");
+    let key = |run: &str| place.json(&format!("runs/{run}/report.json"))["data"]["train"].clone();
+    assert_eq!((&key("list")["key"], &key("list")["classes"]), (&key("some")["key"], &2.into()));
+    assert_eq!(place.good("eval --run runs/list"), place.good("eval --run runs/some"));
+    let other = "--set data.train_store=some --set data.val_store=some";
+    place.good(&format!("train --resume runs/list --set data.classes=[] {other}"));
+
+    let wrong = run("x", "set/store", "--set data.classes=[\"traingle\"]");
+    place.bad(&wrong, BAD_CONFIG, &["data.classes", "set/store", "`traingle`", "`triangle`"]);
+    let other = run("x", "set/store", &format!("{listed} --set data.val_store=rest"));
+    place.bad(&other, BAD_CONFIG, &["rest has no class", "nor any other", "nearest of its 2"]);
+    let one = run("one", "set/store", "--set data.single_class=true");
+    place.good(&one);
+    assert_eq!(key("one")["classes"], 1);
+    let scored = place.text("runs/one/metrics.jsonl");
+    assert!(scored.contains("\"object\""), "{scored}");
+    let err = told(&place, "eval --run runs/one");
+    assert!(err.contains("1 classes: 1 object (id 1)"), "{err}");
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use configs::Config;
 use dali::loader::{Batch, ImageRows, Loader, Slot};
-use dali::store::Store;
+use dali::store::{Store, View};
 use dali::synthetic::SyntheticOptions;
 use device::{Gpu, Target};
 use graph::exec::device::Prepared;
@@ -72,14 +72,15 @@ fn a_new_array_is_one_row_and_the_line_that_fills_it() {
         overwrite: false,
     };
     dali::synthetic::generate(&options, &mut |_| ()).expect("room for two images");
-    let store = Arc::new(Store::open(&out.join("store")).expect("a store just written"));
-    let fill = |_: &Store, idx: usize, rows: &mut ImageRows<'_>| {
+    let store = Store::open(&out.join("store")).expect("a store just written");
+    let fill = |_: &View, idx: usize, rows: &mut ImageRows<'_>| {
         rows.row_mut("keypoints")?[..2].copy_from_slice(&[idx as f32, 0.5]);
         Ok(())
     };
     let batch = Batch { indices: vec![1], epoch: 0 };
     let slots = vec![Slot::plain(layout)];
-    let mut loader = Loader::new(store, vec![batch], slots, 1, Box::new(fill)).expect("a loader");
+    let mut loader = Loader::new(Arc::new(store.into()), vec![batch], slots, 1, Box::new(fill))
+        .expect("a loader");
     let slot = loader.next().expect("an image").expect("a batch").slot;
     let keypoints: &[f32] = slot.view("keypoints").expect("an array");
     assert_eq!(keypoints[..3], [1.0, 0.5, 1.0]);

@@ -262,7 +262,6 @@ fn match_classes(train: &DataSet, val: &mut DataSet) -> Result<(), EngineError> 
     Err(EngineError::Usage(format!(
         "{} has categories that {} has not: set data.val_store, or data.val_images and \
          data.val_annotations, to data with the categories of the training data, or some of them",
-        val.store.path().display(),
-        train.store.path().display()
+        val.store, train.store
     )))
 }

@@ -1,0 +1,318 @@
+//! Stores as one data set: their images one after the other, under classes joined by name.
+
+use std::fmt;
+
+use super::{Capacities, Category, ImageRecord, ObjectView, Segmentation, Store};
+use crate::error::DaliError;
+
+/// The ids of images and annotations of a second store begin here, those of a third at twice as
+/// much; each store's own ids are smaller.
+const IDS_PER_STORE: u64 = 1_000_000_000_000_000;
+/// Name and id of the class that all categories become.
+const ONE_CLASS: (&str, u64) = ("object", 1);
+
+/// The classes that a view takes of its stores.
+#[derive(Debug, Clone, Default)]
+pub struct Classes {
+    /// Their names; none: all.
+    pub names: Vec<String>,
+    /// All become one class, `object`.
+    pub as_one: bool,
+}
+
+/// Images and objects of one or several stores. The classes are the categories that the stores name
+/// alike, in the order in which the stores list them.
+#[derive(Debug)]
+pub struct View {
+    parts: Vec<Part>,
+    contents: Contents,
+    /// The objects that stay, if some are left out.
+    kept: Option<Kept>,
+}
+
+/// The contents of a view, counted as in a store's header.
+#[derive(Debug, Clone, Default)]
+pub struct Contents {
+    /// Classes, by label.
+    pub categories: Vec<Category>,
+    /// Objects, crowd among them.
+    pub num_annotations: usize,
+    /// Crowd objects.
+    pub num_crowd: usize,
+    /// Objects with a box but no mask.
+    pub num_without_mask: usize,
+    /// Images without any object.
+    pub num_empty_images: usize,
+    /// Objects left out, as their classes are.
+    pub num_left_out: usize,
+    /// Room for any image, objects that are left out among them.
+    pub capacities: Capacities,
+}
+
+/// One of the stores.
+#[derive(Debug)]
+struct Part {
+    store: Store,
+    first_image: usize,
+    first_object: usize,
+    /// Added to the ids of its images and annotations.
+    first_id: u64,
+    /// The view's label of each of its own; 0 for a class that is left out.
+    label_of: Vec<u32>,
+}
+
+/// Which objects of the stores a view has.
+#[derive(Debug, Default)]
+struct Kept {
+    /// Places among all objects of the stores.
+    objects: Vec<usize>,
+    /// By image, where its objects begin; one more at the end.
+    firsts: Vec<usize>,
+}
+
+impl View {
+    /// Joins stores by the names of their categories.
+    ///
+    /// The ids of categories are those of the first store that has them, if no other category has
+    /// taken the id before. A view of one store keeps its ids; the second store's images and
+    /// annotations are numbered from 10^15 on, the third's from 2 * 10^15.
+    ///
+    /// # Errors
+    /// [`DaliError::Store`] if one of several stores has an id of 10^15 or more.
+    pub fn new(stores: Vec<Store>, classes: &Classes) -> Result<Self, DaliError> {
+        let (mut parts, mut contents) = (Vec::new(), Contents::default());
+        let (mut first_image, mut first_object) = (0, 0);
+        let is_join = stores.len() > 1;
+        for (store, first_id) in stores.into_iter().zip((0..).step_by(IDS_PER_STORE as usize)) {
+            if is_join {
+                check_ids(&store)?;
+            }
+            let header = store.header();
+            let own = header.categories.iter();
+            let label_of = own.map(|category| contents.label(category, classes));
+            let label_of = std::iter::once(0).chain(label_of).collect();
+            contents.capacities = contents.capacities.max(header.capacities);
+            let (images, objects) = (store.len(), header.num_annotations);
+            parts.push(Part { store, first_image, first_object, first_id, label_of });
+            first_image += images;
+            first_object += objects;
+        }
+        let mut view = Self { parts, contents, kept: None };
+        match view.parts.iter().any(|part| part.label_of[1..].contains(&0)) {
+            true => view.leave_out(),
+            false => view.count_all(),
+        }
+        Ok(view)
+    }
+
+    /// Compares the masks' values with their checksums, as [`Store::verify_masks`].
+    ///
+    /// # Errors
+    /// [`DaliError::Store`] naming the file and the fault.
+    pub fn verify_masks(&self) -> Result<(), DaliError> {
+        self.stores().try_for_each(Store::verify_masks)
+    }
+
+    /// The stores.
+    pub fn stores(&self) -> impl ExactSizeIterator<Item = &Store> {
+        self.parts.iter().map(|part| &part.store)
+    }
+
+    /// The counts and classes.
+    pub fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    /// Number of images.
+    pub fn len(&self) -> usize {
+        self.parts.iter().map(|part| part.store.len()).sum()
+    }
+
+    /// True if there are no images.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Image `idx`, counted through the stores, each in the order of its image ids. Panics past
+    /// [`View::len`].
+    pub fn image(&self, idx: usize) -> ImageRecord {
+        let (part, at) = self.place(idx);
+        let record = part.store.image(at);
+        let objects = match &self.kept {
+            Some(kept) => kept.firsts[idx]..kept.firsts[idx + 1],
+            None => {
+                let first = part.first_object;
+                first + record.objects.start..first + record.objects.end
+            }
+        };
+        ImageRecord { image_id: part.first_id + record.image_id, objects, ..record }
+    }
+
+    /// Id of image `idx` in its own store. Panics past [`View::len`].
+    pub fn own_image_id(&self, idx: usize) -> u64 {
+        let (part, at) = self.place(idx);
+        part.store.image(at).image_id
+    }
+
+    /// The store of image `idx`, by number. Panics past [`View::len`].
+    pub fn store_of(&self, idx: usize) -> usize {
+        self.parts.partition_point(|part| part.first_image <= idx) - 1
+    }
+
+    /// File name of image `idx`, as in the annotation file. Panics past [`View::len`].
+    pub fn file_name(&self, idx: usize) -> &str {
+        let (part, at) = self.place(idx);
+        part.store.file_name(at)
+    }
+
+    /// Object `obj` of all that the view has (see [`ImageRecord::objects`]). Panics past the last.
+    pub fn object(&self, obj: usize) -> ObjectView<'_> {
+        let obj = self.kept.as_ref().map_or(obj, |kept| kept.objects[obj]);
+        let part = self.parts.partition_point(|part| part.first_object <= obj) - 1;
+        let part = &self.parts[part];
+        let object = part.store.object(obj - part.first_object);
+        ObjectView {
+            annotation_id: part.first_id + object.annotation_id,
+            label: part.label_of[object.label as usize],
+            ..object
+        }
+    }
+
+    /// CRC-32C of the stored bytes of image `idx`. Panics past [`View::len`].
+    pub fn pixel_checksum(&self, idx: usize) -> u32 {
+        let (part, at) = self.place(idx);
+        part.store.pixel_checksum(at)
+    }
+
+    /// Decodes image `idx` into `out`, `[H, W, 3]` RGB u8; `out` is resized.
+    ///
+    /// # Errors
+    /// As for [`Store::decode_rgb`].
+    pub fn decode_rgb(&self, idx: usize, out: &mut Vec<u8>) -> Result<(), DaliError> {
+        let (part, at) = self.place(idx);
+        part.store.decode_rgb(at, out)
+    }
+
+    /// Decodes image `idx` into `out`, which must have exactly `H * W * 3` bytes.
+    ///
+    /// # Errors
+    /// As for [`Store::decode_rgb_into`].
+    pub fn decode_rgb_into(&self, idx: usize, out: &mut [u8]) -> Result<(), DaliError> {
+        let (part, at) = self.place(idx);
+        part.store.decode_rgb_into(at, out)
+    }
+
+    /// Number of objects of each class, by label, in each store; the first number is that of
+    /// objects left out.
+    pub fn objects_by_class(&self) -> Vec<Vec<usize>> {
+        let count = |part: &Part| {
+            let mut counts = vec![0; 1 + self.contents.categories.len()];
+            for obj in 0..part.store.header().num_annotations {
+                counts[part.label_of[part.store.object(obj).label as usize] as usize] += 1;
+            }
+            counts
+        };
+        self.parts.iter().map(count).collect()
+    }
+
+    fn place(&self, idx: usize) -> (&Part, usize) {
+        let part = &self.parts[self.store_of(idx)];
+        (part, idx - part.first_image)
+    }
+
+    /// Counts what the headers say: nothing is left out.
+    fn count_all(&mut self) {
+        for part in &self.parts {
+            let header = part.store.header();
+            self.contents.num_annotations += header.num_annotations;
+            self.contents.num_crowd += header.num_crowd;
+            self.contents.num_without_mask += header.num_without_mask;
+            self.contents.num_empty_images += header.num_empty_images;
+        }
+    }
+
+    /// Lists the objects of the classes that stay, and counts them.
+    fn leave_out(&mut self) {
+        let (mut kept, contents) = (Kept::default(), &mut self.contents);
+        for part in &self.parts {
+            for image in 0..part.store.len() {
+                let first = kept.objects.len();
+                kept.firsts.push(first);
+                for obj in part.store.image(image).objects {
+                    let object = part.store.object(obj);
+                    if part.label_of[object.label as usize] == 0 {
+                        contents.num_left_out += 1;
+                        continue;
+                    }
+                    kept.objects.push(part.first_object + obj);
+                    let masks = &object.segmentation;
+                    let has_mask = !matches!(masks, Segmentation::Polygons(p) if p.is_empty());
+                    contents.num_crowd += usize::from(object.crowd);
+                    contents.num_without_mask += usize::from(!has_mask);
+                }
+                contents.num_empty_images += usize::from(kept.objects.len() == first);
+            }
+        }
+        contents.num_annotations = kept.objects.len();
+        kept.firsts.push(kept.objects.len());
+        self.kept = Some(kept);
+    }
+}
+
+impl From<Store> for View {
+    /// The whole store.
+    fn from(store: Store) -> Self {
+        Self::new(vec![store], &Classes::default())
+            .unwrap_or_else(|fault| unreachable!("ids of one store: {fault}"))
+    }
+}
+
+impl fmt::Display for View {
+    /// The paths of its stores.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, store) in self.stores().enumerate() {
+            write!(f, "{}{}", if i > 0 { " + " } else { "" }, store.path().display())?;
+        }
+        Ok(())
+    }
+}
+
+impl Contents {
+    /// The label of a store's category, which is added if it is new; 0 if it is left out.
+    fn label(&mut self, category: &Category, classes: &Classes) -> u32 {
+        let Category { name, coco_id, .. } = category;
+        if !classes.names.is_empty() && !classes.names.contains(name) {
+            return 0;
+        }
+        let (name, coco_id) = match classes.as_one {
+            true => ONE_CLASS,
+            false => (name.as_str(), *coco_id),
+        };
+        if let Some(known) = self.categories.iter().find(|known| known.name == name) {
+            return known.label;
+        }
+        let label = 1 + self.categories.len() as u32;
+        let is_free = |id: &u64| self.categories.iter().all(|known| known.coco_id != *id);
+        // One of so many ids is free.
+        let coco_id = std::iter::once(coco_id).chain(1..).find(is_free).unwrap_or(coco_id);
+        self.categories.push(Category { name: name.to_string(), coco_id, label });
+        label
+    }
+}
+
+/// Checks that no id of a store would be one of the next store's.
+fn check_ids(store: &Store) -> Result<(), DaliError> {
+    let images = (0..store.len()).map(|i| store.image(i).image_id);
+    let objects = (0..store.header().num_annotations).map(|i| store.object(i).annotation_id);
+    match images.chain(objects).find(|id| *id >= IDS_PER_STORE) {
+        None => Ok(()),
+        Some(id) => Err(DaliError::Store {
+            path: store.path().to_path_buf(),
+            file: "images.bin",
+            fault: format!(
+                "id {id} is too large to join the store with others: number images and \
+                            annotations below 10^15"
+            ),
+        }),
+    }
+}

@@ -1,0 +1,82 @@
+//! The classes that a run takes of its data: `data.classes` and `data.single_class`.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use configs::Data;
+use dali::plain;
+use dali::store::{Classes, Store, View};
+
+use super::Split;
+use crate::error::EngineError;
+use crate::progress::{Progress, counted};
+
+/// Number of names that are suggested for a wrong one.
+const NEAREST: usize = 3;
+
+/// The stores of a split under the classes that the config takes; says what is left out.
+///
+/// # Errors
+/// [`EngineError::Usage`] for a class that the training data lacks, or if the validation data has
+/// none of them.
+pub(super) fn view(
+    data: &Data,
+    split: Split,
+    stores: Vec<Store>,
+    progress: &Progress,
+) -> Result<View, EngineError> {
+    let categories = stores.iter().flat_map(|store| &store.header().categories);
+    let found: BTreeSet<String> = categories.map(|category| category.name.clone()).collect();
+    let classes = Classes { names: data.classes.clone(), as_one: data.single_class };
+    let view = View::new(stores, &classes)?;
+    let lacks = |name: &&String| !found.contains(*name);
+    let refused = match split {
+        Split::Train => data.classes.iter().find(lacks),
+        Split::Val => data.classes.first().filter(|_| data.classes.iter().all(|n| lacks(&n))),
+    };
+    if let Some(name) = refused {
+        let names: Vec<_> =
+            nearest(name, &found).iter().map(|n| format!("`{}`", plain(n))).collect();
+        return Err(EngineError::Usage(format!(
+            "data.classes: {view} has no class `{}`{}; the nearest of its {} are {}",
+            plain(name),
+            if split == Split::Val { ", nor any other of the list" } else { "" },
+            found.len(),
+            names.join(", ")
+        )));
+    }
+    let contents = view.contents();
+    if !data.classes.is_empty() {
+        let left_out = counted(contents.num_left_out, "object");
+        progress.say(&format!(
+            "{view}: {} of {} classes (data.classes), {left_out} of others left out of {}",
+            found.iter().filter(|name| data.classes.contains(name)).count(),
+            found.len(),
+            contents.num_left_out + contents.num_annotations
+        ));
+    }
+    Ok(view)
+}
+
+/// The names that are most like one, most likely first.
+fn nearest<'a>(name: &str, names: &'a BTreeSet<String>) -> Vec<&'a str> {
+    let likeness = |other: &str| {
+        let [ours, theirs] = [name, other].map(str::to_lowercase);
+        (1e6 * strsim::normalized_damerau_levenshtein(&ours, &theirs)) as u32
+    };
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.sort_by_key(|other| Reverse(likeness(other)));
+    names.truncate(NEAREST);
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn the_nearest_names_come_first_whatever_their_case() {
+        let names = ["dog", "Cat", "car", "zebra"].map(str::to_string).into();
+        assert_eq!(nearest("cta", &names), ["Cat", "car", "zebra"]);
+    }
+}
