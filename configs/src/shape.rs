@@ -75,6 +75,10 @@ impl fmt::Display for Shape {
                     Shape::Number { .. } => "numbers",
                     Shape::Word(_) => &format!("words, each {item}"),
                     Shape::Text => "quoted strings",
+                    Shape::Table(fields) => {
+                        let keys: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
+                        &format!("tables of {}", keys.join(", "))
+                    }
                     _ => "values",
                 };
                 match len {

@@ -78,8 +78,8 @@ impl DataSet {
         progress: &Progress,
         open: fn(&Path) -> Result<Store, DaliError>,
     ) -> Result<Self, EngineError> {
-        let store = made::open(config, split, progress, open)?;
-        let store = Arc::new(classes::view(&config.data, split, vec![store], progress)?);
+        let stores = made::open(config, split, progress, open)?;
+        let store = Arc::new(classes::view(&config.data, split, stores, progress)?);
         check_masks(config, &store)?;
         warn(config, split, &store, progress);
         let images = select(&config.data, split, &store, progress)?;

@@ -79,6 +79,14 @@ table! {
         /// scored.
         #[key(resume = Free, mlperf = Free)]
         pub val_store: Option<String> = None,
+        /// Training sets, joined by the names of their classes: each is `{ store = DIR }` or
+        /// `{ images = DIR, annotations = FILE }`. Default `[]`: the one set of the keys above.
+        #[key(resume = Free, mlperf = Preprocessing)]
+        pub train: Vec<Set> = Vec::new(),
+        /// Validation sets, joined as those of `train`. Default `[]`: the one set of the keys
+        /// above.
+        #[key(resume = Free, mlperf = Preprocessing)]
+        pub val: Vec<Set> = Vec::new(),
         /// Share of the training images that is held out for validation, in place of a validation
         /// set: by a hash of the image id, so that an image stays where it is when others come.
         /// Default 0: none.
@@ -113,6 +121,18 @@ table! {
         #[key(range = 1..=1_000_000_000, unit = "pixels", resume = Free, mlperf = Free)]
         pub max_image_pixels: usize = 178_956_970,
     }
+}
+
+/// One data set: a prepared store, or COCO files.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Set {
+    /// Prepared store.
+    pub store: Option<String>,
+    /// Folder of the images.
+    pub images: Option<String>,
+    /// COCO JSON.
+    pub annotations: Option<String>,
 }
 
 table! {

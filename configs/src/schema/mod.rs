@@ -17,7 +17,7 @@ pub use backbone::{Backbone, BackboneKind, Block, NormKind, Stage};
 pub use choices::{
     EmptyImages, MaskTargetRule, PixelEncoding, Precision, ResizeFilter, ResizeRounding,
 };
-pub use data::{ChannelOrder, Data, Input, Synthetic};
+pub use data::{ChannelOrder, Data, Input, Set, Synthetic};
 pub use fusion::{Fused, Fusion};
 pub use heads::{BoxHead, BoxLoss, Detections, MaskHead, PostNmsScope, Roi, Rpn};
 pub use model::{Anchors, Boxes, CellRule, ExtraLevel, Fpn, Model, ModelKind, StrideRule};
@@ -54,9 +54,9 @@ table! {
 impl Config {
     /// True if there are images to evaluate on.
     pub fn has_validation(&self) -> bool {
-        let Data { val_store, val_annotations, val_fraction, synthetic, .. } = &self.data;
-        let is_given = val_store.is_some() || val_annotations.is_some() || synthetic.is_some();
-        is_given || *val_fraction > 0.0 || self.eval.train_set
+        let Data { val, val_store, val_annotations, val_fraction, synthetic, .. } = &self.data;
+        let is_given = val_store.is_some() || val_annotations.is_some() || !val.is_empty();
+        is_given || synthetic.is_some() || *val_fraction > 0.0 || self.eval.train_set
     }
 
     /// A learning rate of `[solver]` for the images of a step.

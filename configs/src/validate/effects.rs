@@ -138,6 +138,7 @@ impl Config {
         }
         let data = &self.data;
         let is_same = (data.train_store.is_some() && data.train_store == data.val_store)
+            || (!data.train.is_empty() && data.train == data.val)
             || (data.train_annotations.is_some()
                 && (&data.train_annotations, &data.train_images)
                     == (&data.val_annotations, &data.val_images));

@@ -1,7 +1,7 @@
 //! Checks of `[input]`, `[data]`, `[solver]`, `[train]` and `[eval]`.
 
 use super::Check;
-use crate::{BestMetric, Config, Train};
+use crate::{BestMetric, Config, Data, Train};
 
 /// The limit of TOML integers: a config must survive being saved.
 const MAX_SEED: u64 = i64::MAX as u64;
@@ -71,8 +71,13 @@ fn data(config: &Config, check: &mut Check) {
             "is set beside [data.synthetic]; remove either (--set data.synthetic=none)".into()
         });
     }
-    let val = [("val_store", &data.val_store), ("val_annotations", &data.val_annotations)];
-    for (key, _) in val.into_iter().filter(|(_, path)| path.is_some()) {
+    lists(data, check);
+    let val = [
+        ("val_store", data.val_store.is_some()),
+        ("val_annotations", data.val_annotations.is_some()),
+        ("val", !data.val.is_empty()),
+    ];
+    for (key, _) in val.into_iter().filter(|(_, is_set)| *is_set) {
         check.require(data.val_fraction == 0.0, "data.val_fraction", || {
             format!("is set beside data.{key}; remove either (--set data.val_fraction=0)")
         });
@@ -94,6 +99,36 @@ fn data(config: &Config, check: &mut Check) {
         });
         seed(check, "data.synthetic.seed", synthetic.seed);
         check.text("data.synthetic.dir", &synthetic.dir);
+    }
+}
+
+/// Each set of a list is given in one way, and no other key gives one.
+fn lists(data: &Data, check: &mut Check) {
+    let train = ["train_store", "train_images"].into_iter();
+    let train = train.zip([&data.train_store, &data.train_images]);
+    let val = ["val_store", "val_images"].into_iter().zip([&data.val_store, &data.val_images]);
+    for (key, list, others) in [("train", &data.train, train), ("val", &data.val, val)] {
+        let name = format!("data.{key}");
+        for (set, number) in list.iter().zip(1..) {
+            let given = [&set.store, &set.images, &set.annotations].map(Option::is_some);
+            let is_one = matches!(given, [true, false, false] | [false, true, true]);
+            check.require(is_one, &name, || {
+                format!("has set {number} with neither a store alone nor images and annotations")
+            });
+            let is_twice = list[..number - 1].contains(set);
+            check.require(!is_twice, &name, || format!("has set {number} twice; remove one"));
+            [&set.store, &set.images, &set.annotations]
+                .into_iter()
+                .flatten()
+                .for_each(|path| check.text(&name, path));
+        }
+        let other = others.into_iter().find(|(_, path)| path.is_some()).map(|(other, _)| other);
+        let other = other.or(data.synthetic.as_ref().map(|_| "synthetic"));
+        if let Some(other) = other.filter(|_| !list.is_empty()) {
+            check.require(false, &name, || {
+                format!("is set beside data.{other}; remove either (--set data.{other}=none)")
+            });
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The classes that a run takes of its data: `data.classes` and `data.single_class`.
+//! The classes of a run's data: those that several sets share, `data.classes`, and
+//! `data.single_class`.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -13,6 +14,8 @@ use crate::progress::{Progress, counted};
 
 /// Number of names that are suggested for a wrong one.
 const NEAREST: usize = 3;
+/// Most rows of the table of classes.
+const ROWS: usize = 30;
 
 /// The stores of a split under the classes that the config takes; says what is left out.
 ///
@@ -45,6 +48,9 @@ pub(super) fn view(
             names.join(", ")
         )));
     }
+    if view.stores().len() > 1 {
+        progress.say(&table(&view));
+    }
     let contents = view.contents();
     if !data.classes.is_empty() {
         let left_out = counted(contents.num_left_out, "object");
@@ -56,6 +62,31 @@ pub(super) fn view(
         ));
     }
     Ok(view)
+}
+
+/// The number of objects of each class in each set: first the classes that a set lacks, which may
+/// be one class under two names.
+fn table(view: &View) -> String {
+    let (contents, by_set) = (view.contents(), view.objects_by_class());
+    let counts = |label: u32| by_set.iter().map(move |of_set| of_set[label as usize]);
+    let mut rows: Vec<_> = contents.categories.iter().collect();
+    rows.sort_by_key(|class| counts(class.label).all(|count| count > 0));
+    let width = rows.iter().take(ROWS).map(|class| class.name.chars().count()).fold(5, usize::max);
+    let mut text = format!("{} classes in {} sets", rows.len(), by_set.len());
+    for (store, number) in view.stores().zip(1..) {
+        let images = counted(store.len(), "image");
+        text += &format!("\n  set {number}: {}, {images}", store.path().display());
+    }
+    text += &format!("\n  {:width$}", "class");
+    (1..=by_set.len()).for_each(|number| text += &format!("  {:>8}", format!("set {number}")));
+    for class in rows.iter().take(ROWS) {
+        text += &format!("\n  {:width$}", plain(&class.name));
+        counts(class.label).for_each(|count| text += &format!("  {count:>8}"));
+    }
+    if rows.len() > ROWS {
+        text += &format!("\n  and {} more classes", rows.len() - ROWS);
+    }
+    text
 }
 
 /// The names that are most like one, most likely first.

@@ -1,9 +1,9 @@
-//! The store of a split: opened, made from COCO files, or drawn; made again if it is damaged or its
-//! sources have changed.
+//! The stores of a split: opened, made from COCO files, or drawn; made again if one is damaged or
+//! its sources have changed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use configs::{Config, Data, EmptyImages};
+use configs::{Config, EmptyImages, Set, Synthetic};
 use dali::prep::{PrepOptions, PrepReport};
 use dali::{DaliError, Store, prep, synthetic};
 
@@ -11,57 +11,46 @@ use super::Split;
 use crate::error::EngineError;
 use crate::progress::Progress;
 
-/// Opens the store of a split, by `open` or after it is made, if the config names no store.
+/// Opens the stores of a split, by `open` or after one is made, where the config names none.
 pub(super) fn open(
     config: &Config,
     split: Split,
     progress: &Progress,
     open: fn(&Path) -> Result<Store, DaliError>,
-) -> Result<Store, EngineError> {
-    match location(&config.data, split)? {
-        Location::Store(dir) => Ok(open(&dir)?),
-        Location::Synthetic { dir, images, seed, size } => {
-            drawn(&dir, images, seed, size, progress)
+) -> Result<Vec<Store>, EngineError> {
+    let data = &config.data;
+    let source = if data.val_fraction > 0.0 { Split::Train } else { split };
+    let (word, mut sets, (store, images, annotations)) = match source {
+        Split::Train => {
+            let one = (&data.train_store, &data.train_images, &data.train_annotations);
+            ("train", data.train.clone(), one)
         }
-        Location::Files { images, annotations } => {
-            prepared(config, split, &images, &annotations, progress)
+        Split::Val => {
+            ("val", data.val.clone(), (&data.val_store, &data.val_images, &data.val_annotations))
         }
-    }
-}
-
-enum Location {
-    Store(PathBuf),
-    Files { images: PathBuf, annotations: PathBuf },
-    Synthetic { dir: PathBuf, images: usize, seed: u64, size: usize },
-}
-
-fn location(data: &Data, split: Split) -> Result<Location, EngineError> {
-    let split = if data.val_fraction > 0.0 { Split::Train } else { split };
-    let (word, store, images, annotations) = match split {
-        Split::Train => ("train", &data.train_store, &data.train_images, &data.train_annotations),
-        Split::Val => ("val", &data.val_store, &data.val_images, &data.val_annotations),
     };
-    if let Some(dir) = store {
-        return Ok(Location::Store(dir.into()));
+    if sets.is_empty() && (store.is_some() || annotations.is_some()) {
+        let (store, images, annotations) = (store.clone(), images.clone(), annotations.clone());
+        sets.push(Set { store, images, annotations });
     }
-    if let (Some(images), Some(annotations)) = (images, annotations) {
-        let (images, annotations) = (images.into(), annotations.into());
-        return Ok(Location::Files { images, annotations });
+    let none = || {
+        EngineError::Usage(format!(
+            "the config names no {word} data: set data.{word}_images and data.{word}_annotations \
+             (COCO files), data.{word}_store (from `onegraph prep`), or data.synthetic"
+        ))
+    };
+    if sets.is_empty() {
+        let settings = data.synthetic.as_ref().ok_or_else(none)?;
+        return Ok(vec![drawn(settings, source, progress)?]);
     }
-    if let Some(s) = &data.synthetic {
-        let (name, images, seed) = match split {
-            Split::Train => ("train", s.train_images, s.seed),
-            // A different seed: no image appears in both splits.
-            Split::Val => ("val", s.val_images, s.seed ^ 0x5EED_0FFA_1D00_0000),
-        };
-        let name = format!("{name}-{images}x{}-seed{}", s.image_size, s.seed);
-        let dir = Path::new(&s.dir).join(name);
-        return Ok(Location::Synthetic { dir, images, seed, size: s.image_size });
-    }
-    Err(EngineError::Usage(format!(
-        "the config names no {word} data: set data.{word}_images and data.{word}_annotations \
-         (COCO files), data.{word}_store (from `onegraph prep`), or data.synthetic"
-    )))
+    let store = |set: &Set| match (&set.store, &set.images, &set.annotations) {
+        (Some(dir), ..) => Ok(open(Path::new(dir))?),
+        (None, Some(images), Some(annotations)) => {
+            prepared(config, split, Path::new(images), Path::new(annotations), progress)
+        }
+        _ => Err(none()),
+    };
+    sets.iter().map(store).collect()
 }
 
 /// The store at `dir`, which a run made, or why it is made again; `None` if there is none.
@@ -79,13 +68,15 @@ fn find(dir: &Path) -> Result<Option<Result<Store, String>>, EngineError> {
     }
 }
 
-fn drawn(
-    dir: &Path,
-    count: usize,
-    seed: u64,
-    size: usize,
-    progress: &Progress,
-) -> Result<Store, EngineError> {
+fn drawn(settings: &Synthetic, split: Split, progress: &Progress) -> Result<Store, EngineError> {
+    let (name, count, seed) = match split {
+        Split::Train => ("train", settings.train_images, settings.seed),
+        // A different seed: no image appears in both splits.
+        Split::Val => ("val", settings.val_images, settings.seed ^ 0x5EED_0FFA_1D00_0000),
+    };
+    let size = settings.image_size;
+    let name = format!("{name}-{count}x{size}-seed{}", settings.seed);
+    let dir = &Path::new(&settings.dir).join(name);
     let store = dir.join("store");
     match find(&store)? {
         Some(Ok(store)) => return Ok(store),

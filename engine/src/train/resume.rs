@@ -104,7 +104,10 @@ impl Resumed {
         let Some(before) = self.data.as_ref().filter(|before| *before != identity) else {
             return Ok(());
         };
-        let short = |identity: &str| identity.chars().take(12).collect();
+        let short = |identity: &str| {
+            let sets = identity.split('+').map(|set| set.chars().take(12).collect::<String>());
+            sets.collect::<Vec<_>>().join("+")
+        };
         let (key, from, to) = (DATA.to_string(), short(before), short(identity));
         self.accept(&[(Difference { key, from, to }, false)], options)
     }
@@ -243,16 +246,22 @@ fn accept(
     Ok(changes.iter().map(sealed).collect())
 }
 
-/// Identity of training data: SHA-256 over classes, images with the checksums of their pixels, and
-/// objects with their masks, wherever they are stored.
+/// Identity of training data: that of each of its sets, joined by `+`.
 pub(super) fn identity_of(data: &DataSet) -> String {
+    let sets = 0..data.store.stores().len();
+    sets.map(|set| identity_of_set(data, set)).collect::<Vec<_>>().join("+")
+}
+
+/// SHA-256 over classes, images with the checksums of their pixels, and objects with their masks,
+/// wherever they are stored.
+fn identity_of_set(data: &DataSet, set: usize) -> String {
     let mut hash = Sha256::new();
     for (name, id) in stored_classes(&data.categories()) {
         hash.update((name.len() as u64).to_le_bytes());
         hash.update(name.as_bytes());
         hash.update(id.to_le_bytes());
     }
-    for &index in &data.images {
+    for &index in data.images.iter().filter(|image| data.store.store_of(**image) == set) {
         let image = data.store.image(index);
         hash.update(image.image_id.to_le_bytes());
         hash.update(

@@ -205,3 +205,90 @@ fn a_run_on_some_classes_is_that_on_data_with_no_others() {
     let err = told(&place, "eval --run runs/one");
     assert!(err.contains("1 classes: 1 object (id 1)"), "{err}");
 }
+
+/// Two sets with the same image ids and other category ids, and one file that holds them both under
+/// the ids of the join.
+fn two_sets(place: &Place) {
+    place.good("prep --synthetic shapes --count 7 --size 64 --out set");
+    place.good("prep --synthetic shapes --count 6 --size 64 --seed 3 --out more");
+    let mut both = place.json("set/annotations.json");
+    let mut more = place.json("more/annotations.json");
+    std::fs::create_dir(place.join("both")).expect("a folder");
+    let add = |id: &mut serde_json::Value, more: u64| {
+        *id = (id.as_u64().expect("an id") + more).into();
+    };
+    for (folder, set) in [("set", &mut both), ("more", &mut more.clone())] {
+        for image in set["images"].as_array_mut().expect("a list") {
+            let name = image["file_name"].as_str().expect("a name").to_string();
+            let other = format!("{folder}_{name}");
+            let from = place.join(&format!("{folder}/images/{name}"));
+            std::fs::copy(from, place.join(&format!("both/{other}"))).expect("a copy");
+            image["file_name"] = other.into();
+        }
+    }
+    for list in ["images", "annotations"] {
+        let mut rows = more[list].clone();
+        for row in rows.as_array_mut().expect("a list") {
+            add(&mut row["id"], SECOND);
+            match row["file_name"].as_str().map(|name| format!("more_{name}")) {
+                Some(name) => row["file_name"] = name.into(),
+                None => add(&mut row["image_id"], SECOND),
+            }
+        }
+        let rows = rows.as_array_mut().expect("a list");
+        both[list].as_array_mut().expect("a list").append(rows);
+    }
+    for (list, key) in [("categories", "id"), ("annotations", "category_id")] {
+        let rows = more[list].as_array_mut().expect("a list");
+        let other = |id: &serde_json::Value| (40 - id.as_u64().expect("an id")).into();
+        rows.iter_mut().for_each(|row| row[key] = other(&row[key]));
+    }
+    place.write("both.json", both.to_string());
+    place.write("more.json", more.to_string());
+    place.good("prep --images both --annotations both.json --out joined");
+}
+
+/// The ids of a second set begin here.
+const SECOND: u64 = 1_000_000_000_000_000;
+
+#[test]
+fn a_run_on_two_sets_is_that_on_one_that_holds_both() {
+    let place = Place::new();
+    two_sets(&place);
+    let own = "extends = \"micro\"\n[solver]\nwarmup_steps = 1\n[data]\nsynthetic = \"none\"\n";
+    let sets = "train = [{ store = \"set/store\" }, { images = \"more/images\", annotations = \
+                \"more.json\" }]\nval = [{ store = \"set/store\" }]\n";
+    place.write("two.toml", format!("{own}{sets}"));
+    place.write("one.toml", format!("{own}train_store = \"joined\"\nval_store = \"set/store\"\n"));
+    let err = told(&place, "train two.toml --set train.steps=3");
+    for words in ["4 classes in 2 sets", "set 1: set/store, 7 images", "set 2: runs/data/more-"] {
+        assert!(err.contains(words), "{words}: {err}");
+    }
+    place.good("train one.toml --set train.steps=3");
+    assert!(place.state("runs/two", 3) == place.state("runs/one", 3), "other weights");
+    assert_eq!(place.metrics("runs/two"), place.metrics("runs/one"));
+    place.good("train two.toml --set train.steps=2 --set train.name=early");
+    place.good("train --resume runs/early --set train.steps=3");
+    assert!(place.state("runs/two", 3) == place.state("runs/early", 3), "other weights");
+
+    let data = &place.json("runs/two/report.json")["data"]["train"];
+    let keys: Vec<&str> = data["key"].as_str().expect("a key").split('+').collect();
+    let resume = "train --resume runs/early --set train.steps=4";
+    place.good("prep --synthetic shapes --count 6 --size 64 --seed 4 --out other");
+    let other =
+        format!("{resume} --set data.train=[{{store=\"set/store\"}},{{store=\"other/store\"}}]");
+    let said = format!("{}+{} -> {}+", &keys[0][..12], &keys[1][..12], &keys[0][..12]);
+    place.bad(&other, BAD_CONFIG, &["training data", &said, "--override"]);
+    let split = "--set data.val=[] --set data.val_fraction=0.3 --set train.name=split";
+    place.good(&format!("train two.toml --set train.steps=1 --set solver.warmup_steps=0 {split}"));
+    let data = &place.json("runs/split/report.json")["data"];
+    let [train, val] = ["train", "val"].map(|set| data[set]["images"].as_u64().expect("a number"));
+    assert_eq!((train + val, val > 0), (13, true));
+    place.good("eval --run runs/split");
+
+    let big = place.text("more.json").replace("\"image_id\":1,", "\"image_id\":1000000000000001,");
+    let big = big.replace("\"id\":1,", "\"id\":1000000000000001,");
+    place.write("more.json", big);
+    let refused = "train two.toml --set train.steps=3";
+    place.bad(refused, common::BAD_DATA, &["1000000000000001", "below 10^15"]);
+}

@@ -292,8 +292,10 @@ fn clear(args: &RunArgs, config: &Config, rank: &Rank<'_>) -> Cleared {
     if args.keep_caches || !rank.group().is_first_of_host() {
         return Cleared::Nothing;
     }
-    let stores = [&config.data.train_store, &config.data.val_store];
-    let stores: Vec<&Path> = stores.into_iter().flatten().map(Path::new).collect();
+    let data = &config.data;
+    let listed = data.train.iter().chain(&data.val).map(|set| &set.store);
+    let stores = [&data.train_store, &data.val_store].into_iter().chain(listed);
+    let stores: Vec<&Path> = stores.flatten().map(Path::new).collect();
     clear_caches(&stores)
 }
 

@@ -240,6 +240,7 @@ fn check_scored(config: &Config) -> Result<(), EngineError> {
     let (train, data) = (&config.train, &config.data);
     // A config without any data is refused for that.
     let trains = data.train_store.is_some() || data.train_annotations.is_some();
+    let trains = trains || !data.train.is_empty();
     let (key, none) = match train {
         _ if !trains || config.has_validation() => return Ok(()),
         Train { patience: 1.., .. } => ("train.patience", "0"),
