@@ -16,6 +16,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("torchvision_r152", include_str!("../torchvision_r152.toml")),
     ("faster_r50", include_str!("../faster_r50.toml")),
     ("finetune", include_str!("../finetune.toml")),
+    ("finetune_r18", include_str!("../finetune_r18.toml")),
     ("mlperf_r50", include_str!("../mlperf_r50.toml")),
     ("mlperf_8", include_str!("../mlperf_8.toml")),
     ("mlperf_16", include_str!("../mlperf_16.toml")),

@@ -47,7 +47,7 @@ fn every_file_of_the_folder_is_embedded() {
     names.sort_unstable();
     files.sort_unstable();
     assert_eq!(names, files);
-    assert_eq!(names.len(), 21);
+    assert_eq!(names.len(), 22);
 }
 
 #[test]
@@ -113,6 +113,15 @@ fn torchvision_presets_differ_only_where_they_say() {
     assert_eq!((cpu.train.batch_size, cpu.train.images_per_group), (1, 1));
     assert_eq!(cpu.model.num_classes, 90);
     assert_eq!(cpu.model.backbone, r50.model.backbone);
+}
+
+#[test]
+fn the_small_finetune_is_the_same_recipe_on_another_model() {
+    let (small, large) = (load("finetune_r18"), load("finetune"));
+    assert_eq!((&small.solver, &small.train), (&large.solver, &large.train));
+    assert_eq!(small.model.backbone.blocks, load("torchvision_r18").model.backbone.blocks);
+    // The published ResNet-18 has ordinary norms, the published detector has not.
+    assert_eq!((small.model.backbone.norm_eps, large.model.backbone.norm_eps), (1e-5, 0.0));
 }
 
 #[test]

@@ -141,6 +141,22 @@ fn write_files(
     Ok((written, weights))
 }
 
+/// The checkpoint that is meant by a run, its last one, or by a checkpoint itself.
+///
+/// # Errors
+/// As for [`last`].
+pub fn of(run: &Path) -> Result<PathBuf, EngineError> {
+    if run.join(META).is_file() { Ok(run.to_path_buf()) } else { last(run) }
+}
+
+/// The weights file of such a checkpoint.
+///
+/// # Errors
+/// As for [`last`].
+pub fn weights_of(run: &Path) -> Result<PathBuf, EngineError> {
+    Ok(of(run)?.join(MODEL))
+}
+
 /// The checkpoint that `run/last_checkpoint` names.
 ///
 /// # Errors

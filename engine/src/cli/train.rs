@@ -51,8 +51,8 @@ pub(super) struct TrainArgs {
     #[arg(long, conflicts_with = "resume")]
     allow_partial: bool,
     /// Start from the weights of this file (safetensors, .pth or .pkl; torchvision's, detectron2's
-    /// or Detectron's names): of a whole detector, or only of a backbone. docs/weights.md says
-    /// where to get published files.
+    /// or Detectron's names): of a whole detector, or only of a backbone; or from the last
+    /// checkpoint of this run. docs/weights.md says where to get published files.
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     init: Option<PathBuf>,
     /// Keep the predictors' rows of classes that the weights file has by the same name; only the
@@ -121,7 +121,11 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
 fn begin_from(args: &TrainArgs, config: &mut Config) -> Result<(), EngineError> {
     let model = &mut config.model;
     if let Some(path) = &args.init {
-        let file = WeightsFile::open(path)?;
+        let path = match path.is_dir() {
+            true => checkpoint::weights_of(path)?,
+            false => path.clone(),
+        };
+        let file = WeightsFile::open(&path)?;
         let path = path.to_string_lossy().into_owned();
         let is_backbone = file.is_backbone();
         let (whole, body) = if is_backbone { (None, Some(path)) } else { (Some(path), None) };

@@ -49,7 +49,7 @@ impl TrainedModel {
         backend: &Backend,
         progress: &Progress,
     ) -> Result<Self, EngineError> {
-        let path = checkpoint_of(run)?;
+        let path = checkpoint::of(run)?;
         let (meta, _) = checkpoint::open(&path)?;
         let config = trained_with(&path.join("config.toml"), overrides, progress)?;
         let file = WeightsFile::open(&checkpoint::weights_path(&path))?;
@@ -88,7 +88,7 @@ impl TrainedModel {
     /// # Errors
     /// No checkpoint, or overrides that are no config.
     pub fn config_of_run(run: &Path, overrides: &[String]) -> Result<Config, EngineError> {
-        load(&checkpoint_of(run)?.join("config.toml"), overrides)
+        load(&checkpoint::of(run)?.join("config.toml"), overrides)
     }
 
     /// The config that [`Self::from_weights`] reads.
@@ -173,12 +173,6 @@ impl TrainedModel {
             }),
         }
     }
-}
-
-/// The checkpoint that is meant by a run, or by a checkpoint itself.
-fn checkpoint_of(run: &Path) -> Result<PathBuf, EngineError> {
-    let is_checkpoint = run.join("checkpoint.json").is_file();
-    if is_checkpoint { Ok(run.to_path_buf()) } else { checkpoint::last(run) }
 }
 
 /// The config next to a weights file.

@@ -75,8 +75,8 @@ fn finetune_starts_from_a_run_of_ours_and_scores_the_start() {
     let recipe = include_str!("../../../configs/finetune.toml");
     let (_, recipe) = recipe.split_once("[solver]").expect("tables");
     place.write("own.toml", format!("{model}[solver]{recipe}images_per_group = 2\n"));
-    let init = "--init runs/micro/checkpoints/step_00000008/model.safetensors --finetune";
-    let err = told(&place, &format!("train own.toml --set train.epochs=2 {init}"));
+    place.bad("train own.toml --init .", 1, &["no last_checkpoint"]);
+    let err = told(&place, "train own.toml --set train.epochs=2 --init runs/micro --finetune");
     let length = "2 epochs = 8 steps of 4, warm-up of 4 (1.0 epochs)";
     for words in [length, "learning rate 0.02 for 16 images -> 0.005 for 4", "step 0: evaluated"] {
         assert!(err.contains(words), "{words}: {err}");
