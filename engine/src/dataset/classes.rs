@@ -64,13 +64,14 @@ pub(super) fn view(
     Ok(view)
 }
 
-/// The number of objects of each class in each set: first the classes that a set lacks, which may
-/// be one class under two names.
+/// The number of objects of each class in each set: first the classes that some set lacks,
+/// which may be one class under two names.
 fn table(view: &View) -> String {
     let (contents, by_set) = (view.contents(), view.objects_by_class());
     let counts = |label: u32| by_set.iter().map(move |of_set| of_set[label as usize]);
     let mut rows: Vec<_> = contents.categories.iter().collect();
-    rows.sort_by_key(|class| counts(class.label).all(|count| count > 0));
+    let has = |label, any: bool| counts(label).any(|count| (count > 0) == any);
+    rows.sort_by_key(|class| !(has(class.label, true) && has(class.label, false)));
     let width = rows.iter().take(ROWS).map(|class| class.name.chars().count()).fold(5, usize::max);
     let mut text = format!("{} classes in {} sets", rows.len(), by_set.len());
     for (store, number) in view.stores().zip(1..) {
