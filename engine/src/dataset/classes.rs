@@ -48,11 +48,13 @@ pub(super) fn view(
             names.join(", ")
         )));
     }
-    if view.stores().len() > 1 {
+    // Images that are held out are of the sets that were described.
+    let is_new = split == Split::Train || data.val_fraction == 0.0;
+    if view.stores().len() > 1 && is_new {
         progress.say(&table(&view));
     }
     let contents = view.contents();
-    if !data.classes.is_empty() {
+    if !data.classes.is_empty() && is_new {
         let left_out = counted(contents.num_left_out, "object");
         progress.say(&format!(
             "{view}: {} of {} classes (data.classes), {left_out} of others left out of {}",

@@ -280,7 +280,8 @@ fn a_run_on_two_sets_is_that_on_one_that_holds_both() {
     let said = format!("{}+{} -> {}+", &keys[0][..12], &keys[1][..12], &keys[0][..12]);
     place.bad(&other, BAD_CONFIG, &["training data", &said, "--override"]);
     let split = "--set data.val=[] --set data.val_fraction=0.3 --set train.name=split";
-    place.good(&format!("train two.toml --set train.steps=1 --set solver.warmup_steps=0 {split}"));
+    let split = format!("train two.toml --set train.steps=1 --set solver.warmup_steps=0 {split}");
+    assert_eq!(told(&place, &split).matches("4 classes in 2 sets").count(), 1);
     let data = &place.json("runs/split/report.json")["data"];
     let [train, val] = ["train", "val"].map(|set| data[set]["images"].as_u64().expect("a number"));
     assert_eq!((train + val, val > 0), (13, true));
