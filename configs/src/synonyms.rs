@@ -17,7 +17,7 @@ const SYNONYMS: &[(&[&str], &str)] = &[
         &["ema", "model_ema"],
         "onegraph has no moving average of weights; train.keep_best keeps the best checkpoint",
     ),
-    (&["freeze", "freeze_at", "frozen"], "model.backbone.frozen_stages"),
+    (&["freeze_at", "frozen"], "model.backbone.frozen_stages"),
     (&["early_stop", "early_stopping"], "train.patience"),
     (&["amp", "fp16", "bf16", "half", "mixed_precision", "dtype"], "train.precision"),
     (
@@ -81,7 +81,7 @@ mod tests {
             }
         }
         for name in
-            ["max_epochs", "freeze", "workers", "early_stop", "imgsz", "amp", "augment", "ema"]
+            ["max_epochs", "frozen", "workers", "early_stop", "imgsz", "amp", "augment", "ema"]
         {
             assert!(synonym(name).is_some(), "{name}");
         }

@@ -40,6 +40,7 @@ mod events;
 pub mod metrics;
 pub mod mlperf;
 pub mod model;
+mod names;
 mod page;
 pub mod picture;
 pub mod predictor;

@@ -45,7 +45,7 @@ pub(crate) struct Fixture<'a> {
 }
 
 /// A function that adds a program's nodes.
-pub(crate) type Build = fn(&ModelSpec<'_>) -> Result<BuiltProgram, graph::GraphError>;
+pub(crate) type Build = fn(&ModelSpec<'_>) -> Result<BuiltProgram, engine::EngineError>;
 
 impl Fixture<'_> {
     /// The program with its weights, without inputs, its intermediate tensors readable; those of

@@ -32,6 +32,11 @@ table! {
         /// and what differs is listed; `--names-only` sets it. Default false.
         #[key(resume = Free, mlperf = Model)]
         pub names_only: bool = false,
+        /// Parameters that are not trained, by torchvision's names, where `*` stands for any text
+        /// (`["backbone.*", "rpn.head.*"]`); those of `backbone.frozen_stages` come on top. Default
+        /// `[]`.
+        #[key(resume = State, mlperf = Model)]
+        pub freeze: Vec<String> = Vec::new(),
         /// The body.
         pub backbone: Backbone,
         /// The feature pyramid.

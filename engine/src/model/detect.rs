@@ -1,6 +1,5 @@
 //! The detection pass: images in, boxes, classes, scores and mask probabilities out.
 
-use graph::GraphError;
 use graph::prune::prune;
 use kernels::ops::flatten_rois::FlattenRois;
 
@@ -14,6 +13,7 @@ use super::roi_heads::RoiHeads;
 use super::rois::Rois;
 use super::rpn::Rpn;
 use super::{BuiltProgram, ModelSpec};
+use crate::error::EngineError;
 
 /// Builds the detection pass. Kept tensors, with at most D detections per image, compacted over the
 /// batch in image order: `det_boxes` (`[N*D, 4]`) in network pixels, `det_scores`, `det_labels`,
@@ -22,7 +22,7 @@ use super::{BuiltProgram, ModelSpec};
 ///
 /// # Errors
 /// A config that an op rejects, with the part of the model.
-pub fn detection_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError> {
+pub fn detection_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, EngineError> {
     let mut net = Net::new(spec);
     let images = ImageInputs::declare(&mut net.program, spec);
     net.part("preprocess");

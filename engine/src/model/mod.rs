@@ -14,6 +14,7 @@ mod loss_weights;
 mod net;
 mod optimizer;
 mod params;
+mod patterns;
 mod preprocess;
 mod ring;
 pub mod roi_heads;

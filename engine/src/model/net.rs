@@ -12,6 +12,7 @@ use kernels::{Role, TensorDesc};
 use super::inputs::{ImageInputs, ObjectInputs};
 use super::params::{Init, Layout, Param, ParamKind};
 use super::{BuiltProgram, ModelSpec};
+use crate::names::matches;
 
 /// A loss and its name in logs, metrics and reports: `loss_` and one or more words.
 pub type Loss = (&'static str, TensorId);
@@ -131,7 +132,9 @@ impl<'a> Net<'a> {
         let known = self.program.find(&name).is_some();
         let tensor = self.program.state(&name, TensorDesc::new(role, shape));
         if !known {
-            let trained = (!self.frozen && kind != ParamKind::Frozen).then_some(tensor);
+            let freeze = &self.spec.config.model.freeze;
+            let is_frozen = self.frozen || freeze.iter().any(|pattern| matches(pattern, &name));
+            let trained = (!is_frozen && kind != ParamKind::Frozen).then_some(tensor);
             self.params.push(Param { name, shape: shape.to_vec(), layout, kind, init, trained });
         }
         tensor

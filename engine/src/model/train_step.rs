@@ -15,6 +15,7 @@ use super::inputs::{ImageInputs, ObjectInputs, PassInputs};
 use super::loss_weights::weight_of;
 use super::net::{Loss, Net};
 use super::optimizer::{self, Trained};
+use super::patterns;
 use super::preprocess::{preprocess, truth};
 use super::ring::publish;
 use super::roi_heads::RoiHeads;
@@ -22,6 +23,7 @@ use super::rois::sample_rois;
 use super::rpn::Rpn;
 use super::sums;
 use super::{BuiltProgram, ModelSpec};
+use crate::error::EngineError;
 
 /// Builds the training step. Kept tensors: the losses under [`BuiltProgram::losses`], without their
 /// weights; `control` (a [`kernels::ops::control_step::Control`]); `grad_norms` (one per trained
@@ -29,8 +31,9 @@ use super::{BuiltProgram, ModelSpec};
 /// `parameter_stats` (see [`kernels::ops::parameter_update`]).
 ///
 /// # Errors
-/// A config that an op rejects, with the part of the model.
-pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError> {
+/// A config that an op rejects, with the part of the model; patterns of names that fit no
+/// parameter, or that leave none to train.
+pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, EngineError> {
     let mut net = Net::new(spec);
     let images = ImageInputs::declare(&mut net.program, spec);
     let objects = ObjectInputs::declare(&mut net.program, spec);
@@ -56,6 +59,7 @@ pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, GraphError
 
     let loss_scale = net.program.state("loss_scale", TensorDesc::new(Role::Scalar, &[1]));
     let trained = optimizer::trained(&net);
+    patterns::check(&net)?;
     let seed = match pass {
         None => loss_scale,
         Some(pass) => net.program.apply1(ScalarProduct, [loss_scale, pass.micro_weight])?,

@@ -70,6 +70,13 @@ pub(super) fn banner(
             backbone.frozen_stages
         ));
     }
+    if file.is_none() && !config.model.freeze.is_empty() {
+        paragraphs.push(
+            "warning: model.freeze keeps parameters at random weights; set model.weights or \
+             model.backbone.weights"
+                .into(),
+        );
+    }
     paragraphs.extend(rate(config));
     if !config.has_validation() {
         paragraphs.push("warning: there is no validation data, so nothing is scored".into());

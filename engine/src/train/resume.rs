@@ -189,7 +189,8 @@ pub(super) enum Recorded {
 /// is free; `classes` are the checkpoint's.
 ///
 /// # Errors
-/// [`EngineError::Usage`] for a key that is read only when a run begins, or another optimizer.
+/// [`EngineError::Usage`] for a key that is read only when a run begins, or that decides what state
+/// the optimizer has.
 fn differences(
     saved: &Config,
     config: &Config,
@@ -203,8 +204,8 @@ fn differences(
                 "a resumed run has its weights from the checkpoint; undo this, or begin a new run"
             }
             ResumeRule::State => {
-                "the checkpoint has the state of another optimizer; undo this, or begin a new run \
-                 from its weights (model.weights)"
+                "the checkpoint has the optimizer's state as it was before; undo this, or begin a \
+                 new run from its weights (model.weights)"
             }
             _ => continue,
         };
@@ -337,13 +338,15 @@ mod tests {
     }
 
     #[test]
-    fn another_optimizer_is_refused_whatever_is_accepted() {
-        let error = differences(&load(&[]), &load(&["solver.optimizer=lars"]), 4);
-        let error = error.expect_err("refused").to_string();
-        assert!(
-            error.contains("solver.optimizer") && error.contains("another optimizer"),
-            "{error}"
-        );
-        assert!(error.contains("model.weights"), "{error}");
+    fn another_state_of_the_optimizer_is_refused_whatever_is_accepted() {
+        for (set, change) in [
+            ("solver.optimizer=lars", "solver.optimizer: \"sgd\" -> \"lars\": "),
+            ("model.freeze=['backbone.*']", "model.freeze: [] -> [\"backbone.*\"]: "),
+        ] {
+            let error = differences(&load(&[]), &load(&[set]), 4);
+            let error = error.expect_err("refused").to_string();
+            assert!(error.starts_with(change) && error.contains("optimizer's state"), "{error}");
+            assert!(error.contains("model.weights"), "{error}");
+        }
     }
 }

@@ -263,7 +263,7 @@ fn a_key_is_explained_listed_and_traced_to_its_file() {
     for (name, begin) in [
         ("optimizer", "solver.optimizer\n"),
         ("anchors", "model.anchors.sizes "),
-        ("freeze", "model.backbone.frozen_stages\n"),
+        ("frozen", "model.backbone.frozen_stages\n"),
         ("early_stop", "train.patience\n"),
         ("extends", "extends\n"),
     ] {

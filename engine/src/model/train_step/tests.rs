@@ -1,4 +1,4 @@
-//! Weights of losses in the program: nodes only for those that are not 1.
+//! Weights of losses and frozen parameters in the program: nodes only for what is to be computed.
 
 use configs::Config;
 use device::{Gpu, Target};
@@ -6,8 +6,8 @@ use device::{Gpu, Target};
 use super::*;
 use crate::model::{ImageSize, Part, SlotShape};
 
-/// Nodes of the training step of `micro`, by the name of their op.
-fn nodes(set: &[&str], target: Target) -> Vec<&'static str> {
+/// The training step of `micro`.
+fn built(set: &[&str], target: Target) -> Result<BuiltProgram, EngineError> {
     let set: Vec<String> = set.iter().map(ToString::to_string).collect();
     let config = Config::load("micro", &set).expect("the preset loads");
     let spec = ModelSpec {
@@ -20,7 +20,12 @@ fn nodes(set: &[&str], target: Target) -> Vec<&'static str> {
         part: Part::whole(),
         observe: false,
     };
-    let built = training_program(&spec).expect("micro is sound");
+    training_program(&spec)
+}
+
+/// Its nodes, by the name of their op.
+fn nodes(set: &[&str], target: Target) -> Vec<&'static str> {
+    let built = built(set, target).expect("micro is sound");
     built.program.nodes().iter().map(|node| node.op.name()).collect()
 }
 
@@ -36,5 +41,44 @@ fn a_weight_of_1_adds_no_node() {
         let two = ["loss_weights.mask=2", "loss_weights.box_reg=0.5"];
         assert_eq!(count(&two, "scalar_product"), 2);
         assert_eq!(nodes(&two, target.clone()).len(), plain.len() + 4, "a weight and a product");
+    }
+}
+
+/// Each part of the model, and each kind of parameter in it, can be frozen by itself.
+#[test]
+fn what_is_frozen_has_neither_gradient_nor_momentum() {
+    for target in [Target::Cpu, Target::Gpu(Gpu::a100())] {
+        let step = |set: &[&str]| built(set, target.clone()).expect("micro is sound");
+        let whole = step(&[]);
+        let mut parts: Vec<&str> = whole.params.iter().map(|p| p.name.as_str()).collect();
+        parts.extend(["backbone.*", "backbone.fpn.*", "rpn.head.*", "roi_heads.*", "*.weight"]);
+        for pattern in parts {
+            let part = step(&[&format!("model.freeze=['{pattern}']")]);
+            let [some, all] = [&part, &whole].map(|built| built.program.nodes().len());
+            // One node may give the gradients of two parameters.
+            assert!(some <= all, "{pattern}: {some} nodes of {all}");
+            assert!(some < all || !pattern.contains('*'), "{pattern}: {some} nodes of {all}");
+            for param in &part.params {
+                let is_frozen = crate::names::matches(pattern, &param.name);
+                assert_eq!(param.trained.is_none(), is_frozen, "{pattern}: {}", param.name);
+                let momentum = part.program.find(&format!("momentum/{}", param.name));
+                assert_eq!(momentum.is_none(), is_frozen, "{pattern}: {}", param.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn patterns_that_fit_nothing_or_leave_nothing_are_refused_with_the_mend() {
+    for (pattern, words) in [
+        ("backbone.bdy.*", "`model.freeze[0]` is \"backbone.bdy.*\", which fits no parameter"),
+        ("backbone.bdy.*", "did you mean backbone.body.*, "),
+        ("rpn.head.conv.wieght", "rpn.head.conv.0.0.weight"),
+        ("", "`model.freeze[0]` is \"\""),
+        ("*", "`model.freeze` is [\"*\"], which leaves nothing to train"),
+    ] {
+        let set = format!("model.freeze=['{pattern}']");
+        let error = built(&[&set], Target::Cpu).expect_err(words).to_string();
+        assert!(error.contains(words), "{error}");
     }
 }

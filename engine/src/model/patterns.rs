@@ -1,0 +1,45 @@
+//! Checks of `model.freeze` against the parameters of the model.
+
+use std::collections::BTreeSet;
+
+use configs::ConfigError;
+
+use super::net::Net;
+use crate::error::EngineError;
+use crate::names::{matches, nearest};
+
+/// Refuses a pattern that fits no parameter, and patterns that leave nothing to train.
+///
+/// # Errors
+/// [`ConfigError::Invalid`] with the fault and the mend.
+pub(super) fn check(net: &Net<'_>) -> Result<(), EngineError> {
+    let (freeze, params) = (&net.spec.config.model.freeze, net.params());
+    for (i, pattern) in freeze.iter().enumerate() {
+        check_pattern(&format!("model.freeze[{i}]"), pattern, net)?;
+    }
+    if params.iter().any(|param| param.trained.is_some()) {
+        return Ok(());
+    }
+    Err(invalid("model.freeze".into(), format!("is {freeze:?}, which leaves nothing to train")))
+}
+
+/// Refuses a pattern that fits no parameter, with the names and parts of the model that it may
+/// mean; `key` is the pattern's place in the config.
+///
+/// # Errors
+/// [`ConfigError::Invalid`].
+pub(super) fn check_pattern(key: &str, pattern: &str, net: &Net<'_>) -> Result<(), EngineError> {
+    let names = || net.params().iter().map(|param| param.name.as_str());
+    if names().any(|name| matches(pattern, name)) {
+        return Ok(());
+    }
+    let parts = names().flat_map(|name| name.match_indices('.').map(|(end, _)| &name[..end]));
+    let parts: BTreeSet<String> = parts.map(|part| format!("{part}.*")).collect();
+    let near = nearest(pattern, names().map(String::from).chain(parts)).join(", ");
+    let problem = format!("is \"{pattern}\", which fits no parameter; did you mean {near}?");
+    Err(invalid(key.into(), problem))
+}
+
+fn invalid(key: String, problem: String) -> EngineError {
+    ConfigError::Invalid { file: "config".into(), key, problem }.into()
+}

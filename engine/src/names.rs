@@ -1,0 +1,60 @@
+//! Names that a user gives: patterns of parameters, and the names that a wrong one may mean.
+
+/// Most names that [`nearest`] gives.
+const NEAREST: usize = 3;
+
+/// True if a name is that of the pattern, in which each `*` stands for any text.
+pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let head = parts.next().unwrap_or_default();
+    let Some(tail) = parts.next_back() else { return pattern == name };
+    let rest = name.strip_prefix(head).and_then(|rest| rest.strip_suffix(tail));
+    // The earliest place of each part leaves the most for those after it.
+    let after = |rest: &str, part: &str| rest.find(part).map(|at| at + part.len());
+    let mut places = parts;
+    rest.is_some_and(|mut rest| {
+        places.all(|part| after(rest, part).map(|end| rest = &rest[end..]).is_some())
+    })
+}
+
+/// The candidates that are spelled most like a name, the most similar first.
+pub(crate) fn nearest(name: &str, candidates: impl IntoIterator<Item = String>) -> Vec<String> {
+    let likeness = |known: &str| strsim::normalized_damerau_levenshtein(name, known);
+    let mut scored: Vec<_> =
+        candidates.into_iter().map(|known| (likeness(&known), known)).collect();
+    scored.sort_by(|a, b| b.0.total_cmp(&a.0));
+    scored.into_iter().take(NEAREST).map(|(_, known)| known).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        let name = "backbone.body.layer1.0.conv1.weight";
+        for pattern in
+            ["*", name, "backbone.*", "*.weight", "*layer1*", "backbone.*.conv1.weight", "*0*1*t"]
+        {
+            assert!(matches(pattern, name), "{pattern}");
+        }
+        for pattern in [
+            "",
+            "backbone",
+            "body.*",
+            "*.bias",
+            "*conv1*layer1*",
+            "backbone.body.layer1.0.conv1.weight*t",
+        ] {
+            assert!(!matches(pattern, name), "{pattern}");
+        }
+        // The two ends do not share a letter.
+        assert!(!matches("aba*aba", "ababa"));
+    }
+
+    #[test]
+    fn the_most_similar_come_first() {
+        let known = ["cat", "dog", "person", "car", "bus"].map(String::from);
+        assert_eq!(nearest("cats", known)[..2], ["cat", "car"]);
+    }
+}
