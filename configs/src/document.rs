@@ -33,9 +33,14 @@ pub fn reference() -> String {
         let (of, name) = key.name.rsplit_once('.').unwrap_or(("", &key.name));
         if of != table {
             table = of;
+            let heading = if crate::key(table).is_some() {
+                format!("[[{table}]]")
+            } else {
+                format!("[{table}]")
+            };
             let _ = write!(
                 text,
-                "\n## `[{table}]`\n\n| key | values | unit | default | meaning |\n\
+                "\n## `{heading}`\n\n| key | values | unit | default | meaning |\n\
                  |---|---|---|---|---|\n"
             );
         }
@@ -67,7 +72,7 @@ impl Config {
             let (of, name) = key.name.rsplit_once('.').unwrap_or(("", &key.name));
             let value = find(&values, &key.name);
             let is_switch = matches!(value, Some(toml::Value::Table(_)));
-            let is_absent = !of.is_empty() && find(&values, of).is_none();
+            let is_absent = !of.is_empty() && !find(&values, of).is_some_and(toml::Value::is_table);
             if is_switch || is_absent {
                 continue;
             }

@@ -17,7 +17,8 @@ const MAX_DISTANCE: f64 = 0.3;
 /// Most keys that [`similar_keys`] suggests.
 const MAX_SUGGESTIONS: usize = 5;
 
-/// A key that holds a value (not a table), or the switch of an optional table.
+/// A key that holds a value (not a table), or the switch of an optional table; or one of each table
+/// in a list of tables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key {
     /// Dotted, such as `train.batch_size`.
@@ -136,8 +137,12 @@ fn collect(prefix: &str, schema: &Value, shape: &Shape, found: &mut Vec<Key>) {
             found.push(describe(join(prefix, name), &properties[*name], shape));
         }
     }
-    for (name, shape) in fields.iter().filter(|(_, shape)| shape.fields().is_some()) {
-        collect(&join(prefix, name), &properties[*name], shape, found);
+    for (name, shape) in fields {
+        let (key, schema) = (join(prefix, name), &properties[*name]);
+        match shape {
+            Shape::List { item, .. } => collect(&key, &schema["items"], item, found),
+            _ => collect(&key, schema, shape, found),
+        }
     }
 }
 
@@ -172,20 +177,19 @@ fn fact<'a, T: Deserialize<'a>>(schema: &'a Value, name: &str) -> T {
     T::deserialize(&schema[name]).unwrap_or_else(|_| unreachable!("a key without `{name}`"))
 }
 
-/// The default of a key as TOML; for a key in `[data.synthetic]`, the default once the table is
-/// set.
+/// The default of a key as TOML; for a key in `[data.synthetic]` or `[[solver.groups]]`, that once
+/// the table is there.
 fn default_of(key: &str) -> String {
-    static DEFAULTS: LazyLock<(toml::Table, toml::Table)> = LazyLock::new(|| {
+    static DEFAULTS: LazyLock<toml::Table> = LazyLock::new(|| {
+        let mut config = crate::Config::default();
+        config.data.synthetic = Some(crate::Synthetic::default());
         // By way of text: an f32 is then the number that a user would write.
-        let parse = |text: Result<String, toml::ser::Error>| {
-            text.unwrap_or_default().parse().unwrap_or_default()
-        };
-        let config = parse(toml::to_string(&crate::Config::default()));
-        (config, parse(toml::to_string(&crate::Synthetic::default())))
+        toml::to_string(&config).unwrap_or_default().parse().unwrap_or_default()
     });
-    let value = match key.strip_prefix("data.synthetic.") {
-        Some(inner) => DEFAULTS.1.get(inner),
-        None => find(&DEFAULTS.0, key),
+    let value = match key {
+        "data.synthetic" => None,
+        "solver.groups.match" => return "\"\"".into(),
+        _ => find(&DEFAULTS, key),
     };
     value.map_or("\"none\"".into(), toml::Value::to_string)
 }

@@ -81,10 +81,23 @@ fn merge(
                     merge(&key, below, top, shape, note_origin);
                 }
             }
+            Value::Array(items) if let Shape::List { item, .. } = shape => {
+                let items = items.into_iter().map(|value| present(value, item)).collect();
+                base.insert(name, Value::Array(items));
+                note_origin(key);
+            }
             value => {
                 base.insert(name, value);
                 note_origin(key);
             }
         }
     }
+}
+
+/// An item of a list; a table without the values that are unset.
+fn present(item: Value, shape: &Shape) -> Value {
+    let Value::Table(given) = item else { return item };
+    let mut table = Table::new();
+    merge("", &mut table, given, shape, &mut |_| ());
+    Value::Table(table)
 }

@@ -10,6 +10,7 @@ mod coco_eval;
 mod coco_masks;
 mod convert;
 mod dense;
+mod groups;
 mod images;
 mod losses;
 mod lvis_eval;
@@ -156,6 +157,11 @@ fn golden_tv_resnet152() {
 #[test]
 fn golden_tv_optim_adamw() {
     solver::tv_adamw();
+}
+
+#[test]
+fn golden_tv_optim_layerwise_lr() {
+    groups::layerwise();
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Controls of training: parameters that are frozen by name.
+//! Controls of training: parameters that are frozen by name, groups of parameters.
 
 mod common;
 
@@ -6,6 +6,8 @@ use common::{BAD_CONFIG, Place, micro};
 use safetensors::SafeTensors;
 
 const FROZEN: &str = "--set model.freeze=['backbone.*','rpn.head.*'] --set solver.warmup_steps=2";
+
+const FROZEN_RPN: &str = "[model]\nfreeze = [\"rpn.*\"]\n";
 
 /// A tensor's bytes in a file of a checkpoint of `runs/micro`; `None` if the file lacks it.
 fn tensor(place: &Place, step: u64, file: &str, name: &str) -> Option<Vec<u8>> {
@@ -43,4 +45,37 @@ fn frozen_parameters_keep_their_bits_and_have_no_state() {
     assert!(place.state("runs/micro", 6) == place.state("runs/whole", 6), "resumed to other bits");
     let wrong = micro("--set model.freeze=['bacbone.*']");
     place.bad(&wrong, BAD_CONFIG, &["`model.freeze[0]` is \"bacbone.*\"", "backbone.*"]);
+}
+
+/// A config file with groups: they reach the update, and the config that a run keeps.
+#[test]
+fn groups_of_parameters_have_their_own_rates_and_decays() {
+    let place = Place::new();
+    let group = "[[solver.groups]]\nmatch = \"backbone.*\"\nlr_factor = 0.0\n";
+    let last = "[[solver.groups]]\nmatch = \"*.bias\"\nweight_decay = 0.25\n";
+    let extends = "extends = \"micro\"\n";
+    place.write("mine.toml", format!("{extends}{FROZEN_RPN}{group}{last}"));
+    let shown = place.good("inspect params mine.toml --classes 4");
+    let line = |name: &str| shown.lines().find(|line| line.starts_with(name)).expect(name);
+    let words = |name: &str| line(name).split_whitespace().map(str::to_string).collect::<Vec<_>>();
+    assert_eq!(words("backbone.body.conv1.weight")[5..], ["yes", "0", "0.0001"]);
+    assert_eq!(words("backbone.fpn.inner_blocks.0.0.bias")[2..], ["yes", "0", "0.25"]);
+    assert_eq!(words("rpn.head.bbox_pred.bias")[2..], ["no"]);
+    assert_eq!(words("roi_heads.box_predictor.cls_score.bias")[1..], ["[5]", "yes", "1", "0.25"]);
+    assert!(shown.lines().last().is_some_and(|line| line.ends_with(" trained")), "{shown}");
+    let draws = "inspect params micro --svg a.svg";
+    place.bad(draws, BAD_CONFIG, &["inspect params draws nothing"]);
+
+    let few = "--set train.checkpoint_every_steps=1 --set train.steps=3 --set eval.draw_images=0";
+    place.good(&format!("train mine.toml --set train.name=micro {few}"));
+    for (name, is_still) in [
+        ("backbone.body.layer2.0.conv1.weight", true),
+        ("roi_heads.box_predictor.cls_score.weight", false),
+    ] {
+        let at = |step| tensor(&place, step, "model", name).expect(name);
+        assert_eq!(at(1) == at(3), is_still, "{name}");
+    }
+    place.good("train --resume runs/micro --set train.steps=4");
+    let resume = "train --resume runs/micro --set train.steps=5";
+    place.bad(&format!("{resume} --set solver.groups=[]"), BAD_CONFIG, &["solver.groups: [{"]);
 }

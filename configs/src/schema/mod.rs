@@ -23,7 +23,7 @@ pub use heads::{BoxHead, BoxLoss, Detections, MaskHead, PostNmsScope, Roi, Rpn};
 pub use model::{Anchors, Boxes, CellRule, ExtraLevel, Fpn, Model, ModelKind, StrideRule};
 pub use optimizers::{Adamw, Lars, LossWeights, Novograd, NovogradForm};
 pub use ranks::RanksConfig;
-pub use solver::{Optimizer, Schedule, Solver, WarmupRule};
+pub use solver::{Optimizer, ParameterGroup, Schedule, Solver, WarmupRule};
 pub use table::{MlperfRule, ResumeRule};
 pub use train::{BestMetric, Eval, Train};
 

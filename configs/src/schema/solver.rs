@@ -90,12 +90,32 @@ table! {
         /// in NVIDIA's MLPerf entries it does.
         #[key(resume = Step, mlperf = Rule)]
         pub count_skipped_steps: bool = false,
+        /// Rates and decays of parameters by name. Default `[]`.
+        #[key(resume = Step, mlperf = Hyperparameter)]
+        pub groups: Vec<ParameterGroup> = Vec::new(),
         /// Moments and form of NovoGrad.
         pub novograd: Novograd,
         /// Trust of LARS.
         pub lars: Lars,
         /// Moments of AdamW.
         pub adamw: Adamw,
+    }
+}
+
+table! {
+    /// `[[solver.groups]]`: how the parameters of these names are updated. The last group that fits
+    /// a parameter and gives a value decides it, in place of the keys of `[solver]` for biases and
+    /// norms.
+    pub struct ParameterGroup {
+        /// Parameters, by torchvision's names, where `*` stands for any text (`"backbone.*"`).
+        #[key(resume = Step, mlperf = Hyperparameter)]
+        pub r#match: String = String::new(),
+        /// Learning rate relative to `solver.learning_rate`. Default: none, as without the group.
+        #[key(range = 0.0..=1e6, resume = Step, mlperf = Hyperparameter)]
+        pub lr_factor: Option<f64> = None,
+        /// Weight decay. Default: none, as without the group.
+        #[key(range = 0.0..=1e6, resume = Step, mlperf = Hyperparameter)]
+        pub weight_decay: Option<f64> = None,
     }
 }
 

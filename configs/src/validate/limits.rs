@@ -10,15 +10,9 @@ pub(super) fn check(config: &Config, check: &mut Check) {
     let Ok(values) = serde_json::to_value(config) else { return };
     for key in keys() {
         let (Some(min), Some(max)) = (&key.min, &key.max) else { continue };
-        let mut parts = key.name.split('.');
-        let found = parts.try_fold(&values, |value, part| value.get(part));
-        let list = match found {
-            None => continue,
-            Some(Value::Array(list)) => list.as_slice(),
-            Some(value) => std::slice::from_ref(value),
-        };
         let is_optional = key.kind.ends_with("\"none\"");
-        for value in list.iter().filter(|value| !(is_optional && value.is_null())) {
+        let found = values_of(&values, &key.name);
+        for value in found.into_iter().filter(|value| !(is_optional && value.is_null())) {
             let inside = value.as_number().is_some_and(|v| lies_between(v, min, max));
             check.require(inside, &key.name, || {
                 // JSON has no NaN and no infinity; they are null.
@@ -26,6 +20,19 @@ pub(super) fn check(config: &Config, check: &mut Check) {
                 format!("is {got}; it must lie between {} and {}", number(min), number(max))
             });
         }
+    }
+}
+
+/// The values of a dotted key, also of each item of a list, or of each table in one.
+fn values_of<'a>(value: &'a Value, key: &str) -> Vec<&'a Value> {
+    if let Value::Array(items) = value {
+        return items.iter().flat_map(|item| values_of(item, key)).collect();
+    }
+    let (first, rest) = key.split_once('.').unwrap_or((key, ""));
+    match value.get(first) {
+        _ if key.is_empty() => vec![value],
+        Some(value) => values_of(value, rest),
+        None => vec![],
     }
 }
 

@@ -24,6 +24,12 @@ pub(super) fn check(config: &Config, check: &mut Check) {
     check.require(is_sgd || !solver.nesterov, "solver.nesterov", || {
         "is true, which solver.optimizer = \"sgd\" alone has; set it to false".into()
     });
+    for (i, group) in solver.groups.iter().enumerate() {
+        let sets = group.lr_factor.is_some() || group.weight_decay.is_some();
+        check.require(sets, &format!("solver.groups[{i}]"), || {
+            "sets nothing; give lr_factor, weight_decay or both".into()
+        });
+    }
     loss_weights(config, check);
 }
 
@@ -63,12 +69,24 @@ mod tests {
             vec!["solver.optimizer=lars", "solver.lars.trust_coefficient=0.02"],
             vec!["solver.optimizer=novograd", "solver.novograd.form=paper"],
             vec!["loss_weights.mask=0", "loss_weights.box_reg=2.5"],
+            vec!["solver.groups=[{match='*', lr_factor='none', weight_decay=0}]"],
         ] {
             assert_eq!(fault(&set), None);
         }
         for (set, words) in [
             (vec!["solver.optimizer=lars", "solver.nesterov=true"], "solver.nesterov"),
             (vec!["solver.adamw.beta2=1"], "solver.adamw.beta2"),
+            (vec!["solver.groups=[{match='*'}]"], "`solver.groups[0]` sets nothing"),
+            (vec!["solver.groups=[{match='*', lr_factor=-1}]"], "`solver.groups.lr_factor` is -1"),
+            (
+                vec!["solver.groups=[{match='*', lr_facto=1}]"],
+                "did you mean `solver.groups[0].lr_factor`?",
+            ),
+            (vec!["solver.groups=[{match=1}]"], "`solver.groups[0].match` must be a quoted string"),
+            (
+                vec!["solver.groups.match=a"],
+                "`solver.groups` must be a list of tables, got a table",
+            ),
             (vec!["solver.adamw.eps=0"], "solver.adamw.eps"),
             (vec!["solver.novograd.beta1=1"], "solver.novograd.beta1"),
             (vec!["solver.novograd.beta2=1.5"], "solver.novograd.beta2"),

@@ -1,5 +1,6 @@
 //! `onegraph inspect`: the training step's program and memory plan, without running it; or a store.
 
+mod params;
 mod store;
 
 use std::collections::BTreeMap;
@@ -27,8 +28,9 @@ use crate::train::checkpoint_bytes;
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
     /// The subject to show: `program` (every node with its tensors and FLOPs), `plan` (the memory
-    /// plan and the cost of each part), or the directory of a store.
-    #[arg(value_name = "program|plan|STORE")]
+    /// plan and the cost of each part), `params` (each parameter, and how it is updated), or the
+    /// directory of a store.
+    #[arg(value_name = "program|plan|params|STORE")]
     what: What,
     /// Config file, or the name of a preset; not for a store.
     #[arg(default_value = "")]
@@ -110,6 +112,7 @@ enum What {
 enum View {
     Program,
     Plan,
+    Params,
 }
 
 impl FromStr for What {
@@ -119,8 +122,11 @@ impl FromStr for What {
         match text {
             "program" => Ok(What::Of(View::Program)),
             "plan" => Ok(What::Of(View::Plan)),
+            "params" => Ok(What::Of(View::Params)),
             path if Path::new(path).is_dir() => Ok(What::Store(path.into())),
-            _ => Err("neither `program`, `plan` nor the directory of a store".to_string()),
+            _ => {
+                Err("neither `program`, `plan`, `params` nor the directory of a store".to_string())
+            }
         }
     }
 }
@@ -132,7 +138,10 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
     };
     let usage = |text: &str| Err(EngineError::Usage(text.to_string()));
     if args.config.is_empty() {
-        return usage("inspect program and inspect plan need a config: a file or a preset's name");
+        return usage("inspect program, plan and params need a config: a file or a preset's name");
+    }
+    if matches!(view, View::Params) && args.svg.is_some() {
+        return usage("inspect params draws nothing; leave out --svg");
     }
     if args.verify {
         return usage("--verify is for a store: onegraph inspect STORE --verify");
@@ -164,14 +173,16 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
         observe: false,
     };
     let build = if args.detection { detection_program } else { training_program };
-    let program = build(&spec)?.program;
+    let built = build(&spec)?;
+    let program = built.program;
     if let Some(path) = &args.svg {
         return draw((args, view), program, &spec, path);
     }
-    match view {
-        View::Program => super::print(&to_text(&program)),
-        View::Plan => super::print(&plan_text(program, &spec)?),
-    }
+    super::print(&match view {
+        View::Program => to_text(&program),
+        View::Plan => plan_text(program, &spec)?,
+        View::Params => params::text(&built.params, &config.solver),
+    })
 }
 
 fn draw(
@@ -193,7 +204,9 @@ fn draw(
     let ImageSize { height, width } = spec.padded;
     let what = format!("{pass} of {name}, {} images of {height}x{width}, {on}", spec.images);
     let picture = match view {
-        View::Program => program_picture(&format!("Program: {what}"), &program, &spec.target),
+        View::Program | View::Params => {
+            program_picture(&format!("Program: {what}"), &program, &spec.target)
+        }
         View::Plan => {
             let prepared = Prepared::new(Arc::new(program), spec.target.clone())?;
             plan_picture(&format!("Memory plan: {what}"), &prepared)

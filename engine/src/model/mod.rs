@@ -33,6 +33,7 @@ pub use division::Division;
 pub use inputs::{detection_layout, step_layout, training_layout};
 pub(crate) use loss_weights::weight_of;
 pub(crate) use optimizer::PARAMETER_STATS;
+pub use optimizer::group_of;
 pub use params::{Init, Layout, Param, ParamKind};
 pub use ring::RingLayout;
 pub use roi_heads::{classes_of, head_arrays};

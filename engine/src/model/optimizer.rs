@@ -16,6 +16,7 @@ use super::net::Net;
 use super::params::ParamKind;
 use super::schedule::schedule;
 use super::state_names::{ADAMW_STEPS, MASTER, NOVOGRAD_AVERAGES, NOVOGRAD_STEPS, SECOND_MOMENT};
+use crate::names::matches;
 
 /// The kept statistics of all trained parameters, in order.
 pub(crate) const PARAMETER_STATS: &str = "parameter_stats";
@@ -88,7 +89,7 @@ fn parameter_update(net: &mut Net<'_>, trained: &[Trained]) -> (ParameterUpdate,
     let momenta: Vec<_> = trained.iter().map(|t| beside(net, "momentum/", t)).collect();
     let of = |t: &Trained| {
         let master = on_device && net.program.desc(t.weight).role == Role::Weight;
-        group(&config.solver, t.kind, master)
+        Group { master, ..group_of(&config.solver, &t.name, t.kind) }
     };
     let groups: Vec<Group> = trained.iter().map(of).collect();
     let with_master = trained.iter().zip(&groups).filter(|(_, group)| group.master);
@@ -107,17 +108,19 @@ fn parameter_update(net: &mut Net<'_>, trained: &[Trained]) -> (ParameterUpdate,
     (ParameterUpdate { rule, groups, stats: config.train.log_parameters }, updates)
 }
 
-/// How a parameter of this kind is updated.
-fn group(solver: &Solver, kind: ParamKind, master: bool) -> Group {
-    let decay = solver.weight_decay as f32;
-    let or_decay = |own: Option<f64>| own.map_or(decay, |d| d as f32);
-    let (weight_decay, lr_factor) = match kind {
-        ParamKind::Bias => (or_decay(solver.bias_weight_decay), solver.bias_lr_factor as f32),
-        ParamKind::Norm => (or_decay(solver.norm_weight_decay), 1.0),
-        _ => (decay, 1.0),
+/// How a parameter of this name and kind is updated, where it needs no master.
+pub fn group_of(solver: &Solver, name: &str, kind: ParamKind) -> Group {
+    let (own_decay, own_factor) = match kind {
+        ParamKind::Bias => (solver.bias_weight_decay, solver.bias_lr_factor),
+        ParamKind::Norm => (solver.norm_weight_decay, 1.0),
+        _ => (None, 1.0),
     };
+    let groups = || solver.groups.iter().rev().filter(|group| matches(&group.r#match, name));
+    let decay = groups().find_map(|group| group.weight_decay).or(own_decay);
+    let factor = groups().find_map(|group| group.lr_factor).unwrap_or(own_factor);
     let adapts = solver.lars.adapts_vectors || kind == ParamKind::Weight;
-    Group { weight_decay, lr_factor, master, adapts }
+    let (weight_decay, lr_factor) = (decay.unwrap_or(solver.weight_decay) as f32, factor as f32);
+    Group { weight_decay, lr_factor, master: false, adapts }
 }
 
 /// The rule of an optimizer.

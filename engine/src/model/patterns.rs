@@ -1,4 +1,4 @@
-//! Checks of `model.freeze` against the parameters of the model.
+//! Checks of `model.freeze` and `[[solver.groups]]` against the parameters of the model.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +13,14 @@ use crate::names::{matches, nearest};
 /// # Errors
 /// [`ConfigError::Invalid`] with the fault and the mend.
 pub(super) fn check(net: &Net<'_>) -> Result<(), EngineError> {
-    let (freeze, params) = (&net.spec.config.model.freeze, net.params());
+    let (freeze, groups) = (&net.spec.config.model.freeze, &net.spec.config.solver.groups);
     for (i, pattern) in freeze.iter().enumerate() {
         check_pattern(&format!("model.freeze[{i}]"), pattern, net)?;
     }
-    if params.iter().any(|param| param.trained.is_some()) {
+    for (i, group) in groups.iter().enumerate() {
+        check_pattern(&format!("solver.groups[{i}].match"), &group.r#match, net)?;
+    }
+    if net.params().iter().any(|param| param.trained.is_some()) {
         return Ok(());
     }
     Err(invalid("model.freeze".into(), format!("is {freeze:?}, which leaves nothing to train")))
@@ -28,7 +31,7 @@ pub(super) fn check(net: &Net<'_>) -> Result<(), EngineError> {
 ///
 /// # Errors
 /// [`ConfigError::Invalid`].
-pub(super) fn check_pattern(key: &str, pattern: &str, net: &Net<'_>) -> Result<(), EngineError> {
+fn check_pattern(key: &str, pattern: &str, net: &Net<'_>) -> Result<(), EngineError> {
     let names = || net.params().iter().map(|param| param.name.as_str());
     if names().any(|name| matches(pattern, name)) {
         return Ok(());

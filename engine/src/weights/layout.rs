@@ -19,7 +19,7 @@ pub fn from_torchvision(param: &Param, theirs: &[f32]) -> Vec<f32> {
 }
 
 /// A parameter's shape in torchvision's layout.
-pub(super) fn torchvision_shape(param: &Param) -> Vec<usize> {
+pub(crate) fn torchvision_shape(param: &Param) -> Vec<usize> {
     match (param.layout, param.shape.as_slice()) {
         (Layout::Conv, &[k, r, s, c]) => vec![k, c, r, s],
         (Layout::ConvTranspose, &[c, r, s, k]) => vec![c, k, r, s],

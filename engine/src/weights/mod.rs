@@ -28,6 +28,7 @@ pub use export::{ExportForm, export_weights, save_weights};
 pub use extent::Extent;
 pub use file::WeightsFile;
 pub use finetune::{MappedClasses, map_classes};
+pub(crate) use layout::torchvision_shape;
 pub use layout::{from_torchvision, to_torchvision};
 pub use load::{load_weights, weights_from_tensors};
 pub use published::{PUBLISHED, Published};

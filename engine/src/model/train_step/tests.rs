@@ -1,10 +1,11 @@
-//! Weights of losses and frozen parameters in the program: nodes only for what is to be computed.
+//! Weights of losses, frozen parameters and groups in the program: nodes only for what is to be
+//! computed.
 
 use configs::Config;
 use device::{Gpu, Target};
 
 use super::*;
-use crate::model::{ImageSize, Part, SlotShape};
+use crate::model::{ImageSize, ParamKind, Part, SlotShape, group_of};
 
 /// The training step of `micro`.
 fn built(set: &[&str], target: Target) -> Result<BuiltProgram, EngineError> {
@@ -69,6 +70,27 @@ fn what_is_frozen_has_neither_gradient_nor_momentum() {
 }
 
 #[test]
+fn the_last_group_that_gives_a_value_decides_it() {
+    let set = [
+        "solver.weight_decay=0.5".to_string(),
+        "solver.bias_lr_factor=2".into(),
+        "solver.groups=[{match='backbone.*', lr_factor=0.25}, {match='*.bias', weight_decay=0}, \
+         {match='*.body.*', weight_decay=0.125}]"
+            .into(),
+    ];
+    let solver = Config::load("micro", &set).expect("a config").solver;
+    for (name, kind, factor, decay) in [
+        ("rpn.head.conv.0.0.weight", ParamKind::Weight, 1.0, 0.5),
+        ("rpn.head.conv.0.0.bias", ParamKind::Bias, 2.0, 0.0),
+        ("backbone.fpn.layer_blocks.0.0.bias", ParamKind::Bias, 0.25, 0.0),
+        ("backbone.body.layer1.0.bn1.bias", ParamKind::Norm, 0.25, 0.125),
+    ] {
+        let group = group_of(&solver, name, kind);
+        assert_eq!((group.lr_factor, group.weight_decay), (factor, decay), "{name}");
+    }
+}
+
+#[test]
 fn patterns_that_fit_nothing_or_leave_nothing_are_refused_with_the_mend() {
     for (pattern, words) in [
         ("backbone.bdy.*", "`model.freeze[0]` is \"backbone.bdy.*\", which fits no parameter"),
@@ -81,4 +103,7 @@ fn patterns_that_fit_nothing_or_leave_nothing_are_refused_with_the_mend() {
         let error = built(&[&set], Target::Cpu).expect_err(words).to_string();
         assert!(error.contains(words), "{error}");
     }
+    let group = "solver.groups=[{match='*', lr_factor=2}, {match='rpn', lr_factor=2}]";
+    let error = built(&[group], Target::Cpu).expect_err("no name").to_string();
+    assert!(error.contains("`solver.groups[1].match` is \"rpn\", which fits no"), "{error}");
 }

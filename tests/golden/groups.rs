@@ -1,0 +1,71 @@
+//! Layer-wise rates of `tv_optim`, as groups of a config.
+
+use configs::Config;
+use device::Target;
+use engine::model::{ImageSize, ModelSpec, Part, SlotShape, group_of, training_program};
+
+use crate::support::{Case, Family, Report};
+
+/// A factor in f32, times the rate.
+const TOLERANCE: f64 = 1e-7;
+
+/// Rates that fall from the heads to the stem, and no decay of biases: groups of a config give each
+/// parameter that we train the same as torch's groups.
+pub(crate) fn layerwise() {
+    let Some(family) = Family::open("tv_optim") else { return };
+    let mut report = Report::new("tv_optim", TOLERANCE);
+    for case in family.cases().filter(|case| case.name().starts_with("layerwise_lr_")) {
+        layers(&mut report, case);
+        report.done_case();
+    }
+    report.finish();
+}
+
+fn layers(report: &mut Report, case: Case<'_>) {
+    let (decay, layers) = (case.float("decay"), case.usize("num_layers"));
+    let group = |pattern: &str, id: usize| {
+        let factor = decay.powi((layers + 1 - id) as i32);
+        format!("{{match = 'backbone.body.{pattern}.*', lr_factor = {factor}}}")
+    };
+    let stages = (1..=layers).map(|id| group(&format!("layer{id}"), id));
+    let groups: Vec<_> = [group("conv1", 0)].into_iter().chain(stages).collect();
+    let no_decay = "{match = '*.bias', weight_decay = 0}";
+    let config = Config::load(
+        "torchvision_r50",
+        &[
+            format!("solver.groups=[{}, {no_decay}]", groups.join(", ")),
+            format!("solver.learning_rate={}", case.float("base_lr")),
+            format!("solver.weight_decay={}", case.float("weight_decay")),
+            "model.backbone.frozen_stages=0".into(),
+        ],
+    );
+    let config = config.expect("a config");
+    let (height, width) = (64, 64);
+    let spec = ModelSpec {
+        config: &config,
+        num_classes: 90,
+        images: 1,
+        padded: ImageSize { height, width },
+        slot: SlotShape { pixels: 3 * height * width, objects: 1, parts: 1, coords: 8, runs: 1 },
+        target: Target::Cpu,
+        part: Part::whole(),
+        observe: false,
+    };
+    let params = training_program(&spec).expect("torchvision_r50 is sound").params;
+    let names = case.attributes()["names"].as_array().expect("a list");
+    let [rates, decays] = ["lr_f64", "weight_decay_f64"].map(|name| case.f64(name).data);
+    let mut compared = 0;
+    for ((name, rate), decay) in names.iter().zip(rates).zip(decays) {
+        let name = name.as_str().expect("a name");
+        let param = params.iter().find(|param| param.name == name).expect(name);
+        if param.trained.is_some() {
+            let group = group_of(&config.solver, name, param.kind);
+            let got = config.solver.learning_rate * f64::from(group.lr_factor);
+            report.close(case.name(), name, &[got], &[rate]);
+            report.close(case.name(), name, &[f64::from(group.weight_decay)], &[decay]);
+            compared += 1;
+        }
+    }
+    // 53 convolutions of the body, and all of FPN, RPN and heads.
+    assert_eq!(compared, 53 + 42, "{}", case.name());
+}
