@@ -53,6 +53,10 @@ impl Layer<'_> {
             }
             (Shape::Optional(inner), _) if accepts(inner, value) => Ok(()),
             (Shape::Table(_), Value::Table(table)) => self.table(key, table, shape),
+            (Shape::Map(item), Value::Table(table)) => {
+                let mut values = table.iter();
+                values.try_for_each(|(name, value)| self.value(&join(key, name), value, item))
+            }
             (Shape::List { item, len }, Value::Array(values)) => {
                 if len.is_some_and(|len| len != values.len()) {
                     let got = format!("{} of them", values.len());

@@ -71,7 +71,7 @@ impl Config {
         for key in keys() {
             let (of, name) = key.name.rsplit_once('.').unwrap_or(("", &key.name));
             let value = find(&values, &key.name);
-            let is_switch = matches!(value, Some(toml::Value::Table(_)));
+            let is_switch = value.is_some_and(toml::Value::is_table) && key.default == "\"none\"";
             let is_absent = !of.is_empty() && !find(&values, of).is_some_and(toml::Value::is_table);
             if is_switch || is_absent {
                 continue;

@@ -148,7 +148,8 @@ fn collect(prefix: &str, schema: &Value, shape: &Shape, found: &mut Vec<Key>) {
 
 fn describe(name: String, schema: &Value, shape: &Shape) -> Key {
     let item = present(schema);
-    let limits = if item["items"].is_object() { &item["items"] } else { item };
+    let inner = ["items", "entries"].map(|of| &item[of]);
+    let limits = inner.into_iter().find(|inner| inner.is_object()).unwrap_or(item);
     let limit = |which: &str| match &limits[which] {
         Value::Number(number) => Some(number.clone()),
         _ => None,

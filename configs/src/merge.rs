@@ -68,8 +68,12 @@ fn merge(
 ) {
     for (name, value) in top {
         let key = join(prefix, &name);
-        let fields = shape.fields().unwrap_or_default();
-        let Some((_, shape)) = fields.iter().find(|(known, _)| *known == name) else { continue };
+        let mut fields = shape.fields().unwrap_or_default().iter();
+        let shape = match shape {
+            Shape::Map(item) => Some(&**item),
+            _ => fields.find(|(known, _)| *known == name).map(|(_, shape)| shape),
+        };
+        let Some(shape) = shape else { continue };
         match value {
             Value::String(word) if word == NONE && matches!(shape, Shape::Optional(_)) => {
                 base.remove(&name);

@@ -28,6 +28,8 @@ pub(crate) enum Shape {
     Word(&'static [&'static str]),
     /// A list, of this length if given.
     List { item: Box<Shape>, len: Option<usize> },
+    /// A table of any keys.
+    Map(Box<Shape>),
     /// May be absent.
     Optional(Box<Shape>),
     /// A table with these keys, in the order of the struct.
@@ -86,6 +88,7 @@ impl fmt::Display for Shape {
                     None => write!(f, "a list of {what}"),
                 }
             }
+            Shape::Map(item) => write!(f, "a table, where each value is {item}"),
             Shape::Optional(inner) => write!(f, "{inner}, or \"none\""),
             Shape::Table(_) => write!(f, "a table"),
         }
@@ -150,6 +153,14 @@ impl<'de> Deserializer<'de> for Probe<'_> {
         Ok(value)
     }
 
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let mut fields = Vec::new();
+        let value = visitor.visit_map(Fields { names: ["any"].iter(), fields: &mut fields })?;
+        let item = fields.pop().map_or(Shape::Bool, |(_, shape)| shape);
+        *self.out = Shape::Map(Box::new(item));
+        Ok(value)
+    }
+
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -176,7 +187,7 @@ impl<'de> Deserializer<'de> for Probe<'_> {
 
     serde::forward_to_deserialize_any! {
         i8 i16 i32 i64 u8 u16 u32 char str bytes byte_buf unit unit_struct newtype_struct
-        tuple_struct map identifier ignored_any
+        tuple_struct identifier ignored_any
     }
 }
 

@@ -33,6 +33,8 @@ const SYNONYMS: &[(&[&str], &str)] = &[
     (&["flip", "hflip", "fliplr"], "input.flip_probability"),
     (&["nc", "num_class"], "model.num_classes"),
     (&["single_cls"], "data.single_class"),
+    (&["class_weights", "class_weight", "cls_pw"], "loss_weights.classes"),
+    (&["param_groups", "paramwise_cfg", "layer_decay"], "solver.groups"),
     (&["pretrained", "load_from", "init", "checkpoint"], "model.weights"),
     (&["conf", "conf_thres", "score_thresh"], "model.detections.score_threshold"),
     (&["iou", "iou_thres", "nms", "nms_thresh"], "model.detections.nms_threshold"),

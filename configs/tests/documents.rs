@@ -50,7 +50,8 @@ fn every_key_has_a_meaning_and_a_default_that_loads() {
 fn a_printed_config_shows_every_key_and_reads_back() {
     for name in preset_names() {
         let groups = "solver.groups=[{match = '*.bias', lr_factor = 2}]";
-        let set = ["train.run_dir=a \"b\"\nc".to_string(), groups.into()];
+        let classes = "loss_weights.classes.hot dog=2.5";
+        let set = ["train.run_dir=a \"b\"\nc".to_string(), groups.into(), classes.into()];
         let config = Config::load(name, &set).unwrap();
         let text = config.to_commented_toml().unwrap();
         assert_eq!(Config::from_toml("printed", &text).unwrap(), config, "{name}:\n{text}");

@@ -160,6 +160,11 @@ fn golden_tv_optim_adamw() {
 }
 
 #[test]
+fn golden_tv_optim_cross_entropy() {
+    losses::tv_cross_entropy();
+}
+
+#[test]
 fn golden_tv_optim_layerwise_lr() {
     groups::layerwise();
 }

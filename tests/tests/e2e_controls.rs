@@ -1,4 +1,5 @@
-//! Controls of training: parameters that are frozen by name, groups of parameters.
+//! Controls of training: parameters that are frozen by name, groups of parameters, weights of
+//! classes.
 
 mod common;
 
@@ -78,4 +79,28 @@ fn groups_of_parameters_have_their_own_rates_and_decays() {
     place.good("train --resume runs/micro --set train.steps=4");
     let resume = "train --resume runs/micro --set train.steps=5";
     place.bad(&format!("{resume} --set solver.groups=[]"), BAD_CONFIG, &["solver.groups: [{"]);
+}
+
+#[test]
+fn classes_weigh_by_their_names() {
+    let place = Place::new();
+    let few = "--set train.steps=2 --set solver.warmup_steps=0";
+    let weighted = "--set loss_weights.classes.circle=8 --set loss_weights.classes.background=0.5";
+    place.good(&micro(few));
+    place.good(&micro(&format!("{few} {weighted} --set train.name=weighted")));
+    let losses = |run: &str, name: &str| place.steps(run)[0][name].as_f64().expect("a number");
+    let [plain, ours] = ["runs/micro", "runs/weighted"]
+        .map(|run| ["loss_classifier", "loss_objectness"].map(|name| losses(run, name)));
+    assert!(plain[0] != ours[0] && plain[1] == ours[1], "{plain:?} {ours:?}");
+    let config = place.text("runs/weighted/config.toml");
+    assert!(
+        config.contains("[loss_weights.classes]\nbackground = 0.5\ncircle = 8.0\n"),
+        "{config}"
+    );
+    let resume = "train --resume runs/weighted --set train.steps=3";
+    let change = format!("{resume} --set loss_weights.classes.circle=4");
+    place.bad(&change, BAD_CONFIG, &["loss_weights.classes.circle: 8.0 -> 4.0", "--override"]);
+    place.good(resume);
+    let wrong = micro(&format!("{few} --set loss_weights.classes.cirle=4"));
+    place.bad(&wrong, BAD_CONFIG, &["`loss_weights.classes.cirle` is no class", "mean circle, "]);
 }

@@ -126,6 +126,9 @@ table! {
         /// 1/9).
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub beta: f32 = 1.0,
+        /// Share of an RoI's class that its loss spreads evenly over all classes. Default 0.
+        #[key(range = 0.0..=1.0, unit = "share", resume = Step, mlperf = Model)]
+        pub label_smoothing: f32 = 0.0,
     }
 }
 

@@ -1,5 +1,7 @@
 //! `[solver.novograd]`, `[solver.lars]`, `[solver.adamw]` and `[loss_weights]`.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -98,5 +100,9 @@ table! {
         /// Weight of `loss_mask`. Default 1.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub mask: f32 = 1.0,
+        /// Weight of an RoI in the mean of `loss_classifier` by its class, by the category's name,
+        /// or `background` for an RoI without an object. Default `{}`: 1 for all.
+        #[key(entries = 0.0..=1e6, resume = Step, mlperf = Model)]
+        pub classes: BTreeMap<String, f32> = BTreeMap::new(),
     }
 }

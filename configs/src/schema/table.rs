@@ -49,7 +49,8 @@ pub(super) fn inner<T: Table>() -> T {
 }
 
 /// Defines a table of the config. A field with a default is a key; its attribute `key` gives, in
-/// this order, the word of the table's `kind` that it belongs to (`of`), the limits of a number (`range`) or of each number of a list (`each`), the `unit`,
+/// this order, the word of the table's `kind` that it belongs to (`of`), the limits of a number
+/// (`range`), of each number of a list (`each`) or of a table of any keys (`entries`), the `unit`,
 /// and what a change of it means when a run resumes ([`ResumeRule`]) and by MLPerf's rules
 /// ([`MlperfRule`]). A field without a default is an inner table.
 macro_rules! table {
@@ -62,6 +63,7 @@ macro_rules! table {
                     $(of = $of:literal,)?
                     $(range = $min:literal..=$max:expr,)?
                     $(each = $least:literal..=$most:expr,)?
+                    $(entries = $low:literal..=$high:expr,)?
                     $(unit = $unit:literal,)?
                     resume = $resume:ident,
                     mlperf = $mlperf:ident
@@ -82,6 +84,7 @@ macro_rules! table {
                     $(inner(range(min = $least, max = $most)),)?
                     extend(
                         $("of" = $of,)?
+                        $("entries" = serde_json::json!({ "minimum": $low, "maximum": $high }),)?
                         $("unit" = $unit,)?
                         "resume" = crate::ResumeRule::$resume,
                         "mlperf" = crate::MlperfRule::$mlperf,

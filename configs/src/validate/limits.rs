@@ -23,16 +23,18 @@ pub(super) fn check(config: &Config, check: &mut Check) {
     }
 }
 
-/// The values of a dotted key, also of each item of a list, or of each table in one.
+/// The values of a dotted key, also of each item of a list, or of each entry of
+/// a table.
 fn values_of<'a>(value: &'a Value, key: &str) -> Vec<&'a Value> {
     if let Value::Array(items) = value {
         return items.iter().flat_map(|item| values_of(item, key)).collect();
     }
     let (first, rest) = key.split_once('.').unwrap_or((key, ""));
-    match value.get(first) {
+    match (value, value.get(first)) {
+        (Value::Object(values), _) if key.is_empty() => values.values().collect(),
         _ if key.is_empty() => vec![value],
-        Some(value) => values_of(value, rest),
-        None => vec![],
+        (_, Some(value)) => values_of(value, rest),
+        _ => vec![],
     }
 }
 

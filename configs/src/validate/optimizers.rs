@@ -69,6 +69,7 @@ mod tests {
             vec!["solver.optimizer=lars", "solver.lars.trust_coefficient=0.02"],
             vec!["solver.optimizer=novograd", "solver.novograd.form=paper"],
             vec!["loss_weights.mask=0", "loss_weights.box_reg=2.5"],
+            vec!["loss_weights.classes={cat=2, 'hot dog'=0}", "loss_weights.classes.cat=3"],
             vec!["solver.groups=[{match='*', lr_factor='none', weight_decay=0}]"],
         ] {
             assert_eq!(fault(&set), None);
@@ -92,6 +93,9 @@ mod tests {
             (vec!["solver.novograd.beta2=1.5"], "solver.novograd.beta2"),
             (vec!["solver.lars.trust_coefficient=0"], "solver.lars.trust_coefficient"),
             (vec!["loss_weights.box_reg=-1"], "loss_weights.box_reg"),
+            (vec!["loss_weights.classes.cat=-1"], "`loss_weights.classes` is -1"),
+            (vec!["loss_weights.classes.cat=a"], "`loss_weights.classes.cat` must be a number"),
+            (vec!["loss_weights.classes=2"], "must be a table, where each value is a number"),
             (vec!["model.kind=faster_rcnn", "loss_weights.mask=2"], "faster_rcnn has no masks"),
             (
                 vec![

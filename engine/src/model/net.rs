@@ -1,5 +1,7 @@
 //! Layers of the model on top of a Program: each declares its parameters and adds its op.
 
+use std::sync::Arc;
+
 use graph::{GraphError, Program, TensorId};
 use kernels::ops::class_masks::{ClassMasks, ClassMasksInputs};
 use kernels::ops::conv_transpose2x2::{ConvTranspose2x2, ConvTranspose2x2Inputs};
@@ -37,6 +39,8 @@ pub struct Net<'a> {
     pub program: Program,
     params: Vec<Param>,
     frozen: bool,
+    /// The weight of each class in the classifier's loss, background first; empty: the same.
+    pub(super) class_weights: Arc<[f32]>,
 }
 
 /// A convolution's geometry.
@@ -84,7 +88,8 @@ impl After {
 impl<'a> Net<'a> {
     /// An empty program.
     pub fn new(spec: &'a ModelSpec<'a>) -> Self {
-        Self { spec, program: Program::new(), params: Vec::new(), frozen: false }
+        let class_weights = Arc::default();
+        Self { spec, program: Program::new(), params: Vec::new(), frozen: false, class_weights }
     }
 
     /// The program with its parameters, without losses and ring.

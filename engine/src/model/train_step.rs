@@ -34,7 +34,19 @@ use crate::error::EngineError;
 /// A config that an op rejects, with the part of the model; patterns of names that fit no
 /// parameter, or that leave none to train.
 pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, EngineError> {
+    weighted_training_program(spec, &[])
+}
+
+/// [`training_program`] with a weight for each class, background first, or none.
+///
+/// # Errors
+/// As for [`training_program`].
+pub fn weighted_training_program(
+    spec: &ModelSpec<'_>,
+    class_weights: &[f32],
+) -> Result<BuiltProgram, EngineError> {
     let mut net = Net::new(spec);
+    net.class_weights = class_weights.into();
     let images = ImageInputs::declare(&mut net.program, spec);
     let objects = ObjectInputs::declare(&mut net.program, spec);
     let heads = RoiHeads::of(&spec.config.model);

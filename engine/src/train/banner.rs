@@ -55,34 +55,35 @@ pub(super) fn banner(
             "the run directory is taken over from process {pid} on host {host}, which is gone"
         ));
     }
-    let backbone = &config.model.backbone;
-    let file = start::file_of(config);
-    if let (Some((path, _)), Some(report)) = (file, trainer.loaded()) {
-        let what = match config.model.weights.is_none() {
-            true => " (the backbone alone)",
-            false => "",
-        };
-        paragraphs.push(format!("weights {}{what}: {}", path.display(), report.describe()));
-    } else if file.is_none() && backbone.frozen_stages > 0 {
-        paragraphs.push(format!(
-            "warning: {} stages of the backbone are frozen at random weights; set \
-             model.backbone.weights or model.weights, or model.backbone.frozen_stages=0",
-            backbone.frozen_stages
-        ));
-    }
-    if file.is_none() && !config.model.freeze.is_empty() {
-        paragraphs.push(
-            "warning: model.freeze keeps parameters at random weights; set model.weights or \
-             model.backbone.weights"
-                .into(),
-        );
-    }
+    paragraphs.extend(weights(config, trainer));
     paragraphs.extend(rate(config));
     if !config.has_validation() {
         paragraphs.push("warning: there is no validation data, so nothing is scored".into());
     }
     paragraphs.extend(never_stops(&config.train, trainer.batches_per_epoch()));
     paragraphs
+}
+
+/// The file that the weights are from, or a warning of what is frozen without one.
+fn weights(config: &Config, trainer: &Trainer) -> Option<String> {
+    let (model, stages) = (&config.model, config.model.backbone.frozen_stages);
+    match (start::file_of(config), trainer.loaded()) {
+        (Some((path, _)), loaded) => {
+            let whole = model.weights.is_some();
+            let what = if whole { "" } else { " (the backbone alone)" };
+            loaded.map(|of| format!("weights {}{what}: {}", path.display(), of.describe()))
+        }
+        (None, _) if stages > 0 => Some(format!(
+            "warning: {stages} stages of the backbone are frozen at random weights; set \
+             model.backbone.weights or model.weights, or model.backbone.frozen_stages=0"
+        )),
+        (None, _) if !model.freeze.is_empty() => Some(
+            "warning: model.freeze keeps parameters at random weights; set model.weights or \
+             model.backbone.weights"
+                .into(),
+        ),
+        _ => None,
+    }
 }
 
 /// How long the run and its warm-up are, and where its rate falls if that is in epochs.

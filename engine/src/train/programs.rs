@@ -6,7 +6,9 @@ use device::Target;
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;
-use crate::model::{BuiltProgram, Division, ModelSpec, Part, training_program};
+use crate::model::{
+    BuiltProgram, Division, ModelSpec, Part, class_weights, weighted_training_program,
+};
 
 /// The programs of one padded shape, as indices into the list of all.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +46,9 @@ impl TrainingPrograms {
         division: &Division,
     ) -> Result<Self, EngineError> {
         let num_classes = data.classes_of_model(config)?;
+        let class_weights = class_weights(&config.loss_weights, &data.categories(), num_classes)?;
         let build = |part: Part| {
+            let class_weights = &class_weights;
             let programs = data.shapes.iter().map(move |shape| {
                 let spec = ModelSpec {
                     config,
@@ -56,7 +60,7 @@ impl TrainingPrograms {
                     part: part.clone(),
                     observe: false,
                 };
-                let built = training_program(&spec)?;
+                let built = weighted_training_program(&spec, class_weights)?;
                 let (height, width) = (spec.padded.height, spec.padded.width);
                 let nodes = built.program.nodes().len();
                 tracing::debug!(height, width, images = spec.images, nodes, "built a program");

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use device::{Launch, LaunchArgs};
+use device::{Gpu, Launch, LaunchArgs};
 
 use crate::check;
 use crate::cpu::CpuArgs;
@@ -23,6 +23,11 @@ pub trait Loss: Debug + Clone + Send + Sync + 'static {
 
     /// Floating-point operations of the gradient.
     fn grad_flops(inputs: &[TensorDesc]) -> u64;
+
+    /// Scratch bytes of the gradient's launches.
+    fn grad_workspace_bytes(_inputs: &[TensorDesc]) -> usize {
+        0
+    }
 
     /// The gradient's launches.
     fn grad_launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch>;
@@ -64,6 +69,15 @@ impl<L: Loss> Op for LossGrad<L> {
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, L::grad_flops(inputs))
+    }
+
+    fn cuda_workspace_bytes(
+        &self,
+        _gpu: &Gpu,
+        inputs: &[TensorDesc],
+        _outputs: &[TensorDesc],
+    ) -> usize {
+        L::grad_workspace_bytes(inputs)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

@@ -8,6 +8,7 @@ use kernels::ops::giou_loss::{GiouLoss, GiouLossInputs};
 use kernels::ops::select_columns::SelectColumns;
 use kernels::ops::smooth_l1_loss::{SmoothL1Loss, SmoothL1LossInputs};
 use kernels::ops::softmax_cross_entropy::{SoftmaxCrossEntropy, SoftmaxCrossEntropyInputs};
+use kernels::ops::weighted_cross_entropy::{WeightedCrossEntropy, WeightedCrossEntropyInputs};
 
 use super::Detections;
 use super::pool::pool;
@@ -68,7 +69,7 @@ impl BoxHead {
         let inputs = EncodeBoxesInputs { boxes, image_idx, matched, gt_boxes, labels };
         let [targets, matched_boxes] = net.program.apply(encode, inputs)?;
         let inputs = SoftmaxCrossEntropyInputs { logits, labels, image_idx, num_images };
-        let classifier = net.program.apply1(SoftmaxCrossEntropy { ipg }, inputs)?;
+        let classifier = self.classifier_loss(net, inputs)?;
         let select = SelectColumns { width: 4, modulo: false };
         let deltas = net.program.apply1(select, [deltas, labels])?;
         let box_reg = match self.config.loss {
@@ -92,6 +93,27 @@ impl BoxHead {
             }
         };
         Ok(vec![("loss_classifier", classifier), ("loss_box_reg", box_reg)])
+    }
+
+    /// The cross-entropy of the classes; weighted, if classes have weights or labels are smoothed.
+    fn classifier_loss(
+        &self,
+        net: &mut Net<'_>,
+        inputs: SoftmaxCrossEntropyInputs<TensorId>,
+    ) -> Result<TensorId, GraphError> {
+        let ipg = net.spec.config.train.images_per_group;
+        let label_smoothing = self.config.label_smoothing;
+        if net.class_weights.is_empty() && label_smoothing == 0.0 {
+            return net.program.apply1(SoftmaxCrossEntropy { ipg }, inputs);
+        }
+        let class_weights = match net.class_weights.is_empty() {
+            true => vec![1.0; net.spec.num_classes + 1].into(),
+            false => net.class_weights.clone(),
+        };
+        let SoftmaxCrossEntropyInputs { logits, labels, image_idx, num_images } = inputs;
+        let inputs = WeightedCrossEntropyInputs { logits, labels, image_idx, num_images };
+        let op = WeightedCrossEntropy { ipg, class_weights, label_smoothing };
+        net.program.apply1(op, inputs)
     }
 
     /// Adds the head to the detection pass: proposals in, kept detections out.

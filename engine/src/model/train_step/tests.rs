@@ -45,6 +45,18 @@ fn a_weight_of_1_adds_no_node() {
     }
 }
 
+/// The loss of the classifier is the plain one until something else is asked for.
+#[test]
+fn classes_are_weighted_where_the_config_says_so() {
+    let is_weighted = |set: &[&str]| nodes(set, Target::Cpu).contains(&"weighted_cross_entropy");
+    assert!(!is_weighted(&[]));
+    assert!(is_weighted(&["model.box_head.label_smoothing=0.1"]));
+    assert!(
+        !nodes(&["model.box_head.label_smoothing=0.1"], Target::Cpu)
+            .contains(&"softmax_cross_entropy")
+    );
+}
+
 /// Each part of the model, and each kind of parameter in it, can be frozen by itself.
 #[test]
 fn what_is_frozen_has_neither_gradient_nor_momentum() {

@@ -33,6 +33,9 @@ struct Description {
     losses: Vec<(String, String)>,
     config: String,
     num_classes: usize,
+    /// Background first; empty: the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    class_weights: Vec<f32>,
     /// Height and width.
     padded: [usize; 2],
     /// Pixels, objects, parts, coords, runs.
@@ -55,6 +58,7 @@ impl Replay {
             losses: self.losses.iter().map(|(n, v)| (n.clone(), v.to_string())).collect(),
             config: self.config.to_toml()?,
             num_classes: self.num_classes,
+            class_weights: self.class_weights.clone(),
             padded: [self.padded.height, self.padded.width],
             slot: [pixels, objects, parts, coords, runs],
             micro_steps: self.batches.len(),
@@ -124,6 +128,7 @@ impl Replay {
             losses: of.losses.iter().map(|(name, v)| (name.clone(), value(v))).collect(),
             config: Config::from_toml(&path.display().to_string(), &of.config)?,
             num_classes: of.num_classes,
+            class_weights: of.class_weights,
             padded: ImageSize { height, width },
             slot: SlotShape { pixels, objects, parts, coords, runs },
             batches,

@@ -12,7 +12,7 @@ use super::trainer::Trainer;
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::metrics::StepRecord;
-use crate::model::{ImageSize, SlotShape, is_transient};
+use crate::model::{ImageSize, SlotShape, class_weights, is_transient};
 
 /// A complete step: its inputs, and its results when it ran.
 #[derive(Debug, Clone)]
@@ -25,6 +25,7 @@ pub struct Replay {
     pub losses: Vec<(String, f32)>,
     config: Config,
     num_classes: usize,
+    class_weights: Vec<f32>,
     padded: ImageSize,
     slot: SlotShape,
     /// By pass, of all ranks: each array of the batch, by name.
@@ -69,11 +70,13 @@ impl Replay {
         // The config is enough to build the model again; its weights are in the state.
         let mut config = config.clone();
         (config.model.weights, config.model.backbone.weights) = (None, None);
+        let num_classes = data.classes_of_model(&config)?;
         Ok(Self {
+            class_weights: class_weights(&config.loss_weights, &data.categories(), num_classes)?,
             step: record.step,
             image_ids,
             losses: record.losses.iter().map(|(name, v)| (name.to_string(), *v)).collect(),
-            num_classes: data.classes_of_model(&config)?,
+            num_classes,
             config,
             padded: data.shapes[shape].into(),
             slot: data.slot_shape(),

@@ -13,7 +13,7 @@ use super::{Finding, Replay};
 use crate::error::EngineError;
 use crate::model::{
     BuiltProgram, Division, ModelSpec, Part, head_arrays, is_transient, step_layout,
-    training_program,
+    weighted_training_program,
 };
 use crate::runtime::{Backend, ModelState};
 use crate::train::memory::{arena_bytes, prepare};
@@ -69,7 +69,7 @@ impl Replay {
             part,
             observe: false,
         };
-        training_program(&spec)
+        weighted_training_program(&spec, &self.class_weights)
     }
 }
 

@@ -7,6 +7,7 @@ pub mod mask_probabilities;
 pub mod select_columns;
 pub mod smooth_l1_loss;
 pub mod softmax_cross_entropy;
+pub mod weighted_cross_entropy;
 
 use crate::case::OpCase;
 
@@ -20,6 +21,7 @@ pub(super) fn cases() -> Vec<OpCase> {
         select_columns::cases(),
         smooth_l1_loss::cases(),
         softmax_cross_entropy::cases(),
+        weighted_cross_entropy::cases(),
     ]
     .concat()
 }

@@ -1,0 +1,65 @@
+//! Cases of `weighted_cross_entropy` for the table of ops.
+
+use std::sync::Arc;
+
+use super::WeightedCrossEntropy;
+use crate::case::{OpCase, integers, normal};
+use crate::cpu::HostTensor;
+use crate::{Role, TensorDesc};
+
+/// Rows 0, 1, primes, a block of the sum and its neighbours, more classes than an argument holds,
+/// and the RoIs of 2 COCO images.
+pub fn cases() -> Vec<OpCase> {
+    let rows = [
+        (0, 5, 1),
+        (1, 1, 1),
+        (7, 5, 2),
+        (13, 11, 5),
+        (255, 5, 3),
+        (256, 5, 3),
+        (257, 5, 3),
+        (1024, 81, 2),
+        (40, 1204, 2),
+        (4099, 5, 3),
+    ];
+    let few = rows.iter().flat_map(|&(rows, classes, images)| {
+        [(1, 0.0), (2, 0.1)].map(|(ipg, smoothing)| case(rows, classes, images, ipg, smoothing))
+    });
+    few.chain([many_groups(), weightless()]).collect()
+}
+
+fn case(rows: usize, classes: usize, images: usize, ipg: usize, label_smoothing: f32) -> OpCase {
+    let image_idx = (0..rows).map(|row| (row * images / rows) as i32).collect();
+    let inputs = vec![
+        normal(&TensorDesc::new(Role::Activation, &[rows, classes]), 1, 2.0),
+        integers(&[rows], 2, -1, classes as i32),
+        HostTensor::i32(TensorDesc::new(Role::Index, &[rows]), image_idx),
+        HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![images as i32]),
+    ];
+    let label =
+        format!("{rows}x{classes} of {images} images, {ipg} a group, {label_smoothing} smoothed");
+    // From 0.25 to 2, background less than most.
+    let class_weights: Arc<[f32]> =
+        (0..classes).map(|class| 0.25 * (1 + class * 5 % 8) as f32).collect();
+    let op = WeightedCrossEntropy { ipg, class_weights, label_smoothing };
+    OpCase::new(label, Arc::new(op), inputs).grad(&[0])
+}
+
+/// More groups than blocks, images that are not in use, and rows of none.
+fn many_groups() -> OpCase {
+    let mut case = case(1100, 7, 1100, 1, 0.1);
+    case.label = "many groups, and rows of no image".into();
+    case.inputs[2] = integers(&[1100], 9, -1, 2 * 600);
+    case
+}
+
+/// Classes without weight: a group of them alone, and rows of them in another.
+fn weightless() -> OpCase {
+    let mut case = case(64, 3, 2, 1, 0.2);
+    case.label = "classes of weight 0".into();
+    let labels = (0..64).map(|row| if row < 32 { 1 } else { row % 3 }).collect();
+    case.inputs[1] = HostTensor::i32(TensorDesc::new(Role::Index, &[64]), labels);
+    let class_weights = Arc::new([0.5, 0.0, 2.0]);
+    case.op = Arc::new(WeightedCrossEntropy { ipg: 1, class_weights, label_smoothing: 0.2 });
+    case
+}

@@ -1,0 +1,146 @@
+// Softmax cross-entropy with weights of classes and label smoothing, weighted mean by group, and
+// its gradient; torch's cross_entropy over the rows whose label is not -1.
+//
+//   logits         [M, classes]  real        in       a column per class
+//   labels         [M]           int         in       class, or -1 (ignored)
+//   image_idx      [M]           int         in       image of the row
+//   num_images     [1]           int         in       images in use
+//   class_weights  [classes]     float       scratch  weight of each class
+//   scales         [M]           float       scratch  1 / (weights of its group * groups), or 0
+//   partials       [blocks]      float       scratch  sum of each block
+//   loss           [1]           float       out      forward
+//   grad_output    [1]           real/float  in       backward: gradient of the loss
+//   grad_logits    [M, classes]  real        out      backward
+//
+// Launch: weights from arguments, 512 a launch; scales by a block per group; then a warp per row,
+// at most 128 blocks of 32 warps; weighted_cross_entropy_total adds the partial sums.
+// Cost: as softmax_cross_entropy, and 16 bytes per row and group; latency-bound.
+// Numerics: maximum subtracted; fp32; sums in a fixed order; gradients rounded once.
+// Edges: no rows, none that counts, or rows that all weigh 0 give 0; an ignored row may hold
+// anything.
+#include "platform.cuh"
+#include "losses.cuh"
+
+REALS(fp16, fp32)
+
+// Weights of classes that an argument holds.
+constexpr int CHUNK = 512;
+
+struct ClassWeights {
+  float values[CHUNK];
+};
+static_assert(sizeof(ClassWeights) == 2048, "the launches build it");
+
+KERNEL(CHUNK)
+weighted_cross_entropy_classes(ClassWeights chunk, int count, float* RESTRICT class_weights) {
+  const int i = threadIdx.x;
+  if (i < count) class_weights[i] = chunk.values[i];
+}
+EXPORT(weighted_cross_entropy_classes)
+
+KERNEL(1024)
+weighted_cross_entropy_scales(LossRows in, const float* RESTRICT class_weights, int classes,
+                              float* RESTRICT scales) {
+  SHARED(float, scratch, 32);
+  const LossGroups g = loss_groups(in);
+  for (int row = blockIdx.x * blockDim.x + threadIdx.x; row < in.rows;
+       row += gridDim.x * blockDim.x)
+    if (group_of(in, g, row) < 0) scales[row] = 0.0f;
+  for (int group = blockIdx.x; group < g.groups; group += gridDim.x) {
+    float sum = 0.0f;
+    for (int row = threadIdx.x; row < in.rows; row += blockDim.x) {
+      if (group_of(in, g, row) != group) continue;
+      const int label = in.labels[row];
+      // A label that is no class shows as NaN.
+      sum += label < classes ? class_weights[label] : NAN;
+    }
+    sum = block_sum(sum, scratch);
+    const float scale = sum == 0.0f ? 0.0f : 1.0f / (sum * (float)g.groups);
+    for (int row = threadIdx.x; row < in.rows; row += blockDim.x)
+      if (group_of(in, g, row) == group) scales[row] = scale;
+  }
+}
+EXPORT(weighted_cross_entropy_scales)
+
+// A row of logits as its warp sees it.
+struct Row {
+  const real* x;
+  float greatest, sum;  // the greatest logit, and the sum of exp(logit - greatest)
+};
+
+DEVICE Row row_of(const real* logits, int row, int classes, int lane) {
+  const real* x = logits + (uint64_t)row * classes;
+  float greatest = -INFINITY;
+  for (int c = lane; c < classes; c += 32) greatest = fmaxf(greatest, to_float(x[c]));
+  greatest = warp_max(greatest);
+  float sum = 0.0f;
+  for (int c = lane; c < classes; c += 32) sum += expf(to_float(x[c]) - greatest);
+  return {x, greatest, warp_sum(sum)};
+}
+
+KERNEL(1024)
+weighted_cross_entropy_f16(const real* RESTRICT logits, const int* RESTRICT labels,
+                           const float* RESTRICT class_weights, const float* RESTRICT scales,
+                           int rows, int classes, float smoothing, float* RESTRICT partials) {
+  SHARED(float, scratch, 32);
+  const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  const float share = smoothing / (float)classes;
+  float sum = 0.0f;  // of the warp's rows, in its first lane
+  for (int row = blockIdx.x * warps + threadIdx.x / 32; row < rows; row += gridDim.x * warps) {
+    const float scale = scales[row];
+    if (scale == 0.0f) continue;
+    const Row r = row_of(logits, row, classes, lane);
+    const float log_sum = logf(r.sum) + r.greatest;
+    const int label = labels[row];
+    float all = 0.0f;
+    if (share > 0.0f) {
+      for (int c = lane; c < classes; c += 32)
+        all += class_weights[c] * (log_sum - to_float(r.x[c]));
+      all = warp_sum(all);
+    }
+    // A label that is no class has a scale that is NaN.
+    const int own = min(label, classes - 1);
+    const float cost = class_weights[own] * (log_sum - to_float(r.x[own]));
+    if (lane == 0) sum += scale * ((1.0f - smoothing) * cost + share * all);
+  }
+  sum = block_sum(sum, scratch);
+  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+}
+EXPORT(weighted_cross_entropy_f16)
+
+KERNEL(128)
+weighted_cross_entropy_total(const float* RESTRICT partials, int count, float* RESTRICT loss) {
+  write_total(partials, count, loss);
+}
+EXPORT(weighted_cross_entropy_total)
+
+KERNEL(1024)
+weighted_cross_entropy_grad_f16(const real* RESTRICT logits, const int* RESTRICT labels,
+                                const float* RESTRICT class_weights, const float* RESTRICT scales,
+                                int rows, int classes, float smoothing, LossGradient grad_output,
+                                real* RESTRICT grad_logits) {
+  const float incoming = grad_output.load();
+  const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  const float share = smoothing / (float)classes;
+  float total = 0.0f;
+  for (int c = lane; c < classes; c += 32) total += class_weights[c];
+  total = warp_sum(total);
+  for (int row = blockIdx.x * warps + threadIdx.x / 32; row < rows; row += gridDim.x * warps) {
+    const float scale = scales[row];
+    real* grad = grad_logits + (uint64_t)row * classes;
+    if (scale == 0.0f) {
+      for (int c = lane; c < classes; c += 32) grad[c] = to_real(0.0f);
+      continue;
+    }
+    const Row r = row_of(logits, row, classes, lane);
+    const int label = labels[row];
+    const float own = (1.0f - smoothing) * class_weights[min(label, classes - 1)];
+    const float pull = own + share * total;
+    for (int c = lane; c < classes; c += 32) {
+      const float probability = expf(to_float(r.x[c]) - r.greatest) / r.sum;
+      const float truth = (c == label ? own : 0.0f) + share * class_weights[c];
+      grad[c] = to_real(incoming * scale * (pull * probability - truth));
+    }
+  }
+}
+EXPORT(weighted_cross_entropy_grad_f16)
