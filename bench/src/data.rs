@@ -47,6 +47,7 @@ pub(crate) fn run(args: &DataArgs) -> anyhow::Result<()> {
     let batches = (0..args.batches).map(move |b| Batch {
         indices: (0..batch_size).map(|i| images[(b * batch_size + i) % images.len()]).collect(),
         epoch: 0,
+        copies: vec![],
     });
     let layout = Arc::new(training_layout(batch_size, data.slot_shape())?);
     let slots = (0..3).map(|_| Slot::plain(layout.clone())).collect();

@@ -30,6 +30,7 @@ const SYNONYMS: &[(&[&str], &str)] = &[
         &["augment", "augmentation", "mosaic", "mixup", "copy_paste", "multiscale"],
         "onegraph has no augmentation but a horizontal flip: input.flip_probability",
     ),
+    (&["repeat_thr", "oversample_thr", "sampler_train"], "data.repeat_threshold"),
     (&["flip", "hflip", "fliplr"], "input.flip_probability"),
     (&["nc", "num_class"], "model.num_classes"),
     (&["single_cls"], "data.single_class"),

@@ -1,5 +1,5 @@
 //! Controls of training: parameters that are frozen by name, groups of parameters, weights of
-//! classes.
+//! classes, images that are repeated.
 
 mod common;
 
@@ -103,4 +103,26 @@ fn classes_weigh_by_their_names() {
     place.good(resume);
     let wrong = micro(&format!("{few} --set loss_weights.classes.cirle=4"));
     place.bad(&wrong, BAD_CONFIG, &["`loss_weights.classes.cirle` is no class", "mean circle, "]);
+}
+
+/// The copies are the same whether a run was interrupted or not.
+#[test]
+fn images_of_rare_classes_are_repeated() {
+    let place = Place::new();
+    let few = "--set data.repeat_threshold=1 --set solver.warmup_steps=2";
+    let said = place.run(&micro(&format!("{few} --set train.steps=4")));
+    let of = said.err.split("an epoch has ").nth(1).expect("a line of the banner");
+    let images: usize = of.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+    assert!((17..=32).contains(&images), "{}", said.err);
+    assert!(said.err.contains(&format!("batch 2, {} batches per epoch", images.div_ceil(2))));
+    let resume = "train --resume runs/micro --set train.steps=11";
+    let words = ["data.repeat_threshold: 1.0 -> 0.0", "--override"];
+    place.bad(&format!("{resume} --set data.repeat_threshold=0"), BAD_CONFIG, &words);
+    place.good(resume);
+    place.good(&micro(&format!("{few} --set train.steps=11 --set train.name=whole")));
+    assert!(place.state("runs/micro", 11) == place.state("runs/whole", 11), "other copies");
+    place.good(&micro(&format!(
+        "{few} --set train.steps=11 --set data.repeat=linear --set train.name=linear"
+    )));
+    assert!(place.state("runs/linear", 11) != place.state("runs/whole", 11), "the same rule");
 }

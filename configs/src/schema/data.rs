@@ -110,6 +110,14 @@ table! {
         /// Validation always keeps them.
         #[key(resume = Step, mlperf = Preprocessing)]
         pub empty: EmptyImages = EmptyImages::Drop,
+        /// Images with an object of a class that fewer than this share of the images have come
+        /// more than once an epoch (detectron2's repeat factor sampling). Default 0: none.
+        #[key(range = 0.0..=1.0, unit = "share", resume = Step, mlperf = Preprocessing)]
+        pub repeat_threshold: f64 = 0.0,
+        /// How often they come: `"sqrt"` (default, detectron2), the root of `repeat_threshold` over
+        /// the share of the image's rarest class, or `"linear"`, without the root.
+        #[key(resume = Step, mlperf = Preprocessing)]
+        pub repeat: RepeatRule = RepeatRule::Sqrt,
         /// Train only on these image ids. Default `[]`: all.
         #[key(each = 0..=i64::MAX, unit = "image ids", resume = Step, mlperf = Preprocessing)]
         pub ids: Vec<u64> = Vec::new(),
@@ -133,6 +141,16 @@ pub struct Set {
     pub images: Option<String>,
     /// COCO JSON.
     pub annotations: Option<String>,
+}
+
+/// How often an image with a rare class comes in an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RepeatRule {
+    /// The root of the threshold over the share of images that have the class.
+    Sqrt,
+    /// The threshold over that share.
+    Linear,
 }
 
 table! {

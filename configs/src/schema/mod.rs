@@ -17,7 +17,7 @@ pub use backbone::{Backbone, BackboneKind, Block, NormKind, Stage};
 pub use choices::{
     EmptyImages, MaskTargetRule, PixelEncoding, Precision, ResizeFilter, ResizeRounding,
 };
-pub use data::{ChannelOrder, Data, Input, Set, Synthetic};
+pub use data::{ChannelOrder, Data, Input, RepeatRule, Set, Synthetic};
 pub use fusion::{Fused, Fusion};
 pub use heads::{BoxHead, BoxLoss, Detections, MaskHead, PostNmsScope, Roi, Rpn};
 pub use model::{Anchors, Boxes, CellRule, ExtraLevel, Fpn, Model, ModelKind, StrideRule};

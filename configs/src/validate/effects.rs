@@ -67,6 +67,11 @@ const IDLE: &[Idle] = &[
         applies: |c| !c.model.kind.has_masks(),
     },
     Idle {
+        keys: &["data.repeat"],
+        switch: "data.repeat_threshold",
+        applies: |c| c.data.repeat_threshold == 0.0,
+    },
+    Idle {
         keys: &["model.allow_partial"],
         switch: "model.weights",
         applies: |c| c.model.weights.is_none() && c.model.backbone.weights.is_none(),
@@ -268,6 +273,7 @@ mod tests {
             ("faster_r50", &["model.detections.mask_threshold=0.4"], "\"faster_rcnn\""),
             ("faster_r50", &["model.mask_head.channels=[8]"], "\"faster_rcnn\""),
             ("micro", &["model.allow_partial=true"], "model.weights = \"none\""),
+            ("micro", &["data.repeat=linear"], "data.repeat_threshold = 0"),
             ("torchvision_r50", &["train.steps=200000", "solver.milestones=[9,300000]"], "1 of"),
             (
                 "torchvision_r50",

@@ -20,6 +20,23 @@ pub struct Batch {
     pub indices: Vec<usize>,
     /// Epoch of the batch.
     pub epoch: u32,
+    /// Which copy of its image in the epoch each is, from 0; empty if all are the first.
+    pub copies: Vec<u32>,
+}
+
+/// First bit of the copy in the word of an image's key that begins with the epoch.
+const COPY_BIT: u32 = 20;
+
+/// Gives each copy of an image a key of its own: a later one flips, and samples RoIs, by itself.
+fn mark_copies<M: AsRef<[u8]> + AsMut<[u8]>>(
+    slot: &mut Slot<M>,
+    copies: &[u32],
+) -> Result<(), DaliError> {
+    let keys: &mut [i32] = slot.view_mut("image_keys")?;
+    for (key, copy) in keys.chunks_exact_mut(4).zip(copies) {
+        key[3] |= (copy << COPY_BIT) as i32;
+    }
+    Ok(())
 }
 
 /// One filled slot.
@@ -110,7 +127,8 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
             .spawn(move || {
                 let fill = |batch: &Batch, slot: &mut Slot<M>| {
                     pool.install(|| {
-                        fill_slot(&store, &batch.indices, batch.epoch, slot, filler.as_ref())
+                        fill_slot(&store, &batch.indices, batch.epoch, slot, filler.as_ref())?;
+                        mark_copies(slot, &batch.copies)
                     })
                 };
                 load(&fill, &mut batches, &free_slots, &to_caller);

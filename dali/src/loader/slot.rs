@@ -19,7 +19,7 @@ pub const SEGM_RUNS: i32 = 1;
 /// |---|---|---|
 /// | `num_images` | `[1]` | images in use |
 /// | `pixels` | `[N, bytes]` u8 | RGB, `[H, W, 3]` of each image at the row's beginning |
-/// | `image_keys` | `[N, 4]` | image id (low, high 32 bits), index in the store, epoch |
+/// | `image_keys` | `[N, 4]` | image id (low, high 32 bits), index in the store, epoch and copy |
 /// | `gt_boxes` | `[N, G, 4]` f32 | x1, y1, x2, y2 in source pixels (x2 = x + w) |
 /// | `gt_classes` | `[N, G]` | class 1..K; 0 is padding |
 /// | `gt_counts` | `[N]` | objects in use |

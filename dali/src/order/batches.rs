@@ -14,6 +14,8 @@ pub struct Batch {
     /// The images, by index in the store: as many as the batch size, fewer in the last batch of an
     /// orientation. Unused places have no weight.
     pub images: Vec<usize>,
+    /// Which copy of its image in the epoch each is, from 0.
+    pub copies: Vec<u32>,
 }
 
 /// The order of images of every epoch.
@@ -22,6 +24,10 @@ pub struct Batch {
 /// batches move to the next larger shape that contains the whole smaller one, and the final
 /// remainder forms its own batch. The number of batches depends only on the counts, so it is the
 /// same in every epoch; which images are left over is not.
+///
+/// An image that is to come `r` times an epoch has as many copies, or where `r` is no whole number
+/// one more in some epochs: the shape's further copies, as many in every epoch, are drawn by
+/// systematic sampling.
 #[derive(Debug)]
 pub struct Order {
     /// By shape: the images for which it is the smallest.
@@ -30,6 +36,8 @@ pub struct Order {
     ascending: Vec<usize>,
     /// By shape: where its left-over images go.
     larger: Vec<Option<usize>>,
+    /// By image: how often it comes in an epoch, on average; empty if each comes once.
+    repeats: Vec<f64>,
     batch_size: usize,
     seed: u64,
     batches_per_epoch: usize,
@@ -37,8 +45,10 @@ pub struct Order {
     cache: Mutex<Option<(u64, Arc<Vec<ShapeBatch>>)>>,
 }
 
+/// An image and its copy.
+type Copy = (usize, u32);
 /// A shape and the images of one batch.
-type ShapeBatch = (usize, Vec<usize>);
+type ShapeBatch = (usize, Vec<Copy>);
 
 /// The purpose of a random number; part of its key, so that no two uses share numbers.
 #[derive(Clone, Copy)]
@@ -47,6 +57,8 @@ enum Purpose {
     Images { shape: usize },
     /// The order of an epoch's batches.
     Batches,
+    /// The images with a further copy.
+    Copies { shape: usize },
 }
 
 impl Order {
@@ -63,6 +75,21 @@ impl Order {
         shapes: &[PaddedShape],
         batch_size: usize,
         seed: u64,
+    ) -> Result<Self, OrderError> {
+        Self::repeating(sizes, shapes, batch_size, seed, &[])
+    }
+
+    /// [`Self::new`] with how often each image comes in an epoch, on average; empty if each comes
+    /// once.
+    ///
+    /// # Errors
+    /// As for [`Self::new`].
+    pub fn repeating(
+        sizes: &[(u32, u32)],
+        shapes: &[PaddedShape],
+        batch_size: usize,
+        seed: u64,
+        repeats: &[f64],
     ) -> Result<Self, OrderError> {
         if sizes.is_empty() {
             return Err(OrderError::NoImages);
@@ -85,6 +112,7 @@ impl Order {
             images_by_shape,
             ascending,
             larger,
+            repeats: repeats.to_vec(),
             batch_size,
             seed,
             batches_per_epoch: 0,
@@ -117,8 +145,34 @@ impl Order {
                 }
             }
         };
-        let (shape, images) = &batches[(step % per_epoch) as usize];
-        Batch { epoch, shape: *shape, images: images.clone() }
+        let (shape, copies) = &batches[(step % per_epoch) as usize];
+        let (images, copies) = copies.iter().copied().unzip();
+        Batch { epoch, shape: *shape, images, copies }
+    }
+
+    /// The images of an epoch for which a shape is the smallest, with their copies.
+    fn copies(&self, epoch: u64, shape: usize) -> Vec<Copy> {
+        let images = &self.images_by_shape[shape];
+        if self.repeats.is_empty() {
+            return images.iter().map(|&image| (image, 0)).collect();
+        }
+        // Each image's part of a whole copy lies beside that of the one before, and every whole
+        // number plus the offset that falls into it is a copy.
+        let total: f64 = images.iter().map(|&image| self.repeats[image].fract()).sum();
+        let further = total.round();
+        let offset = unit(self.key(epoch, Purpose::Copies { shape }, 0));
+        let (mut sum, mut before) = (0.0, 0);
+        let mut copies = Vec::new();
+        for &image in images {
+            let repeats = self.repeats[image];
+            sum += repeats.fract();
+            let end = if total > 0.0 { sum / total * further } else { 0.0 };
+            let until = (end - offset).ceil().max(0.0) as u32;
+            let count = repeats as u32 + (until - before);
+            copies.extend((0..count).map(|copy| (image, copy)));
+            before = until;
+        }
+        copies
     }
 
     /// All batches of an epoch, in their order.
@@ -126,11 +180,14 @@ impl Order {
         let mut carried = vec![Vec::new(); self.images_by_shape.len()];
         let mut batches: Vec<ShapeBatch> = Vec::new();
         for &shape in &self.ascending {
-            let mut images: Vec<usize> = std::mem::take(&mut carried[shape]);
-            images.extend(&self.images_by_shape[shape]);
+            let mut images: Vec<Copy> = std::mem::take(&mut carried[shape]);
+            images.extend(self.copies(epoch, shape));
             // New keys in every shape: images carried over mix with the shape's own.
             let purpose = Purpose::Images { shape };
-            images.sort_by_cached_key(|&i| (self.key(epoch, purpose, i), i));
+            images.sort_by_cached_key(|&(i, copy)| {
+                let place = i + copy as usize * self.repeats.len();
+                (self.key(epoch, purpose, place), place)
+            });
             let left_over = match self.larger[shape] {
                 Some(_) => images.len() % self.batch_size,
                 None => 0,
@@ -152,6 +209,7 @@ impl Order {
         let purpose = match purpose {
             Purpose::Batches => 0,
             Purpose::Images { shape } => 1 + shape as u64,
+            Purpose::Copies { shape } => u64::MAX - shape as u64,
         };
         [epoch, purpose, index as u64].into_iter().fold(mix(self.seed), |h, word| mix(h ^ word))
     }
@@ -164,6 +222,11 @@ fn mix(word: u64) -> u64 {
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+/// A number from 0 to below 1.
+fn unit(word: u64) -> f64 {
+    (word >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// The smallest shape by area that holds an image; of its own orientation if areas are equal.
@@ -294,6 +357,50 @@ mod tests {
         }
         // 100 expected, deviation 9.7: five of them.
         assert!(firsts.iter().all(|&n| (51..150).contains(&n)), "{firsts:?}");
+    }
+
+    /// Every epoch is as long as the others; an image has its whole copies in each, and on average
+    /// its share of one more.
+    #[test]
+    fn images_come_as_often_as_they_are_to() {
+        for (sizes, k, batch_size) in random_sets().take(20) {
+            let shapes = choose_shapes(&sizes, k, 16);
+            let repeats: Vec<f64> = (0..sizes.len()).map(|i| [1.0, 1.3, 2.5, 3.0][i % 4]).collect();
+            let order = Order::repeating(&sizes, &shapes, batch_size, 3, &repeats).expect("sound");
+            let mut counts = vec![0; sizes.len()];
+            let (epochs, mut length) = (400, None);
+            for e in 0..epochs {
+                let batches = epoch(&order, e);
+                let mut seen: Vec<_> =
+                    batches.iter().flat_map(|b| b.images.iter().zip(&b.copies)).collect();
+                let all = seen.len();
+                assert_eq!(*length.get_or_insert(all), all, "epoch {e}");
+                seen.sort_unstable();
+                seen.dedup();
+                assert_eq!(seen.len(), all, "a copy twice");
+                seen.iter().for_each(|(image, _)| counts[**image] += 1);
+                for (image, &repeats) in repeats.iter().enumerate() {
+                    assert!(seen.contains(&(&image, &(repeats as u32 - 1))), "{image}");
+                }
+            }
+            let expected: f64 = repeats.iter().sum();
+            let rounded = shapes.len() as f64 / 2.0;
+            assert!((length.unwrap_or(0) as f64 - expected).abs() <= rounded);
+            let enough = sizes.len() > 100;
+            for (count, repeats) in counts.iter().zip(&repeats).filter(|_| enough && k == 1) {
+                // The rounding of a shape's copies moves each share a little.
+                assert!((f64::from(*count) / epochs as f64 - repeats).abs() < 0.12, "{repeats}");
+            }
+        }
+    }
+
+    #[test]
+    fn images_that_come_once_come_in_the_order_of_old() {
+        let sizes: Vec<(u32, u32)> = (0..90).map(|i| (64, 64 + i)).collect();
+        let shapes = choose_shapes(&sizes, 3, 32);
+        let plain = Order::new(&sizes, &shapes, 8, 5).expect("sound");
+        let once = Order::repeating(&sizes, &shapes, 8, 5, &[1.0; 90]).expect("sound");
+        assert_eq!(epoch(&plain, 3), epoch(&once, 3));
     }
 
     #[test]

@@ -147,11 +147,13 @@ fn a_new_array_is_filled_by_the_caller() {
         rows.row_mut("areas")?[0] = (image.height * image.width) as i32;
         Ok(())
     };
-    let batch = Batch { indices: vec![2, 1], epoch: 4 };
+    let batch = Batch { indices: vec![2, 1], epoch: 4, copies: vec![0, 3] };
     let mut loader = Loader::new(store, vec![batch], slots(&layout, 1), 1, Box::new(area)).unwrap();
     let slot = loader.next().unwrap().unwrap().slot;
     assert_eq!(ints(&slot, "areas"), [64, 200, 1], "the image out of use has what clears it");
     assert_eq!(ints(&slot, "gt_counts"), [1, 3, 0]);
+    let keys = ints(&slot, "image_keys");
+    assert_eq!([keys[3], keys[7], keys[11]], [4, 4 | 3 << 20, 0], "a copy has a key of its own");
     let error = slot.view::<f32>("areas").unwrap_err().to_string();
     assert_says(&error, &["no array `areas` of F32"]);
 }
@@ -208,8 +210,9 @@ fn the_loader_gives_all_batches_in_order_and_then_none() {
     let fixture = prepared();
     let store = Arc::new(View::from(fixture.store()));
     let layout = layout(2, store.contents().capacities);
-    let batches: Vec<Batch> =
-        (0..20).map(|epoch| Batch { indices: vec![epoch as usize % 3, 1], epoch }).collect();
+    let batches: Vec<Batch> = (0..20)
+        .map(|epoch| Batch { indices: vec![epoch as usize % 3, 1], epoch, copies: vec![] })
+        .collect();
     for (num_slots, num_threads) in [(1, 1), (3, 2)] {
         let own = slots(&layout, num_slots);
         let places: Vec<_> = own.iter().map(|slot| slot.memory().as_ref().as_ptr()).collect();
@@ -239,7 +242,7 @@ fn the_loader_ends_early_refuses_to_hang_and_reports_errors() {
     let fixture = prepared();
     let store = Arc::new(View::from(fixture.store()));
     let layout = layout(1, store.contents().capacities);
-    let batch = |idx| Batch { indices: vec![idx], epoch: 0 };
+    let batch = |idx| Batch { indices: vec![idx], epoch: 0, copies: vec![] };
     let start = |batches: Box<dyn Iterator<Item = Batch> + Send>, num_slots| {
         Loader::new(store.clone(), batches, slots(&layout, num_slots), 1, Box::new(nothing))
     };

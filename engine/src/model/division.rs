@@ -142,7 +142,7 @@ impl Division {
 
     /// The images of a step that belong to pass `part` of all: none if the last batch of an epoch
     /// is too short.
-    pub fn part<'a>(&self, images: &'a [usize], part: usize) -> &'a [usize] {
+    pub fn part<'a, T>(&self, images: &'a [T], part: usize) -> &'a [T] {
         let first = (part * self.images).min(images.len());
         &images[first..(first + self.images).min(images.len())]
     }

@@ -56,6 +56,14 @@ pub(super) fn banner(
         ));
     }
     paragraphs.extend(weights(config, trainer));
+    if config.data.repeat_threshold > 0.0 {
+        let (all, images) = (trainer.images_per_epoch(), data.images.len());
+        paragraphs.push(format!(
+            "classes of fewer than {:.1} % of the images are repeated: an epoch has {all} images, \
+             of {images}",
+            100.0 * config.data.repeat_threshold
+        ));
+    }
     paragraphs.extend(rate(config));
     if !config.has_validation() {
         paragraphs.push("warning: there is no validation data, so nothing is scored".into());

@@ -9,6 +9,7 @@ use dali::loader::{self, ImageRows, Loader, SlotLayout};
 use dali::order::Order;
 use dali::store::View;
 
+use super::repeats::repeat_factors;
 use crate::dataset::{DataSet, make_inclusive, objects_with_rows};
 use crate::error::EngineError;
 use crate::model::roi_heads::RoiHead;
@@ -50,11 +51,11 @@ pub(super) struct Batch {
 pub(super) struct Feed {
     data: DataSet,
     order: Order,
-    batch_size: usize,
+    /// The same for the loader, which walks it ahead of the steps.
+    order_ahead: Arc<Order>,
     division: Division,
     model: configs::Model,
     views: Views,
-    seed: u64,
     /// Number of decoding threads.
     threads: usize,
     backend: Backend,
@@ -79,9 +80,7 @@ impl Feed {
         backend: &Backend,
         division: &Division,
     ) -> Result<Self, EngineError> {
-        let batch_size = config.train.batch_size;
-        let seed = config.train.seed;
-        let order = Order::new(&data.sizes, &data.shapes, batch_size, seed)?;
+        let (order, order_ahead) = (order(config, data)?, Arc::new(order(config, data)?));
         let threads = match backend {
             Backend::Cpu => THREADS_BESIDE_CPU,
             Backend::Device(_) => threads_beside_device(own_cores(division.local_ranks)),
@@ -91,11 +90,10 @@ impl Feed {
         let mut feed = Self {
             data: data.clone(),
             order,
-            batch_size,
+            order_ahead,
             division: division.clone(),
             model: config.model.clone(),
             views: Views::new(config),
-            seed,
             threads,
             backend: backend.clone(),
             layout,
@@ -139,6 +137,12 @@ impl Feed {
 
     pub(super) fn batches_per_epoch(&self) -> u64 {
         self.order.batches_per_epoch() as u64
+    }
+
+    /// Images of an epoch, with their copies.
+    pub(super) fn images_per_epoch(&self) -> usize {
+        let steps = 0..self.batches_per_epoch();
+        steps.map(|step| self.order.batch(step).images.len()).sum()
     }
 
     /// Ids of the images of a step, counted from 0.
@@ -195,8 +199,7 @@ impl Feed {
             slots => slots,
         };
         self.loaders += 1;
-        // The loader's thread walks the order independently, ahead of the steps.
-        let order = Order::new(&self.data.sizes, &self.data.shapes, self.batch_size, self.seed)?;
+        let order = self.order_ahead.clone();
         let images = self.data.images.clone();
         let division = self.division.clone();
         let batches = (pass..).map(move |pass| {
@@ -204,7 +207,8 @@ impl Feed {
             let part = division.own().start + pass as usize % division.passes;
             let indices = division.part(&batch.images, part);
             let indices = indices.iter().map(|i| images[*i]).collect();
-            loader::Batch { indices, epoch: batch.epoch as u32 }
+            let copies = division.part(&batch.copies, part).to_vec();
+            loader::Batch { indices, epoch: batch.epoch as u32, copies }
         });
         let store = self.data.store.clone();
         let filler = fill_rows(&self.data, self.views.clone(), further_heads(&self.model));
@@ -217,9 +221,14 @@ impl Feed {
 /// # Errors
 /// A batch that the data cannot fill.
 pub(super) fn batches_per_epoch(config: &Config, data: &DataSet) -> Result<u64, EngineError> {
-    let train = &config.train;
-    let order = Order::new(&data.sizes, &data.shapes, train.batch_size, train.seed)?;
-    Ok(order.batches_per_epoch() as u64)
+    Ok(order(config, data)?.batches_per_epoch() as u64)
+}
+
+/// The order of a run's images.
+fn order(config: &Config, data: &DataSet) -> Result<Order, EngineError> {
+    let (batch_size, seed) = (config.train.batch_size, config.train.seed);
+    let repeats = repeat_factors(config, data)?;
+    Ok(Order::repeating(&data.sizes, &data.shapes, batch_size, seed, &repeats)?)
 }
 
 /// Decoding threads of a rank with so many cores.

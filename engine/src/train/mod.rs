@@ -14,6 +14,7 @@ mod observer;
 mod options;
 mod periods;
 mod programs;
+mod repeats;
 mod replay;
 mod report;
 mod resume;

@@ -301,6 +301,11 @@ impl Trainer {
         self.feed.batches_per_epoch()
     }
 
+    /// Images of an epoch, with the copies of those that are repeated.
+    pub fn images_per_epoch(&self) -> usize {
+        self.feed.images_per_epoch()
+    }
+
     /// Steps done, including those before a resumption.
     pub fn steps_done(&self) -> u64 {
         self.steps_done

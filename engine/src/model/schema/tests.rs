@@ -77,7 +77,7 @@ fn a_new_array_is_one_row_and_the_line_that_fills_it() {
         rows.row_mut("keypoints")?[..2].copy_from_slice(&[idx as f32, 0.5]);
         Ok(())
     };
-    let batch = Batch { indices: vec![1], epoch: 0 };
+    let batch = Batch { indices: vec![1], epoch: 0, copies: vec![] };
     let slots = vec![Slot::plain(layout)];
     let mut loader = Loader::new(Arc::new(store.into()), vec![batch], slots, 1, Box::new(fill))
         .expect("a loader");

@@ -1,0 +1,74 @@
+//! How often an image is in an epoch: more often, if it has objects of rare classes.
+
+use configs::{Config, ConfigError, RepeatRule};
+
+use crate::dataset::DataSet;
+use crate::error::EngineError;
+
+/// Most copies of an image in an epoch: its key has 12 bits for them.
+const MOST: f64 = 4095.0;
+
+/// The mean number of times that each image of the data is in an epoch, at least 1: detectron2's
+/// repeat factors of the share of images that have a class, the greatest of the image's classes.
+/// None if nothing is repeated.
+///
+/// # Errors
+/// [`ConfigError::Invalid`] if an image would be in an epoch more than 4,095 times.
+pub(super) fn repeat_factors(config: &Config, data: &DataSet) -> Result<Vec<f64>, EngineError> {
+    let threshold = config.data.repeat_threshold;
+    if threshold == 0.0 {
+        return Ok(vec![]);
+    }
+    let classes: Vec<Vec<u32>> = data.images.iter().map(|&image| classes_of(data, image)).collect();
+    let factors = factors(&classes, threshold, config.data.repeat);
+    if factors.iter().all(|&factor| factor <= MOST) {
+        return Ok(factors);
+    }
+    let most = factors.iter().fold(0.0f64, |most, factor| most.max(*factor));
+    let problem = format!(
+        "is {threshold}, which would repeat an image {most:.0} times in an epoch, and {MOST} is \
+         the most; lower it, or take data.repeat = \"sqrt\""
+    );
+    let key = "data.repeat_threshold".into();
+    Err(ConfigError::Invalid { file: "config".into(), key, problem }.into())
+}
+
+/// The labels that an image has, each once.
+fn classes_of(data: &DataSet, image: usize) -> Vec<u32> {
+    let objects = data.store.image(image).objects;
+    let mut labels: Vec<u32> = objects.map(|object| data.store.object(object).label).collect();
+    labels.sort_unstable();
+    labels.dedup();
+    labels
+}
+
+fn factors(classes: &[Vec<u32>], threshold: f64, rule: RepeatRule) -> Vec<f64> {
+    let most = classes.iter().flatten().max().map_or(0, |&label| label as usize + 1);
+    let mut counts = vec![0u64; most];
+    classes.iter().flatten().for_each(|&label| counts[label as usize] += 1);
+    let of_class = |&label: &u32| {
+        let share = counts[label as usize] as f64 / classes.len() as f64;
+        match rule {
+            RepeatRule::Sqrt => (threshold / share).sqrt(),
+            RepeatRule::Linear => threshold / share,
+        }
+    };
+    let of_image = |labels: &Vec<u32>| labels.iter().map(of_class).fold(1.0, f64::max);
+    classes.iter().map(of_image).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand: of 8 images all have class 1, two class 2, one class 3, and one has nothing.
+    #[test]
+    fn the_rarest_class_of_an_image_decides() {
+        let mut classes = vec![vec![1]; 8];
+        (classes[0], classes[1], classes[7]) = (vec![1, 2], vec![2, 3], vec![]);
+        let found = factors(&classes, 0.5, RepeatRule::Linear);
+        assert_eq!(found, [2.0, 4.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+        let found = factors(&classes, 0.5, RepeatRule::Sqrt);
+        assert_eq!(found[..3], [2.0f64.sqrt(), 2.0, 1.0]);
+    }
+}
