@@ -8,7 +8,7 @@ use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use configs::Config;
 use dali::loader::{Batch, ImageRows, Loader, Slot};
-use dali::store::View;
+use dali::store::Stores;
 use engine::dataset::{DataSet, Split};
 use engine::model::training_layout;
 use engine::progress::Progress;
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &DataArgs) -> anyhow::Result<()> {
     });
     let layout = Arc::new(training_layout(batch_size, data.slot_shape())?);
     let slots = (0..3).map(|_| Slot::plain(layout.clone())).collect();
-    let fill_no_more = Box::new(|_: &View, _, _: &mut ImageRows<'_>| Ok(()));
+    let fill_no_more = Box::new(|_: &Stores, _, _: &mut ImageRows<'_>| Ok(()));
     let mut loader = Loader::new(data.store.clone(), batches, slots, args.threads, fill_no_more)?;
     let started = Instant::now();
     let mut loaded = 0;

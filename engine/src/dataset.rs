@@ -12,7 +12,7 @@ use std::sync::Arc;
 use configs::{Config, Data, EmptyImages};
 use dali::DaliError;
 use dali::order::{PaddedShape, choose_shapes, resized_size};
-use dali::store::{Store, View};
+use dali::store::{Store, Stores};
 
 use crate::classes::classes_of_data;
 use crate::error::EngineError;
@@ -27,7 +27,7 @@ pub(crate) use inclusive::{make_inclusive, objects_with_rows};
 #[derive(Debug, Clone)]
 pub struct DataSet {
     /// The mapped stores.
-    pub store: Arc<View>,
+    pub store: Arc<Stores>,
     /// Indices of the images in use.
     pub images: Vec<usize>,
     /// Network size (height, width) of each image in use.
@@ -79,7 +79,7 @@ impl DataSet {
         open: fn(&Path) -> Result<Store, DaliError>,
     ) -> Result<Self, EngineError> {
         let stores = made::open(config, split, progress, open)?;
-        let store = Arc::new(classes::view(&config.data, split, stores, progress)?);
+        let store = Arc::new(classes::read_as_one(&config.data, split, stores, progress)?);
         check_masks(config, &store)?;
         warn(config, split, &store, progress);
         let images = select(&config.data, split, &store, progress)?;
@@ -161,7 +161,7 @@ impl DataSet {
 }
 
 /// Says what is odd about the store of a split.
-fn warn(config: &Config, split: Split, store: &View, progress: &Progress) {
+fn warn(config: &Config, split: Split, store: &Stores, progress: &Progress) {
     let contents = store.contents();
     if split == Split::Val && contents.num_annotations == contents.num_crowd {
         progress.say(&format!(
@@ -179,7 +179,7 @@ fn warn(config: &Config, split: Split, store: &View, progress: &Progress) {
 }
 
 /// A model with masks needs one for every object.
-fn check_masks(config: &Config, store: &View) -> Result<(), EngineError> {
+fn check_masks(config: &Config, store: &Stores) -> Result<(), EngineError> {
     let without = store.contents().num_without_mask;
     if without == 0 || !config.model.kind.has_masks() {
         return Ok(());
@@ -193,7 +193,7 @@ fn check_masks(config: &Config, store: &View) -> Result<(), EngineError> {
 }
 
 /// Category names with their COCO ids, in the order of the labels from 1.
-fn categories_of(store: &View) -> Vec<(String, u64)> {
+fn categories_of(store: &Stores) -> Vec<(String, u64)> {
     store.contents().categories.iter().map(|c| (c.name.clone(), c.coco_id)).collect()
 }
 
@@ -208,7 +208,7 @@ pub fn network_size(config: &Config, height: u32, width: u32) -> (u32, u32) {
 fn select(
     data: &Data,
     split: Split,
-    store: &View,
+    store: &Stores,
     progress: &Progress,
 ) -> Result<Vec<usize>, EngineError> {
     let usage = |text: String| Err(EngineError::Usage(text));
@@ -258,13 +258,13 @@ fn select(
 
 /// True if both references train on an image: they leave out an image whose every box has a side of
 /// at most a pixel.
-fn has_extent(store: &View, image: usize) -> bool {
+fn has_extent(store: &Stores, image: usize) -> bool {
     let boxes = store.image(image).objects.map(|i| store.object(i).bbox_xywh);
     boxes.into_iter().any(|[_, _, width, height]| width > 1.0 && height > 1.0)
 }
 
 /// The images of these ids, in their order; with `drops`, each must have an object.
-fn named(ids: &[u64], store: &View, drops: bool) -> Result<Vec<usize>, EngineError> {
+fn named(ids: &[u64], store: &Stores, drops: bool) -> Result<Vec<usize>, EngineError> {
     let place_of: HashMap<u64, usize> =
         (0..store.len()).map(|i| (store.image(i).image_id, i)).collect();
     let lacks_empty = drops && store.contents().num_empty_images == 0;

@@ -5,23 +5,23 @@ use rayon::prelude::*;
 use super::layout::Item;
 use super::slot::{ImageRows, SEGM_POLYGONS, SEGM_RUNS, Slot};
 use crate::error::DaliError;
-use crate::store::{Segmentation, View};
+use crate::store::{Segmentation, Stores};
 
-/// Fills rows that [`fill_slot`] does not know, for the image at this index in the view.
-pub type Filler = dyn Fn(&View, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + Send + Sync;
+/// Fills rows that [`fill_slot`] does not know, for the image at this index in the stores.
+pub type Filler = dyn Fn(&Stores, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + Send + Sync;
 
-/// Fills `slot` with the images at `indices` of the view; crowd objects are dropped. Unused
+/// Fills `slot` with the images at `indices` of the stores; crowd objects are dropped. Unused
 /// elements are cleared as the layout says. `filler` runs after the arrays of [`Slot`] are filled.
 ///
 /// Runs on the rayon pool of the calling thread. `epoch` becomes part of the image keys, which seed
 /// the random numbers of a step.
 ///
 /// # Errors
-/// [`DaliError::Slot`] if a capacity is too small or an index is past the end of the view,
+/// [`DaliError::Slot`] if a capacity is too small or an index is past the end of the stores,
 /// [`DaliError::Layout`] if an array is missing or has other extents, [`DaliError::StorePixels`] if
 /// an image does not decode. The contents of the slot are then undefined.
 pub fn fill_slot<M: AsRef<[u8]> + AsMut<[u8]>>(
-    store: &View,
+    store: &Stores,
     indices: &[usize],
     epoch: u32,
     slot: &mut Slot<M>,
@@ -52,7 +52,7 @@ pub fn fill_slot<M: AsRef<[u8]> + AsMut<[u8]>>(
 }
 
 fn fill_image(
-    store: &View,
+    store: &Stores,
     idx: usize,
     epoch: u32,
     rows: &mut ImageRows<'_>,

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::fill::{Filler, fill_slot};
 use super::slot::{PlainMemory, Slot};
 use crate::error::DaliError;
-use crate::store::View;
+use crate::store::Stores;
 
 /// More decoding threads than any machine has cores for; beyond, the system refuses or hangs.
 const MAX_THREADS: usize = 1024;
@@ -16,7 +16,7 @@ const MAX_THREADS: usize = 1024;
 /// Which images to load into one slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// Indices into the view.
+    /// Indices into the stores.
     pub indices: Vec<usize>,
     /// Epoch of the batch.
     pub epoch: u32,
@@ -82,7 +82,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
     /// for slots that [`fill_slot`] cannot fill, [`DaliError::Loader`] if the system cannot start
     /// the threads.
     pub fn new<I>(
-        store: Arc<View>,
+        store: Arc<Stores>,
         batches: I,
         slots: Vec<Slot<M>>,
         num_threads: usize,

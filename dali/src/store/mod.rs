@@ -12,7 +12,7 @@ mod format;
 mod mmap;
 mod reader;
 mod sources;
-mod view;
+mod stores;
 mod writer;
 
 pub(crate) use check::{manifest, source_of};
@@ -21,7 +21,7 @@ pub use format::{Capacities, Category, FORMAT_VERSION, FileInfo, Header, PixelEn
 pub use mmap::exit_on_bus_errors;
 pub use reader::{ImageRecord, ObjectView, Segmentation, Store};
 pub use sources::SourceChange;
-pub use view::{Classes, Contents, View};
+pub use stores::{Classes, Contents, Stores};
 pub(crate) use writer::{NewImage, NewObject, NewSegmentation, StoreWriter};
 
 #[cfg(target_endian = "big")]

@@ -7,7 +7,7 @@ use dali::loader::{
     Array, Batch, Clear, Element, ImageRows, Loader, SEGM_POLYGONS, SEGM_RUNS, Slot, SlotLayout,
     fill_slot,
 };
-use dali::store::{Capacities, View};
+use dali::store::{Capacities, Stores};
 use serde_json::json;
 
 use crate::fixture::{Fixture, annotation, assert_says};
@@ -68,7 +68,7 @@ fn slots(layout: &Arc<SlotLayout>, count: usize) -> Vec<Slot> {
 }
 
 /// Fills nothing beyond what `fill_slot` knows.
-fn nothing(_: &View, _: usize, _: &mut ImageRows<'_>) -> Result<(), DaliError> {
+fn nothing(_: &Stores, _: usize, _: &mut ImageRows<'_>) -> Result<(), DaliError> {
     Ok(())
 }
 
@@ -79,7 +79,7 @@ fn ints<'a>(slot: &'a Slot, name: &str) -> &'a [i32] {
 #[test]
 fn a_slot_holds_the_batch_in_the_stated_layout() {
     let fixture = prepared();
-    let store = View::from(fixture.store());
+    let store = Stores::from(fixture.store());
     let capacities = store.contents().capacities;
     let expected = Capacities { pixels: 256, objects: 3, parts: 4, coords: 20, runs: 5 };
     assert_eq!(capacities, expected);
@@ -117,7 +117,7 @@ fn a_slot_holds_the_batch_in_the_stated_layout() {
 #[test]
 fn nothing_of_an_earlier_batch_stays() {
     let fixture = prepared();
-    let store = View::from(fixture.store());
+    let store = Stores::from(fixture.store());
     let layout = layout(2, store.contents().capacities);
     let mut used = Slot::plain(layout.clone());
     fill_slot(&store, &[1, 1], 1, &mut used, &nothing).unwrap();
@@ -138,11 +138,11 @@ fn nothing_of_an_earlier_batch_stays() {
 #[test]
 fn a_new_array_is_filled_by_the_caller() {
     let fixture = prepared();
-    let store = Arc::new(View::from(fixture.store()));
+    let store = Arc::new(Stores::from(fixture.store()));
     let mut all = arrays(store.contents().capacities);
     all.insert(3, Array { clear: Clear::Ones, ..array("areas", Element::I32, &[1]) });
     let layout = Arc::new(SlotLayout::new(3, all, 64).unwrap());
-    let area = |store: &View, idx: usize, rows: &mut ImageRows<'_>| {
+    let area = |store: &Stores, idx: usize, rows: &mut ImageRows<'_>| {
         let image = store.image(idx);
         rows.row_mut("areas")?[0] = (image.height * image.width) as i32;
         Ok(())
@@ -161,7 +161,7 @@ fn a_new_array_is_filled_by_the_caller() {
 #[test]
 fn too_small_a_slot_is_refused_by_name() {
     let fixture = prepared();
-    let store = View::from(fixture.store());
+    let store = Stores::from(fixture.store());
     let whole = store.contents().capacities;
     let error = |capacities: Capacities, indices: &[usize]| {
         let mut slot = Slot::plain(layout(1, capacities));
@@ -180,7 +180,7 @@ fn too_small_a_slot_is_refused_by_name() {
 #[test]
 fn a_layout_that_cannot_be_filled_is_refused_in_one_sentence() {
     let fixture = prepared();
-    let store = Arc::new(View::from(fixture.store()));
+    let store = Arc::new(Stores::from(fixture.store()));
     let error = |change: &dyn Fn(&mut Vec<Array>)| {
         let mut all = arrays(store.contents().capacities);
         change(&mut all);
@@ -208,7 +208,7 @@ fn a_layout_that_cannot_be_filled_is_refused_in_one_sentence() {
 #[test]
 fn the_loader_gives_all_batches_in_order_and_then_none() {
     let fixture = prepared();
-    let store = Arc::new(View::from(fixture.store()));
+    let store = Arc::new(Stores::from(fixture.store()));
     let layout = layout(2, store.contents().capacities);
     let batches: Vec<Batch> = (0..20)
         .map(|epoch| Batch { indices: vec![epoch as usize % 3, 1], epoch, copies: vec![] })
@@ -240,7 +240,7 @@ fn the_loader_gives_all_batches_in_order_and_then_none() {
 #[test]
 fn the_loader_ends_early_refuses_to_hang_and_reports_errors() {
     let fixture = prepared();
-    let store = Arc::new(View::from(fixture.store()));
+    let store = Arc::new(Stores::from(fixture.store()));
     let layout = layout(1, store.contents().capacities);
     let batch = |idx| Batch { indices: vec![idx], epoch: 0, copies: vec![] };
     let start = |batches: Box<dyn Iterator<Item = Batch> + Send>, num_slots| {

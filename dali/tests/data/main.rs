@@ -11,5 +11,5 @@ mod places;
 mod prep_annotations;
 mod prep_images;
 mod store;
+mod stores;
 mod synthetic;
-mod view;

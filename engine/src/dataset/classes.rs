@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use configs::Data;
 use dali::plain;
-use dali::store::{Classes, Store, View};
+use dali::store::{Classes, Store, Stores};
 
 use super::Split;
 use crate::error::EngineError;
@@ -22,16 +22,16 @@ const ROWS: usize = 30;
 /// # Errors
 /// [`EngineError::Usage`] for a class that the training data lacks, or if the validation data has
 /// none of them.
-pub(super) fn view(
+pub(super) fn read_as_one(
     data: &Data,
     split: Split,
     stores: Vec<Store>,
     progress: &Progress,
-) -> Result<View, EngineError> {
+) -> Result<Stores, EngineError> {
     let categories = stores.iter().flat_map(|store| &store.header().categories);
     let found: BTreeSet<String> = categories.map(|category| category.name.clone()).collect();
     let classes = Classes { names: data.classes.clone(), as_one: data.single_class };
-    let view = View::new(stores, &classes)?;
+    let stores = Stores::new(stores, &classes)?;
     let lacks = |name: &&String| !found.contains(*name);
     let refused = match split {
         Split::Train => data.classes.iter().find(lacks),
@@ -41,7 +41,7 @@ pub(super) fn view(
         let names: Vec<_> =
             nearest(name, &found).iter().map(|n| format!("`{}`", plain(n))).collect();
         return Err(EngineError::Usage(format!(
-            "data.classes: {view} has no class `{}`{}; the nearest of its {} are {}",
+            "data.classes: {stores} has no class `{}`{}; the nearest of its {} are {}",
             plain(name),
             if split == Split::Val { ", nor any other of the list" } else { "" },
             found.len(),
@@ -50,33 +50,33 @@ pub(super) fn view(
     }
     // Images that are held out are of the sets that were described.
     let is_new = split == Split::Train || data.val_fraction == 0.0;
-    if view.stores().len() > 1 && is_new {
-        progress.say(&table(&view));
+    if stores.stores().len() > 1 && is_new {
+        progress.say(&table(&stores));
     }
-    let contents = view.contents();
+    let contents = stores.contents();
     if !data.classes.is_empty() && is_new {
         let left_out = counted(contents.num_left_out, "object");
         progress.say(&format!(
-            "{view}: {} of {} classes (data.classes), {left_out} of others left out of {}",
+            "{stores}: {} of {} classes (data.classes), {left_out} of others left out of {}",
             found.iter().filter(|name| data.classes.contains(name)).count(),
             found.len(),
             contents.num_left_out + contents.num_annotations
         ));
     }
-    Ok(view)
+    Ok(stores)
 }
 
 /// The number of objects of each class in each set: first the classes that some set lacks,
 /// which may be one class under two names.
-fn table(view: &View) -> String {
-    let (contents, by_set) = (view.contents(), view.objects_by_class());
+fn table(stores: &Stores) -> String {
+    let (contents, by_set) = (stores.contents(), stores.objects_by_class());
     let counts = |label: u32| by_set.iter().map(move |of_set| of_set[label as usize]);
     let mut rows: Vec<_> = contents.categories.iter().collect();
     let has = |label, any: bool| counts(label).any(|count| (count > 0) == any);
     rows.sort_by_key(|class| !(has(class.label, true) && has(class.label, false)));
     let width = rows.iter().take(ROWS).map(|class| class.name.chars().count()).fold(5, usize::max);
     let mut text = format!("{} classes in {} sets", rows.len(), by_set.len());
-    for (store, number) in view.stores().zip(1..) {
+    for (store, number) in stores.stores().zip(1..) {
         let images = counted(store.len(), "image");
         text += &format!("\n  set {number}: {}, {images}", store.path().display());
     }

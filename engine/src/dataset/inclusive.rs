@@ -2,7 +2,7 @@
 
 use dali::DaliError;
 use dali::loader::ImageRows;
-use dali::store::{ImageRecord, ObjectView, View};
+use dali::store::{ImageRecord, ObjectView, Stores};
 
 /// Corners (x1, y1, x2, y2) of a COCO box (x, y, width, height) as inclusive pixels of its image,
 /// whose first and last pixels bound them: `BoxList.convert("xyxy")` and `clip_to_image`. `None`
@@ -23,7 +23,7 @@ pub fn inclusive_box(
 /// An image and its objects that have rows in a batch, in their order: no crowds and, if boxes are
 /// `inclusive`, none without extent.
 pub(crate) fn objects_with_rows(
-    store: &View,
+    store: &Stores,
     image: usize,
     inclusive: bool,
 ) -> (ImageRecord, Vec<ObjectView<'_>>) {
@@ -38,7 +38,7 @@ pub(crate) fn objects_with_rows(
 
 /// Replaces the boxes of an image's rows by inclusive ones, and closes up over those left out.
 pub(crate) fn make_inclusive(
-    store: &View,
+    store: &Stores,
     image: usize,
     rows: &mut ImageRows<'_>,
 ) -> Result<(), DaliError> {
@@ -70,7 +70,7 @@ fn close_up(values: &mut [i32], width: usize, left: &[usize]) {
 #[cfg(test)]
 mod tests {
     use dali::prep::PrepOptions;
-    use dali::store::{Store, View};
+    use dali::store::{Store, Stores};
     use image::RgbImage;
     use serde_json::json;
 
@@ -110,7 +110,7 @@ mod tests {
         std::fs::write(path("a.json"), coco.to_string()).unwrap();
         let options = PrepOptions::new(folder.path(), path("a.json"), path("store"));
         dali::prep::run(&options, &mut |_| ()).unwrap();
-        let store = View::from(Store::open(&path("store")).unwrap());
+        let store = Stores::from(Store::open(&path("store")).unwrap());
         let ids = |inclusive| {
             let (_, objects) = objects_with_rows(&store, 0, inclusive);
             objects.iter().map(|object| object.annotation_id).collect::<Vec<_>>()

@@ -7,7 +7,7 @@ use configs::Config;
 use dali::DaliError;
 use dali::loader::{self, ImageRows, Loader, SlotLayout};
 use dali::order::Order;
-use dali::store::View;
+use dali::store::Stores;
 
 use super::repeats::repeat_factors;
 use crate::dataset::{DataSet, make_inclusive, objects_with_rows};
@@ -243,7 +243,7 @@ fn fill_rows(
     data: &DataSet,
     views: Views,
     mut heads: Vec<Box<dyn RoiHead>>,
-) -> impl Fn(&View, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + use<> {
+) -> impl Fn(&Stores, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + use<> {
     let mut sizes = vec![[0; 2]; data.store.len()];
     for (&image, &(height, width)) in data.images.iter().zip(&data.sizes) {
         sizes[image] = [height as i32, width as i32];

@@ -1,7 +1,7 @@
 //! Fused forms of a step against the plain one.
 
 use configs::{Config, Fused};
-use dali::store::View;
+use dali::store::Stores;
 use kernels::cpu::HostTensor;
 
 use super::program::{Changes, OnDevice, SQUARE, images, inputs, micro};
@@ -33,7 +33,7 @@ const APART: f64 = 5e-3;
 const APART_FORWARD: f64 = 2e-2;
 
 /// A device that has made the first step.
-fn stepped(store: &View, config: &Config, open: &Open, seed: u64) -> OnDevice {
+fn stepped(store: &Stores, config: &Config, open: &Open, seed: u64) -> OnDevice {
     let device = open(Some(seed));
     let mut device = OnDevice::new(store, config, &[SQUARE], Changes::OBSERVED, device);
     for (name, bytes) in inputs(store, &[0, 3]) {
@@ -44,7 +44,12 @@ fn stepped(store: &View, config: &Config, open: &Open, seed: u64) -> OnDevice {
 }
 
 /// The kept tensors of the first step, losses and gradients too, in the order of the names.
-fn first_step(store: &View, config: &Config, open: &Open, seed: u64) -> Vec<(String, HostTensor)> {
+fn first_step(
+    store: &Stores,
+    config: &Config,
+    open: &Open,
+    seed: u64,
+) -> Vec<(String, HostTensor)> {
     kept(&stepped(store, config, open, seed))
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use configs::Config;
 use dali::loader::{ImageRows, Slot, fill_slot};
-use dali::store::{Store, View};
+use dali::store::{Store, Stores};
 use dali::synthetic::SyntheticOptions;
 use device::{Device, Precision, Target};
 use engine::model::{
@@ -23,7 +23,7 @@ use kernels::cpu::HostTensor;
 const LOSS_SCALE: f32 = 1024.0;
 
 /// Eight drawn images in a folder of their own.
-pub(super) fn images(folder: &Path) -> View {
+pub(super) fn images(folder: &Path) -> Stores {
     let out = folder.join("set");
     let side = SQUARE.height as u32;
     let options =
@@ -32,7 +32,7 @@ pub(super) fn images(folder: &Path) -> View {
     Store::open(&folder.join("set/store")).expect("a store just written").into()
 }
 
-fn slot_shape(store: &View) -> SlotShape {
+fn slot_shape(store: &Stores) -> SlotShape {
     let c = store.contents().capacities;
     // Room behind the largest image, as there is behind all others.
     SlotShape {
@@ -65,7 +65,7 @@ impl Changes {
 
 /// A program of `micro` with the state that it starts from.
 pub(super) fn build(
-    store: &View,
+    store: &Stores,
     config: &Config,
     padded: ImageSize,
     target: Target,
@@ -90,24 +90,24 @@ pub(super) fn build(
 }
 
 /// The inputs of a batch, by name.
-pub(super) fn inputs(store: &View, batch: &[usize]) -> Vec<(String, Vec<u8>)> {
+pub(super) fn inputs(store: &Stores, batch: &[usize]) -> Vec<(String, Vec<u8>)> {
     inputs_from(store, batch, empty_slot(store, batch.len()))
 }
 
 /// A slot for `images` images.
-pub(super) fn empty_slot(store: &View, images: usize) -> Slot {
+pub(super) fn empty_slot(store: &Stores, images: usize) -> Slot {
     let layout = training_layout(images, slot_shape(store)).expect("names that differ");
     Slot::plain(Arc::new(layout))
 }
 
 /// The inputs of a batch, by name, in a slot that may hold bytes of an earlier one.
 pub(super) fn inputs_from(
-    store: &View,
+    store: &Stores,
     batch: &[usize],
     mut slot: Slot,
 ) -> Vec<(String, Vec<u8>)> {
     let views = Views::new(&micro(&[]));
-    let fill = move |store: &View, image: usize, rows: &mut ImageRows<'_>| {
+    let fill = move |store: &Stores, image: usize, rows: &mut ImageRows<'_>| {
         let image = store.image(image);
         views.fill([image.height as i32, image.width as i32], [64; 2], rows)
     };
@@ -126,7 +126,12 @@ pub(super) struct OnCpu {
 }
 
 impl OnCpu {
-    pub(super) fn new(store: &View, config: &Config, padded: ImageSize, changes: Changes) -> Self {
+    pub(super) fn new(
+        store: &Stores,
+        config: &Config,
+        padded: ImageSize,
+        changes: Changes,
+    ) -> Self {
         let (built, state) = build(store, config, padded, Target::Cpu, changes);
         let trained = built.params.iter().filter(|p| p.trained.is_some());
         let trained = trained.map(|p| p.name.clone()).collect();
@@ -156,7 +161,7 @@ pub(super) struct OnDevice {
 
 impl OnDevice {
     pub(super) fn new(
-        store: &View,
+        store: &Stores,
         config: &Config,
         shapes: &[ImageSize],
         changes: Changes,

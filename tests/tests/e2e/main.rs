@@ -6,6 +6,7 @@ mod common;
 mod support;
 
 mod boxes;
+mod controls;
 mod data;
 mod device;
 mod disk_full;

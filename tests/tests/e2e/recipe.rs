@@ -291,5 +291,5 @@ fn a_run_on_two_sets_is_that_on_one_that_holds_both() {
     let big = big.replace("\"id\":1,", "\"id\":1000000000000001,");
     place.write("more.json", big);
     let refused = "train two.toml --set train.steps=3";
-    place.bad(refused, common::BAD_DATA, &["1000000000000001", "below 10^15"]);
+    place.bad(refused, crate::common::BAD_DATA, &["1000000000000001", "below 10^15"]);
 }

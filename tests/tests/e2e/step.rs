@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use configs::Config;
 use dali::loader::{ImageRows, Slot, fill_slot};
-use dali::store::{Store, View};
+use dali::store::{Store, Stores};
 use engine::model::{ImageSize, ModelSpec, Param, SlotShape, training_layout, training_program};
 use engine::view::Views;
 use engine::weights::initial_state;
@@ -36,7 +36,7 @@ struct Outcome {
 }
 
 /// Eight drawn images.
-fn images(place: &Place) -> View {
+fn images(place: &Place) -> Stores {
     place.good("prep --synthetic shapes --count 8 --size 64 --seed 5 --out set");
     Store::open(&place.join("set/store")).expect("a store just written").into()
 }
@@ -51,7 +51,7 @@ fn config(batch: usize, images_per_group: usize) -> Config {
     Config::load("micro", &set).expect("the preset loads")
 }
 
-fn slot_shape(store: &View) -> SlotShape {
+fn slot_shape(store: &Stores) -> SlotShape {
     let c = store.contents().capacities;
     SlotShape {
         pixels: 3 * c.pixels,
@@ -64,7 +64,7 @@ fn slot_shape(store: &View) -> SlotShape {
 
 impl Step {
     /// The step with its intermediate tensors readable, of which those of `given` are inputs.
-    fn new(store: &View, config: &Config, given: &[&str]) -> Self {
+    fn new(store: &Stores, config: &Config, given: &[&str]) -> Self {
         let spec = ModelSpec {
             config,
             num_classes: store.contents().categories.len(),
@@ -86,13 +86,13 @@ impl Step {
 
     /// Writes a batch of the store's images. The places beyond it hold what the trainer leaves
     /// there: zeros, another image's pixels, and a network size of 1 x 1.
-    fn feed(&mut self, store: &View, batch: &[usize]) {
+    fn feed(&mut self, store: &Stores, batch: &[usize]) {
         let places = self.input_dim("gt_counts", 0);
         let layout = training_layout(places, slot_shape(store)).expect("names that differ");
         let mut slot = Slot::plain(Arc::new(layout));
         slot.view_mut("pixels").expect("an array").fill(200u8);
         let views = Views::new(&config(2, 2));
-        let fill = move |store: &View, image: usize, rows: &mut ImageRows<'_>| {
+        let fill = move |store: &Stores, image: usize, rows: &mut ImageRows<'_>| {
             let image = store.image(image);
             views.fill([image.height as i32, image.width as i32], [SIDE as i32; 2], rows)
         };
@@ -131,7 +131,7 @@ impl Step {
     }
 
     /// The losses of one batch.
-    fn of(store: &View, config: &Config, batch: &[usize]) -> Outcome {
+    fn of(store: &Stores, config: &Config, batch: &[usize]) -> Outcome {
         let mut step = Self::new(store, config, &[]);
         step.feed(store, batch);
         step.run()
@@ -197,7 +197,7 @@ fn a_batch_that_is_not_full_equals_a_smaller_one() {
 
 /// A step whose samples are inputs, fixed to what the samplers choose for the first weights:
 /// moving a weight then moves the losses smoothly.
-fn with_fixed_samples(store: &View, config: &Config, batch: &[usize]) -> Step {
+fn with_fixed_samples(store: &Stores, config: &Config, batch: &[usize]) -> Step {
     let mut first = Step::new(store, config, &[]);
     first.feed(store, batch);
     first.run();

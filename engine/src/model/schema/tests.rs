@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use configs::Config;
 use dali::loader::{Batch, ImageRows, Loader, Slot};
-use dali::store::{Store, View};
+use dali::store::{Store, Stores};
 use dali::synthetic::SyntheticOptions;
 use device::{Gpu, Target};
 use graph::exec::device::Prepared;
@@ -73,7 +73,7 @@ fn a_new_array_is_one_row_and_the_line_that_fills_it() {
     };
     dali::synthetic::generate(&options, &mut |_| ()).expect("room for two images");
     let store = Store::open(&out.join("store")).expect("a store just written");
-    let fill = |_: &View, idx: usize, rows: &mut ImageRows<'_>| {
+    let fill = |_: &Stores, idx: usize, rows: &mut ImageRows<'_>| {
         rows.row_mut("keypoints")?[..2].copy_from_slice(&[idx as f32, 0.5]);
         Ok(())
     };

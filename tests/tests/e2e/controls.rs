@@ -1,9 +1,7 @@
 //! Controls of training: parameters that are frozen by name, groups of parameters, weights of
 //! classes, images that are repeated.
 
-mod common;
-
-use common::{BAD_CONFIG, Place, micro};
+use crate::common::{BAD_CONFIG, Place, micro};
 use safetensors::SafeTensors;
 
 const FROZEN: &str = "--set model.freeze=['backbone.*','rpn.head.*'] --set solver.warmup_steps=2";

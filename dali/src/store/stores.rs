@@ -11,7 +11,7 @@ const IDS_PER_STORE: u64 = 1_000_000_000_000_000;
 /// Name and id of the class that all categories become.
 const ONE_CLASS: (&str, u64) = ("object", 1);
 
-/// The classes that a view takes of its stores.
+/// The classes that are taken of stores.
 #[derive(Debug, Clone, Default)]
 pub struct Classes {
     /// Their names; none: all.
@@ -23,14 +23,14 @@ pub struct Classes {
 /// Images and objects of one or several stores. The classes are the categories that the stores name
 /// alike, in the order in which the stores list them.
 #[derive(Debug)]
-pub struct View {
+pub struct Stores {
     parts: Vec<Part>,
     contents: Contents,
     /// The objects that stay, if some are left out.
     kept: Option<Kept>,
 }
 
-/// The contents of a view, counted as in a store's header.
+/// The contents of stores read as one, counted as in a store's header.
 #[derive(Debug, Clone, Default)]
 pub struct Contents {
     /// Classes, by label.
@@ -57,11 +57,11 @@ struct Part {
     first_object: usize,
     /// Added to the ids of its images and annotations.
     first_id: u64,
-    /// The view's label of each of its own; 0 for a class that is left out.
+    /// The common label of each of its own; 0 for a class that is left out.
     label_of: Vec<u32>,
 }
 
-/// Which objects of the stores a view has.
+/// The objects of the stores that stay.
 #[derive(Debug, Default)]
 struct Kept {
     /// Places among all objects of the stores.
@@ -70,11 +70,11 @@ struct Kept {
     firsts: Vec<usize>,
 }
 
-impl View {
+impl Stores {
     /// Joins stores by the names of their categories.
     ///
     /// The ids of categories are those of the first store that has them, if no other category has
-    /// taken the id before. A view of one store keeps its ids; the second store's images and
+    /// taken the id before. One store alone keeps its ids; the second store's images and
     /// annotations are numbered from 10^15 on, the third's from 2 * 10^15.
     ///
     /// # Errors
@@ -97,12 +97,12 @@ impl View {
             first_image += images;
             first_object += objects;
         }
-        let mut view = Self { parts, contents, kept: None };
-        match view.parts.iter().any(|part| part.label_of[1..].contains(&0)) {
-            true => view.leave_out(),
-            false => view.count_all(),
+        let mut joined = Self { parts, contents, kept: None };
+        match joined.parts.iter().any(|part| part.label_of[1..].contains(&0)) {
+            true => joined.leave_out(),
+            false => joined.count_all(),
         }
-        Ok(view)
+        Ok(joined)
     }
 
     /// Compares the masks' values with their checksums, as [`Store::verify_masks`].
@@ -134,7 +134,7 @@ impl View {
     }
 
     /// Image `idx`, counted through the stores, each in the order of its image ids. Panics past
-    /// [`View::len`].
+    /// [`Stores::len`].
     pub fn image(&self, idx: usize) -> ImageRecord {
         let (part, at) = self.place(idx);
         let record = part.store.image(at);
@@ -148,24 +148,24 @@ impl View {
         ImageRecord { image_id: part.first_id + record.image_id, objects, ..record }
     }
 
-    /// Id of image `idx` in its own store. Panics past [`View::len`].
+    /// Id of image `idx` in its own store. Panics past [`Stores::len`].
     pub fn own_image_id(&self, idx: usize) -> u64 {
         let (part, at) = self.place(idx);
         part.store.image(at).image_id
     }
 
-    /// The store of image `idx`, by number. Panics past [`View::len`].
+    /// The store of image `idx`, by number. Panics past [`Stores::len`].
     pub fn store_of(&self, idx: usize) -> usize {
         self.parts.partition_point(|part| part.first_image <= idx) - 1
     }
 
-    /// File name of image `idx`, as in the annotation file. Panics past [`View::len`].
+    /// File name of image `idx`, as in the annotation file. Panics past [`Stores::len`].
     pub fn file_name(&self, idx: usize) -> &str {
         let (part, at) = self.place(idx);
         part.store.file_name(at)
     }
 
-    /// Object `obj` of all that the view has (see [`ImageRecord::objects`]). Panics past the last.
+    /// Object `obj` of all that stay (see [`ImageRecord::objects`]). Panics past the last.
     pub fn object(&self, obj: usize) -> ObjectView<'_> {
         let obj = self.kept.as_ref().map_or(obj, |kept| kept.objects[obj]);
         let part = self.parts.partition_point(|part| part.first_object <= obj) - 1;
@@ -178,7 +178,7 @@ impl View {
         }
     }
 
-    /// CRC-32C of the stored bytes of image `idx`. Panics past [`View::len`].
+    /// CRC-32C of the stored bytes of image `idx`. Panics past [`Stores::len`].
     pub fn pixel_checksum(&self, idx: usize) -> u32 {
         let (part, at) = self.place(idx);
         part.store.pixel_checksum(at)
@@ -259,7 +259,7 @@ impl View {
     }
 }
 
-impl From<Store> for View {
+impl From<Store> for Stores {
     /// The whole store.
     fn from(store: Store) -> Self {
         Self::new(vec![store], &Classes::default())
@@ -267,7 +267,7 @@ impl From<Store> for View {
     }
 }
 
-impl fmt::Display for View {
+impl fmt::Display for Stores {
     /// The paths of its stores.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, store) in self.stores().enumerate() {

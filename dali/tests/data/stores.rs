@@ -1,6 +1,6 @@
 //! Stores as one data set, and some of their classes.
 
-use dali::store::{Classes, Store, View};
+use dali::store::{Classes, Store, Stores};
 use serde_json::json;
 
 use crate::fixture::{Fixture, annotation, assert_says};
@@ -31,14 +31,14 @@ fn theirs() -> Fixture {
     fixture
 }
 
-fn both(classes: &Classes) -> View {
+fn both(classes: &Classes) -> Stores {
     // The mappings outlive the files.
-    View::new([ours(), theirs()].map(|fixture| fixture.store()).into(), classes).unwrap()
+    Stores::new([ours(), theirs()].map(|fixture| fixture.store()).into(), classes).unwrap()
 }
 
 /// Annotation id and label of each object of an image.
-fn objects(view: &View, image: usize) -> Vec<(u64, u32)> {
-    let objects = view.image(image).objects.map(|i| view.object(i));
+fn objects(stores: &Stores, image: usize) -> Vec<(u64, u32)> {
+    let objects = stores.image(image).objects.map(|i| stores.object(i));
     objects.map(|object| (object.annotation_id, object.label)).collect()
 }
 
@@ -46,47 +46,47 @@ const SECOND: u64 = 1_000_000_000_000_000;
 
 #[test]
 fn stores_are_joined_by_the_names_of_classes() {
-    let view = both(&Classes::default());
-    let of = &view.contents().categories;
+    let stores = both(&Classes::default());
+    let of = &stores.contents().categories;
     let named: Vec<_> = of.iter().map(|c| (c.name.as_str(), c.coco_id, c.label)).collect();
     // The bee's id is the zebra's of the first store.
     assert_eq!(named, [("ant", 3, 1), ("zebra", 90, 2), ("cow", 4, 3), ("bee", 1, 4)]);
-    assert_eq!([0, 1, 2].map(|i| view.image(i).image_id), [7, 9, SECOND + 7]);
-    assert_eq!([0, 1, 2].map(|i| view.own_image_id(i)), [7, 9, 7]);
-    assert_eq!([0, 1, 2].map(|i| view.store_of(i)), [0, 0, 1]);
-    assert_eq!([0, 1, 2].map(|i| view.image(i).width), [20, 16, 8]);
-    assert_eq!(objects(&view, 1), [(102, 1)]);
-    assert_eq!(objects(&view, 2), [(SECOND + 100, 4), (SECOND + 101, 2), (SECOND + 102, 3)]);
-    assert_eq!(view.objects_by_class(), [[0, 2, 1, 0, 0], [0, 0, 1, 1, 1]]);
-    let contents = view.contents();
+    assert_eq!([0, 1, 2].map(|i| stores.image(i).image_id), [7, 9, SECOND + 7]);
+    assert_eq!([0, 1, 2].map(|i| stores.own_image_id(i)), [7, 9, 7]);
+    assert_eq!([0, 1, 2].map(|i| stores.store_of(i)), [0, 0, 1]);
+    assert_eq!([0, 1, 2].map(|i| stores.image(i).width), [20, 16, 8]);
+    assert_eq!(objects(&stores, 1), [(102, 1)]);
+    assert_eq!(objects(&stores, 2), [(SECOND + 100, 4), (SECOND + 101, 2), (SECOND + 102, 3)]);
+    assert_eq!(stores.objects_by_class(), [[0, 2, 1, 0, 0], [0, 0, 1, 1, 1]]);
+    let contents = stores.contents();
     assert_eq!((contents.num_annotations, contents.num_without_mask), (6, 1));
     assert_eq!((contents.capacities.pixels, contents.capacities.objects), (256, 3));
     let mut rgb = Vec::new();
-    view.decode_rgb(2, &mut rgb).unwrap();
+    stores.decode_rgb(2, &mut rgb).unwrap();
     assert_eq!(rgb.len(), 3 * 80);
-    assert_eq!((view.len(), view.file_name(1), view.file_name(2)), (3, "b.jpg", "a.jpg"));
+    assert_eq!((stores.len(), stores.file_name(1), stores.file_name(2)), (3, "b.jpg", "a.jpg"));
 }
 
 #[test]
 fn objects_of_other_classes_are_left_out() {
     let names = vec!["zebra".to_string(), "bee".to_string()];
-    let view = both(&Classes { names, as_one: false });
-    assert_eq!([0, 1, 2].map(|i| objects(&view, i).len()), [1, 0, 2]);
-    assert_eq!(objects(&view, 2), [(SECOND + 100, 2), (SECOND + 101, 1)]);
-    let contents = view.contents();
+    let stores = both(&Classes { names, as_one: false });
+    assert_eq!([0, 1, 2].map(|i| objects(&stores, i).len()), [1, 0, 2]);
+    assert_eq!(objects(&stores, 2), [(SECOND + 100, 2), (SECOND + 101, 1)]);
+    let contents = stores.contents();
     let counts = (contents.num_annotations, contents.num_empty_images, contents.num_left_out);
     assert_eq!(counts, (3, 1, 3));
     assert_eq!(contents.num_without_mask, 0, "the cow");
-    assert_eq!(view.objects_by_class(), [[2, 1, 0], [1, 1, 1]]);
+    assert_eq!(stores.objects_by_class(), [[2, 1, 0], [1, 1, 1]]);
 }
 
 #[test]
 fn all_classes_are_one() {
-    let view = both(&Classes { names: vec![], as_one: true });
-    let categories = &view.contents().categories;
+    let stores = both(&Classes { names: vec![], as_one: true });
+    let categories = &stores.contents().categories;
     assert_eq!((categories.len(), categories[0].name.as_str()), (1, "object"));
-    assert_eq!(objects(&view, 2).iter().map(|(_, label)| *label).collect::<Vec<_>>(), [1, 1, 1]);
-    assert_eq!((view.contents().num_annotations, view.contents().num_left_out), (6, 0));
+    assert_eq!(objects(&stores, 2).iter().map(|(_, label)| *label).collect::<Vec<_>>(), [1, 1, 1]);
+    assert_eq!((stores.contents().num_annotations, stores.contents().num_left_out), (6, 0));
 }
 
 #[test]
@@ -95,12 +95,12 @@ fn a_store_alone_is_as_it_is() {
     fixture.json["images"][0]["id"] = (SECOND + 1).into();
     fixture.json["annotations"][0]["image_id"] = (SECOND + 1).into();
     fixture.prep().unwrap();
-    let (store, view) = (fixture.store(), View::from(fixture.store()));
-    assert_eq!(view.image(0), store.image(0));
-    assert_eq!(view.object(0), store.object(0));
-    assert_eq!(view.contents().categories, store.header().categories);
-    assert_eq!(view.to_string(), store.path().display().to_string());
+    let (store, stores) = (fixture.store(), Stores::from(fixture.store()));
+    assert_eq!(stores.image(0), store.image(0));
+    assert_eq!(stores.object(0), store.object(0));
+    assert_eq!(stores.contents().categories, store.header().categories);
+    assert_eq!(stores.to_string(), store.path().display().to_string());
     let twice: Vec<Store> = vec![store, fixture.store()];
-    let refused = View::new(twice, &Classes::default()).unwrap_err().to_string();
+    let refused = Stores::new(twice, &Classes::default()).unwrap_err().to_string();
     assert_says(&refused, &[&(SECOND + 1).to_string(), "10^15"]);
 }
