@@ -114,8 +114,8 @@ table! {
         /// more than once an epoch (detectron2's repeat factor sampling). Default 0: none.
         #[key(range = 0.0..=1.0, unit = "share", resume = Step, mlperf = Preprocessing)]
         pub repeat_threshold: f64 = 0.0,
-        /// How often they come: `"sqrt"` (default, detectron2), the root of `repeat_threshold` over
-        /// the share of the image's rarest class, or `"linear"`, without the root.
+        /// How often an image with a rare class comes: `"sqrt"` (default, detectron2), the root of
+        /// `repeat_threshold` over the share of its rarest class, or `"linear"`, without the root.
         #[key(resume = Step, mlperf = Preprocessing)]
         pub repeat: RepeatRule = RepeatRule::Sqrt,
         /// Train only on these image ids. Default `[]`: all.

@@ -53,10 +53,16 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// The value of a key, and its source.
-    fn value(&self, key: &Key) -> Result<String, EngineError> {
-        let value = self.config.value(&key.name)?;
-        Ok(match self.origins.get(&key.name).map(|origin| origin.file.as_str()) {
+    /// The value of a key, and its source; of a table in a list, that of the list.
+    fn value(&self, of: &Key) -> Result<String, EngineError> {
+        let table = of.name.rsplit_once('.').and_then(|(table, _)| key(table));
+        let list = table.filter(|table| table.kind == "a list of tables");
+        let name = &list.unwrap_or(of).name;
+        let value = self.config.value(name)?;
+        let inside = format!("{name}.");
+        let origins = self.origins.iter().filter(|(k, _)| *k == name || k.starts_with(&inside));
+        let origin = origins.map(|(_, origin)| origin).max_by_key(|origin| origin.layer);
+        Ok(match origin.map(|origin| origin.file.as_str()) {
             Some(SET) => format!("{value}, set by {SET}"),
             Some(why @ (HALF_THE_RUN | OF_THE_BATCH)) => format!("{value}, {why}"),
             Some(file) => format!("{value}, set in {file}"),

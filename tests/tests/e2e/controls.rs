@@ -62,6 +62,11 @@ fn groups_of_parameters_have_their_own_rates_and_decays() {
     assert_eq!(words("rpn.head.bbox_pred.bias")[2..], ["no"]);
     assert_eq!(words("roi_heads.box_predictor.cls_score.bias")[1..], ["[5]", "yes", "1", "0.25"]);
     assert!(shown.lines().last().is_some_and(|line| line.ends_with(" trained")), "{shown}");
+    let value = "value    [{ lr_factor = 0.0, match = \"backbone.*\" }, {";
+    for key in ["solver.groups", "solver.groups.lr_factor"] {
+        let text = place.good(&format!("config {key} --in mine.toml"));
+        assert!(text.contains(value) && text.contains("], set in mine.toml\n"), "{text}");
+    }
     let draws = "inspect params micro --svg a.svg";
     place.bad(draws, BAD_CONFIG, &["inspect params draws nothing"]);
 
@@ -95,6 +100,8 @@ fn classes_weigh_by_their_names() {
         config.contains("[loss_weights.classes]\nbackground = 0.5\ncircle = 8.0\n"),
         "{config}"
     );
+    let text = place.good("config loss_weights.classes --in runs/weighted/config.toml");
+    assert!(text.contains("value    { background = 0.5, circle = 8.0 }, set in runs/"), "{text}");
     let resume = "train --resume runs/weighted --set train.steps=3";
     let change = format!("{resume} --set loss_weights.classes.circle=4");
     place.bad(&change, BAD_CONFIG, &["loss_weights.classes.circle: 8.0 -> 4.0", "--override"]);
