@@ -33,11 +33,7 @@ pub fn reference() -> String {
         let (of, name) = key.name.rsplit_once('.').unwrap_or(("", &key.name));
         if of != table {
             table = of;
-            let heading = if crate::key(table).is_some() {
-                format!("[[{table}]]")
-            } else {
-                format!("[{table}]")
-            };
+            let heading = if key.in_list { format!("[[{table}]]") } else { format!("[{table}]") };
             let _ = write!(
                 text,
                 "\n## `{heading}`\n\n| key | values | unit | default | meaning |\n\

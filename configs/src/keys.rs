@@ -43,6 +43,8 @@ pub struct Key {
     pub resume: ResumeRule,
     /// The rule of MLPerf's closed division for another value than the reference's.
     pub mlperf: MlperfRule,
+    /// True for a key of each table in a list of tables.
+    pub in_list: bool,
 }
 
 impl Key {
@@ -140,7 +142,11 @@ fn collect(prefix: &str, schema: &Value, shape: &Shape, found: &mut Vec<Key>) {
     for (name, shape) in fields {
         let (key, schema) = (join(prefix, name), &properties[*name]);
         match shape {
-            Shape::List { item, .. } => collect(&key, &schema["items"], item, found),
+            Shape::List { item, .. } => {
+                let first = found.len();
+                collect(&key, &schema["items"], item, found);
+                found[first..].iter_mut().for_each(|key| key.in_list = true);
+            }
             _ => collect(&key, schema, shape, found),
         }
     }
@@ -169,6 +175,7 @@ fn describe(name: String, schema: &Value, shape: &Shape) -> Key {
         words: words.collect(),
         resume: fact(schema, "resume"),
         mlperf: fact(schema, "mlperf"),
+        in_list: false,
         name,
     }
 }

@@ -131,16 +131,19 @@ table! {
     }
 }
 
-/// One data set: a prepared store, or COCO files.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Set {
-    /// Prepared store.
-    pub store: Option<String>,
-    /// Folder of the images.
-    pub images: Option<String>,
-    /// COCO JSON.
-    pub annotations: Option<String>,
+table! {
+    /// `[[data.train]]` and `[[data.val]]`: one data set, a prepared store or COCO files.
+    pub struct Set {
+        /// Prepared store (`onegraph prep`). Default: none.
+        #[key(resume = Free, mlperf = Preprocessing)]
+        pub store: Option<String> = None,
+        /// Folder of the images. Default: none.
+        #[key(resume = Free, mlperf = Preprocessing)]
+        pub images: Option<String> = None,
+        /// COCO JSON. Default: none.
+        #[key(resume = Free, mlperf = Preprocessing)]
+        pub annotations: Option<String> = None,
+    }
 }
 
 /// How often an image with a rare class comes in an epoch.

@@ -86,7 +86,7 @@ mod tests {
             (vec!["solver.groups=[{match=1}]"], "`solver.groups[0].match` must be a quoted string"),
             (
                 vec!["solver.groups.match=a"],
-                "`solver.groups` must be a list of tables, got a table",
+                "must be a list of tables of match, lr_factor, weight_decay, got a table",
             ),
             (vec!["solver.adamw.eps=0"], "solver.adamw.eps"),
             (vec!["solver.novograd.beta1=1"], "solver.novograd.beta1"),
