@@ -27,9 +27,12 @@ const SYNONYMS: &[(&[&str], &str)] = &[
     ),
     (&["imgsz", "img_size", "input_size", "short_side"], "input.min_size"),
     (
-        &["augment", "augmentation", "mosaic", "mixup", "copy_paste", "multiscale"],
-        "onegraph has no augmentation but a horizontal flip: input.flip_probability",
+        &["augmentation", "mosaic", "mixup", "copy_paste", "hsv", "degrees"],
+        "onegraph draws sizes, crops, ratios and mirrors, which [input.augment] sets",
     ),
+    (&["multiscale", "multi_scale"], "input.augment.min_sizes"),
+    (&["lsj", "scale_jitter"], "input.augment.jitter_size"),
+    (&["vflip", "flipud"], "input.augment.vertical_flip"),
     (&["repeat_thr", "oversample_thr", "sampler_train"], "data.repeat_threshold"),
     (&["flip", "hflip", "fliplr"], "input.flip_probability"),
     (&["nc", "num_class"], "model.num_classes"),
@@ -84,7 +87,7 @@ mod tests {
             }
         }
         for name in
-            ["max_epochs", "frozen", "workers", "early_stop", "imgsz", "amp", "augment", "ema"]
+            ["max_epochs", "frozen", "workers", "early_stop", "imgsz", "amp", "augmentation", "ema"]
         {
             assert!(synonym(name).is_some(), "{name}");
         }

@@ -4,6 +4,7 @@ mod classes;
 mod held_out;
 mod inclusive;
 mod made;
+mod sizes;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,13 +12,14 @@ use std::sync::Arc;
 
 use configs::{Config, Data, EmptyImages};
 use dali::DaliError;
-use dali::order::{PaddedShape, choose_shapes, resized_size};
+use dali::order::{DrawnSizes, PaddedShape, choose_shapes, resized_size};
 use dali::store::{Store, Stores};
 
 use crate::classes::classes_of_data;
 use crate::error::EngineError;
 use crate::model::SlotShape;
 use crate::progress::{Progress, counted};
+use crate::view::Views;
 
 use held_out::is_in_split;
 pub use inclusive::inclusive_box;
@@ -30,8 +32,10 @@ pub struct DataSet {
     pub store: Arc<Stores>,
     /// Indices of the images in use.
     pub images: Vec<usize>,
-    /// Network size (height, width) of each image in use.
+    /// Network size (height, width) of each image in use, if it is not drawn.
     pub sizes: Vec<(u32, u32)>,
+    /// Network sizes that are drawn for each epoch (`[input.augment]`).
+    pub(crate) drawn: Option<DrawnSizes>,
     /// Padded shapes that the images fall into.
     pub shapes: Vec<PaddedShape>,
     /// Names and COCO ids of the classes of a model that the config describes, from class 1.
@@ -88,11 +92,17 @@ impl DataSet {
             network_size(config, record.height, record.width)
         };
         let sizes: Vec<_> = images.iter().map(size).collect();
-        let input = &config.input;
-        let shapes = choose_shapes(&sizes, input.buckets_per_orientation, input.size_divisor);
+        let views = Views::new(config);
+        let (shapes, drawn) = if split == Split::Train && views.vary() {
+            let (shapes, drawn) = sizes::drawn(&config.input, &store, &images, views);
+            (shapes, Some(drawn))
+        } else {
+            let [of_k, divisor] = [config.input.buckets_per_orientation, config.input.size_divisor];
+            (choose_shapes(&sizes, of_k, divisor), None)
+        };
         let classes = classes_of_data(&categories_of(&store), config.model.num_classes);
         let inclusive_boxes = config.model.boxes.legacy_plus_one;
-        Ok(Self { store, images, sizes, shapes, classes, inclusive_boxes })
+        Ok(Self { store, images, sizes, drawn, shapes, classes, inclusive_boxes })
     }
 
     /// Foreground classes.

@@ -46,6 +46,7 @@ pub mod picture;
 pub mod predictor;
 pub mod progress;
 pub mod provenance;
+mod rows;
 pub mod run_dir;
 pub mod runtime;
 pub mod team;

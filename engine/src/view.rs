@@ -1,63 +1,277 @@
 //! The view of a training image that the network sees: drawn on the host, a pure function of seed,
-//! image and epoch.
+//! image, epoch and copy.
 
-use configs::Config;
+use configs::{Augment, Config, Input};
 use dali::DaliError;
 use dali::loader::ImageRows;
+use dali::order::resized_size;
 use kernels::philox::{Purpose, keyed};
-use kernels::view::View;
+use kernels::view::{Axis, View};
+
+use crate::rows::keep_objects;
 
 /// Draws views by the rules of a config.
 #[derive(Debug, Clone)]
 pub struct Views {
     seed: u64,
-    /// Words below this mirror an image: in f64 exact, and beyond every word at probability 1.
-    mirrored_below: f64,
+    input: Input,
+}
+
+/// Lengths of a view, height and width.
+struct Lengths {
+    window: [u32; 2],
+    resized: [u32; 2],
+    network: [u32; 2],
 }
 
 impl Views {
     /// Views of a run with this config.
     #[must_use]
     pub fn new(config: &Config) -> Self {
-        let mirrored_below = f64::from(config.input.flip_probability) * 2f64.powi(32);
-        Self { seed: config.train.seed, mirrored_below }
+        Self { seed: config.train.seed, input: config.input.clone() }
     }
 
-    /// The view of the image with this row of `image_keys`, from its height and width in the
-    /// source to those in the network.
-    #[must_use]
-    pub fn draw(&self, key: &[i32], source: [i32; 2], network: [i32; 2]) -> View {
-        let mut view = View::whole(source, network);
-        let word = keyed(self.seed, key, Purpose::Flip, 0);
-        view.x.mirrored = i32::from(f64::from(word) < self.mirrored_below);
+    /// True if the size of an image in the network differs by epoch.
+    pub(crate) fn vary(&self) -> bool {
+        !self.augment().min_sizes.is_empty() || self.augment().jitter_size > 0 || self.cuts()
+    }
+
+    /// True if all images come into one shape, a square.
+    pub(crate) fn are_square(&self) -> bool {
+        self.augment().jitter_size > 0
+    }
+
+    fn augment(&self) -> &Augment {
+        &self.input.augment
+    }
+
+    /// True if the ratio of an image's sides differs by epoch.
+    fn cuts(&self) -> bool {
+        self.augment().crop < 1.0 || self.augment().aspect > 0.0
+    }
+
+    /// A number from 0 to below 1.
+    fn unit(&self, key: &[i32], purpose: Purpose, index: u32) -> f64 {
+        f64::from(keyed(self.seed, key, purpose, index)) / 2f64.powi(32)
+    }
+
+    /// Height and width in the network of the image with this row of `image_keys`.
+    pub(crate) fn size(&self, key: &[i32], source: [u32; 2]) -> (u32, u32) {
+        let [height, width] = self.lengths(key, source).network;
+        (height, width)
+    }
+
+    /// The least height and width that hold every view of an image.
+    pub(crate) fn bound(&self, source: [u32; 2]) -> (u32, u32) {
+        let augment = self.augment();
+        if augment.jitter_size > 0 {
+            let side = augment.jitter_size as u32;
+            return (side, side);
+        }
+        let sizes = self.min_sizes();
+        if !self.cuts() {
+            let of = |size: &usize| self.resized(source, *size);
+            let larger = |a: [u32; 2], b: [u32; 2]| [a[0].max(b[0]), a[1].max(b[1])];
+            let [height, width] = sizes.iter().map(of).fold([1, 1], larger);
+            return (height, width);
+        }
+        let (size, max_size) = (sizes.iter().max().copied().unwrap_or(1), self.input.max_size);
+        let stretch = (1.0 + f64::from(augment.aspect)).sqrt();
+        // A side is at most the short one's size times the greatest ratio to the other.
+        let bound = |i: usize| {
+            let least = shared(source[1 - i], f64::from(augment.crop));
+            let other = stretched(least, 1.0 / stretch);
+            let ratio = f64::from(stretched(source[i], stretch)) / f64::from(other);
+            let long = (size as f64 * ratio).ceil() + 1.0;
+            let most = max_size as f64 + (ratio / 2.0).ceil();
+            if ratio > 1.0 { long.min(most) as u32 } else { size.min(max_size) as u32 }
+        };
+        (bound(0), bound(1))
+    }
+
+    fn min_sizes(&self) -> &[usize] {
+        match self.augment().min_sizes.as_slice() {
+            [] => std::slice::from_ref(&self.input.min_size),
+            sizes => sizes,
+        }
+    }
+
+    fn resized(&self, [height, width]: [u32; 2], min_size: usize) -> [u32; 2] {
+        let Input { max_size, resize_rounding, .. } = self.input;
+        let (height, width) = resized_size(height, width, min_size, max_size, resize_rounding);
+        [height, width]
+    }
+
+    fn lengths(&self, key: &[i32], source: [u32; 2]) -> Lengths {
+        let augment = self.augment();
+        let within = |least: f64, most: f64, unit: f64| least + (most - least) * unit;
+        let mut window = source;
+        if augment.crop < 1.0 {
+            let share = |i| within(f64::from(augment.crop), 1.0, self.unit(key, Purpose::Crop, i));
+            window = [shared(source[0], share(0)), shared(source[1], share(1))];
+        }
+        // The window as it is to look: wider or narrower.
+        let mut shown = window;
+        if augment.aspect > 0.0 {
+            let change = 1.0 + f64::from(augment.aspect) * self.unit(key, Purpose::Aspect, 0);
+            let wider = self.unit(key, Purpose::Aspect, 1) < 0.5;
+            let stretch = if wider { change.sqrt() } else { 1.0 / change.sqrt() };
+            shown = [stretched(window[0], 1.0 / stretch), stretched(window[1], stretch)];
+        }
+        let scale = self.unit(key, Purpose::Scale, 0);
+        if augment.jitter_size > 0 {
+            // detectron2's ResizeScale and FixedSizeCrop.
+            let [least, most] = augment.jitter_scale.map(f64::from);
+            let side = augment.jitter_size as f64 * within(least, most, scale);
+            let factor = (side / f64::from(shown[0])).min(side / f64::from(shown[1]));
+            let resize = |length| ((f64::from(length) * factor).round_ties_even() as u32).max(1);
+            let resized = shown.map(resize);
+            let network = resized.map(|length| length.min(augment.jitter_size as u32));
+            return Lengths { window, resized, network };
+        }
+        let sizes = self.min_sizes();
+        let size = sizes[(scale * sizes.len() as f64) as usize];
+        let resized = self.resized(shown, size);
+        let bound = self.bound(source);
+        let network = [resized[0].min(bound.0), resized[1].min(bound.1)];
+        Lengths { window, resized, network }
+    }
+
+    /// The view of the image with this row of `image_keys` and these boxes, corners in the source.
+    fn draw(&self, key: &[i32], source: [u32; 2], boxes: &[[f32; 4]]) -> View {
+        let Lengths { window, resized, network } = self.lengths(key, source);
+        let held = self.held(key, boxes);
+        let axis = |i: usize| {
+            let whole = |lengths: [u32; 2]| lengths[i] as i32;
+            let [source, window, resized, network] = [source, window, resized, network].map(whole);
+            let index = 2 + i as u32;
+            let start = self.start(source, window, held[i], self.unit(key, Purpose::Crop, index));
+            let spare = f64::from(resized - network);
+            let offset = (spare * self.unit(key, Purpose::Scale, 1)).round_ties_even() as i32;
+            Axis { source, start, window, resized, offset, network, mirrored: 0 }
+        };
+        let mut view = View { y: axis(0), x: axis(1) };
+        self.mirror(key, &mut view);
         view
     }
 
-    /// Draws the view of an image into its rows, which hold its key.
+    fn mirror(&self, key: &[i32], view: &mut View) {
+        // In f64 exact, and beyond every word at probability 1.
+        let is_drawn = |purpose, probability: f32| {
+            f64::from(keyed(self.seed, key, purpose, 0)) < f64::from(probability) * 2f64.powi(32)
+        };
+        view.x.mirrored = i32::from(is_drawn(Purpose::Flip, self.input.flip_probability));
+        let upside_down = self.augment().vertical_flip;
+        view.y.mirrored = i32::from(is_drawn(Purpose::VerticalFlip, upside_down));
+    }
+
+    /// The point, y and x, that a crop holds, if it is to hold one.
+    fn held(&self, key: &[i32], boxes: &[[f32; 4]]) -> [Option<i32>; 2] {
+        if boxes.is_empty() || !self.augment().crop_keeps_object {
+            return [None; 2];
+        }
+        let drawn = (self.unit(key, Purpose::Crop, 4) * boxes.len() as f64) as usize;
+        let [x1, y1, x2, y2] = boxes[drawn];
+        [Some(f32::midpoint(y1, y2) as i32), Some(f32::midpoint(x1, x2) as i32)]
+    }
+
+    /// The first pixel of a window, which holds the pixel `held` if there is one.
+    fn start(&self, source: i32, window: i32, held: Option<i32>, unit: f64) -> i32 {
+        let last = source - window;
+        let (least, most) = match held {
+            Some(at) => ((at - window + 1).clamp(0, last), at.clamp(0, last)),
+            None => (0, last),
+        };
+        least + (f64::from(most - least + 1) * unit) as i32
+    }
+
+    /// Draws the view of an image into its rows, which hold its key and objects, and leaves out the
+    /// objects that are not in view. Returns the places of those that stay, if any were left out.
+    /// `network` is the size of an image whose size does not differ by epoch.
     ///
     /// # Errors
-    /// Rows without `image_keys`, `views` or `network_sizes`.
+    /// Rows without the arrays of images and objects.
     pub fn fill(
         &self,
-        source: [i32; 2],
+        source: [u32; 2],
         network: [i32; 2],
+        inclusive: bool,
         rows: &mut ImageRows<'_>,
-    ) -> Result<(), DaliError> {
-        let view = self.draw(rows.row_mut("image_keys")?, source, network);
+    ) -> Result<Option<Vec<usize>>, DaliError> {
+        let key: &mut [i32] = rows.row_mut("image_keys")?;
+        let key = key.to_vec();
+        let counts: &mut [i32] = rows.row_mut("gt_counts")?;
+        let objects = counts[0] as usize;
+        let (view, left) = if self.vary() {
+            let boxes: &mut [f32] = rows.row_mut("gt_boxes")?;
+            let boxes = &mut kernels::boxes::as_boxes_mut(boxes)[..objects];
+            let view = self.draw(&key, source, boxes);
+            let left: Vec<usize> =
+                (0..objects).filter(|i| self.clip(&view, inclusive, &mut boxes[*i])).collect();
+            (view, left)
+        } else {
+            let mut view = View::whole(source.map(|side| side as i32), network);
+            self.mirror(&key, &mut view);
+            (view, (0..objects).collect())
+        };
         rows.row_mut("views")?.copy_from_slice(view.row());
-        rows.row_mut("network_sizes")?.copy_from_slice(&network);
-        Ok(())
+        rows.row_mut("network_sizes")?.copy_from_slice(&view.axes().map(|axis| axis.network));
+        if left.len() == objects {
+            return Ok(None);
+        }
+        keep_objects(rows, &left)?;
+        Ok(Some(left))
     }
+
+    /// Cuts a box to the part in view; false if too little of it is.
+    fn clip(&self, view: &View, inclusive: bool, bbox: &mut [f32; 4]) -> bool {
+        let one = f32::from(u8::from(inclusive));
+        let area = |b: &[f32; 4]| (b[2] - b[0] + one) * (b[3] - b[1] + one);
+        let before = area(bbox);
+        for (i, axis) in [view.x, view.y].into_iter().enumerate() {
+            let shown = |at: i32| axis.start as f32 + at as f32 / axis.ratio();
+            let (low, high) = (shown(axis.offset), shown(axis.offset + axis.network));
+            let last = (high - one).max(low);
+            bbox[i] = bbox[i].clamp(low, last);
+            bbox[i + 2] = bbox[i + 2].clamp(low, last);
+        }
+        let seen = |i: usize, axis: Axis| (bbox[i + 2] - bbox[i] + one) * axis.ratio() >= 1.0;
+        seen(0, view.x) && seen(1, view.y) && area(bbox) >= self.augment().min_visible * before
+    }
+}
+
+/// A share of a length, at least 1.
+fn shared(length: u32, share: f64) -> u32 {
+    stretched(length, share).min(length)
+}
+
+fn stretched(length: u32, factor: f64) -> u32 {
+    ((f64::from(length) * factor).round() as u32).max(1)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Views;
+    use super::*;
+
+    fn views(set: &[&str]) -> Views {
+        let set: Vec<String> = set.iter().map(ToString::to_string).collect();
+        Views::new(&Config::load("torchvision_r50", &set).expect("a config"))
+    }
+
+    fn key(id: i32) -> [i32; 4] {
+        [100 + id, 0, id, 3]
+    }
 
     fn mirrored(seed: u64, probability: f64, n: i32) -> Vec<bool> {
-        let views = Views { seed, mirrored_below: probability * 2f64.powi(32) };
-        let draw = |id| views.draw(&[100 + id, 0, id, 3], [4, 6], [8, 12]).x.mirrored == 1;
-        (0..n).map(draw).collect()
+        let set = [format!("train.seed={seed}"), format!("input.flip_probability={probability}")];
+        let views = views(&set.each_ref().map(String::as_str));
+        (0..n)
+            .map(|id| {
+                let mut view = View::whole([4, 6], [8, 12]);
+                views.mirror(&key(id), &mut view);
+                view.x.mirrored == 1
+            })
+            .collect()
     }
 
     #[test]
@@ -81,5 +295,88 @@ mod tests {
     fn more_are_mirrored_at_a_higher_chance() {
         let pairs = mirrored(3, 0.3, 500).into_iter().zip(mirrored(3, 0.6, 500));
         assert!(pairs.into_iter().all(|(low, high)| low <= high));
+    }
+
+    const RULES: [&[&str]; 6] = [
+        &["input.augment.min_sizes=[640, 672, 800]"],
+        &["input.augment.min_sizes=[640, 900]", "input.resize_rounding=half_even"],
+        &["input.augment.crop=0.3"],
+        &["input.augment.aspect=0.5", "input.resize_rounding=half_even", "input.max_size=900"],
+        &["input.augment.jitter_size=512"],
+        &["input.augment.jitter_size=512", "input.augment.crop=0.5", "input.augment.aspect=0.4"],
+    ];
+
+    /// Every rule, for sources from a pixel to a panorama.
+    #[test]
+    fn every_view_lies_in_its_source_and_its_bound() {
+        for rule in RULES {
+            let views = views(rule);
+            for source in [[480, 640], [640, 427], [1, 1], [17, 2000], [1200, 3], [33, 33]] {
+                let bound = views.bound(source);
+                for id in 0..500 {
+                    let view = views.draw(&key(id), source, &[[1.0, 2.0, 9.0, 30.0]]);
+                    assert!(
+                        view.y.is_sound() && view.x.is_sound(),
+                        "{rule:?}, {source:?}: {view:?}"
+                    );
+                    let size = (view.y.network as u32, view.x.network as u32);
+                    assert_eq!(size, views.size(&key(id), source));
+                    assert!(
+                        size.0 <= bound.0 && size.1 <= bound.1,
+                        "{rule:?}, {source:?}: {size:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// The draws of 500 images use their whole range.
+    #[test]
+    fn sizes_and_windows_are_spread() {
+        let of = |set: &[&str]| {
+            let views = views(set);
+            (0..500).map(|id| views.draw(&key(id), [480, 640], &[])).collect::<Vec<_>>()
+        };
+        let sizes = of(RULES[0]);
+        for size in [640, 672, 800] {
+            let count = sizes.iter().filter(|view| view.y.network == size).count();
+            assert!((120..220).contains(&count), "{size}: {count}");
+        }
+        let crops = of(RULES[2]);
+        let windows = || crops.iter().map(|view| view.y.window);
+        assert!(windows().min() < Some(160) && windows().max() > Some(464));
+        assert!(crops.iter().any(|view| view.x.start == 0));
+        assert!(crops.iter().any(|view| view.x.start > 300));
+        let jitters = of(RULES[4]);
+        assert!(jitters.iter().any(|view| view.x.resized < 80));
+        assert!(jitters.iter().any(|view| view.x.resized > 960 && view.x.offset > 300));
+        assert!(jitters.iter().all(|view| view.x.network <= 512));
+    }
+
+    #[test]
+    fn a_crop_holds_the_middle_of_an_object() {
+        let views = views(&["input.augment.crop=0.1"]);
+        let boxes = [[0.0, 0.0, 20.0, 10.0], [600.0, 400.0, 640.0, 480.0]];
+        for id in 0..300 {
+            let View { y, x } = views.draw(&key(id), [480, 640], &boxes);
+            let holds = |axis: Axis, at: i32| (axis.start..axis.start + axis.window).contains(&at);
+            assert!((holds(y, 5) && holds(x, 10)) || (holds(y, 440) && holds(x, 620)), "{id}");
+        }
+    }
+
+    /// By hand: columns 10 to 30 of the source, at double size, without the first eight.
+    #[test]
+    fn boxes_are_cut_to_the_part_in_view() {
+        let views = views(&["input.augment.min_visible=0.25", "input.augment.crop=0.5"]);
+        let mut view = View::whole([20, 40], [20, 40]);
+        view.x = Axis { start: 10, window: 20, resized: 40, offset: 8, network: 32, ..view.x };
+        let cut =
+            |mut bbox: [f32; 4], inclusive| views.clip(&view, inclusive, &mut bbox).then_some(bbox);
+        // The part in view is 14 to 30.
+        assert_eq!(cut([10.0, 2.0, 22.0, 9.0], false), Some([14.0, 2.0, 22.0, 9.0]));
+        assert_eq!(cut([20.0, 2.0, 39.0, 9.0], true), Some([20.0, 2.0, 29.0, 9.0]));
+        assert_eq!(cut([2.0, 2.0, 16.0, 9.0], false), None, "a seventh is in view");
+        assert_eq!(cut([0.0, 2.0, 14.0, 9.0], false), None, "nothing is in view");
+        assert_eq!(cut([29.8, 2.0, 30.0, 9.0], false), None, "less than a pixel");
     }
 }

@@ -34,6 +34,14 @@ pub enum Purpose {
     Anchors = 2,
     /// Sampling of RoIs for the RoI heads.
     Rois = 3,
+    /// Size of the image in the network, and the part of it that is kept.
+    Scale = 4,
+    /// Window of the source.
+    Crop = 5,
+    /// Ratio of the image's sides.
+    Aspect = 6,
+    /// Turning the image upside down.
+    VerticalFlip = 7,
 }
 
 /// A random word keyed by (seed, epoch, image, purpose, index). `image_key` is a row of the

@@ -4,6 +4,8 @@ use choices::{EmptyImages, PixelEncoding, ResizeFilter, ResizeRounding};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::augment::Augment;
+
 table! {
     /// `[input]`: from a decoded image to the network's tensor, `(value * pixel_scale - mean) /
     /// std`, resized, flipped and padded.
@@ -44,6 +46,8 @@ table! {
         /// averages where it shrinks, rounded to bytes).
         #[key(resume = Step, mlperf = Rule)]
         pub resize_filter: ResizeFilter = ResizeFilter::Bilinear,
+        /// Draws for each training image and epoch.
+        pub augment: Augment,
     }
 }
 

@@ -2,6 +2,7 @@
 
 #[macro_use]
 mod table;
+mod augment;
 mod backbone;
 mod data;
 mod fusion;
@@ -12,6 +13,7 @@ mod ranks;
 mod solver;
 mod train;
 
+pub use augment::Augment;
 pub(crate) use backbone::MAX_LEVELS;
 pub use backbone::{Backbone, BackboneKind, Block, NormKind, Stage};
 pub use choices::{

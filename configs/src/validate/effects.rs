@@ -57,6 +57,21 @@ const IDLE: &[Idle] = &[
         applies: |c| c.model.backbone.norm != NormKind::GroupNorm,
     },
     Idle {
+        keys: &["input.augment.min_sizes"],
+        switch: "input.augment.jitter_size",
+        applies: |c| c.input.augment.jitter_size > 0,
+    },
+    Idle {
+        keys: &["input.augment.jitter_scale"],
+        switch: "input.augment.jitter_size",
+        applies: |c| c.input.augment.jitter_size == 0,
+    },
+    Idle {
+        keys: &["input.augment.crop_keeps_object"],
+        switch: "input.augment.crop",
+        applies: |c| c.input.augment.crop == 1.0,
+    },
+    Idle {
         keys: &["model.box_head.beta"],
         switch: "model.box_head.loss",
         applies: |c| c.model.box_head.loss == BoxLoss::Giou,

@@ -38,6 +38,19 @@ fn input(config: &Config, check: &mut Check) {
     check.positive("input.pixel_scale", input.pixel_scale);
     check.fraction("input.flip_probability", input.flip_probability);
     check.at_least_one("input.buckets_per_orientation", input.buckets_per_orientation);
+    let augment = &input.augment;
+    augment.min_sizes.iter().for_each(|&size| check.at_least_one("input.augment.min_sizes", size));
+    let [least, most] = augment.jitter_scale;
+    check.require(least > 0.0 && least <= most, "input.augment.jitter_scale", || {
+        format!("is [{least}, {most}]; give the least factor, then the greatest")
+    });
+    let crop = augment.crop;
+    check.require(crop > 0.0 && crop <= 1.0, "input.augment.crop", || {
+        format!("is {crop}; it must be above 0 and at most 1")
+    });
+    check.not_negative("input.augment.aspect", augment.aspect);
+    check.fraction("input.augment.vertical_flip", augment.vertical_flip);
+    check.fraction("input.augment.min_visible", augment.min_visible);
 }
 
 fn data(config: &Config, check: &mut Check) {

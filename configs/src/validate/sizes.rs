@@ -44,7 +44,8 @@ fn images(config: &Config) -> usize {
 fn maps(config: &Config) -> Vec<Tensor> {
     let (model, input) = (&config.model, &config.input);
     let images = images(config);
-    let side = input.max_size.next_multiple_of(input.size_divisor.max(1));
+    let side = input.max_size.max(input.augment.jitter_size);
+    let side = side.next_multiple_of(input.size_divisor.max(1));
     let map = |stride: usize| side.div_ceil(stride);
     let tensor = |key, words, factors| Tensor { key, words, factors };
     let mut tensors =

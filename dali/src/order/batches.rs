@@ -18,6 +18,26 @@ pub struct Batch {
     pub copies: Vec<u32>,
 }
 
+/// Sizes in the network that differ by epoch.
+#[derive(Clone)]
+pub struct DrawnSizes {
+    /// By image: true if it counts as portrait, in every epoch.
+    pub is_portrait: Vec<bool>,
+    /// The first shapes are for landscape images, the others for portrait ones.
+    pub num_landscape: usize,
+    /// Height and width of an image's copy in an epoch. The last shape of its orientation holds it.
+    pub size: Arc<SizeOf>,
+}
+
+/// Height and width, by epoch, image and copy.
+pub type SizeOf = dyn Fn(u64, usize, u32) -> (u32, u32) + Send + Sync;
+
+impl std::fmt::Debug for DrawnSizes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DrawnSizes of {} images", self.is_portrait.len())
+    }
+}
+
 /// The order of images of every epoch.
 ///
 /// An image goes into the smallest shape that holds it. Images left over from a shape's full
@@ -30,8 +50,11 @@ pub struct Batch {
 /// systematic sampling.
 #[derive(Debug)]
 pub struct Order {
-    /// By shape: the images for which it is the smallest.
-    images_by_shape: Vec<Vec<usize>>,
+    /// The images among whose copies one more is drawn: by shape, those for which it is the
+    /// smallest; or the landscape and the portrait ones, whose shapes are drawn.
+    groups: Vec<Vec<usize>>,
+    drawn: Option<DrawnSizes>,
+    shapes: Vec<PaddedShape>,
     /// The shapes from small to large.
     ascending: Vec<usize>,
     /// By shape: where its left-over images go.
@@ -58,7 +81,7 @@ enum Purpose {
     /// The order of an epoch's batches.
     Batches,
     /// The images with a further copy.
-    Copies { shape: usize },
+    Copies { group: usize },
 }
 
 impl Order {
@@ -105,11 +128,12 @@ impl Order {
             })?;
             images_by_shape[shape].push(index);
         }
-        let mut ascending: Vec<usize> = (0..shapes.len()).collect();
-        ascending.sort_by_key(|&s| (shapes[s].area(), s));
+        let ascending = ascending(shapes);
         let larger = (0..shapes.len()).map(|s| next_larger(shapes, &ascending, s)).collect();
-        let mut order = Order {
-            images_by_shape,
+        Ok(Order {
+            groups: images_by_shape,
+            drawn: None,
+            shapes: shapes.to_vec(),
             ascending,
             larger,
             repeats: repeats.to_vec(),
@@ -117,9 +141,51 @@ impl Order {
             seed,
             batches_per_epoch: 0,
             cache: Mutex::new(None),
+        }
+        .counted())
+    }
+
+    /// [`Self::repeating`] for sizes that differ by epoch: left-over images stay in the shapes of
+    /// their orientation, so that every epoch has as many batches.
+    ///
+    /// # Errors
+    /// [`OrderError`] if there are no images, or the batch size is 0.
+    pub fn drawn(
+        sizes: DrawnSizes,
+        shapes: &[PaddedShape],
+        batch_size: usize,
+        seed: u64,
+        repeats: &[f64],
+    ) -> Result<Self, OrderError> {
+        if sizes.is_portrait.is_empty() {
+            return Err(OrderError::NoImages);
+        }
+        if batch_size == 0 {
+            return Err(OrderError::NoBatch);
+        }
+        let of = |portrait| {
+            let images = 0..sizes.is_portrait.len();
+            images.filter(|&image| sizes.is_portrait[image] == portrait).collect()
         };
-        order.batches_per_epoch = order.epoch_batches(0).len();
-        Ok(order)
+        let is_last = |s: usize| s + 1 == sizes.num_landscape || s + 1 == shapes.len();
+        Ok(Order {
+            groups: vec![of(false), of(true)],
+            shapes: shapes.to_vec(),
+            ascending: ascending(shapes),
+            larger: (0..shapes.len()).map(|s| (!is_last(s)).then_some(s + 1)).collect(),
+            drawn: Some(sizes),
+            repeats: repeats.to_vec(),
+            batch_size,
+            seed,
+            batches_per_epoch: 0,
+            cache: Mutex::new(None),
+        }
+        .counted())
+    }
+
+    fn counted(mut self) -> Self {
+        self.batches_per_epoch = self.epoch_batches(0).len();
+        self
     }
 
     /// Steps per pass over the data set: the same in every epoch, at least 1.
@@ -150,9 +216,19 @@ impl Order {
         Batch { epoch, shape: *shape, images, copies }
     }
 
-    /// The images of an epoch for which a shape is the smallest, with their copies.
-    fn copies(&self, epoch: u64, shape: usize) -> Vec<Copy> {
-        let images = &self.images_by_shape[shape];
+    /// The shape of a group's copy in an epoch.
+    fn shape_of(&self, epoch: u64, group: usize, (image, copy): Copy) -> usize {
+        let Some(DrawnSizes { num_landscape, size, .. }) = &self.drawn else { return group };
+        let (height, width) = size(epoch, image, copy);
+        let (first, end) =
+            if group == 0 { (0, *num_landscape) } else { (*num_landscape, self.shapes.len()) };
+        let holds = |s: &usize| self.shapes[*s].holds(height as usize, width as usize);
+        (first..end).find(holds).unwrap_or(end - 1)
+    }
+
+    /// The images of a group in an epoch, with their copies.
+    fn copies(&self, epoch: u64, group: usize) -> Vec<Copy> {
+        let images = &self.groups[group];
         if self.repeats.is_empty() {
             return images.iter().map(|&image| (image, 0)).collect();
         }
@@ -160,7 +236,7 @@ impl Order {
         // number plus the offset that falls into it is a copy.
         let total: f64 = images.iter().map(|&image| self.repeats[image].fract()).sum();
         let further = total.round();
-        let offset = unit(self.key(epoch, Purpose::Copies { shape }, 0));
+        let offset = unit(self.key(epoch, Purpose::Copies { group }, 0));
         let (mut sum, mut before) = (0.0, 0);
         let mut copies = Vec::new();
         for &image in images {
@@ -177,11 +253,16 @@ impl Order {
 
     /// All batches of an epoch, in their order.
     fn epoch_batches(&self, epoch: u64) -> Vec<ShapeBatch> {
-        let mut carried = vec![Vec::new(); self.images_by_shape.len()];
+        // By shape: its own images, and those left over from smaller shapes.
+        let mut waiting = vec![Vec::new(); self.shapes.len()];
+        for group in 0..self.groups.len() {
+            for copy in self.copies(epoch, group) {
+                waiting[self.shape_of(epoch, group, copy)].push(copy);
+            }
+        }
         let mut batches: Vec<ShapeBatch> = Vec::new();
         for &shape in &self.ascending {
-            let mut images: Vec<Copy> = std::mem::take(&mut carried[shape]);
-            images.extend(self.copies(epoch, shape));
+            let mut images: Vec<Copy> = std::mem::take(&mut waiting[shape]);
             // New keys in every shape: images carried over mix with the shape's own.
             let purpose = Purpose::Images { shape };
             images.sort_by_cached_key(|&(i, copy)| {
@@ -194,7 +275,7 @@ impl Order {
             };
             let rest = images.split_off(images.len() - left_over);
             if let Some(larger) = self.larger[shape] {
-                carried[larger].extend(rest);
+                waiting[larger].extend(rest);
             }
             batches.extend(images.chunks(self.batch_size).map(|chunk| (shape, chunk.to_vec())));
         }
@@ -209,7 +290,7 @@ impl Order {
         let purpose = match purpose {
             Purpose::Batches => 0,
             Purpose::Images { shape } => 1 + shape as u64,
-            Purpose::Copies { shape } => u64::MAX - shape as u64,
+            Purpose::Copies { group } => u64::MAX - group as u64,
         };
         [epoch, purpose, index as u64].into_iter().fold(mix(self.seed), |h, word| mix(h ^ word))
     }
@@ -227,6 +308,13 @@ fn mix(word: u64) -> u64 {
 /// A number from 0 to below 1.
 fn unit(word: u64) -> f64 {
     (word >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// The shapes from small to large.
+fn ascending(shapes: &[PaddedShape]) -> Vec<usize> {
+    let mut ascending: Vec<usize> = (0..shapes.len()).collect();
+    ascending.sort_by_key(|&s| (shapes[s].area(), s));
+    ascending
 }
 
 /// The smallest shape by area that holds an image; of its own orientation if areas are equal.
@@ -248,7 +336,7 @@ fn next_larger(shapes: &[PaddedShape], ascending: &[usize], s: usize) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::choose_shapes;
+    use crate::order::{choose_oriented_shapes, choose_shapes};
 
     /// Random sets of images, from a handful to a few hundred.
     fn random_sets() -> impl Iterator<Item = (Vec<(u32, u32)>, usize, usize)> {
@@ -390,6 +478,36 @@ mod tests {
             for (count, repeats) in counts.iter().zip(&repeats).filter(|_| enough && k == 1) {
                 // The rounding of a shape's copies moves each share a little.
                 assert!((f64::from(*count) / epochs as f64 - repeats).abs() < 0.12, "{repeats}");
+            }
+        }
+    }
+
+    /// Sizes of an epoch by hash, within a bound that the last shape of each orientation holds.
+    #[test]
+    fn epochs_of_drawn_sizes_are_of_one_length() {
+        for (sources, k, batch_size) in random_sets().take(30) {
+            let size = |epoch: u64, image: usize, copy: u32| {
+                let word = mix(mix(epoch ^ mix(image as u64)) ^ u64::from(copy));
+                (1 + (word % 100) as u32, 1 + (word >> 32) as u32 % 100)
+            };
+            let is_portrait: Vec<bool> = sources.iter().map(|(h, w)| h > w).collect();
+            let drawn = (0..4).flat_map(|e| (0..sources.len()).map(move |i| (i, size(e, i, 0))));
+            let bounds = (0..sources.len()).map(|i| (i, (100, 100)));
+            let sizes: Vec<_> =
+                drawn.chain(bounds).map(|(i, size)| (is_portrait[i], size)).collect();
+            let [landscape, portrait] = choose_oriented_shapes(&sizes, k, 16);
+            let (num_landscape, shapes) = (landscape.len(), [landscape, portrait].concat());
+            let repeats: Vec<f64> = (0..sources.len()).map(|i| [1.0, 1.4, 2.0][i % 3]).collect();
+            let drawn = DrawnSizes { is_portrait, num_landscape, size: Arc::new(size) };
+            let order = Order::drawn(drawn, &shapes, batch_size, 3, &repeats).expect("sound");
+            for e in 0..12 {
+                assert_eq!(order.epoch_batches(e).len(), order.batches_per_epoch(), "epoch {e}");
+                for batch in epoch(&order, e) {
+                    for (image, copy) in batch.images.into_iter().zip(batch.copies) {
+                        let (height, width) = size(e, image, copy);
+                        assert!(shapes[batch.shape].holds(height as usize, width as usize));
+                    }
+                }
             }
         }
     }

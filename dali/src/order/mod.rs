@@ -8,9 +8,9 @@ mod batches;
 mod resize;
 mod shapes;
 
-pub use batches::{Batch, Order};
+pub use batches::{Batch, DrawnSizes, Order, SizeOf};
 pub use resize::resized_size;
-pub use shapes::{PaddedShape, choose_shapes};
+pub use shapes::{PaddedShape, choose_oriented_shapes, choose_shapes};
 
 /// Why no order exists.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

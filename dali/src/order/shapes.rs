@@ -46,19 +46,33 @@ pub fn choose_shapes(
     k_per_orientation: usize,
     divisor: usize,
 ) -> Vec<PaddedShape> {
+    let oriented: Vec<_> = sizes.iter().map(|&(h, w)| (h > w, (h, w))).collect();
+    choose_oriented_shapes(&oriented, k_per_orientation, divisor).concat()
+}
+
+/// [`choose_shapes`] for images that count as portrait where the first value is true, whatever
+/// their size: the landscape ones, then those for portrait images.
+///
+/// # Panics
+/// If `divisor` is 0.
+#[must_use]
+pub fn choose_oriented_shapes(
+    sizes: &[(bool, (u32, u32))],
+    k_per_orientation: usize,
+    divisor: usize,
+) -> [Vec<PaddedShape>; 2] {
     assert!(divisor > 0, "choose_shapes: the divisor of padded sides is 0");
     let up = |side: u32| (side as usize).div_ceil(divisor).saturating_mul(divisor);
-    let sides = |portrait: bool| {
-        let of = sizes.iter().filter(move |&&(h, w)| (h > w) == portrait);
-        of.map(|&(h, w)| (up(h.max(w)), up(h.min(w)))).collect::<Vec<_>>()
-    };
-    let landscape = least_waste(sides(false), k_per_orientation.max(1));
-    let portrait = least_waste(sides(true), k_per_orientation.max(1));
-    landscape
-        .into_iter()
-        .map(|(long, short)| PaddedShape { height: short, width: long })
-        .chain(portrait.into_iter().map(|(long, short)| PaddedShape { height: long, width: short }))
-        .collect()
+    [false, true].map(|portrait| {
+        let of = sizes.iter().filter(|(is_portrait, _)| *is_portrait == portrait);
+        let sides = of.map(|&(_, (h, w))| if portrait { (up(h), up(w)) } else { (up(w), up(h)) });
+        let chosen = least_waste(sides.collect(), k_per_orientation.max(1)).into_iter();
+        let shape = |(long, short)| match portrait {
+            false => PaddedShape { height: short, width: long },
+            true => PaddedShape { height: long, width: short },
+        };
+        chosen.map(shape).collect()
+    })
 }
 
 /// A candidate long side of a shape.

@@ -56,7 +56,7 @@ impl Loaded {
     /// The value of a key, and its source; of a table in a list, that of the list.
     fn value(&self, of: &Key) -> Result<String, EngineError> {
         let table = of.name.rsplit_once('.').and_then(|(table, _)| key(table));
-        let list = table.filter(|table| table.kind == "a list of tables");
+        let list = table.filter(|_| of.in_list);
         let name = &list.unwrap_or(of).name;
         let value = self.config.value(name)?;
         let inside = format!("{name}.");

@@ -4,6 +4,8 @@ use dali::DaliError;
 use dali::loader::ImageRows;
 use dali::store::{ImageRecord, ObjectView, Stores};
 
+use crate::rows::keep_objects;
+
 /// Corners (x1, y1, x2, y2) of a COCO box (x, y, width, height) as inclusive pixels of its image,
 /// whose first and last pixels bound them: `BoxList.convert("xyxy")` and `clip_to_image`. `None`
 /// for a box that then has no extent, which training leaves out.
@@ -48,23 +50,11 @@ pub(crate) fn make_inclusive(
     let objects = record.objects.map(|i| store.object(i)).filter(|object| !object.crowd);
     let boxes: Vec<_> = objects.map(|o| inclusive_box(o.bbox_xywh, height, width)).collect();
     let left: Vec<usize> = (0..boxes.len()).filter(|&i| boxes[i].is_some()).collect();
-    let corners: Vec<f32> = boxes.iter().flatten().flatten().copied().collect();
     let row: &mut [f32] = rows.row_mut("gt_boxes")?;
-    row.fill(0.0);
-    row[..corners.len()].copy_from_slice(&corners);
-    close_up(rows.row_mut("gt_classes")?, 1, &left);
-    close_up(rows.row_mut("segm_index")?, 3, &left);
-    let counts: &mut [i32] = rows.row_mut("gt_counts")?;
-    counts[0] = left.len() as i32;
-    Ok(())
-}
-
-/// Moves the rows `left` (ascending), each of `width` values, to the front and clears the rest.
-fn close_up(values: &mut [i32], width: usize, left: &[usize]) {
-    for (to, &from) in left.iter().enumerate() {
-        values.copy_within(from * width..(from + 1) * width, to * width);
+    for (row, corners) in row.chunks_mut(4).zip(&boxes) {
+        row.copy_from_slice(&corners.unwrap_or_default());
     }
-    values[left.len() * width..].fill(0);
+    keep_objects(rows, &left)
 }
 
 #[cfg(test)]
@@ -74,7 +64,7 @@ mod tests {
     use image::RgbImage;
     use serde_json::json;
 
-    use super::{close_up, inclusive_box, objects_with_rows};
+    use super::{inclusive_box, objects_with_rows};
 
     /// In an image of 10 x 20 (height x width).
     #[test]
@@ -117,12 +107,5 @@ mod tests {
         };
         assert_eq!(ids(false), [1, 2, 4]);
         assert_eq!(ids(true), [2, 4]);
-    }
-
-    #[test]
-    fn rows_close_up() {
-        let mut values = [1, 1, 2, 2, 3, 3, 4, 4, 0, 0];
-        close_up(&mut values, 2, &[1, 3]);
-        assert_eq!(values, [2, 2, 4, 4, 0, 0, 0, 0, 0, 0]);
     }
 }

@@ -228,7 +228,10 @@ pub(super) fn batches_per_epoch(config: &Config, data: &DataSet) -> Result<u64, 
 fn order(config: &Config, data: &DataSet) -> Result<Order, EngineError> {
     let (batch_size, seed) = (config.train.batch_size, config.train.seed);
     let repeats = repeat_factors(config, data)?;
-    Ok(Order::repeating(&data.sizes, &data.shapes, batch_size, seed, &repeats)?)
+    Ok(match &data.drawn {
+        None => Order::repeating(&data.sizes, &data.shapes, batch_size, seed, &repeats)?,
+        Some(sizes) => Order::drawn(sizes.clone(), &data.shapes, batch_size, seed, &repeats)?,
+    })
 }
 
 /// Decoding threads of a rank with so many cores.
@@ -261,12 +264,15 @@ fn fill_rows(
             classes.iter_mut().for_each(|label| *label = class_of_label[*label as usize]);
         }
         let record = store.image(image);
-        let source = [record.height as i32, record.width as i32];
-        views.fill(source, sizes[image], rows)?;
+        let source = [record.height, record.width];
+        let in_view = views.fill(source, sizes[image], inclusive, rows)?;
         if heads.is_empty() {
             return Ok(());
         }
-        let (record, objects) = objects_with_rows(store, image, inclusive);
+        let (record, mut objects) = objects_with_rows(store, image, inclusive);
+        if let Some(in_view) = in_view {
+            objects = in_view.into_iter().map(|i| objects[i].clone()).collect();
+        }
         heads.iter().try_for_each(|head| head.fill(&record, &objects, rows))
     }
 }

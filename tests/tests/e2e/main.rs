@@ -5,6 +5,7 @@ mod common;
 #[path = "../../golden/support.rs"]
 mod support;
 
+mod augment;
 mod boxes;
 mod controls;
 mod data;

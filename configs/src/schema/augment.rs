@@ -1,0 +1,37 @@
+//! `[input.augment]`: what is drawn for each training image and epoch.
+
+table! {
+    /// `[input.augment]`: what is drawn for each training image and epoch, beside
+    /// `input.flip_probability`. Nothing by default.
+    pub struct Augment {
+        /// Sizes of the short side, of which one is drawn for an image and epoch, in place of
+        /// `input.min_size`; `input.max_size` holds. Default `[]`: none.
+        #[key(each = 1..=16_384, unit = "pixels", resume = Step, mlperf = Preprocessing)]
+        pub min_sizes: Vec<usize> = Vec::new(),
+        /// Large-scale jitter: the image is resized to fit a square of this side times a factor
+        /// from `jitter_scale`, and a part of at most the square is kept. Default 0: none; else
+        /// `input.min_size`, `input.max_size` and `min_sizes` have no effect on training.
+        #[key(range = 0..=16_384, unit = "pixels", resume = Step, mlperf = Preprocessing)]
+        pub jitter_size: usize = 0,
+        /// Least and greatest factor of the large-scale jitter. Default `[0.1, 2]`.
+        #[key(each = 0.001..=100.0, resume = Step, mlperf = Preprocessing)]
+        pub jitter_scale: [f32; 2] = [0.1, 2.0],
+        /// Least share of each side that a random crop keeps, of the source. Default 1: no crop.
+        #[key(range = 0.01..=1.0, unit = "share", resume = Step, mlperf = Preprocessing)]
+        pub crop: f32 = 1.0,
+        /// A random crop holds the middle of an object, which is drawn. Default true.
+        #[key(resume = Step, mlperf = Preprocessing)]
+        pub crop_keeps_object: bool = true,
+        /// Greatest change of an image's ratio of width to height: 0.25 draws from 1/1.25 to 1.25.
+        /// Default 0: none.
+        #[key(range = 0.0..=4.0, resume = Step, mlperf = Preprocessing)]
+        pub aspect: f32 = 0.0,
+        /// Probability of turning a training image upside down. Default 0.
+        #[key(range = 0.0..=1.0, unit = "probability", resume = Step, mlperf = Preprocessing)]
+        pub vertical_flip: f32 = 0.0,
+        /// Share of an object's box that must be in view for the object to be trained on. Default
+        /// 0: any part of a pixel a side.
+        #[key(range = 0.0..=1.0, unit = "share", resume = Step, mlperf = Preprocessing)]
+        pub min_visible: f32 = 0.0,
+    }
+}

@@ -1,0 +1,58 @@
+//! Views that are drawn for each image and epoch: the same bits on any threads and after a resume,
+//! epochs of one length, and nothing by default.
+
+use crate::common::{BAD_CONFIG, Place, micro, said};
+
+/// micro's 16 images of 64 x 64 in every kind of view.
+const ALL: &str = "--set input.augment.min_sizes=[48,56,64,80] --set input.max_size=96 \
+                   --set input.augment.crop=0.5 --set input.augment.aspect=0.3 \
+                   --set input.augment.vertical_flip=0.5 --set input.augment.min_visible=0.1 \
+                   --set input.buckets_per_orientation=2";
+const JITTER: &str = "--set input.augment.jitter_size=64 --set data.empty=keep";
+
+/// Three epochs of 8 steps, and the same cut in mid-epoch.
+#[test]
+fn drawn_views_give_the_same_bits_on_any_threads_and_after_a_resume() {
+    for (name, rule) in [("all", ALL), ("jitter", JITTER)] {
+        let place = Place::new();
+        let run = |run: &str, steps: usize, threads: &str| {
+            let set = format!("--set train.steps={steps} --set solver.warmup_steps=2 {rule}");
+            let mut command = place.command(&micro(&format!("{set} --set train.name={run}")));
+            let said = said(command.env("RAYON_NUM_THREADS", threads));
+            assert_eq!(said.code, 0, "{name}: {}", said.err);
+            said.err
+        };
+        run("one", 20, "1");
+        run("three", 20, "3");
+        run("cut", 11, "2");
+        place.good("train --resume runs/cut --set train.steps=20");
+        let straight = place.state("runs/one", 20);
+        assert!(straight == place.state("runs/three", 20), "{name}: other bits on three threads");
+        assert!(straight == place.state("runs/cut", 20), "{name}: other bits after a resume");
+        let losses = |steps: Vec<serde_json::Value>| {
+            steps.iter().map(|step| step["loss"].as_f64().expect("a loss")).collect::<Vec<_>>()
+        };
+        assert!(losses(place.steps("runs/one")).iter().all(|loss| loss.is_finite()), "{name}");
+        place.good(&micro(
+            "--set train.steps=20 --set solver.warmup_steps=2 --set train.name=plain",
+        ));
+        assert!(straight != place.state("runs/plain", 20), "{name}: nothing is drawn");
+    }
+}
+
+#[test]
+fn wrong_ranges_are_refused_and_values_without_effect_are_named() {
+    let place = Place::new();
+    for (set, words) in [
+        ("input.augment.jitter_scale=[2,1]", "give the least factor, then the greatest"),
+        ("input.augment.crop=0", "`input.augment.crop`"),
+        ("input.augment.min_sizes=[0]", "`input.augment.min_sizes`"),
+        ("input.augment.vertical_flip=2", "`input.augment.vertical_flip`"),
+        ("input.augment.crops=0.5", "did you mean `input.augment.crop`"),
+    ] {
+        place.bad(&micro(&format!("--set {set}")), BAD_CONFIG, &[words]);
+    }
+    let idle = "--set input.augment.jitter_scale=[0.5,2] --set train.steps=1";
+    let said = place.run(&micro(&format!("{idle} --set solver.warmup_steps=0")));
+    assert!(said.err.contains("has no effect with input.augment.jitter_size = 0"), "{}", said.err);
+}
