@@ -5,7 +5,7 @@ use toml::{Table, Value};
 
 use crate::ConfigError;
 use crate::keys::{Key, is_short_for, key};
-use crate::shape::{Shape, join};
+use crate::shape::{Shape, join, names};
 use crate::synonyms::{Synonym, synonym};
 
 /// Below this similarity (0 to 1) a suggestion would puzzle more than it helps. One wrong letter in
@@ -14,6 +14,9 @@ const MIN_SIMILARITY: f64 = 0.66;
 
 /// The word that unsets an optional key.
 pub(crate) const NONE: &str = "none";
+
+/// The key, outside the schema, that names the file to start from.
+pub(crate) const EXTENDS: &str = "extends";
 
 /// Checks all keys and types of one layer.
 ///
@@ -64,6 +67,15 @@ impl Layer<'_> {
                 }
                 let mut items = values.iter().enumerate();
                 items.try_for_each(|(i, value)| self.value(&format!("{key}[{i}]"), value, item))
+            }
+            (Shape::List { item, .. }, Value::Table(_)) if item.fields().is_some() => {
+                let got = format!("a table; write [{{ .. }}] or [[{key}]]");
+                Err(self.type_error(key, shape, got))
+            }
+            (Shape::Table(fields), _) if key.ends_with(']') => {
+                let expected = format!("a table of {}", names(fields));
+                let (file, key, got) = (self.file.into(), key.into(), describe(value));
+                Err(ConfigError::Type { file, key, expected, got })
             }
             _ if accepts(shape, value) => Ok(()),
             _ => Err(self.type_error(key, shape, describe(value))),
@@ -121,19 +133,23 @@ fn hint(prefix: &str, name: &str, fields: &[(&'static str, Shape)], root: &Shape
             false => (strsim::normalized_damerau_levenshtein(name, known), *known),
         })
         .fold((0.0, ""), |best, next| if next.0 > best.0 { next } else { best });
+    // A table in a list has few keys, and none of the tables of a config means them.
+    let is_in_list = prefix.ends_with(']');
     let mut elsewhere = Vec::new();
     collect_named("", name, root, &mut elsewhere);
+    if name == EXTENDS {
+        return format!("{EXTENDS} stands at the top of a file, before the first [table]");
+    }
     let suggestion = match elsewhere.as_slice() {
         _ if likeness >= MIN_SIMILARITY => join(prefix, alike),
-        [only] => only.clone(),
-        _ if let Some(synonym) = synonym(name) => match synonym {
+        [only] if !is_in_list => only.clone(),
+        _ if !is_in_list && let Some(synonym) = synonym(name) => match synonym {
             Synonym::Key(key) => key.to_string(),
             Synonym::NoKey(why) => return why.to_string(),
         },
         _ => {
-            let names: Vec<_> = fields.iter().map(|(known, _)| *known).collect();
             let table = if prefix.is_empty() { "a config".into() } else { format!("[{prefix}]") };
-            return format!("the keys of {table} are {}", names.join(", "));
+            return format!("the keys of {table} are {}", names(fields));
         }
     };
     format!("did you mean `{suggestion}`?")

@@ -5,14 +5,12 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use crate::check::check_layer;
+use crate::check::{EXTENDS, check_layer};
 use crate::merge::{Layers, Origin, Origins};
 use crate::presets::{names_listed, preset_of_path};
 use crate::shape::Shape;
 use crate::{Config, ConfigError};
 
-/// The key, outside the schema, that names the file to start from.
-const EXTENDS: &str = "extends";
 /// The file name in messages about overrides.
 const SET: &str = "--set";
 /// The origin of a warm-up that was cut along with the run.

@@ -62,6 +62,12 @@ pub(crate) fn join(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") }
 }
 
+/// The names of a table's keys, comma separated.
+pub(crate) fn names(fields: &[(&str, Shape)]) -> String {
+    let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
+    names.join(", ")
+}
+
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -77,10 +83,7 @@ impl fmt::Display for Shape {
                     Shape::Number { .. } => "numbers",
                     Shape::Word(_) => &format!("words, each {item}"),
                     Shape::Text => "quoted strings",
-                    Shape::Table(fields) => {
-                        let keys: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
-                        &format!("tables of {}", keys.join(", "))
-                    }
+                    Shape::Table(fields) => &format!("tables of {}", names(fields)),
                     _ => "values",
                 };
                 match len {

@@ -47,6 +47,16 @@ fn a_key_in_the_wrong_table_is_pointed_to_the_right_one() {
         fault("[train]\nmax_epochs = 12"),
         "my.toml: unknown key `train.max_epochs`; did you mean `train.epochs`?"
     );
+    assert_eq!(
+        fault("[[solver.groups]]\nlr = 0.1"),
+        "my.toml: unknown key `solver.groups[0].lr`; the keys of [solver.groups[0]] are match, \
+         lr_factor, weight_decay"
+    );
+    assert_eq!(
+        fault("[data]\nextends = \"tiny\""),
+        "my.toml: unknown key `data.extends`; extends stands at the top of a file, before the \
+         first [table]"
+    );
 }
 
 #[test]
@@ -116,6 +126,16 @@ fn a_wrong_type_says_what_is_wanted() {
             "[train]\nname = 3",
             "`train.name` must be a quoted string, or \"none\", \
             got the number 3",
+        ),
+        (
+            "[solver.groups]\nmatch = \"*\"",
+            "`solver.groups` must be a list of tables of match, lr_factor, weight_decay, got a \
+             table; write [{ .. }] or [[solver.groups]]",
+        ),
+        (
+            "[data]\ntrain = [\"a.store\"]",
+            "`data.train[0]` must be a table of store, images, annotations, got the string \
+             \"a.store\"",
         ),
         ("[data]\nsynthetic = [1]", "`data.synthetic` must be a table, or \"none\", got a list"),
         ("extends = 3", "`extends` must be the quoted name of one config file, got 3"),

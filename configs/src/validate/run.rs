@@ -126,7 +126,10 @@ fn lists(data: &Data, check: &mut Check) {
             let given = [&set.store, &set.images, &set.annotations].map(Option::is_some);
             let is_one = matches!(given, [true, false, false] | [false, true, true]);
             check.require(is_one, &name, || {
-                format!("has set {number} with neither a store alone nor images and annotations")
+                format!(
+                    "has set {number} with neither a store alone nor images and annotations; give \
+                     one of the two"
+                )
             });
             let is_twice = list[..number - 1].contains(set);
             check.require(!is_twice, &name, || format!("has set {number} twice; remove one"));
