@@ -90,7 +90,7 @@ table! {
         /// in NVIDIA's MLPerf entries it does.
         #[key(resume = Step, mlperf = Rule)]
         pub count_skipped_steps: bool = false,
-        /// Rates and decays of parameters by name. Default `[]`.
+        /// Rates and decays of parameters by name; the last group that fits holds. Default `[]`.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub groups: Vec<ParameterGroup> = Vec::new(),
         /// Moments and form of NovoGrad.
