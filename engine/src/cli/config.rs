@@ -55,9 +55,8 @@ struct Loaded {
 impl Loaded {
     /// The value of a key, and its source; of a table in a list, that of the list.
     fn value(&self, of: &Key) -> Result<String, EngineError> {
-        let table = of.name.rsplit_once('.').and_then(|(table, _)| key(table));
-        let list = table.filter(|_| of.in_list);
-        let name = &list.unwrap_or(of).name;
+        let list = of.name.rsplit_once('.').filter(|_| of.in_list).map(|(list, _)| list);
+        let name = list.unwrap_or(&of.name);
         let value = self.config.value(name)?;
         let inside = format!("{name}.");
         let origins = self.origins.iter().filter(|(k, _)| *k == name || k.starts_with(&inside));
@@ -130,6 +129,11 @@ fn find(name: &str) -> Result<Vec<&'static Key>, EngineError> {
         Some(Synonym::Key(name)) => return Ok(key(name).into_iter().collect()),
         Some(Synonym::NoKey(why)) => return Err(EngineError::Usage(why.into())),
         None => {}
+    }
+    if preset_names().any(|preset| preset == name) {
+        return Err(EngineError::Usage(format!(
+            "{name} is a preset, not a key: `onegraph config --in {name}` shows its values"
+        )));
     }
     let alike = similar_keys(name);
     let advice = match alike.is_empty() {
