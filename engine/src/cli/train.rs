@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::error::ErrorKind;
-use configs::{Config, Origins};
+use configs::{Config, ConfigError, Origins};
 
 use super::device::DeviceArgs;
 use super::rank::{self, Rank, RankArgs};
@@ -115,6 +115,17 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
     rank::in_ranks(&args.ranks, &args.device, &config, stop, |rank| {
         train(args, &start, config.clone(), &advice, rank, stop)
     })
+    .map_err(|error| with_file(error, &origins))
+}
+
+/// Names the file that sets the key of a fault that only the data or the model shows.
+fn with_file(error: EngineError, origins: &Origins) -> EngineError {
+    let EngineError::Config(ConfigError::Invalid { file, key, problem }) = error else {
+        return error;
+    };
+    let set = key.split_once('[').map_or(key.as_str(), |(list, _)| list);
+    let file = origins.get(set).map_or(file, |origin| origin.file.clone());
+    ConfigError::Invalid { file, key, problem }.into()
 }
 
 /// Takes over --init and --finetune.

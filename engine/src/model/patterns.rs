@@ -23,7 +23,8 @@ pub(super) fn check(net: &Net<'_>) -> Result<(), EngineError> {
     if net.params().iter().any(|param| param.trained.is_some()) {
         return Ok(());
     }
-    Err(invalid("model.freeze".into(), format!("is {freeze:?}, which leaves nothing to train")))
+    let problem = format!("is {freeze:?}, which leaves nothing to train; remove a pattern");
+    Err(invalid("model.freeze".into(), problem))
 }
 
 /// Refuses a pattern that fits no parameter, with the names and parts of the model that it may

@@ -43,7 +43,7 @@ fn frozen_parameters_keep_their_bits_and_have_no_state() {
     place.good(&micro(&format!("--set train.steps=6 {FROZEN} --set train.name=whole")));
     assert!(place.state("runs/micro", 6) == place.state("runs/whole", 6), "resumed to other bits");
     let wrong = micro("--set model.freeze=['bacbone.*']");
-    place.bad(&wrong, BAD_CONFIG, &["`model.freeze[0]` is \"bacbone.*\"", "backbone.*"]);
+    place.bad(&wrong, BAD_CONFIG, &["--set: `model.freeze[0]` is \"bacbone.*\"", "backbone.*"]);
 }
 
 /// A config file with groups: they reach the update, and the config that a run keeps.

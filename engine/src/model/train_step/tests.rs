@@ -109,7 +109,7 @@ fn patterns_that_fit_nothing_or_leave_nothing_are_refused_with_the_mend() {
         ("backbone.bdy.*", "did you mean backbone.body.*, "),
         ("rpn.head.conv.wieght", "rpn.head.conv.0.0.weight"),
         ("", "`model.freeze[0]` is \"\""),
-        ("*", "`model.freeze` is [\"*\"], which leaves nothing to train"),
+        ("*", "`model.freeze` is [\"*\"], which leaves nothing to train; remove"),
     ] {
         let set = format!("model.freeze=['{pattern}']");
         let error = built(&[&set], Target::Cpu).expect_err(words).to_string();
