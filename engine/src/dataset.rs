@@ -247,9 +247,13 @@ fn select(
         ));
     }
     if images.is_empty() && drops && num_empty > 0 {
+        let (of, mend) = match data.classes.is_empty() {
+            true => ("", ""),
+            false => (" of a class in data.classes", "name other classes, or "),
+        };
         return usage(format!(
-            "the store {store} holds no image with an object; set data.empty=keep to train on \
-             images without"
+            "the store {store} holds no image with an object{of}; {mend}set data.empty=keep to \
+             train on images without"
         ));
     }
     if images.is_empty() {
