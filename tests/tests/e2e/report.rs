@@ -259,6 +259,7 @@ fn a_key_is_explained_listed_and_traced_to_its_file() {
     let words = ["no key is called `batchsize`", "did you mean", "train.batch_size"];
     place.bad("config batchsize", BAD_CONFIG, &words);
     place.bad("config solver.lr", BAD_CONFIG, &["did you mean solver.learning_rate?"]);
+    place.bad("config finetune_r18", BAD_CONFIG, &["finetune_r18 is a preset, not a key"]);
     // By the last part of its name, by an inner table's, and by that of other projects.
     for (name, begin) in [
         ("optimizer", "solver.optimizer\n"),
