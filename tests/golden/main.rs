@@ -165,6 +165,11 @@ fn golden_tv_optim_cross_entropy() {
 }
 
 #[test]
+fn golden_tv_optim_ema() {
+    solver::tv_ema();
+}
+
+#[test]
 fn golden_tv_optim_layerwise_lr() {
     groups::layerwise();
 }

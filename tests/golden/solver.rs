@@ -1,4 +1,4 @@
-//! Golden families `optim`, `tv_optim` (AdamW) and `lr_schedules`.
+//! Golden families `optim`, `tv_optim` (AdamW, averages) and `lr_schedules`.
 
 use kernels::Role;
 use kernels::cpu::HostTensor;
@@ -6,7 +6,7 @@ use kernels::on_cpu::{run, run_updating};
 use kernels::ops::control_step::{Control, ControlStep, LrSchedule};
 use kernels::ops::grad_norms::GradNorms;
 use kernels::ops::parameter_update::{
-    Adamw, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd,
+    Adamw, Average, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd,
 };
 
 use crate::convert::{count, flag, floats, host, index, numbered, numbers};
@@ -61,7 +61,7 @@ fn updates(report: &mut Report, case: Case<'_>, rule: Rule) {
     let n = names.len();
     let weight_decay = case.float("weight_decay") as f32;
     let group = Group { weight_decay, lr_factor: 1.0, master: false, adapts: true };
-    let op = ParameterUpdate { rule, groups: vec![group; n], stats: false };
+    let op = ParameterUpdate { rule, groups: vec![group; n], stats: false, average: None };
     let mut state: Vec<HostTensor> =
         names.iter().map(|name| host(Role::Master, &case.f32(name))).collect();
     let zeros = |w: &HostTensor| HostTensor::f32(w.desc.clone(), vec![0.0; w.desc.len()]);
@@ -99,6 +99,8 @@ fn updates(report: &mut Report, case: Case<'_>, rule: Rule) {
 
 /// Worst of torch's own versions in f32: 5.2e-7 (tv_README).
 const ADAMW_TOLERANCE: f64 = 1e-6;
+/// Worst of torch's own versions in f32: 3e-7 (tv_README).
+const EMA_TOLERANCE: f64 = 1e-6;
 
 /// AdamW of torch.optim: groups with their own rates, schedules, and steps skipped for gradients
 /// that are not finite, which the rule does not count.
@@ -127,6 +129,7 @@ fn adamw_group(report: &mut Report, case: Case<'_>, group: usize) {
         rule: Rule::Adamw(Adamw { beta1, beta2, eps }),
         groups: vec![Group { weight_decay, lr_factor: 1.0, master: false, adapts: true }; n],
         stats: false,
+        average: None,
     };
     let read = |prefix: &str, role: Role| -> Vec<HostTensor> {
         tensors.iter().map(|i| host(role, &case.f32(&format!("{prefix}_{i}")))).collect()
@@ -151,6 +154,56 @@ fn adamw_group(report: &mut Report, case: Case<'_>, group: usize) {
         compare(report, case, "m10", &tensors, &state[n..2 * n]);
         compare(report, case, "v10", &tensors, &state[2 * n..3 * n]);
     }
+}
+
+/// Averages of torch's `AveragedModel`, from its first update on, which copies, and of ultralytics'
+/// `ModelEMA`, from the copy that it starts with. The weights of each step come as given: SGD with
+/// a rate of 0 leaves them.
+pub(crate) fn tv_ema() {
+    let Some(family) = Family::open("tv_optim") else { return };
+    let mut report = Report::new("tv_optim", EMA_TOLERANCE);
+    for case in family.cases().filter(|case| case.name().starts_with("ema_")) {
+        let is_torch = case.name().starts_with("ema_torch_");
+        let names = case.attributes()["names"].as_array().expect("a list").iter();
+        // Without `use_buffers` torch copies statistics, which are no parameters.
+        let names = names.map(|name| name.as_str().expect("a name"));
+        let names: Vec<&str> = names.filter(|name| !name.contains("running")).collect();
+        let read = |what: &str| -> Vec<HostTensor> {
+            names
+                .iter()
+                .map(|name| host(Role::Master, &case.f32(&format!("{what}/{name}"))))
+                .collect()
+        };
+        let warmup = if is_torch { 0.0 } else { case.float("tau") };
+        let average = Some(Average { decay: case.float("decay"), warmup });
+        let group = Group { weight_decay: 0.0, lr_factor: 1.0, master: false, adapts: true };
+        let rule = Rule::Sgd(Sgd { momentum: 0.0, nesterov: false });
+        let n = names.len();
+        let op = ParameterUpdate { rule, groups: vec![group; n], stats: false, average };
+        let first = if is_torch { 1 } else { 0 };
+        let mut averages = read(&format!("ema{first}"));
+        let done = if is_torch { 1 } else { case.float("first_update") as i32 - 1 };
+        let mut averaged = index(&[1], vec![done]);
+        for update in first + 1..=case.float("updates") as usize {
+            let weights = read(&format!("model{update}"));
+            let zeros = |w: &HostTensor| HostTensor::f32(w.desc.clone(), vec![0.0; w.desc.len()]);
+            let momenta: Vec<HostTensor> = weights.iter().map(zeros).collect();
+            let mut inputs = momenta.clone();
+            inputs.push(floats(Role::Scalar, &[Control::LEN], vec![0.0, 1.0, 1.0, 1.0, 0.0]));
+            let state = [weights, momenta, averages, vec![averaged]];
+            let mut state: Vec<HostTensor> = state.into_iter().flatten().collect();
+            let ran = run_updating(&op, &inputs, &mut state);
+            ran.unwrap_or_else(|e| panic!("{}: {e}", case.name()));
+            averaged = state.pop().expect("the count");
+            averages = state.split_off(2 * n);
+            for (name, got) in names.iter().zip(&averages) {
+                let name = format!("ema{update}/{name}");
+                report.close(case.name(), &name, got.as_f32(), &case.f32(&name).data);
+            }
+        }
+        report.done_case();
+    }
+    report.finish();
 }
 
 fn compare(report: &mut Report, case: Case<'_>, what: &str, tensors: &[u64], got: &[HostTensor]) {

@@ -105,7 +105,8 @@ fn parameter_update(net: &mut Net<'_>, trained: &[Trained]) -> (ParameterUpdate,
         updates.extend(trained.iter().map(|t| beside(net, SECOND_MOMENT, t)));
         updates.push(net.program.state(ADAMW_STEPS, TensorDesc::new(Role::Index, &[1])));
     }
-    (ParameterUpdate { rule, groups, stats: config.train.log_parameters }, updates)
+    let stats = config.train.log_parameters;
+    (ParameterUpdate { rule, groups, stats, average: None }, updates)
 }
 
 /// How a parameter of this name and kind is updated, where it needs no master.

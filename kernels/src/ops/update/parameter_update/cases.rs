@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Adamw, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd};
+use super::{Adamw, Average, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd};
 use crate::case::{OpCase, normal, uniform};
 use crate::cpu::HostTensor;
 use crate::ops::control_step::Control;
@@ -19,6 +19,7 @@ const KINDS: [(Role, bool); 4] =
 struct Ask {
     apply: bool,
     stats: bool,
+    average: Option<Average>,
     /// Updates applied before.
     steps: i32,
 }
@@ -31,6 +32,10 @@ pub fn cases() -> Vec<OpCase> {
     let kinds: Vec<Parameter> = KINDS.into_iter().flat_map(each).collect();
     let few: Vec<Parameter> = kinds.iter().copied().step_by(5).collect();
     let many: Vec<Parameter> = kinds.iter().cycle().take(131).copied().collect();
+    // On a device an average is of f32: of a master, or of a weight that is no half.
+    let is_wide = |kind: &Parameter| kind.1 == Role::Master || kind.2;
+    let wide: Vec<Parameter> = kinds.iter().copied().filter(is_wide).collect();
+    let many_wide: Vec<Parameter> = wide.iter().cycle().take(131).copied().collect();
     let weight = |shape: &'static [usize]| (shape, Role::Weight, true);
     let bias = |shape: &'static [usize]| (shape, Role::Master, false);
     let block = [
@@ -41,10 +46,11 @@ pub fn cases() -> Vec<OpCase> {
         weight(&[1024, 1, 1, 256]),
         bias(&[1024]),
     ];
-    let ask = Ask { apply: true, stats: false, steps: 3 };
+    let ask = Ask { apply: true, stats: false, average: None, steps: 3 };
     let with_stats = Ask { stats: true, ..ask };
     let skipped_with_stats = Ask { apply: false, ..with_stats };
     let (paper, apex) = (novograd(NovogradForm::Paper), novograd(form(0b0101)));
+    let averaged = Ask { average: Some(Average { decay: 0.999, warmup: 20.0 }), ..ask };
     let mut cases = vec![
         case("sgd, no parameters", sgd(false), &[], ask),
         case("sgd, each kind", sgd(false), &kinds, ask),
@@ -71,6 +77,15 @@ pub fn cases() -> Vec<OpCase> {
         case("adamw, skipped, with statistics", adamw(), &kinds, skipped_with_stats),
         case("adamw, 131 parameters", adamw(), &many, Ask { steps: 100_000, ..with_stats }),
         case("adamw, a bottleneck of res4", adamw(), &block, ask),
+        case("sgd, each kind, averaged", sgd(false), &wide, averaged),
+        case("sgd, skipped, not averaged", sgd(false), &wide, Ask { apply: false, ..averaged }),
+        case(
+            "adamw, 131 parameters, averaged",
+            adamw(),
+            &many_wide,
+            Ask { stats: true, ..averaged },
+        ),
+        case("sgd, a bottleneck of res4, averaged", sgd(false), &block, averaged),
     ];
     for flags in 0..16 {
         let label = |when: &str| format!("apex's novograd, flags {flags:04b}, {when}");
@@ -121,7 +136,8 @@ fn case(label: &str, rule: Rule, parameters: &[Parameter], ask: Ask) -> OpCase {
         master: p.2,
         adapts: i % 4 != 1,
     });
-    let op = ParameterUpdate { rule, groups: groups.collect(), stats: ask.stats };
+    let op =
+        ParameterUpdate { rule, groups: groups.collect(), stats: ask.stats, average: ask.average };
     let applied = if ask.apply { 1.0 } else { 0.0 };
     let control =
         Control { lr: 0.02, grad_factor: 0.5, applied, loss_scale: 2.0, warmup_cut: 0.003 };
@@ -152,6 +168,10 @@ fn case(label: &str, rule: Rule, parameters: &[Parameter], ask: Ask) -> OpCase {
         updates.extend(parameters.iter().enumerate().map(second));
     }
     if rule.counts_updates() {
+        updates.push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![ask.steps]));
+    }
+    if ask.average.is_some() {
+        updates.append(&mut tensors(Some(Role::Master), 6000, 1.0));
         updates.push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![ask.steps]));
     }
     OpCase::new(label, Arc::new(op), inputs).updating(updates)

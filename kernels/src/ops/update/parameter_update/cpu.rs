@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::rules::{Known, Step};
-use super::{NAME, ParameterUpdate, Rule, STATS};
+use super::{Average, NAME, ParameterUpdate, Rule, STATS};
 use crate::cpu::{CpuArgs, TensorMut};
 use crate::isa::Isa;
 use crate::ops::control_step::Control;
@@ -17,6 +17,9 @@ pub(super) fn run(op: &ParameterUpdate, args: &mut CpuArgs<'_>) {
     let control = control.unwrap_or_else(|| panic!("{NAME} runs only with its control"));
     if control.is_applied() {
         update_all(op, control, args);
+        if let Some(average) = op.average {
+            average_all(op, average, args);
+        }
     }
     if op.stats {
         write_stats(op, args);
@@ -26,7 +29,8 @@ pub(super) fn run(op: &ParameterUpdate, args: &mut CpuArgs<'_>) {
 fn update_all(op: &ParameterUpdate, control: Control, args: &mut CpuArgs<'_>) {
     let n = op.groups.len();
     let norms = op.rule.needs_norms().then(|| args.inputs[n].f32());
-    let (weights, state) = args.updates.split_at_mut(n);
+    let len = args.updates.len() - op.average_states();
+    let (weights, state) = args.updates[..len].split_at_mut(n);
     let (momenta, rest) = state.split_at_mut(n);
     let (masters, own) = rest.split_at_mut(op.masters().count());
     let own = Own::new(&op.rule, own);
@@ -95,14 +99,24 @@ fn update(step: Step, weights: &mut [f32], [momenta, second]: [&mut [f32]; 2], g
     });
 }
 
+fn average_all(op: &ParameterUpdate, average: Average, args: &mut CpuArgs<'_>) {
+    let len = args.updates.len() - op.average_states();
+    let (values, averages) = args.updates.split_at_mut(len);
+    let Some((averaged, averages)) = averages.split_last_mut() else { return };
+    let averaged = &mut averaged.i32()[0];
+    *averaged = averaged.wrapping_add(1);
+    let take = average.take(*averaged as u32);
+    for (e, at) in averages.iter_mut().zip(op.places()) {
+        let chunks = e.f32().par_chunks_mut(CHUNK).zip(values[at].f32().par_chunks(CHUNK));
+        chunks.for_each(|(e, p)| e.iter_mut().zip(p).for_each(|(e, p)| *e += take * (p - *e)));
+    }
+}
+
 /// Writes the statistics after the update.
 fn write_stats(op: &ParameterUpdate, args: &mut CpuArgs<'_>) {
-    let n = op.groups.len();
-    let mut place: Vec<usize> = (0..n).collect();
-    op.masters().enumerate().for_each(|(k, i)| place[i] = 2 * n + k);
     let (updates, inputs) = (&mut args.updates, &args.inputs);
     let rows = args.outputs[0].f32().chunks_mut(STATS);
-    for ((row, at), grad) in rows.zip(place).zip(inputs) {
+    for ((row, at), grad) in rows.zip(op.places()).zip(inputs) {
         row.copy_from_slice(&statistics(updates[at].f32(), grad.f32()));
     }
 }

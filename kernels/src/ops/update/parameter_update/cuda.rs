@@ -1,5 +1,6 @@
 //! CUDA launches of `parameter_update`: of up to 64 parameters the norms of weights and the
-//! factors, if the rule makes any, then the update, then statistics.
+//! factors, if the rule makes any, then the update, then statistics; at last the averages, if they
+//! are kept.
 //!
 //! All kernels take one struct of parameters, in the arguments: it is under 4 KiB, and the driver
 //! copies it into a captured graph. A table in device memory would have to be uploaded where a plan
@@ -7,7 +8,9 @@
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Touch};
 
-use super::{Adamw, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, STATS, Sgd};
+use super::{
+    Adamw, Average, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, STATS, Sgd,
+};
 use crate::{DType, TensorDesc};
 
 /// Parameters of a launch: their struct must stay under 4 KiB.
@@ -65,12 +68,16 @@ struct Parameter<'a> {
     p: Option<Buffer<'a>>,
     /// The second moment of AdamW.
     v: Option<Buffer<'a>>,
+    /// The average.
+    e: Option<Buffer<'a>>,
 }
 
 /// The parameters of the launches that take them together.
 struct Chunk<'a, 'b> {
     op: &'a ParameterUpdate,
     args: &'a LaunchArgs<'b>,
+    /// The state without averages.
+    updates: &'a [Buffer<'b>],
     parameters: Vec<Parameter<'b>>,
     /// Index of the first among all.
     first: usize,
@@ -80,7 +87,8 @@ struct Chunk<'a, 'b> {
 
 pub(super) fn launches(op: &ParameterUpdate, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let n = op.groups.len();
-    let (masters, own) = args.updates[2 * n..].split_at(op.masters().count());
+    let (updates, averages) = args.updates.split_at(args.updates.len() - op.average_states());
+    let (masters, own) = updates[2 * n..].split_at(op.masters().count());
     let mut masters = masters.iter().copied();
     let seconds = if op.rule.has_second_moments() { own } else { &[] };
     let parameters = op.groups.iter().enumerate().map(|(i, group)| Parameter {
@@ -90,18 +98,27 @@ pub(super) fn launches(op: &ParameterUpdate, args: &LaunchArgs<'_>) -> Vec<Launc
         m: args.updates[n + i],
         p: if group.master { masters.next() } else { None },
         v: seconds.get(i).copied(),
+        e: averages.get(i).copied(),
     });
     let mut rest = parameters.peekable();
-    let mut launches = vec![];
+    let (mut launches, mut chunks) = (vec![], vec![]);
     for first in (0..n).step_by(CAPACITY) {
         let parameters: Vec<Parameter<'_>> = rest.by_ref().take(CAPACITY).collect();
-        for wide in parameters.iter().flat_map(|parameter| [parameter.grad, parameter.m]) {
+        let wide = parameters.iter().flat_map(|p| [Some(p.grad), Some(p.m), p.e, p.averaged()]);
+        for wide in wide.flatten() {
             assert_eq!(wide.dtype(), DType::F32, "{:?}", wide.desc);
         }
         let is_last = rest.peek().is_none();
         let blocks = parameters.iter().map(Parameter::blocks).sum();
-        let chunk = Chunk { op, args, parameters, first, is_last, blocks };
+        let chunk = Chunk { op, args, updates, parameters, first, is_last, blocks };
         launches.extend(chunk.launches());
+        chunks.push(chunk);
+    }
+    if let (Some(average), Some((averaged, _))) = (op.average, averages.split_last()) {
+        let control = args.inputs[args.inputs.len() - 1];
+        let count = Launch::new("count_average", [1, 1, 1]).block(32);
+        launches.push(count.arg(control.read()).arg(averaged.update()));
+        launches.extend(chunks.iter().map(|chunk| chunk.average(average, *averaged)));
     }
     launches
 }
@@ -109,6 +126,11 @@ pub(super) fn launches(op: &ParameterUpdate, args: &LaunchArgs<'_>) -> Vec<Launc
 impl Parameter<'_> {
     fn blocks(&self) -> usize {
         self.grad.len().div_ceil(BLOCK_ELEMENTS)
+    }
+
+    /// The values that are averaged, if they are.
+    fn averaged(&self) -> Option<Buffer<'_>> {
+        self.e.and(self.p.or(Some(self.w)))
     }
 
     /// The tensors that the update reads and writes.
@@ -158,7 +180,7 @@ impl Chunk<'_, '_> {
                 (vec![squares, made], by_norms(name(BY_NORMS)))
             }
             Rule::Novograd(Novograd { beta1, beta2, eps, form }) => {
-                let own = &self.args.updates[self.args.updates.len() - 2..];
+                let own = &self.updates[self.updates.len() - 2..];
                 let rule = lengths().field([beta1, beta2, eps]).field(flags(form));
                 let rule = rule.field(i32::from(self.is_last));
                 let made = root("novograd_factors", rule).arg(norms());
@@ -167,7 +189,7 @@ impl Chunk<'_, '_> {
             }
             Rule::Adamw(rule) => {
                 let Adamw { beta1, beta2, .. } = rule;
-                let steps = self.args.updates[self.args.updates.len() - 1];
+                let steps = self.updates[self.updates.len() - 1];
                 let of_t = lengths().field([beta1, beta2]).field(i32::from(self.is_last)).field(0);
                 let made = root("adamw_factors", of_t).arg(steps.update());
                 let seconds = self.parameters.iter().map(|p| p.v.map_or(Arg::Null, |v| v.update()));
@@ -187,6 +209,18 @@ impl Chunk<'_, '_> {
         let stats = stats.arg(lengths().arg()).arg(self.sums(SUMS, Access::Read));
         launches.push(stats.arg(self.part(self.args.outputs[0], STATS, Access::Write)));
         launches
+    }
+
+    /// The averages of the updated values, where the kernels of rules have the momenta.
+    fn average(&self, average: Average, averaged: Buffer<'_>) -> Launch {
+        let control = self.args.inputs[self.args.inputs.len() - 1].read();
+        let parameters = self.parameters(|p| {
+            let [grad, w, _, master] = p.values();
+            [grad, w, p.e.map_or(Arg::Null, |e| e.update()), master]
+        });
+        let parameters = parameters.field([average.decay, average.root()]);
+        let launch = Launch::new("average", [self.blocks, 1, 1]).arg(control);
+        launch.arg(parameters.arg()).arg(averaged.read())
     }
 
     /// The parameters' struct, with these of their gradients, weights, momenta and masters.

@@ -7,15 +7,17 @@
 //! (`Role::Master`) of each group with [`Group::master`], in order of the groups; all f32, the
 //! shapes of their gradients; then, for NovoGrad, `averages [n]` (Role::Scalar, the root of each
 //! second moment), or for AdamW a second moment `v_i` (f32) of each parameter; then, for both,
-//! `steps [1]` i32 (updates applied). Out, with [`ParameterUpdate::stats`] only:
-//! `stats [n, 3]` (Role::Scalar), overwritten.
+//! `steps [1]` i32 (updates applied); then, with an [`Average`] only, an average `e_i` (f32) of
+//! each parameter, and `averaged [1]` i32 (updates averaged). Out, with
+//! [`ParameterUpdate::stats`] only: `stats [n, 3]` (Role::Scalar), overwritten.
 //!
 //! With `p = w` where there is no master, a rule updates `p` and `m`; then `w = p`, which rounds to
 //! the weight's type: on CUDA a `Role::Weight` is fp16, and without a master its small updates
 //! would be lost. If `applied` is 0 no bit of the state changes. Numerics: f32. Bound by memory:
 //! three reads and two writes an element, and a third of a weight with a master; LARS reads all
 //! weights once more, for their norms, whose squares are summed in f64 in a fixed order; AdamW
-//! reads and writes its second moments too.
+//! reads and writes its second moments too. An average reads each new `p`, or `w` in f32, once
+//! more, and reads and writes `e`.
 //!
 //! Statistics are of each parameter the mean and the L2 norm of the weight after the update, of its
 //! master if it has one, and the mean of its gradient as given, so still times the loss scale. They
@@ -27,6 +29,7 @@
 //! zeros moves a weight by momentum and decay alone; LARS takes a factor of 1 where a norm is 0, so
 //! that biases which start at 0 leave it.
 
+mod average;
 mod cases;
 mod cpu;
 mod cuda;
@@ -41,6 +44,7 @@ use crate::cpu::CpuArgs;
 use crate::ops::control_step::Control;
 use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
+pub use average::Average;
 pub use cases::cases;
 pub use rules::{Adamw, Lars, Novograd, NovogradForm, Rule, Sgd};
 
@@ -66,6 +70,8 @@ pub struct ParameterUpdate {
     pub groups: Vec<Group>,
     /// Statistics of the weights and gradients are an output.
     pub stats: bool,
+    /// An average of each parameter is kept.
+    pub average: Option<Average>,
 }
 
 /// Statistics of a parameter.
@@ -90,7 +96,15 @@ impl Op for ParameterUpdate {
         let moments = usize::from(self.rule.has_averages());
         let seconds = if self.rule.has_second_moments() { n } else { 0 };
         let own = moments + seconds + usize::from(self.rule.counts_updates());
-        check::arity(NAME, "updates", updates, 2 * n + masters + own)?;
+        let averages = self.average_states();
+        check::arity(NAME, "updates", updates, 2 * n + masters + own + averages)?;
+        let (updates, averages) = updates.split_at(updates.len() - averages);
+        if let Some((averaged, averages)) = averages.split_last() {
+            check::integers(NAME, "averaged", averaged, &[1])?;
+            for (e, grad) in averages.iter().zip(inputs) {
+                check::floats(NAME, "e_i", e, &grad.shape)?;
+            }
+        }
         if self.rule.needs_norms() {
             check::floats(NAME, "norms", &inputs[n], &[n + 1])?;
         }
@@ -122,8 +136,9 @@ impl Op for ParameterUpdate {
         let elements: u64 = inputs[..self.groups.len()].iter().map(|g| g.len() as u64).sum();
         let copied: u64 = self.masters().map(|i| inputs[i].len() as u64).sum();
         let of_element = self.rule.cost();
-        let bytes = of_element.bytes * elements + 4 * copied;
-        Cost { flops: of_element.flops * elements, bytes }
+        let average = self.average.map_or(Cost { flops: 0, bytes: 0 }, |_| average::COST);
+        let bytes = (of_element.bytes + average.bytes) * elements + 4 * copied;
+        Cost { flops: (of_element.flops + average.flops) * elements, bytes }
     }
 
     fn cuda_workspace_bytes(
@@ -145,6 +160,19 @@ impl Op for ParameterUpdate {
 }
 
 impl ParameterUpdate {
+    /// State tensors of the averages: the last ones.
+    fn average_states(&self) -> usize {
+        if self.average.is_some() { self.groups.len() + 1 } else { 0 }
+    }
+
+    /// Places of the values that are updated: of masters, and of weights without one.
+    fn places(&self) -> Vec<usize> {
+        let n = self.groups.len();
+        let mut places: Vec<usize> = (0..n).collect();
+        self.masters().enumerate().for_each(|(k, i)| places[i] = 2 * n + k);
+        places
+    }
+
     /// Indices of the parameters that have a master.
     fn masters(&self) -> impl Iterator<Item = usize> + '_ {
         self.groups.iter().enumerate().filter(|(_, group)| group.master).map(|(i, _)| i)

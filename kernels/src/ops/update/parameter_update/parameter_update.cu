@@ -26,10 +26,17 @@
 //   sums     [blocks, 3]  double      scratch  of a block: weights, their squares, gradients
 //   stats    [n, 3]       float       out      mean and L2 norm of a weight, mean of its gradient
 //
+// average, after count_average:
+//   control   [1]    Control  in     apply or skip
+//   w         [len]  float    in     of each of up to 64 parameters, updated, or null
+//   p         [len]  float    in     its master, or null
+//   m         [len]  float    state  its average
+//   averaged  [1]    int      in     updates averaged, this one among them
+//
 // Launch: blocks of 256 threads, 4,096 elements a block; first_block maps a block to its parameter;
 // factors and statistics are one block, a warp per parameter.
-// Cost: 22 bytes per element with a master and w in half, 0.97 GB for the 44 million of Mask R-CNN
-// R50-FPN; 4 bytes more of LARS, 8 more of AdamW; memory-bound.
+// Cost: 22 bytes per element with a master and w in half, 0.97 GB for the 44 million of R50-FPN; 4
+// bytes more of LARS, 8 more of AdamW, 12 more of averages; memory-bound.
 // Numerics: factors in double, rounded once; then fp32, elementwise, the CPU's operations in its
 // order, so the bits are equal.
 // Edges: a skipped step changes nothing, and its gradients may be non-finite; a gradient of zeros,
@@ -329,6 +336,44 @@ update_by_norms_sums(const Control* RESTRICT control, const Parameters in,
   write_sums(update_parameter<true>(row, in, i, apply), scratch, sums);
 }
 EXPORT(update_by_norms_sums)
+
+struct AverageParameters : Parameters {
+  double decay, root;
+};
+static_assert(sizeof(AverageParameters) == sizeof(Parameters) + 16, "cuda.rs builds it");
+
+KERNEL(32)
+count_average(const Control* RESTRICT control, int* RESTRICT averaged) {
+  if (control->applied != 0.0f && threadIdx.x == 0) *averaged = (int)((unsigned)*averaged + 1);
+}
+EXPORT(count_average)
+
+KERNEL(THREADS)
+average(const Control* RESTRICT control, const AverageParameters in, const int* RESTRICT averaged) {
+  SHARED(float, shared, 1);
+  if (control->applied == 0.0f) return;
+  if (threadIdx.x == 0)
+    shared[0] = (float)(1.0 - in.decay * (1.0 - power(in.root, (unsigned)*averaged)));
+  __syncthreads();
+  const float take = shared[0];
+  const int i = tensor_of(in.first_block, blockIdx.x);
+  const float* const value = in.p[i] ? in.p[i] : (const float*)in.w[i];
+  const uint64_t block = (uint64_t)(blockIdx.x - in.first_block[i]) * BLOCK_ELEMENTS;
+  for (int k = 0; k < ROUNDS; k++) {
+    const uint64_t from = block + threadIdx.x * VECTOR + k * THREADS * VECTOR;
+    if (from + VECTOR <= in.len[i]) {
+      const float4 v = load4(value + from);
+      float4 e = load4(in.m[i] + from);
+      e.x += take * (v.x - e.x), e.y += take * (v.y - e.y);
+      e.z += take * (v.z - e.z), e.w += take * (v.w - e.w);
+      store4(in.m[i] + from, e);
+      continue;
+    }
+    for (uint64_t at = from; at < in.len[i] && at < from + VECTOR; at++)
+      in.m[i][at] += take * (value[at] - in.m[i][at]);
+  }
+}
+EXPORT(average)
 
 KERNEL(ROOT_THREADS)
 update_stats(const Parameters in, const double* RESTRICT sums, float* RESTRICT stats) {

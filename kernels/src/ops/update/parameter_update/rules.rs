@@ -378,7 +378,7 @@ fn inverse(x: f64) -> f64 {
 }
 
 /// `base^exponent` by squaring. Not powi, whose order of products is the compiler's.
-fn power(base: f64, exponent: u32) -> f64 {
+pub(super) fn power(base: f64, exponent: u32) -> f64 {
     let (mut result, mut square, mut rest) = (1.0, base, exponent);
     while rest > 0 {
         if rest % 2 == 1 {

@@ -24,7 +24,7 @@ fn inputs(grad: &[f32], grad_factor: f32, applied: f32) -> Vec<HostTensor> {
 }
 
 fn op(rule: Rule, group: Group) -> ParameterUpdate {
-    ParameterUpdate { rule, groups: vec![group], stats: false }
+    ParameterUpdate { rule, groups: vec![group], stats: false, average: None }
 }
 
 fn f32s(values: &[f32]) -> HostTensor {
@@ -43,7 +43,12 @@ fn sgd(nesterov: bool, groups: &[(f32, f32)]) -> ParameterUpdate {
     let group =
         |&(weight_decay, lr_factor): &(f32, f32)| Group { weight_decay, lr_factor, ..GROUP };
     let rule = Rule::Sgd(Sgd { momentum: 0.5, nesterov });
-    ParameterUpdate { rule, groups: groups.iter().map(group).collect(), stats: false }
+    ParameterUpdate {
+        rule,
+        groups: groups.iter().map(group).collect(),
+        stats: false,
+        average: None,
+    }
 }
 
 /// First g = m = 2 * 3 + 0.5 * 4 = 8, so w = 4 - 0.25 * 8 = 2; then g = 7, m = 11, w = -0.75.
