@@ -13,10 +13,7 @@ const SYNONYMS: &[(&[&str], &str)] = &[
     (&["adam", "adamw"], "solver.optimizer"),
     (&["wd"], "solver.weight_decay"),
     (&["clip", "grad_clip", "clip_grad", "max_grad_norm"], "solver.clip_norm"),
-    (
-        &["ema", "model_ema"],
-        "onegraph has no moving average of weights; train.keep_best keeps the best checkpoint",
-    ),
+    (&["ema", "model_ema", "swa"], "train.ema_decay"),
     (&["freeze_at", "frozen"], "model.backbone.frozen_stages"),
     (&["early_stop", "early_stopping"], "train.patience"),
     (&["amp", "fp16", "bf16", "half", "mixed_precision", "dtype"], "train.precision"),

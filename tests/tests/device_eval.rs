@@ -398,7 +398,7 @@ fn a_run_that_is_scored_late_ends_as_one_that_waits() {
             let mut session = Session::new(config, options).unwrap_or_else(|e| panic!("{e}"));
             let (outcome, evaluation) = session.run().unwrap_or_else(|e| panic!("{e}"));
             assert_eq!(outcome, Outcome::TargetReached);
-            let (_, state) = session.evaluator();
+            let state = session.state();
             let state = state.fetch().expect("the state").clone();
             session.finish().expect("all is written");
             let log = std::fs::read_to_string(place.join("run/log.txt")).expect("a log");

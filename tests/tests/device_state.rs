@@ -44,6 +44,7 @@ impl Run {
         let snapshot = Snapshot {
             state: trainer.state().fetch().expect("the state"),
             params: &params,
+            averages: false,
             steps_done,
             categories: &self.data.categories(),
             config: &self.config.to_toml().expect("a config"),
@@ -271,6 +272,43 @@ fn frozen_weights_keep_their_bits_on_the_host() {
     for (want, got) in bits(&mut cpu).iter().zip(&bits(&mut device)) {
         assert!(want == got, "{} became another", want.0);
     }
+}
+
+/// On a device averages are of the masters; kernels read them while they take the parameters'
+/// place, and both are back to the bit afterwards.
+#[test]
+fn averages_take_the_place_of_parameters_and_go() {
+    let run = Run::new(&["train.ema_decay=0.9", "train.ema_warmup_steps=0"]);
+    let mut trainer = run.trainer(&on_device());
+    let read = |trainer: &mut Trainer, name: &str| -> Vec<f32> {
+        let state = trainer.state().fetch().expect("the state");
+        state.get(name).expect(name).as_f32().to_vec()
+    };
+    let name = trainer.trained()[0].clone();
+    let start = read(&mut trainer, &name);
+    steps(&mut trainer, 1);
+    let (trained, average) =
+        (read(&mut trainer, &name), read(&mut trainer, &format!("ema/{name}")));
+    let expected = start.iter().zip(&trained).map(|(e, p)| e + (1.0f64 - 0.9) as f32 * (p - e));
+    assert_eq!(average, expected.collect::<Vec<f32>>());
+    assert_ne!(average, trained);
+    let before = bits(&mut trainer);
+    trainer
+        .state()
+        .with_averages(true, |state| {
+            let mut inside = StateSet::new();
+            state.memory().expect("a device").download(&mut inside)?;
+            let [weight, master] = ["", "master/"].map(|prefix| {
+                inside.get(&format!("{prefix}{name}")).expect("a parameter").as_f32().to_vec()
+            });
+            assert_eq!(master, average);
+            let is_rounded = |(w, e): (&f32, &f32)| (w - e).abs() <= e.abs() / 2048.0 + 1e-7;
+            assert!(weight.iter().zip(&average).all(is_rounded), "kernels read others");
+            Ok(())
+        })
+        .unwrap_or_else(|e| panic!("{e}"));
+    assert!(bits(&mut trainer) == before, "the parameters are not back");
+    steps(&mut trainer, 1);
 }
 
 /// State that is changed between steps: the steps after it are still told in order.

@@ -68,6 +68,16 @@ table! {
         /// box AP), `"box"` or `"mask"`.
         #[key(resume = Free, mlperf = Free)]
         pub best_metric: BestMetric = BestMetric::Auto,
+        /// Keep an exponential moving average of the trained parameters, to score and to save
+        /// (`eval.weights`): the part of it that a step keeps, such as 0.9998, below 1. A skipped
+        /// step leaves it. Default: none.
+        #[key(range = 0.0..=1.0, unit = "part", resume = State, mlperf = Hyperparameter)]
+        pub ema_decay: Option<f64> = None,
+        /// Steps over which `ema_decay` warms up: after step t the part that is kept is
+        /// `ema_decay * (1 - exp(-t / ema_warmup_steps))`, so that the average soon forgets the
+        /// weights that the run starts from. Default 2000; 0: none.
+        #[key(range = 0..=1_000_000_000, unit = "steps", resume = Step, mlperf = Hyperparameter)]
+        pub ema_warmup_steps: u64 = 2000,
         /// Stop after this many evaluations in a row without a better score. Default 0: never.
         #[key(range = 0..=1_000_000_000, unit = "evaluations",
               resume = Free, mlperf = Hyperparameter)]
@@ -115,6 +125,16 @@ impl Train {
     }
 }
 
+/// Weights that are scored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum EvalWeights {
+    /// Averages of the parameters, where the run keeps them.
+    Ema,
+    /// The parameters.
+    Trained,
+}
+
 /// Score that compares evaluations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -147,6 +167,10 @@ table! {
         /// Evaluate only the first `max_images` images. Default 0: all.
         #[key(range = 0..=1_000_000_000, unit = "images", resume = Free, mlperf = Quality)]
         pub max_images: usize = 0,
+        /// Weights that are scored, and that `model.safetensors` of a checkpoint holds: `"ema"`
+        /// (default; the averages of `train.ema_decay`, if it is set) or `"trained"`.
+        #[key(resume = Free, mlperf = Quality)]
+        pub weights: EvalWeights = EvalWeights::Ema,
         /// Images drawn with their detections. Default 16.
         #[key(range = 0..=256, unit = "images", resume = Free, mlperf = Free)]
         pub draw_images: usize = 16,

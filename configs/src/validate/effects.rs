@@ -87,6 +87,11 @@ const IDLE: &[Idle] = &[
         applies: |c| c.data.repeat_threshold == 0.0,
     },
     Idle {
+        keys: &["train.ema_warmup_steps"],
+        switch: "train.ema_decay",
+        applies: |c| c.train.ema_decay.is_none(),
+    },
+    Idle {
         keys: &["model.allow_partial"],
         switch: "model.weights",
         applies: |c| c.model.weights.is_none() && c.model.backbone.weights.is_none(),

@@ -241,6 +241,9 @@ fn train(config: &Config, check: &mut Check) {
     check.require(has_masks || train.target_mask.is_none(), "train.target_mask", || {
         "is set, but faster_rcnn has no masks; remove it (train.target_mask = \"none\")".into()
     });
+    check.require(train.ema_decay != Some(1.0), "train.ema_decay", || {
+        "is 1, so the average would never change; give a smaller part, such as 0.9998".into()
+    });
     check.text("train.run_dir", &train.run_dir);
     if let Some(name) = &train.name {
         check.text("train.name", name);

@@ -39,6 +39,8 @@ pub struct Snapshot<'a> {
     pub state: &'a StateSet,
     /// Parameters, for the weights under torchvision's names.
     pub params: &'a [Param],
+    /// The weights are the averages of parameters that have one.
+    pub averages: bool,
     /// Steps done.
     pub steps_done: u64,
     /// Class names and COCO ids.
@@ -121,7 +123,8 @@ fn write_files(
         written += bytes.len();
         replace(&dir.join(file), bytes)
     };
-    write(MODEL, &save_weights(snapshot.params, snapshot.state, snapshot.categories)?)?;
+    let Snapshot { params, state, categories, averages, .. } = *snapshot;
+    write(MODEL, &save_weights(params, state, categories, averages)?)?;
     write(STATE, &serialize_state(snapshot.state, done)?)?;
     write(CONFIG, snapshot.config.as_bytes())?;
     let weights = sha256[MODEL].clone();

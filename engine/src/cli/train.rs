@@ -309,15 +309,11 @@ fn draw(
     if count == 0 {
         return Ok(());
     }
-    let (Some(evaluator), state) = session.evaluator() else { return Ok(()) };
-    let count = count.min(evaluator.set().data().images.len());
-    let positions: Vec<usize> = (0..count).collect();
-    let found = evaluator.detect(state, &positions, &Progress::quiet())?;
-    let set = evaluator.set();
+    let Some((set, found)) = session.detect(count)? else { return Ok(()) };
     let names: Vec<String> = set.data().categories().into_iter().map(|(name, _)| name).collect();
     let mut pictures = Vec::new();
-    for (position, detections) in positions.iter().zip(&found) {
-        let image = set.load(*position)?;
+    for (position, detections) in found.iter().enumerate() {
+        let image = set.load(position)?;
         pictures.push(picture(&image, detections, &names, DRAWN_SCORE));
     }
     let path = run.write("predictions.png", &png(&sheet(&pictures, 4))?)?;

@@ -39,7 +39,7 @@ pub use ring::RingLayout;
 pub use roi_heads::{classes_of, head_arrays};
 pub(crate) use roi_heads::{further_heads, kinds_of_scores};
 pub use state_names::is_transient;
-pub(crate) use state_names::{MASTER, RING, RING_STEP};
+pub(crate) use state_names::{AVERAGE, MASTER, RING, RING_STEP};
 pub(crate) use sums::{STEP_LOSS, STOP_REQUESTS};
 pub use train_step::{training_program, weighted_training_program};
 

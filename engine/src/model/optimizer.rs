@@ -8,14 +8,16 @@ use graph::{GraphError, TensorId};
 use kernels::ops::control_step::ControlStep;
 use kernels::ops::grad_norms::GradNorms;
 use kernels::ops::parameter_update::{
-    Adamw, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd,
+    Adamw, Average, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd,
 };
 use kernels::{Role, TensorDesc};
 
 use super::net::Net;
 use super::params::ParamKind;
 use super::schedule::schedule;
-use super::state_names::{ADAMW_STEPS, MASTER, NOVOGRAD_AVERAGES, NOVOGRAD_STEPS, SECOND_MOMENT};
+use super::state_names::{
+    ADAMW_STEPS, AVERAGE, AVERAGED, MASTER, NOVOGRAD_AVERAGES, NOVOGRAD_STEPS, SECOND_MOMENT,
+};
 use crate::names::matches;
 
 /// The kept statistics of all trained parameters, in order.
@@ -78,7 +80,7 @@ pub(super) fn update(
 }
 
 /// The node that updates every trained parameter, and its state: weights, momenta, masters of those
-/// that have one, then what the rule keeps.
+/// that have one, then what the rule keeps, then averages.
 fn parameter_update(net: &mut Net<'_>, trained: &[Trained]) -> (ParameterUpdate, Vec<TensorId>) {
     let (config, on_device) = (net.spec.config, !net.spec.target.is_cpu());
     let rule = rule(&config.solver);
@@ -105,8 +107,13 @@ fn parameter_update(net: &mut Net<'_>, trained: &[Trained]) -> (ParameterUpdate,
         updates.extend(trained.iter().map(|t| beside(net, SECOND_MOMENT, t)));
         updates.push(net.program.state(ADAMW_STEPS, TensorDesc::new(Role::Index, &[1])));
     }
-    let stats = config.train.log_parameters;
-    (ParameterUpdate { rule, groups, stats, average: None }, updates)
+    let warmup = config.train.ema_warmup_steps as f64;
+    let average = config.train.ema_decay.map(|decay| Average { decay, warmup });
+    if average.is_some() {
+        updates.extend(trained.iter().map(|t| beside(net, AVERAGE, t)));
+        updates.push(net.program.state(AVERAGED, TensorDesc::new(Role::Index, &[1])));
+    }
+    (ParameterUpdate { rule, groups, stats: config.train.log_parameters, average }, updates)
 }
 
 /// How a parameter of this name and kind is updated, where it needs no master.

@@ -16,6 +16,11 @@ pub(super) const ADAMW_STEPS: &str = "adamw/steps";
 /// Updates that NovoGrad has applied.
 pub(super) const NOVOGRAD_STEPS: &str = "novograd/steps";
 
+/// Prefix of the average of a trained parameter.
+pub(crate) const AVERAGE: &str = "ema/";
+/// Updates that the averages have taken in.
+pub(super) const AVERAGED: &str = "ema_updates";
+
 /// Prefix of the sums that the passes of one step hand to the next.
 pub(super) const ACCUMULATED: &str = "accumulated/";
 /// Number of passes in those sums.

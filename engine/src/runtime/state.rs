@@ -12,6 +12,7 @@ use graph::{CpuArena, DeviceState, Program, StateSet};
 
 use crate::error::EngineError;
 use crate::model::{MASTER, RING, RING_STEP};
+use crate::weights::swap_averages;
 
 /// Weights, momentum and counters of a model.
 #[derive(Debug)]
@@ -133,6 +134,28 @@ impl ModelState {
             memory.upload(&values)?;
         }
         Ok(result)
+    }
+
+    /// Runs `use_it` on this state, with averages in place of the parameters if they are asked for.
+    ///
+    /// # Errors
+    /// Errors from `use_it`; device errors.
+    pub fn with_averages<T>(
+        &mut self,
+        averages: bool,
+        use_it: impl FnOnce(&mut Self) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        let swap = |state: &mut Self| match averages {
+            true => state.change(|set| {
+                swap_averages(set);
+                Ok(())
+            }),
+            false => Ok(()),
+        };
+        swap(self)?;
+        let result = use_it(self);
+        swap(self)?;
+        result
     }
 
     /// The host's state, for programs that run there. Stale if the state is on a device.

@@ -95,6 +95,8 @@ pub(super) struct SessionFacts {
     /// Changes that the user accepted when resuming.
     pub(super) overrides: Vec<Override>,
     pub(super) params: Vec<Param>,
+    /// The averages of parameters are scored, so they are the weights.
+    pub(super) averages: bool,
 }
 
 impl Checkpoints {
@@ -143,6 +145,7 @@ impl Checkpoints {
             let snapshot = Snapshot {
                 state: &state,
                 params: &facts.params,
+                averages: facts.averages,
                 steps_done: step,
                 categories: &facts.categories,
                 data: &facts.data_identity,

@@ -22,7 +22,7 @@ use crate::evaluate::{DetectionMemory, Evaluator};
 use crate::metrics::StepRecord;
 use crate::model::{Division, Param, RingLayout, classes_of, head_arrays, step_layout, weight_of};
 use crate::runtime::{Backend, ModelState};
-use crate::weights::{LoadReport, initial_state};
+use crate::weights::{LoadReport, initial_state, start_averages};
 
 /// Runs training steps.
 #[derive(Debug)]
@@ -118,6 +118,7 @@ impl Trainer {
         let mut state = initial_state(first, &params, config.train.seed, eps);
         set_scale(&mut state, initial_loss_scale(config, backend));
         let loaded = start::load(config, &data.categories(), &params, &mut state)?;
+        start_averages(&mut state);
         let (steps, state) = programs.make_steps(state, counted)?;
         let feed = Feed::new(config, data, backend, &division)?;
         Ok(Self {

@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use graph::StateSet;
+use kernels::cpu::HostTensor;
 
 use super::container::{Values, safetensors_bytes, torch_bytes};
 use super::dialect::{Dialect, detectron2_from_ours};
 use super::file::stated;
 use super::layout::to_torchvision;
 use crate::error::EngineError;
-use crate::model::Param;
+use crate::model::{AVERAGE, Param};
 
 /// The form of an exported file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,10 +49,20 @@ pub fn export_weights(
     form: ExportForm,
     dialect: Dialect,
 ) -> Result<Vec<u8>, EngineError> {
+    write_weights(params, &|name| state.get(name), categories, form, dialect)
+}
+
+fn write_weights<'a>(
+    params: &[Param],
+    tensor: &dyn Fn(&str) -> Option<&'a HostTensor>,
+    categories: Option<&[(String, u64)]>,
+    form: ExportForm,
+    dialect: Dialect,
+) -> Result<Vec<u8>, EngineError> {
     let ours: Vec<(String, Values)> = params
         .iter()
         .filter_map(|p| {
-            let values = to_torchvision(p, state.get(&p.name)?.as_f32());
+            let values = to_torchvision(p, tensor(&p.name)?.as_f32());
             Some((p.name.clone(), values))
         })
         .collect();
@@ -68,6 +79,7 @@ pub fn export_weights(
 }
 
 /// The parameters as the bytes of a safetensors file under torchvision's names: a checkpoint's.
+/// With `averages`, the averages of those that have one.
 ///
 /// # Errors
 /// As for [`export_weights`].
@@ -75,7 +87,10 @@ pub fn save_weights(
     params: &[Param],
     state: &StateSet,
     categories: &[(String, u64)],
+    averages: bool,
 ) -> Result<Vec<u8>, EngineError> {
     let (form, dialect) = (ExportForm::Safetensors, Dialect::Torchvision);
-    export_weights(params, state, Some(categories), form, dialect)
+    let average = |name: &str| state.get(&format!("{AVERAGE}{name}"));
+    let scored = |name: &str| average(name).filter(|_| averages).or_else(|| state.get(name));
+    write_weights(params, &scored, Some(categories), form, dialect)
 }

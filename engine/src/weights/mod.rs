@@ -5,6 +5,7 @@
 //! `agreement` whether that forbids to take them.
 
 mod agreement;
+mod averages;
 mod container;
 mod conventions;
 mod dialect;
@@ -21,6 +22,7 @@ mod published;
 mod report;
 
 pub use agreement::check_agreement;
+pub(crate) use averages::{are_scored, start_averages, swap_averages};
 pub use container::{CATEGORIES, Container, Values};
 pub use conventions::{detectron2_settings, differences};
 pub use dialect::Dialect;

@@ -136,6 +136,7 @@ pub fn resuming_is_exact(open: &Open) {
     let snapshot = Snapshot {
         state: whole.state().fetch().expect("the state"),
         params: &params,
+        averages: false,
         steps_done: 3,
         categories: &run.data.categories(),
         config: &config,

@@ -1,5 +1,5 @@
-//! Controls of training: parameters that are frozen by name, groups of parameters, weights of
-//! classes, images that are repeated.
+//! Controls of training: parameters that are frozen by name, groups of parameters, averages of
+//! parameters, weights of classes, images that are repeated.
 
 use crate::common::{BAD_CONFIG, Place, micro};
 use safetensors::SafeTensors;
@@ -130,4 +130,54 @@ fn images_of_rare_classes_are_repeated() {
         "{few} --set train.steps=11 --set data.repeat=linear --set train.name=linear"
     )));
     assert!(place.state("runs/linear", 11) != place.state("runs/whole", 11), "the same rule");
+}
+
+/// The averages of a run are those of the formula, from the weights that it starts with; they are
+/// what is scored and what the checkpoint's weights hold, and a run that resumes has their bits.
+#[test]
+fn averages_of_parameters_are_kept_scored_and_resumed() {
+    let place = Place::new();
+    let few = "--set train.checkpoint_every_steps=1 --set train.keep_checkpoints=9 \
+               --set train.eval_at_start=true --set solver.warmup_steps=0";
+    let ema =
+        "--set train.ema_decay=0.9 --set train.ema_warmup_steps=3 --set model.freeze=['rpn.*']";
+    place.good(&micro(&format!("{few} {ema} --set train.steps=4")));
+    let state = |step, name: &str| -> Option<Vec<f32>> {
+        let bytes = tensor(&place, step, "state", name)?;
+        Some(bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect())
+    };
+    for name in ["backbone.body.layer2.0.conv1.weight", "roi_heads.box_predictor.cls_score.bias"] {
+        let at = |step| state(step, name).expect(name);
+        let mut expected = at(0);
+        for step in 1..=4 {
+            let kept = 0.9 * (1.0 - (-(step as f64) / 3.0).exp());
+            for (e, p) in expected.iter_mut().zip(at(step)) {
+                *e += (1.0 - kept) as f32 * (p - *e);
+            }
+            let average = state(step, &format!("ema/{name}")).expect(name);
+            assert!(average == expected && average != at(step), "{name} after step {step}");
+        }
+    }
+    assert_eq!(state(4, "ema/rpn.head.bbox_pred.bias"), None, "a frozen one is its own average");
+    let bias = "roi_heads.box_predictor.cls_score.bias";
+    let averages = tensor(&place, 4, "state", &format!("ema/{bias}"));
+    assert_eq!(tensor(&place, 4, "model", bias), averages);
+
+    let found = |run: &str| place.text(&format!("runs/{run}/inference/bbox.json"));
+    place.good("eval --run runs/micro --out found");
+    assert_eq!(place.text("found/bbox.json"), found("micro"), "others were scored");
+    let trained = "--set eval.weights=trained --set train.name=trained";
+    place.good(&micro(&format!("{few} {ema} --set train.steps=4 {trained}")));
+    assert!(found("trained") != found("micro"), "averages change nothing");
+    assert!(place.state("runs/trained", 4) == place.state("runs/micro", 4), "scores reach a step");
+
+    place.good(&micro(&format!("{few} {ema} --set train.steps=2 --set train.name=resumed")));
+    let resume = "train --resume runs/resumed --set train.steps=4";
+    for change in ["none", "0.5"] {
+        let words = ["train.ema_decay: 0.9 -> ", "model.weights"];
+        place.bad(&format!("{resume} --set train.ema_decay={change}"), BAD_CONFIG, &words);
+    }
+    place.good(resume);
+    assert!(place.state("runs/resumed", 4) == place.state("runs/micro", 4), "other bits");
+    assert_eq!(found("resumed"), found("micro"));
 }

@@ -23,6 +23,7 @@ use crate::train::report::State;
 use crate::train::resume::Recorded;
 use crate::train::scores::{Scores, Wait};
 use crate::train::verdict::{Judgement, Phase, Scoring, Verdict};
+use crate::weights::are_scored;
 
 impl Session {
     /// Evaluates the step that the run resumes after, if that is owed or ended the run. Returns how
@@ -85,7 +86,11 @@ impl Session {
         team.set_doing(step, "evaluating");
         tracing::info!(step, "evaluates");
         let Some(evaluator) = &mut self.evaluator else { unreachable!("there is validation data") };
-        let found = evaluator.detect_in_ranks(self.trainer.state(), team, progress);
+        let averages = are_scored(&self.config);
+        let found = self
+            .trainer
+            .state()
+            .with_averages(averages, |state| evaluator.detect_in_ranks(state, team, progress));
         let found = uninterrupted(found)?;
         let is_whole = team.share("whether all have detected", || Ok(found.is_some()))?;
         let (Some(found), true) = (found, is_whole) else { return Ok(false) };

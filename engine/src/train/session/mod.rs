@@ -26,9 +26,11 @@ use super::trainer::Trainer;
 use super::verdict::{Judgement, Phase};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
-use crate::evaluate::{Evaluation, Evaluator};
+use crate::evaluate::{Evaluation, EvaluationSet, Evaluator, ImageDetections};
+use crate::progress::Progress;
 use crate::run_dir::RunDir;
 use crate::runtime::ModelState;
+use crate::weights::are_scored;
 
 /// A training run.
 ///
@@ -106,10 +108,29 @@ impl Session {
         self.unwritten.map_or(Ok(()), Err)
     }
 
-    /// The evaluator, if there is validation data, and the trained state, for pictures of
-    /// detections.
-    pub fn evaluator(&mut self) -> (Option<&mut Evaluator>, &mut ModelState) {
-        (self.evaluator.as_mut(), self.trainer.state())
+    /// The trained state.
+    pub fn state(&mut self) -> &mut ModelState {
+        self.trainer.state()
+    }
+
+    /// Detections on the first images of the validation data, up to `count`, for pictures; `None`
+    /// without validation data.
+    ///
+    /// # Errors
+    /// As for [`Evaluator::detect`].
+    pub fn detect(
+        &mut self,
+        count: usize,
+    ) -> Result<Option<(Arc<EvaluationSet>, Vec<ImageDetections>)>, EngineError> {
+        let Some(evaluator) = &mut self.evaluator else { return Ok(None) };
+        let set = evaluator.set().clone();
+        let images: Vec<usize> = (0..count.min(set.data().images.len())).collect();
+        let averages = are_scored(&self.config);
+        let found = self
+            .trainer
+            .state()
+            .with_averages(averages, |state| evaluator.detect(state, &images, &Progress::quiet()));
+        Ok(Some((set, found?)))
     }
 
     /// Runs steps until the run ends.

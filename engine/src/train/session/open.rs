@@ -20,6 +20,7 @@ use crate::train::report::{Facts, Report};
 use crate::train::resume::{self, Resumed};
 use crate::train::trainer::Trainer;
 use crate::train::verdict::Phase;
+use crate::weights::are_scored;
 
 impl Session {
     /// Opens the data, builds the trainer, and restores the last checkpoint if asked to.
@@ -74,6 +75,7 @@ impl Session {
             categories: data.categories(),
             overrides,
             params: trainer.params().to_vec(),
+            averages: are_scored(&config),
         };
         Ok(Self {
             periods: match evaluator {

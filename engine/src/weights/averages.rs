@@ -1,0 +1,42 @@
+//! Moving averages of the trained parameters, beside them in a state.
+
+use configs::{Config, EvalWeights};
+use graph::StateSet;
+
+use crate::model::AVERAGE;
+
+/// True if a run with this config scores averages of its parameters, not the parameters.
+pub(crate) fn are_scored(config: &Config) -> bool {
+    config.train.ema_decay.is_some() && config.eval.weights == EvalWeights::Ema
+}
+
+/// Starts each average at the value of its parameter.
+pub(crate) fn start_averages(state: &mut StateSet) {
+    for (name, average) in names(state) {
+        let values = state.get(&name).map(|parameter| parameter.data.clone());
+        if let (Some(values), Some(average)) = (values, state.get_mut(&average)) {
+            average.data = values;
+        }
+    }
+}
+
+/// Exchanges each parameter with its average; a second time puts both back.
+pub(crate) fn swap_averages(state: &mut StateSet) {
+    for (name, average) in names(state) {
+        let Some(values) = state.get(&average).map(|average| average.data.clone()) else {
+            continue;
+        };
+        let Some(parameter) = state.get_mut(&name) else { continue };
+        let trained = std::mem::replace(&mut parameter.data, values);
+        if let Some(average) = state.get_mut(&average) {
+            average.data = trained;
+        }
+    }
+}
+
+/// Names of the parameters that have averages, and those of the averages.
+fn names(state: &StateSet) -> Vec<(String, String)> {
+    let all = state.iter().map(|(name, _)| name);
+    let named = |name: &str| Some((name.strip_prefix(AVERAGE)?.to_string(), name.to_string()));
+    all.filter_map(named).collect()
+}
