@@ -309,11 +309,13 @@ fn draw(
     if count == 0 {
         return Ok(());
     }
-    let Some((set, found)) = session.detect(count)? else { return Ok(()) };
+    let Some(set) = session.evaluation_set() else { return Ok(()) };
+    let positions: Vec<usize> = (0..count.min(set.data().images.len())).collect();
+    let found = session.detect(&positions)?;
     let names: Vec<String> = set.data().categories().into_iter().map(|(name, _)| name).collect();
     let mut pictures = Vec::new();
-    for (position, detections) in found.iter().enumerate() {
-        let image = set.load(position)?;
+    for (position, detections) in positions.iter().zip(&found) {
+        let image = set.load(*position)?;
         pictures.push(picture(&image, detections, &names, DRAWN_SCORE));
     }
     let path = run.write("predictions.png", &png(&sheet(&pictures, 4))?)?;

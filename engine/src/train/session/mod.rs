@@ -113,24 +113,20 @@ impl Session {
         self.trainer.state()
     }
 
-    /// Detections on the first images of the validation data, up to `count`, for pictures; `None`
+    /// The validation data, if there is any.
+    pub fn evaluation_set(&self) -> Option<Arc<EvaluationSet>> {
+        self.evaluator.as_ref().map(|of| of.set().clone())
+    }
+
+    /// Detections on validation images, given by position, by the weights that are scored; none
     /// without validation data.
     ///
     /// # Errors
     /// As for [`Evaluator::detect`].
-    pub fn detect(
-        &mut self,
-        count: usize,
-    ) -> Result<Option<(Arc<EvaluationSet>, Vec<ImageDetections>)>, EngineError> {
-        let Some(evaluator) = &mut self.evaluator else { return Ok(None) };
-        let set = evaluator.set().clone();
-        let images: Vec<usize> = (0..count.min(set.data().images.len())).collect();
-        let averages = are_scored(&self.config);
-        let found = self
-            .trainer
-            .state()
-            .with_averages(averages, |state| evaluator.detect(state, &images, &Progress::quiet()));
-        Ok(Some((set, found?)))
+    pub fn detect(&mut self, images: &[usize]) -> Result<Vec<ImageDetections>, EngineError> {
+        let Some(evaluator) = &mut self.evaluator else { return Ok(vec![]) };
+        let (state, averages) = (self.trainer.state(), are_scored(&self.config));
+        state.with_averages(averages, |state| evaluator.detect(state, images, &Progress::quiet()))
     }
 
     /// Runs steps until the run ends.
