@@ -64,7 +64,7 @@ fn a_key_like_no_other_lists_the_table() {
     assert_eq!(
         fault("[eval]\nxyz = 5"),
         "my.toml: unknown key `eval.xyz`; \
-         the keys of [eval] are batch_size, max_images, draw_images, train_set, overlap, \
+         the keys of [eval] are batch_size, max_images, weights, draw_images, train_set, overlap, \
          keep_images"
     );
     let text = fault("zzzzz = 5");
@@ -72,6 +72,25 @@ fn a_key_like_no_other_lists_the_table() {
         "the keys of a config are model, input, data, solver, loss_weights, train, eval, \
              ranks, fusion"
     ));
+}
+
+#[test]
+fn a_list_of_tables_says_how_it_is_written() {
+    let cases = [
+        (
+            "[solver.groups]\nmatch = \"*\"",
+            "`solver.groups` must be a list of tables of match, lr_factor, weight_decay, got a \
+             table; write [{ .. }] or [[solver.groups]]",
+        ),
+        (
+            "[data]\ntrain = [\"a.store\"]",
+            "`data.train[0]` must be a table of store, images, annotations, got the string \
+             \"a.store\"",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(fault(text), format!("my.toml: {expected}"));
+    }
 }
 
 #[test]
@@ -126,16 +145,6 @@ fn a_wrong_type_says_what_is_wanted() {
             "[train]\nname = 3",
             "`train.name` must be a quoted string, or \"none\", \
             got the number 3",
-        ),
-        (
-            "[solver.groups]\nmatch = \"*\"",
-            "`solver.groups` must be a list of tables of match, lr_factor, weight_decay, got a \
-             table; write [{ .. }] or [[solver.groups]]",
-        ),
-        (
-            "[data]\ntrain = [\"a.store\"]",
-            "`data.train[0]` must be a table of store, images, annotations, got the string \
-             \"a.store\"",
         ),
         ("[data]\nsynthetic = [1]", "`data.synthetic` must be a table, or \"none\", got a list"),
         ("extends = 3", "`extends` must be the quoted name of one config file, got 3"),
