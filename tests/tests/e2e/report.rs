@@ -263,6 +263,7 @@ fn a_key_is_explained_listed_and_traced_to_its_file() {
     // By the last part of its name, by an inner table's, and by that of other projects.
     for (name, begin) in [
         ("optimizer", "solver.optimizer\n"),
+        ("ema", "train.ema_decay\n"),
         ("anchors", "model.anchors.sizes "),
         ("frozen", "model.backbone.frozen_stages\n"),
         ("early_stop", "train.patience\n"),
@@ -272,7 +273,7 @@ fn a_key_is_explained_listed_and_traced_to_its_file() {
         assert!(text.starts_with(begin), "{name}: {text}");
     }
     assert_eq!(place.good("config beta").lines().count(), 2, "both are listed");
-    place.bad("config ema", BAD_CONFIG, &["onegraph has no moving average of weights"]);
+    place.bad("config mosaic", BAD_CONFIG, &["onegraph draws sizes, crops, ratios and mirrors"]);
     let cut = place.good("config solver.warmup_steps --in tiny --set train.steps=60");
     assert!(cut.contains("value    30, half of train.steps\n"), "{cut}");
     let mut empty = place.command("config");
