@@ -97,12 +97,16 @@ impl DataSet {
             let (shapes, drawn) = sizes::drawn(&config.input, &store, &images, views);
             (shapes, Some(drawn))
         } else {
-            let [of_k, divisor] = [config.input.buckets_per_orientation, config.input.size_divisor];
-            (choose_shapes(&sizes, of_k, divisor), None)
+            (fixed_shapes(config, &sizes), None)
         };
         let classes = classes_of_data(&categories_of(&store), config.model.num_classes);
         let inclusive_boxes = config.model.boxes.legacy_plus_one;
         Ok(Self { store, images, sizes, drawn, shapes, classes, inclusive_boxes })
+    }
+
+    /// Padded shapes for [`Self::sizes`], which an evaluation sees also where training draws others.
+    pub(crate) fn shapes_of_evaluation(&self, config: &Config) -> Vec<PaddedShape> {
+        fixed_shapes(config, &self.sizes)
     }
 
     /// Foreground classes.
@@ -205,6 +209,11 @@ fn check_masks(config: &Config, store: &Stores) -> Result<(), EngineError> {
 /// Category names with their COCO ids, in the order of the labels from 1.
 fn categories_of(store: &Stores) -> Vec<(String, u64)> {
     store.contents().categories.iter().map(|c| (c.name.clone(), c.coco_id)).collect()
+}
+
+/// Padded shapes for images of these sizes in the network.
+fn fixed_shapes(config: &Config, sizes: &[(u32, u32)]) -> Vec<PaddedShape> {
+    choose_shapes(sizes, config.input.buckets_per_orientation, config.input.size_divisor)
 }
 
 /// Size of an image in the network, before padding.

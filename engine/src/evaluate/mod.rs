@@ -94,11 +94,12 @@ impl Evaluator {
     /// A config that describes no program, or a state of another model.
     pub fn new(
         config: &Config,
-        data: DataSet,
+        mut data: DataSet,
         classes: usize,
         backend: &Backend,
         state: &mut ModelState,
     ) -> Result<Self, EngineError> {
+        data.shapes = data.shapes_of_evaluation(config);
         let room = room(config, &data);
         let detector = Detector::new(config, &data.shapes, classes, room, backend, state)?;
         let set = Arc::new(EvaluationSet::new(config, data));
@@ -115,7 +116,8 @@ impl Evaluator {
         classes: usize,
         backend: &Backend,
     ) -> Result<DetectionMemory, EngineError> {
-        DetectionMemory::plan(config, &data.shapes, classes, room(config, data), backend)
+        let shapes = data.shapes_of_evaluation(config);
+        DetectionMemory::plan(config, &shapes, classes, room(config, data), backend)
     }
 
     /// From now on images that were detected on stay on the device, for the next evaluation.

@@ -14,11 +14,15 @@ use crate::runtime::Backend;
 
 /// A fresh `micro` with its evaluator, on a set drawn into the folder.
 fn micro(set: &[&str]) -> (TempDir, DetectionModel, Evaluator) {
+    micro_on(Split::Val, set)
+}
+
+fn micro_on(split: Split, set: &[&str]) -> (TempDir, DetectionModel, Evaluator) {
     let folder = tempfile::tempdir().unwrap();
     let dir = format!("data.synthetic.dir={}", folder.path().display());
     let set: Vec<String> = set.iter().map(ToString::to_string).chain([dir]).collect();
     let config = Config::load("micro", &set).unwrap();
-    let data = DataSet::open(&config, Split::Val, &Progress::quiet()).unwrap();
+    let data = DataSet::open(&config, split, &Progress::quiet()).unwrap();
     let classes = data.num_classes();
     let mut model = DetectionModel::new(&config, classes, None, &Backend::Cpu).unwrap();
     let evaluator = Evaluator::new(&config, data, classes, &Backend::Cpu, &mut model.state);
@@ -57,4 +61,19 @@ fn an_evaluation_stops_when_it_is_asked_to_and_starts_again() {
     signal.store(false, Ordering::Relaxed);
     let again = evaluator.run(&mut model.state, &quiet).unwrap();
     assert_eq!(again.detections, whole.detections);
+}
+
+/// The training set as an evaluation sees it, whatever sizes training draws of it.
+#[test]
+fn drawn_sizes_change_no_evaluation() {
+    let found = |set: &[&str]| {
+        let set = [&["model.detections.score_threshold=0.0"], set].concat();
+        let (_folder, mut model, mut evaluator) = micro_on(Split::Train, &set);
+        evaluator.run(&mut model.state, &Progress::quiet()).unwrap().detections
+    };
+    let plain = found(&[]);
+    assert!(!plain.is_empty(), "nothing to compare");
+    for drawn in ["input.augment.min_sizes=[32]", "input.augment.jitter_size=32"] {
+        assert_eq!(found(&[drawn]), plain, "{drawn}");
+    }
 }
