@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use configs::{Config, Data};
+use configs::{Augment, Config, Data};
 use dali::order::PaddedShape;
 use dali::synthetic::{SyntheticOptions, generate};
 use engine::dataset::{DataSet, Split};
@@ -62,6 +62,8 @@ pub(crate) fn open(
     if config.model.num_classes == 0 {
         config.model.num_classes = CLASSES;
     }
+    // One shape: no sizes are drawn.
+    config.input.augment = Augment::default();
     let mut data = DataSet::open(config, Split::Train, progress)?;
     if data.shapes != [shape] {
         config.input.min_size = shape.height.min(shape.width);
