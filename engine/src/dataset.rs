@@ -104,7 +104,7 @@ impl DataSet {
         Ok(Self { store, images, sizes, drawn, shapes, classes, inclusive_boxes })
     }
 
-    /// Padded shapes for [`Self::sizes`], which an evaluation sees also where training draws others.
+    /// Padded shapes for [`Self::sizes`]: an evaluation sees these where training draws others.
     pub(crate) fn shapes_of_evaluation(&self, config: &Config) -> Vec<PaddedShape> {
         fixed_shapes(config, &self.sizes)
     }
