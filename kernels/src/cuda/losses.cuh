@@ -32,6 +32,20 @@ struct LossGradient {
 };
 static_assert(sizeof(LossGradient) == 16, "the launches build it");
 
+// The greatest logit of a row, and the sum of exp(logit - greatest).
+struct Exponentials {
+  float greatest, sum;
+};
+
+DEVICE Exponentials exponentials(const real* row, int classes, int lane) {
+  float greatest = -INFINITY;
+  for (int c = lane; c < classes; c += 32) greatest = fmaxf(greatest, to_float(row[c]));
+  greatest = warp_max(greatest);
+  float sum = 0.0f;
+  for (int c = lane; c < classes; c += 32) sum += expf(to_float(row[c]) - greatest);
+  return {greatest, warp_sum(sum)};
+}
+
 struct LossGroups {
   int images, groups;
   int rows;  // in use

@@ -21,20 +21,6 @@
 
 REALS(fp16, fp32)
 
-// The greatest logit of a row, and the sum of exp(logit - greatest).
-struct Exponentials {
-  float greatest, sum;
-};
-
-DEVICE Exponentials exponentials(const real* row, int classes, int lane) {
-  float greatest = -INFINITY;
-  for (int c = lane; c < classes; c += 32) greatest = fmaxf(greatest, to_float(row[c]));
-  greatest = warp_max(greatest);
-  float sum = 0.0f;
-  for (int c = lane; c < classes; c += 32) sum += expf(to_float(row[c]) - greatest);
-  return {greatest, warp_sum(sum)};
-}
-
 KERNEL(1024)
 softmax_cross_entropy_f16(const real* RESTRICT logits, LossRows in, int classes,
                           float* RESTRICT partials) {

@@ -62,22 +62,6 @@ weighted_cross_entropy_scales(LossRows in, const float* RESTRICT class_weights, 
 }
 EXPORT(weighted_cross_entropy_scales)
 
-// A row of logits as its warp sees it.
-struct Row {
-  const real* x;
-  float greatest, sum;  // the greatest logit, and the sum of exp(logit - greatest)
-};
-
-DEVICE Row row_of(const real* logits, int row, int classes, int lane) {
-  const real* x = logits + (uint64_t)row * classes;
-  float greatest = -INFINITY;
-  for (int c = lane; c < classes; c += 32) greatest = fmaxf(greatest, to_float(x[c]));
-  greatest = warp_max(greatest);
-  float sum = 0.0f;
-  for (int c = lane; c < classes; c += 32) sum += expf(to_float(x[c]) - greatest);
-  return {x, greatest, warp_sum(sum)};
-}
-
 KERNEL(1024)
 weighted_cross_entropy_f16(const real* RESTRICT logits, const int* RESTRICT labels,
                            const float* RESTRICT class_weights, const float* RESTRICT scales,
@@ -89,18 +73,19 @@ weighted_cross_entropy_f16(const real* RESTRICT logits, const int* RESTRICT labe
   for (int row = blockIdx.x * warps + threadIdx.x / 32; row < rows; row += gridDim.x * warps) {
     const float scale = scales[row];
     if (scale == 0.0f) continue;
-    const Row r = row_of(logits, row, classes, lane);
-    const float log_sum = logf(r.sum) + r.greatest;
+    const real* x = logits + (uint64_t)row * classes;
+    const Exponentials e = exponentials(x, classes, lane);
+    const float log_sum = logf(e.sum) + e.greatest;
     const int label = labels[row];
     float all = 0.0f;
     if (share > 0.0f) {
       for (int c = lane; c < classes; c += 32)
-        all += class_weights[c] * (log_sum - to_float(r.x[c]));
+        all += class_weights[c] * (log_sum - to_float(x[c]));
       all = warp_sum(all);
     }
     // A label that is no class has a scale that is NaN.
     const int own = min(label, classes - 1);
-    const float cost = class_weights[own] * (log_sum - to_float(r.x[own]));
+    const float cost = class_weights[own] * (log_sum - to_float(x[own]));
     if (lane == 0) sum += scale * ((1.0f - smoothing) * cost + share * all);
   }
   sum = block_sum(sum, scratch);
@@ -132,12 +117,13 @@ weighted_cross_entropy_grad_f16(const real* RESTRICT logits, const int* RESTRICT
       for (int c = lane; c < classes; c += 32) grad[c] = to_real(0.0f);
       continue;
     }
-    const Row r = row_of(logits, row, classes, lane);
+    const real* x = logits + (uint64_t)row * classes;
+    const Exponentials e = exponentials(x, classes, lane);
     const int label = labels[row];
     const float own = (1.0f - smoothing) * class_weights[min(label, classes - 1)];
     const float pull = own + share * total;
     for (int c = lane; c < classes; c += 32) {
-      const float probability = expf(to_float(r.x[c]) - r.greatest) / r.sum;
+      const float probability = expf(to_float(x[c]) - e.greatest) / e.sum;
       const float truth = (c == label ? own : 0.0f) + share * class_weights[c];
       grad[c] = to_real(incoming * scale * (pull * probability - truth));
     }
