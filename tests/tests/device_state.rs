@@ -346,7 +346,10 @@ fn a_fault_on_the_device_is_an_error_of_the_next_step() {
     let failed = (0..20).map(|_| told(trainer.step(100))).find_map(Result::err);
     let failed = failed.expect("the device is broken");
     assert!(failed.contains("relu_mask_f16") && failed.contains("nobody wrote"), "{failed}");
-    assert_eq!(told(trainer.step(100)).expect_err("it stays so"), failed);
+    // Which call meets the fault first depends on how far the device is, so its name may differ.
+    let fault = |text: &str| text.split_once(": ").expect("a call and its error").1.to_string();
+    let again = told(trainer.step(100)).expect_err("it stays so");
+    assert_eq!(fault(&again), fault(&failed));
 }
 
 /// The bytes that are allocated are the bytes that were announced; a step allocates no more.
