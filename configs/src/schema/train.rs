@@ -171,6 +171,10 @@ table! {
         /// (default; the averages of `train.ema_decay`, if it is set) or `"trained"`.
         #[key(resume = Free, mlperf = Quality)]
         pub weights: EvalWeights = EvalWeights::Ema,
+        /// Compute the losses of the validation images, too, without augmentation and with the same
+        /// draws each time: `val_loss` and its parts. Default false.
+        #[key(resume = Free, mlperf = Free)]
+        pub loss: bool = false,
         /// Images drawn with their detections. Default 16.
         #[key(range = 0..=256, unit = "images", resume = Free, mlperf = Free)]
         pub draw_images: usize = 16,

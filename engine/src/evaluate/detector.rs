@@ -307,6 +307,12 @@ pub struct DetectionMemory {
 }
 
 impl DetectionMemory {
+    /// Makes room for other passes of an evaluation.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.arena_bytes = self.arena_bytes.max(other.arena_bytes);
+        self.input_bytes += other.input_bytes;
+    }
+
     /// Plans what [`Detector::new`] plans of these arguments; allocates nothing.
     ///
     /// # Errors

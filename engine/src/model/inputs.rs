@@ -55,7 +55,19 @@ batch_arrays! {
 /// # Errors
 /// None for the tables above: their names differ.
 pub fn training_layout(images: usize, slot: SlotShape) -> Result<SlotLayout, EngineError> {
-    slot_layout(&[ImageInputs::ARRAYS, ObjectInputs::ARRAYS], images, slot)
+    loss_layout(&[], images, slot)
+}
+
+/// The same with the arrays that are the heads' own ([`super::head_arrays`]).
+///
+/// # Errors
+/// An array of a head that has the name of another.
+pub(crate) fn loss_layout(
+    of_heads: &[Array],
+    images: usize,
+    slot: SlotShape,
+) -> Result<SlotLayout, EngineError> {
+    slot_layout(&[ImageInputs::ARRAYS, ObjectInputs::ARRAYS, of_heads], images, slot)
 }
 
 /// The slot of a pass of this division, with the arrays that are the heads' own

@@ -30,6 +30,7 @@ pub use backbone::backbone;
 pub use capacities::SlotShape;
 pub use detect::detection_program;
 pub use division::Division;
+pub(crate) use inputs::loss_layout;
 pub use inputs::{detection_layout, step_layout, training_layout};
 pub(crate) use loss_weights::{class_weights, weight_of};
 pub(crate) use optimizer::PARAMETER_STATS;
@@ -41,7 +42,7 @@ pub(crate) use roi_heads::{further_heads, kinds_of_scores};
 pub use state_names::is_transient;
 pub(crate) use state_names::{AVERAGE, MASTER, RING, RING_STEP};
 pub(crate) use sums::{STEP_LOSS, STOP_REQUESTS};
-pub use train_step::{training_program, weighted_training_program};
+pub use train_step::{loss_program, training_program, weighted_training_program};
 
 use configs::Config;
 use dali::order::PaddedShape;

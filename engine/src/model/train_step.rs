@@ -47,27 +47,7 @@ pub fn weighted_training_program(
 ) -> Result<BuiltProgram, EngineError> {
     let mut net = Net::new(spec);
     net.class_weights = class_weights.into();
-    let images = ImageInputs::declare(&mut net.program, spec);
-    let objects = ObjectInputs::declare(&mut net.program, spec);
-    let heads = RoiHeads::of(&spec.config.model);
-    heads.arrays().iter().for_each(|array| _ = array.declare(&mut net.program, spec));
-    let is_weighted = spec.part.division.is_weighted();
-    let pass = is_weighted.then(|| PassInputs::declare(&mut net.program, spec));
-    net.part("preprocess");
-    let x = preprocess(&mut net, images)?;
-    let truth = truth(&mut net, images, objects)?;
-
-    let maps = backbone(&mut net, x)?;
-    let maps = fpn(&mut net, &maps)?;
-    let rpn = Rpn::new(&mut net, maps.clone())?;
-    let proposals = rpn.proposals(&mut net, images, true)?;
-    let rpn_losses = rpn.losses(&mut net, &truth)?;
-    let sampled = sample_rois(&mut net, proposals, &truth)?;
-    let mut losses = heads.losses(&mut net, &maps, &sampled, &truth)?;
-    losses.extend(rpn_losses);
-    for (name, loss) in &losses {
-        net.program.keep(name, *loss);
-    }
+    let (losses, pass) = forward(&mut net)?;
 
     let loss_scale = net.program.state("loss_scale", TensorDesc::new(Role::Scalar, &[1]));
     let trained = optimizer::trained(&net);
@@ -90,6 +70,51 @@ pub fn weighted_training_program(
     fusion::apply(&mut net.program, &spec.target, &spec.config.fusion);
     let losses = losses.into_iter().map(|(name, _)| name).collect();
     Ok(BuiltProgram { losses, ring, ..net.finish() })
+}
+
+/// The losses of a training step, without its backward pass and update. Kept tensors: the losses
+/// under [`BuiltProgram::losses`], without their weights.
+///
+/// # Errors
+/// As for [`training_program`].
+pub fn loss_program(
+    spec: &ModelSpec<'_>,
+    class_weights: &[f32],
+) -> Result<BuiltProgram, EngineError> {
+    let mut net = Net::new(spec);
+    net.class_weights = class_weights.into();
+    let (losses, _) = forward(&mut net)?;
+    prune(&mut net.program);
+    fusion::apply(&mut net.program, &spec.target, &spec.config.fusion);
+    let losses = losses.into_iter().map(|(name, _)| name).collect();
+    Ok(BuiltProgram { losses, ..net.finish() })
+}
+
+/// From a batch to its losses, which are kept, and the inputs of a pass that is not a whole step.
+fn forward(net: &mut Net<'_>) -> Result<(Vec<Loss>, Option<PassInputs>), EngineError> {
+    let spec = net.spec;
+    let images = ImageInputs::declare(&mut net.program, spec);
+    let objects = ObjectInputs::declare(&mut net.program, spec);
+    let heads = RoiHeads::of(&spec.config.model);
+    heads.arrays().iter().for_each(|array| _ = array.declare(&mut net.program, spec));
+    let is_weighted = spec.part.division.is_weighted();
+    let pass = is_weighted.then(|| PassInputs::declare(&mut net.program, spec));
+    net.part("preprocess");
+    let x = preprocess(net, images)?;
+    let truth = truth(net, images, objects)?;
+
+    let maps = backbone(net, x)?;
+    let maps = fpn(net, &maps)?;
+    let rpn = Rpn::new(net, maps.clone())?;
+    let proposals = rpn.proposals(net, images, true)?;
+    let rpn_losses = rpn.losses(net, &truth)?;
+    let sampled = sample_rois(net, proposals, &truth)?;
+    let mut losses = heads.losses(net, &maps, &sampled, &truth)?;
+    losses.extend(rpn_losses);
+    for (name, loss) in &losses {
+        net.program.keep(name, *loss);
+    }
+    Ok((losses, pass))
 }
 
 /// Gradients of the weighted sum of `losses`, times `seed`, one per trained parameter.

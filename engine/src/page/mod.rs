@@ -163,6 +163,8 @@ impl Page<'_> {
         let names = step.and_then(Value::as_object).into_iter().flat_map(|r| r.keys());
         let parts = names.filter(|name| name.starts_with("loss_") && *name != "loss_scale");
         let parts: Vec<Line> = parts.map(|name| line(name, &format!("/{name}"))).collect();
+        let mut loss = vec![line("loss", "/loss"), line("validation", "/val_loss")];
+        loss.retain(|line| !line.points.is_empty());
         let scores: Vec<Line> = IouType::ALL
             .map(IouType::name)
             .into_iter()
@@ -173,7 +175,7 @@ impl Page<'_> {
         let last = self.records.iter().filter_map(|r| r["step"].as_f64()).fold(1.0, f64::max);
         let axes = |y_name| Axes { x_name: "step", y_name, x: Some((0.0, last)), y: None };
         let charts = [
-            chart("Loss", axes("loss"), &[line("loss", "/loss")]),
+            chart("Loss", axes("loss"), &loss),
             chart("Losses by part", axes("loss"), &parts),
             chart("AP", Axes { y: Some((0.0, 1.0)), ..axes("AP") }, &scores),
             chart("Learning rate", axes("learning rate"), &[line("lr", "/lr")]),

@@ -138,6 +138,13 @@ impl Journal {
         }
     }
 
+    /// Writes the losses of an evaluation as events.
+    pub(super) fn losses(&mut self, step: u64, losses: &[(String, f64)]) {
+        let tag = |(name, value): &(String, f64)| (format!("eval/{name}"), *value as f32);
+        let scalars: Vec<_> = losses.iter().map(tag).collect();
+        self.write(|files| files.events.scalars(step, &scalars));
+    }
+
     /// Writes a picture of an evaluation as an event.
     pub(super) fn picture(&mut self, step: u64, picture: &EncodedPicture) {
         let EncodedPicture { png, size } = picture;

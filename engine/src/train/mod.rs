@@ -24,6 +24,7 @@ mod start;
 mod steps;
 mod totals;
 mod trainer;
+mod validation;
 mod verdict;
 
 pub use agreement::{check_config, check_model};

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::evaluation_report::{DRAWN_SCORE, EvaluationReport, defined, stats_json};
 use super::journal::{EncodedPicture, Journal};
+use super::validation::ValLosses;
 use crate::draw::{picture, picture_of_truth, sheet};
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, EvaluationSet, Gathered};
@@ -22,6 +23,8 @@ const COCO_VAL_IMAGES: f64 = 5000.0;
 #[derive(Debug)]
 pub(super) struct Scores {
     pub(super) evaluation: Evaluation,
+    /// Losses of the images, if they are asked for.
+    losses: ValLosses,
     /// Seconds from the beginning of the evaluation to its scores.
     pub(super) seconds: f64,
     /// The first images, with their objects and with their detections.
@@ -31,14 +34,14 @@ pub(super) struct Scores {
 }
 
 impl Scores {
-    /// Scores what was found after `step`, by an evaluation that began at `started`; the report
-    /// shows up to `draw_images` images.
+    /// Scores what was found after `step`, with the losses there, by an evaluation that began at
+    /// `started`; the report shows up to `draw_images` images.
     ///
     /// # Errors
     /// Detections that cannot be read or are not valid; images that cannot be read.
     pub(super) fn new(
         set: &EvaluationSet,
-        found: Gathered,
+        (found, losses): (Gathered, ValLosses),
         step: u64,
         started: Instant,
         draw_images: usize,
@@ -47,7 +50,7 @@ impl Scores {
         let seconds = started.elapsed().as_secs_f64();
         let picture = EncodedPicture::new(&compared(set, &evaluation)?)?;
         let report = EvaluationReport::new(step, set, draw_images, &evaluation)?;
-        Ok(Self { evaluation, seconds, picture, report })
+        Ok(Self { evaluation, losses, seconds, picture, report })
     }
 
     /// Records the scores of `step`, for which training had to `wait`.
@@ -64,8 +67,15 @@ impl Scores {
             line[name]["classes"] = classes_json(summary);
             text += &format!("  {name} AP {:.3} AP50 {:.3}", summary.stats[0], summary.stats[1]);
         }
+        for (name, value) in &self.losses {
+            line[name] = (*value).into();
+        }
+        if let Some((name, value)) = self.losses.first() {
+            text += &format!("  {name} {value:.4}");
+        }
         journal.say(&format!("{text}  {}", wait.describe()));
         journal.evaluation(step, &line, self.evaluation.summaries());
+        journal.losses(step, &self.losses);
         journal.picture(step, &self.picture);
     }
 }

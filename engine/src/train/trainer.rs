@@ -16,6 +16,7 @@ use super::memory::{Counted, MemoryNeed, arena_bytes, checkpoint_bytes, needed_b
 use super::programs::{StepPrograms, TrainingPrograms};
 use super::start;
 use super::steps::{CpuSteps, DeviceSteps, Steps, Submit};
+use super::validation::ValidationLoss;
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::evaluate::{DetectionMemory, Evaluator};
@@ -107,7 +108,14 @@ impl Trainer {
         let params = std::mem::take(&mut first.params);
         let (losses, ring) = (first.losses.clone(), first.ring.clone());
         let evaluations = match val {
-            Some(val) => Evaluator::memory(config, val, classes_of(&params), backend)?,
+            Some(val) => {
+                let classes = classes_of(&params);
+                let mut memory = Evaluator::memory(config, val, classes, backend)?;
+                if config.eval.loss {
+                    memory.add(ValidationLoss::memory(config, val, classes, backend)?);
+                }
+                memory
+            }
             None => DetectionMemory::default(),
         };
         let programs = Planned { programs: prepare(built, &target)?, shapes, losses, ring };

@@ -1,5 +1,5 @@
 //! Controls of training: parameters that are frozen by name, groups of parameters, averages of
-//! parameters, weights of classes, images that are repeated.
+//! parameters, weights of classes, images that are repeated, losses of the validation images.
 
 use crate::common::{BAD_CONFIG, Place, micro};
 use safetensors::SafeTensors;
@@ -180,4 +180,31 @@ fn averages_of_parameters_are_kept_scored_and_resumed() {
     place.good(resume);
     assert!(place.state("runs/resumed", 4) == place.state("runs/micro", 4), "other bits");
     assert_eq!(found("resumed"), found("micro"));
+}
+
+/// On the images of one unmirrored step, of which the losses are those before the step.
+#[test]
+fn losses_of_validation_are_those_of_a_step_and_change_no_bit() {
+    let place = Place::new();
+    let one = "--set train.steps=3 --set train.batch_size=2 --set data.synthetic.train_images=2 \
+               --set eval.train_set=true --set eval.batch_size=2 --set train.eval_at_start=true \
+               --set input.flip_probability=0 --set loss_weights.mask=0.5 \
+               --set solver.warmup_steps=1";
+    place.good(&micro(&format!("{one} --set eval.loss=true --set train.eval_every_steps=1")));
+    place.good(&micro(&format!("{one} --set train.name=without")));
+    assert!(place.state("runs/micro", 3) == place.state("runs/without", 3), "other bits");
+    let all = place.metrics("runs/micro");
+    let evaluations: Vec<_> = all.iter().filter(|record| record.get("bbox").is_some()).collect();
+    assert_eq!(evaluations.len(), 4, "{all:?}");
+    let first = &place.steps("runs/micro")[0];
+    let parts = ["", "_classifier", "_box_reg", "_mask", "_objectness", "_rpn_box_reg"];
+    for loss in parts.map(|part| format!("loss{part}")) {
+        let at = |evaluation: usize| evaluations[evaluation][format!("val_{loss}")].as_f64();
+        let (step, before) = (first[&loss].as_f64().expect("a loss"), at(0).expect("a loss"));
+        assert!((before - step).abs() <= 1e-5 * step, "{loss}: {before} before a step of {step}");
+        assert!(at(3).is_some_and(|after| after != before), "{loss}: the weights have no effect");
+    }
+    assert!(place.metrics("runs/without").iter().all(|record| record.get("val_loss").is_none()));
+    let page = place.text("runs/micro/report.html");
+    assert!(page.contains("</i>validation</span>"), "no line in the chart of the loss");
 }

@@ -28,10 +28,17 @@ fn a_model_is_trained_evaluated_and_shown() {
     let gpus = Gpus::new("H100");
     let told = gpus.good("doctor");
     assert!(told.contains("gpu 0    NVIDIA H100 80GB HBM3, "), "{told}");
-    let train =
-        |more: &str| micro(&format!("--set train.steps=6 --set train.log_every_steps=1 {more}"));
+    let train = |more: &str| {
+        micro(&format!(
+            "--set train.steps=6 --set train.log_every_steps=1 --set eval.loss=true {more}"
+        ))
+    };
+    let losses = |run: &str| {
+        let validation = gpus.place.metrics(run).pop().expect("an evaluation")["val_loss"].as_f64();
+        [losses(&gpus.place.steps(run)), vec![validation.expect("a loss")]].concat()
+    };
     gpus.place.good(&train("--device cpu --set train.name=cpu"));
-    let of_cpu = losses(&gpus.place.steps("runs/cpu"));
+    let of_cpu = losses("runs/cpu");
     // Measured: 1.3e-7, 1.6e-3 and 8.3e-4. tf32 and fp16 have the same ten bits of mantissa, and
     // one proposal that changes places moves a loss by more than their rounding.
     for (precision, limit) in [("fp32", 1e-6), ("tf32", 5e-3), ("fp16", 5e-3)] {
@@ -40,7 +47,7 @@ fn a_model_is_trained_evaluated_and_shown() {
         let run = format!("runs/{precision}");
         let device = gpus.place.json(&format!("{run}/report.json"))["device"].to_string();
         assert!(device.contains("H100"), "{device}");
-        let apart = apart(&losses(&gpus.place.steps(&run)), &of_cpu);
+        let apart = apart(&losses(&run), &of_cpu);
         assert!(apart < limit, "{precision}: {apart:e}");
     }
     gpus.good("eval --run runs/fp16 --device cuda");

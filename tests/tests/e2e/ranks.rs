@@ -14,7 +14,8 @@ use crate::common::{BAD_CONFIG, BAD_DATA, Place, Said, said};
 const QUICKSTART: &str = "train quickstart --set train.images_per_group=2 --set train.steps=12 \
                           --set data.synthetic.train_images=20 --set data.synthetic.val_images=9 \
                           --set solver.warmup_steps=5 --set eval.batch_size=2 \
-                          --set train.eval_every_steps=6 --set eval.draw_images=1 --device cpu";
+                          --set train.eval_every_steps=6 --set eval.draw_images=1 --device cpu \
+                          --set eval.loss=true";
 
 /// [`QUICKSTART`] of `steps` steps, without a warm-up, which would not end.
 fn quickstart_of(steps: usize) -> String {

@@ -14,6 +14,7 @@ use crate::error::EngineError;
 use crate::evaluate::Evaluation;
 use crate::progress::counted;
 use crate::runtime::Backend;
+use crate::team::Team;
 use crate::train::background::Background;
 use crate::train::checkpoints::copy_of_state;
 use crate::train::divergence::Divergence;
@@ -86,19 +87,23 @@ impl Session {
         team.set_doing(step, "evaluating");
         tracing::info!(step, "evaluates");
         let Some(evaluator) = &mut self.evaluator else { unreachable!("there is validation data") };
+        let (validation, interrupted) = (&mut self.validation, &self.options.interrupted);
         let averages = are_scored(&self.config);
-        let found = self
-            .trainer
-            .state()
-            .with_averages(averages, |state| evaluator.detect_in_ranks(state, team, progress));
-        let found = uninterrupted(found)?;
-        let is_whole = team.share("whether all have detected", || Ok(found.is_some()))?;
-        let (Some(found), true) = (found, is_whole) else { return Ok(false) };
+        let found = self.trainer.state().with_averages(averages, |state| {
+            let found = of_all(team, evaluator.detect_in_ranks(state, team, progress))?;
+            let Some(found) = found else { return Ok(None) };
+            let losses = match validation {
+                Some(validation) => of_all(team, validation.run(state, team, interrupted))?,
+                None => Some(vec![]),
+            };
+            Ok(losses.map(|losses| (found, losses)))
+        });
+        let Some((found, losses)) = found? else { return Ok(false) };
         self.options.observe(Event::DetectionEnds(epoch))?;
         self.phase = Phase::Elsewhere { step };
         if team.is_first() {
             let (set, most) = (evaluator.set().clone(), self.config.eval.draw_images);
-            let score = move || Scores::new(&set, found, step, started, most);
+            let score = move || Scores::new(&set, (found, losses), step, started, most);
             let scores = Background::start("scores", score)?;
             let waited_seconds = started.elapsed().as_secs_f64();
             self.phase = Phase::Scoring(Scoring { step, state, started, waited_seconds, scores });
@@ -203,10 +208,12 @@ impl Session {
     }
 }
 
-/// `None` for what was interrupted.
-fn uninterrupted<T>(result: Result<T, EngineError>) -> Result<Option<T>, EngineError> {
-    match result {
-        Err(EngineError::Interrupted) => Ok(None),
-        result => result.map(Some),
-    }
+/// This rank's part of what all ranks made; `None` if it was interrupted on any.
+fn of_all<T>(team: &Team, part: Result<T, EngineError>) -> Result<Option<T>, EngineError> {
+    let part = match part {
+        Err(EngineError::Interrupted) => None,
+        part => Some(part?),
+    };
+    let is_whole = team.share("whether all have detected", || Ok(part.is_some()))?;
+    Ok(part.filter(|_| is_whole))
 }

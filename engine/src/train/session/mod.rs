@@ -23,6 +23,7 @@ use super::periods::{Periods, due};
 use super::report::{Report, State};
 use super::resume::Recorded;
 use super::trainer::Trainer;
+use super::validation::ValidationLoss;
 use super::verdict::{Judgement, Phase};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
@@ -44,6 +45,8 @@ pub struct Session {
     trainer: Trainer,
     /// None without validation data.
     evaluator: Option<Evaluator>,
+    /// None without `eval.loss`.
+    validation: Option<ValidationLoss>,
     periods: Periods,
     divergence: Divergence,
     checkpoints: Checkpoints,

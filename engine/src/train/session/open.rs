@@ -19,6 +19,7 @@ use crate::train::periods::Periods;
 use crate::train::report::{Facts, Report};
 use crate::train::resume::{self, Resumed};
 use crate::train::trainer::Trainer;
+use crate::train::validation::ValidationLoss;
 use crate::train::verdict::Phase;
 use crate::weights::are_scored;
 
@@ -36,6 +37,7 @@ impl Session {
         let division = division(&config, &options)?;
         let (resumed, data, val) = resume_on_data(&mut config, &options)?;
         let (mut trainer, evaluator) = prepare(&config, &options, division, &data, val)?;
+        let validation = validation(&config, &options, evaluator.as_ref(), &mut trainer)?;
         let (identity, val_identity) = read(&options, &data, evaluator.as_ref())?;
         let mut best = Best::new(&config, &val_identity);
         let (mut overrides, mut recorded) = (Vec::new(), None);
@@ -92,6 +94,7 @@ impl Session {
             best,
             trainer,
             evaluator,
+            validation,
             data,
             options,
             config,
@@ -200,6 +203,22 @@ fn prepare(
         steps_per_epoch: trainer.batches_per_epoch(),
     })?;
     Ok((trainer, evaluator))
+}
+
+/// Plans the losses of the validation images, if they are asked for.
+///
+/// # Errors
+/// As for [`ValidationLoss::new`].
+fn validation(
+    config: &Config,
+    options: &SessionOptions,
+    evaluator: Option<&Evaluator>,
+    trainer: &mut Trainer,
+) -> Result<Option<ValidationLoss>, EngineError> {
+    let Some(evaluator) = evaluator.filter(|_| config.eval.loss) else { return Ok(None) };
+    let classes = classes_of(trainer.params());
+    let (backend, state) = (&options.backend, trainer.state());
+    ValidationLoss::new(config, evaluator, classes, backend, state).map(Some)
 }
 
 /// Reads the data itself, for the first time if the run is timed: what it is evaluated against,
