@@ -46,9 +46,8 @@ impl Config {
     /// # Errors
     /// As for [`Self::differences`].
     pub fn values(&self) -> Result<BTreeMap<String, String>, ConfigError> {
-        let fault = |error: toml::ser::Error| ConfigError::Write { message: error.to_string() };
         let mut values = BTreeMap::new();
-        flatten("", &Value::try_from(self).map_err(fault)?, &mut values);
+        flatten("", &Value::Table(self.table()?), &mut values);
         Ok(values)
     }
 }
@@ -76,11 +75,18 @@ mod tests {
         };
         let ours = load(&[]);
         assert!(ours.differences(&ours).expect("written").is_empty());
-        let theirs = load(&["train.seed=3", "data.synthetic=none", "train.name=second"]);
+        let theirs = load(&[
+            "train.seed=3",
+            "data.synthetic=none",
+            "train.name=second",
+            "input.flip_probability=0.2",
+        ]);
         let found = ours.differences(&theirs).expect("written");
         let of = |key: &str| found.iter().find(|d| d.key == key).map(ToString::to_string);
         assert_eq!(of("train.seed").as_deref(), Some("train.seed: 0 -> 3"));
         assert_eq!(of("train.name").as_deref(), Some("train.name: none -> \"second\""));
+        let flips = "input.flip_probability: 0.5 -> 0.2";
+        assert_eq!(of("input.flip_probability").as_deref(), Some(flips));
         let kind = "data.synthetic.kind: \"shapes\" -> none";
         assert_eq!(of("data.synthetic.kind").as_deref(), Some(kind));
         assert!(of("solver.learning_rate").is_none());

@@ -93,7 +93,7 @@ impl Config {
     }
 
     /// The config as a table, by way of text: an f32 is then the number that a user would write.
-    fn table(&self) -> Result<toml::Table, ConfigError> {
+    pub(crate) fn table(&self) -> Result<toml::Table, ConfigError> {
         let parsed = self.to_toml()?.parse();
         parsed.map_err(|error: toml::de::Error| ConfigError::Write { message: error.to_string() })
     }

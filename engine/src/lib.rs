@@ -32,6 +32,7 @@ pub mod checkpoint;
 pub mod classes;
 pub mod cli;
 mod compact_json;
+mod comparison;
 pub mod dataset;
 pub mod draw;
 mod error;

@@ -6,6 +6,7 @@
 
 mod analysis;
 mod class_table;
+mod compare;
 mod detections;
 mod error;
 mod evaluate;
@@ -21,6 +22,7 @@ mod tests;
 
 pub use analysis::{Analysis, ClassScores, ErrorKind, ImageScores, analyze};
 pub use class_table::{class_table, short_class_table};
+pub use compare::{Comparison, ScoreDifference, compare};
 pub use detections::{Detection, Results};
 pub use error::ScoreError;
 pub use evaluate::{Curves, evaluate, evaluate_files, evaluate_results};

@@ -1,6 +1,7 @@
-//! The command line: `onegraph train | eval | predict | export | prep | inspect | mlperf |
-//! config | doctor`.
+//! The command line: `onegraph train | eval | compare | predict | export | prep | inspect | mlperf`
+//! and `config | doctor`.
 
+mod compare;
 mod config;
 mod device;
 mod doctor;
@@ -50,6 +51,8 @@ enum Command {
     Train(train::TrainArgs),
     /// Score detections against annotations, or a trained model on its validation data.
     Eval(eval::EvalArgs),
+    /// Compare runs that were scored on the same data: keys, scores with intervals, curves.
+    Compare(compare::CompareArgs),
     /// Detect objects on images with a trained model; writes COCO results and pictures.
     Predict(predict::PredictArgs),
     /// Write a trained model for torchvision or detectron2.
@@ -132,6 +135,7 @@ fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
     match command {
         Command::Train(args) => train::run(&args, stop),
         Command::Eval(args) => eval::run(&args, stop),
+        Command::Compare(args) => compare::run(&args).map(|()| Outcome::Done),
         Command::Predict(args) => predict::run(&args).map(|()| Outcome::Done),
         Command::Export(args) => export::run(&args).map(|()| Outcome::Done),
         Command::Replay(args) => replay::run(&args).map(|()| Outcome::Done),

@@ -1,6 +1,7 @@
 //! `report.html`: a run on one page that needs nothing else: no script, no file, no network.
 
 mod chart;
+mod comparison;
 mod evaluation;
 mod tables;
 
@@ -14,6 +15,7 @@ use crate::metrics::duration;
 use crate::picture::escape;
 
 use chart::{Axes, Line, chart};
+pub(crate) use comparison::ComparisonPage;
 use evaluation::evaluation;
 
 const STYLE: &str = include_str!("style.css");

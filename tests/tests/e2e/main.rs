@@ -7,6 +7,7 @@ mod support;
 
 mod augment;
 mod boxes;
+mod compare;
 mod controls;
 mod data;
 mod device;

@@ -1,0 +1,166 @@
+//! Runs beside one another: keys, scores, and the files that say so.
+
+use std::path::{Path, PathBuf};
+
+use configs::{Config, Difference};
+use score::{Comparison, IouType, Results, compare};
+use serde_json::Value;
+
+use crate::dataset::{DataSet, Split};
+use crate::error::EngineError;
+use crate::evaluate::EvaluationSet;
+use crate::progress::{Progress, counted};
+use crate::run_dir::RunDir;
+
+/// A run, as its folder shows it.
+pub(crate) struct ComparedRun {
+    /// The folder's name.
+    pub(crate) name: String,
+    path: PathBuf,
+    config: Config,
+    /// `report.json`.
+    pub(crate) report: Value,
+    /// The records of `metrics.jsonl`.
+    pub(crate) records: Vec<Value>,
+}
+
+/// A run beside the first.
+pub(crate) struct ComparedWithFirst {
+    /// The keys in which they differ.
+    pub(crate) keys: Vec<Difference>,
+    /// By kind of score.
+    pub(crate) scores: Vec<Comparison>,
+}
+
+/// Opens runs, and compares each with the first, by so many samples of the images.
+///
+/// # Errors
+/// Folders that are none of runs, runs that were not scored on the same images, data that is gone.
+pub(crate) fn compare_runs(
+    folders: &[PathBuf],
+    samples: usize,
+    progress: &Progress,
+) -> Result<(Vec<ComparedRun>, Vec<ComparedWithFirst>), EngineError> {
+    let runs = folders.iter().map(|path| ComparedRun::open(path));
+    let runs = runs.collect::<Result<Vec<_>, EngineError>>()?;
+    let (first, others) = (&runs[0], &runs[1..]);
+    others.iter().try_for_each(|other| first.check_same_images(other))?;
+    let split = if first.config.eval.train_set { Split::Train } else { Split::Val };
+    let data = DataSet::open(&first.config, split, progress)?;
+    let set = EvaluationSet::new(&first.config, data);
+    let with_first = |other: &ComparedRun| {
+        let scores = IouType::ALL.map(|kind| first.scores_beside(other, kind, &set, samples));
+        let scores = scores.into_iter().filter_map(Result::transpose);
+        let scores = scores.collect::<Result<Vec<_>, EngineError>>()?;
+        let mut keys = first.config.differences(&other.config)?;
+        // The name of a run's folder, which says so itself.
+        keys.retain(|difference| difference.key != "train.name");
+        Ok(ComparedWithFirst { keys, scores })
+    };
+    let compared = others.iter().map(with_first).collect::<Result<Vec<_>, EngineError>>()?;
+    Ok((runs, compared))
+}
+
+impl ComparedRun {
+    /// Reads the folder of a run.
+    ///
+    /// # Errors
+    /// A folder that is none of a run, or of one without an evaluation.
+    fn open(path: &Path) -> Result<Self, EngineError> {
+        RunDir::open(path)?;
+        let read = |file: &str| {
+            let file = path.join(file);
+            std::fs::read_to_string(&file).map_err(crate::run_dir::io(&file))
+        };
+        let report: Value = serde_json::from_str(&read("report.json")?).map_err(|fault| {
+            let file = path.join("report.json");
+            EngineError::Usage(format!("{} is no report of a run: {fault}", file.display()))
+        })?;
+        if report["data"]["val"]["key"].as_str().is_none_or(str::is_empty) {
+            let path = path.display();
+            return Err(EngineError::Usage(format!("{path} has no validation data to compare on")));
+        }
+        let records = read("metrics.jsonl")?;
+        let records = records.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let config = Config::load(path.join("config.toml"), &[])?;
+        let name = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+        let name = name.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        Ok(Self { name, path: path.to_path_buf(), config, report, records })
+    }
+
+    /// Checks that the other run was scored on the same images.
+    fn check_same_images(&self, other: &Self) -> Result<(), EngineError> {
+        let of = |run: &Self| {
+            let val = &run.report["data"]["val"];
+            (val["key"].clone(), run.config.eval.max_images)
+        };
+        if of(self) == of(other) {
+            return Ok(());
+        }
+        let describe = |run: &Self| {
+            let (val, most) = (&run.report["data"]["val"], run.config.eval.max_images);
+            let some = if most > 0 { format!("the first {most} of ") } else { String::new() };
+            let store = val["path"].as_str().unwrap_or("unknown");
+            format!("{} on {some}the {} images of {store}", run.path.display(), val["images"])
+        };
+        Err(EngineError::Usage(format!(
+            "these runs were scored on different data, so their scores cannot be compared: {}, {}; \
+             `onegraph eval --run RUN --set data.val_store=DIR` scores a run on other data",
+            describe(self),
+            describe(other)
+        )))
+    }
+
+    /// The scores of both of one kind, if both have it.
+    fn scores_beside(
+        &self,
+        other: &Self,
+        kind: IouType,
+        set: &EvaluationSet,
+        samples: usize,
+    ) -> Result<Option<Comparison>, EngineError> {
+        let (Some(ours), Some(theirs)) = (self.results(kind, set)?, other.results(kind, set)?)
+        else {
+            return Ok(None);
+        };
+        Ok(Some(compare(set.truth()?, ours, theirs, samples)?))
+    }
+
+    /// The detections of the last evaluation; `None` for a kind of score that the model lacks.
+    fn results(&self, kind: IouType, set: &EvaluationSet) -> Result<Option<Results>, EngineError> {
+        if !self.report[kind.name()].is_object() {
+            return Ok(None);
+        }
+        let file = self.path.join(format!("inference/{kind}.json"));
+        if !file.is_file() {
+            let (file, run) = (file.display(), self.path.display());
+            return Err(EngineError::Usage(format!(
+                "there is no {file}, which a run writes at its end: `onegraph eval --run {run} \
+                 --out {run}/inference` writes it"
+            )));
+        }
+        // A model that finds nothing writes an empty list, which is no mistake here.
+        let is_empty = std::fs::read(&file).is_ok_and(|bytes| bytes.trim_ascii() == b"[]");
+        let results = match is_empty {
+            true => Results::from_detections(&[], set.truth()?, kind)?,
+            false => Results::from_file(&file, set.truth()?, Some(kind))?,
+        };
+        Ok(Some(results))
+    }
+}
+
+/// The sentence about AP.
+pub(crate) fn verdict(scores: &Comparison, [first, second]: [&str; 2]) -> String {
+    let ap = &scores.stats[0];
+    let shape = scores.iou_type.shape();
+    let (Some(difference), Some([low, high])) = (ap.difference(), ap.interval) else {
+        return format!("{shape} AP is undefined");
+    };
+    let meaning = match (ap.is_certain(), difference > 0.0) {
+        (false, _) => "no difference that these images show".to_string(),
+        (true, true) => format!("{second} is better"),
+        (true, false) => format!("{first} is better"),
+    };
+    let images = counted(scores.images, "image");
+    format!("{shape} AP {difference:+.3} (95 % {low:+.3} to {high:+.3}, {images}): {meaning}")
+}

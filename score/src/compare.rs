@@ -1,0 +1,159 @@
+//! Two sets of detections on the same images: how their scores differ, and how sure that is.
+
+use hotcoco::CompareOpts;
+
+use super::detections::Results;
+use super::error::ScoreError;
+use super::evaluate::scored;
+use super::ground_truth::GroundTruth;
+use super::{IouType, STAT_NAMES};
+
+/// Share of the samples that an interval holds.
+const CONFIDENCE: f64 = 0.95;
+/// Standard errors on either side of a difference that make a 95 % interval.
+const ERRORS_A_SIDE: f64 = 1.96;
+/// Seed of the samples: the same detections give the same intervals.
+const SEED: u64 = 0;
+
+/// How a score of the second differs from that of the first.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScoreDifference {
+    /// Name: one of [`STAT_NAMES`], or a class, whose AP it is.
+    pub name: String,
+    /// Both scores; `None` where undefined.
+    pub scores: [Option<f64>; 2],
+    /// The interval of the difference, second less first, that 95 % of other images of this kind
+    /// would give; `None` where a score is undefined, and for classes.
+    pub interval: Option<[f64; 2]>,
+}
+
+impl ScoreDifference {
+    /// Second less first.
+    #[must_use]
+    pub fn difference(&self) -> Option<f64> {
+        let [first, second] = self.scores;
+        Some(second? - first?)
+    }
+
+    /// True if the interval excludes 0.
+    #[must_use]
+    pub fn is_certain(&self) -> bool {
+        self.interval.is_some_and(|[low, high]| low > 0.0 || high < 0.0)
+    }
+}
+
+/// Two sets of detections, compared by one kind of score.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Comparison {
+    /// The kind.
+    pub iou_type: IouType,
+    /// The twelve numbers.
+    pub stats: Vec<ScoreDifference>,
+    /// AP by class, in the order of the ids.
+    pub classes: Vec<ScoreDifference>,
+    /// Number of images.
+    pub images: usize,
+}
+
+/// Compares two sets of detections of one kind, with intervals from so many samples of the images.
+///
+/// A sample holds the images that as many draws with replacement hit, each once, so a share
+/// s = 1 - (1 - 1/n)^n of them, and the differences of samples scatter less than those of other
+/// sets of n images would, by sqrt((1 - s) / s). The intervals make up for that.
+///
+/// # Errors
+/// [`ScoreError::GroundTruth`] when the annotations lack the boxes or masks to compare; detections
+/// of different kinds.
+pub fn compare(
+    gt: &GroundTruth,
+    first: Results,
+    second: Results,
+    samples: usize,
+) -> Result<Comparison, ScoreError> {
+    let iou_type = first.iou_type;
+    let (first, _, eval_first) = scored(gt, first)?;
+    let (second, _, eval_second) = scored(gt, second)?;
+    let options = CompareOpts { n_bootstrap: samples, seed: SEED, confidence: CONFIDENCE };
+    let found = hotcoco::compare(&eval_first, &eval_second, &options)?;
+    let of = |name: &str, scores: [f64; 2], error: Option<f64>| {
+        let scores = scores.map(|score| (score >= 0.0).then_some(score));
+        let mut all = ScoreDifference { name: name.to_string(), scores, interval: None };
+        all.interval = all.difference().zip(error).map(|(difference, error)| {
+            let side = ERRORS_A_SIDE * error * correction(found.num_images);
+            [difference - side, difference + side]
+        });
+        all
+    };
+    let errors = found.ci.as_ref();
+    let stats = (0..STAT_NAMES.len()).map(|i| {
+        let error = errors.and_then(|all| all.get(found.metric_keys.get(i)?)).map(|ci| ci.std_err);
+        of(STAT_NAMES[i], [first.stats[i], second.stats[i]], error)
+    });
+    let classes = first.per_category.iter().zip(&second.per_category);
+    let classes = classes.map(|((name, first), (_, second))| of(name, [*first, *second], None));
+    let images = found.num_images;
+    Ok(Comparison { iou_type, stats: stats.collect(), classes: classes.collect(), images })
+}
+
+/// Scatter of scores over sets of so many images, over that of samples from one of them.
+fn correction(images: usize) -> f64 {
+    let n = images.max(2) as f64;
+    let share = 1.0 - (1.0 - 1.0 / n).powf(n);
+    (share / (1.0 - share)).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Detection, GtAnnotation, GtCategory, GtImage};
+
+    /// An object on each of 400 images; AR is then the share of images on which it is found, whose
+    /// difference has a known error.
+    #[test]
+    fn an_interval_is_that_of_a_mean_over_images() {
+        let ids = 1..=400_u64;
+        let image = |id| GtImage { id, height: 100, width: 100 };
+        let bbox_xywh = [10.0, 10.0, 40.0, 40.0];
+        let object = |id| GtAnnotation {
+            id,
+            image_id: id,
+            category_id: 1,
+            bbox_xywh,
+            area: Some(1600.0),
+            iscrowd: false,
+            mask: None,
+        };
+        let category = GtCategory { id: 1, name: "cat".into() };
+        let (images, objects) = (ids.clone().map(image).collect(), ids.clone().map(object));
+        let gt = GroundTruth::from_parts(images, objects.collect(), vec![category]).expect("sound");
+        let results = |is_found: &dyn Fn(u64) -> bool| {
+            let found = ids.clone().filter(|id| is_found(*id));
+            let detection = |image_id| Detection {
+                image_id,
+                category_id: 1,
+                score: 0.9,
+                bbox_xywh,
+                segmentation: None,
+            };
+            let found: Vec<Detection> = found.map(detection).collect();
+            Results::from_detections(&found, &gt, IouType::Bbox).expect("sound")
+        };
+        // The first finds six of ten images, and the second eight, four of them in common.
+        let (first, second) = (|id: u64| id % 10 < 6, |id: u64| !(4..6).contains(&(id % 10)));
+        let found = compare(&gt, results(&first), results(&second), 2000).expect("comparable");
+        assert_eq!((found.images, found.stats.len()), (400, 12));
+        let recall = found.stats.iter().find(|stat| stat.name == "AR100").expect("a number");
+        assert!((recall.difference().expect("defined") - 0.2).abs() < 1e-9, "{recall:?}");
+        // Per image the difference is +1 of four in ten, -1 of two, else 0: its variance is
+        // 0.6 - 0.04.
+        let side = 1.96 * (0.56_f64 / 400.0).sqrt();
+        let [low, high] = recall.interval.expect("sampled");
+        assert!(((high - low) / (2.0 * side) - 1.0).abs() < 0.1, "{low} to {high}, not +-{side}");
+        assert!(recall.is_certain());
+        let small = found.stats.iter().find(|stat| stat.name == "APs").expect("a number");
+        assert_eq!((small.scores, small.interval, small.is_certain()), ([None; 2], None, false));
+        assert_eq!((found.classes[0].name.as_str(), found.classes[0].interval), ("cat", None));
+        let same = compare(&gt, results(&first), results(&first), 50).expect("comparable");
+        assert!(same.stats.iter().all(|stat| !stat.is_certain()), "{same:?}");
+    }
+}

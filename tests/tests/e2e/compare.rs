@@ -1,0 +1,57 @@
+//! `onegraph compare`: what differs between runs, and how sure that is.
+
+use crate::common::{BAD_CONFIG, Place, micro};
+
+/// Scores differ by what is planted: the second run of a config is as good as the first, one
+/// without detections is worse, and one on other images cannot be compared.
+#[test]
+fn runs_are_compared_on_the_same_images() {
+    let place = Place::new();
+    let few = "--set train.steps=2 --set solver.warmup_steps=1 --set eval.draw_images=0";
+    for (name, more) in [
+        ("a", ""),
+        ("b", "--set train.seed=1 --set solver.momentum=0.8"),
+        ("other", "--set data.synthetic.val_images=4"),
+        ("first", "--set eval.max_images=2"),
+    ] {
+        place.good(&micro(&format!("{few} --set train.name={name} {more}")));
+    }
+    // A model that finds everything: the annotations themselves, in place of what was detected.
+    let annotations = place.json("runs/data/micro/val-8x64-seed0/annotations.json");
+    let objects = annotations["annotations"].as_array().expect("objects");
+    let perfect: Vec<serde_json::Value> = objects
+        .iter()
+        .map(|object| {
+            let mut found = object.clone();
+            found["score"] = 1.0.into();
+            found.as_object_mut().expect("an object").remove("segmentation");
+            found
+        })
+        .collect();
+    place.good(&micro(&format!("{few} --set train.name=better")));
+    place.write("runs/better/inference/bbox.json", serde_json::to_string(&perfect).expect("JSON"));
+    let text = place.good("compare runs/a runs/b runs/better --html c.html --samples 200");
+    for words in [
+        "a and b\n  solver.momentum: 0.9 -> 0.8\n  train.seed: 0 -> 1\n",
+        "a and better\ntheir configs are the same\n",
+        "step                 2         2\n",
+        "8 images): better is better\n",
+        "8 images): no difference that these images show\n",
+        "AP of masks by class\n",
+    ] {
+        assert!(text.contains(words), "{words}\n{text}");
+    }
+    let page = place.text("c.html");
+    for words in ["better is better", "<th>train.seed</th><td>0</td><td>1</td>", "Training loss"] {
+        assert!(page.contains(words), "{words}\n{page}");
+    }
+    let refused = "scored on different data";
+    place.bad("compare runs/a runs/other", BAD_CONFIG, &[refused, "the 4 images of"]);
+    place.bad("compare runs/a runs/first", BAD_CONFIG, &[refused, "the first 2 of the 8 images"]);
+    place.bad("compare runs/a runs/data", BAD_CONFIG, &["runs/data is not a run directory"]);
+    std::fs::remove_file(place.join("runs/b/inference/segm.json")).expect("it was there");
+    let mend = "onegraph eval --run runs/b --out runs/b/inference";
+    place.bad("compare runs/a runs/b", BAD_CONFIG, &["runs/b/inference/segm.json", mend]);
+    place.good(mend.strip_prefix("onegraph ").expect("a command"));
+    place.good("compare runs/a runs/b --samples 2");
+}
