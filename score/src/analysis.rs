@@ -1,7 +1,8 @@
 //! The causes of the twelve numbers: scores by class, precision over recall, which classes are
-//! confused, which kinds of errors cost most, and the images with the worst detections.
+//! confused, which kinds of errors cost most, which labels are in doubt, and the images with the
+//! worst detections.
 
-use hotcoco::COCOeval;
+use hotcoco::{COCOeval, ImageDiagnostics};
 use serde::{Deserialize, Serialize};
 
 use super::detections::{Detection, Results};
@@ -16,6 +17,10 @@ const FOUND_IOU: f64 = 0.5;
 const BACKGROUND_IOU: f64 = 0.1;
 /// Score from which a detection counts in the confusion of classes and in an image's errors.
 const MIN_SCORE: f64 = 0.5;
+/// Score from which a detection that no annotation confirms puts the labels in doubt.
+const DOUBTING_SCORE: f64 = 0.8;
+/// Most labels in doubt that are kept.
+const MAX_DOUBTS: usize = 100;
 /// The kinds of errors, under TIDE's short names, and what they mean.
 const ERROR_KINDS: [(&str, &str); 6] = [
     ("Cls", "right place, wrong class"),
@@ -43,6 +48,21 @@ pub struct ClassScores {
     pub ar: Option<f64>,
     /// Precision at recalls 0, 0.01 .. 1 and IoU 0.50; empty without objects.
     pub precision: Vec<f64>,
+    /// The minimum score at which F1 is highest at IoU 0.50; `None` where nothing is found, and in
+    /// reports of older programs.
+    #[serde(default)]
+    pub best_threshold: Option<Threshold>,
+}
+
+/// A minimum score, and what is found from it on.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Threshold {
+    /// The minimum score.
+    pub score: f64,
+    /// Share of the detections that are right.
+    pub precision: f64,
+    /// Share of the objects that are found, to 0.01.
+    pub recall: f64,
 }
 
 /// A kind of errors.
@@ -72,6 +92,20 @@ pub struct ImageScores {
     pub missed: usize,
 }
 
+/// An annotation that a confident detection contradicts: it may be wrong, or missing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LabelDoubt {
+    /// The image's id.
+    pub image_id: u64,
+    /// The class that is annotated at the detection's place, with an overlap of boxes of at least
+    /// 0.5; `None` if no annotated box overlaps it by 0.1.
+    pub annotated_class: Option<String>,
+    /// The class that is detected.
+    pub detected_class: String,
+    /// The detection's score.
+    pub score: f64,
+}
+
 /// An analysis of detections.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Analysis {
@@ -87,6 +121,9 @@ pub struct Analysis {
     pub errors: Vec<ErrorKind>,
     /// By image, the worst first.
     pub images: Vec<ImageScores>,
+    /// Labels in doubt by detections that score at least 0.8, the most confident first.
+    #[serde(default)]
+    pub label_doubts: Vec<LabelDoubt>,
 }
 
 /// Analyses detections; the summary is that of [`super::evaluate`].
@@ -104,12 +141,14 @@ pub fn analyze(
     let seen: Vec<Detection> =
         detections.iter().filter(|d| d.score >= MIN_SCORE).cloned().collect();
     let (_, _, seen) = scored(gt, Results::from_detections(&seen, gt, iou_type)?)?;
+    let diagnostics = seen.image_diagnostics(FOUND_IOU, MIN_SCORE)?;
     let analysis = Analysis {
         classes: classes(gt, &summary, &curves, &eval),
         precision: mean_precision(&curves),
         confusion: confusion(&eval),
         errors: errors(&eval)?,
-        images: images(&seen)?,
+        images: images(&diagnostics),
+        label_doubts: label_doubts(gt, &diagnostics),
     };
     Ok((summary, analysis))
 }
@@ -141,6 +180,12 @@ pub(super) fn classes(
         let objects = annotations.iter().filter(|o| is_object(o.category_id, o.iscrowd)).count();
         let recalls = (0..t).map(|t| curves.recall[((t * k + i) * a) * m + (m - 1)]);
         let curve = (0..r).map(|r| precision(0, r, i));
+        let score = |r: usize| curves.scores[((r * k + i) * a) * m + (m - 1)];
+        let thresholds = (1..r).map(|at| Threshold {
+            score: score(at),
+            precision: precision(0, at, i),
+            recall: at as f64 / (r - 1) as f64,
+        });
         ClassScores {
             name: name.clone(),
             objects,
@@ -149,9 +194,21 @@ pub(super) fn classes(
             ap75: ap_at(i, 5.min(t - 1)),
             ar: mean(recalls),
             precision: if objects > 0 { curve.collect() } else { Vec::new() },
+            best_threshold: best_of(thresholds),
         }
     };
     summary.per_category.iter().enumerate().map(class).collect()
+}
+
+/// The threshold of the highest F1, the first of equal ones. Precision at a recall is the highest
+/// at it or beyond, so F1 is highest where that is the precision itself.
+fn best_of(thresholds: impl Iterator<Item = Threshold>) -> Option<Threshold> {
+    let f1 = |t: &Threshold| 2.0 * t.precision * t.recall / (t.precision + t.recall);
+    let found = thresholds.filter(|t| t.precision > 0.0);
+    found.fold(None, |best, t| match best {
+        Some(b) if f1(&b) >= f1(&t) => Some(b),
+        _ => Some(t),
+    })
 }
 
 fn mean_precision(curves: &Curves) -> Vec<Vec<f64>> {
@@ -182,18 +239,29 @@ fn errors(eval: &COCOeval) -> Result<Vec<ErrorKind>, ScoreError> {
 }
 
 /// The worst first: by the share of objects and detections that do not match, then by how many.
-fn images(eval: &COCOeval) -> Result<Vec<ImageScores>, ScoreError> {
-    let found = eval.image_diagnostics(FOUND_IOU, MIN_SCORE)?.images;
+fn images(diagnostics: &ImageDiagnostics) -> Vec<ImageScores> {
     let scores = |(&image_id, i): (&u64, &hotcoco::ImageSummary)| {
         let [found, spurious, missed] = [i.tp, i.fp, i.fn_count].map(|n| n as usize);
         (i.f1, ImageScores { image_id, found, spurious, missed })
     };
-    let mut images: Vec<_> = found.iter().map(scores).collect();
+    let mut images: Vec<_> = diagnostics.images.iter().map(scores).collect();
     images.sort_by(|(f1, a), (other, b)| {
         let faults = |i: &ImageScores| i.spurious + i.missed;
         f1.total_cmp(other).then(faults(b).cmp(&faults(a))).then(a.image_id.cmp(&b.image_id))
     });
-    Ok(images.into_iter().map(|(_, scores)| scores).collect())
+    images.into_iter().map(|(_, scores)| scores).collect()
+}
+
+fn label_doubts(gt: &GroundTruth, diagnostics: &ImageDiagnostics) -> Vec<LabelDoubt> {
+    let name = |id| gt.coco().cat_name(id);
+    let doubts = diagnostics.label_errors.iter().filter(|e| e.dt_score >= DOUBTING_SCORE);
+    let doubt = |e: &hotcoco::LabelError| LabelDoubt {
+        image_id: e.image_id,
+        annotated_class: e.gt_category_id.map(name),
+        detected_class: name(e.dt_category_id),
+        score: e.dt_score,
+    };
+    doubts.take(MAX_DOUBTS).map(doubt).collect()
 }
 
 #[cfg(test)]
@@ -257,6 +325,15 @@ mod tests {
         let image =
             |image_id, found, spurious, missed| ImageScores { image_id, found, spurious, missed };
         assert_eq!(analysis.images, [image(2, 0, 1, 1), image(1, 1, 1, 1)]);
+        // Half of the cats are found above the dog's score. The cat in the dog's place, which
+        // scores enough, puts its label in doubt; the one where nothing is does not.
+        let threshold = cat.best_threshold.expect("one is found");
+        assert_eq!((threshold.score, threshold.recall), (0.9, 0.5));
+        assert!((threshold.precision - 1.0).abs() < 1e-9, "{threshold:?}");
+        assert_eq!((dog.best_threshold, none.best_threshold), (None, None));
+        let [doubt] = analysis.label_doubts.as_slice() else { panic!("{analysis:?}") };
+        assert_eq!((doubt.image_id, doubt.score, doubt.detected_class.as_str()), (2, 0.8, "cat"));
+        assert_eq!(doubt.annotated_class.as_deref(), Some("dog"));
     }
 
     #[test]

@@ -82,6 +82,7 @@ mod tests {
                 ap50,
                 ap75,
                 ar,
+                best_threshold: None,
                 precision: vec![],
             }
         };

@@ -20,7 +20,7 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-pub use analysis::{Analysis, ClassScores, ErrorKind, ImageScores, analyze};
+pub use analysis::{Analysis, ClassScores, ErrorKind, ImageScores, LabelDoubt, Threshold, analyze};
 pub use class_table::{class_table, short_class_table};
 pub use compare::{Comparison, ScoreDifference, compare};
 pub use detections::{Detection, Results};

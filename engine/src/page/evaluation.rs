@@ -5,7 +5,7 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use score::{Analysis, ImageScores, IouType};
+use score::{Analysis, ImageScores, IouType, LabelDoubt};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -20,14 +20,14 @@ const DRAWN_CLASSES: usize = 8;
 /// run directory `run`.
 pub(super) fn evaluation(report: &Value, run: &Path) -> String {
     let (mut html, mut on) = (String::new(), IouType::Bbox);
-    let mut images = &Value::Null;
+    let (mut images, mut doubts) = (&Value::Null, &Value::Null);
     for kind in IouType::ALL {
         let json = &report["analysis"][kind.name()];
         let Some(analysis) = analysis(json) else { continue };
-        (on, images) = (kind, &json["images"]);
+        (on, images, doubts) = (kind, &json["images"], &json["label_doubts"]);
         html += &section(report["evaluated_step"].as_u64().unwrap_or(0), kind, &analysis);
     }
-    html + &pictures(images, on.shapes(), run)
+    html + &label_doubts(doubts, run) + &pictures(images, on.shapes(), run)
 }
 
 /// An analysis as `report.json` has it; `None` for what is none.
@@ -57,7 +57,9 @@ fn section(step: u64, kind: IouType, analysis: &Analysis) -> String {
     }
     format!(
         "<h2>{title}, after step {step}</h2>\n<div class=\"charts\">{charts}</div>\n{note}\
-         <h3>Classes</h3>\n{}\n\
+         <h3>Classes</h3>\n\
+         <p>Best threshold: the minimum score of the highest F1 at {iou} 0.50, and precision and \
+         recall there (<code>onegraph predict --min-score</code>).</p>\n{}\n\
          <h3>Errors by kind (TIDE)</h3>\n\
          <p>Every detection counts, whatever its score: right from {iou} 0.5, nothing there below \
          0.1. AP50 lost: how much higher AP50, the mean over classes, would be without errors of \
@@ -115,19 +117,59 @@ fn pictures(images: &Value, on: &str, run: &Path) -> String {
     )
 }
 
+/// Labels that confident detections contradict: a list, and the images that were drawn.
+fn label_doubts(doubts: &Value, run: &Path) -> String {
+    let doubts: Vec<&Value> = doubts.as_array().into_iter().flatten().collect();
+    if doubts.is_empty() {
+        return String::new();
+    }
+    let text = |doubt: &Value| {
+        let LabelDoubt { image_id, annotated_class, detected_class, score } =
+            LabelDoubt::deserialize(doubt).ok()?;
+        let annotated = match annotated_class {
+            Some(class) => format!("annotated as {}", escape(&class)),
+            None => "nothing annotated".into(),
+        };
+        let (file, detected) = (file_name(doubt), escape(&detected_class));
+        Some(format!("{file} (image {image_id}): {detected} at {score:.2}, {annotated}"))
+    };
+    let figures = doubts.iter().filter_map(|doubt| pair(doubt, run, &text(doubt)?));
+    let figures: String = figures.collect();
+    let rows = doubts.iter().filter_map(|doubt| Some(format!("<li>{}</li>", text(doubt)?)));
+    let rows: String = rows.collect();
+    format!(
+        "<h2>Labels to look at</h2>\n<p>Detections that score at least 0.8 and that no annotation \
+         confirms: an object may be missing from the annotations, or carry the wrong class, or the \
+         model is wrong. The most confident come first. Left: annotated. Right: detected.</p>\n\
+         <div class=\"pairs\">{figures}</div>\n<details><summary>All {}</summary><ol>{rows}</ol>\
+         </details>\n",
+        doubts.len()
+    )
+}
+
 fn figure(image: &Value, run: &Path) -> Option<String> {
     let ImageScores { image_id, found, spurious, missed } = ImageScores::deserialize(image).ok()?;
+    let file = file_name(image);
+    let text =
+        format!("{file} (image {image_id}): {found} found, {missed} missed, {spurious} spurious");
+    pair(image, run, &text)
+}
+
+fn file_name(image: &Value) -> String {
+    escape(image["file_name"].as_str().unwrap_or_default())
+}
+
+/// The two pictures of an image over a text, if they were drawn and their files are there.
+fn pair(image: &Value, run: &Path, text: &str) -> Option<String> {
     let data_url = |key: &str| {
         let jpeg = std::fs::read(run.join(image[key].as_str()?)).ok()?;
         Some(format!("data:image/jpeg;base64,{}", BASE64_STANDARD.encode(jpeg)))
     };
     Some(format!(
         "<figure class=\"pair\"><div><img alt=\"annotated\" src=\"{}\">\
-         <img alt=\"detected\" src=\"{}\"></div><figcaption>{} (image {image_id}): {found} \
-         found, {missed} missed, {spurious} spurious</figcaption></figure>\n",
+         <img alt=\"detected\" src=\"{}\"></div><figcaption>{text}</figcaption></figure>\n",
         data_url("annotated")?,
-        data_url("detected")?,
-        escape(image["file_name"].as_str().unwrap_or_default())
+        data_url("detected")?
     ))
 }
 
@@ -140,14 +182,30 @@ mod tests {
     fn class(name: &str, ap50: Option<f64>) -> ClassScores {
         let precision = if ap50.is_some() { vec![1.0, 0.5] } else { vec![] };
         let (name, objects) = (name.to_string(), usize::from(ap50.is_some()));
-        ClassScores { name, objects, ap: ap50, ap50, ap75: ap50, ar: ap50, precision }
+        ClassScores {
+            name,
+            objects,
+            ap: ap50,
+            ap50,
+            ap75: ap50,
+            ar: ap50,
+            precision,
+            best_threshold: None,
+        }
     }
 
     fn analysis_of(classes: Vec<ClassScores>) -> Analysis {
         let confusion = vec![vec![1; classes.len() + 1]; classes.len() + 1];
         let [kind, meaning] = ["Miss", "not detected"].map(String::from);
         let errors = vec![ErrorKind { kind, meaning, count: 3, ap_lost: 0.0 }];
-        Analysis { classes, precision: vec![vec![]; 10], confusion, errors, images: vec![] }
+        Analysis {
+            classes,
+            precision: vec![vec![]; 10],
+            confusion,
+            errors,
+            images: vec![],
+            label_doubts: vec![],
+        }
     }
 
     #[test]
@@ -166,6 +224,29 @@ mod tests {
         let html = section(7, IouType::Segm, &analysis_of(vec![class("none", None)]));
         assert!(html.contains("Undefined") && !html.contains("<polyline"), "{html}");
         assert!(html.contains("after step 7") && html.contains("mask IoU 0.5"));
+    }
+
+    #[test]
+    fn labels_in_doubt_are_listed_and_shown() {
+        let run = tempfile::tempdir().expect("a folder");
+        std::fs::write(run.path().join("a.jpg"), "left").expect("written");
+        std::fs::write(run.path().join("d.jpg"), "right").expect("written");
+        let doubts = serde_json::json!([
+            {"image_id": 7, "file_name": "<7>.jpg", "annotated_class": "dog",
+             "detected_class": "cat", "score": 0.95, "annotated": "a.jpg", "detected": "d.jpg"},
+            {"image_id": 8, "file_name": "8.jpg", "annotated_class": null,
+             "detected_class": "cat", "score": 0.81},
+        ]);
+        let html = label_doubts(&doubts, run.path());
+        for words in [
+            "&lt;7&gt;.jpg (image 7): cat at 0.95, annotated as dog</figcaption>",
+            "<li>8.jpg (image 8): cat at 0.81, nothing annotated</li>",
+            "All 2</summary>",
+        ] {
+            assert!(html.contains(words), "{words}\n{html}");
+        }
+        assert_eq!(html.matches("<figure").count(), 1, "only one was drawn");
+        assert_eq!(label_doubts(&serde_json::json!([]), run.path()), "");
     }
 
     #[test]

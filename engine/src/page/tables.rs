@@ -43,20 +43,25 @@ pub(super) fn classes(analysis: &Analysis, on: &str) -> String {
     classes.sort_by(|a, b| ap(b).total_cmp(&ap(a)));
     let mut html = format!(
         "<table class=\"classes\"><thead><tr><th>class</th><th>objects</th><th>AP of {on}</th>\
-         <th></th><th>AP50</th><th>AP75</th><th>AR100</th></tr></thead><tbody>"
+         <th></th><th>AP50</th><th>AP75</th><th>AR100</th><th>best threshold</th><th>precision</th>\
+         <th>recall</th></tr></thead><tbody>"
     );
     for class in classes {
+        let best = class.best_threshold;
         let _ = write!(
             html,
             "<tr><th>{}</th><td>{}</td><td>{}</td><td class=\"bar\"><i style=\"width:{:.1}%\"></i>\
-             </td><td>{}</td><td>{}</td><td>{}</td></tr>",
+             </td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             escape(&class.name),
             class.objects,
             number(class.ap),
             100.0 * class.ap.unwrap_or(0.0),
             number(class.ap50),
             number(class.ap75),
-            number(class.ar)
+            number(class.ar),
+            number(best.map(|best| best.score)),
+            number(best.map(|best| best.precision)),
+            number(best.map(|best| best.recall))
         );
     }
     html += "</tbody></table>";
@@ -187,7 +192,16 @@ mod tests {
 
     fn class(name: String) -> ClassScores {
         let (ap, precision) = (Some(0.0), vec![]);
-        ClassScores { name, objects: 1, ap, ap50: ap, ap75: ap, ar: ap, precision }
+        ClassScores {
+            name,
+            objects: 1,
+            ap,
+            ap50: ap,
+            ap75: ap,
+            ar: ap,
+            precision,
+            best_threshold: None,
+        }
     }
 
     #[test]
@@ -200,8 +214,10 @@ mod tests {
             confusion[i][1 + i % (count - 1)] += 1;
         }
         let classes = (0..count).map(|i| class(format!("c{i}"))).collect();
-        let (errors, images) = (vec![], vec![]);
-        let html = confusion_of(Analysis { classes, precision: vec![], confusion, errors, images });
+        let (errors, images, label_doubts) = (vec![], vec![], vec![]);
+        let precision = vec![];
+        let analysis = Analysis { classes, precision, confusion, errors, images, label_doubts };
+        let html = confusion_of(analysis);
         assert!(html.contains("The 20 classes with the most mistakes, of 29."));
         assert!(html.find("missed") < html.find("c29"), "the missed come first");
         assert!(!html.contains("<th>c0</th>") && html.contains("others"));

@@ -18,6 +18,8 @@ const KEYS: [&str; 3] = ["evaluated_step", "analysis", "pictures"];
 const PICTURES: &str = "pictures";
 /// Most images that are drawn.
 const MAX_DRAWN: usize = 12;
+/// Most of the images with labels in doubt that are drawn.
+const MAX_DOUBTED: usize = 6;
 /// Long side of a picture, pixels: twice what the page takes, for dense screens.
 const PICTURE_SIDE: u32 = 560;
 /// Quality of the JPEG; text stays sharp.
@@ -35,7 +37,8 @@ pub(super) struct EvaluationReport {
 }
 
 impl EvaluationReport {
-    /// Analyses an evaluation after `step`, with up to `draw_images` of its worst images.
+    /// Analyses an evaluation after `step`, with up to `draw_images` of its worst images, and of
+    /// those with labels in doubt.
     ///
     /// # Errors
     /// An evaluation that cannot be analysed; images that cannot be read.
@@ -52,25 +55,38 @@ impl EvaluationReport {
         for ((name, summary), analysis) in evaluation.summaries().zip(&analyses) {
             json[name] = stats_json(summary);
             json["analysis"][name] = json!(analysis);
-            let images = json["analysis"][name]["images"].as_array_mut();
-            for (image, scores) in images.into_iter().flatten().zip(&analysis.images) {
-                let position = positions.get(&scores.image_id);
-                image["file_name"] = position.map(|i| data.store.file_name(data.images[*i])).into();
+            for list in ["images", "label_doubts"] {
+                for image in json["analysis"][name][list].as_array_mut().into_iter().flatten() {
+                    let id = image["image_id"].as_u64();
+                    let position = id.and_then(|id| positions.get(&id));
+                    image["file_name"] =
+                        position.map(|i| data.store.file_name(data.images[*i])).into();
+                }
             }
             classes += &format!("{name} by class\n{}\n", short_class_table(&analysis.classes));
-            worst = Some((name, &analysis.images));
+            worst = Some((name, analysis));
         }
         let mut report = Self { json, classes, pictures: Vec::new() };
         // The page shows the images of the last kind.
-        if let Some((kind, images)) = worst {
-            for (i, scores) in images.iter().take(draw_images.min(MAX_DRAWN)).enumerate() {
-                let Some(&image) = positions.get(&scores.image_id) else { continue };
-                let entry = &mut report.json["analysis"][kind]["images"][i];
-                for (what, jpeg) in draw(set, image, evaluation)? {
-                    let path = format!("{PICTURES}/step_{step:08}_{:02}_{what}.jpg", i + 1);
-                    entry[what] = path.as_str().into();
-                    report.pictures.push((path, jpeg));
-                }
+        let Some((kind, analysis)) = worst else { return Ok(report) };
+        let worst = analysis.images.iter().map(|scores| scores.image_id).enumerate();
+        let mut doubted: Vec<(usize, u64)> = Vec::new();
+        for (i, doubt) in analysis.label_doubts.iter().enumerate() {
+            // An image is shown with its most doubtful label.
+            if doubted.iter().all(|(_, image)| *image != doubt.image_id) {
+                doubted.push((i, doubt.image_id));
+            }
+        }
+        let shown = worst.take(draw_images.min(MAX_DRAWN)).map(|(i, id)| ("images", i, id));
+        let doubted = doubted.into_iter().take(draw_images.min(MAX_DOUBTED));
+        for (list, i, id) in shown.chain(doubted.map(|(i, id)| ("label_doubts", i, id))) {
+            let Some(&image) = positions.get(&id) else { continue };
+            let entry = &mut report.json["analysis"][kind][list][i];
+            for (what, jpeg) in draw(set, image, evaluation)? {
+                let in_doubt = if list == "images" { "" } else { "doubt_" };
+                let path = format!("{PICTURES}/step_{step:08}_{in_doubt}{:02}_{what}.jpg", i + 1);
+                entry[what] = path.as_str().into();
+                report.pictures.push((path, jpeg));
             }
         }
         Ok(report)
