@@ -1,6 +1,7 @@
 //! From the outputs of the detection pass to objects in each image's pixels.
 
 use configs::Config;
+use kernels::boxes::{Box4, nms_sorted};
 use kernels::cpu::HostTensor;
 use rayon::prelude::*;
 use score::Detection;
@@ -106,7 +107,14 @@ impl Outputs {
         let is_here = |image: &i32| (*image as usize) < images.len();
         let count = image_idx[..self.count].partition_point(is_here);
         let inclusive = config.model.boxes.legacy_plus_one;
-        let found = (0..count).into_par_iter().map(|i| {
+        let stay = match config.model.detections.class_agnostic_nms_threshold {
+            Some(threshold) => {
+                let (boxes, _) = boxes.as_chunks();
+                stay_in_any_class(&boxes[..count], &image_idx[..count], threshold, inclusive)
+            }
+            None => (0..count).collect(),
+        };
+        let found = stay.into_par_iter().map(|i| {
             let image = image_idx[i] as usize;
             let Source { height, width, .. } = images[image];
             let ratio =
@@ -131,5 +139,40 @@ impl Outputs {
             results[image].objects.push(object);
         }
         results
+    }
+}
+
+/// Detections that no better one of their image, whatever its class, overlaps by more than
+/// `threshold`; each image's stand together, best first.
+fn stay_in_any_class(
+    boxes: &[Box4],
+    image_idx: &[i32],
+    threshold: f32,
+    plus_one: bool,
+) -> Vec<usize> {
+    let mut stay = Vec::new();
+    let mut first = 0;
+    for image in image_idx.chunk_by(|a, b| a == b) {
+        let of_image = &boxes[first..first + image.len()];
+        let kept = nms_sorted(of_image, threshold, plus_one, usize::MAX);
+        stay.extend(kept.into_iter().map(|i| first + i));
+        first += image.len();
+    }
+    stay
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_detection_falls_to_a_better_one_of_its_image_alone() {
+        let at = |x: f32| [x, 0.0, x + 10.0, 10.0];
+        let boxes = [at(0.0), at(1.0), at(30.0), at(0.0), at(9.0), at(2.0)];
+        let images = [0, 0, 0, 1, 1, 1];
+        let stay = |threshold| stay_in_any_class(&boxes, &images, threshold, false);
+        assert_eq!(stay(0.5), [0, 2, 3, 4]);
+        assert_eq!(stay(0.05), [0, 2, 3]);
+        assert_eq!(stay(1.0), [0, 1, 2, 3, 4, 5]);
     }
 }
