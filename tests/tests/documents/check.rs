@@ -285,6 +285,36 @@ impl Checkout {
     }
 }
 
+/// Names in a page's prose that look like a key of the config, and are none.
+pub(crate) fn unknown_keys(page: &File) -> Vec<String> {
+    const FILES: [&str; 7] = ["json", "jsonl", "md", "safetensors", "store", "toml", "yaml"];
+    let is_name = |word: &&str| {
+        word.contains('.')
+            && word.bytes().all(|c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.'))
+    };
+    let is_key = |word: &&str| {
+        let mut names = word.split('.');
+        let is_table = |first| configs::keys_of_table(first).next().is_some();
+        let is_file = names.clone().next_back().is_some_and(|last| FILES.contains(&last));
+        names.next().is_some_and(is_table) && !is_file
+    };
+    // A key may hold a table of a user's names.
+    let is_known = |word: &str| {
+        let is_here = |name: &str| {
+            configs::key(name).is_some() || configs::keys_of_table(name).next().is_some()
+        };
+        is_here(word)
+            || word.rsplit_once('.').is_some_and(|(table, _)| configs::key(table).is_some())
+    };
+    let mut faults = Vec::new();
+    for (line, number) in page.text.lines().zip(1..) {
+        let spans = line.split('`').skip(1).step_by(2);
+        let keys = spans.filter(is_name).filter(is_key).filter(|word| !is_known(word));
+        faults.extend(keys.map(|word| format!("{}:{number}: no key {word}", page.path)));
+    }
+    faults
+}
+
 /// A command's own name and arguments if it starts `onegraph` or `bench`.
 pub(crate) fn started(words: &[String]) -> Option<Vec<String>> {
     let words: Vec<String> = words.iter().filter(|word| !is_assignment(word)).cloned().collect();
