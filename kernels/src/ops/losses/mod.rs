@@ -1,5 +1,6 @@
-//! Losses, their gradients, and the choice of the columns that they read.
+//! Losses, their gradients, the choice of the columns that they read, and accuracies.
 
+pub mod accuracies;
 pub mod bce_loss;
 pub mod giou_loss;
 pub mod mask_bce_loss;
@@ -14,6 +15,7 @@ use crate::case::OpCase;
 /// The cases of these ops.
 pub(super) fn cases() -> Vec<OpCase> {
     [
+        accuracies::cases(),
         bce_loss::cases(),
         giou_loss::cases(),
         mask_bce_loss::cases(),

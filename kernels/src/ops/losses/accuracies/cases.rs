@@ -1,0 +1,75 @@
+//! Cases of `accuracies` for the table of ops.
+
+use std::sync::Arc;
+
+use super::Accuracies;
+use crate::case::boxes::{boxes, constant};
+use crate::case::{OpCase, integers, uniform};
+use crate::cpu::HostTensor;
+use crate::{Role, TensorDesc};
+
+/// Nothing at all, one of each, primes, no masks, more warps and threads than the launch has, equal
+/// logits, and a batch of COCO.
+pub fn cases() -> Vec<OpCase> {
+    let mut cases = vec![
+        case([0, 1, 0, 1, 0, 0], Some([0, 7]), false),
+        case([1, 1, 1, 1, 1, 1], Some([1, 1]), true),
+        case([13, 5, 11, 5, 31, 7], Some([7, 5]), false),
+        case([13, 33, 257, 2, 33, 3], None, true),
+        case([1031, 81, 33_001, 3, 101, 400], Some([43, 29]), false),
+        case([512, 81, 512, 2, 1000, 40], Some([128, 28]), false),
+    ];
+    let mut equal = case([64, 67, 64, 2, 3, 3], Some([3, 4]), false);
+    equal.label = "equal logits".into();
+    for input in [0, 2, 9] {
+        let values = equal.inputs[input].as_f32_mut().iter_mut();
+        values.for_each(|value| *value = value.round().clamp(-1.0, 1.0));
+    }
+    cases.push(equal);
+    let mut broken = case([64, 67, 64, 2, 3, 3], Some([3, 4]), false);
+    broken.label = "logits that are not numbers".into();
+    for input in [0, 2, 9] {
+        broken.inputs[input].as_f32_mut().iter_mut().step_by(5).for_each(|v| *v = f32::NAN);
+    }
+    cases.push(broken);
+    cases
+}
+
+/// Rows, classes, anchors, images, proposals and objects of an image; rows and side of masks.
+fn case([m, k, a, n, p, g]: [usize; 6], masks: Option<[usize; 2]>, plus_one: bool) -> OpCase {
+    let logits =
+        |shape: &[usize], seed| uniform(&TensorDesc::new(Role::Activation, shape), seed, -3.0, 3.0);
+    let mut inputs = vec![
+        logits(&[m, k], 1),
+        integers(&[m], 2, -1, k as i32),
+        logits(&[a, 1], 3),
+        integers(&[a], 4, -1, 2),
+        boxes(&[n, p, 4], 5, 120.0, 90.0),
+        integers(&[n], 6, p as i32 / 2, p as i32 + 1),
+        boxes(&[n, g, 4], 7, 120.0, 90.0),
+        integers(&[n], 8, g as i32 / 2, g as i32 + 1),
+        constant(&[1], (n as i32 - 1).max(1)),
+    ];
+    if let Some([rows, side]) = masks {
+        let shape = [rows, side, side];
+        inputs.push(logits(&shape, 9));
+        inputs.push(integers(&[rows], 10, -1, 3));
+        inputs.push(uniform(&TensorDesc::new(Role::Mask, &shape), 11, 0.0, 1.0));
+    }
+    decide(&mut inputs[..2], k);
+    let label = format!("M {m}, K+1 {k}, A {a}, N {n}, P {p}, G {g}, masks {masks:?}, {plus_one}");
+    OpCase::new(label, Arc::new(Accuracies { plus_one }), inputs)
+}
+
+/// Lets every third row predict its label, and every fifth the background: else few do.
+fn decide(classes: &mut [HostTensor], k: usize) {
+    let [logits, labels] = classes else { panic!("logits and labels") };
+    for (row, label) in labels.as_i32().iter().enumerate() {
+        let class = match row {
+            _ if row % 3 == 0 => usize::try_from(*label).unwrap_or(0),
+            _ if row % 5 == 0 => 0,
+            _ => continue,
+        };
+        logits.as_f32_mut()[row * k + class] = 4.0;
+    }
+}
