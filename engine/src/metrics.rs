@@ -37,6 +37,8 @@ pub struct StepRecord {
     /// Statistics of each trained parameter, in order; empty unless `train.log_parameters`.
     #[serde(skip)]
     pub parameters: Vec<ParameterStats>,
+    /// Accuracies by name, of this rank; empty unless `train.accuracies`.
+    pub accuracies: Vec<(&'static str, f32)>,
 }
 
 /// The effect of a step on one parameter. Gradients are unscaled, and not clipped.
@@ -102,6 +104,9 @@ impl Metrics {
         put("grad_norm", float(record.grad_norm));
         put("applied", record.applied.into());
         put("images", record.images.into());
+        for (name, value) in &record.accuracies {
+            put(name, float(*value));
+        }
         put("step_ms", (1e3 * record.step_seconds).into());
         put("data_ms", (1e3 * record.data_seconds).into());
         self.skipped += u64::from(!record.applied);
@@ -142,6 +147,12 @@ impl Metrics {
         let images: usize = self.window.iter().map(|r| r.images).sum();
         let seconds: f64 = self.window.iter().map(|r| r.step_seconds).sum();
         let names = last.losses.iter().enumerate();
+        // A share of nothing is missing in its step.
+        let accuracy = |name: &'static str| {
+            let shares = self.window.iter().flat_map(|record| &record.accuracies);
+            let values = shares.filter(|(of, _)| *of == name).map(|(_, value)| f64::from(*value));
+            (name, median(values.collect()))
+        };
         Some(Medians {
             step: last.step,
             epoch: last.epoch,
@@ -154,6 +165,7 @@ impl Metrics {
             images_per_second: images as f64 / seconds.max(1e-9),
             step_seconds: of(&|r| r.step_seconds),
             data_seconds: of(&|r| r.data_seconds),
+            accuracies: last.accuracies.iter().map(|(name, _)| accuracy(name)).collect(),
         })
     }
 }
@@ -183,6 +195,8 @@ pub struct Medians {
     pub step_seconds: f64,
     /// Median time that a step waits for data in seconds.
     pub data_seconds: f64,
+    /// Median of each accuracy of the last step.
+    pub accuracies: Vec<(&'static str, f64)>,
 }
 
 impl Medians {
@@ -227,6 +241,8 @@ impl Medians {
         ];
         let losses = self.losses.iter();
         scalars.extend(losses.map(|(name, value)| (format!("train/{name}"), *value as f32)));
+        let accuracies = self.accuracies.iter();
+        scalars.extend(accuracies.map(|(name, value)| (name.to_string(), *value as f32)));
         scalars
     }
 }
@@ -306,6 +322,7 @@ mod tests {
                 step_seconds: 0.5,
                 data_seconds: 0.25,
                 parameters: Vec::new(),
+                accuracies: vec![("rpn/recall", loss / 4.0)],
             };
             metrics.push(record).expect("written");
         }
@@ -319,6 +336,9 @@ mod tests {
         assert_eq!(of("train/grad_norm"), Some(2.0));
         assert_eq!(of("train/loss_box_reg"), Some(1.0));
         assert_eq!(of("train/images_per_second"), Some(8.0));
+        assert_eq!(of("rpn/recall"), Some(0.5));
+        let text = std::fs::read_to_string(&path).expect("the file");
+        assert!(text.starts_with('{') && text.contains("\"rpn/recall\":2.25"), "{text}");
     }
 
     #[test]

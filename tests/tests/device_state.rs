@@ -194,6 +194,40 @@ fn statistics_of_parameters_change_no_bit() {
     }
 }
 
+/// Accuracies change no bit of a run. They are those of the CPU but for a few predictions that
+/// rounding decides, and a step of two passes has those of a whole one.
+#[test]
+fn accuracies_change_no_bit() {
+    let of = |set: &[&str], backend: &Backend| {
+        let run =
+            Run::new(&[&["solver.initial_loss_scale=1024", "train.batch_size=4"], set].concat());
+        let mut trainer = run.trainer(backend);
+        (steps(&mut trainer, 3), bits(&mut trainer))
+    };
+    let mut all = Vec::new();
+    for micro in ["train.micro_steps=1", "train.micro_steps=2"] {
+        for open in [|| Backend::Cpu, on_device] {
+            let plain = of(&[micro], &open());
+            let told = of(&[micro, "train.accuracies=true"], &open());
+            assert!(plain.0.iter().all(|record| record.accuracies.is_empty()));
+            let of_run = |(name, _): &&(String, Vec<u8>)| !name.starts_with("ring");
+            for (a, b) in plain.1.iter().filter(of_run).zip(told.1.iter().filter(of_run)) {
+                assert!(a == b, "{} differs", a.0);
+            }
+            all.push(told.0[0].accuracies.clone());
+        }
+    }
+    let cpu = &all[0];
+    println!("{all:?}");
+    assert!(cpu.len() >= 9, "{cpu:?}");
+    for other in &all[1..] {
+        for ((name, want), (of, got)) in cpu.iter().zip(other) {
+            assert_eq!(name, of);
+            assert!((want - got).abs() <= 0.03 * want.max(1.0), "{name}: {want} {got}");
+        }
+    }
+}
+
 /// A weight of a loss multiplies its gradients, on both and with micro-steps: losses that all count
 /// twice make the first update of twice the loss scale, and a loss of weight 0 moves nothing.
 #[test]

@@ -97,6 +97,24 @@ fn the_rate_used_is_the_rate_printed() {
     }
 }
 
+/// Accuracies add two launches, and leave kernel, grid and stream of all others as they are.
+#[test]
+fn accuracies_add_two_launches() {
+    let gpu = Gpu::named(Gpu::NAMES[0]).expect("a GPU");
+    let launches = |asked: bool| {
+        let set = [format!("train.accuracies={asked}")];
+        let config = Config::load("finetune", &set).expect("a preset");
+        let padded = PaddedShape { height: 800, width: 1344 };
+        let model = Model::new(&config, 2, padded, &gpu).expect("a model");
+        let named = model.launches().map(|(stream, of)| (stream, of.kernel, of.grid));
+        named.collect::<Vec<_>>()
+    };
+    let (plain, mut asked) = (launches(false), launches(true));
+    asked.retain(|(_, kernel, _)| !kernel.starts_with("accuracies"));
+    assert_eq!(asked.len() + 2, launches(true).len());
+    assert_eq!(plain, asked);
+}
+
 /// Kernel, grid and stream of each launch of every preset, as a digest by preset and GPU: a model
 /// of time that chooses other plans shows here.
 #[test]

@@ -89,6 +89,11 @@ table! {
         /// TensorBoard. Default false: the update sums nothing.
         #[key(resume = Free, mlperf = Free)]
         pub log_parameters: bool = false,
+        /// Measure accuracies in each training step: how many RoIs, anchors, objects and pixels of
+        /// masks the model gets right (`docs/metrics.md`). Default false: on a GPU they take two
+        /// launches a step. They change no bit of the training.
+        #[key(resume = Free, mlperf = Free)]
+        pub accuracies: bool = false,
         /// Stop when box AP (0 to 1) reaches this, and `target_mask` too. Default: none.
         #[key(range = 0.0..=1.0, unit = "AP", resume = Free, mlperf = Rule)]
         pub target_box: Option<f64> = None,

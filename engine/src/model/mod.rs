@@ -1,6 +1,7 @@
 //! The detector, described as Programs: backbone, FPN, RPN, RoI heads, the training step and the
 //! detection pass. Nothing here runs anything.
 
+mod accuracies;
 mod backbone;
 mod capacities;
 mod detect;
@@ -26,6 +27,7 @@ mod state_names;
 mod sums;
 mod train_step;
 
+pub(crate) use accuracies::{ACCURACIES, shares};
 pub use backbone::backbone;
 pub use capacities::SlotShape;
 pub use detect::detection_program;

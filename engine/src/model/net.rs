@@ -30,6 +30,17 @@ pub struct Truth {
     pub gt_boxes: TensorId,
 }
 
+/// Predictions of a training step and what they should be, as the parts of the model add them.
+#[derive(Debug, Default)]
+pub(super) struct Judged {
+    /// Logits and labels of the sampled anchors.
+    pub(super) anchors: Option<[TensorId; 2]>,
+    /// Logits and labels of the sampled RoIs.
+    pub(super) classes: Option<[TensorId; 2]>,
+    /// Logits, labels and targets of the masks, if the model has them.
+    pub(super) masks: Option<[TensorId; 3]>,
+}
+
 /// A program under construction.
 #[derive(Debug)]
 pub struct Net<'a> {
@@ -41,6 +52,8 @@ pub struct Net<'a> {
     frozen: bool,
     /// The weight of each class in the classifier's loss, background first; empty: the same.
     pub(super) class_weights: Arc<[f32]>,
+    /// Predictions of a training step, and what they should be.
+    pub(super) judged: Judged,
 }
 
 /// A convolution's geometry.
@@ -88,8 +101,9 @@ impl After {
 impl<'a> Net<'a> {
     /// An empty program.
     pub fn new(spec: &'a ModelSpec<'a>) -> Self {
-        let class_weights = Arc::default();
-        Self { spec, program: Program::new(), params: Vec::new(), frozen: false, class_weights }
+        let (class_weights, judged) = (Arc::default(), Judged::default());
+        let (program, params, frozen) = (Program::new(), Vec::new(), false);
+        Self { spec, program, params, frozen, class_weights, judged }
     }
 
     /// The program with its parameters, without losses and ring.

@@ -15,7 +15,8 @@ use super::state_names::{RING, RING_STEP};
 const MIN_ROWS: usize = 8;
 
 /// Layout of a row. Word 0 is the step number, then come the losses, [`Control`], and the gradient
-/// norms, the total last, and statistics of the parameters, if they are asked for.
+/// norms, the total last; where they are asked for, counts of right predictions follow the losses,
+/// and statistics of the parameters the norms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingLayout {
     /// Rows.
@@ -23,6 +24,8 @@ pub struct RingLayout {
     /// Words per row.
     pub width: usize,
     losses: Vec<&'static str>,
+    /// Counts of right predictions.
+    counts: usize,
     /// Trained parameters.
     parameters: usize,
     /// True if the losses are sums over ranks, followed by the number of requests to stop.
@@ -36,6 +39,8 @@ pub struct Row {
     pub losses: Vec<(&'static str, f32)>,
     /// Ranks that were asked to stop.
     pub stop: f32,
+    /// Counts of right predictions, see [`kernels::ops::accuracies`]; empty unless asked for.
+    pub counts: Vec<f32>,
     /// The step's control values.
     pub control: Control,
     /// Norms of the scaled gradients, and of all of them.
@@ -54,21 +59,30 @@ impl RingLayout {
             true => (rest[0], &rest[1..]),
             false => (0.0, rest),
         };
+        let (counts, rest) = rest.split_at(self.counts);
         let (control, rest) = rest.split_at(Control::LEN);
         let (norms, stats) = rest.split_at(self.parameters + 1);
-        let (norms, stats) = (norms.to_vec(), stats.to_vec());
-        Row { losses, stop, control: Control::read(control), norms, stats }
+        let [counts, norms, stats] = [counts, norms, stats].map(<[f32]>::to_vec);
+        Row { losses, stop, counts, control: Control::read(control), norms, stats }
     }
 }
 
-/// Adds the node that publishes losses, or `summed`, their sum over ranks with the requests to
-/// stop, and, for the last micro-step, `results`: control, norms, and statistics if they are asked
-/// for, of so many parameters.
+/// The published tensors, beside losses.
+#[derive(Debug)]
+pub(super) struct Published<'a> {
+    /// In place of the losses, their sum over ranks with the requests to stop.
+    pub(super) summed: Option<TensorId>,
+    /// Counts of right predictions, if they are asked for.
+    pub(super) counts: Option<TensorId>,
+    /// After the last micro-step control, norms, and statistics if they are asked for.
+    pub(super) results: &'a [TensorId],
+}
+
+/// Adds the node that publishes losses, and the rest, of so many trained parameters.
 pub(super) fn publish(
     net: &mut Net<'_>,
     losses: &[Loss],
-    summed: Option<TensorId>,
-    results: &[TensorId],
+    Published { summed, counts, results }: Published<'_>,
     parameters: usize,
 ) -> Result<RingLayout, GraphError> {
     let is_summed = summed.is_some();
@@ -76,10 +90,12 @@ pub(super) fn publish(
         Some(sum) => vec![sum],
         None => losses.iter().map(|(_, loss)| *loss).collect(),
     };
-    let values: Vec<TensorId> = published.iter().chain(results).copied().collect();
+    let values: Vec<TensorId> = published.iter().chain(&counts).chain(results).copied().collect();
     let stats = if net.spec.config.train.log_parameters { STATS * parameters } else { 0 };
     let norms = parameters + 1;
-    let width = 1 + losses.len() + usize::from(is_summed) + Control::LEN + norms + stats;
+    let counts = counts.map_or(0, |counts| net.program.desc(counts).len());
+    let of_pass = losses.len() + usize::from(is_summed) + counts;
+    let width = 1 + of_pass + Control::LEN + norms + stats;
     // A power of two, so rows stay consecutive when the step counter wraps.
     let rows = MIN_ROWS.max(2 * net.spec.part.division.passes).next_power_of_two();
     let ring = net.program.state(RING, TensorDesc::new(Role::Scalar, &[rows, width]));
@@ -89,6 +105,7 @@ pub(super) fn publish(
         rows,
         width,
         losses: losses.iter().map(|(name, _)| *name).collect(),
+        counts,
         parameters,
         is_summed,
     })

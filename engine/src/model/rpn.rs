@@ -229,6 +229,7 @@ impl Rpn {
 
         net.part("rpn.losses");
         let (logits, pred) = self.sampled_head(net, idx)?;
+        net.judged.anchors = Some([logits, labels]);
         let inputs = BceLossInputs { logits, labels, image_idx, num_images };
         let objectness = net.program.apply1(BceLoss { ipg }, inputs)?;
         let smooth = SmoothL1Loss { beta: net.spec.config.model.rpn.beta, ipg };

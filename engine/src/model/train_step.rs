@@ -8,19 +8,20 @@ use kernels::ops::fill::Fill;
 use kernels::ops::scalar_product::ScalarProduct;
 use kernels::{Role, TensorDesc};
 
+use super::accuracies;
 use super::backbone::backbone;
 use super::fpn::fpn;
 use super::fusion;
 use super::inputs::{ImageInputs, ObjectInputs, PassInputs};
 use super::loss_weights::weight_of;
-use super::net::{Loss, Net};
+use super::net::{Loss, Net, Truth};
 use super::optimizer::{self, Trained};
 use super::patterns;
 use super::preprocess::{preprocess, truth};
-use super::ring::publish;
+use super::ring::{Published, publish};
 use super::roi_heads::RoiHeads;
 use super::rois::sample_rois;
-use super::rpn::Rpn;
+use super::rpn::{Proposals, Rpn};
 use super::sums;
 use super::{BuiltProgram, ModelSpec};
 use crate::error::EngineError;
@@ -28,7 +29,8 @@ use crate::error::EngineError;
 /// Builds the training step. Kept tensors: the losses under [`BuiltProgram::losses`], without their
 /// weights; `control` (a [`kernels::ops::control_step::Control`]); `grad_norms` (one per trained
 /// parameter, then the total; multiplied by the loss scale); and with `train.log_parameters`
-/// `parameter_stats` (see [`kernels::ops::parameter_update`]).
+/// `parameter_stats` (see [`kernels::ops::parameter_update`]), and with `train.accuracies`
+/// `accuracies` (see [`kernels::ops::accuracies`]).
 ///
 /// # Errors
 /// A config that an op rejects, with the part of the model; patterns of names that fit no
@@ -47,7 +49,8 @@ pub fn weighted_training_program(
 ) -> Result<BuiltProgram, EngineError> {
     let mut net = Net::new(spec);
     net.class_weights = class_weights.into();
-    let (losses, pass) = forward(&mut net)?;
+    let Forward { losses, pass, proposals, truth } = forward(&mut net)?;
+    let counts = accuracies::count(&mut net, proposals, &truth)?;
 
     let loss_scale = net.program.state("loss_scale", TensorDesc::new(Role::Scalar, &[1]));
     let trained = optimizer::trained(&net);
@@ -64,7 +67,10 @@ pub fn weighted_training_program(
     };
     let ring = match spec.target {
         Target::Cpu => None,
-        Target::Gpu(_) => Some(publish(&mut net, &losses, sums.losses, &results, trained.len())?),
+        Target::Gpu(_) => {
+            let published = Published { summed: sums.losses, counts, results: &results };
+            Some(publish(&mut net, &losses, published, trained.len())?)
+        }
     };
     prune(&mut net.program);
     fusion::apply(&mut net.program, &spec.target, &spec.config.fusion);
@@ -83,15 +89,23 @@ pub fn loss_program(
 ) -> Result<BuiltProgram, EngineError> {
     let mut net = Net::new(spec);
     net.class_weights = class_weights.into();
-    let (losses, _) = forward(&mut net)?;
+    let Forward { losses, .. } = forward(&mut net)?;
     prune(&mut net.program);
     fusion::apply(&mut net.program, &spec.target, &spec.config.fusion);
     let losses = losses.into_iter().map(|(name, _)| name).collect();
     Ok(BuiltProgram { losses, ..net.finish() })
 }
 
-/// From a batch to its losses, which are kept, and the inputs of a pass that is not a whole step.
-fn forward(net: &mut Net<'_>) -> Result<(Vec<Loss>, Option<PassInputs>), EngineError> {
+/// A training step as far as its losses, which are kept.
+struct Forward {
+    losses: Vec<Loss>,
+    /// The inputs of a pass that is not a whole step.
+    pass: Option<PassInputs>,
+    proposals: Proposals,
+    truth: Truth,
+}
+
+fn forward(net: &mut Net<'_>) -> Result<Forward, EngineError> {
     let spec = net.spec;
     let images = ImageInputs::declare(&mut net.program, spec);
     let objects = ObjectInputs::declare(&mut net.program, spec);
@@ -114,7 +128,7 @@ fn forward(net: &mut Net<'_>) -> Result<(Vec<Loss>, Option<PassInputs>), EngineE
     for (name, loss) in &losses {
         net.program.keep(name, *loss);
     }
-    Ok((losses, pass))
+    Ok(Forward { losses, pass, proposals, truth })
 }
 
 /// Gradients of the weighted sum of `losses`, times `seed`, one per trained parameter.

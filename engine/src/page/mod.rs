@@ -22,6 +22,15 @@ const STYLE: &str = include_str!("style.css");
 /// Fields of `report.json` that the page shows elsewhere than in its table, beside the scores.
 const SHOWN_ELSEWHERE: [&str; 5] = ["analysis", "pictures", "best", "commands", "state"];
 
+/// The accuracies that have a line: those that rise as a model learns.
+const ACCURACIES: [&str; 5] = [
+    "fast_rcnn/cls_accuracy",
+    "fast_rcnn/fg_cls_accuracy",
+    "rpn/recall",
+    "rpn/proposal_recall",
+    "mask_rcnn/accuracy",
+];
+
 /// The contents of a page.
 #[derive(Debug)]
 pub(crate) struct Page<'a> {
@@ -167,6 +176,9 @@ impl Page<'_> {
         let parts: Vec<Line> = parts.map(|name| line(name, &format!("/{name}"))).collect();
         let mut loss = vec![line("loss", "/loss"), line("validation", "/val_loss")];
         loss.retain(|line| !line.points.is_empty());
+        // A "/" in a name is "~1" in a pointer.
+        let accuracies =
+            ACCURACIES.map(|name| line(name, &format!("/{}", name.replace('/', "~1"))));
         let scores: Vec<Line> = IouType::ALL
             .map(IouType::name)
             .into_iter()
@@ -180,6 +192,7 @@ impl Page<'_> {
             chart("Loss", axes("loss"), &loss),
             chart("Losses by part", axes("loss"), &parts),
             chart("AP", Axes { y: Some((0.0, 1.0)), ..axes("AP") }, &scores),
+            chart("Accuracies", Axes { y: Some((0.0, 1.0)), ..axes("share") }, &accuracies),
             chart("Learning rate", axes("learning rate"), &[line("lr", "/lr")]),
         ];
         format!("<h2>Training</h2>\n<div class=\"charts\">{}</div>\n", charts.concat())

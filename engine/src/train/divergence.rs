@@ -103,6 +103,7 @@ mod tests {
                 images: 1,
                 step_seconds: 0.0,
                 data_seconds: 0.0,
+                accuracies: Vec::new(),
                 parameters: Vec::new(),
             });
         }

@@ -21,7 +21,9 @@ use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::evaluate::{DetectionMemory, Evaluator};
 use crate::metrics::StepRecord;
-use crate::model::{Division, Param, RingLayout, classes_of, head_arrays, step_layout, weight_of};
+use crate::model::{
+    Division, Param, RingLayout, classes_of, head_arrays, shares, step_layout, weight_of,
+};
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{LoadReport, initial_state, start_averages};
 
@@ -192,6 +194,7 @@ impl Trainer {
             step_seconds,
             data_seconds: begun.data_seconds,
             parameters: measured.parameters,
+            accuracies: shares(&measured.counts),
         })
     }
 
@@ -399,8 +402,8 @@ impl Planned {
         let Backend::Device(device) = backend else {
             let mut state = ModelState::host(state);
             state.cpu_arena().reserve(arena)?;
-            let stats = config.train.log_parameters;
-            let steps = CpuSteps::new(programs, shapes, losses, division, stats, &mut state)?;
+            let asked = &config.train;
+            let steps = CpuSteps::new(programs, shapes, losses, division, asked, &mut state)?;
             return Ok((Box::new(steps), state));
         };
         let Some(layout) = ring else { panic!("a program for a device has a ring") };

@@ -188,6 +188,32 @@ fn tensorboard_gets_all_twelve_numbers_and_a_picture() {
     assert!(has("train/step_ms") && has("train/loss_mask"));
 }
 
+/// With `train.accuracies` the metrics, TensorBoard and the page get them; without it none.
+#[test]
+fn accuracies_are_recorded_if_asked() {
+    let place = Place::new();
+    let run = |name: &str, more: &str| {
+        let steps = "--set train.steps=2 --set train.log_every_steps=1";
+        place.good(&micro(&format!("{steps} --set train.name={name} {more}")));
+        let names = place.names(&format!("runs/{name}"));
+        let events = names.iter().find(|n| n.starts_with("events.out")).expect("an event file");
+        ["metrics.jsonl", events, "report.html"].map(|file| {
+            String::from_utf8_lossy(&place.bytes(&format!("runs/{name}/{file}"))).into_owned()
+        })
+    };
+    let (asked, plain) = (run("asked", "--set train.accuracies=true"), run("plain", ""));
+    for name in ["fast_rcnn/cls_accuracy", "rpn/proposal_recall", "roi_head/num_bg_samples"] {
+        assert!(!plain.iter().any(|text| text.contains(name)), "{name}");
+        let [metrics, events, _] = &asked;
+        assert_eq!((metrics.matches(name).count(), events.matches(name).count()), (2, 2), "{name}");
+    }
+    assert!(asked[2].contains("Accuracies") && asked[2].contains("rpn/proposal_recall"));
+    let first: serde_json::Value =
+        serde_json::from_str(asked[0].lines().next().expect("a step")).expect("JSON");
+    let [fg, bg] = ["fg", "bg"].map(|of| first[&format!("roi_head/num_{of}_samples")].as_f64());
+    assert!(fg.expect("a count") >= 0.0 && bg.expect("a count") > 0.0, "{first}");
+}
+
 /// With `train.log_parameters` TensorBoard gets mean and norm of each weight and gradient; without
 /// it none.
 #[test]

@@ -63,6 +63,7 @@ impl BoxHead {
         let Rois { boxes, image_idx, .. } = rois;
         let num_images = truth.images.num_images;
         let Predictions { logits, deltas } = self.predict(net, maps, rois)?;
+        net.judged.classes = Some([logits, labels]);
         net.part("box_head.losses");
         let encode = EncodeBoxes { weights: self.weights, plus_one: self.plus_one };
         let gt_boxes = truth.gt_boxes;

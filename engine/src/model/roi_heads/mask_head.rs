@@ -117,6 +117,7 @@ impl RoiHead for MaskHead {
         };
         let targets = net.program.apply1(targets, inputs)?;
         net.observe("mask_targets", targets);
+        net.judged.masks = Some([mask_logits, labels, targets]);
         let num_images = images.num_images;
         let inputs =
             MaskBceLossInputs { mask_logits, labels, targets, image_idx, count, num_images };

@@ -1,12 +1,13 @@
 //! Steps on the CPU: begin runs a step to completion.
 
+use configs::Train;
 use graph::exec::device::Prepared;
 use graph::{CpuArena, CpuExecutor};
 use kernels::ops::control_step::Control;
 
-use super::{Measured, Steps, measured};
+use super::{Measured, Steps, add_counts, measured};
 use crate::error::EngineError;
-use crate::model::{Division, PARAMETER_STATS, STEP_LOSS, STOP_REQUESTS};
+use crate::model::{ACCURACIES, Division, PARAMETER_STATS, STEP_LOSS, STOP_REQUESTS};
 use crate::runtime::{ModelState, copy_inputs};
 use crate::train::feed::Batch;
 use crate::train::programs::StepPrograms;
@@ -22,6 +23,8 @@ pub(in crate::train) struct CpuSteps {
     division: Division,
     /// True if steps keep statistics of parameters.
     has_stats: bool,
+    /// Counts of right predictions in the step so far; `None` unless steps keep them.
+    counts: Option<Vec<f64>>,
     /// The program of the step's last pass, once it has run.
     last: Option<usize>,
 }
@@ -32,7 +35,7 @@ impl CpuSteps {
         shapes: Vec<StepPrograms>,
         loss_names: Vec<&'static str>,
         division: &Division,
-        has_stats: bool,
+        asked: &Train,
         state: &mut ModelState,
     ) -> Result<Self, EngineError> {
         let arena = state.cpu_arena().clone();
@@ -41,8 +44,18 @@ impl CpuSteps {
         let plan = |prepared| Ok(CpuExecutor::in_arena(prepared, state, &arena)?);
         let executors = programs.into_iter().map(plan).collect::<Result<_, EngineError>>()?;
         let division = division.clone();
-        let last = None;
-        Ok(Self { executors, arena, input_bytes, shapes, loss_names, division, has_stats, last })
+        let (has_stats, counts) = (asked.log_parameters, asked.accuracies.then(Vec::new));
+        Ok(Self {
+            executors,
+            arena,
+            input_bytes,
+            shapes,
+            loss_names,
+            division,
+            has_stats,
+            counts,
+            last: None,
+        })
     }
 }
 
@@ -65,6 +78,9 @@ impl Steps for CpuSteps {
         if let Some(fault) = self.division.exchange.fault() {
             return Err(EngineError::RankLost(fault));
         }
+        if let Some(counts) = &mut self.counts {
+            add_counts(counts, executor.i32(ACCURACIES)?.iter().map(|count| f64::from(*count)));
+        }
         self.last = batch.last.then_some(program);
         Ok(Some(batch))
     }
@@ -83,7 +99,8 @@ impl Steps for CpuSteps {
         let norms = executor.f32("grad_norms")?;
         let control = Control::read(executor.f32("control")?);
         let stats = if self.has_stats { executor.f32(PARAMETER_STATS)? } else { &[] };
-        Ok(measured(losses, control, norms, stats, divisor, stop))
+        let counts = self.counts.as_mut().map(std::mem::take).unwrap_or_default();
+        Ok(Measured { counts, ..measured(losses, control, norms, stats, divisor, stop) })
     }
 
     fn bytes(&self) -> usize {

@@ -9,7 +9,7 @@ use graph::DeviceExecutor;
 use graph::capture::CapturedGraph;
 use graph::exec::device::Prepared;
 
-use super::{Losses, Measured, Steps, Submit, measured};
+use super::{Losses, Measured, Steps, Submit, add_counts, measured};
 use crate::error::EngineError;
 use crate::model::{Division, RING, RingLayout};
 use crate::runtime::{ModelState, Slot, same_layout};
@@ -108,7 +108,7 @@ impl Steps for DeviceSteps {
     }
 
     fn measure(&mut self) -> Result<Measured, EngineError> {
-        let mut passes = Vec::new();
+        let (mut passes, mut counts) = (Vec::new(), Vec::new());
         let mut last = None;
         for _ in 0..self.division.passes {
             let place = self.measured as usize % self.layout.rows;
@@ -119,13 +119,15 @@ impl Steps for DeviceSteps {
             // A sum over ranks is of losses that are weighted already.
             let weight = if self.layout.is_summed { 1.0 } else { weight };
             passes.push((weight, row.losses.clone()));
+            add_counts(&mut counts, row.counts.iter().map(|count| f64::from(*count)));
             last = Some(row);
         }
         let Some(last) = last else { panic!("a step has a pass") };
         let losses = mean(&passes, self.division.parts());
         let divisor = self.division.divisor();
         let (norms, stats) = (&last.norms, &last.stats);
-        Ok(measured(losses, last.control, norms, stats, divisor, last.stop > 0.0))
+        let stop = last.stop > 0.0;
+        Ok(Measured { counts, ..measured(losses, last.control, norms, stats, divisor, stop) })
     }
 
     fn bytes(&self) -> usize {

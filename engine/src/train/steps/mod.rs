@@ -31,6 +31,8 @@ pub(super) struct Measured {
     pub(super) stop: bool,
     /// Statistics of each trained parameter, if they are asked for.
     pub(super) parameters: Vec<ParameterStats>,
+    /// Counts of right predictions over the passes of this rank, if they are asked for.
+    pub(super) counts: Vec<f64>,
 }
 
 /// Submits a step of a program to a device, as [`DeviceExecutor::submit`] does; it may inspect or
@@ -120,5 +122,12 @@ pub(super) fn measured(
     };
     let parameters = stats.iter().zip(norms).map(of).collect();
     let Control { lr, loss_scale, .. } = control;
-    Measured { losses, lr, loss_scale, grad_norm, applied: control.is_applied(), stop, parameters }
+    let (applied, counts) = (control.is_applied(), vec![]);
+    Measured { losses, lr, loss_scale, grad_norm, applied, stop, parameters, counts }
+}
+
+/// Adds the counts of a pass to those of the passes before it.
+fn add_counts(counts: &mut Vec<f64>, of_pass: impl ExactSizeIterator<Item = f64>) {
+    counts.resize(of_pass.len(), 0.0);
+    counts.iter_mut().zip(of_pass).for_each(|(count, of_pass)| *count += of_pass);
 }

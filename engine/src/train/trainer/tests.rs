@@ -38,6 +38,7 @@ impl Steps for Fragile {
             grad_norm: 1.0,
             applied: true,
             stop: false,
+            counts: Vec::new(),
             parameters: vec![],
         })
     }

@@ -1,0 +1,71 @@
+//! Accuracies of a training step: one node that counts, and the shares that follow from the counts.
+
+use graph::{GraphError, TensorId};
+use kernels::ops::accuracies::{Accuracies, AccuraciesInputs, Count};
+
+use super::net::{Judged, Net, Truth};
+use super::rpn::Proposals;
+
+/// The kept counts of a pass, in the order of [`Count`].
+pub(crate) const ACCURACIES: &str = "accuracies";
+
+/// Adds the node that counts, if the config asks for it; call after the losses.
+pub(super) fn count(
+    net: &mut Net<'_>,
+    proposals: Proposals,
+    truth: &Truth,
+) -> Result<Option<TensorId>, GraphError> {
+    let Judged { anchors: Some(anchors), classes: Some(classes), masks } = net.judged else {
+        panic!("the losses come first")
+    };
+    if !net.spec.config.train.accuracies {
+        return Ok(None);
+    }
+    net.part("accuracies");
+    let inputs = AccuraciesInputs {
+        class_logits: classes[0],
+        labels: classes[1],
+        anchor_logits: anchors[0],
+        anchor_labels: anchors[1],
+        proposals: proposals.boxes,
+        counts: proposals.counts,
+        gt_boxes: truth.gt_boxes,
+        gt_counts: truth.objects.gt_counts,
+        num_images: truth.images.num_images,
+        mask_logits: masks.map(|[logits, ..]| logits),
+        mask_labels: masks.map(|[_, labels, _]| labels),
+        mask_targets: masks.map(|[.., targets]| targets),
+    };
+    let op = Accuracies { plus_one: net.spec.config.model.boxes.legacy_plus_one };
+    let counts = net.program.apply1(op, inputs)?;
+    net.program.keep(ACCURACIES, counts);
+    Ok(Some(counts))
+}
+
+/// Accuracies by name, of the counts of a step; a share of nothing is left out. Names and
+/// definitions are detectron2's where it has one.
+pub(crate) fn shares(counts: &[f64]) -> Vec<(&'static str, f32)> {
+    if counts.is_empty() {
+        return vec![];
+    }
+    use Count::*;
+    let of = |count: Count| counts[count as usize];
+    let (rois, pixels) = (of(Foreground) + of(Background), of(Inside) + of(Outside));
+    let right = of(ForegroundRight) + of(BackgroundRight);
+    let shares = [
+        ("fast_rcnn/cls_accuracy", right, rois),
+        ("fast_rcnn/fg_cls_accuracy", of(ForegroundRight), of(Foreground)),
+        ("fast_rcnn/false_negative", of(Missed), of(Foreground)),
+        ("roi_head/num_fg_samples", of(Foreground), of(Images)),
+        ("roi_head/num_bg_samples", of(Background), of(Images)),
+        ("rpn/num_pos_anchors", of(Positives), of(Images)),
+        ("rpn/num_neg_anchors", of(Negatives), of(Images)),
+        ("rpn/recall", of(PositivesFound), of(Positives)),
+        ("rpn/proposal_recall", of(ObjectsCovered), of(Objects)),
+        ("mask_rcnn/accuracy", pixels - of(InsideWrong) - of(OutsideWrong), pixels),
+        ("mask_rcnn/false_positive", of(OutsideWrong), of(Outside)),
+        ("mask_rcnn/false_negative", of(InsideWrong), of(Inside)),
+    ];
+    let defined = shares.into_iter().filter(|(.., all)| *all > 0.0);
+    defined.map(|(name, part, all)| (name, (part / all) as f32)).collect()
+}
