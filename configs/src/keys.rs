@@ -185,9 +185,13 @@ fn fact<'a, T: Deserialize<'a>>(schema: &'a Value, name: &str) -> T {
     T::deserialize(&schema[name]).unwrap_or_else(|_| unreachable!("a key without `{name}`"))
 }
 
-/// The default of a key as TOML; for a key in `[data.synthetic]` or `[[solver.groups]]`, that once
-/// the table is there.
+/// The default of a key as TOML; for a key in `[data.synthetic]`, `[[solver.groups]]` or
+/// `[[train.log]]`, that once the table is there.
 fn default_of(key: &str) -> String {
+    if let Some(key) = key.strip_prefix("train.log.") {
+        let rule = toml::Value::try_from(crate::LogRule::default()).ok();
+        return rule.and_then(|rule| Some(rule.get(key)?.to_string())).unwrap_or_default();
+    }
     static DEFAULTS: LazyLock<toml::Table> = LazyLock::new(|| {
         let mut config = crate::Config::default();
         config.data.synthetic = Some(crate::Synthetic::default());

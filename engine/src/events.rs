@@ -1,4 +1,4 @@
-//! TensorBoard event files: scalars and pictures, written as they come.
+//! TensorBoard event files: scalars, histograms and pictures, written as they come.
 //!
 //! The format: records of length, masked CRC-32C of the length, an `Event` protocol buffer, and
 //! its masked CRC-32C (tensorflow/core/lib/io/record_writer.cc, tensorflow/core/util/event.proto).
@@ -11,6 +11,17 @@ use crate::error::EngineError;
 
 /// The colorspace of a picture.
 const RGB: u32 = 3;
+
+/// A histogram, as the message `HistogramProto`.
+#[derive(Debug)]
+pub(crate) struct Histogram {
+    /// Least, greatest, number, sum, and sum of squares of the values.
+    pub(crate) moments: [f64; 5],
+    /// The upper end of each bin.
+    pub(crate) limits: Vec<f64>,
+    /// Values in each bin.
+    pub(crate) counts: Vec<f64>,
+}
 
 /// Writes `events.out.tfevents.*` of a run.
 #[derive(Debug)]
@@ -76,6 +87,32 @@ impl EventWriter {
         self.summary(step, &summary)
     }
 
+    /// Writes a histogram of one step.
+    ///
+    /// # Errors
+    /// [`EngineError::Io`] names the file.
+    pub(crate) fn histogram(
+        &mut self,
+        step: u64,
+        tag: &str,
+        Histogram { moments, limits, counts }: &Histogram,
+    ) -> Result<(), EngineError> {
+        let mut message = Vec::new();
+        for (field, value) in (1..).zip(moments) {
+            message.push(field << 3 | 1); // 64 bits
+            message.extend(value.to_le_bytes());
+        }
+        for (field, values) in [(6, limits), (7, counts)] {
+            let packed: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            bytes_field(&mut message, field, &packed);
+        }
+        let (mut entry, mut summary) = (Vec::new(), Vec::new());
+        bytes_field(&mut entry, 1, tag.as_bytes());
+        bytes_field(&mut entry, 5, &message);
+        bytes_field(&mut summary, 1, &entry);
+        self.summary(step, &summary)
+    }
+
     fn summary(&mut self, step: u64, summary: &[u8]) -> Result<(), EngineError> {
         let mut event = time_field();
         event.push(2 << 3); // field 2, varint
@@ -128,7 +165,7 @@ fn masked_crc(bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{EventWriter, masked_crc};
+    use super::{EventWriter, Histogram, masked_crc};
 
     /// Reads the records back by the format's own rules.
     fn records(mut bytes: &[u8]) -> Vec<Vec<u8>> {
@@ -160,6 +197,29 @@ mod tests {
         assert_eq!(records[1][9..18], expected);
         assert_eq!(&records[1][18..22], b"loss");
         assert_eq!(records[1][22..], [0x15, 0x00, 0x00, 0xC0, 0x3F]);
+    }
+
+    #[test]
+    fn a_histogram_carries_its_moments_and_bins() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut writer = EventWriter::create(dir.path()).expect("a file");
+        let moments = [-1.0, 3.0, 4.0, 5.0, 9.0];
+        let histogram = Histogram { moments, limits: vec![1.0, 3.0], counts: vec![3.0, 1.0] };
+        writer.histogram(7, "h", &histogram).expect("a record");
+        let file = std::fs::read_dir(dir.path()).expect("the directory").next().expect("a file");
+        let records = records(&std::fs::read(file.expect("an entry").path()).expect("its bytes"));
+        // Step 7; a summary of 88 bytes with one value of 86: tag, then a histogram of 81.
+        assert_eq!(records[1][9..18], [0x10, 7, 0x2A, 88, 0x0A, 86, 0x0A, 1, b'h']);
+        let mut expected = vec![0x2A, 81];
+        for (field, value) in (1u8..).zip(moments) {
+            expected.push(field << 3 | 1);
+            expected.extend(value.to_le_bytes());
+        }
+        for (field, values) in [(6u8, [1.0f64, 3.0]), (7, [3.0, 1.0])] {
+            expected.extend([field << 3 | 2, 16]);
+            expected.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        }
+        assert_eq!(records[1][18..], expected);
     }
 
     #[test]

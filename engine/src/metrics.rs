@@ -262,7 +262,8 @@ pub fn forget_after(
     let mut is_kept = |line: &&str| {
         let Ok(record) = serde_json::from_str::<serde_json::Value>(line) else { return false };
         let of = record["step"].as_u64();
-        let evaluates_step = of == Some(step) && record.get("loss").is_none();
+        let is_evaluation = record.get("loss").is_none() && record.get("log").is_none();
+        let evaluates_step = of == Some(step) && is_evaluation;
         of.is_some_and(|of| of <= step) && !(evaluates_step && again(&record))
     };
     let kept = text.lines().filter(&mut is_kept);
@@ -279,7 +280,8 @@ pub fn duration(seconds: f64) -> String {
     format!("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
 }
 
-fn float(value: f32) -> serde_json::Value {
+/// A number of JSON, or text of a value that JSON lacks.
+pub(crate) fn float(value: f32) -> serde_json::Value {
     // JSON has no NaN or infinity, so a string records the value.
     match serde_json::Number::from_f64(f64::from(value)) {
         Some(number) => number.into(),
@@ -347,7 +349,8 @@ mod tests {
         let path = folder.path().join("metrics.jsonl");
         let step = |n: u64| format!("{{\"step\":{n},\"loss\":1.0}}\n");
         let evaluation = "{\"step\":2,\"bbox\":{}}\n".to_string();
-        let lines = [step(1), step(2), evaluation, step(3), "{\"step\":4,\"lo".into()];
+        let collected = "{\"step\":2,\"log\":\"weights\"}\n".to_string();
+        let lines = [step(1), step(2), collected, evaluation, step(3), "{\"step\":4,\"lo".into()];
         std::fs::write(&path, lines.concat()).expect("a file");
         let evaluations_seen = |again: bool| {
             let mut seen = Vec::new();
@@ -360,9 +363,9 @@ mod tests {
         };
         let evaluated = [serde_json::json!({"step": 2, "bbox": {}})];
         assert_eq!(evaluations_seen(false), evaluated);
-        assert_eq!(std::fs::read_to_string(&path).expect("the file"), lines[..3].concat());
+        assert_eq!(std::fs::read_to_string(&path).expect("the file"), lines[..4].concat());
         assert_eq!(evaluations_seen(true), evaluated, "it was kept");
-        assert_eq!(std::fs::read_to_string(&path).expect("the file"), lines[..2].concat());
+        assert_eq!(std::fs::read_to_string(&path).expect("the file"), lines[..3].concat());
         forget_after(&folder.path().join("none"), 2, |_| false).expect("a run without metrics");
     }
 }

@@ -1,5 +1,7 @@
 //! Names that a user gives: patterns of parameters, and the names that a wrong one may mean.
 
+use std::collections::BTreeSet;
+
 /// Most names that [`nearest`] gives.
 const NEAREST: usize = 3;
 
@@ -15,6 +17,18 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     rest.is_some_and(|mut rest| {
         places.all(|part| after(rest, part).map(|end| rest = &rest[end..]).is_some())
     })
+}
+
+/// The fault of a pattern that fits none of these names of a `kind` of tensor, with the names and
+/// parts of the model that it may mean; `None` if it fits.
+pub(crate) fn misfit(pattern: &str, kind: &str, names: &[&str]) -> Option<String> {
+    if names.iter().any(|name| matches(pattern, name)) {
+        return None;
+    }
+    let parts = names.iter().flat_map(|name| name.match_indices('.').map(|(end, _)| &name[..end]));
+    let parts: BTreeSet<String> = parts.map(|part| format!("{part}.*")).collect();
+    let near = nearest(pattern, names.iter().map(ToString::to_string).chain(parts)).join(", ");
+    Some(format!("is \"{pattern}\", which fits no {kind}; did you mean {near}?"))
 }
 
 /// The candidates that are spelled most like a name, the most similar first.

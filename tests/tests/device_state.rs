@@ -228,6 +228,25 @@ fn accuracies_change_no_bit() {
     }
 }
 
+/// Collections of tensors change no bit of a run, on a device either, where they end the overlap of
+/// a step with the one after it; gradients are the step's, so their norm is the one that is logged.
+#[test]
+fn collections_change_no_bit() {
+    let more = ["solver.initial_loss_scale=1024", "train.batch_size=4", "train.micro_steps=2"];
+    let rules = "train.log=[{of='gradients', every=1}, {of='activations', every=1}]";
+    for open in [|| Backend::Cpu, on_device] {
+        let [plain, told] = [&more[..], &[&more[..], &[rules]].concat()].map(|set| {
+            let mut trainer = Run::new(set).trainer(&open());
+            (steps(&mut trainer, 3), bits(&mut trainer))
+        });
+        let of_run = |(name, _): &&(String, Vec<u8>)| !name.starts_with("ring");
+        for (a, b) in plain.1.iter().filter(of_run).zip(told.1.iter().filter(of_run)) {
+            assert!(a == b, "{} differs", a.0);
+        }
+        assert_eq!(plain.0.last().map(|record| record.loss), told.0.last().map(|r| r.loss));
+    }
+}
+
 /// A weight of a loss multiplies its gradients, on both and with micro-steps: losses that all count
 /// twice make the first update of twice the loss scale, and a loss of weight 0 moves nothing.
 #[test]

@@ -27,7 +27,7 @@ pub use optimizers::{Adamw, Lars, LossWeights, Novograd, NovogradForm};
 pub use ranks::RanksConfig;
 pub use solver::{Optimizer, ParameterGroup, Schedule, Solver, WarmupRule};
 pub use table::{MlperfRule, ResumeRule};
-pub use train::{BestMetric, Eval, EvalWeights, Train};
+pub use train::{BestMetric, Eval, EvalWeights, LogOf, LogRule, Reduce, Train};
 
 table! {
     /// A whole run: model, input, training and evaluation.

@@ -89,6 +89,10 @@ table! {
         /// TensorBoard. Default false: the update sums nothing.
         #[key(resume = Free, mlperf = Free)]
         pub log_parameters: bool = false,
+        /// Statistics of weights, gradients and activations, written every so many steps. Default
+        /// `[]`.
+        #[key(resume = Free, mlperf = Free)]
+        pub log: Vec<LogRule> = Vec::new(),
         /// Measure accuracies in each training step: how many RoIs, anchors, objects and pixels of
         /// masks the model gets right (`docs/metrics.md`). Default false: on a GPU they take two
         /// launches a step. They change no bit of the training.
@@ -127,6 +131,84 @@ impl Train {
     pub fn targets(&self) -> impl Iterator<Item = (&'static str, f64)> {
         let all = [("bbox", self.target_box), ("segm", self.target_mask)];
         all.into_iter().filter_map(|(kind, ap)| Some((kind, ap?)))
+    }
+}
+
+table! {
+    /// `[[train.log]]`: statistics of tensors, of each and of each part of the model, in
+    /// `metrics.jsonl` and TensorBoard (`docs/metrics.md`). They change no bit of the training; a
+    /// GPU waits after a step that has them.
+    pub struct LogRule {
+        /// Names of the tensors, where `*` stands for any text (`"backbone.*"`). Default `"*"`.
+        #[key(resume = Free, mlperf = Free)]
+        pub tensors: String = "*".to_string(),
+        /// `"weights"` (default; parameters after the step), `"gradients"` (the step's, before
+        /// clipping, without the loss scale) or `"activations"` (of the step's last pass on the
+        /// first rank).
+        #[key(resume = Free, mlperf = Free)]
+        pub of: LogOf = LogOf::Weights,
+        /// Numbers to write, any of `"mean"`, `"l2"`, `"min"`, `"max"`, `"std"` and `"histogram"`.
+        /// Default mean and l2.
+        #[key(resume = Free, mlperf = Free)]
+        pub reduce: Vec<Reduce> = vec![Reduce::Mean, Reduce::L2],
+        /// Steps from one to the next. Default 100.
+        #[key(range = 1..=1_000_000_000, unit = "steps", resume = Free, mlperf = Free)]
+        pub every: u64 = 100,
+    }
+}
+
+/// Tensors of a `[[train.log]]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogOf {
+    /// Parameters after the step.
+    Weights,
+    /// Gradients of the step.
+    Gradients,
+    /// Outputs of the model's parts.
+    Activations,
+}
+
+impl LogOf {
+    /// The word of a config.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Weights => "weights",
+            Self::Gradients => "gradients",
+            Self::Activations => "activations",
+        }
+    }
+}
+
+/// A number, or a histogram, of a tensor's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Reduce {
+    /// The mean.
+    Mean,
+    /// The L2 norm.
+    L2,
+    /// The least.
+    Min,
+    /// The greatest.
+    Max,
+    /// The standard deviation.
+    Std,
+    /// How many values lie in each of 32 bins between the extremes.
+    Histogram,
+}
+
+impl Reduce {
+    /// The word of a config.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::L2 => "l2",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::Std => "std",
+            Self::Histogram => "histogram",
+        }
     }
 }
 

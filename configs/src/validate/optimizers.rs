@@ -30,6 +30,11 @@ pub(super) fn check(config: &Config, check: &mut Check) {
             "sets nothing; give lr_factor, weight_decay or both".into()
         });
     }
+    for (i, rule) in config.train.log.iter().enumerate() {
+        check.require(!rule.reduce.is_empty(), &format!("train.log[{i}].reduce"), || {
+            "is empty; give one of mean, l2, min, max, std and histogram".into()
+        });
+    }
     loss_weights(config, check);
 }
 

@@ -54,6 +54,8 @@ pub struct Net<'a> {
     pub(super) class_weights: Arc<[f32]>,
     /// Predictions of a training step, and what they should be.
     pub(super) judged: Judged,
+    /// Tensors that may be read, by name.
+    pub(super) observed: Vec<(String, TensorId)>,
 }
 
 /// A convolution's geometry.
@@ -103,7 +105,8 @@ impl<'a> Net<'a> {
     pub fn new(spec: &'a ModelSpec<'a>) -> Self {
         let (class_weights, judged) = (Arc::default(), Judged::default());
         let (program, params, frozen) = (Program::new(), Vec::new(), false);
-        Self { spec, program, params, frozen, class_weights, judged }
+        let observed = Vec::new();
+        Self { spec, program, params, frozen, class_weights, judged, observed }
     }
 
     /// The program with its parameters, without losses and ring.
@@ -126,8 +129,9 @@ impl<'a> Net<'a> {
         self.program.set_part(part);
     }
 
-    /// Keeps a tensor readable if the spec asks for it.
+    /// Names a tensor that `[[train.log]]` may read, and keeps it readable if the spec asks for it.
     pub fn observe(&mut self, name: &str, tensor: TensorId) {
+        self.observed.push((name.to_string(), tensor));
         if self.spec.observe {
             self.program.keep(name, tensor);
         }

@@ -1,12 +1,10 @@
 //! Checks of `model.freeze` and `[[solver.groups]]` against the parameters of the model.
 
-use std::collections::BTreeSet;
-
 use configs::ConfigError;
 
 use super::net::Net;
 use crate::error::EngineError;
-use crate::names::{matches, nearest};
+use crate::names::misfit;
 
 /// Refuses a pattern that fits no parameter, and patterns that leave nothing to train.
 ///
@@ -27,23 +25,16 @@ pub(super) fn check(net: &Net<'_>) -> Result<(), EngineError> {
     Err(invalid("model.freeze".into(), problem))
 }
 
-/// Refuses a pattern that fits no parameter, with the names and parts of the model that it may
-/// mean; `key` is the pattern's place in the config.
+/// Refuses a pattern that fits no parameter; `key` is the pattern's place in the config.
 ///
 /// # Errors
 /// [`ConfigError::Invalid`].
 fn check_pattern(key: &str, pattern: &str, net: &Net<'_>) -> Result<(), EngineError> {
-    let names = || net.params().iter().map(|param| param.name.as_str());
-    if names().any(|name| matches(pattern, name)) {
-        return Ok(());
-    }
-    let parts = names().flat_map(|name| name.match_indices('.').map(|(end, _)| &name[..end]));
-    let parts: BTreeSet<String> = parts.map(|part| format!("{part}.*")).collect();
-    let near = nearest(pattern, names().map(String::from).chain(parts)).join(", ");
-    let problem = format!("is \"{pattern}\", which fits no parameter; did you mean {near}?");
-    Err(invalid(key.into(), problem))
+    let names: Vec<&str> = net.params().iter().map(|param| param.name.as_str()).collect();
+    misfit(pattern, "parameter", &names).map_or(Ok(()), |problem| Err(invalid(key.into(), problem)))
 }
 
-fn invalid(key: String, problem: String) -> EngineError {
+/// The error of a key of the config.
+pub(super) fn invalid(key: String, problem: String) -> EngineError {
     ConfigError::Invalid { file: "config".into(), key, problem }.into()
 }

@@ -13,6 +13,7 @@ use super::backbone::backbone;
 use super::fpn::fpn;
 use super::fusion;
 use super::inputs::{ImageInputs, ObjectInputs, PassInputs};
+use super::logged;
 use super::loss_weights::weight_of;
 use super::net::{Loss, Net, Truth};
 use super::optimizer::{self, Trained};
@@ -61,6 +62,7 @@ pub fn weighted_training_program(
     };
     let grads = backward(&mut net, &losses, seed, &trained)?;
     let sums = sums::of_step(&mut net, &trained, grads, &losses, pass)?;
+    let of_step = sums.grads.clone();
     let results = match sums.grads {
         Some(grads) => optimizer::update(&mut net, &trained, grads, loss_scale)?,
         None => vec![],
@@ -74,6 +76,7 @@ pub fn weighted_training_program(
     };
     prune(&mut net.program);
     fusion::apply(&mut net.program, &spec.target, &spec.config.fusion);
+    logged::keep(&mut net, &trained, of_step.as_deref())?;
     let losses = losses.into_iter().map(|(name, _)| name).collect();
     Ok(BuiltProgram { losses, ring, ..net.finish() })
 }
@@ -155,7 +158,9 @@ fn backward(
     }
     let grads = differentiate_seeded(&mut net.program, &seeded, &weights)?;
     for (grad, t) in grads.iter().zip(trained) {
-        net.observe(&format!("grad/{}", t.name), *grad);
+        if net.spec.observe {
+            net.program.keep(&format!("grad/{}", t.name), *grad);
+        }
     }
     Ok(grads)
 }

@@ -5,6 +5,7 @@ use dali::plain;
 use image::RgbImage;
 use score::Summary;
 
+use super::collect::Collected;
 use crate::append::AppendFile;
 use crate::draw::png;
 use crate::error::EngineError;
@@ -118,6 +119,16 @@ impl Journal {
         }
         self.write(|files| files.events.scalars(medians.step, &scalars));
         self.say(&medians.line(total_steps, peak_bytes));
+    }
+
+    /// Writes a collection: its JSON line, and its numbers and histograms as events.
+    pub(super) fn collected(&mut self, step: u64, collected: &Collected) {
+        let written = self.metrics.line(&collected.json(step));
+        self.note(written);
+        self.write(|files| files.events.scalars(step, &collected.scalars()));
+        for (tag, histogram) in collected.histograms() {
+            self.write(|files| files.events.histogram(step, &tag, &histogram));
+        }
     }
 
     /// Writes an evaluation: its JSON line, and its twelve numbers as events; undefined ones are

@@ -7,11 +7,14 @@ pub(super) fn due(every: u64, step: u64) -> bool {
     every > 0 && step.is_multiple_of(every)
 }
 
-/// Steps between evaluations and between checkpoints, each by steps and by epochs; 0 is never.
+/// Steps between evaluations and between checkpoints, each by steps and by epochs, and between
+/// collections; 0 is never.
 #[derive(Debug)]
 pub(super) struct Periods {
     evaluation: [u64; 2],
     checkpoint: [u64; 2],
+    /// Steps between collections.
+    log: Vec<u64>,
 }
 
 impl Periods {
@@ -20,6 +23,7 @@ impl Periods {
         Self {
             evaluation: [train.eval_every_steps, epochs(train.eval_every_epochs)],
             checkpoint: [train.checkpoint_every_steps, epochs(train.checkpoint_every_epochs)],
+            log: train.log.iter().map(|rule| rule.every).collect(),
         }
     }
 
@@ -38,9 +42,10 @@ impl Periods {
         self.checkpoint.iter().any(|every| due(*every, step))
     }
 
-    /// The first step after `step` with an evaluation or a checkpoint, if there is one.
+    /// The first step after `step` with an evaluation, a checkpoint or a collection, if any.
     pub(super) fn next(&self, step: u64) -> Option<u64> {
-        let all = self.evaluation.iter().chain(&self.checkpoint).filter(|every| **every > 0);
+        let all = self.evaluation.iter().chain(&self.checkpoint).chain(&self.log);
+        let all = all.filter(|every| **every > 0);
         all.map(|every| (step / every).saturating_add(1).saturating_mul(*every)).min()
     }
 }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use configs::{Config, LossWeights};
+use configs::{Config, LogOf, LogRule, LossWeights};
 use device::Precision;
 use graph::capture::CapturedGraph;
 use graph::exec::device::Prepared;
 use graph::{CpuExecutor, DeviceExecutor, StateSet};
 
+use super::collect::Collected;
 use super::feed::{Batch, Feed};
 use super::memory::{Counted, MemoryNeed, arena_bytes, checkpoint_bytes, needed_bytes, prepare};
 use super::programs::{StepPrograms, TrainingPrograms};
@@ -22,8 +23,10 @@ use crate::error::EngineError;
 use crate::evaluate::{DetectionMemory, Evaluator};
 use crate::metrics::StepRecord;
 use crate::model::{
-    Division, Param, RingLayout, classes_of, head_arrays, shares, step_layout, weight_of,
+    Division, LOGGED_ACTIVATION, LOGGED_GRADIENT, Param, RingLayout, classes_of, head_arrays,
+    shares, step_layout, weight_of,
 };
+use crate::names::matches;
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{LoadReport, initial_state, start_averages};
 
@@ -335,6 +338,36 @@ impl Trainer {
     pub fn state(&mut self) -> &mut ModelState {
         assert!(self.begun.is_empty(), "steps are in flight");
         &mut self.state
+    }
+
+    /// The collection of a rule after the last step, whose loss scale was `loss_scale`.
+    ///
+    /// Panics while steps are in flight.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub(super) fn collect(
+        &mut self,
+        rule: &LogRule,
+        loss_scale: f32,
+    ) -> Result<Collected, EngineError> {
+        assert!(self.begun.is_empty(), "steps are in flight");
+        let pattern = rule.tensors.as_str();
+        let (tensors, scale) = match rule.of {
+            LogOf::Weights => {
+                let state = self.state.fetch()?;
+                let names = self.params.iter().map(|param| &param.name);
+                let fit = names.filter(|name| matches(pattern, name));
+                let of = |name: &String| Some((name.clone(), state.get(name)?.as_f32().to_vec()));
+                (fit.filter_map(of).collect(), 1.0)
+            }
+            LogOf::Gradients => {
+                let scale = f64::from(loss_scale) * self.division.divisor() as f64;
+                (self.steps.kept(LOGGED_GRADIENT, pattern)?, 1.0 / scale)
+            }
+            LogOf::Activations => (self.steps.kept(LOGGED_ACTIVATION, pattern)?, 1.0),
+        };
+        Ok(Collected::of(rule, &tensors, scale))
     }
 
     /// Parameters of the model.

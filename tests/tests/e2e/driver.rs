@@ -55,6 +55,25 @@ fn a_model_is_trained_evaluated_and_shown() {
     gpus.good(&format!("predict --run runs/fp16 --out found --device cuda {images}"));
 }
 
+/// A GPU's gradients are collected as a step has them: the norms of the parts of the model make up
+/// the norm of the step.
+#[test]
+fn a_run_shows_what_its_gpu_computes() {
+    let gpus = Gpus::new("A100");
+    let rule = "[{of='gradients',every=2},{of='activations',tensors='P2',every=2}]";
+    gpus.good(&micro(&format!("--device cuda --set train.steps=2 --set train.log={rule}")));
+    let metrics = gpus.place.text("runs/micro/metrics.jsonl");
+    let lines = metrics.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let lines: Vec<Value> = lines.collect();
+    let log = |of: &str| lines.iter().find(|line| line["log"] == of).expect("a collection");
+    let parts = log("gradients")["parts"].as_object().expect("parts");
+    let squares: f64 = parts.values().filter_map(|part| part["l2"].as_f64()).map(|n| n * n).sum();
+    let step = lines.iter().find(|line| line["step"] == 2 && line["lr"].is_f64()).expect("a step");
+    let all = step["grad_norm"].as_f64().expect("a norm");
+    assert!((squares.sqrt() / all - 1.0).abs() < 1e-3, "{parts:?} {all}");
+    assert!(log("activations")["tensors"]["P2"]["l2"].as_f64().is_some_and(|norm| norm > 0.0));
+}
+
 /// The same weights, whatever the order in which streams, blocks and warps run, and on any GPU.
 #[test]
 fn the_order_of_work_changes_no_bit() {

@@ -214,6 +214,49 @@ fn accuracies_are_recorded_if_asked() {
     assert!(fg.expect("a count") >= 0.0 && bg.expect("a count") > 0.0, "{first}");
 }
 
+/// `[[train.log]]` writes numbers of the tensors that it names every so many steps, and of parts of
+/// the model, to both files; a pattern that fits nothing is refused with the nearest names.
+#[test]
+fn collections_of_tensors_are_recorded() {
+    let place = Place::new();
+    let rules = "[[train.log]]\nof = \"gradients\"\nevery = 2\n\
+                 reduce = [\"l2\", \"histogram\"]\n\
+                 [[train.log]]\nevery = 3\n\
+                 [[train.log]]\ntensors = \"P*\"\nof = \"activations\"\nevery = 4\n";
+    std::fs::write(place.join("own.toml"), format!("extends = \"micro\"\n{rules}")).expect("room");
+    place.good("train own.toml --device cpu --set train.steps=4 --set train.name=own");
+    let metrics = place.text("runs/own/metrics.jsonl");
+    let lines = metrics.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let lines: Vec<serde_json::Value> = lines.collect();
+    let step = |i: usize| lines.iter().find(|l| l["step"] == i && l["loss"].is_f64()).expect("one");
+    let log = |of: &str| lines.iter().filter(|line| line["log"] == of).collect::<Vec<_>>();
+    let steps = |of: &str| log(of).iter().map(|l| l["step"].as_u64()).collect::<Vec<_>>();
+    assert_eq!(steps("gradients"), [Some(2), Some(4)]);
+    assert_eq!((steps("weights"), steps("activations")), (vec![Some(3)], vec![Some(4)]));
+    let gradients = log("gradients")[0];
+    let head = &gradients["tensors"]["roi_heads.box_predictor.cls_score.weight"];
+    assert_eq!(head["histogram"].as_array().map(Vec::len), Some(32), "{gradients}");
+    // Parts are disjoint, and all of the model: their norms make up the norm of the step.
+    let parts = gradients["parts"].as_object().expect("parts");
+    let squares: f64 = parts.values().filter_map(|part| part["l2"].as_f64()).map(|n| n * n).sum();
+    let all = step(2)["grad_norm"].as_f64().expect("a norm");
+    assert!((squares.sqrt() / all - 1.0).abs() < 1e-4, "{parts:?} {all}");
+    assert_eq!(parts.len(), 5);
+    assert!(log("weights")[0]["parts"]["backbone"]["mean"].is_f64());
+    assert!(log("activations")[0]["tensors"]["P2"]["l2"].as_f64().expect("a norm") > 0.0);
+    let names = place.names("runs/own");
+    let events = names.iter().find(|n| n.starts_with("events.out")).expect("an event file");
+    let bytes = place.bytes(&format!("runs/own/{events}"));
+    for tag in ["gradients_l2/mask_head", "weights_mean/backbone", "activations_l2/P2"] {
+        assert!(bytes.windows(tag.len()).any(|w| w == tag.as_bytes()), "{tag}");
+    }
+    let wrong = "[[train.log]]\ntensors = \"roi_head.*\"\n";
+    std::fs::write(place.join("wrong.toml"), format!("extends = \"micro\"\n{wrong}"))
+        .expect("room");
+    let words = ["train.log[0].tensors", "fits no weight", "roi_heads.*"];
+    place.bad("train wrong.toml --device cpu", BAD_CONFIG, &words);
+}
+
 /// With `train.log_parameters` TensorBoard gets mean and norm of each weight and gradient; without
 /// it none.
 #[test]

@@ -175,7 +175,9 @@ impl Session {
         }
         self.divergence.record(&record);
         self.report.totals.add(&record);
+        let loss_scale = record.loss_scale;
         self.journal.step(record);
+        self.collect(step, loss_scale)?;
         let train = &self.config.train;
         if step == train.steps || due(train.log_every_steps, step) {
             let memory = self.trainer.memory();
@@ -184,6 +186,18 @@ impl Session {
         bar.set_position(step);
         if step % steps_per_epoch == 0 {
             self.options.observe(Event::EpochEnds(epoch))?;
+        }
+        Ok(())
+    }
+
+    /// Records the collections that are due after `step`.
+    fn collect(&mut self, step: u64, loss_scale: f32) -> Result<(), EngineError> {
+        let rules = self.config.train.log.iter().filter(|rule| due(rule.every, step));
+        // Other ranks stop after the step too, so that all agree on what follows it.
+        for rule in rules.filter(|_| self.options.team.is_first()) {
+            let collected = self.trainer.collect(rule, loss_scale)?;
+            self.journal.collected(step, &collected);
+            self.trainer.restart_clock();
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use graph::exec::device::Prepared;
 use graph::{CpuArena, CpuExecutor};
 use kernels::ops::control_step::Control;
 
-use super::{Measured, Steps, add_counts, measured};
+use super::{Measured, Steps, add_counts, kept_names, measured};
 use crate::error::EngineError;
 use crate::model::{ACCURACIES, Division, PARAMETER_STATS, STEP_LOSS, STOP_REQUESTS};
 use crate::runtime::{ModelState, copy_inputs};
@@ -25,6 +25,8 @@ pub(in crate::train) struct CpuSteps {
     has_stats: bool,
     /// Counts of right predictions in the step so far; `None` unless steps keep them.
     counts: Option<Vec<f64>>,
+    /// The program of the last pass.
+    ran: usize,
     /// The program of the step's last pass, once it has run.
     last: Option<usize>,
 }
@@ -54,6 +56,7 @@ impl CpuSteps {
             division,
             has_stats,
             counts,
+            ran: 0,
             last: None,
         })
     }
@@ -81,6 +84,7 @@ impl Steps for CpuSteps {
         if let Some(counts) = &mut self.counts {
             add_counts(counts, executor.i32(ACCURACIES)?.iter().map(|count| f64::from(*count)));
         }
+        self.ran = program;
         self.last = batch.last.then_some(program);
         Ok(Some(batch))
     }
@@ -101,6 +105,13 @@ impl Steps for CpuSteps {
         let stats = if self.has_stats { executor.f32(PARAMETER_STATS)? } else { &[] };
         let counts = self.counts.as_mut().map(std::mem::take).unwrap_or_default();
         Ok(Measured { counts, ..measured(losses, control, norms, stats, divisor, stop) })
+    }
+
+    fn kept(&self, prefix: &str, pattern: &str) -> Result<Vec<(String, Vec<f32>)>, EngineError> {
+        let executor = &self.executors[self.ran];
+        let read =
+            |name: &str| Ok((name.to_string(), executor.f32(&format!("{prefix}{name}"))?.to_vec()));
+        kept_names(executor.program(), prefix, pattern).into_iter().map(read).collect()
     }
 
     fn bytes(&self) -> usize {

@@ -9,7 +9,7 @@ use graph::DeviceExecutor;
 use graph::capture::CapturedGraph;
 use graph::exec::device::Prepared;
 
-use super::{Losses, Measured, Steps, Submit, add_counts, measured};
+use super::{Losses, Measured, Steps, Submit, add_counts, kept_names, measured};
 use crate::error::EngineError;
 use crate::model::{Division, RING, RingLayout};
 use crate::runtime::{ModelState, Slot, same_layout};
@@ -28,6 +28,8 @@ pub(in crate::train) struct DeviceSteps {
     copied: VecDeque<(u32, Batch)>,
     shapes: Vec<StepPrograms>,
     division: Division,
+    /// The program of the last pass.
+    ran: usize,
     /// Weights of the passes that are not measured yet, oldest first.
     weights: VecDeque<f32>,
     /// Passes measured.
@@ -53,7 +55,18 @@ impl DeviceSteps {
         let executor = DeviceExecutor::new(device.clone(), programs, arena, memory)?;
         let division = division.clone();
         let (copied, weights, measured) = (VecDeque::new(), VecDeque::new(), 0);
-        Ok(Self { device, executor, layout, ring, copied, shapes, division, weights, measured })
+        Ok(Self {
+            device,
+            executor,
+            layout,
+            ring,
+            copied,
+            shapes,
+            division,
+            ran: 0,
+            weights,
+            measured,
+        })
     }
 }
 
@@ -90,6 +103,7 @@ impl Steps for DeviceSteps {
         submit(executor, program)?;
         let step = before.wrapping_add(1);
         assert_eq!(executor.submitted(), step, "one step was to be made");
+        self.ran = program;
         self.weights.push_back(batch.weight);
         self.copied.push_back((step, batch));
         // Staging the inputs has waited for the micro-step before the last.
@@ -128,6 +142,16 @@ impl Steps for DeviceSteps {
         let (norms, stats) = (&last.norms, &last.stats);
         let stop = last.stop > 0.0;
         Ok(Measured { counts, ..measured(losses, last.control, norms, stats, divisor, stop) })
+    }
+
+    fn kept(&self, prefix: &str, pattern: &str) -> Result<Vec<(String, Vec<f32>)>, EngineError> {
+        let (executor, ran) = (&self.executor, self.ran);
+        let read = |name: &str| {
+            let tensor = executor.read(ran, &format!("{prefix}{name}"))?;
+            Ok((name.to_string(), tensor.as_f32().to_vec()))
+        };
+        let program = &executor.programs()[ran].program;
+        kept_names(program, prefix, pattern).into_iter().map(read).collect()
     }
 
     fn bytes(&self) -> usize {

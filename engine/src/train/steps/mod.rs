@@ -6,13 +6,14 @@ mod device;
 use std::fmt::Debug;
 
 use graph::capture::CapturedGraph;
-use graph::{DeviceExecutor, GraphError};
+use graph::{DeviceExecutor, GraphError, Program};
 use kernels::ops::control_step::Control;
 use kernels::ops::parameter_update::STATS;
 
 use super::feed::Batch;
 use crate::error::EngineError;
 use crate::metrics::ParameterStats;
+use crate::names::matches;
 use crate::runtime::{ModelState, Slot};
 
 pub(super) use cpu::CpuSteps;
@@ -73,6 +74,13 @@ pub(super) trait Steps: Debug {
     /// Waits for the oldest step that has not been measured yet, and returns it.
     fn measure(&mut self) -> Result<Measured, EngineError>;
 
+    /// The floats of the last pass that are kept under `prefix` and a name that fits `pattern`, by
+    /// this name. Waits for the pass.
+    ///
+    /// # Errors
+    /// Device errors.
+    fn kept(&self, prefix: &str, pattern: &str) -> Result<Vec<(String, Vec<f32>)>, EngineError>;
+
     /// Bytes of activations, gradients, inputs and scratch.
     fn bytes(&self) -> usize;
 
@@ -124,6 +132,13 @@ pub(super) fn measured(
     let Control { lr, loss_scale, .. } = control;
     let (applied, counts) = (control.is_applied(), vec![]);
     Measured { losses, lr, loss_scale, grad_norm, applied, stop, parameters, counts }
+}
+
+/// The names that a program keeps under `prefix` and that fit `pattern`, without the prefix.
+fn kept_names<'a>(program: &'a Program, prefix: &str, pattern: &str) -> Vec<&'a str> {
+    let names = program.kept_names().into_iter();
+    let names = names.filter_map(|(name, _)| name.strip_prefix(prefix));
+    names.filter(|name| matches(pattern, name)).collect()
 }
 
 /// Adds the counts of a pass to those of the passes before it.

@@ -43,6 +43,10 @@ impl Steps for Fragile {
         })
     }
 
+    fn kept(&self, _: &str, _: &str) -> Result<Vec<(String, Vec<f32>)>, EngineError> {
+        Ok(vec![])
+    }
+
     fn bytes(&self) -> usize {
         0
     }
