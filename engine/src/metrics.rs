@@ -39,6 +39,8 @@ pub struct StepRecord {
     pub parameters: Vec<ParameterStats>,
     /// Accuracies by name, of this rank; empty unless `train.accuracies`.
     pub accuracies: Vec<(&'static str, f32)>,
+    /// Numbers of the machine by name, with a log line; of the first step, when it came.
+    pub system: Vec<(&'static str, f64)>,
 }
 
 /// The effect of a step on one parameter. Gradients are unscaled, and not clipped.
@@ -107,6 +109,9 @@ impl Metrics {
         for (name, value) in &record.accuracies {
             put(name, float(*value));
         }
+        for (name, value) in &record.system {
+            put(&format!("system/{name}"), (*value).into());
+        }
         put("step_ms", (1e3 * record.step_seconds).into());
         put("data_ms", (1e3 * record.data_seconds).into());
         self.skipped += u64::from(!record.applied);
@@ -165,6 +170,7 @@ impl Metrics {
             images_per_second: images as f64 / seconds.max(1e-9),
             step_seconds: of(&|r| r.step_seconds),
             data_seconds: of(&|r| r.data_seconds),
+            system: last.system.clone(),
             accuracies: last.accuracies.iter().map(|(name, _)| accuracy(name)).collect(),
         })
     }
@@ -195,6 +201,8 @@ pub struct Medians {
     pub step_seconds: f64,
     /// Median time that a step waits for data in seconds.
     pub data_seconds: f64,
+    /// Numbers of the machine, by name.
+    pub system: Vec<(&'static str, f64)>,
     /// Median of each accuracy of the last step.
     pub accuracies: Vec<(&'static str, f64)>,
 }
@@ -241,6 +249,8 @@ impl Medians {
         ];
         let losses = self.losses.iter();
         scalars.extend(losses.map(|(name, value)| (format!("train/{name}"), *value as f32)));
+        let system = self.system.iter();
+        scalars.extend(system.map(|(name, value)| (format!("system/{name}"), *value as f32)));
         let accuracies = self.accuracies.iter();
         scalars.extend(accuracies.map(|(name, value)| (name.to_string(), *value as f32)));
         scalars
@@ -325,6 +335,7 @@ mod tests {
                 data_seconds: 0.25,
                 parameters: Vec::new(),
                 accuracies: vec![("rpn/recall", loss / 4.0)],
+                system: vec![],
             };
             metrics.push(record).expect("written");
         }

@@ -1,6 +1,7 @@
 //! Prefetching: a separate thread fills slots while training uses earlier ones.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -71,6 +72,8 @@ pub struct Loader<M = PlainMemory> {
     thread: Option<JoinHandle<()>>,
     num_slots: usize,
     num_lent: usize,
+    /// Filled slots that wait for the caller.
+    ready: Arc<AtomicUsize>,
 }
 
 impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
@@ -122,6 +125,8 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
             let _ = free.send(slot);
         }
         let mut batches = batches.into_iter();
+        let ready = Arc::new(AtomicUsize::new(0));
+        let counted = ready.clone();
         let thread = std::thread::Builder::new()
             .name("dali-loader".to_string())
             .spawn(move || {
@@ -131,7 +136,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
                         mark_copies(slot, &batch.copies)
                     })
                 };
-                load(&fill, &mut batches, &free_slots, &to_caller);
+                load(&fill, &mut batches, &free_slots, &to_caller, &counted);
             })
             .map_err(|error| no_threads(&error))?;
         Ok(Loader {
@@ -140,6 +145,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
             thread: Some(thread),
             num_slots,
             num_lent: 0,
+            ready,
         })
     }
 
@@ -166,12 +172,18 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
                 Err(_) => return Ok(None),
             },
         };
+        self.ready.fetch_sub(1, Ordering::Relaxed);
         let Parcel { slot, fill_seconds, is_last } = result?;
         if is_last {
             self.filled = None;
         }
         self.num_lent += 1;
         Ok(Some(Filled { slot, waited_seconds: start.elapsed().as_secs_f64(), fill_seconds }))
+    }
+
+    /// Filled slots that wait for the caller.
+    pub fn ready(&self) -> usize {
+        self.ready.load(Ordering::Relaxed)
     }
 
     /// Returns a slot to be refilled.
@@ -201,6 +213,7 @@ fn load<M>(
     batches: &mut (dyn Iterator<Item = Batch> + Send),
     free_slots: &Receiver<Slot<M>>,
     to_caller: &SyncSender<FillResult<M>>,
+    ready: &AtomicUsize,
 ) {
     let mut next = batches.next();
     while let Some(batch) = next {
@@ -211,6 +224,8 @@ fn load<M>(
         next = batches.next();
         let failed = filled.is_err();
         let parcel = filled.map(|()| Parcel { slot, fill_seconds, is_last: next.is_none() });
+        // Before it is sent: the caller may take it, and count it, at once.
+        ready.fetch_add(1, Ordering::Relaxed);
         if to_caller.send(parcel).is_err() || failed {
             return;
         }

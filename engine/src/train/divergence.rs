@@ -104,6 +104,7 @@ mod tests {
                 step_seconds: 0.0,
                 data_seconds: 0.0,
                 accuracies: Vec::new(),
+                system: Vec::new(),
                 parameters: Vec::new(),
             });
         }

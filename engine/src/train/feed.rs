@@ -105,6 +105,11 @@ impl Feed {
         Ok(feed)
     }
 
+    /// Batches that wait for a step.
+    pub(super) fn ready(&self) -> usize {
+        self.running.as_ref().map_or(0, |running| running.loader.ready())
+    }
+
     /// Pinned bytes of all slots; 0 on the CPU.
     pub(super) fn pinned_bytes(&self) -> usize {
         match self.backend {

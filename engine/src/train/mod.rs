@@ -25,6 +25,7 @@ mod start;
 mod steps;
 mod totals;
 mod trainer;
+mod usage;
 mod validation;
 mod verdict;
 

@@ -29,6 +29,11 @@ impl Totals {
         self.steps += 1;
     }
 
+    /// True before the first step.
+    pub(super) fn is_empty(&self) -> bool {
+        self.steps == 0
+    }
+
     /// The last line that a run prints.
     pub(super) fn describe(&self) -> String {
         let time = duration(self.seconds());

@@ -198,6 +198,7 @@ impl Trainer {
             data_seconds: begun.data_seconds,
             parameters: measured.parameters,
             accuracies: shares(&measured.counts),
+            system: vec![],
         })
     }
 
@@ -309,6 +310,11 @@ impl Trainer {
     /// Restarts the clock of the next step, after work that is not part of it.
     pub fn restart_clock(&mut self) {
         self.last_step = Instant::now();
+    }
+
+    /// Batches that wait for a step.
+    pub(super) fn batches_ready(&self) -> usize {
+        self.feed.ready()
     }
 
     /// Batches per epoch.

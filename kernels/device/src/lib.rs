@@ -417,6 +417,12 @@ pub trait Device: Debug + Send + Sync {
     /// waits for it, the releases of memory among them.
     fn give_up(&self);
 
+    /// Load, memory, power and clocks of the GPU by name, from NVIDIA's management library; nothing
+    /// without it.
+    fn usage(&self) -> Vec<(&'static str, f64)> {
+        vec![]
+    }
+
     /// The counts so far.
     fn counts(&self) -> Counts;
 }

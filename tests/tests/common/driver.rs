@@ -26,6 +26,7 @@ impl Gpus {
         for (name, library) in [
             ("libcuda.so", "libdriver.so"),
             ("libcuda.so.1", "libdriver.so"),
+            ("libnvidia-ml.so.1", "libdriver.so"),
             ("libnccl.so.2", "libdriver_nccl.so"),
         ] {
             symlink(built(library), folder.join(name)).expect("a link");

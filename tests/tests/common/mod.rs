@@ -120,8 +120,8 @@ impl Place {
         }
     }
 
-    /// The records of a metrics file by step, without what the clock says. In the file an
-    /// evaluation comes some steps late.
+    /// The records of a metrics file by step, without what the clock and the
+    /// machine say. In the file an evaluation comes some steps late.
     pub(crate) fn metrics(&self, run: &str) -> Vec<Value> {
         let text = self.text(&format!("{run}/metrics.jsonl"));
         let timeless = |line: &str| {
@@ -130,6 +130,7 @@ impl Place {
             for key in ["step_ms", "data_ms", "eval_seconds", "waited_seconds", PROJECTED] {
                 record_map.remove(key);
             }
+            record_map.retain(|key, _| !key.starts_with("system/"));
             record
         };
         let mut records: Vec<Value> = text.lines().map(timeless).collect();

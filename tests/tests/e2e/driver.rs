@@ -56,7 +56,7 @@ fn a_model_is_trained_evaluated_and_shown() {
 }
 
 /// A GPU's gradients are collected as a step has them: the norms of the parts of the model make up
-/// the norm of the step.
+/// the norm of the step. Numbers of the GPU are NVML's, but for the clock that it does not know.
 #[test]
 fn a_run_shows_what_its_gpu_computes() {
     let gpus = Gpus::new("A100");
@@ -71,6 +71,9 @@ fn a_run_shows_what_its_gpu_computes() {
     let step = lines.iter().find(|line| line["step"] == 2 && line["lr"].is_f64()).expect("a step");
     let all = step["grad_norm"].as_f64().expect("a norm");
     assert!((squares.sqrt() / all - 1.0).abs() < 1e-3, "{parts:?} {all}");
+    let numbers = ["gpu_percent", "gpu_memory_mib", "gpu_watts", "gpu_sm_mhz", "gpu_memory_mhz"];
+    let numbers = numbers.map(|name| step[&format!("system/{name}")].as_f64());
+    assert_eq!(numbers, [Some(61.0), Some(42.0), Some(250.5), Some(1410.0), None], "{step}");
     assert!(log("activations")["tensors"]["P2"]["l2"].as_f64().is_some_and(|norm| norm > 0.0));
 }
 

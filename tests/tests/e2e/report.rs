@@ -214,6 +214,35 @@ fn accuracies_are_recorded_if_asked() {
     assert!(fg.expect("a count") >= 0.0 && bg.expect("a count") > 0.0, "{first}");
 }
 
+/// With each log line come numbers of the machine, without a GPU none of one; the first step says
+/// when it came.
+#[test]
+fn use_of_the_machine_is_recorded() {
+    let place = Place::new();
+    let steps = "--set train.steps=5 --set train.log_every_steps=2 --device cpu";
+    let said = place.run(&micro(steps));
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert_eq!(said.err.matches(" s after the start of the process").count(), 1, "{}", said.err);
+    let steps: Vec<Value> = place
+        .text("runs/micro/metrics.jsonl")
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .filter(|record: &Value| record["loss"].is_f64())
+        .collect();
+    let has = |name: &str| {
+        let field = format!("system/{name}");
+        steps.iter().map(|step| step[&field].is_f64()).collect::<Vec<_>>()
+    };
+    for name in ["cpu_percent", "memory_mib", "batches_ready"] {
+        assert_eq!(has(name), [false, true, false, true, true], "{name}");
+    }
+    assert_eq!(has("first_step_seconds"), [true, false, false, false, false]);
+    assert!(!has("gpu_percent").contains(&true));
+    let [cpu, mib] = ["cpu_percent", "memory_mib"]
+        .map(|name| steps[1][&format!("system/{name}")].as_f64().expect("a number"));
+    assert!((1.0..1e5).contains(&cpu) && mib > 5.0, "{cpu} {mib}");
+}
+
 /// `[[train.log]]` writes numbers of the tensors that it names every so many steps, and of parts of
 /// the model, to both files; a pattern that fits nothing is refused with the nearest names.
 #[test]

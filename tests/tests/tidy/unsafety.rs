@@ -42,6 +42,10 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
         "driver/src/cuda/api/module.rs",
         "the driver is an interface of C functions: modules and launches",
     ),
+    (
+        "driver/src/cuda/api/nvml.rs",
+        "the management library is an interface of C functions, whose callers vouch for pointers",
+    ),
     ("driver/src/cuda/api/tensor.rs", "the driver is an interface of C functions: maps of tensors"),
     ("driver/src/cuda/tests/handles.rs", "C functions are called as no caller should"),
     ("driver/src/cuda/tests/mod.rs", "C functions are called as the driver's callers do"),
@@ -94,6 +98,7 @@ pub(crate) const LISTED: &[(&str, &str)] = &[
         "kernels/device/src/cuda/nccl/mod.rs",
         "NCCL is reached through C functions; here: joining a group, and its sums",
     ),
+    ("kernels/device/src/cuda/nvml.rs", "NVML is a library of C functions, loaded at run time"),
     (
         "kernels/device/src/cuda/staging.rs",
         "memory of the driver's is reached by reference where no copy reads it",

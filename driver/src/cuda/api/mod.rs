@@ -9,6 +9,7 @@ mod hook;
 mod in_process;
 mod memory;
 mod module;
+mod nvml;
 mod stream;
 mod tensor;
 

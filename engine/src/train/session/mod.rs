@@ -23,6 +23,7 @@ use super::periods::{Periods, due};
 use super::report::{Report, State};
 use super::resume::Recorded;
 use super::trainer::Trainer;
+use super::usage::{Usage, seconds_since_start};
 use super::validation::ValidationLoss;
 use super::verdict::{Judgement, Phase};
 use crate::dataset::DataSet;
@@ -54,6 +55,7 @@ pub struct Session {
     phase: Phase,
     best: Best,
     journal: Journal,
+    usage: Usage,
     report: Report,
     /// The log's word on the step that the run resumed after.
     recorded: Option<Recorded>,
@@ -164,8 +166,20 @@ impl Session {
             self.options.observe(Event::EpochBegins(epoch))?;
         }
         let was_to_stop = self.trainer.stop_after().is_some();
-        let record = self.trainer.step(self.next_stop())?;
+        let mut record = self.trainer.step(self.next_stop())?;
         let step = record.step;
+        let train = &self.config.train;
+        let is_logged = step == train.steps || due(train.log_every_steps, step);
+        if is_logged {
+            let ready = self.trainer.batches_ready();
+            record.system = self.usage.sample(ready, &self.options.backend);
+        }
+        if self.report.totals.is_empty()
+            && let Some(seconds) = seconds_since_start()
+        {
+            record.system.push(("first_step_seconds", seconds));
+            self.journal.say(&format!("first step {seconds:.1} s after the start of the process"));
+        }
         if let Some(lost) = self.options.team.group().lost() {
             // The step may have summed anything.
             return Err(RanksError::Lost(Box::new(lost)).into());
@@ -178,8 +192,8 @@ impl Session {
         let loss_scale = record.loss_scale;
         self.journal.step(record);
         self.collect(step, loss_scale)?;
-        let train = &self.config.train;
-        if step == train.steps || due(train.log_every_steps, step) {
+        if is_logged {
+            let train = &self.config.train;
             let memory = self.trainer.memory();
             bar.suspend(|| self.journal.log(train.steps, memory.bytes()));
         }

@@ -19,6 +19,7 @@ use crate::train::periods::Periods;
 use crate::train::report::{Facts, Report};
 use crate::train::resume::{self, Resumed};
 use crate::train::trainer::Trainer;
+use crate::train::usage::Usage;
 use crate::train::validation::ValidationLoss;
 use crate::train::verdict::Phase;
 use crate::weights::are_scored;
@@ -89,6 +90,7 @@ impl Session {
             unwritten: None,
             checkpoints: Checkpoints::new(&run, &config.train, facts),
             journal,
+            usage: Usage::new(),
             report,
             recorded,
             best,

@@ -80,6 +80,12 @@ impl Context {
         Ok(Arc::new(Self { device, raw, name, gpu, is_given_up, declare }))
     }
 
+    /// The GPU's identifier, if the driver gives it.
+    pub(super) fn uuid(&self) -> Option<[u8; 16]> {
+        let uuid = result::device::get_uuid(self.device).ok()?;
+        Some(uuid.bytes.map(|byte| byte as u8))
+    }
+
     /// Makes the context current on this thread; every use of a handle starts with this.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod context;
 mod memory;
 mod module;
 mod nccl;
+mod nvml;
 mod ordinal;
 mod staging;
 mod stream;
@@ -468,6 +469,10 @@ impl Device for CudaDevice {
 
     fn give_up(&self) {
         self.context.give_up();
+    }
+
+    fn usage(&self) -> Vec<(&'static str, f64)> {
+        self.context.uuid().map_or(vec![], nvml::usage)
     }
 
     fn counts(&self) -> Counts {

@@ -1,0 +1,97 @@
+//! The share of the machine that a run takes: processor, memory, GPU, and batches that wait.
+
+use std::time::Instant;
+
+use crate::runtime::Backend;
+
+/// Samples the process, between one log line and the next.
+#[derive(Debug)]
+pub(super) struct Usage {
+    at: Instant,
+    cpu_seconds: f64,
+}
+
+/// Numbers of the kernel about this process.
+#[derive(Debug, PartialEq)]
+struct Process {
+    cpu_seconds: f64,
+    /// From the machine's start to the process's.
+    started_seconds: f64,
+}
+
+impl Usage {
+    pub(super) fn new() -> Self {
+        Self { at: Instant::now(), cpu_seconds: process().map_or(0.0, |p| p.cpu_seconds) }
+    }
+
+    /// Numbers by name: of the processor since the sample before (100 is one core), of the others
+    /// now. `ready` batches wait for a step. Numbers that the machine does not give are left out.
+    pub(super) fn sample(&mut self, ready: usize, backend: &Backend) -> Vec<(&'static str, f64)> {
+        let before = std::mem::replace(self, Self::new());
+        let seconds = self.at.duration_since(before.at).as_secs_f64();
+        let percent = 100.0 * (self.cpu_seconds - before.cpu_seconds) / seconds.max(1e-3);
+        let cpu = (self.cpu_seconds > 0.0).then_some(("cpu_percent", percent));
+        let memory = resident_mib().map(|mib| ("memory_mib", mib));
+        let gpu = match backend {
+            Backend::Cpu => vec![],
+            Backend::Device(device) => device.usage(),
+        };
+        let host = cpu.into_iter().chain(memory).chain([("batches_ready", ready as f64)]);
+        host.chain(gpu).collect()
+    }
+}
+
+/// Seconds since this process started.
+pub(super) fn seconds_since_start() -> Option<f64> {
+    let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
+    let uptime: f64 = uptime.split(' ').next()?.parse().ok()?;
+    Some((uptime - process()?.started_seconds).max(0.0))
+}
+
+fn process() -> Option<Process> {
+    let ticks = rustix::param::clock_ticks_per_second() as f64;
+    parse(&std::fs::read_to_string("/proc/self/stat").ok()?, ticks)
+}
+
+/// The line of `/proc/self/stat`, where the name, in parentheses, may hold anything.
+fn parse(stat: &str, ticks: f64) -> Option<Process> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    // The first is field 3 of the manual's numbers.
+    let seconds = |field: usize| Some(fields.get(field - 3)?.parse::<f64>().ok()? / ticks);
+    Some(Process { cpu_seconds: seconds(14)? + seconds(15)?, started_seconds: seconds(22)? })
+}
+
+fn resident_mib() -> Option<f64> {
+    let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: f64 = statm.split(' ').nth(1)?.parse().ok()?;
+    Some(pages * rustix::param::page_size() as f64 / f64::from(1 << 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_of_the_kernel_is_read() {
+        let line = "77 (a ) b) R 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 3 0 4200 9 9";
+        let process = parse(line, 100.0).expect("a line");
+        assert_eq!(process, Process { cpu_seconds: 2.0, started_seconds: 42.0 });
+        assert_eq!(parse("77 (a", 100.0), None);
+    }
+
+    /// A loop of 300 ms on one thread is most of a core, and this process is young.
+    #[test]
+    fn work_shows() {
+        let mut usage = Usage::new();
+        let started = Instant::now();
+        while started.elapsed().as_millis() < 300 {
+            std::hint::black_box(started);
+        }
+        let sample = usage.sample(2, &Backend::Cpu);
+        let of = |name: &str| sample.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
+        assert!(of("cpu_percent").is_some_and(|percent| percent > 10.0), "{sample:?}");
+        assert!(of("memory_mib").is_some_and(|mib| mib > 1.0), "{sample:?}");
+        assert_eq!((of("batches_ready"), of("gpu_watts")), (Some(2.0), None));
+        assert!(seconds_since_start().is_some_and(|seconds| (0.3..1e5).contains(&seconds)));
+    }
+}
