@@ -1,6 +1,8 @@
 //! The view of a training image that the network sees: drawn on the host, a pure function of seed,
 //! image, epoch and copy.
 
+mod colours;
+
 use configs::{Augment, Config, Input};
 use dali::DaliError;
 use dali::loader::ImageRows;
@@ -9,6 +11,8 @@ use kernels::philox::{Purpose, keyed};
 use kernels::view::{Axis, View};
 
 use crate::rows::keep_objects;
+
+pub use colours::ColourMap;
 
 /// Draws views by the rules of a config.
 #[derive(Debug, Clone)]
@@ -216,6 +220,13 @@ impl Views {
         };
         rows.row_mut("views")?.copy_from_slice(view.row());
         rows.row_mut("network_sizes")?.copy_from_slice(&view.axes().map(|axis| axis.network));
+        if self.augment().changes_colours() {
+            let pixels: &mut [u8] = rows.row_mut("pixels")?;
+            let pixels = &pixels[..3 * source[0] as usize * source[1] as usize];
+            let unit = |index| self.unit(&key, Purpose::Colour, index);
+            let map = ColourMap::draw(self.augment(), pixels, unit);
+            rows.row_mut("colours")?.copy_from_slice(&map.row());
+        }
         if left.len() == objects {
             return Ok(None);
         }

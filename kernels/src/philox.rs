@@ -42,6 +42,8 @@ pub enum Purpose {
     Aspect = 6,
     /// Turning the image upside down.
     VerticalFlip = 7,
+    /// Colours of the image.
+    Colour = 8,
 }
 
 /// A random word keyed by (seed, epoch, image, purpose, index). `image_key` is a row of the

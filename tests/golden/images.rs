@@ -148,6 +148,7 @@ impl Images {
             pixel_scale: 1.0 / 255.0,
             bgr: false,
             filter: ResizeFilter::Bilinear,
+            colours: false,
         };
         let others = [self.views(), count(self.len())];
         let got = preprocessed(case.name(), op, &images, &others);

@@ -8,6 +8,7 @@ mod bodies;
 mod boxes;
 mod coco_eval;
 mod coco_masks;
+mod colours;
 mod convert;
 mod dense;
 mod groups;
@@ -122,6 +123,11 @@ fn golden_d2_data() {
 #[test]
 fn golden_tv_transforms() {
     views::tv_transforms();
+}
+
+#[test]
+fn golden_tv_color() {
+    colours::tv_color();
 }
 
 #[test]

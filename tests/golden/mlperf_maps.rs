@@ -89,6 +89,7 @@ pub(crate) fn pil_resize(report: &mut Report, case: Case<'_>) {
         pixel_scale: 1.0,
         bgr: false,
         filter: ResizeFilter::Pil,
+        colours: false,
     };
     let want: Vec<f32> = case.u8("resized_hwc").data.iter().map(|v| f32::from(*v)).collect();
     report.exact(case.name(), "resized_hwc", &resized(plain), &want);

@@ -141,6 +141,7 @@ fn pixels(report: &mut Report, case: Case<'_>, files: &Files) {
         pixel_scale: 1.0,
         bgr: false,
         filter: ResizeFilter::Pil,
+        colours: false,
     };
     let desc = TensorDesc::new(Role::Pixels, &[1, image.data.len()]);
     let inputs = vec![HostTensor::u8(desc, image.data), row(&files.view), count(1)];

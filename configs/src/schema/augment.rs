@@ -33,5 +33,31 @@ table! {
         /// 0: any part of a pixel a side.
         #[key(range = 0.0..=1.0, unit = "share", resume = Step, mlperf = Preprocessing)]
         pub min_visible: f32 = 0.0,
+        /// Greatest change of brightness: 0.4 multiplies each image by 0.6 to 1.4. Colours change
+        /// after the resize, without rounding, by one map of red, green and blue. Default 0: none.
+        #[key(range = 0.0..=1.0, resume = Step, mlperf = Preprocessing)]
+        pub brightness: f32 = 0.0,
+        /// Greatest change of contrast: distances to the image's mean grey, times 1 less to 1 more
+        /// this. Default 0: none.
+        #[key(range = 0.0..=1.0, resume = Step, mlperf = Preprocessing)]
+        pub contrast: f32 = 0.0,
+        /// Greatest change of saturation: distances to each pixel's grey, times 1 less to 1 more
+        /// this. Default 0: none.
+        #[key(range = 0.0..=1.0, resume = Step, mlperf = Preprocessing)]
+        pub saturation: f32 = 0.0,
+        /// Greatest change of hue either way, in turns of YIQ's colours. Default 0: none.
+        #[key(range = 0.0..=0.5, unit = "turns", resume = Step, mlperf = Preprocessing)]
+        pub hue: f32 = 0.0,
+        /// Probability of showing a training image in greys. Default 0.
+        #[key(range = 0.0..=1.0, unit = "probability", resume = Step, mlperf = Preprocessing)]
+        pub grey: f32 = 0.0,
+    }
+}
+
+impl Augment {
+    /// True if the colours of an image are drawn.
+    #[must_use]
+    pub fn changes_colours(&self) -> bool {
+        [self.brightness, self.contrast, self.saturation, self.hue, self.grey] != [0.0; 5]
     }
 }

@@ -51,6 +51,11 @@ fn input(config: &Config, check: &mut Check) {
     check.not_negative("input.augment.aspect", augment.aspect);
     check.fraction("input.augment.vertical_flip", augment.vertical_flip);
     check.fraction("input.augment.min_visible", augment.min_visible);
+    check.fraction("input.augment.brightness", augment.brightness);
+    check.fraction("input.augment.contrast", augment.contrast);
+    check.fraction("input.augment.saturation", augment.saturation);
+    check.fraction("input.augment.hue", augment.hue);
+    check.fraction("input.augment.grey", augment.grey);
 }
 
 fn data(config: &Config, check: &mut Check) {

@@ -26,7 +26,7 @@ pub fn detection_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, EngineErr
     let mut net = Net::new(spec);
     let images = ImageInputs::declare(&mut net.program, spec);
     net.part("preprocess");
-    let x = preprocess(&mut net, images)?;
+    let x = preprocess(&mut net, images, None)?;
     let maps = backbone(&mut net, x)?;
     let maps = fpn(&mut net, &maps)?;
     let rpn = Rpn::new(&mut net, maps.clone())?;

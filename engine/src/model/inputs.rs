@@ -4,9 +4,11 @@
 //! field of the struct; `fill_slot` of the loader, or the filler in `engine/src/train/feed.rs`,
 //! fills it.
 
+use configs::Config;
 use dali::loader::{Clear, SlotLayout};
 use graph::{Program, TensorId};
 use kernels::Role;
+use kernels::ops::preprocess::COLOURS;
 use kernels::view::View;
 
 use super::capacities::SlotShape;
@@ -50,7 +52,27 @@ batch_arrays! {
     }
 }
 
-/// The slot of a training step of one pass over `images` images, without heads of one's own.
+batch_arrays! {
+    /// Inputs of a step that changes the colours of its images: the map of each.
+    pub(super) ColourInputs {
+        colours: Scalar [Images, Fixed(COLOURS)] Zeros;
+    }
+}
+
+impl ColourInputs {
+    /// The arrays of a config: none if it does not change colours.
+    pub(super) fn arrays(config: &Config) -> &'static [Array] {
+        if config.input.augment.changes_colours() { Self::ARRAYS } else { &[] }
+    }
+
+    /// Declares the input that [`Self::arrays`] has for the config.
+    pub(super) fn declare_any(program: &mut Program, spec: &ModelSpec<'_>) -> Option<TensorId> {
+        let arrays = Self::arrays(spec.config);
+        arrays.first().map(|_| Self::declare(program, spec).colours)
+    }
+}
+
+/// The slot of a training step of one pass over `images` images, without further arrays.
 ///
 /// # Errors
 /// None for the tables above: their names differ.
@@ -70,18 +92,18 @@ pub(crate) fn loss_layout(
     slot_layout(&[ImageInputs::ARRAYS, ObjectInputs::ARRAYS, of_heads], images, slot)
 }
 
-/// The slot of a pass of this division, with the arrays that are the heads' own
-/// ([`super::head_arrays`]).
+/// The slot of a pass of this division, with the arrays that its config adds
+/// ([`super::further_arrays`]).
 ///
 /// # Errors
 /// As for [`training_layout`].
 pub fn step_layout(
-    of_heads: &[Array],
+    further: &[Array],
     division: &Division,
     slot: SlotShape,
 ) -> Result<SlotLayout, EngineError> {
     let pass = if division.is_weighted() { PassInputs::ARRAYS } else { &[] };
-    slot_layout(&[ImageInputs::ARRAYS, ObjectInputs::ARRAYS, of_heads, pass], division.images, slot)
+    slot_layout(&[ImageInputs::ARRAYS, ObjectInputs::ARRAYS, further, pass], division.images, slot)
 }
 
 /// The slot of a detection pass over `images` images.

@@ -41,12 +41,12 @@ pub(crate) use optimizer::PARAMETER_STATS;
 pub use optimizer::group_of;
 pub use params::{Init, Layout, Param, ParamKind};
 pub use ring::RingLayout;
-pub use roi_heads::{classes_of, head_arrays};
+pub use roi_heads::classes_of;
 pub(crate) use roi_heads::{further_heads, kinds_of_scores};
 pub use state_names::is_transient;
 pub(crate) use state_names::{AVERAGE, MASTER, RING, RING_STEP};
 pub(crate) use sums::{STEP_LOSS, STOP_REQUESTS};
-pub use train_step::{loss_program, training_program, weighted_training_program};
+pub use train_step::{further_arrays, loss_program, training_program, weighted_training_program};
 
 use configs::Config;
 use dali::order::PaddedShape;

@@ -19,9 +19,13 @@ fn image_channels(spec: &ModelSpec<'_>) -> usize {
     if reads_four && spec.is_in_fp16() { stem::STORED_CHANNELS } else { stem::CHANNELS }
 }
 
-/// The images as their views show them, normalized and padded, [N, H, W, C] with C from
-/// [`image_channels`].
-pub(super) fn preprocess(net: &mut Net<'_>, images: ImageInputs) -> Result<TensorId, GraphError> {
+/// The images as their views show them, with their colours changed by `colours` if it is there,
+/// normalized and padded, [N, H, W, C] with C from [`image_channels`].
+pub(super) fn preprocess(
+    net: &mut Net<'_>,
+    images: ImageInputs,
+    colours: Option<TensorId>,
+) -> Result<TensorId, GraphError> {
     let input = &net.spec.config.input;
     let op = Preprocess {
         height: net.spec.padded.height,
@@ -32,11 +36,13 @@ pub(super) fn preprocess(net: &mut Net<'_>, images: ImageInputs) -> Result<Tenso
         pixel_scale: input.pixel_scale,
         bgr: input.channel_order == ChannelOrder::Bgr,
         filter: input.resize_filter,
+        colours: colours.is_some(),
     };
     let inputs = PreprocessInputs {
         pixels: images.pixels,
         views: images.views,
         num_images: images.num_images,
+        colours,
     };
     let x = net.program.apply1(op, inputs)?;
     net.observe("batch", x);

@@ -1,5 +1,6 @@
 //! The training step: preprocess, forward, losses, backward, optimizer, as one Program.
 
+use configs::Config;
 use device::Target;
 use graph::autodiff::differentiate_seeded;
 use graph::prune::prune;
@@ -12,7 +13,7 @@ use super::accuracies;
 use super::backbone::backbone;
 use super::fpn::fpn;
 use super::fusion;
-use super::inputs::{ImageInputs, ObjectInputs, PassInputs};
+use super::inputs::{ColourInputs, ImageInputs, ObjectInputs, PassInputs};
 use super::logged;
 use super::loss_weights::weight_of;
 use super::net::{Loss, Net, Truth};
@@ -23,6 +24,7 @@ use super::ring::{Published, publish};
 use super::roi_heads::RoiHeads;
 use super::rois::sample_rois;
 use super::rpn::{Proposals, Rpn};
+use super::schema::Array;
 use super::sums;
 use super::{BuiltProgram, ModelSpec};
 use crate::error::EngineError;
@@ -112,12 +114,13 @@ fn forward(net: &mut Net<'_>) -> Result<Forward, EngineError> {
     let spec = net.spec;
     let images = ImageInputs::declare(&mut net.program, spec);
     let objects = ObjectInputs::declare(&mut net.program, spec);
+    let colours = ColourInputs::declare_any(&mut net.program, spec);
     let heads = RoiHeads::of(&spec.config.model);
     heads.arrays().iter().for_each(|array| _ = array.declare(&mut net.program, spec));
     let is_weighted = spec.part.division.is_weighted();
     let pass = is_weighted.then(|| PassInputs::declare(&mut net.program, spec));
     net.part("preprocess");
-    let x = preprocess(net, images)?;
+    let x = preprocess(net, images, colours)?;
     let truth = truth(net, images, objects)?;
 
     let maps = backbone(net, x)?;
@@ -132,6 +135,11 @@ fn forward(net: &mut Net<'_>) -> Result<Forward, EngineError> {
         net.program.keep(name, *loss);
     }
     Ok(Forward { losses, pass, proposals, truth })
+}
+
+/// The arrays that a config adds to a step's slot: the map of colours, and what heads need.
+pub fn further_arrays(config: &Config) -> Vec<Array> {
+    [ColourInputs::arrays(config), &RoiHeads::of(&config.model).arrays()].concat()
 }
 
 /// Gradients of the weighted sum of `losses`, times `seed`, one per trained parameter.

@@ -13,7 +13,7 @@ use super::repeats::repeat_factors;
 use crate::dataset::{DataSet, make_inclusive, objects_with_rows};
 use crate::error::EngineError;
 use crate::model::roi_heads::RoiHead;
-use crate::model::{Division, further_heads, head_arrays, step_layout};
+use crate::model::{Division, further_arrays, further_heads, step_layout};
 use crate::runtime::{Backend, Slot, SlotMemory};
 use crate::team::own_cores;
 use crate::view::Views;
@@ -85,8 +85,7 @@ impl Feed {
             Backend::Cpu => THREADS_BESIDE_CPU,
             Backend::Device(_) => threads_beside_device(own_cores(division.local_ranks)),
         };
-        let layout =
-            Arc::new(step_layout(&head_arrays(&config.model), division, data.slot_shape())?);
+        let layout = Arc::new(step_layout(&further_arrays(config), division, data.slot_shape())?);
         let mut feed = Self {
             data: data.clone(),
             order,

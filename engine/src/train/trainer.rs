@@ -23,7 +23,7 @@ use crate::error::EngineError;
 use crate::evaluate::{DetectionMemory, Evaluator};
 use crate::metrics::StepRecord;
 use crate::model::{
-    Division, LOGGED_ACTIVATION, LOGGED_GRADIENT, Param, RingLayout, classes_of, head_arrays,
+    Division, LOGGED_ACTIVATION, LOGGED_GRADIENT, Param, RingLayout, classes_of, further_arrays,
     shares, step_layout, weight_of,
 };
 use crate::names::matches;
@@ -451,7 +451,7 @@ impl Planned {
         let mut state = ModelState::on_device(state, device.clone(), precision, &all)?;
         state.arena(device, arena)?;
         let needed = needed_bytes(&programs, evaluations) - evaluations.input_bytes;
-        let slot = step_layout(&head_arrays(&config.model), division, data.slot_shape())?;
+        let slot = step_layout(&further_arrays(config), division, data.slot_shape())?;
         let device = device.clone();
         let steps =
             DeviceSteps::new(device, programs, shapes, division, layout, &slot, &mut state)?;

@@ -14,7 +14,7 @@ use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::evaluate::{DetectionMemory, Evaluator};
 use crate::model::{
-    BuiltProgram, ModelSpec, Part, class_weights, further_heads, head_arrays, loss_layout,
+    BuiltProgram, ModelSpec, Part, class_weights, further_arrays, further_heads, loss_layout,
     loss_program, weight_of,
 };
 use crate::runtime::{Backend, Executor, Inputs, ModelState};
@@ -62,9 +62,7 @@ impl ValidationLoss {
             (shape, positions.into_iter().map(|position| images[position]).collect())
         };
         let batches = evaluator.batches(images).into_iter().map(place).collect();
-        let mut config = config.clone();
-        config.input.augment = Augment::default();
-        config.input.flip_probability = 0.0;
+        let config = unaugmented(config);
         let executors = data.shapes.iter().map(|_| None).collect();
         let (backend, losses) = (backend.clone(), vec![]);
         let mut all = Self { config, data, classes, backend, batches, executors, losses };
@@ -84,6 +82,7 @@ impl ValidationLoss {
         classes: usize,
         backend: &Backend,
     ) -> Result<DetectionMemory, EngineError> {
+        let config = &unaugmented(config);
         let target = backend.target(config);
         let mut memory = DetectionMemory::default();
         for padded in data.shapes_of_evaluation(config) {
@@ -143,8 +142,7 @@ impl ValidationLoss {
         });
         let config = &self.config;
         let size = config.eval.batch_size;
-        let layout =
-            Arc::new(loss_layout(&head_arrays(&config.model), size, self.data.slot_shape())?);
+        let layout = Arc::new(loss_layout(&further_arrays(config), size, self.data.slot_shape())?);
         let slots = (0..=DECODED_AHEAD).map(|_| self.backend.slot(&layout));
         let slots = slots.collect::<Result<_, EngineError>>()?;
         let filler = fill_rows(&self.data, Views::new(config), further_heads(&config.model));
@@ -192,11 +190,19 @@ impl ValidationLoss {
         let target = self.backend.target(config);
         let built = program(config, data, self.classes, data.shapes[shape], &target)?;
         let size = config.eval.batch_size;
-        let layout = loss_layout(&head_arrays(&config.model), size, data.slot_shape())?;
+        let layout = loss_layout(&further_arrays(config), size, data.slot_shape())?;
         self.losses = built.losses;
         self.executors[shape] = Some(Executor::new(built.program, &layout, &self.backend, state)?);
         Ok(())
     }
+}
+
+/// A config whose images are seen as an evaluation sees them.
+fn unaugmented(config: &Config) -> Config {
+    let mut config = config.clone();
+    config.input.augment = Augment::default();
+    config.input.flip_probability = 0.0;
+    config
 }
 
 /// The program of a padded shape.

@@ -7,7 +7,9 @@ use crate::common::{BAD_CONFIG, Place, micro, said};
 const ALL: &str = "--set input.augment.min_sizes=[48,56,64,80] --set input.max_size=96 \
                    --set input.augment.crop=0.5 --set input.augment.aspect=0.3 \
                    --set input.augment.vertical_flip=0.5 --set input.augment.min_visible=0.1 \
-                   --set input.buckets_per_orientation=2";
+                   --set input.buckets_per_orientation=2 --set input.augment.brightness=0.4 \
+                   --set input.augment.contrast=0.4 --set input.augment.saturation=0.4 \
+                   --set input.augment.hue=0.1 --set input.augment.grey=0.2";
 const JITTER: &str = "--set input.augment.jitter_size=64 --set data.empty=keep";
 
 /// Three epochs of 8 steps, and the same cut in mid-epoch.
@@ -48,6 +50,8 @@ fn wrong_ranges_are_refused_and_values_without_effect_are_named() {
         ("input.augment.crop=0", "`input.augment.crop`"),
         ("input.augment.min_sizes=[0]", "`input.augment.min_sizes`"),
         ("input.augment.vertical_flip=2", "`input.augment.vertical_flip`"),
+        ("input.augment.hue=0.6", "`input.augment.hue`"),
+        ("input.augment.brightness=-1", "`input.augment.brightness`"),
         ("input.augment.crops=0.5", "did you mean `input.augment.crop`"),
     ] {
         place.bad(&micro(&format!("--set {set}")), BAD_CONFIG, &[words]);

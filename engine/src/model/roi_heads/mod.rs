@@ -129,11 +129,6 @@ pub(super) struct RoiHeads {
     further: Vec<Box<dyn RoiHead>>,
 }
 
-/// The arrays that the heads of a model need of a batch.
-pub fn head_arrays(model: &configs::Model) -> Vec<Array> {
-    RoiHeads::of(model).arrays()
-}
-
 /// The heads that add to each detection of a model.
 pub(crate) fn further_heads(model: &configs::Model) -> Vec<Box<dyn RoiHead>> {
     RoiHeads::of(model).further

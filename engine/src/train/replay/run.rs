@@ -12,7 +12,7 @@ use graph::{CpuArena, CpuExecutor, DeviceExecutor, GraphError};
 use super::{Finding, Replay};
 use crate::error::EngineError;
 use crate::model::{
-    BuiltProgram, Division, ModelSpec, Part, head_arrays, is_transient, step_layout,
+    BuiltProgram, Division, ModelSpec, Part, further_arrays, is_transient, step_layout,
     weighted_training_program,
 };
 use crate::runtime::{Backend, ModelState};
@@ -34,7 +34,7 @@ impl Replay {
         else {
             return Err(fault(format!("its {passes} batches do not make up a step")));
         };
-        let layout = step_layout(&head_arrays(&self.config.model), &division, self.slot)?;
+        let layout = step_layout(&further_arrays(&self.config), &division, self.slot)?;
         let batches = self.batches.iter().map(|arrays| joined(arrays, &layout));
         let batches = batches.collect::<Result<Vec<_>, _>>().map_err(fault)?;
         let mut look = FirstNonFinite::default();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Preprocess, ResizeFilter};
+use super::{COLOURS, Preprocess, ResizeFilter};
 use crate::case::boxes::{index, view};
 use crate::case::{OpCase, integers};
 use crate::cpu::HostTensor;
@@ -10,7 +10,8 @@ use crate::view::View;
 use crate::{Role, TensorDesc};
 
 /// No image in use, one pixel, primes up and down, mirrors, windows, a fourth channel, and a COCO
-/// image at training size; Pillow's filter on the like, and where it shrinks by ten.
+/// image at training size; Pillow's filter on the like, and where it shrinks by ten;
+/// colours on some.
 pub fn cases() -> Vec<OpCase> {
     let primes =
         [([5, 7], [11, 13], 0), ([13, 11], [5, 7], 1), ([1, 17], [13, 1], 2), ([2, 2], [3, 3], 0)];
@@ -29,8 +30,9 @@ pub fn cases() -> Vec<OpCase> {
                 with_filter(ResizeFilter::Pil, case(size, &images, 2))
             });
     let pil_coco = with_filter(ResizeFilter::Pil, with_channels(4, coco.clone()));
+    let coloured = [&padded[0], &pil[0], &pil[1], &coco].map(|case| with_colours(case.clone()));
     let plain = cases.into_iter().chain(padded).chain([coco]);
-    plain.chain(pil).chain([pil_coco]).collect()
+    plain.chain(pil).chain([pil_coco]).chain(coloured).collect()
 }
 
 /// Source, network, and which axes are mirrored: bit 0 columns, bit 1 rows; bit 2 cuts a window.
@@ -44,6 +46,17 @@ fn with_channels(channels: usize, case: OpCase) -> OpCase {
 /// The case with this filter.
 fn with_filter(filter: ResizeFilter, case: OpCase) -> OpCase {
     changed(case, &format!("{filter:?}"), |op| Preprocess { filter, ..op })
+}
+
+/// The case with a map of colours for each image, beyond a byte's ends here and there.
+fn with_colours(case: OpCase) -> OpCase {
+    let mut case = changed(case, "colours", |op| Preprocess { colours: true, ..op });
+    let shape = [case.inputs[0].desc.shape[0], COLOURS];
+    let row = [0.9, 0.5, -0.3, -40.0, -0.2, 1.3, 0.1, 20.0, 0.3, 0.3, 0.4, 0.0];
+    let scaled = |(i, v): (usize, f32)| v * (1.0 + (i / COLOURS) as f32 / 4.0);
+    let values = (0..shape[0]).flat_map(|_| row).enumerate().map(scaled).collect();
+    case.inputs.push(HostTensor::f32(TensorDesc::new(Role::Scalar, &shape), values));
+    case
 }
 
 fn changed(case: OpCase, what: &str, change: impl Fn(Preprocess) -> Preprocess) -> OpCase {
@@ -74,6 +87,7 @@ fn case([height, width]: [usize; 2], images: &[Sizes], count: i32) -> OpCase {
         pixel_scale: 1.0 / 255.0,
         bgr: images.len() > 1,
         filter: ResizeFilter::Bilinear,
+        colours: false,
     };
     OpCase::new(format!("{count} of {} images", images.len()), Arc::new(op), inputs)
 }

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::{Preprocess, PreprocessInputs, ResizeFilter};
+use super::{COLOURS, Preprocess, PreprocessInputs, ResizeFilter};
 use crate::counted::rows_in_use;
 use crate::cpu::TensorRef;
 use crate::resize::{BilinearTap, PilTaps, bilinear_tap, pil_taps};
@@ -10,13 +10,14 @@ use crate::view::{Axis, View};
 
 /// Writes every image; a row of the output is a task.
 pub(super) fn preprocess(op: &Preprocess, inputs: &[TensorRef<'_>], x: &mut [f32]) {
-    let inputs = PreprocessInputs::of(inputs);
+    let inputs = op.inputs(inputs);
     let row_len = op.channels * op.width;
     if op.height * row_len == 0 {
         return;
     }
     let images = rows_in_use(inputs.num_images.i32(), inputs.pixels.shape()[0]);
     let tables = normalise_table(op);
+    let bytes = [std::array::from_fn(|v| v as f32); 3];
     x.par_chunks_mut(op.height * row_len).enumerate().for_each(|(n, x)| {
         if n >= images {
             x.fill(0.0);
@@ -34,10 +35,21 @@ pub(super) fn preprocess(op: &Preprocess, inputs: &[TensorRef<'_>], x: &mut [f32
                 }
             });
         };
+        let colours = inputs.colours.map(|colours| Colours::of(op, colours.f32(), n));
+        // Colours change between the resize and the normalising, which else comes first.
+        let tables = if colours.is_some() { &bytes } else { &tables };
+        let change = |x: &mut [f32]| {
+            if let Some(colours) = &colours {
+                x.chunks_exact_mut(op.channels).for_each(|pixel| colours.change(op, pixel));
+            }
+        };
         if op.filter == ResizeFilter::Pil {
             let resized = pil([y, across], pixels);
             let line = 3 * width;
-            rows(x, &|row, x| normalise_row(op, &tables, &resized[row * line..][..line], x));
+            rows(x, &|row, inside| {
+                normalise_row(op, tables, &resized[row * line..][..line], inside);
+                change(inside);
+            });
             return;
         }
         let columns = taps(across, bilinear);
@@ -45,7 +57,8 @@ pub(super) fn preprocess(op: &Preprocess, inputs: &[TensorRef<'_>], x: &mut [f32
         rows(x, &|row, inside| {
             let (tap, line) = (&lines[row], 3 * across.source as usize);
             let rows = [tap.low, tap.high].map(|row| &pixels[row * line..(row + 1) * line]);
-            resize_row(op, &columns, tap.fraction, rows, &tables, inside);
+            resize_row(op, &columns, tap.fraction, rows, tables, inside);
+            change(inside);
         });
     });
 }
@@ -55,6 +68,28 @@ fn normalise_table(op: &Preprocess) -> [[f32; 256]; 3] {
     std::array::from_fn(|c| {
         std::array::from_fn(|v| (v as f32 * op.pixel_scale - op.mean[c]) / op.std[c])
     })
+}
+
+/// How an image's colours change.
+struct Colours<'a> {
+    /// By channel of the output: factors of red, green and blue, and a constant.
+    rows: [&'a [f32]; 3],
+}
+
+impl<'a> Colours<'a> {
+    fn of(op: &Preprocess, colours: &'a [f32], n: usize) -> Self {
+        let row = |c: usize| &colours[COLOURS * n + 4 * if op.bgr { 2 - c } else { c }..][..4];
+        Self { rows: [row(0), row(1), row(2)] }
+    }
+
+    /// Changes a pixel of bytes, and normalises it.
+    fn change(&self, op: &Preprocess, pixel: &mut [f32]) {
+        let [red, green, blue] = [0, 1, 2].map(|c| pixel[if op.bgr { 2 - c } else { c }]);
+        for (c, row) in self.rows.iter().enumerate() {
+            let value = row[0] * red + row[1] * green + row[2] * blue + row[3];
+            pixel[c] = (value.clamp(0.0, 255.0) * op.pixel_scale - op.mean[c]) / op.std[c];
+        }
+    }
 }
 
 /// View and pixels of image `n`, checked against the buffers.

@@ -2,14 +2,13 @@
 
 use device::{Launch, LaunchArgs, StructArg};
 
-use super::{Preprocess, PreprocessInputs, ResizeFilter};
+use super::{Preprocess, ResizeFilter};
 
 /// Pixels of a row that a block makes; as in `preprocess.cu`.
 const PIXELS: usize = 256;
 
 pub(super) fn launches(op: &Preprocess, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let inputs = PreprocessInputs::of(&args.inputs);
-    let (pixels, x) = (*inputs.pixels, args.outputs[0]);
+    let (pixels, x) = (*op.inputs(&args.inputs).pixels, args.outputs[0]);
     let extents = [op.height, op.width, op.channels, pixels.dim(1), pixels.dim(0)];
     let extents = extents.map(|v| i32::try_from(v).expect("an extent that fits an int"));
     let transform = StructArg::new()
@@ -20,9 +19,11 @@ pub(super) fn launches(op: &Preprocess, args: &LaunchArgs<'_>) -> Vec<Launch> {
         .field(i32::from(op.bgr))
         .arg();
     let grid = [pixels.dim(0) * op.height, op.width.div_ceil(PIXELS), 1];
-    let kernel = match op.filter {
-        ResizeFilter::Bilinear => "preprocess_u8",
-        ResizeFilter::Pil => "preprocess_pil_u8",
+    let kernel = match (op.filter, op.colours) {
+        (ResizeFilter::Bilinear, false) => "preprocess_u8",
+        (ResizeFilter::Bilinear, true) => "preprocess_colours_u8",
+        (ResizeFilter::Pil, false) => "preprocess_pil_u8",
+        (ResizeFilter::Pil, true) => "preprocess_pil_colours_u8",
     };
     let launch = args.inputs.iter().fold(Launch::new(kernel, grid), |l, input| l.arg(input.read()));
     vec![launch.arg(x.write()).arg(transform)]

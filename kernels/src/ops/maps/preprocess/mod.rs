@@ -1,11 +1,13 @@
-//! Source images to the network's input: normalise, crop, resize, mirror, pad.
+//! Source images to the network's input: crop, resize, mirror, change colours, normalise, pad.
 //!
 //! [`ResizeFilter::Bilinear`] matches torchvision's `GeneralizedRCNNTransform`: `(v - mean) / std`,
 //! bilinear resize (`align_corners=False`, scale from the two sizes), mirror, zeros right and
 //! below. [`ResizeFilter::Pil`] resizes as Pillow does, in bytes, before it normalises: so
-//! maskrcnn-benchmark.
+//! maskrcnn-benchmark. With `colours` the resized pixels change by an affine map of red, green and
+//! blue, and are clipped to 0..255, before they are normalised.
 //! Tensors: `pixels [N, B]` (u8; rows of height x width x RGB packed at the head of each image's
-//! row), `views [N, 14]` ([`crate::view::View`]), `num_images [1]` i32 (all in) ->
+//! row), `views [N, 14]` ([`crate::view::View`]), `num_images [1]` i32, `colours [N, 12]` (with
+//! `colours`: for red, green and blue the factors of the three and a constant; all in) ->
 //! `x [N, H, W, C]` (overwritten; 0 in channels past the third, in the padding, and in images at or
 //! past `num_images`).
 //! With `bgr` channel 0 is blue, and mean and std are given in that order. Numerics: f32.
@@ -46,6 +48,8 @@ pub struct Preprocess {
     pub bgr: bool,
     /// How a pixel is made from those of the source.
     pub filter: ResizeFilter,
+    /// True if the inputs hold `colours`.
+    pub colours: bool,
 }
 
 op_inputs! {
@@ -58,9 +62,23 @@ op_inputs! {
         /// `[1]` i32.
         num_images,
     }
+    optional {
+        /// `[N, 12]`.
+        colours,
+    }
 }
 
+/// Elements of a row of `colours`: 3 rows of 4.
+pub const COLOURS: usize = 12;
+
 const NAME: &str = "preprocess";
+
+impl Preprocess {
+    /// Names the inputs of a list.
+    fn inputs<'a, T>(&self, list: &'a [T]) -> PreprocessInputs<&'a T> {
+        PreprocessInputs::of(list, [self.colours])
+    }
+}
 
 impl Op for Preprocess {
     fn name(&self) -> &'static str {
@@ -72,14 +90,18 @@ impl Op for Preprocess {
         inputs: &[TensorDesc],
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, PreprocessInputs::LEN)?;
+        let count = PreprocessInputs::LEN + usize::from(self.colours);
+        check::arity(NAME, "inputs", inputs, count)?;
         check::arity(NAME, "updates", updates, 0)?;
-        let inputs = PreprocessInputs::of(inputs);
+        let inputs = self.inputs(inputs);
         check::rank(NAME, "pixels", inputs.pixels, "[N, B]")?;
         check::dtype(NAME, "pixels", inputs.pixels, DType::U8)?;
         let images = inputs.pixels.shape[0];
         check::integers(NAME, "views", inputs.views, &[images, View::LEN])?;
         check::integers(NAME, "num_images", inputs.num_images, &[1])?;
+        if let Some(colours) = inputs.colours {
+            check::floats(NAME, "colours", colours, &[images, COLOURS])?;
+        }
         let positive = self.std.iter().all(|&s| s > 0.0);
         check::parameter(NAME, "std", positive, "above 0", format!("{:?}", self.std))?;
         let known = [3, 4].contains(&self.channels);

@@ -1,9 +1,10 @@
-// Turns source images into the network's input: crop, resize, mirror, normalise, pad;
-// torchvision's GeneralizedRCNNTransform.
+// Turns source images into the network's input: crop, resize, mirror, change colours, normalise,
+// pad; torchvision's GeneralizedRCNNTransform.
 //
 //   pixels         [N, capacity]  uint8  in   rows of RGB packed at the head of each image
 //   views          [N]            View   in   the way of each image
 //   num_images     [1]            int    in   images in use
+//   colours        [N, 3, 4]      float  in   affine maps of red, green and blue (two kernels)
 //   x              [N, H, W, C]   real   out  0 past channel 3, in the padding, unused images
 //
 // Launch: a block of 256 per 256 pixels of an output row.
@@ -64,9 +65,28 @@ struct Bilinear {
   }
 };
 
-template <typename Filter>
-DEVICE void preprocess(const Filter& filter, const uint8_t* pixels, const View* views,
-                       const int* num_images, real* x, const Transform& t) {
+// Leaves the colours as they are.
+struct Plain {
+  DEVICE void operator()(int, bool, float (&)[3]) const {}
+};
+
+// An affine map of red, green and blue for each image, clipped to those of a byte.
+struct Colours {
+  const float4* rows;  // [N, 3]
+  DEVICE void operator()(int image, bool bgr, float (&values)[3]) const {
+    const float red = bgr ? values[2] : values[0], green = values[1];
+    const float blue = bgr ? values[0] : values[2];
+    for (int i = 0; i < 3; i++) {
+      const float4 row = rows[3 * image + (bgr ? 2 - i : i)];
+      const float value = row.x * red + row.y * green + row.z * blue + row.w;
+      values[i] = fminf(fmaxf(value, 0.0f), 255.0f);
+    }
+  }
+};
+
+template <typename Filter, typename Change>
+DEVICE void preprocess(const Filter& filter, const Change& change, const uint8_t* pixels,
+                       const View* views, const int* num_images, real* x, const Transform& t) {
   SHARED(Real8, staged, PIXELS * MAX_CHANNELS / WIDE);
   real* values = (real*)staged;
   const int image = blockIdx.x / t.height, row = blockIdx.x % t.height;
@@ -81,6 +101,7 @@ DEVICE void preprocess(const Filter& filter, const uint8_t* pixels, const View* 
     filter(Source{base, view.y, view.x, view.y.resized_at(row), view.x.resized_at(column),
                   t.bgr != 0},
            value);
+    change(image, t.bgr != 0, value);
     for (int i = 0; i < 3; i++) out[i] = (value[i] * t.scale - t.mean[i]) / t.std[i];
   }
   for (int i = 0; i < MAX_CHANNELS; i++)
@@ -152,9 +173,17 @@ DEVICE void pil_pixel(const Source& s, int (&rgb)[3]) {
 KERNEL(256)
 preprocess_u8(const uint8_t* RESTRICT pixels, const View* RESTRICT views,
               const int* RESTRICT num_images, real* RESTRICT x, Transform transform) {
-  preprocess(Bilinear{}, pixels, views, num_images, x, transform);
+  preprocess(Bilinear{}, Plain{}, pixels, views, num_images, x, transform);
 }
 EXPORT(preprocess_u8)
+
+KERNEL(256)
+preprocess_colours_u8(const uint8_t* RESTRICT pixels, const View* RESTRICT views,
+                      const int* RESTRICT num_images, const float4* RESTRICT colours,
+                      real* RESTRICT x, Transform transform) {
+  preprocess(Bilinear{}, Colours{colours}, pixels, views, num_images, x, transform);
+}
+EXPORT(preprocess_colours_u8)
 
 struct Pil {
   DEVICE void operator()(const Source& s, float (&values)[3]) const {
@@ -169,6 +198,14 @@ struct Pil {
 KERNEL(256)
 preprocess_pil_u8(const uint8_t* RESTRICT pixels, const View* RESTRICT views,
                   const int* RESTRICT num_images, real* RESTRICT x, Transform transform) {
-  preprocess(Pil{}, pixels, views, num_images, x, transform);
+  preprocess(Pil{}, Plain{}, pixels, views, num_images, x, transform);
 }
 EXPORT(preprocess_pil_u8)
+
+KERNEL(256)
+preprocess_pil_colours_u8(const uint8_t* RESTRICT pixels, const View* RESTRICT views,
+                          const int* RESTRICT num_images, const float4* RESTRICT colours,
+                          real* RESTRICT x, Transform transform) {
+  preprocess(Pil{}, Colours{colours}, pixels, views, num_images, x, transform);
+}
+EXPORT(preprocess_pil_colours_u8)

@@ -10,7 +10,17 @@ use crate::{Role, TensorDesc};
 fn op(height: usize, width: usize) -> Preprocess {
     let (mean, std) = ([1.0, 2.0, 3.0], [1.0, 2.0, 4.0]);
     let filter = ResizeFilter::Bilinear;
-    Preprocess { height, width, channels: 3, mean, std, pixel_scale: 1.0, bgr: false, filter }
+    Preprocess {
+        height,
+        width,
+        channels: 3,
+        mean,
+        std,
+        pixel_scale: 1.0,
+        bgr: false,
+        filter,
+        colours: false,
+    }
 }
 
 fn inputs(pixels: Vec<u8>, source: [i32; 2], network: [i32; 2], turns: i32) -> Vec<HostTensor> {
@@ -49,6 +59,20 @@ fn two_pixels_as_pillow_has_them() {
 fn bgr_by_hand() {
     let x = run(&Preprocess { bgr: true, ..op(1, 1) }, &inputs(vec![9, 8, 7], [1, 1], [1, 1], 0));
     assert_eq!(x.expect("fits")[0].as_f32(), [6.0, 3.0, 1.5]);
+}
+
+/// Red becomes twice the blue, green half of itself and 20, blue more than a byte holds: 14, 24 and
+/// 255, before they are normalised, in either order of the channels.
+#[test]
+fn colours_by_hand() {
+    let rows = [[0.0, 0.0, 2.0, 0.0], [0.0, 0.5, 0.0, 20.0], [100.0, 0.0, 0.0, 0.0]];
+    let colours = HostTensor::f32(TensorDesc::new(Role::Scalar, &[1, 12]), rows.concat());
+    let inputs = [inputs(vec![9, 8, 7], [1, 1], [1, 1], 0), vec![colours]].concat();
+    for filter in [ResizeFilter::Bilinear, ResizeFilter::Pil] {
+        let x = |bgr| run(&Preprocess { bgr, filter, colours: true, ..op(1, 1) }, &inputs);
+        assert_eq!(x(false).expect("fits")[0].as_f32(), [13.0, 11.0, 63.0]);
+        assert_eq!(x(true).expect("fits")[0].as_f32(), [254.0, 11.0, 2.75]);
+    }
 }
 
 #[test]
