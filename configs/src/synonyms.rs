@@ -30,6 +30,7 @@ const SYNONYMS: &[(&[&str], &str)] = &[
     (&["multiscale", "multi_scale"], "input.augment.min_sizes"),
     (&["lsj", "scale_jitter"], "input.augment.jitter_size"),
     (&["vflip", "flipud"], "input.augment.vertical_flip"),
+    (&["rot90", "rotate90"], "input.augment.quarter_turns"),
     (&["hsv", "hsv_h"], "input.augment.hue"),
     (&["hsv_s"], "input.augment.saturation"),
     (&["hsv_v", "color_jitter"], "input.augment.brightness"),

@@ -135,7 +135,7 @@ pub(crate) fn extremes(object: &ObjectView<'_>) -> [f32; 4] {
 }
 
 /// `extremes [N, G, 4]` of the object that each row of `matched [M]`, `image_idx [M]` names, as
-/// the network sees it: mirrored where `views [N, 14]` says so. `[M, 4]`. A head for GPUs gives it
+/// the network sees it: mirrored where `views [N, 15]` says so. `[M, 4]`. A head for GPUs gives it
 /// launches.
 #[derive(Debug)]
 struct GatherExtremes;

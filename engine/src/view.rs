@@ -37,12 +37,12 @@ impl Views {
 
     /// True if the size of an image in the network differs by epoch.
     pub(crate) fn vary(&self) -> bool {
-        !self.augment().min_sizes.is_empty() || self.augment().jitter_size > 0 || self.cuts()
+        !self.augment().min_sizes.is_empty() || self.is_square() || self.cuts()
     }
 
-    /// True if all images come into one shape, a square.
-    pub(crate) fn are_square(&self) -> bool {
-        self.augment().jitter_size > 0
+    /// True if the largest shape is a square, for images of either orientation.
+    pub(crate) fn is_square(&self) -> bool {
+        self.augment().jitter_size > 0 || self.augment().quarter_turns > 0.0
     }
 
     fn augment(&self) -> &Augment {
@@ -62,11 +62,17 @@ impl Views {
     /// Height and width in the network of the image with this row of `image_keys`.
     pub(crate) fn size(&self, key: &[i32], source: [u32; 2]) -> (u32, u32) {
         let [height, width] = self.lengths(key, source).network;
-        (height, width)
+        if self.quarters(key) % 2 == 1 { (width, height) } else { (height, width) }
     }
 
     /// The least height and width that hold every view of an image.
     pub(crate) fn bound(&self, source: [u32; 2]) -> (u32, u32) {
+        let (height, width) = self.bound_unturned(source);
+        let side = height.max(width);
+        if self.is_square() { (side, side) } else { (height, width) }
+    }
+
+    fn bound_unturned(&self, source: [u32; 2]) -> (u32, u32) {
         let augment = self.augment();
         if augment.jitter_size > 0 {
             let side = augment.jitter_size as u32;
@@ -154,9 +160,17 @@ impl Views {
             let offset = (spare * self.unit(key, Purpose::Scale, 1)).round_ties_even() as i32;
             Axis { source, start, window, resized, offset, network, mirrored: 0 }
         };
-        let mut view = View { y: axis(0), x: axis(1) };
+        let mut view = View { y: axis(0), x: axis(1), transposed: 0 };
         self.mirror(key, &mut view);
+        view.turn(self.quarters(key));
         view
+    }
+
+    /// Quarters that an image is turned by.
+    fn quarters(&self, key: &[i32]) -> u32 {
+        let unit = |index| self.unit(key, Purpose::QuarterTurn, index);
+        let is_turned = unit(0) < f64::from(self.augment().quarter_turns);
+        if is_turned { 1 + (3.0 * unit(1)) as u32 } else { 0 }
     }
 
     fn mirror(&self, key: &[i32], view: &mut View) {
@@ -219,7 +233,7 @@ impl Views {
             (view, (0..objects).collect())
         };
         rows.row_mut("views")?.copy_from_slice(view.row());
-        rows.row_mut("network_sizes")?.copy_from_slice(&view.axes().map(|axis| axis.network));
+        rows.row_mut("network_sizes")?.copy_from_slice(&view.network());
         if self.augment().changes_colours() {
             let pixels: &mut [u8] = rows.row_mut("pixels")?;
             let pixels = &pixels[..3 * source[0] as usize * source[1] as usize];
@@ -308,13 +322,15 @@ mod tests {
         assert!(pairs.into_iter().all(|(low, high)| low <= high));
     }
 
-    const RULES: [&[&str]; 6] = [
+    const RULES: [&[&str]; 8] = [
         &["input.augment.min_sizes=[640, 672, 800]"],
         &["input.augment.min_sizes=[640, 900]", "input.resize_rounding=half_even"],
         &["input.augment.crop=0.3"],
         &["input.augment.aspect=0.5", "input.resize_rounding=half_even", "input.max_size=900"],
         &["input.augment.jitter_size=512"],
         &["input.augment.jitter_size=512", "input.augment.crop=0.5", "input.augment.aspect=0.4"],
+        &["input.augment.quarter_turns=0.5"],
+        &["input.augment.quarter_turns=1", "input.augment.crop=0.5", "input.augment.aspect=0.4"],
     ];
 
     /// Every rule, for sources from a pixel to a panorama.
@@ -330,7 +346,8 @@ mod tests {
                         view.y.is_sound() && view.x.is_sound(),
                         "{rule:?}, {source:?}: {view:?}"
                     );
-                    let size = (view.y.network as u32, view.x.network as u32);
+                    let [height, width] = view.network().map(|side| side as u32);
+                    let size = (height, width);
                     assert_eq!(size, views.size(&key(id), source));
                     assert!(
                         size.0 <= bound.0 && size.1 <= bound.1,
@@ -364,12 +381,22 @@ mod tests {
         assert!(jitters.iter().all(|view| view.x.network <= 512));
     }
 
+    /// A quarter of the images turned, each way as often as upside down: 333 each of 4,000.
+    #[test]
+    fn each_number_of_quarters_is_as_likely() {
+        let views = views(&["input.augment.quarter_turns=0.25"]);
+        let mut counts = [0; 4];
+        (0..4000).for_each(|id| counts[views.quarters(&key(id)) as usize] += 1);
+        // Four standard deviations are 70.
+        assert!(counts[1..].iter().all(|count| (263..=403).contains(count)), "{counts:?}");
+    }
+
     #[test]
     fn a_crop_holds_the_middle_of_an_object() {
         let views = views(&["input.augment.crop=0.1"]);
         let boxes = [[0.0, 0.0, 20.0, 10.0], [600.0, 400.0, 640.0, 480.0]];
         for id in 0..300 {
-            let View { y, x } = views.draw(&key(id), [480, 640], &boxes);
+            let View { y, x, .. } = views.draw(&key(id), [480, 640], &boxes);
             let holds = |axis: Axis, at: i32| (axis.start..axis.start + axis.window).contains(&at);
             assert!((holds(y, 5) && holds(x, 10)) || (holds(y, 440) && holds(x, 620)), "{id}");
         }

@@ -44,6 +44,8 @@ pub enum Purpose {
     VerticalFlip = 7,
     /// Colours of the image.
     Colour = 8,
+    /// Turning the image by quarters.
+    QuarterTurn = 9,
 }
 
 /// A random word keyed by (seed, epoch, image, purpose, index). `image_key` is a row of the

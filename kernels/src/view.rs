@@ -1,5 +1,6 @@
 //! How an image gets from its source to the network's input, an axis at a time: a window of the
-//! source is resized, the network's image is cut from that, and mirrored.
+//! source is resized, the network's image is cut from that, and mirrored; last, the axes may change
+//! places.
 //!
 //! Lengths are integers, so pixels, boxes and masks follow the arithmetic of torchvision, Pillow
 //! and Detectron, whose ratios come from two sizes. `src/cuda/view.cuh` has the same functions.
@@ -28,19 +29,21 @@ pub struct Axis {
     pub mirrored: i32,
 }
 
-/// The way of one image: a row of the batch array `views`, `[N, 14]`.
+/// The way of one image: a row of the batch array `views`, `[N, 15]`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 pub struct View {
-    /// Rows.
+    /// Rows of the source.
     pub y: Axis,
-    /// Columns.
+    /// Columns of the source.
     pub x: Axis,
+    /// 1 if they become the columns and the rows of the network's image, else 0.
+    pub transposed: i32,
 }
 
 impl View {
     /// Elements of a row.
-    pub const LEN: usize = 14;
+    pub const LEN: usize = 15;
 
     /// The whole source resized to the network's image, both height and width.
     pub fn whole(source: [i32; 2], network: [i32; 2]) -> Self {
@@ -53,7 +56,7 @@ impl View {
             network: network[i],
             mirrored: 0,
         };
-        Self { y: axis(0), x: axis(1) }
+        Self { y: axis(0), x: axis(1), transposed: 0 }
     }
 
     /// The view of image `n` of `views`.
@@ -66,9 +69,30 @@ impl View {
         bytemuck::cast_slice(std::slice::from_ref(self))
     }
 
-    /// The two axes, rows first.
+    /// The two axes, the source's rows first.
     pub fn axes(&self) -> [Axis; 2] {
         [self.y, self.x]
+    }
+
+    /// The two values or axes, given for the source's rows and columns, in the order of the
+    /// network's rows and columns; or the other way round.
+    pub fn turned<T>(&self, [rows, columns]: [T; 2]) -> [T; 2] {
+        if self.transposed != 0 { [columns, rows] } else { [rows, columns] }
+    }
+
+    /// Height and width of the network's image, without padding.
+    pub fn network(&self) -> [i32; 2] {
+        self.turned(self.axes().map(|axis| axis.network))
+    }
+
+    /// Turns the network's image by a number of quarters, counter-clockwise, as `torch.rot90`.
+    pub fn turn(&mut self, quarters: u32) {
+        for _ in 0..quarters % 4 {
+            // The network's columns, which become its rows, are mirrored.
+            let columns = if self.transposed != 0 { &mut self.y } else { &mut self.x };
+            columns.mirrored = 1 - columns.mirrored;
+            self.transposed = 1 - self.transposed;
+        }
     }
 }
 
@@ -203,9 +227,22 @@ mod tests {
 
     #[test]
     fn a_row_is_the_view() {
-        let view = View { x: CROP, ..View::whole([4, 10], [6, 8]) };
+        let view = View { x: CROP, transposed: 1, ..View::whole([4, 10], [6, 8]) };
         let rows = [[0; View::LEN].as_slice(), view.row()].concat();
         assert_eq!(View::of(&rows, 1), view);
         assert_eq!(view.row()[..7], [4, 0, 4, 6, 0, 6, 0]);
+        assert_eq!((view.row()[14], view.network()), (1, [8, 6]));
+    }
+
+    /// The pixel of the source that the network's first shows: the right upper corner after a
+    /// quarter to the left, then the right lower one, the left lower one, and the first again.
+    #[test]
+    fn four_quarters_are_a_whole_turn() {
+        let mut view = View::whole([4, 6], [4, 6]);
+        for corner in [[0, 5], [3, 5], [3, 0], [0, 0]] {
+            view.turn(1);
+            assert_eq!(view.axes().map(|axis| axis.resized_at(0)), corner);
+        }
+        assert_eq!(view, View::whole([4, 6], [4, 6]));
     }
 }

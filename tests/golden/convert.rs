@@ -25,7 +25,7 @@ pub(crate) fn index(shape: &[usize], values: Vec<i32>) -> HostTensor {
     HostTensor::i32(TensorDesc::new(Role::Index, shape), values)
 }
 
-/// Views of whole images, `[N, 14]`, from (height, width) to (height, width).
+/// Views of whole images, `[N, 15]`, from (height, width) to (height, width).
 pub(crate) fn views(sizes: impl IntoIterator<Item = [[i32; 2]; 2]>) -> HostTensor {
     mirrored(sizes.into_iter().map(|sizes| (sizes, false)))
 }

@@ -1,5 +1,5 @@
-//! Golden families `d2_data` and `tv_transforms`: resizes, crops, mirrors and large-scale jitter of
-//! both libraries, each as one view.
+//! Golden families `d2_data` and `tv_transforms`: resizes, crops, mirrors, quarter turns and
+//! large-scale jitter of both libraries, each as one view.
 
 use configs::ResizeFilter;
 use kernels::boxes::{ImageSize, as_boxes, clip};
@@ -20,7 +20,7 @@ pub(crate) fn d2_data() {
     compare("d2_data", |case| {
         let transforms = case.has("image_out").then(|| case.attribute("transforms"))?;
         let image = &case.u8("image").shape;
-        let mut view = View { y: plain(image[0] as i32), x: plain(image[1] as i32) };
+        let mut view = plain([image[0] as i32, image[1] as i32]);
         for transform in transforms.as_array().expect("a list") {
             apply(&mut view, transform);
         }
@@ -34,9 +34,9 @@ pub(crate) fn d2_data() {
     });
 }
 
-/// A whole axis at its own size.
-fn plain(length: i32) -> Axis {
-    View::whole([length; 2], [length; 2]).x
+/// A whole image at its own size.
+fn plain(size: [i32; 2]) -> View {
+    View::whole(size, size)
 }
 
 /// A transform of detectron2 after those that the view has.
@@ -70,7 +70,7 @@ fn apply(view: &mut View, transform: &Value) {
 pub(crate) fn tv_transforms() {
     compare("tv_transforms", |case| {
         let image = &case.u8("image_u8_hwc").shape;
-        let mut view = View { y: plain(image[0] as i32), x: plain(image[1] as i32) };
+        let mut view = plain([image[0] as i32, image[1] as i32]);
         let params = case.attribute("params");
         let number = |name: &str| params[name].as_i64().expect("a number") as i32;
         match case.attribute("kind").as_str().expect("a name") {
@@ -87,8 +87,9 @@ pub(crate) fn tv_transforms() {
             }
             "hflip" => view.x.mirrored = 1,
             "vflip" => view.y.mirrored = 1,
+            "rot90" => view.turn(number("k") as u32),
             // Resizes are `resize_transform`'s; a box whose centre is outside counts as cut off in
-            // `iou_crop`; quarter turns are no view.
+            // `iou_crop`.
             _ => return None,
         }
         let (image, made) = ("image_u8_hwc", "out_image_u8_hwc");
@@ -125,13 +126,13 @@ fn row(view: &View) -> HostTensor {
 /// stays at the right.
 fn shift(case: Case<'_>, files: &Files) -> usize {
     let columns = case.u8(files.made).shape[1];
-    if files.view.x.mirrored == 0 { 0 } else { columns - files.view.x.network as usize }
+    if files.view.x.mirrored == 0 { 0 } else { columns - files.view.network()[1] as usize }
 }
 
 /// Every byte, by Pillow's filter.
 fn pixels(report: &mut Report, case: Case<'_>, files: &Files) {
     let (image, made) = (case.u8(files.image), case.u8(files.made));
-    let [height, width] = files.view.axes().map(|axis| axis.network as usize);
+    let [height, width] = files.view.network().map(|side| side as usize);
     let op = Preprocess {
         height,
         width,
@@ -165,7 +166,8 @@ fn boxes(report: &mut Report, case: Case<'_>, files: &Files) {
         row(&files.view),
     ];
     let got = Ran::new(case.name(), TransformBoxes { plus_one: false }, inputs);
-    let size = ImageSize { height: files.view.y.network, width: files.view.x.network };
+    let [height, width] = files.view.network();
+    let size = ImageSize { height, width };
     let left = shift(case, files) as f32;
     let moved = as_boxes(got.f32(0)).iter().map(|bbox| {
         let [x1, y1, x2, y2] = clip(bbox, size, false);

@@ -29,6 +29,11 @@ table! {
         /// Probability of turning a training image upside down. Default 0.
         #[key(range = 0.0..=1.0, unit = "probability", resume = Step, mlperf = Preprocessing)]
         pub vertical_flip: f32 = 0.0,
+        /// Probability of turning a training image by one, two or three quarters, each as likely.
+        /// Default 0. Above it, images of either orientation share their shapes, of which the
+        /// largest is a square: the more oblong the images, the more of it is padding.
+        #[key(range = 0.0..=1.0, unit = "probability", resume = Step, mlperf = Preprocessing)]
+        pub quarter_turns: f32 = 0.0,
         /// Share of an object's box that must be in view for the object to be trained on. Default
         /// 0: any part of a pixel a side.
         #[key(range = 0.0..=1.0, unit = "share", resume = Step, mlperf = Preprocessing)]

@@ -50,6 +50,7 @@ fn input(config: &Config, check: &mut Check) {
     });
     check.not_negative("input.augment.aspect", augment.aspect);
     check.fraction("input.augment.vertical_flip", augment.vertical_flip);
+    check.fraction("input.augment.quarter_turns", augment.quarter_turns);
     check.fraction("input.augment.min_visible", augment.min_visible);
     check.fraction("input.augment.brightness", augment.brightness);
     check.fraction("input.augment.contrast", augment.contrast);

@@ -12,7 +12,8 @@ use crate::view::Views;
 const EPOCHS: u64 = 8;
 
 /// The shapes for the images in use, and their sizes of each epoch. An image is landscape or
-/// portrait as its source is, so that every epoch has as many batches.
+/// portrait as its source is, or all are of one kind where the largest shape is a square, so that
+/// every epoch has as many batches.
 pub(super) fn drawn(
     input: &Input,
     store: &Stores,
@@ -27,7 +28,7 @@ pub(super) fn drawn(
             ([low, high, image as i32, 0], [record.height, record.width])
         })
         .collect();
-    let is_square = views.are_square();
+    let is_square = views.is_square();
     let is_portrait: Vec<bool> =
         sources.iter().map(|(_, [height, width])| height > width && !is_square).collect();
     let bounds: Vec<_> = sources.iter().map(|(_, source)| views.bound(*source)).collect();

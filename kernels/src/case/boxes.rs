@@ -47,9 +47,13 @@ pub(crate) fn sizes(n: usize, height: i32, width: i32) -> HostTensor {
 }
 
 /// A view: bit 0 of `turns` mirrors it, bit 1 turns it upside down, bit 2 cuts a window of the
-/// source and a part of what that becomes.
+/// source and a part of what that becomes, bit 3 lets rows and columns change places.
 pub(crate) fn view(source: [i32; 2], network: [i32; 2], turns: i32) -> View {
     let mut view = View::whole(source, network);
+    view.transposed = turns >> 3 & 1;
+    let [rows, columns] = view.turned(network);
+    (view.y.resized, view.y.network) = (rows, rows);
+    (view.x.resized, view.x.network) = (columns, columns);
     (view.x.mirrored, view.y.mirrored) = (turns & 1, turns >> 1 & 1);
     for axis in [&mut view.y, &mut view.x].into_iter().filter(|_| turns & 4 != 0) {
         axis.start = axis.source / 5;
@@ -60,7 +64,7 @@ pub(crate) fn view(source: [i32; 2], network: [i32; 2], turns: i32) -> View {
     view
 }
 
-/// `[N, 14]` views of images of one size, with the turns of each.
+/// `[N, 15]` views of images of one size, with the turns of each.
 pub(crate) fn views(source: [i32; 2], network: [i32; 2], turns: &[i32]) -> HostTensor {
     let rows = turns.iter().flat_map(|turns| view(source, network, *turns).row().to_vec());
     index(&[turns.len(), View::LEN], &rows.collect::<Vec<_>>())

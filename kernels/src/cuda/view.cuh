@@ -47,8 +47,10 @@ struct Axis {
   }
 };
 
-// The way of one image.
+// The way of one image: rows and columns of the source, and whether these are the network's columns
+// and rows.
 struct View {
   Axis y, x;
+  int transposed;
 };
-static_assert(sizeof(View) == 14 * sizeof(int), "as view.rs lays it out");
+static_assert(sizeof(View) == 15 * sizeof(int), "as view.rs lays it out");

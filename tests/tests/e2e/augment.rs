@@ -10,12 +10,14 @@ const ALL: &str = "--set input.augment.min_sizes=[48,56,64,80] --set input.max_s
                    --set input.buckets_per_orientation=2 --set input.augment.brightness=0.4 \
                    --set input.augment.contrast=0.4 --set input.augment.saturation=0.4 \
                    --set input.augment.hue=0.1 --set input.augment.grey=0.2";
+const TURNS: &str = "--set input.augment.quarter_turns=0.7 --set input.augment.aspect=0.5 \
+                     --set input.buckets_per_orientation=2";
 const JITTER: &str = "--set input.augment.jitter_size=64 --set data.empty=keep";
 
 /// Three epochs of 8 steps, and the same cut in mid-epoch.
 #[test]
 fn drawn_views_give_the_same_bits_on_any_threads_and_after_a_resume() {
-    for (name, rule) in [("all", ALL), ("jitter", JITTER)] {
+    for (name, rule) in [("all", ALL), ("jitter", JITTER), ("turns", TURNS)] {
         let place = Place::new();
         let run = |run: &str, steps: usize, threads: &str| {
             let set = format!("--set train.steps={steps} --set solver.warmup_steps=2 {rule}");

@@ -5,7 +5,7 @@
 //! last (x' = W - x - 1 in network pixels), as in maskrcnn-benchmark: there the order matters by
 //! (ratio - 1) pixels in x.
 //!
-//! Tensors: `boxes` (`[N, G, 4]`, f32), `counts` (`[N]`), `views` (`[N, 14]`) -> `boxes`
+//! Tensors: `boxes` (`[N, G, 4]`, f32), `counts` (`[N]`), `views` (`[N, 15]`) -> `boxes`
 //! (`[N, G, 4]`, overwritten; rows from `counts[n]` on are 0). Boxes are not clipped.
 //! Edges: a window of 0 (an empty slot of the batch) is taken as ratio 0.
 
@@ -37,7 +37,7 @@ op_inputs! {
         boxes,
         /// `[N]` i32.
         counts,
-        /// `[N, 14]` i32.
+        /// `[N, 15]` i32.
         views,
     }
 }
@@ -58,7 +58,7 @@ impl Op for TransformBoxes {
         let inputs = TransformBoxesInputs::of(inputs);
         dims.f32("boxes", inputs.boxes, "[N, G, 4]")?;
         dims.i32("counts", inputs.counts, "[N]")?;
-        dims.i32("views", inputs.views, "[N, 14]")?;
+        dims.i32("views", inputs.views, "[N, 15]")?;
         Ok(vec![inputs.boxes.clone()])
     }
 

@@ -28,6 +28,6 @@ transform_boxes_f32(const Box* RESTRICT boxes, const int* RESTRICT counts,
   const Box b = boxes[i];
   const float2 x = view.x.place_ends(b.x, b.z, plus_one);
   const float2 y = view.y.place_ends(b.y, b.w, plus_one);
-  out[i] = make_float4(x.x, y.x, x.y, y.y);
+  out[i] = view.transposed ? make_float4(y.x, x.x, y.y, x.y) : make_float4(x.x, y.x, x.y, y.y);
 }
 EXPORT(transform_boxes_f32)

@@ -20,22 +20,24 @@ pub fn cases() -> Vec<OpCase> {
         case([1, 1], &[([1, 1], [1, 1], 1)], 1),
         case([16, 19], &primes, 3),
     ];
+    let turned = case([1088, 800], &[([480, 640], [1066, 800], 9)], 1);
     let coco = case([800, 1088], &[([480, 640], [800, 1066], 1)], 1);
-    let small = [([5, 7], [11, 13], 4), ([13, 11], [5, 7], 7)];
+    let small = [([5, 7], [11, 13], 4), ([13, 11], [5, 7], 15)];
     let padded = [[16, 22], [16, 19]].map(|size| with_channels(4, case(size, &small, 2)));
     let pil =
         [([8, 8], [5, 7], [8, 8]), ([16, 19], [13, 11], [5, 7]), ([40, 44], [400, 23], [39, 43])]
             .map(|(size, source, network)| {
-                let images = [(source, network, 1), (source, network, 6), (source, network, 0)];
+                let images = [(source, network, 1), (source, network, 14), (source, network, 0)];
                 with_filter(ResizeFilter::Pil, case(size, &images, 2))
             });
     let pil_coco = with_filter(ResizeFilter::Pil, with_channels(4, coco.clone()));
     let coloured = [&padded[0], &pil[0], &pil[1], &coco].map(|case| with_colours(case.clone()));
-    let plain = cases.into_iter().chain(padded).chain([coco]);
+    let plain = cases.into_iter().chain(padded).chain([turned, coco]);
     plain.chain(pil).chain([pil_coco]).chain(coloured).collect()
 }
 
-/// Source, network, and which axes are mirrored: bit 0 columns, bit 1 rows; bit 2 cuts a window.
+/// Source, network, and which axes are mirrored: bit 0 columns, bit 1 rows; bit 2 cuts a window;
+/// bit 3 swaps rows and columns.
 type Sizes = ([usize; 2], [usize; 2], i32);
 
 /// The case with this many channels.

@@ -23,42 +23,25 @@ pub(super) fn preprocess(op: &Preprocess, inputs: &[TensorRef<'_>], x: &mut [f32
             x.fill(0.0);
             return;
         }
-        let (View { y, x: across }, pixels) = image(op, inputs, n);
-        let [height, width] = [y, across].map(|axis| axis.network as usize);
-        let rows = |x: &mut [f32], write: &(dyn Fn(usize, &mut [f32]) + Sync)| {
-            x.par_chunks_mut(row_len).enumerate().for_each(|(row, x)| {
-                let (inside, padding) = x.split_at_mut(op.channels * width);
-                padding.fill(0.0);
-                match row < height {
-                    true => write(row, inside),
-                    false => inside.fill(0.0),
-                }
-            });
-        };
+        let (view, pixels) = image(op, inputs, n);
         let colours = inputs.colours.map(|colours| Colours::of(op, colours.f32(), n));
         // Colours change between the resize and the normalising, which else comes first.
         let tables = if colours.is_some() { &bytes } else { &tables };
-        let change = |x: &mut [f32]| {
-            if let Some(colours) = &colours {
-                x.chunks_exact_mut(op.channels).for_each(|pixel| colours.change(op, pixel));
-            }
-        };
-        if op.filter == ResizeFilter::Pil {
-            let resized = pil([y, across], pixels);
-            let line = 3 * width;
-            rows(x, &|row, inside| {
-                normalise_row(op, tables, &resized[row * line..][..line], inside);
-                change(inside);
-            });
+        let picture = Picture { op, view, pixels, colours, tables };
+        if view.transposed == 0 {
+            picture.draw(x, row_len);
             return;
         }
-        let columns = taps(across, bilinear);
-        let lines = taps(y, bilinear);
-        rows(x, &|row, inside| {
-            let (tap, line) = (&lines[row], 3 * across.source as usize);
-            let rows = [tap.low, tap.high].map(|row| &pixels[row * line..(row + 1) * line]);
-            resize_row(op, &columns, tap.fraction, rows, tables, inside);
-            change(inside);
+        let own_len = op.channels * view.x.network as usize;
+        let mut own = vec![0.0; own_len * view.y.network as usize];
+        picture.draw(&mut own, own_len);
+        x.par_chunks_mut(row_len).enumerate().for_each(|(row, x)| {
+            x.fill(0.0);
+            let column = op.channels * row..op.channels * (row + 1);
+            if column.end <= own_len {
+                let pixels = own.chunks_exact(own_len).map(|line| &line[column.clone()]);
+                x.chunks_exact_mut(op.channels).zip(pixels).for_each(|(x, p)| x.copy_from_slice(p));
+            }
         });
     });
 }
@@ -68,6 +51,51 @@ fn normalise_table(op: &Preprocess) -> [[f32; 256]; 3] {
     std::array::from_fn(|c| {
         std::array::from_fn(|v| (v as f32 * op.pixel_scale - op.mean[c]) / op.std[c])
     })
+}
+
+/// An image, and how the network's is made from it.
+struct Picture<'a> {
+    op: &'a Preprocess,
+    view: View,
+    pixels: &'a [u8],
+    colours: Option<Colours<'a>>,
+    /// The value of each byte, for each channel of the output.
+    tables: &'a [[f32; 256]; 3],
+}
+
+impl Picture<'_> {
+    /// Writes the image into rows of `row_len` values, by the source's axes, and pads it.
+    fn draw(&self, x: &mut [f32], row_len: usize) {
+        let Self { op, view: View { y, x: across, .. }, pixels, tables, .. } = *self;
+        let [height, width] = [y, across].map(|axis| axis.network as usize);
+        let rows = |x: &mut [f32], write: &(dyn Fn(usize, &mut [f32]) + Sync)| {
+            x.par_chunks_mut(row_len).enumerate().for_each(|(row, x)| {
+                let (inside, padding) = x.split_at_mut(op.channels * width);
+                padding.fill(0.0);
+                if row >= height {
+                    inside.fill(0.0);
+                    return;
+                }
+                write(row, inside);
+                if let Some(colours) = &self.colours {
+                    inside.chunks_exact_mut(op.channels).for_each(|p| colours.change(op, p));
+                }
+            });
+        };
+        if op.filter == ResizeFilter::Pil {
+            let resized = pil([y, across], pixels);
+            let line = 3 * width;
+            rows(x, &|row, x| normalise_row(op, tables, &resized[row * line..][..line], x));
+            return;
+        }
+        let columns = taps(across, bilinear);
+        let lines = taps(y, bilinear);
+        rows(x, &|row, inside| {
+            let (tap, line) = (&lines[row], 3 * across.source as usize);
+            let rows = [tap.low, tap.high].map(|row| &pixels[row * line..(row + 1) * line]);
+            resize_row(op, &columns, tap.fraction, rows, tables, inside);
+        });
+    }
 }
 
 /// How an image's colours change.
@@ -99,9 +127,10 @@ fn image<'a>(
     n: usize,
 ) -> (View, &'a [u8]) {
     let view = View::of(inputs.views.i32(), n);
-    let (capacity, View { y, x }) = (inputs.pixels.shape()[1], view);
+    let (capacity, View { y, x, .. }) = (inputs.pixels.shape()[1], view);
     let values = y.source.max(0) as usize * x.source.max(0) as usize * 3;
-    let fits = y.network as usize <= op.height && x.network as usize <= op.width;
+    let [height, width] = view.network();
+    let fits = height as usize <= op.height && width as usize <= op.width;
     assert!(
         y.is_sound() && x.is_sound() && fits && values <= capacity,
         "image {n}: {view:?} does not fit {capacity} values, {}x{}",

@@ -1,4 +1,4 @@
-//! Source images to the network's input: crop, resize, mirror, change colours, normalise, pad.
+//! Source images to the network's input: crop, resize, turn, change colours, normalise, pad.
 //!
 //! [`ResizeFilter::Bilinear`] matches torchvision's `GeneralizedRCNNTransform`: `(v - mean) / std`,
 //! bilinear resize (`align_corners=False`, scale from the two sizes), mirror, zeros right and
@@ -6,7 +6,7 @@
 //! maskrcnn-benchmark. With `colours` the resized pixels change by an affine map of red, green and
 //! blue, and are clipped to 0..255, before they are normalised.
 //! Tensors: `pixels [N, B]` (u8; rows of height x width x RGB packed at the head of each image's
-//! row), `views [N, 14]` ([`crate::view::View`]), `num_images [1]` i32, `colours [N, 12]` (with
+//! row), `views [N, 15]` ([`crate::view::View`]), `num_images [1]` i32, `colours [N, 12]` (with
 //! `colours`: for red, green and blue the factors of the three and a constant; all in) ->
 //! `x [N, H, W, C]` (overwritten; 0 in channels past the third, in the padding, and in images at or
 //! past `num_images`).
@@ -57,7 +57,7 @@ op_inputs! {
     pub struct PreprocessInputs {
         /// `[N, B]`.
         pixels,
-        /// `[N, 14]` i32.
+        /// `[N, 15]` i32.
         views,
         /// `[1]` i32.
         num_images,

@@ -1,5 +1,5 @@
-// Turns source images into the network's input: crop, resize, mirror, change colours, normalise,
-// pad; torchvision's GeneralizedRCNNTransform.
+// Turns source images into the network's input: crop, resize, mirror, turn, change colours,
+// normalise, pad; torchvision's GeneralizedRCNNTransform.
 //
 //   pixels         [N, capacity]  uint8  in   rows of RGB packed at the head of each image
 //   views          [N]            View   in   the way of each image
@@ -95,10 +95,13 @@ DEVICE void preprocess(const Filter& filter, const Change& change, const uint8_t
   const bool fits = view.y.is_sound() && view.x.is_sound() &&
                     (uint64_t)view.y.source * (uint64_t)view.x.source * 3 <= (uint64_t)t.capacity;
   float out[MAX_CHANNELS] = {};
-  if (fits && image < *num_images && row < view.y.network && column < view.x.network) {
+  // Along the source's rows and columns; not in registers that would last.
+  const auto down = [&] { return view.transposed ? column : row; };
+  const auto across = [&] { return view.transposed ? row : column; };
+  if (fits && image < *num_images && down() < view.y.network && across() < view.x.network) {
     const uint8_t* base = pixels + (uint64_t)image * t.capacity;
     float value[3];
-    filter(Source{base, view.y, view.x, view.y.resized_at(row), view.x.resized_at(column),
+    filter(Source{base, view.y, view.x, view.y.resized_at(down()), view.x.resized_at(across()),
                   t.bgr != 0},
            value);
     change(image, t.bgr != 0, value);

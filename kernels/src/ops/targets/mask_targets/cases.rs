@@ -37,6 +37,7 @@ pub fn cases() -> Vec<OpCase> {
         cases.push(case(op(9), [29, 29], [37, 53], [41, 29], LONG, [0, 1]));
         cases.push(case(op(9), [29, 29], [37, 53], [41, 29], LONG, [2, 4]));
         cases.push(case(op(14), [13, 13], [70, 41], [64, 53], FEW, [3, 7]));
+        cases.push(case(op(14), [13, 13], [70, 41], [64, 53], FEW, [8, 13]));
         cases.push(case(op(28), [64, 61], [480, 640], [800, 1066], FEW, [0, 1]));
     }
     cases

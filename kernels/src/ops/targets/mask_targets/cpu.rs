@@ -54,8 +54,12 @@ pub(super) fn mask_targets(op: &MaskTargets, inputs: &[TensorRef<'_>], targets: 
     targets.par_chunks_mut(op.side * op.side).enumerate().for_each(|(row, target)| {
         target.fill(0.0);
         let Some(object) = key(row).map(|key| &objects[slots[&key]]) else { return };
-        let roi = std::array::from_fn(|i| rois[4 * row + i]);
         let view = view(object.image);
+        // Along the source's axes.
+        let [y1, y2] = [1, 3].map(|i| rois[4 * row + i]);
+        let [x1, x2] = [0, 2].map(|i| rois[4 * row + i]);
+        let [[y1, y2], [x1, x2]] = view.turned([[y1, y2], [x1, x2]]);
+        let roi = [x1, y1, x2, y2];
         match (&op.rule, &object.outline) {
             (MaskTargetRule::RoiAlignBitmap, _) => {
                 bitmap::average(&object.crops, view, roi, op.side, target);
@@ -67,5 +71,15 @@ pub(super) fn mask_targets(op: &MaskTargets, inputs: &[TensorRef<'_>], targets: 
                 bitmap::nearest(&object.crops, view, roi, op.side, target);
             }
         }
+        if view.transposed != 0 {
+            transpose(target, op.side);
+        }
     });
+}
+
+/// Lets the axes of a square change places.
+fn transpose(square: &mut [f32], side: usize) {
+    for row in 0..side {
+        (0..row).for_each(|column| square.swap(row * side + column, column * side + row));
+    }
 }

@@ -113,7 +113,8 @@ mask_targets_average(MaskRois rois, Segments in, float* RESTRICT targets, int si
   for (int i = threadIdx.x; i < pixels; i += blockDim.x) target[i] = 0.0f;
   Object object;
   if (!find_object(object, in, rois, row)) return;  // the whole block
-  const float4 roi = rois.boxes[row];
+  // Along the source's axes.
+  const float4 roi = object.view->transposed ? transposed(rois.boxes[row]) : rois.boxes[row];
   // In shared memory: registers are short while a tile is drawn.
   if (threadIdx.x == 0) {
     axes[0] = samples_of(roi.y, roi.w, side, object.view->y);
@@ -135,7 +136,10 @@ mask_targets_average(MaskRois rois, Segments in, float* RESTRICT targets, int si
     }
     __syncthreads();
     for (int i = threadIdx.x; i < pixels; i += blockDim.x) {
-      target[i] += column_bin(lines + i / side * TILE_COLUMNS, tile.x, columns, i % side);
+      const int row_bin = i / side, bin = i % side;
+      // The target is the network's.
+      target[object.view->transposed ? bin * side + row_bin : i] +=
+          column_bin(lines + row_bin * TILE_COLUMNS, tile.x, columns, bin);
     }
     // The next strip's lines are written after the barriers of draw_object.
   }

@@ -33,6 +33,19 @@ DEVICE int source_under(int i, float low, float high, int side, const Axis& axis
   return axis.under(low + ((float)i + 0.5f) * fmaxf(high - low, 1.0f) / (float)side);
 }
 
+// Lets the axes of a square change places. For all threads of the block.
+DEVICE void transpose(float* square, int side) {
+  __syncthreads();
+  // Without a division: its parts would stay in registers from those of the kernel on.
+  for (int row = threadIdx.x / 32; row < side; row += blockDim.x / 32) {
+    for (int column = threadIdx.x % 32; column < row; column += 32) {
+      const float value = square[row * side + column];
+      square[row * side + column] = square[column * side + row];
+      square[column * side + row] = value;
+    }
+  }
+}
+
 KERNEL_BLOCKS(256, 4)
 mask_targets_polygon(MaskRois rois, Segments in, float* RESTRICT targets, int side, int plus_one) {
   SHARED(unsigned, bits, TILE_BITS);
@@ -43,8 +56,9 @@ mask_targets_polygon(MaskRois rois, Segments in, float* RESTRICT targets, int si
   for (int i = threadIdx.x; i < pixels; i += blockDim.x) target[i] = 0.0f;
   Object object;
   if (!find_object(object, in, rois, row)) return;  // the whole block
-  const float4 roi = rois.boxes[row];
   const View& view = *object.view;
+  // Along the source's axes.
+  const float4 roi = view.transposed ? transposed(rois.boxes[row]) : rois.boxes[row];
   const Placement placement = {1, place_in_roi(view.x, roi.x, roi.z, side, plus_one),
                                place_in_roi(view.y, roi.y, roi.w, side, plus_one)};
   const Canvas canvas = object.polygons ? Canvas{side, side} : object.source();
@@ -68,5 +82,6 @@ mask_targets_polygon(MaskRois rois, Segments in, float* RESTRICT targets, int si
       }
     }
   }
+  if (object.view->transposed) transpose(target, side);
 }
 EXPORT(mask_targets_polygon)

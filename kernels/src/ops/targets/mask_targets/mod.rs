@@ -9,11 +9,14 @@
 //!   reference has no rule for runs in this mode; here a target pixel takes the source pixel that
 //!   its centre falls on (0 outside the image).
 //!
+//! Where a view lets rows and columns change places, the target is made along the source's axes,
+//! and then its own change places.
+//!
 //! Tensors (all in): `mask_rois [M, 4]` f32 (network pixels), `image_idx [M]`, `matched [M]`
 //! (object of the image), `count [1]`, `segm_index [N, G, 3]` (kind: 0 polygons, 1 runs; first
 //! part; number of parts), `segm_parts [N, Pc, 2]` (offset, length, in values of `coords` or
 //! `runs`), `coords [N, V]` f32 (x, y pairs in source pixels), `runs [N, Rc]` i32 (down the
-//! columns, zeros first), `views [N, 14]` i32 ([`crate::view::View`]) -> `targets [M, S, S]`
+//! columns, zeros first), `views [N, 15]` i32 ([`crate::view::View`]) -> `targets [M, S, S]`
 //! (Role::Mask, overwritten; 0 in rows at or past the count and in rows of no image).
 //! Objects are decoded once a call, cut to their extent. Exact but for the f32 averages.
 
@@ -65,7 +68,7 @@ op_inputs! {
         coords,
         /// `[N, Rc]` i32.
         runs,
-        /// `[N, 14]` i32.
+        /// `[N, 15]` i32.
         views,
     }
 }
@@ -93,7 +96,7 @@ impl Op for MaskTargets {
         dims.i32("segm_parts", inputs.segm_parts, "[N, Pc, 2]")?;
         dims.f32("coords", inputs.coords, "[N, V]")?;
         dims.i32("runs", inputs.runs, "[N, Rc]")?;
-        dims.i32("views", inputs.views, "[N, 14]")?;
+        dims.i32("views", inputs.views, "[N, 15]")?;
         Ok(vec![TensorDesc::new(Role::Mask, &[dims.get("M"), self.side, self.side])])
     }
 

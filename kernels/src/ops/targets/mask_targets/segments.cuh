@@ -66,5 +66,8 @@ DEVICE void draw_object(unsigned* bits, unsigned* marks, int64_t* scratch, Tile 
   }
 }
 
+// A box whose axes change places.
+DEVICE float4 transposed(float4 box) { return make_float4(box.y, box.x, box.w, box.z); }
+
 // A float as a pixel: toward zero, held within 0..=last; NaN is 0.
 DEVICE int pixel_at(float v, int last) { return (int)fminf(fmaxf(v, 0.0f), (float)last); }

@@ -8,12 +8,14 @@ use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 /// One image with one object.
+#[derive(Clone)]
 struct Scene {
     polygon: Vec<f32>,
     runs: Vec<u32>,
     source: [usize; 2],
     network: [usize; 2],
-    flip: bool,
+    /// As [`views`] takes them.
+    turns: i32,
 }
 
 fn targets(op: MaskTargets, scene: &Scene, kind: i32, rois: &[[f32; 4]]) -> Vec<f32> {
@@ -36,17 +38,17 @@ fn targets(op: MaskTargets, scene: &Scene, kind: i32, rois: &[[f32; 4]]) -> Vec<
             scene.polygon.clone(),
         ),
         ints(&[1, runs.len()], &runs),
-        views(source, network, &[i32::from(scene.flip)]),
+        views(source, network, &[scene.turns]),
     ];
     run(&op, &inputs).expect("fits")[0].as_f32().to_vec()
 }
 
 /// The left half of an image of 8 x 8, at twice the size.
-fn left_half(flip: bool) -> Scene {
+fn left_half(turns: i32) -> Scene {
     let polygon = vec![0.0, 0.0, 4.0, 0.0, 4.0, 8.0, 0.0, 8.0];
     let wide: Vec<f64> = polygon.iter().map(|&v| f64::from(v)).collect();
     let runs = encode_runs(&rasterize(&[wide], 8, 8));
-    Scene { polygon, runs, source: [8, 8], network: [16, 16], flip }
+    Scene { polygon, runs, source: [8, 8], network: [16, 16], turns }
 }
 
 #[test]
@@ -55,7 +57,7 @@ fn half_an_image_by_hand() {
     for rule in [MaskTargetRule::CocoPolygon, MaskTargetRule::RoiAlignBitmap] {
         let op = MaskTargets { side: 4, rule, plus_one: false };
         for (kind, flip) in [(0, false), (1, false), (0, true), (1, true)] {
-            let target = targets(op, &left_half(flip), kind, &whole);
+            let target = targets(op, &left_half(i32::from(flip)), kind, &whole);
             let mut row = match rule {
                 MaskTargetRule::CocoPolygon => [1.0, 1.0, 0.0, 0.0],
                 // Samples lie on half pixels: the one at the edge is half in.
@@ -71,13 +73,38 @@ fn half_an_image_by_hand() {
     }
 }
 
+/// Rows and columns that change places change them in the target.
+#[test]
+fn a_transposed_view_gives_the_transposed_target() {
+    let polygon = vec![3.2, 1.1, 27.9, 8.4, 20.3, 25.7, 5.5, 19.0];
+    let wide: Vec<f64> = polygon.iter().map(|&v| f64::from(v)).collect();
+    let runs = encode_runs(&rasterize(&[wide], 31, 37));
+    let plain = Scene { polygon, runs, source: [31, 37], network: [53, 61], turns: 1 };
+    let turned = Scene { network: [61, 53], turns: 9, ..plain.clone() };
+    let side = 7;
+    for (rule, kind) in [
+        (MaskTargetRule::RoiAlignBitmap, 0),
+        (MaskTargetRule::RoiAlignBitmap, 1),
+        (MaskTargetRule::CocoPolygon, 0),
+        (MaskTargetRule::CocoPolygon, 1),
+    ] {
+        let op = MaskTargets { side, rule, plus_one: false };
+        let target = targets(op, &plain, kind, &[[4.5, 7.0, 50.0, 41.0]]);
+        let swapped = targets(op, &turned, kind, &[[7.0, 4.5, 41.0, 50.0]]);
+        let back: Vec<f32> =
+            (0..side * side).map(|i| swapped[i % side * side + i / side]).collect();
+        assert_eq!(target, back, "{rule:?}, kind {kind}");
+        assert!(target.iter().sum::<f32>() > 5.0);
+    }
+}
+
 /// Polygons and the runs of their bitmap give the same soft targets.
 #[test]
 fn polygons_and_runs_agree() {
     let polygon = vec![3.2, 1.1, 27.9, 8.4, 20.3, 25.7, 5.5, 19.0];
     let wide: Vec<f64> = polygon.iter().map(|&v| f64::from(v)).collect();
     let runs = encode_runs(&rasterize(&[wide], 31, 37));
-    let scene = Scene { polygon, runs, source: [31, 37], network: [53, 61], flip: true };
+    let scene = Scene { polygon, runs, source: [31, 37], network: [53, 61], turns: 1 };
     let op = MaskTargets { side: 7, rule: MaskTargetRule::RoiAlignBitmap, plus_one: false };
     let rois = [[5.3, 2.0, 50.1, 44.0], [-3.0, -2.0, 9.0, 70.0], [30.0, 20.0, 30.0, 20.0]];
     let (a, b) = (targets(op, &scene, 0, &rois), targets(op, &scene, 1, &rois));
@@ -115,7 +142,7 @@ fn soft_targets_equal_roi_align_of_the_bitmap() {
     ];
     let expected = run(&align, &inputs).expect("fits");
     let scene =
-        Scene { polygon, runs: vec![], source: [31, 37], network: [height, width], flip: true };
+        Scene { polygon, runs: vec![], source: [31, 37], network: [height, width], turns: 1 };
     let op = MaskTargets { side: 7, rule: MaskTargetRule::RoiAlignBitmap, plus_one: false };
     for (a, b) in targets(op, &scene, 0, &[roi]).iter().zip(expected[0].as_f32()) {
         assert!((a - b).abs() < 1e-6, "{a} {b}");
@@ -128,7 +155,7 @@ fn plus_one_flips_pixels_not_edges() {
     let op = |plus_one| MaskTargets { side: 16, rule: MaskTargetRule::CocoPolygon, plus_one };
     let whole = [[0.0, 0.0, 16.0, 16.0]];
     let first = |plus_one| {
-        let target = targets(op(plus_one), &left_half(true), 0, &whole);
+        let target = targets(op(plus_one), &left_half(1), 0, &whole);
         target[..16].iter().position(|&v| v == 1.0)
     };
     assert_eq!((first(false), first(true)), (Some(8), Some(7)));
