@@ -2,17 +2,20 @@
 //! image, epoch and copy.
 
 mod colours;
+mod extent;
 
-use configs::{Augment, Config, Input};
+use configs::{Augment, BoxesAfterCrop, Config, Input};
 use dali::DaliError;
 use dali::loader::ImageRows;
 use dali::order::resized_size;
+use dali::store::{ObjectView, Segmentation};
 use kernels::philox::{Purpose, keyed};
 use kernels::view::{Axis, View};
 
 use crate::rows::keep_objects;
 
 pub use colours::ColourMap;
+pub use extent::extent;
 
 /// Draws views by the rules of a config.
 #[derive(Debug, Clone)]
@@ -203,9 +206,15 @@ impl Views {
         least + (f64::from(most - least + 1) * unit) as i32
     }
 
+    /// True if boxes are cut to what is in view of masks.
+    pub(crate) fn cuts_masks(&self) -> bool {
+        self.vary() && self.augment().boxes_after_crop == BoxesAfterCrop::Mask
+    }
+
     /// Draws the view of an image into its rows, which hold its key and objects, and leaves out the
     /// objects that are not in view. Returns the places of those that stay, if any were left out.
-    /// `network` is the size of an image whose size does not differ by epoch.
+    /// `network` is the size of an image whose size does not differ by epoch; `objects` are those
+    /// of the rows, if [`Self::cuts_masks`].
     ///
     /// # Errors
     /// Rows without the arrays of images and objects.
@@ -214,23 +223,27 @@ impl Views {
         source: [u32; 2],
         network: [i32; 2],
         inclusive: bool,
+        objects: &[ObjectView<'_>],
         rows: &mut ImageRows<'_>,
     ) -> Result<Option<Vec<usize>>, DaliError> {
         let key: &mut [i32] = rows.row_mut("image_keys")?;
         let key = key.to_vec();
         let counts: &mut [i32] = rows.row_mut("gt_counts")?;
-        let objects = counts[0] as usize;
+        let count = counts[0] as usize;
         let (view, left) = if self.vary() {
             let boxes: &mut [f32] = rows.row_mut("gt_boxes")?;
-            let boxes = &mut kernels::boxes::as_boxes_mut(boxes)[..objects];
+            let boxes = &mut kernels::boxes::as_boxes_mut(boxes)[..count];
             let view = self.draw(&key, source, boxes);
-            let left: Vec<usize> =
-                (0..objects).filter(|i| self.clip(&view, inclusive, &mut boxes[*i])).collect();
+            let mut clip = |i: usize| {
+                let mask = objects.get(i).filter(|_| self.cuts_masks()).map(|o| &o.segmentation);
+                self.clip(&view, inclusive, mask, &mut boxes[i])
+            };
+            let left: Vec<usize> = (0..count).filter(|i| clip(*i)).collect();
             (view, left)
         } else {
             let mut view = View::whole(source.map(|side| side as i32), network);
             self.mirror(&key, &mut view);
-            (view, (0..objects).collect())
+            (view, (0..count).collect())
         };
         rows.row_mut("views")?.copy_from_slice(view.row());
         rows.row_mut("network_sizes")?.copy_from_slice(&view.network());
@@ -241,27 +254,44 @@ impl Views {
             let map = ColourMap::draw(self.augment(), pixels, unit);
             rows.row_mut("colours")?.copy_from_slice(&map.row());
         }
-        if left.len() == objects {
+        if left.len() == count {
             return Ok(None);
         }
         keep_objects(rows, &left)?;
         Ok(Some(left))
     }
 
-    /// Cuts a box to the part in view; false if too little of it is.
-    fn clip(&self, view: &View, inclusive: bool, bbox: &mut [f32; 4]) -> bool {
+    /// Cuts a box to the part in view, or to that of its mask if it is given; false if too little
+    /// is left.
+    fn clip(
+        &self,
+        view: &View,
+        inclusive: bool,
+        mask: Option<&Segmentation<'_>>,
+        bbox: &mut [f32; 4],
+    ) -> bool {
         let one = f32::from(u8::from(inclusive));
         let area = |b: &[f32; 4]| (b[2] - b[0] + one) * (b[3] - b[1] + one);
-        let before = area(bbox);
+        let (before, mut window) = (*bbox, [0.0; 4]);
         for (i, axis) in [view.x, view.y].into_iter().enumerate() {
             let shown = |at: i32| axis.start as f32 + at as f32 / axis.ratio();
             let (low, high) = (shown(axis.offset), shown(axis.offset + axis.network));
+            (window[i], window[i + 2]) = (low, high);
             let last = (high - one).max(low);
             bbox[i] = bbox[i].clamp(low, last);
             bbox[i + 2] = bbox[i + 2].clamp(low, last);
         }
+        let no_mask = Segmentation::Polygons(vec![]);
+        if let Some(mask) = mask.filter(|mask| **mask != no_mask && *bbox != before) {
+            let Some([x1, y1, x2, y2]) = extent(mask, window, view.y.source as usize) else {
+                return false;
+            };
+            *bbox = [x1, y1, (x2 - one).max(x1), (y2 - one).max(y1)];
+        }
         let seen = |i: usize, axis: Axis| (bbox[i + 2] - bbox[i] + one) * axis.ratio() >= 1.0;
-        seen(0, view.x) && seen(1, view.y) && area(bbox) >= self.augment().min_visible * before
+        seen(0, view.x)
+            && seen(1, view.y)
+            && area(bbox) >= self.augment().min_visible * area(&before)
     }
 }
 
@@ -408,13 +438,22 @@ mod tests {
         let views = views(&["input.augment.min_visible=0.25", "input.augment.crop=0.5"]);
         let mut view = View::whole([20, 40], [20, 40]);
         view.x = Axis { start: 10, window: 20, resized: 40, offset: 8, network: 32, ..view.x };
-        let cut =
-            |mut bbox: [f32; 4], inclusive| views.clip(&view, inclusive, &mut bbox).then_some(bbox);
+        let cut = |mut bbox: [f32; 4], inclusive| {
+            views.clip(&view, inclusive, None, &mut bbox).then_some(bbox)
+        };
         // The part in view is 14 to 30.
         assert_eq!(cut([10.0, 2.0, 22.0, 9.0], false), Some([14.0, 2.0, 22.0, 9.0]));
         assert_eq!(cut([20.0, 2.0, 39.0, 9.0], true), Some([20.0, 2.0, 29.0, 9.0]));
         assert_eq!(cut([2.0, 2.0, 16.0, 9.0], false), None, "a seventh is in view");
         assert_eq!(cut([0.0, 2.0, 14.0, 9.0], false), None, "nothing is in view");
         assert_eq!(cut([29.8, 2.0, 30.0, 9.0], false), None, "less than a pixel");
+        // A triangle that reaches into view with its tip, and one that is wholly in view.
+        let ring = [10.0, 2.0, 18.0, 6.0, 10.0, 10.0];
+        let mask = Segmentation::Polygons(vec![&ring]);
+        let of_mask =
+            |mut bbox: [f32; 4]| views.clip(&view, false, Some(&mask), &mut bbox).then_some(bbox);
+        assert_eq!(of_mask([10.0, 2.0, 18.0, 10.0]), Some([14.0, 4.0, 18.0, 8.0]), "16 of 64");
+        assert_eq!(of_mask([10.0, 1.0, 18.0, 11.0]), None, "16 of 80");
+        assert_eq!(of_mask([15.0, 2.0, 18.0, 10.0]), Some([15.0, 2.0, 18.0, 10.0]), "not cut");
     }
 }

@@ -2,6 +2,8 @@
 //! large-scale jitter of both libraries, each as one view.
 
 use configs::ResizeFilter;
+use dali::store::Segmentation;
+use engine::view::extent;
 use kernels::boxes::{ImageSize, as_boxes, clip};
 use kernels::cpu::HostTensor;
 use kernels::ops::preprocess::Preprocess;
@@ -113,6 +115,9 @@ fn compare(name: &'static str, files: impl Fn(Case<'_>) -> Option<Files>) {
         let Some(files) = files(case) else { continue };
         pixels(&mut report, case, &files);
         boxes(&mut report, case, &files);
+        if case.has("in_poly_xy") {
+            boxes_of_masks(&mut report, case, &files);
+        }
         report.done_case();
     }
     report.finish();
@@ -159,9 +164,45 @@ fn pixels(report: &mut Report, case: Case<'_>, files: &Files) {
 /// Boxes, clipped to the image.
 fn boxes(report: &mut Report, case: Case<'_>, files: &Files) {
     let (before, after) = (case.f32(files.boxes), case.f32(files.moved));
-    let objects = before.shape[0];
+    moved(report, case, files, &before.data, (files.moved, &after.data));
+}
+
+/// Boxes of polygons cut to the image, of objects that are in it.
+fn boxes_of_masks(report: &mut Report, case: Case<'_>, files: &Files) {
+    let (values, after) = (case.f32("in_poly_xy").data, case.f32("poly_boxes_out").data);
+    let [rings, objects] =
+        ["in_poly_offsets", "in_poly_instance_offsets"].map(|name| case.i32(name).data);
+    let shown = |axis: Axis| {
+        let at = |pixel: i32| axis.start as f32 + pixel as f32 / axis.ratio();
+        [at(axis.offset), at(axis.offset + axis.network)]
+    };
+    let [[y1, y2], [x1, x2]] = files.view.axes().map(shown);
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for (object, want) in objects.windows(2).zip(after.chunks_exact(4)) {
+        let rings = &rings[object[0] as usize..=object[1] as usize];
+        let of_ring = |ends: &[i32]| &values[ends[0] as usize..ends[1] as usize];
+        let mask = Segmentation::Polygons(rings.windows(2).map(of_ring).collect());
+        let found = extent(&mask, [x1, y1, x2, y2], files.view.y.source as usize);
+        assert_eq!(found.is_some(), want[2] > want[0], "{}: {found:?}", case.name());
+        if let Some(found) = found {
+            ours.extend(found);
+            theirs.extend_from_slice(want);
+        }
+    }
+    moved(report, case, files, &ours, ("poly_boxes_out", &theirs));
+}
+
+/// Compares boxes of the source in the network's image.
+fn moved(
+    report: &mut Report,
+    case: Case<'_>,
+    files: &Files,
+    before: &[f32],
+    (name, after): (&str, &[f32]),
+) {
+    let objects = before.len() / 4;
     let inputs = vec![
-        floats(Role::Box, &[1, objects, 4], before.data),
+        floats(Role::Box, &[1, objects, 4], before.to_vec()),
         index(&[1], vec![objects as i32]),
         row(&files.view),
     ];
@@ -174,5 +215,5 @@ fn boxes(report: &mut Report, case: Case<'_>, files: &Files) {
         [x1 + left, y1, x2 + left, y2]
     });
     let moved: Vec<[f32; 4]> = moved.collect();
-    report.close(case.name(), files.moved, moved.as_flattened(), &after.data);
+    report.close(case.name(), name, moved.as_flattened(), after);
 }

@@ -1,5 +1,18 @@
 //! `[input.augment]`: what is drawn for each training image and epoch.
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Boxes of objects that a view cuts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BoxesAfterCrop {
+    /// The part of the box in view.
+    Clip,
+    /// The extent of the part of the mask in view.
+    Mask,
+}
+
 table! {
     /// `[input.augment]`: what is drawn for each training image and epoch, beside
     /// `input.flip_probability`. Nothing by default.
@@ -34,6 +47,10 @@ table! {
         /// largest is a square: the more oblong the images, the more of it is padding.
         #[key(range = 0.0..=1.0, unit = "probability", resume = Step, mlperf = Preprocessing)]
         pub quarter_turns: f32 = 0.0,
+        /// Boxes of objects that are cut: `"clip"` (default), the part of the box in view, or
+        /// `"mask"`, the extent of the part of the mask in view.
+        #[key(resume = Step, mlperf = Preprocessing)]
+        pub boxes_after_crop: BoxesAfterCrop = BoxesAfterCrop::Clip,
         /// Share of an object's box that must be in view for the object to be trained on. Default
         /// 0: any part of a pixel a side.
         #[key(range = 0.0..=1.0, unit = "share", resume = Step, mlperf = Preprocessing)]

@@ -13,7 +13,7 @@ mod ranks;
 mod solver;
 mod train;
 
-pub use augment::Augment;
+pub use augment::{Augment, BoxesAfterCrop};
 pub(crate) use backbone::MAX_LEVELS;
 pub use backbone::{Backbone, BackboneKind, Block, NormKind, Stage};
 pub use choices::{

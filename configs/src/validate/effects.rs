@@ -72,6 +72,11 @@ const IDLE: &[Idle] = &[
         applies: |c| c.input.augment.crop == 1.0,
     },
     Idle {
+        keys: &["input.augment.boxes_after_crop", "input.augment.min_visible"],
+        switch: "input.augment.crop",
+        applies: |c| c.input.augment.crop == 1.0 && c.input.augment.jitter_size == 0,
+    },
+    Idle {
         keys: &["model.box_head.beta"],
         switch: "model.box_head.loss",
         applies: |c| c.model.box_head.loss == BoxLoss::Giou,

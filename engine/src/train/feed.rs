@@ -269,11 +269,14 @@ pub(super) fn fill_rows(
         }
         let record = store.image(image);
         let source = [record.height, record.width];
-        let in_view = views.fill(source, sizes[image], inclusive, rows)?;
+        let mut objects = match heads.is_empty() && !views.cuts_masks() {
+            true => vec![],
+            false => objects_with_rows(store, image, inclusive).1,
+        };
+        let in_view = views.fill(source, sizes[image], inclusive, &objects, rows)?;
         if heads.is_empty() {
             return Ok(());
         }
-        let (record, mut objects) = objects_with_rows(store, image, inclusive);
         if let Some(in_view) = in_view {
             objects = in_view.into_iter().map(|i| objects[i].clone()).collect();
         }

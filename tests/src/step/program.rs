@@ -109,7 +109,7 @@ pub(super) fn inputs_from(
     let views = Views::new(&micro(&[]));
     let fill = move |store: &Stores, image: usize, rows: &mut ImageRows<'_>| {
         let image = store.image(image);
-        views.fill([image.height, image.width], [64; 2], false, rows).map(drop)
+        views.fill([image.height, image.width], [64; 2], false, &[], rows).map(drop)
     };
     fill_slot(store, batch, 0, &mut slot, &fill).expect("room for every image");
     slot.arrays().map(|(array, bytes)| (array.name.clone(), bytes.to_vec())).collect()

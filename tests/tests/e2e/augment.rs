@@ -12,7 +12,8 @@ const ALL: &str = "--set input.augment.min_sizes=[48,56,64,80] --set input.max_s
                    --set input.augment.hue=0.1 --set input.augment.grey=0.2";
 const TURNS: &str = "--set input.augment.quarter_turns=0.7 --set input.augment.aspect=0.5 \
                      --set input.buckets_per_orientation=2";
-const JITTER: &str = "--set input.augment.jitter_size=64 --set data.empty=keep";
+const JITTER: &str = "--set input.augment.jitter_size=64 --set data.empty=keep \
+                      --set input.augment.boxes_after_crop=mask";
 
 /// Three epochs of 8 steps, and the same cut in mid-epoch.
 #[test]

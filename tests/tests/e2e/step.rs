@@ -94,7 +94,7 @@ impl Step {
         let views = Views::new(&config(2, 2));
         let fill = move |store: &Stores, image: usize, rows: &mut ImageRows<'_>| {
             let image = store.image(image);
-            views.fill([image.height, image.width], [SIDE as i32; 2], false, rows).map(drop)
+            views.fill([image.height, image.width], [SIDE as i32; 2], false, &[], rows).map(drop)
         };
         fill_slot(store, batch, 0, &mut slot, &fill).expect("room for every image");
         for (array, bytes) in slot.arrays() {
