@@ -139,20 +139,16 @@ impl Collected {
     /// The record of `metrics.jsonl`.
     pub(super) fn json(&self, step: u64) -> Value {
         let object = |moments: &Moments| {
+            let [min, max] = [moments.min, moments.max].map(|value| float(value as f32));
             let field = |reduce: &Reduce| {
                 let value = match moments.number(*reduce) {
                     Some(number) => float(number as f32),
-                    None => json!(moments.bins),
+                    None if moments.bins.is_empty() => return None,
+                    None => json!({"min": min, "max": max, "counts": moments.bins}),
                 };
-                (reduce.name().to_string(), value)
+                Some((reduce.name().to_string(), value))
             };
-            let fields = self.rule.reduce.iter();
-            Value::Object(
-                fields
-                    .filter(|r| **r != Reduce::Histogram || !moments.bins.is_empty())
-                    .map(field)
-                    .collect(),
-            )
+            Value::Object(self.rule.reduce.iter().filter_map(field).collect())
         };
         let tensors = self.tensors.iter().map(|(name, moments)| (name.clone(), object(moments)));
         let tensors: serde_json::Map<_, _> = tensors.collect();
@@ -200,7 +196,8 @@ mod tests {
         assert_eq!((&first["mean"], &first["std"]), (&json!(2.0), &json!(4.0)));
         assert_eq!((&first["min"], &first["max"]), (&json!(-2.0), &json!(6.0)));
         assert_eq!(first["l2"], json!(f64::from(40f32.sqrt())));
-        let bins = first["histogram"].as_array().expect("bins");
+        let bins = first["histogram"]["counts"].as_array().expect("bins");
+        assert_eq!(first["histogram"]["max"], json!(6.0));
         assert_eq!((bins.len(), &bins[0], &bins[BINS - 1]), (BINS, &json!(1), &json!(1)));
         let part = &json["parts"]["box_head"];
         assert_eq!((&part["mean"], &part["l2"]), (&json!(4.0), &json!(12.0)));

@@ -264,7 +264,7 @@ fn collections_of_tensors_are_recorded() {
     assert_eq!((steps("weights"), steps("activations")), (vec![Some(3)], vec![Some(4)]));
     let gradients = log("gradients")[0];
     let head = &gradients["tensors"]["roi_heads.box_predictor.cls_score.weight"];
-    assert_eq!(head["histogram"].as_array().map(Vec::len), Some(32), "{gradients}");
+    assert_eq!(head["histogram"]["counts"].as_array().map(Vec::len), Some(32), "{gradients}");
     // Parts are disjoint, and all of the model: their norms make up the norm of the step.
     let parts = gradients["parts"].as_object().expect("parts");
     let squares: f64 = parts.values().filter_map(|part| part["l2"].as_f64()).map(|n| n * n).sum();
