@@ -112,7 +112,7 @@ fn a_planted_mistake_is_caught_in_every_page() {
 }
 
 /// Commands run whose subcommand reads nothing but the checkout, unless they name a run or a folder
-/// of the user's; commands that train, draw data or measure take minutes.
+/// of the user's or their data; commands that train, draw data or measure take minutes.
 #[test]
 fn commands_that_need_only_the_checkout_run() {
     const RUN: [&str; 5] = ["config", "doctor", "inspect", "plan", "history"];
@@ -133,7 +133,7 @@ fn commands_that_need_only_the_checkout_run() {
     }
     let mut ran = 0;
     for (words, is_fenced) in commands {
-        let theirs = ["RUN", "FOLDER", "--help", "--verify"];
+        let theirs = ["RUN", "FOLDER", "--help", "--verify", "data"];
         let named = words.get(1).is_some_and(|verb| RUN.contains(&verb.as_str()))
             || words.iter().any(|word| word == "--print-config");
         if !named || words.iter().any(|word| theirs.contains(&word.as_str())) {

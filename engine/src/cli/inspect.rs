@@ -1,4 +1,5 @@
-//! `onegraph inspect`: the training step's program and memory plan, without running it; or a store.
+//! `onegraph inspect`: the training step's program and memory plan, without running it; the data
+//! as training sees it; or a store.
 
 mod params;
 mod store;
@@ -28,9 +29,9 @@ use crate::train::checkpoint_bytes;
 #[derive(Debug, Args)]
 pub(super) struct InspectArgs {
     /// The subject to show: `program` (every node with its tensors and FLOPs), `plan` (the memory
-    /// plan and the cost of each part), `params` (each parameter, and how it is updated), or the
-    /// directory of a store.
-    #[arg(value_name = "program|plan|params|STORE")]
+    /// plan and the cost of each part), `params` (each parameter, and how it is updated), `data`
+    /// (a page of the training images as the network gets them), or the directory of a store.
+    #[arg(value_name = "program|plan|params|data|STORE")]
     what: What,
     /// Config file, or the name of a preset; not for a store.
     #[arg(default_value = "")]
@@ -72,6 +73,9 @@ pub(super) struct InspectArgs {
     /// Draw it into this file instead: the arena and the streams of a plan, a program by its parts.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// The page of `data`, as HTML.
+    #[arg(long, value_name = "FILE", default_value = "data.html")]
+    out: PathBuf,
 }
 
 impl InspectArgs {
@@ -104,6 +108,7 @@ enum Kind {
 #[derive(Debug, Clone)]
 enum What {
     Of(View),
+    Data,
     Store(PathBuf),
 }
 
@@ -123,10 +128,10 @@ impl FromStr for What {
             "program" => Ok(What::Of(View::Program)),
             "plan" => Ok(What::Of(View::Plan)),
             "params" => Ok(What::Of(View::Params)),
+            "data" => Ok(What::Data),
             path if Path::new(path).is_dir() => Ok(What::Store(path.into())),
-            _ => {
-                Err("neither `program`, `plan`, `params` nor the directory of a store".to_string())
-            }
+            _ => Err("neither `program`, `plan`, `params`, `data` nor the directory of a store"
+                .to_string()),
         }
     }
 }
@@ -134,19 +139,27 @@ impl FromStr for What {
 pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
     let view = match &args.what {
         What::Store(path) => return store::run(path, args.verify, args.images.as_deref()),
-        What::Of(view) => *view,
+        What::Of(view) => Some(*view),
+        What::Data => None,
     };
     let usage = |text: &str| Err(EngineError::Usage(text.to_string()));
     if args.config.is_empty() {
-        return usage("inspect program, plan and params need a config: a file or a preset's name");
+        return usage(
+            "inspect program, plan, params and data need a config: a file or a preset's name",
+        );
     }
-    if matches!(view, View::Params) && args.svg.is_some() {
+    if matches!(view, Some(View::Params)) && args.svg.is_some() {
         return usage("inspect params draws nothing; leave out --svg");
     }
     if args.verify {
         return usage("--verify is for a store: onegraph inspect STORE --verify");
     }
     let config = Config::load(&args.config, &args.set)?;
+    let Some(view) = view else {
+        let page = crate::data_page::html(&config)?;
+        crate::run_dir::write_whole(&args.out, page.as_bytes())?;
+        return super::print(&format!("written: {}\n", args.out.display()));
+    };
     let side = |size: usize| size.next_multiple_of(config.input.size_divisor);
     let height = args.height.unwrap_or(side(config.input.min_size));
     let width = args.width.unwrap_or(side(config.input.max_size));

@@ -3,6 +3,7 @@
 mod text;
 
 use image::{Rgb, RgbImage, imageops};
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use crate::error::EngineError;
 use crate::evaluate::{Found, Image, ImageDetections};
@@ -82,6 +83,22 @@ pub fn png(picture: &RgbImage) -> Result<Vec<u8>, EngineError> {
         source: std::io::Error::other(e),
     })?;
     Ok(bytes.into_inner())
+}
+
+/// A picture as JPEG of a quality from 1 to 100.
+///
+/// # Errors
+/// An encoder that fails, as a fault of the file to be written.
+pub(crate) fn jpeg(picture: &RgbImage, quality: u8) -> Result<Vec<u8>, EngineError> {
+    let mut bytes = Vec::new();
+    let mut encoder = Encoder::new(&mut bytes, quality);
+    encoder.set_sampling_factor(SamplingFactor::R_4_4_4);
+    let side = |pixels: u32| u16::try_from(pixels).unwrap_or(u16::MAX);
+    let (width, height) = (side(picture.width()), side(picture.height()));
+    encoder.encode(picture.as_raw(), width, height, ColorType::Rgb).map_err(|e| {
+        EngineError::Io { path: "a picture".into(), source: std::io::Error::other(e) }
+    })?;
+    Ok(bytes)
 }
 
 /// The text of a tag.

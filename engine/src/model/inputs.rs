@@ -80,16 +80,16 @@ pub fn training_layout(images: usize, slot: SlotShape) -> Result<SlotLayout, Eng
     loss_layout(&[], images, slot)
 }
 
-/// The same with the arrays that are the heads' own ([`super::head_arrays`]).
+/// The same with the arrays that its config adds ([`super::further_arrays`]).
 ///
 /// # Errors
 /// An array of a head that has the name of another.
 pub(crate) fn loss_layout(
-    of_heads: &[Array],
+    further: &[Array],
     images: usize,
     slot: SlotShape,
 ) -> Result<SlotLayout, EngineError> {
-    slot_layout(&[ImageInputs::ARRAYS, ObjectInputs::ARRAYS, of_heads], images, slot)
+    slot_layout(&[ImageInputs::ARRAYS, ObjectInputs::ARRAYS, further], images, slot)
 }
 
 /// The slot of a pass of this division, with the arrays that its config adds

@@ -44,17 +44,22 @@ pub(crate) struct Page<'a> {
     pub(crate) config_toml: &'a str,
 }
 
+/// A page with its title.
+pub(crate) fn document(title: &str, body: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>{title}</title>\n<style>\n{STYLE}</style></head><body>\n<h1>{title}</h1>\n\
+         {body}</body></html>\n"
+    )
+}
+
 impl Page<'_> {
     /// The page as HTML.
     pub(crate) fn html(&self) -> String {
         let name = self.run.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-        let mut html = format!(
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-             <title>{name}</title>\n<style>\n{STYLE}</style></head><body>\n<h1>{name}</h1>\n",
-            name = escape(&name)
-        );
-        html += &self.head();
+        let mut html = self.head();
         html += &self.tiles();
         html += &self.curves();
         html += &evaluation(self.report, self.run);
@@ -72,13 +77,13 @@ impl Page<'_> {
             html,
             "<h2>Run</h2>\n<h3>Commands</h3>\n<pre class=\"commands\">{}</pre>\n<div class=\"facts-and-scores\">\
              <div>{}</div><div>{}</div></div>\n\
-             <h2>Config</h2>\n<pre class=\"config\">{}</pre>\n</body></html>\n",
+             <h2>Config</h2>\n<pre class=\"config\">{}</pre>\n",
             commands.join("\n"),
             tables::facts(&facts),
             tables::scores(self.report),
             escape(self.config_toml)
         );
-        html
+        document(&name, &html)
     }
 
     /// How the run stands, when, and where.

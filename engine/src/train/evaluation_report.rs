@@ -1,11 +1,9 @@
 //! An evaluation as a report shows it: numbers, analysis, and the worst images.
 
-use image::RgbImage;
-use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use score::{IouType, Summary, short_class_table};
 use serde_json::{Value, json};
 
-use crate::draw::{picture_at, picture_of_truth_at};
+use crate::draw::{jpeg, picture_at, picture_of_truth_at};
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, EvaluationSet};
 use crate::run_dir::RunDir;
@@ -143,19 +141,10 @@ fn draw(
     let names: Vec<String> = set.data().categories().into_iter().map(|(name, _)| name).collect();
     let truth = picture_of_truth_at(&pixels, &truth, &names, PICTURE_SIDE);
     let found = picture_at(&pixels, &found, &names, DRAWN_SCORE, PICTURE_SIDE);
-    Ok([("annotated", jpeg(&truth)?), ("detected", jpeg(&found)?)])
-}
-
-fn jpeg(picture: &RgbImage) -> Result<Vec<u8>, EngineError> {
-    let mut bytes = Vec::new();
-    let mut encoder = Encoder::new(&mut bytes, PICTURE_QUALITY);
-    encoder.set_sampling_factor(SamplingFactor::R_4_4_4);
-    let side = |pixels: u32| u16::try_from(pixels).unwrap_or(u16::MAX);
-    let (width, height) = (side(picture.width()), side(picture.height()));
-    encoder.encode(picture.as_raw(), width, height, ColorType::Rgb).map_err(|e| {
-        EngineError::Io { path: "a picture".into(), source: std::io::Error::other(e) }
-    })?;
-    Ok(bytes)
+    Ok([
+        ("annotated", jpeg(&truth, PICTURE_QUALITY)?),
+        ("detected", jpeg(&found, PICTURE_QUALITY)?),
+    ])
 }
 
 /// The twelve numbers under COCO's names; undefined ones are null.

@@ -246,7 +246,7 @@ fn threads_beside_device(cores: usize) -> usize {
 /// Fills the arrays that the loader does not know, each image's view and those of heads;
 /// turns labels of the store into classes of the model, and corners of boxes into what the model
 /// takes them for.
-pub(super) fn fill_rows(
+pub(crate) fn fill_rows(
     data: &DataSet,
     views: Views,
     mut heads: Vec<Box<dyn RoiHead>>,

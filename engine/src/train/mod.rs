@@ -30,6 +30,7 @@ mod validation;
 mod verdict;
 
 pub use agreement::{check_config, check_model};
+pub(crate) use feed::fill_rows;
 pub use memory::MemoryNeed;
 pub(crate) use memory::checkpoint_bytes;
 pub use observer::{Event, Observer};

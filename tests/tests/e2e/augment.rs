@@ -45,6 +45,25 @@ fn drawn_views_give_the_same_bits_on_any_threads_and_after_a_resume() {
     }
 }
 
+/// The page of micro's images in every kind of view: pictures of each in three epochs, what they
+/// hold, and the copy of an image that is put beside it.
+#[test]
+fn the_data_page_shows_images_as_the_network_gets_them() {
+    let place = Place::new();
+    let page = |set: &str| {
+        place.good(&format!("inspect data micro --out page.html {set}"));
+        place.text("page.html")
+    };
+    let html = page(ALL);
+    assert!(html.len() < 2_000_000 && !html.contains("http"), "{} bytes", html.len());
+    assert_eq!(html.matches("<img ").count(), 3 * 16);
+    for part in ["As the network gets them", "Classes", "64x64", "Duplicates", "anchors.sizes"] {
+        assert!(html.contains(part), "{part}");
+    }
+    assert_ne!(html, page(""), "the views are drawn");
+    place.bad("inspect data", BAD_CONFIG, &["need a config"]);
+}
+
 #[test]
 fn wrong_ranges_are_refused_and_values_without_effect_are_named() {
     let place = Place::new();

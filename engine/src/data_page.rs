@@ -1,0 +1,100 @@
+//! `onegraph inspect data`: what training sees, and what is odd about it, on one page that needs
+//! nothing else.
+
+mod counts;
+mod duplicates;
+mod samples;
+
+use configs::Config;
+
+use crate::dataset::{DataSet, Split};
+use crate::error::EngineError;
+use crate::page::document;
+use crate::picture::escape;
+use crate::progress::Progress;
+
+use counts::Counts;
+
+/// Files that a list names.
+const NAMED: usize = 8;
+
+/// The page of a config's training images, as HTML.
+///
+/// # Errors
+/// A config without data, or any fault in the files.
+pub(crate) fn html(config: &Config) -> Result<String, EngineError> {
+    let progress = Progress::loud();
+    let data = DataSet::open(config, Split::Train, &progress)?;
+    let mut sets = vec![("training", data)];
+    if config.has_validation() {
+        sets.push(("validation", DataSet::open(config, Split::Val, &progress)?));
+    }
+    let data = &sets[0].1;
+    let counts = Counts::of(config, data);
+    let duplicates = duplicates::find(&sets)?;
+    let mut body = tiles(&counts, data, duplicates.len());
+    body += &samples::section(config, data)?;
+    body += &counts.sections(config);
+    body += &empty(config, data);
+    body += &duplicates::section(&duplicates, &sets);
+    Ok(document("Training data", &body))
+}
+
+fn tiles(counts: &Counts, data: &DataSet, duplicates: usize) -> String {
+    let tiles = [
+        (data.images.len(), "images"),
+        (counts.objects(), "objects"),
+        (counts.classes_in_use(), "classes with objects"),
+        (counts.unmatched(), "objects that no anchor matches"),
+        (duplicates, "images that occur again"),
+    ];
+    let tile =
+        |(value, name)| format!("<div class=\"tile\"><b>{value}</b><span>{name}</span></div>");
+    format!("<div class=\"tiles\">{}</div>\n", tiles.map(tile).concat())
+}
+
+/// The section of images without objects.
+fn empty(config: &Config, data: &DataSet) -> String {
+    let store = &data.store;
+    let empty: Vec<usize> =
+        (0..store.len()).filter(|image| store.image(*image).objects.is_empty()).collect();
+    let what = match config.data.empty {
+        configs::EmptyImages::Keep => "training keeps them, as background",
+        configs::EmptyImages::Drop => "training leaves them out",
+    };
+    format!(
+        "<h2>Images without objects</h2>\n<p>{} of {} in the data; {what} (<code>data.empty</code>)\
+         .</p>\n{}",
+        empty.len(),
+        store.len(),
+        names(data, &empty)
+    )
+}
+
+/// The first files of a list of images.
+fn names(data: &DataSet, images: &[usize]) -> String {
+    let shown = images.iter().take(NAMED).map(|image| escape(data.store.file_name(*image)));
+    let mut shown: Vec<String> = shown.collect();
+    if images.len() > NAMED {
+        shown.push("..".into());
+    }
+    if shown.is_empty() { String::new() } else { format!("<pre>{}</pre>\n", shown.join("\n")) }
+}
+
+/// A table of counts with bars: the first column's name, and rows.
+fn bars(of: &str, counted: &str, rows: &[(String, usize)]) -> String {
+    let most = rows.iter().map(|(_, count)| *count).max().unwrap_or(0).max(1) as f64;
+    let row = |(name, count): &(String, usize)| {
+        format!(
+            "<tr><th>{}</th><td>{count}</td><td class=\"bar\"><i style=\"width:{:.1}%\"></i></td>\
+             </tr>",
+            escape(name),
+            100.0 * *count as f64 / most
+        )
+    };
+    let rows: String = rows.iter().map(row).collect();
+    format!(
+        "<table><thead><tr><th>{of}</th><th>{counted}</th><th></th></tr></thead><tbody>{rows}\
+         </tbody></table>\n"
+    )
+}
