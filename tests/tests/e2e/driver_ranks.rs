@@ -36,7 +36,17 @@ fn two_ranks_train_to_the_same_weights_each_time() {
         gpus.place.state(&format!("runs/{name}"), 3)
     };
     let two = state("two", "--ranks 2");
-    assert!(two == state("again", "--ranks 2"), "the same bits each time");
+    // Accuracies and collections change nothing; gradients are summed over the ranks.
+    let shown = "--set train.accuracies=true --set train.log=[{of='gradients',every=3}]";
+    assert!(two == state("again", &format!("--ranks 2 {shown}")), "the same bits each time");
+    let steps = gpus.place.steps("runs/again");
+    assert!(steps[2]["roi_head/num_bg_samples"].as_f64().is_some_and(|rois| rois > 0.0));
+    let metrics = gpus.place.metrics("runs/again");
+    let collected = metrics.iter().find(|line| line["log"] == "gradients").expect("a collection");
+    let parts = collected["parts"].as_object().expect("parts");
+    let squares: f64 = parts.values().filter_map(|part| part["l2"].as_f64()).map(|n| n * n).sum();
+    let all = steps[2]["grad_norm"].as_f64().expect("a norm");
+    assert!((squares.sqrt() / all - 1.0).abs() < 1e-3, "{parts:?} {all}");
 }
 
 #[test]
