@@ -49,13 +49,13 @@ impl Layers {
         }
     }
 
-    /// The file that a key's value comes from; for a table, the origin of any value in it.
+    /// The file that a key's value comes from; for a table, the origin of any value in it, and for
+    /// a key of tables in a list, that of the list.
     pub(crate) fn origin(&self, key: &str) -> Option<&str> {
         let inside = format!("{key}.");
-        self.origins
-            .get(key)
-            .or_else(|| self.origins.iter().find(|(k, _)| k.starts_with(&inside)).map(|(_, o)| o))
-            .map(|origin| origin.file.as_str())
+        let within = || self.origins.iter().find(|(k, _)| k.starts_with(&inside)).map(|(_, o)| o);
+        let found = self.origins.get(key).or_else(within).map(|origin| origin.file.as_str());
+        found.or_else(|| self.origin(key.rsplit_once('.')?.0))
     }
 }
 

@@ -25,7 +25,8 @@ const SYNONYMS: &[(&[&str], &str)] = &[
     (&["imgsz", "img_size", "input_size", "short_side"], "input.min_size"),
     (
         &["augmentation", "mosaic", "mixup", "copy_paste", "degrees"],
-        "onegraph draws sizes, crops, ratios, mirrors and colours, which [input.augment] sets",
+        "onegraph draws sizes, crops, ratios, mirrors, quarter turns and colours, which \
+         [input.augment] sets",
     ),
     (&["multiscale", "multi_scale"], "input.augment.min_sizes"),
     (&["lsj", "scale_jitter"], "input.augment.jitter_size"),

@@ -135,8 +135,8 @@ pub(crate) fn extremes(object: &ObjectView<'_>) -> [f32; 4] {
 }
 
 /// `extremes [N, G, 4]` of the object that each row of `matched [M]`, `image_idx [M]` names, as
-/// the network sees it: mirrored where `views [N, 15]` says so. `[M, 4]`. A head for GPUs gives it
-/// launches.
+/// the network sees it: mirrored and turned where `views [N, 15]` says so; a crop that cuts the
+/// object does not change them. `[M, 4]`. A head for GPUs gives it launches.
 #[derive(Debug)]
 struct GatherExtremes;
 
@@ -167,11 +167,18 @@ impl Op for GatherExtremes {
         for (i, row) in args.outputs[0].f32().chunks_mut(4).enumerate() {
             let (image, object) = (image_idx[i].max(0) as usize, matched[i].max(0) as usize);
             let at = 4 * (image * objects + object);
-            let [top, right, bottom, left] = [0, 1, 2, 3].map(|k| extremes[at + k]);
-            row.copy_from_slice(&match View::of(views, image).x.mirrored {
-                0 => [top, right, bottom, left],
-                _ => [1.0 - top, left, 1.0 - bottom, right],
-            });
+            let [mut top, mut right, mut bottom, mut left] = [0, 1, 2, 3].map(|k| extremes[at + k]);
+            let view = View::of(views, image);
+            if view.x.mirrored != 0 {
+                (top, right, bottom, left) = (1.0 - top, left, 1.0 - bottom, right);
+            }
+            if view.y.mirrored != 0 {
+                (top, right, bottom, left) = (bottom, 1.0 - right, top, 1.0 - left);
+            }
+            if view.transposed != 0 {
+                (top, right, bottom, left) = (left, bottom, right, top);
+            }
+            row.copy_from_slice(&[top, right, bottom, left]);
         }
     }
 }

@@ -12,6 +12,9 @@ use crate::evaluate::EvaluationSet;
 use crate::progress::{Progress, counted};
 use crate::run_dir::RunDir;
 
+/// AP of the same detections may differ by this between devices.
+const SAME_AP: f64 = 1e-3;
+
 /// A run, as its folder shows it.
 pub(crate) struct ComparedRun {
     /// The folder's name.
@@ -42,7 +45,14 @@ pub(crate) fn compare_runs(
     progress: &Progress,
 ) -> Result<(Vec<ComparedRun>, Vec<ComparedWithFirst>), EngineError> {
     let runs = folders.iter().map(|path| ComparedRun::open(path));
-    let runs = runs.collect::<Result<Vec<_>, EngineError>>()?;
+    let mut runs = runs.collect::<Result<Vec<_>, EngineError>>()?;
+    let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
+    for run in &mut runs {
+        // Folders of one name are told apart by their paths.
+        if names.iter().filter(|name| **name == run.name).count() > 1 {
+            run.name = run.path.display().to_string();
+        }
+    }
     let (first, others) = (&runs[0], &runs[1..]);
     others.iter().try_for_each(|other| first.check_same_images(other))?;
     let split = if first.config.eval.train_set { Split::Train } else { Split::Val };
@@ -80,6 +90,12 @@ impl ComparedRun {
             let path = path.display();
             return Err(EngineError::Usage(format!("{path} has no validation data to compare on")));
         }
+        if report["evaluated_step"].as_u64().is_none() {
+            let path = path.display();
+            return Err(EngineError::Usage(format!(
+                "{path} was never evaluated: it has no scores"
+            )));
+        }
         let records = read("metrics.jsonl")?;
         let records = records.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let config = Config::load(path.join("config.toml"), &[])?;
@@ -105,7 +121,8 @@ impl ComparedRun {
         };
         Err(EngineError::Usage(format!(
             "these runs were scored on different data, so their scores cannot be compared: {}, {}; \
-             `onegraph eval --run RUN --set data.val_store=DIR` scores a run on other data",
+             `onegraph eval --run RUN --set data.val_store=DIR` prints the scores of each on data \
+             that you choose",
             describe(self),
             describe(other)
         )))
@@ -123,7 +140,28 @@ impl ComparedRun {
         else {
             return Ok(None);
         };
-        Ok(Some(compare(set.truth()?, ours, theirs, samples)?))
+        let compared = compare(set.truth()?, ours, theirs, samples)?;
+        for (run, i) in [(self, 0), (other, 1)] {
+            run.check_is_reported(kind, compared.stats[0].scores[i])?;
+        }
+        Ok(Some(compared))
+    }
+
+    /// Checks that the detections in the folder are those of the evaluation that is reported: a run
+    /// that went on, and was interrupted, has those of its end before.
+    fn check_is_reported(&self, kind: IouType, found: Option<f64>) -> Result<(), EngineError> {
+        let reported = self.report[kind.name()]["AP"].as_f64();
+        let apart = found.zip(reported).map_or(0.0, |(found, reported)| (found - reported).abs());
+        if apart <= SAME_AP {
+            return Ok(());
+        }
+        let (run, step) = (self.path.display(), &self.report["evaluated_step"]);
+        Err(EngineError::Usage(format!(
+            "{run}/inference/{kind}.json has other detections than those of step {step}, which \
+             report.json tells of: `onegraph eval --run {run}/checkpoints/step_{step:0>8} --out \
+             {run}/inference` writes these",
+            step = step.to_string()
+        )))
     }
 
     /// The detections of the last evaluation; `None` for a kind of score that the model lacks.

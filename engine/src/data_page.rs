@@ -26,7 +26,8 @@ pub(crate) fn html(config: &Config) -> Result<String, EngineError> {
     let progress = Progress::loud();
     let data = DataSet::open(config, Split::Train, &progress)?;
     let mut sets = vec![("training", data)];
-    if config.has_validation() {
+    // An evaluation on the training images needs no others.
+    if config.has_validation() && !config.eval.train_set {
         sets.push(("validation", DataSet::open(config, Split::Val, &progress)?));
     }
     let data = &sets[0].1;

@@ -170,10 +170,24 @@ impl Metrics {
             images_per_second: images as f64 / seconds.max(1e-9),
             step_seconds: of(&|r| r.step_seconds),
             data_seconds: of(&|r| r.data_seconds),
-            system: last.system.clone(),
+            system: last_of_each(self.window.iter().flat_map(|r| &r.system)),
             accuracies: last.accuracies.iter().map(|(name, _)| accuracy(name)).collect(),
         })
     }
+}
+
+/// The last value of each name, in the order in which names come first.
+fn last_of_each<'a>(
+    values: impl Iterator<Item = &'a (&'static str, f64)>,
+) -> Vec<(&'static str, f64)> {
+    let mut all: Vec<(&'static str, f64)> = vec![];
+    for (name, value) in values {
+        match all.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => *known = *value,
+            None => all.push((name, *value)),
+        }
+    }
+    all
 }
 
 /// The steps of a window in one: medians of measured values, the last of set ones.

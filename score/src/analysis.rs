@@ -138,9 +138,9 @@ pub fn analyze(
     let results = Results::from_detections(detections, gt, iou_type)?;
     let (summary, curves, eval) = scored(gt, results)?;
     // Only detections that a person would see; the others are noise to them.
-    let seen: Vec<Detection> =
+    let shown: Vec<Detection> =
         detections.iter().filter(|d| d.score >= MIN_SCORE).cloned().collect();
-    let (_, _, seen) = scored(gt, Results::from_detections(&seen, gt, iou_type)?)?;
+    let (_, _, seen) = scored(gt, Results::from_detections(&shown, gt, iou_type)?)?;
     let diagnostics = seen.image_diagnostics(FOUND_IOU, MIN_SCORE)?;
     let analysis = Analysis {
         classes: classes(gt, &summary, &curves, &eval),
@@ -148,7 +148,7 @@ pub fn analyze(
         confusion: confusion(&eval),
         errors: errors(&eval)?,
         images: images(&diagnostics),
-        label_doubts: label_doubts(gt, &diagnostics),
+        label_doubts: label_doubts(gt, &shown, &diagnostics),
     };
     Ok((summary, analysis))
 }
@@ -252,9 +252,16 @@ fn images(diagnostics: &ImageDiagnostics) -> Vec<ImageScores> {
     images.into_iter().map(|(_, scores)| scores).collect()
 }
 
-fn label_doubts(gt: &GroundTruth, diagnostics: &ImageDiagnostics) -> Vec<LabelDoubt> {
+fn label_doubts(
+    gt: &GroundTruth,
+    detections: &[Detection],
+    diagnostics: &ImageDiagnostics,
+) -> Vec<LabelDoubt> {
     let name = |id| gt.coco().cat_name(id);
-    let doubts = diagnostics.label_errors.iter().filter(|e| e.dt_score >= DOUBTING_SCORE);
+    let is_doubt = |e: &&hotcoco::LabelError| {
+        e.dt_score >= DOUBTING_SCORE && (e.gt_id.is_some() || !is_in_crowd(gt, detections, e))
+    };
+    let doubts = diagnostics.label_errors.iter().filter(is_doubt);
     let doubt = |e: &hotcoco::LabelError| LabelDoubt {
         image_id: e.image_id,
         annotated_class: e.gt_category_id.map(name),
@@ -262,6 +269,22 @@ fn label_doubts(gt: &GroundTruth, diagnostics: &ImageDiagnostics) -> Vec<LabelDo
         score: e.dt_score,
     };
     doubts.take(MAX_DOUBTS).map(doubt).collect()
+}
+
+/// True if half of the detection's box lies in a crowd of its image, whatever its class.
+fn is_in_crowd(gt: &GroundTruth, detections: &[Detection], e: &hotcoco::LabelError) -> bool {
+    let is_it = |d: &&Detection| {
+        (d.image_id, d.category_id, d.score) == (e.image_id, e.dt_category_id, e.dt_score)
+    };
+    let Some(found) = detections.iter().find(is_it) else { return false };
+    let [x, y, width, height] = found.bbox_xywh;
+    let crowds = gt.coco().dataset.annotations.iter();
+    let crowds = crowds.filter(|object| object.iscrowd && object.image_id == e.image_id);
+    crowds.filter_map(|crowd| crowd.bbox).any(|[cx, cy, cw, ch]| {
+        let across = (x + width).min(cx + cw) - x.max(cx);
+        let down = (y + height).min(cy + ch) - y.max(cy);
+        across.max(0.0) * down.max(0.0) > 0.5 * width * height
+    })
 }
 
 #[cfg(test)]
@@ -334,6 +357,28 @@ mod tests {
         let [doubt] = analysis.label_doubts.as_slice() else { panic!("{analysis:?}") };
         assert_eq!((doubt.image_id, doubt.score, doubt.detected_class.as_str()), (2, 0.8, "cat"));
         assert_eq!(doubt.annotated_class.as_deref(), Some("dog"));
+    }
+
+    #[test]
+    fn a_detection_in_a_crowd_puts_no_label_in_doubt() {
+        let doubts = |iscrowd: bool| {
+            let image = GtImage { id: 1, height: 100, width: 100 };
+            let object = GtAnnotation {
+                id: 1,
+                image_id: 1,
+                category_id: 3,
+                bbox_xywh: [0.0, 0.0, 100.0, 100.0],
+                area: Some(1e4),
+                iscrowd,
+                mask: None,
+            };
+            let categories = [(3, "cat"), (8, "dog")];
+            let categories = categories.map(|(id, name)| GtCategory { id, name: name.into() });
+            let gt = GroundTruth::from_parts(vec![image], vec![object], categories.into());
+            let seen = [detection(1, 8, 10.0, 0.9)];
+            analyze(&gt.expect("sound"), &seen, IouType::Bbox).expect("sound").1.label_doubts
+        };
+        assert_eq!((doubts(true).len(), doubts(false).len()), (0, 1));
     }
 
     #[test]

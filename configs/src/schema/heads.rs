@@ -172,8 +172,8 @@ table! {
         /// 0.5.
         #[key(range = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
         pub nms_threshold: f32 = 0.5,
-        /// Class-agnostic NMS, after that within classes: drop a detection whose IoU with a
-        /// higher-scoring one of any class exceeds this. Default: none.
+        /// Class-agnostic NMS, among the detections that `per_image` keeps: drop one whose IoU with
+        /// a higher-scoring one of any class exceeds this. Default: none.
         #[key(range = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
         pub class_agnostic_nms_threshold: Option<f32> = None,
         /// Detections kept per image. Default 100, as COCO scores.

@@ -124,7 +124,8 @@ impl Config {
             Err(ConfigError::Invalid { file, key: key.into(), problem })
         };
         let (solver, input, steps) = (&self.solver, &self.input, self.train.steps);
-        if !self.warmup_ends() {
+        // A length in epochs is known, and checked, with the data.
+        if self.train.epochs.is_none() && !self.warmup_ends() {
             return refuse(
                 "solver.warmup_steps",
                 format!(

@@ -1,7 +1,7 @@
 //! Checks of `[input]`, `[data]`, `[solver]`, `[train]` and `[eval]`.
 
 use super::Check;
-use crate::{BestMetric, Config, Data, Train};
+use crate::{BestMetric, Config, Data, PostNmsScope, Train};
 
 /// The limit of TOML integers: a config must survive being saved.
 const MAX_SEED: u64 = i64::MAX as u64;
@@ -235,6 +235,15 @@ fn train(config: &Config, check: &mut Check) {
         "is set beside train.eval_every_steps; set one of them to 0".into()
     });
     check.at_least_one("train.keep_checkpoints", train.keep_checkpoints);
+    let (batch, group) = (config.eval.batch_size, train.images_per_group.max(1));
+    let in_groups = config.eval.loss && config.model.rpn.post_nms_scope == PostNmsScope::Batch;
+    check.require(!in_groups || batch.is_multiple_of(group), "eval.batch_size", || {
+        format!(
+            "is {batch}; with eval.loss and model.rpn.post_nms_scope = \"batch\" it must be a \
+             multiple of train.images_per_group, such as {}",
+            batch.next_multiple_of(group)
+        )
+    });
     let has_masks = config.model.kind.has_masks();
     check.require(has_masks || train.best_metric != BestMetric::Mask, "train.best_metric", || {
         "is \"mask\", but faster_rcnn has no masks; make it \"box\" or \"auto\"".into()

@@ -74,8 +74,8 @@ pub(super) struct InspectArgs {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// The page of `data`, as HTML.
-    #[arg(long, value_name = "FILE", default_value = "data.html")]
-    out: PathBuf,
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
 }
 
 impl InspectArgs {
@@ -151,14 +151,21 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
     if matches!(view, Some(View::Params)) && args.svg.is_some() {
         return usage("inspect params draws nothing; leave out --svg");
     }
+    if view.is_none() && (args.svg.is_some() || args.detection) {
+        return usage("inspect data writes a page; leave out --svg and --detection");
+    }
+    if view.is_some() && args.out.is_some() {
+        return usage("--out is for the page of inspect data; a program or plan takes --svg");
+    }
     if args.verify {
         return usage("--verify is for a store: onegraph inspect STORE --verify");
     }
     let config = Config::load(&args.config, &args.set)?;
     let Some(view) = view else {
         let page = crate::data_page::html(&config)?;
-        crate::run_dir::write_whole(&args.out, page.as_bytes())?;
-        return super::print(&format!("written: {}\n", args.out.display()));
+        let out = args.out.as_deref().unwrap_or(Path::new("data.html"));
+        crate::run_dir::write_whole(out, page.as_bytes())?;
+        return super::print(&format!("written: {}\n", out.display()));
     };
     let side = |size: usize| size.next_multiple_of(config.input.size_divisor);
     let height = args.height.unwrap_or(side(config.input.min_size));

@@ -59,9 +59,10 @@ enum Command {
     Export(export::ExportArgs),
     /// Run again the step at which a run's losses became non-finite, and name where.
     Replay(replay::ReplayArgs),
-    /// Turn COCO files into a store, or draw a data set of shapes.
+    /// Turn images and annotations (COCO, or a folder of another tool's) into a store, or draw a
+    /// data set of shapes.
     Prep(prep::PrepArgs),
-    /// Show the program or the memory plan of a config, or check a store.
+    /// Show the program, memory plan, parameters or training images of a config, or check a store.
     Inspect(inspect::InspectArgs),
     /// Time runs by MLPerf's rules, and score them.
     Mlperf(mlperf::MlperfArgs),

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use configs::Config;
-use kernels::boxes::cell_anchors;
+use configs::{CellRule, Config};
+use kernels::boxes::{cell_anchors, cell_anchors_detectron};
 
 use super::bars;
 use crate::dataset::DataSet;
 
-/// An object whose best anchor has a lower IoU is trained on by that anchor alone.
-const MATCHED: f64 = 0.5;
 /// Upper bounds of the object's sides and counts that tables tell apart.
 const SIDES: [f64; 8] = [8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, f64::INFINITY];
 const PER_IMAGE: [usize; 9] = [0, 1, 2, 4, 8, 16, 32, 64, usize::MAX];
@@ -28,6 +26,8 @@ pub(super) struct Counts {
     /// By size of image, width and height: images.
     sizes: BTreeMap<(u32, u32), usize>,
     objects: Vec<Object>,
+    /// IoU from which an anchor matches an object (`model.rpn.fg_iou`).
+    fg_iou: f64,
 }
 
 /// An object in the network, at the size of an evaluation.
@@ -50,7 +50,8 @@ impl Counts {
     pub(super) fn of(config: &Config, data: &DataSet) -> Self {
         let anchors = Anchors::new(config, &config.model.anchors.sizes);
         let names = data.store.contents().categories.iter().map(|c| (c.name.clone(), 0));
-        let mut counts = Self { classes: names.collect(), ..Self::default() };
+        let fg_iou = f64::from(config.model.rpn.fg_iou);
+        let mut counts = Self { classes: names.collect(), fg_iou, ..Self::default() };
         for (&image, &(height, width)) in data.images.iter().zip(&data.sizes) {
             let record = data.store.image(image);
             *counts.sizes.entry((record.width, record.height)).or_default() += 1;
@@ -82,7 +83,7 @@ impl Counts {
     }
 
     pub(super) fn unmatched(&self) -> usize {
-        self.objects.iter().filter(|object| object.iou < MATCHED).count()
+        self.objects.iter().filter(|object| object.iou < self.fg_iou).count()
     }
 
     /// The sections of classes, images, objects and anchors.
@@ -127,7 +128,7 @@ impl Counts {
                 .objects
                 .iter()
                 .filter(within)
-                .fold((0, 0), |(n, m), o| (n + 1, m + usize::from(o.iou < MATCHED)));
+                .fold((0, 0), |(n, m), o| (n + 1, m + usize::from(o.iou < self.fg_iou)));
             let name = match high.is_finite() {
                 true => format!("{low} to {high}"),
                 false => format!("{low} and more"),
@@ -147,13 +148,18 @@ impl Counts {
             }
             None => "No other sizes that were tried leave fewer.".to_string(),
         };
+        let fate = match config.model.rpn.low_quality_matches {
+            true => "learnt from that one alone",
+            false => "not learnt by the RPN",
+        };
         format!(
             "<p>Sides of objects (roots of areas) in pixels of the network, at <code>input.min_size\
-             </code>. No anchor matches an object whose best one has an IoU below {MATCHED}: it \
-             is learnt from that one alone. With <code>model.anchors.sizes = {sizes:?}</code> that \
-             is so for {now} of {}. {advice}</p>\n<table class=\"errors\"><thead><tr><th>side</th>\
-             <th>objects</th><th>without a match</th><th></th></tr></thead><tbody>{rows}</tbody>\
-             </table>\n",
+             </code>. No anchor matches an object whose best one has an IoU below {} (<code>\
+             model.rpn.fg_iou</code>): it is {fate}. With <code>model.anchors.sizes = {sizes:?}\
+             </code> that is so for {now} of {}. {advice}</p>\n<table class=\"errors\"><thead><tr>\
+             <th>side</th><th>objects</th><th>without a match</th><th></th></tr></thead>\
+             <tbody>{rows}</tbody></table>\n",
+            config.model.rpn.fg_iou,
             self.objects.len()
         )
     }
@@ -165,7 +171,7 @@ impl Counts {
         let scaled = FACTORS.map(|factor| sizes.iter().map(|size| size * factor).collect());
         let unmatched = |sizes: Vec<f32>| {
             let anchors = Anchors::new(config, &sizes);
-            let is_left = |o: &&Object| anchors.best(o.sides, o.middle) < MATCHED;
+            let is_left = |o: &&Object| anchors.best(o.sides, o.middle) < self.fg_iou;
             (self.objects.iter().filter(is_left).count(), sizes)
         };
         let tried = scaled.into_iter().chain([self.quantiles(sizes.len())]).map(unmatched);
@@ -211,8 +217,14 @@ impl Anchors {
     fn new(config: &Config, sizes: &[f32]) -> Self {
         let levels = config.level_strides().into_iter().zip(sizes);
         let of_level = |(stride, size): (usize, &f32)| {
-            let cells = cell_anchors(&[*size], &config.model.anchors.ratios).into_iter();
-            cells.map(move |[x1, y1, x2, y2]| {
+            let anchors = &config.model.anchors;
+            let cells = match anchors.cell_rule {
+                CellRule::Centered => cell_anchors(&[*size], &anchors.ratios),
+                CellRule::Detectron => {
+                    cell_anchors_detectron(stride as f32, &[*size], &anchors.ratios)
+                }
+            };
+            cells.into_iter().map(move |[x1, y1, x2, y2]| {
                 (stride as f64, [f64::from(x2 - x1), f64::from(y2 - y1)])
             })
         };

@@ -6,6 +6,7 @@ use super::NAMED;
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::picture::escape;
+use crate::progress::counted;
 
 /// An image: the set, and its place in that set's store.
 type Place = (usize, usize);
@@ -45,9 +46,8 @@ pub(super) fn section(pairs: &[[Place; 2]], sets: &[(&str, DataSet)]) -> String 
              too good."
         ),
     };
-    let count = pairs.len();
-    let mut html =
-        format!("<h2>Duplicates</h2>\n<p>{count} images have the pixels of another.{leak}</p>\n");
+    let count = counted(pairs.len(), "image");
+    let mut html = format!("<h2>Duplicates</h2>\n<p>Pixels of another: {count}.{leak}</p>\n");
     let name = |&(set, image): &Place| {
         format!("{} ({})", escape(sets[set].1.store.file_name(image)), sets[set].0)
     };

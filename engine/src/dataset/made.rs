@@ -29,6 +29,7 @@ pub(super) fn open(
             ("val", data.val.clone(), (&data.val_store, &data.val_images, &data.val_annotations))
         }
     };
+    let is_list = !sets.is_empty();
     if sets.is_empty() && (store.is_some() || annotations.is_some()) {
         let (store, images, annotations) = (store.clone(), images.clone(), annotations.clone());
         sets.push(Set { store, images, annotations });
@@ -43,14 +44,23 @@ pub(super) fn open(
         let settings = data.synthetic.as_ref().ok_or_else(none)?;
         return Ok(vec![drawn(settings, source, progress)?]);
     }
-    let store = |set: &Set| match (&set.store, &set.images, &set.annotations) {
+    let store = |(i, set): (usize, &Set)| match (&set.store, &set.images, &set.annotations) {
+        (Some(dir), ..) if !Path::new(dir).exists() => {
+            let key = match is_list {
+                true => format!("data.{word}[{i}].store"),
+                false => format!("data.{word}_store"),
+            };
+            Err(EngineError::Usage(format!(
+                "{key}: there is no store {dir}; `onegraph prep --out {dir}` makes one"
+            )))
+        }
         (Some(dir), ..) => Ok(open(Path::new(dir))?),
         (None, Some(images), Some(annotations)) => {
             prepared(config, split, Path::new(images), Path::new(annotations), progress)
         }
         _ => Err(none()),
     };
-    sets.iter().map(store).collect()
+    sets.iter().enumerate().map(store).collect()
 }
 
 /// The store at `dir`, which a run made, or why it is made again; `None` if there is none.

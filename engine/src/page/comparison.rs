@@ -5,8 +5,8 @@ use std::fmt::Write;
 use score::{IouType, ScoreDifference};
 use serde_json::Value;
 
-use super::STYLE;
 use super::chart::{Axes, Line, chart};
+use super::document;
 use super::tables::number;
 use crate::comparison::{ComparedRun, ComparedWithFirst, verdict};
 use crate::picture::escape;
@@ -23,14 +23,11 @@ impl ComparisonPage<'_> {
     /// The page as HTML.
     pub(crate) fn html(&self) -> String {
         let names: Vec<String> = self.runs.iter().map(|run| escape(&run.name)).collect();
-        let title = names.join(", ");
-        let mut html = format!(
-            "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-             <title>{title}</title>\n<style>\n{STYLE}</style></head><body>\n<h1>{title}</h1>\n\
-             <p>An interval is that of other images of this kind. It knows nothing of the seed: \
-             two seeds of one config may differ by more, so compare several of each.</p>\n"
-        );
+        let mut html =
+            "<p>An interval is that of other images of this kind. It knows nothing of the \
+                        seed: two seeds of one config may differ by more, so compare several of \
+                        each.</p>\n"
+                .to_string();
         html += &self.curves();
         for (name, (run, found)) in names[1..].iter().zip(self.runs[1..].iter().zip(self.compared))
         {
@@ -52,7 +49,8 @@ impl ComparisonPage<'_> {
             }
             html += "</div>\n";
         }
-        html + "</body></html>\n"
+        let title = self.runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>().join(", ");
+        document(&title, &html)
     }
 
     /// Scores and losses by step, a line for each run.

@@ -59,7 +59,7 @@ fn section(step: u64, kind: IouType, analysis: &Analysis) -> String {
         "<h2>{title}, after step {step}</h2>\n<div class=\"charts\">{charts}</div>\n{note}\
          <h3>Classes</h3>\n\
          <p>Best threshold: the minimum score of the highest F1 at {iou} 0.50, and precision and \
-         recall there (<code>onegraph predict --min-score</code>).</p>\n{}\n\
+         recall there.</p>\n{}\n\
          <h3>Errors by kind (TIDE)</h3>\n\
          <p>Every detection counts, whatever its score: right from {iou} 0.5, nothing there below \
          0.1. AP50 lost: how much higher AP50, the mean over classes, would be without errors of \

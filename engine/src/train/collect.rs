@@ -31,13 +31,16 @@ pub(super) struct Moments {
     max: f64,
     /// Empty unless asked for.
     bins: Vec<u64>,
+    /// The extremes of the finite values, which the bins lie between.
+    ends: [f64; 2],
 }
 
 impl Moments {
     /// Moments of `values`, each times `scale`; not-a-numbers are part of the sums alone.
     pub(super) fn of(values: &[f32], scale: f64, with_bins: bool) -> Self {
         let (min, max) = (f64::INFINITY, f64::NEG_INFINITY);
-        let mut all = Self { count: 0, sum: 0.0, squares: 0.0, min, max, bins: vec![] };
+        let (bins, ends) = (vec![], [0.0; 2]);
+        let mut all = Self { count: 0, sum: 0.0, squares: 0.0, min, max, bins, ends };
         let scaled = || values.iter().map(|value| scale * f64::from(*value));
         for value in scaled() {
             all.sum += value;
@@ -46,10 +49,13 @@ impl Moments {
         }
         all.count = values.len() as u64;
         if with_bins {
+            let finite = || scaled().filter(|value| value.is_finite());
+            let (low, high) = finite().fold((min, max), |(a, b), v| (a.min(v), b.max(v)));
             all.bins = vec![0; BINS];
-            let width = (all.max - all.min) / BINS as f64;
-            for value in scaled().filter(|value| value.is_finite()) {
-                let bin = if width > 0.0 { ((value - all.min) / width) as usize } else { 0 };
+            all.ends = if low <= high { [low, high] } else { [0.0; 2] };
+            let width = (high - low) / BINS as f64;
+            for value in finite() {
+                let bin = if width > 0.0 { ((value - low) / width) as usize } else { 0 };
                 all.bins[bin.min(BINS - 1)] += 1;
             }
         }
@@ -65,6 +71,7 @@ impl Moments {
             min: self.min.min(other.min),
             max: self.max.max(other.max),
             bins: vec![],
+            ends: [0.0; 2],
         }
     }
 
@@ -84,8 +91,9 @@ impl Moments {
 
     /// The histogram as TensorBoard has it; `None` without bins.
     fn histogram(&self) -> Option<Histogram> {
-        let width = (self.max - self.min) / BINS as f64;
-        let limits = (1..=BINS).map(|bin| self.min + width * bin as f64).collect();
+        let [low, high] = self.ends;
+        let width = (high - low) / BINS as f64;
+        let limits = (1..=BINS).map(|bin| low + width * bin as f64).collect();
         let counts = self.bins.iter().map(|count| *count as f64).collect();
         let moments = [self.min, self.max, self.count as f64, self.sum, self.squares];
         (!self.bins.is_empty()).then_some(Histogram { moments, limits, counts })
@@ -139,7 +147,7 @@ impl Collected {
     /// The record of `metrics.jsonl`.
     pub(super) fn json(&self, step: u64) -> Value {
         let object = |moments: &Moments| {
-            let [min, max] = [moments.min, moments.max].map(|value| float(value as f32));
+            let [min, max] = moments.ends.map(|value| float(value as f32));
             let field = |reduce: &Reduce| {
                 let value = match moments.number(*reduce) {
                     Some(number) => float(number as f32),

@@ -13,6 +13,7 @@ fn runs_are_compared_on_the_same_images() {
         ("b", "--set train.seed=1 --set solver.momentum=0.8"),
         ("other", "--set data.synthetic.val_images=4"),
         ("first", "--set eval.max_images=2"),
+        ("never", "--set train.eval_at_end=false"),
     ] {
         place.good(&micro(&format!("{few} --set train.name={name} {more}")));
     }
@@ -30,6 +31,11 @@ fn runs_are_compared_on_the_same_images() {
         .collect();
     place.good(&micro(&format!("{few} --set train.name=better")));
     place.write("runs/better/inference/bbox.json", serde_json::to_string(&perfect).expect("JSON"));
+    let mend = "onegraph eval --run runs/better/checkpoints/step_00000002 --out";
+    place.bad("compare runs/a runs/better", BAD_CONFIG, &["other detections than", mend]);
+    let mut report = place.json("runs/better/report.json");
+    report["bbox"]["AP"] = 1.0.into();
+    place.write("runs/better/report.json", report.to_string());
     let text = place.good("compare runs/a runs/b runs/better --html c.html --samples 200");
     for words in [
         "a and b\n  solver.momentum: 0.9 -> 0.8\n  train.seed: 0 -> 1\n",
@@ -49,6 +55,9 @@ fn runs_are_compared_on_the_same_images() {
     place.bad("compare runs/a runs/other", BAD_CONFIG, &[refused, "the 4 images of"]);
     place.bad("compare runs/a runs/first", BAD_CONFIG, &[refused, "the first 2 of the 8 images"]);
     place.bad("compare runs/a runs/data", BAD_CONFIG, &["runs/data is not a run directory"]);
+    place.bad("compare runs/a runs/never", BAD_CONFIG, &["runs/never was never evaluated"]);
+    let text = place.good("compare runs/a ./runs/a --samples 2");
+    assert!(text.starts_with("runs/a and ./runs/a\n"), "{text}");
     std::fs::remove_file(place.join("runs/b/inference/segm.json")).expect("it was there");
     let mend = "onegraph eval --run runs/b --out runs/b/inference";
     place.bad("compare runs/a runs/b", BAD_CONFIG, &["runs/b/inference/segm.json", mend]);

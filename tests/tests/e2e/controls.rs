@@ -205,6 +205,9 @@ fn losses_of_validation_are_those_of_a_step_and_change_no_bit() {
         assert!(at(3).is_some_and(|after| after != before), "{loss}: the weights have no effect");
     }
     assert!(place.metrics("runs/without").iter().all(|record| record.get("val_loss").is_none()));
+    let scope = "--set eval.loss=true --set model.rpn.post_nms_scope=batch";
+    let uneven = micro(&format!("{scope} --set eval.batch_size=3"));
+    place.bad(&uneven, BAD_CONFIG, &["`eval.batch_size` is 3", "such as 4"]);
     let page = place.text("runs/micro/report.html");
     assert!(page.contains("</i>validation</span>"), "no line in the chart of the loss");
 }

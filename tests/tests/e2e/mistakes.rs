@@ -141,7 +141,7 @@ fn data() {
     let place = Place::new();
     let none = "--set data.synthetic=none";
     let store = format!("{none} --set data.train_store=no.store --set data.val_store=no.store");
-    place.bad(&micro(&store), BAD_DATA, &["no.store", "header.json"]);
+    place.bad(&micro(&store), BAD_CONFIG, &["data.train_store", "there is no store", "no.store"]);
     let files = format!("{none} --set data.train_images=no --set data.train_annotations=no.json");
     place.bad(&micro(&files), BAD_DATA, &["no.json"]);
     place.write("list.json", "[1, 2]");

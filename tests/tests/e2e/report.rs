@@ -371,7 +371,11 @@ fn a_key_is_explained_listed_and_traced_to_its_file() {
         assert!(text.starts_with(begin), "{name}: {text}");
     }
     assert_eq!(place.good("config beta").lines().count(), 2, "both are listed");
-    place.bad("config mosaic", BAD_CONFIG, &["draws sizes, crops, ratios, mirrors and colours"]);
+    place.bad(
+        "config mosaic",
+        BAD_CONFIG,
+        &["draws sizes, crops, ratios, mirrors, quarter turns and colours"],
+    );
     let cut = place.good("config solver.warmup_steps --in tiny --set train.steps=60");
     assert!(cut.contains("value    30, half of train.steps\n"), "{cut}");
     let mut empty = place.command("config");

@@ -44,7 +44,7 @@ pub(super) struct PredictArgs {
     /// and skipping it.
     #[arg(long)]
     strict: bool,
-    /// JPEG and PNG files, or folders, which are searched with their subfolders. Pictures that an
+    /// Image files, or folders, which are searched with their subfolders. Pictures that an
     /// earlier run drew there are left out.
     #[arg(required = true)]
     images: Vec<PathBuf>,

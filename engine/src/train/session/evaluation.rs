@@ -90,10 +90,18 @@ impl Session {
         let (validation, interrupted) = (&mut self.validation, &self.options.interrupted);
         let averages = are_scored(&self.config);
         let found = self.trainer.state().with_averages(averages, |state| {
-            let found = of_all(team, evaluator.detect_in_ranks(state, team, progress))?;
+            let found = of_all(
+                team,
+                "whether all have detected",
+                evaluator.detect_in_ranks(state, team, progress),
+            )?;
             let Some(found) = found else { return Ok(None) };
             let losses = match validation {
-                Some(validation) => of_all(team, validation.run(state, team, interrupted))?,
+                Some(validation) => of_all(
+                    team,
+                    "whether all have the losses",
+                    validation.run(state, team, interrupted),
+                )?,
                 None => Some(vec![]),
             };
             Ok(losses.map(|losses| (found, losses)))
@@ -178,6 +186,14 @@ impl Session {
             self.trainer.restart_clock();
             return Ok(None);
         };
+        let reason = match outcome {
+            Outcome::NoImprovement => format!(
+                "{} without a better score (train.patience)",
+                counted(self.config.train.patience as usize, "evaluation")
+            ),
+            outcome => outcome.reason().to_string(),
+        };
+        self.journal.say(&format!("step {} ends the run: {reason}", judgement.step));
         self.go_back(judgement.step, judgement.state.as_deref())?;
         Ok(Some(End::Verdict(outcome, judgement)))
     }
@@ -199,7 +215,7 @@ impl Session {
             self.journal.forget_after(step);
             let steps = counted(later as usize, "step");
             self.journal.say(&format!(
-                "step {step} ends the run; {steps} trained while it was scored are dropped"
+                "{steps} that were trained while step {step} was scored are dropped"
             ));
         }
         self.trainer.resume_at(step);
@@ -209,11 +225,15 @@ impl Session {
 }
 
 /// This rank's part of what all ranks made; `None` if it was interrupted on any.
-fn of_all<T>(team: &Team, part: Result<T, EngineError>) -> Result<Option<T>, EngineError> {
+fn of_all<T>(
+    team: &Team,
+    what: &str,
+    part: Result<T, EngineError>,
+) -> Result<Option<T>, EngineError> {
     let part = match part {
         Err(EngineError::Interrupted) => None,
         part => Some(part?),
     };
-    let is_whole = team.share("whether all have detected", || Ok(part.is_some()))?;
+    let is_whole = team.share(what, || Ok(part.is_some()))?;
     Ok(part.filter(|_| is_whole))
 }
