@@ -268,9 +268,13 @@ fn select(
     if images.is_empty() {
         return usage(format!("the store {store} holds no image to use"));
     }
-    if drops && data.ids.is_empty() && num_empty > 0 {
+    let is_left_out =
+        |i: &usize| !has_extent(store, *i) && is_in_split(data, split, store.own_image_id(*i));
+    let left_out = (0..store.len()).filter(is_left_out).count();
+    if drops && data.ids.is_empty() && left_out > 0 {
         progress.say(&format!(
-            "store {store}: {num_empty} images without objects left out (data.empty=drop)"
+            "store {store}: {} without objects left out (data.empty=drop)",
+            counted(left_out, "image")
         ));
     }
     if data.max_images > 0 {

@@ -15,8 +15,11 @@ pub(super) fn check(config: &Config, check: &mut Check) {
         for value in found.into_iter().filter(|value| !(is_optional && value.is_null())) {
             let inside = value.as_number().is_some_and(|v| lies_between(v, min, max));
             check.require(inside, &key.name, || {
-                // JSON has no NaN and no infinity; they are null.
-                let got = value.as_number().map_or("not finite".to_string(), number);
+                // JSON has no NaN and no infinity; they are null. An f32 is shown as written.
+                let got = match value.as_f64() {
+                    Some(v) if value.is_f64() && f64::from(v as f32) == v => (v as f32).to_string(),
+                    _ => value.as_number().map_or("not finite".to_string(), number),
+                };
                 format!("is {got}; it must lie between {} and {}", number(min), number(max))
             });
         }

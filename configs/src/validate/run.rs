@@ -23,6 +23,11 @@ fn input(config: &Config, check: &mut Check) {
         let (max, min) = (input.max_size, input.min_size);
         format!("is {max}, below input.min_size = {min}; it must be at least that")
     });
+    let sizes = &input.augment.min_sizes;
+    let fit = sizes.iter().all(|size| *size <= input.max_size) || input.augment.jitter_size > 0;
+    check.require(fit, "input.augment.min_sizes", || {
+        format!("is {sizes:?}; none may exceed input.max_size = {}", input.max_size)
+    });
     check.at_least_one("input.size_divisor", input.size_divisor);
     // Maps of neighbouring levels must differ by exactly 2 for the FPN's upsampling.
     let strides = config.level_strides();
@@ -61,6 +66,11 @@ fn input(config: &Config, check: &mut Check) {
 
 fn data(config: &Config, check: &mut Check) {
     let data = &config.data;
+    let classes = &data.classes;
+    let again = classes.iter().enumerate().find(|(i, name)| classes[..*i].contains(name));
+    check.require(again.is_none(), "data.classes", || {
+        format!("names `{}` twice", again.map_or("", |(_, name)| name))
+    });
     let pairs = [
         ("train", &data.train_images, &data.train_annotations),
         ("val", &data.val_images, &data.val_annotations),

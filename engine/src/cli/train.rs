@@ -106,6 +106,8 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
     begin_from(args, &mut config)?;
     if args.print_config {
         super::print(&config.to_commented_toml()?)?;
+        let advice = config.advice(&origins).unwrap_or_default();
+        advice.iter().for_each(|text| Progress::loud().say(&format!("warning: {text}")));
         return Ok(Outcome::Done);
     }
     let advice = match start {

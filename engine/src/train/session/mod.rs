@@ -86,6 +86,9 @@ impl Session {
         for text in banner(&self.config, &self.data, &self.trainer, backend, run, &options.team) {
             self.journal.say(&text);
         }
+        if self.trainer.steps_done() >= self.config.train.steps {
+            self.journal.say("all steps are done: to train on, set train.steps or train.epochs");
+        }
         self.begin_report(State::Training)?;
         let ended = self.train().and_then(|end| self.conclude(end));
         if ended.is_err() {
