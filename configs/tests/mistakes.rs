@@ -64,8 +64,8 @@ fn a_key_like_no_other_lists_the_table() {
     assert_eq!(
         fault("[eval]\nxyz = 5"),
         "my.toml: unknown key `eval.xyz`; \
-         the keys of [eval] are batch_size, max_images, weights, draw_images, train_set, overlap, \
-         keep_images"
+         the keys of [eval] are batch_size, max_images, weights, loss, draw_images, train_set, \
+         overlap, keep_images"
     );
     let text = fault("zzzzz = 5");
     assert!(text.ends_with(
