@@ -214,9 +214,7 @@ impl Session {
             })?;
             self.journal.forget_after(step);
             let steps = counted(later as usize, "step");
-            self.journal.say(&format!(
-                "{steps} that were trained while step {step} was scored are dropped"
-            ));
+            self.journal.say(&format!("{steps} trained while it was scored are dropped"));
         }
         self.trainer.resume_at(step);
         self.divergence = Divergence::new(&self.config);
