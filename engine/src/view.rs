@@ -214,7 +214,7 @@ impl Views {
     /// Draws the view of an image into its rows, which hold its key and objects, and leaves out the
     /// objects that are not in view. Returns the places of those that stay, if any were left out.
     /// `network` is the size of an image whose size does not differ by epoch; `objects` are those
-    /// of the rows, if [`Self::cuts_masks`].
+    /// of the rows, if masks are cut.
     ///
     /// # Errors
     /// Rows without the arrays of images and objects.
