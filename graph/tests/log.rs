@@ -1,7 +1,7 @@
 //! Log events of a program on a device: planned, loaded, chosen, captured.
 
 use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use device::cuda::CudaDevice;
 use device::{Device, Target};
@@ -52,10 +52,15 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
-/// The log of planning and capturing one ReLU mask on `device`, and how the capture ended.
+/// The log of planning and capturing one ReLU mask on `device`, and how the capture ended. One at a
+/// time: whether an event is of interest is known for the process, not for a subscriber.
 fn log_of(device: CudaDevice) -> (Vec<String>, Result<(), GraphError>) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let lines = Lines::default();
     let ended = tracing::subscriber::with_default(lines.clone(), || {
+        // Other tests may just have met an event for the first time, without a subscriber.
+        tracing::callsite::rebuild_interest_cache();
         let mut program = Program::new();
         let x = program.input("x", TensorDesc::new(Role::Gradient, &[64]));
         let y = program.apply1(ReluMask, [x, x]).expect("shapes that fit");
