@@ -25,6 +25,8 @@ const PRESETS: &[(&str, &str)] = &[
     ("mlperf_128", include_str!("../mlperf_128.toml")),
     ("mlperf_256", include_str!("../mlperf_256.toml")),
     ("mlperf_256_groups_of_4", include_str!("../mlperf_256_groups_of_4.toml")),
+    ("tuned_r50", include_str!("../tuned_r50.toml")),
+    ("novograd_384", include_str!("../novograd_384.toml")),
     ("novograd_512", include_str!("../novograd_512.toml")),
 ];
 
