@@ -34,7 +34,13 @@ pub struct Prediction {
     pub further: BTreeMap<String, Vec<f32>>,
 }
 
-/// Detects objects on images, one after the other.
+/// Most images of one run on a GPU.
+const BATCH: usize = 8;
+/// Programs that are kept: on a CPU each has memory of its own.
+const KEPT_ON_CPU: usize = 1;
+const KEPT_ON_DEVICE: usize = 16;
+
+/// Detects objects on images.
 #[derive(Debug)]
 pub struct Predictor {
     config: Config,
@@ -42,9 +48,9 @@ pub struct Predictor {
     num_classes: usize,
     classes: Vec<(String, u64)>,
     backend: Backend,
-    /// The program of the last padded shape: images from one camera come in a row, and planning a
-    /// large model for each would take too long.
-    planned: Option<(PaddedShape, Detector)>,
+    /// The programs of the last padded shapes and numbers of images, the latest last: images from
+    /// one camera come in a row, and planning a large model for each would take too long.
+    planned: Vec<(PaddedShape, Detector)>,
 }
 
 impl Predictor {
@@ -82,7 +88,7 @@ impl Predictor {
         let classes = model.classes();
         let num_classes = classes_of(&model.params);
         let TrainedModel { config, state, .. } = model;
-        Self { config, state, num_classes, classes, backend: backend.clone(), planned: None }
+        Self { config, state, num_classes, classes, backend: backend.clone(), planned: Vec::new() }
     }
 
     /// Names of the classes with their COCO ids, from class 1; [`NO_CATEGORY`] where a class has no
@@ -116,6 +122,11 @@ impl Predictor {
         Ok(self.named(found))
     }
 
+    /// Most pixels of an image that the model's config allows.
+    pub fn max_image_pixels(&self) -> usize {
+        self.config.data.max_image_pixels
+    }
+
     /// Reads an image under the limits of the model's config; its id is 0.
     pub(crate) fn read(&self, path: &Path) -> Result<Image, EngineError> {
         Image::read(path, 0, self.config.data.max_image_pixels)
@@ -123,29 +134,81 @@ impl Predictor {
 
     /// Detects on one image; classes without a category are left out.
     pub(crate) fn detect(&mut self, image: &Image) -> Result<ImageDetections, EngineError> {
+        Ok(self.detect_all(std::slice::from_ref(image))?.swap_remove(0))
+    }
+
+    /// Detects on images of any sizes, as [`Self::detect`] on each. On a GPU images of one padded
+    /// shape run together, in batches of 8, 4, 2 and 1, since a program always takes the time of a
+    /// full one.
+    pub(crate) fn detect_all(
+        &mut self,
+        images: &[Image],
+    ) -> Result<Vec<ImageDetections>, EngineError> {
+        let mut by_shape: BTreeMap<_, Vec<usize>> = BTreeMap::new();
+        for (i, image) in images.iter().enumerate() {
+            by_shape.entry(self.padded(image)).or_default().push(i);
+        }
+        let largest = if matches!(self.backend, Backend::Cpu) { 1 } else { BATCH };
+        let mut found: Vec<Option<ImageDetections>> = images.iter().map(|_| None).collect();
+        for ((height, width), mut rest) in by_shape {
+            while !rest.is_empty() {
+                let batch = (1 << rest.len().ilog2()).min(largest);
+                let now: Vec<usize> = rest.drain(..batch).collect();
+                let chosen: Vec<Image> = now.iter().map(|i| images[*i].clone()).collect();
+                let objects = self.run(PaddedShape { height, width }, &chosen)?;
+                for (i, objects) in now.into_iter().zip(objects) {
+                    found[i] = Some(objects);
+                }
+            }
+        }
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// Height and width that the image is padded to in the network.
+    fn padded(&self, image: &Image) -> (usize, usize) {
         let (height, width) = network_size(&self.config, image.height as u32, image.width as u32);
         let pad = |side: u32| (side as usize).next_multiple_of(self.config.input.size_divisor);
-        let shape = PaddedShape { height: pad(height), width: pad(width) };
-        let mut detector = match self.planned.take() {
-            Some((last, detector)) if last == shape => detector,
-            _ => {
-                let size = (1, image.rgb.len());
-                let (config, state) = (&self.config, &mut self.state);
-                Detector::new(config, &[shape], self.num_classes, size, &self.backend, state)?
+        (pad(height), pad(width))
+    }
+
+    /// Detects on images of one padded shape, in one run.
+    fn run(
+        &mut self,
+        shape: PaddedShape,
+        images: &[Image],
+    ) -> Result<Vec<ImageDetections>, EngineError> {
+        let batch = images.len();
+        let fits = |(planned, detector): &(PaddedShape, Detector)| {
+            *planned == shape && detector.batch_size() == batch
+        };
+        let mut detector = match self.planned.iter().position(fits) {
+            Some(at) => self.planned.remove(at).1,
+            None => {
+                let most = match self.backend {
+                    Backend::Cpu => KEPT_ON_CPU,
+                    Backend::Device(_) => KEPT_ON_DEVICE,
+                };
+                self.planned.drain(..(self.planned.len() + 1).saturating_sub(most));
+                let pixels = images.iter().map(|image| image.rgb.len()).max().unwrap_or(0);
+                let (config, state, backend) = (&self.config, &mut self.state, &self.backend);
+                let size = (batch, pixels);
+                Detector::new(config, &[shape], self.num_classes, size, backend, state)?
             }
         };
-        let mut found = detector.run(0, std::slice::from_ref(image), &mut self.state)?;
-        self.planned = Some((shape, detector));
-        let mut found = found.swap_remove(0);
+        let mut found = detector.run(0, images, &mut self.state)?;
+        self.planned.push((shape, detector));
         let class = |label: usize| self.classes.get(label - 1);
-        found.objects.retain(|o| class(o.label).is_some_and(|(name, _)| name != NO_CATEGORY));
+        let is_named = |label| class(label).is_some_and(|(name, _)| name != NO_CATEGORY);
+        for found in &mut found {
+            found.objects.retain(|object| is_named(object.label));
+        }
         Ok(found)
     }
 
     /// Why nothing was found on the image before, if the model computes values that are not finite
     /// ([`Detector::why_nothing`]).
     pub(crate) fn why_nothing(&mut self, image: &Image) -> Result<Option<String>, EngineError> {
-        let Some((_, detector)) = &self.planned else { return Ok(None) };
+        let Some((_, detector)) = self.planned.last() else { return Ok(None) };
         detector.why_nothing(0, image, &mut self.state)
     }
 

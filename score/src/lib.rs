@@ -29,7 +29,9 @@ pub use evaluate::{Curves, evaluate, evaluate_files, evaluate_results};
 pub use ground_truth::{GroundTruth, GtAnnotation, GtCategory, GtImage, GtMask};
 pub use lvis::{LVIS_STAT_NAMES, LvisSummary, evaluate_lvis};
 pub use report::report_files;
-pub use results_file::{write_results_json, write_results_json_of, write_results_json_with_files};
+pub use results_file::{
+    result_json, write_results_json, write_results_json_of, write_results_json_with_files,
+};
 pub use rle::{Rle, bbox_iou, encode_mask, mask_iou};
 pub use summary::{STAT_NAMES, Summary, Undefined};
 

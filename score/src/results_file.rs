@@ -50,6 +50,17 @@ pub fn write_results_json_with_files(
     write_all(path, detections, None, |i| Some(files[i].as_str()))
 }
 
+/// A detection as an entry of a results file, with the image's file as its `file_name`.
+///
+/// # Errors
+/// Why it cannot be written, as [`write_results_json`] refuses it; completes a sentence that names
+/// the detection.
+pub fn result_json(detection: &Detection, file_name: Option<&str>) -> Result<String, String> {
+    check(detection, None)?;
+    let line = Line { detection, kind: None, file_name };
+    serde_json::to_string(&line).map_err(|fault| fault.to_string())
+}
+
 /// Writes shapes of one kind, or of all.
 fn write_all<'a>(
     path: &Path,

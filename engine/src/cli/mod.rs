@@ -1,5 +1,5 @@
-//! The command line: `onegraph train | eval | compare | predict | export | prep | inspect | mlperf`
-//! and `config | doctor`.
+//! The command line: `onegraph train | eval | compare | predict | serve | export | prep`, and
+//! `inspect | mlperf | config | doctor`.
 
 mod compare;
 mod config;
@@ -17,6 +17,7 @@ mod predict;
 mod prep;
 mod rank;
 mod replay;
+mod serve;
 mod signals;
 mod train;
 
@@ -55,6 +56,8 @@ enum Command {
     Compare(compare::CompareArgs),
     /// Detect objects on images with a trained model; writes COCO results and pictures.
     Predict(predict::PredictArgs),
+    /// Answer HTTP requests with a trained model's detections.
+    Serve(serve::ServeArgs),
     /// Write a trained model for torchvision or detectron2.
     Export(export::ExportArgs),
     /// Run again the step at which a run's losses became non-finite, and name where.
@@ -138,6 +141,7 @@ fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
         Command::Eval(args) => eval::run(&args, stop),
         Command::Compare(args) => compare::run(&args).map(|()| Outcome::Done),
         Command::Predict(args) => predict::run(&args).map(|()| Outcome::Done),
+        Command::Serve(args) => serve::run(&args, stop),
         Command::Export(args) => export::run(&args).map(|()| Outcome::Done),
         Command::Replay(args) => replay::run(&args).map(|()| Outcome::Done),
         Command::Prep(args) => prep::run(&args).map(|()| Outcome::Done),

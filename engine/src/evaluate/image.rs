@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use dali::decode::DecodeFault;
+
 use crate::error::EngineError;
 
 /// An image to detect on.
@@ -44,11 +46,19 @@ impl Image {
     /// [`EngineError::Io`] or [`EngineError::Image`] names the file.
     pub fn read(path: &Path, id: u64, max_pixels: usize) -> Result<Self, EngineError> {
         let bytes = dali::file::read(path).map_err(crate::run_dir::io(path))?;
-        let fault = |fault| EngineError::Image { path: path.to_path_buf(), fault };
-        let info = dali::decode::probe_within(&bytes, max_pixels).map_err(fault)?;
+        Self::decode(&bytes, id, max_pixels)
+            .map_err(|fault| EngineError::Image { path: path.to_path_buf(), fault })
+    }
+
+    /// Like [`Self::read`], from a file's bytes.
+    ///
+    /// # Errors
+    /// Why they are no such image; completes a sentence that names the file.
+    pub fn decode(bytes: &[u8], id: u64, max_pixels: usize) -> Result<Self, DecodeFault> {
+        let info = dali::decode::probe_within(bytes, max_pixels)?;
         let (height, width) = (info.height as usize, info.width as usize);
         let mut rgb = vec![0; 3 * height * width];
-        dali::decode::decode_rgb_into(&bytes, &mut rgb).map_err(fault)?;
+        dali::decode::decode_rgb_into(bytes, &mut rgb)?;
         let stored = Self { id, height, width, rgb };
         Ok(match info.exif_orientation {
             Some(turn) => stored.upright(turn),

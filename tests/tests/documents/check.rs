@@ -11,7 +11,8 @@ use configs::{Config, preset_names};
 use crate::files::{File, root, tracked};
 
 /// Programs that are not this checkout's, and keywords of the shell: their arguments are their own.
-const OTHERS: [&str; 8] = ["apt-get", "done", "for", "kubectl", "ln", "mkdir", "openssl", "pip"];
+const OTHERS: [&str; 9] =
+    ["apt-get", "curl", "done", "for", "kubectl", "ln", "mkdir", "openssl", "pip"];
 /// Modules that `python3 -m` runs.
 const MODULES: [&str; 3] =
     ["mlperf_logging.compliance_checker", "mlperf_logging.system_desc_checker", "venv"];

@@ -33,6 +33,8 @@ mod ranks;
 mod recipe;
 mod report;
 mod resume;
+#[cfg(feature = "serve")]
+mod serve;
 mod signals;
 mod step;
 mod train;

@@ -20,7 +20,8 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     ("score", &["dali"]),
     ("graph", &["device", "kernels", "test_gpu"]),
     ("ranks", &["device"]),
-    ("engine", &["configs", "device", "kernels", "graph", "dali", "score", "ranks"]),
+    ("serve", &[]),
+    ("engine", &["configs", "device", "kernels", "graph", "dali", "score", "ranks", "serve"]),
     ("bench", &["configs", "device", "kernels", "graph", "dali", "ranks", "engine"]),
     ("gpu_kit", &["configs", "device", "kernels", "graph", "engine", "bench"]),
     (

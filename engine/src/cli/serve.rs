@@ -1,0 +1,170 @@
+//! `onegraph serve`: a trained model behind HTTP. Only builds with the feature `serve` answer.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use clap::Args;
+use clap::builder::RangedI64ValueParser;
+
+use super::device::DeviceArgs;
+use super::model::ModelArgs;
+use super::signals::Stop;
+use crate::EngineError;
+use crate::train::Outcome;
+
+/// A whole number within these ends.
+fn within(range: RangeInclusive<i64>) -> RangedI64ValueParser<u16> {
+    RangedI64ValueParser::new().range(range)
+}
+
+#[derive(Debug, Args)]
+#[cfg_attr(not(feature = "serve"), expect(dead_code, reason = "only read by the server"))]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Override a value of the model's config, such as --set model.detections.per_image=20.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// Address to listen on. Only this machine reaches the default; put a proxy that knows its
+    /// clients in front before others do.
+    #[arg(long, default_value = "127.0.0.1")]
+    host: IpAddr,
+    /// Port to listen on; 0 takes a free one, which the first line names.
+    #[arg(long, default_value_t = 8080)]
+    port: u16,
+    /// Largest body of a request, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = within(1..=1024))]
+    max_body: u16,
+    /// Largest image, in megapixels; by default the model's data.max_image_pixels.
+    #[arg(long, value_name = "MP", value_parser = within(1..=1000))]
+    max_pixels: Option<u16>,
+    /// Requests in hand; further ones are answered with 503.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = within(1..=4096))]
+    max_requests: u16,
+    /// Images of several requests that a GPU takes in one run.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = within(1..=8))]
+    max_batch: u16,
+    /// Longest wait of a run for further images, in ms.
+    #[arg(long, value_name = "MS", default_value_t = 0, value_parser = within(0..=10_000))]
+    gather: u16,
+    /// Time for an answer in seconds, from the request's last byte on; a later one becomes 503.
+    #[arg(long, value_name = "S", default_value_t = 60, value_parser = within(1..=3600))]
+    max_wait: u16,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+#[cfg(not(feature = "serve"))]
+pub(super) fn run(_: &ServeArgs, _: &Stop) -> Result<Outcome, EngineError> {
+    let how = "build it with `cargo build --release --features serve`";
+    Err(EngineError::Usage(format!("this onegraph is built without its server; {how}")))
+}
+
+#[cfg(feature = "serve")]
+pub(super) use with_server::run;
+
+#[cfg(feature = "serve")]
+mod with_server {
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use dali::plain;
+    use serve::{Decode, Limits, Model};
+
+    use super::{EngineError, Outcome, ServeArgs, Stop};
+    use crate::classes::{NO_CATEGORY, describe_classes};
+    use crate::evaluate::Image;
+    use crate::predictor::Predictor;
+    use crate::progress::Progress;
+
+    /// Time for a request's body to arrive.
+    const UPLOAD: Duration = Duration::from_secs(30);
+    const CONNECTIONS: usize = 2048;
+
+    pub(in super::super) fn run(args: &ServeArgs, stop: &Stop) -> Result<Outcome, EngineError> {
+        super::super::rank::refuse_ranks("onegraph serve")?;
+        let progress = Progress::loud();
+        // Before the model is read: a port that is taken is known at once.
+        let address = (args.host, args.port);
+        let fault = |source| EngineError::Io {
+            path: format!("the address {}:{}", args.host, args.port).into(),
+            source,
+        };
+        let listener = TcpListener::bind(address).map_err(fault)?;
+        let bound = listener.local_addr().map_err(fault)?;
+        let backend = args.device.open()?;
+        let model = args.model.open(&args.set, &backend, &progress)?;
+        progress.say(&describe_classes(&model.classes()));
+        let model = Served::new(Predictor::new(model, &backend), args.max_pixels);
+        let limits = Limits {
+            body: usize::from(args.max_body) << 20,
+            requests: args.max_requests.into(),
+            connections: CONNECTIONS,
+            batch: args.max_batch.into(),
+            gather: Duration::from_millis(args.gather.into()),
+            upload: UPLOAD,
+            wait: Duration::from_secs(args.max_wait.into()),
+        };
+        progress.say(&format!(
+            "listening on http://{bound}: POST images to /invocations, or open the page"
+        ));
+        stop.finish_first();
+        serve::serve(model, listener, limits, &stop.flag()).map_err(fault)?;
+        progress.say("all requests in hand are answered");
+        Ok(Outcome::Done)
+    }
+
+    /// A predictor as the server wants it.
+    struct Served {
+        predictor: Predictor,
+        ids: Vec<u64>,
+        max_pixels: usize,
+    }
+
+    /// An image and its file's name.
+    struct Named {
+        image: Image,
+        file: Option<String>,
+    }
+
+    impl Served {
+        fn new(predictor: Predictor, megapixels: Option<u16>) -> Self {
+            let ids = predictor.classes().iter().map(|(_, id)| *id).collect();
+            let asked = megapixels.map(|megapixels| usize::from(megapixels) * 1_000_000);
+            let max_pixels = asked.unwrap_or(usize::MAX).min(predictor.max_image_pixels());
+            Self { predictor, ids, max_pixels }
+        }
+    }
+
+    impl Model for Served {
+        type Image = Named;
+
+        fn decoder(&self) -> Decode<Named> {
+            let max_pixels = self.max_pixels;
+            Arc::new(move |bytes, id, file| {
+                let image = Image::decode(bytes, id, max_pixels)
+                    .map_err(|fault| plain(&format!("the image {fault}")))?;
+                Ok(Named { image, file: file.map(str::to_string) })
+            })
+        }
+
+        fn categories(&self) -> Vec<(u64, String)> {
+            let named = self.predictor.classes().iter().filter(|(name, _)| name != NO_CATEGORY);
+            named.map(|(name, id)| (*id, name.clone())).collect()
+        }
+
+        fn detect(&mut self, images: Vec<Named>) -> Result<Vec<Vec<String>>, String> {
+            let (images, files): (Vec<_>, Vec<_>) =
+                images.into_iter().map(|named| (named.image, named.file)).unzip();
+            let found = self.predictor.detect_all(&images).map_err(|fault| fault.to_string())?;
+            let all = found.iter().zip(&files).map(|(found, file)| {
+                found
+                    .to_coco(&self.ids)
+                    .map(|detection| score::result_json(&detection, file.as_deref()))
+                    .collect()
+            });
+            all.collect()
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The routes and their answers.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::queue::Queue;
+use crate::{Decode, Limits};
+
+/// The page to drop a picture on.
+const PAGE: &str = include_str!("page.html");
+
+/// The state that the routes share.
+struct Door<I> {
+    decode: Decode<I>,
+    queue: Queue<I>,
+    limits: Limits,
+    categories: String,
+    requests: Arc<Semaphore>,
+}
+
+/// A request that gets no results.
+struct Refusal {
+    status: StatusCode,
+    why: String,
+}
+
+fn refuse(status: StatusCode, why: impl Into<String>) -> Refusal {
+    Refusal { status, why: why.into() }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let body = serde_json::json!({ "error": self.why }).to_string();
+        let mut response = json(self.status, body);
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+fn json(status: StatusCode, body: String) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+/// The file of an image in a request.
+struct Upload {
+    name: Option<String>,
+    bytes: Bytes,
+}
+
+/// All routes.
+pub(crate) fn router<I: Send + 'static>(
+    decode: Decode<I>,
+    categories: &[(u64, String)],
+    queue: Queue<I>,
+    limits: Limits,
+) -> Router {
+    let named = categories.iter().map(|(id, name)| serde_json::json!({ "id": id, "name": name }));
+    let categories = serde_json::Value::Array(named.collect()).to_string();
+    let body = limits.body;
+    let requests = Arc::new(Semaphore::new(limits.requests.max(1)));
+    let door = Arc::new(Door { decode, queue, limits, categories, requests });
+    Router::new()
+        .route("/", get(|| async { Html(PAGE) }))
+        .route("/ping", get(ping::<I>))
+        .route("/metrics", get(metrics::<I>))
+        .route("/categories", get(categories_of::<I>))
+        .route("/invocations", post(invocations::<I>))
+        .fallback(|| async {
+            refuse(
+                StatusCode::NOT_FOUND,
+                "there is /invocations, /ping, /metrics, /categories and /",
+            )
+        })
+        .method_not_allowed_fallback(|| async {
+            refuse(StatusCode::METHOD_NOT_ALLOWED, "POST images to /invocations; the rest is GET")
+        })
+        .layer(DefaultBodyLimit::max(body))
+        .with_state(door)
+}
+
+async fn ping<I: Send + 'static>(State(door): State<Arc<Door<I>>>) -> Response {
+    if door.queue.metrics().is_well() {
+        return json(StatusCode::OK, "{}".into());
+    }
+    refuse(StatusCode::SERVICE_UNAVAILABLE, "the last run of the model failed").into_response()
+}
+
+async fn metrics<I: Send + 'static>(State(door): State<Arc<Door<I>>>) -> Response {
+    let text = door.queue.metrics().text();
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+}
+
+async fn categories_of<I: Send + 'static>(State(door): State<Arc<Door<I>>>) -> Response {
+    json(StatusCode::OK, door.categories.clone())
+}
+
+async fn invocations<I: Send + 'static>(
+    State(door): State<Arc<Door<I>>>,
+    request: Request,
+) -> Response {
+    let started = Instant::now();
+    let response = match door.answer(request).await {
+        Ok(results) => json(StatusCode::OK, results),
+        Err(refusal) => refusal.into_response(),
+    };
+    door.queue.metrics().answered(response.status().as_u16(), started.elapsed());
+    response
+}
+
+/// One request fewer is in hand once this goes.
+struct InHand<'a>(&'a std::sync::atomic::AtomicUsize);
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<I: Send + 'static> Door<I> {
+    async fn answer(&self, request: Request) -> Result<String, Refusal> {
+        let Ok(_permit) = self.requests.try_acquire() else {
+            return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "too many requests wait already"));
+        };
+        let in_hand = &self.queue.metrics().in_hand;
+        in_hand.fetch_add(1, Ordering::Relaxed);
+        let _in_hand = InHand(in_hand);
+        let uploads =
+            timeout(self.limits.upload, self.receive(request)).await.map_err(|_| {
+                let seconds = self.limits.upload.as_secs_f64();
+                refuse(
+                    StatusCode::REQUEST_TIMEOUT,
+                    format!("the body did not arrive within {seconds} s"),
+                )
+            })??;
+        let wait = self.limits.wait;
+        timeout(wait, self.detect(uploads)).await.map_err(|_| late(wait))?
+    }
+
+    /// The images of a request: the body as a whole, or each file of a form.
+    async fn receive(&self, request: Request) -> Result<Vec<Upload>, Refusal> {
+        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+        let kind = kind.unwrap_or("application/octet-stream").to_ascii_lowercase();
+        if kind.starts_with("multipart/form-data") {
+            return self.receive_form(request).await;
+        }
+        let is_image = kind.starts_with("image/")
+            || ["application/octet-stream", "application/x-image"]
+                .iter()
+                .any(|k| kind.starts_with(k));
+        if !is_image {
+            return Err(refuse(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                format!(
+                    "{kind} holds no image: send a file as image/jpeg, image/png or \
+                     application/octet-stream, or several as multipart/form-data"
+                ),
+            ));
+        }
+        let body: Body = request.into_body();
+        let bytes = to_bytes(body, self.limits.body).await.map_err(|_| self.too_large())?;
+        Ok(vec![Upload { name: None, bytes }])
+    }
+
+    async fn receive_form(&self, request: Request) -> Result<Vec<Upload>, Refusal> {
+        let broken = |why: String| refuse(StatusCode::BAD_REQUEST, why);
+        let mut form = Multipart::from_request(request, &())
+            .await
+            .map_err(|rejection| broken(rejection.body_text()))?;
+        let mut uploads = Vec::new();
+        let fault = |fault: axum::extract::multipart::MultipartError| match fault.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => self.too_large(),
+            _ => broken(fault.body_text()),
+        };
+        while let Some(field) = form.next_field().await.map_err(fault)? {
+            let name = field.file_name().map(str::to_string);
+            uploads.push(Upload { name, bytes: field.bytes().await.map_err(fault)? });
+        }
+        if uploads.is_empty() {
+            return Err(broken("the form holds no file".into()));
+        }
+        Ok(uploads)
+    }
+
+    /// The results of all images: a COCO results file, whose image ids are positions from 0.
+    async fn detect(&self, uploads: Vec<Upload>) -> Result<String, Refusal> {
+        let count = uploads.len();
+        // Given up by the client or by a limit, all of them end.
+        let mut tasks = JoinSet::new();
+        for (position, Upload { name, bytes }) in uploads.into_iter().enumerate() {
+            let (queue, decode) = (self.queue.clone(), self.decode.clone());
+            tasks.spawn(async move {
+                let id = position as u64;
+                let found = queue.detect(move || decode(&bytes, id, name.as_deref())).await;
+                (position, found)
+            });
+        }
+        let mut lines = vec![Vec::new(); count];
+        while let Some(done) = tasks.join_next().await {
+            let failed = |why: String| refuse(StatusCode::INTERNAL_SERVER_ERROR, why);
+            let (position, found) = done.map_err(|fault| failed(fault.to_string()))?;
+            let place = if count > 1 { format!("image {position}: ") } else { String::new() };
+            let unread = |why| refuse(StatusCode::UNPROCESSABLE_ENTITY, format!("{place}{why}"));
+            lines[position] = found.map_err(unread)?.map_err(failed)?;
+        }
+        let lines = lines.concat();
+        Ok(format!("[{}]\n", lines.join(",\n")))
+    }
+
+    fn too_large(&self) -> Refusal {
+        let bytes = self.limits.body;
+        refuse(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body breaks off or is larger than {bytes} bytes"),
+        )
+    }
+}
+
+fn late(wait: Duration) -> Refusal {
+    let seconds = wait.as_secs_f64();
+    refuse(StatusCode::SERVICE_UNAVAILABLE, format!("no answer within {seconds} s: too many wait"))
+}

@@ -1,0 +1,129 @@
+//! Images on their way to the model, and the thread that runs it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::Model;
+use crate::metrics::Metrics;
+
+/// The objects of an image, each as JSON; or why there are none.
+pub(crate) type Answer = Result<Vec<String>, String>;
+
+/// An image that waits for the model.
+struct Job<I> {
+    image: I,
+    answer: oneshot::Sender<Answer>,
+    /// Its place among the images in memory.
+    _slot: OwnedSemaphorePermit,
+}
+
+/// The way to the model.
+pub(crate) struct Queue<I> {
+    jobs: Sender<Job<I>>,
+    slots: Arc<Semaphore>,
+    metrics: Arc<Metrics>,
+}
+
+impl<I> Clone for Queue<I> {
+    fn clone(&self) -> Self {
+        Self { jobs: self.jobs.clone(), slots: self.slots.clone(), metrics: self.metrics.clone() }
+    }
+}
+
+/// Starts the thread of the model. At most `slots` images are in memory at a time; a run takes at
+/// most `batch`, and waits at most `gather` for the second.
+///
+/// # Errors
+/// A thread that the system refuses.
+pub(crate) fn start<M: Model>(
+    mut model: M,
+    slots: usize,
+    batch: usize,
+    gather: Duration,
+) -> io::Result<(Queue<M::Image>, JoinHandle<()>)> {
+    let (jobs, waiting) = channel();
+    let metrics = Arc::new(Metrics::default());
+    let counted = metrics.clone();
+    let run = move || {
+        while let Some(jobs) = next_batch(&waiting, batch, gather) {
+            answer(&mut model, jobs, &counted);
+        }
+    };
+    let worker = std::thread::Builder::new().name("model".into()).spawn(run)?;
+    Ok((Queue { jobs, slots: Arc::new(Semaphore::new(slots)), metrics }, worker))
+}
+
+/// Runs the model on the images whose clients still wait.
+fn answer<M: Model>(model: &mut M, jobs: Vec<Job<M::Image>>, metrics: &Metrics) {
+    let (mut images, mut answers) = (Vec::new(), Vec::new());
+    for job in jobs.into_iter().filter(|job| !job.answer.is_closed()) {
+        images.push(job.image);
+        answers.push((job.answer, job._slot));
+    }
+    if images.is_empty() {
+        return;
+    }
+    let started = Instant::now();
+    let found = model.detect(images);
+    metrics.ran(answers.len(), started.elapsed(), found.is_ok());
+    // A client that is gone is not told.
+    match found {
+        Ok(found) => {
+            for ((answer, _slot), objects) in answers.into_iter().zip(found) {
+                let _ = answer.send(Ok(objects));
+            }
+        }
+        Err(why) => {
+            for (answer, _slot) in answers {
+                let _ = answer.send(Err(why.clone()));
+            }
+        }
+    }
+}
+
+/// Waits for images; `None` once nobody can send any.
+fn next_batch<I>(waiting: &Receiver<Job<I>>, most: usize, gather: Duration) -> Option<Vec<Job<I>>> {
+    let mut jobs = vec![waiting.recv().ok()?];
+    let end = Instant::now() + gather;
+    while jobs.len() < most {
+        match waiting.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(job) => jobs.push(job),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    Some(jobs)
+}
+
+impl<I: Send + 'static> Queue<I> {
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Decodes an image once there is room for it, and waits for its objects.
+    ///
+    /// # Errors
+    /// The outer error is the one of `decode`, the inner one the model's.
+    pub(crate) async fn detect(
+        &self,
+        decode: impl FnOnce() -> Result<I, String> + Send + 'static,
+    ) -> Result<Answer, String> {
+        let gone = |_| "the server is stopping".to_string();
+        let slot = match self.slots.clone().acquire_owned().await {
+            Ok(slot) => slot,
+            Err(_) => return Ok(Err("the server is stopping".into())),
+        };
+        let image = match tokio::task::spawn_blocking(decode).await {
+            Ok(image) => image?,
+            Err(_) => return Ok(Err("the image could not be decoded".into())),
+        };
+        let (answer, objects) = oneshot::channel();
+        // Without a worker the answer's sender is dropped, too.
+        let _ = self.jobs.send(Job { image, answer, _slot: slot });
+        Ok(objects.await.unwrap_or_else(|e| Err(gone(e))))
+    }
+}

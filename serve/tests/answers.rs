@@ -1,0 +1,304 @@
+//! The server with a model that counts bytes in place of a detector, over real connections.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serve::{Decode, Limits, Model};
+
+/// Answers an image with its length; a run waits for a word of the test if it is `held`.
+struct Counting {
+    held: Option<Receiver<()>>,
+    decoded: Arc<AtomicUsize>,
+    batches: Arc<Mutex<Vec<usize>>>,
+    fails: Arc<AtomicBool>,
+}
+
+impl Model for Counting {
+    type Image = (u64, usize, String);
+
+    fn decoder(&self) -> Decode<Self::Image> {
+        let decoded = Arc::clone(&self.decoded);
+        Arc::new(move |bytes, id, name| {
+            decoded.fetch_add(1, Ordering::SeqCst);
+            match bytes.starts_with(b"img") {
+                true => Ok((id, bytes.len(), name.unwrap_or_default().to_string())),
+                false => Err("the image is none".into()),
+            }
+        })
+    }
+
+    fn categories(&self) -> Vec<(u64, String)> {
+        vec![(7, "\"cat\"".into())]
+    }
+
+    fn detect(&mut self, images: Vec<Self::Image>) -> Result<Vec<Vec<String>>, String> {
+        self.batches.lock().expect("no test panicked").push(images.len());
+        if let Some(held) = &self.held {
+            held.recv().expect("a word");
+        }
+        if self.fails.load(Ordering::SeqCst) {
+            return Err("the device is gone".into());
+        }
+        let object = |(id, length, name)| vec![format!("[{id},{length},\"{name}\"]")];
+        Ok(images.into_iter().map(object).collect())
+    }
+}
+
+/// A running server; a held one is given a word for each run.
+struct Server {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    go: Sender<()>,
+    decoded: Arc<AtomicUsize>,
+    batches: Arc<Mutex<Vec<usize>>>,
+    fails: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn limits() -> Limits {
+    Limits {
+        body: 4096,
+        requests: 4,
+        connections: 100,
+        batch: 3,
+        gather: Duration::ZERO,
+        upload: Duration::from_millis(400),
+        wait: Duration::from_secs(20),
+    }
+}
+
+impl Server {
+    fn start(limits: Limits, is_held: bool) -> Self {
+        let (go, held) = channel();
+        let (decoded, batches) = (Arc::default(), Arc::default());
+        let (fails, stop) = (Arc::default(), Arc::default());
+        let model = Counting {
+            held: is_held.then_some(held),
+            decoded: Arc::clone(&decoded),
+            batches: Arc::clone(&batches),
+            fails: Arc::clone(&fails),
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let flag = Arc::clone(&stop);
+        let run = move || serve::serve(model, listener, limits, &flag).expect("it ends well");
+        let thread = Some(std::thread::spawn(run));
+        Self { address, stop, go, decoded, batches, fails, thread }
+    }
+
+    /// Sends a request as it is written, without waiting for the answer.
+    fn send(&self, request: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).expect("a limit");
+        stream.write_all(request).expect("it reads");
+        stream
+    }
+
+    fn ask(&self, request: &[u8]) -> (u16, String) {
+        answer(self.send(request))
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        self.ask(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())
+    }
+
+    fn wait_for(&self, batches: usize) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while self.batches.lock().expect("no test panicked").len() < batches {
+            assert!(Instant::now() < end, "the model did not run");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn in_hand(&self, count: usize) {
+        let end = Instant::now() + Duration::from_secs(20);
+        while !self.get("/metrics").1.contains(&format!("requests_in_hand {count}\n")) {
+            assert!(Instant::now() < end, "never {count} requests in hand");
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        for _ in 0..50 {
+            let _ = self.go.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("it ends well");
+        }
+    }
+}
+
+/// Status and body.
+fn answer(mut stream: TcpStream) -> (u16, String) {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("an answer");
+    let status = text.split(' ').nth(1).expect("a status").parse().expect("a number");
+    let body = text.split_once("\r\n\r\n").expect("a body").1.to_string();
+    (status, body)
+}
+
+fn post(kind: &str, body: &[u8]) -> Vec<u8> {
+    let length = body.len();
+    let head = format!(
+        "POST /invocations HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: {kind}\r\n\
+         Content-Length: {length}\r\n\r\n"
+    );
+    [head.as_bytes(), body].concat()
+}
+
+fn form(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (name, bytes) in files {
+        let head = format!(
+            "--line\r\nContent-Disposition: form-data; name=\"f\"; filename=\"{name}\"\r\n\r\n"
+        );
+        body.extend([head.as_bytes(), bytes, b"\r\n"].concat());
+    }
+    body.extend(b"--line--\r\n");
+    post("multipart/form-data; boundary=line", &body)
+}
+
+#[test]
+fn images_get_their_objects_in_the_order_of_the_request() {
+    let server = Server::start(limits(), false);
+    assert_eq!(server.ask(&post("image/png", b"img1")), (200, "[[0,4,\"\"]]\n".into()));
+    let files: Vec<(&str, &[u8])> = vec![("a", b"img"), ("b", b"img22"), ("c", b"img4444")];
+    let (status, body) = server.ask(&form(&files));
+    assert_eq!(status, 200);
+    assert_eq!(body, "[[0,3,\"a\"],\n[1,5,\"b\"],\n[2,7,\"c\"]]\n");
+    assert_eq!(server.get("/ping").0, 200);
+    assert_eq!(server.get("/categories").1, r#"[{"id":7,"name":"\"cat\""}]"#);
+    assert!(server.get("/").1.contains("Drop a picture"));
+    let metrics = server.get("/metrics").1;
+    assert!(metrics.contains("onegraph_requests_total{status=\"200\"} 2"), "{metrics}");
+    assert!(metrics.contains("onegraph_images_total 4"), "{metrics}");
+}
+
+#[test]
+fn bad_requests_get_a_sentence_each() {
+    let server = Server::start(limits(), false);
+    let large = [b"img".as_slice(), &[0; 5000]].concat();
+    for (request, status, why) in [
+        (post("image/png", b"no"), 422, "the image is none"),
+        (form(&[("a", b"img"), ("b", b"no")]), 422, "image 1: the image is none"),
+        (post("image/png", &large), 413, "larger than 4096 bytes"),
+        (form(&[("a", large.as_slice())]), 413, "larger than 4096 bytes"),
+        (post("text/plain", b"img"), 415, "text/plain holds no image"),
+        (post("multipart/form-data", b"img"), 400, "boundary"),
+        (form(&[]), 400, "the form holds no file"),
+        (b"GET /invocations HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".into(), 405, "POST"),
+        (b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".into(), 404, "/ping"),
+        (b"nonsense\r\n\r\n".into(), 400, ""),
+    ] {
+        let (found, body) = server.ask(&request);
+        let shown = String::from_utf8_lossy(&request[..request.len().min(200)]).into_owned();
+        assert_eq!(found, status, "{shown}: {body}");
+        assert!(body.contains(why), "{shown}: {body}");
+    }
+    assert_eq!(server.ask(&post("image/png", b"img1")).0, 200);
+}
+
+#[test]
+fn a_body_that_does_not_arrive_is_given_up() {
+    let server = Server::start(limits(), false);
+    let whole = post("image/png", b"img1");
+    let (status, body) = server.ask(&whole[..whole.len() - 1]);
+    assert_eq!(status, 408, "{body}");
+    // A client that goes away leaves no request in hand.
+    drop(server.send(&whole[..whole.len() - 1]));
+    server.in_hand(0);
+}
+
+#[test]
+fn more_requests_than_allowed_are_told_to_come_again() {
+    let server = Server::start(limits(), true);
+    let held: Vec<TcpStream> = (0..4).map(|_| server.send(&post("image/png", b"img1"))).collect();
+    server.in_hand(4);
+    let (status, body) = server.ask(&post("image/png", b"img1"));
+    assert_eq!((status, body.contains("too many requests")), (503, true), "{body}");
+    for _ in 0..4 {
+        server.go.send(()).expect("a server");
+    }
+    for stream in held {
+        assert_eq!(answer(stream).0, 200);
+    }
+}
+
+#[test]
+fn images_of_several_requests_share_a_run() {
+    let server = Server::start(limits(), true);
+    let mut held = vec![server.send(&post("image/png", b"img1"))];
+    server.wait_for(1);
+    held.extend((0..3).map(|_| server.send(&post("image/png", b"img1"))));
+    let end = Instant::now() + Duration::from_secs(20);
+    while server.decoded.load(Ordering::SeqCst) < 4 && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    // A decoded image is on its way.
+    std::thread::sleep(Duration::from_millis(100));
+    for _ in 0..4 {
+        server.go.send(()).expect("a server");
+    }
+    for stream in held {
+        assert_eq!(answer(stream).0, 200);
+    }
+    assert_eq!(*server.batches.lock().expect("no test panicked"), [1, 3]);
+}
+
+#[test]
+fn an_answer_that_is_late_becomes_503_and_its_image_is_dropped() {
+    let server = Server::start(Limits { wait: Duration::from_millis(300), ..limits() }, true);
+    let first = server.send(&post("image/png", b"img1"));
+    server.wait_for(1);
+    let second = server.send(&post("image/png", b"img1"));
+    for stream in [first, second] {
+        let (status, body) = answer(stream);
+        assert_eq!((status, body.contains("no answer within 0.3 s")), (503, true), "{body}");
+    }
+    server.go.send(()).expect("a server");
+    server.go.send(()).expect("a server");
+    assert_eq!(server.ask(&post("image/png", b"img1")).0, 200);
+    assert_eq!(
+        *server.batches.lock().expect("no test panicked"),
+        [1, 1],
+        "the second image has no client"
+    );
+}
+
+#[test]
+fn a_failure_of_the_model_shows_in_the_ping_until_a_run_succeeds() {
+    let server = Server::start(limits(), false);
+    server.fails.store(true, Ordering::SeqCst);
+    let (status, body) = server.ask(&post("image/png", b"img1"));
+    assert_eq!((status, body.contains("the device is gone")), (500, true), "{body}");
+    assert_eq!(server.get("/ping").0, 503);
+    server.fails.store(false, Ordering::SeqCst);
+    assert_eq!(server.ask(&post("image/png", b"img1")).0, 200);
+    assert_eq!(server.get("/ping").0, 200);
+}
+
+#[test]
+fn requests_in_hand_are_answered_before_the_server_ends() {
+    let mut server = Server::start(limits(), true);
+    let held: Vec<TcpStream> = (0..4).map(|_| server.send(&post("image/png", b"img1"))).collect();
+    server.in_hand(4);
+    let idle = TcpStream::connect(server.address).expect("it listens");
+    server.stop.store(true, Ordering::SeqCst);
+    std::thread::sleep(Duration::from_millis(200));
+    for _ in 0..4 {
+        server.go.send(()).expect("a server");
+    }
+    for stream in held {
+        assert_eq!(answer(stream).0, 200);
+    }
+    server.thread.take().expect("a thread").join().expect("it ends well");
+    assert!(TcpStream::connect(server.address).is_err(), "it still listens");
+    drop(idle);
+}
