@@ -237,6 +237,8 @@ const BAD_VALUES: &[(&str, &str, &str, &str)] = &[
     ("tiny", "model.mask_head.channels=[]", "model.mask_head.channels", "at least one"),
     ("tiny", "model.mask_head.deconv_channels=0", "model.mask_head.deconv_channels", "1"),
     ("tiny", "model.detections.mask_threshold=2", "model.detections.mask_threshold", "between"),
+    ("tiny", "model.mask_head.target_min_side=0", "model.mask_head.target_min_side", "than 0"),
+    ("tiny", "model.detections.min_size=-1", "model.detections.min_size", "negative"),
     ("tiny", "model.detections.per_image=0", "model.detections.per_image", "at least 1"),
     ("tiny", "input.min_size=129", "input.max_size", "input.min_size = 129"),
     ("tiny", "input.min_size=0", "input.min_size", "at least 1"),

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use configs::mlperf::Recipe;
 use configs::{
-    BackboneKind, Block, BoxLoss, CellRule, ChannelOrder, Config, ExtraLevel, MaskTargetRule,
-    ModelKind, NovogradForm, Optimizer, PostNmsScope, ResizeFilter, ResizeRounding, Schedule,
-    StrideRule, WarmupRule, preset, preset_names,
+    BackboneKind, Block, BoxLoss, CellRule, ChannelOrder, Config, ExtraLevel, LevelEps,
+    LossDivisor, MaskTargetRule, ModelKind, NovogradForm, Optimizer, PasteRule, PostNmsScope,
+    ResizeFilter, ResizeRounding, Schedule, StrideRule, WarmupRule, preset, preset_names,
 };
 
 fn load(name: &str) -> Config {
@@ -121,6 +121,58 @@ fn the_small_finetune_is_the_same_recipe_on_another_model() {
     assert_eq!(small.model.backbone.blocks, load("torchvision_r18").model.backbone.blocks);
     // The published ResNet-18 has ordinary norms, the published detector has not.
     assert_eq!((small.model.backbone.norm_eps, large.model.backbone.norm_eps), (1e-5, 0.0));
+}
+
+#[test]
+fn the_small_presets_of_detectron2_differ_only_where_they_say() {
+    let once = load("detectron2_r50_1x");
+    let mut expected = once.clone();
+    expected.solver.milestones = vec![210_000, 250_000];
+    expected.train.steps = 270_000;
+    let long = load("detectron2_r50_3x");
+    assert_eq!(long, expected);
+    expected.model.backbone.blocks = vec![3, 4, 23, 3];
+    assert_eq!(load("detectron2_r101_3x"), expected);
+    expected = long;
+    expected.model.kind = ModelKind::FasterRcnn;
+    assert_eq!(load("detectron2_faster_r50_3x"), expected);
+}
+
+/// Values of detectron2's `Base-RCNN-FPN.yaml`, of its defaults, and of its code.
+#[test]
+fn detectron2_states_each_rule_of_its_project() {
+    let config = load("detectron2_r50_1x");
+    let (model, input, solver) = (&config.model, &config.input, &config.solver);
+    assert!(model.backbone.stride_in_1x1 && !model.boxes.legacy_plus_one);
+    assert_eq!((model.backbone.norm_eps, model.backbone.frozen_stages), (1e-5, 2));
+    assert_eq!(model.anchors.stride_rule, StrideRule::Nominal);
+    assert_eq!(model.anchors.cell_rule, CellRule::Exact);
+    assert!(!model.anchors.straddle_filter);
+    let rpn = &model.rpn;
+    assert_eq!((rpn.pre_nms_top_n_train, rpn.pre_nms_top_n_test), (2000, 1000));
+    assert_eq!((rpn.post_nms_top_n_train, rpn.post_nms_top_n_test), (1000, 1000));
+    assert_eq!(
+        (rpn.post_nms_scope, rpn.loss_divisor),
+        (PostNmsScope::Image, LossDivisor::BatchSize)
+    );
+    assert_eq!((rpn.beta, model.box_head.beta, rpn.score_threshold), (0.0, 0.0, 0.0));
+    assert!(rpn.min_size > 0.0 && rpn.min_size < 1e-20, "every proposal with area");
+    assert_eq!((model.roi.sampling_ratio, model.roi.aligned), (0, true));
+    assert_eq!(model.roi.level_eps, LevelEps::InLog);
+    assert_eq!(model.mask_head.target_rule, MaskTargetRule::CocoPolygon);
+    assert_eq!((model.mask_head.target_min_side, model.detections.min_size), (0.1, 0.0));
+    assert_eq!(model.detections.paste_rule, PasteRule::GridSample);
+    assert_eq!((model.detections.score_threshold, model.detections.per_image), (0.05, 100));
+    assert_eq!((input.channel_order, input.mean), (ChannelOrder::Bgr, [103.53, 116.28, 123.675]));
+    assert_eq!((input.std, input.pixel_scale, input.size_divisor), ([1.0; 3], 1.0, 32));
+    assert_eq!(input.resize_rounding, ResizeRounding::HalfUp);
+    assert_eq!(input.resize_filter, ResizeFilter::Pil);
+    assert_eq!(input.augment.min_sizes, [640, 672, 704, 736, 768, 800]);
+    assert_eq!((input.min_size, input.max_size, input.flip_probability), (800, 1333, 0.5));
+    assert_eq!((solver.learning_rate, config.train.batch_size), (0.02, 16));
+    assert_eq!((solver.bias_lr_factor, solver.bias_weight_decay), (1.0, None));
+    assert_eq!((solver.norm_weight_decay, solver.clip_norm), (Some(0.0), 0.0));
+    assert_eq!((solver.warmup_steps, solver.warmup_factor), (1000, 0.001));
 }
 
 #[test]

@@ -123,6 +123,9 @@ pub enum EngineError {
     /// A signal asked for the end before the work was done.
     #[error("interrupted")]
     Interrupted,
+    /// Scores that differ from those that the user expects.
+    #[error("not as expected: {0}")]
+    Unexpected(String),
     /// The timed runs make no score.
     #[error("no score: {0}")]
     NoScore(String),

@@ -1,9 +1,15 @@
 //! Pasting a predicted mask into the image: the last step of evaluation.
 //!
-//! Matches torchvision's `paste_masks_in_image` with padding 1 (and maskrcnn-benchmark's `Masker`):
-//! the S x S mask gets a border of zeros, its box grows by (S+2)/S about its centre, corners are
-//! cut toward zero to integers, and the padded mask is resized bilinearly to the box, both corners
-//! included.
+//! Two rules:
+//! * `IntegerBox` matches torchvision's `paste_masks_in_image` with padding 1 (and
+//!   maskrcnn-benchmark's `Masker`): the S x S mask gets a border of zeros, its box grows by
+//!   (S+2)/S about its centre, corners are cut toward zero to integers, and the padded mask is
+//!   resized bilinearly to the box, both corners included. A pixel is inside above the threshold.
+//! * `GridSample` matches detectron2's `paste_masks_in_image`: the mask spans the box as it is, and
+//!   is sampled bilinearly at each pixel's centre, with zeros around it. A pixel is inside from the
+//!   threshold on.
+
+use choices::PasteRule;
 
 use crate::coco::{Bitmap, RunWriter};
 use crate::resize::{BilinearTap, bilinear_tap};
@@ -23,21 +29,31 @@ pub struct PastedMask {
     pub soft: Vec<f32>,
     /// Size of the image.
     image: [usize; 2],
+    rule: PasteRule,
 }
 
 /// Pastes `mask` (`side` x `side` probabilities) where `bbox` (x1, y1, x2, y2 in image pixels) lies
-/// in an image of `height` and `width`. Nothing remains of a box outside the image.
+/// in an image of `height` and `width`. Nothing remains of a box outside the image, nor by
+/// `GridSample` of one without area.
 pub fn paste_mask(
     mask: &[f32],
     side: usize,
     bbox: [f32; 4],
     height: usize,
     width: usize,
+    rule: PasteRule,
 ) -> PastedMask {
     assert_eq!(mask.len(), side * side, "a mask of {side} x {side}");
-    let [x1, y1, x2, y2] = expand(bbox, (side + 2) as f32 / side as f32).map(|v| v as i64);
-    let columns = taps(x1, x2, width, side);
-    let rows = taps(y1, y2, height, side);
+    let (columns, rows) = match rule {
+        PasteRule::IntegerBox => {
+            let [x1, y1, x2, y2] = expand(bbox, (side + 2) as f32 / side as f32).map(|v| v as i64);
+            (taps(x1, x2, width, side), taps(y1, y2, height, side))
+        }
+        PasteRule::GridSample => {
+            let [x1, y1, x2, y2] = bbox;
+            (centre_taps(x1, x2, width, side), centre_taps(y1, y2, height, side))
+        }
+    };
     let padded = |row: usize, col: usize| {
         let inside = (1..=side).contains(&row) && (1..=side).contains(&col);
         if inside { mask[(row - 1) * side + col - 1] } else { 0.0 }
@@ -52,7 +68,7 @@ pub fn paste_mask(
     }
     let (y, x) = (rows.0, columns.0);
     let (rows, columns) = (rows.1.len(), columns.1.len());
-    PastedMask { x, y, height: rows, width: columns, soft, image: [height, width] }
+    PastedMask { x, y, height: rows, width: columns, soft, image: [height, width], rule }
 }
 
 fn blend(fraction: f32, a: f32, b: f32) -> f32 {
@@ -76,6 +92,32 @@ fn taps(start: i64, end: i64, extent: usize, side: usize) -> (usize, Vec<Bilinea
     (first as usize, (first..past).map(tap).collect())
 }
 
+/// First image pixel that a mask from `start` to `end` can reach, and the source in the padded mask
+/// of the centre of each one from there to the last; in detectron2's order, which rounds in f32.
+fn centre_taps(start: f32, end: f32, extent: usize, side: usize) -> (usize, Vec<BilinearTap>) {
+    let size = end - start;
+    let has_extent = size > 0.0 && size.is_finite();
+    if !has_extent {
+        return (0, Vec::new());
+    }
+    // Half a pixel of the mask beyond the box, and as much again for rounding.
+    let reach = size / side as f32 + 1.0;
+    let first = ((start - reach).max(0.0) as usize).min(extent);
+    let past = ((end + reach).max(0.0) as usize).clamp(first, extent);
+    let tap = |at: usize| {
+        let place = (at as f32 + 0.5 - start) / size * 2.0 - 1.0;
+        let source = ((place + 1.0) * side as f32 - 1.0) / 2.0;
+        if source > -1.0 && source < side as f32 {
+            let low = source.floor();
+            let padded = (low + 1.0) as usize;
+            BilinearTap { low: padded, high: padded + 1, fraction: source - low }
+        } else {
+            BilinearTap { low: 0, high: 0, fraction: 0.0 }
+        }
+    };
+    (first, (first..past).map(tap).collect())
+}
+
 impl PastedMask {
     /// Probabilities over the whole image, row-major.
     pub fn soft_image(&self) -> Vec<f32> {
@@ -87,10 +129,24 @@ impl PastedMask {
         image
     }
 
-    /// The pixels above `threshold`, over the whole image.
+    fn is_inside(&self, probability: f32, threshold: f32) -> bool {
+        match self.rule {
+            PasteRule::IntegerBox => probability > threshold,
+            PasteRule::GridSample => probability >= threshold,
+        }
+    }
+
+    /// The pixels inside the mask, over the whole image; a pixel that the mask does not reach never
+    /// is.
     pub fn bitmap(&self, threshold: f32) -> Bitmap {
         let [height, width] = self.image;
-        let pixels = self.soft_image().iter().map(|&p| u8::from(p > threshold)).collect();
+        let mut pixels = vec![0; height * width];
+        for (row, values) in self.soft.chunks_exact(self.width.max(1)).enumerate() {
+            let line = &mut pixels[(self.y + row) * width + self.x..][..self.width];
+            for (pixel, &p) in line.iter_mut().zip(values) {
+                *pixel = u8::from(self.is_inside(p, threshold));
+            }
+        }
         Bitmap { height, width, pixels }
     }
 
@@ -102,7 +158,8 @@ impl PastedMask {
         for x in 0..self.width {
             runs.push(0, self.y);
             for y in 0..self.height {
-                runs.push(u8::from(self.soft[y * self.width + x] > threshold), 1);
+                let p = self.soft[y * self.width + x];
+                runs.push(u8::from(self.is_inside(p, threshold)), 1);
             }
             runs.push(0, height - self.y - self.height);
         }
@@ -117,11 +174,14 @@ mod tests {
     use crate::coco::encode_runs;
     use crate::philox::philox4x32;
 
+    const RULES: [PasteRule; 2] = [PasteRule::IntegerBox, PasteRule::GridSample];
+
     /// By hand: a 2x2 mask of ones in a box of 2 by 2 at (4, 4) grows to 4 by 4 about (5, 5); cut
     /// to 3..=7 it is 5 pixels wide, and the middle ones are 1.
     #[test]
     fn a_small_mask_by_hand() {
-        let pasted = paste_mask(&[1.0; 4], 2, [4.0, 4.0, 6.0, 6.0], 10, 12);
+        let bbox = [4.0, 4.0, 6.0, 6.0];
+        let pasted = paste_mask(&[1.0; 4], 2, bbox, 10, 12, PasteRule::IntegerBox);
         assert_eq!([pasted.x, pasted.y, pasted.width, pasted.height], [3, 3, 5, 5]);
         let middle = &pasted.soft[10..15];
         for (v, expected) in middle.iter().zip([0.0, 0.7, 1.0, 0.7, 0.0]) {
@@ -131,15 +191,74 @@ mod tests {
         assert_eq!(pasted.bitmap(0.5).area(), 5);
     }
 
+    /// By hand: the mask [[0, 1], [0, 1]] over a box of 4 by 4 pixels from (3, 3). Centres lie at
+    /// -1/4, 1/4, 3/4 and 5/4 of a mask pixel, and a pixel beyond each edge at 3/4 from the border.
+    #[test]
+    fn centres_of_pixels_by_hand() {
+        let mask = [0.0, 1.0, 0.0, 1.0];
+        let pasted = paste_mask(&mask, 2, [3.0, 3.0, 7.0, 7.0], 10, 12, PasteRule::GridSample);
+        let row = &pasted.soft_image()[5 * 12..6 * 12];
+        for (v, expected) in row[2..9].iter().zip([0.0, 0.0, 0.25, 0.75, 0.75, 0.25, 0.0]) {
+            assert!((v - expected).abs() < 1e-6, "{row:?}");
+        }
+        // From the threshold on: 2 columns of the rows whose centres are no nearer to the border.
+        assert_eq!(pasted.bitmap(0.75).area(), 2 * 2);
+        let whole = paste_mask(&[0.5; 9], 3, [2.0, 2.0, 8.0, 8.0], 9, 9, PasteRule::GridSample);
+        let inner = whole.bitmap(0.5);
+        assert_eq!(inner.area(), 4 * 4, "the outer pixels blend with the border");
+    }
+
+    /// The value at a centre is that of a bilinear interpolation in f64, for any box.
+    #[test]
+    fn samples_equal_an_independent_interpolation() {
+        for seed in 0..50 {
+            let word = |i: u32| philox4x32([seed, 9], [i, 0, 0, 0])[0];
+            let unit = |i: u32| word(i) as f32 / u32::MAX as f32;
+            let mask: Vec<f32> = (0..25).map(|i| unit(10 + i)).collect();
+            let corner = [unit(0) * 30.0 - 10.0, unit(1) * 30.0 - 10.0];
+            let bbox =
+                [corner[0], corner[1], corner[0] + 30.0 * unit(2), corner[1] + 30.0 * unit(3)];
+            let soft = paste_mask(&mask, 5, bbox, 19, 23, PasteRule::GridSample).soft_image();
+            let at = |y: f64, x: f64| {
+                let inside = (0.0..5.0).contains(&y) && (0.0..5.0).contains(&x);
+                if inside { f64::from(mask[5 * y as usize + x as usize]) } else { 0.0 }
+            };
+            let [x1, y1, x2, y2] = bbox.map(f64::from);
+            for (i, &got) in soft.iter().enumerate() {
+                let place = |p: usize, low: f64, high: f64| {
+                    (p as f64 + 0.5 - low) / (high - low) * 5.0 - 0.5
+                };
+                let (y, x) = (place(i / 23, y1, y2), place(i % 23, x1, x2));
+                let (v, u) = (y - y.floor(), x - x.floor());
+                let expected = [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)]
+                    .map(|(dy, dx): (f64, f64)| {
+                        let share = (1.0 - (v - dy).abs()) * (1.0 - (u - dx).abs());
+                        share * at(y.floor() + dy, x.floor() + dx)
+                    })
+                    .iter()
+                    .sum::<f64>();
+                assert!((f64::from(got) - expected).abs() < 1e-4, "{bbox:?}: {got} {expected}");
+            }
+        }
+    }
+
     #[test]
     fn boxes_outside_leave_nothing_and_odd_ones_end() {
         let outside = [[-50.0, 0.0, -20.0, 9.0], [30.0, 30.0, 40.0, 40.0]];
-        for bbox in outside {
-            assert_eq!(paste_mask(&[1.0; 9], 3, bbox, 20, 20).bitmap(0.5).area(), 0);
+        for rule in RULES {
+            for bbox in outside {
+                assert_eq!(paste_mask(&[1.0; 9], 3, bbox, 20, 20, rule).bitmap(0.5).area(), 0);
+            }
+            paste_mask(&[1.0; 9], 3, [f32::NAN; 4], 20, 20, rule);
+            let inf = f32::INFINITY;
+            paste_mask(&[1.0; 9], 3, [-inf, -inf, inf, inf], 20, 20, rule);
+            let huge = f32::MAX / 4.0;
+            paste_mask(&[1.0; 9], 3, [-huge, -huge, huge, huge], 20, 20, rule);
         }
-        paste_mask(&[1.0; 9], 3, [f32::NAN; 4], 20, 20);
-        let inf = f32::INFINITY;
-        paste_mask(&[1.0; 9], 3, [-inf, -inf, inf, inf], 20, 20);
+        for bbox in [[5.0, 5.0, 5.0, 9.0], [5.0, 5.0, 9.0, 4.0]] {
+            let pasted = paste_mask(&[1.0; 9], 3, bbox, 20, 20, PasteRule::GridSample);
+            assert_eq!(pasted.bitmap(0.0).area(), 0, "{bbox:?}");
+        }
     }
 
     #[test]
@@ -151,8 +270,10 @@ mod tests {
             let corner = [unit(0) * 30.0 - 10.0, unit(1) * 30.0 - 10.0];
             let bbox =
                 [corner[0], corner[1], corner[0] + 20.0 * unit(2), corner[1] + 20.0 * unit(3)];
-            let pasted = paste_mask(&mask, 7, bbox, 19, 23);
-            assert_eq!(pasted.runs(0.5), encode_runs(&pasted.bitmap(0.5)), "{bbox:?}");
+            for rule in RULES {
+                let pasted = paste_mask(&mask, 7, bbox, 19, 23, rule);
+                assert_eq!(pasted.runs(0.5), encode_runs(&pasted.bitmap(0.5)), "{bbox:?}");
+            }
         }
     }
 }

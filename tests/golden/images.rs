@@ -1,6 +1,6 @@
 //! Golden families `resize_transform` (images into the network) and `paste_masks` (masks out).
 
-use configs::{ResizeFilter, ResizeRounding};
+use configs::{PasteRule, ResizeFilter, ResizeRounding};
 use dali::order::resized_size;
 use kernels::boxes::as_boxes;
 use kernels::coco::encode_runs;
@@ -32,7 +32,7 @@ pub(crate) fn paste_masks() {
         for (object, &bbox) in as_boxes(&boxes).iter().enumerate() {
             let mask = &masks.data[object * side * side..][..side * side];
             let image = object * height * width..(object + 1) * height * width;
-            let pasted = paste_mask(mask, side, bbox, height, width);
+            let pasted = paste_mask(mask, side, bbox, height, width, PasteRule::IntegerBox);
             report.close(case.name(), "soft", &pasted.soft_image(), &soft.data[image.clone()]);
             let bitmap = pasted.bitmap(threshold);
             report.exact(case.name(), "binary", &bitmap.pixels, &binary.data[image]);

@@ -56,7 +56,7 @@ fn smooth_l1_rows(report: &mut Report, case: Case<'_>) {
         repeated(rows, 0),
         count(1),
     ];
-    let ran = Ran::new(case.name(), SmoothL1Loss { beta, ipg: IPG }, inputs);
+    let ran = Ran::new(case.name(), SmoothL1Loss { beta, ipg: IPG, rows_per_image: None }, inputs);
     let sum = [f64::from(ran.f32(0)[0]) * rows as f64];
     report.close(case.name(), "loss_sum", &sum, &case.f32("loss_sum").data);
     let grad = ran.grad(&[rows as f32], 0).data;
@@ -72,7 +72,7 @@ fn bce(report: &mut Report, case: Case<'_>) {
         let labels = target.data.iter().map(|&t| t as i32).collect();
         let logits = floats(Role::Activation, &[len], x.data.clone());
         let inputs = vec![logits, index(&[len], labels), repeated(len, 0), count(1)];
-        let ran = Ran::new(case.name(), BceLoss { ipg: IPG }, inputs);
+        let ran = Ran::new(case.name(), BceLoss { ipg: IPG, rows_per_image: None }, inputs);
         report.close(case.name(), "loss", ran.f32(0), &loss);
         report.close(case.name(), "dx", &ran.grad(&[1.0], 0).data, &dx);
     }
@@ -187,7 +187,7 @@ fn fastrcnn(report: &mut Report, case: Case<'_>) {
         repeated(rows, 0),
         count(1),
     ];
-    let op = SmoothL1Loss { beta: case.float("beta") as f32, ipg: IPG };
+    let op = SmoothL1Loss { beta: case.float("beta") as f32, ipg: IPG, rows_per_image: None };
     let ran = Ran::new(case.name(), op, inputs);
     report.close(case.name(), "loss_box", ran.f32(0), &case.f32("loss_box").data);
     let grad = own.grad(&ran.grad(&[1.0], 0).data, 0).data;

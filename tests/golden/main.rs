@@ -10,6 +10,11 @@ mod coco_eval;
 mod coco_masks;
 mod colours;
 mod convert;
+mod d2_config;
+mod d2_eval;
+mod d2_maps;
+mod d2_model;
+mod d2_ops;
 mod dense;
 mod groups;
 mod images;
@@ -118,6 +123,52 @@ fn golden_coco_masks() {
 #[test]
 fn golden_d2_data() {
     views::d2_data();
+    d2_ops::sizes();
+}
+
+#[test]
+fn golden_d2_ops() {
+    d2_ops::ops();
+}
+
+#[test]
+fn golden_d2_roi() {
+    d2_maps::roi();
+}
+
+#[test]
+fn golden_d2_fpn_features() {
+    d2_model::features();
+}
+
+#[test]
+fn golden_d2_fpn_rpn() {
+    d2_model::rpn();
+}
+
+#[test]
+fn golden_d2_fpn_roi() {
+    d2_model::roi();
+}
+
+#[test]
+fn golden_d2_fpn_grads() {
+    d2_model::grads();
+}
+
+#[test]
+fn golden_d2_fpn_inputs_losses() {
+    d2_model::inputs_losses();
+}
+
+#[test]
+fn golden_d2_fpn_eval() {
+    d2_eval::run();
+}
+
+#[test]
+fn golden_d2_empty() {
+    d2_model::empty();
 }
 
 #[test]
@@ -258,4 +309,5 @@ fn golden_mlperf_model_eval() {
 #[test]
 fn golden_weights_names() {
     weights_names::run();
+    weights_names::state_dicts();
 }

@@ -1,6 +1,6 @@
 //! Family mlperf_ops, the part on pixels: resizing, mirroring, mask targets, pasting and pooling.
 
-use configs::{MaskTargetRule, ResizeFilter, ResizeRounding};
+use configs::{MaskTargetRule, PasteRule, ResizeFilter, ResizeRounding};
 use dali::order::resized_size;
 use kernels::Role;
 use kernels::TensorDesc;
@@ -121,8 +121,12 @@ pub(crate) fn mask_targets(report: &mut Report, case: Case<'_>) {
         index(&[1, 0], vec![]),
         views([[[1000; 2]; 2]]),
     ];
-    let op =
-        MaskTargets { side: case.usize("M"), rule: MaskTargetRule::CocoPolygon, plus_one: true };
+    let op = MaskTargets {
+        side: case.usize("M"),
+        rule: MaskTargetRule::CocoPolygon,
+        plus_one: true,
+        min_side: 1.0,
+    };
     let ran = Ran::new(case.name(), op, inputs);
     let want: Vec<f32> = case.u8("y").data.iter().map(|v| f32::from(*v)).collect();
     report.exact(case.name(), "y", ran.f32(0), &want);
@@ -136,7 +140,7 @@ pub(crate) fn mask_paste(report: &mut Report, case: Case<'_>) {
     let side = masks.shape[1];
     let objects = as_boxes(&boxes).iter().zip(masks.data.chunks_exact(side * side));
     for ((bbox, mask), want) in objects.zip(want.chunks_exact(height * width)) {
-        let pasted = paste_mask(mask, side, *bbox, height, width);
+        let pasted = paste_mask(mask, side, *bbox, height, width, PasteRule::IntegerBox);
         report.exact(case.name(), "y", &pasted.bitmap(threshold).pixels, want);
     }
 }

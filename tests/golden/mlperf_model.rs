@@ -415,7 +415,8 @@ fn masks(
     for (d, (bbox, &theirs)) in scaled.chunks_exact(4).zip(order).enumerate() {
         report.close(case.name(), "boxes", bbox, &want[4 * theirs..4 * theirs + 4]);
         let bbox = [bbox[0], bbox[1], bbox[2], bbox[3]];
-        let pasted = paste_mask(&probs[d * side * side..][..side * side], side, bbox, h, w);
+        let rule = model.config.model.detections.paste_rule;
+        let pasted = paste_mask(&probs[d * side * side..][..side * side], side, bbox, h, w, rule);
         let (soft, got) = (pasted.soft_image(), pasted.bitmap(0.5).pixels);
         let want = &binary[theirs * h * w..(theirs + 1) * h * w];
         // A pixel within 1e-4 of the threshold may fall on either side of it.

@@ -1,6 +1,7 @@
 //! Family mlperf_ops: boxes, anchors, labels, proposals, detections and rates by the rules of the
 //! MLPerf reference. Images, masks and pooling are in `mlperf_maps.rs`.
 
+use configs::LevelEps;
 use engine::dataset::inclusive_box;
 use kernels::Role;
 use kernels::boxes::{
@@ -268,6 +269,7 @@ fn targets(report: &mut Report, case: Case<'_>) {
 fn levels(report: &mut Report, case: Case<'_>) {
     let boxes = case.f32("boxes");
     let op = RoiLevels {
+        rule: LevelEps::AfterLog,
         min_level: 2,
         max_level: 5,
         canonical_size: 224.0,

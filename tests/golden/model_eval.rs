@@ -1,5 +1,6 @@
 //! Family model_eval: detections and pasted masks, also with weights that went through files.
 
+use configs::PasteRule;
 use engine::weights::{Dialect, ExportForm};
 use kernels::paste::paste_mask;
 
@@ -78,7 +79,7 @@ fn masks(
     for (d, bbox) in scaled.chunks_exact(4).enumerate() {
         let bbox = [bbox[0], bbox[1], bbox[2], bbox[3]];
         let prob = &probs[d * side * side..(d + 1) * side * side];
-        let pasted = paste_mask(prob, side, bbox, h, w);
+        let pasted = paste_mask(prob, side, bbox, h, w, PasteRule::IntegerBox);
         let (soft, got) = (pasted.soft_image(), pasted.bitmap(0.5).pixels);
         let want = &binary[d * h * w..(d + 1) * h * w];
         // A pixel within 1e-4 of the threshold may fall on either side of it.

@@ -1,6 +1,6 @@
 //! Golden families `roi_align` (mask targets from bitmaps included) and `roi_levels`.
 
-use configs::MaskTargetRule;
+use configs::{LevelEps, MaskTargetRule};
 use kernels::Role;
 use kernels::coco::{Bitmap, encode_runs};
 use kernels::ops::mask_targets::MaskTargets;
@@ -77,7 +77,8 @@ fn project_masks(report: &mut Report, case: Case<'_>) {
         views([[size; 2]]),
     ];
     let side = case.usize("mask_size");
-    let op = MaskTargets { side, rule: MaskTargetRule::RoiAlignBitmap, plus_one: false };
+    let op =
+        MaskTargets { side, rule: MaskTargetRule::RoiAlignBitmap, plus_one: false, min_side: 1.0 };
     let ran = Ran::new(case.name(), op, inputs);
     report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
 }
@@ -106,6 +107,7 @@ fn level_op(case: Case<'_>) -> RoiLevels {
     let stated = case.attributes().get("canonical_level").is_some();
     let canonical_level = if stated { case.usize("canonical_level") as i32 } else { 4 };
     RoiLevels {
+        rule: LevelEps::AfterLog,
         min_level: case.usize("k_min") as i32,
         max_level: case.usize("k_max") as i32,
         canonical_size: case.float("canonical_scale") as f32,

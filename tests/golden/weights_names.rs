@@ -1,12 +1,15 @@
 //! `d2_c2_names.json`: the parameter that each blob of Caffe2's ResNet-50 is, by detectron2's own
-//! converter.
+//! converter; `d2_state_dict_names.json`: the tensors of its models.
 
 use std::collections::BTreeMap;
 
-use engine::weights::{Dialect, Values, WeightsFile};
-use safetensors::{Dtype, tensor::TensorView};
+use configs::Config;
+use engine::model::{BuiltProgram, ImageSize, ModelSpec, SlotShape, training_program};
+use engine::weights::{Dialect, ExportForm, Values, WeightsFile, export_weights, initial_state};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde_json::Value;
 
+use crate::model_setup::usizes;
 use crate::support::{golden_dir, need};
 
 /// Each blob is loaded under the same name as the parameter that detectron2's converter maps it to.
@@ -43,4 +46,42 @@ fn read(names: &[&str], dialect: Dialect) -> BTreeMap<String, Values> {
     let read = WeightsFile::open(file.path()).expect("sound");
     assert_eq!(read.dialect(), dialect);
     read.tensors(1e-5)
+}
+
+/// `d2_state_dict_names.json`: every tensor of detectron2's FPN models has the name and the shape
+/// that a model of the preset exports, and those that it trains are trained here.
+pub(crate) fn state_dicts() {
+    let Some(path) = need(golden_dir().join("d2_state_dict_names.json")) else { return };
+    let text = std::fs::read(path).expect("a file");
+    let tables: Value = serde_json::from_slice(&text).expect("JSON");
+    for (table, preset) in [
+        ("mask_rcnn_R_50_FPN_3x", "detectron2_r50_3x"),
+        ("faster_rcnn_R_50_FPN_3x", "detectron2_faster_r50_3x"),
+    ] {
+        let of_model = tables[table]["state_dict"].as_object().expect("an object");
+        let config = Config::load(preset, &[]).expect("the preset loads");
+        let slot = SlotShape { pixels: 1, objects: 1, parts: 1, coords: 1, runs: 1 };
+        let spec = ModelSpec {
+            config: &config,
+            num_classes: 80,
+            images: 1,
+            padded: ImageSize { height: 64, width: 64 },
+            slot,
+            target: device::Target::Cpu,
+            part: engine::model::Part::whole(),
+            observe: false,
+        };
+        let BuiltProgram { program, params, .. } = training_program(&spec).expect("it builds");
+        let state = initial_state(&program, &params, 0, config.model.backbone.norm_eps);
+        let (form, dialect) = (ExportForm::Safetensors, Dialect::Detectron2);
+        let bytes = export_weights(&params, &state, None, form, dialect).expect("an export");
+        let file = SafeTensors::deserialize(&bytes).expect("sound");
+        let ours: BTreeMap<String, Vec<usize>> =
+            file.iter().map(|(name, view)| (name.into(), view.shape().to_vec())).collect();
+        let theirs: BTreeMap<String, Vec<usize>> =
+            of_model.iter().map(|(name, shape)| (name.clone(), usizes(shape))).collect();
+        assert_eq!(ours, theirs, "{table}");
+        let trained = params.iter().filter(|param| param.trained.is_some()).count();
+        assert_eq!(trained, tables[table]["trained"].as_array().expect("a list").len(), "{table}");
+    }
 }

@@ -50,6 +50,30 @@ pub enum ResizeRounding {
     /// Short side `min_size`, or `max_size * short / long` rounded half to even; the long side is
     /// truncated and may exceed `max_size`.
     HalfEven,
+    /// Both sides `floor(side * scale + 0.5)`, after the limit of `max_size`.
+    HalfUp,
+}
+
+/// Where the constant stands that keeps a RoI at a boundary between levels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LevelEps {
+    /// 1e-6, added to the logarithm.
+    #[default]
+    AfterLog,
+    /// 1e-8, added to what the logarithm is taken of.
+    InLog,
+}
+
+/// How a predicted mask is drawn into its image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PasteRule {
+    /// Mask with a border of zeros, resized to the grown box with integer corners.
+    #[default]
+    IntegerBox,
+    /// Mask sampled at the centre of each pixel, in the box as it is.
+    GridSample,
 }
 
 /// How a mask target is made.

@@ -37,8 +37,8 @@ table! {
         /// Padded shapes for landscape images; portrait has as many. Default 3.
         #[key(range = 1..=64, unit = "shapes", resume = Step, mlperf = Free)]
         pub buckets_per_orientation: usize = 3,
-        /// How a resized side is rounded: `"floor_scale"` (default, torchvision) or `"half_even"`
-        /// (MLPerf).
+        /// How a resized side is rounded: `"floor_scale"` (default, torchvision), `"half_even"`
+        /// (MLPerf) or `"half_up"` (detectron2).
         #[key(resume = Step, mlperf = Preprocessing)]
         pub resize_rounding: ResizeRounding = ResizeRounding::FloorScale,
         /// How a resized pixel is made: `"bilinear"` (default, torchvision on tensors: four

@@ -1,6 +1,6 @@
 //! `[model.rpn]`, `[model.roi]`, the two heads and `[model.detections]`.
 
-use choices::MaskTargetRule;
+use choices::{LevelEps, MaskTargetRule, PasteRule};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -57,7 +57,22 @@ table! {
         /// `"level"`.
         #[key(resume = Step, mlperf = Rule)]
         pub post_nms_scope: PostNmsScope = PostNmsScope::Image,
+        /// Divisor of the sums of both losses: `"sampled"` (default), the number of anchors that
+        /// were sampled, or `"batch_size"` (detectron2), `batch_size_per_image` for each image of a
+        /// group.
+        #[key(resume = Step, mlperf = Rule)]
+        pub loss_divisor: LossDivisor = LossDivisor::Sampled,
     }
+}
+
+/// Divisor of the sums of the RPN's losses, in each normalization group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LossDivisor {
+    /// The sampled anchors.
+    Sampled,
+    /// As many anchors as could have been sampled.
+    BatchSize,
 }
 
 /// The scope of one `post_nms_top_n_train` in training. Evaluation cuts per image, or per level of
@@ -107,6 +122,11 @@ table! {
         /// `ceil(RoI side / pooled side)`.
         #[key(range = 0..=64, unit = "samples", resume = Step, mlperf = Model)]
         pub sampling_ratio: usize = 2,
+        /// Where the constant stands that decides at boundaries between levels: `"after_log"`
+        /// (default, torchvision) adds 1e-6 to the logarithm of the size, `"in_log"`
+        /// (detectron2) 1e-8 to the size.
+        #[key(resume = Step, mlperf = Model)]
+        pub level_eps: LevelEps = LevelEps::AfterLog,
     }
 }
 
@@ -159,6 +179,10 @@ table! {
         /// polygons).
         #[key(resume = Step, mlperf = Model)]
         pub target_rule: MaskTargetRule = MaskTargetRule::RoiAlignBitmap,
+        /// `coco_polygon`: RoIs count as at least this many pixels wide and high. Default 1
+        /// (MLPerf); detectron2 0.1.
+        #[key(range = 0.0..=65536.0, unit = "pixels", resume = Step, mlperf = Model)]
+        pub target_min_side: f32 = 1.0,
     }
 }
 
@@ -179,6 +203,15 @@ table! {
         /// Detections kept per image. Default 100, as COCO scores.
         #[key(range = 1..=100_000, unit = "detections", resume = Step, mlperf = Model)]
         pub per_image: usize = 100,
+        /// Detections with a side below this many pixels of the network's image are dropped.
+        /// Default 1e-2 (torchvision); detectron2 0, which drops those without area in the image.
+        #[key(range = 0.0..=65536.0, unit = "pixels", resume = Step, mlperf = Model)]
+        pub min_size: f32 = 1e-2,
+        /// How a mask is drawn into the image: `"integer_box"` (default, torchvision and MLPerf),
+        /// in a box cut to whole pixels, or `"grid_sample"` (detectron2), at the centres of pixels
+        /// in the box as it is, which fits better.
+        #[key(resume = Step, mlperf = Model)]
+        pub paste_rule: PasteRule = PasteRule::IntegerBox,
         /// A pixel is inside the mask above this probability. Default 0.5.
         #[key(range = 0.0..=1.0, unit = "probability", resume = Step, mlperf = Model)]
         pub mask_threshold: f32 = 0.5,

@@ -17,11 +17,12 @@ pub use augment::{Augment, BoxesAfterCrop};
 pub(crate) use backbone::MAX_LEVELS;
 pub use backbone::{Backbone, BackboneKind, Block, NormKind, Stage};
 pub use choices::{
-    EmptyImages, MaskTargetRule, PixelEncoding, Precision, ResizeFilter, ResizeRounding,
+    EmptyImages, LevelEps, MaskTargetRule, PasteRule, PixelEncoding, Precision, ResizeFilter,
+    ResizeRounding,
 };
 pub use data::{ChannelOrder, Data, Input, RepeatRule, Set, Synthetic};
 pub use fusion::{Fused, Fusion};
-pub use heads::{BoxHead, BoxLoss, Detections, MaskHead, PostNmsScope, Roi, Rpn};
+pub use heads::{BoxHead, BoxLoss, Detections, LossDivisor, MaskHead, PostNmsScope, Roi, Rpn};
 pub use model::{Anchors, Boxes, CellRule, ExtraLevel, Fpn, Model, ModelKind, StrideRule};
 pub use optimizers::{Adamw, Lars, LossWeights, Novograd, NovogradForm};
 pub use ranks::RanksConfig;

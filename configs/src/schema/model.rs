@@ -117,7 +117,8 @@ table! {
         /// `"floor_padded_over_map"` (default, torchvision) or `"nominal"` (MLPerf).
         #[key(resume = Step, mlperf = Model)]
         pub stride_rule: StrideRule = StrideRule::FloorPaddedOverMap,
-        /// Anchors of a cell: `"centered"` (default, torchvision) or `"detectron"` (MLPerf).
+        /// Anchors of a cell: `"centered"` (default, torchvision), `"detectron"` (MLPerf) or
+        /// `"exact"` (detectron2).
         #[key(resume = Step, mlperf = Model)]
         pub cell_rule: CellRule = CellRule::Centered,
         /// Anchors that cross the border of the unpadded image get no label. Default false; the
@@ -136,6 +137,8 @@ pub enum CellRule {
     /// Around the middle of the cell's pixels, inclusive, rounded at the size of the stride and
     /// then scaled.
     Detectron,
+    /// Around the cell's corner, not rounded.
+    Exact,
 }
 
 /// Distance between the anchors of neighbouring cells.

@@ -3,7 +3,8 @@
 
 use crate::keys::{key, table_of};
 use crate::{
-    Block, BoxLoss, Config, ConfigError, Difference, NormKind, Optimizer, Origins, Schedule,
+    Block, BoxLoss, Config, ConfigError, Difference, MaskTargetRule, NormKind, Optimizer, Origins,
+    Schedule,
 };
 
 /// Keys that mean something only under some value of another key.
@@ -82,9 +83,18 @@ const IDLE: &[Idle] = &[
         applies: |c| c.model.box_head.loss == BoxLoss::Giou,
     },
     Idle {
-        keys: &["model.mask_head.", "model.detections.mask_threshold"],
+        keys: &[
+            "model.mask_head.",
+            "model.detections.mask_threshold",
+            "model.detections.paste_rule",
+        ],
         switch: "model.kind",
         applies: |c| !c.model.kind.has_masks(),
+    },
+    Idle {
+        keys: &["model.mask_head.target_min_side"],
+        switch: "model.mask_head.target_rule",
+        applies: |c| c.model.mask_head.target_rule != MaskTargetRule::CocoPolygon,
     },
     Idle {
         keys: &["data.repeat"],
@@ -298,6 +308,8 @@ mod tests {
             ("micro", &["model.box_head.loss=giou", "model.box_head.beta=0.5"], "\"giou\""),
             ("faster_r50", &["model.detections.mask_threshold=0.4"], "\"faster_rcnn\""),
             ("faster_r50", &["model.mask_head.channels=[8]"], "\"faster_rcnn\""),
+            ("faster_r50", &["model.detections.paste_rule=grid_sample"], "\"faster_rcnn\""),
+            ("micro", &["model.mask_head.target_min_side=0.1"], "\"roi_align_bitmap\""),
             ("micro", &["model.allow_partial=true"], "model.weights = \"none\""),
             ("micro", &["data.repeat=linear"], "data.repeat_threshold = 0"),
             ("torchvision_r50", &["train.steps=200000", "solver.milestones=[9,300000]"], "1 of"),

@@ -136,9 +136,11 @@ fn heads(config: &Config, check: &mut Check) {
     check.at_least_one("model.mask_head.pooled", mask.pooled);
     check.counts("model.mask_head.channels", &mask.channels);
     check.at_least_one("model.mask_head.deconv_channels", mask.deconv_channels);
+    check.positive("model.mask_head.target_min_side", mask.target_min_side);
     let detections = &config.model.detections;
     check.fraction("model.detections.score_threshold", detections.score_threshold);
     check.fraction("model.detections.nms_threshold", detections.nms_threshold);
     check.at_least_one("model.detections.per_image", detections.per_image);
+    check.not_negative("model.detections.min_size", detections.min_size);
     check.fraction("model.detections.mask_threshold", detections.mask_threshold);
 }

@@ -40,6 +40,14 @@ pub fn resized_size(
             let other = (side * long / short) as u32;
             if height > width { (other, side as u32) } else { (side as u32, other) }
         }
+        ResizeRounding::HalfUp => {
+            // detectron2's order of operations, which rounds in f64.
+            let scale = min_size / short;
+            let other = scale * long;
+            let shrink = if other > max_size { max_size / other } else { 1.0 };
+            let [short, long] = [min_size, other].map(|side| ((side * shrink + 0.5) as u32).max(1));
+            if height < width { (short, long) } else { (long, short) }
+        }
     }
 }
 
@@ -49,20 +57,21 @@ mod tests {
 
     #[test]
     fn coco_sizes_under_both_rules() {
-        use ResizeRounding::{FloorScale, HalfEven};
-        // (height, width) -> torchvision, maskrcnn-benchmark, both at 800/1333.
+        use ResizeRounding::{FloorScale, HalfEven, HalfUp};
+        // (height, width) -> torchvision, maskrcnn-benchmark, detectron2, all at 800/1333.
         let cases = [
-            ((480, 640), (800, 1066), (800, 1066)),
-            ((640, 480), (1066, 800), (1066, 800)),
-            ((427, 640), (800, 1199), (800, 1199)),
-            ((500, 500), (800, 800), (800, 800)),
-            // 666.5: floor takes 666; half to even takes 666 too, half up would take 667.
-            ((320, 640), (666, 1333), (666, 1332)),
-            ((100, 2000), (66, 1333), (67, 1340)),
+            ((480, 640), (800, 1066), (800, 1066), (800, 1067)),
+            ((640, 480), (1066, 800), (1066, 800), (1067, 800)),
+            ((427, 640), (800, 1199), (800, 1199), (800, 1199)),
+            ((500, 500), (800, 800), (800, 800), (800, 800)),
+            // 666.5: floor and half to even take 666, half up takes 667.
+            ((320, 640), (666, 1333), (666, 1332), (667, 1333)),
+            ((100, 2000), (66, 1333), (67, 1340), (67, 1333)),
         ];
-        for ((h, w), floor, half_even) in cases {
+        for ((h, w), floor, half_even, half_up) in cases {
             assert_eq!(resized_size(h, w, 800, 1333, FloorScale), floor, "{h}x{w} floor");
             assert_eq!(resized_size(h, w, 800, 1333, HalfEven), half_even, "{h}x{w} half even");
+            assert_eq!(resized_size(h, w, 800, 1333, HalfUp), half_up, "{h}x{w} half up");
         }
     }
 
@@ -70,5 +79,6 @@ mod tests {
     fn slivers_keep_a_pixel() {
         assert_eq!(resized_size(1, 5000, 800, 1333, ResizeRounding::FloorScale), (1, 1333));
         assert!(resized_size(1, 5000, 800, 1333, ResizeRounding::HalfEven).0 >= 1);
+        assert_eq!(resized_size(1, 5000, 800, 1333, ResizeRounding::HalfUp), (1, 1333));
     }
 }

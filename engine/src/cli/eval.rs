@@ -5,16 +5,17 @@ use std::path::PathBuf;
 
 use clap::Args;
 use configs::Config;
-use score::{class_table, report_files};
+use score::{IouType, class_table, report_files};
 
 use super::device::DeviceArgs;
 use super::model::ModelArgs;
 use super::rank::{self, Rank, RankArgs};
 use super::signals::Stop;
+use super::train::{Target, parse_target};
 use crate::EngineError;
 use crate::classes::{are_same, describe_classes};
 use crate::dataset::{DataSet, Split};
-use crate::evaluate::{Evaluator, TrainedModel};
+use crate::evaluate::{Evaluation, Evaluator, TrainedModel};
 use crate::model::classes_of;
 use crate::run_dir::make_dir;
 use crate::train::{Outcome, check_config, check_model};
@@ -37,6 +38,10 @@ pub(super) struct EvalArgs {
     /// masks.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Compare with these scores: box=0.410,mask=0.372 (or only one of them). Prints whether each
+    /// is within 0.002, and ends with exit code 1 if one is not.
+    #[arg(long, value_name = "AP", value_parser = parse_target, conflicts_with = "gt")]
+    expect: Option<Target>,
     #[command(flatten)]
     ranks: RankArgs,
     #[command(flatten)]
@@ -61,6 +66,12 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     let (backend, team) = rank.open(&args.device, config)?;
     check_config(&team, config)?;
     let model = args.model.open(&args.set, &backend, &progress)?;
+    if args.expect.is_some_and(|expected| expected.mask.is_some())
+        && !model.config.model.kind.has_masks()
+    {
+        let kind = "the model has no masks to score; expect the AP of boxes alone";
+        return Err(EngineError::Usage(format!("--expect mask=..: {kind}")));
+    }
     let split = if model.config.eval.train_set { Split::Train } else { Split::Val };
     let mut data = team.first_of_host_first("the data of a host", || {
         DataSet::open(&model.config, split, &progress)
@@ -102,5 +113,36 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
         let classes = class_table(&analysis.classes);
         super::print(&format!("\n{name} by class\n{classes}\n"))?;
     }
-    args.out.as_deref().map_or(Ok(()), |out| evaluation.write(out))
+    args.out.as_deref().map_or(Ok(()), |out| evaluation.write(out))?;
+    args.expect.map_or(Ok(()), |expected| compare(expected, &evaluation))
+}
+
+/// Scores that differ by no more are as expected: published ones have three digits, and
+/// implementations differ by the rounding of their arithmetic.
+const TOLERANCE: f64 = 0.002;
+
+/// Prints how far the scores are from those expected.
+///
+/// # Errors
+/// [`EngineError::Unexpected`] if one is too far.
+fn compare(expected: Target, evaluation: &Evaluation) -> Result<(), EngineError> {
+    let mut text = String::new();
+    let mut differing = Vec::new();
+    for (kind, want) in [(IouType::Bbox, expected.bbox), (IouType::Segm, expected.mask)] {
+        let Some(want) = want else { continue };
+        let name = kind.name();
+        let found = evaluation.summaries().find(|(found, _)| *found == name);
+        let ap = found.map_or(-1.0, |(_, summary)| summary.ap());
+        let is_close = (ap - want).abs() <= TOLERANCE;
+        let verdict = if is_close { "as expected" } else { "not as expected" };
+        text += &format!("{name} AP {ap:.4}, expected {want:.4} within {TOLERANCE}: {verdict}\n");
+        if !is_close {
+            differing.push(format!("{name} AP is {ap:.4} and not {want:.4}"));
+        }
+    }
+    super::print(&text)?;
+    match differing.is_empty() {
+        true => Ok(()),
+        false => Err(EngineError::Unexpected(differing.join("; "))),
+    }
 }

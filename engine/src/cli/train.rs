@@ -67,13 +67,15 @@ pub(super) struct TrainArgs {
     device: DeviceArgs,
 }
 
+/// AP of boxes and of masks that a command line states.
 #[derive(Debug, Clone, Copy, Default)]
-struct Target {
-    bbox: Option<f64>,
-    mask: Option<f64>,
+pub(super) struct Target {
+    pub(super) bbox: Option<f64>,
+    pub(super) mask: Option<f64>,
 }
 
-fn parse_target(text: &str) -> Result<Target, String> {
+/// Reads `box=AP,mask=AP`, of which one may be absent.
+pub(super) fn parse_target(text: &str) -> Result<Target, String> {
     let mut target = Target::default();
     for item in text.split(',') {
         let (key, value) = item.split_once('=').ok_or("expected box=AP,mask=AP")?;

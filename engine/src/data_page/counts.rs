@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use configs::{CellRule, Config};
-use kernels::boxes::{cell_anchors, cell_anchors_detectron};
+use kernels::boxes::{cell_anchors, cell_anchors_detectron, cell_anchors_exact};
 
 use super::bars;
 use crate::dataset::DataSet;
@@ -223,6 +223,7 @@ impl Anchors {
                 CellRule::Detectron => {
                     cell_anchors_detectron(stride as f32, &[*size], &anchors.ratios)
                 }
+                CellRule::Exact => cell_anchors_exact(&[*size], &anchors.ratios),
             };
             cells.into_iter().map(move |[x1, y1, x2, y2]| {
                 (stride as f64, [f64::from(x2 - x1), f64::from(y2 - y1)])

@@ -123,8 +123,9 @@ fn seen(
         index(vec![count as i32]),
     ];
     inputs.extend(of(&["segm_index", "segm_parts", "coords", "runs", "views"]));
-    let rule = config.model.mask_head.target_rule;
-    let masks = output(&MaskTargets { side: MASK_SIDE, rule, plus_one }, &inputs);
+    let configs::MaskHead { target_rule: rule, target_min_side: min_side, .. } =
+        config.model.mask_head;
+    let masks = output(&MaskTargets { side: MASK_SIDE, rule, plus_one, min_side }, &inputs);
     let masks = masks.as_f32().chunks_exact(MASK_SIDE * MASK_SIDE);
     let (classes, parts): (&[i32], &[i32]) = (slot.view("gt_classes")?, slot.view("segm_index")?);
     let found = boxes.iter().zip(masks).enumerate().map(|(i, (bbox, mask))| {

@@ -114,7 +114,7 @@ impl Outputs {
             }
             None => (0..count).collect(),
         };
-        let found = stay.into_par_iter().map(|i| {
+        let found = stay.into_par_iter().filter_map(|i| {
             let image = image_idx[i] as usize;
             let Source { height, width, .. } = images[image];
             let ratio =
@@ -124,11 +124,16 @@ impl Outputs {
             let place = Place { bbox, height, width };
             let bbox =
                 if inclusive { [bbox[0], bbox[1], bbox[2] + 1.0, bbox[3] + 1.0] } else { bbox };
+            // Possible only where `model.detections.min_size` is 0.
+            let has_area = bbox[2] > bbox[0] && bbox[3] > bbox[1];
+            if !has_area {
+                return None;
+            }
             let mut object = Found::new(labels[i] as usize, scores[i], bbox, None);
             for (head, outputs) in &self.heads {
                 head.decode(outputs, i, place, &mut object);
             }
-            (image, object)
+            Some((image, object))
         });
         let found: Vec<_> = found.collect();
         let mut results: Vec<ImageDetections> = images

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use configs::{CellRule, Fused, PostNmsScope, StrideRule};
+use configs::{CellRule, Fused, LossDivisor, PostNmsScope, StrideRule};
 use graph::{GraphError, TensorId};
-use kernels::boxes::{AnchorLevel, cell_anchors, cell_anchors_detectron};
+use kernels::boxes::{AnchorLevel, cell_anchors, cell_anchors_detectron, cell_anchors_exact};
 use kernels::ops::anchors::Anchors;
 use kernels::ops::bce_loss::{BceLoss, BceLossInputs};
 use kernels::ops::decode_proposals::{DecodeProposals, DecodeProposalsInputs};
@@ -77,6 +77,7 @@ impl Rpn {
                         let stride = (4 << level) as f32;
                         cell_anchors_detectron(stride, &[*size], &config.ratios)
                     }
+                    CellRule::Exact => cell_anchors_exact(&[*size], &config.ratios),
                 };
                 let (stride_h, stride_w) =
                     (stride(padded.height, height), stride(padded.width, width));
@@ -207,6 +208,10 @@ impl Rpn {
         let config = &net.spec.config.model.rpn;
         let plus_one = net.spec.config.model.boxes.legacy_plus_one;
         let ipg = net.spec.config.train.images_per_group;
+        let rows_per_image = match config.loss_divisor {
+            LossDivisor::Sampled => None,
+            LossDivisor::BatchSize => Some(config.batch_size_per_image),
+        };
         net.part("rpn.targets");
         let matcher = MatchAnchors {
             fg_iou: config.fg_iou,
@@ -231,8 +236,8 @@ impl Rpn {
         let (logits, pred) = self.sampled_head(net, idx)?;
         net.judged.anchors = Some([logits, labels]);
         let inputs = BceLossInputs { logits, labels, image_idx, num_images };
-        let objectness = net.program.apply1(BceLoss { ipg }, inputs)?;
-        let smooth = SmoothL1Loss { beta: net.spec.config.model.rpn.beta, ipg };
+        let objectness = net.program.apply1(BceLoss { ipg, rows_per_image }, inputs)?;
+        let smooth = SmoothL1Loss { beta: config.beta, ipg, rows_per_image };
         let inputs = SmoothL1LossInputs { pred, target, labels, image_idx, num_images };
         let box_reg = net.program.apply1(smooth, inputs)?;
         Ok([("loss_objectness", objectness), ("loss_rpn_box_reg", box_reg)])

@@ -1,7 +1,7 @@
 //! Checks whether a model of detectron2 may be taken for the config's, which tensors by themselves
 //! do not show.
 
-use configs::{ChannelOrder, Config};
+use configs::{ChannelOrder, Config, ModelKind};
 
 use super::conventions::differences;
 use super::dialect::Dialect;
@@ -31,11 +31,21 @@ pub fn check_agreement(
     }
     Err(EngineError::Usage(format!(
         "{} has detectron2's names, and by its defaults detectron2's models do not have what this \
-         config has: {}; set the config as the weights were trained, and take them for what still \
-         differs with --names-only (model.names_only=true)",
+         config has: {}; extend {}, or set the config as the weights were trained, and take them \
+         for what still differs with --names-only (model.names_only=true)",
         file.path().display(),
-        found.join("; ")
+        found.join("; "),
+        preset(config),
     )))
+}
+
+/// The preset of detectron2's conventions whose model is the most like the config's.
+fn preset(config: &Config) -> &'static str {
+    match (config.model.kind, config.model.backbone.blocks[..] == [3, 4, 23, 3]) {
+        (ModelKind::FasterRcnn, _) => "detectron2_faster_r50_3x",
+        (ModelKind::MaskRcnn, true) => "detectron2_r101_3x",
+        (ModelKind::MaskRcnn, false) => "detectron2_r50_3x",
+    }
 }
 
 /// Warnings about weights under detectron2's names that are taken, one line each.

@@ -2,8 +2,8 @@
 //! share.
 
 use configs::{
-    BackboneKind, CellRule, ChannelOrder, Config, ExtraLevel, NormKind, ResizeFilter,
-    ResizeRounding, StrideRule,
+    BackboneKind, CellRule, ChannelOrder, Config, ExtraLevel, LevelEps, NormKind, PasteRule,
+    ResizeFilter, ResizeRounding, StrideRule,
 };
 
 use super::container::Container;
@@ -47,28 +47,46 @@ fn unknown_to_both(config: &Config) -> Vec<Difference> {
 fn unknown_to_torchvision(config: &Config) -> Vec<Difference> {
     let (model, input) = (&config.model, &config.input);
     let strides_early = model.backbone.strides_in_1x1() == Some(true);
-    let half_even = input.resize_rounding != ResizeRounding::FloorScale;
+    let half_up = input.resize_rounding == ResizeRounding::HalfUp;
+    let rounding = if half_up { "half up" } else { "half to even" };
+    let rounded = input.resize_rounding != ResizeRounding::FloorScale;
     let nominal = model.anchors.stride_rule != StrideRule::FloorPaddedOverMap;
     let detectrons = model.anchors.cell_rule == CellRule::Detectron;
+    let exact = model.anchors.cell_rule == CellRule::Exact;
+    let in_log = model.roi.level_eps == LevelEps::InLog;
     vec![
         (strides_early, "the stride in the 1x1 (model.backbone.stride_in_1x1)".into()),
         (input.channel_order == ChannelOrder::Bgr, "blue first (input.channel_order)".into()),
-        (half_even, "sides rounded half to even (input.resize_rounding)".into()),
+        (rounded, format!("sides rounded {rounding} (input.resize_rounding)")),
         (input.resize_filter == ResizeFilter::Pil, "Pillow's resize (input.resize_filter)".into()),
         (nominal, "anchors at nominal strides (model.anchors.stride_rule)".into()),
         (detectrons, "Detectron's anchors (model.anchors.cell_rule)".into()),
+        (exact, "anchors that are not rounded (model.anchors.cell_rule)".into()),
+        (in_log, "levels by detectron2's rule (model.roi.level_eps)".into()),
         (model.roi.aligned, "RoIAlign shifted by half a pixel (model.roi.aligned)".into()),
     ]
 }
 
 fn unknown_to_detectron2(config: &Config) -> Vec<Difference> {
-    let anchors = &config.model.anchors;
-    let of_map = anchors.stride_rule != StrideRule::Nominal;
-    let plain = config.input.resize_filter != ResizeFilter::Pil;
+    let (model, input) = (&config.model, &config.input);
+    let rounded = model.anchors.cell_rule != CellRule::Exact;
+    let of_map = model.anchors.stride_rule != StrideRule::Nominal;
+    let plain = input.resize_filter != ResizeFilter::Pil;
+    let other_sides = input.resize_rounding != ResizeRounding::HalfUp;
+    let after_log = model.roi.level_eps != LevelEps::InLog;
+    let least = model.detections.min_size;
+    let integer = model.kind.has_masks() && model.detections.paste_rule != PasteRule::GridSample;
     vec![
-        (true, "anchors rounded to whole pixels, as torchvision and Detectron have them".into()),
+        (rounded, "anchors rounded to whole pixels (model.anchors.cell_rule)".into()),
         (of_map, "anchors at the stride of the map (model.anchors.stride_rule)".into()),
         (plain, "a resize that is not Pillow's (input.resize_filter)".into()),
+        (other_sides, "sides not rounded half up (input.resize_rounding)".into()),
+        (after_log, "levels by torchvision's rule (model.roi.level_eps)".into()),
+        (
+            least > 0.0,
+            format!("no detections with a side below {least} (model.detections.min_size)"),
+        ),
+        (integer, "masks pasted into whole pixels (model.detections.paste_rule)".into()),
     ]
 }
 
@@ -147,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn torchvisions_presets_are_torchvisions_and_mlperfs_is_not() {
+    fn presets_of_a_project_are_its_own_and_mlperfs_is_not() {
         let presets = ["torchvision_r18", "torchvision_r50", "torchvision_r101", "faster_r50"];
         for preset in presets.into_iter().chain(["cpu_r50_256"]) {
             let config = Config::load(preset, &[]).unwrap();
@@ -155,6 +173,17 @@ mod tests {
             let others = differences(&config, Dialect::Detectron2).join("; ");
             assert!(others.starts_with("anchors rounded to whole pixels"), "{others}");
         }
+        for preset in ["detectron2_r50_1x", "detectron2_r101_3x", "detectron2_faster_r50_3x"] {
+            let config = Config::load(preset, &[]).unwrap();
+            assert_eq!(differences(&config, Dialect::Detectron2), Vec::<String>::new());
+            let others = differences(&config, Dialect::Torchvision).join("; ");
+            for what in ["rounded half up", "not rounded (model.anchors", "level_eps"] {
+                assert!(others.contains(what), "{what}: {others}");
+            }
+        }
+        // How a mask is drawn is no part of torchvision's model.
+        let finetune = Config::load("finetune_r18", &[]).unwrap();
+        assert_eq!(differences(&finetune, Dialect::Torchvision), Vec::<String>::new());
         let mlperf = Config::load("mlperf_r50", &[]).unwrap();
         let text = differences(&mlperf, Dialect::Torchvision).join("; ");
         for what in [
@@ -186,7 +215,7 @@ mod tests {
                 what.strip_suffix(')')?.rsplit_once('(').map(|(_, key)| key.into())
             })
             .collect();
-        assert_eq!(named.len(), 15);
+        assert_eq!(named.len(), 22);
         for key in named {
             let is_table = configs::keys_of_table(&key).next().is_some();
             assert!(is_table || configs::key(&key).is_some(), "{key}");

@@ -61,7 +61,7 @@ pub const PUBLISHED: [Published; 12] = [
         url: "https://dl.fbaipublicfiles.com/detectron2/ImageNetPretrained/MSRA/R-101.pkl",
     },
     Published {
-        what: "Mask R-CNN R50-FPN 3x on COCO, detectron2 (80 classes; --names-only)",
+        what: "Mask R-CNN R50-FPN 3x on COCO, detectron2 (80 classes; for detectron2_r50_3x)",
         url: "https://dl.fbaipublicfiles.com/detectron2/COCO-InstanceSegmentation/mask_rcnn_R_50_FPN_3x/137849600/model_final_f10217.pkl",
     },
 ];

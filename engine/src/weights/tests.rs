@@ -498,7 +498,13 @@ fn models_of_detectron2_are_taken_by_configs_that_compute_as_it_does() {
     assert!(of_body.iter().all(|told| whole.contains(told) && body.contains(told)), "{whole}");
     assert!(of_heads.iter().all(|told| whole.contains(told) && !body.contains(told)), "{whole}");
     assert!(whole.contains("model_final_f10217.pkl has detectron2's names"), "{whole}");
+    assert!(whole.contains("; extend detectron2_r50_3x, or set"), "{whole}");
     assert_eq!(check(Extent::Model, "torchvision_r50", &["model.names_only=true"]), "taken");
+    for preset in ["detectron2_r50_1x", "detectron2_r50_3x", "detectron2_r101_3x"] {
+        assert_eq!(check(Extent::Model, preset, &[]), "taken");
+        let pasted = check(Extent::Model, preset, &["model.detections.paste_rule=integer_box"]);
+        assert!(pasted.contains("has: masks pasted into whole pixels"), "{pasted}");
+    }
     let set = [
         "input.channel_order=bgr",
         "input.mean=[103.53,116.28,123.675]",

@@ -66,6 +66,20 @@ pub fn cell_anchors_detectron(stride: f32, sizes: &[f32], ratios: &[f32]) -> Vec
     cells
 }
 
+/// Anchors of a cell as detectron2's DefaultAnchorGenerator makes them: centred at 0, computed in
+/// f64 and not rounded; `ratios` are height / width. Order: size, then ratio.
+pub fn cell_anchors_exact(sizes: &[f32], ratios: &[f32]) -> Vec<Box4> {
+    let mut cells = Vec::with_capacity(sizes.len() * ratios.len());
+    for size in sizes.iter().copied().map(shortest_f64) {
+        for ratio in ratios.iter().copied().map(shortest_f64) {
+            let w = (size * size / ratio).sqrt();
+            let h = ratio * w;
+            cells.push([-w, -h, w, h].map(|v| (v / 2.0) as f32));
+        }
+    }
+    cells
+}
+
 /// The f64 that the shortest decimal form of `v` names, which is what its author wrote.
 fn shortest_f64(v: f32) -> f64 {
     v.to_string().parse().unwrap_or(f64::from(v))

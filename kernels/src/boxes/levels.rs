@@ -1,12 +1,23 @@
 //! Which FPN level a RoI is pooled from (Lin et al., FPN, equation 1).
 
+use choices::LevelEps;
+
 use super::geometry::{Box4, area};
 
+/// The constants that a rule adds in the logarithm and to it.
+pub(crate) fn epsilons(rule: LevelEps) -> [f32; 2] {
+    match rule {
+        LevelEps::AfterLog => [0.0, 1e-6],
+        LevelEps::InLog => [1e-8, 0.0],
+    }
+}
+
 /// `floor(canonical_level + log2(sqrt(area) / canonical_size) + 1e-6)`, clamped to
-/// `min_level..=max_level`; in f32 and in torchvision's order.
+/// `min_level..=max_level`; in f32 and in torchvision's order. By the other rule, detectron2's,
+/// 1e-8 is added in the logarithm, and nothing to it.
 ///
-/// maskrcnn-benchmark adds its 1e-6 inside the logarithm instead. The two differ only for boxes
-/// within some 1e-6 (relative) of a boundary between levels.
+/// maskrcnn-benchmark adds 1e-6 in the logarithm. The three differ only for boxes within some 1e-6
+/// (relative) of a boundary between levels.
 pub fn roi_level(
     roi: &Box4,
     min_level: i32,
@@ -14,9 +25,12 @@ pub fn roi_level(
     canonical_size: f32,
     canonical_level: i32,
     plus_one: bool,
+    rule: LevelEps,
 ) -> i32 {
     let side = area(roi, plus_one).sqrt();
-    let level = (canonical_level as f32 + (side / canonical_size).log2() + 1e-6).floor();
+    let [inside, after] = epsilons(rule);
+    let share = side / canonical_size + inside;
+    let level = (canonical_level as f32 + share.log2() + after).floor();
     // The cast saturates (a box without area is minus infinity), and NaN gives 0.
     (level as i32).max(min_level).min(max_level)
 }

@@ -18,12 +18,15 @@ mod sampling;
 #[cfg(test)]
 mod tests;
 
-pub use anchors::{AnchorLevel, cell_anchors, cell_anchors_detectron, grid_anchors};
+pub use anchors::{
+    AnchorLevel, cell_anchors, cell_anchors_detectron, cell_anchors_exact, grid_anchors,
+};
 pub use coder::{MAX_LOG_RATIO, decode, encode};
 pub use columns::BoxColumns;
 pub use geometry::{
     Box4, ImageSize, area, as_boxes, as_boxes_mut, clip, giou, height, inside, iou, is_small, width,
 };
+pub(crate) use levels::epsilons;
 pub use levels::roi_level;
 pub use matcher::{BELOW, BETWEEN, Thresholds, match_boxes, match_iou};
 pub use nms::{batched_nms, nms, nms_sorted};

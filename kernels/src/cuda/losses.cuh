@@ -2,9 +2,10 @@
 // element. Mirrors kernels/src/losses, in fp32.
 //
 // A row of group g weighs 1 / (count_g * groups), where count_g is the number of rows of the group
-// that the mean counts. Each block counts for itself, by integer atomics in shared memory, whose
-// order changes nothing: a launch less than counting first. The bytes read for it (8 a row) come
-// from L2; launches of at most one block a multiprocessor keep them in proportion to the rows.
+// that the mean counts, or a stated number for each image of the group. Each block counts for
+// itself, by integer atomics in shared memory, whose order changes nothing: a launch less than
+// counting first. The bytes read for it (8 a row) come from L2; launches of at most one block a
+// multiprocessor keep them in proportion to the rows.
 #pragma once
 #include "real.cuh"
 #include "reduce.cuh"
@@ -20,7 +21,8 @@ struct LossRows {
   const int* num_images;          // [1]
   const int* count;               // [1] rows in use; null: all
   int rows, images_per_group;
-  int least_label;  // rows with smaller labels do not count
+  int least_label;     // rows with smaller labels do not count
+  int rows_per_image;  // of the divisor, whatever counts; 0: the rows that count
 };
 static_assert(sizeof(LossRows) == 48, "the launches build it");
 
@@ -69,8 +71,15 @@ DEVICE int group_of(const LossRows& in, const LossGroups& g, int row) {
 // threads of a one-dimensional block of full warps.
 DEVICE void count_rows(const LossRows& in, const LossGroups& g, int first, int* counts) {
   __syncthreads();  // the window before is read no more
-  for (int i = threadIdx.x; i < WINDOW; i += blockDim.x) counts[i] = 0;
+  for (int i = threadIdx.x; i < WINDOW; i += blockDim.x) {
+    counts[i] = 0;
+    if (in.rows_per_image > 0 && first + i < g.groups) {
+      const int before = (first + i) * in.images_per_group;
+      counts[i] = in.rows_per_image * min(in.images_per_group, g.images - before);
+    }
+  }
   __syncthreads();
+  if (in.rows_per_image > 0) return;
   for (int base = 0; base < g.rows; base += COUNT_BATCH * blockDim.x) {
     int slots[COUNT_BATCH];
     for (int i = 0; i < COUNT_BATCH; i++) {

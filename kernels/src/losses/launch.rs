@@ -28,6 +28,8 @@ pub(crate) struct LossRows<'a> {
     pub(crate) ipg: usize,
     /// Least label that the mean counts.
     pub(crate) least_label: i32,
+    /// Rows of each image that the divisor takes for granted; `None` counts them.
+    pub(crate) rows_per_image: Option<usize>,
 }
 
 impl LossRows<'_> {
@@ -41,11 +43,16 @@ impl LossRows<'_> {
             Ok(rows) => rows,
             Err(_) => panic!("a loss of {} rows", self.labels.len()),
         };
+        let rows_per_image = match i32::try_from(self.rows_per_image.unwrap_or(0)) {
+            Ok(rows) => rows,
+            Err(_) => panic!("a loss over {:?} rows of an image", self.rows_per_image),
+        };
         StructArg::new()
             .pointers(&pointers, pointers.len())
             .field(rows)
             .field(ipg)
             .field(self.least_label)
+            .field(rows_per_image)
             .arg()
     }
 }

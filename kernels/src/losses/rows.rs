@@ -42,6 +42,25 @@ impl<'a> RowWeights<'a> {
         weights
     }
 
+    /// [`Self::new`], but over a divisor that is stated, if it is: so many rows for each image of a
+    /// group, however many of them count.
+    pub(crate) fn over(
+        rows_per_image: Option<usize>,
+        images_per_group: usize,
+        num_images: &[i32],
+        image_idx: &'a [i32],
+        counts: impl Fn(usize) -> bool,
+    ) -> Self {
+        let mut weights = Self::new(images_per_group, num_images, image_idx, counts);
+        let Some(rows) = rows_per_image else { return weights };
+        let groups = weights.groups.len() as f64;
+        for (group, weight) in weights.groups.iter_mut().enumerate() {
+            let images = images_per_group.min(weights.num_images - group * images_per_group);
+            *weight = 1.0 / ((rows * images) as f64 * groups);
+        }
+        weights
+    }
+
     /// The weight of each row in the group of `row`; 0 for a row of no group.
     pub(crate) fn of(&self, row: usize) -> f64 {
         self.group(row).map_or(0.0, |group| self.groups[group])
@@ -93,6 +112,16 @@ mod tests {
         let of: Vec<f64> = (0..7).map(|row| weights.of(row)).collect();
         let third = 1.0 / 6.0;
         assert_eq!(of, [third, third, third, 0.5, 0.5, 0.0, 0.0]);
+    }
+
+    /// The same images at 8 rows each: 16 in group 0, 8 in group 1, however many count.
+    #[test]
+    fn a_stated_divisor_by_hand() {
+        let image_idx = [0, 1, 1, 2, 2, -1, 3];
+        let weights = RowWeights::over(Some(8), 2, &[3], &image_idx, |_| false);
+        let of: Vec<f64> = (0..7).map(|row| weights.of(row)).collect();
+        let (first, second) = (1.0 / 32.0, 1.0 / 16.0);
+        assert_eq!(of, [first, first, first, second, second, 0.0, 0.0]);
     }
 
     #[test]

@@ -179,3 +179,90 @@ fn rows_of_a_file_that_names_no_classes_are_not_taken_in_silence() {
     let numbered = "the weights name none of their 4 classes: they are numbered";
     assert!(said.code == 0 && said.err.contains(numbered), "{}", said.err);
 }
+
+/// detectron2's preset, narrow and on few drawn images.
+const NARROW: &str = r#"extends = "detectron2_r50_3x"
+[model.backbone]
+stem_channels = 8
+width = 8
+[model.fpn]
+channels = 8
+[model.rpn]
+pre_nms_top_n_train = 50
+post_nms_top_n_train = 20
+pre_nms_top_n_test = 20
+post_nms_top_n_test = 10
+[model.box_head]
+hidden = [16, 16]
+[model.mask_head]
+channels = [8]
+deconv_channels = 8
+[model.detections]
+score_threshold = 0
+[input]
+min_size = 64
+max_size = 96
+buckets_per_orientation = 1
+[input.augment]
+min_sizes = []
+[data.synthetic]
+kind = "shapes"
+train_images = 4
+val_images = 2
+image_size = 64
+[solver]
+milestones = []
+warmup_steps = 1
+[train]
+steps = 2
+batch_size = 2
+images_per_group = 2
+eval_every_epochs = 0
+name = "narrow"
+[eval]
+batch_size = 2
+"#;
+
+/// Its conventions are detectron2's: nothing has to be accepted, out or in.
+#[test]
+fn a_model_of_detectron2s_preset_leaves_for_it_and_comes_back() {
+    let place = Place::new();
+    place.write("narrow.toml", NARROW);
+    place.good("train narrow.toml --device cpu");
+    let out = place.good("export --run runs/narrow --format detectron2 --out a.pth");
+    assert!(!out.contains("not in the file"), "{out}");
+    let told = ["rounded half up", "anchors that are not rounded", "levels by detectron2's rule"];
+    let export = "export --run runs/narrow --format torchvision --out b.pth";
+    place.bad(export, BAD_CONFIG, &told);
+    let eval = "eval --weights a.pth --config narrow.toml";
+    assert_eq!(place.good(eval), place.good("eval --run runs/narrow"));
+    let told = ["masks pasted into whole pixels", "extend detectron2_r50_3x"];
+    let other = "--set model.detections.paste_rule=integer_box";
+    place.bad(&format!("{eval} {other}"), BAD_CONFIG, &told);
+    place.good("train narrow.toml --device cpu --init a.pth --set train.name=again");
+}
+
+#[test]
+fn expected_scores_end_with_a_verdict_and_a_code() {
+    let place = trained();
+    let scores = place.good("eval --run runs/micro");
+    let ap: Vec<f64> = scores
+        .lines()
+        .filter(|line| line.contains("(AP) @[ IoU=0.50:0.95 | area=   all"))
+        .map(|line| line.rsplit('=').next().expect("a number").trim().parse().expect("a number"))
+        .collect();
+    assert_eq!(ap.len(), 2, "{scores}");
+    let expect = |bbox: f64, mask: f64| {
+        format!("eval --run runs/micro --expect box={:.4},mask={:.4}", bbox.abs(), mask.abs())
+    };
+    let out = place.good(&expect(ap[0], ap[1] + 0.001));
+    assert!(out.starts_with(&scores) && out.matches(": as expected").count() == 2, "{out}");
+    assert!(out.contains("within 0.002"), "{out}");
+    let told = ["not as expected: segm AP is", &format!("and not {:.4}", ap[1] + 0.1)];
+    place.bad(&expect(ap[0], ap[1] + 0.1), FAILED, &told);
+    place.good(&format!("eval --run runs/micro --expect box={:.4}", ap[0]));
+    let boxes = "--set model.kind=faster_rcnn";
+    let said = place.run(&format!("eval --run runs/micro {boxes} --expect mask=0.3"));
+    assert_eq!(said.code, BAD_CONFIG, "{}", said.err);
+    assert_eq!(place.run("eval --run runs/micro --expect mask=3").code, 2);
+}

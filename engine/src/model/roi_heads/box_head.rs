@@ -18,8 +18,6 @@ use crate::model::params::Param;
 use crate::model::rois::{LabelledRois, Rois, SampledRois};
 
 const PREDICTOR: &str = "roi_heads.box_predictor";
-/// Boxes smaller than this (network pixels) are dropped, as in torchvision.
-const MIN_BOX_SIZE: f32 = 1e-2;
 
 /// Two linear predictors behind a stack of linear layers.
 #[derive(Debug)]
@@ -75,7 +73,7 @@ impl BoxHead {
         let deltas = net.program.apply1(select, [deltas, labels])?;
         let box_reg = match self.config.loss {
             BoxLoss::SmoothL1 => {
-                let op = SmoothL1Loss { beta: self.config.beta, ipg };
+                let op = SmoothL1Loss { beta: self.config.beta, ipg, rows_per_image: None };
                 let (pred, target) = (deltas, targets);
                 let inputs = SmoothL1LossInputs { pred, target, labels, image_idx, num_images };
                 net.program.apply1(op, inputs)?
@@ -132,7 +130,7 @@ impl BoxHead {
             nms_threshold: self.detections.nms_threshold,
             per_image: self.detections.per_image,
             weights: self.weights,
-            min_size: MIN_BOX_SIZE,
+            min_size: self.detections.min_size,
             plus_one: self.plus_one,
         };
         let inputs = DetectionsInputs {

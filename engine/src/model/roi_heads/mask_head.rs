@@ -1,6 +1,7 @@
 //! The mask head: a mask per RoI and class, its loss on the positives, and the probabilities for
 //! the class of each detection.
 
+use configs::PasteRule;
 use graph::{GraphError, TensorId};
 use kernels::cpu::HostTensor;
 use kernels::ops::mask_bce_loss::{MaskBceLoss, MaskBceLossInputs};
@@ -30,6 +31,7 @@ fn logits_layer(net: &Net<'_>) -> (String, ConvShape, Init) {
 pub(super) struct MaskHead {
     config: configs::MaskHead,
     plus_one: bool,
+    paste_rule: PasteRule,
     /// Least probability of a pixel of a mask.
     threshold: f32,
 }
@@ -39,7 +41,8 @@ impl MaskHead {
     pub(super) fn of(model: &configs::Model) -> Option<Self> {
         let (config, plus_one) = (model.mask_head.clone(), model.boxes.legacy_plus_one);
         let threshold = model.detections.mask_threshold;
-        model.kind.has_masks().then_some(Self { config, plus_one, threshold })
+        let paste_rule = model.detections.paste_rule;
+        model.kind.has_masks().then_some(Self { config, plus_one, paste_rule, threshold })
     }
 
     /// The predictor's input, [M, S, S, C] with S twice the pooled size; `masked` if the predictor
@@ -75,7 +78,8 @@ impl RoiHead for MaskHead {
         let Place { bbox, height, width } = place;
         let side = outputs[0].desc.dim(1);
         let probs = &outputs[0].as_f32()[row * side * side..(row + 1) * side * side];
-        let counts = paste_mask(probs, side, bbox, height, width).runs(self.threshold);
+        let pasted = paste_mask(probs, side, bbox, height, width, self.paste_rule);
+        let counts = pasted.runs(self.threshold);
         object.mask = Some(Rle { height: height as u32, width: width as u32, counts });
     }
 
@@ -102,6 +106,7 @@ impl RoiHead for MaskHead {
             side: 2 * self.config.pooled,
             rule: self.config.target_rule,
             plus_one: self.plus_one,
+            min_side: self.config.target_min_side,
         };
         let Rois { boxes, image_idx, count } = rois;
         let inputs = MaskTargetsInputs {

@@ -26,6 +26,7 @@ pub fn pool(
         canonical_size: config.roi.canonical_size,
         canonical_level: config.roi.canonical_level as i32,
         plus_one: config.boxes.legacy_plus_one,
+        rule: config.roi.level_eps,
     };
     let strides = net.spec.config.level_strides();
     let align = RoiAlign {

@@ -1,7 +1,7 @@
 //! Anchors of every level of a feature pyramid.
 //!
 //! Matches torchvision's `AnchorGenerator.grid_anchors` and maskrcnn-benchmark's; the anchors of a
-//! cell come from [`crate::boxes::cell_anchors`] or `cell_anchors_detectron`.
+//! cell come from [`crate::boxes::cell_anchors`], `cell_anchors_detectron` or `cell_anchors_exact`.
 //!
 //! Tensors: no inputs -> `anchors` (`[A_total, 4]`, f32, overwritten), order (level, y, x, cell).
 //! Edges: no level, or levels without cells, give an empty tensor.

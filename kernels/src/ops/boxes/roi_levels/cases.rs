@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use choices::LevelEps;
+
 use super::RoiLevels;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, integers};
@@ -10,8 +12,12 @@ use crate::case::{OpCase, integers};
 pub fn cases() -> Vec<OpCase> {
     [0, 1, 101, 255, 256, 257, 6144]
         .iter()
-        .flat_map(|&m| [false, true].map(|plus_one| (m, plus_one)))
-        .map(|(m, plus_one)| {
+        .flat_map(|&m| {
+            use LevelEps::{AfterLog, InLog};
+            let rules = [(false, AfterLog), (true, AfterLog), (false, InLog)];
+            rules.map(|(plus_one, rule)| (m, plus_one, rule))
+        })
+        .map(|(m, plus_one, rule)| {
             let inputs = vec![boxes(&[m, 4], 1, 700.0, 900.0), integers(&[m], 2, -1, 12)];
             let op = RoiLevels {
                 min_level: 2,
@@ -19,8 +25,13 @@ pub fn cases() -> Vec<OpCase> {
                 canonical_size: 224.0,
                 canonical_level: 4,
                 plus_one,
+                rule,
             };
-            OpCase::new(format!("M {m}, plus_one {plus_one}"), Arc::new(op), inputs)
+            let mut label = format!("M {m}, plus_one {plus_one}");
+            if rule == LevelEps::InLog {
+                label += ", constant in the logarithm";
+            }
+            OpCase::new(label, Arc::new(op), inputs)
         })
         .collect()
 }

@@ -3,8 +3,10 @@
 use device::{Launch, LaunchArgs};
 
 use super::RoiLevels;
+use crate::boxes::epsilons;
 
 pub(super) fn launches(op: &RoiLevels, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let [eps_in_log, eps_after_log] = epsilons(op.rule);
     let levels = args.outputs[0];
     vec![
         Launch::over("roi_levels_f32", levels.len())
@@ -16,6 +18,8 @@ pub(super) fn launches(op: &RoiLevels, args: &LaunchArgs<'_>) -> Vec<Launch> {
             .arg(op.max_level)
             .arg(op.canonical_size)
             .arg(op.canonical_level)
-            .arg(op.plus_one),
+            .arg(op.plus_one)
+            .arg(eps_in_log)
+            .arg(eps_after_log),
     ]
 }

@@ -1,7 +1,7 @@
 //! The feature level that each RoI is pooled from.
 //!
-//! Matches torchvision's `LevelMapper`; see [`crate::boxes::roi_level`] for the formula and for
-//! what maskrcnn-benchmark does otherwise.
+//! Matches torchvision's `LevelMapper`, or detectron2's `assign_boxes_to_levels`; see
+//! [`crate::boxes::roi_level`] for the formulas and for what maskrcnn-benchmark does otherwise.
 //!
 //! Tensors: `rois` (`[M, 4]`), `image_idx` (`[M]`, -1 = padding) -> `levels` (`[M]`, i32,
 //! overwritten): the level less `min_level`; 0 in padding rows.
@@ -12,6 +12,7 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
+use choices::LevelEps;
 use device::{Launch, LaunchArgs};
 
 use crate::boxes::{as_boxes, roi_level};
@@ -35,6 +36,8 @@ pub struct RoiLevels {
     pub canonical_level: i32,
     /// Boxes are inclusive.
     pub plus_one: bool,
+    /// Where the constant stands that decides at boundaries.
+    pub rule: LevelEps,
 }
 
 const NAME: &str = "roi_levels";
@@ -79,6 +82,6 @@ impl Op for RoiLevels {
 impl RoiLevels {
     fn level(&self, roi: &[f32; 4]) -> i32 {
         let (min, max, plus_one) = (self.min_level, self.max_level, self.plus_one);
-        roi_level(roi, min, max, self.canonical_size, self.canonical_level, plus_one)
+        roi_level(roi, min, max, self.canonical_size, self.canonical_level, plus_one, self.rule)
     }
 }

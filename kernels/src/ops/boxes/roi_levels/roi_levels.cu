@@ -1,5 +1,5 @@
-// The feature level that each RoI is pooled from; torchvision's LevelMapper (Lin et al., FPN,
-// equation 1).
+// The feature level that each RoI is pooled from; torchvision's LevelMapper, or detectron2's
+// assign_boxes_to_levels (Lin et al., FPN, equation 1).
 //
 //   rois       [M, 4]  float  in   boxes in network pixels
 //   image_idx  [M]     int    in   image of the RoI, below 0 in padding rows
@@ -15,13 +15,14 @@
 KERNEL(256)
 roi_levels_f32(const Box* RESTRICT rois, const int* RESTRICT image_idx, int* RESTRICT levels,
                uint64_t len, int min_level, int max_level, float canonical_size,
-               int canonical_level, int plus_one) {
+               int canonical_level, int plus_one, float eps_in_log, float eps_after_log) {
   const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= len) return;
   int level = 0;
   if (image_idx[i] >= 0) {
     const float side = sqrtf(box_area(rois[i], plus_one));
-    const float exact = floorf((float)canonical_level + log2f(side / canonical_size) + 1e-6f);
+    const float share = side / canonical_size + eps_in_log;
+    const float exact = floorf((float)canonical_level + log2f(share) + eps_after_log);
     // Held within the levels before the cast: infinity is no int.
     const float held = fminf(fmaxf(exact, (float)min_level), (float)max_level);
     const int whole = exact != exact ? max(min(0, max_level), min_level) : (int)held;

@@ -1,5 +1,7 @@
 //! `roi_levels` by hand, and against a comparison of areas.
 
+use choices::LevelEps;
+
 use super::{RoiLevels, cases};
 use crate::boxes::{area, as_boxes};
 use crate::case::boxes::index;
@@ -19,10 +21,18 @@ fn boundaries_by_hand() {
         canonical_size: 224.0,
         canonical_level: 4,
         plus_one: false,
+        rule: LevelEps::AfterLog,
     };
     assert_eq!(run(&op, &inputs).unwrap()[0].as_i32(), [0, 0, 1, 1, 2, 2, 3, 3, 0]);
     let inclusive = RoiLevels { plus_one: true, ..op.clone() };
     assert_eq!(run(&inclusive, &inputs).unwrap()[0].as_i32(), [0, 1, 1, 2, 2, 3, 3, 3, 0]);
+    // A side just below a boundary counts as on it where the constant is 1e-6.
+    let below = 224.0 * (1.0 - 4e-7);
+    let side = HostTensor::f32(TensorDesc::new(Role::Box, &[1, 4]), vec![0.0, 0.0, below, below]);
+    for (rule, level) in [(LevelEps::AfterLog, 2), (LevelEps::InLog, 1)] {
+        let inputs = [side.clone(), index(&[1], &[0])];
+        assert_eq!(run(&RoiLevels { rule, ..op.clone() }, &inputs).unwrap()[0].as_i32(), [level]);
+    }
     let error = run(&RoiLevels { max_level: 1, ..op }, &inputs).unwrap_err().to_string();
     assert!(error.contains("max_level"), "{error}");
 }

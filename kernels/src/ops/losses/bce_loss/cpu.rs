@@ -1,6 +1,6 @@
 //! CPU reference of `bce_loss` and its gradient.
 
-use super::BceLossInputs;
+use super::{BceLoss, BceLossInputs};
 use crate::cpu::CpuArgs;
 use crate::losses::{RowWeights, bce_with_logits, sum_rows};
 
@@ -13,11 +13,13 @@ pub(super) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// Reads the inputs in the order of the contract.
-    pub(super) fn of(args: &CpuArgs<'a>, ipg: usize) -> Self {
+    pub(super) fn of(args: &CpuArgs<'a>, op: BceLoss) -> Self {
         let inputs = BceLossInputs::of(&args.inputs);
         let labels = inputs.labels.i32();
         let (image_idx, num_images) = (inputs.image_idx.i32(), inputs.num_images.i32());
-        let weights = RowWeights::new(ipg, num_images, image_idx, |row| labels[row] >= 0);
+        let counts = |row: usize| labels[row] >= 0;
+        let BceLoss { ipg, rows_per_image } = op;
+        let weights = RowWeights::over(rows_per_image, ipg, num_images, image_idx, counts);
         Self { logits: inputs.logits.f32(), labels, weights }
     }
 

@@ -1,7 +1,8 @@
 //! Binary cross-entropy of logits: the objectness loss of the RPN.
 //!
 //! Matches `binary_cross_entropy_with_logits`, mean over the rows of a group of images whose label
-//! is not -1, averaged over the groups that hold images.
+//! is not -1, averaged over the groups that hold images; or, as detectron2's RPN, the sum over a
+//! stated number of rows for each image of the group.
 //! Tensors: `logits [M]` or `[M, 1]` f32, `labels [M]` i32 (1, 0, or -1 = ignored),
 //! `image_idx [M]` i32, `num_images [1]` i32 (all in) -> `loss [1]` (overwritten).
 //! Numerics: softplus form, summed in f64 (CUDA: f32) in a fixed order. Edges: M = 0 or no counted
@@ -28,6 +29,8 @@ pub use cases::cases;
 pub struct BceLoss {
     /// Images whose rows share a mean.
     pub ipg: usize,
+    /// Rows of each image that the sum is divided by; `None`: the rows whose label is not -1.
+    pub rows_per_image: Option<usize>,
 }
 
 op_inputs! {
@@ -83,11 +86,11 @@ impl Op for BceLoss {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self.ipg, args)
+        cuda::launches(*self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let rows = cpu::Rows::of(args, self.ipg);
+        let rows = cpu::Rows::of(args, *self);
         args.outputs[0].f32()[0] = rows.loss();
     }
 }

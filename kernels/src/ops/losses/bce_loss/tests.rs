@@ -23,11 +23,12 @@ fn groups_by_hand() {
     let third = 3.0f32.ln();
     let mut inputs =
         inputs(&[0.0, third, f32::NAN, third, f32::NAN], &[0, 1, -1, 0, 1], &[0, 1, 1, 2, 3], 3);
-    let loss = run(&BceLoss { ipg: 2 }, &inputs).expect("fits")[0].as_f32()[0];
+    let loss =
+        run(&BceLoss { ipg: 2, rows_per_image: None }, &inputs).expect("fits")[0].as_f32()[0];
     let expected = 0.5 * (0.5 * (2.0f32.ln() + (4.0f32 / 3.0).ln()) + 4.0f32.ln());
     assert!((loss - expected).abs() < 1e-6, "{loss} {expected}");
     inputs.push(HostTensor::f32(TensorDesc::new(Role::Loss, &[1]), vec![8.0]));
-    let grad = run(&LossGrad(BceLoss { ipg: 2 }), &inputs).expect("fits");
+    let grad = run(&LossGrad(BceLoss { ipg: 2, rows_per_image: None }), &inputs).expect("fits");
     for (g, expected) in grad[0].as_f32().iter().zip([1.0, -0.5, 0.0, 3.0, 0.0]) {
         assert!((g - expected).abs() < 1e-6, "{g} {expected}");
     }
@@ -37,9 +38,24 @@ fn groups_by_hand() {
 #[test]
 fn a_group_owns_its_mean() {
     let inputs = inputs(&[0.0, 0.0, 0.0, 9.0], &[0, 0, 0, 0], &[0, 0, 0, 1], 2);
-    let loss = |ipg| f64::from(run(&BceLoss { ipg }, &inputs).expect("fits")[0].as_f32()[0]);
+    let loss = |ipg| {
+        f64::from(
+            run(&BceLoss { ipg, rows_per_image: None }, &inputs).expect("fits")[0].as_f32()[0],
+        )
+    };
     let (flat, high) = (2.0f64.ln(), 9.0 + (-9.0f64).exp().ln_1p());
     assert!((loss(2) - (3.0 * flat + high) / 4.0).abs() < 1e-5);
     assert!((loss(1) - (flat + high) / 2.0).abs() < 1e-5);
     assert_eq!(loss(2), loss(7), "one group, whatever it could hold");
+}
+
+/// Four zero logits of two images: ln 2 each, over 8 rows an image, however many there are.
+#[test]
+fn a_stated_divisor_by_hand() {
+    let inputs = inputs(&[0.0; 4], &[0, 1, 1, -1], &[0, 0, 1, 1], 2);
+    for ipg in [1, 2] {
+        let op = BceLoss { ipg, rows_per_image: Some(8) };
+        let loss = run(&op, &inputs).expect("fits")[0].as_f32()[0];
+        assert!((loss - 3.0 * 2.0f32.ln() / 16.0).abs() < 1e-7, "{loss}");
+    }
 }

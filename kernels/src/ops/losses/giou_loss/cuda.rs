@@ -16,6 +16,7 @@ fn read(launch: Launch, args: &LaunchArgs<'_>, weights: [f32; 4], ipg: usize) ->
         count: None,
         ipg,
         least_label: 0,
+        rows_per_image: None,
     };
     launch
         .arg(inputs.deltas.read())

@@ -21,6 +21,7 @@ fn rows<'a>(args: &LaunchArgs<'a>, ipg: usize) -> LossRows<'a> {
         count: Some(*inputs.count),
         ipg,
         least_label: 1,
+        rows_per_image: None,
     }
 }
 

@@ -11,12 +11,19 @@ use crate::{Role, TensorDesc};
 pub fn cases() -> Vec<OpCase> {
     let rows = [(0, 1), (1, 1), (7, 2), (13, 5), (255, 3), (256, 3), (257, 3), (4500, 2)];
     let few = rows.iter().flat_map(|&(rows, images)| {
-        [(1.0, 1), (1.0 / 9.0, 2), (0.0, 2)].map(|(beta, ipg)| case(rows, images, beta, ipg))
+        [(1.0, 1), (1.0 / 9.0, 2), (0.0, 2)].map(|(beta, ipg)| case(rows, images, beta, ipg, None))
     });
-    few.chain([many_groups()]).collect()
+    let stated = [(13, 5), (257, 3)].map(|(rows, images)| case(rows, images, 0.0, 2, Some(64)));
+    few.chain(stated).chain([many_groups(None), many_groups(Some(3))]).collect()
 }
 
-fn case(rows: usize, images: usize, beta: f32, ipg: usize) -> OpCase {
+fn case(
+    rows: usize,
+    images: usize,
+    beta: f32,
+    ipg: usize,
+    rows_per_image: Option<usize>,
+) -> OpCase {
     let image_idx = (0..rows).map(|row| (row * images / rows) as i32).collect();
     let deltas = TensorDesc::new(Role::Activation, &[rows, 4]);
     let targets = TensorDesc::new(Role::Box, &[rows, 4]);
@@ -32,16 +39,23 @@ fn case(rows: usize, images: usize, beta: f32, ipg: usize) -> OpCase {
         HostTensor::i32(TensorDesc::new(Role::Index, &[rows]), image_idx),
         HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![images as i32]),
     ];
-    let label = format!("{rows} rows of {images} images, beta {beta:.2}, {ipg} a group");
-    let case = OpCase::new(label, Arc::new(SmoothL1Loss { beta, ipg }), inputs).grad(&[0]);
+    let mut label = format!("{rows} rows of {images} images, beta {beta:.2}, {ipg} a group");
+    if let Some(rows) = rows_per_image {
+        label += &format!(", over {rows} an image");
+    }
+    let op = SmoothL1Loss { beta, ipg, rows_per_image };
+    let case = OpCase::new(label, Arc::new(op), inputs).grad(&[0]);
     // The second derivative jumps at +-beta: an error of the order of eps / beta at a few rows.
     case.grad_bounds(1e-3, 2e-2)
 }
 
 /// More groups than the CUDA kernels count at a time, images that are not in use, and rows of none.
-fn many_groups() -> OpCase {
-    let mut case = case(2053, 2053, 1.0, 1);
+fn many_groups(rows_per_image: Option<usize>) -> OpCase {
+    let mut case = case(2053, 2053, 1.0, 1, rows_per_image);
     case.label = "many groups, and rows of no image".into();
+    if rows_per_image.is_some() {
+        case.label += ", over a stated number";
+    }
     case.inputs[3] = integers(&[2053], 9, -1, 2 * 1030);
     case
 }

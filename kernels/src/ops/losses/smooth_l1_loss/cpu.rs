@@ -1,6 +1,6 @@
 //! CPU reference of `smooth_l1_loss` and its gradient.
 
-use super::SmoothL1LossInputs;
+use super::{SmoothL1Loss, SmoothL1LossInputs};
 use crate::cpu::CpuArgs;
 use crate::losses::{RowWeights, smooth_l1, sum_rows};
 
@@ -15,11 +15,13 @@ pub(super) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// Reads the inputs in the order of the contract.
-    pub(super) fn of(args: &CpuArgs<'a>, beta: f32, ipg: usize) -> Self {
+    pub(super) fn of(args: &CpuArgs<'a>, op: SmoothL1Loss) -> Self {
         let inputs = SmoothL1LossInputs::of(&args.inputs);
         let labels = inputs.labels.i32();
         let (image_idx, num_images) = (inputs.image_idx.i32(), inputs.num_images.i32());
-        let weights = RowWeights::new(ipg, num_images, image_idx, |row| labels[row] >= 0);
+        let SmoothL1Loss { beta, ipg, rows_per_image } = op;
+        let counts = |row: usize| labels[row] >= 0;
+        let weights = RowWeights::over(rows_per_image, ipg, num_images, image_idx, counts);
         Self { pred: inputs.pred.f32(), target: inputs.target.f32(), labels, weights, beta }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! Matches the box losses of torchvision and maskrcnn-benchmark: the sum over the rows of a group
 //! of images with a positive label, divided by the group's rows whose label is not -1 (all that
-//! were sampled), averaged over the groups that hold images. `beta` 0 is L1.
+//! were sampled), averaged over the groups that hold images. The divisor of detectron2's RPN is a
+//! stated number of rows for each image of the group. `beta` 0 is L1.
 //! Tensors: `pred [M, 4]`, `target [M, 4]` f32, `labels [M]` i32 (above 0 = positive, -1 =
 //! ignored), `image_idx [M]`, `num_images [1]` i32 (all in) -> `loss [1]` (overwritten).
 //! Numerics: summed in f64 (CUDA: f32) in a fixed order. Edges: M = 0 or no positive row give 0.
@@ -30,6 +31,8 @@ pub struct SmoothL1Loss {
     pub beta: f32,
     /// Images whose rows share a mean.
     pub ipg: usize,
+    /// Rows of each image that the sum is divided by; `None`: the rows whose label is not -1.
+    pub rows_per_image: Option<usize>,
 }
 
 op_inputs! {
@@ -90,11 +93,11 @@ impl Op for SmoothL1Loss {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self.beta, self.ipg, args)
+        cuda::launches(*self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let rows = cpu::Rows::of(args, self.beta, self.ipg);
+        let rows = cpu::Rows::of(args, *self);
         args.outputs[0].f32()[0] = rows.loss();
     }
 }

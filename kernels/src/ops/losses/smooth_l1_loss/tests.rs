@@ -23,13 +23,16 @@ fn positives_over_sampled_rows() {
         ints(&[0, 0, 1, 1, 1]),
         ints(&[2]),
     ];
-    let loss = run(&SmoothL1Loss { beta: 1.0, ipg: 2 }, &inputs).expect("fits");
+    let loss =
+        run(&SmoothL1Loss { beta: 1.0, ipg: 2, rows_per_image: None }, &inputs).expect("fits");
     assert_eq!(loss[0].as_f32()[0], 2.625 / 4.0);
     // Each image by itself: the positive is one of two rows, and images count half.
-    let loss = run(&SmoothL1Loss { beta: 1.0, ipg: 1 }, &inputs).expect("fits");
+    let loss =
+        run(&SmoothL1Loss { beta: 1.0, ipg: 1, rows_per_image: None }, &inputs).expect("fits");
     assert_eq!(loss[0].as_f32()[0], 2.625 / 2.0 / 2.0);
     inputs.push(HostTensor::f32(TensorDesc::new(Role::Loss, &[1]), vec![4.0]));
-    let grad = run(&LossGrad(SmoothL1Loss { beta: 1.0, ipg: 2 }), &inputs).expect("fits");
+    let grad = run(&LossGrad(SmoothL1Loss { beta: 1.0, ipg: 2, rows_per_image: None }), &inputs)
+        .expect("fits");
     let expected = [[0.5, -1.0, 0.0, 0.0], [0.0; 4], [0.0; 4], [0.0; 4], [0.0; 4]].concat();
     assert_eq!(grad[0].as_f32(), expected);
 }

@@ -21,6 +21,7 @@ fn rows<'a>(args: &LaunchArgs<'a>, ipg: usize) -> LossRows<'a> {
         count: None,
         ipg,
         least_label: 0,
+        rows_per_image: None,
     }
 }
 

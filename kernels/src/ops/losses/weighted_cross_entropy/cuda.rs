@@ -70,6 +70,7 @@ impl<'a, 'b> Common<'a, 'b> {
             count: None,
             ipg: self.op.ipg,
             least_label: 0,
+            rows_per_image: None,
         };
         rows.arg()
     }

@@ -3,6 +3,7 @@
 //! The bitmap at network size is never built: its pixel (row, column) is the source pixel that
 //! nearest resizing takes, so rows and columns are looked up where the RoI needs them.
 
+use super::MaskTargets;
 use crate::coco::Crop;
 use crate::ops::roi_align::taps::{AxisTaps, Grid};
 use crate::view::View;
@@ -75,9 +76,16 @@ fn add_rows(
 }
 
 /// The source pixel under each target pixel's centre; 0 outside the image.
-pub(super) fn nearest(crops: &[Crop], view: View, roi: [f32; 4], side: usize, target: &mut [f32]) {
+pub(super) fn nearest(
+    crops: &[Crop],
+    view: View,
+    roi: [f32; 4],
+    op: &MaskTargets,
+    target: &mut [f32],
+) {
+    let MaskTargets { side, min_side, .. } = *op;
     let source = |axis: usize, i: usize| {
-        let size = (roi[axis + 2] - roi[axis]).max(1.0);
+        let size = (roi[axis + 2] - roi[axis]).max(min_side);
         let at = roi[axis] + (i as f32 + 0.5) * size / side as f32;
         [view.x, view.y][axis].under(at)
     };

@@ -22,12 +22,13 @@ const MANY: Detail = [263, 601];
 /// neighbours, and the positives of a COCO image, by each rule.
 pub fn cases() -> Vec<OpCase> {
     let mut cases = Vec::new();
-    for (rule, plus_one) in [
-        (MaskTargetRule::RoiAlignBitmap, false),
-        (MaskTargetRule::CocoPolygon, false),
-        (MaskTargetRule::CocoPolygon, true),
+    for (rule, plus_one, min_side) in [
+        (MaskTargetRule::RoiAlignBitmap, false, 1.0),
+        (MaskTargetRule::CocoPolygon, false, 1.0),
+        (MaskTargetRule::CocoPolygon, true, 1.0),
+        (MaskTargetRule::CocoPolygon, false, 0.1),
     ] {
-        let op = |side| MaskTargets { side, rule, plus_one };
+        let op = |side| MaskTargets { side, rule, plus_one, min_side };
         cases.push(case(op(5), [0, 0], [7, 11], [7, 11], FEW, [0, 1]));
         cases.push(case(op(1), [1, 1], [1, 1], [1, 1], FEW, [0, 1]));
         cases.push(case(op(7), [13, 11], [37, 53], [41, 29], FEW, [0, 1]));
@@ -83,8 +84,9 @@ fn case(
         integers(&[2, runs], 5, 0, 2 + (source[0] * source[1] * 11 / (8 * runs)) as i32),
         views(source.map(|v| v as i32), network.map(|v| v as i32), &turns),
     ];
+    let least = if op.min_side < 1.0 { ", from small rois" } else { "" };
     let label = format!(
-        "{n} of {m} rois, side {}, {:?}, plus_one {}, {source:?} to {network:?}, {points} points, turns {turns:?}",
+        "{n} of {m} rois, side {}, {:?}, plus_one {}, {source:?} to {network:?}, {points} points, turns {turns:?}{least}",
         op.side, op.rule, op.plus_one
     );
     OpCase::new(label, Arc::new(op), inputs)

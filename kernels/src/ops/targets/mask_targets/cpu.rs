@@ -65,10 +65,10 @@ pub(super) fn mask_targets(op: &MaskTargets, inputs: &[TensorRef<'_>], targets: 
                 bitmap::average(&object.crops, view, roi, op.side, target);
             }
             (MaskTargetRule::CocoPolygon, Outline::Polygons(polygons)) => {
-                polygon::rasterize(polygons, view, roi, op.side, op.plus_one, target);
+                polygon::rasterize(polygons, view, roi, op, target);
             }
             (MaskTargetRule::CocoPolygon, Outline::Runs(_)) => {
-                bitmap::nearest(&object.crops, view, roi, op.side, target);
+                bitmap::nearest(&object.crops, view, roi, op, target);
             }
         }
         if view.transposed != 0 {

@@ -19,7 +19,7 @@ pub(super) fn launches(op: &MaskTargets, args: &LaunchArgs<'_>) -> Vec<Launch> {
         .arg(targets.write())
         .int(op.side);
     vec![match op.rule {
-        MaskTargetRule::CocoPolygon => launch.arg(op.plus_one),
+        MaskTargetRule::CocoPolygon => launch.arg(op.plus_one).arg(op.min_side),
         MaskTargetRule::RoiAlignBitmap => launch.shared(op.side * STRIP * 4),
     }]
 }

@@ -1,5 +1,5 @@
-// Mask targets by maskrcnn-benchmark's rule: polygons moved into the RoI and filled by COCO's rule;
-// of runs, the pixel under each centre.
+// Mask targets by the rule of maskrcnn-benchmark and detectron2: polygons moved into the RoI and
+// filled by COCO's rule; of runs, the pixel under each centre.
 //
 //   boxes      [M, 4]           float  in   RoIs
 //   image_idx  [M]              int    in   image of the RoI
@@ -17,20 +17,22 @@
 #include "segments.cuh"
 
 // Coordinates of an axis into a RoI.
-DEVICE AxisPlacement place_in_roi(const Axis& axis, float low, float high, int side, int plus_one) {
+DEVICE AxisPlacement place_in_roi(const Axis& axis, float low, float high, int side, int plus_one,
+                                  float min_side) {
   return {(float)axis.start,
           axis.ratio(),
           (float)axis.offset,
           low,
-          (float)side / fmaxf(high - low, 1.0f),
+          (float)side / fmaxf(high - low, min_side),
           (float)axis.network,
           (float)plus_one,
           axis.mirrored};
 }
 
 // Source pixel under the centre of target pixel i along an axis; -1 outside the image.
-DEVICE int source_under(int i, float low, float high, int side, const Axis& axis) {
-  return axis.under(low + ((float)i + 0.5f) * fmaxf(high - low, 1.0f) / (float)side);
+DEVICE int source_under(int i, float low, float high, int side, float min_side,
+                        const Axis& axis) {
+  return axis.under(low + ((float)i + 0.5f) * fmaxf(high - low, min_side) / (float)side);
 }
 
 // Lets the axes of a square change places. For all threads of the block.
@@ -47,7 +49,8 @@ DEVICE void transpose(float* square, int side) {
 }
 
 KERNEL_BLOCKS(256, 4)
-mask_targets_polygon(MaskRois rois, Segments in, float* RESTRICT targets, int side, int plus_one) {
+mask_targets_polygon(MaskRois rois, Segments in, float* RESTRICT targets, int side, int plus_one,
+                     float min_side) {
   SHARED(unsigned, bits, TILE_BITS);
   SHARED(unsigned, marks, TILE_BITS);
   SHARED(int64_t, scratch, 32);
@@ -59,14 +62,14 @@ mask_targets_polygon(MaskRois rois, Segments in, float* RESTRICT targets, int si
   const View& view = *object.view;
   // Along the source's axes.
   const float4 roi = view.transposed ? transposed(rois.boxes[row]) : rois.boxes[row];
-  const Placement placement = {1, place_in_roi(view.x, roi.x, roi.z, side, plus_one),
-                               place_in_roi(view.y, roi.y, roi.w, side, plus_one)};
+  const Placement placement = {1, place_in_roi(view.x, roi.x, roi.z, side, plus_one, min_side),
+                               place_in_roi(view.y, roi.y, roi.w, side, plus_one, min_side)};
   const Canvas canvas = object.polygons ? Canvas{side, side} : object.source();
   for (Tile tile = {0, 0}; tile.y < canvas.height; tile.y += TILE_ROWS) {
     for (tile.x = 0; tile.x < canvas.width; tile.x += TILE_COLUMNS) {
       bool wanted = object.polygons;
       for (int i = threadIdx.x; i < side && !wanted; i += blockDim.x) {
-        const int x = source_under(i, roi.x, roi.z, side, view.x);
+        const int x = source_under(i, roi.x, roi.z, side, min_side, view.x);
         wanted = x >= tile.x && x < tile.x + TILE_COLUMNS;
       }
       if (!__syncthreads_or(wanted)) continue;
@@ -74,8 +77,8 @@ mask_targets_polygon(MaskRois rois, Segments in, float* RESTRICT targets, int si
       for (int i = threadIdx.x; i < pixels; i += blockDim.x) {
         int x = i % side, y = i / side;
         if (!object.polygons) {
-          x = source_under(x, roi.x, roi.z, side, view.x);
-          y = source_under(y, roi.y, roi.w, side, view.y);
+          x = source_under(x, roi.x, roi.z, side, min_side, view.x);
+          y = source_under(y, roi.y, roi.w, side, min_side, view.y);
           if (x < 0 || y < 0) continue;
         }
         if (tile_holds(tile, x, y)) target[i] = tile_bit(bits, tile, x, y) ? 1.0f : 0.0f;

@@ -5,9 +5,10 @@
 //!   source size by COCO's rule (or decoded from runs), mirrored, resized nearest to network size
 //!   and averaged by RoIAlign (adaptive grid, not aligned, scale 1): soft targets.
 //! * `CocoPolygon` matches maskrcnn-benchmark: polygons are resized, mirrored, shifted by the RoI's
-//!   corner, scaled by S / max(side, 1) in f32 and rasterised by COCO's rule at S x S: 0 or 1. The
-//!   reference has no rule for runs in this mode; here a target pixel takes the source pixel that
-//!   its centre falls on (0 outside the image).
+//!   corner, scaled by S / max(side, `min_side`) in f32 and rasterised by COCO's rule at S x S to 0
+//!   or to 1. The least side is 1 there, and 0.1 in detectron2. Neither has a rule for runs in this
+//!   mode; here a target pixel takes the source pixel that its centre falls on (0 outside the
+//!   image).
 //!
 //! Where a view lets rows and columns change places, the target is made along the source's axes,
 //! and then its own change places.
@@ -39,7 +40,7 @@ use crate::{Op, OpError, Role, TensorDesc};
 pub use cases::cases;
 
 /// Cuts mask targets out of objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct MaskTargets {
     /// S, pixels a side of a target.
     pub side: usize,
@@ -47,6 +48,8 @@ pub struct MaskTargets {
     pub rule: MaskTargetRule,
     /// Mirror polygons to W - x - 1 (inclusive boxes) instead of W - x.
     pub plus_one: bool,
+    /// `CocoPolygon`: least side of a RoI in network pixels; a smaller one counts as this.
+    pub min_side: f32,
 }
 
 op_inputs! {
@@ -88,6 +91,7 @@ impl Op for MaskTargets {
         let mut dims = Dims::new(NAME, inputs, MaskTargetsInputs::LEN, updates)?;
         let inputs = MaskTargetsInputs::of(inputs);
         check::parameter(NAME, "side", self.side > 0, "at least 1", self.side)?;
+        check::parameter(NAME, "min_side", self.min_side > 0.0, "over 0", self.min_side)?;
         dims.f32("mask_rois", inputs.mask_rois, "[M, 4]")?;
         dims.i32("image_idx", inputs.image_idx, "[M]")?;
         dims.i32("matched", inputs.matched, "[M]")?;

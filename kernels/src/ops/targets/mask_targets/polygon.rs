@@ -1,8 +1,10 @@
-//! The rule of maskrcnn-benchmark: polygons moved into the RoI, rasterised at the target's size.
+//! The rule of maskrcnn-benchmark and detectron2: polygons moved into the RoI, rasterised at the
+//! target's size.
 //!
-//! Arithmetic in f32 and in that reference's order (resize, mirror at network size, shift, scale),
+//! Arithmetic in f32 and in the former's order (resize, mirror at network size, shift, scale),
 //! because rounding decides on which side of a pixel's centre a boundary falls.
 
+use super::MaskTargets;
 use crate::coco::Crop;
 use crate::view::View;
 
@@ -11,12 +13,12 @@ pub(super) fn rasterize(
     polygons: &[&[f32]],
     view: View,
     roi: [f32; 4],
-    side: usize,
-    plus_one: bool,
+    op: &MaskTargets,
     target: &mut [f32],
 ) {
+    let MaskTargets { side, plus_one, min_side, .. } = *op;
     let axis = |i: usize| {
-        let scale = side as f32 / (roi[i + 2] - roi[i]).max(1.0);
+        let scale = side as f32 / (roi[i + 2] - roi[i]).max(min_side);
         ([view.x, view.y][i], roi[i], scale)
     };
     let axes = [axis(0), axis(1)];

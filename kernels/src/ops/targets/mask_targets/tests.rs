@@ -55,7 +55,7 @@ fn left_half(turns: i32) -> Scene {
 fn half_an_image_by_hand() {
     let whole = [[0.0, 0.0, 16.0, 16.0]];
     for rule in [MaskTargetRule::CocoPolygon, MaskTargetRule::RoiAlignBitmap] {
-        let op = MaskTargets { side: 4, rule, plus_one: false };
+        let op = MaskTargets { side: 4, rule, plus_one: false, min_side: 1.0 };
         for (kind, flip) in [(0, false), (1, false), (0, true), (1, true)] {
             let target = targets(op, &left_half(i32::from(flip)), kind, &whole);
             let mut row = match rule {
@@ -88,7 +88,7 @@ fn a_transposed_view_gives_the_transposed_target() {
         (MaskTargetRule::CocoPolygon, 0),
         (MaskTargetRule::CocoPolygon, 1),
     ] {
-        let op = MaskTargets { side, rule, plus_one: false };
+        let op = MaskTargets { side, rule, plus_one: false, min_side: 1.0 };
         let target = targets(op, &plain, kind, &[[4.5, 7.0, 50.0, 41.0]]);
         let swapped = targets(op, &turned, kind, &[[7.0, 4.5, 41.0, 50.0]]);
         let back: Vec<f32> =
@@ -105,7 +105,12 @@ fn polygons_and_runs_agree() {
     let wide: Vec<f64> = polygon.iter().map(|&v| f64::from(v)).collect();
     let runs = encode_runs(&rasterize(&[wide], 31, 37));
     let scene = Scene { polygon, runs, source: [31, 37], network: [53, 61], turns: 1 };
-    let op = MaskTargets { side: 7, rule: MaskTargetRule::RoiAlignBitmap, plus_one: false };
+    let op = MaskTargets {
+        side: 7,
+        rule: MaskTargetRule::RoiAlignBitmap,
+        plus_one: false,
+        min_side: 1.0,
+    };
     let rois = [[5.3, 2.0, 50.1, 44.0], [-3.0, -2.0, 9.0, 70.0], [30.0, 20.0, 30.0, 20.0]];
     let (a, b) = (targets(op, &scene, 0, &rois), targets(op, &scene, 1, &rois));
     assert_eq!(a, b);
@@ -143,7 +148,12 @@ fn soft_targets_equal_roi_align_of_the_bitmap() {
     let expected = run(&align, &inputs).expect("fits");
     let scene =
         Scene { polygon, runs: vec![], source: [31, 37], network: [height, width], turns: 1 };
-    let op = MaskTargets { side: 7, rule: MaskTargetRule::RoiAlignBitmap, plus_one: false };
+    let op = MaskTargets {
+        side: 7,
+        rule: MaskTargetRule::RoiAlignBitmap,
+        plus_one: false,
+        min_side: 1.0,
+    };
     for (a, b) in targets(op, &scene, 0, &[roi]).iter().zip(expected[0].as_f32()) {
         assert!((a - b).abs() < 1e-6, "{a} {b}");
     }
@@ -152,11 +162,31 @@ fn soft_targets_equal_roi_align_of_the_bitmap() {
 /// An inclusive flip moves the object one network pixel further left.
 #[test]
 fn plus_one_flips_pixels_not_edges() {
-    let op = |plus_one| MaskTargets { side: 16, rule: MaskTargetRule::CocoPolygon, plus_one };
+    let op = |plus_one| MaskTargets {
+        side: 16,
+        rule: MaskTargetRule::CocoPolygon,
+        plus_one,
+        min_side: 1.0,
+    };
     let whole = [[0.0, 0.0, 16.0, 16.0]];
     let first = |plus_one| {
         let target = targets(op(plus_one), &left_half(1), 0, &whole);
         target[..16].iter().position(|&v| v == 1.0)
     };
     assert_eq!((first(false), first(true)), (Some(8), Some(7)));
+}
+
+/// A RoI half a pixel wide in the left half: whole where sides count from 0.1, a part where a pixel
+/// is the least.
+#[test]
+fn a_small_roi_is_stretched_from_the_least_side() {
+    let roi = [[7.5, 4.0, 8.0, 8.0]];
+    let share = |min_side, kind| {
+        let op =
+            MaskTargets { side: 4, rule: MaskTargetRule::CocoPolygon, plus_one: false, min_side };
+        targets(op, &left_half(0), kind, &roi).iter().sum::<f32>() / 16.0
+    };
+    for kind in [0, 1] {
+        assert_eq!((share(0.1, kind), share(1.0, kind)), (1.0, 0.5), "kind {kind}");
+    }
 }

@@ -1,0 +1,78 @@
+//! The config of a model of detectron2's, from detectron2's config in the golden data.
+
+use configs::Config;
+use serde_json::Value;
+
+use crate::model_setup::{number, numbers, usizes};
+use crate::support::Case;
+
+/// The preset's conventions with every size of detectron2's config.
+pub(crate) fn config(meta: Case<'_>, images: usize) -> Config {
+    let mut c = Config::load("detectron2_r50_3x", &[]).expect("the preset loads");
+    let cfg = meta.attribute("cfg");
+    let (model, solver) = (&cfg["MODEL"], &cfg["SOLVER"]);
+    let size = |table: &Value, key: &str| number(table, key) as usize;
+    let resnet = &model["RESNETS"];
+    assert_eq!(size(resnet, "DEPTH"), 50);
+    c.model.backbone.stem_channels = size(resnet, "STEM_OUT_CHANNELS");
+    c.model.backbone.width = size(resnet, "WIDTH_PER_GROUP");
+    c.model.backbone.stride_in_1x1 = resnet["STRIDE_IN_1X1"] == true;
+    c.model.backbone.norm_eps = meta.float("frozen_bn_eps");
+    c.model.backbone.frozen_stages = size(&model["BACKBONE"], "FREEZE_AT");
+    c.model.fpn.channels = size(&model["FPN"], "OUT_CHANNELS");
+    let anchors = &model["ANCHOR_GENERATOR"];
+    assert_eq!(number(anchors, "OFFSET"), 0.0);
+    let sizes = anchors["SIZES"].as_array().expect("a list of levels");
+    c.model.anchors.sizes = sizes.iter().map(|level| numbers(level)[0] as f32).collect();
+    c.model.anchors.ratios =
+        numbers(&anchors["ASPECT_RATIOS"][0]).iter().map(|v| *v as f32).collect();
+    let (rpn, of) = (&mut c.model.rpn, &model["RPN"]);
+    rpn.pre_nms_top_n_train = size(of, "PRE_NMS_TOPK_TRAIN");
+    rpn.pre_nms_top_n_test = size(of, "PRE_NMS_TOPK_TEST");
+    rpn.post_nms_top_n_train = size(of, "POST_NMS_TOPK_TRAIN");
+    rpn.post_nms_top_n_test = size(of, "POST_NMS_TOPK_TEST");
+    rpn.nms_threshold = number(of, "NMS_THRESH") as f32;
+    rpn.batch_size_per_image = size(of, "BATCH_SIZE_PER_IMAGE");
+    rpn.positive_fraction = number(of, "POSITIVE_FRACTION") as f32;
+    rpn.beta = number(of, "SMOOTH_L1_BETA") as f32;
+    let cuts = numbers(&of["IOU_THRESHOLDS"]);
+    [rpn.bg_iou, rpn.fg_iou] = [cuts[0] as f32, cuts[1] as f32];
+    let (roi, of) = (&mut c.model.roi, &model["ROI_HEADS"]);
+    roi.batch_size_per_image = size(of, "BATCH_SIZE_PER_IMAGE");
+    roi.positive_fraction = number(of, "POSITIVE_FRACTION") as f32;
+    let cut = numbers(&of["IOU_THRESHOLDS"])[0] as f32;
+    [roi.bg_iou, roi.fg_iou] = [cut; 2];
+    let detections = &mut c.model.detections;
+    detections.score_threshold = number(of, "SCORE_THRESH_TEST") as f32;
+    detections.nms_threshold = number(of, "NMS_THRESH_TEST") as f32;
+    detections.per_image = size(cfg, "DETECTIONS_PER_IMAGE");
+    let of = &model["ROI_BOX_HEAD"];
+    c.model.box_head.pooled = size(of, "POOLER_RESOLUTION");
+    c.model.box_head.hidden = vec![size(of, "FC_DIM"); size(of, "NUM_FC")];
+    c.model.box_head.beta = number(of, "SMOOTH_L1_BETA") as f32;
+    let weights = numbers(&of["BBOX_REG_WEIGHTS"]);
+    c.model.roi.box_weights = [0, 1, 2, 3].map(|i| weights[i] as f32);
+    c.model.roi.sampling_ratio = size(of, "POOLER_SAMPLING_RATIO");
+    let of = &model["ROI_MASK_HEAD"];
+    c.model.mask_head.pooled = size(of, "POOLER_RESOLUTION");
+    c.model.mask_head.channels = vec![size(of, "CONV_DIM"); size(of, "NUM_CONV")];
+    c.model.mask_head.deconv_channels = size(of, "CONV_DIM");
+    c.input.min_size = meta.usize("short_edge");
+    c.input.max_size = meta.usize("max_size");
+    c.input.augment.min_sizes = vec![];
+    let three = |value: &Value| -> [f32; 3] { std::array::from_fn(|i| numbers(value)[i] as f32) };
+    [c.input.mean, c.input.std] = [three(&model["PIXEL_MEAN"]), three(&model["PIXEL_STD"])];
+    c.solver.learning_rate = number(solver, "BASE_LR");
+    c.solver.momentum = number(solver, "MOMENTUM");
+    c.solver.weight_decay = number(solver, "WEIGHT_DECAY");
+    c.solver.norm_weight_decay = Some(number(solver, "WEIGHT_DECAY_NORM"));
+    c.solver.gamma = number(solver, "GAMMA");
+    c.solver.milestones = usizes(&solver["STEPS"]).iter().map(|m| *m as u64).collect();
+    c.solver.warmup_steps = number(solver, "WARMUP_ITERS") as u64;
+    c.solver.warmup_factor = number(solver, "WARMUP_FACTOR");
+    c.solver.dynamic_loss_scale = false;
+    c.train.steps = number(solver, "MAX_ITER") as u64;
+    c.train.batch_size = images;
+    c.train.images_per_group = images;
+    c
+}

@@ -1,0 +1,85 @@
+//! Family d2_fpn_eval: detections and pasted masks of a narrow Mask R-CNN of detectron2, from raw
+//! images.
+
+use engine::model::detection_program;
+use kernels::paste::paste_mask;
+use score::encode_mask;
+
+use crate::d2_model::{Reference, thinned};
+use crate::support::{Case, Family, Report};
+
+/// README of the golden data.
+const EVAL_TOLERANCE: f64 = 1e-4;
+
+pub(crate) fn run() {
+    let (Some(model), Some(golden)) = (Reference::open(), Family::open("d2_fpn_eval")) else {
+        return;
+    };
+    let mut loaded = model.load(&[], detection_program, &vec![0; model.num_images()]);
+    loaded.executor.run(&mut loaded.state);
+    let e = &loaded.executor;
+    let f32 = |name: &str| e.f32(name).expect("a kept tensor");
+    let i32 = |name: &str| e.i32(name).expect("a kept tensor");
+    let mut report = Report::new("d2_fpn_eval", EVAL_TOLERANCE);
+    let case = golden.case("eval");
+    thinned(&mut report, case, "feature_p2", f32("P2"), EVAL_TOLERANCE);
+    let rows = case.f32("class_logits").shape[0];
+    let width = model.classes + 1;
+    let mut logits = f32("class_logits")[..rows * width].to_vec();
+    logits.chunks_exact_mut(width).for_each(|row| row.rotate_left(1));
+    report.close(case.name(), "class_logits", &logits, &case.f32("class_logits").data);
+    let capacity = f32("proposal_scores").len() / model.num_images();
+    let area = (2 * model.config.model.mask_head.pooled).pow(2);
+    let mut at = 0;
+    for i in 0..model.num_images() {
+        let key = |what: &str| format!("{what}_{i}");
+        let count = i32("proposal_counts")[i] as usize;
+        let proposals = &f32("proposals")[4 * i * capacity..][..4 * count];
+        report.close(case.name(), &key("proposals"), proposals, &case.f32(&key("proposals")).data);
+        let classes = case.i32(&key("classes")).data;
+        let n = classes.len();
+        report.exact(case.name(), &key("counts"), &[i32("det_counts")[i]], &[n as i32]);
+        let got: Vec<i32> = i32("det_labels")[at..at + n].iter().map(|label| label - 1).collect();
+        report.exact(case.name(), &key("classes"), &got, &classes);
+        let (scores, boxes) =
+            (&f32("det_scores")[at..at + n], &f32("det_boxes")[4 * at..][..4 * n]);
+        report.close(case.name(), &key("scores"), scores, &case.f32(&key("scores")).data);
+        let name = key("boxes_network");
+        report.close(case.name(), &name, boxes, &case.f32(&name).data);
+        let probs = &f32("mask_probs")[at * area..(at + n) * area];
+        report.close(case.name(), &key("mask_probs"), probs, &case.f32(&key("mask_probs")).data);
+        masks(&mut report, &model, case, i, [boxes, probs]);
+        at += n;
+    }
+    report.done_case();
+    report.finish();
+}
+
+/// Boxes, masks and run lengths in the pixels of the original image.
+fn masks(
+    report: &mut Report,
+    model: &Reference,
+    case: Case<'_>,
+    image: usize,
+    [boxes, probs]: [&[f32]; 2],
+) {
+    let (side, rule) =
+        (2 * model.config.model.mask_head.pooled, model.config.model.detections.paste_rule);
+    let ((h, w), (nh, nw)) = (model.images[image], model.network[image]);
+    let ratios = [w as f32 / nw as f32, h as f32 / nh as f32];
+    let scaled: Vec<f32> = boxes.iter().enumerate().map(|(k, v)| v * ratios[k % 2]).collect();
+    report.close(case.name(), "boxes", &scaled, &case.f32(&format!("boxes_{image}")).data);
+    let binary = case.u8(&format!("masks_binary_{image}")).data;
+    let counts = case.u8(&format!("rle_counts_{image}")).data;
+    let offsets = case.i32(&format!("rle_offsets_{image}")).indices();
+    let pasted = scaled.chunks_exact(4).zip(probs.chunks_exact(side * side));
+    for (d, (bbox, probs)) in pasted.enumerate() {
+        let bbox = [bbox[0], bbox[1], bbox[2], bbox[3]];
+        let got = paste_mask(probs, side, bbox, h, w, rule).bitmap(0.5).pixels;
+        let name = format!("masks_binary_{image}[{d}]");
+        report.exact(case.name(), &name, &got, &binary[d * h * w..(d + 1) * h * w]);
+        let string = encode_mask(h as u32, w as u32, &got).to_leb();
+        let recorded = &counts[offsets[d]..offsets[d + 1]];
+        report.exact(case.name(), "rle_counts", string.as_bytes(), recorded);
+    }
+}
