@@ -122,6 +122,10 @@ table! {
         /// `repeat_threshold` over the share of its rarest class, or `"linear"`, without the root.
         #[key(resume = Step, mlperf = Preprocessing)]
         pub repeat: RepeatRule = RepeatRule::Sqrt,
+        /// Images of an epoch at least: those of a smaller set come several times, so that a length
+        /// in epochs suits it. Default 0: each image once.
+        #[key(range = 0..=1_000_000, unit = "images", resume = Step, mlperf = Preprocessing)]
+        pub min_epoch_images: usize = 0,
         /// Train only on these image ids. Default `[]`: all.
         #[key(each = 0..=i64::MAX, unit = "image ids", resume = Step, mlperf = Preprocessing)]
         pub ids: Vec<u64> = Vec::new(),

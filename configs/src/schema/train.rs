@@ -78,7 +78,8 @@ table! {
         /// weights that the run starts from. Default 2000; 0: none.
         #[key(range = 0..=1_000_000_000, unit = "steps", resume = Step, mlperf = Hyperparameter)]
         pub ema_warmup_steps: u64 = 2000,
-        /// Stop after this many evaluations in a row without a better score. Default 0: never.
+        /// Stop after this many evaluations in a row without a better score, counted from the first
+        /// of at least 0.001. Default 0: never.
         #[key(range = 0..=1_000_000_000, unit = "evaluations",
               resume = Free, mlperf = Hyperparameter)]
         pub patience: u64 = 0,

@@ -10,6 +10,20 @@ use crate::store::{Segmentation, Stores};
 /// Fills rows that [`fill_slot`] does not know, for the image at this index in the stores.
 pub type Filler = dyn Fn(&Stores, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + Send + Sync;
 
+/// Which images to load into one slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// Indices into the stores.
+    pub indices: Vec<usize>,
+    /// Epoch of the batch.
+    pub epoch: u32,
+    /// Which copy of its image in the epoch each is, from 0; empty if all are the first.
+    pub copies: Vec<u32>,
+}
+
+/// First bit of the copy in the word of an image's key that begins with the epoch.
+const COPY_BIT: u32 = 20;
+
 /// Fills `slot` with the images at `indices` of the stores; crowd objects are dropped. Unused
 /// elements are cleared as the layout says. `filler` runs after the arrays of [`Slot`] are filled.
 ///
@@ -27,6 +41,19 @@ pub fn fill_slot<M: AsRef<[u8]> + AsMut<[u8]>>(
     slot: &mut Slot<M>,
     filler: &Filler,
 ) -> Result<(), DaliError> {
+    let batch = Batch { indices: indices.to_vec(), epoch, copies: vec![] };
+    fill_batch(store, &batch, slot, filler)
+}
+
+/// [`fill_slot`] with the images of a batch. Each copy of an image has a key of its own: a later
+/// one is drawn, and samples RoIs, by itself.
+pub(super) fn fill_batch<M: AsRef<[u8]> + AsMut<[u8]>>(
+    store: &Stores,
+    batch: &Batch,
+    slot: &mut Slot<M>,
+    filler: &Filler,
+) -> Result<(), DaliError> {
+    let indices = &batch.indices;
     slot.layout().check_filled()?;
     let need = |what: &str, need: usize, have: usize| {
         let what = what.to_string();
@@ -44,7 +71,8 @@ pub fn fill_slot<M: AsRef<[u8]> + AsMut<[u8]>>(
         .map(|(row, mut rows)| {
             rows.clear();
             let Some(&idx) = indices.get(row) else { return Ok(()) };
-            fill_image(store, idx, epoch, &mut rows)?;
+            let copy = batch.copies.get(row).copied().unwrap_or(0);
+            fill_image(store, idx, batch.epoch | copy << COPY_BIT, &mut rows)?;
             filler(store, idx, &mut rows)
         })
         .collect();
@@ -54,7 +82,7 @@ pub fn fill_slot<M: AsRef<[u8]> + AsMut<[u8]>>(
 fn fill_image(
     store: &Stores,
     idx: usize,
-    epoch: u32,
+    moment: u32,
     rows: &mut ImageRows<'_>,
 ) -> Result<(), DaliError> {
     let image = store.image(idx);
@@ -62,7 +90,7 @@ fn fill_image(
     let num_bytes = image.height as usize * image.width as usize * 3;
     store.decode_rgb_into(idx, room.take(rows, "pixels", 0, num_bytes)?)?;
     let (low, high) = (image.image_id as i32, (image.image_id >> 32) as i32);
-    let key = [low, high, idx as i32, epoch as i32];
+    let key = [low, high, idx as i32, moment as i32];
     room.take(rows, "image_keys", 0, 4)?.copy_from_slice(&key);
 
     let objects = image.objects.map(|obj| store.object(obj)).filter(|object| !object.crowd);

@@ -9,7 +9,7 @@ mod layout;
 mod prefetch;
 mod slot;
 
-pub use fill::{Filler, fill_slot};
+pub use fill::{Batch, Filler, fill_slot};
 pub use layout::{Array, Clear, Element, Item, SlotLayout};
-pub use prefetch::{Batch, Filled, Loader};
+pub use prefetch::{Filled, Loader};
 pub use slot::{ImageRows, PlainMemory, SEGM_POLYGONS, SEGM_RUNS, Slot};

@@ -6,39 +6,13 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use super::fill::{Filler, fill_slot};
+use super::fill::{Batch, Filler, fill_batch};
 use super::slot::{PlainMemory, Slot};
 use crate::error::DaliError;
 use crate::store::Stores;
 
 /// More decoding threads than any machine has cores for; beyond, the system refuses or hangs.
 const MAX_THREADS: usize = 1024;
-
-/// Which images to load into one slot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Batch {
-    /// Indices into the stores.
-    pub indices: Vec<usize>,
-    /// Epoch of the batch.
-    pub epoch: u32,
-    /// Which copy of its image in the epoch each is, from 0; empty if all are the first.
-    pub copies: Vec<u32>,
-}
-
-/// First bit of the copy in the word of an image's key that begins with the epoch.
-const COPY_BIT: u32 = 20;
-
-/// Gives each copy of an image a key of its own: a later one flips, and samples RoIs, by itself.
-fn mark_copies<M: AsRef<[u8]> + AsMut<[u8]>>(
-    slot: &mut Slot<M>,
-    copies: &[u32],
-) -> Result<(), DaliError> {
-    let keys: &mut [i32] = slot.view_mut("image_keys")?;
-    for (key, copy) in keys.chunks_exact_mut(4).zip(copies) {
-        key[3] |= (copy << COPY_BIT) as i32;
-    }
-    Ok(())
-}
 
 /// One filled slot.
 #[derive(Debug)]
@@ -78,11 +52,11 @@ pub struct Loader<M = PlainMemory> {
 
 impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
     /// Starts loading `batches` into `slots`, with `num_threads` decoding threads in addition to
-    /// those of training. `filler` fills the arrays that [`fill_slot`] does not know.
+    /// those of training. `filler` fills the arrays that [`super::fill_slot`] does not know.
     ///
     /// # Errors
     /// [`DaliError::Option`] for zero slots or threads or over 1024 threads, [`DaliError::Layout`]
-    /// for slots that [`fill_slot`] cannot fill, [`DaliError::Loader`] if the system cannot start
+    /// for slots that [`super::fill_slot`] cannot fill, [`DaliError::Loader`] if the system cannot start
     /// the threads.
     pub fn new<I>(
         store: Arc<Stores>,
@@ -131,10 +105,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
             .name("dali-loader".to_string())
             .spawn(move || {
                 let fill = |batch: &Batch, slot: &mut Slot<M>| {
-                    pool.install(|| {
-                        fill_slot(&store, &batch.indices, batch.epoch, slot, filler.as_ref())?;
-                        mark_copies(slot, &batch.copies)
-                    })
+                    pool.install(|| fill_batch(&store, batch, slot, filler.as_ref()))
                 };
                 load(&fill, &mut batches, &free_slots, &to_caller, &counted);
             })
@@ -152,7 +123,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
     /// The next batch, waiting if necessary; `None` after the last one.
     ///
     /// # Errors
-    /// Errors from [`fill_slot`], after which there are no more batches; [`DaliError::Loader`] if
+    /// Errors from [`super::fill_slot`], after which there are no more batches; [`DaliError::Loader`] if
     /// the caller holds all slots, so that the wait would never end.
     #[allow(clippy::should_implement_trait)] // an iterator could not lend out and take back
     pub fn next(&mut self) -> Result<Option<Filled<M>>, DaliError> {

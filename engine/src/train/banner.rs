@@ -56,12 +56,18 @@ pub(super) fn banner(
         ));
     }
     paragraphs.extend(weights(config, trainer));
+    let (all, images) = (trainer.images_per_epoch(), data.images.len());
     if config.data.repeat_threshold > 0.0 {
-        let (all, images) = (trainer.images_per_epoch(), data.images.len());
         paragraphs.push(format!(
             "classes of fewer than {:.1} % of the images are repeated: an epoch has {all} images, \
              of {images}",
             100.0 * config.data.repeat_threshold
+        ));
+    } else if all > images {
+        paragraphs.push(format!(
+            "an epoch has {all} images, of {images}: each comes {:.1} times on average \
+             (data.min_epoch_images)",
+            all as f64 / images as f64
         ));
     }
     paragraphs.extend(rate(config));

@@ -12,6 +12,8 @@ use crate::model::kinds_of_scores;
 use crate::run_dir::RunDir;
 
 const FILE: &str = "best.json";
+/// Patience begins at this score.
+const LEAST: f64 = 0.001;
 
 /// A score, and the step that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -148,6 +150,10 @@ impl Best {
         if self.best.is_none_or(|best| ap > best.ap || best.step == step) {
             (self.best, self.without_improvement) = (Some(score), 0);
         }
+        // A model that finds nothing yet has no score to improve on.
+        if self.best.is_some_and(|best| best.ap < LEAST) {
+            self.without_improvement = 0;
+        }
         self.kept.retain(|kept| kept.step != step);
         // The earlier one of equal scores stays first.
         let place = self.kept.partition_point(|kept| kept.ap >= ap);
@@ -225,6 +231,14 @@ mod tests {
         let mut without = new();
         without.resume(&run, 40).expect("read");
         assert_eq!(without.kept_steps(), [40], "a checkpoint that is gone is not kept");
+        let mut slow = Best::new(&config, "slow data");
+        for (step, ap) in [(10, 0.0), (20, 0.0), (30, 0.0004), (40, 0.0), (50, 0.002), (60, 0.0)] {
+            record(&mut slow, &run, step, ap);
+            assert!(!slow.is_exhausted(), "nothing was found before step 50");
+        }
+        record(&mut slow, &run, 70, 0.001);
+        assert!(slow.is_exhausted());
+        record(&mut resumed, &run, 40, 0.5);
         let mut other = Best::new(&config, "other data");
         let note = other.resume(&run, 40).expect("read");
         assert!(note.is_some_and(|note| note.contains("step 20")));

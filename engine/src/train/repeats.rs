@@ -9,28 +9,44 @@ use crate::error::EngineError;
 const MOST: f64 = 4095.0;
 
 /// The mean number of times that each image of the data is in an epoch, at least 1: detectron2's
-/// repeat factors of the share of images that have a class, the greatest of the image's classes.
-/// None if nothing is repeated.
+/// repeat factors of the share of images that have a class, the greatest of the image's classes,
+/// and all in proportion until the epoch has `data.min_epoch_images`. None if nothing is repeated.
 ///
 /// # Errors
 /// [`ConfigError::Invalid`] if an image would be in an epoch more than 4,095 times.
 pub(super) fn repeat_factors(config: &Config, data: &DataSet) -> Result<Vec<f64>, EngineError> {
-    let threshold = config.data.repeat_threshold;
-    if threshold == 0.0 {
+    let (threshold, least) = (config.data.repeat_threshold, config.data.min_epoch_images);
+    let mut factors = match threshold {
+        0.0 => vec![1.0; data.images.len()],
+        _ => {
+            let images = data.images.iter();
+            let classes: Vec<Vec<u32>> = images.map(|&image| classes_of(data, image)).collect();
+            factors(&classes, threshold, config.data.repeat)
+        }
+    };
+    let more = least as f64 / factors.iter().sum::<f64>();
+    if more > 1.0 {
+        factors.iter_mut().for_each(|factor| *factor *= more);
+    } else if threshold == 0.0 {
         return Ok(vec![]);
     }
-    let classes: Vec<Vec<u32>> = data.images.iter().map(|&image| classes_of(data, image)).collect();
-    let factors = factors(&classes, threshold, config.data.repeat);
-    if factors.iter().all(|&factor| factor <= MOST) {
+    let most = factors.iter().fold(0.0f64, |most, factor| most.max(*factor));
+    if most <= MOST {
         return Ok(factors);
     }
-    let most = factors.iter().fold(0.0f64, |most, factor| most.max(*factor));
+    let (key, value, mend) = match more > 1.0 {
+        true => ("data.min_epoch_images", least.to_string(), "lower it"),
+        false => (
+            "data.repeat_threshold",
+            threshold.to_string(),
+            "lower it, or take data.repeat = \"sqrt\"",
+        ),
+    };
     let problem = format!(
-        "is {threshold}, which would repeat an image {most:.0} times in an epoch, and {MOST} is \
-         the most; lower it, or take data.repeat = \"sqrt\""
+        "is {value}, which would repeat an image {most:.0} times in an epoch, and {MOST} is the \
+         most; {mend}"
     );
-    let key = "data.repeat_threshold".into();
-    Err(ConfigError::Invalid { file: "config".into(), key, problem }.into())
+    Err(ConfigError::Invalid { file: "config".into(), key: key.into(), problem }.into())
 }
 
 /// The labels that an image has, each once.

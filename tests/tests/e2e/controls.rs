@@ -132,6 +132,26 @@ fn images_of_rare_classes_are_repeated() {
     assert!(place.state("runs/linear", 11) != place.state("runs/whole", 11), "the same rule");
 }
 
+/// A small set makes an epoch of the length that is asked for, in which each image comes as often.
+#[test]
+fn images_of_a_small_set_fill_an_epoch() {
+    let place = Place::new();
+    let said = place.run(&micro("--set data.min_epoch_images=40 --set train.epochs=1"));
+    assert!(
+        said.err.contains("an epoch has 40 images, of 16: each comes 2.5 times"),
+        "{}",
+        said.err
+    );
+    assert_eq!(place.json("runs/micro/report.json")["steps"], 20);
+    // Each copy is drawn by itself, and lies in the shape of its own size.
+    let drawn = "--set data.min_epoch_images=60 --set input.augment.min_sizes=[32,48,64]";
+    place.good(&micro(&format!("{drawn} --set train.steps=30 --set train.name=drawn")));
+    let enough = place.run(&micro("--set data.min_epoch_images=16 --set train.steps=1"));
+    assert!(!enough.err.contains("an epoch has"), "{}", enough.err);
+    let words = ["data.min_epoch_images", "would repeat an image 6250 times", "lower it"];
+    place.bad(&micro("--set data.min_epoch_images=100000"), BAD_CONFIG, &words);
+}
+
 /// The averages of a run are those of the formula, from the weights that it starts with; they are
 /// what is scored and what the checkpoint's weights hold, and a run that resumes has their bits.
 #[test]

@@ -141,7 +141,9 @@ fn a_checkpoint_whose_metadata_was_changed_is_refused() {
 #[test]
 fn the_best_checkpoint_is_kept_and_patience_ends_the_run() {
     let place = Place::new();
-    let often = "--set train.eval_every_steps=2 --set train.keep_checkpoints=1";
+    // From weights that find something: patience begins there.
+    place.good(&micro("--set train.steps=300 --set train.name=first"));
+    let often = "--init runs/first --set train.eval_every_steps=2 --set train.keep_checkpoints=1";
     // No step changes anything, so no score is better than the first.
     let still = "--set solver.learning_rate=1e-30 --set train.steps=100 --set train.patience=3";
     place.good(&micro(&format!("{often} {still}")));
