@@ -149,6 +149,12 @@ fn broken_masks() {
     folders("masks", "masks", "masks/a.png");
 }
 
+/// A mask of one object, whose name holds its category.
+#[test]
+fn broken_object_masks() {
+    folders("object_masks", "masks", "masks/b/ant_1.png");
+}
+
 #[test]
 fn broken_classes() {
     folders("classes", "masks", "classes.json");
@@ -157,6 +163,11 @@ fn broken_classes() {
 #[test]
 fn broken_coco_folder() {
     folders("coco_folder", "coco", "annotations.json");
+}
+
+#[test]
+fn broken_lvis() {
+    folders("lvis", "lvis", "lvis_v1_val.json");
 }
 
 #[test]

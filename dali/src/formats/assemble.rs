@@ -86,6 +86,10 @@ pub(super) fn assemble(
     for (picture, image_id) in pictures.into_iter().zip(1..) {
         let Picture { file_name, size: [height, width], objects } = picture;
         for object in objects {
+            if object.category.trim().is_empty() {
+                let text = "has an object without a label; give it one, or remove it";
+                return Err(fault(&folder.path(&file_name), text));
+            }
             let Some(&category_id) = ids.get(object.category.as_str()) else {
                 let name = &object.category;
                 let text = format!("has an object of {name:?}, which no list of classes names");

@@ -83,6 +83,10 @@ fn content(
     let text = folder.text(file)?;
     let document = xml::parse(&path, &text)?;
     let root = document.root_element();
+    if let Some(track) = root.children().find(|node| node.has_tag_name("track")) {
+        let text = "is of a video; export the task as CVAT for images 1.1";
+        return Err(xml::fault_at(&path, &document, track, text));
+    }
     let labels = root.descendants().filter(|node| node.has_tag_name("label"));
     let names = labels.filter_map(|label| Some(xml::child(label, "name")?.to_string())).collect();
     let mut content = Content { names, pictures: Vec::new(), num_skipped: 0 };
@@ -178,7 +182,8 @@ fn mask(shape: Node<'_, '_>, size: [u32; 2]) -> Result<Part, String> {
     }
     let mut values = Vec::with_capacity((width * height) as usize);
     for (run, i) in attribute(shape, "rle")?.split(',').zip(0..) {
-        let count = run.trim().parse::<u32>().map_err(|_| format!("has the run {run:?}"))?;
+        let count =
+            run.trim().parse::<u32>().map_err(|_| format!("has the run {run:?}; write counts"))?;
         if count as usize > values.capacity() - values.len() {
             return Err(format!("has runs of more than {width}x{height} pixels; export it again"));
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
+use std::hash::Hash;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -138,6 +139,25 @@ impl Folder {
         // A camera may put much before the size.
         size(&start(&path, HEADER_BYTES)?).or_else(|| size(&crate::file::read(&path).ok()?))
     }
+}
+
+/// Refuses two images that share a file of annotations, `of(image)`: its objects are those of one.
+///
+/// # Errors
+/// [`DaliError::Annotations`] names the second.
+pub(super) fn one_each<'a, K: Eq + Hash>(
+    folder: &Folder,
+    images: impl IntoIterator<Item = &'a str>,
+    of: impl Fn(&'a str) -> K,
+) -> Result<(), DaliError> {
+    let mut first = HashMap::new();
+    for image in images {
+        if let Some(other) = first.insert(of(image), image) {
+            let text = format!("has the annotations of {other} too; rename or remove one");
+            return Err(fault(&folder.path(image), text));
+        }
+    }
+    Ok(())
 }
 
 /// Images by the name without folder, to find one that an annotation file names otherwise.

@@ -66,11 +66,15 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
         return Err(fault(&folder.root, "holds no JSON file; LabelMe writes one for each image"));
     }
     let num_skipped: usize = read.iter().map(|(_, skipped)| skipped).sum();
+    let num_bare = folder.images("").count().saturating_sub(read.len());
     let mut source =
         assemble(folder, None, read.into_iter().map(|(picture, _)| picture).collect())?;
     if num_skipped > 0 {
         let text = "shapes are no areas (lines, points) or are to be ignored, and are left out";
         source.notes.push(format!("{num_skipped} {text}"));
+    }
+    if num_bare > 0 {
+        source.notes.push(format!("{num_bare} images have no JSON file, and are left out"));
     }
     Ok(source)
 }
@@ -127,7 +131,9 @@ fn part(shape: &Shape, size: [u32; 2]) -> Result<Option<Part>, String> {
         _ => Err(format!("has {} points; a {} has 2", shape.points.len(), shape.shape_type)),
     };
     match shape.shape_type.as_str() {
-        "polygon" | "oriented_rectangle" => part::ring(&shape.points).map(Some),
+        "polygon" | "oriented_rectangle" | "rotation" => part::ring(&shape.points).map(Some),
+        // X-AnyLabeling writes all corners.
+        "rectangle" if shape.points.len() == 4 => part::ring(&shape.points).map(Some),
         "rectangle" => part::rectangle(two()?, 0.0).map(Some),
         "circle" => {
             let [[cx, cy], [x, y]] = two()?;

@@ -10,7 +10,7 @@ use hotcoco::mask;
 use rayon::prelude::*;
 
 use super::assemble::{Object, Picture, assemble};
-use super::folder::{Folder, name_of, stem_and_extension};
+use super::folder::{Folder, name_of, one_each, stem_and_extension};
 use super::pixels::{self, Values};
 use super::{Request, Source, fault};
 use crate::error::DaliError;
@@ -35,7 +35,15 @@ pub(super) fn recognise(folder: &Folder) -> Option<String> {
 pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliError> {
     let images: Vec<&str> = folder.images("images/").collect();
     let stems: HashSet<&str> = images.iter().map(|image| stem_of(image)).collect();
+    one_each(folder, images.iter().copied(), stem_of)?;
     let classes = classes(folder)?;
+    let mut in_places = PLACES.iter().flat_map(|place| folder.images(place));
+    if let Some(file) =
+        in_places.find(|file| !stem_and_extension(file).1.eq_ignore_ascii_case("png"))
+    {
+        let text = "is no PNG, which alone keeps each value; write the mask as a PNG";
+        return Err(fault(&folder.path(file), text));
+    }
     let mut masks: HashMap<&str, Vec<&str>> = HashMap::new();
     for place in PLACES {
         for file in folder.with(place, "png") {
@@ -98,11 +106,19 @@ fn picture(
     let mut objects = Vec::new();
     let mut files = files.to_vec();
     files.sort_by_key(|file| (number(stem_and_extension(file).0), *file));
+    let is_whole = |file: &str| {
+        let (stem, _) = stem_and_extension(file);
+        PLACES.iter().any(|place| stem.strip_prefix(place) == Some(stem_of(image)))
+    };
+    if let Some(file) = files.iter().find(|file| files.len() > 1 && is_whole(file)) {
+        let other = files.iter().find(|other| *other != file).unwrap_or(file);
+        let text = format!("holds all objects of {image}, but so does {other}; remove one");
+        return Err(fault(&folder.path(file), text));
+    }
     for file in files {
         let path = folder.path(file);
         let (stem, _) = stem_and_extension(file);
-        let is_of_image =
-            PLACES.iter().any(|place| stem.strip_prefix(place) == Some(stem_of(image)));
+        let is_of_image = is_whole(file);
         let kind = if is_of_image { Values::Indices } else { Values::Ink };
         let bytes = folder.bytes(file)?;
         let (values, own) = pixels::png(&path, &bytes, kind, request.max_image_pixels)?;

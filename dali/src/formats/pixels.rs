@@ -128,7 +128,7 @@ pub(super) fn png(
                     u32::from(opaque && (0..colours).any(|channel| sample(channel) > 0))
                 }
                 (false, 1) => sample(0),
-                (false, _) => voc_index([sample(0), sample(1), sample(2)]),
+                (false, _) => voc_index([sample(0), sample(1), sample(2)]).map_err(broken)?,
             });
         }
     }
@@ -154,9 +154,16 @@ fn sample(row: &[u8], at: usize, depth: BitDepth) -> u32 {
 
 /// The index of a colour in VOC's palette, whose bits are spread over the three channels from the
 /// highest down; white (255) is void.
-fn voc_index(rgb: [u32; 3]) -> u32 {
+///
+/// # Errors
+/// Another colour, in words: several of them would become one index.
+fn voc_index(rgb: [u32; 3]) -> Result<u32, String> {
     let bit = |value: u32, bit: u32| value >> bit & 1;
-    (0..8).map(|i| bit(rgb[i % 3], 7 - i as u32 / 3) << i).sum()
+    let low = rgb.iter().zip([0x1F, 0x1F, 0x3F]).any(|(value, low)| value & low != 0);
+    if low && rgb != [255; 3] {
+        return Err(format!("has the colour {rgb:?}, which is not in the palette of VOC"));
+    }
+    Ok((0..8).map(|i| bit(rgb[i % 3], 7 - i as u32 / 3) << i).sum())
 }
 
 #[cfg(test)]
@@ -166,8 +173,9 @@ mod tests {
     #[test]
     fn colours_of_voc_are_its_indices() {
         let colours = [[0, 0, 0], [128, 0, 0], [0, 128, 0], [128, 128, 0], [0, 0, 128], [64, 0, 0]];
-        assert_eq!(colours.map(voc_index), [0, 1, 2, 3, 4, 8]);
-        assert_eq!(voc_index([224, 224, 192]), 255);
+        assert_eq!(colours.map(|rgb| voc_index(rgb).unwrap()), [0, 1, 2, 3, 4, 8]);
+        assert_eq!([[224, 224, 192], [255; 3]].map(|rgb| voc_index(rgb).unwrap()), [255; 2]);
+        assert!(voc_index([1, 0, 0]).is_err());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use roxmltree::Node;
 
 use super::assemble::{Object, Picture, assemble};
-use super::folder::{Folder, name_of, stem_and_extension};
+use super::folder::{Folder, name_of, one_each, stem_and_extension};
 use super::pixels::{self, Values};
 use super::xml::{self, child};
 use super::{Request, Source, fault, split};
@@ -44,6 +44,8 @@ struct Listed {
 struct Entry<'a> {
     image: &'a str,
     stem: &'a str,
+    /// Height and width, if the file gives them, and the line where it does.
+    size: Option<([u32; 2], u32)>,
     objects: Vec<Listed>,
 }
 
@@ -58,6 +60,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
         let text = "has no image in JPEGImages; put the images of Annotations there";
         return Err(fault(&folder.root, text));
     }
+    one_each(folder, images.iter().copied(), stem_of)?;
     let entries: Vec<Result<Entry<'_>, DaliError>> =
         images.par_iter().map(|image| entry(folder, image)).collect();
     // Categories come from all splits, so that each has the same.
@@ -74,6 +77,16 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
             || entry.objects.is_empty()
             || folder.has(&mask_file(entry.stem))
     };
+    let stems: HashSet<&str> = entries.iter().map(|entry| entry.stem).collect();
+    let listed = chosen.iter().flatten();
+    if let Some(name) = listed.filter(|name| !stems.contains(name.as_str())).min() {
+        let split = request.split.as_deref().unwrap_or_default();
+        let text = format!(
+            "has no image {name:?}, which the split {split} of ImageSets lists; add the image, \
+             or mend the line (a name without extension)"
+        );
+        return Err(fault(&folder.root, text));
+    }
     let of_split: Vec<&Entry<'_>> =
         entries.iter().filter(|e| chosen.as_ref().is_none_or(|c| c.contains(e.stem))).collect();
     let kept: Vec<&Entry<'_>> = of_split.iter().copied().filter(keeps).collect();
@@ -139,7 +152,7 @@ fn entry<'a>(folder: &Folder, image: &'a str) -> Result<Entry<'a>, DaliError> {
     let stem = stem_of(image);
     let file = format!("Annotations/{stem}.xml");
     if !folder.has(&file) {
-        return Ok(Entry { image, stem, objects: Vec::new() });
+        return Ok(Entry { image, stem, size: None, objects: Vec::new() });
     }
     let path = folder.path(&file);
     let text = folder.text(&file)?;
@@ -152,7 +165,13 @@ fn entry<'a>(folder: &Folder, image: &'a str) -> Result<Entry<'a>, DaliError> {
     let objects = objects.map(listed);
     let objects = objects.collect::<Result<_, (Node<'_, '_>, String)>>();
     let objects = objects.map_err(|(node, text)| xml::fault_at(&path, &document, node, &text))?;
-    Ok(Entry { image, stem, objects })
+    let size = root.children().find(|node| node.has_tag_name("size")).and_then(|node| {
+        // Tools that do not know it write 0, or leave it empty.
+        let side = |name| child(node, name)?.parse::<u32>().ok().filter(|side| *side > 0);
+        let row = document.text_pos_at(node.range().start).row;
+        Some(([side("height")?, side("width")?], row))
+    });
+    Ok(Entry { image, stem, size, objects })
 }
 
 /// An object, or where it is broken and how.
@@ -180,6 +199,13 @@ fn listed<'a, 'i>(object: Node<'a, 'i>) -> Result<Listed, (Node<'a, 'i>, String)
 
 fn picture(folder: &Folder, request: &Request, entry: &Entry<'_>) -> Result<Picture, DaliError> {
     let size = folder.size_of(entry.image, request);
+    if let Some((size, (written, row))) = size.zip(entry.size).filter(|(a, (b, _))| a != b) {
+        let ([h, w], [height, width]) = (written, size);
+        let text = format!(
+            "line {row}: <size> says {w}x{h} but the image is {width}x{height}; make them agree"
+        );
+        return Err(fault(&folder.path(&format!("Annotations/{}.xml", entry.stem)), text));
+    }
     let file = mask_file(entry.stem);
     let mut masks = BTreeMap::new();
     if let Some(size) = size.filter(|_| folder.has(&file)) {

@@ -5,14 +5,14 @@
 //! A line is a class and the fractions x y of a polygon, or a class and the box cx cy w h. The
 //! label file of `images/a.jpg` is `labels/a.txt`; an image without one has no object.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
 use rayon::prelude::*;
 use serde::Deserialize;
 
 use super::assemble::{Object, Picture, assemble};
-use super::folder::{Folder, is_image, stem_and_extension};
+use super::folder::{Folder, is_image, one_each, stem_and_extension};
 use super::{Request, Source, fault, split};
 use crate::error::DaliError;
 
@@ -128,6 +128,8 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
     }
     images.sort_unstable();
     images.dedup();
+    one_each(folder, images.iter().map(String::as_str), label_file)?;
+    let stray = stray(folder, &images);
     let pictures: Vec<Result<Picture, DaliError>> =
         images.into_par_iter().map(|image| picture(folder, request, &names, image)).collect();
     // Collected first, so that of several faults the first by name is reported.
@@ -140,7 +142,26 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
         );
         return Err(fault(&folder.root, text));
     }
-    assemble(folder, Some(names), pictures)
+    let mut source = assemble(folder, Some(names), pictures)?;
+    source.notes.extend(stray);
+    Ok(source)
+}
+
+/// A sentence about label files without an image, beside those of these images.
+fn stray(folder: &Folder, images: &[String]) -> Option<String> {
+    let place = |file: &str| file.rsplit_once('/').map(|(place, _)| place.to_string());
+    let known: HashSet<String> = folder.images("").map(label_file).collect();
+    let places: HashSet<Option<String>> =
+        images.iter().map(|image| place(&label_file(image))).collect();
+    let is_stray = |file: &&str| {
+        places.contains(&place(file))
+            && place(file).is_some()
+            && !known.contains(*file)
+            && !NAMES.contains(file)
+    };
+    let stray: Vec<&str> = folder.with("", "txt").filter(is_stray).collect();
+    let first = stray.first()?;
+    Some(format!("{} label files, {first} the first, have no image, and are left out", stray.len()))
 }
 
 fn names(names: Names, count: Option<usize>) -> Result<Vec<String>, String> {
@@ -244,7 +265,10 @@ fn object(line: &str, names: &[String], [height, width]: [u32; 2]) -> Result<Obj
     let class = words.next().unwrap_or_default();
     // Some tools write the class as 3.0.
     let class_idx = class.parse::<f64>().ok().filter(|idx| idx.fract() == 0.0 && *idx >= 0.0);
-    let class_idx = class_idx.ok_or(format!("the class is {class:?}; write its number from 0"))?;
+    let class_idx = class_idx.ok_or_else(|| match class.contains([',', ';']) {
+        true => format!("{class:?} is no class; separate the numbers by blanks"),
+        false => format!("the class is {class:?}; write its number from 0"),
+    })?;
     let name = names.get(class_idx as usize).ok_or_else(|| {
         let last = names.len() - 1;
         format!("class {class} has no name, as the last is {last}; name it or mend the line")
