@@ -56,7 +56,8 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
     ///
     /// # Errors
     /// [`DaliError::Option`] for zero slots or threads or over 1024 threads, [`DaliError::Layout`]
-    /// for slots that [`super::fill_slot`] cannot fill, [`DaliError::Loader`] if the system cannot start
+    /// for slots that [`super::fill_slot`] cannot fill, [`DaliError::Loader`] if the system cannot
+    /// start
     /// the threads.
     pub fn new<I>(
         store: Arc<Stores>,
@@ -123,7 +124,8 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
     /// The next batch, waiting if necessary; `None` after the last one.
     ///
     /// # Errors
-    /// Errors from [`super::fill_slot`], after which there are no more batches; [`DaliError::Loader`] if
+    /// Errors from [`super::fill_slot`], after which there are no more batches;
+    /// [`DaliError::Loader`] if
     /// the caller holds all slots, so that the wait would never end.
     #[allow(clippy::should_implement_trait)] // an iterator could not lend out and take back
     pub fn next(&mut self) -> Result<Option<Filled<M>>, DaliError> {
