@@ -134,41 +134,51 @@ impl Predictor {
 
     /// Detects on one image; classes without a category are left out.
     pub(crate) fn detect(&mut self, image: &Image) -> Result<ImageDetections, EngineError> {
-        Ok(self.detect_all(std::slice::from_ref(image))?.swap_remove(0))
+        Ok(self.run(self.padded(image), std::slice::from_ref(image))?.swap_remove(0))
     }
 
     /// Detects on images of any sizes, as [`Self::detect`] on each. On a GPU images of one padded
     /// shape run together, in batches of 8, 4, 2 and 1, since a program always takes the time of a
-    /// full one.
+    /// full one. A failure is that of the images of its run.
+    #[cfg_attr(not(feature = "serve"), allow(dead_code))] // only the server has several
     pub(crate) fn detect_all(
         &mut self,
-        images: &[Image],
-    ) -> Result<Vec<ImageDetections>, EngineError> {
-        let mut by_shape: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-        for (i, image) in images.iter().enumerate() {
-            by_shape.entry(self.padded(image)).or_default().push(i);
+        images: Vec<Image>,
+    ) -> Vec<Result<ImageDetections, String>> {
+        let mut found: Vec<_> = images.iter().map(|_| Err(String::new())).collect();
+        let mut by_shape: BTreeMap<_, (Vec<usize>, Vec<Image>)> = BTreeMap::new();
+        for (i, image) in images.into_iter().enumerate() {
+            let shape = self.padded(&image);
+            let (places, images) = by_shape.entry((shape.height, shape.width)).or_default();
+            places.push(i);
+            images.push(image);
         }
         let largest = if matches!(self.backend, Backend::Cpu) { 1 } else { BATCH };
-        let mut found: Vec<Option<ImageDetections>> = images.iter().map(|_| None).collect();
-        for ((height, width), mut rest) in by_shape {
-            while !rest.is_empty() {
-                let batch = (1 << rest.len().ilog2()).min(largest);
-                let now: Vec<usize> = rest.drain(..batch).collect();
-                let chosen: Vec<Image> = now.iter().map(|i| images[*i].clone()).collect();
-                let objects = self.run(PaddedShape { height, width }, &chosen)?;
-                for (i, objects) in now.into_iter().zip(objects) {
-                    found[i] = Some(objects);
+        for ((height, width), (places, images)) in by_shape {
+            let mut done = 0;
+            while done < images.len() {
+                let batch = (1 << (images.len() - done).ilog2()).min(largest);
+                let now = done..done + batch;
+                match self.run(PaddedShape { height, width }, &images[now.clone()]) {
+                    Ok(objects) => {
+                        let objects = objects.into_iter().map(Ok);
+                        places[now].iter().zip(objects).for_each(|(i, of)| found[*i] = of);
+                    }
+                    Err(fault) => {
+                        places[now].iter().for_each(|i| found[*i] = Err(fault.to_string()));
+                    }
                 }
+                done += batch;
             }
         }
-        Ok(found.into_iter().flatten().collect())
+        found
     }
 
-    /// Height and width that the image is padded to in the network.
-    fn padded(&self, image: &Image) -> (usize, usize) {
+    /// The shape that the image is padded to in the network.
+    fn padded(&self, image: &Image) -> PaddedShape {
         let (height, width) = network_size(&self.config, image.height as u32, image.width as u32);
         let pad = |side: u32| (side as usize).next_multiple_of(self.config.input.size_divisor);
-        (pad(height), pad(width))
+        PaddedShape { height: pad(height), width: pad(width) }
     }
 
     /// Detects on images of one padded shape, in one run.
@@ -184,15 +194,14 @@ impl Predictor {
         let mut detector = match self.planned.iter().position(fits) {
             Some(at) => self.planned.remove(at).1,
             None => {
-                let most = match self.backend {
-                    Backend::Cpu => KEPT_ON_CPU,
-                    Backend::Device(_) => KEPT_ON_DEVICE,
-                };
-                self.planned.drain(..(self.planned.len() + 1).saturating_sub(most));
+                self.make_room(&shape, batch);
                 let pixels = images.iter().map(|image| image.rgb.len()).max().unwrap_or(0);
                 let (config, state, backend) = (&self.config, &mut self.state, &self.backend);
                 let size = (batch, pixels);
-                Detector::new(config, &[shape], self.num_classes, size, backend, state)?
+                let planned =
+                    Detector::new(config, &[shape], self.num_classes, size, backend, state);
+                // Without memory for it, none of the others is worth its own.
+                planned.inspect_err(|_| self.planned.clear())?
             }
         };
         let mut found = detector.run(0, images, &mut self.state)?;
@@ -203,6 +212,20 @@ impl Predictor {
             found.objects.retain(|object| is_named(object.label));
         }
         Ok(found)
+    }
+
+    /// Drops programs before one of this size is planned: the oldest, and all where it is larger
+    /// than each, as they would keep memory that only the larger one needs.
+    fn make_room(&mut self, shape: &PaddedShape, batch: usize) {
+        let most = match self.backend {
+            Backend::Cpu => KEPT_ON_CPU,
+            Backend::Device(_) => KEPT_ON_DEVICE,
+        };
+        let area = |(shape, of): &(PaddedShape, Detector)| shape.area() * of.batch_size();
+        if self.planned.iter().all(|planned| area(planned) < shape.area() * batch) {
+            self.planned.clear();
+        }
+        self.planned.drain(..(self.planned.len() + 1).saturating_sub(most));
     }
 
     /// Why nothing was found on the image before, if the model computes values that are not finite

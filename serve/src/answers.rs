@@ -5,17 +5,21 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
+use http_body_util::{BodyExt, Limited};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::queue::Queue;
 use crate::{Decode, Limits};
+
+/// Time for the body of a request that is refused before it is read.
+const DISCARD: Duration = Duration::from_secs(5);
 
 /// The page to drop a picture on.
 const PAGE: &str = include_str!("page.html");
@@ -132,6 +136,7 @@ impl Drop for InHand<'_> {
 impl<I: Send + 'static> Door<I> {
     async fn answer(&self, request: Request) -> Result<String, Refusal> {
         let Ok(_permit) = self.requests.try_acquire() else {
+            self.discard(request.into_body()).await;
             return Err(refuse(StatusCode::SERVICE_UNAVAILABLE, "too many requests wait already"));
         };
         let in_hand = &self.queue.metrics().in_hand;
@@ -149,6 +154,15 @@ impl<I: Send + 'static> Door<I> {
         timeout(wait, self.detect(uploads)).await.map_err(|_| late(wait))?
     }
 
+    /// Reads a body that nobody wants: a client that still writes would meet a closed connection
+    /// in place of its answer.
+    async fn discard(&self, body: Body) {
+        let mut body = Limited::new(body, self.limits.body);
+        let read = async { while let Some(Ok(_)) = body.frame().await {} };
+        // A slower client goes without its answer.
+        let _ = timeout(DISCARD, read).await;
+    }
+
     /// The images of a request: the body as a whole, or each file of a form.
     async fn receive(&self, request: Request) -> Result<Vec<Upload>, Refusal> {
         let kind = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
@@ -161,6 +175,7 @@ impl<I: Send + 'static> Door<I> {
                 .iter()
                 .any(|k| kind.starts_with(k));
         if !is_image {
+            self.discard(request.into_body()).await;
             return Err(refuse(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 format!(
@@ -169,9 +184,18 @@ impl<I: Send + 'static> Door<I> {
                 ),
             ));
         }
-        let body: Body = request.into_body();
-        let bytes = to_bytes(body, self.limits.body).await.map_err(|_| self.too_large())?;
-        Ok(vec![Upload { name: None, bytes }])
+        let mut body = request.into_body();
+        let mut bytes = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let broken = |fault| refuse(StatusCode::BAD_REQUEST, format!("the body: {fault}"));
+            let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
+            if bytes.len() + data.len() > self.limits.body {
+                self.discard(body).await;
+                return Err(self.too_large());
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok(vec![Upload { name: None, bytes: bytes.into() }])
     }
 
     async fn receive_form(&self, request: Request) -> Result<Vec<Upload>, Refusal> {
@@ -221,10 +245,7 @@ impl<I: Send + 'static> Door<I> {
 
     fn too_large(&self) -> Refusal {
         let bytes = self.limits.body;
-        refuse(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            format!("the body breaks off or is larger than {bytes} bytes"),
-        )
+        refuse(StatusCode::PAYLOAD_TOO_LARGE, format!("the body is larger than {bytes} bytes"))
     }
 }
 

@@ -41,11 +41,8 @@ pub trait Model: Send + 'static {
     fn categories(&self) -> Vec<(u64, String)>;
 
     /// Detects on some images, which may be of several requests. Each gets its objects as JSON
-    /// objects of a COCO results file.
-    ///
-    /// # Errors
-    /// A sentence: the device failed, and no image has an answer.
-    fn detect(&mut self, images: Vec<Self::Image>) -> Result<Vec<Vec<String>>, String>;
+    /// objects of a COCO results file, or a sentence about why the model failed on it.
+    fn detect(&mut self, images: Vec<Self::Image>) -> Vec<Result<Vec<String>, String>>;
 }
 
 /// Limits of a server.
@@ -93,7 +90,7 @@ pub fn serve<M: Model>(
     let app = answers::router(decode, &categories, queue, limits);
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        accept(&listener, app, connections, stop, drain).await;
+        accept(listener, app, connections, stop, drain).await;
         Ok::<(), io::Error>(())
     })?;
     runtime.shutdown_timeout(LOOK);
@@ -104,7 +101,7 @@ pub fn serve<M: Model>(
 
 /// Accepts connections until `stop` is set, and waits for those that are busy.
 async fn accept(
-    listener: &tokio::net::TcpListener,
+    listener: tokio::net::TcpListener,
     app: axum::Router,
     connections: Arc<Semaphore>,
     stop: &AtomicBool,
@@ -137,6 +134,7 @@ async fn accept(
             drop(permit);
         });
     }
-    drop(app);
+    // From here on the system refuses connections.
+    drop((listener, app));
     let _ = tokio::time::timeout(drain, graceful.shutdown()).await;
 }

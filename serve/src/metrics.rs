@@ -38,6 +38,11 @@ impl Metrics {
         counts.model_seconds += took.as_secs_f64();
     }
 
+    /// The model can answer no more.
+    pub(crate) fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
     /// Counts an answer to `/invocations`.
     pub(crate) fn answered(&self, status: u16, took: Duration) {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);

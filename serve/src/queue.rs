@@ -50,12 +50,23 @@ pub(crate) fn start<M: Model>(
     let metrics = Arc::new(Metrics::default());
     let counted = metrics.clone();
     let run = move || {
+        // Whatever ends the thread, a panic too: without it there are no results.
+        let _ended = Ended(&counted);
         while let Some(jobs) = next_batch(&waiting, batch, gather) {
             answer(&mut model, jobs, &counted);
         }
     };
     let worker = std::thread::Builder::new().name("model".into()).spawn(run)?;
     Ok((Queue { jobs, slots: Arc::new(Semaphore::new(slots)), metrics }, worker))
+}
+
+/// Reports a failure to the metrics once it goes.
+struct Ended<'a>(&'a Metrics);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.fail();
+    }
 }
 
 /// Runs the model on the images whose clients still wait.
@@ -70,19 +81,10 @@ fn answer<M: Model>(model: &mut M, jobs: Vec<Job<M::Image>>, metrics: &Metrics) 
     }
     let started = Instant::now();
     let found = model.detect(images);
-    metrics.ran(answers.len(), started.elapsed(), found.is_ok());
-    // A client that is gone is not told.
-    match found {
-        Ok(found) => {
-            for ((answer, _slot), objects) in answers.into_iter().zip(found) {
-                let _ = answer.send(Ok(objects));
-            }
-        }
-        Err(why) => {
-            for (answer, _slot) in answers {
-                let _ = answer.send(Err(why.clone()));
-            }
-        }
+    metrics.ran(answers.len(), started.elapsed(), found.iter().any(Result::is_ok));
+    for ((answer, _slot), found) in answers.into_iter().zip(found) {
+        // A client that is gone is not told.
+        let _ = answer.send(found);
     }
 }
 
@@ -112,18 +114,26 @@ impl<I: Send + 'static> Queue<I> {
         &self,
         decode: impl FnOnce() -> Result<I, String> + Send + 'static,
     ) -> Result<Answer, String> {
-        let gone = |_| "the server is stopping".to_string();
-        let slot = match self.slots.clone().acquire_owned().await {
-            Ok(slot) => slot,
-            Err(_) => return Ok(Err("the server is stopping".into())),
-        };
-        let image = match tokio::task::spawn_blocking(decode).await {
-            Ok(image) => image?,
-            Err(_) => return Ok(Err("the image could not be decoded".into())),
+        let Ok(slot) = self.slots.clone().acquire_owned().await else {
+            return Ok(Err("the server is stopping".into()));
         };
         let (answer, objects) = oneshot::channel();
-        // Without a worker the answer's sender is dropped, too.
-        let _ = self.jobs.send(Job { image, answer, _slot: slot });
-        Ok(objects.await.unwrap_or_else(|e| Err(gone(e))))
+        let jobs = self.jobs.clone();
+        // The slot goes along: a client that is gone ends this task, and neither the thread that
+        // decodes nor its memory.
+        let decoded = tokio::task::spawn_blocking(move || {
+            if answer.is_closed() {
+                return Ok::<(), String>(());
+            }
+            let image = decode()?;
+            // Without the model's thread the answer's sender is dropped, too.
+            let _ = jobs.send(Job { image, answer, _slot: slot });
+            Ok(())
+        });
+        match decoded.await {
+            Ok(decoded) => decoded?,
+            Err(_) => return Err("the image could not be decoded".into()),
+        }
+        Ok(objects.await.unwrap_or_else(|_| Err("the model's thread has ended".into())))
     }
 }

@@ -49,7 +49,7 @@ fn read(names: &[&str], dialect: Dialect) -> BTreeMap<String, Values> {
 }
 
 /// `d2_state_dict_names.json`: every tensor of detectron2's FPN models has the name and the shape
-/// that a model of the preset exports, and those that it trains are trained here.
+/// that a model of the preset exports, and as many are trained here.
 pub(crate) fn state_dicts() {
     let Some(path) = need(golden_dir().join("d2_state_dict_names.json")) else { return };
     let text = std::fs::read(path).expect("a file");

@@ -57,8 +57,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
     /// # Errors
     /// [`DaliError::Option`] for zero slots or threads or over 1024 threads, [`DaliError::Layout`]
     /// for slots that [`super::fill_slot`] cannot fill, [`DaliError::Loader`] if the system cannot
-    /// start
-    /// the threads.
+    /// start the threads.
     pub fn new<I>(
         store: Arc<Stores>,
         batches: I,
@@ -125,8 +124,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
     ///
     /// # Errors
     /// Errors from [`super::fill_slot`], after which there are no more batches;
-    /// [`DaliError::Loader`] if
-    /// the caller holds all slots, so that the wait would never end.
+    /// [`DaliError::Loader`] if the caller holds all slots, so that the wait would never end.
     #[allow(clippy::should_implement_trait)] // an iterator could not lend out and take back
     pub fn next(&mut self) -> Result<Option<Filled<M>>, DaliError> {
         let start = Instant::now();

@@ -132,8 +132,13 @@ fn compare(expected: Target, evaluation: &Evaluation) -> Result<(), EngineError>
         let Some(want) = want else { continue };
         let name = kind.name();
         let found = evaluation.summaries().find(|(found, _)| *found == name);
-        let ap = found.map_or(-1.0, |(_, summary)| summary.ap());
-        let is_close = (ap - want).abs() <= TOLERANCE;
+        let ap = found.map(|(_, summary)| summary.ap()).filter(|ap| *ap >= 0.0);
+        let Some(ap) = ap else {
+            differing.push(format!("{name} AP is undefined and not {want:.4}"));
+            continue;
+        };
+        // A difference of 0.002 in decimals may be a little more in f64.
+        let is_close = (ap - want).abs() <= TOLERANCE + 1e-9;
         let verdict = if is_close { "as expected" } else { "not as expected" };
         text += &format!("{name} AP {ap:.4}, expected {want:.4} within {TOLERANCE}: {verdict}\n");
         if !is_close {

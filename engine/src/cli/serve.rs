@@ -18,7 +18,7 @@ fn within(range: RangeInclusive<i64>) -> RangedI64ValueParser<u16> {
 }
 
 #[derive(Debug, Args)]
-#[cfg_attr(not(feature = "serve"), expect(dead_code, reason = "only read by the server"))]
+#[cfg_attr(not(feature = "serve"), allow(dead_code))] // only the server reads it
 pub(super) struct ServeArgs {
     #[command(flatten)]
     model: ModelArgs,
@@ -35,9 +35,9 @@ pub(super) struct ServeArgs {
     /// Largest body of a request, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = within(1..=1024))]
     max_body: u16,
-    /// Largest image, in megapixels; by default the model's data.max_image_pixels.
-    #[arg(long, value_name = "MP", value_parser = within(1..=1000))]
-    max_pixels: Option<u16>,
+    /// Largest image, in megapixels; at most the model's data.max_image_pixels.
+    #[arg(long, value_name = "MP", default_value_t = 50, value_parser = within(1..=1000))]
+    max_pixels: u16,
     /// Requests in hand; further ones are answered with 503.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = within(1..=4096))]
     max_requests: u16,
@@ -129,10 +129,10 @@ mod with_server {
     }
 
     impl Served {
-        fn new(predictor: Predictor, megapixels: Option<u16>) -> Self {
+        fn new(predictor: Predictor, megapixels: u16) -> Self {
             let ids = predictor.classes().iter().map(|(_, id)| *id).collect();
-            let asked = megapixels.map(|megapixels| usize::from(megapixels) * 1_000_000);
-            let max_pixels = asked.unwrap_or(usize::MAX).min(predictor.max_image_pixels());
+            let max_pixels =
+                (usize::from(megapixels) * 1_000_000).min(predictor.max_image_pixels());
             Self { predictor, ids, max_pixels }
         }
     }
@@ -154,17 +154,16 @@ mod with_server {
             named.map(|(name, id)| (*id, name.clone())).collect()
         }
 
-        fn detect(&mut self, images: Vec<Named>) -> Result<Vec<Vec<String>>, String> {
+        fn detect(&mut self, images: Vec<Named>) -> Vec<Result<Vec<String>, String>> {
             let (images, files): (Vec<_>, Vec<_>) =
                 images.into_iter().map(|named| (named.image, named.file)).unzip();
-            let found = self.predictor.detect_all(&images).map_err(|fault| fault.to_string())?;
-            let all = found.iter().zip(&files).map(|(found, file)| {
-                found
-                    .to_coco(&self.ids)
-                    .map(|detection| score::result_json(&detection, file.as_deref()))
-                    .collect()
+            let found = self.predictor.detect_all(images);
+            let lines = found.into_iter().zip(&files).map(|(found, file)| {
+                let found = found?;
+                let lines = found.to_coco(&self.ids);
+                lines.map(|line| score::result_json(&line, file.as_deref())).collect()
             });
-            all.collect()
+            lines.collect()
         }
     }
 }

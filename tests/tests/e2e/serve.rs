@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use crate::common::{BAD_CONFIG, Place, micro, with_default_signals};
 
@@ -33,6 +34,7 @@ impl Server {
 
     fn post(&self, kind: &str, body: &[u8]) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
         let length = body.len();
         let head = format!(
             "POST /invocations HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: {kind}\
@@ -52,6 +54,13 @@ impl Server {
         let mut said = String::new();
         self.errors.read_to_string(&mut said).expect("text");
         (self.child.wait().expect("it ends").code(), said)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
     }
 }
 

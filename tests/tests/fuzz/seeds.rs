@@ -133,19 +133,22 @@ pub(crate) fn folder(format: &str) -> Vec<(&'static str, Vec<u8>)> {
             mask("masks/b/ant_1.png"),
             ("classes.json", text(r#"{"1": "ant", "2": "bee"}"#)),
         ],
-        "lvis" => {
-            let file = json!({
-                "images": [{"id": 7, "width": 20, "height": 10, "not_exhaustive_category_ids": [],
-                    "neg_category_ids": [9], "coco_url": "http://a.org/val2017/a.jpg"}],
-                "annotations": [{"id": 1, "image_id": 7, "category_id": 3, "area": 16.0,
-                    "bbox": [2.0, 1.0, 4.0, 4.0],
-                    "segmentation": [[2.0, 1.0, 6.0, 1.0, 6.0, 5.0, 2.0, 5.0]]}],
-                "categories": [{"id": 3, "name": "ant", "frequency": "r", "synset": "ant.n.01"}],
-            });
-            vec![image("val2017/a.jpg"), ("lvis_v1_val.json", file.to_string().into_bytes())]
-        }
+        "lvis" => vec![image("val2017/a.jpg"), ("lvis_v1_val.json", lvis())],
         _ => vec![image("a.jpg"), ("annotations.json", annotations())],
     }
+}
+
+/// One image of 20x10 in LVIS's form, whose name is its address.
+fn lvis() -> Vec<u8> {
+    let file = json!({
+        "images": [{"id": 7, "width": 20, "height": 10, "not_exhaustive_category_ids": [],
+            "neg_category_ids": [9], "coco_url": "http://a.org/val2017/a.jpg"}],
+        "annotations": [{"id": 1, "image_id": 7, "category_id": 3, "area": 16.0,
+            "bbox": [2.0, 1.0, 4.0, 4.0],
+            "segmentation": [[2.0, 1.0, 6.0, 1.0, 6.0, 5.0, 2.0, 5.0]]}],
+        "categories": [{"id": 3, "name": "ant", "frequency": "r", "synset": "ant.n.01"}],
+    });
+    file.to_string().into_bytes()
 }
 
 /// One image of 20x10 with a mask in each of COCO's three forms, and a crowd.
