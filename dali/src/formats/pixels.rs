@@ -173,8 +173,11 @@ mod tests {
     #[test]
     fn colours_of_voc_are_its_indices() {
         let colours = [[0, 0, 0], [128, 0, 0], [0, 128, 0], [128, 128, 0], [0, 0, 128], [64, 0, 0]];
-        assert_eq!(colours.map(|rgb| voc_index(rgb).unwrap()), [0, 1, 2, 3, 4, 8]);
-        assert_eq!([[224, 224, 192], [255; 3]].map(|rgb| voc_index(rgb).unwrap()), [255; 2]);
+        assert_eq!(colours.map(|rgb| voc_index(rgb).expect("of the palette")), [0, 1, 2, 3, 4, 8]);
+        assert_eq!(
+            [[224, 224, 192], [255; 3]].map(|rgb| voc_index(rgb).expect("of the palette")),
+            [255; 2]
+        );
         assert!(voc_index([1, 0, 0]).is_err());
     }
 

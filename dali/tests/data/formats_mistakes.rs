@@ -123,6 +123,8 @@ fn mistakes_in_yolo_are_sentences() {
             (a, ".8 .9", ".8 NaN", &["line 2: NaN is no fraction"]),
             (a, " 0.5 0.5\n", " 0.5\n", &["line 1: has 5 numbers after the class"]),
             (a, "", "0\n", &["line 1: has 0 numbers after the class"]),
+            (a, "0 0.1 0.1", "0,0.1,0.1", &["line 1: ", "separate the numbers by blanks"]),
+            ("images/train/a.png", "", "x", &["a.png: has the annotations of", "a.jpg too"]),
             ("images/train/a.jpg", "", "x", &["a.jpg): is neither JPEG nor PNG"]),
         ],
     );
@@ -202,6 +204,7 @@ fn mistakes_in_labelme_are_sentences() {
     check(
         &sound,
         &[
+            (a, "\"ant\"", "\"\"", &["has an object without a label"]),
             (a, "", GONE, &["holds no JSON file"]),
             (a, "", "", &["a.json: is not a file of LabelMe", "line 1"]),
             (a, "", "[]", &["is not a file of LabelMe"]),
@@ -255,6 +258,7 @@ fn mistakes_in_cvat_are_sentences() {
         &[
             (a, "", GONE, &["holds no XML file with <annotations>"]),
             (a, "</image>", "", &["annotations.xml: is not XML", "export it again"]),
+            (a, "<image id", "<track id=\"0\"/><image id", &["line 3: is of a video"]),
             (a, "<annotations>", "<!DOCTYPE x [<!ENTITY e \"e\">]><annotations>", &["is not XML"]),
             (a, " name=\"a.jpg\"", "", &["line 3: <image> has no `name`"]),
             (a, "a.jpg", "b.jpg", &["line 3: <image> the image \"b.jpg\" is missing"]),
@@ -311,6 +315,13 @@ fn mistakes_in_voc_are_sentences() {
                 "annotations>",
                 &["line 1: <annotations> is no <annotation> of VOC"],
             ),
+            (
+                a,
+                "<annotation>\n",
+                "<annotation><size><width>10</width><height>20</height></size>\n",
+                &["line 1: <size> says 10x20 but the image is 20x10"],
+            ),
+            ("ImageSets/Main/train.txt", "", "a\nz\n", &["has no image \"z\"", "train"]),
             (a, "<name>ant</name>", "", &["line 2: <object> has no <name>"]),
             (a, "<name>ant</name>", "<name></name>", &["line 2: <object> has no <name>"]),
             (a, "bndbox>", "box>", &["line 2: <object> has no <bndbox>"]),
@@ -361,7 +372,7 @@ fn mistakes_in_masks_are_sentences() {
     let narrow = png(DynamicImage::new_luma8(19, 10));
     let whole = values(1, 2);
     let broken = &whole[..whole.len() / 2];
-    let planted: [(&str, &[u8], &[&str]); 20] = [
+    let planted: [(&str, &[u8], &[&str]); 22] = [
         ("masks/a/ant.png", &values(9, 0), &["ant.png: has no category in its name"]),
         ("masks/a/_3.png", &values(9, 0), &["_3.png: has no category in its name"]),
         ("masks/a/ant_x.png", &values(9, 0), &["ant_x.png: has no category in its name"]),
@@ -377,6 +388,8 @@ fn mistakes_in_masks_are_sentences() {
         ("masks/b.png", &narrow, &["b.png: is 19x10 but its image 20x10"]),
         ("masks/b.png", b"GIF89a", &["b.png: is GIF"]),
         ("masks/b.png", &jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb), &["b.png: "]),
+        ("masks/b.jpg", &jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb), &["b.jpg: is no PNG"]),
+        ("masks/b/ant_1.png", &values(9, 0), &["b.png: holds all objects of", "remove one"]),
         ("classes.json", b"", &["classes.json: is no map from class numbers"]),
         ("classes.json", b"{}", &["classes.json: names no class"]),
         ("classes.json", br#"{"0": "ant"}"#, &["classes.json: names the class 0"]),
