@@ -212,8 +212,8 @@ table! {
         /// in the box as it is, which fits better.
         #[key(resume = Step, mlperf = Model)]
         pub paste_rule: PasteRule = PasteRule::IntegerBox,
-        /// A pixel is inside the mask above this probability, with `paste_rule = "grid_sample"` from
-        /// it on. Default 0.5.
+        /// A pixel is inside the mask above this probability, or with
+        /// `paste_rule = "grid_sample"` from it on. Default 0.5.
         #[key(range = 0.0..=1.0, unit = "probability", resume = Step, mlperf = Model)]
         pub mask_threshold: f32 = 0.5,
     }
