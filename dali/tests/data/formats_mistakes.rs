@@ -258,7 +258,7 @@ fn mistakes_in_cvat_are_sentences() {
         &[
             (a, "", GONE, &["holds no XML file with <annotations>"]),
             (a, "</image>", "", &["annotations.xml: is not XML", "export it again"]),
-            (a, "<image id", "<track id=\"0\"/><image id", &["line 3: is of a video"]),
+            (a, "<image id", "<track id=\"0\"/><image id", &["line 3: <track> is of a video"]),
             (a, "<annotations>", "<!DOCTYPE x [<!ENTITY e \"e\">]><annotations>", &["is not XML"]),
             (a, " name=\"a.jpg\"", "", &["line 3: <image> has no `name`"]),
             (a, "a.jpg", "b.jpg", &["line 3: <image> the image \"b.jpg\" is missing"]),
