@@ -4,9 +4,9 @@
 //! and `/` is a page to drop a picture on. [`serve`] answers until it is told to stop, and then
 //! finishes the requests in hand.
 
-mod answers;
 mod metrics;
 mod queue;
+mod routes;
 
 use std::io;
 use std::net::TcpListener;
@@ -87,7 +87,7 @@ pub fn serve<M: Model>(
     let (queue, worker) = queue::start(model, slots, limits.batch.max(1), limits.gather)?;
     let drain = limits.wait + limits.upload;
     let connections = Arc::new(Semaphore::new(limits.connections.max(1)));
-    let app = answers::router(decode, &categories, queue, limits);
+    let app = routes::router(decode, &categories, queue, limits);
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
         accept(listener, app, connections, stop, drain).await;
