@@ -122,13 +122,23 @@ impl Predictor {
         Ok(self.named(found))
     }
 
+    /// Detects on images of any sizes, as [`Self::predict_rgb`] on each. On a GPU images of one
+    /// padded shape run together; a failure is that of the images of its run.
+    pub fn predict_all(&mut self, images: Vec<Image>) -> Vec<Result<Vec<Prediction>, String>> {
+        let found = self.detect_all(images).into_iter();
+        found.map(|found| Ok(self.named(found?))).collect()
+    }
+
     /// Most pixels of an image that the model's config allows.
     pub fn max_image_pixels(&self) -> usize {
         self.config.data.max_image_pixels
     }
 
     /// Reads an image under the limits of the model's config; its id is 0.
-    pub(crate) fn read(&self, path: &Path) -> Result<Image, EngineError> {
+    ///
+    /// # Errors
+    /// As for [`Image::read`].
+    pub fn read(&self, path: &Path) -> Result<Image, EngineError> {
         Image::read(path, 0, self.config.data.max_image_pixels)
     }
 
@@ -140,7 +150,6 @@ impl Predictor {
     /// Detects on images of any sizes, as [`Self::detect`] on each. On a GPU images of one padded
     /// shape run together, in batches of 8, 4, 2 and 1, since a program always takes the time of a
     /// full one. A failure is that of the images of its run.
-    #[cfg_attr(not(feature = "serve"), allow(dead_code))] // only the server has several
     pub(crate) fn detect_all(
         &mut self,
         images: Vec<Image>,

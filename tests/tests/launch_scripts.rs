@@ -93,7 +93,8 @@ fn until(child: &mut Child, what: &str, is_so: impl Fn(&mut Child) -> bool) {
 
 #[test]
 fn every_script_is_a_program_that_parses_and_tells_its_use() {
-    for name in ["mpirun.sh", "two-hosts.sh", "slurm.sbatch", "sagemaker/train"] {
+    for name in ["mpirun.sh", "two-hosts.sh", "slurm.sbatch", "sagemaker/train", "sagemaker/serve"]
+    {
         let path = scripts().join(name);
         let parsed = said(Command::new("bash").arg("-n").arg(&path));
         assert_eq!(parsed.code, 0, "{}", parsed.err);
@@ -320,6 +321,27 @@ fn sagemaker_reads_the_toolkits_variables_and_keeps_the_weights() {
     let mut command = toolkit(&place);
     command.envs([("SM_NUM_GPUS", "2"), ("FAILS", "1"), ("ONEGRAPH_REAP_SECONDS", "1")]);
     assert_eq!(said(&mut command).code, 8, "the first failure counts, and nothing hangs");
+}
+
+/// An endpoint serves what a job has left in the model's folder.
+#[test]
+fn sagemaker_serves_the_weights_of_a_job() {
+    let place = Place::new();
+    let serve = || script(&place, "sagemaker/serve");
+    let missing = said(&mut serve());
+    assert_eq!(missing.code, 2);
+    assert!(missing.err.contains("has no model.safetensors"), "{}", missing.err);
+    place.write("ml/model/model.safetensors", "weights");
+    place.write("ml/model/config.toml", "");
+    let options = [("SAGEMAKER_BIND_TO_PORT", "9000"), ("ONEGRAPH_SERVE", "--max-batch 4")];
+    let ended = said(serve().envs(options));
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let words = format!(
+        "<serve>\n<--weights>\n<{}>\n<--host>\n<0.0.0.0>\n<--port>\n<9000>\n<--max-batch>\n<4>\n",
+        place.join("ml/model/model.safetensors").display()
+    );
+    let told = place.text("said.0");
+    assert!(told.ends_with(&words), "{told}");
 }
 
 /// The job of Kubeflow's uses what the image holds, and the image what the checkout does.

@@ -28,6 +28,17 @@ enum Choice {
 }
 
 impl DeviceArgs {
+    /// The option `--device NAME`.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] for a name that it does not know.
+    pub fn of(name: &str) -> Result<Self, EngineError> {
+        let device = Choice::from_str(name, false).map_err(|_| {
+            EngineError::Usage(format!("device is `{name}`; it must be auto, cpu or cuda"))
+        })?;
+        Ok(Self { device })
+    }
+
     /// Opens the device.
     ///
     /// # Errors

@@ -25,6 +25,8 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use kernels::isa::Isa;
@@ -111,8 +113,7 @@ pub fn main() -> ExitCode {
     let command = Cli::parse().command;
     let started = log::start()
         .and_then(|()| bus_errors())
-        .and_then(|()| start_threads())
-        .and_then(|()| products())
+        .and_then(|()| prepare())
         .and_then(|()| Stop::watch());
     let result = started.and_then(|stop| run(command, &stop));
     match result {
@@ -129,6 +130,34 @@ pub fn failed(error: &EngineError) -> ExitCode {
     ExitCode::from(code(error))
 }
 
+/// Trains as `onegraph train ARGUMENTS` does, in a program that answers signals itself: setting
+/// `interrupted` asks for a checkpoint and the end. `begun` gets the run's directory before the
+/// first step.
+///
+/// # Errors
+/// The errors of the command; [`EngineError::Usage`] for arguments that do not parse.
+pub fn train(
+    arguments: &[String],
+    interrupted: Arc<AtomicBool>,
+    begun: &dyn Fn(&Path),
+) -> Result<Outcome, EngineError> {
+    let words = ["onegraph", "train"].into_iter().chain(arguments.iter().map(String::as_str));
+    let parsed = Cli::try_parse_from(words).map_err(|fault| EngineError::Usage(fault.to_string()));
+    match parsed?.command {
+        Command::Train(args) => train::run(&args, &Stop::of_a_program(interrupted), begun),
+        _ => unreachable!("the second word is `train`"),
+    }
+}
+
+/// Prepares this process for training and detection: the threads of all parallel loops, and the
+/// instruction set of products.
+///
+/// # Errors
+/// [`EngineError::Usage`] for a variable of the environment that this machine cannot follow.
+pub fn prepare() -> Result<(), EngineError> {
+    start_threads().and_then(|()| products())
+}
+
 /// A store that is cut while it is in use ends the command like any bad data.
 fn bus_errors() -> Result<(), EngineError> {
     let io = crate::run_dir::io(Path::new("the handler of bus errors"));
@@ -137,7 +166,7 @@ fn bus_errors() -> Result<(), EngineError> {
 
 fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
     match command {
-        Command::Train(args) => train::run(&args, stop),
+        Command::Train(args) => train::run(&args, stop, &|_| ()),
         Command::Eval(args) => eval::run(&args, stop),
         Command::Compare(args) => compare::run(&args).map(|()| Outcome::Done),
         Command::Predict(args) => predict::run(&args).map(|()| Outcome::Done),

@@ -66,6 +66,11 @@ impl Stop {
         Ok(stop)
     }
 
+    /// Watches no signals: the program sets the flag.
+    pub(super) fn of_a_program(requested: Arc<AtomicBool>) -> Self {
+        Self { requested, ..Self::default() }
+    }
+
     /// The flag that the first signal sets while work is finished first.
     pub(super) fn flag(&self) -> Arc<AtomicBool> {
         self.requested.clone()

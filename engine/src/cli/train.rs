@@ -96,7 +96,12 @@ pub(super) fn parse_target(text: &str) -> Result<Target, String> {
     Ok(target)
 }
 
-pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError> {
+/// Trains; `begun` gets the run's directory before the first step.
+pub(super) fn run(
+    args: &TrainArgs,
+    stop: &Stop,
+    begun: &dyn Fn(&Path),
+) -> Result<Outcome, EngineError> {
     let start = Start::of(args);
     let (mut config, origins) = load(args, &start)?;
     if let Some(target) = args.target {
@@ -117,7 +122,7 @@ pub(super) fn run(args: &TrainArgs, stop: &Stop) -> Result<Outcome, EngineError>
         Start::New | Start::Auto => config.advice(&origins)?,
     };
     rank::in_ranks(&args.ranks, &args.device, &config, stop, |rank| {
-        train(args, &start, config.clone(), &advice, rank, stop)
+        train(args, &start, config.clone(), &advice, rank, (stop, begun))
     })
     .map_err(|error| with_file(error, &origins))
 }
@@ -199,7 +204,7 @@ fn train(
     config: Config,
     advice: &[String],
     rank: &Rank<'_>,
-    stop: &Stop,
+    (stop, begun): (&Stop, &dyn Fn(&Path)),
 ) -> Result<Outcome, EngineError> {
     let progress = rank.progress;
     let (backend, team) = rank.open(&args.device, &config)?;
@@ -212,6 +217,7 @@ fn train(
     let draw_images = config.eval.draw_images;
     let mut session = rank::session(config, options, stop)?;
     let run = session.run_dir().clone();
+    begun(run.path());
     if !resume {
         advice.iter().for_each(|text| session.warn(text));
     }

@@ -22,6 +22,7 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     ("ranks", &["device"]),
     ("serve", &[]),
     ("engine", &["configs", "device", "kernels", "graph", "dali", "score", "ranks", "serve"]),
+    ("python", &["dali", "score", "engine"]),
     ("bench", &["configs", "device", "kernels", "graph", "dali", "ranks", "engine"]),
     ("gpu_kit", &["configs", "device", "kernels", "graph", "engine", "bench"]),
     (

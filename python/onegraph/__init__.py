@@ -1,0 +1,110 @@
+"""Trains Mask R-CNN and detects with it, from Python. The package's wheel installs the command
+`onegraph`, too."""
+
+import json
+from pathlib import Path
+
+from . import _native
+from ._native import Detections, Error, Predictor, Store
+
+__all__ = ["Detections", "Error", "Predictor", "Run", "Store", "train"]
+
+
+class Run:
+    """The directory of a training run, finished or not."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+        if not (self.path / "config.toml").is_file():
+            raise Error(f"{self.path} is not the directory of a run: it has no config.toml")
+
+    @property
+    def metrics(self):
+        """Rows of metrics.jsonl as dicts: one a step, and one an evaluation."""
+        return list(_Rows(self.path / "metrics.jsonl").new())
+
+    @property
+    def report(self):
+        """report.json as a dict; None before the first report."""
+        report = self.path / "report.json"
+        return json.loads(report.read_text()) if report.is_file() else None
+
+    @property
+    def config(self):
+        """The text of config.toml, with every key."""
+        return (self.path / "config.toml").read_text()
+
+    def predictor(self, device="auto", **overrides):
+        """The model of the last checkpoint."""
+        return Predictor(self.path, device=device, **overrides)
+
+    def _repr_html_(self):
+        report = (self.path / "report.html").resolve()
+        return f'<a href="{report.as_uri()}">{report.name}</a> of {self.path}'
+
+    def __repr__(self):
+        return f"Run({str(self.path)!r})"
+
+
+def train(
+    config=None,
+    *,
+    resume=None,
+    init=None,
+    finetune=False,
+    device="auto",
+    progress=None,
+    **overrides,
+):
+    """Trains as `onegraph train` does, and returns the `Run`.
+
+    config: a config file, or the name of a preset, such as "finetune_r18".
+    resume: the directory of a run that goes on, in place of a config.
+    init: a file of weights, or a run, to start from; finetune keeps the classes of equal names.
+    device: "cpu", "cuda" or "auto".
+    progress: called with each new row of metrics.jsonl, a dict; an exception that it raises ends
+        the run after a checkpoint.
+    overrides: values of keys: train("finetune_r18", **{"data.train_store": "train.store"}).
+
+    KeyboardInterrupt (Ctrl-C, a notebook's stop) comes after a checkpoint, from which `resume` goes
+    on.
+    """
+    if (config is None) == (resume is None):
+        raise Error("train takes either a config or resume=RUN")
+    if resume is not None and (init is not None or finetune):
+        raise Error("resume=RUN goes on with the run's own weights: leave out init and finetune")
+    arguments = ["--device", device]
+    arguments += ["--resume", str(resume)] if config is None else [str(config)]
+    arguments += ["--init", str(init)] if init is not None else []
+    arguments += ["--finetune"] if finetune else []
+    rows = None
+
+    def tick(run):
+        nonlocal rows
+        if progress is None:
+            return
+        if rows is None:
+            rows = _Rows(Path(run) / "metrics.jsonl", from_end=resume is not None)
+        for row in rows.new():
+            progress(row)
+
+    return Run(_native.train(arguments, overrides, tick))
+
+
+class _Rows:
+    """Rows of a file of JSON lines that another writes to, each given once it is whole."""
+
+    def __init__(self, path, from_end=False):
+        self._path = path
+        self._at = path.stat().st_size if from_end and path.is_file() else 0
+
+    def new(self):
+        if not self._path.is_file():
+            return
+        with open(self._path, "rb") as file:
+            file.seek(self._at)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._at += len(line)
+                yield json.loads(line)

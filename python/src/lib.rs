@@ -1,0 +1,60 @@
+//! The extension module of the Python package `onegraph`; `onegraph/_native.pyi` describes it as
+//! Python sees it.
+
+mod predictor;
+mod store;
+mod train;
+
+use std::fmt::Display;
+use std::sync::OnceLock;
+
+use pyo3::create_exception;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+create_exception!(onegraph, Error, PyException, "A command or call failed; the text says why.");
+
+fn error(fault: impl Display) -> PyErr {
+    Error::new_err(fault.to_string())
+}
+
+/// Starts the threads of all parallel loops, once in a process.
+fn prepare() -> PyResult<()> {
+    static PREPARED: OnceLock<Result<(), String>> = OnceLock::new();
+    let done = PREPARED.get_or_init(|| engine::cli::prepare().map_err(|fault| fault.to_string()));
+    done.as_ref().copied().map_err(error)
+}
+
+/// `key=value` of each override, as `--set` takes them: numbers, strings, booleans, lists, and
+/// `None`, which unsets a key.
+fn overrides(values: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<String>> {
+    let Some(values) = values else { return Ok(Vec::new()) };
+    let json = values.py().import("json")?.getattr("dumps")?;
+    let mut all = Vec::new();
+    for (key, value) in values {
+        // JSON's strings, numbers, booleans and lists are TOML's.
+        let value = if value.is_none() {
+            "\"none\"".to_string()
+        } else {
+            let default = PyDict::new(values.py());
+            default.set_item("default", values.py().get_type::<pyo3::types::PyString>())?;
+            json.call((value,), Some(&default))?.extract()?
+        };
+        all.push(format!("{}={value}", key.extract::<String>()?));
+    }
+    Ok(all)
+}
+
+/// The extension module.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::Error;
+    #[pymodule_export]
+    use super::predictor::{Detections, Predictor};
+    #[pymodule_export]
+    use super::store::Store;
+    #[pymodule_export]
+    use super::train::train;
+}
