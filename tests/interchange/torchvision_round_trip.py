@@ -29,6 +29,8 @@ NO_CATEGORY = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}
 SIZES = [(160, 200), (144, 144), (200, 150)]
 MIN_SIZE, MAX_SIZE = 160, 224
 SETS = [f"input.min_size={MIN_SIZE}", f"input.max_size={MAX_SIZE}"]
+# Detections that torchvision keeps of an image.
+PER_IMAGE = 100
 # float32 on both sides, in another order of sums: network outputs agree to about 1e-5.
 MAX_SCORE_DIFFERENCE, MAX_BOX_DIFFERENCE = 1e-4, 1e-2
 # A pixel whose probability is this near to the threshold may fall on either side of it.
@@ -150,6 +152,7 @@ def compare(found, expected):
         ours = {key: values[kept] for key, values in ours.items()}
         if len(theirs) != len(kept):
             sys.exit(f"image {number}: {len(theirs)} detections, torchvision has {len(kept)}")
+        lowest = ours["scores"].min()
         free = set(range(len(theirs)))
         for label, box, score, mask in zip(ours["labels"], ours["boxes"], ours["scores"], ours["masks"]):
             x1, y1, x2, y2 = box.tolist()
@@ -160,6 +163,10 @@ def compare(found, expected):
             if not same:
                 sys.exit(f"image {number}: no detection of class {int(label)} is left for {box.tolist()}")
             best = min(same, key=distance)
+            # The last of a full list may be any of those whose scores are the same but for rounding.
+            is_last = len(expected[number - 1]["scores"]) == PER_IMAGE and score - lowest <= MAX_SCORE_DIFFERENCE
+            if is_last and distance(best) > MAX_BOX_DIFFERENCE:
+                continue
             free.remove(best)
             score_difference = max(score_difference, abs(theirs[best]["score"] - float(score)))
             box_difference = max(box_difference, distance(best))
