@@ -7,8 +7,9 @@ use std::path::Path;
 use configs::mlperf::Recipe;
 use configs::{
     BackboneKind, Block, BoxLoss, CellRule, ChannelOrder, Config, ExtraLevel, LevelEps,
-    LossDivisor, MaskTargetRule, ModelKind, NovogradForm, Optimizer, PasteRule, PostNmsScope,
-    ResizeFilter, ResizeRounding, Schedule, StrideRule, WarmupRule, preset, preset_names,
+    LossDivisor, MaskTargetRule, ModelKind, NormKind, NovogradForm, Optimizer, PasteRule,
+    PostNmsScope, ResizeFilter, ResizeRounding, Schedule, StrideRule, WarmupRule, preset,
+    preset_names,
 };
 
 fn load(name: &str) -> Config {
@@ -82,6 +83,15 @@ fn defaults_are_a_valid_config_with_torchvision_shapes() {
     assert_eq!(config.input.pixel_scale, 1.0 / 255.0);
 }
 
+/// Pyramid and heads of torchvision's v2 and detectron2's new baselines.
+fn new_heads(config: &mut Config) {
+    let model = &mut config.model;
+    let norm = Some(NormKind::FrozenBatchNorm);
+    [model.fpn.norm, model.box_head.norm, model.mask_head.norm] = [norm; 3];
+    model.rpn.convs = 2;
+    (model.box_head.channels, model.box_head.hidden) = (vec![256; 4], vec![1024]);
+}
+
 #[test]
 fn torchvision_presets_differ_only_where_they_say() {
     let r50 = load("torchvision_r50");
@@ -102,6 +112,15 @@ fn torchvision_presets_differ_only_where_they_say() {
         (expected.model.backbone.block, expected.model.backbone.blocks) = (block, blocks.into());
         assert_eq!(load(preset), expected);
     }
+
+    let v2 = load("torchvision_r50_v2");
+    let mut expected = r50.clone();
+    new_heads(&mut expected);
+    assert_eq!(v2, expected);
+    let mut expected = load("finetune");
+    expected.model.backbone.norm_eps = 1e-5;
+    new_heads(&mut expected);
+    assert_eq!(load("finetune_v2"), expected);
 
     let mut expected = r50.clone();
     expected.model.kind = ModelKind::FasterRcnn;
@@ -133,6 +152,16 @@ fn the_small_presets_of_detectron2_differ_only_where_they_say() {
     assert_eq!(long, expected);
     expected.model.backbone.blocks = vec![3, 4, 23, 3];
     assert_eq!(load("detectron2_r101_3x"), expected);
+
+    let lsj = load("detectron2_r50_lsj");
+    let mut expected = once.clone();
+    new_heads(&mut expected);
+    expected.input.augment = lsj.input.augment.clone();
+    (expected.solver, expected.train) = (lsj.solver.clone(), lsj.train.clone());
+    assert_eq!(lsj, expected);
+    let augment = &lsj.input.augment;
+    assert_eq!((augment.jitter_size, augment.jitter_scale), (1024, [0.1, 2.0]));
+    assert_eq!((lsj.train.batch_size, lsj.train.steps), (64, 184_375));
     expected = long;
     expected.model.kind = ModelKind::FasterRcnn;
     assert_eq!(load("detectron2_faster_r50_3x"), expected);

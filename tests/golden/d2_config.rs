@@ -1,6 +1,6 @@
 //! The config of a model of detectron2's, from detectron2's config in the golden data.
 
-use configs::Config;
+use configs::{Config, NormKind};
 use serde_json::Value;
 
 use crate::model_setup::{number, numbers, usizes};
@@ -19,14 +19,21 @@ pub(crate) fn config(meta: Case<'_>, images: usize) -> Config {
     c.model.backbone.stride_in_1x1 = resnet["STRIDE_IN_1X1"] == true;
     c.model.backbone.norm_eps = meta.float("frozen_bn_eps");
     c.model.backbone.frozen_stages = size(&model["BACKBONE"], "FREEZE_AT");
+    if resnet["NORM"] == "GN" {
+        c.model.backbone.norm = NormKind::GroupNorm;
+        c.model.backbone.norm_groups = meta.usize("gn_groups");
+    }
     c.model.fpn.channels = size(&model["FPN"], "OUT_CHANNELS");
+    c.model.fpn.norm = norm(&model["FPN"]);
     let anchors = &model["ANCHOR_GENERATOR"];
     assert_eq!(number(anchors, "OFFSET"), 0.0);
     let sizes = anchors["SIZES"].as_array().expect("a list of levels");
     c.model.anchors.sizes = sizes.iter().map(|level| numbers(level)[0] as f32).collect();
     c.model.anchors.ratios =
         numbers(&anchors["ASPECT_RATIOS"][0]).iter().map(|v| *v as f32).collect();
+    heads(&mut c, model);
     let (rpn, of) = (&mut c.model.rpn, &model["RPN"]);
+    rpn.convs = of["CONV_DIMS"].as_array().expect("a list").len();
     rpn.pre_nms_top_n_train = size(of, "PRE_NMS_TOPK_TRAIN");
     rpn.pre_nms_top_n_test = size(of, "PRE_NMS_TOPK_TEST");
     rpn.post_nms_top_n_train = size(of, "POST_NMS_TOPK_TRAIN");
@@ -46,17 +53,6 @@ pub(crate) fn config(meta: Case<'_>, images: usize) -> Config {
     detections.score_threshold = number(of, "SCORE_THRESH_TEST") as f32;
     detections.nms_threshold = number(of, "NMS_THRESH_TEST") as f32;
     detections.per_image = size(cfg, "DETECTIONS_PER_IMAGE");
-    let of = &model["ROI_BOX_HEAD"];
-    c.model.box_head.pooled = size(of, "POOLER_RESOLUTION");
-    c.model.box_head.hidden = vec![size(of, "FC_DIM"); size(of, "NUM_FC")];
-    c.model.box_head.beta = number(of, "SMOOTH_L1_BETA") as f32;
-    let weights = numbers(&of["BBOX_REG_WEIGHTS"]);
-    c.model.roi.box_weights = [0, 1, 2, 3].map(|i| weights[i] as f32);
-    c.model.roi.sampling_ratio = size(of, "POOLER_SAMPLING_RATIO");
-    let of = &model["ROI_MASK_HEAD"];
-    c.model.mask_head.pooled = size(of, "POOLER_RESOLUTION");
-    c.model.mask_head.channels = vec![size(of, "CONV_DIM"); size(of, "NUM_CONV")];
-    c.model.mask_head.deconv_channels = size(of, "CONV_DIM");
     c.input.min_size = meta.usize("short_edge");
     c.input.max_size = meta.usize("max_size");
     c.input.augment.min_sizes = vec![];
@@ -75,4 +71,32 @@ pub(crate) fn config(meta: Case<'_>, images: usize) -> Config {
     c.train.batch_size = images;
     c.train.images_per_group = images;
     c
+}
+
+/// The box head and the mask head.
+fn heads(c: &mut Config, model: &Value) {
+    let size = |table: &Value, key: &str| number(table, key) as usize;
+    let of = &model["ROI_BOX_HEAD"];
+    c.model.box_head.pooled = size(of, "POOLER_RESOLUTION");
+    c.model.box_head.channels = vec![size(of, "CONV_DIM"); size(of, "NUM_CONV")];
+    c.model.box_head.norm = norm(of);
+    c.model.box_head.hidden = vec![size(of, "FC_DIM"); size(of, "NUM_FC")];
+    c.model.box_head.beta = number(of, "SMOOTH_L1_BETA") as f32;
+    let weights = numbers(&of["BBOX_REG_WEIGHTS"]);
+    c.model.roi.box_weights = [0, 1, 2, 3].map(|i| weights[i] as f32);
+    c.model.roi.sampling_ratio = size(of, "POOLER_SAMPLING_RATIO");
+    let of = &model["ROI_MASK_HEAD"];
+    c.model.mask_head.pooled = size(of, "POOLER_RESOLUTION");
+    c.model.mask_head.channels = vec![size(of, "CONV_DIM"); size(of, "NUM_CONV")];
+    c.model.mask_head.norm = norm(of);
+    c.model.mask_head.deconv_channels = size(of, "CONV_DIM");
+}
+
+/// The norm of a part; a batch norm is compared where it takes its running statistics.
+fn norm(part: &Value) -> Option<NormKind> {
+    match part["NORM"].as_str() {
+        Some("GN") => Some(NormKind::GroupNorm),
+        Some("BN" | "FrozenBN") => Some(NormKind::FrozenBatchNorm),
+        _ => None,
+    }
 }

@@ -5,14 +5,14 @@ use engine::model::detection_program;
 use kernels::paste::paste_mask;
 use score::encode_mask;
 
-use crate::d2_model::{Reference, thinned};
+use crate::d2_model::{Files, Reference, thinned};
 use crate::support::{Case, Family, Report};
 
 /// README of the golden data.
 const EVAL_TOLERANCE: f64 = 1e-4;
 
-pub(crate) fn run() {
-    let (Some(model), Some(golden)) = (Reference::open(), Family::open("d2_fpn_eval")) else {
+pub(crate) fn run(of: &'static Files) {
+    let (Some(model), Some(golden)) = (Reference::open(of), Family::open(of.eval)) else {
         return;
     };
     let mut loaded = model.load(&[], detection_program, &vec![0; model.num_images()]);
@@ -20,7 +20,7 @@ pub(crate) fn run() {
     let e = &loaded.executor;
     let f32 = |name: &str| e.f32(name).expect("a kept tensor");
     let i32 = |name: &str| e.i32(name).expect("a kept tensor");
-    let mut report = Report::new("d2_fpn_eval", EVAL_TOLERANCE);
+    let mut report = Report::new(of.eval, EVAL_TOLERANCE);
     let case = golden.case("eval");
     thinned(&mut report, case, "feature_p2", f32("P2"), EVAL_TOLERANCE);
     let rows = case.f32("class_logits").shape[0];

@@ -32,7 +32,42 @@ const LOSSES: [(&str, &str); 5] = [
     ("loss_rpn_loc", "loss_rpn_box_reg"),
 ];
 
+/// A model of detectron2's: the family of each part, and its case of `d2_empty`.
+pub(crate) struct Files {
+    name: &'static str,
+    weights: &'static str,
+    inputs_losses: &'static str,
+    features: &'static str,
+    rpn: &'static str,
+    roi: &'static str,
+    grads: &'static str,
+    pub(crate) eval: &'static str,
+}
+
+macro_rules! files {
+    ($name:literal) => {
+        Files {
+            name: $name,
+            weights: concat!($name, "_weights"),
+            inputs_losses: concat!($name, "_inputs_losses"),
+            features: concat!($name, "_features"),
+            rpn: concat!($name, "_rpn"),
+            roi: concat!($name, "_roi"),
+            grads: concat!($name, "_grads"),
+            eval: concat!($name, "_eval"),
+        }
+    };
+}
+
+/// `mask_rcnn_R_50_FPN`.
+pub(crate) const FPN: Files = files!("d2_fpn");
+/// With the heads of the new baselines, and group norms in all parts.
+pub(crate) const GN: Files = files!("d2_gn");
+/// With these heads, and batch norms, whose statistics are running ones in evaluation.
+pub(crate) const LSJ: Files = files!("d2_lsj");
+
 pub(crate) struct Reference {
+    of: &'static Files,
     pub(crate) config: Config,
     inputs: Family,
     tensors: BTreeMap<String, Values>,
@@ -46,13 +81,13 @@ pub(crate) struct Reference {
 }
 
 impl Reference {
-    pub(crate) fn open() -> Option<Self> {
-        let weights = Family::open("d2_fpn_weights")?;
-        let inputs = Family::open("d2_fpn_inputs_losses")?;
+    pub(crate) fn open(of: &'static Files) -> Option<Self> {
+        let weights = Family::open(of.weights)?;
+        let inputs = Family::open(of.inputs_losses)?;
         let meta = weights.case("state_dict");
         let images = pairs(meta.attribute("raw_hw"));
         let config = config(meta, images.len());
-        let file = WeightsFile::open(&golden_dir().join("d2_fpn_weights.safetensors"));
+        let file = WeightsFile::open(&golden_dir().join(format!("{}.safetensors", of.weights)));
         let file = file.expect("the weights are read under detectron2's names");
         assert_eq!(file.dialect(), Dialect::Detectron2);
         let network = pairs(meta.attribute("image_sizes_hw"));
@@ -61,6 +96,7 @@ impl Reference {
             assert_eq!((h as usize, w as usize), want, "resize rule");
         }
         Some(Self {
+            of,
             tensors: file.tensors(config.model.backbone.norm_eps),
             classes: number(&meta.attribute("cfg")["MODEL"]["ROI_HEADS"], "NUM_CLASSES") as usize,
             flips: numbers(meta.attribute("flip")).iter().map(|v| *v as i32).collect(),
@@ -158,7 +194,7 @@ impl Reference {
 
     /// The first step with the recorded anchors and RoIs, positives first as detectron2 has them.
     fn recorded_step(&self) -> Option<Loaded> {
-        let (rpn, roi) = (Family::open("d2_fpn_rpn")?, Family::open("d2_fpn_roi")?);
+        let (rpn, roi) = (Family::open(self.of.rpn)?, Family::open(self.of.roi)?);
         let (rpn, roi) = (rpn.case("rpn"), roi.case("roi"));
         let mut loaded = self.training(&SAMPLES);
         let e = &mut loaded.executor;
@@ -207,13 +243,13 @@ fn every(case: Case<'_>, name: &str) -> (usize, Vec<f32>) {
     (stride, case.f32(&key(stride)).data)
 }
 
-pub(crate) fn features() {
-    let (Some(model), Some(golden)) = (Reference::open(), Family::open("d2_fpn_features")) else {
+pub(crate) fn features(of: &'static Files) {
+    let (Some(model), Some(golden)) = (Reference::open(of), Family::open(of.features)) else {
         return;
     };
     let loaded = model.observed().given;
     let e = &loaded.executor;
-    let mut report = Report::new("d2_fpn_features", TOLERANCE);
+    let mut report = Report::new(of.features, TOLERANCE);
     let case = golden.case("features");
     let batch = e.f32("batch").expect("observed");
     // The bytes of each resized and mirrored image, less the mean.
@@ -245,15 +281,15 @@ fn largest_height(model: &Reference) -> usize {
     most.next_multiple_of(model.config.input.size_divisor)
 }
 
-pub(crate) fn rpn() {
-    let (Some(model), Some(golden)) = (Reference::open(), Family::open("d2_fpn_rpn")) else {
+pub(crate) fn rpn(of: &'static Files) {
+    let (Some(model), Some(golden)) = (Reference::open(of), Family::open(of.rpn)) else {
         return;
     };
     let KeyedStep { free, given } = model.observed();
     let e = &free.executor;
     let f32 = |name: &str| e.f32(name).expect("an observed tensor");
     let i32 = |name: &str| e.i32(name).expect("an observed tensor");
-    let mut report = Report::new("d2_fpn_rpn", TOLERANCE);
+    let mut report = Report::new(of.rpn, TOLERANCE);
     let (case, n) = (golden.case("rpn"), model.num_images());
     for level in 0..model.config.model.anchors.sizes.len() {
         for what in ["logits", "deltas"] {
@@ -285,18 +321,20 @@ pub(crate) fn rpn() {
     report.finish();
 }
 
-pub(crate) fn roi() {
-    let (Some(model), Some(golden)) = (Reference::open(), Family::open("d2_fpn_roi")) else {
+pub(crate) fn roi(of: &'static Files) {
+    let (Some(model), Some(golden)) = (Reference::open(of), Family::open(of.roi)) else {
         return;
     };
     let Some(loaded) = model.recorded_step() else { return };
-    let mut report = Report::new("d2_fpn_roi", ROI_TOLERANCE);
+    let mut report = Report::new(of.roi, ROI_TOLERANCE);
     let case = golden.case("roi");
     candidates(&mut report, &model, case);
     let e = &loaded.executor;
     let f32 = |name: &str, len: usize| &e.f32(name).expect("an observed tensor")[..len];
     let rows = case.f32("class_logits").shape[0];
-    let features = case.attribute("full_shapes")["every5/box_features"].as_array();
+    let shapes = case.attribute("full_shapes").as_object().expect("an object");
+    let features = shapes.iter().find(|(name, _)| name.ends_with("/box_features"));
+    let features = features.and_then(|(_, shape)| shape.as_array());
     let len = features.expect("a shape").iter().map(|v| v.as_u64().expect("a size") as usize);
     let got = f32("box_features", len.product());
     thinned(&mut report, case, "box_features", got, ROI_TOLERANCE);
@@ -383,12 +421,12 @@ fn norm(values: &[f32]) -> f64 {
 }
 
 /// The first step with the recorded samples: every gradient.
-pub(crate) fn grads() {
-    let (Some(model), Some(golden)) = (Reference::open(), Family::open("d2_fpn_grads")) else {
+pub(crate) fn grads(of: &'static Files) {
+    let (Some(model), Some(golden)) = (Reference::open(of), Family::open(of.grads)) else {
         return;
     };
     let Some(loaded) = model.recorded_step() else { return };
-    let mut report = Report::new("d2_fpn_grads", NORM_TOLERANCE);
+    let mut report = Report::new(of.grads, NORM_TOLERANCE);
     let (case, gradients) = (golden.case("grads"), gradients(&loaded));
     let keys = golden.keys();
     let names = keys.iter().filter_map(|key| key.strip_prefix("grads/norm/"));
@@ -411,10 +449,10 @@ pub(crate) fn grads() {
 }
 
 /// The losses of the first step with recorded samples, then five steps.
-pub(crate) fn inputs_losses() {
-    let Some(model) = Reference::open() else { return };
+pub(crate) fn inputs_losses(of: &'static Files) {
+    let Some(model) = Reference::open(of) else { return };
     let Some(loaded) = model.recorded_step() else { return };
-    let mut report = Report::new("d2_fpn_inputs_losses", TOLERANCE);
+    let mut report = Report::new(of.inputs_losses, TOLERANCE);
     let losses = model.inputs.case("losses");
     for (theirs, ours) in LOSSES {
         let got = loaded.executor.f32(ours).expect("a loss");
@@ -485,13 +523,13 @@ fn nudge(loaded: &mut Loaded) {
 
 /// A step in which an image has no objects: the sampled sets, losses and gradients.
 pub(crate) fn empty() {
-    let (Some(mut model), Some(golden)) = (Reference::open(), Family::open("d2_empty")) else {
+    let (Some(mut model), Some(golden)) = (Reference::open(&FPN), Family::open("d2_empty")) else {
         return;
     };
     model.emptied = vec![1];
     let mut report = Report::new("d2_empty", TOLERANCE);
     for case in golden.cases() {
-        if case.name() != "d2_fpn" {
+        if case.name() != FPN.name {
             report.not_due();
             continue;
         }

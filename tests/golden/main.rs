@@ -35,6 +35,9 @@ mod support;
 mod views;
 mod weights_names;
 
+use d2_model::{FPN, GN, LSJ};
+use model_setup::Recorded;
+
 #[test]
 fn golden_conv2d() {
     dense::conv2d();
@@ -138,32 +141,67 @@ fn golden_d2_roi() {
 
 #[test]
 fn golden_d2_fpn_features() {
-    d2_model::features();
+    d2_model::features(&FPN);
 }
 
 #[test]
 fn golden_d2_fpn_rpn() {
-    d2_model::rpn();
+    d2_model::rpn(&FPN);
 }
 
 #[test]
 fn golden_d2_fpn_roi() {
-    d2_model::roi();
+    d2_model::roi(&FPN);
 }
 
 #[test]
 fn golden_d2_fpn_grads() {
-    d2_model::grads();
+    d2_model::grads(&FPN);
 }
 
 #[test]
 fn golden_d2_fpn_inputs_losses() {
-    d2_model::inputs_losses();
+    d2_model::inputs_losses(&FPN);
 }
 
 #[test]
 fn golden_d2_fpn_eval() {
-    d2_eval::run();
+    d2_eval::run(&FPN);
+}
+
+#[test]
+fn golden_d2_lsj_eval() {
+    d2_eval::run(&LSJ);
+}
+
+#[test]
+fn golden_d2_gn_features() {
+    d2_model::features(&GN);
+}
+
+#[test]
+fn golden_d2_gn_rpn() {
+    d2_model::rpn(&GN);
+}
+
+#[test]
+fn golden_d2_gn_roi() {
+    d2_model::roi(&GN);
+}
+
+#[test]
+fn golden_d2_gn_grads() {
+    d2_model::grads(&GN);
+}
+
+#[test]
+fn golden_d2_gn_inputs_losses() {
+    d2_model::inputs_losses(&GN);
+}
+
+#[test]
+fn golden_d2_gn_eval() {
+    d2_eval::run(&GN);
 }
 
 #[test]
@@ -238,37 +276,72 @@ fn golden_lr_schedules() {
 
 #[test]
 fn golden_model_features() {
-    model_train::features();
+    model_train::features(Recorded::Plain);
 }
 
 #[test]
 fn golden_model_rpn() {
-    model_train::rpn();
+    model_train::rpn(Recorded::Plain);
 }
 
 #[test]
 fn golden_model_roi() {
-    model_train::roi();
+    model_train::roi(Recorded::Plain);
 }
 
 #[test]
 fn golden_model_grads() {
-    model_train::grads();
+    model_train::grads(Recorded::Plain);
 }
 
 #[test]
 fn golden_model_inputs_losses() {
-    model_train::inputs_losses();
+    model_train::inputs_losses(Recorded::Plain);
 }
 
 #[test]
 fn golden_model_eval_of_exchanged_weights() {
-    model_eval::exchanged();
+    model_eval::exchanged(Recorded::Plain);
 }
 
 #[test]
 fn golden_model_eval() {
-    model_eval::run();
+    model_eval::run(Recorded::Plain);
+}
+
+#[test]
+fn golden_tv_maskrcnn_v2_features() {
+    model_train::features(Recorded::V2);
+}
+
+#[test]
+fn golden_tv_maskrcnn_v2_rpn() {
+    model_train::rpn(Recorded::V2);
+}
+
+#[test]
+fn golden_tv_maskrcnn_v2_roi() {
+    model_train::roi(Recorded::V2);
+}
+
+#[test]
+fn golden_tv_maskrcnn_v2_grads() {
+    model_train::grads(Recorded::V2);
+}
+
+#[test]
+fn golden_tv_maskrcnn_v2_losses() {
+    model_train::inputs_losses(Recorded::V2);
+}
+
+#[test]
+fn golden_tv_maskrcnn_v2_eval() {
+    model_eval::run(Recorded::V2);
+}
+
+#[test]
+fn golden_tv_maskrcnn_v2_eval_of_exchanged_weights() {
+    model_eval::exchanged(Recorded::V2);
 }
 
 #[test]

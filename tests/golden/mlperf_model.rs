@@ -11,7 +11,9 @@ use score::encode_mask;
 use serde_json::Value;
 use tests::SAMPLES;
 
-use crate::model_setup::{Build, Fixture, Loaded, number, numbers, pairs, row, stated, usizes};
+use crate::model_setup::{
+    Build, Fixture, Loaded, number, numbers, optimizer_of, pairs, row, stated, usizes,
+};
 use crate::model_train::{gradient, rpn_outputs, tolerance};
 use crate::samples::{KeyedStep, Rois, write_anchors};
 use crate::support::{Case, Family, Report, golden_dir, need};
@@ -150,7 +152,8 @@ fn observed(model: &Reference) -> Loaded {
 fn config(meta: Case<'_>, sgd: Case<'_>) -> Config {
     let mut c = Config::load("mlperf_r50", &[]).expect("the preset loads");
     let images = meta.attribute("raw_wh").as_array().expect("a list").len();
-    stated(&mut c, meta, sgd, images);
+    stated(&mut c, meta, images);
+    optimizer_of(&mut c, sgd);
     c.input.size_divisor = meta.usize("size_divisible");
     let mean = numbers(meta.attribute("pixel_mean_bgr"));
     c.input.mean = [0, 1, 2].map(|i| mean[i] as f32);

@@ -1,24 +1,30 @@
-//! Family model_eval: detections and pasted masks, also with weights that went through files.
+//! Families model_eval and tv_maskrcnn_v2_heads: detections and pasted masks, also with
+//! weights that went through files.
 
-use configs::PasteRule;
+use configs::{NormKind, PasteRule};
 use engine::weights::{Dialect, ExportForm};
 use kernels::paste::paste_mask;
 
-use crate::model_setup::GoldenModel;
+use crate::model_setup::{GoldenModel, Recorded};
 use crate::support::{Family, Report};
 
-pub(crate) fn run() {
-    if let (Some(model), Some(golden)) = (GoldenModel::open(), Family::open("model_eval")) {
-        compare(&model, &golden);
+pub(crate) fn run(of: Recorded) {
+    let (Some(mut model), Some(golden)) = (GoldenModel::open(of), of.open("eval")) else { return };
+    compare(&model, &golden);
+    // Norms of constants detect the same as those that were trained.
+    let parts = &mut model.config.model;
+    parts.backbone.norm = NormKind::FrozenBatchNorm;
+    for norm in [&mut parts.fpn.norm, &mut parts.box_head.norm, &mut parts.mask_head.norm] {
+        *norm = norm.map(|_| NormKind::FrozenBatchNorm);
     }
+    compare(&model, &golden);
 }
 
 /// With the weights exported in each form and under each project's names.
-pub(crate) fn exchanged() {
+pub(crate) fn exchanged(of: Recorded) {
     for dialect in [Dialect::Torchvision, Dialect::Detectron2] {
         for form in [ExportForm::Torch, ExportForm::Safetensors] {
-            let (Some(model), Some(golden)) = (GoldenModel::open(), Family::open("model_eval"))
-            else {
+            let (Some(model), Some(golden)) = (GoldenModel::open(of), of.open("eval")) else {
                 return;
             };
             compare(&model.through(form, dialect), &golden);
@@ -32,7 +38,7 @@ fn compare(model: &GoldenModel, golden: &Family) {
     let e = &loaded.executor;
     let f32 = |name: &str| e.f32(name).expect("a kept tensor");
     let i32 = |name: &str| e.i32(name).expect("a kept tensor");
-    let mut report = Report::new("model_eval", 1e-4);
+    let mut report = Report::new(model.of.family("eval"), 1e-4);
     let case = golden.case("eval");
     let side = 2 * model.config.model.mask_head.pooled;
     let mut at = 0;

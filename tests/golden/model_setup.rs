@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use configs::Config;
+use configs::{Adamw, Config, NormKind, Optimizer};
 use engine::model::{
     BuiltProgram, ImageSize, ModelSpec, Param, SlotShape, detection_program, training_program,
 };
@@ -22,8 +22,41 @@ use crate::convert::count;
 use crate::images::preprocessed;
 use crate::support::{Case, Family};
 
+/// The models of torchvision that are recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    /// `maskrcnn_resnet50_fpn`.
+    Plain,
+    /// `maskrcnn_resnet50_fpn_v2`.
+    V2,
+}
+
+impl Recorded {
+    /// The family that holds a part of the model.
+    pub(crate) fn family(self, part: &str) -> &'static str {
+        match (self, part) {
+            (Self::Plain, "weights") => "model_weights",
+            (Self::Plain, "inputs_losses") => "model_inputs_losses",
+            (Self::Plain, "features") => "model_features",
+            (Self::Plain, "rpn") => "model_rpn",
+            (Self::Plain, "roi") => "model_roi",
+            (Self::Plain, "grads") => "model_grads",
+            (Self::Plain, "eval") => "model_eval",
+            (Self::V2, "weights") => "tv_maskrcnn_v2_weights",
+            (Self::V2, "inputs_losses" | "features" | "rpn") => "tv_maskrcnn_v2",
+            (Self::V2, "roi" | "grads" | "eval" | "steps") => "tv_maskrcnn_v2_heads",
+            (_, part) => panic!("no family of {part}"),
+        }
+    }
+
+    pub(crate) fn open(self, part: &str) -> Option<Family> {
+        Family::open(self.family(part))
+    }
+}
+
 /// The golden model with its inputs.
 pub(crate) struct GoldenModel {
+    pub(crate) of: Recorded,
     pub(crate) config: Config,
     pub(crate) inputs: Family,
     weights: BTreeMap<String, Values>,
@@ -102,10 +135,10 @@ fn preprocess_of(program: &Program) -> Preprocess {
 
 impl GoldenModel {
     /// Opens weights and inputs; nothing, and a `SKIPPED` line, where they are absent.
-    pub(crate) fn open() -> Option<Self> {
-        let weights = Family::open("model_weights")?;
-        let inputs = Family::open("model_inputs_losses")?;
-        let tensors = weights.keys().into_iter().map(|key| {
+    pub(crate) fn open(of: Recorded) -> Option<Self> {
+        let (weights, inputs) = (of.open("weights")?, of.open("inputs_losses")?);
+        let is_weight = |key: &String| !key.ends_with(".num_batches_tracked");
+        let tensors = weights.keys().into_iter().filter(is_weight).map(|key| {
             let t = weights.tensor::<f32>(&key);
             (key, (t.shape, t.data))
         });
@@ -113,9 +146,12 @@ impl GoldenModel {
         let meta = weights.case("state_dict");
         let images = pairs(meta.attribute("imgs"));
         let network = pairs(meta.attribute("image_sizes_hw"));
-        let config = config(meta, inputs.case("sgd5"), images.len());
+        let config = match of {
+            Recorded::Plain => plain_config(meta, inputs.case("sgd5"), images.len()),
+            Recorded::V2 => v2_config(meta, &of.open("steps")?, images.len()),
+        };
         let classes = meta.usize("classes") - 1;
-        Some(Self { config, inputs, weights: tensors, classes, images, network })
+        Some(Self { of, config, inputs, weights: tensors, classes, images, network })
     }
 
     /// The same model with weights that were exported, and read from that file.
@@ -277,10 +313,37 @@ pub(crate) fn numbers(value: &Value) -> Vec<f64> {
 }
 
 /// torchvision's conventions with every size of the metadata.
-fn config(meta: Case<'_>, sgd: Case<'_>, images: usize) -> Config {
-    let mut c = Config::load("torchvision_r50", &[]).expect("the preset loads");
-    stated(&mut c, meta, sgd, images);
+fn plain_config(meta: Case<'_>, sgd: Case<'_>, images: usize) -> Config {
+    let mut c = config("torchvision_r50", meta, images);
     c.model.backbone.norm_eps = meta.float("eps_frozen_bn");
+    optimizer_of(&mut c, sgd);
+    c.solver.learning_rate = sgd.float("lr");
+    c
+}
+
+/// The same for the second version, which has further convolutions, and trains scales and shifts of
+/// its norms.
+fn v2_config(meta: Case<'_>, steps: &Family, images: usize) -> Config {
+    let mut c = config("torchvision_r50_v2", meta, images);
+    c.model.backbone.norm_eps = meta.float("bn_eps");
+    c.model.rpn.convs = meta.usize("rpn_convs");
+    c.model.box_head.channels = usizes(meta.attribute("box_convs"));
+    c.model.box_head.hidden.truncate(1);
+    let norm = NormKind::FrozenStatistics;
+    c.model.backbone.norm = norm;
+    [c.model.fpn.norm, c.model.box_head.norm, c.model.mask_head.norm] = [Some(norm); 3];
+    let steps = steps.case("adamw3");
+    c.solver.optimizer = Optimizer::Adamw;
+    c.solver.learning_rate = steps.float("lr");
+    c.solver.weight_decay = steps.float("weight_decay");
+    let [beta1, beta2, eps] = ["beta1", "beta2", "eps"].map(|name| steps.float(name));
+    c.solver.adamw = Adamw { beta1, beta2, eps };
+    c
+}
+
+fn config(preset: &str, meta: Case<'_>, images: usize) -> Config {
+    let mut c = Config::load(preset, &[]).expect("the preset loads");
+    stated(&mut c, meta, images);
     c.model.backbone.frozen_stages = 0;
     let rpn = meta.attribute("rpn");
     let (pre, post) = (usizes(&rpn["pre_nms"]), usizes(&rpn["post_nms"]));
@@ -288,7 +351,6 @@ fn config(meta: Case<'_>, sgd: Case<'_>, images: usize) -> Config {
     [c.model.rpn.post_nms_top_n_train, c.model.rpn.post_nms_top_n_test] = [post[0], post[1]];
     c.model.mask_head.deconv_channels = meta.usize("mdim");
     c.input.flip_probability = 0.0;
-    c.solver.learning_rate = sgd.float("lr");
     c.solver.warmup_steps = 0;
     c.solver.milestones.clear();
     c.solver.clip_norm = 0.0;
@@ -296,7 +358,7 @@ fn config(meta: Case<'_>, sgd: Case<'_>, images: usize) -> Config {
 }
 
 /// Copies the settings that the metadata of both golden models state by the same names.
-pub(crate) fn stated(c: &mut Config, meta: Case<'_>, sgd: Case<'_>, images: usize) {
+pub(crate) fn stated(c: &mut Config, meta: Case<'_>, images: usize) {
     let model = &mut c.model;
     model.backbone.blocks = usizes(meta.attribute("layers"));
     model.backbone.stem_channels = meta.usize("w");
@@ -324,11 +386,15 @@ pub(crate) fn stated(c: &mut Config, meta: Case<'_>, sgd: Case<'_>, images: usiz
     model.mask_head.channels = usizes(meta.attribute("mask"));
     c.input.min_size = meta.usize("min_size");
     c.input.max_size = meta.usize("max_size");
-    c.solver.momentum = sgd.float("momentum");
-    c.solver.weight_decay = sgd.float("weight_decay");
     c.solver.dynamic_loss_scale = false;
     c.train.batch_size = images;
     c.train.images_per_group = images;
+}
+
+/// Copies the settings of plain SGD.
+pub(crate) fn optimizer_of(c: &mut Config, sgd: Case<'_>) {
+    c.solver.momentum = sgd.float("momentum");
+    c.solver.weight_decay = sgd.float("weight_decay");
 }
 
 pub(crate) fn number(value: &Value, key: &str) -> f64 {

@@ -4,7 +4,7 @@ use engine::model::Param;
 use engine::weights::to_torchvision;
 use tests::SAMPLES;
 
-use crate::model_setup::{GoldenModel, Loaded};
+use crate::model_setup::{GoldenModel, Loaded, Recorded};
 use crate::samples::{KeyedStep, Rois, write_anchors};
 use crate::support::{Case, Family, Report};
 
@@ -25,12 +25,12 @@ fn observed(model: &GoldenModel) -> Loaded {
     step.given
 }
 
-pub(crate) fn features() {
-    let (Some(model), Some(golden)) = (GoldenModel::open(), Family::open("model_features")) else {
+pub(crate) fn features(of: Recorded) {
+    let (Some(model), Some(golden)) = (GoldenModel::open(of), of.open("features")) else {
         return;
     };
     let loaded = observed(&model);
-    let mut report = Report::new("model_features", 2e-5);
+    let mut report = Report::new(of.family("features"), 2e-5);
     let case = golden.case("features");
     let names = ["batch", "C3", "C4", "C5", "P2", "P3", "P4", "P5", "P6"];
     for name in names.into_iter().filter(|n| case.has(n)) {
@@ -41,18 +41,21 @@ pub(crate) fn features() {
     report.finish();
 }
 
-pub(crate) fn rpn() {
-    let (Some(model), Some(golden)) = (GoldenModel::open(), Family::open("model_rpn")) else {
+pub(crate) fn rpn(of: Recorded) {
+    let (Some(model), Some(golden)) = (GoldenModel::open(of), of.open("rpn")) else {
         return;
     };
     let loaded = observed(&model);
-    let mut report = Report::new("model_rpn", 2e-5);
+    let mut report = Report::new(of.family("rpn"), 2e-5);
     let case = golden.case("rpn");
     let n = model.num_images();
     let labels = loaded.executor.i32("rpn_labels").expect("an observed tensor");
     for (i, got) in labels.chunks_exact(labels.len() / n).enumerate() {
         let name = format!("labels_{i}");
-        let want: Vec<i32> = case.f32(&name).data.iter().map(|v| *v as i32).collect();
+        let want: Vec<i32> = match of {
+            Recorded::Plain => case.f32(&name).data.iter().map(|v| *v as i32).collect(),
+            Recorded::V2 => case.i32(&name).data,
+        };
         report.exact(case.name(), &name, got, &want);
     }
     rpn_outputs(&mut report, case, &loaded, n);
@@ -91,13 +94,13 @@ pub(crate) fn rpn_outputs(report: &mut Report, case: Case<'_>, loaded: &Loaded, 
     }
 }
 
-pub(crate) fn roi() {
-    let (Some(model), Some(golden)) = (GoldenModel::open(), Family::open("model_roi")) else {
+pub(crate) fn roi(of: Recorded) {
+    let (Some(model), Some(golden)) = (GoldenModel::open(of), of.open("roi")) else {
         return;
     };
     let loaded = observed(&model);
     let e = &loaded.executor;
-    let mut report = Report::new("model_roi", 2e-5);
+    let mut report = Report::new(of.family("roi"), 2e-5);
     let case = golden.case("roi");
     let per_image = |what: &str| -> Vec<i32> {
         let images = 0..model.num_images();
@@ -136,12 +139,12 @@ pub(crate) fn tolerance(case: Case<'_>, tensor: &str) -> f64 {
 }
 
 /// Step 1 with the recorded samples: the losses, and every gradient.
-pub(crate) fn grads() {
-    let (Some(model), Some(golden)) = (GoldenModel::open(), Family::open("model_grads")) else {
+pub(crate) fn grads(of: Recorded) {
+    let (Some(model), Some(golden)) = (GoldenModel::open(of), of.open("grads")) else {
         return;
     };
     let Some(loaded) = recorded_step(&model) else { return };
-    let mut report = Report::new("model_grads", GRAD_NORM_TOLERANCE);
+    let mut report = Report::new(of.family("grads"), GRAD_NORM_TOLERANCE);
     let trained = loaded.params.iter().filter(|p| p.trained.is_some());
     for param in trained {
         gradient(&mut report, &golden, &loaded, param, &param.name, GRAD_VALUE_TOLERANCE);
@@ -192,18 +195,27 @@ pub(crate) fn recorded_gradient(
     report.close_within(case.name(), &key, &got, &case.f32(&key).data, of_values);
 }
 
-/// The five losses of step 1 with recorded samples, then five steps by the golden data's keys.
-pub(crate) fn inputs_losses() {
-    let Some(model) = GoldenModel::open() else { return };
+/// The five losses of step 1 with recorded samples, then the recorded steps by the golden data's
+/// keys.
+pub(crate) fn inputs_losses(of: Recorded) {
+    let Some(model) = GoldenModel::open(of) else { return };
     let Some(loaded) = recorded_step(&model) else { return };
-    let mut report = Report::new("model_inputs_losses", 1e-4);
+    let mut report = Report::new(of.family("inputs_losses"), 1e-4);
     let losses = model.inputs.case("losses");
     for name in &loaded.losses {
         let got = loaded.executor.f32(name).expect("a loss");
         report.close("losses", name, got, &losses.f32(name).data);
     }
     report.done_case();
-    let sgd = model.inputs.case("sgd5");
+    let family = match of {
+        Recorded::Plain => of.open("inputs_losses"),
+        Recorded::V2 => of.open("steps"),
+    };
+    let Some(family) = family else { return };
+    let sgd = match of {
+        Recorded::Plain => family.case("sgd5"),
+        Recorded::V2 => family.case("adamw3"),
+    };
     let (single, double) = (sgd.f64("losses_f32_f64"), sgd.f64("losses_f64_f64"));
     let columns: Vec<&str> = sgd
         .attribute("columns")
@@ -223,7 +235,7 @@ pub(crate) fn inputs_losses() {
             let tolerance = if step < 2 { 1e-4 } else { (3.0 * drift).max(1e-3) };
             let got = keyed.given.executor.f32(name).expect("a loss");
             let label = format!("step {} {name}", step + 1);
-            report.close_within("sgd5", &label, got, &[want], tolerance);
+            report.close_within(sgd.name(), &label, got, &[want], tolerance);
         }
     }
     report.done_case();
@@ -232,7 +244,7 @@ pub(crate) fn inputs_losses() {
 
 /// Step 1 with the recorded anchors and RoIs in place of the samplers' choice.
 fn recorded_step(model: &GoldenModel) -> Option<Loaded> {
-    let (rpn, roi) = (Family::open("model_rpn")?, Family::open("model_roi")?);
+    let (rpn, roi) = (model.of.open("rpn")?, model.of.open("roi")?);
     let (rpn, roi) = (rpn.case("rpn"), roi.case("roi"));
     let mut loaded = model.training(&SAMPLES);
     let e = &mut loaded.executor;

@@ -1,5 +1,6 @@
 //! `d2_c2_names.json`: the parameter that each blob of Caffe2's ResNet-50 is, by detectron2's own
-//! converter; `d2_state_dict_names.json`: the tensors of its models.
+//! converter; `d2_state_dict_names.json` and `tv_state_dicts.json`: the tensors of its models and
+//! of torchvision's.
 
 use std::collections::BTreeMap;
 
@@ -48,40 +49,104 @@ fn read(names: &[&str], dialect: Dialect) -> BTreeMap<String, Values> {
     read.tensors(1e-5)
 }
 
-/// `d2_state_dict_names.json`: every tensor of detectron2's FPN models has the name and the shape
-/// that a model of the preset exports, and as many are trained here.
+/// A recorded model: its file, its name there, the preset, and what this says otherwise.
+struct Recorded {
+    file: &'static str,
+    model: &'static str,
+    preset: &'static str,
+    set: &'static [&'static str],
+    classes: usize,
+}
+
+const RECORDED: [Recorded; 9] = [
+    detectron2("mask_rcnn_R_50_FPN_3x", "detectron2_r50_3x", &[]),
+    detectron2("faster_rcnn_R_50_FPN_3x", "detectron2_faster_r50_3x", &[]),
+    detectron2("new_baselines_mask_rcnn_R_50_FPN_100ep_LSJ", "detectron2_r50_lsj", &[]),
+    detectron2("scratch_mask_rcnn_R_50_FPN_3x_gn", "detectron2_r50_lsj", &GROUP_NORMS),
+    torchvision("maskrcnn_resnet18_fpn", "torchvision_r18"),
+    torchvision("maskrcnn_resnet34_fpn", "torchvision_r34"),
+    torchvision("maskrcnn_resnet50_fpn", "torchvision_r50"),
+    torchvision("maskrcnn_resnet50_fpn_v2", "torchvision_r50_v2"),
+    torchvision("maskrcnn_resnet152_fpn", "torchvision_r152"),
+];
+const GROUP_NORMS: [&str; 7] = [
+    "model.backbone.norm=group_norm",
+    "model.backbone.norm_groups=32",
+    "model.backbone.frozen_stages=0",
+    "model.fpn.norm=group_norm",
+    "model.rpn.convs=1",
+    "model.box_head.norm=group_norm",
+    "model.mask_head.norm=group_norm",
+];
+
+const fn detectron2(
+    model: &'static str,
+    preset: &'static str,
+    set: &'static [&'static str],
+) -> Recorded {
+    Recorded { file: "d2_state_dict_names.json", model, preset, set, classes: 80 }
+}
+
+const fn torchvision(model: &'static str, preset: &'static str) -> Recorded {
+    Recorded { file: "tv_state_dicts.json", model, preset, set: &[], classes: 90 }
+}
+
+/// `d2_state_dict_names.json` and `tv_state_dicts.json`: every tensor of a model has the name and
+/// the shape that a model of the preset exports, but for the counters of batch norms, which neither
+/// project needs; and as many are trained, but for scales and shifts of batch norms.
 pub(crate) fn state_dicts() {
-    let Some(path) = need(golden_dir().join("d2_state_dict_names.json")) else { return };
-    let text = std::fs::read(path).expect("a file");
-    let tables: Value = serde_json::from_slice(&text).expect("JSON");
-    for (table, preset) in [
-        ("mask_rcnn_R_50_FPN_3x", "detectron2_r50_3x"),
-        ("faster_rcnn_R_50_FPN_3x", "detectron2_faster_r50_3x"),
-    ] {
-        let of_model = tables[table]["state_dict"].as_object().expect("an object");
-        let config = Config::load(preset, &[]).expect("the preset loads");
-        let slot = SlotShape { pixels: 1, objects: 1, parts: 1, coords: 1, runs: 1 };
-        let spec = ModelSpec {
-            config: &config,
-            num_classes: 80,
-            images: 1,
-            padded: ImageSize { height: 64, width: 64 },
-            slot,
-            target: device::Target::Cpu,
-            part: engine::model::Part::whole(),
-            observe: false,
+    for recorded in &RECORDED {
+        let Some(path) = need(golden_dir().join(recorded.file)) else { return };
+        let text = std::fs::read(path).expect("a file");
+        let tables: Value = serde_json::from_slice(&text).expect("JSON");
+        let of_detectron2 = recorded.file.starts_with("d2_");
+        let table = &tables[recorded.model];
+        let theirs = if of_detectron2 { &table["state_dict"] } else { table };
+        let theirs: BTreeMap<String, Vec<usize>> = theirs
+            .as_object()
+            .expect("an object")
+            .iter()
+            .filter(|(name, _)| !name.ends_with(".num_batches_tracked"))
+            .map(|(name, shape)| (name.clone(), usizes(shape)))
+            .collect();
+        let dialect = if of_detectron2 { Dialect::Detectron2 } else { Dialect::Torchvision };
+        let (ours, trained) = shapes(recorded, dialect);
+        assert_eq!(ours, theirs, "{}", recorded.model);
+        let Some(names) = table["trained"].as_array().filter(|_| of_detectron2) else { continue };
+        let is_fixed = |name: &&Value| {
+            let module = name.as_str().and_then(|name| name.rsplit_once('.')).expect("a name").0;
+            theirs.contains_key(&format!("{module}.running_var"))
         };
-        let BuiltProgram { program, params, .. } = training_program(&spec).expect("it builds");
-        let state = initial_state(&program, &params, 0, config.model.backbone.norm_eps);
-        let (form, dialect) = (ExportForm::Safetensors, Dialect::Detectron2);
-        let bytes = export_weights(&params, &state, None, form, dialect).expect("an export");
-        let file = SafeTensors::deserialize(&bytes).expect("sound");
-        let ours: BTreeMap<String, Vec<usize>> =
-            file.iter().map(|(name, view)| (name.into(), view.shape().to_vec())).collect();
-        let theirs: BTreeMap<String, Vec<usize>> =
-            of_model.iter().map(|(name, shape)| (name.clone(), usizes(shape))).collect();
-        assert_eq!(ours, theirs, "{table}");
-        let trained = params.iter().filter(|param| param.trained.is_some()).count();
-        assert_eq!(trained, tables[table]["trained"].as_array().expect("a list").len(), "{table}");
+        let stages = ["backbone.bottom_up.stem.", "backbone.bottom_up.res2."];
+        let is_frozen = |name: &&Value| {
+            let name = name.as_str().expect("a name");
+            recorded.set.is_empty() && stages.iter().any(|stage| name.starts_with(stage))
+        };
+        let names = names.iter().filter(|name| !is_fixed(name) && !is_frozen(name));
+        assert_eq!(trained, names.count(), "{}", recorded.model);
     }
+}
+
+/// Names and shapes that a model exports, and the number of its trained parameters.
+fn shapes(recorded: &Recorded, dialect: Dialect) -> (BTreeMap<String, Vec<usize>>, usize) {
+    let set: Vec<String> = recorded.set.iter().map(|text| text.to_string()).collect();
+    let config = Config::load(recorded.preset, &set).expect("the preset loads");
+    let slot = SlotShape { pixels: 1, objects: 1, parts: 1, coords: 1, runs: 1 };
+    let spec = ModelSpec {
+        config: &config,
+        num_classes: recorded.classes,
+        images: 1,
+        padded: ImageSize { height: 64, width: 64 },
+        slot,
+        target: device::Target::Cpu,
+        part: engine::model::Part::whole(),
+        observe: false,
+    };
+    let BuiltProgram { program, params, .. } = training_program(&spec).expect("it builds");
+    let state = initial_state(&program, &params, 0, config.model.backbone.norm_eps);
+    let form = ExportForm::Safetensors;
+    let bytes = export_weights(&params, &state, None, form, dialect).expect("an export");
+    let file = SafeTensors::deserialize(&bytes).expect("sound");
+    let shapes = file.iter().map(|(name, view)| (name.into(), view.shape().to_vec())).collect();
+    (shapes, params.iter().filter(|param| param.trained.is_some()).count())
 }

@@ -3,8 +3,8 @@
     python3 tests/interchange/torchvision_round_trip.py target/release/onegraph
 
 Needs torch, torchvision, numpy, pillow, safetensors. Builds torchvision's Mask R-CNN R50-FPN with frozen norms, as
-maskrcnn_resnet50_fpn has them, and random weights whose norms and predictors are scaled so that scores are well
-spread; saves it with both serializations of torch.save, lets `onegraph predict` detect on drawn images, exports it
+maskrcnn_resnet50_fpn has them, then maskrcnn_resnet50_fpn_v2, each with random weights whose norms and predictors are
+scaled so that scores are well spread; saves it with both serializations of torch.save, lets `onegraph predict` detect on drawn images, exports it
 again, loads that into torchvision with strict=True, and compares. Exit code 1 if more than rounding differs.
 """
 
@@ -18,7 +18,8 @@ import numpy
 import torch
 from PIL import Image
 from safetensors.torch import load_file
-from torchvision.models.detection import MaskRCNN
+from torch.nn import BatchNorm2d
+from torchvision.models.detection import MaskRCNN, maskrcnn_resnet50_fpn_v2
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.models.resnet import Bottleneck
 from torchvision.ops.misc import FrozenBatchNorm2d
@@ -28,14 +29,19 @@ NO_CATEGORY = {12, 26, 29, 30, 45, 66, 68, 69, 71, 83}
 SIZES = [(160, 200), (144, 144), (200, 150)]
 MIN_SIZE, MAX_SIZE = 160, 224
 SETS = [f"input.min_size={MIN_SIZE}", f"input.max_size={MAX_SIZE}"]
+# Detections that torchvision keeps of an image.
+PER_IMAGE = 100
 # float32 on both sides, in another order of sums: network outputs agree to about 1e-5.
 MAX_SCORE_DIFFERENCE, MAX_BOX_DIFFERENCE = 1e-4, 1e-2
 # A pixel whose probability is this near to the threshold may fall on either side of it.
 MASK_MARGIN = 1e-3
 
 
-def build():
+def build(preset):
     torch.manual_seed(0)
+    if preset == "torchvision_r50_v2":
+        sizes = {"min_size": MIN_SIZE, "max_size": MAX_SIZE}
+        return maskrcnn_resnet50_fpn_v2(weights=None, weights_backbone=None, num_classes=91, **sizes).eval()
     backbone = resnet_fpn_backbone(
         backbone_name="resnet50", weights=None, norm_layer=FrozenBatchNorm2d, trainable_layers=3
     )
@@ -72,7 +78,7 @@ def spread(model, images):
         (roi.box_predictor.bbox_pred, 0.5),
         (roi.mask_predictor.mask_fcn_logits, 2.0),
     ]
-    norms = [m for m in model.backbone.body.modules() if isinstance(m, FrozenBatchNorm2d)]
+    norms = [m for m in model.modules() if isinstance(m, (FrozenBatchNorm2d, BatchNorm2d))]
     last = [m.bn3 for m in model.backbone.body.modules() if isinstance(m, Bottleneck)]
     hooks = [norm.register_forward_pre_hook(normalise) for norm in norms]
     hooks += [layer.register_forward_hook(scale(std)) for layer, std in layers]
@@ -111,10 +117,10 @@ def onegraph(program, *arguments):
     return done.stdout
 
 
-def predict(program, folder, weights, *more):
+def predict(program, preset, folder, weights, *more):
     out = folder / f"out-{weights.name}"
     sets = [part for value in SETS for part in ("--set", value)]
-    config = ["--config", "torchvision_r50"]
+    config = ["--config", preset]
     onegraph(program, "predict", "--weights", weights, *config, *sets, *more, "--out", out, folder / "images")
     return json.loads((out / "predictions.json").read_text())
 
@@ -146,6 +152,7 @@ def compare(found, expected):
         ours = {key: values[kept] for key, values in ours.items()}
         if len(theirs) != len(kept):
             sys.exit(f"image {number}: {len(theirs)} detections, torchvision has {len(kept)}")
+        lowest = ours["scores"].min()
         free = set(range(len(theirs)))
         for label, box, score, mask in zip(ours["labels"], ours["boxes"], ours["scores"], ours["masks"]):
             x1, y1, x2, y2 = box.tolist()
@@ -156,6 +163,10 @@ def compare(found, expected):
             if not same:
                 sys.exit(f"image {number}: no detection of class {int(label)} is left for {box.tolist()}")
             best = min(same, key=distance)
+            # The last of a full list may be any of those whose scores are the same but for rounding.
+            is_last = len(expected[number - 1]["scores"]) == PER_IMAGE and score - lowest <= MAX_SCORE_DIFFERENCE
+            if is_last and distance(best) > MAX_BOX_DIFFERENCE:
+                continue
             free.remove(best)
             score_difference = max(score_difference, abs(theirs[best]["score"] - float(score)))
             box_difference = max(box_difference, distance(best))
@@ -180,29 +191,29 @@ def check_same_bits(state, original, what):
     print(f"  {what}: {len(original)} tensors, bitwise equal")
 
 
-def main():
-    program = sys.argv[1]
+def round_trip(program, preset):
     folder = Path(tempfile.mkdtemp())
     (folder / "images").mkdir()
     images = draw(folder / "images")
-    model = build()
+    model = build(preset)
     spread(model, images)
-    original = model.state_dict()
+    # Nothing reads the counters of batch norms: no file of onegraph has them, and torchvision makes them anew.
+    original = {name: t for name, t in model.state_dict().items() if not name.endswith(".num_batches_tracked")}
     expected = detect(model, images)
-    print(f"torch {torch.__version__}: {sum(len(d['labels']) for d in expected)} detections")
+    print(f"{preset}, torch {torch.__version__}: {sum(len(d['labels']) for d in expected)} detections")
 
     torch.save(original, folder / "zip.pth")
     torch.save(original, folder / "legacy.pth", _use_new_zipfile_serialization=False)
-    torch.save({"model": original, "epoch": 25}, folder / "checkpoint.pth")
+    torch.save({"model": model.state_dict(), "epoch": 25}, folder / "checkpoint.pth")
     first = None
     for name in ["zip.pth", "legacy.pth", "checkpoint.pth"]:
         print(f"torchvision -> {name} -> onegraph")
-        found = predict(program, folder, folder / name)
+        found = predict(program, preset, folder, folder / name)
         compare(found, expected)
         if found != (first := first or found):
             sys.exit("not the detections of the first form")
 
-    source = ["export", "--weights", folder / "zip.pth", "--config", "torchvision_r50"]
+    source = ["export", "--weights", folder / "zip.pth", "--config", preset]
     for name in ["back.pth", "back.safetensors"]:
         print(f"onegraph -> {name} -> torchvision")
         onegraph(program, *source, "--format", "torchvision", "--out", folder / name)
@@ -210,7 +221,7 @@ def main():
         path = folder / name
         state = torch.load(path, weights_only=True) if is_torch else load_file(path)
         check_same_bits(state, original, name)
-        again = build()
+        again = build(preset)
         again.load_state_dict(state, strict=True)
         for before, after in zip(expected, detect(again, images)):
             if any(not torch.equal(before[key], after[key]) for key in before):
@@ -236,10 +247,11 @@ def main():
             bias, theirs = (s["roi_heads.box_predictor.cls_score.bias"] for s in (original, state))
             if not torch.equal(torch.roll(bias, -1), theirs):
                 sys.exit("the background is not last")
-        if predict(program, folder, folder / name, "--names-only") != first:
+        if predict(program, preset, folder, folder / name, "--names-only") != first:
             sys.exit("not the detections of the first form")
         print("  the same detections, bitwise")
 
 
 if __name__ == "__main__":
-    main()
+    for name in ["torchvision_r50", "torchvision_r50_v2"]:
+        round_trip(sys.argv[1], name)

@@ -291,6 +291,19 @@ fn launches_of_mask_rcnn_r18_fit_a_gpu() {
     check("torchvision_r18", &[]);
 }
 
+/// Convolutions in the box head and two in the RPN, with each kind of norm behind them.
+#[test]
+fn launches_of_mask_rcnn_r50_v2_fit_a_gpu() {
+    check("torchvision_r50_v2", &[]);
+    for norm in ["frozen_statistics", "group_norm"] {
+        let parts = ["backbone", "fpn", "box_head", "mask_head"];
+        let mut set = parts.map(|part| format!("model.{part}.norm={norm}")).to_vec();
+        set.push("model.backbone.norm_groups=32".into());
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        check_batches("detectron2_r50_lsj", &set, &[2]);
+    }
+}
+
 #[test]
 fn launches_of_faster_rcnn_r50_fit_a_gpu() {
     check("faster_r50", &[]);

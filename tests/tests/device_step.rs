@@ -67,6 +67,12 @@ fn twenty_steps_learn_as_on_the_cpu() {
     step::twenty_steps_learn_as_on_the_cpu(&on_driver);
 }
 
+/// With norms in pyramid and heads, convolutions in the box head and two in the RPN: the same.
+#[test]
+fn new_heads_train_as_on_the_cpu() {
+    step::new_heads_train_as_on_the_cpu(&on_driver);
+}
+
 /// Over 50 steps: one graph launch and one copy each, and the host never waits for the device.
 #[test]
 fn a_step_is_one_launch_and_no_wait() {

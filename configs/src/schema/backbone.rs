@@ -26,7 +26,8 @@ table! {
         /// 2. Default `[24, 32, 64, 128]`.
         #[key(of = "small", each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
         pub stage_channels: Vec<usize> = vec![24, 32, 64, 128],
-        /// `"frozen_batch_norm"` (default; statistics and scale are constants) or `"group_norm"`.
+        /// `"frozen_batch_norm"` (default; a batch norm of constants), `"frozen_statistics"` (a
+        /// batch norm whose scale and shift are trained) or `"group_norm"`.
         #[key(resume = Step, mlperf = Model)]
         pub norm: NormKind = NormKind::FrozenBatchNorm,
         /// Added to the variance. Default 1e-5; the MLPerf reference adds 0.
@@ -71,12 +72,14 @@ pub enum Block {
     Bottleneck,
 }
 
-/// Normalization in the body.
+/// Normalization behind a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NormKind {
     /// Batch norm with constant statistics, scale and shift.
     FrozenBatchNorm,
+    /// Batch norm with constant statistics, whose scale and shift are trained.
+    FrozenStatistics,
     /// Trained group norm; use it to train from random weights.
     GroupNorm,
 }

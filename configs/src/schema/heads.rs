@@ -4,9 +4,15 @@ use choices::{LevelEps, MaskTargetRule, PasteRule};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::backbone::NormKind;
+
 table! {
     /// `[model.rpn]`: region proposal network. `top_n` values count boxes.
     pub struct Rpn {
+        /// 3x3 convolutions with ReLU before the predictors, 1 or 2. Default 1; torchvision's v2
+        /// and detectron2's LSJ models have 2.
+        #[key(range = 1..=2, unit = "convolutions", resume = Step, mlperf = Model)]
+        pub convs: usize = 1,
         /// Training: top-scoring anchors kept per level and image before NMS. Default 2000.
         #[key(range = 1..=65_536, unit = "boxes", resume = Step, mlperf = Model)]
         pub pre_nms_top_n_train: usize = 2000,
@@ -136,6 +142,15 @@ table! {
         /// Side of the pooled features, in bins. Default 7.
         #[key(range = 1..=64, unit = "bins", resume = Step, mlperf = Model)]
         pub pooled: usize = 7,
+        /// Channels of the 3x3 convolutions before the fully connected layers. Default `[]`;
+        /// torchvision's v2 and detectron2's LSJ models have `[256, 256, 256, 256]`.
+        #[key(each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
+        pub channels: Vec<usize> = Vec::new(),
+        /// Norm behind each of these convolutions, in place of a bias: `"frozen_batch_norm"`,
+        /// `"frozen_statistics"` or `"group_norm"`, as in `[model.backbone]`, whose `norm_eps` and
+        /// `norm_groups` hold here too. Default: none.
+        #[key(resume = Step, mlperf = Model)]
+        pub norm: Option<NormKind> = None,
         /// Widths of the one or two fully connected layers. Default `[1024, 1024]`.
         #[key(each = 1..=1_048_576, unit = "channels", resume = Step, mlperf = Model)]
         pub hidden: Vec<usize> = vec![1024, 1024],
@@ -171,6 +186,11 @@ table! {
         /// Channels of the 3x3 convolutions. Default `[256, 256, 256, 256]`.
         #[key(each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
         pub channels: Vec<usize> = vec![256; 4],
+        /// Norm behind each of these convolutions, in place of a bias: `"frozen_batch_norm"`,
+        /// `"frozen_statistics"` or `"group_norm"`, as in `[model.backbone]`, whose `norm_eps` and
+        /// `norm_groups` hold here too. Default: none.
+        #[key(resume = Step, mlperf = Model)]
+        pub norm: Option<NormKind> = None,
         /// Channels of the 2x2 stride-2 deconvolution. Default 256.
         #[key(range = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
         pub deconv_channels: usize = 256,

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::backbone::Backbone;
+use super::backbone::{Backbone, NormKind};
 use super::heads::{BoxHead, Detections, MaskHead, Roi, Rpn};
 
 table! {
@@ -63,6 +63,14 @@ impl Model {
     pub fn classes_or(&self, found: usize) -> usize {
         if self.num_classes > 0 { self.num_classes } else { found }
     }
+
+    /// True if any part has this norm.
+    pub fn has_norm(&self, norm: NormKind) -> bool {
+        let Self { backbone, fpn, box_head, mask_head, .. } = self;
+        let is_of_box_head = box_head.norm == Some(norm) && !box_head.channels.is_empty();
+        let is_of_mask_head = mask_head.norm == Some(norm) && self.kind.has_masks();
+        backbone.norm == norm || fpn.norm == Some(norm) || is_of_box_head || is_of_mask_head
+    }
 }
 
 /// The kind of detector.
@@ -91,6 +99,11 @@ table! {
         /// `"max_pool"` (default) adds a level of twice the coarsest stride for the RPN; `"none"`.
         #[key(resume = Step, mlperf = Model)]
         pub extra_level: ExtraLevel = ExtraLevel::MaxPool,
+        /// Norm behind each convolution, in place of a bias: `"frozen_batch_norm"`,
+        /// `"frozen_statistics"` or `"group_norm"`, as in `[model.backbone]`, whose `norm_eps` and
+        /// `norm_groups` hold here too. Default: none.
+        #[key(resume = Step, mlperf = Model)]
+        pub norm: Option<NormKind> = None,
     }
 }
 

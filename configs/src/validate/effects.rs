@@ -55,7 +55,12 @@ const IDLE: &[Idle] = &[
     Idle {
         keys: &["model.backbone.norm_groups"],
         switch: "model.backbone.norm",
-        applies: |c| c.model.backbone.norm != NormKind::GroupNorm,
+        applies: |c| !c.model.has_norm(NormKind::GroupNorm),
+    },
+    Idle {
+        keys: &["model.box_head.norm"],
+        switch: "model.box_head.channels",
+        applies: |c| c.model.box_head.channels.is_empty(),
     },
     Idle {
         keys: &["input.augment.min_sizes"],

@@ -2,7 +2,7 @@
 
 use super::Check;
 use crate::schema::MAX_LEVELS;
-use crate::{BackboneKind, Config, NormKind};
+use crate::{BackboneKind, Config, Model, NormKind};
 
 pub(super) fn check(config: &Config, check: &mut Check) {
     backbone(config, check);
@@ -30,7 +30,7 @@ fn backbone(config: &Config, check: &mut Check) {
         )
     });
     check.not_negative("model.backbone.norm_eps", backbone.norm_eps);
-    if backbone.norm == NormKind::GroupNorm {
+    if config.model.has_norm(NormKind::GroupNorm) {
         groups(config, check);
     }
     if let Some(weights) = &backbone.weights {
@@ -55,12 +55,22 @@ fn groups(config: &Config, check: &mut Check) {
     let groups = backbone.norm_groups;
     check.at_least_one("model.backbone.norm_groups", groups);
     check.positive("model.backbone.norm_eps", backbone.norm_eps);
-    let channels = backbone.stages().into_iter().map(|stage| stage.narrowest);
-    let uneven = { channels }.find(|count| groups > 0 && count % groups != 0);
-    check.require(uneven.is_none(), "model.backbone.norm_groups", || {
-        let count = uneven.unwrap_or_default();
-        format!("is {groups}, which does not divide a stage of {count} channels; change either")
-    });
+    let Model { fpn, box_head: head, mask_head: mask, .. } = &config.model;
+    let stages = backbone.stages().into_iter().map(|stage| stage.narrowest);
+    for (norm, channels, part) in [
+        (Some(backbone.norm), stages.collect(), "a stage"),
+        (fpn.norm, vec![fpn.channels], "the feature pyramid"),
+        (head.norm, head.channels.clone(), "the box head"),
+        (mask.norm, mask.channels.clone(), "the mask head"),
+    ] {
+        let is_whole = |count: &usize| groups == 0 || count.is_multiple_of(groups);
+        let uneven = channels.into_iter().find(|count| !is_whole(count));
+        let fits = norm != Some(NormKind::GroupNorm) || uneven.is_none();
+        check.require(fits, "model.backbone.norm_groups", || {
+            let count = uneven.unwrap_or_default();
+            format!("is {groups}, which does not divide {part} of {count} channels; change either")
+        });
+    }
 }
 
 fn anchors(config: &Config, check: &mut Check) {
@@ -132,6 +142,9 @@ fn heads(config: &Config, check: &mut Check) {
         format!("has {} layers; the box head has one or two", head.hidden.len())
     });
     check.counts("model.box_head.hidden", &head.hidden);
+    check.require(!head.channels.contains(&0), "model.box_head.channels", || {
+        format!("is {:?}; each number must be at least 1", head.channels)
+    });
     check.not_negative("model.box_head.beta", head.beta);
     check.at_least_one("model.mask_head.pooled", mask.pooled);
     check.counts("model.mask_head.channels", &mask.channels);

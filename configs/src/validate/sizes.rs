@@ -102,7 +102,20 @@ fn rois(config: &Config) -> Vec<Tensor> {
             tensors.push(tensor(key, words, vec![images(config), rois, width]));
         }
     }
-    let mut inputs = vec![fpn, head.pooled, head.pooled];
+    let mut channels = fpn;
+    for &width in &head.channels {
+        let key = "model.box_head.channels";
+        let words = "images x RoIs x channels x bins x bins";
+        let rois = model.roi.batch_size_per_image.max(model.rpn.post_nms_top_n_test);
+        tensors.push(tensor(
+            key,
+            words,
+            vec![images(config), rois, width, head.pooled, head.pooled],
+        ));
+        tensors.push(tensor(key, "9 x channels x channels", vec![9, channels, width]));
+        channels = width;
+    }
+    let mut inputs = vec![channels, head.pooled, head.pooled];
     for &width in &head.hidden {
         let words = "inputs x outputs";
         let factors = inputs.iter().copied().chain([width]).collect();

@@ -1,4 +1,4 @@
-//! Feature pyramid (Lin et al. 2017): 1x1 laterals, top-down sums, 3x3 outputs.
+//! Feature pyramid (Lin et al. 2017): 1x1 laterals, top-down sums, 3x3 outputs; no ReLU.
 
 use configs::ExtraLevel;
 use graph::{GraphError, TensorId};
@@ -6,6 +6,7 @@ use kernels::ops::max_pool::MaxPool;
 use kernels::ops::upsample_add::UpsampleAdd;
 
 use super::net::{ConvShape, Net};
+use super::norms::After;
 use super::params::Init;
 
 /// Output maps, finest first (P2..P6 of the reference model), all with the same channels.
@@ -15,10 +16,10 @@ pub(super) fn fpn(net: &mut Net<'_>, maps: &[TensorId]) -> Result<Vec<TensorId>,
     net.part("fpn.inner");
     let mut inner: Vec<TensorId> = Vec::new();
     for (i, map) in maps.iter().enumerate().rev() {
-        let name = format!("backbone.fpn.inner_blocks.{i}.0");
+        let name = format!("backbone.fpn.inner_blocks.{i}");
         let init = Init::kaiming_uniform_a1(net.channels(*map));
-        let shape = ConvShape::new(channels, 1, 1);
-        let lateral = net.conv_bias(*map, &name, shape, init, false, None)?;
+        let layer = (ConvShape::new(channels, 1, 1), init);
+        let lateral = net.conv_block(*map, &name, layer, config.norm, After::NOTHING)?;
         let merged = match inner.last() {
             Some(top) => net.program.apply1(UpsampleAdd, [lateral, *top])?,
             None => lateral,
@@ -29,10 +30,9 @@ pub(super) fn fpn(net: &mut Net<'_>, maps: &[TensorId]) -> Result<Vec<TensorId>,
     net.part("fpn.output");
     let mut outputs = Vec::new();
     for (i, map) in inner.iter().enumerate() {
-        let name = format!("backbone.fpn.layer_blocks.{i}.0");
-        let init = Init::kaiming_uniform_a1(channels * 9);
-        let shape = ConvShape::new(channels, 3, 1);
-        outputs.push(net.conv_bias(*map, &name, shape, init, false, None)?);
+        let name = format!("backbone.fpn.layer_blocks.{i}");
+        let layer = (ConvShape::new(channels, 3, 1), Init::kaiming_uniform_a1(channels * 9));
+        outputs.push(net.conv_block(*map, &name, layer, config.norm, After::NOTHING)?);
     }
     if let (ExtraLevel::MaxPool, Some(top)) = (config.extra_level, outputs.last()) {
         let pool = MaxPool { kernel: 1, stride: 2, pad: 0, argmax: true };

@@ -14,6 +14,7 @@ mod level_gradients;
 mod logged;
 mod loss_weights;
 mod net;
+mod norms;
 mod optimizer;
 mod params;
 mod patterns;

@@ -6,9 +6,7 @@ use graph::{GraphError, Program, TensorId};
 use kernels::ops::class_masks::{ClassMasks, ClassMasksInputs};
 use kernels::ops::conv_transpose2x2::{ConvTranspose2x2, ConvTranspose2x2Inputs};
 use kernels::ops::conv2d::{Conv2d, Conv2dInputs};
-use kernels::ops::group_norm::{GroupNorm, GroupNormInputs};
 use kernels::ops::linear::{Linear, LinearInputs};
-use kernels::ops::stem::{self, Stem, StemInputs};
 use kernels::{Role, TensorDesc};
 
 use super::inputs::{ImageInputs, ObjectInputs};
@@ -79,24 +77,8 @@ impl ConvShape {
         self.kernel / 2
     }
 
-    fn fan_out(self) -> usize {
+    pub(super) fn fan_out(self) -> usize {
         self.channels * self.kernel * self.kernel
-    }
-}
-
-/// The ops that follow a convolution's normalization.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct After {
-    pub(super) residual: Option<TensorId>,
-    pub(super) relu: bool,
-}
-
-impl After {
-    pub(super) const NOTHING: Self = Self { residual: None, relu: false };
-    pub(super) const RELU: Self = Self { residual: None, relu: true };
-
-    pub(super) fn add_relu(residual: TensorId) -> Self {
-        Self { residual: Some(residual), relu: true }
     }
 }
 
@@ -122,6 +104,11 @@ impl<'a> Net<'a> {
     /// Parameters declared from here on are frozen.
     pub(super) fn set_frozen(&mut self, frozen: bool) {
         self.frozen = frozen;
+    }
+
+    /// True if parameters that are declared now are frozen.
+    pub(super) fn is_frozen(&self) -> bool {
+        self.frozen
     }
 
     /// Ops that are added from here on belong to this part of the model, by dotted name.
@@ -178,55 +165,6 @@ impl<'a> Net<'a> {
         self.param(format!("{name}.bias"), &[channels], Layout::Same, ParamKind::Bias, init)
     }
 
-    /// A convolution without bias whose frozen batch norm is its scale and bias.
-    pub(super) fn conv_bn(
-        &mut self,
-        x: TensorId,
-        name: &str,
-        bn: &str,
-        shape: ConvShape,
-        after: After,
-    ) -> Result<TensorId, GraphError> {
-        let init = Init::kaiming_normal_fan_out(shape.fan_out());
-        let weight = self.conv_weight(name, self.channels(x), shape, init);
-        let [scale, shift] = self.frozen_bn(bn, shape.channels);
-        let inputs = Conv2dInputs {
-            scale: Some(scale),
-            bias: Some(shift),
-            residual: after.residual,
-            ..plain(x, weight)
-        };
-        self.conv(inputs, shape, after.relu)
-    }
-
-    /// [`Self::conv_bn`] with ReLU of images with a channel of padding.
-    pub(super) fn stem(
-        &mut self,
-        x: TensorId,
-        name: &str,
-        bn: &str,
-        shape: ConvShape,
-    ) -> Result<TensorId, GraphError> {
-        let init = Init::kaiming_normal_fan_out(shape.fan_out());
-        let w = self.conv_weight(name, stem::CHANNELS, shape, init);
-        let [scale, bias] = self.frozen_bn(bn, shape.channels);
-        self.program.apply1(Stem, StemInputs { x, w, scale, bias })
-    }
-
-    /// Scale and shift [c] of a frozen batch norm, whose statistics are declared as parameters.
-    fn frozen_bn(&mut self, bn: &str, c: usize) -> [TensorId; 2] {
-        let stats = [("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0)];
-        for (stat, value) in stats {
-            let name = format!("{bn}.{stat}");
-            let kind = ParamKind::Frozen;
-            self.param(name, &[c], Layout::Same, kind, Init::Constant(value));
-        }
-        ["scale", "shift"].map(|what| {
-            let desc = TensorDesc::new(Role::Master, &[c]);
-            self.program.state(&format!("folded/{bn}.{what}"), desc)
-        })
-    }
-
     /// A convolution with bias; `count` limits it to the first rows. Its parameters are
     /// `NAME.weight` and `NAME.bias`.
     ///
@@ -262,21 +200,25 @@ impl<'a> Net<'a> {
         self.program.apply1(ClassMasks { relu: true }, ClassMasksInputs { x, w, b, labels, count })
     }
 
-    /// A convolution with neither bias nor normalization.
+    /// A convolution with neither bias nor norm.
     pub(super) fn conv_plain(
         &mut self,
         x: TensorId,
         name: &str,
         shape: ConvShape,
     ) -> Result<TensorId, GraphError> {
-        let c_in = self.channels(x);
-        let init = Init::torch_default(c_in * shape.kernel * shape.kernel);
-        let weight = self.conv_weight(name, c_in, shape, init);
+        let init = self.default_init(x, shape);
+        let weight = self.conv_weight(name, self.channels(x), shape, init);
         self.conv(plain(x, weight), shape, false)
     }
 
+    /// torch's initial weights of a convolution of `x`.
+    pub(super) fn default_init(&self, x: TensorId, shape: ConvShape) -> Init {
+        Init::torch_default(self.channels(x) * shape.kernel * shape.kernel)
+    }
+
     /// The convolution of these inputs.
-    fn conv(
+    pub(super) fn conv(
         &mut self,
         inputs: Conv2dInputs<TensorId>,
         shape: ConvShape,
@@ -284,27 +226,6 @@ impl<'a> Net<'a> {
     ) -> Result<TensorId, GraphError> {
         let op = Conv2d { relu, ..Conv2d::new(shape.stride, shape.pad()).reading(&inputs) };
         self.program.apply1(op, inputs)
-    }
-
-    /// Group norm, then the residual, then ReLU.
-    pub(super) fn group_norm(
-        &mut self,
-        x: TensorId,
-        name: &str,
-        after: After,
-    ) -> Result<TensorId, GraphError> {
-        let c = self.channels(x);
-        let backbone = &self.spec.config.model.backbone;
-        let (groups, eps) = (backbone.norm_groups, backbone.norm_eps as f32);
-        let mut vector = |what: &str, value| {
-            let name = format!("{name}.{what}");
-            self.param(name, &[c], Layout::Same, ParamKind::Norm, Init::Constant(value))
-        };
-        let (gamma, beta) = (vector("weight", 1.0), vector("bias", 0.0));
-        let op = GroupNorm { groups, eps, relu: after.relu, residual: after.residual.is_some() };
-        let inputs = GroupNormInputs { x, gamma, beta, residual: after.residual };
-        let [y, _stats] = self.program.apply(op, inputs)?;
-        Ok(y)
     }
 
     /// A linear layer `[M, outputs]` over the first `count` rows of `[M, ..]`. Its parameters are
@@ -358,6 +279,6 @@ impl<'a> Net<'a> {
 }
 
 /// Inputs of a plain convolution.
-fn plain(x: TensorId, w: TensorId) -> Conv2dInputs<TensorId> {
+pub(super) fn plain(x: TensorId, w: TensorId) -> Conv2dInputs<TensorId> {
     Conv2dInputs { x, w, scale: None, bias: None, residual: None, count: None }
 }

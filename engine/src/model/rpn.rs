@@ -1,8 +1,10 @@
 //! Region proposal network: the dense head, proposals, and the losses on sampled anchors.
 //!
 //! Only the sampled anchors carry loss, so the loss path recomputes their hidden vectors from
-//! gathered 3x3 patches. The dense head then only feeds proposals, which carry no gradient: no
-//! hidden map is stored and there is no dense backward. The gradients equal the dense ones exactly.
+//! gathered patches: 3x3 for a head of one convolution, 5x5 for one of two, whose hidden values
+//! beyond the map are cleared between them. The dense head then only feeds proposals, which carry
+//! no gradient: no hidden map is stored and there is no dense backward. The gradients equal the
+//! dense ones exactly.
 
 use std::sync::Arc;
 
@@ -11,6 +13,8 @@ use graph::{GraphError, TensorId};
 use kernels::boxes::{AnchorLevel, cell_anchors, cell_anchors_detectron, cell_anchors_exact};
 use kernels::ops::anchors::Anchors;
 use kernels::ops::bce_loss::{BceLoss, BceLossInputs};
+use kernels::ops::clear_outside::ClearOutside;
+use kernels::ops::conv2d::{Conv2d, Conv2dInputs};
 use kernels::ops::decode_proposals::{DecodeProposals, DecodeProposalsInputs};
 use kernels::ops::encode_boxes::{EncodeBoxes, EncodeBoxesInputs};
 use kernels::ops::gather_anchors::{GatherAnchors, GatherAnchorsInputs};
@@ -25,7 +29,7 @@ use kernels::ops::smooth_l1_loss::{SmoothL1Loss, SmoothL1LossInputs};
 use kernels::ops::top_k_per_level::TopKPerLevel;
 
 use super::inputs::ImageInputs;
-use super::net::{ConvShape, Loss, Net, Truth};
+use super::net::{ConvShape, Loss, Net, Truth, plain};
 use super::params::Init;
 
 const HEAD: &str = "rpn.head";
@@ -37,6 +41,13 @@ pub(super) struct Rpn {
     maps: Vec<TensorId>,
     anchors: TensorId,
     anchors_per_cell: usize,
+    /// Convolutions of the head.
+    convs: usize,
+}
+
+/// The name of a convolution of the head.
+fn conv_name(i: usize) -> String {
+    format!("{HEAD}.conv.{i}.0")
 }
 
 /// Proposals per image: [N, P, 4], their anchors [N, P], and counts [N].
@@ -48,9 +59,9 @@ pub(super) struct Proposals {
 }
 
 /// Weights of the head, shared by the dense and the sampled path.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct HeadWeights {
-    conv: [TensorId; 2],
+    convs: Vec<[TensorId; 2]>,
     logits: [TensorId; 2],
     deltas: [TensorId; 2],
 }
@@ -87,7 +98,8 @@ impl Rpn {
         let anchors_per_cell = config.ratios.len();
         let anchors = net.program.apply1(Anchors { levels }, [])?;
         net.observe("anchors", anchors);
-        Ok(Self { maps, anchors, anchors_per_cell })
+        let convs = net.spec.config.model.rpn.convs;
+        Ok(Self { maps, anchors, anchors_per_cell, convs })
     }
 
     /// Proposals after NMS.
@@ -145,13 +157,22 @@ impl Rpn {
         let channels = net.spec.config.model.fpn.channels;
         let cells = self.anchors_per_cell;
         let init = Init::Normal { std: 0.01 };
+        // All convolutions but the last, which may be one op with the predictors.
+        let last = self.convs - 1;
+        let mut hidden = self.maps.clone();
+        for i in 0..last {
+            let (name, conv) = (conv_name(i), ConvShape::new(channels, 3, 1));
+            for map in &mut hidden {
+                *map = net.conv_bias(*map, &name, conv, init, true, None)?;
+            }
+        }
         if self.fuses_head(net) {
-            return self.fused_head(net, init);
+            return self.fused_head(net, hidden, init);
         }
         let (mut logits, mut deltas) = (Vec::new(), Vec::new());
-        for (i, &map) in self.maps.iter().enumerate() {
+        for (i, map) in hidden.into_iter().enumerate() {
             let conv = ConvShape::new(channels, 3, 1);
-            let hidden = net.conv_bias(map, &format!("{HEAD}.conv.0.0"), conv, init, true, None)?;
+            let hidden = net.conv_bias(map, &conv_name(last), conv, init, true, None)?;
             let mut predict = |what: &str, width| {
                 let shape = ConvShape::new(width, 1, 1);
                 net.conv_bias(hidden, &format!("{HEAD}.{what}"), shape, init, false, None)
@@ -167,30 +188,31 @@ impl Rpn {
     /// True if one op makes the head.
     fn fuses_head(&self, net: &Net<'_>) -> bool {
         let config = &net.spec.config;
-        let channels = [net.channels(self.maps[0]), config.model.fpn.channels];
+        let channels = [config.model.fpn.channels; 2];
         config.fusion.has(Fused::RpnHead)
             && net.spec.is_in_fp16()
             && RpnHead::fits(self.maps.len(), self.anchors_per_cell, channels)
     }
 
-    /// [`Self::dense_head`] as one op, with the same parameters.
+    /// The end of [`Self::dense_head`] as one op, with the same parameters.
     fn fused_head(
         &self,
         net: &mut Net<'_>,
+        maps: Vec<TensorId>,
         init: Init,
     ) -> Result<(Vec<TensorId>, Vec<TensorId>), GraphError> {
         let (channels, cells) = (net.spec.config.model.fpn.channels, self.anchors_per_cell);
-        let of_map = net.channels(self.maps[0]);
+        let last = format!("conv.{}.0", self.convs - 1);
         let mut pair = |what: &str, channels_in, width, kernel| {
             let (name, shape) = (format!("{HEAD}.{what}"), ConvShape::new(width, kernel, 1));
             let weight = net.conv_weight(&name, channels_in, shape, init);
             [weight, net.bias(&name, width, Init::Constant(0.0))]
         };
         let inputs = RpnHeadInputs {
-            conv: pair("conv.0.0", of_map, channels, 3),
+            conv: pair(&last, channels, channels, 3),
             logits: pair("cls_logits", channels, cells, 1),
             deltas: pair("bbox_pred", channels, 4 * cells, 1),
-            maps: self.maps.clone(),
+            maps,
         };
         let inputs: Vec<TensorId> = inputs.into();
         let mut logits = net.program.add(Arc::new(RpnHead), &inputs, &[])?;
@@ -268,20 +290,33 @@ impl Rpn {
         net: &mut Net<'_>,
         idx: TensorId,
     ) -> Result<(TensorId, TensorId), GraphError> {
-        let weights = self.head_weights(net);
-        let cells = self.anchors_per_cell;
+        let HeadWeights { convs, logits, deltas } = self.head_weights(net);
+        let anchors_per_cell = self.anchors_per_cell;
         let inputs: Vec<_> = self.maps.iter().copied().chain([idx]).collect();
-        let gather = GatherPatches { anchors_per_cell: cells };
-        let patches = net.program.apply1(gather, inputs)?;
-        let linear = |relu| Linear { relu, counted: false };
-        let on = |x, [w, b]: [TensorId; 2]| LinearInputs { x, w, b, count: None };
-        let hidden = net.program.apply1(linear(true), on(patches, weights.conv))?;
-        let mut predict = |weights, width| {
-            let all = net.program.apply1(linear(false), on(hidden, weights))?;
+        let gather = GatherPatches { anchors_per_cell, reach: convs.len() };
+        let mut hidden = net.program.apply1(gather, inputs)?;
+        let level_sizes = self.maps.iter().map(|map| net.program.desc(*map));
+        let level_sizes = level_sizes.map(|map| [map.dim(1), map.dim(2)]).collect();
+        let clear = ClearOutside { anchors_per_cell, level_sizes };
+        for (i, &[w, b]) in convs.iter().enumerate() {
+            // The last makes one cell, the anchor's.
+            if i + 1 == convs.len() {
+                let inputs = LinearInputs { x: hidden, w, b, count: None };
+                hidden = net.program.apply1(Linear { relu: true, counted: false }, inputs)?;
+                break;
+            }
+            let inputs = Conv2dInputs { bias: Some(b), ..plain(hidden, w) };
+            let conv = Conv2d { relu: true, ..Conv2d::new(1, 0).reading(&inputs) };
+            let values = net.program.apply1(conv, inputs)?;
+            hidden = net.program.apply1(clear.clone(), [values, idx])?;
+        }
+        let mut predict = |[w, b]: [TensorId; 2], width| {
+            let inputs = LinearInputs { x: hidden, w, b, count: None };
+            let all = net.program.apply1(Linear { relu: false, counted: false }, inputs)?;
             let select = SelectColumns { width, modulo: true };
             net.program.apply1(select, [all, idx])
         };
-        Ok((predict(weights.logits, 1)?, predict(weights.deltas, 4)?))
+        Ok((predict(logits, 1)?, predict(deltas, 4)?))
     }
 
     fn head_weights(&self, net: &Net<'_>) -> HeadWeights {
@@ -295,7 +330,7 @@ impl Rpn {
             })
         };
         HeadWeights {
-            conv: pair("conv.0.0"),
+            convs: (0..self.convs).map(|i| pair(&format!("conv.{i}.0"))).collect(),
             logits: pair("cls_logits"),
             deltas: pair("bbox_pred"),
         }

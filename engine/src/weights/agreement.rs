@@ -41,6 +41,9 @@ pub fn check_agreement(
 
 /// The preset of detectron2's conventions whose model is the most like the config's.
 fn preset(config: &Config) -> &'static str {
+    if !config.model.box_head.channels.is_empty() {
+        return "detectron2_r50_lsj";
+    }
     match (config.model.kind, config.model.backbone.blocks[..] == [3, 4, 23, 3]) {
         (ModelKind::FasterRcnn, _) => "detectron2_faster_r50_3x",
         (ModelKind::MaskRcnn, true) => "detectron2_r101_3x",

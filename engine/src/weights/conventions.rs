@@ -2,7 +2,7 @@
 //! share.
 
 use configs::{
-    BackboneKind, CellRule, ChannelOrder, Config, ExtraLevel, LevelEps, NormKind, PasteRule,
+    BackboneKind, CellRule, ChannelOrder, Config, ExtraLevel, LevelEps, Model, NormKind, PasteRule,
     ResizeFilter, ResizeRounding, StrideRule,
 };
 
@@ -22,25 +22,27 @@ pub fn differences(config: &Config, dialect: Dialect) -> Vec<String> {
     found.into_iter().filter_map(|(differs, what)| differs.then_some(what)).collect()
 }
 
+/// Groups of detectron2's group norms.
+const DETECTRON2_GROUPS: usize = 32;
+
 /// True if a model has the difference; and its description.
 type Difference = (bool, String);
 
 fn unknown_to_both(config: &Config) -> Vec<Difference> {
     let (model, backbone) = (&config.model, &config.model.backbone);
-    let is_frozen = backbone.norm == NormKind::FrozenBatchNorm;
     let eps = backbone.norm_eps;
-    let other_eps = is_frozen && (eps - EPS).abs() > f64::EPSILON;
+    let other_eps = (eps - EPS).abs() > f64::EPSILON;
+    let short = model.box_head.hidden.len() != 2 && model.box_head.channels.is_empty();
     let added = format!("norms that add {eps} to the variance and not {EPS}");
     vec![
         (backbone.kind != BackboneKind::Resnet, "the small body (model.backbone.kind)".into()),
-        (!is_frozen, "group norms in the body (model.backbone.norm)".into()),
         (other_eps, format!("{added} (model.backbone.norm_eps)")),
         (model.boxes.legacy_plus_one, "boxes of width x2 - x1 + 1 (model.boxes)".into()),
         (
             model.fpn.extra_level == ExtraLevel::None,
             "no level above the backbone's (model.fpn)".into(),
         ),
-        (model.box_head.hidden.len() != 2, "a box head of one layer (model.box_head)".into()),
+        (short, "a box head of one layer (model.box_head)".into()),
     ]
 }
 
@@ -54,7 +56,9 @@ fn unknown_to_torchvision(config: &Config) -> Vec<Difference> {
     let detectrons = model.anchors.cell_rule == CellRule::Detectron;
     let exact = model.anchors.cell_rule == CellRule::Exact;
     let in_log = model.roi.level_eps == LevelEps::InLog;
+    let grouped = model.backbone.norm == NormKind::GroupNorm;
     vec![
+        (grouped, "group norms in the body (model.backbone.norm)".into()),
         (strides_early, "the stride in the 1x1 (model.backbone.stride_in_1x1)".into()),
         (input.channel_order == ChannelOrder::Bgr, "blue first (input.channel_order)".into()),
         (rounded, format!("sides rounded {rounding} (input.resize_rounding)")),
@@ -76,7 +80,10 @@ fn unknown_to_detectron2(config: &Config) -> Vec<Difference> {
     let after_log = model.roi.level_eps != LevelEps::InLog;
     let least = model.detections.min_size;
     let integer = model.kind.has_masks() && model.detections.paste_rule != PasteRule::GridSample;
+    let groups = model.backbone.norm_groups;
+    let grouped = model.has_norm(NormKind::GroupNorm) && groups != DETECTRON2_GROUPS;
     vec![
+        (grouped, format!("group norms of {groups} groups (model.backbone.norm_groups)")),
         (rounded, "anchors rounded to whole pixels (model.anchors.cell_rule)".into()),
         (of_map, "anchors at the stride of the map (model.anchors.stride_rule)".into()),
         (plain, "a resize that is not Pillow's (input.resize_filter)".into()),
@@ -108,9 +115,38 @@ pub fn detectron2_settings(config: &Config, num_classes: usize) -> Vec<String> {
         format!("MODEL.ROI_BOX_HEAD.POOLER_TYPE {pooler}"),
         format!("MODEL.ROI_BOX_HEAD.POOLER_SAMPLING_RATIO {ratio}"),
     ];
+    settings.extend(layers(model));
     if model.kind.has_masks() {
         settings.push(format!("MODEL.ROI_MASK_HEAD.POOLER_TYPE {pooler}"));
         settings.push(format!("MODEL.ROI_MASK_HEAD.POOLER_SAMPLING_RATIO {ratio}"));
+    }
+    settings
+}
+
+/// Settings for what detectron2's defaults lack: norms, and convolutions of the box head and RPN.
+fn layers(model: &Model) -> Vec<String> {
+    let (head, mask) = (&model.box_head, &model.mask_head);
+    let norm = |kind: NormKind| match kind {
+        NormKind::FrozenBatchNorm | NormKind::FrozenStatistics => "FrozenBN",
+        NormKind::GroupNorm => "GN",
+    };
+    let mut settings = Vec::new();
+    if model.backbone.norm == NormKind::GroupNorm {
+        settings.push("MODEL.RESNETS.NORM GN".to_string());
+    }
+    let of_box_head = head.norm.filter(|_| !head.channels.is_empty());
+    let of_mask_head = mask.norm.filter(|_| model.kind.has_masks());
+    let norms = [("FPN", model.fpn.norm), ("ROI_BOX_HEAD", of_box_head)];
+    for (part, kind) in norms.into_iter().chain([("ROI_MASK_HEAD", of_mask_head)]) {
+        settings.extend(kind.map(|kind| format!("MODEL.{part}.NORM {}", norm(kind))));
+    }
+    if let Some(channels) = head.channels.first() {
+        settings.push(format!("MODEL.ROI_BOX_HEAD.NUM_CONV {}", head.channels.len()));
+        settings.push(format!("MODEL.ROI_BOX_HEAD.CONV_DIM {channels}"));
+        settings.push(format!("MODEL.ROI_BOX_HEAD.NUM_FC {}", head.hidden.len()));
+    }
+    if model.rpn.convs > 1 {
+        settings.push(format!("MODEL.RPN.CONV_DIMS {:?}", vec![-1; model.rpn.convs]));
     }
     settings
 }
@@ -166,14 +202,15 @@ mod tests {
 
     #[test]
     fn presets_of_a_project_are_its_own_and_mlperfs_is_not() {
-        let presets = ["torchvision_r18", "torchvision_r50", "torchvision_r101", "faster_r50"];
-        for preset in presets.into_iter().chain(["cpu_r50_256"]) {
+        let presets = ["torchvision_r18", "torchvision_r50_v2", "torchvision_r101", "faster_r50"];
+        for preset in presets.into_iter().chain(["torchvision_r50", "cpu_r50_256"]) {
             let config = Config::load(preset, &[]).unwrap();
             assert_eq!(differences(&config, Dialect::Torchvision), Vec::<String>::new());
             let others = differences(&config, Dialect::Detectron2).join("; ");
             assert!(others.starts_with("anchors rounded to whole pixels"), "{others}");
         }
-        for preset in ["detectron2_r50_1x", "detectron2_r101_3x", "detectron2_faster_r50_3x"] {
+        let presets = ["detectron2_r50_1x", "detectron2_r101_3x", "detectron2_faster_r50_3x"];
+        for preset in presets.into_iter().chain(["detectron2_r50_lsj"]) {
             let config = Config::load(preset, &[]).unwrap();
             assert_eq!(differences(&config, Dialect::Detectron2), Vec::<String>::new());
             let others = differences(&config, Dialect::Torchvision).join("; ");
@@ -198,6 +235,20 @@ mod tests {
             assert!(text.contains(what), "{what}: {text}");
         }
         assert!(!differences(&mlperf, Dialect::Detectron2).join("; ").contains("blue first"));
+        let group_norms = ["model.fpn.norm=group_norm".to_string()];
+        let grouped = Config::load("detectron2_r50_1x", &group_norms).unwrap();
+        let text = differences(&grouped, Dialect::Detectron2).join("; ");
+        assert_eq!(text, "group norms of 8 groups (model.backbone.norm_groups)");
+        let lsj = Config::load("detectron2_r50_lsj", &[]).unwrap();
+        let settings = detectron2_settings(&lsj, 80);
+        for setting in [
+            "MODEL.FPN.NORM FrozenBN",
+            "MODEL.ROI_BOX_HEAD.NUM_CONV 4",
+            "MODEL.ROI_MASK_HEAD.NORM FrozenBN",
+            "MODEL.RPN.CONV_DIMS [-1, -1]",
+        ] {
+            assert!(settings.iter().any(|own| own == setting), "{setting}: {settings:?}");
+        }
         let basic = Config::load("mlperf_r50", &["model.backbone.block=basic".into()]).unwrap();
         assert!(!differences(&basic, Dialect::Torchvision).join("; ").contains("1x1"));
         let settings = detectron2_settings(&mlperf, 80);
@@ -215,7 +266,7 @@ mod tests {
                 what.strip_suffix(')')?.rsplit_once('(').map(|(_, key)| key.into())
             })
             .collect();
-        assert_eq!(named.len(), 22);
+        assert_eq!(named.len(), 23);
         for key in named {
             let is_table = configs::keys_of_table(&key).next().is_some();
             assert!(is_table || configs::key(&key).is_some(), "{key}");

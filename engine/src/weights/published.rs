@@ -14,7 +14,7 @@ pub struct Published {
 }
 
 /// Files that are read, one line each. Nothing here downloads them.
-pub const PUBLISHED: [Published; 12] = [
+pub const PUBLISHED: [Published; 14] = [
     Published {
         what: "ResNet-18 on ImageNet, torchvision (for torchvision_r18)",
         url: "https://download.pytorch.org/models/resnet18-f37072fd.pth",
@@ -40,6 +40,11 @@ pub const PUBLISHED: [Published; 12] = [
         url: "https://download.pytorch.org/models/maskrcnn_resnet50_fpn_coco-bf2d0c1e.pth",
     },
     Published {
+        what: "Mask R-CNN R50-FPN v2 on COCO, torchvision (91 outputs; for torchvision_r50_v2 and \
+               finetune_v2)",
+        url: "https://download.pytorch.org/models/maskrcnn_resnet50_fpn_v2_coco-73cbd019.pth",
+    },
+    Published {
         what: "Faster R-CNN R50-FPN on COCO, torchvision (91 outputs; model.backbone.norm_eps=0)",
         url: "https://download.pytorch.org/models/fasterrcnn_resnet50_fpn_coco-258fb6c6.pth",
     },
@@ -63,6 +68,11 @@ pub const PUBLISHED: [Published; 12] = [
     Published {
         what: "Mask R-CNN R50-FPN 3x on COCO, detectron2 (80 classes; for detectron2_r50_3x)",
         url: "https://dl.fbaipublicfiles.com/detectron2/COCO-InstanceSegmentation/mask_rcnn_R_50_FPN_3x/137849600/model_final_f10217.pkl",
+    },
+    Published {
+        what: "Mask R-CNN R50-FPN, 400 epochs with large-scale jitter on COCO, detectron2 (80 \
+               classes; for detectron2_r50_lsj)",
+        url: "https://dl.fbaipublicfiles.com/detectron2/new_baselines/mask_rcnn_R_50_FPN_400ep_LSJ/42019571/model_final_14d201.pkl",
     },
 ];
 

@@ -151,7 +151,11 @@ impl LoadReport {
         if gaps.is_empty() {
             return Ok(());
         }
-        let reason = format!("it does not fit the model: {}; {mend}", gaps.join("; "));
+        let is_newer = self.misfits.iter().any(|(name, _)| name.starts_with("rpn.head.conv.1."));
+        let whose =
+            "; two convolutions of the RPN are in torchvision_r50_v2 and detectron2_r50_lsj";
+        let hint = if is_newer { whose } else { "" };
+        let reason = format!("it does not fit the model: {}; {mend}{hint}", gaps.join("; "));
         Err(EngineError::Weights { path: path.to_path_buf(), reason })
     }
 

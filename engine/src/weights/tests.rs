@@ -151,6 +151,21 @@ fn weights_of_a_shallower_or_deeper_backbone_are_refused() {
     }
 }
 
+/// A file with heads that only some presets have leads to them; a file of the same heads loads.
+#[test]
+fn weights_of_v2_are_led_to_their_presets() {
+    let narrow = ["model.box_head.channels=[4,4]", "model.box_head.hidden=[4]"];
+    let v2 = || model("torchvision_r50_v2", &narrow, 3, 1);
+    let file = saved(&v2());
+    let report = load(&file, Extent::Model, &mut model("torchvision_r50", &[], 3, 2));
+    let text = refusal(&report, Tolerance::Classes);
+    assert!(text.ends_with("are in torchvision_r50_v2 and detectron2_r50_lsj"), "{text}");
+    let mut same = model("torchvision_r50_v2", &narrow, 3, 2);
+    let report = load(&file, Extent::Model, &mut same);
+    assert!(report.check(Path::new("f"), Tolerance::Nothing, "").is_ok());
+    assert_eq!(saved(&same), file);
+}
+
 #[test]
 fn another_width_is_refused_by_name_and_shape() {
     let file = saved(&model("torchvision_r50", &[], 3, 1));

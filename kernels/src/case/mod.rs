@@ -27,6 +27,8 @@ pub struct OpCase {
     pub updates: Vec<HostTensor>,
     /// Inputs whose gradient is compared with finite differences.
     pub grad_inputs: Vec<usize>,
+    /// Outputs of [`Role::Master`] carry gradients, and are not statistics for the backward ops.
+    pub grad_of_masters: bool,
     /// Step of the finite difference, in units of the inputs.
     pub grad_eps: f32,
     /// Tolerance on |finite difference - gradient|, relative to the larger of the two directional
@@ -50,6 +52,7 @@ impl OpCase {
             inputs,
             updates: vec![],
             grad_inputs: vec![],
+            grad_of_masters: false,
             grad_eps: 1e-2,
             grad_tolerance: 1e-2,
             device_floor: ORDER_FLOOR,
@@ -72,6 +75,12 @@ impl OpCase {
     /// Checks the gradients of these inputs.
     pub fn grad(mut self, inputs: &[usize]) -> Self {
         self.grad_inputs = inputs.to_vec();
+        self
+    }
+
+    /// Sets [`OpCase::grad_of_masters`].
+    pub fn through_masters(mut self) -> Self {
+        self.grad_of_masters = true;
         self
     }
 
@@ -225,7 +234,7 @@ pub fn check_gradients(case: &OpCase) -> Result<f64, CaseError> {
     }
     let outputs = run(case.op.as_ref(), &case.inputs)?;
     let weights: Vec<_> =
-        outputs.iter().enumerate().map(|(i, y)| output_weights(&y.desc, i as u32)).collect();
+        outputs.iter().enumerate().map(|(i, y)| output_weights(case, &y.desc, i as u32)).collect();
     let mut worst = 0.0f64;
     for &input in &case.grad_inputs {
         let name = || case.to_string();
@@ -247,11 +256,16 @@ pub fn check_gradients(case: &OpCase) -> Result<f64, CaseError> {
     Ok(worst)
 }
 
-/// Random weights for a float output; `None` for integers and for statistics that only the backward
-/// ops read (`Role::Master`), which carry no gradient.
-fn output_weights(desc: &TensorDesc, seed: u32) -> Option<HostTensor> {
-    (desc.role.cpu_dtype() == DType::F32 && desc.role != Role::Master)
-        .then(|| normal(&TensorDesc::new(Role::Gradient, &desc.shape), 77 + seed, 1.0))
+/// Random weights for a float output; `None` for integers and, unless the case says otherwise, for
+/// statistics that only the backward ops read (`Role::Master`), which carry no gradient.
+fn output_weights(case: &OpCase, desc: &TensorDesc, seed: u32) -> Option<HostTensor> {
+    let role = match desc.role {
+        Role::Master if !case.grad_of_masters => return None,
+        Role::Master | Role::Weight => Role::WeightGradient,
+        _ => Role::Gradient,
+    };
+    (desc.role.cpu_dtype() == DType::F32)
+        .then(|| normal(&TensorDesc::new(role, &desc.shape), 77 + seed, 1.0))
 }
 
 fn weighted(outputs: &[HostTensor], weights: &[Option<HostTensor>]) -> f64 {

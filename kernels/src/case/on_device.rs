@@ -94,7 +94,7 @@ impl Check<'_> {
         let rule = case.op.backward(&descs(&case.inputs), &descs(outputs));
         let grads: Vec<_> = (0u32..)
             .zip(outputs)
-            .map(|(i, y)| output_weights(&y.desc, i).map(|w| rounded(precision, &w)))
+            .map(|(i, y)| output_weights(case, &y.desc, i).map(|w| rounded(precision, &w)))
             .collect();
         let mut temps: Vec<Option<HostTensor>> = Vec::new();
         for step in &rule.steps {

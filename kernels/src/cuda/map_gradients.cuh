@@ -1,5 +1,5 @@
 // Summands of the gradient of a pyramid's maps, added tile by tile in registers: the gradients of
-// RoIs (RoIAlign) and of 3x3 patches. A thread owns four neighbouring pixels of a vector of
+// RoIs (RoIAlign) and of patches. A thread owns four neighbouring pixels of a vector of
 // channels; every sum has the order of the rows, in fp32.
 #pragma once
 #include "roi.cuh"
@@ -122,7 +122,22 @@ DEVICE void add_rois(const RoiGradients& of, const Pyramid& maps, const Tile& ti
 }
 
 // ---------------------------------------------------------------- patches
-// Gradients g [N * per_image, 9 * C] of the 3x3 patches at anchors idx [N, per_image]; -1: none.
+// A cell of a map.
+struct Cell {
+  int level, y, x;  // level -1: none
+};
+
+DEVICE Cell cell_of(const Pyramid& maps, int anchor, int anchors_per_cell) {
+  int rest = anchor < 0 ? -1 : anchor / anchors_per_cell;
+  for (int level = 0; level < maps.levels && rest >= 0; level++) {
+    const int width = maps.width[level], cells = maps.height[level] * width;
+    if (rest < cells) return {level, rest / width, rest % width};
+    rest -= cells;
+  }
+  return {-1, 0, 0};
+}
+
+// Gradients g [N * per_image, S, S, C] of the patches at anchors idx [N, per_image]; -1: none.
 struct PatchGradients {
   const real* g;
   const int* idx;
@@ -135,10 +150,11 @@ struct PatchScratch {
   int *ranks, *rows, *ys, *xs;
 };
 
-// Adds the patches that reach the tile. All threads of the block come here.
-template <int W>
+// Adds the patches, of side S, that reach the tile. All threads of the block come here.
+template <int W, int S>
 DEVICE void add_patches(const PatchGradients& of, const Pyramid& maps, const Tile& tile,
                         int channel, const PatchScratch& shared, float (&sum)[TILE_PIXELS][W]) {
+  constexpr int REACH = S / 2;
   int first_cell = 0;
   for (int l = 0; l < tile.level; l++) first_cell += maps.height[l] * maps.width[l];
   for (int base = 0; base < of.per_image; base += TILE_BLOCK) {
@@ -146,10 +162,10 @@ DEVICE void add_patches(const PatchGradients& of, const Pyramid& maps, const Til
     // A division by the map's width only for anchors in the rows of the tile and around it.
     const int anchor = slot < of.per_image ? of.idx[row] : -1;
     const int cell = anchor < 0 ? -1 : anchor / of.anchors_per_cell - first_cell;
-    bool hit = cell >= max((tile.y - 1) * tile.width, 0) &&
-               cell < min(tile.y + TILE + 1, tile.height) * tile.width;
+    bool hit = cell >= max((tile.y - REACH) * tile.width, 0) &&
+               cell < min(tile.y + TILE + REACH, tile.height) * tile.width;
     const int y = hit ? cell / tile.width : 0, x = hit ? cell % tile.width : 0;
-    hit = hit && x >= tile.x - 1 && x <= tile.x + TILE;
+    hit = hit && x >= tile.x - REACH && x < tile.x + TILE + REACH;
     const Rank rank = rank_in_block(hit, shared.ranks);
     if (hit) {
       shared.rows[rank.before] = row;
@@ -158,12 +174,13 @@ DEVICE void add_patches(const PatchGradients& of, const Pyramid& maps, const Til
     }
     __syncthreads();
     for (int i = 0; i < rank.all && channel < maps.channels; i++) {
-      const int r = tile.y + tile.row - shared.ys[i] + 1;
-      if (r < 0 || r > 2) continue;
-      const real* line = of.g + ((uint64_t)shared.rows[i] * 9 + 3 * r) * maps.channels + channel;
+      const int r = tile.y + tile.row - shared.ys[i] + REACH;
+      if (r < 0 || r >= S) continue;
+      const uint64_t cell_idx = (uint64_t)shared.rows[i] * (S * S) + S * r;
+      const real* line = of.g + cell_idx * maps.channels + channel;
       for (int j = 0; j < TILE_PIXELS; j++) {
-        const int c = tile.x + tile.column + j - shared.xs[i] + 1;
-        if (c < 0 || c > 2) continue;
+        const int c = tile.x + tile.column + j - shared.xs[i] + REACH;
+        if (c < 0 || c >= S) continue;
         float v[W];
         load(v, line + c * maps.channels);
         for (int k = 0; k < W; k++) sum[j][k] += v[k];

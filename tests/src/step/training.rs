@@ -53,10 +53,35 @@ fn sha256(state: &[(String, Vec<u8>)]) -> String {
     hex::encode(hash.finalize())
 }
 
+/// Pyramid and heads of torchvision's v2 and detectron2's new baselines, with one kind of norm.
+fn new_heads(norm: &str) -> Vec<String> {
+    let parts = ["fpn", "box_head", "mask_head"];
+    let norms = parts.map(|part| format!("model.{part}.norm={norm}"));
+    let rest =
+        ["model.rpn.convs=2", "model.box_head.channels=[8, 16]", "model.box_head.hidden=[16]"];
+    norms.into_iter().chain(rest.map(str::to_string)).collect()
+}
+
+/// With a norm of each kind behind the convolutions of pyramid and heads, and two convolutions in
+/// the RPN, twenty steps learn as on the CPU, a step is one launch, and a run resumes exactly.
+pub fn new_heads_train_as_on_the_cpu(open: &Open) {
+    for norm in ["frozen_batch_norm", "frozen_statistics", "group_norm"] {
+        let set = new_heads(norm);
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        learn_as_on_the_cpu(&set, open);
+        launch_once(&set, 20, open);
+        resume_exactly(&set, open);
+    }
+}
+
 /// Twenty steps lose as much as on the CPU, and the same device makes the same bits again.
 pub fn twenty_steps_learn_as_on_the_cpu(open: &Open) {
+    learn_as_on_the_cpu(&[], open);
+}
+
+fn learn_as_on_the_cpu(set: &[&str], open: &Open) {
     let place = folder();
-    let run = Run::new(place.path(), &["solver.initial_loss_scale=1024"]);
+    let run = Run::new(place.path(), &[set, &["solver.initial_loss_scale=1024"]].concat());
     let cpu = steps(&mut run.trainer(&Backend::Cpu), 20);
     let (_, mut trainer) = run.on(open(Some(5)));
     let device = steps(&mut trainer, 20);
@@ -81,15 +106,19 @@ pub fn twenty_steps_learn_as_on_the_cpu(open: &Open) {
 
 /// Over 50 steps: one graph launch and one copy each, and the host never waits for the device.
 pub fn a_step_is_one_launch_and_no_wait(open: &Open) {
+    launch_once(&[], 50, open);
+}
+
+fn launch_once(set: &[&str], count: u64, open: &Open) {
     let place = folder();
-    let run = Run::new(place.path(), &[]);
+    let run = Run::new(place.path(), set);
     let (device, mut trainer) = run.on(open(Some(9)));
     let before = device.counts();
-    let records = steps(&mut trainer, 50);
+    let records = steps(&mut trainer, count);
     let after = device.counts();
-    assert_eq!(records.len(), 50);
-    assert_eq!(after.graph_launches - before.graph_launches, 50);
-    assert_eq!(after.uploads - before.uploads, 50);
+    assert_eq!(records.len() as u64, count);
+    assert_eq!(after.graph_launches - before.graph_launches, count);
+    assert_eq!(after.uploads - before.uploads, count);
     assert_eq!(after.host_waits - before.host_waits, 0);
     assert_eq!(after.downloads - before.downloads, 0);
     assert_eq!(after.kernel_launches - before.kernel_launches, 0);
@@ -127,8 +156,12 @@ pub fn the_loss_scale_grows_and_an_overflow_is_skipped(open: &Open) {
 
 /// A run that was saved and taken up again makes the bits of one that went on.
 pub fn resuming_is_exact(open: &Open) {
+    resume_exactly(&[], open);
+}
+
+fn resume_exactly(set: &[&str], open: &Open) {
     let place = folder();
-    let run = Run::new(place.path(), &["solver.initial_loss_scale=1024"]);
+    let run = Run::new(place.path(), &[set, &["solver.initial_loss_scale=1024"]].concat());
     let (_, mut whole) = run.on(open(None));
     steps(&mut whole, 3);
     let config = run.config.to_toml().expect("a config");

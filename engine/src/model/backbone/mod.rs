@@ -7,7 +7,9 @@ mod small;
 use configs::{BackboneKind, NormKind};
 use graph::{GraphError, TensorId};
 
-use super::net::{After, ConvShape, Net};
+use super::net::{ConvShape, Net};
+use super::norms::{After, NormedConv};
+use super::params::Init;
 
 pub(super) use resnet::has_frozen_stem;
 
@@ -40,11 +42,12 @@ fn conv_norm(
     shape: ConvShape,
     after: After,
 ) -> Result<TensorId, GraphError> {
-    match net.spec.config.model.backbone.norm {
-        NormKind::FrozenBatchNorm => net.conv_bn(x, conv, norm, shape, after),
-        NormKind::GroupNorm => {
-            let y = net.conv_plain(x, conv, shape)?;
-            net.group_norm(y, norm, after)
+    let kind = net.spec.config.model.backbone.norm;
+    let init = match kind {
+        NormKind::FrozenBatchNorm | NormKind::FrozenStatistics => {
+            Init::kaiming_normal_fan_out(shape.fan_out())
         }
-    }
+        NormKind::GroupNorm => net.default_init(x, shape),
+    };
+    net.normed_conv(x, NormedConv { conv, norm, shape, init }, kind, after)
 }

@@ -6,12 +6,13 @@ use kernels::ops::max_pool::MaxPool;
 use kernels::ops::stem::STORED_CHANNELS;
 
 use super::{BODY, conv_norm};
-use crate::model::net::{After, ConvShape, Net};
+use crate::model::net::{ConvShape, Net};
+use crate::model::norms::After;
 
 /// True if the body begins with a frozen 7x7 stem whose norm is a scale and a shift.
 pub(in crate::model) fn has_frozen_stem(backbone: &Backbone) -> bool {
     backbone.kind == BackboneKind::Resnet
-        && backbone.norm == NormKind::FrozenBatchNorm
+        && backbone.norm != NormKind::GroupNorm
         && backbone.frozen_stages >= 1
 }
 

@@ -3,7 +3,8 @@
 use graph::{GraphError, TensorId};
 
 use super::{BODY, conv_norm};
-use crate::model::net::{After, ConvShape, Net};
+use crate::model::net::{ConvShape, Net};
+use crate::model::norms::After;
 
 /// A 3x3 stem and one basic block a stage, each with stride 2.
 pub(super) fn build(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {

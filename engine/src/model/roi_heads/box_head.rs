@@ -11,6 +11,7 @@ use kernels::ops::softmax_cross_entropy::{SoftmaxCrossEntropy, SoftmaxCrossEntro
 use kernels::ops::weighted_cross_entropy::{WeightedCrossEntropy, WeightedCrossEntropyInputs};
 
 use super::Detections;
+use super::conv::conv;
 use super::pool::pool;
 use crate::model::inputs::ImageInputs;
 use crate::model::net::{Loss, Net, Truth};
@@ -19,7 +20,7 @@ use crate::model::rois::{LabelledRois, Rois, SampledRois};
 
 const PREDICTOR: &str = "roi_heads.box_predictor";
 
-/// Two linear predictors behind a stack of linear layers.
+/// Two linear predictors behind linear layers, and convolutions before these if there are any.
 #[derive(Debug)]
 pub(super) struct BoxHead {
     config: configs::BoxHead,
@@ -161,9 +162,20 @@ impl BoxHead {
         net.part("box_head.pool");
         let mut x = pool(net, maps, rois, self.config.pooled)?;
         net.observe("box_features", x);
+        let convs = self.config.channels.len();
+        net.part("box_head.convs");
+        for (i, &channels) in self.config.channels.iter().enumerate() {
+            let name = format!("roi_heads.box_head.{i}");
+            x = conv(net, x, &name, channels, self.config.norm, rois.count)?;
+        }
         net.part("box_head.fc");
         for (i, &width) in self.config.hidden.iter().enumerate() {
-            let name = format!("roi_heads.box_head.fc{}", i + 6);
+            // Behind convolutions torchvision counts modules: theirs, the flatten, then each layer
+            // with its ReLU.
+            let name = match convs {
+                0 => format!("roi_heads.box_head.fc{}", i + 6),
+                _ => format!("roi_heads.box_head.{}", convs + 1 + 2 * i),
+            };
             x = net.linear(x, &name, width, true, rois.count)?;
         }
         net.part("box_head.predictor");

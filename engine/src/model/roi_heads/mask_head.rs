@@ -11,6 +11,7 @@ use kernels::ops::mask_targets::{MaskTargets, MaskTargetsInputs};
 use kernels::paste::paste_mask;
 use score::{IouType, Rle};
 
+use super::conv::conv;
 use super::pool::pool;
 use super::{Detections, Found, Place, RoiHead};
 use crate::model::net::{ConvShape, Loss, Net, Truth};
@@ -54,14 +55,12 @@ impl MaskHead {
         rois: Rois,
         masked: bool,
     ) -> Result<TensorId, GraphError> {
-        let count = Some(rois.count);
         net.part("mask_head.pool");
         let mut x = pool(net, maps, rois, self.config.pooled)?;
         net.part("mask_head.convs");
         for (i, &channels) in self.config.channels.iter().enumerate() {
-            let name = format!("roi_heads.mask_head.{i}.0");
-            let init = Init::kaiming_normal_fan_out(channels * 9);
-            x = net.conv_bias(x, &name, ConvShape::new(channels, 3, 1), init, true, count)?;
+            let name = format!("roi_heads.mask_head.{i}");
+            x = conv(net, x, &name, channels, self.config.norm, rois.count)?;
         }
         net.part("mask_head.predictor");
         let deconv = format!("{PREDICTOR}.conv5_mask");

@@ -6,6 +6,7 @@
 //! (`engine/examples/own_head.rs`).
 
 mod box_head;
+mod conv;
 mod found;
 mod mask_head;
 mod pool;

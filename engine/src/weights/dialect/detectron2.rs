@@ -10,13 +10,18 @@ use crate::weights::container::Values;
 const BODIES: [(&str, &str); 2] = [("backbone.body.", "backbone.bottom_up."), ("", "")];
 /// Modules that have another name, ours first; `#` is a number, which is less in ours by the last
 /// field.
-const MODULES: [(&str, &str, usize); 9] = [
+const MODULES: [(&str, &str, usize); 14] = [
     ("backbone.fpn.inner_blocks.#.0", "backbone.fpn_lateral#", 2),
+    ("backbone.fpn.inner_blocks.#.1", "backbone.fpn_lateral#.norm", 2),
     ("backbone.fpn.layer_blocks.#.0", "backbone.fpn_output#", 2),
-    ("rpn.head.conv.0.0", "proposal_generator.rpn_head.conv", 0),
+    ("backbone.fpn.layer_blocks.#.1", "backbone.fpn_output#.norm", 2),
+    ("rpn.head.conv.#.0", "proposal_generator.rpn_head.conv.conv#", 0),
     ("rpn.head.cls_logits", "proposal_generator.rpn_head.objectness_logits", 0),
     ("rpn.head.bbox_pred", "proposal_generator.rpn_head.anchor_deltas", 0),
+    ("roi_heads.box_head.#.0", "roi_heads.box_head.conv#", 1),
+    ("roi_heads.box_head.#.1", "roi_heads.box_head.conv#.norm", 1),
     ("roi_heads.mask_head.#.0", "roi_heads.mask_head.mask_fcn#", 1),
+    ("roi_heads.mask_head.#.1", "roi_heads.mask_head.mask_fcn#.norm", 1),
     ("roi_heads.mask_predictor.conv5_mask", "roi_heads.mask_head.deconv", 0),
     ("roi_heads.mask_predictor.mask_fcn_logits", "roi_heads.mask_head.predictor", 0),
     ("fc", "stem.fc", 0),
@@ -46,25 +51,76 @@ pub(super) fn is_name(name: &str) -> bool {
     OWN.iter().any(|own| name.starts_with(own))
 }
 
-/// The fully connected layers of the box head count from 1 there, and from 6 here.
-const FC: (&str, usize) = ("roi_heads.box_head.fc", 5);
+/// The one convolution of an RPN's head, which has a number only beside another; ours first.
+const RPN_CONV: (&str, &str) = ("rpn.head.conv.0.0", "proposal_generator.rpn_head.conv");
 
-/// Our name of a tensor; as it is if it has none.
-fn ours(name: &str) -> String {
-    translated(name, true).unwrap_or_else(|| name.to_string())
+/// Layers of the box head: the fully connected ones count from 1 there, and from 6 here.
+const BOX_HEAD: &str = "roi_heads.box_head.";
+const FIRST_FC: usize = 6;
+
+/// Facts of a model that the names of some modules depend on.
+#[derive(Debug, Clone, Copy)]
+struct Layers {
+    /// Convolutions of the box head; behind them torchvision counts modules: the convolutions, the
+    /// flatten, then each fully connected layer with its ReLU.
+    box_convs: usize,
+    /// The RPN has several convolutions.
+    rpn_convs: bool,
 }
 
-/// detectron2's name of one of our parameters.
-fn theirs(name: &str) -> String {
-    translated(name, false).unwrap_or_else(|| name.to_string())
+impl Layers {
+    /// By our names of a model's parameters.
+    fn of_ours<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        let mut found = Self { box_convs: 0, rpn_convs: false };
+        for name in names {
+            found.rpn_convs |= name.starts_with("rpn.head.conv.1.");
+            let conv = name.strip_prefix(BOX_HEAD).and_then(|rest| rest.strip_suffix(".0.weight"));
+            found.box_convs += usize::from(conv.is_some());
+        }
+        found
+    }
+
+    /// By detectron2's names.
+    fn of_theirs<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        let is_conv = |name: &&str| {
+            let rest = name.strip_prefix(BOX_HEAD).and_then(|rest| rest.strip_prefix("conv"));
+            rest.and_then(|rest| rest.strip_suffix(".weight")).is_some_and(|n| !n.contains('.'))
+        };
+        Self { box_convs: names.filter(is_conv).count(), rpn_convs: false }
+    }
+
+    /// The other project's name of a fully connected layer of the box head.
+    fn fc(self, module: &str, to_ours: bool) -> Option<String> {
+        let layer = module.strip_prefix(BOX_HEAD)?;
+        let number = |text: Option<&str>| text?.parse::<usize>().ok();
+        let behind_convs = self.box_convs > 0;
+        let first = if behind_convs { self.box_convs + 1 } else { FIRST_FC };
+        let step = if behind_convs { 2 } else { 1 };
+        let prefix = if behind_convs { "" } else { "fc" };
+        if to_ours {
+            let number = number(layer.strip_prefix("fc"))?.checked_sub(1)?;
+            return Some(format!("{BOX_HEAD}{prefix}{}", first + step * number));
+        }
+        let number = number(layer.strip_prefix(prefix))?.checked_sub(first)?;
+        Some(format!("{BOX_HEAD}fc{}", number / step + 1))
+    }
 }
 
-fn translated(name: &str, to_ours: bool) -> Option<String> {
+/// The other project's name of a tensor; as it is if it has none.
+fn renamed(name: &str, layers: Layers, to_ours: bool) -> String {
+    translated(name, layers, to_ours).unwrap_or_else(|| name.to_string())
+}
+
+fn translated(name: &str, layers: Layers, to_ours: bool) -> Option<String> {
     let (module, value) = name.rsplit_once('.')?;
-    if let Some(number) = module.strip_prefix(FC.0) {
-        let number: usize = number.parse().ok()?;
-        let number = if to_ours { number.checked_add(FC.1) } else { number.checked_sub(FC.1) };
-        return Some(format!("{}{}.{value}", FC.0, number?));
+    if let Some(layer) = layers.fc(module, to_ours) {
+        return Some(format!("{layer}.{value}"));
+    }
+    if to_ours && module == RPN_CONV.1 {
+        return Some(format!("{}.{value}", RPN_CONV.0));
+    }
+    if !to_ours && module == RPN_CONV.0 && !layers.rpn_convs {
+        return Some(format!("{}.{value}", RPN_CONV.1));
     }
     for (our, their, offset) in MODULES {
         let (from, to) = if to_ours { (their, our) } else { (our, their) };
@@ -110,8 +166,9 @@ pub(super) fn to_ours(stored: BTreeMap<String, Values>) -> Result<Translated, St
     let constant = |name: &str| stored.get(name)?.1.as_slice().try_into().ok();
     let pixels = constant("pixel_mean").zip(constant("pixel_std")).map(|(mean, std)| [mean, std]);
     let is_constant = |name: &str| CONSTANTS.iter().any(|constant| name.starts_with(constant));
+    let layers = Layers::of_theirs(stored.keys().map(String::as_str));
     let weights = stored.into_iter().filter(|(name, _)| !is_constant(name)).collect();
-    let mut tensors = super::renamed(weights, ours)?;
+    let mut tensors = super::renamed(weights, |name| renamed(name, layers, true))?;
     let mut notes = Vec::new();
     let outputs = tensors.get(&format!("{CLASSIFIER}bias")).map(|(_, values)| values.len());
     let classes = outputs.and_then(|outputs| outputs.checked_sub(1));
@@ -129,7 +186,7 @@ pub(super) fn to_ours(stored: BTreeMap<String, Values>) -> Result<Translated, St
             return Err(format!(
                 "`{}` has {first} rows, and not {rows} for each of {classes} classes: predictors \
                  that all classes share are not read",
-                theirs(name)
+                renamed(name, layers, false)
             ));
         }
         *first += rows;
@@ -147,6 +204,7 @@ pub(super) fn to_ours(stored: BTreeMap<String, Values>) -> Result<Translated, St
 
 /// Parameters under detectron2's names, with the background last and without its dead rows.
 pub(in crate::weights) fn from_ours(params: Vec<(String, Values)>) -> Vec<(String, Values)> {
+    let layers = Layers::of_ours(params.iter().map(|(name, _)| name.as_str()));
     let translate = |(name, (mut shape, mut values)): (String, Values)| {
         let row = values.len() / shape.first().copied().unwrap_or(1).max(1);
         if name.starts_with(CLASSIFIER) {
@@ -157,7 +215,7 @@ pub(in crate::weights) fn from_ours(params: Vec<(String, Values)>) -> Vec<(Strin
             *first -= rows;
             values.drain(..rows * row);
         }
-        (theirs(&name), (shape, values))
+        (renamed(&name, layers, false), (shape, values))
     };
     params.into_iter().map(translate).collect()
 }

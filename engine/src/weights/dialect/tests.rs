@@ -62,6 +62,29 @@ fn detectron2s_names_are_ours_and_back() {
     }
 }
 
+/// As `model_final_14d201.pkl` names them: the number of a layer depends on those before it.
+#[test]
+fn names_behind_convolutions_are_ours_and_back() {
+    let pairs = [
+        ("backbone.fpn_lateral3.weight", "backbone.fpn.inner_blocks.1.0.weight"),
+        ("backbone.fpn_lateral3.norm.running_mean", "backbone.fpn.inner_blocks.1.1.running_mean"),
+        ("backbone.fpn_output2.norm.weight", "backbone.fpn.layer_blocks.0.1.weight"),
+        ("proposal_generator.rpn_head.conv.conv0.weight", "rpn.head.conv.0.0.weight"),
+        ("proposal_generator.rpn_head.conv.conv1.bias", "rpn.head.conv.1.0.bias"),
+        ("roi_heads.box_head.conv1.weight", "roi_heads.box_head.0.0.weight"),
+        ("roi_heads.box_head.conv2.weight", "roi_heads.box_head.1.0.weight"),
+        ("roi_heads.box_head.conv2.norm.bias", "roi_heads.box_head.1.1.bias"),
+        ("roi_heads.box_head.fc1.weight", "roi_heads.box_head.3.weight"),
+        ("roi_heads.box_head.fc2.bias", "roi_heads.box_head.5.bias"),
+        ("roi_heads.mask_head.mask_fcn4.norm.running_var", "roi_heads.mask_head.3.1.running_var"),
+    ];
+    let theirs = named(&pairs.map(|(theirs, _)| theirs));
+    let own = named(&pairs.map(|(_, own)| own));
+    assert_eq!(translate(theirs.clone()).unwrap().tensors, own);
+    let back = detectron2_from_ours(own.into_iter().collect());
+    assert_eq!(back.into_iter().collect::<BTreeMap<_, _>>(), theirs);
+}
+
 /// Three classes, whose rows are told apart by their values.
 #[test]
 fn the_background_moves_from_the_last_row_to_the_first() {

@@ -1,5 +1,6 @@
 //! Passes over feature maps: input, pooling, normalisation, pyramids, sums.
 
+pub mod clear_outside;
 pub mod fill;
 pub mod gather_patches;
 pub mod group_norm;
@@ -14,6 +15,7 @@ use crate::case::OpCase;
 /// The cases of these ops.
 pub(super) fn cases() -> Vec<OpCase> {
     [
+        clear_outside::cases(),
         fill::cases(),
         gather_patches::cases(),
         group_norm::cases(),

@@ -5,6 +5,7 @@ pub mod class_masks;
 pub mod conv2d;
 pub mod conv_transpose2x2;
 pub mod device_rounding;
+pub mod fold_norm;
 pub mod layer;
 pub mod linear;
 pub mod product;
@@ -23,6 +24,7 @@ pub(super) fn cases() -> Vec<OpCase> {
         class_masks::cases(),
         conv2d::cases(),
         conv_transpose2x2::cases(),
+        fold_norm::cases(),
         linear::cases(),
         relu_mask::cases(),
         rpn_head::cases(),

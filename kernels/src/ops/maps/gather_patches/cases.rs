@@ -7,19 +7,32 @@ use crate::case::{OpCase, integers, normal};
 use crate::{Role, TensorDesc};
 
 /// No anchors, one cell, primes, bands of 8 rows and their neighbours, the sampled anchors of two
-/// images over five levels, and more anchors and channels than a block takes at once.
+/// images over five levels, and more anchors and channels than a block takes at once; patches of
+/// one ring and of two.
 pub fn cases() -> Vec<OpCase> {
     vec![
-        case(3, 2, &[[7, 5]], 3, 0),
-        case(1, 1, &[[1, 1]], 1, 1),
-        case(3, 2, &[[7, 11], [5, 3]], 5, 13),
-        case(2, 3, &[[8, 9], [9, 8], [17, 2]], 7, 64),
-        case(3, 2, &[[9, 17], [5, 9]], 136, 300),
-        case(3, 2, &[[32, 40], [16, 20], [8, 10], [4, 5], [2, 3]], 48, 256),
+        case((3, 1), 2, &[[7, 5]], 3, 0),
+        case((1, 1), 1, &[[1, 1]], 1, 1),
+        case((3, 1), 2, &[[7, 11], [5, 3]], 5, 13),
+        case((2, 1), 3, &[[8, 9], [9, 8], [17, 2]], 7, 64),
+        case((3, 1), 2, &[[9, 17], [5, 9]], 136, 300),
+        case((3, 1), 2, &[[32, 40], [16, 20], [8, 10], [4, 5], [2, 3]], 48, 256),
+        case((1, 2), 1, &[[1, 1]], 1, 1),
+        case((3, 2), 2, &[[7, 11], [5, 3]], 5, 13),
+        case((2, 2), 3, &[[8, 9], [9, 8], [17, 2]], 7, 64),
+        case((3, 2), 2, &[[9, 17], [5, 9]], 136, 300),
+        case((3, 2), 2, &[[16, 20], [8, 10], [4, 5], [2, 3]], 48, 64),
     ]
 }
 
-fn case(a: usize, images: usize, sizes: &[[usize; 2]], channels: usize, b: usize) -> OpCase {
+/// `a` anchors of a cell, and the reach of the patches.
+fn case(
+    (a, reach): (usize, usize),
+    images: usize,
+    sizes: &[[usize; 2]],
+    channels: usize,
+    b: usize,
+) -> OpCase {
     let levels = sizes.len();
     let mut inputs: Vec<_> = (0..levels)
         .map(|l| {
@@ -29,7 +42,8 @@ fn case(a: usize, images: usize, sizes: &[[usize; 2]], channels: usize, b: usize
         .collect();
     let anchors = sizes.iter().map(|[h, w]| h * w * a).sum::<usize>();
     inputs.push(integers(&[images, b], 9, -1, anchors as i32));
-    let label = format!("{images}x{b} anchors on {sizes:?}x{channels}");
+    let rings = if reach > 1 { format!(", {reach} rings") } else { String::new() };
+    let label = format!("{images}x{b} anchors on {sizes:?}x{channels}{rings}");
     let grads: Vec<usize> = (0..levels).collect();
-    OpCase::new(label, Arc::new(GatherPatches { anchors_per_cell: a }), inputs).grad(&grads)
+    OpCase::new(label, Arc::new(GatherPatches { anchors_per_cell: a, reach }), inputs).grad(&grads)
 }

@@ -24,7 +24,8 @@ pub(super) fn forward(op: &GatherPatches, args: &LaunchArgs<'_>) -> Vec<Launch> 
             .arg(idx.read())
             .arg(args.outputs[0].write())
             .int(idx.dim(1))
-            .int(op.anchors_per_cell),
+            .int(op.anchors_per_cell)
+            .int(op.reach),
     ]
 }
 
@@ -39,8 +40,8 @@ pub(crate) fn gradients_arg(inputs: Option<[Buffer<'_>; 2]>, anchors_per_cell: u
 }
 
 pub(super) fn backward(
+    [anchors_per_cell, reach]: [usize; 2],
     level_sizes: &[[usize; 2]],
-    anchors_per_cell: usize,
     args: &LaunchArgs<'_>,
 ) -> Vec<Launch> {
     let (g, idx) = (args.inputs[0], args.inputs[1]);
@@ -49,10 +50,15 @@ pub(super) fn backward(
         sizes: level_sizes,
         scales: &[],
         images: idx.dim(0),
-        channels: g.dim(1) / 9,
+        channels: g.dim(3),
     };
     let wide = pyramid.vector() == 8;
-    let kernel = if wide { "gather_patches_grad_f16x8" } else { "gather_patches_grad_f16" };
+    let kernel = match (reach, wide) {
+        (1, true) => "gather_patches_grad_f16x8",
+        (1, false) => "gather_patches_grad_f16",
+        (_, true) => "gather_patches_grad_5x5_f16x8",
+        (_, false) => "gather_patches_grad_5x5_f16",
+    };
     vec![
         Launch::new(kernel, pyramid.tile_grid())
             .arg(gradients_arg(Some([g, idx]), anchors_per_cell))

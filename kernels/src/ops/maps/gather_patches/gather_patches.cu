@@ -1,20 +1,20 @@
-// Copies the 3x3 neighbourhoods of the cells of chosen anchors, and adds their gradients back to
-// the maps.
+// Copies square neighbourhoods of the cells of chosen anchors, and adds their gradients back to the
+// maps.
 //
 // gather_patches:
-//   maps     [N, height, width, C]   real  in   feature map of each level
-//   idx      [N, per_image]          int   in   anchors in the order level, y, x, cell; -1 = none
-//   patches  [N * per_image, 9 * C]  real  out  0 beyond the map and in rows without an anchor
+//   maps     [N, height, width, C]     real  in   feature map of each level
+//   idx      [N, per_image]            int   in   anchors by level, y, x, cell; -1 = none
+//   patches  [N * per_image, S, S, C]  real  out  0 beyond the map and in rows without an anchor
 //
 // gather_patches_grad:
-//   g     [N * per_image, 9 * C]  real  in   gradient of the patches
-//   idx   [N, per_image]          int   in   as above
-//   maps  [N, height, width, C]   real  out  gradient of each level's map
+//   g     [N * per_image, S, S, C]  real  in   gradient of the patches
+//   idx   [N, per_image]            int   in   as above
+//   maps  [N, height, width, C]     real  out  gradient of each level's map
 //
 // Launch: a block of 256 per row; the gradient's per 8x8 tile of each map and 16 vectors of 8
 // channels (x8), or 16 channels.
-// Cost: 18 * C bytes twice per row; the gradient writes the maps once (12 images of 800x1344: 0.55
-// GB); memory-bound.
+// Cost: 2 * S * S * C bytes twice per row; the gradient writes the maps once (12 images of
+// 800x1344: 0.55 GB); memory-bound.
 // Numerics: exact copies; the gradient sums in fp32 in the order of the rows.
 // Edges: anchors beyond the maps count as none.
 #include "platform.cuh"
@@ -22,31 +22,18 @@
 
 REALS(fp16, fp32)
 
-struct Cell {
-  int level, y, x;  // level -1: none
-};
-
-DEVICE Cell cell_of(const Pyramid& maps, int anchor, int anchors_per_cell) {
-  int rest = anchor < 0 ? -1 : anchor / anchors_per_cell;
-  for (int level = 0; level < maps.levels && rest >= 0; level++) {
-    const int width = maps.width[level], cells = maps.height[level] * width;
-    if (rest < cells) return {level, rest / width, rest % width};
-    rest -= cells;
-  }
-  return {-1, 0, 0};
-}
-
 template <int W>
 DEVICE void gather(const Pyramid& maps, const int* idx, real* patches, int per_image,
-                   int anchors_per_cell) {
+                   int anchors_per_cell, int reach) {
   const int row = blockIdx.x, image = row / per_image, vectors = maps.channels / W;
   const Cell cell = cell_of(maps, idx[row], anchors_per_cell);
   const int level = max(cell.level, 0), height = maps.height[level], width = maps.width[level];
   const real* map = maps.map[level] + (uint64_t)image * height * width * maps.channels;
-  real* patch = patches + (uint64_t)row * 9 * maps.channels;
-  for (int item = threadIdx.x; item < 9 * vectors; item += blockDim.x) {
+  const int side = 2 * reach + 1, area = side * side;
+  real* patch = patches + (uint64_t)row * area * maps.channels;
+  for (int item = threadIdx.x; item < area * vectors; item += blockDim.x) {
     const int place = item / vectors, channel = item % vectors * W;
-    const int y = cell.y + place / 3 - 1, x = cell.x + place % 3 - 1;
+    const int y = cell.y + place / side - reach, x = cell.x + place % side - reach;
     float v[W];
     clear(v);
     if (cell.level >= 0 && y >= 0 && y < height && x >= 0 && x < width)
@@ -55,7 +42,7 @@ DEVICE void gather(const Pyramid& maps, const int* idx, real* patches, int per_i
   }
 }
 
-template <int W>
+template <int W, int S>
 DEVICE void scatter(const PatchGradients& of, const Pyramid& maps) {
   SHARED(int, ranks, 32);
   SHARED(int, rows, TILE_BLOCK);
@@ -66,19 +53,25 @@ DEVICE void scatter(const PatchGradients& of, const Pyramid& maps) {
   float sum[TILE_PIXELS][W];
   for (int j = 0; j < TILE_PIXELS; j++) clear(sum[j]);
   const PatchScratch shared{ranks, rows, ys, xs};
-  add_patches<W>(of, maps, tile, channel, shared, sum);
+  add_patches<W, S>(of, maps, tile, channel, shared, sum);
   store_pixels<W>(maps, tile, channel, sum);
 }
 
 #define GATHER_PATCHES(suffix, W)                                                         \
   KERNEL(256)                                                                             \
   gather_patches_##suffix(Pyramid maps, const int* RESTRICT idx, real* RESTRICT patches,  \
-                          int per_image, int anchors_per_cell) {                          \
-    gather<W>(maps, idx, patches, per_image, anchors_per_cell);                           \
+                          int per_image, int anchors_per_cell, int reach) {               \
+    gather<W>(maps, idx, patches, per_image, anchors_per_cell, reach);                    \
   }                                                                                       \
-  EXPORT(gather_patches_##suffix)                                                         \
-  KERNEL(256)                                                                             \
-  gather_patches_grad_##suffix(PatchGradients of, Pyramid maps) { scatter<W>(of, maps); } \
-  EXPORT(gather_patches_grad_##suffix)
+  EXPORT(gather_patches_##suffix)
 GATHER_PATCHES(f16x8, 8)
 GATHER_PATCHES(f16, 1)
+
+#define GATHER_PATCHES_GRAD(suffix, W, S)                                                    \
+  KERNEL(256)                                                                                \
+  gather_patches_grad_##suffix(PatchGradients of, Pyramid maps) { scatter<W, S>(of, maps); } \
+  EXPORT(gather_patches_grad_##suffix)
+GATHER_PATCHES_GRAD(f16x8, 8, 3)
+GATHER_PATCHES_GRAD(f16, 1, 3)
+GATHER_PATCHES_GRAD(5x5_f16x8, 8, 5)
+GATHER_PATCHES_GRAD(5x5_f16, 1, 5)

@@ -1,10 +1,11 @@
-//! 3x3 neighbourhoods of the feature cells of chosen anchors: the input of the sparse RPN head.
+//! Square neighbourhoods of the feature cells of chosen anchors: the input of the sparse RPN head.
 //!
-//! A 3x3 convolution (padding 1) at the cells of sampled anchors only is a product of these rows
-//! with its weights `[K, 3, 3, C]`, so the head's backward pass need not be dense.
+//! A 3x3 convolution (padding 1) at the cells of sampled anchors only is a product of 3x3 patches
+//! with its weights `[K, 3, 3, C]`, so the head's backward pass need not be dense; two of them need
+//! 5x5 patches, and `clear_outside` between them.
 //! Tensors: `feature_l [N, h_l, w_l, C]` f32 for each level, `idx [N, B]` i32 (anchors of an image
-//! in the order level, y, x, anchor of the cell; -1 = none) (all in) -> `patches [N*B, 9*C]`
-//! (overwritten; order row, column, channel; 0 beyond the map and in rows without an anchor).
+//! in the order level, y, x, anchor of the cell; -1 = none) (all in) -> `patches [N*B, S, S, C]`
+//! (overwritten; 0 beyond the map and in rows without an anchor), with S = 2 `reach` + 1.
 //! A copy: exact. Bound by memory.
 
 mod cases;
@@ -21,17 +22,25 @@ use crate::cpu::CpuArgs;
 use crate::{BackwardRule, Op, OpError, Sink, Source, TensorDesc};
 
 pub use cases::cases;
+pub(crate) use cpu::{cell, neighbours};
 pub(crate) use cuda::gradients_arg;
 pub use grad::GatherPatchesGrad;
 
-/// Gathers 3x3 patches at anchors.
+/// Gathers patches at anchors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatherPatches {
     /// A, anchors of a feature cell.
     pub anchors_per_cell: usize,
+    /// Cells on each side of the anchor's.
+    pub reach: usize,
 }
 
 const NAME: &str = "gather_patches";
+
+/// Fails unless the patches are 3x3 or 5x5, as the kernels of the gradient take them.
+fn check_reach(op: &'static str, reach: usize) -> Result<(), OpError> {
+    check::parameter(op, "reach", (1..=2).contains(&reach), "1 or 2", reach)
+}
 
 impl Op for GatherPatches {
     fn name(&self) -> &'static str {
@@ -52,14 +61,16 @@ impl Op for GatherPatches {
             dims.f32("feature_l", feature, "[N, h_l, w_l, C]")?;
         }
         dims.i32("idx", idx, "[N, B]")?;
-        Ok(vec![TensorDesc::new(inputs[0].role, &[idx.len(), 9 * dims.get("C")])])
+        check_reach(NAME, self.reach)?;
+        let side = 2 * self.reach + 1;
+        Ok(vec![TensorDesc::new(inputs[0].role, &[idx.len(), side, side, dims.get("C")])])
     }
 
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
         let levels = inputs.len() - 1;
         let sizes = inputs[..levels].iter().map(|f| [f.shape[1], f.shape[2]]).collect();
-        let grad =
-            GatherPatchesGrad { anchors_per_cell: self.anchors_per_cell, level_sizes: sizes };
+        let Self { anchors_per_cell, reach } = *self;
+        let grad = GatherPatchesGrad { anchors_per_cell, reach, level_sizes: sizes };
         let writes: Vec<_> = (0..levels).map(Sink::GradInput).collect();
         BackwardRule::default().step(grad, &[Source::GradOutput(0), Source::Input(levels)], &writes)
     }
@@ -72,6 +83,6 @@ impl Op for GatherPatches {
         let levels = args.inputs.len() - 1;
         let features: Vec<_> = args.inputs[..levels].to_vec();
         let idx = &args.inputs[levels];
-        cpu::gather(self.anchors_per_cell, &features, idx, args.outputs[0].f32());
+        cpu::gather([self.anchors_per_cell, self.reach], &features, idx, args.outputs[0].f32());
     }
 }

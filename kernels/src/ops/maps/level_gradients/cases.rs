@@ -11,6 +11,8 @@ use crate::ops::roi_align::{RoiAlign, RoiAlignGrad};
 use crate::{Role, TensorDesc};
 
 const ANCHORS: usize = 3;
+/// With as many channels, patches reach two cells.
+const WIDE_PATCHES: usize = 24;
 
 /// One head and two, with and without patches, on maps that the heads do not read too; no RoIs, a
 /// part and all in use; odd channels and more than a block takes.
@@ -22,6 +24,7 @@ pub fn cases() -> Vec<OpCase> {
         case("two heads", (2, &three, 3), PLAIN, &[(7, 11, 11), (14, 5, 3)], None, 5),
         case("one head, patches", (1, &three, 2), PLAIN, &[(7, 13, 0)], Some(17), 13),
         case("all", (2, &three, 2), PLAIN, &[(7, 37, 31), (14, 13, 13)], Some(40), 136),
+        case("wide patches", (2, &three, 3), PLAIN, &[(7, 9, 9), (14, 3, 2)], Some(30), 24),
         case("none in use", (1, &[[9, 11]], 1), PLAIN, &[(3, 4, 0), (5, 2, 0)], Some(1), 8),
         case("no images", (0, &[[9, 11]], 1), PLAIN, &[(3, 0, 0)], Some(3), 8),
         case("many samples", (1, &five, 5), (0, false), &[(3, 9, 9), (2, 7, 7)], Some(7), 8),
@@ -58,11 +61,13 @@ fn case(
         rois.push(RoiAlignGrad { forward, images, level_sizes: sizes[..levels].to_vec() });
     }
     let patches = patches.map(|per_image| {
-        let g = TensorDesc::new(Role::Gradient, &[images * per_image, 9 * channels]);
+        let reach = if channels == WIDE_PATCHES { 2 } else { 1 };
+        let side = 2 * reach + 1;
+        let g = TensorDesc::new(Role::Gradient, &[images * per_image, side, side, channels]);
         let anchors = sizes.iter().map(|[h, w]| h * w * ANCHORS).sum::<usize>();
         let idx = integers(&[images, per_image], 41, -1, anchors as i32);
         inputs.extend([normal(&g, 40, 1.0), idx]);
-        GatherPatchesGrad { anchors_per_cell: ANCHORS, level_sizes: sizes.to_vec() }
+        GatherPatchesGrad { anchors_per_cell: ANCHORS, reach, level_sizes: sizes.to_vec() }
     });
     OpCase::new(label, Arc::new(LevelGradients { rois, patches }), inputs)
 }

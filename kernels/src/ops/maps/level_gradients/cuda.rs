@@ -35,7 +35,12 @@ pub(super) fn launches(op: &LevelGradients, args: &LaunchArgs<'_>) -> Vec<Launch
         ..first.pyramid(vec![], of_rois[0].dim(3))
     };
     let wide = pyramid.vector() == 8;
-    let kernel = if wide { "level_gradients_f16x8" } else { "level_gradients_f16" };
+    let kernel = match (op.patches.as_ref().map_or(1, |patches| patches.reach), wide) {
+        (1, true) => "level_gradients_f16x8",
+        (1, false) => "level_gradients_f16",
+        (_, true) => "level_gradients_5x5_f16x8",
+        (_, false) => "level_gradients_5x5_f16",
+    };
     let pooled = op.rois.iter().map(|head| head.forward.pooled).max().unwrap_or(0);
     let tiles = Launch::new(kernel, pyramid.tile_grid()).shared(tile_shared_bytes(pooled));
     let tiles = gradients.into_iter().fold(tiles, Launch::arg);

@@ -1,10 +1,10 @@
 // Gradient of the maps of a pyramid from all that reads them, RoIs of up to two heads and patches:
 // each map is written once.
 //
-//   first    [M, pooled, pooled, C]        real  in   gradient of the pooled RoIs, and their lists
-//   second   [M, pooled, pooled, C]        real  in   of another head, or null
-//   patches  [N * per_image, 9 * C]        real  in   gradient of 3x3 patches, or null
-//   maps     [N, height, width, C]         real  out  gradient of each level's map
+//   first    [M, pooled, pooled, C]     real  in   gradient of the pooled RoIs, and their lists
+//   second   [M, pooled, pooled, C]     real  in   of another head, or null
+//   patches  [N * per_image, S, S, C]   real  in   gradient of patches, or null
+//   maps     [N, height, width, C]      real  out  gradient of each level's map
 //
 // Launch: 256 threads per 8x8 tile of a map and 16 vectors of 8 channels (x8), or 16 channels;
 // roi_align_grad_lists lists the RoIs of each head before.
@@ -18,7 +18,7 @@
 
 REALS(fp16, fp32)
 
-template <int W>
+template <int W, int S>
 DEVICE void level_gradients(const RoiGradients& first, const RoiGradients& second,
                             const PatchGradients& patches, const Pyramid& maps) {
   SHARED(int, ranks, 32);
@@ -35,19 +35,18 @@ DEVICE void level_gradients(const RoiGradients& first, const RoiGradients& secon
   const PatchScratch of_patches{ranks, hits, ys, xs};
   add_rois<W>(first, maps, tile, channel, of_rois, sum);
   add_rois<W>(second, maps, tile, channel, of_rois, sum);
-  add_patches<W>(patches, maps, tile, channel, of_patches, sum);
+  add_patches<W, S>(patches, maps, tile, channel, of_patches, sum);
   store_pixels<W>(maps, tile, channel, sum);
 }
 
-KERNEL(256)
-level_gradients_f16x8(RoiGradients first, RoiGradients second, PatchGradients patches,
-                      Pyramid maps) {
-  level_gradients<8>(first, second, patches, maps);
-}
-EXPORT(level_gradients_f16x8)
-
-KERNEL(256)
-level_gradients_f16(RoiGradients first, RoiGradients second, PatchGradients patches, Pyramid maps) {
-  level_gradients<1>(first, second, patches, maps);
-}
-EXPORT(level_gradients_f16)
+#define LEVEL_GRADIENTS(suffix, W, S)                                                       \
+  KERNEL(256)                                                                               \
+  level_gradients_##suffix(RoiGradients first, RoiGradients second, PatchGradients patches, \
+                           Pyramid maps) {                                                  \
+    level_gradients<W, S>(first, second, patches, maps);                                    \
+  }                                                                                         \
+  EXPORT(level_gradients_##suffix)
+LEVEL_GRADIENTS(f16x8, 8, 3)
+LEVEL_GRADIENTS(f16, 1, 3)
+LEVEL_GRADIENTS(5x5_f16x8, 8, 5)
+LEVEL_GRADIENTS(5x5_f16, 1, 5)
