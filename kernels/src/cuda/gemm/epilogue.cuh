@@ -192,11 +192,12 @@ DEVICE void store_rows(const Sums<T>& sums, half* stages, const Corner& d, Place
   // Eight floats more than a line of columns put the four lines that write at once in other banks.
   constexpr int PITCH = T::WARP_COLUMNS + 8, LANES = T::WARP_COLUMNS / CHUNK;
   constexpr int LINES = 32 / LANES, TURNS = 16 / LINES;  // lines of a turn, turns of a slice
-  static_assert(4 * 16 * PITCH * 2 <= T::STAGES * T::STAGE, "the warps' slices fit the stages");
+  static_assert(T::THREADS / 32 * 16 * PITCH * 2 <= T::STAGES * T::STAGE,
+                "the warps' slices fit the stages");
   const int lane = threadIdx.x % 32, line = lane / LANES, own_column = lane % LANES * CHUNK;
   float* slice = (float*)stages + threadIdx.x / 32 * (16 * PITCH);
-  const int top = d.first_row + warp_row<T>() + line;
-  const int column = d.first_column + warp_column<T>() + own_column;
+  const int top = d.first_row + T::warp_row() + line;
+  const int column = d.first_column + T::warp_column() + own_column;
 
   struct Reads {
     int row;  // of the output

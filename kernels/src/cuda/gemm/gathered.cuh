@@ -62,7 +62,7 @@ struct GatheredWindowRows {
         height(height),
         width(width),
         taps(taps),
-        walk(taps, channels, k_block * DEPTH + Layout::chunk(0) * CHUNK) {
+        walk(taps, channels, k_block * Layout::DEPTH + Layout::chunk(0) * CHUNK) {
 #pragma unroll
     for (int i = 0; i < Layout::PER_THREAD; i++) {
       int image = 0;
@@ -83,7 +83,7 @@ struct GatheredWindowRows {
       return value;
     });
   }
-  DEVICE void next() { walk.advance(DEPTH); }
+  DEVICE void next() { walk.advance(Layout::DEPTH); }
 };
 
 template <class Layout>
@@ -94,14 +94,14 @@ struct GatheredFilterRows {
   DEVICE GatheredFilterRows(const half* w, const Conv& conv, int k_block, int first_column)
       : lines(conv.filters - first_column - Layout::line(0)),
         len(conv.filter_len()),
-        k(k_block * DEPTH + Layout::chunk(0) * CHUNK) {
+        k(k_block * Layout::DEPTH + Layout::chunk(0) * CHUNK) {
     filter = w + (int64_t)(conv.filters - lines) * len;
   }
   DEVICE uint4 gather(int i) const {
     const int line = i * Layout::STRIDE;
     return gathered_run(filter + (int64_t)line * len, k, line < lines ? len : 0);
   }
-  DEVICE void next() { k += DEPTH; }
+  DEVICE void next() { k += Layout::DEPTH; }
 };
 
 template <class Layout>
@@ -122,20 +122,19 @@ struct GatheredFilterColumns {
         last_r(y.tap + (y.taps - 1) * stride),
         last_s(x.tap + (x.taps - 1) * stride),
         taps(y.taps * x.taps),
-        k(k_block * DEPTH + Layout::line(0)) {}
+        k(k_block * Layout::DEPTH + Layout::line(0)) {}
   DEVICE uint4 gather(int i) const {
     const int tap = k / filters, r = tap / columns, s = tap - r * columns;
     const int at = ((last_r - r * stride) * kernel_w + last_s - s * stride) * channels;
     const half* line = w + ((int64_t)(k - tap * filters) * len + at);
     return gathered_run(line, first_column + Layout::chunk(i) * CHUNK, tap < taps ? channels : 0);
   }
-  DEVICE void next() { k += DEPTH; }
+  DEVICE void next() { k += Layout::DEPTH; }
 };
 
 // Both operands of a pass whose k are taps and channels.
 template <class LeftRows, class RightLines>
 struct GatheredTapOperands {
-  static constexpr bool ALIGNED = false;
   LeftRows windows;
   RightLines filters;
 
@@ -150,7 +149,6 @@ struct GatheredTapOperands {
 // As PositionOperands of stepped.cuh.
 template <class Left, class Right>
 struct GatheredPositionOperands {
-  static constexpr bool ALIGNED = false;
   const half *x, *g;
   const Conv& conv;
   Divisor per_image, per_line;
@@ -166,7 +164,7 @@ struct GatheredPositionOperands {
         per_image(per_image),
         per_line(per_line),
         pitch(pitch),
-        position(share.first * DEPTH + Left::line(0)),
+        position(share.first * Left::DEPTH + Left::line(0)),
         end(end),
         first_row(first_row) {
 #pragma unroll
@@ -195,5 +193,5 @@ struct GatheredPositionOperands {
       return value;
     });
   }
-  DEVICE void next() { position += DEPTH; }
+  DEVICE void next() { position += Left::DEPTH; }
 };

@@ -11,7 +11,7 @@
 #include "real.cuh"
 #include "tile.cuh"
 
-constexpr int SIDE = 64;
+constexpr int SIDE = 64, THREADS = SmallTile::THREADS, DEPTH = SmallTile::DEPTH;
 constexpr int PITCH = DEPTH + 4;  // floats of a line: those of eight lines lie in different banks
 
 // The values of D that a thread holds: of each 16 x 8 tile of its warp's 32 x 32, rows lane / 4 and
