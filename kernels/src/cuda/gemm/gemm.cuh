@@ -3,12 +3,17 @@
 #pragma once
 #include "epilogue.cuh"
 #include "passes.cuh"
+#ifdef REAL_IS_FLOAT
+#include "plain.cuh"
+#else
+#include "multiply.cuh"
+#endif
 
 // sums = the pass's product in the tile at `first_row` and `first_column`, over the k-blocks of
 // `share`.
 template <class T, class Pass, class RowSum>
 DEVICE void multiply(Sums<T>& sums, RowSum& row_sums, const Pass& pass, Share share, int first_row,
-                     int first_column, half* stages) {
+                     int first_column, real* stages) {
   auto from = pass.template operands<T>(share, first_row, first_column);
   using Left = typename Pass::template Left<T>;
   using Right = typename Pass::template Right<T>;
@@ -21,7 +26,7 @@ DEVICE void multiply(Sums<T>& sums, RowSum& row_sums, const Pass& pass, Share sh
 template <class T, class Pass, class Finish, class RowSum = NoRowSums>
 DEVICE void gemm(const Pass& pass, float* partials, const Finish& finish, RowSum row_sums = {}) {
   DYNAMIC_SHARED(memory);
-  half* stages = (half*)memory;
+  real* stages = (real*)memory;
   const int column_tiles = ceil_div(pass.columns, T::COLUMNS);
   const int first_row = blockIdx.x / column_tiles * T::ROWS;
   const int first_column = blockIdx.x % column_tiles * T::COLUMNS;

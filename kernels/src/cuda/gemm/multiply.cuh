@@ -4,22 +4,6 @@
 #pragma once
 #include "tile.cuh"
 
-// The source of 16 bytes of a stage, as a loader gives it: `valid` bytes from `from`, then zeros.
-// `from` is aligned to 16 and, with valid = 0, never read.
-struct Chunk {
-  const half* from;
-  int valid;
-};
-DEVICE Chunk chunk_if(bool valid, const half* from) { return {from, valid ? 16 : 0}; }
-
-// No sums of the left operand's rows: its fragments go into the product only.
-struct NoRowSums {
-  DEVICE void begin(bool) {}
-  DEVICE void clear() {}
-  DEVICE void add(int, const unsigned (&)[4]) {}
-  DEVICE void store(int, int) const {}
-};
-
 // Sums over k of the left operand's rows, as products with ones. The two warps that have the same
 // rows take turns: each adds up every second 16 of them.
 template <class T>

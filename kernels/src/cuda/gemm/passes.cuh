@@ -27,7 +27,7 @@ struct SameRow {
 // Rows of D are the N*P*Q positions, its columns the K filters; k runs over taps and C. A linear
 // layer is the 1x1 case on 1x1 images.
 struct Forward {
-  const half *x, *w;
+  const real *x, *w;
   const Conv& conv;
   int per_image, rows, filled_rows, out_rows, columns;
   using Place = SameRow;
@@ -36,7 +36,7 @@ struct Forward {
   template <class T>
   using Right = typename T::template AsRows<T::COLUMNS>;
 
-  DEVICE Forward(const half* x, const half* w, const int* count, const Conv& conv)
+  DEVICE Forward(const real* x, const real* w, const int* count, const Conv& conv)
       : x(x), w(w), conv(conv), per_image(conv.out_height * conv.out_width), columns(conv.filters) {
     rows = out_rows = conv.images * per_image;
     filled_rows = filled_images(count, conv.images) * per_image;
@@ -73,7 +73,7 @@ struct Forward {
 // Rows of D are the positions of x of residue class blockIdx.y, its columns the C channels; k runs
 // over the class's taps and K. A row of g has `pitch` values.
 struct GradInput {
-  const half *g, *w;
+  const real *g, *w;
   const Conv& conv;
   int pitch;
   ResidueAxis y, x;
@@ -94,7 +94,7 @@ struct GradInput {
   template <class T>
   using Right = typename T::template AsColumns<T::COLUMNS>;
 
-  DEVICE GradInput(const half* g, const half* w, const int* count, const Conv& conv, bool padded)
+  DEVICE GradInput(const real* g, const real* w, const int* count, const Conv& conv, bool padded)
       : g(g),
         w(w),
         conv(conv),
@@ -139,7 +139,7 @@ struct GradInput {
 // Rows of D are the K filters, its columns taps and C; k runs over the N*P*Q positions that the
 // count leaves. `per_image` and `per_line` divide a position into image, p and q.
 struct GradWeight {
-  const half *x, *g;
+  const real *x, *g;
   const Conv& conv;
   int pitch;
   Divisor per_image, per_line;
@@ -150,7 +150,7 @@ struct GradWeight {
   template <class T>
   using Right = typename T::template AsColumns<T::COLUMNS>;
 
-  DEVICE GradWeight(const half* x, const half* g, const int* count, const Conv& conv, bool padded,
+  DEVICE GradWeight(const real* x, const real* g, const int* count, const Conv& conv, bool padded,
                     Divisor per_image, Divisor per_line)
       : x(x),
         g(g),

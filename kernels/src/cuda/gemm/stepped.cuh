@@ -4,7 +4,7 @@
 // bit, so that no k-block divides, multiplies or branches.
 #pragma once
 #include "conv.cuh"
-#include "multiply.cuh"
+#include "tile.cuh"
 
 // The demands of a k-block, in bits: its tap's column (from bit 0) and row (from bit 15), TAIL if
 // it is its tap's last and only part of it are channels, and PAST if it lies past the end. A chunk

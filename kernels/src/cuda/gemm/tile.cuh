@@ -9,6 +9,14 @@
 
 constexpr int CHUNK = 8;  // halves in 16 bytes, the unit of every copy
 
+// The source of 16 bytes of a stage, as a loader gives it: `valid` bytes from `from`, then zeros.
+// `from` is aligned to 16 and, with valid = 0, never read.
+struct Chunk {
+  const half* from;
+  int valid;
+};
+DEVICE Chunk chunk_if(bool valid, const half* from) { return {from, valid ? 16 : 0}; }
+
 // The part of a stage that an operand takes, in any layout: LINES lines of CHUNKS chunks, of which
 // each of THREADS threads fills PER_THREAD.
 template <int LINES, int CHUNKS_, int THREADS>
@@ -22,6 +30,7 @@ struct Operand {
 template <int EXTENT, int DEPTH_, int THREADS>
 struct RowOperand : Operand<EXTENT, DEPTH_ / CHUNK, THREADS> {
   static constexpr int DEPTH = DEPTH_, STRIDE = THREADS / (DEPTH / CHUNK);
+  static constexpr bool K_ALONG = true;  // a line
   static_assert(DEPTH == 32, "two lines fill all banks");
   static DEVICE int line(int i) { return threadIdx.x / (DEPTH / CHUNK) + i * STRIDE; }
   static DEVICE int chunk(int) { return threadIdx.x % (DEPTH / CHUNK); }
@@ -69,6 +78,7 @@ struct RowOperand : Operand<EXTENT, DEPTH_ / CHUNK, THREADS> {
 template <int EXTENT, int DEPTH_, int THREADS>
 struct ColumnOperand : Operand<DEPTH_, EXTENT / CHUNK, THREADS> {
   static constexpr int DEPTH = DEPTH_, APART = 4;
+  static constexpr bool K_ALONG = false;
   static_assert(THREADS == APART * DEPTH, "a thread has one line");
   static DEVICE int line(int) {
     return threadIdx.x / 32 * 8 + threadIdx.x / 4 % 2 * 4 + threadIdx.x % 32 / 8;
@@ -143,4 +153,21 @@ struct Sums {
 #pragma unroll
         for (int e = 0; e < 4; e++) of[i][j][e] = 0.0f;
   }
+  DEVICE void add(const Sums& other) {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) of[i][j][e] += other.of[i][j][e];
+  }
+};
+
+// No sums of the left operand's rows: it goes into the product only.
+struct NoRowSums {
+  DEVICE void begin(bool) {}
+  DEVICE void clear() {}
+  template <class... Of>
+  DEVICE void add(const Of&...) {}
+  DEVICE void store(int, int) const {}
 };

@@ -1,13 +1,13 @@
 // Forward convolution y = relu(conv(x, w) * scale + bias + residual) as an implicit GEMM on tensor
 // cores; torch's conv2d.
 //
-//   x         [N, H, W, C]        half   in   input
-//   w         [K, R, S, C]        half   in   filters
+//   x         [N, H, W, C]        real   in   input
+//   w         [K, R, S, C]        real   in   filters
 //   scale     [K]                 float  in   factor of a filter, or null
 //   bias      [K]                 float  in   or null
-//   residual  [N, P, Q, K]        half   in   added before the ReLU, or null
+//   residual  [N, P, Q, K]        real   in   added before the ReLU, or null
 //   count     [1]                 int    in   images in use, or null: all
-//   y         [N, P, Q, K]        half   out  0 in images from the count on
+//   y         [N, P, Q, K]        real   out  0 in images from the count on
 //   partials  [splits, N*P*Q, K]  float  out  in place of y where the reduction is split
 //   signs     [N*P*Q*K/8]         byte   out  of y, as in src/signs.rs, or null
 //
@@ -18,8 +18,8 @@
 // Numerics: fp32 sums in order of k; deterministic.
 // Edges: images from the count on are not read.
 //
-// GEMM: the rows of D are the N*P*Q positions, its columns the K filters; k runs over taps and C. A
-// linear layer is the 1x1 case on 1x1 images. conv2d_reduce_f16 sums the partials.
+// GEMM: Forward of gemm/passes.cuh. conv2d_reduce_f16 sums the partials. Where `real` is float, the
+// product is that of gemm/plain.cuh, and there are no splits.
 //
 // conv2d_masked makes a gradient, that of a transposed convolution: it adds `other` and is 0 where
 // `mask` [N, P, Q, K] is not positive; signs are read in place of a mask, not written.
@@ -29,46 +29,48 @@
 #include "gemm/gradient.cuh"
 #include "gemm/nearest.cuh"
 
+REALS(fp16, fp32, tf32)
+
 #define CONV2D(name, tile, blocks)                                                           \
   KERNEL_BLOCKS(tile::THREADS, blocks)                                                       \
-  name(const half* RESTRICT x, const half* RESTRICT w, const float* RESTRICT scale,          \
-       const float* RESTRICT bias, const half* RESTRICT residual, const int* RESTRICT count, \
-       half* RESTRICT y, float* RESTRICT partials, Conv conv, int relu,                      \
+  name(const real* RESTRICT x, const real* RESTRICT w, const float* RESTRICT scale,          \
+       const float* RESTRICT bias, const real* RESTRICT residual, const int* RESTRICT count, \
+       real* RESTRICT y, float* RESTRICT partials, Conv conv, int relu,                      \
        unsigned char* RESTRICT signs) {                                                      \
     const ActivationRows finish{y, scale, bias, residual, conv.filters, relu, signs};        \
     gemm<tile>(Forward(x, w, count, conv), partials, finish);                                \
   }                                                                                          \
   EXPORT(name)
 
-CONV2D(conv2d_f16_large, LargeTile, 2)
-CONV2D(conv2d_f16_small, SmallTile, 4)
-CONV2D(conv2d_f16_unaligned, UnalignedTile, 4)
-
 #define CONV2D_MASKED(name, tile, blocks)                                                          \
   KERNEL_BLOCKS(tile::THREADS, blocks)                                                             \
-  name(const half* RESTRICT x, const half* RESTRICT w, const float* RESTRICT bias,                 \
-       const half* RESTRICT other, const half* RESTRICT mask, const unsigned char* RESTRICT signs, \
-       const int* RESTRICT count, half* RESTRICT y, float* RESTRICT partials, Conv conv,           \
+  name(const real* RESTRICT x, const real* RESTRICT w, const float* RESTRICT bias,                 \
+       const real* RESTRICT other, const real* RESTRICT mask, const unsigned char* RESTRICT signs, \
+       const int* RESTRICT count, real* RESTRICT y, float* RESTRICT partials, Conv conv,           \
        int relu) {                                                                                 \
     const GradientRows finish{y, bias, other, mask, signs, conv.filters, relu};                    \
     gemm<tile>(Forward(x, w, count, conv), partials, finish);                                      \
   }                                                                                                \
   EXPORT(name)
 
-CONV2D_MASKED(conv2d_masked_f16_large, LargeTile, 2)
-CONV2D_MASKED(conv2d_masked_f16_small, SmallTile, 4)
-CONV2D_MASKED(conv2d_masked_f16_unaligned, UnalignedTile, 3)
-
 #define CONV2D_NEAREST(name, tile, blocks)                                                   \
   KERNEL_BLOCKS(tile::THREADS, blocks)                                                       \
-  name(const half* RESTRICT x, const half* RESTRICT w, const float* RESTRICT scale,          \
-       const float* RESTRICT bias, const half* RESTRICT residual, const int* RESTRICT count, \
-       half* RESTRICT y, float* RESTRICT partials, Conv conv, int relu, Nearest nearest) {   \
+  name(const real* RESTRICT x, const real* RESTRICT w, const float* RESTRICT scale,          \
+       const float* RESTRICT bias, const real* RESTRICT residual, const int* RESTRICT count, \
+       real* RESTRICT y, float* RESTRICT partials, Conv conv, int relu, Nearest nearest) {   \
     const ActivationRows all{y, scale, bias, residual, conv.filters, relu};                  \
     gemm<tile>(Forward(x, w, count, conv), partials, NearestRows{all, nearest});             \
   }                                                                                          \
   EXPORT(name)
 
+#ifndef REAL_IS_FLOAT
+CONV2D(conv2d_f16_large, LargeTile, 2)
+CONV2D(conv2d_f16_small, SmallTile, 4)
+CONV2D_MASKED(conv2d_masked_f16_large, LargeTile, 2)
+CONV2D_MASKED(conv2d_masked_f16_small, SmallTile, 4)
 CONV2D_NEAREST(conv2d_nearest_f16_large, LargeTile, 2)
 CONV2D_NEAREST(conv2d_nearest_f16_small, SmallTile, 4)
+#endif
+CONV2D(conv2d_f16_unaligned, UnalignedTile, 4)
+CONV2D_MASKED(conv2d_masked_f16_unaligned, UnalignedTile, 3)
 CONV2D_NEAREST(conv2d_nearest_f16_unaligned, UnalignedTile, 3)

@@ -1,8 +1,8 @@
 // Gradient of a convolution's weights, scale * (g^T windows(x)), as an implicit GEMM on tensor
 // cores; torch.nn.grad.conv2d_weight.
 //
-//   x         [N, H, W, C]        half   in   input
-//   g         [N, P, Q, K]        half   in   gradient of the output; padded: rows of whole chunks
+//   x         [N, H, W, C]        real   in   input
+//   g         [N, P, Q, K]        real   in   gradient of the output; padded: rows of whole chunks
 //   scale     [K]                 float  in   factor of a filter, or null
 //   count     [1]                 int    in   images in use, or null: all
 //   dw        [K, R, S, C]        float  out  gradient of the filters
@@ -16,14 +16,16 @@
 // Numerics: fp32 sums in order of position; deterministic.
 // Edges: images from the count on are not read; no images give 0.
 //
-// GEMM: the rows of D are the K filters, its columns taps and C; k runs over the N*P*Q positions.
-// conv2d_reduce_f32 sums the partials.
+// GEMM: GradWeight of gemm/passes.cuh. conv2d_reduce_f32 sums the partials; where `real` is float
+// there are none.
 #include "platform.cuh"
 #include "gemm/gemm.cuh"
 
+REALS(fp16, fp32, tf32)
+
 #define GRAD_WEIGHT(name, tile, padded, blocks)                                            \
   KERNEL_BLOCKS(tile::THREADS, blocks)                                                     \
-  name(const half* RESTRICT x, const half* RESTRICT g, const float* RESTRICT scale,        \
+  name(const real* RESTRICT x, const real* RESTRICT g, const float* RESTRICT scale,        \
        const int* RESTRICT count, float* RESTRICT dw, float* RESTRICT partials, Conv conv, \
        Divisor per_image, Divisor per_line) {                                              \
     gemm<tile>(GradWeight(x, g, count, conv, padded, per_image, per_line), partials,       \
@@ -31,14 +33,9 @@
   }                                                                                        \
   EXPORT(name)
 
-GRAD_WEIGHT(conv2d_grad_weight_f16_large, LargeTile, false, 2)
-GRAD_WEIGHT(conv2d_grad_weight_f16_small, SmallTile, false, 4)
-GRAD_WEIGHT(conv2d_grad_weight_f16_padded_small, SmallTile, true, 4)
-GRAD_WEIGHT(conv2d_grad_weight_f16_unaligned, UnalignedTile, false, 4)
-
 #define GRAD_WEIGHT_BIAS(name, tile, padded, blocks)                                 \
   KERNEL_BLOCKS(tile::THREADS, blocks)                                               \
-  name(const half* RESTRICT x, const half* RESTRICT g, const float* RESTRICT scale,  \
+  name(const real* RESTRICT x, const real* RESTRICT g, const float* RESTRICT scale,  \
        const int* RESTRICT count, float* RESTRICT dw, float* RESTRICT db,            \
        float* RESTRICT partials, Conv conv, Divisor per_image, Divisor per_line) {   \
     gemm<tile>(GradWeight(x, g, count, conv, padded, per_image, per_line), partials, \
@@ -46,7 +43,13 @@ GRAD_WEIGHT(conv2d_grad_weight_f16_unaligned, UnalignedTile, false, 4)
   }                                                                                  \
   EXPORT(name)
 
+#ifndef REAL_IS_FLOAT
+GRAD_WEIGHT(conv2d_grad_weight_f16_large, LargeTile, false, 2)
+GRAD_WEIGHT(conv2d_grad_weight_f16_small, SmallTile, false, 4)
+GRAD_WEIGHT(conv2d_grad_weight_f16_padded_small, SmallTile, true, 4)
 GRAD_WEIGHT_BIAS(conv2d_grad_weight_bias_f16_large, LargeTile, false, 2)
 GRAD_WEIGHT_BIAS(conv2d_grad_weight_bias_f16_small, SmallTile, false, 4)
 GRAD_WEIGHT_BIAS(conv2d_grad_weight_bias_f16_padded_small, SmallTile, true, 4)
+#endif
+GRAD_WEIGHT(conv2d_grad_weight_f16_unaligned, UnalignedTile, false, 4)
 GRAD_WEIGHT_BIAS(conv2d_grad_weight_bias_f16_unaligned, UnalignedTile, false, 3)

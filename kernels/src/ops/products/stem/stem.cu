@@ -29,7 +29,7 @@ stem_filters_f16(const half* RESTRICT w, half* RESTRICT arranged, int filters) {
   const int line = item / STEM_ROW, pixel = item % STEM_ROW / STEM_CHANNELS - 1;
   const int channel = item % STEM_CHANNELS;
   const bool exists = pixel >= 0 && channel < CHANNELS;
-  arranged[item] = exists ? w[(line * KERNEL_SIDE + pixel) * CHANNELS + channel] : zero_half();
+  arranged[item] = exists ? w[(line * KERNEL_SIDE + pixel) * CHANNELS + channel] : real_of(0.0f, 0);
 }
 EXPORT(stem_filters_f16)
 
