@@ -1,5 +1,5 @@
 // The product of two operands of floats, plainly: for correctness, not for speed. As multiply.cuh,
-// where `real` is float.
+// where real is float.
 //
 // DEPTH values of k at a time lie in shared memory, as lines of D; they are summed by fused
 // multiply-adds in order of k, or with PRODUCTS_IN_TF32 on tensor cores, which round the factors;
