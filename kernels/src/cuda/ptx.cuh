@@ -17,12 +17,10 @@ DEVICE SharedAt shared_at(const void* p) {
 
 // Copies 16 bytes from global to shared memory; of them the last 16 - valid are zeros and not
 // read (valid = 0 reads nothing, `from` is then arbitrary but must be aligned). Both aligned to 16.
-DEVICE void copy_async_16(void* to, const void* from, int valid = 16) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(shared_address(to)),
-               "l"(from), "r"(valid));
-}
+// The assembler adds the prefetch of 128 bytes in some kernels by itself; so all have it.
 DEVICE void copy_async_16(SharedAt to, const void* from, int valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(valid));
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from),
+               "r"(valid));
 }
 // Ends a group of this thread's copies.
 DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;\n" ::); }
@@ -39,9 +37,6 @@ DEVICE void load_matrix_x4(unsigned (&r)[4], SharedAt row) {
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(row)
                : "memory");
-}
-DEVICE void load_matrix_x4(unsigned (&r)[4], const void* row) {
-  load_matrix_x4(r, shared_address(row));
 }
 // The same, each matrix transposed.
 DEVICE void load_matrix_x4_transposed(unsigned (&r)[4], SharedAt row) {

@@ -20,6 +20,8 @@ struct alignas(16) Real8 {
 };
 #define to_float(value) (value)
 #define to_real(value) (value)
+#define real_of(value, half_bits) (value)
+#define first_word(eight) (*(unsigned*)(eight).of)
 
 #else
 
@@ -29,5 +31,9 @@ typedef uint4 Real8;
 // Macros, as with functions the compiler would make other machine code.
 #define to_float(value) __half2float(value)
 #define to_real(value) __float2half_rn(value)
+// A constant, which is not rounded: `half_bits` are those of `value` in half.
+#define real_of(value, half_bits) __ushort_as_half(half_bits)
+// 32 bits of a Real8, as a place.
+#define first_word(eight) ((eight).x)
 
 #endif

@@ -10,11 +10,10 @@ const HEADERS: &str = "kernels/src/cuda/";
 /// Files of an op that no kernel has to agree with.
 const APART: [&str; 3] = ["cpu.rs", "cases.rs", "tests.rs"];
 /// Rust outside the ops that shares constants with a header of [`HEADERS`].
-const PAIRS: [(&str, &str); 4] = [
+const PAIRS: [(&str, &str); 3] = [
     ("kernels/src/boxes/coder.rs", "boxes.cuh"),
     ("kernels/src/matmul/launch/mod.rs", "gemm/tile.cuh"),
     ("kernels/src/matmul/launch/variants.rs", "gemm/stepped.cuh"),
-    ("kernels/src/matmul/launch/variants.rs", "gemm/tile.cuh"),
 ];
 
 /// The expression of each constant.

@@ -12,10 +12,11 @@
 // They are called only for rows and columns that exist; a row that is not `filled` has no data, and
 // its sums are 0.
 #pragma once
-#include "multiply.cuh"
+#include "real.cuh"
+#include "tile.cuh"
 
-// Eight values of a row of fp32, or of half widened to it, from column `column` of `columns`; past
-// them zeros. In vectors where rows are multiples of 16 bytes.
+// Eight values of a row of fp32 from column `column` of `columns`; past them zeros. In vectors
+// where rows are multiples of 16 bytes.
 DEVICE void load_columns(float (&v)[CHUNK], const float* row, int column, int columns) {
   if (columns % CHUNK == 0) {
     *(float4*)&v[0] = *(const float4*)(row + column);
@@ -24,18 +25,6 @@ DEVICE void load_columns(float (&v)[CHUNK], const float* row, int column, int co
 #pragma unroll
     for (int e = 0; e < CHUNK; e++)
       v[e] = column + e < columns ? row[column + e] : 0.0f;
-  }
-}
-DEVICE void load_columns(float (&v)[CHUNK], const half* row, int column, int columns) {
-  if (columns % CHUNK == 0) {
-    const uint4 words = *(const uint4*)(row + column);
-    const half* halves = (const half*)&words;
-#pragma unroll
-    for (int e = 0; e < CHUNK; e++) v[e] = __half2float(halves[e]);
-  } else {
-#pragma unroll
-    for (int e = 0; e < CHUNK; e++)
-      v[e] = column + e < columns ? __half2float(row[column + e]) : 0.0f;
   }
 }
 DEVICE void store_columns(float* row, const float (&v)[CHUNK], int column, int columns) {
@@ -62,24 +51,28 @@ DEVICE void store_columns(half* row, const float (&v)[CHUNK], int column, int co
   }
 }
 
-// Eight halves as they lie in memory: an operand that is read long before it is needed.
-struct Halves {
-  uint4 words;
-  DEVICE float value(int e) const { return __half2float(((const half*)&words)[e]); }
+// Eight reals as they lie in memory: an operand that is read long before it is needed.
+struct Reals {
+  Real8 words;
+  DEVICE float value(int e) const { return to_float(((const real*)&words)[e]); }
 };
-DEVICE Halves all_halves(half value) {
+DEVICE Reals all_reals(real value) {
+#ifdef REAL_IS_FLOAT
+  return {{{value, value, value, value, value, value, value, value}}};
+#else
   const unsigned bits = __half_as_ushort(value), pair = bits << 16 | bits;
   return {make_uint4(pair, pair, pair, pair)};
+#endif
 }
 // From column `column` of `columns`, as load_columns.
-DEVICE Halves load_halves(const half* row, int column, int columns) {
-  if (columns % CHUNK == 0) return {*(const uint4*)(row + column)};
-  Halves halves = all_halves(__ushort_as_half(0));
-  half* values = (half*)&halves.words;
+DEVICE Reals load_reals(const real* row, int column, int columns) {
+  if (columns % CHUNK == 0) return {*(const Real8*)(row + column)};
+  Reals reals = all_reals(real_of(0.0f, 0));
+  real* values = (real*)&reals.words;
 #pragma unroll
   for (int e = 0; e < CHUNK; e++)
     if (column + e < columns) values[e] = row[column + e];
-  return halves;
+  return reals;
 }
 
 // Where the signs of eight columns of a row are, a byte: those of four rows of 64 columns lie
@@ -89,13 +82,13 @@ DEVICE int64_t place_of_signs(int row, int column, int columns) {
   return ((int64_t)(r / 4) * (columns / 64) + c / 64) * 32 + r % 4 * 8 + c % 64 / CHUNK;
 }
 
-// y = relu(sum * scale + bias + residual) in half, each part if it is there, and its signs. Rows
+// y = relu(sum * scale + bias + residual) in reals, each part if it is there, and its signs. Rows
 // without data get 0. An absent summand is -0, neutral to the last bit, so that the loop has no
 // branch.
 struct ActivationRows {
-  half* y;
+  real* y;
   const float *scale, *bias;  // of a column
-  const half* residual;       // [rows, columns] as y
+  const real* residual;       // [rows, columns] as y
   int columns, relu;
   unsigned char* signs = nullptr;  // those of y
 
@@ -103,7 +96,7 @@ struct ActivationRows {
     float scale[CHUNK], bias[CHUNK];
     float least;  // what is less becomes 0
   };
-  using Row = Halves;  // the residual's
+  using Row = Reals;  // the residual's
 
   DEVICE Held hold(int column) const {
     Held held;
@@ -115,8 +108,8 @@ struct ActivationRows {
     return held;
   }
   DEVICE Row fetch(int row, int column, bool filled) const {
-    if (residual && filled) return load_halves(residual + (int64_t)row * columns, column, columns);
-    return all_halves(__ushort_as_half(0x8000));  // -0
+    if (residual && filled) return load_reals(residual + (int64_t)row * columns, column, columns);
+    return all_reals(real_of(-0.0f, 0x8000));
   }
   DEVICE void operator()(float (&v)[CHUNK], const Held& held, const Row& other, int row, int column,
                          bool filled) const {
@@ -128,9 +121,10 @@ struct ActivationRows {
     }
     if (signs) {
       // Up to half of the least half's value, a value rounds to 0.
+      constexpr float VANISHES = sizeof(real) == 2 ? 0x1p-25f : 0.0f;
       unsigned bits = 0;
 #pragma unroll
-      for (int e = 0; e < CHUNK; e++) bits |= (v[e] > 0x1p-25f ? 1u : 0u) << e;
+      for (int e = 0; e < CHUNK; e++) bits |= (v[e] > VANISHES ? 1u : 0u) << e;
       signs[place_of_signs(row, column, columns)] = (unsigned char)bits;
     }
     store_columns(y + (int64_t)row * columns, v, column, columns);
@@ -178,7 +172,8 @@ struct Corner {
   int first_row, first_column, rows, filled_rows, columns;
   template <class T>
   DEVICE bool is_full() const {
-    return first_row + T::ROWS <= filled_rows && first_column + T::COLUMNS <= columns &&
+    constexpr bool FLOATS = sizeof(real) == sizeof(float);  // the short code will do
+    return !FLOATS && first_row + T::ROWS <= filled_rows && first_column + T::COLUMNS <= columns &&
            columns % CHUNK == 0;
   }
 };
@@ -187,16 +182,17 @@ struct Corner {
 // for no limits, and reads for the next slice while one passes through shared memory; the code for
 // others is short. `place(row)` gives the output's row for one of D.
 template <bool FULL, class T, class Place, class Finish>
-DEVICE void store_rows(const Sums<T>& sums, half* stages, const Corner& d, Place place,
+DEVICE void store_rows(const Sums<T>& sums, real* stages, const Corner& d, Place place,
                        const Finish& finish) {
   // Eight floats more than a line of columns put the four lines that write at once in other banks.
   constexpr int PITCH = T::WARP_COLUMNS + 8, LANES = T::WARP_COLUMNS / CHUNK;
   constexpr int LINES = 32 / LANES, TURNS = 16 / LINES;  // lines of a turn, turns of a slice
-  static_assert(4 * 16 * PITCH * 2 <= T::STAGES * T::STAGE, "the warps' slices fit the stages");
+  static_assert(T::THREADS / 32 * 16 * PITCH * 2 <= T::STAGES * T::STAGE,
+                "the warps' slices fit the stages");
   const int lane = threadIdx.x % 32, line = lane / LANES, own_column = lane % LANES * CHUNK;
   float* slice = (float*)stages + threadIdx.x / 32 * (16 * PITCH);
-  const int top = d.first_row + warp_row<T>() + line;
-  const int column = d.first_column + warp_column<T>() + own_column;
+  const int top = d.first_row + T::warp_row() + line;
+  const int column = d.first_column + T::warp_column() + own_column;
 
   struct Reads {
     int row;  // of the output
@@ -252,7 +248,7 @@ DEVICE void store_rows(const Sums<T>& sums, half* stages, const Corner& d, Place
 // Hands on a block's tile of sums: to `finish`, or as they are to `partials`, those of this split,
 // if they are not null. `place` as in store_rows.
 template <class T, class Place, class Finish>
-DEVICE void store_tile(const Sums<T>& sums, half* stages, const Corner& d, float* partials,
+DEVICE void store_tile(const Sums<T>& sums, real* stages, const Corner& d, float* partials,
                        Place place, const Finish& finish) {
   if (partials) {
     store_rows<false>(sums, stages, d, place, PartialRows{partials, d.columns});

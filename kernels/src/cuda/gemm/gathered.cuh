@@ -2,9 +2,8 @@
 // value by value, each with its own place.
 #pragma once
 #include "conv.cuh"
-#include "multiply.cuh"
-
-DEVICE half zero_half() { return __ushort_as_half(0); }
+#include "real.cuh"
+#include "tile.cuh"
 
 // Walks k: tap (r, s) and channel c of a value.
 struct Walk {
@@ -30,7 +29,13 @@ struct Walk {
 
 // A chunk of values that need not lie side by side: value(e) for e = 0 .. 7.
 template <class F>
-DEVICE uint4 gathered(F value) {
+DEVICE Real8 gathered(F value) {
+#ifdef REAL_IS_FLOAT
+  Real8 chunk;
+#pragma unroll
+  for (int e = 0; e < CHUNK; e++) chunk.of[e] = value(e);
+  return chunk;
+#else
   unsigned words[CHUNK / 2];
 #pragma unroll
   for (int e = 0; e < CHUNK; e += 2) {
@@ -38,17 +43,18 @@ DEVICE uint4 gathered(F value) {
     words[e / 2] = low | high << 16;
   }
   return make_uint4(words[0], words[1], words[2], words[3]);
+#endif
 }
 
 // The chunk of `line` from `first`, of `len` values; zeros past them.
-DEVICE uint4 gathered_run(const half* line, int first, int len) {
-  return gathered([=](int e) { return first + e < len ? line[first + e] : zero_half(); });
+DEVICE Real8 gathered_run(const real* line, int first, int len) {
+  return gathered([=](int e) { return first + e < len ? line[first + e] : real_of(0.0f, 0); });
 }
 
 // As the one of stepped.cuh.
 template <class Layout>
 struct GatheredWindowRows {
-  const half* map;
+  const real* map;
   int height, width;
   Taps taps;
   Walk walk;
@@ -56,13 +62,13 @@ struct GatheredWindowRows {
   int top[Layout::PER_THREAD], left[Layout::PER_THREAD];
 
   template <class Place>
-  DEVICE GatheredWindowRows(const half* map, int height, int width, Taps taps, int channels,
+  DEVICE GatheredWindowRows(const real* map, int height, int width, Taps taps, int channels,
                             int k_block, int first_row, Place place)
       : map(map),
         height(height),
         width(width),
         taps(taps),
-        walk(taps, channels, k_block * DEPTH + Layout::chunk(0) * CHUNK) {
+        walk(taps, channels, k_block * Layout::DEPTH + Layout::chunk(0) * CHUNK) {
 #pragma unroll
     for (int i = 0; i < Layout::PER_THREAD; i++) {
       int image = 0;
@@ -72,44 +78,44 @@ struct GatheredWindowRows {
       corner[i] = (((int64_t)image * height + top[i]) * width + left[i]) * channels;
     }
   }
-  DEVICE uint4 gather(int i) const {
+  DEVICE Real8 gather(int i) const {
     Walk at = walk;
     return gathered([&](int) {
       const bool inside = (unsigned)(top[i] + at.r) < (unsigned)height &&
                           (unsigned)(left[i] + at.s) < (unsigned)width;
       const int tap = (at.r * width + at.s) * at.channels + at.c;
-      const half value = at.r < taps.rows && inside ? map[corner[i] + tap] : zero_half();
+      const real value = at.r < taps.rows && inside ? map[corner[i] + tap] : real_of(0.0f, 0);
       at.advance(1);
       return value;
     });
   }
-  DEVICE void next() { walk.advance(DEPTH); }
+  DEVICE void next() { walk.advance(Layout::DEPTH); }
 };
 
 template <class Layout>
 struct GatheredFilterRows {
-  const half* filter;  // of the thread's first line
+  const real* filter;  // of the thread's first line
   int lines, len, k;   // lines from there that exist; values of a filter
 
-  DEVICE GatheredFilterRows(const half* w, const Conv& conv, int k_block, int first_column)
+  DEVICE GatheredFilterRows(const real* w, const Conv& conv, int k_block, int first_column)
       : lines(conv.filters - first_column - Layout::line(0)),
         len(conv.filter_len()),
-        k(k_block * DEPTH + Layout::chunk(0) * CHUNK) {
+        k(k_block * Layout::DEPTH + Layout::chunk(0) * CHUNK) {
     filter = w + (int64_t)(conv.filters - lines) * len;
   }
-  DEVICE uint4 gather(int i) const {
+  DEVICE Real8 gather(int i) const {
     const int line = i * Layout::STRIDE;
     return gathered_run(filter + (int64_t)line * len, k, line < lines ? len : 0);
   }
-  DEVICE void next() { k += DEPTH; }
+  DEVICE void next() { k += Layout::DEPTH; }
 };
 
 template <class Layout>
 struct GatheredFilterColumns {
-  const half* w;
+  const real* w;
   int first_column, channels, filters, len, kernel_w, stride, columns, last_r, last_s, taps, k;
 
-  DEVICE GatheredFilterColumns(const half* w, const Conv& conv, const ResidueAxis& y,
+  DEVICE GatheredFilterColumns(const real* w, const Conv& conv, const ResidueAxis& y,
                                const ResidueAxis& x, int k_block, int first_column)
       : w(w),
         first_column(first_column),
@@ -122,25 +128,24 @@ struct GatheredFilterColumns {
         last_r(y.tap + (y.taps - 1) * stride),
         last_s(x.tap + (x.taps - 1) * stride),
         taps(y.taps * x.taps),
-        k(k_block * DEPTH + Layout::line(0)) {}
-  DEVICE uint4 gather(int i) const {
+        k(k_block * Layout::DEPTH + Layout::line(0)) {}
+  DEVICE Real8 gather(int i) const {
     const int tap = k / filters, r = tap / columns, s = tap - r * columns;
     const int at = ((last_r - r * stride) * kernel_w + last_s - s * stride) * channels;
-    const half* line = w + ((int64_t)(k - tap * filters) * len + at);
+    const real* line = w + ((int64_t)(k - tap * filters) * len + at);
     return gathered_run(line, first_column + Layout::chunk(i) * CHUNK, tap < taps ? channels : 0);
   }
-  DEVICE void next() { k += DEPTH; }
+  DEVICE void next() { k += Layout::DEPTH; }
 };
 
 // Both operands of a pass whose k are taps and channels.
 template <class LeftRows, class RightLines>
 struct GatheredTapOperands {
-  static constexpr bool ALIGNED = false;
   LeftRows windows;
   RightLines filters;
 
-  DEVICE uint4 left(int i) const { return windows.gather(i); }
-  DEVICE uint4 right(int i) const { return filters.gather(i); }
+  DEVICE Real8 left(int i) const { return windows.gather(i); }
+  DEVICE Real8 right(int i) const { return filters.gather(i); }
   DEVICE void next() {
     windows.next();
     filters.next();
@@ -150,14 +155,13 @@ struct GatheredTapOperands {
 // As PositionOperands of stepped.cuh.
 template <class Left, class Right>
 struct GatheredPositionOperands {
-  static constexpr bool ALIGNED = false;
-  const half *x, *g;
+  const real *x, *g;
   const Conv& conv;
   Divisor per_image, per_line;
   int pitch, position, end, first_row;
   Walk first[Right::PER_THREAD];  // column of a chunk
 
-  DEVICE GatheredPositionOperands(const half* x, const half* g, const Conv& conv, int pitch,
+  DEVICE GatheredPositionOperands(const real* x, const real* g, const Conv& conv, int pitch,
                                   Divisor per_image, Divisor per_line, int end, Share share,
                                   int first_row, int first_column)
       : x(x),
@@ -166,7 +170,7 @@ struct GatheredPositionOperands {
         per_image(per_image),
         per_line(per_line),
         pitch(pitch),
-        position(share.first * DEPTH + Left::line(0)),
+        position(share.first * Left::DEPTH + Left::line(0)),
         end(end),
         first_row(first_row) {
 #pragma unroll
@@ -174,12 +178,12 @@ struct GatheredPositionOperands {
       first[i] = Walk({conv.kernel_h, conv.kernel_w}, conv.channels,
                       first_column + Right::chunk(i) * CHUNK);
   }
-  DEVICE uint4 left(int i) const {
-    const half* line = g + (int64_t)position * pitch;
+  DEVICE Real8 left(int i) const {
+    const real* line = g + (int64_t)position * pitch;
     return gathered_run(line, first_row + Left::chunk(i) * CHUNK,
                         position < end ? conv.filters : 0);
   }
-  DEVICE uint4 right(int i) const {
+  DEVICE Real8 right(int i) const {
     int in_image, q;
     const int image = per_image.quotient(position, in_image);
     const int top = per_line.quotient(in_image, q) * conv.stride - conv.pad;
@@ -190,10 +194,10 @@ struct GatheredPositionOperands {
       const bool valid = position < end && walk.r < conv.kernel_h &&
                          (unsigned)h < (unsigned)conv.height && (unsigned)w < (unsigned)conv.width;
       const int64_t pixel = (int64_t)(image * conv.height + h) * conv.width + w;
-      const half value = valid ? x[pixel * conv.channels + walk.c] : zero_half();
+      const real value = valid ? x[pixel * conv.channels + walk.c] : real_of(0.0f, 0);
       walk.advance(1);
       return value;
     });
   }
-  DEVICE void next() { position += DEPTH; }
+  DEVICE void next() { position += Left::DEPTH; }
 };

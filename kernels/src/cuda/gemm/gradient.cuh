@@ -2,13 +2,13 @@
 #pragma once
 #include "epilogue.cuh"
 
-// dx = relu(sum + bias + other) in half where mask > 0, else 0, each part if it is there. Rows
+// dx = relu(sum + bias + other) in reals where mask > 0, else 0, each part if it is there. Rows
 // without data get 0. A NaN in the mask passes nothing. Absent parts are neutral, as in
 // ActivationRows.
 struct GradientRows {
-  half* dx;
+  real* dx;
   const float* bias;           // of a column
-  const half *other, *mask;    // [rows, columns] as dx
+  const real *other, *mask;    // [rows, columns] as dx
   const unsigned char* signs;  // those of a mask, in its place
   int columns, relu;
 
@@ -17,7 +17,7 @@ struct GradientRows {
     float least;  // what is less becomes 0
   };
   struct Row {
-    Halves other, mask;  // signs in the mask's first byte
+    Reals other, mask;  // signs in the mask's first word
   };
 
   DEVICE Held hold(int column) const {
@@ -30,15 +30,15 @@ struct GradientRows {
   }
   DEVICE Row fetch(int row, int column, bool filled) const {
     const int64_t first = (int64_t)row * columns;
-    Row at{all_halves(__ushort_as_half(0x8000)), all_halves(__ushort_as_half(0x3c00))};  // -0 and 1
-    if (other && filled) at.other = load_halves(other + first, column, columns);
-    if (mask && filled) at.mask = load_halves(mask + first, column, columns);
-    if (signs && filled) at.mask.words.x = signs[place_of_signs(row, column, columns)];
+    Row at{all_reals(real_of(-0.0f, 0x8000)), all_reals(real_of(1.0f, 0x3c00))};
+    if (other && filled) at.other = load_reals(other + first, column, columns);
+    if (mask && filled) at.mask = load_reals(mask + first, column, columns);
+    if (signs && filled) first_word(at.mask.words) = signs[place_of_signs(row, column, columns)];
     return at;
   }
   DEVICE void operator()(float (&v)[CHUNK], const Held& held, const Row& at, int row, int column,
                          bool filled) const {
-    unsigned passes = at.mask.words.x;
+    unsigned passes = first_word(at.mask.words);
     if (!signs) {
       passes = 0;
 #pragma unroll

@@ -4,58 +4,20 @@
 #pragma once
 #include "tile.cuh"
 
-// The source of 16 bytes of a stage, as a loader gives it: `valid` bytes from `from`, then zeros.
-// `from` is aligned to 16 and, with valid = 0, never read.
-struct Chunk {
-  const half* from;
-  int valid;
-};
-DEVICE Chunk chunk_if(bool valid, const half* from) { return {from, valid ? 16 : 0}; }
-
-// The values of D that a thread holds: of each 16 x 8 tile of its warp's part, rows lane / 4 and
-// lane / 4 + 8, columns lane % 4 * 2 and the next.
-template <class T>
-struct Sums {
-  static constexpr int ROWS = T::WARP_ROWS / 16, COLUMNS = T::WARP_COLUMNS / 8;
-  float of[ROWS][COLUMNS][4];
-  DEVICE void clear() {
-#pragma unroll
-    for (int i = 0; i < ROWS; i++)
-#pragma unroll
-      for (int j = 0; j < COLUMNS; j++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) of[i][j][e] = 0.0f;
-  }
-};
-
-// First row and column of D that the thread's warp makes, in the block's tile.
-template <class T>
-DEVICE int warp_row() {
-  return threadIdx.x / 32 % 2 * T::WARP_ROWS;
-}
-template <class T>
-DEVICE int warp_column() {
-  return threadIdx.x / 64 * T::WARP_COLUMNS;
-}
-
-// No sums of the left operand's rows: its fragments go into the product only.
-struct NoRowSums {
-  DEVICE void clear() {}
-  DEVICE void add(int, const unsigned (&)[4]) {}
-};
-
 // Sums over k of the left operand's rows, as products with ones. The two warps that have the same
 // rows take turns: each adds up every second 16 of them.
 template <class T>
 struct RowSums {
+  float* to;       // [gridDim.z, rows]
   bool wanted[2];  // of fragments with an even, an odd index
   float of[Sums<T>::ROWS / 2][4];
 
-  // If this block makes them.
-  DEVICE explicit RowSums(bool own) {
+  // `own`: this block makes them.
+  DEVICE void begin(bool own) {
+    static_assert(T::ACROSS == 2, "two warps have the same rows");
     for (int i = 0; i < 2; i++) wanted[i] = own && i == half_of_warp();
   }
-  static DEVICE int half_of_warp() { return warp_column<T>() != 0; }
+  static DEVICE int half_of_warp() { return T::warp_column() != 0; }
   DEVICE void clear() {
 #pragma unroll
     for (int i = 0; i < Sums<T>::ROWS / 2; i++)
@@ -66,26 +28,27 @@ struct RowSums {
     constexpr unsigned ONES = 0x3c003c00;
     multiply_16x8x16_if(wanted[i % 2], of[i / 2], fragment, ONES, ONES);
   }
-  // Writes those of the block's rows from `first_row` on that are below `rows`.
-  DEVICE void store(float* to, int first_row, int rows) const {
+  // Writes those of the block's rows from `first_row` on that are below `rows`, for this split.
+  DEVICE void store(int first_row, int rows) const {
+    float* const split = to + (int64_t)blockIdx.z * rows;
     if (!(wanted[0] || wanted[1]) || threadIdx.x % 4 != 0) return;
 #pragma unroll
     for (int i = 0; i < Sums<T>::ROWS / 2; i++) {
       const int fragment = i * 2 + half_of_warp();
-      const int row = first_row + warp_row<T>() + fragment * 16 + threadIdx.x % 32 / 4;
-      if (row < rows) to[row] = of[i][0];
-      if (row + 8 < rows) to[row + 8] = of[i][2];
+      const int row = first_row + T::warp_row() + fragment * 16 + threadIdx.x % 32 / 4;
+      if (row < rows) split[row] = of[i][0];
+      if (row + 8 < rows) split[row + 8] = of[i][2];
     }
   }
 };
 
-// The loop over k. `From` loads both operands, the thread's chunks of the next k-block: with
-// From::ALIGNED `left(i)` and `right(i)` are Chunks, copied asynchronously, all without data after
-// the last k-block; without, they are the values themselves. `next()` steps to the next k-block.
+// The loop over k. `From` loads both operands, the thread's chunks of the next k-block: `left(i)`
+// and `right(i)` are Chunks, copied asynchronously, all without data after the last k-block; in a
+// tile that is GATHERED they are the values themselves. `next()` steps to the next k-block.
 // `RowSum` gets the left operand's fragments.
 template <class T, class Left, class Right, class From, class RowSum>
 struct Loop {
-  static constexpr int STEPS = DEPTH / 16, CHUNKS = Left::PER_THREAD + Right::PER_THREAD;
+  static constexpr int STEPS = T::DEPTH / 16, CHUNKS = Left::PER_THREAD + Right::PER_THREAD;
   static constexpr int STAGE_BYTES = T::STAGE * 2;
 
   From& from;
@@ -102,9 +65,9 @@ struct Loop {
         row_sums(row_sums),
         stages(stages),
         left_fill(stages),
-        right_fill(stages + T::ROWS * DEPTH) {
-    left_at.place_left(stages, warp_row<T>());
-    right_at.place_right(stages + T::ROWS * DEPTH, warp_column<T>());
+        right_fill(stages + T::ROWS * T::DEPTH) {
+    left_at.place_left(stages, T::warp_row());
+    right_at.place_right(stages + T::ROWS * T::DEPTH, T::warp_column());
   }
 
   // Fills chunks `first` to `last` of the stage at `to`, those of both operands counted through.
@@ -114,7 +77,7 @@ struct Loop {
       if (i < first || i >= last) continue;
       const bool is_left = i < Left::PER_THREAD;
       const int own = is_left ? i : i - Left::PER_THREAD;
-      if constexpr (From::ALIGNED) {
+      if constexpr (!T::GATHERED) {
         const Chunk chunk = is_left ? from.left(own) : from.right(own);
         const SharedAt at = is_left ? left_fill.at(own) : right_fill.at(own);
         copy_async_16(at + to, chunk.from, chunk.valid);
@@ -123,8 +86,8 @@ struct Loop {
         if (is_left)
           *(uint4*)(stage + Left::place(Left::line(own), Left::chunk(own))) = from.left(own);
         else
-          *(uint4*)(stage + T::ROWS * DEPTH + Right::place(Right::line(own), Right::chunk(own))) =
-              from.right(own);
+          *(uint4*)(stage + T::ROWS * T::DEPTH +
+                    Right::place(Right::line(own), Right::chunk(own))) = from.right(own);
       }
       if (i + 1 == CHUNKS) from.next();
     }
@@ -135,7 +98,7 @@ struct Loop {
   DEVICE void fill_part(int to, int step, int row, bool live) {
     constexpr int PARTS = STEPS * Sums<T>::ROWS;
     const int part = (step + 1) % STEPS * Sums<T>::ROWS + row;
-    if constexpr (From::ALIGNED)
+    if constexpr (!T::GATHERED)
       fill(to, part * CHUNKS / PARTS, (part + 1) * CHUNKS / PARTS);
     else if (live && part + 1 == PARTS)
       fill(to, 0, CHUNKS);
@@ -165,16 +128,18 @@ struct Loop {
     }
   }
 
-  // As multiply, below. Iteration n multiplies k-block n. Before its last step's products a barrier
-  // guarantees that k-block n + 1 is there, whose first fragments load then, and that k-block n is
-  // read: its stage is filled from there on to the same place in iteration n + 1.
+  // sums = the product over `k_blocks` k-blocks. All threads of the block come; at the end the
+  // stages are free. Order of summation: k only. Iteration n multiplies k-block n. Before its last
+  // step's products a barrier guarantees that k-block n + 1 is there, whose first fragments load
+  // then, and that k-block n is read: its stage is filled from there on to the same place in
+  // iteration n + 1.
   DEVICE void run(Sums<T>& sums, int k_blocks) {
     constexpr int LAST = (T::STAGES - 1) * STAGE_BYTES;
     sums.clear();
     row_sums.clear();
 #pragma unroll 1
     for (int stage = 0; stage < T::STAGES - 1; stage++) {
-      if (From::ALIGNED || stage < k_blocks) fill(stage * STAGE_BYTES, 0, CHUNKS);
+      if (!T::GATHERED || stage < k_blocks) fill(stage * STAGE_BYTES, 0, CHUNKS);
       copy_async_commit();
     }
 #pragma unroll
@@ -198,7 +163,7 @@ struct Loop {
           copy_async_wait<T::STAGES - 2>();
           __syncthreads();
           // Past the end are zeros, of gathered values nothing at all.
-          if (From::ALIGNED || k_block + 1 < k_blocks) load_fragments(next, 0);
+          if (!T::GATHERED || k_block + 1 < k_blocks) load_fragments(next, 0);
         }
         multiply_step(sums, step, step + 1 < STEPS ? before : now, live);
       }
@@ -209,16 +174,3 @@ struct Loop {
     __syncthreads();
   }
 };
-
-// sums = the product over `k_blocks` k-blocks. All threads of the block come; at the end the stages
-// are free. Order of summation: k only.
-template <class T, class Left, class Right, class From>
-DEVICE void multiply(Sums<T>& sums, From& from, int k_blocks, half* stages) {
-  NoRowSums none;
-  Loop<T, Left, Right, From, NoRowSums>(from, none, stages).run(sums, k_blocks);
-}
-// Also the sums of the left operand's rows, in the same order.
-template <class T, class Left, class Right, class From>
-DEVICE void multiply(Sums<T>& sums, RowSums<T>& row_sums, From& from, int k_blocks, half* stages) {
-  Loop<T, Left, Right, From, RowSums<T>>(from, row_sums, stages).run(sums, k_blocks);
-}

@@ -3,15 +3,16 @@
 // even width its four chunks, two pixels each, are aligned, and inside the image or outside as a
 // whole.
 #pragma once
-#include "stepped.cuh"
+#include "passes.cuh"
 
 constexpr int STEM_CHANNELS = 4;
 constexpr int STEM_ROW = 8 * STEM_CHANNELS;  // values of a row of the window
-static_assert(STEM_ROW == DEPTH, "a row of the window is a k-block");
 
 // Rows of D are positions, k the pixels and channels of each row of the window there.
 template <class Layout>
 struct StemRows {
+  static constexpr int DEPTH = Layout::DEPTH;
+  static_assert(STEM_ROW == DEPTH, "a row of the window is a k-block");
   const half* at[Layout::PER_THREAD];
   unsigned lacks[Layout::PER_THREAD];
   Steps steps;
@@ -38,11 +39,29 @@ struct StemRows {
   }
 };
 
-// Both operands of the stem; `conv` has a tap of STEM_ROW channels for each row of the window.
-template <class Left, class Right>
-DEVICE auto stem_operands(const half* x, const half* arranged, const Conv& conv, int first_row,
-                          int first_column) {
-  const TapWalk walk({conv.kernel_h, 1}, STEM_ROW, {0, conv.kernel_h});
-  return TapOperands<StemRows<Left>, FilterRows<Right>>{
-      walk, {x, conv, first_row}, {arranged, conv, walk, first_column}};
-}
+// The forward pass of the stem; `conv` has a tap of STEM_ROW channels for each row of the window.
+struct Stem {
+  const half *x, *arranged;
+  const Conv& conv;
+  int rows, filled_rows, out_rows, columns;
+  using Place = SameRow;
+  template <class T>
+  using Left = typename T::template AsRows<T::ROWS>;
+  template <class T>
+  using Right = typename T::template AsRows<T::COLUMNS>;
+
+  DEVICE Stem(const half* x, const half* arranged, const Conv& conv)
+      : x(x), arranged(arranged), conv(conv), columns(conv.filters) {
+    rows = filled_rows = out_rows = conv.images * conv.out_height * conv.out_width;
+  }
+  template <class T>
+  DEVICE Share share(int) const {
+    return {0, conv.kernel_h};
+  }
+  template <class T>
+  DEVICE auto operands(Share share, int first_row, int first_column) const {
+    const TapWalk<T::DEPTH> walk({conv.kernel_h, 1}, STEM_ROW, share);
+    return TapOperands<StemRows<Left<T>>, FilterRows<Right<T>>>{
+        walk, {x, conv, first_row}, {arranged, conv, walk, first_column}};
+  }
+};

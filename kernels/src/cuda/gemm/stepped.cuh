@@ -4,7 +4,7 @@
 // bit, so that no k-block divides, multiplies or branches.
 #pragma once
 #include "conv.cuh"
-#include "multiply.cuh"
+#include "tile.cuh"
 
 // The demands of a k-block, in bits: its tap's column (from bit 0) and row (from bit 15), TAIL if
 // it is its tap's last and only part of it are channels, and PAST if it lies past the end. A chunk
@@ -25,7 +25,8 @@ struct Steps {
   int within, tap, row;
 };
 
-// Walks k: `taps` of `channels` each.
+// Walks k in k-blocks of DEPTH: `taps` of `channels` each.
+template <int DEPTH>
 struct TapWalk {
   int c, channels, blocks;  // first channel of the k-block, k-blocks from it on
   int r, s;                 // where it began
@@ -66,6 +67,7 @@ struct TapWalk {
 // of the forward pass and of the input's gradient. `map` is [N, height, width, pitch].
 template <class Layout>
 struct WindowRows {
+  static constexpr int DEPTH = Layout::DEPTH;
   const half* at[Layout::PER_THREAD];
   unsigned lacks[Layout::PER_THREAD];
   Steps steps;
@@ -73,7 +75,7 @@ struct WindowRows {
   // `place(row, image, top, left)` gives the window of a row of D, or false for none.
   template <class Place>
   DEVICE WindowRows(const half* map, int height, int width, int pitch, Taps taps,
-                    const TapWalk& walk, int first_row, Place place) {
+                    const TapWalk<DEPTH>& walk, int first_row, Place place) {
     const int c = Layout::chunk(0) * CHUNK;
     steps.within = DEPTH;
     steps.tap = pitch - walk.last();
@@ -104,13 +106,14 @@ struct FilterRows {
   unsigned lacks;
   Steps steps;
 
-  DEVICE FilterRows(const half* w, const Conv& conv, const TapWalk& walk, int first_column)
+  DEVICE FilterRows(const half* w, const Conv& conv, const TapWalk<Layout::DEPTH>& walk,
+                    int first_column)
       : apart(Layout::STRIDE * conv.filter_len()),
         lines(conv.filters - first_column - Layout::line(0)) {
     const int c = Layout::chunk(0) * CHUNK, k = (walk.r * conv.kernel_w + walk.s) * conv.channels;
     at = w + ((int64_t)(conv.filters - lines) * conv.filter_len() + k + walk.c + c);
     lacks = walk.tail_of(c) | PAST;
-    steps.within = DEPTH;
+    steps.within = Layout::DEPTH;
     steps.tap = steps.row = conv.channels - walk.last();
   }
   DEVICE Chunk chunk(int i, unsigned asks) const {
@@ -130,7 +133,7 @@ struct FilterColumns {
   Steps steps;
 
   DEVICE FilterColumns(const half* w, const Conv& conv, const ResidueAxis& y, const ResidueAxis& x,
-                       const TapWalk& walk, int first_column) {
+                       const TapWalk<Layout::DEPTH>& walk, int first_column) {
     const int column = first_column + Layout::chunk(0) * CHUNK, line = Layout::line(0);
     const int r = y.tap + (y.taps - 1 - walk.r) * conv.stride;
     const int s = x.tap + (x.taps - 1 - walk.s) * conv.stride;
@@ -138,7 +141,7 @@ struct FilterColumns {
     at = w + ((int64_t)(walk.c + line) * len + tap + column);
     columns = conv.channels - column;
     lacks = walk.tail_of(line) | PAST;
-    steps.within = DEPTH * len;
+    steps.within = Layout::DEPTH * len;
     steps.tap = -walk.last() * len - conv.stride * conv.channels;
     steps.row = steps.tap - (conv.kernel_w - x.taps) * conv.stride * conv.channels;
   }
@@ -152,8 +155,7 @@ struct FilterColumns {
 // Both operands of a pass whose k are taps and channels.
 template <class LeftRows, class RightLines>
 struct TapOperands {
-  static constexpr bool ALIGNED = true;
-  TapWalk walk;
+  TapWalk<LeftRows::DEPTH> walk;
   LeftRows windows;
   RightLines filters;
 
@@ -172,7 +174,6 @@ struct TapOperands {
 // windows of x. `per_image` and `per_line` divide a position into image, p and q.
 template <class Left, class Right>
 struct PositionOperands {
-  static constexpr bool ALIGNED = true;
   static constexpr int FAR = -(1 << 30);  // outside under every tap
 
   const half *g_at, *x_at;  // the thread's line: its first chunk; its window's corner
@@ -194,10 +195,10 @@ struct PositionOperands {
                           int first_column)
       : end(end), blocks(share.len), height(conv.height), width(conv.width), stride(conv.stride) {
     static_assert(Left::PER_THREAD > 0 && Left::APART == Right::APART, "a thread has one line");
-    position = share.first * DEPTH + Left::line(0);
+    position = share.first * Left::DEPTH + Left::line(0);
     const int row = first_row + Left::chunk(0) * CHUNK;
     rows = conv.filters - row;
-    g_step = DEPTH * pitch;
+    g_step = Left::DEPTH * pitch;
     g_at = g + ((int64_t)position * pitch + row);
 
     int in_image, q;
@@ -206,7 +207,7 @@ struct PositionOperands {
     w = q * stride - conv.pad;
     x_at = x + (((int64_t)image * height + h) * width + w) * conv.channels;
     int rest, q_step;
-    const int images = per_image.quotient(DEPTH, rest);
+    const int images = per_image.quotient(Left::DEPTH, rest);
     h_step = per_line.quotient(rest, q_step) * stride;
     w_step = q_step * stride;
     x_step = ((images * height + h_step) * width + w_step) * conv.channels;
@@ -235,7 +236,7 @@ struct PositionOperands {
   }
   DEVICE void next() {
     int by = x_step;
-    position += DEPTH, blocks--;
+    position += Left::DEPTH, blocks--;
     g_at += g_step;
     w += w_step, h += h_step;
     if (w >= w_end) w -= w_carry, h += stride, by += line_carry;

@@ -1,30 +1,25 @@
 // Tiles of the matrix product, and how its operands lie in shared memory.
 //
-// D [rows, columns] = sum over k of A [rows, k] * B [k, columns]. A block of THREADS threads makes
-// a tile of D, its warps a part each. An operand comes in one of two layouts, as it lies in global
-// memory: as rows of D (RowOperand: DEPTH values of k side by side), or as rows of k
-// (ColumnOperand). ldmatrix transposes the second on the way to the registers, so no tensor is ever
-// stored transposed.
+// D [rows, columns] = sum over k of A [rows, k] * B [k, columns]. A block makes a tile of D, its
+// warps a part each. An operand comes in one of two layouts, as it lies in global memory: as rows
+// of D (RowOperand: DEPTH values of k side by side), or as rows of k (ColumnOperand). ldmatrix
+// transposes the second on the way to the registers, so no tensor is ever stored transposed.
 #pragma once
 #include "ptx.cuh"
 
-constexpr int THREADS = 128;
-constexpr int CHUNK = 8;   // halves in 16 bytes, the unit of every copy
-constexpr int DEPTH = 32;  // values of k in a k-block: two steps of the tensor core's 16
+constexpr int CHUNK = 8;  // halves in 16 bytes, the unit of every copy
 
-// ROWS x COLUMNS values of D for a block, WARP_ROWS x WARP_COLUMNS for each of its four warps.
-template <int ROWS_, int COLUMNS_, int STAGES_>
-struct Tile {
-  static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_, STAGES = STAGES_;
-  static constexpr int WARP_ROWS = ROWS / 2, WARP_COLUMNS = COLUMNS / 2;
-  static constexpr int STAGE = (ROWS + COLUMNS) * DEPTH;  // halves
+// The source of 16 bytes of a stage, as a loader gives it: `valid` bytes from `from`, then zeros.
+// `from` is aligned to 16 and, with valid = 0, never read.
+struct Chunk {
+  const half* from;
+  int valid;
 };
-using LargeTile = Tile<128, 128, 4>;
-using SmallTile = Tile<64, 64, 4>;
+DEVICE Chunk chunk_if(bool valid, const half* from) { return {from, valid ? 16 : 0}; }
 
 // The part of a stage that an operand takes, in any layout: LINES lines of CHUNKS chunks, of which
-// a thread fills PER_THREAD.
-template <int LINES, int CHUNKS_>
+// each of THREADS threads fills PER_THREAD.
+template <int LINES, int CHUNKS_, int THREADS>
 struct Operand {
   static constexpr int CHUNKS = CHUNKS_, PER_THREAD = LINES * CHUNKS / THREADS;
   static_assert(LINES * CHUNKS % THREADS == 0, "threads share a stage evenly");
@@ -32,9 +27,11 @@ struct Operand {
 
 // EXTENT rows (or columns) of D, each with DEPTH values of k. A thread fills one chunk column of
 // lines STRIDE apart.
-template <int EXTENT>
-struct RowOperand : Operand<EXTENT, DEPTH / CHUNK> {
-  static constexpr int STRIDE = THREADS / (DEPTH / CHUNK);
+template <int EXTENT, int DEPTH_, int THREADS>
+struct RowOperand : Operand<EXTENT, DEPTH_ / CHUNK, THREADS> {
+  static constexpr int DEPTH = DEPTH_, STRIDE = THREADS / (DEPTH / CHUNK);
+  static constexpr bool K_ALONG = true;  // a line
+  static_assert(DEPTH == 32, "two lines fill all banks");
   static DEVICE int line(int i) { return threadIdx.x / (DEPTH / CHUNK) + i * STRIDE; }
   static DEVICE int chunk(int) { return threadIdx.x % (DEPTH / CHUNK); }
   // Two lines fill the 128 bytes of all banks: with the chunk crossed by the pair of lines, any
@@ -78,9 +75,11 @@ struct RowOperand : Operand<EXTENT, DEPTH / CHUNK> {
 // DEPTH values of k, each with EXTENT rows (or columns) of D. A thread fills chunks of one line,
 // four apart; of eight threads that write at once, four have a line whose swizzle takes the other
 // half of the banks.
-template <int EXTENT>
-struct ColumnOperand : Operand<DEPTH, EXTENT / CHUNK> {
-  static constexpr int APART = 4;
+template <int EXTENT, int DEPTH_, int THREADS>
+struct ColumnOperand : Operand<DEPTH_, EXTENT / CHUNK, THREADS> {
+  static constexpr int DEPTH = DEPTH_, APART = 4;
+  static constexpr bool K_ALONG = false;
+  static_assert(THREADS == APART * DEPTH, "a thread has one line");
   static DEVICE int line(int) {
     return threadIdx.x / 32 * 8 + threadIdx.x / 4 % 2 * 4 + threadIdx.x % 32 / 8;
   }
@@ -114,4 +113,61 @@ struct ColumnOperand : Operand<DEPTH, EXTENT / CHUNK> {
       load_matrix_x4_transposed(r, of[i] + stage_bytes + step * 16 * EXTENT * 2);
     }
   };
+};
+
+// A block's tile: ROWS x COLUMNS values of D, by DOWN x ACROSS warps with WARP_ROWS x WARP_COLUMNS
+// each, from a ring of STAGES k-blocks of DEPTH values of k. GATHERED: its operands come value by
+// value, else in chunks.
+template <int ROWS_, int COLUMNS_, int STAGES_, bool GATHERED_ = false>
+struct Tile {
+  static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_, STAGES = STAGES_;
+  static constexpr int DEPTH = 32;  // two steps of the tensor core's 16
+  static constexpr bool GATHERED = GATHERED_;
+  static constexpr int DOWN = 2, ACROSS = 2, THREADS = DOWN * ACROSS * 32;
+  static constexpr int WARP_ROWS = ROWS / DOWN, WARP_COLUMNS = COLUMNS / ACROSS;
+  static constexpr int STAGE = (ROWS + COLUMNS) * DEPTH;  // halves
+  // First row and column of D that the thread's warp makes, in the block's tile.
+  static DEVICE int warp_row() { return threadIdx.x / 32 % DOWN * WARP_ROWS; }
+  static DEVICE int warp_column() { return threadIdx.x / (DOWN * 32) * WARP_COLUMNS; }
+  // Layouts of an operand of EXTENT rows or columns of D.
+  template <int EXTENT>
+  using AsRows = RowOperand<EXTENT, DEPTH, THREADS>;
+  template <int EXTENT>
+  using AsColumns = ColumnOperand<EXTENT, DEPTH, THREADS>;
+};
+using LargeTile = Tile<128, 128, 4>;
+using SmallTile = Tile<64, 64, 4>;
+using UnalignedTile = Tile<64, 64, 4, true>;
+
+// The values of D that a thread holds: of each 16 x 8 tile of its warp's part, rows lane / 4 and
+// lane / 4 + 8, columns lane % 4 * 2 and the next.
+template <class T>
+struct Sums {
+  static constexpr int ROWS = T::WARP_ROWS / 16, COLUMNS = T::WARP_COLUMNS / 8;
+  float of[ROWS][COLUMNS][4];
+  DEVICE void clear() {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) of[i][j][e] = 0.0f;
+  }
+  DEVICE void add(const Sums& other) {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++)
+#pragma unroll
+      for (int j = 0; j < COLUMNS; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) of[i][j][e] += other.of[i][j][e];
+  }
+};
+
+// No sums of the left operand's rows: it goes into the product only.
+struct NoRowSums {
+  DEVICE void begin(bool) {}
+  DEVICE void clear() {}
+  template <class... Of>
+  DEVICE void add(const Of&...) {}
+  DEVICE void store(int, int) const {}
 };

@@ -193,6 +193,20 @@ impl Variant {
 mod tests {
     use super::*;
 
+    /// The tiles of the kernels are those of the tables.
+    #[test]
+    fn tiles_are_those_of_the_kernels() {
+        let source = include_str!("../../cuda/gemm/tile.cuh");
+        let tile = |name, Variant { tile: [rows, columns], stages, .. }: Variant| {
+            format!("using {name}Tile = Tile<{rows}, {columns}, {stages}")
+        };
+        let tiles = [tile("Large", LARGE), tile("Small", SMALL), tile("Unaligned", UNALIGNED)];
+        let constant = format!("static constexpr int DEPTH = {DEPTH};");
+        for text in tiles.iter().chain([&constant]) {
+            assert!(source.contains(text.as_str()), "tile.cuh has no `{text}`");
+        }
+    }
+
     #[test]
     fn every_table_has_a_kernel_for_any_problem() {
         let worst = Problem { extents: [1, 1], classes: 1, k_blocks: 1, aligned: false };

@@ -26,9 +26,9 @@
 //   db        [rows]                   float  out  sums of row_sums: gradient of a bias
 //
 // conv2d_scale_weights_f16:
-//   w       [rows, columns]  half   in   filters
+//   w       [rows, columns]  real   in   filters
 //   scale   [rows]           float  in   factor of a filter
-//   scaled  [rows, columns]  half   out  w * scale
+//   scaled  [rows, columns]  real   out  w * scale
 //
 // Launch: a thread per 8 columns of a row, then one per row with row_sums; blocks of 256.
 // Cost: 4 * splits + 2 (4) bytes per element; memory-bound, mostly in L2.
@@ -39,6 +39,9 @@
 #include "gemm/gradient.cuh"
 #include "gemm/nearest.cuh"
 
+REALS(fp16, fp32, tf32)
+
+#ifndef REAL_IS_FLOAT
 KERNEL(256)
 conv2d_reduce_f16(const float* RESTRICT partials, int splits, int images, int per_image,
                   int columns, const float* RESTRICT scale, const float* RESTRICT bias,
@@ -86,9 +89,10 @@ conv2d_reduce_f32(const float* RESTRICT partials, int splits, const float* RESTR
   reduce_splits(partials, splits, rows, columns, rows, WeightRows{dw, scale, columns});
 }
 EXPORT(conv2d_reduce_f32)
+#endif
 
 KERNEL(256)
-conv2d_scale_weights_f16(const half* RESTRICT w, const float* RESTRICT scale, half* RESTRICT scaled,
+conv2d_scale_weights_f16(const real* RESTRICT w, const float* RESTRICT scale, real* RESTRICT scaled,
                          int rows, int columns) {
   const int per_row = ceil_div(columns, CHUNK);
   const int64_t item = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -96,9 +100,9 @@ conv2d_scale_weights_f16(const half* RESTRICT w, const float* RESTRICT scale, ha
   const int row = (int)(item / per_row), column = (int)(item % per_row) * CHUNK;
   const int64_t first = (int64_t)row * columns;
   const float factor = scale[row];
+  const Reals own = load_reals(w + first, column, columns);
   float v[CHUNK];
-  load_columns(v, w + first, column, columns);
-  for (int e = 0; e < CHUNK; e++) v[e] *= factor;
+  for (int e = 0; e < CHUNK; e++) v[e] = own.value(e) * factor;
   store_columns(scaled + first, v, column, columns);
 }
 EXPORT(conv2d_scale_weights_f16)

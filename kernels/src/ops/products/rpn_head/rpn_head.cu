@@ -22,7 +22,7 @@
 // GEMM: as conv2d, of 3x3 windows. The sums of a warp, rounded, are the left operand of a second
 // product, whose columns are the outputs: fragments of D are fragments of A.
 #include "platform.cuh"
-#include "gemm/loaders.cuh"
+#include "gemm/gemm.cuh"
 
 constexpr int MAX_LEVELS = 8;
 constexpr int OUTPUTS = 16;  // 5 * A, in whole 16x8 tiles
@@ -61,11 +61,11 @@ DEVICE unsigned relu_pair(float a, float b) {
 template <class T>
 DEVICE void predict(const Sums<T>& sums, const float* bias, const Predictors& predictors,
                     int first_column, float* outputs) {
-  const int lane = threadIdx.x % 32, row = warp_row<T>() + lane / 4, pair = lane % 4 * 2;
+  const int lane = threadIdx.x % 32, row = T::warp_row() + lane / 4, pair = lane % 4 * 2;
   float own[Sums<T>::ROWS][2][4] = {};
 #pragma unroll
   for (int j = 0; j < Sums<T>::COLUMNS; j += 2) {
-    const int column = first_column + warp_column<T>() + j * 8 + pair;
+    const int column = first_column + T::warp_column() + j * 8 + pair;
     unsigned b[2][2];
     float added[2][2] = {};
 #pragma unroll
@@ -90,7 +90,7 @@ DEVICE void predict(const Sums<T>& sums, const float* bias, const Predictors& pr
   }
   // The two warps with the same rows, in order.
   for (int turn = 0; turn < 2; turn++) {
-    if ((warp_column<T>() != 0) == (turn != 0)) {
+    if ((T::warp_column() != 0) == (turn != 0)) {
 #pragma unroll
       for (int i = 0; i < Sums<T>::ROWS; i++)
 #pragma unroll
@@ -106,9 +106,10 @@ DEVICE void predict(const Sums<T>& sums, const float* bias, const Predictors& pr
 }
 
 // Writes `width` outputs of each row from column `first` on, the rows side by side.
+template <class T>
 DEVICE void write_outputs(half* to, const float* outputs, const float* bias, int first, int width,
                           int rows) {
-  for (int e = threadIdx.x; e < rows * width; e += THREADS) {
+  for (int e = threadIdx.x; e < rows * width; e += T::THREADS) {
     const int row = e / width, column = e - row * width;
     to[e] = __float2half_rn(outputs[row * OUTPUTS + first + column] + bias[column]);
   }
@@ -117,8 +118,6 @@ DEVICE void write_outputs(half* to, const float* outputs, const float* bias, int
 template <class T>
 DEVICE void rpn_head(const Levels& levels, const half* w, const float* bias,
                      const Predictors& predictors) {
-  using Left = RowOperand<T::ROWS>;
-  using Right = RowOperand<T::COLUMNS>;
   DYNAMIC_SHARED(memory);
   half* stages = (half*)memory;
   float* outputs = (float*)(stages + T::STAGES * T::STAGE);
@@ -126,40 +125,33 @@ DEVICE void rpn_head(const Levels& levels, const half* w, const float* bias,
   for (int i = 1; i < levels.levels; i++)
     if ((int)blockIdx.x >= levels.first_tiles[i]) level = i;
   const int height = levels.heights[level], width = levels.widths[level];
-  const int per_image = height * width, rows = levels.images * per_image;
   const int first_row = ((int)blockIdx.x - levels.first_tiles[level]) * T::ROWS;
   const Conv conv{levels.images, height, width, levels.channels, levels.filters, 3, 3, 1, 1,
-                  height, width};
-  auto window = [&](int row, int& image, int& top, int& left) {
-    image = row / per_image;
-    top = row % per_image / width - 1;
-    left = row % per_image % width - 1;
-    return row < rows;
-  };
-  const Share all{0, Taps{3, 3}.k_blocks(conv.channels, DEPTH, true)};
+                  height,        width};
+  const Forward pass(levels.maps[level], w, nullptr, conv);
+  const Share all{0, pass.taps().k_blocks(conv.channels, T::DEPTH, true)};
   for (int column = 0; column < conv.filters; column += T::COLUMNS) {
-    auto from = forward_operands<true, Left, Right>(levels.maps[level], w, conv, all, first_row,
-                                                    column, window);
     Sums<T> sums;
-    multiply<T, Left, Right>(sums, from, all.len, stages);
+    NoRowSums none;
+    multiply(sums, none, pass, all, first_row, column, stages);
     predict(sums, bias, predictors, column, outputs);
   }
-  const int anchors = levels.anchors, filled = min(T::ROWS, rows - first_row);
-  write_outputs(levels.logits[level] + (int64_t)first_row * anchors, outputs, predictors.b_logits,
-                0, anchors, filled);
-  write_outputs(levels.deltas[level] + (int64_t)first_row * 4 * anchors, outputs,
-                predictors.b_deltas, anchors, 4 * anchors, filled);
+  const int anchors = levels.anchors, filled = min(T::ROWS, pass.rows - first_row);
+  write_outputs<T>(levels.logits[level] + (int64_t)first_row * anchors, outputs,
+                   predictors.b_logits, 0, anchors, filled);
+  write_outputs<T>(levels.deltas[level] + (int64_t)first_row * 4 * anchors, outputs,
+                   predictors.b_deltas, anchors, 4 * anchors, filled);
 }
 
-#define RPN_HEAD(name, tile, blocks)                                                         \
-  KERNEL_BLOCKS(THREADS, blocks)                                                             \
-  name(Levels levels, const half* RESTRICT w, const float* RESTRICT bias,                    \
-       const half* RESTRICT w_logits, const float* RESTRICT b_logits,                        \
-       const half* RESTRICT w_deltas, const float* RESTRICT b_deltas) {                      \
-    const Predictors predictors{w_logits, w_deltas,       b_logits,                          \
-                                b_deltas, levels.anchors, levels.filters};                   \
-    rpn_head<tile>(levels, w, bias, predictors);                                             \
-  }                                                                                          \
+#define RPN_HEAD(name, tile, blocks)                                       \
+  KERNEL_BLOCKS(tile::THREADS, blocks)                                     \
+  name(Levels levels, const half* RESTRICT w, const float* RESTRICT bias,  \
+       const half* RESTRICT w_logits, const float* RESTRICT b_logits,      \
+       const half* RESTRICT w_deltas, const float* RESTRICT b_deltas) {    \
+    const Predictors predictors{w_logits, w_deltas,       b_logits,        \
+                                b_deltas, levels.anchors, levels.filters}; \
+    rpn_head<tile>(levels, w, bias, predictors);                           \
+  }                                                                        \
   EXPORT(name)
 RPN_HEAD(rpn_head_f16_large, LargeTile, 2)
 RPN_HEAD(rpn_head_f16_small, SmallTile, 4)

@@ -17,9 +17,8 @@
 // GEMM: the rows of D are the N*P*Q positions, its columns the K filters; k runs over the 7 rows of
 // the window, a k-block each.
 #include "platform.cuh"
-#include "gemm/loaders.cuh"
+#include "gemm/gemm.cuh"
 #include "gemm/stem.cuh"
-#include "gemm/epilogue.cuh"
 
 constexpr int KERNEL_SIDE = 7, CHANNELS = 3;
 
@@ -30,28 +29,14 @@ stem_filters_f16(const half* RESTRICT w, half* RESTRICT arranged, int filters) {
   const int line = item / STEM_ROW, pixel = item % STEM_ROW / STEM_CHANNELS - 1;
   const int channel = item % STEM_CHANNELS;
   const bool exists = pixel >= 0 && channel < CHANNELS;
-  arranged[item] = exists ? w[(line * KERNEL_SIDE + pixel) * CHANNELS + channel] : zero_half();
+  arranged[item] = exists ? w[(line * KERNEL_SIDE + pixel) * CHANNELS + channel] : real_of(0.0f, 0);
 }
 EXPORT(stem_filters_f16)
 
-KERNEL_BLOCKS(THREADS, 4)
+KERNEL_BLOCKS(SmallTile::THREADS, 4)
 stem_f16_small(const half* RESTRICT x, const half* RESTRICT arranged, const float* RESTRICT scale,
                const float* RESTRICT bias, half* RESTRICT y, Conv conv) {
-  using T = SmallTile;
-  using Left = RowOperand<T::ROWS>;
-  using Right = RowOperand<T::COLUMNS>;
-  DYNAMIC_SHARED(memory);
-  half* stages = (half*)memory;
-  const int column_tiles = ceil_div(conv.filters, T::COLUMNS);
-  const int first_row = blockIdx.x / column_tiles * T::ROWS;
-  const int first_column = blockIdx.x % column_tiles * T::COLUMNS;
-  auto from = stem_operands<Left, Right>(x, arranged, conv, first_row, first_column);
-  Sums<T> sums;
-  multiply<T, Left, Right>(sums, from, conv.kernel_h, stages);
-
-  const int rows = conv.images * conv.out_height * conv.out_width;
-  const Corner corner{first_row, first_column, rows, rows, conv.filters};
   const ActivationRows finish{y, scale, bias, nullptr, conv.filters, 1};
-  store_tile(sums, stages, corner, nullptr, [](int row) { return row; }, finish);
+  gemm<SmallTile>(Stem(x, arranged, conv), nullptr, finish);
 }
 EXPORT(stem_f16_small)

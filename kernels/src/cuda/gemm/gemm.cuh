@@ -1,0 +1,43 @@
+// The one matrix product of all passes: of a Tile (tile.cuh), a pass (passes.cuh) and a finish
+// (epilogue.cuh).
+#pragma once
+#include "epilogue.cuh"
+#include "passes.cuh"
+#ifdef REAL_IS_FLOAT
+#include "plain.cuh"
+#else
+#include "multiply.cuh"
+#endif
+
+// sums = the pass's product in the tile at `first_row` and `first_column`, over the k-blocks of
+// `share`.
+template <class T, class Pass, class RowSum>
+DEVICE void multiply(Sums<T>& sums, RowSum& row_sums, const Pass& pass, Share share, int first_row,
+                     int first_column, real* stages) {
+  auto from = pass.template operands<T>(share, first_row, first_column);
+  using Left = typename Pass::template Left<T>;
+  using Right = typename Pass::template Right<T>;
+  Loop<T, Left, Right, decltype(from), RowSum>(from, row_sums, stages).run(sums, share.len);
+}
+
+// The body of a kernel: makes tile blockIdx.x of D, columns fastest, and hands it to `finish`; or
+// as it is to `partials`, in the part of this split, if they are not null. Blocks of the first
+// columns also make the sums of A's rows.
+template <class T, class Pass, class Finish, class RowSum = NoRowSums>
+DEVICE void gemm(const Pass& pass, float* partials, const Finish& finish, RowSum row_sums = {}) {
+  DYNAMIC_SHARED(memory);
+  real* stages = (real*)memory;
+  const int column_tiles = ceil_div(pass.columns, T::COLUMNS);
+  const int first_row = blockIdx.x / column_tiles * T::ROWS;
+  const int first_column = blockIdx.x % column_tiles * T::COLUMNS;
+  if (first_row >= pass.rows) return;  // the whole block: a class smaller than the largest
+  Sums<T> sums;
+  row_sums.begin(first_column == 0);
+  multiply(sums, row_sums, pass, pass.template share<T>(first_row), first_row, first_column,
+           stages);
+  row_sums.store(first_row, pass.rows);
+
+  const Corner corner{first_row, first_column, pass.rows, pass.filled_rows, pass.columns};
+  store_tile(sums, stages, corner, split_of(partials, pass.out_rows, pass.columns),
+             typename Pass::Place(pass), finish);
+}

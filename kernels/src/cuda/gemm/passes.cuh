@@ -1,0 +1,179 @@
+// Passes: a convolution as a matrix product. A pass knows shapes and padding, and nothing of how
+// products are made. It has
+//
+//   Left<T>, Right<T>           how its operands lie in a stage of tile T
+//   rows, filled_rows, columns  the extents of D; rows from filled_rows on hold no data
+//   out_rows                    the rows of the output
+//   Place                       a function of a row of D, made from the pass: its row of the output
+//   share<T>(first_row)         the k-blocks of the block whose tile begins at that row
+//   operands<T>(share, first_row, first_column)
+//                               the loader of these k-blocks: which 16 bytes of global memory, or
+//                               which values, belong where in a stage
+//
+// Values outside (padding, tails, images past the count) are zeros that are not read. Tiles that
+// are not GATHERED require channel counts that are multiples of 8, and kernels of at most MAX_TAPS
+// rows and columns.
+#pragma once
+#include "gathered.cuh"
+#include "stepped.cuh"
+
+// The output's row for a row of D: the same.
+struct SameRow {
+  template <class Pass>
+  DEVICE explicit SameRow(const Pass&) {}
+  DEVICE int operator()(int row) const { return row; }
+};
+
+// Rows of D are the N*P*Q positions, its columns the K filters; k runs over taps and C. A linear
+// layer is the 1x1 case on 1x1 images.
+struct Forward {
+  const real *x, *w;
+  const Conv& conv;
+  int per_image, rows, filled_rows, out_rows, columns;
+  using Place = SameRow;
+  template <class T>
+  using Left = typename T::template AsRows<T::ROWS>;
+  template <class T>
+  using Right = typename T::template AsRows<T::COLUMNS>;
+
+  DEVICE Forward(const real* x, const real* w, const int* count, const Conv& conv)
+      : x(x), w(w), conv(conv), per_image(conv.out_height * conv.out_width), columns(conv.filters) {
+    rows = out_rows = conv.images * per_image;
+    filled_rows = filled_images(count, conv.images) * per_image;
+  }
+  DEVICE Taps taps() const { return {conv.kernel_h, conv.kernel_w}; }
+  template <class T>
+  DEVICE Share share(int first_row) const {
+    const Share share = share_of(taps().k_blocks(conv.channels, T::DEPTH, !T::GATHERED));
+    return {share.first, first_row < filled_rows ? share.len : 0};
+  }
+  template <class T>
+  DEVICE auto operands(Share share, int first_row, int first_column) const {
+    auto window = [&](int row, int& image, int& top, int& left) {
+      image = row / per_image;
+      const int p = row % per_image / conv.out_width, q = row % per_image % conv.out_width;
+      top = p * conv.stride - conv.pad;
+      left = q * conv.stride - conv.pad;
+      return row < filled_rows;
+    };
+    if constexpr (T::GATHERED) {
+      return GatheredTapOperands<GatheredWindowRows<Left<T>>, GatheredFilterRows<Right<T>>>{
+          {x, conv.height, conv.width, taps(), conv.channels, share.first, first_row, window},
+          {w, conv, share.first, first_column}};
+    } else {
+      const TapWalk<T::DEPTH> walk(taps(), conv.channels, share);
+      return TapOperands<WindowRows<Left<T>>, FilterRows<Right<T>>>{
+          walk,
+          {x, conv.height, conv.width, conv.channels, taps(), walk, first_row, window},
+          {w, conv, walk, first_column}};
+    }
+  }
+};
+
+// Rows of D are the positions of x of residue class blockIdx.y, its columns the C channels; k runs
+// over the class's taps and K. A row of g has `pitch` values.
+struct GradInput {
+  const real *g, *w;
+  const Conv& conv;
+  int pitch;
+  ResidueAxis y, x;
+  int per_image, rows, filled_rows, out_rows, columns;
+  struct Place {
+    const GradInput& of;
+    DEVICE explicit Place(const GradInput& of) : of(of) {}
+    DEVICE int operator()(int row) const {
+      if (of.conv.stride == 1) return row;
+      const int image = row / of.per_image, line = row % of.per_image / of.x.extent;
+      const int h = of.y.first + line * of.conv.stride;
+      const int w = of.x.first + row % of.per_image % of.x.extent * of.conv.stride;
+      return (image * of.conv.height + h) * of.conv.width + w;
+    }
+  };
+  template <class T>
+  using Left = typename T::template AsRows<T::ROWS>;
+  template <class T>
+  using Right = typename T::template AsColumns<T::COLUMNS>;
+
+  DEVICE GradInput(const real* g, const real* w, const int* count, const Conv& conv, bool padded)
+      : g(g),
+        w(w),
+        conv(conv),
+        pitch(conv.gradient_pitch(padded)),
+        y(blockIdx.y / conv.stride, conv.stride, conv.pad, conv.kernel_h, conv.height),
+        x(blockIdx.y % conv.stride, conv.stride, conv.pad, conv.kernel_w, conv.width),
+        per_image(y.extent * x.extent),
+        columns(conv.channels) {
+    rows = conv.images * per_image;
+    filled_rows = filled_images(count, conv.images) * per_image;
+    out_rows = conv.images * conv.height * conv.width;
+  }
+  DEVICE Taps taps() const { return {y.taps, x.taps}; }
+  template <class T>
+  DEVICE Share share(int first_row) const {
+    const Share share = share_of(taps().k_blocks(conv.filters, T::DEPTH, !T::GATHERED));
+    return {share.first, first_row < filled_rows ? share.len : 0};
+  }
+  template <class T>
+  DEVICE auto operands(Share share, int first_row, int first_column) const {
+    auto window = [&](int row, int& image, int& top, int& left) {
+      image = row / per_image;
+      top = row % per_image / x.extent + y.reach - (y.taps - 1);
+      left = row % per_image % x.extent + x.reach - (x.taps - 1);
+      return row < filled_rows;
+    };
+    if constexpr (T::GATHERED) {
+      return GatheredTapOperands<GatheredWindowRows<Left<T>>, GatheredFilterColumns<Right<T>>>{
+          {g, conv.out_height, conv.out_width, taps(), conv.filters, share.first, first_row,
+           window},
+          {w, conv, y, x, share.first, first_column}};
+    } else {
+      const TapWalk<T::DEPTH> walk(taps(), conv.filters, share);
+      return TapOperands<WindowRows<Left<T>>, FilterColumns<Right<T>>>{
+          walk,
+          {g, conv.out_height, conv.out_width, pitch, taps(), walk, first_row, window},
+          {w, conv, y, x, walk, first_column}};
+    }
+  }
+};
+
+// Rows of D are the K filters, its columns taps and C; k runs over the N*P*Q positions that the
+// count leaves. `per_image` and `per_line` divide a position into image, p and q.
+struct GradWeight {
+  const real *x, *g;
+  const Conv& conv;
+  int pitch;
+  Divisor per_image, per_line;
+  int positions, rows, filled_rows, out_rows, columns;
+  using Place = SameRow;
+  template <class T>
+  using Left = typename T::template AsColumns<T::ROWS>;
+  template <class T>
+  using Right = typename T::template AsColumns<T::COLUMNS>;
+
+  DEVICE GradWeight(const real* x, const real* g, const int* count, const Conv& conv, bool padded,
+                    Divisor per_image, Divisor per_line)
+      : x(x),
+        g(g),
+        conv(conv),
+        pitch(conv.gradient_pitch(padded)),
+        per_image(per_image),
+        per_line(per_line),
+        positions(filled_images(count, conv.images) * conv.out_height * conv.out_width),
+        columns(conv.filter_len()) {
+    rows = filled_rows = out_rows = conv.filters;
+  }
+  template <class T>
+  DEVICE Share share(int) const {
+    return share_of(ceil_div(positions, T::DEPTH));
+  }
+  template <class T>
+  DEVICE auto operands(Share share, int first_row, int first_column) const {
+    if constexpr (T::GATHERED) {
+      return GatheredPositionOperands<Left<T>, Right<T>>(x, g, conv, pitch, per_image, per_line,
+                                                         positions, share, first_row, first_column);
+    } else {
+      return PositionOperands<Left<T>, Right<T>>(x, g, conv, pitch, per_image, per_line, positions,
+                                                 share, first_row, first_column);
+    }
+  }
+};
