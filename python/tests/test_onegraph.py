@@ -215,6 +215,25 @@ def test_a_mistake_gets_a_sentence(trained, call, sentence):
     assert "panicked" not in str(fault.value)
 
 
+def test_the_blocks_of_the_page_run(trained, picture, tmp_path, monkeypatch, capsys):
+    page = Path(__file__).parents[2] / "docs" / "python.md"
+    blocks = [part.split("```")[0] for part in page.read_text().split("```python\n")[1:]]
+    assert len(blocks) == 3
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "finetune_r18").symlink_to(trained[0].path.resolve())
+    (tmp_path / "train.store").symlink_to(store(trained).resolve())
+    (tmp_path / "street.jpg").symlink_to(picture[1])
+    monkeypatch.chdir(tmp_path)
+    # The run of the second is long: it is held to what `train` takes.
+    seen = {}
+    run = lambda config, **keys: seen.update(keys, config=config) or onegraph.Run(trained[0].path)
+    monkeypatch.setattr(onegraph, "train", run)
+    for block in blocks:
+        exec(compile(block, str(page), "exec"), {"onegraph": onegraph})
+    assert seen["config"] == "finetune_r18" and seen["data.train_store"] == "train.store"
+    assert "(" in capsys.readouterr().out
+
+
 def test_the_command_is_installed():
     version = subprocess.run([COMMAND, "--version"], check=True, capture_output=True, text=True)
     assert version.stdout.startswith("onegraph ")

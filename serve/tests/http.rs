@@ -293,7 +293,8 @@ fn requests_in_hand_are_answered_before_the_server_ends() {
         std::thread::sleep(Duration::from_millis(10));
     }
     for _ in 0..4 {
-        server.go.send(()).expect("a server");
+        // A run takes up to three requests: the server may have ended before the last word.
+        let _ = server.go.send(());
     }
     for stream in held {
         assert_eq!(answer(stream).0, 200);

@@ -11,11 +11,11 @@ use configs::{Config, preset_names};
 use crate::files::{File, root, tracked};
 
 /// Programs that are not this checkout's, and keywords of the shell: their arguments are their own.
-const OTHERS: [&str; 9] =
-    ["apt-get", "curl", "done", "for", "kubectl", "ln", "mkdir", "openssl", "pip"];
+const OTHERS: [&str; 10] =
+    ["apt-get", "curl", "done", "for", "kubectl", "ln", "mkdir", "openssl", "pip", "tar"];
 /// Modules that `python3 -m` runs.
-const MODULES: [&str; 3] =
-    ["mlperf_logging.compliance_checker", "mlperf_logging.system_desc_checker", "venv"];
+const MODULES: [&str; 4] =
+    ["mlperf_logging.compliance_checker", "mlperf_logging.system_desc_checker", "pytest", "venv"];
 /// Beginnings of variables that other programs read.
 const OTHERS_VARIABLES: [&str; 7] = ["FI_", "GLIBC_", "NCCL_", "OMP_", "OMPI_", "ONEDNN_", "PATH"];
 /// Options in prose that are no program's of this checkout.

@@ -18,8 +18,8 @@ impl Shown {
     }
 }
 
-/// Languages of blocks that hold no commands.
-const NO_COMMANDS: [&str; 3] = ["text", "toml", "cpp"];
+/// Languages of blocks that hold no commands; those of Python are run by `python/tests`.
+const NO_COMMANDS: [&str; 4] = ["text", "toml", "cpp", "python"];
 
 /// The commands of a page, and blocks that do not say what they hold.
 pub(crate) fn shown(page: &File) -> (Vec<Shown>, Vec<String>) {

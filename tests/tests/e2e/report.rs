@@ -240,7 +240,8 @@ fn use_of_the_machine_is_recorded() {
     assert!(!has("gpu_percent").contains(&true));
     let [cpu, mib] = ["cpu_percent", "memory_mib"]
         .map(|name| steps[1][&format!("system/{name}")].as_f64().expect("a number"));
-    assert!((1.0..1e5).contains(&cpu) && mib > 5.0, "{cpu} {mib}");
+    // The processor's time is counted in ticks of 10 ms, of which two short steps may have none.
+    assert!((0.0..1e5).contains(&cpu) && mib > 5.0, "{cpu} {mib}");
 }
 
 /// `[[train.log]]` writes numbers of the tensors that it names every so many steps, and of parts of
