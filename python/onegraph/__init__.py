@@ -77,14 +77,15 @@ def train(
     arguments += ["--resume", str(resume)] if config is None else [str(config)]
     arguments += ["--init", str(init)] if init is not None else []
     arguments += ["--finetune"] if finetune else []
+    earlier = Path(resume) / "metrics.jsonl" if resume is not None else None
+    known = set(earlier.read_bytes().splitlines(True)) if earlier and earlier.is_file() else set()
     rows = None
 
     def tick(run):
         nonlocal rows
         if progress is None:
             return
-        if rows is None:
-            rows = _Rows(Path(run) / "metrics.jsonl", from_end=resume is not None)
+        rows = rows or _Rows(Path(run) / "metrics.jsonl", known)
         for row in rows.new():
             progress(row)
 
@@ -92,11 +93,11 @@ def train(
 
 
 class _Rows:
-    """Rows of a file of JSON lines that another writes to, each given once it is whole."""
+    """Rows of a file of JSON lines that another writes to, each given once it is whole, but for
+    lines that are known."""
 
-    def __init__(self, path, from_end=False):
-        self._path = path
-        self._at = path.stat().st_size if from_end and path.is_file() else 0
+    def __init__(self, path, known=()):
+        self._path, self._known, self._at = path, known, 0
 
     def new(self):
         if not self._path.is_file():
@@ -107,4 +108,5 @@ class _Rows:
                 if not line.endswith(b"\n"):
                     return
                 self._at += len(line)
-                yield json.loads(line)
+                if line not in self._known:
+                    yield json.loads(line)
