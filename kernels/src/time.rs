@@ -1,8 +1,8 @@
 //! How long work takes on a GPU, by a model: plans of products, streams and `bench plan` share it.
 //!
 //! Peaks are the data sheets', L2's is what others measured. The share that kernels reach is a
-//! guess, and so a range ([`Case`]): a measurement outside of it refutes the model. Not verified on
-//! hardware.
+//! guess, and so a range ([`Case`]): a measurement outside of it refutes the model. Compared with
+//! one H200 in `docs/expected.md`; on other GPUs not verified on hardware.
 
 use device::{Gpu, Launch};
 
