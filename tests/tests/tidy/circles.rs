@@ -167,7 +167,8 @@ fn expand(prefix: &str, tree: &str, found: &mut Vec<Vec<String>>) {
     let Some((head, body)) = tree.split_once('{') else {
         let path = format!("{prefix}{tree}");
         let path = path.split(" as ").next().unwrap_or_default();
-        if !path.is_empty() {
+        // Nothing stands behind the last comma of a list.
+        if !path.is_empty() && !path.ends_with("::") {
             found.push(path.split("::").map(|name| name.trim().to_owned()).collect());
         }
         return;
@@ -248,6 +249,12 @@ mod tests {
             ("x/src/b.rs", "use crate::r::R;\n"),
         ];
         assert!(found(&inside).is_empty());
+        let last_comma = [
+            ("x/src/r/mod.rs", "mod a;\nmod b;\nstruct R;\npub use b::{\n    B,\n};\n"),
+            ("x/src/r/a.rs", "use super::{R};\n"),
+            ("x/src/r/b.rs", "use super::a::A;\n"),
+        ];
+        assert!(found(&last_comma).is_empty());
         let tests = [
             ("x/src/a.rs", "use crate::b::B;\n"),
             ("x/src/b.rs", "#[cfg(test)]\nmod tests {\n    use crate::a::A;\n}\n"),
