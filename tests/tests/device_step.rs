@@ -1,6 +1,7 @@
 //! The whole training step on the driver for tests, against f32 on the CPU: the checks of
 //! `tests/src/step`, which the GPU kit runs on CUDA.
 
+use std::panic::catch_unwind;
 use std::sync::Arc;
 
 use configs::Config;
@@ -71,6 +72,23 @@ fn twenty_steps_learn_as_on_the_cpu() {
 #[test]
 fn new_heads_train_as_on_the_cpu() {
     step::new_heads_train_as_on_the_cpu(&on_driver);
+}
+
+/// A head that gets no gradient, or twice its own, fails the check of new heads.
+#[test]
+fn a_head_with_another_gradient_is_noticed() {
+    for loss in ["objectness", "rpn_box_reg", "classifier", "box_reg", "mask"] {
+        for weight in [0, 2] {
+            let planted = format!("loss_weights.{loss}={weight}");
+            let check = || {
+                step::a_step_of_new_heads_is_that_of_f32(&on_driver, "group_norm", &[&planted]);
+            };
+            let found = catch_unwind(check).expect_err(&planted);
+            let found = found.downcast_ref::<String>().expect("a message");
+            println!("{planted}: {found}");
+            assert!(found.contains("norm"), "{planted}: {found}");
+        }
+    }
 }
 
 /// Over 50 steps: one graph launch and one copy each, and the host never waits for the device.

@@ -14,8 +14,9 @@ pub use counted::{CountedNode, counted_products};
 pub use first::{
     a_step_by_mlperfs_rules_is_that_of_f32, a_step_in_fp16_is_that_of_f32,
     a_step_in_fp32_is_that_of_the_cpu, a_step_in_tf32_is_that_of_the_cpu,
-    a_step_of_a_resnet_in_fp32_is_that_of_the_cpu, three_steps_in_floats_are_those_of_the_cpu,
-    two_shapes_alternate, what_lies_behind_the_counts_changes_nothing,
+    a_step_of_a_resnet_in_fp32_is_that_of_the_cpu, a_step_of_new_heads_is_that_of_f32,
+    three_steps_in_floats_are_those_of_the_cpu, two_shapes_alternate,
+    what_lies_behind_the_counts_changes_nothing,
 };
 pub use fusion::{fusions_change_rounding_alone, signs_change_no_bit};
 pub use training::{

@@ -49,6 +49,15 @@ pub(super) fn micro(set: &[&str]) -> Config {
     Config::load("micro", &set).expect("the preset loads")
 }
 
+/// Pyramid and heads of torchvision's v2 and detectron2's new baselines, with one kind of norm.
+pub(super) fn new_heads(norm: &str) -> Vec<String> {
+    let parts = ["fpn", "box_head", "mask_head"];
+    let norms = parts.map(|part| format!("model.{part}.norm={norm}"));
+    let rest =
+        ["model.rpn.convs=2", "model.box_head.channels=[8, 16]", "model.box_head.hidden=[16]"];
+    norms.into_iter().chain(rest.map(str::to_string)).collect()
+}
+
 /// How a program differs from the one that trains.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Changes {
