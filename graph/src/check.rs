@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use half::f16;
-use kernels::case::compare_with_reference;
+use kernels::case::{ORDER_FLOOR, compare_with_reference};
 use kernels::cpu::{HostData, HostTensor};
 use kernels::on_cpu::run_updating;
 use kernels::ops::device_rounding;
@@ -130,7 +130,8 @@ fn compare(program: &Program, precision: Precision, seen: &Seen) -> Result<f64, 
     expected.iter_mut().for_each(|tensor| overflow(precision, tensor));
     let got: Vec<HostTensor> = seen.outputs.iter().chain(&seen.after).cloned().collect();
     let num_updates = seen.after.len();
-    compare_with_reference(op, precision, &seen.inputs, &got, &expected, num_updates, rounding)
+    let floor = ORDER_FLOOR + rounding;
+    compare_with_reference(op, precision, &seen.inputs, &got, &expected, num_updates, floor)
 }
 
 /// Turns values beyond fp16 into infinities: a gradient may overflow, and the step is then skipped.

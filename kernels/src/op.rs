@@ -100,6 +100,8 @@ pub struct Traits {
     /// Position of the input that says how many rows, or images, hold data: those of an output past
     /// it are 0, those of an input are not read.
     pub count_input: Option<usize>,
+    /// The last output holds the [`signs`](crate::signs) of output 0.
+    pub signs: bool,
     /// How an op that makes a gradient finishes it; `None` for any other op.
     pub finish: Option<Finish>,
 }

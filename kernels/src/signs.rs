@@ -7,7 +7,7 @@
 
 use rayon::prelude::*;
 
-use crate::cpu::TensorRef;
+use crate::cpu::{HostTensor, TensorRef};
 use crate::{OpError, Role, TensorDesc, check};
 
 /// Rows whose signs lie together.
@@ -37,6 +37,13 @@ pub(crate) fn infer(
         let expected = format!("a multiple of {ROWS} rows of a multiple of {CHANNELS} channels");
         check::shape_error(op, name, activation, expected)
     })
+}
+
+/// The signs of an activation, as `desc` describes them.
+pub(crate) fn of(activation: &HostTensor, desc: &TensorDesc) -> HostTensor {
+    let mut signs = HostTensor::i32(desc.clone(), vec![0; desc.len()]);
+    write(signs.as_i32_mut(), activation.as_f32(), activation.desc.dim(-1));
+    signs
 }
 
 /// Writes the signs of all rows.
@@ -75,7 +82,6 @@ pub(crate) fn mask(dx: &mut [f32], signs: &TensorRef<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::HostTensor;
 
     fn desc(rows: usize, channels: usize) -> TensorDesc {
         TensorDesc::new(Role::Activation, &[rows / 2, 2, channels])

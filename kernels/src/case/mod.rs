@@ -1,7 +1,7 @@
 //! The table of op cases: one list drives comparison, gradient check, determinism and the bench.
 
 pub(crate) mod boxes;
-mod node;
+mod compare;
 mod on_device;
 
 use std::fmt;
@@ -11,8 +11,8 @@ use crate::on_cpu::{run, run_updating};
 use crate::philox::philox4x32;
 use crate::{DType, OpError, OpRef, Role, Sink, Source, TensorDesc};
 
-pub use node::compare_with_reference;
-pub use on_device::{CUT_FLOOR, DeviceReport, check_on_device};
+pub use compare::{CUT_FLOOR, compare_with_reference};
+pub use on_device::{DeviceReport, check_on_device};
 
 /// An op at given shapes and values.
 #[derive(Debug, Clone)]
@@ -35,7 +35,7 @@ pub struct OpCase {
     /// derivatives' scale (see [`check_gradients`]).
     pub grad_tolerance: f64,
     /// Tolerance of a device's output near zero, in units of the output's root mean square (see
-    /// [`check_on_device`]).
+    /// [`compare_with_reference`]).
     pub device_floor: f64,
 }
 

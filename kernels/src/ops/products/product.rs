@@ -393,6 +393,7 @@ impl<P: Product> Op for P {
             on_tensor_cores: true,
             communicates: false,
             count_input: (is_gradient && form.counted).then(|| form.own_inputs() - 1),
+            signs: form.signs,
             finish: (form.makes == Makes::GradInput).then_some(form.finish),
         }
     }

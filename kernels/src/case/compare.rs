@@ -1,0 +1,181 @@
+//! Compares a device's results for an op with those of the CPU reference on the same inputs: of a
+//! case, or of values outside the table such as those of a training step.
+
+use crate::cpu::{HostData, HostTensor};
+use crate::{DType, Op, Precision, TensorDesc, signs};
+
+/// Relative tolerance of an fp16 output: twice the half ulp that rounding the exact result costs.
+const F16_RELATIVE: f64 = 1.0 / 1024.0;
+/// Relative tolerance of an f32 output: exp, log and others are not libm's.
+const F32_RELATIVE: f64 = 4e-6;
+/// Tolerance of a sum of products on tensor cores, per product, in units of the output's root mean
+/// square. Tensor cores truncate where fp32 rounds, so the error grows with the length of the sum.
+/// Twice the error of the A100 model of the driver for tests.
+pub const CUT_FLOOR: f64 = 2e-8;
+/// Tolerance of a sum of products in tf32, in units of the output's root mean square. Each factor
+/// is off by up to 2^-11 of itself, at random: sums by 3e-4 of their root mean square, and the
+/// worst of 10^5 by 2.3e-3, or 5.5e-3 where five images of six are 0, which the root mean square
+/// counts too.
+const TF32_FLOOR: f64 = 6e-3;
+/// Half of the smallest positive fp16.
+const F16_LEAST: f64 = 1.0 / (1u64 << 25) as f64;
+
+/// Compares a device's outputs, then its `num_updates` updates, with those of the reference on the
+/// same inputs. Returns the largest error as a share of the tolerance.
+///
+/// Integers and bitmaps must be equal. A float may be off by `relative * |reference|`, plus `floor`
+/// times the root mean square of the output; where tensor cores sum, the floor grows with the
+/// length of the sums. [`signs`] must be those of the device's own output: they differ from the
+/// reference's where a value does that is within its tolerance of 0, and there alone.
+///
+/// # Errors
+/// A sentence that names the first tensor with an element outside its tolerance.
+pub fn compare_with_reference(
+    op: &dyn Op,
+    precision: Precision,
+    inputs: &[HostTensor],
+    got: &[HostTensor],
+    expected: &[HostTensor],
+    num_updates: usize,
+    floor: f64,
+) -> Result<f64, String> {
+    assert_eq!(got.len(), expected.len(), "outputs and updates of {}", op.name());
+    let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
+    let (inputs, outputs) = (descs(inputs), descs(&expected[..expected.len() - num_updates]));
+    let floor = floor + device_floor(op, precision, op.cost(&inputs, &outputs).flops, &outputs);
+    let signs_at = op.traits().signs.then(|| outputs.len() - 1);
+    let mut largest = 0.0f64;
+    for (i, (found, expected)) in got.iter().zip(expected).enumerate() {
+        let error = if signs_at == Some(i) {
+            equal(found.as_i32(), signs::of(&got[0], &expected.desc).as_i32())
+                .map_err(|reason| format!("not the signs of the device's output 0: {reason}"))
+        } else {
+            worst(found, expected, precision, floor)
+        };
+        let error = error.map_err(|reason| format!("output {i} {:?}: {reason}", expected.desc))?;
+        largest = largest.max(error);
+    }
+    Ok(largest)
+}
+
+/// The error that truncation in tensor cores, or factors in tf32, may add to the floor of an op
+/// of `flops` operations.
+fn device_floor(op: &dyn Op, precision: Precision, flops: u64, outputs: &[TensorDesc]) -> f64 {
+    let products = match outputs.first() {
+        Some(output) if op.traits().on_tensor_cores => flops / (2 * output.len().max(1) as u64),
+        _ => 0,
+    };
+    match precision {
+        Precision::Fp16 => CUT_FLOOR * products as f64,
+        Precision::Tf32 if products > 0 => TF32_FLOOR + CUT_FLOOR * products as f64,
+        Precision::Tf32 | Precision::Fp32 => 0.0,
+    }
+}
+
+/// The largest error as a share of the tolerance, at most 1.
+fn worst(
+    got: &HostTensor,
+    expected: &HostTensor,
+    precision: Precision,
+    floor: f64,
+) -> Result<f64, String> {
+    match (&got.data, &expected.data) {
+        (HostData::I32(g), HostData::I32(e)) => equal(g, e),
+        (HostData::U8(g), HostData::U8(e)) => equal(g, e),
+        (HostData::F32(g), HostData::F32(e)) => {
+            let half = expected.desc.role.gpu_dtype(precision) == DType::F16;
+            close(g, e, floor, half)
+        }
+        _ => Err("another element type".into()),
+    }
+}
+
+fn equal<T: PartialEq + std::fmt::Debug>(got: &[T], expected: &[T]) -> Result<f64, String> {
+    match got.iter().zip(expected).position(|(g, e)| g != e) {
+        None => Ok(0.0),
+        Some(i) => {
+            let wrong = got.iter().zip(expected).filter(|(g, e)| g != e).count();
+            let (g, e) = (&got[i], &expected[i]);
+            Err(format!("element {i} is {g:?}, expected {e:?} ({wrong} of {} differ)", got.len()))
+        }
+    }
+}
+
+fn close(got: &[f32], expected: &[f32], floor: f64, half: bool) -> Result<f64, String> {
+    let finite = expected.iter().filter(|e| e.is_finite());
+    let squares: f64 = finite.map(|e| f64::from(*e).powi(2)).sum();
+    let rms = (squares / expected.len().max(1) as f64).sqrt();
+    let (relative, least) = if half { (F16_RELATIVE, F16_LEAST) } else { (F32_RELATIVE, 1e-30) };
+    let mut worst = (0.0, 0);
+    for (i, (&g, &e)) in got.iter().zip(expected).enumerate() {
+        let (g, e) = (f64::from(g), f64::from(e));
+        let allowed = relative * e.abs() + floor * rms + least;
+        // NaN is right where the reference has one; elsewhere it is the worst error.
+        let error = match (g == e, g.is_nan(), e.is_nan()) {
+            (true, ..) | (_, true, true) => 0.0,
+            (_, false, false) => (g - e).abs() / allowed,
+            _ => f64::INFINITY,
+        };
+        if error > worst.0 {
+            worst = (error, i);
+        }
+    }
+    if worst.0 <= 1.0 {
+        return Ok(worst.0);
+    }
+    let (g, e) = (got[worst.1], expected[worst.1]);
+    Err(format!(
+        "element {} is {g:e}, expected {e:e}: {:.2} times what is allowed",
+        worst.1, worst.0
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Role;
+    use crate::case::{ORDER_FLOOR, normal};
+    use crate::on_cpu::run;
+    use crate::ops::conv2d::Conv2d;
+
+    /// An activation with its signs: of the reference, and of a device where the first value is
+    /// another, or its sign.
+    fn compare(reference: f32, device: f32, sign: bool) -> Result<f64, String> {
+        let op = Conv2d { relu: true, signs: true, ..Conv2d::new(1, 0) };
+        let x = normal(&TensorDesc::new(Role::Activation, &[1, 2, 2, 8]), 1, 1.0);
+        let inputs = [x, normal(&TensorDesc::new(Role::Weight, &[64, 1, 1, 8]), 2, 0.3)];
+        let mut expected = run(&op, &inputs).expect("a convolution");
+        let mut got = expected.clone();
+        for (tensors, value, sign) in
+            [(&mut expected, reference, reference > 0.0), (&mut got, device, sign)]
+        {
+            tensors[0].as_f32_mut()[0] = value;
+            let word = &mut tensors[1].as_i32_mut()[0];
+            *word = *word & !1 | i32::from(sign);
+        }
+        compare_with_reference(&op, Precision::Fp16, &inputs, &got, &expected, 0, ORDER_FLOOR)
+    }
+
+    #[test]
+    fn a_value_within_rounding_of_0_has_either_sign() {
+        for (reference, device) in [(0.0, 5e-6), (5e-6, 0.0)] {
+            let error = compare(reference, device, device > 0.0).expect("a tie");
+            assert!(error > 0.2, "{error}");
+        }
+    }
+
+    #[test]
+    fn signs_of_another_activation_are_a_fault() {
+        let not_its_own = "output 1 Index[1, 1, 4, 2]: not the signs of the device's output 0: ";
+        for (reference, device) in [(0.0, 5e-6), (5e-6, 0.0), (0.0, 0.0), (1.0, 1.0)] {
+            assert!(compare(reference, device, device > 0.0).is_ok());
+            let fault = compare(reference, device, device <= 0.0).expect_err("another sign");
+            assert!(fault.starts_with(not_its_own), "{fault}");
+        }
+        for (reference, device) in [(0.0, 1e-3), (1e-3, 0.0), (1.0, 0.0), (1.0, -1.0)] {
+            let fault = compare(reference, device, device > 0.0).expect_err("far from 0");
+            assert!(fault.ends_with("times what is allowed"), "{fault}");
+            assert!(fault.starts_with("output 0"), "{fault}");
+        }
+    }
+}
