@@ -323,8 +323,10 @@ impl<'a> Parser<'a> {
             }
         }
         self.body(&mut function)?;
-        // Room for the dynamic part, at the alignment that it may ask for.
-        function.static_shared = self.static_shared.next_multiple_of(16);
+        // Room for the dynamic part, at the alignment that the module declares for it.
+        let dynamic = self.shared.values().filter(|(_, bytes)| *bytes == 0);
+        let align = dynamic.map(|(align, _)| *align as u32).fold(16, u32::max);
+        function.static_shared = self.static_shared.next_multiple_of(align);
         self.parsed.functions.push(function);
         Ok(())
     }

@@ -69,7 +69,7 @@ impl Decoder<'_> {
                 self.word(time)?;
                 return Ok(Op::Nothing);
             }
-            ("prefetch", "tensormap", [map]) => {
+            ("prefetch", "tensormap" | "global.L2", [map]) => {
                 self.address(map)?;
                 return Ok(Op::Nothing);
             }
