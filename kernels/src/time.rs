@@ -105,6 +105,9 @@ const SCALAR_FLOPS: [f64; 2] = [52.0, 62.0];
 /// Threads that a multiprocessor needs for its part of the memory bandwidth.
 const STREAMING_THREADS: f64 = 256.0;
 
+/// The kernels of the largest tiles, on Ampere and on Hopper.
+const LARGEST: [&str; 2] = ["conv2d_f16_large", "conv2d_f16_tall"];
+
 /// Rates of a GPU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rates {
@@ -180,7 +183,7 @@ impl Rates {
     /// About how long a node takes, launches unknown.
     pub fn node_us(&self, on_tensor_cores: bool, flops: f64, bytes: f64) -> f64 {
         let tflops = match on_tensor_cores {
-            true => self.tflops("conv2d_f16_large").unwrap_or(self.peak.tflops),
+            true => self.tflops(LARGEST[self.hopper()]).unwrap_or(self.peak.tflops),
             false => self.scalar_tflops(),
         };
         self.gap_us() + (flops / tflops / 1e6).max(bytes / self.gb_per_s() / 1e3)
@@ -226,7 +229,7 @@ impl Rates {
     /// Microseconds of a k-block where the multiprocessor is full, over the number of its blocks:
     /// its instructions, or its way through shared memory.
     fn k_block_us(&self, tile: &Tile) -> f64 {
-        let small = if tile.columns < 128 { self.case.of(SMALL) } else { 1.0 };
+        let small = if tile.is_small() { self.case.of(SMALL) } else { 1.0 };
         let factor = small * self.case.of([CYCLES_8, CYCLES_9][self.hopper()]);
         tile.k_block_cycles.max(tile.shared_cycles()) * factor / self.ghz / 1e3
     }

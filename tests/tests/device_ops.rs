@@ -42,10 +42,11 @@ struct Gpus {
 }
 
 impl Gpus {
-    /// Whose streams, blocks and warps run in an order of this seed.
-    fn new(seed: usize) -> Self {
-        let rounded = test_gpu::open(&format!("A100 SEED={seed}"));
-        Self { rounded, cut: test_gpu::open(&format!("A100 SEED={seed} SUMS=a100")) }
+    /// GPUs of a model, whose streams, blocks and warps run in an order of this seed.
+    fn new(model: &str, seed: usize) -> Self {
+        let rounded = test_gpu::open(&format!("{model} SEED={seed}"));
+        let sums = model.to_lowercase();
+        Self { rounded, cut: test_gpu::open(&format!("{model} SEED={seed} SUMS={sums}")) }
     }
 
     fn run(&self, case: &OpCase, precision: Precision) -> Result<(usize, f64), CaseError> {
@@ -65,13 +66,19 @@ fn cost(case: &OpCase) -> Cost {
 
 #[test]
 fn every_op_matches_the_reference() {
-    compare(Precision::Fp16, |_| true);
+    compare("A100", Precision::Fp16, |_| true);
+}
+
+/// The matrix products, whose kernels on Hopper are its own.
+#[test]
+fn every_product_matches_the_reference_on_hopper() {
+    compare("H100", Precision::Fp16, |case| case.op.traits().on_tensor_cores);
 }
 
 /// Every op but those of fp16 alone; the plain products are too slow for the largest cases.
 #[test]
 fn every_op_matches_the_reference_in_fp32() {
-    compare(Precision::Fp32, |case| {
+    compare("A100", Precision::Fp32, |case| {
         !OF_FP16_ALONE.contains(&case.op.name()) && cost(case).flops <= PLAIN_FLOPS
     });
 }
@@ -79,14 +86,14 @@ fn every_op_matches_the_reference_in_fp32() {
 /// The matrix products: all else has the kernels of fp32.
 #[test]
 fn every_product_matches_the_reference_in_tf32() {
-    compare(Precision::Tf32, |case| {
+    compare("A100", Precision::Tf32, |case| {
         case.op.traits().on_tensor_cores
             && !OF_FP16_ALONE.contains(&case.op.name())
             && cost(case).flops <= PLAIN_FLOPS
     });
 }
 
-fn compare(precision: Precision, suits: impl Fn(&OpCase) -> bool) {
+fn compare(model: &str, precision: Precision, suits: impl Fn(&OpCase) -> bool) {
     let filter = std::env::var("ONEGRAPH_CASES").unwrap_or_default();
     let wanted = |c: &OpCase| c.to_string().contains(&filter) && suits(c);
     let cases: Vec<OpCase> = cases().into_iter().filter(wanted).collect();
@@ -102,7 +109,7 @@ fn compare(precision: Precision, suits: impl Fn(&OpCase) -> bool) {
         for thread in 0..threads {
             let (cases, rows, next, filter) = (&cases, &rows, &next, &filter);
             scope.spawn(move || {
-                let gpus = Gpus::new(thread);
+                let gpus = Gpus::new(model, thread);
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let started = Instant::now();
                     let result = gpus.run(case, precision);

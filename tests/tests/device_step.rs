@@ -25,6 +25,14 @@ fn a_step_in_fp16_is_that_of_f32() {
     step::a_step_in_fp16_is_that_of_f32(&on_driver);
 }
 
+/// The same with the products of Hopper.
+#[test]
+fn a_step_on_hopper_is_that_of_f32() {
+    step::a_step_in_fp16_is_that_of_f32(&|seed| {
+        Arc::new(test_gpu::open(&format!("H100 SEED={}", seed.unwrap_or(0))))
+    });
+}
+
 #[test]
 fn a_step_in_fp32_is_that_of_the_cpu() {
     step::a_step_in_fp32_is_that_of_the_cpu(&on_driver);

@@ -27,8 +27,12 @@ typedef unsigned long long uint64_t;
 #define SHARED(T, name, count) __shared__ T name[count]
 // T name[rows][columns], one for the block.
 #define SHARED_2D(T, name, rows, columns) __shared__ T name[rows][columns]
-// unsigned char name[], as many bytes as the launch says, aligned to 128.
+// unsigned char name[], as many bytes as the launch says, aligned to 128; for Hopper to 1,024.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define DYNAMIC_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
+#else
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
+#endif
 // EXPORT(name): a kernel that the source promises. Only the compile tool reads it.
 #define EXPORT(kernel)
 

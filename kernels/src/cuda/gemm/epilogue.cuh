@@ -1,13 +1,14 @@
 // Epilogues: what happens to sums on their way out. Sums pass through shared memory, so that a
 // thread has eight columns of a row and memory sees 16-byte writes.
 //
-// A finish says what becomes of the sums of a row. It has three parts, so that reads from memory
+// A finish says what becomes of the sums of a row. It has four parts, so that reads from memory
 // are done once, or early:
 //
 //   Held hold(int column)                       values of eight columns, the same for each row
 //   Row fetch(int row, int column, bool filled) values of a row, read before its sums are there
 //   void operator()(float (&v)[CHUNK], const Held&, const Row&, int row, int column, bool filled)
 //                                               makes v from sums and these, and stores it
+//   void prefetch(int row, int column)          brings what is read of 64 columns of a row to L2
 //
 // They are called only for rows and columns that exist; a row that is not `filled` has no data, and
 // its sums are 0.
@@ -111,6 +112,9 @@ struct ActivationRows {
     if (residual && filled) return load_reals(residual + (int64_t)row * columns, column, columns);
     return all_reals(real_of(-0.0f, 0x8000));
   }
+  DEVICE void prefetch(int row, int column) const {
+    if (residual) ::prefetch(residual + (int64_t)row * columns + column);
+  }
   DEVICE void operator()(float (&v)[CHUNK], const Held& held, const Row& other, int row, int column,
                          bool filled) const {
 #pragma unroll
@@ -142,6 +146,7 @@ struct WeightRows {
 
   DEVICE Held hold(int) const { return {}; }
   DEVICE Row fetch(int row, int, bool) const { return scale ? scale[row] : 1.0f; }
+  DEVICE void prefetch(int, int) const {}
   DEVICE void operator()(float (&v)[CHUNK], const Held&, Row factor, int row, int column,
                          bool) const {
 #pragma unroll
@@ -178,49 +183,62 @@ struct Corner {
   }
 };
 
-// Hands a block's tile of sums to `finish`, in slices of 16 rows for each warp. A FULL tile asks
-// for no limits, and reads for the next slice while one passes through shared memory; the code for
-// others is short. `place(row)` gives the output's row for one of D.
+// Hands a block's tile of sums to `finish`, in slices of 16 rows and at most 64 columns for each
+// warp. A FULL tile asks for no limits, and reads all lines of a slice at once, a slice ahead where
+// the tile says so; the code for others is short. `place(row)` gives the output's row for one of D.
 template <bool FULL, class T, class Place, class Finish>
 DEVICE void store_rows(const Sums<T>& sums, real* stages, const Corner& d, Place place,
                        const Finish& finish) {
   // Eight floats more than a line of columns put the four lines that write at once in other banks.
-  constexpr int PITCH = T::WARP_COLUMNS + 8, LANES = T::WARP_COLUMNS / CHUNK;
+  constexpr int WIDTH = T::WARP_COLUMNS < 64 ? T::WARP_COLUMNS : 64, PITCH = WIDTH + 8;
+  constexpr int LANES = WIDTH / CHUNK, SLICES = Sums<T>::ROWS * (T::WARP_COLUMNS / WIDTH);
   constexpr int LINES = 32 / LANES, TURNS = 16 / LINES;  // lines of a turn, turns of a slice
+  constexpr int BUFFERS = T::SLICES_AHEAD + 1;
   static_assert(T::THREADS / 32 * 16 * PITCH * 2 <= T::STAGES * T::STAGE,
                 "the warps' slices fit the stages");
   const int lane = threadIdx.x % 32, line = lane / LANES, own_column = lane % LANES * CHUNK;
   float* slice = (float*)stages + threadIdx.x / 32 * (16 * PITCH);
   const int top = d.first_row + T::warp_row() + line;
-  const int column = d.first_column + T::warp_column() + own_column;
+  const int left = d.first_column + T::warp_column() + own_column;
+  auto row_of = [&](int i, int turn) {
+    return top + i % Sums<T>::ROWS * T::FRAGMENTS_APART + turn * LINES;
+  };
+  auto column_of = [&](int i) { return left + i / Sums<T>::ROWS * WIDTH; };
 
   struct Reads {
     int row;  // of the output
     bool filled;
     typename Finish::Row other;
-  } ahead[2][TURNS];
+  } ahead[BUFFERS][TURNS];
   auto fetch = [&](Reads& at, int i, int turn) {
-    const int row = top + i * 16 + turn * LINES;
+    const int row = row_of(i, turn);
     at.filled = FULL || row < d.filled_rows;
     at.row = place(row);
-    at.other = finish.fetch(at.row, column, at.filled);
+    at.other = finish.fetch(at.row, column_of(i), at.filled);
   };
   auto fetch_slice = [&](int i) {
 #pragma unroll
-    for (int turn = 0; FULL && turn < TURNS; turn++) fetch(ahead[i % 2][turn], i, turn);
+    for (int turn = 0; FULL && turn < TURNS; turn++) fetch(ahead[i % BUFFERS][turn], i, turn);
   };
   typename Finish::Held held{};
-  if (FULL || column < d.columns) held = finish.hold(column);
-  fetch_slice(0);
+  if (T::SLICES_AHEAD && (FULL || left < d.columns)) held = finish.hold(left);
+  if (T::SLICES_AHEAD) fetch_slice(0);
 #pragma unroll
-  for (int i = 0; i < Sums<T>::ROWS; i++) {
-    if (i + 1 < Sums<T>::ROWS) fetch_slice(i + 1);
+  for (int i = 0; i < SLICES; i++) {
+    const int column = column_of(i);
+    auto hold = [&] {
+      if (i % Sums<T>::ROWS == 0 && (FULL || column < d.columns)) held = finish.hold(column);
+    };
+    if (T::SLICES_AHEAD && i > 0) hold();
+    if (T::SLICES_AHEAD && i + 1 < SLICES) fetch_slice(i + 1);
 #pragma unroll
-    for (int j = 0; j < Sums<T>::COLUMNS; j++) {
+    for (int j = 0; j < WIDTH / 8; j++) {
       float* to = slice + lane / 4 * PITCH + j * 8 + lane % 4 * 2;
-      *(float2*)to = make_float2(sums.of[i][j][0], sums.of[i][j][1]);
-      *(float2*)(to + 8 * PITCH) = make_float2(sums.of[i][j][2], sums.of[i][j][3]);
+      const float(&of)[4] = sums.of[i % Sums<T>::ROWS][i / Sums<T>::ROWS * (WIDTH / 8) + j];
+      *(float2*)to = make_float2(of[0], of[1]);
+      *(float2*)(to + 8 * PITCH) = make_float2(of[2], of[3]);
     }
+    if (!T::SLICES_AHEAD) hold(), fetch_slice(i);
     __syncwarp();
     auto store = [&](const Reads& at, int turn) {
       const float* from = slice + (turn * LINES + line) * PITCH + own_column;
@@ -231,11 +249,11 @@ DEVICE void store_rows(const Sums<T>& sums, real* stages, const Corner& d, Place
     };
     if constexpr (FULL) {
 #pragma unroll
-      for (int turn = 0; turn < TURNS; turn++) store(ahead[i % 2][turn], turn);
+      for (int turn = 0; turn < TURNS; turn++) store(ahead[i % BUFFERS][turn], turn);
     } else {
 #pragma unroll 1
       for (int turn = 0; turn < TURNS; turn++) {
-        if (top + i * 16 + turn * LINES >= d.rows || column >= d.columns) continue;
+        if (row_of(i, turn) >= d.rows || column >= d.columns) continue;
         Reads at;
         fetch(at, i, turn);
         store(at, turn);
@@ -243,6 +261,17 @@ DEVICE void store_rows(const Sums<T>& sums, real* stages, const Corner& d, Place
     }
     __syncwarp();
   }
+}
+
+// Has what `finish` reads for a block's tile brought to L2 while the product is made.
+template <class T, class Place, class Finish>
+DEVICE void prefetch_tile(const Corner& d, Place place, const Finish& finish) {
+  const int row = d.first_row + threadIdx.x;
+  static_assert(T::ROWS <= T::THREADS, "a thread for each row");
+  if (threadIdx.x >= T::ROWS || row >= d.filled_rows) return;
+#pragma unroll
+  for (int column = 0; column < T::COLUMNS; column += 64)
+    if (d.first_column + column < d.columns) finish.prefetch(place(row), d.first_column + column);
 }
 
 // Hands on a block's tile of sums: to `finish`, or as they are to `partials`, those of this split,

@@ -31,13 +31,16 @@ DEVICE void gemm(const Pass& pass, float* partials, const Finish& finish, RowSum
   const int first_row = blockIdx.x / column_tiles * T::ROWS;
   const int first_column = blockIdx.x % column_tiles * T::COLUMNS;
   if (first_row >= pass.rows) return;  // the whole block: a class smaller than the largest
+  const Corner corner{first_row, first_column, pass.rows, pass.filled_rows, pass.columns};
+  const typename Pass::Place place(pass);
+  if constexpr (T::PREFETCHES) {
+    if (!partials) prefetch_tile<T>(corner, place, finish);
+  }
   Sums<T> sums;
   row_sums.begin(first_column == 0);
   multiply(sums, row_sums, pass, pass.template share<T>(first_row), first_row, first_column,
            stages);
   row_sums.store(first_row, pass.rows);
 
-  const Corner corner{first_row, first_column, pass.rows, pass.filled_rows, pass.columns};
-  store_tile(sums, stages, corner, split_of(partials, pass.out_rows, pass.columns),
-             typename Pass::Place(pass), finish);
+  store_tile(sums, stages, corner, split_of(partials, pass.out_rows, pass.columns), place, finish);
 }

@@ -36,6 +36,10 @@ struct GradientRows {
     if (signs && filled) first_word(at.mask.words) = signs[place_of_signs(row, column, columns)];
     return at;
   }
+  DEVICE void prefetch(int row, int column) const {
+    if (other) ::prefetch(other + (int64_t)row * columns + column);
+    if (mask) ::prefetch(mask + (int64_t)row * columns + column);
+  }
   DEVICE void operator()(float (&v)[CHUNK], const Held& held, const Row& at, int row, int column,
                          bool filled) const {
     unsigned passes = first_word(at.mask.words);

@@ -29,6 +29,7 @@ struct NearestRows {
   DEVICE Row fetch(int row, int column, bool filled) const {
     return all.fetch(filled ? nearest.row(row) : 0, column, filled);
   }
+  DEVICE void prefetch(int row, int column) const { all.prefetch(nearest.row(row), column); }
   DEVICE void operator()(float (&v)[CHUNK], const Held& held, const Row& at, int row, int column,
                          bool filled) const {
     all(v, held, at, row, column, filled);

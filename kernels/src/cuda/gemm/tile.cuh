@@ -122,9 +122,11 @@ template <int ROWS_, int COLUMNS_, int STAGES_, bool GATHERED_ = false>
 struct Tile {
   static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_, STAGES = STAGES_;
   static constexpr int DEPTH = 32;  // two steps of the tensor core's 16
-  static constexpr bool GATHERED = GATHERED_;
+  static constexpr bool GATHERED = GATHERED_, PREFETCHES = false;
+  static constexpr int SLICES_AHEAD = 1;  // that an epilogue reads before it needs them
   static constexpr int DOWN = 2, ACROSS = 2, THREADS = DOWN * ACROSS * 32;
   static constexpr int WARP_ROWS = ROWS / DOWN, WARP_COLUMNS = COLUMNS / ACROSS;
+  static constexpr int FRAGMENTS_APART = 16;              // rows from a fragment to the next
   static constexpr int STAGE = (ROWS + COLUMNS) * DEPTH;  // halves
   // First row and column of D that the thread's warp makes, in the block's tile.
   static DEVICE int warp_row() { return threadIdx.x / 32 % DOWN * WARP_ROWS; }
@@ -165,6 +167,7 @@ struct Sums {
 
 // No sums of the left operand's rows: it goes into the product only.
 struct NoRowSums {
+  static constexpr bool ALWAYS_NONE = true;
   DEVICE void begin(bool) {}
   DEVICE void clear() {}
   template <class... Of>

@@ -1,7 +1,7 @@
 //! The cost of a plan: a model of waves of blocks, and of partial sums.
 //!
 //! It compares plans of one product, so only the ratios of its numbers matter. They follow from
-//! counts of machine instructions and from published bandwidths. Not verified on hardware.
+//! counts of machine instructions, from published bandwidths, and on Hopper from what an H200 took.
 
 use device::Gpu;
 

@@ -128,8 +128,10 @@ pub(crate) fn forward(
 }
 
 /// The product of a stem, without arguments.
-pub(crate) fn stem(s: &ConvShape) -> Launch {
-    STEM.launch([STEM.tiles([s.out_positions(), s.filters]), 1, 1])
+pub(crate) fn stem(gpu: &Gpu, s: &ConvShape) -> Launch {
+    let [narrow, small] = STEM;
+    let variant = if narrow.architecture.runs_on(gpu.capability) { narrow } else { small };
+    variant.launch([variant.tiles([s.out_positions(), s.filters]), 1, 1])
 }
 
 /// Outputs of a row that a block of an RPN's head keeps in shared memory; as in `rpn_head.cu`.
@@ -137,9 +139,13 @@ const RPN_OUTPUTS: usize = 16;
 
 /// The product of an RPN's head on maps of these shapes, without arguments, and the first block of
 /// each map. A block makes all columns of its rows.
-pub(crate) fn rpn_head(shapes: &[ConvShape]) -> (Launch, Vec<usize>) {
-    let [large, small] = RPN_HEAD;
-    let variant = if shapes[0].filters > small.tile[1] { large } else { small };
+pub(crate) fn rpn_head(gpu: &Gpu, shapes: &[ConvShape]) -> (Launch, Vec<usize>) {
+    let [tall, large, small] = RPN_HEAD;
+    let variant = match shapes[0].filters > small.tile[1] {
+        true if tall.architecture.runs_on(gpu.capability) => tall,
+        true => large,
+        false => small,
+    };
     let mut blocks = 0;
     let first = shapes.iter().map(|s| {
         let first = blocks;

@@ -25,7 +25,7 @@ pub(super) struct Variant {
     /// k-blocks in shared memory at once: the stages of the cp.async ring.
     stages: usize,
     /// The least architecture.
-    architecture: Architecture,
+    pub architecture: Architecture,
     /// Every count of channels is a multiple of this.
     channel_multiple: usize,
     /// Cycles of a k-block, where the multiprocessor holds as many blocks as it can, over their
@@ -66,17 +66,46 @@ const SMALL: Variant =
 /// 64x64 outputs per block, loaded value by value: bound by the issue of about 750 instructions.
 const UNALIGNED: Variant = Variant { channel_multiple: 1, k_block_cycles: 800.0, ..SMALL };
 
+/// On Hopper, 128x128 outputs per block by products of a warpgroup, two blocks a multiprocessor.
+/// The way of the operands from L2 bounds these tiles: the cycles are those of an H200, where a 3x3
+/// of 256 channels on 12 maps of 200x336 made 538 TFLOP/s.
+const DEEP: Variant =
+    Variant { stages: 6, architecture: Architecture::COMPUTE_90A, k_block_cycles: 460.0, ..LARGE };
+/// The same with four stages, three blocks a multiprocessor.
+const WIDE: Variant = Variant { stages: 4, ..DEEP };
+/// Twice the rows, by two warpgroups: three quarters of the bytes from L2, and 567 TFLOP/s there.
+/// A multiprocessor holds one block, whose start and end nothing hides: wide tiles are faster up to
+/// some 20 k-blocks.
+const TALL: Variant = Variant {
+    tile: [256, 128],
+    threads: 2 * THREADS,
+    k_block_cycles: 800.0,
+    block_cycles: 7500.0,
+    ..DEEP
+};
+/// 64 columns or rows, four blocks a multiprocessor.
+const NARROW: Variant =
+    Variant { tile: [128, 64], k_block_cycles: 360.0, block_cycles: 1500.0, ..WIDE };
+const LOW: Variant = Variant { tile: [64, 128], ..NARROW };
+
 /// `y = conv(x, w)`.
 pub(super) const FORWARD: &[Variant] = &[
     Variant { kernel: "conv2d_f16_large", ..LARGE },
     Variant { kernel: "conv2d_f16_small", ..SMALL },
     Variant { kernel: "conv2d_f16_unaligned", ..UNALIGNED },
+    Variant { kernel: "conv2d_f16_tall", ..TALL },
+    Variant { kernel: "conv2d_f16_wide", ..WIDE },
+    Variant { kernel: "conv2d_f16_narrow", ..NARROW },
 ];
 
 /// The stem on images of four channels.
-pub(super) const STEM: Variant = Variant { kernel: "stem_f16_small", ..SMALL };
+pub(super) const STEM: [Variant; 2] = [
+    Variant { kernel: "stem_f16_narrow", ..NARROW },
+    Variant { kernel: "stem_f16_small", ..SMALL },
+];
 /// The head of an RPN: a forward pass whose blocks also make the outputs of their rows.
-pub(super) const RPN_HEAD: [Variant; 2] = [
+pub(super) const RPN_HEAD: [Variant; 3] = [
+    Variant { kernel: "rpn_head_f16_tall", ..TALL },
     Variant { kernel: "rpn_head_f16_large", ..LARGE },
     Variant { kernel: "rpn_head_f16_small", ..SMALL },
 ];
@@ -85,6 +114,7 @@ pub(super) const MASKED: &[Variant] = &[
     Variant { kernel: "conv2d_masked_f16_large", ..LARGE },
     Variant { kernel: "conv2d_masked_f16_small", ..SMALL },
     Variant { kernel: "conv2d_masked_f16_unaligned", ..UNALIGNED },
+    Variant { kernel: "conv2d_masked_f16_deep", ..DEEP },
 ];
 
 /// `y = conv(x, w)` with a residual at the nearest position.
@@ -92,6 +122,7 @@ pub(super) const NEAREST: &[Variant] = &[
     Variant { kernel: "conv2d_nearest_f16_large", ..LARGE },
     Variant { kernel: "conv2d_nearest_f16_small", ..SMALL },
     Variant { kernel: "conv2d_nearest_f16_unaligned", ..UNALIGNED },
+    Variant { kernel: "conv2d_nearest_f16_wide", ..WIDE },
 ];
 
 /// The gradient of `x`.
@@ -99,6 +130,9 @@ pub(super) const GRAD_INPUT: &[Variant] = &[
     Variant { kernel: "conv2d_grad_input_f16_large", ..LARGE },
     Variant { kernel: "conv2d_grad_input_f16_small", ..SMALL },
     Variant { kernel: "conv2d_grad_input_f16_unaligned", ..UNALIGNED },
+    Variant { kernel: "conv2d_grad_input_f16_tall", ..TALL },
+    Variant { kernel: "conv2d_grad_input_f16_wide", ..WIDE },
+    Variant { kernel: "conv2d_grad_input_f16_narrow", ..NARROW },
 ];
 
 /// The gradient of `w`.
@@ -106,6 +140,10 @@ pub(super) const GRAD_WEIGHT: &[Variant] = &[
     Variant { kernel: "conv2d_grad_weight_f16_large", ..LARGE },
     Variant { kernel: "conv2d_grad_weight_f16_small", ..SMALL },
     Variant { kernel: "conv2d_grad_weight_f16_unaligned", ..UNALIGNED },
+    Variant { kernel: "conv2d_grad_weight_f16_tall", ..TALL },
+    Variant { kernel: "conv2d_grad_weight_f16_wide", ..WIDE },
+    Variant { kernel: "conv2d_grad_weight_f16_narrow", ..NARROW },
+    Variant { kernel: "conv2d_grad_weight_f16_low", ..LOW },
 ];
 
 /// The gradients of `w` and of a bias.
@@ -113,6 +151,10 @@ pub(super) const GRAD_WEIGHT_BIAS: &[Variant] = &[
     Variant { kernel: "conv2d_grad_weight_bias_f16_large", ..LARGE },
     Variant { kernel: "conv2d_grad_weight_bias_f16_small", ..SMALL },
     Variant { kernel: "conv2d_grad_weight_bias_f16_unaligned", ..UNALIGNED },
+    Variant { kernel: "conv2d_grad_weight_bias_f16_tall", ..TALL },
+    Variant { kernel: "conv2d_grad_weight_bias_f16_deep", ..DEEP },
+    Variant { kernel: "conv2d_grad_weight_bias_f16_narrow", ..NARROW },
+    Variant { kernel: "conv2d_grad_weight_bias_f16_low", ..LOW },
 ];
 
 /// The same with rows of the gradient that were padded: small products.
@@ -135,6 +177,11 @@ pub(crate) struct Tile {
 }
 
 impl Tile {
+    /// True of tiles of 64x64.
+    pub(crate) fn is_small(&self) -> bool {
+        self.rows.max(self.columns) < 128
+    }
+
     /// FLOPs of a k-block.
     pub(crate) fn flops(&self) -> f64 {
         (2 * self.rows * self.columns * DEPTH) as f64
@@ -154,7 +201,7 @@ impl Tile {
 
 /// The tile of a product's kernel; nothing of another kernel.
 pub(crate) fn tile_of(kernel: &str) -> Option<Tile> {
-    let tables = [FORWARD, &[STEM], &RPN_HEAD, MASKED, NEAREST, GRAD_INPUT, GRAD_INPUT_PADDED];
+    let tables = [FORWARD, &STEM, &RPN_HEAD, MASKED, NEAREST, GRAD_INPUT, GRAD_INPUT_PADDED];
     let tables = tables.into_iter().chain([GRAD_WEIGHT, GRAD_WEIGHT_PADDED]);
     let tables = tables.chain([GRAD_WEIGHT_BIAS, GRAD_WEIGHT_BIAS_PADDED]);
     let found = tables.flatten().find(|variant| variant.kernel == kernel)?;
@@ -196,15 +243,24 @@ mod tests {
     /// The tiles of the kernels are those of the tables.
     #[test]
     fn tiles_are_those_of_the_kernels() {
-        let source = include_str!("../../cuda/gemm/tile.cuh");
-        let tile = |name, Variant { tile: [rows, columns], stages, .. }: Variant| {
-            format!("using {name}Tile = Tile<{rows}, {columns}, {stages}")
+        let tile = |name, of, Variant { tile: [rows, columns], stages, .. }: Variant| {
+            format!("using {name}Tile = {of}<{rows}, {columns}, {stages}")
         };
-        let tiles = [tile("Large", LARGE), tile("Small", SMALL), tile("Unaligned", UNALIGNED)];
-        let constant = format!("static constexpr int DEPTH = {DEPTH};");
-        for text in tiles.iter().chain([&constant]) {
-            assert!(source.contains(text.as_str()), "tile.cuh has no `{text}`");
-        }
+        let holds = |source: &str, texts: &[String]| {
+            for text in texts {
+                assert!(source.contains(text.as_str()), "no `{text}`");
+            }
+        };
+        let named = [("Large", LARGE), ("Small", SMALL), ("Unaligned", UNALIGNED)];
+        let mut tiles = named.map(|(name, variant)| tile(name, "Tile", variant)).to_vec();
+        tiles.push(format!("static constexpr int DEPTH = {DEPTH};"));
+        holds(include_str!("../../cuda/gemm/tile.cuh"), &tiles);
+        let named =
+            [("Tall", TALL), ("Deep", DEEP), ("Wide", WIDE), ("Narrow", NARROW), ("Low", LOW)];
+        let mut tiles = named.map(|(name, variant)| tile(name, "WarpgroupTile", variant)).to_vec();
+        tiles.push(format!("static constexpr int DEPTH = {DEPTH}, THREADS = {THREADS} * GROUPS;"));
+        tiles.push("using TallTile = WarpgroupTile<256, 128, 6, 2>;".into());
+        holds(include_str!("../../cuda/gemm/warpgroup.cuh"), &tiles);
     }
 
     #[test]
@@ -231,13 +287,27 @@ mod tests {
                 assert_eq!([0, 1].map(|i: usize| table[i].slots(&gpu).blocks), [2, 4], "{gpu:?}");
             }
         }
+        for (table, blocks) in [
+            (FORWARD, &[1, 3, 4][..]),
+            (GRAD_INPUT, &[1, 3, 4]),
+            (GRAD_WEIGHT, &[1, 3, 4, 4]),
+            (GRAD_WEIGHT_BIAS, &[1, 2, 4, 4]),
+            (MASKED, &[2]),
+            (NEAREST, &[3]),
+        ] {
+            let hopper = table[3..].iter().map(|variant| variant.slots(&Gpu::h100()).blocks);
+            assert_eq!(hopper.collect::<Vec<usize>>(), blocks);
+        }
     }
 
-    /// The ring of every kernel fits the shared memory that a block can have on an A100.
+    /// The ring of every kernel fits the shared memory that a block can have.
     #[test]
     fn every_ring_fits() {
         for variant in [FORWARD, GRAD_INPUT, GRAD_WEIGHT].concat() {
-            assert!(variant.shared_bytes() <= Gpu::a100().shared_bytes, "{variant:?}");
+            let gpu = [Gpu::a100(), Gpu::h100()]
+                .into_iter()
+                .find(|gpu| variant.architecture.runs_on(gpu.capability));
+            assert!(variant.shared_bytes() <= gpu.unwrap().shared_bytes, "{variant:?}");
         }
     }
 }

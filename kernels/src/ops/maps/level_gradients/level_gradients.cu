@@ -40,7 +40,7 @@ DEVICE void level_gradients(const RoiGradients& first, const RoiGradients& secon
 }
 
 #define LEVEL_GRADIENTS(suffix, W, S)                                                       \
-  KERNEL(256)                                                                               \
+  KERNEL_BLOCKS(256, 3)                                                                     \
   level_gradients_##suffix(RoiGradients first, RoiGradients second, PatchGradients patches, \
                            Pyramid maps) {                                                  \
     level_gradients<W, S>(first, second, patches, maps);                                    \

@@ -21,47 +21,13 @@
 // GEMM: Forward of gemm/passes.cuh. conv2d_reduce_f16 sums the partials. Where `real` is float, the
 // product is that of gemm/plain.cuh, and there are no splits.
 //
-// conv2d_masked makes a gradient, that of a transposed convolution: it adds `other` and is 0 where
-// `mask` [N, P, Q, K] is not positive; signs are read in place of a mask, not written.
+// conv2d_masked makes a gradient, that of a transposed convolution: it adds another gradient and is
+// 0 where a mask [N, P, Q, K] is not positive; signs are read in place of a mask, not written.
 // conv2d_nearest reads a smaller residual at the nearest position.
 #include "platform.cuh"
-#include "gemm/gemm.cuh"
-#include "gemm/gradient.cuh"
-#include "gemm/nearest.cuh"
+#include "conv2d.cuh"
 
 REALS(fp16, fp32, tf32)
-
-#define CONV2D(name, tile, blocks)                                                           \
-  KERNEL_BLOCKS(tile::THREADS, blocks)                                                       \
-  name(const real* RESTRICT x, const real* RESTRICT w, const float* RESTRICT scale,          \
-       const float* RESTRICT bias, const real* RESTRICT residual, const int* RESTRICT count, \
-       real* RESTRICT y, float* RESTRICT partials, Conv conv, int relu,                      \
-       unsigned char* RESTRICT signs) {                                                      \
-    const ActivationRows finish{y, scale, bias, residual, conv.filters, relu, signs};        \
-    gemm<tile>(Forward(x, w, count, conv), partials, finish);                                \
-  }                                                                                          \
-  EXPORT(name)
-
-#define CONV2D_MASKED(name, tile, blocks)                                                          \
-  KERNEL_BLOCKS(tile::THREADS, blocks)                                                             \
-  name(const real* RESTRICT x, const real* RESTRICT w, const float* RESTRICT bias,                 \
-       const real* RESTRICT other, const real* RESTRICT mask, const unsigned char* RESTRICT signs, \
-       const int* RESTRICT count, real* RESTRICT y, float* RESTRICT partials, Conv conv,           \
-       int relu) {                                                                                 \
-    const GradientRows finish{y, bias, other, mask, signs, conv.filters, relu};                    \
-    gemm<tile>(Forward(x, w, count, conv), partials, finish);                                      \
-  }                                                                                                \
-  EXPORT(name)
-
-#define CONV2D_NEAREST(name, tile, blocks)                                                   \
-  KERNEL_BLOCKS(tile::THREADS, blocks)                                                       \
-  name(const real* RESTRICT x, const real* RESTRICT w, const float* RESTRICT scale,          \
-       const float* RESTRICT bias, const real* RESTRICT residual, const int* RESTRICT count, \
-       real* RESTRICT y, float* RESTRICT partials, Conv conv, int relu, Nearest nearest) {   \
-    const ActivationRows all{y, scale, bias, residual, conv.filters, relu};                  \
-    gemm<tile>(Forward(x, w, count, conv), partials, NearestRows{all, nearest});             \
-  }                                                                                          \
-  EXPORT(name)
 
 #ifndef REAL_IS_FLOAT
 CONV2D(conv2d_f16_large, LargeTile, 2)

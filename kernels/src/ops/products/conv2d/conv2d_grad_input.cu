@@ -24,21 +24,9 @@
 // GEMM, for each class: GradInput of gemm/passes.cuh. With bias and ReLU it is also a transposed
 // convolution. conv2d_reduce_gradient_f16 sums the partials; where `real` is float there are none.
 #include "platform.cuh"
-#include "gemm/gemm.cuh"
-#include "gemm/gradient.cuh"
+#include "conv2d_grad_input.cuh"
 
 REALS(fp16, fp32, tf32)
-
-#define GRAD_INPUT(name, tile, padded, blocks)                                                     \
-  KERNEL_BLOCKS(tile::THREADS, blocks)                                                             \
-  name(const real* RESTRICT g, const real* RESTRICT w, const float* RESTRICT bias,                 \
-       const real* RESTRICT other, const real* RESTRICT mask, const unsigned char* RESTRICT signs, \
-       const int* RESTRICT count, real* RESTRICT dx, float* RESTRICT partials, Conv conv,          \
-       int relu) {                                                                                 \
-    const GradientRows finish{dx, bias, other, mask, signs, conv.channels, relu};                  \
-    gemm<tile>(GradInput(g, w, count, conv, padded), partials, finish);                            \
-  }                                                                                                \
-  EXPORT(name)
 
 #ifndef REAL_IS_FLOAT
 GRAD_INPUT(conv2d_grad_input_f16_large, LargeTile, false, 2)

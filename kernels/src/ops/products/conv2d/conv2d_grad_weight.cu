@@ -19,29 +19,9 @@
 // GEMM: GradWeight of gemm/passes.cuh. conv2d_reduce_f32 sums the partials; where `real` is float
 // there are none.
 #include "platform.cuh"
-#include "gemm/gemm.cuh"
+#include "conv2d_grad_weight.cuh"
 
 REALS(fp16, fp32, tf32)
-
-#define GRAD_WEIGHT(name, tile, padded, blocks)                                            \
-  KERNEL_BLOCKS(tile::THREADS, blocks)                                                     \
-  name(const real* RESTRICT x, const real* RESTRICT g, const float* RESTRICT scale,        \
-       const int* RESTRICT count, float* RESTRICT dw, float* RESTRICT partials, Conv conv, \
-       Divisor per_image, Divisor per_line) {                                              \
-    gemm<tile>(GradWeight(x, g, count, conv, padded, per_image, per_line), partials,       \
-               WeightRows{dw, scale, conv.filter_len()});                                  \
-  }                                                                                        \
-  EXPORT(name)
-
-#define GRAD_WEIGHT_BIAS(name, tile, padded, blocks)                                 \
-  KERNEL_BLOCKS(tile::THREADS, blocks)                                               \
-  name(const real* RESTRICT x, const real* RESTRICT g, const float* RESTRICT scale,  \
-       const int* RESTRICT count, float* RESTRICT dw, float* RESTRICT db,            \
-       float* RESTRICT partials, Conv conv, Divisor per_image, Divisor per_line) {   \
-    gemm<tile>(GradWeight(x, g, count, conv, padded, per_image, per_line), partials, \
-               WeightRows{dw, scale, conv.filter_len()}, RowSums<tile>{db});         \
-  }                                                                                  \
-  EXPORT(name)
 
 #ifndef REAL_IS_FLOAT
 GRAD_WEIGHT(conv2d_grad_weight_f16_large, LargeTile, false, 2)

@@ -10,7 +10,7 @@ pub(super) fn launches(args: &LaunchArgs<'_>) -> Vec<Launch> {
     let RpnHeadInputs { conv: [w, b], logits, deltas, maps } = RpnHeadInputs::of(&args.inputs);
     let shapes: Vec<ConvShape> =
         maps.iter().map(|map| conv_shape(map.desc, b.desc.len())).collect();
-    let (launch, first_tiles) = launch::rpn_head(&shapes);
+    let (launch, first_tiles) = launch::rpn_head(args.gpu, &shapes);
     let outputs: Vec<Arg> = args.outputs.iter().map(|output| output.write()).collect();
     let (logits_out, deltas_out) = outputs.split_at(maps.len());
     let int = |v: usize| i32::try_from(v).expect("an extent that fits an int");

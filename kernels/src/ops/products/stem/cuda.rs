@@ -27,7 +27,7 @@ pub(super) fn launches(shape: &ConvShape, args: &LaunchArgs<'_>) -> Vec<Launch> 
         .int(shape.filters);
     // To the product a row of the window is one tap of ROW channels.
     let rows = ConvShape { channels: ROW, kernel_w: 1, ..*shape };
-    let product = launch::stem(&rows)
+    let product = launch::stem(args.gpu, &rows)
         .arg(x.read())
         .arg(filters(Access::Read))
         .arg(scale.read())

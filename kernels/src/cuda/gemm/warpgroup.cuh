@@ -1,0 +1,203 @@
+// The product on Hopper: the four warps of a block, a warpgroup, multiply together, and the tensor
+// cores read both operands from shared memory. As multiply.cuh in all else: the same passes, the
+// same copies, the same k-blocks. A source that includes this is for compute_90a.
+#pragma once
+#include "multiply.cuh"
+#include "ptx_wgmma.cuh"
+
+// Lines of 64 bytes whose chunks are crossed by the pair of lines: the swizzle of 64 bytes.
+template <int EXTENT, int DEPTH, int THREADS>
+struct WarpgroupRows : RowOperand<EXTENT, DEPTH, THREADS> {
+  static constexpr uint64_t DESCRIPTOR = descriptor(16, 8 * DEPTH * 2, 2);
+  static constexpr int STEP_BYTES = 16 * 2;         // 16 values of k
+  static constexpr int ROWS_BYTES = 64 * DEPTH * 2;  // 64 rows
+};
+
+// Pieces of 64 rows (or columns) of D, each DEPTH lines of 128 bytes in the swizzle of 128 bytes. A
+// thread fills chunks of one line, APART apart.
+template <int EXTENT, int DEPTH_, int THREADS>
+struct WarpgroupColumns : Operand<DEPTH_, EXTENT / CHUNK, THREADS> {
+  static constexpr int DEPTH = DEPTH_, APART = THREADS / DEPTH, PIECE = 64 * DEPTH;
+  static constexpr bool K_ALONG = false;
+  static constexpr uint64_t DESCRIPTOR = descriptor(PIECE * 2, 1024, 1);
+  static constexpr int STEP_BYTES = 16 * 64 * 2, ROWS_BYTES = PIECE * 2;
+  static_assert(APART == 4 || APART == 8, "threads that write at once have all banks");
+  // With four threads a line, of eight that write at once four have a line whose swizzle takes the
+  // other half of the banks.
+  static DEVICE int line(int) {
+    if (APART == 8) return threadIdx.x / 8;
+    return threadIdx.x / 32 * 8 + threadIdx.x / 4 % 2 * 4 + threadIdx.x % 32 / 8;
+  }
+  static DEVICE int chunk(int i) { return threadIdx.x % APART + i * APART; }
+  struct Fill {
+    SharedAt first[8 / APART];
+    DEVICE Fill(half* stage) {
+      for (int i = 0; i < 8 / APART; i++)
+        first[i] = shared_at(stage + line(i) * 64 + (chunk(i) ^ (line(i) & 7)) * CHUNK);
+    }
+    DEVICE SharedAt at(int i) const { return first[i % (8 / APART)] + i * APART / 8 * PIECE * 2; }
+  };
+};
+
+// As Tile, by GROUPS warpgroups below each other: of each 64 rows a warp has 16, and all columns.
+// The swizzles count from multiples of 1,024 bytes.
+template <int ROWS_, int COLUMNS_, int STAGES_, int GROUPS_ = 1>
+struct WarpgroupTile {
+  static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_, STAGES = STAGES_, GROUPS = GROUPS_;
+  static constexpr int DEPTH = 32, THREADS = 128 * GROUPS;
+  static constexpr bool GATHERED = false, PREFETCHES = true;  // what an epilogue reads
+  static constexpr int SLICES_AHEAD = STAGES > 4;  // a ring of four leaves no registers for that
+  static constexpr int GROUP_ROWS = ROWS / GROUPS;
+  static constexpr int WARP_ROWS = GROUP_ROWS / 4, WARP_COLUMNS = COLUMNS, FRAGMENTS_APART = 64;
+  static constexpr int STAGE = (ROWS + COLUMNS) * DEPTH;  // halves
+  static_assert(STAGE * 2 % 1024 == 0 && ROWS * DEPTH * 2 % 1024 == 0, "operands are aligned");
+  static DEVICE int group() { return GROUPS == 1 ? 0 : threadIdx.x / 128; }
+  static DEVICE int warp_row() { return group() * GROUP_ROWS + threadIdx.x % 128 / 32 * 16; }
+  static DEVICE int warp_column() { return 0; }
+  template <int EXTENT>
+  using AsRows = WarpgroupRows<EXTENT, DEPTH, THREADS>;
+  template <int EXTENT>
+  using AsColumns = WarpgroupColumns<EXTENT, DEPTH, THREADS>;
+};
+using TallTile = WarpgroupTile<256, 128, 6, 2>;
+using DeepTile = WarpgroupTile<128, 128, 6>;
+using WideTile = WarpgroupTile<128, 128, 4>;
+using NarrowTile = WarpgroupTile<128, 64, 4>;
+using LowTile = WarpgroupTile<64, 128, 4>;
+
+// Sums over k of the left operand's rows, as products with eight columns of ones.
+template <int ROWS, int COLUMNS, int STAGES, int GROUPS>
+struct RowSums<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>> {
+  using T = WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>;
+  static constexpr bool ALWAYS_NONE = false;
+  float* to;  // [gridDim.z, rows]
+  bool own;
+  uint64_t ones;
+  float of[Sums<T>::ROWS][1][4];
+
+  // `own`: this block makes them.
+  DEVICE void begin(bool own) {
+    SHARED(uint4, column_pairs, 16);  // 16 values of k for each of eight columns
+    this->own = own;
+    if (threadIdx.x < 16)
+      column_pairs[threadIdx.x] = make_uint4(0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00);
+    ones = descriptor_at(descriptor(128, 128, 0), column_pairs);
+  }
+  DEVICE void clear() {
+#pragma unroll
+    for (int i = 0; i < Sums<T>::ROWS; i++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) of[i][0][e] = 0.0f;
+  }
+  // The left operand lies as columns.
+  DEVICE void add(int i, uint64_t left) { multiply_64<true, false>(of[i], left, ones); }
+  DEVICE bool wanted() const { return own; }
+  // Writes those of the block's rows from `first_row` on that are below `rows`, for this split.
+  DEVICE void store(int first_row, int rows) const {
+    float* const split = to + (int64_t)blockIdx.z * rows;
+    if (!own || threadIdx.x % 4 != 0) return;
+#pragma unroll
+    for (int i = 0; i < Sums<T>::ROWS; i++) {
+      const int row = first_row + T::warp_row() + i * 64 + threadIdx.x % 32 / 4;
+      if (row < rows) split[row] = of[i][0][0];
+      if (row + 8 < rows) split[row + 8] = of[i][0][2];
+    }
+  }
+};
+
+// The loop over k, as that of multiply.cuh. One group of products is under way while the next
+// k-block's copies are issued; a stage is filled again once all warps have waited for its products
+// and met at a barrier.
+template <int ROWS, int COLUMNS, int STAGES, int GROUPS, class Left, class Right, class From,
+          class RowSum>
+struct Loop<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>, Left, Right, From, RowSum> {
+  using T = WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>;
+  static constexpr int STAGE_BYTES = T::STAGE * 2, AHEAD = STAGES - 2;
+
+  From& from;
+  RowSum& row_sums;
+  typename Left::Fill left_fill;
+  typename Right::Fill right_fill;
+  uint64_t left_at, right_at;
+
+  DEVICE Loop(From& from, RowSum& row_sums, half* stages)
+      : from(from),
+        row_sums(row_sums),
+        left_fill(stages),
+        right_fill(stages + ROWS * T::DEPTH),
+        left_at(descriptor_at(Left::DESCRIPTOR, stages) +
+                (T::group() * Sums<T>::ROWS * Left::ROWS_BYTES >> 4)),
+        right_at(descriptor_at(Right::DESCRIPTOR, stages + ROWS * T::DEPTH)) {}
+
+  // Fills the stage at `to`, and ends its group.
+  DEVICE void fill(int to) {
+#pragma unroll
+    for (int i = 0; i < Left::PER_THREAD; i++) {
+      const Chunk chunk = from.left(i);
+      copy_async_16(left_fill.at(i) + to, chunk.from, chunk.valid);
+    }
+#pragma unroll
+    for (int i = 0; i < Right::PER_THREAD; i++) {
+      const Chunk chunk = from.right(i);
+      copy_async_16(right_fill.at(i) + to, chunk.from, chunk.valid);
+    }
+    from.next();
+    copy_async_commit();
+  }
+
+  // sums += the product of the k-block in the stage at `now`, under way when this returns.
+  template <bool ROW_SUMS>
+  DEVICE void multiply(Sums<T>& sums, int now) {
+    const uint64_t left = left_at + (now >> 4), right = right_at + (now >> 4);
+    products_begin();
+#pragma unroll
+    for (int step = 0; step < T::DEPTH / 16; step++) {
+#pragma unroll
+      for (int i = 0; i < Sums<T>::ROWS; i++) {
+        const uint64_t a = left + ((step * Left::STEP_BYTES + i * Left::ROWS_BYTES) >> 4);
+        const uint64_t b = right + (step * Right::STEP_BYTES >> 4);
+        multiply_64<!Left::K_ALONG, !Right::K_ALONG>(sums.of[i], a, b);
+        if constexpr (ROW_SUMS) row_sums.add(i, a);
+      }
+    }
+    products_commit();
+  }
+
+  // The products of `k_blocks` k-blocks, of which the first AHEAD are on their way. A branch among
+  // products would make each wait for the one before, so that blocks without sums of rows have a
+  // loop of their own.
+  template <bool ROW_SUMS>
+  DEVICE void walk(Sums<T>& sums, int k_blocks) {
+    int now = 0, ahead = AHEAD * STAGE_BYTES;
+#pragma unroll 1
+    for (int k_block = 0; k_block < k_blocks; k_block++) {
+      copy_async_wait<AHEAD - 1>();
+      fence_for_products();
+      __syncthreads();
+      multiply<ROW_SUMS>(sums, now);
+      fill(ahead);
+      products_wait<1>();
+      now = now + STAGE_BYTES == STAGES * STAGE_BYTES ? 0 : now + STAGE_BYTES;
+      ahead = ahead + STAGE_BYTES == STAGES * STAGE_BYTES ? 0 : ahead + STAGE_BYTES;
+    }
+    products_wait<0>();
+  }
+
+  // sums = the product over `k_blocks` k-blocks. All threads of the block come; at the end the
+  // stages are free. Order of summation: k only.
+  DEVICE void run(Sums<T>& sums, int k_blocks) {
+    sums.clear();
+    row_sums.clear();
+#pragma unroll 1
+    for (int stage = 0; stage < AHEAD; stage++) fill(stage * STAGE_BYTES);
+    if constexpr (RowSum::ALWAYS_NONE) {
+      walk<false>(sums, k_blocks);
+    } else if (row_sums.wanted()) {
+      walk<true>(sums, k_blocks);
+    } else {
+      walk<false>(sums, k_blocks);
+    }
+    copy_async_wait<0>();  // zeros past the end, which must not land later
+    __syncthreads();
+  }
+};
