@@ -43,8 +43,8 @@ pub fn a_step_in_tf32_is_that_of_the_cpu(open: &Open) {
     first_step(open, &["model.roi.canonical_size=20", "train.precision=tf32"], IN_TF32);
 }
 
-/// The first step with [`new_heads`] of this norm, in fp16 and in fp32. `planted` changes only the
-/// device's model.
+/// The first step with this norm behind the convolutions of pyramid and heads, in fp16 and in fp32.
+/// `planted` changes only the device's model.
 pub fn a_step_of_new_heads_is_that_of_f32(open: &Open, norm: &str, planted: &[&str]) {
     let heads = new_heads(norm);
     for (precision, bounds) in [("fp16", IN_FP16), ("fp32", NEW_HEADS_IN_FP32)] {
