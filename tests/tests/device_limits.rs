@@ -357,7 +357,8 @@ fn the_ptx_stands_alone() {
     for source in &kernels().manifest().sources {
         let text = kernels().ptx(source);
         let says = |line: &str| text.lines().any(|l| l.trim() == line);
-        assert!(says(".version 8.2") && says(".target sm_80"), "{}", source.ptx);
+        let target = source.architecture.to_string().replace("compute", ".target sm");
+        assert!(says(".version 8.2") && says(&target), "{}", source.ptx);
         let foreign = |l: &&str| l.contains(".extern") && !l.contains(".extern .shared");
         assert_eq!(text.lines().find(foreign), None, "{}", source.ptx);
         for kernel in &source.kernels {
@@ -368,13 +369,15 @@ fn the_ptx_stands_alone() {
 }
 
 /// An array that is indexed by what only the run knows lies in memory: none but one thread's may.
+/// What a kernel spills is no array, and the compile tool's to allow.
 #[test]
 fn kernels_keep_their_arrays_in_registers() {
     // Its cosine reduces large arguments by a table.
     let one_thread = ["control_step"];
     for source in &kernels().manifest().sources {
         for kernel in source.kernels.iter().filter(|k| !one_thread.contains(&k.name.as_str())) {
-            assert!(kernel.on.values().all(|on| on.stack_bytes == 0), "{}", kernel.name);
+            let spills_alone = kernel.on.values().all(|on| on.stack_bytes <= on.spill_store_bytes);
+            assert!(spills_alone, "{}", kernel.name);
         }
     }
 }
