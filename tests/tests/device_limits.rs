@@ -369,7 +369,7 @@ fn the_ptx_stands_alone() {
 }
 
 /// An array that is indexed by what only the run knows lies in memory: none but one thread's may.
-/// What a kernel spills is no array, and the compile tool's to allow.
+/// A spill is no array, and the compile tool's to allow.
 #[test]
 fn kernels_keep_their_arrays_in_registers() {
     // Its cosine reduces large arguments by a table.
