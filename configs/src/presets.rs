@@ -23,6 +23,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("detectron2_r50_3x", include_str!("../detectron2_r50_3x.toml")),
     ("detectron2_r101_3x", include_str!("../detectron2_r101_3x.toml")),
     ("detectron2_faster_r50_3x", include_str!("../detectron2_faster_r50_3x.toml")),
+    ("detectron2_cascade_r50_3x", include_str!("../detectron2_cascade_r50_3x.toml")),
     ("detectron2_r50_lsj", include_str!("../detectron2_r50_lsj.toml")),
     ("mlperf_r50", include_str!("../mlperf_r50.toml")),
     ("mlperf_8", include_str!("../mlperf_8.toml")),

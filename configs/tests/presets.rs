@@ -6,7 +6,7 @@ use std::path::Path;
 
 use configs::mlperf::Recipe;
 use configs::{
-    BackboneKind, Block, BoxLoss, CellRule, ChannelOrder, Config, ExtraLevel, LevelEps,
+    BackboneKind, Block, BoxLoss, Cascade, CellRule, ChannelOrder, Config, ExtraLevel, LevelEps,
     LossDivisor, MaskTargetRule, ModelKind, NormKind, NovogradForm, Optimizer, PasteRule,
     PostNmsScope, ResizeFilter, ResizeRounding, Schedule, StrideRule, WarmupRule, preset,
     preset_names,
@@ -162,6 +162,11 @@ fn the_small_presets_of_detectron2_differ_only_where_they_say() {
     let augment = &lsj.input.augment;
     assert_eq!((augment.jitter_size, augment.jitter_scale), (1024, [0.1, 2.0]));
     assert_eq!((lsj.train.batch_size, lsj.train.steps), (64, 184_375));
+    expected = long.clone();
+    expected.model.box_head.class_agnostic = true;
+    expected.model.cascade = Cascade { fg_iou: vec![0.6, 0.7], box_weight_factors: vec![2.0, 3.0] };
+    expected.model.rpn.post_nms_top_n_train = 2000;
+    assert_eq!(load("detectron2_cascade_r50_3x"), expected);
     expected = long;
     expected.model.kind = ModelKind::FasterRcnn;
     assert_eq!(load("detectron2_faster_r50_3x"), expected);

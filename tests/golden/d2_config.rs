@@ -81,10 +81,24 @@ fn heads(c: &mut Config, model: &Value) {
     c.model.box_head.channels = vec![size(of, "CONV_DIM"); size(of, "NUM_CONV")];
     c.model.box_head.norm = norm(of);
     c.model.box_head.hidden = vec![size(of, "FC_DIM"); size(of, "NUM_FC")];
+    c.model.box_head.class_agnostic = of["CLS_AGNOSTIC_BBOX_REG"] == true;
     c.model.box_head.beta = number(of, "SMOOTH_L1_BETA") as f32;
     let weights = numbers(&of["BBOX_REG_WEIGHTS"]);
     c.model.roi.box_weights = [0, 1, 2, 3].map(|i| weights[i] as f32);
     c.model.roi.sampling_ratio = size(of, "POOLER_SAMPLING_RATIO");
+    if model["ROI_HEADS"]["NAME"] == "CascadeROIHeads" {
+        let of = &model["ROI_BOX_CASCADE_HEAD"];
+        let f32s = |value: &Value| numbers(value).iter().map(|v| *v as f32).collect::<Vec<_>>();
+        let weights: Vec<Vec<f32>> =
+            of["BBOX_REG_WEIGHTS"].as_array().expect("a list").iter().map(f32s).collect();
+        let factor = |weights: &Vec<f32>| weights[0] / c.model.roi.box_weights[0];
+        c.model.cascade.box_weight_factors = weights[1..].iter().map(factor).collect();
+        let scaled = |factor: f32| c.model.roi.box_weights.map(|weight| weight * factor);
+        for (factor, own) in c.model.cascade.box_weight_factors.iter().zip(&weights[1..]) {
+            assert_eq!(scaled(*factor)[..], own[..], "weights of a stage");
+        }
+        c.model.cascade.fg_iou = f32s(&of["IOUS"])[1..].to_vec();
+    }
     let of = &model["ROI_MASK_HEAD"];
     c.model.mask_head.pooled = size(of, "POOLER_RESOLUTION");
     c.model.mask_head.channels = vec![size(of, "CONV_DIM"); size(of, "NUM_CONV")];

@@ -23,11 +23,17 @@ pub(crate) fn run(of: &'static Files) {
     let mut report = Report::new(of.eval, EVAL_TOLERANCE);
     let case = golden.case("eval");
     thinned(&mut report, case, "feature_p2", f32("P2"), EVAL_TOLERANCE);
-    let rows = case.f32("class_logits").shape[0];
-    let width = model.classes + 1;
-    let mut logits = f32("class_logits")[..rows * width].to_vec();
-    logits.chunks_exact_mut(width).for_each(|row| row.rotate_left(1));
-    report.close(case.name(), "class_logits", &logits, &case.f32("class_logits").data);
+    for stage in model.stages() {
+        let ours = match stage {
+            None | Some(0) => "class_logits".to_string(),
+            Some(stage) => format!("class_logits_stage{stage}"),
+        };
+        let theirs = stage.map_or(ours.clone(), |stage| format!("class_logits_stage{stage}"));
+        let (want, width) = (case.f32(&theirs), model.classes + 1);
+        let mut logits = f32(&ours)[..want.data.len()].to_vec();
+        logits.chunks_exact_mut(width).for_each(|row| row.rotate_left(1));
+        report.close(case.name(), &theirs, &logits, &want.data);
+    }
     let capacity = f32("proposal_scores").len() / model.num_images();
     let area = (2 * model.config.model.mask_head.pooled).pow(2);
     let mut at = 0;

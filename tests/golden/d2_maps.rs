@@ -29,6 +29,7 @@ fn align(report: &mut Report, case: Case<'_>) -> bool {
         sampling_ratio: case.usize("sampling_ratio"),
         aligned: case.attribute("aligned") == true,
         spatial_scales: vec![case.float("spatial_scale") as f32],
+        gradient_scale: 1.0,
     };
     let rois = case.f32("rois");
     let rows = rois.shape[0];
@@ -66,6 +67,7 @@ fn pooler(report: &mut Report, case: Case<'_>) -> bool {
         sampling_ratio: case.usize("sampling_ratio"),
         aligned: true,
         spatial_scales: scales,
+        gradient_scale: 1.0,
     };
     let maps = numbered(case, "feat");
     let mut inputs: Vec<_> =

@@ -7,6 +7,7 @@ use configs::Config;
 use engine::dataset::network_size;
 use engine::model::{SlotShape, training_program};
 use engine::weights::{Dialect, ExportForm, Values, WeightsFile, export_weights};
+use graph::CpuExecutor;
 use kernels::losses::sigmoid;
 use kernels::view::View;
 use safetensors::SafeTensors;
@@ -23,10 +24,16 @@ const ROI_TOLERANCE: f64 = 5e-5;
 const NORM_TOLERANCE: f64 = 1e-4;
 /// Where a ReLU's input is within rounding of 0, a value of a gradient may be off by more.
 const GRAD_VALUE_TOLERANCE: f64 = 5e-3;
-/// Our loss of each of detectron2's, in its order.
-const LOSSES: [(&str, &str); 5] = [
+/// Our loss of each of detectron2's, whose cascade numbers all of its stages.
+const LOSSES: [(&str, &str); 11] = [
     ("loss_cls", "loss_classifier"),
     ("loss_box_reg", "loss_box_reg"),
+    ("loss_cls_stage0", "loss_classifier"),
+    ("loss_box_reg_stage0", "loss_box_reg"),
+    ("loss_cls_stage1", "loss_classifier_stage1"),
+    ("loss_box_reg_stage1", "loss_box_reg_stage1"),
+    ("loss_cls_stage2", "loss_classifier_stage2"),
+    ("loss_box_reg_stage2", "loss_box_reg_stage2"),
     ("loss_mask", "loss_mask"),
     ("loss_rpn_cls", "loss_objectness"),
     ("loss_rpn_loc", "loss_rpn_box_reg"),
@@ -61,6 +68,8 @@ macro_rules! files {
 
 /// `mask_rcnn_R_50_FPN`.
 pub(crate) const FPN: Files = files!("d2_fpn");
+/// `cascade_mask_rcnn_R_50_FPN`.
+pub(crate) const CASCADE: Files = files!("d2_cascade");
 /// With the heads of the new baselines, and group norms in all parts.
 pub(crate) const GN: Files = files!("d2_gn");
 /// With these heads, and batch norms, whose statistics are running ones in evaluation.
@@ -110,6 +119,14 @@ impl Reference {
 
     pub(crate) fn num_images(&self) -> usize {
         self.images.len()
+    }
+
+    /// The stages of a cascade, as names in the golden data have them; a plain model names none.
+    pub(crate) fn stages(&self) -> Vec<Option<usize>> {
+        match self.config.model.cascade.fg_iou.len() {
+            0 => vec![None],
+            further => (0..=further).map(Some).collect(),
+        }
     }
 
     pub(crate) fn load(&self, given: &[&str], build: Build, flips: &[i32]) -> Loaded {
@@ -331,27 +348,16 @@ pub(crate) fn roi(of: &'static Files) {
     candidates(&mut report, &model, case);
     let e = &loaded.executor;
     let f32 = |name: &str, len: usize| &e.f32(name).expect("an observed tensor")[..len];
-    let rows = case.f32("class_logits").shape[0];
-    let shapes = case.attribute("full_shapes").as_object().expect("an object");
-    let features = shapes.iter().find(|(name, _)| name.ends_with("/box_features"));
-    let features = features.and_then(|(_, shape)| shape.as_array());
-    let len = features.expect("a shape").iter().map(|v| v.as_u64().expect("a size") as usize);
-    let got = f32("box_features", len.product());
-    thinned(&mut report, case, "box_features", got, ROI_TOLERANCE);
-    // The background is the last class there, and has no deltas.
-    let (classes, width) = (model.classes, model.classes + 1);
-    let mut logits = f32("class_logits", rows * width).to_vec();
-    logits.chunks_exact_mut(width).for_each(|row| row.rotate_left(1));
-    report.close(case.name(), "class_logits", &logits, &case.f32("class_logits").data);
-    let deltas = f32("box_regression", rows * 4 * width).chunks_exact(4 * width);
-    let deltas: Vec<f32> = deltas.flat_map(|row| row[4..].to_vec()).collect();
-    report.close(case.name(), "box_deltas", &deltas, &case.f32("box_deltas").data);
+    for stage in model.stages() {
+        heads(&mut report, &model, case, e, stage);
+    }
     let targets = case.u8("mask_targets");
     let want: Vec<f32> = targets.data.iter().map(|v| f32::from(*v)).collect();
     report.exact(case.name(), "mask_targets", f32("mask_targets", want.len()), &want);
     // The step makes only the channel of each row's class.
     let labels = e.i32("mask_roi_labels").expect("an input");
     let (stride, all) = every(case, "mask_logits");
+    let classes = model.classes;
     let area = targets.shape[1] * targets.shape[2];
     let logits = f32("mask_logits", want.len());
     let pair = |(i, want): (usize, &f32)| {
@@ -364,6 +370,55 @@ pub(crate) fn roi(of: &'static Files) {
     report.close(case.name(), "mask_logits", &got, &want);
     report.done_case();
     report.finish();
+}
+
+/// What a box head makes of its RoIs; in a further stage of a cascade, these too.
+fn heads(
+    report: &mut Report,
+    model: &Reference,
+    case: Case<'_>,
+    e: &CpuExecutor,
+    stage: Option<usize>,
+) {
+    let theirs = |what: &str| stage.map_or(what.into(), |stage| format!("{what}_stage{stage}"));
+    let ours = |what: &str| match stage {
+        None | Some(0) => what.to_string(),
+        Some(stage) => format!("{what}_stage{stage}"),
+    };
+    let f32 = |name: &str, len: usize| &e.f32(&ours(name)).expect("an observed tensor")[..len];
+    let rows = case.f32(&theirs("class_logits")).shape[0];
+    let shapes = case.attribute("full_shapes").as_object().expect("an object");
+    let ending = format!("/{}", theirs("box_features"));
+    let features = shapes.iter().find(|(name, _)| name.ends_with(&ending));
+    let features = features.and_then(|(_, shape)| shape.as_array());
+    let len = features.expect("a shape").iter().map(|v| v.as_u64().expect("a size") as usize);
+    let got = f32("box_features", len.product());
+    thinned(report, case, &theirs("box_features"), got, ROI_TOLERANCE);
+    // The background is the last class there, and has no deltas.
+    let width = model.classes + 1;
+    let mut logits = f32("class_logits", rows * width).to_vec();
+    logits.chunks_exact_mut(width).for_each(|row| row.rotate_left(1));
+    let name = theirs("class_logits");
+    report.close(case.name(), &name, &logits, &case.f32(&name).data);
+    let (of_row, skipped) = if stage.is_some() { (4, 0) } else { (4 * width, 4) };
+    let deltas = f32("box_regression", rows * of_row).chunks_exact(of_row);
+    let deltas: Vec<f32> = deltas.flat_map(|row| row[skipped..].to_vec()).collect();
+    let name = theirs("box_deltas");
+    report.close(case.name(), &name, &deltas, &case.f32(&name).data);
+    let Some(stage) = stage.filter(|stage| *stage > 0) else { return };
+    let labels = e.i32(&ours("roi_labels")).expect("an observed tensor");
+    let mut at = 0;
+    for i in 0..model.num_images() {
+        let name = format!("stage{stage}_boxes_{i}");
+        let boxes = case.f32(&name).data;
+        let rows = boxes.len() / 4;
+        report.close(case.name(), &name, &f32("rois", 4 * (at + rows))[4 * at..], &boxes);
+        let name = format!("stage{stage}_classes_{i}");
+        let classes = case.i32(&name).data;
+        let want: Vec<i32> = classes.iter().map(|class| model.label(*class)).collect();
+        report.exact(case.name(), &name, &labels[at..at + rows], &want);
+        at += rows;
+    }
 }
 
 /// The classes and objects of all candidates, and the sampled ones, which detectron2 lists with the
@@ -454,7 +509,7 @@ pub(crate) fn inputs_losses(of: &'static Files) {
     let Some(loaded) = model.recorded_step() else { return };
     let mut report = Report::new(of.inputs_losses, TOLERANCE);
     let losses = model.inputs.case("losses");
-    for (theirs, ours) in LOSSES {
+    for (theirs, ours) in LOSSES.iter().filter(|(theirs, _)| losses.has(theirs)) {
         let got = loaded.executor.f32(ours).expect("a loss");
         report.close("losses", theirs, got, &losses.f32(theirs).data);
     }
@@ -523,16 +578,15 @@ fn nudge(loaded: &mut Loaded) {
 
 /// A step in which an image has no objects: the sampled sets, losses and gradients.
 pub(crate) fn empty() {
-    let (Some(mut model), Some(golden)) = (Reference::open(&FPN), Family::open("d2_empty")) else {
-        return;
-    };
-    model.emptied = vec![1];
+    let Some(golden) = Family::open("d2_empty") else { return };
     let mut report = Report::new("d2_empty", TOLERANCE);
     for case in golden.cases() {
-        if case.name() != FPN.name {
+        let Some(of) = [&FPN, &CASCADE, &GN].into_iter().find(|of| of.name == case.name()) else {
             report.not_due();
             continue;
-        }
+        };
+        let Some(mut model) = Reference::open(of) else { return };
+        model.emptied = vec![1];
         let loaded = model.observed().given;
         let sampled = loaded.executor.i32("rpn_sample_idx").expect("an input");
         let (rois, mut at) = (loaded.executor.f32("rois").expect("an input"), 0);
@@ -555,7 +609,7 @@ pub(crate) fn empty() {
             report.close(case.name(), &name, &rois[at..at + want.len()], &want);
             at += want.len();
         }
-        for (theirs, ours) in LOSSES {
+        for (theirs, ours) in LOSSES.iter().filter(|(theirs, _)| case.has(theirs)) {
             let got = loaded.executor.f32(ours).expect("a loss");
             report.close(case.name(), theirs, got, &case.f32(theirs).data);
         }

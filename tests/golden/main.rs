@@ -35,7 +35,7 @@ mod support;
 mod views;
 mod weights_names;
 
-use d2_model::{FPN, GN, LSJ};
+use d2_model::{CASCADE, FPN, GN, LSJ};
 use model_setup::Recorded;
 
 #[test]
@@ -167,6 +167,36 @@ fn golden_d2_fpn_inputs_losses() {
 #[test]
 fn golden_d2_fpn_eval() {
     d2_eval::run(&FPN);
+}
+
+#[test]
+fn golden_d2_cascade_features() {
+    d2_model::features(&CASCADE);
+}
+
+#[test]
+fn golden_d2_cascade_rpn() {
+    d2_model::rpn(&CASCADE);
+}
+
+#[test]
+fn golden_d2_cascade_roi() {
+    d2_model::roi(&CASCADE);
+}
+
+#[test]
+fn golden_d2_cascade_grads() {
+    d2_model::grads(&CASCADE);
+}
+
+#[test]
+fn golden_d2_cascade_inputs_losses() {
+    d2_model::inputs_losses(&CASCADE);
+}
+
+#[test]
+fn golden_d2_cascade_eval() {
+    d2_eval::run(&CASCADE);
 }
 
 #[test]

@@ -155,6 +155,7 @@ pub(crate) fn pooler(report: &mut Report, case: Case<'_>) {
         sampling_ratio: case.usize("sampling_ratio"),
         aligned: flag(case, "aligned"),
         spatial_scales: numbers(case, "scales").iter().map(|v| *v as f32).collect(),
+        gradient_scale: 1.0,
     };
     let with_maps = |of: &Case<'_>| of.name().starts_with("pooler") && of.has("feat0");
     let source = Some(case).filter(with_maps).or_else(|| case.siblings().find(with_maps));

@@ -33,6 +33,7 @@ fn pool_one_level(report: &mut Report, case: Case<'_>) {
         sampling_ratio: case.usize("sampling_ratio"),
         aligned: flag(case, "aligned"),
         spatial_scales: vec![case.float("spatial_scale") as f32],
+        gradient_scale: 1.0,
     };
     let rois = case.f32("rois").data;
     let boxes: Vec<f32> = rois.chunks_exact(5).flat_map(|r| r[1..].to_vec()).collect();
@@ -139,6 +140,7 @@ fn pool_pyramid(report: &mut Report, case: Case<'_>) {
         aligned: flag(case, "aligned"),
         // Level k has 2^k network pixels a side; torchvision finds k_min from the scale likewise.
         spatial_scales: (min_level..).take(maps.len()).map(|level| 0.5f32.powi(level)).collect(),
+        gradient_scale: 1.0,
     };
     let mut inputs: Vec<_> =
         maps.iter().map(|name| host(Role::Activation, &case.f32(name))).collect();

@@ -154,6 +154,9 @@ table! {
         /// Widths of the one or two fully connected layers. Default `[1024, 1024]`.
         #[key(each = 1..=1_048_576, unit = "channels", resume = Step, mlperf = Model)]
         pub hidden: Vec<usize> = vec![1024, 1024],
+        /// All classes share the four deltas of an RoI. Default false: each class has its own.
+        #[key(resume = Step, mlperf = Model)]
+        pub class_agnostic: bool = false,
         /// Box loss: `"smooth_l1"` (default, on deltas) or `"giou"` (on decoded boxes).
         #[key(resume = Step, mlperf = Model)]
         pub loss: BoxLoss = BoxLoss::SmoothL1,
@@ -164,6 +167,22 @@ table! {
         /// Share of an RoI's class that its loss spreads evenly over all classes. Default 0.
         #[key(range = 0.0..=1.0, unit = "share", resume = Step, mlperf = Model)]
         pub label_smoothing: f32 = 0.0,
+    }
+}
+
+table! {
+    /// `[model.cascade]`: further box heads, each on the boxes that the one before it predicts
+    /// (Cascade R-CNN). Scores are averaged over all; the mask head trains on the RoIs of the
+    /// first. They need `box_head.class_agnostic = true`.
+    pub struct Cascade {
+        /// IoU from which an RoI of each further head is positive; below it, it is background.
+        /// Default `[]`, a single head; detectron2's models have `[0.6, 0.7]`.
+        #[key(each = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
+        pub fg_iou: Vec<f32> = Vec::new(),
+        /// Factor of `roi.box_weights` in each of these heads. Default `[]`; detectron2's models
+        /// have `[2, 3]`.
+        #[key(each = 0.0..=1e6, resume = Step, mlperf = Model)]
+        pub box_weight_factors: Vec<f32> = Vec::new(),
     }
 }
 

@@ -22,7 +22,9 @@ pub use choices::{
 };
 pub use data::{ChannelOrder, Data, Input, RepeatRule, Set, Synthetic};
 pub use fusion::{Fused, Fusion};
-pub use heads::{BoxHead, BoxLoss, Detections, LossDivisor, MaskHead, PostNmsScope, Roi, Rpn};
+pub use heads::{
+    BoxHead, BoxLoss, Cascade, Detections, LossDivisor, MaskHead, PostNmsScope, Roi, Rpn,
+};
 pub use model::{Anchors, Boxes, CellRule, ExtraLevel, Fpn, Model, ModelKind, StrideRule};
 pub use optimizers::{Adamw, Lars, LossWeights, Novograd, NovogradForm};
 pub use ranks::RanksConfig;

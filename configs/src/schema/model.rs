@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::backbone::{Backbone, NormKind};
-use super::heads::{BoxHead, Detections, MaskHead, Roi, Rpn};
+use super::heads::{BoxHead, Cascade, Detections, MaskHead, Roi, Rpn};
 
 table! {
     /// `[model]`: the detector.
@@ -51,6 +51,8 @@ table! {
         pub roi: Roi,
         /// Class and box of an RoI.
         pub box_head: BoxHead,
+        /// Further box heads of a Cascade R-CNN.
+        pub cascade: Cascade,
         /// Mask of an RoI.
         pub mask_head: MaskHead,
         /// From scored boxes to detections, in evaluation and prediction.

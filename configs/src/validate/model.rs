@@ -146,6 +146,7 @@ fn heads(config: &Config, check: &mut Check) {
         format!("is {:?}; each number must be at least 1", head.channels)
     });
     check.not_negative("model.box_head.beta", head.beta);
+    cascade(config, check);
     check.at_least_one("model.mask_head.pooled", mask.pooled);
     check.counts("model.mask_head.channels", &mask.channels);
     check.at_least_one("model.mask_head.deconv_channels", mask.deconv_channels);
@@ -156,4 +157,29 @@ fn heads(config: &Config, check: &mut Check) {
     check.at_least_one("model.detections.per_image", detections.per_image);
     check.not_negative("model.detections.min_size", detections.min_size);
     check.fraction("model.detections.mask_threshold", detections.mask_threshold);
+}
+
+/// Most box heads behind the first.
+const MAX_FURTHER_HEADS: usize = 2;
+
+fn cascade(config: &Config, check: &mut Check) {
+    let (cascade, heads) = (&config.model.cascade, config.model.cascade.fg_iou.len());
+    check.require(heads <= MAX_FURTHER_HEADS, "model.cascade.fg_iou", || {
+        format!("has {heads} values; a cascade has at most {MAX_FURTHER_HEADS} further heads")
+    });
+    for &iou in &cascade.fg_iou {
+        check.fraction("model.cascade.fg_iou", iou);
+    }
+    let factors = cascade.box_weight_factors.len();
+    check.require(factors == heads, "model.cascade.box_weight_factors", || {
+        format!("has {factors} values, model.cascade.fg_iou {heads}; give one for each head")
+    });
+    for &factor in &cascade.box_weight_factors {
+        check.positive("model.cascade.box_weight_factors", factor);
+    }
+    let shares = heads == 0 || config.model.box_head.class_agnostic;
+    check.require(shares, "model.box_head.class_agnostic", || {
+        "is false, but the heads of a cascade take boxes that belong to no class; it must be true"
+            .into()
+    });
 }

@@ -9,10 +9,10 @@ use crate::names::nearest;
 /// The name of the class of an RoI without an object.
 const BACKGROUND: &str = "background";
 
-/// The weight of a loss by its name in logs; 1 for one that has no key, such as that of a head of
-/// one's own.
+/// The weight of a loss by its name in logs, that of a further stage of a cascade as that of the
+/// first; 1 for one that has no key, such as that of a head of one's own.
 pub(crate) fn weight_of(weights: &LossWeights, loss: &str) -> f32 {
-    match loss {
+    match loss.split_once("_stage").map_or(loss, |(first, _)| first) {
         "loss_objectness" => weights.objectness,
         "loss_rpn_box_reg" => weights.rpn_box_reg,
         "loss_classifier" => weights.classifier,

@@ -44,6 +44,9 @@ fn preset(config: &Config) -> &'static str {
     if !config.model.box_head.channels.is_empty() {
         return "detectron2_r50_lsj";
     }
+    if !config.model.cascade.fg_iou.is_empty() {
+        return "detectron2_cascade_r50_3x";
+    }
     match (config.model.kind, config.model.backbone.blocks[..] == [3, 4, 23, 3]) {
         (ModelKind::FasterRcnn, _) => "detectron2_faster_r50_3x",
         (ModelKind::MaskRcnn, true) => "detectron2_r101_3x",

@@ -57,8 +57,14 @@ fn unknown_to_torchvision(config: &Config) -> Vec<Difference> {
     let exact = model.anchors.cell_rule == CellRule::Exact;
     let in_log = model.roi.level_eps == LevelEps::InLog;
     let grouped = model.backbone.norm == NormKind::GroupNorm;
+    let cascade = !model.cascade.fg_iou.is_empty();
     vec![
         (grouped, "group norms in the body (model.backbone.norm)".into()),
+        (cascade, "further box heads (model.cascade)".into()),
+        (
+            model.box_head.class_agnostic,
+            "deltas that all classes share (model.box_head.class_agnostic)".into(),
+        ),
         (strides_early, "the stride in the 1x1 (model.backbone.stride_in_1x1)".into()),
         (input.channel_order == ChannelOrder::Bgr, "blue first (input.channel_order)".into()),
         (rounded, format!("sides rounded {rounding} (input.resize_rounding)")),
@@ -140,6 +146,18 @@ fn layers(model: &Model) -> Vec<String> {
     for (part, kind) in norms.into_iter().chain([("ROI_MASK_HEAD", of_mask_head)]) {
         settings.extend(kind.map(|kind| format!("MODEL.{part}.NORM {}", norm(kind))));
     }
+    if head.class_agnostic {
+        settings.push("MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG True".into());
+    }
+    if !model.cascade.fg_iou.is_empty() {
+        let ious: Vec<f32> = [&[model.roi.fg_iou], &model.cascade.fg_iou[..]].concat();
+        let factors = [&[1.0], &model.cascade.box_weight_factors[..]].concat();
+        let of_stage = |factor: &f32| model.roi.box_weights.map(|weight| weight * factor);
+        let weights: Vec<[f32; 4]> = factors.iter().map(of_stage).collect();
+        settings.push("MODEL.ROI_HEADS.NAME CascadeROIHeads".into());
+        settings.push(format!("MODEL.ROI_BOX_CASCADE_HEAD.IOUS {ious:?}"));
+        settings.push(format!("MODEL.ROI_BOX_CASCADE_HEAD.BBOX_REG_WEIGHTS {weights:?}"));
+    }
     if let Some(channels) = head.channels.first() {
         settings.push(format!("MODEL.ROI_BOX_HEAD.NUM_CONV {}", head.channels.len()));
         settings.push(format!("MODEL.ROI_BOX_HEAD.CONV_DIM {channels}"));
@@ -210,7 +228,8 @@ mod tests {
             assert!(others.starts_with("anchors rounded to whole pixels"), "{others}");
         }
         let presets = ["detectron2_r50_1x", "detectron2_r101_3x", "detectron2_faster_r50_3x"];
-        for preset in presets.into_iter().chain(["detectron2_r50_lsj"]) {
+        let further = ["detectron2_r50_lsj", "detectron2_cascade_r50_3x"];
+        for preset in presets.into_iter().chain(further) {
             let config = Config::load(preset, &[]).unwrap();
             assert_eq!(differences(&config, Dialect::Detectron2), Vec::<String>::new());
             let others = differences(&config, Dialect::Torchvision).join("; ");
@@ -249,6 +268,14 @@ mod tests {
         ] {
             assert!(settings.iter().any(|own| own == setting), "{setting}: {settings:?}");
         }
+        let cascade = Config::load("detectron2_cascade_r50_3x", &[]).unwrap();
+        let settings = detectron2_settings(&cascade, 80);
+        for setting in [
+            "MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG True",
+            "MODEL.ROI_BOX_CASCADE_HEAD.IOUS [0.5, 0.6, 0.7]",
+        ] {
+            assert!(settings.iter().any(|own| own == setting), "{setting}: {settings:?}");
+        }
         let basic = Config::load("mlperf_r50", &["model.backbone.block=basic".into()]).unwrap();
         assert!(!differences(&basic, Dialect::Torchvision).join("; ").contains("1x1"));
         let settings = detectron2_settings(&mlperf, 80);
@@ -266,7 +293,7 @@ mod tests {
                 what.strip_suffix(')')?.rsplit_once('(').map(|(_, key)| key.into())
             })
             .collect();
-        assert_eq!(named.len(), 23);
+        assert_eq!(named.len(), 25);
         for key in named {
             let is_table = configs::keys_of_table(&key).next().is_some();
             assert!(is_table || configs::key(&key).is_some(), "{key}");

@@ -1,6 +1,7 @@
 //! How much of a model a file is to fill.
 
 use super::names::{BODY, depends_on_classes};
+use crate::model::Param;
 
 /// The part of a model that a file is to fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,12 +15,12 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// True if a parameter of this name is to be filled.
-    pub(super) fn holds(self, name: &str) -> bool {
+    /// True if a parameter is to be filled.
+    pub(super) fn holds(self, param: &Param) -> bool {
         match self {
-            Extent::Backbone => name.starts_with(BODY),
+            Extent::Backbone => param.name.starts_with(BODY),
             Extent::Model => true,
-            Extent::AllButClasses => !depends_on_classes(name),
+            Extent::AllButClasses => !depends_on_classes(&param.name, &param.shape),
         }
     }
 }

@@ -69,7 +69,7 @@ pub fn map_classes(
     let rows: Vec<(usize, usize)> = std::iter::once((0, 0))
         .chain(ours.iter().zip(1..to).filter_map(|((name, _), to)| Some((place(name)?, to))))
         .collect();
-    for param in params.iter().filter(|p| depends_on_classes(&p.name)) {
+    for param in params.iter().filter(|p| depends_on_classes(&p.name, &p.shape)) {
         let (Some((stored, values)), Some(tensor)) =
             (file.tensor(&param.name), state.get_mut(&param.name))
         else {

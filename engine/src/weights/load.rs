@@ -45,8 +45,8 @@ pub fn weights_from_tensors(
     state: &mut StateSet,
 ) -> LoadReport {
     let mut report = LoadReport::default();
-    let wanted: Vec<&Param> = params.iter().filter(|p| extent.holds(&p.name)).collect();
-    let left = params.iter().filter(|p| !extent.holds(&p.name));
+    let wanted: Vec<&Param> = params.iter().filter(|p| extent.holds(p)).collect();
+    let left = params.iter().filter(|p| !extent.holds(p));
     report.left = left.map(|p| (p.name.clone(), torchvision_shape(p))).collect();
     let bare = bare_layers(tensors, params);
     let full_name = |stored: &str| match bare.contains(first(stored)) {

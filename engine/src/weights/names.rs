@@ -6,11 +6,13 @@ pub(super) const BODY: &str = "backbone.body.";
 /// A parameter with one element per class, background included.
 pub(super) const CLASSIFIER: &str = "roi_heads.box_predictor.cls_score.bias";
 
-/// True if the shape of a parameter depends on the number of classes.
-pub(super) fn depends_on_classes(name: &str) -> bool {
+/// True if the shape of a parameter depends on the number of classes. Four deltas are those of all
+/// classes: with deltas of its own, the background has four, and another class.
+pub(super) fn depends_on_classes(name: &str, shape: &[usize]) -> bool {
     const PREDICTORS: [&str; 2] =
-        ["roi_heads.box_predictor.", "roi_heads.mask_predictor.mask_fcn_logits."];
-    PREDICTORS.iter().any(|predictor| name.starts_with(predictor))
+        ["roi_heads.box_predictor", "roi_heads.mask_predictor.mask_fcn_logits."];
+    let is_shared = name.contains(".bbox_pred.") && shape.first() == Some(&4);
+    !is_shared && PREDICTORS.iter().any(|predictor| name.starts_with(predictor))
 }
 
 /// The part of the model that a name belongs to, such as `backbone.fpn`.
@@ -25,10 +27,14 @@ mod tests {
 
     #[test]
     fn only_predictors_depend_on_the_classes() {
-        assert!(depends_on_classes("roi_heads.box_predictor.bbox_pred.bias"));
-        assert!(depends_on_classes("roi_heads.mask_predictor.mask_fcn_logits.weight"));
-        assert!(!depends_on_classes("roi_heads.mask_predictor.conv5_mask.weight"));
-        assert!(!depends_on_classes("roi_heads.box_head.fc6.weight"));
+        let depends = |name: &str| depends_on_classes(name, &[8, 2]);
+        assert!(depends("roi_heads.box_predictor.bbox_pred.bias"));
+        assert!(depends("roi_heads.box_predictor_stage1.cls_score.bias"));
+        assert!(depends("roi_heads.mask_predictor.mask_fcn_logits.weight"));
+        assert!(!depends("roi_heads.mask_predictor.conv5_mask.weight"));
+        assert!(!depends("roi_heads.box_head.fc6.weight"));
+        assert!(!depends_on_classes("roi_heads.box_predictor.bbox_pred.weight", &[4, 2]));
+        assert!(depends_on_classes("roi_heads.box_predictor.cls_score.weight", &[4, 2]));
         assert_eq!(part("backbone.fpn.inner_blocks.0.0.weight"), "backbone.fpn");
         assert_eq!(part("fc.weight"), "fc.weight");
     }

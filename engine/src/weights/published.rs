@@ -14,7 +14,7 @@ pub struct Published {
 }
 
 /// Files that are read, one line each. Nothing here downloads them.
-pub const PUBLISHED: [Published; 14] = [
+pub const PUBLISHED: [Published; 15] = [
     Published {
         what: "ResNet-18 on ImageNet, torchvision (for torchvision_r18)",
         url: "https://download.pytorch.org/models/resnet18-f37072fd.pth",
@@ -73,6 +73,12 @@ pub const PUBLISHED: [Published; 14] = [
         what: "Mask R-CNN R50-FPN, 400 epochs with large-scale jitter on COCO, detectron2 (80 \
                classes; for detectron2_r50_lsj)",
         url: "https://dl.fbaipublicfiles.com/detectron2/new_baselines/mask_rcnn_R_50_FPN_400ep_LSJ/42019571/model_final_14d201.pkl",
+    },
+    Published {
+        what: "Cascade Mask R-CNN R50-FPN on COCO, detectron2 (80 classes; for \
+               detectron2_cascade_r50_3x)",
+        url: "https://dl.fbaipublicfiles.com/detectron2/Misc/cascade_mask_rcnn_R_50_FPN_3x/\
+              144998488/model_final_480dd8.pkl",
     },
 ];
 

@@ -134,9 +134,12 @@ impl LoadReport {
     /// # Errors
     /// [`EngineError::Weights`] with the first gaps by name, ending in `mend`.
     pub fn check(&self, path: &Path, tolerance: Tolerance, mend: &str) -> Result<(), EngineError> {
-        let counts = |name: &str| tolerance == Tolerance::Nothing || !depends_on_classes(name);
-        let missing: Vec<Named> = self.missing.iter().filter(|(n, _)| counts(n)).cloned().collect();
-        let mismatched = self.mismatched.iter().filter(|m| counts(&m.name));
+        let counts = |name: &str, shape: &[usize]| {
+            tolerance == Tolerance::Nothing || !depends_on_classes(name, shape)
+        };
+        let missing = self.missing.iter().filter(|(name, shape)| counts(name, shape));
+        let missing: Vec<Named> = missing.cloned().collect();
+        let mismatched = self.mismatched.iter().filter(|m| counts(&m.name, &m.model));
         let mismatched: Vec<String> = mismatched.map(Mismatch::describe).collect();
         let mut gaps = Vec::new();
         for (count, what, list) in [

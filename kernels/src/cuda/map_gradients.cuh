@@ -17,9 +17,10 @@ struct RoiGradients {
   const int4* reaches;
   const int *starts, *lens;
   RoiGrid grid;
-  int levels;  // the first maps of the pyramid
+  int levels;   // the first maps of the pyramid
+  float scale;  // factor of g
 };
-static_assert(sizeof(RoiGradients) == 56, "the launches build it");
+static_assert(sizeof(RoiGradients) == 64, "the launches build it");
 
 // Shared memory of add_rois, also LINES * pooled * BATCH weights.
 struct RoiScratch {
@@ -45,9 +46,10 @@ DEVICE float weight_of(const RoiAxis& axis, int bin, int row) {
   return sum;
 }
 
-// A warp writes the weights [LINES, pooled] of a RoI in a tile, and for each line the set of bins
-// that weigh something. Its lanes have the bins of as many lines as fit.
-DEVICE void weigh(const RoiAxes& axes, const Tile& tile, int bins, float* weights, unsigned* sets) {
+// A warp writes the weights [LINES, pooled] of a RoI in a tile, those of rows times `scale`, and for
+// each line the set of bins that weigh something. Its lanes have the bins of as many lines as fit.
+DEVICE void weigh(const RoiAxes& axes, const Tile& tile, int bins, float scale, float* weights,
+                  unsigned* sets) {
   const int lane = threadIdx.x % 32, group = bins <= 8 ? 8 : bins <= 16 ? 16 : 32;
   const int bin = lane % group;
   for (int base = 0; base < LINES; base += 32 / group) {
@@ -57,7 +59,7 @@ DEVICE void weigh(const RoiAxes& axes, const Tile& tile, int bins, float* weight
     const float weight = bin < bins ? weight_of(pick(axes, vertical), bin, at) : 0.0f;
     const unsigned all = __ballot_sync(ALL_LANES, weight != 0.0f) >> (lane - bin);
     if (bin == 0) sets[line] = group == 32 ? all : all & ((1u << group) - 1);
-    if (bin < bins) weights[line * bins + bin] = weight;
+    if (bin < bins) weights[line * bins + bin] = vertical ? weight * scale : weight;
   }
 }
 
@@ -107,7 +109,7 @@ DEVICE void add_rois(const RoiGradients& of, const Pyramid& maps, const Tile& ti
         const float4 roi = of.rois[shared.hits[batch + warp]];
         const float scale = maps.scale[tile.level];
         const RoiAxes axes = roi_axes(roi, scale, tile.height, tile.width, of.grid);
-        weigh(axes, tile, bins, shared.weights + warp * LINES * bins, shared.sets[warp]);
+        weigh(axes, tile, bins, of.scale, shared.weights + warp * LINES * bins, shared.sets[warp]);
       }
       __syncthreads();
       for (int i = 0; i < min(BATCH, rank.all - batch) && channel < maps.channels; i++) {

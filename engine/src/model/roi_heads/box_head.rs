@@ -1,10 +1,14 @@
-//! The box head: class and box of each RoI, their losses, and the detections that follow.
+//! The box head: class and box of each RoI, their losses, and the detections that follow. A cascade
+//! has several: each refines the boxes of the one before it.
 
 use configs::BoxLoss;
 use graph::{GraphError, TensorId};
 use kernels::ops::detections::{self, DetectionsInputs};
 use kernels::ops::encode_boxes::{EncodeBoxes, EncodeBoxesInputs};
 use kernels::ops::giou_loss::{GiouLoss, GiouLossInputs};
+use kernels::ops::match_rois::{MatchRois, MatchRoisInputs};
+use kernels::ops::mean_logits::MeanLogits;
+use kernels::ops::refine_rois::{RefineRois, RefineRoisInputs};
 use kernels::ops::select_columns::SelectColumns;
 use kernels::ops::smooth_l1_loss::{SmoothL1Loss, SmoothL1LossInputs};
 use kernels::ops::softmax_cross_entropy::{SoftmaxCrossEntropy, SoftmaxCrossEntropyInputs};
@@ -12,44 +16,84 @@ use kernels::ops::weighted_cross_entropy::{WeightedCrossEntropy, WeightedCrossEn
 
 use super::Detections;
 use super::conv::conv;
-use super::pool::pool;
+use super::pool::pool_scaled;
 use crate::model::inputs::ImageInputs;
 use crate::model::net::{Loss, Net, Truth};
 use crate::model::params::Param;
 use crate::model::rois::{LabelledRois, Rois, SampledRois};
 
 const PREDICTOR: &str = "roi_heads.box_predictor";
+/// The losses of each stage.
+const LOSSES: [[&str; 2]; 3] = [
+    ["loss_classifier", "loss_box_reg"],
+    ["loss_classifier_stage1", "loss_box_reg_stage1"],
+    ["loss_classifier_stage2", "loss_box_reg_stage2"],
+];
 
-/// Two linear predictors behind linear layers, and convolutions before these if there are any.
+/// Two linear predictors behind linear layers, and convolutions before these if there are any; in a
+/// cascade, as many of them as it has stages.
 #[derive(Debug)]
 pub(super) struct BoxHead {
     config: configs::BoxHead,
     detections: configs::Detections,
+    stages: Vec<Stage>,
+    plus_one: bool,
+}
+
+/// A stage of a cascade; a plain box head is the first alone.
+#[derive(Debug, Clone, Copy)]
+struct Stage {
+    /// The stage, from 0.
+    number: usize,
+    /// IoU from which an RoI is positive; the first stage has sampled RoIs.
+    fg_iou: f32,
     /// Weights of the box deltas.
     weights: [f32; 4],
-    plus_one: bool,
+}
+
+impl Stage {
+    /// The name of a module or tensor in this stage; torchvision's in the first.
+    fn name(self, of_first: &str) -> String {
+        match self.number {
+            0 => of_first.into(),
+            number => format!("{of_first}_stage{number}"),
+        }
+    }
+
+    fn part(self, net: &mut Net<'_>, what: &str) {
+        net.part(&format!("{}.{what}", self.name("box_head")));
+    }
 }
 
 /// The head's predictions per RoI.
 #[derive(Debug, Clone, Copy)]
 struct Predictions {
-    /// [M, K+1].
+    /// `[M, K+1]`.
     logits: TensorId,
-    /// [M, 4(K+1)].
+    /// `[M, 4(K+1)]`, or `[M, 4]` of all classes.
     deltas: TensorId,
 }
 
 impl BoxHead {
     pub(super) fn of(model: &configs::Model) -> Self {
+        let weights = model.roi.box_weights;
+        let further = model.cascade.fg_iou.iter().zip(&model.cascade.box_weight_factors);
+        let further = further.enumerate().map(|(i, (&fg_iou, factor))| Stage {
+            number: i + 1,
+            fg_iou,
+            weights: weights.map(|weight| weight * factor),
+        });
+        let first = Stage { number: 0, fg_iou: model.roi.fg_iou, weights };
         Self {
             config: model.box_head.clone(),
             detections: model.detections.clone(),
-            weights: model.roi.box_weights,
+            stages: [first].into_iter().chain(further).collect(),
             plus_one: model.boxes.legacy_plus_one,
         }
     }
 
-    /// Adds the head to a training step: class and box losses on all sampled RoIs.
+    /// Adds the head to a training step: class and box losses on all sampled RoIs, and in the
+    /// further stages of a cascade on what became of them.
     pub(super) fn losses(
         &self,
         net: &mut Net<'_>,
@@ -57,21 +101,49 @@ impl BoxHead {
         sampled: &SampledRois,
         truth: &Truth,
     ) -> Result<Vec<Loss>, GraphError> {
+        let mut labelled = sampled.all;
+        let mut losses = vec![];
+        for (i, &stage) in self.stages.iter().enumerate() {
+            let found = self.predict(net, maps, labelled.rois, stage)?;
+            losses.extend(self.losses_of(net, stage, found, labelled, truth)?);
+            if let Some(&next) = self.stages.get(i + 1) {
+                let rois = self.refine(net, stage, found, labelled.rois, truth.images)?;
+                labelled = self.relabel(net, next, rois, truth)?;
+            }
+        }
+        Ok(losses)
+    }
+
+    /// The losses of a stage.
+    fn losses_of(
+        &self,
+        net: &mut Net<'_>,
+        stage: Stage,
+        found: Predictions,
+        labelled: LabelledRois,
+        truth: &Truth,
+    ) -> Result<[Loss; 2], GraphError> {
         let ipg = net.spec.config.train.images_per_group;
-        let LabelledRois { rois, labels, matched } = sampled.all;
+        let LabelledRois { rois, labels, matched } = labelled;
         let Rois { boxes, image_idx, .. } = rois;
         let num_images = truth.images.num_images;
-        let Predictions { logits, deltas } = self.predict(net, maps, rois)?;
-        net.judged.classes = Some([logits, labels]);
-        net.part("box_head.losses");
-        let encode = EncodeBoxes { weights: self.weights, plus_one: self.plus_one };
+        let Predictions { logits, deltas } = found;
+        if stage.number == 0 {
+            net.judged.classes = Some([logits, labels]);
+        }
+        stage.part(net, "losses");
+        let (weights, plus_one) = (stage.weights, self.plus_one);
+        let encode = EncodeBoxes { weights, plus_one };
         let gt_boxes = truth.gt_boxes;
         let inputs = EncodeBoxesInputs { boxes, image_idx, matched, gt_boxes, labels };
         let [targets, matched_boxes] = net.program.apply(encode, inputs)?;
         let inputs = SoftmaxCrossEntropyInputs { logits, labels, image_idx, num_images };
         let classifier = self.classifier_loss(net, inputs)?;
         let select = SelectColumns { width: 4, modulo: false };
-        let deltas = net.program.apply1(select, [deltas, labels])?;
+        let deltas = match self.config.class_agnostic {
+            true => deltas,
+            false => net.program.apply1(select, [deltas, labels])?,
+        };
         let box_reg = match self.config.loss {
             BoxLoss::SmoothL1 => {
                 let op = SmoothL1Loss { beta: self.config.beta, ipg, rows_per_image: None };
@@ -80,7 +152,7 @@ impl BoxHead {
                 net.program.apply1(op, inputs)?
             }
             BoxLoss::Giou => {
-                let op = GiouLoss { weights: self.weights, ipg };
+                let op = GiouLoss { weights, ipg };
                 let inputs = GiouLossInputs {
                     deltas,
                     rois: boxes,
@@ -92,7 +164,54 @@ impl BoxHead {
                 net.program.apply1(op, inputs)?
             }
         };
-        Ok(vec![("loss_classifier", classifier), ("loss_box_reg", box_reg)])
+        let [of_classes, of_boxes] = LOSSES[stage.number];
+        Ok([(of_classes, classifier), (of_boxes, box_reg)])
+    }
+
+    /// The boxes that a stage makes of its RoIs; no gradient passes through them.
+    fn refine(
+        &self,
+        net: &mut Net<'_>,
+        stage: Stage,
+        found: Predictions,
+        rois: Rois,
+        images: ImageInputs,
+    ) -> Result<Rois, GraphError> {
+        stage.part(net, "refine");
+        let inputs = RefineRoisInputs {
+            rois: rois.boxes,
+            deltas: found.deltas,
+            image_idx: rois.image_idx,
+            count: rois.count,
+            network_sizes: images.network_sizes,
+        };
+        let op = RefineRois { weights: stage.weights, plus_one: self.plus_one };
+        let boxes = net.program.apply1(op, inputs)?;
+        Ok(Rois { boxes, ..rois })
+    }
+
+    /// RoIs with the labels that they have in `stage`.
+    fn relabel(
+        &self,
+        net: &mut Net<'_>,
+        stage: Stage,
+        rois: Rois,
+        truth: &Truth,
+    ) -> Result<LabelledRois, GraphError> {
+        let inputs = MatchRoisInputs {
+            rois: rois.boxes,
+            image_idx: rois.image_idx,
+            count: rois.count,
+            gt_boxes: truth.gt_boxes,
+            gt_classes: truth.objects.gt_classes,
+            gt_counts: truth.objects.gt_counts,
+        };
+        let op = MatchRois { fg_iou: stage.fg_iou, plus_one: self.plus_one };
+        let [labels, matched] = net.program.apply(op, inputs)?;
+        net.observe(&stage.name("rois"), rois.boxes);
+        net.observe(&stage.name("roi_labels"), labels);
+        net.observe(&stage.name("roi_matched"), matched);
+        Ok(LabelledRois { rois, labels, matched })
     }
 
     /// The cross-entropy of the classes; weighted, if classes have weights or labels are smoothed.
@@ -116,7 +235,8 @@ impl BoxHead {
         net.program.apply1(op, inputs)
     }
 
-    /// Adds the head to the detection pass: proposals in, kept detections out.
+    /// Adds the head to the detection pass: proposals in, kept detections out. A cascade detects
+    /// with the boxes of its last stage and the mean scores of all.
     pub(super) fn detect(
         &self,
         net: &mut Net<'_>,
@@ -124,22 +244,36 @@ impl BoxHead {
         proposals: Rois,
         images: ImageInputs,
     ) -> Result<Detections, GraphError> {
-        let Predictions { logits, deltas } = self.predict(net, maps, proposals)?;
+        let (first, further) = (self.stages[0], &self.stages[1..]);
+        let (mut last, mut rois) = (first, proposals);
+        let mut found = self.predict(net, maps, rois, first)?;
+        let mut logits = vec![found.logits];
+        for &stage in further {
+            rois = self.refine(net, last, found, rois, images)?;
+            net.observe(&stage.name("rois"), rois.boxes);
+            found = self.predict(net, maps, rois, stage)?;
+            logits.push(found.logits);
+            last = stage;
+        }
         net.part("detections");
+        let class_logits = match logits[..] {
+            [logits] => logits,
+            _ => net.program.apply1(MeanLogits, logits)?,
+        };
         let op = detections::Detections {
             score_threshold: self.detections.score_threshold,
             nms_threshold: self.detections.nms_threshold,
             per_image: self.detections.per_image,
-            weights: self.weights,
+            weights: last.weights,
             min_size: self.detections.min_size,
             plus_one: self.plus_one,
         };
         let inputs = DetectionsInputs {
-            class_logits: logits,
-            box_deltas: deltas,
-            rois: proposals.boxes,
-            image_idx: proposals.image_idx,
-            num_rois: proposals.count,
+            class_logits,
+            box_deltas: found.deltas,
+            rois: rois.boxes,
+            image_idx: rois.image_idx,
+            num_rois: rois.count,
             network_sizes: images.network_sizes,
         };
         let [boxes, scores, labels, image_idx, counts, count] = net.program.apply(op, inputs)?;
@@ -157,34 +291,40 @@ impl BoxHead {
         net: &mut Net<'_>,
         maps: &[TensorId],
         rois: Rois,
+        stage: Stage,
     ) -> Result<Predictions, GraphError> {
         let classes = net.spec.num_classes + 1;
-        net.part("box_head.pool");
-        let mut x = pool(net, maps, rois, self.config.pooled)?;
-        net.observe("box_features", x);
+        let head = stage.name("roi_heads.box_head");
+        stage.part(net, "pool");
+        // Each stage of a cascade moves the maps by its share.
+        let share = 1.0 / self.stages.len() as f32;
+        let mut x = pool_scaled(net, maps, rois, self.config.pooled, share)?;
+        net.observe(&stage.name("box_features"), x);
         let convs = self.config.channels.len();
-        net.part("box_head.convs");
+        stage.part(net, "convs");
         for (i, &channels) in self.config.channels.iter().enumerate() {
-            let name = format!("roi_heads.box_head.{i}");
+            let name = format!("{head}.{i}");
             x = conv(net, x, &name, channels, self.config.norm, rois.count)?;
         }
-        net.part("box_head.fc");
+        stage.part(net, "fc");
         for (i, &width) in self.config.hidden.iter().enumerate() {
             // Behind convolutions torchvision counts modules: theirs, the flatten, then each layer
             // with its ReLU.
             let name = match convs {
-                0 => format!("roi_heads.box_head.fc{}", i + 6),
-                _ => format!("roi_heads.box_head.{}", convs + 1 + 2 * i),
+                0 => format!("{head}.fc{}", i + 6),
+                _ => format!("{head}.{}", convs + 1 + 2 * i),
             };
             x = net.linear(x, &name, width, true, rois.count)?;
         }
-        net.part("box_head.predictor");
-        let name = format!("{PREDICTOR}.cls_score");
+        stage.part(net, "predictor");
+        let predictor = stage.name(PREDICTOR);
+        let name = format!("{predictor}.cls_score");
         let logits = net.linear(x, &name, classes, false, rois.count)?;
-        let name = format!("{PREDICTOR}.bbox_pred");
-        let deltas = net.linear(x, &name, 4 * classes, false, rois.count)?;
-        net.observe("class_logits", logits);
-        net.observe("box_regression", deltas);
+        let name = format!("{predictor}.bbox_pred");
+        let groups = if self.config.class_agnostic { 1 } else { classes };
+        let deltas = net.linear(x, &name, 4 * groups, false, rois.count)?;
+        net.observe(&stage.name("class_logits"), logits);
+        net.observe(&stage.name("box_regression"), deltas);
         Ok(Predictions { logits, deltas })
     }
 }

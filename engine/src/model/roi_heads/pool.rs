@@ -17,6 +17,17 @@ pub fn pool(
     rois: Rois,
     pooled: usize,
 ) -> Result<TensorId, GraphError> {
+    pool_scaled(net, maps, rois, pooled, 1.0)
+}
+
+/// The same, with `gradient_scale` times the gradient.
+pub(super) fn pool_scaled(
+    net: &mut Net<'_>,
+    maps: &[TensorId],
+    rois: Rois,
+    pooled: usize,
+    gradient_scale: f32,
+) -> Result<TensorId, GraphError> {
     let config = &net.spec.config.model;
     let levels = net.spec.config.num_backbone_levels();
     let min_level = config.roi.min_level as i32;
@@ -34,6 +45,7 @@ pub fn pool(
         sampling_ratio: config.roi.sampling_ratio,
         aligned: config.roi.aligned,
         spatial_scales: strides[..levels].iter().map(|s| 1.0 / *s as f32).collect(),
+        gradient_scale,
     };
     let Rois { boxes, image_idx, count } = rois;
     let features = maps[..levels].to_vec();

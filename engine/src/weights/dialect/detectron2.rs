@@ -41,9 +41,11 @@ const LAYERS: [(&str, &str); 8] = [
 const CONSTANTS: [&str; 3] = ["pixel_mean", "pixel_std", "proposal_generator.anchor_generator."];
 
 const CLASSIFIER: &str = "roi_heads.box_predictor.cls_score.";
+/// The deltas of boxes, four for each class or for all.
+const DELTAS: &str = "roi_heads.box_predictor.bbox_pred.";
 /// Predictors with rows for each class, and how many.
 const PREDICTORS: [(&str, usize); 2] =
-    [("roi_heads.box_predictor.bbox_pred.", 4), ("roi_heads.mask_predictor.mask_fcn_logits.", 1)];
+    [(DELTAS, 4), ("roi_heads.mask_predictor.mask_fcn_logits.", 1)];
 
 /// True if a tensor has a name that only detectron2 gives.
 pub(super) fn is_name(name: &str) -> bool {
@@ -58,9 +60,36 @@ const RPN_CONV: (&str, &str) = ("rpn.head.conv.0.0", "proposal_generator.rpn_hea
 const BOX_HEAD: &str = "roi_heads.box_head.";
 const FIRST_FC: usize = 6;
 
+/// Modules of which a cascade has one for each stage: it numbers them all, we the further ones.
+const OF_STAGES: [&str; 2] = ["roi_heads.box_head", "roi_heads.box_predictor"];
+
+/// The name of a tensor as it is in a plain model, and the stage of a cascade that it belongs to,
+/// if it names one.
+fn without_stage(name: &str, is_ours: bool) -> (String, Option<usize>) {
+    let before = if is_ours { "_stage" } else { "." };
+    let found = OF_STAGES.iter().find_map(|module| {
+        let (stage, rest) = name.strip_prefix(module)?.strip_prefix(before)?.split_once('.')?;
+        Some((format!("{module}.{rest}"), Some(stage.parse().ok()?)))
+    });
+    found.unwrap_or_else(|| (name.to_string(), None))
+}
+
+/// The reverse of [`without_stage`].
+fn with_stage(name: String, stage: Option<usize>, is_ours: bool) -> String {
+    let Some(stage) = stage.filter(|stage| !is_ours || *stage > 0) else { return name };
+    let module = OF_STAGES.iter().find_map(|module| {
+        let rest = name.strip_prefix(module)?.strip_prefix('.')?;
+        let before = if is_ours { "_stage" } else { "." };
+        Some(format!("{module}{before}{stage}.{rest}"))
+    });
+    module.unwrap_or(name)
+}
+
 /// Facts of a model that the names of some modules depend on.
 #[derive(Debug, Clone, Copy)]
 struct Layers {
+    /// It has several box heads.
+    is_cascade: bool,
     /// Convolutions of the box head; behind them torchvision counts modules: the convolutions, the
     /// flatten, then each fully connected layer with its ReLU.
     box_convs: usize,
@@ -71,8 +100,9 @@ struct Layers {
 impl Layers {
     /// By our names of a model's parameters.
     fn of_ours<'a>(names: impl Iterator<Item = &'a str>) -> Self {
-        let mut found = Self { box_convs: 0, rpn_convs: false };
+        let mut found = Self { is_cascade: false, box_convs: 0, rpn_convs: false };
         for name in names {
+            found.is_cascade |= without_stage(name, true).1.is_some();
             found.rpn_convs |= name.starts_with("rpn.head.conv.1.");
             let conv = name.strip_prefix(BOX_HEAD).and_then(|rest| rest.strip_suffix(".0.weight"));
             found.box_convs += usize::from(conv.is_some());
@@ -82,11 +112,16 @@ impl Layers {
 
     /// By detectron2's names.
     fn of_theirs<'a>(names: impl Iterator<Item = &'a str>) -> Self {
-        let is_conv = |name: &&str| {
+        let mut found = Self { is_cascade: false, box_convs: 0, rpn_convs: false };
+        for name in names {
+            let (name, stage) = without_stage(name, false);
+            found.is_cascade |= stage.is_some();
             let rest = name.strip_prefix(BOX_HEAD).and_then(|rest| rest.strip_prefix("conv"));
-            rest.and_then(|rest| rest.strip_suffix(".weight")).is_some_and(|n| !n.contains('.'))
-        };
-        Self { box_convs: names.filter(is_conv).count(), rpn_convs: false }
+            let conv = rest.and_then(|rest| rest.strip_suffix(".weight"));
+            let is_conv = conv.is_some_and(|number| !number.contains('.'));
+            found.box_convs += usize::from(is_conv && stage.is_none_or(|stage| stage == 0));
+        }
+        found
     }
 
     /// The other project's name of a fully connected layer of the box head.
@@ -108,7 +143,13 @@ impl Layers {
 
 /// The other project's name of a tensor; as it is if it has none.
 fn renamed(name: &str, layers: Layers, to_ours: bool) -> String {
-    translated(name, layers, to_ours).unwrap_or_else(|| name.to_string())
+    if !layers.is_cascade {
+        return translated(name, layers, to_ours).unwrap_or_else(|| name.to_string());
+    }
+    let (plain, stage) = without_stage(name, !to_ours);
+    let plain = translated(&plain, layers, to_ours).unwrap_or(plain);
+    // Every module of a cascade's stages has a number there.
+    with_stage(plain, stage.or((!to_ours).then_some(0)), to_ours)
 }
 
 fn translated(name: &str, layers: Layers, to_ours: bool) -> Option<String> {
@@ -174,10 +215,16 @@ pub(super) fn to_ours(stored: BTreeMap<String, Values>) -> Result<Translated, St
     let classes = outputs.and_then(|outputs| outputs.checked_sub(1));
     for (name, (shape, values)) in &mut tensors {
         let row = values.len() / shape.first().copied().unwrap_or(1).max(1);
-        if name.starts_with(CLASSIFIER) {
+        let (plain, _) = without_stage(name, true);
+        if plain.starts_with(CLASSIFIER) {
             values.rotate_right(row);
         }
-        let rows = PREDICTORS.iter().find(|(predictor, _)| name.starts_with(predictor));
+        // Four deltas are those of all classes, but in a plain model of one class.
+        let is_shared = shape.first() == Some(&4) && (layers.is_cascade || classes != Some(1));
+        if plain.starts_with(DELTAS) && is_shared {
+            continue;
+        }
+        let rows = PREDICTORS.iter().find(|(predictor, _)| plain.starts_with(predictor));
         let (Some((_, rows)), Some(classes), Some(first)) = (rows, classes, shape.first_mut())
         else {
             continue;
@@ -207,10 +254,14 @@ pub(in crate::weights) fn from_ours(params: Vec<(String, Values)>) -> Vec<(Strin
     let layers = Layers::of_ours(params.iter().map(|(name, _)| name.as_str()));
     let translate = |(name, (mut shape, mut values)): (String, Values)| {
         let row = values.len() / shape.first().copied().unwrap_or(1).max(1);
-        if name.starts_with(CLASSIFIER) {
+        let (plain, _) = without_stage(&name, true);
+        if plain.starts_with(CLASSIFIER) {
             values.rotate_left(row);
         }
-        let rows = PREDICTORS.iter().find(|(predictor, _)| name.starts_with(predictor));
+        // Deltas of each class are eight or more: the background has some too.
+        let is_shared = plain.starts_with(DELTAS) && shape.first() == Some(&4);
+        let rows = PREDICTORS.iter().find(|(predictor, _)| plain.starts_with(predictor));
+        let rows = rows.filter(|_| !is_shared);
         if let (Some((_, rows)), Some(first)) = (rows, shape.first_mut()) {
             *first -= rows;
             values.drain(..rows * row);

@@ -6,6 +6,7 @@ pub mod detections;
 pub mod encode_boxes;
 pub mod flatten_rois;
 pub mod nms_proposals;
+pub mod refine_rois;
 pub mod roi_levels;
 pub mod top_k_per_level;
 pub mod transform_boxes;
@@ -21,6 +22,7 @@ pub(super) fn cases() -> Vec<OpCase> {
         encode_boxes::cases(),
         flatten_rois::cases(),
         nms_proposals::cases(),
+        refine_rois::cases(),
         roi_levels::cases(),
         top_k_per_level::cases(),
         transform_boxes::cases(),

@@ -5,6 +5,7 @@ pub mod bce_loss;
 pub mod giou_loss;
 pub mod mask_bce_loss;
 pub mod mask_probabilities;
+pub mod mean_logits;
 pub mod select_columns;
 pub mod smooth_l1_loss;
 pub mod softmax_cross_entropy;
@@ -20,6 +21,7 @@ pub(super) fn cases() -> Vec<OpCase> {
         giou_loss::cases(),
         mask_bce_loss::cases(),
         mask_probabilities::cases(),
+        mean_logits::cases(),
         select_columns::cases(),
         smooth_l1_loss::cases(),
         softmax_cross_entropy::cases(),

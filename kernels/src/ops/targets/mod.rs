@@ -3,6 +3,7 @@
 pub mod gather_anchors;
 pub mod mask_targets;
 pub mod match_anchors;
+pub mod match_rois;
 pub mod roi_candidates;
 pub mod sample_anchors;
 pub mod sample_rois;
@@ -15,6 +16,7 @@ pub(super) fn cases() -> Vec<OpCase> {
         gather_anchors::cases(),
         mask_targets::cases(),
         match_anchors::cases(),
+        match_rois::cases(),
         roi_candidates::cases(),
         sample_anchors::cases(),
         sample_rois::cases(),

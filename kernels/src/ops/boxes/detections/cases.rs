@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Detections;
 use crate::case::boxes::{boxes, constant, index, sizes};
 use crate::case::{OpCase, normal};
+use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
 
 /// Images, RoIs per image, foreground classes, detections per image.
@@ -13,7 +14,7 @@ type Shape = (usize, usize, usize, usize);
 /// No image, RoI, class or room, one, primes, and 1000 RoIs of each of two images with 80 classes;
 /// then RoIs in no order of images, with NaN logits among them, and more RoIs of a class than CUDA
 /// sorts in shared memory (2,048) more kept than in a chunk of 64;
-/// and logits that are f32 on every device.
+/// logits that are f32 on every device; and deltas that all classes share.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [Shape; 7] = [
         (0, 3, 2, 5),
@@ -32,8 +33,19 @@ pub fn cases() -> Vec<OpCase> {
             case(Role::Activation, (3, 61, 5, 17), false, true),
             case(Role::Activation, (1, 2503, 2, 1000), false, false),
             case(Role::Score, (2, 41, 5, 7), false, false),
+            shared_deltas(case(Role::Activation, (3, 37, 7, 11), false, false)),
         ])
         .collect()
+}
+
+/// The case with the deltas of the background for all classes.
+fn shared_deltas(mut case: OpCase) -> OpCase {
+    let deltas = &mut case.inputs[1];
+    let (rows, width) = (deltas.desc.dim(0), deltas.desc.dim(1));
+    let first = deltas.as_f32().chunks(width).flat_map(|row| row[..4].to_vec()).collect();
+    *deltas = HostTensor::f32(TensorDesc::new(deltas.desc.role, &[rows, 4]), first);
+    case.label += ", shared deltas";
+    case
 }
 
 fn case(role: Role, (n, rois, k, per_image): Shape, plus_one: bool, mixed: bool) -> OpCase {

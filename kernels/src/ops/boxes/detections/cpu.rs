@@ -44,6 +44,8 @@ fn candidates(op: &Detections, args: &CpuArgs<'_>, num_images: usize) -> Vec<Can
     let inputs = DetectionsInputs::of(&args.inputs);
     let classes = inputs.class_logits.shape()[1];
     let (logits, deltas) = (inputs.class_logits.f32(), as_boxes(inputs.box_deltas.f32()));
+    // Deltas of each class, or of all.
+    let groups = inputs.box_deltas.shape()[1] / 4;
     let (rois, image_idx) = (as_boxes(inputs.rois.f32()), inputs.image_idx.i32());
     let num_rois = at_most(inputs.num_rois.i32()[0], rois.len());
     let sizes = inputs.network_sizes.i32();
@@ -52,8 +54,8 @@ fn candidates(op: &Detections, args: &CpuArgs<'_>, num_images: usize) -> Vec<Can
         .flat_map_iter(|roi| {
             let image = usize::try_from(image_idx[roi]).ok().filter(|&n| n < num_images);
             let row = roi * classes..(roi + 1) * classes;
-            let scores = if image.is_some() { softmax(&logits[row.clone()]) } else { Vec::new() };
-            let deltas = &deltas[row];
+            let scores = if image.is_some() { softmax(&logits[row]) } else { Vec::new() };
+            let deltas = &deltas[roi * groups..][..groups];
             scores.into_iter().enumerate().skip(1).filter_map(move |(class, score)| {
                 let image = image?;
                 // NaN is over nothing.
@@ -61,7 +63,8 @@ fn candidates(op: &Detections, args: &CpuArgs<'_>, num_images: usize) -> Vec<Can
                 if !passes {
                     return None;
                 }
-                let b = decode(&rois[roi], &deltas[class], &op.weights, op.plus_one);
+                let b =
+                    decode(&rois[roi], &deltas[class.min(groups - 1)], &op.weights, op.plus_one);
                 let b = clip(&b, ImageSize::from_row(&sizes[2 * image..]), op.plus_one);
                 let key = rank_key(score, (roi * (classes - 1) + class - 1) as u32);
                 let large = !is_small(&b, op.min_size, op.plus_one);

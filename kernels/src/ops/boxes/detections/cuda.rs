@@ -23,13 +23,16 @@ struct Plan {
     rois: usize,
     classes: usize,
     images: usize,
+    /// Deltas of an RoI: of each class, or of all.
+    groups: usize,
     pieces: [(usize, usize); ARRAYS],
     bytes: usize,
 }
 
 impl Plan {
-    fn new(op: &Detections, logits: &TensorDesc, sizes: &TensorDesc) -> Self {
+    fn new(op: &Detections, [logits, deltas, sizes]: [&TensorDesc; 3]) -> Self {
         let (rois, classes, images) = (logits.shape[0], logits.shape[1] - 1, sizes.shape[0]);
+        let groups = deltas.shape[1] / 4;
         let lengths = [
             4 * classes * rois,
             8 * classes * rois,
@@ -43,7 +46,7 @@ impl Plan {
             bytes = offset + length;
             (offset, length)
         });
-        Self { rois, classes, images, pieces, bytes }
+        Self { rois, classes, images, groups, pieces, bytes }
     }
 
     fn piece(&self, workspace: Workspace, array: usize, access: Access) -> Arg {
@@ -62,7 +65,7 @@ impl Plan {
 
     /// `Setting`.
     fn setting(&self, op: &Detections) -> Arg {
-        let extents = [self.rois, self.classes, self.images, op.per_image];
+        let extents = [self.rois, self.classes, self.images, op.per_image, self.groups];
         StructArg::new()
             .field([op.score_threshold, op.nms_threshold, op.min_size])
             .field(i32::from(op.plus_one))
@@ -73,8 +76,8 @@ impl Plan {
 }
 
 pub(super) fn workspace_bytes(op: &Detections, inputs: &[TensorDesc]) -> usize {
-    let DetectionsInputs { class_logits, network_sizes, .. } = DetectionsInputs::of(inputs);
-    Plan::new(op, class_logits, network_sizes).bytes
+    let inputs = DetectionsInputs::of(inputs);
+    Plan::new(op, [inputs.class_logits, inputs.box_deltas, inputs.network_sizes]).bytes
 }
 
 pub(super) fn launches(op: &Detections, args: &LaunchArgs<'_>) -> Vec<Launch> {
@@ -83,7 +86,7 @@ pub(super) fn launches(op: &Detections, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let (logits, counts) = (inputs.class_logits, args.outputs[4]);
     let half = logits.dtype() == DType::F16;
     assert_eq!(logits.dtype(), inputs.box_deltas.dtype(), "logits and deltas of one element type");
-    let plan = Plan::new(op, logits.desc, inputs.network_sizes.desc);
+    let plan = Plan::new(op, [logits, inputs.box_deltas, inputs.network_sizes].map(|b| b.desc));
     let DetectionsInputs { box_deltas, rois, image_idx, num_rois, network_sizes, .. } = inputs;
     let reads = [box_deltas, rois, image_idx, num_rois, network_sizes].map(Buffer::read);
     let rois = StructArg::new().pointers(&reads, reads.len()).arg();

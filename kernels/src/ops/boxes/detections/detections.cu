@@ -2,7 +2,7 @@
 // RoIHeads.postprocess_detections.
 //
 //   logits          [M, classes + 1]     half/float  in   class logits; 0 is the background
-//   deltas          [M, classes + 1, 4]  half/float  in   box deltas of each class
+//   deltas          [M, groups, 4]       half/float  in   box deltas of each class, or of all
 //   rois            [M, 4]               float       in   boxes that the deltas start from
 //   image_idx       [M]                  int         in   image of the RoI
 //   count           [1]                  int         in   RoIs in use
@@ -41,12 +41,13 @@ struct Setting {
   int num_classes;  // of the foreground
   int num_images;   // N
   int per_image;    // detections of an image at most
+  int groups;       // num_classes + 1, or 1 where all classes share the deltas
 };
 
 // The head's outputs and the RoIs.
 template <typename T>
 struct Rois {
-  const T* deltas;  // [M, num_classes + 1, 4]
+  const T* deltas;  // [M, groups, 4]
   const Box* boxes;
   const int* image_idx;
   const int* count;
@@ -56,7 +57,7 @@ struct Rois {
 // The box of a class (0 = first foreground) of a RoI of image n.
 template <typename T>
 DEVICE Box class_box(const Rois<T>& rois, const Setting& setting, int roi, int c, int n) {
-  const uint64_t at = (uint64_t)roi * (setting.num_classes + 1) + c + 1;
+  const uint64_t at = (uint64_t)roi * setting.groups + min(c + 1, setting.groups - 1);
   const float4 deltas = load_deltas(rois.deltas + 4 * at);
   const Box b = box_decode(rois.boxes[roi], deltas, setting.weights, setting.plus_one);
   return box_clip(b, rois.sizes[n], setting.plus_one);
@@ -272,7 +273,7 @@ DEVICE void merge(const Rois<T>& rois, const Setting& setting, const Scratch& sc
     score(logits, rois, setting, scores);                                                         \
   }                                                                                               \
   EXPORT(detections_score_##suffix)                                                               \
-  KERNEL(THREADS)                                                                                 \
+  KERNEL_BLOCKS(THREADS, 4)                                                                       \
   detections_classes_##suffix(const Rois<T> rois, const Setting setting, const Scratch scratch) { \
     classes(rois, setting, scratch);                                                              \
   }                                                                                               \

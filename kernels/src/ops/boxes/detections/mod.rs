@@ -5,8 +5,8 @@
 //! best `per_image`. Orders are total: (score descending, roi * K + class ascending).
 //! maskrcnn-benchmark finds the same set (unless scores tie at the last place), in another order.
 //!
-//! Tensors: `class_logits` (`[M, K+1]`, class 0 = background), `box_deltas` (`[M, 4(K+1)]`),
-//! `rois` (`[M, 4]`), `image_idx` (`[M]`), `num_rois` (`[1]`), `network_sizes` (`[N, 2]`) ->
+//! Tensors: `class_logits` (`[M, K+1]`, class 0 = background), `box_deltas` (`[M, 4(K+1)]`, or
+//! `[M, 4]` of all classes), `rois` (`[M, 4]`), `image_idx` (`[M]`), `num_rois` (`[1]`), `network_sizes` (`[N, 2]`) ->
 //! `boxes` (`[N*D, 4]`, network pixels), `scores` (`[N*D]`), `labels` (`[N*D]`), `image_idx`
 //! (`[N*D]`), `counts` (`[N]`), `num_detections` (`[1]`); all overwritten. D = `per_image`. The
 //! rows in use stand together in image order; the others hold 0, image -1.
@@ -49,7 +49,7 @@ op_inputs! {
     pub struct DetectionsInputs {
         /// `[M, K+1]`.
         class_logits,
-        /// `[M, 4(K+1)]`.
+        /// `[M, 4(K+1)]`, or `[M, 4]` of all classes.
         box_deltas,
         /// `[M, 4]` f32.
         rois,
@@ -83,7 +83,9 @@ impl Op for Detections {
             return Err(check::shape_error(NAME, "class_logits", inputs.class_logits, expected));
         }
         dims.bind("4(K+1)", 4 * classes);
-        dims.f32("box_deltas", inputs.box_deltas, "[M, 4(K+1)]")?;
+        let is_shared = inputs.box_deltas.shape.get(1) == Some(&4);
+        let shape = if is_shared { "[M, 4]" } else { "[M, 4(K+1)]" };
+        dims.f32("box_deltas", inputs.box_deltas, shape)?;
         dims.f32("rois", inputs.rois, "[M, 4]")?;
         dims.i32("image_idx", inputs.image_idx, "[M]")?;
         dims.i32("num_rois", inputs.num_rois, "[1]")?;

@@ -78,7 +78,9 @@ fn equals_the_plain_rule() {
                 let logits = &case.inputs[0].as_f32()[roi * classes..][..classes];
                 let sum: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
                 for (class, &logit) in logits.iter().enumerate().skip(1) {
-                    let deltas = as_boxes(case.inputs[1].as_f32())[roi * classes + class];
+                    let groups = case.inputs[1].desc.dim(1) / 4;
+                    let own = roi * groups + if groups == 1 { 0 } else { class };
+                    let deltas = as_boxes(case.inputs[1].as_f32())[own];
                     let b = as_boxes(case.inputs[2].as_f32())[roi];
                     let b = decode(&b, &deltas, &[10.0, 10.0, 5.0, 5.0], plus_one);
                     let b = clip(&b, size, plus_one);

@@ -14,7 +14,7 @@ const ANCHORS: usize = 3;
 /// With as many channels, patches reach two cells.
 const WIDE_PATCHES: usize = 24;
 
-/// One head and two, with and without patches, on maps that the heads do not read too; no RoIs, a
+/// One to four heads, with and without patches, on maps that the heads do not read too; no RoIs, a
 /// part and all in use; odd channels and more than a block takes.
 pub fn cases() -> Vec<OpCase> {
     let five = [[32, 40], [16, 20], [8, 10], [4, 5], [2, 3]];
@@ -27,10 +27,16 @@ pub fn cases() -> Vec<OpCase> {
         case("wide patches", (2, &three, 3), PLAIN, &[(7, 9, 9), (14, 3, 2)], Some(30), 24),
         case("none in use", (1, &[[9, 11]], 1), PLAIN, &[(3, 4, 0), (5, 2, 0)], Some(1), 8),
         case("no images", (0, &[[9, 11]], 1), PLAIN, &[(3, 0, 0)], Some(3), 8),
+        case("three heads", (2, &three, 3), PLAIN, &[(7, 11, 11), (7, 9, 4), (5, 3, 3)], None, 8),
+        case("four heads", (2, &three, 2), PLAIN, &FOUR, Some(17), 5),
+        case("four wide", (1, &three, 3), (0, true), &FOUR, Some(9), WIDE_PATCHES),
         case("many samples", (1, &five, 5), (0, false), &[(3, 9, 9), (2, 7, 7)], Some(7), 8),
         case("many bins", (1, &three, 2), (5, true), &[(28, 9, 9), (17, 7, 7)], None, 8),
     ]
 }
+
+/// The stages of a cascade, and a head of masks.
+const FOUR: [(usize, usize, i32); 4] = [(7, 11, 9), (7, 11, 11), (7, 11, 10), (14, 3, 3)];
 
 /// Samples a side of a bin (0: as many as it has pixels), and whether pixels are centred.
 const PLAIN: (usize, bool) = (2, false);
@@ -57,7 +63,9 @@ fn case(
             HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![count]),
         ]);
         let spatial_scales = (0..levels).map(|l| 0.25 / (1 << l) as f32).collect();
-        let forward = RoiAlign { pooled, sampling_ratio, aligned, spatial_scales };
+        // The first of several heads is one of a cascade.
+        let gradient_scale = if i == 0 && heads.len() > 2 { 1.0 / 3.0 } else { 1.0 };
+        let forward = RoiAlign { pooled, sampling_ratio, aligned, spatial_scales, gradient_scale };
         rois.push(RoiAlignGrad { forward, images, level_sizes: sizes[..levels].to_vec() });
     }
     let patches = patches.map(|per_image| {

@@ -1,8 +1,7 @@
-// Gradient of the maps of a pyramid from all that reads them, RoIs of up to two heads and patches:
-// each map is written once.
+// Gradient of the maps of a pyramid from all that reads them, RoIs of up to two heads, or four, and
+// patches: each map is written once.
 //
-//   first    [M, pooled, pooled, C]     real  in   gradient of the pooled RoIs, and their lists
-//   second   [M, pooled, pooled, C]     real  in   of another head, or null
+//   heads    [M, pooled, pooled, C]     real  in   gradient of the pooled RoIs of each, or null
 //   patches  [N * per_image, S, S, C]   real  in   gradient of patches, or null
 //   maps     [N, height, width, C]      real  out  gradient of each level's map
 //
@@ -10,17 +9,17 @@
 // roi_align_grad_lists lists the RoIs of each head before.
 // Cost: the maps written once (12 images of 800x1344: 0.55 GB), and the gradients read; bound by
 // memory where tiles are empty, else by latency.
-// Numerics: fp32 in the order first, second, patches, each in the order of its rows; rounded once;
-// deterministic.
+// Numerics: fp32 in the order of the heads, then patches, each in the order of its rows; rounded
+// once; deterministic.
 // Edges: maps past the levels of the RoIs get only patches.
 #include "platform.cuh"
 #include "map_gradients.cuh"
 
 REALS(fp16, fp32)
 
-template <int W, int S>
-DEVICE void level_gradients(const RoiGradients& first, const RoiGradients& second,
-                            const PatchGradients& patches, const Pyramid& maps) {
+template <int W, int S, typename... Heads>
+DEVICE void level_gradients(const PatchGradients& patches, const Pyramid& maps,
+                            const Heads&... heads) {
   SHARED(int, ranks, 32);
   SHARED(int, hits, TILE_BLOCK);
   SHARED(int, ys, TILE_BLOCK);
@@ -33,19 +32,25 @@ DEVICE void level_gradients(const RoiGradients& first, const RoiGradients& secon
   for (int j = 0; j < TILE_PIXELS; j++) clear(sum[j]);
   const RoiScratch of_rois{ranks, hits, sets, (float*)weights};
   const PatchScratch of_patches{ranks, hits, ys, xs};
-  add_rois<W>(first, maps, tile, channel, of_rois, sum);
-  add_rois<W>(second, maps, tile, channel, of_rois, sum);
+  (add_rois<W>(heads, maps, tile, channel, of_rois, sum), ...);
   add_patches<W, S>(patches, maps, tile, channel, of_patches, sum);
   store_pixels<W>(maps, tile, channel, sum);
 }
 
-#define LEVEL_GRADIENTS(suffix, W, S)                                                       \
-  KERNEL_BLOCKS(256, 3)                                                                     \
-  level_gradients_##suffix(RoiGradients first, RoiGradients second, PatchGradients patches, \
-                           Pyramid maps) {                                                  \
-    level_gradients<W, S>(first, second, patches, maps);                                    \
-  }                                                                                         \
-  EXPORT(level_gradients_##suffix)
+#define LEVEL_GRADIENTS(suffix, W, S)                                                         \
+  KERNEL_BLOCKS(256, 3)                                                                       \
+  level_gradients_##suffix(RoiGradients first, RoiGradients second, PatchGradients patches,   \
+                           Pyramid maps) {                                                    \
+    level_gradients<W, S>(patches, maps, first, second);                                      \
+  }                                                                                           \
+  EXPORT(level_gradients_##suffix)                                                            \
+  KERNEL_BLOCKS(256, 2)                                                                       \
+  level_gradients_of_four_##suffix(RoiGradients first, RoiGradients second,                   \
+                                   RoiGradients third, RoiGradients fourth,                   \
+                                   PatchGradients patches, Pyramid maps) {                    \
+    level_gradients<W, S>(patches, maps, first, second, third, fourth);                       \
+  }                                                                                           \
+  EXPORT(level_gradients_of_four_##suffix)
 LEVEL_GRADIENTS(f16x8, 8, 3)
 LEVEL_GRADIENTS(f16, 1, 3)
 LEVEL_GRADIENTS(5x5_f16x8, 8, 5)

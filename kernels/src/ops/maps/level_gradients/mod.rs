@@ -1,4 +1,4 @@
-//! Gradient of the maps of a pyramid from all that reads them at once: `roi_align` of up to two
+//! Gradient of the maps of a pyramid from all that reads them at once: `roi_align` of up to four
 //! heads, and `gather_patches`. Each map is written once, where the gradients apart would write it
 //! once each and a sum would read them again.
 //!
@@ -28,7 +28,7 @@ pub use cases::cases;
 /// Gradients of RoIs and of patches, added to the maps that they read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LevelGradients {
-    /// One or two, of the same images and scales.
+    /// One to four, of the same images and scales.
     pub rois: Vec<RoiAlignGrad>,
     /// The patches.
     pub patches: Option<GatherPatchesGrad>,
@@ -40,7 +40,7 @@ const ROI_INPUTS: usize = 1 + RoiPlaces::LEN;
 /// Patches: inputs of their gradient.
 const PATCH_INPUTS: usize = 2;
 /// Heads that a kernel takes.
-const MAX_HEADS: usize = 2;
+const MAX_HEADS: usize = 4;
 
 impl LevelGradients {
     /// True if an op can be a part.
@@ -69,7 +69,7 @@ impl LevelGradients {
         fits.then_some((joined, order))
     }
 
-    /// One or two heads of the same maps, and patches of the same.
+    /// Heads of the same maps, and patches of the same.
     fn is_sound(&self) -> bool {
         let Some(first) = self.rois.first() else { return false };
         let same = |head: &RoiAlignGrad| {
@@ -112,7 +112,7 @@ impl Op for LevelGradients {
         check::arity(NAME, "inputs", inputs, ROI_INPUTS * self.rois.len() + patches)?;
         check::arity(NAME, "updates", updates, 0)?;
         let got = format!("{} heads", self.rois.len());
-        check::parameter(NAME, "rois", self.is_sound(), "one or two heads of the same maps", got)?;
+        check::parameter(NAME, "rois", self.is_sound(), "one to four heads of the same maps", got)?;
         let mut maps: Vec<TensorDesc> = vec![];
         for (op, inputs) in self.parts(inputs) {
             let own = op.infer(inputs, &[])?;

@@ -18,6 +18,7 @@ pub fn cases() -> Vec<OpCase> {
             sampling_ratio,
             aligned,
             spatial_scales: (0..levels).map(|l| 0.25 / (1 << l) as f32).collect(),
+            gradient_scale: 1.0,
         };
         cases.push(case(op(7, 1), [1, 7, 8, 3], 0, 0));
         cases.push(case(op(1, 1), [1, 1, 1, 1], 1, 1));
@@ -29,10 +30,22 @@ pub fn cases() -> Vec<OpCase> {
         cases.push(case(op(3, 1), [1, 37, 41, 8], 17, 17));
         cases.push(odd_boxes(case(op(7, 2), [2, 9, 11, 8], 11, 11)));
     }
-    let op = RoiAlign { pooled: 3, sampling_ratio: 5, aligned: false, spatial_scales: vec![0.25] };
+    let op = RoiAlign {
+        pooled: 3,
+        sampling_ratio: 5,
+        aligned: false,
+        spatial_scales: vec![0.25],
+        gradient_scale: 1.0,
+    };
     cases.push(case(op, [1, 9, 11, 8], 17, 17));
     let scales = vec![0.25, 0.125, 0.0625, 0.03125];
-    let op = RoiAlign { pooled: 7, sampling_ratio: 2, aligned: false, spatial_scales: scales };
+    let op = RoiAlign {
+        pooled: 7,
+        sampling_ratio: 2,
+        aligned: false,
+        spatial_scales: scales,
+        gradient_scale: 1.0,
+    };
     let small = RoiAlign { pooled: 3, spatial_scales: vec![0.25, 0.125], ..op.clone() };
     cases.push(case(small, [2, 11, 9, 2], 4301, 4300));
     cases.push(case(op, [2, 64, 64, 48], 256, 251));

@@ -115,11 +115,12 @@ struct Placed {
 }
 
 /// Gradient of every level. A task owns a band of feature rows of one image and adds the RoIs that
-/// touch it in their order, so no two tasks write the same place and the sum has one order.
+/// touch it in their order, so no two tasks write the same place and the sum has one order. All of
+/// `grad_output` is multiplied by `scale`.
 pub(super) fn backward(
     grid: Grid,
     level_sizes: &[[usize; 2]],
-    grad_output: &TensorRef<'_>,
+    (grad_output, scale): (&TensorRef<'_>, f32),
     rois: &Rois<'_>,
     grads: &mut [TensorMut<'_>],
 ) {
@@ -128,6 +129,10 @@ pub(super) fn backward(
     let placed: Vec<Placed> = (0..rois.count)
         .into_par_iter()
         .filter_map(|row| place(grid, level_sizes, rois, row))
+        .map(|mut placed| {
+            placed.taps[0].scale(scale);
+            placed
+        })
         .collect();
     for (level, grad) in grads.iter_mut().enumerate() {
         let images = grad.shape()[0];

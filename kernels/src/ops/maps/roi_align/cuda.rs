@@ -110,19 +110,20 @@ impl RoiAlignGrad {
         let list = scratch(Access::Write).into_iter().fold(list, Launch::arg);
         let list = list.arg(grid_arg(pooled, sampling_ratio, aligned)).int(rows);
         let pointers = [vec![g.read(), rois.read()], scratch(Access::Read).to_vec()].concat();
-        (list, gradients_arg(&pointers, [pooled, sampling_ratio, usize::from(aligned), levels]))
+        let sizes = [pooled, sampling_ratio, usize::from(aligned), levels];
+        (list, gradients_arg(&pointers, sizes, self.forward.gradient_scale))
     }
 }
 
 /// The kernels' `RoiGradients`.
-fn gradients_arg(pointers: &[Arg], sizes: [usize; 4]) -> Arg {
+fn gradients_arg(pointers: &[Arg], sizes: [usize; 4], scale: f32) -> Arg {
     let sizes = sizes.map(|v| i32::try_from(v).expect("a size that fits an int"));
-    StructArg::new().pointers(pointers, 5).field(sizes).arg()
+    StructArg::new().pointers(pointers, 5).field(sizes).field(scale).arg()
 }
 
 /// `RoiGradients` of no RoIs.
 pub(crate) fn no_gradients() -> Arg {
-    gradients_arg(&[], [1, 1, 0, 0])
+    gradients_arg(&[], [1, 1, 0, 0], 1.0)
 }
 
 pub(super) fn backward(op: &RoiAlignGrad, args: &LaunchArgs<'_>) -> Vec<Launch> {

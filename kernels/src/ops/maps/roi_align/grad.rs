@@ -62,6 +62,7 @@ impl Op for RoiAlignGrad {
             sampling_ratio: self.forward.sampling_ratio,
             aligned: self.forward.aligned,
         };
-        cpu::backward(grid, &self.level_sizes, &args.inputs[0], &rois, &mut args.outputs);
+        let gradient = (&args.inputs[0], self.forward.gradient_scale);
+        cpu::backward(grid, &self.level_sizes, gradient, &rois, &mut args.outputs);
     }
 }

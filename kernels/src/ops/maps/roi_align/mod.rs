@@ -41,6 +41,8 @@ pub struct RoiAlign {
     pub aligned: bool,
     /// Feature pixels per network pixel, of each level.
     pub spatial_scales: Vec<f32>,
+    /// Factor of the gradient alone; 1, or the share of a stage of a cascade.
+    pub gradient_scale: f32,
 }
 
 /// Adds the gradients of RoIs to the maps of their levels.

@@ -99,6 +99,6 @@ KERNEL(256)
 roi_align_grad_tiles_f16x8(RoiGradients of, Pyramid maps) { assemble<8>(of, maps); }
 EXPORT(roi_align_grad_tiles_f16x8)
 
-KERNEL(256)
+KERNEL_BLOCKS(256, 4)
 roi_align_grad_tiles_f16(RoiGradients of, Pyramid maps) { assemble<1>(of, maps); }
 EXPORT(roi_align_grad_tiles_f16)

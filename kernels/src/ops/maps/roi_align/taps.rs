@@ -34,6 +34,11 @@ impl AxisTaps {
         &self.taps[first as usize..self.ends[bin] as usize]
     }
 
+    /// Multiplies all weights.
+    pub(crate) fn scale(&mut self, factor: f32) {
+        self.taps.iter_mut().for_each(|(_, weight)| *weight *= factor);
+    }
+
     /// First and last row that any bin reads.
     pub(crate) fn extent(&self) -> Option<(u32, u32)> {
         let first = self.taps.iter().map(|t| t.0).min()?;

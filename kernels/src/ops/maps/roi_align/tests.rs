@@ -31,7 +31,13 @@ fn ramp(height: usize, width: usize) -> HostTensor {
 /// By hand: on f(y, x) = 10 y + x a bin's mean is f at its centre.
 #[test]
 fn a_ramp_gives_bin_centres() {
-    let op = RoiAlign { pooled: 2, sampling_ratio: 2, aligned: false, spatial_scales: vec![0.5] };
+    let op = RoiAlign {
+        pooled: 2,
+        sampling_ratio: 2,
+        aligned: false,
+        spatial_scales: vec![0.5],
+        gradient_scale: 1.0,
+    };
     let y = align(&op, ramp(8, 8), &[[2.0, 4.0, 10.0, 12.0]]);
     assert_eq!(y, [32.0, 34.0, 52.0, 54.0]);
     let aligned = RoiAlign { aligned: true, ..op };
@@ -42,7 +48,13 @@ fn a_ramp_gives_bin_centres() {
 /// A box of no size is one feature pixel, unless aligned; a box far outside is 0.
 #[test]
 fn degenerate_boxes() {
-    let op = RoiAlign { pooled: 1, sampling_ratio: 0, aligned: false, spatial_scales: vec![1.0] };
+    let op = RoiAlign {
+        pooled: 1,
+        sampling_ratio: 0,
+        aligned: false,
+        spatial_scales: vec![1.0],
+        gradient_scale: 1.0,
+    };
     let boxes = [[3.0, 2.0, 3.0, 2.0], [100.0, 100.0, 120.0, 120.0]];
     assert_eq!(align(&op, ramp(8, 8), &boxes), [28.5, 0.0]);
     let aligned = RoiAlign { aligned: true, ..op };
@@ -53,7 +65,13 @@ fn degenerate_boxes() {
 #[test]
 fn boxes_that_are_not_finite() {
     for sampling_ratio in [0, 2] {
-        let op = RoiAlign { pooled: 2, sampling_ratio, aligned: true, spatial_scales: vec![1.0] };
+        let op = RoiAlign {
+            pooled: 2,
+            sampling_ratio,
+            aligned: true,
+            spatial_scales: vec![1.0],
+            gradient_scale: 1.0,
+        };
         let inf = f32::INFINITY;
         let boxes =
             [[f32::NAN; 4], [0.0, 0.0, inf, inf], [-inf, 0.0, inf, 2.0], [1.0, 1.0, 5.0, 5.0]];
@@ -99,7 +117,13 @@ fn equals_the_mean_of_samples() {
     let feature = normal(&TensorDesc::new(Role::Activation, &[1, 13, 17, 1]), 1, 1.0);
     let corners = uniform(&TensorDesc::new(Role::Box, &[40, 4]), 2, -10.0, 80.0);
     for (sampling_ratio, aligned) in [(2, false), (3, true), (0, false), (0, true)] {
-        let op = RoiAlign { pooled: 5, sampling_ratio, aligned, spatial_scales: vec![0.25] };
+        let op = RoiAlign {
+            pooled: 5,
+            sampling_ratio,
+            aligned,
+            spatial_scales: vec![0.25],
+            gradient_scale: 1.0,
+        };
         for c in corners.as_f32().chunks_exact(4) {
             let roi = [c[0].min(c[2]), c[1].min(c[3]), c[0].max(c[2]), c[1].max(c[3])];
             let y = align(&op, feature.clone(), &[roi]);

@@ -137,6 +137,7 @@ fn soft_targets_equal_roi_align_of_the_bitmap() {
         sampling_ratio: 0,
         aligned: false,
         spatial_scales: vec![1.0],
+        gradient_scale: 1.0,
     };
     let inputs = [
         HostTensor::f32(desc, values),

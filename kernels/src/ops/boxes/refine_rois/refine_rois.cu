@@ -1,0 +1,42 @@
+// RoIs of the next stage of a cascade, decoded from the deltas of the stage before and clipped.
+//
+//   rois       [M, 4]  float       in   boxes that the deltas start from
+//   deltas     [M, 4]  half/float  in   deltas of all classes
+//   image_idx  [M]     int         in   image of the row
+//   count      [1]     int         in   rows in use
+//   sizes      [N, 2]  int         in   height and width of the network's input
+//   out        [M, 4]  float       out  decoded and clipped
+//
+// Launch: a thread per row, blocks of 256.
+// Cost: 44 or 52 bytes per row, 6,144 rows at the training shape; latency-bound.
+// Numerics: fp32, the CPU's operations in its order; expf is the device's.
+// Edges: rows past the count, or of no image, are 0.
+#include "boxes.cuh"
+
+template <typename T>
+DEVICE void refine_rois(const Box* RESTRICT rois, const T* RESTRICT deltas,
+                        const int* RESTRICT image_idx, const int* RESTRICT count,
+                        const ImageSize* RESTRICT sizes, Box* RESTRICT out, BoxWeights weights,
+                        int plus_one, int num_rows, int num_images) {
+  const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+  if (row >= num_rows) return;
+  const int n = row < *count ? image_idx[row] : -1;
+  Box b = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  if (n >= 0 && n < num_images) {
+    b = box_decode(rois[row], load_deltas(deltas + 4 * (uint64_t)row), weights, plus_one);
+    b = box_clip(b, sizes[n], plus_one);
+  }
+  out[row] = b;
+}
+
+#define REFINE_ROIS(T, suffix)                                                                 \
+  KERNEL(256)                                                                                  \
+  refine_rois_##suffix(const Box* rois, const T* deltas, const int* image_idx,                 \
+                       const int* count, const ImageSize* sizes, Box* out, BoxWeights weights, \
+                       int plus_one, int num_rows, int num_images) {                           \
+    refine_rois(rois, deltas, image_idx, count, sizes, out, weights, plus_one, num_rows,       \
+                num_images);                                                                   \
+  }                                                                                            \
+  EXPORT(refine_rois_##suffix)
+REFINE_ROIS(half, f16)
+REFINE_ROIS(float, f32)
