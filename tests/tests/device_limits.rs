@@ -304,6 +304,12 @@ fn launches_of_mask_rcnn_r50_v2_fit_a_gpu() {
     }
 }
 
+/// Three box heads, whose gradients and that of the masks meet in the maps.
+#[test]
+fn launches_of_a_cascade_fit_a_gpu() {
+    check_batches("detectron2_cascade_r50_3x", &[], &[2]);
+}
+
 #[test]
 fn launches_of_faster_rcnn_r50_fit_a_gpu() {
     check("faster_r50", &[]);

@@ -82,6 +82,12 @@ fn new_heads_train_as_on_the_cpu() {
     step::new_heads_train_as_on_the_cpu(&on_driver);
 }
 
+/// With the three box heads of a cascade: the same.
+#[test]
+fn a_cascade_trains_as_on_the_cpu() {
+    step::a_cascade_trains_as_on_the_cpu(&on_driver);
+}
+
 /// A head that gets no gradient, or twice its own, fails the check of new heads.
 #[test]
 fn a_head_with_another_gradient_is_noticed() {

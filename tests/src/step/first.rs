@@ -55,6 +55,12 @@ pub fn a_step_of_new_heads_is_that_of_f32(open: &Open, norm: &str, planted: &[&s
     }
 }
 
+/// The first step of `micro` with `set`, in fp32.
+pub(super) fn a_step_in_fp32_is_that_of_f32(open: &Open, set: &[&str]) {
+    let in_fp32 = ["model.roi.canonical_size=20", "train.precision=fp32"];
+    first_step(open, &[set, &in_fp32].concat(), NEW_HEADS_IN_FP32);
+}
+
 /// Three steps in fp32 and tf32: losses and the weights that they leave are those of the CPU, and
 /// the loss scale is 1.
 pub fn three_steps_in_floats_are_those_of_the_cpu(open: &Open) {

@@ -58,6 +58,13 @@ pub(super) fn new_heads(norm: &str) -> Vec<String> {
     norms.into_iter().chain(rest.map(str::to_string)).collect()
 }
 
+/// The box heads of detectron2's cascades.
+pub(super) const CASCADE: [&str; 3] = [
+    "model.box_head.class_agnostic=true",
+    "model.cascade.fg_iou=[0.6, 0.7]",
+    "model.cascade.box_weight_factors=[2, 3]",
+];
+
 /// How a program differs from the one that trains.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Changes {

@@ -15,8 +15,8 @@ use gpu_kit::{bits, steps};
 use graph::StateSet;
 use sha2::{Digest, Sha256};
 
-use super::first::a_step_of_new_heads_is_that_of_f32;
-use super::program::{micro, new_heads};
+use super::first::{a_step_in_fp32_is_that_of_f32, a_step_of_new_heads_is_that_of_f32};
+use super::program::{CASCADE, micro, new_heads};
 use super::{Open, folder, relative};
 
 /// A trainer of `micro` on drawn images.
@@ -62,6 +62,18 @@ pub fn new_heads_train_as_on_the_cpu(open: &Open) {
         a_step_of_new_heads_is_that_of_f32(open, norm, &[]);
         let set = new_heads(norm);
         let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        learn_as_on_the_cpu(&set, open);
+        launch_once(&set, 20, open);
+        resume_exactly(&set, open);
+    }
+}
+
+/// The same with the three box heads of a cascade, with masks and without. The first step is
+/// compared in fp32: in fp16 an RoI may fall on the other side of a stage's IoU.
+pub fn a_cascade_trains_as_on_the_cpu(open: &Open) {
+    for kind in ["model.kind=mask_rcnn", "model.kind=faster_rcnn"] {
+        let set = [&CASCADE[..], &[kind]].concat();
+        a_step_in_fp32_is_that_of_f32(open, &set);
         learn_as_on_the_cpu(&set, open);
         launch_once(&set, 20, open);
         resume_exactly(&set, open);
