@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail};
 use configs::Config;
 use dali::order::PaddedShape;
 use device::Gpu;
@@ -15,37 +15,58 @@ use super::print::range;
 use super::step::{Setting, plan};
 use super::wires::{Fabric, MACHINES, NODE_GPUS};
 
-/// The markers before and after the table.
-const MARKS: [&str; 2] = ["<!-- bench plan --table: begin -->\n", "<!-- end -->\n"];
+/// A table of a document: the line before it, and how it is made.
+type Table = (&'static str, fn() -> anyhow::Result<String>);
+
+const TABLES: [Table; 2] = [
+    ("<!-- bench plan --table: begin -->\n", steps_of_gpus),
+    ("<!-- bench plan --table: models -->\n", models),
+];
+/// The line behind it.
+const END: &str = "<!-- end -->\n";
 const SHAPES: [PaddedShape; 2] =
     [PaddedShape { height: 800, width: 1344 }, PaddedShape { height: 800, width: 1088 }];
 const IMAGES: usize = 12;
 /// Ranks of one image, compared with one node of twelve.
 const FAR: usize = 256;
 
+/// The presets of whole models, one line each.
+const MODELS: [&str; 14] = [
+    "torchvision_r18",
+    "torchvision_r34",
+    "torchvision_r50",
+    "torchvision_r101",
+    "torchvision_r152",
+    "torchvision_r50_v2",
+    "faster_r50",
+    "detectron2_r50_1x",
+    "detectron2_r50_3x",
+    "detectron2_r101_3x",
+    "detectron2_faster_r50_3x",
+    "detectron2_cascade_r50_3x",
+    "detectron2_r50_lsj",
+    "mlperf_r50",
+];
+
 /// Rewrites the table of a document.
 pub(super) fn rewrite(path: &Path) -> anyhow::Result<()> {
     let at = || path.display().to_string();
     let text = std::fs::read_to_string(path).with_context(at)?;
-    let made = with_table(&text, &made()?).with_context(at)?;
+    let made = with_table(&text).with_context(at)?;
     engine::run_dir::write_whole(path, made.as_bytes())?;
     say!("{}: {}", path.display(), if made == text { "is as it was" } else { "was made anew" });
     Ok(())
 }
 
-/// The document with this table between its marks.
-fn with_table(text: &str, table: &str) -> anyhow::Result<String> {
-    let parts = text
-        .split_once(MARKS[0])
-        .and_then(|(before, rest)| rest.split_once(MARKS[1]).map(|(_, after)| (before, after)));
-    ensure!(
-        parts.is_some(),
-        "has no table between `{}` and `{}`",
-        MARKS[0].trim(),
-        MARKS[1].trim()
-    );
-    let (before, after) = parts.unwrap_or_default();
-    Ok(format!("{before}{}{table}{}{after}", MARKS[0], MARKS[1]))
+/// The document with its table made anew.
+fn with_table(text: &str) -> anyhow::Result<String> {
+    for (begin, made) in TABLES {
+        let Some((before, rest)) = text.split_once(begin) else { continue };
+        let Some((_, after)) = rest.split_once(END) else { break };
+        return Ok(format!("{before}{begin}{}{END}{after}", made()?));
+    }
+    let begins = TABLES.map(|(begin, _)| format!("`{}`", begin.trim())).join(" or ");
+    bail!("has no table between {begins} and `{}`", END.trim())
 }
 
 /// Milliseconds of a step in each case.
@@ -54,7 +75,7 @@ fn steps(model: &Model, fabric: Fabric) -> [f64; 3] {
     Case::ALL.map(|case| plan(&setting(case)).step_ms)
 }
 
-fn made() -> anyhow::Result<String> {
+fn steps_of_gpus() -> anyhow::Result<String> {
     let mut text = "| GPU, 12 images of | kernels | TFLOP, GB an image | floor, ms | step, ms | \
                     images/s |\n|---|---|---|---|---|---|\n"
         .to_string();
@@ -112,15 +133,51 @@ fn made() -> anyhow::Result<String> {
     Ok(text + &far)
 }
 
+/// The cost of each model: what it trains, and a step of one H100.
+fn models() -> anyhow::Result<String> {
+    let mut text = "| preset | trained parameters, M | TFLOP an image | one H100, images/s |\n\
+                    |---|---|---|---|\n"
+        .to_string();
+    let machine = MACHINES.iter().find(|machine| machine.gpu == "h100").context("h100")?;
+    let gpu = Gpu::named(machine.gpu).context("h100")?;
+    let fabric = Fabric { ranks: 1, nvlink: machine.nvlink, network: machine.efa };
+    for preset in MODELS {
+        let config = Config::load(preset, &[])?;
+        let model = Model::new(&config, IMAGES, SHAPES[0], &gpu).context(preset)?;
+        let trained: usize =
+            model.grads.iter().map(|grad| model.prepared.program.desc(*grad).len()).sum();
+        let setting = Setting {
+            model: &model,
+            case: Case::Expected,
+            fabric,
+            bucket_mib: 50.0,
+            positives: 64.0,
+        };
+        let whole = nodes::plan(&setting).whole();
+        let rate = steps(&model, fabric).map(|ms| 1e3 * IMAGES as f64 / ms);
+        writeln!(
+            text,
+            "| `{preset}` | {:.1} | {:.2} | {} |",
+            trained as f64 / 1e6,
+            whole.flops / 1e12 / IMAGES as f64,
+            range(rate, 0),
+        )?;
+    }
+    Ok(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_table_of_the_document_is_that_of_the_command() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/expected.md");
-        let text = std::fs::read_to_string(path).expect("docs/expected.md");
-        let made = with_table(&text, &made().expect("a table")).expect("marks");
-        assert!(made == text, "bench plan --table docs/expected.md writes:\n{made}");
+    fn tables_of_documents_are_those_of_the_command() {
+        for page in ["expected", "models"] {
+            let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+            let path = docs.join(format!("{page}.md"));
+            let text = std::fs::read_to_string(path).expect("a page");
+            let made = with_table(&text).expect("marks");
+            assert!(made == text, "bench plan --table docs/{page}.md writes:\n{made}");
+        }
     }
 }
