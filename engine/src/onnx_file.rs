@@ -96,6 +96,7 @@ fn facts(config: &configs::Config, padded: ImageSize, classes: &[(String, u64)])
     };
     let facts = json!({
         "classes": classes.iter().map(class).collect::<Vec<_>>(),
+        "size_divisor": input.size_divisor,
         "height": padded.height,
         "width": padded.width,
         "min_size": input.min_size,

@@ -27,9 +27,8 @@ impl Decoder<'_> {
         deltas: &str,
         bounds: &str,
     ) -> [String; 2] {
-        let one = n.float(f32::from(u8::from(self.plus_one)));
         let [low, high] = halves(n, anchors);
-        let sides = extent(n, &high, &low, &one, self.plus_one);
+        let sides = extent(n, &high, &low, self.plus_one);
         let half = n.float(0.5);
         let to_centre = n.one("Mul", &[&half, &sides], &[]);
         let centre = n.one("Add", &[&low, &to_centre], &[]);
@@ -50,7 +49,7 @@ impl Decoder<'_> {
         let low = n.one("Sub", &[&centre, &half], &[]);
         let mut high = n.one("Add", &[&centre, &half], &[]);
         if self.plus_one {
-            high = n.one("Sub", &[&high, &one], &[]);
+            high = n.shifted("Sub", &high);
         }
 
         let zero = n.float(0.0);
@@ -58,7 +57,7 @@ impl Decoder<'_> {
             let corner = n.one("Min", &[&corner, bounds], &[]);
             n.one("Max", &[&corner, &zero], &[])
         });
-        let sides = extent(n, &high, &low, &one, self.plus_one);
+        let sides = extent(n, &high, &low, self.plus_one);
         let shorter = n.one("ReduceMin", &[&sides], &[ints("axes", &[-1]), int("keepdims", 0)]);
         let min_size = n.float(self.min_size);
         let is_large = n.one("GreaterOrEqual", &[&shorter, &min_size], &[]);
@@ -67,14 +66,15 @@ impl Decoder<'_> {
 }
 
 /// The two corners of boxes, or shift and ratio of deltas.
-fn halves(n: &mut Nodes, x: &str) -> [String; 2] {
+pub(crate) fn halves(n: &mut Nodes, x: &str) -> [String; 2] {
     let two = n.list(&[2, 2]);
     n.many("Split", &[x, &two], &[int("axis", -1)])
 }
 
-fn extent(n: &mut Nodes, high: &str, low: &str, one: &str, plus_one: bool) -> String {
+/// Widths and heights of boxes with these corners.
+pub(crate) fn extent(n: &mut Nodes, high: &str, low: &str, plus_one: bool) -> String {
     let extent = n.one("Sub", &[high, low], &[]);
-    if plus_one { n.one("Add", &[&extent, one], &[]) } else { extent }
+    if plus_one { n.shifted("Add", &extent) } else { extent }
 }
 
 /// The right and bottom ends `[N, 2]` of images of `sizes [N, 2]`, height first.
@@ -82,8 +82,7 @@ pub(crate) fn bounds(n: &mut Nodes, sizes: &str, plus_one: bool) -> String {
     let sizes = n.one("Cast", &[sizes], &[int("to", i64::from(FLOAT))]);
     let swapped = n.list(&[1, 0]);
     let bounds = n.one("Gather", &[&sizes, &swapped], &[int("axis", 1)]);
-    let one = n.float(1.0);
-    if plus_one { n.one("Sub", &[&bounds, &one], &[]) } else { bounds }
+    if plus_one { n.shifted("Sub", &bounds) } else { bounds }
 }
 
 /// Scores where `counts` is true, else [`OUT`].

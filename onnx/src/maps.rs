@@ -9,6 +9,7 @@ use kernels::ops::roi_align::{RoiAlign, RoiPlaces};
 use kernels::ops::roi_levels::RoiLevels;
 use kernels::ops::upsample_add::UpsampleAdd;
 
+use crate::boxes::{extent, halves};
 use crate::nodes::{Fill, float, int, ints, text};
 use crate::proto::AttributeProto;
 use crate::translation::{OnnxError, Outputs, Translation, edges};
@@ -102,13 +103,8 @@ pub(crate) fn upsample_add(_: &UpsampleAdd, t: &mut Translation<'_>, node: &Node
 pub(crate) fn roi_levels(op: &RoiLevels, t: &mut Translation<'_>, node: &Node) -> Outputs {
     let rois = t.edge(node.inputs[0])?;
     let n = &mut t.nodes;
-    let two = n.list(&[2, 2]);
-    let [low, high] = n.many("Split", &[&rois, &two], &[int("axis", -1)]);
-    let mut sides = n.one("Sub", &[&high, &low], &[]);
-    if op.plus_one {
-        let one = n.float(1.0);
-        sides = n.one("Add", &[&sides, &one], &[]);
-    }
+    let [low, high] = halves(n, &rois);
+    let sides = extent(n, &high, &low, op.plus_one);
     let [width, height] = [0, 1].map(|i| n.column(&sides, i));
     let area = n.one("Mul", &[&width, &height], &[]);
     let area = n.unsqueeze(&area, 1);

@@ -118,6 +118,12 @@ impl Nodes {
         name
     }
 
+    /// Plus 1 (`Add`) or minus 1 (`Sub`).
+    pub(crate) fn shifted(&mut self, kind: &str, x: &str) -> String {
+        let one = self.float(1.0);
+        self.one(kind, &[x, &one], &[])
+    }
+
     /// Adds a dimension of extent 1.
     pub(crate) fn unsqueeze(&mut self, x: &str, axis: i64) -> String {
         let axes = self.list(&[axis]);
