@@ -5,10 +5,25 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use configs::Config;
+use engine::model::detection_program;
 use engine::weights::{Dialect, ExportForm, export_weights};
 
-use crate::model_setup::Loaded;
+use crate::d2_model::{Files, Reference};
+use crate::model_setup::{GoldenModel, Loaded, Recorded};
 use crate::support::{data_dir, skipped};
+
+/// A model of torchvision's.
+pub(crate) fn torchvision(of: Recorded) {
+    let Some(model) = GoldenModel::open(of) else { return };
+    agrees(of.family("weights"), &model.config, &model.detection());
+}
+
+/// A model of detectron2's.
+pub(crate) fn detectron2(of: &'static Files) {
+    let Some(model) = Reference::open(of) else { return };
+    let loaded = model.load(&[], detection_program, &vec![0; model.num_images()]);
+    agrees(of.weights, &model.config, &loaded);
+}
 
 /// The Python with onnxruntime in it that `.ci/run` makes.
 fn python() -> Option<PathBuf> {
