@@ -87,7 +87,7 @@ pub fn onnx_bytes(model: &mut TrainedModel, padded: ImageSize) -> Result<Vec<u8>
     translate(&request).map_err(|refusal| EngineError::Usage(refusal.to_string()))
 }
 
-/// What a program around the file needs to know, as JSON.
+/// All that a program around the file needs to know, as JSON.
 fn facts(config: &configs::Config, padded: ImageSize, classes: &[(String, u64)]) -> String {
     let (input, detections) = (&config.input, &config.model.detections);
     let class = |(name, id): &(String, u64)| {

@@ -18,8 +18,8 @@ pub(crate) const OUT: f32 = -1.0;
 const NEARLY_OUT: f32 = -0.5;
 
 impl Decoder<'_> {
-    /// Boxes `[.., 4]` of anchors and deltas, clipped to `bounds [.., 2]` (right, bottom), and which
-    /// of them are large enough.
+    /// Boxes `[.., 4]` of anchors and deltas, clipped to `bounds [.., 2]` (right, bottom), and
+    /// which of them are large enough.
     pub(crate) fn decode(
         &self,
         n: &mut Nodes,

@@ -7,7 +7,7 @@
 //! * A map `[N, H, W, C]` is `[N, C, H, W]`, as ONNX's convolutions want it.
 //! * A list with a capacity and a count is exactly as long as its count, so translations read no
 //!   counts.
-//! * Indices are i64. What depends on weights and shapes alone is computed here and is a constant.
+//! * Indices are i64, and all that depends on weights and shapes alone is a constant.
 //!
 //! | what | where |
 //! |---|---|
@@ -20,6 +20,7 @@
 
 mod boxes;
 mod detections;
+mod file;
 mod maps;
 mod nodes;
 mod products;
@@ -27,7 +28,8 @@ mod proposals;
 mod proto;
 mod translation;
 
-pub use translation::{Input, OnnxError, Output, Request, translate};
+pub use file::{Input, Output, Request, translate};
+pub use translation::OnnxError;
 
 /// Version of the standard ops.
 pub const OPSET: i64 = 17;

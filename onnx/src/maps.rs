@@ -171,3 +171,34 @@ fn align(op: &RoiAlign, scale: f32) -> [AttributeProto; 6] {
         float("spatial_scale", scale),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use choices::LevelEps;
+    use kernels::boxes::roi_level;
+    use kernels::ops::roi_levels::RoiLevels;
+
+    use super::least_area;
+
+    /// Squares about the sides at which levels begin, which differ by less than rounding.
+    #[test]
+    fn levels_begin_where_the_op_begins_them() {
+        for rule in [LevelEps::AfterLog, LevelEps::InLog] {
+            let op = RoiLevels {
+                min_level: 2,
+                max_level: 5,
+                canonical_size: 224.0,
+                canonical_level: 4,
+                plus_one: false,
+                rule,
+            };
+            let begins = [3, 4, 5].map(|level| least_area(&op, level));
+            for side in [0.0, 1.0, 111.9, 112.0, 223.9, 223.999, 224.0, 447.9999, 448.0, 5e3] {
+                let roi = [0.0, 0.0, side, side];
+                let level = roi_level(&roi, 2, 5, 224.0, 4, false, rule);
+                let reached = begins.iter().filter(|begin| side * side >= **begin).count();
+                assert_eq!(2 + reached as i32, level, "{side} by {rule:?}");
+            }
+        }
+    }
+}

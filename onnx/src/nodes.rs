@@ -228,3 +228,19 @@ pub(crate) fn text(name: &str, value: &str) -> AttributeProto {
 pub(crate) fn ints(name: &str, values: &[i64]) -> AttributeProto {
     AttributeProto { ints: values.to_vec(), r#type: 7, ..attribute(name) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Nodes, int};
+
+    #[test]
+    fn equal_nodes_and_small_constants_are_made_once() {
+        let mut n = Nodes::default();
+        let (a, b) = (n.float(1.0), n.float(1.0));
+        assert_eq!(a, b);
+        let x = n.one("Softmax", &["x"], &[int("axis", 1)]);
+        assert_eq!(n.one("Softmax", &["x"], &[int("axis", 1)]), x);
+        assert_ne!(n.one("Softmax", &["x"], &[int("axis", 0)]), x);
+        assert_eq!((n.nodes.len(), n.constants.len()), (2, 1));
+    }
+}

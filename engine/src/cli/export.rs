@@ -1,5 +1,5 @@
-//! `onegraph export`: a trained model as an ONNX file, or its weights under the names of torchvision
-//! or detectron2.
+//! `onegraph export`: a trained model as an ONNX file, or its weights under the names of
+//! torchvision or detectron2.
 
 use std::path::PathBuf;
 
