@@ -82,20 +82,22 @@ pub fn onnx_bytes(model: &mut TrainedModel, padded: ImageSize) -> Result<Vec<u8>
         ],
         outputs: &outputs,
         version: env!("CARGO_PKG_VERSION"),
-        metadata: &[("onegraph", facts(&config, padded, &classes))],
+        metadata: &[("onegraph", facts(&spec, &classes))],
     };
     translate(&request).map_err(|refusal| EngineError::Usage(refusal.to_string()))
 }
 
 /// All that a program around the file needs to know, as JSON.
-fn facts(config: &configs::Config, padded: ImageSize, classes: &[(String, u64)]) -> String {
+fn facts(spec: &ModelSpec<'_>, classes: &[(String, u64)]) -> String {
+    let ModelSpec { config, num_classes, padded, .. } = *spec;
     let (input, detections) = (&config.input, &config.model.detections);
-    let class = |(name, id): &(String, u64)| {
-        let name = Some(name).filter(|name| *name != NO_CATEGORY);
-        json!({"id": id, "name": name})
+    // A model may have more classes than its data.
+    let class = |i: usize| match classes.get(i) {
+        Some((name, id)) if name != NO_CATEGORY => json!({"id": id, "name": name}),
+        _ => json!({"id": null, "name": null}),
     };
     let facts = json!({
-        "classes": classes.iter().map(class).collect::<Vec<_>>(),
+        "classes": (0..num_classes).map(class).collect::<Vec<_>>(),
         "size_divisor": input.size_divisor,
         "height": padded.height,
         "width": padded.width,

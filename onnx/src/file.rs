@@ -218,22 +218,23 @@ mod tests {
     use std::sync::Arc;
 
     use graph::{Program, StateSet};
+    use kernels::ops::max_pool::MaxPool;
     use kernels::ops::relu_mask::ReluMask;
-    use kernels::{DType, Role, TensorDesc};
+    use kernels::{DType, OpRef, Role, TensorDesc};
 
     use super::{Input, Output, Request, translate};
 
-    /// A program of one op that has no translation, at the input `x` or not.
-    fn refusal(of: &[&str]) -> String {
+    /// The error for a program of one op, for a file whose input stands for those of these names.
+    fn refusal(op: OpRef, inputs: usize, of: &[&str]) -> String {
         let mut program = Program::new();
         program.set_part("own_head");
-        let x = program.input("x", TensorDesc::new(Role::Activation, &[1, 4]));
-        let y = program.add(Arc::new(ReluMask), &[x, x], &[]).expect("it is described")[0];
+        let x = program.input("x", TensorDesc::new(Role::Activation, &[1, 2, 2, 4]));
+        let y = program.add(op, &vec![x; inputs], &[]).expect("it is described")[0];
         program.keep("y", y);
         let request = Request {
             program: &program,
             state: &StateSet::new(),
-            inputs: &[Input { name: "x", dtype: DType::F32, shape: &[4], of, doc: "" }],
+            inputs: &[Input { name: "x", dtype: DType::F32, shape: &[2, 2, 4], of, doc: "" }],
             outputs: &[Output { name: "y", of: "y", of_detections: false, doc: "" }],
             version: "0",
             metadata: &[],
@@ -243,8 +244,15 @@ mod tests {
 
     #[test]
     fn an_op_without_a_translation_is_named() {
-        let said = refusal(&["x"]);
+        let said = refusal(Arc::new(ReluMask), 2, &["x"]);
         let node = "own_head.relu_mask#0";
         assert_eq!(said, format!("{node} has no translation to ONNX, so this model has none"));
+    }
+
+    #[test]
+    fn a_tensor_that_the_file_lacks_is_named() {
+        let pool = Arc::new(MaxPool { kernel: 1, stride: 2, pad: 0, argmax: false });
+        let said = refusal(pool, 1, &[]);
+        assert_eq!(said, "own_head.max_pool#0 reads `x`, which ONNX files do not have");
     }
 }

@@ -71,7 +71,11 @@ fn onnx(args: &ExportArgs) -> Result<(), EngineError> {
     write_whole(&args.out, &bytes)?;
     let ImageSize { height, width } = shape;
     let out = args.out.display();
-    super::print(&format!("{out}: opset {OPSET}, images [N, 3, {height}, {width}]\n"))
+    let mut text = format!("{out}: opset {OPSET}, images [N, 3, {height}, {width}]\n");
+    if let Some(threshold) = model.config.model.detections.class_agnostic_nms_threshold {
+        text += &format!("not in the file: class-agnostic NMS of its boxes, at {threshold}\n");
+    }
+    super::print(&text)
 }
 
 fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
