@@ -43,6 +43,7 @@ pub mod metrics;
 pub mod mlperf;
 pub mod model;
 mod names;
+pub mod onnx_file;
 mod page;
 pub mod picture;
 pub mod predictor;

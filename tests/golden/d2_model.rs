@@ -42,7 +42,7 @@ const LOSSES: [(&str, &str); 11] = [
 /// A model of detectron2's: the family of each part, and its case of `d2_empty`.
 pub(crate) struct Files {
     name: &'static str,
-    weights: &'static str,
+    pub(crate) weights: &'static str,
     inputs_losses: &'static str,
     features: &'static str,
     rpn: &'static str,

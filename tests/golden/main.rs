@@ -28,6 +28,7 @@ mod model_eval;
 mod model_setup;
 mod model_train;
 mod nms;
+mod onnx_files;
 mod rois;
 mod samples;
 mod solver;
@@ -407,6 +408,36 @@ fn golden_mlperf_model_inputs_losses() {
 #[test]
 fn golden_mlperf_model_eval() {
     mlperf_model::eval();
+}
+
+#[test]
+fn onnx_of_torchvision() {
+    onnx_files::torchvision(Recorded::Plain);
+}
+
+#[test]
+fn onnx_of_torchvision_v2() {
+    onnx_files::torchvision(Recorded::V2);
+}
+
+#[test]
+fn onnx_of_mlperf() {
+    mlperf_model::onnx();
+}
+
+#[test]
+fn onnx_of_detectron2() {
+    onnx_files::detectron2(&FPN);
+}
+
+#[test]
+fn onnx_of_detectron2_lsj() {
+    onnx_files::detectron2(&LSJ);
+}
+
+#[test]
+fn onnx_of_detectron2_gn() {
+    onnx_files::detectron2(&GN);
 }
 
 #[test]

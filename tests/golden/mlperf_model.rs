@@ -15,6 +15,7 @@ use crate::model_setup::{
     Build, Fixture, Loaded, number, numbers, optimizer_of, pairs, row, stated, usizes,
 };
 use crate::model_train::{gradient, rpn_outputs, tolerance};
+use crate::onnx_files;
 use crate::samples::{KeyedStep, Rois, write_anchors};
 use crate::support::{Case, Family, Report, golden_dir, need};
 
@@ -346,6 +347,12 @@ fn recorded_step(model: &Reference) -> Option<Loaded> {
     rois.write(e);
     loaded.executor.run(&mut loaded.state);
     Some(loaded)
+}
+
+/// Its ONNX file: inclusive boxes, blue first, resized in bytes.
+pub(crate) fn onnx() {
+    let Some(model) = Reference::open() else { return };
+    onnx_files::agrees("mlperf_model", &model.config, &model.detection());
 }
 
 pub(crate) fn eval() {

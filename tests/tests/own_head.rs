@@ -58,6 +58,11 @@ fn a_head_of_ones_own_trains_and_predicts() -> Result<(), Box<dyn Error>> {
         return Err(format!("{} losses, {first} to {last}", losses.len()).into());
     }
     run(folder, "eval --run runs/micro --set eval.draw_images=0")?;
+    run(folder, "export --run runs/micro --format onnx --out micro.onnx")?;
+    let file = std::fs::read(folder.join("micro.onnx"))?;
+    if !file.windows(8).any(|part| part == b"extremes") {
+        return Err("the ONNX file has no output of the head".into());
+    }
 
     let mut predictor = Predictor::from_run(
         &folder.join("runs/micro"),

@@ -1,12 +1,15 @@
-//! `onegraph export`: a trained model under the names of torchvision or detectron2.
+//! `onegraph export`: a trained model as an ONNX file, or its weights under the names of
+//! torchvision or detectron2.
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use onnx::OPSET;
 
 use super::model::ModelArgs;
 use crate::EngineError;
-use crate::model::classes_of;
+use crate::model::{ImageSize, classes_of};
+use crate::onnx_file::{onnx_bytes, square};
 use crate::progress::{Progress, counted};
 use crate::run_dir::write_whole;
 use crate::runtime::Backend;
@@ -19,12 +22,17 @@ use crate::weights::{
 pub(super) struct ExportArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// Project whose names and order of classes the file gets.
-    #[arg(long, value_name = "PROJECT")]
+    /// The whole detection pass for other runtimes (onnx), or weights under a project's names and
+    /// in its order of classes.
+    #[arg(long)]
     format: Format,
-    /// File to write; its ending, .safetensors or .pth, decides the form.
+    /// File to write. The ending of weights, .safetensors or .pth, decides their form.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    /// With onnx: height and width that images are padded to. Default: a square that holds any
+    /// image of the model's input.max_size.
+    #[arg(long, value_name = "HxW", value_parser = parse_shape)]
+    shape: Option<ImageSize>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -33,22 +41,47 @@ enum Format {
     Torchvision,
     /// detectron2's GeneralizedRCNN: the background is the last class.
     Detectron2,
+    /// ONNX with standard ops: pixels in, detections out (docs/deploy.md).
+    Onnx,
 }
 
-impl Format {
-    fn dialect(self) -> Dialect {
-        match self {
-            Format::Torchvision => Dialect::Torchvision,
-            Format::Detectron2 => Dialect::Detectron2,
-        }
+fn parse_shape(text: &str) -> Result<ImageSize, String> {
+    let sides = text.split_once('x').map(|(height, width)| (height.parse(), width.parse()));
+    match sides {
+        Some((Ok(height), Ok(width))) => Ok(ImageSize { height, width }),
+        _ => Err("give HEIGHTxWIDTH, such as 800x1344".to_string()),
     }
 }
 
 pub(super) fn run(args: &ExportArgs) -> Result<(), EngineError> {
+    match args.format {
+        Format::Onnx => onnx(args),
+        _ if args.shape.is_some() => {
+            Err(EngineError::Usage("--shape is for --format onnx: weights have no shape".into()))
+        }
+        Format::Torchvision => weights(args, Dialect::Torchvision),
+        Format::Detectron2 => weights(args, Dialect::Detectron2),
+    }
+}
+
+fn onnx(args: &ExportArgs) -> Result<(), EngineError> {
+    let mut model = args.model.open(&[], &Backend::Cpu, &Progress::loud())?;
+    let shape = args.shape.unwrap_or_else(|| square(&model.config));
+    let bytes = onnx_bytes(&mut model, shape)?;
+    write_whole(&args.out, &bytes)?;
+    let ImageSize { height, width } = shape;
+    let out = args.out.display();
+    let mut text = format!("{out}: opset {OPSET}, images [N, 3, {height}, {width}]\n");
+    if let Some(threshold) = model.config.model.detections.class_agnostic_nms_threshold {
+        text += &format!("not in the file: class-agnostic NMS of its boxes, at {threshold}\n");
+    }
+    super::print(&text)
+}
+
+fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
     let form = ExportForm::of(&args.out)?;
     let progress = Progress::loud();
     let mut model = args.model.open(&[], &Backend::Cpu, &progress)?;
-    let dialect = args.format.dialect();
     let found = differences(&model.config, dialect);
     if !found.is_empty() && !args.model.names_only() {
         return Err(EngineError::Usage(format!(

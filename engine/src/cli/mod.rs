@@ -60,7 +60,7 @@ enum Command {
     Predict(predict::PredictArgs),
     /// Answer HTTP requests with a trained model's detections.
     Serve(serve::ServeArgs),
-    /// Write a trained model for torchvision or detectron2.
+    /// Write a trained model as ONNX, or its weights for torchvision or detectron2.
     Export(export::ExportArgs),
     /// Run again the step at which a run's losses became non-finite, and name where.
     Replay(replay::ReplayArgs),

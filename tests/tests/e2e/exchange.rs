@@ -83,6 +83,25 @@ fn what_a_format_cannot_express_is_named_and_refused() {
     assert!(!place.join("evil").exists());
 }
 
+#[test]
+fn an_onnx_file_is_written_of_any_kind_of_model_or_refused() {
+    let place = trained();
+    let export = "export --run runs/micro --format onnx --out m.onnx";
+    assert!(place.good(export).contains("m.onnx: opset 17, images [N, 3, 64, 64]"));
+    assert!(place.good(&format!("{export} --shape 48x64")).contains("[N, 3, 48, 64]"));
+    let (whole, metadata) = (place.bytes("m.onnx"), br#""classes":[{"id":1,"name":"square"}"#);
+    assert!(whole.windows(metadata.len()).any(|part| part == metadata));
+    place.bad(&format!("{export} --shape 50x64"), BAD_CONFIG, &["50x64", "multiples of 16"]);
+    place.bad(&format!("{export} --shape 0x64"), BAD_CONFIG, &["0x64", "multiples of 16"]);
+    let weights = "export --run runs/micro --format torchvision --names-only --out a.pth";
+    place.bad(&format!("{weights} --shape 64x64"), BAD_CONFIG, &["--shape", "onnx"]);
+    let name = "--set train.name=boxes --set train.steps=1 --set model.kind=faster_rcnn";
+    place.good(&micro(name));
+    place.good("export --run runs/boxes --format onnx --out b.onnx");
+    let has_masks = |file: &str| place.bytes(file).windows(5).any(|part| part == b"masks");
+    assert!(has_masks("m.onnx") && !has_masks("b.onnx"));
+}
+
 /// A file with these of the checkpoint's tensors, under other names, and with other classes.
 fn derived(place: &Place, file: &str, name: fn(&str) -> Option<&str>, classes: Option<&str>) {
     let bytes = place.bytes(&format!("{CHECKPOINT}/model.safetensors"));

@@ -1,0 +1,258 @@
+//! A whole file: the walk over a Program, its inputs and outputs.
+
+use std::any::Any;
+
+use graph::{Node, Program, StateSet, TensorId};
+use kernels::ops::conv_transpose2x2::ConvTranspose2x2;
+use kernels::ops::conv2d::Conv2d;
+use kernels::ops::decode_proposals::DecodeProposals;
+use kernels::ops::detections::Detections;
+use kernels::ops::flatten_rois::FlattenRois;
+use kernels::ops::group_norm::GroupNorm;
+use kernels::ops::linear::Linear;
+use kernels::ops::mask_probabilities::MaskProbabilities;
+use kernels::ops::max_pool::MaxPool;
+use kernels::ops::nms_proposals::NmsProposals;
+use kernels::ops::preprocess::Preprocess;
+use kernels::ops::roi_align::RoiAlign;
+use kernels::ops::roi_levels::RoiLevels;
+use kernels::ops::top_k_per_level::TopKPerLevel;
+use kernels::ops::upsample_add::UpsampleAdd;
+use kernels::{DType, on_cpu};
+use prost::Message;
+
+use crate::nodes::{FLOAT, Fill, INT64};
+use crate::proto::{
+    DimensionProto, GraphProto, ModelProto, OperatorSetIdProto, StringStringEntryProto,
+    TensorShapeProto, TensorTypeProto, TypeProto, ValueInfoProto,
+};
+use crate::translation::{OnnxError, Outputs, Translation, Value};
+use crate::{OPSET, detections, maps, products, proposals};
+
+/// Version of the file format that goes with [`OPSET`].
+const IR_VERSION: i64 = 8;
+/// Name of the number of images.
+const IMAGES: &str = "N";
+
+/// An input of the file.
+#[derive(Debug)]
+pub struct Input<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Element type: f32, or i64 in place of i32.
+    pub dtype: DType,
+    /// Extents after the number of images.
+    pub shape: &'a [usize],
+    /// The Program's inputs that it stands for.
+    pub of: &'a [&'a str],
+    /// Its contents, for a reader.
+    pub doc: &'a str,
+}
+
+/// An output of the file, `[N, ..]`.
+#[derive(Debug, Clone, Copy)]
+pub struct Output<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The Program's kept tensor.
+    pub of: &'a str,
+    /// The tensor is a list of detections `[N*D, ..]`: the output is `[N, D, ..]`, with zeros past
+    /// each image's count.
+    pub of_detections: bool,
+    /// Its contents, for a reader.
+    pub doc: &'a str,
+}
+
+/// A Program to translate.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The detection pass of one image, for the CPU.
+    pub program: &'a Program,
+    /// Its state.
+    pub state: &'a StateSet,
+    /// Inputs; those of the Program that none stands for must not matter.
+    pub inputs: &'a [Input<'a>],
+    /// Outputs.
+    pub outputs: &'a [Output<'a>],
+    /// Version of the writer, `onegraph`.
+    pub version: &'a str,
+    /// Further facts, by name.
+    pub metadata: &'a [(&'a str, String)],
+}
+
+/// The Program as the bytes of an ONNX file.
+///
+/// # Errors
+/// [`OnnxError`] names the node that ONNX cannot express.
+///
+/// # Panics
+/// If an input or output names no tensor of the Program, or the state lacks one of its tensors.
+pub fn translate(request: &Request<'_>) -> Result<Vec<u8>, OnnxError> {
+    let program = request.program;
+    let mut walk = Translation::new(program);
+    for (id, tensor) in program.states() {
+        let held = request.state.get(&tensor.name);
+        let held = held.unwrap_or_else(|| panic!("the state has no `{}`", tensor.name));
+        walk.values.insert(id, Value::Constant(held.clone()));
+    }
+    for input in request.inputs {
+        for name in input.of {
+            walk.values.insert(find(program, name), Value::Edge(input.name.to_string()));
+        }
+    }
+    for (i, node) in program.nodes().iter().enumerate() {
+        walk.nodes.set_part(&node.part);
+        walk.name = format!("{}.{}#{i}", node.part, node.op.name());
+        let outputs = translate_node(&mut walk, node)?;
+        walk.values.extend(node.outputs.iter().copied().zip(outputs));
+    }
+    walk.nodes.set_part("outputs");
+    let outputs: Vec<_> =
+        request.outputs.iter().map(|o| output(&mut walk, o)).collect::<Result<_, _>>()?;
+    let inputs = request.inputs.iter().map(|input| {
+        let elements = if input.dtype == DType::F32 { FLOAT } else { INT64 };
+        value_info(input.name, elements, input.shape, input.doc)
+    });
+    let entry = |(key, value): &(&str, String)| StringStringEntryProto {
+        key: key.to_string(),
+        value: value.clone(),
+    };
+    let model = ModelProto {
+        ir_version: IR_VERSION,
+        producer_name: "onegraph".to_string(),
+        producer_version: request.version.to_string(),
+        opset_import: vec![OperatorSetIdProto { domain: String::new(), version: OPSET }],
+        metadata_props: request.metadata.iter().map(entry).collect(),
+        graph: Some(GraphProto {
+            name: "detection".to_string(),
+            input: inputs.collect(),
+            output: outputs,
+            node: walk.nodes.nodes,
+            initializer: walk.nodes.constants,
+        }),
+    };
+    Ok(model.encode_to_vec())
+}
+
+fn find(program: &Program, name: &str) -> TensorId {
+    program.find(name).unwrap_or_else(|| panic!("the program has no `{name}`"))
+}
+
+fn value_info(name: &str, elements: i32, shape: &[usize], doc: &str) -> ValueInfoProto {
+    let images = DimensionProto { dim_value: None, dim_param: Some(IMAGES.to_string()) };
+    let fixed = |&n: &usize| DimensionProto { dim_value: Some(n as i64), dim_param: None };
+    let shape =
+        TensorShapeProto { dim: [images].into_iter().chain(shape.iter().map(fixed)).collect() };
+    let tensor = TensorTypeProto { elem_type: elements, shape: Some(shape) };
+    ValueInfoProto {
+        name: name.to_string(),
+        r#type: Some(TypeProto { tensor_type: Some(tensor) }),
+        doc_string: doc.to_string(),
+    }
+}
+
+/// Calls the translation of the op's type.
+macro_rules! dispatch {
+    ($t:ident, $node:ident: $($op:ident => $translation:path,)+) => {{
+        let op: &dyn Any = $node.op.as_ref();
+        $(if let Some(op) = op.downcast_ref::<$op>() {
+            return $translation(op, $t, $node);
+        })+
+        Err($t.refusal())
+    }};
+}
+
+/// The outputs of a node: computed now if its inputs are known, else those of its translation.
+fn translate_node(t: &mut Translation<'_>, node: &Node) -> Outputs {
+    let known = node.inputs.iter().map(|id| match t.values.get(id) {
+        Some(Value::Constant(tensor)) => Some(tensor.clone()),
+        _ => None,
+    });
+    if let Some(inputs) = known.collect::<Option<Vec<_>>>() {
+        let outputs = on_cpu::run(node.op.as_ref(), &inputs)?.into_iter();
+        return Ok(outputs.map(Value::Constant).collect());
+    }
+    dispatch!(t, node:
+        Preprocess => maps::preprocess,
+        Conv2d => products::conv2d,
+        ConvTranspose2x2 => products::conv_transpose2x2,
+        Linear => products::linear,
+        GroupNorm => maps::group_norm,
+        MaxPool => maps::max_pool,
+        UpsampleAdd => maps::upsample_add,
+        TopKPerLevel => proposals::top_k_per_level,
+        DecodeProposals => proposals::decode_proposals,
+        NmsProposals => proposals::nms_proposals,
+        FlattenRois => proposals::flatten_rois,
+        RoiLevels => maps::roi_levels,
+        RoiAlign => maps::roi_align,
+        Detections => detections::detections,
+        MaskProbabilities => detections::mask_probabilities,
+    )
+}
+
+/// Adds an output, and describes it.
+fn output(t: &mut Translation<'_>, output: &Output<'_>) -> Result<ValueInfoProto, OnnxError> {
+    let Output { name, of, of_detections, doc } = *output;
+    let id = find(t.program, of);
+    t.name = format!("the output `{name}`");
+    let rows = t.edge(id)?;
+    let desc = t.desc(id);
+    let is_float = desc.role.cpu_dtype() == DType::F32;
+    let elements = if is_float { FLOAT } else { INT64 };
+    let Some(found) = t.found.clone().filter(|_| of_detections) else {
+        t.nodes.output(name, &rows);
+        return Ok(value_info(name, elements, &desc.shape[1..], doc));
+    };
+    let mut shape = desc.shape.clone();
+    shape[0] = found.per_image;
+    let zero = if is_float { Fill::Float(0.0) } else { Fill::Int(0) };
+    let zeros = t.nodes.filled(&found.images, &shape, zero);
+    let filled = t.nodes.one("ScatterND", &[&zeros, &found.places, &rows], &[]);
+    t.nodes.output(name, &filled);
+    Ok(value_info(name, elements, &shape, doc))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use graph::{Program, StateSet};
+    use kernels::ops::max_pool::MaxPool;
+    use kernels::ops::relu_mask::ReluMask;
+    use kernels::{DType, OpRef, Role, TensorDesc};
+
+    use super::{Input, Output, Request, translate};
+
+    /// The error for a program of one op, for a file whose input stands for those of these names.
+    fn refusal(op: OpRef, inputs: usize, of: &[&str]) -> String {
+        let mut program = Program::new();
+        program.set_part("own_head");
+        let x = program.input("x", TensorDesc::new(Role::Activation, &[1, 2, 2, 4]));
+        let y = program.add(op, &vec![x; inputs], &[]).expect("it is described")[0];
+        program.keep("y", y);
+        let request = Request {
+            program: &program,
+            state: &StateSet::new(),
+            inputs: &[Input { name: "x", dtype: DType::F32, shape: &[2, 2, 4], of, doc: "" }],
+            outputs: &[Output { name: "y", of: "y", of_detections: false, doc: "" }],
+            version: "0",
+            metadata: &[],
+        };
+        translate(&request).expect_err("no translation").to_string()
+    }
+
+    #[test]
+    fn an_op_without_a_translation_is_named() {
+        let said = refusal(Arc::new(ReluMask), 2, &["x"]);
+        let node = "own_head.relu_mask#0";
+        assert_eq!(said, format!("{node} has no translation to ONNX, so this model has none"));
+    }
+
+    #[test]
+    fn a_tensor_that_the_file_lacks_is_named() {
+        let pool = Arc::new(MaxPool { kernel: 1, stride: 2, pad: 0, argmax: false });
+        let said = refusal(pool, 1, &[]);
+        assert_eq!(said, "own_head.max_pool#0 reads `x`, which ONNX files do not have");
+    }
+}

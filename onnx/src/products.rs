@@ -1,0 +1,132 @@
+//! Convolutions and linear layers. Their weights change the order of their axes here.
+
+use graph::{Node, TensorId};
+use kernels::cpu::HostTensor;
+use kernels::ops::conv_transpose2x2::{ConvTranspose2x2, ConvTranspose2x2Inputs};
+use kernels::ops::conv2d::{Conv2d, Conv2dInputs};
+use kernels::ops::linear::{Linear, LinearInputs};
+
+use crate::nodes::{int, ints};
+use crate::translation::{OnnxError, Outputs, Translation, edges};
+
+/// `relu(conv(x, w) * scale + bias + residual)`; the scale goes into the weights.
+pub(crate) fn conv2d(op: &Conv2d, t: &mut Translation<'_>, node: &Node) -> Outputs {
+    if op.nearest || op.signs {
+        return Err(t.refusal());
+    }
+    let has = [op.scale, op.bias, op.residual, op.counted];
+    let Conv2dInputs { x, w, scale, bias, residual, .. } = Conv2dInputs::of(&node.inputs, has);
+    let kernel = t.desc(*w).shape[1..3].iter().map(|&side| side as i64).collect::<Vec<_>>();
+    let weights = conv_weights(t, *w, scale.copied())?;
+    let x = t.edge(*x)?;
+    let bias = bias.map(|bias| t.edge(*bias)).transpose()?;
+    let inputs: Vec<&str> = [&x, &weights].into_iter().chain(&bias).map(String::as_str).collect();
+    let (stride, pad) = (op.stride as i64, op.pad as i64);
+    let geometry =
+        [ints("kernel_shape", &kernel), ints("strides", &[stride; 2]), ints("pads", &[pad; 4])];
+    let mut y = t.nodes.one("Conv", &inputs, &geometry);
+    if let Some(residual) = residual {
+        let residual = t.edge(*residual)?;
+        y = t.nodes.one("Add", &[&y, &residual], &[]);
+    }
+    Ok(edges([relu(t, y, op.relu)]))
+}
+
+/// Doubles a map.
+pub(crate) fn conv_transpose2x2(
+    op: &ConvTranspose2x2,
+    t: &mut Translation<'_>,
+    node: &Node,
+) -> Outputs {
+    let ConvTranspose2x2Inputs { x, w, b, .. } =
+        ConvTranspose2x2Inputs::of(&node.inputs, [op.counted]);
+    let values = t.constant(*w)?.clone();
+    let weights = t.place(*w, "[C, K, 2, 2]", || Ok(transposed(&values, &[0, 3, 1, 2])))?;
+    let (x, b) = (t.edge(*x)?, t.edge(*b)?);
+    let geometry = [ints("kernel_shape", &[2; 2]), ints("strides", &[2; 2])];
+    let y = t.nodes.one("ConvTranspose", &[&x, &weights, &b], &geometry);
+    Ok(edges([relu(t, y, op.relu)]))
+}
+
+/// A linear layer of vectors, or of flattened maps.
+pub(crate) fn linear(op: &Linear, t: &mut Translation<'_>, node: &Node) -> Outputs {
+    let LinearInputs { x, w, b, .. } = LinearInputs::of(&node.inputs, [op.counted]);
+    let shape = &t.desc(*x).shape;
+    let (values, outputs) = (t.constant(*w)?.clone(), t.desc(*w).dim(0));
+    let (mut input, b) = (t.edge(*x)?, t.edge(*b)?);
+    let weights = match shape[1..] {
+        [h, w_, c] => {
+            input = t.nodes.one("Flatten", &[&input], &[int("axis", 1)]);
+            t.place(*w, "of flattened maps", || {
+                let mut maps = values;
+                maps.desc.shape = vec![outputs, h, w_, c];
+                let (_, maps) = transposed(&maps, &[0, 3, 1, 2]);
+                Ok((vec![outputs, h * w_ * c], maps))
+            })?
+        }
+        [_] => t.edge(*w)?,
+        _ => return Err(t.refusal()),
+    };
+    let y = t.nodes.one("Gemm", &[&input, &weights, &b], &[int("transB", 1)]);
+    Ok(edges([relu(t, y, op.relu)]))
+}
+
+fn relu(t: &mut Translation<'_>, y: String, relu: bool) -> String {
+    if relu { t.nodes.one("Relu", &[&y], &[]) } else { y }
+}
+
+/// Weights `[K, R, S, C]` as `[K, C, R, S]`, each filter times its scale.
+fn conv_weights(
+    t: &mut Translation<'_>,
+    w: TensorId,
+    scale: Option<TensorId>,
+) -> Result<String, OnnxError> {
+    let mut values = t.constant(w)?.clone();
+    let scale = scale.map(|scale| t.constant(scale).cloned()).transpose()?;
+    t.place(w, "[K, C, R, S]", || {
+        if let Some(scale) = scale {
+            let filter: usize = values.desc.shape[1..].iter().product();
+            let filters = values.as_f32_mut().chunks_exact_mut(filter.max(1));
+            for (filter, scale) in filters.zip(scale.as_f32()) {
+                filter.iter_mut().for_each(|weight| *weight *= scale);
+            }
+        }
+        Ok(transposed(&values, &[0, 3, 1, 2]))
+    })
+}
+
+/// A tensor of four axes in another order of them: axis `i` of the result is `order[i]` of `x`.
+fn transposed(x: &HostTensor, order: &[usize; 4]) -> (Vec<usize>, HostTensor) {
+    let shape: [usize; 4] = std::array::from_fn(|i| x.desc.dim(i as isize));
+    let strides: [usize; 4] = std::array::from_fn(|i| shape[i + 1..].iter().product());
+    let [extents, steps] = [shape, strides].map(|list| order.map(|axis| list[axis]));
+    let values = x.as_f32();
+    let mut moved = Vec::with_capacity(values.len());
+    for a in 0..extents[0] {
+        for b in 0..extents[1] {
+            for c in 0..extents[2] {
+                let first = a * steps[0] + b * steps[1] + c * steps[2];
+                moved.extend((0..extents[3]).map(|d| values[first + d * steps[3]]));
+            }
+        }
+    }
+    (extents.to_vec(), HostTensor::f32(x.desc.clone(), moved))
+}
+
+#[cfg(test)]
+mod tests {
+    use kernels::cpu::HostTensor;
+    use kernels::{Role, TensorDesc};
+
+    use super::transposed;
+
+    #[test]
+    fn channels_move_to_the_front() {
+        // K 1, R 1, S 2, C 3.
+        let desc = TensorDesc::new(Role::Weight, &[1, 1, 2, 3]);
+        let x = HostTensor::f32(desc, vec![0., 1., 2., 10., 11., 12.]);
+        let (shape, moved) = transposed(&x, &[0, 3, 1, 2]);
+        assert_eq!(shape, [1, 3, 1, 2]);
+        assert_eq!(moved.as_f32(), [0., 10., 1., 11., 2., 12.]);
+    }
+}

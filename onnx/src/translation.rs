@@ -1,0 +1,138 @@
+//! The file so far, as translations see it: the Program's tensors, and the nodes that make them.
+
+use std::collections::HashMap;
+
+use graph::{Program, TensorId};
+use kernels::cpu::{HostData, HostTensor};
+use kernels::{OpError, TensorDesc};
+
+use crate::nodes::Nodes;
+
+/// A part of a model that ONNX cannot express.
+#[derive(Debug, thiserror::Error)]
+pub enum OnnxError {
+    /// An op without a translation.
+    #[error("{node} has no translation to ONNX, so this model has none")]
+    Op {
+        /// The node, as [`Program::node_name`] has it.
+        node: String,
+    },
+    /// A tensor that no translation makes.
+    #[error("{node} reads `{tensor}`, which ONNX files do not have")]
+    Tensor {
+        /// The node.
+        node: String,
+        /// The tensor.
+        tensor: String,
+    },
+    /// A constant that cannot be computed.
+    #[error(transparent)]
+    Constant(#[from] OpError),
+}
+
+/// A tensor of the Program, as the file has it.
+#[derive(Debug, Clone)]
+pub(crate) enum Value {
+    /// Known now.
+    Constant(HostTensor),
+    /// The name of an input or a node's output.
+    Edge(String),
+}
+
+/// The outputs of a node. Nothing may read those at the end that are missing.
+pub(crate) type Outputs = Result<Vec<Value>, OnnxError>;
+
+/// Outputs that the file computes.
+pub(crate) fn edges<const K: usize>(names: [String; K]) -> Vec<Value> {
+    names.map(Value::Edge).into()
+}
+
+/// The detections in lists `[S, ..]` over the batch.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    /// Image of each, and its rank in that image, `[S, 2]`.
+    pub(crate) places: String,
+    /// N, in a list of one.
+    pub(crate) images: String,
+    /// D.
+    pub(crate) per_image: usize,
+}
+
+/// The file so far.
+#[derive(Debug)]
+pub(crate) struct Translation<'a> {
+    pub(crate) program: &'a Program,
+    pub(crate) nodes: Nodes,
+    pub(crate) found: Option<Found>,
+    pub(crate) values: HashMap<TensorId, Value>,
+    /// Constants that are in the file, by tensor and use.
+    placed: HashMap<(TensorId, &'static str), String>,
+    /// The node that is translated.
+    pub(crate) name: String,
+}
+
+impl<'a> Translation<'a> {
+    /// A file without nodes.
+    pub(crate) fn new(program: &'a Program) -> Self {
+        let (values, placed) = (HashMap::new(), HashMap::new());
+        let (nodes, found, name) = (Nodes::default(), None, String::new());
+        Self { program, nodes, found, values, placed, name }
+    }
+
+    /// The error for what the node's op, or its form, has no translation for.
+    pub(crate) fn refusal(&self) -> OnnxError {
+        OnnxError::Op { node: self.name.clone() }
+    }
+
+    fn value(&self, id: TensorId) -> Result<&Value, OnnxError> {
+        self.values.get(&id).ok_or_else(|| OnnxError::Tensor {
+            node: self.name.clone(),
+            tensor: self.program.tensors()[id.index()].name.clone(),
+        })
+    }
+
+    /// The tensor's name in the file.
+    pub(crate) fn edge(&mut self, id: TensorId) -> Result<String, OnnxError> {
+        let tensor = match self.value(id)? {
+            Value::Edge(name) => return Ok(name.clone()),
+            Value::Constant(tensor) => tensor.clone(),
+        };
+        self.place(id, "", || Ok((tensor.desc.shape.clone(), tensor)))
+    }
+
+    /// The value of a tensor that is known now.
+    pub(crate) fn constant(&self, id: TensorId) -> Result<&HostTensor, OnnxError> {
+        match self.value(id)? {
+            Value::Constant(tensor) => Ok(tensor),
+            Value::Edge(_) => Err(self.refusal()),
+        }
+    }
+
+    /// A constant made of tensor `id` for one `purpose`: once, however often it is asked for.
+    pub(crate) fn place(
+        &mut self,
+        id: TensorId,
+        purpose: &'static str,
+        make: impl FnOnce() -> Result<(Vec<usize>, HostTensor), OnnxError>,
+    ) -> Result<String, OnnxError> {
+        if let Some(name) = self.placed.get(&(id, purpose)) {
+            return Ok(name.clone());
+        }
+        let (shape, tensor) = make()?;
+        let name = match &tensor.data {
+            HostData::F32(values) => self.nodes.floats(&shape, values),
+            HostData::I32(values) => {
+                let values: Vec<i64> = values.iter().map(|&v| i64::from(v)).collect();
+                self.nodes.ints(&shape, &values)
+            }
+            HostData::U8(_) => return Err(self.refusal()),
+        };
+        self.placed.insert((id, purpose), name.clone());
+        Ok(name)
+    }
+
+    /// Shape and role of a tensor in the Program, which has one image.
+    pub(crate) fn desc(&self, id: TensorId) -> &'a TensorDesc {
+        self.program.desc(id)
+    }
+}

@@ -1,0 +1,64 @@
+//! ONNX files of narrow golden models in onnxruntime, against the command's own detections on real
+//! images: `tests/interchange/onnx_agreement.py` compares.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use configs::Config;
+use engine::model::detection_program;
+use engine::weights::{Dialect, ExportForm, export_weights};
+
+use crate::d2_model::{Files, Reference};
+use crate::model_setup::{GoldenModel, Loaded, Recorded};
+use crate::support::{data_dir, skipped};
+
+/// A model of torchvision's.
+pub(crate) fn torchvision(of: Recorded) {
+    let Some(model) = GoldenModel::open(of) else { return };
+    agrees(of.family("weights"), &model.config, &model.detection());
+}
+
+/// A model of detectron2's.
+pub(crate) fn detectron2(of: &'static Files) {
+    let Some(model) = Reference::open(of) else { return };
+    let loaded = model.load(&[], detection_program, &vec![0; model.num_images()]);
+    agrees(of.weights, &model.config, &loaded);
+}
+
+/// The Python with onnxruntime in it that `.ci/run` makes.
+fn python() -> Option<PathBuf> {
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/onnx/bin/python");
+    let found = python.is_file().then_some(python);
+    if found.is_none() {
+        skipped("onnxruntime is not installed in target/onnx (see CONTRIBUTING.md)");
+    }
+    found
+}
+
+/// Compares the file of a model with what the model finds.
+pub(crate) fn agrees(name: &str, config: &Config, model: &Loaded) {
+    let images = data_dir().join("coco-open/val2017");
+    if !images.is_dir() {
+        return skipped(&format!("{} is missing", images.display()));
+    }
+    let Some(python) = python() else { return };
+    let place = tempfile::tempdir().expect("a folder");
+    let folder = place.path().join(name);
+    std::fs::create_dir(&folder).expect("a folder");
+    let text = config.to_toml().expect("a config");
+    std::fs::write(folder.join("config.toml"), text).expect("a file");
+    let (form, dialect) = (ExportForm::Safetensors, Dialect::Torchvision);
+    let bytes = export_weights(&model.params, &model.state, None, form, dialect).expect("weights");
+    std::fs::write(folder.join("weights.safetensors"), bytes).expect("a file");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let output = Command::new(python)
+        .arg(root.join("tests/interchange/onnx_agreement.py"))
+        .arg(env!("CARGO_BIN_EXE_onegraph-under-test"))
+        .args([&images, &folder])
+        .output()
+        .expect("Python starts");
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let text = said(&output.stdout) + &said(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    println!("{text}");
+}
