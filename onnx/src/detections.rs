@@ -3,6 +3,8 @@
 use graph::Node;
 use kernels::ops::detections::{Detections, DetectionsInputs};
 use kernels::ops::mask_probabilities::MaskProbabilities;
+use kernels::ops::mean_logits::MeanLogits;
+use kernels::ops::refine_rois::{RefineRois, RefineRoisInputs};
 
 use crate::boxes::{Decoder, OUT, bounds, counted, is_in, nms};
 use crate::nodes::{Fill, INT64, Nodes, int, ints};
@@ -14,6 +16,7 @@ pub(crate) fn detections(op: &Detections, t: &mut Translation<'_>, node: &Node) 
     let inputs = DetectionsInputs::of(&node.inputs);
     // The Program has one image: its capacity is that of an image.
     let (most, classes) = (t.desc(*inputs.rois).dim(0), t.desc(*inputs.class_logits).dim(1) - 1);
+    let is_shared = classes > 0 && t.desc(*inputs.box_deltas).dim(1) == 4;
     let [logits, deltas, rois, image_idx, sizes] = [
         inputs.class_logits,
         inputs.box_deltas,
@@ -26,14 +29,23 @@ pub(crate) fn detections(op: &Detections, t: &mut Translation<'_>, node: &Node) 
     let n = &mut t.nodes;
     let scores = n.one("Softmax", &[&logits?], &[int("axis", 1)]);
     let scores = foreground(n, &scores, classes);
-    let deltas = n.reshape(&deltas?, &[0, classes + 1, 4]);
-    let deltas = foreground(n, &deltas, classes);
+    // Deltas of each class, or one group of all.
+    let deltas = if is_shared {
+        n.reshape(&deltas?, &[0, 1, 4])
+    } else {
+        let deltas = n.reshape(&deltas?, &[0, classes + 1, 4]);
+        foreground(n, &deltas, classes)
+    };
     let anchors = n.unsqueeze(&rois, 1);
     let bounds = bounds(n, &sizes, op.plus_one);
     let bounds = n.one("Gather", &[&bounds, &image_idx], &[int("axis", 0)]);
     let bounds = n.unsqueeze(&bounds, 1);
     let decoder = Decoder { weights: &op.weights, plus_one: op.plus_one, min_size: op.min_size };
-    let [boxes, is_large] = decoder.decode(n, &anchors, &deltas, &bounds);
+    let [mut boxes, is_large] = decoder.decode(n, &anchors, &deltas, &bounds);
+    if is_shared {
+        let all = n.list(&[1, classes as i64, 4]);
+        boxes = n.one("Expand", &[&boxes, &all], &[]);
+    }
     let threshold = n.float(op.score_threshold);
     let passes = n.one("Greater", &[&scores, &threshold], &[]);
     let counts = n.one("And", &[&passes, &is_large], &[]);
@@ -69,6 +81,32 @@ pub(crate) fn detections(op: &Detections, t: &mut Translation<'_>, node: &Node) 
     let labels = n.one("Add", &[&class, &one], &[]);
     t.found = Some(Found { places, images, per_image: op.per_image });
     Ok(edges([boxes, scores, labels, image_idx, counts]))
+}
+
+/// The mean probabilities of stages, as logits.
+pub(crate) fn mean_logits(_: &MeanLogits, t: &mut Translation<'_>, node: &Node) -> Outputs {
+    let stages = node.inputs.iter().map(|logits| t.edge(*logits));
+    let stages = stages.collect::<Result<Vec<_>, _>>()?;
+    let n = &mut t.nodes;
+    let softmax = |logits: &String| n.one("Softmax", &[logits], &[int("axis", 1)]);
+    let all: Vec<String> = stages.iter().map(softmax).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let mean = n.one("Mean", &all, &[]);
+    Ok(edges([n.one("Log", &[&mean], &[])]))
+}
+
+/// The RoIs of a cascade's next stage.
+pub(crate) fn refine_rois(op: &RefineRois, t: &mut Translation<'_>, node: &Node) -> Outputs {
+    let inputs = RefineRoisInputs::of(&node.inputs);
+    let [rois, deltas, image_idx, sizes] =
+        [inputs.rois, inputs.deltas, inputs.image_idx, inputs.network_sizes].map(|id| t.edge(*id));
+    let (rois, deltas, image_idx, sizes) = (rois?, deltas?, image_idx?, sizes?);
+    let n = &mut t.nodes;
+    let bounds = bounds(n, &sizes, op.plus_one);
+    let bounds = n.one("Gather", &[&bounds, &image_idx], &[int("axis", 0)]);
+    let decoder = Decoder { weights: &op.weights, plus_one: op.plus_one, min_size: 0.0 };
+    let [boxes, _] = decoder.decode(n, &rois, &deltas, &bounds);
+    Ok(edges([boxes]))
 }
 
 /// All classes but the background, the first, of `[R, K+1, ..]`.

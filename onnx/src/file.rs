@@ -12,8 +12,10 @@ use kernels::ops::group_norm::GroupNorm;
 use kernels::ops::linear::Linear;
 use kernels::ops::mask_probabilities::MaskProbabilities;
 use kernels::ops::max_pool::MaxPool;
+use kernels::ops::mean_logits::MeanLogits;
 use kernels::ops::nms_proposals::NmsProposals;
 use kernels::ops::preprocess::Preprocess;
+use kernels::ops::refine_rois::RefineRois;
 use kernels::ops::roi_align::RoiAlign;
 use kernels::ops::roi_levels::RoiLevels;
 use kernels::ops::top_k_per_level::TopKPerLevel;
@@ -186,6 +188,8 @@ fn translate_node(t: &mut Translation<'_>, node: &Node) -> Outputs {
         FlattenRois => proposals::flatten_rois,
         RoiLevels => maps::roi_levels,
         RoiAlign => maps::roi_align,
+        RefineRois => detections::refine_rois,
+        MeanLogits => detections::mean_logits,
         Detections => detections::detections,
         MaskProbabilities => detections::mask_probabilities,
     )

@@ -436,6 +436,11 @@ fn onnx_of_detectron2_lsj() {
 }
 
 #[test]
+fn onnx_of_detectron2_cascade() {
+    onnx_files::detectron2(&CASCADE);
+}
+
+#[test]
 fn onnx_of_detectron2_gn() {
     onnx_files::detectron2(&GN);
 }
