@@ -382,5 +382,6 @@ fn golden_mlperf_model_eval() {
 #[test]
 fn golden_weights_names() {
     weights_names::run();
+    weights_names::benchmark();
     weights_names::state_dicts();
 }

@@ -1,5 +1,5 @@
-//! The command line: `onegraph train | eval | runs | compare | predict | serve | export | prep`, and
-//! `inspect | mlperf | config | doctor`.
+//! The command line: `onegraph train | eval | runs | compare | predict | serve | export | prep`
+//! and `inspect | mlperf | config | doctor`.
 
 mod compare;
 mod config;
