@@ -63,6 +63,25 @@ impl Lock {
         }
     }
 
+    /// The owner of the lock at `path`; `None` if it is free, or there is none. Nothing is written,
+    /// and a free lock is held for the moment of the question.
+    ///
+    /// # Errors
+    /// [`DaliError::Io`]; [`DaliError::NotALock`].
+    pub fn owner(path: &Path) -> Result<Option<Owner>, DaliError> {
+        let file = match File::open(path) {
+            Err(fault) if fault.kind() == ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(DaliError::io("open the lock", path))?,
+        };
+        let here = Owner::current();
+        let owner = read_owner(&file, path)?;
+        match (owner, file.try_lock_shared()) {
+            (Some(owner), Ok(())) => Ok(owner.is_far_from(&here).then_some(owner)),
+            (None, Ok(())) => Ok(None),
+            (owner, Err(_)) => Ok(Some(owner.unwrap_or(Owner { pid: 0, ..here }))),
+        }
+    }
+
     /// The owner that this lock was taken over from, because it was gone without releasing it.
     pub fn replaced(&self) -> Option<&Owner> {
         self.replaced.as_ref()

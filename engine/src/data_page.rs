@@ -38,7 +38,7 @@ pub(crate) fn html(config: &Config) -> Result<String, EngineError> {
     body += &counts.sections(config);
     body += &empty(config, data);
     body += &duplicates::section(&duplicates, &sets);
-    Ok(document("Training data", &body))
+    Ok(document("Training data", None, &body))
 }
 
 fn tiles(counts: &Counts, data: &DataSet, duplicates: usize) -> String {

@@ -51,6 +51,7 @@ pub mod progress;
 pub mod provenance;
 mod rows;
 pub mod run_dir;
+mod run_summary;
 pub mod runtime;
 pub mod team;
 pub mod train;

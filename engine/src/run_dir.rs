@@ -94,6 +94,16 @@ impl RunDir {
         self.lock.as_ref()?.replaced()
     }
 
+    /// The process that writes into it, if one does.
+    pub(crate) fn owner(&self) -> Option<Owner> {
+        Lock::owner(&self.join(LOCK)).ok().flatten()
+    }
+
+    /// True if the last process that wrote into it is gone without having released it.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.join(LOCK).exists() && self.owner().is_none()
+    }
+
     fn taken(&self, fault: DaliError) -> EngineError {
         match fault {
             DaliError::Locked { path, owner } => EngineError::Usage(format!(

@@ -448,5 +448,6 @@ fn onnx_of_detectron2_gn() {
 #[test]
 fn golden_weights_names() {
     weights_names::run();
+    weights_names::benchmark();
     weights_names::state_dicts();
 }

@@ -1,3 +1,4 @@
+//! `mlperf_name_map.json`: the tensor of torchvision's that each of maskrcnn-benchmark's is.
 //! `d2_c2_names.json`: the parameter that each blob of Caffe2's ResNet-50 is, by detectron2's own
 //! converter; `d2_state_dict_names.json` and `tv_state_dicts.json`: the tensors of its models and
 //! of torchvision's.
@@ -33,6 +34,18 @@ pub(crate) fn run() {
             assert_eq!(ours.get(name), Some(value), "{table}: {name}");
         }
     }
+}
+
+/// Each name of maskrcnn-benchmark's model gives the tensor that it is in torchvision's.
+pub(crate) fn benchmark() {
+    let Some(path) = need(golden_dir().join("mlperf_name_map.json")) else { return };
+    let text = std::fs::read(path).expect("a file");
+    let table: Value = serde_json::from_slice(&text).expect("JSON");
+    let names = table["map"].as_object().expect("an object").iter();
+    let (theirs, ours): (Vec<&str>, Vec<&str>) =
+        names.map(|(theirs, ours)| (theirs.as_str(), ours.as_str().expect("a name"))).unzip();
+    assert!(theirs.len() > 290, "{}", theirs.len());
+    assert_eq!(read(&theirs, Dialect::Benchmark), read(&ours, Dialect::Torchvision));
 }
 
 /// A file of these names, whose i-th tensor is the number i, under our names.

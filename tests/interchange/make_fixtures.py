@@ -67,6 +67,22 @@ def main():
     for protocol in [0, 2, 4, 5]:
         with open(folder / f"numpy_{protocol}.pkl", "wb") as file:
             pickle.dump({"model": arrays, "__author__": "test"}, file, protocol)
+    archives(folder)
+
+
+def archives(folder):
+    """NumPy's archives, with a counter that is left out."""
+    six, four = (((numpy.arange(n) - 3) / 4).astype(numpy.float32) for n in [6, 4])
+    arrays = {
+        "group0/plain": six.reshape(2, 3),
+        "turned": numpy.asfortranarray(six.reshape(2, 3)),
+        "half": four.astype(numpy.float16),
+        "double": four.astype(numpy.float64),
+        "scalar": six[0],
+        "global_step": numpy.int64(7),
+    }
+    numpy.savez(folder / "stored.npz", **arrays)
+    numpy.savez_compressed(folder / "deflated.npz", **arrays)
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ table! {
         #[key(of = "resnet", resume = Step, mlperf = Model)]
         pub stride_in_1x1: bool = false,
         /// File to take the backbone from, and nothing else: a classifier's or a detector's
-        /// (safetensors, `.pth` or `.pkl`, with the names of torchvision, detectron2 or Detectron).
-        /// Default: none, random weights.
+        /// (safetensors, `.pth`, `.pkl` or `.npz`, with the names of torchvision, detectron2,
+        /// Detectron, maskrcnn-benchmark or Tensorpack). Default: none, random weights.
         #[key(resume = Start, mlperf = Free)]
         pub weights: Option<String> = None,
     }

@@ -15,9 +15,10 @@ table! {
         /// Foreground classes. Default 0: the number of categories in the data.
         #[key(range = 0..=65_535, unit = "classes", resume = Classes, mlperf = Free)]
         pub num_classes: usize = 0,
-        /// File of a whole detector to start from (safetensors, `.pth` or `.pkl`, with
-        /// torchvision's or detectron2's names). Only what depends on the number of classes may
-        /// differ; it is trained from scratch. `train --init` sets it. Default: none.
+        /// File of a whole detector to start from (safetensors, `.pth`, `.pkl` or `.npz`, with the
+        /// names of torchvision, detectron2, maskrcnn-benchmark or Tensorpack). Only what depends
+        /// on the number of classes may differ; it is trained from scratch. `train --init` sets it.
+        /// Default: none.
         #[key(resume = Start, mlperf = Model)]
         pub weights: Option<String> = None,
         /// Predictors take the rows of the classes that `weights` has by the same name, and only
@@ -28,8 +29,8 @@ table! {
         /// values instead of ending the run; `--allow-partial` sets it. Default false.
         #[key(resume = Free, mlperf = Model)]
         pub allow_partial: bool = false,
-        /// Weights under detectron2's names are taken although its models compute something else,
-        /// and what differs is listed; `--names-only` sets it. Default false.
+        /// Weights under another project's names are taken although its models compute something
+        /// else, and what differs is listed; `--names-only` sets it. Default false.
         #[key(resume = Free, mlperf = Model)]
         pub names_only: bool = false,
         /// Parameters that are not trained, by torchvision's names, where `*` stands for any text

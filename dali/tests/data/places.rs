@@ -14,8 +14,10 @@ fn lock_file(fixture: &Fixture) -> std::path::PathBuf {
 fn a_lock_is_held_once_and_names_its_owner() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("run.lock");
+    assert_eq!(Lock::owner(&path).unwrap(), None);
     let lock = Lock::take(&path).unwrap();
     let Err(DaliError::Locked { owner, .. }) = Lock::take(&path) else { panic!("taken twice") };
+    assert_eq!(Lock::owner(&path).unwrap().as_ref(), Some(&owner));
     let (pid, host) = (std::process::id(), &owner.host);
     let process = format!("process {pid} on host {host} since 20");
     let message = Lock::take(&path).unwrap_err().to_string();
@@ -54,6 +56,7 @@ fn a_lock_of_another_host_counts_until_a_person_removes_it() {
     let process = "process 17 on host far since 2023-11-14T22:13:20Z";
     assert_says(&Lock::take(&path).unwrap_err().to_string(), &[process, &mend]);
     assert_eq!(fs::read_to_string(&path).unwrap(), far);
+    assert_eq!(Lock::owner(&path).unwrap().map(|owner| owner.host), Some("far".into()));
     fs::remove_file(&path).unwrap();
     let lock = Lock::take(&path).unwrap();
 
@@ -76,6 +79,7 @@ fn a_lock_left_on_this_host_is_taken_over_also_after_a_restart() {
     for kernel in [owner["kernel"].clone(), "of an earlier start".into()] {
         owner["kernel"] = kernel;
         fs::write(&path, owner.to_string()).unwrap();
+        assert_eq!(Lock::owner(&path).unwrap(), None);
         let lock = Lock::take(&path).unwrap();
         assert_eq!(lock.replaced().map(|owner| owner.pid), Some(17));
         lock.check().unwrap();

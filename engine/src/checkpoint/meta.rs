@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// Version of the layout that is written.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 /// The first version: without a seal.
 const UNSEALED_FORMAT: u32 = 1;
 
@@ -18,6 +18,9 @@ const UNSEALED_FORMAT: u32 = 1;
 pub struct Meta {
     /// Version of the layout.
     pub format: u32,
+    /// Version of onegraph that wrote it; none before format 3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// Steps done, one batch each: resuming continues with the next one.
     #[serde(rename = "batches")]
     pub steps_done: u64,
@@ -62,13 +65,14 @@ impl Meta {
     /// Reads metadata from the checkpoint directory `path`, whose files must be `files`.
     pub(super) fn read(json: &[u8], path: &Path, files: &[&str]) -> Result<Self, String> {
         let version: Version = serde_json::from_slice(json).map_err(|e| e.to_string())?;
-        if version.format != FORMAT && version.format != UNSEALED_FORMAT {
+        if !(UNSEALED_FORMAT..=FORMAT).contains(&version.format) {
             let theirs = version.format;
             return Err(format!("its format is {theirs}, this program reads up to {FORMAT}"));
         }
         let meta: Self = serde_json::from_slice(json).map_err(|e| e.to_string())?;
         let seal = meta.digest().map_err(|e| e.to_string())?;
-        let needs_seal = meta.format == FORMAT || meta.seal.is_some() || meta.data.is_some();
+        let needs_seal =
+            meta.format > UNSEALED_FORMAT || meta.seal.is_some() || meta.data.is_some();
         if needs_seal && meta.seal.as_deref() != Some(&seal) {
             return Err("it was changed after it was written: its seal is wrong".into());
         }
@@ -106,6 +110,7 @@ mod tests {
         let sha256 = ["a", "b"].map(|file| (file.to_string(), "00".to_string()));
         Meta {
             format: FORMAT,
+            version: Some("0.3.0".into()),
             steps_done: 7,
             categories: vec![("cat".into(), 17)],
             data: Some("d".into()),
@@ -120,6 +125,11 @@ mod tests {
         let json = meta().sealed().expect("JSON");
         let read = Meta::read(&json, Path::new("run/step_00000007"), &["a", "b"]).expect("sound");
         assert_eq!(Meta { seal: None, ..read }, meta());
+        let before = Meta { format: 2, version: None, ..meta() };
+        let json = before.clone().sealed().expect("JSON");
+        assert!(!String::from_utf8_lossy(&json).contains("version"));
+        let read = Meta::read(&json, Path::new("run/step_00000007"), &["a", "b"]).expect("sound");
+        assert_eq!(Meta { seal: None, ..read }, before);
     }
 
     #[test]
@@ -133,8 +143,9 @@ mod tests {
         assert!(refused(&changed, path, &["a", "b"]).contains("seal"));
         let unsealed = text.replace(&text[text.find(",\n  \"seal\"").expect("it")..], "\n}");
         assert!(refused(&unsealed, path, &["a", "b"]).contains("seal"));
-        let older = text.replace("\"format\": 2", "\"format\": 1");
-        assert!(refused(&older, path, &["a", "b"]).contains("seal"));
+        for (from, to) in [("\"format\": 3", "\"format\": 1"), ("0.3.0", "0.2.0")] {
+            assert!(refused(&text.replace(from, to), path, &["a", "b"]).contains("seal"));
+        }
         let moved = Path::new("run/step_00000008");
         assert!(refused(&text, moved, &["a", "b"]).contains("of step 7"));
         assert!(refused(&text, path, &["a", "b", "c"]).contains("no checksum of c"));

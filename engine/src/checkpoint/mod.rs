@@ -130,6 +130,7 @@ fn write_files(
     let weights = sha256[MODEL].clone();
     let meta = Meta {
         format: meta::FORMAT,
+        version: Some(env!("CARGO_PKG_VERSION").to_string()),
         steps_done: snapshot.steps_done,
         categories: stored_classes(snapshot.categories),
         data: Some(snapshot.data.to_string()),

@@ -1,6 +1,7 @@
 //! `onegraph inspect`: the training step's program and memory plan, without running it; the data
-//! as training sees it; or a store.
+//! as training sees it; a store; or a checkpoint.
 
+mod checkpoint;
 mod params;
 mod store;
 
@@ -30,10 +31,11 @@ use crate::train::checkpoint_bytes;
 pub(super) struct InspectArgs {
     /// The subject to show: `program` (every node with its tensors and FLOPs), `plan` (the memory
     /// plan and the cost of each part), `params` (each parameter, and how it is updated), `data`
-    /// (a page of the training images as the network gets them), or the directory of a store.
-    #[arg(value_name = "program|plan|params|data|STORE")]
+    /// (a page of the training images as the network gets them), or the directory of a store, a
+    /// checkpoint, or a run, for its last checkpoint.
+    #[arg(value_name = "program|plan|params|data|STORE|RUN")]
     what: What,
-    /// Config file, or the name of a preset; not for a store.
+    /// Config file, or the name of a preset; not for a directory.
     #[arg(default_value = "")]
     config: String,
     /// Read and decode every image of the store, and name the damaged ones.
@@ -110,6 +112,8 @@ enum What {
     Of(View),
     Data,
     Store(PathBuf),
+    /// A checkpoint, or a run.
+    Checkpoint(PathBuf),
 }
 
 /// The view of a config.
@@ -129,20 +133,36 @@ impl FromStr for What {
             "plan" => Ok(What::Of(View::Plan)),
             "params" => Ok(What::Of(View::Params)),
             "data" => Ok(What::Data),
-            path if Path::new(path).is_dir() => Ok(What::Store(path.into())),
-            _ => Err("neither `program`, `plan`, `params`, `data` nor the directory of a store"
-                .to_string()),
+            path if Path::new(path).is_dir() => Ok(What::of_folder(path.into())),
+            _ => {
+                Err("neither `program`, `plan`, `params`, `data` nor the directory of a store, a \
+                      run or a checkpoint"
+                    .to_string())
+            }
+        }
+    }
+}
+
+impl What {
+    fn of_folder(path: PathBuf) -> Self {
+        match checkpoint::is_of(&path) {
+            true => What::Checkpoint(path),
+            false => What::Store(path),
         }
     }
 }
 
 pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
+    let usage = |text: &str| Err(EngineError::Usage(text.to_string()));
+    if args.verify && !matches!(args.what, What::Store(_)) {
+        return usage("--verify is for a store: onegraph inspect STORE --verify");
+    }
     let view = match &args.what {
         What::Store(path) => return store::run(path, args.verify, args.images.as_deref()),
+        What::Checkpoint(path) => return checkpoint::run(path),
         What::Of(view) => Some(*view),
         What::Data => None,
     };
-    let usage = |text: &str| Err(EngineError::Usage(text.to_string()));
     if args.config.is_empty() {
         return usage(
             "inspect program, plan, params and data need a config: a file or a preset's name",
@@ -156,9 +176,6 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
     }
     if view.is_some() && args.out.is_some() {
         return usage("--out is for the page of inspect data; a program or plan takes --svg");
-    }
-    if args.verify {
-        return usage("--verify is for a store: onegraph inspect STORE --verify");
     }
     let config = Config::load(&args.config, &args.set)?;
     let Some(view) = view else {

@@ -1,5 +1,5 @@
-//! The command line: `onegraph train | eval | compare | predict | serve | export | prep`, and
-//! `inspect | mlperf | config | doctor`.
+//! The command line: `onegraph train | eval | runs | compare | predict | serve | export | prep`
+//! and `inspect | mlperf | config | doctor`.
 
 mod compare;
 mod config;
@@ -17,6 +17,7 @@ mod predict;
 mod prep;
 mod rank;
 mod replay;
+mod runs;
 mod serve;
 mod signals;
 mod train;
@@ -54,6 +55,8 @@ enum Command {
     Train(train::TrainArgs),
     /// Score detections against annotations, or a trained model on its validation data.
     Eval(eval::EvalArgs),
+    /// List the runs in a folder: state, step, loss, scores, speed, time left.
+    Runs(runs::RunsArgs),
     /// Compare runs that were scored on the same data: keys, scores with intervals, curves.
     Compare(compare::CompareArgs),
     /// Detect objects on images with a trained model; writes COCO results and pictures.
@@ -168,6 +171,7 @@ fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
     match command {
         Command::Train(args) => train::run(&args, stop, &|_| ()),
         Command::Eval(args) => eval::run(&args, stop),
+        Command::Runs(args) => runs::run(&args).map(|()| Outcome::Done),
         Command::Compare(args) => compare::run(&args).map(|()| Outcome::Done),
         Command::Predict(args) => predict::run(&args).map(|()| Outcome::Done),
         Command::Serve(args) => serve::run(&args, stop),

@@ -16,8 +16,8 @@ pub(super) struct ModelArgs {
     /// Run directory, whose last checkpoint is taken, or one of its checkpoints.
     #[arg(long, value_name = "RUN", conflicts_with = "weights")]
     run: Option<PathBuf>,
-    /// Weights of a whole model: safetensors, .pth or .pkl, with the names of torchvision or
-    /// detectron2.
+    /// Weights of a whole model: safetensors, .pth, .pkl or .npz, with the names of torchvision,
+    /// detectron2, maskrcnn-benchmark or Tensorpack.
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
     /// Config file or preset of --weights; by default the config.toml next to it.

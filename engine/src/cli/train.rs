@@ -50,17 +50,18 @@ pub(super) struct TrainArgs {
     /// values.
     #[arg(long, conflicts_with = "resume")]
     allow_partial: bool,
-    /// Start from the weights of this file (safetensors, .pth or .pkl; torchvision's, detectron2's
-    /// or Detectron's names): of a whole detector, or only of a backbone; or from the last
-    /// checkpoint of this run. docs/weights.md says where to get published files.
+    /// Start from the weights of this file (safetensors, .pth, .pkl or .npz; the names of
+    /// torchvision, detectron2, Detectron, maskrcnn-benchmark or Tensorpack): of a whole detector,
+    /// or only of a backbone; or from the last checkpoint of this run. docs/weights.md says where
+    /// to get published files.
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     init: Option<PathBuf>,
     /// Keep the predictors' rows of classes that the weights file has by the same name; only the
     /// rows of other classes are reinitialised.
     #[arg(long, conflicts_with = "resume")]
     finetune: bool,
-    /// Take weights under detectron2's names even though its model computes something different;
-    /// what differs is listed.
+    /// Take weights under another project's names even though its model computes something
+    /// different; what differs is listed.
     #[arg(long, conflicts_with = "resume")]
     names_only: bool,
     #[command(flatten)]

@@ -64,7 +64,7 @@ impl TrainedModel {
     ///
     /// # Errors
     /// As for [`Self::open`]; [`EngineError::Usage`] without a config, and for weights under
-    /// detectron2's names that the config does not compute with as detectron2 does
+    /// another project's names that the config does not compute with as it does
     /// ([`check_agreement`]).
     pub fn from_weights(
         path: &Path,

@@ -50,7 +50,7 @@ impl ComparisonPage<'_> {
             html += "</div>\n";
         }
         let title = self.runs.iter().map(|run| run.name.as_str()).collect::<Vec<_>>().join(", ");
-        document(&title, &html)
+        document(&title, None, &html)
     }
 
     /// Scores and losses by step, a line for each run.

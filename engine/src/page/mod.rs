@@ -7,6 +7,7 @@ mod tables;
 
 use std::fmt::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use score::IouType;
 use serde_json::Value;
@@ -21,6 +22,9 @@ use evaluation::evaluation;
 const STYLE: &str = include_str!("style.css");
 /// Fields of `report.json` that the page shows elsewhere than in its table, beside the scores.
 const SHOWN_ELSEWHERE: [&str; 5] = ["analysis", "pictures", "best", "commands", "state"];
+
+/// While a run trains, its page is written again after this time, and a browser loads it again.
+pub(crate) const REFRESH: Duration = Duration::from_secs(60);
 
 /// The accuracies that have a line: those that rise as a model learns.
 const ACCURACIES: [&str; 5] = [
@@ -44,13 +48,16 @@ pub(crate) struct Page<'a> {
     pub(crate) config_toml: &'a str,
 }
 
-/// A page with its title.
-pub(crate) fn document(title: &str, body: &str) -> String {
+/// A page with its title, which a browser loads again after `reload`.
+pub(crate) fn document(title: &str, reload: Option<Duration>, body: &str) -> String {
     let title = escape(title);
+    let again =
+        |time: Duration| format!("<meta http-equiv=\"refresh\" content=\"{}\">", time.as_secs());
+    let again = reload.map(again).unwrap_or_default();
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
-         <title>{title}</title>\n<style>\n{STYLE}</style></head><body>\n<h1>{title}</h1>\n\
+         {again}<title>{title}</title>\n<style>\n{STYLE}</style></head><body>\n<h1>{title}</h1>\n\
          {body}</body></html>\n"
     )
 }
@@ -83,7 +90,7 @@ impl Page<'_> {
             tables::scores(self.report),
             escape(self.config_toml)
         );
-        document(&name, &html)
+        document(&name, (self.report["state"] == "training").then_some(REFRESH), &html)
     }
 
     /// How the run stands, when, and where.
@@ -222,6 +229,7 @@ mod tests {
         assert!(html.contains("not ended when this was written") && html.contains("of 9 steps"));
         assert!(html.contains("Nothing is evaluated yet") && html.contains("images/s"));
         assert!(!html.contains("0.0 images/s") && !html.contains("sessions"), "{html}");
+        assert!(html.contains("<meta http-equiv=\"refresh\" content=\"60\">"), "{html}");
     }
 
     #[test]
@@ -243,6 +251,7 @@ mod tests {
         ] {
             assert!(html.contains(part), "{part}\n{html}");
         }
+        assert!(!html.contains("http-equiv"), "the run has ended");
         report["best"]["step"] = 300.into();
         assert!(page(&report, &[]).contains("Step 300 is also the best by bbox AP."));
     }

@@ -1,6 +1,7 @@
 //! `report.json` and `report.html`: how a run stands, and how it ended.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use configs::{BestMetric, Config};
 use score::IouType;
@@ -15,7 +16,7 @@ use crate::checkpoint::hex_digest;
 use crate::compact_json::compact_json;
 use crate::dataset::DataSet;
 use crate::error::EngineError;
-use crate::page::Page;
+use crate::page::{Page, REFRESH};
 use crate::provenance;
 use crate::run_dir::RunDir;
 
@@ -60,7 +61,8 @@ pub(super) struct Facts<'a> {
     pub(super) val: Option<(&'a DataSet, &'a str)>,
 }
 
-/// Writes the report of a run after each evaluation and at the end, on the first rank.
+/// Writes the report of a run after each evaluation, every [`REFRESH`] and at the end, on the first
+/// rank.
 #[derive(Debug)]
 pub(super) struct Report {
     /// `None` on the other ranks.
@@ -72,6 +74,8 @@ pub(super) struct Report {
     config_toml: String,
     evaluation: Option<Arc<EvaluationReport>>,
     writing: Option<Background<Result<(), EngineError>>>,
+    /// When the last one was begun.
+    begun: Instant,
 }
 
 impl Report {
@@ -111,6 +115,7 @@ impl Report {
             config_toml: facts.config_toml.to_string(),
             evaluation: evaluation.map(Arc::new),
             writing: None,
+            begun: Instant::now(),
         }
     }
 
@@ -136,6 +141,7 @@ impl Report {
         journal: &mut Journal,
     ) -> Result<(), EngineError> {
         self.finish(journal);
+        self.begun = Instant::now();
         let draft = self.draft(state, steps_done);
         let begin = |draft: Draft| Background::start("report", move || draft.write());
         self.writing = draft.map(begin).transpose()?;
@@ -154,6 +160,11 @@ impl Report {
     ) -> Result<(), EngineError> {
         self.finish(journal);
         self.draft(state, steps_done).map_or(Ok(()), Draft::write)
+    }
+
+    /// True if the last report is old, and none is being written.
+    pub(super) fn is_due(&self) -> bool {
+        self.run.is_some() && self.writing.is_none() && self.begun.elapsed() >= REFRESH
     }
 
     /// True if a report is written, or has failed, since it was begun.

@@ -11,13 +11,15 @@ use super::dialect::{Dialect, EPS};
 use super::file::WeightsFile;
 use super::published;
 
-/// How the model of a config differs in detection from every model that the other project builds
-/// from the same tensors; empty if tensors are all that is to be exchanged.
+/// How the model of a config differs in detection from every model that the other project, one that
+/// models are exported for, builds from the same tensors; empty if tensors are all that is to be
+/// exchanged.
 pub fn differences(config: &Config, dialect: Dialect) -> Vec<String> {
     let mut found = unknown_to_both(config);
     found.extend(match dialect {
         Dialect::Torchvision => unknown_to_torchvision(config),
-        Dialect::Detectron2 | Dialect::Detectron => unknown_to_detectron2(config),
+        Dialect::Detectron2 => unknown_to_detectron2(config),
+        Dialect::Detectron | Dialect::Benchmark | Dialect::Tensorpack => vec![],
     });
     found.into_iter().filter_map(|(differs, what)| differs.then_some(what)).collect()
 }

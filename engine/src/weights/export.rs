@@ -68,7 +68,7 @@ fn write_weights<'a>(
         .collect();
     let tensors = match dialect {
         Dialect::Detectron2 => detectron2_from_ours(ours),
-        Dialect::Torchvision | Dialect::Detectron => ours,
+        _ => ours,
     };
     let classes = categories.map(stated);
     let bytes = match form {

@@ -26,9 +26,9 @@ pub struct WeightsFile {
 }
 
 impl WeightsFile {
-    /// Reads and checks a file: safetensors, `.pth` of either form, or `.pkl`, with the names of
-    /// torchvision, detectron2 or Detectron. Nothing in it is executed. Counters of batch norms are
-    /// left out: nothing uses them.
+    /// Reads and checks a file: safetensors, `.pth` of either form, `.pkl` or `.npz`, with the
+    /// names of any [`Dialect`]. Nothing in it is executed. Counters of batch norms are left out:
+    /// nothing uses them.
     ///
     /// # Errors
     /// [`EngineError::Weights`] if the file cannot be read, is damaged or of no known form, is not

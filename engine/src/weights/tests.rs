@@ -1,5 +1,7 @@
 //! Loading: what a file fills, what it may leave, and what is refused.
 
+mod projects;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -8,6 +8,9 @@ use clap::Parser;
 use super::check::Checkout;
 use crate::files::{File, root};
 
+/// Commands of cargo's that are not about the workspace's targets.
+const WHOLE: [&str; 2] = ["install --locked cargo-deny@0.20.2", "deny check licenses sources"];
+
 /// The part of cargo's command line that the documents use.
 #[derive(Parser)]
 struct Cargo {
@@ -57,6 +60,9 @@ impl Checkout {
     /// # Errors
     /// A package, target or feature that the workspace does not have.
     pub(super) fn cargo(&self, words: &[String]) -> Result<(), String> {
+        if WHOLE.contains(&words.join(" ").as_str()) {
+            return Ok(());
+        }
         let cargo: Cargo = parsed(words)?;
         let all = &self.metadata.packages;
         let packages: Vec<&Package> = match &cargo.package[..] {

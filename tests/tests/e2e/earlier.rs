@@ -60,8 +60,14 @@ fn earlier_runs_resume_to_the_same_bits() {
     let place = Place::new();
     copy(&earlier(), place.path());
     for (run, state) in STATES {
+        let writer = |run: &str| place.good(&format!("inspect runs/{run}"));
+        assert!(
+            writer(run).contains("6 steps, 4 classes\nwritten by an older onegraph in format 2")
+        );
         place.good(&format!("train --resume runs/{run} --device cpu --set train.steps=9"));
         assert_eq!(digest(&place.state(&format!("runs/{run}"), 9)), state, "{run}");
+        let ours = concat!("written by onegraph ", env!("CARGO_PKG_VERSION"), " in format 3\n");
+        assert!(writer(run).contains(ours), "{}", writer(run));
     }
     for (file, expected) in DETECTIONS {
         let found = place.bytes(&format!("runs/sgd/inference/{file}"));

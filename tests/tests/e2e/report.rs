@@ -6,6 +6,9 @@ use std::process::Stdio;
 use crate::common::{self, BAD_CONFIG, DIVERGED, Place, micro};
 use serde_json::Value;
 
+/// A page that asks a browser to load it again.
+const RELOADS: &str = "http-equiv=\"refresh\"";
+
 #[test]
 fn the_report_names_data_command_commit_and_date() {
     let place = Place::new();
@@ -140,12 +143,22 @@ fn a_run_has_a_report_from_its_first_evaluation_on() {
     while !read().as_ref().is_some_and(evaluated) && since.elapsed().as_secs() < 60 {
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
+    let table = place.good("runs");
+    assert!(table.starts_with("run    state ") && table.contains("\nmicro  running "), "{table}");
     child.kill().expect("it runs");
     child.wait().expect("it ends");
+    let listed: Value = serde_json::from_str(&place.good("runs --json")).expect("JSON");
+    assert_eq!((&listed[0]["run"], &listed[0]["state"]), (&"runs/micro".into(), &"killed".into()));
+    assert!(listed[0]["step"].as_u64() >= Some(4) && listed[0]["last"]["bbox"].is_number());
     let report = place.json("runs/micro/report.json");
     assert_eq!(report["state"], "training");
     assert!(report["evaluated_step"].as_u64() >= Some(4) && report["bbox"].is_object());
-    assert!(place.text("runs/micro/report.html").contains("not ended when this was written"));
+    let page = place.text("runs/micro/report.html");
+    assert!(page.contains("not ended when this was written") && page.contains(RELOADS));
+    let last = place.text("runs/micro/last_checkpoint");
+    let step = last.trim().rsplit('_').next().expect("a step").trim_start_matches('0');
+    place.good(&format!("train --resume runs/micro --set train.steps={step} --override"));
+    assert!(!place.text("runs/micro/report.html").contains(RELOADS), "it has ended");
 }
 
 #[test]

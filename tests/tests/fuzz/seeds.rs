@@ -233,9 +233,9 @@ pub(crate) fn pickles() -> Vec<Vec<u8>> {
     fixtures!["numpy_0.pkl", "numpy_2.pkl", "numpy_4.pkl", "numpy_5.pkl"]
 }
 
-/// State dicts, and one inside a checkpoint with an optimizer.
+/// State dicts, one inside a checkpoint with an optimizer, and an archive of NumPy.
 pub(crate) fn torch_files() -> Vec<Vec<u8>> {
-    fixtures!["zip.pth", "legacy.pth", "checkpoint.pth"]
+    fixtures!["zip.pth", "legacy.pth", "checkpoint.pth", "stored.npz"]
 }
 
 /// Makes the checksums of an archive true, where its headers still lead to its entries.

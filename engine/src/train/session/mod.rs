@@ -199,6 +199,9 @@ impl Session {
             let train = &self.config.train;
             let memory = self.trainer.memory();
             bar.suspend(|| self.journal.log(train.steps, memory.bytes()));
+            if self.report.is_due() {
+                self.report.begin(State::Training, step, &mut self.journal)?;
+            }
         }
         bar.set_position(step);
         if step % steps_per_epoch == 0 {

@@ -1,8 +1,10 @@
 //! Files of tensors, by what they begin with: safetensors, PyTorch's archive and its older form,
-//! and the pickles of Detectron and detectron2. Each gives names with shapes and f32 values.
+//! the pickles of Detectron and detectron2, and NumPy's archive. Each gives names with shapes and
+//! f32 values.
 
 mod array;
 mod legacy;
+mod npz;
 mod numpy;
 #[cfg(test)]
 pub(super) mod pickled;
@@ -11,6 +13,8 @@ mod tensors;
 mod torch;
 mod write;
 mod zip;
+#[cfg(test)]
+pub(super) mod zipped;
 
 use std::collections::BTreeMap;
 
@@ -32,6 +36,8 @@ pub enum Container {
     TorchLegacy,
     /// A pickle of NumPy arrays: Detectron's and detectron2's `.pkl`.
     Pickle,
+    /// The zip archive of `numpy.savez`: Tensorpack's `.npz`.
+    Npz,
 }
 
 /// The floating-point tensors of a file, and the classes that it states.
@@ -53,6 +59,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
         Container::TorchZip => zip::read(bytes)?,
         Container::TorchLegacy => (legacy::read(bytes)?, None),
         Container::Pickle => (numpy::read(bytes)?, None),
+        Container::Npz => (npz::read(bytes)?, None),
     };
     if tensors.is_empty() {
         return Err("it holds no tensors".into());
@@ -78,7 +85,7 @@ fn container_of(bytes: &[u8]) -> Container {
     if bytes.get(7..9) == Some(b"\0{") {
         Container::Safetensors
     } else if bytes.starts_with(ZIP) {
-        Container::TorchZip
+        if npz::is_npz(bytes) { Container::Npz } else { Container::TorchZip }
     } else if legacy::is_legacy(bytes) {
         Container::TorchLegacy
     } else if PICKLES.iter().any(|magic| bytes.starts_with(magic)) {

@@ -39,12 +39,7 @@ fn array<'a>(pickle: &'a Pickle<'_>, value: Id) -> Result<Option<Array<'a>>, Str
     };
     let element = element(pickle, dtype)?;
     let shape = pickle.counts(shape).ok_or_else(fault)?;
-    let strides = match is_fortran {
-        true => contiguous(&shape.iter().rev().copied().collect::<Vec<_>>())
-            .map(|strides| strides.into_iter().rev().collect()),
-        false => contiguous(&shape),
-    };
-    let strides = strides.ok_or_else(fault)?;
+    let strides = strides(&shape, is_fortran).ok_or_else(fault)?;
     let data = pickle.bytes(data).ok_or_else(fault)?;
     let count = shape.iter().try_fold(element.bytes(), |all, side| all.checked_mul(*side));
     if count != Some(data.len()) {
@@ -63,7 +58,22 @@ fn element(pickle: &Pickle<'_>, dtype: Id) -> Result<Element, String> {
     let name = pickle.args(dtype).and_then(|args| pickle.text(*args.first()?)).ok_or_else(fault)?;
     let state = pickle.state(dtype).unwrap_or_default();
     let order = state.get(1).and_then(|order| pickle.text(*order)).unwrap_or_else(|| "<".into());
-    if order == ">" {
+    // The name may have an order of its own, `|` where one byte has none.
+    element_named(&format!("{order}{}", name.trim_start_matches(['<', '|', '='])))
+}
+
+/// Strides of an array without gaps, the first index fastest if it is Fortran's.
+pub(super) fn strides(shape: &[usize], is_fortran: bool) -> Option<Vec<usize>> {
+    if !is_fortran {
+        return contiguous(shape);
+    }
+    let strides = contiguous(&shape.iter().rev().copied().collect::<Vec<_>>())?;
+    Some(strides.into_iter().rev().collect())
+}
+
+/// The element type that a name such as `<f4` means.
+pub(super) fn element_named(name: &str) -> Result<Element, String> {
+    if name.starts_with('>') {
         return Err("it is big-endian: save it with little-endian numbers".into());
     }
     let number = name.trim_start_matches(['<', '|', '=']);
@@ -75,6 +85,6 @@ fn element(pickle: &Pickle<'_>, dtype: Id) -> Result<Element, String> {
         (_, Some(bytes)) if "iub".contains(&number[..1]) && (1..=8).contains(&bytes) => {
             Ok(Element::Other { bytes })
         }
-        _ => Err(format!("it has the dtype `{}`", name.escape_debug())),
+        _ => Err(format!("it has the dtype `{}`", number.escape_debug())),
     }
 }

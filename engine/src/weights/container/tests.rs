@@ -3,6 +3,7 @@
 //! `fixtures` holds what `tests/interchange/make_fixtures.py` wrote with PyTorch and NumPy: element
 //! i of each tensor is (i - 3) / 4, in the order of its storage.
 
+use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
 
 use zip::write::SimpleFileOptions;
@@ -10,6 +11,7 @@ use zip::{CompressionMethod, ZipWriter};
 
 use super::pickled::{Python, pickled};
 use super::write::torch_bytes;
+use super::zipped::npz;
 use super::{Container, Contents, Values, read, safetensors_bytes};
 
 const ZIP: &[u8] = include_bytes!("fixtures/zip.pth");
@@ -21,6 +23,13 @@ const NUMPY: [&[u8]; 4] = [
     include_bytes!("fixtures/numpy_4.pkl"),
     include_bytes!("fixtures/numpy_5.pkl"),
 ];
+
+/// One number.
+const ARRAY: &[u8] =
+    b"\x93NUMPY\x01\0\x38\0{'descr': '<f4', 'fortran_order': False, 'shape': (), }\n\0\0\0\0";
+/// Stored, and deflated.
+const ARCHIVES: [&[u8]; 2] =
+    [include_bytes!("fixtures/stored.npz"), include_bytes!("fixtures/deflated.npz")];
 
 fn tensor(contents: &Contents, name: &str) -> Values {
     contents.tensors.get(name).unwrap_or_else(|| panic!("{name}: {contents:?}")).clone()
@@ -73,6 +82,56 @@ fn numpys_arrays_are_read_from_pickles_of_every_protocol() {
         for name in ["half", "double"] {
             assert_eq!(tensor(&contents, name), (vec![4], at([0, 1, 2, 3])), "{name}");
         }
+    }
+}
+
+#[test]
+fn numpys_archives_are_read() {
+    for bytes in ARCHIVES {
+        let contents = read(bytes).unwrap();
+        assert_eq!((contents.container, contents.tensors.len()), (Container::Npz, 5));
+        for name in ["group0/plain", "turned"] {
+            let expected = (vec![2, 3], at([0, 1, 2, 3, 4, 5]));
+            assert_eq!(tensor(&contents, name), expected, "{name}");
+        }
+        for name in ["half", "double"] {
+            assert_eq!(tensor(&contents, name), (vec![4], at([0, 1, 2, 3])), "{name}");
+        }
+        assert_eq!(tensor(&contents, "scalar"), (vec![], at([0])));
+    }
+}
+
+#[test]
+fn broken_archives_of_numpy_are_one_sentence() {
+    let stored = ARCHIVES[0];
+    let array = |header: &str, bytes: usize| {
+        let length = (header.len() as u16).to_le_bytes();
+        [b"\x93NUMPY\x01\0".as_slice(), &length, header.as_bytes(), &vec![0; bytes]].concat()
+    };
+    let described = |descr: &str, shape: &str, bytes: usize| {
+        let order = "'fortran_order': False";
+        let header = format!("{{'descr': {descr}, {order}, 'shape': {shape}, }}\n");
+        archive(&[("a.npy", &array(&header, bytes))])
+    };
+    let nulls = BTreeMap::from([("a".to_string(), (vec![1 << 20], vec![0.0; 1 << 20]))]);
+    assert_eq!(read(&described("'<f4'", "(2,)", 8)).unwrap().tensors["a"].0, [2]);
+    for (what, bytes, told) in [
+        ("a cut archive", stored[..stored.len() - 9].to_vec(), "no whole archive of NumPy"),
+        ("too few bytes", described("'<f4'", "(3,)", 8), "no array of shape [3]"),
+        ("no shape", described("'<f4'", "3", 12), "malformed header"),
+        ("a huge shape", described("'<f4'", "(99999999999, 99999999999)", 8), "no array of shape"),
+        ("a shape of no counts", described("'<f4'", "(-1,)", 8), "malformed header"),
+        ("the other order", described("'>f4'", "(2,)", 8), "big-endian"),
+        ("objects", described("'|O'", "(2,)", 8), "dtype `O`"),
+        ("several fields", described("[('a', '<f4')]", "(2,)", 8), "malformed header"),
+        ("another file", archive(&[("a.npy", &array("{}", 0)), ("b", b"")]), "malformed header"),
+        ("a foreign entry", archive(&[("a.npy", ARRAY), ("b", b"")]), "`b` is no array"),
+        ("no magic", archive(&[("a.npy", b"numbers")]), "`a`: it is no whole array"),
+        ("a bomb", npz(&nulls, CompressionMethod::Deflated), "hold more than"),
+        ("whole numbers alone", described("'<i8'", "(1,)", 8), "no tensors"),
+    ] {
+        let error = refusal(&bytes);
+        assert!(error.contains(told) && !error.contains('\n'), "{what}: {error}");
     }
 }
 

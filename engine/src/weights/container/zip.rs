@@ -1,4 +1,5 @@
-//! The zip archive of `torch.save`: a pickle, and one stored file for each storage.
+//! Zip archives: that of `torch.save`, a pickle and one stored file for each storage, and the
+//! entries of any.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Cursor, Read};
@@ -17,7 +18,7 @@ pub(super) const CATEGORIES_ENTRY: &str = "onegraph.categories";
 /// In words: a damaged or compressed archive, a program instead of weights, and what is wrong with
 /// its pickle or a tensor.
 pub(super) fn read(bytes: &[u8]) -> Result<(BTreeMap<String, Values>, Option<String>), String> {
-    let entries = entries(bytes)?;
+    let entries = in_one_folder(entries(bytes, "PyTorch", None)?)?;
     let find = |name: &str| entries.get(name).map(Vec::as_slice);
     if find("constants.pkl").is_some() || entries.keys().any(|name| name.starts_with("code/")) {
         return Err("it is a TorchScript program, and no file of weights: save its state_dict() \
@@ -41,9 +42,32 @@ pub(super) fn read(bytes: &[u8]) -> Result<(BTreeMap<String, Values>, Option<Str
     Ok((tensors, categories))
 }
 
-/// The files of an archive, under their names without the folder that all share.
-fn entries(bytes: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, String> {
-    let fault = |e: &dyn std::fmt::Display| format!("it is no whole archive of PyTorch: {e}");
+/// Entries under their names without the folder that all share.
+fn in_one_folder(all: Vec<(String, Vec<u8>)>) -> Result<BTreeMap<String, Vec<u8>>, String> {
+    let mut entries = BTreeMap::new();
+    let mut folders = BTreeSet::new();
+    for (name, content) in all {
+        let (folder, inner) = name.split_once('/').unwrap_or(("", &name));
+        folders.insert(folder.to_string());
+        entries.insert(inner.to_string(), content);
+    }
+    if folders.len() > 1 {
+        return Err("it is no whole archive of PyTorch: its entries lie in several folders".into());
+    }
+    Ok(entries)
+}
+
+/// Names and contents of the entries of an archive that `writer` wrote; compressed ones may hold
+/// `inflated` bytes together, and are refused if that is none.
+///
+/// # Errors
+/// In words: a damaged archive, or one that its writer does not write so.
+pub(super) fn entries(
+    bytes: &[u8],
+    writer: &str,
+    inflated: Option<usize>,
+) -> Result<Vec<(String, Vec<u8>)>, String> {
+    let fault = |e: &dyn std::fmt::Display| format!("it is no whole archive of {writer}: {e}");
     let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(|e| fault(&e))?;
     if archive.has_duplicate_names() {
         return Err(fault(&"two of its entries have one name"));
@@ -51,29 +75,30 @@ fn entries(bytes: &[u8]) -> Result<BTreeMap<String, Vec<u8>>, String> {
     if archive.has_overlapping_entries().map_err(|e| fault(&e))? {
         return Err(fault(&"its entries overlap"));
     }
-    let mut entries = BTreeMap::new();
-    let mut folders = BTreeSet::new();
+    // Overlaps are refused, so that stored entries together are no longer than the file.
+    let most = inflated.unwrap_or(bytes.len());
+    let (mut entries, mut left) = (Vec::new(), most);
     for index in 0..archive.len() {
         let raw = archive.by_index_raw(index).map_err(|e| fault(&e))?;
         let (method, size) = (raw.compression(), raw.size());
         let name = raw.name().map_err(|e| fault(&e))?.into_owned();
         drop(raw);
-        if method != CompressionMethod::Stored {
-            return Err(fault(&format!(
-                "its entry `{name}` is compressed, which torch.save never does"
-            )));
+        let is_known = match method {
+            CompressionMethod::Stored => true,
+            CompressionMethod::Deflated => inflated.is_some(),
+            _ => false,
+        };
+        if !is_known {
+            return Err(fault(&format!("its entry `{name}` is compressed as {writer} never does")));
         }
-        // Overlaps are refused, so that all entries together are no longer than the file.
-        let mut entry = archive.by_index(index).map_err(|e| fault(&e))?;
-        let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or(0).min(bytes.len()));
-        entry.read_to_end(&mut content).map_err(|e| fault(&format!("entry `{name}`: {e}")))?;
-        drop(entry);
-        let (folder, inner) = name.split_once('/').unwrap_or(("", &name));
-        folders.insert(folder.to_string());
-        entries.insert(inner.to_string(), content);
-    }
-    if folders.len() > 1 {
-        return Err(fault(&"its entries lie in several folders"));
+        let entry = archive.by_index(index).map_err(|e| fault(&e))?;
+        let mut content = Vec::with_capacity(usize::try_from(size).unwrap_or(0).min(left));
+        let read = entry.take(left as u64 + 1).read_to_end(&mut content);
+        read.map_err(|e| fault(&format!("entry `{name}`: {e}")))?;
+        left = left.checked_sub(content.len()).ok_or_else(|| {
+            fault(&format!("its entries hold more than {most} bytes, up to `{name}`"))
+        })?;
+        entries.push((name, content));
     }
     Ok(entries)
 }

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{Dialect, Translated};
+use super::{Dialect, Translated, matched};
 use crate::weights::container::Values;
 
 /// Prefix of the backbone's body, here and there.
 const BODIES: [(&str, &str); 2] = [("backbone.body.", "backbone.bottom_up."), ("", "")];
 /// Modules that have another name, ours first; `#` is a number, which is less in ours by the last
 /// field.
-const MODULES: [(&str, &str, usize); 14] = [
+const MODULES: [(&str, &str, isize); 14] = [
     ("backbone.fpn.inner_blocks.#.0", "backbone.fpn_lateral#", 2),
     ("backbone.fpn.inner_blocks.#.1", "backbone.fpn_lateral#.norm", 2),
     ("backbone.fpn.layer_blocks.#.0", "backbone.fpn_output#", 2),
@@ -164,16 +164,12 @@ fn translated(name: &str, layers: Layers, to_ours: bool) -> Option<String> {
         return Some(format!("{}.{value}", RPN_CONV.1));
     }
     for (our, their, offset) in MODULES {
-        let (from, to) = if to_ours { (their, our) } else { (our, their) };
-        if !from.contains('#') && from == module {
-            return Some(format!("{to}.{value}"));
-        }
-        let Some((before, after)) = from.split_once('#') else { continue };
-        let number = module.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
-        if let Some(number) = number.and_then(|number| number.parse::<usize>().ok()) {
-            let number =
-                if to_ours { number.checked_sub(offset) } else { number.checked_add(offset) };
-            return Some(format!("{}.{value}", to.replace('#', &number?.to_string())));
+        let found = match to_ours {
+            true => matched(module, their, our, -offset),
+            false => matched(module, our, their, offset),
+        };
+        if let Some(found) = found {
+            return Some(format!("{found}.{value}"));
         }
     }
     BODIES.iter().find_map(|(our, their)| {

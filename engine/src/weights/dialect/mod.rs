@@ -1,8 +1,10 @@
-//! Names of tensors: those of torchvision, detectron2 and Detectron, and the order of class rows.
-//! Ours are torchvision's of today.
+//! Names of tensors: those of torchvision, detectron2, Detectron, maskrcnn-benchmark and
+//! Tensorpack, and the order of class rows. Ours are torchvision's of today.
 
+mod benchmark;
 mod detectron;
 mod detectron2;
+mod tensorpack;
 mod torchvision;
 
 use std::collections::BTreeMap;
@@ -24,6 +26,11 @@ pub enum Dialect {
     Detectron2,
     /// Detectron's and Caffe2's, read for the backbone; Detectron's norms have no statistics.
     Detectron,
+    /// maskrcnn-benchmark's, which torchvision's descend from.
+    Benchmark,
+    /// Tensorpack's: TensorFlow's layouts; the background is the first class, and has no rows for
+    /// masks.
+    Tensorpack,
 }
 
 impl Dialect {
@@ -33,6 +40,8 @@ impl Dialect {
             Dialect::Torchvision => "torchvision",
             Dialect::Detectron2 => "detectron2",
             Dialect::Detectron => "Detectron",
+            Dialect::Benchmark => "maskrcnn-benchmark",
+            Dialect::Tensorpack => "Tensorpack",
         }
     }
 }
@@ -58,10 +67,24 @@ pub(super) fn translate(stored: BTreeMap<String, Values>) -> Result<Translated, 
         detectron::to_ours(stored)
     } else if has(detectron2::is_name) {
         detectron2::to_ours(stored)
+    } else if has(benchmark::is_name) {
+        benchmark::to_ours(stored)
+    } else if has(tensorpack::is_name) {
+        tensorpack::to_ours(stored)
     } else {
         let tensors = renamed(stored, torchvision::current)?;
         Ok(Translated { dialect: Dialect::Torchvision, tensors, pixels: None, notes: vec![] })
     }
+}
+
+/// A module's name by the pattern `to`, if it has one by `from`: the `#` of both is a number, that
+/// of `to` greater by `offset`. Patterns without one are names.
+fn matched(module: &str, from: &str, to: &str, offset: isize) -> Option<String> {
+    let Some((before, after)) = from.split_once('#') else {
+        return (module == from).then(|| to.to_string());
+    };
+    let number = module.strip_prefix(before)?.strip_suffix(after)?.parse::<usize>().ok()?;
+    Some(to.replace('#', &number.checked_add_signed(offset)?.to_string()))
 }
 
 /// The tensors under new names.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use kernels::frozen_bn::fold_frozen_bn;
 
-use super::{Dialect, Values, detectron, detectron2, detectron2_from_ours, translate};
+use super::{
+    Dialect, Values, benchmark, detectron, detectron2, detectron2_from_ours, tensorpack, translate,
+};
 
 fn named(names: &[&str]) -> BTreeMap<String, Values> {
     names.iter().zip(0u8..).map(|(n, i)| (n.to_string(), (vec![1], vec![f32::from(i)]))).collect()
@@ -202,4 +204,88 @@ fn one_parameter_under_two_names_is_refused() {
     let both = ["proposal_generator.rpn_head.conv.bias", "rpn.head.conv.0.0.bias"];
     assert!(translate(named(&both)).unwrap_err().contains("`rpn.head.conv.0.0.bias` twice"));
     assert!(detectron2::is_name("res2.0.conv1.weight") && !detectron2::is_name("layer1.0.conv1"));
+}
+
+/// As maskrcnn-benchmark's modules name them.
+#[test]
+fn maskrcnn_benchmarks_names_are_ours() {
+    for (theirs, own) in [
+        ("backbone.body.stem.bn1.running_var", "backbone.body.bn1.running_var"),
+        ("backbone.body.layer1.0.downsample.1.bias", "backbone.body.layer1.0.downsample.1.bias"),
+        ("backbone.fpn.fpn_inner1.weight", "backbone.fpn.inner_blocks.0.0.weight"),
+        ("backbone.fpn.fpn_layer4.bias", "backbone.fpn.layer_blocks.3.0.bias"),
+        ("rpn.head.conv.weight", "rpn.head.conv.0.0.weight"),
+        ("rpn.head.cls_logits.weight", "rpn.head.cls_logits.weight"),
+        ("roi_heads.box.feature_extractor.fc7.bias", "roi_heads.box_head.fc7.bias"),
+        ("roi_heads.box.predictor.bbox_pred.bias", "roi_heads.box_predictor.bbox_pred.bias"),
+        ("roi_heads.mask.feature_extractor.mask_fcn4.weight", "roi_heads.mask_head.3.0.weight"),
+        (
+            "roi_heads.mask.predictor.conv5_mask.weight",
+            "roi_heads.mask_predictor.conv5_mask.weight",
+        ),
+        // A part that no model has stays in that of its kind, which a load misses by name.
+        ("roi_heads.box.feature_extractor.xconvs.0.weight", "roi_heads.box_head.xconvs.0.weight"),
+    ] {
+        assert_eq!(ours(theirs, "backbone.body.stem.conv1.weight"), own);
+    }
+    let anchors = "rpn.anchor_generator.cell_anchors.0";
+    assert_eq!(ours(anchors, "backbone.body.stem.conv1.weight"), "", "no weight");
+    assert!(!benchmark::is_name("backbone.body.conv1.weight"), "it is torchvision's");
+}
+
+/// Values that their places tell, in TensorFlow's layouts; two classes and the background.
+#[test]
+fn tensorpacks_names_and_layouts_are_ours() {
+    let count = |shape: &[usize]| -> Values {
+        (shape.to_vec(), (0..shape.iter().product::<usize>()).map(|i| i as f32).collect())
+    };
+    let file: BTreeMap<String, Values> = [
+        // Height, width, in, out: element (0, w, i, o) is 6 w + 3 i + o.
+        ("conv0/W:0", count(&[1, 2, 2, 3])),
+        ("conv0/bn/variance/EMA", count(&[2])),
+        ("group3/block2/convshortcut/gn/gamma", count(&[1])),
+        ("fastrcnn/conv1/W", count(&[1, 1, 1, 1])),
+        ("fastrcnn/fc/W", count(&[2, 3])),
+        ("fastrcnn/fc/W/Momentum", count(&[2, 3])),
+        ("fastrcnn/outputs/class/b", count(&[3])),
+        ("maskrcnn/conv/b", count(&[2])),
+        ("learning_rate", count(&[])),
+    ]
+    .map(|(name, values)| (name.to_string(), values))
+    .into();
+    let translated = translate(file.clone()).unwrap();
+    assert_eq!(translated.dialect, Dialect::Tensorpack);
+    let expected: BTreeMap<String, Values> = [
+        (
+            "backbone.body.conv1.weight",
+            (vec![3, 2, 1, 2], vec![0., 6., 3., 9., 1., 7., 4., 10., 2., 8., 5., 11.]),
+        ),
+        ("backbone.body.bn1.running_var", count(&[2])),
+        ("backbone.body.layer4.2.downsample.1.weight", count(&[1])),
+        ("roi_heads.box_head.1.0.weight", count(&[1, 1, 1, 1])),
+        ("roi_heads.box_head.2.weight", (vec![3, 2], vec![0., 3., 1., 4., 2., 5.])),
+        ("roi_heads.box_predictor.cls_score.bias", count(&[3])),
+        ("roi_heads.mask_predictor.mask_fcn_logits.bias", (vec![3], vec![0., 0., 1.])),
+        ("learning_rate", count(&[])),
+    ]
+    .map(|(name, values)| (name.to_string(), values))
+    .into();
+    assert_eq!(translated.tensors, expected);
+    let refused = |name: &str, values: Values| {
+        let mut file = file.clone();
+        file.insert(name.to_string(), values);
+        translate(file).unwrap_err()
+    };
+    for name in ["fpn/gn_c2/gamma", "cascade_rcnn_stage1/head/fc6/W", "maskrcnn/gn0/beta"] {
+        let told = refused(name, count(&[1]));
+        assert!(told.starts_with(&format!("`{name}` has no place")), "{told}");
+    }
+    let told = refused("maskrcnn/conv/b", count(&[3]));
+    assert!(told.contains("has 3 rows") && told.contains("classifier 3 outputs"), "{told}");
+    let told = refused("conv0/W", count(&[1, 1, 1, 1]));
+    assert!(told.contains("`conv0/W` twice"), "{told}");
+    let empty = BTreeMap::from([("conv0/W".into(), (vec![0, 1 << 40, 1 << 40], vec![]))]);
+    let shape = &translate(empty).unwrap().tensors["backbone.body.conv1.weight"].0;
+    assert_eq!(shape, &[1 << 40, 1 << 40, 0]);
+    assert!(tensorpack::is_name("group0/block0/conv1/W") && !tensorpack::is_name("conv1_w"));
 }

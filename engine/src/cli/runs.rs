@@ -1,0 +1,75 @@
+//! `onegraph runs`: the runs in a folder, and how each stands.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use dali::plain;
+use jiff::tz::TimeZone;
+use score::IouType;
+use serde_json::Value;
+
+use crate::EngineError;
+use crate::metrics::duration;
+use crate::run_summary::RunSummary;
+
+#[derive(Debug, Args)]
+pub(super) struct RunsArgs {
+    /// Folder of run directories, or one of them.
+    #[arg(value_name = "DIR", default_value = "runs")]
+    folder: PathBuf,
+    /// Print a JSON list, with the seconds of `eta` and the time of `written` in UTC.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &RunsArgs) -> Result<(), EngineError> {
+    let runs = RunSummary::of_folder(&args.folder)?;
+    super::print(&match args.json {
+        true => serde_json::to_string_pretty(&runs).unwrap_or_default() + "\n",
+        false if runs.is_empty() => format!("no runs in {}\n", args.folder.display()),
+        false => table(&runs),
+    })
+}
+
+/// The columns, each as wide as its widest cell.
+fn table(runs: &[RunSummary]) -> String {
+    let titles = ["run", "state", "step", "loss", "box", "mask", "best box", "best mask"];
+    let more = ["of step", "images/s", "eta", "written"];
+    let titles = titles.into_iter().chain(more).map(String::from).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(titles).chain(runs.iter().map(cells)).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: Vec<usize> = (0..rows[0].len()).filter_map(width).collect();
+    let line = |row: &Vec<String>| {
+        let padded = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
+            // Words begin at the left, numbers end at the right.
+            if column < 2 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
+        });
+        padded.collect::<Vec<_>>().join("  ") + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+fn cells(run: &RunSummary) -> Vec<String> {
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+    let number = |value: &Value, digits: usize| match value {
+        Value::String(text) => text.clone(),
+        value => or_dash(value.as_f64().map(|value| format!("{value:.digits$}"))),
+    };
+    let count = |count: Option<u64>| or_dash(count.map(|count| count.to_string()));
+    let name = run.run.file_name().unwrap_or(run.run.as_os_str()).to_string_lossy();
+    let mut cells = vec![
+        plain(&name),
+        plain(&run.state),
+        format!("{}/{}", count(run.step), count(run.steps)),
+        number(&run.loss, 4),
+    ];
+    for scores in [&run.last, &run.best] {
+        cells.extend(IouType::ALL.map(|kind| number(&scores[kind.name()], 3)));
+    }
+    cells.push(count(run.best["step"].as_u64()));
+    cells.push(or_dash(run.images_per_second.map(|speed| format!("{speed:.1}"))));
+    cells.push(or_dash(run.eta_seconds.map(duration)));
+    let written = run.written.to_zoned(TimeZone::system());
+    cells.push(written.strftime("%Y-%m-%d %H:%M:%S").to_string());
+    cells
+}
