@@ -461,6 +461,28 @@ fn exported(loaded: &Loaded, state: &graph::StateSet) -> BTreeMap<String, Vec<f3
     file.iter().map(|(name, view)| (name.to_owned(), values(view.data()))).collect()
 }
 
+/// The file of each model, loaded and exported, has the same bits, but for what no model needs.
+pub(crate) fn there_and_back() {
+    for of in [&FPN, &CASCADE, &GN, &LSJ] {
+        let Some(model) = Reference::open(of) else { return };
+        let loaded = model.load(&[], training_program, &model.flips);
+        let ours = exported(&loaded, &loaded.state);
+        let path = golden_dir().join(format!("{}.safetensors", of.weights));
+        let bytes = std::fs::read(path).expect("a file");
+        let file = SafeTensors::deserialize(&bytes).expect("sound");
+        let names = file.iter().filter(|(name, _)| !name.ends_with(".num_batches_tracked"));
+        let mut compared = 0;
+        for (name, view) in names {
+            let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            let theirs: Vec<f32> = bytemuck::pod_collect_to_vec(view.data());
+            let ours = ours.get(name).map(|values| bits(values));
+            assert_eq!(ours, Some(bits(&theirs)), "{}: {name}", of.name);
+            compared += 1;
+        }
+        assert_eq!(compared, ours.len(), "{}: tensors", of.name);
+    }
+}
+
 /// The gradient of each trained parameter under detectron2's names.
 fn gradients(loaded: &Loaded) -> BTreeMap<String, Vec<f32>> {
     let mut state = loaded.state.clone();

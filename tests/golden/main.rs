@@ -236,6 +236,11 @@ fn golden_d2_gn_eval() {
 }
 
 #[test]
+fn golden_d2_weights_there_and_back() {
+    d2_model::there_and_back();
+}
+
+#[test]
 fn golden_d2_empty() {
     d2_model::empty();
 }
