@@ -56,7 +56,12 @@ impl RunSummary {
             return Ok(vec![Self::of(&run)]);
         }
         let entries = fs::read_dir(folder).map_err(io(folder))?;
-        let opened = |entry: fs::DirEntry| RunDir::open(&entry.path()).ok();
+        // A checkpoint has a config too.
+        let is_checkpoint = |path: &Path| path.join("checkpoint.json").exists();
+        let opened = |entry: fs::DirEntry| {
+            let path = entry.path();
+            RunDir::open(&path).ok().filter(|_| !is_checkpoint(&path))
+        };
         let runs = entries.flatten().filter_map(opened);
         let mut found: Vec<Self> = runs.map(|run| Self::of(&run)).collect();
         found.sort_by(|a, b| b.written.cmp(&a.written).then_with(|| a.run.cmp(&b.run)));

@@ -154,7 +154,8 @@ table! {
         /// Widths of the one or two fully connected layers. Default `[1024, 1024]`.
         #[key(each = 1..=1_048_576, unit = "channels", resume = Step, mlperf = Model)]
         pub hidden: Vec<usize> = vec![1024, 1024],
-        /// All classes share the four deltas of an RoI. Default false: each class has its own.
+        /// All classes share the four deltas of an RoI, as a cascade needs it. Default false: each
+        /// class has its own.
         #[key(resume = Step, mlperf = Model)]
         pub class_agnostic: bool = false,
         /// Box loss: `"smooth_l1"` (default, on deltas) or `"giou"` (on decoded boxes).
@@ -175,12 +176,13 @@ table! {
     /// (Cascade R-CNN). Scores are averaged over all; the mask head trains on the RoIs of the
     /// first. They need `box_head.class_agnostic = true`.
     pub struct Cascade {
-        /// IoU from which an RoI of each further head is positive; below it, it is background.
-        /// Default `[]`, a single head; detectron2's models have `[0.6, 0.7]`.
+        /// IoU from which an RoI of each further head is positive; below it, it is background. One
+        /// or two, above 0 and below 1; the first head has `roi.fg_iou`. Default `[]`, a single
+        /// head; detectron2's models have `[0.6, 0.7]`.
         #[key(each = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
         pub fg_iou: Vec<f32> = Vec::new(),
-        /// Factor of `roi.box_weights` in each of these heads. Default `[]`; detectron2's models
-        /// have `[2, 3]`.
+        /// Factor of `roi.box_weights` in each of these heads, above 0, as many as `fg_iou` has.
+        /// Default `[]`; detectron2's models have `[2, 3]`.
         #[key(each = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub box_weight_factors: Vec<f32> = Vec::new(),
     }

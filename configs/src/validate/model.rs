@@ -167,9 +167,10 @@ fn cascade(config: &Config, check: &mut Check) {
     check.require(heads <= MAX_FURTHER_HEADS, "model.cascade.fg_iou", || {
         format!("has {heads} values; a cascade has at most {MAX_FURTHER_HEADS} further heads")
     });
-    for &iou in &cascade.fg_iou {
-        check.fraction("model.cascade.fg_iou", iou);
-    }
+    let is_between = cascade.fg_iou.iter().all(|&iou| iou > 0.0 && iou < 1.0);
+    check.require(is_between, "model.cascade.fg_iou", || {
+        format!("is {:?}; each IoU must be above 0 and below 1", cascade.fg_iou)
+    });
     let factors = cascade.box_weight_factors.len();
     check.require(factors == heads, "model.cascade.box_weight_factors", || {
         format!("has {factors} values, model.cascade.fg_iou {heads}; give one for each head")

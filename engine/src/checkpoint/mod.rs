@@ -30,7 +30,7 @@ const MODEL: &str = "model.safetensors";
 const STATE: &str = "state.safetensors";
 const CONFIG: &str = "config.toml";
 /// Advice for a checkpoint that cannot be read.
-const MEND: &str = "; to take an earlier one, write its name into last_checkpoint";
+const MEND: &str = "; to take an earlier one, write checkpoints/NAME into last_checkpoint";
 
 /// The contents of a checkpoint.
 #[derive(Debug)]

@@ -45,10 +45,16 @@ enum Format {
     Onnx,
 }
 
+/// Most rows or columns of images in a file: its anchors are constants.
+const MAX_SIDE: usize = 8192;
+
 fn parse_shape(text: &str) -> Result<ImageSize, String> {
     let sides = text.split_once('x').map(|(height, width)| (height.parse(), width.parse()));
     match sides {
-        Some((Ok(height), Ok(width))) => Ok(ImageSize { height, width }),
+        Some((Ok(height), Ok(width))) if height <= MAX_SIDE && width <= MAX_SIDE => {
+            Ok(ImageSize { height, width })
+        }
+        Some((Ok(_), Ok(_))) => Err(format!("a side may have at most {MAX_SIDE} pixels")),
         _ => Err("give HEIGHTxWIDTH, such as 800x1344".to_string()),
     }
 }
@@ -65,6 +71,10 @@ pub(super) fn run(args: &ExportArgs) -> Result<(), EngineError> {
 }
 
 fn onnx(args: &ExportArgs) -> Result<(), EngineError> {
+    if args.out.extension().is_none_or(|ending| ending != "onnx") {
+        let out = args.out.display();
+        return Err(EngineError::Usage(format!("--out {out}: the name must end in .onnx")));
+    }
     let mut model = args.model.open(&[], &Backend::Cpu, &Progress::loud())?;
     let shape = args.shape.unwrap_or_else(|| square(&model.config));
     let bytes = onnx_bytes(&mut model, shape)?;
@@ -72,6 +82,13 @@ fn onnx(args: &ExportArgs) -> Result<(), EngineError> {
     let ImageSize { height, width } = shape;
     let out = args.out.display();
     let mut text = format!("{out}: opset {OPSET}, images [N, 3, {height}, {width}]\n");
+    let input = &model.config.input;
+    if height.min(width) < input.min_size || height.max(width) < input.max_size {
+        text += &format!(
+            "not for all images: the model's have up to {} by {} pixels\n",
+            input.min_size, input.max_size
+        );
+    }
     if let Some(threshold) = model.config.model.detections.class_agnostic_nms_threshold {
         text += &format!("not in the file: class-agnostic NMS of its boxes, at {threshold}\n");
     }
@@ -102,7 +119,7 @@ fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
         dialect.name()
     );
     for what in &found {
-        text += &format!("not in the file: {what}\n");
+        text += &format!("{} does not compute: {what}\n", dialect.name());
     }
     if dialect == Dialect::Detectron2 {
         text += "class i of detectron2, from 0, is class i + 1 here; in its config set\n";

@@ -14,10 +14,10 @@ use crate::run_summary::RunSummary;
 
 #[derive(Debug, Args)]
 pub(super) struct RunsArgs {
-    /// Folder of run directories, or one of them.
+    /// Folder that holds run directories right inside it, or one of them.
     #[arg(value_name = "DIR", default_value = "runs")]
     folder: PathBuf,
-    /// Print a JSON list, with the seconds of `eta` and the time of `written` in UTC.
+    /// Print a JSON list, with `eta_seconds`, and the time of `written` in UTC.
     #[arg(long)]
     json: bool,
 }
@@ -26,7 +26,12 @@ pub(super) fn run(args: &RunsArgs) -> Result<(), EngineError> {
     let runs = RunSummary::of_folder(&args.folder)?;
     super::print(&match args.json {
         true => serde_json::to_string_pretty(&runs).unwrap_or_default() + "\n",
-        false if runs.is_empty() => format!("no runs in {}\n", args.folder.display()),
+        false if runs.is_empty() => {
+            format!(
+                "no runs right inside {}: give the folder that holds them\n",
+                args.folder.display()
+            )
+        }
         false => table(&runs),
     })
 }

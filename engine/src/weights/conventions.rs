@@ -123,6 +123,11 @@ pub fn detectron2_settings(config: &Config, num_classes: usize) -> Vec<String> {
         format!("MODEL.ROI_BOX_HEAD.POOLER_TYPE {pooler}"),
         format!("MODEL.ROI_BOX_HEAD.POOLER_SAMPLING_RATIO {ratio}"),
     ];
+    let of_detectron2 = configs::Roi::default();
+    if model.roi.box_weights != of_detectron2.box_weights {
+        let weights = model.roi.box_weights;
+        settings.push(format!("MODEL.ROI_BOX_HEAD.BBOX_REG_WEIGHTS {weights:?}"));
+    }
     settings.extend(layers(model));
     if model.kind.has_masks() {
         settings.push(format!("MODEL.ROI_MASK_HEAD.POOLER_TYPE {pooler}"));
@@ -157,6 +162,8 @@ fn layers(model: &Model) -> Vec<String> {
         let of_stage = |factor: &f32| model.roi.box_weights.map(|weight| weight * factor);
         let weights: Vec<[f32; 4]> = factors.iter().map(of_stage).collect();
         settings.push("MODEL.ROI_HEADS.NAME CascadeROIHeads".into());
+        // Its cascade asserts that this is the first stage's.
+        settings.push(format!("MODEL.ROI_HEADS.IOU_THRESHOLDS [{:?}]", model.roi.fg_iou));
         settings.push(format!("MODEL.ROI_BOX_CASCADE_HEAD.IOUS {ious:?}"));
         settings.push(format!("MODEL.ROI_BOX_CASCADE_HEAD.BBOX_REG_WEIGHTS {weights:?}"));
     }

@@ -15,11 +15,16 @@ pub(super) fn depends_on_classes(name: &str, shape: &[usize]) -> bool {
     !is_shared && PREDICTORS.iter().any(|predictor| name.starts_with(predictor))
 }
 
-/// The part of the model that a name belongs to, such as `backbone.fpn`.
+/// The part of the model that a name belongs to, such as `backbone.fpn`; the heads of a cascade's
+/// stages are one.
 pub(super) fn part(name: &str) -> &str {
     let mut dots = name.match_indices('.').map(|(at, _)| at);
-    dots.nth(1).map_or(name, |end| &name[..end])
+    let part = dots.nth(1).map_or(name, |end| &name[..end]);
+    part.split_once(STAGE).map_or(part, |(first, _)| first)
 }
+
+/// What a module of a further stage of a cascade has in its name.
+pub(super) const STAGE: &str = "_stage";
 
 #[cfg(test)]
 mod tests {
@@ -37,5 +42,6 @@ mod tests {
         assert!(depends_on_classes("roi_heads.box_predictor.cls_score.weight", &[4, 2]));
         assert_eq!(part("backbone.fpn.inner_blocks.0.0.weight"), "backbone.fpn");
         assert_eq!(part("fc.weight"), "fc.weight");
+        assert_eq!(part("roi_heads.box_head_stage1.fc6.weight"), "roi_heads.box_head");
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::names::{depends_on_classes, part};
+use super::names::{STAGE, depends_on_classes, part};
 use crate::error::EngineError;
 
 /// Names listed on the terminal and in errors; the log has all.
@@ -157,7 +157,14 @@ impl LoadReport {
         let is_newer = self.misfits.iter().any(|(name, _)| name.starts_with("rpn.head.conv.1."));
         let whose =
             "; two convolutions of the RPN are in torchvision_r50_v2 and detectron2_r50_lsj";
-        let hint = if is_newer { whose } else { "" };
+        let is_cascade = self.misfits.iter().any(|(name, _)| name.contains(STAGE));
+        let of_cascade = "; the file is of a cascade: set model.cascade as the run or preset that \
+                          it is from";
+        let hint = match (is_newer, is_cascade) {
+            (true, _) => whose,
+            (_, true) => of_cascade,
+            _ => "",
+        };
         let reason = format!("it does not fit the model: {}; {mend}{hint}", gaps.join("; "));
         Err(EngineError::Weights { path: path.to_path_buf(), reason })
     }

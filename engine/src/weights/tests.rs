@@ -168,6 +168,31 @@ fn weights_of_v2_are_led_to_their_presets() {
     assert_eq!(saved(&same), file);
 }
 
+/// The further heads of a cascade have no place in a plain model, nor in a shorter cascade, whether
+/// the classes are the same or not; a file of the same heads loads.
+#[test]
+fn a_cascade_is_not_cut_without_a_word() {
+    let cascade = |further: &[&str], seed| {
+        let shared = "model.box_head.class_agnostic=true";
+        model("detectron2_r50_3x", &[&[shared], further].concat(), 3, seed)
+    };
+    let three = ["model.cascade.fg_iou=[0.6,0.7]", "model.cascade.box_weight_factors=[2,3]"];
+    let two = ["model.cascade.fg_iou=[0.6]", "model.cascade.box_weight_factors=[2]"];
+    let file = saved(&cascade(&three, 1));
+    for extent in [Extent::Model, Extent::AllButClasses] {
+        for fewer in [&two[..], &[]] {
+            let report = load(&file, extent, &mut cascade(fewer, 2));
+            let text = refusal(&report, Tolerance::Classes);
+            assert!(text.contains("`roi_heads.box_head_stage"), "{text}");
+            assert!(text.contains("the file is of a cascade"), "{text}");
+        }
+    }
+    let mut same = cascade(&three, 2);
+    let report = load(&file, Extent::Model, &mut same);
+    assert!(report.check(Path::new("f"), Tolerance::Nothing, "").is_ok());
+    assert_eq!(saved(&same), file);
+}
+
 #[test]
 fn another_width_is_refused_by_name_and_shape() {
     let file = saved(&model("torchvision_r50", &[], 3, 1));

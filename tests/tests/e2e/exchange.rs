@@ -93,6 +93,10 @@ fn an_onnx_file_is_written_of_any_kind_of_model_or_refused() {
     assert!(whole.windows(metadata.len()).any(|part| part == metadata));
     place.bad(&format!("{export} --shape 50x64"), BAD_CONFIG, &["50x64", "multiples of 16"]);
     place.bad(&format!("{export} --shape 0x64"), BAD_CONFIG, &["0x64", "multiples of 16"]);
+    place.bad(&format!("{export} --shape 65536x64"), 2, &["at most 8192 pixels"]);
+    let out = place.good(&format!("{export} --shape 32x64"));
+    assert!(out.contains("not for all images: the model's have up to 64 by 64 pixels"), "{out}");
+    place.bad("export --run runs/micro --format onnx --out m.toml", BAD_CONFIG, &["in .onnx"]);
     let weights = "export --run runs/micro --format torchvision --names-only --out a.pth";
     place.bad(&format!("{weights} --shape 64x64"), BAD_CONFIG, &["--shape", "onnx"]);
     let name = "--set train.name=boxes --set train.steps=1 --set model.kind=faster_rcnn";
@@ -249,7 +253,7 @@ fn a_model_of_detectron2s_preset_leaves_for_it_and_comes_back() {
     place.write("narrow.toml", NARROW);
     place.good("train narrow.toml --device cpu");
     let out = place.good("export --run runs/narrow --format detectron2 --out a.pth");
-    assert!(!out.contains("not in the file"), "{out}");
+    assert!(!out.contains("does not compute"), "{out}");
     let told = ["rounded half up", "anchors that are not rounded", "levels by detectron2's rule"];
     let export = "export --run runs/narrow --format torchvision --out b.pth";
     place.bad(export, BAD_CONFIG, &told);

@@ -227,8 +227,8 @@ pub(super) fn to_ours(stored: BTreeMap<String, Values>) -> Result<Translated, St
         };
         if *first != rows * classes {
             return Err(format!(
-                "`{}` has {first} rows, and not {rows} for each of {classes} classes: predictors \
-                 that all classes share are not read",
+                "`{}` has {first} rows, and not {rows} for each of {classes} classes: masks that \
+                 all classes share are not read",
                 renamed(name, layers, false)
             ));
         }

@@ -120,11 +120,46 @@ fn the_background_moves_from_the_last_row_to_the_first() {
     let back = detectron2_from_ours(translated.tensors.into_iter().collect());
     assert_eq!(back.into_iter().collect::<BTreeMap<_, _>>(), file, "and back, bitwise");
 
-    let mut shared = file;
-    shared.insert("roi_heads.box_predictor.bbox_pred.bias".into(), bias(4));
-    let refusal = translate(shared).unwrap_err();
-    assert!(refusal.contains("`roi_heads.box_predictor.bbox_pred.bias` has 4 rows"), "{refusal}");
+    let mut wrong = file.clone();
+    wrong.insert("roi_heads.mask_head.predictor.bias".into(), bias(1));
+    let refusal = translate(wrong).unwrap_err();
+    assert!(refusal.contains("`roi_heads.mask_head.predictor.bias` has 1 rows"), "{refusal}");
     assert!(refusal.contains("share"), "{refusal}");
+
+    // Deltas of all classes stay as they are.
+    let mut shared = file;
+    for (name, rows) in [("weight", values(4, 2)), ("bias", bias(4))] {
+        shared.insert(format!("roi_heads.box_predictor.bbox_pred.{name}"), rows);
+    }
+    let translated = translate(shared.clone()).unwrap();
+    let (_, deltas) = &translated.tensors["roi_heads.box_predictor.bbox_pred.bias"];
+    assert_eq!(deltas, &[1.0, 2.0, 3.0, 4.0]);
+    let back = detectron2_from_ours(translated.tensors.into_iter().collect());
+    assert_eq!(back.into_iter().collect::<BTreeMap<_, _>>(), shared, "and back, bitwise");
+}
+
+/// A cascade's modules have a stage there, in each of them, and here behind the first; with
+/// convolutions in its heads too.
+#[test]
+fn stages_of_a_cascade_have_their_numbers() {
+    for (theirs, ours) in [
+        ("roi_heads.box_head.0.fc1.weight", "roi_heads.box_head.fc6.weight"),
+        ("roi_heads.box_head.2.fc2.bias", "roi_heads.box_head_stage2.fc7.bias"),
+        ("roi_heads.box_predictor.0.cls_score.bias", "roi_heads.box_predictor.cls_score.bias"),
+        (
+            "roi_heads.box_predictor.1.bbox_pred.bias",
+            "roi_heads.box_predictor_stage1.bbox_pred.bias",
+        ),
+        ("roi_heads.mask_head.mask_fcn1.bias", "roi_heads.mask_head.0.0.bias"),
+    ] {
+        let bias = (vec![4], vec![1.0, 2.0, 3.0, 4.0]);
+        let marks = ["proposal_generator.x", "roi_heads.box_head.1.fc1.bias", theirs];
+        let file = marks.map(|name| (name.to_string(), bias.clone())).into();
+        let translated = translate(file).unwrap();
+        assert!(translated.tensors.contains_key(ours), "{theirs}: {:?}", translated.tensors);
+        let back = detectron2_from_ours(translated.tensors.into_iter().collect());
+        assert!(back.iter().any(|(name, _)| name == theirs), "{ours}: {back:?}");
+    }
 }
 
 /// As the ResNets of Detectron's and detectron2's model zoos name them (`R-50.pkl`).
