@@ -23,6 +23,11 @@ pub(super) struct RunsArgs {
 }
 
 pub(super) fn run(args: &RunsArgs) -> Result<(), EngineError> {
+    if !args.folder.is_dir() {
+        let folder = args.folder.display();
+        let problem = format!("{folder}: no such folder; give the one that holds run directories");
+        return Err(EngineError::Usage(problem));
+    }
     let runs = RunSummary::of_folder(&args.folder)?;
     super::print(&match args.json {
         true => serde_json::to_string_pretty(&runs).unwrap_or_default() + "\n",
