@@ -344,6 +344,26 @@ fn sagemaker_serves_the_weights_of_a_job() {
     assert!(told.ends_with(&words), "{told}");
 }
 
+/// The example of a job: its config is a preset, its other parameters are keys, and paths are those
+/// of its channels.
+#[test]
+fn sagemakers_job_names_what_there_is() {
+    let text = fs::read(scripts().join("sagemaker/training-job.json")).expect("a job");
+    let job: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    let channels = job["InputDataConfig"].as_array().expect("channels").iter();
+    let channels: Vec<String> = channels
+        .map(|of| format!("/opt/ml/input/data/{}", of["ChannelName"].as_str().expect("a name")))
+        .collect();
+    for (name, value) in job["HyperParameters"].as_object().expect("parameters") {
+        let value = value.as_str().expect("SageMaker takes text alone");
+        match name.as_str() {
+            "config" => assert!(configs::preset(value).is_some(), "{value}"),
+            name => assert!(configs::key(name).is_some(), "{name}"),
+        }
+        assert!(!value.starts_with('/') || channels.iter().any(|of| of == value), "{value}");
+    }
+}
+
 /// The job of Kubeflow's uses what the image holds, and the image what the checkout does.
 #[test]
 fn the_image_and_the_job_fit_each_other() {
