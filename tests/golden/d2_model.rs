@@ -1,5 +1,5 @@
-//! Families d2_fpn_* and `d2_empty`: a narrow Mask R-CNN of detectron2, from raw images to losses,
-//! gradients and updates. Its detections are in `d2_eval.rs`.
+//! Families d2_fpn_* and `d2_empty`: a narrow Mask R-CNN of detectron2, from raw images to
+//! gradients. Losses and updates are in `d2_steps.rs`, detections in `d2_eval.rs`.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,13 @@ use crate::samples::{KeyedStep, Rois, write_anchors};
 use crate::support::{Case, Family, Report, golden_dir};
 
 /// README of the golden data.
-const TOLERANCE: f64 = 2e-5;
+pub(crate) const TOLERANCE: f64 = 2e-5;
 const ROI_TOLERANCE: f64 = 5e-5;
-const NORM_TOLERANCE: f64 = 1e-4;
+pub(crate) const NORM_TOLERANCE: f64 = 1e-4;
 /// Where a ReLU's input is within rounding of 0, a value of a gradient may be off by more.
 const GRAD_VALUE_TOLERANCE: f64 = 5e-3;
 /// Our loss of each of detectron2's, whose cascade numbers all of its stages.
-const LOSSES: [(&str, &str); 11] = [
+pub(crate) const LOSSES: [(&str, &str); 11] = [
     ("loss_cls", "loss_classifier"),
     ("loss_box_reg", "loss_box_reg"),
     ("loss_cls_stage0", "loss_classifier"),
@@ -41,9 +41,9 @@ const LOSSES: [(&str, &str); 11] = [
 
 /// A model of detectron2's: the family of each part, and its case of `d2_empty`.
 pub(crate) struct Files {
-    name: &'static str,
+    pub(crate) name: &'static str,
     pub(crate) weights: &'static str,
-    inputs_losses: &'static str,
+    pub(crate) inputs_losses: &'static str,
     features: &'static str,
     rpn: &'static str,
     roi: &'static str,
@@ -78,7 +78,7 @@ pub(crate) const LSJ: Files = files!("d2_lsj");
 pub(crate) struct Reference {
     of: &'static Files,
     pub(crate) config: Config,
-    inputs: Family,
+    pub(crate) inputs: Family,
     tensors: BTreeMap<String, Values>,
     pub(crate) classes: usize,
     /// (height, width) in the file and in the network.
@@ -86,7 +86,7 @@ pub(crate) struct Reference {
     pub(crate) network: Vec<(usize, usize)>,
     flips: Vec<i32>,
     /// Images whose objects are left out.
-    emptied: Vec<usize>,
+    pub(crate) emptied: Vec<usize>,
 }
 
 impl Reference {
@@ -193,12 +193,12 @@ impl Reference {
         loaded
     }
 
-    fn keyed(&self) -> KeyedStep {
+    pub(crate) fn keyed(&self) -> KeyedStep {
         KeyedStep { free: self.training(&[]), given: self.training(&SAMPLES) }
     }
 
     /// The first step with samples by the golden data's keys.
-    fn observed(&self) -> KeyedStep {
+    pub(crate) fn observed(&self) -> KeyedStep {
         let mut step = self.keyed();
         step.run(&self.config);
         step
@@ -210,7 +210,7 @@ impl Reference {
     }
 
     /// The first step with the recorded anchors and RoIs, positives first as detectron2 has them.
-    fn recorded_step(&self) -> Option<Loaded> {
+    pub(crate) fn recorded_step(&self) -> Option<Loaded> {
         let (rpn, roi) = (Family::open(self.of.rpn)?, Family::open(self.of.roi)?);
         let (rpn, roi) = (rpn.case("rpn"), roi.case("roi"));
         let mut loaded = self.training(&SAMPLES);
@@ -372,7 +372,7 @@ pub(crate) fn roi(of: &'static Files) {
     report.finish();
 }
 
-/// What a box head makes of its RoIs; in a further stage of a cascade, these too.
+/// A box head's outputs; in a further stage of a cascade, its RoIs too.
 fn heads(
     report: &mut Report,
     model: &Reference,
@@ -453,7 +453,7 @@ fn candidates(report: &mut Report, model: &Reference, case: Case<'_>) {
 }
 
 /// The parameters as detectron2 has them, or what stands in their place in `state`.
-fn exported(loaded: &Loaded, state: &graph::StateSet) -> BTreeMap<String, Vec<f32>> {
+pub(crate) fn exported(loaded: &Loaded, state: &graph::StateSet) -> BTreeMap<String, Vec<f32>> {
     let (form, dialect) = (ExportForm::Safetensors, Dialect::Detectron2);
     let bytes = export_weights(&loaded.params, state, None, form, dialect).expect("an export");
     let file = SafeTensors::deserialize(&bytes).expect("sound");
@@ -484,7 +484,7 @@ pub(crate) fn there_and_back() {
 }
 
 /// The gradient of each trained parameter under detectron2's names.
-fn gradients(loaded: &Loaded) -> BTreeMap<String, Vec<f32>> {
+pub(crate) fn gradients(loaded: &Loaded) -> BTreeMap<String, Vec<f32>> {
     let mut state = loaded.state.clone();
     for param in loaded.params.iter().filter(|param| param.trained.is_some()) {
         let grad = loaded.executor.f32(&format!("grad/{}", param.name)).expect("observed");
@@ -493,7 +493,7 @@ fn gradients(loaded: &Loaded) -> BTreeMap<String, Vec<f32>> {
     exported(loaded, &state)
 }
 
-fn norm(values: &[f32]) -> f64 {
+pub(crate) fn norm(values: &[f32]) -> f64 {
     values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
 }
 
@@ -522,126 +522,5 @@ pub(crate) fn grads(of: &'static Files) {
     let trained = loaded.params.iter().filter(|param| param.trained.is_some()).count();
     report.exact("grads", "number of gradients", &[compared], &[trained]);
     report.done_case();
-    report.finish();
-}
-
-/// The losses of the first step with recorded samples, then five steps.
-pub(crate) fn inputs_losses(of: &'static Files) {
-    let Some(model) = Reference::open(of) else { return };
-    let Some(loaded) = model.recorded_step() else { return };
-    let mut report = Report::new(of.inputs_losses, TOLERANCE);
-    let losses = model.inputs.case("losses");
-    for (theirs, ours) in LOSSES.iter().filter(|(theirs, _)| losses.has(theirs)) {
-        let got = loaded.executor.f32(ours).expect("a loss");
-        report.close("losses", theirs, got, &losses.f32(theirs).data);
-    }
-    report.done_case();
-    sgd5(&mut report, &model);
-    report.finish();
-}
-
-/// Five steps by detectron2's optimizer, and the norms of the weights after them. In the third
-/// update a derivative jumps within rounding of where it is taken, so from the recorded weights
-/// three steps are compared; from weights that differ from them by less than 2e-7 of each, which
-/// take the side of the reference, all five.
-fn sgd5(report: &mut Report, model: &Reference) {
-    let sgd = model.inputs.case("sgd5");
-    follow(report, model, sgd, &mut model.keyed(), 3);
-    let mut nudged = model.keyed();
-    nudge(&mut nudged.given);
-    follow(report, model, sgd, &mut nudged, sgd.f64("losses_f64_f64").shape[0]);
-    let weights = exported(&nudged.given, &nudged.given.state);
-    let parameters = sgd.attribute("parameters").as_array().expect("a list");
-    let norms = sgd.f64("weight_norms_after_f64_f64").data;
-    for (name, want) in parameters.iter().filter_map(|v| v.as_str()).zip(&norms) {
-        report.close("sgd5", &format!("norm of {name}"), &[norm(&weights[name])], &[*want]);
-    }
-    report.done_case();
-}
-
-/// The losses before each of the first steps, and its rate.
-fn follow(
-    report: &mut Report,
-    model: &Reference,
-    sgd: Case<'_>,
-    keyed: &mut KeyedStep,
-    steps: usize,
-) {
-    let (want, rates) = (sgd.f64("losses_f64_f64"), numbers(sgd.attribute("lr_per_step")));
-    let deviations = numbers(sgd.attribute("f32_relative_deviation_per_step"));
-    // README: a step counts while the reference's own f32 follows.
-    assert!(deviations.iter().all(|deviation| *deviation < 1e-5), "{deviations:?}");
-    let columns = sgd.attribute("columns").as_array().expect("a list");
-    for (step, rate) in rates.iter().enumerate().take(steps) {
-        keyed.run(&model.config);
-        let loaded = &keyed.given;
-        for (i, name) in columns.iter().enumerate() {
-            let ours = LOSSES.iter().find(|(theirs, _)| name == theirs).expect("a loss").1;
-            let want = want.data[step * columns.len() + i];
-            let got = loaded.executor.f32(ours).expect("a loss");
-            report.close("sgd5", &format!("step {} of {steps}: {name}", step + 1), got, &[want]);
-        }
-        let control = loaded.executor.f32("control").expect("kept");
-        let got = kernels::ops::control_step::Control::read(control).rate(1.0);
-        report.close("sgd5", "rate", &[got], &[*rate]);
-    }
-}
-
-/// Multiplies each trained weight by 1 plus or minus up to 2e-7.
-fn nudge(loaded: &mut Loaded) {
-    let mut word = 3u32.wrapping_mul(747_796_405).wrapping_add(1);
-    for param in loaded.params.iter().filter(|param| param.trained.is_some()) {
-        for v in loaded.state.get_mut(&param.name).expect("a parameter").as_f32_mut() {
-            word = word.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            *v *= 1.0 + 2e-7 * ((word >> 8) as f32 / 8_388_608.0 - 1.0);
-        }
-    }
-}
-
-/// A step in which an image has no objects: the sampled sets, losses and gradients.
-pub(crate) fn empty() {
-    let Some(golden) = Family::open("d2_empty") else { return };
-    let mut report = Report::new("d2_empty", TOLERANCE);
-    for case in golden.cases() {
-        let Some(of) = [&FPN, &CASCADE, &GN].into_iter().find(|of| of.name == case.name()) else {
-            report.not_due();
-            continue;
-        };
-        let Some(mut model) = Reference::open(of) else { return };
-        model.emptied = vec![1];
-        let loaded = model.observed().given;
-        let sampled = loaded.executor.i32("rpn_sample_idx").expect("an input");
-        let (rois, mut at) = (loaded.executor.f32("rois").expect("an input"), 0);
-        for i in 0..model.num_images() {
-            let indices = |what: &str| {
-                let mut idx = case.i32(&format!("{what}_pos_idx_{i}")).data;
-                idx.extend(case.i32(&format!("{what}_neg_idx_{i}")).data);
-                idx
-            };
-            let want = indices("rpn");
-            let got = &sampled[i * sampled.len() / model.num_images()..][..want.len()];
-            report.exact(case.name(), &format!("rpn_sampled_{i}"), got, &want);
-            let boxes = case.f32(&format!("sampled_boxes_{i}")).data;
-            let idx = indices("roi");
-            let mut order: Vec<usize> = (0..idx.len()).collect();
-            order.sort_unstable_by_key(|&r| idx[r]);
-            let want: Vec<f32> =
-                order.iter().flat_map(|&r| boxes[4 * r..4 * r + 4].to_vec()).collect();
-            let name = format!("sampled_boxes_{i}");
-            report.close(case.name(), &name, &rois[at..at + want.len()], &want);
-            at += want.len();
-        }
-        for (theirs, ours) in LOSSES.iter().filter(|(theirs, _)| case.has(theirs)) {
-            let got = loaded.executor.f32(ours).expect("a loss");
-            report.close(case.name(), theirs, got, &case.f32(theirs).data);
-        }
-        let (norms, gradients) = (case.f64("grad_norms_f64").data, gradients(&loaded));
-        let names = case.attribute("parameters").as_array().expect("a list");
-        for (name, want) in names.iter().filter_map(|v| v.as_str()).zip(norms) {
-            let got = norm(&gradients[name]);
-            report.close_within(case.name(), name, &[got], &[want], NORM_TOLERANCE);
-        }
-        report.done_case();
-    }
     report.finish();
 }

@@ -15,6 +15,7 @@ mod d2_eval;
 mod d2_maps;
 mod d2_model;
 mod d2_ops;
+mod d2_steps;
 mod dense;
 mod groups;
 mod images;
@@ -162,7 +163,7 @@ fn golden_d2_fpn_grads() {
 
 #[test]
 fn golden_d2_fpn_inputs_losses() {
-    d2_model::inputs_losses(&FPN);
+    d2_steps::inputs_losses(&FPN);
 }
 
 #[test]
@@ -192,7 +193,7 @@ fn golden_d2_cascade_grads() {
 
 #[test]
 fn golden_d2_cascade_inputs_losses() {
-    d2_model::inputs_losses(&CASCADE);
+    d2_steps::inputs_losses(&CASCADE);
 }
 
 #[test]
@@ -227,7 +228,7 @@ fn golden_d2_gn_grads() {
 
 #[test]
 fn golden_d2_gn_inputs_losses() {
-    d2_model::inputs_losses(&GN);
+    d2_steps::inputs_losses(&GN);
 }
 
 #[test]
@@ -242,7 +243,7 @@ fn golden_d2_weights_there_and_back() {
 
 #[test]
 fn golden_d2_empty() {
-    d2_model::empty();
+    d2_steps::empty();
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(super) fn part(name: &str) -> &str {
     part.split_once(STAGE).map_or(part, |(first, _)| first)
 }
 
-/// What a module of a further stage of a cascade has in its name.
+/// The mark of a further stage of a cascade in the name of a module.
 pub(super) const STAGE: &str = "_stage";
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Loading: what a file fills, what it may leave, and what is refused.
 
+mod heads;
 mod projects;
 
 use std::collections::BTreeMap;
@@ -151,46 +152,6 @@ fn weights_of_a_shallower_or_deeper_backbone_are_refused() {
         assert_eq!(report.initial().count(), 0);
         assert!(refusal(&report, tolerance).contains("of its tensors have no place in the model"));
     }
-}
-
-/// A file with heads that only some presets have leads to them; a file of the same heads loads.
-#[test]
-fn weights_of_v2_are_led_to_their_presets() {
-    let narrow = ["model.box_head.channels=[4,4]", "model.box_head.hidden=[4]"];
-    let v2 = || model("torchvision_r50_v2", &narrow, 3, 1);
-    let file = saved(&v2());
-    let report = load(&file, Extent::Model, &mut model("torchvision_r50", &[], 3, 2));
-    let text = refusal(&report, Tolerance::Classes);
-    assert!(text.ends_with("are in torchvision_r50_v2 and detectron2_r50_lsj"), "{text}");
-    let mut same = model("torchvision_r50_v2", &narrow, 3, 2);
-    let report = load(&file, Extent::Model, &mut same);
-    assert!(report.check(Path::new("f"), Tolerance::Nothing, "").is_ok());
-    assert_eq!(saved(&same), file);
-}
-
-/// The further heads of a cascade have no place in a plain model, nor in a shorter cascade, whether
-/// the classes are the same or not; a file of the same heads loads.
-#[test]
-fn a_cascade_is_not_cut_without_a_word() {
-    let cascade = |further: &[&str], seed| {
-        let shared = "model.box_head.class_agnostic=true";
-        model("detectron2_r50_3x", &[&[shared], further].concat(), 3, seed)
-    };
-    let three = ["model.cascade.fg_iou=[0.6,0.7]", "model.cascade.box_weight_factors=[2,3]"];
-    let two = ["model.cascade.fg_iou=[0.6]", "model.cascade.box_weight_factors=[2]"];
-    let file = saved(&cascade(&three, 1));
-    for extent in [Extent::Model, Extent::AllButClasses] {
-        for fewer in [&two[..], &[]] {
-            let report = load(&file, extent, &mut cascade(fewer, 2));
-            let text = refusal(&report, Tolerance::Classes);
-            assert!(text.contains("`roi_heads.box_head_stage"), "{text}");
-            assert!(text.contains("the file is of a cascade"), "{text}");
-        }
-    }
-    let mut same = cascade(&three, 2);
-    let report = load(&file, Extent::Model, &mut same);
-    assert!(report.check(Path::new("f"), Tolerance::Nothing, "").is_ok());
-    assert_eq!(saved(&same), file);
 }
 
 #[test]

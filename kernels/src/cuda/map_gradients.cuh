@@ -46,8 +46,9 @@ DEVICE float weight_of(const RoiAxis& axis, int bin, int row) {
   return sum;
 }
 
-// A warp writes the weights [LINES, pooled] of a RoI in a tile, those of rows times `scale`, and for
-// each line the set of bins that weigh something. Its lanes have the bins of as many lines as fit.
+// A warp writes the weights [LINES, pooled] of a RoI in a tile, those of rows times `scale`, and
+// for each line the set of bins that weigh something. Its lanes have the bins of as many lines as
+// fit.
 DEVICE void weigh(const RoiAxes& axes, const Tile& tile, int bins, float scale, float* weights,
                   unsigned* sets) {
   const int lane = threadIdx.x % 32, group = bins <= 8 ? 8 : bins <= 16 ? 16 : 32;

@@ -11,8 +11,8 @@ use configs::{Config, preset_names};
 use crate::files::{File, root, tracked};
 
 /// Programs that are not this checkout's, and keywords of the shell: their arguments are their own.
-const OTHERS: [&str; 10] =
-    ["apt-get", "curl", "done", "for", "kubectl", "ln", "mkdir", "openssl", "pip", "tar"];
+const OTHERS: [&str; 11] =
+    ["apt-get", "aws", "curl", "done", "for", "kubectl", "ln", "mkdir", "openssl", "pip", "tar"];
 /// Modules that `python3 -m` runs.
 const MODULES: [&str; 4] =
     ["mlperf_logging.compliance_checker", "mlperf_logging.system_desc_checker", "pytest", "venv"];

@@ -6,7 +6,8 @@
 //! maskrcnn-benchmark finds the same set (unless scores tie at the last place), in another order.
 //!
 //! Tensors: `class_logits` (`[M, K+1]`, class 0 = background), `box_deltas` (`[M, 4(K+1)]`, or
-//! `[M, 4]` of all classes), `rois` (`[M, 4]`), `image_idx` (`[M]`), `num_rois` (`[1]`), `network_sizes` (`[N, 2]`) ->
+//! `[M, 4]` of all classes), `rois` (`[M, 4]`), `image_idx` (`[M]`), `num_rois` (`[1]`),
+//! `network_sizes` (`[N, 2]`) ->
 //! `boxes` (`[N*D, 4]`, network pixels), `scores` (`[N*D]`), `labels` (`[N*D]`), `image_idx`
 //! (`[N*D]`), `counts` (`[N]`), `num_detections` (`[1]`); all overwritten. D = `per_image`. The
 //! rows in use stand together in image order; the others hold 0, image -1.

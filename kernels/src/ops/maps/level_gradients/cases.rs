@@ -29,7 +29,7 @@ pub fn cases() -> Vec<OpCase> {
         case("no images", (0, &[[9, 11]], 1), PLAIN, &[(3, 0, 0)], Some(3), 8),
         case("three heads", (2, &three, 3), PLAIN, &[(7, 11, 11), (7, 9, 4), (5, 3, 3)], None, 8),
         case("four heads", (2, &three, 2), PLAIN, &FOUR, Some(17), 5),
-        case("four wide", (1, &three, 3), (0, true), &FOUR, Some(9), WIDE_PATCHES),
+        case("four adaptive", (1, &three, 3), (0, true), &FOUR, Some(9), 16),
         case("many samples", (1, &five, 5), (0, false), &[(3, 9, 9), (2, 7, 7)], Some(7), 8),
         case("many bins", (1, &three, 2), (5, true), &[(28, 9, 9), (17, 7, 7)], None, 8),
     ]

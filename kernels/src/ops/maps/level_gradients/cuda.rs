@@ -2,13 +2,10 @@
 
 use device::{Buffer, Launch, LaunchArgs};
 
-use super::{LevelGradients, MAX_HEADS, ROI_INPUTS};
+use super::{FEW_HEADS, LevelGradients, MAX_HEADS, ROI_INPUTS};
 use crate::ops::gather_patches::gradients_arg;
 use crate::ops::roi_align::pyramid::Pyramid;
 use crate::ops::roi_align::{no_gradients, tile_shared_bytes};
-
-/// Heads that the kernels of most models take.
-const FEW_HEADS: usize = 2;
 
 /// Scratch of each head, for `rows(head)` RoIs.
 pub(super) fn list_bytes(op: &LevelGradients, rows: impl Fn(usize) -> usize) -> Vec<usize> {
@@ -26,7 +23,7 @@ pub(super) fn launches(op: &LevelGradients, args: &LaunchArgs<'_>) -> Vec<Launch
         gradients.push(of_head);
         offset += bytes;
     }
-    let few = gradients.len() <= FEW_HEADS;
+    let few = !op.has_many_heads();
     gradients.resize(if few { FEW_HEADS } else { MAX_HEADS }, no_gradients());
     let patches = match (&op.patches, of_patches) {
         (Some(patches), &[g, idx]) => gradients_arg(Some([g, idx]), patches.anchors_per_cell),
@@ -44,10 +41,8 @@ pub(super) fn launches(op: &LevelGradients, args: &LaunchArgs<'_>) -> Vec<Launch
         (1, false, true) => "level_gradients_f16",
         (_, true, true) => "level_gradients_5x5_f16x8",
         (_, false, true) => "level_gradients_5x5_f16",
-        (1, true, false) => "level_gradients_of_four_f16x8",
-        (1, false, false) => "level_gradients_of_four_f16",
-        (_, true, false) => "level_gradients_of_four_5x5_f16x8",
-        (_, false, false) => "level_gradients_of_four_5x5_f16",
+        (_, true, false) => "level_gradients_of_four_f16x8",
+        (_, false, false) => "level_gradients_of_four_f16",
     };
     let pooled = op.rois.iter().map(|head| head.forward.pooled).max().unwrap_or(0);
     let tiles = Launch::new(kernel, pyramid.tile_grid()).shared(tile_shared_bytes(pooled));

@@ -41,6 +41,8 @@ const ROI_INPUTS: usize = 1 + RoiPlaces::LEN;
 const PATCH_INPUTS: usize = 2;
 /// Heads that a kernel takes.
 const MAX_HEADS: usize = 4;
+/// Heads that the kernels of most models take; those of more take no wide patches.
+const FEW_HEADS: usize = 2;
 
 impl LevelGradients {
     /// True if an op can be a part.
@@ -77,9 +79,16 @@ impl LevelGradients {
                 && head.level_sizes == first.level_sizes
                 && head.forward.spatial_scales == first.forward.spatial_scales
         };
+        let narrow = self.patches.as_ref().is_none_or(|patches| patches.reach == 1);
         self.rois.len() <= MAX_HEADS
+            && (narrow || !self.has_many_heads())
             && self.rois.iter().all(same)
             && self.patches.as_ref().is_none_or(|p| p.level_sizes.starts_with(&first.level_sizes))
+    }
+
+    /// True if it takes the kernels of many heads.
+    fn has_many_heads(&self) -> bool {
+        self.rois.len() > FEW_HEADS
     }
 
     /// Height and width of each map.
