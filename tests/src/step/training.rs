@@ -71,10 +71,10 @@ pub fn new_heads_train_as_on_the_cpu(open: &Open) {
 /// The same with the three box heads of a cascade, with masks and without. The first step is
 /// compared in fp32: in fp16 an RoI may fall on the other side of a stage's IoU.
 pub fn a_cascade_trains_as_on_the_cpu(open: &Open) {
+    learn_as_on_the_cpu(&CASCADE, open);
     for kind in ["model.kind=mask_rcnn", "model.kind=faster_rcnn"] {
         let set = [&CASCADE[..], &[kind]].concat();
         a_step_in_fp32_is_that_of_f32(open, &set);
-        learn_as_on_the_cpu(&set, open);
         launch_once(&set, 20, open);
         resume_exactly(&set, open);
     }
