@@ -58,7 +58,7 @@ pub(crate) fn name_in_url(url: &str) -> Option<String> {
 }
 
 /// One entry of `annotations`.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize)]
 pub struct Annotation {
     /// Annotation id.
     pub id: u64,
@@ -78,15 +78,54 @@ pub struct Annotation {
     /// The mask.
     #[serde(default)]
     pub segmentation: Option<Segmentation>,
+    /// x, y in pixels and visibility (0, 1 or 2) of each keypoint, one after the other; not
+    /// checked.
+    #[serde(default)]
+    pub keypoints: Option<Vec<f64>>,
 }
 
 /// One entry of `categories`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
 pub struct Category {
     /// Category id; may be sparse.
     pub id: u64,
     /// Name.
     pub name: String,
+    /// Names of the keypoints of its objects; none if it has none.
+    #[serde(default, deserialize_with = "or_none")]
+    pub keypoints: Vec<String>,
+    /// Pairs of keypoints that a line connects, counted from 1; anything else in the list is
+    /// ignored, as it serves drawings alone.
+    #[serde(default, deserialize_with = "pairs")]
+    pub skeleton: Vec<[u32; 2]>,
+}
+
+// The key of a data set without keypoints is made of this text: it stays what it was before there
+// were any.
+impl fmt::Debug for Annotation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, image_id, category_id, bbox, area, iscrowd, segmentation, keypoints } = self;
+        let mut all = f.debug_struct("Annotation");
+        all.field("id", id).field("image_id", image_id).field("category_id", category_id);
+        all.field("bbox", bbox).field("area", area).field("iscrowd", iscrowd);
+        all.field("segmentation", segmentation);
+        if keypoints.is_some() {
+            all.field("keypoints", keypoints);
+        }
+        all.finish()
+    }
+}
+
+impl fmt::Debug for Category {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, name, keypoints, skeleton } = self;
+        let mut all = f.debug_struct("Category");
+        all.field("id", id).field("name", name);
+        if !keypoints.is_empty() {
+            all.field("keypoints", keypoints).field("skeleton", skeleton);
+        }
+        all.finish()
+    }
 }
 
 /// A mask in one of COCO's three forms.
@@ -110,6 +149,22 @@ pub enum RunCounts {
     List(Vec<u32>),
     /// COCO's compressed form.
     Text(String),
+}
+
+/// Some tools write null for an empty list.
+fn or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// The pairs of whole numbers in any value.
+fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<[u32; 2]>, D::Error> {
+    let list = serde_json::Value::deserialize(deserializer)?;
+    let pair = |value: &serde_json::Value| {
+        let [from, to] = value.as_array()?.as_slice() else { return None };
+        let [from, to] = [from, to].map(|end| u32::try_from(end.as_u64()?).ok());
+        Some([from?, to?])
+    };
+    Ok(list.as_array().into_iter().flatten().filter_map(pair).collect())
 }
 
 /// `iscrowd` is 0 or 1 in COCO; some tools write a boolean.

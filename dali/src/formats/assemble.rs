@@ -103,12 +103,13 @@ pub(super) fn assemble(
                 area: None,
                 iscrowd: object.crowd,
                 segmentation: object.segmentation,
+                keypoints: None,
             });
         }
         dataset.images.push(Image { id: image_id, file_name, height, width });
     }
-    dataset.categories =
-        names.into_iter().zip(1..).map(|(name, id)| Category { id, name }).collect();
+    let category = |(name, id)| Category { id, name, keypoints: vec![], skeleton: vec![] };
+    dataset.categories = names.into_iter().zip(1..).map(category).collect();
     Ok(Source {
         images: folder.root.clone(),
         annotations: folder.root.clone(),

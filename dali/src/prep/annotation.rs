@@ -95,6 +95,7 @@ pub(super) fn clean(
         area: area as f32,
         bbox_xywh,
         segmentation,
+        keypoints: vec![],
     };
     Ok(Cleaned { object, findings })
 }

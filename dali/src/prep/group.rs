@@ -3,14 +3,18 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 
+use super::keypoints;
 use super::report::{DropReason, Noted};
 use crate::coco::{self, Annotation, Dataset};
-use crate::store::Category;
+use crate::store::{Category, Keypoints};
 
 /// The data set, by image.
 pub(super) struct Groups {
     /// In the order of COCO ids, labels 1..K.
     pub(super) categories: Vec<Category>,
+    pub(super) keypoints: Option<Keypoints>,
+    /// Why keypoints were left out.
+    pub(super) keypoints_doubt: Option<String>,
     /// In the order of image ids, as pycocotools and torchvision iterate.
     pub(super) tasks: Vec<ImageTask>,
     pub(super) dropped: BTreeMap<DropReason, Noted>,
@@ -29,6 +33,7 @@ pub(super) fn group(dataset: Dataset) -> Groups {
     images.sort_by_key(|image| image.id);
     categories.sort_by_key(|category| category.id);
     let shared_files = shared_files(&images);
+    let (keypoints, keypoints_doubt) = keypoints::of_dataset(&categories, &annotations);
     let label_of: HashMap<u64, u32> =
         categories.iter().map(|category| category.id).zip(1..).collect();
     let task_of: HashMap<u64, usize> = images.iter().map(|image| image.id).zip(0..).collect();
@@ -67,7 +72,7 @@ pub(super) fn group(dataset: Dataset) -> Groups {
         .zip(1..)
         .map(|(category, label)| Category { name: category.name, coco_id: category.id, label })
         .collect();
-    Groups { categories, tasks, dropped, shared_files }
+    Groups { categories, keypoints, keypoints_doubt, tasks, dropped, shared_files }
 }
 
 /// The images, in order, whose file an earlier image has too: the same path, in any spelling.

@@ -3,10 +3,10 @@
 use std::io;
 use std::path::Path;
 
-use super::annotation;
 use super::group::ImageTask;
 use super::options::{Exif, PrepOptions};
 use super::report::{DropReason, Finding};
+use super::{annotation, keypoints};
 use crate::decode::{self, DecodeFault, ImageFormat, ImageInfo};
 use crate::error::DaliError;
 use crate::store::{NewObject, PixelEncoding, SourceRow};
@@ -23,11 +23,15 @@ pub(super) struct Prepared {
     pub(super) exif_rotated: bool,
 }
 
-/// Reads and checks one image.
+/// Reads and checks one image; its objects have so many keypoints.
 ///
 /// # Errors
 /// [`DaliError::ImageFile`], [`DaliError::Image`] or [`DaliError::ImageSize`].
-pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepared, DaliError> {
+pub(super) fn prepare(
+    options: &PrepOptions,
+    task: &ImageTask,
+    num_keypoints: usize,
+) -> Result<Prepared, DaliError> {
     let image = &task.image;
     let path = options.images.join(&image.file_name);
     let (bytes, source) = read(&path, options).map_err(|source| DaliError::ImageFile {
@@ -73,9 +77,15 @@ pub(super) fn prepare(options: &PrepOptions, task: &ImageTask) -> Result<Prepare
     for (label, annotation) in &task.annotations {
         let size = [image.height, image.width];
         match annotation::clean(annotation, *label, size, options.masks) {
-            Ok(annotation::Cleaned { object, mut findings }) => {
+            Ok(annotation::Cleaned { mut object, mut findings }) => {
                 if prepared.objects.iter().any(|earlier| is_copy(earlier, &object)) {
                     findings.push(Finding::Copy);
+                }
+                if num_keypoints > 0 {
+                    let given = annotation.keypoints.as_deref();
+                    let (own, finding) = keypoints::clean(given, num_keypoints);
+                    object.keypoints = own;
+                    findings.extend(finding);
                 }
                 prepared.findings.extend(findings.into_iter().map(|f| (f, annotation.id)));
                 prepared.objects.push(object);

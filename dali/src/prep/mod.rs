@@ -6,6 +6,7 @@
 mod annotation;
 mod group;
 mod image;
+mod keypoints;
 mod options;
 pub mod padding;
 mod report;
@@ -80,14 +81,23 @@ fn store(
         return Err(DaliError::Coco { path: options.annotations.clone(), fault });
     }
     progress(Progress { stage: Stage::Annotations, done: 1, total: 1 });
-    let Groups { categories, tasks, dropped, shared_files } = group::group(dataset);
+    let Groups { categories, keypoints, keypoints_doubt, tasks, dropped, shared_files } =
+        group::group(dataset);
 
-    let mut report = PrepReport { dropped, shared_files, ..PrepReport::default() };
-    let mut writer =
-        StoreWriter::create(claim, options.overwrite, categories, options.pixels, source)?;
+    let num_keypoints = keypoints.as_ref().map_or(0, |keypoints| keypoints.names.len());
+    let mut report = PrepReport {
+        dropped,
+        shared_files,
+        num_keypoints,
+        keypoints_doubt,
+        ..PrepReport::default()
+    };
+    let (overwrite, pixels) = (options.overwrite, options.pixels);
+    let mut writer = StoreWriter::create(claim, overwrite, categories, keypoints, pixels, source)?;
     let mut sizes = Vec::with_capacity(tasks.len());
     for (chunk_idx, chunk) in tasks.chunks(IMAGES_PER_CHUNK).enumerate() {
-        let prepared: Vec<_> = chunk.par_iter().map(|task| image::prepare(options, task)).collect();
+        let prepared: Vec<_> =
+            chunk.par_iter().map(|t| image::prepare(options, t, num_keypoints)).collect();
         for (task, result) in chunk.iter().zip(prepared) {
             match result {
                 Ok(prepared) => {
@@ -117,6 +127,7 @@ fn store(
     report.num_images = header.num_images;
     report.num_crowd = header.num_crowd;
     report.num_without_mask = header.num_without_mask;
+    report.num_with_keypoints = header.num_with_keypoints;
     report.num_empty_images = header.num_empty_images;
     report.num_categories = header.categories.len();
     report.capacities = header.capacities;

@@ -73,12 +73,16 @@ pub enum Finding {
     FarArea,
     /// An earlier annotation of its image has the same category, box and mask.
     Copy,
+    /// Its keypoints are not x, y and a visibility of 0, 1 or 2 for each that the categories name;
+    /// it is stored without any.
+    BadKeypoints,
 }
 
 impl Finding {
     /// True if it is more likely a mistake in the file than a matter of form.
     fn is_doubt(self) -> bool {
-        matches!(self, Finding::UnfitBox | Finding::FarArea | Finding::Copy)
+        use Finding::{BadKeypoints, Copy, FarArea, UnfitBox};
+        matches!(self, UnfitBox | FarArea | Copy | BadKeypoints)
     }
 
     /// The action, and what it was done to.
@@ -91,6 +95,7 @@ impl Finding {
             Finding::UnfitBox => ["check", "boxes that do not fit their mask"],
             Finding::FarArea => ["check", "areas far from their mask's"],
             Finding::Copy => ["check", "objects that repeat another under their own id"],
+            Finding::BadKeypoints => ["left out", "lists of keypoints that are broken"],
         }
     }
 }
@@ -172,6 +177,12 @@ pub struct PrepReport {
     pub num_crowd: usize,
     /// Objects stored with their box only.
     pub num_without_mask: usize,
+    /// Keypoints of each object; 0 if the store has none.
+    pub num_keypoints: usize,
+    /// Objects stored that are not crowd and have a keypoint of visibility 1 or 2.
+    pub num_with_keypoints: usize,
+    /// Why keypoints were left out, as a sentence.
+    pub keypoints_doubt: Option<String>,
     /// Images stored that have no object.
     pub num_empty_images: usize,
     /// Images left out because they have no object.
@@ -223,6 +234,7 @@ impl PrepReport {
         }
         let findings = self.findings.iter().filter(|(finding, _)| finding.is_doubt());
         doubts.extend(findings.map(|(finding, noted)| self.line(*finding, noted)));
+        doubts.extend(self.keypoints_doubt.clone());
         doubts
     }
 
@@ -231,6 +243,10 @@ impl PrepReport {
         let of = if finding.is_doubt() { self.num_annotations } else { 0 };
         let more = match finding {
             Finding::UnfitBox => "; a box is [x, y, width, height] in pixels of the image",
+            Finding::BadKeypoints => {
+                "; a list holds x, y in pixels and a visibility of 0, 1 or 2 for each keypoint that \
+                 the categories name"
+            }
             _ => "",
         };
         format!("{what}: {}{more}", noted.of(of))
@@ -271,6 +287,9 @@ impl PrepReport {
             let [done, _] = finding.words();
             writeln!(f, "  {done:<12} {}", self.line(*finding, noted))?;
         }
+        if let Some(doubt) = &self.keypoints_doubt {
+            writeln!(f, "  check        {doubt}")?;
+        }
         if self.shared_files.count > 0 {
             writeln!(f, "  shared       the file of an earlier image: {}", self.shared_files)?;
         }
@@ -299,6 +318,10 @@ impl fmt::Display for PrepReport {
         };
         let (all, crowd) = (self.num_annotations, self.num_crowd);
         writeln!(f, "  annotations  {all} ({crowd} crowd{boxes})")?;
+        if self.num_keypoints > 0 {
+            let (some, each) = (self.num_with_keypoints, self.num_keypoints);
+            writeln!(f, "  keypoints    {each} for each object; {some} objects have some")?;
+        }
         writeln!(f, "  categories   {}", self.num_categories)?;
         self.write_findings(f)?;
         let ShapeSpan { num_landscape, num_portrait, heights, widths } = self.shapes;

@@ -11,6 +11,8 @@ use super::options::{Exif, PrepOptions};
 use crate::coco::Dataset;
 use crate::error::DaliError;
 
+/// The key of a list of keypoints in an annotation file.
+const KEYPOINTS: &[u8] = b"\"keypoints\"";
 /// Bytes that are read at a time.
 const CHUNK: usize = 1 << 20;
 
@@ -28,7 +30,9 @@ pub fn source_key(options: &PrepOptions) -> Result<String, DaliError> {
 
 /// The key of options whose annotation file holds these bytes.
 pub(super) fn key_of_bytes(options: &PrepOptions, annotations: &[u8]) -> String {
-    key_of(options, &hex::encode(Sha256::digest(annotations)))
+    let mut content = Content::default();
+    content.read(annotations);
+    key_of(options, &content.finish())
 }
 
 /// The key of options with a data set of another format: every value in it counts.
@@ -62,13 +66,41 @@ fn key_of(options: &PrepOptions, content: &str) -> String {
 
 fn content_of(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
-    let (mut sum, mut chunk) = (Sha256::new(), vec![0; CHUNK]);
+    let (mut content, mut chunk) = (Content::default(), vec![0; CHUNK]);
     loop {
         match file.read(&mut chunk) {
-            Ok(0) => return Ok(hex::encode(sum.finalize())),
-            Ok(read) => sum.update(&chunk[..read]),
+            Ok(0) => return Ok(content.finish()),
+            Ok(read) => content.read(&chunk[..read]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// What an annotation file holds, read piece by piece.
+#[derive(Default)]
+struct Content {
+    sum: Sha256,
+    /// The end of the piece before, in which a key may begin.
+    end: Vec<u8>,
+    has_keypoints: bool,
+}
+
+impl Content {
+    fn read(&mut self, piece: &[u8]) {
+        self.sum.update(piece);
+        let has = |bytes: &[u8]| bytes.windows(KEYPOINTS.len()).any(|window| window == KEYPOINTS);
+        let most = KEYPOINTS.len() - 1;
+        let (start, rest) = piece.split_at(piece.len().min(most));
+        self.end.extend(start);
+        self.has_keypoints |= has(&self.end) || has(piece);
+        self.end.extend(&rest[rest.len().saturating_sub(most)..]);
+        self.end.drain(..self.end.len().saturating_sub(most));
+    }
+
+    /// Stores made before keypoints were stored are not taken for one that has them.
+    fn finish(self) -> String {
+        let sum = hex::encode(self.sum.finalize());
+        if self.has_keypoints { sum + " keypoints" } else { sum }
     }
 }

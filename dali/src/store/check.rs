@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::format::{self, Capacities, FORMAT_VERSION, Header, ImageRow, ObjectRow, PartRow};
+use super::keypoints::{self, Keypoints};
 use crate::error::DaliError;
 
 /// The mapped files as records.
@@ -17,6 +18,7 @@ pub(super) struct Tables<'a> {
     pub(super) names: &'a [u8],
     pub(super) pixel_bytes: usize,
     pub(super) num_sources: usize,
+    pub(super) keypoints: &'a [[f32; 3]],
 }
 
 /// Reads `header.json`; the version is checked first, since it says how to read the rest.
@@ -61,7 +63,10 @@ fn check_header(header: &Header) -> Result<(), String> {
             return Err(format!("two categories are named {:?}", category.name));
         }
     }
-    Ok(())
+    if header.files.contains_key(format::KEYPOINTS) != header.keypoints.is_some() {
+        return Err("its keypoints have no names, or its names no keypoints".into());
+    }
+    header.keypoints.as_ref().map_or(Ok(()), Keypoints::check)
 }
 
 /// The source key of the store at `dir`; `None` if there is no store, or one without a key.
@@ -88,7 +93,7 @@ pub(crate) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
         Err(_) => {
             let is_there = |name: &&str| dir.join(name).is_file();
             let present = format::DATA_FILES.iter().filter(|name| is_there(name)).count();
-            if 2 * present <= format::DATA_FILES.len() {
+            if 2 * present < format::DATA_FILES.len() {
                 return None;
             }
             format::DATA_FILES.into()
@@ -194,6 +199,11 @@ pub(super) fn check_records(
         let fault = format!("it does not have one record for each of {num_images} images");
         return Err(fault_in(dir, format::SOURCES, fault));
     }
+    let num_named = header.keypoints.as_ref().map_or(0, |keypoints| keypoints.names.len());
+    if Some(tables.keypoints.len()) != num_named.checked_mul(tables.objects.len()) {
+        let fault = format!("it does not have {num_named} keypoints for each object");
+        return Err(fault_in(dir, format::KEYPOINTS, fault));
+    }
     let fits_objects = tables.objects.len() == next_object as usize;
     if counts != said || capacities != header.capacities || !fits_objects {
         let fault = "its counts or capacities are not those of the records".to_string();
@@ -220,6 +230,32 @@ pub(super) fn check_runs(dir: &Path, tables: &Tables<'_>) -> Result<(), DaliErro
                 return Err(fault_in(dir, format::OBJECTS, fault));
             }
         }
+    }
+    Ok(())
+}
+
+/// Checks the values of the keypoints of records that [`check_records`] has passed, and their count
+/// in the header.
+pub(super) fn check_keypoints(
+    dir: &Path,
+    header: &Header,
+    tables: &Tables<'_>,
+) -> Result<(), DaliError> {
+    let num_named = header.keypoints.as_ref().map_or(1, |keypoints| keypoints.names.len());
+    let mut num_with_keypoints = 0;
+    for (object, own) in tables.objects.iter().zip(tables.keypoints.chunks(num_named)) {
+        if !own.iter().all(keypoints::is_sound) {
+            let fault = format!(
+                "annotation {}: a keypoint is no place, or of a visibility other than 0, 1 and 2",
+                object.annotation_id
+            );
+            return Err(fault_in(dir, format::KEYPOINTS, fault));
+        }
+        num_with_keypoints += usize::from(object.crowd == 0 && keypoints::is_labelled(own));
+    }
+    if num_with_keypoints != header.num_with_keypoints {
+        let fault = "its count of objects with keypoints is not that of the records".to_string();
+        return Err(fault_in(dir, format::HEADER, fault));
     }
     Ok(())
 }

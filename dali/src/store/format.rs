@@ -8,6 +8,8 @@ pub use choices::PixelEncoding;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::keypoints::Keypoints;
+
 /// Version of the format.
 pub const FORMAT_VERSION: u32 = 2;
 
@@ -20,9 +22,11 @@ pub(crate) const RUNS: &str = "runs.bin";
 pub(crate) const NAMES: &str = "names.bin";
 pub(crate) const PIXELS: &str = "pixels.bin";
 pub(crate) const SOURCES: &str = "sources.bin";
+/// Only in a store that has keypoints.
+pub(crate) const KEYPOINTS: &str = "keypoints.bin";
 /// Every file whose length and checksum are in the header.
-pub(crate) const DATA_FILES: [&str; 8] =
-    [IMAGES, OBJECTS, PARTS, COORDS, RUNS, NAMES, PIXELS, SOURCES];
+pub(crate) const DATA_FILES: [&str; 9] =
+    [IMAGES, OBJECTS, PARTS, COORDS, RUNS, NAMES, PIXELS, SOURCES, KEYPOINTS];
 
 /// One class of objects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,8 +97,14 @@ pub struct Header {
     /// Objects with a box but no mask: they cannot train masks.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub num_without_mask: usize,
+    /// Objects that are not crowd and have a keypoint of visibility 1 or 2.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub num_with_keypoints: usize,
     /// Images without any object.
     pub num_empty_images: usize,
+    /// The keypoints of the objects, if they have any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keypoints: Option<Keypoints>,
     /// The requested pixel encoding.
     pub pixels: PixelEncoding,
     /// The maxima over images.
@@ -120,6 +130,12 @@ impl Header {
     pub fn sealed(mut self) -> Result<Header, serde_json::Error> {
         self.seal = Some(self.digest()?);
         Ok(self)
+    }
+
+    /// The files of its store that it lists.
+    pub(super) fn data_files(&self) -> impl Iterator<Item = &'static str> {
+        let has_keypoints = self.keypoints.is_some();
+        DATA_FILES.into_iter().filter(move |name| has_keypoints || *name != KEYPOINTS)
     }
 
     /// True if the header is as it was written.

@@ -5,10 +5,12 @@
 //! entry a polygon ring or run list), `coords.bin` (f32 x, y), `runs.bin` (u32 run lengths,
 //! column-major, beginning with zeros), `names.bin` (UTF-8), `pixels.bin` (original JPEG bytes, or
 //! RGB u8; each image's checksum is in the index), `sources.bin` (size and time of each image file,
-//! to notice that one was replaced).
+//! to notice that one was replaced). Where objects have keypoints, `keypoints.bin` holds them (f32
+//! x, y, visibility, as many for each object as the header names).
 
 mod check;
 mod format;
+mod keypoints;
 mod mmap;
 mod reader;
 mod sources;
@@ -18,6 +20,8 @@ mod writer;
 pub(crate) use check::{manifest, source_of};
 pub(crate) use format::SourceRow;
 pub use format::{Capacities, Category, FORMAT_VERSION, FileInfo, Header, PixelEncoding};
+pub(crate) use keypoints::is_sound;
+pub use keypoints::{Keypoints, MAX_KEYPOINTS};
 pub use mmap::exit_on_bus_errors;
 pub use reader::{ImageRecord, ObjectView, Segmentation, Store};
 pub use sources::SourceChange;

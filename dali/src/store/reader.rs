@@ -26,6 +26,7 @@ pub struct Store {
     names: Mapped,
     pixels: Mapped,
     sources: Mapped,
+    keypoints: Option<Mapped>,
 }
 
 /// One image of the index.
@@ -58,6 +59,9 @@ pub struct ObjectView<'a> {
     pub bbox_xywh: [f32; 4],
     /// The mask.
     pub segmentation: Segmentation<'a>,
+    /// x, y in source pixels and visibility (0, 1 or 2) of each of the store's keypoints, all 0 for
+    /// an object without them and for a keypoint of visibility 0; empty if the store has none.
+    pub keypoints: &'a [[f32; 3]],
 }
 
 /// The mask of one object, in source pixels.
@@ -82,8 +86,8 @@ impl Store {
         Ok(store)
     }
 
-    /// The same without the check of the masks' values, which [`Self::verify_masks`] makes: reads
-    /// only sizes, boxes, names, and the places of records.
+    /// The same without the check of the values of masks and keypoints, which
+    /// [`Self::verify_masks`] makes: reads only sizes, boxes, names, and the places of records.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -100,10 +104,12 @@ impl Store {
             names: map(format::NAMES)?,
             pixels: map(format::PIXELS)?,
             sources: map(format::SOURCES)?,
+            keypoints: header.keypoints.as_ref().map(|_| map(format::KEYPOINTS)).transpose()?,
             header,
         };
-        for name in format::DATA_FILES {
-            let is_data = [format::PIXELS, format::COORDS, format::RUNS].contains(&name);
+        for name in store.header.data_files() {
+            let data = [format::PIXELS, format::COORDS, format::RUNS, format::KEYPOINTS];
+            let is_data = data.contains(&name);
             let with_checksum = !is_data;
             check::check_file(dir, &store.header, name, store.file(name), with_checksum)?;
         }
@@ -113,15 +119,19 @@ impl Store {
         Ok(store)
     }
 
-    /// Compares the masks' values with their checksums, and runs with their images.
+    /// Compares the values of masks and keypoints with their checksums, and runs with their images;
+    /// no keypoint is without a place or of a visibility other than 0, 1 and 2.
     ///
     /// # Errors
     /// [`DaliError::Store`] naming the file and the fault.
     pub fn verify_masks(&self) -> Result<(), DaliError> {
-        for name in [format::COORDS, format::RUNS] {
+        let has_keypoints = self.keypoints.is_some();
+        let names = [format::COORDS, format::RUNS].into_iter();
+        for name in names.chain(has_keypoints.then_some(format::KEYPOINTS)) {
             check::check_file(&self.path, &self.header, name, self.file(name), true)?;
         }
-        check::check_runs(&self.path, &self.tables()?)
+        check::check_runs(&self.path, &self.tables()?)?;
+        check::check_keypoints(&self.path, &self.header, &self.tables()?)
     }
 
     /// Every fault of the pixels: each image that has other bytes than were written or does not
@@ -257,12 +267,21 @@ impl Store {
             area: row.area,
             bbox_xywh: row.bbox_xywh,
             segmentation,
+            keypoints: self.keypoints_of(obj),
         }
     }
 
     /// Size and time of each image's file when it was stored.
     pub(super) fn source_rows(&self) -> &[SourceRow] {
         self.records::<SourceRow>(&self.sources)
+    }
+
+    fn keypoints_of(&self, obj: usize) -> &[[f32; 3]] {
+        let (Some(named), Some(file)) = (&self.header.keypoints, &self.keypoints) else {
+            return &[];
+        };
+        let count = named.names.len();
+        &self.records(file)[obj * count..][..count]
     }
 
     fn image_row(&self, idx: usize) -> ImageRow {
@@ -293,6 +312,10 @@ impl Store {
                 .records::<SourceRow>()
                 .ok_or_else(|| fault(format::SOURCES))?
                 .len(),
+            keypoints: match &self.keypoints {
+                Some(file) => file.records().ok_or_else(|| fault(format::KEYPOINTS))?,
+                None => &[],
+            },
         })
     }
 
@@ -305,6 +328,7 @@ impl Store {
             format::RUNS => &self.runs,
             format::NAMES => &self.names,
             format::SOURCES => &self.sources,
+            format::KEYPOINTS => return self.keypoints.as_ref().map_or(&[], Mapped::bytes),
             _ => &self.pixels,
         };
         file.bytes()

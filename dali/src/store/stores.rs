@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{Capacities, Category, ImageRecord, ObjectView, Segmentation, Store};
+use super::keypoints::{Keypoints, is_labelled};
+use super::{Capacities, Category, ImageRecord, ObjectView, Segmentation, Store, format};
 use crate::error::DaliError;
 
 /// The ids of images and annotations of a second store begin here, those of a third at twice as
@@ -41,6 +42,11 @@ pub struct Contents {
     pub num_crowd: usize,
     /// Objects with a box but no mask.
     pub num_without_mask: usize,
+    /// Objects that are not crowd and have a keypoint of visibility 1 or 2.
+    pub num_with_keypoints: usize,
+    /// The keypoints of the objects, if they have any; of an object whose store has none,
+    /// [`ObjectView::keypoints`] is empty.
+    pub keypoints: Option<Keypoints>,
     /// Images without any object.
     pub num_empty_images: usize,
     /// Objects left out, as their classes are.
@@ -75,10 +81,12 @@ impl Stores {
     ///
     /// The ids of categories are those of the first store that has them, if no other category has
     /// taken the id before. One store alone keeps its ids; the second store's images and
-    /// annotations are numbered from 10^15 on, the third's from 2 * 10^15.
+    /// annotations are numbered from 10^15 on, the third's from 2 * 10^15. Stores without keypoints
+    /// join any other; the lines between keypoints are those of the first store that has some.
     ///
     /// # Errors
-    /// [`DaliError::Store`] if one of several stores has an id of 10^15 or more.
+    /// [`DaliError::Store`] if one of several stores has an id of 10^15 or more, or keypoints of
+    /// other names than an earlier one.
     pub fn new(stores: Vec<Store>, classes: &Classes) -> Result<Self, DaliError> {
         let (mut parts, mut contents) = (Vec::new(), Contents::default());
         let (mut first_image, mut first_object) = (0, 0);
@@ -87,6 +95,7 @@ impl Stores {
             if is_join {
                 check_ids(&store)?;
             }
+            contents.join_keypoints(&store)?;
             let header = store.header();
             let own = header.categories.iter();
             let label_of = own.map(|category| contents.label(category, classes));
@@ -105,7 +114,7 @@ impl Stores {
         Ok(joined)
     }
 
-    /// Compares the masks' values with their checksums, as [`Store::verify_masks`].
+    /// Compares the values of masks and keypoints with their checksums, as [`Store::verify_masks`].
     ///
     /// # Errors
     /// [`DaliError::Store`] naming the file and the fault.
@@ -227,6 +236,7 @@ impl Stores {
             self.contents.num_annotations += header.num_annotations;
             self.contents.num_crowd += header.num_crowd;
             self.contents.num_without_mask += header.num_without_mask;
+            self.contents.num_with_keypoints += header.num_with_keypoints;
             self.contents.num_empty_images += header.num_empty_images;
         }
     }
@@ -249,6 +259,8 @@ impl Stores {
                     let has_mask = !matches!(masks, Segmentation::Polygons(p) if p.is_empty());
                     contents.num_crowd += usize::from(object.crowd);
                     contents.num_without_mask += usize::from(!has_mask);
+                    let counts = !object.crowd && is_labelled(object.keypoints);
+                    contents.num_with_keypoints += usize::from(counts);
                 }
                 contents.num_empty_images += usize::from(kept.objects.len() == first);
             }
@@ -278,6 +290,25 @@ impl fmt::Display for Stores {
 }
 
 impl Contents {
+    /// Takes over the keypoints of a store.
+    fn join_keypoints(&mut self, store: &Store) -> Result<(), DaliError> {
+        let Some(own) = &store.header().keypoints else { return Ok(()) };
+        let known = self.keypoints.get_or_insert_with(|| own.clone());
+        if known.names == own.names {
+            return Ok(());
+        }
+        Err(DaliError::Store {
+            path: store.path().to_path_buf(),
+            file: format::HEADER,
+            fault: format!(
+                "its keypoints are {}, those of the stores before it {}; join stores that name the \
+                 same keypoints in the same order",
+                own.names.join(", "),
+                known.names.join(", ")
+            ),
+        })
+    }
+
     /// The label of a store's category, which is added if it is new; 0 if it is left out.
     fn label(&mut self, category: &Category, classes: &Classes) -> u32 {
         let Category { name, coco_id, .. } = category;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::format::{self, Capacities, Category, FORMAT_VERSION, FileInfo, Header};
 use super::format::{ImageRow, ObjectRow, PartRow, PixelEncoding, SourceRow};
+use super::keypoints::{self, Keypoints};
 use crate::error::DaliError;
 use crate::place::{Claim, TemporaryDir};
 
@@ -45,6 +46,8 @@ pub(crate) struct NewObject {
     pub bbox_xywh: [f32; 4],
     /// Its mask.
     pub segmentation: NewSegmentation,
+    /// x, y in pixels and visibility of each of the store's keypoints; none if it has none.
+    pub keypoints: Vec<[f32; 3]>,
 }
 
 /// The mask of an object to store.
@@ -71,6 +74,7 @@ pub(crate) struct StoreWriter {
     names: DataFile,
     pixels: DataFile,
     sources: DataFile,
+    keypoints: Option<DataFile>,
 }
 
 impl StoreWriter {
@@ -82,6 +86,7 @@ impl StoreWriter {
         claim: Claim,
         overwrite: bool,
         categories: Vec<Category>,
+        keypoints: Option<Keypoints>,
         pixels: PixelEncoding,
         source: String,
     ) -> Result<StoreWriter, DaliError> {
@@ -96,6 +101,7 @@ impl StoreWriter {
             names: create(format::NAMES)?,
             pixels: create(format::PIXELS)?,
             sources: create(format::SOURCES)?,
+            keypoints: keypoints.as_ref().map(|_| create(format::KEYPOINTS)).transpose()?,
             temporary,
             overwrite,
             num_parts: 0,
@@ -106,7 +112,9 @@ impl StoreWriter {
                 num_annotations: 0,
                 num_crowd: 0,
                 num_without_mask: 0,
+                num_with_keypoints: 0,
                 num_empty_images: 0,
+                keypoints,
                 pixels,
                 capacities: Capacities::default(),
                 files: Default::default(),
@@ -162,7 +170,7 @@ impl StoreWriter {
 
     /// Bytes written so far.
     pub(crate) fn bytes(&self) -> u64 {
-        self.data_files().iter().map(|file| file.info.bytes).sum()
+        self.data_files().map(|file| file.info.bytes).sum()
     }
 
     /// Flushes everything to disk, makes it read-only and renames it into place; the header records
@@ -175,8 +183,7 @@ impl StoreWriter {
         for file in self.data_files_mut() {
             file.close()?;
         }
-        let files =
-            self.data_files().iter().map(|file| (file.name.to_string(), file.info)).collect();
+        let files = self.data_files().map(|file| (file.name.to_string(), file.info)).collect();
         self.header.files = files;
         self.header.doubts = doubts;
         let mut header = DataFile::create(&dir, format::HEADER)?;
@@ -225,6 +232,12 @@ impl StoreWriter {
             bbox_xywh: object.bbox_xywh,
             reserved: 0,
         }))?;
+        if let (Some(file), Some(named)) = (&mut self.keypoints, &self.header.keypoints) {
+            assert_eq!(object.keypoints.len(), named.names.len(), "keypoints of an object");
+            file.write(bytemuck::cast_slice(&object.keypoints))?;
+            let counts = !object.crowd && keypoints::is_labelled(&object.keypoints);
+            self.header.num_with_keypoints += usize::from(counts);
+        }
         self.num_parts += num_parts as u64;
         self.header.num_annotations += 1;
         self.header.num_crowd += usize::from(object.crowd);
@@ -244,8 +257,8 @@ impl StoreWriter {
         Ok(())
     }
 
-    fn data_files(&self) -> [&DataFile; 8] {
-        [
+    fn data_files(&self) -> impl Iterator<Item = &DataFile> {
+        let always = [
             &self.images,
             &self.objects,
             &self.parts,
@@ -254,11 +267,12 @@ impl StoreWriter {
             &self.names,
             &self.pixels,
             &self.sources,
-        ]
+        ];
+        always.into_iter().chain(&self.keypoints)
     }
 
-    fn data_files_mut(&mut self) -> [&mut DataFile; 8] {
-        [
+    fn data_files_mut(&mut self) -> impl Iterator<Item = &mut DataFile> {
+        let always = [
             &mut self.images,
             &mut self.objects,
             &mut self.parts,
@@ -267,7 +281,8 @@ impl StoreWriter {
             &mut self.names,
             &mut self.pixels,
             &mut self.sources,
-        ]
+        ];
+        always.into_iter().chain(&mut self.keypoints)
     }
 }
 

@@ -6,6 +6,7 @@ mod coco_open;
 mod fixture;
 mod formats;
 mod formats_mistakes;
+mod keypoints;
 mod loader;
 mod places;
 mod prep_annotations;

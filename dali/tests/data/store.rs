@@ -16,7 +16,7 @@ fn prepared() -> Fixture {
 }
 
 /// Replaces a file of the store; its own are read-only.
-fn rewrite(path: &Path, alter: impl Fn(&mut Vec<u8>)) {
+pub(crate) fn rewrite(path: &Path, alter: impl Fn(&mut Vec<u8>)) {
     let mut bytes = std::fs::read(path).unwrap();
     alter(&mut bytes);
     std::fs::remove_file(path).unwrap();
@@ -32,7 +32,7 @@ fn edit_header(fixture: &Fixture, alter: impl Fn(&mut Value)) {
 }
 
 /// Edits the header and seals it again.
-fn reseal(fixture: &Fixture, alter: impl Fn(&mut Value)) {
+pub(crate) fn reseal(fixture: &Fixture, alter: impl Fn(&mut Value)) {
     edit_header(fixture, |header| {
         alter(header);
         let sealed = serde_json::from_value::<Header>(header.clone()).unwrap().sealed().unwrap();
@@ -40,7 +40,7 @@ fn reseal(fixture: &Fixture, alter: impl Fn(&mut Value)) {
     });
 }
 
-fn open_error(fixture: &Fixture) -> String {
+pub(crate) fn open_error(fixture: &Fixture) -> String {
     Store::open(&fixture.store_path()).unwrap_err().to_string()
 }
 

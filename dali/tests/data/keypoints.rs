@@ -1,0 +1,373 @@
+//! Keypoints: from the file to the store, joined stores, and faults in either.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use dali::coco;
+use dali::formats::{self, Request};
+use dali::prep::{self, Finding, PrepOptions, source_key};
+use dali::store::{Classes, Keypoints, Stores};
+use dali::{DaliError, Store};
+use serde_json::{Value, json};
+
+use crate::fixture::{Fixture, annotation, assert_says};
+use crate::store::{open_error, reseal, rewrite};
+
+/// An annotation with this list of keypoints.
+fn with_keypoints(id: u64, list: Value) -> Value {
+    let mut object = annotation(id, 7, 90);
+    object["keypoints"] = list;
+    object
+}
+
+/// Image 7 with an object with three keypoints, one without a list, and a crowd with one.
+fn unprepared() -> Fixture {
+    let mut fixture = Fixture::new();
+    for category in fixture.json["categories"].as_array_mut().unwrap() {
+        category["keypoints"] = json!(["nose", "left_ear", "right_ear"]);
+        category["skeleton"] = json!([[1, 2], [3, 1]]);
+    }
+    let list = json!([2.5, 1, 2, 4, 9, 0, -3, 30.25, 1]);
+    fixture.json["annotations"][0]["keypoints"] = list;
+    fixture.add_annotation(annotation(101, 7, 3));
+    let mut crowd = with_keypoints(102, json!([1, 1, 1, 0, 0, 0, 0, 0, 0]));
+    crowd["iscrowd"] = 1.into();
+    fixture.add_annotation(crowd);
+    fixture
+}
+
+fn prepared() -> Fixture {
+    let fixture = unprepared();
+    fixture.prep().unwrap();
+    fixture
+}
+
+#[test]
+fn keypoints_reach_the_store() {
+    let fixture = unprepared();
+    let report = fixture.prep().unwrap();
+    assert_eq!((report.num_keypoints, report.num_with_keypoints), (3, 1), "{report}");
+    let line = "\n  keypoints    3 for each object; 1 objects have some\n";
+    assert!(report.to_string().contains(line), "{report}");
+    assert!(report.findings.keys().all(|finding| *finding == Finding::Copy), "{report}");
+    let store = fixture.store();
+    store.verify_all().unwrap();
+    let names = ["nose", "left_ear", "right_ear"].map(String::from).into();
+    let keypoints = Keypoints { names, skeleton: vec![[0, 1], [2, 0]] };
+    assert_eq!(store.header().keypoints, Some(keypoints));
+    assert_eq!(store.header().num_with_keypoints, 1);
+    // Visibility 0 is stored as zeros, and a place outside the image as it is.
+    let first = [[2.5, 1.0, 2.0], [0.0; 3], [-3.0, 30.25, 1.0]];
+    assert_eq!(store.object(0).keypoints, first);
+    assert_eq!(store.object(1).keypoints, [[0.0; 3]; 3]);
+    assert_eq!(store.object(2).keypoints, [[1.0, 1.0, 1.0], [0.0; 3], [0.0; 3]]);
+    assert_eq!(store.header().files["keypoints.bin"].bytes, 3 * 3 * 12);
+}
+
+#[test]
+fn a_store_without_keypoints_is_as_before() {
+    let plain = Fixture::new();
+    plain.prep().unwrap();
+    let header = std::fs::read_to_string(plain.store_path().join("header.json")).unwrap();
+    assert!(!header.contains("keypoints"), "{header}");
+    assert!(!plain.store_path().join("keypoints.bin").exists());
+    assert!(plain.store().object(0).keypoints.is_empty());
+    // Names alone, and lists without names, make no keypoints either.
+    type Alter = fn(&mut Value);
+    let cases: [Alter; 4] = [
+        |file| file["annotations"].as_array_mut().unwrap().truncate(0),
+        |file| file["annotations"][0]["keypoints"] = json!([]),
+        |file| file["categories"][0]["keypoints"] = Value::Null,
+        |file| file["categories"][0]["skeleton"] = json!([[1, 2, 3], "a", [-1, 0.5], null]),
+    ];
+    for (i, alter) in cases.into_iter().enumerate() {
+        let mut fixture = Fixture::new();
+        fixture.json["annotations"][0]["keypoints"] =
+            if i == 1 { json!([]) } else { json!([1, 1, 2]) };
+        if i < 2 {
+            fixture.json["categories"][0]["keypoints"] = json!(["nose"]);
+        }
+        alter(&mut fixture.json);
+        let report = fixture.prep().unwrap();
+        assert_eq!((fixture.store().header().keypoints.as_ref(), report.num_keypoints), (None, 0));
+        assert!(report.findings.is_empty() && report.keypoints_doubt.is_none(), "{report}");
+    }
+}
+
+#[test]
+fn broken_lists_are_told_and_stored_as_none() {
+    let mut fixture = unprepared();
+    for (id, list) in (200..).zip([
+        json!([1, 1, 2]),
+        json!([1, 1, 2, 1, 1, 2, 1, 1, 7]),
+        json!([1, 1, 2, 1, 1, 2, 1, 1e300, 1]),
+        json!([1, 1, 2, 1, 1, 2, 1, 1, 2, 1]),
+        Value::Null,
+    ]) {
+        fixture.add_annotation(with_keypoints(id, list));
+    }
+    let report = fixture.prep().unwrap();
+    let found = &report.findings[&Finding::BadKeypoints];
+    assert_eq!((found.count, found.first_ids.as_slice()), (4, [200, 201, 202, 203].as_slice()));
+    assert_says(
+        &report.to_string(),
+        &["  left out     lists of keypoints that are broken: 4 of 8"],
+    );
+    let store = fixture.store();
+    assert!((3..8).all(|obj| store.object(obj).keypoints == [[0.0; 3]; 3]));
+    assert!(store.header().doubts.iter().any(|doubt| doubt.contains("are broken: 4 of 8")));
+    // A wrong type names its entry.
+    let mut fixture = unprepared();
+    fixture.json["annotations"][0]["keypoints"] = json!([1, "a", 2]);
+    assert_says(&fixture.prep_error(), &["annotations[0] (id 100)", "invalid type: string"]);
+}
+
+#[test]
+fn categories_that_name_different_keypoints_leave_them_out() {
+    let mut fixture = unprepared();
+    fixture.json["categories"][0]["keypoints"] = json!(["nose", "left_ear", "tail"]);
+    let report = fixture.prep().unwrap();
+    let words = "keypoints were left out: the categories \"ant\" and \"zebra\" name different ones";
+    assert_says(&report.to_string(), &[words]);
+    let store = fixture.store();
+    assert_eq!(store.header().keypoints, None);
+    assert!(store.header().doubts.iter().any(|doubt| doubt.starts_with(words)));
+    // A category without any takes over the others'.
+    let mut fixture = unprepared();
+    fixture.json["categories"][0]["keypoints"] = json!([]);
+    fixture.prep().unwrap();
+    assert_eq!(fixture.store().header().keypoints.as_ref().unwrap().names[2], "right_ear");
+}
+
+#[test]
+fn keypoints_that_were_changed_are_found() {
+    let file = |fixture: &Fixture| fixture.store_path().join("keypoints.bin");
+    let fixture = prepared();
+    rewrite(&file(&fixture), |bytes| bytes[3] ^= 0x10);
+    assert_says(&open_error(&fixture), &["keypoints.bin", "checksum"]);
+    let fixture = prepared();
+    rewrite(&file(&fixture), |bytes| bytes.truncate(96));
+    assert_says(&open_error(&fixture), &["keypoints.bin", "96 bytes long"]);
+    let fixture = prepared();
+    std::fs::remove_file(file(&fixture)).unwrap();
+    assert_says(&open_error(&fixture), &["keypoints.bin", "missing"]);
+    // With a checksum that is right: a value, a length, a count, names.
+    let set = |at: usize, value: f32, said: &str| {
+        let fixture = prepared();
+        rewrite(&file(&fixture), |bytes| {
+            bytes[4 * at..][..4].copy_from_slice(&value.to_le_bytes())
+        });
+        refresh(&fixture);
+        assert_says(&open_error(&fixture), &["keypoints", said]);
+    };
+    set(0, f32::NAN, "annotation 100: a keypoint is no place");
+    set(1, f32::INFINITY, "annotation 100: a keypoint is no place");
+    set(2, 1.5, "annotation 100: a keypoint is no place");
+    set(11, 1.0, "its count of objects with keypoints");
+    let fixture = prepared();
+    rewrite(&file(&fixture), |bytes| bytes.truncate(96));
+    refresh(&fixture);
+    assert_says(&open_error(&fixture), &["keypoints.bin", "3 keypoints for each object"]);
+    type Alter = fn(&mut Value);
+    let cases: [(Alter, &str); 5] = [
+        (|h| h["num_with_keypoints"] = 2.into(), "its count of objects with keypoints"),
+        (|h| h["keypoints"]["names"][3] = "tail".into(), "4 keypoints for each object"),
+        (|h| h["keypoints"]["names"] = json!([]), "names 0 keypoints"),
+        (|h| h["keypoints"]["skeleton"] = json!([[0, 3]]), "skeleton has the keypoint 3 of 3"),
+        (|h| drop(h.as_object_mut().unwrap().remove("keypoints")), "its names no keypoints"),
+    ];
+    for (alter, said) in cases {
+        let fixture = prepared();
+        reseal(&fixture, |header| match header["keypoints"]["names"].as_array_mut() {
+            Some(names) if said.starts_with('4') => names.push("tail".into()),
+            _ => alter(header),
+        });
+        assert_says(&open_error(&fixture), &[said]);
+    }
+}
+
+/// Makes length and checksum of the keypoints in the header true.
+fn refresh(fixture: &Fixture) {
+    let bytes = std::fs::read(fixture.store_path().join("keypoints.bin")).unwrap();
+    reseal(fixture, |header| {
+        header["files"]["keypoints.bin"] =
+            json!({"bytes": bytes.len(), "crc32": crc32fast::hash(&bytes)});
+    });
+}
+
+#[test]
+fn a_damaged_store_of_keypoints_can_be_replaced() {
+    let fixture = prepared();
+    rewrite(&fixture.store_path().join("header.json"), |bytes| bytes.truncate(9));
+    fixture.prep_with(|options| options.overwrite = true).unwrap();
+    fixture.store().verify_all().unwrap();
+}
+
+#[test]
+fn stores_of_the_same_keypoints_are_joined() {
+    let mut other = unprepared();
+    other.json["categories"][0]["skeleton"] = json!([]);
+    other.prep().unwrap();
+    let plain = Fixture::new();
+    plain.prep().unwrap();
+    let stores = vec![plain.store(), prepared().store(), other.store()];
+    let stores = Stores::new(stores, &Classes::default()).unwrap();
+    let contents = stores.contents();
+    assert_eq!((contents.num_with_keypoints, contents.num_annotations), (2, 7));
+    assert_eq!(contents.keypoints, prepared().store().header().keypoints);
+    let counts = [0, 1, 4].map(|obj| stores.object(obj).keypoints.len());
+    assert_eq!(counts, [0, 3, 3]);
+    assert_eq!(stores.object(4).keypoints[0], [2.5, 1.0, 2.0]);
+
+    let classes = Classes { names: vec!["ant".into()], as_one: false };
+    let ants = Stores::new(vec![prepared().store()], &classes).unwrap();
+    assert_eq!((ants.contents().num_with_keypoints, ants.contents().num_annotations), (0, 1));
+    let classes = Classes { names: vec!["zebra".into()], as_one: false };
+    let zebras = Stores::new(vec![prepared().store()], &classes).unwrap();
+    assert_eq!(zebras.contents().num_with_keypoints, 1);
+    assert_eq!(zebras.object(1).keypoints[0], [1.0; 3]);
+
+    let mut third = unprepared();
+    for category in third.json["categories"].as_array_mut().unwrap() {
+        category["keypoints"][2] = "tail".into();
+    }
+    third.prep().unwrap();
+    let refused = Stores::new(vec![prepared().store(), third.store()], &Classes::default());
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused, DaliError::Store { .. }));
+    assert_says(&refused.to_string(), &["nose, left_ear, tail", "nose, left_ear, right_ear"]);
+}
+
+/// A store of an older program is of another key only where the file has keypoints.
+#[test]
+fn keys_of_files_without_keypoints_are_what_they_were() {
+    let key = |fixture: &Fixture| {
+        std::fs::write(fixture.annotations_path(), fixture.json.to_string()).unwrap();
+        source_key(&fixture.options()).unwrap()
+    };
+    let old = |fixture: &Fixture| {
+        use sha2::{Digest, Sha256};
+        let content = std::fs::read(fixture.annotations_path()).unwrap();
+        let content = hex::encode(Sha256::digest(content));
+        let full = |path: PathBuf| path.canonicalize().unwrap();
+        let (images, annotations) = (full(fixture.images()), full(fixture.annotations_path()));
+        let text = format!("{images:?} {annotations:?} {content} Keep Jpeg false Required");
+        hex::encode(Sha256::digest(text))
+    };
+    let (plain, mut named) = (Fixture::new(), unprepared());
+    assert_eq!(key(&plain), old(&plain));
+    assert_ne!(key(&named), old(&named));
+    // Prep reads the file once, and the key in pieces, which may cut the word.
+    named.prep().unwrap();
+    assert_eq!(named.store().header().source, Some(key(&named)));
+    named.json = json!({ "a": "" });
+    for length in (1 << 20) - 30..1 << 20 {
+        named.json = json!({ "a": " ".repeat(length), "keypoints": [] });
+        assert_ne!(key(&named), old(&named), "{length}");
+    }
+}
+
+/// A data set of another format has the key that it had before there were keypoints.
+#[test]
+fn data_sets_print_as_before_where_they_have_no_keypoints() {
+    let object: coco::Annotation =
+        serde_json::from_str(r#"{"id": 1, "image_id": 2, "category_id": 3}"#).unwrap();
+    let printed = "Annotation { id: 1, image_id: 2, category_id: 3, bbox: None, area: None, \
+                   iscrowd: false, segmentation: None }";
+    assert_eq!(format!("{object:?}"), printed);
+    let with = coco::Annotation { keypoints: Some(vec![1.0, 1.0, 2.0]), ..object };
+    assert!(
+        format!("{with:?}").ends_with("segmentation: None, keypoints: Some([1.0, 1.0, 2.0]) }")
+    );
+    let category: coco::Category = serde_json::from_str(r#"{"id": 3, "name": "ant"}"#).unwrap();
+    assert_eq!(format!("{category:?}"), r#"Category { id: 3, name: "ant" }"#);
+    let with = coco::Category { keypoints: vec!["nose".into()], ..category };
+    assert!(format!("{with:?}").contains(r#"keypoints: ["nose"]"#));
+}
+
+#[test]
+fn a_folder_of_people_alone_is_read() {
+    let mut fixture = unprepared();
+    let folder = fixture.dir.path().to_path_buf();
+    let write = |name: &str, text: &str| {
+        std::fs::create_dir_all(folder.join("annotations")).unwrap();
+        std::fs::write(folder.join("annotations").join(name), text).unwrap();
+    };
+    fixture.json["images"][0]["file_name"] = "b.jpg".into();
+    let text = fixture.json.to_string();
+    std::fs::create_dir(folder.join("val2017")).unwrap();
+    std::fs::rename(folder.join("images/a.jpg"), folder.join("val2017/b.jpg")).unwrap();
+    write("person_keypoints_val2017.json", &text);
+    write("captions_val2017.json", r#"{"images": [], "annotations": []}"#);
+    let source = formats::read(&Request::new(&folder)).unwrap();
+    assert!(source.annotations.ends_with("person_keypoints_val2017.json"), "{source:?}");
+    assert!(source.images.ends_with("val2017/"), "{source:?}");
+    let options = PrepOptions::new(source.images, source.annotations, fixture.store_path());
+    assert_eq!(prep::run(&options, &mut |_| ()).unwrap().num_with_keypoints, 1);
+    write("person_keypoints_train2017.json", &text);
+    let mut request = Request::new(&folder);
+    let sentence = formats::read(&request).unwrap_err().to_string();
+    assert_says(&sentence, &["has the splits train, val"]);
+    request.split = Some("val".into());
+    let source = formats::read(&request).unwrap();
+    assert!(source.annotations.ends_with("person_keypoints_val2017.json"), "{source:?}");
+    // The instances are of all classes.
+    write("instances_val2017.json", &text);
+    let source = formats::read(&Request::new(&folder)).unwrap();
+    assert!(source.annotations.ends_with("instances_val2017.json"), "{source:?}");
+}
+
+/// detectron2 adds 0.5 to each coordinate when it reads a file; the store keeps the file's values.
+#[test]
+fn keypoints_are_those_that_detectron2_reads() {
+    let Some(path) = recorded("d2_load_coco_json.json") else { return };
+    let mut golden: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    for category in golden["dataset"]["categories"].as_array_mut().unwrap() {
+        category["keypoints"] = json!(["a", "b", "c"]);
+    }
+    let mut fixture = Fixture::new();
+    fixture.json = golden["dataset"].clone();
+    for image in golden["dataset"]["images"].as_array().unwrap() {
+        fixture.write_jpeg(image["file_name"].as_str().unwrap(), 100, 80);
+    }
+    fixture.prep().unwrap();
+    let store = fixture.store();
+    let objects = (0..store.header().num_annotations).map(|obj| store.object(obj));
+    let mut compared = 0;
+    for object in objects {
+        let records = golden["result"].as_array().unwrap().iter();
+        let mut theirs = records.flat_map(|record| record["annotations"].as_array().unwrap());
+        let Some(theirs) = theirs.find(|theirs| theirs["id"] == object.annotation_id) else {
+            continue;
+        };
+        let values = theirs["keypoints"].as_array().unwrap();
+        let values: Vec<f32> = values.iter().map(|v| v.as_f64().unwrap() as f32).collect();
+        let ours = object.keypoints.iter().flat_map(|[x, y, v]| [x + 0.5, y + 0.5, *v]);
+        assert_eq!(ours.collect::<Vec<_>>(), values, "annotation {}", object.annotation_id);
+        compared += 1;
+    }
+    assert!(compared >= 5, "{compared}");
+}
+
+/// A file of recorded results; where it is absent, prints that and returns `None`.
+fn recorded(name: &str) -> Option<PathBuf> {
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/golden");
+    let root = std::env::var_os("ONEGRAPH_GOLDEN").map_or_else(|| default.into(), PathBuf::from);
+    let file = root.join(name);
+    if file.is_file() {
+        return Some(file);
+    }
+    let why = format!("SKIPPED: no {}; set ONEGRAPH_GOLDEN", file.display());
+    // Not eprintln!, which the test harness swallows when a test passes.
+    let mut stderr = std::io::stderr();
+    writeln!(stderr, "{why}").unwrap();
+    None
+}
+
+#[test]
+fn an_index_alone_opens_with_broken_keypoints() {
+    let fixture = prepared();
+    rewrite(&fixture.store_path().join("keypoints.bin"), |bytes| bytes[3] ^= 0x10);
+    let store = Store::open_index(&fixture.store_path()).unwrap();
+    assert_says(&store.verify_masks().unwrap_err().to_string(), &["keypoints.bin", "checksum"]);
+}
