@@ -7,6 +7,10 @@ use super::folder::{Folder, name_of, stem_and_extension};
 use super::{Request, Source, fault, split};
 use crate::error::DaliError;
 
+/// The start of the names of COCO's files of objects, ..
+const INSTANCES: &str = "instances";
+/// .. and of those of people with keypoints.
+const KEYPOINTS: &str = "person_keypoints";
 /// JSON files that are looked into.
 const MAX_LOOKED_INTO: usize = 64;
 
@@ -42,10 +46,12 @@ pub(super) fn recognise_lvis(folder: &Folder) -> Option<String> {
 
 pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliError> {
     let mut files = files_of(folder);
-    // Captions and key points lie beside the instances of COCO.
-    let is_instances = |file: &&str| name_of(file).starts_with("instances");
-    if files.iter().any(is_instances) {
-        files.retain(is_instances);
+    // Captions and keypoints lie beside the instances of COCO, which have no keypoints.
+    for start in [INSTANCES, KEYPOINTS] {
+        if files.iter().any(|file| name_of(file).starts_with(start)) {
+            files.retain(|file| name_of(file).starts_with(start));
+            break;
+        }
     }
     let file = match files[..] {
         [] => {
@@ -98,7 +104,8 @@ fn images_of(folder: &Folder, file: &str) -> Result<String, DaliError> {
     };
     let (stem, _) = stem_and_extension(name_of(file));
     let own = file.strip_suffix(name_of(file)).unwrap_or_default();
-    let suffix = stem.strip_prefix("instances_").unwrap_or(stem);
+    let suffix = [INSTANCES, KEYPOINTS].iter().find_map(|start| stem.strip_prefix(start));
+    let suffix = suffix.map_or(stem, |suffix| suffix.trim_start_matches('_'));
     let split = split::of_name(stem).unwrap_or(suffix);
     let bases = [
         String::new(),
