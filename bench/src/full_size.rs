@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use configs::{Augment, Config, Data};
 use dali::order::PaddedShape;
+use dali::store::Store;
 use dali::synthetic::{SyntheticOptions, generate};
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
@@ -51,7 +52,9 @@ pub(crate) fn open(
     let (height, width) = (source(shape.height), source(shape.width));
     let count = IMAGES.next_multiple_of(config.train.batch_size);
     let out = Path::new(FOLDER).join(format!("{height}x{width}-{count}"));
-    if !out.join("store").is_dir() {
+    let drawn = Store::open_index(&out.join("store"));
+    // Older programs drew no keypoints.
+    if !drawn.is_ok_and(|store| store.header().keypoints.is_some()) {
         let (seed, out) = (0, out.clone());
         let options = SyntheticOptions { count, seed, height, width, out, overwrite: true };
         let title = format!("drawing {count} images of {height}x{width}");

@@ -8,7 +8,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use serde::{Deserialize, Serialize};
 
 use super::scene::{Scene, Visible};
-use super::shapes::CLASS_NAMES;
+use super::shapes::{CLASS_NAMES, KEYPOINT_NAMES, NUM_KEYPOINTS, SKELETON};
 use super::{ANNOTATIONS, IMAGES, STORE};
 use crate::error::DaliError;
 use crate::store;
@@ -54,6 +54,8 @@ struct Category {
     id: u64,
     name: &'static str,
     supercategory: &'static str,
+    keypoints: [&'static str; NUM_KEYPOINTS],
+    skeleton: [[u32; 2]; NUM_KEYPOINTS - 1],
 }
 
 #[derive(Serialize)]
@@ -65,6 +67,8 @@ struct Annotation {
     area: u64,
     iscrowd: u8,
     segmentation: Segmentation,
+    keypoints: Vec<f64>,
+    num_keypoints: usize,
 }
 
 #[derive(Serialize)]
@@ -84,8 +88,13 @@ enum Counts {
 impl Annotations {
     /// An empty file that says what is drawn.
     pub(super) fn new(drawing: String) -> Annotations {
-        let category =
-            |(id, name): (u64, &&'static str)| Category { id, name, supercategory: "shape" };
+        let category = |(id, name): (u64, &&'static str)| Category {
+            id,
+            name,
+            supercategory: "shape",
+            keypoints: KEYPOINT_NAMES,
+            skeleton: SKELETON,
+        };
         Annotations {
             info: Info { description: DESCRIPTION, version: "1", drawing },
             images: Vec::new(),
@@ -143,6 +152,8 @@ impl Annotations {
                 area,
                 iscrowd: 0,
                 segmentation,
+                keypoints: object.keypoints.concat(),
+                num_keypoints: NUM_KEYPOINTS,
             });
         }
         self.images.push(image.entry);

@@ -4,7 +4,7 @@ use hotcoco::mask;
 use hotcoco::types::Rle;
 
 use super::rng::Rng;
-use super::shapes::{self, CLASS_NAMES};
+use super::shapes::{self, CLASS_NAMES, NUM_KEYPOINTS};
 
 /// Maximum number of objects per image.
 pub const MAX_OBJECTS: u32 = 6;
@@ -13,6 +13,9 @@ const MIN_OBJECTS: u32 = 2;
 const NOISE: f32 = 20.0;
 /// Amplitude of the background stripes, out of 255: visible, but weaker than the noise.
 const STRIPES: f32 = 12.0;
+/// A keypoint lies on the outline; its pixel is the nearest that is drawn, so many rows and columns
+/// away at most.
+const NEAR: usize = 2;
 /// An object with fewer visible pixels than this, at a side of 128, is not annotated.
 const MIN_VISIBLE_AT_128: f64 = 40.0;
 
@@ -33,6 +36,8 @@ pub(super) struct Visible {
     /// The outline of the shape if nothing occludes it.
     pub(super) outline: Option<Vec<f64>>,
     pub(super) mask: Rle,
+    /// x, y, and visibility: 2, or 1 if another object is drawn over the keypoint.
+    pub(super) keypoints: [[f64; 3]; NUM_KEYPOINTS],
 }
 
 /// An object while others are still drawn over it; masks are column-major, as in COCO.
@@ -41,6 +46,13 @@ struct Drawn {
     outline: Vec<f64>,
     mask: Vec<u8>,
     full_area: u64,
+    keypoints: [Keypoint; NUM_KEYPOINTS],
+}
+
+struct Keypoint {
+    place: [f64; 2],
+    /// Its pixel in the mask.
+    pixel: usize,
 }
 
 /// Draws image `image` of the set `seed`; retries if fewer than two objects stay visible.
@@ -73,11 +85,12 @@ fn draw_once(rng: &mut Rng, height: u32, width: u32) -> Scene {
         let mask = encode(&object.mask, height, width);
         let area = mask::area(&mask);
         let outline = (area == object.full_area).then_some(object.outline);
-        (area as f64 >= min_visible).then_some(Visible {
-            class_idx: object.class_idx,
-            outline,
-            mask,
-        })
+        let is_seen = |pixel: usize| object.mask.get(pixel) == Some(&1);
+        let keypoints = object.keypoints.map(|Keypoint { place: [x, y], pixel }| {
+            [x, y, if is_seen(pixel) { 2.0 } else { 1.0 }]
+        });
+        let class_idx = object.class_idx;
+        (area as f64 >= min_visible).then_some(Visible { class_idx, outline, mask, keypoints })
     };
     Scene { height, width, rgb, objects: drawn.into_iter().filter_map(visible).collect() }
 }
@@ -119,7 +132,27 @@ fn draw_object(rng: &mut Rng, height: u32, width: u32, rgb: &mut [u8]) -> Drawn 
         rgb[(y * width + x) * 3..][..3].copy_from_slice(&colour);
     }
     let full_area = mask.iter().map(|&inside| u64::from(inside)).sum();
-    Drawn { class_idx, outline, mask, full_area }
+    let keypoints = shapes::keypoints(&outline).map(|place| {
+        let pixel = pixel_near(&mask, [height, width], place);
+        Keypoint { place, pixel }
+    });
+    Drawn { class_idx, outline, mask, full_area, keypoints }
+}
+
+/// The pixel of a column-major mask that is nearest to a place, the first of equally near ones.
+fn pixel_near(mask: &[u8], [height, width]: [usize; 2], [x, y]: [f64; 2]) -> usize {
+    let near = |at: f64, length: usize| {
+        let at = (at as usize).min(length - 1);
+        at.saturating_sub(NEAR)..(at + NEAR + 1).min(length)
+    };
+    let pixels = near(x, width).flat_map(|column| near(y, height).map(move |row| (column, row)));
+    let drawn = pixels.filter(|(column, row)| mask.get(column * height + row) == Some(&1));
+    let distance = |(column, row): &(usize, usize)| {
+        (*column as f64 + 0.5 - x).powi(2) + (*row as f64 + 0.5 - y).powi(2)
+    };
+    let nearest = drawn.min_by(|a, b| distance(a).total_cmp(&distance(b)));
+    // Shapes are wider than this looks; one that was not would count as hidden.
+    nearest.map_or(usize::MAX, |(column, row)| column * height + row)
 }
 
 /// The side of a shape, in pixels: from 1/14 to 1/2 of the image's short side, uniform but for the

@@ -3,6 +3,13 @@
 /// Class names by category id, which begins at 1.
 pub const CLASS_NAMES: [&str; 4] = ["square", "triangle", "circle", "cross"];
 
+/// Names of the keypoints of each object.
+pub const KEYPOINT_NAMES: [&str; NUM_KEYPOINTS] =
+    ["top", "left_side", "right_side", "bottom", "center"];
+pub(super) const NUM_KEYPOINTS: usize = 5;
+/// Lines from the centre to each other keypoint, counted from 1 as in COCO.
+pub(super) const SKELETON: [[u32; 2]; NUM_KEYPOINTS - 1] = [[1, 5], [2, 5], [3, 5], [4, 5]];
+
 const CIRCLE_VERTICES: u32 = 24;
 /// The arms of a cross are 0.3 of its side wide.
 const ARM: (f64, f64) = (0.35, 0.65);
@@ -39,4 +46,41 @@ pub(super) fn polygon(class_idx: usize, x: f64, y: f64, side: f64) -> Vec<f64> {
     };
     let eighths = |value: f64| (value * 8.0).round() / 8.0;
     unit.into_iter().flat_map(|(u, v)| [eighths(x + u * side), eighths(y + v * side)]).collect()
+}
+
+/// The keypoints x, y of an outline: its topmost, leftmost, rightmost and bottommost vertex, the
+/// mean of those that are equally far, and the centre of its box. They lie on fractions of a pixel
+/// that are exact in f32.
+pub(super) fn keypoints(outline: &[f64]) -> [[f64; 2]; NUM_KEYPOINTS] {
+    let (vertices, _) = outline.as_chunks::<2>();
+    let last = |axis: usize, sign: f64| {
+        let most = vertices.iter().map(|v| sign * v[axis]).fold(f64::NEG_INFINITY, f64::max);
+        let tied = || vertices.iter().filter(|v| sign * v[axis] == most);
+        [0, 1].map(|axis| tied().map(|v| v[axis]).sum::<f64>() / tied().count() as f64)
+    };
+    let [top, left, right, bottom] = [last(1, -1.0), last(0, -1.0), last(0, 1.0), last(1, 1.0)];
+    let center = [(left[0] + right[0]) / 2.0, (top[1] + bottom[1]) / 2.0];
+    [top, left, right, bottom, center]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keypoints_are_the_ends_of_an_outline_and_its_centre() {
+        let of = |class_idx| keypoints(&polygon(class_idx, 10.0, 20.0, 8.0));
+        let ends = [[14.0, 20.0], [10.0, 24.0], [18.0, 24.0], [14.0, 28.0], [14.0, 24.0]];
+        for (class_idx, name) in CLASS_NAMES.iter().enumerate() {
+            match *name {
+                "triangle" => {
+                    let mut ends = ends;
+                    (ends[1], ends[2]) = ([10.0, 28.0], [18.0, 28.0]);
+                    assert_eq!(of(class_idx), ends);
+                }
+                _ => assert_eq!(of(class_idx), ends, "{name}"),
+            }
+        }
+        assert!(SKELETON.iter().flatten().all(|end| (1..=NUM_KEYPOINTS as u32).contains(end)));
+    }
 }

@@ -5,10 +5,14 @@ use std::collections::HashMap;
 use dali::Store;
 use dali::coco::{self, Segmentation};
 use dali::store;
-use dali::synthetic::{CLASS_NAMES, SyntheticOptions, generate};
+use dali::synthetic::{CLASS_NAMES, KEYPOINT_NAMES, SyntheticOptions, generate};
 use tempfile::TempDir;
 
 use crate::fixture::assert_says;
+
+/// CRC-32 of the records and values of the masks of two images of seed 8, before there were
+/// keypoints. The pixels did not change either, but a sine in them may round differently elsewhere.
+const OLDER_MASKS: [u32; 4] = [0xA805_3F93, 0x6B06_6CE1, 0x949D_5123, 0x205F_2153];
 
 fn generated(count: usize, seed: u64) -> (TempDir, SyntheticOptions) {
     generated_of(count, seed, 128, 128)
@@ -168,4 +172,67 @@ fn it_replaces_only_its_own_sets_and_only_when_asked() {
     assert!(options.out.join("images").is_dir());
     options.count = 0;
     assert_says(&generate(&options, &mut |_| ()).unwrap_err().to_string(), &["--count"]);
+}
+
+/// The visible keypoints of an object lie on it, and a polygon hides none.
+#[test]
+fn keypoints_lie_on_their_objects() {
+    let (_dir, options) = generated(60, 7);
+    let store = Store::open(&options.out.join("store")).unwrap();
+    let keypoints = store.header().keypoints.as_ref().unwrap();
+    assert_eq!(keypoints.names, KEYPOINT_NAMES);
+    assert_eq!(keypoints.mirrored(), [0, 2, 1, 3, 4]);
+    assert_eq!(keypoints.skeleton, [[0, 4], [1, 4], [2, 4], [3, 4]]);
+    assert_eq!(store.header().num_with_keypoints, store.header().num_annotations);
+    let (mut hidden, mut seen) = (0, 0);
+    for object in (0..store.header().num_annotations).map(|obj| store.object(obj)) {
+        let (is_whole, rle) = match object.segmentation {
+            store::Segmentation::Polygons(ref rings) => {
+                let ring: Vec<f64> = rings[0].iter().map(|&value| f64::from(value)).collect();
+                (true, hotcoco::mask::fr_poly(&ring, 128, 128).unwrap())
+            }
+            store::Segmentation::Runs(runs) => {
+                (false, hotcoco::Rle { h: 128, w: 128, counts: runs.to_vec() })
+            }
+        };
+        let pixels = hotcoco::mask::decode(&rle);
+        let is_near = |x: f32, y: f32| {
+            let near = |at: f32| (at as usize).saturating_sub(2)..(at as usize + 3).min(128);
+            near(x).any(|column| near(y).any(|row| pixels[column * 128 + row] == 1))
+        };
+        for &[x, y, visibility] in object.keypoints {
+            let is_seen = visibility == 2.0;
+            assert!(is_seen || visibility == 1.0 && !is_whole, "{object:?}");
+            assert!(!is_seen || is_near(x, y), "{object:?}");
+            seen += usize::from(is_seen);
+            hidden += usize::from(!is_seen);
+        }
+        let [top, left, right, bottom, center] = object.keypoints else { panic!("five") };
+        assert!(top[1] < center[1] && center[1] < bottom[1], "{object:?}");
+        assert!(left[0] < center[0] && center[0] < right[0], "{object:?}");
+        if is_whole {
+            let [x, y, width, height] = object.bbox_xywh;
+            let ends = [left[0] - x, top[1] - y, right[0] - x - width, bottom[1] - y - height];
+            assert!(ends.iter().all(|far| far.abs() <= 1.0), "{object:?}");
+        }
+    }
+    assert!(hidden * 20 > seen && hidden < seen, "{hidden} hidden, {seen} seen");
+}
+
+#[test]
+fn an_older_set_is_made_anew_with_the_same_masks() {
+    let (_dir, mut options) = generated(2, 8);
+    let read = |name: &str| std::fs::read(options.out.join(name)).unwrap();
+    let objects = ["objects.bin", "parts.bin", "coords.bin", "runs.bin"];
+    let masks = objects.map(|name| crc32fast::hash(&read(&format!("store/{name}"))));
+    assert_eq!(masks, OLDER_MASKS);
+    let sentence = |error: dali::DaliError| error.to_string();
+    assert_says(&generate(&options, &mut |_| ()).map_err(sentence).unwrap_err(), &["same"]);
+    let file = options.out.join("annotations.json");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replacen(", with keypoints\"", "\"", 1)).unwrap();
+    let refused = generate(&options, &mut |_| ()).unwrap_err();
+    assert!(matches!(refused, dali::DaliError::Exists { .. }), "{refused}");
+    options.overwrite = true;
+    generate(&options, &mut |_| ()).unwrap();
 }

@@ -89,7 +89,11 @@ fn drawn(settings: &Synthetic, split: Split, progress: &Progress) -> Result<Stor
     let dir = &Path::new(&settings.dir).join(name);
     let store = dir.join("store");
     match find(&store)? {
-        Some(Ok(store)) => return Ok(store),
+        Some(Ok(store)) if store.header().keypoints.is_some() => return Ok(store),
+        Some(Ok(_)) => progress.say(&format!(
+            "store {}: an older program drew it, without keypoints; drawing it anew",
+            store.display()
+        )),
         Some(Err(why)) => progress.say(&why),
         None => {}
     }
