@@ -240,7 +240,7 @@ fn broken_configs() {
 }
 
 /// The files of a store, as its first byte counts them.
-const STORE_FILES: [&str; 9] = [
+const STORE_FILES: [&str; 10] = [
     "header.json",
     "images.bin",
     "objects.bin",
@@ -250,6 +250,7 @@ const STORE_FILES: [&str; 9] = [
     "names.bin",
     "pixels.bin",
     "sources.bin",
+    "keypoints.bin",
 ];
 
 /// One file of a store is broken; its checksum is made true and the header sealed again, so that

@@ -151,14 +151,16 @@ fn lvis() -> Vec<u8> {
     file.to_string().into_bytes()
 }
 
-/// One image of 20x10 with a mask in each of COCO's three forms, and a crowd.
+/// One image of 20x10 with a mask in each of COCO's three forms, a crowd, and keypoints.
 pub(crate) fn annotations() -> Vec<u8> {
     let object = |id: u64, crowd: u8, segmentation: serde_json::Value| {
         json!({
             "id": id, "image_id": 7, "category_id": 3, "iscrowd": crowd,
             "bbox": [2.0, 1.0, 4.0, 4.0], "area": 16.0, "segmentation": segmentation,
+            "keypoints": [2.5, 1.0, 2, 0, 0, 0, 4, 3, 1], "num_keypoints": 2,
         })
     };
+    let (names, skeleton) = (["nose", "left_ear", "right_ear"], [[1, 2], [1, 3]]);
     json!({
         "images": [{"id": 7, "file_name": "a.jpg", "width": 20, "height": 10}],
         "annotations": [
@@ -166,7 +168,10 @@ pub(crate) fn annotations() -> Vec<u8> {
             object(2, 0, json!({"size": [10, 20], "counts": [21, 4, 6, 4, 165]})),
             object(3, 1, json!({"size": [10, 20], "counts": "e04640`4"})),
         ],
-        "categories": [{"id": 3, "name": "ant"}, {"id": 9, "name": "bee"}],
+        "categories": [
+            {"id": 3, "name": "ant", "keypoints": names, "skeleton": skeleton},
+            {"id": 9, "name": "bee"},
+        ],
     })
     .to_string()
     .into_bytes()
