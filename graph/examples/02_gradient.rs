@@ -77,7 +77,7 @@ fn classifier() -> Result<(Program, StateSet), GraphError> {
     let linear = Linear { relu: false, counted: false };
     let logits = program.apply1(linear, LinearInputs { x, w, b, count: None })?;
     let read = SoftmaxCrossEntropyInputs { logits, labels, image_idx, num_images };
-    let loss = program.apply1(SoftmaxCrossEntropy { ipg: 1 }, read)?;
+    let loss = program.apply1(SoftmaxCrossEntropy { ipg: 1, rows_per_image: None }, read)?;
     program.keep("loss", loss);
 
     // Each op states its backward ops; `differentiate` chains them from the loss to `w`. Nothing

@@ -82,7 +82,7 @@ fn perceptron() -> Result<Program, GraphError> {
     }
     program.set_part("loss");
     let read = SoftmaxCrossEntropyInputs { logits: x, labels, image_idx, num_images };
-    let loss = program.apply1(SoftmaxCrossEntropy { ipg: 1 }, read)?;
+    let loss = program.apply1(SoftmaxCrossEntropy { ipg: 1, rows_per_image: None }, read)?;
     program.keep("loss", loss);
     for (layer, gradient) in
         differentiate(&mut program, &[loss], seed, &weights)?.into_iter().enumerate()

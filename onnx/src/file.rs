@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use graph::{Node, Program, StateSet, TensorId};
-use kernels::ops::conv_transpose2x2::ConvTranspose2x2;
+use kernels::ops::conv_transpose::ConvTranspose;
 use kernels::ops::conv2d::Conv2d;
 use kernels::ops::decode_proposals::DecodeProposals;
 use kernels::ops::detections::Detections;
@@ -177,7 +177,7 @@ fn translate_node(t: &mut Translation<'_>, node: &Node) -> Outputs {
     dispatch!(t, node:
         Preprocess => maps::preprocess,
         Conv2d => products::conv2d,
-        ConvTranspose2x2 => products::conv_transpose2x2,
+        ConvTranspose => products::conv_transpose,
         Linear => products::linear,
         GroupNorm => maps::group_norm,
         MaxPool => maps::max_pool,

@@ -2,7 +2,7 @@
 
 use graph::{Node, TensorId};
 use kernels::cpu::HostTensor;
-use kernels::ops::conv_transpose2x2::{ConvTranspose2x2, ConvTranspose2x2Inputs};
+use kernels::ops::conv_transpose::{ConvTranspose, ConvTransposeInputs};
 use kernels::ops::conv2d::{Conv2d, Conv2dInputs};
 use kernels::ops::linear::{Linear, LinearInputs};
 
@@ -33,17 +33,17 @@ pub(crate) fn conv2d(op: &Conv2d, t: &mut Translation<'_>, node: &Node) -> Outpu
 }
 
 /// Doubles a map.
-pub(crate) fn conv_transpose2x2(
-    op: &ConvTranspose2x2,
-    t: &mut Translation<'_>,
-    node: &Node,
-) -> Outputs {
-    let ConvTranspose2x2Inputs { x, w, b, .. } =
-        ConvTranspose2x2Inputs::of(&node.inputs, [op.counted]);
+pub(crate) fn conv_transpose(op: &ConvTranspose, t: &mut Translation<'_>, node: &Node) -> Outputs {
+    let ConvTransposeInputs { x, w, b, .. } = ConvTransposeInputs::of(&node.inputs, [op.counted]);
     let values = t.constant(*w)?.clone();
-    let weights = t.place(*w, "[C, K, 2, 2]", || Ok(transposed(&values, &[0, 3, 1, 2])))?;
+    let kernel = values.desc.dim(1);
+    let weights = t.place(*w, "[C, K, R, R]", || Ok(transposed(&values, &[0, 3, 1, 2])))?;
     let (x, b) = (t.edge(*x)?, t.edge(*b)?);
-    let geometry = [ints("kernel_shape", &[2; 2]), ints("strides", &[2; 2])];
+    let geometry = [
+        ints("kernel_shape", &[kernel as i64; 2]),
+        ints("strides", &[2; 2]),
+        ints("pads", &[op.pad as i64; 4]),
+    ];
     let y = t.nodes.one("ConvTranspose", &[&x, &weights, &b], &geometry);
     Ok(edges([relu(t, y, op.relu)]))
 }

@@ -402,7 +402,7 @@ fn box_losses(report: &mut Report, case: Case<'_>) -> bool {
     let shape = [rows, classes + 1];
     let logits = floats(Role::Activation, &shape, turned(case.f32("class_logits").data));
     let inputs = vec![logits, labels(), repeated(rows, 0), count(1)];
-    let ran = Ran::new(case.name(), SoftmaxCrossEntropy { ipg: 1 }, inputs);
+    let ran = Ran::new(case.name(), SoftmaxCrossEntropy { ipg: 1, rows_per_image: None }, inputs);
     report.close(case.name(), "loss_cls", ran.f32(0), &case.f32("loss_cls").data);
     let want = turned(case.f32("dclass_logits").data);
     let grad = ran.grad(&[1.0], 0).data;

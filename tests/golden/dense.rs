@@ -3,7 +3,7 @@
 use kernels::Role;
 use kernels::cpu::HostTensor;
 use kernels::frozen_bn::fold_frozen_bn;
-use kernels::ops::conv_transpose2x2::ConvTranspose2x2;
+use kernels::ops::conv_transpose::ConvTranspose;
 use kernels::ops::conv2d::Conv2d;
 use kernels::ops::linear::Linear;
 
@@ -43,7 +43,7 @@ pub(crate) fn conv_transpose2x2s2() {
             host(Role::Weight, &channels_last(&case.f32("w"))),
             host(Role::Master, &case.f32("b")),
         ];
-        let op = ConvTranspose2x2 { relu: flag(case, "relu"), counted: false, masked: false };
+        let op = ConvTranspose { pad: 0, relu: flag(case, "relu"), counted: false, masked: false };
         let ran = Ran::new(case.name(), op, inputs);
         weighted_op(&mut report, case, &ran, channels_second);
     }

@@ -128,7 +128,7 @@ fn cross_entropy_op(case: Case<'_>, logits: &Tensor<f32>, labels: Vec<i32>) -> R
     let rows = labels.len();
     let logits = host(Role::Activation, logits);
     let inputs = vec![logits, index(&[rows], labels), repeated(rows, 0), count(1)];
-    Ran::new(case.name(), SoftmaxCrossEntropy { ipg: IPG }, inputs)
+    Ran::new(case.name(), SoftmaxCrossEntropy { ipg: IPG, rows_per_image: None }, inputs)
 }
 
 /// The softmax itself, as the scores of detections: RoIs far apart, none below the threshold.

@@ -9,7 +9,7 @@ use dali::order::PaddedShape;
 use device::{Gpu, Target};
 use engine::model::{Division, ModelSpec, Part, SlotShape, training_program};
 use graph::{Node, Program, TensorId};
-use kernels::ops::conv_transpose2x2::ConvTranspose2x2;
+use kernels::ops::conv_transpose::ConvTranspose;
 use kernels::ops::conv2d::Conv2d;
 use kernels::ops::layer::Layer;
 use kernels::ops::linear::Linear;
@@ -113,8 +113,8 @@ fn product(program: &Program, node: &Node) -> Option<Product> {
         forward(Layer::Conv2d { stride: stem::STRIDE, pad: stem::KERNEL / 2 })
     } else if op.is::<Linear>() {
         forward(Layer::Linear)
-    } else if op.is::<ConvTranspose2x2>() {
-        forward(Layer::ConvTranspose2x2)
+    } else if let Some(&ConvTranspose { pad, .. }) = op.downcast_ref() {
+        forward(Layer::ConvTranspose { pad })
     } else if let Some(op) = op.downcast_ref::<GradInput>() {
         (op.layer, "grad_input", output(), input(1))
     } else if let Some(op) = op.downcast_ref::<GradWeight>() {
@@ -133,10 +133,10 @@ fn product(program: &Program, node: &Node) -> Option<Product> {
             let [k, r, s, c] = [0, 1, 2, 3].map(|i| w.dim(i));
             Product { op: "conv2d", pass, n, h, w: wide, c, k, r, s, stride, pad }
         }
-        Layer::ConvTranspose2x2 => {
+        Layer::ConvTranspose { pad } => {
             let [n, h, wide, c] = [0, 1, 2, 3].map(|i| x.dim(i));
-            let (op, k) = ("conv_transpose2d", w.dim(3));
-            Product { op, pass, n, h, w: wide, c, k, r: 2, s: 2, stride: 2, pad: 0 }
+            let (op, r, k) = ("conv_transpose2d", w.dim(1), w.dim(3));
+            Product { op, pass, n, h, w: wide, c, k, r, s: r, stride: 2, pad }
         }
     })
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use graph::{GraphError, Program, TensorId};
 use kernels::ops::class_masks::{ClassMasks, ClassMasksInputs};
-use kernels::ops::conv_transpose2x2::{ConvTranspose2x2, ConvTranspose2x2Inputs};
+use kernels::ops::conv_transpose::{ConvTranspose, ConvTransposeInputs};
 use kernels::ops::conv2d::{Conv2d, Conv2dInputs};
 use kernels::ops::linear::{Linear, LinearInputs};
 use kernels::{Role, TensorDesc};
@@ -255,25 +255,25 @@ impl<'a> Net<'a> {
         self.program.apply1(Linear { relu, counted: true }, inputs)
     }
 
-    /// The transposed 2x2 convolution with ReLU of the mask head; `masked` if what reads it masks
-    /// its gradient.
-    pub(super) fn deconv_relu(
+    /// A transposed convolution of stride 2 over the first `count` rows, which doubles a map. Its
+    /// parameters are `NAME.weight` and `NAME.bias`.
+    pub(super) fn deconv(
         &mut self,
         x: TensorId,
         name: &str,
         channels: usize,
+        op: ConvTranspose,
         count: TensorId,
-        masked: bool,
     ) -> Result<TensorId, GraphError> {
-        let c_in = self.channels(x);
-        // torch computes a transposed convolution's fan-out from its weight [C, K, 2, 2] as C x 4.
-        let init = Init::kaiming_normal_fan_out(c_in * 4);
-        let dims = [c_in, 2, 2, channels];
+        let (c_in, kernel) = (self.channels(x), 2 + 2 * op.pad);
+        // torch computes a transposed convolution's fan-out from its weight [C, K, R, R] as C x R
+        // x R.
+        let init = Init::kaiming_normal_fan_out(c_in * kernel * kernel);
+        let dims = [c_in, kernel, kernel, channels];
         let layout = Layout::ConvTranspose;
         let w = self.param(format!("{name}.weight"), &dims, layout, ParamKind::Weight, init);
         let b = self.bias(name, channels, Init::Constant(0.0));
-        let op = ConvTranspose2x2 { relu: true, counted: true, masked };
-        let inputs = ConvTranspose2x2Inputs { x, w, b, count: Some(count) };
+        let inputs = ConvTransposeInputs { x, w, b, count: Some(count) };
         self.program.apply1(op, inputs)
     }
 }

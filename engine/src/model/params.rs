@@ -22,7 +22,7 @@ pub enum Layout {
     Same,
     /// Ours [K, R, S, C], theirs [K, C, R, S].
     Conv,
-    /// Ours [C, 2, 2, K], theirs [C, K, 2, 2].
+    /// Ours [C, R, S, K], theirs [C, K, R, S].
     ConvTranspose,
     /// A linear layer after a flatten of [C, side, side] in theirs, of [side, side, C] in ours.
     Flattened {

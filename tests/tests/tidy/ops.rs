@@ -14,11 +14,11 @@ const MAX_LINES_IN_MOD: usize = 30;
 const SHARED_KERNELS: [(&str, &str); 3] = [
     ("all_reduce", "a task of the device's own: NVIDIA's library sums"),
     ("linear", "a convolution of images of one pixel"),
-    ("conv_transpose2x2", "the gradient of the input of a 2x2 convolution of stride 2"),
+    ("conv_transpose", "the gradient of the input of a convolution of stride 2"),
 ];
 
 /// Ops whose CPU reference and launches are in `products/product.rs`, once for all.
-const PRODUCTS: [&str; 3] = ["conv2d", "linear", "conv_transpose2x2"];
+const PRODUCTS: [&str; 3] = ["conv2d", "linear", "conv_transpose"];
 
 /// Parts of an op's folder: the file, the function that it holds, and the words for it.
 const PARTS: [(&str, &str, &str); 2] =

@@ -223,7 +223,7 @@ impl BoxHead {
         let ipg = net.spec.config.train.images_per_group;
         let label_smoothing = self.config.label_smoothing;
         if net.class_weights.is_empty() && label_smoothing == 0.0 {
-            return net.program.apply1(SoftmaxCrossEntropy { ipg }, inputs);
+            return net.program.apply1(SoftmaxCrossEntropy { ipg, rows_per_image: None }, inputs);
         }
         let class_weights = match net.class_weights.is_empty() {
             true => vec![1.0; net.spec.num_classes + 1].into(),

@@ -4,6 +4,7 @@
 use configs::PasteRule;
 use graph::{GraphError, TensorId};
 use kernels::cpu::HostTensor;
+use kernels::ops::conv_transpose::ConvTranspose;
 use kernels::ops::mask_bce_loss::{MaskBceLoss, MaskBceLossInputs};
 use kernels::ops::mask_probabilities::MaskProbabilities;
 use kernels::ops::mask_targets::{MaskTargets, MaskTargetsInputs};
@@ -64,7 +65,8 @@ impl MaskHead {
         }
         net.part("mask_head.predictor");
         let deconv = format!("{PREDICTOR}.conv5_mask");
-        net.deconv_relu(x, &deconv, self.config.deconv_channels, rois.count, masked)
+        let op = ConvTranspose { pad: 0, relu: true, counted: true, masked };
+        net.deconv(x, &deconv, self.config.deconv_channels, op, rois.count)
     }
 }
 

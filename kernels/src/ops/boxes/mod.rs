@@ -5,6 +5,7 @@ pub mod decode_proposals;
 pub mod detections;
 pub mod encode_boxes;
 pub mod flatten_rois;
+pub mod keypoint_peaks;
 pub mod nms_proposals;
 pub mod refine_rois;
 pub mod roi_levels;
@@ -21,6 +22,7 @@ pub(super) fn cases() -> Vec<OpCase> {
         detections::cases(),
         encode_boxes::cases(),
         flatten_rois::cases(),
+        keypoint_peaks::cases(),
         nms_proposals::cases(),
         refine_rois::cases(),
         roi_levels::cases(),

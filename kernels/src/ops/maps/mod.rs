@@ -4,6 +4,7 @@ pub mod clear_outside;
 pub mod fill;
 pub mod gather_patches;
 pub mod group_norm;
+pub mod keypoint_maps;
 pub mod level_gradients;
 pub mod max_pool;
 pub mod preprocess;
@@ -19,6 +20,7 @@ pub(super) fn cases() -> Vec<OpCase> {
         fill::cases(),
         gather_patches::cases(),
         group_norm::cases(),
+        keypoint_maps::cases(),
         level_gradients::cases(),
         max_pool::cases(),
         preprocess::cases(),

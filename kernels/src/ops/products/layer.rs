@@ -16,22 +16,28 @@ pub enum Layer {
     /// `x [M, ..]`, `w [K, ..]` with rows as long -> `y [M,K]`: a 1x1 convolution of images of one
     /// pixel.
     Linear,
-    /// `x [N,H,W,C]`, `w [C,2,2,K]` -> `y [N,2H,2W,K]`: the gradient of the input of a 2x2
-    /// convolution of stride 2, which makes x of y.
-    ConvTranspose2x2,
+    /// `x [N,H,W,C]`, `w [C,R,R,K]` with `R = 2 + 2 pad` -> `y [N,2H,2W,K]`: the gradient of the
+    /// input of a convolution of stride 2, which makes x of y.
+    ConvTranspose {
+        /// Rows and columns of zeros around the map y.
+        pad: usize,
+    },
 }
 
 impl Layer {
+    /// True of the layer whose convolution makes its input of its output.
+    pub(super) fn is_transposed(self) -> bool {
+        matches!(self, Self::ConvTranspose { .. })
+    }
+
     /// Names of the op, and of those that make its gradients.
     pub(super) fn names(self) -> [&'static str; 3] {
         match self {
             Self::Conv2d { .. } => ["conv2d", "conv2d_grad_input", "conv2d_grad_weight"],
             Self::Linear => ["linear", "linear_grad_input", "linear_grad_weight"],
-            Self::ConvTranspose2x2 => [
-                "conv_transpose2x2",
-                "conv_transpose2x2_grad_input",
-                "conv_transpose2x2_grad_weight",
-            ],
+            Self::ConvTranspose { .. } => {
+                ["conv_transpose", "conv_transpose_grad_input", "conv_transpose_grad_weight"]
+            }
         }
     }
 
@@ -62,13 +68,14 @@ impl Layer {
                 let s = ConvShape { images: x.dim(0), ..pixel };
                 Ok((s, vec![s.images, s.filters]))
             }
-            Self::ConvTranspose2x2 => {
+            Self::ConvTranspose { pad } => {
+                let kernel = 2 + 2 * pad;
                 check::rank(op, "x", x, "[N, H, W, C]")?;
-                check::rank(op, "w", w, "[C, 2, 2, K]")?;
-                check::shape(op, "w", w, &[x.dim(3), 2, 2, w.dim(3)])?;
+                check::rank(op, "w", w, "[C, R, R, K]")?;
+                check::shape(op, "w", w, &[x.dim(3), kernel, kernel, w.dim(3)])?;
                 let y = vec![x.dim(0), 2 * x.dim(1), 2 * x.dim(2), w.dim(3)];
                 let y_desc = TensorDesc::new(Role::Activation, &y);
-                Ok((conv_shape(op, [&y_desc, w], 2, 0)?, y))
+                Ok((conv_shape(op, [&y_desc, w], 2, pad)?, y))
             }
         }
     }

@@ -3,7 +3,7 @@
 pub mod bias_grad;
 pub mod class_masks;
 pub mod conv2d;
-pub mod conv_transpose2x2;
+pub mod conv_transpose;
 pub mod device_rounding;
 pub mod fold_norm;
 pub mod layer;
@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<OpCase> {
         bias_grad::cases(),
         class_masks::cases(),
         conv2d::cases(),
-        conv_transpose2x2::cases(),
+        conv_transpose::cases(),
         fold_norm::cases(),
         linear::cases(),
         relu_mask::cases(),

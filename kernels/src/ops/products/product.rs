@@ -160,15 +160,15 @@ impl Form {
     /// The tensor of the convolution that the op makes; a transposed one swaps input and output.
     fn pass(&self) -> Makes {
         match (self.makes, self.layer) {
-            (Makes::Output, Layer::ConvTranspose2x2) => Makes::GradInput,
-            (Makes::GradInput, Layer::ConvTranspose2x2) => Makes::Output,
+            (Makes::Output, Layer::ConvTranspose { .. }) => Makes::GradInput,
+            (Makes::GradInput, Layer::ConvTranspose { .. }) => Makes::Output,
             (makes, _) => makes,
         }
     }
 
     /// The operands as the convolution names them: with its input before its output.
     fn in_order<T>(&self, [a, b]: [T; 2]) -> [T; 2] {
-        let swaps = self.makes == Makes::GradWeight && self.layer == Layer::ConvTranspose2x2;
+        let swaps = self.makes == Makes::GradWeight && self.layer.is_transposed();
         if swaps { [b, a] } else { [a, b] }
     }
 
@@ -491,7 +491,7 @@ impl Product for GradWeight {
 
     /// A transposed convolution's kernels sum over x: they do not see all of `g` in a row.
     fn with(&self, fusion: Fusion) -> Option<Self> {
-        let can = !self.bias_grad && self.layer != Layer::ConvTranspose2x2;
+        let can = !self.bias_grad && !self.layer.is_transposed();
         (can && fusion == Fusion::BiasGrad).then(|| Self { bias_grad: true, ..self.clone() })
     }
 }

@@ -1,6 +1,7 @@
 //! Matching and sampling, and the targets that follow from them.
 
 pub mod gather_anchors;
+pub mod keypoint_targets;
 pub mod mask_targets;
 pub mod match_anchors;
 pub mod match_rois;
@@ -14,6 +15,7 @@ use crate::case::OpCase;
 pub(super) fn cases() -> Vec<OpCase> {
     [
         gather_anchors::cases(),
+        keypoint_targets::cases(),
         mask_targets::cases(),
         match_anchors::cases(),
         match_rois::cases(),

@@ -25,7 +25,7 @@ pub fn cases() -> Vec<OpCase> {
     let few = rows
         .iter()
         .flat_map(|&(rows, classes, images)| [1, 2].map(|ipg| case(rows, classes, images, ipg)));
-    few.chain([many_groups()]).collect()
+    few.chain([many_groups(), stated()]).collect()
 }
 
 fn case(rows: usize, classes: usize, images: usize, ipg: usize) -> OpCase {
@@ -37,7 +37,8 @@ fn case(rows: usize, classes: usize, images: usize, ipg: usize) -> OpCase {
         HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![images as i32]),
     ];
     let label = format!("{rows}x{classes} of {images} images, {ipg} a group");
-    OpCase::new(label, Arc::new(SoftmaxCrossEntropy { ipg }), inputs).grad(&[0])
+    OpCase::new(label, Arc::new(SoftmaxCrossEntropy { ipg, rows_per_image: None }), inputs)
+        .grad(&[0])
 }
 
 /// More groups than the CUDA kernels count at a time, images that are not in use, and rows of none.
@@ -45,5 +46,13 @@ fn many_groups() -> OpCase {
     let mut case = case(1100, 7, 1100, 1);
     case.label = "many groups, and rows of no image".into();
     case.inputs[2] = integers(&[1100], 9, -1, 2 * 600);
+    case
+}
+
+/// Maps of keypoints, over a stated number of rows.
+fn stated() -> OpCase {
+    let mut case = case(51, 784, 3, 2);
+    case.label += ", over 34 an image";
+    case.op = Arc::new(SoftmaxCrossEntropy { ipg: 2, rows_per_image: Some(34) });
     case
 }

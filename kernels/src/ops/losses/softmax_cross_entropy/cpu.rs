@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::SoftmaxCrossEntropyInputs;
+use super::{SoftmaxCrossEntropy, SoftmaxCrossEntropyInputs};
 use crate::cpu::CpuArgs;
 use crate::losses::{RowWeights, sum_rows};
 
@@ -16,11 +16,13 @@ pub(super) struct Rows<'a> {
 
 impl<'a> Rows<'a> {
     /// Reads the inputs in the order of the contract.
-    pub(super) fn of(args: &CpuArgs<'a>, ipg: usize) -> Self {
+    pub(super) fn of(args: &CpuArgs<'a>, op: SoftmaxCrossEntropy) -> Self {
         let inputs = SoftmaxCrossEntropyInputs::of(&args.inputs);
         let labels = inputs.labels.i32();
         let (image_idx, num_images) = (inputs.image_idx.i32(), inputs.num_images.i32());
-        let weights = RowWeights::new(ipg, num_images, image_idx, |row| labels[row] >= 0);
+        let SoftmaxCrossEntropy { ipg, rows_per_image } = op;
+        let counts = |row: usize| labels[row] >= 0;
+        let weights = RowWeights::over(rows_per_image, ipg, num_images, image_idx, counts);
         let classes = inputs.logits.shape()[1];
         Self { logits: inputs.logits.f32(), classes, labels, weights }
     }

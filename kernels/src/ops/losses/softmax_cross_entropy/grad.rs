@@ -23,10 +23,10 @@ impl Loss for SoftmaxCrossEntropy {
     }
 
     fn grad_launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::grad_launches(self.ipg, args)
+        cuda::grad_launches(*self, args)
     }
 
     fn run_grad(&self, grad_output: f32, args: &mut CpuArgs<'_>) {
-        cpu::Rows::of(args, self.ipg).grad(grad_output, args.outputs[0].f32());
+        cpu::Rows::of(args, *self).grad(grad_output, args.outputs[0].f32());
     }
 }

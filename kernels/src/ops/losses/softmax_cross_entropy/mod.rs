@@ -1,7 +1,8 @@
-//! Softmax cross-entropy: `loss_classifier` of the box head.
+//! Softmax cross-entropy: `loss_classifier` of the box head, `loss_keypoint` over the cells of maps.
 //!
 //! Matches `torch.nn.functional.cross_entropy`, mean over the rows of a group of images whose
-//! label is not -1, averaged over the groups that hold images.
+//! label is not -1, averaged over the groups that hold images; or, as detectron2's keypoints, the
+//! sum over a stated number of rows for each image of the group.
 //! Tensors: `logits [M, K+1]` f32, `labels [M]` i32 (0 = background, -1 = ignored),
 //! `image_idx [M]`, `num_images [1]` i32 (all in) -> `loss [1]` (overwritten).
 //! Numerics: maximum subtracted, exponentials and sums in f64 (CUDA: f32), fixed order. Edges:
@@ -28,6 +29,8 @@ pub use cases::cases;
 pub struct SoftmaxCrossEntropy {
     /// Images whose rows share a mean.
     pub ipg: usize,
+    /// Rows that each image of a group counts for in the divisor; `None`: those that count.
+    pub rows_per_image: Option<usize>,
 }
 
 op_inputs! {
@@ -98,11 +101,11 @@ impl Op for SoftmaxCrossEntropy {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self.ipg, args)
+        cuda::launches(*self, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let rows = cpu::Rows::of(args, self.ipg);
+        let rows = cpu::Rows::of(args, *self);
         args.outputs[0].f32()[0] = rows.loss();
     }
 }

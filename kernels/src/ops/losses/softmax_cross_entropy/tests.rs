@@ -17,10 +17,13 @@ fn level_logits_by_hand() {
     let logits = vec![1e4, 1e4, 1e4, 1e4, -3.0, -3.0, -3.0, -3.0, f32::NAN, 0.0, 0.0, 0.0];
     let logits = HostTensor::f32(TensorDesc::new(Role::Activation, &[3, 4]), logits);
     let mut inputs = vec![logits, ints(&[0, 3, -1]), ints(&[0, 0, 0]), ints(&[1])];
-    let loss = run(&SoftmaxCrossEntropy { ipg: 1 }, &inputs).expect("fits")[0].as_f32()[0];
+    let loss = run(&SoftmaxCrossEntropy { ipg: 1, rows_per_image: None }, &inputs).expect("fits")
+        [0]
+    .as_f32()[0];
     assert!((loss - 4.0f32.ln()).abs() < 1e-6);
     inputs.push(HostTensor::f32(TensorDesc::new(Role::Loss, &[1]), vec![8.0]));
-    let grad = run(&LossGrad(SoftmaxCrossEntropy { ipg: 1 }), &inputs).expect("fits");
+    let grad = run(&LossGrad(SoftmaxCrossEntropy { ipg: 1, rows_per_image: None }), &inputs)
+        .expect("fits");
     let expected = [[-3.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, -3.0], [0.0; 4]].concat();
     assert_eq!(grad[0].as_f32(), expected);
 }
@@ -38,10 +41,13 @@ fn equals_the_textbook() {
         })
         .sum();
     let mut inputs = vec![logits, ints(&labels), ints(&[0; 13]), ints(&[1])];
-    let loss = run(&SoftmaxCrossEntropy { ipg: 1 }, &inputs).expect("fits")[0].as_f32()[0];
+    let loss = run(&SoftmaxCrossEntropy { ipg: 1, rows_per_image: None }, &inputs).expect("fits")
+        [0]
+    .as_f32()[0];
     assert!((f64::from(loss) - expected).abs() < 1e-6);
     inputs.push(HostTensor::f32(TensorDesc::new(Role::Loss, &[1]), vec![1.0]));
-    let grad = run(&LossGrad(SoftmaxCrossEntropy { ipg: 1 }), &inputs).expect("fits");
+    let grad = run(&LossGrad(SoftmaxCrossEntropy { ipg: 1, rows_per_image: None }), &inputs)
+        .expect("fits");
     for row in grad[0].as_f32().chunks_exact(7) {
         assert!(row.iter().sum::<f32>().abs() < 1e-7);
     }

@@ -60,7 +60,7 @@ fn equal_weights_change_nothing() {
         ints(&(0..31).map(|row| row / 8).collect::<Vec<_>>()),
         ints(&[3]),
     ];
-    let (loss, grad) = both(SoftmaxCrossEntropy { ipg: 2 }, &inputs);
+    let (loss, grad) = both(SoftmaxCrossEntropy { ipg: 2, rows_per_image: None }, &inputs);
     let class_weights: Arc<[f32]> = Arc::new([0.5; 7]);
     let op = WeightedCrossEntropy { ipg: 2, class_weights, label_smoothing: 0.0 };
     let (weighted, weighted_grad) = both(op, &inputs);

@@ -6,7 +6,7 @@ use crate::cpu::HostTensor;
 use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
-const PLAIN: ConvTranspose2x2 = ConvTranspose2x2 { relu: false, counted: false, masked: false };
+const PLAIN: ConvTranspose = ConvTranspose { pad: 0, relu: false, counted: false, masked: false };
 
 /// Each input value paints its 2x2 block with the kernel.
 #[test]
@@ -44,4 +44,22 @@ fn equals_the_definition() {
         let exact = sum + f64::from(b.as_f32()[filter]);
         assert!((f64::from(*y) - exact).abs() < 1e-5, "{i}: {y} {exact}");
     }
+}
+
+/// The kernel of 4x4 in a row of two pixels: each column of y sums the taps that reach it.
+#[test]
+fn overlapping_blocks_by_hand() {
+    let tensor =
+        |shape: &[usize], v: Vec<f32>| HostTensor::f32(TensorDesc::new(Role::Activation, shape), v);
+    // Taps by row of the kernel: only its second row, 1 2 3 4, lands in the first row of y.
+    let row = [1.0, 2.0, 3.0, 4.0];
+    let weights = [[0.0; 4], row, [0.0; 4], [0.0; 4]].concat();
+    let inputs = [
+        tensor(&[1, 1, 2, 1], vec![1.0, 10.0]),
+        tensor(&[1, 4, 4, 1], weights),
+        tensor(&[1], vec![0.5]),
+    ];
+    let y = run(&ConvTranspose { pad: 1, ..PLAIN }, &inputs).expect("shapes that fit");
+    // Position x reaches columns 2x - 1 to 2x + 2 with taps 0 to 3.
+    assert_eq!(y[0].as_f32(), [2.5, 13.5, 24.5, 30.5, 0.5, 0.5, 0.5, 0.5]);
 }

@@ -1,8 +1,8 @@
-//! Cases of `conv_transpose2x2` for the table of ops.
+//! Cases of `conv_transpose` for the table of ops.
 
 use std::sync::Arc;
 
-use super::ConvTranspose2x2;
+use super::ConvTranspose;
 use crate::case::{OpCase, integers, normal};
 use crate::cpu::HostTensor;
 use crate::ops::layer::Layer;
@@ -14,7 +14,7 @@ use crate::{Finish, OpRef, Role, TensorDesc};
 /// No images, one value, primes, tiles and their neighbours, the large tiles of CUDA, and the small
 /// model's mask head.
 pub fn cases() -> Vec<OpCase> {
-    let rows: [([usize; 4], usize); 9] = [
+    let doubled: [([usize; 4], usize); 9] = [
         ([0, 3, 3, 4], 5),
         ([1, 1, 1, 1], 1),
         ([2, 5, 7, 11], 13),
@@ -26,19 +26,31 @@ pub fn cases() -> Vec<OpCase> {
         ([3, 8, 9, 8], 136),
         ([3, 8, 9, 5], 72),
     ];
-    rows.iter()
+    // Overlapping blocks: the keypoint head's, unaligned and aligned.
+    let overlapping: [([usize; 4], usize); 5] = [
+        ([0, 2, 2, 4], 3),
+        ([1, 1, 1, 1], 1),
+        ([2, 5, 3, 11], 7),
+        ([3, 14, 14, 32], 17),
+        ([3, 8, 9, 64], 24),
+    ];
+    let doubled = doubled.iter().map(|row| (row, 0));
+    let overlapping = overlapping.iter().map(|row| (row, 1));
+    doubled
+        .chain(overlapping)
         .flat_map(|row| [(false, false), (true, true)].map(|flags| (row, flags)))
-        .map(|(&(x, k), (relu, counted))| {
+        .map(|((&(x, k), pad), (relu, counted))| {
+            let kernel = 2 + 2 * pad;
             let mut inputs = vec![
                 normal(&TensorDesc::new(Role::Activation, &x), 1, 1.0),
-                normal(&TensorDesc::new(Role::Weight, &[x[3], 2, 2, k]), 2, 0.2),
+                normal(&TensorDesc::new(Role::Weight, &[x[3], kernel, kernel, k]), 2, 0.2),
                 one_sided(k),
             ];
             if counted {
                 inputs.push(integers(&[1], 4, 0, x[0] as i32 + 2));
             }
-            let label = format!("{x:?} to {k}, relu {relu}, counted {counted}");
-            let op = ConvTranspose2x2 { relu, counted, masked: false };
+            let label = format!("{x:?} to {k}, pad {pad}, relu {relu}, counted {counted}");
+            let op = ConvTranspose { pad, relu, counted, masked: false };
             OpCase::new(label, Arc::new(op), inputs).grad(&[0, 1, 2]).grad_bounds(1e-2, 2e-3)
         })
         .chain(finish_cases())
@@ -70,7 +82,7 @@ fn finish_cases() -> Vec<OpCase> {
     ];
     let case = |&(x, k, [other, mask, of_signs]): &([usize; 4], usize, [bool; 3])| {
         let finish = Finish { other, mask };
-        let (layer, scale) = (Layer::ConvTranspose2x2, false);
+        let (layer, scale) = (Layer::ConvTranspose { pad: 0 }, false);
         let op: OpRef = Arc::new(GradInput { layer, x: x.to_vec(), scale, counted: true, finish });
         let gradient =
             |shape: &[usize], seed| normal(&TensorDesc::new(Role::Gradient, shape), seed, 1.0);

@@ -1,12 +1,13 @@
-//! Transposed convolution of kernel 2 and stride 2: doubles a map. `y = relu(x (*) w + b)`.
+//! Transposed convolution of stride 2: doubles a map. `y = relu(x (*) w + b)`.
 //!
-//! Matches `torch.nn.functional.conv_transpose2d(x, w, b, stride=2)` for a 2x2 kernel: every input
-//! position writes its own 2x2 block, so outputs never overlap.
+//! Matches `torch.nn.functional.conv_transpose2d(x, w, b, stride=2, padding=pad)` for a kernel of
+//! `R = 2 + 2 pad` rows and columns: 2x2 without padding, where every input position writes its own
+//! block of y, or 4x4 with 1, where blocks overlap.
 //!
-//! Tensors: `x [N,H,W,C]`, `w [C,2,2,K]`, `b [K]`, with `counted` also `count [1] i32` ->
+//! Tensors: `x [N,H,W,C]`, `w [C,R,R,K]`, `b [K]`, with `counted` also `count [1] i32` ->
 //! `y [N,2H,2W,K]`, overwritten. With `counted`, images from `count` on get 0.
 //!
-//! It is the gradient of a 2x2 convolution of stride 2 from K to C channels, which has the same
+//! It is the gradient of a convolution of stride 2 from K to C channels, which has the same
 //! weights; so its own gradients are that convolution and its weight gradient. Bound by compute;
 //! deterministic.
 
@@ -21,7 +22,9 @@ pub use cases::cases;
 
 /// `y = relu(conv_transpose(x, w) + b)`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ConvTranspose2x2 {
+pub struct ConvTranspose {
+    /// Rows and columns that are cut off around y; the kernel has two more than twice as many.
+    pub pad: usize,
     /// Negative results become 0.
     pub relu: bool,
     /// The last input is `count [1] i32`, the number of images that hold data.
@@ -31,11 +34,11 @@ pub struct ConvTranspose2x2 {
 }
 
 op_inputs! {
-    /// The inputs of [`ConvTranspose2x2`].
-    pub struct ConvTranspose2x2Inputs {
+    /// The inputs of [`ConvTranspose`].
+    pub struct ConvTransposeInputs {
         /// `[N, H, W, C]`.
         x,
-        /// `[C, 2, 2, K]`.
+        /// `[C, R, R, K]`.
         w,
         /// `[K]`.
         b,
@@ -46,15 +49,15 @@ op_inputs! {
     }
 }
 
-impl Product for ConvTranspose2x2 {
+impl Product for ConvTranspose {
     fn form(&self) -> Form {
-        let Self { relu, counted, masked } = *self;
+        let Self { pad, relu, counted, masked } = *self;
         Form {
             bias: true,
             relu,
             counted,
             masked,
-            ..Form::new(Layer::ConvTranspose2x2, Makes::Output)
+            ..Form::new(Layer::ConvTranspose { pad }, Makes::Output)
         }
     }
 }

@@ -1,0 +1,118 @@
+//! The cell of a keypoint map that each keypoint of each RoI should be found in.
+//!
+//! Matches `keypoints_to_heatmap` of torchvision and detectron2: a keypoint is a target if it is
+//! labelled and lies in its RoI, whose right and lower edges belong to the last cells. Each map is
+//! a row of a softmax over its cells.
+//! Tensors: `mask_rois` (`[M, 4]`), `image_idx` (`[M]`), `matched` (`[M]`, object of the image),
+//! `count` (`[1]`, rows in use), `keypoints` (`[N, G, K, 3]`, x and y in network pixels, above 0 if
+//! labelled) -> `cells` (`[M*K]`, row by row from the top left; -1 = no target), `image_idx`
+//! (`[M*K]`); both overwritten. Rows that are not in use, or of no image, are -1.
+
+mod cases;
+mod cuda;
+#[cfg(test)]
+mod tests;
+
+use device::{Launch, LaunchArgs};
+
+use crate::boxes::as_boxes;
+use crate::check::{self, Dims};
+use crate::counted::rows_in_use;
+use crate::cpu::CpuArgs;
+use crate::{Cost, Op, OpError, Role, TensorDesc};
+
+pub use cases::cases;
+
+/// Finds the cells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeypointTargets {
+    /// Cells along a side of a map.
+    pub side: usize,
+}
+
+op_inputs! {
+    /// The inputs of [`KeypointTargets`].
+    pub struct KeypointTargetsInputs {
+        /// `[M, 4]` f32.
+        mask_rois,
+        /// `[M]` i32.
+        image_idx,
+        /// `[M]` i32.
+        matched,
+        /// `[1]` i32.
+        count,
+        /// `[N, G, K, 3]` f32.
+        keypoints,
+    }
+}
+
+const NAME: &str = "keypoint_targets";
+
+/// The cell along an axis, from 0; `None` outside of the RoI from `low` to `high`.
+fn cell(at: f32, low: f32, high: f32, side: usize) -> Option<usize> {
+    if at == high {
+        return Some(side - 1);
+    }
+    let cell = ((at - low) * (side as f32 / (high - low))).floor();
+    (cell >= 0.0 && cell < side as f32).then_some(cell as usize)
+}
+
+impl Op for KeypointTargets {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(
+        &self,
+        inputs: &[TensorDesc],
+        updates: &[TensorDesc],
+    ) -> Result<Vec<TensorDesc>, OpError> {
+        let mut dims = Dims::new(NAME, inputs, KeypointTargetsInputs::LEN, updates)?;
+        let inputs = KeypointTargetsInputs::of(inputs);
+        dims.f32("mask_rois", inputs.mask_rois, "[M, 4]")?;
+        dims.i32("image_idx", inputs.image_idx, "[M]")?;
+        dims.i32("matched", inputs.matched, "[M]")?;
+        dims.i32("count", inputs.count, "[1]")?;
+        dims.f32("keypoints", inputs.keypoints, "[N, G, K, 3]")?;
+        check::parameter(NAME, "side", self.side > 0, "at least 1", self.side)?;
+        let rows = TensorDesc::new(Role::Index, &[dims.get("M") * dims.get("K")]);
+        Ok(vec![rows.clone(), rows])
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let rows = outputs[0].len() as u64;
+        let rois = 28 * KeypointTargetsInputs::of(inputs).matched.len() as u64;
+        Cost { flops: 8 * rows, bytes: 20 * rows + rois }
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::launches(self, args)
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let inputs = KeypointTargetsInputs::of(&args.inputs);
+        let (rois, keypoints) = (as_boxes(inputs.mask_rois.f32()), inputs.keypoints.f32());
+        let (image_idx, matched) = (inputs.image_idx.i32(), inputs.matched.i32());
+        let count = rows_in_use(inputs.count.i32(), rois.len());
+        let [images, objects, per_object] = [0, 1, 2].map(|i| inputs.keypoints.shape()[i]);
+        let [cells, image_of_row] = &mut args.outputs[..] else {
+            unreachable!("infer gives two outputs")
+        };
+        let (cells, image_of_row) = (cells.i32(), image_of_row.i32());
+        for i in 0..cells.len() {
+            let (row, k) = (i / per_object, i % per_object);
+            let place = |idx: i32, len| usize::try_from(idx).ok().filter(|&idx| idx < len);
+            let image = place(image_idx[row], images).filter(|_| row < count);
+            image_of_row[i] = image.map_or(-1, |image| image as i32);
+            let object = image.zip(place(matched[row], objects));
+            let found = object.and_then(|(image, object)| {
+                let at = 3 * ((image * objects + object) * per_object + k);
+                let [x, y, label] = [0, 1, 2].map(|i| keypoints[at + i]);
+                let [x1, y1, x2, y2] = rois[row];
+                let column = cell(x, x1, x2, self.side).filter(|_| label > 0.0)?;
+                Some(cell(y, y1, y2, self.side)? * self.side + column)
+            });
+            cells[i] = found.map_or(-1, |cell| cell as i32);
+        }
+    }
+}
