@@ -1,4 +1,4 @@
-//! The causes of the twelve numbers: scores by class, precision over recall, which classes are
+//! The causes of the numbers: scores by class, precision over recall, which classes are
 //! confused, which kinds of errors cost most, which labels are in doubt, and the images with the
 //! worst detections.
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::detections::{Detection, Results};
 use super::error::ScoreError;
-use super::evaluate::{Curves, scored};
+use super::evaluate::{Curves, counts, scored};
 use super::ground_truth::GroundTruth;
 use super::{IouType, Summary};
 
@@ -36,7 +36,7 @@ const ERROR_KINDS: [(&str, &str); 6] = [
 pub struct ClassScores {
     /// Its name.
     pub name: String,
-    /// Annotated objects that are not crowd.
+    /// Annotated objects that are not crowd and, for keypoints, have a labelled one.
     pub objects: usize,
     /// AP at IoU 0.50:0.95.
     pub ap: Option<f64>,
@@ -44,7 +44,7 @@ pub struct ClassScores {
     pub ap50: Option<f64>,
     /// AP at IoU 0.75.
     pub ap75: Option<f64>,
-    /// AR at IoU 0.50:0.95, 100 detections per image.
+    /// AR at IoU 0.50:0.95, 100 detections per image; for keypoints 20.
     pub ar: Option<f64>,
     /// Precision at recalls 0, 0.01 .. 1 and IoU 0.50; empty without objects.
     pub precision: Vec<f64>,
@@ -106,7 +106,9 @@ pub struct LabelDoubt {
     pub score: f64,
 }
 
-/// An analysis of detections.
+/// An analysis of detections. Of keypoints it has classes and precision alone, by OKS where the
+/// others say IoU: confusion, errors and images compare objects across classes, whose keypoints
+/// differ in meaning, and those of the boxes tell the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Analysis {
     /// By class, in the order of the ids.
@@ -137,19 +139,26 @@ pub fn analyze(
 ) -> Result<(Summary, Analysis), ScoreError> {
     let results = Results::from_detections(detections, gt, iou_type)?;
     let (summary, curves, eval) = scored(gt, results)?;
+    let mut analysis = Analysis {
+        classes: classes(gt, &summary, &curves, &eval),
+        precision: mean_precision(&curves),
+        confusion: vec![],
+        errors: vec![],
+        images: vec![],
+        label_doubts: vec![],
+    };
+    if iou_type == IouType::Keypoints {
+        return Ok((summary, analysis));
+    }
     // Only detections that a person would see; the others are noise to them.
     let shown: Vec<Detection> =
         detections.iter().filter(|d| d.score >= MIN_SCORE).cloned().collect();
     let (_, _, seen) = scored(gt, Results::from_detections(&shown, gt, iou_type)?)?;
     let diagnostics = seen.image_diagnostics(FOUND_IOU, MIN_SCORE)?;
-    let analysis = Analysis {
-        classes: classes(gt, &summary, &curves, &eval),
-        precision: mean_precision(&curves),
-        confusion: confusion(&eval),
-        errors: errors(&eval)?,
-        images: images(&diagnostics),
-        label_doubts: label_doubts(gt, &shown, &diagnostics),
-    };
+    analysis.confusion = confusion(&eval);
+    analysis.errors = errors(&eval)?;
+    analysis.images = images(&diagnostics);
+    analysis.label_doubts = label_doubts(gt, &shown, &diagnostics);
     Ok((summary, analysis))
 }
 
@@ -176,8 +185,8 @@ pub(super) fn classes(
     let annotations = &gt.coco().dataset.annotations;
     let class = |(i, (name, _)): (usize, &(String, f64))| {
         let id = ids.get(i).copied();
-        let is_object = |c: u64, crowd: bool| Some(c) == id && !crowd;
-        let objects = annotations.iter().filter(|o| is_object(o.category_id, o.iscrowd)).count();
+        let of_class = annotations.iter().filter(|object| Some(object.category_id) == id);
+        let objects = of_class.filter(|object| counts(summary.iou_type, object)).count();
         let recalls = (0..t).map(|t| curves.recall[((t * k + i) * a) * m + (m - 1)]);
         let curve = (0..r).map(|r| precision(0, r, i));
         let score = |r: usize| curves.scores[((r * k + i) * a) * m + (m - 1)];
@@ -302,6 +311,7 @@ mod tests {
             area: Some(400.0),
             iscrowd: false,
             mask: None,
+            keypoints: None,
         };
         let objects = vec![object(1, 1, 3, 0.0), object(2, 1, 3, 40.0), object(3, 2, 8, 0.0)];
         let category = |id, name: &str| GtCategory { id, name: name.into() };
@@ -311,7 +321,7 @@ mod tests {
 
     fn detection(image_id: u64, category_id: u64, x: f64, score: f64) -> Detection {
         let bbox_xywh = [x, 10.0, 20.0, 20.0];
-        Detection { image_id, category_id, score, bbox_xywh, segmentation: None }
+        Detection { image_id, category_id, score, bbox_xywh, segmentation: None, keypoints: None }
     }
 
     #[test]
@@ -371,6 +381,7 @@ mod tests {
                 area: Some(1e4),
                 iscrowd,
                 mask: None,
+                keypoints: None,
             };
             let categories = [(3, "cat"), (8, "dog")];
             let categories = categories.map(|(id, name)| GtCategory { id, name: name.into() });
@@ -399,6 +410,8 @@ mod tests {
         let seen = [detection(1, 1, 0.0, 0.9)];
         let (summary, analysis) = analyze(&gt, &seen, IouType::Bbox).expect("sound");
         assert!(summary.ap() < 0.0 && analysis.precision.iter().all(Vec::is_empty));
-        assert!(class_table(&analysis.classes).ends_with("      0     -      -      -"));
+        assert!(
+            class_table(&analysis.classes, IouType::Bbox).ends_with("      0     -      -      -")
+        );
     }
 }

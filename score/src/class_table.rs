@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use super::IouType;
 use super::analysis::ClassScores;
 use dali::plain;
 
@@ -13,20 +14,20 @@ const ENDS: usize = 10;
 const NAME_WIDTH: usize = 24;
 
 /// A line for each class, in the order of the ids: objects, AP at IoU 0.50:0.95, AP at IoU
-/// 0.50, and AR at IoU 0.50:0.95 with 100 detections per image; `-` where undefined. Many
-/// classes come in two columns, read downwards.
+/// 0.50, and AR at IoU 0.50:0.95 with 100 detections per image (for keypoints OKS, and 20); `-`
+/// where undefined. Many classes come in two columns, read downwards.
 #[must_use]
-pub fn class_table(classes: &[ClassScores]) -> String {
+pub fn class_table(classes: &[ClassScores], iou_type: IouType) -> String {
     let columns = if classes.len() >= TWO_COLUMNS { 2 } else { 1 };
-    table(&classes.iter().collect::<Vec<_>>(), columns)
+    table(&classes.iter().collect::<Vec<_>>(), iou_type, columns)
 }
 
 /// As [`class_table`]; of more than 20 classes, only the 10 of the highest AP, and next to them the
 /// 10 of the lowest.
 #[must_use]
-pub fn short_class_table(classes: &[ClassScores]) -> String {
+pub fn short_class_table(classes: &[ClassScores], iou_type: IouType) -> String {
     if classes.len() <= 2 * ENDS {
-        return class_table(classes);
+        return class_table(classes, iou_type);
     }
     let mut shown: Vec<&ClassScores> = classes.iter().filter(|c| c.ap.is_some()).collect();
     shown.sort_by(|a, b| b.ap.partial_cmp(&a.ap).unwrap_or(Ordering::Equal));
@@ -34,14 +35,15 @@ pub fn short_class_table(classes: &[ClassScores]) -> String {
         shown.drain(ENDS..shown.len() - ENDS);
     }
     let others = classes.len() - shown.len();
-    format!("{}\n.. and {others} other classes, which the report lists", table(&shown, 2))
+    format!("{}\n.. and {others} other classes, which the report lists", table(&shown, iou_type, 2))
 }
 
-fn table(classes: &[&ClassScores], columns: usize) -> String {
+fn table(classes: &[&ClassScores], iou_type: IouType, columns: usize) -> String {
     let names: Vec<String> = classes.iter().map(|class| plain(&class.name)).collect();
     let longest = names.iter().map(|name| name.chars().count()).max();
     let width = longest.unwrap_or(0).clamp("class".len(), NAME_WIDTH);
-    let head = format!("{:<width$} objects    AP   AP50  AR100", "class");
+    let recall = iou_type.recall_name();
+    let head = format!("{:<width$} objects    AP   AP50  {recall:>5}", "class");
     let mut cells = classes.iter().zip(&names).map(|(class, name)| line(class, name, width));
     let rows = classes.len().div_ceil(columns).max(1);
     let mut lines = vec![String::new(); rows + 1];
@@ -90,7 +92,7 @@ mod tests {
     }
 
     fn table(names: &[&str]) -> String {
-        class_table(&classes(names))
+        class_table(&classes(names), IouType::Bbox)
     }
 
     #[test]
@@ -101,18 +103,20 @@ mod tests {
         for (i, class) in many.iter_mut().enumerate().skip(1) {
             class.ap = Some(i as f64 / 100.0);
         }
-        let drawn = short_class_table(&many);
+        let drawn = short_class_table(&many, IouType::Bbox);
         let lines: Vec<&str> = drawn.lines().collect();
         assert_eq!(lines.len(), 12, "{drawn}");
         assert!(lines[1].starts_with("c79 ") && lines[1].contains("|  c10 "), "{drawn}");
         assert!(lines[10].starts_with("c70 ") && lines[10].contains("|  c1 "), "{drawn}");
         assert_eq!(lines[11], ".. and 60 other classes, which the report lists");
-        assert_eq!(short_class_table(&many[..20]), class_table(&many[..20]));
+        let few = &many[..20];
+        assert_eq!(short_class_table(few, IouType::Segm), class_table(few, IouType::Segm));
         let undefined: Vec<ClassScores> = classes(&["none"; 30]).into_iter().take(1).collect();
         let few: Vec<ClassScores> =
             many[..12].iter().chain(undefined.iter().cycle().take(18)).cloned().collect();
         assert!(
-            short_class_table(&few).ends_with(".. and 19 other classes, which the report lists")
+            short_class_table(&few, IouType::Bbox)
+                .ends_with(".. and 19 other classes, which the report lists")
         );
     }
 
@@ -122,6 +126,8 @@ mod tests {
                         none        0     -      -      -\n\
                         Gr\u{f6}\u{df}e       1 0.250  0.500  0.250";
         assert_eq!(table(&["none", "Gr\u{f6}\u{df}e"]), expected);
+        let of_keypoints = class_table(&classes(&["none"]), IouType::Keypoints);
+        assert!(of_keypoints.starts_with("class objects    AP   AP50     AR\n"), "{of_keypoints}");
     }
 
     #[test]

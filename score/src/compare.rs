@@ -2,11 +2,11 @@
 
 use hotcoco::CompareOpts;
 
+use super::IouType;
 use super::detections::Results;
 use super::error::ScoreError;
 use super::evaluate::scored;
 use super::ground_truth::GroundTruth;
-use super::{IouType, STAT_NAMES};
 
 /// Share of the samples that an interval holds.
 const CONFIDENCE: f64 = 0.95;
@@ -18,7 +18,7 @@ const SEED: u64 = 0;
 /// How a score of the second differs from that of the first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScoreDifference {
-    /// Name: one of [`STAT_NAMES`], or a class, whose AP it is.
+    /// Name: one of [`IouType::stat_names`], or a class, whose AP it is.
     pub name: String,
     /// Both scores; `None` where undefined.
     pub scores: [Option<f64>; 2],
@@ -47,7 +47,7 @@ impl ScoreDifference {
 pub struct Comparison {
     /// The kind.
     pub iou_type: IouType,
-    /// The twelve numbers.
+    /// The numbers, in the order of [`IouType::stat_names`].
     pub stats: Vec<ScoreDifference>,
     /// AP by class, in the order of the ids.
     pub classes: Vec<ScoreDifference>,
@@ -62,7 +62,8 @@ pub struct Comparison {
 /// sets of n images would, by sqrt((1 - s) / s). The intervals make up for that.
 ///
 /// # Errors
-/// [`ScoreError::GroundTruth`] when the annotations lack the boxes or masks to compare; detections
+/// [`ScoreError::GroundTruth`] when the annotations lack the boxes, masks or keypoints to compare;
+/// detections
 /// of different kinds.
 pub fn compare(
     gt: &GroundTruth,
@@ -85,9 +86,9 @@ pub fn compare(
         all
     };
     let errors = found.ci.as_ref();
-    let stats = (0..STAT_NAMES.len()).map(|i| {
+    let stats = iou_type.stat_names().iter().enumerate().map(|(i, name)| {
         let error = errors.and_then(|all| all.get(found.metric_keys.get(i)?)).map(|ci| ci.std_err);
-        of(STAT_NAMES[i], [first.stats[i], second.stats[i]], error)
+        of(name, [first.stats[i], second.stats[i]], error)
     });
     let classes = first.per_category.iter().zip(&second.per_category);
     let classes = classes.map(|((name, first), (_, second))| of(name, [*first, *second], None));
@@ -122,6 +123,7 @@ mod tests {
             area: Some(1600.0),
             iscrowd: false,
             mask: None,
+            keypoints: None,
         };
         let category = GtCategory { id: 1, name: "cat".into() };
         let (images, objects) = (ids.clone().map(image).collect(), ids.clone().map(object));
@@ -134,6 +136,7 @@ mod tests {
                 score: 0.9,
                 bbox_xywh,
                 segmentation: None,
+                keypoints: None,
             };
             let found: Vec<Detection> = found.map(detection).collect();
             Results::from_detections(&found, &gt, IouType::Bbox).expect("sound")

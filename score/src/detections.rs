@@ -10,6 +10,7 @@ use super::IouType;
 use super::error::ScoreError;
 use super::ground_truth::{GroundTruth, check_segmentation, rle_size};
 use super::json::{self, Entries, Entry};
+use super::keypoints;
 use super::rle::Rle;
 
 /// Unknown ids that a message names.
@@ -33,6 +34,9 @@ pub struct Detection {
     pub bbox_xywh: [f64; 4],
     /// The mask, of the original image's size; needed to score masks.
     pub segmentation: Option<Rle>,
+    /// x, y in pixels of the original image and a third number, which no score uses (a score or a
+    /// visibility), of each keypoint; needed to score keypoints.
+    pub keypoints: Option<Vec<[f64; 3]>>,
 }
 
 /// Detections that fit a ground truth, in the scorer's form.
@@ -59,6 +63,8 @@ struct RawDetection {
     bbox: Option<Vec<f64>>,
     #[serde(default)]
     segmentation: Option<Segmentation>,
+    #[serde(default)]
+    keypoints: Option<Vec<f64>>,
 }
 
 impl Entry for RawDetection {
@@ -68,10 +74,12 @@ impl Entry for RawDetection {
 impl Results {
     /// Reads a COCO results file and checks it against the annotations.
     ///
-    /// If an entry has a box *and* a mask, its size (small, medium, large) is the box's, as in
-    /// pycocotools: a file scores here exactly as it does there.
+    /// If an entry has a box *and* a mask or keypoints, its size (small, medium, large) is the
+    /// box's, else the mask's, else that of the extent of all its keypoints, as in pycocotools: a
+    /// file scores here exactly as it does there.
     ///
-    /// `iou_type` `None` infers the type from the entries: masks if they have `segmentation`.
+    /// `iou_type` `None` infers the type from the entries: masks if one has a `segmentation`, else
+    /// keypoints if one has `keypoints`, else boxes.
     ///
     /// # Errors
     /// [`ScoreError::Read`]; [`ScoreError::Detections`] naming the entry that is broken or does
@@ -90,15 +98,19 @@ impl Results {
         let Some(first) = raw.first() else {
             return Err(fail("is an empty list, so there is nothing to score".into()));
         };
-        let told = match raw.iter().any(|d| d.segmentation.is_some()) {
-            true => IouType::Segm,
-            false => IouType::Bbox,
+        let told = if raw.iter().any(|d| d.segmentation.is_some()) {
+            IouType::Segm
+        } else if raw.iter().any(RawDetection::has_keypoints) {
+            IouType::Keypoints
+        } else {
+            IouType::Bbox
         };
         let iou_type = iou_type.unwrap_or(told);
         // pycocotools infers the kind of the whole file from its first entry.
-        let area_of = match first.has_box() {
-            true => IouType::Bbox,
-            false => IouType::Segm,
+        let area_of = match first {
+            first if first.has_box() => IouType::Bbox,
+            first if first.segmentation.is_none() && first.has_keypoints() => IouType::Keypoints,
+            _ => IouType::Segm,
         };
         check_categories(&raw, gt).map_err(fail)?;
         let doubts = doubts(&raw, gt);
@@ -106,7 +118,8 @@ impl Results {
     }
 
     /// Checks detections in memory. Sizes are those of the scored geometry: masks for
-    /// [`IouType::Segm`], boxes for [`IouType::Bbox`], as in published scores. An empty list is an
+    /// [`IouType::Segm`], boxes for [`IouType::Bbox`], the extent of all keypoints for
+    /// [`IouType::Keypoints`], as in published scores. An empty list is an
     /// honest result here and scores 0.
     ///
     /// # Errors
@@ -127,6 +140,11 @@ impl Results {
                     counts: m.counts.clone(),
                 }
             }),
+            keypoints: d
+                .keypoints
+                .as_ref()
+                .filter(|_| iou_type == IouType::Keypoints)
+                .map(|keypoints| keypoints.concat()),
         };
         Self::build(detections.iter().map(raw).collect(), gt, iou_type, iou_type)
             .map_err(|reason| ScoreError::Detections { origin: "in memory".into(), reason })
@@ -174,6 +192,10 @@ impl RawDetection {
         self.bbox.as_ref().is_some_and(|bbox| !bbox.is_empty())
     }
 
+    fn has_keypoints(&self) -> bool {
+        self.keypoints.as_ref().is_some_and(|list| !list.is_empty())
+    }
+
     /// The detection in the scorer's form, or why it is invalid.
     fn checked(
         self,
@@ -196,6 +218,14 @@ impl RawDetection {
         } else if iou_type == IouType::Segm {
             return Err("has no segmentation".into());
         }
+        let list = self.keypoints.as_deref().filter(|list| !list.is_empty());
+        match list {
+            Some(list) if [iou_type, area_of].contains(&IouType::Keypoints) => {
+                keypoints::check_list(list, gt.num_keypoints())?;
+            }
+            None if iou_type == IouType::Keypoints => return Err("has no keypoints".into()),
+            _ => {}
+        }
         let mask = match (area_of, &self.segmentation) {
             (IouType::Segm, Some(s)) => Some(s.to_rle(size.0, size.1).map_err(|e| e.to_string())?),
             _ => None,
@@ -208,6 +238,10 @@ impl RawDetection {
                 (bbox.unwrap_or_else(tight), hotcoco::mask::area(&mask) as f64)
             }
             (IouType::Segm, _, None) => return Err("has neither bbox nor segmentation".into()),
+            (IouType::Keypoints, ..) => {
+                let extent = list.and_then(keypoints::extent).ok_or("has no keypoints")?;
+                (extent, extent[2] * extent[3])
+            }
         };
         Ok(Annotation {
             image_id: self.image_id,
@@ -216,6 +250,7 @@ impl RawDetection {
             bbox: Some(bbox),
             area: Some(area),
             segmentation: self.segmentation,
+            keypoints: self.keypoints,
             ..Annotation::default()
         })
     }

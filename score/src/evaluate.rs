@@ -1,4 +1,4 @@
-//! The evaluation itself: matching, precision and recall, the twelve numbers.
+//! The evaluation itself: matching, precision and recall, and the numbers made of them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,14 +11,12 @@ use super::error::ScoreError;
 use super::ground_truth::GroundTruth;
 use super::summary::Summary;
 
-/// COCO's area limits between small, medium and large objects, in pixels.
-const AREA_BOUNDS: [f64; 2] = [32.0 * 32.0, 96.0 * 96.0];
-
-/// Precision and recall behind the twelve numbers, -1 where there is no object.
+/// Precision and recall behind the numbers, -1 where there is no object.
 ///
 /// # Shapes
 /// `shape` is `[T, R, K, A, M]`: 10 IoU thresholds, 101 recalls, the categories by id, the areas
-/// (all, small, medium, large), and 1, 10, 100 detections an image.
+/// (all, small, medium, large), and 1, 10, 100 detections an image. For keypoints the thresholds
+/// are of OKS, the areas all, medium, large, and 20 detections an image are the only number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curves {
     /// `[T, R, K, A, M]`.
@@ -33,7 +31,8 @@ pub struct Curves {
 
 /// Scores a COCO results file against a COCO annotations file, exactly as pycocotools does.
 ///
-/// `iou_type` `None` infers it from the entries: masks if they have `segmentation`, else boxes.
+/// `iou_type` `None` infers it from the entries: masks if one has a `segmentation`, else keypoints
+/// if one has `keypoints`, else boxes.
 ///
 /// # Errors
 /// As [`GroundTruth::from_file`] and [`Results::from_file`].
@@ -54,7 +53,7 @@ pub fn evaluate_files(
 ///
 /// # Errors
 /// As [`Results::from_detections`]; [`ScoreError::GroundTruth`] when the annotations lack the
-/// boxes or masks that `iou_type` compares.
+/// boxes, masks or keypoints that `iou_type` compares, or their sigmas are of another number.
 pub fn evaluate(
     gt: &GroundTruth,
     detections: &[Detection],
@@ -68,7 +67,7 @@ pub fn evaluate(
 /// this `gt`.
 ///
 /// # Errors
-/// [`ScoreError::GroundTruth`] when the annotations lack the boxes or masks to compare.
+/// [`ScoreError::GroundTruth`] when the annotations lack the boxes, masks or keypoints to compare.
 pub fn evaluate_results(
     gt: &GroundTruth,
     results: Results,
@@ -84,32 +83,44 @@ pub(super) fn scored(
 ) -> Result<(Summary, Curves, COCOeval), ScoreError> {
     let iou_type = results.iou_type;
     let Run { stats, curves, eval, notes } =
-        run(gt, results, |gt, found, kind, _| COCOeval::new(gt, found, kind))?;
+        run(gt, results, iou_type.stat_names().len(), |gt, found, kind, _| {
+            COCOeval::new(gt, found, kind)
+        })?;
+    let annotations = gt.coco().dataset.annotations.iter();
+    let num_objects = annotations.filter(|a| counts(iou_type, a)).count();
     let summary = Summary {
         iou_type,
+        undefined: Summary::reasons(iou_type, &stats, gt.num_images(), num_objects),
         stats,
-        undefined: Summary::reasons(&stats, gt.num_images(), object_sizes(gt)),
         per_category: per_category(gt, &eval, &curves),
         notes,
     };
     Ok((summary, curves, eval))
 }
 
+/// True if an annotated object counts: it is not crowd and, for keypoints, has a labelled one.
+pub(super) fn counts(iou_type: IouType, annotation: &hotcoco::Annotation) -> bool {
+    !annotation.iscrowd
+        && (iou_type != IouType::Keypoints || annotation.num_visible_keypoints() > 0)
+}
+
 /// A finished run of the scorer.
-pub(super) struct Run<const N: usize> {
-    pub(super) stats: [f64; N],
+pub(super) struct Run {
+    pub(super) stats: Vec<f64>,
     pub(super) curves: Curves,
     pub(super) eval: COCOeval,
     pub(super) notes: Vec<String>,
 }
 
-/// Runs the scorer that `make` sets up, of `N` numbers, for these annotations, detections, kind,
+/// Runs the scorer that `make` sets up, of `num_stats` numbers, for these annotations, detections, kind,
 /// and limit of detections.
-pub(super) fn run<const N: usize>(
+pub(super) fn run(
     gt: &GroundTruth,
     results: Results,
+    num_stats: usize,
     make: fn(Arc<COCO>, COCO, hotcoco::IouType, usize) -> COCOeval,
-) -> Result<Run<N>, ScoreError> {
+) -> Result<Run, ScoreError> {
+    let mut sigmas = None;
     let iou_type = match results.iou_type {
         IouType::Bbox => {
             gt.check_boxes()?;
@@ -118,6 +129,11 @@ pub(super) fn run<const N: usize>(
         IouType::Segm => {
             gt.check_masks()?;
             hotcoco::IouType::Segm
+        }
+        IouType::Keypoints => {
+            gt.check_boxes()?;
+            sigmas = Some(gt.keypoint_sigmas()?);
+            hotcoco::IouType::Keypoints
         }
     };
     let mut notes = left_out_note(&results);
@@ -129,15 +145,18 @@ pub(super) fn run<const N: usize>(
         ..Dataset::default()
     });
     let mut eval = make(gt.coco().clone(), detections, iou_type, results.max_dets);
+    if let Some(sigmas) = sigmas {
+        eval.params.kpt_oks_sigmas = sigmas;
+    }
     eval.evaluate()?;
     eval.accumulate();
     // `summarize` would print; we print the lines ourselves.
     eval.summarize_lines();
     let broken = || {
-        let reason = format!("the scorer handed back other than {N} numbers");
+        let reason = format!("the scorer handed back other than {num_stats} numbers");
         ScoreError::Scorer(hotcoco::Error::InvalidState(reason))
     };
-    let stats = eval.stats().and_then(|s| s.try_into().ok()).ok_or_else(broken)?;
+    let stats = eval.stats().filter(|s| s.len() == num_stats).ok_or_else(broken)?.to_vec();
     let curves = curves(&eval).ok_or_else(broken)?;
     Ok(Run { stats, curves, eval, notes })
 }
@@ -153,7 +172,8 @@ fn curves(eval: &COCOeval) -> Option<Curves> {
     })
 }
 
-/// Mean of the defined precisions of each category, over all sizes and 100 detections an image.
+/// Mean of the defined precisions of each category, over all sizes and the most detections an
+/// image that count.
 fn per_category(gt: &GroundTruth, eval: &COCOeval, curves: &Curves) -> Vec<(String, f64)> {
     let [t, r, k, a, m] = curves.shape;
     let ids = eval.accumulated().map_or(&[][..], |e| &e.cat_ids);
@@ -165,26 +185,6 @@ fn per_category(gt: &GroundTruth, eval: &COCOeval, curves: &Curves) -> Vec<(Stri
         if count == 0 { -1.0 } else { sum / count as f64 }
     };
     ids.iter().enumerate().map(|(i, &id)| (gt.coco().cat_name(id), mean(i))).collect()
-}
-
-/// Objects that are not crowd: all, small, medium, large. A size on a limit counts for both.
-fn object_sizes(gt: &GroundTruth) -> [usize; 4] {
-    let areas: Vec<f64> = gt
-        .coco()
-        .dataset
-        .annotations
-        .iter()
-        .filter(|a| !a.iscrowd)
-        .map(|a| a.area.unwrap_or(0.0))
-        .collect();
-    let [small, large] = AREA_BOUNDS;
-    let count = |keep: &dyn Fn(f64) -> bool| areas.iter().filter(|&&area| keep(area)).count();
-    [
-        areas.len(),
-        count(&|area| area <= small),
-        count(&|area| (small..=large).contains(&area)),
-        count(&|area| area >= large),
-    ]
 }
 
 fn left_out_note(results: &Results) -> Vec<String> {

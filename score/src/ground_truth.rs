@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use dali::store::MAX_KEYPOINTS;
 use hotcoco::{Annotation, COCO, Category, Dataset, Image, Segmentation};
 use serde::Deserialize;
 
 use super::error::ScoreError;
 use super::json::{self, Entries, Entry};
+use super::keypoints;
 use super::rle::{Rle, check_polygon};
 
 /// An image in the annotations.
@@ -49,6 +51,10 @@ pub struct GtAnnotation {
     pub iscrowd: bool,
     /// Its shape; needed to score masks.
     pub mask: Option<GtMask>,
+    /// x, y in pixels and visibility of each keypoint (0: not labelled), as many in each object
+    /// that has some; needed to score keypoints, where an object without any counts neither for nor
+    /// against.
+    pub keypoints: Option<Vec<[f64; 3]>>,
 }
 
 /// A category.
@@ -67,6 +73,9 @@ pub struct GroundTruth {
     origin: String,
     images: Arc<HashMap<u64, (u32, u32)>>,
     is_lvis: bool,
+    /// Keypoints of an object; `None` if no object has any.
+    num_keypoints: Option<usize>,
+    sigmas: Option<Vec<f64>>,
 }
 
 impl std::fmt::Debug for GroundTruth {
@@ -118,6 +127,10 @@ struct RawAnnotation {
     iscrowd: bool,
     #[serde(default)]
     segmentation: Option<Segmentation>,
+    #[serde(default)]
+    keypoints: Option<Vec<f64>>,
+    #[serde(default)]
+    num_keypoints: Option<serde_json::Number>,
 }
 
 #[derive(Deserialize)]
@@ -141,7 +154,7 @@ impl Entry for RawCategory {
 }
 
 impl GroundTruth {
-    /// Reads a COCO instances file, or one of LVIS v1: its images have `neg_category_ids`, and its
+    /// Reads a COCO file of instances or keypoints, or one of LVIS v1: its images have `neg_category_ids`, and its
     /// categories a `frequency`.
     ///
     /// # Errors
@@ -214,6 +227,8 @@ impl GroundTruth {
                         Segmentation::UncompressedRle { size: [height, width], counts }
                     }
                 }),
+                keypoints: annotation.keypoints.map(|keypoints| keypoints.concat()),
+                num_keypoints: None,
             };
             checked.push(raw.checked().map_err(|why| ScoreError::GroundTruth {
                 origin: origin.clone(),
@@ -225,6 +240,15 @@ impl GroundTruth {
         let category = |c: GtCategory| Category { id: c.id, name: c.name, ..Category::default() };
         let images = images.into_iter().map(image).collect();
         Self::build(origin, images, checked, categories.into_iter().map(category).collect())
+    }
+
+    /// The same with a sigma for each keypoint, by which OKS measures its distances: larger ones
+    /// forgive more. `None`, as is the case after reading: COCO's own for 17 keypoints, else 1/K for
+    /// each of K, which is what Ultralytics takes. Sigmas that do not fit the keypoints are refused
+    /// when these are scored.
+    #[must_use]
+    pub fn with_sigmas(self, sigmas: Option<Vec<f64>>) -> Self {
+        GroundTruth { sigmas, ..self }
     }
 
     /// True if a file of LVIS was read, which [`evaluate_lvis`](super::evaluate_lvis) scores.
@@ -270,11 +294,22 @@ impl GroundTruth {
         // pycocotools never looks at objects of images or categories that the file does not list.
         let listed: std::collections::HashSet<u64> = categories.iter().map(|c| c.id).collect();
         annotations.retain(|a| sizes.contains_key(&a.image_id) && listed.contains(&a.category_id));
+        let listed = annotations.iter().find_map(|a| a.keypoints.as_ref());
+        let num_keypoints = listed.map(|list| list.len().div_ceil(3));
+        // More would take memory without bound, and are refused.
+        if let Some(count) = num_keypoints.filter(|count| *count <= MAX_KEYPOINTS) {
+            // An object without keypoints is one of which none is labelled.
+            for annotation in annotations.iter_mut().filter(|a| a.keypoints.is_none()) {
+                annotation.keypoints = Some(vec![0.0; 3 * count]);
+                annotation.num_keypoints = Some(0);
+            }
+        }
         let mut coco =
             COCO::from_dataset(Dataset { images, annotations, categories, ..Dataset::default() });
         coco.fill_missing_areas();
         let (coco, images) = (Arc::new(coco), Arc::new(sizes));
-        Ok(GroundTruth { coco, origin, images, is_lvis: false })
+        let (is_lvis, sigmas) = (false, None);
+        Ok(GroundTruth { coco, origin, images, is_lvis, num_keypoints, sigmas })
     }
 
     /// Height and width of an image, or `None` if it is not listed.
@@ -318,6 +353,35 @@ impl GroundTruth {
         Ok(())
     }
 
+    /// Keypoints of an object; `None` if no object has any.
+    pub(super) fn num_keypoints(&self) -> Option<usize> {
+        self.num_keypoints
+    }
+
+    /// Checks that objects have keypoints, all as many, as scoring them requires; returns the sigma
+    /// of each.
+    pub(super) fn keypoint_sigmas(&self) -> Result<Vec<f64>, ScoreError> {
+        let annotations = &self.coco.dataset.annotations;
+        let Some(count) = self.num_keypoints else {
+            return match annotations.first() {
+                None => Ok(keypoints::default_sigmas(1)),
+                Some(_) => Err(self.fault("no annotation has keypoints".into())),
+            };
+        };
+        if count > MAX_KEYPOINTS {
+            let why = format!("objects have {count} keypoints, more than {MAX_KEYPOINTS}");
+            return Err(self.fault(why));
+        }
+        for a in annotations {
+            let list = a.keypoints.as_deref().unwrap_or_default();
+            keypoints::check_list(list, Some(count))
+                .map_err(|why| self.fault(format!("annotation id {} {why}", a.id)))?;
+        }
+        let Some(sigmas) = &self.sigmas else { return Ok(keypoints::default_sigmas(count)) };
+        keypoints::check_sigmas(sigmas, count).map_err(|why| self.fault(why))?;
+        Ok(sigmas.clone())
+    }
+
     fn fault(&self, reason: String) -> ScoreError {
         ScoreError::GroundTruth { origin: self.origin.clone(), reason }
     }
@@ -340,6 +404,8 @@ impl RawAnnotation {
             area: self.area,
             iscrowd: self.iscrowd,
             segmentation: self.segmentation,
+            keypoints: self.keypoints.filter(|list| !list.is_empty()),
+            num_keypoints: self.num_keypoints.and_then(|n| Some(n.as_f64()? as u32)),
             ..Annotation::default()
         })
     }

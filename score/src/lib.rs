@@ -1,4 +1,4 @@
-//! COCO and LVIS scoring: detections against annotations, by boxes or by masks.
+//! COCO and LVIS scoring: detections against annotations, by boxes, masks or keypoints.
 //!
 //! `hotcoco` computes; this room adds the checks that turn a user's mistake into one sentence,
 //! our own types, and the familiar printout. The numbers equal pycocotools' bit for bit, and
@@ -12,6 +12,9 @@ mod error;
 mod evaluate;
 mod ground_truth;
 mod json;
+#[cfg(test)]
+mod keypoint_tests;
+mod keypoints;
 mod lvis;
 mod report;
 mod results_file;
@@ -33,45 +36,78 @@ pub use results_file::{
     result_json, write_results_json, write_results_json_of, write_results_json_with_files,
 };
 pub use rle::{Rle, bbox_iou, encode_mask, mask_iou};
-pub use summary::{STAT_NAMES, Summary, Undefined};
+pub use summary::{KEYPOINT_STAT_NAMES, STAT_NAMES, Summary, Undefined};
 
-/// A kind of score: the shapes whose overlap is measured.
+/// A kind of score: the shapes whose overlap is measured, by IoU or, for keypoints, by OKS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IouType {
     /// Boxes.
     Bbox,
     /// Masks.
     Segm,
+    /// Keypoints.
+    Keypoints,
 }
 
 impl IouType {
     /// All of them. A model is judged by the last one that it has.
-    pub const ALL: [Self; 2] = [Self::Bbox, Self::Segm];
+    pub const ALL: [Self; 3] = [Self::Bbox, Self::Segm, Self::Keypoints];
 
-    /// COCO's name for it: `bbox` or `segm`.
+    /// COCO's name for it: `bbox`, `segm` or `keypoints`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             IouType::Bbox => "bbox",
             IouType::Segm => "segm",
+            IouType::Keypoints => "keypoints",
         }
     }
 
-    /// One such shape in a sentence: `box` or `mask`.
+    /// One such shape in a sentence: `box`, `mask` or `keypoint`.
     #[must_use]
     pub fn shape(self) -> &'static str {
         match self {
             IouType::Bbox => "box",
             IouType::Segm => "mask",
+            IouType::Keypoints => "keypoint",
         }
     }
 
-    /// Several of them: `boxes` or `masks`.
+    /// Several of them: `boxes`, `masks` or `keypoints`.
     #[must_use]
     pub fn shapes(self) -> &'static str {
         match self {
             IouType::Bbox => "boxes",
             IouType::Segm => "masks",
+            IouType::Keypoints => "keypoints",
+        }
+    }
+
+    /// The measure of their overlap: `IoU` or `OKS`.
+    #[must_use]
+    pub fn measure(self) -> &'static str {
+        match self {
+            IouType::Bbox | IouType::Segm => "IoU",
+            IouType::Keypoints => "OKS",
+        }
+    }
+
+    /// COCO's names of its numbers, in the order of [`Summary::stats`]: twelve, ten for keypoints.
+    #[must_use]
+    pub fn stat_names(self) -> &'static [&'static str] {
+        match self {
+            IouType::Bbox | IouType::Segm => &STAT_NAMES,
+            IouType::Keypoints => &KEYPOINT_STAT_NAMES,
+        }
+    }
+
+    /// The name of the recall of a class, over all sizes and the most detections of an image that
+    /// count: `AR100`, or `AR` for keypoints, of 20.
+    #[must_use]
+    pub fn recall_name(self) -> &'static str {
+        match self {
+            IouType::Bbox | IouType::Segm => "AR100",
+            IouType::Keypoints => "AR",
         }
     }
 }

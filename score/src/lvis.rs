@@ -59,9 +59,11 @@ pub fn evaluate_lvis(
     results: Results,
 ) -> Result<(LvisSummary, Curves), ScoreError> {
     let (iou_type, max_dets) = (results.iou_type, results.max_dets);
-    let Run { stats, curves, notes, .. } = run(gt, results, |gt, found, kind, max_dets| {
+    let count = LVIS_STAT_NAMES.len();
+    let Run { stats, curves, notes, .. } = run(gt, results, count, |gt, found, kind, max_dets| {
         COCOeval::new_lvis(gt, found.cap_detections_per_image(Some(max_dets)), kind)
     })?;
+    let stats = std::array::from_fn(|i| stats[i]);
     Ok((LvisSummary { iou_type, max_dets, stats, notes }, curves))
 }
 

@@ -22,6 +22,6 @@ pub fn report_files(gt: &Path, detections: &Path) -> Result<String, ScoreError> 
         return Ok(evaluate_lvis(&gt, results)?.0.to_string());
     }
     let (summary, curves, eval) = scored(&gt, results)?;
-    let table = class_table(&classes(&gt, &summary, &curves, &eval));
+    let table = class_table(&classes(&gt, &summary, &curves, &eval), summary.iou_type);
     Ok(format!("{summary}\n\n{} by class\n{table}", summary.iou_type))
 }

@@ -8,10 +8,10 @@ use serde::ser::{SerializeMap, Serializer};
 use super::error::ScoreError;
 use super::{Detection, IouType, Rle};
 
-/// Writes boxes and masks in one list, for people and tools that want both.
+/// Writes boxes, masks and keypoints in one list, for people and tools that want both.
 ///
-/// pycocotools (and so `evaluate_files`) takes an object's size off the box where a file has both;
-/// for mask scores by size as they are published, write masks alone, by
+/// pycocotools (and so `evaluate_files`) takes an object's size off the box where a file has one; for
+/// scores of masks or keypoints by size as they are published, write these alone, by
 /// [`write_results_json_of`].
 ///
 /// # Errors
@@ -24,8 +24,8 @@ pub fn write_results_json(path: &Path, detections: &[Detection]) -> Result<(), S
 /// Masks are written as compressed RLE.
 ///
 /// # Errors
-/// [`ScoreError::Write`]; [`ScoreError::Detections`] for a score or box that is not finite, runs
-/// that make no mask, or a mask that is missing.
+/// [`ScoreError::Write`]; [`ScoreError::Detections`] for a score, box or keypoint that is not
+/// finite, runs that make no mask, or a mask or keypoints that are missing.
 pub fn write_results_json_of(
     path: &Path,
     detections: &[Detection],
@@ -92,12 +92,20 @@ fn check(detection: &Detection, kind: Option<IouType>) -> Result<(), String> {
     if !detection.score.is_finite() {
         return Err(format!("has the score {}", detection.score));
     }
-    if kind != Some(IouType::Segm) {
+    let is_written = |one: IouType| kind.is_none_or(|kind| kind == one);
+    if is_written(IouType::Bbox) {
         super::json::check_bbox(&detection.bbox_xywh)?;
+    }
+    match &detection.keypoints {
+        None if kind == Some(IouType::Keypoints) => return Err("has no keypoints".into()),
+        Some(keypoints) if is_written(IouType::Keypoints) => {
+            super::keypoints::check_list(keypoints.as_flattened(), None)?;
+        }
+        _ => {}
     }
     match &detection.segmentation {
         None if kind == Some(IouType::Segm) => Err("has no segmentation".into()),
-        Some(mask) if kind != Some(IouType::Bbox) => {
+        Some(mask) if is_written(IouType::Segm) => {
             mask.fault().map_or(Ok(()), |why| Err(format!("has a broken segmentation ({why})")))
         }
         _ => Ok(()),
@@ -120,11 +128,15 @@ impl Serialize for Line<'_> {
             map.serialize_entry("file_name", name)?;
         }
         map.serialize_entry("category_id", &d.category_id)?;
-        if *kind != Some(IouType::Segm) {
+        let is_written = |one: IouType| kind.is_none_or(|kind| kind == one);
+        if is_written(IouType::Bbox) {
             map.serialize_entry("bbox", &d.bbox_xywh)?;
         }
+        if let Some(keypoints) = d.keypoints.as_ref().filter(|_| is_written(IouType::Keypoints)) {
+            map.serialize_entry("keypoints", keypoints.as_flattened())?;
+        }
         map.serialize_entry("score", &d.score)?;
-        if let Some(mask) = d.segmentation.as_ref().filter(|_| *kind != Some(IouType::Bbox)) {
+        if let Some(mask) = d.segmentation.as_ref().filter(|_| is_written(IouType::Segm)) {
             map.serialize_entry("segmentation", &Compressed(mask))?;
         }
         map.end()

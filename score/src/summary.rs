@@ -1,15 +1,22 @@
-//! The twelve numbers of a COCO evaluation, and their printout.
+//! The numbers of a COCO evaluation (twelve, ten for keypoints), and their printout.
 
 use std::fmt;
 
 use super::IouType;
 
-/// COCO's names of the twelve numbers, in the order of [`Summary::stats`].
+/// COCO's names of the twelve numbers of boxes and masks, in the order of [`Summary::stats`].
 pub const STAT_NAMES: [&str; 12] =
     ["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"];
 
-/// The slice of each number: IoU, area, detections per image.
-const SLICES: [(&str, &str, usize); 12] = [
+/// COCO's names of the ten numbers of keypoints, in the order of [`Summary::stats`]: by OKS, with 20
+/// detections an image.
+pub const KEYPOINT_STAT_NAMES: [&str; 10] =
+    ["AP", "AP50", "AP75", "APm", "APl", "AR", "AR50", "AR75", "ARm", "ARl"];
+
+/// The slice of a number: IoU, area, detections per image.
+type Slice = (&'static str, &'static str, usize);
+
+const SLICES: [Slice; 12] = [
     ("0.50:0.95", "all", 100),
     ("0.50", "all", 100),
     ("0.75", "all", 100),
@@ -24,13 +31,26 @@ const SLICES: [(&str, &str, usize); 12] = [
     ("0.50:0.95", "large", 100),
 ];
 
+const KEYPOINT_SLICES: [Slice; 10] = [
+    ("0.50:0.95", "all", 20),
+    ("0.50", "all", 20),
+    ("0.75", "all", 20),
+    ("0.50:0.95", "medium", 20),
+    ("0.50:0.95", "large", 20),
+    ("0.50:0.95", "all", 20),
+    ("0.50", "all", 20),
+    ("0.75", "all", 20),
+    ("0.50:0.95", "medium", 20),
+    ("0.50:0.95", "large", 20),
+];
+
 /// The result of an evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// The compared shapes: boxes or masks.
+    /// The compared shapes.
     pub iou_type: IouType,
-    /// The twelve numbers, 0 to 1, in the order of [`STAT_NAMES`]; -1 where undefined.
-    pub stats: [f64; 12],
+    /// The numbers, 0 to 1, in the order of [`IouType::stat_names`]; -1 where undefined.
+    pub stats: Vec<f64>,
     /// Why numbers are -1: one reason per such number.
     pub undefined: Vec<Undefined>,
     /// AP of each category by name, in the order of the ids; -1 for one without objects.
@@ -42,7 +62,7 @@ pub struct Summary {
 /// A number that the annotations leave undefined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undefined {
-    /// Its name, of [`STAT_NAMES`].
+    /// Its name, of [`IouType::stat_names`].
     pub name: &'static str,
     /// Why, as a clause.
     pub why: String,
@@ -55,46 +75,58 @@ impl Summary {
         self.stats[0]
     }
 
-    /// The twelve numbers with their names.
+    /// The numbers with their names.
     #[must_use]
-    pub fn named(&self) -> [(&'static str, f64); 12] {
-        std::array::from_fn(|i| (STAT_NAMES[i], self.stats[i]))
+    pub fn named(&self) -> Vec<(&'static str, f64)> {
+        self.iou_type.stat_names().iter().copied().zip(self.stats.iter().copied()).collect()
     }
 
-    /// Gives each -1 among `stats` its reason. `num_images` and `sizes` (objects that are not
-    /// crowd: all, small, medium, large) describe the annotations.
+    /// Gives each -1 among `stats` its reason. `num_images` and `num_objects` (that count: neither
+    /// crowd nor, for keypoints, without a labelled one) describe the annotations.
     pub(super) fn reasons(
-        stats: &[f64; 12],
+        iou_type: IouType,
+        stats: &[f64],
         num_images: usize,
-        sizes: [usize; 4],
+        num_objects: usize,
     ) -> Vec<Undefined> {
-        let why = |i: usize| match SLICES[i].1 {
+        let why = |area: &str| match area {
             _ if num_images == 0 => "the annotations list no images".to_owned(),
-            _ if sizes[0] == 0 => "the annotations have no object but crowds".to_owned(),
+            _ if num_objects == 0 && iou_type == IouType::Keypoints => {
+                "the annotations have no object with a labelled keypoint but crowds".to_owned()
+            }
+            _ if num_objects == 0 => "the annotations have no object but crowds".to_owned(),
             "small" => "no annotated object is small (up to 32 x 32 pixels)".to_owned(),
             "medium" => "no annotated object is medium (32 x 32 to 96 x 96 pixels)".to_owned(),
             "large" => "no annotated object is large (96 x 96 pixels or more)".to_owned(),
             _ => "nothing annotated can be matched".to_owned(),
         };
-        (0..12)
-            .filter(|&i| stats[i] < 0.0)
-            .map(|i| Undefined { name: STAT_NAMES[i], why: why(i) })
-            .collect()
+        let named = iou_type.stat_names().iter().zip(slices(iou_type)).zip(stats);
+        let undefined = named.filter(|(_, stat)| **stat < 0.0);
+        undefined.map(|((name, slice), _)| Undefined { name, why: why(slice.1) }).collect()
+    }
+}
+
+fn slices(iou_type: IouType) -> &'static [Slice] {
+    match iou_type {
+        IouType::Bbox | IouType::Segm => &SLICES,
+        IouType::Keypoints => &KEYPOINT_SLICES,
     }
 }
 
 impl fmt::Display for Summary {
-    /// `bbox` or `segm`; the familiar twelve lines, as pycocotools prints them; beneath them what
+    /// `bbox`, `segm` or `keypoints`; the familiar lines of its numbers, as pycocotools prints them; beneath them what
     /// is undefined and why, and the notes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.iou_type)?;
-        for (i, (iou, area, max_dets)) in SLICES.into_iter().enumerate() {
-            let (title, short) = match i {
-                0..6 => ("Average Precision", "(AP)"),
-                _ => ("Average Recall", "(AR)"),
+        let slices = slices(self.iou_type);
+        for (i, ((name, value), (iou, area, max_dets))) in
+            self.named().iter().zip(slices).enumerate()
+        {
+            let (title, short) = match name.starts_with("AP") {
+                true => ("Average Precision", "(AP)"),
+                false => ("Average Recall", "(AR)"),
             };
-            let value = self.stats[i];
-            let end = if i == 11 { "" } else { "\n" };
+            let end = if i + 1 == slices.len() { "" } else { "\n" };
             write!(
                 f,
                 " {title:<18} {short} @[ IoU={iou:<9} | area={area:>6} | maxDets={max_dets:>3} ] \

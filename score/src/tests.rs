@@ -19,21 +19,21 @@ const PERFECT: &str = r#"[
  {"image_id": 5, "category_id": 3, "bbox": [2, 2, 10, 10], "score": 0.9},
  {"image_id": 9, "category_id": 3, "bbox": [0, 0, 4, 4], "score": 0.8}]"#;
 
-struct Folder(tempfile::TempDir);
+pub(super) struct Folder(pub(super) tempfile::TempDir);
 
 impl Folder {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Folder(tempfile::tempdir().expect("a temporary folder"))
     }
 
-    fn file(&self, name: &str, text: &str) -> PathBuf {
+    pub(super) fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.path().join(name);
         std::fs::write(&path, text).expect("a file in the temporary folder");
         path
     }
 
     /// The error of scoring these two texts, without the folder's name.
-    fn error(&self, gt: &str, detections: &str) -> String {
+    pub(super) fn error(&self, gt: &str, detections: &str) -> String {
         let (gt, dt) = (self.file("gt.json", gt), self.file("dt.json", detections));
         let error = evaluate_files(&gt, &dt, None).expect_err("a mistake").to_string();
         error.replace(&format!("{}/", self.0.path().display()), "")
@@ -41,7 +41,7 @@ impl Folder {
 }
 
 fn detection(image_id: u64, bbox_xywh: [f64; 4], score: f64) -> Detection {
-    Detection { image_id, category_id: 3, score, bbox_xywh, segmentation: None }
+    Detection { image_id, category_id: 3, score, bbox_xywh, segmentation: None, keypoints: None }
 }
 
 fn ground_truth() -> GroundTruth {
@@ -118,6 +118,7 @@ fn no_detections_score_zero_and_only_crowds_nothing() {
         area: None,
         iscrowd,
         mask: None,
+        keypoints: None,
     };
     let gt = |annotations| {
         GroundTruth::from_parts(
@@ -153,6 +154,7 @@ fn parts_and_file_make_the_same_ground_truth() {
         area: None,
         iscrowd: false,
         mask: Some(mask),
+        keypoints: None,
     };
     let polygon = vec![vec![2.0, 2.0, 12.0, 2.0, 12.0, 12.0, 2.0, 12.0]];
     let parts = GroundTruth::from_parts(

@@ -17,9 +17,19 @@ pub(crate) fn family(
     curves: &'static str,
     compare: fn(&mut Report, &mut Report, Case<'_>),
 ) {
+    family_of(name, curves, "", compare);
+}
+
+/// The same with the cases alone whose names begin so.
+pub(crate) fn family_of(
+    name: &'static str,
+    curves: &'static str,
+    start: &str,
+    compare: fn(&mut Report, &mut Report, Case<'_>),
+) {
     let Some(family) = Family::open(name) else { return };
     let mut reports = [Report::new(name, TOLERANCE), Report::new(curves, CURVE_TOLERANCE)];
-    for case in family.cases() {
+    for case in family.cases().filter(|case| case.name().starts_with(start)) {
         let [numbers, curves] = &mut reports;
         compare(numbers, curves, case);
     }

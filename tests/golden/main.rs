@@ -19,6 +19,7 @@ mod d2_steps;
 mod dense;
 mod groups;
 mod images;
+mod keypoints_eval;
 mod losses;
 mod lvis_eval;
 mod maps;
@@ -259,6 +260,16 @@ fn golden_tv_color() {
 #[test]
 fn golden_tv_lvis_eval() {
     lvis_eval::run();
+}
+
+#[test]
+fn golden_tv_coco_keypoints_eval() {
+    keypoints_eval::run();
+}
+
+#[test]
+fn golden_d2_kpops_oks() {
+    keypoints_eval::run_of_detectron2();
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn official_bbox() {
 fn memory_and_files_agree() {
     let Some(gt_file) = annotations() else { return };
     let gt = GroundTruth::from_file(&gt_file).expect("official annotations");
-    for iou_type in IouType::ALL {
+    for iou_type in [IouType::Bbox, IouType::Segm] {
         let Some(file) = detections_of(iou_type) else { return };
         let detections = read_plain(&gt, &file);
         let from_memory = evaluate(&gt, &detections, iou_type).expect("official detections");
@@ -100,6 +100,7 @@ fn read_plain(gt: &GroundTruth, file: &std::path::Path) -> Vec<Detection> {
                 let size = |i: usize| number(&mask["size"][i]) as u32;
                 Rle::from_leb(size(0), size(1), counts).expect("official runs")
             }),
+            keypoints: None,
         }
     };
     entries.iter().map(detection).collect()

@@ -109,8 +109,9 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     for (_, summary) in evaluation.summaries() {
         super::print(&format!("{summary}\n"))?;
     }
-    for ((name, _), analysis) in evaluation.summaries().zip(evaluator.set().analyze(&evaluation)?) {
-        let classes = class_table(&analysis.classes);
+    let analyses = evaluator.set().analyze(&evaluation)?;
+    for ((name, summary), analysis) in evaluation.summaries().zip(analyses) {
+        let classes = class_table(&analysis.classes, summary.iou_type);
         super::print(&format!("\n{name} by class\n{classes}\n"))?;
     }
     args.out.as_deref().map_or(Ok(()), |out| evaluation.write(out))?;

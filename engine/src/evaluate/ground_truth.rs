@@ -27,6 +27,7 @@ pub(super) fn of_images(data: &DataSet, images: &[usize]) -> Result<GroundTruth,
                 area: Some(f64::from(view.area)),
                 iscrowd: view.crowd,
                 mask: mask(&view, height, width),
+                keypoints: keypoints(&view),
             });
         }
     }
@@ -53,6 +54,12 @@ pub(super) fn objects(data: &DataSet, image: usize) -> Result<ImageDetections, E
     });
     let objects = found.collect::<Result<_, EngineError>>()?;
     Ok(ImageDetections { image_id: record.image_id, objects })
+}
+
+/// An object's keypoints; `None` if its store has none.
+fn keypoints(view: &ObjectView<'_>) -> Option<Vec<[f64; 3]>> {
+    let own = view.keypoints.iter().map(|keypoint| keypoint.map(f64::from));
+    (!view.keypoints.is_empty()).then(|| own.collect())
 }
 
 /// An object's mask; `None` if it has only a box.

@@ -35,6 +35,7 @@ impl ImageDetections {
                 score: f64::from(object.score),
                 bbox_xywh: [x1, y1, x2 - x1, y2 - y1],
                 segmentation: object.mask.clone(),
+                keypoints: None,
             })
         })
     }

@@ -24,7 +24,10 @@ pub(super) fn evaluation(report: &Value, run: &Path) -> String {
     for kind in IouType::ALL {
         let json = &report["analysis"][kind.name()];
         let Some(analysis) = analysis(json) else { continue };
-        (on, images, doubts) = (kind, &json["images"], &json["label_doubts"]);
+        // An analysis of keypoints has neither.
+        if !analysis.confusion.is_empty() {
+            (on, images, doubts) = (kind, &json["images"], &json["label_doubts"]);
+        }
         html += &section(report["evaluated_step"].as_u64().unwrap_or(0), kind, &analysis);
     }
     html + &label_doubts(doubts, run) + &pictures(images, on.shapes(), run)
@@ -35,21 +38,21 @@ fn analysis(json: &Value) -> Option<Analysis> {
     let analysis = Analysis::deserialize(json).ok()?;
     let (side, matrix) = (analysis.classes.len() + 1, &analysis.confusion);
     let is_square = matrix.len() == side && matrix.iter().all(|row| row.len() == side);
-    is_square.then_some(analysis)
+    (is_square || matrix.is_empty()).then_some(analysis)
 }
 
 /// Classes, precision over recall, confusion and errors of one kind of score.
 fn section(step: u64, kind: IouType, analysis: &Analysis) -> String {
-    let iou = format!("{} IoU", kind.shape());
+    let iou = format!("{} {}", kind.shape(), kind.measure());
     let mut title = format!("{} ({kind})", kind.shapes());
     title[..1].make_ascii_uppercase();
     let unit = Some((0.0, 1.0));
     let axes = Axes { x_name: "recall", y_name: "precision", x: unit, y: unit };
     let thresholds = [(0, "0.50"), (5, "0.75"), (9, "0.95")].map(|(i, iou)| {
         let precision = analysis.precision.get(i).map_or(&[][..], Vec::as_slice);
-        over_recall(format!("IoU {iou}"), precision)
+        over_recall(format!("{} {iou}", kind.measure()), precision)
     });
-    let (by_class, drawn, note) = weakest(analysis);
+    let (by_class, drawn, note) = weakest(analysis, kind);
     let mut charts = chart("Precision over recall, mean over classes", axes, &thresholds)
         + &chart(&by_class, axes, &drawn);
     if charts.is_empty() {
@@ -59,8 +62,19 @@ fn section(step: u64, kind: IouType, analysis: &Analysis) -> String {
         "<h2>{title}, after step {step}</h2>\n<div class=\"charts\">{charts}</div>\n{note}\
          <h3>Classes</h3>\n\
          <p>Best threshold: the minimum score of the highest F1 at {iou} 0.50, and precision and \
-         recall there.</p>\n{}\n\
-         <h3>Errors by kind (TIDE)</h3>\n\
+         recall there.</p>\n{}\n{}",
+        tables::classes(analysis, kind),
+        mistakes(analysis, &iou)
+    )
+}
+
+/// Errors and confusion; nothing of an analysis that has none.
+fn mistakes(analysis: &Analysis, iou: &str) -> String {
+    if analysis.confusion.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<h3>Errors by kind (TIDE)</h3>\n\
          <p>Every detection counts, whatever its score: right from {iou} 0.5, nothing there below \
          0.1. AP50 lost: how much higher AP50, the mean over classes, would be without errors of \
          this kind. Each kind is mended alone, and an object that is not detected is mended by \
@@ -68,7 +82,6 @@ fn section(step: u64, kind: IouType, analysis: &Analysis) -> String {
          <h3>Confusion matrix</h3>\n\
          <p>Objects by what they are detected as. Only detections that score at least 0.5 count, \
          from {iou} 0.5; classes without objects and such detections are left out.</p>\n{}\n",
-        tables::classes(analysis, kind.shapes()),
         tables::errors(analysis),
         tables::confusion(analysis)
     )
@@ -81,17 +94,18 @@ fn over_recall(name: String, precision: &[f64]) -> Line {
 
 /// Title and lines of the chart by class, and a sentence about classes that it leaves out. A class
 /// whose AP50 is 0 is a line along the axis.
-fn weakest(analysis: &Analysis) -> (String, Vec<Line>, String) {
+fn weakest(analysis: &Analysis, kind: IouType) -> (String, Vec<Line>, String) {
     let ap50 = |class: &score::ClassScores| class.ap50.unwrap_or(0.0);
     let zero = analysis.classes.iter().filter(|class| class.ap50 == Some(0.0)).count();
     let mut classes: Vec<_> = analysis.classes.iter().filter(|class| ap50(class) > 0.0).collect();
     classes.sort_by(|a, b| ap50(a).total_cmp(&ap50(b)));
     let title = match classes.len() > DRAWN_CLASSES {
         true => format!(
-            "Precision over recall, IoU 0.50, the {DRAWN_CLASSES} weakest of {} classes",
+            "Precision over recall, {} 0.50, the {DRAWN_CLASSES} weakest of {} classes",
+            kind.measure(),
             classes.len()
         ),
-        false => "Precision over recall, IoU 0.50, by class".to_string(),
+        false => format!("Precision over recall, {} 0.50, by class", kind.measure()),
     };
     let note = match zero {
         0 => String::new(),
@@ -213,7 +227,7 @@ mod tests {
         let mut classes: Vec<_> = (0..10).map(|i| class(&format!("zero{i}"), Some(0.0))).collect();
         classes.push(class("none", None));
         classes.extend([class("good", Some(0.9)), class("weak", Some(0.1))]);
-        let (title, lines, note) = weakest(&analysis_of(classes));
+        let (title, lines, note) = weakest(&analysis_of(classes), IouType::Segm);
         let names: Vec<&str> = lines.iter().map(|line| line.name.as_str()).collect();
         assert_eq!(names, ["weak", "good"]);
         assert!(title.ends_with("by class") && note.contains("10 classes whose AP50 is 0"));

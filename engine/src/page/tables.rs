@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use score::{Analysis, ClassScores, IouType, STAT_NAMES};
+use score::{Analysis, ClassScores, IouType};
 use serde_json::Value;
 
 use crate::metrics::duration;
@@ -12,10 +12,11 @@ use crate::runtime::gib;
 /// Most classes of a confusion matrix on the page: those with the most mistakes.
 const CONFUSED: usize = 20;
 
-/// The twelve numbers of `report.json`, a column for each kind of score.
+/// The numbers of `report.json`, a column for each kind of score; a cell is empty where a kind has
+/// no such number.
 pub(super) fn scores(report: &Value) -> String {
-    let kinds = IouType::ALL.map(IouType::name).into_iter();
-    let kinds: Vec<&str> = kinds.filter(|kind| report[*kind].is_object()).collect();
+    let kinds = IouType::ALL.into_iter();
+    let kinds: Vec<IouType> = kinds.filter(|kind| report[kind.name()].is_object()).collect();
     if kinds.is_empty() {
         return String::new();
     }
@@ -25,10 +26,20 @@ pub(super) fn scores(report: &Value) -> String {
         let _ = write!(html, "<th>{name}</th>");
     }
     html += "</tr></thead><tbody>";
-    for stat in STAT_NAMES {
+    let mut stats: Vec<&str> = Vec::new();
+    for stat in kinds.iter().flat_map(|kind| kind.stat_names()) {
+        if !stats.contains(stat) {
+            stats.push(stat);
+        }
+    }
+    for stat in stats {
         let _ = write!(html, "<tr><th>{stat}</th>");
         for kind in &kinds {
-            let _ = write!(html, "<td>{}</td>", number(report[*kind][stat].as_f64()));
+            let value = match kind.stat_names().contains(&stat) {
+                true => number(report[kind.name()][stat].as_f64()),
+                false => String::new(),
+            };
+            let _ = write!(html, "<td>{value}</td>");
         }
         html += "</tr>";
     }
@@ -36,14 +47,15 @@ pub(super) fn scores(report: &Value) -> String {
 }
 
 /// The scores of each class that has objects, best first.
-pub(super) fn classes(analysis: &Analysis, on: &str) -> String {
+pub(super) fn classes(analysis: &Analysis, kind: IouType) -> String {
+    let (on, recall) = (kind.shapes(), kind.recall_name());
     let (mut classes, without): (Vec<&ClassScores>, Vec<&ClassScores>) =
         analysis.classes.iter().partition(|class| class.objects > 0);
     let ap = |class: &ClassScores| class.ap.unwrap_or(-1.0);
     classes.sort_by(|a, b| ap(b).total_cmp(&ap(a)));
     let mut html = format!(
         "<table class=\"classes\"><thead><tr><th>class</th><th>objects</th><th>AP of {on}</th>\
-         <th></th><th>AP50</th><th>AP75</th><th>AR100</th><th>best threshold</th><th>precision</th>\
+         <th></th><th>AP50</th><th>AP75</th><th>{recall}</th><th>best threshold</th><th>precision</th>\
          <th>recall</th></tr></thead><tbody>"
     );
     for class in classes {

@@ -61,11 +61,15 @@ impl EvaluationReport {
                         position.map(|i| data.store.file_name(data.images[*i])).into();
                 }
             }
-            classes += &format!("{name} by class\n{}\n", short_class_table(&analysis.classes));
-            worst = Some((name, analysis));
+            let table = short_class_table(&analysis.classes, summary.iou_type);
+            classes += &format!("{name} by class\n{table}\n");
+            // An analysis of keypoints has no images.
+            if !analysis.confusion.is_empty() {
+                worst = Some((name, analysis));
+            }
         }
         let mut report = Self { json, classes, pictures: Vec::new() };
-        // The page shows the images of the last kind.
+        // The page shows the images of the last kind that has them.
         let Some((kind, analysis)) = worst else { return Ok(report) };
         let worst = analysis.images.iter().map(|scores| scores.image_id).enumerate();
         let mut doubted: Vec<(usize, u64)> = Vec::new();

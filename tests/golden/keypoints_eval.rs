@@ -1,0 +1,55 @@
+//! Golden families `tv_coco_keypoints_eval` and, of `d2_kpops`, `oks_*`: the ten numbers of
+//! keypoints and the curves behind them, from COCO's files.
+
+use score::{GroundTruth, IouType, Results, evaluate_files, evaluate_results};
+
+use crate::coco_eval::{family_of, files, read};
+use crate::support::{Case, Report};
+
+/// Keypoints of people, whose sigmas are the default.
+const PEOPLE: usize = 17;
+
+pub(crate) fn run() {
+    family_of("tv_coco_keypoints_eval", "tv_coco_keypoints_eval (curves)", "", compare);
+}
+
+pub(crate) fn run_of_detectron2() {
+    family_of("d2_kpops", "d2_kpops (curves)", "oks_", compare);
+}
+
+fn compare(report: &mut Report, curves_report: &mut Report, case: Case<'_>) {
+    let name = case.name();
+    let sigmas = case.attribute("sigmas").as_array().expect("sigmas are a list");
+    let sigmas: Vec<f64> = sigmas.iter().map(|s| s.as_f64().expect("a number")).collect();
+    let is_default = sigmas.len() == PEOPLE;
+    let (gt, results) = read(case, IouType::Keypoints);
+    let gt = gt.with_sigmas((!is_default).then_some(sigmas));
+    let (summary, curves) = evaluate_results(&gt, results).expect("golden files are sound");
+    report.close(name, "stats_f64", &summary.stats, &case.f64("stats_f64").data);
+    // The type is inferred from the file's own fields.
+    let [gt_file, dt_file] = files(case);
+    if is_default {
+        let told = evaluate_files(&gt_file, &dt_file, None).expect("golden files are sound");
+        assert_eq!(told, summary, "{name}: the type told by the file");
+    } else {
+        let gt = GroundTruth::from_file(&gt_file).expect("golden files are sound");
+        let told = Results::from_file(&dt_file, &gt, None).expect("golden files are sound");
+        let other = evaluate_results(&gt, told).expect("golden files are sound").0;
+        assert!(other.stats != summary.stats, "{name}: sigmas change the numbers");
+    }
+    report.done_case();
+
+    if case.has("precision_f64") {
+        let precision = case.f64("precision_f64");
+        assert_eq!(curves.shape.to_vec(), precision.shape, "{name}: shape of the curves");
+        curves_report.close(name, "precision", &curves.precision, &precision.data);
+        curves_report.close(name, "recall", &curves.recall, &case.f64("recall_f64").data);
+    } else {
+        let precision = case.f32("precision");
+        assert_eq!(curves.shape.to_vec(), precision.shape, "{name}: shape of the curves");
+        curves_report.close(name, "precision", &curves.precision, &precision.data);
+        curves_report.close(name, "recall", &curves.recall, &case.f32("recall").data);
+        curves_report.close(name, "scores", &curves.scores, &case.f32("scores").data);
+    }
+    curves_report.done_case();
+}
