@@ -109,14 +109,17 @@ fn state(run: &RunDir, report: &Value) -> String {
     }
 }
 
-/// The step with the AP of each kind; null without a step.
+/// The step with the AP of each kind, of keypoints only where they are scored; null without a step.
 fn scores(of: &Value, step: &Value) -> Value {
     if !step.is_u64() {
         return Value::Null;
     }
     let mut scores = json!({"step": step});
-    for kind in IouType::ALL.map(IouType::name) {
-        scores[kind] = of[kind]["AP"].clone();
+    for kind in IouType::ALL {
+        let ap = &of[kind.name()]["AP"];
+        if kind != IouType::Keypoints || !ap.is_null() {
+            scores[kind.name()] = ap.clone();
+        }
     }
     scores
 }

@@ -106,7 +106,7 @@ pub struct LabelDoubt {
     pub score: f64,
 }
 
-/// An analysis of detections. Of keypoints it has classes and precision alone, by OKS where the
+/// An analysis of detections. One of keypoints has classes and precision alone, by OKS where the
 /// others say IoU: confusion, errors and images compare objects across classes, whose keypoints
 /// differ in meaning, and those of the boxes tell the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -112,8 +112,8 @@ pub(super) struct Run {
     pub(super) notes: Vec<String>,
 }
 
-/// Runs the scorer that `make` sets up, of `num_stats` numbers, for these annotations, detections, kind,
-/// and limit of detections.
+/// Runs the scorer that `make` sets up, of `num_stats` numbers, for these annotations, detections,
+/// kind, and limit of detections.
 pub(super) fn run(
     gt: &GroundTruth,
     results: Results,

@@ -154,8 +154,8 @@ impl Entry for RawCategory {
 }
 
 impl GroundTruth {
-    /// Reads a COCO file of instances or keypoints, or one of LVIS v1: its images have `neg_category_ids`, and its
-    /// categories a `frequency`.
+    /// Reads a COCO file of instances or keypoints, or one of LVIS v1: its images have
+    /// `neg_category_ids`, and its categories a `frequency`.
     ///
     /// # Errors
     /// [`ScoreError::Read`]; [`ScoreError::GroundTruth`] naming the entry that breaks the format.
@@ -243,9 +243,9 @@ impl GroundTruth {
     }
 
     /// The same with a sigma for each keypoint, by which OKS measures its distances: larger ones
-    /// forgive more. `None`, as is the case after reading: COCO's own for 17 keypoints, else 1/K for
-    /// each of K, which is what Ultralytics takes. Sigmas that do not fit the keypoints are refused
-    /// when these are scored.
+    /// forgive more. `None`, as is the case after reading: COCO's own for 17 keypoints, else 1/K
+    /// for each of K, which is what Ultralytics takes. Sigmas that do not fit the keypoints are
+    /// refused when these are scored.
     #[must_use]
     pub fn with_sigmas(self, sigmas: Option<Vec<f64>>) -> Self {
         GroundTruth { sigmas, ..self }

@@ -10,8 +10,8 @@ use super::{Detection, IouType, Rle};
 
 /// Writes boxes, masks and keypoints in one list, for people and tools that want both.
 ///
-/// pycocotools (and so `evaluate_files`) takes an object's size off the box where a file has one; for
-/// scores of masks or keypoints by size as they are published, write these alone, by
+/// pycocotools (and so `evaluate_files`) takes an object's size off the box where a file has one;
+/// for scores of masks or keypoints by size as they are published, write these alone, by
 /// [`write_results_json_of`].
 ///
 /// # Errors

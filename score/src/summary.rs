@@ -8,8 +8,8 @@ use super::IouType;
 pub const STAT_NAMES: [&str; 12] =
     ["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"];
 
-/// COCO's names of the ten numbers of keypoints, in the order of [`Summary::stats`]: by OKS, with 20
-/// detections an image.
+/// COCO's names of the ten numbers of keypoints, in the order of [`Summary::stats`]: by OKS, with
+/// 20 detections an image.
 pub const KEYPOINT_STAT_NAMES: [&str; 10] =
     ["AP", "AP50", "AP75", "APm", "APl", "AR", "AR50", "AR75", "ARm", "ARl"];
 
@@ -114,8 +114,8 @@ fn slices(iou_type: IouType) -> &'static [Slice] {
 }
 
 impl fmt::Display for Summary {
-    /// `bbox`, `segm` or `keypoints`; the familiar lines of its numbers, as pycocotools prints them; beneath them what
-    /// is undefined and why, and the notes.
+    /// `bbox`, `segm` or `keypoints`; the familiar lines of its numbers, as pycocotools prints
+    /// them; beneath them what is undefined and why, and the notes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.iou_type)?;
         let slices = slices(self.iou_type);

@@ -77,7 +77,7 @@ fn content_of(path: &Path) -> io::Result<String> {
     }
 }
 
-/// What an annotation file holds, read piece by piece.
+/// The content of an annotation file, read piece by piece.
 #[derive(Default)]
 struct Content {
     sum: Sha256,

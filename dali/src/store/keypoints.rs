@@ -39,7 +39,7 @@ impl Keypoints {
             by_words().filter(|other| *other != own).or_else(by_parts).unwrap_or(own)
         };
         let partners: Vec<usize> = (0..words.len()).map(partner).collect();
-        // Of equal names only the first has a partner.
+        // Only the first of equal names has a partner.
         let is_mutual = |own: &usize| partners[partners[*own]] == *own;
         (0..words.len()).map(|own| if is_mutual(&own) { partners[own] } else { own }).collect()
     }

@@ -43,10 +43,17 @@ pub(super) fn run(args: &RunsArgs) -> Result<(), EngineError> {
 
 /// The columns, each as wide as its widest cell.
 fn table(runs: &[RunSummary]) -> String {
-    let titles = ["run", "state", "step", "loss", "box", "mask", "best box", "best mask"];
-    let more = ["of step", "images/s", "eta", "written"];
-    let titles = titles.into_iter().chain(more).map(String::from).collect();
-    let rows: Vec<Vec<String>> = std::iter::once(titles).chain(runs.iter().map(cells)).collect();
+    let has_keypoints = |run: &RunSummary| {
+        [&run.last, &run.best].iter().any(|scores| !scores[IouType::Keypoints.name()].is_null())
+    };
+    let mut kinds = vec![IouType::Bbox, IouType::Segm];
+    kinds.extend(runs.iter().any(has_keypoints).then_some(IouType::Keypoints));
+    let mut titles = ["run", "state", "step", "loss"].map(String::from).to_vec();
+    titles.extend(kinds.iter().map(|kind| kind.shape().to_string()));
+    titles.extend(kinds.iter().map(|kind| format!("best {}", kind.shape())));
+    titles.extend(["of step", "images/s", "eta", "written"].map(String::from));
+    let cells = runs.iter().map(|run| cells(run, &kinds));
+    let rows: Vec<Vec<String>> = std::iter::once(titles).chain(cells).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
     let widths: Vec<usize> = (0..rows[0].len()).filter_map(width).collect();
     let line = |row: &Vec<String>| {
@@ -59,7 +66,7 @@ fn table(runs: &[RunSummary]) -> String {
     rows.iter().map(line).collect()
 }
 
-fn cells(run: &RunSummary) -> Vec<String> {
+fn cells(run: &RunSummary, kinds: &[IouType]) -> Vec<String> {
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
     let number = |value: &Value, digits: usize| match value {
         Value::String(text) => text.clone(),
@@ -74,7 +81,7 @@ fn cells(run: &RunSummary) -> Vec<String> {
         number(&run.loss, 4),
     ];
     for scores in [&run.last, &run.best] {
-        cells.extend(IouType::ALL.map(|kind| number(&scores[kind.name()], 3)));
+        cells.extend(kinds.iter().map(|kind| number(&scores[kind.name()], 3)));
     }
     cells.push(count(run.best["step"].as_u64()));
     cells.push(or_dash(run.images_per_second.map(|speed| format!("{speed:.1}"))));

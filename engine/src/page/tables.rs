@@ -55,8 +55,8 @@ pub(super) fn classes(analysis: &Analysis, kind: IouType) -> String {
     classes.sort_by(|a, b| ap(b).total_cmp(&ap(a)));
     let mut html = format!(
         "<table class=\"classes\"><thead><tr><th>class</th><th>objects</th><th>AP of {on}</th>\
-         <th></th><th>AP50</th><th>AP75</th><th>{recall}</th><th>best threshold</th><th>precision</th>\
-         <th>recall</th></tr></thead><tbody>"
+         <th></th><th>AP50</th><th>AP75</th><th>{recall}</th><th>best threshold</th>\
+         <th>precision</th><th>recall</th></tr></thead><tbody>"
     );
     for class in classes {
         let best = class.best_threshold;

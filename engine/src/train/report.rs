@@ -268,7 +268,13 @@ fn best(records: &[Value], metric: BestMetric) -> Value {
         _ => Value::Null,
     };
     let mut json = json!({"metric": metric, "step": record["step"]});
-    IouType::ALL.iter().for_each(|kind| json[kind.name()] = of(kind.name()));
+    for kind in IouType::ALL {
+        let scores = of(kind.name());
+        // Boxes and masks are null where they are not scored.
+        if kind != IouType::Keypoints || !scores.is_null() {
+            json[kind.name()] = scores;
+        }
+    }
     json
 }
 
