@@ -5,6 +5,7 @@ use std::path::Path;
 /// Name and text of each preset; those for CPUs come first.
 const PRESETS: &[(&str, &str)] = &[
     ("quickstart", include_str!("../quickstart.toml")),
+    ("quickstart_keypoints", include_str!("../quickstart_keypoints.toml")),
     ("tiny", include_str!("../tiny.toml")),
     ("micro", include_str!("../micro.toml")),
     ("overfit_coco8", include_str!("../overfit_coco8.toml")),
@@ -13,6 +14,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("torchvision_r34", include_str!("../torchvision_r34.toml")),
     ("torchvision_r50", include_str!("../torchvision_r50.toml")),
     ("torchvision_r50_v2", include_str!("../torchvision_r50_v2.toml")),
+    ("torchvision_keypoint_r50", include_str!("../torchvision_keypoint_r50.toml")),
     ("torchvision_r101", include_str!("../torchvision_r101.toml")),
     ("torchvision_r152", include_str!("../torchvision_r152.toml")),
     ("faster_r50", include_str!("../faster_r50.toml")),
@@ -24,6 +26,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("detectron2_r101_3x", include_str!("../detectron2_r101_3x.toml")),
     ("detectron2_faster_r50_3x", include_str!("../detectron2_faster_r50_3x.toml")),
     ("detectron2_cascade_r50_3x", include_str!("../detectron2_cascade_r50_3x.toml")),
+    ("detectron2_keypoint_r50_3x", include_str!("../detectron2_keypoint_r50_3x.toml")),
     ("detectron2_r50_lsj", include_str!("../detectron2_r50_lsj.toml")),
     ("mlperf_r50", include_str!("../mlperf_r50.toml")),
     ("mlperf_8", include_str!("../mlperf_8.toml")),

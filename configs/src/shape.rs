@@ -263,7 +263,10 @@ mod tests {
         assert_eq!(*find(&shape, "model.rpn.beta"), Shape::Number { max: f64::from(f32::MAX) });
         assert_eq!(*find(&shape, "model.roi.aligned"), Shape::Bool);
         assert_eq!(*find(&shape, "train.name"), Shape::Optional(Box::new(Shape::Text)));
-        assert_eq!(*find(&shape, "model.kind"), Shape::Word(&["mask_rcnn", "faster_rcnn"]));
+        assert_eq!(
+            *find(&shape, "model.kind"),
+            Shape::Word(&["mask_rcnn", "faster_rcnn", "keypoint_rcnn"])
+        );
         assert_eq!(
             *find(&shape, "input.mean"),
             Shape::List {

@@ -82,7 +82,7 @@ fn near_names_of_a_key_are_suggested() {
     for short in ["lr", "solver.lr"] {
         assert_eq!(similar_keys(short), ["solver.learning_rate"], "{short}");
     }
-    assert_eq!(keys_of_table("eval").count(), 8);
+    assert_eq!(keys_of_table("eval").count(), 9);
     assert_eq!(keys_of_table("").count() + keys_of_table("eva").count(), 0);
     assert!(similar_keys("qqqqqqqq").is_empty());
 }

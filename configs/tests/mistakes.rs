@@ -64,8 +64,8 @@ fn a_key_like_no_other_lists_the_table() {
     assert_eq!(
         fault("[eval]\nxyz = 5"),
         "my.toml: unknown key `eval.xyz`; \
-         the keys of [eval] are batch_size, max_images, weights, loss, draw_images, train_set, \
-         overlap, keep_images"
+         the keys of [eval] are batch_size, max_images, weights, loss, oks_sigmas, \
+         draw_images, train_set, overlap, keep_images"
     );
     let text = fault("zzzzz = 5");
     assert!(text.ends_with(
@@ -129,7 +129,7 @@ fn a_wrong_type_says_what_is_wanted() {
         (
             "[model]\nkind = \"mask\"",
             "`model.kind` must be one of \"mask_rcnn\", \
-            \"faster_rcnn\", got the string \"mask\"",
+            \"faster_rcnn\", \"keypoint_rcnn\", got the string \"mask\"",
         ),
         (
             "[input]\nmean = [1, 2]",

@@ -114,6 +114,10 @@ table! {
         /// Validation always keeps them.
         #[key(resume = Step, mlperf = Preprocessing)]
         pub empty: EmptyImages = EmptyImages::Drop,
+        /// Training leaves out images with fewer labelled keypoints than this (detectron2 1,
+        /// torchvision 10). Default 0: none.
+        #[key(range = 0..=1_000_000, unit = "keypoints", resume = Step, mlperf = Preprocessing)]
+        pub min_keypoints: usize = 0,
         /// Images with an object of a class that fewer than this share of the images have come
         /// more than once an epoch (detectron2's repeat factor sampling). Default 0: none.
         #[key(range = 0.0..=1.0, unit = "share", resume = Step, mlperf = Preprocessing)]

@@ -228,6 +228,45 @@ table! {
 }
 
 table! {
+    /// `[model.keypoint_head]`: keypoints of an RoI, each as a map of side `4 * pooled`.
+    pub struct KeypointHead {
+        /// Keypoints of an object, of any class: as many as the data has. Default 17, a person's in
+        /// COCO.
+        #[key(range = 1..=1024, unit = "keypoints", resume = Step, mlperf = Model)]
+        pub keypoints: usize = 17,
+        /// Side of the pooled features, in bins; the maps' side is four times this. Default 14.
+        #[key(range = 1..=16, unit = "bins", resume = Step, mlperf = Model)]
+        pub pooled: usize = 14,
+        /// Channels of the 3x3 convolutions. Default eight times 512.
+        #[key(each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
+        pub channels: Vec<usize> = vec![512; 8],
+        /// Annotated keypoints are indices of pixels, whose middle is half a pixel further
+        /// (detectron2). Default false: points of the image (torchvision).
+        #[key(resume = Step, mlperf = Model)]
+        pub half_pixel: bool = false,
+        /// The loss is a mean over the keypoints that are labelled and lie in their RoI. Default
+        /// true; false (a choice of detectron2) divides their sum by what a full sample of RoIs
+        /// could have.
+        #[key(resume = Step, mlperf = Model)]
+        pub mean_over_labelled: bool = true,
+        /// The number beside each detected keypoint: `"logit"` (default, torchvision), the map's
+        /// at its peak, or `"share"` (detectron2), the peak's share of the map's exponentials.
+        #[key(resume = Step, mlperf = Model)]
+        pub score: KeypointScore = KeypointScore::Logit,
+    }
+}
+
+/// The number beside a detected keypoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum KeypointScore {
+    /// The logit at the peak.
+    Logit,
+    /// The exponential of the logit over the sum of the map's.
+    Share,
+}
+
+table! {
     /// `[model.detections]`: from scored boxes to detections.
     pub struct Detections {
         /// Minimum score of a detection (exclusive), 0 to 1. Default 0.05.

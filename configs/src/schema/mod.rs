@@ -23,7 +23,8 @@ pub use choices::{
 pub use data::{ChannelOrder, Data, Input, RepeatRule, Set, Synthetic};
 pub use fusion::{Fused, Fusion};
 pub use heads::{
-    BoxHead, BoxLoss, Cascade, Detections, LossDivisor, MaskHead, PostNmsScope, Roi, Rpn,
+    BoxHead, BoxLoss, Cascade, Detections, KeypointHead, KeypointScore, LossDivisor, MaskHead,
+    PostNmsScope, Roi, Rpn,
 };
 pub use model::{Anchors, Boxes, CellRule, ExtraLevel, Fpn, Model, ModelKind, StrideRule};
 pub use optimizers::{Adamw, Lars, LossWeights, Novograd, NovogradForm};

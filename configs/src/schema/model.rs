@@ -4,12 +4,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::backbone::{Backbone, NormKind};
-use super::heads::{BoxHead, Cascade, Detections, MaskHead, Roi, Rpn};
+use super::heads::{BoxHead, Cascade, Detections, KeypointHead, MaskHead, Roi, Rpn};
 
 table! {
     /// `[model]`: the detector.
     pub struct Model {
-        /// `"mask_rcnn"` (default), or `"faster_rcnn"` for a model without the mask head.
+        /// `"mask_rcnn"` (default), `"keypoint_rcnn"` for keypoints in place of masks, or
+        /// `"faster_rcnn"` for boxes alone.
         #[key(resume = Step, mlperf = Model)]
         pub kind: ModelKind = ModelKind::MaskRcnn,
         /// Foreground classes. Default 0: the number of categories in the data.
@@ -56,6 +57,8 @@ table! {
         pub cascade: Cascade,
         /// Mask of an RoI.
         pub mask_head: MaskHead,
+        /// Keypoints of an RoI.
+        pub keypoint_head: KeypointHead,
         /// From scored boxes to detections, in evaluation and prediction.
         pub detections: Detections,
     }
@@ -84,12 +87,28 @@ pub enum ModelKind {
     MaskRcnn,
     /// Boxes only.
     FasterRcnn,
+    /// Boxes and keypoints.
+    KeypointRcnn,
 }
 
 impl ModelKind {
     /// True if the detector has a mask head.
     pub fn has_masks(self) -> bool {
         self == ModelKind::MaskRcnn
+    }
+
+    /// True if the detector has a keypoint head.
+    pub fn has_keypoints(self) -> bool {
+        self == ModelKind::KeypointRcnn
+    }
+
+    /// Its name in a config.
+    pub fn name(self) -> &'static str {
+        match self {
+            ModelKind::MaskRcnn => "mask_rcnn",
+            ModelKind::FasterRcnn => "faster_rcnn",
+            ModelKind::KeypointRcnn => "keypoint_rcnn",
+        }
     }
 }
 

@@ -100,6 +100,9 @@ table! {
         /// Weight of `loss_mask`. Default 1.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub mask: f32 = 1.0,
+        /// Weight of `loss_keypoint`. Default 1.
+        #[key(range = 0.0..=1e6, resume = Step, mlperf = Model)]
+        pub keypoint: f32 = 1.0,
         /// Weight of an RoI in the mean of `loss_classifier` by its class, by the category's name,
         /// or `background` for an RoI without an object. Default `{}`: 1 for all.
         #[key(entries = 0.0..=1e6, resume = Step, mlperf = Model)]

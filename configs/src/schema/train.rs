@@ -64,8 +64,8 @@ table! {
         /// Number of best checkpoints kept besides, by `best_metric`. Default 1.
         #[key(range = 0..=1_000_000, unit = "checkpoints", resume = Free, mlperf = Free)]
         pub keep_best: usize = 1,
-        /// Score that compares evaluations: `"auto"` (default; mask AP if the model has masks, else
-        /// box AP), `"box"` or `"mask"`.
+        /// Score that compares evaluations: `"auto"` (default; AP of masks or keypoints if the model
+        /// has them, else box AP), `"box"`, `"mask"` or `"keypoint"`.
         #[key(resume = Free, mlperf = Free)]
         pub best_metric: BestMetric = BestMetric::Auto,
         /// Keep an exponential moving average of the trained parameters, to score and to save
@@ -99,12 +99,15 @@ table! {
         /// launches a step. They change no bit of the training.
         #[key(resume = Free, mlperf = Free)]
         pub accuracies: bool = false,
-        /// Stop when box AP (0 to 1) reaches this, and `target_mask` too. Default: none.
+        /// Stop when box AP (0 to 1) reaches this, and the other targets too. Default: none.
         #[key(range = 0.0..=1.0, unit = "AP", resume = Free, mlperf = Rule)]
         pub target_box: Option<f64> = None,
-        /// Stop when mask AP (0 to 1) reaches this, and `target_box` too. Default: none.
+        /// Stop when mask AP (0 to 1) reaches this, and the other targets too. Default: none.
         #[key(range = 0.0..=1.0, unit = "AP", resume = Free, mlperf = Rule)]
         pub target_mask: Option<f64> = None,
+        /// Stop when keypoint AP (0 to 1) reaches this, and the other targets too. Default: none.
+        #[key(range = 0.0..=1.0, unit = "AP", resume = Free, mlperf = Rule)]
+        pub target_keypoint: Option<f64> = None,
         /// Folder that contains the run directories. Default `"runs"`.
         #[key(resume = Free, mlperf = Free)]
         pub run_dir: String = "runs".to_string(),
@@ -130,7 +133,11 @@ impl Train {
 impl Train {
     /// The targets that are set, by COCO's name for the kind of score.
     pub fn targets(&self) -> impl Iterator<Item = (&'static str, f64)> {
-        let all = [("bbox", self.target_box), ("segm", self.target_mask)];
+        let all = [
+            ("bbox", self.target_box),
+            ("segm", self.target_mask),
+            ("keypoints", self.target_keypoint),
+        ];
         all.into_iter().filter_map(|(kind, ap)| Some((kind, ap?)))
     }
 }
@@ -227,12 +234,14 @@ pub enum EvalWeights {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BestMetric {
-    /// Mask AP if the model has masks, else box AP.
+    /// AP of the last kind that the model has.
     Auto,
     /// Box AP.
     Box,
     /// Mask AP.
     Mask,
+    /// Keypoint AP.
+    Keypoint,
 }
 
 impl BestMetric {
@@ -242,6 +251,7 @@ impl BestMetric {
             Self::Auto => None,
             Self::Box => Some("bbox"),
             Self::Mask => Some("segm"),
+            Self::Keypoint => Some("keypoints"),
         }
     }
 }
@@ -263,6 +273,11 @@ table! {
         /// draws each time: `val_loss` and its parts. Default false.
         #[key(resume = Free, mlperf = Free)]
         pub loss: bool = false,
+        /// Sigma of each keypoint in the similarity that keypoints are scored by (OKS): how far, in
+        /// parts of the object's size, people place it apart. Default `[]`: COCO's for 17
+        /// keypoints, else 1/K for each of K.
+        #[key(each = 0.0..=1.0, resume = Free, mlperf = Quality)]
+        pub oks_sigmas: Vec<f64> = Vec::new(),
         /// Images drawn with their detections. Default 16.
         #[key(range = 0..=256, unit = "images", resume = Free, mlperf = Free)]
         pub draw_images: usize = 16,

@@ -97,6 +97,11 @@ const IDLE: &[Idle] = &[
         applies: |c| !c.model.kind.has_masks(),
     },
     Idle {
+        keys: &["model.keypoint_head.", "eval.oks_sigmas", "data.min_keypoints"],
+        switch: "model.kind",
+        applies: |c| !c.model.kind.has_keypoints(),
+    },
+    Idle {
         keys: &["model.mask_head.target_min_side"],
         switch: "model.mask_head.target_rule",
         applies: |c| c.model.mask_head.target_rule != MaskTargetRule::CocoPolygon,

@@ -151,6 +151,16 @@ fn heads(config: &Config, check: &mut Check) {
     check.counts("model.mask_head.channels", &mask.channels);
     check.at_least_one("model.mask_head.deconv_channels", mask.deconv_channels);
     check.positive("model.mask_head.target_min_side", mask.target_min_side);
+    check.counts("model.keypoint_head.channels", &config.model.keypoint_head.channels);
+    let (keypoints, sigmas) = (config.model.keypoint_head.keypoints, &config.eval.oks_sigmas);
+    let is_whole = sigmas.is_empty() || sigmas.len() == keypoints;
+    check.require(is_whole && !sigmas.contains(&0.0), "eval.oks_sigmas", || {
+        format!(
+            "has {} values; give one above 0 for each of {keypoints} keypoints \
+             (model.keypoint_head.keypoints), or none",
+            sigmas.len()
+        )
+    });
     let detections = &config.model.detections;
     check.fraction("model.detections.score_threshold", detections.score_threshold);
     check.fraction("model.detections.nms_threshold", detections.nms_threshold);

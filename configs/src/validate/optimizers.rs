@@ -46,14 +46,21 @@ fn loss_weights(config: &Config, check: &mut Check) {
         ("loss_weights.classifier", weights.classifier),
         ("loss_weights.box_reg", weights.box_reg),
         ("loss_weights.mask", weights.mask),
+        ("loss_weights.keypoint", weights.keypoint),
     ];
     all.into_iter().for_each(|(key, weight)| check.not_negative(key, weight));
-    let has_masks = config.model.kind.has_masks();
-    check.require(has_masks || weights.mask == 1.0, "loss_weights.mask", || {
-        "is set, but faster_rcnn has no masks; remove it".into()
-    });
+    let kind = config.model.kind;
+    let own = [(kind.has_masks(), weights.mask), (kind.has_keypoints(), weights.keypoint)];
+    for ((has, weight), (what, (key, _))) in
+        own.iter().zip(["masks", "keypoints"].iter().zip(&all[4..]))
+    {
+        check.require(*has || *weight == 1.0, key, || {
+            format!("is set, but {} has no {what}; remove it", kind.name())
+        });
+    }
     let some = all[..4].iter().any(|(_, weight)| *weight > 0.0);
-    check.require(some || (has_masks && weights.mask > 0.0), "loss_weights", || {
+    let of_own = own.iter().any(|(has, weight)| *has && *weight > 0.0);
+    check.require(some || of_own, "loss_weights", || {
         "are all 0, so there is nothing to train; give one above 0".into()
     });
 }

@@ -254,18 +254,22 @@ fn train(config: &Config, check: &mut Check) {
             batch.next_multiple_of(group)
         )
     });
-    let has_masks = config.model.kind.has_masks();
-    check.require(has_masks || train.best_metric != BestMetric::Mask, "train.best_metric", || {
-        "is \"mask\", but faster_rcnn has no masks; make it \"box\" or \"auto\"".into()
-    });
-    for (key, target) in
-        [("train.target_box", train.target_box), ("train.target_mask", train.target_mask)]
-    {
+    check.fraction("train.target_box", train.target_box.unwrap_or(0.0));
+    let kind = config.model.kind;
+    let (mask, keypoint) = (train.target_mask, train.target_keypoint);
+    for (has, metric, word, key, target) in [
+        (kind.has_masks(), BestMetric::Mask, "mask", "train.target_mask", mask),
+        (kind.has_keypoints(), BestMetric::Keypoint, "keypoint", "train.target_keypoint", keypoint),
+    ] {
         check.fraction(key, target.unwrap_or(0.0));
+        let kind = kind.name();
+        check.require(has || train.best_metric != metric, "train.best_metric", || {
+            format!("is \"{word}\", but {kind} has no {word}s; make it \"box\" or \"auto\"")
+        });
+        check.require(has || target.is_none(), key, || {
+            format!("is set, but {kind} has no {word}s; remove it ({key} = \"none\")")
+        });
     }
-    check.require(has_masks || train.target_mask.is_none(), "train.target_mask", || {
-        "is set, but faster_rcnn has no masks; remove it (train.target_mask = \"none\")".into()
-    });
     check.require(train.ema_decay != Some(1.0), "train.ema_decay", || {
         "is 1, so the average would never change; give a smaller part, such as 0.9998".into()
     });

@@ -140,5 +140,18 @@ fn rois(config: &Config) -> Vec<Tensor> {
             tensors.push(tensor(key, words, vec![9, channels, channels.max(fpn)]));
         }
     }
+    if model.kind.has_keypoints() {
+        let keypoint = &model.keypoint_head;
+        let rois = model.roi.batch_size_per_image.max(model.detections.per_image);
+        let features = keypoint.channels.iter().map(|&c| ("model.keypoint_head.channels", c, 1));
+        let maps = ("model.keypoint_head.keypoints", keypoint.keypoints, 4);
+        for (key, channels, times) in features.chain([maps]) {
+            let side = times * keypoint.pooled;
+            let words = "images x RoIs x channels x map side x map side";
+            tensors.push(tensor(key, words, vec![images(config), rois, channels, side, side]));
+            let words = "16 x channels x channels";
+            tensors.push(tensor(key, words, vec![16, channels, channels.max(fpn)]));
+        }
+    }
     tensors
 }
