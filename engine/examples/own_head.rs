@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use dali::DaliError;
 use dali::loader::{Clear, ImageRows};
-use dali::store::{ImageRecord, ObjectView, Segmentation};
+use dali::store::{ObjectView, Segmentation, Stores};
 use device::{Launch, LaunchArgs};
 use engine::model::roi_heads::{
     Array, Detections, Extent, Found, LabelledRois, Loss, Net, Place, RoiHead, Rois, SampledRois,
@@ -50,18 +50,19 @@ impl ExtremesHead {
 }
 
 impl RoiHead for ExtremesHead {
-    fn arrays(&self) -> &'static [Array] {
-        &[Array {
+    fn arrays(&self) -> Vec<Array> {
+        vec![Array {
             name: EXTREMES,
             role: Role::Box,
-            extents: &[Extent::Images, Extent::Objects, Extent::Fixed(4)],
+            extents: vec![Extent::Images, Extent::Objects, Extent::Fixed(4)].into(),
             clear: Clear::Zeros,
         }]
     }
 
     fn fill(
         &self,
-        _image: &ImageRecord,
+        _store: &Stores,
+        _image: usize,
         objects: &[ObjectView<'_>],
         rows: &mut ImageRows<'_>,
     ) -> Result<(), DaliError> {

@@ -85,6 +85,7 @@ impl DataSet {
         let stores = made::open(config, split, progress, open)?;
         let store = Arc::new(classes::read_as_one(&config.data, split, stores, progress)?);
         check_masks(config, &store)?;
+        check_keypoints(config, split, &store)?;
         warn(config, split, &store, progress);
         let images = select(&config.data, split, &store, progress)?;
         let size = |i: &usize| {
@@ -206,6 +207,34 @@ fn check_masks(config: &Config, store: &Stores) -> Result<(), EngineError> {
     )))
 }
 
+/// A model with keypoints needs as many as it has, for every object that it learns or is scored on.
+fn check_keypoints(config: &Config, split: Split, store: &Stores) -> Result<(), EngineError> {
+    if !config.model.kind.has_keypoints() {
+        return Ok(());
+    }
+    let wanted = config.model.keypoint_head.keypoints;
+    let contents = store.contents();
+    let fault = match &contents.keypoints {
+        None => "has no keypoints, which keypoint_rcnn needs; give annotations whose categories \
+                 and objects have `keypoints`, such as COCO's person_keypoints, or set \
+                 model.kind=faster_rcnn"
+            .to_string(),
+        Some(known) if known.names.len() != wanted => {
+            let found = known.names.len();
+            format!(
+                "has {found} keypoints an object, and model.keypoint_head.keypoints is {wanted}; \
+                 set it to {found}"
+            )
+        }
+        Some(_) if split == Split::Train && contents.num_with_keypoints == 0 => {
+            "has no object with a labelled keypoint, so keypoint_rcnn has nothing to learn from"
+                .to_string()
+        }
+        Some(_) => return Ok(()),
+    };
+    Err(EngineError::Usage(format!("the store {store} {fault}")))
+}
+
 /// Category names with their COCO ids, in the order of the labels from 1.
 fn categories_of(store: &Stores) -> Vec<(String, u64)> {
     store.contents().categories.iter().map(|c| (c.name.clone(), c.coco_id)).collect()
@@ -234,7 +263,8 @@ fn select(
     let num_empty = store.contents().num_empty_images;
     // As `prep` counts: a crowd is an object. A store keeps images that training leaves out.
     let drops = split == Split::Train && data.empty == EmptyImages::Drop;
-    let is_used = |i: &usize| !drops || has_extent(store, *i);
+    let least = if split == Split::Train { data.min_keypoints } else { 0 };
+    let is_used = |i: &usize| (!drops || has_extent(store, *i)) && has_keypoints(store, *i, least);
     let mut images: Vec<usize> = if data.ids.is_empty() || split == Split::Val {
         (0..store.len()).filter(is_used).collect()
     } else {
@@ -281,6 +311,16 @@ fn select(
         images.truncate(data.max_images);
     }
     Ok(images)
+}
+
+/// True if the objects of an image have at least so many labelled keypoints.
+fn has_keypoints(store: &Stores, image: usize, least: usize) -> bool {
+    let labelled = |object: usize| {
+        let object = store.object(object);
+        let points = if object.crowd { &[] } else { object.keypoints };
+        points.iter().filter(|point| point[2] > 0.0).count()
+    };
+    least == 0 || store.image(image).objects.map(labelled).sum::<usize>() >= least
 }
 
 /// True if both references train on an image: they leave out an image whose every box has a side of

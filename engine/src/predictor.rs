@@ -30,6 +30,9 @@ pub struct Prediction {
     pub bbox: [f32; 4],
     /// Mask at image size, if the model predicts masks; [`Rle::decode`] gives its bitmap.
     pub mask: Option<Rle>,
+    /// Keypoints, if the model predicts them: x, y in image pixels, and their score
+    /// (`model.keypoint_head.score`).
+    pub keypoints: Option<Vec<[f32; 3]>>,
     /// Predictions of heads of one's own, by name ([`crate::model::roi_heads`]).
     pub further: BTreeMap<String, Vec<f32>>,
 }
@@ -247,8 +250,8 @@ impl Predictor {
     fn named(&self, found: ImageDetections) -> Vec<Prediction> {
         let named = found.objects.into_iter().filter_map(|object| {
             let (name, category_id) = self.classes.get(object.label - 1)?.clone();
-            let Found { label, score, bbox, mask, further } = object;
-            Some(Prediction { label, category_id, name, score, bbox, mask, further })
+            let Found { label, score, bbox, mask, keypoints, further } = object;
+            Some(Prediction { label, category_id, name, score, bbox, mask, keypoints, further })
         });
         named.collect()
     }

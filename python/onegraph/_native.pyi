@@ -31,6 +31,9 @@ class Detections:
     def masks(self) -> NDArray[np.bool_] | None:
         """(N, height, width), decoded at each call; None of a model without masks."""
     @property
+    def keypoints(self) -> NDArray[np.float32] | None:
+        """(N, K, 3): x, y in pixels of the image, and a score; None of a model without keypoints."""
+    @property
     def rles(self) -> list[dict[str, Any]] | None:
         """Masks as COCO's compressed RLE, for pycocotools.mask.decode."""
     def __len__(self) -> int: ...
@@ -66,8 +69,8 @@ class Store:
     """A store that `onegraph prep` wrote: a sequence of images.
 
     Each is a dict: id, file_name, image (height, width, 3; uint8 RGB), boxes (N, 4; x1, y1, x2,
-    y2), labels (N,; from 1), crowd (N,; bool) and masks (N, height, width; bool, empty for an
-    object that has only a box).
+    y2), labels (N,; from 1), crowd (N,; bool), masks (N, height, width; bool, empty for an
+    object that has only a box) and keypoints (N, K, 3; x, y, visibility; K is 0 without any).
     """
 
     def __new__(cls, path: str | PathLike[str]) -> Store: ...

@@ -157,6 +157,16 @@ impl Detections {
     }
 
     #[getter]
+    fn keypoints<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyArray3<f32>>>> {
+        let points = self.objects.iter().map(|object| object.keypoints.as_ref());
+        let Some(points) = points.collect::<Option<Vec<_>>>() else { return Ok(None) };
+        let per_object = points.first().map_or(0, |points| points.len());
+        let values: Vec<f32> =
+            points.iter().flat_map(|points| points.as_flattened()).copied().collect();
+        values.into_pyarray(py).reshape([points.len(), per_object, 3]).map(Some)
+    }
+
+    #[getter]
     fn rles<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         let all = PyList::empty(py);
         for object in &self.objects {

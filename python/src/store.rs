@@ -72,6 +72,11 @@ impl Store {
         image.set_item("labels", labels.into_pyarray(py))?;
         image.set_item("crowd", crowd.into_pyarray(py))?;
         image.set_item("masks", masks)?;
+        let keypoints: Vec<f32> =
+            objects.iter().flat_map(|object| object.keypoints.as_flattened()).copied().collect();
+        let per_object = objects.first().map_or(0, |object| object.keypoints.len());
+        let keypoints = keypoints.into_pyarray(py).reshape([objects.len(), per_object, 3])?;
+        image.set_item("keypoints", keypoints)?;
         Ok(image)
     }
 }

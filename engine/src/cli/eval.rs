@@ -1,4 +1,4 @@
-//! `onegraph eval`: COCO's twelve numbers, for two files or a trained model, whose detections
+//! `onegraph eval`: COCO's numbers, for two files or a trained model, whose detections
 //! several ranks may share.
 
 use std::path::PathBuf;
@@ -66,11 +66,16 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     let (backend, team) = rank.open(&args.device, config)?;
     check_config(&team, config)?;
     let model = args.model.open(&args.set, &backend, &progress)?;
-    if args.expect.is_some_and(|expected| expected.mask.is_some())
-        && !model.config.model.kind.has_masks()
-    {
-        let kind = "the model has no masks to score; expect the AP of boxes alone";
-        return Err(EngineError::Usage(format!("--expect mask=..: {kind}")));
+    let (expected, kind) = (args.expect.unwrap_or_default(), model.config.model.kind);
+    let further = [
+        ("mask", expected.mask, kind.has_masks()),
+        ("keypoint", expected.keypoint, kind.has_keypoints()),
+    ];
+    if let Some((word, ..)) = further.iter().find(|(_, ap, has)| ap.is_some() && !has) {
+        let text = format!(
+            "--expect {word}=..: the model has no {word}s to score; expect the AP of boxes alone"
+        );
+        return Err(EngineError::Usage(text));
     }
     let split = if model.config.eval.train_set { Split::Train } else { Split::Val };
     let mut data = team.first_of_host_first("the data of a host", || {
@@ -129,7 +134,11 @@ const TOLERANCE: f64 = 0.002;
 fn compare(expected: Target, evaluation: &Evaluation) -> Result<(), EngineError> {
     let mut text = String::new();
     let mut differing = Vec::new();
-    for (kind, want) in [(IouType::Bbox, expected.bbox), (IouType::Segm, expected.mask)] {
+    for (kind, want) in [
+        (IouType::Bbox, expected.bbox),
+        (IouType::Segm, expected.mask),
+        (IouType::Keypoints, expected.keypoint),
+    ] {
         let Some(want) = want else { continue };
         let name = kind.name();
         let found = evaluation.summaries().find(|(found, _)| *found == name);

@@ -68,18 +68,20 @@ pub(super) struct TrainArgs {
     device: DeviceArgs,
 }
 
-/// AP of boxes and of masks that a command line states.
+/// AP of boxes, masks and keypoints that a command line states.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Target {
     pub(super) bbox: Option<f64>,
     pub(super) mask: Option<f64>,
+    pub(super) keypoint: Option<f64>,
 }
 
-/// Reads `box=AP,mask=AP`, of which one may be absent.
+/// Reads `box=AP,mask=AP,keypoint=AP`, of which some may be absent.
 pub(super) fn parse_target(text: &str) -> Result<Target, String> {
     let mut target = Target::default();
     for item in text.split(',') {
-        let (key, value) = item.split_once('=').ok_or("expected box=AP,mask=AP")?;
+        let (key, value) =
+            item.split_once('=').ok_or("expected box=AP,mask=AP or box=AP,keypoint=AP")?;
         let key = key.trim();
         let ap: f64 = value.parse().map_err(|_| format!("`{value}` is not a number"))?;
         if !(0.0..=1.0).contains(&ap) {
@@ -88,7 +90,8 @@ pub(super) fn parse_target(text: &str) -> Result<Target, String> {
         let earlier = match key {
             "box" => target.bbox.replace(ap),
             "mask" => target.mask.replace(ap),
-            other => return Err(format!("`{other}` is neither box nor mask")),
+            "keypoint" => target.keypoint.replace(ap),
+            other => return Err(format!("`{other}` is none of box, mask and keypoint")),
         };
         if earlier.is_some() {
             return Err(format!("{key} is given twice"));
@@ -108,6 +111,7 @@ pub(super) fn run(
     if let Some(target) = args.target {
         config.train.target_box = target.bbox.or(config.train.target_box);
         config.train.target_mask = target.mask.or(config.train.target_mask);
+        config.train.target_keypoint = target.keypoint.or(config.train.target_keypoint);
     }
     config.model.allow_partial |= args.allow_partial;
     config.model.names_only |= args.names_only;

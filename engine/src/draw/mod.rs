@@ -1,5 +1,7 @@
-//! Pictures of detections: tinted and outlined masks, boxes, and tags with class and score.
+//! Pictures of detections: tinted and outlined masks, boxes, keypoints, and tags with class and
+//! score.
 
+mod keypoints;
 mod text;
 
 use image::{Rgb, RgbImage, imageops};
@@ -132,6 +134,13 @@ fn tagged_picture(
     }
     for (i, object) in shown.iter().rev() {
         draw_box(&mut canvas, object.bbox.map(|v| (v * scale) as i32), colour(*i));
+    }
+    for (i, object) in shown.iter().rev() {
+        // Annotated keypoints may lack a label; detected ones are all there.
+        let is_there = |point: &[f32; 3]| matches!(tags, Tags::Scores) || point[2] > 0.0;
+        let place = |p: &[f32; 3]| is_there(p).then(|| [p[0], p[1]].map(|v| (v * scale) as i32));
+        let points: Vec<_> = object.keypoints.iter().flatten().map(place).collect();
+        keypoints::draw(&mut canvas, &points, colour(*i));
     }
     for (i, object) in shown.iter().rev() {
         let name = class_names.get(object.label - 1).map_or("?", String::as_str);

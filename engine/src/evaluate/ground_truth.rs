@@ -27,7 +27,7 @@ pub(super) fn of_images(data: &DataSet, images: &[usize]) -> Result<GroundTruth,
                 area: Some(f64::from(view.area)),
                 iscrowd: view.crowd,
                 mask: mask(&view, height, width),
-                keypoints: keypoints(&view),
+                keypoints: keypoints(&view, f64::from),
             });
         }
     }
@@ -50,16 +50,17 @@ pub(super) fn objects(data: &DataSet, image: usize) -> Result<ImageDetections, E
             Some(GtMask::Rle(rle)) => Some(rle),
         };
         let label = class_of_label[view.label as usize] as usize;
-        Ok(Found::new(label, 1.0, [x, y, x + w, y + h], mask))
+        let found = Found::new(label, 1.0, [x, y, x + w, y + h], mask);
+        Ok(Found { keypoints: keypoints(&view, |value| value), ..found })
     });
     let objects = found.collect::<Result<_, EngineError>>()?;
     Ok(ImageDetections { image_id: record.image_id, objects })
 }
 
 /// An object's keypoints; `None` if its store has none.
-fn keypoints(view: &ObjectView<'_>) -> Option<Vec<[f64; 3]>> {
-    let own = view.keypoints.iter().map(|keypoint| keypoint.map(f64::from));
-    (!view.keypoints.is_empty()).then(|| own.collect())
+fn keypoints<T>(view: &ObjectView<'_>, value: fn(f32) -> T) -> Option<Vec<[T; 3]>> {
+    let points = view.keypoints.iter().map(|point| point.map(value));
+    (!view.keypoints.is_empty()).then(|| points.collect())
 }
 
 /// An object's mask; `None` if it has only a box.

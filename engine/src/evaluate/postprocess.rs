@@ -35,7 +35,10 @@ impl ImageDetections {
                 score: f64::from(object.score),
                 bbox_xywh: [x1, y1, x2 - x1, y2 - y1],
                 segmentation: object.mask.clone(),
-                keypoints: None,
+                keypoints: object
+                    .keypoints
+                    .as_ref()
+                    .map(|points| points.iter().map(|point| point.map(f64::from)).collect()),
             })
         })
     }

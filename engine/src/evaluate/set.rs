@@ -20,6 +20,8 @@ use crate::progress::counted;
 pub struct EvaluationSet {
     data: DataSet,
     images: Vec<usize>,
+    /// Sigmas of keypoints; none: the usual ones.
+    oks_sigmas: Option<Vec<f64>>,
     /// Read on first use.
     truth: OnceLock<GroundTruth>,
     /// The kinds of score that the model has.
@@ -34,7 +36,9 @@ impl EvaluationSet {
             images.truncate(config.eval.max_images);
         }
         let kinds = kinds_of_scores(&config.model);
-        Self { data, images, truth: OnceLock::new(), kinds }
+        let sigmas = config.eval.oks_sigmas.clone();
+        let oks_sigmas = (!sigmas.is_empty()).then_some(sigmas);
+        Self { data, images, oks_sigmas, truth: OnceLock::new(), kinds }
     }
 
     /// The number of images and their set, in words: a score says little without it.
@@ -60,6 +64,7 @@ impl EvaluationSet {
             return Ok(truth);
         }
         let truth = ground_truth::of_images(&self.data, &self.images)?;
+        let truth = truth.with_sigmas(self.oks_sigmas.clone());
         Ok(self.truth.get_or_init(|| truth))
     }
 
@@ -115,7 +120,10 @@ impl EvaluationSet {
             let label = 1 + ids.iter().position(|id| *id == d.category_id)?;
             let [x, y, w, h] = d.bbox_xywh.map(|v| v as f32);
             let mask = d.segmentation.clone();
-            Some(Found::new(label, d.score as f32, [x, y, x + w, y + h], mask))
+            let points = d.keypoints.as_ref();
+            let keypoints = points.map(|p| p.iter().map(|p| p.map(|v| v as f32)).collect());
+            let found = Found::new(label, d.score as f32, [x, y, x + w, y + h], mask);
+            Some(Found { keypoints, ..found })
         });
         let found = ImageDetections { image_id: truth.image_id, objects: found.collect() };
         Ok((truth, found))

@@ -19,7 +19,8 @@ const MEND: &str = "give the config that the weights were trained with";
 
 /// Values of keys that only training reads, so that none of them contradicts a `model.kind` of the
 /// caller.
-const UNUSED: [&str; 2] = ["train.best_metric=auto", "train.target_mask=none"];
+const UNUSED: [&str; 3] =
+    ["train.best_metric=auto", "train.target_mask=none", "train.target_keypoint=none"];
 
 /// The tables of keys that detection reads from a config, but for its data.
 const READ: [&str; 2] = ["input.", "model."];

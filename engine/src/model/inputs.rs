@@ -4,6 +4,8 @@
 //! field of the struct; `fill_slot` of the loader, or the filler in `engine/src/train/feed.rs`,
 //! fills it.
 
+use std::borrow::Cow;
+
 use configs::Config;
 use dali::loader::{Clear, SlotLayout};
 use graph::{Program, TensorId};

@@ -18,6 +18,7 @@ pub(crate) fn weight_of(weights: &LossWeights, loss: &str) -> f32 {
         "loss_classifier" => weights.classifier,
         "loss_box_reg" => weights.box_reg,
         "loss_mask" => weights.mask,
+        "loss_keypoint" => weights.keypoint,
         _ => 1.0,
     }
 }

@@ -1,6 +1,8 @@
 //! The arrays of a batch, as a table: its rows generate the inputs of programs, the loader's slots
 //! with their sizes and views, and the copies of a step.
 
+use std::borrow::Cow;
+
 use dali::loader::{self, Clear, Element, SlotLayout};
 use graph::plan::ALIGNMENT;
 use graph::{Program, TensorId};
@@ -24,19 +26,19 @@ pub enum Extent {
     Coords,
     /// Run lengths per image.
     Runs,
-    /// The same for every model.
+    /// This many.
     Fixed(usize),
 }
 
 /// One array of a batch.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Array {
     /// Name of the program's input, and of the slot's array.
     pub name: &'static str,
     /// Role, which decides the element type.
     pub role: Role,
     /// Extents.
-    pub extents: &'static [Extent],
+    pub extents: Cow<'static, [Extent]>,
     /// Value of elements that a batch does not fill.
     pub clear: Clear,
 }
@@ -113,7 +115,7 @@ macro_rules! batch_arrays {
             pub(super) const ARRAYS: &[Array] = &[$(Array {
                 name: stringify!($name),
                 role: Role::$role,
-                extents: &[$($extent),+],
+                extents: Cow::Borrowed(&[$($extent),+]),
                 clear: Clear::$clear,
             }),+];
 

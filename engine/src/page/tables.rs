@@ -1,4 +1,4 @@
-//! Tables of a report: the twelve numbers, classes, confusion, kinds of errors.
+//! Tables of a report: the numbers of each kind of score, classes, confusion, kinds of errors.
 
 use std::fmt::Write;
 

@@ -144,6 +144,7 @@ fn never_stops(train: &Train, steps_per_epoch: u64) -> Option<String> {
         Train { patience: 1.., .. } => "train.patience",
         Train { target_box: Some(_), .. } => "train.target_box",
         Train { target_mask: Some(_), .. } => "train.target_mask",
+        Train { target_keypoint: Some(_), .. } => "train.target_keypoint",
         _ => return None,
     };
     Some(format!(

@@ -73,7 +73,7 @@ impl Best {
         let metric = match config.train.best_metric {
             BestMetric::Auto => {
                 let last = kinds_of_scores(&config.model).last().map(|kind| kind.name());
-                let named = [BestMetric::Box, BestMetric::Mask].into_iter();
+                let named = [BestMetric::Box, BestMetric::Mask, BestMetric::Keypoint].into_iter();
                 named.rev().find(|metric| metric.kind() == last).unwrap_or(BestMetric::Box)
             }
             metric => metric,

@@ -175,6 +175,7 @@ fn part_of(name: &str) -> &str {
         ("rpn.", "rpn"),
         ("roi_heads.box_", "box_head"),
         ("roi_heads.mask_", "mask_head"),
+        ("roi_heads.keypoint_", "keypoint_head"),
     ];
     let found = prefixes.iter().find(|(prefix, _)| name.starts_with(prefix));
     found.map_or("other", |(_, part)| part)

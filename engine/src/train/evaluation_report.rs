@@ -151,7 +151,7 @@ fn draw(
     ])
 }
 
-/// The twelve numbers under COCO's names; undefined ones are null.
+/// The numbers under COCO's names; undefined ones are null.
 pub(super) fn stats_json(summary: &Summary) -> Value {
     summary.named().into_iter().map(|(name, value)| (name.to_string(), defined(value))).collect()
 }

@@ -280,7 +280,7 @@ pub(crate) fn fill_rows(
         if let Some(in_view) = in_view {
             objects = in_view.into_iter().map(|i| objects[i].clone()).collect();
         }
-        heads.iter().try_for_each(|head| head.fill(&record, &objects, rows))
+        heads.iter().try_for_each(|head| head.fill(store, image, &objects, rows))
     }
 }
 

@@ -131,7 +131,7 @@ impl Journal {
         }
     }
 
-    /// Writes an evaluation: its JSON line, and its twelve numbers as events; undefined ones are
+    /// Writes an evaluation: its JSON line, and its numbers as events; undefined ones are
     /// left out.
     pub(super) fn evaluation<'a>(
         &mut self,

@@ -96,6 +96,7 @@ fn preset(config: &Config) -> &'static str {
     }
     match (config.model.kind, config.model.backbone.blocks[..] == [3, 4, 23, 3]) {
         (ModelKind::FasterRcnn, _) => "detectron2_faster_r50_3x",
+        (ModelKind::KeypointRcnn, _) => "detectron2_keypoint_r50_3x",
         (ModelKind::MaskRcnn, true) => "detectron2_r101_3x",
         (ModelKind::MaskRcnn, false) => "detectron2_r50_3x",
     }

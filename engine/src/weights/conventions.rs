@@ -60,7 +60,9 @@ fn unknown_to_torchvision(config: &Config) -> Vec<Difference> {
     let in_log = model.roi.level_eps == LevelEps::InLog;
     let grouped = model.backbone.norm == NormKind::GroupNorm;
     let cascade = !model.cascade.fg_iou.is_empty();
+    let halved = model.kind.has_keypoints() && model.keypoint_head.half_pixel;
     vec![
+        (halved, "keypoints at the middle of pixels (model.keypoint_head.half_pixel)".into()),
         (grouped, "group norms in the body (model.backbone.norm)".into()),
         (cascade, "further box heads (model.cascade)".into()),
         (
@@ -88,6 +90,7 @@ fn unknown_to_detectron2(config: &Config) -> Vec<Difference> {
     let after_log = model.roi.level_eps != LevelEps::InLog;
     let least = model.detections.min_size;
     let integer = model.kind.has_masks() && model.detections.paste_rule != PasteRule::GridSample;
+    let unshifted = model.kind.has_keypoints() && !model.keypoint_head.half_pixel;
     let groups = model.backbone.norm_groups;
     let grouped = model.has_norm(NormKind::GroupNorm) && groups != DETECTRON2_GROUPS;
     vec![
@@ -101,6 +104,7 @@ fn unknown_to_detectron2(config: &Config) -> Vec<Difference> {
             least > 0.0,
             format!("no detections with a side below {least} (model.detections.min_size)"),
         ),
+        (unshifted, "keypoints as they are annotated (model.keypoint_head.half_pixel)".into()),
         (integer, "masks pasted into whole pixels (model.detections.paste_rule)".into()),
     ]
 }
@@ -132,6 +136,17 @@ pub fn detectron2_settings(config: &Config, num_classes: usize) -> Vec<String> {
     if model.kind.has_masks() {
         settings.push(format!("MODEL.ROI_MASK_HEAD.POOLER_TYPE {pooler}"));
         settings.push(format!("MODEL.ROI_MASK_HEAD.POOLER_SAMPLING_RATIO {ratio}"));
+    }
+    if model.kind.has_keypoints() {
+        let head = &model.keypoint_head;
+        settings.extend([
+            "MODEL.KEYPOINT_ON True".to_string(),
+            format!("MODEL.ROI_KEYPOINT_HEAD.NUM_KEYPOINTS {}", head.keypoints),
+            format!("MODEL.ROI_KEYPOINT_HEAD.CONV_DIMS {:?}", head.channels),
+            format!("MODEL.ROI_KEYPOINT_HEAD.POOLER_RESOLUTION {}", head.pooled),
+            format!("MODEL.ROI_KEYPOINT_HEAD.POOLER_TYPE {pooler}"),
+            format!("MODEL.ROI_KEYPOINT_HEAD.POOLER_SAMPLING_RATIO {ratio}"),
+        ]);
     }
     settings
 }

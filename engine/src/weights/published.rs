@@ -14,7 +14,7 @@ pub struct Published {
 }
 
 /// Files that are read, one line each. Nothing here downloads them.
-pub const PUBLISHED: [Published; 18] = [
+pub const PUBLISHED: [Published; 20] = [
     Published {
         what: "ResNet-18 on ImageNet, torchvision (for torchvision_r18)",
         url: "https://download.pytorch.org/models/resnet18-f37072fd.pth",
@@ -49,6 +49,11 @@ pub const PUBLISHED: [Published; 18] = [
         url: "https://download.pytorch.org/models/fasterrcnn_resnet50_fpn_coco-258fb6c6.pth",
     },
     Published {
+        what: "Keypoint R-CNN R50-FPN on COCO's people, torchvision (2 outputs; for \
+               torchvision_keypoint_r50; model.backbone.norm_eps=0)",
+        url: "https://download.pytorch.org/models/keypointrcnn_resnet50_fpn_coco-fc266e95.pth",
+    },
+    Published {
         what: "ResNet-50 on ImageNet, MSRA's from Detectron, as MLPerf's reference takes it \
                (for mlperf_r50; append .md5sum for its MD5)",
         url: "https://dl.fbaipublicfiles.com/detectron/ImageNetPretrained/MSRA/R-50.pkl",
@@ -81,6 +86,12 @@ pub const PUBLISHED: [Published; 18] = [
               144998488/model_final_480dd8.pkl",
     },
     Published {
+        what: "Keypoint R-CNN R50-FPN 3x on COCO's people, detectron2 (1 class; for \
+               detectron2_keypoint_r50_3x)",
+        url: "https://dl.fbaipublicfiles.com/detectron2/COCO-Keypoints/keypoint_rcnn_R_50_FPN_3x/\
+              137849621/model_final_a6e10b.pkl",
+    },
+    Published {
         what: "Mask R-CNN R50-FPN 1x on COCO, maskrcnn-benchmark (80 classes; for mlperf_r50)",
         url: "https://download.pytorch.org/models/maskrcnn/e2e_mask_rcnn_R_50_FPN_1x.pth",
     },
@@ -98,7 +109,7 @@ pub const PUBLISHED: [Published; 18] = [
 
 /// Published detectors whose norms add nothing to the variance, by the checksum in their names:
 /// torchvision trained them so, and sets it when it loads them (`overwrite_eps`).
-const WITHOUT_EPSILON: [&str; 2] = ["bf2d0c1e", "258fb6c6"];
+const WITHOUT_EPSILON: [&str; 3] = ["bf2d0c1e", "258fb6c6", "fc266e95"];
 
 /// Digits of the checksum in a name.
 const PREFIX_DIGITS: usize = 8;

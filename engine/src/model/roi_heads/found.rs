@@ -16,13 +16,17 @@ pub struct Found {
     pub bbox: [f32; 4],
     /// Mask at image size, if the model predicts masks.
     pub mask: Option<Rle>,
+    /// Keypoints, if the model predicts them: x, y in image pixels, as the data annotates them,
+    /// and their score (`model.keypoint_head.score`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keypoints: Option<Vec<[f32; 3]>>,
     /// Predictions of heads of one's own, by name.
     pub further: BTreeMap<String, Vec<f32>>,
 }
 
 impl Found {
-    /// An object without predictions of heads of one's own.
+    /// An object without keypoints, and without predictions of heads of one's own.
     pub fn new(label: usize, score: f32, bbox: [f32; 4], mask: Option<Rle>) -> Self {
-        Self { label, score, bbox, mask, further: BTreeMap::new() }
+        Self { label, score, bbox, mask, keypoints: None, further: BTreeMap::new() }
     }
 }

@@ -8,6 +8,7 @@
 mod box_head;
 mod conv;
 mod found;
+mod keypoint_head;
 mod mask_head;
 mod pool;
 
@@ -16,16 +17,18 @@ use std::sync::{PoisonError, RwLock};
 
 use dali::DaliError;
 use dali::loader::ImageRows;
-use dali::store::{ImageRecord, ObjectView};
+use dali::store::{ObjectView, Stores};
 use graph::{GraphError, TensorId};
 use kernels::cpu::HostTensor;
 use score::IouType;
 
 use self::box_head::BoxHead;
+use self::keypoint_head::KeypointHead;
 use self::mask_head::MaskHead;
 
 pub use self::box_head::classes_of;
 pub use self::found::Found;
+pub use self::keypoint_head::seen_keypoints;
 pub use self::pool::pool;
 pub use super::inputs::{ImageInputs, ObjectInputs};
 pub use super::net::{ConvShape, Loss, Net, Truth};
@@ -36,18 +39,20 @@ pub use super::schema::{Array, Extent};
 pub trait RoiHead: Debug + Send + Sync {
     /// The arrays that a training step needs beside [`ImageInputs`] and [`ObjectInputs`]; each is a
     /// Program's input of its name.
-    fn arrays(&self) -> &'static [Array] {
-        &[]
+    fn arrays(&self) -> Vec<Array> {
+        vec![]
     }
 
-    /// Fills the head's arrays for an image. `objects` have the rows of [`ObjectInputs`], in this
-    /// order: neither crowds nor, where boxes are inclusive, objects without extent.
+    /// Fills the head's arrays for image `image` of the stores, after its view. `objects` have the
+    /// rows of [`ObjectInputs`], in this order: neither crowds nor, where boxes are inclusive,
+    /// objects without extent.
     ///
     /// # Errors
     /// An array of another name or size.
     fn fill(
         &self,
-        _image: &ImageRecord,
+        _store: &Stores,
+        _image: usize,
         _objects: &[ObjectView<'_>],
         _rows: &mut ImageRows<'_>,
     ) -> Result<(), DaliError> {
@@ -145,14 +150,15 @@ pub(crate) fn kinds_of_scores(model: &configs::Model) -> Vec<IouType> {
 impl RoiHeads {
     pub(super) fn of(model: &configs::Model) -> Self {
         let mask_head = MaskHead::of(model).map(|head| Box::new(head) as Box<dyn RoiHead>);
+        let keypoint_head = KeypointHead::of(model).map(|head| Box::new(head) as Box<dyn RoiHead>);
         let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
         let registered = registered.iter().filter_map(|make| make(model));
-        let further = mask_head.into_iter().chain(registered).collect();
+        let further = mask_head.into_iter().chain(keypoint_head).chain(registered).collect();
         Self { box_head: BoxHead::of(model), further }
     }
 
     pub(super) fn arrays(&self) -> Vec<Array> {
-        self.further.iter().flat_map(|head| head.arrays()).copied().collect()
+        self.further.iter().flat_map(|head| head.arrays()).collect()
     }
 
     /// Adds all heads to a training step. Returns their losses, in the order of the heads.

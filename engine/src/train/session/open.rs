@@ -269,6 +269,7 @@ fn check_scored(config: &Config) -> Result<(), EngineError> {
         Train { patience: 1.., .. } => ("train.patience", "0"),
         Train { target_box: Some(_), .. } => ("train.target_box", "none"),
         Train { target_mask: Some(_), .. } => ("train.target_mask", "none"),
+        Train { target_keypoint: Some(_), .. } => ("train.target_keypoint", "none"),
         _ => return Ok(()),
     };
     Err(EngineError::Usage(format!(

@@ -10,7 +10,7 @@ use crate::weights::container::Values;
 const BODIES: [(&str, &str); 2] = [("backbone.body.", "backbone.bottom_up."), ("", "")];
 /// Modules that have another name, ours first; `#` is a number, which is less in ours by the last
 /// field.
-const MODULES: [(&str, &str, isize); 14] = [
+const MODULES: [(&str, &str, isize); 15] = [
     ("backbone.fpn.inner_blocks.#.0", "backbone.fpn_lateral#", 2),
     ("backbone.fpn.inner_blocks.#.1", "backbone.fpn_lateral#.norm", 2),
     ("backbone.fpn.layer_blocks.#.0", "backbone.fpn_output#", 2),
@@ -24,6 +24,7 @@ const MODULES: [(&str, &str, isize); 14] = [
     ("roi_heads.mask_head.#.1", "roi_heads.mask_head.mask_fcn#.norm", 1),
     ("roi_heads.mask_predictor.conv5_mask", "roi_heads.mask_head.deconv", 0),
     ("roi_heads.mask_predictor.mask_fcn_logits", "roi_heads.mask_head.predictor", 0),
+    ("roi_heads.keypoint_predictor.kps_score_lowres", "roi_heads.keypoint_head.score_lowres", 0),
     ("fc", "stem.fc", 0),
 ];
 /// Layers of the body's blocks.
@@ -157,6 +158,9 @@ fn translated(name: &str, layers: Layers, to_ours: bool) -> Option<String> {
     if let Some(layer) = layers.fc(module, to_ours) {
         return Some(format!("{layer}.{value}"));
     }
+    if let Some(layer) = keypoint_conv(module, to_ours) {
+        return Some(format!("{layer}.{value}"));
+    }
     if to_ours && module == RPN_CONV.1 {
         return Some(format!("{}.{value}", RPN_CONV.0));
     }
@@ -177,6 +181,18 @@ fn translated(name: &str, layers: Layers, to_ours: bool) -> Option<String> {
         let module = body(module.strip_prefix(from)?, to_ours)?;
         Some(format!("{to}{module}.{value}"))
     })
+}
+
+/// The other project's name of a convolution of the keypoint head: they count from 1 there, and
+/// here with a ReLU behind each.
+fn keypoint_conv(module: &str, to_ours: bool) -> Option<String> {
+    const HEAD: &str = "roi_heads.keypoint_head.";
+    let layer = module.strip_prefix(HEAD)?;
+    if to_ours {
+        let number = layer.strip_prefix("conv_fcn")?.parse::<usize>().ok()?.checked_sub(1)?;
+        return Some(format!("{HEAD}{}", 2 * number));
+    }
+    Some(format!("{HEAD}conv_fcn{}", layer.parse::<usize>().ok()? / 2 + 1))
 }
 
 /// The name of a module inside the body.

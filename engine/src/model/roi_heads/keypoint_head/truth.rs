@@ -1,0 +1,96 @@
+//! The annotated keypoints of a batch, as the network sees them.
+
+use dali::DaliError;
+use dali::loader::ImageRows;
+use dali::store::{ObjectView, Stores};
+use kernels::view::{Axis, View};
+
+use super::KEYPOINTS;
+
+/// Fills an image's row `[G, K, 3]` with [`seen_keypoints`] of each object.
+pub(super) fn fill(
+    per_object: usize,
+    offset: f32,
+    store: &Stores,
+    objects: &[ObjectView<'_>],
+    rows: &mut ImageRows<'_>,
+) -> Result<(), DaliError> {
+    let Some(known) = &store.contents().keypoints else { return Ok(()) };
+    let views: &mut [i32] = rows.row_mut("views")?;
+    let (view, partners) = (View::of(views, 0), known.mirrored());
+    let row: &mut [f32] = rows.row_mut(KEYPOINTS)?;
+    for (row, object) in row.chunks_exact_mut(3 * per_object).zip(objects) {
+        let seen = seen_keypoints(object.keypoints, &partners, &view, offset);
+        row.iter_mut().zip(seen.as_flattened()).for_each(|(to, from)| *to = *from);
+    }
+    Ok(())
+}
+
+/// An object's keypoints in its network's image: x, y in network pixels, and 1 for one that is
+/// labelled and in view, else zeros. In a mirrored image keypoint k is that of its partner,
+/// `partners[k]`. `offset` is added to the annotated coordinates, in source pixels.
+///
+/// Matches `transform_keypoint_annotations` of detectron2 and torchvision's
+/// `_flip_coco_person_keypoints` with `resize_keypoints`.
+///
+/// # Panics
+/// If a partner is no keypoint.
+#[must_use]
+pub fn seen_keypoints(
+    keypoints: &[[f32; 3]],
+    partners: &[usize],
+    view: &View,
+    offset: f32,
+) -> Vec<[f32; 3]> {
+    let is_mirrored = (view.x.mirrored + view.y.mirrored + view.transposed) % 2 == 1;
+    let place = |k: usize| if is_mirrored { partners[k] } else { k };
+    let points = (0..keypoints.len()).map(|k| keypoints[place(k)]);
+    points.map(|point| seen(view, point, offset).unwrap_or_default()).collect()
+}
+
+/// A keypoint of the source in the network's image, if it is labelled and there.
+fn seen(view: &View, [x, y, label]: [f32; 3], offset: f32) -> Option<[f32; 3]> {
+    // As the ends of a box: mirrored in the source, then resized.
+    let place = |v: f32, axis: Axis| axis.place_ends(v, v, false)[0];
+    let [y, x] = view.turned([place(y + offset, view.y), place(x + offset, view.x)]);
+    let [height, width] = view.network().map(|side| side as f32);
+    let is_seen = label > 0.0 && (0.0..=width).contains(&x) && (0.0..=height).contains(&y);
+    is_seen.then_some([x, y, 1.0])
+}
+
+#[cfg(test)]
+mod tests {
+    use kernels::view::{Axis, View};
+
+    use super::{seen, seen_keypoints};
+
+    /// An image of 10 x 20 pixels at double size: plain, mirrored, and cut to its right half.
+    #[test]
+    fn keypoints_follow_their_image() {
+        let mut view = View::whole([10, 20], [20, 40]);
+        assert_eq!(seen(&view, [3.0, 4.0, 2.0], 0.0), Some([6.0, 8.0, 1.0]));
+        assert_eq!(seen(&view, [3.0, 4.0, 1.0], 0.5), Some([7.0, 9.0, 1.0]));
+        assert_eq!(seen(&view, [3.0, 4.0, 0.0], 0.0), None, "not labelled");
+        assert_eq!(seen(&view, [21.0, 4.0, 2.0], 0.0), None, "outside");
+        view.x.mirrored = 1;
+        assert_eq!(seen(&view, [3.0, 4.0, 2.0], 0.0), Some([34.0, 8.0, 1.0]));
+        view.x = Axis { start: 10, window: 10, resized: 20, network: 20, mirrored: 0, ..view.x };
+        assert_eq!(seen(&view, [13.0, 4.0, 2.0], 0.0), Some([6.0, 8.0, 1.0]));
+        assert_eq!(seen(&view, [3.0, 4.0, 2.0], 0.0), None, "left of the view");
+        view.turn(1);
+        assert_eq!(seen(&view, [13.0, 4.0, 2.0], 0.0), Some([8.0, 14.0, 1.0]));
+    }
+
+    /// Left and right change places in a mirrored image, and not in one that is turned.
+    #[test]
+    fn partners_change_places_in_a_mirrored_image() {
+        let points = [[1.0, 2.0, 2.0], [9.0, 3.0, 1.0], [5.0, 5.0, 0.0]];
+        let mut view = View::whole([10, 10], [10, 10]);
+        let seen = |view: &View| seen_keypoints(&points, &[1, 0, 2], view, 0.0);
+        assert_eq!(seen(&view), [[1.0, 2.0, 1.0], [9.0, 3.0, 1.0], [0.0; 3]]);
+        view.x.mirrored = 1;
+        assert_eq!(seen(&view), [[1.0, 3.0, 1.0], [9.0, 2.0, 1.0], [0.0; 3]]);
+        view.y.mirrored = 1;
+        assert_eq!(seen(&view), [[9.0, 8.0, 1.0], [1.0, 7.0, 1.0], [0.0; 3]], "half a turn");
+    }
+}
