@@ -8,8 +8,12 @@ use crate::support::Case;
 
 /// The preset's conventions with every size of detectron2's config.
 pub(crate) fn config(meta: Case<'_>, images: usize) -> Config {
-    let mut c = Config::load("detectron2_r50_3x", &[]).expect("the preset loads");
     let cfg = meta.attribute("cfg");
+    let preset = match cfg["MODEL"]["KEYPOINT_ON"] == true {
+        true => "detectron2_keypoint_r50_3x",
+        false => "detectron2_r50_3x",
+    };
+    let mut c = Config::load(preset, &[]).expect("the preset loads");
     let (model, solver) = (&cfg["MODEL"], &cfg["SOLVER"]);
     let size = |table: &Value, key: &str| number(table, key) as usize;
     let resnet = &model["RESNETS"];
@@ -73,7 +77,7 @@ pub(crate) fn config(meta: Case<'_>, images: usize) -> Config {
     c
 }
 
-/// The box head and the mask head.
+/// The box head, and the mask head or the keypoint head.
 fn heads(c: &mut Config, model: &Value) {
     let size = |table: &Value, key: &str| number(table, key) as usize;
     let of = &model["ROI_BOX_HEAD"];
@@ -98,6 +102,14 @@ fn heads(c: &mut Config, model: &Value) {
             assert_eq!(scaled(*factor)[..], own[..], "weights of a stage");
         }
         c.model.cascade.fg_iou = f32s(&of["IOUS"])[1..].to_vec();
+    }
+    if c.model.kind.has_keypoints() {
+        let (head, of) = (&mut c.model.keypoint_head, &model["ROI_KEYPOINT_HEAD"]);
+        head.pooled = size(of, "POOLER_RESOLUTION");
+        head.keypoints = size(of, "NUM_KEYPOINTS");
+        head.channels = usizes(&of["CONV_DIMS"]);
+        head.mean_over_labelled = of["NORMALIZE_LOSS_BY_VISIBLE_KEYPOINTS"] == true;
+        return;
     }
     let of = &model["ROI_MASK_HEAD"];
     c.model.mask_head.pooled = size(of, "POOLER_RESOLUTION");

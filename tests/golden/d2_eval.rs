@@ -52,6 +52,13 @@ pub(crate) fn run(of: &'static Files) {
         report.close(case.name(), &key("scores"), scores, &case.f32(&key("scores")).data);
         let name = key("boxes_network");
         report.close(case.name(), &name, boxes, &case.f32(&name).data);
+        if model.config.model.kind.has_keypoints() {
+            let per_object = model.config.model.keypoint_head.keypoints;
+            let peaks = &f32("keypoint_peaks")[4 * at * per_object..][..4 * n * per_object];
+            keypoints(&mut report, &model, case, i, [boxes, peaks]);
+            at += n;
+            continue;
+        }
         let probs = &f32("mask_probs")[at * area..(at + n) * area];
         report.close(case.name(), &key("mask_probs"), probs, &case.f32(&key("mask_probs")).data);
         masks(&mut report, &model, case, i, [boxes, probs]);
@@ -59,6 +66,37 @@ pub(crate) fn run(of: &'static Files) {
     }
     report.done_case();
     report.finish();
+}
+
+/// Boxes, and keypoints with their shares of the map, in the network's image and in the original.
+fn keypoints(
+    report: &mut Report,
+    model: &Reference,
+    case: Case<'_>,
+    image: usize,
+    [boxes, peaks]: [&[f32]; 2],
+) {
+    let ((h, w), (nh, nw)) = (model.images[image], model.network[image]);
+    let ratios = [w as f32 / nw as f32, h as f32 / nh as f32];
+    let scaled: Vec<f32> = boxes.iter().enumerate().map(|(k, v)| v * ratios[k % 2]).collect();
+    report.close(case.name(), "boxes", &scaled, &case.f32(&format!("boxes_{image}")).data);
+    let (peaks, _) = peaks.as_chunks::<4>();
+    let per_object = model.config.model.keypoint_head.keypoints;
+    for (name, boxes) in [("keypoints_network", boxes), ("keypoints", &scaled)] {
+        let of_box = |(b, peaks): (&[f32], &[[f32; 4]])| -> Vec<[f32; 3]> {
+            let at = |low: usize, share: f32| b[low] + share * (b[low + 2] - b[low]);
+            peaks.iter().map(|[x, y, _, share]| [at(0, *x), at(1, *y), *share]).collect()
+        };
+        let got: Vec<[f32; 3]> =
+            boxes.chunks_exact(4).zip(peaks.chunks_exact(per_object)).flat_map(of_box).collect();
+        let name = format!("{name}_{image}");
+        let recorded = case.f32(&name).data;
+        let (want, _) = recorded.as_chunks::<3>();
+        for (k, what) in ["x", "y", "score"].iter().enumerate() {
+            let of = |points: &[[f32; 3]]| points.iter().map(|p| p[k]).collect::<Vec<_>>();
+            report.close(case.name(), &format!("{name}: {what}"), &of(&got), &of(want));
+        }
+    }
 }
 
 /// Boxes, masks and run lengths in the pixels of the original image.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use configs::Config;
 use engine::dataset::network_size;
+use engine::model::roi_heads::seen_keypoints;
 use engine::model::{SlotShape, training_program};
 use engine::weights::{Dialect, ExportForm, Values, WeightsFile, export_weights};
 use graph::CpuExecutor;
@@ -14,7 +15,8 @@ use safetensors::SafeTensors;
 use tests::SAMPLES;
 
 use crate::d2_config::config;
-use crate::model_setup::{Build, Fixture, Loaded, number, numbers, pairs, row};
+use crate::d2_keypoints::{is_zero, keypoints};
+use crate::model_setup::{Build, Fixture, Loaded, number, numbers, pairs, row, usizes};
 use crate::samples::{KeyedStep, Rois, write_anchors};
 use crate::support::{Case, Family, Report, golden_dir};
 
@@ -25,7 +27,7 @@ pub(crate) const NORM_TOLERANCE: f64 = 1e-4;
 /// Where a ReLU's input is within rounding of 0, a value of a gradient may be off by more.
 const GRAD_VALUE_TOLERANCE: f64 = 5e-3;
 /// Our loss of each of detectron2's, whose cascade numbers all of its stages.
-pub(crate) const LOSSES: [(&str, &str); 11] = [
+pub(crate) const LOSSES: [(&str, &str); 12] = [
     ("loss_cls", "loss_classifier"),
     ("loss_box_reg", "loss_box_reg"),
     ("loss_cls_stage0", "loss_classifier"),
@@ -35,6 +37,7 @@ pub(crate) const LOSSES: [(&str, &str); 11] = [
     ("loss_cls_stage2", "loss_classifier_stage2"),
     ("loss_box_reg_stage2", "loss_box_reg_stage2"),
     ("loss_mask", "loss_mask"),
+    ("loss_keypoint", "loss_keypoint"),
     ("loss_rpn_cls", "loss_objectness"),
     ("loss_rpn_loc", "loss_rpn_box_reg"),
 ];
@@ -70,6 +73,8 @@ macro_rules! files {
 pub(crate) const FPN: Files = files!("d2_fpn");
 /// `cascade_mask_rcnn_R_50_FPN`.
 pub(crate) const CASCADE: Files = files!("d2_cascade");
+/// `keypoint_rcnn_R_50_FPN`.
+pub(crate) const KEYPOINT: Files = files!("d2_keypoint");
 /// With the heads of the new baselines, and group norms in all parts.
 pub(crate) const GN: Files = files!("d2_gn");
 /// With these heads, and batch norms, whose statistics are running ones in evaluation.
@@ -160,8 +165,14 @@ impl Reference {
         SlotShape {
             pixels: most(&|i| 3 * self.images[i].0 * self.images[i].1),
             objects: most(&|i| case.i32(&format!("classes{i}")).data.len()),
-            parts: most(&|i| case.i32(&format!("raw_poly_offsets{i}")).data.len() - 1),
-            coords: most(&|i| case.f32(&format!("raw_poly_xy{i}")).data.len()),
+            parts: most(&|i| match self.has_keypoints() {
+                true => 1,
+                false => case.i32(&format!("raw_poly_offsets{i}")).data.len() - 1,
+            }),
+            coords: most(&|i| match self.has_keypoints() {
+                true => 1,
+                false => case.f32(&format!("raw_poly_xy{i}")).data.len(),
+            }),
             runs: 1,
         }
     }
@@ -181,6 +192,11 @@ impl Reference {
             row(e, "gt_boxes", i, 4 * slot.objects, boxes[..objects].as_flattened());
             row(e, "gt_classes", i, slot.objects, &labels[..objects]);
             row(e, "gt_counts", i, 1, &[objects as i32]);
+            if self.has_keypoints() {
+                let seen = self.keypoints(i);
+                row(e, "keypoints", i, slot.objects * seen.len() / labels.len(), &seen);
+                continue;
+            }
             row(e, "coords", i, slot.coords, &case.f32(&format!("raw_poly_xy{i}")).data);
             let rings = case.i32(&format!("raw_poly_offsets{i}")).data;
             let parts: Vec<i32> = rings.windows(2).flat_map(|o| [o[0], o[1] - o[0]]).collect();
@@ -191,6 +207,30 @@ impl Reference {
             row(e, "segm_index", i, 3 * slot.objects, &polygons);
         }
         loaded
+    }
+
+    fn has_keypoints(&self) -> bool {
+        self.config.model.kind.has_keypoints()
+    }
+
+    /// The keypoints of an image as the network sees them, which are recorded too.
+    fn keypoints(&self, image: usize) -> Vec<f32> {
+        let case = self.inputs.case("inputs");
+        let raw = case.f32(&format!("raw_keypoints{image}")).data;
+        let [(h, w), (nh, nw)] = [self.images[image], self.network[image]];
+        let mut view = View::whole([h as i32, w as i32], [nh as i32, nw as i32]);
+        view.x.mirrored = self.flips[image];
+        let partners = usizes(case.attribute("keypoint_flip_indices"));
+        // detectron2's reader has added half a pixel to the recorded ones already.
+        let raw = raw.as_chunks::<3>().0.chunks_exact(partners.len());
+        let seen = raw.flat_map(|object| seen_keypoints(object, &partners, &view, 0.0));
+        let seen: Vec<f32> = seen.collect::<Vec<_>>().into_flattened();
+        let recorded = case.f32(&format!("gt_keypoints{image}")).data;
+        let recorded: Vec<f32> =
+            recorded.chunks_exact(3).flat_map(|p| [p[0], p[1], p[2].min(1.0)]).collect();
+        let mut report = Report::new(self.of.inputs_losses, TOLERANCE);
+        report.close("inputs", &format!("gt_keypoints{image}"), &seen, &recorded);
+        seen
     }
 
     pub(crate) fn keyed(&self) -> KeyedStep {
@@ -253,7 +293,7 @@ pub(crate) fn thinned(
 }
 
 /// Every how many values of a tensor the case has, and these.
-fn every(case: Case<'_>, name: &str) -> (usize, Vec<f32>) {
+pub(crate) fn every(case: Case<'_>, name: &str) -> (usize, Vec<f32>) {
     let key = |stride: usize| format!("every{stride}/{name}");
     let stride = (2..1000).find(|stride| case.has(&key(*stride)));
     let stride = stride.unwrap_or_else(|| panic!("{}: no {name}", case.name()));
@@ -350,6 +390,11 @@ pub(crate) fn roi(of: &'static Files) {
     let f32 = |name: &str, len: usize| &e.f32(name).expect("an observed tensor")[..len];
     for stage in model.stages() {
         heads(&mut report, &model, case, e, stage);
+    }
+    if model.has_keypoints() {
+        keypoints(&mut report, case, e);
+        report.done_case();
+        return report.finish();
     }
     let targets = case.u8("mask_targets");
     let want: Vec<f32> = targets.data.iter().map(|v| f32::from(*v)).collect();
@@ -510,6 +555,10 @@ pub(crate) fn grads(of: &'static Files) {
     let mut compared = 0;
     for name in names {
         let got = &gradients[name];
+        if is_zero(name, got) {
+            compared += 1;
+            continue;
+        }
         let key = format!("norm/{name}");
         report.close(case.name(), &key, &[norm(got)], &case.f32(&key).data);
         let full = format!("full/{name}");

@@ -12,6 +12,7 @@ mod colours;
 mod convert;
 mod d2_config;
 mod d2_eval;
+mod d2_keypoints;
 mod d2_maps;
 mod d2_model;
 mod d2_ops;
@@ -19,6 +20,7 @@ mod d2_steps;
 mod dense;
 mod groups;
 mod images;
+mod keypoints;
 mod keypoints_eval;
 mod losses;
 mod lvis_eval;
@@ -38,7 +40,7 @@ mod support;
 mod views;
 mod weights_names;
 
-use d2_model::{CASCADE, FPN, GN, LSJ};
+use d2_model::{CASCADE, FPN, GN, KEYPOINT, LSJ};
 use model_setup::Recorded;
 
 #[test]
@@ -200,6 +202,41 @@ fn golden_d2_cascade_inputs_losses() {
 #[test]
 fn golden_d2_cascade_eval() {
     d2_eval::run(&CASCADE);
+}
+
+#[test]
+fn golden_d2_keypoint_features() {
+    d2_model::features(&KEYPOINT);
+}
+
+#[test]
+fn golden_d2_keypoint_rpn() {
+    d2_model::rpn(&KEYPOINT);
+}
+
+#[test]
+fn golden_d2_keypoint_roi() {
+    d2_model::roi(&KEYPOINT);
+}
+
+#[test]
+fn golden_d2_keypoint_grads() {
+    d2_model::grads(&KEYPOINT);
+}
+
+#[test]
+fn golden_d2_keypoint_inputs_losses() {
+    d2_steps::inputs_losses(&KEYPOINT);
+}
+
+#[test]
+fn golden_d2_keypoint_eval() {
+    d2_eval::run(&KEYPOINT);
+}
+
+#[test]
+fn golden_d2_kpops() {
+    keypoints::detectron2();
 }
 
 #[test]
@@ -390,6 +427,46 @@ fn golden_tv_maskrcnn_v2_eval() {
 #[test]
 fn golden_tv_maskrcnn_v2_eval_of_exchanged_weights() {
     model_eval::exchanged(Recorded::V2);
+}
+
+#[test]
+fn golden_tv_keypointrcnn_features() {
+    model_train::features(Recorded::Keypoint);
+}
+
+#[test]
+fn golden_tv_keypointrcnn_rpn() {
+    model_train::rpn(Recorded::Keypoint);
+}
+
+#[test]
+fn golden_tv_keypointrcnn_roi() {
+    model_train::roi(Recorded::Keypoint);
+}
+
+#[test]
+fn golden_tv_keypointrcnn_grads() {
+    model_train::grads(Recorded::Keypoint);
+}
+
+#[test]
+fn golden_tv_keypointrcnn_losses() {
+    model_train::inputs_losses(Recorded::Keypoint);
+}
+
+#[test]
+fn golden_tv_keypointrcnn_eval() {
+    model_eval::run(Recorded::Keypoint);
+}
+
+#[test]
+fn golden_tv_keypointrcnn_eval_of_exchanged_weights() {
+    model_eval::exchanged(Recorded::Keypoint);
+}
+
+#[test]
+fn golden_tv_keypoint_ops() {
+    keypoints::torchvision();
 }
 
 #[test]

@@ -6,7 +6,7 @@ use engine::weights::{Dialect, ExportForm};
 use kernels::paste::paste_mask;
 
 use crate::model_setup::{GoldenModel, Recorded};
-use crate::support::{Family, Report};
+use crate::support::{Case, Family, Report};
 
 pub(crate) fn run(of: Recorded) {
     let (Some(mut model), Some(golden)) = (GoldenModel::open(of), of.open("eval")) else { return };
@@ -53,6 +53,12 @@ fn compare(model: &GoldenModel, golden: &Family) {
         report.close(case.name(), &key("boxes_resized"), boxes, &want);
         let scores = &f32("det_scores")[at..at + n];
         report.close(case.name(), &key("scores"), scores, &case.f32(&key("scores")).data);
+        if model.of == Recorded::Keypoint {
+            let peaks = &f32("keypoint_peaks")[4 * at * model.keypoints()..];
+            keypoints(&mut report, model, case, i, [boxes, peaks]);
+            at += n;
+            continue;
+        }
         let area = side * side;
         let probs = &f32("mask_probs")[at * area..(at + n) * area];
         report.close(case.name(), &key("mask_probs"), probs, &case.f32(&key("mask_probs")).data);
@@ -61,6 +67,34 @@ fn compare(model: &GoldenModel, golden: &Family) {
     }
     report.done_case();
     report.finish();
+}
+
+/// Keypoints and their logits, in the network's image and in the original one.
+fn keypoints(
+    report: &mut Report,
+    model: &GoldenModel,
+    case: Case<'_>,
+    image: usize,
+    [boxes, peaks]: [&[f32]; 2],
+) {
+    let ((h, w), (nh, nw)) = (model.image_sizes()[image], model.network_sizes()[image]);
+    let ratios = [w as f32 / nw as f32, h as f32 / nh as f32];
+    let (mut network, mut original, mut scores) = (Vec::new(), Vec::new(), Vec::new());
+    let (peaks, _) = peaks.as_chunks::<4>();
+    for (b, peaks) in boxes.chunks_exact(4).zip(peaks.chunks_exact(model.keypoints())) {
+        for [across, down, logit, _] in peaks {
+            let at = [b[0] + across * (b[2] - b[0]), b[1] + down * (b[3] - b[1])];
+            network.extend([at[0], at[1], 1.0]);
+            original.extend([at[0] * ratios[0], at[1] * ratios[1], 1.0]);
+            scores.push(*logit);
+        }
+    }
+    for (name, got) in
+        [("keypoints_resized", network), ("keypoints", original), ("keypoints_scores", scores)]
+    {
+        let name = format!("{name}_{image}");
+        report.close(case.name(), &name, &got, &case.f32(&name).data);
+    }
 }
 
 /// Boxes and pasted masks in the pixels of the original image.

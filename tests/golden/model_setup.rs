@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use configs::{Adamw, Config, NormKind, Optimizer};
+use engine::model::roi_heads::seen_keypoints;
 use engine::model::{
     BuiltProgram, ImageSize, ModelSpec, Param, SlotShape, detection_program, training_program,
 };
@@ -29,6 +30,8 @@ pub(crate) enum Recorded {
     Plain,
     /// `maskrcnn_resnet50_fpn_v2`.
     V2,
+    /// `keypointrcnn_resnet50_fpn`.
+    Keypoint,
 }
 
 impl Recorded {
@@ -45,6 +48,9 @@ impl Recorded {
             (Self::V2, "weights") => "tv_maskrcnn_v2_weights",
             (Self::V2, "inputs_losses" | "features" | "rpn") => "tv_maskrcnn_v2",
             (Self::V2, "roi" | "grads" | "eval" | "steps") => "tv_maskrcnn_v2_heads",
+            (Self::Keypoint, "weights") => "tv_keypointrcnn_weights",
+            (Self::Keypoint, "inputs_losses" | "features" | "rpn") => "tv_keypointrcnn",
+            (Self::Keypoint, "roi" | "grads" | "eval" | "steps") => "tv_keypointrcnn_heads",
             (_, part) => panic!("no family of {part}"),
         }
     }
@@ -149,6 +155,7 @@ impl GoldenModel {
         let config = match of {
             Recorded::Plain => plain_config(meta, inputs.case("sgd5"), images.len()),
             Recorded::V2 => v2_config(meta, &of.open("steps")?, images.len()),
+            Recorded::Keypoint => keypoint_config(meta, &of.open("steps")?, images.len()),
         };
         let classes = meta.usize("classes") - 1;
         Some(Self { of, config, inputs, weights: tensors, classes, images, network })
@@ -182,6 +189,11 @@ impl GoldenModel {
         self.images.len()
     }
 
+    /// Keypoints of an object.
+    pub(crate) fn keypoints(&self) -> usize {
+        self.config.model.keypoint_head.keypoints
+    }
+
     /// Source sizes (height, width).
     pub(crate) fn image_sizes(&self) -> &[(usize, usize)] {
         &self.images
@@ -206,7 +218,10 @@ impl GoldenModel {
             row(e, "gt_boxes", i, 4 * g, &boxes.data);
             row(e, "gt_classes", i, g, &labels.data);
             row(e, "gt_counts", i, 1, &[labels.data.len() as i32]);
-            self.write_masks(e, i);
+            match self.of {
+                Recorded::Keypoint => self.write_keypoints(e, i),
+                _ => self.write_masks(e, i),
+            }
         }
         loaded
     }
@@ -246,6 +261,9 @@ impl GoldenModel {
     }
 
     fn runs(&self, image: usize) -> Vec<Vec<u32>> {
+        if self.of == Recorded::Keypoint {
+            return vec![];
+        }
         let masks = self.inputs.case("inputs").u8(&format!("masks{image}"));
         let (h, w) = self.images[image];
         masks
@@ -270,6 +288,19 @@ impl GoldenModel {
         let others = [views, count(n)];
         let batch = preprocessed("images", loaded.preprocess, &images, &others);
         row(e, "batch", 0, batch.data.len(), &batch.data);
+    }
+
+    /// The keypoints as the network sees them, who are no other than the data's filler makes them.
+    fn write_keypoints(&self, e: &mut CpuExecutor, image: usize) {
+        let points = self.inputs.case("inputs").f32(&format!("keypoints{image}")).data;
+        let [source, network] =
+            [self.images[image], self.network[image]].map(|(h, w)| [h as i32, w as i32]);
+        let view = View::whole(source, network);
+        let partners: Vec<usize> = (0..points.len() / 3).collect();
+        let seen = seen_keypoints(points.as_chunks().0, &partners, &view, 0.0);
+        let per_object = self.config.model.keypoint_head.keypoints;
+        let len = 3 * per_object * self.slot().objects;
+        row(e, "keypoints", image, len, seen.as_flattened());
     }
 
     fn write_masks(&self, e: &mut CpuExecutor, image: usize) {
@@ -321,6 +352,17 @@ fn plain_config(meta: Case<'_>, sgd: Case<'_>, images: usize) -> Config {
     c
 }
 
+/// The same for keypoints.
+fn keypoint_config(meta: Case<'_>, steps: &Family, images: usize) -> Config {
+    let mut c = config("torchvision_keypoint_r50", meta, images);
+    c.model.backbone.norm_eps = meta.float("bn_eps");
+    c.model.keypoint_head.keypoints = meta.usize("keypoints");
+    c.model.keypoint_head.channels = usizes(meta.attribute("kp"));
+    c.input.augment.min_sizes = vec![];
+    adamw_of(&mut c, steps);
+    c
+}
+
 /// The same for the second version, which has further convolutions, and trains scales and shifts of
 /// its norms.
 fn v2_config(meta: Case<'_>, steps: &Family, images: usize) -> Config {
@@ -332,13 +374,17 @@ fn v2_config(meta: Case<'_>, steps: &Family, images: usize) -> Config {
     let norm = NormKind::FrozenStatistics;
     c.model.backbone.norm = norm;
     [c.model.fpn.norm, c.model.box_head.norm, c.model.mask_head.norm] = [Some(norm); 3];
+    adamw_of(&mut c, steps);
+    c
+}
+
+fn adamw_of(c: &mut Config, steps: &Family) {
     let steps = steps.case("adamw3");
     c.solver.optimizer = Optimizer::Adamw;
     c.solver.learning_rate = steps.float("lr");
     c.solver.weight_decay = steps.float("weight_decay");
     let [beta1, beta2, eps] = ["beta1", "beta2", "eps"].map(|name| steps.float(name));
     c.solver.adamw = Adamw { beta1, beta2, eps };
-    c
 }
 
 fn config(preset: &str, meta: Case<'_>, images: usize) -> Config {
@@ -349,7 +395,9 @@ fn config(preset: &str, meta: Case<'_>, images: usize) -> Config {
     let (pre, post) = (usizes(&rpn["pre_nms"]), usizes(&rpn["post_nms"]));
     [c.model.rpn.pre_nms_top_n_train, c.model.rpn.pre_nms_top_n_test] = [pre[0], pre[1]];
     [c.model.rpn.post_nms_top_n_train, c.model.rpn.post_nms_top_n_test] = [post[0], post[1]];
-    c.model.mask_head.deconv_channels = meta.usize("mdim");
+    if c.model.kind.has_masks() {
+        c.model.mask_head.deconv_channels = meta.usize("mdim");
+    }
     c.input.flip_probability = 0.0;
     c.solver.warmup_steps = 0;
     c.solver.milestones.clear();
@@ -383,7 +431,9 @@ pub(crate) fn stated(c: &mut Config, meta: Case<'_>, images: usize) {
     model.detections.per_image = number(roi, "detections") as usize;
     let hidden = meta.usize("rep");
     model.box_head.hidden = vec![hidden, hidden];
-    model.mask_head.channels = usizes(meta.attribute("mask"));
+    if model.kind.has_masks() {
+        model.mask_head.channels = usizes(meta.attribute("mask"));
+    }
     c.input.min_size = meta.usize("min_size");
     c.input.max_size = meta.usize("max_size");
     c.solver.dynamic_loss_scale = false;

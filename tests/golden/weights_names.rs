@@ -71,17 +71,22 @@ struct Recorded {
     classes: usize,
 }
 
-const RECORDED: [Recorded; 10] = [
+const RECORDED: [Recorded; 12] = [
     detectron2("mask_rcnn_R_50_FPN_3x", "detectron2_r50_3x", &[]),
     detectron2("faster_rcnn_R_50_FPN_3x", "detectron2_faster_r50_3x", &[]),
     detectron2("cascade_mask_rcnn_R_50_FPN_3x", "detectron2_cascade_r50_3x", &[]),
     detectron2("new_baselines_mask_rcnn_R_50_FPN_100ep_LSJ", "detectron2_r50_lsj", &[]),
     detectron2("scratch_mask_rcnn_R_50_FPN_3x_gn", "detectron2_r50_lsj", &GROUP_NORMS),
+    Recorded {
+        classes: 1,
+        ..detectron2("keypoint_rcnn_R_50_FPN_3x", "detectron2_keypoint_r50_3x", &[])
+    },
     torchvision("maskrcnn_resnet18_fpn", "torchvision_r18"),
     torchvision("maskrcnn_resnet34_fpn", "torchvision_r34"),
     torchvision("maskrcnn_resnet50_fpn", "torchvision_r50"),
     torchvision("maskrcnn_resnet50_fpn_v2", "torchvision_r50_v2"),
     torchvision("maskrcnn_resnet152_fpn", "torchvision_r152"),
+    Recorded { classes: 1, ..torchvision("keypointrcnn_resnet50_fpn", "torchvision_keypoint_r50") },
 ];
 const GROUP_NORMS: [&str; 7] = [
     "model.backbone.norm=group_norm",

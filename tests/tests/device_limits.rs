@@ -311,6 +311,11 @@ fn launches_of_a_cascade_fit_a_gpu() {
 }
 
 #[test]
+fn launches_of_keypoint_rcnn_r50_fit_a_gpu() {
+    check_batches("torchvision_keypoint_r50", &[], &[2]);
+}
+
+#[test]
 fn launches_of_faster_rcnn_r50_fit_a_gpu() {
     check("faster_r50", &[]);
 }

@@ -88,6 +88,12 @@ fn a_cascade_trains_as_on_the_cpu() {
     step::a_cascade_trains_as_on_the_cpu(&on_driver);
 }
 
+/// With keypoints in place of masks: the same.
+#[test]
+fn keypoints_train_as_on_the_cpu() {
+    step::keypoints_train_as_on_the_cpu(&on_driver);
+}
+
 /// A head that gets no gradient, or twice its own, fails the check of new heads.
 #[test]
 fn a_head_with_another_gradient_is_noticed() {

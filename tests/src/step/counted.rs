@@ -40,7 +40,7 @@ pub fn counted_products<T>(
     let (mut built, state) = build(&store, config, SQUARE, target.clone(), Changes::NONE);
     keep_counts(&mut built.program);
     let mut step = OnDevice::of(vec![(built, state)], &target, device);
-    inputs(&store, &[0, 3]).iter().for_each(|(name, bytes)| step.write(0, name, bytes));
+    inputs(&store, config, &[0, 3]).iter().for_each(|(name, bytes)| step.write(0, name, bytes));
     take();
     step.run(0);
     let mut counted = take();

@@ -73,7 +73,7 @@ pub fn three_steps_in_floats_are_those_of_the_cpu(open: &Open) {
         let mut cpu = OnCpu::new(&store, &config, SQUARE, Changes::NONE);
         let mut worst = 0.0f64;
         for step in 0..3 {
-            for (name, bytes) in inputs(&store, &[step, step + 1]) {
+            for (name, bytes) in inputs(&store, &config, &[step, step + 1]) {
                 device.write(0, &name, &bytes);
                 cpu.write(&name, &bytes);
             }
@@ -140,9 +140,9 @@ pub fn a_step_by_mlperfs_rules_is_that_of_f32(open: &Open) {
     first_step(open, &rules, IN_FP16);
     let place = folder();
     let store = images(place.path());
-    let mut device =
-        OnDevice::new(&store, &micro(&rules), &[SQUARE], Changes::OBSERVED, open(None));
-    inputs(&store, &[0, 3]).iter().for_each(|(name, bytes)| device.write(0, name, bytes));
+    let config = micro(&rules);
+    let mut device = OnDevice::new(&store, &config, &[SQUARE], Changes::OBSERVED, open(None));
+    inputs(&store, &config, &[0, 3]).iter().for_each(|(name, bytes)| device.write(0, name, bytes));
     device.run(0);
     let counts = device.read(0, "proposal_counts");
     println!("proposals of the images of a group: {:?}", counts.as_i32());
@@ -159,14 +159,14 @@ fn planted_first_step(open: &Open, set: &[&str], planted: &[&str], bounds: Bound
     let config = micro(set);
     let batch = [0, 3];
     let mut free = OnCpu::new(&store, &config, SQUARE, Changes::OBSERVED);
-    inputs(&store, &batch).iter().for_each(|(name, bytes)| free.write(name, bytes));
+    inputs(&store, &config, &batch).iter().for_each(|(name, bytes)| free.write(name, bytes));
     free.run();
     let given = Changes { given: &PROPOSALS, ..Changes::OBSERVED };
     let mut cpu = OnCpu::new(&store, &config, SQUARE, given);
     let config = micro(&[set, planted].concat());
     let mut device = OnDevice::new(&store, &config, &[SQUARE], given, open(Some(7)));
     let proposals = PROPOSALS.map(|name| (name.to_string(), free.read(name).bytes().to_vec()));
-    for (name, bytes) in inputs(&store, &batch).into_iter().chain(proposals) {
+    for (name, bytes) in inputs(&store, &config, &batch).into_iter().chain(proposals) {
         cpu.write(&name, &bytes);
         device.write(0, &name, &bytes);
     }
@@ -213,7 +213,7 @@ pub fn what_lies_behind_the_counts_changes_nothing(open: &Open) {
     let store = images(place.path());
     let config = micro(&["model.roi.canonical_size=20"]);
     let batch = [1, 4];
-    let mut stale = empty_slot(&store, batch.len());
+    let mut stale = empty_slot(&store, &config, batch.len());
     stale.view_mut("pixels").expect("an array").fill(0x5Au8);
     for (name, value) in [("gt_boxes", 31.5f32), ("coords", 17.25)] {
         stale.view_mut(name).expect("an array").fill(value);
@@ -221,8 +221,8 @@ pub fn what_lies_behind_the_counts_changes_nothing(open: &Open) {
     for name in ["gt_classes", "segm_index", "segm_parts", "runs"] {
         stale.view_mut(name).expect("an array").fill(2i32);
     }
-    let clean = inputs(&store, &batch);
-    let dirty = inputs_from(&store, &batch, stale);
+    let clean = inputs(&store, &config, &batch);
+    let dirty = inputs_from(&store, &config, &batch, stale);
     assert!(clean != dirty, "no input has room behind it: nothing was tested");
     let [clean, dirty] = [clean, dirty].map(|inputs| {
         let mut device = OnDevice::new(&store, &config, &[SQUARE], Changes::NONE, open(None));
@@ -251,7 +251,7 @@ pub fn two_shapes_alternate(open: &Open) {
     let mut state = cpus[0].state.clone();
     for step in 0..6 {
         let which = step % 2;
-        for (name, bytes) in inputs(&store, &[step, step + 1]) {
+        for (name, bytes) in inputs(&store, &config, &[step, step + 1]) {
             device.write(which, &name, &bytes);
             cpus[which].write(&name, &bytes);
         }

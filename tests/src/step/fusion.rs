@@ -36,7 +36,7 @@ const APART_FORWARD: f64 = 2e-2;
 fn stepped(store: &Stores, config: &Config, open: &Open, seed: u64) -> OnDevice {
     let device = open(Some(seed));
     let mut device = OnDevice::new(store, config, &[SQUARE], Changes::OBSERVED, device);
-    for (name, bytes) in inputs(store, &[0, 3]) {
+    for (name, bytes) in inputs(store, config, &[0, 3]) {
         device.write(0, &name, &bytes);
     }
     device.run(0);

@@ -8,8 +8,10 @@ use dali::loader::{ImageRows, Slot, fill_slot};
 use dali::store::{Store, Stores};
 use dali::synthetic::SyntheticOptions;
 use device::{Device, Precision, Target};
+use engine::model::roi_heads::seen_keypoints;
 use engine::model::{
-    BuiltProgram, ImageSize, ModelSpec, Part, SlotShape, training_layout, training_program,
+    BuiltProgram, ImageSize, ModelSpec, Part, SlotShape, further_arrays, step_layout,
+    training_program,
 };
 use engine::runtime::ModelState;
 use engine::view::Views;
@@ -18,6 +20,7 @@ use graph::exec::device::{Prepared, SharedArena};
 use graph::substitute::substitute;
 use graph::{CpuExecutor, DeviceExecutor, StateSet};
 use kernels::cpu::HostTensor;
+use kernels::view::View;
 
 /// The factor of gradients in the tests: fp16 then holds small ones.
 const LOSS_SCALE: f32 = 1024.0;
@@ -65,6 +68,14 @@ pub(super) const CASCADE: [&str; 3] = [
     "model.cascade.box_weight_factors=[2, 3]",
 ];
 
+/// Keypoints in place of masks.
+pub(super) const KEYPOINTS: [&str; 4] = [
+    "model.kind=keypoint_rcnn",
+    "model.keypoint_head.keypoints=5",
+    "model.keypoint_head.channels=[8, 8]",
+    "model.keypoint_head.pooled=7",
+];
+
 /// How a program differs from the one that trains.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Changes {
@@ -106,26 +117,42 @@ pub(super) fn build(
 }
 
 /// The inputs of a batch, by name.
-pub(super) fn inputs(store: &Stores, batch: &[usize]) -> Vec<(String, Vec<u8>)> {
-    inputs_from(store, batch, empty_slot(store, batch.len()))
+pub(super) fn inputs(store: &Stores, config: &Config, batch: &[usize]) -> Vec<(String, Vec<u8>)> {
+    inputs_from(store, config, batch, empty_slot(store, config, batch.len()))
 }
 
 /// A slot for `images` images.
-pub(super) fn empty_slot(store: &Stores, images: usize) -> Slot {
-    let layout = training_layout(images, slot_shape(store)).expect("names that differ");
-    Slot::plain(Arc::new(layout))
+pub(super) fn empty_slot(store: &Stores, config: &Config, images: usize) -> Slot {
+    let mut division = Part::whole().division;
+    division.images = images;
+    let layout = step_layout(&further_arrays(config), &division, slot_shape(store));
+    Slot::plain(Arc::new(layout.expect("names that differ")))
 }
 
 /// The inputs of a batch, by name, in a slot that may hold bytes of an earlier one.
 pub(super) fn inputs_from(
     store: &Stores,
+    config: &Config,
     batch: &[usize],
     mut slot: Slot,
 ) -> Vec<(String, Vec<u8>)> {
-    let views = Views::new(&micro(&[]));
+    let views = Views::new(config);
+    let has_keypoints = config.model.kind.has_keypoints();
     let fill = move |store: &Stores, image: usize, rows: &mut ImageRows<'_>| {
         let image = store.image(image);
-        views.fill([image.height, image.width], [64; 2], false, &[], rows).map(drop)
+        views.fill([image.height, image.width], [64; 2], false, &[], rows)?;
+        if !has_keypoints {
+            return Ok(());
+        }
+        let view = View::of(rows.row_mut("views")?, 0);
+        let partners =
+            store.contents().keypoints.as_ref().expect("drawn with keypoints").mirrored();
+        let row: &mut [f32] = rows.row_mut("keypoints")?;
+        let objects = image.objects.map(|object| store.object(object).keypoints);
+        for (row, points) in row.chunks_exact_mut(3 * partners.len()).zip(objects) {
+            row.copy_from_slice(seen_keypoints(points, &partners, &view, 0.0).as_flattened());
+        }
+        Ok(())
     };
     fill_slot(store, batch, 0, &mut slot, &fill).expect("room for every image");
     slot.arrays().map(|(array, bytes)| (array.name.clone(), bytes.to_vec())).collect()

@@ -16,7 +16,7 @@ use graph::StateSet;
 use sha2::{Digest, Sha256};
 
 use super::first::{a_step_in_fp32_is_that_of_f32, a_step_of_new_heads_is_that_of_f32};
-use super::program::{CASCADE, micro, new_heads};
+use super::program::{CASCADE, KEYPOINTS, micro, new_heads};
 use super::{Open, folder, relative};
 
 /// A trainer of `micro` on drawn images.
@@ -78,6 +78,14 @@ pub fn a_cascade_trains_as_on_the_cpu(open: &Open) {
         launch_once(&set, 20, open);
         resume_exactly(&set, open);
     }
+}
+
+/// The same with keypoints in place of masks.
+pub fn keypoints_train_as_on_the_cpu(open: &Open) {
+    a_step_in_fp32_is_that_of_f32(open, &KEYPOINTS);
+    learn_as_on_the_cpu(&KEYPOINTS, open);
+    launch_once(&KEYPOINTS, 20, open);
+    resume_exactly(&KEYPOINTS, open);
 }
 
 /// Twenty steps lose as much as on the CPU, and the same device makes the same bits again.

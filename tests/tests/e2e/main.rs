@@ -19,6 +19,7 @@ mod driver_faults;
 mod driver_ranks;
 mod earlier;
 mod exchange;
+mod keypoints;
 mod labels;
 mod limits;
 mod mistakes;

@@ -1,0 +1,270 @@
+//! Families tv_keypoint_ops and d2_kpops: cells, losses, maps, peaks and views of keypoints.
+
+use dali::store::Keypoints;
+use engine::model::roi_heads::seen_keypoints;
+use kernels::Role;
+use kernels::cpu::HostTensor;
+use kernels::ops::conv_transpose::ConvTranspose;
+use kernels::ops::keypoint_maps::KeypointMaps;
+use kernels::ops::keypoint_peaks::KeypointPeaks;
+use kernels::ops::keypoint_targets::KeypointTargets;
+use kernels::ops::softmax_cross_entropy::SoftmaxCrossEntropy;
+use kernels::view::View;
+use serde_json::Value;
+
+use crate::convert::{
+    Ran, channels_last, channels_second, count, floats, host, index, permute, repeated,
+};
+use crate::model_setup::{number, usizes};
+use crate::support::{Case, Family, Report, Tensor};
+
+const TOLERANCE: f64 = 2e-5;
+/// Keypoints of a person in COCO.
+const PERSON: [&str; 17] = [
+    "nose",
+    "left_eye",
+    "right_eye",
+    "left_ear",
+    "right_ear",
+    "left_shoulder",
+    "right_shoulder",
+    "left_elbow",
+    "right_elbow",
+    "left_wrist",
+    "right_wrist",
+    "left_hip",
+    "right_hip",
+    "left_knee",
+    "right_knee",
+    "left_ankle",
+    "right_ankle",
+];
+
+pub(crate) fn torchvision() {
+    let Some(family) = Family::open("tv_keypoint_ops") else { return };
+    let mut report = Report::new("tv_keypoint_ops", TOLERANCE);
+    for case in family.cases() {
+        match case.attribute("kind").as_str().expect("a word") {
+            "heatmap_targets" => {
+                targets(&mut report, case, "rois", case.usize("heatmap_size"));
+            }
+            "keypoint_loss" => {
+                let logits = permute(&case.f32("logits"), &[0, 3, 1, 2]);
+                let grad = permute(&case.f32("dlogits"), &[0, 3, 1, 2]).data;
+                loss(&mut report, case, "rois", &logits, |got| (got, grad.clone()));
+            }
+            "predictor" => predictor(&mut report, case),
+            "decode" => {
+                let maps = permute(&case.f32("maps"), &[0, 3, 1, 2]);
+                let peaks = peaks(case, "rois", &maps);
+                let want = case.f32("keypoints").data;
+                let points: Vec<f32> = want.chunks_exact(3).flat_map(|p| [p[0], p[1]]).collect();
+                let got: Vec<f32> = peaks.iter().flat_map(|p| [p[0], p[1]]).collect();
+                report.close(case.name(), "keypoints", &got, &points);
+                let got: Vec<f32> = peaks.iter().map(|p| p[2]).collect();
+                report.close(case.name(), "scores", &got, &case.f32("scores").data);
+            }
+            "hflip" => {
+                let width = case.usize("width") as i32;
+                let mut view = View::whole([width; 2], [width; 2]);
+                view.x.mirrored = 1;
+                flips(&mut report, case, &case.attributes()["flip_inds"]);
+                seen(&mut report, case, &view, "flipped");
+            }
+            other => panic!("{}: {other}", case.name()),
+        }
+        report.done_case();
+    }
+    report.finish();
+}
+
+pub(crate) fn detectron2() {
+    let Some(family) = Family::open("d2_kpops") else { return };
+    let mut report = Report::new("d2_kpops", TOLERANCE);
+    for case in family.cases() {
+        let name = case.name();
+        let is = |start: &str| name.starts_with(start);
+        if is("keypoints_to_heatmap") {
+            targets(&mut report, case, "boxes", case.usize("heatmap_size"));
+        } else if is("keypoint_loss") {
+            let every = |got: Vec<f32>| got.into_iter().step_by(7).collect::<Vec<_>>();
+            let want = case.f32("dlogits_every7").data;
+            let logits = case.f32("logits");
+            loss(&mut report, case, "boxes", &logits, |got| (every(got), want.clone()));
+        } else if is("heatmaps_to_keypoints") {
+            let got = peaks(case, "boxes", &case.f32("maps"));
+            let want = case.f32("out").data;
+            for (i, what) in ["x", "y", "logit", "share"].into_iter().enumerate() {
+                let of = |peaks: &[[f32; 4]]| peaks.iter().map(|p| p[i]).collect::<Vec<_>>();
+                report.close(name, what, &of(&got), &of(want.as_chunks().0));
+            }
+        } else if is("keypoint_transform") {
+            flips(&mut report, case, &case.attributes()["flip_indices"]);
+            let view = view_of(case);
+            seen(&mut report, case, &view, "out");
+        } else if is("select_visible") {
+            visible(&mut report, case);
+        } else {
+            // Scores are compared in `golden_d2_kpops_oks`, results in `d2_eval.rs`.
+            assert!(is("oks_") || is("instances_to_coco_json"), "{name}");
+            report.not_due();
+            continue;
+        }
+        report.done_case();
+    }
+    report.finish();
+}
+
+/// Cells of the keypoints of each box, all of one image and each with an object of its own.
+fn cells(case: Case<'_>, boxes: &str, side: usize) -> Ran {
+    let (boxes, keypoints) = (case.f32(boxes), case.f32("keypoints"));
+    let rows = boxes.shape[0];
+    let shape = [&[1][..], &keypoints.shape].concat();
+    let inputs = vec![
+        host(Role::Box, &boxes),
+        repeated(rows, 0),
+        index(&[rows], (0..rows as i32).collect()),
+        count(rows),
+        floats(Role::Box, &shape, keypoints.data),
+    ];
+    Ran::new(case.name(), KeypointTargets { side }, inputs)
+}
+
+fn targets(report: &mut Report, case: Case<'_>, boxes: &str, side: usize) {
+    let ran = cells(case, boxes, side);
+    let (target, valid) = (case.i32("target").data, case.i32("valid").data);
+    let want = target.iter().zip(&valid).map(|(cell, valid)| if *valid != 0 { *cell } else { -1 });
+    report.exact(case.name(), "cells", ran.i32(0), &want.collect::<Vec<_>>());
+}
+
+/// A proposal stays if one of its keypoints has a cell.
+fn visible(report: &mut Report, case: Case<'_>) {
+    let ran = cells(case, "boxes", 56);
+    let per_box = case.f32("keypoints").shape[1];
+    let rows = ran.i32(0).chunks_exact(per_box).enumerate();
+    let kept = rows.filter(|(_, cells)| cells.iter().any(|cell| *cell >= 0));
+    let kept: Vec<i32> = kept.map(|(row, _)| row as i32).collect();
+    report.exact(case.name(), "kept", &kept, &case.i32("kept").data);
+}
+
+/// The loss of `logits [N, K, S, S]`, and of its gradient what `pick` pairs with what is recorded.
+fn loss(
+    report: &mut Report,
+    case: Case<'_>,
+    boxes: &str,
+    logits: &Tensor<f32>,
+    pick: impl Fn(Vec<f32>) -> (Vec<f32>, Vec<f32>),
+) {
+    let side = logits.shape[2];
+    let cells = cells(case, boxes, side);
+    let rows = cells.i32(0).len();
+    let stated = case.attributes().get("normalizer").and_then(Value::as_f64);
+    let inputs = vec![
+        floats(Role::Activation, &[rows, side * side], logits.data.clone()),
+        index(&[rows], cells.i32(0).to_vec()),
+        repeated(rows, 0),
+        count(1),
+    ];
+    // The op takes a whole number of rows: the sum over one, to be divided.
+    let rows_per_image = stated.map(|_| 1);
+    let scale = 1.0 / stated.unwrap_or(1.0) as f32;
+    let op = SoftmaxCrossEntropy { ipg: 1, rows_per_image };
+    let ran = Ran::new(case.name(), op, inputs);
+    report.close(case.name(), "loss", &[scale * ran.f32(0)[0]], &case.f32("loss").data);
+    let (got, want) = pick(ran.grad(&[scale], 0).data);
+    report.close(case.name(), "dlogits", &got, &want);
+}
+
+/// The transposed convolution, and the maps of twice its size.
+fn predictor(report: &mut Report, case: Case<'_>) {
+    let inputs = vec![
+        host(Role::Activation, &case.f32("x")),
+        host(Role::Weight, &channels_last(&case.f32("w"))),
+        host(Role::Master, &case.f32("b")),
+    ];
+    let op = ConvTranspose { pad: case.usize("pad"), relu: false, counted: false, masked: false };
+    let low = Ran::new(case.name(), op, inputs);
+    report.close(case.name(), "lowres", low.f32(0), &case.f32("lowres").data);
+    let rows = low.shape(0)[0];
+    let map: HostTensor = floats(Role::Activation, low.shape(0), low.f32(0).to_vec());
+    let maps = Ran::new(case.name(), KeypointMaps, vec![map, count(rows)]);
+    let rows_first = |name: &str| permute(&case.f32(name), &[0, 3, 1, 2]).data;
+    report.close(case.name(), "y", maps.f32(0), &rows_first("y"));
+    let of_low = maps.grad(&rows_first("dy"), 0).data;
+    report.close(case.name(), "dx", &low.grad(&of_low, 0).data, &case.f32("dx").data);
+    let of_weights = channels_second(&low.grad(&of_low, 1)).data;
+    report.close(case.name(), "dw", &of_weights, &case.f32("dw").data);
+    report.close(case.name(), "db", &low.grad(&of_low, 2).data, &case.f32("db").data);
+}
+
+/// x, y in pixels, logit and share of each map `[N, K, S, S]`.
+fn peaks(case: Case<'_>, boxes: &str, maps: &Tensor<f32>) -> Vec<[f32; 4]> {
+    let boxes = case.f32(boxes);
+    let (rows, pixels) = (maps.shape[0] * maps.shape[1], maps.shape[2] * maps.shape[3]);
+    let inputs = vec![
+        floats(Role::Activation, &[rows, pixels], maps.data.clone()),
+        host(Role::Box, &boxes),
+        count(boxes.shape[0]),
+    ];
+    let ran = Ran::new(case.name(), KeypointPeaks, inputs);
+    let (peaks, _) = ran.f32(0).as_chunks::<4>();
+    let placed = peaks.iter().enumerate().map(|(i, [x, y, logit, share])| {
+        let b = &boxes.data[4 * (i / maps.shape[1])..];
+        [b[0] + x * (b[2] - b[0]), b[1] + y * (b[3] - b[1]), *logit, *share]
+    });
+    placed.collect()
+}
+
+/// The pairs of a person's keypoints, which follow from their names.
+fn flips(report: &mut Report, case: Case<'_>, recorded: &Value) {
+    let got: Vec<i32> = person().mirrored().iter().map(|k| *k as i32).collect();
+    let want: Vec<i32> = usizes(recorded).iter().map(|k| *k as i32).collect();
+    report.exact(case.name(), "flip indices", &got, &want);
+}
+
+fn person() -> Keypoints {
+    Keypoints { names: PERSON.map(String::from).to_vec(), skeleton: vec![] }
+}
+
+/// Keypoints in a view; recorded ones that are labelled have 1 or 2.
+fn seen(report: &mut Report, case: Case<'_>, view: &View, recorded: &str) {
+    let partners = person().mirrored();
+    let (points, want) = (case.f32("keypoints").data, case.f32(recorded).data);
+    let (points, _) = points.as_chunks::<3>();
+    let objects = points.chunks_exact(PERSON.len());
+    let got: Vec<f32> = objects
+        .flat_map(|object| seen_keypoints(object, &partners, view, 0.0).into_flattened())
+        .collect();
+    let want: Vec<f32> = want.chunks_exact(3).flat_map(|p| [p[0], p[1], p[2].min(1.0)]).collect();
+    report.close(case.name(), recorded, &got, &want);
+}
+
+/// The recorded list of transforms as a view.
+fn view_of(case: Case<'_>) -> View {
+    let side = |name: &str| usizes(case.attribute(name)).iter().map(|v| *v as i32).collect();
+    let size: Vec<i32> = side("image_hw");
+    let mut view = View::whole([size[0], size[1]], [size[0], size[1]]);
+    for step in case.attribute("transforms").as_array().expect("a list") {
+        let get = |key: &str| number(step, key) as i32;
+        match step["type"].as_str().expect("a word") {
+            "ResizeTransform" => {
+                for (axis, new) in [(&mut view.y, get("new_h")), (&mut view.x, get("new_w"))] {
+                    (axis.resized, axis.network) = (new, new);
+                }
+            }
+            "HFlipTransform" => view.x.mirrored = 1,
+            "CropTransform" => {
+                let along = [(&mut view.y, "y0", "h"), (&mut view.x, "x0", "w")];
+                for (axis, first, length) in along {
+                    let (first, length) = (get(first), get(length));
+                    axis.network = length;
+                    // The offset counts before the mirror.
+                    let mirrored = axis.mirrored != 0;
+                    axis.offset = if mirrored { axis.resized - first - length } else { first };
+                }
+            }
+            other => panic!("{}: {other}", case.name()),
+        }
+    }
+    view
+}

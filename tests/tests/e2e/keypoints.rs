@@ -1,0 +1,61 @@
+//! Keypoints from annotations to results: training, scores, prediction, and what is refused.
+
+use crate::common::{BAD_CONFIG, Place, micro};
+
+const KEYPOINTS: &str = "--set model.kind=keypoint_rcnn --set model.keypoint_head.keypoints=5 \
+                         --set model.keypoint_head.channels=[8] --set model.keypoint_head.pooled=7";
+const VAL: &str = "runs/data/micro/val-8x64-seed0";
+
+/// A run that finds something, whatever it is; it resumes, and its scores come with their files.
+#[test]
+fn keypoints_are_trained_scored_and_predicted() {
+    let place = Place::new();
+    let set = "--set train.steps=40 --set model.detections.score_threshold=0.01";
+    let said = place.run(&micro(&format!("{KEYPOINTS} {set}")));
+    assert_eq!(said.code, 0, "{}", said.err);
+    assert!(said.err.contains("keypoints AP"), "{}", said.err);
+    let report = place.json("runs/micro/report.json");
+    assert!(report["keypoints"]["AP"].as_f64().is_some_and(|ap| ap >= 0.0), "{report}");
+    assert!(report["segm"].is_null() && report["keypoints"]["APs"].is_null(), "{report}");
+    assert_eq!(report["best"]["metric"], "keypoints");
+    assert!(place.text("runs/micro/report.html").contains("keypoint OKS"));
+
+    let said = place.good("eval --run runs/micro --out scores --expect box=0.0,keypoint=0.0");
+    assert!(said.contains("keypoints AP"), "{said}");
+    let files = format!("eval --gt {VAL}/annotations.json --detections scores/keypoints.json");
+    let again = place.good(&files);
+    let scores = |text: &str| -> Vec<String> {
+        let lines = text.lines().skip_while(|line| !line.starts_with("keypoints"));
+        lines.skip(1).take(10).map(str::to_string).collect()
+    };
+    assert_eq!(scores(&again), scores(&said));
+    assert_eq!(scores(&again).len(), 10);
+
+    place.good(&format!("predict --run runs/micro --out out --min-score 0 {VAL}/images"));
+    let found = place.json("out/predictions.json");
+    let found = found.as_array().expect("a list");
+    assert!(!found.is_empty());
+    for object in found {
+        let points = object["keypoints"].as_array().expect("keypoints");
+        let [x, y, width, height] =
+            [0, 1, 2, 3].map(|i| object["bbox"][i].as_f64().expect("a box"));
+        for point in points.chunks(3) {
+            let [at_x, at_y] = [0, 1].map(|i| point[i].as_f64().expect("a coordinate"));
+            assert!((x..=x + width.max(1.0)).contains(&at_x), "{object}");
+            assert!((y..=y + height.max(1.0)).contains(&at_y), "{object}");
+        }
+        assert_eq!(points.len(), 15);
+    }
+}
+
+#[test]
+fn a_model_of_other_keypoints_than_the_data_is_refused() {
+    let place = Place::new();
+    let other = micro("--set model.kind=keypoint_rcnn");
+    place.bad(&other, BAD_CONFIG, &["has 5 keypoints an object", "set it to 5"]);
+    let masks = micro("--set train.target_keypoint=0.5");
+    place.bad(&masks, BAD_CONFIG, &["train.target_keypoint", "mask_rcnn has no keypoints"]);
+    place.good(&micro("--set train.steps=1"));
+    let expect = "eval --run runs/micro --expect keypoint=0.5";
+    place.bad(expect, BAD_CONFIG, &["--expect keypoint=..: the model has no keypoints"]);
+}
