@@ -6,7 +6,7 @@ use std::str::FromStr;
 use configs::{Augment, Config, Data};
 use dali::order::PaddedShape;
 use dali::store::Store;
-use dali::synthetic::{SyntheticOptions, generate};
+use dali::synthetic::{KEYPOINT_NAMES, SyntheticOptions, generate};
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
 
@@ -36,7 +36,7 @@ impl FromStr for Padded {
 
 /// Draws the images on first use, and opens them, all in one shape. They are as large as COCO's,
 /// and the config's own rule resizes them; if its rule leads to another shape, its sizes are set to
-/// those of the shape.
+/// those of the shape. A keypoint head gets as many keypoints as they have.
 pub(crate) fn open(
     config: &mut Config,
     shape: PaddedShape,
@@ -65,6 +65,7 @@ pub(crate) fn open(
     if config.model.num_classes == 0 {
         config.model.num_classes = CLASSES;
     }
+    config.model.keypoint_head.keypoints = KEYPOINT_NAMES.len();
     // One shape: no sizes are drawn.
     config.input.augment = Augment::default();
     let mut data = DataSet::open(config, Split::Train, progress)?;

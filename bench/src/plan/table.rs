@@ -31,19 +31,21 @@ const IMAGES: usize = 12;
 const FAR: usize = 256;
 
 /// The presets of whole models, one line each.
-const MODELS: [&str; 14] = [
+const MODELS: [&str; 16] = [
     "torchvision_r18",
     "torchvision_r34",
     "torchvision_r50",
     "torchvision_r101",
     "torchvision_r152",
     "torchvision_r50_v2",
+    "torchvision_keypoint_r50",
     "faster_r50",
     "detectron2_r50_1x",
     "detectron2_r50_3x",
     "detectron2_r101_3x",
     "detectron2_faster_r50_3x",
     "detectron2_cascade_r50_3x",
+    "detectron2_keypoint_r50_3x",
     "detectron2_r50_lsj",
     "mlperf_r50",
 ];

@@ -11,15 +11,16 @@
 //
 // Launch: a thread per keypoint of a row, blocks of 256.
 // Cost: 20 bytes per keypoint, 17,408 of them at 1,024 positives; latency-bound.
-// Numerics: fp32, the CPU's operations in its order.
+// Numerics: f64, the CPU's operations in its order.
 // Edges: rows past the count, of no image or of no object are -1.
 #include "boxes.cuh"
 
 // The cell along an axis, -1 outside of the RoI.
 DEVICE int keypoint_cell(float at, float low, float high, int side) {
   if (at == high) return side - 1;
-  const float cell = floorf((at - low) * ((float)side / (high - low)));
-  return cell >= 0.0f && cell < (float)side ? (int)cell : -1;
+  const double length = (double)high - (double)low;
+  const double cell = floor(((double)at - (double)low) * ((double)side / length));
+  return cell >= 0.0 && cell < (double)side ? (int)cell : -1;
 }
 
 KERNEL(256)

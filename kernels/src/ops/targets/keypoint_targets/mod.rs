@@ -2,7 +2,8 @@
 //!
 //! Matches `keypoints_to_heatmap` of torchvision and detectron2: a keypoint is a target if it is
 //! labelled and lies in its RoI, whose right and lower edges belong to the last cells. Each map is
-//! a row of a softmax over its cells.
+//! a row of a softmax over its cells. Cells are found in f64: a keypoint in the middle of its RoI
+//! falls to the same side everywhere.
 //! Tensors: `mask_rois` (`[M, 4]`), `image_idx` (`[M]`), `matched` (`[M]`, object of the image),
 //! `count` (`[1]`, rows in use), `keypoints` (`[N, G, K, 3]`, x and y in network pixels, above 0 if
 //! labelled) -> `cells` (`[M*K]`, row by row from the top left; -1 = no target), `image_idx`
@@ -53,8 +54,9 @@ fn cell(at: f32, low: f32, high: f32, side: usize) -> Option<usize> {
     if at == high {
         return Some(side - 1);
     }
-    let cell = ((at - low) * (side as f32 / (high - low))).floor();
-    (cell >= 0.0 && cell < side as f32).then_some(cell as usize)
+    let [at, low, high] = [at, low, high].map(f64::from);
+    let cell = ((at - low) * (side as f64 / (high - low))).floor();
+    (cell >= 0.0 && cell < side as f64).then_some(cell as usize)
 }
 
 impl Op for KeypointTargets {
