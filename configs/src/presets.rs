@@ -25,6 +25,8 @@ const PRESETS: &[(&str, &str)] = &[
     ("detectron2_r50_3x", include_str!("../detectron2_r50_3x.toml")),
     ("detectron2_r101_3x", include_str!("../detectron2_r101_3x.toml")),
     ("detectron2_faster_r50_3x", include_str!("../detectron2_faster_r50_3x.toml")),
+    ("detectron2_r50_c4_3x", include_str!("../detectron2_r50_c4_3x.toml")),
+    ("detectron2_r101_c4_3x", include_str!("../detectron2_r101_c4_3x.toml")),
     ("detectron2_cascade_r50_3x", include_str!("../detectron2_cascade_r50_3x.toml")),
     ("detectron2_keypoint_r50_3x", include_str!("../detectron2_keypoint_r50_3x.toml")),
     ("detectron2_r50_lsj", include_str!("../detectron2_r50_lsj.toml")),

@@ -9,8 +9,10 @@ use crate::support::Case;
 /// The preset's conventions with every size of detectron2's config.
 pub(crate) fn config(meta: Case<'_>, images: usize) -> Config {
     let cfg = meta.attribute("cfg");
+    let is_c4 = cfg["MODEL"]["ROI_HEADS"]["NAME"] == "Res5ROIHeads";
     let preset = match cfg["MODEL"]["KEYPOINT_ON"] == true {
         true => "detectron2_keypoint_r50_3x",
+        false if is_c4 => "detectron2_r50_c4_3x",
         false => "detectron2_r50_3x",
     };
     let mut c = Config::load(preset, &[]).expect("the preset loads");
@@ -32,7 +34,9 @@ pub(crate) fn config(meta: Case<'_>, images: usize) -> Config {
     let anchors = &model["ANCHOR_GENERATOR"];
     assert_eq!(number(anchors, "OFFSET"), 0.0);
     let sizes = anchors["SIZES"].as_array().expect("a list of levels");
-    c.model.anchors.sizes = sizes.iter().map(|level| numbers(level)[0] as f32).collect();
+    let sizes = sizes.iter().flat_map(numbers);
+    c.model.anchors.sizes = sizes.map(|size| size as f32).collect();
+    assert_eq!(c.by_level(&c.model.anchors.sizes).len(), c.num_levels());
     c.model.anchors.ratios =
         numbers(&anchors["ASPECT_RATIOS"][0]).iter().map(|v| *v as f32).collect();
     heads(&mut c, model);
@@ -60,6 +64,10 @@ pub(crate) fn config(meta: Case<'_>, images: usize) -> Config {
     c.input.min_size = meta.usize("short_edge");
     c.input.max_size = meta.usize("max_size");
     c.input.augment.min_sizes = vec![];
+    if is_c4 {
+        // Padded to the largest image, whatever its sides.
+        c.input.size_divisor = 1;
+    }
     let three = |value: &Value| -> [f32; 3] { std::array::from_fn(|i| numbers(value)[i] as f32) };
     [c.input.mean, c.input.std] = [three(&model["PIXEL_MEAN"]), three(&model["PIXEL_STD"])];
     c.solver.learning_rate = number(solver, "BASE_LR");

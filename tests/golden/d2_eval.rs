@@ -22,7 +22,11 @@ pub(crate) fn run(of: &'static Files) {
     let i32 = |name: &str| e.i32(name).expect("a kept tensor");
     let mut report = Report::new(of.eval, EVAL_TOLERANCE);
     let case = golden.case("eval");
-    thinned(&mut report, case, "feature_p2", f32("P2"), EVAL_TOLERANCE);
+    let [theirs, ours] = match model.config.model.backbone.is_c4() {
+        true => ["feature_res4", "C4"],
+        false => ["feature_p2", "P2"],
+    };
+    thinned(&mut report, case, theirs, f32(ours), EVAL_TOLERANCE);
     for stage in model.stages() {
         let ours = match stage {
             None | Some(0) => "class_logits".to_string(),
@@ -35,7 +39,7 @@ pub(crate) fn run(of: &'static Files) {
         report.close(case.name(), &theirs, &logits, &want.data);
     }
     let capacity = f32("proposal_scores").len() / model.num_images();
-    let area = (2 * model.config.model.mask_head.pooled).pow(2);
+    let area = mask_side(&model).pow(2);
     let mut at = 0;
     for i in 0..model.num_images() {
         let key = |what: &str| format!("{what}_{i}");
@@ -99,6 +103,12 @@ fn keypoints(
     }
 }
 
+/// Side of a mask before it is pasted.
+fn mask_side(model: &Reference) -> usize {
+    let model = &model.config.model;
+    if model.backbone.is_c4() { model.mask_head.pooled } else { 2 * model.mask_head.pooled }
+}
+
 /// Boxes, masks and run lengths in the pixels of the original image.
 fn masks(
     report: &mut Report,
@@ -107,8 +117,7 @@ fn masks(
     image: usize,
     [boxes, probs]: [&[f32]; 2],
 ) {
-    let (side, rule) =
-        (2 * model.config.model.mask_head.pooled, model.config.model.detections.paste_rule);
+    let (side, rule) = (mask_side(model), model.config.model.detections.paste_rule);
     let ((h, w), (nh, nw)) = (model.images[image], model.network[image]);
     let ratios = [w as f32 / nw as f32, h as f32 / nh as f32];
     let scaled: Vec<f32> = boxes.iter().enumerate().map(|(k, v)| v * ratios[k % 2]).collect();

@@ -75,6 +75,8 @@ pub(crate) const FPN: Files = files!("d2_fpn");
 pub(crate) const CASCADE: Files = files!("d2_cascade");
 /// `keypoint_rcnn_R_50_FPN`.
 pub(crate) const KEYPOINT: Files = files!("d2_keypoint");
+/// `mask_rcnn_R_50_C4`.
+pub(crate) const C4: Files = files!("d2_c4");
 /// With the heads of the new baselines, and group norms in all parts.
 pub(crate) const GN: Files = files!("d2_gn");
 /// With these heads, and batch norms, whose statistics are running ones in evaluation.
@@ -294,6 +296,9 @@ pub(crate) fn thinned(
 
 /// Every how many values of a tensor the case has, and these.
 pub(crate) fn every(case: Case<'_>, name: &str) -> (usize, Vec<f32>) {
+    if case.has(name) {
+        return (1, case.f32(name).data);
+    }
     let key = |stride: usize| format!("every{stride}/{name}");
     let stride = (2..1000).find(|stride| case.has(&key(*stride)));
     let stride = stride.unwrap_or_else(|| panic!("{}: no {name}", case.name()));
@@ -322,8 +327,13 @@ pub(crate) fn features(of: &'static Files) {
         report.exact("inputs", &name, &got, &bytes);
     }
     thinned(&mut report, case, "batch", batch, TOLERANCE);
+    let keys = golden.keys();
     for (ours, theirs) in ["C", "P"].into_iter().zip(["res", "p"]) {
-        for level in 2..=if ours == "C" { 5 } else { 6 } {
+        let has = |level: &usize| keys.iter().any(|k| k.ends_with(&format!("/{theirs}{level}")));
+        let levels = (2..=6).filter(has).collect::<Vec<_>>();
+        let all = if model.config.model.backbone.is_c4() { 0 } else { 4 };
+        assert!(levels.len() >= all || ours == "C" && levels == [4], "{levels:?}");
+        for level in levels {
             let got = e.f32(&format!("{ours}{level}")).expect("an observed tensor");
             thinned(&mut report, case, &format!("{theirs}{level}"), got, TOLERANCE);
         }
@@ -348,7 +358,7 @@ pub(crate) fn rpn(of: &'static Files) {
     let i32 = |name: &str| e.i32(name).expect("an observed tensor");
     let mut report = Report::new(of.rpn, TOLERANCE);
     let (case, n) = (golden.case("rpn"), model.num_images());
-    for level in 0..model.config.model.anchors.sizes.len() {
+    for level in 0..model.config.num_levels() {
         for what in ["logits", "deltas"] {
             let got = f32(&format!("{what}_P{}", level + 2));
             thinned(&mut report, case, &format!("{what}_l{level}"), got, TOLERANCE);
@@ -390,6 +400,12 @@ pub(crate) fn roi(of: &'static Files) {
     let f32 = |name: &str, len: usize| &e.f32(name).expect("an observed tensor")[..len];
     for stage in model.stages() {
         heads(&mut report, &model, case, e, stage);
+    }
+    if model.config.model.backbone.is_c4() {
+        let (stride, want) = every(case, "res5_out");
+        let got = f32("res5", e.f32("res5").map_or(0, <[f32]>::len));
+        let got: Vec<f32> = got.iter().step_by(stride).copied().take(want.len()).collect();
+        report.close(case.name(), "res5_out", &got, &want);
     }
     if model.has_keypoints() {
         keypoints(&mut report, case, e);

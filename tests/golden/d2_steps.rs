@@ -4,7 +4,7 @@ use kernels::ops::control_step::Control;
 
 use crate::d2_keypoints::is_zero;
 use crate::d2_model::{
-    CASCADE, FPN, Files, GN, KEYPOINT, LOSSES, NORM_TOLERANCE, Reference, TOLERANCE, exported,
+    C4, CASCADE, FPN, Files, GN, KEYPOINT, LOSSES, NORM_TOLERANCE, Reference, TOLERANCE, exported,
     gradients, norm,
 };
 use crate::model_setup::{Loaded, numbers};
@@ -92,7 +92,7 @@ pub(crate) fn empty() {
     let mut report = Report::new("d2_empty", TOLERANCE);
     for case in golden.cases() {
         let Some(of) =
-            [&FPN, &CASCADE, &GN, &KEYPOINT].into_iter().find(|of| of.name == case.name())
+            [&FPN, &CASCADE, &GN, &KEYPOINT, &C4].into_iter().find(|of| of.name == case.name())
         else {
             report.not_due();
             continue;

@@ -40,7 +40,7 @@ mod support;
 mod views;
 mod weights_names;
 
-use d2_model::{CASCADE, FPN, GN, KEYPOINT, LSJ};
+use d2_model::{C4, CASCADE, FPN, GN, KEYPOINT, LSJ};
 use model_setup::Recorded;
 
 #[test]
@@ -232,6 +232,36 @@ fn golden_d2_keypoint_inputs_losses() {
 #[test]
 fn golden_d2_keypoint_eval() {
     d2_eval::run(&KEYPOINT);
+}
+
+#[test]
+fn golden_d2_c4_features() {
+    d2_model::features(&C4);
+}
+
+#[test]
+fn golden_d2_c4_rpn() {
+    d2_model::rpn(&C4);
+}
+
+#[test]
+fn golden_d2_c4_roi() {
+    d2_model::roi(&C4);
+}
+
+#[test]
+fn golden_d2_c4_grads() {
+    d2_model::grads(&C4);
+}
+
+#[test]
+fn golden_d2_c4_inputs_losses() {
+    d2_steps::inputs_losses(&C4);
+}
+
+#[test]
+fn golden_d2_c4_eval() {
+    d2_eval::run(&C4);
 }
 
 #[test]

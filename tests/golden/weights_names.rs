@@ -71,9 +71,10 @@ struct Recorded {
     classes: usize,
 }
 
-const RECORDED: [Recorded; 12] = [
+const RECORDED: [Recorded; 13] = [
     detectron2("mask_rcnn_R_50_FPN_3x", "detectron2_r50_3x", &[]),
     detectron2("faster_rcnn_R_50_FPN_3x", "detectron2_faster_r50_3x", &[]),
+    detectron2("mask_rcnn_R_50_C4_3x", "detectron2_r50_c4_3x", &[]),
     detectron2("cascade_mask_rcnn_R_50_FPN_3x", "detectron2_cascade_r50_3x", &[]),
     detectron2("new_baselines_mask_rcnn_R_50_FPN_100ep_LSJ", "detectron2_r50_lsj", &[]),
     detectron2("scratch_mask_rcnn_R_50_FPN_3x_gn", "detectron2_r50_lsj", &GROUP_NORMS),

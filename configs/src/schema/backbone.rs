@@ -44,6 +44,11 @@ table! {
         /// (torchvision). Default false.
         #[key(of = "resnet", resume = Step, mlperf = Model)]
         pub stride_in_1x1: bool = false,
+        /// ResNet: `"pyramid"` (default), C2 to C5 for the feature pyramid, or `"c4"`: C4 alone, on
+        /// which the RPN runs, while the last stage runs on each RoI, in place of the first layers
+        /// of the box head and the mask head (detectron2's C4 models).
+        #[key(of = "resnet", resume = Step, mlperf = Model)]
+        pub output: BodyOutput = BodyOutput::Pyramid,
         /// File to take the backbone from, and nothing else: a classifier's or a detector's
         /// (safetensors, `.pth`, `.pkl` or `.npz`, with the names of torchvision, detectron2,
         /// Detectron, maskrcnn-benchmark or Tensorpack). Default: none, random weights.
@@ -60,6 +65,16 @@ pub enum BackboneKind {
     Resnet,
     /// A stem and one basic block per level, strides 4, 8, 16, ...
     Small,
+}
+
+/// The maps that a body gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BodyOutput {
+    /// All, for the feature pyramid.
+    Pyramid,
+    /// C4 alone; the last stage is a head of RoIs.
+    C4,
 }
 
 /// The block of a ResNet.
@@ -131,6 +146,11 @@ impl Backbone {
                 self.stage_channels.iter().enumerate().map(stage).collect()
             }
         }
+    }
+
+    /// True if the last stage runs on RoIs.
+    pub fn is_c4(&self) -> bool {
+        self.kind == BackboneKind::Resnet && self.output == BodyOutput::C4
     }
 
     /// The key whose number of entries no such body has, and the fault.

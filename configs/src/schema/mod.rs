@@ -15,7 +15,7 @@ mod train;
 
 pub use augment::{Augment, BoxesAfterCrop};
 pub(crate) use backbone::MAX_LEVELS;
-pub use backbone::{Backbone, BackboneKind, Block, NormKind, Stage};
+pub use backbone::{Backbone, BackboneKind, Block, BodyOutput, NormKind, Stage};
 pub use choices::{
     EmptyImages, LevelEps, MaskTargetRule, PasteRule, PixelEncoding, Precision, ResizeFilter,
     ResizeRounding,
@@ -77,7 +77,18 @@ impl Config {
     /// Number of feature levels taken from the backbone, its stem left out; RoI features are
     /// pooled from these.
     pub fn num_backbone_levels(&self) -> usize {
+        if self.model.backbone.is_c4() {
+            return 1;
+        }
         self.model.backbone.stages().len().saturating_sub(1)
+    }
+
+    /// Sides of anchors, such as `model.anchors.sizes`, by level: one each, or all on a single map.
+    pub fn by_level(&self, sizes: &[f32]) -> Vec<Vec<f32>> {
+        if self.model.backbone.is_c4() {
+            return vec![sizes.to_vec()];
+        }
+        sizes.iter().map(|size| vec![*size]).collect()
     }
 
     /// Number of FPN levels that the RPN runs on: the backbone's levels plus the extra one.
@@ -85,10 +96,14 @@ impl Config {
         self.level_strides().len()
     }
 
-    /// Nominal stride of every FPN level in pixels of the network's image, finest first (`[4, 8,
-    /// 16, 32, 64]` for ResNet with the extra level).
+    /// Nominal stride of every level in pixels of the network's image, finest first (`[4, 8, 16, 32,
+    /// 64]` for ResNet with the extra level, `[16]` for C4).
     pub fn level_strides(&self) -> Vec<usize> {
         let stages = self.model.backbone.stages();
+        if self.model.backbone.is_c4() {
+            // The last but one.
+            return stages.iter().rev().skip(1).take(1).map(|stage| stage.stride).collect();
+        }
         let mut strides: Vec<usize> = stages.iter().skip(1).map(|stage| stage.stride).collect();
         if self.model.fpn.extra_level == ExtraLevel::MaxPool {
             strides.extend(strides.last().map(|coarsest| 2 * coarsest));

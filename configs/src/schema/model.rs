@@ -142,8 +142,8 @@ pub enum ExtraLevel {
 table! {
     /// `[model.anchors]`: the boxes that the RPN refines.
     pub struct Anchors {
-        /// Side in pixels of a square anchor, one per level, finest first. Default `[32, 64, 128,
-        /// 256, 512]`.
+        /// Side in pixels of a square anchor, one per level, finest first; all of them on the one
+        /// map of `backbone.output = "c4"`. Default `[32, 64, 128, 256, 512]`.
         #[key(each = 0.0..=65536.0, unit = "pixels", resume = Step, mlperf = Model)]
         pub sizes: Vec<f32> = vec![32.0, 64.0, 128.0, 256.0, 512.0],
         /// Height over width, at constant area. Default `[0.5, 1, 2]`.

@@ -97,6 +97,21 @@ const IDLE: &[Idle] = &[
         applies: |c| !c.model.kind.has_masks(),
     },
     Idle {
+        keys: &[
+            "model.fpn.",
+            "model.box_head.channels",
+            "model.box_head.hidden",
+            "model.box_head.norm",
+            "model.mask_head.channels",
+            "model.mask_head.norm",
+            "model.roi.canonical_",
+            "model.roi.level_eps",
+            "model.roi.min_level",
+        ],
+        switch: "model.backbone.output",
+        applies: |c| c.model.backbone.is_c4(),
+    },
+    Idle {
         keys: &["model.keypoint_head.", "eval.oks_sigmas", "data.min_keypoints"],
         switch: "model.kind",
         applies: |c| !c.model.kind.has_keypoints(),

@@ -76,7 +76,11 @@ fn groups(config: &Config, check: &mut Check) {
 fn anchors(config: &Config, check: &mut Check) {
     let anchors = &config.model.anchors;
     let (key, levels) = ("model.anchors.sizes", config.num_levels());
-    check.require(anchors.sizes.len() == levels, key, || {
+    let is_c4 = config.model.backbone.is_c4();
+    check.require(!is_c4 || !anchors.sizes.is_empty(), key, || {
+        "is empty; give at least one size".into()
+    });
+    check.require(is_c4 || anchors.sizes.len() == levels, key, || {
         let sizes = anchors.sizes.len();
         format!(
             "has {sizes} entries, but the model has {levels} FPN levels; give one size per level"
@@ -174,6 +178,11 @@ const MAX_FURTHER_HEADS: usize = 2;
 
 fn cascade(config: &Config, check: &mut Check) {
     let (cascade, heads) = (&config.model.cascade, config.model.cascade.fg_iou.len());
+    let is_c4 = config.model.backbone.is_c4();
+    check.require(!is_c4 || heads == 0, "model.cascade.fg_iou", || {
+        "is set beside model.backbone.output = \"c4\", whose last stage is one head; remove it"
+            .into()
+    });
     check.require(heads <= MAX_FURTHER_HEADS, "model.cascade.fg_iou", || {
         format!("has {heads} values; a cascade has at most {MAX_FURTHER_HEADS} further heads")
     });

@@ -215,15 +215,15 @@ struct Anchors(Vec<(f64, [f64; 2])>);
 
 impl Anchors {
     fn new(config: &Config, sizes: &[f32]) -> Self {
-        let levels = config.level_strides().into_iter().zip(sizes);
-        let of_level = |(stride, size): (usize, &f32)| {
+        let levels = config.level_strides().into_iter().zip(config.by_level(sizes));
+        let of_level = |(stride, sizes): (usize, Vec<f32>)| {
             let anchors = &config.model.anchors;
             let cells = match anchors.cell_rule {
-                CellRule::Centered => cell_anchors(&[*size], &anchors.ratios),
+                CellRule::Centered => cell_anchors(&sizes, &anchors.ratios),
                 CellRule::Detectron => {
-                    cell_anchors_detectron(stride as f32, &[*size], &anchors.ratios)
+                    cell_anchors_detectron(stride as f32, &sizes, &anchors.ratios)
                 }
-                CellRule::Exact => cell_anchors_exact(&[*size], &anchors.ratios),
+                CellRule::Exact => cell_anchors_exact(&sizes, &anchors.ratios),
             };
             cells.into_iter().map(move |[x1, y1, x2, y2]| {
                 (stride as f64, [f64::from(x2 - x1), f64::from(y2 - y1)])

@@ -71,31 +71,31 @@ impl Rpn {
         net.part("rpn.anchors");
         let config = &net.spec.config.model.anchors;
         let padded = net.spec.padded;
+        let sizes = net.spec.config.by_level(&config.sizes);
+        let strides = net.spec.config.level_strides();
+        let anchors_per_cell = sizes.first().map_or(0, Vec::len) * config.ratios.len();
         let levels = maps
             .iter()
-            .zip(&config.sizes)
-            .enumerate()
-            .map(|(level, (map, size))| {
+            .zip(sizes.iter().zip(&strides))
+            .map(|(map, (sizes, nominal))| {
                 let (height, width) =
                     (net.program.desc(*map).dim(1), net.program.desc(*map).dim(2));
                 let stride = |padded: usize, map: usize| match config.stride_rule {
                     StrideRule::FloorPaddedOverMap => (padded / map) as f32,
-                    StrideRule::Nominal => (4 << level) as f32,
+                    StrideRule::Nominal => *nominal as f32,
                 };
                 let cells = match config.cell_rule {
-                    CellRule::Centered => cell_anchors(&[*size], &config.ratios),
+                    CellRule::Centered => cell_anchors(sizes, &config.ratios),
                     CellRule::Detectron => {
-                        let stride = (4 << level) as f32;
-                        cell_anchors_detectron(stride, &[*size], &config.ratios)
+                        cell_anchors_detectron(*nominal as f32, sizes, &config.ratios)
                     }
-                    CellRule::Exact => cell_anchors_exact(&[*size], &config.ratios),
+                    CellRule::Exact => cell_anchors_exact(sizes, &config.ratios),
                 };
                 let (stride_h, stride_w) =
                     (stride(padded.height, height), stride(padded.width, width));
                 AnchorLevel { height, width, stride_h, stride_w, cells }
             })
             .collect();
-        let anchors_per_cell = config.ratios.len();
         let anchors = net.program.apply1(Anchors { levels }, [])?;
         net.observe("anchors", anchors);
         let convs = net.spec.config.model.rpn.convs;
@@ -154,7 +154,7 @@ impl Rpn {
 
     fn dense_head(&self, net: &mut Net<'_>) -> Result<(Vec<TensorId>, Vec<TensorId>), GraphError> {
         net.part("rpn.head");
-        let channels = net.spec.config.model.fpn.channels;
+        let channels = self.channels(net);
         let cells = self.anchors_per_cell;
         let init = Init::Normal { std: 0.01 };
         // All convolutions but the last, which may be one op with the predictors.
@@ -185,10 +185,15 @@ impl Rpn {
         Ok((logits, deltas))
     }
 
+    /// Channels of the maps, and of the head's convolutions.
+    fn channels(&self, net: &Net<'_>) -> usize {
+        self.maps.first().map_or(0, |map| net.channels(*map))
+    }
+
     /// True if one op makes the head.
     fn fuses_head(&self, net: &Net<'_>) -> bool {
         let config = &net.spec.config;
-        let channels = [config.model.fpn.channels; 2];
+        let channels = [self.channels(net); 2];
         config.fusion.has(Fused::RpnHead)
             && net.spec.is_in_fp16()
             && RpnHead::fits(self.maps.len(), self.anchors_per_cell, channels)
@@ -201,7 +206,7 @@ impl Rpn {
         maps: Vec<TensorId>,
         init: Init,
     ) -> Result<(Vec<TensorId>, Vec<TensorId>), GraphError> {
-        let (channels, cells) = (net.spec.config.model.fpn.channels, self.anchors_per_cell);
+        let (channels, cells) = (self.channels(net), self.anchors_per_cell);
         let last = format!("conv.{}.0", self.convs - 1);
         let mut pair = |what: &str, channels_in, width, kernel| {
             let (name, shape) = (format!("{HEAD}.{what}"), ConvShape::new(width, kernel, 1));

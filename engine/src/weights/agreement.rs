@@ -91,6 +91,10 @@ fn preset(config: &Config) -> &'static str {
     if !config.model.box_head.channels.is_empty() {
         return "detectron2_r50_lsj";
     }
+    if config.model.backbone.is_c4() {
+        let is_r101 = config.model.backbone.blocks[..] == [3, 4, 23, 3];
+        return if is_r101 { "detectron2_r101_c4_3x" } else { "detectron2_r50_c4_3x" };
+    }
     if !config.model.cascade.fg_iou.is_empty() {
         return "detectron2_cascade_r50_3x";
     }

@@ -11,13 +11,13 @@ use super::net::{ConvShape, Net};
 use super::norms::{After, NormedConv};
 use super::params::Init;
 
-pub(super) use resnet::has_frozen_stem;
+pub(super) use resnet::{has_frozen_stem, on_rois};
 
 const BODY: &str = "backbone.body";
 
 /// Adds the body of the model for images `x`, `[N, H, W, C]`, normalised. Returns the feature maps
 /// of its stages, finest first (C2..C5 of a ResNet): those of [`configs::Backbone::stages`] after
-/// the stem.
+/// the stem; of a C4 model C4 alone.
 ///
 /// # Errors
 /// A config that an op rejects.
@@ -30,7 +30,8 @@ pub fn backbone(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphEr
     for (i, map) in maps.iter().enumerate() {
         net.observe(&format!("C{}", i + 2), *map);
     }
-    Ok(maps)
+    let first = if net.spec.config.model.backbone.is_c4() { maps.len() - 1 } else { 0 };
+    Ok(maps[first..].to_vec())
 }
 
 /// A convolution without bias, the body's norm, and what follows.

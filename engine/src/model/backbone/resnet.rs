@@ -28,22 +28,53 @@ pub(super) fn build(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, Gra
     };
     let pool = MaxPool { kernel: 3, stride: 2, pad: 1, argmax: true };
     let [mut x, _positions] = net.program.apply(pool, [x])?;
+    let stages = config.blocks.len() - usize::from(config.is_c4());
     let mut maps = Vec::new();
-    for (stage, &blocks) in config.blocks.iter().enumerate() {
-        net.set_frozen(config.frozen_stages >= stage + 2);
-        for block in 0..blocks {
-            let name = format!("layer{}.{block}", stage + 1);
-            net.part(&format!("backbone.{name}"));
-            let stride = if block == 0 && stage > 0 { 2 } else { 1 };
-            let (name, width) = (format!("{BODY}.{name}"), config.width << stage);
-            x = match config.block {
-                Block::Bottleneck => bottleneck(net, x, &name, width, stride)?,
-                Block::Basic => basic(net, x, &name, width, stride)?,
-            };
-        }
+    for stage in 0..stages {
+        x = self::stage(net, x, stage, "backbone", None)?;
         maps.push(x);
     }
     Ok(maps)
+}
+
+/// The last stage on features of RoIs `[M, P, P, C]`, of which `count` hold data: a map of half the
+/// size. Its ops belong to `part` of the model.
+///
+/// # Errors
+/// A config that an op rejects.
+pub(in crate::model) fn on_rois(
+    net: &mut Net<'_>,
+    x: TensorId,
+    part: &str,
+    count: TensorId,
+) -> Result<TensorId, GraphError> {
+    let last = net.spec.config.model.backbone.blocks.len() - 1;
+    let x = stage(net, x, last, part, Some(count))?;
+    net.set_frozen(false);
+    Ok(x)
+}
+
+/// The blocks of a stage, counted from 0.
+fn stage(
+    net: &mut Net<'_>,
+    mut x: TensorId,
+    stage: usize,
+    part: &str,
+    count: Option<TensorId>,
+) -> Result<TensorId, GraphError> {
+    let config = &net.spec.config.model.backbone;
+    net.set_frozen(config.frozen_stages >= stage + 2);
+    for block in 0..config.blocks[stage] {
+        let name = format!("layer{}.{block}", stage + 1);
+        net.part(&format!("{part}.{name}"));
+        let stride = if block == 0 && stage > 0 { 2 } else { 1 };
+        let (name, width) = (format!("{BODY}.{name}"), config.width << stage);
+        x = match config.block {
+            Block::Bottleneck => bottleneck(net, x, &name, (width, stride), count)?,
+            Block::Basic => basic(net, x, &name, (width, stride), count)?,
+        };
+    }
+    Ok(x)
 }
 
 /// 1x1, 3x3, 1x1 with four times the width, added to the (projected) input.
@@ -51,8 +82,8 @@ fn bottleneck(
     net: &mut Net<'_>,
     x: TensorId,
     name: &str,
-    width: usize,
-    stride: usize,
+    (width, stride): (usize, usize),
+    count: Option<TensorId>,
 ) -> Result<TensorId, GraphError> {
     let (first, second) =
         if net.spec.config.model.backbone.stride_in_1x1 { (stride, 1) } else { (1, stride) };
@@ -61,11 +92,18 @@ fn bottleneck(
     let mut y = x;
     for (i, shape) in convs.into_iter().enumerate() {
         let (conv, bn) = layer(i + 1);
-        y = conv_norm(net, y, &conv, &bn, shape, After::RELU)?;
+        y = conv_norm(net, y, &conv, &bn, shape, After { count, ..After::RELU })?;
     }
-    let identity = identity(net, x, name, ConvShape::new(4 * width, 1, stride))?;
+    let identity = identity(net, x, name, ConvShape::new(4 * width, 1, stride), count)?;
     let (conv, bn) = layer(3);
-    conv_norm(net, y, &conv, &bn, ConvShape::new(4 * width, 1, 1), After::add_relu(identity))
+    conv_norm(
+        net,
+        y,
+        &conv,
+        &bn,
+        ConvShape::new(4 * width, 1, 1),
+        After { count, ..After::add_relu(identity) },
+    )
 }
 
 /// Two 3x3, added to the (projected) input.
@@ -73,14 +111,28 @@ fn basic(
     net: &mut Net<'_>,
     x: TensorId,
     name: &str,
-    width: usize,
-    stride: usize,
+    (width, stride): (usize, usize),
+    count: Option<TensorId>,
 ) -> Result<TensorId, GraphError> {
     let [conv1, bn1, conv2, bn2] =
         ["conv1", "bn1", "conv2", "bn2"].map(|of| format!("{name}.{of}"));
-    let y = conv_norm(net, x, &conv1, &bn1, ConvShape::new(width, 3, stride), After::RELU)?;
-    let identity = identity(net, x, name, ConvShape::new(width, 1, stride))?;
-    conv_norm(net, y, &conv2, &bn2, ConvShape::new(width, 3, 1), After::add_relu(identity))
+    let y = conv_norm(
+        net,
+        x,
+        &conv1,
+        &bn1,
+        ConvShape::new(width, 3, stride),
+        After { count, ..After::RELU },
+    )?;
+    let identity = identity(net, x, name, ConvShape::new(width, 1, stride), count)?;
+    conv_norm(
+        net,
+        y,
+        &conv2,
+        &bn2,
+        ConvShape::new(width, 3, 1),
+        After { count, ..After::add_relu(identity) },
+    )
 }
 
 /// The input of a block, projected to what it is added to where they differ.
@@ -89,10 +141,11 @@ fn identity(
     x: TensorId,
     name: &str,
     shape: ConvShape,
+    count: Option<TensorId>,
 ) -> Result<TensorId, GraphError> {
     if shape.stride == 1 && net.channels(x) == shape.channels {
         return Ok(x);
     }
     let (conv, bn) = (format!("{name}.downsample.0"), format!("{name}.downsample.1"));
-    conv_norm(net, x, &conv, &bn, shape, After::NOTHING)
+    conv_norm(net, x, &conv, &bn, shape, After { count, ..After::NOTHING })
 }

@@ -8,6 +8,7 @@ use kernels::ops::encode_boxes::{EncodeBoxes, EncodeBoxesInputs};
 use kernels::ops::giou_loss::{GiouLoss, GiouLossInputs};
 use kernels::ops::match_rois::{MatchRois, MatchRoisInputs};
 use kernels::ops::mean_logits::MeanLogits;
+use kernels::ops::mean_positions::MeanPositions;
 use kernels::ops::refine_rois::{RefineRois, RefineRoisInputs};
 use kernels::ops::select_columns::SelectColumns;
 use kernels::ops::smooth_l1_loss::{SmoothL1Loss, SmoothL1LossInputs};
@@ -17,6 +18,7 @@ use kernels::ops::weighted_cross_entropy::{WeightedCrossEntropy, WeightedCrossEn
 use super::Detections;
 use super::conv::conv;
 use super::pool::pool_scaled;
+use crate::model::backbone::on_rois;
 use crate::model::inputs::ImageInputs;
 use crate::model::net::{Loss, Net, Truth};
 use crate::model::params::Param;
@@ -294,12 +296,38 @@ impl BoxHead {
         stage: Stage,
     ) -> Result<Predictions, GraphError> {
         let classes = net.spec.num_classes + 1;
-        let head = stage.name("roi_heads.box_head");
         stage.part(net, "pool");
         // Each stage of a cascade moves the maps by its share.
         let share = 1.0 / self.stages.len() as f32;
         let mut x = pool_scaled(net, maps, rois, self.config.pooled, share)?;
         net.observe(&stage.name("box_features"), x);
+        x = match net.spec.config.model.backbone.is_c4() {
+            true => self.mean_of_stage(net, x, rois)?,
+            false => self.layers(net, x, rois, stage)?,
+        };
+        stage.part(net, "predictor");
+        let predictor = stage.name(PREDICTOR);
+        let name = format!("{predictor}.cls_score");
+        let logits = net.linear(x, &name, classes, false, rois.count)?;
+        let name = format!("{predictor}.bbox_pred");
+        let groups = if self.config.class_agnostic { 1 } else { classes };
+        let deltas = net.linear(x, &name, 4 * groups, false, rois.count)?;
+        net.observe(&stage.name("class_logits"), logits);
+        net.observe(&stage.name("box_regression"), deltas);
+        Ok(Predictions { logits, deltas })
+    }
+}
+
+impl BoxHead {
+    /// Convolutions and fully connected layers: `[M, hidden]`.
+    fn layers(
+        &self,
+        net: &mut Net<'_>,
+        mut x: TensorId,
+        rois: Rois,
+        stage: Stage,
+    ) -> Result<TensorId, GraphError> {
+        let head = stage.name("roi_heads.box_head");
         let convs = self.config.channels.len();
         stage.part(net, "convs");
         for (i, &channels) in self.config.channels.iter().enumerate() {
@@ -316,16 +344,20 @@ impl BoxHead {
             };
             x = net.linear(x, &name, width, true, rois.count)?;
         }
-        stage.part(net, "predictor");
-        let predictor = stage.name(PREDICTOR);
-        let name = format!("{predictor}.cls_score");
-        let logits = net.linear(x, &name, classes, false, rois.count)?;
-        let name = format!("{predictor}.bbox_pred");
-        let groups = if self.config.class_agnostic { 1 } else { classes };
-        let deltas = net.linear(x, &name, 4 * groups, false, rois.count)?;
-        net.observe(&stage.name("class_logits"), logits);
-        net.observe(&stage.name("box_regression"), deltas);
-        Ok(Predictions { logits, deltas })
+        Ok(x)
+    }
+
+    /// The body's last stage, and its mean over the map: `[M, C]`.
+    fn mean_of_stage(
+        &self,
+        net: &mut Net<'_>,
+        x: TensorId,
+        rois: Rois,
+    ) -> Result<TensorId, GraphError> {
+        let x = on_rois(net, x, "box_head", rois.count)?;
+        net.observe("res5", x);
+        net.part("box_head.mean");
+        net.program.apply1(MeanPositions, [x, rois.count])
     }
 }
 

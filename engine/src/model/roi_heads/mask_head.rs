@@ -15,6 +15,7 @@ use score::{IouType, Rle};
 use super::conv::conv;
 use super::pool::pool;
 use super::{Detections, Found, Place, RoiHead};
+use crate::model::backbone::on_rois;
 use crate::model::net::{ConvShape, Loss, Net, Truth};
 use crate::model::params::Init;
 use crate::model::rois::{LabelledRois, Rois, SampledRois};
@@ -36,6 +37,8 @@ pub(super) struct MaskHead {
     paste_rule: PasteRule,
     /// Least probability of a pixel of a mask.
     threshold: f32,
+    /// The body's last stage, which halves the map, stands in place of the convolutions.
+    is_c4: bool,
 }
 
 impl MaskHead {
@@ -44,10 +47,16 @@ impl MaskHead {
         let (config, plus_one) = (model.mask_head.clone(), model.boxes.legacy_plus_one);
         let threshold = model.detections.mask_threshold;
         let paste_rule = model.detections.paste_rule;
-        model.kind.has_masks().then_some(Self { config, plus_one, paste_rule, threshold })
+        let is_c4 = model.backbone.is_c4();
+        model.kind.has_masks().then_some(Self { config, plus_one, paste_rule, threshold, is_c4 })
     }
 
-    /// The predictor's input, [M, S, S, C] with S twice the pooled size; `masked` if the predictor
+    /// Side of a mask.
+    fn side(&self) -> usize {
+        if self.is_c4 { self.config.pooled } else { 2 * self.config.pooled }
+    }
+
+    /// The predictor's input, [M, S, S, C] with the side of the masks; `masked` if the predictor
     /// masks its gradient.
     fn features(
         &self,
@@ -58,11 +67,26 @@ impl MaskHead {
     ) -> Result<TensorId, GraphError> {
         net.part("mask_head.pool");
         let mut x = pool(net, maps, rois, self.config.pooled)?;
+        if self.is_c4 {
+            x = on_rois(net, x, "mask_head", rois.count)?;
+            return self.doubled(net, x, rois, masked);
+        }
         net.part("mask_head.convs");
         for (i, &channels) in self.config.channels.iter().enumerate() {
             let name = format!("roi_heads.mask_head.{i}");
             x = conv(net, x, &name, channels, self.config.norm, rois.count)?;
         }
+        self.doubled(net, x, rois, masked)
+    }
+
+    /// The transposed convolution.
+    fn doubled(
+        &self,
+        net: &mut Net<'_>,
+        x: TensorId,
+        rois: Rois,
+        masked: bool,
+    ) -> Result<TensorId, GraphError> {
         net.part("mask_head.predictor");
         let deconv = format!("{PREDICTOR}.conv5_mask");
         let op = ConvTranspose { pad: 0, relu: true, counted: true, masked };
@@ -104,7 +128,7 @@ impl RoiHead for MaskHead {
         net.observe("mask_logits", mask_logits);
         net.part("mask_head.losses");
         let targets = MaskTargets {
-            side: 2 * self.config.pooled,
+            side: self.side(),
             rule: self.config.target_rule,
             plus_one: self.plus_one,
             min_side: self.config.target_min_side,

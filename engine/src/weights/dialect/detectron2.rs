@@ -6,8 +6,12 @@ use std::collections::BTreeMap;
 use super::{Dialect, Translated, matched};
 use crate::weights::container::Values;
 
-/// Prefix of the backbone's body, here and there.
-const BODIES: [(&str, &str); 2] = [("backbone.body.", "backbone.bottom_up."), ("", "")];
+/// Prefix of the backbone's body, here and there: below a pyramid, by itself in a detector, and
+/// alone in a file.
+const BODIES: [(&str, &str); 3] =
+    [("backbone.body.", "backbone.bottom_up."), ("backbone.body.", "backbone."), ("", "")];
+/// The body's last stage, where RoIs run through it.
+const ON_ROIS: (&str, &str) = ("backbone.body.layer4.", "roi_heads.");
 /// Modules that have another name, ours first; `#` is a number, which is less in ours by the last
 /// field.
 const MODULES: [(&str, &str, isize); 15] = [
@@ -50,7 +54,8 @@ const PREDICTORS: [(&str, usize); 2] =
 
 /// True if a tensor has a name that only detectron2 gives.
 pub(super) fn is_name(name: &str) -> bool {
-    const OWN: [&str; 4] = ["backbone.bottom_up.", "proposal_generator.", "stem.conv1.", "res2.0."];
+    const OWN: [&str; 5] =
+        ["backbone.bottom_up.", "backbone.stem.", "proposal_generator.", "stem.conv1.", "res2.0."];
     OWN.iter().any(|own| name.starts_with(own))
 }
 
@@ -87,7 +92,7 @@ fn with_stage(name: String, stage: Option<usize>, is_ours: bool) -> String {
 }
 
 /// Facts of a model that the names of some modules depend on.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Layers {
     /// It has several box heads.
     is_cascade: bool,
@@ -96,24 +101,33 @@ struct Layers {
     box_convs: usize,
     /// The RPN has several convolutions.
     rpn_convs: bool,
+    /// The body has no pyramid on it.
+    is_bare: bool,
+    /// RoIs run through the body's last stage.
+    is_c4: bool,
 }
 
 impl Layers {
     /// By our names of a model's parameters.
     fn of_ours<'a>(names: impl Iterator<Item = &'a str>) -> Self {
-        let mut found = Self { is_cascade: false, box_convs: 0, rpn_convs: false };
+        let mut found = Self::default();
+        let (mut has_pyramid, mut has_layers) = (false, false);
         for name in names {
+            has_pyramid |= name.starts_with("backbone.fpn.");
+            has_layers |= name.starts_with(BOX_HEAD);
             found.is_cascade |= without_stage(name, true).1.is_some();
             found.rpn_convs |= name.starts_with("rpn.head.conv.1.");
             let conv = name.strip_prefix(BOX_HEAD).and_then(|rest| rest.strip_suffix(".0.weight"));
             found.box_convs += usize::from(conv.is_some());
         }
+        found.is_bare = !has_pyramid;
+        found.is_c4 = !has_pyramid && !has_layers;
         found
     }
 
     /// By detectron2's names.
     fn of_theirs<'a>(names: impl Iterator<Item = &'a str>) -> Self {
-        let mut found = Self { is_cascade: false, box_convs: 0, rpn_convs: false };
+        let mut found = Self::default();
         for name in names {
             let (name, stage) = without_stage(name, false);
             found.is_cascade |= stage.is_some();
@@ -176,7 +190,15 @@ fn translated(name: &str, layers: Layers, to_ours: bool) -> Option<String> {
             return Some(format!("{found}.{value}"));
         }
     }
-    BODIES.iter().find_map(|(our, their)| {
+    if to_ours && let Some(layer) = module.strip_prefix(ON_ROIS.1).and_then(|m| body(m, true)) {
+        return Some(format!("{}{layer}.{value}", BODIES[0].0));
+    }
+    if !to_ours && layers.is_c4 && module.starts_with(ON_ROIS.0) {
+        let layer = body(module.strip_prefix(BODIES[0].0)?, false)?;
+        return Some(format!("{}{layer}.{value}", ON_ROIS.1));
+    }
+    let skipped = usize::from(!to_ours && layers.is_bare);
+    BODIES.iter().skip(skipped).find_map(|(our, their)| {
         let (from, to) = if to_ours { (their, our) } else { (our, their) };
         let module = body(module.strip_prefix(from)?, to_ours)?;
         Some(format!("{to}{module}.{value}"))

@@ -7,6 +7,7 @@ pub mod group_norm;
 pub mod keypoint_maps;
 pub mod level_gradients;
 pub mod max_pool;
+pub mod mean_positions;
 pub mod preprocess;
 pub mod roi_align;
 pub mod sum;
@@ -23,6 +24,7 @@ pub(super) fn cases() -> Vec<OpCase> {
         keypoint_maps::cases(),
         level_gradients::cases(),
         max_pool::cases(),
+        mean_positions::cases(),
         preprocess::cases(),
         roi_align::cases(),
         sum::cases(),
