@@ -85,7 +85,7 @@ fn extends_in_a_circle_or_into_nothing_is_one_sentence() {
 fn a_missing_file_names_the_presets() {
     let text = Config::load("configs/quikstart.toml", &[]).unwrap_err().to_string();
     assert!(text.starts_with("configs/quikstart.toml: no such file"), "{text}");
-    assert!(text.contains("quickstart, tiny, micro"), "{text}");
+    assert!(text.contains("tiny, micro, overfit_coco8"), "{text}");
 }
 
 #[test]

@@ -56,7 +56,8 @@ fn every_preset_loads_and_round_trips() {
         let config = load(name);
         config.validate().unwrap();
         assert_eq!(config.level_strides().len(), config.num_levels(), "{name}");
-        assert_eq!(config.model.anchors.sizes.len(), config.num_levels(), "{name}");
+        let sizes = config.by_level(&config.model.anchors.sizes);
+        assert_eq!(sizes.len(), config.num_levels(), "{name}");
         let text = config.to_toml().unwrap();
         assert_eq!(Config::from_toml("saved", &text).unwrap(), config, "{name}:\n{text}");
     }

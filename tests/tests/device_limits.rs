@@ -310,6 +310,12 @@ fn launches_of_a_cascade_fit_a_gpu() {
     check_batches("detectron2_cascade_r50_3x", &[], &[2]);
 }
 
+/// The body's last stage on RoIs, and 15 anchors a cell.
+#[test]
+fn launches_of_a_c4_model_fit_a_gpu() {
+    check_batches("detectron2_r50_c4_3x", &[], &[2]);
+}
+
 #[test]
 fn launches_of_keypoint_rcnn_r50_fit_a_gpu() {
     check_batches("torchvision_keypoint_r50", &[], &[2]);

@@ -94,6 +94,12 @@ fn keypoints_train_as_on_the_cpu() {
     step::keypoints_train_as_on_the_cpu(&on_driver);
 }
 
+/// Without a pyramid, and with the body's last stage on RoIs: the same.
+#[test]
+fn a_c4_model_trains_as_on_the_cpu() {
+    step::a_c4_model_trains_as_on_the_cpu(&on_driver);
+}
+
 /// A head that gets no gradient, or twice its own, fails the check of new heads.
 #[test]
 fn a_head_with_another_gradient_is_noticed() {

@@ -31,7 +31,7 @@ const IMAGES: usize = 12;
 const FAR: usize = 256;
 
 /// The presets of whole models, one line each.
-const MODELS: [&str; 16] = [
+const MODELS: [&str; 18] = [
     "torchvision_r18",
     "torchvision_r34",
     "torchvision_r50",
@@ -44,6 +44,8 @@ const MODELS: [&str; 16] = [
     "detectron2_r50_3x",
     "detectron2_r101_3x",
     "detectron2_faster_r50_3x",
+    "detectron2_r50_c4_3x",
+    "detectron2_r101_c4_3x",
     "detectron2_cascade_r50_3x",
     "detectron2_keypoint_r50_3x",
     "detectron2_r50_lsj",

@@ -14,7 +14,7 @@ pub struct Published {
 }
 
 /// Files that are read, one line each. Nothing here downloads them.
-pub const PUBLISHED: [Published; 20] = [
+pub const PUBLISHED: [Published; 22] = [
     Published {
         what: "ResNet-18 on ImageNet, torchvision (for torchvision_r18)",
         url: "https://download.pytorch.org/models/resnet18-f37072fd.pth",
@@ -78,6 +78,14 @@ pub const PUBLISHED: [Published; 20] = [
         what: "Mask R-CNN R50-FPN, 400 epochs with large-scale jitter on COCO, detectron2 (80 \
                classes; for detectron2_r50_lsj)",
         url: "https://dl.fbaipublicfiles.com/detectron2/new_baselines/mask_rcnn_R_50_FPN_400ep_LSJ/42019571/model_final_14d201.pkl",
+    },
+    Published {
+        what: "Mask R-CNN R50-C4 3x on COCO, detectron2 (80 classes; for detectron2_r50_c4_3x)",
+        url: "https://dl.fbaipublicfiles.com/detectron2/COCO-InstanceSegmentation/mask_rcnn_R_50_C4_3x/137849525/model_final_4ce675.pkl",
+    },
+    Published {
+        what: "Mask R-CNN R101-C4 3x on COCO, detectron2 (80 classes; for detectron2_r101_c4_3x)",
+        url: "https://dl.fbaipublicfiles.com/detectron2/COCO-InstanceSegmentation/mask_rcnn_R_101_C4_3x/138363239/model_final_a2914c.pkl",
     },
     Published {
         what: "Cascade Mask R-CNN R50-FPN on COCO, detectron2 (80 classes; for \

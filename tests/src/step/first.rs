@@ -188,6 +188,12 @@ fn planted_first_step(open: &Open, set: &[&str], planted: &[&str], bounds: Bound
     for name in &cpu.trained {
         let name_of = format!("grad/{name}");
         let [got, want] = [device.read(0, &name_of), cpu.read(&name_of)];
+        if name.ends_with("kps_score_lowres.bias") {
+            // A softmax does not see what is added to all of its cells: rounding alone.
+            let [got, want] = [got, want].map(|t| norm(t.as_f32()));
+            assert!(got.max(want) < 1e-4 * total[1], "{name}: {got}, in f32 {want}");
+            continue;
+        }
         let off = relative(norm(got.as_f32()), norm(want.as_f32()));
         let difference: Vec<f32> =
             got.as_f32().iter().zip(want.as_f32()).map(|(g, w)| g - w).collect();

@@ -68,6 +68,20 @@ pub(super) const CASCADE: [&str; 3] = [
     "model.cascade.box_weight_factors=[2, 3]",
 ];
 
+/// A ResNet without a pyramid, whose last stage runs on RoIs.
+pub(super) const C4: [&str; 10] = [
+    "model.backbone.kind=resnet",
+    "model.backbone.output=c4",
+    "model.backbone.norm=frozen_batch_norm",
+    "model.backbone.blocks=[1, 2, 1, 1]",
+    "model.backbone.stem_channels=16",
+    "model.backbone.width=8",
+    "model.anchors.sizes=[8, 16, 32, 64]",
+    "model.anchors.stride_rule=nominal",
+    "model.box_head.pooled=14",
+    "input.size_divisor=32",
+];
+
 /// Keypoints in place of masks.
 pub(super) const KEYPOINTS: [&str; 4] = [
     "model.kind=keypoint_rcnn",
