@@ -96,8 +96,8 @@ impl Config {
         self.level_strides().len()
     }
 
-    /// Nominal stride of every level in pixels of the network's image, finest first (`[4, 8, 16, 32,
-    /// 64]` for ResNet with the extra level, `[16]` for C4).
+    /// Nominal stride of every level in pixels of the network's image, finest first: `[4, 8, 16,
+    /// 32, 64]` for ResNet with the extra level, `[16]` for C4.
     pub fn level_strides(&self) -> Vec<usize> {
         let stages = self.model.backbone.stages();
         if self.model.backbone.is_c4() {

@@ -64,8 +64,8 @@ table! {
         /// Number of best checkpoints kept besides, by `best_metric`. Default 1.
         #[key(range = 0..=1_000_000, unit = "checkpoints", resume = Free, mlperf = Free)]
         pub keep_best: usize = 1,
-        /// Score that compares evaluations: `"auto"` (default; AP of masks or keypoints if the model
-        /// has them, else box AP), `"box"`, `"mask"` or `"keypoint"`.
+        /// Score that compares evaluations: `"auto"` (default; AP of masks or keypoints if the
+        /// model has them, else box AP), `"box"`, `"mask"` or `"keypoint"`.
         #[key(resume = Free, mlperf = Free)]
         pub best_metric: BestMetric = BestMetric::Auto,
         /// Keep an exponential moving average of the trained parameters, to score and to save

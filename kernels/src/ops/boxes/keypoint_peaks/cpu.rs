@@ -17,7 +17,7 @@ struct Taps {
 }
 
 impl Taps {
-    /// Of pixel `at`, where `side` positions become as many pixels as `scale` is their ratio.
+    /// The taps of pixel `at`; `scale` is the ratio of `side` positions to the pixels they become.
     fn new(at: usize, side: usize, scale: f32) -> Self {
         let source = scale * (at as f32 + 0.5) - 0.5;
         let first = source.floor();

@@ -1,4 +1,4 @@
-//! Softmax cross-entropy: `loss_classifier` of the box head, `loss_keypoint` over the cells of maps.
+//! Softmax cross-entropy: `loss_classifier` of the box head, `loss_keypoint` over a map's cells.
 //!
 //! Matches `torch.nn.functional.cross_entropy`, mean over the rows of a group of images whose
 //! label is not -1, averaged over the groups that hold images; or, as detectron2's keypoints, the

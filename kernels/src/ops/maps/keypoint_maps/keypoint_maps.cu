@@ -1,5 +1,5 @@
-// Doubles the maps of keypoints, a row for each RoI and keypoint, and its gradient; torch's bilinear
-// interpolate with a factor of 2.
+// Doubles the maps of keypoints, a row for each RoI and keypoint, and the gradient of that; torch's
+// bilinear interpolate with a factor of 2.
 //
 //   x      [M, H, W, K]  real  in   forward: a channel per keypoint
 //   maps   [M * K, 4HW]  real  out  forward: 0 past the count
@@ -17,7 +17,7 @@
 
 REALS(fp16, fp32)
 
-// What a pixel of a doubled axis reads: two positions, and the weight of the second.
+// The two positions that a pixel of a doubled axis reads, and the weight of the second.
 struct Taps {
   int first, second;
   float weight;
