@@ -4,7 +4,7 @@
 mod resnet;
 mod small;
 
-use configs::{BackboneKind, NormKind};
+use configs::{BackboneKind, BodyOutput, NormKind};
 use graph::{GraphError, TensorId};
 
 use super::net::{ConvShape, Net};
@@ -30,7 +30,10 @@ pub fn backbone(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphEr
     for (i, map) in maps.iter().enumerate() {
         net.observe(&format!("C{}", i + 2), *map);
     }
-    let first = if net.spec.config.model.backbone.is_c4() { maps.len() - 1 } else { 0 };
+    let first = match net.spec.config.model.backbone.output {
+        BodyOutput::Pyramid => 0,
+        BodyOutput::C4 => maps.len() - 1,
+    };
     Ok(maps[first..].to_vec())
 }
 

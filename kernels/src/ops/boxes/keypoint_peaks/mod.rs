@@ -4,8 +4,9 @@
 //! whose sides are rounded up to whole pixels of at least 1, by bicubic interpolation (a = -0.75,
 //! repeated borders), and its greatest pixel's centre taken; of equal ones the first, row by row.
 //! Tensors: `maps` (`[M*K, S*S]`, logits), `boxes` (`[M, 4]`, network pixels), `count` (`[1]`,
-//! rows in use; all in) -> `peaks` (`[M, K, 4]`, overwritten): x and y as shares of the box, the logit at
-//! the peak, and the exponential of that over the sum of the map's; 0 in rows at or past the count.
+//! rows in use; all in) -> `peaks` (`[M, K, 4]`, overwritten): x and y as shares of the box, the
+//! logit at the peak, and the exponential of that over the sum of the map's; 0 in rows at or past
+//! the count.
 //! Edges: in a box without extent the share is a half; a map of NaNs peaks at its first pixel.
 
 mod cases;

@@ -4,8 +4,8 @@
 //! align_corners=False)`, and torch's order of channels before pixels.
 //! Tensors: `x [M, H, W, K]`, `count [1]` i32 (rows in use; in) -> `maps [M*K, 4*H*W]`, pixels
 //! row by row (overwritten; 0 in rows of RoIs at or past the count). Gradient
-//! (`keypoint_maps_grad`): `g [M*K, 4*H*W]`, `count` -> `dx [M, H, W, K]`, each a sum over up to 4x4 pixels in their order.
-//! Bound by memory.
+//! (`keypoint_maps_grad`): `g [M*K, 4*H*W]`, `count` -> `dx [M, H, W, K]`, each a sum over up to
+//! 4x4 pixels in their order. Bound by memory.
 
 mod cases;
 mod cpu;

@@ -19,7 +19,7 @@
 DEVICE int keypoint_cell(float at, float low, float high, int side) {
   if (at == high) return side - 1;
   const double length = (double)high - (double)low;
-  const double cell = floor(((double)at - (double)low) * ((double)side / length));
+  const double cell = ((double)at - (double)low) * ((double)side / length);
   return cell >= 0.0 && cell < (double)side ? (int)cell : -1;
 }
 

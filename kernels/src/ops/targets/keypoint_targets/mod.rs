@@ -55,7 +55,7 @@ fn cell(at: f32, low: f32, high: f32, side: usize) -> Option<usize> {
         return Some(side - 1);
     }
     let [at, low, high] = [at, low, high].map(f64::from);
-    let cell = ((at - low) * (side as f64 / (high - low))).floor();
+    let cell = (at - low) * (side as f64 / (high - low));
     (cell >= 0.0 && cell < side as f64).then_some(cell as usize)
 }
 
