@@ -16,7 +16,7 @@ pub(crate) fn config(meta: Case<'_>, images: usize) -> Config {
         false => "detectron2_r50_3x",
     };
     let mut c = Config::load(preset, &[]).expect("the preset loads");
-    let (model, solver) = (&cfg["MODEL"], &cfg["SOLVER"]);
+    let model = &cfg["MODEL"];
     let size = |table: &Value, key: &str| number(table, key) as usize;
     let resnet = &model["RESNETS"];
     assert_eq!(size(resnet, "DEPTH"), 50);
@@ -70,6 +70,14 @@ pub(crate) fn config(meta: Case<'_>, images: usize) -> Config {
     }
     let three = |value: &Value| -> [f32; 3] { std::array::from_fn(|i| numbers(value)[i] as f32) };
     [c.input.mean, c.input.std] = [three(&model["PIXEL_MEAN"]), three(&model["PIXEL_STD"])];
+    schedule(&mut c, &cfg["SOLVER"]);
+    c.train.batch_size = images;
+    c.train.images_per_group = images;
+    c
+}
+
+/// The optimizer and its schedule.
+fn schedule(c: &mut Config, solver: &Value) {
     c.solver.learning_rate = number(solver, "BASE_LR");
     c.solver.momentum = number(solver, "MOMENTUM");
     c.solver.weight_decay = number(solver, "WEIGHT_DECAY");
@@ -80,9 +88,6 @@ pub(crate) fn config(meta: Case<'_>, images: usize) -> Config {
     c.solver.warmup_factor = number(solver, "WARMUP_FACTOR");
     c.solver.dynamic_loss_scale = false;
     c.train.steps = number(solver, "MAX_ITER") as u64;
-    c.train.batch_size = images;
-    c.train.images_per_group = images;
-    c
 }
 
 /// The box head, and the mask head or the keypoint head.

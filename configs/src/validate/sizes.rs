@@ -141,17 +141,27 @@ fn rois(config: &Config) -> Vec<Tensor> {
         }
     }
     if model.kind.has_keypoints() {
-        let keypoint = &model.keypoint_head;
-        let rois = model.roi.batch_size_per_image.max(model.detections.per_image);
-        let features = keypoint.channels.iter().map(|&c| ("model.keypoint_head.channels", c, 1));
-        let maps = ("model.keypoint_head.keypoints", keypoint.keypoints, 4);
-        for (key, channels, times) in features.chain([maps]) {
-            let side = times * keypoint.pooled;
-            let words = "images x RoIs x channels x map side x map side";
-            tensors.push(tensor(key, words, vec![images(config), rois, channels, side, side]));
-            let words = "16 x channels x channels";
-            tensors.push(tensor(key, words, vec![16, channels, channels.max(fpn)]));
-        }
+        tensors.extend(keypoints(config));
+    }
+    tensors
+}
+
+/// Features and maps of the keypoint head, and the weights between them.
+fn keypoints(config: &Config) -> Vec<Tensor> {
+    let (model, head) = (&config.model, &config.model.keypoint_head);
+    let images = images(config);
+    let rois = model.roi.batch_size_per_image.max(model.detections.per_image);
+    let features = head.channels.iter().map(|&c| ("model.keypoint_head.channels", c, 1));
+    let maps = ("model.keypoint_head.keypoints", head.keypoints, 4);
+    let mut tensors = Vec::new();
+    for (key, channels, times) in features.chain([maps]) {
+        let side = times * head.pooled;
+        let words = "images x RoIs x channels x map side x map side";
+        let factors = vec![images, rois, channels, side, side];
+        tensors.push(Tensor { key, words, factors });
+        let words = "16 x channels x channels";
+        let factors = vec![16, channels, channels.max(model.fpn.channels)];
+        tensors.push(Tensor { key, words, factors });
     }
     tensors
 }

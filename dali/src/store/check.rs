@@ -195,6 +195,18 @@ pub(super) fn check_records(
         let fault = "an image has more than 2^31 objects or values".to_string();
         return Err(fault_in(dir, format::HEADER, fault));
     }
+    check_lengths(dir, header, tables)?;
+    let fits_objects = tables.objects.len() == next_object as usize;
+    if counts != said || capacities != header.capacities || !fits_objects {
+        let fault = "its counts or capacities are not those of the records".to_string();
+        return Err(fault_in(dir, format::HEADER, fault));
+    }
+    Ok(())
+}
+
+/// Checks that the sources have one record per image, and the keypoints a table per object.
+fn check_lengths(dir: &Path, header: &Header, tables: &Tables<'_>) -> Result<(), DaliError> {
+    let num_images = tables.images.len();
     if tables.num_sources != num_images {
         let fault = format!("it does not have one record for each of {num_images} images");
         return Err(fault_in(dir, format::SOURCES, fault));
@@ -203,11 +215,6 @@ pub(super) fn check_records(
     if Some(tables.keypoints.len()) != num_named.checked_mul(tables.objects.len()) {
         let fault = format!("it does not have {num_named} keypoints for each object");
         return Err(fault_in(dir, format::KEYPOINTS, fault));
-    }
-    let fits_objects = tables.objects.len() == next_object as usize;
-    if counts != said || capacities != header.capacities || !fits_objects {
-        let fault = "its counts or capacities are not those of the records".to_string();
-        return Err(fault_in(dir, format::HEADER, fault));
     }
     Ok(())
 }

@@ -319,7 +319,7 @@ mod tests {
                 what.strip_suffix(')')?.rsplit_once('(').map(|(_, key)| key.into())
             })
             .collect();
-        assert_eq!(named.len(), 25);
+        assert_eq!(named.len(), 28);
         for key in named {
             let is_table = configs::keys_of_table(&key).next().is_some();
             assert!(is_table || configs::key(&key).is_some(), "{key}");

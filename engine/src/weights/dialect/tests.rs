@@ -47,7 +47,8 @@ fn detectron2s_names_are_ours_and_back() {
     ] {
         assert_eq!(ours(theirs, "proposal_generator.x"), own);
         let values = (vec![4], vec![0.0; 4]);
-        assert_eq!(detectron2_from_ours(vec![(own.into(), values)])[0].0, theirs);
+        let pyramid = ("backbone.fpn.x".into(), values.clone());
+        assert_eq!(detectron2_from_ours(vec![(own.into(), values), pyramid])[0].0, theirs);
     }
     // Only a backbone, as torchvision's weights are converted for detectron2.
     assert_eq!(ours("res3.1.conv2.norm.weight", "stem.conv1.weight"), "layer2.1.bn2.weight");
@@ -61,6 +62,23 @@ fn detectron2s_names_are_ours_and_back() {
     assert_eq!(pixels, Some([[103.53, 116.28, 123.675], [1.0; 3]]));
     for constant in ["pixel_mean", "proposal_generator.anchor_generator.cell_anchors.0"] {
         assert_eq!(ours(constant, "backbone.bottom_up.x"), "", "{constant} is no weight");
+    }
+}
+
+/// As `model_final_4ce675.pkl` names them: without a pyramid, and with the last stage on RoIs.
+#[test]
+fn names_of_c4_are_ours_and_back() {
+    let pairs = [
+        ("backbone.stem.conv1.norm.bias", "backbone.body.bn1.bias"),
+        ("backbone.res4.5.conv3.weight", "backbone.body.layer3.5.conv3.weight"),
+        ("roi_heads.res5.0.shortcut.weight", "backbone.body.layer4.0.downsample.0.weight"),
+        ("roi_heads.res5.2.conv2.norm.weight", "backbone.body.layer4.2.bn2.weight"),
+        ("roi_heads.mask_head.deconv.bias", "roi_heads.mask_predictor.conv5_mask.bias"),
+    ];
+    for (theirs, own) in pairs {
+        assert_eq!(ours(theirs, "proposal_generator.x"), own);
+        let values = (vec![4], vec![0.0; 4]);
+        assert_eq!(detectron2_from_ours(vec![(own.into(), values)])[0].0, theirs);
     }
 }
 
