@@ -164,8 +164,10 @@ fn a_head_of_91_outputs_is_not_taken_for_other_categories() {
     let anew = ["6 initialised, 0 missing", "the predictors start anew", "which its 90"];
     let coco = "class 27 is `backpack` in COCO, but `handbag` (id 27) in";
     let handbag = prepared("handbag", annotations.replace("backpack", "handbag"));
-    let zero = annotations.replace("\"id\":1,\"name", "\"id\":0,\"name");
-    let zero = prepared("zero", zero.replace("\"category_id\":1,", "\"category_id\":0,"));
+    let mut zero = place.json("sparse.json");
+    zero["categories"][0]["id"] = json!(0);
+    let zero = zero.to_string().replace("\"category_id\":1,", "\"category_id\":0,");
+    let zero = prepared("zero", zero);
     for (data, why) in [(handbag, coco), (zero, "has 4 whose ids are not among 1 to 90")] {
         place.bad(&format!("{eval} {data}"), BAD_CONFIG, &["90 classes and do not say which", why]);
         let said = place.run(&format!("{start} {data}"));

@@ -48,7 +48,7 @@ fn command_line() {
         ("train micro --resume runs/micro", "leave out micro, or give --resume auto"),
         ("train --resume auto", "needs the config of the run"),
         ("train micro --target box=1.5", "not between 0 and 1"),
-        ("train micro --target masks=0.5", "neither box nor mask"),
+        ("train micro --target masks=0.5", "none of box, mask and keypoint"),
         ("train micro --target box=0.3,box=0.4", "box is given twice"),
         ("eval --gt a.json", "--detections"),
         ("prep --images a --out b", "--annotations"),
