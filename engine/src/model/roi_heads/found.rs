@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use score::Rle;
 use serde::{Deserialize, Serialize};
 
-/// A detected object.
+/// A detected object. Ranks send it in a form without names, so no field may be left out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// Class, from 1.
@@ -18,7 +18,6 @@ pub struct Found {
     pub mask: Option<Rle>,
     /// Keypoints, if the model predicts them: x, y in image pixels, as the data annotates them,
     /// and their score (`model.keypoint_head.score`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keypoints: Option<Vec<[f32; 3]>>,
     /// Predictions of heads of one's own, by name.
     pub further: BTreeMap<String, Vec<f32>>,
@@ -28,5 +27,23 @@ impl Found {
     /// An object without keypoints, and without predictions of heads of one's own.
     pub fn new(label: usize, score: f32, bbox: [f32; 4], mask: Option<Rle>) -> Self {
         Self { label, score, bbox, mask, keypoints: None, further: BTreeMap::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::team::{decode, encode};
+
+    #[test]
+    fn a_rank_reads_what_another_found() {
+        let plain = Found::new(1, 0.5, [1.0, 2.0, 3.0, 4.0], None);
+        let keypoints = Some(vec![[1.0, 2.0, 0.5]]);
+        let further = BTreeMap::from([("depth".to_string(), vec![7.0])]);
+        let mask = Some(Rle { counts: vec![1, 2, 1], height: 2, width: 2 });
+        let full = Found { keypoints, further, mask, ..plain.clone() };
+        let found = vec![plain.clone(), full, plain];
+        let read: Vec<Found> = decode(&encode(&found).expect("a message")).expect("objects");
+        assert_eq!(read, found);
     }
 }
