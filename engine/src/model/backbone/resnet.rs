@@ -96,14 +96,8 @@ fn bottleneck(
     }
     let identity = identity(net, x, name, ConvShape::new(4 * width, 1, stride), count)?;
     let (conv, bn) = layer(3);
-    conv_norm(
-        net,
-        y,
-        &conv,
-        &bn,
-        ConvShape::new(4 * width, 1, 1),
-        After { count, ..After::add_relu(identity) },
-    )
+    let after = After { count, ..After::add_relu(identity) };
+    conv_norm(net, y, &conv, &bn, ConvShape::new(4 * width, 1, 1), after)
 }
 
 /// Two 3x3, added to the (projected) input.
@@ -116,23 +110,11 @@ fn basic(
 ) -> Result<TensorId, GraphError> {
     let [conv1, bn1, conv2, bn2] =
         ["conv1", "bn1", "conv2", "bn2"].map(|of| format!("{name}.{of}"));
-    let y = conv_norm(
-        net,
-        x,
-        &conv1,
-        &bn1,
-        ConvShape::new(width, 3, stride),
-        After { count, ..After::RELU },
-    )?;
+    let after = After { count, ..After::RELU };
+    let y = conv_norm(net, x, &conv1, &bn1, ConvShape::new(width, 3, stride), after)?;
     let identity = identity(net, x, name, ConvShape::new(width, 1, stride), count)?;
-    conv_norm(
-        net,
-        y,
-        &conv2,
-        &bn2,
-        ConvShape::new(width, 3, 1),
-        After { count, ..After::add_relu(identity) },
-    )
+    let after = After { count, ..After::add_relu(identity) };
+    conv_norm(net, y, &conv2, &bn2, ConvShape::new(width, 3, 1), after)
 }
 
 /// The input of a block, projected to what it is added to where they differ.

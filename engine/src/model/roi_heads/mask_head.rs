@@ -69,24 +69,13 @@ impl MaskHead {
         let mut x = pool(net, maps, rois, self.config.pooled)?;
         if self.is_c4 {
             x = on_rois(net, x, "mask_head", rois.count)?;
-            return self.doubled(net, x, rois, masked);
+        } else {
+            net.part("mask_head.convs");
+            for (i, &channels) in self.config.channels.iter().enumerate() {
+                let name = format!("roi_heads.mask_head.{i}");
+                x = conv(net, x, &name, channels, self.config.norm, rois.count)?;
+            }
         }
-        net.part("mask_head.convs");
-        for (i, &channels) in self.config.channels.iter().enumerate() {
-            let name = format!("roi_heads.mask_head.{i}");
-            x = conv(net, x, &name, channels, self.config.norm, rois.count)?;
-        }
-        self.doubled(net, x, rois, masked)
-    }
-
-    /// The transposed convolution.
-    fn doubled(
-        &self,
-        net: &mut Net<'_>,
-        x: TensorId,
-        rois: Rois,
-        masked: bool,
-    ) -> Result<TensorId, GraphError> {
         net.part("mask_head.predictor");
         let deconv = format!("{PREDICTOR}.conv5_mask");
         let op = ConvTranspose { pad: 0, relu: true, counted: true, masked };
