@@ -147,34 +147,30 @@ impl Axis {
         if self.window == 0 { 0.0 } else { self.resized as f32 / self.window as f32 }
     }
 
-    /// A coordinate of the source in the network's image before it is mirrored.
-    fn resized(&self, v: f32) -> f32 {
-        (v - self.start as f32) * self.ratio() - self.offset as f32
-    }
-
     /// A vertex of the source in the network's image: resized, then mirrored to `network - v`, or
-    /// to one less with `plus_one`; maskrcnn-benchmark's order.
-    pub fn place(&self, v: f32, plus_one: bool) -> f32 {
-        match (self.mirrored, plus_one) {
-            (0, _) => self.resized(v),
-            (_, false) => self.network as f32 - self.resized(v),
-            (_, true) => self.network as f32 - self.resized(v) - 1.0,
+    /// to one less with `plus_one`. In f64, as detectron2 does it; with `plus_one` in f32, as
+    /// maskrcnn-benchmark.
+    pub fn place(&self, v: f32, plus_one: bool) -> f64 {
+        let (rounded, long) = (|v: f64| as_f32(v, plus_one), |v: i32| f64::from(v));
+        let ratio = if self.window == 0 { 0.0 } else { long(self.resized) / long(self.window) };
+        let within = rounded(f64::from(v) - long(self.start));
+        let resized = rounded(rounded(within * rounded(ratio)) - long(self.offset));
+        if self.mirrored == 0 {
+            return resized;
         }
+        rounded(rounded(long(self.network) - resized) - if plus_one { 1.0 } else { 0.0 })
     }
 
-    /// The low and the high end of a box: as [`Axis::place`] with `plus_one`, else mirrored in
-    /// the window, then resized; torchvision's order.
+    /// The low and the high end of a box: as [`Axis::place`], rounded at the end.
     pub fn place_ends(&self, low: f32, high: f32, plus_one: bool) -> [f32; 2] {
-        if self.mirrored == 0 {
-            return [low, high].map(|v| self.resized(v));
-        }
-        if plus_one {
-            let edge = self.network as f32 - 1.0;
-            return [high, low].map(|v| edge - self.resized(v));
-        }
-        let mirrored = |v: f32| self.window as f32 - (v - self.start as f32);
-        [high, low].map(|v| mirrored(v) * self.ratio() - self.offset_of_mirror() as f32)
+        let ends = if self.mirrored == 0 { [low, high] } else { [high, low] };
+        ends.map(|v| self.place(v, plus_one) as f32)
     }
+}
+
+/// A result of f64, rounded to f32 if asked for: of operands that are f32 it is f32's result.
+pub(crate) fn as_f32(value: f64, narrow: bool) -> f64 {
+    if narrow { f64::from(value as f32) } else { value }
 }
 
 #[cfg(test)]
@@ -208,7 +204,7 @@ mod tests {
         assert_eq!(mirrored.place(3.5, true), 7.0);
         for plus_one in [false, true] {
             let ends = mirrored.place_ends(3.0, 5.0, plus_one);
-            assert_eq!(ends, [5.0, 3.0].map(|v| mirrored.place(v, plus_one)));
+            assert_eq!(ends, [5.0, 3.0].map(|v| mirrored.place(v, plus_one) as f32));
         }
     }
 

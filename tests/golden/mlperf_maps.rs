@@ -38,7 +38,7 @@ fn moved(report: &mut Report, case: Case<'_>, new: [i32; 2], flip: bool, suffix:
     let ran = Ran::new(case.name(), TransformBoxes { plus_one: true }, inputs);
     report.close(case.name(), "boxes", ran.f32(0), &case.f32(&format!("boxes_{suffix}")).data);
     let vertices = case.f32("poly_xy").data;
-    let place = |(i, v): (usize, &f32)| [view.x, view.y][i % 2].place(*v, true);
+    let place = |(i, v): (usize, &f32)| [view.x, view.y][i % 2].place(*v, true) as f32;
     let got: Vec<f32> = vertices.iter().enumerate().map(place).collect();
     report.close(case.name(), "polygons", &got, &case.f32(&format!("poly_xy_{suffix}")).data);
 }

@@ -113,15 +113,15 @@ DEVICE void draw_edge(unsigned* bits, Tile tile, Canvas canvas, const Edge& edge
   }
 }
 
-// How coordinates of an axis come into a RoI, in f32 as in maskrcnn-benchmark: resized, mirrored
-// at network size, shifted and scaled.
+// How coordinates of an axis come into a RoI: placed in the network's image, shifted and scaled, in
+// f32 where boxes are inclusive.
 struct AxisPlacement {
-  float start, ratio, offset, corner, scale;
-  float edge, one;  // length of the network's image, and 1 where boxes are inclusive
-  int mirrored;
-  DEVICE float operator()(float v) const {
-    v = (v - start) * ratio - offset;
-    return ((mirrored ? edge - v - one : v) - corner) * scale;
+  Axis axis;
+  double corner, scale;
+  int plus_one;
+  DEVICE double operator()(float v) const {
+    const double shifted = as_f32(axis.place(v, plus_one) - corner, plus_one);
+    return as_f32(shifted * scale, plus_one);
   }
 };
 
@@ -132,7 +132,7 @@ struct Placement {
 };
 
 DEVICE int place(const Placement& p, const AxisPlacement& axis, float v) {
-  return sample_coordinate((double)(p.moved ? axis(v) : v));
+  return sample_coordinate(p.moved ? axis(v) : (double)v);
 }
 
 // Toggles the boundary of a polygon of `len` values x, y, ..; a thread an edge.

@@ -3,6 +3,9 @@
 #pragma once
 #include "platform.cuh"
 
+// A result of f64, rounded to f32 if asked for: of operands that are f32 it is f32's result.
+DEVICE double as_f32(double value, int narrow) { return narrow ? (double)(float)value : value; }
+
 // An axis: a window of the source is resized, the network's image cut from that, and mirrored.
 struct Axis {
   int source, start, window, resized, offset, network, mirrored;
@@ -15,8 +18,10 @@ struct Axis {
   }
   DEVICE int resized_at(int at) const { return offset + (mirrored ? network - 1 - at : at); }
   DEVICE int offset_of_mirror() const { return resized - offset - network; }
-  DEVICE float ratio() const { return window == 0 ? 0.0f : (float)resized / (float)window; }
-  DEVICE float place(float v) const { return (v - (float)start) * ratio() - (float)offset; }
+  // Resized length over the window's, in f32 where boxes are inclusive.
+  DEVICE double ratio(int plus_one) const {
+    return window == 0 ? 0.0 : as_f32((double)resized / (double)window, plus_one);
+  }
 
   // Source pixel of a pixel of the network's image: the window mirrored, then resized nearest.
   DEVICE int nearest(int at) const {
@@ -34,16 +39,18 @@ struct Axis {
     return start + (mirrored ? window - 1 - pixel : pixel);
   }
 
-  // The ends of a box. Inclusive ones are mirrored last, others in the window.
+  // A vertex of the source in the network's image. In f64, but f32 where boxes are inclusive.
+  DEVICE double place(float v, int plus_one) const {
+    const double within = as_f32((double)v - (double)start, plus_one);
+    const double scaled = as_f32(within * ratio(plus_one), plus_one);
+    const double at = as_f32(scaled - (double)offset, plus_one);
+    if (!mirrored) return at;
+    return as_f32(as_f32((double)network - at, plus_one) - (double)plus_one, plus_one);
+  }
+  // The ends of a box.
   DEVICE float2 place_ends(float low, float high, int plus_one) const {
-    if (!mirrored) return make_float2(place(low), place(high));
-    if (plus_one) {
-      const float edge = (float)network - 1.0f;
-      return make_float2(edge - place(high), edge - place(low));
-    }
-    const float far = (float)window, first = (float)start, cut = (float)offset_of_mirror();
-    return make_float2((far - (high - first)) * ratio() - cut,
-                       (far - (low - first)) * ratio() - cut);
+    const float2 ends = make_float2((float)place(low, plus_one), (float)place(high, plus_one));
+    return mirrored ? make_float2(ends.y, ends.x) : ends;
   }
 };
 

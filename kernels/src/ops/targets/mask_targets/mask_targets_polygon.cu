@@ -9,7 +9,7 @@
 //
 // Launch: a block of 256 threads per RoI.
 // Cost: an edge per thread, then 784 pixels; microseconds at 1,536 RoIs (12 images); latency-bound.
-// Numerics: fp32 to place points, then fp64, as on the CPU.
+// Numerics: fp64, or fp32 to place points where boxes are inclusive, as on the CPU.
 // Edges: rows past the count and of no object are 0; a part that does not fit its tensor is
 // skipped.
 //
@@ -19,14 +19,8 @@
 // Coordinates of an axis into a RoI.
 DEVICE AxisPlacement place_in_roi(const Axis& axis, float low, float high, int side, int plus_one,
                                   float min_side) {
-  return {(float)axis.start,
-          axis.ratio(),
-          (float)axis.offset,
-          low,
-          (float)side / fmaxf(high - low, min_side),
-          (float)axis.network,
-          (float)plus_one,
-          axis.mirrored};
+  const double length = fmax(as_f32((double)high - (double)low, plus_one), (double)min_side);
+  return {axis, low, as_f32((double)side / length, plus_one), plus_one};
 }
 
 // Source pixel under the centre of target pixel i along an axis; -1 outside the image.
@@ -48,7 +42,7 @@ DEVICE void transpose(float* square, int side) {
   }
 }
 
-KERNEL_BLOCKS(256, 4)
+KERNEL_BLOCKS(256, 2)
 mask_targets_polygon(MaskRois rois, Segments in, float* RESTRICT targets, int side, int plus_one,
                      float min_side) {
   SHARED(unsigned, bits, TILE_BITS);

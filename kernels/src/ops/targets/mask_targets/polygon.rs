@@ -1,12 +1,12 @@
 //! The rule of maskrcnn-benchmark and detectron2: polygons moved into the RoI, rasterised at the
 //! target's size.
 //!
-//! Arithmetic in f32 and in the former's order (resize, mirror at network size, shift, scale),
-//! because rounding decides on which side of a pixel's centre a boundary falls.
+//! Arithmetic in their order (resize, mirror at network size, shift, scale), the former's in f32 and
+//! the latter's in f64, because rounding decides on which side of a pixel's centre a boundary falls.
 
 use super::MaskTargets;
 use crate::coco::Crop;
-use crate::view::View;
+use crate::view::{View, as_f32};
 
 /// Writes the target of a RoI of an object with polygons in source pixels.
 pub(super) fn rasterize(
@@ -17,9 +17,11 @@ pub(super) fn rasterize(
     target: &mut [f32],
 ) {
     let MaskTargets { side, plus_one, min_side, .. } = *op;
+    let rounded = |v: f64| as_f32(v, plus_one);
     let axis = |i: usize| {
-        let scale = side as f32 / (roi[i + 2] - roi[i]).max(min_side);
-        ([view.x, view.y][i], roi[i], scale)
+        let [low, high] = [roi[i], roi[i + 2]].map(f64::from);
+        let scale = rounded(side as f64 / rounded(high - low).max(f64::from(min_side)));
+        ([view.x, view.y][i], low, scale)
     };
     let axes = [axis(0), axis(1)];
     let moved: Vec<Vec<f64>> = polygons
@@ -27,7 +29,7 @@ pub(super) fn rasterize(
         .map(|polygon| {
             let place = |(i, &v): (usize, &f32)| {
                 let (axis, corner, scale) = axes[i % 2];
-                f64::from((axis.place(v, plus_one) - corner) * scale)
+                rounded(rounded(axis.place(v, plus_one) - corner) * scale)
             };
             polygon.iter().enumerate().map(place).collect()
         })
