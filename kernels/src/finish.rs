@@ -103,7 +103,7 @@ mod tests {
         let finish = Finish::default();
         let (counted, scale) = (true, false);
         let of = |layer, x: &[usize]| GradInput { layer, x: x.to_vec(), scale, counted, finish };
-        let conv = of(Layer::Conv2d { stride: 2, pad: 1 }, &[3, 5, 4, 4]);
+        let conv = of(Layer::conv2d(2, 1), &[3, 5, 4, 4]);
         let linear = of(Layer::Linear, &[3, 2, 7]);
         let cases: [(OpRef, HostTensor, HostTensor); 2] = [
             (Arc::new(conv), gradient(&[3, 3, 2, 6], 1), weight(&[6, 3, 3, 4])),

@@ -21,9 +21,13 @@ pub(crate) fn conv2d(op: &Conv2d, t: &mut Translation<'_>, node: &Node) -> Outpu
     let x = t.edge(*x)?;
     let bias = bias.map(|bias| t.edge(*bias)).transpose()?;
     let inputs: Vec<&str> = [&x, &weights].into_iter().chain(&bias).map(String::as_str).collect();
-    let (stride, pad) = (op.stride as i64, op.pad as i64);
-    let geometry =
-        [ints("kernel_shape", &kernel), ints("strides", &[stride; 2]), ints("pads", &[pad; 4])];
+    let geometry = [
+        ints("kernel_shape", &kernel),
+        ints("strides", &[op.stride as i64; 2]),
+        ints("pads", &[op.pad as i64; 4]),
+        ints("dilations", &[op.dilation as i64; 2]),
+        int("group", op.groups as i64),
+    ];
     let mut y = t.nodes.one("Conv", &inputs, &geometry);
     if let Some(residual) = residual {
         let residual = t.edge(*residual)?;

@@ -1,4 +1,4 @@
-//! Golden families `conv2d`, `conv_transpose2x2s2`, `linear` and `frozen_bn`.
+//! Golden families `conv2d`, `tv_group_conv`, `conv_transpose2x2s2`, `linear` and `frozen_bn`.
 
 use kernels::Role;
 use kernels::cpu::HostTensor;
@@ -17,12 +17,24 @@ fn activation(case: Case<'_>, name: &str) -> HostTensor {
     host(Role::Activation, &case.f32(name))
 }
 
+/// README: three times the worst of torch's own versions in f32.
+const GROUP_TOLERANCE: f64 = 8.1e-7;
+
 pub(crate) fn conv2d() {
-    let Some(family) = Family::open("conv2d") else { return };
-    let mut report = Report::new("conv2d", TOLERANCE);
+    convs("conv2d", TOLERANCE, |_| 1);
+}
+
+pub(crate) fn group_conv() {
+    convs("tv_group_conv", GROUP_TOLERANCE, |case| case.usize("groups"));
+}
+
+fn convs(name: &'static str, tolerance: f64, groups: impl Fn(Case<'_>) -> usize) {
+    let Some(family) = Family::open(name) else { return };
+    let mut report = Report::new(name, tolerance);
     for case in family.cases() {
-        let bias = case.has("b");
-        let op = Conv2d { bias, ..Conv2d::new(case.usize("stride"), case.usize("pad")) };
+        let (bias, groups) = (case.has("b"), groups(case));
+        let plain = Conv2d::new(case.usize("stride"), case.usize("pad"));
+        let op = Conv2d { bias, groups, ..plain };
         let mut inputs =
             vec![activation(case, "x"), host(Role::Weight, &channels_last(&case.f32("w")))];
         if bias {

@@ -78,7 +78,7 @@ fn passes(channels: usize) -> [(OpRef, Vec<HostTensor>); 3] {
         ..Conv2d::new(1, 1)
     };
     let x = [(activation, map), (Role::Weight, weight), (master, column), (master, column)];
-    let layer = Layer::Conv2d { stride: 1, pad: 1 };
+    let layer = Layer::conv2d(1, 1);
     let grad_input = GradInput {
         layer,
         x: map.to_vec(),

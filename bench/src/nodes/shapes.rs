@@ -40,6 +40,27 @@ struct Product {
     s: usize,
     stride: usize,
     pad: usize,
+    dilation: usize,
+    groups: usize,
+}
+
+impl Product {
+    /// One value, multiplied.
+    const PIXEL: Self = Self {
+        op: "",
+        pass: "",
+        n: 1,
+        h: 1,
+        w: 1,
+        c: 1,
+        k: 1,
+        r: 1,
+        s: 1,
+        stride: 1,
+        pad: 0,
+        dilation: 1,
+        groups: 1,
+    };
 }
 
 /// The shapes of a preset's step, with how often each occurs.
@@ -94,7 +115,7 @@ fn products(program: &Program, node: &Node) -> Vec<Product> {
         let [n, h, w, c] = [0, 1, 2, 3].map(|i| program.desc(*map).dim(i));
         let conv = |c, k, r, pad| {
             let (op, pass) = ("conv2d", "forward");
-            Product { op, pass, n, h, w, c, k, r, s: r, stride: 1, pad }
+            Product { op, pass, n, h, w, c, k, r, s: r, pad, ..Product::PIXEL }
         };
         [conv(c, hidden, 3, 1), conv(hidden, logits, 1, 0), conv(hidden, deltas, 1, 0)]
     };
@@ -107,10 +128,10 @@ fn product(program: &Program, node: &Node) -> Option<Product> {
     let input = |i: usize| program.desc(node.inputs[i]);
     let output = || program.desc(node.outputs[0]);
     let forward = |layer| (layer, "forward", input(0), input(1));
-    let (layer, pass, x, w) = if let Some(&Conv2d { stride, pad, .. }) = op.downcast_ref() {
-        forward(Layer::Conv2d { stride, pad })
+    let (layer, pass, x, w) = if let Some(conv) = op.downcast_ref::<Conv2d>() {
+        forward(conv.layer())
     } else if op.is::<Stem>() {
-        forward(Layer::Conv2d { stride: stem::STRIDE, pad: stem::KERNEL / 2 })
+        forward(Layer::conv2d(stem::STRIDE, stem::KERNEL / 2))
     } else if op.is::<Linear>() {
         forward(Layer::Linear)
     } else if let Some(&ConvTranspose { pad, .. }) = op.downcast_ref() {
@@ -122,21 +143,20 @@ fn product(program: &Program, node: &Node) -> Option<Product> {
     } else {
         return None;
     };
+    let [n, h, wide, c] = [0, 1, 2, 3].map(|i| x.shape.get(i).copied().unwrap_or(1));
+    let plain = Product { op: "", pass, n, h, w: wide, c, k: w.dim(0), ..Product::PIXEL };
     Some(match layer {
         Layer::Linear => {
-            let (n, c, k) = (x.dim(0), x.len() / x.dim(0).max(1), w.dim(0));
-            let op = "linear";
-            Product { op, pass, n, h: 1, w: 1, c, k, r: 1, s: 1, stride: 1, pad: 0 }
+            let c = x.len() / n.max(1);
+            Product { op: "linear", h: 1, w: 1, c, ..plain }
         }
-        Layer::Conv2d { stride, pad } => {
-            let [n, h, wide] = [0, 1, 2].map(|i| x.dim(i));
-            let [k, r, s, c] = [0, 1, 2, 3].map(|i| w.dim(i));
-            Product { op: "conv2d", pass, n, h, w: wide, c, k, r, s, stride, pad }
+        Layer::Conv2d { stride, pad, dilation, groups } => {
+            let [r, s] = [1, 2].map(|i| w.dim(i));
+            Product { op: "conv2d", r, s, stride, pad, dilation, groups, ..plain }
         }
         Layer::ConvTranspose { pad } => {
-            let [n, h, wide, c] = [0, 1, 2, 3].map(|i| x.dim(i));
             let (op, r, k) = ("conv_transpose2d", w.dim(1), w.dim(3));
-            Product { op, pass, n, h, w: wide, c, k, r, s: r, stride: 2, pad }
+            Product { op, k, r, s: r, stride: 2, pad, ..plain }
         }
     })
 }

@@ -13,6 +13,8 @@ use graph::program::Pass;
 use graph::report::node_cost;
 use graph::{Node, NodeId, Program, TensorId};
 use kernels::occupancy::Slots;
+use kernels::ops::conv2d::Conv2d;
+use kernels::ops::product::GradInput;
 use kernels::ops::rpn_head::RpnHead;
 use kernels::time::{Case, Peak, Rates, Time};
 
@@ -268,5 +270,13 @@ fn product_len(program: &Program, node: &Node) -> (f64, Option<usize>) {
         let outputs: usize = node.outputs.iter().map(len).sum();
         return (outputs as f64 / (5 * anchors) as f64 * hidden as f64, Some(hidden));
     }
-    (node.outputs.first().map_or(1, len) as f64, None)
+    let op: &dyn Any = node.op.as_ref();
+    let layer = op.downcast_ref().map(Conv2d::layer);
+    let layer = layer.or_else(|| Some(op.downcast_ref::<GradInput>()?.layer));
+    let zeros = layer.map_or(1, |layer| {
+        let [x, y] = [node.inputs[0], node.outputs[0]].map(|t| program.desc(t).dim(-1));
+        layer.depth_on_gpu(x, y)
+    });
+    // The outputs that would have as many products, if each summed no zeros.
+    (node.outputs.first().map_or(1, len) as f64 / zeros as f64, None)
 }

@@ -14,7 +14,7 @@ pub(super) struct Axis {
     pub first_tap: usize,
     /// Distance of the taps in the kernel.
     pub tap_step: usize,
-    /// Input coordinates per tap: 1 or -1.
+    /// Input coordinates per tap: the dilation, or its negative.
     pub direction: isize,
     scale: isize,
     offset: isize,
@@ -22,28 +22,34 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// A convolution reads `o * stride - pad + t`.
-    pub(super) fn forward(inputs: usize, kernel: usize, stride: usize, pad: usize) -> Self {
+    /// A convolution reads `o * stride - pad + t * dilation`.
+    pub(super) fn forward(
+        inputs: usize,
+        kernel: usize,
+        stride: usize,
+        (pad, dilation): (usize, usize),
+    ) -> Self {
         Self {
             start: 0,
             step: 1,
             taps: kernel,
             first_tap: 0,
             tap_step: 1,
-            direction: 1,
+            direction: dilation as isize,
             scale: stride as isize,
             offset: -(pad as isize),
             inputs,
         }
     }
 
-    /// Its gradient at coordinates `o = class (mod stride)` reads `(o + pad - r) / stride` at those
-    /// kernel coordinates `r` for which this is whole.
+    /// Its gradient at coordinates `o = class (mod stride)` reads `(o + pad - r * dilation) /
+    /// stride` at those kernel coordinates `r` for which this is whole: all of them with a
+    /// dilation, which no stride is beside.
     pub(super) fn gradient(
         inputs: usize,
         kernel: usize,
         stride: usize,
-        pad: usize,
+        (pad, dilation): (usize, usize),
         class: usize,
     ) -> Self {
         let first_tap = (class + pad) % stride;
@@ -53,7 +59,7 @@ impl Axis {
             taps: kernel.saturating_sub(first_tap).div_ceil(stride),
             first_tap,
             tap_step: stride,
-            direction: -1,
+            direction: -(dilation as isize),
             scale: 1,
             offset: ((class + pad - first_tap) / stride) as isize,
             inputs,

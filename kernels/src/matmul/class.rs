@@ -18,8 +18,12 @@ const MIN_PASS_COLUMNS: usize = 512;
 pub(super) struct Class {
     /// Rows and columns that the positions read.
     pub map: RowMap,
-    /// Elements per tap: the input's channels, or the whole window if rows are unfolded.
+    /// Elements per tap: the channels of a group, or the whole window if rows are unfolded.
     pub channels: usize,
+    /// The first of these channels in the input.
+    pub first_channel: usize,
+    /// Columns of the output that read them.
+    pub columns: Range<usize>,
     /// Rows are copied together before the product.
     pub unfold: bool,
 }
@@ -50,9 +54,9 @@ impl Pass {
 
 /// The passes of all classes over panels of `panel` columns, in rounds whose packed weights fit the
 /// workspace together.
-pub(super) fn rounds(classes: &[Class], columns: usize, panel: usize) -> Vec<Vec<Pass>> {
+pub(super) fn rounds(classes: &[Class], panel: usize) -> Vec<Vec<Pass>> {
     let mut rounds: Vec<Vec<Pass>> = Vec::new();
-    let passes = |(i, class): (usize, &Class)| class.passes(i, columns, panel);
+    let passes = |(i, class): (usize, &Class)| class.passes(i, panel);
     for pass in classes.iter().enumerate().flat_map(passes) {
         let fits = |round: &Vec<Pass>| round_len(round) + pass.pack_len() <= PACK_LIMIT;
         match rounds.last_mut().filter(|round| fits(round)) {
@@ -69,36 +73,44 @@ pub(super) fn round_len(round: &[Pass]) -> usize {
 }
 
 impl Class {
-    /// The forward pass: all positions are one class.
-    pub(super) fn forward(shape: &ConvShape) -> Self {
+    /// The forward pass: all positions are one class in each group.
+    pub(super) fn forward(shape: &ConvShape) -> Vec<Self> {
         let s = shape.simplified();
-        let map = RowMap::new(
-            Axis::forward(s.height, s.kernel_h, s.stride, s.pad),
-            Axis::forward(s.width, s.kernel_w, s.stride, s.pad),
-            [s.height, s.width, s.channels],
-            [s.out_height, s.out_width],
-            s.kernel_w,
-        );
+        let map = RowMap::forward(&s);
+        let (channels, filters) = (s.group_channels(), s.group_filters());
         let unfold = s.channels < MIN_RUN && map.taps() > 1;
-        let channels = if unfold { s.filter_len() } else { s.channels };
-        Class { map, channels, unfold }
+        let class = |group| Class {
+            map: map.clone(),
+            channels: if unfold { s.filter_len() } else { channels },
+            first_channel: group * channels,
+            columns: group * filters..(group + 1) * filters,
+            unfold,
+        };
+        (0..s.groups).map(class).collect()
     }
 
-    /// The gradient of the input: one class for each residue of both coordinates modulo the stride.
+    /// The gradient of the input: in each group one class for each residue of both coordinates
+    /// modulo the stride.
     pub(super) fn gradients(shape: &ConvShape) -> Vec<Self> {
         let s = shape.simplified();
-        let class = |h, w| {
-            let map = RowMap::new(
-                Axis::gradient(s.out_height, s.kernel_h, s.stride, s.pad, h),
-                Axis::gradient(s.out_width, s.kernel_w, s.stride, s.pad, w),
+        let around = (s.pad, s.dilation);
+        let (channels, filters) = (s.group_channels(), s.group_filters());
+        let class = |group, h, w| Class {
+            map: RowMap::new(
+                Axis::gradient(s.out_height, s.kernel_h, s.stride, around, h),
+                Axis::gradient(s.out_width, s.kernel_w, s.stride, around, w),
                 [s.out_height, s.out_width, s.filters],
                 [s.height, s.width],
                 s.kernel_w,
-            );
-            Class { map, channels: s.filters, unfold: false }
+            ),
+            channels: filters,
+            first_channel: group * filters,
+            columns: group * channels..(group + 1) * channels,
+            unfold: false,
         };
         let residues = (0..s.stride).flat_map(|h| (0..s.stride).map(move |w| (h, w)));
-        residues.map(|(h, w)| class(h, w)).collect()
+        let classes = |group| residues.clone().map(move |(h, w)| class(group, h, w));
+        (0..s.groups).flat_map(classes).collect()
     }
 
     /// Places in the kernel of the taps that blocks count.
@@ -135,14 +147,15 @@ impl Class {
         (0..taps).flat_map(part).collect()
     }
 
-    fn passes(&self, class: usize, columns: usize, panel: usize) -> Vec<Pass> {
+    fn passes(&self, class: usize, panel: usize) -> Vec<Pass> {
         let blocks = self.blocks();
         let depth: usize = blocks.iter().map(Block::depth).sum();
         let room = PACK_LIMIT / depth.max(1) / panel * panel;
-        let width = room.max(MIN_PASS_COLUMNS).min(columns.next_multiple_of(panel)).max(1);
+        let all = self.columns.len().next_multiple_of(panel);
+        let width = room.max(MIN_PASS_COLUMNS).min(all).max(1);
         let mut passes: Vec<Pass> = Vec::new();
-        for start in (0..columns).step_by(width) {
-            let columns = start..columns.min(start + width);
+        for start in self.columns.clone().step_by(width) {
+            let columns = start..self.columns.end.min(start + width);
             for (i, &block) in blocks.iter().enumerate() {
                 let fits = |pass: &Pass| {
                     pass.columns == columns && pass.pack_len() + block.depth() * width <= PACK_LIMIT
@@ -170,7 +183,7 @@ impl Class {
         let taps_w = self.map.taps_w();
         let run = self.channels / self.map.taps();
         for (row, window) in rows.iter().zip(out.chunks_exact_mut(self.channels)) {
-            let full = row.mask == self.map.full_mask();
+            let full = row.mask == self.map.full_mask() && self.map.has_joined_taps();
             let len = if full { taps_w * run } else { run };
             let taps = (0..self.map.taps()).step_by(if full { taps_w } else { 1 });
             for (tap, piece) in taps.zip(window.chunks_exact_mut(len)) {

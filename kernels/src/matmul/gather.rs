@@ -12,10 +12,11 @@ use rayon::prelude::*;
 use super::class::{Class, Pass, round_len, rounds};
 use super::epilogue::{PanelEpilogue, Turn};
 use super::grid::{Part, cut, shares};
+use super::groups::expand;
 use super::pack::{Block, Weights, pack, pack_block};
 use super::rows::Row;
 use super::tile::{Acc, PANELS, RowTable, TapRange, Tile, prefetch, with_tile};
-use super::{ALIGN_SLACK, ConvShape, Epilogue, aligned};
+use super::{ALIGN_SLACK, ConvShape, Epilogue, GROUP, aligned};
 use crate::isa::{Isa, wide};
 
 /// Maximum tiles of rows per task: a block of them stays in L2.
@@ -30,7 +31,7 @@ const MAX_STRIP: usize = 256;
 /// Minimum multiply-adds that are worth a task.
 const MIN_TASK_WORK: usize = 1 << 16;
 
-/// `y = epilogue(conv(x, w))`: `x [N,H,W,C]`, `w [K,R,S,C]`, `y [N,P,Q,K]`.
+/// `y = epilogue(conv(x, w))`: `x [N,H,W,C]`, `w [K,R,S,C / groups]`, `y [N,P,Q,K]`.
 pub(crate) fn conv_forward(
     shape: &ConvShape,
     x: &[f32],
@@ -39,15 +40,17 @@ pub(crate) fn conv_forward(
     y: &mut [f32],
     workspace: &mut [f32],
 ) {
-    let class = Class::forward(shape);
-    let (filter_len, channels) = (shape.filter_len(), class.channels);
-    let weights = Weights::Filters { values: w, filter_len, channels };
-    let product = Product { classes: &[class], x, weights, columns: shape.filters, epilogue };
+    let merged = shape.merged(GROUP);
+    let w = expand(shape, &merged, w);
+    let classes = Class::forward(&merged);
+    let (filter_len, channels) = (merged.filter_len(), classes[0].channels);
+    let weights = Weights::Filters { values: &w, filter_len, channels };
+    let product = Product { classes: &classes, x, weights, columns: shape.filters, epilogue };
     with_tile!(Isa::get(), |tile| product.run(tile, y, workspace));
 }
 
 /// `dx = epilogue(g * w)`, the gradient of the input of [`conv_forward`]; each filter is multiplied
-/// by its `scale`. `g [N,P,Q,K]`, `w [K,R,S,C]`, `dx [N,H,W,C]`.
+/// by its `scale`. `g [N,P,Q,K]`, `w [K,R,S,C / groups]`, `dx [N,H,W,C]`.
 pub(crate) fn conv_grad_input(
     shape: &ConvShape,
     g: &[f32],
@@ -57,21 +60,24 @@ pub(crate) fn conv_grad_input(
     dx: &mut [f32],
     workspace: &mut [f32],
 ) {
-    let classes = Class::gradients(shape);
-    let (filter_len, channels) = (shape.filter_len(), shape.channels);
-    let weights = Weights::Channels { values: w, filter_len, channels, scale };
-    let product = Product { classes: &classes, x: g, weights, columns: channels, epilogue };
+    let merged = shape.merged(GROUP);
+    let w = expand(shape, &merged, w);
+    let classes = Class::gradients(&merged);
+    let (filter_len, channels) = (merged.filter_len(), merged.group_channels());
+    let weights = Weights::Channels { values: &w, filter_len, channels, scale };
+    let product = Product { classes: &classes, x: g, weights, columns: shape.channels, epilogue };
     with_tile!(Isa::get(), |tile| product.run(tile, dx, workspace));
 }
 
 /// Elements of workspace that [`conv_forward`] and [`conv_grad_input`] need, whatever the tile.
 pub(crate) fn gather_workspace_len(shape: &ConvShape) -> usize {
-    let longest = |classes: &[Class], columns: usize| {
-        let rounds = PANELS.into_iter().flat_map(|panel| rounds(classes, columns, panel));
+    let merged = shape.merged(GROUP);
+    let longest = |classes: &[Class]| {
+        let rounds = PANELS.into_iter().flat_map(|panel| rounds(classes, panel));
         rounds.map(|round| round_len(&round)).max().unwrap_or(0)
     };
-    let forward = longest(&[Class::forward(shape)], shape.filters);
-    forward.max(longest(&Class::gradients(shape), shape.channels)) + ALIGN_SLACK
+    let forward = longest(&Class::forward(&merged));
+    forward.max(longest(&Class::gradients(&merged))) + ALIGN_SLACK
 }
 
 /// A convolution, or the gradient of its input, with its operands.
@@ -99,7 +105,7 @@ impl Product<'_> {
             let strips = cut(y, self.columns, &[0, positions], width).into_par_iter();
             return strips.for_each(|mut strip| self.strip(tile, &mut strip));
         }
-        for round in rounds(self.classes, self.columns, NR) {
+        for round in rounds(self.classes, NR) {
             let packed = aligned(workspace, round_len(&round));
             self.pack::<NR>(&round, packed);
             let packed = &*packed;
@@ -122,9 +128,9 @@ impl Product<'_> {
             let (packed, tail) = rest.split_at_mut(pass.pack_len());
             rest = tail;
             if !packed.is_empty() {
-                let kernel_taps = self.classes[pass.class].kernel_taps();
-                let columns = pass.columns.clone();
-                pack::<NR>(self.weights, &pass.blocks, columns, kernel_taps, packed);
+                let class = &self.classes[pass.class];
+                let (weights, columns) = self.weights.of_group(class, pass.columns.clone());
+                pack::<NR>(weights, &pass.blocks, columns, class.kernel_taps(), packed);
             }
         }
     }
@@ -160,9 +166,15 @@ impl Product<'_> {
         tile: T,
         part: &mut Part<'_>,
     ) {
-        let columns = part.columns.clone();
         let mut memory = Vec::new();
         for class in self.classes {
+            let [start, end] = [part.columns.start, part.columns.end]
+                .map(|column| column.clamp(class.columns.start, class.columns.end));
+            let columns = start..end;
+            if columns.is_empty() {
+                continue;
+            }
+            let (weights, own) = self.weights.of_group(class, columns.clone());
             let rows = Rows::new(class, self.x, part.rows.clone());
             let x = rows.input(self.x);
             let mut table = RowTable::new();
@@ -173,7 +185,7 @@ impl Product<'_> {
                 memory.resize(memory.len().max(len + ALIGN_SLACK), 0.0);
                 let packed = aligned(&mut memory, len);
                 let (taps, isa) = (class.kernel_taps(), tile.isa());
-                pack_block::<NR>(isa, self.weights, block, columns.clone(), taps, packed);
+                pack_block::<NR>(isa, weights, block, own.clone(), taps, packed);
                 let turn = Turn { first: i == 0, last: i + 1 == blocks.len() };
                 for (i, column) in columns.clone().step_by(NR).enumerate() {
                     let panel = &packed[i * block.depth() * NR..][..block.depth() * NR];
@@ -245,10 +257,11 @@ impl Rows {
         let offsets = &class.tap_offsets()[block.tap..block.tap + block.taps];
         let taps = TapRange::new(offsets, block.tap, block.run);
         table.reset(self.list.len(), taps);
+        let start = if class.unfold { block.start } else { class.first_channel + block.start };
         for (first, tile) in (0..).step_by(MR).zip(self.list.chunks(MR)) {
             for (i, row) in tile.iter().enumerate() {
                 let place = (first, tile.len(), i);
-                table.set(x, place, (row.base + block.start as isize, row.mask), taps);
+                table.set(x, place, (row.base + start as isize, row.mask), taps);
             }
         }
     }

@@ -16,6 +16,7 @@ mod epilogue;
 mod filter;
 mod gather;
 mod grid;
+mod groups;
 pub(crate) mod launch;
 mod pack;
 mod reduce;
@@ -35,6 +36,9 @@ pub(crate) use shape::{ConvShape, out_extent};
 /// Elements of a packed operand that are live at once: 4 MiB, so that a pass stays in the last
 /// level of cache.
 const PACK_LIMIT: usize = 1 << 20;
+
+/// Channels and filters of groups that are taken together, at least.
+const GROUP: usize = 32;
 
 /// The part of `workspace` that starts on a cache line, `len` elements long.
 fn aligned(workspace: &mut [f32], len: usize) -> &mut [f32] {

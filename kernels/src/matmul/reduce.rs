@@ -8,11 +8,11 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::axis::Axis;
 use super::grid::{Part, cut, steps};
+use super::groups::collect;
 use super::rows::{Row, RowMap, low_bits};
 use super::tile::{Acc, Tile, with_tile};
-use super::{ALIGN_SLACK, ConvShape, PACK_LIMIT, aligned};
+use super::{ALIGN_SLACK, ConvShape, GROUP, PACK_LIMIT, aligned};
 use crate::isa::{Isa, wide};
 
 /// Positions per block.
@@ -20,7 +20,7 @@ pub(super) const BLOCK: usize = 256;
 
 /// `dw[k] = scale[k] * sum over positions of g[position][k] * window(x, position)`.
 ///
-/// `x [N,H,W,C]`, `g [N,P,Q,K]`, `dw [K,R,S,C]`, overwritten.
+/// `x [N,H,W,C]`, `g [N,P,Q,K]`, `dw [K,R,S,C / groups]`, overwritten.
 pub(crate) fn conv_grad_weight(
     shape: &ConvShape,
     x: &[f32],
@@ -30,28 +30,50 @@ pub(crate) fn conv_grad_weight(
     workspace: &mut [f32],
 ) {
     let shape = shape.simplified();
-    let positions = shape.out_positions();
-    if positions == 0 || dw.is_empty() {
+    let merged = shape.merged(GROUP);
+    if shape.out_positions() == 0 || dw.is_empty() {
         dw.fill(0.0);
-        return;
+    } else if merged.groups == shape.groups {
+        sum_groups(&shape, x, g, scale, dw, workspace);
+    } else {
+        let mut wide = vec![0.0; merged.filters * merged.filter_len()];
+        sum_groups(&merged, x, g, scale, &mut wide, workspace);
+        collect(&shape, &merged, &wide, dw);
     }
-    let map = RowMap::new(
-        Axis::forward(shape.height, shape.kernel_h, shape.stride, shape.pad),
-        Axis::forward(shape.width, shape.kernel_w, shape.stride, shape.pad),
-        [shape.height, shape.width, shape.channels],
-        [shape.out_height, shape.out_width],
-        shape.kernel_w,
-    );
-    let sum = Sum { x, g, map, shape, positions, scale };
-    with_tile!(Isa::get(), |tile| sum.run(tile, dw, workspace));
 }
 
-/// A gradient of weights, with its operands.
+/// [`conv_grad_weight`], group by group.
+fn sum_groups(
+    shape: &ConvShape,
+    x: &[f32],
+    g: &[f32],
+    scale: Option<&[f32]>,
+    dw: &mut [f32],
+    workspace: &mut [f32],
+) {
+    let (map, filters) = (RowMap::forward(shape), shape.group_filters());
+    for (group, dw) in dw.chunks_exact_mut(filters * shape.filter_len()).enumerate() {
+        let sum = Sum {
+            x: &x[group * shape.group_channels()..],
+            g: &g[group * filters..],
+            map: &map,
+            shape,
+            filters,
+            positions: shape.out_positions(),
+            scale: scale.map(|scale| &scale[group * filters..]),
+        };
+        with_tile!(Isa::get(), |tile| sum.run(tile, dw, workspace));
+    }
+}
+
+/// The gradient of a group's weights, with its operands, which begin at its first channel.
 struct Sum<'a> {
     x: &'a [f32],
     g: &'a [f32],
-    map: RowMap,
-    shape: ConvShape,
+    map: &'a RowMap,
+    shape: &'a ConvShape,
+    /// Those of the group.
+    filters: usize,
     positions: usize,
     scale: Option<&'a [f32]>,
 }
@@ -63,17 +85,16 @@ impl Sum<'_> {
         dw: &mut [f32],
         workspace: &mut [f32],
     ) {
-        let (filters, width) = (self.shape.filters, self.shape.filter_len());
-        let panels: Vec<Panel<NR>> = (0..width)
-            .step_by(NR)
-            .map(|start| Panel::new(&self.map, self.shape.channels, start, width))
-            .collect();
+        let (filters, width) = (self.filters, self.shape.filter_len());
+        let panel = |start| Panel::new(self.map, self.shape, start);
+        let panels: Vec<Panel<NR>> = (0..width).step_by(NR).map(panel).collect();
         let per_pass = pass_positions(filters, self.positions);
         let (row_step, column_step) = task_size::<MR>(filters, panels.len());
         for start in (0..self.positions).step_by(per_pass) {
             let end = self.positions.min(start + per_pass);
             let packed = aligned(workspace, (end - start) * filters);
-            pack_gradient::<MR>(&self.g[start * filters..end * filters], filters, packed);
+            let (pitch, rows) = (self.shape.filters, start * self.shape.filters);
+            pack_gradient::<MR>(&self.g[rows..], (filters, pitch), packed);
             let pass = Pass { sum: self, packed, panels: &panels };
             cut(dw, width, &steps(filters, row_step), column_step * NR)
                 .into_par_iter()
@@ -85,7 +106,8 @@ impl Sum<'_> {
 /// Elements of workspace that [`conv_grad_weight`] needs.
 pub(crate) fn reduce_workspace_len(shape: &ConvShape) -> usize {
     let positions = shape.out_positions();
-    pass_positions(shape.filters, positions).min(positions) * shape.filters + ALIGN_SLACK
+    let filters = shape.merged(GROUP).group_filters();
+    pass_positions(filters, positions).min(positions) * filters + ALIGN_SLACK
 }
 
 /// Positions whose packed gradient fits the workspace, in whole blocks.
@@ -105,22 +127,22 @@ fn task_size<const MR: usize>(filters: usize, panels: usize) -> (usize, usize) {
     (filters.div_ceil(groups).next_multiple_of(MR), 1)
 }
 
-/// `[positions][K]` to, for each block, `[K / MR][position][MR]`.
-fn pack_gradient<const MR: usize>(g: &[f32], filters: usize, packed: &mut [f32]) {
-    let blocks = packed.par_chunks_mut(BLOCK * filters).zip(g.par_chunks(BLOCK * filters));
+/// `filters` of each row of `pitch` to, for each block, `[filters / MR][position][MR]`.
+fn pack_gradient<const MR: usize>(g: &[f32], (filters, pitch): (usize, usize), packed: &mut [f32]) {
+    let blocks = packed.par_chunks_mut(BLOCK * filters).zip(g.par_chunks(BLOCK * pitch));
     blocks.for_each(|(packed, g)| {
-        let steps = g.len() / filters;
+        let steps = packed.len() / filters;
         for (group, out) in packed.chunks_mut(steps * MR).enumerate() {
             let first = group * MR;
             let size = MR.min(filters - first);
-            let rows = g.chunks_exact(filters);
+            let rows = g.chunks(pitch);
             if size == MR {
                 for (out, row) in out.as_chunks_mut::<MR>().0.iter_mut().zip(rows) {
                     out.copy_from_slice(&row[first..first + MR]);
                 }
             } else {
                 for (out, row) in out.chunks_exact_mut(size).zip(rows) {
-                    out.copy_from_slice(&row[first..]);
+                    out.copy_from_slice(&row[first..first + size]);
                 }
             }
         }
@@ -143,15 +165,15 @@ struct Run {
 struct Panel<const NR: usize> {
     start: usize,
     width: usize,
-    /// One run for each kernel row, for windows that read no padding there.
+    /// One run for each kernel row that lies in one piece, for windows that read no padding there.
     whole: Vec<Run>,
     /// One run for each tap.
     pieces: Vec<Run>,
 }
 
 impl<const NR: usize> Panel<NR> {
-    fn new(map: &RowMap, channels: usize, start: usize, filter_len: usize) -> Self {
-        let end = filter_len.min(start + NR);
+    fn new(map: &RowMap, shape: &ConvShape, start: usize) -> Self {
+        let (end, channels) = (shape.filter_len().min(start + NR), shape.group_channels());
         let runs = |taps_joined: usize| {
             let length = taps_joined * channels;
             (start / length..end.div_ceil(length))
@@ -167,7 +189,9 @@ impl<const NR: usize> Panel<NR> {
                 })
                 .collect()
         };
-        Self { start, width: end - start, whole: runs(map.taps_w()), pieces: runs(1) }
+        let joined = map.has_joined_taps() && shape.groups == 1;
+        let whole = runs(if joined { map.taps_w() } else { 1 });
+        Self { start, width: end - start, whole, pieces: runs(1) }
     }
 
     /// Copies the panel's columns of the windows at `rows`.
@@ -223,7 +247,7 @@ impl<const NR: usize> Pass<'_, NR> {
         positions: Range<usize>,
         part: &mut Part<'_>,
     ) {
-        let (filters, start) = (self.sum.shape.filters, positions.start);
+        let (filters, start) = (self.sum.filters, positions.start);
         let mut windows = Windows([[0.0; NR]; BLOCK]);
         let (mut acc, isa) = (Acc::new(), tile.isa());
         let mut rows = Vec::with_capacity(BLOCK);

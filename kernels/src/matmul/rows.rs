@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::ConvShape;
 use super::axis::Axis;
 
 /// One output position.
@@ -31,6 +32,18 @@ pub(super) struct RowMap {
 }
 
 impl RowMap {
+    /// Rows that a convolution reads.
+    pub(super) fn forward(s: &ConvShape) -> Self {
+        let around = (s.pad, s.dilation);
+        Self::new(
+            Axis::forward(s.height, s.kernel_h, s.stride, around),
+            Axis::forward(s.width, s.kernel_w, s.stride, around),
+            [s.height, s.width, s.channels],
+            [s.out_height, s.out_width],
+            s.kernel_w,
+        )
+    }
+
     /// Rows over an input of `[H, W, C]` an image and an output of `[P, Q]` positions an image.
     pub(super) fn new(
         h: Axis,
@@ -67,6 +80,11 @@ impl RowMap {
     /// Taps in one row of the kernel.
     pub(super) fn taps_w(&self) -> usize {
         self.w.taps
+    }
+
+    /// True if the pixels under a row of the kernel lie side by side, in order.
+    pub(super) fn has_joined_taps(&self) -> bool {
+        self.w.direction == 1
     }
 
     /// Mask of a position that reads no padding.

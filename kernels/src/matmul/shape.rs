@@ -24,6 +24,10 @@ pub(crate) struct ConvShape {
     pub stride: usize,
     /// Zeros around the map, both axes.
     pub pad: usize,
+    /// Distance of neighbouring taps on the map, both axes; 1 with a stride.
+    pub dilation: usize,
+    /// Equal shares of the channels and of the filters: a filter reads its own share alone.
+    pub groups: usize,
     /// P.
     pub out_height: usize,
     /// Q.
@@ -43,6 +47,8 @@ impl ConvShape {
             kernel_w: 1,
             stride: 1,
             pad: 0,
+            dilation: 1,
+            groups: 1,
             out_height: 1,
             out_width: rows,
         }
@@ -53,9 +59,19 @@ impl ConvShape {
         Self { images, ..self }
     }
 
-    /// Elements of one filter: R * S * C.
+    /// Elements of one filter: R * S * C / groups.
     pub(crate) fn filter_len(&self) -> usize {
-        self.kernel_h * self.kernel_w * self.channels
+        self.kernel_h * self.kernel_w * self.group_channels()
+    }
+
+    /// Channels that a filter reads.
+    pub(crate) fn group_channels(&self) -> usize {
+        self.channels / self.groups
+    }
+
+    /// Filters that read the same channels.
+    pub(crate) fn group_filters(&self) -> usize {
+        self.filters / self.groups
     }
 
     /// Positions of the output: N * P * Q.
@@ -70,7 +86,7 @@ impl ConvShape {
 
     /// An equal convolution that is simpler to walk: a 1x1 of stride 1 is one long row.
     pub(super) fn simplified(self) -> Self {
-        let pointwise = self.kernel_h == 1 && self.kernel_w == 1;
+        let pointwise = self.kernel_h == 1 && self.kernel_w == 1 && self.groups == 1;
         if pointwise && self.stride == 1 && self.pad == 0 {
             Self::matrix(self.out_positions(), self.channels, self.filters)
         } else {

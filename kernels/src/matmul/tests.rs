@@ -17,8 +17,13 @@ struct Operands {
 }
 
 impl Operands {
-    fn new([n, h, w, c]: [usize; 4], [k, kernel, stride, pad]: [usize; 4]) -> Self {
-        let extent = |e| out_extent(e, kernel, stride, pad).expect("a kernel that fits");
+    fn new(
+        [n, h, w, c]: [usize; 4],
+        [k, kernel, stride, pad]: [usize; 4],
+        [dilation, groups]: [usize; 2],
+    ) -> Self {
+        let reach = dilation * (kernel - 1) + 1;
+        let extent = |e| out_extent(e, reach, stride, pad).expect("a kernel that fits");
         let shape = ConvShape {
             images: n,
             height: h,
@@ -29,6 +34,8 @@ impl Operands {
             kernel_w: kernel,
             stride,
             pad,
+            dilation,
+            groups,
             out_height: extent(h),
             out_width: extent(w),
         };
@@ -48,15 +55,17 @@ impl Operands {
             let (q, p) = (position % s.out_width, position / s.out_width % s.out_height);
             let image = position / (s.out_width * s.out_height);
             for (r, t) in (0..s.kernel_h).flat_map(|r| (0..s.kernel_w).map(move |t| (r, t))) {
-                let (h, w) = (p * s.stride + r, q * s.stride + t);
+                let (h, w) = (p * s.stride + r * s.dilation, q * s.stride + t * s.dilation);
                 let inside = |i: usize, extent| i >= s.pad && i - s.pad < extent;
                 if !inside(h, s.height) || !inside(w, s.width) {
                     continue;
                 }
                 let pixel = (image * s.height + h - s.pad) * s.width + w - s.pad;
-                for (k, c) in (0..s.filters).flat_map(|k| (0..s.channels).map(move |c| (k, c))) {
-                    let weight = ((k * s.kernel_h + r) * s.kernel_w + t) * s.channels + c;
-                    f(position, k, pixel * s.channels + c, weight);
+                let channels = s.group_channels();
+                for (k, c) in (0..s.filters).flat_map(|k| (0..channels).map(move |c| (k, c))) {
+                    let weight = ((k * s.kernel_h + r) * s.kernel_w + t) * channels + c;
+                    let channel = k / s.group_filters() * channels + c;
+                    f(position, k, pixel * s.channels + channel, weight);
                 }
             }
         }
@@ -107,7 +116,16 @@ fn bits_do_not_depend_on_the_instruction_set() {
 }
 
 fn shapes() -> Vec<Operands> {
-    [
+    let grouped = [
+        ([1, 5, 6, 12], [8, 3, 1, 1], [1, 4]),
+        ([2, 7, 6, 128], [64, 3, 2, 1], [1, 16]),
+        ([1, 6, 5, 64], [128, 3, 1, 1], [1, 2]),
+        ([1, 9, 8, 5], [7, 3, 1, 2], [2, 1]),
+        ([1, 7, 9, 64], [64, 3, 1, 1], [3, 8]),
+        ([1, 5, 5, 96], [96, 1, 1, 0], [1, 3]),
+        ([1, 16, 13, 256], [256, 3, 1, 2], [2, 32]),
+    ];
+    let plain = [
         ([1, 1, 1, 1], [1, 1, 1, 0]),
         ([2, 5, 7, 11], [13, 1, 1, 0]),
         ([2, 5, 7, 11], [13, 1, 2, 0]),
@@ -124,8 +142,8 @@ fn shapes() -> Vec<Operands> {
         ([1, 20, 1, 2100], [530, 1, 1, 0]),
         ([1, 40, 41, 9], [8, 3, 1, 2]),
     ]
-    .map(|(x, w)| Operands::new(x, w))
-    .into()
+    .map(|(x, w)| (x, w, [1, 1]));
+    plain.into_iter().chain(grouped).map(|(x, w, gaps)| Operands::new(x, w, gaps)).collect()
 }
 
 #[test]

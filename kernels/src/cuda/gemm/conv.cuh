@@ -3,16 +3,32 @@
 #include "platform.cuh"
 
 struct Conv {
+  static constexpr bool GROUPED = false;
   int images, height, width, channels;           // N, H, W, C
   int filters, kernel_h, kernel_w, stride, pad;  // K, R, S
   int out_height, out_width;                     // P, Q
   DEVICE int filter_len() const { return kernel_h * kernel_w * channels; }
+  DEVICE int group_channels() const { return channels; }
+  DEVICE int group_filters() const { return filters; }
   // Values in a row of the output's gradient, if it is copied to rows of whole chunks.
   DEVICE int gradient_pitch(bool padded) const {
     return padded ? ceil_div(filters, 8) * 8 : filters;
   }
 };
 static_assert(sizeof(Conv) == 44, "eleven ints");
+
+// A convolution with `dilation` rows or columns of the map from a tap to the next, whose filters
+// w [K,R,S,C / groups] read the channels of their group alone. Of several groups each has multiples
+// of 64 channels and filters, so that a tile lies in one.
+struct GroupedConv : Conv {
+  static constexpr bool GROUPED = true;
+  int dilation, groups;
+  DEVICE int gap() const { return dilation - 1; }
+  DEVICE int filter_len() const { return kernel_h * kernel_w * group_channels(); }
+  DEVICE int group_channels() const { return channels / groups; }
+  DEVICE int group_filters() const { return filters / groups; }
+};
+static_assert(sizeof(GroupedConv) == 52, "thirteen ints");
 
 // Division by a number that the host prepared: q = high word of n * magic, shifted. Exact for
 // 0 <= n < 2^31, where magic = ceil(2^(32 + shift) / divisor) and 2^(shift + 1) >= divisor.

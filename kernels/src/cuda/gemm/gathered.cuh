@@ -55,18 +55,20 @@ DEVICE Real8 gathered_run(const real* line, int first, int len) {
 template <class Layout>
 struct GatheredWindowRows {
   const real* map;
-  int height, width;
+  int height, width, pitch, apart;  // pixels from a tap to the next
   Taps taps;
   Walk walk;
   int64_t corner[Layout::PER_THREAD];  // element of the window's first tap, were it inside
   int top[Layout::PER_THREAD], left[Layout::PER_THREAD];
 
   template <class Place>
-  DEVICE GatheredWindowRows(const real* map, int height, int width, Taps taps, int channels,
-                            int k_block, int first_row, Place place)
+  DEVICE GatheredWindowRows(const real* map, int height, int width, int pitch, Taps taps, int apart,
+                            int channels, int k_block, int first_row, Place place)
       : map(map),
         height(height),
         width(width),
+        pitch(pitch),
+        apart(apart),
         taps(taps),
         walk(taps, channels, k_block * Layout::DEPTH + Layout::chunk(0) * CHUNK) {
 #pragma unroll
@@ -75,15 +77,15 @@ struct GatheredWindowRows {
       if (!place(first_row + Layout::line(i), image, top[i], left[i])) {
         top[i] = left[i] = -(1 << 30);  // outside under every tap
       }
-      corner[i] = (((int64_t)image * height + top[i]) * width + left[i]) * channels;
+      corner[i] = (((int64_t)image * height + top[i]) * width + left[i]) * pitch;
     }
   }
   DEVICE Real8 gather(int i) const {
     Walk at = walk;
     return gathered([&](int) {
-      const bool inside = (unsigned)(top[i] + at.r) < (unsigned)height &&
-                          (unsigned)(left[i] + at.s) < (unsigned)width;
-      const int tap = (at.r * width + at.s) * at.channels + at.c;
+      const bool inside = (unsigned)(top[i] + at.r * apart) < (unsigned)height &&
+                          (unsigned)(left[i] + at.s * apart) < (unsigned)width;
+      const int tap = (at.r * width + at.s) * apart * pitch + at.c;
       const real value = at.r < taps.rows && inside ? map[corner[i] + tap] : real_of(0.0f, 0);
       at.advance(1);
       return value;
@@ -97,7 +99,8 @@ struct GatheredFilterRows {
   const real* filter;  // of the thread's first line
   int lines, len, k;   // lines from there that exist; values of a filter
 
-  DEVICE GatheredFilterRows(const real* w, const Conv& conv, int k_block, int first_column)
+  template <class C>
+  DEVICE GatheredFilterRows(const real* w, const C& conv, int k_block, int first_column)
       : lines(conv.filters - first_column - Layout::line(0)),
         len(conv.filter_len()),
         k(k_block * Layout::DEPTH + Layout::chunk(0) * CHUNK) {
@@ -115,12 +118,13 @@ struct GatheredFilterColumns {
   const real* w;
   int first_column, channels, filters, len, kernel_w, stride, columns, last_r, last_s, taps, k;
 
-  DEVICE GatheredFilterColumns(const real* w, const Conv& conv, const ResidueAxis& y,
+  template <class C>
+  DEVICE GatheredFilterColumns(const real* w, const C& conv, const ResidueAxis& y,
                                const ResidueAxis& x, int k_block, int first_column)
       : w(w),
         first_column(first_column),
-        channels(conv.channels),
-        filters(conv.filters),
+        channels(conv.group_channels()),
+        filters(conv.group_filters()),
         len(conv.filter_len()),
         kernel_w(conv.kernel_w),
         stride(conv.stride),
@@ -153,15 +157,15 @@ struct GatheredTapOperands {
 };
 
 // As PositionOperands of stepped.cuh.
-template <class Left, class Right>
+template <class Left, class Right, class C>
 struct GatheredPositionOperands {
   const real *x, *g;
-  const Conv& conv;
+  const C& conv;
   Divisor per_image, per_line;
   int pitch, position, end, first_row;
   Walk first[Right::PER_THREAD];  // column of a chunk
 
-  DEVICE GatheredPositionOperands(const real* x, const real* g, const Conv& conv, int pitch,
+  DEVICE GatheredPositionOperands(const real* x, const real* g, const C& conv, int pitch,
                                   Divisor per_image, Divisor per_line, int end, Share share,
                                   int first_row, int first_column)
       : x(x),
@@ -175,7 +179,7 @@ struct GatheredPositionOperands {
         first_row(first_row) {
 #pragma unroll
     for (int i = 0; i < Right::PER_THREAD; i++)
-      first[i] = Walk({conv.kernel_h, conv.kernel_w}, conv.channels,
+      first[i] = Walk({conv.kernel_h, conv.kernel_w}, conv.group_channels(),
                       first_column + Right::chunk(i) * CHUNK);
   }
   DEVICE Real8 left(int i) const {
@@ -190,7 +194,8 @@ struct GatheredPositionOperands {
     const int left = q * conv.stride - conv.pad;
     Walk walk = first[i];
     return gathered([&](int) {
-      const int h = top + walk.r, w = left + walk.s;
+      int h = top + walk.r, w = left + walk.s;
+      if constexpr (C::GROUPED) h += conv.gap() * walk.r, w += conv.gap() * walk.s;
       const bool valid = position < end && walk.r < conv.kernel_h &&
                          (unsigned)h < (unsigned)conv.height && (unsigned)w < (unsigned)conv.width;
       const int64_t pixel = (int64_t)(image * conv.height + h) * conv.width + w;

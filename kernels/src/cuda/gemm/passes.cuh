@@ -12,7 +12,7 @@
 //
 // Values outside (padding, tails, images past the count) are zeros that are not read. Tiles that
 // are not GATHERED require channel counts that are multiples of 8, and kernels of at most MAX_TAPS
-// rows and columns.
+// rows and columns. C is Conv or GroupedConv; a tile lies in one group.
 #pragma once
 #include "gathered.cuh"
 #include "stepped.cuh"
@@ -26,9 +26,10 @@ struct SameRow {
 
 // Rows of D are the N*P*Q positions, its columns the K filters; k runs over taps and C. A linear
 // layer is the 1x1 case on 1x1 images.
+template <class C>
 struct Forward {
   const real *x, *w;
-  const Conv& conv;
+  const C& conv;
   int per_image, rows, filled_rows, out_rows, columns;
   using Place = SameRow;
   template <class T>
@@ -36,7 +37,7 @@ struct Forward {
   template <class T>
   using Right = typename T::template AsRows<T::COLUMNS>;
 
-  DEVICE Forward(const real* x, const real* w, const int* count, const Conv& conv)
+  DEVICE Forward(const real* x, const real* w, const int* count, const C& conv)
       : x(x), w(w), conv(conv), per_image(conv.out_height * conv.out_width), columns(conv.filters) {
     rows = out_rows = conv.images * per_image;
     filled_rows = filled_images(count, conv.images) * per_image;
@@ -44,7 +45,7 @@ struct Forward {
   DEVICE Taps taps() const { return {conv.kernel_h, conv.kernel_w}; }
   template <class T>
   DEVICE Share share(int first_row) const {
-    const Share share = share_of(taps().k_blocks(conv.channels, T::DEPTH, !T::GATHERED));
+    const Share share = share_of(taps().k_blocks(conv.group_channels(), T::DEPTH, !T::GATHERED));
     return {share.first, first_row < filled_rows ? share.len : 0};
   }
   template <class T>
@@ -56,15 +57,22 @@ struct Forward {
       left = q * conv.stride - conv.pad;
       return row < filled_rows;
     };
+    const real* map = x;
+    int apart = 1;
+    if constexpr (C::GROUPED) {
+      map += first_column / conv.group_filters() * conv.group_channels();
+      apart = conv.dilation;
+    }
     if constexpr (T::GATHERED) {
       return GatheredTapOperands<GatheredWindowRows<Left<T>>, GatheredFilterRows<Right<T>>>{
-          {x, conv.height, conv.width, taps(), conv.channels, share.first, first_row, window},
+          {map, conv.height, conv.width, conv.channels, taps(), apart, conv.group_channels(),
+           share.first, first_row, window},
           {w, conv, share.first, first_column}};
     } else {
-      const TapWalk<T::DEPTH> walk(taps(), conv.channels, share);
+      const TapWalk<T::DEPTH> walk(taps(), conv.group_channels(), share);
       return TapOperands<WindowRows<Left<T>>, FilterRows<Right<T>>>{
           walk,
-          {x, conv.height, conv.width, conv.channels, taps(), walk, first_row, window},
+          {map, conv.height, conv.width, conv.channels, taps(), conv, walk, first_row, window},
           {w, conv, walk, first_column}};
     }
   }
@@ -72,9 +80,10 @@ struct Forward {
 
 // Rows of D are the positions of x of residue class blockIdx.y, its columns the C channels; k runs
 // over the class's taps and K. A row of g has `pitch` values.
+template <class C>
 struct GradInput {
   const real *g, *w;
-  const Conv& conv;
+  const C& conv;
   int pitch;
   ResidueAxis y, x;
   int per_image, rows, filled_rows, out_rows, columns;
@@ -94,7 +103,7 @@ struct GradInput {
   template <class T>
   using Right = typename T::template AsColumns<T::COLUMNS>;
 
-  DEVICE GradInput(const real* g, const real* w, const int* count, const Conv& conv, bool padded)
+  DEVICE GradInput(const real* g, const real* w, const int* count, const C& conv, bool padded)
       : g(g),
         w(w),
         conv(conv),
@@ -110,7 +119,7 @@ struct GradInput {
   DEVICE Taps taps() const { return {y.taps, x.taps}; }
   template <class T>
   DEVICE Share share(int first_row) const {
-    const Share share = share_of(taps().k_blocks(conv.filters, T::DEPTH, !T::GATHERED));
+    const Share share = share_of(taps().k_blocks(conv.group_filters(), T::DEPTH, !T::GATHERED));
     return {share.first, first_row < filled_rows ? share.len : 0};
   }
   template <class T>
@@ -119,28 +128,39 @@ struct GradInput {
       image = row / per_image;
       top = row % per_image / x.extent + y.reach - (y.taps - 1);
       left = row % per_image % x.extent + x.reach - (x.taps - 1);
+      if constexpr (C::GROUPED) {
+        top -= conv.gap() * (y.taps - 1), left -= conv.gap() * (x.taps - 1);
+      }
       return row < filled_rows;
     };
+    const real *map = g, *filters = w;
+    int apart = 1, column = first_column;
+    if constexpr (C::GROUPED) {
+      const int first = column / conv.group_channels() * conv.group_filters();
+      map += first, filters += (int64_t)first * conv.filter_len();
+      apart = conv.dilation, column %= conv.group_channels();
+    }
     if constexpr (T::GATHERED) {
       return GatheredTapOperands<GatheredWindowRows<Left<T>>, GatheredFilterColumns<Right<T>>>{
-          {g, conv.out_height, conv.out_width, taps(), conv.filters, share.first, first_row,
-           window},
-          {w, conv, y, x, share.first, first_column}};
+          {map, conv.out_height, conv.out_width, conv.filters, taps(), apart, conv.group_filters(),
+           share.first, first_row, window},
+          {filters, conv, y, x, share.first, column}};
     } else {
-      const TapWalk<T::DEPTH> walk(taps(), conv.filters, share);
+      const TapWalk<T::DEPTH> walk(taps(), conv.group_filters(), share);
       return TapOperands<WindowRows<Left<T>>, FilterColumns<Right<T>>>{
           walk,
-          {g, conv.out_height, conv.out_width, pitch, taps(), walk, first_row, window},
-          {w, conv, y, x, walk, first_column}};
+          {map, conv.out_height, conv.out_width, pitch, taps(), conv, walk, first_row, window},
+          {filters, conv, y, x, walk, column}};
     }
   }
 };
 
 // Rows of D are the K filters, its columns taps and C; k runs over the N*P*Q positions that the
 // count leaves. `per_image` and `per_line` divide a position into image, p and q.
+template <class C>
 struct GradWeight {
   const real *x, *g;
-  const Conv& conv;
+  const C& conv;
   int pitch;
   Divisor per_image, per_line;
   int positions, rows, filled_rows, out_rows, columns;
@@ -150,7 +170,7 @@ struct GradWeight {
   template <class T>
   using Right = typename T::template AsColumns<T::COLUMNS>;
 
-  DEVICE GradWeight(const real* x, const real* g, const int* count, const Conv& conv, bool padded,
+  DEVICE GradWeight(const real* x, const real* g, const int* count, const C& conv, bool padded,
                     Divisor per_image, Divisor per_line)
       : x(x),
         g(g),
@@ -168,11 +188,14 @@ struct GradWeight {
   }
   template <class T>
   DEVICE auto operands(Share share, int first_row, int first_column) const {
+    const real* map = x;
+    if constexpr (C::GROUPED) map += first_row / conv.group_filters() * conv.group_channels();
     if constexpr (T::GATHERED) {
-      return GatheredPositionOperands<Left<T>, Right<T>>(x, g, conv, pitch, per_image, per_line,
-                                                         positions, share, first_row, first_column);
+      return GatheredPositionOperands<Left<T>, Right<T>, C>(map, g, conv, pitch, per_image,
+                                                            per_line, positions, share, first_row,
+                                                            first_column);
     } else {
-      return PositionOperands<Left<T>, Right<T>>(x, g, conv, pitch, per_image, per_line, positions,
+      return PositionOperands<Left<T>, Right<T>>(map, g, conv, pitch, per_image, per_line, positions,
                                                  share, first_row, first_column);
     }
   }

@@ -19,6 +19,13 @@ DEVICE unsigned taps_outside(int first, int extent) {
   return ((1u << low) - 1) | (((1u << MAX_TAPS) - 1) & ~((1u << high) - 1));
 }
 
+// The same of taps that are `apart`.
+DEVICE unsigned taps_outside(int first, int extent, int apart) {
+  const int low = min(ceil_div(max(-first, 0), apart), MAX_TAPS);
+  const int high = min(ceil_div(max(extent - first, 0), apart), MAX_TAPS);
+  return ((1u << low) - 1) | (((1u << MAX_TAPS) - 1) & ~((1u << high) - 1));
+}
+
 // How far an operand's addresses go, in elements: to the next channels, from a tap's last ones to
 // the next tap of the row, and to the first of the next row.
 struct Steps {
@@ -73,21 +80,30 @@ struct WindowRows {
   Steps steps;
 
   // `place(row, image, top, left)` gives the window of a row of D, or false for none.
-  template <class Place>
-  DEVICE WindowRows(const half* map, int height, int width, int pitch, Taps taps,
+  template <class Place, class C>
+  DEVICE WindowRows(const half* map, int height, int width, int pitch, Taps taps, const C& conv,
                     const TapWalk<DEPTH>& walk, int first_row, Place place) {
     const int c = Layout::chunk(0) * CHUNK;
     steps.within = DEPTH;
     steps.tap = pitch - walk.last();
     steps.row = steps.tap + (width - taps.columns) * pitch;
+    if constexpr (C::GROUPED) {
+      steps.tap += conv.gap() * pitch;
+      steps.row += conv.gap() * (width - taps.columns + 1) * pitch;
+    }
 #pragma unroll
     for (int i = 0; i < Layout::PER_THREAD; i++) {
       int image = 0, top = 0, left = 0;
       const bool exists = place(first_row + Layout::line(i), image, top, left);
-      const unsigned outside =
+      unsigned outside =
           taps_outside(left, width) | taps_outside(top, height) << ROW_BITS | walk.tail_of(c);
+      if constexpr (C::GROUPED) {
+        outside = taps_outside(left, width, conv.dilation) |
+                  taps_outside(top, height, conv.dilation) << ROW_BITS | walk.tail_of(c);
+      }
       lacks[i] = exists ? outside | PAST : ~0u;
-      const int64_t pixel = ((int64_t)image * height + top + walk.r) * width + left + walk.s;
+      int64_t pixel = ((int64_t)image * height + top + walk.r) * width + left + walk.s;
+      if constexpr (C::GROUPED) pixel += conv.gap() * (walk.r * width + walk.s);
       at[i] = map + (pixel * pitch + walk.c + c);
     }
   }
@@ -106,15 +122,17 @@ struct FilterRows {
   unsigned lacks;
   Steps steps;
 
-  DEVICE FilterRows(const half* w, const Conv& conv, const TapWalk<Layout::DEPTH>& walk,
+  template <class C>
+  DEVICE FilterRows(const half* w, const C& conv, const TapWalk<Layout::DEPTH>& walk,
                     int first_column)
       : apart(Layout::STRIDE * conv.filter_len()),
         lines(conv.filters - first_column - Layout::line(0)) {
-    const int c = Layout::chunk(0) * CHUNK, k = (walk.r * conv.kernel_w + walk.s) * conv.channels;
+    const int c = Layout::chunk(0) * CHUNK;
+    const int k = (walk.r * conv.kernel_w + walk.s) * conv.group_channels();
     at = w + ((int64_t)(conv.filters - lines) * conv.filter_len() + k + walk.c + c);
     lacks = walk.tail_of(c) | PAST;
     steps.within = Layout::DEPTH;
-    steps.tap = steps.row = conv.channels - walk.last();
+    steps.tap = steps.row = conv.group_channels() - walk.last();
   }
   DEVICE Chunk chunk(int i, unsigned asks) const {
     return chunk_if(i * Layout::STRIDE < (lacks & asks ? 0 : lines), at + (int64_t)apart * i);
@@ -122,9 +140,9 @@ struct FilterRows {
   DEVICE void move(int by) { at += by; }
 };
 
-// Columns of D are the channels c of w [K,R,S,C], k are the filters under each tap of a residue
-// class, the taps from last to first as the window of the gradient slides the other way: the right
-// operand of the input's gradient.
+// Columns of D are the channels c of a group's w [K,R,S,C], k are the filters under each tap of a
+// residue class, the taps from last to first as the window of the gradient slides the other way:
+// the right operand of the input's gradient.
 template <class Layout>
 struct FilterColumns {
   const half* at;
@@ -132,18 +150,19 @@ struct FilterColumns {
   unsigned lacks;
   Steps steps;
 
-  DEVICE FilterColumns(const half* w, const Conv& conv, const ResidueAxis& y, const ResidueAxis& x,
+  template <class C>
+  DEVICE FilterColumns(const half* w, const C& conv, const ResidueAxis& y, const ResidueAxis& x,
                        const TapWalk<Layout::DEPTH>& walk, int first_column) {
     const int column = first_column + Layout::chunk(0) * CHUNK, line = Layout::line(0);
     const int r = y.tap + (y.taps - 1 - walk.r) * conv.stride;
     const int s = x.tap + (x.taps - 1 - walk.s) * conv.stride;
-    const int tap = (r * conv.kernel_w + s) * conv.channels, len = conv.filter_len();
+    const int tap = (r * conv.kernel_w + s) * conv.group_channels(), len = conv.filter_len();
     at = w + ((int64_t)(walk.c + line) * len + tap + column);
-    columns = conv.channels - column;
+    columns = conv.group_channels() - column;
     lacks = walk.tail_of(line) | PAST;
     steps.within = Layout::DEPTH * len;
-    steps.tap = -walk.last() * len - conv.stride * conv.channels;
-    steps.row = steps.tap - (conv.kernel_w - x.taps) * conv.stride * conv.channels;
+    steps.tap = -walk.last() * len - conv.stride * conv.group_channels();
+    steps.row = steps.tap - (conv.kernel_w - x.taps) * conv.stride * conv.group_channels();
   }
   DEVICE Chunk chunk(int i, unsigned asks) const {
     const int first = i * Layout::APART * CHUNK;
@@ -190,7 +209,8 @@ struct PositionOperands {
   int tap_h[Right::PER_THREAD], tap_w[Right::PER_THREAD];
   int tap_at[Right::PER_THREAD];          // elements from the corner
 
-  DEVICE PositionOperands(const half* x, const half* g, const Conv& conv, int pitch,
+  template <class C>
+  DEVICE PositionOperands(const half* x, const half* g, const C& conv, int pitch,
                           Divisor per_image, Divisor per_line, int end, Share share, int first_row,
                           int first_column)
       : end(end), blocks(share.len), height(conv.height), width(conv.width), stride(conv.stride) {
@@ -217,10 +237,16 @@ struct PositionOperands {
     image_carry = (height - h_carry) * width * conv.channels;
 #pragma unroll
     for (int i = 0; i < Right::PER_THREAD; i++) {
-      const int column = first_column + Right::chunk(i) * CHUNK, tap = column / conv.channels;
+      const int column = first_column + Right::chunk(i) * CHUNK;
+      const int tap = column / conv.group_channels();
       const int r = tap / conv.kernel_w, s = tap - r * conv.kernel_w;
       tap_h[i] = r < conv.kernel_h ? r : FAR, tap_w[i] = s;
-      tap_at[i] = (r * width + s) * conv.channels + column - tap * conv.channels;
+      tap_at[i] = (r * width + s) * conv.channels + column - tap * conv.group_channels();
+      if constexpr (C::GROUPED) {
+        if (r < conv.kernel_h) tap_h[i] += conv.gap() * r;
+        tap_w[i] += conv.gap() * s;
+        tap_at[i] += conv.gap() * (r * width + s) * conv.channels;
+      }
     }
     place();
   }

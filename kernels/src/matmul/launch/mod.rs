@@ -7,6 +7,7 @@
 //! `cuda/gemm/*.cuh`.
 
 mod cost;
+mod groups;
 mod padded;
 mod plan;
 mod variants;
@@ -22,7 +23,8 @@ use variants::{FORWARD, MASKED, NEAREST, RPN_HEAD, STEM};
 /// Values in one 16-byte copy.
 const CHUNK: usize = 8;
 
-/// The kernels' `struct Conv`. Also rejects sizes that do not fit its `int`s.
+/// The kernels' `struct Conv`, or `struct GroupedConv` of a shape for its kernels. Also rejects
+/// sizes that do not fit its `int`s.
 pub(crate) fn conv_arg(s: &ConvShape) -> Arg {
     let int = |value: usize| match i32::try_from(value) {
         Ok(value) => value,
@@ -34,9 +36,11 @@ pub(crate) fn conv_arg(s: &ConvShape) -> Arg {
     });
     let fields = [
         [s.images, s.height, s.width, s.channels, s.filters, s.kernel_h],
-        [s.kernel_w, s.stride, s.pad, s.out_height, s.out_width, 0],
+        [s.kernel_w, s.stride, s.pad, s.out_height, s.out_width, s.dilation],
     ];
-    let fields = fields.as_flattened().iter().take(11);
+    let last = [s.dilation, s.groups];
+    let last = &last[..if s.is_grouped() { 2 } else { 0 }];
+    let fields = fields.as_flattened()[..11].iter().chain(last);
     fields.fold(StructArg::new(), |arg, &field| arg.field(int(field))).arg()
 }
 
@@ -90,7 +94,7 @@ pub(crate) struct Extras<'a> {
 
 /// Scratch of [`forward`].
 pub(crate) fn forward_workspace_bytes(gpu: &Gpu, s: &ConvShape) -> usize {
-    Plan::forward(FORWARD, gpu, s).partial_bytes()
+    groups::filter_bytes(gpu, s, false) + Plan::forward(FORWARD, gpu, &s.on_gpu()).partial_bytes()
 }
 
 /// `y = relu(conv(x, w) * scale + bias + residual)`, masked, from `x`, `w` to `y`.
@@ -102,29 +106,32 @@ pub(crate) fn forward(
 ) -> Vec<Launch> {
     check_reals(&[x, w, y]);
     let (table, reduce) = match (extras.mask, extras.nearest) {
+        (None, None) => (FORWARD, "conv2d_reduce_f16"),
         (Some(_), _) => (MASKED, "conv2d_reduce_gradient_f16"),
         (None, Some(_)) => (NEAREST, "conv2d_reduce_nearest_f16"),
-        (None, None) => (FORWARD, "conv2d_reduce_f16"),
     };
+    let (weights, widen) = groups::filters(args, s, w, None);
+    let offset = groups::filter_bytes(args.gpu, s, false);
+    let s = &s.on_gpu();
     let (plan, workspace) = (Plan::forward(table, args.gpu, s), &args.workspace);
-    let product = plan.launch(1).arg(x.read()).arg(w.read());
+    let product = plan.launch(1).arg(x.read()).arg(weights);
     let product = before_count(product, &extras)
         .arg(read(extras.count))
         .arg(y.write())
-        .arg(plan.partials(workspace, 0, Access::Write))
+        .arg(plan.partials(workspace, offset, Access::Write))
         .arg(conv_arg(s))
         .arg(extras.relu);
     let product = of_table(product, s, &extras);
     let reduce = (plan.splits > 1).then(|| {
         let images = [s.images, s.out_height * s.out_width, s.filters];
-        let partials = plan.partials(workspace, 0, Access::Read);
+        let partials = plan.partials(workspace, offset, Access::Read);
         let launch = before_count(reduce_half(reduce, &plan, partials, images), &extras)
             .arg(read(extras.count))
             .arg(y.write())
             .arg(extras.relu);
         of_table(launch, s, &extras)
     });
-    [product].into_iter().chain(reduce).collect()
+    widen.into_iter().chain([product]).chain(reduce).collect()
 }
 
 /// The product of a stem, without arguments.
@@ -210,16 +217,11 @@ fn reduce_half(
         .int(columns)
 }
 
-/// Bytes of the scaled weights at the start of the workspace of [`grad_input`].
-fn scaled_bytes(gpu: &Gpu, s: &ConvShape, scaled: bool) -> usize {
-    let weight_bytes = Role::Weight.gpu_dtype(gpu.precision).size_bytes();
-    if scaled { (s.filters * s.filter_len() * weight_bytes).next_multiple_of(256) } else { 0 }
-}
-
 /// Scratch of [`grad_input`], `scaled` with a scale.
 pub(crate) fn grad_input_workspace_bytes(gpu: &Gpu, s: &ConvShape, scaled: bool) -> usize {
-    let product = padded::workspace_bytes(gpu, s) + Plan::grad_input(gpu, s).partial_bytes();
-    scaled_bytes(gpu, s, scaled) + product
+    let filters = groups::filter_bytes(gpu, s, scaled);
+    let s = &s.on_gpu();
+    filters + padded::workspace_bytes(gpu, s) + Plan::grad_input(gpu, s).partial_bytes()
 }
 
 /// `dx = relu(conv_transposed(g * scale, w) + bias + residual)` where `mask` is positive, from `g`,
@@ -232,22 +234,12 @@ pub(crate) fn grad_input(
     extras: Extras<'_>,
 ) -> Vec<Launch> {
     check_reals(&[g, w, dx]);
+    let (weights, filters) = groups::filters(args, s, w, extras.scale);
+    let filter_bytes = groups::filter_bytes(args.gpu, s, extras.scale.is_some());
+    let s = &s.on_gpu();
     let (plan, workspace) = (Plan::grad_input(args.gpu, s), &args.workspace);
-    let scaled = scaled_bytes(args.gpu, s, extras.scale.is_some());
-    let (gradient, pad) = padded::gradient(args, s, g, scaled);
-    let offset = scaled + padded::workspace_bytes(args.gpu, s);
-    let scale_weights = extras.scale.map(|scale| {
-        Launch::over("conv2d_scale_weights_f16", s.filters * s.filter_len().div_ceil(CHUNK))
-            .arg(w.read())
-            .arg(scale.read())
-            .arg(workspace.piece(0, w.bytes(), Access::Write))
-            .int(s.filters)
-            .int(s.filter_len())
-    });
-    let weights = match extras.scale {
-        Some(_) => workspace.piece(0, w.bytes(), Access::Read),
-        None => w.read(),
-    };
+    let (gradient, pad) = padded::gradient(args, s, g, filter_bytes);
+    let offset = filter_bytes + padded::workspace_bytes(args.gpu, s);
     let product = plan
         .launch(s.stride * s.stride)
         .arg(gradient)
@@ -268,14 +260,16 @@ pub(crate) fn grad_input(
             .arg(read(extras.residual));
         masked(launch, extras.mask).arg(read(extras.count)).arg(dx.write()).arg(extras.relu)
     });
-    scale_weights.into_iter().chain(pad).chain([product]).chain(reduce).collect()
+    filters.into_iter().chain(pad).chain([product]).chain(reduce).collect()
 }
 
 /// Scratch of [`grad_weight`], `bias_grad` with the sum of `g`.
 pub(crate) fn grad_weight_workspace_bytes(gpu: &Gpu, s: &ConvShape, bias_grad: bool) -> usize {
+    let copy = groups::copy_bytes(gpu, s, Role::WeightGradient);
+    let s = &s.on_gpu();
     let plan = Plan::grad_weight(gpu, s, bias_grad);
     let sums = if bias_grad { plan.row_sum_bytes(s.filters) } else { 0 };
-    padded::workspace_bytes(gpu, s) + plan.partial_bytes() + sums
+    copy + padded::workspace_bytes(gpu, s) + plan.partial_bytes() + sums
 }
 
 /// `dw[k] = scale[k] * sum over positions of g[k] * window(x)` from `x`, `g` to `dw`, in f32, and
@@ -287,11 +281,13 @@ pub(crate) fn grad_weight(
     extras: Extras<'_>,
 ) -> Vec<Launch> {
     check_reals(&[x, g]);
-    assert_eq!(dw.dtype(), DType::F32, "{:?} in a matrix product", dw.desc);
+    let (wide, collect) = groups::gradient(args, s, dw);
+    let copy = groups::copy_bytes(args.gpu, s, Role::WeightGradient);
+    let s = &s.on_gpu();
     let plan = Plan::grad_weight(args.gpu, s, extras.bias_grad.is_some());
     let workspace = &args.workspace;
-    let (gradient, pad) = padded::gradient(args, s, g, 0);
-    let offset = padded::workspace_bytes(args.gpu, s);
+    let (gradient, pad) = padded::gradient(args, s, g, copy);
+    let offset = copy + padded::workspace_bytes(args.gpu, s);
     let row_sums = |db: Buffer<'_>, access| match plan.row_sum_bytes(s.filters) {
         0 => db.write(),
         bytes => workspace.piece(offset + plan.partial_bytes(), bytes, access),
@@ -302,7 +298,7 @@ pub(crate) fn grad_weight(
         .arg(gradient)
         .arg(read(extras.scale))
         .arg(read(extras.count))
-        .arg(dw.write());
+        .arg(wide.clone());
     let product = match extras.bias_grad {
         Some(db) => product.arg(row_sums(db, Access::Write)),
         None => product,
@@ -322,13 +318,13 @@ pub(crate) fn grad_weight(
             .arg(plan.partials(workspace, offset, Access::Read))
             .int(plan.splits)
             .arg(read(extras.scale))
-            .arg(dw.write())
+            .arg(wide)
             .arg(sums)
             .arg(db)
             .int(s.filters)
             .int(s.filter_len())
     });
-    pad.into_iter().chain([product]).chain(reduce).collect()
+    pad.into_iter().chain([product]).chain(reduce).chain(collect).collect()
 }
 
 #[cfg(test)]

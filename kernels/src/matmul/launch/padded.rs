@@ -13,7 +13,8 @@ pub(super) fn is_padded(gpu: &Gpu, s: &ConvShape) -> bool {
     // The kernels of other precisions gather in any case.
     let in_chunks = gpu.precision == Precision::Fp16;
     let has_bits = s.kernel_h.max(s.kernel_w) <= MAX_TAPS;
-    in_chunks && s.channels.is_multiple_of(CHUNK) && !s.filters.is_multiple_of(CHUNK) && has_bits
+    let plain = in_chunks && !s.is_grouped();
+    plain && s.channels.is_multiple_of(CHUNK) && !s.filters.is_multiple_of(CHUNK) && has_bits
 }
 
 /// Bytes of the copy.

@@ -6,8 +6,9 @@ use super::CHUNK;
 use super::cost::cycles;
 use super::padded::is_padded;
 use super::variants::{
-    DEPTH, GRAD_INPUT, GRAD_INPUT_PADDED, GRAD_WEIGHT, GRAD_WEIGHT_BIAS, GRAD_WEIGHT_BIAS_PADDED,
-    GRAD_WEIGHT_PADDED, MAX_TAPS, Problem, Variant,
+    DEPTH, FORWARD_GROUPED, GRAD_INPUT, GRAD_INPUT_GROUPED, GRAD_INPUT_PADDED, GRAD_WEIGHT,
+    GRAD_WEIGHT_BIAS, GRAD_WEIGHT_BIAS_PADDED, GRAD_WEIGHT_GROUPED, GRAD_WEIGHT_PADDED, MAX_TAPS,
+    Problem, Variant,
 };
 use crate::matmul::ConvShape;
 
@@ -46,16 +47,22 @@ impl Plan {
         Self { variant, tiles: variant.tiles(problem.extents), splits, len }
     }
 
-    /// The forward pass, by a kernel of `FORWARD` or a table like it.
+    /// The forward pass, by a kernel of `FORWARD` or a table like it; a grouped convolution has one
+    /// table.
     pub(super) fn forward(table: &[Variant], gpu: &Gpu, s: &ConvShape) -> Self {
         let (problem, len) = forward_problem(gpu, s);
+        let table = if s.is_grouped() { FORWARD_GROUPED } else { table };
         Self::new(table, gpu, problem, len)
     }
 
     /// The gradient of the input: a product for each residue of both coordinates by the stride.
     pub(super) fn grad_input(gpu: &Gpu, s: &ConvShape) -> Self {
         let (problem, len) = grad_input_problem(gpu, s);
-        let table = if is_padded(gpu, s) { GRAD_INPUT_PADDED } else { GRAD_INPUT };
+        let table = match (is_padded(gpu, s), s.is_grouped()) {
+            (_, true) => GRAD_INPUT_GROUPED,
+            (true, false) => GRAD_INPUT_PADDED,
+            (false, false) => GRAD_INPUT,
+        };
         Self::new(table, gpu, problem, len)
     }
 
@@ -63,6 +70,7 @@ impl Plan {
     pub(super) fn grad_weight(gpu: &Gpu, s: &ConvShape, bias_grad: bool) -> Self {
         let (problem, len) = grad_weight_problem(gpu, s);
         let table = match (is_padded(gpu, s), bias_grad) {
+            _ if s.is_grouped() => GRAD_WEIGHT_GROUPED,
             (false, false) => GRAD_WEIGHT,
             (true, false) => GRAD_WEIGHT_PADDED,
             (false, true) => GRAD_WEIGHT_BIAS,
@@ -98,7 +106,7 @@ impl Plan {
 /// The forward pass, and the elements of its output.
 fn forward_problem(gpu: &Gpu, s: &ConvShape) -> (Problem, usize) {
     let (rows, aligned) = (s.out_positions(), is_aligned(gpu, s));
-    let k_blocks = k_blocks(s.kernel_h * s.kernel_w, s.channels, aligned);
+    let k_blocks = k_blocks(s.kernel_h * s.kernel_w, s.group_channels(), aligned);
     let problem = Problem { extents: [rows, s.filters], classes: 1, k_blocks, aligned };
     (problem, rows * s.filters)
 }
@@ -110,7 +118,7 @@ fn grad_input_problem(gpu: &Gpu, s: &ConvShape) -> (Problem, usize) {
     let problem = Problem {
         extents: [s.images * largest, s.channels],
         classes: s.stride * s.stride,
-        k_blocks: k_blocks(taps, s.filters, aligned),
+        k_blocks: k_blocks(taps, s.group_filters(), aligned),
         aligned,
     };
     (problem, s.images * s.height * s.width * s.channels)
@@ -126,10 +134,11 @@ fn grad_weight_problem(gpu: &Gpu, s: &ConvShape) -> (Problem, usize) {
     (problem, s.filters * s.filter_len())
 }
 
-/// True if all tensors of a pass can be read in 16-byte chunks; a gradient's rows are padded to.
-/// Other precisions have only the kernels that gather value by value.
+/// True if all tensors of a pass can be read in 16-byte chunks; a gradient's rows are padded to, but
+/// those of a grouped convolution. Other precisions have only the kernels that gather value by value.
 fn is_aligned(gpu: &Gpu, s: &ConvShape) -> bool {
-    let in_chunks = gpu.precision == Precision::Fp16;
+    let whole = !s.is_grouped() || s.filters.is_multiple_of(CHUNK);
+    let in_chunks = gpu.precision == Precision::Fp16 && whole;
     in_chunks && s.channels.is_multiple_of(CHUNK) && s.kernel_h.max(s.kernel_w) <= MAX_TAPS
 }
 
@@ -248,6 +257,7 @@ mod tests {
                     pad: kernel / 2,
                     out_height: height.div_ceil(stride),
                     out_width: width.div_ceil(stride),
+                    ..SHAPE
                 };
                 let passes = [
                     ("forward", FORWARD, forward_problem(&gpu, &s)),
@@ -287,6 +297,8 @@ mod tests {
         kernel_w: 3,
         stride: 1,
         pad: 1,
+        dilation: 1,
+        groups: 1,
         out_height: 25,
         out_width: 34,
     };

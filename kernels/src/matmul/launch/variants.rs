@@ -165,6 +165,23 @@ pub(super) const GRAD_WEIGHT_PADDED: &[Variant] =
 pub(super) const GRAD_WEIGHT_BIAS_PADDED: &[Variant] =
     &[Variant { kernel: "conv2d_grad_weight_bias_f16_padded_small", ..SMALL }];
 
+/// The three passes of grouped and of dilated convolutions.
+pub(super) const FORWARD_GROUPED: &[Variant] = &[
+    Variant { kernel: "conv2d_grouped_f16_small", ..SMALL },
+    Variant { kernel: "conv2d_grouped_f16_unaligned", ..UNALIGNED },
+    Variant { kernel: "conv2d_grouped_f16_narrow", ..NARROW },
+];
+pub(super) const GRAD_INPUT_GROUPED: &[Variant] = &[
+    Variant { kernel: "conv2d_grad_input_grouped_f16_small", ..SMALL },
+    Variant { kernel: "conv2d_grad_input_grouped_f16_unaligned", ..UNALIGNED },
+    Variant { kernel: "conv2d_grad_input_grouped_f16_narrow", ..NARROW },
+];
+pub(super) const GRAD_WEIGHT_GROUPED: &[Variant] = &[
+    Variant { kernel: "conv2d_grad_weight_grouped_f16_small", ..SMALL },
+    Variant { kernel: "conv2d_grad_weight_grouped_f16_unaligned", ..UNALIGNED },
+    Variant { kernel: "conv2d_grad_weight_grouped_f16_low", ..LOW },
+];
+
 /// The properties of a kernel's tile that a model of time needs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tile {
@@ -204,6 +221,7 @@ pub(crate) fn tile_of(kernel: &str) -> Option<Tile> {
     let tables = [FORWARD, &STEM, &RPN_HEAD, MASKED, NEAREST, GRAD_INPUT, GRAD_INPUT_PADDED];
     let tables = tables.into_iter().chain([GRAD_WEIGHT, GRAD_WEIGHT_PADDED]);
     let tables = tables.chain([GRAD_WEIGHT_BIAS, GRAD_WEIGHT_BIAS_PADDED]);
+    let tables = tables.chain([FORWARD_GROUPED, GRAD_INPUT_GROUPED, GRAD_WEIGHT_GROUPED]);
     let found = tables.flatten().find(|variant| variant.kernel == kernel)?;
     let Variant { tile: [rows, columns], k_block_cycles, block_cycles, .. } = *found;
     Some(Tile { rows, columns, k_block_cycles, block_cycles })
@@ -266,7 +284,9 @@ mod tests {
     #[test]
     fn every_table_has_a_kernel_for_any_problem() {
         let worst = Problem { extents: [1, 1], classes: 1, k_blocks: 1, aligned: false };
-        for table in [FORWARD, MASKED, NEAREST, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT_BIAS] {
+        let grouped = [FORWARD_GROUPED, GRAD_INPUT_GROUPED, GRAD_WEIGHT_GROUPED];
+        let plain = [FORWARD, MASKED, NEAREST, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT_BIAS];
+        for table in plain.into_iter().chain(grouped) {
             assert!(table.iter().any(|variant| variant.runs(&Gpu::a100(), &worst)));
         }
     }

@@ -49,7 +49,7 @@ mod tests {
         let g = tensor(Role::Gradient, &[1, 1, 1, 2], vec![1000.0, -1000.0]);
         let w = tensor(Role::Weight, &[2, 1, 1, 1], vec![1.0, 1.0]);
         let scale = tensor(Role::Master, &[2], vec![0.3, 0.7]);
-        let (layer, x) = (Layer::Conv2d { stride: 1, pad: 0 }, vec![1, 1, 1, 1]);
+        let (layer, x) = (Layer::conv2d(1, 0), vec![1, 1, 1, 1]);
         let (counted, finish) = (false, Finish::default());
         let mut op = GradInput { layer, x, scale: true, counted, finish };
         let given = [g, w, scale];

@@ -6,12 +6,17 @@ use crate::{OpError, Role, TensorDesc, check};
 /// How the input `x`, the weights `w` and the output `y` of a layer lie in a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
-    /// `x [N,H,W,C]`, `w [K,R,S,C]` -> `y [N,P,Q,K]`, with `P = (H + 2 pad - R) / stride + 1`.
+    /// `x [N,H,W,C]`, `w [K,R,S,C / groups]` -> `y [N,P,Q,K]`, with `P = (H + 2 pad - dilation
+    /// (R - 1) - 1) / stride + 1`.
     Conv2d {
         /// Step between windows, both axes.
         stride: usize,
         /// Rows and columns of zeros around the map.
         pad: usize,
+        /// Step between the taps of a window, both axes; 1 with a stride.
+        dilation: usize,
+        /// Equal shares of C and K; filters read the channels of their share.
+        groups: usize,
     },
     /// `x [M, ..]`, `w [K, ..]` with rows as long -> `y [M,K]`: a 1x1 convolution of images of one
     /// pixel.
@@ -25,9 +30,31 @@ pub enum Layer {
 }
 
 impl Layer {
+    /// A convolution of all channels and neighbouring pixels.
+    pub const fn conv2d(stride: usize, pad: usize) -> Self {
+        Self::Conv2d { stride, pad, dilation: 1, groups: 1 }
+    }
+
     /// True of the layer whose convolution makes its input of its output.
     pub(super) fn is_transposed(self) -> bool {
         matches!(self, Self::ConvTranspose { .. })
+    }
+
+    /// True of linear layers, and of convolutions without groups and dilation.
+    pub(super) fn is_plain(self) -> bool {
+        match self {
+            Self::Conv2d { dilation, groups, .. } => dilation == 1 && groups == 1,
+            Self::Linear => true,
+            Self::ConvTranspose { .. } => false,
+        }
+    }
+
+    /// How many values a product on a GPU sums for each that the layer does, of `channels` and
+    /// `filters`: small groups are taken together, with zeros.
+    pub fn depth_on_gpu(self, channels: usize, filters: usize) -> usize {
+        let Self::Conv2d { groups, .. } = self else { return 1 };
+        let shape = ConvShape { groups, ..ConvShape::matrix(1, channels, filters) };
+        groups / shape.on_gpu().groups
     }
 
     /// Names of the op, and of those that make its gradients.
@@ -48,8 +75,8 @@ impl Layer {
         [x, w]: [&TensorDesc; 2],
     ) -> Result<(ConvShape, Vec<usize>), OpError> {
         match self {
-            Self::Conv2d { stride, pad } => {
-                let s = conv_shape(op, [x, w], stride, pad)?;
+            Self::Conv2d { stride, pad, dilation, groups } => {
+                let s = conv_shape(op, [x, w], (stride, pad), (dilation, groups))?;
                 Ok((s, vec![s.images, s.out_height, s.out_width, s.filters]))
             }
             Self::Linear => {
@@ -75,30 +102,35 @@ impl Layer {
                 check::shape(op, "w", w, &[x.dim(3), kernel, kernel, w.dim(3)])?;
                 let y = vec![x.dim(0), 2 * x.dim(1), 2 * x.dim(2), w.dim(3)];
                 let y_desc = TensorDesc::new(Role::Activation, &y);
-                Ok((conv_shape(op, [&y_desc, w], 2, pad)?, y))
+                Ok((conv_shape(op, [&y_desc, w], (2, pad), (1, 1))?, y))
             }
         }
     }
 }
 
-/// Sizes of the convolution of `x [N,H,W,C]` with `w [K,R,S,C]`.
+/// Sizes of the convolution of `x [N,H,W,C]` with `w [K,R,S,C / groups]`.
 fn conv_shape(
     op: &'static str,
     [x, w]: [&TensorDesc; 2],
-    stride: usize,
-    pad: usize,
+    (stride, pad): (usize, usize),
+    (dilation, groups): (usize, usize),
 ) -> Result<ConvShape, OpError> {
     check::rank(op, "x", x, "[N, H, W, C]")?;
     check::rank(op, "w", w, "[K, R, S, C]")?;
     let [images, height, width, channels] = [0, 1, 2, 3].map(|i| x.dim(i));
     let [filters, kernel_h, kernel_w, depth] = [0, 1, 2, 3].map(|i| w.dim(i));
     check::parameter(op, "stride", stride > 0, "at least 1", stride)?;
-    if depth != channels || !(1..=64).contains(&(kernel_h * kernel_w)) {
-        let expected = format!("[K, R, S, {channels}] with 1 to 64 taps R * S");
+    let alone = dilation == 1 || dilation > 1 && stride == 1;
+    check::parameter(op, "dilation", alone, "1, or more with a stride of 1", dilation)?;
+    let divides = groups > 0 && channels.is_multiple_of(groups) && filters.is_multiple_of(groups);
+    let expected = "a divisor of the channels and of the filters";
+    check::parameter(op, "groups", divides, expected, groups)?;
+    if depth * groups != channels || !(1..=64).contains(&(kernel_h * kernel_w)) {
+        let expected = format!("[K, R, S, {}] with 1 to 64 taps R * S", channels / groups);
         return Err(check::shape_error(op, "w", w, expected));
     }
     let [out_height, out_width] = [(height, kernel_h), (width, kernel_w)]
-        .map(|(extent, kernel)| out_extent(extent, kernel, stride, pad));
+        .map(|(extent, kernel)| out_extent(extent, dilation * (kernel - 1) + 1, stride, pad));
     let (Some(out_height), Some(out_width)) = (out_height, out_width) else {
         let expected =
             format!("a kernel within the padded map, {height} x {width} padded by {pad}");
@@ -114,6 +146,8 @@ fn conv_shape(
         kernel_w,
         stride,
         pad,
+        dilation,
+        groups,
         out_height,
         out_width,
     })

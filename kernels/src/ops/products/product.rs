@@ -217,6 +217,8 @@ impl Form {
         // The gradient of the residual is that of y itself, which only the ReLU clears past count.
         let cleared = !(self.counted && self.residual) || self.relu;
         check::parameter(name, "relu", cleared, "true with both counted and residual", self.relu)?;
+        let plain = !self.nearest || self.layer.is_plain();
+        check::parameter(name, "nearest", plain, "false with groups or a dilation", self.nearest)?;
         if let Some(residual) = inputs.residual {
             let shape =
                 if self.nearest { nearest(name, residual, out)? } else { out.shape.clone() };
@@ -489,9 +491,10 @@ impl Product for GradWeight {
         Ok((s, self.w.clone()))
     }
 
-    /// A transposed convolution's kernels sum over x: they do not see all of `g` in a row.
+    /// A transposed convolution's kernels sum over x: they do not see all of `g` in a row. Those of
+    /// grouped convolutions have no such variant.
     fn with(&self, fusion: Fusion) -> Option<Self> {
-        let can = !self.bias_grad && !self.layer.is_transposed();
+        let can = !self.bias_grad && self.layer.is_plain();
         (can && fusion == Fusion::BiasGrad).then(|| Self { bias_grad: true, ..self.clone() })
     }
 }

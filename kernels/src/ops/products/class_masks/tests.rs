@@ -57,7 +57,7 @@ fn bits_are_those_of_the_convolution() {
     let inputs = [&g, &x, &w, &labels, &count].map(Clone::clone);
     let grads = run(&ClassMasksGrad { relu: false, bias_grad: false }, &inputs).expect("fits");
     let [scale, counted, bias_grad] = [false, true, false];
-    let (layer, finish) = (Layer::Conv2d { stride: 1, pad: 0 }, Finish::default());
+    let (layer, finish) = (Layer::conv2d(1, 0), Finish::default());
     let grad_input = GradInput { layer, x: SHAPE.to_vec(), scale, counted, finish };
     let filters = w.desc.shape.clone();
     let grad_weight = GradWeight { layer, w: filters, scale, counted, bias_grad };

@@ -38,6 +38,7 @@ pub fn cases() -> Vec<OpCase> {
         .chain(nearest_cases())
         .chain(signs_cases())
         .chain(few_cases())
+        .chain(grouped_cases())
         .chain(super::finish_cases::cases(SCALED_FLOOR))
         .chain(super::finish_cases::bias_grad_cases())
         .chain([case(real.0, real.1, bias_relu, false)])
@@ -204,6 +205,37 @@ fn few_cases() -> Vec<OpCase> {
     rows.iter().map(case).collect()
 }
 
+/// Groups that are taken together, in part or all of them, that fill a tile as they are, and of one
+/// channel; gaps between taps, in chunks and not; both; strides, splits and every flag.
+fn grouped_cases() -> Vec<OpCase> {
+    let plain = Conv2d::new(1, 0);
+    let signs = Conv2d { relu: true, signs: true, ..plain.clone() };
+    let all = Conv2d { scale: true, bias: true, residual: true, relu: true, ..plain.clone() };
+    let all = Conv2d { counted: true, ..all };
+    type Row<'a> = ([usize; 4], [usize; 4], [usize; 2], &'a Conv2d);
+    let rows: [Row<'_>; 14] = [
+        ([1, 5, 5, 8], [8, 3, 1, 1], [1, 4], &plain),
+        ([2, 6, 5, 128], [128, 3, 1, 1], [1, 32], &all),
+        ([2, 7, 6, 128], [128, 3, 2, 1], [1, 16], &all),
+        ([2, 7, 6, 128], [256, 3, 2, 1], [1, 2], &signs),
+        ([1, 6, 7, 192], [128, 3, 1, 1], [1, 2], &plain),
+        ([1, 5, 5, 24], [24, 3, 1, 1], [1, 24], &plain),
+        ([1, 5, 4, 6], [9, 1, 1, 0], [1, 3], &all),
+        ([1, 9, 8, 16], [24, 3, 1, 2], [2, 1], &plain),
+        ([2, 9, 8, 16], [24, 3, 1, 1], [3, 1], &all),
+        ([1, 7, 7, 5], [7, 3, 1, 2], [2, 1], &plain),
+        ([1, 6, 6, 16], [17, 3, 1, 2], [2, 1], &plain),
+        ([1, 6, 6, 128], [128, 3, 1, 2], [2, 32], &all),
+        ([1, 5, 4, 512], [128, 3, 1, 2], [2, 1], &all),
+        ([1, 5, 4, 512], [512, 1, 1, 0], [1, 8], &plain),
+    ];
+    let case = |&(x, w, [dilation, groups], op): &Row<'_>| {
+        let small = x[3] * w[0] < 1000;
+        case(x, w, Conv2d { dilation, groups, ..op.clone() }, small)
+    };
+    rows.iter().map(case).collect()
+}
+
 /// Sets the count, which is the last input, and fills the images of x past it with NaN.
 fn past_count(inputs: &mut [HostTensor], count: usize) {
     let last = inputs.len() - 1;
@@ -227,9 +259,11 @@ fn case(
     gradients: bool,
 ) -> OpCase {
     let op = Conv2d { stride, pad, ..flags };
-    let [p, q] = [x[1], x[2]].map(|e| out_extent(e, kernel, stride, pad).unwrap_or(0));
-    let fan_in = (kernel * kernel * x[3]) as f32;
-    let weight = TensorDesc::new(Role::Weight, &[k, kernel, kernel, x[3]]);
+    let reach = op.dilation * (kernel - 1) + 1;
+    let [p, q] = [x[1], x[2]].map(|e| out_extent(e, reach, stride, pad).unwrap_or(0));
+    let channels = x[3] / op.groups;
+    let fan_in = (kernel * kernel * channels) as f32;
+    let weight = TensorDesc::new(Role::Weight, &[k, kernel, kernel, channels]);
     let channel = TensorDesc::new(Role::Master, &[k]);
     let mut inputs = vec![
         normal(&TensorDesc::new(Role::Activation, &x), 1, 1.0),

@@ -1,10 +1,11 @@
-// The kernels of conv2d.cu and conv2d_warpgroup.cu, for any tile.
+// The kernels of conv2d.cu, conv2d_grouped.cu and conv2d_warpgroup.cu, for any tile.
 #pragma once
 #include "gemm/gemm.cuh"
 #include "gemm/gradient.cuh"
 #include "gemm/nearest.cuh"
 
-#define CONV2D(name, tile, blocks)                                                           \
+#define CONV2D(name, tile, blocks) CONV2D_OF(Conv, name, tile, blocks)
+#define CONV2D_OF(Conv, name, tile, blocks)                                                  \
   KERNEL_BLOCKS(tile::THREADS, blocks)                                                       \
   name(const real* RESTRICT x, const real* RESTRICT w, const float* RESTRICT scale,          \
        const float* RESTRICT bias, const real* RESTRICT residual, const int* RESTRICT count, \

@@ -3,7 +3,8 @@
 #include "gemm/gemm.cuh"
 #include "gemm/gradient.cuh"
 
-#define GRAD_INPUT(name, tile, padded, blocks)                                                     \
+#define GRAD_INPUT(name, tile, padded, blocks) GRAD_INPUT_OF(Conv, name, tile, padded, blocks)
+#define GRAD_INPUT_OF(Conv, name, tile, padded, blocks)                                            \
   KERNEL_BLOCKS(tile::THREADS, blocks)                                                             \
   name(const real* RESTRICT g, const real* RESTRICT w, const float* RESTRICT bias,                 \
        const real* RESTRICT other, const real* RESTRICT mask, const unsigned char* RESTRICT signs, \

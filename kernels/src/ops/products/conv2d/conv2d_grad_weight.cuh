@@ -2,7 +2,8 @@
 #pragma once
 #include "gemm/gemm.cuh"
 
-#define GRAD_WEIGHT(name, tile, padded, blocks)                                            \
+#define GRAD_WEIGHT(name, tile, padded, blocks) GRAD_WEIGHT_OF(Conv, name, tile, padded, blocks)
+#define GRAD_WEIGHT_OF(Conv, name, tile, padded, blocks)                                   \
   KERNEL_BLOCKS(tile::THREADS, blocks)                                                     \
   name(const real* RESTRICT x, const real* RESTRICT g, const float* RESTRICT scale,        \
        const int* RESTRICT count, float* RESTRICT dw, float* RESTRICT partials, Conv conv, \

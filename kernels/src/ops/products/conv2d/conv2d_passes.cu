@@ -30,7 +30,13 @@
 //   scale   [rows]           float  in   factor of a filter
 //   scaled  [rows, columns]  real   out  w * scale
 //
-// Launch: a thread per 8 columns of a row, then one per row with row_sums; blocks of 256.
+// conv2d_expand_groups_f16, and conv2d_collect_groups_f32, the reverse for gradients:
+//   w       [rows, taps, channels]  real   in   filters (float, out)
+//   scale   [rows]                  float  in   factor of a filter, or null
+//   wide    [rows, taps, wide]      real   out  filters with zeros for other groups (float, in)
+//
+// Launch: a thread per 8 columns of a row, then one per row with row_sums; one per 8 values of
+// wide, or one per value of a gradient; blocks of 256.
 // Cost: 4 * splits + 2 (4) bytes per element; memory-bound, mostly in L2.
 // Numerics: the order of the splits, rounded once; deterministic.
 // Edges: partials of images from the count on are not read.
@@ -106,3 +112,41 @@ conv2d_scale_weights_f16(const real* RESTRICT w, const float* RESTRICT scale, re
   store_columns(scaled + first, v, column, columns);
 }
 EXPORT(conv2d_scale_weights_f16)
+
+// Groups of a convolution that are taken together: `filters` and `channels` of one, and `wide`
+// channels of all of them.
+struct GroupsTogether {
+  int rows, taps, filters, channels, wide;
+  // First of the row's own channels among those of the groups.
+  DEVICE int place(int row) const { return row / filters % (wide / channels) * channels; }
+};
+
+KERNEL(256)
+conv2d_expand_groups_f16(const real* RESTRICT w, const float* RESTRICT scale, real* RESTRICT wide,
+                         GroupsTogether groups) {
+  const int per_tap = ceil_div(groups.wide, CHUNK);
+  const int64_t item = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (item >= (int64_t)groups.rows * groups.taps * per_tap) return;
+  const int64_t line = item / per_tap;
+  const int row = (int)(line / groups.taps), column = (int)(item % per_tap) * CHUNK;
+  const real* own = w + line * groups.channels;
+  const float factor = scale ? scale[row] : 1.0f;
+  const int place = groups.place(row);
+  float v[CHUNK];
+  for (int e = 0; e < CHUNK; e++) {
+    const int channel = column + e - place;
+    v[e] = channel >= 0 && channel < groups.channels ? to_float(own[channel]) * factor : 0.0f;
+  }
+  store_columns(wide + line * groups.wide, v, column, groups.wide);
+}
+EXPORT(conv2d_expand_groups_f16)
+
+KERNEL(256)
+conv2d_collect_groups_f32(const float* RESTRICT wide, float* RESTRICT w, GroupsTogether groups) {
+  const int64_t item = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (item >= (int64_t)groups.rows * groups.taps * groups.channels) return;
+  const int64_t line = item / groups.channels;
+  const int channel = (int)(item % groups.channels), row = (int)(line / groups.taps);
+  w[item] = wide[line * groups.wide + groups.place(row) + channel];
+}
+EXPORT(conv2d_collect_groups_f32)

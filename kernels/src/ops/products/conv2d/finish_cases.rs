@@ -108,7 +108,7 @@ fn case(
         inputs.push(tensor);
     }
     let counted = count.is_some();
-    let layer = Layer::Conv2d { stride, pad };
+    let layer = Layer::conv2d(stride, pad);
     let op = GradInput { layer, x: x.to_vec(), scale, counted, finish };
     let label = format!("{x:?} from {filters} by {kernel}, {op:?}, count {count:?}");
     OpCase::new(label, Arc::new(op), inputs)
@@ -155,7 +155,7 @@ pub(super) fn bias_grad_cases() -> Vec<OpCase> {
                     .push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![count as i32]));
             }
             let op = GradWeight {
-                layer: Layer::Conv2d { stride, pad },
+                layer: Layer::conv2d(stride, pad),
                 w: vec![filters, kernel, kernel, x[3]],
                 scale,
                 counted: count.is_some(),

@@ -1,12 +1,13 @@
 //! Convolution in NHWC with a fused epilogue: `y = relu(conv(x, w) * scale + bias + residual)`.
 //!
-//! Matches `torch.nn.functional.conv2d` (cross-correlation, zero padding, no dilation, no groups).
+//! Matches `torch.nn.functional.conv2d` (cross-correlation, zero padding), but that a stride and a
+//! dilation do not go together.
 //! `scale` and `bias` may hold a folded frozen batch norm ([`crate::frozen_bn`]).
 //!
-//! Tensors: `x [N,H,W,C]`, `w [K,R,S,C]`, then those that the flags name, in this order: `scale
+//! Tensors: `x [N,H,W,C]`, `w [K,R,S,C / groups]`, then those that the flags name, in this order: `scale
 //! [K]`, `bias [K]`, `residual [N,P,Q,K]` (or of another size, read at the nearest position, as by
-//! `upsample_add`), `count [1] i32` -> `y [N,P,Q,K]`, overwritten, with `P = (H + 2 pad - R) /
-//! stride + 1`, and its [`signs`](crate::signs) if the flag is set. With `counted`, images from
+//! `upsample_add`), `count [1] i32` -> `y [N,P,Q,K]`, overwritten, with `P = (H + 2 pad - dilation
+//! (R - 1) - 1) / stride + 1`, and its [`signs`](crate::signs) if the flag is set. With `counted`, images from
 //! `count` on get 0.
 //!
 //! CPU reference and launches are in `ops/product.rs`. Gradients: all inputs but `scale`, which is
@@ -32,6 +33,10 @@ pub struct Conv2d {
     pub stride: usize,
     /// Rows and columns of zeros around the map.
     pub pad: usize,
+    /// Step between the taps of a window, both axes; 1 with a stride.
+    pub dilation: usize,
+    /// Equal shares of C and K; filters read the channels of their share.
+    pub groups: usize,
     /// There is an input `scale [K]`.
     pub scale: bool,
     /// There is an input `bias [K]`.
@@ -53,7 +58,7 @@ op_inputs! {
     pub struct Conv2dInputs {
         /// `[N, H, W, C]`.
         x,
-        /// `[K, R, S, C]`.
+        /// `[K, R, S, C / groups]`.
         w,
     }
     optional {
@@ -73,7 +78,14 @@ impl Conv2d {
     pub fn new(stride: usize, pad: usize) -> Self {
         let (scale, bias, residual, nearest) = (false, false, false, false);
         let (relu, counted, signs) = (false, false, false);
-        Self { stride, pad, scale, bias, residual, nearest, relu, counted, signs }
+        let (dilation, groups) = (1, 1);
+        Self { stride, pad, dilation, groups, scale, bias, residual, nearest, relu, counted, signs }
+    }
+
+    /// Its sizes, without the epilogue.
+    pub fn layer(&self) -> Layer {
+        let Self { stride, pad, dilation, groups, .. } = *self;
+        Layer::Conv2d { stride, pad, dilation, groups }
     }
 
     /// The convolution that reads these inputs: flags say which optional ones there are.
@@ -86,8 +98,8 @@ impl Conv2d {
 
 impl Product for Conv2d {
     fn form(&self) -> Form {
-        let Self { stride, pad, scale, bias, residual, nearest, relu, counted, signs } = *self;
-        let plain = Form::new(Layer::Conv2d { stride, pad }, Makes::Output);
+        let Self { scale, bias, residual, nearest, relu, counted, signs, .. } = *self;
+        let plain = Form::new(self.layer(), Makes::Output);
         Form { scale, bias, residual, nearest, relu, counted, signs, ..plain }
     }
 
@@ -96,7 +108,9 @@ impl Product for Conv2d {
             Fusion::Signs if !self.signs && !self.nearest => {
                 Some(Self { signs: true, ..self.clone() })
             }
-            Fusion::UpsampleAdd if !self.residual && !self.relu && !self.counted => {
+            Fusion::UpsampleAdd
+                if !self.residual && !self.relu && !self.counted && self.layer().is_plain() =>
+            {
                 Some(Self { residual: true, nearest: true, ..self.clone() })
             }
             _ => None,

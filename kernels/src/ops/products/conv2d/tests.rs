@@ -55,7 +55,7 @@ fn images_past_the_count_are_not_read() {
     let op = Conv2d { counted, ..Conv2d::new(1, 0) };
     let y = run(&op, &[x.clone(), w.clone(), count.clone()]).expect("shapes that fit");
     assert_eq!(y[0].as_f32(), [21.0, 0.0]);
-    let (layer, scale, finish) = (Layer::Conv2d { stride: 1, pad: 0 }, false, Finish::default());
+    let (layer, scale, finish) = (Layer::conv2d(1, 0), false, Finish::default());
     let op = GradInput { layer, x: x.desc.shape.clone(), scale, counted, finish };
     let dx = run(&op, &[g.clone(), w.clone(), count.clone()]).expect("shapes that fit");
     assert_eq!(dx[0].as_f32(), [35.0, 0.0]);
@@ -77,6 +77,18 @@ fn misfits_are_refused_by_name() {
     assert!(error.contains("a kernel within the padded map, 4 x 4 padded by 0"), "{error}");
     let error = refuse(Conv2d::new(0, 1), &[x.clone(), w.clone()]);
     assert!(error.contains("`stride` should be at least 1"), "{error}");
+    let grouped = Conv2d { groups: 3, ..Conv2d::new(1, 1) };
+    let error = refuse(grouped, &[x.clone(), desc(&[3, 3, 3, 2])]);
+    assert!(error.contains("`groups` should be a divisor of the channels"), "{error}");
+    let grouped = Conv2d { groups: 2, ..Conv2d::new(1, 1) };
+    let error = refuse(grouped, &[x.clone(), w.clone()]);
+    assert!(error.contains("[K, R, S, 4] with 1 to 64 taps"), "{error}");
+    let dilated = Conv2d { dilation: 2, ..Conv2d::new(2, 1) };
+    let error = refuse(dilated, &[x.clone(), w.clone()]);
+    assert!(error.contains("`dilation` should be 1, or more with a stride of 1"), "{error}");
+    let dilated = Conv2d { dilation: 2, ..Conv2d::new(1, 0) };
+    let error = refuse(dilated, &[x.clone(), w.clone()]);
+    assert!(error.contains("a kernel within the padded map"), "{error}");
     let error = refuse(Conv2d { bias: true, ..Conv2d::new(1, 1) }, &[x, w]);
     assert!(error.contains("expected 3 inputs, got 2"), "{error}");
 }

@@ -91,6 +91,8 @@ fn conv_shape(map: &TensorDesc, filters: usize) -> ConvShape {
         kernel_w: 3,
         stride: 1,
         pad: 1,
+        dilation: 1,
+        groups: 1,
         out_height: height,
         out_width: width,
     }

@@ -67,6 +67,8 @@ fn conv_shape(x: &TensorDesc, filters: usize) -> Result<ConvShape, OpError> {
         kernel_w: KERNEL,
         stride: STRIDE,
         pad: PAD,
+        dilation: 1,
+        groups: 1,
         out_height: out(height)?,
         out_width: out(width)?,
     })

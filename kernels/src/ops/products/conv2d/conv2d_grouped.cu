@@ -1,0 +1,31 @@
+// The convolution of conv2d.cu and its gradients, with groups of channels or gaps between taps;
+// torch's conv2d with groups or dilation.
+//
+//   x         [N, H, W, C]               real   in   input
+//   w         [K, R, S, C / groups]      real   in   filters
+//   g         [N, P, Q, K]               real   in   gradient of the output
+//   y         [N, P, Q, K]               real   out  output
+//   dx        [N, H, W, C]               real   out  gradient of the input
+//   dw        [K, R, S, C / groups]      float  out  gradient of the filters
+//   partials  [splits, rows, columns]    float  out  in place of these where the reduction is split
+//
+// Launch: as there. One group of any size, or groups of multiples of 64 channels and filters:
+// smaller ones are taken together, with filters that conv2d_expand_groups_f16 widened.
+// Cost: 2*N*P*Q*K*R*S*C / groups FLOPs, of groups that were taken together.
+// Numerics: as there.
+// Edges: as there.
+#include "platform.cuh"
+#include "conv2d.cuh"
+#include "conv2d_grad_input.cuh"
+#include "conv2d_grad_weight.cuh"
+
+REALS(fp16, fp32, tf32)
+
+#ifndef REAL_IS_FLOAT
+CONV2D_OF(GroupedConv, conv2d_grouped_f16_small, SmallTile, 4)
+GRAD_INPUT_OF(GroupedConv, conv2d_grad_input_grouped_f16_small, SmallTile, false, 4)
+GRAD_WEIGHT_OF(GroupedConv, conv2d_grad_weight_grouped_f16_small, SmallTile, false, 4)
+#endif
+CONV2D_OF(GroupedConv, conv2d_grouped_f16_unaligned, UnalignedTile, 3)
+GRAD_INPUT_OF(GroupedConv, conv2d_grad_input_grouped_f16_unaligned, UnalignedTile, false, 3)
+GRAD_WEIGHT_OF(GroupedConv, conv2d_grad_weight_grouped_f16_unaligned, UnalignedTile, false, 3)
