@@ -1,4 +1,4 @@
-//! Families tv_resnet18, tv_resnet34 and tv_resnet152: bodies of torchvision with narrow stages,
+//! Families tv_resnet18, tv_resnet34, tv_resnet152, tv_resnext50 and tv_resnext_g32: bodies of torchvision with narrow stages,
 //! from images to maps, and back from given gradients of the maps.
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(crate) fn resnet(name: &'static str) {
 
 fn config(case: Case<'_>) -> Config {
     let (block, width) = (case.attribute("block"), case.usize("width"));
-    let set = [
+    let mut set = vec![
         format!("model.backbone.block={block}"),
         format!("model.backbone.blocks={}", case.attribute("layers")),
         format!("model.backbone.width={width}"),
@@ -40,6 +40,12 @@ fn config(case: Case<'_>) -> Config {
         format!("model.backbone.norm_eps={}", case.float("eps_frozen_bn")),
         "model.backbone.frozen_stages=0".into(),
     ];
+    if let Some(groups) = case.attribute("groups").as_u64().filter(|groups| *groups > 1) {
+        // torch gives the width of a group where the body's is 64.
+        let of_group = width * case.usize("base_width") / 64;
+        set.push(format!("model.backbone.groups={groups}"));
+        set.push(format!("model.backbone.width_per_group={of_group}"));
+    }
     Config::load("torchvision_r50", &set).expect("a config")
 }
 

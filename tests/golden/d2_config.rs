@@ -10,9 +10,11 @@ use crate::support::Case;
 pub(crate) fn config(meta: Case<'_>, images: usize) -> Config {
     let cfg = meta.attribute("cfg");
     let is_c4 = cfg["MODEL"]["ROI_HEADS"]["NAME"] == "Res5ROIHeads";
+    let is_dc5 = cfg["MODEL"]["RESNETS"]["RES5_DILATION"] == 2;
     let preset = match cfg["MODEL"]["KEYPOINT_ON"] == true {
         true => "detectron2_keypoint_r50_3x",
         false if is_c4 => "detectron2_r50_c4_3x",
+        false if is_dc5 => "detectron2_r50_dc5_3x",
         false => "detectron2_r50_3x",
     };
     let mut c = Config::load(preset, &[]).expect("the preset loads");
@@ -64,7 +66,7 @@ pub(crate) fn config(meta: Case<'_>, images: usize) -> Config {
     c.input.min_size = meta.usize("short_edge");
     c.input.max_size = meta.usize("max_size");
     c.input.augment.min_sizes = vec![];
-    if is_c4 {
+    if is_c4 || is_dc5 {
         // Padded to the largest image, whatever its sides.
         c.input.size_divisor = 1;
     }

@@ -1,6 +1,7 @@
 //! Family d2_fpn_eval: detections and pasted masks of a narrow Mask R-CNN of detectron2, from raw
 //! images.
 
+use configs::BodyOutput;
 use engine::model::detection_program;
 use kernels::paste::paste_mask;
 use score::encode_mask;
@@ -22,9 +23,10 @@ pub(crate) fn run(of: &'static Files) {
     let i32 = |name: &str| e.i32(name).expect("a kept tensor");
     let mut report = Report::new(of.eval, EVAL_TOLERANCE);
     let case = golden.case("eval");
-    let [theirs, ours] = match model.config.model.backbone.is_c4() {
-        true => ["feature_res4", "C4"],
-        false => ["feature_p2", "P2"],
+    let [theirs, ours] = match model.config.model.backbone.output {
+        BodyOutput::C4 => ["feature_res4", "C4"],
+        BodyOutput::Dc5 => ["feature_res5", "C5"],
+        BodyOutput::Pyramid => ["feature_p2", "P2"],
     };
     thinned(&mut report, case, theirs, f32(ours), EVAL_TOLERANCE);
     for stage in model.stages() {

@@ -40,7 +40,7 @@ mod support;
 mod views;
 mod weights_names;
 
-use d2_model::{C4, CASCADE, FPN, GN, KEYPOINT, LSJ};
+use d2_model::{C4, CASCADE, DC5, FPN, GN, KEYPOINT, LSJ};
 use model_setup::Recorded;
 
 #[test]
@@ -265,6 +265,36 @@ fn golden_d2_c4_eval() {
 }
 
 #[test]
+fn golden_d2_dc5_features() {
+    d2_model::features(&DC5);
+}
+
+#[test]
+fn golden_d2_dc5_rpn() {
+    d2_model::rpn(&DC5);
+}
+
+#[test]
+fn golden_d2_dc5_roi() {
+    d2_model::roi(&DC5);
+}
+
+#[test]
+fn golden_d2_dc5_grads() {
+    d2_model::grads(&DC5);
+}
+
+#[test]
+fn golden_d2_dc5_inputs_losses() {
+    d2_steps::inputs_losses(&DC5);
+}
+
+#[test]
+fn golden_d2_dc5_eval() {
+    d2_eval::run(&DC5);
+}
+
+#[test]
 fn golden_d2_kpops() {
     keypoints::detectron2();
 }
@@ -362,6 +392,21 @@ fn golden_tv_resnet34() {
 #[test]
 fn golden_tv_resnet152() {
     bodies::resnet("tv_resnet152");
+}
+
+#[test]
+fn golden_tv_resnext50() {
+    bodies::resnet("tv_resnext50");
+}
+
+#[test]
+fn golden_tv_resnext_g32() {
+    bodies::resnet("tv_resnext_g32");
+}
+
+#[test]
+fn golden_tv_group_conv() {
+    dense::group_conv();
 }
 
 #[test]

@@ -71,10 +71,11 @@ struct Recorded {
     classes: usize,
 }
 
-const RECORDED: [Recorded; 13] = [
+const RECORDED: [Recorded; 15] = [
     detectron2("mask_rcnn_R_50_FPN_3x", "detectron2_r50_3x", &[]),
     detectron2("faster_rcnn_R_50_FPN_3x", "detectron2_faster_r50_3x", &[]),
     detectron2("mask_rcnn_R_50_C4_3x", "detectron2_r50_c4_3x", &[]),
+    detectron2("mask_rcnn_R_50_DC5_3x", "detectron2_r50_dc5_3x", &[]),
     detectron2("cascade_mask_rcnn_R_50_FPN_3x", "detectron2_cascade_r50_3x", &[]),
     detectron2("new_baselines_mask_rcnn_R_50_FPN_100ep_LSJ", "detectron2_r50_lsj", &[]),
     detectron2("scratch_mask_rcnn_R_50_FPN_3x_gn", "detectron2_r50_lsj", &GROUP_NORMS),
@@ -87,6 +88,7 @@ const RECORDED: [Recorded; 13] = [
     torchvision("maskrcnn_resnet50_fpn", "torchvision_r50"),
     torchvision("maskrcnn_resnet50_fpn_v2", "torchvision_r50_v2"),
     torchvision("maskrcnn_resnet152_fpn", "torchvision_r152"),
+    torchvision("maskrcnn_resnext50_32x4d_fpn", "torchvision_resnext50"),
     Recorded { classes: 1, ..torchvision("keypointrcnn_resnet50_fpn", "torchvision_keypoint_r50") },
 ];
 const GROUP_NORMS: [&str; 7] = [

@@ -316,6 +316,19 @@ fn launches_of_a_c4_model_fit_a_gpu() {
     check_batches("detectron2_r50_c4_3x", &[], &[2]);
 }
 
+/// RPN and heads on C5, with 2,048 channels.
+#[test]
+fn launches_of_a_dc5_model_fit_a_gpu() {
+    check_batches("detectron2_r50_dc5_3x", &[], &[2]);
+}
+
+/// Groups of 4 to 64 channels.
+#[test]
+fn launches_of_resnext_models_fit_a_gpu() {
+    check_batches("torchvision_resnext50", &[], &[2]);
+    check_batches("detectron2_x101_3x", &[], &[2]);
+}
+
 #[test]
 fn launches_of_keypoint_rcnn_r50_fit_a_gpu() {
     check_batches("torchvision_keypoint_r50", &[], &[2]);

@@ -100,6 +100,12 @@ fn a_c4_model_trains_as_on_the_cpu() {
     step::a_c4_model_trains_as_on_the_cpu(&on_driver);
 }
 
+/// A ResNeXt without a pyramid, with dilation: the same.
+#[test]
+fn a_dc5_resnext_trains_as_on_the_cpu() {
+    step::a_dc5_resnext_trains_as_on_the_cpu(&on_driver);
+}
+
 /// A head that gets no gradient, or twice its own, fails the check of new heads.
 #[test]
 fn a_head_with_another_gradient_is_noticed() {

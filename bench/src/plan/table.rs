@@ -31,12 +31,14 @@ const IMAGES: usize = 12;
 const FAR: usize = 256;
 
 /// The presets of whole models, one line each.
-const MODELS: [&str; 18] = [
+const MODELS: [&str; 22] = [
     "torchvision_r18",
     "torchvision_r34",
     "torchvision_r50",
     "torchvision_r101",
     "torchvision_r152",
+    "torchvision_resnext50",
+    "torchvision_resnext101",
     "torchvision_r50_v2",
     "torchvision_keypoint_r50",
     "faster_r50",
@@ -46,6 +48,8 @@ const MODELS: [&str; 18] = [
     "detectron2_faster_r50_3x",
     "detectron2_r50_c4_3x",
     "detectron2_r101_c4_3x",
+    "detectron2_r50_dc5_3x",
+    "detectron2_x101_3x",
     "detectron2_cascade_r50_3x",
     "detectron2_keypoint_r50_3x",
     "detectron2_r50_lsj",

@@ -22,6 +22,14 @@ table! {
         /// `width * 2^i` channels, four times as many with bottlenecks. Default 64.
         #[key(of = "resnet", range = 1..=16_384, unit = "channels", resume = Step, mlperf = Model)]
         pub width: usize = 64,
+        /// ResNet of bottlenecks: equal shares of the channels of a 3x3 convolution, each with
+        /// filters of its own. Default 1; ResNeXt has 32.
+        #[key(of = "resnet", range = 1..=16_384, unit = "groups", resume = Step, mlperf = Model)]
+        pub groups: usize = 1,
+        /// ResNet of bottlenecks: channels of a group in the first stage, doubled each stage (4 in a
+        /// ResNeXt 32x4d, 8 in a 32x8d). Default none: all groups together have `width`.
+        #[key(of = "resnet", range = 1..=16_384, unit = "channels", resume = Step, mlperf = Model)]
+        pub width_per_group: Option<usize> = None,
         /// Small body: channels of the 3x3 stride-2 stem, then one entry per basic block of stride
         /// 2. Default `[24, 32, 64, 128]`.
         #[key(of = "small", each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
@@ -44,9 +52,10 @@ table! {
         /// (torchvision). Default false.
         #[key(of = "resnet", resume = Step, mlperf = Model)]
         pub stride_in_1x1: bool = false,
-        /// ResNet: `"pyramid"` (default), C2 to C5 for the feature pyramid, or `"c4"`: C4 alone, on
+        /// ResNet: `"pyramid"` (default), C2 to C5 for the feature pyramid; `"c4"`, C4 alone, on
         /// which the RPN runs, while the last stage runs on each RoI, in place of the first layers
-        /// of the box head and the mask head (detectron2's C4 models).
+        /// of the box head and the mask head (detectron2's C4 models); or `"dc5"`, C5 alone, as
+        /// large as C4: its stage has gaps between taps in place of the stride (detectron2's DC5).
         #[key(of = "resnet", resume = Step, mlperf = Model)]
         pub output: BodyOutput = BodyOutput::Pyramid,
         /// File to take the backbone from, and nothing else: a classifier's or a detector's
@@ -75,6 +84,8 @@ pub enum BodyOutput {
     Pyramid,
     /// C4 alone; the last stage is a head of RoIs.
     C4,
+    /// C5 alone, with dilation in place of its stride.
+    Dc5,
 }
 
 /// The block of a ResNet.
@@ -106,14 +117,19 @@ pub struct Stage {
     pub key: &'static str,
     /// Channels of its map.
     pub channels: usize,
-    /// Least number of channels that a norm of the stage sees; the others are multiples of it.
-    pub narrowest: usize,
+    /// Greatest divisor of all numbers of channels that norms of the stage see.
+    pub divisor: usize,
     /// Pixels of the image from one value of its map to the next.
     pub stride: usize,
 }
 
 /// More levels than this would need images with sides of over 16,000 pixels to mean anything.
 pub(crate) const MAX_LEVELS: usize = 12;
+
+/// Greatest common divisor.
+fn common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
 
 impl Backbone {
     /// The stem, then the stages whose maps the FPN takes.
@@ -126,12 +142,14 @@ impl Backbone {
                     Block::Bottleneck => 4,
                 };
                 let (key, channels) = ("model.backbone.stem_channels", self.stem_channels);
-                let stem = Stage { key, channels, narrowest: channels, stride: 2 };
+                let stem = Stage { key, channels, divisor: channels, stride: 2 };
                 let stages = (0..self.blocks.len()).map(|i| {
-                    let narrowest = self.width.saturating_mul(doubled(i));
-                    let channels = narrowest.saturating_mul(expansion);
+                    let channels = self.width.saturating_mul(doubled(i)).saturating_mul(expansion);
+                    let divisor = common_divisor(self.inner_width(i), channels);
                     let key = "model.backbone.width";
-                    Stage { key, channels, narrowest, stride: 4 * doubled(i) }
+                    let is_dilated = self.output == BodyOutput::Dc5 && i + 1 == self.blocks.len();
+                    let stride = 4 * doubled(if is_dilated { i.saturating_sub(1) } else { i });
+                    Stage { key, channels, divisor, stride }
                 });
                 std::iter::once(stem).chain(stages).collect()
             }
@@ -140,12 +158,24 @@ impl Backbone {
                 let stage = |(i, &channels)| Stage {
                     key,
                     channels,
-                    narrowest: channels,
+                    divisor: channels,
                     stride: 2 * doubled(i),
                 };
                 self.stage_channels.iter().enumerate().map(stage).collect()
             }
         }
+    }
+
+    /// Channels of the 3x3 convolutions in a stage of a ResNet, counted from 0.
+    pub fn inner_width(&self, stage: usize) -> usize {
+        let first =
+            self.width_per_group.map_or(self.width, |width| width.saturating_mul(self.groups));
+        first.saturating_mul(1 << stage.min(MAX_LEVELS))
+    }
+
+    /// True if a pyramid is built on several maps of it.
+    pub fn has_pyramid(&self) -> bool {
+        self.kind != BackboneKind::Resnet || self.output == BodyOutput::Pyramid
     }
 
     /// True if the last stage runs on RoIs.

@@ -77,7 +77,7 @@ impl Config {
     /// Number of feature levels taken from the backbone, its stem left out; RoI features are
     /// pooled from these.
     pub fn num_backbone_levels(&self) -> usize {
-        if self.model.backbone.is_c4() {
+        if !self.model.backbone.has_pyramid() {
             return 1;
         }
         self.model.backbone.stages().len().saturating_sub(1)
@@ -85,7 +85,7 @@ impl Config {
 
     /// Sides of anchors, such as `model.anchors.sizes`, by level: one each, or all on a single map.
     pub fn by_level(&self, sizes: &[f32]) -> Vec<Vec<f32>> {
-        if self.model.backbone.is_c4() {
+        if !self.model.backbone.has_pyramid() {
             return vec![sizes.to_vec()];
         }
         sizes.iter().map(|size| vec![*size]).collect()
@@ -97,12 +97,13 @@ impl Config {
     }
 
     /// Nominal stride of every level in pixels of the network's image, finest first: `[4, 8, 16,
-    /// 32, 64]` for ResNet with the extra level, `[16]` for C4.
+    /// 32, 64]` for ResNet with the extra level, `[16]` for C4 and DC5.
     pub fn level_strides(&self) -> Vec<usize> {
         let stages = self.model.backbone.stages();
-        if self.model.backbone.is_c4() {
-            // The last but one.
-            return stages.iter().rev().skip(1).take(1).map(|stage| stage.stride).collect();
+        if !self.model.backbone.has_pyramid() {
+            // Of a C4 model the last but one.
+            let skipped = usize::from(self.model.backbone.is_c4());
+            return stages.iter().rev().skip(skipped).take(1).map(|stage| stage.stride).collect();
         }
         let mut strides: Vec<usize> = stages.iter().skip(1).map(|stage| stage.stride).collect();
         if self.model.fpn.extra_level == ExtraLevel::MaxPool {

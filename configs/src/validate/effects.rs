@@ -97,16 +97,17 @@ const IDLE: &[Idle] = &[
         applies: |c| !c.model.kind.has_masks(),
     },
     Idle {
+        keys: &["model.fpn.", "model.roi.canonical_", "model.roi.level_eps", "model.roi.min_level"],
+        switch: "model.backbone.output",
+        applies: |c| !c.model.backbone.has_pyramid(),
+    },
+    Idle {
         keys: &[
-            "model.fpn.",
             "model.box_head.channels",
             "model.box_head.hidden",
             "model.box_head.norm",
             "model.mask_head.channels",
             "model.mask_head.norm",
-            "model.roi.canonical_",
-            "model.roi.level_eps",
-            "model.roi.min_level",
         ],
         switch: "model.backbone.output",
         applies: |c| c.model.backbone.is_c4(),

@@ -2,7 +2,7 @@
 
 use super::Check;
 use crate::schema::MAX_LEVELS;
-use crate::{BackboneKind, Config, Model, NormKind};
+use crate::{BackboneKind, Block, Config, Model, NormKind};
 
 pub(super) fn check(config: &Config, check: &mut Check) {
     backbone(config, check);
@@ -20,8 +20,21 @@ fn backbone(config: &Config, check: &mut Check) {
     if backbone.kind == BackboneKind::Resnet {
         check.counts("model.backbone.blocks", &backbone.blocks);
     }
+    let in_groups = backbone.groups > 1 || backbone.width_per_group.is_some();
+    let key = "model.backbone.groups";
+    let fits = backbone.block == Block::Bottleneck || !in_groups;
+    check.require(fits, key, || {
+        "or width_per_group is set beside model.backbone.block = \"basic\", which has neither; \
+         remove it"
+            .into()
+    });
+    let divides = backbone.groups > 0 && backbone.inner_width(0).is_multiple_of(backbone.groups);
+    check.require(divides, key, || {
+        let (groups, channels) = (backbone.groups, backbone.inner_width(0));
+        format!("is {groups}, which does not divide {channels} channels; set width_per_group")
+    });
     let stages = backbone.stages();
-    stages.iter().for_each(|stage| check.at_least_one(stage.key, stage.narrowest));
+    stages.iter().for_each(|stage| check.at_least_one(stage.key, stage.divisor));
     let stages = stages.len();
     check.require(backbone.frozen_stages <= stages, "model.backbone.frozen_stages", || {
         let all = backbone.frozen_stages;
@@ -56,7 +69,7 @@ fn groups(config: &Config, check: &mut Check) {
     check.at_least_one("model.backbone.norm_groups", groups);
     check.positive("model.backbone.norm_eps", backbone.norm_eps);
     let Model { fpn, box_head: head, mask_head: mask, .. } = &config.model;
-    let stages = backbone.stages().into_iter().map(|stage| stage.narrowest);
+    let stages = backbone.stages().into_iter().map(|stage| stage.divisor);
     for (norm, channels, part) in [
         (Some(backbone.norm), stages.collect(), "a stage"),
         (fpn.norm, vec![fpn.channels], "the feature pyramid"),
@@ -76,11 +89,11 @@ fn groups(config: &Config, check: &mut Check) {
 fn anchors(config: &Config, check: &mut Check) {
     let anchors = &config.model.anchors;
     let (key, levels) = ("model.anchors.sizes", config.num_levels());
-    let is_c4 = config.model.backbone.is_c4();
-    check.require(!is_c4 || !anchors.sizes.is_empty(), key, || {
+    let is_single = !config.model.backbone.has_pyramid();
+    check.require(!is_single || !anchors.sizes.is_empty(), key, || {
         "is empty; give at least one size".into()
     });
-    check.require(is_c4 || anchors.sizes.len() == levels, key, || {
+    check.require(is_single || anchors.sizes.len() == levels, key, || {
         let sizes = anchors.sizes.len();
         format!(
             "has {sizes} entries, but the model has {levels} FPN levels; give one size per level"

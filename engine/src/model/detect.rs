@@ -28,8 +28,8 @@ pub fn detection_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, EngineErr
     net.part("preprocess");
     let x = preprocess(&mut net, images, None)?;
     let maps = backbone(&mut net, x)?;
-    let is_c4 = spec.config.model.backbone.is_c4();
-    let maps = if is_c4 { maps } else { fpn(&mut net, &maps)? };
+    let has_pyramid = spec.config.model.backbone.has_pyramid();
+    let maps = if has_pyramid { fpn(&mut net, &maps)? } else { maps };
     let rpn = Rpn::new(&mut net, maps.clone())?;
     let proposals = rpn.proposals(&mut net, images, false)?;
     net.part("box_head.rois");

@@ -65,16 +65,20 @@ pub struct ConvShape {
     pub kernel: usize,
     /// Pixels from one output to the next.
     pub stride: usize,
+    /// Pixels from one tap to the next.
+    pub dilation: usize,
+    /// Equal shares of the channels, each with filters of its own.
+    pub groups: usize,
 }
 
 impl ConvShape {
     /// Padded by half the kernel, so that a stride of 1 keeps the size.
     pub fn new(channels: usize, kernel: usize, stride: usize) -> Self {
-        Self { channels, kernel, stride }
+        Self { channels, kernel, stride, dilation: 1, groups: 1 }
     }
 
     fn pad(self) -> usize {
-        self.kernel / 2
+        self.dilation * (self.kernel / 2)
     }
 
     pub(super) fn fan_out(self) -> usize {
@@ -157,7 +161,7 @@ impl<'a> Net<'a> {
         shape: ConvShape,
         init: Init,
     ) -> TensorId {
-        let dims = [shape.channels, shape.kernel, shape.kernel, c_in];
+        let dims = [shape.channels, shape.kernel, shape.kernel, c_in / shape.groups];
         self.param(format!("{name}.weight"), &dims, Layout::Conv, ParamKind::Weight, init)
     }
 
@@ -214,7 +218,7 @@ impl<'a> Net<'a> {
 
     /// torch's initial weights of a convolution of `x`.
     pub(super) fn default_init(&self, x: TensorId, shape: ConvShape) -> Init {
-        Init::torch_default(self.channels(x) * shape.kernel * shape.kernel)
+        Init::torch_default(self.channels(x) / shape.groups * shape.kernel * shape.kernel)
     }
 
     /// The convolution of these inputs.
@@ -224,7 +228,9 @@ impl<'a> Net<'a> {
         shape: ConvShape,
         relu: bool,
     ) -> Result<TensorId, GraphError> {
-        let op = Conv2d { relu, ..Conv2d::new(shape.stride, shape.pad()).reading(&inputs) };
+        let ConvShape { stride, dilation, groups, .. } = shape;
+        let conv = Conv2d { dilation, groups, relu, ..Conv2d::new(stride, shape.pad()) };
+        let op = conv.reading(&inputs);
         self.program.apply1(op, inputs)
     }
 

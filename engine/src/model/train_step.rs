@@ -124,7 +124,8 @@ fn forward(net: &mut Net<'_>) -> Result<Forward, EngineError> {
     let truth = truth(net, images, objects)?;
 
     let maps = backbone(net, x)?;
-    let maps = if spec.config.model.backbone.is_c4() { maps } else { fpn(net, &maps)? };
+    let has_pyramid = spec.config.model.backbone.has_pyramid();
+    let maps = if has_pyramid { fpn(net, &maps)? } else { maps };
     let rpn = Rpn::new(net, maps.clone())?;
     let proposals = rpn.proposals(net, images, true)?;
     let rpn_losses = rpn.losses(net, &truth)?;

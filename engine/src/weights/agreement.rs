@@ -1,7 +1,7 @@
 //! Checks whether a model of another project may be taken for the config's, which tensors by
 //! themselves do not show.
 
-use configs::{ChannelOrder, Config, ModelKind};
+use configs::{BodyOutput, ChannelOrder, Config, ModelKind};
 
 use super::conventions::differences;
 use super::dialect::Dialect;
@@ -91,16 +91,20 @@ fn preset(config: &Config) -> &'static str {
     if !config.model.box_head.channels.is_empty() {
         return "detectron2_r50_lsj";
     }
-    if config.model.backbone.is_c4() {
-        let is_r101 = config.model.backbone.blocks[..] == [3, 4, 23, 3];
-        return if is_r101 { "detectron2_r101_c4_3x" } else { "detectron2_r50_c4_3x" };
+    let is_r101 = config.model.backbone.blocks[..] == [3, 4, 23, 3];
+    match config.model.backbone.output {
+        BodyOutput::C4 if is_r101 => return "detectron2_r101_c4_3x",
+        BodyOutput::C4 => return "detectron2_r50_c4_3x",
+        BodyOutput::Dc5 => return "detectron2_r50_dc5_3x",
+        BodyOutput::Pyramid => {}
     }
     if !config.model.cascade.fg_iou.is_empty() {
         return "detectron2_cascade_r50_3x";
     }
-    match (config.model.kind, config.model.backbone.blocks[..] == [3, 4, 23, 3]) {
+    match (config.model.kind, is_r101) {
         (ModelKind::FasterRcnn, _) => "detectron2_faster_r50_3x",
         (ModelKind::KeypointRcnn, _) => "detectron2_keypoint_r50_3x",
+        (ModelKind::MaskRcnn, true) if config.model.backbone.groups > 1 => "detectron2_x101_3x",
         (ModelKind::MaskRcnn, true) => "detectron2_r101_3x",
         (ModelKind::MaskRcnn, false) => "detectron2_r50_3x",
     }

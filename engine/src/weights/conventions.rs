@@ -60,10 +60,10 @@ fn unknown_to_torchvision(config: &Config) -> Vec<Difference> {
     let in_log = model.roi.level_eps == LevelEps::InLog;
     let grouped = model.backbone.norm == NormKind::GroupNorm;
     let cascade = !model.cascade.fg_iou.is_empty();
-    let c4 = model.backbone.is_c4();
+    let bare = !model.backbone.has_pyramid();
     let halved = model.kind.has_keypoints() && model.keypoint_head.half_pixel;
     vec![
-        (c4, "no pyramid (model.backbone.output)".into()),
+        (bare, "no pyramid (model.backbone.output)".into()),
         (halved, "keypoints at the middle of pixels (model.keypoint_head.half_pixel)".into()),
         (grouped, "group norms in the body (model.backbone.norm)".into()),
         (cascade, "further box heads (model.cascade)".into()),

@@ -14,7 +14,7 @@ pub struct Published {
 }
 
 /// Files that are read, one line each. Nothing here downloads them.
-pub const PUBLISHED: [Published; 22] = [
+pub const PUBLISHED: [Published; 26] = [
     Published {
         what: "ResNet-18 on ImageNet, torchvision (for torchvision_r18)",
         url: "https://download.pytorch.org/models/resnet18-f37072fd.pth",
@@ -34,6 +34,14 @@ pub const PUBLISHED: [Published; 22] = [
     Published {
         what: "ResNet-152 on ImageNet, torchvision (for torchvision_r152)",
         url: "https://download.pytorch.org/models/resnet152-394f9c45.pth",
+    },
+    Published {
+        what: "ResNeXt-50 32x4d on ImageNet, torchvision (for torchvision_resnext50)",
+        url: "https://download.pytorch.org/models/resnext50_32x4d-7cdf4587.pth",
+    },
+    Published {
+        what: "ResNeXt-101 32x8d on ImageNet, torchvision (for torchvision_resnext101)",
+        url: "https://download.pytorch.org/models/resnext101_32x8d-8ba56ff5.pth",
     },
     Published {
         what: "Mask R-CNN R50-FPN on COCO, torchvision (91 outputs; model.backbone.norm_eps=0)",
@@ -86,6 +94,15 @@ pub const PUBLISHED: [Published; 22] = [
     Published {
         what: "Mask R-CNN R101-C4 3x on COCO, detectron2 (80 classes; for detectron2_r101_c4_3x)",
         url: "https://dl.fbaipublicfiles.com/detectron2/COCO-InstanceSegmentation/mask_rcnn_R_101_C4_3x/138363239/model_final_a2914c.pkl",
+    },
+    Published {
+        what: "Mask R-CNN R50-DC5 3x on COCO, detectron2 (80 classes; for detectron2_r50_dc5_3x)",
+        url: "https://dl.fbaipublicfiles.com/detectron2/COCO-InstanceSegmentation/mask_rcnn_R_50_DC5_3x/137849551/model_final_84107b.pkl",
+    },
+    Published {
+        what: "Mask R-CNN X101-32x8d-FPN 3x on COCO, detectron2 (80 classes; for \
+               detectron2_x101_3x)",
+        url: "https://dl.fbaipublicfiles.com/detectron2/COCO-InstanceSegmentation/mask_rcnn_X_101_32x8d_FPN_3x/139653917/model_final_2d9806.pkl",
     },
     Published {
         what: "Cascade Mask R-CNN R50-FPN on COCO, detectron2 (80 classes; for \

@@ -82,6 +82,21 @@ pub(super) const C4: [&str; 10] = [
     "input.size_divisor=32",
 ];
 
+/// A ResNeXt without a pyramid, whose last stage has gaps between taps in place of its stride: its
+/// groups are taken together on a GPU, all of them, some and none.
+pub(super) const DC5: [&str; 10] = [
+    "model.backbone.kind=resnet",
+    "model.backbone.output=dc5",
+    "model.backbone.norm=frozen_batch_norm",
+    "model.backbone.blocks=[1, 1, 1, 2]",
+    "model.backbone.stem_channels=16",
+    "model.backbone.width=8",
+    "model.backbone.groups=4",
+    "model.backbone.width_per_group=16",
+    "model.anchors.sizes=[8, 16, 32, 64]",
+    "input.size_divisor=16",
+];
+
 /// Keypoints in place of masks.
 pub(super) const KEYPOINTS: [&str; 4] = [
     "model.kind=keypoint_rcnn",

@@ -16,7 +16,7 @@ use graph::StateSet;
 use sha2::{Digest, Sha256};
 
 use super::first::{a_step_in_fp32_is_that_of_f32, a_step_of_new_heads_is_that_of_f32};
-use super::program::{C4, CASCADE, KEYPOINTS, micro, new_heads};
+use super::program::{C4, CASCADE, DC5, KEYPOINTS, micro, new_heads};
 use super::{Open, folder, relative};
 
 /// A trainer of `micro` on drawn images.
@@ -93,6 +93,13 @@ pub fn a_c4_model_trains_as_on_the_cpu(open: &Open) {
     a_step_in_fp32_is_that_of_f32(open, &C4);
     launch_once(&C4, 20, open);
     resume_exactly(&C4, open);
+}
+
+/// The same of a ResNeXt without a pyramid, with dilation in its last stage.
+pub fn a_dc5_resnext_trains_as_on_the_cpu(open: &Open) {
+    a_step_in_fp32_is_that_of_f32(open, &DC5);
+    launch_once(&DC5, 20, open);
+    resume_exactly(&DC5, open);
 }
 
 /// Twenty steps lose as much as on the CPU, and the same device makes the same bits again.

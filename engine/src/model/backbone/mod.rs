@@ -4,7 +4,7 @@
 mod resnet;
 mod small;
 
-use configs::{BackboneKind, BodyOutput, NormKind};
+use configs::{BackboneKind, NormKind};
 use graph::{GraphError, TensorId};
 
 use super::net::{ConvShape, Net};
@@ -17,7 +17,7 @@ const BODY: &str = "backbone.body";
 
 /// Adds the body of the model for images `x`, `[N, H, W, C]`, normalised. Returns the feature maps
 /// of its stages, finest first (C2..C5 of a ResNet): those of [`configs::Backbone::stages`] after
-/// the stem; of a C4 model C4 alone.
+/// the stem; without a pyramid the last alone.
 ///
 /// # Errors
 /// A config that an op rejects.
@@ -30,10 +30,8 @@ pub fn backbone(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphEr
     for (i, map) in maps.iter().enumerate() {
         net.observe(&format!("C{}", i + 2), *map);
     }
-    let first = match net.spec.config.model.backbone.output {
-        BodyOutput::Pyramid => 0,
-        BodyOutput::C4 => maps.len() - 1,
-    };
+    let has_pyramid = net.spec.config.model.backbone.has_pyramid();
+    let first = if has_pyramid { 0 } else { maps.len() - 1 };
     Ok(maps[first..].to_vec())
 }
 

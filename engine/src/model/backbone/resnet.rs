@@ -1,6 +1,7 @@
-//! ResNet (He et al. 2015), of bottlenecks or basic blocks.
+//! ResNet (He et al. 2015), of bottlenecks or basic blocks, and ResNeXt (Xie et al. 2016), whose
+//! 3x3 convolutions are in groups.
 
-use configs::{Backbone, BackboneKind, Block, NormKind};
+use configs::{Backbone, BackboneKind, Block, BodyOutput, NormKind};
 use graph::{GraphError, TensorId};
 use kernels::ops::max_pool::MaxPool;
 use kernels::ops::stem::STORED_CHANNELS;
@@ -64,57 +65,66 @@ fn stage(
 ) -> Result<TensorId, GraphError> {
     let config = &net.spec.config.model.backbone;
     net.set_frozen(config.frozen_stages >= stage + 2);
+    let is_dilated = config.output == BodyOutput::Dc5 && stage + 1 == config.blocks.len();
     for block in 0..config.blocks[stage] {
         let name = format!("layer{}.{block}", stage + 1);
         net.part(&format!("{part}.{name}"));
-        let stride = if block == 0 && stage > 0 { 2 } else { 1 };
+        let stride = if block == 0 && stage > 0 && !is_dilated { 2 } else { 1 };
         let (name, width) = (format!("{BODY}.{name}"), config.width << stage);
+        let inner = ConvShape {
+            dilation: if is_dilated { 2 } else { 1 },
+            groups: config.groups,
+            ..ConvShape::new(config.inner_width(stage), 3, stride)
+        };
         x = match config.block {
-            Block::Bottleneck => bottleneck(net, x, &name, (width, stride), count)?,
-            Block::Basic => basic(net, x, &name, (width, stride), count)?,
+            Block::Bottleneck => bottleneck(net, x, &name, (inner, 4 * width), count)?,
+            Block::Basic => basic(net, x, &name, (inner, width), count)?,
         };
     }
     Ok(x)
 }
 
-/// 1x1, 3x3, 1x1 with four times the width, added to the (projected) input.
+/// 1x1, `inner` 3x3, 1x1 to `channels`, added to the (projected) input.
 fn bottleneck(
     net: &mut Net<'_>,
     x: TensorId,
     name: &str,
-    (width, stride): (usize, usize),
+    (inner, channels): (ConvShape, usize),
     count: Option<TensorId>,
 ) -> Result<TensorId, GraphError> {
+    let stride = inner.stride;
     let (first, second) =
         if net.spec.config.model.backbone.stride_in_1x1 { (stride, 1) } else { (1, stride) };
     let layer = |i: usize| (format!("{name}.conv{i}"), format!("{name}.bn{i}"));
-    let convs = [ConvShape::new(width, 1, first), ConvShape::new(width, 3, second)];
+    let first = ConvShape::new(inner.channels, 1, first);
+    let convs = [first, ConvShape { stride: second, ..inner }];
     let mut y = x;
     for (i, shape) in convs.into_iter().enumerate() {
         let (conv, bn) = layer(i + 1);
         y = conv_norm(net, y, &conv, &bn, shape, After { count, ..After::RELU })?;
     }
-    let identity = identity(net, x, name, ConvShape::new(4 * width, 1, stride), count)?;
+    let identity = identity(net, x, name, ConvShape::new(channels, 1, stride), count)?;
     let (conv, bn) = layer(3);
     let after = After { count, ..After::add_relu(identity) };
-    conv_norm(net, y, &conv, &bn, ConvShape::new(4 * width, 1, 1), after)
+    conv_norm(net, y, &conv, &bn, ConvShape::new(channels, 1, 1), after)
 }
 
-/// Two 3x3, added to the (projected) input.
+/// Two 3x3, of which `inner` is the first, added to the (projected) input.
 fn basic(
     net: &mut Net<'_>,
     x: TensorId,
     name: &str,
-    (width, stride): (usize, usize),
+    (inner, channels): (ConvShape, usize),
     count: Option<TensorId>,
 ) -> Result<TensorId, GraphError> {
     let [conv1, bn1, conv2, bn2] =
         ["conv1", "bn1", "conv2", "bn2"].map(|of| format!("{name}.{of}"));
     let after = After { count, ..After::RELU };
-    let y = conv_norm(net, x, &conv1, &bn1, ConvShape::new(width, 3, stride), after)?;
-    let identity = identity(net, x, name, ConvShape::new(width, 1, stride), count)?;
+    let y = conv_norm(net, x, &conv1, &bn1, inner, after)?;
+    let projection = ConvShape::new(channels, 1, inner.stride);
+    let identity = identity(net, x, name, projection, count)?;
     let after = After { count, ..After::add_relu(identity) };
-    conv_norm(net, y, &conv2, &bn2, ConvShape::new(width, 3, 1), after)
+    conv_norm(net, y, &conv2, &bn2, ConvShape { stride: 1, ..inner }, after)
 }
 
 /// The input of a block, projected to what it is added to where they differ.
