@@ -70,6 +70,7 @@ pub mod boxes;
 pub mod case;
 pub mod check;
 pub mod coco;
+mod column_sums;
 pub mod compiled;
 mod counted;
 pub mod cpu;

@@ -46,6 +46,8 @@ pub enum Purpose {
     Colour = 8,
     /// Turning the image by quarters.
     QuarterTurn = 9,
+    /// Leaving out a residual branch for the image.
+    Depth = 10,
 }
 
 /// A random word keyed by (seed, epoch, image, purpose, index). `image_key` is a row of the

@@ -1,7 +1,8 @@
 //! Golden data: every family in the golden folder against our own numbers.
 //!
-//! One line per family here; one module each for the cases. The folder is `$ONEGRAPH_GOLDEN`, by
-//! default `shared/golden` next to the checkout; missing data is reported as `SKIPPED`.
+//! One line per family here, and of detectron2's in `d2_families`; one module each for the cases.
+//! The folder is `$ONEGRAPH_GOLDEN`, by default `shared/golden` next to the checkout; missing data
+//! is reported as `SKIPPED`.
 
 mod anchors;
 mod bodies;
@@ -10,8 +11,10 @@ mod coco_eval;
 mod coco_masks;
 mod colours;
 mod convert;
+mod convnext;
 mod d2_config;
 mod d2_eval;
+mod d2_families;
 mod d2_keypoints;
 mod d2_maps;
 mod d2_model;
@@ -40,7 +43,7 @@ mod support;
 mod views;
 mod weights_names;
 
-use d2_model::{C4, CASCADE, DC5, FPN, GN, KEYPOINT, LSJ};
+use d2_model::{CASCADE, FPN, GN, LSJ};
 use model_setup::Recorded;
 
 #[test]
@@ -129,222 +132,6 @@ fn golden_coco_masks() {
 }
 
 #[test]
-fn golden_d2_data() {
-    views::d2_data();
-    d2_ops::sizes();
-}
-
-#[test]
-fn golden_d2_ops() {
-    d2_ops::ops();
-}
-
-#[test]
-fn golden_d2_roi() {
-    d2_maps::roi();
-}
-
-#[test]
-fn golden_d2_fpn_features() {
-    d2_model::features(&FPN);
-}
-
-#[test]
-fn golden_d2_fpn_rpn() {
-    d2_model::rpn(&FPN);
-}
-
-#[test]
-fn golden_d2_fpn_roi() {
-    d2_model::roi(&FPN);
-}
-
-#[test]
-fn golden_d2_fpn_grads() {
-    d2_model::grads(&FPN);
-}
-
-#[test]
-fn golden_d2_fpn_inputs_losses() {
-    d2_steps::inputs_losses(&FPN);
-}
-
-#[test]
-fn golden_d2_fpn_eval() {
-    d2_eval::run(&FPN);
-}
-
-#[test]
-fn golden_d2_cascade_features() {
-    d2_model::features(&CASCADE);
-}
-
-#[test]
-fn golden_d2_cascade_rpn() {
-    d2_model::rpn(&CASCADE);
-}
-
-#[test]
-fn golden_d2_cascade_roi() {
-    d2_model::roi(&CASCADE);
-}
-
-#[test]
-fn golden_d2_cascade_grads() {
-    d2_model::grads(&CASCADE);
-}
-
-#[test]
-fn golden_d2_cascade_inputs_losses() {
-    d2_steps::inputs_losses(&CASCADE);
-}
-
-#[test]
-fn golden_d2_cascade_eval() {
-    d2_eval::run(&CASCADE);
-}
-
-#[test]
-fn golden_d2_keypoint_features() {
-    d2_model::features(&KEYPOINT);
-}
-
-#[test]
-fn golden_d2_keypoint_rpn() {
-    d2_model::rpn(&KEYPOINT);
-}
-
-#[test]
-fn golden_d2_keypoint_roi() {
-    d2_model::roi(&KEYPOINT);
-}
-
-#[test]
-fn golden_d2_keypoint_grads() {
-    d2_model::grads(&KEYPOINT);
-}
-
-#[test]
-fn golden_d2_keypoint_inputs_losses() {
-    d2_steps::inputs_losses(&KEYPOINT);
-}
-
-#[test]
-fn golden_d2_keypoint_eval() {
-    d2_eval::run(&KEYPOINT);
-}
-
-#[test]
-fn golden_d2_c4_features() {
-    d2_model::features(&C4);
-}
-
-#[test]
-fn golden_d2_c4_rpn() {
-    d2_model::rpn(&C4);
-}
-
-#[test]
-fn golden_d2_c4_roi() {
-    d2_model::roi(&C4);
-}
-
-#[test]
-fn golden_d2_c4_grads() {
-    d2_model::grads(&C4);
-}
-
-#[test]
-fn golden_d2_c4_inputs_losses() {
-    d2_steps::inputs_losses(&C4);
-}
-
-#[test]
-fn golden_d2_c4_eval() {
-    d2_eval::run(&C4);
-}
-
-#[test]
-fn golden_d2_dc5_features() {
-    d2_model::features(&DC5);
-}
-
-#[test]
-fn golden_d2_dc5_rpn() {
-    d2_model::rpn(&DC5);
-}
-
-#[test]
-fn golden_d2_dc5_roi() {
-    d2_model::roi(&DC5);
-}
-
-#[test]
-fn golden_d2_dc5_grads() {
-    d2_model::grads(&DC5);
-}
-
-#[test]
-fn golden_d2_dc5_inputs_losses() {
-    d2_steps::inputs_losses(&DC5);
-}
-
-#[test]
-fn golden_d2_dc5_eval() {
-    d2_eval::run(&DC5);
-}
-
-#[test]
-fn golden_d2_kpops() {
-    keypoints::detectron2();
-}
-
-#[test]
-fn golden_d2_lsj_eval() {
-    d2_eval::run(&LSJ);
-}
-
-#[test]
-fn golden_d2_gn_features() {
-    d2_model::features(&GN);
-}
-
-#[test]
-fn golden_d2_gn_rpn() {
-    d2_model::rpn(&GN);
-}
-
-#[test]
-fn golden_d2_gn_roi() {
-    d2_model::roi(&GN);
-}
-
-#[test]
-fn golden_d2_gn_grads() {
-    d2_model::grads(&GN);
-}
-
-#[test]
-fn golden_d2_gn_inputs_losses() {
-    d2_steps::inputs_losses(&GN);
-}
-
-#[test]
-fn golden_d2_gn_eval() {
-    d2_eval::run(&GN);
-}
-
-#[test]
-fn golden_d2_weights_there_and_back() {
-    d2_model::there_and_back();
-}
-
-#[test]
-fn golden_d2_empty() {
-    d2_steps::empty();
-}
-
-#[test]
 fn golden_tv_transforms() {
     views::tv_transforms();
 }
@@ -365,11 +152,6 @@ fn golden_tv_coco_keypoints_eval() {
 }
 
 #[test]
-fn golden_d2_kpops_oks() {
-    keypoints_eval::run_of_detectron2();
-}
-
-#[test]
 fn golden_coco_eval() {
     coco_eval::run();
 }
@@ -381,27 +163,37 @@ fn golden_optim() {
 
 #[test]
 fn golden_tv_resnet18() {
-    bodies::resnet("tv_resnet18");
+    bodies::run("tv_resnet18");
 }
 
 #[test]
 fn golden_tv_resnet34() {
-    bodies::resnet("tv_resnet34");
+    bodies::run("tv_resnet34");
 }
 
 #[test]
 fn golden_tv_resnet152() {
-    bodies::resnet("tv_resnet152");
+    bodies::run("tv_resnet152");
 }
 
 #[test]
 fn golden_tv_resnext50() {
-    bodies::resnet("tv_resnext50");
+    bodies::run("tv_resnext50");
 }
 
 #[test]
 fn golden_tv_resnext_g32() {
-    bodies::resnet("tv_resnext_g32");
+    bodies::run("tv_resnext_g32");
+}
+
+#[test]
+fn golden_tv_convnext() {
+    bodies::run("tv_convnext");
+}
+
+#[test]
+fn golden_tv_convnext_ops() {
+    convnext::ops();
 }
 
 #[test]
@@ -619,4 +411,9 @@ fn golden_weights_names() {
     weights_names::run();
     weights_names::benchmark();
     weights_names::state_dicts();
+}
+
+#[test]
+fn golden_weights_of_classifiers() {
+    weights_names::classifiers();
 }

@@ -151,8 +151,9 @@ fn product(program: &Program, node: &Node) -> Option<Product> {
             Product { op: "linear", h: 1, w: 1, c, ..plain }
         }
         Layer::Conv2d { stride, pad, dilation, groups } => {
-            let [r, s] = [1, 2].map(|i| w.dim(i));
-            Product { op: "conv2d", r, s, stride, pad, dilation, groups, ..plain }
+            // An image has a channel of padding that filters do not see.
+            let [r, s, c] = [1, 2, 3].map(|i| w.dim(i));
+            Product { op: "conv2d", c: c * groups, r, s, stride, pad, dilation, groups, ..plain }
         }
         Layer::ConvTranspose { pad } => {
             let (op, r, k) = ("conv_transpose2d", w.dim(1), w.dim(3));

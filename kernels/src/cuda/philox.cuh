@@ -5,7 +5,7 @@
 #include "platform.cuh"
 
 // The purpose that a number is drawn for; keeps the streams of one image apart.
-constexpr unsigned PURPOSE_FLIP = 1, PURPOSE_ANCHORS = 2, PURPOSE_ROIS = 3;
+constexpr unsigned PURPOSE_FLIP = 1, PURPOSE_ANCHORS = 2, PURPOSE_ROIS = 3, PURPOSE_DEPTH = 10;
 
 // Four random words of key and counter.
 DEVICE uint4 philox4x32(unsigned key0, unsigned key1, uint4 counter) {

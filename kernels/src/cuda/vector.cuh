@@ -103,6 +103,17 @@ DEVICE float add_lanes(const RowWalk& walk, const float (&v)[W], float* scratch)
   return sum;
 }
 
+// Writes the sums of add_lanes, of a chunk blockIdx.x of rows, to row blockIdx.x of
+// partial [chunks, columns]. All threads of the block come here.
+template <int W>
+DEVICE void store_lanes(const RowWalk& walk, const float (&v)[W], float* partial, int columns,
+                        float* scratch) {
+  const float sum = add_lanes(walk, v, scratch);
+  const int column = blockIdx.y * WALK_COLUMNS * W + threadIdx.x;
+  if ((int)threadIdx.x < walk.width * W && column < columns)
+    partial[(uint64_t)blockIdx.x * columns + column] = sum;
+}
+
 // out[column] = sum over `rows` rows of partial [rows, width], in fp64 and a fixed order: a block
 // of WALK_BLOCK threads has 32 columns. `scratch` holds WALK_BLOCK doubles.
 DEVICE void add_rows(const float* partial, int rows, int width, float* out, double* scratch) {

@@ -129,7 +129,7 @@ impl Product<'_> {
             rest = tail;
             if !packed.is_empty() {
                 let class = &self.classes[pass.class];
-                let (weights, columns) = self.weights.of_group(class, pass.columns.clone());
+                let (weights, columns) = of_group(self.weights, class, pass.columns.clone());
                 pack::<NR>(weights, &pass.blocks, columns, class.kernel_taps(), packed);
             }
         }
@@ -174,7 +174,7 @@ impl Product<'_> {
             if columns.is_empty() {
                 continue;
             }
-            let (weights, own) = self.weights.of_group(class, columns.clone());
+            let (weights, own) = of_group(self.weights, class, columns.clone());
             let rows = Rows::new(class, self.x, part.rows.clone());
             let x = rows.input(self.x);
             let mut table = RowTable::new();
@@ -216,6 +216,24 @@ impl Product<'_> {
             tile.gather(table, (i * MR, tile_rows.len()), width, panel, &mut acc);
             let place = (columns.clone(), self.columns);
             store(isa, &epilogue, &acc, tile_rows, place, part);
+        }
+    }
+}
+
+/// The weights of a class's group, and `columns` of the output as they count them.
+fn of_group<'a>(
+    weights: Weights<'a>,
+    class: &Class,
+    columns: Range<usize>,
+) -> (Weights<'a>, Range<usize>) {
+    match weights {
+        Weights::Filters { .. } => (weights, columns),
+        Weights::Channels { values, filter_len, channels, scale } => {
+            let (first, base) = (class.first_channel, class.columns.start);
+            let values = &values[first * filter_len..];
+            let scale = scale.map(|scale| &scale[first..]);
+            let own = columns.start - base..columns.end - base;
+            (Weights::Channels { values, filter_len, channels, scale }, own)
         }
     }
 }

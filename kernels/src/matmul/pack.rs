@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::class::Class;
 use super::transpose::transpose;
 use crate::isa::{Isa, wide};
 
@@ -31,23 +30,6 @@ pub(super) enum Weights<'a> {
         /// A factor for each filter.
         scale: Option<&'a [f32]>,
     },
-}
-
-impl<'a> Weights<'a> {
-    /// The weights of a class's group, and its `columns` as they count them.
-    pub(super) fn of_group(self, class: &Class, columns: Range<usize>) -> (Self, Range<usize>) {
-        match self {
-            Self::Filters { .. } => (self, columns),
-            Self::Channels { values, filter_len, channels, scale } => {
-                let first = class.first_channel;
-                let values = &values[first * filter_len..];
-                let scale = scale.map(|scale| &scale[first..]);
-                let base = class.columns.start;
-                let own = columns.start - base..columns.end - base;
-                (Self::Channels { values, filter_len, channels, scale }, own)
-            }
-        }
-    }
 }
 
 /// A part of the reduction: `run` elements from `start` on of each of some taps.

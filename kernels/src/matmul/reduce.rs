@@ -72,7 +72,7 @@ struct Sum<'a> {
     g: &'a [f32],
     map: &'a RowMap,
     shape: &'a ConvShape,
-    /// Those of the group.
+    /// Filters of the group.
     filters: usize,
     positions: usize,
     scale: Option<&'a [f32]>,

@@ -18,8 +18,8 @@ struct Conv {
 static_assert(sizeof(Conv) == 44, "eleven ints");
 
 // A convolution with `dilation` rows or columns of the map from a tap to the next, whose filters
-// w [K,R,S,C / groups] read the channels of their group alone. Of several groups each has multiples
-// of 64 channels and filters, so that a tile lies in one.
+// w [K,R,S,C / groups] read the channels of their group alone. One group is of any size; each of
+// several has multiples of 64 channels and filters, so that a tile lies in one.
 struct GroupedConv : Conv {
   static constexpr bool GROUPED = true;
   int dilation, groups;

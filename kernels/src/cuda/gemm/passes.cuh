@@ -188,15 +188,17 @@ struct GradWeight {
   }
   template <class T>
   DEVICE auto operands(Share share, int first_row, int first_column) const {
-    const real* map = x;
-    if constexpr (C::GROUPED) map += first_row / conv.group_filters() * conv.group_channels();
+    int of_group = 0;
+    if constexpr (C::GROUPED)
+      of_group = first_row / conv.group_filters() * conv.group_channels();
+    const real* map = x + of_group;
     if constexpr (T::GATHERED) {
       return GatheredPositionOperands<Left<T>, Right<T>, C>(map, g, conv, pitch, per_image,
                                                             per_line, positions, share, first_row,
                                                             first_column);
     } else {
-      return PositionOperands<Left<T>, Right<T>>(map, g, conv, pitch, per_image, per_line, positions,
-                                                 share, first_row, first_column);
+      return PositionOperands<Left<T>, Right<T>>(map, g, conv, pitch, per_image, per_line,
+                                                 positions, share, first_row, first_column);
     }
   }
 };

@@ -7,6 +7,7 @@
 //! `cuda/gemm/*.cuh`.
 
 mod cost;
+pub(crate) mod depthwise;
 mod groups;
 mod padded;
 mod plan;

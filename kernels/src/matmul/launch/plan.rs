@@ -134,8 +134,9 @@ fn grad_weight_problem(gpu: &Gpu, s: &ConvShape) -> (Problem, usize) {
     (problem, s.filters * s.filter_len())
 }
 
-/// True if all tensors of a pass can be read in 16-byte chunks; a gradient's rows are padded to, but
-/// those of a grouped convolution. Other precisions have only the kernels that gather value by value.
+/// True if all tensors of a pass can be read in 16-byte chunks; a gradient's rows are padded to
+/// that, but not those of a grouped convolution. Other precisions have only the kernels that gather
+/// value by value.
 fn is_aligned(gpu: &Gpu, s: &ConvShape) -> bool {
     let whole = !s.is_grouped() || s.filters.is_multiple_of(CHUNK);
     let in_chunks = gpu.precision == Precision::Fp16 && whole;

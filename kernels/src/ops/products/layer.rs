@@ -57,6 +57,11 @@ impl Layer {
         groups / shape.on_gpu().groups
     }
 
+    /// True of a convolution with a group for each of the channels.
+    pub(super) fn is_grouped_by_channel(self, channels: usize) -> bool {
+        matches!(self, Self::Conv2d { groups, .. } if groups > 1 && groups == channels)
+    }
+
     /// Names of the op, and of those that make its gradients.
     pub(super) fn names(self) -> [&'static str; 3] {
         match self {

@@ -21,8 +21,8 @@ use crate::cpu::{CpuArgs, TensorRef};
 use crate::finish::FinishInputs;
 use crate::matmul::launch::{self, Extras};
 use crate::matmul::{
-    ConvShape, Epilogue, conv_forward, conv_grad_input, conv_grad_weight, gather_workspace_len,
-    reduce_workspace_len,
+    ConvShape, Epilogue, conv_forward, conv_grad_input, conv_grad_weight, depthwise,
+    depthwise_grad_weight, gather_workspace_len, reduce_workspace_len,
 };
 use crate::{BackwardRule, Cost, DType, Finish, Fusion, Op, OpError, OpRef, Role, Sink, Source};
 use crate::{TensorDesc, Traits, check, signs};
@@ -40,7 +40,7 @@ pub(crate) enum Makes {
 
 /// A product: the tensor that it makes, its other inputs and its epilogue. Its inputs are two
 /// operands, then the tensors that the flags name, in this order.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Form {
     pub(crate) layer: Layer,
     pub(crate) makes: Makes,
@@ -270,8 +270,30 @@ impl Form {
         }
     }
 
+    /// True if it is a convolution with a filter for each channel, and at most a bias: no product
+    /// of matrices.
+    fn is_depthwise(&self, s: &ConvShape) -> bool {
+        let plain = Self { bias: self.bias, ..Self::new(self.layer, self.makes) };
+        *self == plain && s.is_depthwise()
+    }
+
+    /// Runs the CPU reference of a convolution with a filter for each channel.
+    fn run_depthwise(&self, s: &ConvShape, args: &mut CpuArgs<'_>) {
+        let Inputs { operands: [a, b], bias, .. } = self.name_inputs(&args.inputs);
+        let (a, b, bias) = (a.f32(), b.f32(), bias.map(TensorRef::f32));
+        let out = args.outputs[0].f32();
+        match self.makes {
+            Makes::Output => depthwise(s, a, b, (bias, false), out),
+            Makes::GradInput => depthwise(s, a, b, (None, true), out),
+            Makes::GradWeight => depthwise_grad_weight(s, a, b, out),
+        }
+    }
+
     /// Runs the CPU reference of a product of these sizes.
     fn run_cpu(&self, s: &ConvShape, args: &mut CpuArgs<'_>) {
+        if self.is_depthwise(s) {
+            return self.run_depthwise(s, args);
+        }
         let inputs = self.name_inputs(&args.inputs);
         let s = &s.with_images(filled(inputs.count, s.images));
         let [a, b] = self.in_order(inputs.operands.map(TensorRef::f32));
@@ -323,6 +345,14 @@ impl Form {
             bias_grad: second.filter(|_| self.bias_grad),
         };
         let [a, b] = self.in_order(inputs.operands.map(|operand| *operand));
+        if self.is_depthwise(s) && launch::depthwise::runs(s) {
+            let tensors = [a, b, args.outputs[0]];
+            return match self.makes {
+                Makes::Output => launch::depthwise::convolve(s, tensors, extras.bias, false),
+                Makes::GradInput => launch::depthwise::convolve(s, tensors, None, true),
+                Makes::GradWeight => launch::depthwise::grad_weight(args, s, tensors),
+            };
+        }
         let launches = match self.pass() {
             Makes::Output => launch::forward,
             Makes::GradInput => launch::grad_input,
@@ -426,6 +456,10 @@ impl<P: Product> Op for P {
         _outputs: &[TensorDesc],
     ) -> usize {
         let (form, s) = (self.form(), &inferred(self, inputs));
+        if form.is_depthwise(s) && launch::depthwise::runs(s) {
+            let sums = form.makes == Makes::GradWeight;
+            return if sums { launch::depthwise::grad_weight_workspace_bytes(s) } else { 0 };
+        }
         match form.pass() {
             Makes::Output => launch::forward_workspace_bytes(gpu, s),
             Makes::GradInput => launch::grad_input_workspace_bytes(gpu, s, form.scale),
@@ -467,6 +501,7 @@ impl Product for GradInput {
 
     fn with(&self, fusion: Fusion) -> Option<Self> {
         match fusion {
+            Fusion::Finish(_) if self.layer.is_grouped_by_channel(*self.x.last()?) => None,
             Fusion::Finish(finish) => Some(Self { finish, ..self.clone() }),
             Fusion::ScaledWeights if self.scale => Some(Self { scale: false, ..self.clone() }),
             _ => None,
@@ -491,7 +526,7 @@ impl Product for GradWeight {
         Ok((s, self.w.clone()))
     }
 
-    /// A transposed convolution's kernels sum over x: they do not see all of `g` in a row. Those of
+    /// A transposed convolution's kernels sum over x: they do not see all of `g` in a row; those of
     /// grouped convolutions have no such variant.
     fn with(&self, fusion: Fusion) -> Option<Self> {
         let can = !self.bias_grad && self.layer.is_plain();

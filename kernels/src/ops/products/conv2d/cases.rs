@@ -209,17 +209,24 @@ fn few_cases() -> Vec<OpCase> {
 /// channel; gaps between taps, in chunks and not; both; strides, splits and every flag.
 fn grouped_cases() -> Vec<OpCase> {
     let plain = Conv2d::new(1, 0);
+    let bias = Conv2d { bias: true, ..plain.clone() };
     let signs = Conv2d { relu: true, signs: true, ..plain.clone() };
     let all = Conv2d { scale: true, bias: true, residual: true, relu: true, ..plain.clone() };
     let all = Conv2d { counted: true, ..all };
     type Row<'a> = ([usize; 4], [usize; 4], [usize; 2], &'a Conv2d);
-    let rows: [Row<'_>; 14] = [
+    let rows: [Row<'_>; 19] = [
         ([1, 5, 5, 8], [8, 3, 1, 1], [1, 4], &plain),
         ([2, 6, 5, 128], [128, 3, 1, 1], [1, 32], &all),
         ([2, 7, 6, 128], [128, 3, 2, 1], [1, 16], &all),
         ([2, 7, 6, 128], [256, 3, 2, 1], [1, 2], &signs),
         ([1, 6, 7, 192], [128, 3, 1, 1], [1, 2], &plain),
         ([1, 5, 5, 24], [24, 3, 1, 1], [1, 24], &plain),
+        // A filter a channel: 7x7 as the GPU has kernels for, in tiles, tails and chunks, and not.
+        ([2, 9, 11, 66], [66, 7, 1, 3], [1, 66], &bias),
+        ([1, 3, 4, 8], [8, 7, 1, 3], [1, 8], &plain),
+        ([9, 16, 19, 24], [24, 7, 1, 3], [1, 24], &bias),
+        ([1, 4, 4, 7], [7, 7, 1, 3], [1, 7], &bias),
+        ([1, 4, 4, 6], [6, 7, 1, 3], [1, 6], &all),
         ([1, 5, 4, 6], [9, 1, 1, 0], [1, 3], &all),
         ([1, 9, 8, 16], [24, 3, 1, 2], [2, 1], &plain),
         ([2, 9, 8, 16], [24, 3, 1, 1], [3, 1], &all),

@@ -4,11 +4,11 @@
 //! dilation do not go together.
 //! `scale` and `bias` may hold a folded frozen batch norm ([`crate::frozen_bn`]).
 //!
-//! Tensors: `x [N,H,W,C]`, `w [K,R,S,C / groups]`, then those that the flags name, in this order: `scale
-//! [K]`, `bias [K]`, `residual [N,P,Q,K]` (or of another size, read at the nearest position, as by
-//! `upsample_add`), `count [1] i32` -> `y [N,P,Q,K]`, overwritten, with `P = (H + 2 pad - dilation
-//! (R - 1) - 1) / stride + 1`, and its [`signs`](crate::signs) if the flag is set. With `counted`, images from
-//! `count` on get 0.
+//! Tensors: `x [N,H,W,C]`, `w [K,R,S,C / groups]`, then those that the flags name, in this order:
+//! `scale [K]`, `bias [K]`, `residual [N,P,Q,K]` (or of another size, read at the nearest position,
+//! as by `upsample_add`), `count [1] i32` -> `y [N,P,Q,K]`, overwritten, with `P = (H + 2 pad -
+//! dilation (R - 1) - 1) / stride + 1`, and its [`signs`](crate::signs) if the flag is set. With
+//! `counted`, images from `count` on get 0.
 //!
 //! CPU reference and launches are in `ops/product.rs`. Gradients: all inputs but `scale`, which is
 //! frozen. At y = 0 the ReLU passes none. Edges: N = 0 and maps that shrink to one

@@ -1,8 +1,9 @@
 //! The rule of maskrcnn-benchmark and detectron2: polygons moved into the RoI, rasterised at the
 //! target's size.
 //!
-//! Arithmetic in their order (resize, mirror at network size, shift, scale), the former's in f32 and
-//! the latter's in f64, because rounding decides on which side of a pixel's centre a boundary falls.
+//! Arithmetic in their order (resize, mirror at network size, shift, scale), the former's in f32
+//! and the latter's in f64, because rounding decides on which side of a pixel's centre a boundary
+//! falls.
 
 use super::MaskTargets;
 use crate::coco::Crop;

@@ -1,0 +1,66 @@
+//! CUDA launches of sums over the rows of a matrix: of chunks of rows, then their sum.
+
+use device::{Arg, Buffer, Launch};
+
+/// Vectors of columns that a block has side by side; as in `vector.cuh`.
+const TILE: usize = 32;
+/// Fewest rows of a chunk: below, the second pass reads as much as the first.
+const MIN_CHUNK: usize = 64;
+/// Most chunks: they fill the largest device, and the second pass stays short.
+const MAX_CHUNKS: usize = 512;
+
+/// How the rows of a matrix are cut.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Chunks {
+    pub rows: usize,
+    pub width: usize,
+    /// Rows of a chunk.
+    pub chunk: usize,
+}
+
+impl Chunks {
+    pub(crate) fn of(rows: usize, width: usize) -> Self {
+        Self { rows, width, chunk: rows.div_ceil(MAX_CHUNKS).max(MIN_CHUNK) }
+    }
+
+    /// A matrix whose rows are sums of chunks already.
+    pub(crate) fn of_sums(rows: usize, width: usize) -> Self {
+        Self { rows, width, chunk: 1 }
+    }
+
+    fn count(&self) -> usize {
+        self.rows.div_ceil(self.chunk)
+    }
+
+    /// Bytes of the sums of all chunks.
+    pub(crate) fn bytes(&self) -> usize {
+        self.count() * self.width * size_of::<f32>()
+    }
+
+    /// The launch that sums chunks, without arguments: the first kernel, for vectors of 8 columns,
+    /// if they fit.
+    pub(crate) fn launch(&self, [wide, narrow]: [&'static str; 2]) -> Launch {
+        let Self { rows, chunk, .. } = *self;
+        assert!(i32::try_from(rows + chunk).is_ok(), "{rows} rows do not fit an int");
+        let fits = self.width.is_multiple_of(8);
+        let (kernel, vector) = if fits { (wide, 8) } else { (narrow, 1) };
+        Launch::new(kernel, [self.count(), (self.width / vector).div_ceil(TILE), 1])
+    }
+
+    /// Rows, columns and rows of a chunk, as arguments.
+    pub(crate) fn sizes(&self, launch: Launch) -> Launch {
+        launch.int(self.rows).int(self.width).int(self.chunk)
+    }
+
+    /// The launch that adds the sums of all chunks.
+    pub(crate) fn total(&self, partial: Arg, out: Buffer<'_>) -> Launch {
+        let launch = Self::total_of(partial, Arg::Null, out, self.width);
+        launch.int(self.rows).int(1).int(self.width).int(self.chunk)
+    }
+
+    /// The same with a count of rows in use, without sizes.
+    pub(crate) fn total_of(partial: Arg, count: Arg, out: Buffer<'_>, width: usize) -> Launch {
+        let launch = Launch::new("bias_grad_total", [width.div_ceil(32), 1, 1]);
+        launch.arg(partial).arg(count).arg(out.write())
+    }
+}

@@ -1,0 +1,82 @@
+//! Convolutions with a 7x7 filter for each channel, outside of tensor cores.
+
+use device::{Access, Buffer, Launch, LaunchArgs};
+
+use super::{check_reals, conv_arg, read};
+use crate::column_sums::Chunks;
+use crate::matmul::ConvShape;
+
+/// Side of the filters; as in `conv2d_depthwise.cu`.
+const SIDE: usize = 7;
+/// Channels of a block.
+const CHANNELS: usize = 64;
+/// Rows of a chunk of the filters' gradient, at least, and the most chunks.
+const MIN_CHUNK: usize = 4;
+const MAX_CHUNKS: usize = 512;
+
+/// True if the kernels compute it.
+pub(crate) fn runs(s: &ConvShape) -> bool {
+    s.is_depthwise() && [s.kernel_h, s.kernel_w] == [SIDE; 2] && s.channels.is_multiple_of(2)
+}
+
+/// `y = conv(x, w) + bias`, or the gradient of x from that of y, from `x`, `w` to `y`.
+pub(crate) fn convolve(
+    s: &ConvShape,
+    [x, w, y]: [Buffer<'_>; 3],
+    bias: Option<Buffer<'_>>,
+    turned: bool,
+) -> Vec<Launch> {
+    check_reals(&[x, w, y]);
+    let grid = [s.images * s.height, s.channels.div_ceil(CHANNELS), 1];
+    vec![
+        Launch::new("conv2d_depthwise_f16", grid)
+            .arg(x.read())
+            .arg(w.read())
+            .arg(read(bias))
+            .arg(y.write())
+            .arg(conv_arg(&plain(s)))
+            .arg(turned),
+    ]
+}
+
+/// The sizes without groups: the kernels' `struct Conv`.
+fn plain(s: &ConvShape) -> ConvShape {
+    ConvShape { groups: 1, ..*s }
+}
+
+/// Rows of the maps in a chunk, and the chunks.
+fn chunks(s: &ConvShape) -> (usize, usize) {
+    let rows = s.images * s.height;
+    let chunk = rows.div_ceil(MAX_CHUNKS).max(MIN_CHUNK);
+    (chunk, rows.div_ceil(chunk))
+}
+
+/// The sums of all chunks, as a matrix.
+fn sums(s: &ConvShape) -> Chunks {
+    Chunks::of_sums(chunks(s).1, s.channels * SIDE * SIDE)
+}
+
+/// Scratch of [`grad_weight`].
+pub(crate) fn grad_weight_workspace_bytes(s: &ConvShape) -> usize {
+    sums(s).bytes()
+}
+
+/// The gradient of the filters from `x`, `g` to `dw`, in f32.
+pub(crate) fn grad_weight(
+    args: &LaunchArgs<'_>,
+    s: &ConvShape,
+    [x, g, dw]: [Buffer<'_>; 3],
+) -> Vec<Launch> {
+    check_reals(&[x, g]);
+    let ((chunk, chunks), sums) = (chunks(s), sums(s));
+    let partial = |access| args.workspace.piece(0, sums.bytes(), access);
+    let products =
+        Launch::new("conv2d_depthwise_grad_weight_f16", [chunks, s.channels.div_ceil(CHANNELS), 1])
+            .block(7 * 32)
+            .arg(x.read())
+            .arg(g.read())
+            .arg(partial(Access::Write))
+            .arg(conv_arg(&plain(s)))
+            .int(chunk);
+    vec![products, sums.total(partial(Access::Read), dw)]
+}

@@ -1,0 +1,27 @@
+//! Cases of `gelu` for the table of ops.
+
+use std::sync::Arc;
+
+use super::Gelu;
+use crate::case::{OpCase, normal};
+use crate::{Role, TensorDesc};
+
+/// Sizes 0, 1, a vector and its neighbours, primes, and values far out.
+pub fn cases() -> Vec<OpCase> {
+    let rows: [(&[usize], f32); 6] = [
+        (&[0], 1.0),
+        (&[1], 1.0),
+        (&[5, 7, 11], 1.0),
+        (&[2, 3, 3, 8], 4.0),
+        (&[15], 20.0),
+        (&[2, 16, 17, 64], 1.5),
+    ];
+    rows.iter()
+        .map(|&(shape, scale)| {
+            let x = normal(&TensorDesc::new(Role::Activation, shape), 1, scale);
+            let small = shape.iter().product::<usize>() < 1000;
+            let label = format!("{shape:?} of {scale}");
+            OpCase::new(label, Arc::new(Gelu), vec![x]).grad(if small { &[0] } else { &[] })
+        })
+        .collect()
+}

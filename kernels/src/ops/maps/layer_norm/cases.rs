@@ -1,0 +1,36 @@
+//! Cases of `layer_norm` for the table of ops.
+
+use std::sync::Arc;
+
+use super::LayerNorm;
+use crate::case::{OpCase, normal, uniform};
+use crate::{Role, TensorDesc};
+
+/// No positions, one value, primes, a warp of channels and its neighbours, more positions than a
+/// chunk, and widths of more than one tile of the sums; a large mean.
+pub fn cases() -> Vec<OpCase> {
+    let rows: [&[usize]; 8] = [
+        &[0, 4, 3],
+        &[1, 1],
+        &[5, 7, 11],
+        &[2, 3, 3, 31],
+        &[2, 3, 3, 33],
+        &[3, 7, 9, 96],
+        &[2, 13, 17, 24],
+        &[67, 264],
+    ];
+    rows.iter()
+        .map(|&shape| {
+            let channels = shape[shape.len() - 1];
+            let vector = TensorDesc::new(Role::Master, &[channels]);
+            let mut x = normal(&TensorDesc::new(Role::Activation, shape), 1, 1.0);
+            x.as_f32_mut().iter_mut().for_each(|x| *x += 3.0);
+            let inputs = vec![x, uniform(&vector, 2, 0.5, 1.5), normal(&vector, 3, 1.0)];
+            let small = shape.iter().product::<usize>() < 700;
+            let checked: &[usize] = if small { &[0, 1, 2] } else { &[] };
+            OpCase::new(format!("{shape:?}"), Arc::new(LayerNorm { eps: 1e-3 }), inputs)
+                .grad(checked)
+                .grad_bounds(2e-2, 2e-3)
+        })
+        .collect()
+}
