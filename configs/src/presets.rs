@@ -19,6 +19,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("torchvision_r152", include_str!("../torchvision_r152.toml")),
     ("torchvision_resnext50", include_str!("../torchvision_resnext50.toml")),
     ("torchvision_resnext101", include_str!("../torchvision_resnext101.toml")),
+    ("convnext_tiny", include_str!("../convnext_tiny.toml")),
     ("faster_r50", include_str!("../faster_r50.toml")),
     ("finetune", include_str!("../finetune.toml")),
     ("finetune_v2", include_str!("../finetune_v2.toml")),

@@ -1,5 +1,6 @@
-//! Families tv_resnet18, tv_resnet34, tv_resnet152, tv_resnext50 and tv_resnext_g32: bodies of torchvision with narrow stages,
-//! from images to maps, and back from given gradients of the maps.
+//! Families tv_resnet18, tv_resnet34, tv_resnet152, tv_resnext50, tv_resnext_g32 and tv_convnext:
+//! bodies of torchvision with narrow stages, from images to maps, and back from given gradients of
+//! the maps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ const FEATURE_TOLERANCE: f64 = 2.3e-6;
 const GRADIENT_TOLERANCE: f64 = 1.2e-5;
 const MAPS: [&str; 4] = ["C2", "C3", "C4", "C5"];
 
-pub(crate) fn resnet(name: &'static str) {
+pub(crate) fn run(name: &'static str) {
     let Some(family) = Family::open(name) else { return };
     let mut report = Report::new(name, FEATURE_TOLERANCE);
     for case in family.cases() {
@@ -31,6 +32,14 @@ pub(crate) fn resnet(name: &'static str) {
 }
 
 fn config(case: Case<'_>) -> Config {
+    if case.attribute("architecture") == "convnext_tiny" {
+        let set = [
+            format!("model.backbone.blocks={}", case.attribute("layers")),
+            format!("model.backbone.stage_channels={}", case.attribute("dims")),
+            format!("model.backbone.norm_eps={}", case.float("eps")),
+        ];
+        return Config::load("convnext_tiny", &set).expect("a config");
+    }
     let (block, width) = (case.attribute("block"), case.usize("width"));
     let mut set = vec![
         format!("model.backbone.block={block}"),

@@ -149,6 +149,37 @@ pub(crate) fn state_dicts() {
     }
 }
 
+/// Bodies of torchvision's classifiers, and presets with them.
+const BODIES: [(&str, &str); 6] = [
+    ("resnet18", "torchvision_r18"),
+    ("resnet34", "torchvision_r34"),
+    ("resnet50", "torchvision_r50"),
+    ("resnet152", "torchvision_r152"),
+    ("resnext50_32x4d", "torchvision_resnext50"),
+    ("convnext_tiny", "convnext_tiny"),
+];
+
+/// `tv_state_dicts.json`: the body of a preset has each tensor of a classifier, but for its last
+/// layers and the counters.
+pub(crate) fn classifiers() {
+    let Some(path) = need(golden_dir().join("tv_state_dicts.json")) else { return };
+    let tables: Value =
+        serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON");
+    for (model, preset) in BODIES {
+        let (all, _) = shapes(&torchvision(model, preset), Dialect::Torchvision);
+        let body = all.iter().filter_map(|(name, shape)| {
+            Some((name.strip_prefix("backbone.body.")?.to_string(), shape.clone()))
+        });
+        let is_last = |name: &str| name.starts_with("fc.") || name.starts_with("classifier.");
+        let theirs = tables[model].as_object().expect("an object").iter();
+        let theirs = theirs
+            .filter(|(name, _)| !is_last(name) && !name.ends_with(".num_batches_tracked"))
+            .map(|(name, shape)| (name.clone(), usizes(shape)));
+        let (ours, theirs): (BTreeMap<_, _>, BTreeMap<_, _>) = (body.collect(), theirs.collect());
+        assert_eq!(ours, theirs, "{model}");
+    }
+}
+
 /// Names and shapes that a model exports, and the number of its trained parameters.
 fn shapes(recorded: &Recorded, dialect: Dialect) -> (BTreeMap<String, Vec<usize>>, usize) {
     let set: Vec<String> = recorded.set.iter().map(|text| text.to_string()).collect();

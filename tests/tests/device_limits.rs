@@ -329,6 +329,12 @@ fn launches_of_resnext_models_fit_a_gpu() {
     check_batches("detectron2_x101_3x", &[], &[2]);
 }
 
+/// A filter for each channel; images have three channels.
+#[test]
+fn launches_of_a_convnext_fit_a_gpu() {
+    check_batches("convnext_tiny", &[], &[2]);
+}
+
 #[test]
 fn launches_of_keypoint_rcnn_r50_fit_a_gpu() {
     check_batches("torchvision_keypoint_r50", &[], &[2]);

@@ -106,6 +106,12 @@ fn a_dc5_resnext_trains_as_on_the_cpu() {
     step::a_dc5_resnext_trains_as_on_the_cpu(&on_driver);
 }
 
+/// A filter for each channel, and branches that images leave out: the same.
+#[test]
+fn a_convnext_trains_as_on_the_cpu() {
+    step::a_convnext_trains_as_on_the_cpu(&on_driver);
+}
+
 /// A head that gets no gradient, or twice its own, fails the check of new heads.
 #[test]
 fn a_head_with_another_gradient_is_noticed() {

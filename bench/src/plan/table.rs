@@ -31,7 +31,7 @@ const IMAGES: usize = 12;
 const FAR: usize = 256;
 
 /// The presets of whole models, one line each.
-const MODELS: [&str; 22] = [
+const MODELS: [&str; 23] = [
     "torchvision_r18",
     "torchvision_r34",
     "torchvision_r50",
@@ -39,6 +39,7 @@ const MODELS: [&str; 22] = [
     "torchvision_r152",
     "torchvision_resnext50",
     "torchvision_resnext101",
+    "convnext_tiny",
     "torchvision_r50_v2",
     "torchvision_keypoint_r50",
     "faster_r50",

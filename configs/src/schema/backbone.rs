@@ -6,11 +6,18 @@ use serde::{Deserialize, Serialize};
 table! {
     /// `[model.backbone]`: the body that turns an image into feature maps.
     pub struct Backbone {
-        /// `"resnet"` (default) or `"small"` (for CPUs; a basic block a stage).
+        /// `"resnet"` (default), `"convnext"` or `"small"` (for CPUs; a basic block a stage).
         #[key(resume = Step, mlperf = Model)]
         pub kind: BackboneKind = BackboneKind::Resnet,
-        /// ResNet: blocks in each of the four stages. Default `[3, 4, 6, 3]`, which is ResNet-50.
-        #[key(of = "resnet", each = 1..=256, unit = "blocks", resume = Step, mlperf = Model)]
+        /// ResNet and ConvNeXt: blocks in each of the four stages. Default `[3, 4, 6, 3]`, which is
+        /// ResNet-50; ConvNeXt-T has `[3, 3, 9, 3]`.
+        #[key(
+            of = "resnet convnext",
+            each = 1..=256,
+            unit = "blocks",
+            resume = Step,
+            mlperf = Model
+        )]
         pub blocks: Vec<usize> = vec![3, 4, 6, 3],
         /// ResNet: `"bottleneck"` (default; ResNet-50 and deeper) or `"basic"` (ResNet-18 and 34).
         #[key(of = "resnet", resume = Step, mlperf = Model)]
@@ -26,14 +33,26 @@ table! {
         /// filters of its own. Default 1; ResNeXt has 32.
         #[key(of = "resnet", range = 1..=16_384, unit = "groups", resume = Step, mlperf = Model)]
         pub groups: usize = 1,
-        /// ResNet of bottlenecks: channels of a group in the first stage, doubled each stage (4 in a
-        /// ResNeXt 32x4d, 8 in a 32x8d). Default none: all groups together have `width`.
+        /// ResNet of bottlenecks: channels of a group in the first stage, doubled each stage; 4 in
+        /// a ResNeXt 32x4d, 8 in a 32x8d. Default none: all groups together have `width`.
         #[key(of = "resnet", range = 1..=16_384, unit = "channels", resume = Step, mlperf = Model)]
         pub width_per_group: Option<usize> = None,
         /// Small body: channels of the 3x3 stride-2 stem, then one entry per basic block of stride
-        /// 2. Default `[24, 32, 64, 128]`.
-        #[key(of = "small", each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
+        /// 2. ConvNeXt: channels of the four stages, the first's also of the stem. Default `[24,
+        /// 32, 64, 128]`; ConvNeXt-T has `[96, 192, 384, 768]`.
+        #[key(
+            of = "small convnext",
+            each = 1..=65_536,
+            unit = "channels",
+            resume = Step,
+            mlperf = Model
+        )]
         pub stage_channels: Vec<usize> = vec![24, 32, 64, 128],
+        /// ConvNeXt: probability that an image leaves out the last residual branch in training;
+        /// those before it less often in proportion, and the first never (stochastic depth).
+        /// Default 0.
+        #[key(of = "convnext", range = 0.0..=0.95, resume = Step, mlperf = Model)]
+        pub drop_path: f64 = 0.0,
         /// `"frozen_batch_norm"` (default; a batch norm of constants), `"frozen_statistics"` (a
         /// batch norm whose scale and shift are trained) or `"group_norm"`.
         #[key(resume = Step, mlperf = Model)]
@@ -72,6 +91,8 @@ table! {
 pub enum BackboneKind {
     /// ResNet; levels C2 to C5 at strides 4, 8, 16, 32.
     Resnet,
+    /// ConvNeXt; levels C2 to C5 at strides 4, 8, 16, 32.
+    Convnext,
     /// A stem and one basic block per level, strides 4, 8, 16, ...
     Small,
 }
@@ -153,6 +174,18 @@ impl Backbone {
                 });
                 std::iter::once(stem).chain(stages).collect()
             }
+            BackboneKind::Convnext => {
+                let key = "model.backbone.stage_channels";
+                let stage = |(i, &channels): (usize, &usize)| Stage {
+                    key,
+                    channels,
+                    divisor: channels,
+                    stride: 4 * doubled(i),
+                };
+                let channels = &self.stage_channels;
+                let stem = channels.iter().enumerate().take(1).map(stage);
+                stem.chain(channels.iter().enumerate().map(stage)).collect()
+            }
             BackboneKind::Small => {
                 let key = "model.backbone.stage_channels";
                 let stage = |(i, &channels)| Stage {
@@ -190,6 +223,15 @@ impl Backbone {
                 let stages = self.blocks.len();
                 let fault = format!("has {stages} stages; a ResNet has 4 (C2 to C5)");
                 (stages != 4).then_some(("model.backbone.blocks", fault))
+            }
+            BackboneKind::Convnext => {
+                let lists = [
+                    ("model.backbone.blocks", self.blocks.len()),
+                    ("model.backbone.stage_channels", self.stage_channels.len()),
+                ];
+                let (key, entries) = lists.into_iter().find(|(_, entries)| *entries != 4)?;
+                let fault = format!("has {entries} entries; a ConvNeXt has 4 stages (C2 to C5)");
+                Some((key, fault))
             }
             BackboneKind::Small => {
                 let entries = self.stage_channels.len();

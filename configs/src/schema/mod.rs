@@ -101,7 +101,7 @@ impl Config {
     pub fn level_strides(&self) -> Vec<usize> {
         let stages = self.model.backbone.stages();
         if !self.model.backbone.has_pyramid() {
-            // Of a C4 model the last but one.
+            // The last but one of a C4 model.
             let skipped = usize::from(self.model.backbone.is_c4());
             return stages.iter().rev().skip(skipped).take(1).map(|stage| stage.stride).collect();
         }

@@ -235,7 +235,7 @@ impl Config {
             let Some(of) = key(&change.key).and_then(|key| key.of.as_ref()) else { continue };
             let switch = format!("{}.kind", table_of(&change.key));
             let value = self.value(&switch)?;
-            if value.trim_matches('"') != of {
+            if of.split(' ').all(|of| value.trim_matches('"') != of) {
                 idle(change, &switch, &value);
             }
         }

@@ -17,7 +17,7 @@ fn backbone(config: &Config, check: &mut Check) {
     let wrong = backbone.wrong_length();
     let (key, fault) = wrong.unwrap_or_default();
     check.require(key.is_empty(), key, || fault);
-    if backbone.kind == BackboneKind::Resnet {
+    if backbone.kind != BackboneKind::Small {
         check.counts("model.backbone.blocks", &backbone.blocks);
     }
     let in_groups = backbone.groups > 1 || backbone.width_per_group.is_some();

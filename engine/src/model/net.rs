@@ -48,6 +48,7 @@ pub struct Net<'a> {
     pub program: Program,
     params: Vec<Param>,
     frozen: bool,
+    drawn_by: Option<TensorId>,
     /// The weight of each class in the classifier's loss, background first; empty: the same.
     pub(super) class_weights: Arc<[f32]>,
     /// Predictions of a training step, and what they should be.
@@ -72,13 +73,13 @@ pub struct ConvShape {
 }
 
 impl ConvShape {
-    /// Padded by half the kernel, so that a stride of 1 keeps the size.
+    /// Padded by half an odd kernel, so that a stride of 1 keeps the size; an even one is not.
     pub fn new(channels: usize, kernel: usize, stride: usize) -> Self {
         Self { channels, kernel, stride, dilation: 1, groups: 1 }
     }
 
     fn pad(self) -> usize {
-        self.dilation * (self.kernel / 2)
+        if self.kernel.is_multiple_of(2) { 0 } else { self.dilation * (self.kernel / 2) }
     }
 
     pub(super) fn fan_out(self) -> usize {
@@ -91,8 +92,8 @@ impl<'a> Net<'a> {
     pub fn new(spec: &'a ModelSpec<'a>) -> Self {
         let (class_weights, judged) = (Arc::default(), Judged::default());
         let (program, params, frozen) = (Program::new(), Vec::new(), false);
-        let observed = Vec::new();
-        Self { spec, program, params, frozen, class_weights, judged, observed }
+        let (observed, drawn_by) = (Vec::new(), None);
+        Self { spec, program, params, frozen, drawn_by, class_weights, judged, observed }
     }
 
     /// The program with its parameters, without losses and ring.
@@ -113,6 +114,16 @@ impl<'a> Net<'a> {
     /// True if parameters that are declared now are frozen.
     pub(super) fn is_frozen(&self) -> bool {
         self.frozen
+    }
+
+    /// Draws at random for an image by these keys; without them nothing is drawn.
+    pub(super) fn draw_by(&mut self, image_keys: TensorId) {
+        self.drawn_by = Some(image_keys);
+    }
+
+    /// The keys of the images of a training step.
+    pub(super) fn drawn_by(&self) -> Option<TensorId> {
+        self.drawn_by
     }
 
     /// Ops that are added from here on belong to this part of the model, by dotted name.

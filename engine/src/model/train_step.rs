@@ -123,6 +123,7 @@ fn forward(net: &mut Net<'_>) -> Result<Forward, EngineError> {
     let x = preprocess(net, images, colours)?;
     let truth = truth(net, images, objects)?;
 
+    net.draw_by(truth.objects.image_keys);
     let maps = backbone(net, x)?;
     let has_pyramid = spec.config.model.backbone.has_pyramid();
     let maps = if has_pyramid { fpn(net, &maps)? } else { maps };

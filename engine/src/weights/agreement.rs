@@ -92,6 +92,7 @@ fn preset(config: &Config) -> &'static str {
         return "detectron2_r50_lsj";
     }
     let is_r101 = config.model.backbone.blocks[..] == [3, 4, 23, 3];
+    let is_resnext = config.model.backbone.width_per_group.is_some();
     match config.model.backbone.output {
         BodyOutput::C4 if is_r101 => return "detectron2_r101_c4_3x",
         BodyOutput::C4 => return "detectron2_r50_c4_3x",
@@ -104,7 +105,7 @@ fn preset(config: &Config) -> &'static str {
     match (config.model.kind, is_r101) {
         (ModelKind::FasterRcnn, _) => "detectron2_faster_r50_3x",
         (ModelKind::KeypointRcnn, _) => "detectron2_keypoint_r50_3x",
-        (ModelKind::MaskRcnn, true) if config.model.backbone.groups > 1 => "detectron2_x101_3x",
+        (ModelKind::MaskRcnn, true) if is_resnext => "detectron2_x101_3x",
         (ModelKind::MaskRcnn, true) => "detectron2_r101_3x",
         (ModelKind::MaskRcnn, false) => "detectron2_r50_3x",
     }

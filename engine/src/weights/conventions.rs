@@ -37,7 +37,8 @@ fn unknown_to_both(config: &Config) -> Vec<Difference> {
     let short = model.box_head.hidden.len() != 2 && model.box_head.channels.is_empty();
     let added = format!("norms that add {eps} to the variance and not {EPS}");
     vec![
-        (backbone.kind != BackboneKind::Resnet, "the small body (model.backbone.kind)".into()),
+        (backbone.kind == BackboneKind::Small, "the small body (model.backbone.kind)".into()),
+        (backbone.kind == BackboneKind::Convnext, "a ConvNeXt (model.backbone.kind)".into()),
         (other_eps, format!("{added} (model.backbone.norm_eps)")),
         (model.boxes.legacy_plus_one, "boxes of width x2 - x1 + 1 (model.boxes)".into()),
         (

@@ -90,7 +90,7 @@ impl WeightsFile {
         let has_part = |name: &String| PARTS.iter().any(|part| name.starts_with(part));
         let has_body = |name: &String| {
             let bare = name.strip_prefix(BODY).unwrap_or(name);
-            bare.starts_with("conv1.") || bare.starts_with("layer1.")
+            ["conv1.", "layer1.", "features."].iter().any(|first| bare.starts_with(first))
         };
         self.tensors.keys().any(has_body) && !self.tensors.keys().any(has_part)
     }

@@ -23,6 +23,8 @@ pub(crate) fn torchvision_shape(param: &Param) -> Vec<usize> {
     match (param.layout, param.shape.as_slice()) {
         (Layout::Conv, &[k, r, s, c]) => vec![k, c, r, s],
         (Layout::ConvTranspose, &[c, r, s, k]) => vec![c, k, r, s],
+        (Layout::Pointwise, &[k, _, _, c]) => vec![k, c],
+        (Layout::Channels, &[c]) => vec![c, 1, 1],
         _ => param.shape.clone(),
     }
 }
@@ -95,6 +97,8 @@ mod tests {
             (vec![7, 2, 2, 5], Layout::ConvTranspose),
             (vec![3, 2 * 2 * 5], Layout::Flattened { channels: 5, side: 2 }),
             (vec![11], Layout::Same),
+            (vec![6, 1, 1, 4], Layout::Pointwise),
+            (vec![5], Layout::Channels),
         ];
         for (shape, layout) in layouts {
             let p = param(&shape, layout);

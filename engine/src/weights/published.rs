@@ -14,7 +14,7 @@ pub struct Published {
 }
 
 /// Files that are read, one line each. Nothing here downloads them.
-pub const PUBLISHED: [Published; 26] = [
+pub const PUBLISHED: [Published; 27] = [
     Published {
         what: "ResNet-18 on ImageNet, torchvision (for torchvision_r18)",
         url: "https://download.pytorch.org/models/resnet18-f37072fd.pth",
@@ -42,6 +42,10 @@ pub const PUBLISHED: [Published; 26] = [
     Published {
         what: "ResNeXt-101 32x8d on ImageNet, torchvision (for torchvision_resnext101)",
         url: "https://download.pytorch.org/models/resnext101_32x8d-8ba56ff5.pth",
+    },
+    Published {
+        what: "ConvNeXt-T on ImageNet, torchvision (for convnext_tiny)",
+        url: "https://download.pytorch.org/models/convnext_tiny-983f1562.pth",
     },
     Published {
         what: "Mask R-CNN R50-FPN on COCO, torchvision (91 outputs; model.backbone.norm_eps=0)",

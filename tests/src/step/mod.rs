@@ -21,14 +21,15 @@ pub use first::{
 pub use fusion::{fusions_change_rounding_alone, signs_change_no_bit};
 pub use training::{
     a_c4_model_trains_as_on_the_cpu, a_cascade_trains_as_on_the_cpu,
-    a_dc5_resnext_trains_as_on_the_cpu, a_partial_batch_weighs_as_without_micro_steps,
-    a_step_is_one_launch_and_no_wait, keypoints_train_as_on_the_cpu, new_heads_train_as_on_the_cpu,
-    resuming_is_exact, the_loss_scale_grows_and_an_overflow_is_skipped,
-    twenty_steps_learn_as_on_the_cpu, two_micro_steps_of_two_are_one_step_of_four,
+    a_convnext_trains_as_on_the_cpu, a_dc5_resnext_trains_as_on_the_cpu,
+    a_partial_batch_weighs_as_without_micro_steps, a_step_is_one_launch_and_no_wait,
+    keypoints_train_as_on_the_cpu, new_heads_train_as_on_the_cpu, resuming_is_exact,
+    the_loss_scale_grows_and_an_overflow_is_skipped, twenty_steps_learn_as_on_the_cpu,
+    two_micro_steps_of_two_are_one_step_of_four,
 };
 
 /// All checks.
-pub const CHECKS: [Check; 21] = [
+pub const CHECKS: [Check; 22] = [
     ("first step against f32", a_step_in_fp16_is_that_of_f32),
     ("first step in fp32", a_step_in_fp32_is_that_of_the_cpu),
     ("first step of a ResNet in fp32", a_step_of_a_resnet_in_fp32_is_that_of_the_cpu),
@@ -50,6 +51,7 @@ pub const CHECKS: [Check; 21] = [
     ("keypoints", keypoints_train_as_on_the_cpu),
     ("C4", a_c4_model_trains_as_on_the_cpu),
     ("DC5 and groups", a_dc5_resnext_trains_as_on_the_cpu),
+    ("ConvNeXt", a_convnext_trains_as_on_the_cpu),
 ];
 
 fn relative(got: f64, want: f64) -> f64 {

@@ -97,6 +97,16 @@ pub(super) const DC5: [&str; 10] = [
     "input.size_divisor=16",
 ];
 
+/// A ConvNeXt, of which images leave out branches.
+pub(super) const CONVNEXT: [&str; 6] = [
+    "model.backbone.kind=convnext",
+    "model.backbone.blocks=[1, 1, 2, 1]",
+    "model.backbone.stage_channels=[16, 24, 32, 48]",
+    "model.backbone.drop_path=0.5",
+    "model.anchors.sizes=[8, 16, 32, 64]",
+    "input.size_divisor=32",
+];
+
 /// Keypoints in place of masks.
 pub(super) const KEYPOINTS: [&str; 4] = [
     "model.kind=keypoint_rcnn",

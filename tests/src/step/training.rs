@@ -16,7 +16,7 @@ use graph::StateSet;
 use sha2::{Digest, Sha256};
 
 use super::first::{a_step_in_fp32_is_that_of_f32, a_step_of_new_heads_is_that_of_f32};
-use super::program::{C4, CASCADE, DC5, KEYPOINTS, micro, new_heads};
+use super::program::{C4, CASCADE, CONVNEXT, DC5, KEYPOINTS, micro, new_heads};
 use super::{Open, folder, relative};
 
 /// A trainer of `micro` on drawn images.
@@ -100,6 +100,13 @@ pub fn a_dc5_resnext_trains_as_on_the_cpu(open: &Open) {
     a_step_in_fp32_is_that_of_f32(open, &DC5);
     launch_once(&DC5, 20, open);
     resume_exactly(&DC5, open);
+}
+
+/// The same of a ConvNeXt, whose images leave out the same branches.
+pub fn a_convnext_trains_as_on_the_cpu(open: &Open) {
+    a_step_in_fp32_is_that_of_f32(open, &CONVNEXT);
+    launch_once(&CONVNEXT, 20, open);
+    resume_exactly(&CONVNEXT, open);
 }
 
 /// Twenty steps lose as much as on the CPU, and the same device makes the same bits again.

@@ -1,6 +1,7 @@
 //! Backbones. A body is a file with a `build`, which returns the feature maps of its stages, finest
 //! first; parameter names are torchvision's.
 
+mod convnext;
 mod resnet;
 mod small;
 
@@ -24,6 +25,7 @@ const BODY: &str = "backbone.body";
 pub fn backbone(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
     let maps = match net.spec.config.model.backbone.kind {
         BackboneKind::Resnet => resnet::build(net, x)?,
+        BackboneKind::Convnext => convnext::build(net, x)?,
         BackboneKind::Small => small::build(net, x)?,
     };
     net.set_frozen(false);
