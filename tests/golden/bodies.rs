@@ -8,7 +8,7 @@ use std::sync::Arc;
 use configs::Config;
 use engine::model::roi_heads::Net;
 use engine::model::{BuiltProgram, ImageSize, ModelSpec, Part, SlotShape, backbone};
-use engine::weights::{Extent, fold, initial_state, weights_from_tensors};
+use engine::weights::{Extent, fold, initial_state, to_torchvision, weights_from_tensors};
 use graph::CpuExecutor;
 use graph::autodiff::differentiate_seeded;
 use kernels::{Role, TensorDesc};
@@ -100,6 +100,13 @@ fn body(report: &mut Report, family: &Family, case: Case<'_>) {
     let loaded = weights_from_tensors(&tensors, Extent::Model, &params, &mut state);
     assert!(loaded.missing.is_empty(), "missing {:?}", loaded.missing);
     assert!(loaded.unexpected.is_empty(), "unexpected {:?}", loaded.unexpected);
+    for param in &params {
+        let ours = state.get(&param.name).expect("a parameter").as_f32();
+        let (shape, back) = to_torchvision(param, ours);
+        let (theirs, values) = &tensors[&param.name];
+        let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        assert_eq!((&shape, bits(&back)), (theirs, bits(values)), "{} there and back", param.name);
+    }
     fold(&mut state, &params, config.model.backbone.norm_eps);
     let mut executor = CpuExecutor::new(Arc::new(program), &state).expect("it plans");
     for name in ["x", "dC2", "dC3", "dC4", "dC5"] {

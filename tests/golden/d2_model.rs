@@ -527,7 +527,7 @@ pub(crate) fn exported(loaded: &Loaded, state: &graph::StateSet) -> BTreeMap<Str
 
 /// The file of each model, loaded and exported, has the same bits, but for what no model needs.
 pub(crate) fn there_and_back() {
-    for of in [&FPN, &CASCADE, &GN, &LSJ] {
+    for of in [&FPN, &C4, &DC5, &CASCADE, &GN, &LSJ] {
         let Some(model) = Reference::open(of) else { return };
         let loaded = model.load(&[], training_program, &model.flips);
         let ours = exported(&loaded, &loaded.state);

@@ -133,7 +133,7 @@ impl FromStr for What {
             "plan" => Ok(What::Of(View::Plan)),
             "params" => Ok(What::Of(View::Params)),
             "data" => Ok(What::Data),
-            path if Path::new(path).is_dir() => Ok(What::of_folder(path.into())),
+            path if Path::new(path).is_dir() => What::of_folder(path.into()),
             _ => {
                 Err("neither `program`, `plan`, `params`, `data` nor the directory of a store, a \
                       run or a checkpoint"
@@ -144,10 +144,15 @@ impl FromStr for What {
 }
 
 impl What {
-    fn of_folder(path: PathBuf) -> Self {
-        match checkpoint::is_of(&path) {
-            true => What::Checkpoint(path),
-            false => What::Store(path),
+    /// A checkpoint, a run, or else a store, of which at least a file is there.
+    fn of_folder(path: PathBuf) -> Result<Self, String> {
+        if checkpoint::is_of(&path) {
+            return Ok(What::Checkpoint(path));
+        }
+        let is_there = |name: &str| path.join(name).is_file();
+        match ["header.json", "images.bin", "pixels.bin"].into_iter().any(is_there) {
+            true => Ok(What::Store(path)),
+            false => Err("the folder holds no store, no run and no checkpoint".into()),
         }
     }
 }

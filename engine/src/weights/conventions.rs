@@ -2,8 +2,8 @@
 //! share.
 
 use configs::{
-    BackboneKind, CellRule, ChannelOrder, Config, ExtraLevel, LevelEps, Model, NormKind, PasteRule,
-    ResizeFilter, ResizeRounding, StrideRule,
+    BackboneKind, BodyOutput, CellRule, ChannelOrder, Config, ExtraLevel, LevelEps, Model,
+    NormKind, PasteRule, ResizeFilter, ResizeRounding, StrideRule,
 };
 
 use super::container::Container;
@@ -165,6 +165,13 @@ fn layers(model: &Model) -> Vec<String> {
     if model.backbone.norm == NormKind::GroupNorm {
         settings.push("MODEL.RESNETS.NORM GN".to_string());
     }
+    if let Some(width) = model.backbone.width_per_group {
+        settings.push(format!("MODEL.RESNETS.NUM_GROUPS {}", model.backbone.groups));
+        settings.push(format!("MODEL.RESNETS.WIDTH_PER_GROUP {width}"));
+    }
+    if model.backbone.output == BodyOutput::Dc5 {
+        settings.push("MODEL.RESNETS.RES5_DILATION 2".to_string());
+    }
     let of_box_head = head.norm.filter(|_| !head.channels.is_empty());
     let of_mask_head = mask.norm.filter(|_| model.kind.has_masks());
     let norms = [("FPN", model.fpn.norm), ("ROI_BOX_HEAD", of_box_head)];
@@ -303,6 +310,14 @@ mod tests {
         ] {
             assert!(settings.iter().any(|own| own == setting), "{setting}: {settings:?}");
         }
+        for (preset, setting) in [
+            ("detectron2_x101_3x", "MODEL.RESNETS.NUM_GROUPS 32"),
+            ("detectron2_x101_3x", "MODEL.RESNETS.WIDTH_PER_GROUP 8"),
+            ("detectron2_r50_dc5_3x", "MODEL.RESNETS.RES5_DILATION 2"),
+        ] {
+            let settings = detectron2_settings(&Config::load(preset, &[]).unwrap(), 80);
+            assert!(settings.iter().any(|own| own == setting), "{setting}: {settings:?}");
+        }
         let basic = Config::load("mlperf_r50", &["model.backbone.block=basic".into()]).unwrap();
         assert!(!differences(&basic, Dialect::Torchvision).join("; ").contains("1x1"));
         let settings = detectron2_settings(&mlperf, 80);
@@ -320,7 +335,7 @@ mod tests {
                 what.strip_suffix(')')?.rsplit_once('(').map(|(_, key)| key.into())
             })
             .collect();
-        assert_eq!(named.len(), 28);
+        assert_eq!(named.len(), 29);
         for key in named {
             let is_table = configs::keys_of_table(&key).next().is_some();
             assert!(is_table || configs::key(&key).is_some(), "{key}");

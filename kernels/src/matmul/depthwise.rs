@@ -92,8 +92,8 @@ wide! {
     }
 }
 
-/// The taps of a kernel that fall on the map along an axis, where the first is `before` the output's
-/// coordinate `at`.
+/// The taps of a kernel that fall on the map along an axis, of which the first is `before` the
+/// output's coordinate `at`.
 #[inline(always)]
 fn taps(at: usize, before: usize, kernel: usize, extent: usize) -> Range<usize> {
     before.saturating_sub(at)..kernel.min((extent + before).saturating_sub(at))

@@ -110,6 +110,8 @@ fn a_replaced_image_remakes_the_store() {
     place.bad(&format!("inspect {store} --verify"), BAD_DATA, &words);
     place.good(&format!("inspect {store}"));
     place.bad("inspect program", BAD_CONFIG, &["need a config"]);
+    let said = place.run("inspect .");
+    assert!(said.err.contains("the folder holds no store, no run and no checkpoint"), "{said:?}");
 }
 
 /// Which images train depends on `data.empty`, not on whether they come from files or a store.
