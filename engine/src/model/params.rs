@@ -26,7 +26,7 @@ pub enum Layout {
     ConvTranspose,
     /// A linear layer of each position: ours [K, 1, 1, C], theirs [K, C].
     Pointwise,
-    /// A factor of each channel: ours [C], theirs [C, 1, 1].
+    /// A factor of each channel: ours `[C]`, theirs `[C, 1, 1]`.
     Channels,
     /// A linear layer after a flatten of [C, side, side] in theirs, of [side, side, C] in ours.
     Flattened {
