@@ -74,6 +74,7 @@ mod column_sums;
 pub mod compiled;
 mod counted;
 pub mod cpu;
+mod depthwise;
 mod error;
 mod finish;
 pub mod frozen_bn;

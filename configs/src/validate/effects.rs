@@ -3,8 +3,8 @@
 
 use crate::keys::{key, table_of};
 use crate::{
-    Block, BoxLoss, Config, ConfigError, Difference, MaskTargetRule, NormKind, Optimizer, Origins,
-    Schedule,
+    BackboneKind, Block, BoxLoss, Config, ConfigError, Difference, MaskTargetRule, NormKind,
+    Optimizer, Origins, Schedule,
 };
 
 /// Keys that mean something only under some value of another key.
@@ -95,6 +95,11 @@ const IDLE: &[Idle] = &[
         ],
         switch: "model.kind",
         applies: |c| !c.model.kind.has_masks(),
+    },
+    Idle {
+        keys: &["model.backbone.norm"],
+        switch: "model.backbone.kind",
+        applies: |c| c.model.backbone.kind == BackboneKind::Convnext,
     },
     Idle {
         keys: &["model.fpn.", "model.roi.canonical_", "model.roi.level_eps", "model.roi.min_level"],
@@ -293,6 +298,21 @@ mod tests {
             let scale = format!("input.pixel_scale={pixel_scale}");
             assert_eq!(advice("micro", &[&mean, &scale]), Ok(vec![]));
         }
+    }
+
+    /// A ConvNeXt has norms of its own, and groups are a ResNet's.
+    #[test]
+    fn keys_of_another_body_are_told() {
+        let set = ["model.backbone.norm=group_norm", "model.backbone.groups=3"];
+        let told = advice("convnext_tiny", &set).expect("a config").join("; ");
+        for key in ["model.backbone.norm = ", "model.backbone.groups = 3"] {
+            assert!(told.contains(key) && told.contains("model.backbone.kind = "), "{told}");
+        }
+        let fault = advice("torchvision_r50", &set).expect_err("a fault");
+        assert!(fault.contains("is 3, which does not divide 64 channels"), "{fault}");
+        let basic = ["model.backbone.width_per_group=4"];
+        let fault = advice("torchvision_r18", &basic).expect_err("a fault");
+        assert!(fault.contains("remove it"), "{fault}");
     }
 
     /// A run cut short by `--set`, or by a file that extends the one with the warm-up.

@@ -2,7 +2,7 @@
 
 use super::Check;
 use crate::schema::MAX_LEVELS;
-use crate::{BackboneKind, Block, Config, Model, NormKind};
+use crate::{Backbone, BackboneKind, Block, Config, Model, NormKind};
 
 pub(super) fn check(config: &Config, check: &mut Check) {
     backbone(config, check);
@@ -20,19 +20,9 @@ fn backbone(config: &Config, check: &mut Check) {
     if backbone.kind != BackboneKind::Small {
         check.counts("model.backbone.blocks", &backbone.blocks);
     }
-    let in_groups = backbone.groups > 1 || backbone.width_per_group.is_some();
-    let key = "model.backbone.groups";
-    let fits = backbone.block == Block::Bottleneck || !in_groups;
-    check.require(fits, key, || {
-        "or width_per_group is set beside model.backbone.block = \"basic\", which has neither; \
-         remove it"
-            .into()
-    });
-    let divides = backbone.groups > 0 && backbone.inner_width(0).is_multiple_of(backbone.groups);
-    check.require(divides, key, || {
-        let (groups, channels) = (backbone.groups, backbone.inner_width(0));
-        format!("is {groups}, which does not divide {channels} channels; set width_per_group")
-    });
+    if backbone.kind == BackboneKind::Resnet {
+        groups_of_channels(backbone, check);
+    }
     let stages = backbone.stages();
     stages.iter().for_each(|stage| check.at_least_one(stage.key, stage.divisor));
     let stages = stages.len();
@@ -60,6 +50,21 @@ fn backbone(config: &Config, check: &mut Check) {
         "is true, but model.weights is not set; give the file of a whole detector".into()
     });
     check.at_least_one("model.fpn.channels", config.model.fpn.channels);
+}
+
+/// The groups of a ResNet's 3x3 convolutions.
+fn groups_of_channels(backbone: &Backbone, check: &mut Check) {
+    let key = "model.backbone.groups";
+    let in_groups = backbone.groups > 1 || backbone.width_per_group.is_some();
+    check.require(backbone.block == Block::Bottleneck || !in_groups, key, || {
+        "or width_per_group is set beside model.backbone.block = \"basic\", which has neither; \
+         remove it"
+            .into()
+    });
+    let (groups, channels) = (backbone.groups, backbone.inner_width(0));
+    check.require(groups > 0 && channels.is_multiple_of(groups), key, || {
+        format!("is {groups}, which does not divide {channels} channels; set width_per_group")
+    });
 }
 
 /// A group norm must divide all channel counts that it normalizes.

@@ -12,7 +12,6 @@
 
 mod axis;
 mod class;
-mod depthwise;
 mod epilogue;
 mod filter;
 mod gather;
@@ -28,7 +27,6 @@ mod tests;
 mod tile;
 mod transpose;
 
-pub(crate) use depthwise::{depthwise, depthwise_grad_weight};
 pub(crate) use epilogue::Epilogue;
 pub(crate) use filter::filter_gradient;
 pub(crate) use gather::{conv_forward, conv_grad_input, gather_workspace_len};

@@ -7,7 +7,6 @@
 //! `cuda/gemm/*.cuh`.
 
 mod cost;
-pub(crate) mod depthwise;
 mod groups;
 mod padded;
 mod plan;
@@ -35,13 +34,11 @@ pub(crate) fn conv_arg(s: &ConvShape) -> Arg {
     largest.into_iter().for_each(|product| {
         int(product);
     });
-    let fields = [
-        [s.images, s.height, s.width, s.channels, s.filters, s.kernel_h],
-        [s.kernel_w, s.stride, s.pad, s.out_height, s.out_width, s.dilation],
-    ];
-    let last = [s.dilation, s.groups];
-    let last = &last[..if s.is_grouped() { 2 } else { 0 }];
-    let fields = fields.as_flattened()[..11].iter().chain(last);
+    let map = [s.images, s.height, s.width, s.channels];
+    let kernel = [s.filters, s.kernel_h, s.kernel_w, s.stride, s.pad];
+    let output = [s.out_height, s.out_width];
+    let taps = if s.is_grouped() { vec![s.dilation, s.groups] } else { vec![] };
+    let fields = [&map[..], &kernel, &output, &taps].into_iter().flatten();
     fields.fold(StructArg::new(), |arg, &field| arg.field(int(field))).arg()
 }
 
@@ -57,12 +54,13 @@ fn divisor_arg(by: usize) -> Arg {
     StructArg::new().field(divisor(by)).arg()
 }
 
-fn read(buffer: Option<Buffer<'_>>) -> Arg {
+/// An optional tensor.
+pub(crate) fn read(buffer: Option<Buffer<'_>>) -> Arg {
     buffer.map_or(Arg::Null, |b| b.read())
 }
 
 /// The products read and write activations, their gradients and weights, in one element type.
-fn check_reals(buffers: &[Buffer<'_>]) {
+pub(crate) fn check_reals(buffers: &[Buffer<'_>]) {
     for buffer in buffers {
         let desc = buffer.desc;
         assert!(desc.role.follows_precision(), "{desc:?} in a matrix product");

@@ -18,11 +18,12 @@ use super::relu_mask::ReluMask;
 use super::upsample_add::{UpsampleGrad, enlarge};
 use crate::counted::{clear, filled};
 use crate::cpu::{CpuArgs, TensorRef};
+use crate::depthwise;
 use crate::finish::FinishInputs;
 use crate::matmul::launch::{self, Extras};
 use crate::matmul::{
-    ConvShape, Epilogue, conv_forward, conv_grad_input, conv_grad_weight, depthwise,
-    depthwise_grad_weight, gather_workspace_len, reduce_workspace_len,
+    ConvShape, Epilogue, conv_forward, conv_grad_input, conv_grad_weight, gather_workspace_len,
+    reduce_workspace_len,
 };
 use crate::{BackwardRule, Cost, DType, Finish, Fusion, Op, OpError, OpRef, Role, Sink, Source};
 use crate::{TensorDesc, Traits, check, signs};
@@ -274,7 +275,7 @@ impl Form {
     /// of matrices.
     fn is_depthwise(&self, s: &ConvShape) -> bool {
         let plain = Self { bias: self.bias, ..Self::new(self.layer, self.makes) };
-        *self == plain && s.is_depthwise()
+        *self == plain && depthwise::is_depthwise(s)
     }
 
     /// Runs the CPU reference of a convolution with a filter for each channel.
@@ -283,9 +284,9 @@ impl Form {
         let (a, b, bias) = (a.f32(), b.f32(), bias.map(TensorRef::f32));
         let out = args.outputs[0].f32();
         match self.makes {
-            Makes::Output => depthwise(s, a, b, (bias, false), out),
-            Makes::GradInput => depthwise(s, a, b, (None, true), out),
-            Makes::GradWeight => depthwise_grad_weight(s, a, b, out),
+            Makes::Output => depthwise::convolve_on_cpu(s, a, b, (bias, false), out),
+            Makes::GradInput => depthwise::convolve_on_cpu(s, a, b, (None, true), out),
+            Makes::GradWeight => depthwise::grad_weight_on_cpu(s, a, b, out),
         }
     }
 
@@ -345,12 +346,12 @@ impl Form {
             bias_grad: second.filter(|_| self.bias_grad),
         };
         let [a, b] = self.in_order(inputs.operands.map(|operand| *operand));
-        if self.is_depthwise(s) && launch::depthwise::runs(s) {
+        if self.is_depthwise(s) && depthwise::runs(s) {
             let tensors = [a, b, args.outputs[0]];
             return match self.makes {
-                Makes::Output => launch::depthwise::convolve(s, tensors, extras.bias, false),
-                Makes::GradInput => launch::depthwise::convolve(s, tensors, None, true),
-                Makes::GradWeight => launch::depthwise::grad_weight(args, s, tensors),
+                Makes::Output => depthwise::convolve(s, tensors, extras.bias, false),
+                Makes::GradInput => depthwise::convolve(s, tensors, None, true),
+                Makes::GradWeight => depthwise::grad_weight(args, s, tensors),
             };
         }
         let launches = match self.pass() {
@@ -456,9 +457,9 @@ impl<P: Product> Op for P {
         _outputs: &[TensorDesc],
     ) -> usize {
         let (form, s) = (self.form(), &inferred(self, inputs));
-        if form.is_depthwise(s) && launch::depthwise::runs(s) {
+        if form.is_depthwise(s) && depthwise::runs(s) {
             let sums = form.makes == Makes::GradWeight;
-            return if sums { launch::depthwise::grad_weight_workspace_bytes(s) } else { 0 };
+            return if sums { depthwise::grad_weight_workspace_bytes(s) } else { 0 };
         }
         match form.pass() {
             Makes::Output => launch::forward_workspace_bytes(gpu, s),

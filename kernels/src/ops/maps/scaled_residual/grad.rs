@@ -2,8 +2,8 @@
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use super::{Drop, check, cpu, cuda, factors};
-use crate::check as contract;
+use super::{Drop, check_tensors, cpu, cuda, factors};
+use crate::check;
 use crate::cpu::CpuArgs;
 use crate::ops::bias_grad;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
@@ -45,11 +45,11 @@ impl Op for ScaledResidualGrad {
     ) -> Result<Vec<TensorDesc>, OpError> {
         let has = self.drop.is_some();
         let expected = ScaledResidualGradInputs::LEN + usize::from(has);
-        contract::arity(NAME, "inputs", inputs, expected)?;
-        contract::arity(NAME, "updates", updates, 0)?;
+        check::arity(NAME, "inputs", inputs, expected)?;
+        check::arity(NAME, "updates", updates, 0)?;
         let ScaledResidualGradInputs { g, branch, scale, image_keys } =
             ScaledResidualGradInputs::of(inputs, [has]);
-        check(NAME, self.drop, (g, branch, scale), image_keys)?;
+        check_tensors(NAME, self.drop, (g, branch, scale), image_keys)?;
         let of = |role, shape: &[usize]| TensorDesc::new(role, shape);
         Ok(vec![of(Role::Gradient, &g.shape), of(Role::WeightGradient, &scale.shape)])
     }

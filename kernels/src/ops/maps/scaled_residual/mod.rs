@@ -91,7 +91,7 @@ fn factors(drop: Option<Drop>, keys: Option<&[i32]>, images: usize) -> Vec<f32> 
 }
 
 /// Fails unless `branch` and `scale` suit `x`, and there are keys for the images if they drop.
-fn check(
+fn check_tensors(
     op: &'static str,
     drop: Option<Drop>,
     (x, branch, scale): (&TensorDesc, &TensorDesc, &TensorDesc),
@@ -126,7 +126,7 @@ impl Op for ScaledResidual {
         check::arity(NAME, "updates", updates, 0)?;
         let ScaledResidualInputs { x, branch, scale, image_keys } =
             ScaledResidualInputs::of(inputs, [has]);
-        check(NAME, self.drop, (x, branch, scale), image_keys)?;
+        check_tensors(NAME, self.drop, (x, branch, scale), image_keys)?;
         Ok(vec![TensorDesc::new(Role::Activation, &x.shape)])
     }
 

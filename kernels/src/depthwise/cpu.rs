@@ -1,27 +1,18 @@
-//! Convolutions with a group for each channel: a filter each, and no matrix product.
+//! CPU reference of convolutions with a filter for each channel.
 
 use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::ConvShape;
 use crate::isa::{Isa, wide};
+use crate::matmul::ConvShape;
 
 /// Channels that go side by side.
 const BLOCK: usize = 32;
 
-impl ConvShape {
-    /// True if each channel has a filter of its own, and the output the size of the input.
-    pub(crate) fn is_depthwise(&self) -> bool {
-        let same = self.out_height == self.height && self.out_width == self.width;
-        let plain = self.stride == 1 && self.dilation == 1 && same;
-        plain && self.groups > 1 && self.groups == self.channels && self.groups == self.filters
-    }
-}
-
 /// `y = conv(x, w) + bias`, or with `turned` filters the gradient of the input: `x`, `y [N,H,W,C]`,
 /// `w [C,R,S,1]`.
-pub(crate) fn depthwise(
+pub(crate) fn convolve_on_cpu(
     s: &ConvShape,
     x: &[f32],
     w: &[f32],
@@ -101,7 +92,7 @@ fn taps(at: usize, before: usize, kernel: usize, extent: usize) -> Range<usize> 
 
 /// `dw[c] = sum over positions of g[position][c] * window(x, position)[c]`, overwritten: the sum of
 /// a row in f32, that of rows in f64.
-pub(crate) fn depthwise_grad_weight(s: &ConvShape, x: &[f32], g: &[f32], dw: &mut [f32]) {
+pub(crate) fn grad_weight_on_cpu(s: &ConvShape, x: &[f32], g: &[f32], dw: &mut [f32]) {
     let (isa, taps) = (Isa::get(), s.kernel_h * s.kernel_w);
     dw.par_chunks_mut(BLOCK * taps).enumerate().for_each(|(block, dw)| {
         let (first, width) = (block * BLOCK, dw.len() / taps);

@@ -1,10 +1,11 @@
-//! Convolutions with a 7x7 filter for each channel, outside of tensor cores.
+//! CUDA launches of convolutions with a 7x7 filter for each channel, outside of tensor cores.
 
 use device::{Access, Buffer, Launch, LaunchArgs};
 
-use super::{check_reals, conv_arg, read};
+use super::is_depthwise;
 use crate::column_sums::Chunks;
 use crate::matmul::ConvShape;
+use crate::matmul::launch::{check_reals, conv_arg, read};
 
 /// Side of the filters; as in `conv2d_depthwise.cu`.
 const SIDE: usize = 7;
@@ -16,7 +17,7 @@ const MAX_CHUNKS: usize = 512;
 
 /// True if the kernels compute it.
 pub(crate) fn runs(s: &ConvShape) -> bool {
-    s.is_depthwise() && [s.kernel_h, s.kernel_w] == [SIDE; 2] && s.channels.is_multiple_of(2)
+    is_depthwise(s) && [s.kernel_h, s.kernel_w] == [SIDE; 2] && s.channels.is_multiple_of(2)
 }
 
 /// `y = conv(x, w) + bias`, or the gradient of x from that of y, from `x`, `w` to `y`.
