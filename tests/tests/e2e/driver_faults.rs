@@ -75,8 +75,8 @@ fn non_finite_losses_are_told_by_one_rank() {
     assert!(error.starts_with("rank 0: error: step "), "{error}");
 }
 
-/// Faults of NCCL: the planted fault, more of the config, the message, and the exit codes of the
-/// rank that may report first.
+/// Faults of NCCL: the planted fault, more of the config, words of the message, and the exit codes
+/// of the rank that may report first.
 const OF_NCCL: &[(&str, &str, &str, &[i32])] = &[
     ("1/sum:5=die,abort:hang", "", "rank 0: error: rank 1 on host ", &[ABORTED]),
     ("sum:9=error", "", "error: summing over the ranks: ", &[NO_DEVICE, RANK_LOST]),
@@ -84,7 +84,7 @@ const OF_NCCL: &[(&str, &str, &str, &[i32])] = &[
     (
         "init:never",
         "--set ranks.join_timeout_seconds=5",
-        "rank 0: error: joining a group of GPUs as rank 0 of 2: not all ranks joined within 5 s",
+        "of 2: not all ranks joined within 5 s",
         &[NO_DEVICE, RANK_LOST],
     ),
 ];
