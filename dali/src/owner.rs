@@ -24,7 +24,7 @@ pub struct Owner {
 
 impl Owner {
     /// This process.
-    pub(crate) fn current() -> Owner {
+    pub fn current() -> Owner {
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
         let kernel = boot.map_or_else(|_| host.clone(), |id| id.trim().to_string());

@@ -90,6 +90,9 @@ pub enum EngineError {
         /// The I/O error.
         source: std::io::Error,
     },
+    /// A transfer from or to S3 that failed.
+    #[error("{0}")]
+    Remote(String),
     /// The state after the last step cannot be saved.
     #[error("{fault}: nothing is saved after step {step}; last checkpoint: {last}")]
     Unsaved {

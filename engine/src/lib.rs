@@ -49,6 +49,7 @@ pub mod picture;
 pub mod predictor;
 pub mod progress;
 pub mod provenance;
+pub mod remote;
 mod rows;
 pub mod run_dir;
 mod run_summary;

@@ -25,12 +25,32 @@ impl RunDir {
     /// # Errors
     /// [`EngineError::Io`] if the directory cannot be made or locked.
     pub fn create(parent: &Path, name: &str) -> Result<Self, EngineError> {
+        Self::create_where(parent, name, &|_| Ok(true))
+    }
+
+    /// The same, with the first of the names that `is_free` too.
+    ///
+    /// # Errors
+    /// As for [`Self::create`], and those of `is_free`.
+    pub(crate) fn create_where(
+        parent: &Path,
+        name: &str,
+        is_free: &dyn Fn(&str) -> Result<bool, EngineError>,
+    ) -> Result<Self, EngineError> {
         make_dir(parent)?;
         for attempt in 1.. {
-            let name = if attempt == 1 { name.to_string() } else { format!("{name}-{attempt}") };
-            let path = parent.join(name);
+            let name = Self::numbered(name, attempt);
+            let path = parent.join(&name);
             match fs::create_dir(&path) {
-                Ok(()) => return Self { path, lock: None }.locked(),
+                Ok(()) => {
+                    let is_free = is_free(&name);
+                    if matches!(is_free, Ok(true)) {
+                        return Self { path, lock: None }.locked();
+                    }
+                    // Empty, and made here.
+                    let _ = fs::remove_dir(&path);
+                    is_free?;
+                }
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 Err(source) => return Err(EngineError::Io { path, source }),
             }
@@ -52,11 +72,16 @@ impl RunDir {
         )))
     }
 
+    /// The name of a run that is the `number`th of its name.
+    pub(crate) fn numbered(name: &str, number: u32) -> String {
+        if number == 1 { name.to_string() } else { format!("{name}-{number}") }
+    }
+
     /// The last run of this name in `parent` that has saved a checkpoint; runs of one name are
     /// `name`, `name-2`, `name-3` ..
     pub fn last_of_name(parent: &Path, name: &str) -> Option<PathBuf> {
-        let numbered = |n: u32| if n == 1 { name.to_string() } else { format!("{name}-{n}") };
-        let exist = (1..).map(|n| parent.join(numbered(n))).take_while(|path| path.is_dir());
+        let exist =
+            (1..).map(|n| parent.join(Self::numbered(name, n))).take_while(|path| path.is_dir());
         exist.filter(|path| path.join("last_checkpoint").is_file()).last()
     }
 

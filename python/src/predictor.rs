@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use engine::cli::DeviceArgs;
 use engine::evaluate::Image;
 use engine::predictor::{Prediction, Predictor as Model};
+use engine::remote::trained;
 use numpy::ndarray::Array2;
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArray3, PyArrayMethods, PyReadonlyArray3};
 use pyo3::prelude::*;
@@ -37,6 +38,7 @@ impl Predictor {
         let device = DeviceArgs::of(device).map_err(error)?;
         let opened = py.detach(|| {
             let backend = device.open()?;
+            let path = trained(&path)?;
             match path.is_file() {
                 true => Model::from_weights(&path, config.as_deref(), &set, &backend),
                 false => Model::from_run(&path, &set, &backend),

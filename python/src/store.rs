@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use dali::store::{Segmentation, Store as Stored};
+use engine::remote::local;
 use numpy::ndarray::{Array2, Array3};
 use numpy::{IntoPyArray, PyArrayMethods};
 use pyo3::exceptions::PyIndexError;
@@ -22,6 +23,7 @@ pub(crate) struct Store {
 impl Store {
     #[new]
     fn new(path: PathBuf) -> PyResult<Self> {
+        let path = local(&path).map_err(error)?;
         Ok(Self { store: Stored::open(&path).map_err(error)? })
     }
 

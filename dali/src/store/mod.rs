@@ -23,7 +23,7 @@ pub use format::{Capacities, Category, FORMAT_VERSION, FileInfo, Header, PixelEn
 pub(crate) use keypoints::is_sound;
 pub use keypoints::{Keypoints, MAX_KEYPOINTS};
 pub use mmap::exit_on_bus_errors;
-pub use reader::{ImageRecord, ObjectView, Segmentation, Store};
+pub use reader::{Arrival, ImageRecord, ObjectView, Segmentation, Store};
 pub use sources::SourceChange;
 pub use stores::{Classes, Contents, Stores};
 pub(crate) use writer::{NewImage, NewObject, NewSegmentation, StoreWriter};

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
@@ -27,6 +28,7 @@ pub struct Store {
     pixels: Mapped,
     sources: Mapped,
     keypoints: Option<Mapped>,
+    arrival: Option<Arc<dyn Arrival>>,
 }
 
 /// One image of the index.
@@ -73,7 +75,23 @@ pub enum Segmentation<'a> {
     Runs(&'a [u32]),
 }
 
+/// Pixels that are still on their way into their file.
+pub trait Arrival: std::fmt::Debug + Send + Sync {
+    /// Waits until these bytes of `pixels.bin` are there.
+    ///
+    /// # Errors
+    /// A sentence on what stopped them.
+    fn wait(&self, bytes: Range<u64>) -> Result<(), String>;
+}
+
 impl Store {
+    /// The same store, whose `pixels.bin` has its full length and is still being filled: an image
+    /// is read once it is there.
+    #[must_use]
+    pub fn arriving(self, pixels: Arc<dyn Arrival>) -> Store {
+        Store { arrival: Some(pixels), ..self }
+    }
+
     /// Maps the store at `dir` and checks version, lengths, checksums of everything but the pixels,
     /// and every index in it, so that later reads cannot go out of bounds.
     ///
@@ -105,6 +123,7 @@ impl Store {
             pixels: map(format::PIXELS)?,
             sources: map(format::SOURCES)?,
             keypoints: header.keypoints.as_ref().map(|_| map(format::KEYPOINTS)).transpose()?,
+            arrival: None,
             header,
         };
         for name in store.header.data_files() {
@@ -145,6 +164,7 @@ impl Store {
         if faults.is_empty() {
             let name = format::PIXELS;
             let whole = self.pixels.check_length(&self.path.join(name)).and_then(|()| {
+                self.wait_for(0..self.file(name).len() as u64)?;
                 check::check_file(&self.path, &self.header, name, self.file(name), true)
             });
             faults.extend(whole.err());
@@ -222,6 +242,7 @@ impl Store {
     pub fn decode_rgb_into(&self, idx: usize, out: &mut [u8]) -> Result<(), DaliError> {
         let row = self.image_row(idx);
         self.pixels.check_length(&self.path.join(format::PIXELS))?;
+        self.wait_for(row.pixel_offset..row.pixel_offset + row.pixel_len)?;
         let stored = &self.pixels.bytes()[range(row.pixel_offset, row.pixel_len)];
         let result = if crc32c::crc32c(stored) != row.pixel_crc32c {
             Err(DecodeFault::Checksum)
@@ -237,6 +258,16 @@ impl Store {
             path: self.path.clone(),
             image_id: row.image_id,
             file_name: self.file_name(idx).to_string(),
+            fault,
+        })
+    }
+
+    /// Waits for bytes of the pixels, where they are still arriving.
+    fn wait_for(&self, bytes: Range<u64>) -> Result<(), DaliError> {
+        let Some(arrival) = &self.arrival else { return Ok(()) };
+        arrival.wait(bytes).map_err(|fault| DaliError::Store {
+            path: self.path.clone(),
+            file: format::PIXELS,
             fault,
         })
     }

@@ -19,6 +19,7 @@ use safetensors::{Dtype, SafeTensors};
 use crate::classes::stored_classes;
 use crate::error::EngineError;
 use crate::model::{Param, is_transient};
+use crate::remote;
 use crate::run_dir::{io, make_one, replace};
 use crate::weights::save_weights;
 
@@ -148,8 +149,9 @@ fn write_files(
 /// The checkpoint that is meant by a run, its last one, or by a checkpoint itself.
 ///
 /// # Errors
-/// As for [`last`].
+/// As for [`last`], and those of staging a run in S3.
 pub fn of(run: &Path) -> Result<PathBuf, EngineError> {
+    let run = &remote::trained(run)?;
     if run.join(META).is_file() { Ok(run.to_path_buf()) } else { last(run) }
 }
 

@@ -24,7 +24,7 @@ mod train;
 
 use std::ffi::OsStr;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -47,6 +47,20 @@ use signals::Stop;
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// Folder of this machine for files and folders that are named by addresses in S3
+    /// (s3://BUCKET/KEY).
+    #[arg(long, global = true, value_name = "DIR")]
+    stage: Option<PathBuf>,
+}
+
+impl Cli {
+    /// The command, once its files are staged where the user wants them.
+    fn begun(self) -> Command {
+        if let Some(folder) = &self.stage {
+            crate::remote::stage_into(folder);
+        }
+        self.command
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -113,7 +127,7 @@ pub fn command() -> clap::Command {
 
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let command = Cli::parse().begun();
     let started = log::start()
         .and_then(|()| bus_errors())
         .and_then(|()| prepare())
@@ -146,7 +160,7 @@ pub fn train(
 ) -> Result<Outcome, EngineError> {
     let words = ["onegraph", "train"].into_iter().chain(arguments.iter().map(String::as_str));
     let parsed = Cli::try_parse_from(words).map_err(|fault| EngineError::Usage(fault.to_string()));
-    match parsed?.command {
+    match parsed?.begun() {
         Command::Train(args) => train::run(&args, &Stop::of_a_program(interrupted), begun),
         _ => unreachable!("the second word is `train`"),
     }

@@ -12,6 +12,7 @@ use dali::synthetic::SyntheticOptions;
 
 use crate::EngineError;
 use crate::progress::Progress;
+use crate::remote::{is_remote, local, make_store};
 
 #[derive(Debug, Args)]
 pub(super) struct PrepArgs {
@@ -109,6 +110,12 @@ enum Kind {
 pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
     let progress = Progress::loud();
     if let Some(Kind::Shapes) = args.synthetic {
+        if is_remote(&args.out) {
+            return Err(EngineError::Usage(format!(
+                "{}: shapes are drawn into a folder of this machine",
+                args.out.display()
+            )));
+        }
         let options = SyntheticOptions {
             count: args.count,
             seed: args.seed,
@@ -120,19 +127,39 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
         let title = format!("drawing {} images", args.count);
         return report(progress.during(&title, |p| dali::synthetic::generate(&options, p)));
     }
+    report(make_store(&args.out, args.overwrite, |out, overwrite| {
+        let to = To { out, overwrite };
+        store(args, to, &progress)
+    }))
+}
+
+/// Where the store is written.
+#[derive(Clone, Copy)]
+struct To<'a> {
+    out: &'a Path,
+    overwrite: bool,
+}
+
+/// Makes a store of annotated images.
+fn store(args: &PrepArgs, to: To<'_>, progress: &Progress) -> Result<PrepReport, EngineError> {
     if let Some(folder) = &args.folder {
-        return from_folder(args, folder, &progress);
+        return from_folder(args, &local(folder)?, to, progress);
     }
     let (Some(images), Some(annotations)) = (&args.images, &args.annotations) else {
         return Err(EngineError::Usage(
             "give a folder, or --images and --annotations, or --synthetic shapes".into(),
         ));
     };
-    let options = options(args, images, annotations);
-    report(progress.during("reading COCO files", |p| dali::prep::run(&options, p)))
+    let options = options(args, &local(images)?, &local(annotations)?, to);
+    Ok(progress.during("reading COCO files", |p| dali::prep::run(&options, p))?)
 }
 
-fn from_folder(args: &PrepArgs, folder: &Path, progress: &Progress) -> Result<(), EngineError> {
+fn from_folder(
+    args: &PrepArgs,
+    folder: &Path,
+    to: To<'_>,
+    progress: &Progress,
+) -> Result<PrepReport, EngineError> {
     let mut request = Request::new(folder);
     request.format = (args.from != AUTO).then(|| args.from.clone());
     request.split.clone_from(&args.split);
@@ -141,12 +168,12 @@ fn from_folder(args: &PrepArgs, folder: &Path, progress: &Progress) -> Result<()
     request.max_image_pixels = args.max_image_pixels;
     progress.say(&format!("reading {}", folder.display()));
     let Source { images, annotations, dataset, notes } = dali::formats::read(&request)?;
-    let options = options(args, &images, &annotations);
+    let options = options(args, &images, &annotations, to);
     notes.iter().for_each(|note| progress.say(note));
-    report(progress.during("storing images", |p| match dataset {
+    Ok(progress.during("storing images", |p| match dataset {
         Some(dataset) => dali::prep::run_dataset(&options, dataset, p),
         None => dali::prep::run(&options, p),
-    }))
+    })?)
 }
 
 fn masks(args: &PrepArgs) -> Masks {
@@ -160,7 +187,7 @@ fn exif(args: &PrepArgs) -> Exif {
     }
 }
 
-fn options(args: &PrepArgs, images: &Path, annotations: &Path) -> PrepOptions {
+fn options(args: &PrepArgs, images: &Path, annotations: &Path, to: To<'_>) -> PrepOptions {
     PrepOptions {
         pixels: match args.pixels {
             Pixels::Jpeg => PixelEncoding::Jpeg,
@@ -172,16 +199,21 @@ fn options(args: &PrepArgs, images: &Path, annotations: &Path) -> PrepOptions {
         },
         masks: masks(args),
         exif: exif(args),
-        overwrite: args.overwrite,
+        overwrite: to.overwrite,
         skip_bad_images: args.skip_bad_images,
         max_image_pixels: args.max_image_pixels,
-        ..PrepOptions::new(images, annotations, &args.out)
+        ..PrepOptions::new(images, annotations, to.out)
     }
 }
 
-fn report(result: Result<PrepReport, DaliError>) -> Result<(), EngineError> {
-    match result {
-        Err(made @ DaliError::AlreadyMade { .. }) => super::print(&format!("{made}\n")),
+fn report<E>(result: Result<PrepReport, E>) -> Result<(), EngineError>
+where
+    EngineError: From<E>,
+{
+    match result.map_err(EngineError::from) {
+        Err(EngineError::Data(made @ DaliError::AlreadyMade { .. })) => {
+            super::print(&format!("{made}\n"))
+        }
         result => super::print(&format!("{}\n", result?)),
     }
 }

@@ -13,6 +13,7 @@ use crate::EngineError;
 use crate::checkpoint;
 use crate::draw::{picture, png, sheet};
 use crate::progress::Progress;
+use crate::remote::{self, Kept};
 use crate::run_dir::RunDir;
 use crate::team::Team;
 use crate::train::{Outcome, Session, SessionOptions};
@@ -106,7 +107,7 @@ pub(super) fn run(
     stop: &Stop,
     begun: &dyn Fn(&Path),
 ) -> Result<Outcome, EngineError> {
-    let start = Start::of(args);
+    let start = Start::of(args)?;
     let (mut config, origins) = load(args, &start)?;
     if let Some(target) = args.target {
         config.train.target_box = target.bbox.or(config.train.target_box);
@@ -146,9 +147,10 @@ fn with_file(error: EngineError, origins: &Origins) -> EngineError {
 fn begin_from(args: &TrainArgs, config: &mut Config) -> Result<(), EngineError> {
     let model = &mut config.model;
     if let Some(path) = &args.init {
+        let path = remote::local(path)?;
         let path = match path.is_dir() {
-            true => checkpoint::weights_of(path)?,
-            false => path.clone(),
+            true => checkpoint::weights_of(&path)?,
+            false => path,
         };
         let file = WeightsFile::open(&path)?;
         let path = path.to_string_lossy().into_owned();
@@ -169,22 +171,25 @@ fn begin_from(args: &TrainArgs, config: &mut Config) -> Result<(), EngineError> 
 }
 
 /// Where a run begins.
-enum Start<'a> {
+enum Start {
     /// With a config.
     New,
-    /// At the last checkpoint of this run.
-    Resumed(&'a Path),
+    /// At the last checkpoint of this run, in a folder of this machine.
+    Resumed(PathBuf),
     /// At the last checkpoint of the config's name, if there is one.
     Auto,
 }
 
-impl<'a> Start<'a> {
+impl Start {
     /// The start that the arguments ask for; contradictory arguments end the process, as clap does.
-    fn of(args: &'a TrainArgs) -> Self {
+    ///
+    /// # Errors
+    /// The errors of staging a run in S3.
+    fn of(args: &TrainArgs) -> Result<Self, EngineError> {
         let conflict = |text: String| -> ! {
             clap::Error::raw(ErrorKind::ArgumentConflict, text + "\n").exit()
         };
-        match (args.resume.as_deref(), &args.config) {
+        Ok(match (args.resume.as_deref(), &args.config) {
             (None, _) => Start::New,
             (Some(path), Some(_)) if path == Path::new(AUTO) => Start::Auto,
             (Some(path), None) if path == Path::new(AUTO) => conflict(
@@ -195,8 +200,8 @@ impl<'a> Start<'a> {
                 "--resume continues a run with its own config: leave out {config}, or give --resume \
                  auto"
             )),
-            (Some(path), None) => Start::Resumed(path),
-        }
+            (Some(path), None) => Start::Resumed(remote::resumed(path)?),
+        })
     }
 }
 
@@ -205,36 +210,74 @@ const AUTO: &str = "auto";
 
 fn train(
     args: &TrainArgs,
-    start: &Start<'_>,
+    start: &Start,
     config: Config,
     advice: &[String],
     rank: &Rank<'_>,
     (stop, begun): (&Stop, &dyn Fn(&Path)),
 ) -> Result<Outcome, EngineError> {
-    let progress = rank.progress;
     let (backend, team) = rank.open(&args.device, &config)?;
     let (run, resume) = directory(args, start, &config, &team)?;
+    let kept = match team.is_first() {
+        true => remote::keep(&run, rank.progress)?,
+        false => None,
+    };
+    let path = run.path().to_path_buf();
     let options = SessionOptions {
         resume,
         accept_changes: args.accept_changes,
         ..rank.options(run, (&backend, &team), stop)
     };
     let draw_images = config.eval.draw_images;
-    let mut session = rank::session(config, options, stop)?;
-    let run = session.run_dir().clone();
-    begun(run.path());
-    if !resume {
-        advice.iter().for_each(|text| session.warn(text));
+    let outcome = rank::session(config, options, stop).and_then(|mut session| {
+        begun(&path);
+        if !resume {
+            advice.iter().for_each(|text| session.warn(text));
+        }
+        finish(session, draw_images, (rank.progress, team.is_first()), stop)
+    });
+    end(kept, outcome, &path, rank.progress)
+}
+
+/// Ends the keeping of a run in S3, if it is kept there.
+fn end(
+    kept: Option<Kept>,
+    outcome: Result<Outcome, EngineError>,
+    run: &Path,
+    progress: Progress,
+) -> Result<Outcome, EngineError> {
+    let Some(kept) = kept else { return outcome };
+    if !run.is_dir() {
+        kept.discard();
+        return outcome;
     }
+    match (kept.end(), outcome) {
+        (Err(fault), Ok(_)) => Err(fault),
+        (Err(fault), Err(ended)) => {
+            progress.say(&format!("warning: {fault}"));
+            Err(ended)
+        }
+        (Ok(()), outcome) => outcome,
+    }
+}
+
+/// Runs a session to its end, and writes what its run leaves.
+fn finish(
+    mut session: Session,
+    draw_images: usize,
+    (progress, is_first): (Progress, bool),
+    stop: &Stop,
+) -> Result<Outcome, EngineError> {
+    let run = session.run_dir().clone();
     let (outcome, evaluation) = session.run()?;
-    if !team.is_first() {
+    if !is_first {
         // A signal that comes now waits for the first rank, which writes its results.
         return Ok(outcome);
     }
     stop.end_at_once();
     if outcome == Outcome::Interrupted {
-        let path = run.path().display();
-        progress.say(&format!("interrupted; go on with: onegraph train --resume {path}"));
+        let run = remote::name_of(run.path());
+        progress.say(&format!("interrupted; go on with: onegraph train --resume {run}"));
         return Ok(outcome);
     }
     // The scores come first: a full disk does not take them.
@@ -253,7 +296,7 @@ fn train(
     session.finish()?;
     written.and(drawn)?;
     for name in ["report.json", "report.html"] {
-        super::print(&format!("report: {}\n", run.join(name).display()))?;
+        super::print(&format!("report: {}\n", remote::name_of(&run.join(name))))?;
     }
     Ok(outcome)
 }
@@ -261,7 +304,7 @@ fn train(
 /// The run directory, and whether its run is resumed. The first rank makes or locks it.
 fn directory(
     args: &TrainArgs,
-    start: &Start<'_>,
+    start: &Start,
     config: &Config,
     team: &Team,
 ) -> Result<(RunDir, bool), EngineError> {
@@ -271,21 +314,25 @@ fn directory(
         let name = run_name(args, config);
         let earlier = match start {
             Start::New => None,
-            Start::Resumed(path) => Some(path.to_path_buf()),
-            Start::Auto => RunDir::last_of_name(parent, &name),
+            Start::Resumed(path) => Some(path.clone()),
+            Start::Auto => remote::last_run(parent, &name)?,
         };
         let run = match &earlier {
             Some(path) => RunDir::open(path)?.locked()?,
-            None => RunDir::create(parent, &name)?,
+            None => remote::new_run(parent, &name)?,
         };
         let path = run.path().to_path_buf();
         own = Some(run);
         Ok((path, earlier.is_some()))
     })?;
-    Ok((own.unwrap_or_else(|| RunDir::of_another(&path)), resume))
+    let run = match own {
+        Some(own) => own,
+        None => remote::of_another(&path, resume)?,
+    };
+    Ok((run, resume))
 }
 
-fn load(args: &TrainArgs, start: &Start<'_>) -> Result<(Config, Origins), EngineError> {
+fn load(args: &TrainArgs, start: &Start) -> Result<(Config, Origins), EngineError> {
     let path = match (start, &args.config) {
         (Start::Resumed(run), _) => config_of(&RunDir::open(run)?)?,
         (_, Some(config)) => PathBuf::from(config),

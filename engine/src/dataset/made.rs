@@ -10,6 +10,7 @@ use dali::{DaliError, Store, prep, synthetic};
 use super::Split;
 use crate::error::EngineError;
 use crate::progress::Progress;
+use crate::remote::{is_remote, local, open_store};
 
 /// Opens the stores of a split, by `open` or after one is made, where the config names none.
 pub(super) fn open(
@@ -45,7 +46,7 @@ pub(super) fn open(
         return Ok(vec![drawn(settings, source, progress)?]);
     }
     let store = |(i, set): (usize, &Set)| match (&set.store, &set.images, &set.annotations) {
-        (Some(dir), ..) if !Path::new(dir).exists() => {
+        (Some(dir), ..) if !is_remote(dir.as_ref()) && !Path::new(dir).exists() => {
             let key = match is_list {
                 true => format!("data.{word}[{i}].store"),
                 false => format!("data.{word}_store"),
@@ -54,9 +55,10 @@ pub(super) fn open(
                 "{key}: there is no store {dir}; `onegraph prep --out {dir}` makes one"
             )))
         }
-        (Some(dir), ..) => Ok(open(Path::new(dir))?),
+        (Some(dir), ..) => open_store(dir.as_ref(), open),
         (None, Some(images), Some(annotations)) => {
-            prepared(config, split, Path::new(images), Path::new(annotations), progress)
+            let (images, annotations) = (local(images.as_ref())?, local(annotations.as_ref())?);
+            prepared(config, split, &images, &annotations, progress)
         }
         _ => Err(none()),
     };

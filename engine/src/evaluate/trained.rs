@@ -11,6 +11,7 @@ use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::model::Param;
 use crate::progress::Progress;
+use crate::remote;
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{CATEGORIES, Extent, Tolerance, WeightsFile, check_agreement};
 
@@ -178,7 +179,7 @@ impl TrainedModel {
 
 /// The config next to a weights file.
 fn beside(weights: &Path) -> Result<PathBuf, EngineError> {
-    let config = weights.with_file_name("config.toml");
+    let config = remote::beside(&weights.with_file_name("config.toml"))?;
     if config.is_file() {
         return Ok(config);
     }

@@ -12,6 +12,7 @@ use super::names::{BODY, CLASSIFIER};
 use super::published;
 use crate::classes::{NO_CATEGORY, NOT_AVAILABLE};
 use crate::error::EngineError;
+use crate::remote;
 
 /// The tensors of a file, by today's names.
 #[derive(Debug)]
@@ -36,6 +37,7 @@ impl WeightsFile {
     /// (also under its old and new name), or holds values that are not finite or no f32, or
     /// variances below 0.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
+        let path = &remote::local(path)?;
         let fault = |reason: String| EngineError::Weights { path: path.to_path_buf(), reason };
         let bytes = dali::file::read(path).map_err(|e| fault(e.to_string()))?;
         published::check(path, &bytes).map_err(&fault)?;

@@ -6,6 +6,8 @@
 pub(crate) mod driver;
 #[cfg(feature = "mpi")]
 pub(crate) mod mpirun;
+#[cfg(feature = "s3")]
+pub(crate) mod s3;
 
 use std::fs;
 use std::path::{Path, PathBuf};

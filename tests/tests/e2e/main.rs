@@ -34,6 +34,8 @@ mod ranks;
 mod recipe;
 mod report;
 mod resume;
+#[cfg(feature = "s3")]
+mod s3;
 #[cfg(feature = "serve")]
 mod serve;
 mod signals;

@@ -27,6 +27,13 @@ fn config() {
     );
     let buckets = "input.buckets_per_orientation";
     place.bad(&micro(&format!("--set {buckets}=0")), BAD_CONFIG, &[buckets]);
+    if !cfg!(feature = "s3") {
+        let data = "--set data.synthetic=none --set data.train_store=s3://data/store";
+        let without = ["s3://data/store: this onegraph is built without S3", "--features s3"];
+        place.bad(&micro(data), BAD_CONFIG, &without);
+    }
+    let other = "--set data.synthetic=none --set data.train_store=gs://data/store";
+    place.bad(&micro(other), BAD_CONFIG, &["gs://data/store", "only addresses s3://BUCKET/KEY"]);
     let classes = ["model.num_classes is 2", "4 classes"];
     place.bad(&micro("--set model.num_classes=2"), BAD_CONFIG, &classes);
     place.bad(&micro("--set data.max_images=0 --set data.ids=[77]"), BAD_CONFIG, &["image 77"]);

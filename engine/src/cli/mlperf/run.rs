@@ -16,6 +16,7 @@ use super::super::rank::{self, Rank, RankArgs};
 use super::super::signals::Stop;
 use crate::EngineError;
 use crate::mlperf::{Cleared, RunLog, Score, Submission, System, Timer, clear_caches};
+use crate::remote;
 use crate::run_dir::RunDir;
 use crate::runtime::Backend;
 use crate::team::Team;
@@ -309,7 +310,9 @@ fn timed_run(
     stop: &Stop,
 ) -> Result<Outcome, EngineError> {
     let path = team.share("the run directory", || {
-        let run = RunDir::create(Path::new(&config.train.run_dir), &run_name(number))?;
+        let parent = Path::new(&config.train.run_dir);
+        remote::refuse(parent, "train.run_dir")?;
+        let run = RunDir::create(parent, &run_name(number))?;
         Ok(run.path().to_path_buf())
     })?;
     let run = match team.is_first() {

@@ -1,0 +1,185 @@
+//! Run directories in S3. A run is trained in a folder of this machine, and a thread keeps S3 up to
+//! date.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use dali::Owner;
+use s3::{Address, Bucket, Mirror, S3Error};
+
+use super::stage::Staging;
+use super::staged_into;
+use crate::error::EngineError;
+use crate::progress::Progress;
+use crate::run_dir::{RunDir, io};
+
+/// Time between two looks at what has changed.
+const PAUSE: Duration = Duration::from_secs(10);
+/// Files that name checkpoints.
+const POINTERS: &[&str] = &["last_checkpoint", "best.json"];
+/// Marks a folder with changes that have not reached S3; says who made them.
+const AHEAD: &str = ".onegraph-ahead";
+
+/// A run for detection: without its other checkpoints.
+pub(super) fn trained(run: &Path) -> Result<PathBuf, EngineError> {
+    let at = Address::parse(run)?;
+    if let Some(place) = ahead(&at)? {
+        return Ok(place);
+    }
+    let staging = Staging::begin(&at)?;
+    let objects = staging.list()?;
+    let pointer = at.join(POINTERS[0]);
+    let Some(named) = objects.iter().find(|(object, _)| object.at == pointer) else {
+        // A checkpoint, or nothing that anybody trained.
+        staging.fetch(&objects)?;
+        return Ok(staging.place);
+    };
+    staging.fetch(std::slice::from_ref(named))?;
+    let name = fs::read_to_string(&named.1).map_err(io(&named.1))?;
+    let last = format!("{}/", at.join(name.trim()).key);
+    let wanted: Vec<_> =
+        objects.iter().filter(|(object, _)| object.at.key.starts_with(&last)).cloned().collect();
+    staging.fetch(&wanted)?;
+    Ok(staging.place)
+}
+
+/// A run to go on with.
+pub(super) fn resumed(run: &Path) -> Result<PathBuf, EngineError> {
+    let at = Address::parse(run)?;
+    match ahead(&at)? {
+        Some(place) => Ok(place),
+        None => super::stage::whole(run),
+    }
+}
+
+/// The folder of another rank, staged on this machine too if that has none.
+pub(super) fn resumed_by_another(run: &Path) -> Result<(), EngineError> {
+    let Some(at) = Address::of_place(run, &staged_into()) else { return Ok(()) };
+    resumed(Path::new(&at.to_string())).map(drop)
+}
+
+/// The folder here, if it has changes that never reached S3.
+///
+/// # Errors
+/// [`EngineError::Usage`] if another process has gone on with the run since.
+fn ahead(at: &Address) -> Result<Option<PathBuf>, EngineError> {
+    let place = at.below(&staged_into());
+    let Ok(mark) = fs::read_to_string(place.join(AHEAD)) else { return Ok(None) };
+    let owner = Mirror::owner(&Bucket::open(&at.bucket)?, at)?;
+    if owner.as_ref().is_some_and(|owner| *owner != mark) {
+        let (place, owner) = (place.display(), owner.unwrap_or_default());
+        return Err(EngineError::Usage(format!(
+            "{place} has steps of {at} that never reached it, and {} has gone on there since: copy \
+             away the one to keep, and remove {place} to take that of S3",
+            owner.lines().next().unwrap_or_default()
+        )));
+    }
+    Ok(Some(place))
+}
+
+/// Makes a folder for a new run of a name that is free both here and in S3.
+pub(super) fn create(parent: &Path, name: &str) -> Result<RunDir, EngineError> {
+    let at = Address::parse(parent)?;
+    let bucket = Bucket::open(&at.bucket)?;
+    RunDir::create_where(&at.below(&staged_into()), name, &|name| {
+        Ok(Mirror::claim(&bucket, &at.join(name), &owner())?)
+    })
+}
+
+/// The last run of a name that has a checkpoint in S3, staged.
+pub(super) fn last_of_name(parent: &Path, name: &str) -> Result<Option<PathBuf>, EngineError> {
+    let at = Address::parse(parent)?;
+    let bucket = Bucket::open(&at.bucket)?;
+    let mut last = None;
+    for number in 1.. {
+        let run = at.join(&RunDir::numbered(name, number));
+        if bucket.has(&run.join(POINTERS[0]).key)? {
+            last = Some(run);
+        } else if !bucket.has(&run.key)? {
+            break;
+        }
+    }
+    last.map(|run| resumed(Path::new(&run.to_string()))).transpose()
+}
+
+/// The address of a folder that lies where runs of S3 are, else its path.
+pub(super) fn name_of(run: &Path) -> String {
+    let at = Address::of_place(run, &staged_into());
+    at.map_or_else(|| run.display().to_string(), |at| at.to_string())
+}
+
+/// The name of this process as an owner.
+fn owner() -> String {
+    Owner::current().to_string()
+}
+
+/// Keeps a folder up to date in S3, if it lies where runs of S3 are.
+pub(super) fn keep(run: &Path, progress: Progress) -> Result<Option<Kept>, EngineError> {
+    let Some(at) = Address::of_place(run, &staged_into()) else { return Ok(None) };
+    let bucket = Bucket::open(&at.bucket)?;
+    // All of it: what is there already may be older, or of a process that was killed.
+    let mirror = Mirror::take(&bucket, &at, run, POINTERS, &owner())?;
+    let mark = run.join(AHEAD);
+    fs::write(&mark, mirror.own()).map_err(io(&mark))?;
+    let (stop, stopped) = channel::<()>();
+    let keeping = move || {
+        let (mut mirror, mut told) = (mirror, String::new());
+        while stopped.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
+            let fault = mirror.update().err();
+            let text = fault.as_ref().map(ToString::to_string).unwrap_or_default();
+            if !text.is_empty() && text != told {
+                progress.say(&format!("warning: {text}; the run goes on here"));
+            }
+            told = text;
+            if matches!(fault, Some(S3Error::TakenOver { .. })) {
+                break;
+            }
+        }
+        mirror
+    };
+    let thread = std::thread::Builder::new().name("s3 run".into()).spawn(keeping);
+    let thread = thread.map_err(io(run))?;
+    Ok(Some(Kept { stop, thread, mark }))
+}
+
+/// A run that is kept up to date in S3.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    stop: Sender<()>,
+    thread: JoinHandle<Mirror>,
+    mark: PathBuf,
+}
+
+impl Kept {
+    /// Brings S3 up to date for the last time.
+    ///
+    /// # Errors
+    /// [`EngineError::Remote`] if it is not: the folder here has what S3 lacks.
+    pub(crate) fn end(self) -> Result<(), EngineError> {
+        drop(self.stop);
+        let here = self.mark.parent().unwrap_or(&self.mark).to_path_buf();
+        let behind = |fault: String| {
+            let here = here.display();
+            EngineError::Remote(format!("{fault}; the run is whole in {here}, not in S3"))
+        };
+        let Ok(mut mirror) = self.thread.join() else {
+            return Err(behind("the thread that writes to S3 failed".into()));
+        };
+        mirror.update().map_err(|fault| behind(fault.to_string()))?;
+        // Without it the next use compares all files, no more.
+        let _ = fs::remove_file(&self.mark);
+        Ok(())
+    }
+
+    /// Forgets a run that never began, and gives its name back.
+    pub(crate) fn discard(self) {
+        drop(self.stop);
+        if let Ok(mirror) = self.thread.join() {
+            // The fault that ended the run is more useful than one here.
+            let _ = mirror.release();
+        }
+    }
+}

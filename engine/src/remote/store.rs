@@ -1,0 +1,131 @@
+//! Stores in S3: read while their pixels arrive, and made here and then written there.
+
+use std::collections::HashMap;
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dali::store::Arrival;
+use dali::{DaliError, Store};
+use s3::{Address, Arriving, Object};
+
+use super::stage::{Staging, mib, progress};
+use crate::error::EngineError;
+
+/// The file that makes a folder a store, and the one that is large.
+const HEADER: &str = "header.json";
+const PIXELS: &str = "pixels.bin";
+
+/// Stores of this process whose pixels are still arriving.
+static ARRIVING: Mutex<Option<HashMap<Address, Arc<Pixels>>>> = Mutex::new(None);
+
+/// Pixels on their way.
+#[derive(Debug)]
+struct Pixels(Arriving);
+
+impl Arrival for Pixels {
+    fn wait(&self, bytes: Range<u64>) -> Result<(), String> {
+        self.0.wait(bytes).map_err(|fault| fault.to_string())
+    }
+}
+
+/// Opens a store; its pixels arrive while it is read.
+pub(super) fn open(
+    dir: &Path,
+    open: fn(&Path) -> Result<Store, DaliError>,
+) -> Result<Store, EngineError> {
+    let at = Address::parse(dir)?;
+    if let Some(pixels) = with_arriving(|arriving| arriving.get(&at).cloned()) {
+        let place = at.below(&super::staged_into());
+        return Ok(open(&place)?.arriving(pixels));
+    }
+    let staging = Staging::begin(&at)?;
+    let objects = staging.list()?;
+    let is = |object: &Object, name: &str| object.at == at.join(name);
+    if !objects.iter().any(|(object, _)| is(object, HEADER)) {
+        return Err(EngineError::Usage(format!(
+            "{at} holds no store: there is no {HEADER} in it; `onegraph prep --out {at}` makes one"
+        )));
+    }
+    let (large, small): (Vec<_>, Vec<_>) =
+        objects.iter().cloned().partition(|(object, _)| is(object, PIXELS) && object.size > 0);
+    staging.fetch(&small)?;
+    staging.remove_others(&objects)?;
+    let Some(pixels) = large.into_iter().find(|pixels| !staging.record.is_here(pixels)) else {
+        return Ok(open(&staging.place)?);
+    };
+    let begun = begin(&staging, &pixels.0, &pixels.1)?;
+    // A fault of the other files ends the transfer.
+    let store = open(&staging.place)?;
+    let key = at.clone();
+    with_arriving(|arriving| arriving.insert(key, begun.clone()));
+    Ok(store.arriving(begun))
+}
+
+fn begin(staging: &Staging, object: &Object, file: &Path) -> Result<Arc<Pixels>, EngineError> {
+    let progress = progress();
+    progress.say(&format!(
+        "{}: reading images while they arrive in {} ({})",
+        staging.at,
+        staging.place.display(),
+        mib(object.size)
+    ));
+    let (record, whole, to) = (staging.record.clone(), object.clone(), file.to_path_buf());
+    let at = staging.at.clone();
+    let arrived = move |bytes| {
+        if bytes < whole.size {
+            return;
+        }
+        match record.add(&whole, &to) {
+            Ok(()) => progress.say(&format!("{at} is whole on this machine")),
+            Err(fault) => progress.say(&format!("warning: {fault}; {at} will be staged again")),
+        }
+        record.release();
+    };
+    let arriving = Arriving::begin(&staging.bucket, object, file, Box::new(arrived))?;
+    Ok(Arc::new(Pixels(arriving)))
+}
+
+fn with_arriving<T>(f: impl FnOnce(&mut HashMap<Address, Arc<Pixels>>) -> T) -> T {
+    let mut arriving = ARRIVING.lock().unwrap_or_else(PoisonError::into_inner);
+    f(arriving.get_or_insert_default())
+}
+
+/// Makes a store here, and writes it to S3, its header last: what is there without is no store.
+pub(super) fn make<T>(
+    out: &Path,
+    overwrite: bool,
+    make: impl FnOnce(&Path, bool) -> Result<T, EngineError>,
+) -> Result<T, EngineError> {
+    let at = Address::parse(out)?;
+    let staging = Staging::begin(&at)?;
+    let earlier = match staging.bucket.has(&at.key)? {
+        true if !overwrite => {
+            let problem = format!("{at} exists; give --overwrite to replace it");
+            return Err(EngineError::Usage(problem));
+        }
+        true => staging.list()?,
+        false => Vec::new(),
+    };
+    let made = make(&staging.place, true)?;
+    // The header first: a store that is being replaced is none.
+    let mut keys: Vec<String> = earlier.iter().map(|(object, _)| object.at.key.clone()).collect();
+    keys.sort_by_key(|key| *key != at.join(HEADER).key);
+    staging.bucket.remove(&keys)?;
+    let io = crate::run_dir::io;
+    let entries = fs::read_dir(&staging.place).map_err(io(&staging.place))?;
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| !name.starts_with('.'))
+        .collect();
+    names.sort_by_key(|name| (name == HEADER, name.clone()));
+    progress().say(&format!("writing {at}"));
+    for name in &names {
+        staging.bucket.put(&staging.place.join(name), &at.join(name).key)?;
+    }
+    for (object, file) in staging.list()? {
+        staging.record.add(&object, &file)?;
+    }
+    Ok(made)
+}

@@ -1,0 +1,169 @@
+//! A file that is read while it arrives.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use tokio::task::JoinHandle;
+
+use crate::bucket::{Bucket, Object};
+use crate::error::{S3Error, file};
+use crate::fetch::{PIECE, pieces};
+
+/// Requests at a time.
+const WIDE: usize = 16;
+
+/// An object on its way into a file that has its full length from the start. Pieces that a reader
+/// waits for come first. Whoever reads compares the bytes with checksums of their own.
+pub struct Arriving {
+    shared: Arc<Shared>,
+    tasks: Vec<JoinHandle<()>>,
+    bucket: Bucket,
+}
+
+struct Shared {
+    object: Object,
+    path: PathBuf,
+    file: File,
+    state: Mutex<State>,
+    changed: Condvar,
+    arrived: Box<dyn Fn(u64) + Send + Sync>,
+}
+
+struct State {
+    /// For each piece, whether it is here.
+    here: Vec<bool>,
+    /// Pieces to ask for, in this order; some may be asked for already.
+    wanted: VecDeque<usize>,
+    asked: Vec<bool>,
+    bytes: u64,
+    fault: Option<S3Error>,
+}
+
+impl Arriving {
+    /// Begins; `arrived` is given bytes so far, and all of them only once the file is whole and on
+    /// the disk.
+    ///
+    /// # Errors
+    /// [`S3Error::File`] if the file cannot be made.
+    pub fn begin(
+        bucket: &Bucket,
+        object: &Object,
+        path: &Path,
+        arrived: Box<dyn Fn(u64) + Send + Sync>,
+    ) -> Result<Self, S3Error> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(file(parent))?;
+        }
+        let made = File::create(path).map_err(file(path))?;
+        made.set_len(object.size).map_err(file(path))?;
+        let count = pieces(object.size).count();
+        let state = State {
+            here: vec![false; count],
+            wanted: (0..count).collect(),
+            asked: vec![false; count],
+            bytes: 0,
+            fault: None,
+        };
+        let shared = Arc::new(Shared {
+            object: object.clone(),
+            path: path.to_path_buf(),
+            file: made,
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            arrived,
+        });
+        let tasks = (0..WIDE.min(count)).map(|_| {
+            let (bucket, shared) = (bucket.clone(), shared.clone());
+            bucket.clone().runtime.spawn(async move { shared.ask(&bucket).await })
+        });
+        let tasks = tasks.collect();
+        Ok(Self { shared, tasks, bucket: bucket.clone() })
+    }
+
+    /// Waits until these bytes are here.
+    ///
+    /// # Errors
+    /// The fault of the transfer that ended all others.
+    pub fn wait(&self, bytes: Range<u64>) -> Result<(), S3Error> {
+        let pieces = (bytes.start / PIECE) as usize..bytes.end.div_ceil(PIECE) as usize;
+        let mut state = self.shared.lock();
+        for piece in pieces.clone().rev() {
+            if !state.asked[piece] {
+                state.wanted.push_front(piece);
+            }
+        }
+        loop {
+            if pieces.clone().all(|piece| state.here[piece]) {
+                return Ok(());
+            }
+            if let Some(fault) = &state.fault {
+                return Err(fault.clone());
+            }
+            state = self.shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        for task in self.tasks.drain(..) {
+            // Stopped, or done.
+            let _ = self.bucket.runtime.block_on(task);
+        }
+    }
+}
+
+impl std::fmt::Debug for Arriving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Arriving({})", self.shared.object.at)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next piece that nobody has asked for; `None` at the end, or after a fault.
+    fn next(&self) -> Option<usize> {
+        let mut state = self.lock();
+        if state.fault.is_some() {
+            return None;
+        }
+        while let Some(piece) = state.wanted.pop_front() {
+            if !std::mem::replace(&mut state.asked[piece], true) {
+                return Some(piece);
+            }
+        }
+        None
+    }
+
+    async fn ask(&self, bucket: &Bucket) {
+        while let Some(piece) = self.next() {
+            let range = piece as u64 * PIECE..((piece as u64 + 1) * PIECE).min(self.object.size);
+            let result = bucket.range(&self.object, range.clone()).await.and_then(|bytes| {
+                self.file.write_all_at(&bytes, range.start).map_err(file(&self.path))
+            });
+            let mut state = self.lock();
+            let result = result.and_then(|()| {
+                state.here[piece] = true;
+                state.bytes += range.end - range.start;
+                match state.bytes == self.object.size {
+                    true => self.file.sync_all().map_err(file(&self.path)),
+                    false => Ok(()),
+                }
+            });
+            match result {
+                Ok(()) => (self.arrived)(state.bytes),
+                Err(fault) => state.fault = Some(fault),
+            }
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Objects to files: many at a time, large ones in pieces.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::{StreamExt, stream};
+
+use crate::bucket::{Bucket, Object};
+use crate::checksum::{Match, compare, md5};
+use crate::error::{S3Error, file};
+
+/// Bytes of one request.
+pub(crate) const PIECE: u64 = 8 << 20;
+/// Requests at a time.
+const WIDE: usize = 24;
+/// Transfers of an object whose bytes are not those of its checksum.
+const TRIES: usize = 4;
+
+/// News of a transfer.
+#[derive(Debug)]
+pub struct Arrived<'a> {
+    /// Bytes of a piece that was written.
+    pub bytes: u64,
+    /// The object and its file, if that is whole by now.
+    pub whole: Option<(&'a Object, &'a Path, Checked)>,
+}
+
+/// How a whole file was compared with its object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Checked {
+    /// It has the object's checksum.
+    Same,
+    /// The object has none that is known.
+    NoChecksum,
+}
+
+/// A file being filled.
+struct Filling {
+    object: Object,
+    path: PathBuf,
+    /// Opened by the first piece, closed by the last.
+    file: Mutex<Option<Arc<File>>>,
+    pieces_left: AtomicUsize,
+}
+
+/// The pieces of an object, each at most [`PIECE`] bytes; one, empty, of an empty object.
+pub(crate) fn pieces(size: u64) -> impl Iterator<Item = Range<u64>> {
+    let count = size.div_ceil(PIECE).max(1);
+    (0..count).map(move |i| i * PIECE..((i + 1) * PIECE).min(size))
+}
+
+impl Bucket {
+    /// Copies objects to files, and makes their folders. Each file is written under another name
+    /// and compared with its object's checksum, if that has one, before it gets its own. `arrived`
+    /// is told of each piece.
+    ///
+    /// # Errors
+    /// The first fault of a transfer or a file; what is whole by then stays.
+    pub fn fetch(
+        &self,
+        objects: &[(Object, PathBuf)],
+        arrived: &mut dyn FnMut(Arrived<'_>),
+    ) -> Result<(), S3Error> {
+        let parents: HashSet<&Path> = objects.iter().filter_map(|(_, p)| p.parent()).collect();
+        parents
+            .into_iter()
+            .try_for_each(|parent| fs::create_dir_all(parent).map_err(file(parent)))?;
+        let files: Vec<Arc<Filling>> = objects.iter().map(Filling::of).collect();
+        // Set once an ETag that looks like a checksum turns out to be none.
+        let is_encrypted = Arc::new(AtomicBool::new(false));
+        let pieces = files
+            .iter()
+            .flat_map(|filling| pieces(filling.object.size).map(|piece| (filling.clone(), piece)));
+        let tasks = pieces.map(|(filling, piece)| {
+            let (bucket, is_encrypted) = (self.clone(), is_encrypted.clone());
+            async move { bucket.fill(filling, piece, &is_encrypted).await }
+        });
+        self.runtime.block_on(async {
+            let mut running = stream::iter(tasks).buffer_unordered(WIDE);
+            while let Some(result) = running.next().await {
+                let (filling, bytes, end) = result?;
+                let whole = end.map(|end| (&filling.object, filling.path.as_path(), end));
+                arrived(Arrived { bytes, whole });
+            }
+            Ok(())
+        })
+    }
+
+    /// Fills one piece, and ends the file with its last one. Returns the piece's bytes, and how the
+    /// file was checked if it is whole.
+    async fn fill(
+        &self,
+        filling: Arc<Filling>,
+        piece: Range<u64>,
+        is_encrypted: &AtomicBool,
+    ) -> Result<(Arc<Filling>, u64, Option<Checked>), S3Error> {
+        let length = piece.end - piece.start;
+        let part = filling.part();
+        let opened = filling.open()?;
+        let bytes = self.range(&filling.object, piece.clone()).await?;
+        opened.write_all_at(&bytes, piece.start).map_err(file(&part))?;
+        drop((bytes, opened));
+        if filling.pieces_left.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return Ok((filling, length, None));
+        }
+        let checked = self.check(&filling, is_encrypted).await?;
+        *filling.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        fs::rename(&part, &filling.path).map_err(file(&filling.path))?;
+        Ok((filling, length, Some(checked)))
+    }
+
+    /// Compares a whole file with its object's checksum; reads the object anew if they differ. Two
+    /// transfers with the same bytes show that its ETag is none.
+    async fn check(
+        &self,
+        filling: &Filling,
+        is_encrypted: &AtomicBool,
+    ) -> Result<Checked, S3Error> {
+        let Filling { object, .. } = filling;
+        let part = filling.part();
+        let mut seen = Vec::new();
+        for _ in 0..TRIES {
+            let (path, etag, size) = (part.clone(), object.etag.clone(), object.size);
+            let compared = tokio::task::spawn_blocking(move || {
+                let mut bytes = File::open(&path)?;
+                match compare(&mut bytes, size, &etag)? {
+                    Match::Other => md5(&mut File::open(&path)?).map(|sum| (Match::Other, sum)),
+                    other => Ok((other, [0; 16])),
+                }
+            });
+            let fault = |e: tokio::task::JoinError| S3Error::File {
+                path: part.clone(),
+                fault: e.to_string(),
+            };
+            match compared.await.map_err(fault)?.map_err(file(&part))? {
+                (Match::Same, _) => return Ok(Checked::Same),
+                (Match::Unknown, _) => return Ok(Checked::NoChecksum),
+                (Match::Other, sum) => {
+                    if is_encrypted.load(Ordering::Relaxed) || seen.contains(&sum) {
+                        is_encrypted.store(true, Ordering::Relaxed);
+                        return Ok(Checked::NoChecksum);
+                    }
+                    seen.push(sum);
+                }
+            }
+            let opened = filling.open()?;
+            for piece in pieces(object.size) {
+                let bytes = self.range(object, piece.clone()).await?;
+                opened.write_all_at(&bytes, piece.start).map_err(file(&part))?;
+            }
+        }
+        let checksum = object.etag.trim_matches('"').to_string();
+        Err(S3Error::Altered { at: object.at.clone(), tries: TRIES, checksum })
+    }
+}
+
+impl Filling {
+    fn of((object, path): &(Object, PathBuf)) -> Arc<Self> {
+        let pieces_left = AtomicUsize::new(pieces(object.size).count());
+        let (object, path) = (object.clone(), path.clone());
+        Arc::new(Self { object, path, file: Mutex::new(None), pieces_left })
+    }
+
+    /// Its name until it is whole.
+    fn part(&self) -> PathBuf {
+        let mut name = self.path.clone().into_os_string();
+        name.push(".part");
+        name.into()
+    }
+
+    fn open(&self) -> Result<Arc<File>, S3Error> {
+        let mut held = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = &*held {
+            return Ok(opened.clone());
+        }
+        let part = self.part();
+        let opened = Arc::new(File::create(&part).map_err(file(&part))?);
+        *held = Some(opened.clone());
+        Ok(opened)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PIECE, pieces};
+
+    #[test]
+    fn pieces_cover_an_object_once() {
+        let ends = |size| pieces(size).map(|p| (p.start, p.end)).collect::<Vec<_>>();
+        assert_eq!(ends(0), [(0, 0)]);
+        assert_eq!(ends(5), [(0, 5)]);
+        let last = 2 * PIECE;
+        assert_eq!(ends(last + 1), [(0, PIECE), (PIECE, last), (last, last + 1)]);
+    }
+}

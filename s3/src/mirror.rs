@@ -1,0 +1,202 @@
+//! A folder of this machine that is kept up to date in S3.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::address::Address;
+use crate::bucket::Bucket;
+use crate::error::{S3Error, file};
+
+/// Names who writes a folder.
+pub const OWNER: &str = ".onegraph-owner";
+/// Passes that begin anew because the folder changed meanwhile.
+const PASSES: usize = 5;
+
+/// A folder and its place in S3, which one process writes.
+#[derive(Debug)]
+pub struct Mirror {
+    bucket: Bucket,
+    at: Address,
+    folder: PathBuf,
+    /// Files that name others, and are therefore written after them.
+    pointers: &'static [&'static str],
+    own: String,
+    /// Length and time of each file as it is there.
+    known: BTreeMap<String, (u64, Option<SystemTime>)>,
+}
+
+impl Mirror {
+    /// Claims a place that is free. False if there is something, or another process claims it.
+    ///
+    /// # Errors
+    /// Any fault of a request.
+    pub fn claim(bucket: &Bucket, at: &Address, owner: &str) -> Result<bool, S3Error> {
+        if bucket.has(&at.key)? {
+            return Ok(false);
+        }
+        bucket.create(unique(owner)?.into(), &at.join(OWNER).key)
+    }
+
+    /// The name of whoever writes a place, if anybody ever did.
+    ///
+    /// # Errors
+    /// Any fault of the request.
+    pub fn owner(bucket: &Bucket, at: &Address) -> Result<Option<String>, S3Error> {
+        match bucket.read(&at.join(OWNER).key) {
+            Err(S3Error::Missing(_)) => Ok(None),
+            found => Ok(Some(String::from_utf8_lossy(&found?).into_owned())),
+        }
+    }
+
+    /// Takes over a place, whoever wrote it before.
+    ///
+    /// # Errors
+    /// Any fault of a request.
+    pub fn take(
+        bucket: &Bucket,
+        at: &Address,
+        folder: &Path,
+        pointers: &'static [&'static str],
+        owner: &str,
+    ) -> Result<Self, S3Error> {
+        let own = unique(owner)?;
+        bucket.write(own.clone().into(), &at.join(OWNER).key)?;
+        Ok(Self {
+            bucket: bucket.clone(),
+            at: at.clone(),
+            folder: folder.to_path_buf(),
+            pointers,
+            own,
+            known: BTreeMap::new(),
+        })
+    }
+
+    /// Its text there, which no other owner has.
+    pub fn own(&self) -> &str {
+        &self.own
+    }
+
+    /// Gives a place back that holds nothing but the claim.
+    ///
+    /// # Errors
+    /// Any fault of a request.
+    pub fn release(self) -> Result<(), S3Error> {
+        self.bucket.remove(&[self.at.join(OWNER).key])
+    }
+
+    /// Writes what has changed, pointers last, and removes what is gone: at any time what the
+    /// pointers there name is whole.
+    ///
+    /// # Errors
+    /// [`S3Error::TakenOver`] if another process writes there by now; any fault of a request.
+    pub fn update(&mut self) -> Result<(), S3Error> {
+        let found = Self::owner(&self.bucket, &self.at)?;
+        if found.as_ref() != Some(&self.own) {
+            let found = found.unwrap_or_default();
+            let owner = found.lines().next().unwrap_or("nobody").to_string();
+            return Err(S3Error::TakenOver { at: self.at.clone(), owner });
+        }
+        for _ in 0..PASSES {
+            if self.pass()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One pass; false if the folder changed so that it has to be made again.
+    fn pass(&mut self) -> Result<bool, S3Error> {
+        let named: Vec<_> = self.pointers.iter().map(|name| self.pointer(name)).collect();
+        let mut files = BTreeMap::new();
+        walk(&self.folder, &mut |path| {
+            if let (Some(name), Ok(seen)) = (name_in(&self.folder, path), seen(path)) {
+                files.insert(name, seen);
+            }
+        })?;
+        let is_pointer = |name: &String| self.pointers.contains(&name.as_str());
+        let changed: Vec<String> = files
+            .iter()
+            .filter(|(name, seen)| !is_pointer(name) && self.known.get(*name) != Some(seen))
+            .map(|(name, _)| name.clone())
+            .collect();
+        let mut is_whole = true;
+        for name in changed {
+            let path = self.folder.join(&name);
+            match self.bucket.put(&path, &self.at.join(&name).key) {
+                Ok(()) => {
+                    self.known.insert(name.clone(), files[&name]);
+                }
+                Err(_) if !path.exists() => is_whole = false,
+                Err(fault) => return Err(fault),
+            }
+        }
+        for (name, earlier) in self.pointers.iter().zip(named) {
+            // Its files were there before all were listed, and it was not replaced since.
+            let Some(text) = earlier.filter(|text| self.pointer(name).as_ref() == Some(text))
+            else {
+                is_whole &= self.pointer(name).is_none();
+                continue;
+            };
+            let seen = (text.len() as u64, files.get(*name).and_then(|seen| seen.1));
+            if is_whole && self.known.get(*name) != Some(&seen) {
+                self.bucket.write(text.into(), &self.at.join(name).key)?;
+                self.known.insert((*name).to_string(), seen);
+            }
+        }
+        if is_whole {
+            let gone = self.known.keys().filter(|name| !files.contains_key(*name));
+            let gone: Vec<String> = gone.cloned().collect();
+            let keys: Vec<String> = gone.iter().map(|name| self.at.join(name).key).collect();
+            self.bucket.remove(&keys)?;
+            self.known.retain(|name, _| !gone.contains(name));
+        }
+        Ok(is_whole)
+    }
+
+    fn pointer(&self, name: &str) -> Option<Vec<u8>> {
+        fs::read(self.folder.join(name)).ok()
+    }
+}
+
+/// The text of an owner, which no other one has.
+fn unique(owner: &str) -> Result<String, S3Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|e| S3Error::File { path: "random numbers".into(), fault: e.to_string() })?;
+    Ok(format!("{owner}\n{}\n", hex::encode(bytes)))
+}
+
+/// Length and time of a file.
+fn seen(path: &Path) -> std::io::Result<(u64, Option<SystemTime>)> {
+    let meta = fs::metadata(path)?;
+    Ok((meta.len(), meta.modified().ok()))
+}
+
+/// A file's name in a folder, with slashes.
+fn name_in(folder: &Path, path: &Path) -> Option<String> {
+    Some(path.strip_prefix(folder).ok()?.to_str()?.to_string())
+}
+
+/// Calls `visit` with each file in a folder and those below, but for names that begin with a dot,
+/// which are unfinished or this machine's alone.
+fn walk(folder: &Path, visit: &mut dyn FnMut(&Path)) -> Result<(), S3Error> {
+    let entries = match fs::read_dir(folder) {
+        // A folder may be renamed or removed meanwhile.
+        Err(fault) if fault.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(file(folder))?,
+    };
+    for entry in entries {
+        let path = entry.map_err(file(folder))?.path();
+        if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")) {
+            continue;
+        }
+        if path.is_dir() {
+            walk(&path, visit)?;
+        } else {
+            visit(&path);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! Files to objects.
+
+use std::fs::File;
+use std::io::{Cursor, Read};
+use std::path::Path;
+
+use bytes::Bytes;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, WriteMultipart};
+
+use crate::address::Address;
+use crate::bucket::{Bucket, Object};
+use crate::checksum::{Match, compare};
+use crate::error::{S3Error, file};
+use crate::fetch::pieces;
+
+/// A file up to this length is sent in one request.
+const ONE_PIECE: u64 = 64 << 20;
+/// Bytes of each part of a longer one; S3 takes at most 10,000 parts.
+const PART: u64 = 16 << 20;
+const MAX_PARTS: u64 = 10_000;
+/// Parts at a time.
+const WIDE: usize = 8;
+/// Times that a file is sent whose object is not as it is.
+const TRIES: usize = 4;
+
+impl Bucket {
+    /// Writes a file to an object, whole or not at all, and sees that it arrived as it is. The file
+    /// may grow meanwhile: what it had is what is written.
+    ///
+    /// # Errors
+    /// [`S3Error::Altered`] if it does not arrive, or any other fault of the file or a request.
+    pub fn put(&self, path: &Path, key: &str) -> Result<(), S3Error> {
+        let at = Address { bucket: self.name().to_string(), key: key.to_string() };
+        let opened = File::open(path).map_err(file(path))?;
+        let size = opened.metadata().map_err(file(path))?.len();
+        if size <= ONE_PIECE {
+            let mut bytes = Vec::with_capacity(size as usize);
+            opened.take(size).read_to_end(&mut bytes).map_err(file(path))?;
+            return self.write(bytes.into(), key);
+        }
+        let mut etag = String::new();
+        for _ in 0..TRIES {
+            etag = self.send_parts(path, size, &at)?;
+            let mut bytes = File::open(path).map_err(file(path))?;
+            let known = compare(&mut bytes, size, &etag).map_err(file(path))?;
+            let object = Object { at: at.clone(), size, etag: etag.clone() };
+            if known == Match::Same || self.holds(&object, &mut bytes, path)? {
+                return Ok(());
+            }
+        }
+        Err(S3Error::Altered { at, tries: TRIES, checksum: etag })
+    }
+
+    /// Writes bytes to an object, and sees that they arrived.
+    ///
+    /// # Errors
+    /// As for [`Self::put`].
+    pub fn write(&self, bytes: Bytes, key: &str) -> Result<(), S3Error> {
+        let at = Address { bucket: self.name().to_string(), key: key.to_string() };
+        let path = self.path(&at)?;
+        let size = bytes.len() as u64;
+        let mut etag = String::new();
+        for _ in 0..TRIES {
+            let sent = self.runtime.block_on(self.store.put(&path, bytes.clone().into()));
+            etag = sent.map_err(|e| S3Error::of(&at, &e))?.e_tag.unwrap_or_default();
+            let none = Path::new("memory");
+            let mut own = Cursor::new(&bytes);
+            if compare(&mut own, size, &etag).map_err(file(none))? == Match::Same {
+                return Ok(());
+            }
+            // An ETag that is no checksum, or other bytes: a look shows which.
+            let object = Object { at: at.clone(), size, etag: etag.clone() };
+            own.set_position(0);
+            if self.holds(&object, &mut own, none)? {
+                return Ok(());
+            }
+        }
+        Err(S3Error::Altered { at, tries: TRIES, checksum: etag })
+    }
+
+    /// Writes bytes to an object unless there is one. Returns false if there is.
+    ///
+    /// # Errors
+    /// Any fault of the request.
+    pub fn create(&self, bytes: Bytes, key: &str) -> Result<bool, S3Error> {
+        let at = Address { bucket: self.name().to_string(), key: key.to_string() };
+        let path = self.path(&at)?;
+        let options = PutOptions::from(PutMode::Create);
+        match self.runtime.block_on(self.store.put_opts(&path, bytes.into(), options)) {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+            Err(fault) => Err(S3Error::of(&at, &fault)),
+        }
+    }
+
+    /// Sends a file in parts, and returns the object's ETag.
+    fn send_parts(&self, path: &Path, size: u64, at: &Address) -> Result<String, S3Error> {
+        let part = PART.max(size.div_ceil(MAX_PARTS));
+        let mut opened = File::open(path).map_err(file(path))?;
+        let of = |e: object_store::Error| S3Error::of(at, &e);
+        let key = self.path(at)?;
+        self.runtime.block_on(async {
+            let upload = self.store.put_multipart(&key).await.map_err(of)?;
+            let mut parts = WriteMultipart::new_with_chunk_size(upload, part as usize);
+            let mut left = size;
+            while left > 0 {
+                parts.wait_for_capacity(WIDE).await.map_err(of)?;
+                let mut bytes = vec![0; part.min(left) as usize];
+                opened.read_exact(&mut bytes).map_err(file(path))?;
+                left -= bytes.len() as u64;
+                parts.put(bytes.into());
+            }
+            let sent = parts.finish().await.map_err(of)?;
+            Ok(sent.e_tag.unwrap_or_default())
+        })
+    }
+
+    /// True if an object has these bytes: reads it.
+    fn holds(&self, object: &Object, bytes: &mut impl Read, path: &Path) -> Result<bool, S3Error> {
+        for piece in pieces(object.size) {
+            let mut own = vec![0; (piece.end - piece.start) as usize];
+            bytes.read_exact(&mut own).map_err(file(path))?;
+            match self.runtime.block_on(self.range(object, piece)) {
+                Ok(theirs) if theirs == own => {}
+                Ok(_) | Err(S3Error::Changed(_)) => return Ok(false),
+                Err(fault) => return Err(fault),
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,291 @@
+//! Files and folders in S3, through a network that cuts, delays, refuses and alters.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::common::s3::{BUCKET, Fault, Kind, Server, bad, dice, good};
+use crate::common::{BAD_CONFIG, Place, Said, said};
+
+const VAL: &str = "runs/data/micro/val-8x64-seed0";
+
+/// Runs a command that must succeed with this server as S3.
+fn run(server: &Server, place: &Place, arguments: &str) -> Said {
+    let said = said(&mut server.command(place, arguments));
+    assert_eq!(said.code, 0, "onegraph {arguments}\n{}", said.err);
+    said
+}
+
+/// Draws the data set of `micro`, and puts its images and annotations into the bucket.
+fn drawn(server: &Server) -> Place {
+    let place = Place::new();
+    place.good("train micro --set train.steps=1");
+    let bucket = server.bucket();
+    for name in place.names(&format!("{VAL}/images")) {
+        let file = place.join(&format!("{VAL}/images/{name}"));
+        bucket.put(&file, &format!("shapes/val/{name}")).expect("an image");
+    }
+    let annotations = place.join(&format!("{VAL}/annotations.json"));
+    bucket.put(&annotations, "shapes/annotations.json").expect("annotations");
+    place
+}
+
+const PREP: &str =
+    "prep --images s3://data/shapes/val --annotations s3://data/shapes/annotations.json";
+const DATA: &str = "--set data.synthetic=none --set data.train_store=s3://data/store \
+                    --set data.val_store=s3://data/store --set eval.draw_images=0";
+
+/// Files of a store that do not tell when its images were written.
+fn is_of_data(name: &str) -> bool {
+    !matches!(name, "header.json" | "sources.bin")
+}
+
+fn assert_same_store(server: &Server, key: &str, local: &Path) {
+    let found = server.contents(key);
+    assert!(found.iter().any(|(name, _)| name == "header.json"), "{found:?}");
+    for (name, bytes) in found.iter().filter(|(name, _)| is_of_data(name)) {
+        assert!(std::fs::read(local.join(name)).expect("a file") == *bytes, "{name} differs");
+    }
+}
+
+/// Data, a run and its model go to S3 and come back with the same bytes, whatever the network does.
+fn there_and_back(kind: Kind) {
+    let Some(server) = Server::start(kind) else { return };
+    let place = drawn(&server);
+    place.good(&format!(
+        "prep --images {VAL}/images --annotations {VAL}/annotations.json --out local"
+    ));
+    place.good(
+        "train micro --set data.synthetic=none --set data.train_store=local \
+         --set data.val_store=local --set eval.draw_images=0 --set train.steps=4 \
+         --set train.run_dir=local_runs",
+    );
+    place.good("train --resume local_runs/micro --set train.steps=8");
+    for seed in 0..3 {
+        server.set(bad(4, seed));
+        let here = Place::new();
+        run(&server, &here, &format!("{PREP} --out s3://data/store{seed}"));
+        server.set(good());
+        assert_same_store(&server, &format!("store{seed}"), &place.join("local"));
+    }
+    let here = Place::new();
+    run(&server, &here, &format!("{PREP} --out s3://data/store"));
+    let here = Place::new();
+    server.set(bad(6, 7));
+    let train = format!("train micro {DATA} --set train.run_dir=s3://data/runs");
+    let begun = run(&server, &here, &format!("{train} --set train.steps=4"));
+    assert!(begun.err.contains("reading images while they arrive"), "{}", begun.err);
+    let other = Place::new();
+    run(&server, &other, "train --resume s3://data/runs/micro --set train.steps=8");
+    server.set(good());
+    let weights = "checkpoints/step_00000008/model.safetensors";
+    let there = server.contents("runs/micro");
+    let (_, bytes) = there.iter().find(|(name, _)| name == weights).expect("a checkpoint");
+    assert!(place.bytes(&format!("local_runs/micro/{weights}")) == *bytes, "other weights");
+    for (name, bytes) in there.iter().filter(|(name, _)| !name.starts_with('.')) {
+        assert!(other.bytes(&format!("runs/stage/data/runs/micro/{name}")) == *bytes, "{name}");
+    }
+    // A second run of the name, a detector of either, and `auto`.
+    let second = run(&server, &here, &format!("{train} --set train.steps=4"));
+    assert!(second.out.contains("s3://data/runs/micro-2/report.json"), "{}", second.out);
+    let third = Place::new();
+    run(&server, &third, "eval --run s3://data/runs/micro");
+    let file = format!("s3://data/runs/micro/{weights}");
+    run(&server, &third, &format!("eval --weights {file} --set data.val_store=s3://data/store"));
+    let auto = run(&server, &third, &format!("{train} --resume auto --set train.steps=5"));
+    assert!(auto.err.contains("step_00000004"), "{}", auto.err);
+}
+
+#[test]
+fn files_come_back_from_s3s_fs_as_they_were() {
+    there_and_back(Kind::Fs);
+}
+
+#[test]
+fn files_come_back_from_moto_as_they_were() {
+    there_and_back(Kind::Moto);
+}
+
+#[test]
+fn what_is_wrong_with_an_address_is_told_in_a_sentence() {
+    let server = Server::start(Kind::Fs).expect("built in");
+    let place = drawn(&server);
+    let bad = |arguments: &str, code: i32, words: &[&str]| {
+        let said = said(&mut server.command(&place, arguments));
+        assert_eq!(said.code, code, "onegraph {arguments}\n{}", said.err);
+        let line = said.err.lines().last().unwrap_or_default();
+        assert!(line.starts_with("error: "), "{}", said.err);
+        for word in words {
+            assert!(line.contains(word), "`{word}` is not in: {line}");
+        }
+    };
+    bad(
+        "prep s3://data/nothing --out x",
+        BAD_CONFIG,
+        &["s3://data/nothing", "no such bucket, object or folder"],
+    );
+    bad("prep s3://data/a//b --out x", BAD_CONFIG, &["s3://data/a//b", "an empty part"]);
+    bad("prep s3://none/a --out x", BAD_CONFIG, &["s3://none/a", "no such bucket"]);
+    bad("prep s3:// --out x", BAD_CONFIG, &["names no bucket"]);
+    bad("prep --synthetic shapes --out s3://data/x", BAD_CONFIG, &["folder of this machine"]);
+    bad("eval --run s3://data/shapes", 1, &["last_checkpoint"]);
+    let train = "train micro --set data.synthetic=none --set data.train_store=s3://data/shapes";
+    bad(train, BAD_CONFIG, &["s3://data/shapes holds no store", "header.json"]);
+    run(&server, &place, &format!("{PREP} --out s3://data/store"));
+    bad(&format!("{PREP} --out s3://data/store"), BAD_CONFIG, &["exists; give --overwrite"]);
+    run(&server, &place, &format!("{PREP} --out s3://data/store --overwrite"));
+    let mut stranger = server.command(&place, "prep s3://data/shapes --out y");
+    stranger.env("AWS_SECRET_ACCESS_KEY", "another");
+    let told = said(&mut stranger);
+    assert!(told.err.contains("the server refuses the request"), "{}", told.err);
+    assert!(told.err.contains("AWS_SECRET_ACCESS_KEY"), "{}", told.err);
+}
+
+/// A run is one process's, and what this machine has of it is not lost to what S3 has.
+#[test]
+fn a_run_that_another_process_goes_on_with_is_left_to_it() {
+    let server = Server::start(Kind::Fs).expect("built in");
+    let (first, second) = (Place::new(), Place::new());
+    let train = "train micro --set train.run_dir=s3://data/runs --set eval.draw_images=0";
+    // Its last steps do not reach S3, as no request does.
+    let lost = said(
+        server
+            .command(&first, &format!("{train} --set train.steps=4"))
+            .env("AWS_ENDPOINT_URL", "http://127.0.0.1:9"),
+    );
+    assert_ne!(lost.code, 0);
+    assert!(lost.err.contains("error: s3://data/runs"), "{}", lost.err);
+    run(&server, &first, &format!("{train} --set train.steps=4"));
+    let own = server.bucket().read("runs/micro/.onegraph-owner").expect("an owner");
+    // As if the process had been killed before it wrote to S3.
+    let ahead = "runs/stage/data/runs/micro/.onegraph-ahead";
+    first.write(ahead, &own);
+    run(&server, &first, "train --resume s3://data/runs/micro --set train.steps=6");
+    run(&server, &second, "train --resume s3://data/runs/micro --set train.steps=8");
+    first.write(ahead, &own);
+    // A folder whose steps S3 lacks, of a run that has gone on there.
+    let refused = said(
+        &mut server.command(&first, "train --resume s3://data/runs/micro --set train.steps=10"),
+    );
+    assert_eq!(refused.code, BAD_CONFIG, "{}", refused.err);
+    assert!(refused.err.contains("has gone on there since"), "{}", refused.err);
+    // A process whose place is taken while it runs.
+    let mut child = server.command(&second, &format!("{train} --set train.steps=1000000"));
+    let child = child.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+    let child = child.spawn().expect("it starts");
+    let taken = "runs/micro-2/.onegraph-owner";
+    while !server.bucket().has(taken).expect("an answer") {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    std::thread::sleep(Duration::from_secs(1));
+    server.bucket().write("a stranger on host b\n1\n".into(), taken).expect("an object");
+    std::thread::sleep(Duration::from_secs(11));
+    let pid = child.id().to_string();
+    assert!(std::process::Command::new("kill").arg(pid).status().expect("kill runs").success());
+    let ended = child.wait_with_output().expect("it ends");
+    let err = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(1), "{err}");
+    assert!(err.contains("warning: s3://data/runs/micro-2: a stranger on host b writes"), "{err}");
+    assert!(err.contains("the run is whole in runs/stage/data/runs/micro-2, not in S3"), "{err}");
+}
+
+/// One version of an object is read, in one piece or many.
+#[test]
+fn an_object_that_is_replaced_while_it_is_read_is_named() {
+    let server = Server::start(Kind::Fs).expect("built in");
+    let (place, bucket) = (Place::new(), server.bucket());
+    for size in [1000, 20 << 20] {
+        bucket.write(vec![1; size].into(), "large").expect("an object");
+        let objects = bucket.list("large").expect("a listing");
+        let wanted: Vec<_> = objects.into_iter().map(|o| (o, place.join("large"))).collect();
+        bucket.write(vec![2; size].into(), "large").expect("an object");
+        let fault = bucket.fetch(&wanted, &mut |_| ()).expect_err("another version").to_string();
+        assert!(fault.contains("s3://data/large was replaced while it was read"), "{fault}");
+        assert!(!place.join("large").exists(), "a mix of versions");
+    }
+}
+
+/// A network that alters every answer leaves no file with other bytes.
+#[test]
+fn bytes_that_are_never_right_are_refused() {
+    let server = Server::start(Kind::Fs).expect("built in");
+    let (place, bucket) = (Place::new(), server.bucket());
+    bucket.write(vec![1; 100_000].into(), "small").expect("an object");
+    let objects = bucket.list("small").expect("a listing");
+    let wanted: Vec<_> = objects.into_iter().map(|o| (o, place.join("small"))).collect();
+    // Other bytes each time: bytes that come twice are the object's, and its ETag no checksum.
+    let mut count = 0;
+    server.set(Box::new(move |method, _| {
+        count += 1;
+        (method == "GET" && count != 2).then_some(Fault::Altered)
+    }));
+    bucket.fetch(&wanted, &mut |_| ()).expect("the second transfer is right");
+    assert_eq!(place.bytes("small"), vec![1; 100_000]);
+    server.set(Box::new(|method, _| (method == "PUT").then_some(Fault::AlteredSent)));
+    let fault = bucket.write(vec![3; 1000].into(), "sent").expect_err("never arrives").to_string();
+    assert!(fault.contains("s3://data/sent"), "{fault}");
+}
+
+/// Times that the server is killed; more by hand (CONTRIBUTING.md).
+fn kills() -> usize {
+    std::env::var("ONEGRAPH_SERVER_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4)
+}
+
+/// A server that is killed while data is prepared, trained on or saved: each command ends well or
+/// says why, and once the server is back all is as if nothing had happened.
+#[test]
+fn a_server_that_is_killed_loses_nothing() {
+    let mut server = Server::start(Kind::Fs).expect("built in");
+    let place = drawn(&server);
+    place.good(&format!(
+        "prep --images {VAL}/images --annotations {VAL}/annotations.json --out local"
+    ));
+    run(&server, &place, &format!("{PREP} --out s3://data/store"));
+    let mut dice = dice(1);
+    let (mut whole, mut told) = (0, 0);
+    for number in 0..kills() {
+        let here = Place::new();
+        let key = format!("s3://data/kill{number}");
+        let command = match number % 2 {
+            0 => format!("{PREP} --out {key} --overwrite"),
+            _ => format!("train micro {DATA} --set train.steps=12 --set train.run_dir={key}"),
+        };
+        let mut child = server.command(&here, &command);
+        let child = child.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let child = child.spawn().expect("it starts");
+        std::thread::sleep(Duration::from_millis(dice() % 600));
+        server.kill();
+        let stays_down = dice().is_multiple_of(3);
+        if !stays_down {
+            std::thread::sleep(Duration::from_millis(dice() % 1500));
+            server.revive();
+        }
+        let ended = child.wait_with_output().expect("it ends");
+        let err = String::from_utf8_lossy(&ended.stderr).into_owned();
+        if ended.status.success() {
+            whole += 1;
+        } else {
+            told += 1;
+            let line = err.lines().last().unwrap_or_default();
+            assert!(line.starts_with("error: "), "onegraph {command}\n{err}");
+            assert!(!err.contains("panicked"), "{err}");
+        }
+        if stays_down {
+            server.revive();
+        }
+        let key = format!("kill{number}");
+        if number % 2 == 0 {
+            run(&server, &here, &command);
+            assert_same_store(&server, &key, &place.join("local"));
+        } else if here.join(&format!("runs/stage/{BUCKET}/{key}/micro/last_checkpoint")).exists() {
+            run(
+                &server,
+                &here,
+                &format!("train --resume s3://data/{key}/micro --set train.steps=16"),
+            );
+            let there = server.contents(&format!("{key}/micro"));
+            let last = there.iter().find(|(name, _)| name == "last_checkpoint").expect("a pointer");
+            assert_eq!(last.1, b"checkpoints/step_00000016\n");
+        }
+    }
+    println!("{whole} commands ended well, {told} said why not");
+}
