@@ -56,6 +56,12 @@ pub(super) fn load(
     if !config.model.allow_partial {
         report.check(path, tolerance, MEND)?;
     }
+    if asked == Extent::Model && config.model.finetune && are_same {
+        let classes = describe_classes(categories);
+        report
+            .notes
+            .push(format!("the file's classes are the data's, so all rows are kept: {classes}"));
+    }
     if maps {
         finetune(&file, categories, params, state, &mut report);
     } else if asked == Extent::Model {

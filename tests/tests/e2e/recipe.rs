@@ -77,6 +77,7 @@ fn finetune_starts_from_a_run_of_ours_and_scores_the_start() {
     place.write("own.toml", format!("{model}[solver]{recipe}images_per_group = 2\n"));
     place.bad("train own.toml --init .", 1, &["no last_checkpoint"]);
     let err = told(&place, "train own.toml --set train.epochs=2 --init runs/micro --finetune");
+    assert!(err.contains("so all rows are kept: 4 classes"), "{err}");
     let length = "2 epochs = 8 steps of 4, warm-up of 4 (1.0 epochs)";
     for words in [length, "learning rate 0.02 for 16 images -> 0.005 for 4", "step 0: evaluated"] {
         assert!(err.contains(words), "{words}: {err}");
