@@ -11,6 +11,7 @@ const VARIABLE: &str = "ONEGRAPH_CPU_ISA";
 
 thread_local! {
     static WITHIN: Cell<Option<Isa>> = const { Cell::new(None) };
+    static IN_BF16: Cell<bool> = const { Cell::new(false) };
 }
 
 /// An instruction set that this processor has.
@@ -30,6 +31,48 @@ pub enum Isa {
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Avx512(());
+
+/// Proof that the processor has AVX-512 with products of bf16.
+#[cfg(target_arch = "x86_64")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Avx512Bf16(());
+
+#[cfg(target_arch = "x86_64")]
+impl Avx512Bf16 {
+    /// The proof, if the processor has them.
+    pub(crate) fn new() -> Option<Self> {
+        let has = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16");
+        has.then_some(Self(()))
+    }
+
+    /// The instruction set for all that is not a product.
+    pub(crate) fn isa(self) -> Isa {
+        Isa::Avx512(Avx512(()))
+    }
+}
+
+/// True if products in AVX-512, the instruction set in use, can be of bf16.
+pub fn has_bf16() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return matches!(Isa::get(), Isa::Avx512(_)) && Avx512Bf16::new().is_some();
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Runs `f`; products of matrices that this thread starts meanwhile round their operands to bf16,
+/// where the processor multiplies those.
+pub fn in_bf16<R>(f: impl FnOnce() -> R) -> R {
+    let before = IN_BF16.replace(true);
+    let result = f();
+    IN_BF16.set(before);
+    result
+}
+
+/// Within [`in_bf16`], the proof that products can follow it.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn bf16() -> Option<Avx512Bf16> {
+    if IN_BF16.get() && has_bf16() { Avx512Bf16::new() } else { None }
+}
 
 /// Proof that the processor has AVX2 and FMA.
 #[cfg(target_arch = "x86_64")]

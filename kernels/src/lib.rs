@@ -93,7 +93,7 @@ pub mod signs;
 pub mod time;
 pub mod view;
 
-pub use device::tensor::{DType, Precision, Role, TensorDesc};
+pub use device::tensor::{CpuPrecision, DType, Precision, Role, TensorDesc};
 pub use error::OpError;
 pub use finish::Finish;
 pub use op::workspace_bytes;

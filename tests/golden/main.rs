@@ -232,6 +232,12 @@ fn golden_model_features() {
 }
 
 #[test]
+fn model_features_in_bf16() {
+    model_train::features_in_bf16(Recorded::Plain);
+    model_train::features_in_bf16(Recorded::V2);
+}
+
+#[test]
 fn golden_model_rpn() {
     model_train::rpn(Recorded::Plain);
 }

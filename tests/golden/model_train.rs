@@ -3,6 +3,7 @@
 use engine::model::Param;
 use engine::weights::to_torchvision;
 use graph::CpuExecutor;
+use kernels::isa::{has_bf16, in_bf16};
 use tests::SAMPLES;
 
 use crate::convert::permute;
@@ -15,6 +16,8 @@ const GRAD_NORM_TOLERANCE: f64 = 1e-4;
 /// README of the golden data: where a ReLU's input is within rounding of 0, single values may be
 /// off by this share of the largest.
 const GRAD_VALUE_TOLERANCE: f64 = 3e-3;
+/// Products of bf16 behind one another, as a share of the largest value.
+const BF16_TOLERANCE: f64 = 2e-2;
 
 fn keyed(model: &GoldenModel) -> KeyedStep {
     KeyedStep { free: model.training(&[]), given: model.training(&SAMPLES) }
@@ -28,11 +31,24 @@ fn observed(model: &GoldenModel) -> Loaded {
 }
 
 pub(crate) fn features(of: Recorded) {
+    compare_features(of, 2e-5, observed);
+}
+
+/// The same with products of bf16, whose factors have 8 bits.
+pub(crate) fn features_in_bf16(of: Recorded) {
+    if has_bf16() {
+        compare_features(of, BF16_TOLERANCE, |model| in_bf16(|| observed(model)));
+    } else {
+        println!("SKIPPED: this processor does not multiply bf16");
+    }
+}
+
+fn compare_features(of: Recorded, tolerance: f64, run: impl Fn(&GoldenModel) -> Loaded) {
     let (Some(model), Some(golden)) = (GoldenModel::open(of), of.open("features")) else {
         return;
     };
-    let loaded = observed(&model);
-    let mut report = Report::new(of.family("features"), 2e-5);
+    let loaded = run(&model);
+    let mut report = Report::new(of.family("features"), tolerance);
     let case = golden.case("features");
     let names = ["batch", "C3", "C4", "C5", "P2", "P3", "P4", "P5", "P6"];
     for name in names.into_iter().filter(|n| case.has(n)) {

@@ -5,7 +5,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use configs::{Config, Precision};
+use configs::{Config, CpuPrecision, Precision};
 use dali::order::PaddedShape;
 use device::Device;
 use device::cuda::CudaDevice;
@@ -172,7 +172,7 @@ fn detections_in_fp16_are_those_of_f32() {
     let trained = Trained::new(&LONG);
     let images: Vec<usize> = (0..7).collect();
     let quiet = Progress::quiet();
-    let mut host = ModelState::host(trained.state.clone());
+    let mut host = ModelState::host(trained.state.clone(), CpuPrecision::Fp32);
     let mut cpu = trained.evaluator(&Backend::Cpu, &mut host);
     let wanted = cpu.detect(&mut host, &images, &quiet).expect("detections");
     let (device, backend) = on_driver(4);
@@ -252,7 +252,7 @@ fn shapes_sizes_and_weights_change_between_detections() {
     let square = PaddedShape { height: 64, width: 64 };
     let shapes = [square, PaddedShape { height: 64, width: 96 }];
     let image = {
-        let mut host = ModelState::host(trained.state.clone());
+        let mut host = ModelState::host(trained.state.clone(), CpuPrecision::Fp32);
         trained.evaluator(&Backend::Cpu, &mut host).set().load(0).expect("an image")
     };
     let narrow = {
@@ -266,7 +266,7 @@ fn shapes_sizes_and_weights_change_between_detections() {
     let mut earlier: Option<Vec<ImageDetections>> = None;
     for round in 0..2 {
         trained.state = trainer.state().fetch().expect("the state").clone();
-        let mut host = ModelState::host(trained.state.clone());
+        let mut host = ModelState::host(trained.state.clone(), CpuPrecision::Fp32);
         let mut both =
             [(&Backend::Cpu, &mut host), (&backend, trainer.state())].map(|(b, state)| {
                 let made =

@@ -31,6 +31,17 @@ impl Precision {
     }
 }
 
+/// How a CPU multiplies matrices; all else is in fp32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CpuPrecision {
+    /// Factors and sums in fp32.
+    #[default]
+    Fp32,
+    /// Factors rounded to bf16, sums in fp32.
+    Bf16,
+}
+
 /// How a pixel of a resized image is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

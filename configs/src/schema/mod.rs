@@ -17,8 +17,8 @@ pub use augment::{Augment, BoxesAfterCrop};
 pub(crate) use backbone::MAX_LEVELS;
 pub use backbone::{Backbone, BackboneKind, Block, BodyOutput, NormKind, Stage};
 pub use choices::{
-    EmptyImages, LevelEps, MaskTargetRule, PasteRule, PixelEncoding, Precision, ResizeFilter,
-    ResizeRounding,
+    CpuPrecision, EmptyImages, LevelEps, MaskTargetRule, PasteRule, PixelEncoding, Precision,
+    ResizeFilter, ResizeRounding,
 };
 pub use data::{ChannelOrder, Data, Input, RepeatRule, Set, Synthetic};
 pub use fusion::{Fused, Fusion};

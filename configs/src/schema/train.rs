@@ -1,6 +1,6 @@
 //! `[train]` and `[eval]`: length of the run, batch, seed, logging, checkpoints and evaluation.
 
-use choices::Precision;
+use choices::{CpuPrecision, Precision};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -29,10 +29,16 @@ table! {
         /// The precision in which a GPU computes: `"fp16"` (default; activations, gradients and the
         /// weights that kernels read are fp16, all sums fp32), or to compare with it, slowly,
         /// `"fp32"`, or `"tf32"` (fp32 in memory, factors of matrix products rounded to 10 bits).
-        /// The loss scale is then 1. Detection with the run's weights uses it too. The CPU computes
-        /// in fp32 whatever this is.
+        /// The loss scale is then 1. Detection with the run's weights uses it too. A CPU does not
+        /// read it.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub precision: Precision = Precision::Fp16,
+        /// How a CPU multiplies matrices: `"fp32"` (default), or `"bf16"` (factors rounded to 8
+        /// bits, sums in fp32), which needs a processor with AVX512_BF16, takes less time, and
+        /// gives other numbers. Detection with the run's weights uses it too. A GPU does not read
+        /// it.
+        #[key(resume = Step, mlperf = Hyperparameter)]
+        pub cpu_precision: CpuPrecision = CpuPrecision::Fp32,
         /// Seed of weights, order, flips and sampling. Default 0.
         #[key(range = 0..=i64::MAX, resume = Step, mlperf = Rule)]
         pub seed: u64 = 0,

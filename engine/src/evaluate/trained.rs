@@ -23,8 +23,8 @@ const MEND: &str = "give the config that the weights were trained with";
 const UNUSED: [&str; 3] =
     ["train.best_metric=auto", "train.target_mask=none", "train.target_keypoint=none"];
 
-/// The tables of keys that detection reads from a config, but for its data.
-const READ: [&str; 2] = ["input.", "model."];
+/// The beginnings of keys that detection reads from a config, but for its data.
+const READ: [&str; 3] = ["input.", "model.", "train.cpu_precision"];
 
 /// A model whose every parameter comes from a file.
 #[derive(Debug)]

@@ -29,6 +29,7 @@ use crate::run_dir::RunDir;
 pub(crate) use runs::Kept;
 
 /// The folder of staged files, by default.
+#[cfg(feature = "s3")]
 const STAGE: &str = "runs/stage";
 
 static CHOSEN: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -39,6 +40,7 @@ pub fn stage_into(folder: &Path) {
 }
 
 /// The folder of staged files.
+#[cfg(feature = "s3")]
 fn staged_into() -> PathBuf {
     let chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).clone();
     chosen.unwrap_or_else(|| STAGE.into())

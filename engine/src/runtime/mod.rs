@@ -10,7 +10,10 @@ use std::sync::Arc;
 use configs::Config;
 use device::{Device, DevicePtr, Target};
 use graph::exec::device::Prepared;
+use kernels::CpuPrecision;
+use kernels::isa::has_bf16;
 
+use crate::error::EngineError;
 use crate::progress::counted;
 
 pub use executor::{Executor, Inputs};
@@ -20,10 +23,26 @@ pub use slot::{Slot, SlotMemory};
 pub(crate) use slot::{copy_inputs, same_layout};
 pub use state::ModelState;
 
+/// The precision of products on this CPU.
+///
+/// # Errors
+/// [`EngineError::Usage`] if the config wants one that the processor does not have.
+pub(crate) fn of_cpu(config: &Config) -> Result<CpuPrecision, EngineError> {
+    let wanted = config.train.cpu_precision;
+    if wanted == CpuPrecision::Bf16 && !has_bf16() {
+        return Err(EngineError::Usage(
+            "train.cpu_precision is bf16, but this processor does not multiply bf16 (AVX512_BF16): \
+             set it to fp32"
+                .into(),
+        ));
+    }
+    Ok(wanted)
+}
+
 /// The CPU or device that runs the programs.
 #[derive(Debug, Clone)]
 pub enum Backend {
-    /// The CPU reference, in f32.
+    /// The CPU, in f32, or with products of bf16 (`train.cpu_precision`).
     Cpu,
     /// A CUDA device.
     Device(Arc<dyn Device>),

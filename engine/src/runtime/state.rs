@@ -9,6 +9,7 @@ use std::sync::Arc;
 use device::{Device, Precision};
 use graph::exec::device::SharedArena;
 use graph::{CpuArena, DeviceState, Program, StateSet};
+use kernels::CpuPrecision;
 
 use crate::error::EngineError;
 use crate::model::{MASTER, RING, RING_STEP};
@@ -24,12 +25,14 @@ pub struct ModelState {
     arena: Option<Arc<SharedArena>>,
     /// The same for programs on the CPU.
     cpu_arena: CpuArena,
+    cpu_precision: CpuPrecision,
 }
 
 impl ModelState {
-    /// State that lives on the host.
-    pub fn host(set: StateSet) -> Self {
-        Self { host: set, memory: None, arena: None, cpu_arena: CpuArena::default() }
+    /// State that lives on the host, whose programs multiply in `cpu_precision`.
+    pub fn host(set: StateSet, cpu_precision: CpuPrecision) -> Self {
+        let cpu_arena = CpuArena::default();
+        Self { host: set, memory: None, arena: None, cpu_arena, cpu_precision }
     }
 
     /// State that lives on a device, held in `precision`, as declared by `programs`, filled from
@@ -47,7 +50,8 @@ impl ModelState {
         let values = of_device(&host, programs);
         let memory = DeviceState::in_precision(precision, device, programs, &[RING], &values)?;
         let memory = Some(Arc::new(memory));
-        Ok(Self { host, memory, arena: None, cpu_arena: CpuArena::default() })
+        let (cpu_arena, cpu_precision) = (CpuArena::default(), CpuPrecision::Fp32);
+        Ok(Self { host, memory, arena: None, cpu_arena, cpu_precision })
     }
 
     /// Its place on the device.
@@ -70,6 +74,11 @@ impl ModelState {
         }
         let arena = Arc::new(SharedArena::of_bytes(device.clone(), bytes)?);
         Ok(self.arena.insert(arena).clone())
+    }
+
+    /// The precision of products on the CPU.
+    pub fn cpu_precision(&self) -> CpuPrecision {
+        self.cpu_precision
     }
 
     /// Memory for the values of programs on the CPU.

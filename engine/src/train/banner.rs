@@ -1,6 +1,6 @@
 //! The report before a run's first step.
 
-use configs::{Config, Precision, Train};
+use configs::{Config, CpuPrecision, Precision, Train};
 
 use super::start;
 use super::trainer::Trainer;
@@ -29,6 +29,9 @@ pub(super) fn banner(
          {:.0} MiB for {}\nrun directory: {}",
         backend.describe(),
         match (backend, config.train.precision) {
+            (Backend::Cpu, _) if config.train.cpu_precision == CpuPrecision::Bf16 => {
+                " in bf16".into()
+            }
             (Backend::Cpu, _) | (_, Precision::Fp16) => String::new(),
             (Backend::Device(_), precision) => format!(" in {}", precision.name()),
         },

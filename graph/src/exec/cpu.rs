@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use device::Target;
-use kernels::DType;
 use kernels::cpu::{CpuArgs, HostTensor, TensorMut, TensorRef};
+use kernels::isa::in_bf16;
+use kernels::{CpuPrecision, DType};
 
 use super::arena::{Arena, CpuArena, Piece};
 use super::device::Prepared;
@@ -28,6 +29,7 @@ pub struct CpuExecutor {
     bindings: Vec<Binding>,
     seconds: Vec<f64>,
     runs: u64,
+    precision: CpuPrecision,
 }
 
 /// The tensors of one launch, resolved once.
@@ -136,7 +138,14 @@ impl CpuExecutor {
             bindings,
             seconds,
             runs: 0,
+            precision: CpuPrecision::Fp32,
         })
+    }
+
+    /// The same, whose products are of this precision.
+    #[must_use]
+    pub fn in_precision(self, precision: CpuPrecision) -> Self {
+        Self { precision, ..self }
     }
 
     /// The program.
@@ -370,7 +379,10 @@ impl CpuExecutor {
             updates: updates.into_iter().map(HostTensor::view_mut).collect(),
             workspace,
         };
-        node.op.run_cpu(&mut args);
+        match self.precision {
+            CpuPrecision::Fp32 => node.op.run_cpu(&mut args),
+            CpuPrecision::Bf16 => in_bf16(|| node.op.run_cpu(&mut args)),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-pub use choices::Precision;
+pub use choices::{CpuPrecision, Precision};
 
 /// Element type of a tensor in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

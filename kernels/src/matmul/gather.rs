@@ -9,6 +9,8 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+#[cfg(target_arch = "x86_64")]
+use super::bf16;
 use super::class::{Class, Pass, round_len, rounds};
 use super::epilogue::{PanelEpilogue, Turn};
 use super::grid::{Part, cut, shares};
@@ -17,7 +19,7 @@ use super::pack::{Block, Weights, pack, pack_block};
 use super::rows::Row;
 use super::tile::{Acc, PANELS, RowTable, TapRange, Tile, prefetch, with_tile};
 use super::{ALIGN_SLACK, ConvShape, Epilogue, GROUP, aligned};
-use crate::isa::{Isa, wide};
+use crate::isa::{self, Isa, wide};
 
 /// Maximum tiles of rows per task: a block of them stays in L2.
 const MAX_TASK_TILES: usize = 16;
@@ -42,11 +44,31 @@ pub(crate) fn conv_forward(
 ) {
     let merged = shape.merged(GROUP);
     let w = expand(shape, &merged, w);
-    let classes = Class::forward(&merged);
+    #[cfg(target_arch = "x86_64")]
+    if let Some(proof) = isa::bf16() {
+        let ran = bf16::forward(proof, &merged, [x, &w], |tile, pairs, operands| {
+            forward(pairs, operands, epilogue, |product| product.run(tile, y, workspace));
+        });
+        if ran {
+            return;
+        }
+    }
+    forward(&merged, [x, &w], epilogue, |product| {
+        with_tile!(Isa::get(), |tile| product.run(tile, y, workspace));
+    });
+}
+
+/// Calls `run` with the product of a convolution whose groups are merged.
+fn forward(
+    merged: &ConvShape,
+    [x, w]: [&[f32]; 2],
+    epilogue: Epilogue<'_>,
+    run: impl FnOnce(&Product<'_>),
+) {
+    let classes = Class::forward(merged);
     let (filter_len, channels) = (merged.filter_len(), classes[0].channels);
-    let weights = Weights::Filters { values: &w, filter_len, channels };
-    let product = Product { classes: &classes, x, weights, columns: shape.filters, epilogue };
-    with_tile!(Isa::get(), |tile| product.run(tile, y, workspace));
+    let weights = Weights::Filters { values: w, filter_len, channels };
+    run(&Product { classes: &classes, x, weights, columns: merged.filters, epilogue });
 }
 
 /// `dx = epilogue(g * w)`, the gradient of the input of [`conv_forward`]; each filter is multiplied
@@ -62,11 +84,32 @@ pub(crate) fn conv_grad_input(
 ) {
     let merged = shape.merged(GROUP);
     let w = expand(shape, &merged, w);
-    let classes = Class::gradients(&merged);
+    #[cfg(target_arch = "x86_64")]
+    if let Some(proof) = isa::bf16() {
+        let ran = bf16::grad_input(proof, &merged, [g, &w], scale, |tile, pairs, operands| {
+            gradients(pairs, operands, None, epilogue, |product| product.run(tile, dx, workspace));
+        });
+        if ran {
+            return;
+        }
+    }
+    gradients(&merged, [g, &w], scale, epilogue, |product| {
+        with_tile!(Isa::get(), |tile| product.run(tile, dx, workspace));
+    });
+}
+
+/// The same for the gradient of the input.
+fn gradients(
+    merged: &ConvShape,
+    [g, w]: [&[f32]; 2],
+    scale: Option<&[f32]>,
+    epilogue: Epilogue<'_>,
+    run: impl FnOnce(&Product<'_>),
+) {
+    let classes = Class::gradients(merged);
     let (filter_len, channels) = (merged.filter_len(), merged.group_channels());
-    let weights = Weights::Channels { values: &w, filter_len, channels, scale };
-    let product = Product { classes: &classes, x: g, weights, columns: shape.channels, epilogue };
-    with_tile!(Isa::get(), |tile| product.run(tile, dx, workspace));
+    let weights = Weights::Channels { values: w, filter_len, channels, scale };
+    run(&Product { classes: &classes, x: g, weights, columns: merged.channels, epilogue });
 }
 
 /// Elements of workspace that [`conv_forward`] and [`conv_grad_input`] need, whatever the tile.
@@ -76,8 +119,14 @@ pub(crate) fn gather_workspace_len(shape: &ConvShape) -> usize {
         let rounds = PANELS.into_iter().flat_map(|panel| rounds(classes, panel));
         rounds.map(|round| round_len(&round)).max().unwrap_or(0)
     };
-    let forward = longest(&Class::forward(&merged));
-    forward.max(longest(&Class::gradients(&merged))) + ALIGN_SLACK
+    // Products of pairs have half the reduction, and other rounds.
+    let (channels, filters) = (merged.channels / 2, merged.filters / 2);
+    let of_pairs = [
+        Class::forward(&ConvShape { channels, ..merged }),
+        Class::gradients(&ConvShape { filters, ..merged }),
+    ];
+    let all = [Class::forward(&merged), Class::gradients(&merged)].into_iter().chain(of_pairs);
+    all.map(|classes| longest(&classes)).max().unwrap_or(0) + ALIGN_SLACK
 }
 
 /// A convolution, or the gradient of its input, with its operands.

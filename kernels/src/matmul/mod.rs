@@ -11,6 +11,7 @@
 //! never a sum, so the bits depend neither on their number nor on the size of the tile.
 
 mod axis;
+mod bf16;
 mod class;
 mod epilogue;
 mod filter;

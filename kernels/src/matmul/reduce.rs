@@ -8,12 +8,13 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use super::bf16;
 use super::grid::{Part, cut, steps};
 use super::groups::collect;
 use super::rows::{Row, RowMap, low_bits};
 use super::tile::{Acc, Tile, with_tile};
 use super::{ALIGN_SLACK, ConvShape, GROUP, PACK_LIMIT, aligned};
-use crate::isa::{Isa, wide};
+use crate::isa::{self, Isa, wide};
 
 /// Positions per block.
 pub(super) const BLOCK: usize = 256;
@@ -62,6 +63,11 @@ fn sum_groups(
             positions: shape.out_positions(),
             scale: scale.map(|scale| &scale[group * filters..]),
         };
+        #[cfg(target_arch = "x86_64")]
+        if let Some(proof) = isa::bf16() {
+            sum.run(proof, dw, workspace);
+            continue;
+        }
         with_tile!(Isa::get(), |tile| sum.run(tile, dw, workspace));
     }
 }
@@ -95,6 +101,9 @@ impl Sum<'_> {
             let packed = aligned(workspace, (end - start) * filters);
             let (pitch, rows) = (self.shape.filters, start * self.shape.filters);
             pack_gradient::<MR>(&self.g[rows..], (filters, pitch), packed);
+            if T::OF_PAIRS {
+                pair_blocks::<MR>(tile.isa(), filters, packed);
+            }
             let pass = Pass { sum: self, packed, panels: &panels };
             cut(dw, width, &steps(filters, row_step), column_step * NR)
                 .into_par_iter()
@@ -145,6 +154,18 @@ fn pack_gradient<const MR: usize>(g: &[f32], (filters, pitch): (usize, usize), p
                     out.copy_from_slice(&row[first..first + size]);
                 }
             }
+        }
+    });
+}
+
+/// Rounds a packed gradient to bf16, two positions to a pair: of each group the first half of its
+/// place then holds `[position / 2][MR]`; an odd position goes with zeros.
+fn pair_blocks<const MR: usize>(isa: Isa, filters: usize, packed: &mut [f32]) {
+    packed.par_chunks_mut(BLOCK * filters).for_each(|packed| {
+        let steps = packed.len() / filters;
+        for group in packed.chunks_mut(steps * MR) {
+            let size = group.len() / steps;
+            bf16::pair_rows(isa, size, group);
         }
     });
 }
@@ -259,11 +280,16 @@ impl<const NR: usize> Pass<'_, NR> {
             let packed = &self.packed[(first - start) * filters..];
             for panel in &self.panels[panels.clone()] {
                 pack_panel(isa, panel, self.sum.x, &rows, &mut windows.0);
+                let mut depth = steps;
+                if T::OF_PAIRS {
+                    bf16::pair_rows(isa, NR, &mut windows.0.as_flattened_mut()[..steps * NR]);
+                    depth = steps.div_ceil(2);
+                }
                 for filter in part.rows.clone().step_by(MR) {
                     let size = MR.min(filters - filter);
                     let left = &packed[filter * steps..(filter + size) * steps];
                     let shape = (size, panel.width);
-                    tile.outer(shape, steps, left, windows.0.as_flattened(), &mut acc);
+                    tile.outer(shape, depth, left, windows.0.as_flattened(), &mut acc);
                     let columns = panel.start..panel.start + panel.width;
                     let scale = self.sum.scale.filter(|_| last);
                     store(isa, &acc, part, filter..filter + size, columns, first == 0, scale);

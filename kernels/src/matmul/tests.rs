@@ -1,7 +1,7 @@
 //! The products against plain sums in f64, and the same bits whatever the number of threads.
 
 use super::*;
-use crate::isa::Isa;
+use crate::isa::{Isa, has_bf16, in_bf16};
 
 fn values(len: usize, seed: u32) -> Vec<f32> {
     let desc = crate::TensorDesc::new(crate::Role::Activation, &[len]);
@@ -87,14 +87,21 @@ impl Operands {
     }
 
     fn exact(&self) -> [Vec<f64>; 3] {
+        self.sums(&|v| v)
+    }
+
+    /// The sums of products whose factors are rounded; the gradient of the input rounds a weight
+    /// after its scale.
+    fn sums(&self, round: &dyn Fn(f32) -> f32) -> [Vec<f64>; 3] {
         let zeros = |v: &Vec<f32>| vec![0.0f64; v.len()];
         let (mut y, mut dx, mut dw) = (zeros(&self.g), zeros(&self.x), zeros(&self.w));
         let filters = self.shape.filters;
         self.products(|position, k, x, w| {
-            let at = |v: &[f32], i: usize| f64::from(v[i]);
-            let scale = at(&self.scale, k);
+            let at = |v: &[f32], i: usize| f64::from(round(v[i]));
+            let scale = f64::from(self.scale[k]);
             y[position * filters + k] += at(&self.x, x) * at(&self.w, w) * scale;
-            dx[x] += at(&self.g, position * filters + k) * at(&self.w, w) * scale;
+            let scaled = f64::from(round(self.w[w] * self.scale[k]));
+            dx[x] += at(&self.g, position * filters + k) * scaled;
             dw[w] += at(&self.g, position * filters + k) * at(&self.x, x) * scale;
         });
         [y, dx, dw]
@@ -160,6 +167,43 @@ fn products_equal_plain_sums() {
             }
         }
     }
+}
+
+/// Products of bf16 are the sums of products of rounded factors, but for operands that make no
+/// pairs, which stay in f32; their bits do not depend on the number of threads.
+#[test]
+fn products_of_bf16_round_their_factors_and_nothing_else() {
+    if !has_bf16() {
+        println!("SKIPPED: this processor does not multiply bf16");
+        return;
+    }
+    let pool = |threads| {
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool")
+    };
+    let (one, five) = (pool(1), pool(5));
+    let round = |v: f32| half::bf16::from_f32(v).to_f32();
+    let mut rounded = [0; 3];
+    for case in shapes() {
+        let results = one.install(|| in_bf16(|| case.run()));
+        let again = five.install(|| in_bf16(|| case.run()));
+        assert!(
+            results.iter().flatten().zip(again.iter().flatten()).all(|(a, b)| a == b),
+            "{:?}",
+            case.shape
+        );
+        let (exact, of_rounded) = (case.exact(), case.sums(&round));
+        for (at, got) in results.iter().enumerate() {
+            let largest = exact[at].iter().fold(1.0f64, |m, v| m.max(v.abs()));
+            let error = |sums: &[f64]| {
+                let errors = got.iter().zip(sums).map(|(got, sum)| (f64::from(*got) - sum).abs());
+                errors.fold(0.0, f64::max) / largest
+            };
+            let (of_exact, of_rounded) = (error(&exact[at]), error(&of_rounded[at]));
+            assert!(of_exact.min(of_rounded) < 2e-6, "{:?}: {of_exact} {of_rounded}", case.shape);
+            rounded[at] += usize::from(of_rounded < 2e-6 && of_exact > 1e-5);
+        }
+    }
+    assert!(rounded.iter().all(|count| *count >= 8), "{rounded:?} of {} shapes", shapes().len());
 }
 
 /// Scale, bias, residual, ReLU in this order, at full and partial width, over several blocks of the

@@ -9,6 +9,7 @@ mod augment;
 mod boxes;
 mod compare;
 mod controls;
+mod cpu_precision;
 mod data;
 mod device;
 mod disk_full;

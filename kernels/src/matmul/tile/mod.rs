@@ -19,6 +19,9 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
+#[cfg(target_arch = "x86_64")]
+use avx512::{floats, pairs};
+
 use crate::isa::Isa;
 
 pub(super) use table::{MAX_RUN, RowTable, TapRange};
@@ -67,6 +70,9 @@ struct Packed {
 
 /// A tile of `MR x NR` sums. Its value proves that the processor has its instructions.
 pub(super) trait Tile<const MR: usize, const NR: usize>: Copy + Send + Sync {
+    /// True if an element is a pair of bf16, whose two products are added to a sum.
+    const OF_PAIRS: bool;
+
     /// Its instruction set.
     fn isa(self) -> Isa;
 
@@ -163,11 +169,16 @@ macro_rules! call {
 
 /// Implements [`Tile`] by the kernels of a module.
 macro_rules! tile {
-    ($name:ident, $module:ident, $mr:expr, $nr:expr, $lanes:expr, $groups:tt, $rows:tt) => {
+    (
+        $name:ident, $isa:expr, $module:ident, $of_pairs:literal, $mr:expr, $nr:expr, $lanes:expr,
+        $groups:tt, $rows:tt
+    ) => {
         impl Tile<{ $mr }, { $nr }> for crate::isa::$name {
+            const OF_PAIRS: bool = $of_pairs;
+
             #[inline]
             fn isa(self) -> Isa {
-                Isa::$name(self)
+                $isa(self)
             }
 
             fn gather(
@@ -204,13 +215,27 @@ macro_rules! tile {
     };
 }
 
-tile!(Portable, portable, MR, NR, LANES, [1 2], [1 2 3 4 5 6]);
+tile!(Portable, Isa::Portable, portable, false, MR, NR, LANES, [1 2], [1 2 3 4 5 6]);
 #[cfg(target_arch = "x86_64")]
-tile!(Avx2, avx2, MR, NR, LANES, [1 2], [1 2 3 4 5 6]);
+tile!(Avx2, Isa::Avx2, avx2, false, MR, NR, LANES, [1 2], [1 2 3 4 5 6]);
 #[cfg(target_arch = "x86_64")]
 tile!(
     Avx512,
-    avx512,
+    Isa::Avx512,
+    floats,
+    false,
+    avx512::MR,
+    avx512::NR,
+    avx512::LANES,
+    [1 2],
+    [1 2 3 4 5 6 7 8 9 10 11 12 13 14]
+);
+#[cfg(target_arch = "x86_64")]
+tile!(
+    Avx512Bf16,
+    crate::isa::Avx512Bf16::isa,
+    pairs,
+    true,
     avx512::MR,
     avx512::NR,
     avx512::LANES,

@@ -1,0 +1,131 @@
+//! Products of bf16 with sums in f32: operands as pairs of bf16, which the tile takes in place of
+//! elements.
+
+use std::cell::RefCell;
+
+use rayon::prelude::*;
+
+use super::ConvShape;
+#[cfg(target_arch = "x86_64")]
+use crate::isa::Avx512Bf16;
+use crate::isa::{Isa, wide};
+
+thread_local! {
+    /// The operands of the last product, as pairs.
+    static OPERANDS: RefCell<[Vec<f32>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
+}
+
+/// Elements that a task converts.
+const PIECE: usize = 1 << 16;
+
+/// Calls `product` with both operands of a forward product as pairs along the channels, and the
+/// convolution that they make. False, without a call, where the channels are no pairs.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn forward(
+    proof: Avx512Bf16,
+    merged: &ConvShape,
+    [x, w]: [&[f32]; 2],
+    product: impl FnOnce(Avx512Bf16, &ConvShape, [&[f32]; 2]),
+) -> bool {
+    if !merged.group_channels().is_multiple_of(2) {
+        return false;
+    }
+    let of_pairs = ConvShape { channels: merged.channels / 2, ..*merged };
+    OPERANDS.with_borrow_mut(|[xs, ws]| {
+        along_rows(proof.isa(), x, xs);
+        along_rows(proof.isa(), w, ws);
+        product(proof, &of_pairs, [xs, ws]);
+    });
+    true
+}
+
+/// The same for the gradient of the input: pairs along the filters. Groups are no pairs.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn grad_input(
+    proof: Avx512Bf16,
+    merged: &ConvShape,
+    [g, w]: [&[f32]; 2],
+    scale: Option<&[f32]>,
+    product: impl FnOnce(Avx512Bf16, &ConvShape, [&[f32]; 2]),
+) -> bool {
+    if merged.groups > 1 || !merged.filters.is_multiple_of(2) {
+        return false;
+    }
+    let of_pairs = ConvShape { filters: merged.filters / 2, ..*merged };
+    let row = merged.filter_len();
+    OPERANDS.with_borrow_mut(|[gs, ws]| {
+        along_rows(proof.isa(), g, gs);
+        ws.resize(w.len() / 2, 0.0);
+        let rows = w.par_chunks_exact(2 * row).zip(ws.par_chunks_exact_mut(row)).enumerate();
+        rows.for_each(|(i, (pair, out))| {
+            let [low, high] = [0, 1].map(|at| scale.map_or(1.0, |scale| scale[2 * i + at]));
+            let (first, second) = pair.split_at(row);
+            across(proof.isa(), first, second, [low, high], out);
+        });
+        product(proof, &of_pairs, [gs, ws]);
+    });
+    true
+}
+
+/// Pairs of neighbours.
+fn along_rows(isa: Isa, values: &[f32], out: &mut Vec<f32>) {
+    out.resize(values.len() / 2, 0.0);
+    let pieces = values.par_chunks(2 * PIECE).zip(out.par_chunks_mut(PIECE));
+    pieces.for_each(|(values, out)| neighbours(isa, values, out));
+}
+
+/// The nearest bf16, ties to even, as the upper half of an f32.
+#[inline(always)]
+fn rounded(value: f32) -> u32 {
+    let bits = value.to_bits();
+    let up = bits.wrapping_add(0x7FFF + ((bits >> 16) & 1));
+    // A NaN stays one.
+    let is_nan = bits & 0x7FFF_FFFF > 0x7F80_0000;
+    (if is_nan { bits | 0x40_0000 } else { up }) & 0xFFFF_0000
+}
+
+wide! {
+    fn neighbours(values: &[f32], out: &mut [f32]) {
+        for ([low, high], out) in values.as_chunks::<2>().0.iter().zip(out) {
+            *out = f32::from_bits(rounded(*low) >> 16 | rounded(*high));
+        }
+    }
+}
+
+wide! {
+    fn across(first: &[f32], second: &[f32], factors: [f32; 2], out: &mut [f32]) {
+        for ((low, high), out) in first.iter().zip(second).zip(out) {
+            let [low, high] = [low * factors[0], high * factors[1]];
+            *out = f32::from_bits(rounded(low) >> 16 | rounded(high));
+        }
+    }
+}
+
+wide! {
+    /// Rounds rows of `width` to bf16, two rows to one of pairs, in place: the first half of the
+    /// rows then holds them. A last row without a partner goes with zeros.
+    pub(super) fn pair_rows(width: usize, rows: &mut [f32]) {
+        let pairs = (rows.len() / width).div_ceil(2);
+        let (first, second) = rows.split_at_mut(width);
+        pair_row(first, second);
+        for pair in 1..pairs {
+            let (out, from) = rows.split_at_mut(2 * pair * width);
+            let out = &mut out[pair * width..(pair + 1) * width];
+            let (low, high) = from.split_at(width);
+            out.copy_from_slice(low);
+            pair_row(out, high);
+        }
+    }
+}
+
+/// Rounds a row and the one after it, if there is one, to pairs in place of the first.
+#[inline(always)]
+fn pair_row(row: &mut [f32], next: &[f32]) {
+    if next.is_empty() {
+        row.iter_mut().for_each(|low| *low = f32::from_bits(rounded(*low) >> 16));
+        return;
+    }
+    for (low, high) in row.iter_mut().zip(next) {
+        *low = f32::from_bits(rounded(*low) >> 16 | rounded(*high));
+    }
+}
