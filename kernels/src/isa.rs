@@ -59,16 +59,20 @@ pub fn has_bf16() -> bool {
     false
 }
 
-/// Runs `f`; products of matrices that this thread starts meanwhile round their operands to bf16,
-/// where the processor multiplies those.
-pub fn in_bf16<R>(f: impl FnOnce() -> R) -> R {
-    let before = IN_BF16.replace(true);
-    let result = f();
-    IN_BF16.set(before);
-    result
+/// Runs `f`; products of matrices that this thread starts meanwhile round their operands to bf16 if
+/// `bf16` is true and the processor multiplies those, and are of f32 otherwise.
+pub fn with_bf16<R>(bf16: bool, f: impl FnOnce() -> R) -> R {
+    struct Before(bool);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            IN_BF16.set(self.0);
+        }
+    }
+    let _before = Before(IN_BF16.replace(bf16));
+    f()
 }
 
-/// Within [`in_bf16`], the proof that products can follow it.
+/// Within [`with_bf16`] of true, the proof that products can follow it.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn bf16() -> Option<Avx512Bf16> {
     if IN_BF16.get() && has_bf16() { Avx512Bf16::new() } else { None }
@@ -135,10 +139,11 @@ impl Isa {
         WITHIN.get().unwrap_or_else(|| Self::chosen().unwrap_or_else(|e| panic!("{e}")))
     }
 
-    /// Runs `f`; products that this thread starts meanwhile use this instruction set.
+    /// Runs `f`; products that this thread starts meanwhile use this instruction set, and are of
+    /// f32.
     pub fn within<R>(self, f: impl FnOnce() -> R) -> R {
         let before = WITHIN.replace(Some(self));
-        let result = f();
+        let result = with_bf16(false, f);
         WITHIN.set(before);
         result
     }

@@ -3,7 +3,7 @@
 use engine::model::Param;
 use engine::weights::to_torchvision;
 use graph::CpuExecutor;
-use kernels::isa::{has_bf16, in_bf16};
+use kernels::isa::{has_bf16, with_bf16};
 use tests::SAMPLES;
 
 use crate::convert::permute;
@@ -37,7 +37,7 @@ pub(crate) fn features(of: Recorded) {
 /// The same with products of bf16, whose factors have 8 bits.
 pub(crate) fn features_in_bf16(of: Recorded) {
     if has_bf16() {
-        compare_features(of, BF16_TOLERANCE, |model| in_bf16(|| observed(model)));
+        compare_features(of, BF16_TOLERANCE, |model| with_bf16(true, || observed(model)));
     } else {
         println!("SKIPPED: this processor does not multiply bf16");
     }

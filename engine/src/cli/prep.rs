@@ -127,6 +127,13 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
         let title = format!("drawing {} images", args.count);
         return report(progress.during(&title, |p| dali::synthetic::generate(&options, p)));
     }
+    let inputs = [&args.folder, &args.images, &args.annotations];
+    if is_remote(&args.out) && inputs.into_iter().flatten().any(|path| *path == args.out) {
+        let out = args.out.display();
+        return Err(EngineError::Usage(format!(
+            "{out}: the store would replace what it is made of"
+        )));
+    }
     report(make_store(&args.out, args.overwrite, |out, overwrite| {
         let to = To { out, overwrite };
         store(args, to, &progress)

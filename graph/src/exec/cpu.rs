@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytemuck::{cast_slice, cast_slice_mut};
 use device::Target;
 use kernels::cpu::{CpuArgs, HostTensor, TensorMut, TensorRef};
-use kernels::isa::in_bf16;
+use kernels::isa::with_bf16;
 use kernels::{CpuPrecision, DType};
 
 use super::arena::{Arena, CpuArena, Piece};
@@ -379,10 +379,8 @@ impl CpuExecutor {
             updates: updates.into_iter().map(HostTensor::view_mut).collect(),
             workspace,
         };
-        match self.precision {
-            CpuPrecision::Fp32 => node.op.run_cpu(&mut args),
-            CpuPrecision::Bf16 => in_bf16(|| node.op.run_cpu(&mut args)),
-        }
+        // Also for f32: this thread may wait in a run of another model's.
+        with_bf16(self.precision == CpuPrecision::Bf16, || node.op.run_cpu(&mut args));
     }
 }
 

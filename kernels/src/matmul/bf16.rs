@@ -1,7 +1,7 @@
 //! Products of bf16 with sums in f32: operands as pairs of bf16, which the tile takes in place of
 //! elements.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 
 use rayon::prelude::*;
 
@@ -11,8 +11,9 @@ use crate::isa::Avx512Bf16;
 use crate::isa::{Isa, wide};
 
 thread_local! {
-    /// The operands of the last product, as pairs.
-    static OPERANDS: RefCell<[Vec<f32>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
+    /// Memory for the operands of a product as pairs; empty while one runs, as this thread may
+    /// begin another's while it waits.
+    static OPERANDS: Cell<[Vec<f32>; 2]> = const { Cell::new([Vec::new(), Vec::new()]) };
 }
 
 /// Elements that a task converts.
@@ -31,11 +32,11 @@ pub(super) fn forward(
         return false;
     }
     let of_pairs = ConvShape { channels: merged.channels / 2, ..*merged };
-    OPERANDS.with_borrow_mut(|[xs, ws]| {
-        along_rows(proof.isa(), x, xs);
-        along_rows(proof.isa(), w, ws);
-        product(proof, &of_pairs, [xs, ws]);
-    });
+    let [mut xs, mut ws] = OPERANDS.take();
+    along_rows(proof.isa(), x, &mut xs);
+    along_rows(proof.isa(), w, &mut ws);
+    product(proof, &of_pairs, [&xs, &ws]);
+    OPERANDS.set([xs, ws]);
     true
 }
 
@@ -53,17 +54,17 @@ pub(super) fn grad_input(
     }
     let of_pairs = ConvShape { filters: merged.filters / 2, ..*merged };
     let row = merged.filter_len();
-    OPERANDS.with_borrow_mut(|[gs, ws]| {
-        along_rows(proof.isa(), g, gs);
-        ws.resize(w.len() / 2, 0.0);
-        let rows = w.par_chunks_exact(2 * row).zip(ws.par_chunks_exact_mut(row)).enumerate();
-        rows.for_each(|(i, (pair, out))| {
-            let [low, high] = [0, 1].map(|at| scale.map_or(1.0, |scale| scale[2 * i + at]));
-            let (first, second) = pair.split_at(row);
-            across(proof.isa(), first, second, [low, high], out);
-        });
-        product(proof, &of_pairs, [gs, ws]);
+    let [mut gs, mut ws] = OPERANDS.take();
+    along_rows(proof.isa(), g, &mut gs);
+    ws.resize(w.len() / 2, 0.0);
+    let rows = w.par_chunks_exact(2 * row).zip(ws.par_chunks_exact_mut(row)).enumerate();
+    rows.for_each(|(i, (pair, out))| {
+        let [low, high] = [0, 1].map(|at| scale.map_or(1.0, |scale| scale[2 * i + at]));
+        let (first, second) = pair.split_at(row);
+        across(proof.isa(), first, second, [low, high], out);
     });
+    product(proof, &of_pairs, [&gs, &ws]);
+    OPERANDS.set([gs, ws]);
     true
 }
 

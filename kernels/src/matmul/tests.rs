@@ -1,7 +1,7 @@
 //! The products against plain sums in f64, and the same bits whatever the number of threads.
 
 use super::*;
-use crate::isa::{Isa, has_bf16, in_bf16};
+use crate::isa::{Isa, has_bf16, with_bf16};
 
 fn values(len: usize, seed: u32) -> Vec<f32> {
     let desc = crate::TensorDesc::new(crate::Role::Activation, &[len]);
@@ -184,8 +184,8 @@ fn products_of_bf16_round_their_factors_and_nothing_else() {
     let round = |v: f32| half::bf16::from_f32(v).to_f32();
     let mut rounded = [0; 3];
     for case in shapes() {
-        let results = one.install(|| in_bf16(|| case.run()));
-        let again = five.install(|| in_bf16(|| case.run()));
+        let results = one.install(|| with_bf16(true, || case.run()));
+        let again = five.install(|| with_bf16(true, || case.run()));
         assert!(
             results.iter().flatten().zip(again.iter().flatten()).all(|(a, b)| a == b),
             "{:?}",
