@@ -204,6 +204,26 @@ fn an_object_that_is_replaced_while_it_is_read_is_named() {
     }
 }
 
+/// Parts go, and pieces come, through a bad network.
+#[test]
+fn a_large_object_goes_in_parts_and_comes_back() {
+    for kind in [Kind::Fs, Kind::Moto] {
+        let Some(server) = Server::start(kind) else { continue };
+        let (place, bucket) = (Place::new(), server.bucket());
+        let bytes: Vec<u8> = (0..70 << 20).map(|i: u32| (i / 7 ^ i >> 9) as u8).collect();
+        let path = place.write("large", &bytes);
+        server.set(bad(8, 3));
+        bucket.put(&path, "large").expect("it arrives");
+        let objects = bucket.list("large").expect("a listing");
+        assert!(objects[0].etag.contains('-'), "written in one piece: {objects:?}");
+        let wanted: Vec<_> = objects.into_iter().map(|o| (o, place.join("back"))).collect();
+        let mut arrived = 0;
+        bucket.fetch(&wanted, &mut |news| arrived += news.bytes).expect("it comes back");
+        assert_eq!(arrived, bytes.len() as u64);
+        assert!(place.bytes("back") == bytes, "{kind:?}: other bytes");
+    }
+}
+
 /// A network that alters every answer leaves no file with other bytes.
 #[test]
 fn bytes_that_are_never_right_are_refused() {
