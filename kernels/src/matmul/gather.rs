@@ -119,14 +119,14 @@ pub(crate) fn gather_workspace_len(shape: &ConvShape) -> usize {
         let rounds = PANELS.into_iter().flat_map(|panel| rounds(classes, panel));
         rounds.map(|round| round_len(&round)).max().unwrap_or(0)
     };
+    // Packed weights do not depend on the images, and classes take memory for each.
+    let one = merged.with_images(merged.images.min(1));
+    let forward = longest(&Class::forward(&one)).max(longest(&Class::gradients(&one)));
     // Products of pairs have half the reduction, and other rounds.
-    let (channels, filters) = (merged.channels / 2, merged.filters / 2);
-    let of_pairs = [
-        Class::forward(&ConvShape { channels, ..merged }),
-        Class::gradients(&ConvShape { filters, ..merged }),
-    ];
-    let all = [Class::forward(&merged), Class::gradients(&merged)].into_iter().chain(of_pairs);
-    all.map(|classes| longest(&classes)).max().unwrap_or(0) + ALIGN_SLACK
+    let (channels, filters) = (one.channels / 2, one.filters / 2);
+    let of_pairs = longest(&Class::forward(&ConvShape { channels, ..one }));
+    let of_pairs = of_pairs.max(longest(&Class::gradients(&ConvShape { filters, ..one })));
+    forward.max(of_pairs) + ALIGN_SLACK
 }
 
 /// A convolution, or the gradient of its input, with its operands.
