@@ -27,11 +27,6 @@ pub struct Address {
 }
 
 impl Address {
-    /// True if a path is an address, well formed or not.
-    pub fn is_one(path: &Path) -> bool {
-        path.to_str().is_some_and(|text| text.starts_with(SCHEME))
-    }
-
     /// Reads an address.
     ///
     /// # Errors

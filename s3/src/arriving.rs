@@ -30,7 +30,7 @@ struct Shared {
     file: File,
     state: Mutex<State>,
     changed: Condvar,
-    arrived: Box<dyn Fn(u64) + Send + Sync>,
+    whole: Box<dyn Fn() + Send + Sync>,
 }
 
 struct State {
@@ -39,13 +39,13 @@ struct State {
     /// Pieces to ask for, in this order; some may be asked for already.
     wanted: VecDeque<usize>,
     asked: Vec<bool>,
-    bytes: u64,
+    /// Pieces that are not here.
+    left: usize,
     fault: Option<S3Error>,
 }
 
 impl Arriving {
-    /// Begins; `arrived` is given bytes so far, and all of them only once the file is whole and on
-    /// the disk.
+    /// Begins; `whole` is called once the file is whole and on the disk.
     ///
     /// # Errors
     /// [`S3Error::File`] if the file cannot be made.
@@ -53,7 +53,7 @@ impl Arriving {
         bucket: &Bucket,
         object: &Object,
         path: &Path,
-        arrived: Box<dyn Fn(u64) + Send + Sync>,
+        whole: Box<dyn Fn() + Send + Sync>,
     ) -> Result<Self, S3Error> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(file(parent))?;
@@ -65,7 +65,7 @@ impl Arriving {
             here: vec![false; count],
             wanted: (0..count).collect(),
             asked: vec![false; count],
-            bytes: 0,
+            left: count,
             fault: None,
         };
         let shared = Arc::new(Shared {
@@ -74,7 +74,7 @@ impl Arriving {
             file: made,
             state: Mutex::new(state),
             changed: Condvar::new(),
-            arrived,
+            whole,
         });
         let tasks = (0..WIDE.min(count)).map(|_| {
             let (bucket, shared) = (bucket.clone(), shared.clone());
@@ -149,21 +149,25 @@ impl Shared {
             let result = bucket.range(&self.object, range.clone()).await.and_then(|bytes| {
                 self.file.write_all_at(&bytes, range.start).map_err(file(&self.path))
             });
-            let mut state = self.lock();
-            let result = result.and_then(|()| {
-                state.here[piece] = true;
-                state.bytes += range.end - range.start;
-                match state.bytes == self.object.size {
-                    true => self.file.sync_all().map_err(file(&self.path)),
-                    false => Ok(()),
+            let is_last = {
+                let mut state = self.lock();
+                match result {
+                    Ok(()) => {
+                        state.here[piece] = true;
+                        state.left -= 1;
+                    }
+                    Err(fault) => state.fault = Some(fault),
                 }
-            });
-            match result {
-                Ok(()) => (self.arrived)(state.bytes),
-                Err(fault) => state.fault = Some(fault),
-            }
-            drop(state);
+                state.left == 0
+            };
             self.changed.notify_all();
+            if is_last {
+                // Readers have all by now: a fault means that the file is not kept.
+                match self.file.sync_all() {
+                    Ok(()) => (self.whole)(),
+                    Err(fault) => self.lock().fault = Some(file(&self.path)(fault)),
+                }
+            }
         }
     }
 }

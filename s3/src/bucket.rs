@@ -9,7 +9,8 @@ use futures_util::TryStreamExt;
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::path::Path as Key;
 use object_store::{
-    BackoffConfig, ClientOptions, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, RetryConfig,
+    BackoffConfig, ClientConfigKey, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt,
+    RetryConfig,
 };
 use tokio::runtime::Runtime;
 
@@ -25,8 +26,8 @@ const WIDE: usize = 24;
 const RETRIES: usize = 6;
 /// Longest time for all of them.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest time for one request.
-const REQUEST: Duration = Duration::from_secs(60);
+/// Longest time for one request, unless the environment says otherwise.
+const REQUEST: &str = "60 seconds";
 
 /// A connection to a bucket.
 #[derive(Debug, Clone)]
@@ -76,8 +77,10 @@ impl Bucket {
         let settings = settings.filter_map(|(key, value)| {
             Some((key.to_ascii_lowercase().parse::<AmazonS3ConfigKey>().ok()?, value))
         });
+        let timeout = AmazonS3ConfigKey::Client(ClientConfigKey::Timeout);
+        let defaults = AmazonS3Builder::new().with_config(timeout, REQUEST);
         let mut builder = settings
-            .fold(AmazonS3Builder::new(), |builder, (key, value)| builder.with_config(key, value))
+            .fold(defaults, |builder, (key, value)| builder.with_config(key, value))
             .with_bucket_name(name);
         let endpoints = [AmazonS3ConfigKey::Endpoint, AmazonS3ConfigKey::S3Endpoint];
         let is_plain = |key| builder.get_config_value(&key).is_some_and(|e| e.starts_with("http:"));
@@ -90,11 +93,7 @@ impl Bucket {
             base: 2.0,
         };
         let retry = RetryConfig { backoff, max_retries: RETRIES, retry_timeout: PATIENCE };
-        let store = builder
-            .with_retry(retry)
-            .with_client_options(ClientOptions::new().with_timeout(REQUEST).with_allow_http(true))
-            .build()
-            .map_err(|e| fault(e.to_string()))?;
+        let store = builder.with_retry(retry).build().map_err(|e| fault(e.to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("s3")
@@ -135,14 +134,27 @@ impl Bucket {
         Ok(objects)
     }
 
-    /// True if there is anything below a key.
+    /// True if there is an object in the folder of this name.
+    ///
+    /// # Errors
+    /// Any fault of the request.
+    pub fn has_inside(&self, key: &str) -> Result<bool, S3Error> {
+        let at = Address { bucket: self.name.clone(), key: key.to_string() };
+        let path = self.path(&at)?;
+        let first = async { self.store.list(Some(&path)).try_next().await };
+        Ok(self.runtime.block_on(first).map_err(|e| S3Error::of(&at, &e))?.is_some())
+    }
+
+    /// True if there is an object of this key.
     ///
     /// # Errors
     /// Any fault of the request.
     pub fn has(&self, key: &str) -> Result<bool, S3Error> {
-        match self.list(key) {
-            Err(S3Error::Missing(_)) => Ok(false),
-            found => Ok(!found?.is_empty()),
+        let at = Address { bucket: self.name.clone(), key: key.to_string() };
+        let path = self.path(&at)?;
+        match self.runtime.block_on(self.store.head(&path)) {
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            found => found.map(|_| true).map_err(|e| S3Error::of(&at, &e)),
         }
     }
 

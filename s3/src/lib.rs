@@ -18,10 +18,11 @@ mod mirror;
 mod put;
 
 pub use address::{Address, AddressFault};
-// Its feature gives connections TLS.
 pub use arriving::Arriving;
 pub use bucket::{Bucket, Object};
 pub use error::S3Error;
 pub use fetch::{Arrived, Checked};
 pub use mirror::{Mirror, OWNER};
+
+// Its feature gives connections TLS.
 use reqwest as _;

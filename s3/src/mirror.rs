@@ -33,7 +33,7 @@ impl Mirror {
     /// # Errors
     /// Any fault of a request.
     pub fn claim(bucket: &Bucket, at: &Address, owner: &str) -> Result<bool, S3Error> {
-        if bucket.has(&at.key)? {
+        if bucket.has_inside(&at.key)? {
             return Ok(false);
         }
         bucket.create(unique(owner)?.into(), &at.join(OWNER).key)
@@ -100,10 +100,11 @@ impl Mirror {
         }
         for _ in 0..PASSES {
             if self.pass()? {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
+        let fault = "the folder changes faster than it is written".to_string();
+        Err(S3Error::Transfer { at: self.at.clone(), fault })
     }
 
     /// One pass; false if the folder changed so that it has to be made again.

@@ -247,7 +247,7 @@ fn end(
     progress: Progress,
 ) -> Result<Outcome, EngineError> {
     let Some(kept) = kept else { return outcome };
-    if !run.is_dir() {
+    if RunDir::open(run).is_err() {
         kept.discard();
         return outcome;
     }

@@ -98,7 +98,7 @@ pub(super) fn last_of_name(parent: &Path, name: &str) -> Result<Option<PathBuf>,
         let run = at.join(&RunDir::numbered(name, number));
         if bucket.has(&run.join(POINTERS[0]).key)? {
             last = Some(run);
-        } else if !bucket.has(&run.key)? {
+        } else if !bucket.has_inside(&run.key)? {
             break;
         }
     }
@@ -174,12 +174,12 @@ impl Kept {
         Ok(())
     }
 
-    /// Forgets a run that never began, and gives its name back.
+    /// Forgets a run that never began, and gives its name back here and in S3.
     pub(crate) fn discard(self) {
         drop(self.stop);
-        if let Ok(mirror) = self.thread.join() {
-            // The fault that ended the run is more useful than one here.
-            let _ = mirror.release();
-        }
+        // The fault that ended the run is more useful than one here.
+        let _ = self.thread.join().map(Mirror::release);
+        let _ = fs::remove_file(&self.mark);
+        let _ = self.mark.parent().map(fs::remove_dir);
     }
 }

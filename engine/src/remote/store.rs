@@ -73,17 +73,14 @@ fn begin(staging: &Staging, object: &Object, file: &Path) -> Result<Arc<Pixels>,
     ));
     let (record, whole, to) = (staging.record.clone(), object.clone(), file.to_path_buf());
     let at = staging.at.clone();
-    let arrived = move |bytes| {
-        if bytes < whole.size {
-            return;
-        }
+    let is_whole = move || {
         match record.add(&whole, &to) {
             Ok(()) => progress.say(&format!("{at} is whole on this machine")),
             Err(fault) => progress.say(&format!("warning: {fault}; {at} will be staged again")),
         }
         record.release();
     };
-    let arriving = Arriving::begin(&staging.bucket, object, file, Box::new(arrived))?;
+    let arriving = Arriving::begin(&staging.bucket, object, file, Box::new(is_whole))?;
     Ok(Arc::new(Pixels(arriving)))
 }
 
@@ -100,7 +97,7 @@ pub(super) fn make<T>(
 ) -> Result<T, EngineError> {
     let at = Address::parse(out)?;
     let staging = Staging::begin(&at)?;
-    let earlier = match staging.bucket.has(&at.key)? {
+    let earlier = match staging.bucket.has_inside(&at.key)? {
         true if !overwrite => {
             let problem = format!("{at} exists; give --overwrite to replace it");
             return Err(EngineError::Usage(problem));

@@ -32,6 +32,7 @@ pub(super) fn forward(
         return false;
     }
     let of_pairs = ConvShape { channels: merged.channels / 2, ..*merged };
+    let x = &x[..merged.images * merged.height * merged.width * merged.channels];
     let [mut xs, mut ws] = OPERANDS.take();
     along_rows(proof.isa(), x, &mut xs);
     along_rows(proof.isa(), w, &mut ws);
@@ -49,11 +50,12 @@ pub(super) fn grad_input(
     scale: Option<&[f32]>,
     product: impl FnOnce(Avx512Bf16, &ConvShape, [&[f32]; 2]),
 ) -> bool {
-    if merged.groups > 1 || !merged.filters.is_multiple_of(2) {
+    let row = merged.filter_len();
+    if merged.groups > 1 || !merged.filters.is_multiple_of(2) || row == 0 {
         return false;
     }
     let of_pairs = ConvShape { filters: merged.filters / 2, ..*merged };
-    let row = merged.filter_len();
+    let g = &g[..merged.out_positions() * merged.filters];
     let [mut gs, mut ws] = OPERANDS.take();
     along_rows(proof.isa(), g, &mut gs);
     ws.resize(w.len() / 2, 0.0);

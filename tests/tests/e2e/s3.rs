@@ -130,6 +130,12 @@ fn what_is_wrong_with_an_address_is_told_in_a_sentence() {
     bad("eval --run s3://data/shapes", 1, &["last_checkpoint"]);
     let train = "train micro --set data.synthetic=none --set data.train_store=s3://data/shapes";
     bad(train, BAD_CONFIG, &["s3://data/shapes holds no store", "header.json"]);
+    // A run that never begins leaves its name to the next, here and there.
+    bad(&format!("{train} --set train.run_dir=s3://data/runs"), BAD_CONFIG, &["holds no store"]);
+    assert!(!place.join("runs/stage/data/runs/micro").exists(), "a folder stays");
+    let next = "train micro --set train.steps=1 --set train.run_dir=s3://data/runs";
+    let next = run(&server, &place, &format!("{next} --set eval.draw_images=0"));
+    assert!(next.out.contains("s3://data/runs/micro/report.json"), "a claim stays: {}", next.out);
     run(&server, &place, &format!("{PREP} --out s3://data/store"));
     bad(&format!("{PREP} --out s3://data/store"), BAD_CONFIG, &["exists; give --overwrite"]);
     run(&server, &place, &format!("{PREP} --out s3://data/store --overwrite"));
@@ -210,7 +216,7 @@ fn a_large_object_goes_in_parts_and_comes_back() {
     for kind in [Kind::Fs, Kind::Moto] {
         let Some(server) = Server::start(kind) else { continue };
         let (place, bucket) = (Place::new(), server.bucket());
-        let bytes: Vec<u8> = (0..70 << 20).map(|i: u32| (i / 7 ^ i >> 9) as u8).collect();
+        let bytes: Vec<u8> = (0..70 << 20).map(|i: u32| ((i / 7) ^ (i >> 9)) as u8).collect();
         let path = place.write("large", &bytes);
         server.set(bad(8, 3));
         bucket.put(&path, "large").expect("it arrives");
