@@ -11,7 +11,7 @@ const VARIABLE: &str = "ONEGRAPH_CPU_ISA";
 
 thread_local! {
     static WITHIN: Cell<Option<Isa>> = const { Cell::new(None) };
-    static IN_BF16: Cell<bool> = const { Cell::new(false) };
+    static PRODUCTS: Cell<Products> = const { Cell::new(Products::PLAIN) };
 }
 
 /// An instruction set that this processor has.
@@ -59,23 +59,42 @@ pub fn has_bf16() -> bool {
     false
 }
 
-/// Runs `f`; products of matrices that this thread starts meanwhile round their operands to bf16 if
-/// `bf16` is true and the processor multiplies those, and are of f32 otherwise.
-pub fn with_bf16<R>(bf16: bool, f: impl FnOnce() -> R) -> R {
-    struct Before(bool);
-    impl Drop for Before {
-        fn drop(&mut self) {
-            IN_BF16.set(self.0);
-        }
-    }
-    let _before = Before(IN_BF16.replace(bf16));
-    f()
+/// How a CPU multiplies matrices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Products {
+    /// Operands are rounded to bf16, if the processor multiplies those.
+    pub bf16: bool,
+    /// 3x3 convolutions are taken in tiles of 2x2 outputs where it pays.
+    pub winograd: bool,
 }
 
-/// Within [`with_bf16`] of true, the proof that products can follow it.
+impl Products {
+    /// In f32, each product by itself.
+    pub const PLAIN: Self = Self { bf16: false, winograd: false };
+
+    /// Runs `f`; products of matrices that this thread starts meanwhile are taken so, in place of
+    /// [`Self::PLAIN`].
+    pub fn within<R>(self, f: impl FnOnce() -> R) -> R {
+        struct Before(Products);
+        impl Drop for Before {
+            fn drop(&mut self) {
+                PRODUCTS.set(self.0);
+            }
+        }
+        let _before = Before(PRODUCTS.replace(self));
+        f()
+    }
+}
+
+/// Within [`Products`] of bf16, the proof that products can follow it.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn bf16() -> Option<Avx512Bf16> {
-    if IN_BF16.get() && has_bf16() { Avx512Bf16::new() } else { None }
+    if PRODUCTS.get().bf16 && has_bf16() { Avx512Bf16::new() } else { None }
+}
+
+/// True within [`Products`] that take 3x3 convolutions in tiles.
+pub(crate) fn winograd() -> bool {
+    PRODUCTS.get().winograd
 }
 
 /// Proof that the processor has AVX2 and FMA.
@@ -139,11 +158,11 @@ impl Isa {
         WITHIN.get().unwrap_or_else(|| Self::chosen().unwrap_or_else(|e| panic!("{e}")))
     }
 
-    /// Runs `f`; products that this thread starts meanwhile use this instruction set, and are of
-    /// f32.
+    /// Runs `f`; products that this thread starts meanwhile use this instruction set, and are
+    /// [`Products::PLAIN`].
     pub fn within<R>(self, f: impl FnOnce() -> R) -> R {
         let before = WITHIN.replace(Some(self));
-        let result = with_bf16(false, f);
+        let result = Products::PLAIN.within(f);
         WITHIN.set(before);
         result
     }

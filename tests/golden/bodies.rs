@@ -8,6 +8,7 @@ use std::sync::Arc;
 use configs::Config;
 use engine::model::roi_heads::Net;
 use engine::model::{BuiltProgram, ImageSize, ModelSpec, Part, SlotShape, backbone};
+use engine::runtime::products;
 use engine::weights::{Extent, fold, initial_state, to_torchvision, weights_from_tensors};
 use graph::CpuExecutor;
 use graph::autodiff::differentiate_seeded;
@@ -108,7 +109,8 @@ fn body(report: &mut Report, family: &Family, case: Case<'_>) {
         assert_eq!((&shape, bits(&back)), (theirs, bits(values)), "{} there and back", param.name);
     }
     fold(&mut state, &params, config.model.backbone.norm_eps);
-    let mut executor = CpuExecutor::new(Arc::new(program), &state).expect("it plans");
+    let executor = CpuExecutor::new(Arc::new(program), &state).expect("it plans");
+    let mut executor = executor.taking(products(&config).expect("a processor"));
     for name in ["x", "dC2", "dC3", "dC4", "dC5"] {
         let input = executor.input_mut(name).expect("an input");
         input.as_f32_mut().copy_from_slice(&case.f32(name).data);

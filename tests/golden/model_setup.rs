@@ -8,12 +8,14 @@ use engine::model::roi_heads::seen_keypoints;
 use engine::model::{
     BuiltProgram, ImageSize, ModelSpec, Param, SlotShape, detection_program, training_program,
 };
+use engine::runtime::products;
 use engine::weights::{
     Dialect, ExportForm, Extent, Values, WeightsFile, export_weights, fold, initial_state,
     weights_from_tensors,
 };
 use graph::substitute::substitute;
 use graph::{CpuExecutor, Program, StateSet};
+use kernels::isa::Products;
 use kernels::ops::preprocess::Preprocess;
 use kernels::view::View;
 use score::encode_mask;
@@ -120,6 +122,7 @@ impl Fixture<'_> {
         }
         let BuiltProgram { program, params, losses, .. } = built;
         let executor = CpuExecutor::new(Arc::new(program), &state).expect("it plans");
+        let executor = executor.taking(products(self.config).expect("a processor"));
         Loaded { executor, state, params, losses, preprocess }
     }
 }
@@ -132,6 +135,13 @@ pub(crate) struct Loaded {
     pub(crate) losses: Vec<&'static str>,
     /// The source of the program's images.
     preprocess: Preprocess,
+}
+
+impl Loaded {
+    /// The same, whose products are taken so.
+    pub(crate) fn taking(self, products: Products) -> Self {
+        Self { executor: self.executor.taking(products), ..self }
+    }
 }
 
 fn preprocess_of(program: &Program) -> Preprocess {

@@ -3,7 +3,7 @@
 use engine::model::Param;
 use engine::weights::to_torchvision;
 use graph::CpuExecutor;
-use kernels::isa::{has_bf16, with_bf16};
+use kernels::isa::{Products, has_bf16};
 use tests::SAMPLES;
 
 use crate::convert::permute;
@@ -25,7 +25,10 @@ fn keyed(model: &GoldenModel) -> KeyedStep {
 
 /// Step 1 with samples by the golden data's keys.
 fn observed(model: &GoldenModel) -> Loaded {
-    let mut step = keyed(model);
+    observed_of(keyed(model), model)
+}
+
+fn observed_of(mut step: KeyedStep, model: &GoldenModel) -> Loaded {
     step.run(&model.config);
     step.given
 }
@@ -37,7 +40,13 @@ pub(crate) fn features(of: Recorded) {
 /// The same with products of bf16, whose factors have 8 bits.
 pub(crate) fn features_in_bf16(of: Recorded) {
     if has_bf16() {
-        compare_features(of, BF16_TOLERANCE, |model| with_bf16(true, || observed(model)));
+        let in_bf16 = Products { bf16: true, ..Products::PLAIN };
+        compare_features(of, BF16_TOLERANCE, |model| {
+            let rounded = observed_of(keyed(model).taking(in_bf16), model);
+            let same = rounded.executor.f32("P2").ok() == observed(model).executor.f32("P2").ok();
+            assert!(!same, "products of bf16 give the bits of f32");
+            rounded
+        });
     } else {
         println!("SKIPPED: this processor does not multiply bf16");
     }

@@ -4,6 +4,7 @@
 use configs::Config;
 use graph::CpuExecutor;
 use kernels::boxes::sample;
+use kernels::isa::Products;
 
 use crate::model_setup::{Loaded, row};
 
@@ -16,6 +17,11 @@ pub(crate) struct KeyedStep {
 }
 
 impl KeyedStep {
+    /// The same, whose products are taken so.
+    pub(crate) fn taking(self, products: Products) -> Self {
+        Self { free: self.free.taking(products), given: self.given.taking(products) }
+    }
+
     /// Makes one step; both are left with its state.
     pub(crate) fn run(&mut self, config: &Config) {
         let Self { free, given } = self;

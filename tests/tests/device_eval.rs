@@ -5,7 +5,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use configs::{Config, CpuPrecision, Precision};
+use configs::{Config, Precision};
 use dali::order::PaddedShape;
 use device::Device;
 use device::cuda::CudaDevice;
@@ -21,6 +21,7 @@ use engine::runtime::{Backend, ModelState};
 use engine::team::Team;
 use engine::train::{Event, Observer, Outcome, Session, SessionOptions, Trainer};
 use graph::StateSet;
+use kernels::isa::Products;
 use score::Rle;
 use test_gpu::{Alive, TestGpu};
 
@@ -172,7 +173,7 @@ fn detections_in_fp16_are_those_of_f32() {
     let trained = Trained::new(&LONG);
     let images: Vec<usize> = (0..7).collect();
     let quiet = Progress::quiet();
-    let mut host = ModelState::host(trained.state.clone(), CpuPrecision::Fp32);
+    let mut host = ModelState::host(trained.state.clone(), Products::PLAIN);
     let mut cpu = trained.evaluator(&Backend::Cpu, &mut host);
     let wanted = cpu.detect(&mut host, &images, &quiet).expect("detections");
     let (device, backend) = on_driver(4);
@@ -252,7 +253,7 @@ fn shapes_sizes_and_weights_change_between_detections() {
     let square = PaddedShape { height: 64, width: 64 };
     let shapes = [square, PaddedShape { height: 64, width: 96 }];
     let image = {
-        let mut host = ModelState::host(trained.state.clone(), CpuPrecision::Fp32);
+        let mut host = ModelState::host(trained.state.clone(), Products::PLAIN);
         trained.evaluator(&Backend::Cpu, &mut host).set().load(0).expect("an image")
     };
     let narrow = {
@@ -266,7 +267,7 @@ fn shapes_sizes_and_weights_change_between_detections() {
     let mut earlier: Option<Vec<ImageDetections>> = None;
     for round in 0..2 {
         trained.state = trainer.state().fetch().expect("the state").clone();
-        let mut host = ModelState::host(trained.state.clone(), CpuPrecision::Fp32);
+        let mut host = ModelState::host(trained.state.clone(), Products::PLAIN);
         let mut both =
             [(&Backend::Cpu, &mut host), (&backend, trainer.state())].map(|(b, state)| {
                 let made =

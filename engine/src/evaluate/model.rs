@@ -4,7 +4,7 @@ use configs::Config;
 
 use crate::error::EngineError;
 use crate::model::{ImageSize, ModelSpec, Param, Part, SlotShape, detection_program};
-use crate::runtime::{Backend, ModelState, of_cpu};
+use crate::runtime::{Backend, ModelState, products};
 use crate::weights::{Extent, LoadReport, WeightsFile, fold, initial_state, load_weights};
 
 /// The parts of a model that a detector needs.
@@ -51,7 +51,7 @@ impl DetectionModel {
             fold(&mut state, &built.params, eps);
         }
         let state = match backend {
-            Backend::Cpu => ModelState::host(state, of_cpu(config)?),
+            Backend::Cpu => ModelState::host(state, products(config)?),
             Backend::Device(device) => {
                 let precision = config.train.precision;
                 ModelState::on_device(state, device.clone(), precision, &[&built.program])?

@@ -24,7 +24,7 @@ const UNUSED: [&str; 3] =
     ["train.best_metric=auto", "train.target_mask=none", "train.target_keypoint=none"];
 
 /// The beginnings of keys that detection reads from a config, but for its data.
-const READ: [&str; 3] = ["input.", "model.", "train.cpu_precision"];
+const READ: [&str; 4] = ["input.", "model.", "train.cpu_precision", "train.winograd"];
 
 /// A model whose every parameter comes from a file.
 #[derive(Debug)]

@@ -64,7 +64,7 @@ impl Executor {
                 let there = arena.bytes();
                 check_fit(prepared.plan.arena_bytes().saturating_sub(there), &prepared)?;
                 let executor = CpuExecutor::in_arena(prepared, state.host_mut(), &arena)?;
-                let executor = executor.in_precision(state.cpu_precision());
+                let executor = executor.taking(state.products());
                 Ok(Executor::Cpu(Box::new(executor)))
             }
         }

@@ -11,7 +11,7 @@ use configs::Config;
 use device::{Device, DevicePtr, Target};
 use graph::exec::device::Prepared;
 use kernels::CpuPrecision;
-use kernels::isa::has_bf16;
+use kernels::isa::{Products, has_bf16};
 
 use crate::error::EngineError;
 use crate::progress::counted;
@@ -23,20 +23,20 @@ pub use slot::{Slot, SlotMemory};
 pub(crate) use slot::{copy_inputs, same_layout};
 pub use state::ModelState;
 
-/// The precision of products on this CPU.
+/// How this CPU takes the products of a config's programs.
 ///
 /// # Errors
 /// [`EngineError::Usage`] if the config wants one that the processor does not have.
-pub(crate) fn of_cpu(config: &Config) -> Result<CpuPrecision, EngineError> {
-    let wanted = config.train.cpu_precision;
-    if wanted == CpuPrecision::Bf16 && !has_bf16() {
+pub fn products(config: &Config) -> Result<Products, EngineError> {
+    let bf16 = config.train.cpu_precision == CpuPrecision::Bf16;
+    if bf16 && !has_bf16() {
         return Err(EngineError::Usage(
             "train.cpu_precision is bf16, but this processor does not multiply bf16 (AVX512_BF16): \
              set it to fp32"
                 .into(),
         ));
     }
-    Ok(wanted)
+    Ok(Products { bf16, winograd: config.train.winograd })
 }
 
 /// The CPU or device that runs the programs.

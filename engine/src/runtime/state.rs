@@ -9,7 +9,7 @@ use std::sync::Arc;
 use device::{Device, Precision};
 use graph::exec::device::SharedArena;
 use graph::{CpuArena, DeviceState, Program, StateSet};
-use kernels::CpuPrecision;
+use kernels::isa::Products;
 
 use crate::error::EngineError;
 use crate::model::{MASTER, RING, RING_STEP};
@@ -25,14 +25,14 @@ pub struct ModelState {
     arena: Option<Arc<SharedArena>>,
     /// The same for programs on the CPU.
     cpu_arena: CpuArena,
-    cpu_precision: CpuPrecision,
+    products: Products,
 }
 
 impl ModelState {
-    /// State that lives on the host, whose programs multiply in `cpu_precision`.
-    pub fn host(set: StateSet, cpu_precision: CpuPrecision) -> Self {
+    /// State that lives on the host, whose programs take `products`.
+    pub fn host(set: StateSet, products: Products) -> Self {
         let cpu_arena = CpuArena::default();
-        Self { host: set, memory: None, arena: None, cpu_arena, cpu_precision }
+        Self { host: set, memory: None, arena: None, cpu_arena, products }
     }
 
     /// State that lives on a device, held in `precision`, as declared by `programs`, filled from
@@ -50,8 +50,8 @@ impl ModelState {
         let values = of_device(&host, programs);
         let memory = DeviceState::in_precision(precision, device, programs, &[RING], &values)?;
         let memory = Some(Arc::new(memory));
-        let (cpu_arena, cpu_precision) = (CpuArena::default(), CpuPrecision::Fp32);
-        Ok(Self { host, memory, arena: None, cpu_arena, cpu_precision })
+        let (cpu_arena, products) = (CpuArena::default(), Products::PLAIN);
+        Ok(Self { host, memory, arena: None, cpu_arena, products })
     }
 
     /// Its place on the device.
@@ -76,9 +76,9 @@ impl ModelState {
         Ok(self.arena.insert(arena).clone())
     }
 
-    /// The precision of products on the CPU.
-    pub fn cpu_precision(&self) -> CpuPrecision {
-        self.cpu_precision
+    /// How the CPU takes products.
+    pub fn products(&self) -> Products {
+        self.products
     }
 
     /// Memory for the values of programs on the CPU.

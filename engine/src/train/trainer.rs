@@ -27,7 +27,7 @@ use crate::model::{
     shares, step_layout, weight_of,
 };
 use crate::names::matches;
-use crate::runtime::{Backend, ModelState, of_cpu};
+use crate::runtime::{Backend, ModelState, products};
 use crate::weights::{LoadReport, initial_state, start_averages};
 
 /// Runs training steps.
@@ -439,7 +439,7 @@ impl Planned {
         let Counted { config, data, backend, division, evaluations } = run;
         let arena = arena_bytes(&programs).max(evaluations.arena_bytes);
         let Backend::Device(device) = backend else {
-            let mut state = ModelState::host(state, of_cpu(config)?);
+            let mut state = ModelState::host(state, products(config)?);
             state.cpu_arena().reserve(arena)?;
             let asked = &config.train;
             let steps = CpuSteps::new(programs, shapes, losses, division, asked, &mut state)?;

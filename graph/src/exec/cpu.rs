@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use bytemuck::{cast_slice, cast_slice_mut};
 use device::Target;
+use kernels::DType;
 use kernels::cpu::{CpuArgs, HostTensor, TensorMut, TensorRef};
-use kernels::isa::with_bf16;
-use kernels::{CpuPrecision, DType};
+use kernels::isa::Products;
 
 use super::arena::{Arena, CpuArena, Piece};
 use super::device::Prepared;
@@ -29,7 +29,7 @@ pub struct CpuExecutor {
     bindings: Vec<Binding>,
     seconds: Vec<f64>,
     runs: u64,
-    precision: CpuPrecision,
+    products: Products,
 }
 
 /// The tensors of one launch, resolved once.
@@ -138,14 +138,14 @@ impl CpuExecutor {
             bindings,
             seconds,
             runs: 0,
-            precision: CpuPrecision::Fp32,
+            products: Products::PLAIN,
         })
     }
 
-    /// The same, whose products are of this precision.
+    /// The same, whose products are taken so, in place of [`Products::PLAIN`].
     #[must_use]
-    pub fn in_precision(self, precision: CpuPrecision) -> Self {
-        Self { precision, ..self }
+    pub fn taking(self, products: Products) -> Self {
+        Self { products, ..self }
     }
 
     /// The program.
@@ -379,8 +379,8 @@ impl CpuExecutor {
             updates: updates.into_iter().map(HostTensor::view_mut).collect(),
             workspace,
         };
-        // Also for f32: this thread may wait in a run of another model's.
-        with_bf16(self.precision == CpuPrecision::Bf16, || node.op.run_cpu(&mut args));
+        // Also for plain ones: this thread may wait in a run of another model's.
+        self.products.within(|| node.op.run_cpu(&mut args));
     }
 }
 

@@ -88,7 +88,8 @@ fn rounded(value: f32) -> u32 {
 }
 
 wide! {
-    fn neighbours(values: &[f32], out: &mut [f32]) {
+    /// Rounds neighbours to pairs of bf16.
+    pub(super) fn neighbours(values: &[f32], out: &mut [f32]) {
         for ([low, high], out) in values.as_chunks::<2>().0.iter().zip(out) {
             *out = f32::from_bits(rounded(*low) >> 16 | rounded(*high));
         }

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 
-use super::reduce::BLOCK;
+use super::BLOCK;
 use super::tile::{Acc, Tile, with_tile};
 use crate::isa::Isa;
 

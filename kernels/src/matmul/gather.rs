@@ -18,6 +18,7 @@ use super::groups::expand;
 use super::pack::{Block, Weights, pack, pack_block};
 use super::rows::Row;
 use super::tile::{Acc, PANELS, RowTable, TapRange, Tile, prefetch, with_tile};
+use super::winograd::{self, Winograd};
 use super::{ALIGN_SLACK, ConvShape, Epilogue, GROUP, aligned};
 use crate::isa::{self, Isa, wide};
 
@@ -44,14 +45,21 @@ pub(crate) fn conv_forward(
 ) {
     let merged = shape.merged(GROUP);
     let w = expand(shape, &merged, w);
+    let tiled = Winograd::forward(&merged, [x, &w], epilogue);
     #[cfg(target_arch = "x86_64")]
     if let Some(proof) = isa::bf16() {
+        if let Some(tiled) = &tiled {
+            return tiled.run(proof, y, workspace);
+        }
         let ran = bf16::forward(proof, &merged, [x, &w], |tile, pairs, operands| {
             forward(pairs, operands, epilogue, |product| product.run(tile, y, workspace));
         });
         if ran {
             return;
         }
+    }
+    if let Some(tiled) = tiled {
+        return with_tile!(Isa::get(), |tile| tiled.run(tile, y, workspace));
     }
     forward(&merged, [x, &w], epilogue, |product| {
         with_tile!(Isa::get(), |tile| product.run(tile, y, workspace));
@@ -84,14 +92,21 @@ pub(crate) fn conv_grad_input(
 ) {
     let merged = shape.merged(GROUP);
     let w = expand(shape, &merged, w);
+    let tiled = Winograd::grad_input(&merged, [g, &w], scale, epilogue);
     #[cfg(target_arch = "x86_64")]
     if let Some(proof) = isa::bf16() {
+        if let Some(tiled) = &tiled {
+            return tiled.run(proof, dx, workspace);
+        }
         let ran = bf16::grad_input(proof, &merged, [g, &w], scale, |tile, pairs, operands| {
             gradients(pairs, operands, None, epilogue, |product| product.run(tile, dx, workspace));
         });
         if ran {
             return;
         }
+    }
+    if let Some(tiled) = tiled {
+        return with_tile!(Isa::get(), |tile| tiled.run(tile, dx, workspace));
     }
     gradients(&merged, [g, &w], scale, epilogue, |product| {
         with_tile!(Isa::get(), |tile| product.run(tile, dx, workspace));
@@ -126,7 +141,7 @@ pub(crate) fn gather_workspace_len(shape: &ConvShape) -> usize {
     let (channels, filters) = (one.channels / 2, one.filters / 2);
     let of_pairs = longest(&Class::forward(&ConvShape { channels, ..one }));
     let of_pairs = of_pairs.max(longest(&Class::gradients(&ConvShape { filters, ..one })));
-    forward.max(of_pairs) + ALIGN_SLACK
+    (forward.max(of_pairs) + ALIGN_SLACK).max(winograd::workspace_len(&one))
 }
 
 /// A convolution, or the gradient of its input, with its operands.

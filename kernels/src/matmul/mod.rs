@@ -4,6 +4,7 @@
 //! A convolution is not unfolded in memory: the rows of the left matrix are gathered through
 //! pointers, one for each kernel tap ([`gather`]), so that a 3x3 costs no copy and a strided or
 //! transposed one no wasted products.
+//! A 3x3 may be taken in tiles of 2x2 outputs, with fewer products ([`winograd`]).
 //! Only the weights are packed ([`pack`]). The weight gradient reduces over positions ([`reduce`]).
 //!
 //! **Determinism.** Every output element is a chain of fused multiply-adds in the order of the
@@ -27,6 +28,7 @@ mod shape;
 mod tests;
 mod tile;
 mod transpose;
+mod winograd;
 
 pub(crate) use epilogue::Epilogue;
 pub(crate) use filter::filter_gradient;
@@ -37,6 +39,9 @@ pub(crate) use shape::{ConvShape, out_extent};
 /// Elements of a packed operand that are live at once: 4 MiB, so that a pass stays in the last
 /// level of cache.
 const PACK_LIMIT: usize = 1 << 20;
+
+/// Positions, or tiles of them, that a gradient of weights sums at once.
+const BLOCK: usize = 256;
 
 /// Channels and filters of groups that are taken together, at least.
 const GROUP: usize = 32;

@@ -13,11 +13,9 @@ use super::grid::{Part, cut, steps};
 use super::groups::collect;
 use super::rows::{Row, RowMap, low_bits};
 use super::tile::{Acc, Tile, with_tile};
-use super::{ALIGN_SLACK, ConvShape, GROUP, PACK_LIMIT, aligned};
+use super::winograd::{WeightGradient, weights_workspace_len};
+use super::{ALIGN_SLACK, BLOCK, ConvShape, GROUP, PACK_LIMIT, aligned};
 use crate::isa::{self, Isa, wide};
-
-/// Positions per block.
-pub(super) const BLOCK: usize = 256;
 
 /// `dw[k] = scale[k] * sum over positions of g[position][k] * window(x, position)`.
 ///
@@ -34,6 +32,12 @@ pub(crate) fn conv_grad_weight(
     let merged = shape.merged(GROUP);
     if shape.out_positions() == 0 || dw.is_empty() {
         dw.fill(0.0);
+    } else if let Some(tiled) = WeightGradient::new(&shape, [x, g], scale) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(proof) = isa::bf16() {
+            return tiled.run(proof, dw, workspace);
+        }
+        with_tile!(Isa::get(), |tile| tiled.run(tile, dw, workspace));
     } else if merged.groups == shape.groups {
         sum_groups(&shape, x, g, scale, dw, workspace);
     } else {
@@ -116,7 +120,8 @@ impl Sum<'_> {
 pub(crate) fn reduce_workspace_len(shape: &ConvShape) -> usize {
     let positions = shape.out_positions();
     let filters = shape.merged(GROUP).group_filters();
-    pass_positions(filters, positions).min(positions) * filters + ALIGN_SLACK
+    let one_by_one = pass_positions(filters, positions).min(positions) * filters + ALIGN_SLACK;
+    one_by_one.max(weights_workspace_len(shape))
 }
 
 /// Positions whose packed gradient fits the workspace, in whole blocks.

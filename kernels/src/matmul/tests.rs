@@ -1,13 +1,14 @@
 //! The products against plain sums in f64, and the same bits whatever the number of threads.
 
 use super::*;
-use crate::isa::{Isa, has_bf16, with_bf16};
+use crate::isa::{Isa, Products, has_bf16};
 
 fn values(len: usize, seed: u32) -> Vec<f32> {
     let desc = crate::TensorDesc::new(crate::Role::Activation, &[len]);
     crate::case::uniform(&desc, seed, -1.0, 1.0).as_f32().to_vec()
 }
 
+#[derive(Clone)]
 struct Operands {
     shape: ConvShape,
     x: Vec<f32>,
@@ -108,12 +109,24 @@ impl Operands {
     }
 }
 
+const WINOGRAD: Products = Products { winograd: true, ..Products::PLAIN };
+
+/// Each case with plain products, and in tiles where it is taken so.
+fn ways() -> impl Iterator<Item = (Operands, Products)> {
+    shapes().into_iter().flat_map(|case| {
+        let tiled = (winograd::workspace_len(&case.shape) > 0).then_some(WINOGRAD);
+        let ways = [Some(Products::PLAIN), tiled].into_iter().flatten();
+        ways.map(move |products| (case.clone(), products)).collect::<Vec<_>>()
+    })
+}
+
 /// A tile may sum other elements side by side, but each sum takes its products in the same order.
 #[test]
 fn bits_do_not_depend_on_the_instruction_set() {
     let fused: Vec<Isa> = Isa::all().into_iter().filter(|isa| isa.name() != "portable").collect();
-    for case in shapes() {
-        let results: Vec<_> = fused.iter().map(|isa| isa.within(|| case.run())).collect();
+    for (case, products) in ways() {
+        let run = |isa: &Isa| isa.within(|| products.within(|| case.run()));
+        let results: Vec<_> = fused.iter().map(run).collect();
         for (isa, result) in fused.iter().zip(&results) {
             for (a, b) in result.iter().flatten().zip(results[0].iter().flatten()) {
                 assert_eq!(a.to_bits(), b.to_bits(), "{}: {:?}", isa.name(), case.shape);
@@ -148,6 +161,11 @@ fn shapes() -> Vec<Operands> {
         ([1, 9, 1, 4], [600, 1, 1, 0]),
         ([1, 20, 1, 2100], [530, 1, 1, 0]),
         ([1, 40, 41, 9], [8, 3, 1, 2]),
+        ([2, 15, 17, 80], [64, 3, 1, 1]),
+        ([1, 14, 17, 32], [48, 3, 1, 1]),
+        ([1, 19, 16, 64], [96, 3, 1, 0]),
+        ([1, 14, 15, 272], [96, 3, 1, 1]),
+        ([1, 14, 14, 64], [288, 3, 1, 2]),
     ]
     .map(|(x, w)| (x, w, [1, 1]));
     plain.into_iter().chain(grouped).map(|(x, w, gaps)| Operands::new(x, w, gaps)).collect()
@@ -155,18 +173,33 @@ fn shapes() -> Vec<Operands> {
 
 #[test]
 fn products_equal_plain_sums() {
-    for (case, isa) in
-        shapes().iter().flat_map(|case| Isa::all().into_iter().map(move |isa| (case, isa)))
-    {
-        let results = isa.within(|| case.run());
-        for (name, (got, exact)) in ["y", "dx", "dw"].iter().zip(results.iter().zip(case.exact())) {
-            let largest = exact.iter().fold(1.0f64, |m, v| m.max(v.abs()));
-            for (i, (got, exact)) in got.iter().zip(&exact).enumerate() {
-                let error = (f64::from(*got) - exact).abs() / largest;
-                assert!(error < 2e-6, "{:?}: {name}[{i}] is {got}, not {exact}", case.shape);
+    for (case, products) in ways() {
+        let sums = case.exact();
+        for isa in Isa::all() {
+            let results = isa.within(|| products.within(|| case.run()));
+            for (name, (got, exact)) in ["y", "dx", "dw"].iter().zip(results.iter().zip(&sums)) {
+                let largest = exact.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+                for (i, (got, exact)) in got.iter().zip(exact).enumerate() {
+                    let error = (f64::from(*got) - exact).abs() / largest;
+                    assert!(error < 2e-6, "{:?}: {name}[{i}] is {got}, not {exact}", case.shape);
+                }
             }
         }
     }
+}
+
+/// A product in tiles has other bits than a plain one, so the tests above see it.
+#[test]
+fn tiles_round_otherwise() {
+    let tiled = ways().filter(|(_, products)| products.winograd).map(|(case, _)| {
+        let (tiled, plain) = (WINOGRAD.within(|| case.run()), case.run());
+        let differ: Vec<bool> = tiled.iter().zip(&plain).map(|(a, b)| a != b).collect();
+        let sums = winograd::weights_workspace_len(&case.shape) > 0;
+        assert_eq!(differ, [true, true, sums], "{:?}", case.shape);
+        sums
+    });
+    let sums: Vec<bool> = tiled.collect();
+    assert_eq!(sums, [true, false, true, true, true]);
 }
 
 /// Products of bf16 are the sums of products of rounded factors, but for operands that make no
@@ -181,11 +214,12 @@ fn products_of_bf16_round_their_factors_and_nothing_else() {
         rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool")
     };
     let (one, five) = (pool(1), pool(5));
+    let in_bf16 = Products { bf16: true, ..Products::PLAIN };
     let round = |v: f32| half::bf16::from_f32(v).to_f32();
     let mut rounded = [0; 3];
     for case in shapes() {
-        let results = one.install(|| with_bf16(true, || case.run()));
-        let again = five.install(|| with_bf16(true, || case.run()));
+        let results = one.install(|| in_bf16.within(|| case.run()));
+        let again = five.install(|| in_bf16.within(|| case.run()));
         assert!(
             results.iter().flatten().zip(again.iter().flatten()).all(|(a, b)| a == b),
             "{:?}",
@@ -206,11 +240,38 @@ fn products_of_bf16_round_their_factors_and_nothing_else() {
     assert!(rounded.iter().all(|count| *count >= 8), "{rounded:?} of {} shapes", shapes().len());
 }
 
+/// In tiles factors are rounded once they are transformed: twice the error of plain products of
+/// bf16, and the same bits on any number of threads.
+#[test]
+fn tiles_of_bf16_round_what_is_transformed() {
+    if !has_bf16() {
+        println!("SKIPPED: this processor does not multiply bf16");
+        return;
+    }
+    let pool = |threads| {
+        rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool")
+    };
+    let pools = [pool(1), pool(5)];
+    for (case, _) in ways().filter(|(_, products)| products.winograd) {
+        let in_bf16 = Products { bf16: true, ..WINOGRAD };
+        let [got, again] =
+            pools.each_ref().map(|pool| pool.install(|| in_bf16.within(|| case.run())));
+        assert!(got == again, "{:?}", case.shape);
+        for (got, exact) in got.iter().zip(case.exact()) {
+            let squares =
+                |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>();
+            let distance = squares(&mut got.iter().zip(&exact).map(|(a, b)| f64::from(*a) - b));
+            let error = (distance / squares(&mut exact.iter().copied())).sqrt();
+            assert!((1e-3..6e-3).contains(&error), "{:?}: {error}", case.shape);
+        }
+    }
+}
+
 /// Scale, bias, residual, ReLU in this order, at full and partial width, over several blocks of the
 /// reduction; checked against the plain sums that the test above has checked.
 #[test]
 fn epilogue_equals_its_formula() {
-    for case in shapes() {
+    for (case, products) in ways() {
         let (s, k) = (case.shape, case.shape.filters);
         let (bias, residual) = (values(k, 5), values(case.g.len(), 6));
         let epilogue = Epilogue {
@@ -221,8 +282,10 @@ fn epilogue_equals_its_formula() {
         };
         let mut workspace = vec![f32::NAN; gather_workspace_len(&s)];
         let (mut plain, mut y) = (vec![f32::NAN; case.g.len()], vec![f32::NAN; case.g.len()]);
-        conv_forward(&s, &case.x, &case.w, Epilogue::default(), &mut plain, &mut workspace);
-        conv_forward(&s, &case.x, &case.w, epilogue, &mut y, &mut workspace);
+        products.within(|| {
+            conv_forward(&s, &case.x, &case.w, Epilogue::default(), &mut plain, &mut workspace);
+            conv_forward(&s, &case.x, &case.w, epilogue, &mut y, &mut workspace);
+        });
         for (i, (y, sum)) in y.iter().zip(plain).enumerate() {
             let expected = (sum * case.scale[i % k] + bias[i % k] + residual[i]).max(0.0);
             assert_eq!(*y, expected, "{s:?}: element {i}");
@@ -236,8 +299,8 @@ fn bits_do_not_depend_on_the_number_of_threads() {
         rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool")
     };
     let (one, five) = (pool(1), pool(5));
-    for case in shapes() {
-        let (a, b) = (one.install(|| case.run()), five.install(|| case.run()));
+    for (case, products) in ways() {
+        let [a, b] = [&one, &five].map(|pool| pool.install(|| products.within(|| case.run())));
         for (a, b) in a.iter().flatten().zip(b.iter().flatten()) {
             assert_eq!(a.to_bits(), b.to_bits(), "{:?}", case.shape);
         }

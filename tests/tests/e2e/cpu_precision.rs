@@ -1,10 +1,13 @@
-//! `train.cpu_precision = "bf16"`: products of bf16 on a processor that has them.
+//! How a CPU takes products: of bf16 (`train.cpu_precision`), and in tiles (`train.winograd`).
 
 use kernels::isa::has_bf16;
 
 use crate::common::{BAD_CONFIG, Place, micro, said};
 
 const BF16: &str = "--set train.cpu_precision=bf16";
+
+/// Layers that are wide enough for tiles.
+const WIDE: &str = "--set model.fpn.channels=64 --set model.mask_head.channels=[32]";
 
 /// A run in bf16 is reproducible, resumes to the bit, differs from one in fp32, and is detected
 /// with in either.
@@ -15,25 +18,10 @@ fn a_run_in_bf16_repeats_and_resumes_to_the_bit() {
         return;
     }
     let place = Place::new();
-    let weights = |run: &str, step: u64| {
-        place.bytes(&format!("runs/{run}/checkpoints/step_{step:08}/model.safetensors"))
-    };
-    let steps = "--set train.steps=8 --set train.checkpoint_every_steps=4";
-    for (name, more) in [("a", BF16), ("b", BF16), ("c", "")] {
-        let threads = if name == "a" { "1" } else { "4" };
-        let mut run = place.command(&micro(&format!("{steps} {more} --set train.name={name}")));
-        let run = said(run.env("RAYON_NUM_THREADS", threads));
-        assert_eq!(run.code, 0, "{}", run.err);
-        assert_eq!(run.err.contains(") in bf16, "), name != "c", "{}", run.err);
+    repeats_and_resumes(&place, [BF16, ""], "train.cpu_precision=fp32");
+    for (run, told) in [("a", true), ("c", false)] {
+        assert_eq!(place.text(&format!("runs/{run}/log.txt")).contains(") in bf16, "), told);
     }
-    assert!(weights("a", 8) == weights("b", 8), "the same run on one thread and on four");
-    assert!(weights("a", 8) != weights("c", 8), "the precision changes nothing");
-    place.write("runs/b/last_checkpoint", "checkpoints/step_00000004\n");
-    std::fs::remove_dir_all(place.join("runs/b/checkpoints/step_00000008")).expect("it is there");
-    place.good("train --resume runs/b");
-    assert!(weights("a", 8) == weights("b", 8), "resumed");
-    let fp32 = "train --resume runs/b --set train.steps=9 --set train.cpu_precision=fp32";
-    place.bad(fp32, BAD_CONFIG, &["train.cpu_precision"]);
     let images = "runs/data/micro/val-8x64-seed0/images";
     let scores = "--set model.detections.score_threshold=0.05 --min-score 0.05";
     for (out, more) in [("own", ""), ("fp32", "--set train.cpu_precision=fp32")] {
@@ -55,4 +43,36 @@ fn a_processor_without_products_of_bf16_is_told_so() {
     let sentence = "error: train.cpu_precision is bf16, but this processor does not multiply bf16";
     assert!(refused.err.contains(sentence), "{}", refused.err);
     assert!(!place.join("runs/micro").exists(), "nothing begins");
+}
+
+/// The same of 3x3 convolutions in tiles, which are the default.
+#[test]
+fn a_run_in_tiles_repeats_and_resumes_to_the_bit() {
+    let place = Place::new();
+    let plain = format!("{WIDE} --set train.winograd=false");
+    repeats_and_resumes(&place, [WIDE, &plain], "train.winograd=false");
+}
+
+/// Runs `a` on one thread and `b` on four, resumed half way, have the same weights, and `c` has
+/// others; a resumption with another `key` is refused.
+fn repeats_and_resumes(place: &Place, [own, other]: [&str; 2], key: &str) {
+    let weights = |run: &str, step: u64| {
+        place.bytes(&format!("runs/{run}/checkpoints/step_{step:08}/model.safetensors"))
+    };
+    let steps = "--set train.steps=8 --set train.checkpoint_every_steps=4";
+    for (name, more) in [("a", own), ("b", own), ("c", other)] {
+        let threads = if name == "a" { "1" } else { "4" };
+        let mut run = place.command(&micro(&format!("{steps} {more} --set train.name={name}")));
+        let run = said(run.env("RAYON_NUM_THREADS", threads));
+        assert_eq!(run.code, 0, "{}", run.err);
+    }
+    assert!(weights("a", 8) == weights("b", 8), "the same run on one thread and on four");
+    assert!(weights("a", 8) != weights("c", 8), "{key} changes nothing");
+    place.write("runs/b/last_checkpoint", "checkpoints/step_00000004\n");
+    std::fs::remove_dir_all(place.join("runs/b/checkpoints/step_00000008")).expect("it is there");
+    place.good("train --resume runs/b");
+    assert!(weights("a", 8) == weights("b", 8), "resumed");
+    let name = key.split('=').next().expect("a key");
+    let changed = format!("train --resume runs/b --set train.steps=9 --set {key}");
+    place.bad(&changed, BAD_CONFIG, &[name]);
 }

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use dali::loader::SlotLayout;
-use device::tensor::CpuPrecision;
 use device::{Device, Precision, Target};
 use graph::exec::device::Prepared;
 use graph::finite::FirstNonFinite;
 use graph::{CpuArena, CpuExecutor, DeviceExecutor, GraphError};
+use kernels::isa::Products;
 
 use super::{Finding, Replay};
 use crate::error::EngineError;
@@ -16,7 +16,7 @@ use crate::model::{
     BuiltProgram, Division, ModelSpec, Part, further_arrays, is_transient, step_layout,
     weighted_training_program,
 };
-use crate::runtime::{Backend, ModelState, of_cpu};
+use crate::runtime::{Backend, ModelState, products};
 use crate::train::memory::{arena_bytes, prepare};
 use crate::weights::zeros;
 
@@ -51,7 +51,7 @@ impl Replay {
         let names = built[0].losses.clone();
         let step = Step { built, names, layout: &layout, batches: &batches };
         let losses = match backend {
-            Backend::Cpu => step.on_cpu(&state, of_cpu(&self.config)?, &mut look)?,
+            Backend::Cpu => step.on_cpu(&state, products(&self.config)?, &mut look)?,
             Backend::Device(device) => {
                 step.on_device(&state, device, &backend.target(&self.config), &mut look)?
             }
@@ -107,15 +107,14 @@ impl Step<'_> {
     fn on_cpu(
         mut self,
         state: &graph::StateSet,
-        precision: CpuPrecision,
+        products: Products,
         look: &mut FirstNonFinite,
     ) -> Result<Losses, EngineError> {
         let mut state = state.clone();
         let built = std::mem::take(&mut self.built);
         let arena = CpuArena::default();
-        let plan = |prepared| {
-            CpuExecutor::in_arena(prepared, &state, &arena).map(|e| e.in_precision(precision))
-        };
+        let plan =
+            |prepared| CpuExecutor::in_arena(prepared, &state, &arena).map(|e| e.taking(products));
         let prepared = prepare(built, &Target::Cpu)?;
         let mut executors = prepared.into_iter().map(plan).collect::<Result<Vec<_>, _>>()?;
         let mut losses = Losses::new();

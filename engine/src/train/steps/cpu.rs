@@ -42,10 +42,9 @@ impl CpuSteps {
     ) -> Result<Self, EngineError> {
         let arena = state.cpu_arena().clone();
         let input_bytes = programs.iter().map(Prepared::input_bytes).sum();
-        let precision = state.cpu_precision();
+        let products = state.products();
         let state = state.host_mut();
-        let plan =
-            |prepared| Ok(CpuExecutor::in_arena(prepared, state, &arena)?.in_precision(precision));
+        let plan = |prepared| Ok(CpuExecutor::in_arena(prepared, state, &arena)?.taking(products));
         let executors = programs.into_iter().map(plan).collect::<Result<_, EngineError>>()?;
         let division = division.clone();
         let (has_stats, counts) = (asked.log_parameters, asked.accuracies.then(Vec::new));

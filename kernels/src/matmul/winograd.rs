@@ -1,0 +1,341 @@
+//! Winograd's F(2x2, 3x3): 16 products of each input channel and filter for 2x2 outputs of a 3x3
+//! convolution, in place of 36. [Lavin and Gray, 2015](https://arxiv.org/abs/1509.09308)
+//!
+//! `y = A^T [(G g G^T) * (B^T d B)] A` for each tile of 2x2 outputs, which reads 4x4 inputs d. At
+//! each of the 16 points of the transform the tiles of all images are rows of a matrix product with
+//! the filters. A task transforms as many tiles as fit its L2, and for each panel of columns makes
+//! the 16 products and their outputs. The gradient of the weights sums over tiles ([`weights`]).
+//!
+//! **Determinism.** Shapes of one image alone say whether a convolution is taken so; the order of
+//! sums follows from them too, as everywhere in [`super`].
+
+mod transform;
+mod weights;
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::bf16;
+use super::epilogue::Turn;
+use super::grid::{Part, cut, shares};
+use super::tile::{Acc, MAX_RUN, PANELS, RowTable, TapRange, Tile};
+use super::transpose::transpose;
+use super::{ALIGN_SLACK, ConvShape, Epilogue, PACK_LIMIT, aligned};
+use crate::isa::{self, Isa};
+use transform::{LANES, POINTS, filter, inputs, outputs, turned_filter};
+pub(super) use weights::{WeightGradient, workspace_len as weights_workspace_len};
+
+/// Outputs of an image, at least: below, transforming the filters costs more than it saves.
+const MIN_POSITIONS: usize = 14 * 14;
+
+/// Channels and filters, at least: below, the transforms cost more than they save.
+const MIN_CHANNELS: usize = 32;
+
+/// The same for the gradient of the weights, which transforms two operands.
+const MIN_CHANNELS_OF_SUMS: usize = 64;
+
+/// Register tiles of rows that a task transforms at once.
+const TOGETHER: usize = 2;
+
+/// A convolution, or the gradient of its input, in tiles of 2x2 outputs.
+pub(super) struct Winograd<'a> {
+    images: usize,
+    /// Rows and columns of the input.
+    input: [usize; 2],
+    /// Rows and columns of the output.
+    output: [usize; 2],
+    pad: usize,
+    /// Channels of the input.
+    depth: usize,
+    /// Channels of the output.
+    columns: usize,
+    x: &'a [f32],
+    /// `[K, 3, 3, C]`.
+    w: &'a [f32],
+    pass: Pass<'a>,
+    epilogue: Epilogue<'a>,
+}
+
+/// How the weights are read.
+#[derive(Clone, Copy)]
+enum Pass<'a> {
+    /// Columns are filters.
+    Forward,
+    /// Columns are channels; each filter is multiplied by its factor.
+    GradInput(Option<&'a [f32]>),
+}
+
+/// A tile of 2x2 outputs: its image, and row and column of its first output.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    image: usize,
+    row: usize,
+    column: usize,
+}
+
+impl Place {
+    /// The `index`-th tile of maps of so many rows and columns.
+    fn new([height, width]: [usize; 2], index: usize) -> Self {
+        let (rows, columns) = (height.div_ceil(2), width.div_ceil(2));
+        let (line, column) = (index / columns, index % columns);
+        Self { image: line / rows, row: 2 * (line % rows), column: 2 * column }
+    }
+}
+
+/// True if a convolution of at least so many channels and filters can be taken so and gain by it.
+fn takes(s: &ConvShape, channels: usize) -> bool {
+    let plain = [s.kernel_h, s.kernel_w, s.stride, s.dilation, s.groups] == [3, 3, 1, 1, 1];
+    let positions = (s.height * s.width).min(s.out_height * s.out_width);
+    let fits = |extent: usize| extent >= channels && extent.is_multiple_of(LANES);
+    plain && s.pad <= 2 && positions >= MIN_POSITIONS && fits(s.channels) && fits(s.filters)
+}
+
+/// True if this thread takes the convolution so.
+fn wanted(s: &ConvShape, channels: usize) -> bool {
+    isa::winograd() && takes(s, channels)
+}
+
+/// Columns whose packed filters fit the workspace, in whole panels.
+fn pass_columns(depth: usize, columns: usize, panel: usize) -> usize {
+    let fitting = PACK_LIMIT / (POINTS * depth).max(1) / panel * panel;
+    fitting.max(panel).min(columns.next_multiple_of(panel))
+}
+
+/// Elements of workspace that [`Winograd::run`] needs for both passes, whatever the tile; 0 where
+/// the convolution is not taken so.
+pub(super) fn workspace_len(s: &ConvShape) -> usize {
+    if !takes(s, MIN_CHANNELS) {
+        return 0;
+    }
+    let passes = [(s.channels, s.filters), (s.filters, s.channels)];
+    let len =
+        |panel| passes.map(|(depth, columns)| POINTS * depth * pass_columns(depth, columns, panel));
+    PANELS.into_iter().flat_map(len).max().unwrap_or(0) + ALIGN_SLACK
+}
+
+impl<'a> Winograd<'a> {
+    /// `y = epilogue(conv(x, w))`, if it is taken so.
+    pub(super) fn forward(
+        s: &ConvShape,
+        [x, w]: [&'a [f32]; 2],
+        epilogue: Epilogue<'a>,
+    ) -> Option<Self> {
+        wanted(s, MIN_CHANNELS).then_some(Self {
+            images: s.images,
+            input: [s.height, s.width],
+            output: [s.out_height, s.out_width],
+            pad: s.pad,
+            depth: s.channels,
+            columns: s.filters,
+            x,
+            w,
+            pass: Pass::Forward,
+            epilogue,
+        })
+    }
+
+    /// `dx = epilogue(g * w)`, each filter multiplied by its `scale`, if it is taken so: the
+    /// convolution of g with the filters turned by half a turn.
+    pub(super) fn grad_input(
+        s: &ConvShape,
+        [g, w]: [&'a [f32]; 2],
+        scale: Option<&'a [f32]>,
+        epilogue: Epilogue<'a>,
+    ) -> Option<Self> {
+        wanted(s, MIN_CHANNELS).then(|| Self {
+            images: s.images,
+            input: [s.out_height, s.out_width],
+            output: [s.height, s.width],
+            pad: 2 - s.pad,
+            depth: s.filters,
+            columns: s.channels,
+            x: g,
+            w,
+            pass: Pass::GradInput(scale),
+            epilogue,
+        })
+    }
+
+    /// Computes the output, `[images, rows, columns, channels]`.
+    pub(super) fn run<T: Tile<MR, NR>, const MR: usize, const NR: usize>(
+        &self,
+        tile: T,
+        y: &mut [f32],
+        workspace: &mut [f32],
+    ) {
+        let [tile_rows, tile_columns] = self.tiles();
+        let lines = self.images * tile_rows;
+        let even = lines.div_ceil(4 * rayon::current_num_threads());
+        let of_task = even.max((TOGETHER * MR).div_ceil(tile_columns)).max(1);
+        let lines = shares(lines, 1, lines.div_ceil(of_task));
+        let cuts: Vec<usize> = lines.iter().map(|line| self.position(*line)).collect();
+        let width = pass_columns(self.depth, self.columns, NR);
+        for start in (0..self.columns).step_by(width) {
+            let columns = start..self.columns.min(start + width);
+            let len = POINTS * self.depth * columns.len().next_multiple_of(NR);
+            let packed = aligned(workspace, len);
+            self.pack::<NR>(tile.isa(), columns.clone(), T::OF_PAIRS, packed);
+            let (packed, columns) = (&*packed, &columns);
+            let parts = cut(y, self.columns, &cuts, self.columns).into_par_iter();
+            let tasks = parts.zip(lines.par_windows(2));
+            tasks.for_each_init(Memory::<NR>::default, |memory, (mut part, lines)| {
+                let tiles = lines[0] * tile_columns..lines[1] * tile_columns;
+                let tiles: Vec<_> = tiles.map(|tile| Place::new(self.output, tile)).collect();
+                for tiles in tiles.chunks(TOGETHER * MR) {
+                    self.tiles_of_task(tile, tiles, (packed, columns.clone()), memory, &mut part);
+                }
+            });
+        }
+    }
+
+    /// Tiles in rows and columns of an image.
+    fn tiles(&self) -> [usize; 2] {
+        self.output.map(|extent| extent.div_ceil(2))
+    }
+
+    /// The first output position of a line of tiles.
+    fn position(&self, line: usize) -> usize {
+        let (image, row) = (line / self.tiles()[0], line % self.tiles()[0]);
+        (image * self.output[0] + 2 * row) * self.output[1]
+    }
+
+    /// Packs the transformed filters: for each panel of `NR` columns, at each point, the rows of
+    /// the reduction. Columns past the last hold zeros. If they are `of_pairs`, the first half of a
+    /// point's rows holds them as bf16.
+    fn pack<const NR: usize>(
+        &self,
+        isa: Isa,
+        columns: Range<usize>,
+        of_pairs: bool,
+        packed: &mut [f32],
+    ) {
+        let depth = self.depth;
+        let panels = packed.par_chunks_exact_mut(POINTS * depth * NR);
+        panels.enumerate().for_each_init(Vec::new, |memory, (i, panel)| {
+            let first = columns.start + i * NR;
+            let width = NR.min(columns.end - first);
+            if width < NR {
+                panel.fill(0.0);
+            }
+            match self.pass {
+                Pass::Forward => {
+                    // Squares of filters and channels, so that they stay in L1.
+                    memory.resize(width * POINTS * LANES, 0.0);
+                    let filters = &self.w[first * 9 * depth..(first + width) * 9 * depth];
+                    for start in (0..depth).step_by(LANES) {
+                        let filters = filters.chunks_exact(9 * depth);
+                        for (from, to) in filters.zip(memory.chunks_exact_mut(POINTS * LANES)) {
+                            filter(isa, from, start..start + LANES, (0, LANES), to);
+                        }
+                        for (point, panel) in panel.chunks_exact_mut(depth * NR).enumerate() {
+                            let from = (&memory[point * LANES..], POINTS * LANES);
+                            let to = &mut panel[start * NR..];
+                            transpose(isa, from, (width, LANES), (to, NR));
+                        }
+                    }
+                }
+                Pass::GradInput(scale) => {
+                    let filters = self.w.chunks_exact(9 * self.columns);
+                    for (k, from) in filters.enumerate() {
+                        let scale = scale.map_or(1.0, |scale| scale[k]);
+                        let place = (k * NR, depth * NR);
+                        turned_filter(isa, from, first..first + width, scale, place, panel);
+                    }
+                }
+            }
+            if of_pairs {
+                let points = panel.chunks_exact_mut(depth * NR);
+                points.for_each(|rows| bf16::pair_rows(isa, NR, rows));
+            }
+        });
+    }
+
+    /// Computes some tiles, for the columns whose filters are packed.
+    fn tiles_of_task<T: Tile<MR, NR>, const MR: usize, const NR: usize>(
+        &self,
+        tile: T,
+        tiles: &[Place],
+        (packed, columns): (&[f32], Range<usize>),
+        memory: &mut Memory<NR>,
+        part: &mut Part<'_>,
+    ) {
+        let (depth, count) = (self.depth, tiles.len());
+        let Memory { zeros, values, pairs, sums } = memory;
+        zeros.resize(depth, 0.0);
+        values.resize(values.len().max(POINTS * count * depth), 0.0);
+        sums.resize(sums.len().max(POINTS * count), [0.0; NR]);
+        let values = &mut values[..POINTS * count * depth];
+        inputs(tile.isa(), (self.x, depth), (self.input, self.pad), tiles, zeros, values);
+        let (mut run, mut values) = (depth, &*values);
+        if T::OF_PAIRS {
+            pairs.resize(values.len() / 2, 0.0);
+            bf16::neighbours(tile.isa(), values, pairs);
+            (run, values) = (depth / 2, pairs);
+        }
+        let blocks = blocks(run).map(|block| (rows(values, run, &block), block));
+        let blocks: Vec<(RowTable<'_>, Range<usize>)> = blocks.collect();
+        let mut acc = Acc::new();
+        let panels = packed.chunks_exact(POINTS * depth * NR);
+        for (panel, first) in panels.zip(columns.clone().step_by(NR)) {
+            let columns = first..columns.end.min(first + NR);
+            for (point, sums) in sums[..POINTS * count].chunks_exact_mut(count).enumerate() {
+                for (table, block) in &blocks {
+                    let from = point * depth + block.start;
+                    let right = &panel[from * NR..(from + block.len()) * NR];
+                    for (i, sums) in sums.chunks_mut(MR).enumerate() {
+                        let rows = (point * count + i * MR, sums.len());
+                        tile.gather(table, rows, columns.len(), right, &mut acc);
+                        add(&acc.0, block.start == 0, sums);
+                    }
+                }
+            }
+            let turn = Turn { first: true, last: true };
+            let epilogue = self.epilogue.panel(columns.start, columns.len(), turn);
+            let place = (columns, self.columns);
+            outputs(tile.isa(), &epilogue, sums, (tiles, self.output), place, part);
+        }
+    }
+}
+
+/// Memory of a task.
+#[derive(Default)]
+struct Memory<const NR: usize> {
+    /// Inputs outside the map.
+    zeros: Vec<f32>,
+    /// The transformed inputs, `[16][tiles][depth]`.
+    values: Vec<f32>,
+    /// The same as pairs of bf16.
+    pairs: Vec<f32>,
+    /// Sums of products for a panel, `[16][tiles]`.
+    sums: Vec<[f32; NR]>,
+}
+
+/// The reduction in equal parts of at most [`MAX_RUN`].
+fn blocks(depth: usize) -> impl Iterator<Item = Range<usize>> {
+    let run = depth.div_ceil(depth.div_ceil(MAX_RUN).max(1)).next_multiple_of(8);
+    (0..depth).step_by(run.max(1)).map(move |start| start..depth.min(start + run))
+}
+
+/// Rows of `depth` values, of which a product takes `block`.
+fn rows<'a>(values: &'a [f32], depth: usize, block: &Range<usize>) -> RowTable<'a> {
+    let mut table = RowTable::new();
+    let taps = TapRange::new(&[0], 0, block.len());
+    table.reset(values.len() / depth, taps);
+    for row in 0..values.len() / depth {
+        let base = (row * depth + block.start) as isize;
+        table.set(values, (row, 1, 0), (base, 1), taps);
+    }
+    table
+}
+
+/// Adds a tile of sums, or overwrites at `first`.
+fn add<const NR: usize>(acc: &[[f32; NR]], first: bool, sums: &mut [[f32; NR]]) {
+    for (sum, acc) in sums.iter_mut().zip(acc) {
+        if first {
+            *sum = *acc;
+        } else {
+            sum.iter_mut().zip(acc).for_each(|(sum, v)| *sum += v);
+        }
+    }
+}
