@@ -26,6 +26,7 @@ mod random_weights;
 mod report;
 mod step;
 mod svg;
+mod tiles;
 mod work;
 
 use std::process::ExitCode;
@@ -52,6 +53,8 @@ struct Cli {
 enum What {
     /// Every case in the table of ops: checked first, then timed.
     Ops(ops::OpsArgs),
+    /// 3x3 convolutions on the CPU as plain products and in tiles: time, and error against f64.
+    Tiles(tiles::TilesArgs),
     /// Profile a training step on a device: each op checked, each launch timed, a timeline.
     Nodes(nodes::NodesArgs),
     /// Detection, as evaluation and prediction run it; also `bench --infer`.
@@ -73,6 +76,7 @@ impl What {
     fn name(&self) -> &'static str {
         match self {
             What::Ops(_) => "ops",
+            What::Tiles(_) => "tiles",
             What::Nodes(_) => "nodes",
             What::Infer(_) => "infer",
             What::Plan(_) => "plan",
@@ -121,6 +125,7 @@ fn run(cli: &Cli, open: OpenDevice, group: &GroupOfOne) -> anyhow::Result<()> {
     match &cli.what {
         None => step::run(&cli.step, open, group),
         Some(What::Ops(args)) => ops::run(args, open),
+        Some(What::Tiles(args)) => tiles::run(args),
         Some(What::Nodes(args)) => nodes::run(args, open),
         Some(What::Infer(args)) => infer::run(args, open),
         Some(What::Plan(args)) => plan::run(args),
