@@ -26,7 +26,7 @@ mod random_weights;
 mod report;
 mod step;
 mod svg;
-mod tiles;
+mod winograd;
 mod work;
 
 use std::process::ExitCode;
@@ -53,8 +53,8 @@ struct Cli {
 enum What {
     /// Every case in the table of ops: checked first, then timed.
     Ops(ops::OpsArgs),
-    /// 3x3 convolutions on the CPU as plain products and in tiles: time, and error against f64.
-    Tiles(tiles::TilesArgs),
+    /// 3x3 convolutions on the CPU as plain products and Winograd's: time, and error against f64.
+    Winograd(winograd::WinogradArgs),
     /// Profile a training step on a device: each op checked, each launch timed, a timeline.
     Nodes(nodes::NodesArgs),
     /// Detection, as evaluation and prediction run it; also `bench --infer`.
@@ -76,7 +76,7 @@ impl What {
     fn name(&self) -> &'static str {
         match self {
             What::Ops(_) => "ops",
-            What::Tiles(_) => "tiles",
+            What::Winograd(_) => "winograd",
             What::Nodes(_) => "nodes",
             What::Infer(_) => "infer",
             What::Plan(_) => "plan",
@@ -125,7 +125,7 @@ fn run(cli: &Cli, open: OpenDevice, group: &GroupOfOne) -> anyhow::Result<()> {
     match &cli.what {
         None => step::run(&cli.step, open, group),
         Some(What::Ops(args)) => ops::run(args, open),
-        Some(What::Tiles(args)) => tiles::run(args),
+        Some(What::Winograd(args)) => winograd::run(args),
         Some(What::Nodes(args)) => nodes::run(args, open),
         Some(What::Infer(args)) => infer::run(args, open),
         Some(What::Plan(args)) => plan::run(args),

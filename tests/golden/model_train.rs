@@ -25,10 +25,16 @@ fn keyed(model: &GoldenModel) -> KeyedStep {
 
 /// Step 1 with samples by the golden data's keys.
 fn observed(model: &GoldenModel) -> Loaded {
-    observed_of(keyed(model), model)
+    observed_taking(None, model)
 }
 
-fn observed_of(mut step: KeyedStep, model: &GoldenModel) -> Loaded {
+/// The same with products that are taken so, in place of those of the config.
+fn observed_taking(products: Option<Products>, model: &GoldenModel) -> Loaded {
+    let step = keyed(model);
+    let mut step = match products {
+        Some(products) => step.taking(products),
+        None => step,
+    };
     step.run(&model.config);
     step.given
 }
@@ -40,13 +46,16 @@ pub(crate) fn features(of: Recorded) {
 /// The same with products of bf16, whose factors have 8 bits.
 pub(crate) fn features_in_bf16(of: Recorded) {
     if has_bf16() {
-        let in_bf16 = Products { bf16: true, ..Products::PLAIN };
-        compare_features(of, BF16_TOLERANCE, |model| {
-            let rounded = observed_of(keyed(model).taking(in_bf16), model);
-            let same = rounded.executor.f32("P2").ok() == observed(model).executor.f32("P2").ok();
-            assert!(!same, "products of bf16 give the bits of f32");
-            rounded
-        });
+        for winograd in [false, true] {
+            let in_bf16 = Products { bf16: true, winograd };
+            compare_features(of, BF16_TOLERANCE, |model| {
+                let [rounded, exact] =
+                    [Some(in_bf16), None].map(|products| observed_taking(products, model));
+                let same = rounded.executor.f32("P2").ok() == exact.executor.f32("P2").ok();
+                assert!(!same, "products of bf16 give the bits of f32");
+                rounded
+            });
+        }
     } else {
         println!("SKIPPED: this processor does not multiply bf16");
     }

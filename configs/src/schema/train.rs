@@ -40,9 +40,8 @@ table! {
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub cpu_precision: CpuPrecision = CpuPrecision::Fp32,
         /// Let a CPU take 3x3 convolutions in tiles of 2x2 outputs (Winograd's F(2x2, 3x3)) where
-        /// that takes less time. Sums then round otherwise: in fp32 with up to 1.8 times the
-        /// error, in bf16 with twice. Default true. Detection with the run's weights does so too.
-        /// A GPU does not read it.
+        /// that takes less time. Sums then round otherwise, with about twice the error. Default
+        /// true. Detection with the run's weights does so too. A GPU does not read it.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub winograd: bool = true,
         /// Seed of weights, order, flips and sampling. Default 0.

@@ -1,4 +1,4 @@
-//! `bench tiles`: 3x3 convolutions on the CPU as plain products and in tiles of 2x2 outputs
+//! `bench winograd`: 3x3 convolutions on the CPU as plain products and in tiles of 2x2 outputs
 //! (`train.winograd`): their time, and their error against sums in f64.
 
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::report::{commit, cpu, percentile, write_json};
 
 #[derive(Debug, Args)]
-pub(crate) struct TilesArgs {
+pub(crate) struct WinogradArgs {
     /// Runs of each product, in turn.
     #[arg(long, default_value_t = 7)]
     repeats: usize,
@@ -39,7 +39,7 @@ const LAYERS: [(&str, [usize; 3]); 6] = [
 /// Elements of each result that are summed again in f64.
 const SAMPLES: usize = 400;
 
-pub(crate) fn run(args: &TilesArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &WinogradArgs) -> anyhow::Result<()> {
     let precisions = [("f32", false), ("bf16", true)];
     let precisions = precisions.into_iter().filter(|(_, bf16)| !bf16 || has_bf16());
     say!("{} | plain products, then in tiles", cpu());
