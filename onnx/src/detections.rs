@@ -155,14 +155,12 @@ fn survivors(
     n.columns(&image, &cell)
 }
 
-/// The sigmoid of each detection's own channel.
+/// The sigmoid of each detection's logits.
 pub(crate) fn mask_probabilities(
     _: &MaskProbabilities,
     t: &mut Translation<'_>,
     node: &Node,
 ) -> Outputs {
-    let [logits, labels, _] = node.inputs[..] else { return Err(t.refusal()) };
-    let (logits, labels) = (t.edge(logits)?, t.edge(labels)?);
-    let logits = t.nodes.gather_rows(&logits, &labels);
+    let logits = t.edge(node.inputs[0])?;
     Ok(edges([t.nodes.one("Sigmoid", &[&logits], &[])]))
 }

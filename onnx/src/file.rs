@@ -3,6 +3,7 @@
 use std::any::Any;
 
 use graph::{Node, Program, StateSet, TensorId};
+use kernels::ops::class_masks::ClassMasks;
 use kernels::ops::conv_transpose::ConvTranspose;
 use kernels::ops::conv2d::Conv2d;
 use kernels::ops::decode_proposals::DecodeProposals;
@@ -191,6 +192,7 @@ fn translate_node(t: &mut Translation<'_>, node: &Node) -> Outputs {
         RefineRois => detections::refine_rois,
         MeanLogits => detections::mean_logits,
         Detections => detections::detections,
+        ClassMasks => products::class_masks,
         MaskProbabilities => detections::mask_probabilities,
     )
 }

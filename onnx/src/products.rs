@@ -2,6 +2,7 @@
 
 use graph::{Node, TensorId};
 use kernels::cpu::HostTensor;
+use kernels::ops::class_masks::{ClassMasks, ClassMasksInputs};
 use kernels::ops::conv_transpose::{ConvTranspose, ConvTransposeInputs};
 use kernels::ops::conv2d::{Conv2d, Conv2dInputs};
 use kernels::ops::linear::{Linear, LinearInputs};
@@ -73,6 +74,24 @@ pub(crate) fn linear(op: &Linear, t: &mut Translation<'_>, node: &Node) -> Outpu
     };
     let y = t.nodes.one("Gemm", &[&input, &weights, &b], &[int("transB", 1)]);
     Ok(edges([relu(t, y, op.relu)]))
+}
+
+/// The channel of each row's label of a 1x1 convolution: the filters of the labels, times the maps.
+pub(crate) fn class_masks(_: &ClassMasks, t: &mut Translation<'_>, node: &Node) -> Outputs {
+    let ClassMasksInputs { x, w, b, labels, .. } = ClassMasksInputs::of(&node.inputs);
+    let [_, height, width, channels] = t.desc(*x).shape[..] else { return Err(t.refusal()) };
+    let filters = t.constant(*w)?.clone();
+    let filters =
+        t.place(*w, "[K, 1, C]", || Ok((vec![filters.desc.dim(0), 1, channels], filters)))?;
+    let (x, b, labels) = (t.edge(*x)?, t.edge(*b)?, t.edge(*labels)?);
+    let n = &mut t.nodes;
+    let filters = n.one("Gather", &[&filters, &labels], &[int("axis", 0)]);
+    let maps = n.reshape(&x, &[0, channels, height * width]);
+    let logits = n.one("MatMul", &[&filters, &maps], &[]);
+    let b = n.one("Gather", &[&b, &labels], &[int("axis", 0)]);
+    let b = n.reshape(&b, &[0, 1, 1]);
+    let logits = n.one("Add", &[&logits, &b], &[]);
+    Ok(edges([n.reshape(&logits, &[0, height, width])]))
 }
 
 fn relu(t: &mut Translation<'_>, y: String, relu: bool) -> String {

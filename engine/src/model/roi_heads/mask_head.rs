@@ -153,7 +153,7 @@ impl RoiHead for MaskHead {
         let Detections { rois, labels } = detections;
         let x = self.features(net, maps, rois, false)?;
         let (name, shape, init) = logits_layer(net);
-        let logits = net.conv_bias(x, &name, shape, init, false, Some(rois.count))?;
+        let logits = net.class_masks(x, &name, shape, init, [labels, rois.count])?;
         net.observe("mask_logits", logits);
         let probs = net.program.apply1(MaskProbabilities, [logits, labels, rois.count])?;
         net.program.keep("mask_probs", probs);

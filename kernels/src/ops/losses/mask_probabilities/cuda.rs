@@ -17,7 +17,6 @@ pub(super) fn launches(args: &LaunchArgs<'_>) -> Vec<Launch> {
             .arg(args.inputs[2].read())
             .arg(probs.write())
             .len(probs.len())
-            .int(logits.dim(1) * logits.dim(2))
-            .int(logits.dim(3)),
+            .int(logits.dim(1) * logits.dim(2)),
     ]
 }

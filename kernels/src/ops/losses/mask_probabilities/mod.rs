@@ -1,8 +1,10 @@
 //! Mask probabilities of the predicted class: what evaluation pastes into the image.
 //!
-//! Tensors: `mask_logits [M, S, S, K+1]` f32, `labels [M]` i32, `count [1]` i32 (all in) ->
-//! `probs [M, S, S]` (overwritten): the sigmoid of the label's channel; 0 in rows at or past the
-//! count and where the label is 0 or below.
+//! Tensors: `mask_logits [M, S, S]` f32, of the label's channel ([`ClassMasks`]), `labels [M]` i32,
+//! `count [1]` i32 (all in) -> `probs [M, S, S]` (overwritten): the sigmoid; 0 in rows at or past
+//! the count and where the label is 0 or below.
+//!
+//! [`ClassMasks`]: crate::ops::class_masks::ClassMasks
 
 mod cases;
 mod cuda;
@@ -20,7 +22,7 @@ use crate::{Cost, Op, OpError, Role, TensorDesc};
 
 pub use cases::cases;
 
-/// Sigmoid of the mask logits of each row's class.
+/// Sigmoid of the mask logits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaskProbabilities;
 
@@ -37,11 +39,11 @@ impl Op for MaskProbabilities {
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
         let mut dims = Dims::new(NAME, inputs, 3, updates)?;
-        dims.f32("mask_logits", &inputs[0], "[M, S, S, K+1]")?;
+        dims.f32("mask_logits", &inputs[0], "[M, S, S]")?;
         let shape = &inputs[0].shape;
         dims.i32("labels", &inputs[1], "[M]")?;
         dims.i32("count", &inputs[2], "[1]")?;
-        Ok(vec![TensorDesc::new(Role::Score, &shape[..3])])
+        Ok(vec![TensorDesc::new(Role::Score, shape)])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -54,7 +56,7 @@ impl Op for MaskProbabilities {
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let shape = args.inputs[0].shape();
-        let (pixels, classes) = (shape[1] * shape[2], shape[3]);
+        let pixels = shape[1] * shape[2];
         let (logits, labels) = (args.inputs[0].f32(), args.inputs[1].i32());
         let count = rows_in_use(args.inputs[2].i32(), shape[0]);
         let probs = args.outputs[0].f32();
@@ -66,11 +68,8 @@ impl Op for MaskProbabilities {
                 probs.fill(0.0);
                 return;
             }
-            let class = labels[row] as usize;
-            assert!(class < classes, "{NAME}: label {class} of {classes} classes in row {row}");
-            for (i, p) in probs.iter_mut().enumerate() {
-                *p = sigmoid(logits[(row * pixels + i) * classes + class]);
-            }
+            let logits = &logits[row * pixels..][..pixels];
+            probs.iter_mut().zip(logits).for_each(|(p, logit)| *p = sigmoid(*logit));
         });
     }
 }
