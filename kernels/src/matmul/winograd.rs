@@ -22,7 +22,7 @@ use super::grid::{Part, cut, shares};
 use super::tile::{Acc, MAX_RUN, PANELS, RowTable, TapRange, Tile};
 use super::transpose::transpose;
 use super::{ALIGN_SLACK, ConvShape, Epilogue, PACK_LIMIT, aligned};
-use crate::isa::{self, Isa};
+use crate::isa::{self, Isa, wide};
 use transform::{LANES, POINTS, filter, inputs, outputs, turned_filter};
 pub(super) use weights::{WeightGradient, workspace_len as weights_workspace_len};
 
@@ -286,7 +286,7 @@ impl<'a> Winograd<'a> {
                     for (i, sums) in sums.chunks_mut(MR).enumerate() {
                         let rows = (point * count + i * MR, sums.len());
                         tile.gather(table, rows, columns.len(), right, &mut acc);
-                        add(&acc.0, block.start == 0, sums);
+                        add(tile.isa(), &acc.0, block.start == 0, sums);
                     }
                 }
             }
@@ -329,13 +329,15 @@ fn rows<'a>(values: &'a [f32], depth: usize, block: &Range<usize>) -> RowTable<'
     table
 }
 
-/// Adds a tile of sums, or overwrites at `first`.
-fn add<const NR: usize>(acc: &[[f32; NR]], first: bool, sums: &mut [[f32; NR]]) {
-    for (sum, acc) in sums.iter_mut().zip(acc) {
-        if first {
-            *sum = *acc;
-        } else {
-            sum.iter_mut().zip(acc).for_each(|(sum, v)| *sum += v);
+wide! {
+    /// Adds a tile of sums, or overwrites at `first`.
+    fn add[const NR](acc: &[[f32; NR]], first: bool, sums: &mut [[f32; NR]]) {
+        for (sum, acc) in sums.iter_mut().zip(acc) {
+            if first {
+                *sum = *acc;
+            } else {
+                sum.iter_mut().zip(acc).for_each(|(sum, v)| *sum += v);
+            }
         }
     }
 }

@@ -160,10 +160,12 @@ fn taps_of_points(points: [&[f32]; POINTS], at: usize, scale: f32) -> [Lanes; 9]
 #[inline(always)]
 fn taps(from: &[f32], columns: Range<usize>, turned: bool) -> [&[f32]; 9] {
     let channels = from.len() / 9;
-    from_fn(|i| {
+    let mut taps = [from; 9];
+    for (i, to) in taps.iter_mut().enumerate() {
         let tap = if turned { 8 - i } else { i } * channels;
-        &from[tap + columns.start..tap + columns.end]
-    })
+        *to = &from[tap + columns.start..tap + columns.end];
+    }
+    taps
 }
 
 /// The `COUNT` pixels of a square of `side` from `(row, column)` on; `zeros` outside of the map.
@@ -175,15 +177,15 @@ fn pixels<'a, const COUNT: usize>(
     side: usize,
     zeros: &'a [f32],
 ) -> [&'a [f32]; COUNT] {
-    from_fn(|i| {
+    let mut pixels = [&zeros[..depth]; COUNT];
+    for (i, pixel) in pixels.iter_mut().enumerate() {
         let (row, column) = (row.wrapping_add(i / side), column.wrapping_add(i % side));
         if row < height && column < width {
             let start = ((image * height + row) * width + column) * depth;
-            &x[start..start + depth]
-        } else {
-            &zeros[..depth]
+            *pixel = &x[start..start + depth];
         }
-    })
+    }
+    pixels
 }
 
 /// Sums of one tile of `count` at the 16 points.
@@ -193,7 +195,11 @@ fn sums_of_tile<const NR: usize>(
     count: usize,
     tile: usize,
 ) -> [&[f32; NR]; POINTS] {
-    from_fn(|point| &sums[point * count + tile])
+    let mut points = [&sums[tile]; POINTS];
+    for (point, to) in points.iter_mut().enumerate() {
+        *to = &sums[point * count + tile];
+    }
+    points
 }
 
 wide! {

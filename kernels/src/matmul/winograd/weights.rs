@@ -104,7 +104,7 @@ impl<'a> WeightGradient<'a> {
                     let left = packed.left::<MR>(filters, point, first);
                     tile.outer((size, width), steps, left, right, &mut acc);
                     let sums = &mut sums[first * NR..(first + size) * NR];
-                    add(&acc.0, start == 0, sums.as_chunks_mut::<NR>().0);
+                    add(tile.isa(), &acc.0, start == 0, sums.as_chunks_mut::<NR>().0);
                 }
             });
         }
