@@ -7,6 +7,7 @@ mod pictures;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
 
 use clap::Args;
 use dali::plain;
@@ -52,6 +53,9 @@ pub(super) struct PredictArgs {
     device: DeviceArgs,
 }
 
+/// Images that are read, or not drawn yet, while the model runs.
+const AHEAD: usize = 2;
+
 /// The detections of all images.
 const RESULTS: &str = "predictions.json";
 
@@ -90,20 +94,7 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
         ));
     }
     let mut predictor = Predictor::new(model, &backend);
-    let mut last = None;
-    let bar = progress.bar("predicting", inputs.files.len() as u64);
-    for file in inputs.files {
-        match predictor.read(&file) {
-            Ok(image) => {
-                let found = predictor.detect(&image)?;
-                bar.suspend(|| output.add(file, &image, &found, &progress))?;
-                last = Some(image);
-            }
-            Err(fault) => bar.suspend(|| skips.add(fault, &progress))?,
-        }
-        bar.inc(1);
-    }
-    bar.finish_and_clear();
+    let last = detect(&mut predictor, inputs.files, (&mut output, &mut skips), &progress)?;
     if output.results.is_empty()
         && let Some(image) = last
         && let Some(why) = predictor.why_nothing(&image)?
@@ -114,6 +105,60 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
         (0, Some(fault)) => Err(fault),
         _ => output.finish(skips.count, &progress),
     }
+}
+
+/// Detects on the files, and returns the last image that was read. While the model runs on an
+/// image, one thread reads the next, and another draws the one before.
+fn detect(
+    predictor: &mut Predictor,
+    files: Vec<PathBuf>,
+    (output, skips): (&mut Output<'_>, &mut Skips),
+    progress: &Progress,
+) -> Result<Option<Image>, EngineError> {
+    let bar = progress.bar("predicting", files.len() as u64);
+    let most = predictor.max_image_pixels();
+    let last = std::thread::scope(|scope| {
+        let (hand, read) = sync_channel(AHEAD);
+        scope.spawn(move || {
+            // Until all are read, or whoever takes them has given up.
+            files.into_iter().all(|file| {
+                let image = Image::read(&file, 0, most);
+                hand.send((file, image)).is_ok()
+            })
+        });
+        let (give, take) = sync_channel::<(PathBuf, Image, ImageDetections)>(AHEAD);
+        let drawing = scope.spawn({
+            let bar = &bar;
+            move || -> Result<_, EngineError> {
+                let mut last = None;
+                for (file, image, found) in take {
+                    bar.suspend(|| output.add(file, &image, &found, progress))?;
+                    last = Some(image);
+                }
+                Ok(last)
+            }
+        });
+        for (file, image) in read {
+            match image {
+                Ok(image) => {
+                    let found = predictor.detect(&image)?;
+                    // The thread takes all that it is given, unless a picture ends the command.
+                    if give.send((file, image, found)).is_err() {
+                        break;
+                    }
+                }
+                Err(fault) => bar.suspend(|| skips.add(fault, progress))?,
+            }
+            bar.inc(1);
+        }
+        drop(give);
+        match drawing.join() {
+            Ok(last) => last,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })?;
+    bar.finish_and_clear();
+    Ok(last)
 }
 
 /// Refuses to replace detections that something else wrote: ours name the image's file.
