@@ -19,6 +19,7 @@ use graph::CpuExecutor;
 use serde_json::{Value, json};
 
 use crate::all_reduce::{AllReduceArgs, GroupOfOne};
+use crate::cores::{self, Rehearsable};
 use crate::full_size::{self, Padded};
 use crate::group::{self, GroupArgs};
 use crate::parts::{anatomy, print_parts};
@@ -49,6 +50,10 @@ pub(crate) struct StepArgs {
     /// Write the figures here.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Then simulate so many cores on the CPU, such as 2,8,32: the time that the division of the
+    /// work allows, if each core is as fast as one here.
+    #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = cores::count())]
+    cores: Vec<usize>,
     #[command(flatten)]
     group: GroupArgs,
     #[command(flatten)]
@@ -123,6 +128,7 @@ fn measure(
     group::check(&args.group, ranks, args.all_reduce.is_asked(), args.seconds.is_some())?;
     let (backend, team) = opened(args, rank, config, open, group)?;
     let on_gpu = matches!(backend, Backend::Device(_));
+    cores::check(&args.cores, on_gpu || ranks > 1)?;
     let mut config = args.config(on_gpu, ranks)?;
     check_config(&team, &config)?;
     let division = match ranks {
@@ -182,6 +188,9 @@ fn measure(
     match backend {
         Backend::Cpu => of_cpu(&mut trainer, timed.records.len(), &mut value)?,
         Backend::Device(_) => of_device(&trainer, &timed.asked, &mut value),
+    }
+    if !args.cores.is_empty() {
+        value["cores"] = cores::print(&mut Steps(&mut trainer), &args.cores)?;
     }
     args.json.as_ref().map_or(Ok(()), |path| write_json(path, &value))
 }
@@ -270,6 +279,20 @@ fn time(
         host_waits: each(|c| c.host_waits),
     };
     Ok(Timed { records, asked })
+}
+
+/// Steps as they are rehearsed for more cores.
+struct Steps<'a>(&'a mut Trainer);
+
+impl Rehearsable for Steps<'_> {
+    fn executors(&mut self) -> Vec<&mut CpuExecutor> {
+        self.0.cpu_executors().iter_mut().collect()
+    }
+
+    fn run(&mut self) -> anyhow::Result<()> {
+        self.0.step(self.0.steps_done() + 1)?;
+        Ok(())
+    }
 }
 
 /// The figures that every device has.

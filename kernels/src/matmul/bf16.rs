@@ -3,12 +3,11 @@
 
 use std::cell::Cell;
 
-use rayon::prelude::*;
-
 use super::ConvShape;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::Avx512Bf16;
 use crate::isa::{Isa, wide};
+use crate::tasks;
 
 thread_local! {
     /// Memory for the operands of a product as pairs; empty while one runs, as this thread may
@@ -59,8 +58,8 @@ pub(super) fn grad_input(
     let [mut gs, mut ws] = OPERANDS.take();
     along_rows(proof.isa(), g, &mut gs);
     ws.resize(w.len() / 2, 0.0);
-    let rows = w.par_chunks_exact(2 * row).zip(ws.par_chunks_exact_mut(row)).enumerate();
-    rows.for_each(|(i, (pair, out))| {
+    let rows = w.chunks_exact(2 * row).zip(ws.chunks_exact_mut(row)).enumerate();
+    tasks::each(rows.collect(), |(i, (pair, out))| {
         let [low, high] = [0, 1].map(|at| scale.map_or(1.0, |scale| scale[2 * i + at]));
         let (first, second) = pair.split_at(row);
         across(proof.isa(), first, second, [low, high], out);
@@ -73,8 +72,8 @@ pub(super) fn grad_input(
 /// Pairs of neighbours.
 fn along_rows(isa: Isa, values: &[f32], out: &mut Vec<f32>) {
     out.resize(values.len() / 2, 0.0);
-    let pieces = values.par_chunks(2 * PIECE).zip(out.par_chunks_mut(PIECE));
-    pieces.for_each(|(values, out)| neighbours(isa, values, out));
+    let pieces = values.chunks(2 * PIECE).zip(out.chunks_mut(PIECE));
+    tasks::each(pieces.collect(), |(values, out)| neighbours(isa, values, out));
 }
 
 /// The nearest bf16, ties to even, as the upper half of an f32.

@@ -7,8 +7,6 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 #[cfg(target_arch = "x86_64")]
 use super::bf16;
 use super::class::{Class, Pass, round_len, rounds};
@@ -21,6 +19,7 @@ use super::tile::{Acc, PANELS, RowTable, TapRange, Tile, prefetch, with_tile};
 use super::winograd::{self, Winograd};
 use super::{ALIGN_SLACK, ConvShape, Epilogue, GROUP, aligned};
 use crate::isa::{self, Isa, wide};
+use crate::tasks;
 
 /// Maximum tiles of rows per task: a block of them stays in L2.
 const MAX_TASK_TILES: usize = 16;
@@ -166,16 +165,18 @@ impl Product<'_> {
         let positions = y.len() / self.columns;
         let density = self.classes[0].map.density();
         if let Some(width) = strip_width::<NR>(positions / density, self.columns) {
-            let strips = cut(y, self.columns, &[0, positions], width).into_par_iter();
-            return strips.for_each(|mut strip| self.strip(tile, &mut strip));
+            let strips = cut(y, self.columns, &[0, positions], width);
+            return tasks::each(strips, |mut strip| self.strip(tile, &mut strip));
         }
         for round in rounds(self.classes, NR) {
             let packed = aligned(workspace, round_len(&round));
             self.pack::<NR>(&round, packed);
             let packed = &*packed;
-            let tasks = tasks::<MR>(positions / density, packed.len() / round.len());
-            let cuts = shares(positions, MR * density, tasks);
-            cut(y, self.columns, &cuts, self.columns).into_par_iter().for_each(|mut part| {
+            let (rows, work) = (positions / density, packed.len() / round.len());
+            let cuts = shares(positions, MR * density, tall_tasks::<MR>(rows, work));
+            let work = rows * work / (cuts.len() - 1);
+            let parts = cut(y, self.columns, &cuts, self.task_columns::<NR>(cuts.len() - 1, work));
+            tasks::each(parts, |mut part| {
                 let mut rest = packed;
                 for pass in &round {
                     let (packed, tail) = rest.split_at(pass.pack_len());
@@ -184,6 +185,16 @@ impl Product<'_> {
                 }
             });
         }
+    }
+
+    /// Columns of a task, where `tall` tasks of `work` multiply-adds share the rows: whole panels,
+    /// and all of them unless these are too few tasks. The choice moves no bit of the result.
+    fn task_columns<const NR: usize>(&self, tall: usize, work: usize) -> usize {
+        let panels = self.columns.div_ceil(NR);
+        let wide = tasks::pieces(tall, panels.min(work / MIN_TASK_WORK));
+        // Panels of groups need not begin where those of all columns do.
+        let grouped = self.classes.iter().any(|class| class.columns != (0..self.columns));
+        if wide < 2 || grouped { self.columns } else { panels.div_ceil(wide) * NR }
     }
 
     fn pack<const NR: usize>(&self, round: &[Pass], packed: &mut [f32]) {
@@ -199,7 +210,7 @@ impl Product<'_> {
         }
     }
 
-    /// Computes a pass for the rows of a part, which has all columns.
+    /// Computes a pass for a part.
     fn task<T: Tile<MR, NR>, const MR: usize, const NR: usize>(
         &self,
         tile: T,
@@ -218,8 +229,10 @@ impl Product<'_> {
             for column in pass.columns.clone().step_by(NR) {
                 let (panel, tail) = rest.split_at(block.depth() * NR);
                 rest = tail;
-                let columns = column..pass.columns.end.min(column + NR);
-                self.panel(tile, (&table, &rows.list), panel, columns, turn, part);
+                if part.columns.contains(&column) {
+                    let columns = column..pass.columns.end.min(column + NR);
+                    self.panel(tile, (&table, &rows.list), panel, columns, turn, part);
+                }
             }
         }
     }
@@ -370,17 +383,16 @@ wide! {
 /// where other tasks would have to pack the same again, or there would be too few tasks. The choice
 /// moves no bit of the result.
 fn strip_width<const NR: usize>(rows: usize, columns: usize) -> Option<usize> {
-    let (panels, threads) = (columns.div_ceil(NR), rayon::current_num_threads());
-    let tasks = 2 * threads;
+    let (panels, tasks) = (columns.div_ceil(NR), 2 * tasks::threads());
     let few = rows <= MAX_STRIP_ROWS && panels >= tasks;
     few.then(|| (panels / tasks).min(MAX_STRIP / NR) * NR)
 }
 
 /// Tasks that share so many rows, of `work` multiply-adds each: as many for each thread where there
 /// are several, so that none waits for another's last. The choice moves no bit of the result.
-fn tasks<const MR: usize>(rows: usize, work: usize) -> usize {
-    let threads = rayon::current_num_threads();
-    let even = rows.div_ceil(4 * threads);
+fn tall_tasks<const MR: usize>(rows: usize, work: usize) -> usize {
+    let threads = tasks::threads();
+    let even = rows.div_ceil(tasks::wanted());
     let least = MIN_TASK_WORK.div_ceil(work.max(1)).max(2 * MR);
     let most = MAX_TASK_TILES * MR;
     let of_task = even.clamp(2 * MR, most).max(least.min(most)).next_multiple_of(MR);

@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::transpose::transpose;
 use crate::isa::{Isa, wide};
+use crate::tasks;
 
 /// Weights `[K][taps][C]` seen as the right matrix of a product.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +51,7 @@ impl Block {
     }
 }
 
-/// Columns that are packed together: a row of the weights is then read in long runs.
+/// Columns that are packed together, at most: a row of the weights is then read in long runs.
 const TOGETHER: usize = 256;
 
 /// Packs `blocks` for `columns` into `out`: for each block its panels, for each panel the block's
@@ -66,9 +65,11 @@ pub(super) fn pack<const NR: usize>(
 ) {
     let mut rest = out;
     let mut parts = Vec::new();
+    let of_block = tasks::wanted().div_ceil(blocks.len().max(1));
+    let together = columns.len().div_ceil(of_block).next_multiple_of(NR).clamp(NR, TOGETHER);
     for block in blocks {
-        for start in columns.clone().step_by(TOGETHER) {
-            let columns = start..columns.end.min(start + TOGETHER);
+        for start in columns.clone().step_by(together) {
+            let columns = start..columns.end.min(start + together);
             let len = block.depth() * columns.len().next_multiple_of(NR);
             let (part, tail) = std::mem::take(&mut rest).split_at_mut(len);
             parts.push((part, block, columns));
@@ -76,7 +77,7 @@ pub(super) fn pack<const NR: usize>(
         }
     }
     let isa = Isa::get();
-    parts.into_par_iter().for_each(|(part, block, columns)| {
+    tasks::each(parts, |(part, block, columns)| {
         pack_block::<NR>(isa, weights, block, columns, kernel_taps, part);
     });
 }

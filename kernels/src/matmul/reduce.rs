@@ -6,8 +6,6 @@
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::bf16;
 use super::grid::{Part, cut, steps};
 use super::groups::collect;
@@ -16,6 +14,7 @@ use super::tile::{Acc, Tile, with_tile};
 use super::winograd::{WeightGradient, weights_workspace_len};
 use super::{ALIGN_SLACK, BLOCK, ConvShape, GROUP, PACK_LIMIT, aligned};
 use crate::isa::{self, Isa, wide};
+use crate::tasks;
 
 /// `dw[k] = scale[k] * sum over positions of g[position][k] * window(x, position)`.
 ///
@@ -109,9 +108,8 @@ impl Sum<'_> {
                 pair_blocks::<MR>(tile.isa(), filters, packed);
             }
             let pass = Pass { sum: self, packed, panels: &panels };
-            cut(dw, width, &steps(filters, row_step), column_step * NR)
-                .into_par_iter()
-                .for_each(|mut part| pass.task(tile, start..end, &mut part));
+            let parts = cut(dw, width, &steps(filters, row_step), column_step * NR);
+            tasks::each(parts, |mut part| pass.task(tile, start..end, &mut part));
         }
     }
 }
@@ -133,7 +131,7 @@ fn pass_positions(filters: usize, positions: usize) -> usize {
 /// Filters and panels of a task: whole columns of the weights if there are enough of them, since
 /// each task packs its own windows. The choice moves no bit of the result.
 fn task_size<const MR: usize>(filters: usize, panels: usize) -> (usize, usize) {
-    let tasks = 4 * rayon::current_num_threads();
+    let tasks = tasks::wanted();
     if panels >= tasks {
         return (filters, panels.div_ceil(tasks));
     }
@@ -143,8 +141,8 @@ fn task_size<const MR: usize>(filters: usize, panels: usize) -> (usize, usize) {
 
 /// `filters` of each row of `pitch` to, for each block, `[filters / MR][position][MR]`.
 fn pack_gradient<const MR: usize>(g: &[f32], (filters, pitch): (usize, usize), packed: &mut [f32]) {
-    let blocks = packed.par_chunks_mut(BLOCK * filters).zip(g.par_chunks(BLOCK * pitch));
-    blocks.for_each(|(packed, g)| {
+    let blocks = packed.chunks_mut(BLOCK * filters).zip(g.chunks(BLOCK * pitch));
+    tasks::each(blocks.collect(), |(packed, g)| {
         let steps = packed.len() / filters;
         for (group, out) in packed.chunks_mut(steps * MR).enumerate() {
             let first = group * MR;
@@ -166,7 +164,7 @@ fn pack_gradient<const MR: usize>(g: &[f32], (filters, pitch): (usize, usize), p
 /// Rounds a packed gradient to bf16, two positions to a pair: of each group the first half of its
 /// place then holds `[position / 2][MR]`; an odd position goes with zeros.
 fn pair_blocks<const MR: usize>(isa: Isa, filters: usize, packed: &mut [f32]) {
-    packed.par_chunks_mut(BLOCK * filters).for_each(|packed| {
+    tasks::each(packed.chunks_mut(BLOCK * filters).collect(), |packed| {
         let steps = packed.len() / filters;
         for group in packed.chunks_mut(steps * MR) {
             let size = group.len() / steps;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::isa::{Isa, Products, has_bf16};
+use crate::tasks;
 
 fn values(len: usize, seed: u32) -> Vec<f32> {
     let desc = crate::TensorDesc::new(crate::Role::Activation, &[len]);
@@ -220,11 +221,8 @@ fn products_of_bf16_round_their_factors_and_nothing_else() {
     for case in shapes() {
         let results = one.install(|| in_bf16.within(|| case.run()));
         let again = five.install(|| in_bf16.within(|| case.run()));
-        assert!(
-            results.iter().flatten().zip(again.iter().flatten()).all(|(a, b)| a == b),
-            "{:?}",
-            case.shape
-        );
+        let many = for_many(|| in_bf16.within(|| case.run()));
+        assert!(results == again && results == many, "{:?}", case.shape);
         let (exact, of_rounded) = (case.exact(), case.sums(&round));
         for (at, got) in results.iter().enumerate() {
             let largest = exact[at].iter().fold(1.0f64, |m, v| m.max(v.abs()));
@@ -251,12 +249,12 @@ fn tiles_of_bf16_round_what_is_transformed() {
     let pool = |threads| {
         rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("a thread pool")
     };
-    let pools = [pool(1), pool(5)];
+    let (one, five) = (pool(1), pool(5));
     for (case, _) in ways().filter(|(_, products)| products.winograd) {
         let in_bf16 = Products { bf16: true, ..WINOGRAD };
-        let [got, again] =
-            pools.each_ref().map(|pool| pool.install(|| in_bf16.within(|| case.run())));
-        assert!(got == again, "{:?}", case.shape);
+        let run = || in_bf16.within(|| case.run());
+        let [got, again] = [&one, &five].map(|pool| pool.install(run));
+        assert!(got == again && got == for_many(run), "{:?}", case.shape);
         for (got, exact) in got.iter().zip(case.exact()) {
             let squares =
                 |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>();
@@ -293,6 +291,13 @@ fn epilogue_equals_its_formula() {
     }
 }
 
+/// The result of `f`, which divides its work for 64 threads.
+fn for_many<R>(f: impl FnOnce() -> R) -> R {
+    let mut result = None;
+    tasks::rehearse(64, || result = Some(f()));
+    result.expect("it ran")
+}
+
 #[test]
 fn bits_do_not_depend_on_the_number_of_threads() {
     let pool = |threads| {
@@ -301,8 +306,11 @@ fn bits_do_not_depend_on_the_number_of_threads() {
     let (one, five) = (pool(1), pool(5));
     for (case, products) in ways() {
         let [a, b] = [&one, &five].map(|pool| pool.install(|| products.within(|| case.run())));
-        for (a, b) in a.iter().flatten().zip(b.iter().flatten()) {
-            assert_eq!(a.to_bits(), b.to_bits(), "{:?}", case.shape);
+        let many = for_many(|| products.within(|| case.run()));
+        for other in [b, many] {
+            for (a, b) in a.iter().flatten().zip(other.iter().flatten()) {
+                assert_eq!(a.to_bits(), b.to_bits(), "{:?}", case.shape);
+            }
         }
     }
 }

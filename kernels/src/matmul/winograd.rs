@@ -14,15 +14,14 @@ mod weights;
 
 use std::ops::Range;
 
-use rayon::prelude::*;
-
 use super::bf16;
 use super::epilogue::Turn;
-use super::grid::{Part, cut, shares};
+use super::grid::{Part, cut, shares, steps};
 use super::tile::{Acc, MAX_RUN, PANELS, RowTable, TapRange, Tile};
 use super::transpose::transpose;
 use super::{ALIGN_SLACK, ConvShape, Epilogue, PACK_LIMIT, aligned};
 use crate::isa::{self, Isa, wide};
+use crate::tasks;
 use transform::{LANES, POINTS, filter, inputs, outputs, turned_filter};
 pub(super) use weights::{WeightGradient, workspace_len as weights_workspace_len};
 
@@ -166,24 +165,31 @@ impl<'a> Winograd<'a> {
     ) {
         let [tile_rows, tile_columns] = self.tiles();
         let lines = self.images * tile_rows;
-        let even = lines.div_ceil(4 * rayon::current_num_threads());
+        let even = lines.div_ceil(tasks::wanted());
         let of_task = even.max((TOGETHER * MR).div_ceil(tile_columns)).max(1);
         let lines = shares(lines, 1, lines.div_ceil(of_task));
         let cuts: Vec<usize> = lines.iter().map(|line| self.position(*line)).collect();
         let width = pass_columns(self.depth, self.columns, NR);
+        // Where few tasks share the lines, several share the columns of each.
+        let panels = width / NR;
+        let least = panels.div_ceil(tasks::pieces(cuts.len() - 1, panels));
+        let step = (least..panels).find(|step| panels.is_multiple_of(*step)).unwrap_or(panels) * NR;
         for start in (0..self.columns).step_by(width) {
             let columns = start..self.columns.min(start + width);
             let len = POINTS * self.depth * columns.len().next_multiple_of(NR);
             let packed = aligned(workspace, len);
             self.pack::<NR>(tile.isa(), columns.clone(), T::OF_PAIRS, packed);
             let (packed, columns) = (&*packed, &columns);
-            let parts = cut(y, self.columns, &cuts, self.columns).into_par_iter();
-            let tasks = parts.zip(lines.par_windows(2));
-            tasks.for_each_init(Memory::<NR>::default, |memory, (mut part, lines)| {
+            let parts = cut(y, self.columns, &cuts, step).into_iter().enumerate();
+            let parts = parts.filter(|(_, part)| columns.contains(&part.columns.start));
+            let beside = self.columns.div_ceil(step);
+            tasks::each_with(parts.collect(), Memory::<NR>::default, |memory, (i, mut part)| {
+                let lines = &lines[i / beside..];
                 let tiles = lines[0] * tile_columns..lines[1] * tile_columns;
                 let tiles: Vec<_> = tiles.map(|tile| Place::new(self.output, tile)).collect();
+                let before = (part.columns.start - columns.start) / NR * POINTS * self.depth * NR;
                 for tiles in tiles.chunks(TOGETHER * MR) {
-                    self.tiles_of_task(tile, tiles, (packed, columns.clone()), memory, &mut part);
+                    self.tiles_of_task(tile, tiles, &packed[before..], memory, &mut part);
                 }
             });
         }
@@ -211,52 +217,82 @@ impl<'a> Winograd<'a> {
         packed: &mut [f32],
     ) {
         let depth = self.depth;
-        let panels = packed.par_chunks_exact_mut(POINTS * depth * NR);
-        panels.enumerate().for_each_init(Vec::new, |memory, (i, panel)| {
-            let first = columns.start + i * NR;
-            let width = NR.min(columns.end - first);
-            if width < NR {
-                panel.fill(0.0);
-            }
+        let panels = columns.len().div_ceil(NR);
+        let pieces = tasks::pieces(panels, depth / LANES);
+        let piece = (depth / LANES).div_ceil(pieces) * LANES;
+        let parts = cut(packed, depth * NR, &steps(panels * POINTS, POINTS), piece * NR);
+        tasks::each_with(parts, Vec::new, |memory, mut part| {
+            let first = columns.start + part.rows.start / POINTS * NR;
+            let columns = first..columns.end.min(first + NR);
+            let rows = part.columns.start / NR..part.columns.end / NR;
             match self.pass {
-                Pass::Forward => {
-                    // Squares of filters and channels, so that they stay in L1.
-                    memory.resize(width * POINTS * LANES, 0.0);
-                    let filters = &self.w[first * 9 * depth..(first + width) * 9 * depth];
-                    for start in (0..depth).step_by(LANES) {
-                        let filters = filters.chunks_exact(9 * depth);
-                        for (from, to) in filters.zip(memory.chunks_exact_mut(POINTS * LANES)) {
-                            filter(isa, from, start..start + LANES, (0, LANES), to);
-                        }
-                        for (point, panel) in panel.chunks_exact_mut(depth * NR).enumerate() {
-                            let from = (&memory[point * LANES..], POINTS * LANES);
-                            let to = &mut panel[start * NR..];
-                            transpose(isa, from, (width, LANES), (to, NR));
-                        }
-                    }
-                }
+                Pass::Forward => self.pack_filters::<NR>(isa, columns, rows, memory, &mut part),
                 Pass::GradInput(scale) => {
-                    let filters = self.w.chunks_exact(9 * self.columns);
-                    for (k, from) in filters.enumerate() {
-                        let scale = scale.map_or(1.0, |scale| scale[k]);
-                        let place = (k * NR, depth * NR);
-                        turned_filter(isa, from, first..first + width, scale, place, panel);
-                    }
+                    self.pack_turned::<NR>(isa, columns, (rows, scale), memory, &mut part);
                 }
-            }
-            if of_pairs {
-                let points = panel.chunks_exact_mut(depth * NR);
-                points.for_each(|rows| bf16::pair_rows(isa, NR, rows));
             }
         });
+        if of_pairs {
+            let points = packed.chunks_exact_mut(depth * NR).collect();
+            tasks::each(points, |rows| bf16::pair_rows(isa, NR, rows));
+        }
     }
 
-    /// Computes some tiles, for the columns whose filters are packed.
+    /// Packs the filters `columns`, of which `channels`, in squares that stay in L1.
+    fn pack_filters<const NR: usize>(
+        &self,
+        isa: Isa,
+        columns: Range<usize>,
+        channels: Range<usize>,
+        memory: &mut Vec<f32>,
+        part: &mut Part<'_>,
+    ) {
+        let filters = &self.w[columns.start * 9 * self.depth..columns.end * 9 * self.depth];
+        memory.resize(NR * POINTS * LANES, 0.0);
+        for start in channels.step_by(LANES) {
+            let filters = filters.chunks_exact(9 * self.depth);
+            for (from, to) in filters.zip(memory.chunks_exact_mut(POINTS * LANES)) {
+                filter(isa, from, start..start + LANES, (0, LANES), to);
+            }
+            for point in 0..POINTS {
+                let from = (&memory[point * LANES..], POINTS * LANES);
+                let to = part.row(part.rows.start + point, start * NR..(start + LANES) * NR);
+                if columns.len() < NR {
+                    to.fill(0.0);
+                }
+                transpose(isa, from, (columns.len(), LANES), (to, NR));
+            }
+        }
+    }
+
+    /// Packs the channels `columns` of the turned filters of `from.0`, times the scale.
+    fn pack_turned<const NR: usize>(
+        &self,
+        isa: Isa,
+        columns: Range<usize>,
+        from: (Range<usize>, Option<&[f32]>),
+        memory: &mut Vec<f32>,
+        part: &mut Part<'_>,
+    ) {
+        let (filters, scale) = from;
+        memory.clear();
+        memory.resize(POINTS * NR, 0.0);
+        for k in filters {
+            let filter = &self.w[k * 9 * self.columns..(k + 1) * 9 * self.columns];
+            let scale = scale.map_or(1.0, |scale| scale[k]);
+            turned_filter(isa, filter, columns.clone(), scale, (0, NR), memory);
+            for (point, row) in memory.chunks_exact(NR).enumerate() {
+                part.row(part.rows.start + point, k * NR..(k + 1) * NR).copy_from_slice(row);
+            }
+        }
+    }
+
+    /// Computes some tiles, for the columns of the part, from which on filters are packed.
     fn tiles_of_task<T: Tile<MR, NR>, const MR: usize, const NR: usize>(
         &self,
         tile: T,
         tiles: &[Place],
-        (packed, columns): (&[f32], Range<usize>),
+        packed: &[f32],
         memory: &mut Memory<NR>,
         part: &mut Part<'_>,
     ) {
@@ -277,8 +313,8 @@ impl<'a> Winograd<'a> {
         let blocks: Vec<(RowTable<'_>, Range<usize>)> = blocks.collect();
         let mut acc = Acc::new();
         let panels = packed.chunks_exact(POINTS * depth * NR);
-        for (panel, first) in panels.zip(columns.clone().step_by(NR)) {
-            let columns = first..columns.end.min(first + NR);
+        for (panel, first) in panels.zip(part.columns.clone().step_by(NR)) {
+            let columns = first..part.columns.end.min(first + NR);
             for (point, sums) in sums[..POINTS * count].chunks_exact_mut(count).enumerate() {
                 for (table, block) in &blocks {
                     let from = point * depth + block.start;

@@ -41,7 +41,7 @@ pub(super) struct Measured {
 pub type Submit<'a> = dyn FnMut(&mut DeviceExecutor, usize) -> Result<(), GraphError> + 'a;
 
 /// Runs training steps in order.
-pub(super) trait Steps: Debug {
+pub(super) trait Steps: Debug + Send {
     /// Steps that may be in flight before the oldest is measured.
     fn depth(&self) -> usize;
 

@@ -5,8 +5,6 @@
 
 use std::array::from_fn;
 
-use rayon::prelude::*;
-
 use super::transform::{LANES, POINTS, filter_gradient, gradients, inputs};
 use super::{MIN_CHANNELS_OF_SUMS, Place, add, takes, wanted};
 use crate::isa::Isa;
@@ -14,9 +12,10 @@ use crate::matmul::bf16;
 use crate::matmul::grid::{Part, cut};
 use crate::matmul::tile::{Acc, PANELS, Tile};
 use crate::matmul::{ALIGN_SLACK, BLOCK, ConvShape, aligned};
+use crate::tasks;
 
-/// Tiles that a task transforms.
-const PIECE: usize = 32;
+/// Tiles that a task transforms, at least and at most.
+const PIECE: [usize; 2] = [4, 32];
 
 /// The gradient of a convolution's weights, with its operands.
 pub(in crate::matmul) struct WeightGradient<'a> {
@@ -94,7 +93,8 @@ impl<'a> WeightGradient<'a> {
                 packed.round::<MR, NR>(tile.isa(), filters);
                 steps = count.div_ceil(2);
             }
-            sums.par_chunks_exact_mut(filters * NR).enumerate().for_each(|(i, sums)| {
+            let parts = sums.chunks_exact_mut(filters * NR).enumerate();
+            tasks::each(parts.collect(), |(i, sums)| {
                 let (point, panel) = (i / panels, i % panels);
                 let width = NR.min(channels - panel * NR);
                 let right = &packed.panels[i * count * NR..][..count * NR];
@@ -120,8 +120,9 @@ impl<'a> WeightGradient<'a> {
     ) {
         let (filters, channels) = (self.shape.filters, self.shape.channels);
         let last = filters % MR;
+        let piece = (BLOCK / tasks::wanted()).clamp(PIECE[0], PIECE[1]);
         let parts = |memory, rows: usize, pitch: usize| {
-            cut(memory, pitch * tiles.len(), &[0, POINTS * rows], PIECE * pitch)
+            cut(memory, pitch * tiles.len(), &[0, POINTS * rows], piece * pitch)
         };
         let groups = parts(&mut *packed.groups, filters / MR, MR);
         let panels = parts(&mut *packed.panels, channels.div_ceil(NR), NR);
@@ -130,9 +131,9 @@ impl<'a> WeightGradient<'a> {
             rest.extend(parts(&mut *packed.rest, 1, last).into_iter().map(Some));
         }
         rest.resize_with(groups.len(), || None);
-        let parts = groups.into_par_iter().zip(rest).zip(panels);
-        let tasks = tiles.par_chunks(PIECE).zip(parts);
-        tasks.for_each_init(Vec::new, |memory, (tiles, ((mut groups, rest), mut panels))| {
+        let parts = groups.into_iter().zip(rest).zip(panels);
+        let pieces = tiles.chunks(piece).zip(parts).collect();
+        tasks::each_with(pieces, Vec::new, |memory, (tiles, ((mut groups, rest), mut panels))| {
             let count = tiles.len();
             let zeros = vec![0.0; filters.max(channels)];
             memory.resize(POINTS * count * filters.max(channels), 0.0);
@@ -154,7 +155,7 @@ impl<'a> WeightGradient<'a> {
     fn finish<const NR: usize>(&self, isa: Isa, sums: &[f32], dw: &mut [f32]) {
         let (filters, channels) = (self.shape.filters, self.shape.channels);
         let panels = channels.div_ceil(NR);
-        dw.par_chunks_exact_mut(9 * channels).enumerate().for_each(|(k, dw)| {
+        tasks::each(dw.chunks_exact_mut(9 * channels).enumerate().collect(), |(k, dw)| {
             let scale = self.scale.map_or(1.0, |scale| scale[k]);
             for panel in 0..panels {
                 let columns = panel * NR..channels.min((panel + 1) * NR);
@@ -173,8 +174,8 @@ impl Packed<'_> {
     /// then holds them; an odd tile goes with zeros.
     fn round<const MR: usize, const NR: usize>(&mut self, isa: Isa, filters: usize) {
         let round = |rows: &mut [f32], width: usize| {
-            let pieces = rows.par_chunks_mut((self.tiles * width).max(1));
-            pieces.for_each(|rows| bf16::pair_rows(isa, width, rows));
+            let pieces = rows.chunks_mut((self.tiles * width).max(1)).collect();
+            tasks::each(pieces, |rows| bf16::pair_rows(isa, width, rows));
         };
         round(self.groups, MR);
         round(self.rest, filters % MR);
