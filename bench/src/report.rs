@@ -26,6 +26,17 @@ pub(crate) fn cpu() -> String {
     format!("cpu: {}, {} threads, {isa}", machine.cpu, machine.threads)
 }
 
+/// Seconds that all threads of this process have run so far; `None` where the system does not say.
+pub(crate) fn processor_seconds() -> Option<f64> {
+    /// Ticks of a second in `/proc`, on every Linux.
+    const TICKS: f64 = 100.0;
+    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // After the command's name, which may hold spaces: utime and stime are fields 14 and 15.
+    let mut fields = text.rsplit(')').next()?.split_whitespace().skip(11);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
+    Some((ticks()? + ticks()?) / TICKS)
+}
+
 /// CUDA version of the driver, if there is one.
 pub(crate) fn driver() -> Option<String> {
     Some(format!("CUDA {}", Installed::find().ok()?.cuda))
@@ -65,7 +76,16 @@ pub(crate) fn write_json(path: &Path, value: &Value) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{commit, percentile};
+    use super::{commit, percentile, processor_seconds};
+
+    #[test]
+    fn a_busy_thread_takes_processor_seconds() {
+        let seconds = || processor_seconds().expect("the process has a line in /proc");
+        let before = seconds();
+        let started = std::time::Instant::now();
+        while started.elapsed().as_secs_f64() < 0.2 {}
+        assert!(seconds() > before);
+    }
 
     #[test]
     fn percentiles_interpolate() {

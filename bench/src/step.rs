@@ -24,7 +24,7 @@ use crate::full_size::{self, Padded};
 use crate::group::{self, GroupArgs};
 use crate::parts::{anatomy, print_parts};
 use crate::random_weights;
-use crate::report::{commit, cpu, driver, gemm_gflops, percentile, write_json};
+use crate::report::{commit, cpu, driver, gemm_gflops, percentile, processor_seconds, write_json};
 
 #[derive(Debug, Args)]
 pub(crate) struct StepArgs {
@@ -67,6 +67,8 @@ struct Timed {
     records: Vec<StepRecord>,
     /// Requests to the device in these steps; zero on the CPU.
     asked: Asked,
+    /// Seconds of all threads in these steps.
+    processor: Option<f64>,
 }
 
 /// Shares of a step, on the average.
@@ -186,7 +188,7 @@ fn measure(
         _ => group::print(&value),
     }
     match backend {
-        Backend::Cpu => of_cpu(&mut trainer, timed.records.len(), &mut value)?,
+        Backend::Cpu => of_cpu(&mut trainer, &timed, &mut value)?,
         Backend::Device(_) => of_device(&trainer, &timed.asked, &mut value),
     }
     if !args.cores.is_empty() {
@@ -260,6 +262,7 @@ fn time(
     let limit = args.seconds.unwrap_or(f64::INFINITY);
     let mut records = Vec::with_capacity(args.steps as usize);
     trainer.restart_clock();
+    let busy = processor_seconds();
     let started = Instant::now();
     while (records.len() as u64) < args.steps && started.elapsed().as_secs_f64() < limit {
         team.set_doing(args.warmup + 1 + records.len() as u64, "measuring");
@@ -267,6 +270,7 @@ fn time(
         bar.inc(1);
     }
     let after = counts();
+    let processor = busy.zip(processor_seconds()).map(|(before, after)| after - before);
     bar.finish_and_clear();
     anyhow::ensure!(!records.is_empty(), "--seconds {limit} leaves no time for a step");
     // Steps that were begun ahead are in the counts, though not among the records.
@@ -278,7 +282,7 @@ fn time(
         uploads: each(|c| c.uploads),
         host_waits: each(|c| c.host_waits),
     };
-    Ok(Timed { records, asked })
+    Ok(Timed { records, asked, processor })
 }
 
 /// Steps as they are rehearsed for more cores.
@@ -331,10 +335,14 @@ fn print_figures(value: &Value) {
 }
 
 /// Prints what only the CPU measures: each part's time, against the rate of a plain product.
-fn of_cpu(trainer: &mut Trainer, steps: usize, value: &mut Value) -> anyhow::Result<()> {
+fn of_cpu(trainer: &mut Trainer, timed: &Timed, value: &mut Value) -> anyhow::Result<()> {
+    let steps = timed.records.len() as f64;
+    let processor_ms = timed.processor.map(|seconds| 1e3 * seconds / steps);
     let gemm = gemm_gflops()?;
-    let parts = anatomy(trainer, steps as f64);
-    say!("GEMM {gemm:.0} GFLOP/s");
+    let parts = anatomy(trainer, steps);
+    let processor = processor_ms.map(|ms| format!(" | processor {ms:.0} ms a step"));
+    say!("GEMM {gemm:.0} GFLOP/s{}", processor.unwrap_or_default());
+    value["processor_ms"] = processor_ms.into();
     print_parts(&parts, gemm);
     value["gemm_gflops"] = gemm.into();
     let part = |p: &crate::parts::Part| (p.name.clone(), json!({"ms": p.ms, "gflop": p.gflop}));

@@ -80,6 +80,27 @@ fn detection_is_measured_on_the_cpu_and_on_a_device() {
     assert!(told.contains("--batch 0: a run takes at least one image"), "{told}");
 }
 
+/// One core is no simulation; more cores divide at most all of the work, and products at least a
+/// part of it.
+#[test]
+fn more_cores_are_simulated() {
+    let gpus = Gpus::new("A100");
+    let place = Place::new();
+    for run in ["--steps 1 --warmup 1", "--infer --batch 1 --images 1 --warmup 1"] {
+        bench(&place, &format!("{run} --preset micro --cores 1,64 --json c.json"));
+        let value = place.json("c.json");
+        let cores = value.get("cores").or_else(|| value.pointer("/cases/0/cores"));
+        let cores = cores.expect("the cores");
+        assert_eq!(number(cores, "/0/times_one"), 1.0);
+        assert_eq!(number(cores, "/0/products_times_one"), 1.0);
+        let (all, products) =
+            (number(cores, "/1/times_one"), number(cores, "/1/products_times_one"));
+        assert!(1.0 < all && all < 64.0 && 1.5 < products && products <= 64.0, "{cores}");
+    }
+    let told = said(&mut gpus.bench("--preset micro --steps 1 --cores 2 --device cuda"));
+    assert!(told.code == 1 && told.err.contains("add --device cpu"), "{}", told.err);
+}
+
 #[test]
 fn trained_weights_keep_the_threshold_of_the_config() {
     let place = Place::new();

@@ -25,6 +25,8 @@ pub(super) struct Case {
     pub(super) scored: usize,
     /// Bytes of a run's inputs.
     pub(super) input_bytes: usize,
+    /// Milliseconds of all threads for a run, decoding included.
+    pub(super) processor_ms: Option<f64>,
     /// Milliseconds to copy them to a device, by the device's clock.
     pub(super) copy_ms: Option<f64>,
 }
@@ -87,6 +89,9 @@ impl Case {
             rate(2),
             self.scored_rate(),
         );
+        if let Some(ms) = self.processor_ms.filter(|_| self.copy_ms.is_none()) {
+            say!("      processor {ms:.0} ms a run");
+        }
         if let Some(ms) = self.copy_ms {
             let mib = self.input_bytes as f64 / (1 << 20) as f64;
             say!("      `program` begins with copying {mib:.2} MiB of inputs: {ms:.3} ms");
@@ -106,6 +111,7 @@ impl Case {
             "paste_ms": stage(|s| s.paste),
             "input_bytes": self.input_bytes,
             "copy_ms": self.copy_ms,
+            "processor_ms": self.processor_ms,
             "scored_images": self.scored,
             "score_ms_per_image": self.score_ms,
             "scored": {"images_per_second": self.scored_rate()},
@@ -162,6 +168,7 @@ mod tests {
             score_ms: 4.0,
             scored: 2,
             input_bytes: 9,
+            processor_ms: None,
             copy_ms: None,
         }
     }

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::cores::{self, Rehearsable};
 use crate::full_size::{self, Padded};
 use crate::random_weights::calm;
-use crate::report::{commit, cpu, driver, percentile, write_json};
+use crate::report::{commit, cpu, driver, percentile, processor_seconds, write_json};
 use figures::{Case, Run, print_head};
 
 #[derive(Debug, Args)]
@@ -186,6 +186,7 @@ fn time(
     let (mut runs, wanted) = (Vec::new(), args.images.div_ceil(size));
     let limit = args.seconds.unwrap_or(f64::INFINITY);
     let bar = Progress::loud().bar("runs", wanted as u64);
+    let busy = processor_seconds();
     let started = Instant::now();
     for (shape, batch) in batches.iter().cycle().take(wanted) {
         if started.elapsed().as_secs_f64() > limit && !runs.is_empty() {
@@ -199,6 +200,9 @@ fn time(
         bar.inc(1);
     }
     bar.finish_and_clear();
+    let processor_ms = busy
+        .zip(processor_seconds())
+        .map(|(before, after)| 1e3 * (after - before) / runs.len() as f64);
     let found: Vec<ImageDetections> = found.into_iter().flatten().collect();
     let started = Instant::now();
     evaluator.set().score(&found)?;
@@ -211,7 +215,8 @@ fn time(
         Backend::Cpu => None,
         Backend::Device(device) => Some(copy_ms(device.as_ref(), input_bytes)?),
     };
-    Ok(Case { size, padded, runs, score_ms, scored: found.len(), input_bytes, copy_ms })
+    let scored = found.len();
+    Ok(Case { size, padded, runs, score_ms, scored, input_bytes, processor_ms, copy_ms })
 }
 
 /// One batch; reading and decoding its images is not timed.

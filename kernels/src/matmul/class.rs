@@ -11,6 +11,12 @@ use super::{ConvShape, PACK_LIMIT};
 /// Below this many channels a run is too short for the tile; the task unfolds rows.
 const MIN_RUN: usize = 8;
 
+/// Elements between rows that start at the same set of the L1: 4 KiB.
+const SETS: usize = 1 << 10;
+
+/// Elements of a cache line.
+const LINE: usize = 16;
+
 /// Columns that a pass keeps together even if the whole reduction then does not fit.
 const MIN_PASS_COLUMNS: usize = 512;
 
@@ -174,6 +180,25 @@ impl Class {
             }
         }
         passes
+    }
+
+    /// True if rows of one tap lie whole multiples of [`SETS`] apart, so that those of a tile push
+    /// each other out of the L1.
+    pub(super) fn shares_sets(&self) -> bool {
+        !self.unfold && self.map.taps() == 1 && self.channels.is_multiple_of(SETS)
+    }
+
+    /// Copies such rows a cache line further apart; their places are those of the copies then.
+    pub(super) fn copy_apart(&self, x: &[f32], rows: &mut [Row], out: &mut Vec<f32>) {
+        let pitch = self.channels + LINE;
+        out.resize(rows.len() * pitch, 0.0);
+        for (i, (row, copy)) in rows.iter_mut().zip(out.chunks_exact_mut(pitch)).enumerate() {
+            if row.mask & 1 == 1 {
+                let start = row.base as usize + self.first_channel;
+                copy[..self.channels].copy_from_slice(&x[start..start + self.channels]);
+            }
+            row.base = (i * pitch) as isize;
+        }
     }
 
     /// Copies the windows of `rows` together, padding as zeros.

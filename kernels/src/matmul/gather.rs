@@ -318,27 +318,31 @@ fn of_group<'a>(
 /// The rows of a class among some output positions.
 struct Rows {
     list: Vec<Row>,
-    /// Their windows, if the class unfolds them.
-    windows: Vec<f32>,
-    unfolded: bool,
+    /// Copies of what they read, if they are read there: windows that the class unfolds, or rows
+    /// that share sets of the L1.
+    copies: Vec<f32>,
+    copied: bool,
 }
 
 impl Rows {
     fn new(class: &Class, x: &[f32], positions: Range<usize>) -> Self {
-        let (mut list, mut windows) = (Vec::new(), Vec::new());
+        let (mut list, mut copies) = (Vec::new(), Vec::new());
         class.map.list(positions, &mut list);
+        let apart = class.shares_sets();
         if class.unfold {
-            class.unfold(x, &list, &mut windows);
+            class.unfold(x, &list, &mut copies);
             for (i, row) in list.iter_mut().enumerate() {
                 (row.base, row.mask) = ((i * class.channels) as isize, 1);
             }
+        } else if apart {
+            class.copy_apart(x, &mut list, &mut copies);
         }
-        Self { list, windows, unfolded: class.unfold }
+        Self { list, copies, copied: class.unfold || apart }
     }
 
-    /// The values that the positions read: the unfolded windows, or `x`.
+    /// The values that the positions read: the copies, or `x`.
     fn input<'a>(&'a self, x: &'a [f32]) -> &'a [f32] {
-        if self.unfolded { &self.windows } else { x }
+        if self.copied { &self.copies } else { x }
     }
 
     /// Points the table at the values that they read of a block, in tiles of `MR`.
@@ -352,7 +356,7 @@ impl Rows {
         let offsets = &class.tap_offsets()[block.tap..block.tap + block.taps];
         let taps = TapRange::new(offsets, block.tap, block.run);
         table.reset(self.list.len(), taps);
-        let start = if class.unfold { block.start } else { class.first_channel + block.start };
+        let start = if self.copied { block.start } else { class.first_channel + block.start };
         for (first, tile) in (0..).step_by(MR).zip(self.list.chunks(MR)) {
             for (i, row) in tile.iter().enumerate() {
                 let place = (first, tile.len(), i);

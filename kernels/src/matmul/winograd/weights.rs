@@ -7,7 +7,7 @@ use std::array::from_fn;
 
 use super::transform::{LANES, POINTS, filter_gradient, gradients, inputs};
 use super::{MIN_CHANNELS_OF_SUMS, Place, add, takes, wanted};
-use crate::isa::Isa;
+use crate::isa::{Isa, wide};
 use crate::matmul::bf16;
 use crate::matmul::grid::{Part, cut};
 use crate::matmul::tile::{Acc, PANELS, Tile};
@@ -140,14 +140,14 @@ impl<'a> WeightGradient<'a> {
             let (s, values) = (self.shape, &mut memory[..POINTS * count * filters]);
             let map = [s.out_height, s.out_width];
             gradients(isa, (self.g, filters), map, tiles, &zeros, values);
-            copy(values, (filters, 0), MR, filters / MR, &mut groups);
+            copy::<MR>(isa, values, (filters, 0), MR, filters / MR, &mut groups);
             if let Some(mut rest) = rest {
-                copy(values, (filters, filters - last), last, 1, &mut rest);
+                copy::<MR>(isa, values, (filters, filters - last), last, 1, &mut rest);
             }
             let values = &mut memory[..POINTS * count * channels];
             let map = ([s.height, s.width], s.pad);
             inputs(isa, (self.x, channels), map, tiles, &zeros, values);
-            copy(values, (channels, 0), NR, channels.div_ceil(NR), &mut panels);
+            copy::<NR>(isa, values, (channels, 0), NR, channels.div_ceil(NR), &mut panels);
         });
     }
 
@@ -195,18 +195,34 @@ impl Packed<'_> {
     }
 }
 
-/// Copies values `[16][tiles][depth]`, from channel `from.1` on in `count` pieces of `width`, to
-/// the part's rows `[16][count]`, each of the tiles of its columns.
-fn copy(values: &[f32], from: (usize, usize), width: usize, count: usize, part: &mut Part<'_>) {
-    let (depth, first) = from;
-    let tiles = part.columns.len() / width;
-    for (point, values) in values.chunks_exact(tiles * depth).enumerate() {
-        for piece in 0..count {
-            let start = first + piece * width;
-            let channels = start..depth.min(start + width);
-            let to = part.row(point * count + piece, part.columns.clone());
-            for (to, row) in to.chunks_exact_mut(width).zip(values.chunks_exact(depth)) {
-                to[..channels.len()].copy_from_slice(&row[channels.clone()]);
+wide! {
+    /// Copies values `[16][tiles][depth]`, from channel `from.1` on in `count` pieces of `width`,
+    /// most often `W`, to the part's rows `[16][count]`, each of the tiles of its columns.
+    fn copy[const W](
+        values: &[f32],
+        from: (usize, usize),
+        width: usize,
+        count: usize,
+        part: &mut Part<'_>,
+    ) {
+        let (depth, first) = from;
+        let tiles = part.columns.len() / width;
+        for (point, values) in values.chunks_exact(tiles * depth).enumerate() {
+            for piece in 0..count {
+                let start = first + piece * width;
+                let channels = start..depth.min(start + width);
+                let to = part.row(point * count + piece, part.columns.clone());
+                let rows = values.chunks_exact(depth);
+                if channels.len() == W {
+                    // Pieces whose length the compiler knows: no calls of a copy.
+                    for (to, row) in to.as_chunks_mut::<W>().0.iter_mut().zip(rows) {
+                        *to = row[channels.clone()].as_chunks::<W>().0[0];
+                    }
+                } else {
+                    for (to, row) in to.chunks_exact_mut(width).zip(rows) {
+                        to[..channels.len()].copy_from_slice(&row[channels.clone()]);
+                    }
+                }
             }
         }
     }
