@@ -19,7 +19,8 @@ const MODULES: [&str; 4] =
 /// Beginnings of variables that other programs read.
 const OTHERS_VARIABLES: [&str; 7] = ["FI_", "GLIBC_", "NCCL_", "OMP_", "OMPI_", "ONEDNN_", "PATH"];
 /// Options in prose that are no program's of this checkout.
-const OTHERS_OPTIONS: [&str; 5] = ["--bind-to", "--build-arg", "--fatbin", "--release", "--signal"];
+const OTHERS_OPTIONS: [&str; 6] =
+    ["--bind-to", "--build-arg", "--fatbin", "--map-by", "--release", "--signal"];
 /// Placeholders of values that must parse.
 const STANDS_FOR: [(&str, &str); 9] = [
     ("$b", "50"),
@@ -215,7 +216,7 @@ impl Checkout {
     fn after_options<'a>(&self, mut words: &'a [String]) -> Result<&'a [String], String> {
         while let [option, rest @ ..] = words {
             words = match (option.as_str(), rest) {
-                ("-np" | "-n" | "-H" | "--bind-to", [_, rest @ ..]) => rest,
+                ("-np" | "-n" | "-H" | "--bind-to" | "--map-by", [_, rest @ ..]) => rest,
                 ("-x", [variable, rest @ ..]) => self.variable(variable).map(|()| rest)?,
                 (option, _) if option.starts_with('-') && option != "--" => {
                     return Err(format!("no option that this test knows: {option}"));
