@@ -1,10 +1,10 @@
 //! `--cores`: the time of a program on more cores than there are, from its tasks.
 //!
 //! One thread runs the program as it is divided for N cores, and times each task of its products; a
-//! task goes to the core that is free first ([`kernels::tasks`]). Ops without such tasks take what
-//! two threads save here as the share of theirs that any number divides. Memory that cores share,
-//! their clock under load and the cost of waking threads are in neither, so that this is a bound:
-//! what keeps cores idle by the division of the work alone.
+//! task goes to the core that is free first ([`kernels::tasks`]). N cores divide the share of every
+//! other op that two threads divide here. Memory that cores share, their clock under load and the
+//! cost of waking threads are left out: the figures are a bound, what the division of the work
+//! allows.
 
 use std::collections::BTreeMap;
 
