@@ -1,17 +1,19 @@
 //! `bench --all-reduce`: the step of one rank with the sums over ranks that a step of several has.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use configs::Config;
-use device::{Device, DeviceError, Target};
+use device::Target;
 use engine::model::Division;
 use engine::train::Trainer;
 use graph::exec::device::Prepared;
 use kernels::{Precision, Role};
 use serde_json::{Value, json};
+
+/// The library that sums over ranks.
+pub(crate) const THROUGH: &str = "nccl";
 
 #[derive(Debug, Args)]
 pub(crate) struct AllReduceArgs {
@@ -22,15 +24,6 @@ pub(crate) struct AllReduceArgs {
     /// The figures of the same bench without --all-reduce: prints the ratio of the two step times.
     #[arg(long, value_name = "FILE", requires = "all_reduce")]
     against: Option<PathBuf>,
-}
-
-/// A device in a group of one rank, and what sums over the group.
-#[derive(Debug, Clone, Copy)]
-pub struct GroupOfOne {
-    /// Opens the device that `--device cuda` means, in the group.
-    pub open: fn(&Config) -> Result<Arc<dyn Device>, DeviceError>,
-    /// The library that makes the sums, such as `nccl`.
-    pub through: &'static str,
 }
 
 impl AllReduceArgs {
@@ -63,7 +56,6 @@ impl AllReduceArgs {
     pub(crate) fn tell(
         &self,
         config: &Config,
-        group: &GroupOfOne,
         trainer: &mut Trainer,
         figures: &mut Value,
     ) -> anyhow::Result<()> {
@@ -72,13 +64,12 @@ impl AllReduceArgs {
             return Ok(());
         }
         let (buckets, bytes) = summed(trainer);
-        figures["all_reduce"] = group.through.into();
+        figures["all_reduce"] = THROUGH.into();
         let bucket_mib = config.ranks.bucket_mib;
         figures["reduced"] = json!({"bucket_mib": bucket_mib, "buckets": buckets, "bytes": bytes});
         say!(
-            "all-reduce through {}: {:.2} MiB of gradients a step in {buckets} buckets \
+            "all-reduce through {THROUGH}: {:.2} MiB of gradients a step in {buckets} buckets \
              (ranks.bucket_mib={bucket_mib})",
-            group.through,
             bytes as f64 / (1 << 20) as f64,
         );
         let Some(file) = &self.against else { return Ok(()) };

@@ -1,13 +1,14 @@
 //! `bench ops` on a GPU: each case is compared with the CPU reference, then timed with events.
 
-use device::{Device, DeviceError, DevicePtr, Event, Pinned, Precision, Stream};
+use device::{Device, Precision};
 use kernels::case::{OpCase, check_on_device};
 use kernels::cpu::HostTensor;
-use kernels::on_device::OpRun;
+use kernels::on_device::{OpRun, RunError};
 use kernels::time::Peak;
+use kernels::tuning::Clock;
 use serde_json::{Value, json};
 
-use crate::report::{commit, driver, percentile};
+use crate::report::{commit, driver};
 use crate::work;
 
 /// Ops of more FLOPs than this are checked in one run instead of two.
@@ -37,7 +38,7 @@ pub(crate) fn run(device: &dyn Device, cases: &[OpCase], repeats: usize) -> anyh
                 continue;
             }
         };
-        let ms = clock.median_ms(case, repeats)?;
+        let ms = clock.median_ms(&run_of(case, device, &clock)?, repeats)?;
         let (flops, bytes) = work_of(case)?;
         let share = peak.map(|peak| peak.least_ms(flops, bytes) / ms);
         say!(
@@ -60,66 +61,19 @@ pub(crate) fn run(device: &dyn Device, cases: &[OpCase], repeats: usize) -> anyh
     }))
 }
 
+fn run_of<'a>(
+    case: &'a OpCase,
+    device: &'a dyn Device,
+    clock: &Clock<'_>,
+) -> Result<OpRun<'a>, RunError> {
+    let op = case.op.as_ref();
+    OpRun::new(device, clock.stream, device.gpu(), op, &case.inputs, &case.updates)
+}
+
 /// FLOPs of a case, and bytes in the device's element types.
 fn work_of(case: &OpCase) -> anyhow::Result<(f64, f64)> {
     let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
     let (inputs, updates) = (descs(&case.inputs), descs(&case.updates));
     let outputs = case.op.infer(&inputs, &updates)?;
     Ok(work::on_device(case.op.as_ref(), &inputs, &outputs, &updates))
-}
-
-/// Times an op between two events. Before each run a copy fills the L2 cache with other data; it
-/// also keeps the GPU busy while the op's launches are queued, so that they run back to back.
-struct Clock<'a> {
-    device: &'a dyn Device,
-    stream: Stream,
-    start: Event,
-    end: Event,
-    flushed: DevicePtr,
-    other_data: Pinned,
-}
-
-impl<'a> Clock<'a> {
-    fn new(device: &'a dyn Device) -> Result<Self, DeviceError> {
-        let more_than_l2 = device.gpu().l2_bytes / 2 * 3;
-        Ok(Self {
-            device,
-            stream: device.stream()?,
-            start: device.timing_event()?,
-            end: device.timing_event()?,
-            flushed: device.alloc(more_than_l2)?,
-            other_data: device.alloc_pinned(more_than_l2)?,
-        })
-    }
-
-    fn median_ms(&self, case: &OpCase, repeats: usize) -> anyhow::Result<f64> {
-        let Self { device, stream, .. } = self;
-        let run = OpRun::new(
-            *device,
-            *stream,
-            device.gpu(),
-            case.op.as_ref(),
-            &case.inputs,
-            &case.updates,
-        )?;
-        run.launch()?;
-        let mut ms = Vec::with_capacity(repeats);
-        for _ in 0..repeats {
-            let other_data = self.other_data;
-            device.upload(*stream, self.flushed, other_data, 0, other_data.bytes)?;
-            device.record(self.start, *stream)?;
-            run.launch()?;
-            device.record(self.end, *stream)?;
-            ms.push(f64::from(device.elapsed_ms(self.start, self.end)?));
-        }
-        Ok(percentile(&ms, 0.5))
-    }
-}
-
-impl Drop for Clock<'_> {
-    fn drop(&mut self) {
-        // A failing device has already reported its error.
-        let _ = self.device.free(self.flushed);
-        let _ = self.device.free_pinned(self.other_data);
-    }
 }

@@ -1,7 +1,6 @@
 //! Data for full-size steps without COCO: drawn images that fill one padded shape.
 
 use std::path::Path;
-use std::str::FromStr;
 
 use configs::{Augment, Config, Data};
 use dali::order::PaddedShape;
@@ -18,21 +17,6 @@ const LONG_SIDE: usize = 640;
 const IMAGES: usize = 48;
 /// COCO's number of classes, for a config that leaves it to the data.
 const CLASSES: usize = 80;
-
-/// `HEIGHTxWIDTH` on the command line.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Padded(pub(crate) PaddedShape);
-
-impl FromStr for Padded {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is not HEIGHTxWIDTH, such as 800x1344");
-        let (height, width) = text.split_once('x').ok_or_else(wrong)?;
-        let side = |text: &str| text.parse().ok().filter(|n| *n > 0).ok_or_else(wrong);
-        Ok(Self(PaddedShape { height: side(height)?, width: side(width)? }))
-    }
-}
 
 /// Draws the images on first use, and opens them, all in one shape. They are as large as COCO's,
 /// and the config's own rule resizes them; if its rule leads to another shape, its sizes are set to
@@ -80,18 +64,4 @@ pub(crate) fn open(
         data.shapes
     );
     Ok(data)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shape_is_two_numbers() {
-        let shape = |text: &str| text.parse::<Padded>().map(|p| (p.0.height, p.0.width));
-        assert_eq!(shape("800x1344"), Ok((800, 1344)));
-        for wrong in ["800", "800x", "x800", "0x800", "800x1344x3", "-1x800"] {
-            assert!(shape(wrong).is_err_and(|e| e.contains(wrong)), "{wrong}");
-        }
-    }
 }

@@ -34,10 +34,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use engine::EngineError;
-use engine::cli::{OpenDevice, failed, open_gpu, open_gpu_in_group, refuse_ranks, start_threads};
+use engine::cli::{failed, refuse_ranks, start_threads};
 use kernels::isa::Isa;
 
-pub use all_reduce::GroupOfOne;
 pub use report::commit;
 
 /// Measures onegraph. Without a subcommand: the training step of a preset.
@@ -95,17 +94,11 @@ pub fn command() -> clap::Command {
 
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
-    main_on(open_gpu, GroupOfOne { open: open_gpu_in_group, through: "nccl" })
-}
-
-/// The same, with `open` as the device that `--device cuda` means, and `group` as the same device
-/// in a group of one rank.
-pub fn main_on(open: OpenDevice, group: GroupOfOne) -> ExitCode {
     let cli = Cli::parse();
     let result = Isa::chosen()
         .map_err(Into::into)
         .and_then(|_| Ok(start_threads()?))
-        .and_then(|()| run(&cli, open, &group));
+        .and_then(|()| run(&cli));
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => match error.downcast_ref() {
@@ -119,16 +112,16 @@ pub fn main_on(open: OpenDevice, group: GroupOfOne) -> ExitCode {
     }
 }
 
-fn run(cli: &Cli, open: OpenDevice, group: &GroupOfOne) -> anyhow::Result<()> {
+fn run(cli: &Cli) -> anyhow::Result<()> {
     if let Some(what) = &cli.what {
         refuse_ranks(&format!("bench {}", what.name()))?;
     }
     match &cli.what {
-        None => step::run(&cli.step, open, group),
-        Some(What::Ops(args)) => ops::run(args, open),
+        None => step::run(&cli.step),
+        Some(What::Ops(args)) => ops::run(args),
         Some(What::Winograd(args)) => winograd::run(args),
-        Some(What::Nodes(args)) => nodes::run(args, open),
-        Some(What::Infer(args)) => infer::run(args, open),
+        Some(What::Nodes(args)) => nodes::run(args),
+        Some(What::Infer(args)) => infer::run(args),
         Some(What::Plan(args)) => plan::run(args),
         Some(What::Data(args)) => data::run(args),
         Some(What::Curves(args)) => curves::run(args),

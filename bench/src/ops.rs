@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::Args;
-use engine::cli::{DeviceArgs, OpenDevice};
+use engine::cli::DeviceArgs;
+use engine::runtime::Backend;
 use kernels::case::{OpCase, check_gradients, check_runs};
 use kernels::cpu::HostTensor;
 use kernels::on_cpu::run_updating;
@@ -29,13 +30,13 @@ pub(crate) struct OpsArgs {
     device: DeviceArgs,
 }
 
-pub(crate) fn run(args: &OpsArgs, open: OpenDevice) -> anyhow::Result<()> {
+pub(crate) fn run(args: &OpsArgs) -> anyhow::Result<()> {
     let cases: Vec<OpCase> =
         cases().into_iter().filter(|case| case.to_string().contains(&args.filter)).collect();
     anyhow::ensure!(!cases.is_empty(), "no case's name holds `{}`", args.filter);
-    let value = match args.device.open_with(open)? {
-        Some(device) => cuda_ops::run(device.as_ref(), &cases, args.repeats.max(1)),
-        None => on_cpu(&cases, args.repeats.max(1)),
+    let value = match args.device.open()? {
+        Backend::Device(device) => cuda_ops::run(device.as_ref(), &cases, args.repeats.max(1)),
+        Backend::Cpu => on_cpu(&cases, args.repeats.max(1)),
     }?;
     if let Some(path) = &args.json {
         write_json(path, &value)?;

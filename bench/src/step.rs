@@ -1,6 +1,7 @@
 //! `bench --steps N`: images per second of the training step, and a breakdown of its time.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
@@ -8,7 +9,7 @@ use configs::{Config, Data};
 use dali::order::PaddedShape;
 use device::Counts;
 use engine::EngineError;
-use engine::cli::{DeviceArgs, OpenDevice, Rank, in_group};
+use engine::cli::{DeviceArgs, Rank, in_group, open_gpu_in_group};
 use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
 use engine::progress::Progress;
@@ -18,9 +19,9 @@ use engine::train::{Trainer, check_config, check_model};
 use graph::CpuExecutor;
 use serde_json::{Value, json};
 
-use crate::all_reduce::{AllReduceArgs, GroupOfOne};
+use crate::all_reduce::{AllReduceArgs, THROUGH};
 use crate::cores::{self, Rehearsable};
-use crate::full_size::{self, Padded};
+use crate::full_size;
 use crate::group::{self, GroupArgs};
 use crate::parts::{anatomy, print_parts};
 use crate::random_weights;
@@ -46,7 +47,7 @@ pub(crate) struct StepArgs {
     set: Vec<String>,
     /// Train on drawn images that fill this padded shape, instead of the config's data.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
-    padded: Option<Padded>,
+    padded: Option<PaddedShape>,
     /// Write the figures here.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -104,31 +105,25 @@ impl StepArgs {
     /// The shape that drawn images fill, unless the config's own data is trained on.
     fn padded(&self, config: &Config, on_gpu: bool) -> Option<PaddedShape> {
         let is_usual = on_gpu && self.preset.is_none() && config.data == Data::default();
-        self.padded.map(|Padded(shape)| shape).or(is_usual.then_some(GPU_PADDED))
+        self.padded.or(is_usual.then_some(GPU_PADDED))
     }
 }
 
-pub(crate) fn run(args: &StepArgs, open: OpenDevice, group: &GroupOfOne) -> anyhow::Result<()> {
+pub(crate) fn run(args: &StepArgs) -> anyhow::Result<()> {
     anyhow::ensure!(args.steps > 0, "--steps must be at least 1");
     // The ranks meet before their devices are known; both default presets let them meet alike.
     let config = args.config(false, 1)?;
     let measured = in_group(&args.group.ranks, &args.device, &config, |rank| {
-        measure(args, rank, &config, open, group).map_err(of_engine)
+        measure(args, rank, &config).map_err(of_engine)
     });
     Ok(measured?)
 }
 
 /// The part of one rank.
-fn measure(
-    args: &StepArgs,
-    rank: &Rank<'_>,
-    config: &Config,
-    open: OpenDevice,
-    group: &GroupOfOne,
-) -> anyhow::Result<()> {
+fn measure(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<()> {
     let ranks = rank.group().ranks();
     group::check(&args.group, ranks, args.all_reduce.is_asked(), args.seconds.is_some())?;
-    let (backend, team) = opened(args, rank, config, open, group)?;
+    let (backend, team) = opened(args, rank, config)?;
     let on_gpu = matches!(backend, Backend::Device(_));
     cores::check(&args.cores, on_gpu || ranks > 1)?;
     let mut config = args.config(on_gpu, ranks)?;
@@ -168,7 +163,7 @@ fn measure(
     let timed = time(args, &mut trainer, &backend, &team, &progress)?;
     let mut value = figures(&timed.records);
     if ranks > 1 {
-        let through = if on_gpu { group.through } else { "mpi" };
+        let through = if on_gpu { THROUGH } else { "mpi" };
         group::gather(&team, through, alone, &mut value)?;
     }
     if !team.is_first() {
@@ -184,7 +179,7 @@ fn measure(
     value["padded"] = shapes.into();
     print_figures(&value);
     match ranks {
-        1 => args.all_reduce.tell(&config, group, &mut trainer, &mut value)?,
+        1 => args.all_reduce.tell(&config, &mut trainer, &mut value)?,
         _ => group::print(&value),
     }
     match backend {
@@ -198,21 +193,16 @@ fn measure(
 }
 
 /// The device of this rank, and its connection to the others.
-fn opened(
-    args: &StepArgs,
-    rank: &Rank<'_>,
-    config: &Config,
-    open: OpenDevice,
-    group: &GroupOfOne,
-) -> anyhow::Result<(Backend, Team)> {
+fn opened(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<(Backend, Team)> {
     if rank.group().ranks() > 1 {
         return Ok(rank.open(&args.device, config)?);
     }
-    let device = match args.all_reduce.is_asked() {
-        true => args.device.open_with(|| (group.open)(config))?,
-        false => args.device.open_with(open)?,
-    };
-    Ok((device.map_or(Backend::Cpu, Backend::Device), Team::alone()))
+    if !args.all_reduce.is_asked() {
+        return Ok((args.device.open_for(config)?, Team::alone()));
+    }
+    let cuda = args.device.open_with(|| open_gpu_in_group(config))?;
+    let backend = cuda.map_or(Backend::Cpu, |cuda| Backend::Device(Arc::new(cuda)));
+    Ok((backend, Team::alone()))
 }
 
 /// The training data, drawn once on each host.

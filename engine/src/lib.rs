@@ -56,6 +56,7 @@ mod run_summary;
 pub mod runtime;
 pub mod team;
 pub mod train;
+pub mod tuning;
 pub mod view;
 pub mod weights;
 

@@ -93,6 +93,7 @@ pub mod resize;
 pub mod signs;
 pub mod tasks;
 pub mod time;
+pub mod tuning;
 pub mod view;
 
 pub use device::tensor::{CpuPrecision, DType, Precision, Role, TensorDesc};

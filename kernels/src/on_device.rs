@@ -71,9 +71,14 @@ pub fn run_updating(
 /// One op with its tensors in a device's memory, to be launched any number of times.
 pub struct OpRun<'a> {
     memory: Memory<'a>,
+    op: &'a dyn Op,
     tasks: Vec<Task>,
+    inputs: Vec<(TensorDesc, DevicePtr)>,
     outputs: Vec<(TensorDesc, DevicePtr)>,
     updates: Vec<(TensorDesc, DevicePtr)>,
+    /// The host's bytes of the outputs before a launch.
+    poison: Vec<Pinned>,
+    workspace: Workspace,
 }
 
 impl<'a> OpRun<'a> {
@@ -86,38 +91,61 @@ impl<'a> OpRun<'a> {
         device: &'a dyn Device,
         stream: Stream,
         gpu: &Gpu,
-        op: &dyn Op,
+        op: &'a dyn Op,
         inputs: &[HostTensor],
         updates: &[HostTensor],
     ) -> Result<Self, RunError> {
         let precision = gpu.precision;
         let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
-        let (input_descs, update_descs) = (descs(inputs), descs(updates));
-        let output_descs = op.infer(&input_descs, &update_descs)?;
+        let output_descs = op.infer(&descs(inputs), &descs(updates))?;
         let mut memory = Memory { device, stream, precision, owned: vec![], staging: vec![] };
-        let mut upload = |list: &[HostTensor]| -> Result<Vec<DevicePtr>, DeviceError> {
-            list.iter().map(|t| memory.upload(&device_bytes(precision, t))).collect()
+        let mut upload = |list: &[HostTensor]| -> Result<Vec<_>, DeviceError> {
+            let mut ptr = |t: &HostTensor| memory.upload(&device_bytes(precision, t));
+            list.iter().map(|t| Ok((t.desc.clone(), ptr(t)?))).collect()
         };
-        let (input_ptrs, update_ptrs) = (upload(inputs)?, upload(updates)?);
-        let poison = |desc: &TensorDesc| vec![0xFFu8; desc.gpu_bytes(precision)];
-        let output_ptrs: Vec<_> =
-            output_descs.iter().map(|d| memory.upload(&poison(d))).collect::<Result<_, _>>()?;
-        let bytes = op.cuda_workspace_bytes(gpu, &input_descs, &output_descs);
-        let workspace = Workspace { ptr: memory.upload(&vec![0xFF; bytes])?, bytes };
-        let tasks = op.tasks(&LaunchArgs {
-            gpu,
-            inputs: buffers(precision, &input_descs, &input_ptrs),
-            outputs: buffers(precision, &output_descs, &output_ptrs),
-            updates: buffers(precision, &update_descs, &update_ptrs),
-            workspace,
-        });
-        let work = output_descs.iter().chain(&update_descs).any(|d| !d.is_empty());
-        if work && tasks.is_empty() {
+        let (inputs, updates) = (upload(inputs)?, upload(updates)?);
+        let (mut outputs, mut poison) = (Vec::new(), Vec::new());
+        for desc in output_descs {
+            let ptr = memory.upload(&vec![0xFF; desc.gpu_bytes(precision)])?;
+            poison.extend(memory.staging.last().filter(|_| !desc.is_empty()).copied());
+            outputs.push((desc, ptr));
+        }
+        let workspace = Workspace { ptr: 0, bytes: 0 };
+        let tasks = vec![];
+        let mut run = Self { memory, op, tasks, inputs, outputs, updates, poison, workspace };
+        run.plan(gpu)?;
+        let work = run.outputs.iter().chain(&run.updates).any(|(desc, _)| !desc.is_empty());
+        if work && run.tasks.is_empty() {
             return Err(RunError::NoLaunches);
         }
-        let outputs = output_descs.into_iter().zip(output_ptrs).collect();
-        let updates = update_descs.into_iter().zip(update_ptrs).collect();
-        Ok(Self { memory, tasks, outputs, updates })
+        Ok(run)
+    }
+
+    /// Plans the op anew, for a tuning of the same device, with the outputs poisoned again.
+    ///
+    /// # Errors
+    /// The device's error.
+    pub fn plan(&mut self, gpu: &Gpu) -> Result<(), DeviceError> {
+        let precision = gpu.precision;
+        let descs =
+            |list: &[(TensorDesc, _)]| list.iter().map(|(d, _)| d.clone()).collect::<Vec<_>>();
+        let (inputs, outputs) = (descs(&self.inputs), descs(&self.outputs));
+        let bytes = self.op.cuda_workspace_bytes(gpu, &inputs, &outputs);
+        if bytes > self.workspace.bytes {
+            self.workspace = Workspace { ptr: self.memory.upload(&vec![0xFF; bytes])?, bytes };
+        }
+        let held: Vec<_> = self.outputs.iter().filter(|(desc, _)| !desc.is_empty()).collect();
+        for ((_, ptr), poison) in held.into_iter().zip(&self.poison) {
+            self.memory.device.upload(self.memory.stream, *ptr, *poison, 0, poison.bytes)?;
+        }
+        self.tasks = self.op.tasks(&LaunchArgs {
+            gpu,
+            inputs: buffers(precision, &self.inputs),
+            outputs: buffers(precision, &self.outputs),
+            updates: buffers(precision, &self.updates),
+            workspace: Workspace { bytes, ..self.workspace },
+        });
+        Ok(())
     }
 
     /// Gives the op's launches to the stream.
@@ -146,12 +174,12 @@ impl<'a> OpRun<'a> {
     }
 }
 
-fn buffers<'a>(
+/// Tensors at their places.
+pub(crate) fn buffers(
     precision: Precision,
-    descs: &'a [TensorDesc],
-    ptrs: &[DevicePtr],
-) -> Vec<Buffer<'a>> {
-    descs.iter().zip(ptrs).map(|(desc, &ptr)| Buffer { desc, ptr, precision }).collect()
+    tensors: &[(TensorDesc, DevicePtr)],
+) -> Vec<Buffer<'_>> {
+    tensors.iter().map(|(desc, ptr)| Buffer { desc, ptr: *ptr, precision }).collect()
 }
 
 /// Device memory of one run, released at its end.

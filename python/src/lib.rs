@@ -6,8 +6,10 @@ mod store;
 mod train;
 
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use engine::tuning::checked_by;
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -46,9 +48,26 @@ fn overrides(values: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<String>> {
     Ok(all)
 }
 
+/// Has a GPU's kernels checked, when it is first opened, by the command that the wheel installs.
+fn check_gpus_by_the_command(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let scripts = module.py().import("sysconfig")?.call_method1("get_path", ("scripts",))?;
+    let command = scripts.extract::<PathBuf>()?.join("onegraph");
+    if command.is_file() {
+        checked_by(vec![command.into(), "check-kernels".into()]);
+    }
+    Ok(())
+}
+
 /// The extension module.
 #[pymodule]
 mod _native {
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::check_gpus_by_the_command(module)
+    }
+
     #[pymodule_export]
     use super::Error;
     #[pymodule_export]

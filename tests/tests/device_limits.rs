@@ -143,13 +143,7 @@ fn resource_fault(launch: &Launch, threads: u32, resources: &Resources) -> Optio
 
 fn spec(config: &Config, images: usize, padded: ImageSize) -> ModelSpec<'_> {
     const OBJECTS: usize = 100;
-    let slot = SlotShape {
-        pixels: 3 * padded.height * padded.width,
-        objects: OBJECTS,
-        parts: 4 * OBJECTS,
-        coords: 128 * OBJECTS,
-        runs: 1024,
-    };
+    let slot = SlotShape::imagined(padded.height, padded.width, OBJECTS);
     ModelSpec {
         config,
         num_classes: 80,

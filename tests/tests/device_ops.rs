@@ -10,10 +10,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use device::Device;
 use device::cuda::CudaDevice;
 use kernels::case::{CUT_FLOOR, CaseError, OpCase, check_on_device};
+use kernels::compiled::kernels;
 use kernels::cpu::HostTensor;
 use kernels::ops::cases;
+use kernels::tuning::{check_kernels, is_kernel};
 use kernels::{Cost, Precision};
 
 /// Ops of more FLOPs than this run once instead of twice: the driver makes a few GFLOP/s.
@@ -73,6 +76,31 @@ fn every_op_matches_the_reference() {
 #[test]
 fn every_product_matches_the_reference_on_hopper() {
     compare("H100", Precision::Fp16, |case| case.op.traits().on_tensor_cores);
+}
+
+/// Each kernel of the products by itself, whether or not a plan takes it: right, and with the same
+/// bits in three orders of blocks and warps.
+#[test]
+fn every_kernel_of_a_product_matches_the_reference() {
+    for model in ["A100", "H100"] {
+        let check = |seed: u64| {
+            let device = test_gpu::open(&format!("{model} SEED={seed}"));
+            let all = |_: &str| true;
+            let checked = check_kernels(&device, &all).unwrap_or_else(|e| panic!("{model}: {e}"));
+            (device.gpu().capability, checked)
+        };
+        let (capability, (launched, bits)) = check(1);
+        let sources = kernels().manifest().sources.iter();
+        let sources = sources.filter(|s| s.real == Precision::Fp16);
+        let sources = sources.filter(|s| s.architecture.runs_on(capability));
+        let names = sources.flat_map(|source| &source.kernels).map(|kernel| &kernel.name);
+        let missing: Vec<&String> =
+            names.filter(|name| is_kernel(name) && !launched.contains_key(*name)).collect();
+        assert!(missing.is_empty(), "{model} launches none of {missing:?}");
+        for seed in [2, 3] {
+            assert_eq!(check(seed).1, (launched.clone(), bits), "{model}, seed {seed}");
+        }
+    }
 }
 
 /// Every op but those of fp16 alone; the plain products are too slow for the largest cases.

@@ -15,13 +15,7 @@ fn step(off: &[Fused]) -> Prepared {
         .expect("the preset loads");
     config.fusion.off = off.to_vec();
     let padded = ImageSize { height: 800, width: 1088 };
-    let slot = SlotShape {
-        pixels: 3 * padded.height * padded.width,
-        objects: 100,
-        parts: 400,
-        coords: 12_800,
-        runs: 1024,
-    };
+    let slot = SlotShape::imagined(padded.height, padded.width, 100);
     let target = Target::Gpu(Gpu::h100());
     let spec = ModelSpec {
         config: &config,

@@ -9,8 +9,9 @@ use std::time::Instant;
 use anyhow::Context;
 use clap::Args;
 use configs::Config;
+use dali::order::PaddedShape;
 use device::Device;
-use engine::cli::{DeviceArgs, OpenDevice};
+use engine::cli::DeviceArgs;
 use engine::dataset::{DataSet, Split};
 use engine::evaluate::{DetectionModel, Evaluator, ImageDetections, Stages};
 use engine::progress::Progress;
@@ -20,7 +21,7 @@ use graph::CpuExecutor;
 use serde_json::{Value, json};
 
 use crate::cores::{self, Rehearsable};
-use crate::full_size::{self, Padded};
+use crate::full_size;
 use crate::random_weights::calm;
 use crate::report::{commit, cpu, driver, percentile, processor_seconds, write_json};
 use figures::{Case, Run, print_head};
@@ -47,7 +48,7 @@ pub(crate) struct InferArgs {
     set: Vec<String>,
     /// Detect on drawn images that fill this padded shape, instead of the config's data.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
-    padded: Option<Padded>,
+    padded: Option<PaddedShape>,
     /// Weights of the model (safetensors); default those of model.weights or
     /// model.backbone.weights, otherwise initial ones, which are random.
     #[arg(long, value_name = "FILE")]
@@ -68,11 +69,11 @@ pub(crate) struct InferArgs {
     device: DeviceArgs,
 }
 
-pub(crate) fn run(args: &InferArgs, open: OpenDevice) -> anyhow::Result<()> {
+pub(crate) fn run(args: &InferArgs) -> anyhow::Result<()> {
     anyhow::ensure!(args.images > 0, "--images must be at least 1");
     anyhow::ensure!(!args.batch.contains(&0), "--batch 0: a run takes at least one image");
     let mut config = Config::load(&args.preset, &args.set)?;
-    let backend = args.device.open_with(open)?.map_or(Backend::Cpu, Backend::Device);
+    let backend = args.device.open_for(&config)?;
     cores::check(&args.cores, matches!(backend, Backend::Device(_)))?;
     let data = open_data(args, &mut config)?;
     let classes = config.model.num_classes.max(data.num_classes());
@@ -156,7 +157,7 @@ impl Rehearsable for Batches<'_> {
 /// Drawn images of the requested shape, otherwise those that `onegraph eval` would use.
 fn open_data(args: &InferArgs, config: &mut Config) -> anyhow::Result<DataSet> {
     let progress = Progress::loud();
-    if let Some(Padded(shape)) = args.padded {
+    if let Some(shape) = args.padded {
         return full_size::open(config, shape, &progress);
     }
     let split = if config.eval.train_set { Split::Train } else { Split::Val };

@@ -12,14 +12,15 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use configs::Config;
+use dali::order::PaddedShape;
 use device::Device;
-use engine::cli::{DeviceArgs, OpenDevice};
+use engine::cli::DeviceArgs;
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
 use engine::runtime::Backend;
 use serde_json::{Value, json};
 
-use crate::full_size::{self, Padded};
+use crate::full_size;
 use crate::random_weights;
 use crate::report::{commit, driver, write_json};
 use ceilings::Ceilings;
@@ -38,7 +39,7 @@ pub(crate) struct NodesArgs {
     set: Vec<String>,
     /// Train on drawn images that fill this padded shape, instead of the config's data.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
-    padded: Option<Padded>,
+    padded: Option<PaddedShape>,
     /// Ceilings to compare launches with, {"copy_gb_per_s": .., "fp16_tflops": ..}; default those
     /// of the data sheet.
     #[arg(long, value_name = "FILE")]
@@ -93,16 +94,16 @@ impl Figures<'_> {
     }
 }
 
-pub(crate) fn run(args: &NodesArgs, open: OpenDevice) -> anyhow::Result<()> {
+pub(crate) fn run(args: &NodesArgs) -> anyhow::Result<()> {
     anyhow::ensure!(args.repeats > 0, "--repeats must be at least 1");
     let mut config = Config::load(&args.preset, &args.set)?;
     if let Some(path) = &args.shapes {
-        let Some(Padded(shape)) = args.padded else {
+        let Some(shape) = args.padded else {
             bail!("--shapes needs --padded HEIGHTxWIDTH, the shape of the step's images");
         };
         return write_json(path, &shapes::shapes(&config, &args.preset, shape)?);
     }
-    let Some(device) = args.device.open_with(open)? else {
+    let Backend::Device(device) = args.device.open_for(&config)? else {
         bail!(
             "a step is taken apart launch by launch on a GPU; on the CPU `bench` shows its parts"
         );
@@ -139,7 +140,7 @@ pub(crate) fn run(args: &NodesArgs, open: OpenDevice) -> anyhow::Result<()> {
 fn open_data(args: &NodesArgs, config: &mut Config) -> anyhow::Result<DataSet> {
     let progress = Progress::loud();
     let data = match args.padded {
-        Some(Padded(shape)) => full_size::open(config, shape, &progress)?,
+        Some(shape) => full_size::open(config, shape, &progress)?,
         None => DataSet::open(config, Split::Train, &progress)?,
     };
     anyhow::ensure!(

@@ -22,7 +22,6 @@ use dali::order::PaddedShape;
 use device::Gpu;
 use kernels::time::Case;
 
-use crate::full_size::Padded;
 use crate::report::write_json;
 use minutes::Minutes;
 use model::Model;
@@ -61,7 +60,7 @@ pub(crate) struct PlanArgs {
     images: Option<usize>,
     /// The images' padded shape. Default: input.min_size by input.max_size, padded.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
-    padded: Option<Padded>,
+    padded: Option<PaddedShape>,
     /// Bytes after which a bucket of gradients is full.
     #[arg(long, value_name = "MIB", default_value_t = 50.0)]
     bucket_mib: f64,
@@ -211,7 +210,7 @@ fn padded(args: &PlanArgs, config: &Config) -> anyhow::Result<PaddedShape> {
     let side = |size: usize| size.next_multiple_of(divisor);
     let own =
         PaddedShape { height: side(config.input.min_size), width: side(config.input.max_size) };
-    let shape = args.padded.map_or(own, |Padded(shape)| shape);
+    let shape = args.padded.unwrap_or(own);
     ensure!(
         shape.height.is_multiple_of(divisor) && shape.width.is_multiple_of(divisor),
         "--padded {shape}: both sides must be multiples of input.size_divisor, which is {divisor}"

@@ -23,6 +23,18 @@ impl PaddedShape {
     }
 }
 
+impl std::str::FromStr for PaddedShape {
+    type Err = String;
+
+    /// `HEIGHTxWIDTH`, as [`Display`](std::fmt::Display) writes it.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is not HEIGHTxWIDTH, such as 800x1344");
+        let (height, width) = text.split_once('x').ok_or_else(wrong)?;
+        let side = |text: &str| text.parse().ok().filter(|n| *n > 0).ok_or_else(wrong);
+        Ok(Self { height: side(height)?, width: side(width)? })
+    }
+}
+
 impl std::fmt::Display for PaddedShape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}x{}", self.height, self.width)
@@ -151,6 +163,15 @@ mod tests {
 
     fn shape(height: usize, width: usize) -> PaddedShape {
         PaddedShape { height, width }
+    }
+
+    #[test]
+    fn a_shape_is_two_numbers() {
+        let shape = |text: &str| text.parse::<PaddedShape>().map(|p| (p.height, p.width));
+        assert_eq!(shape("800x1344"), Ok((800, 1344)));
+        for wrong in ["800", "800x", "x800", "0x800", "800x1344x3", "-1x800"] {
+            assert!(shape(wrong).is_err_and(|e| e.contains(wrong)), "{wrong}");
+        }
     }
 
     #[test]

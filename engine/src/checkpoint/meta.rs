@@ -30,6 +30,9 @@ pub struct Meta {
     /// Identity of the training data; none in format 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
+    /// SHA-256 of the table of tuning that its steps followed, if any did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<String>,
     /// Changes of the config that the user accepted when resuming, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<Override>,
@@ -114,6 +117,7 @@ mod tests {
             steps_done: 7,
             categories: vec![("cat".into(), 17)],
             data: Some("d".into()),
+            tuning: None,
             overrides: vec![],
             sha256: sha256.into(),
             seal: None,

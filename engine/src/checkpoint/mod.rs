@@ -48,6 +48,8 @@ pub struct Snapshot<'a> {
     pub categories: &'a [(String, u64)],
     /// Identity of the training data.
     pub data: &'a str,
+    /// SHA-256 of the table of tuning that the steps follow, if there is one.
+    pub tuning: Option<&'a str>,
     /// Changes of the config that the user accepted when resuming.
     pub overrides: &'a [Override],
     /// The resolved config, as TOML.
@@ -135,6 +137,7 @@ fn write_files(
         steps_done: snapshot.steps_done,
         categories: stored_classes(snapshot.categories),
         data: Some(snapshot.data.to_string()),
+        tuning: snapshot.tuning.map(str::to_string),
         overrides: snapshot.overrides.to_vec(),
         sha256,
         seal: None,

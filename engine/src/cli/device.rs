@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use clap::{Args, ValueEnum};
-use device::{Device, DeviceError};
-
 use crate::EngineError;
 use crate::progress::Progress;
 use crate::runtime::Backend;
+use crate::tuning;
+use clap::{Args, ValueEnum};
+use configs::Config;
+use device::cuda::CudaDevice;
 
 /// The GPU that a process uses: the first that `CUDA_VISIBLE_DEVICES` leaves visible.
 pub(super) const ORDINAL: usize = 0;
@@ -44,10 +45,23 @@ impl DeviceArgs {
     /// # Errors
     /// As [`Self::open_with`].
     pub fn open(&self) -> Result<Backend, EngineError> {
-        Ok(match self.open_with(open_gpu)? {
-            Some(device) => Backend::Device(device),
-            None => Backend::Cpu,
-        })
+        self.backend(|| Ok(tuning::open(ORDINAL, notice)?))
+    }
+
+    /// The same for a run of this config, with its table of tuning.
+    ///
+    /// # Errors
+    /// As [`Self::open_with`]; a table that is not of this GPU.
+    pub fn open_for(&self, config: &Config) -> Result<Backend, EngineError> {
+        self.backend(|| tuning::open_for(config, ORDINAL, notice))
+    }
+
+    fn backend(
+        &self,
+        open: impl FnOnce() -> Result<CudaDevice, EngineError>,
+    ) -> Result<Backend, EngineError> {
+        let opened = self.open_with(open)?;
+        Ok(opened.map_or(Backend::Cpu, |cuda| Backend::Device(Arc::new(cuda))))
     }
 
     /// Opens the device that `cuda` means, with `open`; `None` if the CPU was requested, or is all
@@ -58,7 +72,7 @@ impl DeviceArgs {
     /// GPU is present but fails to open.
     pub fn open_with<T>(
         &self,
-        open: impl FnOnce() -> Result<T, DeviceError>,
+        open: impl FnOnce() -> Result<T, EngineError>,
     ) -> Result<Option<T>, EngineError> {
         match self.device {
             Choice::Cpu => {
@@ -77,17 +91,6 @@ impl DeviceArgs {
     }
 }
 
-/// Opens the device that `--device cuda` means: the GPU, or a substitute in tests.
-pub type OpenDevice = fn() -> Result<Arc<dyn Device>, DeviceError>;
-
-/// Opens the first visible GPU.
-///
-/// # Errors
-/// As for [`device::cuda::CudaDevice::open`].
-pub fn open_gpu() -> Result<Arc<dyn Device>, DeviceError> {
-    Ok(Arc::new(kernels::compiled::open(ORDINAL, notice)?))
-}
-
 /// Says what a GPU's start has to say; of several ranks the first.
 pub(super) fn notice(sentence: &str) {
     if ranks::Launch::from_env().is_ok_and(|launch| launch.rank == 0) {
@@ -96,26 +99,28 @@ pub(super) fn notice(sentence: &str) {
 }
 
 /// Applies a choice to an attempt to open the GPU.
-fn choose<T>(choice: Choice, opened: Result<T, DeviceError>) -> Result<Option<T>, EngineError> {
+fn choose<T>(choice: Choice, opened: Result<T, EngineError>) -> Result<Option<T>, EngineError> {
     match opened {
         Ok(device) => {
             tracing::info!(?choice, "runs on the GPU: it opens");
             Ok(Some(device))
         }
-        Err(DeviceError::Absent(why)) if choice == Choice::Auto => {
+        Err(why) if choice == Choice::Auto && tuning::is_absent(&why) => {
             tracing::info!(?choice, "runs on the CPU: {why}");
             Ok(None)
         }
-        Err(fault) => Err(fault.into()),
+        Err(fault) => Err(fault),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use device::DeviceError;
+
     use super::*;
 
-    fn absent() -> Result<u8, DeviceError> {
-        Err(DeviceError::Absent("no GPU".into()))
+    fn absent() -> Result<u8, EngineError> {
+        Err(DeviceError::Absent("no GPU".into()).into())
     }
 
     #[test]
@@ -136,7 +141,7 @@ mod tests {
     fn a_broken_gpu_is_told_even_to_auto() {
         let broken = || DeviceError::Driver { call: "opening".into(), reason: "ECC".into() };
         for choice in [Choice::Auto, Choice::Cuda] {
-            let error = choose::<u8>(choice, Err(broken())).expect_err("it is broken");
+            let error = choose::<u8>(choice, Err(broken().into())).expect_err("it is broken");
             assert_eq!(error.to_string(), "opening: ECC");
         }
     }

@@ -20,6 +20,7 @@ use crate::progress::Progress;
 use crate::runtime::Backend;
 use crate::team::{Team, own_cores};
 use crate::train::Outcome;
+use crate::tuning;
 
 /// Joins the other ranks. The group has one process if no launcher started more.
 ///
@@ -93,11 +94,11 @@ pub(super) fn open(
     config: &Config,
 ) -> Result<Backend, EngineError> {
     if launch.ranks == 1 {
-        return device.open();
+        return device.open_for(config);
     }
     let opened = device.open_with(|| {
         let ordinal = ordinal_of(launch.local_rank, launch.local_ranks)?;
-        kernels::compiled::open(ordinal, super::device::notice)
+        tuning::open_for(config, ordinal, super::device::notice)
     })?;
     let gpu = opened.as_ref().map(|cuda| (cuda.name(), cuda.gpu()));
     group.agree(&facts_of_device(gpu, config.ranks.mixed_gpus))?;
@@ -128,7 +129,12 @@ fn facts_of_device(gpu: Option<(String, &Gpu)>, mixed: bool) -> Vec<(&'static st
     if !mixed {
         let (capability, sms) = (gpu.capability, gpu.multiprocessors);
         let what = "GPU (ranks.mixed_gpus=true lets different ones train together)";
-        facts.push((what, format!("{name}, {capability}, {sms} SMs")));
+        let tuning = match &gpu.tuning.table {
+            Some(sha256) => format!(", tuned by {}", &sha256[..16]),
+            None => String::new(),
+        };
+        let checked = if gpu.tuning.warpgroups { "" } else { ", without kernels of warpgroups" };
+        facts.push((what, format!("{name}, {capability}, {sms} SMs{tuning}{checked}")));
     }
     facts
 }
@@ -169,12 +175,12 @@ fn start_anew_with_nccl_variables(config: &Config) -> Result<(), DeviceError> {
 /// twice.
 ///
 /// # Errors
-/// As for [`super::open_gpu`]; NCCL missing or failing.
-pub fn open_gpu_in_group(config: &Config) -> Result<Arc<dyn Device>, DeviceError> {
+/// As for [`DeviceArgs::open`]; NCCL missing or failing.
+pub fn open_gpu_in_group(config: &Config) -> Result<CudaDevice, EngineError> {
     start_anew_with_nccl_variables(config)?;
-    let cuda = kernels::compiled::open(super::device::ORDINAL, super::device::notice)?;
+    let cuda = tuning::open_for(config, super::device::ORDINAL, super::device::notice)?;
     join_nccl(&cuda, Ranks::ALONE, &nccl_id()?, config)?;
-    Ok(Arc::new(cuda))
+    Ok(cuda)
 }
 
 fn join_nccl(

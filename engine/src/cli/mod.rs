@@ -1,6 +1,7 @@
 //! The command line: `onegraph train | eval | runs | compare | predict | serve | export | prep`
-//! and `inspect | mlperf | config | doctor`.
+//! and `inspect | mlperf | config | tune | doctor`.
 
+mod check_kernels;
 mod compare;
 mod config;
 mod device;
@@ -21,6 +22,7 @@ mod runs;
 mod serve;
 mod signals;
 mod train;
+mod tune;
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -32,12 +34,13 @@ use std::sync::atomic::AtomicBool;
 use clap::{CommandFactory, Parser, Subcommand};
 use kernels::isa::Isa;
 
-pub use device::{DeviceArgs, OpenDevice, open_gpu};
+pub use device::DeviceArgs;
 pub use launch::open_gpu_in_group;
 pub use rank::{Rank, RankArgs, in_group, refuse_ranks};
 
 use crate::EngineError;
 use crate::train::Outcome;
+use crate::tuning::checked_by;
 
 use signals::Stop;
 
@@ -90,6 +93,12 @@ enum Command {
     Mlperf(mlperf::MlperfArgs),
     /// Explain a key of the config: values, unit, default, and where it is set; or list all keys.
     Config(config::ConfigArgs),
+    /// Measure the kernels of a config's training step on this GPU, and write the fastest of each
+    /// product to a table that runs follow.
+    Tune(tune::TuneArgs),
+    /// Check a GPU's kernels; commands that open a GPU for the first time start it.
+    #[command(hide = true)]
+    CheckKernels(check_kernels::CheckArgs),
     /// Show this machine's hardware for training: processor, memory, driver, GPUs, kernels.
     Doctor,
 }
@@ -128,6 +137,9 @@ pub fn command() -> clap::Command {
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
     let command = Cli::parse().begun();
+    if let Ok(program) = std::env::current_exe() {
+        checked_by(vec![program.into(), "check-kernels".into()]);
+    }
     let started = log::start()
         .and_then(|()| bus_errors())
         .and_then(|()| prepare())
@@ -195,6 +207,8 @@ fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
         Command::Inspect(args) => inspect::run(&args).map(|()| Outcome::Done),
         Command::Mlperf(args) => mlperf::run(&args, stop),
         Command::Config(args) => config::run(&args).map(|()| Outcome::Done),
+        Command::Tune(args) => tune::run(&args).map(|()| Outcome::Done),
+        Command::CheckKernels(args) => check_kernels::run(&args).map(|()| Outcome::Done),
         Command::Doctor => doctor::run().map(|()| Outcome::Done),
     }
 }

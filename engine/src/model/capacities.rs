@@ -14,3 +14,11 @@ pub struct SlotShape {
     /// Run lengths.
     pub runs: usize,
 }
+
+impl SlotShape {
+    /// Capacities without data, for images of this size with so many objects.
+    pub fn imagined(height: usize, width: usize, objects: usize) -> Self {
+        let (parts, coords) = (4 * objects, 128 * objects);
+        Self { pixels: 3 * height * width, objects, parts, coords, runs: 1024 }
+    }
+}

@@ -91,6 +91,8 @@ pub(super) struct SessionFacts {
     /// The resolved config.
     pub(super) config_toml: String,
     pub(super) data_identity: String,
+    /// SHA-256 of the table of tuning, if plans follow one.
+    pub(super) tuning: Option<String>,
     pub(super) categories: Vec<(String, u64)>,
     /// Changes that the user accepted when resuming.
     pub(super) overrides: Vec<Override>,
@@ -149,6 +151,7 @@ impl Checkpoints {
                 steps_done: step,
                 categories: &facts.categories,
                 data: &facts.data_identity,
+                tuning: facts.tuning.as_deref(),
                 overrides: &facts.overrides,
                 config: &facts.config_toml,
             };

@@ -19,6 +19,7 @@ use crate::error::EngineError;
 use crate::page::{Page, REFRESH};
 use crate::provenance;
 use crate::run_dir::RunDir;
+use crate::runtime::Backend;
 
 const JSON: &str = "report.json";
 const HTML: &str = "report.html";
@@ -55,7 +56,7 @@ pub(super) struct Facts<'a> {
     pub(super) config: &'a Config,
     /// The resolved config.
     pub(super) config_toml: &'a str,
-    pub(super) device: String,
+    pub(super) backend: &'a Backend,
     /// The data sets for training and for evaluations, with their identities.
     pub(super) train: (&'a DataSet, &'a str),
     pub(super) val: Option<(&'a DataSet, &'a str)>,
@@ -103,7 +104,8 @@ impl Report {
             "total_steps": facts.config.train.steps,
             "started": earlier["started"].as_str().unwrap_or(totals.started()),
             "commands": commands.chain([provenance::command()]).collect::<Vec<_>>(),
-            "device": facts.device,
+            "device": facts.backend.name(),
+            "tuning_sha256": facts.backend.tuned_by(),
             "config_sha256": hex_digest(facts.config_toml.as_bytes()),
             "data": { "train": set_json(facts.train), "val": facts.val.map(set_json) },
         });

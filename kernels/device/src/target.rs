@@ -2,8 +2,11 @@
 //!
 //! A device reports its own [`Gpu`]; the named ones are for planning without a device.
 
-use crate::architecture::Capability;
+use std::sync::Arc;
+
+use crate::architecture::{Architecture, Capability};
 use crate::tensor::{Precision, TensorDesc};
+use crate::tuning::Tuning;
 
 /// The target of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,6 +55,8 @@ pub struct Gpu {
     pub l2_bytes: usize,
     /// The precision in which the plan's tensors are held; the `Gpu` of a device has fp16.
     pub precision: Precision,
+    /// What was measured on it; of a named GPU nothing.
+    pub tuning: Arc<Tuning>,
 }
 
 impl Gpu {
@@ -77,12 +82,25 @@ impl Gpu {
             shared_bytes: shared_kib << 10,
             l2_bytes: l2_mib << 20,
             precision: Precision::Fp16,
+            tuning: Arc::default(),
         })
     }
 
     /// The same GPU for plans in this precision.
     pub fn in_precision(&self, precision: Precision) -> Self {
         Self { precision, ..self.clone() }
+    }
+
+    /// The same GPU for plans that follow this tuning.
+    pub fn tuned(&self, tuning: Tuning) -> Self {
+        Self { tuning: Arc::new(tuning), ..self.clone() }
+    }
+
+    /// True if plans may take kernels of this architecture: the GPU runs them, and they did not fail
+    /// their check.
+    pub fn runs(&self, architecture: Architecture) -> bool {
+        let trusted = self.tuning.warpgroups || !architecture.specific;
+        trusted && architecture.runs_on(self.capability)
     }
 
     /// The A100 of [`Gpu::named`]: the oldest GPU that runs the kernels.
@@ -114,5 +132,17 @@ mod tests {
         let l2_mib = Gpu::NAMES.map(|name| Gpu::named(name).unwrap().l2_bytes >> 20);
         assert_eq!(l2_mib, [40, 50, 60]);
         assert!(Gpu::a100().capability < Gpu::h100().capability);
+    }
+
+    #[test]
+    fn kernels_that_failed_their_check_are_left_out() {
+        let failed = Gpu::h100().tuned(Tuning { warpgroups: false, ..Tuning::default() });
+        let runs = |gpu: &Gpu| {
+            [Architecture::COMPUTE_80, Architecture::COMPUTE_90A].map(|which| gpu.runs(which))
+        };
+        assert_eq!(
+            [&Gpu::a100(), &Gpu::h100(), &failed].map(runs),
+            [[true, false], [true, true], [true, false],]
+        );
     }
 }

@@ -12,6 +12,7 @@ use crate::philox::philox4x32;
 use crate::{DType, OpError, OpRef, Role, Sink, Source, TensorDesc};
 
 pub use compare::{CUT_FLOOR, compare_with_reference};
+pub(crate) use on_device::check_kernels_of;
 pub use on_device::{DeviceReport, check_on_device};
 
 /// An op at given shapes and values.

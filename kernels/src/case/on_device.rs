@@ -1,5 +1,8 @@
 //! A case on a device against the CPU reference: forward, and every op of the backward rule.
 
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hasher};
+
 use device::{Device, DeviceError, Gpu, Stream};
 
 use super::compare::compare_with_reference;
@@ -7,7 +10,8 @@ use super::{CaseError, OpCase, output_weights, resolve};
 use crate::cpu::HostTensor;
 use crate::on_cpu;
 use crate::on_device::{OpRun, RunError, rounded};
-use crate::{Op, Precision, Sink};
+use crate::tuning::{choosing, products};
+use crate::{Op, Precision, Sink, TensorDesc};
 
 /// The result of a case on a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -16,6 +20,8 @@ pub struct DeviceReport {
     pub ops: usize,
     /// Largest error as a share of the tolerance; at most 1.
     pub worst: f64,
+    /// A hash of all outputs: equal bits have equal ones.
+    pub bits: u64,
 }
 
 /// Tolerance of an op in f32 where only the order of sums is another, in units of the output's root
@@ -37,6 +43,32 @@ pub fn check_on_device(
     precision: Precision,
     large: u64,
 ) -> Result<DeviceReport, CaseError> {
+    check(case, device, precision, large, None)
+}
+
+/// [`check_on_device`] with every kernel of the case's products for which `takes` holds, once; none
+/// by the model's plan.
+///
+/// # Errors
+/// As [`check_on_device`].
+pub(crate) fn check_kernels_of(
+    case: &OpCase,
+    device: &dyn Device,
+    takes: Takes<'_>,
+) -> Result<DeviceReport, CaseError> {
+    check(case, device, Precision::Fp16, 0, Some(takes))
+}
+
+/// Whether a kernel of this name is launched.
+pub(crate) type Takes<'a> = &'a mut dyn FnMut(&str) -> bool;
+
+fn check(
+    case: &OpCase,
+    device: &dyn Device,
+    precision: Precision,
+    large: u64,
+    takes: Option<Takes<'_>>,
+) -> Result<DeviceReport, CaseError> {
     let mut case = case.clone();
     for tensor in case.inputs.iter_mut().chain(&mut case.updates) {
         *tensor = rounded(precision, tensor);
@@ -54,23 +86,24 @@ pub fn check_on_device(
     let stream = device.stream().map_err(failed)?;
     let gpu = device.gpu().in_precision(precision);
     let report = DeviceReport::default();
-    let mut check = Check { case: &case, device, gpu, stream, large, report };
+    let mut check = Check { case: &case, device, gpu, stream, large, report, takes };
     let outputs = check.compare(case.op.as_ref(), &case.inputs, &case.updates)?;
     let outputs: Vec<_> = outputs.iter().map(|y| rounded(precision, y)).collect();
     check.backward(&outputs)?;
     Ok(check.report)
 }
 
-struct Check<'a> {
+struct Check<'a, 't> {
     case: &'a OpCase,
     device: &'a dyn Device,
     gpu: Gpu,
     stream: Stream,
     large: u64,
     report: DeviceReport,
+    takes: Option<Takes<'t>>,
 }
 
-impl Check<'_> {
+impl Check<'_, '_> {
     /// Every step of the backward rule, on the reference's results of the earlier steps.
     fn backward(&mut self, outputs: &[HostTensor]) -> Result<(), CaseError> {
         let (case, precision) = (self.case, self.gpu.precision);
@@ -110,31 +143,65 @@ impl Check<'_> {
         };
         let mut expected_updates = updates.to_vec();
         let mut expected = on_cpu::run_updating(op, inputs, &mut expected_updates)?;
-        let run = || -> Result<Vec<HostTensor>, RunError> {
-            let run = OpRun::new(self.device, self.stream, &self.gpu, op, inputs, updates)?;
-            run.launch()?;
-            let mut outputs = run.outputs()?;
-            outputs.append(&mut run.updates()?);
-            Ok(outputs)
-        };
-        let got = run().map_err(|e| fail(e.to_string()))?;
-        let descs: Vec<_> = inputs.iter().map(|t| t.desc.clone()).collect();
-        let outputs: Vec<_> = expected.iter().map(|t| t.desc.clone()).collect();
-        let flops = op.cost(&descs, &outputs).flops;
-        if flops <= self.large {
-            let again = run().map_err(|e| fail(e.to_string()))?;
-            if let Some(i) = got.iter().zip(&again).position(|(a, b)| a.bytes() != b.bytes()) {
-                return Err(fail(format!("output {i} differs between two runs")));
-            }
-        }
+        let descs = |list: &[HostTensor]| list.iter().map(|t| t.desc.clone()).collect::<Vec<_>>();
+        let (of, outputs) = ([inputs, updates].map(descs), descs(&expected));
+        let runs_twice = op.cost(&of[0], &outputs).flops <= self.large;
         let num_updates = expected_updates.len();
         expected.append(&mut expected_updates);
-        let (precision, floor) = (self.gpu.precision, self.case.device_floor);
-        let worst =
-            compare_with_reference(op, precision, inputs, &got, &expected, num_updates, floor);
-        self.report.worst = self.report.worst.max(worst.map_err(fail)?);
+        for gpu in self.plans(op, &of, &outputs) {
+            let run = || -> Result<Vec<HostTensor>, RunError> {
+                let run = OpRun::new(self.device, self.stream, &gpu, op, inputs, updates)?;
+                run.launch()?;
+                let mut outputs = run.outputs()?;
+                outputs.append(&mut run.updates()?);
+                Ok(outputs)
+            };
+            let fail = |reason: String| fail(with_choices(reason, &gpu));
+            let got = run().map_err(|e| fail(e.to_string()))?;
+            if runs_twice {
+                let again = run().map_err(|e| fail(e.to_string()))?;
+                let differs = got.iter().zip(&again).position(|(a, b)| a.bytes() != b.bytes());
+                if let Some(i) = differs {
+                    return Err(fail(format!("output {i} differs between two runs")));
+                }
+            }
+            let (precision, floor) = (gpu.precision, self.case.device_floor);
+            let worst =
+                compare_with_reference(op, precision, inputs, &got, &expected, num_updates, floor);
+            self.report.worst = self.report.worst.max(worst.map_err(fail)?);
+            let mut bits = DefaultHasher::new();
+            bits.write_u64(self.report.bits);
+            got.iter().for_each(|tensor| bits.write(tensor.bytes()));
+            self.report.bits = bits.finish();
+        }
         expected.truncate(expected.len() - num_updates);
         self.report.ops += 1;
         Ok(expected)
     }
+
+    /// The GPU as plans see it: as it is, or once for each kernel that is taken.
+    fn plans(
+        &mut self,
+        op: &dyn Op,
+        [inputs, updates]: &[Vec<TensorDesc>; 2],
+        outputs: &[TensorDesc],
+    ) -> Vec<Gpu> {
+        let Some(takes) = &mut self.takes else { return vec![self.gpu.clone()] };
+        let mut plans = Vec::new();
+        for product in products(op, &self.gpu, inputs, outputs, updates) {
+            let mut seen = BTreeSet::new();
+            for choice in &product.proposals {
+                if seen.insert(&choice.kernel) && takes(&choice.kernel) {
+                    plans.push(choosing(&self.gpu, &product.name, choice));
+                }
+            }
+        }
+        plans
+    }
+}
+
+/// The reason, with the kernels that the plan was given.
+fn with_choices(reason: String, gpu: &Gpu) -> String {
+    let kernels = gpu.tuning.choices.values().map(|choice| choice.kernel.as_str());
+    kernels.fold(reason, |reason, kernel| format!("{kernel}: {reason}"))
 }

@@ -5,7 +5,7 @@ mod boxes;
 mod exchange;
 mod losses;
 mod maps;
-mod products;
+pub(crate) mod products;
 mod targets;
 mod update;
 

@@ -12,6 +12,9 @@ use driver_nccl as _;
 
 use super::{GPUS, Place, Said, said};
 
+/// Verdicts on GPUs, for all tests: they hold for the kernels whose hash they name.
+const CACHE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/checked");
+
 /// A place whose commands find the test driver, and one GPU for each name.
 pub(crate) struct Gpus {
     pub(crate) place: Place,
@@ -31,7 +34,12 @@ impl Gpus {
         ] {
             symlink(built(library), folder.join(name)).expect("a link");
         }
-        Self { place, models: models.into() }
+        let gpus = Self { place, models: models.into() };
+        if !models.starts_with("A100") {
+            // Checks the kernels, once, before a test plants failures.
+            said(&mut gpus.command("doctor", &[]));
+        }
+        gpus
     }
 
     /// Gives a command the GPUs.
@@ -39,6 +47,7 @@ impl Gpus {
         command.env_remove(GPUS).env("DRIVER_GPUS", &self.models);
         command.env("LD_LIBRARY_PATH", self.place.join("driver"));
         command.env("DRIVER_REPORT", self.place.join("findings"));
+        command.env("XDG_CACHE_HOME", CACHE);
     }
 
     /// The command in the place, its arguments cut at spaces, with more of the environment.

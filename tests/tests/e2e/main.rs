@@ -42,4 +42,5 @@ mod serve;
 mod signals;
 mod step;
 mod train;
+mod tuning;
 mod weights;

@@ -106,6 +106,7 @@ fn decisions(tools: &Tools) -> Vec<Stage> {
         tools.bench(24, "800x1344", 60, 20),
         tools.infer(),
         tools.torchvision_eval(),
+        tools.tune(),
         tools.sanitizer("racecheck"),
     ]
 }

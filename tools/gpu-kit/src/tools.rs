@@ -53,6 +53,7 @@ const NCU_SECTIONS: [&str; 8] = [
 ];
 /// Files of baselines in the scratch folder.
 const CEILINGS: &str = "ceilings.json";
+const TUNING: &str = "tuning.json";
 const SHAPES: &str = "shapes.json";
 /// Files of `bench` there, without and with sums over ranks.
 const PLAIN: &str = "bench-12x800x1344.json";
@@ -307,6 +308,20 @@ impl Tools {
             .without_device()
             .reading(Reading::Shapes)
             .details(SHAPES)
+    }
+
+    /// The products of a step with each of their kernels; the table is written as it grows.
+    pub(super) fn tune(&self) -> Stage {
+        let program = self.program(&self.onegraph).args(["tune", "--out", TUNING]);
+        let program = match self.quick {
+            true => program.args(["micro", "--repeats", "1"]),
+            false => {
+                let program = program.args(["torchvision_r50", "--padded", "800x1344"]);
+                program.args(["--set", "train.batch_size=12"])
+            }
+        };
+        let stage = Stage::new("tune", 150, Ok(program)).least(60).optional();
+        stage.keeps(TUNING, TUNING, None)
     }
 
     /// The detection program by itself, and with the host work after it.

@@ -23,7 +23,7 @@ pub struct Replay {
     pub image_ids: Vec<u64>,
     /// Its losses when it ran, by name.
     pub losses: Vec<(String, f32)>,
-    config: Config,
+    pub(crate) config: Config,
     num_classes: usize,
     class_weights: Vec<f32>,
     padded: ImageSize,

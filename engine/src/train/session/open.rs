@@ -67,7 +67,7 @@ impl Session {
         let facts = Facts {
             config: &config,
             config_toml: &config_toml,
-            device: options.backend.name(),
+            backend: &options.backend,
             train: (&data, &identity),
             val: evaluator.as_ref().map(|of| (of.set().data(), val_identity.as_str())),
         };
@@ -75,6 +75,7 @@ impl Session {
         let facts = SessionFacts {
             config_toml,
             data_identity: identity,
+            tuning: options.backend.tuned_by().map(str::to_string),
             categories: data.categories(),
             overrides,
             params: trainer.params().to_vec(),
@@ -127,6 +128,7 @@ fn resume_on_data(
         config.set_steps(batches_per_epoch(config, &data)?)?;
     }
     if let Some(resumed) = &mut resumed {
+        resumed.check_tuning(options)?;
         if counts_epochs {
             resumed.check_config(config, options)?;
         }

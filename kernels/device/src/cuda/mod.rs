@@ -31,7 +31,7 @@ use staging::StagingMemory;
 use crate::manifest::Compiled;
 use crate::{
     AllReduce, Counts, Device, DeviceCopy, DeviceError, DeviceMemory, DevicePtr, Event, Gpu,
-    GraphHandle, Launch, ModuleLoad, Pinned, PinnedBuffer, Priority, Ranks, Stream,
+    GraphHandle, Launch, ModuleLoad, Pinned, PinnedBuffer, Priority, Ranks, Stream, Tuning,
 };
 
 /// Short compared with a step, long compared with a read of pinned memory.
@@ -50,6 +50,7 @@ pub struct CudaDevice {
     group: OnceLock<Communicator>,
     kernels: Kernels,
     context: Arc<Context>,
+    gpu: Gpu,
 }
 
 #[derive(Debug, Default)]
@@ -82,7 +83,14 @@ impl CudaDevice {
     ) -> Result<Self, DeviceError> {
         let context = Context::open(ordinal)?;
         let kernels = Kernels::new(&context, kernels, notice);
-        Ok(Self { state: Mutex::default(), group: OnceLock::new(), kernels, context })
+        let gpu = context.gpu.clone();
+        Ok(Self { state: Mutex::default(), group: OnceLock::new(), kernels, context, gpu })
+    }
+
+    /// The device, whose plans follow what was measured.
+    pub fn tuned(mut self, tuning: Tuning) -> Self {
+        self.gpu = self.gpu.tuned(tuning);
+        self
     }
 
     /// Joins the group of this identifier (from [`nccl_id`]), once: from then on
@@ -174,7 +182,7 @@ impl Device for CudaDevice {
     }
 
     fn gpu(&self) -> &Gpu {
-        &self.context.gpu
+        &self.gpu
     }
 
     fn memory(&self) -> Result<DeviceMemory, DeviceError> {

@@ -10,6 +10,7 @@ mod cost;
 mod groups;
 mod padded;
 mod plan;
+mod product;
 mod variants;
 
 use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
@@ -17,8 +18,11 @@ use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
 use super::ConvShape;
 use crate::{DType, Role};
 use plan::Plan;
+pub use product::Asked;
+use product::Product;
+pub(crate) use product::asked;
 pub(crate) use variants::{DEPTH, Tile, tile_of};
-use variants::{FORWARD, MASKED, NEAREST, RPN_HEAD, STEM};
+use variants::{FORWARD, MASKED, NEAREST, Problem, RPN_HEAD, RPN_HEAD_SMALL, STEM, Variant};
 
 /// Values in one 16-byte copy.
 const CHUNK: usize = 8;
@@ -93,7 +97,10 @@ pub(crate) struct Extras<'a> {
 
 /// Scratch of [`forward`].
 pub(crate) fn forward_workspace_bytes(gpu: &Gpu, s: &ConvShape) -> usize {
-    groups::filter_bytes(gpu, s, false) + Plan::forward(FORWARD, gpu, &s.on_gpu()).partial_bytes()
+    // Of the epilogues' tables, whose choices may differ.
+    let plans = [FORWARD, MASKED, NEAREST].map(|table| Plan::forward(table, gpu, &s.on_gpu()));
+    let partials = plans.iter().map(Plan::partial_bytes).max();
+    groups::filter_bytes(gpu, s, false) + partials.unwrap_or(0)
 }
 
 /// `y = relu(conv(x, w) * scale + bias + residual)`, masked, from `x`, `w` to `y`.
@@ -113,7 +120,7 @@ pub(crate) fn forward(
     let offset = groups::filter_bytes(args.gpu, s, false);
     let s = &s.on_gpu();
     let (plan, workspace) = (Plan::forward(table, args.gpu, s), &args.workspace);
-    let product = plan.launch(1).arg(x.read()).arg(weights);
+    let product = plan.launch(args.gpu, 1).arg(x.read()).arg(weights);
     let product = before_count(product, &extras)
         .arg(read(extras.count))
         .arg(y.write())
@@ -133,10 +140,19 @@ pub(crate) fn forward(
     widen.into_iter().chain([product]).chain(reduce).collect()
 }
 
+/// The kernel of a pass that has its own launch: of `rows` rows, without splits.
+fn unsplit(gpu: &Gpu, table: &'static [Variant], s: &ConvShape, rows: usize) -> Variant {
+    let k_blocks = (s.kernel_h * s.kernel_w * s.channels).div_ceil(DEPTH);
+    let problem = Problem { extents: [rows, s.filters], classes: 1, k_blocks, aligned: true };
+    let product = Product { table, shape: *s, problem, len: rows * s.filters, most_splits: 1 };
+    let variant = product.chosen_unsplit(gpu);
+    product.take(gpu, &variant, 1);
+    variant
+}
+
 /// The product of a stem, without arguments.
 pub(crate) fn stem(gpu: &Gpu, s: &ConvShape) -> Launch {
-    let [narrow, small] = STEM;
-    let variant = if narrow.architecture.runs_on(gpu.capability) { narrow } else { small };
+    let variant = unsplit(gpu, STEM, s, s.out_positions());
     variant.launch([variant.tiles([s.out_positions(), s.filters]), 1, 1])
 }
 
@@ -146,12 +162,10 @@ const RPN_OUTPUTS: usize = 16;
 /// The product of an RPN's head on maps of these shapes, without arguments, and the first block of
 /// each map. A block makes all columns of its rows.
 pub(crate) fn rpn_head(gpu: &Gpu, shapes: &[ConvShape]) -> (Launch, Vec<usize>) {
-    let [tall, large, small] = RPN_HEAD;
-    let variant = match shapes[0].filters > small.tile[1] {
-        true if tall.architecture.runs_on(gpu.capability) => tall,
-        true => large,
-        false => small,
-    };
+    let is_wide = shapes[0].filters > RPN_HEAD_SMALL[0].tile[1];
+    let table = if is_wide { RPN_HEAD } else { RPN_HEAD_SMALL };
+    let rows = shapes.iter().map(ConvShape::out_positions).sum();
+    let variant = unsplit(gpu, table, &shapes[0], rows);
     let mut blocks = 0;
     let first = shapes.iter().map(|s| {
         let first = blocks;
@@ -240,7 +254,7 @@ pub(crate) fn grad_input(
     let (gradient, pad) = padded::gradient(args, s, g, filter_bytes);
     let offset = filter_bytes + padded::workspace_bytes(args.gpu, s);
     let product = plan
-        .launch(s.stride * s.stride)
+        .launch(args.gpu, s.stride * s.stride)
         .arg(gradient)
         .arg(weights)
         .arg(read(extras.bias))
@@ -292,7 +306,7 @@ pub(crate) fn grad_weight(
         bytes => workspace.piece(offset + plan.partial_bytes(), bytes, access),
     };
     let product = plan
-        .launch(1)
+        .launch(args.gpu, 1)
         .arg(x.read())
         .arg(gradient)
         .arg(read(extras.scale))

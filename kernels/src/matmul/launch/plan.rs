@@ -3,8 +3,8 @@
 use device::{Access, Arg, Gpu, Launch, Precision, Workspace};
 
 use super::CHUNK;
-use super::cost::cycles;
 use super::padded::is_padded;
+use super::product::Product;
 use super::variants::{
     DEPTH, FORWARD_GROUPED, GRAD_INPUT, GRAD_INPUT_GROUPED, GRAD_INPUT_PADDED, GRAD_WEIGHT,
     GRAD_WEIGHT_BIAS, GRAD_WEIGHT_BIAS_PADDED, GRAD_WEIGHT_GROUPED, GRAD_WEIGHT_PADDED, MAX_TAPS,
@@ -12,14 +12,10 @@ use super::variants::{
 };
 use crate::matmul::ConvShape;
 
-/// k-blocks of a split, at least, to be worth its partial sums.
-const MIN_SPLIT_K_BLOCKS: usize = 8;
-/// Splits of a reduction: one tile still fills the largest GPU.
-const MAX_SPLITS: usize = 288;
-
 /// The matrices of a pass and how they are cut.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
+    product: Product,
     variant: Variant,
     /// Tiles of the output.
     tiles: usize,
@@ -30,45 +26,31 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The plan of least cost for an output of `len` elements: of equal ones that of the first
-    /// kernel and the fewest splits. Panics if no kernel runs: each table has one that always does.
-    fn new(table: &[Variant], gpu: &Gpu, problem: Problem, len: usize) -> Self {
-        // Kernels of other precisions do not split.
-        let most = if gpu.precision == Precision::Fp16 { MAX_SPLITS } else { 1 };
-        let splits = (problem.k_blocks / MIN_SPLIT_K_BLOCKS).clamp(1, most);
-        let runs = |variant: &&Variant| variant.runs(gpu, &problem);
-        let plans = table.iter().filter(runs).flat_map(|variant| {
-            let cost = move |splits| cycles(gpu, variant, &problem, splits, len);
-            (1..=splits).map(move |splits| (variant, splits, cost(splits)))
-        });
-        let least = plans.reduce(|best, plan| if plan.2 < best.2 { plan } else { best });
-        let found = least.unwrap_or_else(|| panic!("no kernel for {problem:?} on {gpu:?}"));
-        let (&variant, splits, _) = found;
-        Self { variant, tiles: variant.tiles(problem.extents), splits, len }
+    fn new(gpu: &Gpu, product: Product) -> Self {
+        let (variant, splits) = product.chosen(gpu);
+        let (tiles, len) = (variant.tiles(product.problem.extents), product.len);
+        Self { product, variant, tiles, splits, len }
     }
 
     /// The forward pass, by a kernel of `FORWARD` or a table like it; a grouped convolution has one
     /// table.
-    pub(super) fn forward(table: &[Variant], gpu: &Gpu, s: &ConvShape) -> Self {
-        let (problem, len) = forward_problem(gpu, s);
+    pub(super) fn forward(table: &'static [Variant], gpu: &Gpu, s: &ConvShape) -> Self {
         let table = if s.is_grouped() { FORWARD_GROUPED } else { table };
-        Self::new(table, gpu, problem, len)
+        Self::new(gpu, Product::new(table, gpu, s, forward_problem(gpu, s)))
     }
 
     /// The gradient of the input: a product for each residue of both coordinates by the stride.
     pub(super) fn grad_input(gpu: &Gpu, s: &ConvShape) -> Self {
-        let (problem, len) = grad_input_problem(gpu, s);
         let table = match (is_padded(gpu, s), s.is_grouped()) {
             (_, true) => GRAD_INPUT_GROUPED,
             (true, false) => GRAD_INPUT_PADDED,
             (false, false) => GRAD_INPUT,
         };
-        Self::new(table, gpu, problem, len)
+        Self::new(gpu, Product::new(table, gpu, s, grad_input_problem(gpu, s)))
     }
 
     /// The gradient of the weights, with `bias_grad` also that of the bias.
     pub(super) fn grad_weight(gpu: &Gpu, s: &ConvShape, bias_grad: bool) -> Self {
-        let (problem, len) = grad_weight_problem(gpu, s);
         let table = match (is_padded(gpu, s), bias_grad) {
             _ if s.is_grouped() => GRAD_WEIGHT_GROUPED,
             (false, false) => GRAD_WEIGHT,
@@ -76,7 +58,7 @@ impl Plan {
             (false, true) => GRAD_WEIGHT_BIAS,
             (true, true) => GRAD_WEIGHT_BIAS_PADDED,
         };
-        Self::new(table, gpu, problem, len)
+        Self::new(gpu, Product::new(table, gpu, s, grad_weight_problem(gpu, s)))
     }
 
     /// Bytes of the partial sums, 0 if the reduction is not split.
@@ -98,7 +80,8 @@ impl Plan {
     }
 
     /// A launch of the kernel, without arguments.
-    pub(super) fn launch(&self, classes: usize) -> Launch {
+    pub(super) fn launch(&self, gpu: &Gpu, classes: usize) -> Launch {
+        self.product.take(gpu, &self.variant, self.splits);
         self.variant.launch([self.tiles, classes, self.splits])
     }
 }
@@ -150,8 +133,12 @@ fn k_blocks(taps: usize, channels: usize, aligned: bool) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cost::cycles;
     use super::super::variants::FORWARD;
     use super::*;
+
+    /// k-blocks of a split, at least, under the rule before this model.
+    const MIN_SPLIT_K_BLOCKS: usize = 8;
 
     #[test]
     fn plans_follow_the_shape() {
@@ -266,7 +253,7 @@ mod tests {
                     ("grad_weight", GRAD_WEIGHT, grad_weight_problem(&gpu, &s)),
                 ];
                 for (pass, table, (problem, len)) in passes {
-                    let plan = Plan::new(table, &gpu, problem, len);
+                    let plan = Plan::new(&gpu, Product::new(table, &gpu, &s, (problem, len)));
                     let (variant, splits) = earlier(table, &problem);
                     let now = cycles(&gpu, &plan.variant, &problem, plan.splits, len);
                     let before = cycles(&gpu, &variant, &problem, splits, len);

@@ -99,16 +99,17 @@ pub(super) const FORWARD: &[Variant] = &[
 ];
 
 /// The stem on images of four channels.
-pub(super) const STEM: [Variant; 2] = [
+pub(super) const STEM: &[Variant] = &[
     Variant { kernel: "stem_f16_narrow", ..NARROW },
     Variant { kernel: "stem_f16_small", ..SMALL },
 ];
 /// The head of an RPN: a forward pass whose blocks also make the outputs of their rows.
-pub(super) const RPN_HEAD: [Variant; 3] = [
+pub(super) const RPN_HEAD: &[Variant] = &[
     Variant { kernel: "rpn_head_f16_tall", ..TALL },
     Variant { kernel: "rpn_head_f16_large", ..LARGE },
-    Variant { kernel: "rpn_head_f16_small", ..SMALL },
 ];
+/// The same for heads of up to 64 channels.
+pub(super) const RPN_HEAD_SMALL: &[Variant] = &[Variant { kernel: "rpn_head_f16_small", ..SMALL }];
 /// `y = conv(x, w)`, masked.
 pub(super) const MASKED: &[Variant] = &[
     Variant { kernel: "conv2d_masked_f16_large", ..LARGE },
@@ -218,8 +219,9 @@ impl Tile {
 
 /// The tile of a product's kernel; nothing of another kernel.
 pub(crate) fn tile_of(kernel: &str) -> Option<Tile> {
-    let tables = [FORWARD, &STEM, &RPN_HEAD, MASKED, NEAREST, GRAD_INPUT, GRAD_INPUT_PADDED];
-    let tables = tables.into_iter().chain([GRAD_WEIGHT, GRAD_WEIGHT_PADDED]);
+    let tables = [FORWARD, STEM, RPN_HEAD, RPN_HEAD_SMALL, MASKED, NEAREST];
+    let tables = tables.into_iter().chain([GRAD_INPUT, GRAD_INPUT_PADDED]);
+    let tables = tables.chain([GRAD_WEIGHT, GRAD_WEIGHT_PADDED]);
     let tables = tables.chain([GRAD_WEIGHT_BIAS, GRAD_WEIGHT_BIAS_PADDED]);
     let tables = tables.chain([FORWARD_GROUPED, GRAD_INPUT_GROUPED, GRAD_WEIGHT_GROUPED]);
     let found = tables.flatten().find(|variant| variant.kernel == kernel)?;
@@ -230,7 +232,7 @@ pub(crate) fn tile_of(kernel: &str) -> Option<Tile> {
 impl Variant {
     /// True if it runs on the GPU and suits the problem.
     pub(super) fn runs(&self, gpu: &Gpu, problem: &Problem) -> bool {
-        self.architecture.runs_on(gpu.capability) && (problem.aligned || self.channel_multiple == 1)
+        gpu.runs(self.architecture) && (problem.aligned || self.channel_multiple == 1)
     }
 
     /// The blocks that the GPU runs at once.

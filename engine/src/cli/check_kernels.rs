@@ -1,0 +1,24 @@
+//! `onegraph check-kernels GPU`: the process in which a GPU's kernels are checked before they are
+//! trusted. It is started by the commands that open a GPU for the first time.
+
+use clap::Args;
+
+use crate::EngineError;
+use crate::tuning::check;
+
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// Number of the GPU.
+    gpu: usize,
+}
+
+pub(super) fn run(args: &CheckArgs) -> Result<(), EngineError> {
+    let cuda = kernels::compiled::open(args.gpu, |_| ())?;
+    match check(&cuda) {
+        Ok(count) => super::print(&format!("{count} kernels of warpgroups are right\n")),
+        Err(reason) => {
+            super::print(&format!("{reason}\n"))?;
+            Err(EngineError::Usage(reason))
+        }
+    }
+}

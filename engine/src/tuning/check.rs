@@ -1,0 +1,142 @@
+//! The check of a GPU's kernels of warpgroups: each launched a few times, in a process of its own,
+//! when a GPU with this driver is first opened, and compared with the CPU reference.
+//!
+//! The kernels were read and executed by a model of the instructions before they ran on a GPU of
+//! each kind: a driver that compiles them otherwise, or a GPU that is broken, shows here.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use device::Device;
+use device::architecture::Architecture;
+use device::cuda::CudaDevice;
+use kernels::compiled::kernels;
+use kernels::tuning::check_kernels;
+
+/// A check takes a second or two; a driver that has to compile the kernels, half a minute more.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// From one look at the process to the next.
+const LOOK: Duration = Duration::from_millis(20);
+/// Why a check did not end.
+const LATE: &str = "the check did not end within two minutes";
+
+/// The command that checks the GPU whose number follows.
+static CHECKED_BY: OnceLock<Vec<OsString>> = OnceLock::new();
+
+/// States the command that runs [`check`] for the GPU whose number is its last argument. Without
+/// one, a GPU that was never checked is taken at its word.
+pub fn checked_by(command: Vec<OsString>) {
+    // The first holds: a program states its own once.
+    let _ = CHECKED_BY.set(command);
+}
+
+/// Launches each kernel of warpgroups of an open GPU.
+///
+/// # Errors
+/// A sentence about the first difference or fault.
+pub fn check(cuda: &CudaDevice) -> Result<usize, String> {
+    let capability = cuda.gpu().capability;
+    let is_specific = |kernel: &str| {
+        let source = kernels().manifest().kernel(kernel, capability).map(|(source, _)| source);
+        source.is_some_and(|source| source.architecture.specific)
+    };
+    let (launched, _) = check_kernels(cuda, &is_specific).map_err(|e| e.to_string())?;
+    Ok(launched.len())
+}
+
+/// True if plans for this GPU may take kernels of warpgroups; says so if not.
+pub(super) fn passes(cuda: &CudaDevice, ordinal: usize, notice: fn(&str)) -> bool {
+    if !Architecture::COMPUTE_90A.runs_on(cuda.gpu().capability) {
+        return true;
+    }
+    let name = cuda.name();
+    let key = format!("{name}, kernels {}", &super::kernels_sha256()[..16]);
+    let mut known = known();
+    let reason = match (known.get(&key), CHECKED_BY.get()) {
+        (Some(reason), _) => reason.clone(),
+        (None, None) => {
+            tracing::info!(name, "kernels of warpgroups were not checked on this GPU");
+            return true;
+        }
+        (None, Some(command)) => {
+            let started = Instant::now();
+            let reason = in_a_process(command, ordinal);
+            let seconds = started.elapsed().as_secs_f64();
+            tracing::info!(name, seconds, reason, "checked the kernels of warpgroups");
+            known.insert(key, reason.clone());
+            keep(&known);
+            reason
+        }
+    };
+    if !reason.is_empty() {
+        notice(&format!(
+            "warning: products run without kernels of warpgroups, in about a quarter more time: on \
+             {name} they failed their check ({reason}); {} keeps this",
+            file().map_or("no file".into(), |path| path.display().to_string())
+        ));
+    }
+    reason.is_empty()
+}
+
+/// Why the kernels failed in a process of their own; nothing if they did not.
+fn in_a_process(command: &[OsString], ordinal: usize) -> String {
+    let Some((program, arguments)) = command.split_first() else { return String::new() };
+    let mut command = Command::new(program);
+    command.args(arguments).arg(ordinal.to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(e) => return format!("the check does not start: {e}"),
+    };
+    let started = Instant::now();
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) if started.elapsed() < TIMEOUT => std::thread::sleep(LOOK),
+            _ => {
+                // It hangs, and says nothing more.
+                let _ = child.kill();
+                let _ = child.wait();
+                return LATE.into();
+            }
+        }
+    };
+    let mut said = String::new();
+    if let Some(mut out) = child.stdout.take() {
+        // What it could say before it ended.
+        let _ = out.read_to_string(&mut said);
+    }
+    match (status.success(), said.trim()) {
+        (true, _) => String::new(),
+        (false, "") => format!("its process ended with {status}"),
+        (false, said) => said.to_string(),
+    }
+}
+
+/// Verdicts by GPU, driver and kernels: why they failed, or nothing.
+fn known() -> BTreeMap<String, String> {
+    let text = file().and_then(|path| std::fs::read_to_string(path).ok());
+    // A file that cannot be read is as good as none: the check comes again.
+    text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+}
+
+fn keep(known: &BTreeMap<String, String>) {
+    let text = serde_json::to_string_pretty(known).unwrap_or_default();
+    let written = file().map(|path| crate::run_dir::write_whole(&path, text.as_bytes()));
+    if let Some(Err(fault)) = written {
+        tracing::info!("the check comes again at the next start: {fault}");
+    }
+}
+
+/// The user's file of verdicts.
+fn file() -> Option<PathBuf> {
+    let folder = |name: &str| std::env::var_os(name).filter(|folder| !folder.is_empty());
+    let cache = folder("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(folder("HOME")?).join(".cache")))?;
+    Some(cache.join("onegraph").join("checked-gpus.json"))
+}

@@ -1,0 +1,61 @@
+//! What is measured on a GPU before plans follow it: whether its kernels of warpgroups compute what
+//! they should ([`mod@check`]), and by a command which kernel and splits of each product take the
+//! least time ([`table`]). Both measure in a process of their own ([`trials`], [`session`]): a
+//! kernel that faults takes its process with it.
+
+mod check;
+mod session;
+mod table;
+mod trials;
+
+use std::path::Path;
+
+use configs::Config;
+use device::cuda::CudaDevice;
+use device::{Device, DeviceError, Tuning};
+
+use crate::error::EngineError;
+
+pub use check::{check, checked_by};
+pub use session::{Session, Tuned};
+pub use table::{Row, Table};
+pub use trials::{Event, Shapes, Start, run_trials};
+
+/// Opens the GPU of this number, whose plans follow the check of its kernels. `notice` says what
+/// takes long or fails.
+///
+/// # Errors
+/// As for [`CudaDevice::open`].
+pub fn open(ordinal: usize, notice: fn(&str)) -> Result<CudaDevice, DeviceError> {
+    let cuda = kernels::compiled::open(ordinal, notice)?;
+    let warpgroups = check::passes(&cuda, ordinal, notice);
+    Ok(cuda.tuned(Tuning { warpgroups, ..Tuning::default() }))
+}
+
+/// The same for a run, whose plans also follow the table that its config names.
+///
+/// # Errors
+/// As for [`open`]; [`EngineError::Usage`] for a table that is not of this GPU and of these kernels.
+pub fn open_for(
+    config: &Config,
+    ordinal: usize,
+    notice: fn(&str),
+) -> Result<CudaDevice, EngineError> {
+    let cuda = open(ordinal, notice)?;
+    let Some(path) = &config.train.tuning else { return Ok(cuda) };
+    let (table, sha256) = Table::read(Path::new(path), &cuda.gpu().name)?;
+    let warpgroups = cuda.gpu().tuning.warpgroups;
+    Ok(cuda.tuned(Tuning { warpgroups, choices: table.choices(), table: Some(sha256) }))
+}
+
+/// True if an attempt to open a GPU failed for want of one.
+pub(crate) fn is_absent(fault: &EngineError) -> bool {
+    matches!(fault, EngineError::Device(DeviceError::Absent(_)))
+}
+
+/// SHA-256 of the PTX of all kernels: measurements of other kernels do not hold.
+fn kernels_sha256() -> String {
+    let sources = &kernels::compiled::kernels().manifest().sources;
+    let all: String = sources.iter().map(|source| format!("{}\n", source.ptx_sha256)).collect();
+    crate::checkpoint::hex_digest(all.as_bytes())
+}

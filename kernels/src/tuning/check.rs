@@ -1,0 +1,56 @@
+//! The kernels of products on a GPU, each launched a few times and compared with the CPU reference.
+
+use std::collections::BTreeMap;
+
+use device::Device;
+
+use crate::Cost;
+use crate::case::{CaseError, OpCase, check_kernels_of};
+use crate::ops::products::cases;
+
+/// Cases of more FLOPs are left out: the reference would take the time of all others.
+const MOST_FLOPS: u64 = 50_000_000;
+/// Launches of a kernel, in cases of different shapes and epilogues.
+const LAUNCHES: usize = 4;
+
+/// Launches the products' kernels that `wanted` holds for, in op cases, and compares with the CPU
+/// reference. Returns the launches of each, and a hash of all outputs.
+///
+/// # Errors
+/// The first difference, or fault of the device.
+pub fn check_kernels(
+    device: &dyn Device,
+    wanted: &dyn Fn(&str) -> bool,
+) -> Result<(BTreeMap<String, usize>, u64), CaseError> {
+    let mut cases: Vec<(u64, OpCase)> = cases()
+        .into_iter()
+        .filter(|case| case.op.traits().on_tensor_cores)
+        .map(|case| (cost(&case).flops, case))
+        .filter(|(flops, _)| *flops <= MOST_FLOPS)
+        .collect();
+    // The long sums first.
+    cases.sort_by_key(|(flops, _)| std::cmp::Reverse(*flops));
+    let mut launched: BTreeMap<String, usize> = BTreeMap::new();
+    let mut bits = 0u64;
+    for (_, case) in &cases {
+        let mut takes = |kernel: &str| {
+            let times = launched.entry(kernel.to_string()).or_default();
+            let takes = wanted(kernel) && *times < LAUNCHES;
+            *times += usize::from(takes);
+            takes
+        };
+        let report = check_kernels_of(case, device, &mut takes)?;
+        bits = bits.rotate_left(1) ^ report.bits;
+    }
+    launched.retain(|_, times| *times > 0);
+    Ok((launched, bits))
+}
+
+fn cost(case: &OpCase) -> Cost {
+    let descs = |list: &[crate::cpu::HostTensor]| {
+        list.iter().map(|tensor| tensor.desc.clone()).collect::<Vec<_>>()
+    };
+    let (inputs, updates) = (descs(&case.inputs), descs(&case.updates));
+    let outputs = case.op.infer(&inputs, &updates);
+    case.op.cost(&inputs, &outputs.unwrap_or_default())
+}

@@ -1,0 +1,63 @@
+//! The time of an op's launches, between two events.
+
+use device::{Device, DeviceError, DevicePtr, Event, Pinned, Stream};
+
+use crate::on_device::OpRun;
+
+/// Times an op between two events. Before each run a copy fills the L2 cache with other data; it
+/// also keeps the GPU busy while the op's launches are queued, so that they run back to back.
+pub struct Clock<'a> {
+    device: &'a dyn Device,
+    /// The stream of the runs.
+    pub stream: Stream,
+    start: Event,
+    end: Event,
+    flushed: DevicePtr,
+    other_data: Pinned,
+}
+
+impl<'a> Clock<'a> {
+    /// A clock with a stream of its own.
+    ///
+    /// # Errors
+    /// The device's error.
+    pub fn new(device: &'a dyn Device) -> Result<Self, DeviceError> {
+        let more_than_l2 = device.gpu().l2_bytes / 2 * 3;
+        Ok(Self {
+            device,
+            stream: device.stream()?,
+            start: device.timing_event()?,
+            end: device.timing_event()?,
+            flushed: device.alloc(more_than_l2)?,
+            other_data: device.alloc_pinned(more_than_l2)?,
+        })
+    }
+
+    /// The median of `repeats` runs on the clock's stream, in milliseconds, after one that does not
+    /// count; of an even number the higher one of the middle.
+    ///
+    /// # Errors
+    /// The device's error.
+    pub fn median_ms(&self, run: &OpRun<'_>, repeats: usize) -> Result<f64, DeviceError> {
+        let Self { device, stream, other_data, .. } = *self;
+        run.launch()?;
+        let mut ms = Vec::with_capacity(repeats);
+        for _ in 0..repeats.max(1) {
+            device.upload(stream, self.flushed, other_data, 0, other_data.bytes)?;
+            device.record(self.start, stream)?;
+            run.launch()?;
+            device.record(self.end, stream)?;
+            ms.push(f64::from(device.elapsed_ms(self.start, self.end)?));
+        }
+        ms.sort_by(f64::total_cmp);
+        Ok(ms[ms.len() / 2])
+    }
+}
+
+impl Drop for Clock<'_> {
+    fn drop(&mut self) {
+        // A failing device has already reported its error.
+        let _ = self.device.free(self.flushed);
+        let _ = self.device.free_pinned(self.other_data);
+    }
+}
