@@ -257,6 +257,9 @@ nms_proposals_walk(const Scratch scratch, int rows, int max_kept, float threshol
 }
 EXPORT(nms_proposals_walk)
 
+// Survivors that a thread of the cut reads at once: a level's 2,000 in one round.
+constexpr int IN_FLIGHT = 8;
+
 // Survivors of a group of images, to be cut to its best.
 struct ImageGroup {
   const Scratch& scratch;
@@ -269,9 +272,21 @@ struct ImageGroup {
       const uint64_t n = (uint64_t)blockIdx.x * images + i;
       const Group* groups = scratch.groups + n * (rows + LEVEL_SLOTS);
       const int* counts = scratch.kept_counts + n * (rows + LEVEL_SLOTS);
-      for (int g = 0; groups[g].start >= 0; g++)
-        for (int k = threadIdx.x; k < counts[g]; k += SELECT_THREADS)
-          f(scratch.kept[n * rows + groups[g].start + k], i);
+      for (int g = 0; groups[g].start >= 0; g++) {
+        const uint64_t* kept = scratch.kept + n * rows + groups[g].start;
+        for (int first = threadIdx.x; first < counts[g]; first += IN_FLIGHT * SELECT_THREADS) {
+          // One block reads all survivors: it waits for many at once.
+          uint64_t keys[IN_FLIGHT];
+#pragma unroll
+          for (int l = 0; l < IN_FLIGHT; l++) {
+            const int k = first + l * SELECT_THREADS;
+            if (k < counts[g]) keys[l] = kept[k];
+          }
+#pragma unroll
+          for (int l = 0; l < IN_FLIGHT; l++)
+            if (first + l * SELECT_THREADS < counts[g]) f(keys[l], i);
+        }
+      }
     }
   }
 
