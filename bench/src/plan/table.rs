@@ -6,7 +6,8 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use configs::Config;
 use dali::order::PaddedShape;
-use device::Gpu;
+use device::architecture::Architecture;
+use device::{Gpu, Tuning};
 use kernels::time::Case;
 
 use super::model::Model;
@@ -98,29 +99,14 @@ fn steps_of_gpus() -> anyhow::Result<String> {
         let fabric = |ranks, network| Fabric { ranks, nvlink: machine.nvlink, network };
         let of = |images, shape| Model::new(&config, images, shape, &gpu);
         let name = machine.gpu.to_uppercase();
-        for shape in SHAPES {
-            let model = of(IMAGES, shape)?;
-            let alone = fabric(1, machine.efa);
-            let ms = steps(&model, alone);
-            let setting = Setting {
-                model: &model,
-                case: Case::Expected,
-                fabric: alone,
-                bucket_mib: 50.0,
-                positives: 64.0,
-            };
-            let whole = nodes::plan(&setting).whole();
-            let of_image = |value: f64| value / IMAGES as f64;
-            writeln!(
-                text,
-                "| {name}, {shape} | {} | {:.2}, {:.2} | {:.1} | {} | {} |",
-                whole.kernels,
-                of_image(whole.flops / 1e12),
-                of_image(whole.bytes / 1e9),
-                whole.floor_ms,
-                range(ms, 1),
-                range(ms.map(|ms| 1e3 * IMAGES as f64 / ms), 0),
-            )?;
+        let plain = gpu.tuned(Tuning { warpgroups: false, ..Tuning::default() });
+        let is_hopper = gpu.runs(Architecture::COMPUTE_90A);
+        let without = is_hopper.then(|| (format!("{name} without warpgroups"), &plain));
+        for (name, gpu) in [(name.clone(), &gpu)].into_iter().chain(without) {
+            for shape in SHAPES {
+                let model = Model::new(&config, IMAGES, shape, gpu)?;
+                text += &row(&name, &model, fabric(1, machine.efa), shape);
+            }
         }
         let (full, single) = (of(IMAGES, SHAPES[0])?, of(1, SHAPES[0])?);
         for network in [machine.efa, machine.infiniband] {
@@ -140,6 +126,23 @@ fn steps_of_gpus() -> anyhow::Result<String> {
         }
     }
     Ok(text + &far)
+}
+
+/// The row of a step of one GPU.
+fn row(name: &str, model: &Model, fabric: Fabric, shape: PaddedShape) -> String {
+    let (case, positives) = (Case::Expected, 64.0);
+    let whole = nodes::plan(&Setting { model, case, fabric, bucket_mib: 50.0, positives }).whole();
+    let of_image = |value: f64| value / IMAGES as f64;
+    let ms = steps(model, fabric);
+    format!(
+        "| {name}, {shape} | {} | {:.2}, {:.2} | {:.1} | {} | {} |\n",
+        whole.kernels,
+        of_image(whole.flops / 1e12),
+        of_image(whole.bytes / 1e9),
+        whole.floor_ms,
+        range(ms, 1),
+        range(ms.map(|ms| 1e3 * IMAGES as f64 / ms), 0),
+    )
 }
 
 /// The cost of each model: what it trains, and a step of one H100.

@@ -16,10 +16,16 @@ use crate::output::{self, SCRATCH, cubin};
 use crate::ptxas::Sm;
 use crate::toolkit::Toolkit;
 
-/// Products of a k-block in a kernel's name: tiles of 128x128 or 64x64 and 32 values along k, by
-/// four warps, each `HMMA` of 16x8x16.
+/// Products of a k-block of 32 values, by a kernel's name. Four warps make a tile of 128x128 or
+/// 64x64 by `HMMA` of 16x8x16; a warpgroup makes 128 rows, or 64 of a low tile, by `HGMMA` of 64
+/// rows, all columns, and 16 values.
 fn products(kernel: &str) -> usize {
-    if kernel.ends_with("_large") { 64 } else { 16 }
+    match kernel.rsplit('_').next() {
+        Some("large") => 64,
+        Some("tall" | "deep" | "wide" | "narrow") => 4,
+        Some("low") => 2,
+        _ => 16,
+    }
 }
 
 /// One instruction: its text without a predicate, and the upper half of its encoding.
@@ -34,7 +40,7 @@ struct Code<'a> {
     labels: BTreeMap<&'a str, usize>,
 }
 
-/// One warp's work on a k-block: the innermost loop with `HMMA`, from its label to its branch back.
+/// One warp's work on a k-block: the innermost loop with products, from its label to its branch back.
 #[derive(Debug, PartialEq)]
 struct MainLoop {
     instructions: f64,
@@ -116,7 +122,9 @@ fn parse(listing: &str) -> Vec<Code<'_>> {
 }
 
 fn main_loop(code: &Code) -> Option<MainLoop> {
-    let is_product = |(text, _): &&Instruction| text.starts_with("HMMA");
+    let by_groups = code.instructions.iter().any(|(text, _)| text.starts_with("HGMMA"));
+    let name = if by_groups { "HGMMA" } else { "HMMA" };
+    let is_product = |(text, _): &&Instruction| text.starts_with(name);
     let back = |(end, (text, _)): (usize, &Instruction)| {
         let label = text.strip_prefix("BRA")?.split_once("`(")?.1.split_once(')')?.0;
         let begin = *code.labels.get(label)?;
