@@ -4,7 +4,7 @@
 use clap::Args;
 
 use crate::EngineError;
-use crate::tuning::check;
+use crate::tuning::{check, end_with_parent};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
@@ -13,6 +13,7 @@ pub(super) struct CheckArgs {
 }
 
 pub(super) fn run(args: &CheckArgs) -> Result<(), EngineError> {
+    end_with_parent();
     let cuda = kernels::compiled::open(args.gpu, |_| ())?;
     match check(&cuda) {
         Ok(count) => super::print(&format!("{count} kernels of warpgroups are right\n")),

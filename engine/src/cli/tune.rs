@@ -14,7 +14,7 @@ use super::device::ORDINAL;
 use crate::EngineError;
 use crate::dataset::{DataSet, Split};
 use crate::progress::{Progress, counted};
-use crate::tuning::{Row, Session, Shapes, Start, Table, Tuned, run_trials};
+use crate::tuning::{Row, Session, Shapes, Start, Table, Tuned, end_with_parent, run_trials};
 
 #[derive(Debug, Args)]
 pub(super) struct TuneArgs {
@@ -110,6 +110,7 @@ fn line(name: &str, row: &Row, (index, of): (usize, usize)) -> String {
 
 /// Measures, and prints events.
 fn measure(args: &TuneArgs, start: Start) -> Result<(), EngineError> {
+    end_with_parent();
     let config = Config::load(&args.config, &args.set)?;
     let data;
     let shapes = match args.padded {

@@ -48,6 +48,12 @@ pub fn open_for(
     Ok(cuda.tuned(Tuning { warpgroups, choices: table.choices(), table: Some(sha256) }))
 }
 
+/// Ends this process with the one that started it: nobody reads what it measures. Where the kernel
+/// does not do that, it measures to its end.
+pub(crate) fn end_with_parent() {
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+}
+
 /// True if an attempt to open a GPU failed for want of one.
 pub(crate) fn is_absent(fault: &EngineError) -> bool {
     matches!(fault, EngineError::Device(DeviceError::Absent(_)))

@@ -136,11 +136,14 @@ struct PilTaps {
     for (int i = first; i < end; i++) total += share(i);
   }
   DEVICE double share(int i) const {
-    return fmax(1.0 - fabs(((double)i - center + 0.5) / support), 0.0);
+    const double distance = fabs((double)i - center + 0.5);
+    return fmax(1.0 - over(distance, support), 0.0);
   }
   DEVICE int weight(int i) const {
-    return (int)(0.5 + share(i) / total * (double)(1 << PRECISION));
+    return (int)(0.5 + over(share(i), total) * (double)(1 << PRECISION));
   }
+  // Most images are enlarged: their support is 1, and so is the sum of their shares.
+  DEVICE static double over(double value, double by) { return by == 1.0 ? value : value / by; }
 };
 
 // A weighted sum as a byte.
