@@ -70,6 +70,7 @@ mod inputs;
 pub mod boxes;
 pub mod case;
 pub mod check;
+pub mod choices;
 pub mod coco;
 mod column_sums;
 pub mod compiled;

@@ -13,10 +13,11 @@ use std::time::Instant;
 use device::Device;
 use device::cuda::CudaDevice;
 use kernels::case::{CUT_FLOOR, CaseError, OpCase, check_on_device};
+use kernels::choices::is_kernel;
 use kernels::compiled::kernels;
 use kernels::cpu::HostTensor;
 use kernels::ops::cases;
-use kernels::tuning::{check_kernels, is_kernel};
+use kernels::tuning::check_kernels;
 use kernels::{Cost, Precision};
 
 /// Ops of more FLOPs than this run once instead of twice: the driver makes a few GFLOP/s.

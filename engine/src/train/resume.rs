@@ -20,7 +20,7 @@ use crate::run_dir::RunDir;
 
 /// The key under which changed training data is reported.
 const DATA: &str = "training data";
-/// That of a changed table of tuning.
+/// The key under which a changed table of tuning is reported.
 const TUNING: &str = "train.tuning (SHA-256)";
 
 /// The checkpoint that a run resumes from.

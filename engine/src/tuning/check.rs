@@ -108,7 +108,7 @@ fn in_a_process(command: &[OsString], ordinal: usize) -> String {
     };
     let mut said = String::new();
     if let Some(mut out) = child.stdout.take() {
-        // What it could say before it ended.
+        // Its last words are all that there is.
         let _ = out.read_to_string(&mut said);
     }
     match (status.success(), said.trim()) {

@@ -1,7 +1,7 @@
-//! What is measured on a GPU before plans follow it: whether its kernels of warpgroups compute what
-//! they should ([`mod@check`]), and by a command which kernel and splits of each product take the
-//! least time ([`table`]). Both measure in a process of their own ([`trials`], [`session`]): a
-//! kernel that faults takes its process with it.
+//! Measurements of a GPU that its plans follow: whether its kernels of warpgroups compute what they
+//! should (`check.rs`), and by a command which kernel and splits of each product take the least
+//! time (`table.rs`). Both measure in a process of their own (`trials.rs`, which `session.rs`
+//! watches): a kernel that faults takes its process with it.
 
 mod check;
 mod session;
@@ -35,7 +35,7 @@ pub fn open(ordinal: usize, notice: fn(&str)) -> Result<CudaDevice, DeviceError>
 /// The same for a run, whose plans also follow the table that its config names.
 ///
 /// # Errors
-/// As for [`open`]; [`EngineError::Usage`] for a table that is not of this GPU and of these kernels.
+/// As for [`open`]; [`EngineError::Usage`] for a table of another GPU or of other kernels.
 pub fn open_for(
     config: &Config,
     ordinal: usize,

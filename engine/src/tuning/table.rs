@@ -113,8 +113,8 @@ impl Table {
             )));
         }
         let mut choices = table.products.iter().map(|(name, row)| (name, &row.best));
-        let unknown =
-            choices.find(|(_, best)| best.splits == 0 || !kernels::tuning::is_kernel(&best.kernel));
+        let unknown = choices
+            .find(|(_, best)| best.splits == 0 || !kernels::choices::is_kernel(&best.kernel));
         if let Some((name, best)) = unknown {
             let Choice { kernel, splits } = best;
             return Err(refused(format!("states no kernel for `{name}`: {kernel} x {splits}")));

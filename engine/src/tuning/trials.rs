@@ -7,8 +7,9 @@ use configs::Config;
 use dali::order::PaddedShape;
 use device::{Choice, Device, Exchange, Ranks, Target};
 use graph::Program;
+use kernels::choices::{Asked, products};
 use kernels::on_device::RunError;
-use kernels::tuning::{Asked, Clock, Trial, products};
+use kernels::tuning::{Clock, Trial};
 use kernels::{OpRef, Precision, TensorDesc};
 use serde::{Deserialize, Serialize};
 
@@ -36,7 +37,7 @@ pub enum Event {
         /// All choices.
         choices: Vec<Choice>,
     },
-    /// Something of this choice is running from here on; of none, what the others are compared with.
+    /// A run of this choice begins; of none, the run that all choices are compared with.
     Begin(Option<usize>),
     /// The median of a choice, in milliseconds.
     Done {
@@ -68,7 +69,7 @@ pub struct Start {
 /// The padded shapes of the programs.
 #[derive(Debug, Clone, Copy)]
 pub enum Shapes<'a> {
-    /// Those of a training set.
+    /// All of a training set.
     Of(&'a DataSet),
     /// One, without data.
     Padded(PaddedShape),
@@ -90,7 +91,7 @@ struct Work {
 /// Measures from `start` on, and tells each event before anything can go wrong after it.
 ///
 /// # Errors
-/// A config that describes no programs of fp16, data that cannot be opened, and the device's errors.
+/// A config that describes no programs of fp16; the device's errors.
 pub fn run_trials(
     (config, shapes): (&Config, Shapes<'_>),
     (device, ranks): (&dyn Device, usize),

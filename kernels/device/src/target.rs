@@ -55,7 +55,7 @@ pub struct Gpu {
     pub l2_bytes: usize,
     /// The precision in which the plan's tensors are held; the `Gpu` of a device has fp16.
     pub precision: Precision,
-    /// What was measured on it; of a named GPU nothing.
+    /// Its measurements; a named GPU has none.
     pub tuning: Arc<Tuning>,
 }
 
@@ -96,7 +96,7 @@ impl Gpu {
         Self { tuning: Arc::new(tuning), ..self.clone() }
     }
 
-    /// True if plans may take kernels of this architecture: the GPU runs them, and they did not fail
+    /// True if plans may take kernels of this architecture: the GPU runs them, and none failed
     /// their check.
     pub fn runs(&self, architecture: Architecture) -> bool {
         let trusted = self.tuning.warpgroups || !architecture.specific;

@@ -1,4 +1,4 @@
-//! What was measured on a GPU about its matrix products: plans follow it before their model of time.
+//! Measurements of a GPU's matrix products: plans follow them before their model of time.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub struct Choice {
     pub splits: usize,
 }
 
-/// What plans follow.
+/// The measurements that plans follow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tuning {
     /// False if the kernels of warpgroups failed their check on this GPU: plans leave them out.

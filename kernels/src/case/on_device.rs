@@ -7,10 +7,10 @@ use device::{Device, DeviceError, Gpu, Stream};
 
 use super::compare::compare_with_reference;
 use super::{CaseError, OpCase, output_weights, resolve};
+use crate::choices::{choosing, products};
 use crate::cpu::HostTensor;
 use crate::on_cpu;
 use crate::on_device::{OpRun, RunError, rounded};
-use crate::tuning::{choosing, products};
 use crate::{Op, Precision, Sink, TensorDesc};
 
 /// The result of a case on a device.
@@ -59,7 +59,7 @@ pub(crate) fn check_kernels_of(
     check(case, device, Precision::Fp16, 0, Some(takes))
 }
 
-/// Whether a kernel of this name is launched.
+/// True of the name of a kernel that is to be launched.
 pub(crate) type Takes<'a> = &'a mut dyn FnMut(&str) -> bool;
 
 fn check(

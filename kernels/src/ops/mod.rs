@@ -5,7 +5,7 @@ mod boxes;
 mod exchange;
 mod losses;
 mod maps;
-pub(crate) mod products;
+mod products;
 mod targets;
 mod update;
 
@@ -31,4 +31,9 @@ pub fn cases() -> Vec<OpCase> {
         update::cases(),
     ]
     .concat()
+}
+
+/// The cases of convolutions and linear layers alone, with the ops that are fused into them.
+pub(crate) fn product_cases() -> Vec<OpCase> {
+    products::cases()
 }

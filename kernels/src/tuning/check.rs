@@ -6,10 +6,10 @@ use device::Device;
 
 use crate::Cost;
 use crate::case::{CaseError, OpCase, check_kernels_of};
-use crate::ops::products::cases;
+use crate::ops::product_cases;
 
 /// Cases of more FLOPs are left out: the reference would take the time of all others.
-const MOST_FLOPS: u64 = 50_000_000;
+const MAX_FLOPS: u64 = 50_000_000;
 /// Launches of a kernel, in cases of different shapes and epilogues.
 const LAUNCHES: usize = 4;
 
@@ -22,11 +22,11 @@ pub fn check_kernels(
     device: &dyn Device,
     wanted: &dyn Fn(&str) -> bool,
 ) -> Result<(BTreeMap<String, usize>, u64), CaseError> {
-    let mut cases: Vec<(u64, OpCase)> = cases()
+    let mut cases: Vec<(u64, OpCase)> = product_cases()
         .into_iter()
         .filter(|case| case.op.traits().on_tensor_cores)
         .map(|case| (cost(&case).flops, case))
-        .filter(|(flops, _)| *flops <= MOST_FLOPS)
+        .filter(|(flops, _)| *flops <= MAX_FLOPS)
         .collect();
     // The long sums first.
     cases.sort_by_key(|(flops, _)| std::cmp::Reverse(*flops));

@@ -2,12 +2,13 @@
 
 use device::{Choice, Device, Gpu, Tuning};
 
-use super::{Asked, Clock, choosing};
+use super::Clock;
 use crate::case::{CUT_FLOOR, ORDER_FLOOR, compare_with_reference, normal};
+use crate::choices::{Asked, choosing};
 use crate::cpu::HostTensor;
 use crate::on_device::{OpRun, RunError};
 use crate::philox::philox4x32;
-use crate::{DType, Op, Precision, TensorDesc};
+use crate::{DType, Op, Precision, Role, TensorDesc};
 
 /// Values that are drawn; a larger tensor repeats them.
 const DRAWN: usize = 1 << 20;
@@ -34,12 +35,12 @@ impl<'a> Trial<'a> {
     ) -> Result<Self, RunError> {
         let gpu = device.gpu().tuned(Tuning::default());
         let plain = gpu.tuned(Tuning { warpgroups: false, ..Tuning::default() });
-        let count = op.traits().count_input;
+        // A single integer counts the images, or rows, in use.
         let inputs: Vec<_> = (0u32..)
             .zip(inputs)
-            .map(|(i, desc)| match count == Some(i as usize) {
-                true => HostTensor::i32(desc.clone(), vec![i32::MAX; desc.len()]),
-                false => drawn(desc, i),
+            .map(|(i, desc)| match (desc.role, desc.len()) {
+                (Role::Index, 1) => HostTensor::i32(desc.clone(), vec![i32::MAX]),
+                _ => drawn(desc, i),
             })
             .collect();
         let run = OpRun::new(device, clock.stream, &plain, op, &inputs, &[])?;

@@ -1,5 +1,5 @@
-//! `onegraph tune`, the table that runs follow, and the check of a GPU's kernels at its first start:
-//! on the test driver, whose times mean nothing, with kernels that were made wrong.
+//! `onegraph tune`, the table that runs follow, and the check of a GPU's kernels at its first
+//! start: on the test driver, whose times mean nothing, with kernels that were made wrong.
 
 use std::fs;
 

@@ -40,7 +40,8 @@ struct Code<'a> {
     labels: BTreeMap<&'a str, usize>,
 }
 
-/// One warp's work on a k-block: the innermost loop with products, from its label to its branch back.
+/// One warp's work on a k-block: the innermost loop with products, from its label to its branch
+/// back.
 #[derive(Debug, PartialEq)]
 struct MainLoop {
     instructions: f64,

@@ -95,12 +95,21 @@ pub(crate) struct Extras<'a> {
     pub bias_grad: Option<Buffer<'a>>,
 }
 
-/// Scratch of [`forward`].
-pub(crate) fn forward_workspace_bytes(gpu: &Gpu, s: &ConvShape) -> usize {
-    // Of the epilogues' tables, whose choices may differ.
-    let plans = [FORWARD, MASKED, NEAREST].map(|table| Plan::forward(table, gpu, &s.on_gpu()));
-    let partials = plans.iter().map(Plan::partial_bytes).max();
-    groups::filter_bytes(gpu, s, false) + partials.unwrap_or(0)
+/// The kernels of a forward pass, with the one that sums splits, by its epilogue: with a mask, or
+/// with a residual at the nearest position.
+fn forward_kernels(mask: bool, nearest: bool) -> (&'static [Variant], &'static str) {
+    match (mask, nearest) {
+        (false, false) => (FORWARD, "conv2d_reduce_f16"),
+        (true, _) => (MASKED, "conv2d_reduce_gradient_f16"),
+        (false, true) => (NEAREST, "conv2d_reduce_nearest_f16"),
+    }
+}
+
+/// Scratch of [`forward`], with a mask or a residual at the nearest position.
+pub(crate) fn forward_workspace_bytes(gpu: &Gpu, s: &ConvShape, of: [bool; 2]) -> usize {
+    let (table, _) = forward_kernels(of[0], of[1]);
+    let partials = Plan::forward(table, gpu, &s.on_gpu()).partial_bytes();
+    groups::filter_bytes(gpu, s, false) + partials
 }
 
 /// `y = relu(conv(x, w) * scale + bias + residual)`, masked, from `x`, `w` to `y`.
@@ -111,11 +120,7 @@ pub(crate) fn forward(
     extras: Extras<'_>,
 ) -> Vec<Launch> {
     check_reals(&[x, w, y]);
-    let (table, reduce) = match (extras.mask, extras.nearest) {
-        (None, None) => (FORWARD, "conv2d_reduce_f16"),
-        (Some(_), _) => (MASKED, "conv2d_reduce_gradient_f16"),
-        (None, Some(_)) => (NEAREST, "conv2d_reduce_nearest_f16"),
-    };
+    let (table, reduce) = forward_kernels(extras.mask.is_some(), extras.nearest.is_some());
     let (weights, widen) = groups::filters(args, s, w, None);
     let offset = groups::filter_bytes(args.gpu, s, false);
     let s = &s.on_gpu();

@@ -26,7 +26,7 @@ pub(super) struct Product {
     pub table: &'static [Variant],
     /// The convolution.
     pub shape: ConvShape,
-    /// What conditions of kernels look at.
+    /// The sizes that conditions of kernels look at.
     pub problem: Problem,
     /// Elements of the output.
     pub len: usize,
@@ -34,14 +34,15 @@ pub(super) struct Product {
     pub most_splits: usize,
 }
 
-/// A product that a launch computes, as tuning sees it.
+/// One product of a launch, as tuning sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     /// Its name in tables.
     pub name: String,
-    /// What the plan took.
+    /// The plan's choice.
     pub taken: Choice,
-    /// What else computes it, the cheapest by the model first; `taken` may be among them.
+    /// Choices that are worth a measurement, the cheapest by the model first; `taken` may be among
+    /// them.
     pub proposals: Vec<Choice>,
 }
 

@@ -18,7 +18,7 @@ pub mod upsample_add;
 use crate::case::OpCase;
 
 /// The cases of these ops.
-pub(crate) fn cases() -> Vec<OpCase> {
+pub(super) fn cases() -> Vec<OpCase> {
     [
         bias_grad::cases(),
         class_masks::cases(),

@@ -462,7 +462,9 @@ impl<P: Product> Op for P {
             return if sums { depthwise::grad_weight_workspace_bytes(s) } else { 0 };
         }
         match form.pass() {
-            Makes::Output => launch::forward_workspace_bytes(gpu, s),
+            Makes::Output => {
+                launch::forward_workspace_bytes(gpu, s, [form.finish.mask, form.nearest])
+            }
             Makes::GradInput => launch::grad_input_workspace_bytes(gpu, s, form.scale),
             Makes::GradWeight => launch::grad_weight_workspace_bytes(gpu, s, form.bias_grad),
         }
