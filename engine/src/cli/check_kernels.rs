@@ -4,7 +4,7 @@
 use clap::Args;
 
 use crate::EngineError;
-use crate::tuning::{check, end_with_parent};
+use crate::tuning::{NOT_OPENED, check, end_with_parent};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
@@ -14,7 +14,13 @@ pub(super) struct CheckArgs {
 
 pub(super) fn run(args: &CheckArgs) -> Result<(), EngineError> {
     end_with_parent();
-    let cuda = kernels::compiled::open(args.gpu, |_| ())?;
+    let cuda = match kernels::compiled::open(args.gpu, |_| ()) {
+        Ok(cuda) => cuda,
+        Err(fault) => {
+            super::print(&format!("{NOT_OPENED}\n"))?;
+            return Err(fault.into());
+        }
+    };
     match check(&cuda) {
         Ok(count) => super::print(&format!("{count} kernels of warpgroups are right\n")),
         Err(reason) => {

@@ -25,6 +25,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Why a check did not end.
 const LATE: &str = "the check did not end within two minutes";
 
+/// The command's word for a GPU that it could not open.
+pub(crate) const NOT_OPENED: &str = "the GPU did not open";
+
 /// The command that checks the GPU whose number follows.
 static CHECKED_BY: OnceLock<Vec<OsString>> = OnceLock::new();
 
@@ -39,7 +42,7 @@ pub fn checked_by(command: Vec<OsString>) {
 ///
 /// # Errors
 /// A sentence about the first difference or fault.
-pub fn check(cuda: &CudaDevice) -> Result<usize, String> {
+pub(crate) fn check(cuda: &CudaDevice) -> Result<usize, String> {
     let capability = cuda.gpu().capability;
     let is_specific = |kernel: &str| {
         let source = kernels().manifest().kernel(kernel, capability).map(|(source, _)| source);
@@ -59,14 +62,14 @@ pub(super) fn passes(cuda: &CudaDevice, ordinal: usize, notice: fn(&str)) -> boo
     let mut known = known();
     let reason = match (known.get(&key), CHECKED_BY.get()) {
         (Some(reason), _) => reason.clone(),
-        (None, None) => {
-            tracing::info!(name, "kernels of warpgroups were not checked on this GPU");
-            return true;
-        }
-        (None, Some(command)) => {
+        (None, command) => {
             let started = Instant::now();
-            let reason = in_a_process(command, ordinal);
+            let found = command.and_then(|command| in_a_process(command, ordinal));
             let seconds = started.elapsed().as_secs_f64();
+            let Some(reason) = found else {
+                tracing::info!(name, "kernels of warpgroups were not checked on this GPU");
+                return true;
+            };
             tracing::info!(name, seconds, reason, "checked the kernels of warpgroups");
             known.insert(key, reason.clone());
             keep(&known);
@@ -83,16 +86,14 @@ pub(super) fn passes(cuda: &CudaDevice, ordinal: usize, notice: fn(&str)) -> boo
     reason.is_empty()
 }
 
-/// Why the kernels failed in a process of their own; nothing if they did not.
-fn in_a_process(command: &[OsString], ordinal: usize) -> String {
-    let Some((program, arguments)) = command.split_first() else { return String::new() };
+/// Why the kernels failed in a process of their own, empty if they did not; `None` if it did not
+/// start, or could not open the GPU, which may be for one process alone.
+fn in_a_process(command: &[OsString], ordinal: usize) -> Option<String> {
+    let (program, arguments) = command.split_first()?;
     let mut command = Command::new(program);
     command.args(arguments).arg(ordinal.to_string());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = match command.spawn() {
-        Ok(child) => child,
-        Err(e) => return format!("the check does not start: {e}"),
-    };
+    let mut child = command.spawn().ok()?;
     let started = Instant::now();
     let status = loop {
         match child.try_wait() {
@@ -102,7 +103,7 @@ fn in_a_process(command: &[OsString], ordinal: usize) -> String {
                 // It hangs, and says nothing more.
                 let _ = child.kill();
                 let _ = child.wait();
-                return LATE.into();
+                return Some(LATE.into());
             }
         }
     };
@@ -112,9 +113,10 @@ fn in_a_process(command: &[OsString], ordinal: usize) -> String {
         let _ = out.read_to_string(&mut said);
     }
     match (status.success(), said.trim()) {
-        (true, _) => String::new(),
-        (false, "") => format!("its process ended with {status}"),
-        (false, said) => said.to_string(),
+        (true, _) => Some(String::new()),
+        (false, NOT_OPENED) => None,
+        (false, "") => Some(format!("its process ended with {status}")),
+        (false, said) => Some(said.to_string()),
     }
 }
 
@@ -139,4 +141,24 @@ fn file() -> Option<PathBuf> {
     let cache = folder("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(folder("HOME")?).join(".cache")))?;
     Some(cache.join("onegraph").join("checked-gpus.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The ends of the process that checks: right, wrong, by a signal, and without a decision.
+    #[test]
+    fn a_check_decides_only_if_the_gpu_was_opened() {
+        let found = |script: &str| {
+            let command = ["sh", "-c", script].map(OsString::from);
+            in_a_process(&command, 0)
+        };
+        assert_eq!(found("echo 21 kernels").as_deref(), Some(""));
+        assert_eq!(found("echo a kernel: wrong; exit 3").as_deref(), Some("a kernel: wrong"));
+        let killed = found("kill -9 $$").expect("a verdict");
+        assert!(killed.contains("signal"), "{killed}");
+        assert_eq!(found(&format!("echo {NOT_OPENED}; exit 7")), None);
+        assert_eq!(in_a_process(&["/no/such/program".into()], 0), None);
+    }
 }

@@ -16,10 +16,11 @@ use device::{Device, DeviceError, Tuning};
 
 use crate::error::EngineError;
 
-pub use check::{check, checked_by};
-pub use session::{Session, Tuned};
-pub use table::{Row, Table};
-pub use trials::{Event, Shapes, Start, run_trials};
+pub use check::checked_by;
+pub(crate) use check::{NOT_OPENED, check};
+pub(crate) use session::{Session, Tuned};
+pub(crate) use table::{Row, Table};
+pub(crate) use trials::{Event, Shapes, Start, run_trials};
 
 /// Opens the GPU of this number, whose plans follow the check of its kernels. `notice` says what
 /// takes long or fails.

@@ -6,17 +6,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use device::Choice;
-
 use super::table::{Refused, Row, Table};
-use super::trials::{Event, Start};
+use super::trials::{Event, Product, Start};
 use crate::error::EngineError;
 
 /// A process that says nothing for so long hangs: a choice takes seconds.
 const SILENCE: Duration = Duration::from_secs(180);
 
 /// The measurements so far.
-pub struct Session<'a> {
+pub(crate) struct Session<'a> {
     /// Starts the process that measures from here on, with its output as a pipe.
     start: &'a dyn Fn(Start) -> Command,
     /// Takes the table with each product that is complete: its name, place and their number.
@@ -27,15 +25,17 @@ pub struct Session<'a> {
 type Done<'a> = &'a mut dyn FnMut(&Table, &str, (usize, usize)) -> Result<(), EngineError>;
 
 /// A product that is being measured.
-struct Product {
-    index: usize,
-    of: usize,
-    name: String,
-    launches: usize,
-    model: Choice,
-    choices: Vec<Choice>,
+struct Measured {
+    product: Product,
+    /// Places of choices, with their medians.
     times: Vec<(usize, f64)>,
     refused: Vec<Refused>,
+}
+
+impl Measured {
+    fn refuse(&mut self, choice: usize, reason: String) {
+        self.refused.push(Refused { choice: self.product.choices[choice].clone(), reason });
+    }
 }
 
 /// How a process of measurements ended.
@@ -51,16 +51,16 @@ enum End {
 }
 
 /// The table, and what it is worth.
-pub struct Tuned {
+pub(crate) struct Tuned {
     /// The table.
-    pub table: Table,
+    pub(crate) table: Table,
     /// Milliseconds of all launches by the model's choices, and by the best.
-    pub sums: [f64; 2],
+    pub(crate) sums: [f64; 2],
 }
 
 impl<'a> Session<'a> {
     /// A session that measures nothing yet, for a GPU of this name.
-    pub fn new(
+    pub(crate) fn new(
         (gpu, device): (String, String),
         repeats: usize,
         start: &'a dyn Fn(Start) -> Command,
@@ -74,8 +74,8 @@ impl<'a> Session<'a> {
     /// # Errors
     /// [`EngineError::Ranks`] with the exit code of a process that failed outside of a measurement,
     /// and has said why; [`EngineError::Usage`] if it does not start.
-    pub fn run(mut self) -> Result<Tuned, EngineError> {
-        let (mut at, mut open) = (Start::default(), None::<Product>);
+    pub(crate) fn run(mut self) -> Result<Tuned, EngineError> {
+        let (mut at, mut open) = (Start::default(), None::<Measured>);
         loop {
             match self.follow(at, &mut open)? {
                 End::Complete => break,
@@ -84,19 +84,15 @@ impl<'a> Session<'a> {
                     return Err(EngineError::Ranks { code });
                 }
                 End::Inside { choice, reason } => {
-                    let Some(product) = &mut open else { unreachable!("something of a product") };
+                    let Some(of) = &mut open else { unreachable!("something of a product") };
+                    let index = of.product.index;
                     at = match choice {
                         Some(choice) => {
-                            let refused = product.choices[choice].clone();
-                            product.refused.push(Refused { choice: refused, reason });
-                            Start { product: product.index, choice: choice + 1 }
+                            of.refuse(choice, reason);
+                            Start { product: index, choice: choice + 1 }
                         }
-                        None => {
-                            let all = product.choices.iter().cloned();
-                            let refuse = |choice| Refused { choice, reason: reason.clone() };
-                            product.refused = all.map(refuse).collect();
-                            Start { product: product.index + 1, choice: 0 }
-                        }
+                        // Without its first run nothing of it can be compared.
+                        None => Start { product: index + 1, choice: 0 },
                     };
                 }
             }
@@ -110,7 +106,7 @@ impl<'a> Session<'a> {
     }
 
     /// Follows one process from `at` to its end; `open` is the product that it is at.
-    fn follow(&mut self, at: Start, open: &mut Option<Product>) -> Result<End, EngineError> {
+    fn follow(&mut self, at: Start, open: &mut Option<Measured>) -> Result<End, EngineError> {
         let mut command = (self.start)(at);
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(|e| {
@@ -135,32 +131,19 @@ impl<'a> Session<'a> {
                     return Ok(End::Complete);
                 }
                 Ok(Event::Begin(choice)) => running = Some(choice),
-                Ok(Event::Product { index, of, name, launches, model, choices }) => {
-                    if open.as_ref().is_none_or(|product| product.index != index) {
+                Ok(Event::Product(product)) => {
+                    if open.as_ref().is_none_or(|open| open.product.index != product.index) {
                         self.complete(open.take())?;
-                        let (times, refused) = (vec![], vec![]);
-                        *open = Some(Product {
-                            index,
-                            of,
-                            name,
-                            launches,
-                            model,
-                            choices,
-                            times,
-                            refused,
-                        });
+                        *open = Some(Measured { product, times: vec![], refused: vec![] });
                     }
                     running = None;
                 }
                 Ok(Event::Done { choice, ms }) => {
-                    open.iter_mut().for_each(|product| product.times.push((choice, ms)));
+                    open.iter_mut().for_each(|open| open.times.push((choice, ms)));
                     running = None;
                 }
                 Ok(Event::Refused { choice, reason }) => {
-                    open.iter_mut().for_each(|product| {
-                        let choice = product.choices[choice].clone();
-                        product.refused.push(Refused { choice, reason: reason.clone() });
-                    });
+                    open.iter_mut().for_each(|open| open.refuse(choice, reason.clone()));
                     running = None;
                 }
             }
@@ -180,9 +163,9 @@ impl<'a> Session<'a> {
     }
 
     /// Adds the row of a product; none of one that nothing computed.
-    fn complete(&mut self, product: Option<Product>) -> Result<(), EngineError> {
-        let Some(product) = product else { return Ok(()) };
-        let Product { index, of, name, launches, model, choices, times, refused } = product;
+    fn complete(&mut self, open: Option<Measured>) -> Result<(), EngineError> {
+        let Some(Measured { product, times, refused }) = open else { return Ok(()) };
+        let Product { index, of, name, launches, model, choices } = product;
         let best = times.iter().min_by(|a, b| a.1.total_cmp(&b.1));
         let Some(&(best, best_ms)) = best else { return Ok(()) };
         let model_ms = times.iter().find(|(i, _)| choices[*i] == model).map(|(_, ms)| *ms);

@@ -17,56 +17,56 @@ const FORMAT: u32 = 1;
 /// A table.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Table {
+pub(crate) struct Table {
     /// Version of the layout.
-    pub format: u32,
+    pub(crate) format: u32,
     /// Name of the GPU.
-    pub gpu: String,
+    pub(crate) gpu: String,
     /// GPU and driver, in words.
-    pub device: String,
+    pub(crate) device: String,
     /// Commit of the program.
-    pub commit: String,
+    pub(crate) commit: String,
     /// SHA-256 of the kernels' PTX.
     pub kernels_sha256: String,
     /// Time of writing.
-    pub written: String,
+    pub(crate) written: String,
     /// The command.
-    pub command: String,
+    pub(crate) command: String,
     /// Runs of each choice.
-    pub repeats: usize,
+    pub(crate) repeats: usize,
     /// The products by name.
-    pub products: BTreeMap<String, Row>,
+    pub(crate) products: BTreeMap<String, Row>,
 }
 
 /// The measurements of one product.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Row {
+pub(crate) struct Row {
     /// Launches in the programs that were measured, each once.
-    pub launches: usize,
+    pub(crate) launches: usize,
     /// The fastest choice, which plans take.
-    pub best: Choice,
+    pub(crate) best: Choice,
     /// Its median, in milliseconds, with the sum of its splits.
-    pub best_ms: f64,
+    pub(crate) best_ms: f64,
     /// The choice of the model of time.
-    pub model: Choice,
+    pub(crate) model: Choice,
     /// Its median; none if it was refused.
-    pub model_ms: Option<f64>,
+    pub(crate) model_ms: Option<f64>,
     /// Choices that were measured.
-    pub measured: usize,
+    pub(crate) measured: usize,
     /// Choices that computed something else, or ended their process.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub refused: Vec<Refused>,
+    pub(crate) refused: Vec<Refused>,
 }
 
 /// A choice that is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Refused {
+pub(crate) struct Refused {
     /// The choice.
-    pub choice: Choice,
+    pub(crate) choice: Choice,
     /// Why.
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 impl Table {
@@ -89,7 +89,7 @@ impl Table {
     ///
     /// # Errors
     /// [`EngineError::Usage`] for a file that is no table, or one of another GPU or other kernels.
-    pub fn read(path: &Path, gpu: &str) -> Result<(Self, String), EngineError> {
+    pub(crate) fn read(path: &Path, gpu: &str) -> Result<(Self, String), EngineError> {
         let refused = |why: String| {
             EngineError::Usage(format!(
                 "train.tuning: {} {why}; make one by `onegraph tune CONFIG --out FILE`, or leave \
@@ -123,12 +123,12 @@ impl Table {
     }
 
     /// The choices that plans take.
-    pub fn choices(&self) -> BTreeMap<String, Choice> {
+    pub(crate) fn choices(&self) -> BTreeMap<String, Choice> {
         self.products.iter().map(|(name, row)| (name.clone(), row.best.clone())).collect()
     }
 
     /// The file's text.
-    pub fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         // Numbers and text: nothing that JSON does not have.
         serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
     }

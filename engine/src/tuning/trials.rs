@@ -2,10 +2,11 @@
 //! line, so that whoever reads knows which one ended it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use configs::Config;
 use dali::order::PaddedShape;
-use device::{Choice, Device, Exchange, Ranks, Target};
+use device::{Alone, Choice, Device, Ranks, Target};
 use graph::Program;
 use kernels::choices::{Asked, products};
 use kernels::on_device::RunError;
@@ -21,22 +22,9 @@ use crate::train::training_programs;
 /// A line of the process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Event {
-    /// A product, by its place among all of them, with the choices that will be measured.
-    Product {
-        /// Its place.
-        index: usize,
-        /// Products in all.
-        of: usize,
-        /// Its name.
-        name: String,
-        /// Launches in the programs.
-        launches: usize,
-        /// The model's choice.
-        model: Choice,
-        /// All choices.
-        choices: Vec<Choice>,
-    },
+pub(crate) enum Event {
+    /// A product whose choices will be measured.
+    Product(Product),
     /// A run of this choice begins; of none, the run that all choices are compared with.
     Begin(Option<usize>),
     /// The median of a choice, in milliseconds.
@@ -57,18 +45,35 @@ pub enum Event {
     End,
 }
 
+/// A product of the programs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Product {
+    /// Its place among all of them.
+    pub(crate) index: usize,
+    /// Their number.
+    pub(crate) of: usize,
+    /// Its name.
+    pub(crate) name: String,
+    /// Launches in the programs.
+    pub(crate) launches: usize,
+    /// The model's choice.
+    pub(crate) model: Choice,
+    /// The choices that are measured, the model's among them.
+    pub(crate) choices: Vec<Choice>,
+}
+
 /// Where a process takes up the work: a product's place, and a choice's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Start {
+pub(crate) struct Start {
     /// The product.
-    pub product: usize,
+    pub(crate) product: usize,
     /// Its first choice.
-    pub choice: usize,
+    pub(crate) choice: usize,
 }
 
 /// The padded shapes of the programs.
 #[derive(Debug, Clone, Copy)]
-pub enum Shapes<'a> {
+pub(crate) enum Shapes<'a> {
     /// All of a training set.
     Of(&'a DataSet),
     /// One, without data.
@@ -92,7 +97,7 @@ struct Work {
 ///
 /// # Errors
 /// A config that describes no programs of fp16; the device's errors.
-pub fn run_trials(
+pub(crate) fn run_trials(
     (config, shapes): (&Config, Shapes<'_>),
     (device, ranks): (&dyn Device, usize),
     (start, repeats): (Start, usize),
@@ -106,14 +111,14 @@ pub fn run_trials(
         if !choices.contains(taken) {
             choices.push(taken.clone());
         }
-        tell(&Event::Product {
+        tell(&Event::Product(Product {
             index,
             of: works.len(),
             name: name.clone(),
             launches: work.launches,
             model: taken.clone(),
             choices: choices.clone(),
-        });
+        }));
         tell(&Event::Begin(None));
         let mut trial =
             Trial::new(device, &clock, work.op.as_ref(), &work.inputs).map_err(of_device)?;
@@ -153,8 +158,8 @@ fn works(
         )));
     }
     let target = Target::Gpu(device.gpu().in_precision(config.train.precision));
-    let alone: std::sync::Arc<dyn Exchange> = std::sync::Arc::new(device::Alone);
-    let division = Division::new(&config.train, &target, Ranks { rank: 0, count }, alone)?;
+    let ranks = Ranks { rank: 0, count };
+    let division = Division::new(&config.train, &target, ranks, Arc::new(Alone))?;
     let mut works: BTreeMap<String, Work> = BTreeMap::new();
     for program in programs((config, shapes), &target, &division)? {
         add_products(&program, device, &mut works);
@@ -171,6 +176,13 @@ fn programs(
         Shapes::Of(data) => return training_programs(config, data, target, division),
         Shapes::Padded(shape) => shape,
     };
+    let divisor = config.input.size_divisor;
+    if !height.is_multiple_of(divisor) || !width.is_multiple_of(divisor) {
+        return Err(EngineError::Usage(format!(
+            "--padded {height}x{width}: both sides must be multiples of input.size_divisor, which \
+             is {divisor}"
+        )));
+    }
     let parts = [Part::updating(division), Part::early(division)];
     let parts = parts.into_iter().take(if division.passes > 1 { 2 } else { 1 });
     let programs = parts.map(|part| {

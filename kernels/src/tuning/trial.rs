@@ -33,7 +33,7 @@ impl<'a> Trial<'a> {
         op: &'a dyn Op,
         inputs: &[TensorDesc],
     ) -> Result<Self, RunError> {
-        let gpu = device.gpu().tuned(Tuning::default());
+        let gpu = device.gpu().clone();
         let plain = gpu.tuned(Tuning { warpgroups: false, ..Tuning::default() });
         // A single integer counts the images, or rows, in use.
         let inputs: Vec<_> = (0u32..)
