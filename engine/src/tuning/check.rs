@@ -31,7 +31,7 @@ pub(crate) const NOT_OPENED: &str = "the GPU did not open";
 /// The command that checks the GPU whose number follows.
 static CHECKED_BY: OnceLock<Vec<OsString>> = OnceLock::new();
 
-/// States the command that runs [`check`] for the GPU whose number is its last argument. Without
+/// States the command that makes the check of the GPU whose number is its last argument. Without
 /// one, a GPU that was never checked is taken at its word.
 pub fn checked_by(command: Vec<OsString>) {
     // The first holds: a program states its own once.
