@@ -94,7 +94,7 @@ fn without_a_gpu_every_stage_that_needs_one_fails_with_the_sentence() {
         return;
     };
     let sentence = sentence.to_string();
-    for (call, stages, failed) in [("a", 12, 10), ("b", 7, 6), ("c", 11, 9), ("d", 6, 5)] {
+    for (call, stages, failed) in [("a", 12, 10), ("b", 7, 6), ("c", 13, 11), ("d", 6, 5)] {
         let place = Place::new();
         let started = Instant::now();
         draw(&place);
@@ -158,9 +158,11 @@ fn calls_b_and_c_pass_on_the_test_driver() {
     for stage in ["ncu nodes", "ncu kernels"] {
         assert_eq!(result(&rows[stage]).1, "SKIPPED: ncu refuses: ERR_NVGPUCTRPERM", "{stage}");
     }
-    let rows = passes(&gpus[1], &more("c"), 11, &in_c);
+    let rows = passes(&gpus[1], &more("c"), 13, &in_c);
     assert!(result(&rows["infer"]).1.starts_with("batch 1: "), "{}", rows["infer"]);
     assert!(result(&rows["tune"]).1.contains(" products of a step: "), "{}", rows["tune"]);
+    let tuned = &rows["tuned step"];
+    assert!(tuned["details"]["images_per_second"].is_number(), "{tuned}");
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn anatomy(tools: &Tools) -> Vec<Stage> {
     ]
 }
 
-/// Call C.
+/// Call C. The two benches of 12 images stand on both sides of the table that one reads.
 fn decisions(tools: &Tools) -> Vec<Stage> {
     vec![
         tools.clocks(),
@@ -106,7 +106,9 @@ fn decisions(tools: &Tools) -> Vec<Stage> {
         tools.bench(24, "800x1344", 60, 20),
         tools.infer(),
         tools.torchvision_eval(),
+        tools.bench(12, "800x1344", 100, 30),
         tools.tune(),
+        tools.tuned_step(100, 30),
         tools.sanitizer("racecheck"),
     ]
 }

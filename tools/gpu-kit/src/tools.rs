@@ -54,6 +54,8 @@ const NCU_SECTIONS: [&str; 8] = [
 /// Files of baselines in the scratch folder.
 const CEILINGS: &str = "ceilings.json";
 const TUNING: &str = "tuning.json";
+/// Figures of the step that takes that table.
+const TUNED: &str = "tuned-step.json";
 const SHAPES: &str = "shapes.json";
 /// Files of `bench` there, without and with sums over ranks.
 const PLAIN: &str = "bench-12x800x1344.json";
@@ -199,6 +201,13 @@ impl Tools {
         let program = self.steps(12, "800x1344", steps, most);
         let program = program.args(["--all-reduce", "--json", ALL_REDUCE]).file("--against", PLAIN);
         Self::of_steps("bench all-reduce", program, ALL_REDUCE, most).reading(Reading::AllReduce)
+    }
+
+    /// The same step with the table that the stage `tune` wrote; without one it fails, and says so.
+    pub(super) fn tuned_step(&self, steps: u64, most: u64) -> Stage {
+        let program = self.steps(12, "800x1344", steps, most).args(["--json", TUNED]);
+        let program = program.args(["--set", &format!("train.tuning={TUNING}")]);
+        Self::of_steps("tuned step", program, TUNED, most).optional().reading(Reading::Bench)
     }
 
     /// The command bench for so many steps, at most `most` seconds.
