@@ -5,7 +5,7 @@ use std::sync::Arc;
 use device::Target;
 use graph::autodiff::differentiate;
 use graph::fuse::{bias_gradients, grad_mask_add, join_gradients};
-use graph::fuse::{relu_signs, scaled_weights, upsample_add};
+use graph::fuse::{projections, relu_signs, scaled_weights, upsample_add};
 use graph::prune::prune;
 use graph::{CpuExecutor, Plan, Program, Schedule, StateSet, TensorId};
 use kernels::case::normal;
@@ -59,6 +59,27 @@ impl Net {
         let w = self.program.state(&name, TensorDesc::new(Role::Weight, &filters));
         self.weights.push(w);
         let inputs = Conv2dInputs { x, w, scale: None, bias: None, residual, count };
+        self.program.apply1(op.reading(&inputs), inputs).expect("shapes that fit")
+    }
+
+    /// A convolution with a frozen norm.
+    fn frozen(
+        &mut self,
+        op: Conv2d,
+        x: TensorId,
+        kernel: usize,
+        residual: Option<TensorId>,
+    ) -> TensorId {
+        let (i, channels) = (self.weights.len(), self.shape[3]);
+        let filters = TensorDesc::new(Role::Weight, &[channels, kernel, kernel, channels]);
+        let w = self.program.state(&format!("w{i}"), filters);
+        self.weights.push(w);
+        let mut vector = |name| {
+            let desc = TensorDesc::new(Role::Master, &[channels]);
+            Some(self.program.state(&format!("{name}{i}"), desc))
+        };
+        let [scale, bias] = [vector("scale"), vector("bias")];
+        let inputs = Conv2dInputs { x, w, scale, bias, residual, count: None };
         self.program.apply1(op.reading(&inputs), inputs).expect("shapes that fit")
     }
 
@@ -248,6 +269,35 @@ fn an_enlarged_map_needs_no_sum() {
     upsample_add(&mut fused);
     assert_eq!(["sum", "upsample_add"].map(|op| count(&fused, op)), [0, 0]);
     assert_same(&[plain, fused]);
+}
+
+/// The end of a bottleneck makes the projection of its shortcut, and every bit stays; not one of a
+/// larger window, with a ReLU, or that something else reads.
+#[test]
+fn the_end_of_a_bottleneck_makes_its_projection() {
+    let projected = |kernel: usize, relu: bool, kept: bool| {
+        let mut net = Net::of([2, 6, 4, 64]);
+        let x = net.x();
+        let of =
+            |stride: usize, pad: usize, relu: bool| Conv2d { relu, ..Conv2d::new(stride, pad) };
+        let inner = net.frozen(of(2, 1, true), x, 3, None);
+        let shortcut = net.frozen(of(2, kernel / 2, relu), x, kernel, None);
+        let block = net.frozen(of(1, 0, true), inner, 1, Some(shortcut));
+        let end = net.frozen(of(1, 0, false), block, 1, None);
+        if kept {
+            net.program.keep("shortcut", shortcut);
+        }
+        let [_, mut plain] = net.finish(end);
+        relu_signs(&mut plain);
+        let mut fused = plain.clone();
+        projections(&mut fused);
+        assert!(results(&plain) == results(&fused), "other values by {kernel}, {relu}, {kept}");
+        assert_eq!(plain.nodes().len(), fused.nodes().len() + count(&fused, "projected"));
+        count(&fused, "projected")
+    };
+    assert_eq!(projected(1, false, false), 1);
+    assert_eq!([projected(3, false, false), projected(1, true, false)], [0, 0]);
+    assert_eq!(projected(1, false, true), 0);
 }
 
 /// The activations of a residual block mask as signs, with and without images that are not used,

@@ -28,7 +28,7 @@ const CUT_FLOPS: u64 = 20_000_000;
 /// Cases of more FLOPs are left out in fp32 and tf32.
 const PLAIN_FLOPS: u64 = 60_000_000;
 /// Fusions that a step in another precision leaves out.
-const OF_FP16_ALONE: [&str; 2] = ["rpn_head", "stem"];
+const OF_FP16_ALONE: [&str; 3] = ["projected", "rpn_head", "stem"];
 
 #[derive(Debug, Default)]
 struct Row {

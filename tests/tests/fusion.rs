@@ -64,6 +64,8 @@ fn no_elementwise_pass_is_left_on_backbone_and_fpn() {
         ("bias_grad", "", 20, 0),
         ("conv2d", "rpn.head", 15, 0),
         ("rpn_head", "rpn.head", 0, 1),
+        ("conv2d", "backbone", 53, 44),
+        ("projected", "backbone", 0, 4),
     ] {
         let counts = [&plain, &fused].map(|step| count(step, op, part));
         assert_eq!(counts, [before, after], "{op} of {part}");

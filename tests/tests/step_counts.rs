@@ -191,11 +191,6 @@ impl Product {
         rows * columns * self.k_blocks * (tile / 16) * (tile / 8) * (DEPTH / 16)
     }
 
-    /// Products with ones that sum the rows of the left operand, in the first tile of each row.
-    fn row_sum_mma(&self, tile: u64) -> u64 {
-        self.tiles(tile)[0] * self.k_blocks * (tile / 16) * (DEPTH / 16)
-    }
-
     /// Products that make an RPN's outputs from whole tiles: columns of 16 as k, two output tiles.
     fn rpn_mma(&self, tile: u64) -> u64 {
         let [rows, columns] = self.tiles(tile);
@@ -301,8 +296,7 @@ fn check(node: &CountedNode, (launch, counted): &(Launch, Counted), tile: u64) -
     let sum = |of: &dyn Fn(&Product) -> u64| products.iter().map(of).sum::<u64>();
     let of = |operation| counted.requests(operation);
     let mma = of(Operation::Mma).count;
-    let sums = if with_row_sums(launch) { sum(&|p| p.row_sum_mma(tile)) } else { 0 };
-    assert_eq!(mma, sum(&|p| p.mma(tile)) + sums, "{name}: products of {products:?}");
+    assert_eq!(mma, sum(&|p| p.mma(tile)), "{name}: products of {products:?}");
     assert!(mma * MMA_FLOPS >= sum(&Product::flops), "{name}: fewer products than FLOPs");
     assert_eq!(conv.flops(), node.cost.flops, "{name}: FLOPs of the op's cost");
     if images == conv.images {

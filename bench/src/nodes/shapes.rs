@@ -14,6 +14,7 @@ use kernels::ops::conv2d::Conv2d;
 use kernels::ops::layer::Layer;
 use kernels::ops::linear::Linear;
 use kernels::ops::product::{GradInput, GradWeight};
+use kernels::ops::projected::{Projected, ProjectedInputs};
 use kernels::ops::rpn_head::{self, RpnHead};
 use kernels::ops::stem::{self, Stem};
 use serde::Serialize;
@@ -100,7 +101,11 @@ fn program(config: &Config, padded: PaddedShape) -> anyhow::Result<Program> {
 
 /// The products that a node makes.
 fn products(program: &Program, node: &Node) -> Vec<Product> {
-    if !(node.op.as_ref() as &dyn Any).is::<RpnHead>() {
+    let op: &dyn Any = node.op.as_ref();
+    if let Some(op) = op.downcast_ref::<Projected>() {
+        return of_projected(program, node, op).to_vec();
+    }
+    if !op.is::<RpnHead>() {
         return product(program, node).into_iter().collect();
     }
     let len = |input: usize| program.desc(node.inputs[input]).len();
@@ -114,6 +119,16 @@ fn products(program: &Program, node: &Node) -> Vec<Product> {
         [conv(c, hidden, 3, 1), conv(hidden, logits, 1, 0), conv(hidden, deltas, 1, 0)]
     };
     node.inputs[rpn_head::FIRST_MAP..].iter().flat_map(of_map).collect()
+}
+
+/// The convolution and the projection of a bottleneck's end.
+fn of_projected(program: &Program, node: &Node, op: &Projected) -> [Product; 2] {
+    let ProjectedInputs { x, w, from, w_from, .. } = ProjectedInputs::of(&node.inputs);
+    [(x, w, 1), (from, w_from, op.stride)].map(|(x, w, stride)| {
+        let [n, h, wide, c] = [0, 1, 2, 3].map(|i| program.desc(*x).dim(i));
+        let k = program.desc(*w).dim(0);
+        Product { op: "conv2d", pass: "forward", n, h, w: wide, c, k, stride, ..Product::PIXEL }
+    })
 }
 
 /// The product that a node is, if it is one.

@@ -35,11 +35,13 @@ pub enum Fused {
     RpnHead,
     /// Images have a fourth channel of zeros where a frozen stem reads them, in whole chunks.
     FourChannelStem,
+    /// The last convolution of a bottleneck makes the projection of its shortcut too.
+    Projections,
 }
 
 impl Fused {
     /// All of them.
-    pub fn all() -> [Self; 8] {
+    pub fn all() -> [Self; 9] {
         [
             Self::GradMaskAdd,
             Self::ReluSigns,
@@ -49,6 +51,7 @@ impl Fused {
             Self::BiasGradients,
             Self::RpnHead,
             Self::FourChannelStem,
+            Self::Projections,
         ]
     }
 }

@@ -1,7 +1,7 @@
 //! The fusions of a program, as the config has them.
 
 use configs::{Fused, Fusion};
-use device::Target;
+use device::{Precision, Target};
 use graph::{Program, fuse};
 
 use super::level_gradients::join_level_gradients;
@@ -25,6 +25,10 @@ pub(super) fn apply(program: &mut Program, target: &Target, fusion: &Fusion) {
     }
     if fusion.has(Fused::UpsampleAdd) {
         fuse::upsample_add(program);
+    }
+    let in_fp16 = target.gpu().is_some_and(|gpu| gpu.precision == Precision::Fp16);
+    if in_fp16 && fusion.has(Fused::Projections) {
+        fuse::projections(program);
     }
     if fusion.has(Fused::BiasGradients) {
         fuse::bias_gradients(program);

@@ -8,6 +8,7 @@
 mod bias_gradients;
 mod grad_mask_add;
 mod join_gradients;
+mod projections;
 mod relu_signs;
 mod scaled_weights;
 mod upsample_add;
@@ -19,6 +20,7 @@ use crate::{Program, TensorId};
 pub use bias_gradients::bias_gradients;
 pub use grad_mask_add::grad_mask_add;
 pub use join_gradients::join_gradients;
+pub use projections::projections;
 pub use relu_signs::relu_signs;
 pub use scaled_weights::scaled_weights;
 pub use upsample_add::upsample_add;

@@ -59,18 +59,6 @@ DEVICE void multiply_16x8x16(float (&d)[4], const unsigned (&a)[4], unsigned b0,
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-// The same where `wanted`, on which the whole warp agrees; no branch.
-DEVICE void multiply_16x8x16_if(bool wanted, float (&d)[4], const unsigned (&a)[4], unsigned b0,
-                                unsigned b1) {
-  asm volatile(
-      "{.reg .pred wanted;\n"
-      "setp.ne.b32 wanted, %10, 0;\n"
-      "@wanted mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-      "{%0,%1,%2,%3},{%4,%5,%6,%7},{%8,%9},{%0,%1,%2,%3};}\n"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1), "r"((int)wanted));
-}
-
 // Nanoseconds on a clock that all multiprocessors share. Its step is the GPU's own, 32 ns to 1 us.
 DEVICE uint64_t global_timer() {
   uint64_t ns;

@@ -31,6 +31,9 @@ const APART: f64 = 5e-3;
 /// The same for fusions that round in the forward pass: features and so losses differ too. They
 /// reach 5.9e-3.
 const APART_FORWARD: f64 = 2e-2;
+/// The same where a bottleneck's end makes its projection, which turns signs from the second block
+/// on. Reaches 2.8e-2; from the gradients in fp32 the plain form is up to 3.5e-2, this one 2.7e-2.
+const APART_PROJECTED: f64 = 5e-2;
 
 /// A device that has made the first step.
 fn stepped(store: &Stores, config: &Config, open: &Open, seed: u64) -> OnDevice {
@@ -78,8 +81,11 @@ pub fn fusions_change_rounding_alone(open: &Open) {
             config.fusion.off = off;
             let fused = first_step(&store, &config, open, 7);
             let in_forward = [Fused::UpsampleAdd, Fused::FourChannelStem];
-            let forward = in_forward.iter().any(|one| config.fusion.has(*one));
-            let most = if forward { APART_FORWARD } else { APART };
+            let most = match &config.fusion {
+                fusion if fusion.has(Fused::Projections) => APART_PROJECTED,
+                fusion if in_forward.iter().any(|one| fusion.has(*one)) => APART_FORWARD,
+                _ => APART,
+            };
             let worst = compare(&name, &plain, &fused, most);
             println!("{name:<16} worst distance {worst:?}");
         }
@@ -99,7 +105,8 @@ pub fn signs_change_no_bit(open: &Open) {
     let nodes = signed.executor.programs()[0].program.nodes();
     let have = |part: &str| {
         let of_part = nodes.iter().filter(|node| node.part.starts_with(part));
-        of_part.filter(|node| node.op.name() == "conv2d" && node.outputs.len() == 2).count()
+        let makes = |op: &str| ["conv2d", "projected"].contains(&op);
+        of_part.filter(|node| makes(node.op.name()) && node.outputs.len() == 2).count()
     };
     let [backbone, mask_head] = ["backbone", "mask_head"].map(have);
     assert!(backbone >= 4 && mask_head == 2, "{backbone} and {mask_head} products have signs");

@@ -10,7 +10,7 @@ use device::manifest::{Manifest, Source};
 use super::files::File;
 
 /// The most that a folder may weigh: every clone and every program carries it.
-const MAX_BYTES: usize = 13 << 20;
+const MAX_BYTES: usize = 14 << 20;
 const MEND: &str = "run `cargo run --release -p compile -- --fetch`";
 
 /// Sources that are not what was compiled, and PTX that is not what came out.
@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn a_folder_over_its_weight_is_a_fault() {
         let found = with("ptx/a.ptx", |text| text + &" ".repeat(MAX_BYTES));
-        assert!(found[1].starts_with("ptx/: 13632"), "{found:?}");
+        let limit = format!("bytes; {MAX_BYTES} are the most");
+        assert!(found[1].starts_with("ptx/: ") && found[1].ends_with(&limit), "{found:?}");
     }
 
     #[test]

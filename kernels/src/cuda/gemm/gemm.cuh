@@ -9,7 +9,7 @@
 #include "multiply.cuh"
 #endif
 
-// sums = the pass's product in the tile at `first_row` and `first_column`, over the k-blocks of
+// sums += the pass's product in the tile at `first_row` and `first_column`, over the k-blocks of
 // `share`.
 template <class T, class Pass, class RowSum>
 DEVICE void multiply(Sums<T>& sums, RowSum& row_sums, const Pass& pass, Share share, int first_row,
@@ -18,6 +18,21 @@ DEVICE void multiply(Sums<T>& sums, RowSum& row_sums, const Pass& pass, Share sh
   using Left = typename Pass::template Left<T>;
   using Right = typename Pass::template Right<T>;
   Loop<T, Left, Right, decltype(from), RowSum>(from, row_sums, stages).run(sums, share.len);
+}
+
+// Two passes of the same extents, one behind the other.
+template <class First, class Second>
+struct SumOf : First {
+  Second second;
+  DEVICE SumOf(const First& first, const Second& second) : First(first), second(second) {}
+};
+template <class T, class First, class Second, class RowSum>
+DEVICE void multiply(Sums<T>& sums, RowSum& row_sums, const SumOf<First, Second>& pass, Share share,
+                     int first_row, int first_column, real* stages) {
+  const First& first = pass;
+  multiply(sums, row_sums, first, share, first_row, first_column, stages);
+  multiply(sums, row_sums, pass.second, pass.second.template share<T>(first_row), first_row,
+           first_column, stages);
 }
 
 // The body of a kernel: makes tile blockIdx.x of D, columns fastest, and hands it to `finish`; or
@@ -37,6 +52,7 @@ DEVICE void gemm(const Pass& pass, float* partials, const Finish& finish, RowSum
     if (!partials) prefetch_tile<T>(corner, place, finish);
   }
   Sums<T> sums;
+  sums.clear();
   row_sums.begin(first_column == 0);
   multiply(sums, row_sums, pass, pass.template share<T>(first_row), first_row, first_column,
            stages);

@@ -4,48 +4,64 @@
 #pragma once
 #include "tile.cuh"
 
-// Sums over k of the left operand's rows, as products with ones. The two warps that have the same
-// rows take turns: each adds up every second 16 of them.
+// Sums over k of the left operand's rows, added up from fragments behind the products of a step.
+// The two warps that have the same rows take turns: each adds up every second 16 of them.
 template <class T>
 struct RowSums {
-  float* to;       // [gridDim.z, rows]
-  bool wanted[2];  // of fragments with an even, an odd index
-  float of[Sums<T>::ROWS / 2][4];
+  float* to;  // [gridDim.z, rows]
+  bool own;
+  float of[Sums<T>::ROWS / 2][2];  // rows lane / 4 and lane / 4 + 8 of a fragment, a quarter of k
 
   // `own`: this block makes them.
   DEVICE void begin(bool own) {
     static_assert(T::ACROSS == 2, "two warps have the same rows");
-    for (int i = 0; i < 2; i++) wanted[i] = own && i == half_of_warp();
+    this->own = own;
+#pragma unroll
+    for (int i = 0; i < Sums<T>::ROWS / 2; i++) of[i][0] = of[i][1] = 0.0f;
   }
   static DEVICE int half_of_warp() { return T::warp_column() != 0; }
-  DEVICE void clear() {
+  DEVICE void add(const unsigned (&fragments)[Sums<T>::ROWS][4]) {
+    if (!own) return;  // as one: the products' loop has a branch and no predicates
+    if (half_of_warp())
+      add_half<1>(fragments);
+    else
+      add_half<0>(fragments);
+  }
+  template <int HALF>
+  DEVICE void add_half(const unsigned (&fragments)[Sums<T>::ROWS][4]) {
 #pragma unroll
     for (int i = 0; i < Sums<T>::ROWS / 2; i++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) of[i][e] = 0.0f;
-  }
-  DEVICE void add(int i, const unsigned (&fragment)[4]) {
-    constexpr unsigned ONES = 0x3c003c00;
-    multiply_16x8x16_if(wanted[i % 2], of[i / 2], fragment, ONES, ONES);
+      for (int e = 0; e < 4; e++) {
+        const float2 pair = __half22float2(*(const half2*)&fragments[i * 2 + HALF][e]);
+        of[i][e % 2] += pair.x + pair.y;
+      }
   }
   // Writes those of the block's rows from `first_row` on that are below `rows`, for this split.
   DEVICE void store(int first_row, int rows) const {
     float* const split = to + (int64_t)blockIdx.z * rows;
-    if (!(wanted[0] || wanted[1]) || threadIdx.x % 4 != 0) return;
+    if (!own) return;
 #pragma unroll
     for (int i = 0; i < Sums<T>::ROWS / 2; i++) {
       const int fragment = i * 2 + half_of_warp();
-      const int row = first_row + T::warp_row() + fragment * 16 + threadIdx.x % 32 / 4;
-      if (row < rows) split[row] = of[i][0];
-      if (row + 8 < rows) split[row + 8] = of[i][2];
+#pragma unroll
+      for (int e = 0; e < 2; e++) {
+        const int row = first_row + T::warp_row() + fragment * 16 + threadIdx.x % 32 / 4 + e * 8;
+        const float sum = sum_of_four_lanes(of[i][e]);
+        if (threadIdx.x % 4 == 0 && row < rows) split[row] = sum;
+      }
     }
+  }
+  static DEVICE float sum_of_four_lanes(float v) {
+    v += __shfl_xor_sync(~0u, v, 1);
+    return v + __shfl_xor_sync(~0u, v, 2);
   }
 };
 
 // The loop over k. `From` loads both operands, the thread's chunks of the next k-block: `left(i)`
 // and `right(i)` are Chunks, copied asynchronously, all without data after the last k-block; in a
 // tile that is GATHERED they are the values themselves. `next()` steps to the next k-block.
-// `RowSum` gets the left operand's fragments.
+// `RowSum` gets the left operand's fragments of each step.
 template <class T, class Left, class Right, class From, class RowSum>
 struct Loop {
   static constexpr int STEPS = T::DEPTH / 16, CHUNKS = Left::PER_THREAD + Right::PER_THREAD;
@@ -123,20 +139,18 @@ struct Loop {
         const unsigned(&b)[4] = right[step % 2][j / 2];
         multiply_16x8x16(sums.of[i][j], left[step % 2][i], b[j % 2 * 2], b[j % 2 * 2 + 1]);
       }
-      row_sums.add(i, left[step % 2][i]);
       fill_part(to, step, i, live);
     }
+    row_sums.add(left[step % 2]);
   }
 
-  // sums = the product over `k_blocks` k-blocks. All threads of the block come; at the end the
+  // sums += the product over `k_blocks` k-blocks. All threads of the block come; at the end the
   // stages are free. Order of summation: k only. Iteration n multiplies k-block n. Before its last
   // step's products a barrier guarantees that k-block n + 1 is there, whose first fragments load
   // then, and that k-block n is read: its stage is filled from there on to the same place in
   // iteration n + 1.
   DEVICE void run(Sums<T>& sums, int k_blocks) {
     constexpr int LAST = (T::STAGES - 1) * STAGE_BYTES;
-    sums.clear();
-    row_sums.clear();
 #pragma unroll 1
     for (int stage = 0; stage < T::STAGES - 1; stage++) {
       if (!T::GATHERED || stage < k_blocks) fill(stage * STAGE_BYTES, 0, CHUNKS);

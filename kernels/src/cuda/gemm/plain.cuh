@@ -54,8 +54,10 @@ struct RowSums {
   float of;
 
   // `own`: this block makes them.
-  DEVICE void begin(bool own) { this->own = own && threadIdx.x < T::ROWS; }
-  DEVICE void clear() { of = 0.0f; }
+  DEVICE void begin(bool own) {
+    this->own = own && threadIdx.x < T::ROWS;
+    of = 0.0f;
+  }
   DEVICE void add(const float* left) {
     if (!own) return;
     float of_block = 0.0f;
@@ -88,9 +90,8 @@ struct Loop {
       to[Layout::K_ALONG ? line * PITCH<T> + first + e : (first + e) * PITCH<T> + line] =
           chunk.of[e];
   }
+  // sums += the product over `k_blocks` k-blocks.
   DEVICE void run(Sums<T>& sums, int k_blocks) {
-    sums.clear();
-    row_sums.clear();
 #pragma unroll 1
     for (int k_block = 0; k_block < k_blocks; k_block++) {
       __syncthreads();

@@ -169,7 +169,6 @@ struct Sums {
 struct NoRowSums {
   static constexpr bool ALWAYS_NONE = true;
   DEVICE void begin(bool) {}
-  DEVICE void clear() {}
   template <class... Of>
   DEVICE void add(const Of&...) {}
   DEVICE void store(int, int) const {}

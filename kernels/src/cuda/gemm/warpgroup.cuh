@@ -82,8 +82,6 @@ struct RowSums<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>> {
     if (threadIdx.x < 16)
       column_pairs[threadIdx.x] = make_uint4(0x3c003c00, 0x3c003c00, 0x3c003c00, 0x3c003c00);
     ones = descriptor_at(descriptor(128, 128, 0), column_pairs);
-  }
-  DEVICE void clear() {
 #pragma unroll
     for (int i = 0; i < Sums<T>::ROWS; i++)
 #pragma unroll
@@ -183,11 +181,9 @@ struct Loop<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>, Left, Right, From, Row
     products_wait<0>();
   }
 
-  // sums = the product over `k_blocks` k-blocks. All threads of the block come; at the end the
+  // sums += the product over `k_blocks` k-blocks. All threads of the block come; at the end the
   // stages are free. Order of summation: k only.
   DEVICE void run(Sums<T>& sums, int k_blocks) {
-    sums.clear();
-    row_sums.clear();
 #pragma unroll 1
     for (int stage = 0; stage < AHEAD; stage++) fill(stage * STAGE_BYTES);
     if constexpr (RowSum::ALWAYS_NONE) {

@@ -22,7 +22,9 @@ pub use product::Asked;
 use product::Product;
 pub(crate) use product::asked;
 pub(crate) use variants::{DEPTH, Tile, tile_of};
-use variants::{FORWARD, MASKED, NEAREST, Problem, RPN_HEAD, RPN_HEAD_SMALL, STEM, Variant};
+use variants::{
+    FORWARD, MASKED, NEAREST, PROJECTED, Problem, RPN_HEAD, RPN_HEAD_SMALL, STEM, Variant,
+};
 
 /// Values in one 16-byte copy.
 const CHUNK: usize = 8;
@@ -145,19 +147,27 @@ pub(crate) fn forward(
     widen.into_iter().chain([product]).chain(reduce).collect()
 }
 
-/// The kernel of a pass that has its own launch: of `rows` rows, without splits.
-fn unsplit(gpu: &Gpu, table: &'static [Variant], s: &ConvShape, rows: usize) -> Variant {
-    let k_blocks = (s.kernel_h * s.kernel_w * s.channels).div_ceil(DEPTH);
+/// The kernel of a pass that has its own launch: of so many rows, without splits, by products of
+/// these shapes that are added up.
+fn unsplit(gpu: &Gpu, table: &'static [Variant], rows: usize, added: &[&ConvShape]) -> Variant {
+    let k_blocks = |s: &&ConvShape| (s.kernel_h * s.kernel_w * s.channels).div_ceil(DEPTH);
+    let (s, k_blocks) = (added[0], added.iter().map(k_blocks).sum());
     let problem = Problem { extents: [rows, s.filters], classes: 1, k_blocks, aligned: true };
     let product = Product { table, shape: *s, problem, len: rows * s.filters, most_splits: 1 };
-    let variant = product.chosen_unsplit(gpu);
-    product.take(gpu, &variant, 1);
+    let (variant, splits) = product.chosen(gpu);
+    product.take(gpu, &variant, splits);
     variant
 }
 
 /// The product of a stem, without arguments.
 pub(crate) fn stem(gpu: &Gpu, s: &ConvShape) -> Launch {
-    let variant = unsplit(gpu, STEM, s, s.out_positions());
+    let variant = unsplit(gpu, STEM, s.out_positions(), &[s]);
+    variant.launch([variant.tiles([s.out_positions(), s.filters]), 1, 1])
+}
+
+/// The product of a convolution and a projection that is added to it, without arguments.
+pub(crate) fn projected(gpu: &Gpu, s: &ConvShape, projection: &ConvShape) -> Launch {
+    let variant = unsplit(gpu, PROJECTED, s.out_positions(), &[s, projection]);
     variant.launch([variant.tiles([s.out_positions(), s.filters]), 1, 1])
 }
 
@@ -170,7 +180,7 @@ pub(crate) fn rpn_head(gpu: &Gpu, shapes: &[ConvShape]) -> (Launch, Vec<usize>) 
     let is_wide = shapes[0].filters > RPN_HEAD_SMALL[0].tile[1];
     let table = if is_wide { RPN_HEAD } else { RPN_HEAD_SMALL };
     let rows = shapes.iter().map(ConvShape::out_positions).sum();
-    let variant = unsplit(gpu, table, &shapes[0], rows);
+    let variant = unsplit(gpu, table, rows, &[&shapes[0]]);
     let mut blocks = 0;
     let first = shapes.iter().map(|s| {
         let first = blocks;

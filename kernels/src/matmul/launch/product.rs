@@ -104,13 +104,6 @@ impl Product {
         (*found.0, found.1)
     }
 
-    /// The kernel of the GPU's tuning, else the first of the table that runs.
-    pub(super) fn chosen_unsplit(&self, gpu: &Gpu) -> Variant {
-        let first = || self.running(gpu).next().copied();
-        let found = self.tuned(gpu).map(|(variant, _)| variant).or_else(first);
-        found.unwrap_or_else(|| panic!("no kernel for {:?} on {gpu:?}", self.problem))
-    }
-
     /// The tuning's choice, if the plan has it: tables of other kernels, or other shapes, have
     /// others.
     fn tuned(&self, gpu: &Gpu) -> Option<(Variant, usize)> {

@@ -103,6 +103,13 @@ pub(super) const STEM: &[Variant] = &[
     Variant { kernel: "stem_f16_narrow", ..NARROW },
     Variant { kernel: "stem_f16_small", ..SMALL },
 ];
+/// The end of a bottleneck, with its shortcut's projection.
+pub(super) const PROJECTED: &[Variant] = &[
+    Variant { kernel: "projected_f16_large", ..LARGE },
+    Variant { kernel: "projected_f16_small", ..SMALL },
+    Variant { kernel: "projected_f16_tall", ..TALL },
+    Variant { kernel: "projected_f16_wide", ..WIDE },
+];
 /// The head of an RPN: a forward pass whose blocks also make the outputs of their rows.
 pub(super) const RPN_HEAD: &[Variant] = &[
     Variant { kernel: "rpn_head_f16_tall", ..TALL },
@@ -219,7 +226,7 @@ impl Tile {
 
 /// The tile of a product's kernel; nothing of another kernel.
 pub(crate) fn tile_of(kernel: &str) -> Option<Tile> {
-    let tables = [FORWARD, STEM, RPN_HEAD, RPN_HEAD_SMALL, MASKED, NEAREST];
+    let tables = [FORWARD, STEM, PROJECTED, RPN_HEAD, RPN_HEAD_SMALL, MASKED, NEAREST];
     let tables = tables.into_iter().chain([GRAD_INPUT, GRAD_INPUT_PADDED]);
     let tables = tables.chain([GRAD_WEIGHT, GRAD_WEIGHT_PADDED]);
     let tables = tables.chain([GRAD_WEIGHT_BIAS, GRAD_WEIGHT_BIAS_PADDED]);

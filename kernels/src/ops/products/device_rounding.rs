@@ -6,6 +6,7 @@ use std::any::Any;
 use half::f16;
 
 use super::product::GradInput;
+use super::projected::Projected;
 use super::rpn_head::{HIDDEN_ROUNDING, RpnHead};
 use crate::Op;
 use crate::cpu::HostTensor;
@@ -20,17 +21,25 @@ pub fn floor(op: &dyn Op) -> f64 {
 /// map that is mostly zero, so no floor fits.
 pub fn inputs(op: &dyn Op, inputs: &[HostTensor]) -> Vec<HostTensor> {
     let mut inputs = inputs.to_vec();
-    if !(op as &dyn Any).downcast_ref::<GradInput>().is_some_and(|op| op.scale) {
-        return inputs;
+    let op = op as &dyn Any;
+    if op.downcast_ref::<GradInput>().is_some_and(|op| op.scale) {
+        round_scaled(&mut inputs[1..=2]);
+    } else if op.is::<Projected>() {
+        round_scaled(&mut inputs[1..=2]);
+        round_scaled(&mut inputs[5..=6]);
     }
-    let scale = inputs[2].as_f32().to_vec();
-    let filter_len = inputs[1].desc.len() / scale.len().max(1);
-    let filters = inputs[1].as_f32_mut().chunks_mut(filter_len.max(1));
-    for (filter, scale) in filters.zip(scale) {
+    inputs
+}
+
+/// Rounds weights times scale, and leaves a scale of 1.
+fn round_scaled(pair: &mut [HostTensor]) {
+    let [weights, scale] = pair else { panic!("weights and their scale") };
+    let filter_len = weights.desc.len() / scale.desc.len().max(1);
+    let filters = weights.as_f32_mut().chunks_mut(filter_len.max(1));
+    for (filter, scale) in filters.zip(scale.as_f32()) {
         filter.iter_mut().for_each(|w| *w = f16::from_f32(*w * scale).to_f32());
     }
-    inputs[2].as_f32_mut().fill(1.0);
-    inputs
+    scale.as_f32_mut().fill(1.0);
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod fold_norm;
 pub mod layer;
 pub mod linear;
 pub mod product;
+pub mod projected;
 pub mod relu_mask;
 pub mod rpn_head;
 pub mod scale_weights;
@@ -26,6 +27,7 @@ pub(super) fn cases() -> Vec<OpCase> {
         conv_transpose::cases(),
         fold_norm::cases(),
         linear::cases(),
+        projected::cases(),
         relu_mask::cases(),
         rpn_head::cases(),
         scale_weights::cases(),

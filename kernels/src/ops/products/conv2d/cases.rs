@@ -257,7 +257,7 @@ fn past_count(inputs: &mut [HostTensor], count: usize) {
 /// Rounding error of `conv2d_grad_input` with a scale, which CUDA multiplies into the weights in
 /// half: up to 2^-11 of each product, so it shows where large products cancel. The cases reach 0.86
 /// of the error that is then allowed.
-const SCALED_FLOOR: f64 = 1.2e-3;
+pub(in super::super) const SCALED_FLOOR: f64 = 1.2e-3;
 
 fn case(
     x: [usize; 4],

@@ -24,6 +24,7 @@ use super::layer::Layer;
 use super::product::{Form, Makes, Product};
 use crate::Fusion;
 
+pub(super) use cases::SCALED_FLOOR;
 pub use cases::cases;
 
 /// `y = relu(conv(x, w) * scale + bias + residual)`, each part if its flag is set.

@@ -111,6 +111,7 @@ DEVICE void rpn_head(const Levels& levels, const half* w, const float* bias,
   const Share all{0, pass.taps().k_blocks(conv.channels, T::DEPTH, true)};
   for (int column = 0; column < conv.filters; column += T::COLUMNS) {
     Sums<T> sums;
+    sums.clear();
     NoRowSums none;
     multiply(sums, none, pass, all, first_row, column, stages);
     predict(sums, bias, predictors, column, outputs);

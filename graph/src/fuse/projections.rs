@@ -1,0 +1,54 @@
+//! The last convolution of a bottleneck makes the projection of its shortcut too.
+
+use std::any::Any;
+
+use kernels::ops::conv2d::{Conv2d, Conv2dInputs};
+use kernels::ops::projected::{Projected, ProjectedInputs};
+use kernels::{Op, OpRef};
+
+use super::{Uses, remove};
+use crate::program::Node;
+use crate::{Program, TensorId};
+
+/// Puts a 1x1 convolution that only another one adds into that one, in a [`Projected`].
+///
+/// The projection is neither written nor read. For a GPU in fp16, which alone has the op; after
+/// [`super::relu_signs`], as the op takes the convolution's outputs as they are.
+pub fn projections(program: &mut Program) {
+    let uses = Uses::of(program);
+    let mut done = vec![];
+    for node in 0..program.nodes.len() {
+        let Some((conv, own)) = conv_of(&program.nodes[node]) else { continue };
+        let Some(residual) = own.residual else { continue };
+        let Some(writer) = uses.writer(*residual) else { continue };
+        let Some((projection, from)) = conv_of(&program.nodes[writer]) else { continue };
+        let pointwise = |w: &TensorId| program.desc(*w).shape[1..3] == [1, 1];
+        if !uses.is_only_for(*residual, node) || ![own.w, from.w].into_iter().all(pointwise) {
+            continue;
+        }
+        let channels = [own.x, from.x].map(|x| program.desc(*x).dim(-1));
+        let Some(op) = Projected::of(conv, projection, channels) else { continue };
+        let vector = |v: Option<&TensorId>| *v.expect("the op checked that it is there");
+        let inputs = ProjectedInputs {
+            x: *own.x,
+            w: *own.w,
+            scale: vector(own.scale),
+            bias: vector(own.bias),
+            from: *from.x,
+            w_from: *from.w,
+            scale_from: vector(from.scale),
+            bias_from: vector(from.bias),
+        };
+        program.nodes[node].op = OpRef::from(Box::new(op) as Box<dyn Op>);
+        program.nodes[node].inputs = inputs.into();
+        done.push(writer);
+    }
+    remove(program, &done);
+}
+
+/// The convolution of a node, with its inputs.
+fn conv_of(node: &Node) -> Option<(&Conv2d, Conv2dInputs<&TensorId>)> {
+    let conv = (node.op.as_ref() as &dyn Any).downcast_ref::<Conv2d>()?;
+    let has = [conv.scale, conv.bias, conv.residual, conv.counted];
+    Some((conv, Conv2dInputs::of(&node.inputs, has)))
+}
