@@ -38,6 +38,6 @@ pub fn detection_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, EngineErr
     let rois = Rois { boxes, image_idx, count };
     RoiHeads::of(&spec.config.model).detect(&mut net, &maps, rois, images)?;
     prune(&mut net.program);
-    fusion::apply(&mut net.program, &spec.target, &spec.config.fusion);
+    fusion::apply(&mut net.program, spec);
     Ok(net.finish())
 }

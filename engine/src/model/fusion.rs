@@ -1,16 +1,17 @@
 //! The fusions of a program, as the config has them.
 
-use configs::{Fused, Fusion};
-use device::{Precision, Target};
+use configs::Fused;
 use graph::{Program, fuse};
 
+use super::ModelSpec;
 use super::level_gradients::join_level_gradients;
 
-/// Applies the fusions to a program of `target` without dead nodes. The CPU, the oracle, has none.
-pub(super) fn apply(program: &mut Program, target: &Target, fusion: &Fusion) {
-    if *target == Target::Cpu {
+/// Applies the fusions to a program without dead nodes. The CPU, the oracle, has none.
+pub(super) fn apply(program: &mut Program, spec: &ModelSpec<'_>) {
+    if spec.target.is_cpu() {
         return;
     }
+    let fusion = &spec.config.fusion;
     if !fusion.off.is_empty() {
         tracing::debug!(off = ?fusion.off, "left out fusions");
     }
@@ -26,8 +27,7 @@ pub(super) fn apply(program: &mut Program, target: &Target, fusion: &Fusion) {
     if fusion.has(Fused::UpsampleAdd) {
         fuse::upsample_add(program);
     }
-    let in_fp16 = target.gpu().is_some_and(|gpu| gpu.precision == Precision::Fp16);
-    if in_fp16 && fusion.has(Fused::Projections) {
+    if spec.is_in_fp16() && fusion.has(Fused::Projections) {
         fuse::projections(program);
     }
     if fusion.has(Fused::BiasGradients) {

@@ -77,7 +77,7 @@ pub fn weighted_training_program(
         }
     };
     prune(&mut net.program);
-    fusion::apply(&mut net.program, &spec.target, &spec.config.fusion);
+    fusion::apply(&mut net.program, spec);
     logged::keep(&mut net, &trained, of_step.as_deref())?;
     let losses = losses.into_iter().map(|(name, _)| name).collect();
     Ok(BuiltProgram { losses, ring, ..net.finish() })
@@ -96,7 +96,7 @@ pub fn loss_program(
     net.class_weights = class_weights.into();
     let Forward { losses, .. } = forward(&mut net)?;
     prune(&mut net.program);
-    fusion::apply(&mut net.program, &spec.target, &spec.config.fusion);
+    fusion::apply(&mut net.program, spec);
     let losses = losses.into_iter().map(|(name, _)| name).collect();
     Ok(BuiltProgram { losses, ..net.finish() })
 }

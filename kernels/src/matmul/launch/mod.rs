@@ -159,16 +159,21 @@ fn unsplit(gpu: &Gpu, table: &'static [Variant], rows: usize, added: &[&ConvShap
     variant
 }
 
+/// The product of convolutions that are added up, unsplit and without arguments.
+fn sum_of(gpu: &Gpu, table: &'static [Variant], added: &[&ConvShape]) -> Launch {
+    let extents = [added[0].out_positions(), added[0].filters];
+    let variant = unsplit(gpu, table, extents[0], added);
+    variant.launch([variant.tiles(extents), 1, 1])
+}
+
 /// The product of a stem, without arguments.
 pub(crate) fn stem(gpu: &Gpu, s: &ConvShape) -> Launch {
-    let variant = unsplit(gpu, STEM, s.out_positions(), &[s]);
-    variant.launch([variant.tiles([s.out_positions(), s.filters]), 1, 1])
+    sum_of(gpu, STEM, &[s])
 }
 
 /// The product of a convolution and a projection that is added to it, without arguments.
 pub(crate) fn projected(gpu: &Gpu, s: &ConvShape, projection: &ConvShape) -> Launch {
-    let variant = unsplit(gpu, PROJECTED, s.out_positions(), &[s, projection]);
-    variant.launch([variant.tiles([s.out_positions(), s.filters]), 1, 1])
+    sum_of(gpu, PROJECTED, &[s, projection])
 }
 
 /// Outputs of a row that a block of an RPN's head keeps in shared memory; as in `rpn_head.cu`.

@@ -312,19 +312,21 @@ mod tests {
     #[test]
     fn the_kernels_have_the_blocks_that_they_were_made_for() {
         for gpu in [Gpu::a100(), Gpu::h100()] {
-            for table in [FORWARD, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT_BIAS] {
+            for table in [FORWARD, PROJECTED, GRAD_INPUT, GRAD_WEIGHT, GRAD_WEIGHT_BIAS] {
                 assert_eq!([0, 1].map(|i: usize| table[i].slots(&gpu).blocks), [2, 4], "{gpu:?}");
             }
         }
         for (table, blocks) in [
             (FORWARD, &[1, 3, 4][..]),
+            (PROJECTED, &[1, 3]),
             (GRAD_INPUT, &[1, 3, 4]),
             (GRAD_WEIGHT, &[1, 3, 4, 4]),
             (GRAD_WEIGHT_BIAS, &[1, 2, 4, 4]),
             (MASKED, &[2]),
             (NEAREST, &[3]),
         ] {
-            let hopper = table[3..].iter().map(|variant| variant.slots(&Gpu::h100()).blocks);
+            let hopper = table.iter().filter(|v| v.architecture == Architecture::COMPUTE_90A);
+            let hopper = hopper.map(|variant| variant.slots(&Gpu::h100()).blocks);
             assert_eq!(hopper.collect::<Vec<usize>>(), blocks);
         }
     }
