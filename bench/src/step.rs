@@ -150,14 +150,13 @@ fn measure(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<
     };
     if team.is_first() {
         let batch = config.train.batch_size;
-        let bytes = trainer.memory().bytes();
         let on = if ranks > 1 { format!(" on {ranks} ranks") } else { String::new() };
         let (preset, shapes) = (args.preset(on_gpu), shapes.join(" "));
         say!(
             "{name} | commit {} | preset {preset} | batch {batch}{on} | padded {shapes} | needs \
              {:.0} MiB",
             commit(),
-            bytes as f64 / (1 << 20) as f64,
+            trainer.memory().bytes() as f64 / (1 << 20) as f64,
         );
     }
     let timed = time(args, &mut trainer, &backend, &team, &progress)?;
@@ -174,6 +173,7 @@ fn measure(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<
     value["device"] = name.into();
     value["driver"] = driver().filter(|_| on_gpu).into();
     value["commit"] = commit().into();
+    value["tuning_sha256"] = backend.tuned_by().into();
     value["preset"] = args.preset(on_gpu).into();
     value["batch_size"] = config.train.batch_size.into();
     value["padded"] = shapes.into();

@@ -163,6 +163,7 @@ fn calls_b_and_c_pass_on_the_test_driver() {
     assert!(result(&rows["tune"]).1.contains(" products of a step: "), "{}", rows["tune"]);
     let tuned = &rows["tuned step"];
     assert!(tuned["details"]["images_per_second"].is_number(), "{tuned}");
+    assert!(tuned["details"]["tuning_sha256"].is_string(), "{tuned}");
 }
 
 #[test]
