@@ -1,13 +1,15 @@
 //! Data for full-size steps without COCO: drawn images that fill one padded shape.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use configs::{Augment, Config, Data};
 use dali::order::PaddedShape;
+use dali::prep::{self, PrepOptions};
 use dali::store::Store;
 use dali::synthetic::{KEYPOINT_NAMES, SyntheticOptions, generate};
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
+use serde_json::{Value, json};
 
 /// Where the images are kept.
 const FOLDER: &str = "runs/data/bench";
@@ -20,10 +22,12 @@ const CLASSES: usize = 80;
 
 /// Draws the images on first use, and opens them, all in one shape. They are as large as COCO's,
 /// and the config's own rule resizes them; if its rule leads to another shape, its sizes are set to
-/// those of the shape. A keypoint head gets as many keypoints as they have.
+/// those of the shape. A keypoint head gets as many keypoints as they have. With `objects`, each
+/// image has so many, in a grid.
 pub(crate) fn open(
     config: &mut Config,
     shape: PaddedShape,
+    objects: Option<usize>,
     progress: &Progress,
 ) -> anyhow::Result<DataSet> {
     let divisor = config.input.size_divisor;
@@ -44,7 +48,11 @@ pub(crate) fn open(
         let title = format!("drawing {count} images of {height}x{width}");
         progress.during(&title, |report| generate(&options, report))?;
     }
-    let store = out.join("store").display().to_string();
+    let store = match objects {
+        Some(objects) => with_objects(&out, objects)?,
+        None => out.join("store"),
+    };
+    let store = store.display().to_string();
     config.data = Data { train_store: Some(store), ..Data::default() };
     if config.model.num_classes == 0 {
         config.model.num_classes = CLASSES;
@@ -64,4 +72,50 @@ pub(crate) fn open(
         data.shapes
     );
     Ok(data)
+}
+
+/// A store of the images of `set` with so many objects in each: rectangles in a grid, so that each
+/// is the positive RoI of its own box.
+fn with_objects(set: &Path, objects: usize) -> anyhow::Result<PathBuf> {
+    let folder = set.with_file_name(format!(
+        "{}-{objects}-objects",
+        set.file_name().unwrap_or_default().to_string_lossy()
+    ));
+    let store = folder.join("store");
+    if Store::open_index(&store).is_ok() {
+        return Ok(store);
+    }
+    let text = dali::file::read(&set.join("annotations.json"))?;
+    let mut coco: Value = serde_json::from_slice(&text)?;
+    let images = coco["images"].as_array().cloned().unwrap_or_default();
+    let classes = coco["categories"].as_array().map_or(1, Vec::len);
+    let all = images.iter().flat_map(|image| (0..objects).map(move |at| (image, at)));
+    let annotations = all.enumerate().map(|(idx, (image, at))| {
+        let side = |key: &str| image[key].as_f64().unwrap_or_default();
+        let [x, y, w, h] = grid_box([side("width"), side("height")], objects, at);
+        let corners = [[x, y], [x + w, y], [x + w, y + h], [x, y + h], [x + w / 2.0, y + h / 2.0]];
+        json!({
+            "id": idx + 1, "image_id": image["id"], "category_id": 1 + at % classes, "iscrowd": 0,
+            "bbox": [x, y, w, h], "area": w * h, "segmentation": [corners[..4].concat()],
+            "num_keypoints": corners.len(),
+            "keypoints": corners.map(|[x, y]| [x, y, 2.0]).concat(),
+        })
+    });
+    coco["annotations"] = annotations.collect();
+    std::fs::create_dir_all(&folder)?;
+    let file = folder.join("annotations.json");
+    engine::run_dir::write_whole(&file, coco.to_string().as_bytes())?;
+    let mut options = PrepOptions::new(set.join("images"), file, &store);
+    options.overwrite = true;
+    prep::run(&options, &mut |_| {})?;
+    Ok(store)
+}
+
+/// Box `at` of so many in an image (`x, y, width, height` in pixels): three quarters of its cell.
+fn grid_box([width, height]: [f64; 2], objects: usize, at: usize) -> [f64; 4] {
+    let columns = (objects as f64 * width / height).sqrt().ceil().max(1.0);
+    let rows = (objects as f64 / columns).ceil();
+    let (w, h) = (width / columns, height / rows);
+    let (row, column) = ((at as f64 / columns).floor(), at as f64 % columns);
+    [(column + 0.125) * w, (row + 0.125) * h, 0.75 * w, 0.75 * h]
 }

@@ -1,6 +1,9 @@
 //! `bench history`: the measurements in git, one JSON file per session with the day, the device and
 //! the files of its commands as they were, and a reader that compares sessions of one device.
 
+#[cfg(test)]
+mod figures;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

@@ -17,6 +17,7 @@ use engine::runtime::Backend;
 use engine::team::Team;
 use engine::train::{Trainer, check_config, check_model};
 use graph::CpuExecutor;
+use kernels::boxes::max_positives;
 use serde_json::{Value, json};
 
 use crate::all_reduce::{AllReduceArgs, THROUGH};
@@ -48,6 +49,10 @@ pub(crate) struct StepArgs {
     /// Train on drawn images that fill this padded shape, instead of the config's data.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
     padded: Option<PaddedShape>,
+    /// Draw so many objects in each image, each of which is a positive RoI; count the positives of
+    /// the timed steps (`train.accuracies`) and print their mean.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    positives: Option<u64>,
     /// Write the figures here.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -214,8 +219,24 @@ fn data_of(
     progress: &Progress,
 ) -> Result<DataSet, EngineError> {
     let padded = args.padded(config, on_gpu);
+    let objects = args.positives.map(|count| count as usize);
+    if let Some(count) = objects {
+        let roi = &config.model.roi;
+        let most = max_positives(roi.batch_size_per_image, roi.positive_fraction);
+        let fault = match padded {
+            None => "needs drawn images: add --padded HEIGHTxWIDTH".to_string(),
+            Some(_) if count > most => {
+                format!("is {count}; a step samples at most {most} an image")
+            }
+            Some(_) => String::new(),
+        };
+        if !fault.is_empty() {
+            return Err(EngineError::Usage(format!("--positives {fault}")));
+        }
+        config.train.accuracies = true;
+    }
     team.first_of_host_first("the data of a host", || match padded {
-        Some(shape) => full_size::open(config, shape, progress).map_err(of_engine),
+        Some(shape) => full_size::open(config, shape, objects, progress).map_err(of_engine),
         None => DataSet::open(config, Split::Train, progress),
     })
 }
@@ -294,6 +315,11 @@ fn figures(records: &[StepRecord]) -> Value {
     let images: usize = records.iter().map(|r| r.images).sum();
     let seconds: f64 = records.iter().map(|r| r.step_seconds).sum();
     let ms: Vec<f64> = records.iter().map(|r| 1e3 * r.step_seconds).collect();
+    let counted = |r: &StepRecord| {
+        let found = r.accuracies.iter().find(|(name, _)| *name == "roi_head/num_fg_samples");
+        found.map_or(0.0, |(_, positives)| f64::from(*positives))
+    };
+    let positives = records.iter().map(counted).sum::<f64>() / ms.len() as f64;
     let data_ms = 1e3 * records.iter().map(|r| r.data_seconds).sum::<f64>() / ms.len() as f64;
     json!({
         "images_per_second": images as f64 / seconds,
@@ -303,6 +329,8 @@ fn figures(records: &[StepRecord]) -> Value {
         "seconds": seconds,
         "step_ms": {"p50": percentile(&ms, 0.5), "p95": percentile(&ms, 0.95)},
         "data_ms": data_ms,
+        // Zero where they are not counted.
+        "positives_per_image": positives,
     })
 }
 
@@ -318,6 +346,12 @@ fn print_figures(value: &Value) {
         number("/step_ms/p95"),
         number("/data_ms"),
     );
+    if number("/positives_per_image") > 0.0 {
+        say!(
+            "{:.1} positive RoIs an image, counted in these steps",
+            number("/positives_per_image")
+        );
+    }
     let (steps, finite, skipped) = (count("steps"), count("finite_losses"), count("skipped_steps"));
     if finite < steps || skipped > 0 {
         say!("{skipped} steps were skipped, {} had non-finite losses", steps - finite);

@@ -82,6 +82,16 @@ fn detection_is_measured_on_the_cpu_and_on_a_device() {
 
 /// One core changes nothing; more cores divide a part of the work, and at most all of it.
 #[test]
+fn positives_are_drawn_counted_and_bounded() {
+    let place = Place::new();
+    let run = "--device cpu --preset micro --padded 64x64 --warmup 0 --steps 1 --positives";
+    bench(&place, &format!("{run} 3 --set train.batch_size=2 --json p.json"));
+    let positives = number(&place.json("p.json"), "/positives_per_image");
+    assert!((3.0..=4.0).contains(&positives), "{positives}");
+    assert!(refused(&place, &format!("{run} 5")).contains("at most 4"));
+}
+
+#[test]
 fn more_cores_are_simulated() {
     let gpus = Gpus::new("A100");
     let place = Place::new();

@@ -158,7 +158,7 @@ impl Rehearsable for Batches<'_> {
 fn open_data(args: &InferArgs, config: &mut Config) -> anyhow::Result<DataSet> {
     let progress = Progress::loud();
     if let Some(shape) = args.padded {
-        return full_size::open(config, shape, &progress);
+        return full_size::open(config, shape, None, &progress);
     }
     let split = if config.eval.train_set { Split::Train } else { Split::Val };
     Ok(DataSet::open(config, split, &progress)?)

@@ -140,7 +140,7 @@ pub(crate) fn run(args: &NodesArgs) -> anyhow::Result<()> {
 fn open_data(args: &NodesArgs, config: &mut Config) -> anyhow::Result<DataSet> {
     let progress = Progress::loud();
     let data = match args.padded {
-        Some(shape) => full_size::open(config, shape, &progress)?,
+        Some(shape) => full_size::open(config, shape, None, &progress)?,
         None => DataSet::open(config, Split::Train, &progress)?,
     };
     anyhow::ensure!(

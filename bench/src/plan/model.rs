@@ -79,7 +79,7 @@ pub(super) struct Model {
     pub(super) prepared: Prepared,
     /// Trained parameters' gradients.
     pub(super) grads: Vec<TensorId>,
-    /// RoIs of an image that the mask head works on, at most.
+    /// Maximum positive RoIs of an image, which the mask and keypoint heads work on.
     capacity: f64,
     launches: graph::capture::LaunchList,
 }
@@ -120,7 +120,8 @@ impl Model {
         let places = self.prepared.schedule.launches().iter().zip(self.launches.works());
         let work = |(place, work): (&graph::schedule::Launch, &graph::capture::Work)| {
             let node = &program.nodes()[place.node.index()];
-            let counted = node.part.starts_with("mask_head");
+            let counted =
+                ["mask_head", "keypoint_head"].iter().any(|head| node.part.starts_with(head));
             let used = if counted { (positives / self.capacity).min(1.0) } else { 1.0 };
             let flops = used * node_cost(program, node).flops as f64;
             let tasks: Vec<&Task> = work.tasks().collect();

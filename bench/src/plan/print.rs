@@ -87,7 +87,7 @@ pub(super) fn range([fast, expected, slow]: [f64; 3], digits: usize) -> String {
 
 pub(super) fn text(about: &About<'_>, planned: &Planned) {
     let args = about.args;
-    say!("A model: only a step on one H200 was measured (docs/expected.md).");
+    say!("An estimate: docs/measurements-gpu.md has what was measured.");
     say!("Other GPUs, and several, are not verified on hardware.");
     say!("Of each range the guess comes first; a measurement outside of it refutes the model.");
     let (ranks, nodes) = (count(args.gpus, "rank"), count(about.nodes(), "node"));
