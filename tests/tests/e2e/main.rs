@@ -20,6 +20,7 @@ mod driver_faults;
 mod driver_ranks;
 mod earlier;
 mod exchange;
+mod faults;
 mod keypoints;
 mod labels;
 mod limits;
