@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use configs::Config;
+use configs::{Config, EvalWeights};
+use graph::StateSet;
 
 use super::model::DetectionModel;
 use crate::checkpoint;
@@ -13,7 +14,7 @@ use crate::model::Param;
 use crate::progress::Progress;
 use crate::remote;
 use crate::runtime::{Backend, ModelState};
-use crate::weights::{CATEGORIES, Extent, Tolerance, WeightsFile, check_agreement};
+use crate::weights::{CATEGORIES, Extent, Tolerance, WeightsFile, check_agreement, fold};
 
 /// The remedy for weights of another model.
 const MEND: &str = "give the config that the weights were trained with";
@@ -24,7 +25,8 @@ const UNUSED: [&str; 3] =
     ["train.best_metric=auto", "train.target_mask=none", "train.target_keypoint=none"];
 
 /// The beginnings of keys that detection reads from a config, but for its data.
-const READ: [&str; 4] = ["input.", "model.", "train.cpu_precision", "train.winograd"];
+const READ: [&str; 5] =
+    ["input.", "model.", "train.cpu_precision", "train.winograd", "eval.weights"];
 
 /// A model whose every parameter comes from a file.
 #[derive(Debug)]
@@ -58,7 +60,31 @@ impl TrainedModel {
         // Unlike the metadata, the weights distinguish a class without a category from one named
         // N/A.
         let stated = file.categories().map(<[_]>::to_vec).unwrap_or(meta.categories);
-        Self::whole(config, &file, Some(stated), backend, progress)
+        let run = load(&path.join("config.toml"), &[])?;
+        let (has_averages, asked) = (run.train.ema_decay.is_some(), config.eval.weights);
+        if sets_weights(overrides) && asked == EvalWeights::Ema && !has_averages {
+            return Err(no_weights("the run has no averages of its weights (train.ema_decay)"));
+        }
+        let mut model = Self::whole(config, &file, Some(stated), backend, progress)?;
+        if has_averages && asked != run.eval.weights {
+            model.take_weights(&path, asked == EvalWeights::Ema)?;
+        }
+        Ok(model)
+    }
+
+    /// Takes the weights that a checkpoint's weights file does not hold: averages or trained ones.
+    fn take_weights(&mut self, path: &Path, averages: bool) -> Result<(), EngineError> {
+        let (params, eps) = (&self.params, self.config.model.backbone.norm_eps);
+        self.state.change(|state| {
+            let mut own = StateSet::new();
+            for Param { name, .. } in params {
+                state.get(name).into_iter().for_each(|tensor| own.insert(name, tensor.clone()));
+            }
+            checkpoint::restore_weights(path, &mut own, averages)?;
+            own.iter().for_each(|(name, tensor)| state.insert(name, tensor.clone()));
+            fold(state, params, eps);
+            Ok(())
+        })
     }
 
     /// Opens a weights file; `config` is a file or preset, by default the `config.toml` next to the
@@ -81,6 +107,9 @@ impl TrainedModel {
         };
         let file = WeightsFile::open(path)?;
         check_agreement(&file, Extent::Model, &config)?;
+        if sets_weights(overrides) {
+            return Err(no_weights("a weights file holds only one set of weights"));
+        }
         let categories = file.categories().map(<[_]>::to_vec);
         Self::whole(config, &file, categories, backend, progress)
     }
@@ -197,6 +226,17 @@ fn load(path: &Path, overrides: &[String]) -> Result<Config, EngineError> {
 
 /// The config that a model was trained with, under the caller's overrides; says which of them
 /// change what the model computes.
+/// True if an override says which weights are taken.
+fn sets_weights(overrides: &[String]) -> bool {
+    overrides
+        .iter()
+        .any(|set| set.split('=').next().is_some_and(|key| key.trim() == "eval.weights"))
+}
+
+fn no_weights(why: &str) -> EngineError {
+    EngineError::Usage(format!("eval.weights: {why}; remove the key"))
+}
+
 fn trained_with(
     path: &Path,
     overrides: &[String],

@@ -9,7 +9,8 @@ use crate::classes::{are_same, coco_classes, describe_classes, why_unlike};
 use crate::error::EngineError;
 use crate::model::{Param, classes_of};
 use crate::weights::{
-    Extent, LoadReport, Tolerance, WeightsFile, check_agreement, fold, load_weights, map_classes,
+    Extent, LoadReport, Tolerance, WeightsFile, are_scored, check_agreement, fold, load_weights,
+    map_classes,
 };
 
 /// How a run begins that accepts what its file lacks.
@@ -67,6 +68,7 @@ pub(super) fn load(
     } else if asked == Extent::Model {
         report.notes.extend(note(&file, others, categories, params));
     }
+    report.notes.extend(averages_of(path));
     fold(state, params, config.model.backbone.norm_eps);
     Ok(Some(report))
 }
@@ -76,6 +78,16 @@ fn others(file: &WeightsFile, categories: &[(String, u64)], params: &[Param]) ->
     if let Some(theirs) = file.categories() {
         return (!are_same(theirs, categories))
             .then(|| "the file's classes are others".to_string());
+/// A note on a checkpoint's weights, if its run has two sets of them.
+fn averages_of(path: &Path) -> Option<String> {
+    let beside = |name: &str| path.with_file_name(name);
+    let run = Config::load(beside("config.toml"), &[]).ok();
+    let run = run.filter(|_| beside("checkpoint.json").is_file());
+    let run = run.filter(|run| run.train.ema_decay.is_some())?;
+    let which = if are_scored(&run) { "averages of the weights" } else { "trained weights" };
+    Some(format!("the file holds the {which} of its run, as eval.weights of that run says"))
+}
+
     }
     let theirs = file.num_classes().filter(|theirs| *theirs == classes_of(params))?;
     let why = why_unlike(theirs, categories, "the data")?;
