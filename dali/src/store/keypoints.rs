@@ -44,8 +44,8 @@ impl Keypoints {
         (0..words.len()).map(|own| if is_mutual(&own) { partners[own] } else { own }).collect()
     }
 
-    /// For each keypoint the one whose place it takes in a flipped image: by `pairs` of names if they
-    /// are given, else by the names themselves ([`Self::mirrored`]).
+    /// For each keypoint the one whose place it takes in a flipped image: by `pairs` of names if
+    /// they are given, else by the names themselves ([`Self::mirrored`]).
     ///
     /// # Errors
     /// In words: a pair that names no keypoint, or one that is in a pair already.

@@ -311,7 +311,7 @@ impl fmt::Display for Stores {
 }
 
 impl Contents {
-    /// Takes over the keypoints of a store; returns those of its objects, if their order is another.
+    /// Takes over the keypoints of a store; returns those of its objects, if their order differs.
     fn join_keypoints(&mut self, store: &Store) -> Result<Option<Vec<[f32; 3]>>, DaliError> {
         let Some(own) = &store.header().keypoints else { return Ok(None) };
         let known = self.keypoints.get_or_insert_with(|| own.clone());

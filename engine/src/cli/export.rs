@@ -120,6 +120,7 @@ fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
     let (params, classes) = (&model.params, model.categories.as_deref());
     let mut state = model.state.fetch()?.clone();
     let scaled = if folds { fold_eps(params, &mut state, eps) } else { vec![] };
+    let classes = classes.map(|classes| (classes, model.keypoints.as_slice()));
     let bytes = export_weights(params, &state, classes, form, dialect)?;
     write_whole(&args.out, &bytes)?;
     let mut text = format!(

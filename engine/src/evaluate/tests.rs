@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use configs::Config;
 use tempfile::TempDir;
 
-use super::{DetectionModel, Evaluator};
+use super::{DetectionModel, Evaluation, EvaluationSet, Evaluator};
 use crate::dataset::{DataSet, Split};
 use crate::error::EngineError;
 use crate::progress::Progress;
@@ -27,6 +27,33 @@ fn micro_on(split: Split, set: &[&str]) -> (TempDir, DetectionModel, Evaluator) 
     let mut model = DetectionModel::new(&config, classes, None, &Backend::Cpu).unwrap();
     let evaluator = Evaluator::new(&config, data, classes, &Backend::Cpu, &mut model.state);
     (folder, model, evaluator.unwrap())
+}
+
+/// A set whose keypoints are in another order than the model's: scores follow the names, and files
+/// have the order of the data.
+#[test]
+fn keypoints_are_scored_by_name_and_written_in_the_order_of_the_data() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = format!("data.synthetic.dir={}", folder.path().display());
+    let set = ["model.kind=keypoint_rcnn".into(), "model.keypoint_head.keypoints=5".into(), dir];
+    let config = Config::load("micro", &set).unwrap();
+    let quiet = Progress::quiet();
+    let mut data = DataSet::open(&config, Split::Val, &quiet).unwrap();
+    let own = data.keypoints_of_model(&config);
+    let error = data.take_keypoints(&["a".into(), "b".into()], "the model", &quiet).unwrap_err();
+    assert!(error.to_string().contains("those of the model a, b: give data"), "{error}");
+    let names: Vec<String> = own.iter().rev().cloned().collect();
+    data.take_keypoints(&names, "the model", &quiet).unwrap();
+    assert_eq!(data.keypoints_of_model(&config), names);
+    let truth = EvaluationSet::new(&config, data);
+    let all: Vec<_> =
+        (0..truth.images().len()).map(|i| truth.compare(i, &Evaluation::none())).collect();
+    let all: Vec<_> = all.into_iter().map(|of| of.unwrap().0).collect();
+    let evaluation = truth.score(&all).unwrap();
+    assert_eq!(evaluation.scores[&score::IouType::Keypoints].ap(), 1.0);
+    let (found, written) = (&evaluation.detections[0], &evaluation.as_in_file()[0]);
+    let points = found.keypoints.clone().unwrap();
+    assert_eq!(written.keypoints, Some(points.into_iter().rev().collect()));
 }
 
 /// Finding nothing is no news of a model whose values are finite.

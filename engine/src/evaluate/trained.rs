@@ -39,6 +39,8 @@ pub struct TrainedModel {
     pub state: ModelState,
     /// Names of its classes with their COCO ids, from class 1, if it states them.
     pub categories: Option<Vec<(String, u64)>>,
+    /// Names of its keypoints; empty if it states none.
+    pub keypoints: Vec<String>,
 }
 
 impl TrainedModel {
@@ -105,11 +107,11 @@ impl TrainedModel {
             Some(config) => load(config, overrides)?,
             None => trained_with(&beside(path)?, overrides, progress)?,
         };
-        let file = WeightsFile::open(path)?;
-        check_agreement(&file, Extent::Model, &config)?;
         if sets_weights(overrides) {
             return Err(no_weights("a weights file holds only one set of weights"));
         }
+        let file = WeightsFile::open(path)?;
+        check_agreement(&file, Extent::Model, &config)?;
         let categories = file.categories().map(<[_]>::to_vec);
         Self::whole(config, &file, categories, backend, progress)
     }
@@ -161,7 +163,7 @@ impl TrainedModel {
             progress.say(&format!("weights {}: {}", path.display(), report.describe()));
         }
         let (params, state) = (model.params, model.state);
-        Ok(Self { config, params, state, categories })
+        Ok(Self { config, params, state, categories, keypoints: file.keypoints().to_vec() })
     }
 
     /// A sentence on the names of its classes, if it states none.
@@ -224,8 +226,6 @@ fn load(path: &Path, overrides: &[String]) -> Result<Config, EngineError> {
     Ok(Config::load(path, &all)?)
 }
 
-/// The config that a model was trained with, under the caller's overrides; says which of them
-/// change what the model computes.
 /// True if an override says which weights are taken.
 fn sets_weights(overrides: &[String]) -> bool {
     overrides
@@ -237,6 +237,8 @@ fn no_weights(why: &str) -> EngineError {
     EngineError::Usage(format!("eval.weights: {why}; remove the key"))
 }
 
+/// The config that a model was trained with, under the caller's overrides; says which of them
+/// change what the model computes.
 fn trained_with(
     path: &Path,
     overrides: &[String],

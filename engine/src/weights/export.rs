@@ -38,18 +38,19 @@ impl ExportForm {
     }
 }
 
-/// The parameters as the bytes of a file, with the model's classes in it if they are known.
+/// The parameters as the bytes of a file, with the model's classes in it if they are known, and its
+/// keypoints.
 ///
 /// # Errors
 /// Errors of the writers; none in practice.
 pub fn export_weights(
     params: &[Param],
     state: &StateSet,
-    categories: Option<&[(String, u64)]>,
+    classes: Option<(&[(String, u64)], &[String])>,
     form: ExportForm,
     dialect: Dialect,
 ) -> Result<Vec<u8>, EngineError> {
-    write_weights(params, &|name| state.get(name), categories, form, dialect)
+    write_weights(params, &|name| state.get(name), classes, form, dialect)
 }
 
 /// Changes the variances of norms that add `eps` to them so that norms that add the [`EPS`] of other
@@ -78,7 +79,7 @@ pub fn fold_eps(params: &[Param], state: &mut StateSet, eps: f64) -> Vec<String>
 fn write_weights<'a>(
     params: &[Param],
     tensor: &dyn Fn(&str) -> Option<&'a HostTensor>,
-    categories: Option<&[(String, u64)]>,
+    classes: Option<(&[(String, u64)], &[String])>,
     form: ExportForm,
     dialect: Dialect,
 ) -> Result<Vec<u8>, EngineError> {
@@ -93,7 +94,7 @@ fn write_weights<'a>(
         Dialect::Detectron2 => detectron2_from_ours(ours),
         _ => ours,
     };
-    let classes = categories.map(stated);
+    let classes = classes.map(|(categories, keypoints)| stated(categories, keypoints));
     let bytes = match form {
         ExportForm::Safetensors => safetensors_bytes(&tensors, classes.as_deref()),
         ExportForm::Torch => torch_bytes(&tensors, classes.as_deref()),
@@ -109,11 +110,11 @@ fn write_weights<'a>(
 pub fn save_weights(
     params: &[Param],
     state: &StateSet,
-    categories: &[(String, u64)],
+    classes: (&[(String, u64)], &[String]),
     averages: bool,
 ) -> Result<Vec<u8>, EngineError> {
     let (form, dialect) = (ExportForm::Safetensors, Dialect::Torchvision);
     let average = |name: &str| state.get(&format!("{AVERAGE}{name}"));
     let scored = |name: &str| average(name).filter(|_| averages).or_else(|| state.get(name));
-    write_weights(params, &scored, Some(categories), form, dialect)
+    write_weights(params, &scored, Some(classes), form, dialect)
 }

@@ -30,6 +30,7 @@ pub(crate) use dialect::EPS;
 pub use export::{ExportForm, export_weights, fold_eps, save_weights};
 pub use extent::Extent;
 pub use file::WeightsFile;
+pub(crate) use finetune::map_keypoints;
 pub use finetune::{MappedClasses, map_classes};
 pub(crate) use layout::torchvision_shape;
 pub use layout::{from_torchvision, to_torchvision};
