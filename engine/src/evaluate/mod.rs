@@ -67,8 +67,8 @@ impl Evaluation {
     }
 
     /// The detections with their keypoints in the order of the data's file.
-    fn as_in_file(&self) -> Cow<'_, Vec<Detection>> {
-        let mut detections = Cow::Borrowed(&self.detections);
+    fn as_in_file(&self) -> Cow<'_, [Detection]> {
+        let mut detections = Cow::Borrowed(self.detections.as_slice());
         if let Some(order) = &self.keypoint_order {
             for points in detections.to_mut().iter_mut().filter_map(|of| of.keypoints.as_mut()) {
                 *points = order.iter().map(|place| points[*place]).collect();

@@ -12,6 +12,9 @@ use super::layout::to_torchvision;
 use crate::error::EngineError;
 use crate::model::{AVERAGE, Param};
 
+/// Names and COCO ids of a model's classes, and the names of its keypoints.
+pub type Classes<'a> = (&'a [(String, u64)], &'a [String]);
+
 /// The form of an exported file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportForm {
@@ -46,7 +49,7 @@ impl ExportForm {
 pub fn export_weights(
     params: &[Param],
     state: &StateSet,
-    classes: Option<(&[(String, u64)], &[String])>,
+    classes: Option<Classes<'_>>,
     form: ExportForm,
     dialect: Dialect,
 ) -> Result<Vec<u8>, EngineError> {
@@ -79,7 +82,7 @@ pub fn fold_eps(params: &[Param], state: &mut StateSet, eps: f64) -> Vec<String>
 fn write_weights<'a>(
     params: &[Param],
     tensor: &dyn Fn(&str) -> Option<&'a HostTensor>,
-    classes: Option<(&[(String, u64)], &[String])>,
+    classes: Option<Classes<'_>>,
     form: ExportForm,
     dialect: Dialect,
 ) -> Result<Vec<u8>, EngineError> {
@@ -110,7 +113,7 @@ fn write_weights<'a>(
 pub fn save_weights(
     params: &[Param],
     state: &StateSet,
-    classes: (&[(String, u64)], &[String]),
+    classes: Classes<'_>,
     averages: bool,
 ) -> Result<Vec<u8>, EngineError> {
     let (form, dialect) = (ExportForm::Safetensors, Dialect::Torchvision);

@@ -131,6 +131,9 @@ impl WeightsFile {
     }
 }
 
+/// Classes, and the names of keypoints.
+type Stated = (Vec<(String, u64)>, Vec<String>);
+
 /// A class in the metadata.
 #[derive(Debug, Deserialize)]
 struct Category {
@@ -154,7 +157,7 @@ pub(super) fn stated(categories: &[(String, u64)], keypoints: &[String]) -> Stri
 }
 
 /// The classes that a file states, and its keypoints.
-fn categories(text: &str) -> Result<(Vec<(String, u64)>, Vec<String>), String> {
+fn categories(text: &str) -> Result<Stated, String> {
     let mut list: Vec<Category> = serde_json::from_str(text)
         .map_err(|e| format!("its metadata `{CATEGORIES}` is no list of ids and names: {e}"))?;
     let keypoints = list.first_mut().map(|first| std::mem::take(&mut first.keypoints));

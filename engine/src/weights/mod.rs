@@ -27,7 +27,7 @@ pub use container::{CATEGORIES, Container, Values};
 pub use conventions::{detectron2_settings, differences};
 pub use dialect::Dialect;
 pub(crate) use dialect::EPS;
-pub use export::{ExportForm, export_weights, fold_eps, save_weights};
+pub use export::{Classes, ExportForm, export_weights, fold_eps, save_weights};
 pub use extent::Extent;
 pub use file::WeightsFile;
 pub(crate) use finetune::map_keypoints;
