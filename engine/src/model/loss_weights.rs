@@ -43,7 +43,8 @@ pub(crate) fn class_weights(
     };
     let is_reserved = classes.iter().any(|(name, _)| name == BACKGROUND);
     if is_reserved && weights.classes.contains_key(BACKGROUND) {
-        let problem = "is also a class of the data, besides RoIs without an object; rename that";
+        let problem =
+            "means RoIs without an object, and is also a class of the data; rename the class";
         return invalid(".background", problem.into());
     }
     let names = || [BACKGROUND].into_iter().chain(classes.iter().map(|(name, _)| name.as_str()));
