@@ -54,6 +54,9 @@ impl Layer<'_> {
             (Shape::Optional(inner), Value::Table(table)) if inner.fields().is_some() => {
                 self.table(key, table, inner)
             }
+            (Shape::Optional(inner), Value::Array(_)) if matches!(**inner, Shape::List { .. }) => {
+                self.value(key, value, inner)
+            }
             (Shape::Optional(inner), _) if accepts(inner, value) => Ok(()),
             (Shape::Table(_), Value::Table(table)) => self.table(key, table, shape),
             (Shape::Map(item), Value::Table(table)) => {

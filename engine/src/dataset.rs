@@ -3,6 +3,7 @@
 mod classes;
 mod held_out;
 mod inclusive;
+mod keypoints;
 mod made;
 mod sizes;
 
@@ -87,6 +88,9 @@ impl DataSet {
         check_masks(config, &store)?;
         check_keypoints(config, split, &store)?;
         warn(config, split, &store, progress);
+        if let (Split::Train, Some(known)) = (split, keypoints::of_model(config, &store)) {
+            keypoints::flips(config, known)?.iter().for_each(|text| progress.say(text));
+        }
         let images = select(&config.data, split, &store, progress)?;
         let size = |i: &usize| {
             let record = store.image(*i);

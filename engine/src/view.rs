@@ -38,6 +38,13 @@ impl Views {
         Self { seed: config.train.seed, input: config.input.clone() }
     }
 
+    /// The same without flips.
+    pub(crate) fn unflipped(mut self) -> Self {
+        self.input.flip_probability = 0.0;
+        self.input.augment.vertical_flip = 0.0;
+        self
+    }
+
     /// True if the size of an image in the network differs by epoch.
     pub(crate) fn vary(&self) -> bool {
         !self.augment().min_sizes.is_empty() || self.is_square() || self.cuts()

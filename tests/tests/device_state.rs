@@ -47,6 +47,7 @@ impl Run {
             averages: false,
             steps_done,
             categories: &self.data.categories(),
+            keypoints: &[],
             config: &self.config.to_toml().expect("a config"),
             data: "",
             tuning: None,

@@ -240,6 +240,12 @@ table! {
         /// Channels of the 3x3 convolutions. Default eight times 512.
         #[key(each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
         pub channels: Vec<usize> = vec![512; 8],
+        /// Pairs of keypoints, by name, that change places in a flipped image (left and right): at
+        /// `[]` none does, as where all are on the axis of symmetry. Default: none, the pairs are
+        /// those whose names differ in left and right alone; where no names do, images are not
+        /// flipped.
+        #[key(resume = Step, mlperf = Model)]
+        pub flip_pairs: Option<Vec<[String; 2]>> = None,
         /// Annotated keypoints are indices of pixels, whose middle is half a pixel further
         /// (detectron2). Default false: points of the image (torchvision).
         #[key(resume = Step, mlperf = Model)]

@@ -189,6 +189,7 @@ impl Config {
             );
         }
         let mut advice = self.idle(origins)?;
+        self.without_training(&mut advice);
         let late = solver.milestones.iter().filter(|milestone| **milestone >= steps).count();
         if late > 0 && steps > 0 && solver.schedule == Schedule::Multistep {
             advice.push(format!(
@@ -221,6 +222,26 @@ impl Config {
             );
         }
         Ok(advice)
+    }
+
+    /// Adds a sentence for each value that, with the others, leaves a part untrained.
+    fn without_training(&self, advice: &mut Vec<String>) {
+        let (rpn, roi) = (&self.model.rpn, &self.model.roi);
+        for (key, images, share) in [
+            ("model.rpn", rpn.batch_size_per_image, rpn.positive_fraction),
+            ("model.roi", roi.batch_size_per_image, roi.positive_fraction),
+        ] {
+            if images as f32 * share < 1.0 {
+                advice.push(format!(
+                    "{key}.positive_fraction = {share} of {key}.batch_size_per_image = {images} is \
+                     less than 1, so nothing is trained on an object"
+                ));
+            }
+        }
+        let rate = self.rate_for_batch(self.solver.learning_rate);
+        if rate < 1e-12 {
+            advice.push(format!("solver.learning_rate = {rate:e} changes no weight in f32"));
+        }
     }
 
     /// A sentence for each key that was set, after its switch or along with it, and is not read.
@@ -287,6 +308,8 @@ mod tests {
             ("micro", &["input.mean=[123.7,116.3,103.5]"], "between 0 and 1 (255"),
             ("mlperf_r50", &["input.mean=[-1,0,0]"], "between 0 and 255 (255"),
             ("micro", &["solver.learning_rate=1e-60"], "is 1e-60, which is 0 in f32"),
+            ("micro", &["solver.learning_rate=1e-45"], "is 1e-45, which is 0 in f32"),
+            ("micro", &["train.ema_decay=0.9999999999"], "so the average never changes"),
         ] {
             let fault = advice(preset, set).expect_err(words);
             assert!(fault.contains(words), "{fault}");
@@ -358,6 +381,9 @@ mod tests {
             ("micro", &["model.mask_head.target_min_side=0.1"], "\"roi_align_bitmap\""),
             ("micro", &["model.allow_partial=true"], "model.weights = \"none\""),
             ("micro", &["data.repeat=linear"], "data.repeat_threshold = 0"),
+            ("micro", &["solver.learning_rate=1e-20"], "= 1e-20 changes no weight"),
+            ("micro", &["model.rpn.positive_fraction=0"], "model.rpn.positive_fraction = 0 of"),
+            ("micro", &["model.roi.positive_fraction=0.01"], "is less than 1, so nothing is"),
             ("torchvision_r50", &["train.steps=200000", "solver.milestones=[9,300000]"], "1 of"),
             (
                 "torchvision_r50",

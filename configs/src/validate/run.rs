@@ -171,8 +171,9 @@ fn seed(check: &mut Check, key: &str, seed: u64) {
 fn solver(config: &Config, check: &mut Check) {
     let solver = &config.solver;
     check.positive("solver.learning_rate", solver.learning_rate);
-    check.require(solver.learning_rate as f32 > 0.0, "solver.learning_rate", || {
-        format!("is {:e}, which is 0 in f32; give at least 1e-38", solver.learning_rate)
+    let is_normal = solver.learning_rate as f32 >= f32::MIN_POSITIVE;
+    check.require(is_normal, "solver.learning_rate", || {
+        format!("is {:e}, which is 0 in f32; give at least 1e-37", solver.learning_rate)
     });
     check.require((0.0..1.0).contains(&solver.momentum), "solver.momentum", || {
         format!("is {}; it must be at least 0 and below 1", solver.momentum)
@@ -270,8 +271,9 @@ fn train(config: &Config, check: &mut Check) {
             format!("is set, but {kind} has no {word}s; remove it ({key} = \"none\")")
         });
     }
-    check.require(train.ema_decay != Some(1.0), "train.ema_decay", || {
-        "is 1, so the average would never change; give a smaller part, such as 0.9998".into()
+    let decay = train.ema_decay.unwrap_or(0.0);
+    check.require(decay as f32 != 1.0, "train.ema_decay", || {
+        format!("is {decay}, so the average never changes; give a smaller part, such as 0.9998")
     });
     check.text("train.run_dir", &train.run_dir);
     if let Some(name) = &train.name {

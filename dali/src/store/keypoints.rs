@@ -19,7 +19,7 @@ pub struct Keypoints {
 
 impl Keypoints {
     /// For each keypoint the one whose place it takes when the image is mirrored left to right: of
-    /// the same name but for `left` and `right`, or `l` and `r` as a word of their own, in any case
+    /// the same name but for `left` and `right`, or `l` and `r` as their own word, in any case
     /// (`left_eye`, `LeftEye`, `eye.l`, `L_eye`); itself if there is none. Doing it twice changes
     /// nothing.
     #[must_use]
@@ -42,6 +42,55 @@ impl Keypoints {
         // Only the first of equal names has a partner.
         let is_mutual = |own: &usize| partners[partners[*own]] == *own;
         (0..words.len()).map(|own| if is_mutual(&own) { partners[own] } else { own }).collect()
+    }
+
+    /// For each keypoint the one whose place it takes in a flipped image: by `pairs` of names if
+    /// they are given, else by the names themselves ([`Self::mirrored`]).
+    ///
+    /// # Errors
+    /// In words: a pair that names no keypoint, or one that is in a pair already.
+    pub fn partners(&self, pairs: Option<&[[String; 2]]>) -> Result<Vec<usize>, String> {
+        let Some(pairs) = pairs else { return Ok(self.mirrored()) };
+        let mut partners: Vec<usize> = (0..self.names.len()).collect();
+        for pair in pairs {
+            let mut at = [0; 2];
+            for (at, name) in at.iter_mut().zip(pair) {
+                let place = self.names.iter().position(|known| known == name);
+                *at = place.ok_or_else(|| format!("names `{name}`, which is not a keypoint"))?;
+            }
+            let [a, b] = at;
+            if a == b || partners[a] != a || partners[b] != b {
+                return Err(format!("names `{}` or `{}` twice", pair[0], pair[1]));
+            }
+            partners.swap(a, b);
+        }
+        Ok(partners)
+    }
+
+    /// Keypoints without a partner that have a word for a side, left or right, in their names.
+    #[must_use]
+    pub fn one_sided(&self, partners: &[usize]) -> Vec<&str> {
+        let has_side = |name: &str| {
+            let is_side = |word: &String| {
+                ["l", "r"].contains(&word.as_str())
+                    || ["left", "right"].iter().any(|side| word.starts_with(side))
+            };
+            words(name).iter().any(is_side)
+        };
+        let alone = self.names.iter().enumerate().filter(|(own, _)| partners[*own] == *own);
+        alone.map(|(_, name)| name.as_str()).filter(|name| has_side(name)).collect()
+    }
+
+    /// The place here of each of `names`; `None` if they are not the same names.
+    #[must_use]
+    pub fn order_of(&self, names: &[String]) -> Option<Vec<usize>> {
+        if self.names == names {
+            return Some((0..names.len()).collect());
+        }
+        let place = |name| self.names.iter().position(|known| known == name);
+        let order: Vec<usize> = names.iter().map(place).collect::<Option<_>>()?;
+        let is_there = |place| order.contains(&place);
+        (order.len() == self.names.len() && (0..order.len()).all(is_there)).then_some(order)
     }
 
     /// The fault of a header that no writer makes.
@@ -130,6 +179,10 @@ mod tests {
             ["Left hand, left side", "Right hand, right side"],
             ["\u{e9}paule left", "\u{e9}paule right"],
             ["Left_Eye", "right-eye"],
+            ["l_eye", "r_eye"],
+            ["Left Eye", "Right Eye"],
+            ["eye_L", "eye_R"],
+            ["leftEye", "rightEye"],
         ] {
             assert_eq!(mirrored(&[pair[0], "nose", pair[1]]), [2, 1, 0], "{pair:?}");
         }
@@ -140,6 +193,24 @@ mod tests {
         let names = ["nose", "left_eye", "left_ear", "rear", "real", "", "right_ear", "left_ear"];
         assert_eq!(mirrored(&names), [0, 1, 6, 3, 4, 5, 2, 7]);
         assert!(mirrored(&[]).is_empty());
+    }
+
+    #[test]
+    fn given_pairs_replace_those_of_the_names() {
+        let known = |names: &str| Keypoints {
+            names: names.split(' ').map(String::from).collect(),
+            skeleton: vec![],
+        };
+        let (numbers, pair) = (known("1 2 3"), |a: &str, b: &str| [a.to_string(), b.to_string()]);
+        assert_eq!(numbers.partners(None), Ok(vec![0, 1, 2]));
+        assert_eq!(numbers.partners(Some(&[pair("3", "1")])), Ok(vec![2, 1, 0]));
+        assert_eq!(known("l r").partners(Some(&[])), Ok(vec![0, 1]));
+        for pairs in [vec![pair("1", "4")], vec![pair("1", "1")], vec![pair("1", "2"); 2]] {
+            let error = numbers.partners(Some(&pairs)).expect_err("not pairs");
+            assert!(error.contains("not a keypoint") || error.ends_with("twice"), "{error}");
+        }
+        let lone = known("nose left_eye r_ear LeftHip bright tail right_eye");
+        assert_eq!(lone.one_sided(&lone.mirrored()), ["r_ear", "LeftHip"]);
     }
 
     #[test]

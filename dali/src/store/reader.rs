@@ -307,7 +307,7 @@ impl Store {
         self.records::<SourceRow>(&self.sources)
     }
 
-    fn keypoints_of(&self, obj: usize) -> &[[f32; 3]] {
+    pub(super) fn keypoints_of(&self, obj: usize) -> &[[f32; 3]] {
         let (Some(named), Some(file)) = (&self.header.keypoints, &self.keypoints) else {
             return &[];
         };

@@ -65,6 +65,8 @@ struct Part {
     first_id: u64,
     /// The common label of each of its own; 0 for a class that is left out.
     label_of: Vec<u32>,
+    /// The keypoints of its objects in the common order, if its own order differs.
+    keypoints: Option<Vec<[f32; 3]>>,
 }
 
 /// The objects of the stores that stay.
@@ -82,7 +84,8 @@ impl Stores {
     /// The ids of categories are those of the first store that has them, if no other category has
     /// taken the id before. One store alone keeps its ids; the second store's images and
     /// annotations are numbered from 10^15 on, the third's from 2 * 10^15. Stores without keypoints
-    /// join any other; the lines between keypoints are those of the first store that has some.
+    /// join any other; the order of keypoints, and the lines between them, are those of the first
+    /// store that has some.
     ///
     /// # Errors
     /// [`DaliError::Store`] if one of several stores has an id of 10^15 or more, or keypoints of
@@ -95,14 +98,14 @@ impl Stores {
             if is_join {
                 check_ids(&store)?;
             }
-            contents.join_keypoints(&store)?;
+            let keypoints = contents.join_keypoints(&store)?;
             let header = store.header();
             let own = header.categories.iter();
             let label_of = own.map(|category| contents.label(category, classes));
             let label_of = std::iter::once(0).chain(label_of).collect();
             contents.capacities = contents.capacities.max(header.capacities);
             let (images, objects) = (store.len(), header.num_annotations);
-            parts.push(Part { store, first_image, first_object, first_id, label_of });
+            parts.push(Part { store, first_image, first_object, first_id, label_of, keypoints });
             first_image += images;
             first_object += objects;
         }
@@ -183,8 +186,26 @@ impl Stores {
         ObjectView {
             annotation_id: part.first_id + object.annotation_id,
             label: part.label_of[object.label as usize],
+            keypoints: match (&part.keypoints, object.keypoints.len()) {
+                (Some(all), count) => &all[(obj - part.first_object) * count..][..count],
+                (None, _) => object.keypoints,
+            },
             ..object
         }
+    }
+
+    /// Lists the keypoints of every object in the order of `names`; false if they are other names.
+    pub fn order_keypoints(&mut self, names: &[String]) -> bool {
+        let Some(known) = &mut self.contents.keypoints else { return false };
+        let Some(order) = known.order_of(names) else { return false };
+        for end in known.skeleton.iter_mut().flatten() {
+            *end = order.iter().position(|from| from == end).unwrap_or(*end);
+        }
+        known.names = names.to_vec();
+        for part in &mut self.parts {
+            part.keypoints = reordered(&part.store, known).unwrap_or_default();
+        }
+        true
     }
 
     /// CRC-32C of the stored bytes of image `idx`. Panics past [`Stores::len`].
@@ -290,19 +311,16 @@ impl fmt::Display for Stores {
 }
 
 impl Contents {
-    /// Takes over the keypoints of a store.
-    fn join_keypoints(&mut self, store: &Store) -> Result<(), DaliError> {
-        let Some(own) = &store.header().keypoints else { return Ok(()) };
+    /// Takes over the keypoints of a store; returns those of its objects, if their order differs.
+    fn join_keypoints(&mut self, store: &Store) -> Result<Option<Vec<[f32; 3]>>, DaliError> {
+        let Some(own) = &store.header().keypoints else { return Ok(None) };
         let known = self.keypoints.get_or_insert_with(|| own.clone());
-        if known.names == own.names {
-            return Ok(());
-        }
-        Err(DaliError::Store {
+        reordered(store, known).ok_or_else(|| DaliError::Store {
             path: store.path().to_path_buf(),
             file: format::HEADER,
             fault: format!(
                 "its keypoints are {}, those of the stores before it {}; join stores that name the \
-                 same keypoints in the same order",
+                 same keypoints",
                 own.names.join(", "),
                 known.names.join(", ")
             ),
@@ -329,6 +347,17 @@ impl Contents {
         self.categories.push(Category { name: name.to_string(), coco_id, label });
         label
     }
+}
+
+/// The keypoints of a store's objects in the order of `known`, or `None` within if that is their
+/// own; `None` if they are other keypoints.
+fn reordered(store: &Store, known: &Keypoints) -> Option<Option<Vec<[f32; 3]>>> {
+    let Some(own) = store.header().keypoints.as_ref().filter(|own| own.names != known.names) else {
+        return Some(None);
+    };
+    let order = own.order_of(&known.names)?;
+    let objects = (0..store.header().num_annotations).map(|object| store.keypoints_of(object));
+    Some(Some(objects.flat_map(|own| order.iter().map(|from| own[*from])).collect()))
 }
 
 /// Checks that no id of a store would be one of the next store's.

@@ -238,6 +238,37 @@ fn stores_of_the_same_keypoints_are_joined() {
     assert_says(&refused.to_string(), &["nose, left_ear, tail", "nose, left_ear, right_ear"]);
 }
 
+#[test]
+fn keypoints_in_another_order_are_matched_by_name() {
+    let mut reversed = unprepared();
+    for category in reversed.json["categories"].as_array_mut().unwrap() {
+        category["keypoints"].as_array_mut().unwrap().reverse();
+        category["skeleton"] = json!([[1, 2]]);
+    }
+    for object in reversed.json["annotations"].as_array_mut().unwrap() {
+        let Some(list) = object["keypoints"].as_array() else { continue };
+        let points: Vec<Value> = list.chunks(3).rev().flatten().cloned().collect();
+        object["keypoints"] = points.into();
+    }
+    reversed.prep().unwrap();
+    let first = prepared();
+    let names = first.store().header().keypoints.clone().unwrap().names;
+    let count = first.store().header().num_annotations;
+    let mut all = Stores::new(vec![reversed.store(), first.store()], &Classes::default()).unwrap();
+    assert_eq!(all.contents().keypoints, reversed.store().header().keypoints);
+    let check = |all: &Stores| {
+        let pairs = (0..count).map(|i| (all.object(i).keypoints, all.object(count + i).keypoints));
+        pairs.for_each(|(own, other)| assert_eq!(own, other));
+        all.object(1).keypoints.to_vec()
+    };
+    let mut points = check(&all);
+    assert!(!all.order_keypoints(&["a".into(), "b".into(), "c".into()]));
+    assert!(all.order_keypoints(&names));
+    points.reverse();
+    assert_eq!(check(&all), points);
+    assert_eq!(all.contents().keypoints.as_ref().unwrap().skeleton, [[2, 1]]);
+}
+
 /// A store of an older program is of another key only where the file has keypoints.
 #[test]
 fn keys_of_files_without_keypoints_are_what_they_were() {

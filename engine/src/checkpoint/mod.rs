@@ -18,7 +18,7 @@ use safetensors::{Dtype, SafeTensors};
 
 use crate::classes::stored_classes;
 use crate::error::EngineError;
-use crate::model::{Param, is_transient};
+use crate::model::{AVERAGE, Param, is_transient};
 use crate::remote;
 use crate::run_dir::{io, make_one, replace};
 use crate::weights::save_weights;
@@ -46,6 +46,8 @@ pub struct Snapshot<'a> {
     pub steps_done: u64,
     /// Class names and COCO ids.
     pub categories: &'a [(String, u64)],
+    /// Names of the keypoints of a model that has some.
+    pub keypoints: &'a [String],
     /// Identity of the training data.
     pub data: &'a str,
     /// SHA-256 of the table of tuning that the steps follow, if there is one.
@@ -126,8 +128,8 @@ fn write_files(
         written += bytes.len();
         replace(&dir.join(file), bytes)
     };
-    let Snapshot { params, state, categories, averages, .. } = *snapshot;
-    write(MODEL, &save_weights(params, state, categories, averages)?)?;
+    let Snapshot { params, state, categories, keypoints, averages, .. } = *snapshot;
+    write(MODEL, &save_weights(params, state, (categories, keypoints), averages)?)?;
     write(STATE, &serialize_state(snapshot.state, done)?)?;
     write(CONFIG, snapshot.config.as_bytes())?;
     let weights = sha256[MODEL].clone();
@@ -216,13 +218,28 @@ pub fn open(path: &Path) -> Result<(Meta, String), EngineError> {
 /// # Errors
 /// [`EngineError::Checkpoint`] names the tensor that is missing or different.
 pub fn restore(path: &Path, state: &mut StateSet) -> Result<(), EngineError> {
+    restore_weights(path, state, false)
+}
+
+/// The same, with `averages` those of the parameters that have one.
+///
+/// # Errors
+/// As for [`restore`].
+pub fn restore_weights(
+    path: &Path,
+    state: &mut StateSet,
+    averages: bool,
+) -> Result<(), EngineError> {
     let fault = |reason: String| EngineError::Checkpoint { path: path.to_path_buf(), reason };
     let bytes = fs::read(path.join(STATE)).map_err(|e| fault(format!("{STATE}: {e}")))?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| fault(format!("{STATE}: {e}")))?;
     let names = state.iter().map(|(name, _)| name).filter(|name| !is_transient(name));
     let names: Vec<String> = names.map(str::to_string).collect();
     for name in names {
-        let saved = file.tensor(&name).map_err(|_| fault(format!("it lacks `{name}`")))?;
+        let average = file.tensor(&format!("{AVERAGE}{name}"));
+        let saved =
+            if averages { average.or_else(|_| file.tensor(&name)) } else { file.tensor(&name) };
+        let saved = saved.map_err(|_| fault(format!("it lacks `{name}`")))?;
         let Some(tensor) = state.get_mut(&name) else { continue };
         if saved.shape() != tensor.desc.shape || saved.data().len() != tensor.bytes().len() {
             let (ours, theirs) = (&tensor.desc.shape, saved.shape());

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use configs::Config;
+use dali::plain;
 use score::{IouType, class_table, report_files};
 
 use super::device::DeviceArgs;
@@ -84,6 +85,12 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     let stated = model.categories.as_ref().filter(|of| !are_same(of, &data.categories()));
     if !stated.is_some_and(|classes| data.take_classes(classes)) {
         model.check_classes(&data)?;
+    }
+    data.take_keypoints(&model.keypoints, "the model", &progress)?;
+    let unnamed = data.keypoints_of_model(&model.config);
+    if model.keypoints.is_empty() && !unnamed.is_empty() {
+        let names = plain(&unnamed.join(", "));
+        progress.say(&format!("the weights name no keypoints; taken in the data's order: {names}"));
     }
     let classes = describe_classes(&data.categories());
     progress.say(&match model.categories {

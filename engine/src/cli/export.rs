@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use configs::NormKind;
 use onnx::OPSET;
 
 use super::model::ModelArgs;
@@ -14,7 +15,7 @@ use crate::progress::{Progress, counted};
 use crate::run_dir::write_whole;
 use crate::runtime::Backend;
 use crate::weights::{
-    Dialect, ExportForm, PUBLISHED, detectron2_settings, differences, export_weights,
+    Dialect, EPS, ExportForm, PUBLISHED, detectron2_settings, differences, export_weights, fold_eps,
 };
 
 #[derive(Debug, Args)]
@@ -99,7 +100,15 @@ fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
     let form = ExportForm::of(&args.out)?;
     let progress = Progress::loud();
     let mut model = args.model.open(&[], &Backend::Cpu, &progress)?;
-    let found = differences(&model.config, dialect);
+    // Frozen norms take another epsilon into their variances.
+    let eps = model.config.model.backbone.norm_eps;
+    let mut config = model.config.clone();
+    let has_variances = model.params.iter().any(|param| param.name.ends_with(".running_var"));
+    let folds = eps != EPS && has_variances && !config.model.has_norm(NormKind::GroupNorm);
+    if folds {
+        config.model.backbone.norm_eps = EPS;
+    }
+    let found = differences(&config, dialect);
     if !found.is_empty() && !args.model.names_only() {
         return Err(EngineError::Usage(format!(
             "{} has no place for what this model has: {}; --names-only writes the tensors all the \
@@ -109,8 +118,10 @@ fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
         )));
     }
     let (params, classes) = (&model.params, model.categories.as_deref());
-    let state = model.state.fetch()?;
-    let bytes = export_weights(params, state, classes, form, dialect)?;
+    let mut state = model.state.fetch()?.clone();
+    let scaled = if folds { fold_eps(params, &mut state, eps) } else { vec![] };
+    let classes = classes.map(|classes| (classes, model.keypoints.as_slice()));
+    let bytes = export_weights(params, &state, classes, form, dialect)?;
     write_whole(&args.out, &bytes)?;
     let mut text = format!(
         "{}: {} under the names of {}\n",
@@ -118,6 +129,15 @@ fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
         counted(params.len(), "tensor"),
         dialect.name()
     );
+    if folds {
+        text += &format!(
+            "the epsilon {eps} of its norms is in their variances: read it with \
+             model.backbone.norm_eps={EPS}\n"
+        );
+    }
+    for norm in scaled {
+        text += &format!("{norm}: a variance would be below 0, so its weight is scaled\n");
+    }
     for what in &found {
         text += &format!("{} does not compute: {what}\n", dialect.name());
     }

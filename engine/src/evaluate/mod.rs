@@ -10,6 +10,7 @@ mod set;
 mod split;
 mod trained;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -50,12 +51,14 @@ pub struct Evaluation {
     pub scores: BTreeMap<IouType, Summary>,
     /// All detections, as COCO results.
     pub detections: Vec<Detection>,
+    /// For each keypoint of the data's file its place in a detection, if the orders differ.
+    pub keypoint_order: Option<Vec<usize>>,
 }
 
 impl Evaluation {
     /// Nothing was evaluated.
     pub fn none() -> Self {
-        Self { scores: BTreeMap::new(), detections: Vec::new() }
+        Self { scores: BTreeMap::new(), detections: Vec::new(), keypoint_order: None }
     }
 
     /// The summaries present, under COCO's type names.
@@ -63,14 +66,26 @@ impl Evaluation {
         self.scores.iter().map(|(kind, summary)| (kind.name(), summary))
     }
 
+    /// The detections with their keypoints in the order of the data's file.
+    fn as_in_file(&self) -> Cow<'_, [Detection]> {
+        let mut detections = Cow::Borrowed(self.detections.as_slice());
+        if let Some(order) = &self.keypoint_order {
+            for points in detections.to_mut().iter_mut().filter_map(|of| of.keypoints.as_mut()) {
+                *points = order.iter().map(|place| points[*place]).collect();
+            }
+        }
+        detections
+    }
+
     /// Writes `bbox.json`, `segm.json` and so on, COCO's results files, into the folder `dir`.
     ///
     /// # Errors
     /// A file that cannot be written.
     pub fn write(&self, dir: &Path) -> Result<(), EngineError> {
+        let detections = self.as_in_file();
         self.scores.keys().try_for_each(|kind| {
             let file = dir.join(format!("{kind}.json"));
-            Ok(score::write_results_json_of(&file, &self.detections, *kind)?)
+            Ok(score::write_results_json_of(&file, &detections, *kind)?)
         })
     }
 }

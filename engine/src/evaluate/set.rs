@@ -90,6 +90,7 @@ impl EvaluationSet {
         Ok(Evaluation {
             scores: self.kinds.iter().map(score).collect::<Result<_, _>>()?,
             detections,
+            keypoint_order: self.data.keypoints_of_file(),
         })
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use configs::Config;
 use tempfile::TempDir;
 
-use super::{DetectionModel, Evaluator};
+use super::{DetectionModel, Evaluation, EvaluationSet, Evaluator};
 use crate::dataset::{DataSet, Split};
 use crate::error::EngineError;
 use crate::progress::Progress;
@@ -27,6 +27,30 @@ fn micro_on(split: Split, set: &[&str]) -> (TempDir, DetectionModel, Evaluator) 
     let mut model = DetectionModel::new(&config, classes, None, &Backend::Cpu).unwrap();
     let evaluator = Evaluator::new(&config, data, classes, &Backend::Cpu, &mut model.state);
     (folder, model, evaluator.unwrap())
+}
+
+/// Data whose keypoints are in another order than the model's is read in the model's, and results
+/// are written in the order of the data.
+#[test]
+fn keypoints_are_written_in_the_order_of_the_data() {
+    let set = ["model.kind=keypoint_rcnn", "model.keypoint_head.keypoints=5"];
+    let (_folder, _, evaluator) = micro(&set);
+    let (config, quiet) = (evaluator.detector.config(), Progress::quiet());
+    let data = || DataSet::open(config, Split::Val, &quiet).unwrap();
+    let error = data().take_keypoints(&["a".into()], "the model", &quiet).unwrap_err();
+    assert!(error.to_string().contains("those of the model a: give data"), "{error}");
+    let (mut reversed, mut names) = (data(), data().keypoints_of_model(config));
+    names.reverse();
+    reversed.take_keypoints(&names, "the model", &quiet).unwrap();
+    let [own, reversed] = [data(), reversed].map(|data| {
+        let set = EvaluationSet::new(config, data);
+        let truth = set.compare(0, &Evaluation::none()).unwrap().0;
+        set.score(&[truth]).unwrap()
+    });
+    let points = |detections: &[score::Detection]| detections[0].keypoints.clone().unwrap();
+    assert_ne!(points(&own.detections), points(&reversed.detections));
+    assert_eq!(points(&own.detections), points(&reversed.as_in_file()));
+    assert_eq!(own.scores, reversed.scores);
 }
 
 /// Finding nothing is no news of a model whose values are finite.

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use configs::Config;
+use configs::{Config, EvalWeights};
+use graph::StateSet;
 
 use super::model::DetectionModel;
 use crate::checkpoint;
@@ -13,7 +14,7 @@ use crate::model::Param;
 use crate::progress::Progress;
 use crate::remote;
 use crate::runtime::{Backend, ModelState};
-use crate::weights::{CATEGORIES, Extent, Tolerance, WeightsFile, check_agreement};
+use crate::weights::{CATEGORIES, Extent, Tolerance, WeightsFile, check_agreement, fold};
 
 /// The remedy for weights of another model.
 const MEND: &str = "give the config that the weights were trained with";
@@ -24,7 +25,8 @@ const UNUSED: [&str; 3] =
     ["train.best_metric=auto", "train.target_mask=none", "train.target_keypoint=none"];
 
 /// The beginnings of keys that detection reads from a config, but for its data.
-const READ: [&str; 4] = ["input.", "model.", "train.cpu_precision", "train.winograd"];
+const READ: [&str; 5] =
+    ["input.", "model.", "train.cpu_precision", "train.winograd", "eval.weights"];
 
 /// A model whose every parameter comes from a file.
 #[derive(Debug)]
@@ -37,6 +39,8 @@ pub struct TrainedModel {
     pub state: ModelState,
     /// Names of its classes with their COCO ids, from class 1, if it states them.
     pub categories: Option<Vec<(String, u64)>>,
+    /// Names of its keypoints; empty if it states none.
+    pub keypoints: Vec<String>,
 }
 
 impl TrainedModel {
@@ -58,7 +62,31 @@ impl TrainedModel {
         // Unlike the metadata, the weights distinguish a class without a category from one named
         // N/A.
         let stated = file.categories().map(<[_]>::to_vec).unwrap_or(meta.categories);
-        Self::whole(config, &file, Some(stated), backend, progress)
+        let run = load(&path.join("config.toml"), &[])?;
+        let (has_averages, asked) = (run.train.ema_decay.is_some(), config.eval.weights);
+        if sets_weights(overrides) && asked == EvalWeights::Ema && !has_averages {
+            return Err(no_weights("the run has no averages of its weights (train.ema_decay)"));
+        }
+        let mut model = Self::whole(config, &file, Some(stated), backend, progress)?;
+        if has_averages && asked != run.eval.weights {
+            model.take_weights(&path, asked == EvalWeights::Ema)?;
+        }
+        Ok(model)
+    }
+
+    /// Takes the weights that a checkpoint's weights file does not hold: averages or trained ones.
+    fn take_weights(&mut self, path: &Path, averages: bool) -> Result<(), EngineError> {
+        let (params, eps) = (&self.params, self.config.model.backbone.norm_eps);
+        self.state.change(|state| {
+            let mut own = StateSet::new();
+            for Param { name, .. } in params {
+                state.get(name).into_iter().for_each(|tensor| own.insert(name, tensor.clone()));
+            }
+            checkpoint::restore_weights(path, &mut own, averages)?;
+            own.iter().for_each(|(name, tensor)| state.insert(name, tensor.clone()));
+            fold(state, params, eps);
+            Ok(())
+        })
     }
 
     /// Opens a weights file; `config` is a file or preset, by default the `config.toml` next to the
@@ -79,6 +107,9 @@ impl TrainedModel {
             Some(config) => load(config, overrides)?,
             None => trained_with(&beside(path)?, overrides, progress)?,
         };
+        if sets_weights(overrides) {
+            return Err(no_weights("a weights file holds only one set of weights"));
+        }
         let file = WeightsFile::open(path)?;
         check_agreement(&file, Extent::Model, &config)?;
         let categories = file.categories().map(<[_]>::to_vec);
@@ -132,7 +163,7 @@ impl TrainedModel {
             progress.say(&format!("weights {}: {}", path.display(), report.describe()));
         }
         let (params, state) = (model.params, model.state);
-        Ok(Self { config, params, state, categories })
+        Ok(Self { config, params, state, categories, keypoints: file.keypoints().to_vec() })
     }
 
     /// A sentence on the names of its classes, if it states none.
@@ -193,6 +224,17 @@ fn load(path: &Path, overrides: &[String]) -> Result<Config, EngineError> {
     let unused = UNUSED.iter().map(ToString::to_string);
     let all: Vec<String> = unused.chain(overrides.iter().cloned()).collect();
     Ok(Config::load(path, &all)?)
+}
+
+/// True if an override says which weights are taken.
+fn sets_weights(overrides: &[String]) -> bool {
+    overrides
+        .iter()
+        .any(|set| set.split('=').next().is_some_and(|key| key.trim() == "eval.weights"))
+}
+
+fn no_weights(why: &str) -> EngineError {
+    EngineError::Usage(format!("eval.weights: {why}; remove the key"))
 }
 
 /// The config that a model was trained with, under the caller's overrides; says which of them

@@ -3,6 +3,7 @@
 
 use configs::{ConfigError, LossWeights};
 
+use crate::classes::NO_CATEGORY;
 use crate::error::EngineError;
 use crate::names::nearest;
 
@@ -36,16 +37,33 @@ pub(crate) fn class_weights(
     if weights.classes.is_empty() {
         return Ok(vec![]);
     }
+    let invalid = |key: &str, problem| {
+        let key = format!("loss_weights.classes{key}");
+        Err(ConfigError::Invalid { file: "config".into(), key, problem }.into())
+    };
+    let is_reserved = classes.iter().any(|(name, _)| name == BACKGROUND);
+    if is_reserved && weights.classes.contains_key(BACKGROUND) {
+        let problem =
+            "means RoIs without an object, and is also a class of the data; rename the class";
+        return invalid(".background", problem.into());
+    }
     let names = || [BACKGROUND].into_iter().chain(classes.iter().map(|(name, _)| name.as_str()));
     let mut all = vec![1.0; num_classes + 1];
     for (name, weight) in &weights.classes {
         let Some(class) = names().position(|known| known == name) else {
             let near = nearest(name, names().map(String::from)).join(", ");
             let problem = format!("is no class of the training data; did you mean {near}?");
-            let key = format!("loss_weights.classes.{name}");
-            return Err(ConfigError::Invalid { file: "config".into(), key, problem }.into());
+            return invalid(&format!(".{name}"), problem);
         };
         all[class] = *weight;
+    }
+    // Classes that the data lacks have no name, and no object.
+    let named = all[1..].iter().zip(classes).filter(|(_, (name, _))| name != NO_CATEGORY);
+    if !classes.is_empty() && named.map(|(weight, _)| weight).all(|weight| *weight == 0.0) {
+        return invalid(
+            "",
+            "is 0 for every class, so no class is trained; give one above 0".into(),
+        );
     }
     Ok(all)
 }
@@ -68,5 +86,22 @@ mod tests {
         let words = "config: `loss_weights.classes.dgo` is no class of the training data; did you \
                      mean dog, ";
         assert!(error.starts_with(words), "{error}");
+    }
+
+    #[test]
+    fn weights_without_a_meaning_are_rejected() {
+        for (names, set, words) in [
+            (["cat", "dog"], vec![("cat", 0.0)], ""),
+            (["cat", "dog"], vec![("cat", 0.0), ("dog", 0.0)], "classes` is 0 for every class"),
+            (["background", "dog"], vec![("dog", 2.0)], ""),
+            (["background", "dog"], vec![(BACKGROUND, 2.0)], "is also a class of the data"),
+        ] {
+            let classes = names.map(|name| (name.to_string(), 7));
+            let set = set.into_iter().map(|(name, weight)| (name.to_string(), weight)).collect();
+            let weights = LossWeights { classes: set, ..LossWeights::default() };
+            let error = class_weights(&weights, &classes, 3).err().map(|error| error.to_string());
+            let error = error.unwrap_or_default();
+            assert!(error.is_empty() == words.is_empty() && error.contains(words), "{error}");
+        }
     }
 }

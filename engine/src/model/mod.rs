@@ -41,6 +41,7 @@ pub(crate) use loss_weights::{class_weights, weight_of};
 pub(crate) use optimizer::PARAMETER_STATS;
 pub use optimizer::group_of;
 pub use params::{Init, Layout, Param, ParamKind};
+pub(crate) use patterns::idle_groups;
 pub use ring::RingLayout;
 pub use roi_heads::classes_of;
 pub(crate) use roi_heads::{further_heads, kinds_of_scores};

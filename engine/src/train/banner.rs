@@ -5,6 +5,7 @@ use configs::{Config, CpuPrecision, Precision, Train};
 use super::start;
 use super::trainer::Trainer;
 use crate::dataset::DataSet;
+use crate::model::idle_groups;
 use crate::progress::counted;
 use crate::run_dir::RunDir;
 use crate::runtime::Backend;
@@ -77,6 +78,8 @@ pub(super) fn banner(
             all as f64 / images as f64
         ));
     }
+    let idle = idle_groups(&config.solver, trainer.params());
+    paragraphs.extend(idle.iter().map(|text| format!("warning: {text}")));
     paragraphs.extend(rate(config));
     if !config.has_validation() {
         paragraphs.push("warning: there is no validation data, so nothing is scored".into());

@@ -94,6 +94,8 @@ pub(super) struct SessionFacts {
     /// SHA-256 of the table of tuning, if plans follow one.
     pub(super) tuning: Option<String>,
     pub(super) categories: Vec<(String, u64)>,
+    /// Names of the model's keypoints.
+    pub(super) keypoints: Vec<String>,
     /// Changes that the user accepted when resuming.
     pub(super) overrides: Vec<Override>,
     pub(super) params: Vec<Param>,
@@ -150,6 +152,7 @@ impl Checkpoints {
                 averages: facts.averages,
                 steps_done: step,
                 categories: &facts.categories,
+                keypoints: &facts.keypoints,
                 data: &facts.data_identity,
                 tuning: facts.tuning.as_deref(),
                 overrides: &facts.overrides,

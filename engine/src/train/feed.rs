@@ -92,7 +92,7 @@ impl Feed {
             order_ahead,
             division: division.clone(),
             model: config.model.clone(),
-            views: Views::new(config),
+            views: data.views(config),
             threads,
             backend: backend.clone(),
             layout,

@@ -9,7 +9,8 @@ use crate::classes::{are_same, coco_classes, describe_classes, why_unlike};
 use crate::error::EngineError;
 use crate::model::{Param, classes_of};
 use crate::weights::{
-    Extent, LoadReport, Tolerance, WeightsFile, check_agreement, fold, load_weights, map_classes,
+    Extent, LoadReport, Tolerance, WeightsFile, are_scored, check_agreement, fold, load_weights,
+    map_classes, map_keypoints,
 };
 
 /// How a run begins that accepts what its file lacks.
@@ -24,15 +25,16 @@ pub(super) fn file_of(config: &Config) -> Option<(&Path, Extent)> {
     whole.or(body)
 }
 
-/// Loads the file that the config starts from, if there is one; `categories` are the classes of the
-/// model. Parameters that depend on the classes are reinitialised if the file's classes are others.
+/// Loads the file that the config starts from, if there is one; `categories` and `keypoints` are
+/// the model's. Parameters that depend on the classes are reinitialised if the file's classes are
+/// others.
 ///
 /// # Errors
 /// A file that cannot be read, that is of a model which computes something else, or that does not
 /// fill what it should.
 pub(super) fn load(
     config: &Config,
-    categories: &[(String, u64)],
+    (categories, keypoints): (&[(String, u64)], &[String]),
     params: &[Param],
     state: &mut StateSet,
 ) -> Result<Option<LoadReport>, EngineError> {
@@ -67,8 +69,21 @@ pub(super) fn load(
     } else if asked == Extent::Model {
         report.notes.extend(note(&file, others, categories, params));
     }
+    let seed = config.train.seed;
+    report.notes.extend(map_keypoints(file.keypoints(), keypoints, seed, params, state));
+    report.notes.extend(averages_of(path));
     fold(state, params, config.model.backbone.norm_eps);
     Ok(Some(report))
+}
+
+/// A note on a checkpoint's weights, if its run has two sets of them.
+fn averages_of(path: &Path) -> Option<String> {
+    let beside = |name: &str| path.with_file_name(name);
+    let run = Config::load(beside("config.toml"), &[]).ok();
+    let run = run.filter(|_| beside("checkpoint.json").is_file());
+    let run = run.filter(|run| run.train.ema_decay.is_some())?;
+    let which = if are_scored(&run) { "averages of the weights" } else { "trained weights" };
+    Some(format!("the file holds the {which} of its run, as eval.weights of that run says"))
 }
 
 /// Why the file's classes differ from the model's, if they do, whatever their number.

@@ -130,7 +130,12 @@ impl Trainer {
         let (first, eps) = (&programs.programs[0].program, config.model.backbone.norm_eps);
         let mut state = initial_state(first, &params, config.train.seed, eps);
         set_scale(&mut state, initial_loss_scale(config, backend));
-        let loaded = start::load(config, &data.categories(), &params, &mut state)?;
+        let loaded = start::load(
+            config,
+            (&data.categories(), &data.keypoints_of_model(config)),
+            &params,
+            &mut state,
+        )?;
         start_averages(&mut state);
         let (steps, state) = programs.make_steps(state, counted)?;
         let feed = Feed::new(config, data, backend, &division)?;

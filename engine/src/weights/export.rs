@@ -6,11 +6,14 @@ use graph::StateSet;
 use kernels::cpu::HostTensor;
 
 use super::container::{Values, safetensors_bytes, torch_bytes};
-use super::dialect::{Dialect, detectron2_from_ours};
+use super::dialect::{Dialect, EPS, detectron2_from_ours};
 use super::file::stated;
 use super::layout::to_torchvision;
 use crate::error::EngineError;
 use crate::model::{AVERAGE, Param};
+
+/// Names and COCO ids of a model's classes, and the names of its keypoints.
+pub type Classes<'a> = (&'a [(String, u64)], &'a [String]);
 
 /// The form of an exported file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,24 +41,48 @@ impl ExportForm {
     }
 }
 
-/// The parameters as the bytes of a file, with the model's classes in it if they are known.
+/// The parameters as the bytes of a file, with the model's classes in it if they are known, and its
+/// keypoints.
 ///
 /// # Errors
 /// Errors of the writers; none in practice.
 pub fn export_weights(
     params: &[Param],
     state: &StateSet,
-    categories: Option<&[(String, u64)]>,
+    classes: Option<Classes<'_>>,
     form: ExportForm,
     dialect: Dialect,
 ) -> Result<Vec<u8>, EngineError> {
-    write_weights(params, &|name| state.get(name), categories, form, dialect)
+    write_weights(params, &|name| state.get(name), classes, form, dialect)
+}
+
+/// Changes the variances of norms that add `eps` to them so that norms that add the [`EPS`] of
+/// other projects have the same scales and shifts. Returns the norms of which a variance would be
+/// below 0: it is 0, and its weight is scaled instead.
+pub fn fold_eps(params: &[Param], state: &mut StateSet, eps: f64) -> Vec<String> {
+    let mut scaled = Vec::new();
+    for norm in params.iter().filter_map(|param| param.name.strip_suffix(".running_var")) {
+        let mut factors = Vec::new();
+        let variances = state.get_mut(&format!("{norm}.running_var"));
+        for variance in variances.into_iter().flat_map(|tensor| tensor.as_f32_mut()) {
+            let sum = f64::from(*variance) + eps;
+            *variance = (sum - EPS).max(0.0) as f32;
+            factors.push((EPS / sum).sqrt().max(1.0) as f32);
+        }
+        let weights = state.get_mut(&format!("{norm}.weight"));
+        let weights = weights.into_iter().flat_map(|tensor| tensor.as_f32_mut());
+        weights.zip(&factors).for_each(|(weight, factor)| *weight *= factor);
+        if factors.iter().any(|factor| *factor > 1.0) {
+            scaled.push(norm.to_string());
+        }
+    }
+    scaled
 }
 
 fn write_weights<'a>(
     params: &[Param],
     tensor: &dyn Fn(&str) -> Option<&'a HostTensor>,
-    categories: Option<&[(String, u64)]>,
+    classes: Option<Classes<'_>>,
     form: ExportForm,
     dialect: Dialect,
 ) -> Result<Vec<u8>, EngineError> {
@@ -70,7 +97,7 @@ fn write_weights<'a>(
         Dialect::Detectron2 => detectron2_from_ours(ours),
         _ => ours,
     };
-    let classes = categories.map(stated);
+    let classes = classes.map(|(categories, keypoints)| stated(categories, keypoints));
     let bytes = match form {
         ExportForm::Safetensors => safetensors_bytes(&tensors, classes.as_deref()),
         ExportForm::Torch => torch_bytes(&tensors, classes.as_deref()),
@@ -86,11 +113,11 @@ fn write_weights<'a>(
 pub fn save_weights(
     params: &[Param],
     state: &StateSet,
-    categories: &[(String, u64)],
+    classes: Classes<'_>,
     averages: bool,
 ) -> Result<Vec<u8>, EngineError> {
     let (form, dialect) = (ExportForm::Safetensors, Dialect::Torchvision);
     let average = |name: &str| state.get(&format!("{AVERAGE}{name}"));
     let scored = |name: &str| average(name).filter(|_| averages).or_else(|| state.get(name));
-    write_weights(params, &scored, Some(categories), form, dialect)
+    write_weights(params, &scored, Some(classes), form, dialect)
 }

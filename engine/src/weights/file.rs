@@ -23,6 +23,7 @@ pub struct WeightsFile {
     tensors: BTreeMap<String, Values>,
     pixels: Option<[[f32; 3]; 2]>,
     categories: Option<Vec<(String, u64)>>,
+    keypoints: Vec<String>,
     notes: Vec<String>,
 }
 
@@ -47,11 +48,12 @@ impl WeightsFile {
         for (name, (_, values)) in &tensors {
             check(name, values).map_err(&fault)?;
         }
-        let categories = contents.categories.as_deref().map(categories).transpose();
-        let categories = categories.map_err(&fault)?;
+        let stated = contents.categories.as_deref().map(categories).transpose();
+        let (categories, keypoints) = stated.map_err(&fault)?.unzip();
+        let keypoints = keypoints.unwrap_or_default();
         let container = contents.container;
         let path = path.to_path_buf();
-        Ok(Self { path, container, dialect, tensors, pixels, categories, notes })
+        Ok(Self { path, container, dialect, tensors, pixels, categories, keypoints, notes })
     }
 
     /// The path of the file.
@@ -77,6 +79,11 @@ impl WeightsFile {
     /// Names and COCO ids of the model's classes, from class 1, if the file says.
     pub fn categories(&self) -> Option<&[(String, u64)]> {
         self.categories.as_deref()
+    }
+
+    /// Names of the model's keypoints, in their order; empty if the file does not say.
+    pub fn keypoints(&self) -> &[String] {
+        &self.keypoints
     }
 
     /// Foreground classes of the classifier, if the file holds one.
@@ -124,27 +131,36 @@ impl WeightsFile {
     }
 }
 
+/// Classes, and the names of keypoints.
+type Stated = (Vec<(String, u64)>, Vec<String>);
+
 /// A class in the metadata.
 #[derive(Debug, Deserialize)]
 struct Category {
     id: u64,
     name: Option<String>,
+    #[serde(default)]
+    keypoints: Vec<String>,
 }
 
-/// Classes as the JSON that files store.
-pub(super) fn stated(categories: &[(String, u64)]) -> String {
+/// Classes as the JSON that files store; the first has the keypoints of all, if there are any.
+pub(super) fn stated(categories: &[(String, u64)], keypoints: &[String]) -> String {
     let class = |(name, id): &(String, u64)| {
         let name = Some(name).filter(|name| *name != NO_CATEGORY);
         json!({"id": id, "name": name})
     };
-    let classes: Vec<_> = categories.iter().map(class).collect();
+    let mut classes: Vec<_> = categories.iter().map(class).collect();
+    if let Some(first) = classes.first_mut().filter(|_| !keypoints.is_empty()) {
+        first["keypoints"] = json!(keypoints);
+    }
     serde_json::Value::from(classes).to_string()
 }
 
-/// The classes that a file states.
-fn categories(text: &str) -> Result<Vec<(String, u64)>, String> {
-    let list: Vec<Category> = serde_json::from_str(text)
+/// The classes that a file states, and its keypoints.
+fn categories(text: &str) -> Result<Stated, String> {
+    let mut list: Vec<Category> = serde_json::from_str(text)
         .map_err(|e| format!("its metadata `{CATEGORIES}` is no list of ids and names: {e}"))?;
+    let keypoints = list.first_mut().map(|first| std::mem::take(&mut first.keypoints));
     // torchvision calls every class without a category so, and categories have distinct names.
     let is_not_available = |name: &String| name == NOT_AVAILABLE;
     let several = list.iter().filter_map(|c| c.name.as_ref()).filter(|n| is_not_available(n));
@@ -153,7 +169,8 @@ fn categories(text: &str) -> Result<Vec<(String, u64)>, String> {
         let name = name.filter(|name| !(several && is_not_available(name)));
         name.unwrap_or_else(|| NO_CATEGORY.to_string())
     };
-    Ok(list.into_iter().map(|c| (named(c.name), c.id)).collect())
+    let classes = list.into_iter().map(|c| (named(c.name), c.id)).collect();
+    Ok((classes, keypoints.unwrap_or_default()))
 }
 
 /// Checks the values of a tensor.

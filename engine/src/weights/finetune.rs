@@ -1,6 +1,7 @@
 //! Predictors of other classes: rows that a file has for a class by the same name are taken over,
 //! the others are reinitialised.
 
+use dali::plain;
 use graph::StateSet;
 
 use super::file::WeightsFile;
@@ -8,6 +9,42 @@ use super::layout::{from_torchvision, to_torchvision};
 use super::names::depends_on_classes;
 use crate::classes::NO_CATEGORY;
 use crate::model::{Param, classes_of};
+
+/// Reorders the channels of the keypoint predictor, which was loaded with the file's keypoints
+/// `theirs`, to `ours`, the model's; keypoints that the file lacks get their initial values for
+/// `seed`. Returns a note if any channel changes.
+pub(crate) fn map_keypoints(
+    theirs: &[String],
+    ours: &[String],
+    seed: u64,
+    params: &[Param],
+    state: &mut StateSet,
+) -> Option<String> {
+    if theirs == ours || theirs.is_empty() || theirs.len() != ours.len() {
+        return None;
+    }
+    let place = |name| theirs.iter().position(|known| known == name);
+    let from: Vec<Option<usize>> = ours.iter().map(place).collect();
+    for param in params.iter().filter(|param| param.name.contains(".kps_score_lowres.")) {
+        let Some(tensor) = state.get_mut(&param.name) else { continue };
+        let initial = super::init::values(param, seed);
+        let (rows, initial) = (tensor.as_f32_mut(), initial.chunks_exact(ours.len()));
+        for (row, initial) in rows.chunks_exact_mut(ours.len()).zip(initial) {
+            let loaded = row.to_vec();
+            for ((to, from), initial) in row.iter_mut().zip(&from).zip(initial) {
+                *to = from.map_or(*initial, |from| loaded[from]);
+            }
+        }
+    }
+    let (theirs, names) = (theirs.join(", "), ours.join(", "));
+    Some(plain(&match from.contains(&None) {
+        false => format!("note: the file's keypoints are {theirs}: matched by name to {names}"),
+        true => format!(
+            "warning: the file's keypoints are {theirs}, the data's {names}: those that the file \
+             lacks start from initial values"
+        ),
+    }))
+}
 
 /// The classes that took rows of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -52,7 +52,7 @@ fn model(preset: &str, set: &[&str], classes: usize, seed: u64) -> (BuiltProgram
 fn saved((built, state): &(BuiltProgram, StateSet)) -> BTreeMap<String, Values> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.safetensors");
-    let bytes = save_weights(&built.params, state, &[], false).unwrap();
+    let bytes = save_weights(&built.params, state, (&[], &[]), false).unwrap();
     std::fs::write(&path, bytes).unwrap();
     WeightsFile::open(&path).unwrap().tensors(1e-5)
 }
@@ -90,11 +90,13 @@ fn a_category_keeps_its_name_in_a_file() {
     let path = folder.path().join("model.safetensors");
     let class = |name: &str, id: u64| (name.to_string(), id);
     let (built, state) = model("torchvision_r50", &[], 3, 1);
+    let points = ["tip".to_string(), "base".into()];
     let read = |names: [&str; 3]| -> Vec<String> {
         let classes: Vec<_> = names.into_iter().zip(1..).map(|(n, id)| class(n, id)).collect();
-        let bytes = save_weights(&built.params, &state, &classes, false).unwrap();
+        let bytes = save_weights(&built.params, &state, (&classes, &points), false).unwrap();
         std::fs::write(&path, bytes).unwrap();
         let file = WeightsFile::open(&path).unwrap();
+        assert_eq!(file.keypoints(), points);
         file.categories().unwrap().iter().map(|(name, _)| name.clone()).collect()
     };
     assert_eq!(read(["cat", NO_CATEGORY, "N/A"]), ["cat", NO_CATEGORY, "N/A"]);

@@ -218,6 +218,7 @@ fn resume_exactly(set: &[&str], open: &Open) {
         averages: false,
         steps_done: 3,
         categories: &run.data.categories(),
+        keypoints: &[],
         config: &config,
         data: "",
         tuning: None,

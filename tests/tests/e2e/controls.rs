@@ -189,6 +189,13 @@ fn averages_of_parameters_are_kept_scored_and_resumed() {
     let trained = "--set eval.weights=trained --set train.name=trained";
     place.good(&micro(&format!("{few} {ema} --set train.steps=4 {trained}")));
     assert!(found("trained") != found("micro"), "averages change nothing");
+    for (run, weights, same) in [("micro", "trained", "trained"), ("trained", "ema", "micro")] {
+        place.good(&format!("eval --run runs/{run} --set eval.weights={weights} --out {weights}"));
+        assert_eq!(place.text(&format!("{weights}/bbox.json")), found(same), "{weights}");
+    }
+    let file = "runs/micro/checkpoints/step_00000004/model.safetensors";
+    let other = format!("eval --weights {file} --set eval.weights=trained");
+    place.bad(&other, BAD_CONFIG, &["eval.weights", "only one set of weights"]);
     assert!(place.state("runs/trained", 4) == place.state("runs/micro", 4), "scores reach a step");
 
     place.good(&micro(&format!("{few} {ema} --set train.steps=2 --set train.name=resumed")));

@@ -103,6 +103,28 @@ fn the_last_group_that_gives_a_value_decides_it() {
 }
 
 #[test]
+fn groups_that_decide_nothing_are_reported() {
+    for (groups, told) in [
+        ("{match='rpn.*', lr_factor=2}, {match='*.bias', lr_factor=3}", ""),
+        ("{match='rpn.*', lr_factor=2, weight_decay=0}, {match='*', lr_factor=3}", ""),
+        (
+            "{match='rpn.*', lr_factor=2}, {match='*', lr_factor=3}",
+            "(\"rpn.*\") has no effect: later groups fit all its parameters: \"*\"",
+        ),
+        (
+            "{match='*.box_head.*', lr_factor=2}",
+            "(\"*.box_head.*\") has no effect: its parameters are frozen",
+        ),
+    ] {
+        let set = ["model.freeze=['roi_heads.box_head.*']", &format!("solver.groups=[{groups}]")];
+        let params = built(&set, Target::Cpu).expect("a model").params;
+        let solver = Config::load("micro", &set.map(String::from)).expect("a config").solver;
+        let found = crate::model::idle_groups(&solver, &params).join("; ");
+        assert!(found.is_empty() == told.is_empty() && found.ends_with(told), "{found}");
+    }
+}
+
+#[test]
 fn patterns_that_fit_nothing_or_leave_nothing_are_refused_with_the_mend() {
     for (pattern, words) in [
         ("backbone.bdy.*", "`model.freeze[0]` is \"backbone.bdy.*\", which fits no parameter"),
@@ -115,6 +137,9 @@ fn patterns_that_fit_nothing_or_leave_nothing_are_refused_with_the_mend() {
         let error = built(&[&set], Target::Cpu).expect_err(words).to_string();
         assert!(error.contains(words), "{error}");
     }
+    let none = "solver.groups=[{match='*', lr_factor=3}, {match='*', lr_factor=0}]";
+    let error = built(&[none], Target::Cpu).expect_err("no rate").to_string();
+    assert!(error.contains("`solver.groups` trains nothing"), "{error}");
     let group = "solver.groups=[{match='*', lr_factor=2}, {match='rpn', lr_factor=2}]";
     let error = built(&[group], Target::Cpu).expect_err("no name").to_string();
     assert!(error.contains("`solver.groups[1].match` is \"rpn\", which fits no"), "{error}");

@@ -77,6 +77,7 @@ impl Session {
             data_identity: identity,
             tuning: options.backend.tuned_by().map(str::to_string),
             categories: data.categories(),
+            keypoints: data.keypoints_of_model(&config),
             overrides,
             params: trainer.params().to_vec(),
             averages: are_scored(&config),
@@ -161,6 +162,8 @@ fn open_data(
     }
     let mut val = open(if config.eval.train_set { Split::Train } else { Split::Val })?;
     match_classes(&data, &mut val)?;
+    let names = data.keypoints_of_model(config);
+    val.take_keypoints(&names, &data.store.to_string(), progress)?;
     Ok((data, Some(val)))
 }
 

@@ -15,7 +15,7 @@ pub(super) use detectron::{fill_statistics, has_statistics};
 pub(super) use detectron2::from_ours as detectron2_from_ours;
 
 /// The constant that torchvision's and detectron2's frozen batch norms add to the variance.
-pub(super) const EPS: f64 = 1e-5;
+pub(crate) const EPS: f64 = 1e-5;
 
 /// The project whose names a file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use graph::StateSet;
+
 use super::{load, model, refusal, saved};
-use crate::weights::{Extent, Tolerance};
+use crate::weights::{Extent, Tolerance, fold_eps, map_keypoints};
 
 /// A file with heads that only some presets have leads to them; a file of the same heads loads.
 #[test]
@@ -43,4 +45,41 @@ fn a_cascade_is_not_cut_without_a_word() {
     let report = load(&file, Extent::Model, &mut same);
     assert!(report.check(Path::new("f"), Tolerance::Nothing, "").is_ok());
     assert_eq!(saved(&same), file);
+}
+
+/// A keypoint predictor has a channel for each keypoint, the last extent of both its parameters.
+#[test]
+fn channels_of_keypoints_follow_their_names() {
+    let head = ["model.keypoint_head.channels=[4]", "model.keypoint_head.keypoints=3"];
+    let names = |names: &str| names.split(' ').map(String::from).collect::<Vec<_>>();
+    let (built, mut state) = model("torchvision_keypoint_r50", &head, 1, 1);
+    let [weight, bias] = ["weight", "bias"]
+        .map(|what| format!("roi_heads.keypoint_predictor.kps_score_lowres.{what}"));
+    state.get_mut(&bias).unwrap().as_f32_mut().copy_from_slice(&[1.0, 2.0, 3.0]);
+    let values = |state: &StateSet, name: &str| state.get(name).unwrap().as_f32().to_vec();
+    let last = values(&state, &weight)[2];
+    let ours = names("nose left right");
+    let mut map = |theirs| map_keypoints(&names(theirs), &ours, 1, &built.params, &mut state);
+    assert_eq!(map("nose left right"), None);
+    assert!(map("right left nose").unwrap().starts_with("note: "));
+    assert!(
+        map("nose tail right").unwrap().starts_with("warning: the file's keypoints are nose, ")
+    );
+    assert_eq!(values(&state, &weight)[0], last);
+    let biases = values(&state, &bias);
+    assert_eq!((biases[0], biases[2]), (3.0, 1.0));
+}
+
+/// By hand: norms that add 0 to the variance, as ones that add 1e-5.
+#[test]
+fn an_epsilon_is_folded_into_the_variance() {
+    let (built, mut state) = model("torchvision_r50", &[], 1, 1);
+    let norm = |what: &str| format!("backbone.body.bn1.{what}");
+    let values = |state: &StateSet, what| state.get(&norm(what)).unwrap().as_f32().to_vec();
+    let variances = state.get_mut(&norm("running_var")).unwrap().as_f32_mut();
+    variances.copy_from_slice(&[0.5, 2.5e-6]);
+    assert_eq!(fold_eps(&built.params, &mut state, 0.0), ["backbone.body.bn1"]);
+    assert_eq!(values(&state, "running_var"), [0.49999, 0.0]);
+    // 1 / sqrt(2.5e-6) is 2 / sqrt(1e-5).
+    assert_eq!(values(&state, "weight"), [1.0, 2.0]);
 }

@@ -98,7 +98,7 @@ impl RoiHead for KeypointHead {
         objects: &[ObjectView<'_>],
         rows: &mut ImageRows<'_>,
     ) -> Result<(), DaliError> {
-        truth::fill(self.config.keypoints, self.offset(), store, objects, rows)
+        truth::fill(&self.config, self.offset(), store, objects, rows)
     }
 
     fn losses(

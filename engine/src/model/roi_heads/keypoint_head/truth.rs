@@ -9,7 +9,7 @@ use super::KEYPOINTS;
 
 /// Fills an image's row `[G, K, 3]` with [`seen_keypoints`] of each object.
 pub(super) fn fill(
-    per_object: usize,
+    config: &configs::KeypointHead,
     offset: f32,
     store: &Stores,
     objects: &[ObjectView<'_>],
@@ -17,9 +17,11 @@ pub(super) fn fill(
 ) -> Result<(), DaliError> {
     let Some(known) = &store.contents().keypoints else { return Ok(()) };
     let views: &mut [i32] = rows.row_mut("views")?;
-    let (view, partners) = (View::of(views, 0), known.mirrored());
+    let partners = known.partners(config.flip_pairs.as_deref());
+    // Pairs are checked when the data is opened.
+    let (view, partners) = (View::of(views, 0), partners.unwrap_or_else(|_| known.mirrored()));
     let row: &mut [f32] = rows.row_mut(KEYPOINTS)?;
-    for (row, object) in row.chunks_exact_mut(3 * per_object).zip(objects) {
+    for (row, object) in row.chunks_exact_mut(3 * config.keypoints).zip(objects) {
         let seen = seen_keypoints(object.keypoints, &partners, &view, offset);
         row.iter_mut().zip(seen.as_flattened()).for_each(|(to, from)| *to = *from);
     }
