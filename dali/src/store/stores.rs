@@ -114,8 +114,7 @@ impl Stores {
         Ok(joined)
     }
 
-    /// Checks the objects of stores of which only the index was opened, as
-    /// [`Store::verify_objects`].
+    /// Checks the objects, as [`Store::verify_objects`].
     ///
     /// # Errors
     /// [`DaliError::Store`] naming the file and the fault.

@@ -367,6 +367,8 @@ fn the_timed_run_is_rehearsed_on_two_hosts() {
     assert!(ended.said.contains("rank 0: error: rank 3 on host host-b was lost"), "{}", ended.said);
     let stop = events(&place.text("submission/results/box/maskrcnn/result_0.txt"));
     assert_eq!(stop.last().expect("events").2["status"], "aborted");
+    let cleared = stop[at(&stop, "cache_clear")].2["hosts"].as_array();
+    assert_eq!(cleared.map(Vec::len), Some(2), "one entry of each host");
     let resumed = "train --resume submission/runs/result_0 --target box=0,mask=0 --device cpu";
     let (ended, _) = on_two_hosts(&place, "onegraph", resumed);
     assert_eq!(ended.code, 0, "{}", ended.said);
