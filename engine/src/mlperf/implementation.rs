@@ -25,7 +25,7 @@ pub fn write_implementation(
     let folder = out.join("benchmarks").join(BENCHMARK).join("implementations").join(system);
     let (version, commit) = (env!("CARGO_PKG_VERSION"), provenance::commit().unwrap_or("unknown"));
     let (what, command) = (format!("onegraph {version}, commit {commit}"), provenance::command());
-    let shell = |line: &str| format!("#!/bin/sh -eu\n{line} \"$@\"\n");
+    let shell = |line: &str| format!("#!/bin/sh\nset -eu\n{line} \"$@\"\n");
     let files = [
         ("config.toml", config.to_toml()?),
         (
@@ -37,8 +37,8 @@ pub fn write_implementation(
                  with more options where they are needed. The command was `{command}`.\n"
             ),
         ),
-        ("setup.sh", shell("cd \"$ONEGRAPH_SOURCE\"\ncargo build --release")),
-        ("init_datasets.sh", shell("\"$ONEGRAPH_SOURCE/configs/launch/fetch-coco.sh\"")),
+        ("setup.sh", shell("cd \"${ONEGRAPH_SOURCE:?}\"\ncargo build --release")),
+        ("init_datasets.sh", shell("\"${ONEGRAPH_SOURCE:?}/configs/launch/fetch-coco.sh\"")),
         (
             "run_and_time.sh",
             shell(&format!(
