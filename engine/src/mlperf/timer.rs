@@ -230,7 +230,7 @@ mod tests {
     use super::super::log::{RunLog, Status};
     use super::*;
 
-    /// Minutes of a run on two hosts that ends at once, or fails, after `minutes` of initialization.
+    /// Minutes of a run of two hosts that ends at once, or fails, after an initialization.
     fn counted_after(minutes: u64, fails: bool) -> Option<f64> {
         let place = tempfile::tempdir().expect("a folder");
         let path = place.path().join("result_0.txt");
