@@ -33,7 +33,7 @@ pub(crate) fn html(config: &Config) -> Result<String, EngineError> {
     let data = &sets[0].1;
     let counts = Counts::of(config, data);
     let duplicates = duplicates::find(&sets)?;
-    let mut body = tiles(&counts, data, duplicates.len());
+    let mut body = tiles(&counts, data.images.len(), duplicates.len());
     body += &samples::section(config, data)?;
     body += &counts.sections(config);
     body += &empty(config, data);
@@ -41,9 +41,10 @@ pub(crate) fn html(config: &Config) -> Result<String, EngineError> {
     Ok(document("Training data", None, &body))
 }
 
-fn tiles(counts: &Counts, data: &DataSet, duplicates: usize) -> String {
-    let tiles = [
-        (data.images.len(), "images"),
+/// Objects that no anchor matches come first if they are more than a tenth: they are hardly learnt.
+fn tiles(counts: &Counts, images: usize, duplicates: usize) -> String {
+    let mut tiles = vec![
+        (images, "images"),
         (counts.objects(), "objects"),
         (counts.classes_in_use(), "classes with objects"),
         (counts.unmatched(), "objects that no anchor matches"),
@@ -51,7 +52,12 @@ fn tiles(counts: &Counts, data: &DataSet, duplicates: usize) -> String {
     ];
     let tile =
         |(value, name)| format!("<div class=\"tile\"><b>{value}</b><span>{name}</span></div>");
-    format!("<div class=\"tiles\">{}</div>\n", tiles.map(tile).concat())
+    let mut html = String::new();
+    if 10 * counts.unmatched() > counts.objects() {
+        html = tile(tiles.remove(3)).replace("\"tile\"", "\"tile most\"");
+    }
+    html += &tiles.into_iter().map(tile).collect::<String>();
+    format!("<div class=\"tiles\">{html}</div>\n")
 }
 
 /// The section of images without objects.

@@ -64,8 +64,8 @@ impl DataSet {
         Self::of_store(config, split, progress, Store::open)
     }
 
-    /// The same without a look at the values of masks, of a store that the config names:
-    /// [`Store::verify_masks`] is left to the caller.
+    /// The same without a look at the objects of its stores: [`Store::verify_objects`] is left to
+    /// the caller.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -268,7 +268,11 @@ fn select(
     // As `prep` counts: a crowd is an object. A store keeps images that training leaves out.
     let drops = split == Split::Train && data.empty == EmptyImages::Drop;
     let least = if split == Split::Train { data.min_keypoints } else { 0 };
-    let is_used = |i: &usize| (!drops || has_extent(store, *i)) && has_keypoints(store, *i, least);
+    let extents: Vec<bool> = match drops {
+        true => (0..store.len()).map(|i| store.has_extent(i)).collect::<Result<_, _>>()?,
+        false => vec![true; store.len()],
+    };
+    let is_used = |i: &usize| extents[*i] && has_keypoints(store, *i, least);
     let mut images: Vec<usize> = if data.ids.is_empty() || split == Split::Val {
         (0..store.len()).filter(is_used).collect()
     } else {
@@ -302,10 +306,9 @@ fn select(
     if images.is_empty() {
         return usage(format!("the store {store} holds no image to use"));
     }
-    let is_left_out =
-        |i: &usize| !has_extent(store, *i) && is_in_split(data, split, store.own_image_id(*i));
+    let is_left_out = |i: &usize| !extents[*i] && is_in_split(data, split, store.own_image_id(*i));
     let left_out = (0..store.len()).filter(is_left_out).count();
-    if drops && data.ids.is_empty() && left_out > 0 {
+    if data.ids.is_empty() && left_out > 0 {
         progress.say(&format!(
             "store {store}: {} without objects left out (data.empty=drop)",
             counted(left_out, "image")
@@ -325,13 +328,6 @@ fn has_keypoints(store: &Stores, image: usize, least: usize) -> bool {
         points.iter().filter(|point| point[2] > 0.0).count()
     };
     least == 0 || store.image(image).objects.map(labelled).sum::<usize>() >= least
-}
-
-/// True if both references train on an image: they leave out an image whose every box has a side of
-/// at most a pixel.
-fn has_extent(store: &Stores, image: usize) -> bool {
-    let boxes = store.image(image).objects.map(|i| store.object(i).bbox_xywh);
-    boxes.into_iter().any(|[_, _, width, height]| width > 1.0 && height > 1.0)
 }
 
 /// The images of these ids, in their order; with `drops`, each must have an object.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use device::Target;
 use kernels::{Cost, TensorDesc};
 
 use crate::program::Pass;
@@ -28,12 +29,14 @@ pub fn node_cost(program: &Program, node: &Node) -> Cost {
     node.op.cost(&descs(&node.inputs), &descs(&node.outputs))
 }
 
-/// Cost by part and pass, in order of first appearance.
-pub fn part_costs(program: &Program) -> Vec<PartCost> {
+/// Cost by part and pass, in order of first appearance, in the target's element types.
+pub fn part_costs(program: &Program, target: &Target) -> Vec<PartCost> {
     let mut parts: Vec<PartCost> = Vec::new();
     for node in program.nodes() {
         let part = top_part(&node.part);
-        let cost = node_cost(program, node);
+        let tensors = node.inputs.iter().chain(&node.outputs).chain(&node.updates);
+        let tensors = tensors.map(|id| program.desc(*id));
+        let cost = node_cost(program, node).in_types(tensors, |desc| target.bytes(desc));
         match parts.iter_mut().find(|p| p.part == part && p.pass == node.pass) {
             Some(p) => {
                 p.nodes += 1;

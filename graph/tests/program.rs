@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use device::{Gpu, Target};
 use graph::autodiff::differentiate;
 use graph::program::Pass;
 use graph::prune::prune;
@@ -163,7 +164,11 @@ fn the_text_of_a_small_step_is_stable() {
 
 #[test]
 fn costs_are_summed_by_part_and_pass() {
-    let costs = part_costs(&small_step());
+    let on_gpu = part_costs(&small_step(), &Target::Gpu(Gpu::a100()));
+    // All are fp16 there but the loss.
+    let bytes: Vec<_> = on_gpu.iter().map(|c| c.cost.bytes).collect();
+    assert_eq!(bytes, [12, 8, 6, 12, 4]);
+    let costs = part_costs(&small_step(), &Target::Cpu);
     let rows: Vec<_> = costs
         .iter()
         .map(|c| (c.part.as_str(), c.pass, c.nodes, c.cost.flops, c.cost.bytes))

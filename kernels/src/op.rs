@@ -154,6 +154,18 @@ impl Cost {
         let bytes = inputs.iter().chain(outputs).map(|t| t.cpu_bytes() as u64).sum();
         Self { flops, bytes }
     }
+
+    /// The same work with the op's `tensors` in other element types: `bytes` is the size of one.
+    pub fn in_types<'a>(
+        self,
+        tensors: impl Iterator<Item = &'a TensorDesc> + Clone,
+        bytes: impl Fn(&TensorDesc) -> usize,
+    ) -> Self {
+        let on_cpu: usize = tensors.clone().map(TensorDesc::cpu_bytes).sum();
+        let here: usize = tensors.map(bytes).sum();
+        let bytes = self.bytes as f64 * here as f64 / on_cpu.max(1) as f64;
+        Self { bytes: bytes as u64, ..self }
+    }
 }
 
 impl Add for Cost {

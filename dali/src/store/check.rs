@@ -133,18 +133,14 @@ pub(super) fn check_file(
     Ok(())
 }
 
-/// Checks every index, label and size, and the counts and capacities in the header. Reads no mask.
-pub(super) fn check_records(
+/// Checks the index: sizes, names, the places of pixels and objects, and the counts in the header.
+/// Reads no object.
+pub(super) fn check_images(
     dir: &Path,
     header: &Header,
     tables: &Tables<'_>,
 ) -> Result<(), DaliError> {
-    let mut next_object = 0;
-    let mut next = Next::default();
-    let mut capacities = Capacities::default();
-    let mut num_crowd = 0;
-    let mut num_without_mask = 0;
-    let mut num_empty = 0;
+    let (mut next_object, mut num_empty) = (0, 0);
     for (idx, image) in tables.images.iter().enumerate() {
         let image_fault =
             |fault: &str| fault_in(dir, format::IMAGES, format!("record {idx}: {fault}"));
@@ -155,6 +151,31 @@ pub(super) fn check_records(
         next_object += u64::from(image.num_objects);
         let objects = in_bounds(image.first_object, image.num_objects.into(), tables.objects)
             .ok_or_else(|| image_fault("its objects lie outside objects.bin"))?;
+        num_empty += usize::from(objects.is_empty());
+    }
+    check_lengths(dir, header, tables)?;
+    let counts = [tables.images.len(), next_object as usize, num_empty];
+    let said = [header.num_images, header.num_annotations, header.num_empty_images];
+    if counts != said || tables.objects.len() != next_object as usize {
+        return Err(wrong_counts(dir));
+    }
+    Ok(())
+}
+
+/// Checks every object of an index that [`check_images`] has passed, and the counts and capacities
+/// in the header. Reads no mask.
+pub(super) fn check_objects(
+    dir: &Path,
+    header: &Header,
+    tables: &Tables<'_>,
+) -> Result<(), DaliError> {
+    let mut next = Next::default();
+    let mut capacities = Capacities::default();
+    let mut num_crowd = 0;
+    let mut num_without_mask = 0;
+    for image in tables.images {
+        let objects = in_bounds(image.first_object, image.num_objects.into(), tables.objects);
+        let objects = objects.unwrap_or_default();
         let mut of_image = Capacities {
             pixels: image.height as usize * image.width as usize,
             ..Capacities::default()
@@ -177,31 +198,24 @@ pub(super) fn check_records(
                 } += values;
             }
         }
-        num_empty += usize::from(objects.is_empty());
         capacities = capacities.max(of_image);
     }
-    let num_images = tables.images.len();
-    let counts = [num_images, next_object as usize, num_crowd, num_without_mask, num_empty];
-    let said = [
-        header.num_images,
-        header.num_annotations,
-        header.num_crowd,
-        header.num_without_mask,
-        header.num_empty_images,
-    ];
     let fits = |count: usize| i32::try_from(count).is_ok();
     let Capacities { objects, parts, coords, runs, .. } = capacities;
     if ![objects, parts, coords, runs].into_iter().all(fits) {
         let fault = "an image has more than 2^31 objects or values".to_string();
         return Err(fault_in(dir, format::HEADER, fault));
     }
-    check_lengths(dir, header, tables)?;
-    let fits_objects = tables.objects.len() == next_object as usize;
-    if counts != said || capacities != header.capacities || !fits_objects {
-        let fault = "its counts or capacities are not those of the records".to_string();
-        return Err(fault_in(dir, format::HEADER, fault));
+    let said = (header.num_crowd, header.num_without_mask, header.capacities);
+    if (num_crowd, num_without_mask, capacities) != said {
+        return Err(wrong_counts(dir));
     }
     Ok(())
+}
+
+fn wrong_counts(dir: &Path) -> DaliError {
+    let fault = "its counts or capacities are not those of the records".to_string();
+    fault_in(dir, format::HEADER, fault)
 }
 
 /// Checks that the sources have one record per image, and the keypoints a table per object.
@@ -219,7 +233,7 @@ fn check_lengths(dir: &Path, header: &Header, tables: &Tables<'_>) -> Result<(),
     Ok(())
 }
 
-/// Checks the runs of records that [`check_records`] has passed.
+/// Checks the runs of records that [`check_objects`] has passed.
 pub(super) fn check_runs(dir: &Path, tables: &Tables<'_>) -> Result<(), DaliError> {
     for image in tables.images {
         let pixels = u64::from(image.height) * u64::from(image.width);
@@ -241,7 +255,7 @@ pub(super) fn check_runs(dir: &Path, tables: &Tables<'_>) -> Result<(), DaliErro
     Ok(())
 }
 
-/// Checks the values of the keypoints of records that [`check_records`] has passed, and their count
+/// Checks the values of the keypoints of records that [`check_objects`] has passed, and their count
 /// in the header.
 pub(super) fn check_keypoints(
     dir: &Path,

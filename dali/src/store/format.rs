@@ -159,9 +159,19 @@ pub(crate) const KIND_POLYGONS: u32 = 0;
 /// `objects.bin`: the segmentation is one run list.
 pub(crate) const KIND_RUNS: u32 = 1;
 /// `images.bin`: pixels are JPEG bytes.
-pub(crate) const ENCODING_JPEG: u32 = 0;
+pub(crate) const ENCODING_JPEG: u16 = 0;
 /// `images.bin`: pixels are RGB u8.
-pub(crate) const ENCODING_RAW: u32 = 1;
+pub(crate) const ENCODING_RAW: u16 = 1;
+/// `images.bin`: no object has a box whose sides are both longer than a pixel.
+pub(crate) const EXTENT_NONE: u16 = 1;
+/// `images.bin`: an object has such a box.
+pub(crate) const EXTENT_SOME: u16 = 2;
+
+/// The `extent` of an image whose objects, crowd or not, have these boxes.
+pub(crate) fn extent_of(mut boxes: impl Iterator<Item = [f32; 4]>) -> u16 {
+    let is_some = boxes.any(|[_, _, width, height]| width > 1.0 && height > 1.0);
+    if is_some { EXTENT_SOME } else { EXTENT_NONE }
+}
 
 /// One record of `images.bin`, 64 bytes.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
@@ -178,7 +188,9 @@ pub(crate) struct ImageRow {
     pub(crate) name_len: u32,
     pub(crate) height: u32,
     pub(crate) width: u32,
-    pub(crate) encoding: u32,
+    pub(crate) encoding: u16,
+    /// [`extent_of`] its objects; 0 in stores of older programs.
+    pub(crate) extent: u16,
     /// CRC-32C of its bytes in `pixels.bin`.
     pub(crate) pixel_crc32c: u32,
 }

@@ -1,7 +1,8 @@
 //! The store: one directory that contains a data set, written once and mapped read-only.
 //!
 //! Little-endian, fixed-size records: `header.json` (version, categories, counts, capacities,
-//! checksums, and a seal over all that), `images.bin` (index), `objects.bin`, `parts.bin` (one
+//! checksums, and a seal over all that), `images.bin` (index, and which images have
+//! objects with an extent), `objects.bin`, `parts.bin` (one
 //! entry a polygon ring or run list), `coords.bin` (f32 x, y), `runs.bin` (u32 run lengths,
 //! column-major, beginning with zeros), `names.bin` (UTF-8), `pixels.bin` (original JPEG bytes, or
 //! RGB u8; each image's checksum is in the index), `sources.bin` (size and time of each image file,

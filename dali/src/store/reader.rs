@@ -14,6 +14,9 @@ use super::mmap::Mapped;
 use crate::decode::{self, DecodeFault};
 use crate::error::DaliError;
 
+/// The files that [`Store::open_index`] reads.
+const INDEX: [&str; 2] = [format::IMAGES, format::NAMES];
+
 /// An open store; cheap to share between threads (`Arc<Store>`).
 #[derive(Debug)]
 pub struct Store {
@@ -29,6 +32,8 @@ pub struct Store {
     sources: Mapped,
     keypoints: Option<Mapped>,
     arrival: Option<Arc<dyn Arrival>>,
+    /// True if its objects were not read yet.
+    is_index: bool,
 }
 
 /// One image of the index.
@@ -100,12 +105,12 @@ impl Store {
     /// [`DaliError::Io`] if there is no such folder, or the system refuses to read it.
     pub fn open(dir: &Path) -> Result<Store, DaliError> {
         let store = Self::open_index(dir)?;
-        store.verify_masks()?;
-        Ok(store)
+        store.verify_objects()?;
+        Ok(Store { is_index: false, ..store })
     }
 
-    /// The same without the check of the values of masks and keypoints, which
-    /// [`Self::verify_masks`] makes: reads only sizes, boxes, names, and the places of records.
+    /// The same without a look at the objects, which [`Self::verify_objects`] checks: reads only
+    /// the header, and of each image its size, its name, and the number of its objects.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -124,31 +129,30 @@ impl Store {
             sources: map(format::SOURCES)?,
             keypoints: header.keypoints.as_ref().map(|_| map(format::KEYPOINTS)).transpose()?,
             arrival: None,
+            is_index: true,
             header,
         };
         for name in store.header.data_files() {
-            let data = [format::PIXELS, format::COORDS, format::RUNS, format::KEYPOINTS];
-            let is_data = data.contains(&name);
-            let with_checksum = !is_data;
+            let with_checksum = INDEX.contains(&name);
             check::check_file(dir, &store.header, name, store.file(name), with_checksum)?;
         }
-        check::check_records(dir, &store.header, &store.tables()?)?;
+        check::check_images(dir, &store.header, &store.tables()?)?;
         let path = dir.display();
         tracing::info!(%path, images = store.len(), "opened a store");
         Ok(store)
     }
 
-    /// Compares the values of masks and keypoints with their checksums, and runs with their images;
-    /// no keypoint is without a place or of a visibility other than 0, 1 and 2.
+    /// Compares the objects, their masks and keypoints with their checksums, with the header, and
+    /// with their images; no keypoint is without a place or of a visibility other than 0, 1 and 2.
     ///
     /// # Errors
     /// [`DaliError::Store`] naming the file and the fault.
-    pub fn verify_masks(&self) -> Result<(), DaliError> {
-        let has_keypoints = self.keypoints.is_some();
-        let names = [format::COORDS, format::RUNS].into_iter();
-        for name in names.chain(has_keypoints.then_some(format::KEYPOINTS)) {
+    pub fn verify_objects(&self) -> Result<(), DaliError> {
+        let names = self.header.data_files();
+        for name in names.filter(|name| *name != format::PIXELS && !INDEX.contains(name)) {
             check::check_file(&self.path, &self.header, name, self.file(name), true)?;
         }
+        check::check_objects(&self.path, &self.header, &self.tables()?)?;
         check::check_runs(&self.path, &self.tables()?)?;
         check::check_keypoints(&self.path, &self.header, &self.tables()?)
     }
@@ -213,6 +217,26 @@ impl Store {
                 _ => PixelEncoding::Raw,
             },
             objects: first..first + row.num_objects as usize,
+        }
+    }
+
+    /// True if an object of image `idx`, crowd or not, has a box whose sides are both longer than a
+    /// pixel: both references train on such images only. Panics past [`Store::len`].
+    ///
+    /// # Errors
+    /// [`DaliError::Store`] if an older program wrote the store and only its index was opened.
+    pub fn has_extent(&self, idx: usize) -> Result<bool, DaliError> {
+        let boxes = |obj: usize| self.records::<ObjectRow>(&self.objects)[obj].bbox_xywh;
+        match self.image_row(idx).extent {
+            0 if self.is_index => Err(DaliError::Store {
+                path: self.path.clone(),
+                file: format::IMAGES,
+                fault: "an older program made it, and did not note which images have objects, \
+                        which a timed run reads before its clock starts"
+                    .to_string(),
+            }),
+            0 => Ok(format::extent_of(self.image(idx).objects.map(boxes)) == format::EXTENT_SOME),
+            extent => Ok(extent == format::EXTENT_SOME),
         }
     }
 

@@ -117,12 +117,25 @@ impl Stores {
         Ok(joined)
     }
 
-    /// Compares the values of masks and keypoints with their checksums, as [`Store::verify_masks`].
+    /// Checks the objects, as [`Store::verify_objects`].
     ///
     /// # Errors
     /// [`DaliError::Store`] naming the file and the fault.
-    pub fn verify_masks(&self) -> Result<(), DaliError> {
-        self.stores().try_for_each(Store::verify_masks)
+    pub fn verify_objects(&self) -> Result<(), DaliError> {
+        self.stores().try_for_each(Store::verify_objects)
+    }
+
+    /// As [`Store::has_extent`], of the objects that stay.
+    ///
+    /// # Errors
+    /// As for [`Store::has_extent`].
+    pub fn has_extent(&self, idx: usize) -> Result<bool, DaliError> {
+        if self.kept.is_some() {
+            let boxes = self.image(idx).objects.map(|obj| self.object(obj).bbox_xywh);
+            return Ok(format::extent_of(boxes) == format::EXTENT_SOME);
+        }
+        let (part, at) = self.place(idx);
+        part.store.has_extent(at)
     }
 
     /// The stores.

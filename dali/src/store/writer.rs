@@ -144,6 +144,7 @@ impl StoreWriter {
                 PixelEncoding::Jpeg => format::ENCODING_JPEG,
                 PixelEncoding::Raw => format::ENCODING_RAW,
             },
+            extent: format::extent_of(image.objects.iter().map(|object| object.bbox_xywh)),
             pixel_crc32c: crc32c::crc32c(image.pixels),
         };
         self.sources.write(bytemuck::bytes_of(&image.source))?;

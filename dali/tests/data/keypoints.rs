@@ -400,5 +400,5 @@ fn an_index_alone_opens_with_broken_keypoints() {
     let fixture = prepared();
     rewrite(&fixture.store_path().join("keypoints.bin"), |bytes| bytes[3] ^= 0x10);
     let store = Store::open_index(&fixture.store_path()).unwrap();
-    assert_says(&store.verify_masks().unwrap_err().to_string(), &["keypoints.bin", "checksum"]);
+    assert_says(&store.verify_objects().unwrap_err().to_string(), &["keypoints.bin", "checksum"]);
 }

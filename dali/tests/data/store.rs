@@ -324,6 +324,24 @@ fn indices_that_lead_astray_are_found() {
     }
 }
 
+#[test]
+fn extent_of_objects_is_read_from_the_index_or_computed() {
+    let mut fixture = Fixture::new();
+    let index = |fixture: &Fixture| Store::open_index(&fixture.store_path()).unwrap().has_extent(0);
+    for (side, has_extent) in [(1.0, false), (2.0, true)] {
+        fixture.json["annotations"][0]["bbox"] = serde_json::json!([3.0, 2.0, 9.0, side]);
+        fixture.prep_with(|options| options.overwrite = true).unwrap();
+        assert_eq!(index(&fixture).unwrap(), has_extent, "{side}");
+        // As an older program wrote it.
+        let path = fixture.store_path().join("images.bin");
+        rewrite(&path, |bytes| bytes[58] = 0);
+        let crc32 = crc32fast::hash(&std::fs::read(&path).unwrap());
+        reseal(&fixture, |header| header["files"]["images.bin"]["crc32"] = crc32.into());
+        assert_eq!(fixture.store().has_extent(0).unwrap(), has_extent, "{side}");
+        assert_says(&index(&fixture).unwrap_err().to_string(), &["older program", "onegraph prep"]);
+    }
+}
+
 /// A store of ours may be replaced, no matter what is lost or broken in it.
 #[test]
 fn a_damaged_store_can_be_replaced() {

@@ -8,7 +8,7 @@ use crate::runtime::Backend;
 use crate::tuning;
 use clap::{Args, ValueEnum};
 use configs::Config;
-use device::cuda::CudaDevice;
+use device::cuda::{CudaDevice, Installed};
 
 /// The GPU that a process uses: the first that `CUDA_VISIBLE_DEVICES` leaves visible.
 pub(super) const ORDINAL: usize = 0;
@@ -107,6 +107,9 @@ fn choose<T>(choice: Choice, opened: Result<T, EngineError>) -> Result<Option<T>
         }
         Err(why) if choice == Choice::Auto && tuning::is_absent(&why) => {
             tracing::info!(?choice, "runs on the CPU: {why}");
+            if Installed::find().is_ok_and(|installed| !installed.gpus.is_empty()) {
+                notice(&format!("runs on the CPU: {why}"));
+            }
             Ok(None)
         }
         Err(fault) => Err(fault),

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use device::architecture::Capability;
 use device::cuda::{Installed, InstalledGpu};
 use device::manifest::Manifest;
 use device::{Device, DeviceError};
@@ -73,14 +74,13 @@ fn describe(gpu: &InstalledGpu) -> String {
     let text = format!("{}, {gib:.1} GiB, compute capability {}", gpu.name, gpu.capability);
     match &gpu.refused {
         Some(why) => format!("{text}; not used: {why}"),
-        None => text,
+        None if gpu.capability.is_supported() => text,
+        None => format!("{text}; not verified: supported is {}", Capability::SUPPORTED),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use device::architecture::Capability;
-
     use super::*;
 
     fn machine() -> Machine {
@@ -115,12 +115,17 @@ mod tests {
 
     #[test]
     fn each_gpu_has_a_line_and_auto_names_its_choice() {
-        let gpus = vec![gpu("A100", (8, 0), None), gpu("V100", (7, 0), Some("too old"))];
+        let unverified = [gpu("L4", (8, 9), None), gpu("B200", (10, 0), None)];
+        let known = [gpu("A100", (8, 0), None), gpu("V100", (7, 0), Some("too old"))];
+        let gpus = known.into_iter().chain(unverified).collect();
         let text = said(Ok(Installed { cuda: "12.2".into(), gpus }), Ok("A100, driver"));
         for line in [
             "driver   NVIDIA, for CUDA 12.2\n",
             "gpu 0    A100, 80.0 GiB, compute capability 8.0\n",
             "gpu 1    V100, 80.0 GiB, compute capability 7.0; not used: too old\n",
+            "gpu 2    L4, 80.0 GiB, compute capability 8.9; not verified: supported is compute \
+             capability 8.0 (A100) and 9.0 (H100, H200)\n",
+            "gpu 3    B200, 80.0 GiB, compute capability 10.0; not verified: ",
             "auto     --device auto trains on the GPU: A100, driver\n",
         ] {
             assert!(text.contains(line), "{line}{text}");

@@ -285,7 +285,7 @@ fn plan_text(program: Program, spec: &ModelSpec<'_>) -> Result<String, EngineErr
     if !target.is_cpu() {
         text += &launch_text(&prepared)?;
     }
-    text += &cost_text(program);
+    text += &cost_text(program, target);
     text += &block_text(&prepared);
     Ok(text)
 }
@@ -324,10 +324,10 @@ fn launch_text(prepared: &Prepared) -> Result<String, EngineError> {
     Ok(text)
 }
 
-fn cost_text(program: &Program) -> String {
+fn cost_text(program: &Program, target: &Target) -> String {
     let [part, pass, nodes, flops, bytes] = ["part", "pass", "nodes", "GFLOP", "GB moved"];
     let mut text = format!("{part:<16} {pass:<9} {nodes:>6} {flops:>12} {bytes:>12}\n");
-    for part in part_costs(program) {
+    for part in part_costs(program, target) {
         text += &format!(
             "{:<16} {:<9} {:>6} {:>12.3} {:>12.3}\n",
             part.part,

@@ -263,6 +263,19 @@ mod tests {
     }
 
     #[test]
+    fn many_unmatched_objects_are_the_most_prominent_tile() {
+        for (unmatched, is_first) in [(0, false), (1, false), (2, true)] {
+            let iou = |i| if i < unmatched { 0.0 } else { 1.0 };
+            let object = |i| Object { sides: [9.0; 2], middle: [0.0; 2], iou: iou(i) };
+            let objects = (0..10).map(object).collect();
+            let html =
+                super::super::tiles(&Counts { objects, fg_iou: 0.7, ..Counts::default() }, 3, 0);
+            let first = html.split("<span>").nth(1).expect("a tile");
+            assert_eq!(first.starts_with("objects that no anchor"), is_first, "{html}");
+        }
+    }
+
+    #[test]
     fn quantiles_ascend() {
         let of = |side| Object { sides: [side; 2], middle: [0.0; 2], iou: 0.0 };
         let objects = [10.0, 10.0, 10.0, 40.0].map(of).into();

@@ -12,12 +12,15 @@ use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::remote::{is_remote, local, open_store};
 
+/// Opens a store.
+type Open = fn(&Path) -> Result<Store, DaliError>;
+
 /// Opens the stores of a split, by `open` or after one is made, where the config names none.
 pub(super) fn open(
     config: &Config,
     split: Split,
     progress: &Progress,
-    open: fn(&Path) -> Result<Store, DaliError>,
+    open: Open,
 ) -> Result<Vec<Store>, EngineError> {
     let data = &config.data;
     let source = if data.val_fraction > 0.0 { Split::Train } else { split };
@@ -43,7 +46,7 @@ pub(super) fn open(
     };
     if sets.is_empty() {
         let settings = data.synthetic.as_ref().ok_or_else(none)?;
-        return Ok(vec![drawn(settings, source, progress)?]);
+        return Ok(vec![drawn(settings, source, progress, open)?]);
     }
     let store = |(i, set): (usize, &Set)| match (&set.store, &set.images, &set.annotations) {
         (Some(dir), ..) if !is_remote(dir.as_ref()) && !Path::new(dir).exists() => {
@@ -66,11 +69,11 @@ pub(super) fn open(
 }
 
 /// The store at `dir`, which a run made, or why it is made again; `None` if there is none.
-fn find(dir: &Path) -> Result<Option<Result<Store, String>>, EngineError> {
+fn find(dir: &Path, open: Open) -> Result<Option<Result<Store, String>>, EngineError> {
     if !dir.is_dir() {
         return Ok(None);
     }
-    match Store::open(dir) {
+    match open(dir) {
         Ok(store) => Ok(Some(Ok(store))),
         Err(DaliError::Store { file, fault, .. }) => {
             let dir = dir.display();
@@ -80,7 +83,12 @@ fn find(dir: &Path) -> Result<Option<Result<Store, String>>, EngineError> {
     }
 }
 
-fn drawn(settings: &Synthetic, split: Split, progress: &Progress) -> Result<Store, EngineError> {
+fn drawn(
+    settings: &Synthetic,
+    split: Split,
+    progress: &Progress,
+    open: Open,
+) -> Result<Store, EngineError> {
     let (name, count, seed) = match split {
         Split::Train => ("train", settings.train_images, settings.seed),
         // A different seed: no image appears in both splits.
@@ -90,7 +98,7 @@ fn drawn(settings: &Synthetic, split: Split, progress: &Progress) -> Result<Stor
     let name = format!("{name}-{count}x{size}-seed{}", settings.seed);
     let dir = &Path::new(&settings.dir).join(name);
     let store = dir.join("store");
-    match find(&store)? {
+    match find(&store, open)? {
         Some(Ok(store)) if store.header().keypoints.is_some() => return Ok(store),
         Some(Ok(_)) => progress.say(&format!(
             "store {}: an older program drew it, without keypoints; drawing it anew",
@@ -108,7 +116,7 @@ fn drawn(settings: &Synthetic, split: Split, progress: &Progress) -> Result<Stor
     let options = synthetic::SyntheticOptions { count, seed, height, width, out, overwrite };
     let title = format!("drawing {count} images into {}", dir.display());
     made(progress.during(&title, |report| synthetic::generate(&options, report)))?;
-    Ok(Store::open(&store)?)
+    Ok(open(&store)?)
 }
 
 /// The report of data just made; `None` if another process has made them first: their name says
@@ -149,7 +157,7 @@ fn prepared(
     let key = prep::source_key(&options)?;
     let stem = annotations.file_stem().unwrap_or_default().to_string_lossy();
     let out = Path::new("runs/data").join(format!("{stem}-{}", &key[..8]));
-    let why = match find(&out)? {
+    let why = match find(&out, Store::open)? {
         Some(Ok(store)) => match outdated(&store, images, &key) {
             None => {
                 for doubt in &store.header().doubts {

@@ -4,13 +4,14 @@ use std::fs::File;
 use std::path::Path;
 
 use rustix::fs::{Advice, fadvise};
+use serde::{Deserialize, Serialize};
 
 /// The caches that were cleared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cleared {
     /// All files of the machine, through `/proc/sys/vm/drop_caches`.
     Machine,
-    /// The files of the stores, by `posix_fadvise`: what no process has mapped.
+    /// None for certain: the system was advised to drop the stores' files by `posix_fadvise`.
     Stores,
     /// Nothing.
     Nothing,
@@ -21,7 +22,7 @@ impl Cleared {
     pub fn describe(self) -> &'static str {
         match self {
             Cleared::Machine => "the cache of all files was cleared",
-            Cleared::Stores => "the cache of the stores' files was cleared",
+            Cleared::Stores => "the system was advised to drop the stores' files from its cache",
             Cleared::Nothing => "no cache was cleared",
         }
     }

@@ -3,6 +3,7 @@
 mod cache;
 mod compared;
 mod format;
+mod implementation;
 mod log;
 mod score;
 mod system;
@@ -12,6 +13,8 @@ mod writer;
 pub use self::score::{Score, Scored};
 pub use cache::{Cleared, clear_caches};
 pub use compared::Compared;
+pub use format::UNVERIFIED;
+pub use implementation::write_implementation;
 pub use log::{RunLog, Status};
 pub use system::System;
 pub use timer::{Submission, Timer};

@@ -5,6 +5,7 @@ use std::fmt;
 
 use configs::mlperf::{Convergence, Verdict};
 
+use super::format::UNVERIFIED;
 use super::log::{RunLog, Status};
 use crate::error::EngineError;
 
@@ -134,6 +135,7 @@ impl fmt::Display for Score {
         for run in &self.runs {
             writeln!(f, "{run}")?;
         }
+        writeln!(f, "{UNVERIFIED}")?;
         let count = self.runs.len();
         let tell = |f: &mut fmt::Formatter<'_>, lacking: usize, what: &str| match lacking {
             0 => Ok(()),
@@ -244,6 +246,7 @@ mod tests {
             "{text}"
         );
 
+        assert!(text.contains("\nunverified: these results are not verified by MLCommons\n"));
         assert!(!text.contains("MLPerf's targets") && !text.contains("warning"), "{text}");
         assert_eq!(score.why_none(), None);
         let bare = RunLog { seed: None, clears_caches: false, ..runs[0].clone() };

@@ -99,11 +99,23 @@ impl LogWriter {
         value: Value,
         metadata: Value,
     ) -> Result<(), EngineError> {
-        let now = self.clock.milliseconds();
+        self.event_ago(Duration::ZERO, kind, key, value, metadata)
+    }
+
+    /// Writes an event that happened some time ago.
+    pub(super) fn event_ago(
+        &mut self,
+        ago: Duration,
+        kind: Kind,
+        key: &str,
+        value: Value,
+        metadata: Value,
+    ) -> Result<(), EngineError> {
+        let time = self.clock.milliseconds() - ago.as_millis() as u64;
         // The fields in the order of mllog, for whoever reads the log by eye.
         let kind = kind.name();
         let line = format!(
-            "{TOKEN} {{\"namespace\": \"\", \"time_ms\": {now}, \"event_type\": \"{kind}\", \
+            "{TOKEN} {{\"namespace\": \"\", \"time_ms\": {time}, \"event_type\": \"{kind}\", \
              \"key\": {}, \"value\": {value}, \"metadata\": {metadata}}}\n",
             Value::from(key)
         );

@@ -11,8 +11,9 @@ mod trials;
 use std::path::Path;
 
 use configs::Config;
+use device::architecture::Capability;
 use device::cuda::CudaDevice;
-use device::{Device, DeviceError, Tuning};
+use device::{Device, DeviceError, Gpu, Tuning};
 
 use crate::error::EngineError;
 
@@ -29,6 +30,14 @@ pub(crate) use trials::{Event, Shapes, Start, run_trials};
 /// As for [`CudaDevice::open`].
 pub fn open(ordinal: usize, notice: fn(&str)) -> Result<CudaDevice, DeviceError> {
     let cuda = kernels::compiled::open(ordinal, notice)?;
+    let Gpu { name, capability, .. } = cuda.gpu();
+    if !capability.is_supported() {
+        notice(&format!(
+            "warning: {name} has compute capability {capability}, on which onegraph is not \
+             verified; supported is {}",
+            Capability::SUPPORTED
+        ));
+    }
     let warpgroups = check::passes(&cuda, ordinal, notice);
     Ok(cuda.tuned(Tuning { warpgroups, ..Tuning::default() }))
 }

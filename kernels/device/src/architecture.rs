@@ -14,6 +14,16 @@ pub struct Capability {
     pub minor: u32,
 }
 
+impl Capability {
+    /// The GPUs that onegraph is made for, in words.
+    pub const SUPPORTED: &str = "compute capability 8.0 (A100) and 9.0 (H100, H200)";
+
+    /// True for these GPUs; on later ones the kernels may run, but that was never verified.
+    pub fn is_supported(self) -> bool {
+        [8, 9].contains(&self.major) && self.minor == 0
+    }
+}
+
 impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)

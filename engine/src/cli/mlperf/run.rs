@@ -8,18 +8,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
-use configs::Config;
 use configs::mlperf::Deviation;
+use configs::{Config, Data, Set};
 
 use super::super::device::DeviceArgs;
 use super::super::rank::{self, Rank, RankArgs};
 use super::super::signals::Stop;
 use crate::EngineError;
-use crate::mlperf::{Cleared, RunLog, Score, Submission, System, Timer, clear_caches};
+use crate::mlperf::{
+    Cleared, RunLog, Score, Submission, System, Timer, UNVERIFIED, clear_caches,
+    write_implementation,
+};
 use crate::remote;
 use crate::run_dir::RunDir;
 use crate::runtime::Backend;
-use crate::team::Team;
+use crate::team::{self, Team};
 use crate::train::{Event, Observer, Outcome, SessionOptions};
 
 #[derive(Debug, Args)]
@@ -29,7 +32,8 @@ pub(super) struct RunArgs {
     /// Override a config value, such as --set data.train_store=coco/train.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Folder that gets results/SYSTEM/maskrcnn/result_N.txt, systems/SYSTEM.json and the runs.
+    /// Folder that gets results/SYSTEM/maskrcnn/result_N.txt, systems/SYSTEM.json,
+    /// benchmarks/maskrcnn/implementations/SYSTEM and the runs.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Name of the system, such as 1xdgxa100.
@@ -132,7 +136,35 @@ fn check(config: &Config) -> Result<(), EngineError> {
             "a timed run counts steps: set train.steps, solver.warmup_steps and solver.milestones",
         );
     }
-    Ok(())
+    check_data(&config.data)
+}
+
+/// No object is read before the clock starts: data that needs that is refused.
+fn check_data(data: &Data) -> Result<(), EngineError> {
+    let needs = |sets: &[Set]| sets.len() > 1 || sets.iter().any(|set| set.annotations.is_some());
+    let early = [
+        ("data.train_annotations", data.train_annotations.is_some()),
+        ("data.val_annotations", data.val_annotations.is_some()),
+        ("data.train", needs(&data.train)),
+        ("data.val", needs(&data.val)),
+        ("data.classes", !data.classes.is_empty()),
+        ("data.min_keypoints", data.min_keypoints > 0),
+        ("data.repeat_threshold", data.repeat_threshold > 0.0),
+    ];
+    if let Some((key, _)) = early.iter().find(|(_, is_set)| *is_set) {
+        return Err(EngineError::Usage(format!(
+            "{key} needs objects before the clock of a timed run starts, which the rules forbid: \
+             make one store of each split with `onegraph prep`, and leave {key} out"
+        )));
+    }
+    stores(data).iter().try_for_each(|store| remote::refuse(store, "the store of a timed run"))
+}
+
+/// The stores that the config names.
+fn stores(data: &Data) -> Vec<&Path> {
+    let listed = data.train.iter().chain(&data.val).map(|set| &set.store);
+    let stores = [&data.train_store, &data.val_store].into_iter().chain(listed);
+    stores.flatten().map(Path::new).collect()
 }
 
 /// Runs of one command, on devices that are opened once.
@@ -235,14 +267,14 @@ impl Series<'_> {
         config.train.run_dir = args.out.join("runs").display().to_string();
         let deviations = config.mlperf_deviations(false)?;
         self.submission.is_closed = deviations.iter().all(|deviation| deviation.is_allowed);
-        let cleared = clear(args, &config, rank);
+        let cleared = clear(args, &config, rank)?;
         let path = self.submission.result(&args.out, number);
         let timer = match rank.group().is_first() {
-            true => Some(Timer::begin(&path, &self.submission, cleared, &config)?),
+            true => Some(Timer::begin(&path, &self.submission, &cleared, &config)?),
             false => None,
         };
         let timer = timer.map(|timer| Arc::new(Mutex::new(timer)));
-        let ended = self.timed(number, config, cleared, timer.as_ref());
+        let ended = self.timed(number, config, &cleared, timer.as_ref());
         self.stop.end_at_once();
         if let (Err(_), Some(timer)) = (&ended, &timer) {
             // The fault of the run is reported instead.
@@ -256,7 +288,7 @@ impl Series<'_> {
         &mut self,
         number: usize,
         config: Config,
-        cleared: Cleared,
+        cleared: &[(String, Cleared)],
         timer: Option<&Arc<Mutex<Timer>>>,
     ) -> Result<Outcome, EngineError> {
         let (args, rank) = (self.args, self.rank);
@@ -270,7 +302,7 @@ impl Series<'_> {
             lock(timer).note(&notes)?;
             if number == args.numbers().start {
                 rank.progress.say(&notes);
-                describe(args, &self.submission, rank, backend)?;
+                describe(args, &self.submission, rank, backend, &config)?;
             }
         }
         timed_run(config, number, rank, (backend, team), timer.cloned(), self.stop)
@@ -288,16 +320,27 @@ fn lock(timer: &Mutex<Timer>) -> MutexGuard<'_, Timer> {
     timer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Clears the cache of this host's files, once for all of its ranks.
-fn clear(args: &RunArgs, config: &Config, rank: &Rank<'_>) -> Cleared {
-    if args.keep_caches || !rank.group().is_first_of_host() {
-        return Cleared::Nothing;
+/// Clears the cache of each host's files, once for all of its ranks; the first rank gets what was
+/// done on each host.
+fn clear(
+    args: &RunArgs,
+    config: &Config,
+    rank: &Rank<'_>,
+) -> Result<Vec<(String, Cleared)>, EngineError> {
+    let group = rank.group();
+    // A run that draws its data has it in memory.
+    let own = match group.is_first_of_host() {
+        true if args.keep_caches || config.data.synthetic.is_some() => Some(Cleared::Nothing),
+        true => Some(clear_caches(&stores(&config.data))),
+        false => None,
+    };
+    let all = group.gather("the cleared caches", &team::encode(&own)?)?;
+    let mut by_host = Vec::new();
+    for (member, bytes) in group.members().iter().zip(&all) {
+        let done: Option<Cleared> = team::decode(bytes)?;
+        by_host.extend(done.map(|done| (member.host.clone(), done)));
     }
-    let data = &config.data;
-    let listed = data.train.iter().chain(&data.val).map(|set| &set.store);
-    let stores = [&data.train_store, &data.val_store].into_iter().chain(listed);
-    let stores: Vec<&Path> = stores.flatten().map(Path::new).collect();
-    clear_caches(&stores)
+    Ok(by_host)
 }
 
 /// One run.
@@ -342,36 +385,40 @@ impl Observer for Nobody {
 }
 
 /// Notes for the reader of a log: every deviation from the reference, with its clause.
-fn notes(deviations: &[Deviation], cleared: Cleared, keeps_caches: bool) -> String {
+fn notes(deviations: &[Deviation], cleared: &[(String, Cleared)], keeps_caches: bool) -> String {
     let mut text = String::from("deviations from the reference (training_rules.adoc):");
     for Deviation { what, clause, is_allowed } in deviations {
         let verdict = if *is_allowed { "allowed" } else { "NOT ALLOWED in the closed division" };
         // Writing to a string cannot fail.
         let _ = write!(text, "\n- {what}\n  {verdict}: {clause}");
     }
-    let _ = write!(text, "\n{}", cleared.describe());
-    if cleared == Cleared::Nothing {
-        let mend = match keeps_caches {
+    for (host, done) in cleared {
+        let _ = write!(text, "\n{host}: {}", done.describe());
+    }
+    if cleared.iter().any(|(_, done)| *done != Cleared::Machine) {
+        let fix = match keeps_caches {
             true => "leave out --keep-caches",
-            false => "run as root, or clear it before",
+            false => "run as root on stores, or clear it before",
         };
-        let _ = write!(text, ", which the rules ask for (Data State at Start of Run): {mend}");
+        let _ = write!(text, "\nthe rules ask for that (Data State at Start of Run): {fix}");
     }
     text
 }
 
-/// Writes the description of the system.
+/// Writes the description of the system, and how to repeat the run.
 fn describe(
     args: &RunArgs,
     submission: &Submission,
     rank: &Rank<'_>,
     backend: &Backend,
+    config: &Config,
 ) -> Result<(), EngineError> {
     let (group, nodes) = (rank.group(), rank.group().hosts().max(1));
     let accelerators = match backend {
         Backend::Cpu => 0,
         Backend::Device(_) => group.ranks() / nodes,
     };
+    write_implementation(&args.out, submission, config)?;
     let (path, empty) = System::here(submission, nodes, accelerators).write(&args.out)?;
     let path = path.display();
     match empty.is_empty() {
@@ -393,5 +440,5 @@ fn conclude(logs: &[PathBuf]) -> Result<(), EngineError> {
     for run in &runs {
         super::super::print(&format!("{run}\n"))?;
     }
-    Ok(())
+    super::super::print(&format!("{UNVERIFIED}\n"))
 }

@@ -242,7 +242,7 @@ fn read(
         return Ok((resume::identity_of(data), String::new()));
     };
     if options.observer.is_some() {
-        let verify = |data: &DataSet| data.store.verify_masks();
+        let verify = |data: &DataSet| data.store.verify_objects();
         let (train, val) = rayon::join(|| verify(data), || verify(set.data()));
         train.and(val)?;
     }
