@@ -23,13 +23,13 @@ struct Runs {
 }
 
 impl Runs {
-    /// Adds the pixel at this place, behind all others.
-    fn push(&mut self, place: u32) {
+    /// Adds the pixels from this place on, behind all others.
+    fn push(&mut self, place: u32, count: u32) {
         match self.counts.last_mut() {
-            Some(ones) if self.end == place => *ones += 1,
-            _ => self.counts.extend([place - self.end, 1]),
+            Some(ones) if self.end == place => *ones += count,
+            _ => self.counts.extend([place - self.end, count]),
         }
-        self.end = place + 1;
+        self.end = place + count;
     }
 
     fn finish(mut self, [height, width]: [u32; 2]) -> Rle {
@@ -52,9 +52,41 @@ pub(super) fn drawn(
     for x in x as u32..width.min((x + w).ceil() as u32) {
         for y in y as u32..height.min((y + h).ceil() as u32) {
             if inside(f64::from(x) + 0.5, f64::from(y) + 0.5) {
-                runs.push(x * height + y);
+                runs.push(x * height + y, 1);
             }
         }
+    }
+    runs.finish([height, width])
+}
+
+/// [`drawn`] of a convex shape, whose pixels in a column are one run; at x, its deepest point is
+/// `middle(x)`.
+pub(super) fn convex(
+    [height, width]: [u32; 2],
+    [x, y, w, h]: [f64; 4],
+    middle: impl Fn(f64) -> f64,
+    inside: impl Fn(f64, f64) -> bool,
+) -> Rle {
+    let mut runs = Runs::default();
+    let (top, bottom) = (y as i64, i64::from(height.min((y + h).ceil() as u32)));
+    for x in x as u32..width.min((x + w).ceil() as u32) {
+        let at = f64::from(x) + 0.5;
+        let is = |y: i64| inside(at, y as f64 + 0.5);
+        let top = top.max(0);
+        // Rows are further out on both sides of these two.
+        let near = (((middle(at) - 0.5).floor()) as i64).min(bottom - 1).max(top);
+        let Some(deep) = [near, near + 1].into_iter().find(|y| *y < bottom && is(*y)) else {
+            continue;
+        };
+        let last = |mut inner: i64, mut outer: i64| {
+            while (outer - inner).abs() > 1 {
+                let between = (inner + outer) / 2;
+                *(if is(between) { &mut inner } else { &mut outer }) = between;
+            }
+            inner as u32
+        };
+        let (first, last) = (last(deep, top - 1), last(deep, bottom));
+        runs.push(x * height + first, last - first + 1);
     }
     runs.finish([height, width])
 }
@@ -66,7 +98,7 @@ pub(super) fn by_value(values: &[u32], [height, width]: [u32; 2]) -> BTreeMap<u3
         for y in 0..height {
             let value = values[y as usize * width as usize + x as usize];
             if value != 0 {
-                masks.entry(value).or_default().push(x * height + y);
+                masks.entry(value).or_default().push(x * height + y, 1);
             }
         }
     }
