@@ -127,7 +127,7 @@ fn picture(
             let text = format!("is {w}x{h} but its image {width}x{height}; make them agree");
             return Err(fault(&path, text));
         }
-        let masks = pixels::by_value(&values, size);
+        let masks = pixels::by_value(&values, size).map_err(|text| fault(&path, text))?;
         if is_of_image {
             if masks.len() == 1 && masks.contains_key(&255) && classes.is_none() {
                 let text = "has ink alone, which does not part objects; write a value for each \

@@ -217,7 +217,7 @@ fn picture(folder: &Folder, request: &Request, entry: &Entry<'_>) -> Result<Pict
             let text = format!("is {w}x{h} but its image {width}x{height}; make them agree");
             return Err(fault(&path, text));
         }
-        masks = pixels::by_value(&values, size);
+        masks = pixels::by_value(&values, size).map_err(|text| fault(&path, text))?;
         masks.remove(&VOID);
         let last = masks.last_key_value().map_or(0, |(value, _)| *value);
         if last as usize > entry.objects.len() {
