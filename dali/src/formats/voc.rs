@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use hotcoco::mask;
 use hotcoco::types::Rle;
 use rayon::prelude::*;
 use roxmltree::Node;
@@ -235,10 +236,16 @@ fn picture(folder: &Folder, request: &Request, entry: &Entry<'_>) -> Result<Pict
         let [x1, y1, x2, y2] = listed.corners;
         let mut object = Object::boxed(&listed.name, [x1 - first, y1 - first, x2, y2]);
         object.crowd = listed.is_difficult;
-        object.segmentation = masks.remove(&value).map(runs);
-        object
+        let pixels = masks.remove(&value);
+        let [x, y, width, height] = pixels.as_ref().map_or([x1, y1, 1.0, 1.0], mask::to_bbox);
+        if x > x2 || y > y2 || x + width < x1 - first || y + height < y1 - first {
+            let text = "has no pixel of its value in its <bndbox>; value k is the k-th <object>";
+            return Err(fault(&folder.path(&file), format!("object {value} {text}")));
+        }
+        object.segmentation = pixels.map(runs);
+        Ok(object)
     };
-    let objects = entry.objects.iter().zip(1..).map(object).collect();
+    let objects = entry.objects.iter().zip(1..).map(object).collect::<Result<_, DaliError>>()?;
     Ok(Picture { file_name: entry.image.to_string(), size: size.unwrap_or([1, 1]), objects })
 }
 

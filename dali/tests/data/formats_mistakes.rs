@@ -232,8 +232,16 @@ fn mistakes_in_labelme_are_sentences() {
             (a, "\"imageHeight\": 10", "\"imageHeight\": 11", &["say 20x11 but", "is 20x10"]),
             (a, "\"imageHeight\": 10", "\"imageHeight\": -1", &["invalid value: integer `-1`"]),
             ("a.jpg", "", GONE, &["a.json: the image \"a.jpg\" is missing"]),
+            (a, "[20, 10]", "[17, 9]", &["(\"dog\") has a mask of 20x10 in a box of 18x10"]),
         ],
     );
+    let place = tempfile::tempdir().unwrap();
+    write(place.path());
+    let objects =
+        || formats::read(&Request::new(place.path())).unwrap().dataset.unwrap().annotations;
+    let (before, text) = (objects(), fs::read_to_string(place.path().join(a)).unwrap());
+    put(place.path(), a, text.replace("[0, 0], [20, 10]", "[0, 9], [19, 0]"));
+    assert_eq!(objects(), before, "corners of a mask are in any order");
 }
 
 #[test]
