@@ -88,7 +88,9 @@ fn content(
         return Err(xml::fault_at(&path, &document, track, text));
     }
     let labels = root.descendants().filter(|node| node.has_tag_name("label"));
-    let names = labels.filter_map(|label| Some(xml::child(label, "name")?.to_string())).collect();
+    let names = labels.filter_map(|label| xml::child(label, "name").transpose());
+    let names = names.map(|name| name.map(str::to_string)).collect::<Result<_, String>>();
+    let names = names.map_err(|text| fault(&path, text))?;
     let mut content = Content { names, pictures: Vec::new(), num_skipped: 0 };
     for image in root.children().filter(|node| node.has_tag_name("image")) {
         let named = |text: String| xml::fault_at(&path, &document, image, &text);

@@ -13,6 +13,7 @@ mod masks;
 mod part;
 mod pixels;
 mod split;
+mod texts;
 mod voc;
 mod xml;
 mod yolo;

@@ -166,9 +166,10 @@ fn entry<'a>(folder: &Folder, image: &'a str) -> Result<Entry<'a>, DaliError> {
     let objects = objects.map(listed);
     let objects = objects.collect::<Result<_, (Node<'_, '_>, String)>>();
     let objects = objects.map_err(|(node, text)| xml::fault_at(&path, &document, node, &text))?;
-    let size = root.children().find(|node| node.has_tag_name("size")).and_then(|node| {
+    let named = |text: String| xml::fault_at(&path, &document, root, &text);
+    let size = xml::only(root, "size").map_err(named)?.and_then(|node| {
         // Tools that do not know it write 0, or leave it empty.
-        let side = |name| child(node, name)?.parse::<u32>().ok().filter(|side| *side > 0);
+        let side = |name| child(node, name).ok()??.parse::<u32>().ok().filter(|side| *side > 0);
         let row = document.text_pos_at(node.range().start).row;
         Some(([side("height")?, side("width")?], row))
     });
@@ -177,14 +178,15 @@ fn entry<'a>(folder: &Folder, image: &'a str) -> Result<Entry<'a>, DaliError> {
 
 /// An object, or where it is broken and how.
 fn listed<'a, 'i>(object: Node<'a, 'i>) -> Result<Listed, (Node<'a, 'i>, String)> {
+    let of_object = |text| (object, text);
     let lacks = |name: &str| (object, format!("has no <{name}>; add it"));
-    let name =
-        child(object, "name").filter(|name| !name.is_empty()).ok_or_else(|| lacks("name"))?;
-    let bounds = object.children().find(|node| node.has_tag_name("bndbox"));
+    let name = child(object, "name").map_err(of_object)?;
+    let name = name.filter(|name| !name.is_empty()).ok_or_else(|| lacks("name"))?;
+    let bounds = xml::only(object, "bndbox").map_err(of_object)?;
     let bounds = bounds.ok_or_else(|| lacks("bndbox"))?;
     let mut corners = [0.0; 4];
     for (corner, key) in corners.iter_mut().zip(["xmin", "ymin", "xmax", "ymax"]) {
-        let text = child(bounds, key).unwrap_or_default();
+        let text = child(bounds, key).map_err(|text| (bounds, text))?.unwrap_or_default();
         let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
         *corner = number.ok_or_else(|| (bounds, format!("has {key} {text:?}; write a number")))?;
     }
@@ -194,7 +196,7 @@ fn listed<'a, 'i>(object: Node<'a, 'i>) -> Result<Listed, (Node<'a, 'i>, String)
             format!("has the corners {corners:?}; the second is before the first"),
         ));
     }
-    let is_difficult = child(object, "difficult") == Some("1");
+    let is_difficult = child(object, "difficult").map_err(of_object)? == Some("1");
     Ok(Listed { name: name.to_string(), corners, is_difficult })
 }
 

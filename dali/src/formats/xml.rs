@@ -7,8 +7,15 @@ use roxmltree::{Document, Node, ParsingOptions};
 use super::fault;
 use crate::error::DaliError;
 
+/// Attributes of an element: the parser compares each with each.
+const MAX_ATTRIBUTES: usize = 4096;
+
 /// Parses a file; one that declares a document type is refused, as its entities may expand.
 pub(super) fn parse<'a>(path: &Path, text: &'a str) -> Result<Document<'a>, DaliError> {
+    if text.split('<').any(|tag| tag.matches('=').nth(MAX_ATTRIBUTES).is_some()) {
+        let text = format!("has an element of more than {MAX_ATTRIBUTES} attributes; remove them");
+        return Err(fault(path, text));
+    }
     let options = ParsingOptions { allow_dtd: false, ..ParsingOptions::default() };
     Document::parse_with_options(text, options)
         .map_err(|error| fault(path, format!("is not XML: {error}; export it again")))
@@ -25,10 +32,25 @@ pub(super) fn fault_at(
     fault(path, format!("line {line}: <{}> {text}", node.tag_name().name()))
 }
 
+/// The child of this name.
+///
+/// # Errors
+/// There are two, in words.
+pub(super) fn only<'a, 'i>(node: Node<'a, 'i>, name: &str) -> Result<Option<Node<'a, 'i>>, String> {
+    let mut children = node.children().filter(|child| child.has_tag_name(name));
+    let first = children.next();
+    match children.next() {
+        Some(_) => Err(format!("has <{name}> twice; remove one")),
+        None => Ok(first),
+    }
+}
+
 /// The text of the child of this name, without the blanks around it.
-pub(super) fn child<'a>(node: Node<'a, '_>, name: &str) -> Option<&'a str> {
-    let child = node.children().find(|child| child.has_tag_name(name))?;
-    child.text().map(str::trim)
+///
+/// # Errors
+/// As for [`only`].
+pub(super) fn child<'a>(node: Node<'a, '_>, name: &str) -> Result<Option<&'a str>, String> {
+    Ok(only(node, name)?.and_then(|child| child.text()).map(str::trim))
 }
 
 /// An attribute.

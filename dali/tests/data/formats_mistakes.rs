@@ -260,6 +260,8 @@ fn mistakes_in_cvat_are_sentences() {
         put(set, "annotations.xml", text);
     };
     let a = "annotations.xml";
+    let attributes =
+        format!("<box {}", (0..5000).map(|i| format!("a{i}=\"\" ")).collect::<String>());
     let sound = Sound { format: "cvat", split: None, write };
     check(
         &sound,
@@ -288,6 +290,8 @@ fn mistakes_in_cvat_are_sentences() {
             (a, "left=\"3\"", "left=\"-3\"", &["line 6: <mask> has left=\"-3\""]),
             (a, "rx=\"3\"", "rx=\"1e9\"", &["line 7: <ellipse> has the coordinate 1000000000"]),
             (a, "<name>bee", "<name>ant", &["which no list of classes names"]),
+            (a, "<name>bee", "<name>bee</name><name>cat", &["annotations.xml: has <name> twice"]),
+            (a, "<box ", &attributes, &["has an element of more than 4096 attributes"]),
         ],
     );
 }
@@ -339,6 +343,14 @@ fn mistakes_in_voc_are_sentences() {
             (a, "<ymax>4<", "<ymax>NaN<", &["line 3: <bndbox> has ymax \"NaN\""]),
             (a, "<xmin>1<", "<xmin>9<", &["line 3: <bndbox> has the corners", "before the first"]),
             (a, "<object><name>bee", "<x><name>bee", &["a.xml: is not XML"]),
+            (a, "<name>ant", "<name>ant</name><name>bee", &["line 2: <object> has <name> twice"]),
+            (a, "<xmin>1", "<xmin>0</xmin><xmin>1", &["line 3: <bndbox> has <xmin> twice"]),
+            (
+                a,
+                "<xmin>1</xmin><ymin>1</ymin><xmax>4<",
+                "<xmin>9</xmin><ymin>1</ymin><xmax>9<",
+                &["object 1 has no pixel"],
+            ),
             ("Annotations/b.xml", "", "<annotation/>", &["b.xml: has no image of its name"]),
             (mask, "", &wide, &["a.png: is neither JPEG nor PNG"]),
             (mask, "", "\u{89}PNG", &["a.png: is neither JPEG nor PNG"]),
@@ -380,7 +392,16 @@ fn mistakes_in_masks_are_sentences() {
     let narrow = png(DynamicImage::new_luma8(19, 10));
     let whole = values(1, 2);
     let broken = &whole[..whole.len() / 2];
-    let planted: [(&str, &[u8], &[&str]); 22] = [
+    let soft = png(DynamicImage::ImageLuma8(GrayImage::from_fn(20, 10, |x, _| {
+        Luma([[0, 0, 60, 190, 255][(x as usize).min(4)]])
+    })));
+    let planted: [(&str, &[u8], &[&str]); 24] = [
+        ("masks/b.png", &soft, &["b.png: has 20 pixels at edges with values between"]),
+        (
+            "classes.json",
+            br#"{"1": "ant", "1": "bee"}"#,
+            &["classes.json: ", "has the key 1 twice"],
+        ),
         ("masks/a/ant.png", &values(9, 0), &["ant.png: has no category in its name"]),
         ("masks/a/_3.png", &values(9, 0), &["_3.png: has no category in its name"]),
         ("masks/a/ant_x.png", &values(9, 0), &["ant_x.png: has no category in its name"]),
