@@ -11,7 +11,7 @@ use super::assemble::{Picture, assemble};
 use super::folder::{ByName, Folder, name_of, stem_and_extension};
 use super::part::{self, Part, Parts};
 use super::pixels::{self, Values};
-use super::{Request, Source, fault};
+use super::{Request, Source, fault, keys};
 use crate::error::DaliError;
 
 /// Labels that LabelMe uses for what is no object.
@@ -46,8 +46,8 @@ fn polygon() -> String {
 }
 
 fn is_labelme(folder: &Folder, file: &str) -> bool {
-    let start = folder.start_of(file);
-    start.contains("\"shapes\"") || start.contains("\"imagePath\"")
+    let known = ["shapes", "imagePath", "imageData"];
+    folder.start_of(file).is_some_and(|start| keys::has(&start, 1, &known))
 }
 
 pub(super) fn recognise(folder: &Folder) -> Option<String> {

@@ -23,13 +23,12 @@ use crate::prep::Masks;
 const VOID: u32 = 255;
 /// Lists of images that are splits; the others are of single classes.
 const SPLITS: [&str; 4] = ["train", "val", "test", "trainval"];
+/// XML files that are looked into, to recognise the format.
+const MAX_LOOKED_INTO: usize = 8;
 
 pub(super) fn recognise(folder: &Folder) -> Option<String> {
-    let is_voc = |file: &&str| {
-        let start = folder.start_of(file);
-        start.contains("<annotation>") || start.contains("<annotation ")
-    };
-    let file = folder.with("Annotations/", "xml").next().filter(is_voc)?;
+    let mut files = folder.with("Annotations/", "xml").take(MAX_LOOKED_INTO);
+    let file = files.find(|file| xml::has_root(folder, file, "annotation") == Some(true))?;
     Some(format!("{file} is an <annotation>"))
 }
 

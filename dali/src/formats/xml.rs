@@ -5,6 +5,7 @@ use std::path::Path;
 use roxmltree::{Document, Node, ParsingOptions};
 
 use super::fault;
+use super::folder::Folder;
 use crate::error::DaliError;
 
 /// Attributes of an element: the parser compares each with each.
@@ -51,6 +52,16 @@ pub(super) fn only<'a, 'i>(node: Node<'a, 'i>, name: &str) -> Result<Option<Node
 /// As for [`only`].
 pub(super) fn child<'a>(node: Node<'a, '_>, name: &str) -> Result<Option<&'a str>, String> {
     Ok(only(node, name)?.and_then(|child| child.text()).map(str::trim))
+}
+
+/// True if a file's root element has this name, by its start; `None` if it cannot be read.
+pub(super) fn has_root(folder: &Folder, file: &str, name: &str) -> Option<bool> {
+    let start = folder.start_of(file)?;
+    let parts =
+        start.split("<!--").map(|part| part.split_once("-->").map_or(part, |(_, rest)| rest));
+    let text: String = parts.collect();
+    let root = text.split('<').find(|tag| tag.starts_with(char::is_alphabetic));
+    Some(root.and_then(|root| root.split([' ', '\t', '\r', '\n', '/', '>']).next()) == Some(name))
 }
 
 /// An attribute.

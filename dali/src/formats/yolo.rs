@@ -47,13 +47,22 @@ enum Places {
 }
 
 fn yaml_of(folder: &Folder) -> Option<&str> {
-    let is_yaml = |file: &&String| {
+    let is_yaml = |file: &&str| {
         let (stem, extension) = stem_and_extension(file);
         !stem.contains('/') && matches!(extension, "yaml" | "yml")
     };
-    let mut files = folder.files.iter().filter(is_yaml).map(String::as_str);
-    let first = files.next();
-    if folder.has("data.yaml") { Some("data.yaml") } else { first }
+    if folder.has("data.yaml") {
+        return Some("data.yaml");
+    }
+    folder.files.iter().map(String::as_str).filter(is_yaml).find(|file| has_names(folder, file))
+}
+
+/// True if `names` is a key at the top of a YAML file.
+fn has_names(folder: &Folder, yaml: &str) -> bool {
+    let start = folder.start_of(yaml).unwrap_or_default();
+    let mut keys = start.lines().filter_map(|line| Some(line.split_once(':')?.0.trim_end()));
+    keys.any(|key| key.trim_matches(['"', '\'']) == "names")
+        || start.starts_with('{') && start.contains("names")
 }
 
 fn names_of(folder: &Folder) -> Option<&'static str> {
@@ -64,7 +73,7 @@ fn names_of(folder: &Folder) -> Option<&'static str> {
 
 pub(super) fn recognise(folder: &Folder) -> Option<String> {
     match yaml_of(folder) {
-        Some(yaml) => folder.start_of(yaml).contains("names").then_some(yaml),
+        Some(yaml) => has_names(folder, yaml).then_some(yaml),
         None => names_of(folder),
     }
     .map(|file| format!("{file} names classes"))
