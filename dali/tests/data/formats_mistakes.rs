@@ -1,6 +1,7 @@
 //! Mistakes in folders of each format: one sentence each, with the file and what is wrong.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use base64::Engine;
@@ -9,6 +10,7 @@ use dali::formats::{self, Request, Source};
 use dali::prep::{self, Masks, PrepOptions};
 use image::{DynamicImage, GrayImage, ImageBuffer, Luma};
 use jpeg_encoder::ColorType;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::fixture::{gradient, jpeg, png};
 
@@ -29,13 +31,13 @@ struct Sound {
     write: fn(&Path),
 }
 
-fn put(root: &Path, file: &str, bytes: impl AsRef<[u8]>) {
+pub(crate) fn put(root: &Path, file: &str, bytes: impl AsRef<[u8]>) {
     let path = root.join(file);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, bytes).unwrap();
 }
 
-fn picture(root: &Path, file: &str) {
+pub(crate) fn picture(root: &Path, file: &str) {
     put(root, file, jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb));
 }
 
@@ -65,6 +67,9 @@ fn check(sound: &Sound, mistakes: &[Mistake<'_>]) {
     request.split = sound.split.map(str::to_string);
     let taken = formats::read(&request).unwrap().notes[0].clone();
     assert!(taken.contains(&format!(" for {}: ", sound.format)), "{taken}");
+    let sound_files = mistakes.iter().map(|(file, ..)| *file);
+    let sound_files = sound_files.filter(|file| place.path().join("set").join(file).exists());
+    check_unreadable(sound, &sound_files.collect::<Vec<_>>());
     for (file, from, to, says) in mistakes {
         let place = tempfile::tempdir().unwrap();
         let set = place.path().join("set");
@@ -88,6 +93,26 @@ fn check(sound: &Sound, mistakes: &[Mistake<'_>]) {
     }
 }
 
+/// Files that are there and cannot be read are errors by name.
+fn check_unreadable(sound: &Sound, files: &[&str]) {
+    let replaced: [fn(&Path); 5] = [
+        |path| symlink("gone", path).unwrap(),
+        |path| symlink(path, path).unwrap(),
+        |path| symlink("/dev/zero", path).unwrap(),
+        |path| fs::create_dir(path).unwrap(),
+        |path| mknodat(CWD, path, FileType::Fifo, Mode::RUSR, 0).unwrap(),
+    ];
+    for (file, replace) in files.iter().flat_map(|file| replaced.map(|replace| (file, replace))) {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("set").join(file);
+        (sound.write)(&place.path().join("set"));
+        fs::remove_file(&path).unwrap();
+        replace(&path);
+        let sentence = refusal(place.path(), sound).unwrap_or_default();
+        assert!(sentence.contains(file), "{}: {file}: {sentence}", sound.format);
+    }
+}
+
 #[test]
 fn mistakes_in_yolo_are_sentences() {
     let write = |set: &Path| {
@@ -98,6 +123,7 @@ fn mistakes_in_yolo_are_sentences() {
         put(set, "labels/val/b.txt", "1 0.1 0.1 0.5 0.1 0.5 0.5\n");
     };
     let a = "labels/train/a.txt";
+    let deep = format!("a: {}\nnames:", "[{a: ".repeat(200));
     let sound = Sound { format: "yolo", split: Some("train"), write };
     check(
         &sound,
@@ -106,13 +132,30 @@ fn mistakes_in_yolo_are_sentences() {
             ("data.yaml", "", "", &["data.yaml: is not a data.yaml of YOLO"]),
             ("data.yaml", "", "\t\0[", &["data.yaml: is not a data.yaml of YOLO"]),
             ("data.yaml", "[ant, bee]", "[]", &["`names` is empty"]),
-            ("data.yaml", "[ant, bee]", "7", &["`names` must be a list of names"]),
+            (
+                "data.yaml",
+                "[ant, bee]",
+                "7",
+                &["names: invalid type: integer `7`, expected a text"],
+            ),
+            ("data.yaml", "[ant, bee]", "[[ant], bee]", &["names[0]: invalid type: sequence"]),
+            ("data.yaml", "[ant, bee]", "{0: ant, 0: bee}", &["names: has the key 0 twice"]),
+            ("data.yaml", "names:", &deep, &["more than 256 brackets are open"]),
+            ("data.yaml", "names:", "kpt_shape: [2, 3]\nnames:", &["line 1: has 2 numbers after"]),
+            (a, "", "0 .5 .5 .2 .2 .93 1", &["object 1 looks like a box and a confidence"]),
+            (
+                a,
+                "",
+                "0 .4 .5 .5 .5 .2 .3 .3 .6 .5 .4",
+                &["object 1 looks like a box and key points"],
+            ),
+            (a, "", "0 .4 .4 .4 .4 .2 .3 1 .5 .5 0", &["object 1 looks like a box and key points"]),
             ("data.yaml", "[ant, bee]", "{0: ant, 2: bee}", &["`names` has 2 where 1 is next"]),
             ("data.yaml", "[ant, bee]", "[ant, ant]", &["names the class \"ant\" twice"]),
             ("data.yaml", "names:", "nc: 3\nnames:", &["`nc` is 3 but `names` has 2"]),
             ("data.yaml", "train: images/train\n", "", &["has no split train; --split takes val"]),
             ("data.yaml", "images/train", "elsewhere", &["`train` leads to no image: elsewhere"]),
-            ("data.yaml", "images/train", "{a: b}", &["a split must be a folder"]),
+            ("data.yaml", "images/train", "{a: b}", &["train: invalid type: string \"a\""]),
             (a, "", GONE, &["no image has a label file", "labels/train/a.txt"]),
             (a, "", "0 0.1 0.1 0.5 0.1\n0.5", &["a.txt: line 2: the class is"]),
             (a, "0 0.1", "2 0.1", &["a.txt: line 1: class 2 has no name, as the last is 1"]),
@@ -428,6 +471,7 @@ fn mistakes_in_masks_are_sentences() {
     let place = tempfile::tempdir().unwrap();
     write(&place.path().join("set"));
     assert_eq!(refusal(place.path(), &sound), None);
+    check_unreadable(&sound, &["masks/a/ant_0.png", "masks/b.png", "images/a.jpg"]);
     for (file, bytes, says) in planted {
         let place = tempfile::tempdir().unwrap();
         let set = place.path().join("set");
@@ -516,6 +560,8 @@ fn folders_of_no_format_or_of_two_are_refused() {
     assert!(read().contains("set: is no folder"), "{}", read());
     picture(&set, "images/a.jpg");
     assert!(read().contains("set: holds no annotations that are known: coco ("), "{}", read());
+    symlink("gone", set.join("a.xml")).unwrap();
+    assert!(read().contains("a.xml"), "{}", read());
     put(&set, "masks/a/ant_1.png", values(9, 0));
     put(&set, "data.yaml", "names: [ant]");
     assert!(read().contains("may be yolo (data.yaml names classes) or masks ("), "{}", read());
