@@ -78,7 +78,7 @@ impl Folder {
                 continue;
             }
             let path = format!("{prefix}{name}");
-            // What is no file, as a link to nowhere, is an error when it is read.
+            // A link to nowhere or a device is listed as well: reading it is an error.
             match fs::metadata(entry.path()) {
                 Ok(meta) if meta.is_dir() => {
                     let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());

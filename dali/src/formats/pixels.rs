@@ -132,8 +132,8 @@ fn check_edges(values: &[u32], width: usize) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "has {num} pixels at edges with values between those of their neighbours, as interpolation, \
-         soft edges and JPEG leave them; write one value for each object"
+        "has {num} pixels at edges with values between those of their neighbours, as \
+         interpolation, soft edges and JPEG leave them; write one value for each object"
     ))
 }
 

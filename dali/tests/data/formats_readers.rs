@@ -22,11 +22,7 @@ fn yolo_splits_that_share_images_are_reported_and_key_points_left_out() {
         (&own, "[images/val]", ""),
         (&own, "./images/train/", both),
         ("images/train", "again", both),
-        (
-            "images/train",
-            "/home/x/images/val",
-            "/home/x/images/val is not found; taking images/val",
-        ),
+        ("images/train", "/else/images/val", "/else/images/val is not found; taking images/val"),
     ] {
         let yaml = format!("names: [ant]\nkpt_shape: [2, 3]\ntrain: {train}\nval: {val}");
         put(set, "data.yaml", yaml);
@@ -45,7 +41,8 @@ fn yolo_splits_that_share_images_are_reported_and_key_points_left_out() {
 fn words_of_another_format_do_not_change_the_format() {
     let coco = r#"{"info": {"description": "\"shapes\":", "neg_category_ids": 0},
         "categories": [{"id": 1, "name": "file_name", "supercategory": "imagePath"}],
-        "images": [{"id": 1, "height": 10, "width": 20, "file_name": "a.jpg"}], "annotations": []}"#;
+        "images": [{"id": 1, "height": 10, "width": 20, "file_name": "a.jpg"}],
+        "annotations": []}"#;
     let cvat = r#"<?xml version="1.0"?><!-- <annotation> --><annotations>
         <image name="a.jpg" height="10" width="20"/></annotations>"#;
     for (file, text, format) in [("a.json", coco, "coco"), ("Annotations/a.xml", cvat, "cvat")] {
