@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::folder::{Folder, name_of, stem_and_extension};
-use super::{Request, Source, fault, split};
+use super::{Request, Source, fault, keys, split};
 use crate::error::DaliError;
 
 /// The start of the names of COCO's files of objects, ..
@@ -16,22 +16,23 @@ const MAX_LOOKED_INTO: usize = 64;
 
 /// The annotation files, in the order of their paths.
 fn files_of(folder: &Folder) -> Vec<&str> {
-    let is = |file: &&str| {
-        let start = folder.start_of(file);
-        let has = |key| start.contains(key);
-        let is_whole = serde_json::from_str::<IgnoredAny>(&start).is_ok();
+    let is = |start: String| {
+        let is_whole = || serde_json::from_str::<IgnoredAny>(&start).is_ok();
         // Label Studio's notes beside labels of YOLO hold the categories alone.
-        (has("\"images\"") || has("\"annotations\"") || has("\"categories\"") && !is_whole)
-            && !has("\"shapes\"")
+        keys::has(&start, 1, &["images", "annotations"])
+            || keys::has(&start, 1, &["categories"]) && !is_whole()
     };
-    folder.with("", "json").take(MAX_LOOKED_INTO).filter(is).collect()
+    let files = folder.with("", "json").take(MAX_LOOKED_INTO);
+    // A file that cannot be read is not left out silently.
+    files.filter(|file| folder.start_of(file).is_none_or(is)).collect()
 }
 
 /// The first annotation file, and whether it is one of LVIS, whose entries may come late.
 fn first_of(folder: &Folder) -> Option<(&str, bool)> {
-    let file = *files_of(folder).first()?;
+    let mut files = files_of(folder).into_iter();
+    let (file, start) = files.find_map(|file| Some((file, folder.start_of(file)?)))?;
     let is_named = name_of(file).to_ascii_lowercase().starts_with("lvis");
-    Some((file, is_named || folder.start_of(file).contains("\"neg_category_ids\"")))
+    Some((file, is_named || keys::has(&start, 3, &["neg_category_ids"])))
 }
 
 pub(super) fn recognise(folder: &Folder) -> Option<String> {
@@ -122,14 +123,15 @@ fn images_of(folder: &Folder, file: &str) -> Result<String, DaliError> {
     })
 }
 
-/// The first `file_name`, or what stands for it in LVIS.
+/// The name of the first image, or what LVIS has in its place.
 fn first_image(bytes: &[u8]) -> Option<String> {
-    let value_of = |key: &[u8]| {
-        let at = bytes.windows(key.len()).position(|window| window == key)? + key.len();
-        let rest = bytes[at..].trim_ascii_start().strip_prefix(b":")?;
-        let mut values = serde_json::Deserializer::from_slice(rest);
-        String::deserialize(&mut values).ok()
-    };
-    let of_url = || crate::coco::name_in_url(&value_of(b"\"coco_url\"")?);
-    value_of(b"\"file_name\"").or_else(of_url)
+    #[derive(Deserialize)]
+    struct Named {
+        file_name: Option<String>,
+        coco_url: Option<String>,
+    }
+    let (.., at) = keys::keys(bytes).find(|(depth, key, _)| (*depth, *key) == (1, b"images"))?;
+    let images = bytes[at..].trim_ascii_start().strip_prefix(b"[")?;
+    let image = Named::deserialize(&mut serde_json::Deserializer::from_slice(images)).ok()?;
+    image.file_name.or_else(|| crate::coco::name_in_url(&image.coco_url?))
 }

@@ -18,14 +18,12 @@ use crate::error::DaliError;
 
 /// XML files that are looked into.
 const MAX_LOOKED_INTO: usize = 64;
-
-fn files_of(folder: &Folder) -> Vec<&str> {
-    let files = folder.with("", "xml").take(MAX_LOOKED_INTO);
-    files.filter(|file| folder.start_of(file).contains("<annotations")).collect()
-}
+const ROOT: &str = "annotations";
 
 pub(super) fn recognise(folder: &Folder) -> Option<String> {
-    files_of(folder).first().map(|file| format!("{file} begins with <annotations>"))
+    let mut files = folder.with("", "xml").take(MAX_LOOKED_INTO);
+    let file = files.find(|file| xml::has_root(folder, file, ROOT) == Some(true))?;
+    Some(format!("{file} begins with <annotations>"))
 }
 
 /// The contents of one file.
@@ -36,7 +34,9 @@ struct Content {
 }
 
 pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliError> {
-    let files = files_of(folder);
+    // A file that cannot be read is not left out silently.
+    let is = |file: &&str| xml::has_root(folder, file, ROOT) != Some(false);
+    let files: Vec<&str> = folder.with("", "xml").filter(is).collect();
     if files.is_empty() {
         return Err(fault(
             &folder.root,
@@ -88,7 +88,9 @@ fn content(
         return Err(xml::fault_at(&path, &document, track, text));
     }
     let labels = root.descendants().filter(|node| node.has_tag_name("label"));
-    let names = labels.filter_map(|label| Some(xml::child(label, "name")?.to_string())).collect();
+    let names = labels.filter_map(|label| xml::child(label, "name").transpose());
+    let names = names.map(|name| name.map(str::to_string)).collect::<Result<_, String>>();
+    let names = names.map_err(|text| fault(&path, text))?;
     let mut content = Content { names, pictures: Vec::new(), num_skipped: 0 };
     for image in root.children().filter(|node| node.has_tag_name("image")) {
         let named = |text: String| xml::fault_at(&path, &document, image, &text);

@@ -1,6 +1,6 @@
 //! The contents of a folder: every file, sorted, and the sizes of images from their headers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::hash::Hash;
 use std::io::Read;
@@ -18,6 +18,8 @@ const MAX_DEPTH: usize = 16;
 const MAX_FILES: usize = 100_000_000;
 /// How images are named.
 const IMAGES: [&str; 7] = ["jpg", "jpeg", "png", "bmp", "tif", "tiff", "webp"];
+/// How files of annotations are named.
+const TEXTS: [&str; 6] = ["json", "xml", "yaml", "yml", "txt", "names"];
 /// Bytes at the start of an image that usually hold its size.
 const HEADER_BYTES: u64 = 1 << 16;
 /// Bytes at the start of an annotation file by which its kind is recognised.
@@ -27,8 +29,12 @@ const SNIFFED_BYTES: u64 = 1 << 14;
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) root: PathBuf,
+    /// The root from the top of the file system, without links.
+    pub(super) full: PathBuf,
     /// Paths from the root with `/`, sorted by bytes: the same on any machine.
     pub(super) files: Vec<String>,
+    /// Folders that are listed by another path, which follows; both end in `/`.
+    again: Vec<(String, String)>,
 }
 
 impl Folder {
@@ -37,8 +43,10 @@ impl Folder {
         if !root.is_dir() {
             return Err(fault(root, "is no folder; name the folder of images and annotations"));
         }
-        let mut folder = Folder { root: root.to_path_buf(), files: Vec::new() };
-        folder.walk("", 0, &mut HashSet::new())?;
+        let full = root.canonicalize().map_err(DaliError::io("read", root))?;
+        let root = root.to_path_buf();
+        let mut folder = Folder { root, full, files: vec![], again: vec![] };
+        folder.walk("", 0, &mut HashMap::new())?;
         folder.files.sort_unstable();
         Ok(folder)
     }
@@ -47,17 +55,20 @@ impl Folder {
         &mut self,
         prefix: &str,
         depth: usize,
-        seen: &mut HashSet<(u64, u64)>,
+        seen: &mut HashMap<(u64, u64), String>,
     ) -> Result<(), DaliError> {
         let dir = self.root.join(prefix);
         let meta = fs::metadata(&dir).map_err(DaliError::io("read", &dir))?;
         // A link may lead back.
-        if !seen.insert((meta.dev(), meta.ino())) {
+        let first = seen.entry((meta.dev(), meta.ino())).or_insert(prefix.to_string());
+        if first.as_str() != prefix {
+            self.again.push((prefix.to_string(), first.clone()));
             return Ok(());
         }
         if depth > MAX_DEPTH {
             return Err(fault(&dir, format!("is more than {MAX_DEPTH} folders deep; move it up")));
         }
+        let mut folders = Vec::new();
         for entry in fs::read_dir(&dir).map_err(DaliError::io("read", &dir))? {
             let entry = entry.map_err(DaliError::io("read", &dir))?;
             let Ok(name) = entry.file_name().into_string() else {
@@ -67,15 +78,25 @@ impl Folder {
                 continue;
             }
             let path = format!("{prefix}{name}");
-            // A link that leads nowhere is no file.
-            let Ok(meta) = fs::metadata(entry.path()) else { continue };
-            if meta.is_dir() {
-                self.walk(&format!("{path}/"), depth + 1, seen)?;
-            } else if meta.is_file() {
-                self.files.push(path);
+            // A link to nowhere or a device is listed as well: reading it is an error.
+            match fs::metadata(entry.path()) {
+                Ok(meta) if meta.is_dir() => {
+                    let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+                    folders.push((is_link, path));
+                }
+                _ => self.files.push(path),
             }
             if self.files.len() > MAX_FILES {
                 return Err(fault(&self.root, format!("holds more than {MAX_FILES} files")));
+            }
+        }
+        // A folder before the links to it.
+        folders.sort_unstable();
+        for (_, path) in folders {
+            let before = self.files.len();
+            self.walk(&format!("{path}/"), depth + 1, seen)?;
+            if self.files.len() == before && (is_text(&path) || is_image(&path)) {
+                self.files.push(path);
             }
         }
         Ok(())
@@ -85,8 +106,28 @@ impl Folder {
         self.root.join(file)
     }
 
+    /// True if there is anything at this path, or a file where it needs a folder: reading it then
+    /// fails, which is not to be taken for an absent file.
     pub(super) fn has(&self, file: &str) -> bool {
-        self.files.binary_search_by(|known| known.as_str().cmp(file)).is_ok()
+        let is_listed =
+            |file: &str| self.files.binary_search_by(|known| known.as_str().cmp(file)).is_ok();
+        is_listed(file)
+            || self.under(&format!("{file}/")).next().is_some()
+            || file.match_indices('/').any(|(at, _)| is_listed(&file[..at]))
+    }
+
+    /// A path, by the folders that are listed.
+    pub(super) fn listed(&self, path: &str) -> String {
+        let folder = format!("{path}/");
+        let found = self.again.iter().find(|(link, _)| folder.starts_with(link));
+        let path = found.map(|(link, first)| folder.replacen(link, first, 1));
+        path.unwrap_or(folder).trim_end_matches('/').to_string()
+    }
+
+    fn under<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
+        let from = self.files.partition_point(|file| file.as_str() < prefix);
+        let files = self.files[from..].iter().map(String::as_str);
+        files.take_while(move |file| file.starts_with(prefix))
     }
 
     /// The files under `prefix` (with its `/`, or empty) that end in `.EXTENSION`, in any case.
@@ -95,22 +136,19 @@ impl Folder {
         prefix: &'a str,
         extension: &'a str,
     ) -> impl Iterator<Item = &'a str> {
-        let fits = move |file: &&str| {
-            file.starts_with(prefix) && stem_and_extension(file).1.eq_ignore_ascii_case(extension)
-        };
-        self.files.iter().map(String::as_str).filter(fits)
+        let fits = move |file: &&str| stem_and_extension(file).1.eq_ignore_ascii_case(extension);
+        self.under(prefix).filter(fits)
     }
 
     /// The image files under `prefix`.
     pub(super) fn images<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
-        let fits = move |file: &&str| file.starts_with(prefix) && is_image(file);
-        self.files.iter().map(String::as_str).filter(fits)
+        self.under(prefix).filter(|file| is_image(file))
     }
 
-    /// The first bytes of a file as text; empty if it cannot be read.
-    pub(super) fn start_of(&self, file: &str) -> String {
-        let bytes = start(&self.path(file), SNIFFED_BYTES).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
+    /// The first bytes of a file as text; `None` if it cannot be read.
+    pub(super) fn start_of(&self, file: &str) -> Option<String> {
+        let bytes = start(&self.path(file), SNIFFED_BYTES)?;
+        Some(String::from_utf8_lossy(&bytes).trim_start_matches('\u{feff}').to_string())
     }
 
     /// The bytes of a file.
@@ -208,6 +246,10 @@ fn start(path: &Path, bytes: u64) -> Option<Vec<u8>> {
 pub(super) fn is_image(file: &str) -> bool {
     let (_, extension) = stem_and_extension(file);
     IMAGES.iter().any(|known| known.eq_ignore_ascii_case(extension))
+}
+
+pub(super) fn is_text(file: &str) -> bool {
+    TEXTS.contains(&stem_and_extension(file).1)
 }
 
 /// The last part of a path.

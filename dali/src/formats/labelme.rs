@@ -11,7 +11,7 @@ use super::assemble::{Picture, assemble};
 use super::folder::{ByName, Folder, name_of, stem_and_extension};
 use super::part::{self, Part, Parts};
 use super::pixels::{self, Values};
-use super::{Request, Source, fault};
+use super::{Request, Source, fault, keys};
 use crate::error::DaliError;
 
 /// Labels that LabelMe uses for what is no object.
@@ -46,8 +46,8 @@ fn polygon() -> String {
 }
 
 fn is_labelme(folder: &Folder, file: &str) -> bool {
-    let start = folder.start_of(file);
-    start.contains("\"shapes\"") || start.contains("\"imagePath\"")
+    let known = ["shapes", "imagePath", "imageData"];
+    folder.start_of(file).is_some_and(|start| keys::has(&start, 1, &known))
 }
 
 pub(super) fn recognise(folder: &Folder) -> Option<String> {
@@ -146,8 +146,8 @@ fn part(shape: &Shape, size: [u32; 2]) -> Result<Option<Part>, String> {
     }
 }
 
-/// A mask in its box, whose corners are inclusive.
-fn mask(shape: &Shape, [[x1, y1], _]: [[f64; 2]; 2], size: [u32; 2]) -> Result<Part, String> {
+/// A mask in its box, whose corners are in any order and inclusive; some tools exclude the last.
+fn mask(shape: &Shape, [a, b]: [[f64; 2]; 2], size: [u32; 2]) -> Result<Part, String> {
     let text = shape.mask.as_ref().ok_or("is a mask without `mask`; draw it again")?;
     let bytes = STANDARD.decode(text).map_err(|error| format!("has a broken `mask`: {error}"))?;
     let max = size[0] as usize * size[1] as usize;
@@ -156,7 +156,15 @@ fn mask(shape: &Shape, [[x1, y1], _]: [[f64; 2]; 2], size: [u32; 2]) -> Result<P
     let whole = |value: f64, limit: u32| {
         (0.0..f64::from(limit)).contains(&value).then_some(value.round() as u32)
     };
-    let corner = whole(x1, size[1]).zip(whole(y1, size[0]));
+    let corner = whole(a[0].min(b[0]), size[1]).zip(whole(a[1].min(b[1]), size[0]));
     let (left, top) = corner.ok_or("has a mask outside the image; draw it again")?;
+    let [height, width] = block;
+    let sides = [(a[0] - b[0]).abs(), (a[1] - b[1]).abs()];
+    if (sides[0] - f64::from(width) + 0.5).abs() > 1.0
+        || (sides[1] - f64::from(height) + 0.5).abs() > 1.0
+    {
+        let [w, h] = sides.map(|side| side + 1.0);
+        return Err(format!("has a mask of {width}x{height} in a box of {w}x{h}; draw it again"));
+    }
     Ok(part::block(&values, block, [left, top], size))
 }

@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use super::assemble::{Object, Picture, assemble};
 use super::folder::{Folder, name_of, one_each, stem_and_extension};
 use super::pixels::{self, Values};
+use super::texts::Texts;
 use super::{Request, Source, fault};
 use crate::error::DaliError;
 
@@ -24,7 +25,7 @@ const OBJECT: &str = "object";
 /// Objects of a class in a file of values.
 const PER_CLASS: u32 = 1000;
 
-type Classes = BTreeMap<u32, String>;
+type Classes = BTreeMap<usize, String>;
 
 pub(super) fn recognise(folder: &Folder) -> Option<String> {
     let first = PLACES.iter().find_map(|place| folder.with(place, "png").next())?;
@@ -80,12 +81,15 @@ fn classes(folder: &Folder) -> Result<Option<Classes>, DaliError> {
         return Ok(None);
     }
     let path = folder.path(CLASSES);
-    let classes: Classes = serde_json::from_str(&folder.text(CLASSES)?).map_err(|error| {
-        fault(
-            &path,
-            format!("is no map from class numbers to names, as {{\"1\": \"ant\"}}: {error}"),
-        )
-    })?;
+    let broken = |error: String| {
+        let text = "is no map from class numbers to names, as {\"1\": \"ant\"}";
+        fault(&path, format!("{text}: {error}"))
+    };
+    let classes = match serde_json::from_str(&folder.text(CLASSES)?) {
+        Ok(Texts::Map(classes)) => classes,
+        Ok(_) => return Err(broken("it is a list or a text".into())),
+        Err(error) => return Err(broken(error.to_string())),
+    };
     match classes.first_key_value() {
         Some((0, _)) => Err(fault(&path, "names the class 0, which is the background; remove it")),
         Some(_) => Ok(Some(classes)),
@@ -127,7 +131,7 @@ fn picture(
             let text = format!("is {w}x{h} but its image {width}x{height}; make them agree");
             return Err(fault(&path, text));
         }
-        let masks = pixels::by_value(&values, size);
+        let masks = pixels::by_value(&values, size).map_err(|text| fault(&path, text))?;
         if is_of_image {
             if masks.len() == 1 && masks.contains_key(&255) && classes.is_none() {
                 let text = "has ink alone, which does not part objects; write a value for each \
@@ -152,7 +156,7 @@ fn picture(
 fn named(value: u32, classes: Option<&Classes>) -> Result<(&str, bool), String> {
     let Some(classes) = classes else { return Ok((OBJECT, false)) };
     let class = if value < PER_CLASS { value } else { value / PER_CLASS };
-    let name = classes.get(&class).ok_or_else(|| {
+    let name = classes.get(&(class as usize)).ok_or_else(|| {
         format!("has the value {value}, of class {class}, which {CLASSES} does not name; add it")
     })?;
     Ok((name, value < PER_CLASS))

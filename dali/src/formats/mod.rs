@@ -8,11 +8,13 @@ mod assemble;
 mod coco;
 mod cvat;
 mod folder;
+mod keys;
 mod labelme;
 mod masks;
 mod part;
 mod pixels;
 mod split;
+mod texts;
 mod voc;
 mod xml;
 mod yolo;
@@ -23,7 +25,7 @@ use crate::coco::Dataset;
 use crate::decode;
 use crate::error::DaliError;
 use crate::prep::{Exif, Masks};
-use folder::Folder;
+use folder::{Folder, is_text};
 
 /// One format.
 #[derive(Debug)]
@@ -158,6 +160,10 @@ fn recognised(folder: &Folder) -> Result<(&'static Format, String), DaliError> {
     match found.len() {
         1 => Ok(found.remove(0)),
         0 => {
+            let is_unread = |file: &&String| is_text(file) && folder.start_of(file).is_none();
+            if let Some(file) = folder.files.iter().find(is_unread) {
+                folder.bytes(file)?;
+            }
             let known: Vec<String> =
                 FORMATS.iter().map(|f| format!("{} ({})", f.name, f.layout)).collect();
             Err(fault(

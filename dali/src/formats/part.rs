@@ -126,11 +126,19 @@ pub(super) fn ellipse(
     let (sin, cos) = degrees.to_radians().sin_cos();
     let (w, h) = (length(rx * cos, ry * sin), length(rx * sin, ry * cos));
     let bbox = [cx - w, cy - h, 2.0 * w, 2.0 * h];
-    let pixels = pixels::drawn(size, bbox, |x, y| {
-        let (dx, dy) = (x - cx, y - cy);
-        let (along, across) = ((dx * cos + dy * sin) / rx, (dy * cos - dx * sin) / ry);
-        along * along + across * across <= 1.0
-    });
+    // Along a vertical line the ellipse is the deepest where its gradient is horizontal.
+    let slope = sin * cos * (rx * rx - ry * ry) / ((ry * sin).powi(2) + (rx * cos).powi(2));
+    let slope = if slope.is_finite() { slope } else { 0.0 };
+    let pixels = pixels::convex(
+        size,
+        bbox,
+        |x| cy + (x - cx) * slope,
+        |x, y| {
+            let (dx, dy) = (x - cx, y - cy);
+            let (along, across) = ((dx * cos + dy * sin) / rx, (dy * cos - dx * sin) / ry);
+            along * along + across * across <= 1.0
+        },
+    );
     Ok(Part::Pixels(pixels, bbox))
 }
 
@@ -155,5 +163,29 @@ fn bounded(points: &[[f64; 2]]) -> Result<(), String> {
     {
         Some(value) => Err(format!("has the coordinate {value}, far outside any image; mend it")),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ellipses_by_columns_equal_ellipses_by_pixels() {
+        let radii = [[3.0, 2.0], [0.4, 7.0], [5.5, 5.5], [9.0, -0.6], [0.0, 3.0], [1e-200, 4.0]];
+        let centres = [[6.0, 5.5], [5.5, 4.5], [-1.3, 12.1], [11.0, 0.2], [40.0, 5.0]];
+        for ([rx, ry], [cx, cy]) in radii.iter().flat_map(|radii| centres.map(|at| (*radii, at))) {
+            for degrees in [0.0, 30.0, 90.0, 135.5, 270.0] {
+                let (sin, cos) = f64::to_radians(degrees).sin_cos();
+                let all = pixels::drawn([11, 13], [0.0, 0.0, 13.0, 11.0], |x, y| {
+                    let (dx, dy) = (x - cx, y - cy);
+                    let (along, across) = ((dx * cos + dy * sin) / rx, (dy * cos - dx * sin) / ry);
+                    along * along + across * across <= 1.0
+                });
+                let part = ellipse([cx, cy], [rx, ry], degrees, [11, 13]);
+                let Ok(Part::Pixels(pixels, _)) = part else { panic!("{cx}, {cy}") };
+                assert_eq!(pixels.counts, all.counts, "{cx} {cy} {rx} {ry} {degrees}");
+            }
+        }
     }
 }

@@ -14,6 +14,11 @@ use crate::error::DaliError;
 /// Memory for everything in a PNG but its pixels.
 const MAX_CHUNK_BYTES: usize = 64 << 20;
 
+/// Pixels between their neighbours' values that a mask may have, ..
+const MIN_BETWEEN: usize = 8;
+/// .. or so many edges for each of them: thin objects between two others have some.
+const MAX_EDGES_TO_BETWEEN: usize = 10;
+
 /// Runs of one mask under way.
 #[derive(Default)]
 struct Runs {
@@ -23,13 +28,13 @@ struct Runs {
 }
 
 impl Runs {
-    /// Adds the pixel at this place, behind all others.
-    fn push(&mut self, place: u32) {
+    /// Adds the pixels from this place on, behind all others.
+    fn push(&mut self, place: u32, count: u32) {
         match self.counts.last_mut() {
-            Some(ones) if self.end == place => *ones += 1,
-            _ => self.counts.extend([place - self.end, 1]),
+            Some(ones) if self.end == place => *ones += count,
+            _ => self.counts.extend([place - self.end, count]),
         }
-        self.end = place + 1;
+        self.end = place + count;
     }
 
     fn finish(mut self, [height, width]: [u32; 2]) -> Rle {
@@ -52,25 +57,84 @@ pub(super) fn drawn(
     for x in x as u32..width.min((x + w).ceil() as u32) {
         for y in y as u32..height.min((y + h).ceil() as u32) {
             if inside(f64::from(x) + 0.5, f64::from(y) + 0.5) {
-                runs.push(x * height + y);
+                runs.push(x * height + y, 1);
             }
         }
     }
     runs.finish([height, width])
 }
 
+/// [`drawn`] of a convex shape, whose pixels in a column are one run; at x, its deepest point is
+/// `middle(x)`.
+pub(super) fn convex(
+    [height, width]: [u32; 2],
+    [x, y, w, h]: [f64; 4],
+    middle: impl Fn(f64) -> f64,
+    inside: impl Fn(f64, f64) -> bool,
+) -> Rle {
+    let mut runs = Runs::default();
+    let (top, bottom) = (y as i64, i64::from(height.min((y + h).ceil() as u32)));
+    for x in x as u32..width.min((x + w).ceil() as u32) {
+        let at = f64::from(x) + 0.5;
+        let is = |y: i64| inside(at, y as f64 + 0.5);
+        let top = top.max(0);
+        // Rows are further out on both sides of these two.
+        let near = (((middle(at) - 0.5).floor()) as i64).min(bottom - 1).max(top);
+        let Some(deep) = [near, near + 1].into_iter().find(|y| *y < bottom && is(*y)) else {
+            continue;
+        };
+        let last = |mut inner: i64, mut outer: i64| {
+            while (outer - inner).abs() > 1 {
+                let between = (inner + outer) / 2;
+                *(if is(between) { &mut inner } else { &mut outer }) = between;
+            }
+            inner as u32
+        };
+        let (first, last) = (last(deep, top - 1), last(deep, bottom));
+        runs.push(x * height + first, last - first + 1);
+    }
+    runs.finish([height, width])
+}
+
 /// The masks of the values but 0 in an image of row order, by value.
-pub(super) fn by_value(values: &[u32], [height, width]: [u32; 2]) -> BTreeMap<u32, Rle> {
+///
+/// # Errors
+/// Edges of values that interpolation leaves, in words.
+pub(super) fn by_value(
+    values: &[u32],
+    [height, width]: [u32; 2],
+) -> Result<BTreeMap<u32, Rle>, String> {
+    check_edges(values, width as usize)?;
     let mut masks: BTreeMap<u32, Runs> = BTreeMap::new();
     for x in 0..width {
         for y in 0..height {
             let value = values[y as usize * width as usize + x as usize];
             if value != 0 {
-                masks.entry(value).or_default().push(x * height + y);
+                masks.entry(value).or_default().push(x * height + y, 1);
             }
         }
     }
-    masks.into_iter().map(|(value, runs)| (value, runs.finish([height, width]))).collect()
+    Ok(masks.into_iter().map(|(value, runs)| (value, runs.finish([height, width]))).collect())
+}
+
+/// Rejects values of which many are between those of the pixels on both sides: so do resizing with
+/// interpolation, soft edges and JPEG leave them, and each would be an object.
+fn check_edges(values: &[u32], width: usize) -> Result<(), String> {
+    let (mut num_edges, mut num) = (0, 0);
+    for step in [1, width] {
+        for (at, &value) in values.iter().enumerate().skip(step) {
+            let (from, to) = (values[at - step], values.get(at + step).copied().unwrap_or(value));
+            num_edges += usize::from(from != value);
+            num += usize::from(from.min(to) < value && value < from.max(to));
+        }
+    }
+    if num < MIN_BETWEEN || num * MAX_EDGES_TO_BETWEEN < num_edges {
+        return Ok(());
+    }
+    Err(format!(
+        "has {num} pixels at edges with values between those of their neighbours, as \
+         interpolation, soft edges and JPEG leave them; write one value for each object"
+    ))
 }
 
 /// The pixels of any of these; `None` if they do not fit together.
@@ -182,13 +246,36 @@ mod tests {
     }
 
     #[test]
+    fn interpolated_masks_are_rejected_and_small_objects_accepted() {
+        let of = |value: &dyn Fn(f64, f64) -> f64| -> Vec<u32> {
+            (0..48 * 48).map(|i| value(f64::from(i % 48), f64::from(i / 48)) as u32).collect()
+        };
+        let disc = |x: f64, y: f64, edge: f64| {
+            let (x, y) = (x - 24.0, y - 24.0);
+            ((16.0 - (x * x + y * y).sqrt()) / edge + 0.5).clamp(0.0, 1.0)
+        };
+        let cell = |x: f64, y: f64, side: f64| (x / side).floor() + (y / side).floor() * 16.0;
+        for (name, values, is_good) in [
+            ("soft", of(&|x, y| 255.0 * disc(x, y, 2.0)), false),
+            ("blurred", of(&|x, y| 255.0 * disc(x, y, 20.0)), false),
+            ("soft, low values", of(&|x, y| (x / 10.0).ceil() * disc(x, y, 2.0) + 0.5), false),
+            ("sharp", of(&|x, y| 255.0 * disc(x, y, 0.01)), true),
+            ("cells", of(&|x, y| cell(x, y, 3.0)), true),
+            ("dots", of(&|x, y| if (x % 2.0, y % 2.0) == (0.0, 0.0) { x + y } else { 0.0 }), true),
+            ("lines", of(&|x, _| if x % 3.0 == 0.0 { x } else { 0.0 }), true),
+        ] {
+            assert_eq!(by_value(&values, [48, 48]).is_ok(), is_good, "{name}");
+        }
+    }
+
+    #[test]
     fn runs_go_down_the_columns() {
         let all = [-1.0, -1.0, 9.0, 9.0];
         assert_eq!(drawn([2, 3], all, |x, _| x > 1.0 && x < 2.0).counts, [2, 2, 2]);
         assert_eq!(drawn([2, 2], all, |_, _| true).counts, [0, 4]);
         assert_eq!(drawn([2, 2], [1.0, 0.0, 1.0, 1.0], |_, _| true).counts, [2, 1, 1]);
         assert_eq!(drawn([2, 2], all, |_, _| false).counts, [4]);
-        let masks = by_value(&[7, 0, 9, 7, 9, 9], [2, 3]);
+        let masks = by_value(&[7, 0, 9, 7, 9, 9], [2, 3]).expect("values of objects");
         assert_eq!(masks[&7].counts, [0, 2, 4]);
         assert_eq!(masks[&9].counts, [3, 3]);
     }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use hotcoco::mask;
 use hotcoco::types::Rle;
 use rayon::prelude::*;
 use roxmltree::Node;
@@ -22,13 +23,12 @@ use crate::prep::Masks;
 const VOID: u32 = 255;
 /// Lists of images that are splits; the others are of single classes.
 const SPLITS: [&str; 4] = ["train", "val", "test", "trainval"];
+/// XML files that are looked into, to recognise the format.
+const MAX_LOOKED_INTO: usize = 8;
 
 pub(super) fn recognise(folder: &Folder) -> Option<String> {
-    let is_voc = |file: &&str| {
-        let start = folder.start_of(file);
-        start.contains("<annotation>") || start.contains("<annotation ")
-    };
-    let file = folder.with("Annotations/", "xml").next().filter(is_voc)?;
+    let mut files = folder.with("Annotations/", "xml").take(MAX_LOOKED_INTO);
+    let file = files.find(|file| xml::has_root(folder, file, "annotation") == Some(true))?;
     Some(format!("{file} is an <annotation>"))
 }
 
@@ -165,9 +165,10 @@ fn entry<'a>(folder: &Folder, image: &'a str) -> Result<Entry<'a>, DaliError> {
     let objects = objects.map(listed);
     let objects = objects.collect::<Result<_, (Node<'_, '_>, String)>>();
     let objects = objects.map_err(|(node, text)| xml::fault_at(&path, &document, node, &text))?;
-    let size = root.children().find(|node| node.has_tag_name("size")).and_then(|node| {
+    let named = |text: String| xml::fault_at(&path, &document, root, &text);
+    let size = xml::only(root, "size").map_err(named)?.and_then(|node| {
         // Tools that do not know it write 0, or leave it empty.
-        let side = |name| child(node, name)?.parse::<u32>().ok().filter(|side| *side > 0);
+        let side = |name| child(node, name).ok()??.parse::<u32>().ok().filter(|side| *side > 0);
         let row = document.text_pos_at(node.range().start).row;
         Some(([side("height")?, side("width")?], row))
     });
@@ -176,14 +177,15 @@ fn entry<'a>(folder: &Folder, image: &'a str) -> Result<Entry<'a>, DaliError> {
 
 /// An object, or where it is broken and how.
 fn listed<'a, 'i>(object: Node<'a, 'i>) -> Result<Listed, (Node<'a, 'i>, String)> {
+    let of_object = |text| (object, text);
     let lacks = |name: &str| (object, format!("has no <{name}>; add it"));
-    let name =
-        child(object, "name").filter(|name| !name.is_empty()).ok_or_else(|| lacks("name"))?;
-    let bounds = object.children().find(|node| node.has_tag_name("bndbox"));
+    let name = child(object, "name").map_err(of_object)?;
+    let name = name.filter(|name| !name.is_empty()).ok_or_else(|| lacks("name"))?;
+    let bounds = xml::only(object, "bndbox").map_err(of_object)?;
     let bounds = bounds.ok_or_else(|| lacks("bndbox"))?;
     let mut corners = [0.0; 4];
     for (corner, key) in corners.iter_mut().zip(["xmin", "ymin", "xmax", "ymax"]) {
-        let text = child(bounds, key).unwrap_or_default();
+        let text = child(bounds, key).map_err(|text| (bounds, text))?.unwrap_or_default();
         let number = text.parse::<f64>().ok().filter(|number| number.is_finite());
         *corner = number.ok_or_else(|| (bounds, format!("has {key} {text:?}; write a number")))?;
     }
@@ -193,7 +195,7 @@ fn listed<'a, 'i>(object: Node<'a, 'i>) -> Result<Listed, (Node<'a, 'i>, String)
             format!("has the corners {corners:?}; the second is before the first"),
         ));
     }
-    let is_difficult = child(object, "difficult") == Some("1");
+    let is_difficult = child(object, "difficult").map_err(of_object)? == Some("1");
     Ok(Listed { name: name.to_string(), corners, is_difficult })
 }
 
@@ -217,7 +219,7 @@ fn picture(folder: &Folder, request: &Request, entry: &Entry<'_>) -> Result<Pict
             let text = format!("is {w}x{h} but its image {width}x{height}; make them agree");
             return Err(fault(&path, text));
         }
-        masks = pixels::by_value(&values, size);
+        masks = pixels::by_value(&values, size).map_err(|text| fault(&path, text))?;
         masks.remove(&VOID);
         let last = masks.last_key_value().map_or(0, |(value, _)| *value);
         if last as usize > entry.objects.len() {
@@ -235,10 +237,16 @@ fn picture(folder: &Folder, request: &Request, entry: &Entry<'_>) -> Result<Pict
         let [x1, y1, x2, y2] = listed.corners;
         let mut object = Object::boxed(&listed.name, [x1 - first, y1 - first, x2, y2]);
         object.crowd = listed.is_difficult;
-        object.segmentation = masks.remove(&value).map(runs);
-        object
+        let pixels = masks.remove(&value);
+        let [x, y, width, height] = pixels.as_ref().map_or([x1, y1, 1.0, 1.0], mask::to_bbox);
+        if x > x2 || y > y2 || x + width < x1 - first || y + height < y1 - first {
+            let text = "has no pixel of its value in its <bndbox>; value k is the k-th <object>";
+            return Err(fault(&folder.path(&file), format!("object {value} {text}")));
+        }
+        object.segmentation = pixels.map(runs);
+        Ok(object)
     };
-    let objects = entry.objects.iter().zip(1..).map(object).collect();
+    let objects = entry.objects.iter().zip(1..).map(object).collect::<Result<_, DaliError>>()?;
     Ok(Picture { file_name: entry.image.to_string(), size: size.unwrap_or([1, 1]), objects })
 }
 

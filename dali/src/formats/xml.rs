@@ -5,10 +5,18 @@ use std::path::Path;
 use roxmltree::{Document, Node, ParsingOptions};
 
 use super::fault;
+use super::folder::Folder;
 use crate::error::DaliError;
+
+/// Attributes of an element: the parser compares each with each.
+const MAX_ATTRIBUTES: usize = 4096;
 
 /// Parses a file; one that declares a document type is refused, as its entities may expand.
 pub(super) fn parse<'a>(path: &Path, text: &'a str) -> Result<Document<'a>, DaliError> {
+    if text.split('<').any(|tag| tag.matches('=').nth(MAX_ATTRIBUTES).is_some()) {
+        let text = format!("has an element of more than {MAX_ATTRIBUTES} attributes; remove them");
+        return Err(fault(path, text));
+    }
     let options = ParsingOptions { allow_dtd: false, ..ParsingOptions::default() };
     Document::parse_with_options(text, options)
         .map_err(|error| fault(path, format!("is not XML: {error}; export it again")))
@@ -25,10 +33,35 @@ pub(super) fn fault_at(
     fault(path, format!("line {line}: <{}> {text}", node.tag_name().name()))
 }
 
+/// The child of this name.
+///
+/// # Errors
+/// There are two, in words.
+pub(super) fn only<'a, 'i>(node: Node<'a, 'i>, name: &str) -> Result<Option<Node<'a, 'i>>, String> {
+    let mut children = node.children().filter(|child| child.has_tag_name(name));
+    let first = children.next();
+    match children.next() {
+        Some(_) => Err(format!("has <{name}> twice; remove one")),
+        None => Ok(first),
+    }
+}
+
 /// The text of the child of this name, without the blanks around it.
-pub(super) fn child<'a>(node: Node<'a, '_>, name: &str) -> Option<&'a str> {
-    let child = node.children().find(|child| child.has_tag_name(name))?;
-    child.text().map(str::trim)
+///
+/// # Errors
+/// As for [`only`].
+pub(super) fn child<'a>(node: Node<'a, '_>, name: &str) -> Result<Option<&'a str>, String> {
+    Ok(only(node, name)?.and_then(|child| child.text()).map(str::trim))
+}
+
+/// True if a file's root element has this name, by its start; `None` if it cannot be read.
+pub(super) fn has_root(folder: &Folder, file: &str, name: &str) -> Option<bool> {
+    let start = folder.start_of(file)?;
+    let parts =
+        start.split("<!--").map(|part| part.split_once("-->").map_or(part, |(_, rest)| rest));
+    let text: String = parts.collect();
+    let root = text.split('<').find(|tag| tag.starts_with(char::is_alphabetic));
+    Some(root.and_then(|root| root.split([' ', '\t', '\r', '\n', '/', '>']).next()) == Some(name))
 }
 
 /// An attribute.

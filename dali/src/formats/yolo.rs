@@ -5,55 +5,60 @@
 //! A line is a class and the fractions x y of a polygon, or a class and the box cx cy w h. The
 //! label file of `images/a.jpg` is `labels/a.txt`; an image without one has no object.
 
-use std::collections::{BTreeMap, HashSet};
-use std::path::PathBuf;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use serde::Deserialize;
 
 use super::assemble::{Object, Picture, assemble};
 use super::folder::{Folder, is_image, one_each, stem_and_extension};
+use super::texts::Texts;
 use super::{Request, Source, fault, split};
+use crate::coco::Segmentation;
 use crate::error::DaliError;
 
 /// Files of a class a line: those of Label Studio and LabelImg, and Darknet's, which CVAT writes.
 const NAMES: [&str; 3] = ["classes.txt", "labels/classes.txt", "obj.names"];
 /// A fraction may lie this far outside the image: tools round.
 const TOLERANCE: f64 = 0.01;
+/// Digits of a fraction that labels have.
+const ROUNDING: f64 = 1e-3;
+/// The likeness of a polygon to a box, its confidence and a track.
+const TRACK: u8 = 3;
+/// Brackets in each other in data.yaml.
+const MAX_DEPTH: usize = 256;
 
 #[derive(Deserialize)]
 struct Yaml {
     path: Option<String>,
-    names: Names,
+    names: Texts,
     nc: Option<usize>,
-    train: Option<Places>,
+    train: Option<Texts>,
     #[serde(alias = "valid")]
-    val: Option<Places>,
-    test: Option<Places>,
-}
-
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "`names` must be a list of names, or a map from 0, 1, .. to names")]
-enum Names {
-    List(Vec<String>),
-    Map(BTreeMap<usize, String>),
-}
-
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a split must be a folder, or a list of folders")]
-enum Places {
-    One(String),
-    Many(Vec<String>),
+    val: Option<Texts>,
+    test: Option<Texts>,
+    /// Key points of an object, and numbers of each.
+    kpt_shape: Option<Vec<usize>>,
 }
 
 fn yaml_of(folder: &Folder) -> Option<&str> {
-    let is_yaml = |file: &&String| {
+    let is_yaml = |file: &&str| {
         let (stem, extension) = stem_and_extension(file);
         !stem.contains('/') && matches!(extension, "yaml" | "yml")
     };
-    let mut files = folder.files.iter().filter(is_yaml).map(String::as_str);
-    let first = files.next();
-    if folder.has("data.yaml") { Some("data.yaml") } else { first }
+    if folder.has("data.yaml") {
+        return Some("data.yaml");
+    }
+    folder.files.iter().map(String::as_str).filter(is_yaml).find(|file| has_names(folder, file))
+}
+
+/// True if `names` is a key at the top of a YAML file.
+fn has_names(folder: &Folder, yaml: &str) -> bool {
+    let start = folder.start_of(yaml).unwrap_or_default();
+    let mut keys = start.lines().filter_map(|line| Some(line.split_once(':')?.0.trim_end()));
+    keys.any(|key| key.trim_matches(['"', '\'']) == "names")
+        || start.starts_with('{') && start.contains("names")
 }
 
 fn names_of(folder: &Folder) -> Option<&'static str> {
@@ -64,7 +69,7 @@ fn names_of(folder: &Folder) -> Option<&'static str> {
 
 pub(super) fn recognise(folder: &Folder) -> Option<String> {
     match yaml_of(folder) {
-        Some(yaml) => folder.start_of(yaml).contains("names").then_some(yaml),
+        Some(yaml) => has_names(folder, yaml).then_some(yaml),
         None => names_of(folder),
     }
     .map(|file| format!("{file} names classes"))
@@ -74,10 +79,23 @@ pub(super) fn recognise(folder: &Folder) -> Option<String> {
 fn described(folder: &Folder) -> Result<(PathBuf, Yaml), DaliError> {
     if let Some(file) = yaml_of(folder) {
         let path = folder.path(file);
-        return match serde_yaml_ng::from_str(&folder.text(file)?) {
-            Ok(yaml) => Ok((path, yaml)),
-            Err(error) => Err(fault(&path, format!("is not a data.yaml of YOLO: {error}"))),
-        };
+        let text = folder.text(file)?;
+        let broken = |error: String| fault(&path, format!("is not a data.yaml of YOLO: {error}"));
+        // The time of the scanner grows with the square of the depth of brackets.
+        let mut depth = 0_usize;
+        let is_deep = text.bytes().any(|byte| {
+            match byte {
+                b'[' | b'{' => depth += 1,
+                b']' | b'}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            depth > MAX_DEPTH
+        });
+        if is_deep {
+            return Err(broken(format!("more than {MAX_DEPTH} brackets are open")));
+        }
+        let yaml = serde_yaml_ng::from_str(&text).map_err(|error| broken(error.to_string()))?;
+        return Ok((path, yaml));
     }
     let Some(file) = names_of(folder) else {
         let text = "has no data.yaml; write one with `names` and the folders `train` and `val`";
@@ -85,14 +103,15 @@ fn described(folder: &Folder) -> Result<(PathBuf, Yaml), DaliError> {
     };
     let text = folder.text(file)?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let list = |name: &str| folder.has(name).then(|| Places::One(name.to_string()));
+    let list = |name: &str| folder.has(name).then(|| Texts::One(name.to_string()));
     let yaml = Yaml {
         path: None,
-        names: Names::List(lines.map(str::to_string).collect()),
+        names: Texts::List(lines.map(str::to_string).collect()),
         nc: None,
         train: list("train.txt"),
         val: list("val.txt"),
         test: list("test.txt"),
+        kpt_shape: None,
     };
     Ok((folder.path(file), yaml))
 }
@@ -100,40 +119,30 @@ fn described(folder: &Folder) -> Result<(PathBuf, Yaml), DaliError> {
 pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliError> {
     let (path, yaml) = described(folder)?;
     let names = names(yaml.names, yaml.nc).map_err(|text| fault(&path, text))?;
-    let base = yaml.path.unwrap_or_default();
     let splits = [("train", yaml.train), ("val", yaml.val), ("test", yaml.test)];
     let splits = splits.into_iter().filter_map(|(name, places)| Some((name, places?)));
-    let splits: Vec<(&str, Vec<String>)> = splits
-        .map(|(name, places)| match places {
-            Places::One(place) => (name, vec![place]),
-            Places::Many(places) => (name, places),
-        })
-        .filter(|(_, places)| places.iter().any(|place| !place.trim().is_empty()))
-        .collect();
-    let there: Vec<&str> = splits.iter().map(|(name, _)| *name).collect();
-    let chosen = split::chosen(&path, &there, request.split.as_deref())?;
-    let mut images = Vec::new();
-    for (name, places) in splits.iter().filter(|(name, _)| chosen.contains(name)) {
-        let before = images.len();
-        for place in places {
-            images.extend(images_at(folder, &base, place).map_err(|text| fault(&path, text))?);
-        }
-        if images.len() == before {
-            let text = format!("`{name}` leads to no image: {}; mend the path", places.join(", "));
-            return Err(fault(&path, text));
-        }
-    }
-    if there.is_empty() {
-        images = folder.images("").map(str::to_string).collect();
-    }
+    let splits = splits.map(|(name, places)| match places {
+        Texts::One(place) => (name, vec![place]),
+        Texts::List(places) => (name, places),
+        Texts::Map(places) => (name, places.into_values().collect()),
+    });
+    let splits: Vec<(&str, Vec<String>)> =
+        splits.filter(|(_, places)| places.iter().any(|place| !place.trim().is_empty())).collect();
+    let (mut images, mut notes) =
+        images_of(folder, request, &path, &yaml.path.unwrap_or_default(), &splits)?;
     images.sort_unstable();
     images.dedup();
     one_each(folder, images.iter().map(String::as_str), label_file)?;
-    let stray = stray(folder, &images);
-    let pictures: Vec<Result<Picture, DaliError>> =
-        images.into_par_iter().map(|image| picture(folder, request, &names, image)).collect();
+    notes.extend(stray(folder, &images));
+    let num_points = yaml.kpt_shape.map(|s| s.into_iter().fold(1, usize::saturating_mul));
+    if num_points.is_some() {
+        notes.push("key points are left out".into());
+    }
+    let read = |image| picture(folder, request, &names, num_points, image);
+    let pictures: Vec<Result<Picture, DaliError>> = images.into_par_iter().map(read).collect();
     // Collected first, so that of several faults the first by name is reported.
     let pictures = pictures.into_iter().collect::<Result<Vec<Picture>, DaliError>>()?;
+    notes.extend(check_polygons(folder, &pictures)?);
     if !pictures.is_empty() && !pictures.iter().any(|p| folder.has(&label_file(&p.file_name))) {
         let text = format!(
             "no image has a label file (for {}: {}); put the labels there",
@@ -143,8 +152,46 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
         return Err(fault(&folder.root, text));
     }
     let mut source = assemble(folder, Some(names), pictures)?;
-    source.notes.extend(stray);
+    source.notes.extend(notes);
     Ok(source)
+}
+
+/// The images of the splits that are asked for, and sentences about their paths.
+fn images_of(
+    folder: &Folder,
+    request: &Request,
+    path: &Path,
+    base: &str,
+    splits: &[(&str, Vec<String>)],
+) -> Result<(Vec<String>, Vec<String>), DaliError> {
+    let there: Vec<&str> = splits.iter().map(|(name, _)| *name).collect();
+    let chosen = split::chosen(path, &there, request.split.as_deref())?;
+    let (mut images, mut notes) = (Vec::new(), Vec::new());
+    if there.is_empty() {
+        images = folder.images("").map(str::to_string).collect();
+    }
+    for (name, places) in splits.iter().filter(|(name, _)| chosen.contains(name)) {
+        let (own, warnings) = images_at(folder, base, places).map_err(|text| fault(path, text))?;
+        if own.is_empty() {
+            let text = format!("`{name}` leads to no image: {}; mend the path", places.join(", "));
+            return Err(fault(path, text));
+        }
+        notes.extend(warnings);
+        for (other, places) in splits.iter().filter(|(other, _)| chosen == [*name] && other != name)
+        {
+            let (theirs, _) = images_at(folder, base, places).unwrap_or_default();
+            let theirs: HashSet<String> = theirs.into_iter().collect();
+            let num = own.iter().filter(|image| theirs.contains(*image)).count();
+            if num > 0 {
+                let all = own.len();
+                notes.push(format!(
+                    "warning: {num} of {all} images of `{name}` are also in `{other}`"
+                ));
+            }
+        }
+        images.extend(own);
+    }
+    Ok((images, notes))
 }
 
 /// A sentence about label files without an image, beside those of these images.
@@ -164,10 +211,11 @@ fn stray(folder: &Folder, images: &[String]) -> Option<String> {
     Some(format!("{} label files, {first} the first, have no image, and are left out", stray.len()))
 }
 
-fn names(names: Names, count: Option<usize>) -> Result<Vec<String>, String> {
+fn names(names: Texts, count: Option<usize>) -> Result<Vec<String>, String> {
     let names = match names {
-        Names::List(names) => names,
-        Names::Map(names) => {
+        Texts::One(_) => return Err("`names` is a text; write a list of names".into()),
+        Texts::List(names) => names,
+        Texts::Map(names) => {
             if let Some((at, (key, _))) = names.iter().enumerate().find(|(at, (key, _))| at != *key)
             {
                 return Err(format!("`names` has {key} where {at} is next; number them from 0"));
@@ -184,47 +232,58 @@ fn names(names: Names, count: Option<usize>) -> Result<Vec<String>, String> {
     }
 }
 
-/// The images at a place that `data.yaml` names: a folder, an image, or a list of images.
-fn images_at(folder: &Folder, base: &str, place: &str) -> Result<Vec<String>, String> {
-    let places = inside(folder, base, place);
-    for place in &places {
-        let prefix = if place.is_empty() { String::new() } else { format!("{place}/") };
-        let images: Vec<String> = folder.images(&prefix).map(str::to_string).collect();
-        if !images.is_empty() {
-            return Ok(images);
-        }
-        if place.ends_with(".txt") && folder.has(place) {
-            let text = folder.text(place).map_err(|error| error.to_string())?;
-            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-            let find = |line: &str| {
-                inside(folder, base, line)
-                    .into_iter()
-                    .find(|image| folder.has(image) && is_image(image))
-            };
-            return lines
-                .map(|line| find(line).ok_or(format!("{place} lists {line:?}, which is no image")))
-                .collect();
+/// The images at places that `data.yaml` names (folders, images, or lists of images), and warnings
+/// of places for which others are taken.
+fn images_at(
+    folder: &Folder,
+    base: &str,
+    places: &[String],
+) -> Result<(Vec<String>, Vec<String>), String> {
+    let (mut all, mut warnings) = (Vec::new(), Vec::new());
+    for named in places {
+        for (place, is_whole) in inside(folder, base, named) {
+            let prefix = if place.is_empty() { String::new() } else { format!("{place}/") };
+            let before = all.len();
+            all.extend(folder.images(&prefix).map(str::to_string));
+            if all.len() > before {
+                if !is_whole {
+                    warnings.push(format!("warning: {named} is not found; taking {place} for it"));
+                }
+                break;
+            }
+            if place.ends_with(".txt") && folder.has(&place) {
+                let text = folder.text(&place).map_err(|error| error.to_string())?;
+                for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+                    let mut images = inside(folder, base, line).into_iter().map(|(image, _)| image);
+                    let image = images.find(|image| folder.has(image) && is_image(image));
+                    let none = || format!("{place} lists {line:?}, which is no image");
+                    all.push(image.ok_or_else(none)?);
+                }
+                break;
+            }
         }
     }
-    Ok(Vec::new())
+    Ok((all, warnings))
 }
 
-/// Where a path of `data.yaml` may lead inside the folder, the likeliest first: it is relative to
-/// `path`, and exporters write `../train/images` or a folder of their own machine.
-fn inside(folder: &Folder, base: &str, place: &str) -> Vec<String> {
-    let root = format!("{}/", folder.root.display());
+/// Where a path of `data.yaml` may lead inside the folder, the likeliest first, and whether it is
+/// the whole path: it is relative to `path`, and exporters write `../train/images` or a folder of
+/// their own machine.
+fn inside(folder: &Folder, base: &str, place: &str) -> Vec<(String, bool)> {
     let plain = |path: &str| -> Vec<String> {
         let path = path.replace('\\', "/");
-        let path = path.strip_prefix(&root).unwrap_or(&path);
+        let roots = [&folder.root, &folder.full];
+        let own = roots.into_iter().find_map(|root| Path::new(&path).strip_prefix(root).ok());
+        let path = own.and_then(Path::to_str).unwrap_or(&path);
         let parts = path.split('/').filter(|part| !matches!(*part, "" | "." | ".."));
         parts.map(str::to_string).collect()
     };
     let (base, place) = (plain(base), plain(place));
     let joined = [base, place.clone()].concat();
+    let whole = [joined.join("/"), place.join("/")].map(|path| (path, true));
     // Without the first parts, one by one: `datasets/mine/images/train` is `images/train` here.
-    let tails = (0..joined.len()).map(|from| joined[from..].join("/"));
-    let whole = if place.is_empty() { vec![String::new()] } else { vec![place.join("/")] };
-    whole.into_iter().chain(tails).collect()
+    let tails = (1..joined.len()).map(|from| (joined[from..].join("/"), false));
+    whole.into_iter().chain(tails).map(|(path, whole)| (folder.listed(&path), whole)).collect()
 }
 
 /// The label file of an image: in `labels` for `images`, the last one in the path.
@@ -242,6 +301,7 @@ fn picture(
     folder: &Folder,
     request: &Request,
     names: &[String],
+    num_points: Option<usize>,
     image: String,
 ) -> Result<Picture, DaliError> {
     let labels = label_file(&image);
@@ -251,7 +311,7 @@ fn picture(
         let text = folder.text(&labels)?;
         for (line, at) in text.lines().zip(1..) {
             if !line.trim().is_empty() {
-                let object = object(line, names, size.unwrap_or([1, 1]));
+                let object = object(line, names, num_points, size.unwrap_or([1, 1]));
                 let named = |text| fault(&folder.path(&labels), format!("line {at}: {text}"));
                 objects.push(object.map_err(named)?);
             }
@@ -260,7 +320,12 @@ fn picture(
     Ok(Picture { file_name: image, size: size.unwrap_or([1, 1]), objects })
 }
 
-fn object(line: &str, names: &[String], [height, width]: [u32; 2]) -> Result<Object, String> {
+fn object(
+    line: &str,
+    names: &[String],
+    num_points: Option<usize>,
+    [height, width]: [u32; 2],
+) -> Result<Object, String> {
     let mut words = line.split_whitespace();
     let class = words.next().unwrap_or_default();
     // Some tools write the class as 3.0.
@@ -273,9 +338,16 @@ fn object(line: &str, names: &[String], [height, width]: [u32; 2]) -> Result<Obj
         let last = names.len() - 1;
         format!("class {class} has no name, as the last is {last}; name it or mend the line")
     })?;
-    let values: Vec<f64> = words
+    let mut values: Vec<f64> = words
         .map(|word| word.parse().map_err(|_| format!("{word:?} is no number; write a fraction")))
         .collect::<Result<_, String>>()?;
+    if let Some(num) = num_points.filter(|_| values.len() > 4) {
+        let own = values.len() - 4;
+        if own != num {
+            return Err(format!("has {own} numbers after the box; by `kpt_shape` they are {num}"));
+        }
+        values.truncate(4);
+    }
     let is_fraction = |value: &&f64| !(-TOLERANCE..=1.0 + TOLERANCE).contains(*value);
     if let Some(value) = values.iter().find(is_fraction) {
         return Err(format!(
@@ -299,4 +371,68 @@ fn object(line: &str, names: &[String], [height, width]: [u32; 2]) -> Result<Obj
             values.len()
         )),
     }
+}
+
+/// Refuses polygons if most look like a box and more. One may by chance: then a warning.
+fn check_polygons(folder: &Folder, pictures: &[Picture]) -> Result<Option<String>, DaliError> {
+    let (mut num, mut num_fit, mut num_likely) = (0, 0, 0);
+    let mut first: Option<(u8, String, usize)> = None;
+    for picture in pictures {
+        for (object, at) in picture.objects.iter().zip(1..) {
+            if let Some(Segmentation::Polygons(rings)) = &object.segmentation {
+                let likeness = likeness(&rings[0], picture.size);
+                num += 1;
+                num_fit += u64::from(likeness > 0);
+                num_likely += u64::from(likeness > 1);
+                if likeness > first.as_ref().map_or(1, |(most, ..)| *most) {
+                    first = Some((likeness, label_file(&picture.file_name), at));
+                }
+            }
+        }
+    }
+    let Some((likeness, file, at)) = first else { return Ok(None) };
+    let more = if likeness == TRACK { "a confidence and a track" } else { "key points" };
+    let text = format!("object {at} looks like a box and {more}, not a polygon");
+    if 10 * num_fit >= 9 * num && 2 * num_likely >= num {
+        let text = text + "; name `kpt_shape` in data.yaml, or keep the class and the box";
+        return Err(fault(&folder.path(&file), text));
+    }
+    Ok((likeness == TRACK).then(|| format!("warning: {file}: {text}; it is read as a polygon")))
+}
+
+/// How much a polygon looks like a box inside the image and more: 0 not, 1 the other points are in
+/// the box, 2 also about its centre, [`TRACK`] a confidence and a track follow.
+fn likeness(ring: &[f32], [height, width]: [u32; 2]) -> u8 {
+    let sides = [width, height].map(f64::from);
+    let values = ring.iter().zip(sides.iter().cycle());
+    let values: Vec<f64> = values.map(|(value, side)| f64::from(*value) / side).collect();
+    let ends = |a: usize| [values[a] - values[a + 2] / 2.0, values[a] + values[a + 2] / 2.0];
+    let is_box = |a| values[a + 2] > 0.0 && ends(a)[0] > -TOLERANCE && ends(a)[1] < 1.0 + TOLERANCE;
+    let is_whole = |value: f64| (value - value.round()).abs() < 1e-6;
+    if values.len() < 8 || !is_box(0) || !is_box(1) {
+        return if values.len() == 6 && is_box(0) && is_box(1) && is_whole(values[5]) {
+            TRACK
+        } else {
+            0
+        };
+    }
+    // The third number of a point is its visibility; one at 0, 0 is not labelled.
+    let of_points = |dims: usize| {
+        let points = || values[4..].chunks_exact(dims);
+        if !(values.len() - 4).is_multiple_of(dims)
+            || points().any(|p| p.get(2).is_some_and(|v| !is_whole(*v)))
+        {
+            return 0;
+        }
+        let along = |a: usize| {
+            let values_of = || points().filter(|p| p[..2] != [0.0; 2]).map(|p| p[a]);
+            let least = values_of().fold(f64::INFINITY, f64::min);
+            let most = values_of().fold(f64::NEG_INFINITY, f64::max);
+            let is_in = ends(a)[0] - least < ROUNDING && most - ends(a)[1] < ROUNDING;
+            let is_centred = (2.0 * values[a] - least - most).abs() * 2.0 <= most - least;
+            u8::from(is_in) * (1 + u8::from(is_centred))
+        };
+        along(0).min(along(1))
+    };
+    of_points(2).max(of_points(3))
 }

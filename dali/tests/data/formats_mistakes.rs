@@ -1,6 +1,7 @@
 //! Mistakes in folders of each format: one sentence each, with the file and what is wrong.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use base64::Engine;
@@ -9,6 +10,7 @@ use dali::formats::{self, Request, Source};
 use dali::prep::{self, Masks, PrepOptions};
 use image::{DynamicImage, GrayImage, ImageBuffer, Luma};
 use jpeg_encoder::ColorType;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::fixture::{gradient, jpeg, png};
 
@@ -29,13 +31,13 @@ struct Sound {
     write: fn(&Path),
 }
 
-fn put(root: &Path, file: &str, bytes: impl AsRef<[u8]>) {
+pub(crate) fn put(root: &Path, file: &str, bytes: impl AsRef<[u8]>) {
     let path = root.join(file);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, bytes).unwrap();
 }
 
-fn picture(root: &Path, file: &str) {
+pub(crate) fn picture(root: &Path, file: &str) {
     put(root, file, jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb));
 }
 
@@ -65,6 +67,9 @@ fn check(sound: &Sound, mistakes: &[Mistake<'_>]) {
     request.split = sound.split.map(str::to_string);
     let taken = formats::read(&request).unwrap().notes[0].clone();
     assert!(taken.contains(&format!(" for {}: ", sound.format)), "{taken}");
+    let sound_files = mistakes.iter().map(|(file, ..)| *file);
+    let sound_files = sound_files.filter(|file| place.path().join("set").join(file).exists());
+    check_unreadable(sound, &sound_files.collect::<Vec<_>>());
     for (file, from, to, says) in mistakes {
         let place = tempfile::tempdir().unwrap();
         let set = place.path().join("set");
@@ -88,6 +93,26 @@ fn check(sound: &Sound, mistakes: &[Mistake<'_>]) {
     }
 }
 
+/// Files that are there and cannot be read are errors by name.
+fn check_unreadable(sound: &Sound, files: &[&str]) {
+    let replaced: [fn(&Path); 5] = [
+        |path| symlink("gone", path).unwrap(),
+        |path| symlink(path, path).unwrap(),
+        |path| symlink("/dev/zero", path).unwrap(),
+        |path| fs::create_dir(path).unwrap(),
+        |path| mknodat(CWD, path, FileType::Fifo, Mode::RUSR, 0).unwrap(),
+    ];
+    for (file, replace) in files.iter().flat_map(|file| replaced.map(|replace| (file, replace))) {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("set").join(file);
+        (sound.write)(&place.path().join("set"));
+        fs::remove_file(&path).unwrap();
+        replace(&path);
+        let sentence = refusal(place.path(), sound).unwrap_or_default();
+        assert!(sentence.contains(file), "{}: {file}: {sentence}", sound.format);
+    }
+}
+
 #[test]
 fn mistakes_in_yolo_are_sentences() {
     let write = |set: &Path| {
@@ -98,6 +123,7 @@ fn mistakes_in_yolo_are_sentences() {
         put(set, "labels/val/b.txt", "1 0.1 0.1 0.5 0.1 0.5 0.5\n");
     };
     let a = "labels/train/a.txt";
+    let deep = format!("a: {}\nnames:", "[{a: ".repeat(200));
     let sound = Sound { format: "yolo", split: Some("train"), write };
     check(
         &sound,
@@ -106,13 +132,30 @@ fn mistakes_in_yolo_are_sentences() {
             ("data.yaml", "", "", &["data.yaml: is not a data.yaml of YOLO"]),
             ("data.yaml", "", "\t\0[", &["data.yaml: is not a data.yaml of YOLO"]),
             ("data.yaml", "[ant, bee]", "[]", &["`names` is empty"]),
-            ("data.yaml", "[ant, bee]", "7", &["`names` must be a list of names"]),
+            (
+                "data.yaml",
+                "[ant, bee]",
+                "7",
+                &["names: invalid type: integer `7`, expected a text"],
+            ),
+            ("data.yaml", "[ant, bee]", "[[ant], bee]", &["names[0]: invalid type: sequence"]),
+            ("data.yaml", "[ant, bee]", "{0: ant, 0: bee}", &["names: has the key 0 twice"]),
+            ("data.yaml", "names:", &deep, &["more than 256 brackets are open"]),
+            ("data.yaml", "names:", "kpt_shape: [2, 3]\nnames:", &["line 1: has 2 numbers after"]),
+            (a, "", "0 .5 .5 .2 .2 .93 1", &["object 1 looks like a box and a confidence"]),
+            (
+                a,
+                "",
+                "0 .4 .5 .5 .5 .2 .3 .3 .6 .5 .4",
+                &["object 1 looks like a box and key points"],
+            ),
+            (a, "", "0 .4 .4 .4 .4 .2 .3 1 .5 .5 0", &["object 1 looks like a box and key points"]),
             ("data.yaml", "[ant, bee]", "{0: ant, 2: bee}", &["`names` has 2 where 1 is next"]),
             ("data.yaml", "[ant, bee]", "[ant, ant]", &["names the class \"ant\" twice"]),
             ("data.yaml", "names:", "nc: 3\nnames:", &["`nc` is 3 but `names` has 2"]),
             ("data.yaml", "train: images/train\n", "", &["has no split train; --split takes val"]),
             ("data.yaml", "images/train", "elsewhere", &["`train` leads to no image: elsewhere"]),
-            ("data.yaml", "images/train", "{a: b}", &["a split must be a folder"]),
+            ("data.yaml", "images/train", "{a: b}", &["train: invalid type: string \"a\""]),
             (a, "", GONE, &["no image has a label file", "labels/train/a.txt"]),
             (a, "", "0 0.1 0.1 0.5 0.1\n0.5", &["a.txt: line 2: the class is"]),
             (a, "0 0.1", "2 0.1", &["a.txt: line 1: class 2 has no name, as the last is 1"]),
@@ -232,8 +275,16 @@ fn mistakes_in_labelme_are_sentences() {
             (a, "\"imageHeight\": 10", "\"imageHeight\": 11", &["say 20x11 but", "is 20x10"]),
             (a, "\"imageHeight\": 10", "\"imageHeight\": -1", &["invalid value: integer `-1`"]),
             ("a.jpg", "", GONE, &["a.json: the image \"a.jpg\" is missing"]),
+            (a, "[20, 10]", "[17, 9]", &["(\"dog\") has a mask of 20x10 in a box of 18x10"]),
         ],
     );
+    let place = tempfile::tempdir().unwrap();
+    write(place.path());
+    let objects =
+        || formats::read(&Request::new(place.path())).unwrap().dataset.unwrap().annotations;
+    let (before, text) = (objects(), fs::read_to_string(place.path().join(a)).unwrap());
+    put(place.path(), a, text.replace("[0, 0], [20, 10]", "[0, 9], [19, 0]"));
+    assert_eq!(objects(), before, "corners of a mask are in any order");
 }
 
 #[test]
@@ -252,6 +303,8 @@ fn mistakes_in_cvat_are_sentences() {
         put(set, "annotations.xml", text);
     };
     let a = "annotations.xml";
+    let attributes =
+        format!("<box {}", (0..5000).map(|i| format!("a{i}=\"\" ")).collect::<String>());
     let sound = Sound { format: "cvat", split: None, write };
     check(
         &sound,
@@ -280,6 +333,8 @@ fn mistakes_in_cvat_are_sentences() {
             (a, "left=\"3\"", "left=\"-3\"", &["line 6: <mask> has left=\"-3\""]),
             (a, "rx=\"3\"", "rx=\"1e9\"", &["line 7: <ellipse> has the coordinate 1000000000"]),
             (a, "<name>bee", "<name>ant", &["which no list of classes names"]),
+            (a, "<name>bee", "<name>bee</name><name>cat", &["annotations.xml: has <name> twice"]),
+            (a, "<box ", &attributes, &["has an element of more than 4096 attributes"]),
         ],
     );
 }
@@ -331,6 +386,14 @@ fn mistakes_in_voc_are_sentences() {
             (a, "<ymax>4<", "<ymax>NaN<", &["line 3: <bndbox> has ymax \"NaN\""]),
             (a, "<xmin>1<", "<xmin>9<", &["line 3: <bndbox> has the corners", "before the first"]),
             (a, "<object><name>bee", "<x><name>bee", &["a.xml: is not XML"]),
+            (a, "<name>ant", "<name>ant</name><name>bee", &["line 2: <object> has <name> twice"]),
+            (a, "<xmin>1", "<xmin>0</xmin><xmin>1", &["line 3: <bndbox> has <xmin> twice"]),
+            (
+                a,
+                "<xmin>1</xmin><ymin>1</ymin><xmax>4<",
+                "<xmin>9</xmin><ymin>1</ymin><xmax>9<",
+                &["object 1 has no pixel"],
+            ),
             ("Annotations/b.xml", "", "<annotation/>", &["b.xml: has no image of its name"]),
             (mask, "", &wide, &["a.png: is neither JPEG nor PNG"]),
             (mask, "", "\u{89}PNG", &["a.png: is neither JPEG nor PNG"]),
@@ -372,7 +435,16 @@ fn mistakes_in_masks_are_sentences() {
     let narrow = png(DynamicImage::new_luma8(19, 10));
     let whole = values(1, 2);
     let broken = &whole[..whole.len() / 2];
-    let planted: [(&str, &[u8], &[&str]); 22] = [
+    let soft = png(DynamicImage::ImageLuma8(GrayImage::from_fn(20, 10, |x, _| {
+        Luma([[0, 0, 60, 190, 255][(x as usize).min(4)]])
+    })));
+    let planted: [(&str, &[u8], &[&str]); 24] = [
+        ("masks/b.png", &soft, &["b.png: has 20 pixels at edges with values between"]),
+        (
+            "classes.json",
+            br#"{"1": "ant", "1": "bee"}"#,
+            &["classes.json: ", "has the key 1 twice"],
+        ),
         ("masks/a/ant.png", &values(9, 0), &["ant.png: has no category in its name"]),
         ("masks/a/_3.png", &values(9, 0), &["_3.png: has no category in its name"]),
         ("masks/a/ant_x.png", &values(9, 0), &["ant_x.png: has no category in its name"]),
@@ -399,6 +471,7 @@ fn mistakes_in_masks_are_sentences() {
     let place = tempfile::tempdir().unwrap();
     write(&place.path().join("set"));
     assert_eq!(refusal(place.path(), &sound), None);
+    check_unreadable(&sound, &["masks/a/ant_0.png", "masks/b.png", "images/a.jpg"]);
     for (file, bytes, says) in planted {
         let place = tempfile::tempdir().unwrap();
         let set = place.path().join("set");
@@ -487,6 +560,8 @@ fn folders_of_no_format_or_of_two_are_refused() {
     assert!(read().contains("set: is no folder"), "{}", read());
     picture(&set, "images/a.jpg");
     assert!(read().contains("set: holds no annotations that are known: coco ("), "{}", read());
+    symlink("gone", set.join("a.xml")).unwrap();
+    assert!(read().contains("a.xml"), "{}", read());
     put(&set, "masks/a/ant_1.png", values(9, 0));
     put(&set, "data.yaml", "names: [ant]");
     assert!(read().contains("may be yolo (data.yaml names classes) or masks ("), "{}", read());

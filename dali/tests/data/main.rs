@@ -6,6 +6,7 @@ mod coco_open;
 mod fixture;
 mod formats;
 mod formats_mistakes;
+mod formats_readers;
 mod keypoints;
 mod loader;
 mod places;
