@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::path::Path;
 
+pub(super) use dali::coco::id;
 use serde::de::{DeserializeOwned, Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -93,35 +94,6 @@ fn non_finite_near(bytes: &[u8], error: &serde_json::Error) -> Option<&'static s
     ["NaN", "Infinity"]
         .into_iter()
         .find(|token| near.windows(token.len()).any(|window| window == token.as_bytes()))
-}
-
-/// Reads an id: a whole number, also if spelled `3.0` as pandas does.
-pub(super) fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    let value = serde_json::Number::deserialize(deserializer)?;
-    value
-        .as_u64()
-        .or_else(|| value.as_f64().and_then(hotcoco::types::id_from_f64))
-        .ok_or_else(|| D::Error::custom(format!("{value} is not an id (a whole number from 0)")))
-}
-
-/// Reads a list of ids.
-pub(super) fn ids<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Vec<u64>>, D::Error> {
-    #[derive(Deserialize)]
-    struct Id(#[serde(deserialize_with = "id")] u64);
-    let ids = Option::<Vec<Id>>::deserialize(deserializer)?;
-    Ok(ids.map(|ids| ids.into_iter().map(|Id(id)| id).collect()))
-}
-
-/// Reads `0`/`1`, `false`/`true`, or `0.0`/`1.0`.
-pub(super) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    match serde_json::Value::deserialize(deserializer)? {
-        serde_json::Value::Bool(flag) => Ok(flag),
-        serde_json::Value::Number(n) if n.as_f64() == Some(0.0) => Ok(false),
-        serde_json::Value::Number(n) if n.as_f64() == Some(1.0) => Ok(true),
-        other => Err(D::Error::custom(format!("iscrowd is {other}, expected 0 or 1"))),
-    }
 }
 
 /// Four finite numbers `x, y, width, height`, or the fault.
