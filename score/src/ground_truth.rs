@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use dali::DaliError;
 use dali::coco::{self, RunCounts};
 use dali::store::MAX_KEYPOINTS;
 use hotcoco::{Annotation, COCO, Category, Dataset, Image, Segmentation};
@@ -151,11 +150,8 @@ impl GroundTruth {
         let fail = |reason| ScoreError::GroundTruth { origin: origin.clone(), reason };
         let bytes = json::read(file)?;
         let lists = coco::lists::<RawImage, RawAnnotation, RawCategory>(file, &bytes);
-        let (images, raw_annotations, categories) = lists.map_err(|fault| match fault {
-            DaliError::Coco { fault, .. } => fail(fault),
-            DaliError::CocoEntry { entry, fault, .. } => fail(format!("{entry}: {fault}")),
-            fault => fail(fault.to_string()),
-        })?;
+        let (images, raw_annotations, categories) =
+            lists.map_err(|fault| fail(json::reason(fault)))?;
         let mut annotations = Vec::with_capacity(raw_annotations.len());
         for (i, annotation) in raw_annotations.into_iter().enumerate() {
             let id = annotation.id;

@@ -7,8 +7,6 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Number, Value};
 
-/// Characters of a wrong value that an error shows.
-const SHOWN: usize = 40;
 /// Takes the place of NaN: an object, which no field may be but those that are not read.
 const NOT_A_NUMBER: &str = r#"{"NaN":null}"#;
 
@@ -19,9 +17,10 @@ const NOT_A_NUMBER: &str = r#"{"NaN":null}"#;
 pub fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let value = Number::deserialize(deserializer)?;
     let whole = || value.as_f64().and_then(hotcoco::types::id_from_f64);
-    value.as_u64().or_else(whole).ok_or_else(|| {
-        D::Error::custom(format!("{value} is not an id (a whole number from 0)"))
-    })
+    value
+        .as_u64()
+        .or_else(whole)
+        .ok_or_else(|| D::Error::custom(format!("{value} is not an id (a whole number from 0)")))
 }
 
 /// Reads a list of ids, or null.
@@ -74,20 +73,17 @@ pub fn turned_box([x, y, w, h]: [f64; 4], degrees: f64) -> [f64; 4] {
 }
 
 /// The values that a field may have.
-pub(super) fn expected(section: &str, field: &str) -> &'static str {
-    match (section, field) {
-        (_, "id" | "image_id" | "category_id") => "a whole number from 0",
-        (_, "height" | "width") => "a whole number of pixels",
-        (_, "file_name" | "coco_url" | "name") => "a text in quotes",
-        (_, "area") => "a number",
-        (_, "iscrowd") => "0 or 1",
-        (_, "bbox") => "a list of numbers, [x, y, width, height]",
-        (_, "segmentation") => {
-            "a list of polygons, [[x, y, x, y, ..]], or an object of `size` and `counts`"
-        }
-        ("annotations", "keypoints") => "a list of numbers, [x, y, visibility, ..]",
-        (_, "neg_category_ids" | "not_exhaustive_category_ids") => "a list of whole numbers from 0",
-        (_, "keypoints") => "a list of names",
+pub(super) fn expected(field: &str) -> &'static str {
+    match field {
+        "id" | "image_id" | "category_id" => "a whole number from 0",
+        "neg_category_ids" | "not_exhaustive_category_ids" => "a list of whole numbers from 0",
+        "height" | "width" => "a whole number of pixels",
+        "area" | "score" => "a number",
+        "iscrowd" => "0 or 1",
+        "bbox" => "a list of numbers, [x, y, width, height]",
+        "segmentation" => "a list of polygons, [[x, y, ..]], or an object of size and counts",
+        "keypoints" => "a list of numbers, [x, y, visibility, ..]; of a category, of names",
+        "file_name" | "name" => "a text in quotes",
         _ => "of another type",
     }
 }
@@ -103,11 +99,8 @@ pub(super) fn field_at<'a>(
     let start = |value: &RawValue| value.get().as_ptr() as usize - entry.as_ptr() as usize;
     let before = fields.iter().filter(|(_, value)| start(value) <= at);
     let (name, value) = before.max_by_key(|(_, value)| start(value))?;
-    let value = value.get().replace(NOT_A_NUMBER, "NaN");
-    let words = value.split_whitespace().collect::<Vec<_>>().join(" ");
-    let shown: String = words.chars().take(SHOWN).collect();
-    let more = if shown.len() < words.len() { ".." } else { "" };
-    Some((name, format!("{shown}{more}")))
+    let value = value.get().replace(NOT_A_NUMBER, "NaN or Infinity");
+    Some((name, value.chars().take(40).collect()))
 }
 
 /// The text with an object in place of each NaN and Infinity, which Python writes and JSON lacks;

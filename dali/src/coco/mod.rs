@@ -5,7 +5,7 @@ mod read;
 mod types;
 
 pub use fields::{flag, id, ids, rotation, side, turned_box};
-pub use read::{lists, read};
 pub(crate) use read::{bytes_of, parse};
+pub use read::{list, lists, read};
 pub(crate) use types::name_in_url;
 pub use types::{Annotation, Category, Dataset, Image, RunCounts, Segmentation};

@@ -109,6 +109,25 @@ where
     ))
 }
 
+/// The entries of a file that is one list, which `name` names in errors.
+///
+/// # Errors
+/// [`DaliError::Coco`] if it is not JSON, [`DaliError::CocoEntry`] for a broken entry.
+pub fn list<T: DeserializeOwned + Send>(
+    path: &Path,
+    name: &'static str,
+    bytes: &[u8],
+) -> Result<Vec<T>, DaliError> {
+    let parsed: Result<Vec<&RawValue>, _> = serde_json::from_slice(bytes);
+    if parsed.is_err()
+        && let Some(text) = without_nan(bytes)
+    {
+        return list(path, name, &text);
+    }
+    let raw = parsed.map_err(|error| coco_fault(path, format!("is not JSON: {error}")))?;
+    entries(path, name, Some(&raw))
+}
+
 /// An annotation file from elsewhere must not choose files outside the images' folder.
 fn check_image(image: &Image) -> Result<(), String> {
     let Image { file_name, height, width, .. } = image;
@@ -162,7 +181,7 @@ fn entry_fault(
     } else if let Some(name) = named("duplicate field ") {
         format!("{name} occurs twice; remove one")
     } else if let Some((name, value)) = field_at(raw.get(), &fields, error) {
-        format!("{name} must be {}, not {value}; correct it", expected(section, name))
+        format!("{name} must be {}, not {value}; correct it", expected(name))
     } else {
         message.to_string()
     };

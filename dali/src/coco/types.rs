@@ -139,7 +139,9 @@ pub struct Category {
 // were any.
 impl fmt::Debug for Annotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, image_id, category_id, bbox, area, iscrowd, segmentation, keypoints, .. } = self;
+        let Self {
+            id, image_id, category_id, bbox, area, iscrowd, segmentation, keypoints, ..
+        } = self;
         let mut all = f.debug_struct("Annotation");
         all.field("id", id).field("image_id", image_id).field("category_id", category_id);
         all.field("bbox", bbox).field("area", area).field("iscrowd", iscrowd);
