@@ -49,6 +49,7 @@ impl Run {
             categories: &self.data.categories(),
             config: &self.config.to_toml().expect("a config"),
             data: "",
+            exif: None,
             tuning: None,
             overrides: &[],
         };

@@ -85,6 +85,7 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     if !stated.is_some_and(|classes| data.take_classes(classes)) {
         model.check_classes(&data)?;
     }
+    data.warn_of_exif(model.exif, &progress);
     let classes = describe_classes(&data.categories());
     progress.say(&match model.categories {
         Some(_) => classes,

@@ -220,6 +220,7 @@ fn resume_exactly(set: &[&str], open: &Open) {
         categories: &run.data.categories(),
         config: &config,
         data: "",
+        exif: None,
         tuning: None,
         overrides: &[],
     };
