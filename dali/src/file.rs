@@ -14,9 +14,13 @@ use crate::unfinished::Undisturbed;
 /// # Errors
 /// Anything else: a pipe would be waited for, and a device never ends.
 pub fn regular(path: &Path) -> io::Result<Metadata> {
-    match fs::metadata(path)? {
-        meta if meta.is_file() => Ok(meta),
-        _ => Err(io::Error::other("it is not a regular file")),
+    match fs::metadata(path) {
+        Ok(meta) if meta.is_file() => Ok(meta),
+        Ok(_) => Err(io::Error::other("it is not a regular file")),
+        Err(fault) => Err(match fs::read_link(path) {
+            Ok(to) => io::Error::new(fault.kind(), format!("it is a link to {to:?}: {fault}")),
+            Err(_) => fault,
+        }),
     }
 }
 

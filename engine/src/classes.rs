@@ -3,6 +3,8 @@
 //! A class is an index from 1; 0 is the background. Lists hold each class's name and COCO id, in
 //! that order.
 
+use std::collections::HashMap;
+
 use dali::plain;
 
 /// Name in memory of a class that no category has: NUL, which no category is named.
@@ -22,7 +24,8 @@ pub fn classes_of_data(categories: &[(String, u64)], num_classes: usize) -> Vec<
     if !is_sparse || !ids.clone().all(|id| (1..=count).contains(&id)) {
         return categories.to_vec();
     }
-    let named = |id| categories.iter().find(|(_, theirs)| *theirs == id).cloned();
+    let named: HashMap<u64, &String> = categories.iter().map(|(name, id)| (*id, name)).collect();
+    let named = |id| named.get(&id).map(|name| (name.to_string(), id));
     let last = ids.max().unwrap_or(0);
     (1..=last).map(|id| named(id).unwrap_or_else(|| (NO_CATEGORY.to_string(), id))).collect()
 }

@@ -7,12 +7,13 @@ mod keypoints;
 mod made;
 mod sizes;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use configs::{Config, Data, EmptyImages};
 use dali::DaliError;
+use dali::decode::Exif;
 use dali::order::{DrawnSizes, PaddedShape, choose_shapes, resized_size};
 use dali::store::{Store, Stores};
 
@@ -145,11 +146,16 @@ impl DataSet {
     /// Returns false, and changes nothing, for any other data.
     pub fn take_classes(&mut self, classes: &[(String, u64)]) -> bool {
         let categories = categories_of(&self.store);
-        let place = |name: &str| classes.iter().position(|(theirs, _)| theirs == name);
-        let places: Option<Vec<usize>> = categories.iter().map(|(name, _)| place(name)).collect();
+        // Of two classes of one name the first is taken.
+        let named = classes.iter().enumerate().rev();
+        let place_of: HashMap<&str, usize> =
+            named.map(|(place, (name, _))| (name.as_str(), place)).collect();
+        let place = |(name, _): &(String, u64)| place_of.get(name.as_str()).copied();
+        let places: Option<Vec<usize>> = categories.iter().map(place).collect();
         let Some(places) = places else { return false };
         // A class that the data lacks has an id that no category has.
-        let free = (0..=u64::MAX).rev().filter(|id| categories.iter().all(|(_, of)| of != id));
+        let used: HashSet<u64> = categories.iter().map(|(_, id)| *id).collect();
+        let free = (0..=u64::MAX).rev().filter(|id| !used.contains(id));
         let mut taken: Vec<_> = classes.iter().map(|(name, _)| name.clone()).zip(free).collect();
         for (place, (_, id)) in places.into_iter().zip(categories) {
             taken[place].1 = id;
@@ -160,10 +166,28 @@ impl DataSet {
 
     /// The class of each label of the store; label 0, which is padding, is class 0.
     pub(crate) fn class_of_label(&self) -> Vec<i32> {
-        let of = |id: u64| self.classes.iter().position(|(_, theirs)| *theirs == id);
+        let by_id = self.classes.iter().enumerate().rev();
+        let of: HashMap<u64, i32> = by_id.map(|(at, (_, id))| (*id, at as i32 + 1)).collect();
         let stored = self.store.contents().categories.iter();
-        let classes = stored.map(|c| of(c.coco_id).map_or(0, |at| at as i32 + 1));
+        let classes = stored.map(|c| of.get(&c.coco_id).copied().unwrap_or(0));
         std::iter::once(0).chain(classes).collect()
+    }
+
+    /// Says if its images with an EXIF orientation were not stored as those were that a model was
+    /// trained on.
+    pub(crate) fn warn_of_exif(&self, trained: Option<Exif>, progress: &Progress) {
+        let word = |exif| if exif == Exif::Apply { "turned" } else { "unturned" };
+        if let (Some(ours), Some(trained)) = (self.store.contents().exif(), trained)
+            && ours != trained
+        {
+            progress.say(&format!(
+                "warning: {}: images with an EXIF orientation are {}, those of training {}; make \
+                 both stores with the same `prep --exif`",
+                self.store,
+                word(ours),
+                word(trained)
+            ));
+        }
     }
 
     /// Capacities of a slot that can hold any image of the set.
@@ -185,6 +209,14 @@ fn warn(config: &Config, split: Split, store: &Stores, progress: &Progress) {
     if split == Split::Val && contents.num_annotations == contents.num_crowd {
         progress.say(&format!(
             "warning: store {store}: no object to evaluate on, so every score will be undefined (-1)"
+        ));
+    }
+    if let [turned, unturned] = contents.num_turned
+        && turned.min(unturned) > 0
+    {
+        progress.say(&format!(
+            "warning: {store}: {turned} images are turned as their EXIF says and {unturned} are \
+             not; make all stores with the same `prep --exif`"
         ));
     }
     let (classes, found) = (config.model.num_classes, contents.categories.len());

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use configs::Config;
+use dali::decode::Exif;
 use dali::order::PaddedShape;
 pub use score::Rle;
 
@@ -50,6 +51,8 @@ pub struct Predictor {
     state: ModelState,
     num_classes: usize,
     classes: Vec<(String, u64)>,
+    /// How EXIF rotations of files are treated: applied, unless its training data ignored them.
+    exif: Exif,
     backend: Backend,
     /// The programs of the last padded shapes and numbers of images, the latest last: images from
     /// one camera come in a row, and planning a large model for each would take too long.
@@ -90,8 +93,10 @@ impl Predictor {
     pub fn new(model: TrainedModel, backend: &Backend) -> Self {
         let classes = model.classes();
         let num_classes = classes_of(&model.params);
-        let TrainedModel { config, state, .. } = model;
-        Self { config, state, num_classes, classes, backend: backend.clone(), planned: Vec::new() }
+        let TrainedModel { config, state, exif, .. } = model;
+        let (backend, planned) = (backend.clone(), Vec::new());
+        let exif = exif.unwrap_or(Exif::Apply);
+        Self { config, state, num_classes, classes, exif, backend, planned }
     }
 
     /// Names of the classes with their COCO ids, from class 1; [`NO_CATEGORY`] where a class has no
@@ -115,12 +120,13 @@ impl Predictor {
         Ok(self.named(found))
     }
 
-    /// Detects on a JPEG or PNG, turned upright as its EXIF orientation says. Best first.
+    /// Detects on a JPEG or PNG, turned upright as its EXIF orientation says unless the training
+    /// data ignored that ([`Self::exif`]). Best first.
     ///
     /// # Errors
     /// A file that cannot be read or decoded, by name; a device error.
     pub fn predict_file(&mut self, path: &Path) -> Result<Vec<Prediction>, EngineError> {
-        let image = self.read(path)?;
+        let (image, _) = self.read(path)?;
         let found = self.detect(&image)?;
         Ok(self.named(found))
     }
@@ -137,12 +143,18 @@ impl Predictor {
         self.config.data.max_image_pixels
     }
 
-    /// Reads an image under the limits of the model's config; its id is 0.
+    /// How EXIF rotations of files are treated.
+    pub fn exif(&self) -> Exif {
+        self.exif
+    }
+
+    /// Reads an image under the limits of the model's config; its id is 0. Also returns what
+    /// [`Image::read`] says of it.
     ///
     /// # Errors
     /// As for [`Image::read`].
-    pub fn read(&self, path: &Path) -> Result<Image, EngineError> {
-        Image::read(path, 0, self.config.data.max_image_pixels)
+    pub fn read(&self, path: &Path) -> Result<(Image, Option<String>), EngineError> {
+        Image::read(path, 0, self.config.data.max_image_pixels, self.exif)
     }
 
     /// Detects on one image; classes without a category are left out.

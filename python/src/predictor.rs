@@ -81,7 +81,12 @@ impl Predictor {
     fn image(&self, image: &Bound<'_, PyAny>) -> PyResult<Image> {
         if let Ok(path) = image.extract::<PathBuf>() {
             let read = || self.model().read(&path);
-            return image.py().detach(read).map_err(error);
+            let (read, doubt) = image.py().detach(read).map_err(error)?;
+            if let Some(doubt) = doubt {
+                let text = format!("{} {doubt}", path.display());
+                image.py().import("warnings")?.call_method1("warn", (text,))?;
+            }
+            return Ok(read);
         }
         let pixels = image.extract::<PyReadonlyArray3<'_, u8>>().map_err(|_| {
             let text = "an image is a path, or an array of uint8 with the shape (height, width, 3)";

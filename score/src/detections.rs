@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 
+use dali::coco;
 use hotcoco::{Annotation, Segmentation};
 use serde::Deserialize;
 
 use super::IouType;
 use super::error::ScoreError;
 use super::ground_truth::{GroundTruth, check_segmentation, rle_size};
-use super::json::{self, Entries, Entry};
+use super::json;
 use super::keypoints;
 use super::rle::Rle;
 
@@ -54,9 +55,9 @@ pub struct Results {
 
 #[derive(Deserialize)]
 struct RawDetection {
-    #[serde(deserialize_with = "json::id")]
+    #[serde(deserialize_with = "coco::id")]
     image_id: u64,
-    #[serde(deserialize_with = "json::id")]
+    #[serde(deserialize_with = "coco::id")]
     category_id: u64,
     score: f64,
     #[serde(default)]
@@ -65,10 +66,6 @@ struct RawDetection {
     segmentation: Option<Segmentation>,
     #[serde(default)]
     keypoints: Option<Vec<f64>>,
-}
-
-impl Entry for RawDetection {
-    const NAME: &'static str = "detection";
 }
 
 impl Results {
@@ -94,7 +91,8 @@ impl Results {
         if json::first_byte(&bytes) != Some(b'[') {
             return Err(fail("is not a list of detections".into()));
         }
-        let raw = json::parse::<Entries<RawDetection>>(&bytes).map_err(fail)?.0;
+        let raw = coco::list::<RawDetection>(file, "detections", &bytes);
+        let raw = raw.map_err(|fault| fail(json::reason(fault)))?;
         let Some(first) = raw.first() else {
             return Err(fail("is an empty list, so there is nothing to score".into()));
         };

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use dali::coco::{self, RunCounts};
 use dali::store::MAX_KEYPOINTS;
 use hotcoco::{Annotation, COCO, Category, Dataset, Image, Segmentation};
 use serde::Deserialize;
 
 use super::error::ScoreError;
-use super::json::{self, Entries, Entry};
+use super::json;
 use super::keypoints;
 use super::rle::{Rle, check_polygon};
 
@@ -89,68 +90,53 @@ impl std::fmt::Debug for GroundTruth {
 }
 
 #[derive(Deserialize)]
-struct RawFile {
-    images: Entries<RawImage>,
-    annotations: Entries<RawAnnotation>,
-    categories: Entries<RawCategory>,
-}
-
-#[derive(Deserialize)]
 struct RawImage {
-    #[serde(deserialize_with = "json::id")]
+    #[serde(deserialize_with = "coco::id")]
     id: u64,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "coco::side")]
     height: u32,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "coco::side")]
     width: u32,
     /// LVIS: the categories that were looked for and are not there.
-    #[serde(default, deserialize_with = "json::ids")]
+    #[serde(default, deserialize_with = "coco::ids")]
     neg_category_ids: Option<Vec<u64>>,
     /// LVIS: the categories of which some objects are not annotated.
-    #[serde(default, deserialize_with = "json::ids")]
+    #[serde(default, deserialize_with = "coco::ids")]
     not_exhaustive_category_ids: Option<Vec<u64>>,
 }
 
 #[derive(Deserialize)]
 struct RawAnnotation {
-    #[serde(deserialize_with = "json::id")]
+    #[serde(deserialize_with = "coco::id")]
     id: u64,
-    #[serde(deserialize_with = "json::id")]
+    #[serde(deserialize_with = "coco::id")]
     image_id: u64,
-    #[serde(deserialize_with = "json::id")]
+    #[serde(deserialize_with = "coco::id")]
     category_id: u64,
     #[serde(default)]
     bbox: Option<Vec<f64>>,
     #[serde(default)]
     area: Option<f64>,
-    #[serde(default, deserialize_with = "json::flag")]
+    #[serde(default, deserialize_with = "coco::flag")]
     iscrowd: bool,
     #[serde(default)]
-    segmentation: Option<Segmentation>,
+    segmentation: Option<coco::Segmentation<f64>>,
     #[serde(default)]
     keypoints: Option<Vec<f64>>,
     #[serde(default)]
     num_keypoints: Option<serde_json::Number>,
+    #[serde(default, rename = "attributes", deserialize_with = "coco::rotation")]
+    rotation: f64,
 }
 
 #[derive(Deserialize)]
 struct RawCategory {
-    #[serde(deserialize_with = "json::id")]
+    #[serde(deserialize_with = "coco::id")]
     id: u64,
     name: String,
     /// LVIS: `r`, `c` or `f`.
     #[serde(default)]
     frequency: Option<String>,
-}
-
-impl Entry for RawImage {
-    const NAME: &'static str = "image";
-}
-impl Entry for RawAnnotation {
-    const NAME: &'static str = "annotation";
-}
-impl Entry for RawCategory {
-    const NAME: &'static str = "category";
 }
 
 impl GroundTruth {
@@ -163,22 +149,21 @@ impl GroundTruth {
         let origin = file.display().to_string();
         let fail = |reason| ScoreError::GroundTruth { origin: origin.clone(), reason };
         let bytes = json::read(file)?;
-        if json::first_byte(&bytes) != Some(b'{') {
-            return Err(fail("is not an object with images, annotations and categories".into()));
-        }
-        let raw: RawFile = json::parse(&bytes).map_err(fail)?;
-        let mut annotations = Vec::with_capacity(raw.annotations.0.len());
-        for (i, annotation) in raw.annotations.0.into_iter().enumerate() {
+        let lists = coco::lists::<RawImage, RawAnnotation, RawCategory>(file, &bytes);
+        let (images, raw_annotations, categories) =
+            lists.map_err(|fault| fail(json::reason(fault)))?;
+        let mut annotations = Vec::with_capacity(raw_annotations.len());
+        for (i, annotation) in raw_annotations.into_iter().enumerate() {
             let id = annotation.id;
             let annotation = annotation
                 .checked()
                 .map_err(|why| fail(format!("annotation {i} (id {id}) {why}")))?;
             annotations.push(annotation);
         }
-        let is_lvis = raw.images.0.iter().any(|image| image.neg_category_ids.is_some())
-            && raw.categories.0.iter().any(|category| category.frequency.is_some());
+        let is_lvis = images.iter().any(|image| image.neg_category_ids.is_some())
+            && categories.iter().any(|category| category.frequency.is_some());
         if is_lvis {
-            check_lvis(&raw.images.0, &raw.categories.0).map_err(fail)?;
+            check_lvis(&images, &categories).map_err(fail)?;
         }
         let image = |i: RawImage| Image {
             id: i.id,
@@ -194,8 +179,8 @@ impl GroundTruth {
             frequency: c.frequency,
             ..Category::default()
         };
-        let images = raw.images.0.into_iter().map(image).collect();
-        let categories = raw.categories.0.into_iter().map(category).collect();
+        let images = images.into_iter().map(image).collect();
+        let categories = categories.into_iter().map(category).collect();
         let gt = Self::build(origin.clone(), images, annotations, categories)?;
         Ok(GroundTruth { is_lvis, ..gt })
     }
@@ -222,13 +207,15 @@ impl GroundTruth {
                 area: annotation.area,
                 iscrowd: annotation.iscrowd,
                 segmentation: annotation.mask.map(|mask| match mask {
-                    GtMask::Polygons(polygons) => Segmentation::Polygon(polygons),
-                    GtMask::Rle(Rle { height, width, counts }) => {
-                        Segmentation::UncompressedRle { size: [height, width], counts }
-                    }
+                    GtMask::Polygons(polygons) => coco::Segmentation::Polygons(polygons),
+                    GtMask::Rle(Rle { height, width, counts }) => coco::Segmentation::Runs {
+                        size: [height, width],
+                        counts: RunCounts::List(counts),
+                    },
                 }),
                 keypoints: annotation.keypoints.map(|keypoints| keypoints.concat()),
                 num_keypoints: None,
+                rotation: 0.0,
             };
             checked.push(raw.checked().map_err(|why| ScoreError::GroundTruth {
                 origin: origin.clone(),
@@ -393,21 +380,44 @@ impl RawAnnotation {
         if let Some(area) = self.area.filter(|area| !area.is_finite()) {
             return Err(format!("has the area {area}"));
         }
-        if let Some(segmentation) = &self.segmentation {
+        let segmentation = self.segmentation.map(in_scorer);
+        if let Some(segmentation) = &segmentation {
             check_segmentation(segmentation)?;
+        }
+        let mut bbox = self.bbox.as_deref().map(json::check_bbox).transpose()?;
+        // As `prep` reads the box of an object without an outline.
+        let is_bare = match &segmentation {
+            Some(Segmentation::Polygon(rings)) => rings.iter().all(Vec::is_empty),
+            other => other.is_none(),
+        };
+        if is_bare && self.rotation % 360.0 != 0.0 {
+            bbox = bbox.map(|bbox| coco::turned_box(bbox, self.rotation));
         }
         Ok(Annotation {
             id: self.id,
             image_id: self.image_id,
             category_id: self.category_id,
-            bbox: self.bbox.as_deref().map(json::check_bbox).transpose()?,
+            bbox,
             area: self.area,
             iscrowd: self.iscrowd,
-            segmentation: self.segmentation,
+            segmentation,
             keypoints: self.keypoints.filter(|list| !list.is_empty()),
             num_keypoints: self.num_keypoints.and_then(|n| Some(n.as_f64()? as u32)),
             ..Annotation::default()
         })
+    }
+}
+
+/// A segmentation in the scorer's form.
+fn in_scorer(segmentation: coco::Segmentation<f64>) -> Segmentation {
+    match segmentation {
+        coco::Segmentation::Polygons(rings) => Segmentation::Polygon(rings),
+        coco::Segmentation::Runs { size, counts: RunCounts::List(counts) } => {
+            Segmentation::UncompressedRle { size, counts }
+        }
+        coco::Segmentation::Runs { size, counts: RunCounts::Text(counts) } => {
+            Segmentation::CompressedRle { size, counts }
+        }
     }
 }
 

@@ -192,7 +192,10 @@ fn bad_keypoints_are_named() {
         (replaced("70, 80, 2]", "70, 80, 2, 1]"), "annotation id 2 has keypoints of 10 numbers"),
         (replaced("[60, 60, 2, ", "["), "annotation id 2 has keypoints of 6 numbers, expected 9"),
         (replaced("\"bbox\": [50, 5, 8, 8],", ""), "annotation id 4 has no bbox"),
-        (replaced("1, 0, 0, 0]},", "1, 0, 0, \"a\"]},"), "annotation 0: invalid type: string"),
+        (
+            replaced("1, 0, 0, 0]},", "1, 0, 0, \"a\"]},"),
+            "annotations[0] (id 1): keypoints must be a list of numbers",
+        ),
         (GT.replace("keypoints", "points"), "no annotation has keypoints"),
     ];
     for (text, want) in annotations {

@@ -289,19 +289,20 @@ fn bad_detections_are_named() {
         ),
         (
             r#"[{"image_id": 5, "category_id": 3, "bbox": [0,0,1,1], "score": NaN}]"#,
-            "detection 0 holds NaN, which is not a number, at line 1 column 64",
+            "detections[0]: score must be a number, not NaN or Infinity; correct it",
         ),
         (
             r#"[{"image_id": 5, "category_id": 3, "bbox": [0,0,-Infinity,1], "score": 1}]"#,
-            "detection 0 holds Infinity, which is not a number, at line 1 column 50",
+            "detections[0]: bbox must be a list of numbers, [x, y, width, height], not [0,0,NaN or \
+             Infinity,1]; correct it",
         ),
         (
             r#"[{"image_id": 5, "category_id": 3, "bbox": [0,0,1,1]}]"#,
-            "detection 0: missing field `score` at line 1 column 53",
+            "detections[0]: score is missing; add it",
         ),
         (
             r#"[{"image_id": -5, "category_id": 3, "bbox": [0,0,1,1], "score": 1}]"#,
-            "detection 0: -5 is not an id (a whole number from 0) at line 1 column 16",
+            "detections[0]: image_id must be a whole number from 0, not -5; correct it",
         ),
         (
             r#"[{"image_id": 5, "category_id": 3, "bbox": [0,0,1], "score": 1}]"#,
@@ -311,7 +312,7 @@ fn bad_detections_are_named() {
             r#"[{"image_id": 5, "category_id": 3, "score": 1}]"#,
             "detection 0 has neither bbox nor segmentation",
         ),
-        ("[{\"image_id\": 5", "detection 0: EOF while parsing an object at line 1 column 15"),
+        ("[{\"image_id\": 5", "is not JSON: EOF while parsing an object at line 1 column 15"),
     ];
     for (text, want) in cases {
         assert_eq!(folder.error(GT, text), format!("detections dt.json: {want}"));
@@ -351,8 +352,12 @@ fn bad_annotations_are_named() {
     let folder = Folder::new();
     let replaced = |from: &str, to: &str| GT.replacen(from, to, 1);
     let cases = [
-        (PERFECT.to_owned(), "is not an object with images, annotations and categories"),
-        ("{\"images\": []}".to_owned(), "missing field `annotations` at line 1 column 14"),
+        (
+            PERFECT.to_owned(),
+            "is a list, perhaps of detections; expected an object with `images`, `annotations` \
+             and `categories`",
+        ),
+        ("{\"images\": []}".to_owned(), "has no `annotations`; expected a COCO annotation file"),
         (replaced("\"id\": 9.0", "\"id\": 5"), "two images have the id 5"),
         (replaced("\"id\": 3, \"image", "\"id\": 2, \"image"), "two annotations have the id 2"),
         (replaced("\"id\": 8", "\"id\": 3"), "two categories have the id 3"),
@@ -363,7 +368,7 @@ fn bad_annotations_are_named() {
         (replaced("\"bbox\": [2, 2, 10, 10],", ""), "annotation id 1 has no bbox"),
         (
             replaced("\"iscrowd\": 0", "\"iscrowd\": 2"),
-            "annotation 0: iscrowd is 2, expected 0 or 1 at line 4 column 94",
+            "annotations[0] (id 1): iscrowd must be 0 or 1, not 2; correct it",
         ),
         (
             replaced("[600]", "[601]"),
@@ -373,6 +378,72 @@ fn bad_annotations_are_named() {
     ];
     for (text, want) in cases {
         assert_eq!(folder.error(&text, PERFECT), format!("annotations gt.json: {want}"));
+    }
+}
+
+/// A value in place of a good one: the reader of `prep` and this one accept the same values, and
+/// say the same of others.
+#[test]
+fn values_of_coco_files_are_judged_alike_by_both_readers() {
+    const FILE: &str = r#"{"images": [{"id": 5, "file_name": "a", "height": 20, "width": 30}],
+        "categories": [{"id": 3, "name": "cat"}], "annotations": [{
+        "id": 1, "image_id": 5, "category_id": 3, "bbox": [2, 2, 9, 9], "area": 100,
+        "iscrowd": 0, "segmentation": [[2, 2, 11, 2, 11, 11]]}]}"#;
+    let folder = Folder::new();
+    for (from, to, want) in [
+        ("id\": 1", "id\": 1.0", ""),
+        ("crowd\": 0", "crowd\": 0.0", ""),
+        ("[2, 2, 9, 9]", "[-2.5, 2, 1e9, 9]", ""),
+        ("100", "null", ""),
+        ("\"area\": 100", r#""a": -Infinity, "b": "\"NaN""#, ""),
+        ("100", "NaN", "area must be a number, not NaN or Infinity"),
+        ("100", "1e400", "area must be a number, not 1e400"),
+        ("100", "1, \"area\": 2", "area occurs twice; remove one"),
+        ("y_id\": 3", "y_id\": null", "category_id must be a whole number from 0, not null"),
+        ("e_id\": 5", "e_id\": -5", "image_id must be a whole number from 0, not -5"),
+        ("30}", "\"30\"}", "width must be a whole number of pixels, not \"30\""),
+        (
+            ", 9, 9]",
+            ", \"9\"]",
+            "bbox must be a list of numbers, [x, y, width, height], not [2, 2, \"9",
+        ),
+        ("crowd\": 0", "crowd\": 2", "iscrowd must be 0 or 1, not 2"),
+        ("[[2, 2, 11, 2, 11, 11]]", "[2, 2]", "segmentation must be a list of polygons, [[x, y, "),
+        (
+            "[[2, 2, 11, 2, 11, 11]]",
+            r#"{"size": [1, 1], "size": [2, 3]}"#,
+            "segmentation.size occurs twice",
+        ),
+        (", \"name\": \"cat\"", "", "name is missing; add it"),
+    ] {
+        let text = FILE.replacen(from, to, 1);
+        let file = folder.file("gt.json", &text);
+        let theirs = dali::coco::read(&file).err().map_or(String::new(), |e| e.to_string());
+        let ours = GroundTruth::from_file(&file).err().map_or(String::new(), |e| e.to_string());
+        assert_eq!(ours.trim_start_matches("annotations "), theirs);
+        let fault = theirs.split_once("): ").unwrap_or_default().1;
+        assert!(fault.starts_with(want) && want.is_empty() == theirs.is_empty(), "{to}: {theirs}");
+    }
+}
+
+/// As `prep` stores it: CVAT writes the box before it is turned.
+#[test]
+fn turned_box_without_outline_is_the_box_around_it() {
+    let folder = Folder::new();
+    let of = |attributes: &str, outline: &str| {
+        let text = GT.replacen("\"iscrowd\": 0,", attributes, 1);
+        let text = text.replacen("[[2, 2, 12, 2, 12, 12, 2, 12]]", outline, 1);
+        let gt = GroundTruth::from_file(&folder.file("gt.json", &text)).expect("sound");
+        gt.coco().dataset.annotations[0].bbox.expect("a box")
+    };
+    let half = 50f64.sqrt();
+    for (degrees, outline, want) in [
+        ("45", "[]", [7.0 - half, 7.0 - half, 2.0 * half, 2.0 * half]),
+        ("45", "[[2, 2, 12, 2, 12, 12]]", [2.0, 2.0, 10.0, 10.0]),
+        ("360", "[]", [2.0, 2.0, 10.0, 10.0]),
+    ] {
+        let got = of(&format!(r#""attributes": {{"rotation": {degrees}}},"#), outline);
+        assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-9), "{got:?}");
     }
 }
 
@@ -442,7 +513,8 @@ fn fields_that_lvis_lacks_are_named() {
         (
             r#""neg_category_ids": [8]"#,
             r#""neg_category_ids": [-8]"#,
-            "image 0: -8 is not an id (a whole number from 0) at line 2 column 63",
+            "images[0] (id 1): neg_category_ids must be a list of whole numbers from 0, not [-8]; \
+             correct it",
         ),
     ];
     for (from, to, want) in cases {

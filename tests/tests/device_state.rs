@@ -50,6 +50,7 @@ impl Run {
             keypoints: &[],
             config: &self.config.to_toml().expect("a config"),
             data: "",
+            exif: None,
             tuning: None,
             overrides: &[],
         };

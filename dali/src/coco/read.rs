@@ -1,7 +1,7 @@
 //! From a file to its entries: the file is split first and each entry parsed separately, in
-//! parallel, so that an error names the entry by its id and not only by a byte offset.
+//! parallel, so that an error names the entry by its id and its field.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::path::{Component, Path};
 
@@ -10,7 +10,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::types::{Category, Dataset, Image};
+use super::fields::{expected, field_at, without_nan};
+use super::types::{Annotation, Category, Dataset, Image};
 use crate::error::DaliError;
 
 /// The advice to a user whose annotations have another format.
@@ -47,6 +48,39 @@ pub(crate) fn bytes_of(path: &Path) -> Result<Vec<u8>, DaliError> {
 
 /// [`read`] of a file that was read before; `path` names it in errors.
 pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Dataset, DaliError> {
+    let (images, annotations, categories) = lists::<Image, Annotation, Category>(path, bytes)?;
+    for (idx, image) in images.iter().enumerate() {
+        check_image(image).map_err(|fault| DaliError::CocoEntry {
+            path: path.to_path_buf(),
+            entry: format!("images[{idx}] (id {})", image.id),
+            fault,
+        })?;
+    }
+    let dataset = Dataset { images, annotations, categories };
+    let categories = &dataset.categories;
+    unique(path, "images", "id", dataset.images.iter().map(|image| image.id))?;
+    unique(path, "categories", "id", categories.iter().map(|category| category.id))?;
+    // A root category is left out, and may be named as one of the others.
+    let root = dataset.root();
+    let name = |category: &Category| match Some(category.id) == root {
+        true => "\0".to_string(),
+        false => category.name.clone(),
+    };
+    unique(path, "categories", "name", categories.iter().map(name))?;
+    Ok(dataset)
+}
+
+/// The entries of `images`, `annotations` and `categories`, with the fields that `I`, `A` and `C`
+/// have; `path` names the file in errors.
+///
+/// # Errors
+/// As for [`read`].
+pub fn lists<I, A, C>(path: &Path, bytes: &[u8]) -> Result<(Vec<I>, Vec<A>, Vec<C>), DaliError>
+where
+    I: DeserializeOwned + Send,
+    A: DeserializeOwned + Send,
+    C: DeserializeOwned + Send,
+{
     // Some editors prepend a byte-order mark, which JSON does not allow.
     let text = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
@@ -57,32 +91,51 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Dataset, DaliError> {
                 .to_string(),
         ));
     }
-    let sections: Sections<'_> = serde_json::from_slice(text).map_err(|error| {
+    let parsed = serde_json::from_slice(text);
+    if parsed.is_err()
+        && let Some(text) = without_nan(text)
+    {
+        return lists(path, &text);
+    }
+    let sections: Sections<'_> = parsed.map_err(|error| {
         let begins = text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         let mend = if begins { String::new() } else { format!(". {CONVERT}") };
         coco_fault(path, format!("is not COCO JSON: {error}{mend}"))
     })?;
-    let images = entries(path, "images", sections.images.as_deref())?;
-    let annotations = entries(path, "annotations", sections.annotations.as_deref())?;
-    let categories = entries(path, "categories", sections.categories.as_deref())?;
-    for (idx, image) in images.iter().enumerate() {
-        check_image(image).map_err(|fault| DaliError::CocoEntry {
-            path: path.to_path_buf(),
-            entry: format!("images[{idx}] (id {})", image.id),
-            fault,
-        })?;
+    Ok((
+        entries(path, "images", sections.images.as_deref())?,
+        entries(path, "annotations", sections.annotations.as_deref())?,
+        entries(path, "categories", sections.categories.as_deref())?,
+    ))
+}
+
+/// The entries of a file that is one list, which `name` names in errors.
+///
+/// # Errors
+/// [`DaliError::Coco`] if it is not JSON, [`DaliError::CocoEntry`] for a broken entry.
+pub fn list<T: DeserializeOwned + Send>(
+    path: &Path,
+    name: &'static str,
+    bytes: &[u8],
+) -> Result<Vec<T>, DaliError> {
+    let parsed: Result<Vec<&RawValue>, _> = serde_json::from_slice(bytes);
+    if parsed.is_err()
+        && let Some(text) = without_nan(bytes)
+    {
+        return list(path, name, &text);
     }
-    unique(path, "images", "id", images.iter().map(|image: &Image| image.id))?;
-    unique(path, "categories", "id", categories.iter().map(|category: &Category| category.id))?;
-    unique(path, "categories", "name", categories.iter().map(|category| &category.name))?;
-    Ok(Dataset { images, annotations, categories })
+    let raw = parsed.map_err(|error| coco_fault(path, format!("is not JSON: {error}")))?;
+    entries(path, name, Some(&raw))
 }
 
 /// An annotation file from elsewhere must not choose files outside the images' folder.
 fn check_image(image: &Image) -> Result<(), String> {
     let Image { file_name, height, width, .. } = image;
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
-    if file_name.is_empty() || !Path::new(file_name).components().all(is_plain) {
+    // The separators of Windows may be meant.
+    let other = file_name.replace('\\', "/");
+    let is_inside = |name: &str| Path::new(name).components().all(is_plain);
+    if file_name.is_empty() || ![file_name, &other].into_iter().all(|name| is_inside(name)) {
         return Err(format!(
             "file_name is {file_name:?}; it must be a path inside the images' folder, without `..`"
         ));
@@ -117,22 +170,25 @@ fn entry_fault(
     raw: &RawValue,
     error: &serde_json::Error,
 ) -> DaliError {
-    let value: Option<serde_json::Value> = serde_json::from_str(raw.get()).ok();
-    let id = value.and_then(|value| value.get("id").map(|id| format!(" (id {id})")));
+    let fields: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
+    let id = fields.get("id").map(|id| format!(" (id {id})")).unwrap_or_default();
     let message = error.to_string();
     // The position counts from the start of the entry and would mislead.
-    let mut message = message.split(" at line ").next().unwrap_or(&message).to_string();
-    if message.starts_with("invalid type: string") && message.ends_with("expected u64") {
-        message += "; an id must be a whole number: renumber the ids of the file";
-    }
-    DaliError::CocoEntry {
-        path: path.to_path_buf(),
-        entry: format!("{section}[{idx}]{}", id.unwrap_or_default()),
-        fault: message,
-    }
+    let message = message.split(" at line ").next().unwrap_or(&message);
+    let named = |start: &str| message.strip_prefix(start).map(|name| name.replace('`', ""));
+    let fault = if let Some(name) = named("missing field ") {
+        format!("{name} is missing; add it")
+    } else if let Some(name) = named("duplicate field ") {
+        format!("{name} occurs twice; remove one")
+    } else if let Some((name, value)) = field_at(raw.get(), &fields, error) {
+        format!("{name} must be {}, not {value}; correct it", expected(name))
+    } else {
+        message.to_string()
+    };
+    DaliError::CocoEntry { path: path.to_path_buf(), entry: format!("{section}[{idx}]{id}"), fault }
 }
 
-fn unique<K: Hash + Eq + std::fmt::Display + Copy>(
+fn unique<K: Hash + Eq + std::fmt::Display + Clone>(
     path: &Path,
     section: &str,
     field: &str,
@@ -140,7 +196,7 @@ fn unique<K: Hash + Eq + std::fmt::Display + Copy>(
 ) -> Result<(), DaliError> {
     let mut first = HashMap::new();
     for (idx, key) in keys.enumerate() {
-        if let Some(earlier) = first.insert(key, idx) {
+        if let Some(earlier) = first.insert(key.clone(), idx) {
             return Err(DaliError::CocoEntry {
                 path: path.to_path_buf(),
                 entry: format!("{section}[{idx}]"),

@@ -1,9 +1,13 @@
 //! The entries of a COCO file, with the fields that training needs; other fields are ignored.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+
+use super::fields::{flag, id, rotation, side};
 
 /// A whole annotation file.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +18,24 @@ pub struct Dataset {
     pub annotations: Vec<Annotation>,
     /// Categories, in file order.
     pub categories: Vec<Category>,
+}
+
+impl Dataset {
+    /// The id of the category that has no object and is the `supercategory` of all others, as
+    /// Roboflow writes for the project.
+    pub(crate) fn root(&self) -> Option<u64> {
+        let mut below: HashMap<&str, usize> = HashMap::new();
+        for above in self.categories.iter().filter_map(|of| of.supercategory.as_deref()) {
+            *below.entry(above).or_default() += 1;
+        }
+        let others = self.categories.len().saturating_sub(1);
+        let is_root = |of: &&Category| {
+            below.get(of.name.as_str()).is_some_and(|count| *count == others)
+                && of.supercategory.as_ref() != Some(&of.name)
+        };
+        let root = self.categories.iter().find(is_root)?.id;
+        self.annotations.iter().all(|object| object.category_id != root).then_some(root)
+    }
 }
 
 /// One entry of `images`.
@@ -32,10 +54,13 @@ pub struct Image {
 
 #[derive(Deserialize)]
 struct ImageFields {
+    #[serde(deserialize_with = "id")]
     id: u64,
     file_name: Option<String>,
     coco_url: Option<String>,
+    #[serde(deserialize_with = "side")]
     height: u32,
+    #[serde(deserialize_with = "side")]
     width: u32,
 }
 
@@ -61,10 +86,13 @@ pub(crate) fn name_in_url(url: &str) -> Option<String> {
 #[derive(Clone, PartialEq, Deserialize)]
 pub struct Annotation {
     /// Annotation id.
+    #[serde(deserialize_with = "id")]
     pub id: u64,
     /// Image that it belongs to.
+    #[serde(deserialize_with = "id")]
     pub image_id: u64,
     /// Category of the object.
+    #[serde(deserialize_with = "id")]
     pub category_id: u64,
     /// x, y, width, height in pixels.
     #[serde(default)]
@@ -82,12 +110,16 @@ pub struct Annotation {
     /// checked.
     #[serde(default)]
     pub keypoints: Option<Vec<f64>>,
+    /// Degrees by which its box is turned, from CVAT's `attributes`.
+    #[serde(default, rename = "attributes", deserialize_with = "rotation")]
+    pub rotation: f64,
 }
 
 /// One entry of `categories`.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 pub struct Category {
     /// Category id; may be sparse.
+    #[serde(deserialize_with = "id")]
     pub id: u64,
     /// Name.
     pub name: String,
@@ -98,13 +130,18 @@ pub struct Category {
     /// ignored, as it serves drawings alone.
     #[serde(default, deserialize_with = "pairs")]
     pub skeleton: Vec<[u32; 2]>,
+    /// Name of the group of categories that it belongs to.
+    #[serde(default, deserialize_with = "text_or_none")]
+    pub supercategory: Option<String>,
 }
 
 // The key of a data set without keypoints is made of this text: it stays what it was before there
 // were any.
 impl fmt::Debug for Annotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, image_id, category_id, bbox, area, iscrowd, segmentation, keypoints } = self;
+        let Self {
+            id, image_id, category_id, bbox, area, iscrowd, segmentation, keypoints, ..
+        } = self;
         let mut all = f.debug_struct("Annotation");
         all.field("id", id).field("image_id", image_id).field("category_id", category_id);
         all.field("bbox", bbox).field("area", area).field("iscrowd", iscrowd);
@@ -118,7 +155,7 @@ impl fmt::Debug for Annotation {
 
 impl fmt::Debug for Category {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { id, name, keypoints, skeleton } = self;
+        let Self { id, name, keypoints, skeleton, .. } = self;
         let mut all = f.debug_struct("Category");
         all.field("id", id).field("name", name);
         if !keypoints.is_empty() {
@@ -130,9 +167,9 @@ impl fmt::Debug for Category {
 
 /// A mask in one of COCO's three forms.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Segmentation {
+pub enum Segmentation<F = f32> {
     /// Rings of x, y pairs.
-    Polygons(Vec<Vec<f32>>),
+    Polygons(Vec<Vec<F>>),
     /// Run lengths in column order, for an image of this size.
     Runs {
         /// Rows and columns.
@@ -156,6 +193,10 @@ fn or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D:
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
+fn text_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(serde_json::Value::deserialize(deserializer)?.as_str().map(str::to_string))
+}
+
 /// The pairs of whole numbers in any value.
 fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<[u32; 2]>, D::Error> {
     let list = serde_json::Value::deserialize(deserializer)?;
@@ -167,52 +208,34 @@ fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<[u32; 2]>, D:
     Ok(list.as_array().into_iter().flatten().filter_map(pair).collect())
 }
 
-/// `iscrowd` is 0 or 1 in COCO; some tools write a boolean.
-fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    struct Flag;
-    impl Visitor<'_> for Flag {
-        type Value = bool;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("`iscrowd` of 0 or 1")
-        }
-        fn visit_bool<E: de::Error>(self, value: bool) -> Result<bool, E> {
-            Ok(value)
-        }
-        fn visit_u64<E: de::Error>(self, value: u64) -> Result<bool, E> {
-            match value {
-                0 => Ok(false),
-                1 => Ok(true),
-                _ => Err(E::invalid_value(de::Unexpected::Unsigned(value), &self)),
-            }
-        }
-    }
-    deserializer.deserialize_any(Flag)
-}
-
-impl<'de> Deserialize<'de> for Segmentation {
+impl<'de, F: Deserialize<'de>> Deserialize<'de> for Segmentation<F> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Form;
-        impl<'de> Visitor<'de> for Form {
-            type Value = Segmentation;
+        struct Form<F>(PhantomData<F>);
+        impl<'de, F: Deserialize<'de>> Visitor<'de> for Form<F> {
+            type Value = Segmentation<F>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("`segmentation` as a list of polygons or {size, counts}")
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Segmentation, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
                 let mut rings = Vec::new();
                 while let Some(ring) = seq.next_element()? {
                     rings.push(ring);
                 }
                 Ok(Segmentation::Polygons(rings))
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Segmentation, A::Error> {
-                let (mut size, mut counts) = (None, None);
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let (mut size, mut h, mut w, mut counts) = (None, None, None, None);
                 while let Some(key) = map.next_key::<String>()? {
                     match key.as_str() {
-                        "size" => size = Some(map.next_value()?),
-                        "counts" => counts = Some(map.next_value()?),
+                        "size" => once(&mut size, "segmentation.size", &mut map)?,
+                        "counts" => once(&mut counts, "segmentation.counts", &mut map)?,
+                        // As hotcoco's Python package writes the size.
+                        "h" => once(&mut h, "segmentation.h", &mut map)?,
+                        "w" => once(&mut w, "segmentation.w", &mut map)?,
                         _ => drop(map.next_value::<de::IgnoredAny>()?),
                     }
                 }
+                let size = size.or_else(|| Some([h?, w?]));
                 Ok(Segmentation::Runs {
                     size: size.ok_or_else(|| de::Error::missing_field("segmentation.size"))?,
                     counts: counts
@@ -220,7 +243,19 @@ impl<'de> Deserialize<'de> for Segmentation {
                 })
             }
         }
-        deserializer.deserialize_any(Form)
+        deserializer.deserialize_any(Form(PhantomData))
+    }
+}
+
+/// Reads the value of a key that an object has once.
+fn once<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
+    slot: &mut Option<T>,
+    key: &'static str,
+    map: &mut A,
+) -> Result<(), A::Error> {
+    match slot.replace(map.next_value()?) {
+        Some(_) => Err(de::Error::duplicate_field(key)),
+        None => Ok(()),
     }
 }
 

@@ -14,6 +14,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use image::metadata::Orientation;
 use image::{DynamicImage, RgbImage};
+use serde::{Deserialize, Serialize};
+
+/// How an EXIF rotation is treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Exif {
+    /// Pixels stay as their file stores them, which COCO annotations refer to; it is reported.
+    #[default]
+    Ignore,
+    /// Pixels are turned once and stored raw: for annotations of the picture as it is shown.
+    Apply,
+}
 
 /// File format, detected from the first bytes and never from the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,16 +149,17 @@ fn within(height: u32, width: u32, max: usize) -> Result<(), DecodeFault> {
     }
 }
 
-/// Decodes into `out`, `[H, W, 3]` RGB u8; `out` must have exactly that size.
+/// Decodes into `out`, `[H, W, 3]` RGB u8; `out` must have exactly that size. Returns what a user
+/// should know of the conversion to 8 bits, as the end of a sentence about the file.
 ///
 /// # Errors
 /// [`DecodeFault`] if the file does not decode or `out` has another size.
-pub fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), DecodeFault> {
+pub fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<Option<String>, DecodeFault> {
     let format = format_of(bytes)?;
     guarded(|| match format {
-        ImageFormat::Jpeg => jpeg::decode_rgb_into(bytes, out),
+        ImageFormat::Jpeg => jpeg::decode_rgb_into(bytes, out).map(|()| None),
         ImageFormat::Png => png::decode_rgb_into(bytes, out),
-        format => other::decode_rgb_into(format, bytes, out),
+        format => other::decode_rgb_into(format, bytes, out).map(|()| None),
     })
 }
 
@@ -157,12 +170,12 @@ fn guarded<T>(decode: impl FnOnce() -> Result<T, DecodeFault>) -> Result<T, Deco
 }
 
 /// The height and width of a picture as EXIF orientation `turn` wants it shown.
-pub(crate) fn turned_size([height, width]: [u32; 2], turn: Option<u16>) -> [u32; 2] {
+pub fn turned_size([height, width]: [u32; 2], turn: Option<u16>) -> [u32; 2] {
     if turn.is_some_and(|turn| turn >= 5) { [width, height] } else { [height, width] }
 }
 
 /// RGB pixels `[H, W, 3]` turned as EXIF orientation `turn` (2 to 8) wants them shown.
-pub(crate) fn turned(rgb: Vec<u8>, [height, width]: [u32; 2], turn: u16) -> Vec<u8> {
+pub fn turned(rgb: Vec<u8>, [height, width]: [u32; 2], turn: u16) -> Vec<u8> {
     let orientation = u8::try_from(turn).ok().and_then(Orientation::from_exif);
     let Some(picture) = RgbImage::from_raw(width, height, rgb) else {
         unreachable!("three bytes a pixel were decoded");

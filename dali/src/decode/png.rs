@@ -15,6 +15,8 @@ const CHECKSUM_BYTES: usize = 4;
 const MAX_CHUNK_BYTES: usize = 64 << 20;
 /// RGB and alpha of 16 bits each.
 const MAX_BYTES_PER_PIXEL: usize = 8;
+/// Values of 16 bits that take up at most so many lose most of their levels in 8 bits.
+const FEW_BITS: u32 = 14;
 
 pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
     let (height, width) = size(bytes)?;
@@ -22,7 +24,7 @@ pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
     Ok(ImageInfo { format: ImageFormat::Png, height, width, exif_orientation })
 }
 
-pub(super) fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), DecodeFault> {
+pub(super) fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<Option<String>, DecodeFault> {
     let (height, width) = size(bytes)?;
     let pixels = usize::try_from(u64::from(width) * u64::from(height)).unwrap_or(usize::MAX);
     let need = pixels.saturating_mul(3);
@@ -35,13 +37,34 @@ pub(super) fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), Decode
     limits.max_alloc = Some(max_bytes as u64);
     let picture = PngDecoder::with_limits(Cursor::new(bytes), limits)
         .and_then(DynamicImage::from_decoder)
-        .map_err(|error| DecodeFault::Corrupt(error.to_string()))?
-        .into_rgb8();
+        .map_err(|error| DecodeFault::Corrupt(error.to_string()))?;
+    let doubt = lost_levels(&picture);
+    let picture = picture.into_rgb8();
     if picture.as_raw().len() != out.len() {
         return Err(DecodeFault::Size { need: picture.as_raw().len(), have: out.len() });
     }
     out.copy_from_slice(picture.as_raw());
-    Ok(())
+    Ok(doubt)
+}
+
+/// What is lost of a picture of 16 bits that uses the low ones alone, as cameras and microscopes of
+/// 10 or 12 bits write. A multiple of 257 is a value of 8 bits, of which nothing is lost.
+fn lost_levels(picture: &DynamicImage) -> Option<String> {
+    let (colour, bytes) = (picture.color(), picture.as_bytes());
+    let channels = usize::from(colour.channel_count());
+    if usize::from(colour.bytes_per_pixel()) != 2 * channels {
+        return None;
+    }
+    // Without alpha.
+    let colours = 2 * ((channels - 1) | 1);
+    let pixels = || bytes.chunks_exact(2 * channels).map(|pixel| pixel[..colours].as_chunks());
+    let values = || pixels().flat_map(|(values, _)| values).map(|two| u16::from_ne_bytes(*two));
+    let bits = u16::BITS - values().max()?.leading_zeros();
+    let is_lossy = bits <= FEW_BITS && values().any(|value| value % 257 != 0);
+    is_lossy.then(|| {
+        let left = 1 << bits.saturating_sub(8);
+        format!("uses {bits} of its 16 bits, so {left} levels are left in 8 bits; scale its values")
+    })
 }
 
 /// The data of the chunk `eXIf`, which may also follow the pixels.

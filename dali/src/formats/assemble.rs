@@ -104,11 +104,18 @@ pub(super) fn assemble(
                 iscrowd: object.crowd,
                 segmentation: object.segmentation,
                 keypoints: None,
+                rotation: 0.0,
             });
         }
         dataset.images.push(Image { id: image_id, file_name, height, width });
     }
-    let category = |(name, id)| Category { id, name, keypoints: vec![], skeleton: vec![] };
+    let category = |(name, id)| Category {
+        id,
+        name,
+        keypoints: vec![],
+        skeleton: vec![],
+        supercategory: None,
+    };
     dataset.categories = names.into_iter().zip(1..).map(category).collect();
     Ok(Source {
         images: folder.root.clone(),

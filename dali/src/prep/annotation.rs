@@ -5,7 +5,7 @@ use hotcoco::types::Rle;
 
 use super::options::Masks;
 use super::report::{DropReason, Finding};
-use crate::coco::{Annotation, RunCounts, Segmentation};
+use crate::coco::{self, Annotation, RunCounts, Segmentation};
 use crate::store::{NewObject, NewSegmentation};
 
 /// A box with a side of at most this many pixels holds no object.
@@ -56,19 +56,26 @@ pub(super) fn clean(
     masks: Masks,
 ) -> Result<Cleaned, DropReason> {
     let given = annotation.bbox.as_deref().filter(|bbox| !bbox.is_empty());
-    let mut boxed = given.map(|bbox| clean_box(bbox, height, width)).transpose()?;
-    let mask = match segmentation_of(annotation) {
-        None if masks == Masks::Optional => None,
+    let mask = match segmentation_of(annotation).map(|of| clean_mask(of, height, width)) {
+        // The box is what counts.
+        None if masks == Masks::Optional => Ok(None),
+        Some(Err(_)) if masks == Masks::Optional && given.is_some() => Err(Finding::NoOutline),
         None => return Err(DropReason::NoSegmentation),
-        Some(Segmentation::Polygons(rings)) => Some(clean_polygons(rings, height, width)?),
-        Some(Segmentation::Runs { size, counts }) => {
-            Some(clean_runs(*size, counts, height, width)?)
-        }
+        Some(mask) => Ok(Some(mask?)),
     };
-    if mask.as_ref().is_some_and(|mask| mask.area == 0) {
-        return Err(DropReason::EmptyMask);
+    let mut findings: Vec<Finding> = mask.as_ref().err().copied().into_iter().collect();
+    let mask = mask.unwrap_or_default();
+    let mut turned = None;
+    if mask.is_none()
+        && annotation.rotation % 360.0 != 0.0
+        && let Some(&[x, y, w, h]) = given
+    {
+        turned = Some(coco::turned_box([x, y, w, h], annotation.rotation));
+        findings.push(Finding::TurnedBox);
     }
-    let mut findings: Vec<Finding> = mask.iter().filter_map(|mask| mask.finding).collect();
+    let given = turned.as_ref().map(|bbox| &bbox[..]).or(given);
+    let mut boxed = given.map(|bbox| clean_box(bbox, height, width)).transpose()?;
+    findings.extend(mask.iter().filter_map(|mask| mask.finding));
     if let (None, Some(mask)) = (boxed, &mask) {
         findings.push(Finding::MadeBox);
         let ([x, y, w, h], _) = clean_box(&mask.extent, height, width)?;
@@ -164,6 +171,15 @@ fn clean_box(bbox: &[f64], height: u32, width: u32) -> Result<([f32; 4], bool), 
         return Err(DropReason::DegenerateBox);
     }
     Ok(([x as f32, y as f32, w as f32, h as f32], !inside))
+}
+
+/// A mask that covers a pixel.
+fn clean_mask(given: &Segmentation, height: u32, width: u32) -> Result<Mask, DropReason> {
+    let mask = match given {
+        Segmentation::Polygons(rings) => clean_polygons(rings, height, width)?,
+        Segmentation::Runs { size, counts } => clean_runs(*size, counts, height, width)?,
+    };
+    if mask.area == 0 { Err(DropReason::EmptyMask) } else { Ok(mask) }
 }
 
 /// The polygons to keep; their area is that of their union in COCO's rasterization.

@@ -15,6 +15,8 @@ pub(super) struct Groups {
     pub(super) keypoints: Option<Keypoints>,
     /// Why keypoints were left out.
     pub(super) keypoints_doubt: Option<String>,
+    /// The category that is left out, as it only groups the others.
+    pub(super) root: Option<coco::Category>,
     /// In the order of image ids, as pycocotools and torchvision iterate.
     pub(super) tasks: Vec<ImageTask>,
     pub(super) dropped: BTreeMap<DropReason, Noted>,
@@ -29,9 +31,12 @@ pub(super) struct ImageTask {
 }
 
 pub(super) fn group(dataset: Dataset) -> Groups {
+    let root = dataset.root();
     let Dataset { mut images, annotations, mut categories } = dataset;
     images.sort_by_key(|image| image.id);
     categories.sort_by_key(|category| category.id);
+    let root = categories.iter().position(|category| Some(category.id) == root);
+    let root = root.map(|at| categories.remove(at));
     let shared_files = shared_files(&images);
     let (keypoints, keypoints_doubt) = keypoints::of_dataset(&categories, &annotations);
     let label_of: HashMap<u64, u32> =
@@ -72,7 +77,7 @@ pub(super) fn group(dataset: Dataset) -> Groups {
         .zip(1..)
         .map(|(category, label)| Category { name: category.name, coco_id: category.id, label })
         .collect();
-    Groups { categories, keypoints, keypoints_doubt, tasks, dropped, shared_files }
+    Groups { categories, keypoints, keypoints_doubt, root, tasks, dropped, shared_files }
 }
 
 /// The images, in order, whose file an earlier image has too: the same path, in any spelling.

@@ -1,18 +1,22 @@
 //! One image: read, checked against the annotation file, decoded once, its annotations cleaned.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
 use super::group::ImageTask;
-use super::options::{Exif, PrepOptions};
+use super::names::Names;
+use super::options::PrepOptions;
 use super::report::{DropReason, Finding};
 use super::{annotation, keypoints};
-use crate::decode::{self, DecodeFault, ImageFormat, ImageInfo};
+use crate::decode::{self, DecodeFault, Exif, ImageFormat, ImageInfo};
 use crate::error::DaliError;
-use crate::store::{NewObject, PixelEncoding, SourceRow};
+use crate::store::{NewObject, NewSegmentation, PixelEncoding, SourceRow};
 
 /// The contents of the store for one image.
 pub(super) struct Prepared {
+    /// The name of its file, which the annotations may write in another way.
+    pub(super) file_name: String,
     pub(super) encoding: PixelEncoding,
     pub(super) pixels: Vec<u8>,
     pub(super) source: SourceRow,
@@ -20,7 +24,10 @@ pub(super) struct Prepared {
     pub(super) dropped: Vec<(DropReason, u64)>,
     /// By annotation id.
     pub(super) findings: Vec<(Finding, u64)>,
-    pub(super) exif_rotated: bool,
+    /// How an EXIF rotation was treated; `None` without one.
+    pub(super) exif: Option<Exif>,
+    /// What the conversion to 8 bits lost.
+    pub(super) doubt: Option<String>,
 }
 
 /// Reads and checks one image; its objects have so many keypoints.
@@ -31,14 +38,17 @@ pub(super) fn prepare(
     options: &PrepOptions,
     task: &ImageTask,
     num_keypoints: usize,
+    names: &Names<'_>,
 ) -> Result<Prepared, DaliError> {
     let image = &task.image;
+    let unread = |path: &Path, source| {
+        let path = path.to_path_buf();
+        DaliError::ImageFile { image_id: image.id, path, source }
+    };
     let path = options.images.join(&image.file_name);
-    let (bytes, source) = read(&path, options).map_err(|source| DaliError::ImageFile {
-        image_id: image.id,
-        path: path.clone(),
-        source,
-    })?;
+    let file_name = names.find(&image.file_name).map_err(|source| unread(&path, source))?;
+    let path = options.images.join(&file_name);
+    let (bytes, source) = read(&path, options).map_err(|source| unread(&path, source))?;
     let broken =
         |fault: DecodeFault| DaliError::Image { image_id: image.id, path: path.clone(), fault };
     let info = decode::probe_within(&bytes, options.max_image_pixels).map_err(broken)?;
@@ -57,7 +67,7 @@ pub(super) fn prepare(
     }
     // Decoded even if the JPEG itself is stored, so that training never meets a broken picture.
     let mut rgb = vec![0; info.height as usize * info.width as usize * 3];
-    decode::decode_rgb_into(&bytes, &mut rgb).map_err(broken)?;
+    let doubt = decode::decode_rgb_into(&bytes, &mut rgb).map_err(broken)?;
     if let Some(turn) = turn {
         rgb = decode::turned(rgb, [info.height, info.width], turn);
     }
@@ -66,40 +76,56 @@ pub(super) fn prepare(
     let (encoding, pixels) =
         if keeps_file { (PixelEncoding::Jpeg, bytes) } else { (PixelEncoding::Raw, rgb) };
     let mut prepared = Prepared {
+        file_name,
         encoding,
         pixels,
         source,
         objects: Vec::with_capacity(task.annotations.len()),
         dropped: Vec::new(),
         findings: Vec::new(),
-        exif_rotated: info.exif_orientation.is_some() && turn.is_none(),
+        exif: info.exif_orientation.map(|_| options.exif),
+        doubt,
     };
-    for (label, annotation) in &task.annotations {
-        let size = [image.height, image.width];
-        match annotation::clean(annotation, *label, size, options.masks) {
-            Ok(annotation::Cleaned { mut object, mut findings }) => {
-                if prepared.objects.iter().any(|earlier| is_copy(earlier, &object)) {
-                    findings.push(Finding::Copy);
-                }
-                if num_keypoints > 0 {
-                    let given = annotation.keypoints.as_deref();
-                    let (own, finding) = keypoints::clean(given, num_keypoints);
-                    object.keypoints = own;
-                    findings.extend(finding);
-                }
-                prepared.findings.extend(findings.into_iter().map(|f| (f, annotation.id)));
-                prepared.objects.push(object);
-            }
-            Err(reason) => prepared.dropped.push((reason, annotation.id)),
-        }
-    }
+    prepared.take_annotations(options, task, num_keypoints);
     Ok(prepared)
 }
 
-/// True if two objects are equal in all but their ids.
-fn is_copy(a: &NewObject, b: &NewObject) -> bool {
-    (a.label, a.bbox_xywh) == (b.label, b.bbox_xywh)
-        && (a.crowd, &a.segmentation) == (b.crowd, &b.segmentation)
+impl Prepared {
+    /// Takes over the annotations of an image.
+    fn take_annotations(&mut self, options: &PrepOptions, task: &ImageTask, num_keypoints: usize) {
+        let seen = &mut HashSet::new();
+        for (label, annotation) in &task.annotations {
+            let size = [task.image.height, task.image.width];
+            match annotation::clean(annotation, *label, size, options.masks) {
+                Ok(annotation::Cleaned { mut object, mut findings }) => {
+                    if !seen.insert(key_of(&object)) {
+                        findings.push(Finding::Copy);
+                    }
+                    if num_keypoints > 0 {
+                        let given = annotation.keypoints.as_deref();
+                        let (own, finding) = keypoints::clean(given, num_keypoints);
+                        object.keypoints = own;
+                        findings.extend(finding);
+                    }
+                    self.findings.extend(findings.into_iter().map(|f| (f, annotation.id)));
+                    self.objects.push(object);
+                }
+                Err(reason) => self.dropped.push((reason, annotation.id)),
+            }
+        }
+    }
+}
+
+/// All of an object but its ids; copies have the same.
+fn key_of(object: &NewObject) -> (u32, bool, Vec<Vec<u32>>) {
+    // -0 equals 0.
+    let bits = |values: &[f32]| values.iter().map(|value| (value + 0.0).to_bits()).collect();
+    let mut values: Vec<Vec<u32>> = match &object.segmentation {
+        NewSegmentation::Polygons(rings) => rings.iter().map(|ring| bits(ring)).collect(),
+        NewSegmentation::Runs(runs) => vec![vec![], runs.clone()],
+    };
+    values.push(bits(&object.bbox_xywh));
+    (object.label, object.crowd, values)
 }
 
 /// Reads a regular file that is no larger than an image can be.

@@ -70,7 +70,8 @@ mod tests {
 
     fn category(names: &[&str], skeleton: &[[u32; 2]]) -> Category {
         let keypoints = names.iter().map(ToString::to_string).collect();
-        Category { id: 1, name: "ant".into(), keypoints, skeleton: skeleton.into() }
+        let (name, skeleton) = ("ant".into(), skeleton.into());
+        Category { id: 1, name, keypoints, skeleton, supercategory: None }
     }
 
     #[test]

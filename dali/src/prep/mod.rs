@@ -7,6 +7,7 @@ mod annotation;
 mod group;
 mod image;
 mod keypoints;
+mod names;
 mod options;
 pub mod padding;
 mod report;
@@ -17,7 +18,9 @@ use std::time::Instant;
 use rayon::prelude::*;
 
 pub use choices::EmptyImages;
-pub use options::{Exif, Masks, PrepOptions};
+
+pub use crate::decode::Exif;
+pub use options::{Masks, PrepOptions};
 pub use report::{DropReason, Finding, Noted, PrepReport, ShapeSpan};
 pub use source::source_key;
 
@@ -28,6 +31,7 @@ use crate::progress::{Progress, Stage};
 use crate::store::{self, NewImage, Store, StoreWriter};
 use group::{Groups, ImageTask};
 use image::Prepared;
+use names::Names;
 
 /// Images decoded at a time; bounds memory, and sets the granularity of the progress bar.
 const IMAGES_PER_CHUNK: usize = 64;
@@ -81,7 +85,7 @@ fn store(
         return Err(DaliError::Coco { path: options.annotations.clone(), fault });
     }
     progress(Progress { stage: Stage::Annotations, done: 1, total: 1 });
-    let Groups { categories, keypoints, keypoints_doubt, tasks, dropped, shared_files } =
+    let Groups { categories, keypoints, keypoints_doubt, root, tasks, dropped, shared_files } =
         group::group(dataset);
 
     let num_keypoints = keypoints.as_ref().map_or(0, |keypoints| keypoints.names.len());
@@ -90,14 +94,17 @@ fn store(
         shared_files,
         num_keypoints,
         keypoints_doubt,
+        root: root.map(|of| format!("{:?} (id {})", of.name, of.id)),
+        notes: options.notes.clone(),
         ..PrepReport::default()
     };
     let (overwrite, pixels) = (options.overwrite, options.pixels);
     let mut writer = StoreWriter::create(claim, overwrite, categories, keypoints, pixels, source)?;
     let mut sizes = Vec::with_capacity(tasks.len());
+    let names = Names::new(&options.images, &tasks);
     for (chunk_idx, chunk) in tasks.chunks(IMAGES_PER_CHUNK).enumerate() {
         let prepared: Vec<_> =
-            chunk.par_iter().map(|t| image::prepare(options, t, num_keypoints)).collect();
+            chunk.par_iter().map(|t| image::prepare(options, t, num_keypoints, &names)).collect();
         for (task, result) in chunk.iter().zip(prepared) {
             match result {
                 Ok(prepared) => {
@@ -120,17 +127,12 @@ fn store(
 
     progress(Progress { stage: Stage::Finishing, done: 0, total: 1 });
     report.bytes = writer.bytes();
-    report.num_annotations = writer.num_annotations();
-    let header = writer.finish(report.doubts())?;
+    writer.finish(|header| {
+        report.count(header);
+        report.doubts()
+    })?;
     progress(Progress { stage: Stage::Finishing, done: 1, total: 1 });
     report.out = options.out.clone();
-    report.num_images = header.num_images;
-    report.num_crowd = header.num_crowd;
-    report.num_without_mask = header.num_without_mask;
-    report.num_with_keypoints = header.num_with_keypoints;
-    report.num_empty_images = header.num_empty_images;
-    report.num_categories = header.categories.len();
-    report.capacities = header.capacities;
     report.shapes = ShapeSpan::of(&sizes);
     report.padding = padding::plans(&sizes, options.min_size, options.max_size);
     report.seconds = start.elapsed().as_secs_f64();
@@ -168,21 +170,27 @@ fn store_image(
     for &(finding, annotation_id) in &prepared.findings {
         report.findings.entry(finding).or_default().note(annotation_id);
     }
-    if prepared.exif_rotated {
+    if prepared.exif == Some(Exif::Ignore) {
         report.exif_rotated.note(task.image.id);
     }
+    if prepared.file_name != task.image.file_name {
+        report.renamed.note(task.image.id);
+    }
+    let named = |doubt| format!("{} {doubt}", prepared.file_name);
+    report.lossy.extend(prepared.doubt.as_ref().map(named));
     if prepared.objects.is_empty() && options.empty == EmptyImages::Drop {
         report.num_dropped_empty_images += 1;
         return Ok(false);
     }
     writer.push(&NewImage {
         image_id: task.image.id,
-        file_name: &task.image.file_name,
+        file_name: &prepared.file_name,
         height: task.image.height,
         width: task.image.width,
         encoding: prepared.encoding,
         pixels: &prepared.pixels,
         source: prepared.source,
+        exif: prepared.exif,
         objects: &prepared.objects,
     })?;
     Ok(true)

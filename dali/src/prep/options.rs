@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use choices::{EmptyImages, PixelEncoding};
 
-use crate::decode;
+use crate::decode::{self, Exif};
 use crate::error::DaliError;
 
 /// The treatment of objects without a mask.
@@ -15,16 +15,6 @@ pub enum Masks {
     Required,
     /// They are stored with their box only.
     Optional,
-}
-
-/// How an EXIF rotation is treated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Exif {
-    /// Pixels stay as their file stores them, which COCO annotations refer to; it is reported.
-    #[default]
-    Ignore,
-    /// Pixels are turned once and stored raw: for annotations of the picture as it is shown.
-    Apply,
 }
 
 /// Options of [`super::run`].
@@ -44,6 +34,8 @@ pub struct PrepOptions {
     pub masks: Masks,
     /// How an EXIF rotation is treated; default ignored.
     pub exif: Exif,
+    /// Notes of the reader of the annotations, which the store keeps; default none.
+    pub notes: Vec<String>,
     /// Replace a store at `out`; default no.
     pub overwrite: bool,
     /// Drop unreadable images instead of failing; default no.
@@ -71,6 +63,7 @@ impl PrepOptions {
             empty: EmptyImages::Keep,
             masks: Masks::default(),
             exif: Exif::default(),
+            notes: Vec::new(),
             overwrite: false,
             skip_bad_images: false,
             max_image_pixels: decode::MAX_PIXELS,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use super::padding::PaddingPlan;
 use crate::error::DaliError;
-use crate::store::Capacities;
+use crate::store::{Capacities, Header};
 
 /// Number of ids kept per kind of finding.
 const FIRST_IDS: usize = 5;
@@ -63,6 +63,10 @@ pub enum Finding {
     ClippedBox,
     /// It lost polygon rings of fewer than three vertices.
     RemovedRings,
+    /// Its outline covers no pixel or is broken; it is stored with its box only.
+    NoOutline,
+    /// It has no outline, and `attributes.rotation`: it got the box around the turned one.
+    TurnedBox,
     /// It had no box, and got its mask's.
     MadeBox,
     /// Its runs end before its image does; the rest is background.
@@ -81,8 +85,8 @@ pub enum Finding {
 impl Finding {
     /// True if it is more likely a mistake in the file than a matter of form.
     fn is_doubt(self) -> bool {
-        use Finding::{BadKeypoints, Copy, FarArea, UnfitBox};
-        matches!(self, UnfitBox | FarArea | Copy | BadKeypoints)
+        use Finding::{BadKeypoints, Copy, FarArea, TurnedBox, UnfitBox};
+        matches!(self, UnfitBox | FarArea | Copy | BadKeypoints | TurnedBox)
     }
 
     /// The action, and what it was done to.
@@ -90,6 +94,8 @@ impl Finding {
         match self {
             Finding::ClippedBox => ["clipped", "boxes that extend past their image"],
             Finding::RemovedRings => ["removed", "rings of under 3 vertices"],
+            Finding::NoOutline => ["left out", "outlines that are empty or broken"],
+            Finding::TurnedBox => ["check", "boxes with attributes.rotation"],
             Finding::MadeBox => ["made", "boxes from masks, as the file has none"],
             Finding::ShortRuns => ["completed", "RLE shorter than its image"],
             Finding::UnfitBox => ["check", "boxes that do not fit their mask"],
@@ -195,6 +201,14 @@ pub struct PrepReport {
     pub findings: BTreeMap<Finding, Noted>,
     /// Images with an EXIF rotation, which is not applied.
     pub exif_rotated: Noted,
+    /// Images whose file is named in another way by the annotations.
+    pub renamed: Noted,
+    /// Images that lose levels by the conversion to 8 bits: file name and how.
+    pub lossy: Vec<String>,
+    /// The category that is left out, as it has no object and only groups all others.
+    pub root: Option<String>,
+    /// What the reader of the annotations noted.
+    pub notes: Vec<String>,
     /// Images whose file an image of a lower id has too.
     pub shared_files: Noted,
     /// Why each skipped image was skipped, by image id.
@@ -212,6 +226,18 @@ pub struct PrepReport {
 }
 
 impl PrepReport {
+    /// Takes over the counts of the store.
+    pub(super) fn count(&mut self, header: &Header) {
+        self.num_images = header.num_images;
+        self.num_annotations = header.num_annotations;
+        self.num_crowd = header.num_crowd;
+        self.num_without_mask = header.num_without_mask;
+        self.num_with_keypoints = header.num_with_keypoints;
+        self.num_empty_images = header.num_empty_images;
+        self.num_categories = header.categories.len();
+        self.capacities = header.capacities;
+    }
+
     /// Annotations dropped, for any reason.
     pub fn num_dropped(&self) -> usize {
         self.dropped.values().map(|noted| noted.count).sum()
@@ -224,10 +250,13 @@ impl PrepReport {
         if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
     }
 
-    /// Warnings for every training on the data: annotations that were dropped, and annotations that
-    /// look wrong.
+    /// Warnings for every training on the data: what was dropped, and what looks wrong.
     pub(super) fn doubts(&self) -> Vec<String> {
-        let mut doubts = Vec::new();
+        let mut doubts = self.notes.clone();
+        if let Some((_, first)) = self.bad_images.first() {
+            let count = images(self.bad_images.len());
+            doubts.push(format!("{count} were skipped, the first as: {first}"));
+        }
         if self.num_dropped() > 0 {
             let (count, reasons) = (self.num_dropped(), self.dropped_by_reason());
             doubts.push(format!("{count} annotations were dropped{reasons}"));
@@ -235,7 +264,20 @@ impl PrepReport {
         let findings = self.findings.iter().filter(|(finding, _)| finding.is_doubt());
         doubts.extend(findings.map(|(finding, noted)| self.line(*finding, noted)));
         doubts.extend(self.keypoints_doubt.clone());
+        doubts.extend(self.doubts_of_images());
         doubts
+    }
+
+    /// What looks wrong about images, and about objects taken together.
+    fn doubts_of_images(&self) -> impl Iterator<Item = String> {
+        let (count, objects) = (self.lossy.len(), self.num_annotations);
+        let named = self.lossy[..count.min(FIRST_IDS)].join("; ");
+        let lossy = (count > 0).then(|| format!("{count} 16-bit images lose levels: {named}"));
+        let is_crowd = objects > 0 && self.num_crowd == objects;
+        let crowd = is_crowd.then(|| {
+            format!("all {objects} objects are crowds, which training leaves out; set iscrowd to 0")
+        });
+        lossy.into_iter().chain(crowd)
     }
 
     fn line(&self, finding: Finding, noted: &Noted) -> String {
@@ -243,6 +285,9 @@ impl PrepReport {
         let of = if finding.is_doubt() { self.num_annotations } else { 0 };
         let more = match finding {
             Finding::UnfitBox => "; a box is [x, y, width, height] in pixels of the image",
+            Finding::TurnedBox => {
+                "; COCO has no turned boxes, so the upright box around each is stored"
+            }
             Finding::BadKeypoints => {
                 "; a list holds x, y in pixels and a visibility of 0, 1 or 2 for each keypoint that \
                  the categories name"
@@ -287,8 +332,14 @@ impl PrepReport {
             let [done, _] = finding.words();
             writeln!(f, "  {done:<12} {}", self.line(*finding, noted))?;
         }
-        if let Some(doubt) = &self.keypoints_doubt {
+        for doubt in self.keypoints_doubt.clone().into_iter().chain(self.doubts_of_images()) {
             writeln!(f, "  check        {doubt}")?;
+        }
+        if let Some(root) = &self.root {
+            writeln!(f, "  left out     the category {root}, the supercategory of all others")?;
+        }
+        if self.renamed.count > 0 {
+            writeln!(f, "  found        images under a name that looks alike: {}", self.renamed)?;
         }
         if self.shared_files.count > 0 {
             writeln!(f, "  shared       the file of an earlier image: {}", self.shared_files)?;

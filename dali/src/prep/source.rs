@@ -7,8 +7,9 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::options::{Exif, PrepOptions};
+use super::options::PrepOptions;
 use crate::coco::Dataset;
+use crate::decode::Exif;
 use crate::error::DaliError;
 
 /// The key of a list of keypoints in an annotation file.

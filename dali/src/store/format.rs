@@ -102,6 +102,12 @@ pub struct Header {
     pub num_with_keypoints: usize,
     /// Images without any object.
     pub num_empty_images: usize,
+    /// Images whose file has an EXIF rotation that was applied (`prep --exif apply`).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub num_turned: usize,
+    /// Images whose file has an EXIF rotation that was not applied.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub num_unturned: usize,
     /// The keypoints of the objects, if they have any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keypoints: Option<Keypoints>,

@@ -271,7 +271,7 @@ impl Store {
         let result = if crc32c::crc32c(stored) != row.pixel_crc32c {
             Err(DecodeFault::Checksum)
         } else if row.encoding == format::ENCODING_JPEG {
-            decode::decode_rgb_into(stored, out)
+            decode::decode_rgb_into(stored, out).map(drop)
         } else if stored.len() == out.len() {
             out.copy_from_slice(stored);
             Ok(())

@@ -68,14 +68,20 @@ impl Store {
         let said = |fault: DecodeFault| fault.to_string();
         let info = decode::probe(&bytes).map_err(said)?;
         let record = self.image(idx);
-        if (info.height, info.width) != (record.height, record.width) {
-            return Ok(false);
-        }
         let mut stored = Vec::new();
         self.decode_rgb(idx, &mut stored)
             .map_err(|fault| format!("cannot be compared: {fault}"))?;
-        let mut read = vec![0; stored.len()];
+        let size = [info.height, info.width];
+        let mut read = vec![0; 3 * info.height as usize * info.width as usize];
         decode::decode_rgb_into(&bytes, &mut read).map_err(said)?;
-        Ok(read == stored)
+        // A store that does not say how it treated EXIF may have turned the image or not.
+        let turn = info.exif_orientation;
+        let turned = turn.filter(|_| self.header().num_unturned == 0);
+        let stays = turn.is_none() || self.header().num_turned == 0;
+        let has = |turn, pixels: &[u8]| {
+            decode::turned_size(size, turn) == [record.height, record.width] && pixels == stored
+        };
+        Ok((stays && has(None, &read))
+            || turned.is_some_and(|by| has(turned, &decode::turned(read, size, by))))
     }
 }

@@ -1,9 +1,11 @@
 //! Stores as one data set: their images one after the other, under classes joined by name.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use super::keypoints::{Keypoints, is_labelled};
 use super::{Capacities, Category, ImageRecord, ObjectView, Segmentation, Store, format};
+use crate::decode::Exif;
 use crate::error::DaliError;
 
 /// The ids of images and annotations of a second store begin here, those of a third at twice as
@@ -49,6 +51,8 @@ pub struct Contents {
     pub keypoints: Option<Keypoints>,
     /// Images without any object.
     pub num_empty_images: usize,
+    /// Images with an EXIF rotation, those that were turned and those that were not.
+    pub num_turned: [usize; 2],
     /// Objects left out, as their classes are.
     pub num_left_out: usize,
     /// Room for any image, objects that are left out among them.
@@ -94,6 +98,7 @@ impl Stores {
         let (mut parts, mut contents) = (Vec::new(), Contents::default());
         let (mut first_image, mut first_object) = (0, 0);
         let is_join = stores.len() > 1;
+        let mut labels = Labels::new(classes);
         for (store, first_id) in stores.into_iter().zip((0..).step_by(IDS_PER_STORE as usize)) {
             if is_join {
                 check_ids(&store)?;
@@ -101,14 +106,17 @@ impl Stores {
             let keypoints = contents.join_keypoints(&store)?;
             let header = store.header();
             let own = header.categories.iter();
-            let label_of = own.map(|category| contents.label(category, classes));
+            let label_of = own.map(|category| labels.label(category));
             let label_of = std::iter::once(0).chain(label_of).collect();
             contents.capacities = contents.capacities.max(header.capacities);
+            contents.num_turned[0] += header.num_turned;
+            contents.num_turned[1] += header.num_unturned;
             let (images, objects) = (store.len(), header.num_annotations);
             parts.push(Part { store, first_image, first_object, first_id, label_of, keypoints });
             first_image += images;
             first_object += objects;
         }
+        contents.categories = labels.categories;
         let mut joined = Self { parts, contents, kept: None };
         match joined.parts.iter().any(|part| part.label_of[1..].contains(&0)) {
             true => joined.leave_out(),
@@ -324,6 +332,15 @@ impl fmt::Display for Stores {
 }
 
 impl Contents {
+    /// How EXIF rotations were treated, if any image has one; some were ignored if that differs.
+    pub fn exif(&self) -> Option<Exif> {
+        match self.num_turned {
+            [0, 0] => None,
+            [_, 0] => Some(Exif::Apply),
+            _ => Some(Exif::Ignore),
+        }
+    }
+
     /// Takes over the keypoints of a store; returns those of its objects, if their order differs.
     fn join_keypoints(&mut self, store: &Store) -> Result<Option<Vec<[f32; 3]>>, DaliError> {
         let Some(own) = &store.header().keypoints else { return Ok(None) };
@@ -339,24 +356,48 @@ impl Contents {
             ),
         })
     }
+}
+
+/// The common labels of categories.
+struct Labels<'a> {
+    as_one: bool,
+    /// None: all.
+    wanted: HashSet<&'a str>,
+    of: HashMap<String, u32>,
+    taken: HashSet<u64>,
+    /// No id from 1 to here is free.
+    last: u64,
+    categories: Vec<Category>,
+}
+
+impl<'a> Labels<'a> {
+    fn new(classes: &'a Classes) -> Self {
+        let wanted = classes.names.iter().map(String::as_str).collect();
+        let (of, taken, categories) = (HashMap::new(), HashSet::new(), Vec::new());
+        Self { as_one: classes.as_one, wanted, of, taken, last: 0, categories }
+    }
 
     /// The label of a store's category, which is added if it is new; 0 if it is left out.
-    fn label(&mut self, category: &Category, classes: &Classes) -> u32 {
+    fn label(&mut self, category: &Category) -> u32 {
         let Category { name, coco_id, .. } = category;
-        if !classes.names.is_empty() && !classes.names.contains(name) {
+        if !self.wanted.is_empty() && !self.wanted.contains(name.as_str()) {
             return 0;
         }
-        let (name, coco_id) = match classes.as_one {
+        let (name, mut coco_id) = match self.as_one {
             true => ONE_CLASS,
             false => (name.as_str(), *coco_id),
         };
-        if let Some(known) = self.categories.iter().find(|known| known.name == name) {
-            return known.label;
+        if let Some(known) = self.of.get(name) {
+            return *known;
         }
         let label = 1 + self.categories.len() as u32;
-        let is_free = |id: &u64| self.categories.iter().all(|known| known.coco_id != *id);
-        // One of so many ids is free.
-        let coco_id = std::iter::once(coco_id).chain(1..).find(is_free).unwrap_or(coco_id);
+        if !self.taken.insert(coco_id) {
+            while !self.taken.insert(self.last + 1) {
+                self.last += 1;
+            }
+            coco_id = self.last + 1;
+        }
+        self.of.insert(name.to_string(), label);
         self.categories.push(Category { name: name.to_string(), coco_id, label });
         label
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::format::{self, Capacities, Category, FORMAT_VERSION, FileInfo, Header};
 use super::format::{ImageRow, ObjectRow, PartRow, PixelEncoding, SourceRow};
 use super::keypoints::{self, Keypoints};
+use crate::decode::Exif;
 use crate::error::DaliError;
 use crate::place::{Claim, TemporaryDir};
 
@@ -27,6 +28,8 @@ pub(crate) struct NewImage<'a> {
     pub pixels: &'a [u8],
     /// The file that it comes from.
     pub source: SourceRow,
+    /// How an EXIF rotation of its file was treated; `None` without one.
+    pub exif: Option<Exif>,
     /// Its objects.
     pub objects: &'a [NewObject],
 }
@@ -114,6 +117,8 @@ impl StoreWriter {
                 num_without_mask: 0,
                 num_with_keypoints: 0,
                 num_empty_images: 0,
+                num_turned: 0,
+                num_unturned: 0,
                 keypoints,
                 pixels,
                 capacities: Capacities::default(),
@@ -160,6 +165,8 @@ impl StoreWriter {
         }
         self.header.capacities = self.header.capacities.max(of_image);
         self.header.num_images += 1;
+        self.header.num_turned += usize::from(image.exif == Some(Exif::Apply));
+        self.header.num_unturned += usize::from(image.exif == Some(Exif::Ignore));
         self.header.num_empty_images += usize::from(image.objects.is_empty());
         Ok(())
     }
@@ -175,18 +182,21 @@ impl StoreWriter {
     }
 
     /// Flushes everything to disk, makes it read-only and renames it into place; the header records
-    /// the doubts about its sources.
+    /// the doubts about its sources, which `doubts` gives for its counts.
     ///
     /// # Errors
     /// [`DaliError::Io`] if writing fails; nothing new is then at `out`.
-    pub(crate) fn finish(mut self, doubts: Vec<String>) -> Result<Header, DaliError> {
+    pub(crate) fn finish(
+        mut self,
+        doubts: impl FnOnce(&Header) -> Vec<String>,
+    ) -> Result<Header, DaliError> {
         let dir = self.temporary.path().to_path_buf();
         for file in self.data_files_mut() {
             file.close()?;
         }
         let files = self.data_files().map(|file| (file.name.to_string(), file.info)).collect();
         self.header.files = files;
-        self.header.doubts = doubts;
+        self.header.doubts = doubts(&self.header);
         let mut header = DataFile::create(&dir, format::HEADER)?;
         let failed = |error: serde_json::Error| DaliError::io("write", &header.path)(error.into());
         self.header = self.header.sealed().map_err(failed)?;

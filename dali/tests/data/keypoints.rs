@@ -119,7 +119,10 @@ fn broken_lists_are_told_and_stored_as_none() {
     // A wrong type names its entry.
     let mut fixture = unprepared();
     fixture.json["annotations"][0]["keypoints"] = json!([1, "a", 2]);
-    assert_says(&fixture.prep_error(), &["annotations[0] (id 100)", "invalid type: string"]);
+    assert_says(
+        &fixture.prep_error(),
+        &["annotations[0] (id 100)", "keypoints must be a list of numbers"],
+    );
 }
 
 #[test]

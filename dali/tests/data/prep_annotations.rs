@@ -1,6 +1,6 @@
 //! Prep on each kind of annotation, good and bad.
 
-use dali::prep::{DropReason, Finding};
+use dali::prep::{DropReason, Finding, Masks};
 use dali::store::{Capacities, Segmentation};
 use serde_json::{Value, json};
 
@@ -223,7 +223,7 @@ fn faults_of_the_file_name_the_entry() {
     };
     let message = broken(&|json| json["annotations"][0]["image_id"] = json!("seven"));
     assert_says(&message, &["annotations.json", "annotations[0] (id 100)", "seven"]);
-    assert_says(&message, &["an id must be a whole number"]);
+    assert_says(&message, &["image_id must be a whole number"]);
     let message = broken(&|json| {
         json["images"][0] = json!({"id": 7, "height": 10, "width": 20,
             "coco_url": "http://images.cocodataset.org/train2017/000000391895.jpg"});
@@ -273,4 +273,62 @@ fn json_that_is_cut_off_is_named() {
     options.annotations = fixture.images();
     let error = dali::prep::run(&options, &mut |_| ()).unwrap_err().to_string();
     assert_says(&error, &["images: is a folder; give the file of annotations. YOLO"]);
+}
+
+/// With `--boxes` the box is what counts: an outline that is empty or broken is left out, and the
+/// box of a turned rectangle without an outline is the one around it.
+#[test]
+fn boxes_are_kept_without_their_outlines_and_turned() {
+    let good = annotation(1, 7, 3)["segmentation"].clone();
+    for (outline, degrees, finding) in [
+        (good, 45, None),
+        (json!([]), 360, None),
+        (json!([[]]), 0, Some(Finding::NoOutline)),
+        (json!([[1, 2, 3, 4]]), 0, Some(Finding::NoOutline)),
+        (json!([[30, 1, 36, 1, 36, 5]]), 0, Some(Finding::NoOutline)),
+        (json!({"size": [20, 10], "counts": [200]}), 0, Some(Finding::NoOutline)),
+        (json!([]), -45, Some(Finding::TurnedBox)),
+    ] {
+        let mut fixture = Fixture::new();
+        fixture.json["annotations"][0]["segmentation"] = outline.clone();
+        fixture.json["annotations"][0]["attributes"] = json!({"rotation": degrees});
+        let report = fixture.prep_with(|options| options.masks = Masks::Optional).unwrap();
+        assert_eq!(report.findings.keys().next().copied(), finding, "{outline} {degrees}");
+        let width = if degrees == -45 { 32f32.sqrt() } else { 4.0 };
+        let want = [4.0 - width / 2.0, 3.0 - width / 2.0, width, width];
+        if finding.is_none() || degrees == -45 {
+            let stored = fixture.store().object(0).bbox_xywh;
+            assert!(stored.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-5), "{stored:?}");
+        }
+    }
+}
+
+#[test]
+fn objects_that_are_all_crowds_are_told() {
+    for crowd in [1, 0] {
+        let mut fixture = Fixture::new();
+        fixture.json["annotations"][0]["iscrowd"] = json!(crowd);
+        fixture.prep().unwrap();
+        let doubts = fixture.store().header().doubts.join("");
+        assert_eq!(doubts.contains("all 1 objects are crowds"), crowd == 1, "{doubts}");
+    }
+}
+
+/// A category without objects that groups all others is left out, as Roboflow's for the project.
+#[test]
+fn root_category_is_left_out_only_without_objects() {
+    for (list, want) in [
+        (&[(0, "red", "none"), (1, "red", "red"), (90, "blue", "red")][..], &["red", "blue"][..]),
+        (&[(90, "project", "none"), (91, "red", "project")], &["project", "red"]),
+        (&[(0, "red", "red"), (90, "blue", "red")], &["red", "blue"]),
+        (&[(0, "a", "none"), (1, "b", "a"), (90, "c", "x")], &["a", "b", "c"]),
+    ] {
+        let mut fixture = Fixture::new();
+        let of = |(id, name, above)| json!({"id": id, "name": name, "supercategory": above});
+        fixture.json["categories"] = list.iter().copied().map(of).collect();
+        fixture.prep().unwrap();
+        let store = fixture.store();
+        let names: Vec<_> = store.header().categories.iter().map(|of| of.name.as_str()).collect();
+        assert_eq!(names, want);
+    }
 }

@@ -2,7 +2,7 @@
 
 use dali::prep::{EmptyImages, Exif};
 use dali::{PixelEncoding, Store};
-use image::{DynamicImage, GrayImage, ImageFormat, Luma, RgbImage, RgbaImage};
+use image::{DynamicImage, GrayImage, ImageBuffer, ImageFormat, Luma, RgbImage, RgbaImage};
 use jpeg_encoder::{ColorType, Encoder};
 
 use crate::fixture::{Fixture, annotation, assert_says, gradient, jpeg, png};
@@ -200,6 +200,9 @@ fn missing_file_and_wrong_size_name_both_sides() {
     let message = fixture.prep_error();
     assert_says(&message, &["image 7", "a.jpg", "folder of images", "prep --skip-bad-images"]);
 
+    std::os::unix::fs::symlink("nowhere.jpg", fixture.images().join("a.jpg")).unwrap();
+    assert_says(&fixture.prep_error(), &["image 7", "it is a link to \"nowhere.jpg\""]);
+
     let fixture = Fixture::new();
     fixture.write_jpeg("a.jpg", 24, 12);
     assert_says(&fixture.prep_error(), &["image 7", "20x10", "24x12", "a.jpg"]);
@@ -233,6 +236,9 @@ fn exif_rotation_is_reported_and_applied_only_if_asked() {
         let report = fixture.prep().unwrap();
         assert_eq!(report.exif_rotated.first_ids, [7]);
         assert_eq!((fixture.store().image(0).height, fixture.store().image(0).width), (10, 20));
+        let header = fixture.store().header().clone();
+        assert_eq!((header.num_turned, header.num_unturned), (0, 1));
+        assert!(fixture.store().source_faults(&fixture.images()).is_empty());
         std::fs::remove_dir_all(fixture.store_path()).unwrap();
         fixture.json["images"][0]["width"] = 10.into();
         fixture.json["images"][0]["height"] = 20.into();
@@ -244,7 +250,18 @@ fn exif_rotation_is_reported_and_applied_only_if_asked() {
         dali::decode::decode_rgb_into(&file, &mut stored).unwrap();
         let report = fixture.prep_with(|options| options.exif = Exif::Apply).unwrap();
         assert_eq!(report.exif_rotated.count, 0);
-        let turned = rgb(&fixture.store(), 0);
+        let store = fixture.store();
+        assert_eq!((store.header().num_turned, store.header().num_unturned), (1, 0));
+        // Also of a store of an older program, which does not say that it turned.
+        for has_counts in [true, false] {
+            crate::store::reseal(&fixture, |header| {
+                header["num_turned"] = u8::from(has_counts).into();
+            });
+            assert!(fixture.store().source_faults(&fixture.images()).is_empty());
+        }
+        fixture.write_jpeg("a.jpg", 20, 10);
+        assert_eq!(store.source_faults(&fixture.images()).len(), 1);
+        let turned = rgb(&store, 0);
         // Orientation 6: the first row shown is the first column stored, from the bottom up.
         let shown = |x: usize, y: usize| stored[3 * ((9 - x) * 20 + y)..][..3].to_vec();
         let mut expected = Vec::new();
@@ -294,4 +311,63 @@ fn empty_images_are_kept_or_dropped_and_order_is_by_id() {
         .unwrap();
     assert_eq!((report.num_images, report.num_dropped_empty_images), (1, 1));
     assert_eq!(fixture.store().image(0).image_id, 7);
+}
+
+/// Separators of Windows, another case and another Unicode form lead to the file if it is the only
+/// one that is meant; the store has the name of the file.
+#[test]
+fn files_are_found_under_names_that_look_alike() {
+    let (one, two) = ("caf\u{e9}.jpg", "cafe\u{301}.jpg");
+    for (files, name, want) in [
+        (&["a.jpg"][..], "a.JPG", Ok("a.jpg")),
+        (&["sub/a.jpg"], "Sub\\A.jpg", Ok("sub/a.jpg")),
+        (&["sub\\a.jpg"], "sub\\a.jpg", Ok("sub\\a.jpg")),
+        (&[two], one, Ok(two)),
+        (&[one], two, Ok(one)),
+        (&["A.jpg", "a.jpg"], "a.jpg", Ok("a.jpg")),
+        (&["A.jpg", "a.jpg"], "a.JPG", Err("A.jpg, a.jpg; correct file_name")),
+        (&["b.jpg"], "a\\c.jpg", Err("Windows separators there is nothing")),
+        (&["b.jpg"], "c.jpg", Err("No such file")),
+        (&["a.jpg"], "..\\a.jpg", Err("must be a path inside")),
+    ] {
+        let mut fixture = Fixture::new();
+        std::fs::remove_file(fixture.images().join("a.jpg")).unwrap();
+        std::fs::create_dir(fixture.images().join("sub")).unwrap();
+        files.iter().for_each(|file| fixture.write_jpeg(file, 20, 10));
+        fixture.json["images"][0]["file_name"] = name.into();
+        match want {
+            Ok(file) => {
+                let report = fixture.prep().unwrap();
+                assert_eq!(fixture.store().file_name(0), file);
+                assert_eq!(report.renamed.count, usize::from(file != name));
+                assert!(fixture.store().changed_source(&fixture.images()).is_none());
+            }
+            Err(words) => assert_says(&fixture.prep_error(), &[words]),
+        }
+    }
+    // Two names that mean one file: one of the two is missing.
+    let mut fixture = Fixture::new();
+    fixture.add_image(3, "A.jpg", 20, 10);
+    assert_says(&fixture.prep_error(), &["image 3", "a file that another file_name means"]);
+}
+
+/// Values of 16 bits that use the low ones alone lose their levels; those of 8 bits lose none.
+#[test]
+fn lost_levels_of_16_bits_are_told_by_file() {
+    for (scale, first, want) in [
+        (1000, 1, "1 16-bit images lose levels: a.jpg uses 10 of its 16 bits, so 4 levels"),
+        (4095, 1, "1 16-bit images lose levels: a.jpg uses 12 of its 16 bits, so 16 levels"),
+        (65_535, 1, ""),
+        (257 * 10, 257, ""),
+        (0, 1, ""),
+    ] {
+        let value = |x, y| Luma([(scale * (x + 20 * y) / 199 / first * first) as u16]);
+        let grey = DynamicImage::ImageLuma16(ImageBuffer::from_fn(20, 10, value));
+        for picture in [grey.to_rgba16().into(), grey] {
+            let fixture = with_file(&png(picture));
+            fixture.prep().unwrap();
+            let doubts = fixture.store().header().doubts.join("");
+            assert!(doubts.starts_with(want) && doubts.is_empty() == want.is_empty(), "{doubts}");
+        }
+    }
 }

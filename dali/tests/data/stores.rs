@@ -104,3 +104,24 @@ fn a_store_alone_is_as_it_is() {
     let refused = Stores::new(twice, &Classes::default()).unwrap_err().to_string();
     assert_says(&refused, &[&(SECOND + 1).to_string(), "10^15"]);
 }
+
+/// Ids and names are looked up, not searched for: this took minutes.
+#[test]
+fn many_categories_are_joined_in_linear_time() {
+    const MANY: u64 = 200_000;
+    let of = |word: &str, first: u64| {
+        let mut fixture = Fixture::new();
+        let category = |id: u64| json!({"id": first + id, "name": format!("{word}{id}")});
+        fixture.json["categories"] = (0..MANY).map(category).collect();
+        fixture.prep().unwrap();
+        fixture.store()
+    };
+    // All ids are taken twice, so those of the second store are the next free ones.
+    let classes = Classes { names: (0..MANY).map(|id| format!("b{id}")).collect(), as_one: false };
+    let [all, some] = [Classes::default(), classes].map(|classes| {
+        Stores::new(vec![of("a", 1), of("b", 1)], &classes).unwrap().contents().categories.clone()
+    });
+    assert_eq!(all.len() as u64, 2 * MANY);
+    assert_eq!((all[MANY as usize].name.as_str(), all[MANY as usize].coco_id), ("b0", MANY + 1));
+    assert_eq!((some.len() as u64, some[7].coco_id), (MANY, 8));
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use configs::Difference;
+use dali::decode::Exif;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -30,6 +31,9 @@ pub struct Meta {
     /// Identity of the training data; none in format 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
+    /// How EXIF rotations of the training images were treated; none if no image had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exif: Option<Exif>,
     /// SHA-256 of the table of tuning that its steps followed, if any did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<String>,
@@ -117,6 +121,7 @@ mod tests {
             steps_done: 7,
             categories: vec![("cat".into(), 17)],
             data: Some("d".into()),
+            exif: None,
             tuning: None,
             overrides: vec![],
             sha256: sha256.into(),

@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use dali::decode::Exif;
 use dali::unfinished::Unfinished;
 use graph::StateSet;
 use kernels::cpu::{HostData, HostTensor};
@@ -50,6 +51,8 @@ pub struct Snapshot<'a> {
     pub keypoints: &'a [String],
     /// Identity of the training data.
     pub data: &'a str,
+    /// How EXIF rotations of the training images were treated, if any has one.
+    pub exif: Option<Exif>,
     /// SHA-256 of the table of tuning that the steps follow, if there is one.
     pub tuning: Option<&'a str>,
     /// Changes of the config that the user accepted when resuming.
@@ -139,6 +142,7 @@ fn write_files(
         steps_done: snapshot.steps_done,
         categories: stored_classes(snapshot.categories),
         data: Some(snapshot.data.to_string()),
+        exif: snapshot.exif,
         tuning: snapshot.tuning.map(str::to_string),
         overrides: snapshot.overrides.to_vec(),
         sha256,
@@ -210,6 +214,14 @@ pub fn open(path: &Path) -> Result<(Meta, String), EngineError> {
     }
     let config = fs::read_to_string(path.join(CONFIG));
     Ok((meta, config.map_err(|e| fault(format!("{CONFIG}: {e}")))?))
+}
+
+/// How EXIF rotations of the training images were treated, as the metadata next to a weights file
+/// says, if there is any.
+pub(crate) fn exif_of(weights: &Path) -> Option<Exif> {
+    let path = remote::beside(&weights.with_file_name(META)).ok()?;
+    let json = dali::file::read(&path).ok()?;
+    serde_json::from_slice::<Meta>(&json).ok()?.exif
 }
 
 /// Copies the saved state into `state`; every tensor of `state` that lives across steps must be in

@@ -92,6 +92,7 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
         let names = plain(&unnamed.join(", "));
         progress.say(&format!("the weights name no keypoints; taken in the data's order: {names}"));
     }
+    data.warn_of_exif(model.exif, &progress);
     let classes = describe_classes(&data.categories());
     progress.say(&match model.categories {
         Some(_) => classes,

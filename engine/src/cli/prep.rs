@@ -175,8 +175,11 @@ fn from_folder(
     request.max_image_pixels = args.max_image_pixels;
     progress.say(&format!("reading {}", folder.display()));
     let Source { images, annotations, dataset, notes } = dali::formats::read(&request)?;
-    let options = options(args, &images, &annotations, to);
+    let mut options = options(args, &images, &annotations, to);
     notes.iter().for_each(|note| progress.say(note));
+    // The first says what the folder was taken for.
+    let kept = notes.iter().skip(1).map(|note| note.trim_start_matches("warning: ").to_string());
+    options.notes = kept.collect();
     Ok(progress.during("storing images", |p| match dataset {
         Some(dataset) => dali::prep::run_dataset(&options, dataset, p),
         None => dali::prep::run(&options, p),

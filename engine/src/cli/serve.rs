@@ -96,6 +96,9 @@ mod with_server {
         let backend = args.device.open()?;
         let model = args.model.open(&args.set, &backend, &progress)?;
         progress.say(&describe_classes(&model.classes()));
+        if let Some(unturned) = model.unturned() {
+            progress.say(unturned);
+        }
         let model = Served::new(Predictor::new(model, &backend), args.max_pixels);
         let limits = Limits {
             body: usize::from(args.max_body) << 20,
@@ -141,10 +144,14 @@ mod with_server {
         type Image = Named;
 
         fn decoder(&self) -> Decode<Named> {
-            let max_pixels = self.max_pixels;
+            let (max_pixels, exif) = (self.max_pixels, self.predictor.exif());
             Arc::new(move |bytes, id, file| {
-                let image = Image::decode(bytes, id, max_pixels)
+                let (image, doubt) = Image::decode(bytes, id, max_pixels, exif)
                     .map_err(|fault| plain(&format!("the image {fault}")))?;
+                if let Some(doubt) = doubt {
+                    let file = file.unwrap_or("an image");
+                    Progress::loud().say(&format!("warning: {file} {doubt}"));
+                }
                 Ok(Named { image, file: file.map(str::to_string) })
             })
         }

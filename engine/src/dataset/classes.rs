@@ -58,7 +58,7 @@ pub(super) fn read_as_one(
         let left_out = counted(contents.num_left_out, "object");
         progress.say(&format!(
             "{stores}: {} of {} classes (data.classes), {left_out} of others left out of {}",
-            found.iter().filter(|name| data.classes.contains(name)).count(),
+            data.classes.iter().filter(|name| found.contains(*name)).count(),
             found.len(),
             contents.num_left_out + contents.num_annotations
         ));

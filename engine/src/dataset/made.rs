@@ -65,7 +65,14 @@ pub(super) fn open(
         }
         _ => Err(none()),
     };
-    sets.iter().enumerate().map(store).collect()
+    let stores: Vec<Store> = sets.iter().enumerate().map(store).collect::<Result<_, _>>()?;
+    // Images that are held out are of the sets that training reads.
+    for store in stores.iter().filter(|_| source == split) {
+        for doubt in &store.header().doubts {
+            progress.say(&format!("warning: {}: {doubt}", store.path().display()));
+        }
+    }
+    Ok(stores)
 }
 
 /// The store at `dir`, which a run made, or why it is made again; `None` if there is none.
@@ -159,12 +166,7 @@ fn prepared(
     let out = Path::new("runs/data").join(format!("{stem}-{}", &key[..8]));
     let why = match find(&out, Store::open)? {
         Some(Ok(store)) => match outdated(&store, images, &key) {
-            None => {
-                for doubt in &store.header().doubts {
-                    progress.say(&format!("warning: {}: {doubt}", annotations.display()));
-                }
-                return Ok(store);
-            }
+            None => return Ok(store),
             why => why,
         },
         Some(Err(why)) => Some(why),

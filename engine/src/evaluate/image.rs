@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dali::decode::DecodeFault;
+use dali::decode::{DecodeFault, Exif, turned, turned_size};
 
 use crate::error::EngineError;
 
@@ -40,13 +40,20 @@ impl Image {
         Ok(Self { id, height, width, rgb })
     }
 
-    /// Reads a JPEG or PNG of at most `max_pixels`, turned upright as its EXIF orientation says.
+    /// Reads a JPEG or PNG of at most `max_pixels`, turned upright as its EXIF orientation says if
+    /// that is to be applied. Also returns what a user should know of its conversion to 8 bits, as
+    /// the end of a sentence about the file.
     ///
     /// # Errors
     /// [`EngineError::Io`] or [`EngineError::Image`] names the file.
-    pub fn read(path: &Path, id: u64, max_pixels: usize) -> Result<Self, EngineError> {
+    pub fn read(
+        path: &Path,
+        id: u64,
+        max_pixels: usize,
+        exif: Exif,
+    ) -> Result<(Self, Option<String>), EngineError> {
         let bytes = dali::file::read(path).map_err(crate::run_dir::io(path))?;
-        Self::decode(&bytes, id, max_pixels)
+        Self::decode(&bytes, id, max_pixels, exif)
             .map_err(|fault| EngineError::Image { path: path.to_path_buf(), fault })
     }
 
@@ -54,48 +61,28 @@ impl Image {
     ///
     /// # Errors
     /// Why they are no such image; completes a sentence that names the file.
-    pub fn decode(bytes: &[u8], id: u64, max_pixels: usize) -> Result<Self, DecodeFault> {
+    pub fn decode(
+        bytes: &[u8],
+        id: u64,
+        max_pixels: usize,
+        exif: Exif,
+    ) -> Result<(Self, Option<String>), DecodeFault> {
         let info = dali::decode::probe_within(bytes, max_pixels)?;
-        let (height, width) = (info.height as usize, info.width as usize);
-        let mut rgb = vec![0; 3 * height * width];
-        dali::decode::decode_rgb_into(bytes, &mut rgb)?;
-        let stored = Self { id, height, width, rgb };
-        Ok(match info.exif_orientation {
-            Some(turn) => stored.upright(turn),
-            None => stored,
-        })
-    }
-
-    /// The image as EXIF orientation `turn` (1 to 8) wants it shown.
-    fn upright(&self, turn: u16) -> Self {
-        let (h, w) = (self.height, self.width);
-        let (height, width) = if turn >= 5 { (w, h) } else { (h, w) };
-        // The stored row and column of each pixel shown: mirrored, turned, or both.
-        let stored = |y: usize, x: usize| match turn {
-            2 => (y, w - 1 - x),
-            3 => (h - 1 - y, w - 1 - x),
-            4 => (h - 1 - y, x),
-            5 => (x, y),
-            6 => (h - 1 - x, y),
-            7 => (h - 1 - x, w - 1 - y),
-            8 => (x, w - 1 - y),
-            _ => (y, x),
-        };
-        let mut rgb = Vec::with_capacity(self.rgb.len());
-        for y in 0..height {
-            for x in 0..width {
-                let (row, column) = stored(y, x);
-                let at = 3 * (row * w + column);
-                rgb.extend_from_slice(&self.rgb[at..at + 3]);
-            }
+        let stored = [info.height, info.width];
+        let mut rgb = vec![0; 3 * info.height as usize * info.width as usize];
+        let doubt = dali::decode::decode_rgb_into(bytes, &mut rgb)?;
+        let turn = info.exif_orientation.filter(|_| exif == Exif::Apply);
+        if let Some(turn) = turn {
+            rgb = turned(rgb, stored, turn);
         }
-        Self { id: self.id, height, width, rgb }
+        let [height, width] = turned_size(stored, turn).map(|side| side as usize);
+        Ok((Self { id, height, width, rgb }, doubt))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Image;
+    use super::*;
 
     /// The letter F of 2 columns and 3 rows under the eight orientations of the standard, whose
     /// upright form is the same.
@@ -115,11 +102,10 @@ mod tests {
         ];
         for (turn, rows) in stored {
             let grey = |rows: &[&[u8]]| rows.concat().iter().flat_map(|v| [*v; 3]).collect();
-            let image = Image::from_rgb(0, rows.len(), rows[0].len(), grey(rows)).unwrap();
-            let shown = image.upright(turn);
-            assert_eq!((shown.height, shown.width), (3, 2), "{turn}");
+            let size = [rows.len() as u32, rows[0].len() as u32];
+            assert_eq!(turned_size(size, Some(turn)), [3, 2], "{turn}");
             let expected: Vec<u8> = grey(&upright.each_ref().map(|row| row.as_slice()));
-            assert_eq!(shown.rgb, expected, "{turn}");
+            assert_eq!(turned(grey(rows), size, turn), expected, "{turn}");
         }
     }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use configs::{Config, EvalWeights};
+use dali::decode::Exif;
 use graph::StateSet;
 
 use super::model::DetectionModel;
@@ -41,6 +42,9 @@ pub struct TrainedModel {
     pub categories: Option<Vec<(String, u64)>>,
     /// Names of its keypoints; empty if it states none.
     pub keypoints: Vec<String>,
+    /// How EXIF rotations of its training images were treated; none if unknown, or if no image had
+    /// one.
+    pub exif: Option<Exif>,
 }
 
 impl TrainedModel {
@@ -163,7 +167,8 @@ impl TrainedModel {
             progress.say(&format!("weights {}: {}", path.display(), report.describe()));
         }
         let (params, state) = (model.params, model.state);
-        Ok(Self { config, params, state, categories, keypoints: file.keypoints().to_vec() })
+        let keypoints = file.keypoints().to_vec();
+        Ok(Self { config, params, state, categories, keypoints, exif: checkpoint::exif_of(path) })
     }
 
     /// A sentence on the names of its classes, if it states none.
@@ -174,6 +179,14 @@ impl TrainedModel {
         self.categories
             .is_none()
             .then(|| format!("the weights name none of their {ours} classes: {named}"))
+    }
+
+    /// A sentence on images with an EXIF rotation, if they are not turned.
+    pub fn unturned(&self) -> Option<&'static str> {
+        (self.exif == Some(Exif::Ignore)).then_some(
+            "images with an EXIF orientation are not turned, as those of the training data were \
+             not (prep --exif ignore)",
+        )
     }
 
     /// Names of its classes with their COCO ids, from class 1: the stated ones, else COCO's or

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use configs::Train;
+use dali::decode::Exif;
 use graph::StateSet;
 
 use super::background::Background;
@@ -91,6 +92,8 @@ pub(super) struct SessionFacts {
     /// The resolved config.
     pub(super) config_toml: String,
     pub(super) data_identity: String,
+    /// How EXIF rotations of the training images were treated, if any has one.
+    pub(super) exif: Option<Exif>,
     /// SHA-256 of the table of tuning, if plans follow one.
     pub(super) tuning: Option<String>,
     pub(super) categories: Vec<(String, u64)>,
@@ -154,6 +157,7 @@ impl Checkpoints {
                 categories: &facts.categories,
                 keypoints: &facts.keypoints,
                 data: &facts.data_identity,
+                exif: facts.exif,
                 tuning: facts.tuning.as_deref(),
                 overrides: &facts.overrides,
                 config: &facts.config_toml,

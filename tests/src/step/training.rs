@@ -221,6 +221,7 @@ fn resume_exactly(set: &[&str], open: &Open) {
         keypoints: &[],
         config: &config,
         data: "",
+        exif: None,
         tuning: None,
         overrides: &[],
     };

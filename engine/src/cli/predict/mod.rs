@@ -84,6 +84,9 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     if let Some(unnamed) = model.unnamed() {
         progress.say(&unnamed);
     }
+    if let Some(unturned) = model.unturned() {
+        progress.say(unturned);
+    }
     progress.say(&describe_classes(&model.classes()));
     let found_from = model.config.model.detections.score_threshold;
     if args.min_score < found_from {
@@ -116,13 +119,13 @@ fn detect(
     progress: &Progress,
 ) -> Result<Option<Image>, EngineError> {
     let bar = progress.bar("predicting", files.len() as u64);
-    let most = predictor.max_image_pixels();
+    let (most, exif) = (predictor.max_image_pixels(), predictor.exif());
     let last = std::thread::scope(|scope| {
         let (hand, read) = sync_channel(AHEAD);
         scope.spawn(move || {
             // Until all are read, or whoever takes them has given up.
             files.into_iter().all(|file| {
-                let image = Image::read(&file, 0, most);
+                let image = Image::read(&file, 0, most, exif);
                 hand.send((file, image)).is_ok()
             })
         });
@@ -140,7 +143,11 @@ fn detect(
         });
         for (file, image) in read {
             match image {
-                Ok(image) => {
+                Ok((image, doubt)) => {
+                    if let Some(doubt) = doubt {
+                        let text = format!("warning: {} {doubt}", file.display());
+                        bar.suspend(|| progress.say(&text));
+                    }
                     let found = predictor.detect(&image)?;
                     // The thread takes all that it is given, unless a picture ends the command.
                     if give.send((file, image, found)).is_err() {

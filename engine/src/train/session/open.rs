@@ -59,9 +59,7 @@ impl Session {
         }
         let config_toml = config.to_toml()?;
         let own_run = team.is_first().then_some(&run);
-        if let Some(run) = own_run {
-            run.write("config.toml", config_toml.as_bytes())?;
-        }
+        own_run.map(|run| run.write("config.toml", config_toml.as_bytes())).transpose()?;
         let window = config.train.log_every_steps as usize;
         let mut journal = Journal::open(own_run, progress, window, trainer.trained())?;
         let facts = Facts {
@@ -75,6 +73,7 @@ impl Session {
         let facts = SessionFacts {
             config_toml,
             data_identity: identity,
+            exif: data.store.contents().exif(),
             tuning: options.backend.tuned_by().map(str::to_string),
             categories: data.categories(),
             keypoints: data.keypoints_of_model(&config),
@@ -164,6 +163,7 @@ fn open_data(
     match_classes(&data, &mut val)?;
     let names = data.keypoints_of_model(config);
     val.take_keypoints(&names, &data.store.to_string(), progress)?;
+    val.warn_of_exif(data.store.contents().exif(), progress);
     Ok((data, Some(val)))
 }
 
