@@ -2,6 +2,7 @@
 
 mod classes;
 mod held_out;
+mod identity;
 mod inclusive;
 mod made;
 mod sizes;
@@ -22,6 +23,7 @@ use crate::progress::{Progress, counted};
 use crate::view::Views;
 
 use held_out::is_in_split;
+pub(crate) use identity::{identity_of, is_same_data};
 pub use inclusive::inclusive_box;
 pub(crate) use inclusive::{make_inclusive, objects_with_rows};
 
@@ -270,7 +272,7 @@ fn select(
     } else {
         named(&data.ids, store, drops)?
     };
-    images.retain(|i| is_in_split(data, split, store.own_image_id(*i)));
+    images.retain(|i| is_in_split(data, split, store.stable_id(*i)));
     if images.is_empty() && data.val_fraction > 0.0 {
         return usage(format!(
             "data.val_fraction = {} of the images in the store {store} leaves none to {}; give more \
@@ -299,7 +301,7 @@ fn select(
         return usage(format!("the store {store} holds no image to use"));
     }
     let is_left_out =
-        |i: &usize| !has_extent(store, *i) && is_in_split(data, split, store.own_image_id(*i));
+        |i: &usize| !has_extent(store, *i) && is_in_split(data, split, store.stable_id(*i));
     let left_out = (0..store.len()).filter(is_left_out).count();
     if drops && data.ids.is_empty() && left_out > 0 {
         progress.say(&format!(

@@ -3,7 +3,7 @@
 use configs::{Config, Train};
 
 use super::Session;
-use crate::dataset::{DataSet, Split};
+use crate::dataset::{DataSet, Split, identity_of};
 use crate::error::EngineError;
 use crate::evaluate::Evaluator;
 use crate::model::{Division, classes_of};
@@ -17,7 +17,7 @@ use crate::train::observer::Event;
 use crate::train::options::SessionOptions;
 use crate::train::periods::Periods;
 use crate::train::report::{Facts, Report};
-use crate::train::resume::{self, Resumed};
+use crate::train::resume::Resumed;
 use crate::train::trainer::Trainer;
 use crate::train::usage::Usage;
 use crate::train::validation::ValidationLoss;
@@ -132,7 +132,7 @@ fn resume_on_data(
         if counts_epochs {
             resumed.check_config(config, options)?;
         }
-        resumed.check_data(&data, &resume::identity_of(&data), options)?;
+        resumed.check_data(&data, &identity_of(&data), options)?;
     }
     Ok((resumed, data, val))
 }
@@ -236,7 +236,7 @@ fn read(
     evaluator: Option<&Evaluator>,
 ) -> Result<(String, String), EngineError> {
     let Some(set) = evaluator.map(Evaluator::set) else {
-        return Ok((resume::identity_of(data), String::new()));
+        return Ok((identity_of(data), String::new()));
     };
     if options.observer.is_some() {
         let verify = |data: &DataSet| data.store.verify_masks();
@@ -244,7 +244,7 @@ fn read(
         train.and(val)?;
     }
     let identities =
-        || rayon::join(|| resume::identity_of(data), || resume::identity_of(set.data()));
+        || rayon::join(|| identity_of(data), || identity_of(set.data()));
     let (truth, identities) = rayon::join(|| set.truth().map(|_| ()), identities);
     truth.map(|()| identities)
 }
