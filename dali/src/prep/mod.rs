@@ -95,15 +95,8 @@ fn store(
         ..PrepReport::default()
     };
     let (overwrite, pixels) = (options.overwrite, options.pixels);
-    let mut writer = StoreWriter::create(
-        claim,
-        overwrite,
-        categories,
-        keypoints,
-        pixels,
-        source,
-        ids_by_path,
-    )?;
+    let mut writer =
+        StoreWriter::create(claim, overwrite, categories, keypoints, pixels, source, ids_by_path)?;
     let mut sizes = Vec::with_capacity(tasks.len());
     for (chunk_idx, chunk) in tasks.chunks(IMAGES_PER_CHUNK).enumerate() {
         let prepared: Vec<_> =

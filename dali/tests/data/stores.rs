@@ -1,12 +1,9 @@
 //! Stores as one data set, and some of their classes.
 
-use dali::formats::{self, Request};
-use dali::prep::{self, PrepOptions};
 use dali::store::{Classes, Store, Stores};
-use jpeg_encoder::ColorType;
 use serde_json::json;
 
-use crate::fixture::{Fixture, annotation, assert_says, gradient, jpeg};
+use crate::fixture::{Fixture, annotation, assert_says};
 
 /// Image 7 with an ant and a zebra (ids 3 and 90); image 9 with an ant alone.
 fn ours() -> Fixture {
@@ -106,33 +103,4 @@ fn a_store_alone_is_as_it_is() {
     let twice: Vec<Store> = vec![store, fixture.store()];
     let refused = Stores::new(twice, &Classes::default()).unwrap_err().to_string();
     assert_says(&refused, &[&(SECOND + 1).to_string(), "10^15"]);
-}
-
-/// A folder's reader numbers the images by their paths: one more file changes the ids of others.
-#[test]
-fn stable_id_of_a_folder_image_is_a_hash_of_its_name() {
-    let ids = |names: &[&str]| -> Vec<(String, u64, u64)> {
-        let place = tempfile::tempdir().unwrap();
-        let put = |file: String, bytes: &[u8]| {
-            let path = place.path().join("set").join(file);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, bytes).unwrap();
-        };
-        put("data.yaml".into(), b"names: [cat]\n");
-        for name in names {
-            put(format!("images/{name}.jpg"), &jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb));
-            put(format!("labels/{name}.txt"), b"0 0.1 0.1 0.6 0.1 0.6 0.8\n");
-        }
-        let source = formats::read(&Request::new(place.path().join("set"))).unwrap();
-        let out = place.path().join("store");
-        let options = PrepOptions::new(source.images, source.annotations, &out);
-        prep::run_dataset(&options, source.dataset.unwrap(), &mut |_| ()).unwrap();
-        let store = Stores::from(Store::open(&out).unwrap());
-        let of = |i| (store.file_name(i).to_string(), store.image(i).image_id, store.stable_id(i));
-        (0..store.len()).map(of).collect()
-    };
-    // The 64-bit FNV-1a of the name, computed elsewhere.
-    let hash = 0xB3C4_BA2B_6BEC_BC93;
-    assert_eq!(ids(&["b"]), [("images/b.jpg".to_string(), 1, hash)]);
-    assert_eq!(ids(&["a", "b"])[1], ("images/b.jpg".to_string(), 2, hash));
 }

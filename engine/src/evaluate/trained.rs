@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use configs::Config;
+use configs::{Config, Difference, Set};
+use serde_json::Value;
 
+use super::EvaluationSet;
 use super::model::DetectionModel;
 use crate::checkpoint;
 use crate::classes::{are_same, classes_by_number, coco_classes, describe_classes, why_unlike};
-use crate::dataset::DataSet;
+use crate::dataset::{DataSet, Split, identity_of, is_same_data};
 use crate::error::EngineError;
 use crate::model::Param;
 use crate::progress::Progress;
@@ -23,8 +25,17 @@ const MEND: &str = "give the config that the weights were trained with";
 const UNUSED: [&str; 3] =
     ["train.best_metric=auto", "train.target_mask=none", "train.target_keypoint=none"];
 
-/// The beginnings of keys that detection reads from a config, but for its data.
-const READ: [&str; 4] = ["input.", "model.", "train.cpu_precision", "train.winograd"];
+/// The beginnings of keys that detection and evaluation read from a config.
+const READ: [&str; 8] = [
+    "input.",
+    "model.",
+    "train.cpu_precision",
+    "train.winograd",
+    "data.",
+    "eval.max_images",
+    "eval.oks_sigmas",
+    "eval.train_set",
+];
 
 /// A model whose every parameter comes from a file.
 #[derive(Debug)]
@@ -37,6 +48,16 @@ pub struct TrainedModel {
     pub state: ModelState,
     /// Names of its classes with their COCO ids, from class 1, if it states them.
     pub categories: Option<Vec<(String, u64)>>,
+    /// Its checkpoint, if it is a run's.
+    pub checkpoint: Option<TrainedCheckpoint>,
+}
+
+/// The checkpoint of a trained model.
+#[derive(Debug)]
+pub struct TrainedCheckpoint {
+    path: PathBuf,
+    /// Identity of its training data, if it states one.
+    data: Option<String>,
 }
 
 impl TrainedModel {
@@ -58,7 +79,8 @@ impl TrainedModel {
         // Unlike the metadata, the weights distinguish a class without a category from one named
         // N/A.
         let stated = file.categories().map(<[_]>::to_vec).unwrap_or(meta.categories);
-        Self::whole(config, &file, Some(stated), backend, progress)
+        let model = Self::whole(config, &file, Some(stated), backend, progress)?;
+        Ok(Self { checkpoint: Some(TrainedCheckpoint { path, data: meta.data }), ..model })
     }
 
     /// Opens a weights file; `config` is a file or preset, by default the `config.toml` next to the
@@ -132,7 +154,7 @@ impl TrainedModel {
             progress.say(&format!("weights {}: {}", path.display(), report.describe()));
         }
         let (params, state) = (model.params, model.state);
-        Ok(Self { config, params, state, categories })
+        Ok(Self { config, params, state, categories, checkpoint: None })
     }
 
     /// A sentence on the names of its classes, if it states none.
@@ -177,6 +199,34 @@ impl TrainedModel {
     }
 }
 
+impl TrainedCheckpoint {
+    /// A sentence if images of a set were trained on, or if that cannot be found out.
+    pub fn warn_of_shared(&self, set: &EvaluationSet) -> Option<String> {
+        match self.training_data() {
+            Some(data) => set.warn_of_shared(&data),
+            None => Some(
+                "the training set of the run is gone or has changed, so it was not searched for \
+                 these images"
+                    .into(),
+            ),
+        }
+    }
+
+    /// The run's training data, if it is where it was and as it was.
+    fn training_data(&self) -> Option<DataSet> {
+        let path = self.path.canonicalize().ok()?;
+        let report = std::fs::read(path.parent()?.parent()?.join("report.json")).ok()?;
+        let report: Value = serde_json::from_slice(&report).ok()?;
+        let mut config = load(&path.join("config.toml"), &[]).ok()?;
+        // No store is made again for this.
+        let stores = report["data"]["train"]["path"].as_str()?.split(" + ");
+        let set = |store: &str| Set { store: Some(store.into()), ..Set::default() };
+        config.data.train = stores.map(set).collect();
+        let data = DataSet::open_index(&config, Split::Train, &Progress::quiet()).ok()?;
+        is_same_data(self.data.as_ref()?, &identity_of(&data)).then_some(data)
+    }
+}
+
 /// The config next to a weights file.
 fn beside(weights: &Path) -> Result<PathBuf, EngineError> {
     let config = remote::beside(&weights.with_file_name("config.toml"))?;
@@ -204,9 +254,13 @@ fn trained_with(
 ) -> Result<Config, EngineError> {
     let config = load(path, overrides)?;
     let changes = load(path, &[])?.differences(&config)?;
-    let is_read =
-        |key: &str| READ.iter().any(|table| key.starts_with(table)) && key != "model.names_only";
-    for change in changes.iter().filter(|change| is_read(&change.key)) {
+    let is_read = |change: &&Difference| {
+        let Difference { key, to, .. } = change;
+        // Without synthetic data none of its keys is read.
+        let is_gone = key.starts_with("data.synthetic.") && to == "none";
+        READ.iter().any(|table| key.starts_with(table)) && key != "model.names_only" && !is_gone
+    };
+    for change in changes.iter().filter(is_read) {
         progress.say(&format!("changed since training: {change}"));
     }
     Ok(config)

@@ -39,7 +39,7 @@ impl Session {
         let (resumed, data, val) = resume_on_data(&mut config, &options)?;
         let (mut trainer, evaluator) = prepare(&config, &options, division, &data, val)?;
         let validation = validation(&config, &options, evaluator.as_ref(), &mut trainer)?;
-        let (identity, val_identity) = read(&options, &data, evaluator.as_ref())?;
+        let (identity, val_identity) = read(&config, &options, &data, evaluator.as_ref())?;
         let mut best = Best::new(&config, &val_identity);
         let (mut overrides, mut recorded) = (Vec::new(), None);
         if let Some(resumed) = resumed {
@@ -226,11 +226,12 @@ fn validation(
 }
 
 /// Reads the data itself, for the first time if the run is timed: what it is evaluated against,
-/// and the identities of both data sets, side by side.
+/// and the identities of both data sets, side by side. Warns of images that both have.
 ///
 /// # Errors
 /// Damaged data; annotations that are no masks.
 fn read(
+    config: &Config,
     options: &SessionOptions,
     data: &DataSet,
     evaluator: Option<&Evaluator>,
@@ -243,9 +244,13 @@ fn read(
         let (train, val) = rayon::join(|| verify(data), || verify(set.data()));
         train.and(val)?;
     }
-    let identities =
-        || rayon::join(|| identity_of(data), || identity_of(set.data()));
+    let identities = || rayon::join(|| identity_of(data), || identity_of(set.data()));
     let (truth, identities) = rayon::join(|| set.truth().map(|_| ()), identities);
+    if !config.is_scored_on_training_data()
+        && let Some(text) = set.warn_of_shared(data)
+    {
+        options.progress.say(&text);
+    }
     truth.map(|()| identities)
 }
 
