@@ -229,7 +229,7 @@ fn rates(config: &Config, check: &mut Check) {
         let rate = base * factor;
         let is_lost = factor > 0.0 && (rate as f32) < f32::MIN_POSITIVE;
         check.require(!is_lost, &key, || {
-            format!("gives a learning rate of {rate:e}, which is 0 in f32; the least is 1.2e-38")
+            format!("gives a learning rate of {rate:e}; the least normal number in f32 is 1.2e-38")
         });
     }
 }

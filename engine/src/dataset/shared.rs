@@ -17,11 +17,20 @@ fn stamp(store: &Stores, image: usize) -> Stamp {
 }
 
 impl DataSet {
-    /// The number of its images at these positions that `other` uses too.
+    /// The number of its images at these positions that `other` uses too. Parts of the same stores
+    /// share no image, though it may be stored twice.
     pub(crate) fn count_shared(&self, positions: &[usize], other: &DataSet) -> usize {
+        let paths = |data: &DataSet| -> Vec<_> {
+            data.store.stores().map(|store| store.path().canonicalize().ok()).collect()
+        };
+        let is_part = paths(self) == paths(other);
+        let key = |store: &Stores, image: usize| match is_part {
+            true => (Some(image), None),
+            false => (None, Some(stamp(store, image))),
+        };
         let images = other.images.iter();
-        let known: HashSet<_> = images.map(|image| stamp(&other.store, *image)).collect();
-        let is_known = |at: &&usize| known.contains(&stamp(&self.store, self.images[**at]));
+        let known: HashSet<_> = images.map(|image| key(&other.store, *image)).collect();
+        let is_known = |at: &&usize| known.contains(&key(&self.store, self.images[**at]));
         positions.iter().filter(is_known).count()
     }
 }

@@ -132,6 +132,11 @@ fn images_that_sets_share_are_counted() {
         let text = set.warn_of_shared(&train).unwrap_or_default();
         assert!(text.contains(words) && text.is_empty() == words.is_empty(), "{text}");
     }
+    let halves = [0..2, 2..3].map(|images| DataSet { images: images.collect(), ..train.clone() });
+    assert_eq!(
+        (halves[1].count_shared(&[0], &halves[0]), train.count_shared(&[0, 2], &halves[0])),
+        (0, 1)
+    );
     let repeated = |sets: [Range<usize>; 2]| {
         let data = data(sets.map(&store).into());
         shared::repeated(&Data::default(), Split::Train, (&data.store, &data.images))
