@@ -23,13 +23,17 @@ impl Drawn {
     }
 
     fn store(&self, name: &str, edit: impl FnOnce(&mut Value)) -> Store {
+        self.prep(name, EmptyImages::Keep, edit)
+    }
+
+    fn prep(&self, name: &str, empty: EmptyImages, edit: impl FnOnce(&mut Value)) -> Store {
         let path = |name: &str| self.0.path().join(name);
         let coco = fs::read(path("set/annotations.json")).expect("annotations");
         let mut coco = serde_json::from_slice(&coco).expect("JSON");
         edit(&mut coco);
         fs::write(path("own.json"), coco.to_string()).expect("written");
-        let options = prep::PrepOptions::new(path("set/images"), path("own.json"), path(name));
-        prep::run(&options, &mut |_| ()).expect("a store");
+        let paths = prep::PrepOptions::new(path("set/images"), path("own.json"), path(name));
+        prep::run(&prep::PrepOptions { empty, ..paths }, &mut |_| ()).expect("a store");
         Store::open(&path(name)).expect("a store")
     }
 }
@@ -78,33 +82,55 @@ fn identity_covers_keypoints_and_matches_one_without() {
     assert_eq!(without, older, "as older programs wrote it");
 }
 
+/// Ids of the images in use, and the warnings of them.
+fn used(store: &Store, split: Split, set: &[&str]) -> Result<(Vec<u64>, String), String> {
+    let set: Vec<String> = set.iter().map(ToString::to_string).collect();
+    let config = Config::load("micro", &set).expect("a config");
+    let store = Stores::from(Store::open(store.path()).expect("a store"));
+    let images = select(&config.data, split, &store, &Progress::quiet());
+    let mut images = images.map_err(|fault| fault.to_string())?;
+    let warnings = limit(&config, split, &store, &mut images).join("; ");
+    Ok((images.iter().map(|image| store.image(*image).image_id).collect(), warnings))
+}
+
+/// Which images train depends on `data.empty`, not on whether they come from files or a store.
 #[test]
-fn crowds_alone_are_rejected_in_training() {
+fn images_in_use_follow_objects_and_limits() {
     let drawn = Drawn::new();
-    let crowds = |c: &mut Value| set_all(&mut c["annotations"], "iscrowd", &1.into());
-    let sets = vec![drawn.store("good", |_| ()), drawn.store("crowds", crowds)];
-    let store = data(sets).store;
-    let used = |set: &Config| {
-        let images = select(&set.data, Split::Train, &store, &Progress::quiet());
-        images.map_err(|fault| fault.to_string())
+    // Image 2 has no object. Image 4 has only crowds: background, as in torchvision.
+    let edit = |c: &mut Value| {
+        let objects = c["annotations"].as_array_mut().expect("objects");
+        objects.retain(|object| object["image_id"] != 2);
+        objects.iter_mut().filter(|o| o["image_id"] == 4).for_each(|o| o["iscrowd"] = 1.into());
     };
-    let mut config = Config::default();
-    // As in torchvision: an image of crowds among others is background.
-    assert_eq!(used(&config), Ok((0..8).collect()));
-    assert_eq!(limit(&config, Split::Val, &store, &mut vec![3, 4, 5]), [""; 0]);
-    config.data.ids = vec![1_000_000_000_000_002, 1_000_000_000_000_001];
-    let fault = used(&config).expect_err("crowds");
-    assert!(fault.contains("crowds") && fault.contains("data.empty=keep"), "{fault}");
-    config.data.empty = EmptyImages::Keep;
-    let mut kept = used(&config).expect("background");
-    for (split, most, found, words) in [
-        (Split::Val, 2, 2, "no object to evaluate on"),
-        (Split::Train, 3, 2, "data.max_images = 3 has no effect on 2 images"),
-        (Split::Train, 1, 1, "no object to train on"),
+    let keep = drawn.store("keep", edit);
+    let none = drawn.store("none", |c| c["annotations"] = json!([]));
+    let drop = drawn.prep("drop", EmptyImages::Drop, edit);
+    let (train, val) = (Split::Train, Split::Val);
+    for (store, split, set, ids, warning) in [
+        (&drop, train, &[][..], &[1, 3, 4][..], ""),
+        (&keep, train, &[], &[1, 3, 4], ""),
+        (&keep, train, &["data.empty=keep"], &[1, 2, 3, 4], ""),
+        (&keep, train, &["data.max_images=2"], &[1, 3], ""),
+        (&keep, train, &["data.max_images=4"], &[1, 3, 4], "data.max_images = 4 has no effect"),
+        (&keep, val, &["data.max_images=2"], &[1, 2, 3, 4], ""),
+        (&keep, train, &["data.ids=[3, 1]"], &[3, 1], ""),
+        (&keep, train, &["data.empty=keep", "data.ids=[4]"], &[4], "no object to train on"),
+        (&none, val, &[], &[1, 2, 3, 4], "no object to evaluate on"),
     ] {
-        (config.data.max_images, config.eval.max_images) = (most, 0);
-        let warnings = limit(&config, split, &store, &mut kept).join("; ");
-        assert!(warnings.contains(words) && kept.len() == found, "{warnings}");
+        let (found, warnings) = used(store, split, set).expect("images");
+        assert_eq!(found, ids, "{set:?}");
+        let is_told = warnings.contains(warning) && warnings.is_empty() == warning.is_empty();
+        assert!(is_told, "{set:?}: {warnings}");
+    }
+    for (store, set, words) in [
+        (&keep, &["data.ids=[2]"][..], "image 2"),
+        (&drop, &["data.ids=[2]"], "image 2"),
+        (&keep, &["data.ids=[4]"], "crowds"),
+        (&none, &[], "none"),
+    ] {
+        let refused = used(store, train, set).expect_err(words);
+        assert!(refused.contains(words) && refused.contains("data.empty="), "{refused}");
     }
 }
 
