@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use super::DataSet;
 use crate::classes::stored_classes;
 
-/// Identity of data: that of each of its sets, joined by `+`. Of a set it is the SHA-256 over
+/// Identity of data: that of each of its sets, joined by `+`. A set's identity is the SHA-256 over
 /// classes, images with the checksums of their pixels, and objects with their masks, wherever they
 /// are stored; then, if the set has keypoints, `:` and the SHA-256 over their names and values, and
 /// the areas that they are scored with.

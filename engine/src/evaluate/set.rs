@@ -60,8 +60,9 @@ impl EvaluationSet {
         let (shared, all) = (self.data.count_shared(&self.images, trained_on), self.images.len());
         (shared > 0).then(|| {
             format!(
-                "warning: {shared} of the {} to score ({}) are also trained on (the same images are \
-                 in {}), so the scores say little about new images; remove them from one of the two",
+                "warning: {shared} of the {} to score ({}) are also trained on (the same images \
+                 are in {}), so the scores say little about new images; remove them from one of \
+                 the two",
                 counted(all, "image"),
                 self.data.store,
                 trained_on.store

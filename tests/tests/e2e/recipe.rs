@@ -273,7 +273,7 @@ fn a_run_on_two_sets_is_that_on_one_that_holds_both() {
     assert!(place.state("runs/two", 3) == place.state("runs/early", 3), "other weights");
 
     let data = &place.json("runs/two/report.json")["data"]["train"];
-    // Of each set the objects, then the keypoints.
+    // Each set has a hash of its objects, then one of its keypoints.
     let key = data["key"].as_str().expect("a key").split(['+', ':']);
     let key: Vec<&str> = key.map(|hash| &hash[..12]).collect();
     let resume = "train --resume runs/early --set train.steps=4";
