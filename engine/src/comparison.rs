@@ -6,7 +6,7 @@ use configs::{Config, Difference};
 use score::{Comparison, IouType, Results, compare};
 use serde_json::Value;
 
-use crate::dataset::{DataSet, Split};
+use crate::dataset::{DataSet, Split, is_same_data};
 use crate::error::EngineError;
 use crate::evaluate::EvaluationSet;
 use crate::progress::{Progress, counted};
@@ -106,11 +106,9 @@ impl ComparedRun {
 
     /// Checks that the other run was scored on the same images.
     fn check_same_images(&self, other: &Self) -> Result<(), EngineError> {
-        let of = |run: &Self| {
-            let val = &run.report["data"]["val"];
-            (val["key"].clone(), run.config.eval.max_images)
-        };
-        if of(self) == of(other) {
+        let key = |run: &Self| run.report["data"]["val"]["key"].as_str().map(str::to_string);
+        let is_same = key(self).zip(key(other)).is_some_and(|(a, b)| is_same_data(&a, &b));
+        if is_same && self.config.eval.max_images == other.config.eval.max_images {
             return Ok(());
         }
         let describe = |run: &Self| {

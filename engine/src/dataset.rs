@@ -2,10 +2,14 @@
 
 mod classes;
 mod held_out;
+mod identity;
 mod inclusive;
 mod keypoints;
 mod made;
+mod shared;
 mod sizes;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -24,6 +28,7 @@ use crate::progress::{Progress, counted};
 use crate::view::Views;
 
 use held_out::is_in_split;
+pub(crate) use identity::{identity_of, is_same_data};
 pub use inclusive::inclusive_box;
 pub(crate) use inclusive::{make_inclusive, objects_with_rows};
 
@@ -92,7 +97,10 @@ impl DataSet {
         if let (Split::Train, Some(known)) = (split, keypoints::of_model(config, &store)) {
             keypoints::flips(config, known)?.iter().for_each(|text| progress.say(text));
         }
-        let images = select(&config.data, split, &store, progress)?;
+        let mut images = select(&config.data, split, &store, progress)?;
+        let mut warnings = limit(config, split, &store, &mut images);
+        warnings.extend(shared::repeated(&config.data, split, (&store, &images)));
+        warnings.iter().for_each(|text| progress.say(&format!("warning: {text}")));
         let size = |i: &usize| {
             let record = store.image(*i);
             network_size(config, record.height, record.width)
@@ -206,11 +214,6 @@ impl DataSet {
 /// Says what is odd about the store of a split.
 fn warn(config: &Config, split: Split, store: &Stores, progress: &Progress) {
     let contents = store.contents();
-    if split == Split::Val && contents.num_annotations == contents.num_crowd {
-        progress.say(&format!(
-            "warning: store {store}: no object to evaluate on, so every score will be undefined (-1)"
-        ));
-    }
     if let [turned, unturned] = contents.num_turned
         && turned.min(unturned) > 0
     {
@@ -287,8 +290,7 @@ pub fn network_size(config: &Config, height: u32, width: u32) -> (u32, u32) {
     resized_size(height, width, input.min_size, input.max_size, input.resize_rounding)
 }
 
-/// Images in use: those named by `data.ids` (training only), else all that may be used, up to
-/// `data.max_images`.
+/// Images to use: those named by `data.ids` (training only), else all that may be used.
 fn select(
     data: &Data,
     split: Split,
@@ -297,7 +299,8 @@ fn select(
 ) -> Result<Vec<usize>, EngineError> {
     let usage = |text: String| Err(EngineError::Usage(text));
     let num_empty = store.contents().num_empty_images;
-    // As `prep` counts: a crowd is an object. A store keeps images that training leaves out.
+    // As for `prep`, torchvision and maskrcnn-benchmark a crowd is an object here: an image of
+    // crowds alone trains as background. A store keeps images that training leaves out.
     let drops = split == Split::Train && data.empty == EmptyImages::Drop;
     let least = if split == Split::Train { data.min_keypoints } else { 0 };
     let extents: Vec<bool> = match drops {
@@ -310,7 +313,7 @@ fn select(
     } else {
         named(&data.ids, store, drops)?
     };
-    images.retain(|i| is_in_split(data, split, store.own_image_id(*i)));
+    images.retain(|i| is_in_split(data, split, store.stable_id(*i)));
     if images.is_empty() && data.val_fraction > 0.0 {
         return usage(format!(
             "data.val_fraction = {} of the images in the store {store} leaves none to {}; give more \
@@ -325,20 +328,20 @@ fn select(
             counted(images.len(), "image")
         ));
     }
-    if images.is_empty() && drops && num_empty > 0 {
+    if drops && (num_empty > 0 || !images.is_empty()) && !have_objects(store, &images) {
         let (of, mend) = match data.classes.is_empty() {
             true => ("", ""),
             false => (" of a class in data.classes", "name other classes, or "),
         };
         return usage(format!(
-            "the store {store} holds no image with an object{of}; {mend}set data.empty=keep to \
-             train on images without"
+            "the store {store} holds no image with an object{of} to train on, crowds (`iscrowd`) \
+             left out; {mend}set data.empty=keep to train on images without"
         ));
     }
     if images.is_empty() {
         return usage(format!("the store {store} holds no image to use"));
     }
-    let is_left_out = |i: &usize| !extents[*i] && is_in_split(data, split, store.own_image_id(*i));
+    let is_left_out = |i: &usize| !extents[*i] && is_in_split(data, split, store.stable_id(*i));
     let left_out = (0..store.len()).filter(is_left_out).count();
     if data.ids.is_empty() && left_out > 0 {
         progress.say(&format!(
@@ -346,10 +349,50 @@ fn select(
             counted(left_out, "image")
         ));
     }
-    if data.max_images > 0 {
-        images.truncate(data.max_images);
-    }
     Ok(images)
+}
+
+/// Takes the first `data.max_images` training images; warnings where it, `eval.max_images` or
+/// `data.ids` asks for more than there are, or none of the images has an object.
+fn limit(config: &Config, split: Split, store: &Stores, images: &mut Vec<usize>) -> Vec<String> {
+    let (found, ids) = (images.len(), config.data.ids.len());
+    let (key, most, none) = match split {
+        Split::Train => {
+            let most = config.data.max_images;
+            images.truncate(if most > 0 { most } else { found });
+            ("data", most, "no object to train on, so every image is background")
+        }
+        Split::Val => {
+            let most = config.eval.max_images;
+            ("eval", most, "no object to evaluate on, so every score will be undefined (-1)")
+        }
+    };
+    let mut warnings = Vec::new();
+    if most > found {
+        let found = counted(found, "image");
+        warnings.push(format!("{key}.max_images = {most} has no effect on {found}; remove it"));
+    }
+    if split == Split::Train && ids > found {
+        warnings.push(format!(
+            "{} of the {ids} images of data.ids are not trained on: data.val_fraction holds them \
+             out for validation",
+            ids - found
+        ));
+    }
+    if !have_objects(store, images) {
+        warnings.push(format!("store {store}: {none}"));
+    }
+    warnings
+}
+
+/// True if some of these images have an object that is not a crowd: one to learn and to score.
+fn have_objects(store: &Stores, images: &[usize]) -> bool {
+    let contents = store.contents();
+    if images.len() == store.len() {
+        return contents.num_annotations > contents.num_crowd;
+    }
+    let mut objects = images.iter().flat_map(|image| store.image(*image).objects);
+    objects.any(|object| !store.object(object).crowd)
 }
 
 /// True if the objects of an image have at least so many labelled keypoints.

@@ -92,8 +92,8 @@ table! {
         #[key(resume = Free, mlperf = Preprocessing)]
         pub val: Vec<Set> = Vec::new(),
         /// Share of the training images that is held out for validation, in place of a validation
-        /// set: by a hash of the image id, so that an image stays where it is when others come.
-        /// Default 0: none.
+        /// set: by a hash of the file name, for COCO and LVIS of the image id, so that an image
+        /// stays where it is when others come. Default 0: none.
         #[key(range = 0.0..=0.9, unit = "share", resume = Free, mlperf = Preprocessing)]
         pub val_fraction: f64 = 0.0,
         /// Use a synthetic data set instead of files. Default: none.
@@ -111,7 +111,8 @@ table! {
         #[key(resume = Step, mlperf = Preprocessing)]
         pub pixels: PixelEncoding = PixelEncoding::Jpeg,
         /// Training images without objects: `"drop"` (default, as both references) or `"keep"`.
-        /// Validation always keeps them.
+        /// Validation always keeps them. A crowd is an object here, but `"drop"` rejects a training
+        /// set of crowds alone.
         #[key(resume = Step, mlperf = Preprocessing)]
         pub empty: EmptyImages = EmptyImages::Drop,
         /// Training leaves out images with fewer labelled keypoints than this (detectron2 1,
@@ -130,7 +131,7 @@ table! {
         /// in epochs suits it. Default 0: each image once.
         #[key(range = 0..=1_000_000, unit = "images", resume = Step, mlperf = Preprocessing)]
         pub min_epoch_images: usize = 0,
-        /// Train only on these image ids. Default `[]`: all.
+        /// Train only on these image ids, each named once. Default `[]`: all.
         #[key(each = 0..=i64::MAX, unit = "image ids", resume = Step, mlperf = Preprocessing)]
         pub ids: Vec<u64> = Vec::new(),
         /// Train only on the first `max_images` images. Default 0: all.

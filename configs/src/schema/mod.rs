@@ -65,6 +65,18 @@ impl Config {
         is_given || synthetic.is_some() || *val_fraction > 0.0 || self.eval.train_set
     }
 
+    /// True if the config asks for scores on the training data: by `eval.train_set`, or by the same
+    /// files for both.
+    pub fn is_scored_on_training_data(&self) -> bool {
+        let data = &self.data;
+        self.eval.train_set
+            || (data.train_store.is_some() && data.train_store == data.val_store)
+            || (!data.train.is_empty() && data.train == data.val)
+            || (data.train_annotations.is_some()
+                && (&data.train_annotations, &data.train_images)
+                    == (&data.val_annotations, &data.val_images))
+    }
+
     /// A learning rate of `[solver]` for the images of a step.
     pub fn rate_for_batch(&self, rate: f64) -> f64 {
         let reference = self.solver.reference_batch;

@@ -1,6 +1,8 @@
 //! Reasons to refuse a new run or to warn of it: values, each sound, that together do not do what
 //! they say.
 
+use std::collections::HashSet;
+
 use crate::keys::{key, table_of};
 use crate::{
     BackboneKind, Block, BoxLoss, Config, ConfigError, Difference, MaskTargetRule, NormKind,
@@ -188,6 +190,10 @@ impl Config {
                 ),
             );
         }
+        let mut ids = HashSet::new();
+        if let Some(id) = self.data.ids.iter().find(|id| !ids.insert(**id)) {
+            return refuse("data.ids", format!("names image {id} twice; name each image once"));
+        }
         let mut advice = self.idle(origins)?;
         self.without_training(&mut advice);
         let late = solver.milestones.iter().filter(|milestone| **milestone >= steps).count();
@@ -209,13 +215,7 @@ impl Config {
                 solver.learning_rate, rate.file, self.train.batch_size, batch.file
             ));
         }
-        let data = &self.data;
-        let is_same = (data.train_store.is_some() && data.train_store == data.val_store)
-            || (!data.train.is_empty() && data.train == data.val)
-            || (data.train_annotations.is_some()
-                && (&data.train_annotations, &data.train_images)
-                    == (&data.val_annotations, &data.val_images));
-        if is_same && !self.eval.train_set {
+        if self.is_scored_on_training_data() && !self.eval.train_set {
             advice.push(
                 "the validation data is the training data: its AP says nothing about new images"
                     .into(),
@@ -307,9 +307,24 @@ mod tests {
             ("tiny", &["solver.warmup_steps=90000"], "`solver.warmup_steps` is 90000"),
             ("micro", &["input.mean=[123.7,116.3,103.5]"], "between 0 and 1 (255"),
             ("mlperf_r50", &["input.mean=[-1,0,0]"], "between 0 and 255 (255"),
-            ("micro", &["solver.learning_rate=1e-60"], "is 1e-60, which is 0 in f32"),
-            ("micro", &["solver.learning_rate=1e-45"], "is 1e-45, which is 0 in f32"),
             ("micro", &["train.ema_decay=0.9999999999"], "so the average never changes"),
+            ("micro", &["data.ids=[4,7,1,7]"], "`data.ids` names image 7 twice"),
+            (
+                "micro",
+                &["solver.learning_rate=1e-60"],
+                "`solver.learning_rate` gives a learning rate of 1e-60",
+            ),
+            (
+                "micro",
+                &["solver.learning_rate=1e-45"],
+                "`solver.learning_rate` gives a learning rate of 1e-45",
+            ),
+            (
+                "mlperf_r50",
+                &["solver.groups=[{match='*', lr_factor=1e-40}]"],
+                "groups[0].lr_factor` g",
+            ),
+            ("mlperf_r50", &["solver.gamma=1e-20"], "`solver.gamma` gives"),
         ] {
             let fault = advice(preset, set).expect_err(words);
             assert!(fault.contains(words), "{fault}");

@@ -1,7 +1,7 @@
 //! Checks of `[input]`, `[data]`, `[solver]`, `[train]` and `[eval]`.
 
 use super::Check;
-use crate::{BestMetric, Config, Data, PostNmsScope, Train};
+use crate::{BestMetric, Config, Data, PostNmsScope, Schedule, Train};
 
 /// The limit of TOML integers: a config must survive being saved.
 const MAX_SEED: u64 = i64::MAX as u64;
@@ -14,6 +14,7 @@ pub(super) fn check(config: &Config, check: &mut Check) {
     solver(config, check);
     train(config, check);
     check.at_least_one("eval.batch_size", config.eval.batch_size);
+    rates(config, check);
 }
 
 fn input(config: &Config, check: &mut Check) {
@@ -171,10 +172,6 @@ fn seed(check: &mut Check, key: &str, seed: u64) {
 fn solver(config: &Config, check: &mut Check) {
     let solver = &config.solver;
     check.positive("solver.learning_rate", solver.learning_rate);
-    let is_normal = solver.learning_rate as f32 >= f32::MIN_POSITIVE;
-    check.require(is_normal, "solver.learning_rate", || {
-        format!("is {:e}, which is 0 in f32; give at least 1e-37", solver.learning_rate)
-    });
     check.require((0.0..1.0).contains(&solver.momentum), "solver.momentum", || {
         format!("is {}; it must be at least 0 and below 1", solver.momentum)
     });
@@ -208,6 +205,33 @@ fn solver(config: &Config, check: &mut Check) {
         "solver.loss_scale_growth_interval",
         || "is 0; it must be at least 1".into(),
     );
+}
+
+/// Learning rates that are meant to be above 0 are so in f32, where the device may take numbers
+/// below the least normal one for 0.
+fn rates(config: &Config, check: &mut Check) {
+    let solver = &config.solver;
+    let drops = match solver.schedule {
+        Schedule::Multistep => solver.milestones.len().max(solver.milestone_epochs.len()),
+        Schedule::Cosine => 0,
+    };
+    let key = |key: &str| format!("solver.{key}");
+    let mut factors = vec![
+        (key("learning_rate"), Some(1.0)),
+        (key("bias_lr_factor"), Some(solver.bias_lr_factor)),
+        (key("gamma"), Some(solver.gamma.powi(drops as i32))),
+    ];
+    let groups = solver.groups.iter().enumerate();
+    factors.extend(groups.map(|(i, of)| (key(&format!("groups[{i}].lr_factor")), of.lr_factor)));
+    let base = config.rate_for_batch(solver.learning_rate);
+    for (key, factor) in factors {
+        let factor = factor.unwrap_or(1.0);
+        let rate = base * factor;
+        let is_lost = factor > 0.0 && (rate as f32) < f32::MIN_POSITIVE;
+        check.require(!is_lost, &key, || {
+            format!("gives a learning rate of {rate:e}; the least normal number in f32 is 1.2e-38")
+        });
+    }
 }
 
 /// Groups make up micro-steps, and micro-steps the batch.

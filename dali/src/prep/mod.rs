@@ -51,10 +51,11 @@ pub fn run(
     // Read once: the key is that of the very bytes that are stored.
     let annotations = coco::bytes_of(&options.annotations)?;
     let source = source::key_of_bytes(options, &annotations);
-    store(options, source, || coco::parse(&options.annotations, &annotations), progress)
+    store(options, (source, false), || coco::parse(&options.annotations, &annotations), progress)
 }
 
-/// [`run`] of a data set that was read before; `options.annotations` names it in errors.
+/// [`run`] of a data set that was read before, whose image ids follow from the paths;
+/// `options.annotations` names it in errors.
 ///
 /// # Errors
 /// As for [`run`].
@@ -65,12 +66,13 @@ pub fn run_dataset(
 ) -> Result<PrepReport, DaliError> {
     options.check()?;
     let source = source::key_of_dataset(options, &dataset);
-    store(options, source, || Ok(dataset), progress)
+    store(options, (source, true), || Ok(dataset), progress)
 }
 
+/// `source`: its key, and whether its image ids follow from paths.
 fn store(
     options: &PrepOptions,
-    source: String,
+    (source, ids_by_path): (String, bool),
     read: impl FnOnce() -> Result<Dataset, DaliError>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<PrepReport, DaliError> {
@@ -99,7 +101,8 @@ fn store(
         ..PrepReport::default()
     };
     let (overwrite, pixels) = (options.overwrite, options.pixels);
-    let mut writer = StoreWriter::create(claim, overwrite, categories, keypoints, pixels, source)?;
+    let mut writer =
+        StoreWriter::create(claim, overwrite, categories, keypoints, pixels, source, ids_by_path)?;
     let mut sizes = Vec::with_capacity(tasks.len());
     let names = Names::new(&options.images, &tasks);
     for (chunk_idx, chunk) in tasks.chunks(IMAGES_PER_CHUNK).enumerate() {

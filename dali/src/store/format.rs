@@ -120,6 +120,10 @@ pub struct Header {
     /// The key of its sources, [`crate::prep::source_key`]; absent in stores of older programs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// The reader gave the images their ids, by the order of their paths: an id is another image's
+    /// when a file is added. Absent for COCO files, which state the ids, and in older stores.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ids_by_path: bool,
     /// Findings in the sources that every user of the store should know, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,

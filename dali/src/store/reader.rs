@@ -45,6 +45,8 @@ pub struct ImageRecord {
     pub height: u32,
     /// Columns of source pixels.
     pub width: u32,
+    /// Length of its stored pixels in bytes.
+    pub pixel_bytes: u64,
     /// How its pixels are stored.
     pub encoding: PixelEncoding,
     /// Its objects, for [`Store::object`]; crowd among them.
@@ -212,6 +214,7 @@ impl Store {
             image_id: row.image_id,
             height: row.height,
             width: row.width,
+            pixel_bytes: row.pixel_len,
             encoding: match row.encoding {
                 format::ENCODING_JPEG => PixelEncoding::Jpeg,
                 _ => PixelEncoding::Raw,

@@ -181,10 +181,16 @@ impl Stores {
         ImageRecord { image_id: part.first_id + record.image_id, objects, ..record }
     }
 
-    /// Id of image `idx` in its own store. Panics past [`Stores::len`].
-    pub fn own_image_id(&self, idx: usize) -> u64 {
+    /// A number for image `idx` that does not depend on other images: its id in its own store, or
+    /// where the reader gave the ids, a hash of its file name (FNV-1a). Panics past
+    /// [`Stores::len`].
+    pub fn stable_id(&self, idx: usize) -> u64 {
         let (part, at) = self.place(idx);
-        part.store.image(at).image_id
+        if !part.store.header().ids_by_path {
+            return part.store.image(at).image_id;
+        }
+        let add = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+        part.store.file_name(at).bytes().fold(0xCBF2_9CE4_8422_2325, add)
     }
 
     /// The store of image `idx`, by number. Panics past [`Stores::len`].

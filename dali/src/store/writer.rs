@@ -92,6 +92,7 @@ impl StoreWriter {
         keypoints: Option<Keypoints>,
         pixels: PixelEncoding,
         source: String,
+        ids_by_path: bool,
     ) -> Result<StoreWriter, DaliError> {
         let temporary = claim.begin()?;
         let create = |name| DataFile::create(temporary.path(), name);
@@ -124,6 +125,7 @@ impl StoreWriter {
                 capacities: Capacities::default(),
                 files: Default::default(),
                 source: Some(source),
+                ids_by_path,
                 doubts: Vec::new(),
                 seal: None,
             },

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use dali::Store;
 use dali::formats::{self, Request, Source};
 use dali::prep::{self, PrepOptions};
-use dali::store::Segmentation;
+use dali::store::{Segmentation, Stores};
 use hotcoco::mask;
 use hotcoco::types::Rle;
 use serde_json::Value;
@@ -83,6 +83,15 @@ fn stored(folder: &Path, format: &str, split: Option<&str>) -> BTreeMap<String, 
         None => prep::run(&options, &mut |_| ()).unwrap(),
     };
     let store = Store::open(&out).unwrap();
+    // A number that stays when files are added: COCO states it, else the FNV-1a of the name.
+    let stable = Stores::from(Store::open(&out).unwrap()).stable_id(0);
+    match format {
+        "coco" => assert_eq!(stable, store.image(0).image_id),
+        "labelme" => {
+            assert_eq!((store.file_name(0), stable), ("000000000785.jpg", 0xA743_0E5D_FECA_E892))
+        }
+        _ => assert_ne!(stable, 1),
+    }
     let image = |idx: usize| {
         let record = store.image(idx);
         let (height, width) = (record.height, record.width);

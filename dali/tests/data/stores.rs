@@ -52,7 +52,7 @@ fn stores_are_joined_by_the_names_of_classes() {
     // The bee's id is the zebra's of the first store.
     assert_eq!(named, [("ant", 3, 1), ("zebra", 90, 2), ("cow", 4, 3), ("bee", 1, 4)]);
     assert_eq!([0, 1, 2].map(|i| stores.image(i).image_id), [7, 9, SECOND + 7]);
-    assert_eq!([0, 1, 2].map(|i| stores.own_image_id(i)), [7, 9, 7]);
+    assert_eq!([0, 1, 2].map(|i| stores.stable_id(i)), [7, 9, 7]);
     assert_eq!([0, 1, 2].map(|i| stores.store_of(i)), [0, 0, 1]);
     assert_eq!([0, 1, 2].map(|i| stores.image(i).width), [20, 16, 8]);
     assert_eq!(objects(&stores, 1), [(102, 1)]);

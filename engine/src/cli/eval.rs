@@ -98,14 +98,17 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
         Some(_) => classes,
         None => format!("the weights name no classes; taken in the data's order: {classes}"),
     });
-    let TrainedModel { config, params, mut state, .. } = model;
+    let TrainedModel { config, params, mut state, checkpoint, .. } = model;
     check_model(&team, &data, &mut state)?;
     let classes = classes_of(&params);
     let mut evaluator = Evaluator::new(&config, data, classes, &backend, &mut state)?;
     progress.say(&evaluator.set().describe(&config));
     if team.is_first() {
         // Told before hours of detection.
-        evaluator.set().truth()?;
+        let set = evaluator.set();
+        set.truth()?;
+        let other = checkpoint.filter(|_| !config.eval.train_set);
+        other.and_then(|of| of.warn_of_shared(set)).iter().for_each(|text| progress.say(text));
         args.out.as_deref().map_or(Ok(()), make_dir)?;
     }
     team.set_doing(0, "evaluating");

@@ -4,10 +4,10 @@ use configs::Data;
 
 use super::Split;
 
-/// True if the image of this id belongs to the split: every image belongs to one, whatever other
-/// images there are.
-pub(super) fn is_in_split(data: &Data, split: Split, image_id: u64) -> bool {
-    let is_held_out = data.val_fraction > 0.0 && share(image_id) < data.val_fraction;
+/// True if the image of this [`dali::store::Stores::stable_id`] belongs to the split: every image
+/// belongs to one, whatever other images there are.
+pub(super) fn is_in_split(data: &Data, split: Split, stable_id: u64) -> bool {
+    let is_held_out = data.val_fraction > 0.0 && share(stable_id) < data.val_fraction;
     data.val_fraction == 0.0 || is_held_out == (split == Split::Val)
 }
 

@@ -36,7 +36,7 @@ pub use postprocess::ImageDetections;
 use postprocess::Source;
 pub use set::EvaluationSet;
 pub use split::Gathered;
-pub use trained::TrainedModel;
+pub use trained::{TrainedCheckpoint, TrainedModel};
 
 /// Batches that the model may be ahead of the thread that makes their masks.
 const AHEAD: usize = 4;

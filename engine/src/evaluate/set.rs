@@ -55,6 +55,21 @@ impl EvaluationSet {
         format!("scoring {count} of {}{training}", self.data.store)
     }
 
+    /// A warning if images of the set are among those that a model was trained on.
+    pub(crate) fn warn_of_shared(&self, trained_on: &DataSet) -> Option<String> {
+        let (shared, all) = (self.data.count_shared(&self.images, trained_on), self.images.len());
+        (shared > 0).then(|| {
+            format!(
+                "warning: {shared} of the {} to score ({}) are also trained on (the same images \
+                 are in {}), so the scores say little about new images; remove them from one of \
+                 the two",
+                counted(all, "image"),
+                self.data.store,
+                trained_on.store
+            )
+        })
+    }
+
     /// The ground truth, read on first use.
     ///
     /// # Errors

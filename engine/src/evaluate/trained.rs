@@ -2,14 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use configs::{Config, EvalWeights};
+use configs::{Config, Difference, EvalWeights, Set};
 use dali::decode::Exif;
 use graph::StateSet;
+use serde_json::Value;
 
+use super::EvaluationSet;
 use super::model::DetectionModel;
 use crate::checkpoint;
 use crate::classes::{are_same, classes_by_number, coco_classes, describe_classes, why_unlike};
-use crate::dataset::DataSet;
+use crate::dataset::{DataSet, Split, identity_of, is_same_data};
 use crate::error::EngineError;
 use crate::model::Param;
 use crate::progress::Progress;
@@ -25,9 +27,18 @@ const MEND: &str = "give the config that the weights were trained with";
 const UNUSED: [&str; 3] =
     ["train.best_metric=auto", "train.target_mask=none", "train.target_keypoint=none"];
 
-/// The beginnings of keys that detection reads from a config, but for its data.
-const READ: [&str; 5] =
-    ["input.", "model.", "train.cpu_precision", "train.winograd", "eval.weights"];
+/// The beginnings of keys that detection and evaluation read from a config.
+const READ: [&str; 9] = [
+    "input.",
+    "model.",
+    "train.cpu_precision",
+    "train.winograd",
+    "data.",
+    "eval.max_images",
+    "eval.oks_sigmas",
+    "eval.train_set",
+    "eval.weights",
+];
 
 /// A model whose every parameter comes from a file.
 #[derive(Debug)]
@@ -45,6 +56,16 @@ pub struct TrainedModel {
     /// How EXIF rotations of its training images were treated; none if unknown, or if no image had
     /// one.
     pub exif: Option<Exif>,
+    /// Its checkpoint, if it is a run's.
+    pub checkpoint: Option<TrainedCheckpoint>,
+}
+
+/// The checkpoint of a trained model.
+#[derive(Debug)]
+pub struct TrainedCheckpoint {
+    path: PathBuf,
+    /// Identity of its training data, if it states one.
+    data: Option<String>,
 }
 
 impl TrainedModel {
@@ -75,6 +96,7 @@ impl TrainedModel {
         if has_averages && asked != run.eval.weights {
             model.take_weights(&path, asked == EvalWeights::Ema)?;
         }
+        model.checkpoint = Some(TrainedCheckpoint { path, data: meta.data });
         Ok(model)
     }
 
@@ -167,8 +189,8 @@ impl TrainedModel {
             progress.say(&format!("weights {}: {}", path.display(), report.describe()));
         }
         let (params, state) = (model.params, model.state);
-        let keypoints = file.keypoints().to_vec();
-        Ok(Self { config, params, state, categories, keypoints, exif: checkpoint::exif_of(path) })
+        let (keypoints, exif) = (file.keypoints().to_vec(), checkpoint::exif_of(path));
+        Ok(Self { config, params, state, categories, keypoints, exif, checkpoint: None })
     }
 
     /// A sentence on the names of its classes, if it states none.
@@ -221,6 +243,34 @@ impl TrainedModel {
     }
 }
 
+impl TrainedCheckpoint {
+    /// A sentence if images of a set were trained on, or if that cannot be found out.
+    pub fn warn_of_shared(&self, set: &EvaluationSet) -> Option<String> {
+        match self.training_data() {
+            Some(data) => set.warn_of_shared(&data),
+            None => Some(
+                "the training set of the run is gone or has changed, so it was not searched for \
+                 these images"
+                    .into(),
+            ),
+        }
+    }
+
+    /// The run's training data, if it is where it was and as it was.
+    fn training_data(&self) -> Option<DataSet> {
+        let path = self.path.canonicalize().ok()?;
+        let report = std::fs::read(path.parent()?.parent()?.join("report.json")).ok()?;
+        let report: Value = serde_json::from_slice(&report).ok()?;
+        let mut config = load(&path.join("config.toml"), &[]).ok()?;
+        // No store is made again for this.
+        let stores = report["data"]["train"]["path"].as_str()?.split(" + ");
+        let set = |store: &str| Set { store: Some(store.into()), ..Set::default() };
+        config.data.train = stores.map(set).collect();
+        let data = DataSet::open_index(&config, Split::Train, &Progress::quiet()).ok()?;
+        is_same_data(self.data.as_ref()?, &identity_of(&data)).then_some(data)
+    }
+}
+
 /// The config next to a weights file.
 fn beside(weights: &Path) -> Result<PathBuf, EngineError> {
     let config = remote::beside(&weights.with_file_name("config.toml"))?;
@@ -259,9 +309,13 @@ fn trained_with(
 ) -> Result<Config, EngineError> {
     let config = load(path, overrides)?;
     let changes = load(path, &[])?.differences(&config)?;
-    let is_read =
-        |key: &str| READ.iter().any(|table| key.starts_with(table)) && key != "model.names_only";
-    for change in changes.iter().filter(|change| is_read(&change.key)) {
+    let is_read = |change: &&Difference| {
+        let Difference { key, to, .. } = change;
+        // Without synthetic data none of its keys is read.
+        let is_gone = key.starts_with("data.synthetic.") && to == "none";
+        READ.iter().any(|table| key.starts_with(table)) && key != "model.names_only" && !is_gone
+    };
+    for change in changes.iter().filter(is_read) {
         progress.say(&format!("changed since training: {change}"));
     }
     Ok(config)

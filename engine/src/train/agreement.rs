@@ -5,8 +5,7 @@ use graph::StateSet;
 use kernels::compiled::kernels;
 use sha2::{Digest, Sha256};
 
-use super::resume::identity_of;
-use crate::dataset::DataSet;
+use crate::dataset::{DataSet, identity_of};
 use crate::error::EngineError;
 use crate::model::is_transient;
 use crate::provenance::commit;

@@ -11,6 +11,9 @@ use crate::run_dir::RunDir;
 use crate::runtime::Backend;
 use crate::team::Team;
 
+/// Above this number of epochs a run's length is likely to be that of another data set's recipe.
+const MANY_EPOCHS: f64 = 500.0;
+
 /// Device, data, memory and weights, one paragraph each.
 pub(super) fn banner(
     config: &Config,
@@ -85,6 +88,7 @@ pub(super) fn banner(
         paragraphs.push("warning: there is no validation data, so nothing is scored".into());
     }
     paragraphs.extend(never_stops(&config.train, trainer.batches_per_epoch()));
+    paragraphs.extend(disproportions(&config.train, trainer.batches_per_epoch(), all));
     paragraphs
 }
 
@@ -164,6 +168,21 @@ fn never_stops(train: &Train, steps_per_epoch: u64) -> Option<String> {
     ))
 }
 
+/// Warnings of a length and a batch that are out of proportion to the images of an epoch.
+fn disproportions(train: &Train, steps_per_epoch: u64, images: usize) -> Vec<String> {
+    let epochs = train.steps as f64 / steps_per_epoch as f64;
+    let images_text = counted(images, "image");
+    let length = (epochs > MANY_EPOCHS).then(|| {
+        let key = if train.epochs.is_some() { "train.epochs" } else { "train.steps" };
+        format!("{key} makes {epochs:.0} epochs of {images_text}: lower it, or set train.patience")
+    });
+    let batch = (train.batch_size > images).then(|| {
+        let size = train.batch_size;
+        format!("train.batch_size is {size}, but an epoch has {images_text}: lower it")
+    });
+    length.into_iter().chain(batch).map(|text| format!("warning: {text}")).collect()
+}
+
 /// How the ranks share the work.
 fn ranks(config: &Config, trainer: &Trainer, team: &Team) -> String {
     let (train, ranks) = (&config.train, team.ranks().count);
@@ -214,6 +233,22 @@ mod tests {
         let told = "36 epochs = 1260 steps of 35, warm-up of 35 (1.0 epochs), a lower rate from \
                     epochs [24.0, 33.5] on";
         assert_eq!(length(&config, 35), told);
+    }
+
+    #[test]
+    fn length_and_batch_beyond_the_images_are_reported() {
+        let of = |set: &[&str]| disproportions(&config(set).train, 4, 8).join("; ");
+        for (set, words) in [
+            (&["train.steps=2004"][..], "warning: train.steps makes 501 epochs of 8 images"),
+            (&["train.epochs=600", "train.steps=2400"], "warning: train.epochs makes 600 epochs"),
+            (
+                &["train.batch_size=10"],
+                "warning: train.batch_size is 10, but an epoch has 8 images",
+            ),
+        ] {
+            assert!(of(set).contains(words), "{set:?}: {}", of(set));
+        }
+        assert_eq!(of(&["train.steps=2000", "train.batch_size=8"]), "");
     }
 
     #[test]

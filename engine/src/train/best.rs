@@ -6,6 +6,7 @@ use configs::{BestMetric, Config};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint;
+use crate::dataset::is_same_data;
 use crate::error::EngineError;
 use crate::evaluate::Evaluation;
 use crate::model::kinds_of_scores;
@@ -23,12 +24,18 @@ struct Score {
 }
 
 /// The subject of a score: scores of different subjects are not compared.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Kind {
     /// Never `auto`.
     metric: BestMetric,
-    /// Identity of the evaluated data.
+    /// Identity of the evaluated data, and after `:` the number of its images that are scored.
     data: String,
+}
+
+impl Kind {
+    fn is_same(&self, other: &Self) -> bool {
+        self.metric == other.metric && is_same_data(&self.data, &other.data)
+    }
 }
 
 /// `best.json`.
@@ -79,7 +86,11 @@ impl Best {
             metric => metric,
         };
         let (patience, keep) = (config.train.patience, config.train.keep_best);
-        let kind = Kind { metric, data: data.to_string() };
+        let images = match config.eval.max_images {
+            0 => "all".to_string(),
+            most => most.to_string(),
+        };
+        let kind = Kind { metric, data: format!("{data}:{images}") };
         Self {
             kind,
             patience,
@@ -115,7 +126,7 @@ impl Best {
                 path.display()
             ))
         })?;
-        if saved.kind.as_ref().is_some_and(|kind| *kind != self.kind) {
+        if saved.kind.as_ref().is_some_and(|kind| !kind.is_same(&self.kind)) {
             let step = saved.best.step;
             return Ok(Some(format!(
                 "the best score so far, of step {step}, is of another metric or other data: \

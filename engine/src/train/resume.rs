@@ -4,16 +4,14 @@
 use std::path::PathBuf;
 
 use configs::{Config, Difference, ResumeRule, Schedule, Train, key};
-use dali::store::Segmentation;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::options::SessionOptions;
 use super::scores::recorded_targets_reached;
 use super::trainer::{Trainer, initial_loss_scale, set_scale};
 use crate::checkpoint::{self, Override};
 use crate::classes::{describe_classes, stored_classes};
-use crate::dataset::DataSet;
+use crate::dataset::{DataSet, is_same_data};
 use crate::error::EngineError;
 use crate::metrics::forget_after;
 use crate::run_dir::RunDir;
@@ -106,12 +104,15 @@ impl Resumed {
             );
             return Err(EngineError::Checkpoint { path: self.path.clone(), reason });
         }
-        let Some(before) = self.data.as_ref().filter(|before| *before != identity) else {
+        let Some(before) = self.data.as_ref().filter(|before| !is_same_data(before, identity))
+        else {
             return Ok(());
         };
+        // The hash of keypoints follows that of the rest.
         let short = |identity: &str| {
-            let sets = identity.split('+').map(|set| set.chars().take(12).collect::<String>());
-            sets.collect::<Vec<_>>().join("+")
+            let hashes = identity.split(['+', ':']);
+            let short = hashes.map(|hash| hash.chars().take(12).collect::<String>());
+            short.collect::<Vec<_>>().join("+")
         };
         let (key, from, to) = (DATA.to_string(), short(before), short(identity));
         self.accept(&[(Difference { key, from, to }, false)], options)
@@ -267,49 +268,6 @@ fn accept(
     let sealed =
         |change: &&Difference| Override { after_step: steps_done, change: (*change).clone() };
     Ok(changes.iter().map(sealed).collect())
-}
-
-/// Identity of training data: that of each of its sets, joined by `+`.
-pub(super) fn identity_of(data: &DataSet) -> String {
-    let sets = 0..data.store.stores().len();
-    sets.map(|set| identity_of_set(data, set)).collect::<Vec<_>>().join("+")
-}
-
-/// SHA-256 over classes, images with the checksums of their pixels, and objects with their masks,
-/// wherever they are stored.
-fn identity_of_set(data: &DataSet, set: usize) -> String {
-    let mut hash = Sha256::new();
-    for (name, id) in stored_classes(&data.categories()) {
-        hash.update((name.len() as u64).to_le_bytes());
-        hash.update(name.as_bytes());
-        hash.update(id.to_le_bytes());
-    }
-    for &index in data.images.iter().filter(|image| data.store.store_of(**image) == set) {
-        let image = data.store.image(index);
-        hash.update(image.image_id.to_le_bytes());
-        hash.update(
-            [image.height, image.width, image.objects.len() as u32].map(u32::to_le_bytes).concat(),
-        );
-        hash.update(data.store.pixel_checksum(index).to_le_bytes());
-        for object in image.objects {
-            let object = data.store.object(object);
-            hash.update(object.annotation_id.to_le_bytes());
-            hash.update([object.label, u32::from(object.crowd)].map(u32::to_le_bytes).concat());
-            hash.update(object.bbox_xywh.map(f32::to_le_bytes).concat());
-            match object.segmentation {
-                Segmentation::Polygons(rings) => {
-                    rings.iter().for_each(|ring| hash_all(&mut hash, ring))
-                }
-                Segmentation::Runs(runs) => hash_all(&mut hash, runs),
-            }
-        }
-    }
-    hex::encode(hash.finalize())
-}
-
-fn hash_all<T: bytemuck::NoUninit>(hash: &mut Sha256, values: &[T]) {
-    hash.update((values.len() as u64).to_le_bytes());
-    hash.update(bytemuck::cast_slice::<T, u8>(values));
 }
 
 #[cfg(test)]

@@ -114,54 +114,6 @@ fn a_replaced_image_remakes_the_store() {
     assert!(said.err.contains("the folder holds no store, no run and no checkpoint"), "{said:?}");
 }
 
-/// Which images train depends on `data.empty`, not on whether they come from files or a store.
-#[test]
-fn images_without_objects_are_left_out_of_a_store_as_of_files() {
-    let place = Place::new();
-    place.good("prep --synthetic shapes --count 6 --size 64 --out set");
-    let mut file = place.json("set/annotations.json");
-    let objects = file["annotations"].as_array_mut().expect("a list");
-    // Image 2 has none; image 4 has only crowds, which count.
-    objects.retain(|object| object["image_id"] != 2);
-    objects.iter_mut().filter(|o| o["image_id"] == 4).for_each(|o| o["iscrowd"] = 1.into());
-    place.write("a.json", file.to_string());
-    file["annotations"] = serde_json::json!([]);
-    place.write("none.json", file.to_string());
-    for (annotations, empty) in [("a", "keep"), ("a", "drop"), ("none", "keep")] {
-        let out = format!("{annotations}.{empty}");
-        let from = format!("--images set/images --annotations {annotations}.json");
-        place.good(&format!("prep {from} --empty {empty} --out {out}"));
-    }
-    let used = |store: &str, split: Split, set: &[&str]| -> Result<Vec<u64>, String> {
-        let path = place.join(store).display().to_string();
-        let stores = [
-            "data.synthetic=none".to_string(),
-            format!("data.train_store={path}"),
-            format!("data.val_store={path}"),
-        ];
-        let set: Vec<String> =
-            stores.into_iter().chain(set.iter().map(|s| s.to_string())).collect();
-        let config = Config::load("micro", &set).expect("a preset");
-        let data =
-            DataSet::open(&config, split, &Progress::quiet()).map_err(|error| error.to_string())?;
-        Ok(data.images.iter().map(|&i| data.store.image(i).image_id).collect())
-    };
-    let all: Vec<u64> = (1..=6).collect();
-    let with_objects = vec![1, 3, 4, 5, 6];
-    assert_eq!(used("a.drop", Split::Train, &[]), Ok(with_objects.clone()));
-    assert_eq!(used("a.keep", Split::Train, &[]), Ok(with_objects));
-    assert_eq!(used("a.keep", Split::Train, &["data.max_images=2"]), Ok(vec![1, 3]));
-    assert_eq!(used("a.keep", Split::Train, &["data.empty=keep"]), Ok(all.clone()));
-    assert_eq!(used("a.keep", Split::Val, &[]), Ok(all));
-    assert_eq!(used("a.keep", Split::Train, &["data.ids=[3, 1]"]), Ok(vec![3, 1]));
-    for store in ["a.keep", "a.drop"] {
-        let refused = used(store, Split::Train, &["data.ids=[2]"]).expect_err("it is left out");
-        assert!(refused.contains("image 2") && refused.contains("data.empty"), "{refused}");
-    }
-    let refused = used("none.keep", Split::Train, &[]).expect_err("nothing is left");
-    assert!(refused.contains("none.keep") && refused.contains("data.empty=keep"), "{refused}");
-}
-
 /// `micro` on real images of all shapes: two padded shapes an orientation, an epoch and a bit.
 #[test]
 fn coco_images_train_in_padded_shapes_of_both_orientations() {

@@ -3,7 +3,7 @@
 use configs::{Config, Train};
 
 use super::Session;
-use crate::dataset::{DataSet, Split};
+use crate::dataset::{DataSet, Split, identity_of};
 use crate::error::EngineError;
 use crate::evaluate::Evaluator;
 use crate::model::{Division, classes_of};
@@ -17,7 +17,7 @@ use crate::train::observer::Event;
 use crate::train::options::SessionOptions;
 use crate::train::periods::Periods;
 use crate::train::report::{Facts, Report};
-use crate::train::resume::{self, Resumed};
+use crate::train::resume::Resumed;
 use crate::train::trainer::Trainer;
 use crate::train::usage::Usage;
 use crate::train::validation::ValidationLoss;
@@ -39,7 +39,7 @@ impl Session {
         let (resumed, data, val) = resume_on_data(&mut config, &options)?;
         let (mut trainer, evaluator) = prepare(&config, &options, division, &data, val)?;
         let validation = validation(&config, &options, evaluator.as_ref(), &mut trainer)?;
-        let (identity, val_identity) = read(&options, &data, evaluator.as_ref())?;
+        let (identity, val_identity) = read(&config, &options, &data, evaluator.as_ref())?;
         let mut best = Best::new(&config, &val_identity);
         let (mut overrides, mut recorded) = (Vec::new(), None);
         if let Some(resumed) = resumed {
@@ -132,7 +132,7 @@ fn resume_on_data(
         if counts_epochs {
             resumed.check_config(config, options)?;
         }
-        resumed.check_data(&data, &resume::identity_of(&data), options)?;
+        resumed.check_data(&data, &identity_of(&data), options)?;
     }
     Ok((resumed, data, val))
 }
@@ -229,26 +229,31 @@ fn validation(
 }
 
 /// Reads the data itself, for the first time if the run is timed: what it is evaluated against,
-/// and the identities of both data sets, side by side.
+/// and the identities of both data sets, side by side. Warns of images that both have.
 ///
 /// # Errors
 /// Damaged data; annotations that are no masks.
 fn read(
+    config: &Config,
     options: &SessionOptions,
     data: &DataSet,
     evaluator: Option<&Evaluator>,
 ) -> Result<(String, String), EngineError> {
     let Some(set) = evaluator.map(Evaluator::set) else {
-        return Ok((resume::identity_of(data), String::new()));
+        return Ok((identity_of(data), String::new()));
     };
     if options.observer.is_some() {
         let verify = |data: &DataSet| data.store.verify_objects();
         let (train, val) = rayon::join(|| verify(data), || verify(set.data()));
         train.and(val)?;
     }
-    let identities =
-        || rayon::join(|| resume::identity_of(data), || resume::identity_of(set.data()));
+    let identities = || rayon::join(|| identity_of(data), || identity_of(set.data()));
     let (truth, identities) = rayon::join(|| set.truth().map(|_| ()), identities);
+    if !config.is_scored_on_training_data()
+        && let Some(text) = set.warn_of_shared(data)
+    {
+        options.progress.say(&text);
+    }
     truth.map(|()| identities)
 }
 
