@@ -36,6 +36,7 @@ use postprocess::Source;
 pub use set::EvaluationSet;
 pub use split::Gathered;
 pub use trained::TrainedModel;
+pub(crate) use trained::config_beside;
 
 /// Batches that the model may be ahead of the thread that makes their masks.
 const AHEAD: usize = 4;
