@@ -12,16 +12,12 @@ use crate::error::EngineError;
 use crate::model::Param;
 use crate::progress::Progress;
 use crate::remote;
+use crate::run_dir::Choice;
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{CATEGORIES, Extent, Tolerance, WeightsFile, check_agreement};
 
 /// The remedy for weights of another model.
 const MEND: &str = "give the config that the weights were trained with";
-
-/// Values of keys that only training reads, so that none of them contradicts a `model.kind` of the
-/// caller.
-const UNUSED: [&str; 3] =
-    ["train.best_metric=auto", "train.target_mask=none", "train.target_keypoint=none"];
 
 /// The beginnings of keys that detection reads from a config, but for its data.
 const READ: [&str; 4] = ["input.", "model.", "train.cpu_precision", "train.winograd"];
@@ -40,7 +36,7 @@ pub struct TrainedModel {
 }
 
 impl TrainedModel {
-    /// Opens the last checkpoint of a run, or a checkpoint itself.
+    /// Opens the checkpoint of a run that [`checkpoint::choose`] takes, or a checkpoint itself.
     ///
     /// # Errors
     /// A damaged checkpoint, overrides that are no config, or weights that do not fill the model of
@@ -51,7 +47,7 @@ impl TrainedModel {
         backend: &Backend,
         progress: &Progress,
     ) -> Result<Self, EngineError> {
-        let path = checkpoint::of(run)?;
+        let (path, _) = checkpoint::choose(run, Choice::Best)?;
         let (meta, _) = checkpoint::open(&path)?;
         let config = trained_with(&path.join("config.toml"), overrides, progress)?;
         let file = WeightsFile::open(&checkpoint::weights_path(&path))?;
@@ -76,36 +72,13 @@ impl TrainedModel {
         progress: &Progress,
     ) -> Result<Self, EngineError> {
         let config = match config {
-            Some(config) => load(config, overrides)?,
-            None => trained_with(&beside(path)?, overrides, progress)?,
+            Some(config) => Config::load_to_detect(config, overrides)?,
+            None => trained_with(&config_beside(path)?, overrides, progress)?,
         };
         let file = WeightsFile::open(path)?;
         check_agreement(&file, Extent::Model, &config)?;
         let categories = file.categories().map(<[_]>::to_vec);
         Self::whole(config, &file, categories, backend, progress)
-    }
-
-    /// The config that [`Self::open`] reads.
-    ///
-    /// # Errors
-    /// No checkpoint, or overrides that are no config.
-    pub fn config_of_run(run: &Path, overrides: &[String]) -> Result<Config, EngineError> {
-        load(&checkpoint::of(run)?.join("config.toml"), overrides)
-    }
-
-    /// The config that [`Self::from_weights`] reads.
-    ///
-    /// # Errors
-    /// No config, or overrides that are none.
-    pub fn config_of_weights(
-        path: &Path,
-        config: Option<&Path>,
-        overrides: &[String],
-    ) -> Result<Config, EngineError> {
-        match config {
-            Some(config) => load(config, overrides),
-            None => load(&beside(path)?, overrides),
-        }
     }
 
     /// A model whose parameters all come from the file; its config then names the classes.
@@ -128,7 +101,7 @@ impl TrainedModel {
         let model = DetectionModel::new(&config, config.model.num_classes, weights, backend)?;
         let path = file.path();
         if let Some(report) = &model.loaded {
-            report.check(path, Tolerance::Nothing, MEND)?;
+            file.check_fit(report, (Extent::Model, Tolerance::Nothing), &config, MEND)?;
             progress.say(&format!("weights {}: {}", path.display(), report.describe()));
         }
         let (params, state) = (model.params, model.state);
@@ -178,7 +151,10 @@ impl TrainedModel {
 }
 
 /// The config next to a weights file.
-fn beside(weights: &Path) -> Result<PathBuf, EngineError> {
+///
+/// # Errors
+/// [`EngineError::Usage`] without one.
+pub(crate) fn config_beside(weights: &Path) -> Result<PathBuf, EngineError> {
     let config = remote::beside(&weights.with_file_name("config.toml"))?;
     if config.is_file() {
         return Ok(config);
@@ -188,13 +164,6 @@ fn beside(weights: &Path) -> Result<PathBuf, EngineError> {
     Err(EngineError::Usage(message))
 }
 
-/// The config for detection: what only training reads does not matter.
-fn load(path: &Path, overrides: &[String]) -> Result<Config, EngineError> {
-    let unused = UNUSED.iter().map(ToString::to_string);
-    let all: Vec<String> = unused.chain(overrides.iter().cloned()).collect();
-    Ok(Config::load(path, &all)?)
-}
-
 /// The config that a model was trained with, under the caller's overrides; says which of them
 /// change what the model computes.
 fn trained_with(
@@ -202,8 +171,8 @@ fn trained_with(
     overrides: &[String],
     progress: &Progress,
 ) -> Result<Config, EngineError> {
-    let config = load(path, overrides)?;
-    let changes = load(path, &[])?.differences(&config)?;
+    let config = Config::load_to_detect(path, overrides)?;
+    let changes = Config::load_to_detect(path, &[])?.differences(&config)?;
     let is_read =
         |key: &str| READ.iter().any(|table| key.starts_with(table)) && key != "model.names_only";
     for change in changes.iter().filter(|change| is_read(&change.key)) {
