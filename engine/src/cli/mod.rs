@@ -14,6 +14,7 @@ mod local_ranks;
 mod log;
 mod mlperf;
 mod model;
+mod options;
 mod predict;
 mod prep;
 mod rank;
@@ -136,7 +137,10 @@ pub fn command() -> clap::Command {
 
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
-    let command = Cli::parse().begun();
+    let words: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let command = Cli::try_parse().unwrap_or_else(|fault| options::advised(fault, &words).exit());
+    let command = command.begun();
     if let Ok(program) = std::env::current_exe() {
         checked_by(vec![program.into(), "check-kernels".into()]);
     }
