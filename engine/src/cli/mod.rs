@@ -135,8 +135,30 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
+/// Bytes of the stack of the command, whatever `ulimit -s` says.
+const STACK: usize = 8 << 20;
+
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
+    let thread = std::thread::Builder::new().name("main".into()).stack_size(STACK);
+    match thread.spawn(command_line) {
+        // Rust ends a program so whose main thread panics.
+        Ok(thread) => thread.join().unwrap_or(ExitCode::from(101)),
+        Err(fault) => failed(&EngineError::Usage(format!("cannot start a thread: {fault}"))),
+    }
+}
+
+/// Ends the process at once: an allocation of so many bytes failed.
+pub fn out_of_memory(bytes: usize) -> ! {
+    let _ = writeln!(
+        std::io::stderr(),
+        "error: no memory for another {bytes} bytes: free some, or lower train.batch_size, \
+         eval.batch_size, model.detections.per_image or input.max_size"
+    );
+    signal_hook::low_level::exit(exit::BAD_CONFIG.into())
+}
+
+fn command_line() -> ExitCode {
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let command = Cli::try_parse().unwrap_or_else(|fault| options::advised(fault, &words).exit());
