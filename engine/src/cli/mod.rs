@@ -159,6 +159,7 @@ pub fn out_of_memory(bytes: usize) -> ! {
 }
 
 fn command_line() -> ExitCode {
+    crate::train::start_clock();
     let words: Vec<String> =
         std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let command = Cli::try_parse().unwrap_or_else(|fault| options::advised(fault, &words).exit());
@@ -196,6 +197,7 @@ pub fn train(
     interrupted: Arc<AtomicBool>,
     begun: &dyn Fn(&Path),
 ) -> Result<Outcome, EngineError> {
+    crate::train::start_clock();
     let words = ["onegraph", "train"].into_iter().chain(arguments.iter().map(String::as_str));
     let parsed = Cli::try_parse_from(words).map_err(|fault| EngineError::Usage(fault.to_string()));
     match parsed?.begun() {
