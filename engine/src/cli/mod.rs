@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use dali::plain;
 use kernels::isa::Isa;
 
 pub use device::DeviceArgs;
@@ -278,8 +279,10 @@ fn num_threads(asked: &OsStr) -> Result<usize, EngineError> {
     })
 }
 
-/// Writes results to standard output. A closed pipe (`| head`) is not an error.
+/// Writes results to standard output, control characters but for line ends as escapes. A closed
+/// pipe (`| head`) is not an error.
 fn print(text: &str) -> Result<(), EngineError> {
+    let text = text.split('\n').map(plain).collect::<Vec<_>>().join("\n");
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
