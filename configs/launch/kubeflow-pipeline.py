@@ -19,7 +19,7 @@ DATA = "/data"
 TRAIN = 'exec onegraph train "$0" --set train.run_dir="$1" --set train.name="$2" --ranks "$3" --resume auto'
 # The image has jq.
 SCORE = """onegraph eval --run "$0"
-onegraph runs "$0" --json | jq -e --argjson least "$1" '.[0].last.bbox >= $least' ||
+onegraph runs "$0" --json | jq -e --argjson least "$1" '.[0].best.bbox >= $least' ||
     { echo "box AP is below $1: nothing is deployed" >&2; exit 1; }"""
 SERVE = """cat <<END | kubectl apply -f -
 apiVersion: apps/v1

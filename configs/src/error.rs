@@ -8,11 +8,11 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The path is not a file, and its name is not a preset's.
-    #[error("{file}: no such file, and no preset of that name; the presets are {presets}")]
+    #[error("{file}: no such file, and no preset of that name; {presets}")]
     NotFound {
         /// The path asked for.
         file: String,
-        /// Names of the presets, comma separated.
+        /// The most similar preset, and the names of all.
         presets: String,
     },
     /// The file exists but cannot be read.
@@ -52,14 +52,14 @@ pub enum ConfigError {
     /// `extends` names something that does not exist.
     #[error(
         "{file}: `extends = \"{parent}\"`: no such file beside it, and no preset of that name; \
-         the presets are {presets}"
+         {presets}"
     )]
     ExtendsMissing {
         /// The file with the `extends`.
         file: String,
         /// The file or preset that it extends.
         parent: String,
-        /// Names of the presets, comma separated.
+        /// The most similar preset, and the names of all.
         presets: String,
     },
     /// A key that no table has.

@@ -7,7 +7,7 @@ use toml::{Table, Value};
 
 use crate::check::{EXTENDS, check_layer};
 use crate::merge::{Layers, Origin, Origins};
-use crate::presets::{names_listed, preset_of_path};
+use crate::presets::{advice, preset_of_path};
 use crate::shape::Shape;
 use crate::{Config, ConfigError};
 
@@ -54,7 +54,18 @@ impl Config {
         path: impl AsRef<Path>,
         overrides: &[String],
     ) -> Result<(Self, Origins), ConfigError> {
-        load_layers(Source::find(path.as_ref())?, overrides)
+        load_layers(Source::find(path.as_ref())?, overrides, Self::clone)
+    }
+
+    /// As [`Config::load`], for detection: values that only training reads may be invalid.
+    ///
+    /// # Errors
+    /// Any [`ConfigError`].
+    pub fn load_to_detect(
+        path: impl AsRef<Path>,
+        overrides: &[String],
+    ) -> Result<Self, ConfigError> {
+        Ok(load_layers(Source::find(path.as_ref())?, overrides, Self::to_detect)?.0)
     }
 
     /// The same from text, such as a checkpoint's saved config; `name` is the file name in
@@ -64,7 +75,7 @@ impl Config {
     /// Any [`ConfigError`].
     pub fn from_toml(name: &str, text: &str) -> Result<Self, ConfigError> {
         let source = Source { label: name.into(), path: None, text: text.into() };
-        Ok(load_layers(source, &[])?.0)
+        Ok(load_layers(source, &[], Self::clone)?.0)
     }
 
     /// The whole resolved config as TOML; [`Config::from_toml`] gives the same config back.
@@ -90,7 +101,7 @@ impl Source {
     fn find(path: &Path) -> Result<Self, ConfigError> {
         Self::read(path)?.or_else(|| Self::of_preset(path)).ok_or_else(|| ConfigError::NotFound {
             file: path.display().to_string(),
-            presets: names_listed(),
+            presets: advice(path),
         })
     }
 
@@ -122,7 +133,7 @@ impl Source {
         Self::of_preset(Path::new(parent)).ok_or_else(|| ConfigError::ExtendsMissing {
             file: self.label.clone(),
             parent: parent.into(),
-            presets: names_listed(),
+            presets: advice(Path::new(parent)),
         })
     }
 
@@ -139,7 +150,12 @@ impl Source {
     }
 }
 
-fn load_layers(source: Source, overrides: &[String]) -> Result<(Config, Origins), ConfigError> {
+/// Merges a source, what it extends and the overrides; checks what `read` leaves of the values.
+fn load_layers(
+    source: Source,
+    overrides: &[String],
+    read: fn(&Config) -> Config,
+) -> Result<(Config, Origins), ConfigError> {
     let shape = Shape::of_config();
     let label = source.label.clone();
     let mut layers = Layers::default();
@@ -156,7 +172,7 @@ fn load_layers(source: Source, overrides: &[String]) -> Result<(Config, Origins)
         ConfigError::Syntax { file: label.clone(), line: 1, message: error.message().into() }
     })?;
     fit_groups(&mut config, &mut layers.origins);
-    match config.find_invalid() {
+    match read(&config).find_invalid() {
         None => Ok((config, layers.origins)),
         Some((key, problem)) => {
             let file = layers.origin(&key).unwrap_or(&label).to_string();

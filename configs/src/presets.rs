@@ -65,7 +65,17 @@ pub(crate) fn preset_of_path(path: &Path) -> Option<(String, &'static str)> {
     Some((name.strip_suffix(".toml").unwrap_or(name).to_string(), preset(name)?))
 }
 
-/// Names of all presets for an error message.
-pub(crate) fn names_listed() -> String {
-    preset_names().collect::<Vec<_>>().join(", ")
+/// Below this similarity (0 to 1) to a name that does not exist, no preset is suggested.
+const MIN_SIMILARITY: f64 = 0.6;
+
+/// The preset that a path may mean, if its name is similar to one, and the names of all, for an
+/// error message.
+pub(crate) fn advice(path: &Path) -> String {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let stem = stem.to_lowercase().replace('-', "_");
+    let alike = |name| strsim::normalized_damerau_levenshtein(&stem, name);
+    let nearest = preset_names().max_by(|a, b| alike(a).total_cmp(&alike(b)));
+    let nearest = nearest.filter(|name| alike(name) >= MIN_SIMILARITY);
+    let nearest = nearest.map_or(String::new(), |name| format!("did you mean {name}? "));
+    format!("{nearest}the presets are {}", preset_names().collect::<Vec<_>>().join(", "))
 }

@@ -22,7 +22,7 @@ const SYNONYMS: &[(&[&str], &str)] = &[
         "onegraph has no worker processes: threads of the process decode, and \
          RAYON_NUM_THREADS says how many",
     ),
-    (&["imgsz", "img_size", "input_size", "short_side"], "input.min_size"),
+    (&["img", "imgsz", "img_size", "input_size", "short_side"], "input.min_size"),
     (
         &["augmentation", "mosaic", "mixup", "copy_paste", "degrees"],
         "onegraph draws sizes, crops, ratios, mirrors, quarter turns and colours, which \
@@ -48,6 +48,7 @@ const SYNONYMS: &[(&[&str], &str)] = &[
     (&["max_det", "detections_per_image"], "model.detections.per_image"),
     (&["eval_interval", "eval_period", "val_interval"], "train.eval_every_steps"),
     (&["save_period", "checkpoint_period"], "train.checkpoint_every_steps"),
+    (&["data", "dataset", "data_dir", "data_path"], "data.train_store"),
     (&["output_dir", "project", "work_dir"], "train.run_dir"),
     (
         &["device", "gpu", "gpus"],

@@ -81,10 +81,32 @@ fn extends_in_a_circle_or_into_nothing_is_one_sentence() {
     assert!(text.contains("quickstart"), "{text}");
 }
 
+/// Each is refused for a training, but for the last, which detection reads.
+#[test]
+fn training_keys_are_not_checked_for_detection() {
+    for (preset, set) in [
+        ("torchvision_keypoint_r50", "input.min_size=400 input.max_size=512"),
+        ("mlperf_r50", "eval.loss=true train.images_per_group=2 eval.batch_size=3"),
+        ("micro", "model.kind=faster_rcnn train.best_metric=mask"),
+        ("micro", "solver.warmup_factor=2 model.roi.bg_iou=1 model.backbone.frozen_stages=9"),
+        ("micro", "input.min_size=400 input.max_size=300"),
+    ] {
+        let all: Vec<String> = set.split(' ').map(String::from).collect();
+        let fault = Config::load(preset, &all).unwrap_err().to_string();
+        assert!(!fault.contains("min_sizes") || fault.contains("min_sizes=[]"), "{fault}");
+        let detects = Config::load_to_detect(preset, &all);
+        assert_eq!(detects.is_err(), set.ends_with("=300"), "{set}: {detects:?}");
+    }
+}
+
 #[test]
 fn a_missing_file_names_the_presets() {
     let text = Config::load("configs/quikstart.toml", &[]).unwrap_err().to_string();
     assert!(text.starts_with("configs/quikstart.toml: no such file"), "{text}");
+    assert!(text.contains("did you mean quickstart?"), "{text}");
+    let text = Config::load("Finetun-R18", &[]).unwrap_err().to_string();
+    assert!(text.contains("did you mean finetune_r18?"), "{text}");
+    assert!(!Config::load("own.toml", &[]).unwrap_err().to_string().contains("did you mean"));
     assert!(text.contains("tiny, micro, overfit_coco8"), "{text}");
 }
 

@@ -5,7 +5,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clap::ValueEnum;
 use dali::{DaliError, Lock, Owner};
+use serde_json::Value;
 
 use crate::error::EngineError;
 
@@ -18,6 +20,35 @@ pub struct RunDir {
 }
 
 const LOCK: &str = ".onegraph-lock";
+
+/// The checkpoint of a run that a command takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Choice {
+    /// The one with the best score, if an evaluation has named one, else the last.
+    Best,
+    /// The last one.
+    Last,
+}
+
+impl Choice {
+    /// The choice of this name.
+    ///
+    /// # Errors
+    /// [`EngineError::Usage`] for a name that it does not know.
+    pub fn of(name: &str) -> Result<Self, EngineError> {
+        let fault = format!("checkpoint is `{name}`; it must be best or last");
+        Self::from_str(name, false).map_err(|_| EngineError::Usage(fault))
+    }
+}
+
+/// The folder of the checkpoint that the run's `best.json` names, and its score in words.
+pub(crate) fn best_of(run: &Path) -> Option<(String, String)> {
+    let best: Value = serde_json::from_slice(&fs::read(run.join("best.json")).ok()?).ok()?;
+    // The checkpoint of the best score itself may be gone.
+    let ap = best["kept"].get(0).unwrap_or(&best)["ap"].as_f64()?;
+    let metric = best["metric"].as_str().unwrap_or("best");
+    Some((best["checkpoint"].as_str()?.to_string(), format!("{metric} AP {ap:.3}")))
+}
 
 impl RunDir {
     /// Creates `parent/name`, or `parent/name-2`, `-3` .. if that exists, and locks it.

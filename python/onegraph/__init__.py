@@ -34,9 +34,9 @@ class Run:
         """The text of config.toml, with every key."""
         return (self.path / "config.toml").read_text()
 
-    def predictor(self, device="auto", **overrides):
-        """The model of the last checkpoint."""
-        return Predictor(self.path, device=device, **overrides)
+    def predictor(self, device="auto", checkpoint="best", **overrides):
+        """The model of the best checkpoint, or of the "last"."""
+        return Predictor(self.path, device=device, checkpoint=checkpoint, **overrides)
 
     def _repr_html_(self):
         report = (self.path / "report.html").resolve()
@@ -51,6 +51,7 @@ def train(
     *,
     resume=None,
     init=None,
+    checkpoint="best",
     finetune=False,
     device="auto",
     progress=None,
@@ -61,6 +62,7 @@ def train(
     config: a config file, or the name of a preset, such as "finetune_r18".
     resume: the directory of a run that goes on, in place of a config.
     init: a file of weights, or a run, to start from; finetune keeps the classes of equal names.
+    checkpoint: of a run that is given as init: "best" or "last".
     device: "cpu", "cuda" or "auto".
     progress: called with each new row of metrics.jsonl, a dict; an exception that it raises ends
         the run after a checkpoint.
@@ -75,7 +77,7 @@ def train(
         raise Error("resume=RUN goes on with the run's own weights: leave out init and finetune")
     arguments = ["--device", device]
     arguments += ["--resume", str(resume)] if config is None else [str(config)]
-    arguments += ["--init", str(init)] if init is not None else []
+    arguments += ["--init", str(init), "--checkpoint", checkpoint] if init is not None else []
     arguments += ["--finetune"] if finetune else []
     earlier = Path(resume) / "metrics.jsonl" if resume is not None else None
     known = set(earlier.read_bytes().splitlines(True)) if earlier and earlier.is_file() else set()

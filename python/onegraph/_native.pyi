@@ -41,8 +41,10 @@ class Detections:
 class Predictor:
     """A trained model.
 
-    path: a run (its last checkpoint), a checkpoint, or a file of weights, whose config is
-        `config` (a file or preset) or the config.toml beside it.
+    path: a run, a checkpoint, or a file of weights, whose config is `config` (a file or preset) or
+        the config.toml beside it.
+    checkpoint: of a run: "best" (the one with the best score, if an evaluation has named one, else
+        the last) or "last"; a line on standard error says which was taken.
     device: "cpu", "cuda" or "auto".
     set: values of keys: Predictor(run, **{"model.detections.per_image": 20}).
     """
@@ -52,6 +54,7 @@ class Predictor:
         path: str | PathLike[str],
         device: str = "auto",
         config: str | PathLike[str] | None = None,
+        checkpoint: str = "best",
         **set: Any,
     ) -> Predictor: ...
     @property

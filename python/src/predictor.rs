@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
+use engine::checkpoint::choose;
 use engine::cli::DeviceArgs;
 use engine::evaluate::Image;
 use engine::predictor::{Prediction, Predictor as Model};
+use engine::progress::Progress;
 use engine::remote::trained;
+use engine::run_dir::Choice;
 use numpy::ndarray::Array2;
 use numpy::{IntoPyArray, PyArray1, PyArray2, PyArray3, PyArrayMethods, PyReadonlyArray3};
 use pyo3::prelude::*;
@@ -25,24 +28,28 @@ pub(crate) struct Predictor {
 #[pymethods]
 impl Predictor {
     #[new]
-    #[pyo3(signature = (path, device = "auto", config = None, **set))]
+    #[pyo3(signature = (path, device = "auto", config = None, checkpoint = "best", **set))]
     fn new(
         py: Python<'_>,
         path: PathBuf,
         device: &str,
         config: Option<PathBuf>,
+        checkpoint: &str,
         set: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         prepare()?;
         let set = overrides(set)?;
         let device = DeviceArgs::of(device).map_err(error)?;
+        let choice = Choice::of(checkpoint).map_err(error)?;
         let opened = py.detach(|| {
             let backend = device.open()?;
-            let path = trained(&path)?;
-            match path.is_file() {
-                true => Model::from_weights(&path, config.as_deref(), &set, &backend),
-                false => Model::from_run(&path, &set, &backend),
+            let path = trained(&path, choice)?;
+            if path.is_file() {
+                return Model::from_weights(&path, config.as_deref(), &set, &backend);
             }
+            let (path, line) = choose(&path, choice)?;
+            Progress::loud().say(&line);
+            Model::from_run(&path, &set, &backend)
         });
         let model = opened.map_err(error)?;
         let classes = model.classes().iter().map(|(name, _)| name.clone()).collect();

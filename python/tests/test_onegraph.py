@@ -204,6 +204,7 @@ def test_an_exception_of_the_callback_ends_the_run(tmp_path):
         (lambda model: model.predict(7), "int"),
         (lambda model: onegraph.Predictor("no-such-run"), "no-such-run"),
         (lambda model: onegraph.Predictor("no-such-run", device="gpu"), "auto, cpu or cuda"),
+        (lambda model: onegraph.Predictor("run", checkpoint="first"), "best or last"),
         (lambda model: onegraph.Store("no-such.store"), "no-such.store"),
         (lambda model: onegraph.Run("no-such-run"), "no-such-run"),
         (lambda model: onegraph.train(), "either"),

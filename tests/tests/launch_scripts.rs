@@ -299,6 +299,10 @@ fn sagemaker_reads_the_toolkits_variables_and_keeps_the_weights() {
     assert_eq!(ended.code, 0, "{}", ended.err);
     assert!(place.text("said.0").starts_with("rank 0 of 1\n"));
     assert_eq!(place.text("ml/model/model.safetensors"), "weights");
+    place.write(&format!("{run}/checkpoints/step_2/model.safetensors"), "best");
+    place.write(&format!("{run}/best.json"), r#"{"ap":1,"checkpoint":"checkpoints/step_2"}"#);
+    assert_eq!(said(&mut toolkit(&place)).code, 0);
+    assert_eq!(place.text("ml/model/model.safetensors"), "best");
 
     for (parameters, words) in [
         (r#"{"command": "eval --run a"}"#, "<eval>\n<--run>\n<a>\n"),

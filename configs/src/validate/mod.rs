@@ -9,7 +9,7 @@ mod sizes;
 
 use std::fmt::Display;
 
-use crate::{Config, ConfigError};
+use crate::{Augment, Config, ConfigError, LossWeights, Model, Rpn, Solver, Train};
 
 impl Config {
     /// Checks that every value makes sense, by itself and with the others.
@@ -25,6 +25,26 @@ impl Config {
             }
             None => Ok(()),
         }
+    }
+
+    /// The config with the default of each key that only training reads and checks compare with
+    /// others.
+    pub(crate) fn to_detect(&self) -> Self {
+        let mut config = Self {
+            solver: Solver::default(),
+            loss_weights: LossWeights::default(),
+            train: Train::default(),
+            ..self.clone()
+        };
+        config.input.augment = Augment::default();
+        config.eval.loss = false;
+        let Model { backbone, rpn, roi, .. } = &mut config.model;
+        (backbone.weights, backbone.frozen_stages) = (None, 0);
+        (rpn.pre_nms_top_n_train, rpn.post_nms_top_n_train) = (1, 1);
+        (rpn.fg_iou, rpn.bg_iou) = (Rpn::default().fg_iou, 0.0);
+        (roi.batch_size_per_image, roi.fg_iou, roi.bg_iou) = (1, 1.0, 0.0);
+        (config.model.weights, config.model.finetune) = (None, false);
+        config
     }
 
     /// The dotted key and the fault of the first invalid value.

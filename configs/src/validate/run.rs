@@ -27,7 +27,11 @@ fn input(config: &Config, check: &mut Check) {
     let sizes = &input.augment.min_sizes;
     let fit = sizes.iter().all(|size| *size <= input.max_size) || input.augment.jitter_size > 0;
     check.require(fit, "input.augment.min_sizes", || {
-        format!("is {sizes:?}; none may exceed input.max_size = {}", input.max_size)
+        format!(
+            "is {sizes:?}; none may exceed input.max_size = {}: lower them, or take \
+             input.min_size alone (--set 'input.augment.min_sizes=[]')",
+            input.max_size
+        )
     });
     check.at_least_one("input.size_divisor", input.size_divisor);
     // Maps of neighbouring levels must differ by exactly 2 for the FPN's upsampling.

@@ -21,7 +21,7 @@ use crate::classes::stored_classes;
 use crate::error::EngineError;
 use crate::model::{AVERAGE, Param, is_transient};
 use crate::remote;
-use crate::run_dir::{io, make_one, replace};
+use crate::run_dir::{Choice, best_of, io, make_one, replace};
 use crate::weights::save_weights;
 
 pub(crate) use meta::hex_digest;
@@ -155,21 +155,35 @@ fn write_files(
     Ok((written, weights))
 }
 
-/// The checkpoint that is meant by a run, its last one, or by a checkpoint itself.
+/// The checkpoint of a run that the choice means, or `run` itself if it is one; and a line that
+/// says which, and why.
 ///
 /// # Errors
 /// As for [`last`], and those of staging a run in S3.
-pub fn of(run: &Path) -> Result<PathBuf, EngineError> {
-    let run = &remote::trained(run)?;
-    if run.join(META).is_file() { Ok(run.to_path_buf()) } else { last(run) }
-}
-
-/// The weights file of such a checkpoint.
-///
-/// # Errors
-/// As for [`last`].
-pub fn weights_of(run: &Path) -> Result<PathBuf, EngineError> {
-    Ok(of(run)?.join(MODEL))
+pub fn choose(run: &Path, choice: Choice) -> Result<(PathBuf, String), EngineError> {
+    let run = &remote::trained(run, choice)?;
+    let is_one = |path: &Path| path.join(META).is_file();
+    if is_one(run) {
+        return Ok((run.clone(), format!("weights: {}", run.display())));
+    }
+    let last = last(run)?;
+    let (path, why) = match best_of(run).filter(|_| choice == Choice::Best) {
+        Some((best, score)) if is_one(&run.join(&best)) => {
+            let best = run.join(best);
+            let name = last.file_name().unwrap_or_default().to_string_lossy();
+            let why = match best == last {
+                true => format!("best and last, {score}"),
+                false => format!("best, {score}; the last is {name}: --checkpoint last"),
+            };
+            (best, why)
+        }
+        Some((best, _)) => {
+            (last, format!("last; warning: best.json names {best}, which does not exist"))
+        }
+        None => (last, "last".into()),
+    };
+    let line = format!("weights: {} ({why})", path.display());
+    Ok((path, line))
 }
 
 /// The checkpoint that `run/last_checkpoint` names.
@@ -360,6 +374,36 @@ fn remove_old(parent: &Path, keep: Keep<'_>, newest: &str) {
     for (name, path) in &found[..old] {
         if !kept.contains(name) {
             remove(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn best_checkpoint_is_chosen_where_one_exists() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path();
+        for step in ["step_8", "step_12"] {
+            fs::create_dir_all(run.join(step)).unwrap();
+            fs::write(run.join(step).join(META), "{}").unwrap();
+        }
+        fs::write(run.join("last_checkpoint"), "step_12").unwrap();
+        let (last, best) = ("step_12 (last)", "step_8 (best, mask AP 0.500; the last is step_12: ");
+        for (named, choice, why) in [
+            ("null", Choice::Best, last),
+            ("\"step_8\"", Choice::Best, best),
+            ("\"step_8\"", Choice::Last, last),
+            ("\"step_12\"", Choice::Best, "step_12 (best and last, mask AP 0.500)"),
+            ("\"step_6\"", Choice::Best, "step_12 (last; warning: best.json names step_6, which"),
+        ] {
+            let json = format!(r#"{{"metric":"mask","ap":0.5,"step":8,"checkpoint":{named}}}"#);
+            fs::write(run.join("best.json"), json).unwrap();
+            let (path, line) = choose(run, choice).unwrap();
+            assert!(line.contains(why), "{line}");
+            assert_eq!(choose(&path, choice).unwrap().0, path, "it is taken as given");
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use dali::plain;
 use score::ScoreDifference;
 
 use crate::EngineError;
@@ -58,7 +59,7 @@ fn text(found: &ComparedWithFirst, first: &ComparedRun, other: &ComparedRun) -> 
     // The classes of the kind that a model is judged by.
     if let Some(scores) = found.scores.last() {
         lines.push(format!("\nAP of {} by class", scores.iou_type.shapes()));
-        lines.extend(scores.classes.iter().map(|class| score_line(&class.name, class)));
+        lines.extend(scores.classes.iter().map(|class| score_line(&plain(&class.name), class)));
     }
     lines.push(String::new());
     lines.extend(found.scores.iter().map(|scores| verdict(scores, names)));

@@ -32,9 +32,6 @@ pub(super) struct EvalArgs {
     detections: Option<PathBuf>,
     #[command(flatten)]
     model: ModelArgs,
-    /// Override a value of the model's config, such as --set data.val_store=DIR.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<String>,
     /// Write the model's detections here, as COCO results: bbox.json, and segm.json of a model with
     /// masks.
     #[arg(long, value_name = "DIR")]
@@ -55,7 +52,7 @@ pub(super) fn run(args: &EvalArgs, stop: &Stop) -> Result<Outcome, EngineError> 
         super::print(&format!("{}\n", report_files(gt, detections)?))?;
         return Ok(Outcome::Done);
     }
-    let config = args.model.config(&args.set)?;
+    let config = args.model.config()?;
     rank::in_ranks(&args.ranks, &args.device, &config, stop, |rank| {
         evaluate(args, &config, rank).map(|()| Outcome::Done)
     })
@@ -66,7 +63,7 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     let progress = rank.progress;
     let (backend, team) = rank.open(&args.device, config)?;
     check_config(&team, config)?;
-    let model = args.model.open(&args.set, &backend, &progress)?;
+    let model = args.model.open(&backend, &progress)?;
     let (expected, kind) = (args.expect.unwrap_or_default(), model.config.model.kind);
     let further = [
         ("mask", expected.mask, kind.has_masks()),

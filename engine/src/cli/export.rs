@@ -76,7 +76,7 @@ fn onnx(args: &ExportArgs) -> Result<(), EngineError> {
         let out = args.out.display();
         return Err(EngineError::Usage(format!("--out {out}: the name must end in .onnx")));
     }
-    let mut model = args.model.open(&[], &Backend::Cpu, &Progress::loud())?;
+    let mut model = args.model.open(&Backend::Cpu, &Progress::loud())?;
     let shape = args.shape.unwrap_or_else(|| square(&model.config));
     let bytes = onnx_bytes(&mut model, shape)?;
     write_whole(&args.out, &bytes)?;
@@ -99,7 +99,7 @@ fn onnx(args: &ExportArgs) -> Result<(), EngineError> {
 fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
     let form = ExportForm::of(&args.out)?;
     let progress = Progress::loud();
-    let mut model = args.model.open(&[], &Backend::Cpu, &progress)?;
+    let mut model = args.model.open(&Backend::Cpu, &progress)?;
     // Frozen norms take another epsilon into their variances.
     let eps = model.config.model.backbone.norm_eps;
     let mut config = model.config.clone();

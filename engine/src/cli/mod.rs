@@ -14,6 +14,7 @@ mod local_ranks;
 mod log;
 mod mlperf;
 mod model;
+mod options;
 mod predict;
 mod prep;
 mod rank;
@@ -32,6 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use dali::plain;
 use kernels::isa::Isa;
 
 pub use device::DeviceArgs;
@@ -134,9 +136,35 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
+/// Bytes of the stack of the command, whatever `ulimit -s` says.
+const STACK: usize = 8 << 20;
+
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
-    let command = Cli::parse().begun();
+    let thread = std::thread::Builder::new().name("main".into()).stack_size(STACK);
+    match thread.spawn(command_line) {
+        // Rust ends a program so whose main thread panics.
+        Ok(thread) => thread.join().unwrap_or(ExitCode::from(101)),
+        Err(fault) => failed(&EngineError::Usage(format!("cannot start a thread: {fault}"))),
+    }
+}
+
+/// Ends the process at once: an allocation of so many bytes failed.
+pub fn out_of_memory(bytes: usize) -> ! {
+    let _ = writeln!(
+        std::io::stderr(),
+        "error: no memory for another {bytes} bytes: free some, or lower train.batch_size, \
+         eval.batch_size, model.detections.per_image or input.max_size"
+    );
+    signal_hook::low_level::exit(exit::BAD_CONFIG.into())
+}
+
+fn command_line() -> ExitCode {
+    crate::train::start_clock();
+    let words: Vec<String> =
+        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let command = Cli::try_parse().unwrap_or_else(|fault| options::advised(fault, &words).exit());
+    let command = command.begun();
     if let Ok(program) = std::env::current_exe() {
         checked_by(vec![program.into(), "check-kernels".into()]);
     }
@@ -170,6 +198,7 @@ pub fn train(
     interrupted: Arc<AtomicBool>,
     begun: &dyn Fn(&Path),
 ) -> Result<Outcome, EngineError> {
+    crate::train::start_clock();
     let words = ["onegraph", "train"].into_iter().chain(arguments.iter().map(String::as_str));
     let parsed = Cli::try_parse_from(words).map_err(|fault| EngineError::Usage(fault.to_string()));
     match parsed?.begun() {
@@ -250,8 +279,10 @@ fn num_threads(asked: &OsStr) -> Result<usize, EngineError> {
     })
 }
 
-/// Writes results to standard output. A closed pipe (`| head`) is not an error.
+/// Writes results to standard output, control characters but for line ends as escapes. A closed
+/// pipe (`| head`) is not an error.
 fn print(text: &str) -> Result<(), EngineError> {
+    let text = text.split('\n').map(plain).collect::<Vec<_>>().join("\n");
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),

@@ -1,4 +1,4 @@
-//! `--run` or `--weights`: which trained model a command takes.
+//! `--run` or `--weights`: which trained model a command takes, and changes of its config.
 
 use std::path::PathBuf;
 
@@ -6,16 +6,21 @@ use clap::Args;
 use configs::Config;
 
 use crate::EngineError;
-use crate::evaluate::TrainedModel;
+use crate::checkpoint;
+use crate::evaluate::{TrainedModel, config_beside};
 use crate::progress::Progress;
+use crate::run_dir::Choice;
 use crate::runtime::Backend;
 
 /// A trained model: of a run, or a weights file with its config.
 #[derive(Debug, Args)]
 pub(super) struct ModelArgs {
-    /// Run directory, whose last checkpoint is taken, or one of its checkpoints.
+    /// Run directory, of which --checkpoint is taken, or one of its checkpoints.
     #[arg(long, value_name = "RUN", conflicts_with = "weights")]
     run: Option<PathBuf>,
+    /// The checkpoint of --run.
+    #[arg(long, value_enum, default_value = "best", requires = "run", conflicts_with = "weights")]
+    checkpoint: Choice,
     /// Weights of a whole model: safetensors, .pth, .pkl or .npz, with the names of torchvision,
     /// detectron2, maskrcnn-benchmark or Tensorpack.
     #[arg(long, value_name = "FILE")]
@@ -27,6 +32,10 @@ pub(super) struct ModelArgs {
     /// differs is listed.
     #[arg(long)]
     names_only: bool,
+    /// Override a value of the model's config, such as --set model.detections.per_image=20 or
+    /// --set data.val_store=DIR.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    set: Vec<String>,
 }
 
 impl ModelArgs {
@@ -38,33 +47,36 @@ impl ModelArgs {
     /// The config that the model is opened with.
     ///
     /// # Errors
-    /// As for [`TrainedModel::config_of_run`]; [`EngineError::Usage`] without a model.
-    pub(super) fn config(&self, set: &[String]) -> Result<Config, EngineError> {
-        match (&self.run, &self.weights) {
-            (Some(run), _) => TrainedModel::config_of_run(run, set),
-            (None, Some(path)) => {
-                TrainedModel::config_of_weights(path, self.config.as_deref(), set)
-            }
-            (None, None) => Err(without_model()),
-        }
+    /// No checkpoint, or overrides that are no config; [`EngineError::Usage`] without a model.
+    pub(super) fn config(&self) -> Result<Config, EngineError> {
+        let path = match (&self.run, &self.config, &self.weights) {
+            (Some(run), ..) => checkpoint::choose(run, self.checkpoint)?.0.join("config.toml"),
+            (None, Some(config), _) => config.clone(),
+            (None, None, Some(weights)) => config_beside(weights)?,
+            (None, None, None) => return Err(without_model()),
+        };
+        Ok(Config::load_to_detect(path, &self.set)?)
     }
 
-    /// Opens the model.
+    /// Opens the model, and says which checkpoint of a run it is.
     ///
     /// # Errors
     /// As for [`TrainedModel::open`] and [`TrainedModel::from_weights`].
     pub(super) fn open(
         &self,
-        set: &[String],
         backend: &Backend,
         progress: &Progress,
     ) -> Result<TrainedModel, EngineError> {
         match (&self.run, &self.weights) {
-            (Some(run), _) => TrainedModel::open(run, set, backend, progress),
+            (Some(run), _) => {
+                let (run, line) = checkpoint::choose(run, self.checkpoint)?;
+                progress.say(&line);
+                TrainedModel::open(&run, &self.set, backend, progress)
+            }
             (None, Some(path)) => {
                 let config = self.config.as_deref();
                 let accepted = self.names_only.then(|| "model.names_only=true".to_string());
-                let set: Vec<String> = set.iter().cloned().chain(accepted).collect();
+                let set: Vec<String> = self.set.iter().cloned().chain(accepted).collect();
                 TrainedModel::from_weights(path, config, &set, backend, progress)
             }
             (None, None) => Err(without_model()),

@@ -22,9 +22,6 @@ fn within(range: RangeInclusive<i64>) -> RangedI64ValueParser<u16> {
 pub(super) struct ServeArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// Override a value of the model's config, such as --set model.detections.per_image=20.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<String>,
     /// Address to listen on. Only this machine reaches the default; put a proxy that knows its
     /// clients in front before others do.
     #[arg(long, default_value = "127.0.0.1")]
@@ -94,7 +91,7 @@ mod with_server {
         let listener = TcpListener::bind(address).map_err(fault)?;
         let bound = listener.local_addr().map_err(fault)?;
         let backend = args.device.open()?;
-        let model = args.model.open(&args.set, &backend, &progress)?;
+        let model = args.model.open(&backend, &progress)?;
         progress.say(&describe_classes(&model.classes()));
         if let Some(unturned) = model.unturned() {
             progress.say(unturned);

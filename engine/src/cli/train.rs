@@ -14,7 +14,7 @@ use crate::checkpoint;
 use crate::draw::{picture, png, sheet};
 use crate::progress::Progress;
 use crate::remote::{self, Kept};
-use crate::run_dir::RunDir;
+use crate::run_dir::{Choice, RunDir};
 use crate::team::Team;
 use crate::train::{Outcome, Session, SessionOptions};
 use crate::weights::WeightsFile;
@@ -53,10 +53,13 @@ pub(super) struct TrainArgs {
     allow_partial: bool,
     /// Start from the weights of this file (safetensors, .pth, .pkl or .npz; the names of
     /// torchvision, detectron2, Detectron, maskrcnn-benchmark or Tensorpack): of a whole detector,
-    /// or only of a backbone; or from the last checkpoint of this run. docs/weights.md says where
-    /// to get published files.
+    /// or only of a backbone; or from --checkpoint of this run. docs/weights.md says where to get
+    /// published files.
     #[arg(long, value_name = "FILE", conflicts_with = "resume")]
     init: Option<PathBuf>,
+    /// The checkpoint of a run that is given as --init.
+    #[arg(long, value_enum, default_value = "best", requires = "init", conflicts_with = "resume")]
+    checkpoint: Choice,
     /// Keep the predictors' rows of classes that the weights file has by the same name; only the
     /// rows of other classes are reinitialised.
     #[arg(long, conflicts_with = "resume")]
@@ -116,7 +119,7 @@ pub(super) fn run(
     }
     config.model.allow_partial |= args.allow_partial;
     config.model.names_only |= args.names_only;
-    begin_from(args, &mut config)?;
+    let from = begin_from(args, &mut config)?;
     if args.print_config {
         super::print(&config.to_commented_toml()?)?;
         let advice = config.advice(&origins).unwrap_or_default();
@@ -128,6 +131,7 @@ pub(super) fn run(
         Start::New | Start::Auto => config.advice(&origins)?,
     };
     rank::in_ranks(&args.ranks, &args.device, &config, stop, |rank| {
+        from.iter().for_each(|line| rank.progress.say(line));
         train(args, &start, config.clone(), &advice, rank, (stop, begun))
     })
     .map_err(|error| with_file(error, &origins))
@@ -143,15 +147,19 @@ fn with_file(error: EngineError, origins: &Origins) -> EngineError {
     ConfigError::Invalid { file, key, problem }.into()
 }
 
-/// Takes over --init and --finetune.
-fn begin_from(args: &TrainArgs, config: &mut Config) -> Result<(), EngineError> {
+/// Takes over --init and --finetune; returns a line that says which checkpoint of a run is taken.
+fn begin_from(args: &TrainArgs, config: &mut Config) -> Result<Option<String>, EngineError> {
     let model = &mut config.model;
+    let mut line = None;
     if let Some(path) = &args.init {
-        let path = remote::local(path)?;
-        let path = match path.is_dir() {
-            true => checkpoint::weights_of(&path)?,
-            false => path,
-        };
+        let mut path = remote::local(path)?;
+        if path.is_dir() {
+            let (chosen, why) = checkpoint::choose(&path, args.checkpoint)?;
+            (path, line) = (checkpoint::weights_path(&chosen), Some(why));
+        } else if args.checkpoint == Choice::Last {
+            let text = format!("--checkpoint is for a run, and {} is a file", path.display());
+            return Err(EngineError::Usage(text));
+        }
         let file = WeightsFile::open(&path)?;
         let path = path.to_string_lossy().into_owned();
         let is_backbone = file.is_backbone();
@@ -166,7 +174,7 @@ fn begin_from(args: &TrainArgs, config: &mut Config) -> Result<(), EngineError> 
         (None, None) if model.finetune => Err(EngineError::Usage(
             "--finetune keeps rows of classes that a weights file has: give --init FILE".into(),
         )),
-        _ => Ok(()),
+        _ => Ok(line),
     }
 }
 

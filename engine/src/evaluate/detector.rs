@@ -17,7 +17,7 @@ use super::image::Image;
 use super::postprocess::{ImageDetections, Outputs, Source};
 use crate::error::EngineError;
 use crate::model::{ModelSpec, Part, SlotShape, detection_layout, detection_program};
-use crate::runtime::{Backend, Executor, Inputs, ModelState, Slot, copy_inputs};
+use crate::runtime::{Backend, Executor, Inputs, ModelState, Slot, copy_inputs, output_bytes};
 
 /// Seconds spent in each stage of one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -310,7 +310,7 @@ impl Detector {
 pub struct DetectionMemory {
     /// The arena of the largest: they run one at a time.
     pub arena_bytes: usize,
-    /// Input buffers of all padded shapes.
+    /// Input buffers of all padded shapes, and on the CPU their outputs.
     pub input_bytes: usize,
 }
 
@@ -340,6 +340,9 @@ impl DetectionMemory {
             let prepared = Prepared::new(Arc::new(detection_program(&spec)?.program), target)?;
             memory.arena_bytes = memory.arena_bytes.max(prepared.plan.arena_bytes());
             memory.input_bytes += prepared.input_places() * prepared.input_bytes();
+            if prepared.target.is_cpu() {
+                memory.input_bytes += output_bytes(&prepared);
+            }
         }
         Ok(memory)
     }

@@ -3,7 +3,7 @@
 use configs::Config;
 
 use crate::error::EngineError;
-use crate::model::{ImageSize, ModelSpec, Param, Part, SlotShape, detection_program};
+use crate::model::{ModelSpec, Param, detection_program};
 use crate::runtime::{Backend, ModelState, products};
 use crate::weights::{Extent, LoadReport, WeightsFile, fold, initial_state, load_weights};
 
@@ -30,18 +30,7 @@ impl DetectionModel {
         weights: Option<(&WeightsFile, Extent)>,
         backend: &Backend,
     ) -> Result<Self, EngineError> {
-        // Parameters do not depend on image size, so the smallest works.
-        let side = config.input.size_divisor;
-        let spec = ModelSpec {
-            config,
-            num_classes: classes,
-            images: 1,
-            padded: ImageSize { height: side, width: side },
-            slot: SlotShape { pixels: 3 * side * side, objects: 1, parts: 1, coords: 1, runs: 1 },
-            target: backend.target(config),
-            part: Part::whole(),
-            observe: false,
-        };
+        let spec = ModelSpec::smallest(config, classes, backend.target(config));
         let built = detection_program(&spec)?;
         let eps = config.model.backbone.norm_eps;
         let mut state = initial_state(&built.program, &built.params, config.train.seed, eps);

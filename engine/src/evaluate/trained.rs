@@ -16,16 +16,12 @@ use crate::error::EngineError;
 use crate::model::Param;
 use crate::progress::Progress;
 use crate::remote;
+use crate::run_dir::Choice;
 use crate::runtime::{Backend, ModelState};
 use crate::weights::{CATEGORIES, Extent, Tolerance, WeightsFile, check_agreement, fold};
 
 /// The remedy for weights of another model.
 const MEND: &str = "give the config that the weights were trained with";
-
-/// Values of keys that only training reads, so that none of them contradicts a `model.kind` of the
-/// caller.
-const UNUSED: [&str; 3] =
-    ["train.best_metric=auto", "train.target_mask=none", "train.target_keypoint=none"];
 
 /// The beginnings of keys that detection and evaluation read from a config.
 const READ: [&str; 9] = [
@@ -69,7 +65,7 @@ pub struct TrainedCheckpoint {
 }
 
 impl TrainedModel {
-    /// Opens the last checkpoint of a run, or a checkpoint itself.
+    /// Opens the checkpoint of a run that [`checkpoint::choose`] takes, or a checkpoint itself.
     ///
     /// # Errors
     /// A damaged checkpoint, overrides that are no config, or weights that do not fill the model of
@@ -80,14 +76,14 @@ impl TrainedModel {
         backend: &Backend,
         progress: &Progress,
     ) -> Result<Self, EngineError> {
-        let path = checkpoint::of(run)?;
+        let (path, _) = checkpoint::choose(run, Choice::Best)?;
         let (meta, _) = checkpoint::open(&path)?;
         let config = trained_with(&path.join("config.toml"), overrides, progress)?;
         let file = WeightsFile::open(&checkpoint::weights_path(&path))?;
         // Unlike the metadata, the weights distinguish a class without a category from one named
         // N/A.
         let stated = file.categories().map(<[_]>::to_vec).unwrap_or(meta.categories);
-        let run = load(&path.join("config.toml"), &[])?;
+        let run = Config::load_to_detect(&path.join("config.toml"), &[])?;
         let (has_averages, asked) = (run.train.ema_decay.is_some(), config.eval.weights);
         if sets_weights(overrides) && asked == EvalWeights::Ema && !has_averages {
             return Err(no_weights("the run has no averages of its weights (train.ema_decay)"));
@@ -130,8 +126,8 @@ impl TrainedModel {
         progress: &Progress,
     ) -> Result<Self, EngineError> {
         let config = match config {
-            Some(config) => load(config, overrides)?,
-            None => trained_with(&beside(path)?, overrides, progress)?,
+            Some(config) => Config::load_to_detect(config, overrides)?,
+            None => trained_with(&config_beside(path)?, overrides, progress)?,
         };
         if sets_weights(overrides) {
             return Err(no_weights("a weights file holds only one set of weights"));
@@ -140,29 +136,6 @@ impl TrainedModel {
         check_agreement(&file, Extent::Model, &config)?;
         let categories = file.categories().map(<[_]>::to_vec);
         Self::whole(config, &file, categories, backend, progress)
-    }
-
-    /// The config that [`Self::open`] reads.
-    ///
-    /// # Errors
-    /// No checkpoint, or overrides that are no config.
-    pub fn config_of_run(run: &Path, overrides: &[String]) -> Result<Config, EngineError> {
-        load(&checkpoint::of(run)?.join("config.toml"), overrides)
-    }
-
-    /// The config that [`Self::from_weights`] reads.
-    ///
-    /// # Errors
-    /// No config, or overrides that are none.
-    pub fn config_of_weights(
-        path: &Path,
-        config: Option<&Path>,
-        overrides: &[String],
-    ) -> Result<Config, EngineError> {
-        match config {
-            Some(config) => load(config, overrides),
-            None => load(&beside(path)?, overrides),
-        }
     }
 
     /// A model whose parameters all come from the file; its config then names the classes.
@@ -185,7 +158,7 @@ impl TrainedModel {
         let model = DetectionModel::new(&config, config.model.num_classes, weights, backend)?;
         let path = file.path();
         if let Some(report) = &model.loaded {
-            report.check(path, Tolerance::Nothing, MEND)?;
+            file.check_fit(report, (Extent::Model, Tolerance::Nothing), &config, MEND)?;
             progress.say(&format!("weights {}: {}", path.display(), report.describe()));
         }
         let (params, state) = (model.params, model.state);
@@ -261,7 +234,7 @@ impl TrainedCheckpoint {
         let path = self.path.canonicalize().ok()?;
         let report = std::fs::read(path.parent()?.parent()?.join("report.json")).ok()?;
         let report: Value = serde_json::from_slice(&report).ok()?;
-        let mut config = load(&path.join("config.toml"), &[]).ok()?;
+        let mut config = Config::load_to_detect(&path.join("config.toml"), &[]).ok()?;
         // No store is made again for this.
         let stores = report["data"]["train"]["path"].as_str()?.split(" + ");
         let set = |store: &str| Set { store: Some(store.into()), ..Set::default() };
@@ -272,7 +245,10 @@ impl TrainedCheckpoint {
 }
 
 /// The config next to a weights file.
-fn beside(weights: &Path) -> Result<PathBuf, EngineError> {
+///
+/// # Errors
+/// [`EngineError::Usage`] without one.
+pub(crate) fn config_beside(weights: &Path) -> Result<PathBuf, EngineError> {
     let config = remote::beside(&weights.with_file_name("config.toml"))?;
     if config.is_file() {
         return Ok(config);
@@ -280,13 +256,6 @@ fn beside(weights: &Path) -> Result<PathBuf, EngineError> {
     let weights = weights.display();
     let message = format!("no config.toml lies beside {weights}: give its --config");
     Err(EngineError::Usage(message))
-}
-
-/// The config for detection: what only training reads does not matter.
-fn load(path: &Path, overrides: &[String]) -> Result<Config, EngineError> {
-    let unused = UNUSED.iter().map(ToString::to_string);
-    let all: Vec<String> = unused.chain(overrides.iter().cloned()).collect();
-    Ok(Config::load(path, &all)?)
 }
 
 /// True if an override says which weights are taken.
@@ -307,8 +276,8 @@ fn trained_with(
     overrides: &[String],
     progress: &Progress,
 ) -> Result<Config, EngineError> {
-    let config = load(path, overrides)?;
-    let changes = load(path, &[])?.differences(&config)?;
+    let config = Config::load_to_detect(path, overrides)?;
+    let changes = Config::load_to_detect(path, &[])?.differences(&config)?;
     let is_read = |change: &&Difference| {
         let Difference { key, to, .. } = change;
         // Without synthetic data none of its keys is read.

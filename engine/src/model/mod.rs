@@ -129,7 +129,22 @@ pub struct ModelSpec<'a> {
     pub observe: bool,
 }
 
-impl ModelSpec<'_> {
+impl<'a> ModelSpec<'a> {
+    /// Detection on one image of the smallest size, for the parameters, which do not depend on it.
+    pub fn smallest(config: &'a Config, num_classes: usize, target: Target) -> Self {
+        let side = config.input.size_divisor;
+        Self {
+            config,
+            num_classes,
+            images: 1,
+            padded: ImageSize { height: side, width: side },
+            slot: SlotShape { pixels: 3 * side * side, objects: 1, parts: 1, coords: 1, runs: 1 },
+            target,
+            part: Part::whole(),
+            observe: false,
+        }
+    }
+
     /// True if the target is a GPU in fp16, which fp16-only ops require.
     pub(super) fn is_in_fp16(&self) -> bool {
         self.target.gpu().is_some_and(|gpu| gpu.precision == Precision::Fp16)

@@ -24,7 +24,7 @@ use dali::{DaliError, Store};
 
 use crate::error::EngineError;
 use crate::progress::Progress;
-use crate::run_dir::RunDir;
+use crate::run_dir::{Choice, RunDir};
 
 pub(crate) use runs::Kept;
 
@@ -94,12 +94,12 @@ pub(crate) fn name_of(run: &Path) -> String {
     runs::name_of(run)
 }
 
-/// A run directory of this machine, of which only the last checkpoint is staged.
+/// A run directory of this machine, of which only the checkpoint of the choice is staged.
 ///
 /// # Errors
 /// As for [`local`]; [`EngineError::Usage`] if both S3 and this machine have gone on with the run.
-pub fn trained(run: &Path) -> Result<PathBuf, EngineError> {
-    if is_remote(run) { runs::trained(run) } else { Ok(run.to_path_buf()) }
+pub fn trained(run: &Path, choice: Choice) -> Result<PathBuf, EngineError> {
+    if is_remote(run) { runs::trained(run, choice) } else { Ok(run.to_path_buf()) }
 }
 
 /// A run directory of this machine, to go on with.

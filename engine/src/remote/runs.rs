@@ -14,7 +14,7 @@ use super::stage::Staging;
 use super::staged_into;
 use crate::error::EngineError;
 use crate::progress::Progress;
-use crate::run_dir::{RunDir, io};
+use crate::run_dir::{Choice, RunDir, best_of, io};
 
 /// Time between two looks at what has changed.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -24,25 +24,30 @@ const POINTERS: &[&str] = &["last_checkpoint", "best.json"];
 const AHEAD: &str = ".onegraph-ahead";
 
 /// A run for detection: without its other checkpoints.
-pub(super) fn trained(run: &Path) -> Result<PathBuf, EngineError> {
+pub(super) fn trained(run: &Path, choice: Choice) -> Result<PathBuf, EngineError> {
     let at = Address::parse(run)?;
     if let Some(place) = ahead(&at)? {
         return Ok(place);
     }
     let staging = Staging::begin(&at)?;
     let objects = staging.list()?;
-    let pointer = at.join(POINTERS[0]);
-    let Some(named) = objects.iter().find(|(object, _)| object.at == pointer) else {
+    let inside = |prefix: String| {
+        let inside = objects.iter().filter(move |(object, _)| object.at.key.starts_with(&prefix));
+        inside.cloned().collect::<Vec<_>>()
+    };
+    let [last, best] = [0, 1].map(|i| inside(at.join(POINTERS[i]).key));
+    if last.is_empty() {
         // A checkpoint, or nothing that anybody trained.
         staging.fetch(&objects)?;
         return Ok(staging.place);
-    };
-    staging.fetch(std::slice::from_ref(named))?;
-    let name = fs::read_to_string(&named.1).map_err(io(&named.1))?;
-    let last = format!("{}/", at.join(name.trim()).key);
-    let wanted: Vec<_> =
-        objects.iter().filter(|(object, _)| object.at.key.starts_with(&last)).cloned().collect();
-    staging.fetch(&wanted)?;
+    }
+    staging.fetch(&[last, best].concat())?;
+    let pointer = staging.place.join(POINTERS[0]);
+    let name = fs::read_to_string(&pointer).map_err(io(&pointer))?;
+    let folder = |name: &str| inside(format!("{}/", at.join(name.trim()).key));
+    let best = best_of(&staging.place).filter(|_| choice == Choice::Best);
+    let best = best.map(|(best, _)| folder(&best)).filter(|objects| !objects.is_empty());
+    staging.fetch(&best.unwrap_or_else(|| folder(&name)))?;
     Ok(staging.place)
 }
 

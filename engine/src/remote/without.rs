@@ -6,7 +6,7 @@ use dali::{DaliError, Store};
 
 use crate::error::EngineError;
 use crate::progress::Progress;
-use crate::run_dir::RunDir;
+use crate::run_dir::{Choice, RunDir};
 
 fn none<T>(path: &Path) -> Result<T, EngineError> {
     let path = path.display().to_string();
@@ -24,7 +24,7 @@ pub(super) fn whole(path: &Path) -> Result<PathBuf, EngineError> {
     none(path)
 }
 
-pub(super) fn trained(run: &Path) -> Result<PathBuf, EngineError> {
+pub(super) fn trained(run: &Path, _: Choice) -> Result<PathBuf, EngineError> {
     none(run)
 }
 

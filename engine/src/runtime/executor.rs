@@ -132,16 +132,26 @@ impl Executor {
     }
 }
 
+/// Copies of a program's kept tensors on the host: its own, and those of batches that wait for
+/// their masks.
+const OUTPUTS: usize = 7;
+
+/// Bytes of all copies of a program's kept tensors on the host.
+pub(crate) fn output_bytes(prepared: &Prepared) -> usize {
+    let kept = prepared.program.kept().iter();
+    OUTPUTS * kept.map(|id| prepared.program.desc(*id).cpu_bytes()).sum::<usize>()
+}
+
 /// Checks that a detection pass fits this machine, with `more` bytes of arena than there are.
 fn check_fit(more: usize, prepared: &Prepared) -> Result<(), EngineError> {
-    let needed = more + prepared.input_bytes();
+    let needed = more + prepared.input_bytes() + output_bytes(prepared);
     let Some((_, free)) = Machine::here().memory else { return Ok(()) };
     if needed as u64 <= free {
         return Ok(());
     }
     Err(EngineError::Usage(format!(
         "a batch of detections needs {:.2} GiB, and this machine has {:.2} GiB free: lower \
-         eval.batch_size or input.max_size",
+         eval.batch_size, model.detections.per_image or input.max_size",
         gib(needed),
         gib(free as usize)
     )))

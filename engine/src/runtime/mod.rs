@@ -16,6 +16,7 @@ use kernels::isa::{Products, has_bf16};
 use crate::error::EngineError;
 use crate::progress::counted;
 
+pub(crate) use executor::output_bytes;
 pub use executor::{Executor, Inputs};
 pub use machine::Machine;
 pub(crate) use machine::gib;

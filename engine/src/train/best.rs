@@ -128,18 +128,22 @@ impl Best {
         })?;
         if saved.kind.as_ref().is_some_and(|kind| !kind.is_same(&self.kind)) {
             let step = saved.best.step;
+            self.write(run)?;
             return Ok(Some(format!(
                 "the best score so far, of step {step}, is of another metric or other data: \
                  scores are compared from here on"
             )));
         }
         let is_past = |score: &Score| score.step <= steps_done;
-        self.kept = saved.kept.into_iter().filter(is_past).collect();
+        self.kept = saved.kept.iter().copied().filter(is_past).collect();
         self.kept.retain(|score| run.join(&checkpoint::folder(score.step)).is_dir());
         let best = Some(saved.best).filter(is_past);
         self.without_improvement = if best.is_some() { saved.without_improvement } else { 0 };
         self.last_step = saved.last_step;
         self.best = best.or(self.kept.first().copied());
+        if self.kept != saved.kept || self.best != Some(saved.best) {
+            self.write(run)?;
+        }
         Ok(None)
     }
 
@@ -170,7 +174,20 @@ impl Best {
         let place = self.kept.partition_point(|kept| kept.ap >= ap);
         self.kept.insert(place, score);
         self.kept.truncate(self.keep);
-        let Some(best) = self.best else { return Ok(()) };
+        self.write(run)
+    }
+
+    /// Writes `best.json`; removes it without a score, so that it names no other checkpoint that
+    /// the run may write.
+    fn write(&self, run: &RunDir) -> Result<(), EngineError> {
+        let Some(best) = self.best else {
+            return match std::fs::remove_file(run.join(FILE)) {
+                Err(fault) if fault.kind() != ErrorKind::NotFound => {
+                    Err(crate::run_dir::io(&run.join(FILE))(fault))
+                }
+                _ => Ok(()),
+            };
+        };
         let checkpoint = self.kept.first().map(|first| checkpoint::folder(first.step));
         let (kept, without_improvement) = (self.kept.clone(), self.without_improvement);
         let (kind, last_step) = (Some(self.kind.clone()), self.last_step);
@@ -235,9 +252,6 @@ mod tests {
         record(&mut resumed, &run, 40, 0.5);
         assert_eq!(resumed.kept_steps(), [20, 40], "an equal score is no improvement");
         assert!(resumed.is_exhausted());
-        let mut earlier = new();
-        earlier.resume(&run, 15).expect("read");
-        assert_eq!((earlier.kept_steps(), earlier.best), (vec![], None), "steps run again");
         std::fs::remove_dir_all(run.join(&checkpoint::folder(20))).expect("it is there");
         let mut without = new();
         without.resume(&run, 40).expect("read");
@@ -254,6 +268,12 @@ mod tests {
         let note = other.resume(&run, 40).expect("read");
         assert!(note.is_some_and(|note| note.contains("step 20")));
         assert_eq!((other.kept_steps(), other.best), (vec![], None), "scores of another kind");
+        assert!(!run.join(FILE).exists(), "its checkpoint is no longer kept");
+        record(&mut resumed, &run, 40, 0.5);
+        let mut earlier = new();
+        earlier.resume(&run, 15).expect("read");
+        assert_eq!((earlier.kept_steps(), earlier.best), (vec![], None), "steps run again");
+        assert!(!run.join(FILE).exists(), "it would name their checkpoints");
         std::fs::write(run.join(FILE), "").expect("a file");
         let fault = new().resume(&run, 40).expect_err("not ours").to_string();
         assert!(fault.contains("best.json") && fault.contains("restore it"), "{fault}");

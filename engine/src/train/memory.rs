@@ -120,7 +120,13 @@ impl Counted<'_> {
             Some(advice) => (of_steps, advice),
             None if fits_alone => (
                 "a batch of detections".to_string(),
-                "lower eval.batch_size or input.max_size".to_string(),
+                format!(
+                    "lower eval.batch_size = {}, model.detections.per_image = {} or \
+                     input.max_size = {}",
+                    self.config.eval.batch_size,
+                    self.config.model.detections.per_image,
+                    self.config.input.max_size
+                ),
             ),
             None => (
                 of_steps,

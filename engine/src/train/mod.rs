@@ -40,3 +40,4 @@ pub use replay::Replay;
 pub use session::Session;
 pub use steps::Submit;
 pub use trainer::Trainer;
+pub(crate) use usage::start_clock;

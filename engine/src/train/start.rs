@@ -55,8 +55,9 @@ pub(super) fn load(
         Extent::Backbone => Tolerance::Nothing,
         Extent::Model | Extent::AllButClasses => Tolerance::Classes,
     };
-    if !config.model.allow_partial {
-        report.check(path, tolerance, MEND)?;
+    match config.model.allow_partial {
+        true => report.check_some(path)?,
+        false => file.check_fit(&report, (extent, tolerance), config, MEND)?,
     }
     if asked == Extent::Model && config.model.finetune && are_same {
         let classes = describe_classes(categories);

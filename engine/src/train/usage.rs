@@ -1,5 +1,6 @@
 //! The share of the machine that a run takes: processor, memory, GPU, and batches that wait.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::runtime::Backend;
@@ -11,17 +12,24 @@ pub(super) struct Usage {
     cpu_seconds: f64,
 }
 
-/// Numbers of the kernel about this process.
-#[derive(Debug, PartialEq)]
-struct Process {
-    cpu_seconds: f64,
-    /// From the machine's start to the process's.
-    started_seconds: f64,
+/// When the command began.
+static BEGAN: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Starts the clock of [`seconds_since_start`]: when `main` begins. The process itself may be
+/// older: `cargo run` builds in it.
+pub(crate) fn start_clock() {
+    *BEGAN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+}
+
+/// Seconds since the command began, if a command trains.
+pub(super) fn seconds_since_start() -> Option<f64> {
+    let began = *BEGAN.lock().unwrap_or_else(PoisonError::into_inner);
+    began.map(|began| began.elapsed().as_secs_f64())
 }
 
 impl Usage {
     pub(super) fn new() -> Self {
-        Self { at: Instant::now(), cpu_seconds: process().map_or(0.0, |p| p.cpu_seconds) }
+        Self { at: Instant::now(), cpu_seconds: cpu_seconds().unwrap_or(0.0) }
     }
 
     /// Numbers by name: of the processor since the sample before (100 is one core), of the others
@@ -41,24 +49,17 @@ impl Usage {
     }
 }
 
-/// Seconds since this process started.
-pub(super) fn seconds_since_start() -> Option<f64> {
-    let uptime = std::fs::read_to_string("/proc/uptime").ok()?;
-    let uptime: f64 = uptime.split(' ').next()?.parse().ok()?;
-    Some((uptime - process()?.started_seconds).max(0.0))
-}
-
-fn process() -> Option<Process> {
+fn cpu_seconds() -> Option<f64> {
     let ticks = rustix::param::clock_ticks_per_second() as f64;
     parse(&std::fs::read_to_string("/proc/self/stat").ok()?, ticks)
 }
 
 /// The line of `/proc/self/stat`, where the name, in parentheses, may hold anything.
-fn parse(stat: &str, ticks: f64) -> Option<Process> {
+fn parse(stat: &str, ticks: f64) -> Option<f64> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     // The first is field 3 of the manual's numbers.
     let seconds = |field: usize| Some(fields.get(field - 3)?.parse::<f64>().ok()? / ticks);
-    Some(Process { cpu_seconds: seconds(14)? + seconds(15)?, started_seconds: seconds(22)? })
+    Some(seconds(14)? + seconds(15)?)
 }
 
 fn resident_mib() -> Option<f64> {
@@ -74,15 +75,15 @@ mod tests {
     #[test]
     fn the_line_of_the_kernel_is_read() {
         let line = "77 (a ) b) R 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 3 0 4200 9 9";
-        let process = parse(line, 100.0).expect("a line");
-        assert_eq!(process, Process { cpu_seconds: 2.0, started_seconds: 42.0 });
+        assert_eq!(parse(line, 100.0), Some(2.0));
         assert_eq!(parse("77 (a", 100.0), None);
     }
 
-    /// A loop of 300 ms on one thread is most of a core, and this process is young.
+    /// A loop of 300 ms on one thread is most of a core.
     #[test]
     fn work_shows() {
         let mut usage = Usage::new();
+        start_clock();
         let started = Instant::now();
         while started.elapsed().as_millis() < 300 {
             std::hint::black_box(started);

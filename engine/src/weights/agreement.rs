@@ -1,13 +1,12 @@
 //! Checks whether a model of another project may be taken for the config's, which tensors by
 //! themselves do not show.
 
-use configs::{BodyOutput, ChannelOrder, Config, ModelKind};
+use configs::{ChannelOrder, Config};
 
 use super::conventions::differences;
 use super::dialect::Dialect;
 use super::extent::Extent;
 use super::file::WeightsFile;
-use crate::error::EngineError;
 
 /// Mean and standard deviation of the pixels, 0..255, in a project's defaults: blue first.
 fn default_pixels(dialect: Dialect) -> [[f32; 3]; 2] {
@@ -21,7 +20,7 @@ fn default_pixels(dialect: Dialect) -> [[f32; 3]; 2] {
 
 /// The preset of a project's conventions, and the keys that change it, for projects without
 /// conventions of their own in [`differences`].
-fn like(dialect: Dialect) -> Option<(&'static str, &'static [&'static str])> {
+pub(super) fn like(dialect: Dialect) -> Option<(&'static str, &'static [&'static str])> {
     match dialect {
         Dialect::Benchmark => Some(("mlperf_r50", &[])),
         Dialect::Tensorpack => Some((
@@ -56,61 +55,6 @@ const CONVENTIONS: [&str; 12] = [
 /// Constants of pixels that differ by less are the same: presets have three digits.
 const PIXEL_TOLERANCE: f32 = 0.01;
 
-/// Checks that what `file` fills of the config's model computes what it did in detectron2,
-/// maskrcnn-benchmark or Tensorpack, unless `model.names_only` accepts that it does not. Files of
-/// other names pass.
-///
-/// # Errors
-/// [`EngineError::Usage`] with each difference.
-pub fn check_agreement(
-    file: &WeightsFile,
-    extent: Extent,
-    config: &Config,
-) -> Result<(), EngineError> {
-    let found = disagreements(file, extent, config);
-    if found.is_empty() || config.model.names_only {
-        return Ok(());
-    }
-    let mend = match like(file.dialect()) {
-        None => preset(config).to_string(),
-        Some((preset, [])) => preset.to_string(),
-        Some((preset, set)) => format!("{preset} with {}", set.join(" and ")),
-    };
-    Err(EngineError::Usage(format!(
-        "{} has {project}'s names, and by its defaults {project}'s models do not have what this \
-         config has: {}; extend {mend}, or set the config as the weights were trained, and take \
-         them for what still differs with --names-only (model.names_only=true)",
-        file.path().display(),
-        found.join("; "),
-        project = file.dialect().name(),
-    )))
-}
-
-/// The preset of detectron2's conventions whose model is the most like the config's.
-fn preset(config: &Config) -> &'static str {
-    if !config.model.box_head.channels.is_empty() {
-        return "detectron2_r50_lsj";
-    }
-    let is_r101 = config.model.backbone.blocks[..] == [3, 4, 23, 3];
-    let is_resnext = config.model.backbone.width_per_group.is_some();
-    match config.model.backbone.output {
-        BodyOutput::C4 if is_r101 => return "detectron2_r101_c4_3x",
-        BodyOutput::C4 => return "detectron2_r50_c4_3x",
-        BodyOutput::Dc5 => return "detectron2_r50_dc5_3x",
-        BodyOutput::Pyramid => {}
-    }
-    if !config.model.cascade.fg_iou.is_empty() {
-        return "detectron2_cascade_r50_3x";
-    }
-    match (config.model.kind, is_r101) {
-        (ModelKind::FasterRcnn, _) => "detectron2_faster_r50_3x",
-        (ModelKind::KeypointRcnn, _) => "detectron2_keypoint_r50_3x",
-        (ModelKind::MaskRcnn, true) if is_resnext => "detectron2_x101_3x",
-        (ModelKind::MaskRcnn, true) => "detectron2_r101_3x",
-        (ModelKind::MaskRcnn, false) => "detectron2_r50_3x",
-    }
-}
-
 /// Warnings about weights of other projects that are taken, one line each.
 pub(super) fn warnings(file: &WeightsFile, extent: Extent, config: &Config) -> Vec<String> {
     let mut lines = Vec::new();
@@ -135,7 +79,7 @@ pub(super) fn warnings(file: &WeightsFile, extent: Extent, config: &Config) -> V
 
 /// Properties of the config that the other project's model in the file lacks: by the file's pixel
 /// constants if it has them, else by that project's defaults.
-fn disagreements(file: &WeightsFile, extent: Extent, config: &Config) -> Vec<String> {
+pub(super) fn disagreements(file: &WeightsFile, extent: Extent, config: &Config) -> Vec<String> {
     if let Some((preset, set)) = like(file.dialect()) {
         let set: Vec<String> = set.iter().map(|text| text.to_string()).collect();
         let theirs = Config::load(preset, &set).and_then(|theirs| config.differences(&theirs));

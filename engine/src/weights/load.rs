@@ -30,6 +30,7 @@ pub fn load_weights(
     let mut report = weights_from_tensors(&tensors, extent, params, state);
     report.notes.extend(file.notes().iter().cloned().chain(contradictions(file, config)));
     report.notes.extend(warnings(file, extent, config));
+    report.own_names = file.own_names().iter().map(|name| format!("`{name}`")).collect();
     report.log(file.path());
     report
 }
@@ -65,8 +66,8 @@ pub fn weights_from_tensors(
             Some((_, values)) => {
                 if let Some(tensor) = state.get_mut(&name) {
                     tensor.as_f32_mut().copy_from_slice(&from_torchvision(param, values));
-                    report.loaded.push(name);
                 }
+                report.loaded.push(name);
             }
         }
     }

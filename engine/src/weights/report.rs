@@ -39,6 +39,8 @@ pub struct LoadReport {
     /// Unexpected tensors of a part that the model has and the file was to fill: the file is of a
     /// different model.
     pub misfits: Vec<Named>,
+    /// Names in the file that differ from those here, in backticks.
+    pub own_names: Vec<String>,
     /// Further notes for the user.
     pub notes: Vec<String>,
 }
@@ -134,6 +136,7 @@ impl LoadReport {
     /// # Errors
     /// [`EngineError::Weights`] with the first gaps by name, ending in `mend`.
     pub fn check(&self, path: &Path, tolerance: Tolerance, mend: &str) -> Result<(), EngineError> {
+        self.check_some(path)?;
         let counts = |name: &str, shape: &[usize]| {
             tolerance == Tolerance::Nothing || !depends_on_classes(name, shape)
         };
@@ -154,18 +157,35 @@ impl LoadReport {
         if gaps.is_empty() {
             return Ok(());
         }
-        let is_newer = self.misfits.iter().any(|(name, _)| name.starts_with("rpn.head.conv.1."));
-        let whose =
-            "; two convolutions of the RPN are in torchvision_r50_v2 and detectron2_r50_lsj";
-        let is_cascade = self.misfits.iter().any(|(name, _)| name.contains(STAGE));
-        let of_cascade = "; the file is of a cascade: set model.cascade as the run or preset that \
-                          it is from";
-        let hint = match (is_newer, is_cascade) {
-            (true, _) => whose,
-            (_, true) => of_cascade,
-            _ => "",
+        if !self.own_names.is_empty() {
+            gaps.push(format!("the file's own names are {}", few(&self.own_names)));
+        }
+        let hint = match self.misfits.iter().any(|(name, _)| name.contains(STAGE)) {
+            true => {
+                "; the file is of a cascade: set model.cascade as the run or preset that it is from"
+            }
+            false => "",
         };
         let reason = format!("it does not fit the model: {}; {mend}{hint}", gaps.join("; "));
+        Err(EngineError::Weights { path: path.to_path_buf(), reason })
+    }
+
+    /// Checks that the file filled any parameter at all.
+    ///
+    /// # Errors
+    /// [`EngineError::Weights`] with the file's own first names.
+    pub fn check_some(&self, path: &Path) -> Result<(), EngineError> {
+        if !self.loaded.is_empty() {
+            return Ok(());
+        }
+        let mismatched = self.mismatched.iter().map(Mismatch::describe);
+        let found: Vec<String> = mismatched.chain(names(&self.unexpected)).collect();
+        let reason = format!(
+            "none of its tensors has the name and the shape of a parameter of the model: {}; give \
+             the config that the weights were trained with, or rename the tensors (docs/weights.md \
+             lists the names that are read)",
+            few(if self.own_names.is_empty() { &found } else { &self.own_names })
+        );
         Err(EngineError::Weights { path: path.to_path_buf(), reason })
     }
 

@@ -17,7 +17,7 @@ use super::{
     export_weights, initial_state, load_weights, map_classes, save_weights, weights_from_tensors,
 };
 use crate::classes::NO_CATEGORY;
-use crate::model::{BuiltProgram, ImageSize, ModelSpec, Part, SlotShape, detection_program};
+use crate::model::{BuiltProgram, ModelSpec, detection_program};
 
 /// A ResNet as narrow as it gets.
 const NARROW: [&str; 6] = [
@@ -33,16 +33,7 @@ const NARROW: [&str; 6] = [
 fn model(preset: &str, set: &[&str], classes: usize, seed: u64) -> (BuiltProgram, StateSet) {
     let set: Vec<String> = NARROW.iter().chain(set).map(|s| s.to_string()).collect();
     let config = Config::load(preset, &set).unwrap();
-    let spec = ModelSpec {
-        config: &config,
-        num_classes: classes,
-        images: 1,
-        padded: ImageSize { height: 32, width: 32 },
-        slot: SlotShape { pixels: 3 * 32 * 32, objects: 1, parts: 1, coords: 1, runs: 1 },
-        target: device::Target::Cpu,
-        part: Part::whole(),
-        observe: false,
-    };
+    let spec = ModelSpec::smallest(&config, classes, device::Target::Cpu);
     let built = detection_program(&spec).unwrap();
     let state = initial_state(&built.program, &built.params, seed, 1e-5);
     (built, state)
@@ -154,6 +145,26 @@ fn weights_of_a_shallower_or_deeper_backbone_are_refused() {
         assert_eq!(report.initial().count(), 0);
         assert!(refusal(&report, tolerance).contains("of its tensors have no place in the model"));
     }
+}
+
+#[test]
+fn file_that_fills_nothing_is_refused_with_its_own_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("w.safetensors");
+    let from = saved(&model("torchvision_r50", &[], 3, 1));
+    let under = |prefix: &str| {
+        write(&path, &from.iter().map(|(n, v)| (format!("{prefix}{n}"), v.clone())).collect());
+        let (mut to, file) =
+            (model("torchvision_r50", &[], 3, 2), WeightsFile::open(&path).unwrap());
+        load_weights(&file, Extent::Model, &Config::default(), &to.0.params, &mut to.1)
+    };
+    let none = under("alien.");
+    for fault in [none.check_some(&path), none.check(&path, Tolerance::Classes, "")] {
+        let fault = fault.unwrap_err().to_string();
+        assert!(fault.contains("`alien.backbone.body.bn1.bias`"), "{fault}");
+    }
+    let all = under("model.");
+    assert_eq!((all.loaded.len(), all.check_some(&path).is_ok()), (from.len(), true));
 }
 
 #[test]

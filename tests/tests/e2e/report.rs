@@ -235,7 +235,7 @@ fn use_of_the_machine_is_recorded() {
     let steps = "--set train.steps=5 --set train.log_every_steps=2 --device cpu";
     let said = place.run(&micro(steps));
     assert_eq!(said.code, 0, "{}", said.err);
-    assert_eq!(said.err.matches(" s after the start of the process").count(), 1, "{}", said.err);
+    assert_eq!(said.err.matches(" s after the start of the command").count(), 1, "{}", said.err);
     let steps: Vec<Value> = place
         .text("runs/micro/metrics.jsonl")
         .lines()

@@ -5,16 +5,16 @@ use std::path::Path;
 use crate::EngineError;
 use crate::checkpoint;
 use crate::progress::counted;
-use crate::run_dir::RunDir;
+use crate::run_dir::{Choice, RunDir};
 
 /// True if a folder is that of a checkpoint or a run.
 pub(super) fn is_of(path: &Path) -> bool {
-    checkpoint::of(path).is_ok() || RunDir::open(path).is_ok()
+    checkpoint::choose(path, Choice::Last).is_ok() || RunDir::open(path).is_ok()
 }
 
 /// Reads and describes the checkpoint at `path`, or the last one of the run there.
 pub(super) fn run(path: &Path) -> Result<(), EngineError> {
-    let path = checkpoint::of(path)?;
+    let (path, _) = checkpoint::choose(path, Choice::Last)?;
     let (meta, _) = checkpoint::open(&path)?;
     let writer = meta.version.as_deref().map(|version| format!("onegraph {version}"));
     let changes = meta.overrides.iter();

@@ -30,9 +30,6 @@ use pictures::Pictures;
 pub(super) struct PredictArgs {
     #[command(flatten)]
     model: ModelArgs,
-    /// Override a value of the model's config, such as --set model.detections.per_image=20.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<String>,
     /// Output directory for pictures and predictions.json. An image's id is the number that is its
     /// file's name, as in COCO; a file of another name, or whose number another file has too, gets
     /// an id above all these numbers.
@@ -79,7 +76,7 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     make_dir(&args.out)?;
     check_ours(&args.out.join(RESULTS))?;
     let backend = args.device.open()?;
-    let model = args.model.open(&args.set, &backend, &progress)?;
+    let model = args.model.open(&backend, &progress)?;
     let mut output = Output::new(args, &model.classes());
     if let Some(unnamed) = model.unnamed() {
         progress.say(&unnamed);

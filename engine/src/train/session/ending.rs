@@ -7,6 +7,8 @@ use crate::checkpoint;
 use crate::error::EngineError;
 use crate::evaluate::Evaluation;
 use crate::metrics::StepRecord;
+use crate::remote::name_of;
+use crate::run_dir::best_of;
 use crate::train::divergence::{advice, bad_value};
 use crate::train::observer::Event;
 use crate::train::options::Outcome;
@@ -42,6 +44,7 @@ impl Session {
             self.log_outcome(Outcome::Interrupted);
             self.begin_report(State::Ended(Outcome::Interrupted))?;
             self.report.finish(&mut self.journal);
+            self.say_best();
             return Ok((Outcome::Interrupted, Evaluation::none()));
         };
         self.log_outcome(outcome);
@@ -50,6 +53,7 @@ impl Session {
             self.journal.say(classes);
         }
         self.journal.say(&self.report.totals.describe());
+        self.say_best();
         self.keep_fault(reported)?;
         Ok((outcome, evaluation))
     }
@@ -98,6 +102,14 @@ impl Session {
     fn log_outcome(&self, outcome: Outcome) {
         let (steps_done, of) = (self.trainer.steps_done(), self.config.train.steps);
         tracing::info!(steps_done, of, "stops: {}", outcome.reason());
+    }
+
+    /// Says which checkpoint has the best score, if there is one.
+    fn say_best(&mut self) {
+        let run = self.options.run.path();
+        if let Some((folder, score)) = best_of(run).filter(|(best, _)| run.join(best).is_dir()) {
+            self.journal.say(&format!("best: {score}: {}", name_of(&run.join(folder))));
+        }
     }
 
     fn last_checkpoint(&self) -> Option<String> {

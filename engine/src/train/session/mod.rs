@@ -181,7 +181,7 @@ impl Session {
             && let Some(seconds) = seconds_since_start()
         {
             record.system.push(("first_step_seconds", seconds));
-            self.journal.say(&format!("first step {seconds:.1} s after the start of the process"));
+            self.journal.say(&format!("first step {seconds:.1} s after the start of the command"));
         }
         if let Some(lost) = self.options.team.group().lost() {
             // The step may have summed anything.

@@ -46,6 +46,8 @@ pub(super) struct Contents {
     pub(super) container: Container,
     pub(super) tensors: BTreeMap<String, Values>,
     pub(super) categories: Option<String>,
+    /// Names in the file that differ from those of `tensors`, which lack what tools put before.
+    pub(super) wrapped: Vec<String>,
 }
 
 /// Reads the tensors of a file. Counters of batch norms are left out: nothing uses them.
@@ -64,16 +66,57 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
     if tensors.is_empty() {
         return Err("it holds no tensors".into());
     }
-    Ok(Contents { container, tensors: unwrapped(tensors), categories })
+    let (mut unwrapped, mut wrapped) = (BTreeMap::new(), BTreeMap::new());
+    for (name, values) in tensors {
+        let bare = bare(&name);
+        if unwrapped.insert(bare.clone(), values).is_some() {
+            let other = wrapped.get(&bare).unwrap_or(&bare);
+            return Err(format!(
+                "it holds `{bare}` twice, as `{other}` and as `{name}`: save one of the models alone"
+            ));
+        }
+        if bare != name {
+            wrapped.insert(bare, name);
+        }
+    }
+    let wrapped = wrapped.into_values().collect();
+    Ok(Contents { container, tensors: unwrapped, categories, wrapped })
 }
 
-/// The tensors without what `DistributedDataParallel` puts before all names.
-fn unwrapped(tensors: BTreeMap<String, Values>) -> BTreeMap<String, Values> {
-    const PARALLEL: &str = "module.";
-    if !tensors.keys().all(|name| name.starts_with(PARALLEL)) {
-        return tensors;
-    }
-    tensors.into_iter().map(|(name, values)| (name[PARALLEL.len()..].to_string(), values)).collect()
+/// Keys under which training scripts and model zoos put the state dict, and names of the modules
+/// that hold the model, which begin the names of its tensors: torchvision's references, detectron2,
+/// Lightning, Detectron, moving averages.
+const HOLDERS: [&str; 18] = [
+    "model",
+    "state_dict",
+    "blobs",
+    "model_state_dict",
+    "model_state",
+    "module",
+    "net",
+    "network",
+    "detector",
+    "weights",
+    "ema_model",
+    "model_ema",
+    "ema_state_dict",
+    "ema",
+    "averaged_model",
+    "online_model",
+    "student",
+    "teacher",
+];
+
+/// Modules of PyTorch that wrap others, anywhere in a name.
+const WRAPPERS: [&str; 4] =
+    ["module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"];
+
+/// The name of a tensor within the model.
+fn bare(name: &str) -> String {
+    let mut parts = name.split('.').filter(|part| !WRAPPERS.contains(part)).peekable();
+    while parts.next_if(|part| HOLDERS.contains(part)).is_some() {}
+    let bare = parts.collect::<Vec<_>>().join(".");
+    if bare.is_empty() { name.to_string() } else { bare }
 }
 
 /// The form of a file, from its first bytes.
@@ -95,9 +138,11 @@ fn container_of(bytes: &[u8]) -> Container {
     }
 }
 
-/// True if a tensor is a counter that PyTorch's batch norms store, and no frozen one has.
-fn is_batch_counter(name: &str) -> bool {
-    name.ends_with("num_batches_tracked")
+/// True if a tensor is a counter that PyTorch's batch norms store, and no frozen one has, or that
+/// of a moving average of the model.
+fn is_counter(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or(name);
+    ["num_batches_tracked", "n_averaged", "initted", "step"].contains(&last)
 }
 
 #[cfg(test)]

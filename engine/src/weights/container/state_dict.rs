@@ -3,12 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::array::{Array, Budget};
-use super::{Values, is_batch_counter};
+use super::{HOLDERS, Values, is_counter};
 use crate::weights::pickle::{Id, Pickle};
-
-/// Keys under which training scripts and model zoos put the state dict: torchvision's references
-/// and detectron2, Lightning, Detectron.
-const WRAPPERS: [&str; 3] = ["model", "state_dict", "blobs"];
 
 /// Tensors by name, and how to read each: `array` gives what a value stands for, or `None` if it is
 /// no tensor.
@@ -26,7 +22,7 @@ pub(super) fn tensors<'a>(
     for (name, value) in entries {
         let name = name.as_str();
         // PyTorch's counters, and the momenta that Caffe2's solver kept.
-        if is_batch_counter(name) || name.ends_with("_momentum") {
+        if is_counter(name) || name.ends_with("_momentum") {
             continue;
         }
         let found = array(value).map_err(|reason| format!("tensor `{name}`: {reason}"))?;
@@ -55,11 +51,11 @@ fn state_dict(pickle: &Pickle<'_>) -> Result<Vec<(String, Id)>, String> {
         };
         entries.into_iter().map(|(key, value)| Ok((name(key)?, value))).collect()
     };
-    // Each wrapper at most once: a dict that wraps itself has no end.
-    for _ in WRAPPERS {
+    // Each at most once: a dict that wraps itself has no end.
+    for _ in HOLDERS {
         let entries = named(dict)?;
-        let inner = WRAPPERS.iter().find_map(|wrapper| {
-            let (_, value) = entries.iter().find(|(name, _)| name == wrapper)?;
+        let inner = HOLDERS.iter().find_map(|holder| {
+            let (_, value) = entries.iter().find(|(name, _)| name == holder)?;
             pickle.entries(*value).map(|_| *value)
         });
         match inner {

@@ -7,7 +7,7 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::json;
 
 use super::array::{Array, Budget, Element, contiguous};
-use super::{Values, is_batch_counter};
+use super::{Values, is_counter};
 
 /// Key in the header's metadata of the classes, as JSON: name and COCO id of each, from class 1; a
 /// class without a category has null for its name.
@@ -25,7 +25,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(BTreeMap<String, Values>, Option<Str
         .map_err(|e| format!("it is no whole safetensors file: {e}"))?;
     let mut budget = Budget::of(bytes.len());
     let mut tensors = BTreeMap::new();
-    for (name, view) in file.tensors().into_iter().filter(|(name, _)| !is_batch_counter(name)) {
+    for (name, view) in file.tensors().into_iter().filter(|(name, _)| !is_counter(name)) {
         let shape = view.shape().to_vec();
         let dtype = view.dtype();
         let element = match dtype {

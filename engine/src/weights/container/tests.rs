@@ -148,19 +148,22 @@ fn a_pickle_of_either_python_is_read_as_detectron_wrote_it() {
 }
 
 #[test]
-fn names_of_a_parallel_model_are_unwrapped_in_every_form() {
-    let tensors = |names: [&str; 2]| -> Vec<(String, Values)> {
-        names.map(|name| (name.to_string(), (vec![1], vec![0.5]))).into()
-    };
-    let wrapped = tensors(["module.conv1.weight", "module.bn1.bias"]);
-    let mixed = tensors(["module.conv1.weight", "bn1.bias"]);
-    for is_torch in [true, false] {
-        let write = if is_torch { torch_bytes } else { safetensors_bytes };
-        let names = |tensors| -> Vec<String> {
-            read(&write(tensors, None).unwrap()).unwrap().tensors.into_keys().collect()
+fn names_are_read_without_what_tools_put_before_them() {
+    for write in [torch_bytes, safetensors_bytes] {
+        let names = |names: &[&str]| {
+            let one = |name: &&str| (name.to_string(), (vec![1], vec![0.5]));
+            let tensors: Vec<(String, Values)> = names.iter().map(one).collect();
+            Ok(Vec::from_iter(read(&write(&tensors, None).unwrap())?.tensors.into_keys()))
         };
-        assert_eq!(names(&wrapped), ["bn1.bias", "conv1.weight"]);
-        assert_eq!(names(&mixed), ["bn1.bias", "module.conv1.weight"], "not of all");
+        for prefix in ["model.", "module.", "module._orig_mod.", "ema_model.module.", "state_dict."]
+        {
+            let found = names(&[&format!("{prefix}bn1.bias"), "fc.module.bias", "n_averaged"]);
+            assert_eq!(found, Ok(["bn1.bias", "fc.bias"].map(String::from).to_vec()), "{prefix}");
+        }
+        for two in [["bn1.bias", "model.bn1.bias"], ["ema_model.bn1.bias", "model.bn1.bias"]] {
+            let fault: String = names(&two).unwrap_err();
+            assert!(two.iter().all(|name| fault.contains(&format!("`{name}`"))), "{fault}");
+        }
     }
 }
 

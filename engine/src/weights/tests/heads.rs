@@ -2,24 +2,34 @@
 
 use std::path::Path;
 
+use configs::Config;
 use graph::StateSet;
 
 use super::{load, model, refusal, saved};
-use crate::weights::{Extent, Tolerance, fold_eps, map_keypoints};
+use crate::weights::fits::{fitting, presets};
+use crate::weights::{Extent, Tolerance, fold_eps, map_keypoints, torchvision_shape};
 
-/// A file with heads that only some presets have leads to them; a file of the same heads loads.
 #[test]
-fn weights_of_v2_are_led_to_their_presets() {
-    let narrow = ["model.box_head.channels=[4,4]", "model.box_head.hidden=[4]"];
-    let v2 = || model("torchvision_r50_v2", &narrow, 3, 1);
-    let file = saved(&v2());
-    let report = load(&file, Extent::Model, &mut model("torchvision_r50", &[], 3, 2));
-    let text = refusal(&report, Tolerance::Classes);
-    assert!(text.ends_with("are in torchvision_r50_v2 and detectron2_r50_lsj"), "{text}");
-    let mut same = model("torchvision_r50_v2", &narrow, 3, 2);
-    let report = load(&file, Extent::Model, &mut same);
-    assert!(report.check(Path::new("f"), Tolerance::Nothing, "").is_ok());
-    assert_eq!(saved(&same), file);
+fn misfit_names_the_presets_that_the_file_fits() {
+    let presets = presets(80);
+    for (name, given, extent) in [
+        ("torchvision_r18", "torchvision_r50", Extent::Backbone),
+        ("torchvision_resnext101", "torchvision_r18", Extent::Backbone),
+        ("torchvision_r34", "torchvision_r50", Extent::Model),
+        ("torchvision_r50_v2", "torchvision_r50", Extent::Model),
+        ("torchvision_keypoint_r50", "torchvision_r50", Extent::Model),
+        ("faster_r50", "torchvision_r50_v2", Extent::Model),
+        ("detectron2_r101_c4_3x", "detectron2_r50_3x", Extent::Model),
+        ("detectron2_cascade_r50_3x", "detectron2_r50_3x", Extent::Model),
+    ] {
+        let params = &presets.iter().find(|preset| preset.name == name).unwrap().params;
+        let params = params.iter().filter(|param| extent.holds(param));
+        // Without values: only names and shapes count.
+        let tensors = params.map(|param| (param.name.clone(), (torchvision_shape(param), vec![])));
+        let config = Config::load(given, &[]).unwrap();
+        let found = fitting(&presets, &tensors.collect(), extent, &config);
+        assert_eq!(found.first().map(String::as_str), Some(name), "{found:?}");
+    }
 }
 
 /// The further heads of a cascade have no place in a plain model, nor in a shorter cascade, whether

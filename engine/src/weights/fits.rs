@@ -1,0 +1,124 @@
+//! Errors about a file of weights that the config does not fit, which name the presets that do.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use configs::{Config, preset_names};
+use device::Target;
+use graph::StateSet;
+
+use super::agreement::{disagreements, like};
+use super::container::Values;
+use super::extent::Extent;
+use super::file::WeightsFile;
+use super::load::weights_from_tensors;
+use super::report::{LoadReport, Tolerance, few};
+use crate::error::EngineError;
+use crate::model::{ModelSpec, Param, detection_program};
+
+/// A preset, and the parameters of its model.
+pub(super) struct Preset {
+    pub(super) name: &'static str,
+    config: Config,
+    pub(super) params: Vec<Param>,
+}
+
+/// All presets, of models with `classes` where they do not state a number.
+pub(super) fn presets(classes: usize) -> Vec<Preset> {
+    let preset = |name| {
+        let config = Config::load(name, &[]).ok()?;
+        let classes = config.model.classes_or(classes);
+        let spec = ModelSpec::smallest(&config, classes, Target::Cpu);
+        let params = detection_program(&spec).ok()?.params;
+        Some(Preset { name, config, params })
+    };
+    preset_names().filter_map(preset).collect()
+}
+
+/// Names of the presets that the tensors fit; first those that leave the fewest tensors over, and
+/// among these the most similar to `config`.
+pub(super) fn fitting(
+    presets: &[Preset],
+    tensors: &BTreeMap<String, Values>,
+    extent: Extent,
+    config: &Config,
+) -> Vec<String> {
+    let mut found: Vec<_> = presets
+        .iter()
+        .filter_map(|preset| {
+            let mut none = StateSet::new();
+            let report = weights_from_tensors(tensors, extent, &preset.params, &mut none);
+            report.check(Path::new(""), Tolerance::Classes, "").ok()?;
+            let differences = config.differences(&preset.config).ok()?.len();
+            Some((report.unexpected.len(), differences, preset.name.to_string()))
+        })
+        .collect();
+    found.sort();
+    found.into_iter().map(|(.., name)| name).collect()
+}
+
+/// Checks that what `file` fills of the config's model computes what it did in detectron2,
+/// maskrcnn-benchmark or Tensorpack, unless `model.names_only` accepts that it does not. Files of
+/// other names pass.
+///
+/// # Errors
+/// [`EngineError::Usage`] with each difference.
+pub fn check_agreement(
+    file: &WeightsFile,
+    extent: Extent,
+    config: &Config,
+) -> Result<(), EngineError> {
+    let found = disagreements(file, extent, config);
+    if found.is_empty() || config.model.names_only {
+        return Ok(());
+    }
+    let mend = match like(file.dialect()) {
+        None => {
+            let presets = file.presets(extent, config).into_iter();
+            presets.chain(["detectron2_r50_3x".to_string()]).take(1).collect()
+        }
+        Some((preset, [])) => preset.to_string(),
+        Some((preset, set)) => format!("{preset} with {}", set.join(" and ")),
+    };
+    Err(EngineError::Usage(format!(
+        "{} has {project}'s names, and by its defaults {project}'s models do not have what this \
+         config has: {}; extend {mend}, or set the config as the weights were trained, and take \
+         them for what still differs with --names-only (model.names_only=true)",
+        file.path().display(),
+        found.join("; "),
+        project = file.dialect().name(),
+    )))
+}
+
+impl WeightsFile {
+    /// Names of the presets that it fits, the most similar to `config` first.
+    fn presets(&self, extent: Extent, config: &Config) -> Vec<String> {
+        let mut presets = presets(self.num_classes().unwrap_or(1));
+        presets.retain(|preset| disagreements(self, extent, &preset.config).is_empty());
+        fitting(&presets, &self.tensors(config.model.backbone.norm_eps), extent, config)
+    }
+
+    /// Checks a report of loading this file as [`LoadReport::check`] does; the error also names the
+    /// presets that the file fits.
+    ///
+    /// # Errors
+    /// [`EngineError::Weights`] with the first gaps by name, and the advice `mend`.
+    pub fn check_fit(
+        &self,
+        report: &LoadReport,
+        (extent, tolerance): (Extent, Tolerance),
+        config: &Config,
+        mend: &str,
+    ) -> Result<(), EngineError> {
+        report.check(self.path(), tolerance, mend).map_err(|fault| {
+            let names = self.presets(extent, config);
+            match fault {
+                EngineError::Weights { path, reason } if !names.is_empty() => {
+                    let reason = format!("{reason}; presets that it fits: {}", few(&names));
+                    EngineError::Weights { path, reason }
+                }
+                fault => fault,
+            }
+        })
+    }
+}
