@@ -1,12 +1,15 @@
 //! Two sets of detections on the same images: how their scores differ, and how sure that is.
 
-use hotcoco::CompareOpts;
+use std::sync::{Mutex, PoisonError};
+
+use hotcoco::metrics::bootstrap::bootstrap_ci;
 
 use super::IouType;
 use super::detections::Results;
 use super::error::ScoreError;
 use super::evaluate::scored;
 use super::ground_truth::GroundTruth;
+use super::resample::{Matches, Scratch};
 
 /// Share of the samples that an interval holds.
 const CONFIDENCE: f64 = 0.95;
@@ -55,7 +58,8 @@ pub struct Comparison {
     pub images: usize,
 }
 
-/// Compares two sets of detections of one kind, with intervals from so many samples of the images.
+/// Compares two sets of detections of one kind, with intervals from so many samples of the images;
+/// calls `done` after each sample.
 ///
 /// A sample holds the images that as many draws with replacement hit, each once, so a share
 /// s = 1 - (1 - 1/n)^n of them, and the differences of samples scatter less than those of other
@@ -70,29 +74,40 @@ pub fn compare(
     first: Results,
     second: Results,
     samples: usize,
+    done: &(dyn Fn() + Sync),
 ) -> Result<Comparison, ScoreError> {
-    let iou_type = first.iou_type;
-    let (first, _, eval_first) = scored(gt, first)?;
-    let (second, _, eval_second) = scored(gt, second)?;
-    let options = CompareOpts { n_bootstrap: samples, seed: SEED, confidence: CONFIDENCE };
-    let found = hotcoco::compare(&eval_first, &eval_second, &options)?;
+    let (iou_type, images) = (first.iou_type, gt.num_images());
+    let scored = |results| {
+        let (summary, _, eval) = scored(gt, results)?;
+        Ok::<_, ScoreError>((summary, Matches::new(&eval, iou_type)))
+    };
+    let ((first, ours), (second, theirs)) = (scored(first)?, scored(second)?);
+    let positions: Vec<usize> = (0..images).collect();
+    let scratches = Mutex::new(Vec::new());
+    let lock = || scratches.lock().unwrap_or_else(PoisonError::into_inner);
+    let errors = bootstrap_ci(&positions, samples, SEED, CONFIDENCE, |sample| {
+        let mut scratch: Scratch = lock().pop().unwrap_or_default();
+        let [a, b] = [&ours, &theirs].map(|of| of.stats(sample.iter(), images, &mut scratch));
+        lock().push(scratch);
+        done();
+        let is_defined = |a: f64, b: f64| a >= 0.0 && b >= 0.0;
+        a.into_iter().zip(b).map(|(a, b)| if is_defined(a, b) { b - a } else { 0.0 }).collect()
+    });
     let of = |name: &str, scores: [f64; 2], error: Option<f64>| {
         let scores = scores.map(|score| (score >= 0.0).then_some(score));
         let mut all = ScoreDifference { name: name.to_string(), scores, interval: None };
         all.interval = all.difference().zip(error).map(|(difference, error)| {
-            let side = ERRORS_A_SIDE * error * correction(found.num_images);
+            let side = ERRORS_A_SIDE * error * correction(images);
             [difference - side, difference + side]
         });
         all
     };
-    let errors = found.ci.as_ref();
     let stats = iou_type.stat_names().iter().enumerate().map(|(i, name)| {
-        let error = errors.and_then(|all| all.get(found.metric_keys.get(i)?)).map(|ci| ci.std_err);
+        let error = errors.get(i).map(|interval| interval.std_err);
         of(name, [first.stats[i], second.stats[i]], error)
     });
     let classes = first.per_category.iter().zip(&second.per_category);
     let classes = classes.map(|((name, first), (_, second))| of(name, [*first, *second], None));
-    let images = found.num_images;
     Ok(Comparison { iou_type, stats: stats.collect(), classes: classes.collect(), images })
 }
 
@@ -143,7 +158,8 @@ mod tests {
         };
         // The first finds six of ten images, and the second eight, four of them in common.
         let (first, second) = (|id: u64| id % 10 < 6, |id: u64| !(4..6).contains(&(id % 10)));
-        let found = compare(&gt, results(&first), results(&second), 2000).expect("comparable");
+        let found =
+            compare(&gt, results(&first), results(&second), 2000, &|| ()).expect("comparable");
         assert_eq!((found.images, found.stats.len()), (400, 12));
         let recall = found.stats.iter().find(|stat| stat.name == "AR100").expect("a number");
         assert!((recall.difference().expect("defined") - 0.2).abs() < 1e-9, "{recall:?}");
@@ -156,7 +172,56 @@ mod tests {
         let small = found.stats.iter().find(|stat| stat.name == "APs").expect("a number");
         assert_eq!((small.scores, small.interval, small.is_certain()), ([None; 2], None, false));
         assert_eq!((found.classes[0].name.as_str(), found.classes[0].interval), ("cat", None));
-        let same = compare(&gt, results(&first), results(&first), 50).expect("comparable");
+        let same = compare(&gt, results(&first), results(&first), 50, &|| ()).expect("comparable");
         assert!(same.stats.iter().all(|stat| !stat.is_certain()), "{same:?}");
+    }
+
+    /// Of several classes, sizes, crowds and equal scores, and an image and a class without objects.
+    #[test]
+    fn intervals_equal_those_of_the_scorer_to_the_last_bit() {
+        let bbox = |i: u64| {
+            let side = [12, 50, 120][i as usize % 3];
+            [i * 37 % 91, i * 53 % 89, side, side + i % 9].map(|v| v as f64)
+        };
+        let object = |i| GtAnnotation {
+            id: 1 + i,
+            image_id: 1 + i % 11,
+            category_id: 1 + i % 5,
+            bbox_xywh: bbox(i),
+            area: None,
+            iscrowd: i % 13 == 0,
+            mask: None,
+            keypoints: None,
+        };
+        let image = |id| GtImage { id, height: 200, width: 200 };
+        let category = |id| GtCategory { id, name: format!("c{id}") };
+        let (images, categories) = ((1..=12).map(image), (1..=6).map(category));
+        let objects = (0..240).map(object).collect();
+        let gt = GroundTruth::from_parts(images.collect(), objects, categories.collect());
+        let gt = gt.expect("sound");
+        let results = |shift: u64| {
+            let detection = |i| Detection {
+                image_id: 1 + i % 11 + u64::from(i % 40 == 0),
+                category_id: 1 + i % 5 + u64::from(i % 7 == 0),
+                score: (i * shift % 9) as f64 / 9.0,
+                bbox_xywh: bbox(i).map(|side| side + (i % shift) as f64 / 3.0),
+                segmentation: None,
+                keypoints: None,
+            };
+            let found: Vec<Detection> = (0..240).map(detection).collect();
+            Results::from_detections(&found, &gt, IouType::Bbox).expect("sound")
+        };
+        let fast = compare(&gt, results(5), results(11), 40, &|| ()).expect("comparable");
+        let eval = |shift| scored(&gt, results(shift)).expect("sound").2;
+        let (n_bootstrap, seed, confidence) = (40, SEED, CONFIDENCE);
+        let options = hotcoco::CompareOpts { n_bootstrap, seed, confidence };
+        let slow = hotcoco::compare(&eval(5), &eval(11), &options).expect("comparable");
+        for (stat, key) in fast.stats.iter().zip(slow.metric_keys) {
+            let error = slow.ci.as_ref().expect("sampled")[&key].std_err;
+            let (side, difference) = (1.96 * error * correction(12), stat.difference());
+            let difference = difference.expect("defined");
+            assert_eq!(stat.interval, Some([difference - side, difference + side]), "{key}");
+            assert!(side > 0.0, "{key}");
+        }
     }
 }

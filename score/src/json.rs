@@ -104,6 +104,14 @@ pub(super) fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::E
         .ok_or_else(|| D::Error::custom(format!("{value} is not an id (a whole number from 0)")))
 }
 
+/// Reads a text that is not empty; any other value is none.
+pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(match serde_json::Value::deserialize(deserializer)? {
+        serde_json::Value::String(text) if !text.is_empty() => Some(text),
+        _ => None,
+    })
+}
+
 /// Reads a list of ids.
 pub(super) fn ids<'de, D: Deserializer<'de>>(
     deserializer: D,
