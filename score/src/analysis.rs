@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use hotcoco::{COCOeval, ImageDiagnostics};
+use hotcoco::{COCO, COCOeval, ImageDiagnostics};
 use serde::{Deserialize, Serialize};
 
 use super::detections::{Detection, Results};
@@ -21,6 +21,10 @@ const BACKGROUND_IOU: f64 = 0.1;
 const MIN_SCORE: f64 = 0.5;
 /// Score from which a detection that no annotation confirms puts the labels in doubt.
 const DOUBTING_SCORE: f64 = 0.8;
+/// Most classes whose confusion is counted, and most pairs of a detection and an object of an image
+/// whose kinds of errors are: they take 8 bytes for each pair.
+const MOST_CONFUSED: usize = 4096;
+const MOST_PAIRS: usize = 1 << 26;
 /// Most labels in doubt that are kept.
 const MAX_DOUBTS: usize = 100;
 /// The kinds of errors, under TIDE's short names, and what they mean.
@@ -157,11 +161,22 @@ pub fn analyze(
         detections.iter().filter(|d| d.score >= MIN_SCORE).cloned().collect();
     let (_, _, seen) = scored(gt, Results::from_detections(&shown, gt, iou_type)?)?;
     let diagnostics = seen.image_diagnostics(FOUND_IOU, MIN_SCORE)?;
-    analysis.confusion = confusion(&eval);
-    analysis.errors = errors(&eval)?;
+    if analysis.classes.len() <= MOST_CONFUSED {
+        analysis.confusion = confusion(&eval);
+    }
+    if pairs(gt, eval.coco_dt()) <= MOST_PAIRS {
+        analysis.errors = errors(&eval)?;
+    }
     analysis.images = images(&diagnostics);
     analysis.label_doubts = label_doubts(gt, &shown, &diagnostics);
     Ok((summary, analysis))
+}
+
+/// The most pairs of a detection and an object that an image has.
+fn pairs(gt: &GroundTruth, found: &COCO) -> usize {
+    let count = |of: &COCO, image: u64| of.get_ann_ids_for_img(image).len();
+    let images = gt.coco().dataset.images.iter().map(|image| image.id);
+    images.map(|id| count(gt.coco(), id) * count(found, id)).max().unwrap_or(0)
 }
 
 /// Mean of the defined values, or `None`.

@@ -1,7 +1,7 @@
 //! The evaluation itself: matching, precision and recall, and the numbers made of them.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,6 +12,10 @@ use super::detections::{Detection, Results};
 use super::error::ScoreError;
 use super::ground_truth::GroundTruth;
 use super::summary::Summary;
+
+/// Of more categories than this, only those with objects are scored, and at most so many.
+const MANY_CATEGORIES: usize = 4096;
+const MOST_CATEGORIES: usize = 4 * MANY_CATEGORIES;
 
 /// Precision and recall behind the numbers, -1 where there is no object.
 ///
@@ -151,6 +155,19 @@ pub(super) fn run(
         ..Dataset::default()
     });
     let mut eval = make(gt.coco().clone(), detections, iou_type, results.max_dets);
+    // The curves of a category take 400 kB, with or without objects.
+    if gt.coco().dataset.categories.len() > MANY_CATEGORIES {
+        let used = gt.coco().dataset.annotations.iter().map(|a| a.category_id);
+        let mut used: BTreeSet<u64> = used.collect();
+        used.extend(
+            gt.coco().dataset.categories[..usize::from(used.is_empty())].iter().map(|c| c.id),
+        );
+        if used.len() > MOST_CATEGORIES {
+            let (used, most) = (used.len(), MOST_CATEGORIES);
+            return Err(gt.fault(format!("{used} categories have objects, more than {most}")));
+        }
+        eval.params.cat_ids = used.into_iter().collect();
+    }
     if let Some(sigmas) = sigmas {
         eval.params.kpt_oks_sigmas = sigmas;
     }

@@ -427,7 +427,7 @@ impl GroundTruth {
         Ok(sigmas.clone())
     }
 
-    fn fault(&self, reason: String) -> ScoreError {
+    pub(super) fn fault(&self, reason: String) -> ScoreError {
         ScoreError::GroundTruth { origin: self.origin.clone(), reason }
     }
 }
