@@ -49,7 +49,6 @@ pub(crate) fn join(launch: &Launch, options: &JoinOptions) -> Result<Joined, Ran
     };
     let alone = |fault| format!("{fault}; to run one process, {}", launch.launcher.to_run_alone());
     joined().map_err(|fault| match fault {
-        RanksError::Address(fault) => RanksError::Address(alone(fault)),
         RanksError::Token(fault) => RanksError::Token(alone(fault)),
         RanksError::Join(fault) => RanksError::Join(alone(fault)),
         fault => fault,

@@ -34,12 +34,10 @@ impl fmt::Display for Launcher {
 impl Launcher {
     /// What makes a process of this launcher, or a shell with its variables, run alone.
     pub fn to_run_alone(self) -> String {
-        let own = VARIABLES.iter().find(|of| of.launcher == self);
-        match own {
-            Some(_) if self == Self::Slurm => format!("unset {SLURM_STEP}"),
-            Some(own) => format!("unset {} and {}", own.rank, own.ranks),
-            None => "start it without a launcher".into(),
-        }
+        let own = VARIABLES.iter().find(|of| of.launcher == self && self != Self::Slurm);
+        own.map_or(format!("unset {SLURM_STEP}"), |of| {
+            format!("unset {} and {}", of.rank, of.ranks)
+        })
     }
 }
 

@@ -118,14 +118,3 @@ fn variables_that_make_no_sense_are_one_sentence_with_name_value_and_mend() {
         assert!(!error.contains('\n'), "{error}");
     }
 }
-
-#[test]
-fn each_launcher_says_how_to_run_alone() {
-    for (launcher, words) in [
-        (Launcher::Torchrun, "unset RANK and WORLD_SIZE"),
-        (Launcher::Slurm, "unset SLURM_STEP_ID"),
-        (Launcher::None, "start it without a launcher"),
-    ] {
-        assert_eq!(launcher.to_run_alone(), words);
-    }
-}
