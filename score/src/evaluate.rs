@@ -210,9 +210,9 @@ fn per_category(gt: &GroundTruth, eval: &COCOeval, curves: &Curves) -> Vec<(Stri
     ids.iter().enumerate().map(|(i, &id)| (gt.coco().cat_name(id), mean(i))).collect()
 }
 
-/// Leaves out detections beyond the `cap` best of an image and class, which no score counts and which
-/// would take memory with each object of the image. Returns a sentence if there are more objects
-/// than `cap`, too.
+/// Leaves out detections beyond the `cap` best of an image and class, which no score counts and
+/// which would take memory with each object of the image. Returns a sentence if there are more
+/// objects than `cap`, too.
 fn keep_best(gt: &GroundTruth, found: &mut Vec<Annotation>, cap: usize) -> Option<String> {
     let key = |a: &Annotation| (a.image_id, if gt.is_lvis() { 0 } else { a.category_id });
     let mut places: HashMap<_, Vec<usize>> = HashMap::new();
