@@ -1,13 +1,18 @@
 //! Single files: read only if they are files, and written whole.
 
-use std::fs::{self, File, Metadata};
+use std::collections::BTreeSet;
+use std::fs::{self, File, Metadata, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
-use crate::unfinished::Undisturbed;
+use crate::unfinished::{Undisturbed, Unfinished};
+
+/// The end of a temporary name, after a dot and 16 hexadecimal digits.
+const TEMPORARY: &str = ".partial";
 
 /// The metadata of a regular file.
 ///
@@ -91,15 +96,12 @@ fn end_of_links(path: &Path) -> PathBuf {
 fn replace(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
-    // Process ids collide between containers.
-    let random = RandomState::new().build_hasher().finish();
-    let beside = folder.join(format!(".{random:016x}.partial"));
-    let undisturbed = Undisturbed::begin();
-    let file = File::create_new(&beside)?;
-    let mark = undisturbed.mark(&beside);
-    let written = filled(file, fill).and_then(|file| file.sync_all());
+    sweep_once(folder);
+    let (file, beside, mark) = begin(folder)?;
+    // Open, and thus locked, until it has its name.
+    let written = filled(file, fill).and_then(|file| file.sync_all().map(|()| file));
     drop(mark);
-    let replaced = written.and_then(|()| fs::rename(&beside, path));
+    let replaced = written.and_then(|_open| fs::rename(&beside, path));
     if replaced.is_err() {
         // The error that stopped the writing is more useful than a fault here.
         let _ = fs::remove_file(&beside);
@@ -108,6 +110,50 @@ fn replace(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> 
     // So that a power cut does not undo the rename; some file systems cannot sync a folder.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
+}
+
+/// A new file in the folder, its path, and its mark; a lock shows that this process lives.
+fn begin(folder: &Path) -> io::Result<(File, PathBuf, Unfinished)> {
+    loop {
+        // Process ids collide between containers.
+        let random = RandomState::new().build_hasher().finish();
+        let beside = folder.join(format!(".{random:016x}{TEMPORARY}"));
+        let undisturbed = Undisturbed::begin();
+        let file = File::create_new(&beside)?;
+        let mark = undisturbed.mark(&beside);
+        // Where files have no locks, nobody sweeps. A process that sweeps may have been faster.
+        let is_taken = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+        if !is_taken && beside.exists() {
+            return Ok((file, beside, mark));
+        }
+    }
+}
+
+/// The same as [`sweep`], the first time that this process writes into the folder.
+fn sweep_once(folder: &Path) {
+    static SWEPT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+    if SWEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_path_buf()) {
+        sweep(folder);
+    }
+}
+
+/// Removes the temporary files that [`write`] left in a folder when its process was killed.
+pub fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let name = name.strip_suffix(".removed").unwrap_or(&name);
+        let random = name.strip_prefix('.').and_then(|name| name.strip_suffix(TEMPORARY));
+        let is_hex = |c: char| matches!(c, '0'..='9' | 'a'..='f');
+        let is_ours = random.is_some_and(|random| random.len() == 16 && random.chars().all(is_hex))
+            && entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_ours
+            && let Ok(file) = File::options().write(true).open(entry.path())
+            && file.try_lock().is_ok()
+        {
+            // One that stays takes room and does no harm.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
 }
 
 fn filled(file: File, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<File> {
@@ -172,5 +218,22 @@ mod tests {
         let refused = put(folder.path(), "text").expect_err("a directory").to_string();
         assert!(refused.contains("is a directory"), "{refused}");
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2);
+    }
+
+    #[test]
+    fn temporary_files_of_dead_processes_are_removed_and_no_others() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let dead = [".0123456789abcdef.partial", ".00000000000000ff.partial.removed"];
+        let held = ".fedcba9876543210.partial";
+        let foreign = ["0123456789abcdef.partial", ".0123456789abcdeg.partial", ".a.partial"];
+        for name in dead.iter().chain(&foreign).chain([&held]) {
+            fs::write(at(name), "x").expect("a file");
+        }
+        let open = File::open(at(held)).expect("a file");
+        open.try_lock().expect("free");
+        put(&at("new"), "new").expect("written");
+        assert!(dead.iter().all(|name| !at(name).exists()));
+        assert!(foreign.iter().chain([&held, &"new"]).all(|name| at(name).exists()));
     }
 }

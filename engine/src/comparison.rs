@@ -59,7 +59,8 @@ pub(crate) fn compare_runs(
     let data = DataSet::open(&first.config, split, progress)?;
     let set = EvaluationSet::new(&first.config, data);
     let with_first = |other: &ComparedRun| {
-        let scores = IouType::ALL.map(|kind| first.scores_beside(other, kind, &set, samples));
+        let resampled = (samples, progress);
+        let scores = IouType::ALL.map(|kind| first.scores_beside(other, kind, &set, resampled));
         let scores = scores.into_iter().filter_map(Result::transpose);
         let scores = scores.collect::<Result<Vec<_>, EngineError>>()?;
         let mut keys = first.config.differences(&other.config)?;
@@ -132,13 +133,17 @@ impl ComparedRun {
         other: &Self,
         kind: IouType,
         set: &EvaluationSet,
-        samples: usize,
+        (samples, progress): (usize, &Progress),
     ) -> Result<Option<Comparison>, EngineError> {
         let (Some(ours), Some(theirs)) = (self.results(kind, set)?, other.results(kind, set)?)
         else {
             return Ok(None);
         };
-        let compared = compare(set.truth()?, ours, theirs, samples)?;
+        let (run, images) = (&other.name, counted(set.images().len(), "image"));
+        progress.say(&format!("comparing {kind} of {run}: {samples} resamplings of {images}"));
+        let bar = progress.bar("resampling", samples as u64);
+        let compared = compare(set.truth()?, ours, theirs, samples, &|| bar.inc(1))?;
+        bar.finish_and_clear();
         for (run, i) in [(self, 0), (other, 1)] {
             run.check_is_reported(kind, compared.stats[0].scores[i])?;
         }

@@ -38,13 +38,21 @@ pub(crate) struct Joined {
 /// # Errors
 /// If there is no usable address or token, or not all ranks came.
 pub(crate) fn join(launch: &Launch, options: &JoinOptions) -> Result<Joined, RanksError> {
-    let rendezvous = Rendezvous::find(launch, options)?;
-    let me = Member::this(launch.rank, launch.local_rank);
-    let deadline = Instant::now() + options.join_timeout;
-    match launch.rank {
-        0 => Door::open(rendezvous.serve()?, launch.ranks, options, me).wait(deadline),
-        _ => come(&rendezvous, launch, &me, options, deadline),
-    }
+    let joined = || {
+        let rendezvous = Rendezvous::find(launch, options)?;
+        let me = Member::this(launch.rank, launch.local_rank);
+        let deadline = Instant::now() + options.join_timeout;
+        match launch.rank {
+            0 => Door::open(rendezvous.serve()?, launch.ranks, options, me).wait(deadline),
+            _ => come(&rendezvous, launch, &me, options, deadline),
+        }
+    };
+    let alone = |fault| format!("{fault}; to run one process, {}", launch.launcher.to_run_alone());
+    joined().map_err(|fault| match fault {
+        RanksError::Token(fault) => RanksError::Token(alone(fault)),
+        RanksError::Join(fault) => RanksError::Join(alone(fault)),
+        fault => fault,
+    })
 }
 
 /// How one handshake ended.

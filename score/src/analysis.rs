@@ -2,7 +2,9 @@
 //! confused, which kinds of errors cost most, which labels are in doubt, and the images with the
 //! worst detections.
 
-use hotcoco::{COCOeval, ImageDiagnostics};
+use std::collections::HashMap;
+
+use hotcoco::{COCO, COCOeval, ImageDiagnostics};
 use serde::{Deserialize, Serialize};
 
 use super::detections::{Detection, Results};
@@ -19,6 +21,10 @@ const BACKGROUND_IOU: f64 = 0.1;
 const MIN_SCORE: f64 = 0.5;
 /// Score from which a detection that no annotation confirms puts the labels in doubt.
 const DOUBTING_SCORE: f64 = 0.8;
+/// Most classes whose confusion is counted, and most pairs of a detection and an object of an image
+/// whose kinds of errors are: they take 8 bytes for each pair.
+const MOST_CONFUSED: usize = 4096;
+const MOST_PAIRS: usize = 1 << 26;
 /// Most labels in doubt that are kept.
 const MAX_DOUBTS: usize = 100;
 /// The kinds of errors, under TIDE's short names, and what they mean.
@@ -155,11 +161,22 @@ pub fn analyze(
         detections.iter().filter(|d| d.score >= MIN_SCORE).cloned().collect();
     let (_, _, seen) = scored(gt, Results::from_detections(&shown, gt, iou_type)?)?;
     let diagnostics = seen.image_diagnostics(FOUND_IOU, MIN_SCORE)?;
-    analysis.confusion = confusion(&eval);
-    analysis.errors = errors(&eval)?;
+    if analysis.classes.len() <= MOST_CONFUSED {
+        analysis.confusion = confusion(&eval);
+    }
+    if pairs(gt, eval.coco_dt()) <= MOST_PAIRS {
+        analysis.errors = errors(&eval)?;
+    }
     analysis.images = images(&diagnostics);
     analysis.label_doubts = label_doubts(gt, &shown, &diagnostics);
     Ok((summary, analysis))
+}
+
+/// The most pairs of a detection and an object that an image has.
+fn pairs(gt: &GroundTruth, found: &COCO) -> usize {
+    let count = |of: &COCO, image: u64| of.get_ann_ids_for_img(image).len();
+    let images = gt.coco().dataset.images.iter().map(|image| image.id);
+    images.map(|id| count(gt.coco(), id) * count(found, id)).max().unwrap_or(0)
 }
 
 /// Mean of the defined values, or `None`.
@@ -182,11 +199,13 @@ pub(super) fn classes(
     };
     let ap_at = |class: usize, at: usize| mean((0..r).map(|r| precision(at, r, class)));
     let ids = eval.accumulated().map_or(&[][..], |e| &e.cat_ids);
-    let annotations = &gt.coco().dataset.annotations;
+    let mut counted: HashMap<u64, usize> = HashMap::new();
+    let annotations = gt.coco().dataset.annotations.iter();
+    for object in annotations.filter(|object| counts(summary.iou_type, object)) {
+        *counted.entry(object.category_id).or_default() += 1;
+    }
     let class = |(i, (name, _)): (usize, &(String, f64))| {
-        let id = ids.get(i).copied();
-        let of_class = annotations.iter().filter(|object| Some(object.category_id) == id);
-        let objects = of_class.filter(|object| counts(summary.iou_type, object)).count();
+        let objects = ids.get(i).and_then(|id| counted.get(id)).copied().unwrap_or(0);
         let recalls = (0..t).map(|t| curves.recall[((t * k + i) * a) * m + (m - 1)]);
         let curve = (0..r).map(|r| precision(0, r, i));
         let score = |r: usize| curves.scores[((r * k + i) * a) * m + (m - 1)];
@@ -267,8 +286,15 @@ fn label_doubts(
     diagnostics: &ImageDiagnostics,
 ) -> Vec<LabelDoubt> {
     let name = |id| gt.coco().cat_name(id);
+    let mut crowds: HashMap<u64, Vec<[f64; 4]>> = HashMap::new();
+    for object in gt.coco().dataset.annotations.iter().filter(|object| object.iscrowd) {
+        crowds.entry(object.image_id).or_default().extend(object.bbox);
+    }
     let is_doubt = |e: &&hotcoco::LabelError| {
-        e.dt_score >= DOUBTING_SCORE && (e.gt_id.is_some() || !is_in_crowd(gt, detections, e))
+        // Ids of detections count from 1.
+        let bbox = detections[e.dt_id as usize - 1].bbox_xywh;
+        let is_in_crowd = || crowds.get(&e.image_id).is_some_and(|all| is_in_crowd(all, bbox));
+        e.dt_score >= DOUBTING_SCORE && (e.gt_id.is_some() || !is_in_crowd())
     };
     let doubts = diagnostics.label_errors.iter().filter(is_doubt);
     let doubt = |e: &hotcoco::LabelError| LabelDoubt {
@@ -280,18 +306,11 @@ fn label_doubts(
     doubts.take(MAX_DOUBTS).map(doubt).collect()
 }
 
-/// True if half of the detection's box lies in a crowd of its image, whatever its class.
-fn is_in_crowd(gt: &GroundTruth, detections: &[Detection], e: &hotcoco::LabelError) -> bool {
-    let is_it = |d: &&Detection| {
-        (d.image_id, d.category_id, d.score) == (e.image_id, e.dt_category_id, e.dt_score)
-    };
-    let Some(found) = detections.iter().find(is_it) else { return false };
-    let [x, y, width, height] = found.bbox_xywh;
-    let crowds = gt.coco().dataset.annotations.iter();
-    let crowds = crowds.filter(|object| object.iscrowd && object.image_id == e.image_id);
-    crowds.filter_map(|crowd| crowd.bbox).any(|[cx, cy, cw, ch]| {
-        let across = (x + width).min(cx + cw) - x.max(cx);
-        let down = (y + height).min(cy + ch) - y.max(cy);
+/// True if half of the detection's box lies in one of the crowds, whatever its class.
+fn is_in_crowd(crowds: &[[f64; 4]], [x, y, width, height]: [f64; 4]) -> bool {
+    crowds.iter().any(|[cx, cy, cw, ch]| {
+        let across = (x + width).min(cx + cw) - x.max(*cx);
+        let down = (y + height).min(cy + ch) - y.max(*cy);
         across.max(0.0) * down.max(0.0) > 0.5 * width * height
     })
 }

@@ -1,12 +1,15 @@
 //! Two sets of detections on the same images: how their scores differ, and how sure that is.
 
-use hotcoco::CompareOpts;
+use std::sync::{Mutex, PoisonError};
+
+use hotcoco::metrics::bootstrap::bootstrap_ci;
 
 use super::IouType;
 use super::detections::Results;
 use super::error::ScoreError;
 use super::evaluate::scored;
 use super::ground_truth::GroundTruth;
+use super::resample::{Matches, Scratch};
 
 /// Share of the samples that an interval holds.
 const CONFIDENCE: f64 = 0.95;
@@ -55,7 +58,8 @@ pub struct Comparison {
     pub images: usize,
 }
 
-/// Compares two sets of detections of one kind, with intervals from so many samples of the images.
+/// Compares two sets of detections of one kind, with intervals from so many samples of the images;
+/// calls `done` after each sample.
 ///
 /// A sample holds the images that as many draws with replacement hit, each once, so a share
 /// s = 1 - (1 - 1/n)^n of them, and the differences of samples scatter less than those of other
@@ -70,29 +74,40 @@ pub fn compare(
     first: Results,
     second: Results,
     samples: usize,
+    done: &(dyn Fn() + Sync),
 ) -> Result<Comparison, ScoreError> {
-    let iou_type = first.iou_type;
-    let (first, _, eval_first) = scored(gt, first)?;
-    let (second, _, eval_second) = scored(gt, second)?;
-    let options = CompareOpts { n_bootstrap: samples, seed: SEED, confidence: CONFIDENCE };
-    let found = hotcoco::compare(&eval_first, &eval_second, &options)?;
+    let (iou_type, images) = (first.iou_type, gt.num_images());
+    let scored = |results| {
+        let (summary, _, eval) = scored(gt, results)?;
+        Ok::<_, ScoreError>((summary, Matches::new(&eval, iou_type)))
+    };
+    let ((first, ours), (second, theirs)) = (scored(first)?, scored(second)?);
+    let positions: Vec<usize> = (0..images).collect();
+    let scratches = Mutex::new(Vec::new());
+    let lock = || scratches.lock().unwrap_or_else(PoisonError::into_inner);
+    let errors = bootstrap_ci(&positions, samples, SEED, CONFIDENCE, |sample| {
+        let mut scratch: Scratch = lock().pop().unwrap_or_default();
+        let [a, b] = [&ours, &theirs].map(|of| of.stats(sample.iter(), &mut scratch));
+        lock().push(scratch);
+        done();
+        let is_defined = |a: f64, b: f64| a >= 0.0 && b >= 0.0;
+        a.into_iter().zip(b).map(|(a, b)| if is_defined(a, b) { b - a } else { 0.0 }).collect()
+    });
     let of = |name: &str, scores: [f64; 2], error: Option<f64>| {
         let scores = scores.map(|score| (score >= 0.0).then_some(score));
         let mut all = ScoreDifference { name: name.to_string(), scores, interval: None };
         all.interval = all.difference().zip(error).map(|(difference, error)| {
-            let side = ERRORS_A_SIDE * error * correction(found.num_images);
+            let side = ERRORS_A_SIDE * error * correction(images);
             [difference - side, difference + side]
         });
         all
     };
-    let errors = found.ci.as_ref();
     let stats = iou_type.stat_names().iter().enumerate().map(|(i, name)| {
-        let error = errors.and_then(|all| all.get(found.metric_keys.get(i)?)).map(|ci| ci.std_err);
+        let error = errors.get(i).map(|interval| interval.std_err);
         of(name, [first.stats[i], second.stats[i]], error)
     });
     let classes = first.per_category.iter().zip(&second.per_category);
     let classes = classes.map(|((name, first), (_, second))| of(name, [*first, *second], None));
-    let images = found.num_images;
     Ok(Comparison { iou_type, stats: stats.collect(), classes: classes.collect(), images })
 }
 
@@ -118,22 +133,24 @@ mod tests {
         let object = |id| GtAnnotation {
             id,
             image_id: id,
-            category_id: 1,
+            category_id: 1 + id % 2,
             bbox_xywh,
             area: Some(1600.0),
             iscrowd: false,
             mask: None,
             keypoints: None,
         };
-        let category = GtCategory { id: 1, name: "cat".into() };
+        let categories =
+            [(1, "cat"), (2, "dog")].map(|(id, name)| GtCategory { id, name: name.into() });
         let (images, objects) = (ids.clone().map(image).collect(), ids.clone().map(object));
-        let gt = GroundTruth::from_parts(images, objects.collect(), vec![category]).expect("sound");
+        let gt =
+            GroundTruth::from_parts(images, objects.collect(), categories.into()).expect("sound");
         let results = |is_found: &dyn Fn(u64) -> bool| {
             let found = ids.clone().filter(|id| is_found(*id));
             let detection = |image_id| Detection {
                 image_id,
-                category_id: 1,
-                score: 0.9,
+                category_id: 1 + image_id % 2,
+                score: (image_id % 7) as f64 / 7.0,
                 bbox_xywh,
                 segmentation: None,
                 keypoints: None,
@@ -143,7 +160,8 @@ mod tests {
         };
         // The first finds six of ten images, and the second eight, four of them in common.
         let (first, second) = (|id: u64| id % 10 < 6, |id: u64| !(4..6).contains(&(id % 10)));
-        let found = compare(&gt, results(&first), results(&second), 2000).expect("comparable");
+        let found =
+            compare(&gt, results(&first), results(&second), 2000, &|| ()).expect("comparable");
         assert_eq!((found.images, found.stats.len()), (400, 12));
         let recall = found.stats.iter().find(|stat| stat.name == "AR100").expect("a number");
         assert!((recall.difference().expect("defined") - 0.2).abs() < 1e-9, "{recall:?}");
@@ -156,7 +174,17 @@ mod tests {
         let small = found.stats.iter().find(|stat| stat.name == "APs").expect("a number");
         assert_eq!((small.scores, small.interval, small.is_certain()), ([None; 2], None, false));
         assert_eq!((found.classes[0].name.as_str(), found.classes[0].interval), ("cat", None));
-        let same = compare(&gt, results(&first), results(&first), 50).expect("comparable");
+        // The scorer's own, which is slow.
+        let eval = |results| scored(&gt, results).expect("sound").2;
+        let (n_bootstrap, seed, confidence) = (2000, SEED, CONFIDENCE);
+        let options = hotcoco::CompareOpts { n_bootstrap, seed, confidence };
+        let slow = hotcoco::compare(&eval(results(&first)), &eval(results(&second)), &options);
+        let slow = slow.expect("comparable").ci.expect("sampled");
+        for (stat, [low, high]) in found.stats.iter().filter_map(|s| Some((s, s.interval?))) {
+            let side = 1.96 * slow[&stat.name].std_err * correction(400);
+            assert!((high - low - 2.0 * side).abs() < 1e-12 && side > 0.0, "{stat:?}: {side}");
+        }
+        let same = compare(&gt, results(&first), results(&first), 50, &|| ()).expect("comparable");
         assert!(same.stats.iter().all(|stat| !stat.is_certain()), "{same:?}");
     }
 }

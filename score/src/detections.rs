@@ -1,6 +1,6 @@
 //! Detections: COCO's results format, read and checked against the annotations.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 
 use dali::coco;
@@ -60,6 +60,8 @@ struct RawDetection {
     #[serde(deserialize_with = "coco::id")]
     category_id: u64,
     score: f64,
+    #[serde(default, deserialize_with = "json::text")]
+    file_name: Option<String>,
     #[serde(default)]
     bbox: Option<Vec<f64>>,
     #[serde(default)]
@@ -76,7 +78,8 @@ impl Results {
     /// file scores here exactly as it does there.
     ///
     /// `iou_type` `None` infers the type from the entries: masks if one has a `segmentation`, else
-    /// keypoints if one has `keypoints`, else boxes.
+    /// keypoints if one has `keypoints`, else boxes. An entry with a `file_name` belongs to the
+    /// image of that file, whatever its `image_id`.
     ///
     /// # Errors
     /// [`ScoreError::Read`]; [`ScoreError::Detections`] naming the entry that is broken or does
@@ -92,7 +95,8 @@ impl Results {
             return Err(fail("is not a list of detections".into()));
         }
         let raw = coco::list::<RawDetection>(file, "detections", &bytes);
-        let raw = raw.map_err(|fault| fail(json::reason(fault)))?;
+        let mut raw = raw.map_err(|fault| fail(json::reason(fault)))?;
+        let paired = pair_by_file(&mut raw, gt).map_err(fail)?;
         let Some(first) = raw.first() else {
             return Err(fail("is an empty list, so there is nothing to score".into()));
         };
@@ -111,7 +115,7 @@ impl Results {
             _ => IouType::Segm,
         };
         check_categories(&raw, gt).map_err(fail)?;
-        let doubts = doubts(&raw, gt);
+        let doubts = paired.into_iter().chain(doubts(&raw, gt)).collect();
         Ok(Self { doubts, ..Self::build(raw, gt, iou_type, area_of).map_err(fail)? })
     }
 
@@ -131,6 +135,7 @@ impl Results {
             image_id: d.image_id,
             category_id: d.category_id,
             score: d.score,
+            file_name: None,
             bbox: (iou_type == IouType::Bbox).then(|| d.bbox_xywh.to_vec()),
             segmentation: d.segmentation.as_ref().filter(|_| iou_type == IouType::Segm).map(|m| {
                 Segmentation::UncompressedRle {
@@ -283,32 +288,86 @@ fn check_sides(bbox: [f64; 4]) -> Result<[f64; 4], String> {
     Err(format!("has a box of {w} x {h} pixels; a box is [x, y, width, height]"))
 }
 
+/// Gives each entry that has a `file_name` the image of that file; returns a sentence if that is
+/// another than the one of its `image_id`.
+fn pair_by_file(raw: &mut [RawDetection], gt: &GroundTruth) -> Result<Option<String>, String> {
+    let (of, mut moved, mut unnamed) = (raw.len(), 0, None);
+    let mut files: HashMap<u64, String> = HashMap::new();
+    for (i, detection) in raw.iter_mut().enumerate() {
+        let Some(file) = detection.file_name.take() else {
+            unnamed.get_or_insert(i);
+            continue;
+        };
+        let own = detection.image_id;
+        detection.image_id = gt.image_of_file(&file, own).ok_or_else(|| {
+            format!(
+                "detection {i} has the file_name `{file}`, which is not the file_name of one image \
+                 of the annotations, nor of the image with its image_id {own}; correct it, or \
+                 remove file_name from all detections to use image_id"
+            )
+        })?;
+        moved += usize::from(detection.image_id != own);
+        let first = files.entry(detection.image_id).or_insert_with(|| file.clone());
+        if !first.ends_with(&file) && !file.ends_with(first.as_str()) {
+            return Err(format!(
+                "the file_names `{first}` and `{file}` (detection {i}) are both that of image {} \
+                 of the annotations; give annotations whose file_name has the folder",
+                detection.image_id
+            ));
+        }
+    }
+    match unnamed.filter(|_| moved > 0) {
+        Some(i) => Err(format!(
+            "{moved} of {of} detections have the file_name of another image than their image_id, \
+             and detection {i} has no file_name; give file_name to all detections, or to none"
+        )),
+        None => Ok((moved > 0).then(|| {
+            format!(
+                "{moved} of {of} detections have the file_name of another image than their \
+                 image_id; file_name was used"
+            )
+        })),
+    }
+}
+
 /// Doubts about a file that can be scored.
 fn doubts(raw: &[RawDetection], gt: &GroundTruth) -> Vec<String> {
     let mut seen = HashSet::with_capacity(raw.len());
-    let (mut outside, mut copies) = (0, 0);
-    for detection in raw {
-        let Some(&[x, y, w, h]) = detection.bbox.as_deref() else { continue };
-        let (rows, columns) = gt.image_size(detection.image_id).unwrap_or_default();
+    let boxes = || raw.iter().filter_map(|d| Some((d, d.bbox.as_deref()?.try_into().ok()?)));
+    let outside = boxes_outside("", boxes().map(|(d, bbox)| (d.image_id, bbox)), gt);
+    let is_copy = |(d, [x, y, w, h]): &(&RawDetection, [f64; 4])| {
+        let what = (d.image_id, d.category_id);
+        !seen.insert((what, [*x, *y, *w, *h, d.score].map(f64::to_bits)))
+    };
+    let (copies, of) = (boxes().filter(is_copy).count(), raw.len());
+    let copies = (copies > 0).then(|| format!("{copies} of {of} detections repeat another one"));
+    outside.into_iter().chain(copies).collect()
+}
+
+/// A sentence about the boxes, of a kind, that leave their image.
+pub(super) fn boxes_outside(
+    kind: &str,
+    boxes: impl Iterator<Item = (u64, [f64; 4])>,
+    gt: &GroundTruth,
+) -> Option<String> {
+    let (mut outside, mut of) = (0, 0);
+    for (image, [x, y, w, h]) in boxes {
+        let (rows, columns) = gt.image_size(image).unwrap_or_default();
         let side = |low: f64, length: f64, limit: u32| {
             ((low + length).min(f64::from(limit)) - low.max(0.0)).max(0.0)
         };
         let is_sized = rows > 0 && columns > 0;
         outside +=
             usize::from(is_sized && side(x, w, columns) * side(y, h, rows) < MIN_INSIDE * w * h);
-        let what = (detection.image_id, detection.category_id);
-        copies +=
-            usize::from(!seen.insert((what, [x, y, w, h, detection.score].map(f64::to_bits))));
+        of += 1;
     }
-    let of = raw.len();
-    let outside = (outside > 0).then(|| {
+    let gap = if kind.is_empty() { "" } else { " " };
+    (outside > 0).then(|| {
         format!(
-            "{outside} of {of} boxes extend past their image by over a quarter of their area; a \
-             box is [x, y, width, height] in pixels of the image"
+            "{outside} of {of}{gap}{kind} boxes leave their image by over a quarter of their area; \
+             a box is [x, y, width, height] in pixels, not two corners"
         )
-    });
-    let copies = (copies > 0).then(|| format!("{copies} of {of} detections repeat another one"));
-    outside.into_iter().chain(copies).collect()
+    })
 }
 
 /// Why a detection's mask does not fit its image; completes a sentence that names the detection.

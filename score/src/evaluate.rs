@@ -1,15 +1,21 @@
 //! The evaluation itself: matching, precision and recall, and the numbers made of them.
 
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use hotcoco::{COCO, COCOeval, Dataset};
+use hotcoco::{Annotation, COCO, COCOeval, Dataset};
 
 use super::IouType;
 use super::detections::{Detection, Results};
 use super::error::ScoreError;
 use super::ground_truth::GroundTruth;
 use super::summary::Summary;
+
+/// Of more categories than this, only those with objects are scored, and at most so many.
+const MANY_CATEGORIES: usize = 4096;
+const MOST_CATEGORIES: usize = 4 * MANY_CATEGORIES;
 
 /// Precision and recall behind the numbers, -1 where there is no object.
 ///
@@ -116,7 +122,7 @@ pub(super) struct Run {
 /// kind, and limit of detections.
 pub(super) fn run(
     gt: &GroundTruth,
-    results: Results,
+    mut results: Results,
     num_stats: usize,
     make: fn(Arc<COCO>, COCO, hotcoco::IouType, usize) -> COCOeval,
 ) -> Result<Run, ScoreError> {
@@ -137,7 +143,11 @@ pub(super) fn run(
         }
     };
     let mut notes = left_out_note(&results);
+    notes.extend(gt.doubts().iter().cloned());
     notes.extend(results.doubts);
+    let cap = hotcoco::Params::new(iou_type).max_det();
+    let cap = if gt.is_lvis() { results.max_dets } else { cap };
+    notes.extend(keep_best(gt, &mut results.annotations, cap));
     let detections = COCO::from_dataset(Dataset {
         images: gt.coco().dataset.images.clone(),
         annotations: results.annotations,
@@ -145,6 +155,19 @@ pub(super) fn run(
         ..Dataset::default()
     });
     let mut eval = make(gt.coco().clone(), detections, iou_type, results.max_dets);
+    // The curves of a category take 400 kB, with or without objects.
+    if gt.coco().dataset.categories.len() > MANY_CATEGORIES {
+        let used = gt.coco().dataset.annotations.iter().map(|a| a.category_id);
+        let mut used: BTreeSet<u64> = used.collect();
+        used.extend(
+            gt.coco().dataset.categories[..usize::from(used.is_empty())].iter().map(|c| c.id),
+        );
+        if used.len() > MOST_CATEGORIES {
+            let (used, most) = (used.len(), MOST_CATEGORIES);
+            return Err(gt.fault(format!("{used} categories have objects, more than {most}")));
+        }
+        eval.params.cat_ids = used.into_iter().collect();
+    }
     if let Some(sigmas) = sigmas {
         eval.params.kpt_oks_sigmas = sigmas;
     }
@@ -185,6 +208,38 @@ fn per_category(gt: &GroundTruth, eval: &COCOeval, curves: &Curves) -> Vec<(Stri
         if count == 0 { -1.0 } else { sum / count as f64 }
     };
     ids.iter().enumerate().map(|(i, &id)| (gt.coco().cat_name(id), mean(i))).collect()
+}
+
+/// Leaves out detections beyond the `cap` best of an image and class, which no score counts and
+/// which would take memory with each object of the image. Returns a sentence if there are more
+/// objects than `cap`, too.
+fn keep_best(gt: &GroundTruth, found: &mut Vec<Annotation>, cap: usize) -> Option<String> {
+    let key = |a: &Annotation| (a.image_id, if gt.is_lvis() { 0 } else { a.category_id });
+    let mut places: HashMap<_, Vec<usize>> = HashMap::new();
+    for (i, detection) in found.iter().enumerate() {
+        places.entry(key(detection)).or_default().push(i);
+    }
+    places.retain(|_, places| places.len() > cap);
+    let mut objects: BTreeMap<_, usize> = BTreeMap::new();
+    let annotated = gt.coco().dataset.annotations.iter();
+    for object in annotated.filter(|a| !a.iscrowd && places.contains_key(&key(a))) {
+        *objects.entry(key(object)).or_default() += 1;
+    }
+    let score = |i: &usize| found[*i].score;
+    let mut dropped = HashSet::new();
+    // Those of LVIS are left out by its scorer.
+    for mut places in places.into_values().filter(|_| !gt.is_lvis()) {
+        places.sort_by(|a, b| score(b).partial_cmp(&score(a)).unwrap_or(Ordering::Equal));
+        dropped.extend(places.drain(cap..));
+    }
+    let mut place = 0..;
+    found.retain(|_| place.next().is_none_or(|i| !dropped.contains(&i)));
+    let ((image, _), count) = objects.into_iter().find(|(_, count)| *count > cap)?;
+    let each = if gt.is_lvis() { "an image" } else { "a class and image" };
+    Some(format!(
+        "image {image} has {count} objects, more than {cap} of {each}, and only the {cap} best \
+         detections of {each} count, so the others are missed"
+    ))
 }
 
 fn left_out_note(results: &Results) -> Vec<String> {

@@ -9,10 +9,14 @@ use dali::store::MAX_KEYPOINTS;
 use hotcoco::{Annotation, COCO, Category, Dataset, Image, Segmentation};
 use serde::Deserialize;
 
+use super::detections::boxes_outside;
 use super::error::ScoreError;
 use super::json;
 use super::keypoints;
 use super::rle::{Rle, check_polygon};
+
+/// Parts of a path by which images are found, at most.
+const MAX_PARTS: usize = 8;
 
 /// An image in the annotations.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,7 +77,11 @@ pub struct GroundTruth {
     coco: Arc<COCO>,
     origin: String,
     images: Arc<HashMap<u64, (u32, u32)>>,
+    /// Images by the ends of their file names, from a whole part on; `None` for an end of several.
+    names: Arc<HashMap<String, Option<u64>>>,
     is_lvis: bool,
+    /// Doubts about a file, in sentences.
+    doubts: Vec<String>,
     /// Keypoints of an object; `None` if no object has any.
     num_keypoints: Option<usize>,
     sigmas: Option<Vec<f64>>,
@@ -97,6 +105,8 @@ struct RawImage {
     height: u32,
     #[serde(default, deserialize_with = "coco::side")]
     width: u32,
+    #[serde(default, deserialize_with = "json::text")]
+    file_name: Option<String>,
     /// LVIS: the categories that were looked for and are not there.
     #[serde(default, deserialize_with = "coco::ids")]
     neg_category_ids: Option<Vec<u64>>,
@@ -165,10 +175,13 @@ impl GroundTruth {
         if is_lvis {
             check_lvis(&images, &categories).map_err(fail)?;
         }
+        let names = raw.images.0.iter().filter_map(|i| Some((i.file_name.as_deref()?, i.id)));
+        let names = Arc::new(by_ends(names));
         let image = |i: RawImage| Image {
             id: i.id,
             height: i.height,
             width: i.width,
+            file_name: i.file_name.unwrap_or_default(),
             neg_category_ids: i.neg_category_ids.unwrap_or_default(),
             not_exhaustive_category_ids: i.not_exhaustive_category_ids.unwrap_or_default(),
             ..Image::default()
@@ -182,7 +195,15 @@ impl GroundTruth {
         let images = images.into_iter().map(image).collect();
         let categories = categories.into_iter().map(category).collect();
         let gt = Self::build(origin.clone(), images, annotations, categories)?;
-        Ok(GroundTruth { is_lvis, ..gt })
+        let annotations = || gt.coco.dataset.annotations.iter();
+        let boxes = annotations().filter_map(|a| Some((a.image_id, a.bbox?)));
+        let zero = annotations().any(|a| a.id == 0).then(|| {
+            "pycocotools takes the annotation with id 0 for one that is not found, and may give a \
+             lower score; number annotations from 1"
+                .to_string()
+        });
+        let doubts = boxes_outside("annotated", boxes, &gt).into_iter().chain(zero).collect();
+        Ok(GroundTruth { is_lvis, names, doubts, ..gt })
     }
 
     /// Builds a ground truth in memory.
@@ -295,13 +316,37 @@ impl GroundTruth {
             COCO::from_dataset(Dataset { images, annotations, categories, ..Dataset::default() });
         coco.fill_missing_areas();
         let (coco, images) = (Arc::new(coco), Arc::new(sizes));
+        let (names, doubts) = (Arc::default(), Vec::new());
         let (is_lvis, sigmas) = (false, None);
-        Ok(GroundTruth { coco, origin, images, is_lvis, num_keypoints, sigmas })
+        Ok(GroundTruth { coco, origin, images, names, is_lvis, doubts, num_keypoints, sigmas })
     }
 
     /// Height and width of an image, or `None` if it is not listed.
     pub(super) fn image_size(&self, image_id: u64) -> Option<(u32, u32)> {
         self.images.get(&image_id).copied()
+    }
+
+    /// The image of a file: the one whose file name shares the longest end of the path, from a
+    /// whole part on, or that of id `own` if several do, or if only the ending (`.jpg`) differs.
+    /// Of annotations without file names, the one of id `own`.
+    pub(super) fn image_of_file(&self, path: &str, own: u64) -> Option<u64> {
+        if self.names.is_empty() {
+            return Some(own);
+        }
+        let path = path.replace('\\', "/");
+        let own_name = self.coco.get_img(own).map_or("", |image| image.file_name.as_str());
+        let stem = |path: &str| Path::new(path).file_stem().map(std::ffi::OsStr::to_owned);
+        let found = ends(&path).into_iter().find_map(|end| Some((end, *self.names.get(end)?)));
+        match found {
+            Some((_, Some(image))) => Some(image),
+            Some((end, None)) => own_name.replace('\\', "/").ends_with(end).then_some(own),
+            None => (stem(own_name) == stem(&path)).then_some(own),
+        }
+    }
+
+    /// Doubts about a file, in sentences.
+    pub(super) fn doubts(&self) -> &[String] {
+        &self.doubts
     }
 
     pub(super) fn has_category(&self, category_id: u64) -> bool {
@@ -369,7 +414,7 @@ impl GroundTruth {
         Ok(sigmas.clone())
     }
 
-    fn fault(&self, reason: String) -> ScoreError {
+    pub(super) fn fault(&self, reason: String) -> ScoreError {
         ScoreError::GroundTruth { origin: self.origin.clone(), reason }
     }
 }
@@ -458,6 +503,29 @@ fn check_lvis(images: &[RawImage], categories: &[RawCategory]) -> Result<(), Str
         Some(c) => Err(format!("category id {} has no frequency of `r`, `c` or `f`", c.id)),
         None => Ok(()),
     }
+}
+
+/// The path and its last parts, the longest first.
+fn ends(path: &str) -> Vec<&str> {
+    let mut ends: Vec<&str> =
+        path.rmatch_indices('/').take(MAX_PARTS).map(|(at, _)| &path[at + 1..]).collect();
+    ends.push(path);
+    ends.reverse();
+    ends
+}
+
+/// Images by the ends of their file names; a whole name goes before the end of a longer one.
+fn by_ends<'a>(names: impl Iterator<Item = (&'a str, u64)>) -> HashMap<String, Option<u64>> {
+    let (mut found, mut whole) = (HashMap::new(), HashMap::new());
+    for (name, id) in names {
+        let name = name.replace('\\', "/");
+        for (i, end) in ends(&name).into_iter().enumerate() {
+            let among = if i == 0 { &mut whole } else { &mut found };
+            among.entry(end.to_string()).and_modify(|image| *image = None).or_insert(Some(id));
+        }
+    }
+    found.extend(whole);
+    found
 }
 
 fn first_repeat(ids: impl Iterator<Item = u64>) -> Option<u64> {

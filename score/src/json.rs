@@ -43,3 +43,11 @@ pub(super) fn check_bbox(bbox: &[f64]) -> Result<[f64; 4], String> {
         None => Ok(four),
     }
 }
+
+/// Reads a text that is not empty; any other value is none.
+pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(match serde_json::Value::deserialize(deserializer)? {
+        serde_json::Value::String(text) if !text.is_empty() => Some(text),
+        _ => None,
+    })
+}

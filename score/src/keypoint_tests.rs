@@ -216,7 +216,7 @@ fn keypoints_of_two_models_are_compared() {
         Results::from_detections(found, &gt, IouType::Keypoints).expect("sound")
     };
     let both = [detection(FIRST, 0.9), detection(SECOND, 0.8)];
-    let found = compare(&gt, results(&both[..1]), results(&both), 20).expect("comparable");
+    let found = compare(&gt, results(&both[..1]), results(&both), 20, &|| ()).expect("comparable");
     let names: Vec<&str> = found.stats.iter().map(|stat| stat.name.as_str()).collect();
     assert_eq!(names, KEYPOINT_STAT_NAMES);
     assert!((found.stats[5].difference().expect("defined") - 0.5).abs() < 1e-9, "{found:?}");

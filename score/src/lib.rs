@@ -17,6 +17,7 @@ mod keypoint_tests;
 mod keypoints;
 mod lvis;
 mod report;
+mod resample;
 mod results_file;
 mod rle;
 mod summary;

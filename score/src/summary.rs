@@ -106,7 +106,7 @@ impl Summary {
     }
 }
 
-fn slices(iou_type: IouType) -> &'static [Slice] {
+pub(super) fn slices(iou_type: IouType) -> &'static [Slice] {
     match iou_type {
         IouType::Bbox | IouType::Segm => &SLICES,
         IouType::Keypoints => &KEYPOINT_SLICES,

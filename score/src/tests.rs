@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use serde_json::{Value, json};
+
 use super::*;
 
 const GT: &str = r#"{"images": [{"id": 5, "height": 20, "width": 30},
@@ -269,10 +271,78 @@ fn boxes_beyond_their_image_and_copies_are_counted() {
     let none: [&str; 0] = [];
     assert_eq!(notes(&["[0, 0, 30, 20]", "[-1, -1, 32, 22]"]).expect("sound"), none);
     let found = notes(&["[10, 10, 30, 20]", "[2, 2, 4, 4]", "[2, 2, 4, 4]"]).expect("sound");
-    assert!(found[0].starts_with("1 of 3 boxes extend past their image"), "{found:?}");
+    assert!(found[0].starts_with("1 of 3 boxes leave their image"), "{found:?}");
     assert_eq!(found[1..], ["1 of 3 detections repeat another one"]);
     let fault = notes(&["[9, 9, -4, 4]"]).expect_err("it is refused").to_string();
     assert!(fault.contains("detection 0 has a box of -4 x 4 pixels"), "{fault}");
+}
+
+/// Scores lists of images, objects and detections of one class.
+fn score_lists(images: &[Value], objects: &[Value], found: &[Value]) -> Result<Summary, String> {
+    let folder = Folder::new();
+    let categories = [json!({"id": 3, "name": "cat"})];
+    let gt = json!({"images": images, "annotations": objects, "categories": categories});
+    let files = [("gt.json", gt), ("dt.json", json!(found))];
+    let [gt, found] = files.map(|(name, list)| folder.file(name, &list.to_string()));
+    evaluate_files(&gt, &found, None).map_err(|fault| fault.to_string())
+}
+
+fn square(i: usize) -> Value {
+    json!([10 * (i % 20), 10 * (i / 20), 9, 9])
+}
+
+#[test]
+fn detections_are_paired_with_images_by_file_name() {
+    let names = ["a/1.jpg", "b/1.jpg", "sub\\2.jpg", "3.JPG"];
+    let of = |i: usize| json!({"id": i, "image_id": i, "category_id": 3, "bbox": square(i)});
+    let image = |i: usize| json!({"id": i, "file_name": names[i - 5]});
+    let images: Vec<Value> = (5..9).map(image).collect();
+    let objects: Vec<Value> = (5..9).map(of).collect();
+    let right = ["/photos/a/1.jpg", "./b/1.jpg", "sub/2.jpg", "3.JPG"];
+    for (ids, files, want) in [
+        ([5, 6, 7, 8], right, Ok(0)),
+        ([5, 6, 7, 8], [""; 4], Ok(0)),
+        // One name in two folders, and another ending, are those of the id.
+        ([5, 6, 7, 8], ["1.jpg", "", "x/2.jpg", "3.png"], Ok(0)),
+        ([8, 7, 6, 5], right, Ok(1)),
+        ([0, 1, 2, 3], right, Ok(1)),
+        ([8, 7, 6, 5], ["1.jpg", "", "", ""], Err("has the file_name `1.jpg`, which is not")),
+        ([5, 6, 7, 8], ["4.jpg", "", "", ""], Err("detection 0 has the file_name `4.jpg`")),
+        ([8, 6, 7, 5], ["a/1.jpg", "", "", ""], Err("and detection 1 has no file_name")),
+        ([5, 6, 7, 8], ["a/1.jpg", "b/1.jpg", "p/2.jpg", "q/2.jpg"], Err("both that of image 7")),
+    ] {
+        let entry = |i: usize| {
+            json!({"image_id": ids[i], "file_name": files[i], "category_id": 3,
+                   "bbox": square(i + 5), "score": 0.5})
+        };
+        let found = score_lists(&images, &objects, &(0..4).map(entry).collect::<Vec<_>>());
+        match (found, want) {
+            (Ok(found), Ok(notes)) => assert_eq!((found.ap(), found.notes.len()), (1.0, notes)),
+            (Err(fault), Err(words)) => assert!(fault.contains(words), "{fault}"),
+            (found, want) => panic!("{ids:?} {files:?}: {found:?}, not {want:?}"),
+        }
+    }
+}
+
+#[test]
+fn limits_of_the_score_are_noted() {
+    let image = json!({"id": 5, "height": 200, "width": 200});
+    for (first_id, objects, found, recall, note) in [
+        (1, 100, 150, 0.5, ""),
+        (1, 150, 100, 0.667, ""),
+        (1, 150, 150, 0.667, "image 5 has 150 objects, more than 100 of a class"),
+        (0, 2, 2, 1.0, "pycocotools takes the annotation with id 0"),
+    ] {
+        let of = |i: usize| {
+            json!({"id": first_id + i, "image_id": 5, "category_id": 3, "bbox": square(i),
+                   "score": i as f64 / 1e3}) // the best come last
+        };
+        let list = |count: usize| (0..count).map(of).collect::<Vec<_>>();
+        let scores = score_lists(&[image.clone()], &list(objects), &list(found)).expect("sound");
+        assert!((scores.stats[8] - recall).abs() < 1e-3, "{scores}");
+        assert_eq!(scores.notes.is_empty(), note.is_empty(), "{scores}");
+        assert!(scores.notes.iter().all(|found| found.starts_with(note)), "{scores}");
+    }
 }
 
 #[test]

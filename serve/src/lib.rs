@@ -2,28 +2,32 @@
 //!
 //! `/ping` and `/invocations` are those of a SageMaker container, `/metrics` is Prometheus' text,
 //! and `/` is a page to drop a picture on. [`serve`] answers until it is told to stop, and then
-//! finishes the requests in hand.
+//! answers the requests in hand, for a limited time.
 
 mod metrics;
 mod queue;
 mod routes;
+mod timed;
 
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use timed::Timed;
 use tokio::sync::Semaphore;
 
 /// Time for the headers of a request, and of an open connection for its next request.
 const HEADERS: Duration = Duration::from_secs(20);
 /// Time between two looks at the flag that stops the server.
 const LOOK: Duration = Duration::from_millis(50);
+/// Time for the model's run in hand once nobody waits for it.
+const LAST_RUN: Duration = Duration::from_secs(3);
 
 /// Reads an image of a request from the bytes of its file, its position in the request and its
 /// file's name; the error is a sentence for the client.
@@ -50,6 +54,8 @@ pub trait Model: Send + 'static {
 pub struct Limits {
     /// Bytes of a request's body.
     pub body: usize,
+    /// Files of a form.
+    pub files: usize,
     /// Requests whose images are read, wait or are detected on at a time; further ones are
     /// answered with 503.
     pub requests: usize,
@@ -63,6 +69,11 @@ pub struct Limits {
     pub upload: Duration,
     /// Time from a request's last byte to its answer, then 503.
     pub wait: Duration,
+    /// Time that an answer may wait for its client to read; after it the connection is closed.
+    pub send: Duration,
+    /// Time from the stop to the end of the server; requests that are in hand by then get no
+    /// answer.
+    pub stop: Duration,
 }
 
 /// Answers requests on `listener` until `stop` is set; then it accepts no more, and returns once
@@ -85,17 +96,21 @@ pub fn serve<M: Model>(
     let decode = model.decoder();
     let categories = model.categories();
     let (queue, worker) = queue::start(model, slots, limits.batch.max(1), limits.gather)?;
-    let drain = limits.wait + limits.upload;
+    let (send, drain) = (limits.send, limits.stop);
     let connections = Arc::new(Semaphore::new(limits.connections.max(1)));
     let app = routes::router(decode, &categories, queue, limits);
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        accept(listener, app, connections, stop, drain).await;
+        accept(listener, app, connections, stop, (send, drain)).await;
         Ok::<(), io::Error>(())
     })?;
     runtime.shutdown_timeout(LOOK);
-    // Its last sender went with the routes.
-    let _ = worker.join();
+    // Its last sender went with the routes; a run of the model that is too long ends with the
+    // process.
+    let end = Instant::now() + LAST_RUN;
+    while !worker.is_finished() && Instant::now() < end {
+        std::thread::sleep(LOOK);
+    }
     Ok(())
 }
 
@@ -105,7 +120,7 @@ async fn accept(
     app: axum::Router,
     connections: Arc<Semaphore>,
     stop: &AtomicBool,
-    drain: Duration,
+    (send, drain): (Duration, Duration),
 ) {
     let graceful = GracefulShutdown::new();
     while !stop.load(Ordering::Relaxed) {
@@ -126,7 +141,7 @@ async fn accept(
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADERS)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(Timed::new(stream, send)), service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             // A client that breaks off is no fault of the server.

@@ -208,9 +208,18 @@ impl<I: Send + 'static> Door<I> {
             StatusCode::PAYLOAD_TOO_LARGE => self.too_large(),
             _ => broken(fault.body_text()),
         };
+        let (mut count, most) = (0, self.limits.files);
         while let Some(field) = form.next_field().await.map_err(fault)? {
+            count += 1;
             let name = field.file_name().map(str::to_string);
-            uploads.push(Upload { name, bytes: field.bytes().await.map_err(fault)? });
+            let bytes = field.bytes().await.map_err(fault)?;
+            if count <= most {
+                uploads.push(Upload { name, bytes });
+            }
+        }
+        if count > most {
+            let why = format!("the form has {count} files, more than {most}; send several forms");
+            return Err(refuse(StatusCode::PAYLOAD_TOO_LARGE, why));
         }
         if uploads.is_empty() {
             return Err(broken("the form holds no file".into()));
@@ -221,11 +230,15 @@ impl<I: Send + 'static> Door<I> {
     /// The results of all images: a COCO results file, whose image ids are positions from 0.
     async fn detect(&self, uploads: Vec<Upload>) -> Result<String, Refusal> {
         let count = uploads.len();
+        // The images of a request wait in turn, so that those of others come between them.
+        let turns = Arc::new(Semaphore::new(self.limits.batch.max(1)));
         // Given up by the client or by a limit, all of them end.
         let mut tasks = JoinSet::new();
         for (position, Upload { name, bytes }) in uploads.into_iter().enumerate() {
             let (queue, decode) = (self.queue.clone(), self.decode.clone());
+            let turns = turns.clone();
             tasks.spawn(async move {
+                let _turn = turns.acquire().await;
                 let id = position as u64;
                 let found = queue.detect(move || decode(&bytes, id, name.as_deref())).await;
                 (position, found)

@@ -58,12 +58,15 @@ struct Server {
 fn limits() -> Limits {
     Limits {
         body: 4096,
+        files: 5,
         requests: 4,
         connections: 100,
         batch: 3,
         gather: Duration::ZERO,
         upload: Duration::from_millis(400),
         wait: Duration::from_secs(20),
+        send: Duration::from_millis(300),
+        stop: Duration::from_secs(20),
     }
 }
 
@@ -183,6 +186,7 @@ fn bad_requests_get_a_sentence_each() {
         (form(&[("a", b"img"), ("b", b"no")]), 422, "image 1: the image is none"),
         (post("image/png", &large), 413, "larger than 4096 bytes"),
         (form(&[("a", large.as_slice())]), 413, "larger than 4096 bytes"),
+        (form(&[("a", b"img".as_slice()); 6]), 413, "has 6 files, more than 5"),
         (post("text/plain", b"img"), 415, "text/plain holds no image"),
         (post("multipart/form-data", b"img"), 400, "boundary"),
         (form(&[]), 400, "the form holds no file"),
@@ -195,7 +199,41 @@ fn bad_requests_get_a_sentence_each() {
         assert_eq!(found, status, "{shown}: {body}");
         assert!(body.contains(why), "{shown}: {body}");
     }
-    assert_eq!(server.ask(&post("image/png", b"img1")).0, 200);
+    assert_eq!(server.ask(&form(&[("a", b"img".as_slice()); 5])).0, 200);
+}
+
+#[test]
+fn client_that_reads_nothing_or_too_slowly_is_dropped() {
+    let server = Server::start(limits(), false);
+    for reads in [false, true] {
+        let mut stream = server.send(b"");
+        stream.set_write_timeout(Some(Duration::from_millis(20))).expect("a limit");
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let sent = stream.write(&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".repeat(500));
+            let gone = |fault: std::io::Error| {
+                use std::io::ErrorKind::{TimedOut, WouldBlock};
+                ![TimedOut, WouldBlock].contains(&fault.kind())
+            };
+            if sent.err().is_some_and(gone) {
+                break;
+            }
+            assert!(Instant::now() < end, "it is still connected");
+            let _ = reads.then(|| stream.read(&mut [0; 1]));
+        }
+    }
+    assert_eq!(server.get("/ping").0, 200);
+}
+
+#[test]
+fn server_stops_in_time_while_the_model_runs() {
+    let mut server = Server::start(Limits { stop: Duration::from_millis(200), ..limits() }, true);
+    let _held = server.send(&post("image/png", b"img1"));
+    server.wait_for(1);
+    let since = Instant::now();
+    server.stop.store(true, Ordering::SeqCst);
+    server.thread.take().expect("a thread").join().expect("it ends well");
+    assert!(since.elapsed() < Duration::from_secs(10), "{:?}", since.elapsed());
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Checks of `[input]`, `[data]`, `[solver]`, `[train]` and `[eval]`.
 
+use std::collections::HashSet;
+
 use super::Check;
 use crate::{BestMetric, Config, Data, PostNmsScope, Schedule, Train};
 
@@ -71,10 +73,10 @@ fn input(config: &Config, check: &mut Check) {
 
 fn data(config: &Config, check: &mut Check) {
     let data = &config.data;
-    let classes = &data.classes;
-    let again = classes.iter().enumerate().find(|(i, name)| classes[..*i].contains(name));
+    let mut seen = HashSet::new();
+    let again = data.classes.iter().find(|name| !seen.insert(*name));
     check.require(again.is_none(), "data.classes", || {
-        format!("names `{}` twice", again.map_or("", |(_, name)| name))
+        format!("names `{}` twice", again.map_or("", |name| name))
     });
     let pairs = [
         ("train", &data.train_images, &data.train_annotations),
@@ -143,6 +145,7 @@ fn lists(data: &Data, check: &mut Check) {
     let val = ["val_store", "val_images"].into_iter().zip([&data.val_store, &data.val_images]);
     for (key, list, others) in [("train", &data.train, train), ("val", &data.val, val)] {
         let name = format!("data.{key}");
+        let mut seen = HashSet::new();
         for (set, number) in list.iter().zip(1..) {
             let given = [&set.store, &set.images, &set.annotations].map(Option::is_some);
             let is_one = matches!(given, [true, false, false] | [false, true, true]);
@@ -152,7 +155,7 @@ fn lists(data: &Data, check: &mut Check) {
                      one of the two"
                 )
             });
-            let is_twice = list[..number - 1].contains(set);
+            let is_twice = !seen.insert([&set.store, &set.images, &set.annotations]);
             check.require(!is_twice, &name, || format!("has set {number} twice; remove one"));
             [&set.store, &set.images, &set.annotations]
                 .into_iter()

@@ -31,6 +31,8 @@ const META: &str = "checkpoint.json";
 const MODEL: &str = "model.safetensors";
 const STATE: &str = "state.safetensors";
 const CONFIG: &str = "config.toml";
+/// Ends of the names of folders that are being written, replaced or removed.
+const ENDS: [&str; 4] = ["tmp", "old", "removed", "tmp.removed"];
 /// Advice for a checkpoint that cannot be read.
 const MEND: &str = "; to take an earlier one, write checkpoints/NAME into last_checkpoint";
 
@@ -327,14 +329,36 @@ pub(crate) fn tensor_of(view: &TensorView<'_>) -> Result<HostTensor, String> {
     Ok(tensor)
 }
 
+/// Puts the checkpoints of a run in order that a killed process left: a checkpoint that it moved
+/// aside to replace it comes back, and what it did not finish to write or to remove goes. Only for
+/// the process that holds the run's lock.
+pub fn tidy(run: &Path) {
+    let parent = run.join("checkpoints");
+    let last = last(run).unwrap_or_default();
+    if let Some(name) = last.file_name().filter(|_| !last.exists()) {
+        // If there is none, resuming reports the checkpoint that is missing.
+        let _ = fs::rename(parent.join(format!(".{}.old", name.to_string_lossy())), &last);
+    }
+    remove_unfinished(&parent);
+    let is_ours = |name: &str| [MODEL, STATE, CONFIG].contains(&name);
+    for (_, path) in entries(&parent).into_iter().filter(|(name, _)| is_step(name)) {
+        if path != last && entries(&path).iter().all(|(name, _)| is_ours(name)) {
+            remove_all(&path);
+        }
+    }
+    [run.to_path_buf(), run.join("pictures"), run.join("inference")].iter().for_each(|folder| {
+        dali::file::sweep(folder);
+    });
+}
+
 /// Removes the leftovers of an interrupted write: directories that were never renamed, and replaced
-/// ones.
+/// or half-removed ones.
 fn remove_unfinished(parent: &Path) {
     for (name, path) in entries(parent) {
-        let step = name.strip_prefix('.');
-        let step = step.and_then(|n| n.strip_suffix(".tmp").or(n.strip_suffix(".old")));
-        if step.is_some_and(is_step) {
-            remove(&path);
+        let parts = name.strip_prefix('.').and_then(|name| name.split_once('.'));
+        let is_ours = |(step, end)| is_step(step) && ENDS.contains(&end);
+        if parts.is_some_and(is_ours) {
+            remove_all(&path);
         }
     }
 }
@@ -352,8 +376,16 @@ fn is_step(name: &str) -> bool {
     step.is_some_and(|step| format!("step_{step:08}") == name)
 }
 
-/// Removes a folder. If that fails, the checkpoint that was just written is whole all the same.
+/// Removes a checkpoint, under another name so that a half of it is never taken for one.
 fn remove(path: &Path) {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let aside = path.with_file_name(format!(".{name}.removed"));
+    let moved = fs::rename(path, &aside);
+    remove_all(if moved.is_ok() { &aside } else { path });
+}
+
+/// Removes a folder. If that fails, the checkpoint that was just written is whole all the same.
+fn remove_all(path: &Path) {
     if let Err(fault) = fs::remove_dir_all(path) {
         tracing::warn!(path = %path.display(), %fault, "cannot remove an old checkpoint");
     }
@@ -405,5 +437,28 @@ mod tests {
             assert!(line.contains(why), "{line}");
             assert_eq!(choose(&path, choice).unwrap().0, path, "it is taken as given");
         }
+    }
+
+    #[test]
+    fn tidy_removes_what_a_killed_process_left_and_nothing_else() {
+        let run = tempfile::tempdir().expect("a folder");
+        let parent = run.path().join("checkpoints");
+        let put = |path: &str| {
+            let path = parent.join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(path, "x").expect("a file");
+        };
+        let left = [".step_00000002.tmp", ".step_00000001.removed", "step_00000003"];
+        left.iter().for_each(|folder| put(&format!("{folder}/{MODEL}")));
+        let kept = [".step_mine.tmp/x", "step_00000004/x", "step_00000005/checkpoint.json"];
+        kept.iter().for_each(|file| put(file));
+        // Killed between two renames.
+        put(".step_00000006.old/checkpoint.json");
+        let pointer = run.path().join("last_checkpoint");
+        fs::write(pointer, "checkpoints/step_00000006\n").expect("a file");
+        tidy(run.path());
+        let there = |name: &&str| parent.join(name).exists();
+        assert!(!left.iter().any(there) && kept.iter().all(there), "{:?}", entries(&parent));
+        assert!(there(&"step_00000006/checkpoint.json") && !there(&".step_00000006.old"));
     }
 }

@@ -127,7 +127,8 @@ pub fn refuse_ranks(command: &str) -> Result<(), EngineError> {
     let Launch { ranks, launcher, .. } = &launch;
     let fault = EngineError::OfAllRanks(format!(
         "{launcher} has started {ranks} processes, and `{command}` is the work of one: start it \
-         without a launcher"
+         without a launcher, or {}",
+        launcher.to_run_alone()
     ));
     // Only the first rank prints the error, and a launcher may kill it as soon as another has left.
     let options = JoinOptions { join_timeout: REFUSED_TOGETHER, ..JoinOptions::default() };

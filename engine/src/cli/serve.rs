@@ -32,6 +32,9 @@ pub(super) struct ServeArgs {
     /// Largest body of a request, in MiB.
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = within(1..=1024))]
     max_body: u16,
+    /// Files of one form.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = within(1..=10_000))]
+    max_files: u16,
     /// Largest image, in megapixels; at most the model's data.max_image_pixels.
     #[arg(long, value_name = "MP", default_value_t = 50, value_parser = within(1..=1000))]
     max_pixels: u16,
@@ -78,6 +81,10 @@ mod with_server {
     /// Time for a request's body to arrive.
     const UPLOAD: Duration = Duration::from_secs(30);
     const CONNECTIONS: usize = 2048;
+    /// Time that an answer may wait for its client to read.
+    const SEND: Duration = Duration::from_secs(20);
+    /// Time to answer the requests in hand at the end; a Kubernetes pod has 30 s.
+    const STOP: Duration = Duration::from_secs(25);
 
     pub(in super::super) fn run(args: &ServeArgs, stop: &Stop) -> Result<Outcome, EngineError> {
         super::super::rank::refuse_ranks("onegraph serve")?;
@@ -99,12 +106,15 @@ mod with_server {
         let model = Served::new(Predictor::new(model, &backend), args.max_pixels);
         let limits = Limits {
             body: usize::from(args.max_body) << 20,
+            files: args.max_files.into(),
             requests: args.max_requests.into(),
             connections: CONNECTIONS,
             batch: args.max_batch.into(),
             gather: Duration::from_millis(args.gather.into()),
             upload: UPLOAD,
             wait: Duration::from_secs(args.max_wait.into()),
+            send: SEND,
+            stop: STOP,
         };
         progress.say(&format!(
             "listening on http://{bound}: POST images to /invocations, or open the page"

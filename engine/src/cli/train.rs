@@ -330,6 +330,9 @@ fn directory(
             None => remote::new_run(parent, &name)?,
         };
         let path = run.path().to_path_buf();
+        if earlier.is_some() {
+            checkpoint::tidy(&path);
+        }
         own = Some(run);
         Ok((path, earlier.is_some()))
     })?;

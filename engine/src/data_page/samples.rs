@@ -19,7 +19,7 @@ use score::{Rle, encode_mask};
 use crate::dataset::DataSet;
 use crate::draw::{jpeg, picture_of_truth_at};
 use crate::error::EngineError;
-use crate::evaluate::{Found, Image, ImageDetections};
+use crate::evaluate::{Found, Image, ImageDetections, MAX_DRAWN};
 use crate::model::{further_arrays, further_heads, loss_layout};
 use crate::picture::escape;
 use crate::train::fill_rows;
@@ -111,10 +111,11 @@ fn seen(
     let rgb = output(&op, &inputs).as_f32().iter().map(|v| v.round() as u8).collect();
     let plus_one = config.model.boxes.legacy_plus_one;
     let boxes = output(&TransformBoxes { plus_one }, &of(&["gt_boxes", "gt_counts", "views"]));
-    let count = slot.view::<i32>("gt_counts")?[0] as usize;
-    let boxes: Vec<[f32; 4]> = kernels::boxes::as_boxes(boxes.as_f32())[..count].to_vec();
+    let all = slot.view::<i32>("gt_counts")?[0] as usize;
+    let boxes: Vec<[f32; 4]> = kernels::boxes::as_boxes(boxes.as_f32())[..all].to_vec();
+    let count = all.min(MAX_DRAWN);
     let index = |values: Vec<i32>| HostTensor::i32(desc(Role::Index, &[values.len()]), values);
-    let rois = HostTensor::f32(desc(Role::Box, &[count, 4]), boxes.concat());
+    let rois = HostTensor::f32(desc(Role::Box, &[count, 4]), boxes[..count].concat());
     let mut inputs = vec![
         rois,
         index(vec![0; count]),
@@ -125,10 +126,11 @@ fn seen(
     let configs::MaskHead { target_rule: rule, target_min_side: min_side, .. } =
         config.model.mask_head;
     let masks = output(&MaskTargets { side: MASK_SIDE, rule, plus_one, min_side }, &inputs);
-    let masks = masks.as_f32().chunks_exact(MASK_SIDE * MASK_SIDE);
+    let mut masks = masks.as_f32().chunks_exact(MASK_SIDE * MASK_SIDE);
     let (classes, parts): (&[i32], &[i32]) = (slot.view("gt_classes")?, slot.view("segm_index")?);
-    let found = boxes.iter().zip(masks).enumerate().map(|(i, (bbox, mask))| {
-        let mask = (parts[3 * i + 2] > 0).then(|| pasted(mask, *bbox, [height, width]));
+    let found = boxes.iter().enumerate().map(|(i, bbox)| {
+        let mask = masks.next().filter(|_| parts[3 * i + 2] > 0);
+        let mask = mask.map(|mask| pasted(mask, *bbox, [height, width]));
         Found::new(classes[i] as usize, 1.0, *bbox, mask)
     });
     let objects = ImageDetections { image_id: 0, objects: found.collect() };
@@ -141,10 +143,16 @@ fn pasted(target: &[f32], [x1, y1, x2, y2]: [f32; 4], [height, width]: [usize; 2
         let share = (at as f32 + 0.5 - low) / (high - low).max(1.0);
         (0.0..1.0).contains(&share).then_some((share * MASK_SIDE as f32) as usize)
     };
+    let range = |low: f32, high: f32, side: usize| {
+        (low.max(0.0) as usize).min(side)..(high.max(low + 1.0).max(0.0) as usize + 1).min(side)
+    };
     let mut bitmap = vec![0; height * width];
-    for (i, pixel) in bitmap.iter_mut().enumerate() {
-        let at = place(i / width, y1, y2).zip(place(i % width, x1, x2));
-        *pixel = at.map_or(0, |(y, x)| u8::from(target[y * MASK_SIDE + x] >= 0.5));
+    for y in range(y1, y2, height) {
+        for x in range(x1, x2, width) {
+            let at = place(y, y1, y2).zip(place(x, x1, x2));
+            bitmap[y * width + x] =
+                at.map_or(0, |(y, x)| u8::from(target[y * MASK_SIDE + x] >= 0.5));
+        }
     }
     encode_mask(height as u32, width as u32, &bitmap)
 }

@@ -56,9 +56,10 @@ pub(super) fn read_as_one(
     let contents = stores.contents();
     if !data.classes.is_empty() && is_new {
         let left_out = counted(contents.num_left_out, "object");
+        let named: BTreeSet<&String> = data.classes.iter().collect();
         progress.say(&format!(
             "{stores}: {} of {} classes (data.classes), {left_out} of others left out of {}",
-            data.classes.iter().filter(|name| found.contains(*name)).count(),
+            found.iter().filter(|name| named.contains(name)).count(),
             found.len(),
             contents.num_left_out + contents.num_annotations
         ));

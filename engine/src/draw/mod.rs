@@ -8,7 +8,7 @@ use image::{Rgb, RgbImage, imageops};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use crate::error::EngineError;
-use crate::evaluate::{Found, Image, ImageDetections};
+use crate::evaluate::{Found, Image, ImageDetections, MAX_DRAWN};
 
 /// Small images are enlarged to this long side, so that a person can see them.
 const LEGIBLE_SIDE: usize = 640;
@@ -127,8 +127,8 @@ fn tagged_picture(
     let scaled = |side: u32| ((side as f32 * scale).round() as u32).max(1);
     let filter = imageops::FilterType::CatmullRom;
     let mut canvas = imageops::resize(&source, scaled(width), scaled(height), filter);
-    let shown: Vec<(usize, &Found)> =
-        detections.objects.iter().enumerate().filter(|(_, o)| o.score >= min_score).collect();
+    let all = detections.objects.iter().enumerate().filter(|(_, o)| o.score >= min_score);
+    let shown: Vec<(usize, &Found)> = all.clone().take(MAX_DRAWN).collect();
     for (i, object) in shown.iter().rev() {
         draw_mask(&mut canvas, object, colour(*i));
     }
@@ -150,6 +150,12 @@ fn tagged_picture(
         };
         let [x1, y1, ..] = object.bbox.map(|v| (v * scale) as i32);
         text::draw_tag(&mut canvas, &tag, x1, y1, colour(*i));
+    }
+    let count = all.count();
+    if count > MAX_DRAWN {
+        let note = format!("{MAX_DRAWN} of {count} objects");
+        let bottom = canvas.height() as i32;
+        text::draw_tag(&mut canvas, &note, 0, bottom, Rgb([255; 3]));
     }
     canvas
 }
@@ -190,21 +196,27 @@ fn colour(i: usize) -> Rgb<u8> {
 /// Tints the mask and draws its edge, a pixel of the canvas wide.
 fn draw_mask(canvas: &mut RgbImage, object: &Found, colour: Rgb<u8>) {
     let Some(mask) = &object.mask else { return };
-    let (height, width) = (mask.height as usize, mask.width as usize);
-    let bitmap = mask.decode();
-    let (columns, rows) = (i64::from(canvas.width()), i64::from(canvas.height()));
-    let inside = |x: i64, y: i64| {
-        let within = (0..columns).contains(&x) && (0..rows).contains(&y);
-        let (x, y) = (x * width as i64 / columns, y * height as i64 / rows);
-        within && bitmap[y as usize * width + x as usize] != 0
+    let size = [mask.width, mask.height].map(i64::from);
+    let ([left, top, width, height], bitmap) = mask.decode_window();
+    let (window, sides) = ([left, top].map(|at| at as i64), [width, height].map(|n| n as i64));
+    let extent = [canvas.width(), canvas.height()].map(i64::from);
+    // The pixel of the mask below one of the canvas, in the window.
+    let inside = |at: [i64; 2]| {
+        let on = [0, 1].map(|i| at[i] * size[i] / extent[i] - window[i]);
+        let is_on = |i: usize| (0..extent[i]).contains(&at[i]) && (0..sides[i]).contains(&on[i]);
+        is_on(0) && is_on(1) && bitmap[(on[1] * sides[0] + on[0]) as usize] != 0
     };
-    for (x, y, pixel) in canvas.enumerate_pixels_mut() {
-        let (x, y) = (i64::from(x), i64::from(y));
-        if !inside(x, y) {
+    let range = |i: usize| {
+        let first = |at: i64| (at * extent[i] + size[i] - 1) / size[i].max(1);
+        first(window[i])..first(window[i] + sides[i]).min(extent[i])
+    };
+    for (x, y) in range(1).flat_map(|y| range(0).map(move |x| (x, y))) {
+        if !inside([x, y]) {
             continue;
         }
-        let neighbours = [(x - 1, y), (x + 1, y), (x, y - 1), (x, y + 1)];
-        let edge = neighbours.iter().any(|(x, y)| !inside(*x, *y));
+        let neighbours = [[x - 1, y], [x + 1, y], [x, y - 1], [x, y + 1]];
+        let edge = neighbours.into_iter().any(|at| !inside(at));
+        let pixel = canvas.get_pixel_mut(x as u32, y as u32);
         blend(pixel, colour, if edge { 1.0 } else { TINT });
     }
 }
@@ -214,12 +226,13 @@ fn draw_box(canvas: &mut RgbImage, [x1, y1, x2, y2]: [i32; 4], colour: Rgb<u8>) 
     let dark = Rgb([0; 3]);
     let rings = (-RIM..0).chain(LINE..LINE + RIM).map(|t| (t, dark));
     for (t, ink) in rings.chain((0..LINE).map(|t| (t, colour))) {
-        let (left, top, right, bottom) = (x1 + t, y1 + t, x2 - t, y2 - t);
-        for x in left..=right {
+        let (left, top) = (x1.saturating_add(t), y1.saturating_add(t));
+        let (right, bottom) = (x2.saturating_sub(t), y2.saturating_sub(t));
+        for x in left.max(0)..=right.min(canvas.width() as i32) {
             put(canvas, x, top, ink);
             put(canvas, x, bottom, ink);
         }
-        for y in top..=bottom {
+        for y in top.max(0)..=bottom.min(canvas.height() as i32) {
             put(canvas, left, y, ink);
             put(canvas, right, y, ink);
         }
@@ -266,6 +279,23 @@ mod tests {
         assert_eq!(*drawn.get_pixel(400, 400), Rgb([100; 3]), "outside");
         let hidden = picture(&grey(64), &found, &["cat".to_string()], 0.95);
         assert_eq!(*hidden.get_pixel(240, 280), Rgb([100; 3]), "below the threshold");
+    }
+
+    /// The first 500 are drawn, and the rest is counted.
+    #[test]
+    fn picture_of_many_objects_draws_some_and_says_so() {
+        let at = |i: usize| {
+            let (x, y) = ((i % 100) as f32 * 6.0, 40.0 + (i / 100) as f32 * 2.0);
+            let bbox = if i < 500 { [x, y, x + 4.0, y + 1.0] } else { [0.0, 600.0, 1e30, 620.0] };
+            Found::new(1, 0.9, bbox, Some(encode_mask(640, 640, &[0; 640 * 640])))
+        };
+        let drawn = |count: usize| {
+            let found = ImageDetections { image_id: 1, objects: (0..count).map(at).collect() };
+            let drawn = picture(&grey(640), &found, &[String::new()], 0.5);
+            (drawn.get_pixel(600, 600).0, drawn.get_pixel(1, 632).0)
+        };
+        assert_eq!(drawn(500), ([100; 3], [100; 3]));
+        assert_eq!(drawn(50_000), ([100; 3], [255; 3]));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use dali::store::{Category, ObjectView, Segmentation};
 use score::{GroundTruth, GtAnnotation, GtCategory, GtImage, GtMask, Rle};
 
+use super::MAX_DRAWN;
 use super::postprocess::ImageDetections;
 use crate::dataset::DataSet;
 use crate::error::EngineError;
@@ -36,15 +37,16 @@ pub(super) fn of_images(data: &DataSet, images: &[usize]) -> Result<GroundTruth,
     Ok(GroundTruth::from_parts(gt_images, annotations, categories)?)
 }
 
-/// The annotated objects of one image, for a picture; crowds are left out.
+/// The annotated objects of one image, for a picture; crowds are left out, and masks of objects that
+/// no picture shows.
 pub(super) fn objects(data: &DataSet, image: usize) -> Result<ImageDetections, EngineError> {
     let record = data.store.image(data.images[image]);
     let (height, width) = (record.height, record.width);
     let class_of_label = data.class_of_label();
     let views = record.objects.map(|object| data.store.object(object));
-    let found = views.filter(|view| !view.crowd).map(|view| {
+    let found = views.filter(|view| !view.crowd).enumerate().map(|(i, view)| {
         let [x, y, w, h] = view.bbox_xywh;
-        let mask = match mask(&view, height, width) {
+        let mask = match mask(&view, height, width).filter(|_| i < MAX_DRAWN) {
             None => None,
             Some(GtMask::Polygons(rings)) => Some(Rle::from_polygons(height, width, &rings)?),
             Some(GtMask::Rle(rle)) => Some(rle),

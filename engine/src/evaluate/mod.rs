@@ -42,6 +42,9 @@ pub use trained::{TrainedCheckpoint, TrainedModel};
 /// Batches that the model may be ahead of the thread that makes their masks.
 const AHEAD: usize = 4;
 
+/// Most objects that are drawn on a picture, which then says so.
+pub(crate) const MAX_DRAWN: usize = 500;
+
 /// Batches that are decoded ahead of the model.
 const DECODED_AHEAD: usize = 1;
 

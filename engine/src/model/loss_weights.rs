@@ -1,6 +1,8 @@
 //! The weight of each loss in the sum that training minimizes, and of each class in that of the
 //! classifier.
 
+use std::collections::HashMap;
+
 use configs::{ConfigError, LossWeights};
 
 use crate::classes::NO_CATEGORY;
@@ -48,9 +50,11 @@ pub(crate) fn class_weights(
         return invalid(".background", problem.into());
     }
     let names = || [BACKGROUND].into_iter().chain(classes.iter().map(|(name, _)| name.as_str()));
+    let mut places = HashMap::new();
+    names().enumerate().for_each(|(class, name)| _ = places.entry(name).or_insert(class));
     let mut all = vec![1.0; num_classes + 1];
     for (name, weight) in &weights.classes {
-        let Some(class) = names().position(|known| known == name) else {
+        let Some(&class) = places.get(name.as_str()) else {
             let near = nearest(name, names().map(String::from)).join(", ");
             let problem = format!("is no class of the training data; did you mean {near}?");
             return invalid(&format!(".{name}"), problem);

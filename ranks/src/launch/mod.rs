@@ -31,6 +31,16 @@ impl fmt::Display for Launcher {
     }
 }
 
+impl Launcher {
+    /// What makes a process of this launcher, or a shell with its variables, run alone.
+    pub fn to_run_alone(self) -> String {
+        let own = VARIABLES.iter().find(|of| of.launcher == self && self != Self::Slurm);
+        own.map_or(format!("unset {SLURM_STEP}"), |of| {
+            format!("unset {} and {}", of.rank, of.ranks)
+        })
+    }
+}
+
 /// The place of this process among those of its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
@@ -82,6 +92,12 @@ const VARIABLES: [Variables; 4] = [
     },
 ];
 
+/// The number of a Slurm step, and its tasks; `SLURM_NTASKS` may be those of the whole allocation.
+const SLURM_STEP: &str = "SLURM_STEP_ID";
+const SLURM_STEP_TASKS: &str = "SLURM_STEP_NUM_TASKS";
+/// Slurm gives such numbers to steps that srun has not started: batch scripts, interactive shells.
+const FIRST_SPECIAL_STEP: u64 = 0xFFFF_FFF0;
+
 /// Tasks of each node, such as `4(x2),3`.
 const SLURM_PER_NODE: &str = "SLURM_STEP_TASKS_PER_NODE";
 
@@ -116,9 +132,14 @@ impl Launch {
         if read("TORCHELASTIC_RUN_ID").is_some() {
             order.rotate_right(1);
         }
+        // Outside of srun a job's script and its shell have such variables too, and mpirun starts
+        // its daemons by srun.
+        let is_step = read(SLURM_STEP).is_some_and(|step| {
+            step.trim().parse().is_ok_and(|step: u64| step < FIRST_SPECIAL_STEP)
+        });
+        let is_of_srun = is_step && read(VARIABLES[0].ranks).is_none();
         for variables in order {
-            // Outside of `srun` the job's own script has such variables too.
-            if variables.launcher == Launcher::Slurm && read("SLURM_STEP_ID").is_none() {
+            if variables.launcher == Launcher::Slurm && !is_of_srun {
                 continue;
             }
             if let Some(launch) = variables.read(&read)?
@@ -139,17 +160,18 @@ impl Launch {
 impl Variables {
     /// None if neither rank nor number is set.
     fn read(&self, read: Read<'_>) -> Result<Option<Launch>, RanksError> {
-        let Some((rank, ranks)) = pair(read, self.rank, self.ranks)? else { return Ok(None) };
-        let (rank, ranks) = (number(self.rank, &rank)?, number(self.ranks, &ranks)?);
-        below([self.rank, self.ranks], rank, ranks)?;
+        let is_step = self.launcher == Launcher::Slurm && read(SLURM_STEP_TASKS).is_some();
+        let name = if is_step { SLURM_STEP_TASKS } else { self.ranks };
+        let Some((rank, ranks)) = pair(read, self.rank, name)? else { return Ok(None) };
+        let (rank, ranks) = (number(self.rank, &rank)?, number(name, &ranks)?);
+        below([self.rank, name], rank, ranks)?;
         if ranks > MAX_RANKS {
-            let name = self.ranks;
             return fault(format!("{name} is {ranks}; a run has at most {MAX_RANKS} ranks"));
         }
         let (local_rank, local_ranks) = self.local(read)?;
         below(self.local, local_rank, local_ranks)?;
         if local_ranks > ranks {
-            let (local, all) = (self.local[1], self.ranks);
+            let (local, all) = (self.local[1], name);
             return fault(format!(
                 "{local} says {local_ranks} ranks on this host, and {all} says {ranks} in all; \
                  set {local} to at most {ranks}"

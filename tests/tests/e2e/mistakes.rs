@@ -113,7 +113,8 @@ fn a_launcher_is_refused_for_what_is_the_work_of_one_process() {
         assert_eq!((first.code, second.code), (BAD_CONFIG, BAD_CONFIG), "{}", first.err);
         let sentence = format!(
             "rank 0: error: mpirun (Open MPI) has started 2 processes, and `{command}` is \
-             the work of one: start it without a launcher\n"
+             the work of one: start it without a launcher, or unset OMPI_COMM_WORLD_RANK and \
+             OMPI_COMM_WORLD_SIZE\n"
         );
         assert_eq!(first.err, sentence);
         assert_eq!(second.err, "", "one process tells");
