@@ -175,7 +175,7 @@ impl GroundTruth {
         if is_lvis {
             check_lvis(&images, &categories).map_err(fail)?;
         }
-        let names = raw.images.0.iter().filter_map(|i| Some((i.file_name.as_deref()?, i.id)));
+        let names = images.iter().filter_map(|i| Some((i.file_name.as_deref()?, i.id)));
         let names = Arc::new(by_ends(names));
         let image = |i: RawImage| Image {
             id: i.id,

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use dali::DaliError;
+use serde::{Deserialize, Deserializer};
 
 use super::error::ScoreError;
 
