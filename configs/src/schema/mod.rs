@@ -91,6 +91,18 @@ impl Config {
         sizes.iter().map(|size| vec![*size]).collect()
     }
 
+    /// Ratios of the anchors of each level.
+    pub fn ratios(&self) -> Vec<Vec<f32>> {
+        let (anchors, levels) = (&self.model.anchors, self.num_levels());
+        match anchors.ratios_by_level {
+            false => vec![anchors.ratios.clone(); levels],
+            true => {
+                let each = anchors.ratios.len() / levels;
+                anchors.ratios.chunks(each.max(1)).map(<[f32]>::to_vec).collect()
+            }
+        }
+    }
+
     /// Number of FPN levels that the RPN runs on: the backbone's levels plus the extra one.
     pub fn num_levels(&self) -> usize {
         self.level_strides().len()
