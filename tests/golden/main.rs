@@ -36,6 +36,7 @@ mod model_setup;
 mod model_train;
 mod nms;
 mod onnx_files;
+mod recorded;
 mod rois;
 mod samples;
 mod solver;
@@ -410,6 +411,16 @@ fn onnx_of_detectron2_cascade() {
 #[test]
 fn onnx_of_detectron2_gn() {
     onnx_files::detectron2(&GN);
+}
+
+#[test]
+fn gradients_of_further_rpn_convs_are_derivatives() {
+    model_train::further_rpn_convs();
+}
+
+#[test]
+fn each_recorded_value_counts() {
+    recorded::each_value_counts();
 }
 
 #[test]
