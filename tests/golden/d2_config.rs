@@ -3,11 +3,36 @@
 use configs::{BoxLoss, Config, ModelKind, NormKind};
 use serde_json::json;
 
+use crate::model_setup::{check_sizes, pairs, usizes};
 use crate::recorded::Settings;
 use crate::support::Case;
 
+/// The metadata of a model: its config, its classes, the sizes of the images in the file
+/// and in the network, and which of them are mirrored.
+pub(crate) fn settings(
+    meta: Case<'_>,
+    sgd: Case<'_>,
+) -> (Config, usize, Vec<(usize, usize)>, Vec<(usize, usize)>, Vec<i32>) {
+    let images = pairs(meta.attribute("raw_hw"));
+    let config = config(meta, images.len());
+    let network = pairs(meta.attribute("image_sizes_hw"));
+    let settings = Settings(meta.attributes());
+    check_sizes(&config, settings, &images, &network);
+    let solver = &config.solver;
+    for (name, want) in [
+        ("momentum", solver.momentum),
+        ("weight_decay", solver.weight_decay),
+        ("weight_decay_norm", solver.norm_weight_decay.expect("it is set")),
+    ] {
+        assert_eq!(sgd.float(name), want, "{name} and SOLVER.{}", name.to_uppercase());
+    }
+    let classes = settings.usize("cfg.MODEL.ROI_HEADS.NUM_CLASSES");
+    let flips = usizes(meta.attribute("flip")).iter().map(|v| *v as i32).collect();
+    (config, classes, images, network, flips)
+}
+
 /// The preset's conventions with every value of detectron2's config.
-pub(crate) fn config(meta: Case<'_>, images: usize) -> Config {
+fn config(meta: Case<'_>, images: usize) -> Config {
     let (all, cfg) = (Settings(meta.attributes()), Settings(meta.attribute("cfg")));
     let heads = cfg.text("MODEL.ROI_HEADS.NAME");
     let is_bare = match cfg.text("MODEL.BACKBONE.NAME") {
@@ -105,7 +130,7 @@ fn rpn(c: &mut Config, cfg: Settings<'_>) {
     assert_eq!(c.by_level(&c.model.anchors.sizes), sizes, "MODEL.ANCHOR_GENERATOR.SIZES");
     c.model.anchors.ratios = ratios.concat();
     c.model.anchors.ratios_by_level = ratios.len() > 1;
-    let ours = c.ratios();
+    let ours = c.ratios_of_levels(&c.model.anchors.ratios);
     let is_same = ours.iter().all(|own| ratios.len() == 1 && ratios[0] == *own) || ours == ratios;
     assert!(is_same, "MODEL.ANCHOR_GENERATOR.ASPECT_RATIOS are {ratios:?}");
     let of = |key: &str| format!("MODEL.RPN.{key}");

@@ -13,9 +13,9 @@ use kernels::view::View;
 use safetensors::SafeTensors;
 use tests::SAMPLES;
 
-use crate::d2_config::config;
+use crate::d2_config::settings;
 use crate::d2_keypoints::{is_zero, keypoints};
-use crate::model_setup::{Build, Fixture, Loaded, check_sizes, pairs, row, usizes};
+use crate::model_setup::{Build, Fixture, Loaded, row, usizes, write_images, write_polygons};
 use crate::recorded::Settings;
 use crate::samples::{KeyedStep, Rois, write_anchors};
 use crate::support::{Case, Family, Report, golden_dir};
@@ -87,30 +87,6 @@ pub(crate) const LSJ: Files = files!("d2_lsj");
 /// All of them.
 pub(crate) const ALL: [&Files; 7] = [&FPN, &CASCADE, &KEYPOINT, &C4, &DC5, &GN, &LSJ];
 
-/// What the metadata of a model say: the config, the classes, the sizes of the images in the file
-/// and in the network, and which of them are mirrored.
-pub(crate) fn settings(
-    meta: Case<'_>,
-    sgd: Case<'_>,
-) -> (Config, usize, Vec<(usize, usize)>, Vec<(usize, usize)>, Vec<i32>) {
-    let images = pairs(meta.attribute("raw_hw"));
-    let config = config(meta, images.len());
-    let network = pairs(meta.attribute("image_sizes_hw"));
-    let settings = Settings(meta.attributes());
-    check_sizes(&config, settings, &images, &network);
-    let solver = &config.solver;
-    for (name, want) in [
-        ("momentum", solver.momentum),
-        ("weight_decay", solver.weight_decay),
-        ("weight_decay_norm", solver.norm_weight_decay.expect("it is set")),
-    ] {
-        assert_eq!(sgd.float(name), want, "{name} and SOLVER.{}", name.to_uppercase());
-    }
-    let classes = settings.usize("cfg.MODEL.ROI_HEADS.NUM_CLASSES");
-    let flips = usizes(meta.attribute("flip")).iter().map(|v| *v as i32).collect();
-    (config, classes, images, network, flips)
-}
-
 pub(crate) struct Reference {
     of: &'static Files,
     pub(crate) config: Config,
@@ -175,19 +151,8 @@ impl Reference {
             slot: self.slot(),
         };
         let mut loaded = fixture.load(given, build);
-        let (e, case) = (&mut loaded.executor, self.inputs.case("inputs"));
-        row(e, "num_images", 0, 1, &[self.num_images() as i32]);
-        for (i, ((h, w), (nh, nw))) in self.images.iter().zip(&self.network).enumerate() {
-            let pixels = case.u8(&format!("image{i}_rgb_u8_hwc"));
-            assert_eq!(pixels.shape, [*h, *w, 3]);
-            let len = e.input_mut("pixels").expect("an input").desc.dim(1);
-            row(e, "pixels", i, len, &pixels.data);
-            let [source, network] = [[*h as i32, *w as i32], [*nh as i32, *nw as i32]];
-            let mut view = View::whole(source, network);
-            view.x.mirrored = flips[i];
-            row(e, "views", i, View::LEN, view.row());
-            row(e, "network_sizes", i, 2, &network);
-        }
+        let sizes = [&self.images[..], &self.network];
+        write_images(&mut loaded.executor, self.inputs.case("inputs"), sizes, flips);
         loaded
     }
 
@@ -229,14 +194,7 @@ impl Reference {
                 row(e, "keypoints", i, slot.objects * seen.len() / labels.len(), &seen);
                 continue;
             }
-            row(e, "coords", i, slot.coords, &case.f32(&format!("raw_poly_xy{i}")).data);
-            let rings = case.i32(&format!("raw_poly_offsets{i}")).data;
-            let parts: Vec<i32> = rings.windows(2).flat_map(|o| [o[0], o[1] - o[0]]).collect();
-            row(e, "segm_parts", i, 2 * slot.parts, &parts);
-            let objects = case.i32(&format!("raw_poly_instance_offsets{i}")).data;
-            let polygons: Vec<i32> =
-                objects.windows(2).flat_map(|o| [0, o[0], o[1] - o[0]]).collect();
-            row(e, "segm_index", i, 3 * slot.objects, &polygons);
+            write_polygons(e, case, slot, i);
         }
         loaded
     }
@@ -563,7 +521,8 @@ pub(crate) fn exported(loaded: &Loaded, state: &graph::StateSet) -> BTreeMap<Str
 }
 
 /// The file of each model, loaded and exported, has the same bits, but for what no model needs.
-pub(crate) fn there_and_back() {
+#[test]
+fn golden_d2_weights_there_and_back() {
     for of in [&FPN, &C4, &DC5, &CASCADE, &GN, &LSJ] {
         let Some(model) = Reference::open(of) else { continue };
         let loaded = model.load(&[], training_program, &model.flips);

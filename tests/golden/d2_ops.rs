@@ -34,7 +34,8 @@ pub(crate) const GRAD_TOLERANCE: f64 = 5e-5;
 /// Compares one kind of case; false for a rule that no key gives.
 pub(crate) type Check = fn(&mut Report, Case<'_>) -> bool;
 
-pub(crate) fn ops() {
+#[test]
+fn golden_d2_ops() {
     check(
         "d2_ops",
         &[

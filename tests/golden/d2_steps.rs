@@ -26,9 +26,9 @@ pub(crate) fn inputs_losses(of: &'static Files) {
     report.finish();
 }
 
-/// Five steps by detectron2's optimizer, and the norms of the weights after them. Where a derivative
-/// jumps within rounding of where it is taken, an update may take the other side: the steps are
-/// those from the recorded weights, or from weights that differ from them by less than 2e-7 of each.
+/// Five steps by detectron2's optimizer, and the norms of the weights after them. Where a
+/// derivative jumps within rounding of where it is taken, an update may take the other side: the
+/// steps are those from the recorded weights, or from weights within 2e-7 of each.
 fn sgd5(report: &mut Report, model: &Reference) {
     let sgd = model.inputs.case("sgd5");
     let run = |seed: u32| {
@@ -59,7 +59,7 @@ fn sgd5(report: &mut Report, model: &Reference) {
 
 /// Runs from weights that differ within rounding, the recorded ones first.
 const NUDGES: u32 = 4;
-/// What was compared, its value, and the recorded one.
+/// Name, value and recorded value of each comparison.
 type Steps = Vec<(String, f64, f64)>;
 
 /// The losses before each step, and its rate, while the reference's own f32 follows (README).
@@ -101,7 +101,8 @@ fn nudge(loaded: &mut Loaded, seed: u32) {
 }
 
 /// A step in which an image has no objects: the sampled sets, losses and gradients.
-pub(crate) fn empty() {
+#[test]
+fn golden_d2_empty() {
     let Some(golden) = Family::open("d2_empty") else { return };
     let mut report = Report::new("d2_empty", TOLERANCE);
     for case in golden.cases() {

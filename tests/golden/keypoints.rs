@@ -40,7 +40,8 @@ const PERSON: [&str; 17] = [
     "right_ankle",
 ];
 
-pub(crate) fn torchvision() {
+#[test]
+fn golden_tv_keypoint_ops() {
     let Some(family) = Family::open("tv_keypoint_ops") else { return };
     let mut report = Report::new("tv_keypoint_ops", TOLERANCE);
     for case in family.cases() {
@@ -212,8 +213,8 @@ fn peaks(case: Case<'_>, boxes: &str, maps: &Tensor<f32>) -> Vec<[f32; 4]> {
     placed.collect()
 }
 
-/// Keypoints in a view, and their partners in a mirrored one; recorded ones that are labelled have 1
-/// or 2.
+/// Keypoints in a view, and their partners in a mirrored one; recorded ones that are labelled have
+/// 1 or 2.
 fn seen(report: &mut Report, case: Case<'_>, view: &View, recorded: &str, partners: &str) {
     let partners = usizes(case.attribute(partners));
     if case.name().ends_with("coco_person") {

@@ -6,11 +6,13 @@ use score::{IouType, Results, evaluate_results};
 use crate::coco_eval::{family_of, files, read};
 use crate::support::{Case, Report};
 
-pub(crate) fn run() {
+#[test]
+fn golden_tv_coco_keypoints_eval() {
     family_of("tv_coco_keypoints_eval", "tv_coco_keypoints_eval (curves)", "", compare);
 }
 
-pub(crate) fn run_of_detectron2() {
+#[test]
+fn golden_d2_kpops_oks() {
     family_of("d2_kpops", "d2_kpops (curves)", "oks_", compare);
 }
 

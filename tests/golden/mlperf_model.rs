@@ -6,13 +6,13 @@ use configs::Config;
 use engine::dataset::inclusive_box;
 use engine::model::{SlotShape, detection_program, training_program};
 use kernels::paste::paste_mask;
-use kernels::view::View;
 use score::encode_mask;
 use serde_json::Value;
 use tests::SAMPLES;
 
 use crate::model_setup::{
-    Build, Fixture, Loaded, check_sizes, optimizer_of, pairs, row, stated, usizes,
+    Build, Fixture, Loaded, check_sizes, optimizer_of, pairs, row, stated, usizes, write_images,
+    write_polygons,
 };
 use crate::model_train::{gradient, rpn_outputs, tolerance};
 use crate::onnx_files;
@@ -69,19 +69,8 @@ impl Reference {
             slot: self.slot(),
         };
         let mut loaded = fixture.load(given, build);
-        let (e, case) = (&mut loaded.executor, self.inputs.case("inputs"));
-        row(e, "num_images", 0, 1, &[self.num_images() as i32]);
-        for (i, ((h, w), (nh, nw))) in self.images.iter().zip(&self.network).enumerate() {
-            let pixels = case.u8(&format!("image{i}_rgb_u8_hwc"));
-            assert_eq!(pixels.shape, [*h, *w, 3]);
-            let len = e.input_mut("pixels").expect("an input").desc.dim(1);
-            row(e, "pixels", i, len, &pixels.data);
-            let [source, network] = [[*h as i32, *w as i32], [*nh as i32, *nw as i32]];
-            let mut view = View::whole(source, network);
-            view.x.mirrored = self.flips[i];
-            row(e, "views", i, View::LEN, view.row());
-            row(e, "network_sizes", i, 2, &network);
-        }
+        let sizes = [&self.images[..], &self.network];
+        write_images(&mut loaded.executor, self.inputs.case("inputs"), sizes, &self.flips);
         loaded
     }
 
@@ -113,14 +102,7 @@ impl Reference {
             row(e, "gt_boxes", i, 4 * slot.objects, boxes.as_flattened());
             row(e, "gt_classes", i, slot.objects, &labels);
             row(e, "gt_counts", i, 1, &[labels.len() as i32]);
-            row(e, "coords", i, slot.coords, &case.f32(&format!("raw_poly_xy{i}")).data);
-            let rings = case.i32(&format!("raw_poly_offsets{i}")).data;
-            let parts: Vec<i32> = rings.windows(2).flat_map(|o| [o[0], o[1] - o[0]]).collect();
-            row(e, "segm_parts", i, 2 * slot.parts, &parts);
-            let objects = case.i32(&format!("raw_poly_instance_offsets{i}")).data;
-            let polygons: Vec<i32> =
-                objects.windows(2).flat_map(|o| [0, o[0], o[1] - o[0]]).collect();
-            row(e, "segm_index", i, 3 * slot.objects, &polygons);
+            write_polygons(e, case, slot, i);
         }
         loaded
     }
@@ -141,7 +123,7 @@ fn observed(model: &Reference) -> Loaded {
     step.given
 }
 
-/// What the metadata say: the config, the classes, the sizes of the images in the file and in the
+/// The metadata: the config, the classes, the sizes of the images in the file and in the
 /// network, and which of them are mirrored.
 pub(crate) fn settings(
     meta: Case<'_>,
@@ -201,7 +183,8 @@ fn config(s: Settings<'_>, sgd: Settings<'_>, images: usize) -> Config {
     c
 }
 
-pub(crate) fn features() {
+#[test]
+fn golden_mlperf_model_features() {
     let (Some(model), Some(golden)) = (Reference::open(), Family::open("mlperf_model_features"))
     else {
         return;
@@ -220,7 +203,8 @@ pub(crate) fn features() {
     report.finish();
 }
 
-pub(crate) fn rpn() {
+#[test]
+fn golden_mlperf_model_rpn() {
     let (Some(model), Some(golden)) = (Reference::open(), Family::open("mlperf_model_rpn")) else {
         return;
     };
@@ -238,7 +222,8 @@ pub(crate) fn rpn() {
     report.finish();
 }
 
-pub(crate) fn roi() {
+#[test]
+fn golden_mlperf_model_roi() {
     let (Some(model), Some(golden)) = (Reference::open(), Family::open("mlperf_model_roi")) else {
         return;
     };
@@ -274,7 +259,8 @@ pub(crate) fn roi() {
 }
 
 /// Step 1 with the recorded samples: every gradient.
-pub(crate) fn grads() {
+#[test]
+fn golden_mlperf_model_grads() {
     let (Some(model), Some(golden)) = (Reference::open(), Family::open("mlperf_model_grads"))
     else {
         return;
@@ -294,7 +280,8 @@ pub(crate) fn grads() {
 
 /// The losses of step 1 with recorded samples, then five steps by the reference's optimizer, with
 /// the rate of each, and the norms of the weights after them.
-pub(crate) fn inputs_losses() {
+#[test]
+fn golden_mlperf_model_inputs_losses() {
     let Some(model) = Reference::open() else { return };
     let Some(loaded) = recorded_step(&model) else { return };
     let mut report = Report::new("mlperf_model_inputs_losses", 2e-5);
@@ -367,12 +354,14 @@ fn recorded_step(model: &Reference) -> Option<Loaded> {
 }
 
 /// Its ONNX file: inclusive boxes, blue first, resized in bytes.
-pub(crate) fn onnx() {
+#[test]
+fn onnx_of_mlperf() {
     let Some(model) = Reference::open() else { return };
     onnx_files::agrees("mlperf_model", &model.config, &model.detection());
 }
 
-pub(crate) fn eval() {
+#[test]
+fn golden_mlperf_model_eval() {
     let (Some(model), Some(golden)) = (Reference::open(), Family::open("mlperf_model_eval")) else {
         return;
     };

@@ -368,6 +368,38 @@ pub(crate) fn row<T: bytemuck::Pod>(
     row[..values.len()].copy_from_slice(values);
 }
 
+/// Writes the bytes of a case's images, sizes in the file and in the network, some mirrored.
+pub(crate) fn write_images(
+    e: &mut CpuExecutor,
+    case: Case<'_>,
+    [images, network]: [&[(usize, usize)]; 2],
+    flips: &[i32],
+) {
+    row(e, "num_images", 0, 1, &[images.len() as i32]);
+    for (i, (&(h, w), &(nh, nw))) in images.iter().zip(network).enumerate() {
+        let pixels = case.u8(&format!("image{i}_rgb_u8_hwc"));
+        assert_eq!(pixels.shape, [h, w, 3]);
+        let len = e.input_mut("pixels").expect("an input").desc.dim(1);
+        row(e, "pixels", i, len, &pixels.data);
+        let [source, network] = [[h as i32, w as i32], [nh as i32, nw as i32]];
+        let mut view = View::whole(source, network);
+        view.x.mirrored = flips[i];
+        row(e, "views", i, View::LEN, view.row());
+        row(e, "network_sizes", i, 2, &network);
+    }
+}
+
+/// Writes the polygons of an image's objects.
+pub(crate) fn write_polygons(e: &mut CpuExecutor, case: Case<'_>, slot: SlotShape, i: usize) {
+    row(e, "coords", i, slot.coords, &case.f32(&format!("raw_poly_xy{i}")).data);
+    let rings = case.i32(&format!("raw_poly_offsets{i}")).data;
+    let parts: Vec<i32> = rings.windows(2).flat_map(|o| [o[0], o[1] - o[0]]).collect();
+    row(e, "segm_parts", i, 2 * slot.parts, &parts);
+    let objects = case.i32(&format!("raw_poly_instance_offsets{i}")).data;
+    let polygons: Vec<i32> = objects.windows(2).flat_map(|o| [0, o[0], o[1] - o[0]]).collect();
+    row(e, "segm_index", i, 3 * slot.objects, &polygons);
+}
+
 pub(crate) fn pairs(value: &Value) -> Vec<(usize, usize)> {
     let number = |v: &Value| v.as_u64().expect("a size") as usize;
     let list = value.as_array().expect("a list of sizes");
@@ -378,8 +410,8 @@ pub(crate) fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().expect("a list").iter().map(|v| v.as_f64().expect("a number")).collect()
 }
 
-/// What the metadata of a model say: the config, the classes, and the sizes of the images in the
-/// file and in the network.
+/// The metadata of a model: its config, its classes, and the sizes of the images in the file and in
+/// the network.
 pub(crate) fn settings(
     of: Recorded,
     meta: Case<'_>,

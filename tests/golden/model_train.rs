@@ -303,7 +303,8 @@ pub(crate) fn inputs_losses(of: Recorded) {
 
 /// A model with a further convolution in the RPN, of which only the last two are computed from
 /// patches: the losses change along a gradient by its square.
-pub(crate) fn further_rpn_convs() {
+#[test]
+fn gradients_of_further_rpn_convs_are_derivatives() {
     let Some(model) = GoldenModel::open(Recorded::V2) else { return };
     let model = model.with_another_rpn_conv();
     let Some(mut loaded) = recorded(&model) else { return };

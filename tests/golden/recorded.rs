@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use serde_json::Value;
 
 use crate::support::Family;
-use crate::{d2_model, mlperf_model, model_setup};
+use crate::{d2_config, d2_model, mlperf_model, model_setup};
 
 /// Attributes that say what a generator found or how it ran, and not what it computed with.
 const FINDINGS: [&str; 27] = [
@@ -205,7 +205,8 @@ fn change_each(
 }
 
 /// All models whose settings are recorded.
-pub(crate) fn each_value_counts() {
+#[test]
+fn each_recorded_value_counts() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |failure| {
         if !QUIET.get() {
@@ -218,7 +219,7 @@ pub(crate) fn each_value_counts() {
         let Some(mut families) = open(&[of.weights, of.inputs_losses]) else { return };
         change_each(&mut families, &[(0, "state_dict"), (1, "sgd5")], |families| {
             let [meta, sgd] = [families[0].case("state_dict"), families[1].case("sgd5")];
-            format!("{:?}", d2_model::settings(meta, sgd))
+            format!("{:?}", d2_config::settings(meta, sgd))
         });
     }
     for of in model_setup::ALL {

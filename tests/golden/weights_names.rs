@@ -155,7 +155,8 @@ const BODIES: [(&str, &str); 6] = [
 
 /// `tv_state_dicts.json`: the body of a preset has each tensor of a classifier, but for its last
 /// layers and the counters.
-pub(crate) fn classifiers() {
+#[test]
+fn golden_weights_of_classifiers() {
     let Some(path) = need(golden_dir().join("tv_state_dicts.json")) else { return };
     let tables: Value =
         serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON");

@@ -181,19 +181,18 @@ table! {
         /// head; detectron2's models have `[0.6, 0.7]`.
         #[key(each = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
         pub fg_iou: Vec<f32> = Vec::new(),
-        /// Factors of `roi.box_weights` in these heads, above 0: one for each head, or four (dx, dy,
-        /// dw, dh) for each. Default `[]`; detectron2's models have `[2, 3]`.
+        /// Factors of `roi.box_weights` in these heads, above 0: one for each head, or four (dx,
+        /// dy, dw, dh) for each. Default `[]`; detectron2's models have `[2, 3]`.
         #[key(each = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub box_weight_factors: Vec<f32> = Vec::new(),
     }
 }
 
 impl Cascade {
-    /// The weights of the box deltas in each of these heads, from those of the first.
-    pub fn box_weights(&self, first: [f32; 4]) -> Vec<[f32; 4]> {
+    /// The weights of the box deltas in each of these heads, by such factors of the first head's.
+    pub fn box_weights(&self, factors: &[f32], first: [f32; 4]) -> Vec<[f32; 4]> {
         let heads = self.fg_iou.len();
-        let each = if self.box_weight_factors.len() == heads { 1 } else { 4 };
-        let factors = self.box_weight_factors.chunks(each);
+        let factors = factors.chunks(if factors.len() == heads { 1 } else { 4 });
         factors.map(|own| [0, 1, 2, 3].map(|i| first[i] * own[i % own.len()])).collect()
     }
 }

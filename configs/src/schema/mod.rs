@@ -91,14 +91,14 @@ impl Config {
         sizes.iter().map(|size| vec![*size]).collect()
     }
 
-    /// Ratios of the anchors of each level.
-    pub fn ratios(&self) -> Vec<Vec<f32>> {
-        let (anchors, levels) = (&self.model.anchors, self.num_levels());
-        match anchors.ratios_by_level {
-            false => vec![anchors.ratios.clone(); levels],
+    /// Ratios of anchors, such as `model.anchors.ratios`, by level.
+    pub fn ratios_of_levels(&self, ratios: &[f32]) -> Vec<Vec<f32>> {
+        let levels = self.num_levels();
+        match self.model.anchors.ratios_by_level {
+            false => vec![ratios.to_vec(); levels],
             true => {
-                let each = anchors.ratios.len() / levels;
-                anchors.ratios.chunks(each.max(1)).map(<[f32]>::to_vec).collect()
+                let each = ratios.len() / levels;
+                ratios.chunks(each.max(1)).map(<[f32]>::to_vec).collect()
             }
         }
     }

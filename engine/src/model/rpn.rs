@@ -4,7 +4,7 @@
 //! gathered patches: 3x3 for a head of one convolution, 5x5 for one of two, whose hidden values
 //! beyond the map are cleared between them. The dense head then only feeds proposals, which carry
 //! no gradient: no hidden map is stored and there is no dense backward. The gradients equal the
-//! dense ones exactly. Of more convolutions all but the last two are dense in the loss path too.
+//! dense ones exactly. If there are more, all but the last two are dense in the loss path too.
 
 use std::sync::Arc;
 
@@ -57,7 +57,8 @@ fn conv_name(i: usize) -> String {
 
 /// Anchors of these sizes around a cell's corner, by level.
 pub(crate) fn level_cells(config: &Config, sizes: &[f32]) -> Vec<Vec<Box4>> {
-    let sides = config.by_level(sizes).into_iter().zip(config.ratios());
+    let ratios = config.ratios_of_levels(&config.model.anchors.ratios);
+    let sides = config.by_level(sizes).into_iter().zip(ratios);
     let levels = sides.zip(config.level_strides());
     let cells = levels.map(|((sizes, ratios), stride)| match config.model.anchors.cell_rule {
         CellRule::Centered => cell_anchors(&sizes, &ratios),

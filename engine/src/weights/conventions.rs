@@ -132,7 +132,10 @@ pub fn detectron2_settings(config: &Config, num_classes: usize) -> Vec<String> {
     ];
     let of_detectron2 = configs::Roi::default();
     if model.anchors.ratios_by_level {
-        settings.push(format!("MODEL.ANCHOR_GENERATOR.ASPECT_RATIOS {:?}", config.ratios()));
+        settings.push(format!(
+            "MODEL.ANCHOR_GENERATOR.ASPECT_RATIOS {:?}",
+            config.ratios_of_levels(&model.anchors.ratios)
+        ));
     }
     if model.roi.box_weights != of_detectron2.box_weights {
         let weights = model.roi.box_weights;
@@ -187,7 +190,9 @@ fn layers(model: &Model) -> Vec<String> {
     if !model.cascade.fg_iou.is_empty() {
         let ious: Vec<f32> = [&[model.roi.fg_iou], &model.cascade.fg_iou[..]].concat();
         let first = model.roi.box_weights;
-        let weights = [vec![first], model.cascade.box_weights(first)].concat();
+        let weights =
+            [vec![first], model.cascade.box_weights(&model.cascade.box_weight_factors, first)];
+        let weights = weights.concat();
         settings.push("MODEL.ROI_HEADS.NAME CascadeROIHeads".into());
         // Its cascade asserts that this is the first stage's.
         settings.push(format!("MODEL.ROI_HEADS.IOU_THRESHOLDS [{:?}]", model.roi.fg_iou));

@@ -155,8 +155,8 @@ impl LoadReport {
             return Ok(());
         }
         let is_newer = self.misfits.iter().any(|(name, _)| name.starts_with("rpn.head.conv.1."));
-        let whose = "; set model.rpn.convs to the number of the file's RPN convolutions; two are in \
-             torchvision_r50_v2 and detectron2_r50_lsj";
+        let whose = "; set model.rpn.convs to the number of the file's RPN convolutions; two \
+             are in torchvision_r50_v2 and detectron2_r50_lsj";
         let is_cascade = self.misfits.iter().any(|(name, _)| name.contains(STAGE));
         let of_cascade = "; the file is of a cascade: set model.cascade as the run or preset that \
                           it is from";

@@ -79,7 +79,9 @@ struct Predictions {
 impl BoxHead {
     pub(super) fn of(model: &configs::Model) -> Self {
         let weights = model.roi.box_weights;
-        let further = model.cascade.fg_iou.iter().zip(model.cascade.box_weights(weights));
+        let cascade = &model.cascade;
+        let of_each = cascade.box_weights(&cascade.box_weight_factors, weights);
+        let further = cascade.fg_iou.iter().zip(of_each);
         let further = further.enumerate();
         let further =
             further.map(|(i, (&fg_iou, weights))| Stage { number: i + 1, fg_iou, weights });
