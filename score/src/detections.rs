@@ -19,7 +19,9 @@ const FIRST_IDS: usize = 8;
 /// A box of which less than this share lies in its image is counted.
 const MIN_INSIDE: f64 = 0.75;
 
-/// Detections of an image that count in LVIS's scores, unless said otherwise; lvis-api's default.
+/// Detections of an image that count in scores of keypoints and in LVIS's, unless said otherwise:
+/// the defaults of pycocotools (for each category) and lvis-api (over all categories).
+const KEYPOINT_MAX_DETS: usize = 20;
 const LVIS_MAX_DETS: usize = 300;
 
 /// One detected object.
@@ -49,7 +51,7 @@ pub struct Results {
     pub(super) left_out: BTreeMap<u64, usize>,
     /// Doubts about a file, in sentences.
     pub(super) doubts: Vec<String>,
-    /// LVIS: the detections of an image that count, over all categories.
+    /// Keypoints and LVIS: the detections of an image that count.
     pub(super) max_dets: usize,
 }
 
@@ -153,8 +155,9 @@ impl Results {
             .map_err(|reason| ScoreError::Detections { origin: "in memory".into(), reason })
     }
 
-    /// The same results, of which LVIS's scores take the best `max_dets` of each image, over all
-    /// categories, instead of 300.
+    /// The same results, of which scores of keypoints take the best `max_dets` of each image and
+    /// category instead of 20, and LVIS's of each image instead of 300. COCO's scores of boxes and
+    /// masks do not depend on it.
     #[must_use]
     pub fn limited_to(self, max_dets: usize) -> Self {
         Self { max_dets, ..self }
@@ -171,7 +174,10 @@ impl Results {
             iou_type,
             left_out: BTreeMap::new(),
             doubts: Vec::new(),
-            max_dets: LVIS_MAX_DETS,
+            max_dets: match iou_type {
+                IouType::Keypoints => KEYPOINT_MAX_DETS,
+                IouType::Bbox | IouType::Segm => LVIS_MAX_DETS,
+            },
         };
         for (i, detection) in raw.into_iter().enumerate() {
             let category_id = detection.category_id;

@@ -22,7 +22,7 @@ const MOST_CATEGORIES: usize = 4 * MANY_CATEGORIES;
 /// # Shapes
 /// `shape` is `[T, R, K, A, M]`: 10 IoU thresholds, 101 recalls, the categories by id, the areas
 /// (all, small, medium, large), and 1, 10, 100 detections an image. For keypoints the thresholds
-/// are of OKS, the areas all, medium, large, and 20 detections an image are the only number.
+/// are of OKS, the areas all, medium, large, and [`Summary::max_dets`] is the only number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curves {
     /// `[T, R, K, A, M]`.
@@ -87,15 +87,20 @@ pub(super) fn scored(
     gt: &GroundTruth,
     results: Results,
 ) -> Result<(Summary, Curves, COCOeval), ScoreError> {
-    let iou_type = results.iou_type;
+    let (iou_type, max_dets) = (results.iou_type, results.max_dets);
     let Run { stats, curves, eval, notes } =
-        run(gt, results, iou_type.stat_names().len(), |gt, found, kind, _| {
-            COCOeval::new(gt, found, kind)
+        run(gt, results, iou_type.stat_names().len(), |gt, found, kind, max_dets| {
+            let mut eval = COCOeval::new(gt, found, kind);
+            if kind == hotcoco::IouType::Keypoints {
+                eval.params.max_dets = vec![max_dets];
+            }
+            eval
         })?;
     let annotations = gt.coco().dataset.annotations.iter();
     let num_objects = annotations.filter(|a| counts(iou_type, a)).count();
     let summary = Summary {
         iou_type,
+        max_dets,
         undefined: Summary::reasons(iou_type, &stats, gt.num_images(), num_objects),
         stats,
         per_category: per_category(gt, &eval, &curves),

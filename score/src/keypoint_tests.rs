@@ -70,6 +70,11 @@ fn people_found_score_one_and_people_without_keypoints_do_not_count() {
         .and_then(|results| evaluate_results(&gt, results))
         .expect("sound");
     assert_eq!(curves.shape, [10, 101, 1, 3, 1]);
+    // The best two of the image: one person of two.
+    let best = Results::from_detections(&found, &gt, IouType::Keypoints).expect("sound");
+    let (best, _) = evaluate_results(&gt, best.limited_to(2)).expect("sound");
+    assert_eq!((best.max_dets, best.stats[5]), (2, 0.5));
+    assert!(best.to_string().contains("| maxDets=  2 ] = 0.500"), "{best}");
 }
 
 #[test]

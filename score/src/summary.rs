@@ -9,7 +9,7 @@ pub const STAT_NAMES: [&str; 12] =
     ["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"];
 
 /// COCO's names of the ten numbers of keypoints, in the order of [`Summary::stats`]: by OKS, with
-/// 20 detections an image.
+/// [`Summary::max_dets`] detections an image.
 pub const KEYPOINT_STAT_NAMES: [&str; 10] =
     ["AP", "AP50", "AP75", "APm", "APl", "AR", "AR50", "AR75", "ARm", "ARl"];
 
@@ -49,6 +49,8 @@ const KEYPOINT_SLICES: [Slice; 10] = [
 pub struct Summary {
     /// The compared shapes.
     pub iou_type: IouType,
+    /// Keypoints: detections of an image and category that counted.
+    pub max_dets: usize,
     /// The numbers, 0 to 1, in the order of [`IouType::stat_names`]; -1 where undefined.
     pub stats: Vec<f64>,
     /// Why numbers are -1: one reason per such number.
@@ -119,14 +121,17 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.iou_type)?;
         let slices = slices(self.iou_type);
-        for (i, ((name, value), (iou, area, max_dets))) in
-            self.named().iter().zip(slices).enumerate()
+        for (i, ((name, value), (iou, area, fixed))) in self.named().iter().zip(slices).enumerate()
         {
             let (title, short) = match name.starts_with("AP") {
                 true => ("Average Precision", "(AP)"),
                 false => ("Average Recall", "(AR)"),
             };
             let end = if i + 1 == slices.len() { "" } else { "\n" };
+            let max_dets = match self.iou_type {
+                IouType::Keypoints => self.max_dets,
+                IouType::Bbox | IouType::Segm => *fixed,
+            };
             write!(
                 f,
                 " {title:<18} {short} @[ IoU={iou:<9} | area={area:>6} | maxDets={max_dets:>3} ] \

@@ -14,7 +14,8 @@ const FINEST_SIZE: f32 = 32.0;
 /// README: height / width.
 const RATIOS: [f32; 3] = [0.5, 1.0, 2.0];
 
-pub(crate) fn anchors() {
+#[test]
+fn golden_anchors() {
     let Some(family) = Family::open("anchors") else { return };
     // Whole numbers in f32: no error at all.
     let mut report = Report::new("anchors", 0.0);
@@ -67,7 +68,8 @@ impl Rule {
     }
 }
 
-pub(crate) fn matcher() {
+#[test]
+fn golden_matcher() {
     let Some(family) = Family::open("matcher") else { return };
     // Nothing but indices.
     let mut report = Report::new("matcher", 0.0);

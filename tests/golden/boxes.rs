@@ -19,7 +19,8 @@ const TOLERANCE: f64 = 2e-6;
 /// A side of an image that cuts no box off.
 const HUGE: i32 = 1 << 20;
 
-pub(crate) fn box_ops() {
+#[test]
+fn golden_box_ops() {
     let Some(family) = Family::open("box_ops") else { return };
     let mut report = Report::new("box_ops", TOLERANCE);
     for case in family.cases() {
@@ -148,7 +149,8 @@ fn decode_op(
     Ran::new(case.name(), op, inputs)
 }
 
-pub(crate) fn box_coder() {
+#[test]
+fn golden_box_coder() {
     let Some(family) = Family::open("box_coder") else { return };
     let mut report = Report::new("box_coder", TOLERANCE);
     for case in family.cases() {

@@ -51,7 +51,8 @@ pub(crate) fn read(case: Case<'_>, iou_type: IouType) -> (GroundTruth, Results) 
     (gt, results)
 }
 
-pub(crate) fn run() {
+#[test]
+fn golden_coco_eval() {
     family("coco_eval", "coco_eval (curves)", compare);
 }
 

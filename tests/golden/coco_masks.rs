@@ -7,7 +7,8 @@ use crate::support::{Case, Family, Report};
 /// Areas, boxes and overlaps are computed in f64 and stored as f32: half a unit of its last place.
 const TOLERANCE: f64 = 6e-8;
 
-pub(crate) fn run() {
+#[test]
+fn golden_coco_masks() {
     let Some(family) = Family::open("coco_masks") else { return };
     let mut report = Report::new("coco_masks", TOLERANCE);
     for case in family.cases() {

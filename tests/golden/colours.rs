@@ -22,7 +22,8 @@ const HUE_TOLERANCE: f64 = 0.09;
 /// Least distance of the channels of a colour that has a hue, of 255.
 const CHROMA: f64 = 60.0;
 
-pub(crate) fn tv_color() {
+#[test]
+fn golden_tv_color() {
     let Some(family) = Family::open("tv_color") else { return };
     let mut report = Report::new("tv_color", TOLERANCE);
     for case in family.cases() {

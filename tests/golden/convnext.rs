@@ -12,7 +12,8 @@ use crate::support::{Case, Family, Report, Tensor};
 /// Three times the worst of torch's own versions in f32, of bodies.
 const TOLERANCE: f64 = 2.3e-6;
 
-pub(crate) fn ops() {
+#[test]
+fn golden_tv_convnext_ops() {
     let Some(family) = Family::open("tv_convnext_ops") else { return };
     let mut report = Report::new("tv_convnext_ops", TOLERANCE);
     for case in family.cases() {

@@ -1,22 +1,12 @@
 //! The families of detectron2: names that begin with d2.
 
 use crate::d2_model::{C4, CASCADE, DC5, FPN, GN, KEYPOINT, LSJ};
-use crate::{d2_eval, d2_maps, d2_model, d2_ops, d2_steps, keypoints, keypoints_eval, views};
+use crate::{d2_eval, d2_model, d2_ops, d2_steps, keypoints, views};
 
 #[test]
 fn golden_d2_data() {
     views::d2_data();
     d2_ops::sizes();
-}
-
-#[test]
-fn golden_d2_ops() {
-    d2_ops::ops();
-}
-
-#[test]
-fn golden_d2_roi() {
-    d2_maps::roi();
 }
 
 #[test]
@@ -207,19 +197,4 @@ fn golden_d2_gn_inputs_losses() {
 #[test]
 fn golden_d2_gn_eval() {
     d2_eval::run(&GN);
-}
-
-#[test]
-fn golden_d2_weights_there_and_back() {
-    d2_model::there_and_back();
-}
-
-#[test]
-fn golden_d2_empty() {
-    d2_steps::empty();
-}
-
-#[test]
-fn golden_d2_kpops_oks() {
-    keypoints_eval::run_of_detectron2();
 }

@@ -11,7 +11,8 @@ use crate::convert::{Ran, count, floats, host, index, numbered, numbers, repeate
 use crate::d2_ops::{GRAD_TOLERANCE, check, image_hw, level_op};
 use crate::support::{Case, Report};
 
-pub(crate) fn roi() {
+#[test]
+fn golden_d2_roi() {
     check(
         "d2_roi",
         &[

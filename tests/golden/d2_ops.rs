@@ -34,7 +34,8 @@ pub(crate) const GRAD_TOLERANCE: f64 = 5e-5;
 /// Compares one kind of case; false for a rule that no key gives.
 pub(crate) type Check = fn(&mut Report, Case<'_>) -> bool;
 
-pub(crate) fn ops() {
+#[test]
+fn golden_d2_ops() {
     check(
         "d2_ops",
         &[
@@ -100,19 +101,24 @@ fn anchors(report: &mut Report, case: Case<'_>) -> bool {
     if case.float("offset") != 0.0 {
         return false;
     }
-    let ratios = list(&case.attribute("aspect_ratios")[0]);
-    let sizes = case.attribute("sizes").as_array().expect("a list").iter().map(list);
+    let lists = |name: &str| -> Vec<Vec<f32>> {
+        case.attribute(name).as_array().expect("a list").iter().map(list).collect()
+    };
+    let (sizes, ratios) = (lists("sizes"), lists("aspect_ratios"));
     let maps = case.attribute("feature_hw").as_array().expect("a list").iter().map(usizes);
     let strides = list(case.attribute("strides"));
     let levels: Vec<AnchorLevel> = sizes
+        .iter()
+        // One list is that of all levels.
+        .zip(ratios.iter().cycle())
         .zip(maps)
         .zip(strides)
-        .map(|((sizes, map), stride)| AnchorLevel {
+        .map(|(((sizes, ratios), map), stride)| AnchorLevel {
             height: map[0],
             width: map[1],
             stride_h: stride,
             stride_w: stride,
-            cells: cell_anchors_exact(&sizes, &ratios),
+            cells: cell_anchors_exact(sizes, ratios),
         })
         .collect();
     // Sizes are f32 here: one that is not has anchors within rounding of those from its f64.
@@ -333,7 +339,7 @@ fn rpn_losses(report: &mut Report, case: Case<'_>) -> bool {
     if case.attribute("box_reg_loss_type") != "smooth_l1" {
         return false;
     }
-    built_in(case, "loc_loss_weight", 1.0);
+    let weight = case.float("loc_loss_weight") as f32;
     let levels = usizes(case.attribute("level_counts"));
     let (images, total) = (case.usize("images"), levels.iter().sum::<usize>());
     // Image by image, as the step samples them.
@@ -373,8 +379,9 @@ fn rpn_losses(report: &mut Report, case: Case<'_>) -> bool {
     ];
     let beta = case.float("smooth_l1_beta") as f32;
     let ran = Ran::new(case.name(), SmoothL1Loss { beta, ipg: images, rows_per_image }, inputs);
-    report.close(case.name(), "loss_rpn_loc", ran.f32(0), &case.f32("loss_rpn_loc").data);
-    let grad = ran.grad(&[1.0], 0).data;
+    let loss = [weight * ran.f32(0)[0]];
+    report.close(case.name(), "loss_rpn_loc", &loss, &case.f32("loss_rpn_loc").data);
+    let grad = ran.grad(&[weight], 0).data;
     report.close_within(case.name(), "ddeltas", &grad, &gathered("ddeltas", 4), GRAD_TOLERANCE);
     true
 }
@@ -382,22 +389,27 @@ fn rpn_losses(report: &mut Report, case: Case<'_>) -> bool {
 /// Class and box loss of the box head; the background is the last class there, the first here.
 fn box_losses(report: &mut Report, case: Case<'_>) -> bool {
     let is_agnostic = case.attribute("cls_agnostic") == true;
-    if is_agnostic || case.attribute("box_reg_loss_type") != "smooth_l1" {
+    if case.attribute("box_reg_loss_type") != "smooth_l1" {
         return false;
     }
+    let weight = case.float("box_loss_weight") as f32;
     let classes = case.usize("num_classes");
     let turned = |mut values: Vec<f32>| {
         values.chunks_exact_mut(classes + 1).for_each(|row| row.rotate_right(1));
         values
     };
-    // The background has no deltas there.
-    let widened = |values: &[f32]| -> Vec<f32> {
-        let row = |row: &[f32]| [&[0.0; 4], row].concat();
-        values.chunks_exact(4 * classes).flat_map(row).collect()
-    };
     let theirs = case.i32("gt_classes").data;
     let ours = |&c: &i32| if c as usize == classes { 0 } else { c + 1 };
     let (rows, labels) = (theirs.len(), theirs.iter().map(ours).collect::<Vec<i32>>());
+    // The background has no deltas there; deltas of all classes are taken as those of one class.
+    let (groups, of_box) = match is_agnostic {
+        true => (1, labels.iter().map(|label| (*label).min(1)).collect()),
+        false => (classes, labels.clone()),
+    };
+    let widened = |values: &[f32]| -> Vec<f32> {
+        let row = |row: &[f32]| [&[0.0; 4], row].concat();
+        values.chunks_exact(4 * groups).flat_map(row).collect()
+    };
     let labels = || index(&[rows], labels.clone());
     let shape = [rows, classes + 1];
     let logits = floats(Role::Activation, &shape, turned(case.f32("class_logits").data));
@@ -412,10 +424,10 @@ fn box_losses(report: &mut Report, case: Case<'_>) -> bool {
     let (proposals, gt) = (case.f32("proposal_boxes").data, case.f32("gt_boxes").data);
     let pairs = as_boxes(&proposals).iter().zip(as_boxes(&gt));
     let targets: Vec<Box4> = pairs.map(|(p, gt)| encode(p, gt, &weights, false)).collect();
-    let shape = [rows, 4 * (classes + 1)];
+    let shape = [rows, 4 * (groups + 1)];
     let deltas = floats(Role::Activation, &shape, widened(&case.f32("deltas").data));
     let select = SelectColumns { width: 4, modulo: false };
-    let own = Ran::new(case.name(), select, vec![deltas, labels()]);
+    let own = Ran::new(case.name(), select, vec![deltas, index(&[rows], of_box)]);
     let inputs = vec![
         floats(Role::Activation, &[rows, 4], own.f32(0).to_vec()),
         floats(Role::Box, &[rows, 4], targets.concat()),
@@ -425,8 +437,9 @@ fn box_losses(report: &mut Report, case: Case<'_>) -> bool {
     ];
     let beta = case.float("smooth_l1_beta") as f32;
     let ran = Ran::new(case.name(), SmoothL1Loss { beta, ipg: 1, rows_per_image: None }, inputs);
-    report.close(case.name(), "loss_box_reg", ran.f32(0), &case.f32("loss_box_reg").data);
-    let grad = own.grad(&ran.grad(&[1.0], 0).data, 0).data;
+    let loss = [weight * ran.f32(0)[0]];
+    report.close(case.name(), "loss_box_reg", &loss, &case.f32("loss_box_reg").data);
+    let grad = own.grad(&ran.grad(&[weight], 0).data, 0).data;
     let want = widened(&case.f32("ddeltas").data);
     report.close_within(case.name(), "ddeltas", &grad, &want, GRAD_TOLERANCE);
     true

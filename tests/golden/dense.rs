@@ -20,11 +20,13 @@ fn activation(case: Case<'_>, name: &str) -> HostTensor {
 /// README: three times the worst of torch's own versions in f32.
 const GROUP_TOLERANCE: f64 = 8.1e-7;
 
-pub(crate) fn conv2d() {
+#[test]
+fn golden_conv2d() {
     convs("conv2d", TOLERANCE, |_| 1);
 }
 
-pub(crate) fn group_conv() {
+#[test]
+fn golden_tv_group_conv() {
     convs("tv_group_conv", GROUP_TOLERANCE, |case| case.usize("groups"));
 }
 
@@ -46,7 +48,8 @@ fn convs(name: &'static str, tolerance: f64, groups: impl Fn(Case<'_>) -> usize)
     report.finish();
 }
 
-pub(crate) fn conv_transpose2x2s2() {
+#[test]
+fn golden_conv_transpose2x2s2() {
     let Some(family) = Family::open("conv_transpose2x2s2") else { return };
     let mut report = Report::new("conv_transpose2x2s2", TOLERANCE);
     for case in family.cases() {
@@ -62,7 +65,8 @@ pub(crate) fn conv_transpose2x2s2() {
     report.finish();
 }
 
-pub(crate) fn linear() {
+#[test]
+fn golden_linear() {
     let Some(family) = Family::open("linear") else { return };
     let mut report = Report::new("linear", TOLERANCE);
     for case in family.cases() {
@@ -110,7 +114,8 @@ fn weighted_op(
 
 /// A frozen batch norm is no op but the epilogue of a convolution: here of one that changes
 /// nothing, 1x1 with the identity as weights.
-pub(crate) fn frozen_bn() {
+#[test]
+fn golden_frozen_bn() {
     let Some(family) = Family::open("frozen_bn") else { return };
     let mut report = Report::new("frozen_bn", TOLERANCE);
     for case in family.cases() {

@@ -11,7 +11,8 @@ const TOLERANCE: f64 = 1e-7;
 
 /// Rates that fall from the heads to the stem, and no decay of biases: groups of a config give each
 /// parameter that we train the same as torch's groups.
-pub(crate) fn layerwise() {
+#[test]
+fn golden_tv_optim_layerwise_lr() {
     let Some(family) = Family::open("tv_optim") else { return };
     let mut report = Report::new("tv_optim", TOLERANCE);
     for case in family.cases().filter(|case| case.name().starts_with("layerwise_lr_")) {

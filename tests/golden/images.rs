@@ -20,7 +20,8 @@ const TOLERANCE: f64 = 2e-5;
 const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
 const STD: [f64; 3] = [0.229, 0.224, 0.225];
 
-pub(crate) fn paste_masks() {
+#[test]
+fn golden_paste_masks() {
     let Some(family) = Family::open("paste_masks") else { return };
     let mut report = Report::new("paste_masks", TOLERANCE);
     for case in family.cases() {
@@ -43,7 +44,8 @@ pub(crate) fn paste_masks() {
     report.finish();
 }
 
-pub(crate) fn resize_transform() {
+#[test]
+fn golden_resize_transform() {
     let Some(family) = Family::open("resize_transform") else { return };
     let mut report = Report::new("resize_transform", TOLERANCE);
     for case in family.cases() {

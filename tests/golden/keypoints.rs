@@ -40,7 +40,8 @@ const PERSON: [&str; 17] = [
     "right_ankle",
 ];
 
-pub(crate) fn torchvision() {
+#[test]
+fn golden_tv_keypoint_ops() {
     let Some(family) = Family::open("tv_keypoint_ops") else { return };
     let mut report = Report::new("tv_keypoint_ops", TOLERANCE);
     for case in family.cases() {
@@ -68,8 +69,7 @@ pub(crate) fn torchvision() {
                 let width = case.usize("width") as i32;
                 let mut view = View::whole([width; 2], [width; 2]);
                 view.x.mirrored = 1;
-                flips(&mut report, case, &case.attributes()["flip_inds"]);
-                seen(&mut report, case, &view, "flipped");
+                seen(&mut report, case, &view, "flipped", "flip_inds");
             }
             other => panic!("{}: {other}", case.name()),
         }
@@ -99,9 +99,7 @@ pub(crate) fn detectron2() {
                 report.close(name, what, &of(&got), &of(want.as_chunks().0));
             }
         } else if is("keypoint_transform") {
-            flips(&mut report, case, &case.attributes()["flip_indices"]);
-            let view = view_of(case);
-            seen(&mut report, case, &view, "out");
+            seen(&mut report, case, &view_of(case), "out", "flip_indices");
         } else if is("select_visible") {
             visible(&mut report, case);
         } else {
@@ -215,23 +213,17 @@ fn peaks(case: Case<'_>, boxes: &str, maps: &Tensor<f32>) -> Vec<[f32; 4]> {
     placed.collect()
 }
 
-/// The pairs of a person's keypoints, which follow from their names.
-fn flips(report: &mut Report, case: Case<'_>, recorded: &Value) {
-    let got: Vec<i32> = person().mirrored().iter().map(|k| *k as i32).collect();
-    let want: Vec<i32> = usizes(recorded).iter().map(|k| *k as i32).collect();
-    report.exact(case.name(), "flip indices", &got, &want);
-}
-
-fn person() -> Keypoints {
-    Keypoints { names: PERSON.map(String::from).to_vec(), skeleton: vec![] }
-}
-
-/// Keypoints in a view; recorded ones that are labelled have 1 or 2.
-fn seen(report: &mut Report, case: Case<'_>, view: &View, recorded: &str) {
-    let partners = person().mirrored();
+/// Keypoints in a view, and their partners in a mirrored one; recorded ones that are labelled have
+/// 1 or 2.
+fn seen(report: &mut Report, case: Case<'_>, view: &View, recorded: &str, partners: &str) {
+    let partners = usizes(case.attribute(partners));
+    if case.name().ends_with("coco_person") {
+        let person = Keypoints { names: PERSON.map(String::from).to_vec(), skeleton: vec![] };
+        report.exact(case.name(), "partners by name", &person.mirrored(), &partners);
+    }
     let (points, want) = (case.f32("keypoints").data, case.f32(recorded).data);
     let (points, _) = points.as_chunks::<3>();
-    let objects = points.chunks_exact(PERSON.len());
+    let objects = points.chunks_exact(partners.len());
     let got: Vec<f32> = objects
         .flat_map(|object| seen_keypoints(object, &partners, view, 0.0).into_flattened())
         .collect();

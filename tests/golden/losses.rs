@@ -19,7 +19,8 @@ const TOLERANCE: f64 = 2e-6;
 /// All rows are of image 0, so one group.
 const IPG: usize = 1;
 
-pub(crate) fn run() {
+#[test]
+fn golden_losses() {
     let Some(family) = Family::open("losses") else { return };
     let mut report = Report::new("losses", TOLERANCE);
     for case in family.cases() {
@@ -199,7 +200,8 @@ const WEIGHTED_TOLERANCE: f64 = 1e-6;
 
 /// Label smoothing, weights of classes and ignored rows. The sum of the rows is the mean times the
 /// weights of their classes.
-pub(crate) fn tv_cross_entropy() {
+#[test]
+fn golden_tv_optim_cross_entropy() {
     let Some(family) = Family::open("tv_optim") else { return };
     let mut report = Report::new("tv_optim", WEIGHTED_TOLERANCE);
     for case in family.cases().filter(|case| case.name().starts_with("ce_")) {

@@ -5,7 +5,8 @@ use score::{IouType, evaluate_lvis};
 use crate::coco_eval::{family, read};
 use crate::support::{Case, Report};
 
-pub(crate) fn run() {
+#[test]
+fn golden_tv_lvis_eval() {
     family("tv_lvis_eval", "tv_lvis_eval (curves)", compare);
 }
 

@@ -1,6 +1,7 @@
 //! Golden data: every family in the golden folder against our own numbers.
 //!
-//! One line per family here, and of detectron2's in `d2_families`; one module each for the cases.
+//! Families that share code are listed here, those of detectron2's models in `d2_families`; the
+//! others are in the modules of their cases.
 //! The folder is `$ONEGRAPH_GOLDEN`, by default `shared/golden` next to the checkout; missing data
 //! is reported as `SKIPPED`.
 
@@ -36,6 +37,7 @@ mod model_setup;
 mod model_train;
 mod nms;
 mod onnx_files;
+mod recorded;
 mod rois;
 mod samples;
 mod solver;
@@ -45,121 +47,6 @@ mod weights_names;
 
 use d2_model::{CASCADE, FPN, GN, LSJ};
 use model_setup::Recorded;
-
-#[test]
-fn golden_conv2d() {
-    dense::conv2d();
-}
-
-#[test]
-fn golden_conv_transpose2x2s2() {
-    dense::conv_transpose2x2s2();
-}
-
-#[test]
-fn golden_linear() {
-    dense::linear();
-}
-
-#[test]
-fn golden_frozen_bn() {
-    dense::frozen_bn();
-}
-
-#[test]
-fn golden_maxpool() {
-    maps::maxpool();
-}
-
-#[test]
-fn golden_upsample_add() {
-    maps::upsample_add();
-}
-
-#[test]
-fn golden_roi_align() {
-    rois::roi_align();
-}
-
-#[test]
-fn golden_roi_levels() {
-    rois::roi_levels();
-}
-
-#[test]
-fn golden_nms() {
-    nms::run();
-}
-
-#[test]
-fn golden_box_ops() {
-    boxes::box_ops();
-}
-
-#[test]
-fn golden_box_coder() {
-    boxes::box_coder();
-}
-
-#[test]
-fn golden_losses() {
-    losses::run();
-}
-
-#[test]
-fn golden_anchors() {
-    anchors::anchors();
-}
-
-#[test]
-fn golden_matcher() {
-    anchors::matcher();
-}
-
-#[test]
-fn golden_paste_masks() {
-    images::paste_masks();
-}
-
-#[test]
-fn golden_resize_transform() {
-    images::resize_transform();
-}
-
-#[test]
-fn golden_coco_masks() {
-    coco_masks::run();
-}
-
-#[test]
-fn golden_tv_transforms() {
-    views::tv_transforms();
-}
-
-#[test]
-fn golden_tv_color() {
-    colours::tv_color();
-}
-
-#[test]
-fn golden_tv_lvis_eval() {
-    lvis_eval::run();
-}
-
-#[test]
-fn golden_tv_coco_keypoints_eval() {
-    keypoints_eval::run();
-}
-
-#[test]
-fn golden_coco_eval() {
-    coco_eval::run();
-}
-
-#[test]
-fn golden_optim() {
-    solver::optim();
-}
 
 #[test]
 fn golden_tv_resnet18() {
@@ -189,41 +76,6 @@ fn golden_tv_resnext_g32() {
 #[test]
 fn golden_tv_convnext() {
     bodies::run("tv_convnext");
-}
-
-#[test]
-fn golden_tv_convnext_ops() {
-    convnext::ops();
-}
-
-#[test]
-fn golden_tv_group_conv() {
-    dense::group_conv();
-}
-
-#[test]
-fn golden_tv_optim_adamw() {
-    solver::tv_adamw();
-}
-
-#[test]
-fn golden_tv_optim_cross_entropy() {
-    losses::tv_cross_entropy();
-}
-
-#[test]
-fn golden_tv_optim_ema() {
-    solver::tv_ema();
-}
-
-#[test]
-fn golden_tv_optim_layerwise_lr() {
-    groups::layerwise();
-}
-
-#[test]
-fn golden_lr_schedules() {
-    solver::lr_schedules();
 }
 
 #[test]
@@ -338,46 +190,6 @@ fn golden_tv_keypointrcnn_eval_of_exchanged_weights() {
 }
 
 #[test]
-fn golden_tv_keypoint_ops() {
-    keypoints::torchvision();
-}
-
-#[test]
-fn golden_mlperf_ops() {
-    mlperf_ops::run();
-}
-
-#[test]
-fn golden_mlperf_model_features() {
-    mlperf_model::features();
-}
-
-#[test]
-fn golden_mlperf_model_rpn() {
-    mlperf_model::rpn();
-}
-
-#[test]
-fn golden_mlperf_model_roi() {
-    mlperf_model::roi();
-}
-
-#[test]
-fn golden_mlperf_model_grads() {
-    mlperf_model::grads();
-}
-
-#[test]
-fn golden_mlperf_model_inputs_losses() {
-    mlperf_model::inputs_losses();
-}
-
-#[test]
-fn golden_mlperf_model_eval() {
-    mlperf_model::eval();
-}
-
-#[test]
 fn onnx_of_torchvision() {
     onnx_files::torchvision(Recorded::Plain);
 }
@@ -385,11 +197,6 @@ fn onnx_of_torchvision() {
 #[test]
 fn onnx_of_torchvision_v2() {
     onnx_files::torchvision(Recorded::V2);
-}
-
-#[test]
-fn onnx_of_mlperf() {
-    mlperf_model::onnx();
 }
 
 #[test]
@@ -417,9 +224,4 @@ fn golden_weights_names() {
     weights_names::run();
     weights_names::benchmark();
     weights_names::state_dicts();
-}
-
-#[test]
-fn golden_weights_of_classifiers() {
-    weights_names::classifiers();
 }

@@ -11,7 +11,8 @@ use crate::support::{Family, Report};
 /// for blocks of more terms.
 const TOLERANCE: f64 = 1e-6;
 
-pub(crate) fn maxpool() {
+#[test]
+fn golden_maxpool() {
     let Some(family) = Family::open("maxpool") else { return };
     let mut report = Report::new("maxpool", TOLERANCE);
     for case in family.cases() {
@@ -27,7 +28,8 @@ pub(crate) fn maxpool() {
     report.finish();
 }
 
-pub(crate) fn upsample_add() {
+#[test]
+fn golden_upsample_add() {
     let Some(family) = Family::open("upsample_add") else { return };
     let mut report = Report::new("upsample_add", TOLERANCE);
     for case in family.cases() {

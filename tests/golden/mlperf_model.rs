@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 
 use configs::Config;
-use engine::dataset::{inclusive_box, network_size};
+use engine::dataset::inclusive_box;
 use engine::model::{SlotShape, detection_program, training_program};
 use kernels::paste::paste_mask;
-use kernels::view::View;
 use score::encode_mask;
 use serde_json::Value;
 use tests::SAMPLES;
 
 use crate::model_setup::{
-    Build, Fixture, Loaded, number, numbers, optimizer_of, pairs, row, stated, usizes,
+    Build, Fixture, Loaded, check_sizes, optimizer_of, pairs, row, stated, usizes, write_images,
+    write_polygons,
 };
 use crate::model_train::{gradient, rpn_outputs, tolerance};
 use crate::onnx_files;
+use crate::recorded::Settings;
 use crate::samples::{KeyedStep, Rois, write_anchors};
 use crate::support::{Case, Family, Report, golden_dir, need};
 
@@ -50,17 +51,8 @@ impl Reference {
         });
         let tensors = tensors.collect();
         let names = weights.keys().into_iter().map(|key| (ours(&key), key)).collect();
-        let meta = weights.case("state_dict");
-        let config = config(meta, inputs.case("sgd5"));
-        let swap = |(width, height)| (height, width);
-        let images: Vec<_> = pairs(meta.attribute("raw_wh")).into_iter().map(swap).collect();
-        let flips = numbers(meta.attribute("flip")).iter().map(|v| *v as i32).collect();
-        let network = pairs(meta.attribute("image_sizes_hw"));
-        for (&(height, width), &want) in images.iter().zip(&network) {
-            let (h, w) = network_size(&config, height as u32, width as u32);
-            assert_eq!((h as usize, w as usize), want, "resize rule");
-        }
-        let classes = meta.usize("classes") - 1;
+        let (config, classes, images, network, flips) =
+            settings(weights.case("state_dict"), inputs.case("sgd5"));
         Some(Self { config, inputs, tensors, names, classes, images, network, flips })
     }
 
@@ -77,19 +69,8 @@ impl Reference {
             slot: self.slot(),
         };
         let mut loaded = fixture.load(given, build);
-        let (e, case) = (&mut loaded.executor, self.inputs.case("inputs"));
-        row(e, "num_images", 0, 1, &[self.num_images() as i32]);
-        for (i, ((h, w), (nh, nw))) in self.images.iter().zip(&self.network).enumerate() {
-            let pixels = case.u8(&format!("image{i}_rgb_u8_hwc"));
-            assert_eq!(pixels.shape, [*h, *w, 3]);
-            let len = e.input_mut("pixels").expect("an input").desc.dim(1);
-            row(e, "pixels", i, len, &pixels.data);
-            let [source, network] = [[*h as i32, *w as i32], [*nh as i32, *nw as i32]];
-            let mut view = View::whole(source, network);
-            view.x.mirrored = self.flips[i];
-            row(e, "views", i, View::LEN, view.row());
-            row(e, "network_sizes", i, 2, &network);
-        }
+        let sizes = [&self.images[..], &self.network];
+        write_images(&mut loaded.executor, self.inputs.case("inputs"), sizes, &self.flips);
         loaded
     }
 
@@ -121,14 +102,7 @@ impl Reference {
             row(e, "gt_boxes", i, 4 * slot.objects, boxes.as_flattened());
             row(e, "gt_classes", i, slot.objects, &labels);
             row(e, "gt_counts", i, 1, &[labels.len() as i32]);
-            row(e, "coords", i, slot.coords, &case.f32(&format!("raw_poly_xy{i}")).data);
-            let rings = case.i32(&format!("raw_poly_offsets{i}")).data;
-            let parts: Vec<i32> = rings.windows(2).flat_map(|o| [o[0], o[1] - o[0]]).collect();
-            row(e, "segm_parts", i, 2 * slot.parts, &parts);
-            let objects = case.i32(&format!("raw_poly_instance_offsets{i}")).data;
-            let polygons: Vec<i32> =
-                objects.windows(2).flat_map(|o| [0, o[0], o[1] - o[0]]).collect();
-            row(e, "segm_index", i, 3 * slot.objects, &polygons);
+            write_polygons(e, case, slot, i);
         }
         loaded
     }
@@ -149,42 +123,68 @@ fn observed(model: &Reference) -> Loaded {
     step.given
 }
 
-/// The preset's conventions with every size of the metadata.
-fn config(meta: Case<'_>, sgd: Case<'_>) -> Config {
+/// The metadata: the config, the classes, the sizes of the images in the file and in the
+/// network, and which of them are mirrored.
+pub(crate) fn settings(
+    meta: Case<'_>,
+    sgd: Case<'_>,
+) -> (Config, usize, Vec<(usize, usize)>, Vec<(usize, usize)>, Vec<i32>) {
+    let swap = |(width, height)| (height, width);
+    let images: Vec<_> = pairs(meta.attribute("raw_wh")).into_iter().map(swap).collect();
+    let s = Settings(meta.attributes());
+    let config = config(s, Settings(sgd.attributes()), images.len());
+    let network = pairs(meta.attribute("image_sizes_hw"));
+    check_sizes(&config, s, &images, &network);
+    let flips = usizes(meta.attribute("flip")).iter().map(|v| *v as i32).collect();
+    (config, s.usize("classes") - 1, images, network, flips)
+}
+
+/// The preset's conventions with every value of the metadata.
+fn config(s: Settings<'_>, sgd: Settings<'_>, images: usize) -> Config {
     let mut c = Config::load("mlperf_r50", &[]).expect("the preset loads");
-    let images = meta.attribute("raw_wh").as_array().expect("a list").len();
-    stated(&mut c, meta, images);
+    stated(&mut c, s, images);
     optimizer_of(&mut c, sgd);
-    c.input.size_divisor = meta.usize("size_divisible");
-    let mean = numbers(meta.attribute("pixel_mean_bgr"));
-    c.input.mean = [0, 1, 2].map(|i| mean[i] as f32);
-    let rpn = meta.attribute("rpn");
-    let (pre, of_level) = (usizes(&rpn["pre_nms_per_level"]), usizes(&rpn["post_nms_per_level"]));
-    [c.model.rpn.pre_nms_top_n_train, c.model.rpn.pre_nms_top_n_test] = [pre[0], pre[1]];
-    c.model.rpn.post_nms_top_n_level_train = Some(of_level[0]);
-    c.model.rpn.post_nms_top_n_level_test = Some(of_level[1]);
-    c.model.rpn.post_nms_top_n_train = number(rpn, "fpn_post_nms_train_per_batch") as usize;
-    c.model.rpn.post_nms_top_n_test = number(rpn, "fpn_post_nms_test_per_image") as usize;
-    let roi = meta.attribute("roi");
-    let (box_pool, mask_pool) = (usizes(&roi["box_pool"]), usizes(&roi["mask_pool"]));
-    c.model.box_head.pooled = box_pool[0];
-    c.model.mask_head.pooled = mask_pool[0];
-    c.model.roi.sampling_ratio = box_pool[1];
-    assert_eq!(mask_pool[1], box_pool[1], "both heads sample alike");
-    assert_eq!(number(roi, "mask_resolution") as usize, 2 * mask_pool[0]);
+    s.is("frozen_bn_eps", Value::Null);
+    c.model.backbone.stride_in_1x1 = s.flag("stride_in_1x1");
+    c.input.size_divisor = s.usize("size_divisible");
+    c.input.mean = s.array("pixel_mean_bgr");
+    c.input.std = s.array("pixel_std");
+    s.agree(&["sizes", "anchor.sizes"]);
+    c.model.anchors.ratios = s.f32s("anchor.ratios");
+    s.is("anchor.strides", c.level_strides());
+    s.is("anchor.straddle_thresh", 0);
+    let rpn = &mut c.model.rpn;
+    let counts = |name: &str| s.array::<2>(name).map(|n| n as usize);
+    [rpn.pre_nms_top_n_train, rpn.pre_nms_top_n_test] = counts("rpn.pre_nms_per_level");
+    let of_level = counts("rpn.post_nms_per_level").map(Some);
+    [rpn.post_nms_top_n_level_train, rpn.post_nms_top_n_level_test] = of_level;
+    rpn.post_nms_top_n_train = s.usize("rpn.fpn_post_nms_train_per_batch");
+    rpn.post_nms_top_n_test = s.usize("rpn.fpn_post_nms_test_per_image");
+    rpn.min_size = s.f32("rpn.min_size");
+    rpn.beta = s.f32("rpn.beta");
+    c.model.box_head.beta = s.f32("roi.beta");
+    c.model.box_head.pooled = s.usize("roi.box_pool.0");
+    c.model.mask_head.pooled = s.usize("roi.mask_pool.0");
+    c.model.roi.sampling_ratio = s.usize("roi.box_pool.1");
+    s.agree(&["roi.box_pool.1", "roi.mask_pool.1"]);
+    let side = 2 * c.model.mask_head.pooled;
+    assert_eq!(s.usize("roi.mask_resolution"), side, "roi.mask_resolution of roi.mask_pool");
     // The reference's deconvolution has as many outputs as the last of the convolutions.
     c.model.mask_head.deconv_channels = *c.model.mask_head.channels.last().expect("a convolution");
-    let warmup = sgd.attribute("warmup");
-    let (base, steps) = (sgd.float("base_lr"), warmup[1].as_f64().expect("steps"));
+    let (base, steps) = (sgd.float("base_lr"), sgd.usize("warmup.1"));
+    sgd.is("warmup.0", "mlperf_linear");
     c.solver.learning_rate = base;
+    c.solver.bias_lr_factor = sgd.float("bias_lr_factor");
+    c.solver.bias_weight_decay = Some(sgd.float("bias_weight_decay"));
     c.solver.gamma = sgd.float("gamma");
     c.solver.warmup_steps = steps as u64;
-    c.solver.warmup_factor = 1.0 - steps * warmup[2].as_f64().expect("a factor") / base;
-    c.solver.milestones = usizes(sgd.attribute("steps")).iter().map(|m| *m as u64).collect();
+    c.solver.warmup_factor = 1.0 - steps as f64 * sgd.float("warmup.2") / base;
+    c.solver.milestones = sgd.usizes("steps").iter().map(|m| *m as u64).collect();
     c
 }
 
-pub(crate) fn features() {
+#[test]
+fn golden_mlperf_model_features() {
     let (Some(model), Some(golden)) = (Reference::open(), Family::open("mlperf_model_features"))
     else {
         return;
@@ -203,7 +203,8 @@ pub(crate) fn features() {
     report.finish();
 }
 
-pub(crate) fn rpn() {
+#[test]
+fn golden_mlperf_model_rpn() {
     let (Some(model), Some(golden)) = (Reference::open(), Family::open("mlperf_model_rpn")) else {
         return;
     };
@@ -221,7 +222,8 @@ pub(crate) fn rpn() {
     report.finish();
 }
 
-pub(crate) fn roi() {
+#[test]
+fn golden_mlperf_model_roi() {
     let (Some(model), Some(golden)) = (Reference::open(), Family::open("mlperf_model_roi")) else {
         return;
     };
@@ -257,7 +259,8 @@ pub(crate) fn roi() {
 }
 
 /// Step 1 with the recorded samples: every gradient.
-pub(crate) fn grads() {
+#[test]
+fn golden_mlperf_model_grads() {
     let (Some(model), Some(golden)) = (Reference::open(), Family::open("mlperf_model_grads"))
     else {
         return;
@@ -277,7 +280,8 @@ pub(crate) fn grads() {
 
 /// The losses of step 1 with recorded samples, then five steps by the reference's optimizer, with
 /// the rate of each, and the norms of the weights after them.
-pub(crate) fn inputs_losses() {
+#[test]
+fn golden_mlperf_model_inputs_losses() {
     let Some(model) = Reference::open() else { return };
     let Some(loaded) = recorded_step(&model) else { return };
     let mut report = Report::new("mlperf_model_inputs_losses", 2e-5);
@@ -350,12 +354,14 @@ fn recorded_step(model: &Reference) -> Option<Loaded> {
 }
 
 /// Its ONNX file: inclusive boxes, blue first, resized in bytes.
-pub(crate) fn onnx() {
+#[test]
+fn onnx_of_mlperf() {
     let Some(model) = Reference::open() else { return };
     onnx_files::agrees("mlperf_model", &model.config, &model.detection());
 }
 
-pub(crate) fn eval() {
+#[test]
+fn golden_mlperf_model_eval() {
     let (Some(model), Some(golden)) = (Reference::open(), Family::open("mlperf_model_eval")) else {
         return;
     };

@@ -29,7 +29,8 @@ const TOLERANCE: f64 = 2e-5;
 /// Compares one kind of case.
 type Check = fn(&mut Report, Case<'_>);
 
-pub(crate) fn run() {
+#[test]
+fn golden_mlperf_ops() {
     let Some(family) = Family::open("mlperf_ops") else { return };
     let mut report = Report::new("mlperf_ops", TOLERANCE);
     for case in family.cases() {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use configs::{Adamw, Config, NormKind, Optimizer};
+use engine::dataset::network_size;
 use engine::model::roi_heads::seen_keypoints;
 use engine::model::{
     BuiltProgram, ImageSize, ModelSpec, Param, SlotShape, detection_program, training_program,
@@ -23,6 +24,7 @@ use serde_json::Value;
 
 use crate::convert::count;
 use crate::images::preprocessed;
+use crate::recorded::Settings;
 use crate::support::{Case, Family};
 
 /// The models of torchvision that are recorded.
@@ -57,10 +59,26 @@ impl Recorded {
         }
     }
 
+    /// The part that holds its steps, and their case.
+    pub(crate) fn steps(self) -> (&'static str, &'static str) {
+        if self == Self::Plain { ("inputs_losses", "sgd5") } else { ("steps", "adamw3") }
+    }
+
+    fn preset(self) -> &'static str {
+        match self {
+            Self::Plain => "torchvision_r50",
+            Self::V2 => "torchvision_r50_v2",
+            Self::Keypoint => "torchvision_keypoint_r50",
+        }
+    }
+
     pub(crate) fn open(self, part: &str) -> Option<Family> {
         Family::open(self.family(part))
     }
 }
+
+/// All of them.
+pub(crate) const ALL: [Recorded; 3] = [Recorded::Plain, Recorded::V2, Recorded::Keypoint];
 
 /// The golden model with its inputs.
 pub(crate) struct GoldenModel {
@@ -159,15 +177,10 @@ impl GoldenModel {
             (key, (t.shape, t.data))
         });
         let tensors = tensors.collect();
-        let meta = weights.case("state_dict");
-        let images = pairs(meta.attribute("imgs"));
-        let network = pairs(meta.attribute("image_sizes_hw"));
-        let config = match of {
-            Recorded::Plain => plain_config(meta, inputs.case("sgd5"), images.len()),
-            Recorded::V2 => v2_config(meta, &of.open("steps")?, images.len()),
-            Recorded::Keypoint => keypoint_config(meta, &of.open("steps")?, images.len()),
-        };
-        let classes = meta.usize("classes") - 1;
+        let (file, steps) = of.steps();
+        let file = of.open(file)?;
+        let (config, classes, images, network) =
+            settings(of, weights.case("state_dict"), file.case(steps));
         Some(Self { of, config, inputs, weights: tensors, classes, images, network })
     }
 
@@ -192,6 +205,18 @@ impl GoldenModel {
         }
         assert_eq!(tensors.len(), self.weights.len());
         self.weights = tensors;
+        self
+    }
+
+    /// The same model, whose RPN has its last convolution twice.
+    pub(crate) fn with_another_rpn_conv(mut self) -> Self {
+        let last = self.config.model.rpn.convs - 1;
+        for what in ["weight", "bias"] {
+            let name = |i: usize| format!("rpn.head.conv.{i}.0.{what}");
+            let tensor = self.weights[&name(last)].clone();
+            self.weights.insert(name(last + 1), tensor);
+        }
+        self.config.model.rpn.convs += 1;
         self
     }
 
@@ -343,6 +368,38 @@ pub(crate) fn row<T: bytemuck::Pod>(
     row[..values.len()].copy_from_slice(values);
 }
 
+/// Writes the bytes of a case's images, sizes in the file and in the network, some mirrored.
+pub(crate) fn write_images(
+    e: &mut CpuExecutor,
+    case: Case<'_>,
+    [images, network]: [&[(usize, usize)]; 2],
+    flips: &[i32],
+) {
+    row(e, "num_images", 0, 1, &[images.len() as i32]);
+    for (i, (&(h, w), &(nh, nw))) in images.iter().zip(network).enumerate() {
+        let pixels = case.u8(&format!("image{i}_rgb_u8_hwc"));
+        assert_eq!(pixels.shape, [h, w, 3]);
+        let len = e.input_mut("pixels").expect("an input").desc.dim(1);
+        row(e, "pixels", i, len, &pixels.data);
+        let [source, network] = [[h as i32, w as i32], [nh as i32, nw as i32]];
+        let mut view = View::whole(source, network);
+        view.x.mirrored = flips[i];
+        row(e, "views", i, View::LEN, view.row());
+        row(e, "network_sizes", i, 2, &network);
+    }
+}
+
+/// Writes the polygons of an image's objects.
+pub(crate) fn write_polygons(e: &mut CpuExecutor, case: Case<'_>, slot: SlotShape, i: usize) {
+    row(e, "coords", i, slot.coords, &case.f32(&format!("raw_poly_xy{i}")).data);
+    let rings = case.i32(&format!("raw_poly_offsets{i}")).data;
+    let parts: Vec<i32> = rings.windows(2).flat_map(|o| [o[0], o[1] - o[0]]).collect();
+    row(e, "segm_parts", i, 2 * slot.parts, &parts);
+    let objects = case.i32(&format!("raw_poly_instance_offsets{i}")).data;
+    let polygons: Vec<i32> = objects.windows(2).flat_map(|o| [0, o[0], o[1] - o[0]]).collect();
+    row(e, "segm_index", i, 3 * slot.objects, &polygons);
+}
+
 pub(crate) fn pairs(value: &Value) -> Vec<(usize, usize)> {
     let number = |v: &Value| v.as_u64().expect("a size") as usize;
     let list = value.as_array().expect("a list of sizes");
@@ -353,60 +410,120 @@ pub(crate) fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().expect("a list").iter().map(|v| v.as_f64().expect("a number")).collect()
 }
 
-/// torchvision's conventions with every size of the metadata.
-fn plain_config(meta: Case<'_>, sgd: Case<'_>, images: usize) -> Config {
-    let mut c = config("torchvision_r50", meta, images);
-    c.model.backbone.norm_eps = meta.float("eps_frozen_bn");
-    optimizer_of(&mut c, sgd);
-    c.solver.learning_rate = sgd.float("lr");
-    c
-}
-
-/// The same for keypoints.
-fn keypoint_config(meta: Case<'_>, steps: &Family, images: usize) -> Config {
-    let mut c = config("torchvision_keypoint_r50", meta, images);
-    c.model.backbone.norm_eps = meta.float("bn_eps");
-    c.model.keypoint_head.keypoints = meta.usize("keypoints");
-    c.model.keypoint_head.channels = usizes(meta.attribute("kp"));
-    c.input.augment.min_sizes = vec![];
-    adamw_of(&mut c, steps);
-    c
-}
-
-/// The same for the second version, which has further convolutions, and trains scales and shifts of
-/// its norms.
-fn v2_config(meta: Case<'_>, steps: &Family, images: usize) -> Config {
-    let mut c = config("torchvision_r50_v2", meta, images);
-    c.model.backbone.norm_eps = meta.float("bn_eps");
-    c.model.rpn.convs = meta.usize("rpn_convs");
-    c.model.box_head.channels = usizes(meta.attribute("box_convs"));
-    c.model.box_head.hidden.truncate(1);
-    let norm = NormKind::FrozenStatistics;
-    c.model.backbone.norm = norm;
-    [c.model.fpn.norm, c.model.box_head.norm, c.model.mask_head.norm] = [Some(norm); 3];
-    adamw_of(&mut c, steps);
-    c
-}
-
-fn adamw_of(c: &mut Config, steps: &Family) {
-    let steps = steps.case("adamw3");
-    c.solver.optimizer = Optimizer::Adamw;
+/// The metadata of a model: its config, its classes, and the sizes of the images in the file and in
+/// the network.
+pub(crate) fn settings(
+    of: Recorded,
+    meta: Case<'_>,
+    steps: Case<'_>,
+) -> (Config, usize, Vec<(usize, usize)>, Vec<(usize, usize)>) {
+    let images = pairs(meta.attribute("imgs"));
+    let (s, steps) = (Settings(meta.attributes()), Settings(steps.attributes()));
+    let mut c = config(of.preset(), s, images.len());
+    match of {
+        Recorded::Plain => {
+            s.is("mode", "hash");
+            c.model.backbone.norm_eps = s.float("eps_frozen_bn");
+            optimizer_of(&mut c, steps);
+        }
+        Recorded::V2 | Recorded::Keypoint => {
+            c.model.backbone.norm_eps = s.float("bn_eps");
+            later(&mut c, s);
+            adamw_of(&mut c, steps);
+        }
+    }
+    s.is("lr", steps.float("lr"));
     c.solver.learning_rate = steps.float("lr");
+    (c, s.usize("classes") - 1, images, pairs(meta.attribute("image_sizes_hw")))
+}
+
+/// Fails unless the recorded sizes in the network follow from those in the files by the config.
+pub(crate) fn check_sizes(
+    config: &Config,
+    s: Settings<'_>,
+    images: &[(usize, usize)],
+    network: &[(usize, usize)],
+) {
+    let in_network = |&(height, width): &(usize, usize)| {
+        let (height, width) = network_size(config, height as u32, width as u32);
+        (height as usize, width as usize)
+    };
+    let sizes: Vec<_> = images.iter().map(in_network).collect();
+    assert_eq!(sizes, network, "image_sizes_hw by raw_hw, raw_wh, min_size, max_size");
+    let largest = |side: fn(&(usize, usize)) -> usize| {
+        let largest = network.iter().map(side).max().unwrap_or_default();
+        largest.next_multiple_of(config.input.size_divisor)
+    };
+    let padded = [largest(|hw| hw.0), largest(|hw| hw.1)];
+    assert_eq!(s.usizes("padded_hw"), padded, "padded_hw by size_divisible");
+}
+
+/// Settings that the second set of golden data records too, some of them twice.
+fn later(c: &mut Config, s: Settings<'_>) {
+    for [name, again] in [
+        ["rpn_convs", "rpn.conv_depth"],
+        ["rpn_batch", "rpn.batch"],
+        ["rpn_frac", "rpn.pos_fraction"],
+        ["roi_batch", "roi.batch"],
+        ["roi_frac", "roi.pos_fraction"],
+        ["pre", "rpn.pre_nms"],
+        ["post", "rpn.post_nms"],
+        ["score_thresh", "roi.score_thresh"],
+        ["det", "roi.detections"],
+        ["sizes", "rpn.sizes"],
+        ["roi.box_pool.1", "roi.mask_or_keypoint_pool.1"],
+    ] {
+        s.agree(&[name, again]);
+    }
+    let model = &mut c.model;
+    let pooled = s.usize("roi.mask_or_keypoint_pool.0");
+    if model.kind.has_keypoints() {
+        s.is("architecture", "keypointrcnn_resnet50_fpn");
+        model.keypoint_head.keypoints = s.usize("keypoints");
+        model.keypoint_head.channels = s.usizes("kp");
+        model.keypoint_head.pooled = pooled;
+    } else {
+        s.is("architecture", "maskrcnn_resnet50_fpn_v2");
+        model.box_head.channels = s.usizes("box_convs");
+        model.box_head.hidden.truncate(1);
+        model.mask_head.pooled = pooled;
+        // Scales and shifts of its norms are trained.
+        let norm = NormKind::FrozenStatistics;
+        model.backbone.norm = norm;
+        [model.fpn.norm, model.box_head.norm, model.mask_head.norm] = [Some(norm); 3];
+    }
+    model.rpn.convs = s.usize("rpn.conv_depth");
+    model.rpn.low_quality_matches = s.flag("rpn.allow_low_quality");
+    model.rpn.min_size = s.f32("rpn.min_size");
+    model.rpn.beta = s.f32("rpn.smooth_l1_beta");
+    model.anchors.ratios = s.f32s("rpn.ratios");
+    model.box_head.beta = s.f32("roi.smooth_l1_beta");
+    model.box_head.pooled = s.usize("roi.box_pool.0");
+    model.roi.sampling_ratio = s.usize("roi.box_pool.1");
+    model.detections.min_size = s.f32("roi.min_size");
+    c.input.mean = s.array("image_mean");
+    c.input.std = s.array("image_std");
+    c.input.size_divisor = s.usize("size_divisible");
+    c.input.augment.min_sizes = vec![];
+}
+
+fn adamw_of(c: &mut Config, steps: Settings<'_>) {
+    c.solver.optimizer = Optimizer::Adamw;
     c.solver.weight_decay = steps.float("weight_decay");
     let [beta1, beta2, eps] = ["beta1", "beta2", "eps"].map(|name| steps.float(name));
     c.solver.adamw = Adamw { beta1, beta2, eps };
 }
 
-fn config(preset: &str, meta: Case<'_>, images: usize) -> Config {
+fn config(preset: &str, s: Settings<'_>, images: usize) -> Config {
     let mut c = Config::load(preset, &[]).expect("the preset loads");
-    stated(&mut c, meta, images);
+    stated(&mut c, s, images);
     c.model.backbone.frozen_stages = 0;
-    let rpn = meta.attribute("rpn");
-    let (pre, post) = (usizes(&rpn["pre_nms"]), usizes(&rpn["post_nms"]));
-    [c.model.rpn.pre_nms_top_n_train, c.model.rpn.pre_nms_top_n_test] = [pre[0], pre[1]];
-    [c.model.rpn.post_nms_top_n_train, c.model.rpn.post_nms_top_n_test] = [post[0], post[1]];
+    let rpn = &mut c.model.rpn;
+    [rpn.pre_nms_top_n_train, rpn.pre_nms_top_n_test] = s.array("rpn.pre_nms").map(|n| n as usize);
+    [rpn.post_nms_top_n_train, rpn.post_nms_top_n_test] =
+        s.array("rpn.post_nms").map(|n| n as usize);
     if c.model.kind.has_masks() {
-        c.model.mask_head.deconv_channels = meta.usize("mdim");
+        c.model.mask_head.deconv_channels = s.usize("mdim");
     }
     c.input.flip_probability = 0.0;
     c.solver.warmup_steps = 0;
@@ -415,44 +532,40 @@ fn config(preset: &str, meta: Case<'_>, images: usize) -> Config {
     c
 }
 
-/// Copies the settings that the metadata of both golden models state by the same names.
-pub(crate) fn stated(c: &mut Config, meta: Case<'_>, images: usize) {
+/// Copies the settings that the metadata of all golden models state by the same names.
+pub(crate) fn stated(c: &mut Config, s: Settings<'_>, images: usize) {
     let model = &mut c.model;
-    model.backbone.blocks = usizes(meta.attribute("layers"));
-    model.backbone.stem_channels = meta.usize("w");
-    model.backbone.width = meta.usize("w");
-    model.fpn.channels = meta.usize("fpn");
-    model.anchors.sizes = numbers(meta.attribute("sizes")).iter().map(|x| *x as f32).collect();
-    let rpn = meta.attribute("rpn");
-    model.rpn.nms_threshold = number(rpn, "nms") as f32;
-    model.rpn.batch_size_per_image = number(rpn, "batch") as usize;
-    model.rpn.positive_fraction = number(rpn, "pos_fraction") as f32;
-    model.rpn.fg_iou = number(rpn, "fg") as f32;
-    model.rpn.bg_iou = number(rpn, "bg") as f32;
-    let roi = meta.attribute("roi");
-    model.roi.batch_size_per_image = number(roi, "batch") as usize;
-    model.roi.positive_fraction = number(roi, "pos_fraction") as f32;
-    model.roi.fg_iou = number(roi, "fg") as f32;
-    model.roi.bg_iou = number(roi, "bg") as f32;
-    let weights = numbers(&roi["weights"]);
-    model.roi.box_weights = [0, 1, 2, 3].map(|i| weights[i] as f32);
-    model.detections.score_threshold = number(roi, "score_thresh") as f32;
-    model.detections.nms_threshold = number(roi, "nms") as f32;
-    model.detections.per_image = number(roi, "detections") as usize;
-    let hidden = meta.usize("rep");
-    model.box_head.hidden = vec![hidden, hidden];
+    model.backbone.blocks = s.usizes("layers");
+    model.backbone.stem_channels = s.usize("w");
+    model.backbone.width = s.usize("w");
+    model.fpn.channels = s.usize("fpn");
+    model.anchors.sizes = s.f32s("sizes");
+    model.rpn.nms_threshold = s.f32("rpn.nms");
+    model.rpn.batch_size_per_image = s.usize("rpn.batch");
+    model.rpn.positive_fraction = s.f32("rpn.pos_fraction");
+    model.rpn.fg_iou = s.f32("rpn.fg");
+    model.rpn.bg_iou = s.f32("rpn.bg");
+    model.roi.batch_size_per_image = s.usize("roi.batch");
+    model.roi.positive_fraction = s.f32("roi.pos_fraction");
+    model.roi.fg_iou = s.f32("roi.fg");
+    model.roi.bg_iou = s.f32("roi.bg");
+    model.roi.box_weights = s.array("roi.weights");
+    model.detections.score_threshold = s.f32("roi.score_thresh");
+    model.detections.nms_threshold = s.f32("roi.nms");
+    model.detections.per_image = s.usize("roi.detections");
+    model.box_head.hidden = vec![s.usize("rep"); 2];
     if model.kind.has_masks() {
-        model.mask_head.channels = usizes(meta.attribute("mask"));
+        model.mask_head.channels = s.usizes("mask");
     }
-    c.input.min_size = meta.usize("min_size");
-    c.input.max_size = meta.usize("max_size");
+    c.input.min_size = s.usize("min_size");
+    c.input.max_size = s.usize("max_size");
     c.solver.dynamic_loss_scale = false;
     c.train.batch_size = images;
     c.train.images_per_group = images;
 }
 
 /// Copies the settings of plain SGD.
-pub(crate) fn optimizer_of(c: &mut Config, sgd: Case<'_>) {
+pub(crate) fn optimizer_of(c: &mut Config, sgd: Settings<'_>) {
     c.solver.momentum = sgd.float("momentum");
     c.solver.weight_decay = sgd.float("weight_decay");
 }

@@ -272,15 +272,9 @@ pub(crate) fn inputs_losses(of: Recorded) {
         report.close("losses", name, got, &losses.f32(name).data);
     }
     report.done_case();
-    let family = match of {
-        Recorded::Plain => of.open("inputs_losses"),
-        Recorded::V2 | Recorded::Keypoint => of.open("steps"),
-    };
-    let Some(family) = family else { return };
-    let sgd = match of {
-        Recorded::Plain => family.case("sgd5"),
-        Recorded::V2 | Recorded::Keypoint => family.case("adamw3"),
-    };
+    let (file, steps) = of.steps();
+    let Some(family) = of.open(file) else { return };
+    let sgd = family.case(steps);
     let (single, double) = (sgd.f64("losses_f32_f64"), sgd.f64("losses_f64_f64"));
     let columns: Vec<&str> = sgd
         .attribute("columns")
@@ -307,8 +301,45 @@ pub(crate) fn inputs_losses(of: Recorded) {
     report.finish();
 }
 
+/// A model with a further convolution in the RPN, of which only the last two are computed from
+/// patches: the losses change along a gradient by its square.
+#[test]
+fn gradients_of_further_rpn_convs_are_derivatives() {
+    let Some(model) = GoldenModel::open(Recorded::V2) else { return };
+    let model = model.with_another_rpn_conv();
+    let Some(mut loaded) = recorded(&model) else { return };
+    let start = loaded.state.clone();
+    for name in ["rpn.head.conv.0.0.weight", "backbone.fpn.layer_blocks.0.0.weight"] {
+        loaded.state.clone_from(&start);
+        loaded.executor.run(&mut loaded.state);
+        let grad = loaded.executor.f32(&format!("grad/{name}")).expect("observed").to_vec();
+        let square: f64 = grad.iter().map(|g| f64::from(*g).powi(2)).sum();
+        let mut loss = |share: f64| -> f64 {
+            loaded.state.clone_from(&start);
+            let weights = loaded.state.get_mut(name).expect("a parameter").as_f32_mut();
+            weights.iter_mut().zip(&grad).for_each(|(w, g)| *w += (share / square) as f32 * g);
+            loaded.executor.run(&mut loaded.state);
+            let losses =
+                loaded.losses.iter().map(|loss| loaded.executor.f32(loss).expect("a loss"));
+            losses.map(|loss| f64::from(loss[0])).sum()
+        };
+        let change = (loss(STEP) - loss(-STEP)) / (2.0 * STEP);
+        assert!((change - 1.0).abs() < 0.02, "{name}: {change}");
+    }
+}
+
+/// Change of the losses along a gradient.
+const STEP: f64 = 5e-3;
+
 /// Step 1 with the recorded anchors and RoIs in place of the samplers' choice.
 fn recorded_step(model: &GoldenModel) -> Option<Loaded> {
+    let mut loaded = recorded(model)?;
+    loaded.executor.run(&mut loaded.state);
+    Some(loaded)
+}
+
+/// The same before it runs.
+fn recorded(model: &GoldenModel) -> Option<Loaded> {
     let (rpn, roi) = (model.of.open("rpn")?, model.of.open("roi")?);
     let (rpn, roi) = (rpn.case("rpn"), roi.case("roi"));
     let mut loaded = model.training(&SAMPLES);
@@ -327,6 +358,5 @@ fn recorded_step(model: &GoldenModel) -> Option<Loaded> {
         }
     }
     rois.write(e);
-    loaded.executor.run(&mut loaded.state);
     Some(loaded)
 }

@@ -12,7 +12,8 @@ use crate::support::{Case, Family, Report};
 /// Nothing but indices: equal or not.
 const TOLERANCE: f64 = 0.0;
 
-pub(crate) fn run() {
+#[test]
+fn golden_nms() {
     let Some(family) = Family::open("nms") else { return };
     let mut report = Report::new("nms", TOLERANCE);
     for case in family.cases() {

@@ -13,7 +13,8 @@ use crate::support::{Case, Family, Report};
 /// README; torch's own f32 differs by 3.5e-6.
 const TOLERANCE: f64 = 2e-5;
 
-pub(crate) fn roi_align() {
+#[test]
+fn golden_roi_align() {
     let Some(family) = Family::open("roi_align") else { return };
     let mut report = Report::new("roi_align", TOLERANCE);
     for case in family.cases() {
@@ -84,7 +85,8 @@ fn project_masks(report: &mut Report, case: Case<'_>) {
     report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
 }
 
-pub(crate) fn roi_levels() {
+#[test]
+fn golden_roi_levels() {
     let Some(family) = Family::open("roi_levels") else { return };
     let mut report = Report::new("roi_levels", TOLERANCE);
     for case in family.cases() {

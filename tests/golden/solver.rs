@@ -17,7 +17,8 @@ const SGD_TOLERANCE: f64 = 1e-6;
 /// README.
 const LR_TOLERANCE: f64 = 1e-12;
 
-pub(crate) fn optim() {
+#[test]
+fn golden_optim() {
     let Some(family) = Family::open("optim") else { return };
     let mut report = Report::new("optim", SGD_TOLERANCE);
     for case in family.cases() {
@@ -104,7 +105,8 @@ const EMA_TOLERANCE: f64 = 1e-6;
 
 /// AdamW of torch.optim: groups with their own rates, schedules, and steps skipped for gradients
 /// that are not finite, which the rule does not count.
-pub(crate) fn tv_adamw() {
+#[test]
+fn golden_tv_optim_adamw() {
     let Some(family) = Family::open("tv_optim") else { return };
     let mut report = Report::new("tv_optim", ADAMW_TOLERANCE);
     for case in family.cases().filter(|case| case.name().starts_with("adamw_")) {
@@ -159,7 +161,8 @@ fn adamw_group(report: &mut Report, case: Case<'_>, group: usize) {
 /// Averages of torch's `AveragedModel`, from its first update on, which copies, and of ultralytics'
 /// `ModelEMA`, from the copy that it starts with. The weights of each step come as given: SGD with
 /// a rate of 0 leaves them.
-pub(crate) fn tv_ema() {
+#[test]
+fn golden_tv_optim_ema() {
     let Some(family) = Family::open("tv_optim") else { return };
     let mut report = Report::new("tv_optim", EMA_TOLERANCE);
     for case in family.cases().filter(|case| case.name().starts_with("ema_")) {
@@ -213,7 +216,8 @@ fn compare(report: &mut Report, case: Case<'_>, what: &str, tensors: &[u64], got
     }
 }
 
-pub(crate) fn lr_schedules() {
+#[test]
+fn golden_lr_schedules() {
     let Some(family) = Family::open("lr_schedules") else { return };
     let mut report = Report::new("lr_schedules", LR_TOLERANCE);
     for case in family.cases() {

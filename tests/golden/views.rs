@@ -69,7 +69,8 @@ fn apply(view: &mut View, transform: &Value) {
     }
 }
 
-pub(crate) fn tv_transforms() {
+#[test]
+fn golden_tv_transforms() {
     compare("tv_transforms", |case| {
         let image = &case.u8("image_u8_hwc").shape;
         let mut view = plain([image[0] as i32, image[1] as i32]);

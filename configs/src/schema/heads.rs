@@ -9,9 +9,9 @@ use super::backbone::NormKind;
 table! {
     /// `[model.rpn]`: region proposal network. `top_n` values count boxes.
     pub struct Rpn {
-        /// 3x3 convolutions with ReLU before the predictors, 1 or 2. Default 1; torchvision's v2
-        /// and detectron2's LSJ models have 2.
-        #[key(range = 1..=2, unit = "convolutions", resume = Step, mlperf = Model)]
+        /// 3x3 convolutions with ReLU before the predictors. Default 1; torchvision's v2 and
+        /// detectron2's LSJ models have 2.
+        #[key(range = 1..=16, unit = "convolutions", resume = Step, mlperf = Model)]
         pub convs: usize = 1,
         /// Training: top-scoring anchors kept per level and image before NMS. Default 2000.
         #[key(range = 1..=65_536, unit = "boxes", resume = Step, mlperf = Model)]
@@ -181,10 +181,19 @@ table! {
         /// head; detectron2's models have `[0.6, 0.7]`.
         #[key(each = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
         pub fg_iou: Vec<f32> = Vec::new(),
-        /// Factor of `roi.box_weights` in each of these heads, above 0, as many as `fg_iou` has.
-        /// Default `[]`; detectron2's models have `[2, 3]`.
+        /// Factors of `roi.box_weights` in these heads, above 0: one for each head, or four (dx,
+        /// dy, dw, dh) for each. Default `[]`; detectron2's models have `[2, 3]`.
         #[key(each = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub box_weight_factors: Vec<f32> = Vec::new(),
+    }
+}
+
+impl Cascade {
+    /// The weights of the box deltas in each of these heads, by such factors of the first head's.
+    pub fn box_weights(&self, factors: &[f32], first: [f32; 4]) -> Vec<[f32; 4]> {
+        let heads = self.fg_iou.len();
+        let factors = factors.chunks(if factors.len() == heads { 1 } else { 4 });
+        factors.map(|own| [0, 1, 2, 3].map(|i| first[i] * own[i % own.len()])).collect()
     }
 }
 

@@ -103,6 +103,18 @@ impl Config {
         sizes.iter().map(|size| vec![*size]).collect()
     }
 
+    /// Ratios of anchors, such as `model.anchors.ratios`, by level.
+    pub fn ratios_of_levels(&self, ratios: &[f32]) -> Vec<Vec<f32>> {
+        let levels = self.num_levels();
+        match self.model.anchors.ratios_by_level {
+            false => vec![ratios.to_vec(); levels],
+            true => {
+                let each = ratios.len() / levels;
+                ratios.chunks(each.max(1)).map(<[f32]>::to_vec).collect()
+            }
+        }
+    }
+
     /// Number of FPN levels that the RPN runs on: the backbone's levels plus the extra one.
     pub fn num_levels(&self) -> usize {
         self.level_strides().len()

@@ -146,9 +146,14 @@ table! {
         /// map of `backbone.output = "c4"`. Default `[32, 64, 128, 256, 512]`.
         #[key(each = 0.0..=65536.0, unit = "pixels", resume = Step, mlperf = Model)]
         pub sizes: Vec<f32> = vec![32.0, 64.0, 128.0, 256.0, 512.0],
-        /// Height over width, at constant area. Default `[0.5, 1, 2]`.
+        /// Height over width, at constant area; the same for every level, unless
+        /// `ratios_by_level` is true. Default `[0.5, 1, 2]`.
         #[key(each = 0.0..=1000.0, resume = Step, mlperf = Model)]
         pub ratios: Vec<f32> = vec![0.5, 1.0, 2.0],
+        /// `ratios` lists those of the finest level, then as many for each further level. Default
+        /// false.
+        #[key(resume = Step, mlperf = Model)]
+        pub ratios_by_level: bool = false,
         /// `"floor_padded_over_map"` (default, torchvision) or `"nominal"` (MLPerf).
         #[key(resume = Step, mlperf = Model)]
         pub stride_rule: StrideRule = StrideRule::FloorPaddedOverMap,

@@ -108,6 +108,13 @@ fn anchors(config: &Config, check: &mut Check) {
     let key = "model.anchors.ratios";
     check.require(!anchors.ratios.is_empty(), key, || "is empty; give at least one ratio".into());
     anchors.ratios.iter().for_each(|&ratio| check.positive(key, ratio));
+    let (ratios, is_even) = (anchors.ratios.len(), anchors.ratios.len().is_multiple_of(levels));
+    check.require(!anchors.ratios_by_level || is_even, key, || {
+        format!(
+            "has {ratios} entries for {levels} levels; give as many for each level, or set \
+             model.anchors.ratios_by_level=false"
+        )
+    });
 }
 
 fn rpn(config: &Config, check: &mut Check) {
@@ -209,8 +216,11 @@ fn cascade(config: &Config, check: &mut Check) {
         format!("is {:?}; each IoU must be above 0 and below 1", cascade.fg_iou)
     });
     let factors = cascade.box_weight_factors.len();
-    check.require(factors == heads, "model.cascade.box_weight_factors", || {
-        format!("has {factors} values, model.cascade.fg_iou {heads}; give one for each head")
+    let fits = factors == heads || factors == 4 * heads;
+    check.require(fits, "model.cascade.box_weight_factors", || {
+        format!(
+            "has {factors} values, model.cascade.fg_iou {heads}; give one or four for each head"
+        )
     });
     for &factor in &cascade.box_weight_factors {
         check.positive("model.cascade.box_weight_factors", factor);

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use configs::{CellRule, Config};
-use kernels::boxes::{cell_anchors, cell_anchors_detectron, cell_anchors_exact};
+use configs::Config;
+use kernels::boxes::Box4;
 
 use super::bars;
 use crate::dataset::DataSet;
+use crate::model::level_cells;
 
 /// Upper bounds of the object's sides and counts that tables tell apart.
 const SIDES: [f64; 8] = [8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, f64::INFINITY];
@@ -215,16 +216,8 @@ struct Anchors(Vec<(f64, [f64; 2])>);
 
 impl Anchors {
     fn new(config: &Config, sizes: &[f32]) -> Self {
-        let levels = config.level_strides().into_iter().zip(config.by_level(sizes));
-        let of_level = |(stride, sizes): (usize, Vec<f32>)| {
-            let anchors = &config.model.anchors;
-            let cells = match anchors.cell_rule {
-                CellRule::Centered => cell_anchors(&sizes, &anchors.ratios),
-                CellRule::Detectron => {
-                    cell_anchors_detectron(stride as f32, &sizes, &anchors.ratios)
-                }
-                CellRule::Exact => cell_anchors_exact(&sizes, &anchors.ratios),
-            };
+        let levels = config.level_strides().into_iter().zip(level_cells(config, sizes));
+        let of_level = |(stride, cells): (usize, Vec<Box4>)| {
             cells.into_iter().map(move |[x1, y1, x2, y2]| {
                 (stride as f64, [f64::from(x2 - x1), f64::from(y2 - y1)])
             })
@@ -250,6 +243,15 @@ impl Anchors {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn anchors_have_the_ratios_of_their_level() {
+        let set = ["ratios=[1, 1, 1, 4]", "ratios_by_level=true"];
+        let config = Config::load("micro", &set.map(|text| format!("model.anchors.{text}")));
+        let anchors = Anchors::new(&config.unwrap(), &[8.0, 16.0, 32.0, 64.0]).0;
+        let sides: Vec<[f64; 2]> = anchors.iter().map(|(_, sides)| *sides).collect();
+        assert_eq!(sides, [[8.0, 8.0], [16.0, 16.0], [32.0, 32.0], [32.0, 128.0]]);
+    }
 
     #[test]
     fn the_best_anchor_by_hand() {

@@ -45,6 +45,7 @@ pub(crate) use patterns::idle_groups;
 pub use ring::RingLayout;
 pub use roi_heads::classes_of;
 pub(crate) use roi_heads::{further_heads, kinds_of_scores};
+pub(crate) use rpn::level_cells;
 pub use state_names::is_transient;
 pub(crate) use state_names::{AVERAGE, MASTER, RING, RING_STEP};
 pub(crate) use sums::{STEP_LOSS, STOP_REQUESTS};

@@ -4,13 +4,13 @@
 //! gathered patches: 3x3 for a head of one convolution, 5x5 for one of two, whose hidden values
 //! beyond the map are cleared between them. The dense head then only feeds proposals, which carry
 //! no gradient: no hidden map is stored and there is no dense backward. The gradients equal the
-//! dense ones exactly.
+//! dense ones exactly. If there are more, all but the last two are dense in the loss path too.
 
 use std::sync::Arc;
 
-use configs::{CellRule, Fused, LossDivisor, PostNmsScope, StrideRule};
+use configs::{CellRule, Config, Fused, LossDivisor, PostNmsScope, StrideRule};
 use graph::{GraphError, TensorId};
-use kernels::boxes::{AnchorLevel, cell_anchors, cell_anchors_detectron, cell_anchors_exact};
+use kernels::boxes::{AnchorLevel, Box4, cell_anchors, cell_anchors_detectron, cell_anchors_exact};
 use kernels::ops::anchors::Anchors;
 use kernels::ops::bce_loss::{BceLoss, BceLossInputs};
 use kernels::ops::clear_outside::ClearOutside;
@@ -34,20 +34,53 @@ use super::params::Init;
 
 const HEAD: &str = "rpn.head";
 const BOX_WEIGHTS: [f32; 4] = [1.0; 4];
+const INIT: Init = Init::Normal { std: 0.01 };
+
+/// Convolutions that the loss path computes from patches, at most.
+const SPARSE_CONVS: usize = 2;
 
 /// The pyramid and its anchors.
 #[derive(Debug)]
 pub(super) struct Rpn {
+    /// Inputs of the head's last convolutions: the pyramid, or the outputs of those before them.
     maps: Vec<TensorId>,
     anchors: TensorId,
     anchors_per_cell: usize,
-    /// Convolutions of the head.
-    convs: usize,
+    /// The head's last convolutions.
+    convs: std::ops::Range<usize>,
 }
 
 /// The name of a convolution of the head.
 fn conv_name(i: usize) -> String {
     format!("{HEAD}.conv.{i}.0")
+}
+
+/// Anchors of these sizes around a cell's corner, by level.
+pub(crate) fn level_cells(config: &Config, sizes: &[f32]) -> Vec<Vec<Box4>> {
+    let ratios = config.ratios_of_levels(&config.model.anchors.ratios);
+    let sides = config.by_level(sizes).into_iter().zip(ratios);
+    let levels = sides.zip(config.level_strides());
+    let cells = levels.map(|((sizes, ratios), stride)| match config.model.anchors.cell_rule {
+        CellRule::Centered => cell_anchors(&sizes, &ratios),
+        CellRule::Detectron => cell_anchors_detectron(stride as f32, &sizes, &ratios),
+        CellRule::Exact => cell_anchors_exact(&sizes, &ratios),
+    });
+    cells.collect()
+}
+
+/// Puts convolutions of the head on all maps.
+fn dense_convs(
+    net: &mut Net<'_>,
+    maps: &mut [TensorId],
+    convs: std::ops::Range<usize>,
+) -> Result<(), GraphError> {
+    for i in convs {
+        for map in &mut *maps {
+            let shape = ConvShape::new(net.channels(*map), 3, 1);
+            *map = net.conv_bias(*map, &conv_name(i), shape, INIT, true, None)?;
+        }
+    }
+    Ok(())
 }
 
 /// Proposals per image: [N, P, 4], their anchors [N, P], and counts [N].
@@ -67,29 +100,20 @@ struct HeadWeights {
 }
 
 impl Rpn {
-    pub(super) fn new(net: &mut Net<'_>, maps: Vec<TensorId>) -> Result<Self, GraphError> {
+    pub(super) fn new(net: &mut Net<'_>, mut maps: Vec<TensorId>) -> Result<Self, GraphError> {
         net.part("rpn.anchors");
         let config = &net.spec.config.model.anchors;
         let padded = net.spec.padded;
-        let sizes = net.spec.config.by_level(&config.sizes);
-        let strides = net.spec.config.level_strides();
-        let anchors_per_cell = sizes.first().map_or(0, Vec::len) * config.ratios.len();
-        let levels = maps
-            .iter()
-            .zip(sizes.iter().zip(&strides))
-            .map(|(map, (sizes, nominal))| {
+        let cells = level_cells(net.spec.config, &config.sizes);
+        let anchors_per_cell = cells.first().map_or(0, Vec::len);
+        let levels = maps.iter().zip(net.spec.config.level_strides()).zip(cells);
+        let levels = levels
+            .map(|((map, nominal), cells)| {
                 let (height, width) =
                     (net.program.desc(*map).dim(1), net.program.desc(*map).dim(2));
                 let stride = |padded: usize, map: usize| match config.stride_rule {
                     StrideRule::FloorPaddedOverMap => (padded / map) as f32,
-                    StrideRule::Nominal => *nominal as f32,
-                };
-                let cells = match config.cell_rule {
-                    CellRule::Centered => cell_anchors(sizes, &config.ratios),
-                    CellRule::Detectron => {
-                        cell_anchors_detectron(*nominal as f32, sizes, &config.ratios)
-                    }
-                    CellRule::Exact => cell_anchors_exact(sizes, &config.ratios),
+                    StrideRule::Nominal => nominal as f32,
                 };
                 let (stride_h, stride_w) =
                     (stride(padded.height, height), stride(padded.width, width));
@@ -99,6 +123,9 @@ impl Rpn {
         let anchors = net.program.apply1(Anchors { levels }, [])?;
         net.observe("anchors", anchors);
         let convs = net.spec.config.model.rpn.convs;
+        let convs = convs.saturating_sub(SPARSE_CONVS)..convs;
+        net.part("rpn.head");
+        dense_convs(net, &mut maps, 0..convs.start)?;
         Ok(Self { maps, anchors, anchors_per_cell, convs })
     }
 
@@ -156,26 +183,20 @@ impl Rpn {
         net.part("rpn.head");
         let channels = self.channels(net);
         let cells = self.anchors_per_cell;
-        let init = Init::Normal { std: 0.01 };
         // All convolutions but the last, which may be one op with the predictors.
-        let last = self.convs - 1;
+        let last = self.convs.end - 1;
         let mut hidden = self.maps.clone();
-        for i in 0..last {
-            let (name, conv) = (conv_name(i), ConvShape::new(channels, 3, 1));
-            for map in &mut hidden {
-                *map = net.conv_bias(*map, &name, conv, init, true, None)?;
-            }
-        }
+        dense_convs(net, &mut hidden, self.convs.start..last)?;
         if self.fuses_head(net) {
-            return self.fused_head(net, hidden, init);
+            return self.fused_head(net, hidden, INIT);
         }
         let (mut logits, mut deltas) = (Vec::new(), Vec::new());
         for (i, map) in hidden.into_iter().enumerate() {
             let conv = ConvShape::new(channels, 3, 1);
-            let hidden = net.conv_bias(map, &conv_name(last), conv, init, true, None)?;
+            let hidden = net.conv_bias(map, &conv_name(last), conv, INIT, true, None)?;
             let mut predict = |what: &str, width| {
                 let shape = ConvShape::new(width, 1, 1);
-                net.conv_bias(hidden, &format!("{HEAD}.{what}"), shape, init, false, None)
+                net.conv_bias(hidden, &format!("{HEAD}.{what}"), shape, INIT, false, None)
             };
             logits.push(predict("cls_logits", cells)?);
             deltas.push(predict("bbox_pred", 4 * cells)?);
@@ -207,7 +228,7 @@ impl Rpn {
         init: Init,
     ) -> Result<(Vec<TensorId>, Vec<TensorId>), GraphError> {
         let (channels, cells) = (self.channels(net), self.anchors_per_cell);
-        let last = format!("conv.{}.0", self.convs - 1);
+        let last = format!("conv.{}.0", self.convs.end - 1);
         let mut pair = |what: &str, channels_in, width, kernel| {
             let (name, shape) = (format!("{HEAD}.{what}"), ConvShape::new(width, kernel, 1));
             let weight = net.conv_weight(&name, channels_in, shape, init);
@@ -335,7 +356,7 @@ impl Rpn {
             })
         };
         HeadWeights {
-            convs: (0..self.convs).map(|i| pair(&format!("conv.{i}.0"))).collect(),
+            convs: self.convs.clone().map(|i| pair(&format!("conv.{i}.0"))).collect(),
             logits: pair("cls_logits"),
             deltas: pair("bbox_pred"),
         }

@@ -227,7 +227,8 @@ mod tests {
         stats[0] = ap;
         let iou_type = IouType::Segm;
         let (undefined, per_category, notes) = (vec![], vec![], vec![]);
-        let summary = Summary { iou_type, stats: stats.into(), undefined, per_category, notes };
+        let (stats, max_dets) = (stats.into(), 100);
+        let summary = Summary { iou_type, max_dets, stats, undefined, per_category, notes };
         let scores = [(iou_type, summary)].into();
         let evaluation = Evaluation { scores, ..Evaluation::none() };
         std::fs::create_dir_all(run.join(&checkpoint::folder(step))).expect("a checkpoint");

@@ -131,6 +131,12 @@ pub fn detectron2_settings(config: &Config, num_classes: usize) -> Vec<String> {
         format!("MODEL.ROI_BOX_HEAD.POOLER_SAMPLING_RATIO {ratio}"),
     ];
     let of_detectron2 = configs::Roi::default();
+    if model.anchors.ratios_by_level {
+        settings.push(format!(
+            "MODEL.ANCHOR_GENERATOR.ASPECT_RATIOS {:?}",
+            config.ratios_of_levels(&model.anchors.ratios)
+        ));
+    }
     if model.roi.box_weights != of_detectron2.box_weights {
         let weights = model.roi.box_weights;
         settings.push(format!("MODEL.ROI_BOX_HEAD.BBOX_REG_WEIGHTS {weights:?}"));
@@ -183,9 +189,10 @@ fn layers(model: &Model) -> Vec<String> {
     }
     if !model.cascade.fg_iou.is_empty() {
         let ious: Vec<f32> = [&[model.roi.fg_iou], &model.cascade.fg_iou[..]].concat();
-        let factors = [&[1.0], &model.cascade.box_weight_factors[..]].concat();
-        let of_stage = |factor: &f32| model.roi.box_weights.map(|weight| weight * factor);
-        let weights: Vec<[f32; 4]> = factors.iter().map(of_stage).collect();
+        let first = model.roi.box_weights;
+        let weights =
+            [vec![first], model.cascade.box_weights(&model.cascade.box_weight_factors, first)];
+        let weights = weights.concat();
         settings.push("MODEL.ROI_HEADS.NAME CascadeROIHeads".into());
         // Its cascade asserts that this is the first stage's.
         settings.push(format!("MODEL.ROI_HEADS.IOU_THRESHOLDS [{:?}]", model.roi.fg_iou));
@@ -302,11 +309,22 @@ mod tests {
         ] {
             assert!(settings.iter().any(|own| own == setting), "{setting}: {settings:?}");
         }
-        let cascade = Config::load("detectron2_cascade_r50_3x", &[]).unwrap();
+        let set = [
+            "model.cascade.box_weight_factors=[2, 2, 2, 2, 1.5, 1.5, 1.6, 1.6]",
+            "model.anchors.ratios=[1, 2, 1, 2, 1, 2, 1, 2, 1, 3]",
+            "model.anchors.ratios_by_level=true",
+            "model.rpn.convs=3",
+        ];
+        let cascade = Config::load("detectron2_cascade_r50_3x", &set.map(String::from)).unwrap();
         let settings = detectron2_settings(&cascade, 80);
         for setting in [
             "MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG True",
             "MODEL.ROI_BOX_CASCADE_HEAD.IOUS [0.5, 0.6, 0.7]",
+            "MODEL.ROI_BOX_CASCADE_HEAD.BBOX_REG_WEIGHTS [[10.0, 10.0, 5.0, 5.0], \
+             [20.0, 20.0, 10.0, 10.0], [15.0, 15.0, 8.0, 8.0]]",
+            "MODEL.ANCHOR_GENERATOR.ASPECT_RATIOS [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], \
+             [1.0, 2.0], [1.0, 3.0]]",
+            "MODEL.RPN.CONV_DIMS [-1, -1, -1]",
         ] {
             assert!(settings.iter().any(|own| own == setting), "{setting}: {settings:?}");
         }

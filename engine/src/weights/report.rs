@@ -160,11 +160,13 @@ impl LoadReport {
         if !self.own_names.is_empty() {
             gaps.push(format!("the file's own names are {}", few(&self.own_names)));
         }
-        let hint = match self.misfits.iter().any(|(name, _)| name.contains(STAGE)) {
-            true => {
+        let has = |part: &str| self.misfits.iter().any(|(name, _)| name.contains(part));
+        let hint = match (has("rpn.head.conv.1."), has(STAGE)) {
+            (true, _) => "; set model.rpn.convs to the number of the file's RPN convolutions",
+            (_, true) => {
                 "; the file is of a cascade: set model.cascade as the run or preset that it is from"
             }
-            false => "",
+            _ => "",
         };
         let reason = format!("it does not fit the model: {}; {mend}{hint}", gaps.join("; "));
         Err(EngineError::Weights { path: path.to_path_buf(), reason })

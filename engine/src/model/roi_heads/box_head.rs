@@ -79,12 +79,12 @@ struct Predictions {
 impl BoxHead {
     pub(super) fn of(model: &configs::Model) -> Self {
         let weights = model.roi.box_weights;
-        let further = model.cascade.fg_iou.iter().zip(&model.cascade.box_weight_factors);
-        let further = further.enumerate().map(|(i, (&fg_iou, factor))| Stage {
-            number: i + 1,
-            fg_iou,
-            weights: weights.map(|weight| weight * factor),
-        });
+        let cascade = &model.cascade;
+        let of_each = cascade.box_weights(&cascade.box_weight_factors, weights);
+        let further = cascade.fg_iou.iter().zip(of_each);
+        let further = further.enumerate();
+        let further =
+            further.map(|(i, (&fg_iou, weights))| Stage { number: i + 1, fg_iou, weights });
         let first = Stage { number: 0, fg_iou: model.roi.fg_iou, weights };
         Self {
             config: model.box_head.clone(),
