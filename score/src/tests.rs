@@ -338,7 +338,8 @@ fn limits_of_the_score_are_noted() {
                    "score": i as f64 / 1e3}) // the best come last
         };
         let list = |count: usize| (0..count).map(of).collect::<Vec<_>>();
-        let scores = score_lists(&[image.clone()], &list(objects), &list(found)).expect("sound");
+        let scores =
+            score_lists(std::slice::from_ref(&image), &list(objects), &list(found)).expect("sound");
         assert!((scores.stats[8] - recall).abs() < 1e-3, "{scores}");
         assert_eq!(scores.notes.is_empty(), note.is_empty(), "{scores}");
         assert!(scores.notes.iter().all(|found| found.starts_with(note)), "{scores}");

@@ -3,16 +3,13 @@
 use configs::{BoxLoss, Config, ModelKind, NormKind};
 use serde_json::json;
 
-use crate::model_setup::{check_sizes, pairs, usizes};
+use crate::model_setup::{Sizes, check_sizes, pairs, usizes};
 use crate::recorded::Settings;
 use crate::support::Case;
 
 /// The metadata of a model: its config, its classes, the sizes of the images in the file
 /// and in the network, and which of them are mirrored.
-pub(crate) fn settings(
-    meta: Case<'_>,
-    sgd: Case<'_>,
-) -> (Config, usize, Vec<(usize, usize)>, Vec<(usize, usize)>, Vec<i32>) {
+pub(crate) fn settings(meta: Case<'_>, sgd: Case<'_>) -> (Config, usize, Sizes, Sizes, Vec<i32>) {
     let images = pairs(meta.attribute("raw_hw"));
     let config = config(meta, images.len());
     let network = pairs(meta.attribute("image_sizes_hw"));

@@ -11,8 +11,8 @@ use serde_json::Value;
 use tests::SAMPLES;
 
 use crate::model_setup::{
-    Build, Fixture, Loaded, check_sizes, optimizer_of, pairs, row, stated, usizes, write_images,
-    write_polygons,
+    Build, Fixture, Loaded, Sizes, check_sizes, optimizer_of, pairs, row, stated, usizes,
+    write_images, write_polygons,
 };
 use crate::model_train::{gradient, rpn_outputs, tolerance};
 use crate::onnx_files;
@@ -125,10 +125,7 @@ fn observed(model: &Reference) -> Loaded {
 
 /// The metadata: the config, the classes, the sizes of the images in the file and in the
 /// network, and which of them are mirrored.
-pub(crate) fn settings(
-    meta: Case<'_>,
-    sgd: Case<'_>,
-) -> (Config, usize, Vec<(usize, usize)>, Vec<(usize, usize)>, Vec<i32>) {
+pub(crate) fn settings(meta: Case<'_>, sgd: Case<'_>) -> (Config, usize, Sizes, Sizes, Vec<i32>) {
     let swap = |(width, height)| (height, width);
     let images: Vec<_> = pairs(meta.attribute("raw_wh")).into_iter().map(swap).collect();
     let s = Settings(meta.attributes());

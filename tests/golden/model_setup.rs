@@ -410,13 +410,16 @@ pub(crate) fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().expect("a list").iter().map(|v| v.as_f64().expect("a number")).collect()
 }
 
+/// Heights and widths of images.
+pub(crate) type Sizes = Vec<(usize, usize)>;
+
 /// The metadata of a model: its config, its classes, and the sizes of the images in the file and in
 /// the network.
 pub(crate) fn settings(
     of: Recorded,
     meta: Case<'_>,
     steps: Case<'_>,
-) -> (Config, usize, Vec<(usize, usize)>, Vec<(usize, usize)>) {
+) -> (Config, usize, Sizes, Sizes) {
     let images = pairs(meta.attribute("imgs"));
     let (s, steps) = (Settings(meta.attributes()), Settings(steps.attributes()));
     let mut c = config(of.preset(), s, images.len());

@@ -70,12 +70,15 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Dataset, DaliError> {
     Ok(dataset)
 }
 
+/// Images, annotations and categories of a file.
+pub(super) type Lists<I, A, C> = (Vec<I>, Vec<A>, Vec<C>);
+
 /// The entries of `images`, `annotations` and `categories`, with the fields that `I`, `A` and `C`
 /// have; `path` names the file in errors.
 ///
 /// # Errors
 /// As for [`read`].
-pub fn lists<I, A, C>(path: &Path, bytes: &[u8]) -> Result<(Vec<I>, Vec<A>, Vec<C>), DaliError>
+pub fn lists<I, A, C>(path: &Path, bytes: &[u8]) -> Result<Lists<I, A, C>, DaliError>
 where
     I: DeserializeOwned + Send,
     A: DeserializeOwned + Send,

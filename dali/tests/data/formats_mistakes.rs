@@ -339,21 +339,23 @@ fn mistakes_in_cvat_are_sentences() {
     );
 }
 
+fn write_voc(set: &Path) {
+    picture(set, "JPEGImages/a.jpg");
+    let object = |name: &str| {
+        format!(
+            "<object><name>{name}</name><difficult>0</difficult>\n<bndbox><xmin>1</xmin>\
+             <ymin>1</ymin><xmax>4</xmax><ymax>4</ymax></bndbox></object>\n"
+        )
+    };
+    let text = format!("<annotation>\n{}{}</annotation>", object("ant"), object("bee"));
+    put(set, "Annotations/a.xml", text);
+    put(set, "SegmentationObject/a.png", values(1, 2));
+    put(set, "ImageSets/Main/train.txt", "a\n");
+}
+
 #[test]
 fn mistakes_in_voc_are_sentences() {
-    let write = |set: &Path| {
-        picture(set, "JPEGImages/a.jpg");
-        let object = |name: &str| {
-            format!(
-                "<object><name>{name}</name><difficult>0</difficult>\n<bndbox><xmin>1</xmin>\
-                 <ymin>1</ymin><xmax>4</xmax><ymax>4</ymax></bndbox></object>\n"
-            )
-        };
-        let text = format!("<annotation>\n{}{}</annotation>", object("ant"), object("bee"));
-        put(set, "Annotations/a.xml", text);
-        put(set, "SegmentationObject/a.png", values(1, 2));
-        put(set, "ImageSets/Main/train.txt", "a\n");
-    };
+    let write = write_voc;
     let a = "Annotations/a.xml";
     let mask = "SegmentationObject/a.png";
     let wide = String::from_utf8_lossy(b"not a mask").into_owned();

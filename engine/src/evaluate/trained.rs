@@ -83,7 +83,7 @@ impl TrainedModel {
         // Unlike the metadata, the weights distinguish a class without a category from one named
         // N/A.
         let stated = file.categories().map(<[_]>::to_vec).unwrap_or(meta.categories);
-        let run = Config::load_to_detect(&path.join("config.toml"), &[])?;
+        let run = Config::load_to_detect(path.join("config.toml"), &[])?;
         let (has_averages, asked) = (run.train.ema_decay.is_some(), config.eval.weights);
         if sets_weights(overrides) && asked == EvalWeights::Ema && !has_averages {
             return Err(no_weights("the run has no averages of its weights (train.ema_decay)"));
@@ -234,7 +234,7 @@ impl TrainedCheckpoint {
         let path = self.path.canonicalize().ok()?;
         let report = std::fs::read(path.parent()?.parent()?.join("report.json")).ok()?;
         let report: Value = serde_json::from_slice(&report).ok()?;
-        let mut config = Config::load_to_detect(&path.join("config.toml"), &[]).ok()?;
+        let mut config = Config::load_to_detect(path.join("config.toml"), &[]).ok()?;
         // No store is made again for this.
         let stores = report["data"]["train"]["path"].as_str()?.split(" + ");
         let set = |store: &str| Set { store: Some(store.into()), ..Set::default() };

@@ -32,7 +32,8 @@ fn fault(case: &Path) -> Option<String> {
 /// Scripts of two cases run at a time, as each has one thread.
 fn faults(wanted: impl Fn(&str) -> bool) -> Option<Vec<String>> {
     let folder = need(data_dir().join("faults"))?;
-    let entries = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
+    let entries =
+        std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
     let cases = entries.map(|entry| entry.path()).filter(|path| path.join("show.sh").exists());
     let name = |path: &Path| path.file_name().is_some_and(|name| wanted(&name.to_string_lossy()));
     let cases: Vec<_> = cases.filter(|path| name(path)).collect();
