@@ -170,12 +170,12 @@ pub fn choose(run: &Path, choice: Choice) -> Result<(PathBuf, String), EngineErr
     }
     let last = last(run)?;
     let (path, why) = match best_of(run).filter(|_| choice == Choice::Best) {
-        Some((best, score)) if is_one(&run.join(&best)) => {
+        Some((best, _)) if is_one(&run.join(&best)) => {
             let best = run.join(best);
             let name = last.file_name().unwrap_or_default().to_string_lossy();
             let why = match best == last {
-                true => format!("best and last, {score}"),
-                false => format!("best, {score}; the last is {name}: --checkpoint last"),
+                true => "best and last".into(),
+                false => format!("best; the last is {name}: --checkpoint last"),
             };
             (best, why)
         }
@@ -423,12 +423,12 @@ mod tests {
             fs::write(run.join(step).join(META), "{}").unwrap();
         }
         fs::write(run.join("last_checkpoint"), "step_12").unwrap();
-        let (last, best) = ("step_12 (last)", "step_8 (best, mask AP 0.500; the last is step_12: ");
+        let (last, best) = ("step_12 (last)", "step_8 (best; the last is step_12: ");
         for (named, choice, why) in [
             ("null", Choice::Best, last),
             ("\"step_8\"", Choice::Best, best),
             ("\"step_8\"", Choice::Last, last),
-            ("\"step_12\"", Choice::Best, "step_12 (best and last, mask AP 0.500)"),
+            ("\"step_12\"", Choice::Best, "step_12 (best and last)"),
             ("\"step_6\"", Choice::Best, "step_12 (last; warning: best.json names step_6, which"),
         ] {
             let json = format!(r#"{{"metric":"mask","ap":0.5,"step":8,"checkpoint":{named}}}"#);
