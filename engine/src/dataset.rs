@@ -154,7 +154,7 @@ impl DataSet {
     /// Returns false, and changes nothing, for any other data.
     pub fn take_classes(&mut self, classes: &[(String, u64)]) -> bool {
         let categories = categories_of(&self.store);
-        // Of two classes of one name the first is taken.
+        // The first of two classes of one name is taken.
         let named = classes.iter().enumerate().rev();
         let place_of: HashMap<&str, usize> =
             named.map(|(place, (name, _))| (name.as_str(), place)).collect();

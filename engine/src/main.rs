@@ -16,21 +16,29 @@ fn checked(memory: *mut u8, bytes: usize) -> *mut u8 {
 
 // SAFETY: every call goes to the system's allocator, under the same contract.
 unsafe impl GlobalAlloc for Allocator {
+    /// # Safety
+    /// As for the system's allocator.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
         checked(unsafe { System.alloc(layout) }, layout.size())
     }
 
+    /// # Safety
+    /// As for the system's allocator.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
         checked(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
 
+    /// # Safety
+    /// As for the system's allocator.
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
         // SAFETY: the caller's promise.
         checked(unsafe { System.realloc(memory, layout, bytes) }, bytes)
     }
 
+    /// # Safety
+    /// As for the system's allocator.
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         // SAFETY: the caller's promise.
         unsafe { System.dealloc(memory, layout) }

@@ -23,8 +23,8 @@ const MIN_SCORE: f64 = 0.5;
 const DOUBTING_SCORE: f64 = 0.8;
 /// Most classes whose confusion is counted, and most pairs of a detection and an object of an image
 /// whose kinds of errors are: they take 8 bytes for each pair.
-const MOST_CONFUSED: usize = 4096;
-const MOST_PAIRS: usize = 1 << 26;
+const MAX_CONFUSED: usize = 4096;
+const MAX_PAIRS: usize = 1 << 26;
 /// Most labels in doubt that are kept.
 const MAX_DOUBTS: usize = 100;
 /// The kinds of errors, under TIDE's short names, and what they mean.
@@ -161,10 +161,10 @@ pub fn analyze(
         detections.iter().filter(|d| d.score >= MIN_SCORE).cloned().collect();
     let (_, _, seen) = scored(gt, Results::from_detections(&shown, gt, iou_type)?)?;
     let diagnostics = seen.image_diagnostics(FOUND_IOU, MIN_SCORE)?;
-    if analysis.classes.len() <= MOST_CONFUSED {
+    if analysis.classes.len() <= MAX_CONFUSED {
         analysis.confusion = confusion(&eval);
     }
-    if pairs(gt, eval.coco_dt()) <= MOST_PAIRS {
+    if pairs(gt, eval.coco_dt()) <= MAX_PAIRS {
         analysis.errors = errors(&eval)?;
     }
     analysis.images = images(&diagnostics);

@@ -16,8 +16,6 @@ use super::rle::Rle;
 
 /// Unknown ids that a message names.
 const FIRST_IDS: usize = 8;
-/// A box of which less than this share lies in its image is counted.
-const MIN_INSIDE: f64 = 0.75;
 
 /// Detections of an image that count in scores of keypoints and in LVIS's, unless said otherwise:
 /// the defaults of pycocotools (for each category) and lvis-api (over all categories).
@@ -340,7 +338,7 @@ fn pair_by_file(raw: &mut [RawDetection], gt: &GroundTruth) -> Result<Option<Str
 fn doubts(raw: &[RawDetection], gt: &GroundTruth) -> Vec<String> {
     let mut seen = HashSet::with_capacity(raw.len());
     let boxes = || raw.iter().filter_map(|d| Some((d, d.bbox.as_deref()?.try_into().ok()?)));
-    let outside = boxes_outside("", boxes().map(|(d, bbox)| (d.image_id, bbox)), gt);
+    let outside = gt.boxes_outside("", boxes().map(|(d, bbox)| (d.image_id, bbox)));
     let is_copy = |(d, [x, y, w, h]): &(&RawDetection, [f64; 4])| {
         let what = (d.image_id, d.category_id);
         !seen.insert((what, [*x, *y, *w, *h, d.score].map(f64::to_bits)))
@@ -348,32 +346,6 @@ fn doubts(raw: &[RawDetection], gt: &GroundTruth) -> Vec<String> {
     let (copies, of) = (boxes().filter(is_copy).count(), raw.len());
     let copies = (copies > 0).then(|| format!("{copies} of {of} detections repeat another one"));
     outside.into_iter().chain(copies).collect()
-}
-
-/// A sentence about the boxes, of a kind, that leave their image.
-pub(super) fn boxes_outside(
-    kind: &str,
-    boxes: impl Iterator<Item = (u64, [f64; 4])>,
-    gt: &GroundTruth,
-) -> Option<String> {
-    let (mut outside, mut of) = (0, 0);
-    for (image, [x, y, w, h]) in boxes {
-        let (rows, columns) = gt.image_size(image).unwrap_or_default();
-        let side = |low: f64, length: f64, limit: u32| {
-            ((low + length).min(f64::from(limit)) - low.max(0.0)).max(0.0)
-        };
-        let is_sized = rows > 0 && columns > 0;
-        outside +=
-            usize::from(is_sized && side(x, w, columns) * side(y, h, rows) < MIN_INSIDE * w * h);
-        of += 1;
-    }
-    let gap = if kind.is_empty() { "" } else { " " };
-    (outside > 0).then(|| {
-        format!(
-            "{outside} of {of}{gap}{kind} boxes leave their image by over a quarter of their area; \
-             a box is [x, y, width, height] in pixels, not two corners"
-        )
-    })
 }
 
 /// Why a detection's mask does not fit its image; completes a sentence that names the detection.

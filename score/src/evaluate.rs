@@ -13,9 +13,9 @@ use super::error::ScoreError;
 use super::ground_truth::GroundTruth;
 use super::summary::Summary;
 
-/// Of more categories than this, only those with objects are scored, and at most so many.
+/// With more categories than this, only those with objects are scored, and at most so many.
 const MANY_CATEGORIES: usize = 4096;
-const MOST_CATEGORIES: usize = 4 * MANY_CATEGORIES;
+const MAX_CATEGORIES: usize = 4 * MANY_CATEGORIES;
 
 /// Precision and recall behind the numbers, -1 where there is no object.
 ///
@@ -167,8 +167,8 @@ pub(super) fn run(
         used.extend(
             gt.coco().dataset.categories[..usize::from(used.is_empty())].iter().map(|c| c.id),
         );
-        if used.len() > MOST_CATEGORIES {
-            let (used, most) = (used.len(), MOST_CATEGORIES);
+        if used.len() > MAX_CATEGORIES {
+            let (used, most) = (used.len(), MAX_CATEGORIES);
             return Err(gt.fault(format!("{used} categories have objects, more than {most}")));
         }
         eval.params.cat_ids = used.into_iter().collect();
@@ -232,7 +232,7 @@ fn keep_best(gt: &GroundTruth, found: &mut Vec<Annotation>, cap: usize) -> Optio
     }
     let score = |i: &usize| found[*i].score;
     let mut dropped = HashSet::new();
-    // Those of LVIS are left out by its scorer.
+    // LVIS's scorer leaves its own out.
     for mut places in places.into_values().filter(|_| !gt.is_lvis()) {
         places.sort_by(|a, b| score(b).partial_cmp(&score(a)).unwrap_or(Ordering::Equal));
         dropped.extend(places.drain(cap..));

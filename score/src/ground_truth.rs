@@ -9,12 +9,13 @@ use dali::store::MAX_KEYPOINTS;
 use hotcoco::{Annotation, COCO, Category, Dataset, Image, Segmentation};
 use serde::Deserialize;
 
-use super::detections::boxes_outside;
 use super::error::ScoreError;
 use super::json;
 use super::keypoints;
 use super::rle::{Rle, check_polygon};
 
+/// A box of which less than this share lies in its image is counted.
+const MIN_INSIDE: f64 = 0.75;
 /// Parts of a path by which images are found, at most.
 const MAX_PARTS: usize = 8;
 
@@ -202,7 +203,7 @@ impl GroundTruth {
              lower score; number annotations from 1"
                 .to_string()
         });
-        let doubts = boxes_outside("annotated", boxes, &gt).into_iter().chain(zero).collect();
+        let doubts = gt.boxes_outside("annotated", boxes).into_iter().chain(zero).collect();
         Ok(GroundTruth { is_lvis, names, doubts, ..gt })
     }
 
@@ -263,6 +264,33 @@ impl GroundTruth {
     #[must_use]
     pub fn is_lvis(&self) -> bool {
         self.is_lvis
+    }
+
+    /// A sentence about the boxes, of a kind, that leave their image.
+    pub(super) fn boxes_outside(
+        &self,
+        kind: &str,
+        boxes: impl Iterator<Item = (u64, [f64; 4])>,
+    ) -> Option<String> {
+        let (mut outside, mut of) = (0, 0);
+        for (image, [x, y, w, h]) in boxes {
+            let (rows, columns) = self.image_size(image).unwrap_or_default();
+            let side = |low: f64, length: f64, limit: u32| {
+                ((low + length).min(f64::from(limit)) - low.max(0.0)).max(0.0)
+            };
+            let is_sized = rows > 0 && columns > 0;
+            outside += usize::from(
+                is_sized && side(x, w, columns) * side(y, h, rows) < MIN_INSIDE * w * h,
+            );
+            of += 1;
+        }
+        let gap = if kind.is_empty() { "" } else { " " };
+        (outside > 0).then(|| {
+            format!(
+                "{outside} of {of}{gap}{kind} boxes leave their image by over a quarter of their area; \
+                 a box is [x, y, width, height] in pixels, not two corners"
+            )
+        })
     }
 
     /// Number of images, with or without objects.
@@ -328,7 +356,7 @@ impl GroundTruth {
 
     /// The image of a file: the one whose file name shares the longest end of the path, from a
     /// whole part on, or that of id `own` if several do, or if only the ending (`.jpg`) differs.
-    /// Of annotations without file names, the one of id `own`.
+    /// Annotations without file names give the image of id `own`.
     pub(super) fn image_of_file(&self, path: &str, own: u64) -> Option<u64> {
         if self.names.is_empty() {
             return Some(own);

@@ -25,7 +25,7 @@ pub(super) fn first_byte(bytes: &[u8]) -> Option<u8> {
     bytes.iter().copied().find(|b| !b.is_ascii_whitespace())
 }
 
-/// What is wrong with a file that names itself in the error.
+/// The reason of an error that names its file.
 pub(super) fn reason(fault: DaliError) -> String {
     match fault {
         DaliError::Coco { fault, .. } => fault,

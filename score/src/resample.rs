@@ -18,7 +18,7 @@ pub(super) struct Matches {
 struct Class {
     /// Image position and rank in its image of each detection, by descending score.
     detections: Vec<(usize, usize)>,
-    /// Whether each detection is matched, and ignored: `[A * T][detections]`.
+    /// True where a detection is matched, and where it is ignored: `[A * T][detections]`.
     flags: Vec<[Vec<bool>; 2]>,
     /// Image positions, each with the number of its objects by area.
     objects: Vec<(usize, Vec<usize>)>,

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
 /// A client that reads at this rate keeps its connection, in bytes a second.
-const LEAST_RATE: f64 = 4096.0;
+const MIN_RATE: f64 = 4096.0;
 
 /// A stream that fails once writes have waited for the client for too long.
 pub(crate) struct Timed {
@@ -37,7 +37,7 @@ impl Timed {
     ) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = written {
             let waited = self.waits_since.take().map_or(Duration::ZERO, |since| since.elapsed());
-            let earned = Duration::from_secs_f64(bytes as f64 / LEAST_RATE);
+            let earned = Duration::from_secs_f64(bytes as f64 / MIN_RATE);
             self.left = (self.left + earned).saturating_sub(waited).min(self.limit);
         }
         if written.is_ready() {

@@ -44,7 +44,7 @@ fn names(comment: &str) -> Vec<String> {
     groups.flat_map(of_group).collect()
 }
 
-/// What is wrong with a line of a page; in `strict` pages no other line may state a number.
+/// The fault of a line of a page; in `strict` pages no other line may state a number.
 fn fault(line: &str, strict: bool, known: &BTreeMap<String, f64>) -> Option<String> {
     let Some((text, comment)) = line.split_once(COMMENT) else {
         let about_gpus = ["H100", "H200", "A100"].iter().any(|gpu| line.contains(gpu));

@@ -47,8 +47,8 @@ pub(super) fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<Option<Str
     Ok(doubt)
 }
 
-/// What is lost of a picture of 16 bits that uses the low ones alone, as cameras and microscopes of
-/// 10 or 12 bits write. A multiple of 257 is a value of 8 bits, of which nothing is lost.
+/// The loss in a 16-bit picture that uses only the low bits, as cameras and microscopes of 10 or 12
+/// bits write. A multiple of 257 is a value of 8 bits, of which nothing is lost.
 fn lost_levels(picture: &DynamicImage) -> Option<String> {
     let (colour, bytes) = (picture.color(), picture.as_bytes());
     let channels = usize::from(colour.channel_count());

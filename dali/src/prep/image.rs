@@ -26,7 +26,7 @@ pub(super) struct Prepared {
     pub(super) findings: Vec<(Finding, u64)>,
     /// How an EXIF rotation was treated; `None` without one.
     pub(super) exif: Option<Exif>,
-    /// What the conversion to 8 bits lost.
+    /// Loss in the conversion to 8 bits.
     pub(super) doubt: Option<String>,
 }
 

@@ -207,7 +207,7 @@ pub struct PrepReport {
     pub lossy: Vec<String>,
     /// The category that is left out, as it has no object and only groups all others.
     pub root: Option<String>,
-    /// What the reader of the annotations noted.
+    /// Notes of the reader of the annotations.
     pub notes: Vec<String>,
     /// Images whose file an image of a lower id has too.
     pub shared_files: Noted,
@@ -268,7 +268,7 @@ impl PrepReport {
         doubts
     }
 
-    /// What looks wrong about images, and about objects taken together.
+    /// Doubts about images, and about objects taken together.
     fn doubts_of_images(&self) -> impl Iterator<Item = String> {
         let (count, objects) = (self.lossy.len(), self.num_annotations);
         let named = self.lossy[..count.min(FIRST_IDS)].join("; ");

@@ -26,7 +26,7 @@ fn advice(option: &str, words: &[String]) -> Option<String> {
     let name = option.trim_start_matches('-').replace('-', "_");
     let last = format!(".{name}");
     let named = keys().iter().map(|key| key.name.as_str()).filter(|key| key.ends_with(&last));
-    // Those of inner tables (model.backbone.output) mean something else in other tools.
+    // Keys of inner tables (model.backbone.output) mean something else in other tools.
     let named = named.filter(|key| key.matches('.').count() == 1);
     // A key of training is more likely than one of evaluation, and a short one than a long one.
     let key = match named.min_by_key(|key| (key.starts_with("eval."), key.len())) {

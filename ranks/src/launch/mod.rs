@@ -32,7 +32,7 @@ impl fmt::Display for Launcher {
 }
 
 impl Launcher {
-    /// What makes a process of this launcher, or a shell with its variables, run alone.
+    /// How to run one process alone under this launcher, or in a shell with its variables.
     pub fn to_run_alone(self) -> String {
         let own = VARIABLES.iter().find(|of| of.launcher == self && self != Self::Slurm);
         own.map_or(format!("unset {SLURM_STEP}"), |of| {

@@ -14,8 +14,13 @@ use crate::files::{File, root, tracked};
 const OTHERS: [&str; 11] =
     ["apt-get", "aws", "curl", "done", "for", "kubectl", "ln", "mkdir", "openssl", "pip", "tar"];
 /// Modules that `python3 -m` runs.
-const MODULES: [&str; 4] =
-    ["mlperf_logging.compliance_checker", "mlperf_logging.system_desc_checker", "pytest", "venv"];
+const MODULES: [&str; 5] = [
+    "mlperf_logging.compliance_checker",
+    "mlperf_logging.package_checker",
+    "mlperf_logging.system_desc_checker",
+    "pytest",
+    "venv",
+];
 /// Beginnings of variables that other programs read.
 const OTHERS_VARIABLES: [&str; 7] = ["FI_", "GLIBC_", "NCCL_", "OMP_", "OMPI_", "ONEDNN_", "PATH"];
 /// Options in prose that are no program's of this checkout.

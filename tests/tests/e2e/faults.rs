@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use crate::common::GPUS;
 use crate::support::{data_dir, need, skipped};
 
-/// What a script printed last, if the fault that it shows is there.
+/// The last line that a script printed, if the fault that it shows is there.
 fn fault(case: &Path) -> Option<String> {
     let name = case.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut script = Command::new("bash");
