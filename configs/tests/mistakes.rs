@@ -226,7 +226,7 @@ const BAD_VALUES: &[(&str, &str, &str, &str)] = &[
     ("tiny", "model.rpn.pre_nms_top_n_train=0", "model.rpn.pre_nms_top_n_train", "at least 1"),
     ("tiny", "model.rpn.post_nms_top_n_test=0", "model.rpn.post_nms_top_n_test", "at least 1"),
     ("tiny", "model.rpn.convs=17", "model.rpn.convs", "between 1 and 16"),
-    ("tiny", "model.anchors.ratios_by_level=true", "model.anchors.ratios", "3 entries for"),
+    ("faster_r50", "model.anchors.ratios_by_level=true", "model.anchors.ratios", "3 entries for"),
     ("tiny", "model.rpn.beta=-1", "model.rpn.beta", "negative"),
     ("tiny", "model.roi.batch_size_per_image=0", "model.roi.batch_size_per_image", "at least 1"),
     ("tiny", "model.roi.bg_iou=0.6", "model.roi.bg_iou", "model.roi.fg_iou = 0.5"),

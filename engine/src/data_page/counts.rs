@@ -246,11 +246,11 @@ mod tests {
 
     #[test]
     fn anchors_have_the_ratios_of_their_level() {
-        let set = ["ratios=[1, 1, 1, 4]", "ratios_by_level=true"];
+        let set = ["ratios=[1, 1, 4]", "ratios_by_level=true"];
         let config = Config::load("micro", &set.map(|text| format!("model.anchors.{text}")));
-        let anchors = Anchors::new(&config.unwrap(), &[8.0, 16.0, 32.0, 64.0]).0;
+        let anchors = Anchors::new(&config.unwrap(), &[8.0, 16.0, 32.0]).0;
         let sides: Vec<[f64; 2]> = anchors.iter().map(|(_, sides)| *sides).collect();
-        assert_eq!(sides, [[8.0, 8.0], [16.0, 16.0], [32.0, 32.0], [32.0, 128.0]]);
+        assert_eq!(sides, [[8.0, 8.0], [16.0, 16.0], [16.0, 64.0]]);
     }
 
     #[test]
