@@ -184,13 +184,14 @@ fn averages_of_parameters_are_kept_scored_and_resumed() {
     assert_eq!(tensor(&place, 4, "model", bias), averages);
 
     let found = |run: &str| place.text(&format!("runs/{run}/inference/bbox.json"));
-    place.good("eval --run runs/micro --out found");
+    place.good("eval --run runs/micro --checkpoint last --out found");
     assert_eq!(place.text("found/bbox.json"), found("micro"), "others were scored");
     let trained = "--set eval.weights=trained --set train.name=trained";
     place.good(&micro(&format!("{few} {ema} --set train.steps=4 {trained}")));
     assert!(found("trained") != found("micro"), "averages change nothing");
     for (run, weights, same) in [("micro", "trained", "trained"), ("trained", "ema", "micro")] {
-        place.good(&format!("eval --run runs/{run} --set eval.weights={weights} --out {weights}"));
+        let taken = format!("--run runs/{run} --checkpoint last --set eval.weights={weights}");
+        place.good(&format!("eval {taken} --out {weights}"));
         assert_eq!(place.text(&format!("{weights}/bbox.json")), found(same), "{weights}");
     }
     let file = "runs/micro/checkpoints/step_00000004/model.safetensors";

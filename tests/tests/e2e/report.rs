@@ -17,9 +17,10 @@ fn the_report_names_data_command_commit_and_date() {
     let text = |pointer: &str| report.pointer(pointer).and_then(Value::as_str).expect(pointer);
     assert!(text("/data/train/path").ends_with("runs/data/micro/train-16x64-seed0/store"));
     assert_eq!(report["data"]["train"]["images"], 16);
-    assert_eq!((&report["data"]["val"]["images"], text("/data/train/key").len()), (&8.into(), 64));
+    // The hash of the data, and that of its keypoints.
+    assert_eq!((&report["data"]["val"]["images"], text("/data/train/key").len()), (&8.into(), 129));
     assert!(text("/commands/0").ends_with(" train micro --set eval.draw_images=2"));
-    assert_eq!((text("/state"), text("/data/val/key").len()), ("done", 64));
+    assert_eq!((text("/state"), text("/data/val/key").len()), ("done", 129));
     assert!(!text("/commit").is_empty() && !text("/cpu").is_empty());
     let (started, written) = (text("/started"), text("/written"));
     for time in [started, written] {
