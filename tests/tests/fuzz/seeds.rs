@@ -120,8 +120,8 @@ pub(crate) fn folder(format: &str) -> Vec<(&'static str, Vec<u8>)> {
                 "Annotations/a.xml",
                 text(
                     "<annotation><object><name>ant</name><bndbox><xmin>1</xmin><ymin>1</ymin>\
-                     <xmax>4</xmax><ymax>4</ymax></bndbox></object><object><name>b</name><bndbox>\
-                     <xmin>.5</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox></object>\
+                     <xmax>20</xmax><ymax>9</ymax></bndbox></object><object><name>b</name><bndbox>\
+                     <xmin>.5</xmin><ymin>1</ymin><xmax>19</xmax><ymax>9</ymax></bndbox></object>\
                      </annotation>",
                 ),
             ),
