@@ -307,7 +307,10 @@ fn a_run_that_cannot_be_timed_is_refused() {
         ("train.target_mask=none", "set train.target_box and train.target_mask"),
         ("train.eval_every_epochs=2", "train.eval_every_epochs=1"),
         ("data.classes=[\"disc\"]", "data.classes needs objects before the clock"),
-        ("data.train_annotations=a.json", "make one store of each split with `onegraph prep`"),
+        (
+            "data.train_images=i --set data.train_annotations=a.json --set data.synthetic=none",
+            "make one store of each split with `onegraph prep`",
+        ),
     ] {
         place.bad(&format!("{RUN} --set {set}"), BAD_CONFIG, &[words]);
     }
