@@ -56,7 +56,7 @@ pub fn export_weights(
     write_weights(params, &|name| state.get(name), classes, form, dialect)
 }
 
-/// Changes the variances of norms that add `eps` to them so that norms that add the [`EPS`] of
+/// Changes the variances of norms that add `eps` to them so that norms that add the `EPS` of
 /// other projects have the same scales and shifts. Returns the norms of which a variance would be
 /// below 0: it is 0, and its weight is scaled instead.
 pub fn fold_eps(params: &[Param], state: &mut StateSet, eps: f64) -> Vec<String> {
