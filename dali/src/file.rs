@@ -137,7 +137,7 @@ fn sweep_once(folder: &Path) {
     }
 }
 
-/// Removes the temporary files that [`write`] left in a folder when its process was killed.
+/// Removes the temporary files that [`write()`] left in a folder when its process was killed.
 pub fn sweep(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
