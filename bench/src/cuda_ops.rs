@@ -5,9 +5,9 @@ use kernels::case::{OpCase, check_on_device};
 use kernels::cpu::HostTensor;
 use kernels::on_device::{OpRun, RunError};
 use kernels::time::Peak;
-use kernels::tuning::Clock;
 use serde_json::{Value, json};
 
+use crate::clock::Clock;
 use crate::report::{commit, driver};
 use crate::work;
 

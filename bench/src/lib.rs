@@ -11,6 +11,7 @@ macro_rules! say {
 }
 
 mod all_reduce;
+mod clock;
 mod cores;
 mod cuda_ops;
 mod curves;

@@ -178,7 +178,6 @@ fn measure(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<
     value["device"] = name.into();
     value["driver"] = driver().filter(|_| on_gpu).into();
     value["commit"] = commit().into();
-    value["tuning_sha256"] = backend.tuned_by().into();
     value["preset"] = args.preset(on_gpu).into();
     value["batch_size"] = config.train.batch_size.into();
     value["padded"] = shapes.into();
@@ -203,7 +202,7 @@ fn opened(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<(
         return Ok(rank.open(&args.device, config)?);
     }
     if !args.all_reduce.is_asked() {
-        return Ok((args.device.open_for(config)?, Team::alone()));
+        return Ok((args.device.open()?, Team::alone()));
     }
     let cuda = args.device.open_with(|| open_gpu_in_group(config))?;
     let backend = cuda.map_or(Backend::Cpu, |cuda| Backend::Device(Arc::new(cuda)));

@@ -39,6 +39,7 @@ pub mod draw;
 mod error;
 pub mod evaluate;
 mod events;
+pub mod gpu;
 pub mod metrics;
 pub mod mlperf;
 pub mod model;
@@ -56,7 +57,6 @@ mod run_summary;
 pub mod runtime;
 pub mod team;
 pub mod train;
-pub mod tuning;
 pub mod view;
 pub mod weights;
 

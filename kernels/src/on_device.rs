@@ -71,14 +71,9 @@ pub fn run_updating(
 /// One op with its tensors in a device's memory, to be launched any number of times.
 pub struct OpRun<'a> {
     memory: Memory<'a>,
-    op: &'a dyn Op,
     tasks: Vec<Task>,
-    inputs: Vec<(TensorDesc, DevicePtr)>,
     outputs: Vec<(TensorDesc, DevicePtr)>,
     updates: Vec<(TensorDesc, DevicePtr)>,
-    /// The host's bytes of the outputs before a launch.
-    poison: Vec<Pinned>,
-    workspace: Workspace,
 }
 
 impl<'a> OpRun<'a> {
@@ -91,7 +86,7 @@ impl<'a> OpRun<'a> {
         device: &'a dyn Device,
         stream: Stream,
         gpu: &Gpu,
-        op: &'a dyn Op,
+        op: &dyn Op,
         inputs: &[HostTensor],
         updates: &[HostTensor],
     ) -> Result<Self, RunError> {
@@ -104,48 +99,26 @@ impl<'a> OpRun<'a> {
             list.iter().map(|t| Ok((t.desc.clone(), ptr(t)?))).collect()
         };
         let (inputs, updates) = (upload(inputs)?, upload(updates)?);
-        let (mut outputs, mut poison) = (Vec::new(), Vec::new());
+        let mut outputs = Vec::new();
         for desc in output_descs {
             let ptr = memory.upload(&vec![0xFF; desc.gpu_bytes(precision)])?;
-            poison.extend(memory.staging.last().filter(|_| !desc.is_empty()).copied());
             outputs.push((desc, ptr));
         }
-        let workspace = Workspace { ptr: 0, bytes: 0 };
-        let tasks = vec![];
-        let mut run = Self { memory, op, tasks, inputs, outputs, updates, poison, workspace };
-        run.plan(gpu)?;
-        let work = run.outputs.iter().chain(&run.updates).any(|(desc, _)| !desc.is_empty());
-        if work && run.tasks.is_empty() {
+        let of = |list: &[(TensorDesc, _)]| list.iter().map(|(d, _)| d.clone()).collect::<Vec<_>>();
+        let bytes = op.cuda_workspace_bytes(gpu, &of(&inputs), &of(&outputs));
+        let workspace = Workspace { ptr: memory.upload(&vec![0xFF; bytes])?, bytes };
+        let tasks = op.tasks(&LaunchArgs {
+            gpu,
+            inputs: buffers(precision, &inputs),
+            outputs: buffers(precision, &outputs),
+            updates: buffers(precision, &updates),
+            workspace,
+        });
+        let work = outputs.iter().chain(&updates).any(|(desc, _)| !desc.is_empty());
+        if work && tasks.is_empty() {
             return Err(RunError::NoLaunches);
         }
-        Ok(run)
-    }
-
-    /// Plans the op anew, for a tuning of the same device, with the outputs poisoned again.
-    ///
-    /// # Errors
-    /// The device's error.
-    pub fn plan(&mut self, gpu: &Gpu) -> Result<(), DeviceError> {
-        let precision = gpu.precision;
-        let descs =
-            |list: &[(TensorDesc, _)]| list.iter().map(|(d, _)| d.clone()).collect::<Vec<_>>();
-        let (inputs, outputs) = (descs(&self.inputs), descs(&self.outputs));
-        let bytes = self.op.cuda_workspace_bytes(gpu, &inputs, &outputs);
-        if bytes > self.workspace.bytes {
-            self.workspace = Workspace { ptr: self.memory.upload(&vec![0xFF; bytes])?, bytes };
-        }
-        let held: Vec<_> = self.outputs.iter().filter(|(desc, _)| !desc.is_empty()).collect();
-        for ((_, ptr), poison) in held.into_iter().zip(&self.poison) {
-            self.memory.device.upload(self.memory.stream, *ptr, *poison, 0, poison.bytes)?;
-        }
-        self.tasks = self.op.tasks(&LaunchArgs {
-            gpu,
-            inputs: buffers(precision, &self.inputs),
-            outputs: buffers(precision, &self.outputs),
-            updates: buffers(precision, &self.updates),
-            workspace: Workspace { bytes, ..self.workspace },
-        });
-        Ok(())
+        Ok(Self { memory, tasks, outputs, updates })
     }
 
     /// Gives the op's launches to the stream.

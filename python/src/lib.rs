@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use engine::tuning::checked_by;
+use engine::gpu::checked_by;
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;

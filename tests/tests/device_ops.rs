@@ -13,11 +13,10 @@ use std::time::Instant;
 use device::Device;
 use device::cuda::CudaDevice;
 use kernels::case::{CUT_FLOOR, CaseError, OpCase, check_on_device};
-use kernels::choices::is_kernel;
 use kernels::compiled::kernels;
 use kernels::cpu::HostTensor;
+use kernels::gemm_check::{check_gemm_kernels, is_gemm_kernel};
 use kernels::ops::cases;
-use kernels::tuning::check_kernels;
 use kernels::{Cost, Precision};
 
 /// Ops of more FLOPs than this run once instead of twice: the driver makes a few GFLOP/s.
@@ -87,7 +86,8 @@ fn every_kernel_of_a_product_matches_the_reference() {
         let check = |seed: u64| {
             let device = test_gpu::open(&format!("{model} SEED={seed}"));
             let all = |_: &str| true;
-            let checked = check_kernels(&device, &all).unwrap_or_else(|e| panic!("{model}: {e}"));
+            let checked =
+                check_gemm_kernels(&device, &all).unwrap_or_else(|e| panic!("{model}: {e}"));
             (device.gpu().capability, checked)
         };
         let (capability, (launched, bits)) = check(1);
@@ -96,7 +96,7 @@ fn every_kernel_of_a_product_matches_the_reference() {
         let sources = sources.filter(|s| s.architecture.runs_on(capability));
         let names = sources.flat_map(|source| &source.kernels).map(|kernel| &kernel.name);
         let missing: Vec<&String> =
-            names.filter(|name| is_kernel(name) && !launched.contains_key(*name)).collect();
+            names.filter(|name| is_gemm_kernel(name) && !launched.contains_key(*name)).collect();
         assert!(missing.is_empty(), "{model} launches none of {missing:?}");
         for seed in [2, 3] {
             assert_eq!(check(seed).1, (launched.clone(), bits), "{model}, seed {seed}");

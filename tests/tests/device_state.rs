@@ -51,7 +51,6 @@ impl Run {
             config: &self.config.to_toml().expect("a config"),
             data: "",
             exif: None,
-            tuning: None,
             overrides: &[],
         };
         let run = self.place.join("run");

@@ -158,12 +158,8 @@ fn calls_b_and_c_pass_on_the_test_driver() {
     for stage in ["ncu nodes", "ncu kernels"] {
         assert_eq!(result(&rows[stage]).1, "SKIPPED: ncu refuses: ERR_NVGPUCTRPERM", "{stage}");
     }
-    let rows = passes(&gpus[1], &more("c"), 13, &in_c);
+    let rows = passes(&gpus[1], &more("c"), 11, &in_c);
     assert!(result(&rows["infer"]).1.starts_with("batch 1: "), "{}", rows["infer"]);
-    assert!(result(&rows["tune"]).1.contains(" products of a step: "), "{}", rows["tune"]);
-    let tuned = &rows["tuned step"];
-    assert!(tuned["details"]["images_per_second"].is_number(), "{tuned}");
-    assert!(tuned["details"]["tuning_sha256"].is_string(), "{tuned}");
 }
 
 #[test]

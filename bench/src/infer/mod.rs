@@ -73,7 +73,7 @@ pub(crate) fn run(args: &InferArgs) -> anyhow::Result<()> {
     anyhow::ensure!(args.images > 0, "--images must be at least 1");
     anyhow::ensure!(!args.batch.contains(&0), "--batch 0: a run takes at least one image");
     let mut config = Config::load(&args.preset, &args.set)?;
-    let backend = args.device.open_for(&config)?;
+    let backend = args.device.open()?;
     cores::check(&args.cores, matches!(backend, Backend::Device(_)))?;
     let data = open_data(args, &mut config)?;
     let classes = config.model.num_classes.max(data.num_classes());

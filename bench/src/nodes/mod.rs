@@ -103,7 +103,7 @@ pub(crate) fn run(args: &NodesArgs) -> anyhow::Result<()> {
         };
         return write_json(path, &shapes::shapes(&config, &args.preset, shape)?);
     }
-    let Backend::Device(device) = args.device.open_for(&config)? else {
+    let Backend::Device(device) = args.device.open()? else {
         bail!(
             "a step is taken apart launch by launch on a GPU; on the CPU `bench` shows its parts"
         );

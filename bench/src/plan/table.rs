@@ -6,8 +6,8 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use configs::Config;
 use dali::order::PaddedShape;
+use device::Gpu;
 use device::architecture::Architecture;
-use device::{Gpu, Tuning};
 use kernels::time::Case;
 
 use super::model::Model;
@@ -99,7 +99,7 @@ fn steps_of_gpus() -> anyhow::Result<String> {
         let fabric = |ranks, network| Fabric { ranks, nvlink: machine.nvlink, network };
         let of = |images, shape| Model::new(&config, images, shape, &gpu);
         let name = machine.gpu.to_uppercase();
-        let plain = gpu.tuned(Tuning { warpgroups: false, ..Tuning::default() });
+        let plain = Gpu { wgmma: false, ..gpu.clone() };
         let is_hopper = gpu.runs(Architecture::COMPUTE_90A);
         let without = is_hopper.then(|| (format!("{name} without warpgroups"), &plain));
         for (name, gpu) in [(name.clone(), &gpu)].into_iter().chain(without) {

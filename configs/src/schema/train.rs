@@ -44,11 +44,6 @@ table! {
         /// true. Detection with the run's weights does so too. A GPU does not read it.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub winograd: bool = true,
-        /// File of `onegraph tune`, made on the GPU of the run: its kernels and splits of matrix
-        /// products are taken in place of those that a model of time chooses. Sums may then round
-        /// otherwise. Default: none. A CPU does not read it.
-        #[key(resume = Free, mlperf = Free)]
-        pub tuning: Option<String> = None,
         /// Seed of weights, order, flips and sampling. Default 0.
         #[key(range = 0..=i64::MAX, resume = Step, mlperf = Rule)]
         pub seed: u64 = 0,

@@ -34,9 +34,6 @@ pub struct Meta {
     /// How EXIF rotations of the training images were treated; none if no image had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exif: Option<Exif>,
-    /// SHA-256 of the table of tuning that its steps followed, if any did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tuning: Option<String>,
     /// Changes of the config that the user accepted when resuming, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<Override>,
@@ -122,7 +119,6 @@ mod tests {
             categories: vec![("cat".into(), 17)],
             data: Some("d".into()),
             exif: None,
-            tuning: None,
             overrides: vec![],
             sha256: sha256.into(),
             seal: None,

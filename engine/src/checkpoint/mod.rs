@@ -55,8 +55,6 @@ pub struct Snapshot<'a> {
     pub data: &'a str,
     /// How EXIF rotations of the training images were treated, if any has one.
     pub exif: Option<Exif>,
-    /// SHA-256 of the table of tuning that the steps follow, if there is one.
-    pub tuning: Option<&'a str>,
     /// Changes of the config that the user accepted when resuming.
     pub overrides: &'a [Override],
     /// The resolved config, as TOML.
@@ -145,7 +143,6 @@ fn write_files(
         categories: stored_classes(snapshot.categories),
         data: Some(snapshot.data.to_string()),
         exif: snapshot.exif,
-        tuning: snapshot.tuning.map(str::to_string),
         overrides: snapshot.overrides.to_vec(),
         sha256,
         seal: None,

@@ -4,7 +4,7 @@
 use clap::Args;
 
 use crate::EngineError;
-use crate::tuning::{NOT_OPENED, check, end_with_parent};
+use crate::gpu::{NOT_OPENED, check, end_with_parent};
 
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {

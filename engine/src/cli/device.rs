@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use crate::EngineError;
+use crate::gpu;
 use crate::progress::Progress;
 use crate::runtime::Backend;
-use crate::tuning;
 use clap::{Args, ValueEnum};
-use configs::Config;
-use device::cuda::{CudaDevice, Installed};
+use device::cuda::Installed;
 
 /// The GPU that a process uses: the first that `CUDA_VISIBLE_DEVICES` leaves visible.
 pub(super) const ORDINAL: usize = 0;
@@ -45,22 +44,7 @@ impl DeviceArgs {
     /// # Errors
     /// As [`Self::open_with`].
     pub fn open(&self) -> Result<Backend, EngineError> {
-        self.backend(|| Ok(tuning::open(ORDINAL, notice)?))
-    }
-
-    /// The same for a run of this config, with its table of tuning.
-    ///
-    /// # Errors
-    /// As [`Self::open_with`]; a table that is not of this GPU.
-    pub fn open_for(&self, config: &Config) -> Result<Backend, EngineError> {
-        self.backend(|| tuning::open_for(config, ORDINAL, notice))
-    }
-
-    fn backend(
-        &self,
-        open: impl FnOnce() -> Result<CudaDevice, EngineError>,
-    ) -> Result<Backend, EngineError> {
-        let opened = self.open_with(open)?;
+        let opened = self.open_with(|| Ok(gpu::open(ORDINAL, notice)?))?;
         Ok(opened.map_or(Backend::Cpu, |cuda| Backend::Device(Arc::new(cuda))))
     }
 
@@ -105,7 +89,7 @@ fn choose<T>(choice: Choice, opened: Result<T, EngineError>) -> Result<Option<T>
             tracing::info!(?choice, "runs on the GPU: it opens");
             Ok(Some(device))
         }
-        Err(why) if choice == Choice::Auto && tuning::is_absent(&why) => {
+        Err(why) if choice == Choice::Auto && gpu::is_absent(&why) => {
             tracing::info!(?choice, "runs on the CPU: {why}");
             if Installed::find().is_ok_and(|installed| !installed.gpus.is_empty()) {
                 notice(&format!("runs on the CPU: {why}"));

@@ -16,7 +16,7 @@ pub(super) fn run() -> Result<(), EngineError> {
     let installed = Installed::find();
     // Opened briefly: the choice of `--device auto` is tried, not guessed.
     let opened = installed.as_ref().map_err(Clone::clone).and_then(|_| {
-        let device = crate::tuning::open(0, super::device::notice)?;
+        let device = crate::gpu::open(0, super::device::notice)?;
         Ok(device.name())
     });
     super::print(&report(&machine, &installed, &opened, kernels::compiled::kernels().manifest()))

@@ -16,11 +16,11 @@ use ranks::{Group, JoinOptions, Launch, Lost, RanksError};
 use super::device::DeviceArgs;
 use super::exit;
 use crate::EngineError;
+use crate::gpu;
 use crate::progress::Progress;
 use crate::runtime::Backend;
 use crate::team::{Team, own_cores};
 use crate::train::Outcome;
-use crate::tuning;
 
 /// Joins the other ranks. The group has one process if no launcher started more.
 ///
@@ -94,11 +94,11 @@ pub(super) fn open(
     config: &Config,
 ) -> Result<Backend, EngineError> {
     if launch.ranks == 1 {
-        return device.open_for(config);
+        return device.open();
     }
     let opened = device.open_with(|| {
         let ordinal = ordinal_of(launch.local_rank, launch.local_ranks)?;
-        tuning::open_for(config, ordinal, super::device::notice)
+        Ok(gpu::open(ordinal, super::device::notice)?)
     })?;
     let gpu = opened.as_ref().map(|cuda| (cuda.name(), cuda.gpu()));
     group.agree(&facts_of_device(gpu, config.ranks.mixed_gpus))?;
@@ -129,12 +129,8 @@ fn facts_of_device(gpu: Option<(String, &Gpu)>, mixed: bool) -> Vec<(&'static st
     if !mixed {
         let (capability, sms) = (gpu.capability, gpu.multiprocessors);
         let what = "GPU (ranks.mixed_gpus=true lets different ones train together)";
-        let tuning = match &gpu.tuning.table {
-            Some(sha256) => format!(", tuned by {}", &sha256[..16]),
-            None => String::new(),
-        };
-        let checked = if gpu.tuning.warpgroups { "" } else { ", without kernels of warpgroups" };
-        facts.push((what, format!("{name}, {capability}, {sms} SMs{tuning}{checked}")));
+        let checked = if gpu.wgmma { "" } else { ", without wgmma kernels" };
+        facts.push((what, format!("{name}, {capability}, {sms} SMs{checked}")));
     }
     facts
 }
@@ -178,7 +174,7 @@ fn start_anew_with_nccl_variables(config: &Config) -> Result<(), DeviceError> {
 /// As for [`DeviceArgs::open`]; NCCL missing or failing.
 pub fn open_gpu_in_group(config: &Config) -> Result<CudaDevice, EngineError> {
     start_anew_with_nccl_variables(config)?;
-    let cuda = tuning::open_for(config, super::device::ORDINAL, super::device::notice)?;
+    let cuda = gpu::open(super::device::ORDINAL, super::device::notice)?;
     join_nccl(&cuda, Ranks::ALONE, &nccl_id()?, config)?;
     Ok(cuda)
 }

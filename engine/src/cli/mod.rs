@@ -1,5 +1,5 @@
 //! The command line: `onegraph train | eval | runs | compare | predict | serve | export | prep`
-//! and `inspect | mlperf | config | tune | doctor`.
+//! and `inspect | mlperf | config | doctor`.
 
 mod check_kernels;
 mod compare;
@@ -23,7 +23,6 @@ mod runs;
 mod serve;
 mod signals;
 mod train;
-mod tune;
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -41,8 +40,8 @@ pub use launch::open_gpu_in_group;
 pub use rank::{Rank, RankArgs, in_group, refuse_ranks};
 
 use crate::EngineError;
+use crate::gpu::checked_by;
 use crate::train::Outcome;
-use crate::tuning::checked_by;
 
 use signals::Stop;
 
@@ -95,9 +94,6 @@ enum Command {
     Mlperf(mlperf::MlperfArgs),
     /// Explain a key of the config: values, unit, default, and where it is set; or list all keys.
     Config(config::ConfigArgs),
-    /// Measure the kernels of a config's training step on this GPU, and write the fastest of each
-    /// product to a table that runs follow.
-    Tune(tune::TuneArgs),
     /// Check a GPU's kernels; commands that open a GPU for the first time start it.
     #[command(hide = true)]
     CheckKernels(check_kernels::CheckArgs),
@@ -236,7 +232,6 @@ fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
         Command::Inspect(args) => inspect::run(&args).map(|()| Outcome::Done),
         Command::Mlperf(args) => mlperf::run(&args, stop),
         Command::Config(args) => config::run(&args).map(|()| Outcome::Done),
-        Command::Tune(args) => tune::run(&args).map(|()| Outcome::Done),
         Command::CheckKernels(args) => check_kernels::run(&args).map(|()| Outcome::Done),
         Command::Doctor => doctor::run().map(|()| Outcome::Done),
     }

@@ -18,7 +18,7 @@ pub(super) struct ReplayArgs {
 
 pub(super) fn run(args: &ReplayArgs) -> Result<(), EngineError> {
     let replay = Replay::load(&args.file)?;
-    let backend = args.device.open_for(&replay.config)?;
+    let backend = args.device.open()?;
     let found = replay.run(&args.file, &backend)?;
     let ids: Vec<String> = replay.image_ids.iter().map(u64::to_string).collect();
     let mut text =

@@ -60,14 +60,6 @@ impl Backend {
         }
     }
 
-    /// SHA-256 of the table of tuning that plans follow, if they follow one.
-    pub fn tuned_by(&self) -> Option<&str> {
-        match self {
-            Backend::Cpu => None,
-            Backend::Device(device) => device.gpu().tuning.table.as_deref(),
-        }
-    }
-
     /// `cpu`, or the device's name.
     pub fn name(&self) -> String {
         match self {

@@ -28,7 +28,7 @@ pub(super) fn banner(
     let trained = trainer.params().iter().filter(|p| p.trained.is_some());
     let trained: usize = trained.map(|p| p.shape.iter().product::<usize>()).sum();
     let mut paragraphs = vec![format!(
-        "device {}{}{}, {}, {}, batch {}, {} per epoch, \
+        "device {}{}, {}, {}, batch {}, {} per epoch, \
          {:.2} M trained parameters\n{}\nmemory: needs {:.0} MiB for activations and gradients, \
          {:.0} MiB for {}\nrun directory: {}",
         backend.describe(),
@@ -38,10 +38,6 @@ pub(super) fn banner(
             }
             (Backend::Cpu, _) | (_, Precision::Fp16) => String::new(),
             (Backend::Device(_), precision) => format!(" in {}", precision.name()),
-        },
-        match backend.tuned_by() {
-            Some(sha256) => format!(" tuned by {}", &sha256[..16]),
-            None => String::new(),
         },
         counted(data.images.len(), "image"),
         counted(data.num_classes(), "class"),

@@ -94,8 +94,6 @@ pub(super) struct SessionFacts {
     pub(super) data_identity: String,
     /// How EXIF rotations of the training images were treated, if any has one.
     pub(super) exif: Option<Exif>,
-    /// SHA-256 of the table of tuning, if plans follow one.
-    pub(super) tuning: Option<String>,
     pub(super) categories: Vec<(String, u64)>,
     /// Names of the model's keypoints.
     pub(super) keypoints: Vec<String>,
@@ -158,7 +156,6 @@ impl Checkpoints {
                 keypoints: &facts.keypoints,
                 data: &facts.data_identity,
                 exif: facts.exif,
-                tuning: facts.tuning.as_deref(),
                 overrides: &facts.overrides,
                 config: &facts.config_toml,
             };

@@ -35,7 +35,6 @@ pub use memory::MemoryNeed;
 pub(crate) use memory::checkpoint_bytes;
 pub use observer::{Event, Observer};
 pub use options::{Outcome, SessionOptions};
-pub(crate) use programs::training_programs;
 pub use replay::Replay;
 pub use session::Session;
 pub use steps::Submit;

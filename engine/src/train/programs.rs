@@ -3,7 +3,6 @@
 
 use configs::Config;
 use device::Target;
-use graph::Program;
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;
@@ -27,20 +26,6 @@ impl StepPrograms {
             (false, None) => panic!("a step of one pass has no early ones"),
         }
     }
-}
-
-/// The programs of one rank's passes on a run's training set.
-///
-/// # Errors
-/// A config that describes no program.
-pub(crate) fn training_programs(
-    config: &Config,
-    data: &DataSet,
-    target: &Target,
-    division: &Division,
-) -> Result<Vec<Program>, EngineError> {
-    let all = TrainingPrograms::build(config, data, target, division)?;
-    Ok(all.built.into_iter().map(|built| built.program).collect())
 }
 
 /// All programs of a run.

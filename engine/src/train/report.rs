@@ -105,7 +105,6 @@ impl Report {
             "started": earlier["started"].as_str().unwrap_or(totals.started()),
             "commands": commands.chain([provenance::command()]).collect::<Vec<_>>(),
             "device": facts.backend.name(),
-            "tuning_sha256": facts.backend.tuned_by(),
             "config_sha256": hex_digest(facts.config_toml.as_bytes()),
             "data": { "train": set_json(facts.train), "val": facts.val.map(set_json) },
         });

@@ -18,8 +18,6 @@ use crate::run_dir::RunDir;
 
 /// The key under which changed training data is reported.
 const DATA: &str = "training data";
-/// The key under which a changed table of tuning is reported.
-const TUNING: &str = "train.tuning (SHA-256)";
 
 /// The checkpoint that a run resumes from.
 #[derive(Debug)]
@@ -30,8 +28,6 @@ pub(super) struct Resumed {
     steps_done: u64,
     /// Identity of its training data, if it states one.
     data: Option<String>,
-    /// SHA-256 of its table of tuning.
-    tuning: Option<String>,
     categories: Vec<(String, u64)>,
     /// Its loss scale was for another precision.
     rescales: bool,
@@ -54,7 +50,6 @@ impl Resumed {
             steps_done: meta.steps_done,
             overrides: meta.overrides,
             data: meta.data,
-            tuning: meta.tuning,
             categories: meta.categories,
             rescales: false,
         })
@@ -116,23 +111,6 @@ impl Resumed {
         };
         let (key, from, to) = (DATA.to_string(), short(before), short(identity));
         self.accept(&[(Difference { key, from, to }, false)], options)
-    }
-
-    /// Compares the checkpoint's table of tuning with this run's. Without one before or now the
-    /// model decides; on the CPU no plan follows one.
-    ///
-    /// # Errors
-    /// [`EngineError::Usage`] for a change that is not accepted.
-    pub(super) fn check_tuning(&mut self, options: &SessionOptions) -> Result<(), EngineError> {
-        let now = options.backend.tuned_by();
-        if self.tuning.as_deref() == now {
-            return Ok(());
-        }
-        let short = |sha256: Option<&str>| {
-            sha256.map_or("none".into(), |sha256| sha256.chars().take(12).collect::<String>())
-        };
-        let (from, to) = (short(self.tuning.as_deref()), short(now));
-        self.accept(&[(Difference { key: TUNING.into(), from, to }, false)], options)
     }
 
     /// Says what differs, and records what the user accepts of it.

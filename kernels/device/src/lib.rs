@@ -51,7 +51,6 @@ pub mod step_ends;
 pub mod target;
 pub mod task;
 pub mod tensor;
-pub mod tuning;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -64,7 +63,6 @@ pub use pinned::{PinnedBuffer, PinnedBytes};
 pub use target::{Gpu, Target};
 pub use task::{AllReduce, DeviceCopy, Task, Upload};
 pub use tensor::{DType, Precision, Role, TensorDesc};
-pub use tuning::{Choice, Tuning};
 
 /// A queue of work that runs in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

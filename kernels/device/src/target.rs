@@ -2,11 +2,8 @@
 //!
 //! A device reports its own [`Gpu`]; the named ones are for planning without a device.
 
-use std::sync::Arc;
-
 use crate::architecture::{Architecture, Capability};
 use crate::tensor::{Precision, TensorDesc};
-use crate::tuning::Tuning;
 
 /// The target of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,8 +52,11 @@ pub struct Gpu {
     pub l2_bytes: usize,
     /// The precision in which the plan's tensors are held; the `Gpu` of a device has fp16.
     pub precision: Precision,
-    /// Its measurements; a named GPU has none.
-    pub tuning: Arc<Tuning>,
+    /// False if its wgmma kernels failed their check: plans leave them out.
+    pub wgmma: bool,
+    /// The GEMM kernel that plans take wherever it computes the product, for checks of each kernel;
+    /// the model of time chooses where there is none.
+    pub kernel: Option<&'static str>,
 }
 
 impl Gpu {
@@ -82,7 +82,8 @@ impl Gpu {
             shared_bytes: shared_kib << 10,
             l2_bytes: l2_mib << 20,
             precision: Precision::Fp16,
-            tuning: Arc::default(),
+            wgmma: true,
+            kernel: None,
         })
     }
 
@@ -91,15 +92,10 @@ impl Gpu {
         Self { precision, ..self.clone() }
     }
 
-    /// The same GPU for plans that follow this tuning.
-    pub fn tuned(&self, tuning: Tuning) -> Self {
-        Self { tuning: Arc::new(tuning), ..self.clone() }
-    }
-
     /// True if plans may take kernels of this architecture: the GPU runs them, and none failed
     /// their check.
     pub fn runs(&self, architecture: Architecture) -> bool {
-        let trusted = self.tuning.warpgroups || !architecture.specific;
+        let trusted = self.wgmma || !architecture.specific;
         trusted && architecture.runs_on(self.capability)
     }
 
@@ -136,7 +132,7 @@ mod tests {
 
     #[test]
     fn kernels_that_failed_their_check_are_left_out() {
-        let failed = Gpu::h100().tuned(Tuning { warpgroups: false, ..Tuning::default() });
+        let failed = Gpu { wgmma: false, ..Gpu::h100() };
         let runs = |gpu: &Gpu| {
             [Architecture::COMPUTE_80, Architecture::COMPUTE_90A].map(|which| gpu.runs(which))
         };

@@ -1,16 +1,15 @@
 //! A case on a device against the CPU reference: forward, and every op of the backward rule.
 
-use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hasher};
 
-use device::{Device, DeviceError, Gpu, Stream};
+use device::{Device, DeviceError, DevicePtr, Gpu, LaunchArgs, Stream, Task, Workspace};
 
 use super::compare::compare_with_reference;
 use super::{CaseError, OpCase, output_weights, resolve};
-use crate::choices::{choosing, products};
 use crate::cpu::HostTensor;
+use crate::matmul::launch::gemm_kernels;
 use crate::on_cpu;
-use crate::on_device::{OpRun, RunError, rounded};
+use crate::on_device::{OpRun, RunError, buffers, rounded};
 use crate::{Op, Precision, Sink, TensorDesc};
 
 /// The result of a case on a device.
@@ -156,7 +155,10 @@ impl Check<'_, '_> {
                 outputs.append(&mut run.updates()?);
                 Ok(outputs)
             };
-            let fail = |reason: String| fail(with_choices(reason, &gpu));
+            let fail = |reason: String| match gpu.kernel {
+                Some(kernel) => fail(format!("{kernel}: {reason}")),
+                None => fail(reason),
+            };
             let got = run().map_err(|e| fail(e.to_string()))?;
             if runs_twice {
                 let again = run().map_err(|e| fail(e.to_string()))?;
@@ -187,21 +189,30 @@ impl Check<'_, '_> {
         outputs: &[TensorDesc],
     ) -> Vec<Gpu> {
         let Some(takes) = &mut self.takes else { return vec![self.gpu.clone()] };
-        let mut plans = Vec::new();
-        for product in products(op, &self.gpu, inputs, outputs, updates) {
-            let mut seen = BTreeSet::new();
-            for choice in &product.proposals {
-                if seen.insert(&choice.kernel) && takes(&choice.kernel) {
-                    plans.push(choosing(&self.gpu, &product.name, choice));
-                }
-            }
-        }
-        plans
+        let asked = |kernel| Gpu { kernel: Some(kernel), ..self.gpu.clone() };
+        let tensors = [inputs, outputs, updates];
+        let mut taken = |gpu: &Gpu| {
+            gpu.kernel.is_some_and(|kernel| launches(op, gpu, tensors, kernel) && takes(kernel))
+        };
+        gemm_kernels().into_iter().map(asked).filter(|gpu| taken(gpu)).collect()
     }
 }
 
-/// The reason, with the kernels that the plan was given.
-fn with_choices(reason: String, gpu: &Gpu) -> String {
-    let kernels = gpu.tuning.choices.values().map(|choice| choice.kernel.as_str());
-    kernels.fold(reason, |reason, kernel| format!("{kernel}: {reason}"))
+/// True if the op's launches hold this kernel: planned from its inputs, outputs and updates without
+/// their memory.
+fn launches(op: &dyn Op, gpu: &Gpu, tensors: [&[TensorDesc]; 3], kernel: &str) -> bool {
+    let mut next: DevicePtr = 1 << 40;
+    let placed = tensors.map(|descs| {
+        let mut place = |desc: &TensorDesc| {
+            let ptr = next;
+            next += desc.gpu_bytes(gpu.precision).next_multiple_of(256) as DevicePtr;
+            (desc.clone(), ptr)
+        };
+        descs.iter().map(&mut place).collect::<Vec<_>>()
+    });
+    let [inputs, outputs, updates] = [0, 1, 2].map(|i| buffers(gpu.precision, &placed[i]));
+    let bytes = op.cuda_workspace_bytes(gpu, tensors[0], tensors[1]);
+    let workspace = Workspace { ptr: 1 << 50, bytes };
+    let tasks = op.tasks(&LaunchArgs { gpu, inputs, outputs, updates, workspace });
+    tasks.iter().any(|task| matches!(task, Task::Launch(launch) if launch.kernel == kernel))
 }

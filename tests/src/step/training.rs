@@ -222,7 +222,6 @@ fn resume_exactly(set: &[&str], open: &Open) {
         config: &config,
         data: "",
         exif: None,
-        tuning: None,
         overrides: &[],
     };
     let keep = Keep { newest: 0, steps: &[] };

@@ -107,8 +107,6 @@ fn decisions(tools: &Tools) -> Vec<Stage> {
         tools.infer(),
         tools.torchvision_eval(),
         tools.bench(12, "800x1344", 100, 30),
-        tools.tune(),
-        tools.tuned_step(100, 30),
         tools.sanitizer("racecheck"),
     ]
 }

@@ -53,9 +53,6 @@ const NCU_SECTIONS: [&str; 8] = [
 ];
 /// Files of baselines in the scratch folder.
 const CEILINGS: &str = "ceilings.json";
-const TUNING: &str = "tuning.json";
-/// Figures of the step that takes that table.
-const TUNED: &str = "tuned-step.json";
 const SHAPES: &str = "shapes.json";
 /// Files of `bench` there, without and with sums over ranks.
 const PLAIN: &str = "bench-12x800x1344.json";
@@ -203,13 +200,6 @@ impl Tools {
         Self::of_steps("bench all-reduce", program, ALL_REDUCE, most).reading(Reading::AllReduce)
     }
 
-    /// The same step with the table that the stage `tune` wrote; without one it fails, and says so.
-    pub(super) fn tuned_step(&self, steps: u64, most: u64) -> Stage {
-        let program = self.steps(12, "800x1344", steps, most).args(["--json", TUNED]);
-        let program = program.args(["--set", &format!("train.tuning={TUNING}")]);
-        Self::of_steps("tuned step", program, TUNED, most).optional().reading(Reading::Bench)
-    }
-
     /// The command bench for so many steps, at most `most` seconds.
     fn steps(&self, batch: usize, shape: &str, steps: u64, most: u64) -> Program {
         let (steps, warmup) = if self.quick { (3, "1") } else { (steps, "5") };
@@ -317,20 +307,6 @@ impl Tools {
             .without_device()
             .reading(Reading::Shapes)
             .details(SHAPES)
-    }
-
-    /// The products of a step with each of their kernels; the table is written as it grows.
-    pub(super) fn tune(&self) -> Stage {
-        let program = self.program(&self.onegraph).args(["tune", "--out", TUNING]);
-        let program = match self.quick {
-            true => program.args(["micro", "--repeats", "1"]),
-            false => {
-                let program = program.args(["torchvision_r50", "--padded", "800x1344"]);
-                program.args(["--set", "train.batch_size=12"])
-            }
-        };
-        let stage = Stage::new("tune", 150, Ok(program)).least(60).optional();
-        stage.keeps(TUNING, TUNING, None)
     }
 
     /// The detection program by itself, and with the host work after it.

@@ -74,7 +74,6 @@ impl Session {
             config_toml,
             data_identity: identity,
             exif: data.store.contents().exif(),
-            tuning: options.backend.tuned_by().map(str::to_string),
             categories: data.categories(),
             keypoints: data.keypoints_of_model(&config),
             overrides,
@@ -128,7 +127,6 @@ fn resume_on_data(
         config.set_steps(batches_per_epoch(config, &data)?)?;
     }
     if let Some(resumed) = &mut resumed {
-        resumed.check_tuning(options)?;
         if counts_epochs {
             resumed.check_config(config, options)?;
         }

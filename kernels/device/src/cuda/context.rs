@@ -68,7 +68,8 @@ impl Context {
             shared_bytes: size(Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
             l2_bytes: size(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
             precision: Precision::Fp16,
-            tuning: Arc::default(),
+            wgmma: true,
+            kernel: None,
         };
         // SAFETY: as above; the context is released once, in `drop`.
         let raw = unsafe { result::primary_ctx::retain(device) }

@@ -31,7 +31,7 @@ use staging::StagingMemory;
 use crate::manifest::Compiled;
 use crate::{
     AllReduce, Counts, Device, DeviceCopy, DeviceError, DeviceMemory, DevicePtr, Event, Gpu,
-    GraphHandle, Launch, ModuleLoad, Pinned, PinnedBuffer, Priority, Ranks, Stream, Tuning,
+    GraphHandle, Launch, ModuleLoad, Pinned, PinnedBuffer, Priority, Ranks, Stream,
 };
 
 /// Short compared with a step, long compared with a read of pinned memory.
@@ -87,9 +87,9 @@ impl CudaDevice {
         Ok(Self { state: Mutex::default(), group: OnceLock::new(), kernels, context, gpu })
     }
 
-    /// The device, whose plans follow what was measured.
-    pub fn tuned(mut self, tuning: Tuning) -> Self {
-        self.gpu = self.gpu.tuned(tuning);
+    /// The device, whose plans take wgmma kernels only if `wgmma`.
+    pub fn with_wgmma(mut self, wgmma: bool) -> Self {
+        self.gpu.wgmma = wgmma;
         self
     }
 

@@ -18,10 +18,8 @@ use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
 use super::ConvShape;
 use crate::{DType, Role};
 use plan::Plan;
-pub use product::Asked;
 use product::Product;
-pub(crate) use product::asked;
-pub(crate) use variants::{DEPTH, Tile, tile_of};
+pub(crate) use variants::{DEPTH, Tile, gemm_kernels, tile_of};
 use variants::{
     FORWARD, MASKED, NEAREST, PROJECTED, Problem, RPN_HEAD, RPN_HEAD_SMALL, STEM, Variant,
 };
@@ -127,7 +125,7 @@ pub(crate) fn forward(
     let offset = groups::filter_bytes(args.gpu, s, false);
     let s = &s.on_gpu();
     let (plan, workspace) = (Plan::forward(table, args.gpu, s), &args.workspace);
-    let product = plan.launch(args.gpu, 1).arg(x.read()).arg(weights);
+    let product = plan.launch(1).arg(x.read()).arg(weights);
     let product = before_count(product, &extras)
         .arg(read(extras.count))
         .arg(y.write())
@@ -153,10 +151,8 @@ fn unsplit(gpu: &Gpu, table: &'static [Variant], rows: usize, added: &[&ConvShap
     let k_blocks = |s: &&ConvShape| (s.kernel_h * s.kernel_w * s.channels).div_ceil(DEPTH);
     let (s, k_blocks) = (added[0], added.iter().map(k_blocks).sum());
     let problem = Problem { extents: [rows, s.filters], classes: 1, k_blocks, aligned: true };
-    let product = Product { table, shape: *s, problem, len: rows * s.filters, most_splits: 1 };
-    let (variant, splits) = product.chosen(gpu);
-    product.take(gpu, &variant, splits);
-    variant
+    let product = Product { table, problem, len: rows * s.filters, most_splits: 1 };
+    product.chosen(gpu).0
 }
 
 /// The product of convolutions that are added up, unsplit and without arguments.
@@ -274,7 +270,7 @@ pub(crate) fn grad_input(
     let (gradient, pad) = padded::gradient(args, s, g, filter_bytes);
     let offset = filter_bytes + padded::workspace_bytes(args.gpu, s);
     let product = plan
-        .launch(args.gpu, s.stride * s.stride)
+        .launch(s.stride * s.stride)
         .arg(gradient)
         .arg(weights)
         .arg(read(extras.bias))
@@ -326,7 +322,7 @@ pub(crate) fn grad_weight(
         bytes => workspace.piece(offset + plan.partial_bytes(), bytes, access),
     };
     let product = plan
-        .launch(args.gpu, 1)
+        .launch(1)
         .arg(x.read())
         .arg(gradient)
         .arg(read(extras.scale))

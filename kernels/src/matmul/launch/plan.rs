@@ -15,7 +15,6 @@ use crate::matmul::ConvShape;
 /// The matrices of a pass and how they are cut.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
-    product: Product,
     variant: Variant,
     /// Tiles of the output.
     tiles: usize,
@@ -26,17 +25,17 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    fn new(gpu: &Gpu, product: Product) -> Self {
+    fn new(gpu: &Gpu, product: &Product) -> Self {
         let (variant, splits) = product.chosen(gpu);
         let (tiles, len) = (variant.tiles(product.problem.extents), product.len);
-        Self { product, variant, tiles, splits, len }
+        Self { variant, tiles, splits, len }
     }
 
     /// The forward pass, by a kernel of `FORWARD` or a table like it; a grouped convolution has one
     /// table.
     pub(super) fn forward(table: &'static [Variant], gpu: &Gpu, s: &ConvShape) -> Self {
         let table = if s.is_grouped() { FORWARD_GROUPED } else { table };
-        Self::new(gpu, Product::new(table, gpu, s, forward_problem(gpu, s)))
+        Self::new(gpu, &Product::new(table, gpu, forward_problem(gpu, s)))
     }
 
     /// The gradient of the input: a product for each residue of both coordinates by the stride.
@@ -46,7 +45,7 @@ impl Plan {
             (true, false) => GRAD_INPUT_PADDED,
             (false, false) => GRAD_INPUT,
         };
-        Self::new(gpu, Product::new(table, gpu, s, grad_input_problem(gpu, s)))
+        Self::new(gpu, &Product::new(table, gpu, grad_input_problem(gpu, s)))
     }
 
     /// The gradient of the weights, with `bias_grad` also that of the bias.
@@ -58,7 +57,7 @@ impl Plan {
             (false, true) => GRAD_WEIGHT_BIAS,
             (true, true) => GRAD_WEIGHT_BIAS_PADDED,
         };
-        Self::new(gpu, Product::new(table, gpu, s, grad_weight_problem(gpu, s)))
+        Self::new(gpu, &Product::new(table, gpu, grad_weight_problem(gpu, s)))
     }
 
     /// Bytes of the partial sums, 0 if the reduction is not split.
@@ -80,8 +79,7 @@ impl Plan {
     }
 
     /// A launch of the kernel, without arguments.
-    pub(super) fn launch(&self, gpu: &Gpu, classes: usize) -> Launch {
-        self.product.take(gpu, &self.variant, self.splits);
+    pub(super) fn launch(&self, classes: usize) -> Launch {
         self.variant.launch([self.tiles, classes, self.splits])
     }
 }
@@ -253,7 +251,7 @@ mod tests {
                     ("grad_weight", GRAD_WEIGHT, grad_weight_problem(&gpu, &s)),
                 ];
                 for (pass, table, (problem, len)) in passes {
-                    let plan = Plan::new(&gpu, Product::new(table, &gpu, &s, (problem, len)));
+                    let plan = Plan::new(&gpu, &Product::new(table, &gpu, (problem, len)));
                     let (variant, splits) = earlier(table, &problem);
                     let now = cycles(&gpu, &plan.variant, &problem, plan.splits, len);
                     let before = cycles(&gpu, &variant, &problem, splits, len);

@@ -1,5 +1,7 @@
 //! The kernels for each pass, as tables: of those whose conditions hold the one of least cost runs.
 
+use std::collections::BTreeSet;
+
 use device::architecture::Architecture;
 use device::{Gpu, Launch};
 
@@ -224,14 +226,24 @@ impl Tile {
     }
 }
 
-/// The tile of a product's kernel; nothing of another kernel.
-pub(crate) fn tile_of(kernel: &str) -> Option<Tile> {
+/// All GEMM kernels, some more than once.
+fn variants() -> impl Iterator<Item = &'static Variant> {
     let tables = [FORWARD, STEM, PROJECTED, RPN_HEAD, RPN_HEAD_SMALL, MASKED, NEAREST];
     let tables = tables.into_iter().chain([GRAD_INPUT, GRAD_INPUT_PADDED]);
     let tables = tables.chain([GRAD_WEIGHT, GRAD_WEIGHT_PADDED]);
     let tables = tables.chain([GRAD_WEIGHT_BIAS, GRAD_WEIGHT_BIAS_PADDED]);
     let tables = tables.chain([FORWARD_GROUPED, GRAD_INPUT_GROUPED, GRAD_WEIGHT_GROUPED]);
-    let found = tables.flatten().find(|variant| variant.kernel == kernel)?;
+    tables.flatten()
+}
+
+/// The names of all GEMM kernels.
+pub(crate) fn gemm_kernels() -> BTreeSet<&'static str> {
+    variants().map(|variant| variant.kernel).collect()
+}
+
+/// The tile of a GEMM kernel; nothing of another kernel.
+pub(crate) fn tile_of(kernel: &str) -> Option<Tile> {
+    let found = variants().find(|variant| variant.kernel == kernel)?;
     let Variant { tile: [rows, columns], k_block_cycles, block_cycles, .. } = *found;
     Some(Tile { rows, columns, k_block_cycles, block_cycles })
 }

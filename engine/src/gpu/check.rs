@@ -16,7 +16,7 @@ use device::Device;
 use device::architecture::Architecture;
 use device::cuda::CudaDevice;
 use kernels::compiled::kernels;
-use kernels::tuning::check_kernels;
+use kernels::gemm_check::check_gemm_kernels;
 
 /// A check takes a second or two; a driver that has to compile the kernels, half a minute more.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -48,7 +48,7 @@ pub(crate) fn check(cuda: &CudaDevice) -> Result<usize, String> {
         let source = kernels().manifest().kernel(kernel, capability).map(|(source, _)| source);
         source.is_some_and(|source| source.architecture.specific)
     };
-    let (launched, _) = check_kernels(cuda, &is_specific).map_err(|e| e.to_string())?;
+    let (launched, _) = check_gemm_kernels(cuda, &is_specific).map_err(|e| e.to_string())?;
     Ok(launched.len())
 }
 
@@ -58,7 +58,7 @@ pub(super) fn passes(cuda: &CudaDevice, ordinal: usize, notice: fn(&str)) -> boo
         return true;
     }
     let name = cuda.name();
-    let key = format!("{name}, kernels {}", &super::kernels_sha256()[..16]);
+    let key = format!("{name}, kernels {}", &kernels_sha256()[..16]);
     let mut known = known();
     let reason = match (known.get(&key), CHECKED_BY.get()) {
         (Some(reason), _) => reason.clone(),
@@ -118,6 +118,13 @@ fn in_a_process(command: &[OsString], ordinal: usize) -> Option<String> {
         (false, "") => Some(format!("its process ended with {status}")),
         (false, said) => Some(said.to_string()),
     }
+}
+
+/// SHA-256 of the PTX of all kernels: measurements of other kernels do not hold.
+fn kernels_sha256() -> String {
+    let sources = &kernels::compiled::kernels().manifest().sources;
+    let all: String = sources.iter().map(|source| format!("{}\n", source.ptx_sha256)).collect();
+    crate::checkpoint::hex_digest(all.as_bytes())
 }
 
 /// Verdicts by GPU, driver and kernels: why they failed, or nothing.

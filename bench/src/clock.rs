@@ -2,14 +2,14 @@
 
 use device::{Device, DeviceError, DevicePtr, Event, Pinned, Stream};
 
-use crate::on_device::OpRun;
+use kernels::on_device::OpRun;
 
 /// Times an op between two events. Before each run a copy fills the L2 cache with other data; it
 /// also keeps the GPU busy while the op's launches are queued, so that they run back to back.
-pub struct Clock<'a> {
+pub(crate) struct Clock<'a> {
     device: &'a dyn Device,
     /// The stream of the runs.
-    pub stream: Stream,
+    pub(crate) stream: Stream,
     start: Event,
     end: Event,
     flushed: DevicePtr,
@@ -21,7 +21,7 @@ impl<'a> Clock<'a> {
     ///
     /// # Errors
     /// The device's error.
-    pub fn new(device: &'a dyn Device) -> Result<Self, DeviceError> {
+    pub(crate) fn new(device: &'a dyn Device) -> Result<Self, DeviceError> {
         let more_than_l2 = device.gpu().l2_bytes / 2 * 3;
         Ok(Self {
             device,
@@ -38,7 +38,7 @@ impl<'a> Clock<'a> {
     ///
     /// # Errors
     /// The device's error.
-    pub fn median_ms(&self, run: &OpRun<'_>, repeats: usize) -> Result<f64, DeviceError> {
+    pub(crate) fn median_ms(&self, run: &OpRun<'_>, repeats: usize) -> Result<f64, DeviceError> {
         let Self { device, stream, other_data, .. } = *self;
         run.launch()?;
         let mut ms = Vec::with_capacity(repeats);

@@ -1,4 +1,4 @@
-//! The kernels of products on a GPU, each launched a few times and compared with the CPU reference.
+//! The GEMM kernels of a GPU, each launched a few times and compared with the CPU reference.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,7 @@ use device::Device;
 
 use crate::Cost;
 use crate::case::{CaseError, OpCase, check_kernels_of};
+use crate::matmul::launch::tile_of;
 use crate::ops::product_cases;
 
 /// Cases of more FLOPs are left out: the reference would take the time of all others.
@@ -13,12 +14,12 @@ const MAX_FLOPS: u64 = 50_000_000;
 /// Launches of a kernel, in cases of different shapes and epilogues.
 const LAUNCHES: usize = 4;
 
-/// Launches the products' kernels that `wanted` holds for, in op cases, and compares with the CPU
+/// Launches the GEMM kernels that `wanted` holds for, in op cases, and compares with the CPU
 /// reference. Returns the launches of each, and a hash of all outputs.
 ///
 /// # Errors
 /// The first difference, or fault of the device.
-pub fn check_kernels(
+pub fn check_gemm_kernels(
     device: &dyn Device,
     wanted: &dyn Fn(&str) -> bool,
 ) -> Result<(BTreeMap<String, usize>, u64), CaseError> {
@@ -53,4 +54,9 @@ fn cost(case: &OpCase) -> Cost {
     let (inputs, updates) = (descs(&case.inputs), descs(&case.updates));
     let outputs = case.op.infer(&inputs, &updates);
     case.op.cost(&inputs, &outputs.unwrap_or_default())
+}
+
+/// True of the name of a GEMM kernel.
+pub fn is_gemm_kernel(name: &str) -> bool {
+    tile_of(name).is_some()
 }
