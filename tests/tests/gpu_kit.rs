@@ -94,7 +94,7 @@ fn without_a_gpu_every_stage_that_needs_one_fails_with_the_sentence() {
         return;
     };
     let sentence = sentence.to_string();
-    for (call, stages, failed) in [("a", 12, 10), ("b", 7, 6), ("c", 13, 11), ("d", 6, 5)] {
+    for (call, stages, failed) in [("a", 12, 10), ("b", 7, 6), ("c", 11, 9), ("d", 6, 5)] {
         let place = Place::new();
         let started = Instant::now();
         draw(&place);
