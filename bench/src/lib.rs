@@ -12,7 +12,6 @@ macro_rules! say {
 
 mod all_reduce;
 mod clock;
-mod cores;
 mod cuda_ops;
 mod curves;
 mod data;
@@ -28,7 +27,6 @@ mod random_weights;
 mod report;
 mod step;
 mod svg;
-mod winograd;
 mod work;
 
 use std::process::ExitCode;
@@ -54,8 +52,6 @@ struct Cli {
 enum What {
     /// Every case in the table of ops: checked first, then timed.
     Ops(ops::OpsArgs),
-    /// 3x3 convolutions on the CPU as plain products and Winograd's: time, and error against f64.
-    Winograd(winograd::WinogradArgs),
     /// Profile a training step on a device: each op checked, each launch timed, a timeline.
     Nodes(nodes::NodesArgs),
     /// Detection, as evaluation and prediction run it; also `bench --infer`.
@@ -77,7 +73,6 @@ impl What {
     fn name(&self) -> &'static str {
         match self {
             What::Ops(_) => "ops",
-            What::Winograd(_) => "winograd",
             What::Nodes(_) => "nodes",
             What::Infer(_) => "infer",
             What::Plan(_) => "plan",
@@ -120,7 +115,6 @@ fn run(cli: &Cli) -> anyhow::Result<()> {
     match &cli.what {
         None => step::run(&cli.step),
         Some(What::Ops(args)) => ops::run(args),
-        Some(What::Winograd(args)) => winograd::run(args),
         Some(What::Nodes(args)) => nodes::run(args),
         Some(What::Infer(args)) => infer::run(args),
         Some(What::Plan(args)) => plan::run(args),

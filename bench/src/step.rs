@@ -21,7 +21,6 @@ use kernels::boxes::max_positives;
 use serde_json::{Value, json};
 
 use crate::all_reduce::{AllReduceArgs, THROUGH};
-use crate::cores::{self, Rehearsable};
 use crate::full_size;
 use crate::group::{self, GroupArgs};
 use crate::parts::{anatomy, print_parts};
@@ -56,10 +55,6 @@ pub(crate) struct StepArgs {
     /// Write the figures here.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Then simulate so many cores on the CPU, such as 2,8,32: the time that the division of the
-    /// work allows, if each core is as fast as one here.
-    #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = cores::count())]
-    cores: Vec<usize>,
     #[command(flatten)]
     group: GroupArgs,
     #[command(flatten)]
@@ -130,7 +125,6 @@ fn measure(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<
     group::check(&args.group, ranks, args.all_reduce.is_asked(), args.seconds.is_some())?;
     let (backend, team) = opened(args, rank, config)?;
     let on_gpu = matches!(backend, Backend::Device(_));
-    cores::check(&args.cores, on_gpu || ranks > 1)?;
     let mut config = args.config(on_gpu, ranks)?;
     check_config(&team, &config)?;
     let division = match ranks {
@@ -189,9 +183,6 @@ fn measure(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<
     match backend {
         Backend::Cpu => of_cpu(&mut trainer, &timed, &mut value)?,
         Backend::Device(_) => of_device(&trainer, &timed.asked, &mut value),
-    }
-    if !args.cores.is_empty() {
-        value["cores"] = cores::print(&mut Steps(&mut trainer), &args.cores)?;
     }
     args.json.as_ref().map_or(Ok(()), |path| write_json(path, &value))
 }
@@ -293,20 +284,6 @@ fn time(
         host_waits: each(|c| c.host_waits),
     };
     Ok(Timed { records, asked, processor })
-}
-
-/// Steps as they are rehearsed for more cores.
-struct Steps<'a>(&'a mut Trainer);
-
-impl Rehearsable for Steps<'_> {
-    fn executors(&mut self) -> Vec<&mut CpuExecutor> {
-        self.0.cpu_executors().iter_mut().collect()
-    }
-
-    fn run(&mut self) -> anyhow::Result<()> {
-        self.0.step(self.0.steps_done() + 1)?;
-        Ok(())
-    }
 }
 
 /// The figures that every device has.

@@ -15,7 +15,6 @@
 //! | a case of an op, and the checks that every case passes | [`case`] |
 //! | the compiled CUDA kernels | [`compiled`] |
 //! | the instruction set of the CPU's products | [`isa`] |
-//! | a product's tasks, rehearsed for more threads than there are | [`tasks`] |
 //! | random numbers without a state | [`philox`] |
 //! | arithmetic that several ops share | [`boxes`], [`coco`], [`losses`], [`resize`], [`paste`] |
 //! | an image's way to the network's input | [`view`] |
@@ -92,7 +91,7 @@ pub mod paste;
 pub mod philox;
 pub mod resize;
 pub mod signs;
-pub mod tasks;
+mod tasks;
 pub mod time;
 pub mod view;
 

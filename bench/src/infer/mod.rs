@@ -17,10 +17,8 @@ use engine::evaluate::{DetectionModel, Evaluator, ImageDetections, Stages};
 use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::weights::{Extent, WeightsFile};
-use graph::CpuExecutor;
 use serde_json::{Value, json};
 
-use crate::cores::{self, Rehearsable};
 use crate::full_size;
 use crate::random_weights::calm;
 use crate::report::{commit, cpu, driver, percentile, processor_seconds, write_json};
@@ -61,10 +59,6 @@ pub(crate) struct InferArgs {
     /// Write the figures to this file as they come.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Then simulate so many cores on the CPU, such as 2,8,32: the time that the division of the
-    /// work allows, if each core is as fast as one here.
-    #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = cores::count())]
-    cores: Vec<usize>,
     #[command(flatten)]
     device: DeviceArgs,
 }
@@ -74,7 +68,6 @@ pub(crate) fn run(args: &InferArgs) -> anyhow::Result<()> {
     anyhow::ensure!(!args.batch.contains(&0), "--batch 0: a run takes at least one image");
     let mut config = Config::load(&args.preset, &args.set)?;
     let backend = args.device.open()?;
-    cores::check(&args.cores, matches!(backend, Backend::Device(_)))?;
     let data = open_data(args, &mut config)?;
     let classes = config.model.num_classes.max(data.num_classes());
     let weights = args.weights.clone();
@@ -125,10 +118,7 @@ pub(crate) fn run(args: &InferArgs) -> anyhow::Result<()> {
         let mut evaluator = Evaluator::new(&config, data.clone(), classes, &backend, state)?;
         let case = time(args, &mut evaluator, &mut model, &backend)?;
         case.print();
-        let mut figures = case.json();
-        if !args.cores.is_empty() {
-            figures["cores"] = cores::print(&mut Batches(&mut evaluator, &mut model), &args.cores)?;
-        }
+        let figures = case.json();
         if let Value::Array(cases) = &mut value["cases"] {
             cases.push(figures);
         }
@@ -136,22 +126,6 @@ pub(crate) fn run(args: &InferArgs) -> anyhow::Result<()> {
     }
     figures::print_foot(is_device);
     Ok(())
-}
-
-/// Batches as they are rehearsed for more cores.
-struct Batches<'a>(&'a mut Evaluator, &'a mut DetectionModel);
-
-impl Rehearsable for Batches<'_> {
-    fn executors(&mut self) -> Vec<&mut CpuExecutor> {
-        self.0.detector_mut().cpu_executors().collect()
-    }
-
-    fn run(&mut self) -> anyhow::Result<()> {
-        let images = self.0.set().images().to_vec();
-        let (shape, batch) =
-            self.0.batches(&images).into_iter().next().context("the data holds no image")?;
-        one(self.0, self.1, &images, (shape, &batch)).map(|_| ())
-    }
 }
 
 /// Drawn images of the requested shape, otherwise those that `onegraph eval` would use.

@@ -219,14 +219,6 @@ impl Detector {
         Ok(())
     }
 
-    /// The CPU's planned programs, whose nodes can be timed one by one; none on a device.
-    pub fn cpu_executors(&mut self) -> impl Iterator<Item = &mut CpuExecutor> {
-        self.planned.iter_mut().flatten().filter_map(|planned| match &mut planned.executor {
-            Executor::Cpu(executor) => Some(&mut **executor),
-            Executor::Device(_) => None,
-        })
-    }
-
     /// The config.
     pub(super) fn config(&self) -> &Config {
         &self.config

@@ -9,7 +9,6 @@ use device::Target;
 use kernels::DType;
 use kernels::cpu::{CpuArgs, HostTensor, TensorMut, TensorRef};
 use kernels::isa::Products;
-use kernels::tasks::{Rehearsed, rehearse};
 
 use super::arena::{Arena, CpuArena, Piece};
 use super::device::Prepared;
@@ -29,11 +28,8 @@ pub struct CpuExecutor {
     states: Vec<Option<usize>>,
     bindings: Vec<Binding>,
     seconds: Vec<f64>,
-    rehearsed: Vec<Rehearsed>,
     runs: u64,
     products: Products,
-    /// Threads that runs are rehearsed for.
-    rehearsal: Option<usize>,
 }
 
 /// The tensors of one launch, resolved once.
@@ -127,7 +123,6 @@ impl CpuExecutor {
         let bind = |i| Binding::new(&program, &schedule, &plan, &states, i);
         let bindings = (0..schedule.launches().len()).map(bind).collect();
         let seconds = vec![0.0; program.nodes().len()];
-        let rehearsed = vec![Rehearsed::default(); program.nodes().len()];
         let kept = program.kept_names().into_iter().filter(|(_, id)| plan.offset(*id).is_some());
         let kept = kept.map(|(_, id)| (id, HostTensor::poisoned(program.desc(id).clone())));
         let kept = kept.collect();
@@ -142,10 +137,8 @@ impl CpuExecutor {
             states,
             bindings,
             seconds,
-            rehearsed,
             runs: 0,
             products: Products::PLAIN,
-            rehearsal: None,
         })
     }
 
@@ -273,9 +266,8 @@ impl CpuExecutor {
                 return false;
             }
             let started = Instant::now();
-            let rehearsed = self.launch(position, state, &mut arena);
+            self.launch(position, state, &mut arena);
             self.seconds[position] += started.elapsed().as_secs_f64();
-            self.rehearsed[position] += rehearsed;
         }
         self.finish(&arena);
         true
@@ -347,19 +339,6 @@ impl CpuExecutor {
         self.seconds.iter().map(|s| s / self.runs.max(1) as f64).collect()
     }
 
-    /// Rehearses the products of further runs for so many threads ([`kernels::tasks`]), on the
-    /// thread that runs the program, or runs them as usual.
-    pub fn rehearse(&mut self, threads: Option<usize>) {
-        self.rehearsal = threads;
-    }
-
-    /// Mean seconds per run of the tasks of each node that were rehearsed, in launch order.
-    pub fn node_rehearsals(&self) -> Vec<Rehearsed> {
-        let runs = self.runs.max(1) as f64;
-        let mean = |r: &Rehearsed| Rehearsed { alone: r.alone / runs, divided: r.divided / runs };
-        self.rehearsed.iter().map(mean).collect()
-    }
-
     /// Runs since the timers were reset.
     pub fn runs(&self) -> u64 {
         self.runs
@@ -368,11 +347,10 @@ impl CpuExecutor {
     /// Resets the timers.
     pub fn reset_timers(&mut self) {
         self.seconds.fill(0.0);
-        self.rehearsed.fill(Rehearsed::default());
         self.runs = 0;
     }
 
-    fn launch(&self, position: usize, state: &mut StateSet, arena: &mut Arena) -> Rehearsed {
+    fn launch(&self, position: usize, state: &mut StateSet, arena: &mut Arena) {
         let program = &*self.program;
         let node = &program.nodes()[self.schedule.launches()[position].node.index()];
         let binding = &self.bindings[position];
@@ -402,14 +380,7 @@ impl CpuExecutor {
             workspace,
         };
         // Also for plain ones: this thread may wait in a run of another model's.
-        let mut run = || self.products.within(|| node.op.run_cpu(&mut args));
-        match self.rehearsal {
-            Some(threads) => rehearse(threads, run),
-            None => {
-                run();
-                Rehearsed::default()
-            }
-        }
+        self.products.within(|| node.op.run_cpu(&mut args));
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::isa::{Isa, Products, has_bf16};
-use crate::tasks;
 
 fn values(len: usize, seed: u32) -> Vec<f32> {
     let desc = crate::TensorDesc::new(crate::Role::Activation, &[len]);
@@ -295,11 +294,10 @@ fn epilogue_equals_its_formula() {
     }
 }
 
-/// The result of `f`, which divides its work for 64 threads.
-fn for_many<R>(f: impl FnOnce() -> R) -> R {
-    let mut result = None;
-    tasks::rehearse(64, || result = Some(f()));
-    result.expect("it ran")
+/// The result of `f` on 64 threads.
+fn for_many<R: Send>(f: impl FnOnce() -> R + Send) -> R {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(64).build().expect("a thread pool");
+    pool.install(f)
 }
 
 #[test]
