@@ -148,7 +148,7 @@ fn weights_of_a_shallower_or_deeper_backbone_are_refused() {
 }
 
 #[test]
-fn file_that_fills_nothing_is_refused_with_its_own_names() {
+fn file_that_fills_nothing_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("w.safetensors");
     let from = saved(&model("torchvision_r50", &[], 3, 1));

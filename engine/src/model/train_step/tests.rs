@@ -104,23 +104,17 @@ fn the_last_group_that_gives_a_value_decides_it() {
 
 #[test]
 fn groups_that_decide_nothing_are_reported() {
-    for (groups, told) in [
+    for (groups, idle) in [
         ("{match='rpn.*', lr_factor=2}, {match='*.bias', lr_factor=3}", ""),
         ("{match='rpn.*', lr_factor=2, weight_decay=0}, {match='*', lr_factor=3}", ""),
-        (
-            "{match='rpn.*', lr_factor=2}, {match='*', lr_factor=3}",
-            "(\"rpn.*\") has no effect: later groups fit all its parameters: \"*\"",
-        ),
-        (
-            "{match='*.box_head.*', lr_factor=2}",
-            "(\"*.box_head.*\") has no effect: its parameters are frozen",
-        ),
+        ("{match='rpn.*', lr_factor=2}, {match='*', lr_factor=3}", "(\"rpn.*\") has no effect"),
+        ("{match='*.box_head.*', lr_factor=2}", "(\"*.box_head.*\") has no effect"),
     ] {
         let set = ["model.freeze=['roi_heads.box_head.*']", &format!("solver.groups=[{groups}]")];
         let params = built(&set, Target::Cpu).expect("a model").params;
         let solver = Config::load("micro", &set.map(String::from)).expect("a config").solver;
         let found = crate::model::idle_groups(&solver, &params).join("; ");
-        assert!(found.is_empty() == told.is_empty() && found.ends_with(told), "{found}");
+        assert!(found.is_empty() == idle.is_empty() && found.contains(idle), "{found}");
     }
 }
 

@@ -160,10 +160,8 @@ fn names_are_read_without_what_tools_put_before_them() {
             let found = names(&[&format!("{prefix}bn1.bias"), "fc.module.bias", "n_averaged"]);
             assert_eq!(found, Ok(["bn1.bias", "fc.bias"].map(String::from).to_vec()), "{prefix}");
         }
-        for two in [["bn1.bias", "model.bn1.bias"], ["ema_model.bn1.bias", "model.bn1.bias"]] {
-            let fault: String = names(&two).unwrap_err();
-            assert!(two.iter().all(|name| fault.contains(&format!("`{name}`"))), "{fault}");
-        }
+        let fault: String = names(&["ema_model.bn1.bias", "model.bn1.bias"]).unwrap_err();
+        assert!(fault.contains("`bn1.bias` twice, also as `model.bn1.bias`"), "{fault}");
     }
 }
 
