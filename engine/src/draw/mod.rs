@@ -196,28 +196,26 @@ fn colour(i: usize) -> Rgb<u8> {
 /// Tints the mask and draws its edge, a pixel of the canvas wide.
 fn draw_mask(canvas: &mut RgbImage, object: &Found, colour: Rgb<u8>) {
     let Some(mask) = &object.mask else { return };
-    let size = [mask.width, mask.height].map(i64::from);
-    let ([left, top, width, height], bitmap) = mask.decode_window();
-    let (window, sides) = ([left, top].map(|at| at as i64), [width, height].map(|n| n as i64));
-    let extent = [canvas.width(), canvas.height()].map(i64::from);
-    // The pixel of the mask below one of the canvas, in the window.
-    let inside = |at: [i64; 2]| {
-        let on = [0, 1].map(|i| at[i] * size[i] / extent[i] - window[i]);
-        let is_on = |i: usize| (0..extent[i]).contains(&at[i]) && (0..sides[i]).contains(&on[i]);
-        is_on(0) && is_on(1) && bitmap[(on[1] * sides[0] + on[0]) as usize] != 0
+    let (height, width) = (mask.height as usize, mask.width as usize);
+    let bitmap = mask.decode();
+    let (columns, rows) = (i64::from(canvas.width()), i64::from(canvas.height()));
+    let inside = |x: i64, y: i64| {
+        let within = (0..columns).contains(&x) && (0..rows).contains(&y);
+        let (x, y) = (x * width as i64 / columns, y * height as i64 / rows);
+        within && bitmap[y as usize * width + x as usize] != 0
     };
-    let range = |i: usize| {
-        let first = |at: i64| (at * extent[i] + size[i] - 1) / size[i].max(1);
-        first(window[i])..first(window[i] + sides[i]).min(extent[i])
+    let [left, top, wide, high] = mask.to_bbox().map(|side| side as i64);
+    let range = |first: i64, size: i64, side: usize, extent: i64| {
+        let at = |place: i64| place * extent / side.max(1) as i64;
+        at(first)..(at(first + size) + 1).min(extent)
     };
-    for (x, y) in range(1).flat_map(|y| range(0).map(move |x| (x, y))) {
-        if !inside([x, y]) {
-            continue;
+    for y in range(top, high, height, rows) {
+        for x in range(left, wide, width, columns).filter(|x| inside(*x, y)) {
+            let neighbours = [(x - 1, y), (x + 1, y), (x, y - 1), (x, y + 1)];
+            let edge = neighbours.iter().any(|(x, y)| !inside(*x, *y));
+            let pixel = canvas.get_pixel_mut(x as u32, y as u32);
+            blend(pixel, colour, if edge { 1.0 } else { TINT });
         }
-        let neighbours = [[x - 1, y], [x + 1, y], [x, y - 1], [x, y + 1]];
-        let edge = neighbours.into_iter().any(|at| !inside(at));
-        let pixel = canvas.get_pixel_mut(x as u32, y as u32);
-        blend(pixel, colour, if edge { 1.0 } else { TINT });
     }
 }
 
