@@ -246,28 +246,28 @@ pub(crate) fn exif_of(weights: &Path) -> Option<Exif> {
 /// # Errors
 /// [`EngineError::Checkpoint`] names the tensor that is missing or different.
 pub fn restore(path: &Path, state: &mut StateSet) -> Result<(), EngineError> {
-    restore_weights(path, state, false)
+    let names = state.iter().map(|(name, _)| name).filter(|name| !is_transient(name));
+    let names = names.map(str::to_string).collect();
+    restore_tensors(path, state, names, false)
 }
 
-/// The same, with `averages` those of the parameters that have one.
+/// The same of tensors by name, with `averages` those of the ones that have one.
 ///
 /// # Errors
 /// As for [`restore`].
-pub fn restore_weights(
+pub fn restore_tensors(
     path: &Path,
     state: &mut StateSet,
+    names: Vec<String>,
     averages: bool,
 ) -> Result<(), EngineError> {
     let fault = |reason: String| EngineError::Checkpoint { path: path.to_path_buf(), reason };
     let bytes = fs::read(path.join(STATE)).map_err(|e| fault(format!("{STATE}: {e}")))?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| fault(format!("{STATE}: {e}")))?;
-    let names = state.iter().map(|(name, _)| name).filter(|name| !is_transient(name));
-    let names: Vec<String> = names.map(str::to_string).collect();
     for name in names {
-        let average = file.tensor(&format!("{AVERAGE}{name}"));
-        let saved =
-            if averages { average.or_else(|_| file.tensor(&name)) } else { file.tensor(&name) };
-        let saved = saved.map_err(|_| fault(format!("it lacks `{name}`")))?;
+        let average = file.tensor(&format!("{AVERAGE}{name}")).ok().filter(|_| averages);
+        let saved = average.or_else(|| file.tensor(&name).ok());
+        let saved = saved.ok_or_else(|| fault(format!("it lacks `{name}`")))?;
         let Some(tensor) = state.get_mut(&name) else { continue };
         if saved.shape() != tensor.desc.shape || saved.data().len() != tensor.bytes().len() {
             let (ours, theirs) = (&tensor.desc.shape, saved.shape());

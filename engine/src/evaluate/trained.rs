@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use configs::{Config, Difference, EvalWeights, Set};
 use dali::decode::Exif;
-use graph::StateSet;
 use serde_json::Value;
 
 use super::EvaluationSet;
@@ -99,13 +98,9 @@ impl TrainedModel {
     /// Takes the weights that a checkpoint's weights file does not hold: averages or trained ones.
     fn take_weights(&mut self, path: &Path, averages: bool) -> Result<(), EngineError> {
         let (params, eps) = (&self.params, self.config.model.backbone.norm_eps);
+        let names = params.iter().map(|param| param.name.clone()).collect();
         self.state.change(|state| {
-            let mut own = StateSet::new();
-            for Param { name, .. } in params {
-                state.get(name).into_iter().for_each(|tensor| own.insert(name, tensor.clone()));
-            }
-            checkpoint::restore_weights(path, &mut own, averages)?;
-            own.iter().for_each(|(name, tensor)| state.insert(name, tensor.clone()));
+            checkpoint::restore_tensors(path, state, names, averages)?;
             fold(state, params, eps);
             Ok(())
         })
@@ -161,8 +156,9 @@ impl TrainedModel {
             file.check_fit(report, (Extent::Model, Tolerance::Nothing), &config, MEND)?;
             progress.say(&format!("weights {}: {}", path.display(), report.describe()));
         }
-        let (params, state) = (model.params, model.state);
-        let (keypoints, exif) = (file.keypoints().to_vec(), checkpoint::exif_of(path));
+        let (params, state, exif) = (model.params, model.state, checkpoint::exif_of(path));
+        let has_keypoints = config.model.kind.has_keypoints();
+        let keypoints = if has_keypoints { file.keypoints().to_vec() } else { vec![] };
         Ok(Self { config, params, state, categories, keypoints, exif, checkpoint: None })
     }
 
@@ -260,9 +256,7 @@ pub(crate) fn config_beside(weights: &Path) -> Result<PathBuf, EngineError> {
 
 /// True if an override says which weights are taken.
 fn sets_weights(overrides: &[String]) -> bool {
-    overrides
-        .iter()
-        .any(|set| set.split('=').next().is_some_and(|key| key.trim() == "eval.weights"))
+    overrides.iter().any(|set| set.trim_start().starts_with("eval.weights"))
 }
 
 fn no_weights(why: &str) -> EngineError {

@@ -3,31 +3,30 @@
 use std::path::Path;
 
 use configs::Config;
+use device::Target;
 use graph::StateSet;
 
 use super::{load, model, refusal, saved};
-use crate::weights::fits::{fitting, presets};
+use crate::model::{ModelSpec, detection_program};
+use crate::weights::fits::fitting;
 use crate::weights::{Extent, Tolerance, fold_eps, map_keypoints, torchvision_shape};
 
 #[test]
 fn misfit_names_the_presets_that_the_file_fits() {
-    let presets = presets(80);
     for (name, given, extent) in [
         ("torchvision_r18", "torchvision_r50", Extent::Backbone),
-        ("torchvision_resnext101", "torchvision_r18", Extent::Backbone),
-        ("torchvision_r34", "torchvision_r50", Extent::Model),
         ("torchvision_r50_v2", "torchvision_r50", Extent::Model),
         ("torchvision_keypoint_r50", "torchvision_r50", Extent::Model),
         ("faster_r50", "torchvision_r50_v2", Extent::Model),
-        ("detectron2_r101_c4_3x", "detectron2_r50_3x", Extent::Model),
         ("detectron2_cascade_r50_3x", "detectron2_r50_3x", Extent::Model),
     ] {
-        let params = &presets.iter().find(|preset| preset.name == name).unwrap().params;
+        let [of_file, given] = [name, given].map(|name| Config::load(name, &[]).unwrap());
+        let spec = ModelSpec::smallest(&of_file, of_file.model.classes_or(80), Target::Cpu);
+        let params = detection_program(&spec).unwrap().params;
         let params = params.iter().filter(|param| extent.holds(param));
         // Without values: only names and shapes count.
         let tensors = params.map(|param| (param.name.clone(), (torchvision_shape(param), vec![])));
-        let config = Config::load(given, &[]).unwrap();
-        let found = fitting(&presets, &tensors.collect(), extent, &config);
+        let found = fitting(&tensors.collect(), 80, extent, &given, |_| true);
         assert_eq!(found.first().map(String::as_str), Some(name), "{found:?}");
     }
 }
