@@ -10,7 +10,6 @@ use configs::Config;
 use graph::StateSet;
 use tempfile::TempDir;
 
-use super::container::pickled::{Python, pickled};
 use super::conventions::contradictions;
 use super::{
     Dialect, ExportForm, Extent, LoadReport, Tolerance, Values, WeightsFile, check_agreement,
@@ -362,17 +361,14 @@ fn both_published_r50s_fill_the_mlperf_presets() {
     }
     super::fold(&mut from.1, &from.0.params, 1e-5);
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("R-50.pkl");
-    for (is_detectrons, python, count) in [(true, Python::Two, 214), (false, Python::Three, 268)] {
+    let path = folder.path().join("R-50.safetensors");
+    for (is_detectrons, count) in [(true, 214), (false, 268)] {
         let tensors = r50(&from, is_detectrons);
         assert_eq!(tensors.len(), count);
-        for wrappers in [&[][..], &["blobs"]] {
-            std::fs::write(&path, pickled(&tensors, python, wrappers)).unwrap();
-            let read = WeightsFile::open(&path).unwrap();
-            assert!(read.dialect() == Dialect::Detectron && read.is_backbone());
-            assert_eq!(read.has_statistics(), !is_detectrons);
-        }
+        write(&path, &tensors);
         let read = WeightsFile::open(&path).unwrap();
+        assert!(read.dialect() == Dialect::Detectron && read.is_backbone());
+        assert_eq!(read.has_statistics(), !is_detectrons);
         let presets = configs::preset_names();
         let presets: Vec<_> = presets.filter(|name| name.starts_with("mlperf")).collect();
         assert!(presets.len() > 5 && presets.contains(&"mlperf_r50"), "{presets:?}");
@@ -423,8 +419,8 @@ fn models_of_detectron2_are_taken_by_configs_that_compute_as_it_does() {
     // As `model_final_f10217.pkl` has them.
     file.insert("pixel_mean".into(), (vec![3, 1, 1], vec![103.53, 116.28, 123.675]));
     file.insert("pixel_std".into(), (vec![3, 1, 1], vec![1.0; 3]));
-    let path = folder.path().join("model_final_f10217.pkl");
-    std::fs::write(&path, pickled(&file, Python::Three, &["model"])).unwrap();
+    let path = folder.path().join("model_final.safetensors");
+    write(&path, &file);
     let file = WeightsFile::open(&path).unwrap();
     let check = |extent, preset, set: &[&str]| {
         let set: Vec<String> = set.iter().map(|s| s.to_string()).collect();
@@ -447,7 +443,7 @@ fn models_of_detectron2_are_taken_by_configs_that_compute_as_it_does() {
     let body = check(Extent::Backbone, "torchvision_r50", &[]);
     assert!(of_body.iter().all(|told| whole.contains(told) && body.contains(told)), "{whole}");
     assert!(of_heads.iter().all(|told| whole.contains(told) && !body.contains(told)), "{whole}");
-    assert!(whole.contains("model_final_f10217.pkl has detectron2's names"), "{whole}");
+    assert!(whole.contains("model_final.safetensors has detectron2's names"), "{whole}");
     assert!(whole.contains("; extend detectron2_r50_3x, or set"), "{whole}");
     assert_eq!(check(Extent::Model, "torchvision_r50", &["model.names_only=true"]), "taken");
     for preset in ["detectron2_r50_1x", "detectron2_r50_3x", "detectron2_r101_3x"] {

@@ -6,15 +6,11 @@ mod array;
 mod legacy;
 mod npz;
 mod numpy;
-#[cfg(test)]
-pub(super) mod pickled;
 mod state_dict;
 mod tensors;
 mod torch;
 mod write;
 mod zip;
-#[cfg(test)]
-pub(super) mod zipped;
 
 use std::collections::BTreeMap;
 

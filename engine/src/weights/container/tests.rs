@@ -3,19 +3,19 @@
 //! `fixtures` holds what `tests/interchange/make_fixtures.py` wrote with PyTorch and NumPy: element
 //! i of each tensor is (i - 3) / 4, in the order of its storage.
 
-use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
 
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use super::write::torch_bytes;
-use super::zipped::npz;
 use super::{Container, Contents, Values, read, safetensors_bytes};
 
 const ZIP: &[u8] = include_bytes!("fixtures/zip.pth");
 const LEGACY: &[u8] = include_bytes!("fixtures/legacy.pth");
 const CHECKPOINT: &[u8] = include_bytes!("fixtures/checkpoint.pth");
+/// As cPickle of Python 2 wrote Detectron's files, opcode by opcode: names and data are `str`.
+const PYTHON_2: &[u8] = include_bytes!("fixtures/python_2.pkl");
 const NUMPY: [&[u8]; 4] = [
     include_bytes!("fixtures/numpy_0.pkl"),
     include_bytes!("fixtures/numpy_2.pkl"),
@@ -86,6 +86,11 @@ fn numpys_arrays_are_read_from_pickles_of_every_protocol_and_archives() {
         }
         assert!(count == 4 || tensor(&contents, "scalar") == (vec![], at([0])));
     }
+    let detectrons = read(PYTHON_2).unwrap();
+    assert_eq!(tensor(&detectrons, "conv1_w"), (vec![3], vec![0.5, -2.0, 1e-40]));
+    // The type of the second array refers to the first's; 700 bytes have another kind of count.
+    let long = (vec![175], (0u8..175).map(f32::from).collect());
+    assert_eq!(tensor(&detectrons, "conv1_b"), long);
 }
 
 #[test]
@@ -100,7 +105,8 @@ fn broken_archives_of_numpy_are_one_sentence() {
         let header = format!("{{'descr': {descr}, {order}, 'shape': {shape}, }}\n");
         archive(&[("a.npy", &array(&header, bytes))])
     };
-    let nulls = BTreeMap::from([("a".to_string(), (vec![1 << 20], vec![0.0; 1 << 20]))]);
+    let nulls = array("{'descr': '<f4', 'fortran_order': False, 'shape': (1048576,), }\n", 4 << 20);
+    let bomb = archive_by(CompressionMethod::Deflated, &[("a.npy", &nulls)]);
     assert_eq!(read(&described("'<f4'", "(2,)", 8)).unwrap().tensors["a"].0, [2]);
     for (what, bytes, told) in [
         ("a cut archive", stored[..stored.len() - 9].to_vec(), "no whole archive of NumPy"),
@@ -114,7 +120,7 @@ fn broken_archives_of_numpy_are_one_sentence() {
         ("another file", archive(&[("a.npy", &array("{}", 0)), ("b", b"")]), "malformed header"),
         ("a foreign entry", archive(&[("a.npy", ARRAY), ("b", b"")]), "`b` is no array"),
         ("no magic", archive(&[("a.npy", b"numbers")]), "`a`: it is no whole array"),
-        ("a bomb", npz(&nulls, CompressionMethod::Deflated), "hold more than"),
+        ("a bomb", bomb, "hold more than"),
         ("whole numbers alone", described("'<i8'", "(1,)", 8), "no tensors"),
     ] {
         let error = refusal(&bytes);
@@ -175,8 +181,12 @@ fn what_is_written_is_read_back_bitwise() {
 
 /// An archive of stored entries.
 fn archive(entries: &[(&str, &[u8])]) -> Vec<u8> {
+    archive_by(CompressionMethod::Stored, entries)
+}
+
+fn archive_by(method: CompressionMethod, entries: &[(&str, &[u8])]) -> Vec<u8> {
     let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
-    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+    let options = SimpleFileOptions::default().compression_method(method);
     for (name, bytes) in entries {
         archive.start_file(*name, options).unwrap();
         archive.write_all(bytes).unwrap();

@@ -60,23 +60,23 @@ fn a_cascade_is_not_cut_without_a_word() {
 #[test]
 fn channels_of_keypoints_follow_their_names() {
     let head = ["model.keypoint_head.channels=[4]", "model.keypoint_head.keypoints=3"];
-    let names = |names: &str| names.split(' ').map(String::from).collect::<Vec<_>>();
     let (built, mut state) = model("torchvision_keypoint_r50", &head, 1, 1);
-    let [weight, bias] = ["weight", "bias"]
-        .map(|what| format!("roi_heads.keypoint_predictor.kps_score_lowres.{what}"));
-    state.get_mut(&bias).unwrap().as_f32_mut().copy_from_slice(&[1.0, 2.0, 3.0]);
-    let values = |state: &StateSet, name: &str| state.get(name).unwrap().as_f32().to_vec();
-    let last = values(&state, &weight)[2];
-    let ours = names("nose left right");
+    let predictor = "roi_heads.keypoint_predictor.kps_score_lowres";
+    let bias = state.get_mut(&format!("{predictor}.bias")).unwrap().as_f32_mut();
+    bias.copy_from_slice(&[1.0, 2.0, 3.0]);
+    let values = |state: &StateSet, what| {
+        let tensor = state.get(&format!("{predictor}.{what}")).unwrap();
+        tensor.as_f32()[..3].to_vec()
+    };
+    let last = values(&state, "weight")[2];
+    let names = |names: [&str; 3]| names.map(String::from);
+    let ours = names(["nose", "left", "right"]);
     let mut map = |theirs| map_keypoints(&names(theirs), &ours, 1, &built.params, &mut state);
-    assert_eq!(map("nose left right"), None);
-    assert!(map("right left nose").unwrap().starts_with("note: "));
-    assert!(
-        map("nose tail right").unwrap().starts_with("warning: the file's keypoints are nose, ")
-    );
-    assert_eq!(values(&state, &weight)[0], last);
-    let biases = values(&state, &bias);
-    assert_eq!((biases[0], biases[2]), (3.0, 1.0));
+    assert_eq!(map(["nose", "left", "right"]), None);
+    assert!(map(["right", "left", "nose"]).unwrap().starts_with("note: "));
+    assert!(map(["nose", "tail", "right"]).unwrap().starts_with("warning: the file's keypoints"));
+    let biases = values(&state, "bias");
+    assert_eq!((values(&state, "weight")[0], biases[0], biases[2]), (last, 3.0, 1.0));
 }
 
 /// By hand: norms that add 0 to the variance, as ones that add 1e-5.

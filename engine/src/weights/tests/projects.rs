@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 
 use configs::Config;
 use graph::StateSet;
-use zip::CompressionMethod;
 
-use super::{load, model, refusal, saved};
+use super::{load, model, refusal, saved, write};
 use crate::model::BuiltProgram;
 use crate::weights::container::torch_bytes;
-use crate::weights::container::zipped::npz;
 use crate::weights::{Dialect, Extent, Tolerance, Values, WeightsFile, check_agreement};
 
 /// Tensorpack's name of a parameter of ours, by its converter of detectron2's models
@@ -97,26 +95,23 @@ fn a_model_comes_from_tensorpacks_file_bitwise_but_for_masks_of_the_background()
     let from = model(preset, &TENSORPACKS, 3, 1);
     let tensors = of_tensorpack(&from);
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("COCO-MaskRCNN-R50FPN2x.npz");
-    for method in [CompressionMethod::Stored, CompressionMethod::Deflated] {
-        std::fs::write(&path, npz(&tensors, method)).unwrap();
-        let file = WeightsFile::open(&path).unwrap();
-        assert_eq!((file.dialect(), file.num_classes()), (Dialect::Tensorpack, Some(3)));
-        let mut to = model(preset, &TENSORPACKS, 3, 2);
-        let report = load(&file.tensors(1e-5), Extent::Model, &mut to);
-        assert_eq!(refusal(&report, Tolerance::Nothing), "accepted");
-        assert_eq!((report.initial().count(), report.unexpected.len()), (0, 0));
-        for param in &from.0.params {
-            let [ours, theirs] = [&from.1, &to.1].map(|s| s.get(&param.name).unwrap().as_f32());
-            let dead = match param.name.contains("mask_fcn_logits") {
-                true => ours.len() / 4,
-                false => 0,
-            };
-            assert!(ours[dead..] == theirs[dead..], "{}", param.name);
-            assert!(theirs[..dead].iter().all(|value| *value == 0.0), "{}", param.name);
-        }
-    }
+    let path = folder.path().join("COCO-MaskRCNN-R50FPN2x.safetensors");
+    write(&path, &tensors);
     let file = WeightsFile::open(&path).unwrap();
+    assert_eq!((file.dialect(), file.num_classes()), (Dialect::Tensorpack, Some(3)));
+    let mut to = model(preset, &TENSORPACKS, 3, 2);
+    let report = load(&file.tensors(1e-5), Extent::Model, &mut to);
+    assert_eq!(refusal(&report, Tolerance::Nothing), "accepted");
+    assert_eq!((report.initial().count(), report.unexpected.len()), (0, 0));
+    for param in &from.0.params {
+        let [ours, theirs] = [&from.1, &to.1].map(|s| s.get(&param.name).unwrap().as_f32());
+        let dead = match param.name.contains("mask_fcn_logits") {
+            true => ours.len() / 4,
+            false => 0,
+        };
+        assert!(ours[dead..] == theirs[dead..], "{}", param.name);
+        assert!(theirs[..dead].iter().all(|value| *value == 0.0), "{}", param.name);
+    }
     let check = |preset, set: &[&str]| {
         let set: Vec<String> = set.iter().map(|s| s.to_string()).collect();
         let checked = check_agreement(&file, Extent::Model, &Config::load(preset, &set).unwrap());
@@ -135,7 +130,7 @@ fn a_model_comes_from_tensorpacks_file_bitwise_but_for_masks_of_the_background()
     }
     let is_body = |name: &String| name.starts_with("conv0/") || name.starts_with("group");
     let body = tensors.into_iter().filter(|(name, _)| is_body(name)).collect();
-    std::fs::write(&path, npz(&body, CompressionMethod::Stored)).unwrap();
+    write(&path, &body);
     assert!(WeightsFile::open(&path).unwrap().is_backbone());
 }
 
