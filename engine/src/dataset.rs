@@ -9,7 +9,7 @@ mod made;
 mod shared;
 mod sizes;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;

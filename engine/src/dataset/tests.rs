@@ -9,6 +9,16 @@ use serde_json::{Value, json};
 use super::*;
 use crate::evaluate::EvaluationSet;
 
+/// The config `micro` with changes, and a split of the set that it draws into the folder.
+pub(crate) fn micro(split: Split, set: &[&str]) -> (tempfile::TempDir, Config, DataSet) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = format!("data.synthetic.dir={}", folder.path().display());
+    let set: Vec<String> = set.iter().map(ToString::to_string).chain([dir]).collect();
+    let config = Config::load("micro", &set).expect("a config");
+    let data = DataSet::open(&config, split, &Progress::quiet()).expect("drawn images");
+    (folder, config, data)
+}
+
 /// Four images of shapes with keypoints, in stores with edited annotations.
 struct Drawn(tempfile::TempDir);
 

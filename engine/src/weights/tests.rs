@@ -11,6 +11,7 @@ use graph::StateSet;
 use tempfile::TempDir;
 
 use super::conventions::contradictions;
+use super::dialect::detectron2_from_ours;
 use super::{
     Dialect, ExportForm, Extent, LoadReport, Tolerance, Values, WeightsFile, check_agreement,
     export_weights, initial_state, load_weights, map_classes, save_weights, weights_from_tensors,
@@ -179,6 +180,13 @@ fn a_backbone_is_filled_from_a_classifier_or_a_detector_and_nothing_else_is() {
         let (conv, norm) = ("backbone.body.conv1.weight", "backbone.body.layer4.2.conv3.weight");
         assert!(to.1.get(conv) != before.get(conv) && to.1.get(norm) != before.get(norm));
     }
+}
+
+/// Why weights are not taken for a config, or that they are.
+fn agreement(file: &WeightsFile, extent: Extent, preset: &str, set: &[&str]) -> String {
+    let set: Vec<String> = set.iter().map(|s| s.to_string()).collect();
+    let checked = check_agreement(file, extent, &Config::load(preset, &set).unwrap());
+    checked.map_or_else(|e| e.to_string(), |()| "taken".into())
 }
 
 fn write(path: &Path, tensors: &BTreeMap<String, Values>) {
@@ -410,23 +418,16 @@ fn both_published_r50s_fill_the_mlperf_presets() {
 #[test]
 fn models_of_detectron2_are_taken_by_configs_that_compute_as_it_does() {
     let from = model("torchvision_r50", &[], 3, 1);
-    let (folder, path) = exported(&from, Dialect::Detectron2, "a.safetensors");
-    let bytes = std::fs::read(&path).unwrap();
-    let stored = safetensors::SafeTensors::deserialize(&bytes).unwrap().tensors();
-    let values = |bytes: &[u8]| bytemuck::pod_collect_to_vec::<u8, f32>(bytes);
-    let mut file: BTreeMap<String, Values> =
-        stored.into_iter().map(|(n, v)| (n, (v.shape().to_vec(), values(v.data())))).collect();
+    let tensors = detectron2_from_ours(saved(&from).into_iter().collect());
+    let mut file: BTreeMap<String, Values> = tensors.into_iter().collect();
     // As `model_final_f10217.pkl` has them.
     file.insert("pixel_mean".into(), (vec![3, 1, 1], vec![103.53, 116.28, 123.675]));
     file.insert("pixel_std".into(), (vec![3, 1, 1], vec![1.0; 3]));
+    let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model_final.safetensors");
     write(&path, &file);
     let file = WeightsFile::open(&path).unwrap();
-    let check = |extent, preset, set: &[&str]| {
-        let set: Vec<String> = set.iter().map(|s| s.to_string()).collect();
-        let checked = check_agreement(&file, extent, &Config::load(preset, &set).unwrap());
-        checked.map_or_else(|e| e.to_string(), |()| "taken".into())
-    };
+    let check = |extent, preset, set: &[&str]| agreement(&file, extent, preset, set);
     let of_body = [
         "pixels in RGB less [123.675, 116.28, 103.53] over [58.395, 57.12, 57.375]",
         "where the file's are in BGR less [103.53, 116.28, 123.675] over [1.0, 1.0, 1.0]",

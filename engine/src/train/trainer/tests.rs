@@ -4,7 +4,7 @@ use super::super::feed::Batch;
 use super::super::steps::Measured;
 use super::*;
 use crate::dataset::Split;
-use crate::progress::Progress;
+use crate::dataset::tests::micro;
 use dali::order::PaddedShape;
 
 /// Steps that complete in order, with their number as the loss; the third cannot begin.
@@ -52,18 +52,8 @@ impl Steps for Fragile {
     }
 }
 
-/// `micro` and its images, whose store is open.
-fn drawn(set: &[&str]) -> (Config, DataSet) {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let dir = format!("data.synthetic.dir={}", folder.path().join("drawn").display());
-    let set: Vec<String> = set.iter().map(ToString::to_string).chain([dir]).collect();
-    let config = Config::load("micro", &set).expect("the preset loads");
-    let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");
-    (config, data)
-}
-
 fn fragile() -> Trainer {
-    let (config, data) = drawn(&[]);
+    let (_folder, config, data) = micro(Split::Train, &[]);
     let mut trainer = Trainer::new(&config, &data, &Backend::Cpu).expect("micro is sound");
     trainer.steps = Box::new(Fragile::default());
     trainer
@@ -98,7 +88,7 @@ fn nothing_is_in_flight_at_a_stop() {
 /// nothing there that they did not write.
 #[test]
 fn all_programs_share_one_arena() {
-    let (config, mut data) = drawn(&["train.batch_size=4"]);
+    let (_folder, config, mut data) = micro(Split::Train, &["train.batch_size=4"]);
     data.shapes = [64, 96].map(|width| PaddedShape { height: 64, width }).to_vec();
     data.sizes.iter_mut().step_by(2).for_each(|size| *size = (64, 90));
     let states = [false, true].map(|poisons| {

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use configs::Config;
 use graph::StateSet;
 
-use super::{load, model, refusal, saved, write};
+use super::{agreement, load, model, refusal, saved, write};
 use crate::model::BuiltProgram;
 use crate::weights::container::torch_bytes;
-use crate::weights::{Dialect, Extent, Tolerance, Values, WeightsFile, check_agreement};
+use crate::weights::{Dialect, Extent, Tolerance, Values, WeightsFile};
 
 /// Tensorpack's name of a parameter of ours, by its converter of detectron2's models
 /// (`convert_d2.py`).
@@ -112,13 +111,8 @@ fn a_model_comes_from_tensorpacks_file_bitwise_but_for_masks_of_the_background()
         assert!(ours[dead..] == theirs[dead..], "{}", param.name);
         assert!(theirs[..dead].iter().all(|value| *value == 0.0), "{}", param.name);
     }
-    let check = |preset, set: &[&str]| {
-        let set: Vec<String> = set.iter().map(|s| s.to_string()).collect();
-        let checked = check_agreement(&file, Extent::Model, &Config::load(preset, &set).unwrap());
-        checked.map_or_else(|e| e.to_string(), |()| "taken".into())
-    };
-    assert_eq!(check(preset, &TENSORPACKS), "taken");
-    let refused = check(preset, &[]);
+    assert_eq!(agreement(&file, Extent::Model, preset, &TENSORPACKS), "taken");
+    let refused = agreement(&file, Extent::Model, preset, &[]);
     for told in [
         "has Tensorpack's names",
         "Tensorpack's are in BGR less [103.53, 116.28, 123.675] over [57.375, 57.12, 58.395]",
@@ -170,12 +164,8 @@ fn a_model_comes_from_maskrcnn_benchmarks_file_bitwise() {
     assert_eq!(refusal(&report, Tolerance::Nothing), "accepted");
     assert_eq!((report.initial().count(), report.unexpected.len()), (0, 0));
     assert_eq!(saved(&from), saved(&to));
-    let check = |preset| {
-        let checked = check_agreement(&file, Extent::Model, &Config::load(preset, &[]).unwrap());
-        checked.map_or_else(|e| e.to_string(), |()| "taken".into())
-    };
-    assert_eq!(check("mlperf_r50"), "taken");
-    let refused = check("torchvision_r50");
+    assert_eq!(agreement(&file, Extent::Model, "mlperf_r50", &[]), "taken");
+    let refused = agreement(&file, Extent::Model, "torchvision_r50", &[]);
     for told in [
         "has maskrcnn-benchmark's names",
         "maskrcnn-benchmark's are in BGR less [102.98, 115.947, 122.772] over [1.0",
