@@ -253,13 +253,17 @@ fn blend(pixel: &mut Rgb<u8>, colour: Rgb<u8>, share: f32) {
 #[cfg(test)]
 mod tests {
     use image::Rgb;
-    use score::encode_mask;
+    use score::{Rle, encode_mask};
 
     use super::{colour, picture, picture_at, sheet};
     use crate::evaluate::{Found, Image, ImageDetections};
 
     fn grey(side: usize) -> Image {
         Image { id: 1, height: side, width: side, rgb: vec![100; 3 * side * side] }
+    }
+
+    fn one(bbox: [f32; 4], mask: Option<Rle>) -> ImageDetections {
+        ImageDetections { image_id: 1, objects: vec![Found::new(1, 0.9, bbox, mask)] }
     }
 
     #[test]
@@ -269,8 +273,7 @@ mod tests {
             bitmap[y * 64 + 20..y * 64 + 40].fill(1);
         }
         let mask = Some(encode_mask(64, 64, &bitmap));
-        let object = Found::new(1, 0.9, [20.0, 20.0, 40.0, 40.0], mask);
-        let found = ImageDetections { image_id: 1, objects: vec![object] };
+        let found = one([20.0, 20.0, 40.0, 40.0], mask);
         let drawn = picture(&grey(64), &found, &["cat".to_string()], 0.5);
         assert_eq!(drawn.dimensions(), (512, 512), "a 64-pixel image is drawn 8 times larger");
         assert_ne!(*drawn.get_pixel(240, 280), Rgb([100; 3]), "inside");
@@ -300,8 +303,7 @@ mod tests {
     fn a_box_is_seen_on_ground_of_its_own_colour() {
         let Rgb(own) = colour(0);
         let image = Image { id: 1, height: 50, width: 50, rgb: own.repeat(50 * 50) };
-        let object = Found::new(1, 0.9, [20.0, 20.0, 40.0, 40.0], None);
-        let found = ImageDetections { image_id: 1, objects: vec![object] };
+        let found = one([20.0, 20.0, 40.0, 40.0], None);
         let drawn = picture_at(&image, &found, &["cat".to_string()], 0.5, 500);
         assert_eq!(drawn.dimensions(), (500, 500));
         let row: Vec<_> = (395..405).map(|x| *drawn.get_pixel(x, 300)).collect();
@@ -313,8 +315,7 @@ mod tests {
     fn a_picture_has_the_long_side_that_is_asked_for() {
         let image = Image { id: 1, height: 200, width: 100, rgb: vec![9; 3 * 200 * 100] };
         let mask = Some(encode_mask(200, 100, &[1; 200 * 100]));
-        let object = Found::new(1, 0.9, [0.0, 0.0, 100.0, 200.0], mask);
-        let found = ImageDetections { image_id: 1, objects: vec![object] };
+        let found = one([0.0, 0.0, 100.0, 200.0], mask);
         let of = |side| picture_at(&image, &found, &["cat".to_string()], 0.5, side);
         assert_eq!((of(90).dimensions(), of(333).dimensions()), ((45, 90), (167, 333)));
         assert_ne!(*of(333).get_pixel(80, 160), Rgb([9; 3]), "the mask tints it");

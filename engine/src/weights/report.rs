@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::names::{STAGE, depends_on_classes, part};
+use super::names::{depends_on_classes, part};
 use crate::error::EngineError;
 
 /// Names listed on the terminal and in errors; the log has all.
@@ -155,15 +155,7 @@ impl LoadReport {
         if gaps.is_empty() {
             return Ok(());
         }
-        let has = |part: &str| self.misfits.iter().any(|(name, _)| name.contains(part));
-        let hint = match (has("rpn.head.conv.1."), has(STAGE)) {
-            (true, _) => "; set model.rpn.convs to the number of the file's RPN convolutions",
-            (_, true) => {
-                "; the file is of a cascade: set model.cascade as the run or preset that it is from"
-            }
-            _ => "",
-        };
-        let reason = format!("it does not fit the model: {}; {mend}{hint}", gaps.join("; "));
+        let reason = format!("it does not fit the model: {}; {mend}", gaps.join("; "));
         Err(EngineError::Weights { path: path.to_path_buf(), reason })
     }
 

@@ -107,19 +107,13 @@ fn file_that_fills_nothing_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("w.safetensors");
     let from = saved(&model("torchvision_r50", &[], 3, 1));
-    let under = |prefix: &str| {
-        write(&path, &from.iter().map(|(n, v)| (format!("{prefix}{n}"), v.clone())).collect());
-        let (mut to, file) =
-            (model("torchvision_r50", &[], 3, 2), WeightsFile::open(&path).unwrap());
-        load_weights(&file, Extent::Model, &Config::default(), &to.0.params, &mut to.1)
-    };
-    let none = under("alien.");
+    write(&path, &from.into_iter().map(|(n, v)| (format!("alien.{n}"), v)).collect());
+    let (mut to, file) = (model("torchvision_r50", &[], 3, 2), WeightsFile::open(&path).unwrap());
+    let none = load(&file.tensors(1e-5), Extent::Model, &mut to);
     for fault in [none.check_some(&path), none.check(&path, Tolerance::Classes, "")] {
         let fault = fault.unwrap_err().to_string();
         assert!(fault.contains("`alien.backbone.body.bn1.bias`"), "{fault}");
     }
-    let all = under("model.");
-    assert_eq!((all.loaded.len(), all.check_some(&path).is_ok()), (from.len(), true));
 }
 
 #[test]
@@ -148,6 +142,16 @@ fn other_classes_leave_the_predictors_alone() {
     assert!(refusal(&report, Tolerance::Nothing).contains("box_predictor"));
     let initial: Vec<&str> = report.initial().map(|(name, _)| name).collect();
     assert_eq!(initial.len(), 6, "weights and biases of logits, boxes and masks: {initial:?}");
+    // The gaps are counted by part of the model.
+    let text = report.describe();
+    let row = |part: &str| -> Vec<String> {
+        let line = text.lines().find(|line| line.trim_start().starts_with(part));
+        let words = line.unwrap_or_else(|| panic!("{part}: {text}")).split_whitespace();
+        words.skip(1).map(str::to_string).collect()
+    };
+    assert_eq!(row("backbone.body"), ["265", "0", "0", "0"]);
+    assert_eq!(row("roi_heads.box_predictor"), ["0", "4", "0", "0"]);
+    assert_eq!(row("roi_heads.mask_predictor"), ["2", "2", "0", "0"]);
     // The same number, but others.
     let mut to = model("torchvision_r50", &[], 3, 2);
     let fresh = to.1.clone();
@@ -494,19 +498,4 @@ fn rows_of_classes_are_taken_by_name_and_the_rest_stays() {
             assert_eq!(&now[class * len..][..len], expected, "{name}, class {class}");
         }
     }
-}
-
-#[test]
-fn gaps_are_counted_by_part_of_the_model() {
-    let file = saved(&model("torchvision_r50", &[], 3, 1));
-    let report = load(&file, Extent::Model, &mut model("torchvision_r50", &[], 5, 2));
-    let text = report.describe();
-    let row = |part: &str| -> Vec<String> {
-        let line = text.lines().find(|line| line.trim_start().starts_with(part));
-        let words = line.unwrap_or_else(|| panic!("{part}: {text}")).split_whitespace();
-        words.skip(1).map(str::to_string).collect()
-    };
-    assert_eq!(row("backbone.body"), ["265", "0", "0", "0"]);
-    assert_eq!(row("roi_heads.box_predictor"), ["0", "4", "0", "0"]);
-    assert_eq!(row("roi_heads.mask_predictor"), ["2", "2", "0", "0"]);
 }
