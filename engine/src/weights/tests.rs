@@ -17,7 +17,10 @@ use super::{
     export_weights, initial_state, load_weights, map_classes, save_weights, weights_from_tensors,
 };
 use crate::classes::NO_CATEGORY;
+use crate::evaluate::TrainedModel;
 use crate::model::{BuiltProgram, ModelSpec, detection_program};
+use crate::progress::Progress;
+use crate::runtime::Backend;
 
 /// A ResNet as narrow as it gets.
 const NARROW: [&str; 6] = [
@@ -80,6 +83,10 @@ fn a_category_keeps_its_name_in_a_file() {
     };
     assert_eq!(read(["cat", NO_CATEGORY, "N/A"]), ["cat", NO_CATEGORY, "N/A"]);
     assert_eq!(read(["N/A", "cat", "N/A"]), [NO_CATEGORY, "cat", NO_CATEGORY]);
+    // A model without keypoints takes none of their names.
+    let (preset, set) = (Some("torchvision_r50".as_ref()), NARROW.map(String::from));
+    let model = TrainedModel::from_weights(&path, preset, &set, &Backend::Cpu, &Progress::quiet());
+    assert!(model.unwrap().keypoints.is_empty());
 }
 
 #[test]
