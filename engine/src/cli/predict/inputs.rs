@@ -109,10 +109,5 @@ mod tests {
         let inputs = Inputs::collect(&[folder.path().into()], &at("out")).unwrap();
         let files = ["b.png", "sub/c.jfif", "sub/d.gif", "sub/deep/a.JPG"].map(at);
         assert_eq!((inputs.files.as_slice(), inputs.drawn), (files.as_slice(), 0));
-        // If the pictures lie among the photos, the ones that the list names are left out.
-        fs::write(at("pictures.sha256"), "00  b.png\n").unwrap();
-        let inputs = Inputs::collect(&[folder.path().into()], folder.path()).unwrap();
-        let files = ["out/0000_b.png", "sub/c.jfif", "sub/d.gif", "sub/deep/a.JPG"].map(at);
-        assert_eq!((inputs.files.as_slice(), inputs.drawn), (files.as_slice(), 1));
     }
 }
