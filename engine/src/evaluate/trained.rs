@@ -162,22 +162,17 @@ impl TrainedModel {
         Ok(Self { config, params, state, categories, keypoints, exif, checkpoint: None })
     }
 
-    /// A sentence on the names of its classes, if it states none.
-    pub fn unnamed(&self) -> Option<String> {
+    /// Sentences on the names of its classes, if it states none, and on images with an EXIF rotation,
+    /// if they are not turned.
+    pub fn remarks(&self) -> Vec<String> {
         let ours = self.config.model.num_classes;
         let is_coco = coco_classes(ours).is_some_and(|coco| coco == self.classes());
         let named = if is_coco { "they are taken as COCO's" } else { "they are numbered" };
-        self.categories
-            .is_none()
-            .then(|| format!("the weights name none of their {ours} classes: {named}"))
-    }
-
-    /// A sentence on images with an EXIF rotation, if they are not turned.
-    pub fn unturned(&self) -> Option<&'static str> {
-        (self.exif == Some(Exif::Ignore)).then_some(
-            "images with an EXIF orientation are not turned, as those of the training data were \
-             not (prep --exif ignore)",
-        )
+        let unnamed = format!("the weights name none of their {ours} classes: {named}");
+        let unturned = "images with an EXIF orientation are not turned, as those of the training \
+                        data were not (prep --exif ignore)";
+        let unturned = (self.exif == Some(Exif::Ignore)).then(|| unturned.to_string());
+        self.categories.is_none().then_some(unnamed).into_iter().chain(unturned).collect()
     }
 
     /// Names of its classes with their COCO ids, from class 1: the stated ones, else COCO's or

@@ -304,58 +304,53 @@ fn a_model_comes_back_from_every_form_bitwise() {
     }
 }
 
-/// Names of the 53 convolutions of an R-50 and of their norms, Caffe2's and ours.
-fn convolutions() -> Vec<[String; 4]> {
-    let stem = ["conv1", "res_conv1", "conv1", "bn1"].map(String::from);
-    let mut all = vec![stem];
-    for (stage, blocks) in [(2, 3), (3, 4), (4, 6), (5, 3)] {
-        for block in 0..blocks {
-            for (branch, conv, norm) in [
-                ("branch1", "downsample.0", "downsample.1"),
-                ("branch2a", "conv1", "bn1"),
-                ("branch2b", "conv2", "bn2"),
-                ("branch2c", "conv3", "bn3"),
-            ] {
-                let theirs = format!("res{stage}_{block}_{branch}");
-                let ours = |layer: &str| format!("layer{}.{block}.{layer}", stage - 1);
-                if block == 0 || branch != "branch1" {
-                    all.push([theirs.clone(), theirs, ours(conv), ours(norm)]);
-                }
-            }
-        }
-    }
-    all
+/// Caffe2's name of a convolution in the body of an R-50, or of its norm.
+fn in_caffe2(layer: &str) -> String {
+    let words: Vec<&str> = layer.splitn(3, '.').collect();
+    let [stage, block, layer] = words[..] else { return layer.replace("bn1", "res_conv1") };
+    let stage = 1 + stage.trim_start_matches("layer").parse::<usize>().unwrap();
+    let branch = match layer {
+        "conv1" | "bn1" => "2a",
+        "conv2" | "bn2" => "2b",
+        "conv3" | "bn3" => "2c",
+        _ => "1",
+    };
+    format!("res{stage}_{block}_branch{branch}")
+}
+
+/// The norms of a model whose norms are all in its body.
+fn norms(built: &BuiltProgram) -> impl Iterator<Item = &str> {
+    built.params.iter().filter_map(|param| param.name.strip_suffix(".running_var"))
 }
 
 /// The tensors of `R-50.pkl` for the body of a model whose norms add 1e-5 to the variance, as
 /// Detectron publishes it, or detectron2 (its issue 1688 lists the keys). Detectron's converter
 /// (`tools/pickle_caffe_blobs.py`) fuses the norms, and gives every convolution a bias.
 fn r50(from: &(BuiltProgram, StateSet), is_detectrons: bool) -> BTreeMap<String, Values> {
-    let saved = saved(from);
-    let get = |name: String| match from.1.get(&name).filter(|_| name.starts_with("folded/")) {
-        Some(folded) => (vec![folded.as_f32().len()], folded.as_f32().to_vec()),
-        None => saved[&name].clone(),
-    };
     let mut file: BTreeMap<String, Values> = BTreeMap::new();
-    for [conv, norm, our_conv, our_norm] in convolutions() {
-        let weight = get(format!("backbone.body.{our_conv}.weight"));
-        if is_detectrons || conv == "conv1" {
-            let channels = weight.0[0];
-            file.insert(format!("{conv}_b"), (vec![channels], vec![0.0; channels]));
-        }
-        file.insert(format!("{conv}_w"), weight);
-        let parts: &[[&str; 3]] = match is_detectrons {
-            true => &[["s", "folded/", "scale"], ["b", "folded/", "shift"]],
-            false => &[
-                ["gamma", "", "weight"],
-                ["beta", "", "bias"],
-                ["running_mean", "", "running_mean"],
-                ["running_var", "", "running_var"],
-            ],
-        };
-        for [theirs, folder, ours] in parts {
-            let values = get(format!("{folder}backbone.body.{our_norm}.{ours}"));
-            file.insert(format!("{norm}_bn_{theirs}"), values);
+    for (name, values) in saved(from) {
+        let Some((module, what)) = name.rsplit_once('.') else { continue };
+        let Some(layer) = module.strip_prefix("backbone.body.") else { continue };
+        let theirs = in_caffe2(layer);
+        let folded = |what: &str| from.1.get(&format!("folded/{module}.{what}"));
+        match (folded("scale").is_some(), is_detectrons, what) {
+            (false, ..) => {
+                if is_detectrons || theirs == "conv1" {
+                    let channels = values.0[0];
+                    file.insert(format!("{theirs}_b"), (vec![channels], vec![0.0; channels]));
+                }
+                file.insert(format!("{theirs}_w"), values);
+            }
+            (true, true, "weight" | "bias") => {
+                let (what, ours) = if what == "bias" { ("b", "shift") } else { ("s", "scale") };
+                let values = (values.0, folded(ours).unwrap().as_f32().to_vec());
+                file.insert(format!("{theirs}_bn_{what}"), values);
+            }
+            (true, true, _) => {}
+            (true, false, _) => {
+                let what = what.replace("weight", "gamma").replace("bias", "beta");
+                file.insert(format!("{theirs}_bn_{what}"), values);
+            }
         }
     }
     file.insert("fc1000_w".into(), (vec![10, 64], vec![0.5; 640]));
@@ -368,9 +363,9 @@ fn r50(from: &(BuiltProgram, StateSet), is_detectrons: bool) -> BTreeMap<String,
 #[test]
 fn both_published_r50s_fill_the_mlperf_presets() {
     let mut from = model("torchvision_r50", &[], 3, 1);
-    for [.., norm] in convolutions() {
+    for norm in norms(&from.0) {
         for what in ["weight", "bias", "running_mean", "running_var"] {
-            let tensor = from.1.get_mut(&format!("backbone.body.{norm}.{what}")).unwrap();
+            let tensor = from.1.get_mut(&format!("{norm}.{what}")).unwrap();
             let wave = |i: u8| (f32::from(i) * 0.7).sin();
             // A variance near zero shows the constant that is added to it.
             let power = if what == "running_var" { 8 } else { 1 };
@@ -406,9 +401,9 @@ fn both_published_r50s_fill_the_mlperf_presets() {
             let warned = preset == "torchvision_r50";
             assert_eq!(notes.contains("blue first") && notes.contains("1x1"), warned, "{notes}");
             super::fold(&mut state, &built.params, eps);
-            for [.., norm] in convolutions() {
+            for norm in norms(&from.0) {
                 for what in ["scale", "shift"] {
-                    let name = format!("folded/backbone.body.{norm}.{what}");
+                    let name = format!("folded/{norm}.{what}");
                     let [got, want] = [&state, &from.1].map(|s| s.get(&name).unwrap().as_f32());
                     let largest = want.iter().fold(0.0f32, |all, v| all.max(v.abs()));
                     let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 2e-7 * largest;

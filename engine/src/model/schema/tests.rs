@@ -7,7 +7,6 @@ use device::{Gpu, Target};
 use graph::exec::device::Prepared;
 
 use super::super::inputs::{ImageInputs, ObjectInputs};
-use super::super::{ImageSize, Part};
 use super::*;
 use crate::runtime::same_layout;
 
@@ -27,16 +26,7 @@ fn target() -> Target {
 }
 
 fn spec(config: &Config) -> ModelSpec<'_> {
-    ModelSpec {
-        config,
-        num_classes: 3,
-        images: 2,
-        padded: ImageSize { height: 32, width: 32 },
-        slot: SHAPE,
-        target: target(),
-        part: Part::whole(),
-        observe: false,
-    }
+    ModelSpec { images: 2, slot: SHAPE, ..ModelSpec::smallest(config, 3, target()) }
 }
 
 /// One row generates the program's input and the slot's array at the same place as on a device.

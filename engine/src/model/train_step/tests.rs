@@ -5,21 +5,17 @@ use configs::Config;
 use device::{Gpu, Target};
 
 use super::*;
-use crate::model::{ImageSize, ParamKind, Part, SlotShape, group_of};
+use crate::model::{ImageSize, ParamKind, SlotShape, group_of};
 
 /// The training step of `micro`.
 fn built(set: &[&str], target: Target) -> Result<BuiltProgram, EngineError> {
     let set: Vec<String> = set.iter().map(ToString::to_string).collect();
     let config = Config::load("micro", &set).expect("the preset loads");
     let spec = ModelSpec {
-        config: &config,
-        num_classes: 4,
         images: 2,
         padded: ImageSize { height: 64, width: 64 },
         slot: SlotShape { pixels: 3 * 64 * 64, objects: 9, parts: 9, coords: 200, runs: 50 },
-        target,
-        part: Part::whole(),
-        observe: false,
+        ..ModelSpec::smallest(&config, 4, target)
     };
     training_program(&spec)
 }
