@@ -3,7 +3,7 @@
 use std::fs;
 use std::ops::Range;
 
-use dali::{prep, synthetic};
+use dali::prep;
 use serde_json::{Value, json};
 
 use super::*;
@@ -24,21 +24,17 @@ struct Drawn(tempfile::TempDir);
 
 impl Drawn {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (out, [height, width]) = (folder.path().join("set"), [64; 2]);
-        let (count, seed, overwrite) = (4, 1, false);
-        let options = synthetic::SyntheticOptions { count, seed, height, width, out, overwrite };
-        synthetic::generate(&options, &mut |_| ()).expect("a data set");
-        Self(folder)
+        Self(micro(Split::Val, &["data.synthetic.val_images=4"]).0)
     }
 
     fn store(&self, name: &str, edit: impl FnOnce(&mut Value)) -> Store {
         let path = |name: &str| self.0.path().join(name);
-        let coco = fs::read(path("set/annotations.json")).expect("annotations");
+        let set = path("val-4x64-seed0");
+        let coco = fs::read(set.join("annotations.json")).expect("annotations");
         let mut coco = serde_json::from_slice(&coco).expect("JSON");
         edit(&mut coco);
         fs::write(path("own.json"), coco.to_string()).expect("written");
-        let paths = prep::PrepOptions::new(path("set/images"), path("own.json"), path(name));
+        let paths = prep::PrepOptions::new(set.join("images"), path("own.json"), path(name));
         let options = prep::PrepOptions { empty: EmptyImages::Keep, ..paths };
         prep::run(&options, &mut |_| ()).expect("a store");
         Store::open(&path(name)).expect("a store")

@@ -14,8 +14,10 @@ use super::{Container, Contents, Values, read, safetensors_bytes};
 const ZIP: &[u8] = include_bytes!("fixtures/zip.pth");
 const LEGACY: &[u8] = include_bytes!("fixtures/legacy.pth");
 const CHECKPOINT: &[u8] = include_bytes!("fixtures/checkpoint.pth");
-/// As cPickle of Python 2 wrote Detectron's files, opcode by opcode: names and data are `str`.
-const PYTHON_2: &[u8] = include_bytes!("fixtures/python_2.pkl");
+/// As cPickle of Python 2 wrote Detectron's files, whose names and data are `str`, and as Python 3
+/// wrote detectron2's in protocol 3, opcode by opcode.
+const PYTHONS: [&[u8]; 2] =
+    [include_bytes!("fixtures/python_2.pkl"), include_bytes!("fixtures/python_3.pkl")];
 const NUMPY: [&[u8]; 4] = [
     include_bytes!("fixtures/numpy_0.pkl"),
     include_bytes!("fixtures/numpy_2.pkl"),
@@ -86,11 +88,12 @@ fn numpys_arrays_are_read_from_pickles_of_every_protocol_and_archives() {
         }
         assert!(count == 4 || tensor(&contents, "scalar") == (vec![], at([0])));
     }
-    let detectrons = read(PYTHON_2).unwrap();
-    assert_eq!(tensor(&detectrons, "conv1_w"), (vec![3], vec![0.5, -2.0, 1e-40]));
-    // The type of the second array refers to the first's; 700 bytes have another kind of count.
-    let long = (vec![175], (0u8..175).map(f32::from).collect());
-    assert_eq!(tensor(&detectrons, "conv1_b"), long);
+    for contents in PYTHONS.map(|bytes| read(bytes).unwrap()) {
+        assert_eq!(tensor(&contents, "conv1_w"), (vec![3], vec![0.5, -2.0, 1e-40]));
+        // The type of the second array refers to the first's; 700 bytes have another kind of count.
+        let long = (vec![175], (0u8..175).map(f32::from).collect());
+        assert_eq!(tensor(&contents, "conv1_b"), long);
+    }
 }
 
 #[test]
