@@ -9,7 +9,7 @@ mod made;
 mod shared;
 mod sizes;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -98,8 +98,7 @@ impl DataSet {
             keypoints::flips(config, known)?.iter().for_each(|text| progress.say(text));
         }
         let mut images = select(&config.data, split, &store, progress)?;
-        let mut warnings = limit(config, split, &store, &mut images);
-        warnings.extend(shared::repeated(&config.data, split, (&store, &images)));
+        let warnings = limit(config, split, &store, &mut images);
         warnings.iter().for_each(|text| progress.say(&format!("warning: {text}")));
         let size = |i: &usize| {
             let record = store.image(*i);

@@ -165,7 +165,7 @@ fn masked_crc(bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{EventWriter, Histogram, masked_crc};
+    use super::{EngineError, EventWriter, Histogram, masked_crc};
 
     /// Reads the records back by the format's own rules.
     fn records(mut bytes: &[u8]) -> Vec<Vec<u8>> {
@@ -183,13 +183,16 @@ mod tests {
         found
     }
 
+    fn written(write: impl FnOnce(&mut EventWriter) -> Result<(), EngineError>) -> Vec<Vec<u8>> {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        write(&mut EventWriter::create(dir.path()).expect("a file")).expect("a record");
+        let file = std::fs::read_dir(dir.path()).expect("the directory").next().expect("a file");
+        records(&std::fs::read(file.expect("an entry").path()).expect("its bytes"))
+    }
+
     #[test]
     fn a_scalar_is_framed_and_encoded() {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let mut writer = EventWriter::create(dir.path()).expect("a file");
-        writer.scalars(300, &[("loss".into(), 1.5)]).expect("a record");
-        let file = std::fs::read_dir(dir.path()).expect("the directory").next().expect("a file");
-        let records = records(&std::fs::read(file.expect("an entry").path()).expect("its bytes"));
+        let records = written(|writer| writer.scalars(300, &[("loss".into(), 1.5)]));
         assert_eq!(records.len(), 2);
         assert!(records[0].ends_with(b"brain.Event:2"));
         // After the time: step 300 as a varint, then the summary with tag and value.
@@ -201,13 +204,9 @@ mod tests {
 
     #[test]
     fn a_histogram_carries_its_moments_and_bins() {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let mut writer = EventWriter::create(dir.path()).expect("a file");
         let moments = [-1.0, 3.0, 4.0, 5.0, 9.0];
         let histogram = Histogram { moments, limits: vec![1.0, 3.0], counts: vec![3.0, 1.0] };
-        writer.histogram(7, "h", &histogram).expect("a record");
-        let file = std::fs::read_dir(dir.path()).expect("the directory").next().expect("a file");
-        let records = records(&std::fs::read(file.expect("an entry").path()).expect("its bytes"));
+        let records = written(|writer| writer.histogram(7, "h", &histogram));
         // Step 7; a summary of 88 bytes with one value of 86: tag, then a histogram of 81.
         assert_eq!(records[1][9..18], [0x10, 7, 0x2A, 88, 0x0A, 86, 0x0A, 1, b'h']);
         let mut expected = vec![0x2A, 81];
@@ -224,11 +223,7 @@ mod tests {
 
     #[test]
     fn a_picture_carries_its_size_and_its_bytes() {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        let mut writer = EventWriter::create(dir.path()).expect("a file");
-        writer.picture(7, "eval/p", (2, 300), b"PNG").expect("a record");
-        let file = std::fs::read_dir(dir.path()).expect("the directory").next().expect("a file");
-        let records = records(&std::fs::read(file.expect("an entry").path()).expect("its bytes"));
+        let records = written(|writer| writer.picture(7, "eval/p", (2, 300), b"PNG"));
         // Step 7; a summary of 24 bytes with one value of 22: tag, then an image of 12.
         let head = [0x10, 7, 0x2A, 24, 0x0A, 22, 0x0A, 6];
         assert_eq!(records[1][9..17], head);

@@ -324,8 +324,27 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::{Metrics, StepRecord, forget_after};
+
+    pub(crate) fn record(step: u64, loss: f32) -> StepRecord {
+        StepRecord {
+            step,
+            epoch: 0,
+            loss,
+            losses: vec![("loss_box_reg", loss / 2.0)],
+            lr: 0.1,
+            loss_scale: 1.0,
+            grad_norm: loss,
+            applied: true,
+            images: 4,
+            step_seconds: 0.5,
+            data_seconds: 0.25,
+            parameters: vec![],
+            accuracies: vec![],
+            system: vec![],
+        }
+    }
 
     #[test]
     fn the_line_and_the_scalars_are_medians_of_the_window() {
@@ -335,22 +354,8 @@ mod tests {
         let mut metrics = Metrics::new(Some(&path), 1_000_000_000).expect("a file");
         assert!(metrics.medians().is_none());
         for (i, loss) in [9.0, 1.0, 2.0].into_iter().enumerate() {
-            let record = StepRecord {
-                step: i as u64 + 1,
-                epoch: 0,
-                loss,
-                losses: vec![("loss_box_reg", loss / 2.0)],
-                lr: 0.1,
-                loss_scale: 1.0,
-                grad_norm: loss,
-                applied: true,
-                images: 4,
-                step_seconds: 0.5,
-                data_seconds: 0.25,
-                parameters: Vec::new(),
-                accuracies: vec![("rpn/recall", loss / 4.0)],
-                system: vec![],
-            };
+            let accuracies = vec![("rpn/recall", loss / 4.0)];
+            let record = StepRecord { accuracies, ..record(i as u64 + 1, loss) };
             metrics.push(record).expect("written");
         }
         let medians = metrics.medians().expect("three steps");

@@ -281,23 +281,6 @@ mod tests {
     use super::RunDir;
 
     #[test]
-    fn a_second_run_gets_a_directory_of_its_own() {
-        let parent = tempfile::tempdir().expect("a temporary directory");
-        let first = RunDir::create(parent.path(), "tiny").expect("a run directory");
-        first.write("config.toml", b"x = 1").expect("a file");
-        let second = RunDir::create(parent.path(), "tiny").expect("a run directory");
-        assert_eq!(second.path(), parent.path().join("tiny-2"));
-        assert_eq!(std::fs::read(first.join("config.toml")).expect("the file"), b"x = 1");
-        assert!(RunDir::open(second.path()).is_err(), "an empty directory is no run");
-        assert!(RunDir::open(first.path()).is_ok());
-        assert!(second.check_lock().is_ok());
-        let (first_path, second_path) = (first.path().to_path_buf(), second.path().to_path_buf());
-        first.discard_if_empty();
-        second.discard_if_empty();
-        assert!(first_path.is_dir() && !second_path.exists());
-    }
-
-    #[test]
     fn the_last_run_of_a_name_that_has_a_checkpoint_is_found() {
         let parent = tempfile::tempdir().expect("a temporary directory");
         let last = || RunDir::last_of_name(parent.path(), "run");
@@ -325,13 +308,5 @@ mod tests {
         std::fs::remove_file(path.join(super::LOCK)).expect("it is there");
         again.check_lock().expect("taken again");
         assert!(RunDir::open(&path).expect("to read").locked().is_err(), "it is locked again");
-        std::fs::rename(&path, parent.path().join("moved")).expect("a rename");
-        let gone = again.check_lock().expect_err("gone").to_string();
-        assert!(gone.contains("the run directory is gone"), "{gone}");
-        for made in [again.write("best.json", b"{}"), again.folder("inference")] {
-            let gone = made.expect_err("gone").to_string();
-            assert!(gone.contains("the run directory is gone"), "{gone}");
-        }
-        assert!(!path.exists(), "it was made again");
     }
 }

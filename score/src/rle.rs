@@ -97,25 +97,6 @@ impl Rle {
         bitmap
     }
 
-    /// The tight box of the foreground (x, y, width, height in pixels; zeros when empty), and its
-    /// bitmap, row-major, 0 and 1. Takes time by the size of the box, not of the image.
-    #[must_use]
-    pub fn decode_window(&self) -> ([usize; 4], Vec<u8>) {
-        let window = self.to_bbox().map(|side| side as usize);
-        let [left, top, width, height] = window;
-        let mut bitmap = vec![0; width * height];
-        let (mut at, rows) = (0, self.height as usize);
-        for (i, &run) in self.counts.iter().enumerate() {
-            let end = at + run as usize;
-            for pixel in (at..end).filter(|_| i % 2 == 1) {
-                let (x, y) = (pixel / rows - left, pixel % rows - top);
-                bitmap[y * width + x] = 1;
-            }
-            at = end;
-        }
-        (window, bitmap)
-    }
-
     /// Union (or intersection) of masks of one size; the empty mask of 0 x 0 for an empty list.
     ///
     /// # Errors
@@ -290,11 +271,6 @@ mod tests {
             assert_eq!(rle.counts, encode_plain(h as usize, w as usize, &bitmap), "{h}x{w}");
             let ones: Vec<u8> = bitmap.iter().map(|&b| u8::from(b != 0)).collect();
             assert_eq!(rle.decode(), ones);
-            let ([left, top, width, height], window) = rle.decode_window();
-            let cut =
-                (0..width * height).map(|i| (top + i / width) * w as usize + left + i % width);
-            assert_eq!(window, cut.map(|at| ones[at]).collect::<Vec<_>>());
-            assert_eq!(window.iter().sum::<u8>() as u64, rle.area());
             assert_eq!(rle.area(), ones.iter().map(|&b| u64::from(b)).sum::<u64>());
             assert_eq!(Rle::from_leb(h, w, &rle.to_leb()).expect("own string"), rle);
         }

@@ -139,22 +139,19 @@ mod tests {
 
     #[test]
     fn changed_metadata_is_refused() {
-        let path = Path::new("run/step_00000007");
         let text = String::from_utf8(meta().sealed().expect("JSON")).expect("text");
-        let refused = |text: &str, path: &Path, files: &[&str]| {
-            Meta::read(text.as_bytes(), path, files).expect_err("refused")
-        };
-        let changed = text.replace("\"cat\"", "\"dog\"");
-        assert!(refused(&changed, path, &["a", "b"]).contains("seal"));
-        let unsealed = text.replace(&text[text.find(",\n  \"seal\"").expect("it")..], "\n}");
-        assert!(refused(&unsealed, path, &["a", "b"]).contains("seal"));
-        for (from, to) in [("\"format\": 3", "\"format\": 1"), ("0.3.0", "0.2.0")] {
-            assert!(refused(&text.replace(from, to), path, &["a", "b"]).contains("seal"));
+        let seal = &text[text.find(",\n  \"seal\"").expect("it")..];
+        for (from, to, files, told) in [
+            ("\"cat\"", "\"dog\"", &["a", "b"][..], "seal"),
+            (seal, "\n}", &["a", "b"], "seal"),
+            ("\"format\": 3", "\"format\": 1", &["a", "b"], "seal"),
+            ("", "", &["a", "b", "c"], "no checksum of c"),
+            ("", "", &["a"], "`b`"),
+            (&text, "{\"format\": 9}", &[], "its format is 9"),
+        ] {
+            let changed = if from.is_empty() { text.clone() } else { text.replace(from, to) };
+            let read = Meta::read(changed.as_bytes(), Path::new("run/step_00000007"), files);
+            assert!(read.expect_err("refused").contains(told), "{told}");
         }
-        let moved = Path::new("run/step_00000008");
-        assert!(refused(&text, moved, &["a", "b"]).contains("of step 7"));
-        assert!(refused(&text, path, &["a", "b", "c"]).contains("no checksum of c"));
-        assert!(refused(&text, path, &["a"]).contains("`b`"));
-        assert!(refused("{\"format\": 9}", path, &[]).contains("its format is 9"));
     }
 }

@@ -243,28 +243,28 @@ pub(crate) fn exif_of(weights: &Path) -> Option<Exif> {
 /// # Errors
 /// [`EngineError::Checkpoint`] names the tensor that is missing or different.
 pub fn restore(path: &Path, state: &mut StateSet) -> Result<(), EngineError> {
-    restore_weights(path, state, false)
+    let names = state.iter().map(|(name, _)| name).filter(|name| !is_transient(name));
+    let names = names.map(str::to_string).collect();
+    restore_tensors(path, state, names, false)
 }
 
-/// The same, with `averages` those of the parameters that have one.
+/// The same of tensors by name, with `averages` those of the ones that have one.
 ///
 /// # Errors
 /// As for [`restore`].
-pub fn restore_weights(
+pub fn restore_tensors(
     path: &Path,
     state: &mut StateSet,
+    names: Vec<String>,
     averages: bool,
 ) -> Result<(), EngineError> {
     let fault = |reason: String| EngineError::Checkpoint { path: path.to_path_buf(), reason };
     let bytes = fs::read(path.join(STATE)).map_err(|e| fault(format!("{STATE}: {e}")))?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| fault(format!("{STATE}: {e}")))?;
-    let names = state.iter().map(|(name, _)| name).filter(|name| !is_transient(name));
-    let names: Vec<String> = names.map(str::to_string).collect();
     for name in names {
-        let average = file.tensor(&format!("{AVERAGE}{name}"));
-        let saved =
-            if averages { average.or_else(|_| file.tensor(&name)) } else { file.tensor(&name) };
-        let saved = saved.map_err(|_| fault(format!("it lacks `{name}`")))?;
+        let average = file.tensor(&format!("{AVERAGE}{name}")).ok().filter(|_| averages);
+        let saved = average.or_else(|| file.tensor(&name).ok());
+        let saved = saved.ok_or_else(|| fault(format!("it lacks `{name}`")))?;
         let Some(tensor) = state.get_mut(&name) else { continue };
         if saved.shape() != tensor.desc.shape || saved.data().len() != tensor.bytes().len() {
             let (ours, theirs) = (&tensor.desc.shape, saved.shape());
@@ -411,15 +411,17 @@ fn remove_old(parent: &Path, keep: Keep<'_>, newest: &str) {
 mod tests {
     use super::*;
 
+    fn put(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, text).expect("a file");
+    }
+
     #[test]
     fn best_checkpoint_is_chosen_where_one_exists() {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path();
-        for step in ["step_8", "step_12"] {
-            fs::create_dir_all(run.join(step)).unwrap();
-            fs::write(run.join(step).join(META), "{}").unwrap();
-        }
-        fs::write(run.join("last_checkpoint"), "step_12").unwrap();
+        ["step_8", "step_12"].iter().for_each(|step| put(&run.join(step).join(META), "{}"));
+        put(&run.join("last_checkpoint"), "step_12");
         let (last, best) = ("step_12 (last)", "step_8 (best; the last is step_12: ");
         for (named, choice, why) in [
             ("null", Choice::Best, last),
@@ -429,7 +431,7 @@ mod tests {
             ("\"step_6\"", Choice::Best, "step_12 (last; warning: best.json names step_6, which"),
         ] {
             let json = format!(r#"{{"metric":"mask","ap":0.5,"step":8,"checkpoint":{named}}}"#);
-            fs::write(run.join("best.json"), json).unwrap();
+            put(&run.join("best.json"), &json);
             let (path, line) = choose(run, choice).unwrap();
             assert!(line.contains(why), "{line}");
             assert_eq!(choose(&path, choice).unwrap().0, path, "it is taken as given");
@@ -440,19 +442,13 @@ mod tests {
     fn tidy_removes_what_a_killed_process_left_and_nothing_else() {
         let run = tempfile::tempdir().expect("a folder");
         let parent = run.path().join("checkpoints");
-        let put = |path: &str| {
-            let path = parent.join(path);
-            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-            fs::write(path, "x").expect("a file");
-        };
         let left = [".step_00000002.tmp", ".step_00000001.removed", "step_00000003"];
-        left.iter().for_each(|folder| put(&format!("{folder}/{MODEL}")));
+        left.iter().for_each(|folder| put(&parent.join(folder).join(MODEL), "x"));
         let kept = [".step_mine.tmp/x", "step_00000004/x", "step_00000005/checkpoint.json"];
-        kept.iter().for_each(|file| put(file));
-        // Killed between two renames.
-        put(".step_00000006.old/checkpoint.json");
-        let pointer = run.path().join("last_checkpoint");
-        fs::write(pointer, "checkpoints/step_00000006\n").expect("a file");
+        // The last one: killed between two renames.
+        let moved = [".step_00000006.old/checkpoint.json"];
+        kept.iter().chain(&moved).for_each(|file| put(&parent.join(file), "x"));
+        put(&run.path().join("last_checkpoint"), "checkpoints/step_00000006\n");
         tidy(run.path());
         let there = |name: &&str| parent.join(name).exists();
         assert!(!left.iter().any(there) && kept.iter().all(there), "{:?}", entries(&parent));

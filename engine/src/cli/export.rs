@@ -119,7 +119,9 @@ fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
     }
     let (params, classes) = (&model.params, model.categories.as_deref());
     let mut state = model.state.fetch()?.clone();
-    let scaled = if folds { fold_eps(params, &mut state, eps) } else { vec![] };
+    if folds {
+        fold_eps(params, &mut state, eps);
+    }
     let classes = classes.map(|classes| (classes, model.keypoints.as_slice()));
     let bytes = export_weights(params, &state, classes, form, dialect)?;
     write_whole(&args.out, &bytes)?;
@@ -134,9 +136,6 @@ fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
             "the epsilon {eps} of its norms is in their variances: read it with \
              model.backbone.norm_eps={EPS}\n"
         );
-    }
-    for norm in scaled {
-        text += &format!("{norm}: a variance would be below 0, so its weight is scaled\n");
     }
     for what in &found {
         text += &format!("{} does not compute: {what}\n", dialect.name());

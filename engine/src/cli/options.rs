@@ -54,8 +54,6 @@ mod tests {
             ("--lr 0.1", "--set solver.learning_rate=VALUE"),
             ("--epochs=3", "--set train.epochs=VALUE"),
             ("--batch-size 4", "--set train.batch_size=VALUE"),
-            ("--imgsz 640", "--set input.min_size=VALUE"),
-            ("--weights a.pth", "--set model.weights=VALUE"),
             ("--workers 2", "RAYON_NUM_THREADS"),
         ] {
             let text = tip(&format!("onegraph train micro {options}"));

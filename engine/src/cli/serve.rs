@@ -100,9 +100,7 @@ mod with_server {
         let backend = args.device.open()?;
         let model = args.model.open(&backend, &progress)?;
         progress.say(&describe_classes(&model.classes()));
-        if let Some(unturned) = model.unturned() {
-            progress.say(unturned);
-        }
+        model.remarks().iter().for_each(|remark| progress.say(remark));
         let model = Served::new(Predictor::new(model, &backend), args.max_pixels);
         let limits = Limits {
             body: usize::from(args.max_body) << 20,

@@ -59,12 +59,7 @@ pub(crate) fn make_inclusive(
 
 #[cfg(test)]
 mod tests {
-    use dali::prep::PrepOptions;
-    use dali::store::{Store, Stores};
-    use image::RgbImage;
-    use serde_json::json;
-
-    use super::{inclusive_box, objects_with_rows};
+    use super::inclusive_box;
 
     /// In an image of 10 x 20 (height x width).
     #[test]
@@ -75,37 +70,5 @@ mod tests {
         for without_extent in [[2.0, 3.0, 1.0, 4.0], [2.0, 3.0, 4.0, 0.5], [25.0, 3.0, 4.0, 4.0]] {
             assert_eq!(inclusive(without_extent), None);
         }
-    }
-
-    /// A head fills its rows by these objects: one that is left out must not shift the others.
-    #[test]
-    fn objects_with_rows_are_those_of_the_boxes() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        RgbImage::new(20, 10).save(path("a.png")).unwrap();
-        let object = |id: usize, bbox: [usize; 4], crowd: usize| {
-            let [x, y, w, h] = bbox;
-            let (area, ring) = (w * h, [x, y, x + w, y, x + w, y + h, x, y + h]);
-            json!({"id": id, "image_id": 1, "category_id": 1, "iscrowd": crowd, "bbox": bbox,
-                   "area": area, "segmentation": [ring]})
-        };
-        let objects = [
-            object(1, [2, 2, 1, 6], 0),
-            object(2, [4, 2, 5, 5], 0),
-            object(3, [0, 0, 9, 9], 1),
-            object(4, [9, 1, 8, 6], 0),
-        ];
-        let coco = json!({"categories": [{"id": 1, "name": "cat"}], "annotations": objects,
-                          "images": [{"id": 1, "file_name": "a.png", "height": 10, "width": 20}]});
-        std::fs::write(path("a.json"), coco.to_string()).unwrap();
-        let options = PrepOptions::new(folder.path(), path("a.json"), path("store"));
-        dali::prep::run(&options, &mut |_| ()).unwrap();
-        let store = Stores::from(Store::open(&path("store")).unwrap());
-        let ids = |inclusive| {
-            let (_, objects) = objects_with_rows(&store, 0, inclusive);
-            objects.iter().map(|object| object.annotation_id).collect::<Vec<_>>()
-        };
-        assert_eq!(ids(false), [1, 2, 4]);
-        assert_eq!(ids(true), [2, 4]);
     }
 }

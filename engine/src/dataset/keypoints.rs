@@ -99,7 +99,7 @@ pub(super) fn flips(config: &Config, known: &Keypoints) -> Result<Vec<String>, E
         return Ok(vec![format!(
             "warning: no pair of left and right is among the keypoints {names}, so images are not \
              flipped; give the pairs as {KEY} ([] if all are on the axis of symmetry), or set \
-             input.flip_probability=0"
+             input.flip_probability and input.augment.vertical_flip to 0"
         )]);
     }
     let swapped = partners.iter().enumerate().filter(|(own, other)| own < other).count();

@@ -3,37 +3,40 @@
 use std::fs;
 use std::ops::Range;
 
-use dali::{prep, synthetic};
+use dali::prep;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::evaluate::EvaluationSet;
+
+/// The config `micro` with changes, and a split of the set that it draws into the folder.
+pub(crate) fn micro(split: Split, set: &[&str]) -> (tempfile::TempDir, Config, DataSet) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let dir = format!("data.synthetic.dir={}", folder.path().display());
+    let set: Vec<String> = set.iter().map(ToString::to_string).chain([dir]).collect();
+    let config = Config::load("micro", &set).expect("a config");
+    let data = DataSet::open(&config, split, &Progress::quiet()).expect("drawn images");
+    (folder, config, data)
+}
 
 /// Four images of shapes with keypoints, in stores with edited annotations.
 struct Drawn(tempfile::TempDir);
 
 impl Drawn {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (out, [height, width]) = (folder.path().join("set"), [64; 2]);
-        let (count, seed, overwrite) = (4, 1, false);
-        let options = synthetic::SyntheticOptions { count, seed, height, width, out, overwrite };
-        synthetic::generate(&options, &mut |_| ()).expect("a data set");
-        Self(folder)
+        Self(micro(Split::Val, &["data.synthetic.val_images=4"]).0)
     }
 
     fn store(&self, name: &str, edit: impl FnOnce(&mut Value)) -> Store {
-        self.prep(name, EmptyImages::Keep, edit)
-    }
-
-    fn prep(&self, name: &str, empty: EmptyImages, edit: impl FnOnce(&mut Value)) -> Store {
         let path = |name: &str| self.0.path().join(name);
-        let coco = fs::read(path("set/annotations.json")).expect("annotations");
+        let set = path("val-4x64-seed0");
+        let coco = fs::read(set.join("annotations.json")).expect("annotations");
         let mut coco = serde_json::from_slice(&coco).expect("JSON");
         edit(&mut coco);
         fs::write(path("own.json"), coco.to_string()).expect("written");
-        let paths = prep::PrepOptions::new(path("set/images"), path("own.json"), path(name));
-        prep::run(&prep::PrepOptions { empty, ..paths }, &mut |_| ()).expect("a store");
+        let paths = prep::PrepOptions::new(set.join("images"), path("own.json"), path(name));
+        let options = prep::PrepOptions { empty: EmptyImages::Keep, ..paths };
+        prep::run(&options, &mut |_| ()).expect("a store");
         Store::open(&path(name)).expect("a store")
     }
 }
@@ -93,7 +96,6 @@ fn used(store: &Store, split: Split, set: &[&str]) -> Result<(Vec<u64>, String),
     Ok((images.iter().map(|image| store.image(*image).image_id).collect(), warnings))
 }
 
-/// Which images train depends on `data.empty`, not on whether they come from files or a store.
 #[test]
 fn images_in_use_follow_objects_and_limits() {
     let drawn = Drawn::new();
@@ -105,16 +107,15 @@ fn images_in_use_follow_objects_and_limits() {
     };
     let keep = drawn.store("keep", edit);
     let none = drawn.store("none", |c| c["annotations"] = json!([]));
-    let drop = drawn.prep("drop", EmptyImages::Drop, edit);
     let (train, val) = (Split::Train, Split::Val);
     for (store, split, set, ids, warning) in [
-        (&drop, train, &[][..], &[1, 3, 4][..], ""),
-        (&keep, train, &[], &[1, 3, 4], ""),
+        (&keep, train, &[][..], &[1, 3, 4][..], ""),
         (&keep, train, &["data.empty=keep"], &[1, 2, 3, 4], ""),
         (&keep, train, &["data.max_images=2"], &[1, 3], ""),
         (&keep, train, &["data.max_images=4"], &[1, 3, 4], "data.max_images = 4 has no effect"),
         (&keep, val, &["data.max_images=2"], &[1, 2, 3, 4], ""),
         (&keep, train, &["data.ids=[3, 1]"], &[3, 1], ""),
+        (&keep, train, &["data.ids=[3, 1]", "data.val_fraction=0.5"], &[1], "1 of the 2 images of"),
         (&keep, train, &["data.empty=keep", "data.ids=[4]"], &[4], "no object to train on"),
         (&none, val, &[], &[1, 2, 3, 4], "no object to evaluate on"),
     ] {
@@ -125,12 +126,32 @@ fn images_in_use_follow_objects_and_limits() {
     }
     for (store, set, words) in [
         (&keep, &["data.ids=[2]"][..], "image 2"),
-        (&drop, &["data.ids=[2]"], "image 2"),
         (&keep, &["data.ids=[4]"], "crowds"),
         (&none, &[], "none"),
     ] {
         let refused = used(store, train, set).expect_err(words);
         assert!(refused.contains(words) && refused.contains("data.empty="), "{refused}");
+    }
+}
+
+/// A head fills its rows by these objects: one that is left out must not shift the others.
+#[test]
+fn objects_with_rows_are_those_of_the_boxes() {
+    let store = Drawn::new().store("rows", |c| {
+        let objects = c["annotations"].as_array_mut().expect("objects");
+        objects.truncate(4);
+        objects
+            .iter_mut()
+            .zip(1..)
+            .for_each(|(o, id)| (o["id"], o["image_id"]) = (id.into(), 1.into()));
+        objects[0]["bbox"][2] = 1.into();
+        objects[2]["iscrowd"] = 1.into();
+    });
+    let store = Stores::from(store);
+    for (inclusive, ids) in [(false, &[1, 2, 4][..]), (true, &[2, 4])] {
+        let (_, objects) = objects_with_rows(&store, 0, inclusive);
+        let found: Vec<u64> = objects.iter().map(|object| object.annotation_id).collect();
+        assert_eq!(found, ids);
     }
 }
 
@@ -163,11 +184,4 @@ fn images_that_sets_share_are_counted() {
         (halves[1].count_shared(&[0], &halves[0]), train.count_shared(&[0, 2], &halves[0])),
         (0, 1)
     );
-    let repeated = |sets: [Range<usize>; 2]| {
-        let data = data(sets.map(&store).into());
-        shared::repeated(&Data::default(), Split::Train, (&data.store, &data.images))
-    };
-    let text = repeated([1..3, 0..2]).unwrap_or_default();
-    assert!(text.contains("data.train: 1 image in more than one set"), "{text}");
-    assert_eq!(repeated([0..1, 1..2]), None);
 }

@@ -196,28 +196,26 @@ fn colour(i: usize) -> Rgb<u8> {
 /// Tints the mask and draws its edge, a pixel of the canvas wide.
 fn draw_mask(canvas: &mut RgbImage, object: &Found, colour: Rgb<u8>) {
     let Some(mask) = &object.mask else { return };
-    let size = [mask.width, mask.height].map(i64::from);
-    let ([left, top, width, height], bitmap) = mask.decode_window();
-    let (window, sides) = ([left, top].map(|at| at as i64), [width, height].map(|n| n as i64));
-    let extent = [canvas.width(), canvas.height()].map(i64::from);
-    // The pixel of the mask below one of the canvas, in the window.
-    let inside = |at: [i64; 2]| {
-        let on = [0, 1].map(|i| at[i] * size[i] / extent[i] - window[i]);
-        let is_on = |i: usize| (0..extent[i]).contains(&at[i]) && (0..sides[i]).contains(&on[i]);
-        is_on(0) && is_on(1) && bitmap[(on[1] * sides[0] + on[0]) as usize] != 0
+    let (height, width) = (mask.height as usize, mask.width as usize);
+    let bitmap = mask.decode();
+    let (columns, rows) = (i64::from(canvas.width()), i64::from(canvas.height()));
+    let inside = |x: i64, y: i64| {
+        let within = (0..columns).contains(&x) && (0..rows).contains(&y);
+        let (x, y) = (x * width as i64 / columns, y * height as i64 / rows);
+        within && bitmap[y as usize * width + x as usize] != 0
     };
-    let range = |i: usize| {
-        let first = |at: i64| (at * extent[i] + size[i] - 1) / size[i].max(1);
-        first(window[i])..first(window[i] + sides[i]).min(extent[i])
+    let [left, top, wide, high] = mask.to_bbox().map(|side| side as i64);
+    let range = |first: i64, size: i64, side: usize, extent: i64| {
+        let at = |place: i64| place * extent / side.max(1) as i64;
+        at(first)..(at(first + size) + 1).min(extent)
     };
-    for (x, y) in range(1).flat_map(|y| range(0).map(move |x| (x, y))) {
-        if !inside([x, y]) {
-            continue;
+    for y in range(top, high, height, rows) {
+        for x in range(left, wide, width, columns).filter(|x| inside(*x, y)) {
+            let neighbours = [(x - 1, y), (x + 1, y), (x, y - 1), (x, y + 1)];
+            let edge = neighbours.iter().any(|(x, y)| !inside(*x, *y));
+            let pixel = canvas.get_pixel_mut(x as u32, y as u32);
+            blend(pixel, colour, if edge { 1.0 } else { TINT });
         }
-        let neighbours = [[x - 1, y], [x + 1, y], [x, y - 1], [x, y + 1]];
-        let edge = neighbours.into_iter().any(|at| !inside(at));
-        let pixel = canvas.get_pixel_mut(x as u32, y as u32);
-        blend(pixel, colour, if edge { 1.0 } else { TINT });
     }
 }
 
@@ -255,13 +253,17 @@ fn blend(pixel: &mut Rgb<u8>, colour: Rgb<u8>, share: f32) {
 #[cfg(test)]
 mod tests {
     use image::Rgb;
-    use score::encode_mask;
+    use score::{Rle, encode_mask};
 
     use super::{colour, picture, picture_at, sheet};
     use crate::evaluate::{Found, Image, ImageDetections};
 
     fn grey(side: usize) -> Image {
         Image { id: 1, height: side, width: side, rgb: vec![100; 3 * side * side] }
+    }
+
+    fn one(bbox: [f32; 4], mask: Option<Rle>) -> ImageDetections {
+        ImageDetections { image_id: 1, objects: vec![Found::new(1, 0.9, bbox, mask)] }
     }
 
     #[test]
@@ -271,8 +273,7 @@ mod tests {
             bitmap[y * 64 + 20..y * 64 + 40].fill(1);
         }
         let mask = Some(encode_mask(64, 64, &bitmap));
-        let object = Found::new(1, 0.9, [20.0, 20.0, 40.0, 40.0], mask);
-        let found = ImageDetections { image_id: 1, objects: vec![object] };
+        let found = one([20.0, 20.0, 40.0, 40.0], mask);
         let drawn = picture(&grey(64), &found, &["cat".to_string()], 0.5);
         assert_eq!(drawn.dimensions(), (512, 512), "a 64-pixel image is drawn 8 times larger");
         assert_ne!(*drawn.get_pixel(240, 280), Rgb([100; 3]), "inside");
@@ -302,8 +303,7 @@ mod tests {
     fn a_box_is_seen_on_ground_of_its_own_colour() {
         let Rgb(own) = colour(0);
         let image = Image { id: 1, height: 50, width: 50, rgb: own.repeat(50 * 50) };
-        let object = Found::new(1, 0.9, [20.0, 20.0, 40.0, 40.0], None);
-        let found = ImageDetections { image_id: 1, objects: vec![object] };
+        let found = one([20.0, 20.0, 40.0, 40.0], None);
         let drawn = picture_at(&image, &found, &["cat".to_string()], 0.5, 500);
         assert_eq!(drawn.dimensions(), (500, 500));
         let row: Vec<_> = (395..405).map(|x| *drawn.get_pixel(x, 300)).collect();
@@ -315,8 +315,7 @@ mod tests {
     fn a_picture_has_the_long_side_that_is_asked_for() {
         let image = Image { id: 1, height: 200, width: 100, rgb: vec![9; 3 * 200 * 100] };
         let mask = Some(encode_mask(200, 100, &[1; 200 * 100]));
-        let object = Found::new(1, 0.9, [0.0, 0.0, 100.0, 200.0], mask);
-        let found = ImageDetections { image_id: 1, objects: vec![object] };
+        let found = one([0.0, 0.0, 100.0, 200.0], mask);
         let of = |side| picture_at(&image, &found, &["cat".to_string()], 0.5, side);
         assert_eq!((of(90).dimensions(), of(333).dimensions()), ((45, 90), (167, 333)));
         assert_ne!(*of(333).get_pixel(80, 160), Rgb([9; 3]), "the mask tints it");

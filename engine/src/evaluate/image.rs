@@ -84,31 +84,6 @@ impl Image {
 mod tests {
     use super::*;
 
-    /// The letter F of 2 columns and 3 rows under the eight orientations of the standard, whose
-    /// upright form is the same.
-    #[test]
-    fn every_orientation_is_turned_upright() {
-        let upright = [[1, 2], [3, 4], [5, 6]];
-        let stored: [(u16, &[&[u8]]); 8] = [
-            (1, &[&[1, 2], &[3, 4], &[5, 6]]),
-            (2, &[&[2, 1], &[4, 3], &[6, 5]]),
-            (3, &[&[6, 5], &[4, 3], &[2, 1]]),
-            (4, &[&[5, 6], &[3, 4], &[1, 2]]),
-            (5, &[&[1, 3, 5], &[2, 4, 6]]),
-            // Row 0 of the file is the right side: the camera was turned to the left.
-            (6, &[&[2, 4, 6], &[1, 3, 5]]),
-            (7, &[&[6, 4, 2], &[5, 3, 1]]),
-            (8, &[&[5, 3, 1], &[6, 4, 2]]),
-        ];
-        for (turn, rows) in stored {
-            let grey = |rows: &[&[u8]]| rows.concat().iter().flat_map(|v| [*v; 3]).collect();
-            let size = [rows.len() as u32, rows[0].len() as u32];
-            assert_eq!(turned_size(size, Some(turn)), [3, 2], "{turn}");
-            let expected: Vec<u8> = grey(&upright.each_ref().map(|row| row.as_slice()));
-            assert_eq!(turned(grey(rows), size, turn), expected, "{turn}");
-        }
-    }
-
     #[test]
     fn pixels_must_fill_the_image() {
         assert!(Image::from_rgb(0, 2, 3, vec![0; 18]).is_ok());

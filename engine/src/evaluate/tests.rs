@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use configs::Config;
 use tempfile::TempDir;
 
 use super::{DetectionModel, Evaluation, EvaluationSet, Evaluator};
@@ -18,11 +17,7 @@ fn micro(set: &[&str]) -> (TempDir, DetectionModel, Evaluator) {
 }
 
 fn micro_on(split: Split, set: &[&str]) -> (TempDir, DetectionModel, Evaluator) {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = format!("data.synthetic.dir={}", folder.path().display());
-    let set: Vec<String> = set.iter().map(ToString::to_string).chain([dir]).collect();
-    let config = Config::load("micro", &set).unwrap();
-    let data = DataSet::open(&config, split, &Progress::quiet()).unwrap();
+    let (folder, config, data) = crate::dataset::tests::micro(split, set);
     let classes = data.num_classes();
     let mut model = DetectionModel::new(&config, classes, None, &Backend::Cpu).unwrap();
     let evaluator = Evaluator::new(&config, data, classes, &Backend::Cpu, &mut model.state);

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use configs::{Config, Difference, EvalWeights, Set};
 use dali::decode::Exif;
-use graph::StateSet;
 use serde_json::Value;
 
 use super::EvaluationSet;
@@ -99,13 +98,9 @@ impl TrainedModel {
     /// Takes the weights that a checkpoint's weights file does not hold: averages or trained ones.
     fn take_weights(&mut self, path: &Path, averages: bool) -> Result<(), EngineError> {
         let (params, eps) = (&self.params, self.config.model.backbone.norm_eps);
+        let names = params.iter().map(|param| param.name.clone()).collect();
         self.state.change(|state| {
-            let mut own = StateSet::new();
-            for Param { name, .. } in params {
-                state.get(name).into_iter().for_each(|tensor| own.insert(name, tensor.clone()));
-            }
-            checkpoint::restore_weights(path, &mut own, averages)?;
-            own.iter().for_each(|(name, tensor)| state.insert(name, tensor.clone()));
+            checkpoint::restore_tensors(path, state, names, averages)?;
             fold(state, params, eps);
             Ok(())
         })
@@ -161,27 +156,23 @@ impl TrainedModel {
             file.check_fit(report, (Extent::Model, Tolerance::Nothing), &config, MEND)?;
             progress.say(&format!("weights {}: {}", path.display(), report.describe()));
         }
-        let (params, state) = (model.params, model.state);
-        let (keypoints, exif) = (file.keypoints().to_vec(), checkpoint::exif_of(path));
+        let (params, state, exif) = (model.params, model.state, checkpoint::exif_of(path));
+        let has_keypoints = config.model.kind.has_keypoints();
+        let keypoints = if has_keypoints { file.keypoints().to_vec() } else { vec![] };
         Ok(Self { config, params, state, categories, keypoints, exif, checkpoint: None })
     }
 
-    /// A sentence on the names of its classes, if it states none.
-    pub fn unnamed(&self) -> Option<String> {
+    /// Sentences on the names of its classes, if it states none, and on images with an EXIF rotation,
+    /// if they are not turned.
+    pub fn remarks(&self) -> Vec<String> {
         let ours = self.config.model.num_classes;
         let is_coco = coco_classes(ours).is_some_and(|coco| coco == self.classes());
         let named = if is_coco { "they are taken as COCO's" } else { "they are numbered" };
-        self.categories
-            .is_none()
-            .then(|| format!("the weights name none of their {ours} classes: {named}"))
-    }
-
-    /// A sentence on images with an EXIF rotation, if they are not turned.
-    pub fn unturned(&self) -> Option<&'static str> {
-        (self.exif == Some(Exif::Ignore)).then_some(
-            "images with an EXIF orientation are not turned, as those of the training data were \
-             not (prep --exif ignore)",
-        )
+        let unnamed = format!("the weights name none of their {ours} classes: {named}");
+        let unturned = "images with an EXIF orientation are not turned, as those of the training \
+                        data were not (prep --exif ignore)";
+        let unturned = (self.exif == Some(Exif::Ignore)).then(|| unturned.to_string());
+        self.categories.is_none().then_some(unnamed).into_iter().chain(unturned).collect()
     }
 
     /// Names of its classes with their COCO ids, from class 1: the stated ones, else COCO's or
@@ -260,9 +251,7 @@ pub(crate) fn config_beside(weights: &Path) -> Result<PathBuf, EngineError> {
 
 /// True if an override says which weights are taken.
 fn sets_weights(overrides: &[String]) -> bool {
-    overrides
-        .iter()
-        .any(|set| set.split('=').next().is_some_and(|key| key.trim() == "eval.weights"))
+    overrides.iter().any(|set| set.trim_start().starts_with("eval.weights"))
 }
 
 fn no_weights(why: &str) -> EngineError {
@@ -318,16 +307,11 @@ mod tests {
         for (stated, outputs, num_classes) in [(4, 4, 0), (4, 4, 4), (1, 4, 4), (90, 90, 0)] {
             assert_eq!(check_number(stated, outputs, num_classes), Ok(()));
         }
-        for (stated, outputs, num_classes, mend) in [
-            (0, 4, 0, "remove it"),
-            (0, 4, 4, "remove it"),
-            (5, 4, 0, "remove it"),
-            (5, 4, 5, "remove it"),
-            (1, 4, 0, "model.num_classes=4"),
-        ] {
-            let refusal = check_number(stated, outputs, num_classes).unwrap_err();
-            let told = format!("states {stated} classes, and its classifier has {outputs}");
-            assert!(refusal.contains(&told) && refusal.contains(mend), "{refusal}");
+        for (stated, num_classes, mend) in
+            [(0, 4, "remove it"), (5, 5, "remove it"), (1, 0, "model.num_classes=4")]
+        {
+            let refusal = check_number(stated, 4, num_classes).unwrap_err();
+            assert!(refusal.contains(mend), "{refusal}");
         }
     }
 }

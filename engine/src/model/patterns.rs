@@ -1,12 +1,12 @@
 //! Checks of `model.freeze` and `[[solver.groups]]` against the parameters of the model.
 
-use configs::{ConfigError, ParameterGroup, Solver};
+use configs::{ConfigError, Solver};
 
 use super::net::Net;
 use super::optimizer::group_of;
 use super::params::Param;
 use crate::error::EngineError;
-use crate::names::{matches, misfit};
+use crate::names::misfit;
 
 /// Refuses a pattern that fits no parameter, and patterns or rates that leave nothing to train.
 ///
@@ -27,38 +27,30 @@ pub(super) fn check(net: &Net<'_>) -> Result<(), EngineError> {
         if trained.any(|param| factor(param) * solver.learning_rate as f32 > 0.0) {
             return Ok(());
         }
-        let problem = "trains nothing, as every lr_factor is 0; give one above 0";
+        let problem = "trains nothing, as no lr_factor gives a rate above 0; give a higher one";
         return Err(invalid("solver.groups".into(), problem.into()));
     }
     let problem = format!("is {freeze:?}, which leaves nothing to train; remove a pattern");
     Err(invalid("model.freeze".into(), problem))
 }
 
-/// A sentence for each group that decides nothing: its parameters are frozen, or later groups give
-/// each of them the same values.
+/// A sentence for each group without which each trained parameter has the same values.
 pub(crate) fn idle_groups(solver: &Solver, params: &[Param]) -> Vec<String> {
-    let mut sentences = Vec::new();
-    for (i, group) in solver.groups.iter().enumerate() {
-        let fits = |group: &ParameterGroup, param: &Param| matches(&group.r#match, &param.name);
-        let own = params.iter().filter(|param| param.trained.is_some() && fits(group, param));
-        let (own, later): (Vec<&Param>, _) = (own.collect(), &solver.groups[i + 1..]);
-        let is_idle = |value: fn(&ParameterGroup) -> Option<f64>| {
-            let decides = |group: &&ParameterGroup| value(group).is_some();
-            let is_decided = |p: &&Param| later.iter().filter(decides).any(|group| fits(group, p));
-            value(group).is_none() || own.iter().all(is_decided)
-        };
-        if is_idle(|group| group.lr_factor) && is_idle(|group| group.weight_decay) {
-            let by = later.iter().filter(|group| own.iter().any(|param| fits(group, param)));
-            let by: Vec<_> = by.map(|group| format!("\"{}\"", group.r#match)).collect();
-            let why = match own.is_empty() {
-                true => "its parameters are frozen".to_string(),
-                false => format!("later groups fit all its parameters: {}", by.join(", ")),
-            };
-            let pattern = &group.r#match;
-            sentences.push(format!("solver.groups[{i}] (\"{pattern}\") has no effect: {why}"));
-        }
-    }
-    sentences
+    let is_idle = |i: &usize| {
+        let mut without = solver.clone();
+        without.groups.remove(*i);
+        let values = |solver, param: &Param| group_of(solver, &param.name, param.kind);
+        let mut trained = params.iter().filter(|param| param.trained.is_some());
+        trained.all(|param| values(solver, param) == values(&without, param))
+    };
+    let sentence = |i: usize| {
+        format!(
+            "solver.groups[{i}] (\"{}\") has no effect: its parameters are frozen, or have the \
+             same values without it",
+            solver.groups[i].r#match
+        )
+    };
+    (0..solver.groups.len()).filter(is_idle).map(sentence).collect()
 }
 
 /// Refuses a pattern that fits no parameter; `key` is the pattern's place in the config.

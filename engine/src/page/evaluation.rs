@@ -188,12 +188,12 @@ fn pair(image: &Value, run: &Path, text: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use score::{ClassScores, ErrorKind};
 
     use super::*;
 
-    fn class(name: &str, ap50: Option<f64>) -> ClassScores {
+    pub(in super::super) fn class(name: &str, ap50: Option<f64>) -> ClassScores {
         let precision = if ap50.is_some() { vec![1.0, 0.5] } else { vec![] };
         let (name, objects) = (name.to_string(), usize::from(ap50.is_some()));
         ClassScores {
@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    fn analysis_of(classes: Vec<ClassScores>) -> Analysis {
+    pub(in super::super) fn analysis_of(classes: Vec<ClassScores>) -> Analysis {
         let confusion = vec![vec![1; classes.len() + 1]; classes.len() + 1];
         let [kind, meaning] = ["Miss", "not detected"].map(String::from);
         let errors = vec![ErrorKind { kind, meaning, count: 3, ap_lost: 0.0 }];

@@ -200,21 +200,8 @@ pub(super) fn number(value: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::evaluation::tests::{analysis_of, class};
     use super::*;
-
-    fn class(name: String) -> ClassScores {
-        let (ap, precision) = (Some(0.0), vec![]);
-        ClassScores {
-            name,
-            objects: 1,
-            ap,
-            ap50: ap,
-            ap75: ap,
-            ar: ap,
-            precision,
-            best_threshold: None,
-        }
-    }
 
     #[test]
     fn a_large_confusion_matrix_loses_no_object() {
@@ -225,11 +212,8 @@ mod tests {
             confusion[i][count] = i as u64;
             confusion[i][1 + i % (count - 1)] += 1;
         }
-        let classes = (0..count).map(|i| class(format!("c{i}"))).collect();
-        let (errors, images, label_doubts) = (vec![], vec![], vec![]);
-        let precision = vec![];
-        let analysis = Analysis { classes, precision, confusion, errors, images, label_doubts };
-        let html = confusion_of(analysis);
+        let classes = (0..count).map(|i| class(&format!("c{i}"), Some(0.0))).collect();
+        let html = confusion_of(Analysis { confusion, ..analysis_of(classes) });
         assert!(html.contains("The 20 classes with the most mistakes, of 29."));
         assert!(html.find("missed") < html.find("c29"), "the missed come first");
         assert!(!html.contains("<th>c0</th>") && html.contains("others"));

@@ -67,12 +67,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_round() {
-        assert_eq!(ticks(0.0, 1.0), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
-        assert_eq!(ticks(0.0, 2400.0), [0.0, 500.0, 1000.0, 1500.0, 2000.0]);
-    }
-
-    #[test]
     fn a_value_is_rounded_up_to_a_step() {
         let up = |value| round_up(value, &[1.0, 1.5, 8.0]);
         assert_eq!([0.9, 1.0, 7.0, 66.0 / 9.0, 11_000.0].map(up), [1.0, 1.0, 8.0, 8.0, 15_000.0]);

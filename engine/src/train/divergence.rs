@@ -86,27 +86,14 @@ pub(super) fn advice(config: &Config) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::tests::record;
 
     fn watch(steps: &[(f32, bool, f32)]) -> Divergence {
         let config = Config::default();
         let mut divergence = Divergence::new(&config);
         for (step, &(loss, applied, loss_scale)) in (1..).zip(steps) {
-            divergence.record(&StepRecord {
-                step,
-                epoch: 0,
-                loss,
-                losses: vec![("loss_cls", loss)],
-                lr: 0.1,
-                loss_scale,
-                grad_norm: f32::INFINITY,
-                applied,
-                images: 1,
-                step_seconds: 0.0,
-                data_seconds: 0.0,
-                accuracies: Vec::new(),
-                system: Vec::new(),
-                parameters: Vec::new(),
-            });
+            let of_step = StepRecord { applied, loss_scale, ..record(step, loss) };
+            divergence.record(&of_step);
         }
         divergence
     }

@@ -230,16 +230,13 @@ fn largest(
 mod tests {
     use super::*;
     use crate::dataset::Split;
-    use crate::progress::Progress;
+    use crate::dataset::tests::micro;
 
     /// On the CPU: smaller groups first, then smaller batches, and no advice where none helps.
     #[test]
     fn what_is_advised_fits_and_nothing_larger_does() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let dir = format!("data.synthetic.dir={}", folder.path().join("drawn").display());
-        let set = ["train.batch_size=8", "train.images_per_group=4", &dir].map(String::from);
-        let config = Config::load("micro", &set).expect("the preset loads");
-        let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");
+        let set = ["train.batch_size=8", "train.images_per_group=4"];
+        let (_folder, config, data) = micro(Split::Train, &set);
         let (backend, evaluations) = (&Backend::Cpu, DetectionMemory::default());
         let division = &Division::alone(&config.train, &Target::Cpu);
         let run = Counted { config: &config, data: &data, backend, division, evaluations };

@@ -9,8 +9,8 @@ use crate::classes::{are_same, coco_classes, describe_classes, why_unlike};
 use crate::error::EngineError;
 use crate::model::{Param, classes_of};
 use crate::weights::{
-    Extent, LoadReport, Tolerance, WeightsFile, are_scored, check_agreement, fold, load_weights,
-    map_classes, map_keypoints,
+    Extent, LoadReport, Tolerance, WeightsFile, check_agreement, fold, load_weights, map_classes,
+    map_keypoints,
 };
 
 /// How a run begins that accepts what its file lacks.
@@ -72,19 +72,8 @@ pub(super) fn load(
     }
     let seed = config.train.seed;
     report.notes.extend(map_keypoints(file.keypoints(), keypoints, seed, params, state));
-    report.notes.extend(averages_of(path));
     fold(state, params, config.model.backbone.norm_eps);
     Ok(Some(report))
-}
-
-/// A note on a checkpoint's weights, if its run has two sets of them.
-fn averages_of(path: &Path) -> Option<String> {
-    let beside = |name: &str| path.with_file_name(name);
-    let run = Config::load(beside("config.toml"), &[]).ok();
-    let run = run.filter(|_| beside("checkpoint.json").is_file());
-    let run = run.filter(|run| run.train.ema_decay.is_some())?;
-    let which = if are_scored(&run) { "averages of the weights" } else { "trained weights" };
-    Some(format!("the file holds the {which} of its run, as eval.weights of that run says"))
 }
 
 /// Why the file's classes differ from the model's, if they do, whatever their number.

@@ -261,21 +261,39 @@ mod tests {
 
     #[test]
     fn presets_of_a_project_are_its_own_and_mlperfs_is_not() {
-        let presets = ["torchvision_r18", "torchvision_r50_v2", "torchvision_r101", "faster_r50"];
-        for preset in presets.into_iter().chain(["torchvision_r50", "cpu_r50_256"]) {
-            let config = Config::load(preset, &[]).unwrap();
-            assert_eq!(differences(&config, Dialect::Torchvision), Vec::<String>::new());
-            let others = differences(&config, Dialect::Detectron2).join("; ");
-            assert!(others.starts_with("anchors rounded to whole pixels"), "{others}");
-        }
-        let presets = ["detectron2_r50_1x", "detectron2_r101_3x", "detectron2_faster_r50_3x"];
-        let further = ["detectron2_r50_lsj", "detectron2_cascade_r50_3x"];
-        for preset in presets.into_iter().chain(further) {
-            let config = Config::load(preset, &[]).unwrap();
-            assert_eq!(differences(&config, Dialect::Detectron2), Vec::<String>::new());
-            let others = differences(&config, Dialect::Torchvision).join("; ");
-            for what in ["rounded half up", "not rounded (model.anchors", "level_eps"] {
-                assert!(others.contains(what), "{what}: {others}");
+        let (torchvision, detectron2) = (Dialect::Torchvision, Dialect::Detectron2);
+        for (presets, own, other, expected) in [
+            (
+                &[
+                    "torchvision_r18",
+                    "torchvision_r50",
+                    "torchvision_r50_v2",
+                    "torchvision_r101",
+                    "faster_r50",
+                    "cpu_r50_256",
+                ][..],
+                torchvision,
+                detectron2,
+                &["anchors rounded to whole pixels"][..],
+            ),
+            (
+                &[
+                    "detectron2_r50_1x",
+                    "detectron2_r101_3x",
+                    "detectron2_r50_lsj",
+                    "detectron2_faster_r50_3x",
+                    "detectron2_cascade_r50_3x",
+                ],
+                detectron2,
+                torchvision,
+                &["rounded half up", "not rounded (model.anchors", "level_eps"],
+            ),
+        ] {
+            for preset in presets {
+                let config = Config::load(preset, &[]).unwrap();
+                assert_eq!(differences(&config, own), Vec::<String>::new());
+                let others = differences(&config, other).join("; ");
+                assert!(expected.iter().all(|what| others.contains(what)), "{others}");
             }
         }
         // How a mask is drawn is no part of torchvision's model.
@@ -305,47 +323,54 @@ mod tests {
 
     #[test]
     fn detectron2_settings_name_what_a_config_has() {
-        let lsj = Config::load("detectron2_r50_lsj", &[]).unwrap();
-        let settings = detectron2_settings(&lsj, 80);
-        for setting in [
-            "MODEL.FPN.NORM FrozenBN",
-            "MODEL.ROI_BOX_HEAD.NUM_CONV 4",
-            "MODEL.ROI_MASK_HEAD.NORM FrozenBN",
-            "MODEL.RPN.CONV_DIMS [-1, -1]",
-        ] {
-            assert!(settings.iter().any(|own| own == setting), "{setting}: {settings:?}");
-        }
-        let set = [
+        let cascade = [
             "model.cascade.box_weight_factors=[2, 2, 2, 2, 1.5, 1.5, 1.6, 1.6]",
             "model.anchors.ratios=[1, 2, 1, 2, 1, 2, 1, 2, 1, 3]",
             "model.anchors.ratios_by_level=true",
             "model.rpn.convs=3",
         ];
-        let cascade = Config::load("detectron2_cascade_r50_3x", &set.map(String::from)).unwrap();
-        let settings = detectron2_settings(&cascade, 80);
-        for setting in [
-            "MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG True",
-            "MODEL.ROI_BOX_CASCADE_HEAD.IOUS [0.5, 0.6, 0.7]",
-            "MODEL.ROI_BOX_CASCADE_HEAD.BBOX_REG_WEIGHTS [[10.0, 10.0, 5.0, 5.0], \
-             [20.0, 20.0, 10.0, 10.0], [15.0, 15.0, 8.0, 8.0]]",
-            "MODEL.ANCHOR_GENERATOR.ASPECT_RATIOS [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], \
-             [1.0, 2.0], [1.0, 3.0]]",
-            "MODEL.RPN.CONV_DIMS [-1, -1, -1]",
+        for (preset, set, expected) in [
+            (
+                "detectron2_r50_lsj",
+                &[][..],
+                &[
+                    "MODEL.FPN.NORM FrozenBN",
+                    "MODEL.ROI_BOX_HEAD.NUM_CONV 4",
+                    "MODEL.ROI_MASK_HEAD.NORM FrozenBN",
+                    "MODEL.RPN.CONV_DIMS [-1, -1]",
+                ][..],
+            ),
+            (
+                "detectron2_cascade_r50_3x",
+                &cascade,
+                &[
+                    "MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG True",
+                    "MODEL.ROI_BOX_CASCADE_HEAD.IOUS [0.5, 0.6, 0.7]",
+                    "MODEL.ROI_BOX_CASCADE_HEAD.BBOX_REG_WEIGHTS [[10.0, 10.0, 5.0, 5.0], \
+                     [20.0, 20.0, 10.0, 10.0], [15.0, 15.0, 8.0, 8.0]]",
+                    "MODEL.ANCHOR_GENERATOR.ASPECT_RATIOS [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], \
+                     [1.0, 2.0], [1.0, 3.0]]",
+                    "MODEL.RPN.CONV_DIMS [-1, -1, -1]",
+                ],
+            ),
+            (
+                "detectron2_x101_3x",
+                &[],
+                &["MODEL.RESNETS.NUM_GROUPS 32", "MODEL.RESNETS.WIDTH_PER_GROUP 8"],
+            ),
+            ("detectron2_r50_dc5_3x", &[], &["MODEL.RESNETS.RES5_DILATION 2"]),
+            (
+                "mlperf_r50",
+                &[],
+                &["MODEL.PIXEL_MEAN [102.9801, 115.9465, 122.7717]", "INPUT.FORMAT BGR"],
+            ),
         ] {
-            assert!(settings.iter().any(|own| own == setting), "{setting}: {settings:?}");
+            let set: Vec<String> = set.iter().map(|text| text.to_string()).collect();
+            let settings = detectron2_settings(&Config::load(preset, &set).unwrap(), 80);
+            for setting in expected {
+                assert!(settings.iter().any(|own| own == setting), "{setting}: {settings:?}");
+            }
         }
-        for (preset, setting) in [
-            ("detectron2_x101_3x", "MODEL.RESNETS.NUM_GROUPS 32"),
-            ("detectron2_x101_3x", "MODEL.RESNETS.WIDTH_PER_GROUP 8"),
-            ("detectron2_r50_dc5_3x", "MODEL.RESNETS.RES5_DILATION 2"),
-        ] {
-            let settings = detectron2_settings(&Config::load(preset, &[]).unwrap(), 80);
-            assert!(settings.iter().any(|own| own == setting), "{setting}: {settings:?}");
-        }
-        let mlperf = Config::load("mlperf_r50", &[]).unwrap();
-        let settings = detectron2_settings(&mlperf, 80);
-        assert!(settings.contains(&"MODEL.PIXEL_MEAN [102.9801, 115.9465, 122.7717]".into()));
-        assert!(settings.contains(&"INPUT.FORMAT BGR".into()));
     }
 
     #[test]

@@ -57,26 +57,20 @@ pub fn export_weights(
 }
 
 /// Changes the variances of norms that add `eps` to them so that norms that add the `EPS` of
-/// other projects have the same scales and shifts. Returns the norms of which a variance would be
-/// below 0: it is 0, and its weight is scaled instead.
-pub fn fold_eps(params: &[Param], state: &mut StateSet, eps: f64) -> Vec<String> {
-    let mut scaled = Vec::new();
+/// other projects have the same scales and shifts. Where a variance would be below 0 it is 0, and its
+/// weight is scaled instead.
+pub fn fold_eps(params: &[Param], state: &mut StateSet, eps: f64) {
     for norm in params.iter().filter_map(|param| param.name.strip_suffix(".running_var")) {
+        let [weight, variance] = ["weight", "running_var"].map(|what| format!("{norm}.{what}"));
         let mut factors = Vec::new();
-        let variances = state.get_mut(&format!("{norm}.running_var"));
-        for variance in variances.into_iter().flat_map(|tensor| tensor.as_f32_mut()) {
+        for variance in state.get_mut(&variance).into_iter().flat_map(HostTensor::as_f32_mut) {
             let sum = f64::from(*variance) + eps;
             *variance = (sum - EPS).max(0.0) as f32;
             factors.push((EPS / sum).sqrt().max(1.0) as f32);
         }
-        let weights = state.get_mut(&format!("{norm}.weight"));
-        let weights = weights.into_iter().flat_map(|tensor| tensor.as_f32_mut());
+        let weights = state.get_mut(&weight).into_iter().flat_map(HostTensor::as_f32_mut);
         weights.zip(&factors).for_each(|(weight, factor)| *weight *= factor);
-        if factors.iter().any(|factor| *factor > 1.0) {
-            scaled.push(norm.to_string());
-        }
     }
-    scaled
 }
 
 fn write_weights<'a>(

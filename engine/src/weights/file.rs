@@ -25,8 +25,6 @@ pub struct WeightsFile {
     categories: Option<Vec<(String, u64)>>,
     keypoints: Vec<String>,
     notes: Vec<String>,
-    /// Names in the file that differ from ours.
-    own_names: Vec<String>,
 }
 
 impl WeightsFile {
@@ -45,13 +43,8 @@ impl WeightsFile {
         let bytes = dali::file::read(path).map_err(|e| fault(e.to_string()))?;
         published::check(path, &bytes).map_err(&fault)?;
         let contents = container::read(&bytes).map_err(&fault)?;
-        let mut own_names = contents.wrapped;
-        let stored: Vec<String> = contents.tensors.keys().cloned().collect();
         let translated = dialect::translate(contents.tensors).map_err(&fault)?;
         let dialect::Translated { dialect, tensors, pixels, notes } = translated;
-        if own_names.is_empty() {
-            own_names = stored.into_iter().filter(|name| !tensors.contains_key(name)).collect();
-        }
         for (name, (_, values)) in &tensors {
             check(name, values).map_err(&fault)?;
         }
@@ -60,17 +53,7 @@ impl WeightsFile {
         let keypoints = keypoints.unwrap_or_default();
         let container = contents.container;
         let path = path.to_path_buf();
-        Ok(Self {
-            path,
-            container,
-            dialect,
-            tensors,
-            pixels,
-            categories,
-            keypoints,
-            notes,
-            own_names,
-        })
+        Ok(Self { path, container, dialect, tensors, pixels, categories, keypoints, notes })
     }
 
     /// The path of the file.
@@ -91,11 +74,6 @@ impl WeightsFile {
     /// Notes on it for the user, one line each.
     pub fn notes(&self) -> &[String] {
         &self.notes
-    }
-
-    /// Names in the file that differ from those that [`Self::tensor`] takes.
-    pub(super) fn own_names(&self) -> &[String] {
-        &self.own_names
     }
 
     /// Names and COCO ids of the model's classes, from class 1, if the file says.

@@ -14,45 +14,29 @@ use super::file::WeightsFile;
 use super::load::weights_from_tensors;
 use super::report::{LoadReport, Tolerance, few};
 use crate::error::EngineError;
-use crate::model::{ModelSpec, Param, detection_program};
+use crate::model::{ModelSpec, detection_program};
 
-/// A preset, and the parameters of its model.
-pub(super) struct Preset {
-    pub(super) name: &'static str,
-    config: Config,
-    pub(super) params: Vec<Param>,
-}
-
-/// All presets, of models with `classes` where they do not state a number.
-pub(super) fn presets(classes: usize) -> Vec<Preset> {
-    let preset = |name| {
-        let config = Config::load(name, &[]).ok()?;
-        let classes = config.model.classes_or(classes);
-        let spec = ModelSpec::smallest(&config, classes, Target::Cpu);
-        let params = detection_program(&spec).ok()?.params;
-        Some(Preset { name, config, params })
-    };
-    preset_names().filter_map(preset).collect()
-}
-
-/// Names of the presets that the tensors fit; first those that leave the fewest tensors over, and
-/// among these the most similar to `config`.
+/// Names of the presets that the tensors of a model with `classes` fit and whose config agrees
+/// with them; first those that leave the fewest tensors over, and among these the most similar to
+/// `config`.
 pub(super) fn fitting(
-    presets: &[Preset],
     tensors: &BTreeMap<String, Values>,
+    classes: usize,
     extent: Extent,
     config: &Config,
+    agrees: impl Fn(&Config) -> bool,
 ) -> Vec<String> {
-    let mut found: Vec<_> = presets
-        .iter()
-        .filter_map(|preset| {
-            let mut none = StateSet::new();
-            let report = weights_from_tensors(tensors, extent, &preset.params, &mut none);
-            report.check(Path::new(""), Tolerance::Classes, "").ok()?;
-            let differences = config.differences(&preset.config).ok()?.len();
-            Some((report.unexpected.len(), differences, preset.name.to_string()))
-        })
-        .collect();
+    let fit = |name: &str| {
+        let preset = Config::load(name, &[]).ok().filter(&agrees)?;
+        let classes = preset.model.classes_or(classes);
+        let spec = ModelSpec::smallest(&preset, classes, Target::Cpu);
+        let params = detection_program(&spec).ok()?.params;
+        let report = weights_from_tensors(tensors, extent, &params, &mut StateSet::new());
+        report.check(Path::new(""), Tolerance::Classes, "").ok()?;
+        let differences = config.differences(&preset).ok()?.len();
+        Some((report.unexpected.len(), differences, name.to_string()))
+    };
+    let mut found: Vec<_> = preset_names().filter_map(fit).collect();
     found.sort();
     found.into_iter().map(|(.., name)| name).collect()
 }
@@ -93,9 +77,9 @@ pub fn check_agreement(
 impl WeightsFile {
     /// Names of the presets that it fits, the most similar to `config` first.
     fn presets(&self, extent: Extent, config: &Config) -> Vec<String> {
-        let mut presets = presets(self.num_classes().unwrap_or(1));
-        presets.retain(|preset| disagreements(self, extent, &preset.config).is_empty());
-        fitting(&presets, &self.tensors(config.model.backbone.norm_eps), extent, config)
+        let tensors = self.tensors(config.model.backbone.norm_eps);
+        let agrees = |preset: &Config| disagreements(self, extent, preset).is_empty();
+        fitting(&tensors, self.num_classes().unwrap_or(1), extent, config, agrees)
     }
 
     /// Checks a report of loading this file as [`LoadReport::check`] does; the error also names the

@@ -30,7 +30,6 @@ pub fn load_weights(
     let mut report = weights_from_tensors(&tensors, extent, params, state);
     report.notes.extend(file.notes().iter().cloned().chain(contradictions(file, config)));
     report.notes.extend(warnings(file, extent, config));
-    report.own_names = file.own_names().iter().map(|name| format!("`{name}`")).collect();
     report.log(file.path());
     report
 }

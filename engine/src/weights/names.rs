@@ -32,16 +32,16 @@ mod tests {
 
     #[test]
     fn only_predictors_depend_on_the_classes() {
-        let depends = |name: &str| depends_on_classes(name, &[8, 2]);
-        assert!(depends("roi_heads.box_predictor.bbox_pred.bias"));
-        assert!(depends("roi_heads.box_predictor_stage1.cls_score.bias"));
-        assert!(depends("roi_heads.mask_predictor.mask_fcn_logits.weight"));
-        assert!(!depends("roi_heads.mask_predictor.conv5_mask.weight"));
-        assert!(!depends("roi_heads.box_head.fc6.weight"));
-        assert!(!depends_on_classes("roi_heads.box_predictor.bbox_pred.weight", &[4, 2]));
-        assert!(depends_on_classes("roi_heads.box_predictor.cls_score.weight", &[4, 2]));
-        assert_eq!(part("backbone.fpn.inner_blocks.0.0.weight"), "backbone.fpn");
-        assert_eq!(part("fc.weight"), "fc.weight");
-        assert_eq!(part("roi_heads.box_head_stage1.fc6.weight"), "roi_heads.box_head");
+        for (name, rows, depends, of) in [
+            ("roi_heads.box_predictor.bbox_pred.bias", 8, true, "roi_heads.box_predictor"),
+            ("roi_heads.box_predictor.bbox_pred.weight", 4, false, "roi_heads.box_predictor"),
+            ("roi_heads.box_predictor_stage1.cls_score.bias", 4, true, "roi_heads.box_predictor"),
+            ("roi_heads.mask_predictor.mask_fcn_logits.bias", 8, true, "roi_heads.mask_predictor"),
+            ("roi_heads.mask_predictor.conv5_mask.bias", 8, false, "roi_heads.mask_predictor"),
+            ("backbone.fpn.inner_blocks.0.0.weight", 8, false, "backbone.fpn"),
+            ("fc.weight", 8, false, "fc.weight"),
+        ] {
+            assert_eq!((depends_on_classes(name, &[rows]), part(name)), (depends, of), "{name}");
+        }
     }
 }

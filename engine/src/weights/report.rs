@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::names::{STAGE, depends_on_classes, part};
+use super::names::{depends_on_classes, part};
 use crate::error::EngineError;
 
 /// Names listed on the terminal and in errors; the log has all.
@@ -39,8 +39,6 @@ pub struct LoadReport {
     /// Unexpected tensors of a part that the model has and the file was to fill: the file is of a
     /// different model.
     pub misfits: Vec<Named>,
-    /// Names in the file that differ from those here, in backticks.
-    pub own_names: Vec<String>,
     /// Further notes for the user.
     pub notes: Vec<String>,
 }
@@ -157,25 +155,14 @@ impl LoadReport {
         if gaps.is_empty() {
             return Ok(());
         }
-        if !self.own_names.is_empty() {
-            gaps.push(format!("the file's own names are {}", few(&self.own_names)));
-        }
-        let has = |part: &str| self.misfits.iter().any(|(name, _)| name.contains(part));
-        let hint = match (has("rpn.head.conv.1."), has(STAGE)) {
-            (true, _) => "; set model.rpn.convs to the number of the file's RPN convolutions",
-            (_, true) => {
-                "; the file is of a cascade: set model.cascade as the run or preset that it is from"
-            }
-            _ => "",
-        };
-        let reason = format!("it does not fit the model: {}; {mend}{hint}", gaps.join("; "));
+        let reason = format!("it does not fit the model: {}; {mend}", gaps.join("; "));
         Err(EngineError::Weights { path: path.to_path_buf(), reason })
     }
 
     /// Checks that the file filled any parameter at all.
     ///
     /// # Errors
-    /// [`EngineError::Weights`] with the file's own first names.
+    /// [`EngineError::Weights`] with the first names of the file.
     pub fn check_some(&self, path: &Path) -> Result<(), EngineError> {
         if !self.loaded.is_empty() {
             return Ok(());
@@ -186,7 +173,7 @@ impl LoadReport {
             "none of its tensors has the name and the shape of a parameter of the model: {}; give \
              the config that the weights were trained with, or rename the tensors (docs/weights.md \
              lists the names that are read)",
-            few(if self.own_names.is_empty() { &found } else { &self.own_names })
+            few(&found)
         );
         Err(EngineError::Weights { path: path.to_path_buf(), reason })
     }

@@ -44,17 +44,4 @@ mod tests {
         assert_eq!(ids(&["b.jpg", "a.jpg"]), [0, 1]);
         assert_eq!(ids(&["18446744073709551615.jpg", "0.jpg", "a.jpg"]), [u64::MAX, 0, 1]);
     }
-
-    #[test]
-    fn ids_that_are_not_the_names_are_told_in_one_line() {
-        let told = |names: &[&str]| {
-            let files: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
-            remark(&files, &image_ids(&files))
-        };
-        assert_eq!(told(&["139.jpg", "285.jpg"]), None);
-        let text = told(&["139.jpg", "street.jpg"]).unwrap();
-        assert_eq!(text, "image id 140 is street.jpg: its name has no number of its own");
-        let text = told(&["a/7.jpg", "b/7.jpg"]).unwrap();
-        assert!(text.contains("8 is a/7.jpg, the first of 2 such files"), "{text}");
-    }
 }

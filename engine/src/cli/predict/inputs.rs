@@ -109,25 +109,5 @@ mod tests {
         let inputs = Inputs::collect(&[folder.path().into()], &at("out")).unwrap();
         let files = ["b.png", "sub/c.jfif", "sub/d.gif", "sub/deep/a.JPG"].map(at);
         assert_eq!((inputs.files.as_slice(), inputs.drawn), (files.as_slice(), 0));
-        // If the pictures lie among the photos, the ones that the list names are left out.
-        fs::write(at("pictures.sha256"), "00  b.png\n").unwrap();
-        let inputs = Inputs::collect(&[folder.path().into()], folder.path()).unwrap();
-        let files = ["out/0000_b.png", "sub/c.jfif", "sub/d.gif", "sub/deep/a.JPG"].map(at);
-        assert_eq!((inputs.files.as_slice(), inputs.drawn), (files.as_slice(), 1));
-    }
-
-    #[test]
-    fn what_does_not_exist_is_told_beside_what_does() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        fs::write(at("a.png"), "").unwrap();
-        let inputs = Inputs::collect(&[at("none"), at("a.png")], &at("out")).unwrap();
-        assert_eq!(inputs.files, [at("a.png")]);
-        assert!(inputs.faults[0].to_string().ends_with("none does not exist"));
-        let error = Inputs::collect(&[at("none")], &at("out")).unwrap_err().to_string();
-        assert!(error.ends_with("none does not exist"), "{error}");
-        fs::create_dir(at("empty")).unwrap();
-        let error = Inputs::collect(&[at("empty")], &at("out")).unwrap_err().to_string();
-        assert!(error.contains("no image file"), "{error}");
     }
 }

@@ -78,12 +78,7 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
     let backend = args.device.open()?;
     let model = args.model.open(&backend, &progress)?;
     let mut output = Output::new(args, &model.classes());
-    if let Some(unnamed) = model.unnamed() {
-        progress.say(&unnamed);
-    }
-    if let Some(unturned) = model.unturned() {
-        progress.say(unturned);
-    }
+    model.remarks().iter().for_each(|remark| progress.say(remark));
     progress.say(&describe_classes(&model.classes()));
     let found_from = model.config.model.detections.score_threshold;
     if args.min_score < found_from {

@@ -5,21 +5,17 @@ use configs::Config;
 use device::{Gpu, Target};
 
 use super::*;
-use crate::model::{ImageSize, ParamKind, Part, SlotShape, group_of};
+use crate::model::{ImageSize, ParamKind, SlotShape, group_of};
 
 /// The training step of `micro`.
 fn built(set: &[&str], target: Target) -> Result<BuiltProgram, EngineError> {
     let set: Vec<String> = set.iter().map(ToString::to_string).collect();
     let config = Config::load("micro", &set).expect("the preset loads");
     let spec = ModelSpec {
-        config: &config,
-        num_classes: 4,
         images: 2,
         padded: ImageSize { height: 64, width: 64 },
         slot: SlotShape { pixels: 3 * 64 * 64, objects: 9, parts: 9, coords: 200, runs: 50 },
-        target,
-        part: Part::whole(),
-        observe: false,
+        ..ModelSpec::smallest(&config, 4, target)
     };
     training_program(&spec)
 }
@@ -104,23 +100,17 @@ fn the_last_group_that_gives_a_value_decides_it() {
 
 #[test]
 fn groups_that_decide_nothing_are_reported() {
-    for (groups, told) in [
+    for (groups, idle) in [
         ("{match='rpn.*', lr_factor=2}, {match='*.bias', lr_factor=3}", ""),
         ("{match='rpn.*', lr_factor=2, weight_decay=0}, {match='*', lr_factor=3}", ""),
-        (
-            "{match='rpn.*', lr_factor=2}, {match='*', lr_factor=3}",
-            "(\"rpn.*\") has no effect: later groups fit all its parameters: \"*\"",
-        ),
-        (
-            "{match='*.box_head.*', lr_factor=2}",
-            "(\"*.box_head.*\") has no effect: its parameters are frozen",
-        ),
+        ("{match='rpn.*', lr_factor=2}, {match='*', lr_factor=3}", "(\"rpn.*\") has no effect"),
+        ("{match='*.box_head.*', lr_factor=2}", "(\"*.box_head.*\") has no effect"),
     ] {
         let set = ["model.freeze=['roi_heads.box_head.*']", &format!("solver.groups=[{groups}]")];
         let params = built(&set, Target::Cpu).expect("a model").params;
         let solver = Config::load("micro", &set.map(String::from)).expect("a config").solver;
         let found = crate::model::idle_groups(&solver, &params).join("; ");
-        assert!(found.is_empty() == told.is_empty() && found.ends_with(told), "{found}");
+        assert!(found.is_empty() == idle.is_empty() && found.contains(idle), "{found}");
     }
 }
 

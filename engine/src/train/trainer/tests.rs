@@ -4,7 +4,7 @@ use super::super::feed::Batch;
 use super::super::steps::Measured;
 use super::*;
 use crate::dataset::Split;
-use crate::progress::Progress;
+use crate::dataset::tests::micro;
 use dali::order::PaddedShape;
 
 /// Steps that complete in order, with their number as the loss; the third cannot begin.
@@ -52,15 +52,17 @@ impl Steps for Fragile {
     }
 }
 
+fn fragile() -> Trainer {
+    let (_folder, config, data) = micro(Split::Train, &[]);
+    let mut trainer = Trainer::new(&config, &data, &Backend::Cpu).expect("micro is sound");
+    trainer.steps = Box::new(Fragile::default());
+    trainer
+}
+
 /// Steps that began before the bad one are reported first, each once, then the reason for the end.
 #[test]
 fn a_step_that_cannot_begin_hides_none_before_it() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let dir = format!("data.synthetic.dir={}", folder.path().join("drawn").display());
-    let config = Config::load("micro", &[dir]).expect("the preset loads");
-    let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");
-    let mut trainer = Trainer::new(&config, &data, &Backend::Cpu).expect("micro is sound");
-    trainer.steps = Box::new(Fragile::default());
+    let mut trainer = fragile();
     for step in 1..=3 {
         let record = trainer.step(10).unwrap_or_else(|e| panic!("step {step}: {e}"));
         assert_eq!((record.step, record.loss), (step, step as f32));
@@ -73,12 +75,7 @@ fn a_step_that_cannot_begin_hides_none_before_it() {
 /// No step begins beyond the one that something else follows.
 #[test]
 fn nothing_is_in_flight_at_a_stop() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let dir = format!("data.synthetic.dir={}", folder.path().join("drawn").display());
-    let config = Config::load("micro", &[dir]).expect("the preset loads");
-    let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");
-    let mut trainer = Trainer::new(&config, &data, &Backend::Cpu).expect("micro is sound");
-    trainer.steps = Box::new(Fragile::default());
+    let mut trainer = fragile();
     let mut flights = vec![];
     for until in [2, 2, 0] {
         trainer.step(until).expect("a step");
@@ -91,11 +88,7 @@ fn nothing_is_in_flight_at_a_stop() {
 /// nothing there that they did not write.
 #[test]
 fn all_programs_share_one_arena() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let dir = format!("data.synthetic.dir={}", folder.path().join("drawn").display());
-    let set = [dir, "train.batch_size=4".into()];
-    let config = Config::load("micro", &set).expect("the preset loads");
-    let mut data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");
+    let (_folder, config, mut data) = micro(Split::Train, &["train.batch_size=4"]);
     data.shapes = [64, 96].map(|width| PaddedShape { height: 64, width }).to_vec();
     data.sizes.iter_mut().step_by(2).for_each(|size| *size = (64, 90));
     let states = [false, true].map(|poisons| {

@@ -6,15 +6,11 @@ mod array;
 mod legacy;
 mod npz;
 mod numpy;
-#[cfg(test)]
-pub(super) mod pickled;
 mod state_dict;
 mod tensors;
 mod torch;
 mod write;
 mod zip;
-#[cfg(test)]
-pub(super) mod zipped;
 
 use std::collections::BTreeMap;
 
@@ -46,8 +42,6 @@ pub(super) struct Contents {
     pub(super) container: Container,
     pub(super) tensors: BTreeMap<String, Values>,
     pub(super) categories: Option<String>,
-    /// Names in the file that differ from those of `tensors`, which lack what tools put before.
-    pub(super) wrapped: Vec<String>,
 }
 
 /// Reads the tensors of a file. Counters of batch norms are left out: nothing uses them.
@@ -66,21 +60,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
     if tensors.is_empty() {
         return Err("it holds no tensors".into());
     }
-    let (mut unwrapped, mut wrapped) = (BTreeMap::new(), BTreeMap::new());
+    let mut unwrapped = BTreeMap::new();
     for (name, values) in tensors {
         let bare = bare(&name);
         if unwrapped.insert(bare.clone(), values).is_some() {
-            let other = wrapped.get(&bare).unwrap_or(&bare);
-            return Err(format!(
-                "it holds `{bare}` twice, as `{other}` and as `{name}`: save one of the models alone"
-            ));
-        }
-        if bare != name {
-            wrapped.insert(bare, name);
+            return Err(format!("it holds `{bare}` twice, also as `{name}`: save one model alone"));
         }
     }
-    let wrapped = wrapped.into_values().collect();
-    Ok(Contents { container, tensors: unwrapped, categories, wrapped })
+    Ok(Contents { container, tensors: unwrapped, categories })
 }
 
 /// Keys under which training scripts and model zoos put the state dict, and names of the modules
