@@ -15,9 +15,8 @@ mod ptx;
 /// The kernels of all ops.
 pub fn kernels() -> &'static Compiled {
     static KERNELS: LazyLock<Compiled> = LazyLock::new(|| {
-        let texts = include_bytes!(concat!(env!("OUT_DIR"), "/ptx.zst"));
         // A test compares the folder with its manifest, so no build that passed it panics.
-        Compiled::new(ptx::MANIFEST, texts, ptx::MACHINE).unwrap_or_else(|e| panic!("ptx/{e}"))
+        Compiled::new(ptx::MANIFEST, ptx::ARCHIVES).unwrap_or_else(|e| panic!("ptx/{e}"))
     });
     &KERNELS
 }

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use device::architecture::Architecture;
+use kernels::compiled::kernels;
 
 /// The kit's stages, in the order in which they are asked, and their GPU: with one multiprocessor
 /// small products have large tiles.
@@ -38,8 +40,6 @@ struct Args {
     /// Tells which instructions are not executed, and changes none.
     #[arg(long)]
     coverage: bool,
-    #[arg(long, default_value = "ptx/compute_80")]
-    ptx: PathBuf,
     #[arg(long, default_value_t = 200)]
     count: usize,
     #[arg(long, default_value_t = 1)]
@@ -218,8 +218,9 @@ fn coverage(plan: &Plan) -> ExitCode {
 /// Mutants in equal shares per kernel, of executed lines, drawn by the seed.
 fn draw(args: &Args, plan: &Plan) -> Vec<Mutant> {
     let mut texts = BTreeMap::new();
-    for file in fs::read_dir(&args.ptx).into_iter().flatten().flatten() {
-        let text = fs::read_to_string(file.path()).unwrap_or_default();
+    let sources = kernels().manifest().sources.iter();
+    for source in sources.filter(|source| source.architecture == Architecture::COMPUTE_80) {
+        let text = kernels().ptx(source).to_string();
         let is_run = |lines: &BTreeMap<usize, bool>| lines.values().any(|executed| *executed);
         for (kernel, _) in plan.lines.iter().filter(|(_, lines)| is_run(lines)) {
             if text.contains(&format!(".entry {kernel}(")) {

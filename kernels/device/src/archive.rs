@@ -1,7 +1,6 @@
 //! Files of compiled kernels in one: compressed by zstd, as a program embeds them.
 //!
-//! A line a file (`name hash length`), an empty line, then the files' bytes in this order. A build
-//! script includes this source as it is.
+//! A line a file (`name hash length`), an empty line, then the files' bytes in this order.
 
 /// One file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,4 +1,5 @@
-//! The compiled CUDA sources: PTX and its manifest, in their folder and embedded in a program.
+//! The compiled CUDA sources: archives of PTX and machine code, and their manifest, in their folder
+//! and embedded in a program.
 //!
 //! The tool `compile-kernels` writes it, the CUDA device checks launches against it, and a test
 //! compares it with the sources. A source may have several entries, one per target architecture; a
@@ -52,9 +53,9 @@ pub struct Source {
     pub real: Precision,
     /// Hash of the source and of everything that it includes.
     pub sha256: String,
-    /// The file, relative to the manifest: `compute_80/sum.ptx`.
+    /// The PTX's name in its archive: `compute_80/sum.ptx` in `sum.zst`.
     pub ptx: String,
-    /// Hash of that file.
+    /// Hash of the PTX.
     pub ptx_sha256: String,
     /// Its kernels, by name.
     pub kernels: Vec<Kernel>,
@@ -135,45 +136,46 @@ impl Manifest {
     }
 }
 
+impl Source {
+    /// The name of the archive that holds its PTX and its machine code, without `.zst`.
+    pub fn archive(&self) -> &str {
+        let name = self.ptx.rsplit('/').next().unwrap_or(&self.ptx);
+        name.strip_suffix(".ptx").unwrap_or(name)
+    }
+
+    /// The name of its machine code for a GPU (`sm_80`, `sm_90a`) in that archive.
+    pub fn machine_code(&self, gpu: &str) -> String {
+        format!("{}.{gpu}.cubin", self.ptx.strip_suffix(".ptx").unwrap_or(&self.ptx))
+    }
+}
+
 /// Compiled kernels with their manifest, as embedded in a binary.
 #[derive(Debug)]
 pub struct Compiled {
     manifest: Manifest,
-    ptx: &'static [u8],
-    /// The PTX by name, unpacked when it is first asked for.
-    texts: OnceLock<BTreeMap<String, String>>,
-    machine: Vec<Machine>,
+    archives: BTreeMap<&'static str, Archive>,
 }
 
-/// Machine code for one GPU, unpacked when it is first asked for.
+/// The files of one source, unpacked when one is first asked for.
 #[derive(Debug)]
-struct Machine {
-    runs_on: Architecture,
+struct Archive {
     packed: &'static [u8],
-    codes: OnceLock<BTreeMap<String, Packed>>,
+    files: OnceLock<BTreeMap<String, Packed>>,
 }
 
 impl Compiled {
-    /// From the manifest's text and archives: one of all PTX files, and one of machine code for
-    /// each GPU (`sm_80`, `sm_90a`).
+    /// From the manifest's text and the archives by name, without `.zst`.
     ///
     /// # Errors
-    /// Text that is not a manifest, or a GPU that has no such name.
+    /// Text that is not a manifest.
     pub fn new(
         manifest: &str,
-        ptx: &'static [u8],
-        machine: &[(&str, &'static [u8])],
+        archives: &[(&'static str, &'static [u8])],
     ) -> Result<Self, ManifestError> {
-        let machine = machine.iter().map(|(gpu, packed)| {
-            let runs_on = gpu.replace("sm_", "compute_").parse();
-            let runs_on = runs_on.map_err(|e| error(gpu, &e))?;
-            Ok(Machine { runs_on, packed, codes: OnceLock::new() })
-        });
+        let archive = |packed| Archive { packed, files: OnceLock::new() };
         Ok(Self {
             manifest: Manifest::parse(manifest)?,
-            ptx,
-            texts: OnceLock::new(),
-            machine: machine.collect::<Result<_, _>>()?,
+            archives: archives.iter().map(|(name, packed)| (*name, archive(*packed))).collect(),
         })
     }
 
@@ -182,39 +184,42 @@ impl Compiled {
         &self.manifest
     }
 
+    fn file(&self, source: &Source, name: &str) -> Option<&Packed> {
+        let archive = self.archives.get(source.archive())?;
+        let files = archive.files.get_or_init(|| {
+            files(archive.packed).into_iter().map(|file| (file.name.clone(), file)).collect()
+        });
+        files.get(name)
+    }
+
     /// The PTX of a source of this manifest.
     ///
     /// Panics if the source belongs to another, or the archive lacks it: a test looks at each.
     pub fn ptx(&self, source: &Source) -> &str {
-        let texts = self.texts.get_or_init(|| {
-            let text = |file: Packed| Some((file.name, String::from_utf8(file.bytes).ok()?));
-            files(self.ptx).into_iter().filter_map(text).collect()
-        });
-        let found = texts.get(&source.ptx);
-        found.unwrap_or_else(|| panic!("{} is of another manifest", source.ptx))
+        let found = self.file(source, &source.ptx);
+        let text = found.and_then(|file| std::str::from_utf8(&file.bytes).ok());
+        text.unwrap_or_else(|| panic!("{} is of another manifest", source.ptx))
     }
 
     /// The machine code of a source for a GPU of this capability, as it is loaded. None if it is
     /// not there, or was assembled from another PTX.
     pub fn machine_code(&self, source: &Source, gpu: Capability) -> Option<&[u8]> {
-        let machine = self.machine.iter().find(|machine| machine.serves(gpu))?;
-        let codes = machine.codes.get_or_init(|| {
-            files(machine.packed).into_iter().map(|file| (file.name.clone(), file)).collect()
-        });
-        let code = codes.get(&source.ptx).filter(|code| code.made_from == source.ptx_sha256)?;
-        Some(&code.bytes)
+        // Machine code runs on later GPUs of the same major version, unlike PTX.
+        let serves = |sm: &str| {
+            let of = sm.replace("sm_", "compute_").parse::<Architecture>();
+            of.is_ok_and(|of| of.runs_on(gpu) && of.capability.major == gpu.major)
+        };
+        let sm = SMS.iter().find(|sm| serves(sm))?;
+        let code = self.file(source, &source.machine_code(sm))?;
+        (code.made_from == source.ptx_sha256).then_some(&code.bytes)
     }
 }
 
-impl Machine {
-    /// Machine code runs on later GPUs of the same major version, unlike PTX.
-    fn serves(&self, gpu: Capability) -> bool {
-        self.runs_on.runs_on(gpu) && self.runs_on.capability.major == gpu.major
-    }
-}
+/// GPUs that machine code is assembled for.
+const SMS: [&str; 2] = ["sm_80", "sm_90a"];
 
 /// The files of a compressed archive; none if it is broken.
-fn files(compressed: &[u8]) -> Vec<Packed> {
+pub fn files(compressed: &[u8]) -> Vec<Packed> {
     let mut all = Vec::new();
     let read = StreamingDecoder::new(compressed).map(|mut archive| archive.read_to_end(&mut all));
     read.is_ok_and(|read| read.is_ok()).then(|| unpack(&all)).flatten().unwrap_or_default()

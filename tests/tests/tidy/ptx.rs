@@ -6,21 +6,21 @@ use compile::sources::{architectures, exported, reals, sha256, source_sha256};
 use compile::{FOLDER, SOURCES};
 use device::Precision;
 use device::manifest::{Manifest, Source};
+use kernels::compiled::kernels;
 
 use super::files::File;
 
-/// The most that a folder may weigh: every clone and every program carries it.
-const MAX_BYTES: usize = 14 << 20;
 const MEND: &str = "run `cargo run --release -p compile -- --fetch`";
 
 /// Sources that are not what was compiled, and PTX that is not what came out.
 pub(crate) fn faults(files: &[File]) -> Vec<String> {
     let texts: BTreeMap<&str, &str> =
         files.iter().map(|file| (file.path.as_str(), file.text.as_str())).collect();
-    faults_of(&texts)
+    faults_of(&texts, &|source| kernels().ptx(source).to_string())
 }
 
-fn faults_of(texts: &BTreeMap<&str, &str>) -> Vec<String> {
+/// `ptx` is what the archives hold for a source.
+fn faults_of(texts: &BTreeMap<&str, &str>, ptx: &dyn Fn(&Source) -> String) -> Vec<String> {
     let folder = format!("{FOLDER}/");
     let listed = format!("{folder}{}", Manifest::FILE);
     let Some(text) = texts.get(listed.as_str()) else {
@@ -54,17 +54,10 @@ fn faults_of(texts: &BTreeMap<&str, &str>) -> Vec<String> {
         if !texts.contains_key(source.path.as_str()) {
             faults.push(format!("{listed}: names {}, which is gone; {MEND}", source.path));
         }
-        let ptx = format!("{folder}{}", source.ptx);
-        match texts.get(ptx.as_str()) {
-            Some(text) if sha256(text.as_bytes()) == source.ptx_sha256 => {}
-            Some(_) => faults.push(format!("{ptx}: is not what {} became; {MEND}", source.path)),
-            None => faults.push(format!("{ptx}: is missing; {MEND}")),
+        if sha256(ptx(source).as_bytes()) != source.ptx_sha256 {
+            let ptx = &source.ptx;
+            faults.push(format!("{folder}{ptx}: is not what {} became; {MEND}", source.path));
         }
-    }
-    let ours = texts.iter().filter(|(path, _)| path.starts_with(&folder));
-    let bytes: usize = ours.map(|(_, text)| text.len()).sum();
-    if bytes > MAX_BYTES {
-        faults.push(format!("{folder}: {bytes} bytes; {MAX_BYTES} are the most"));
     }
     if manifest.sources.is_empty() {
         faults.push(format!("{listed}: holds no source; this check proves nothing"));
@@ -99,7 +92,7 @@ fn source_faults(
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{MAX_BYTES, faults_of};
+    use super::faults_of;
     use compile::sources::{sha256, source_sha256};
 
     const SOURCE: &str = "#include \"h.cuh\"\nKERNEL(1) k() {}\nEXPORT(k)\n";
@@ -126,7 +119,7 @@ mod tests {
         let files = [
             (source, SOURCE.to_string()),
             (header, "int h;".to_string()),
-            ("ptx/a.ptx", PTX.to_string()),
+            ("a.ptx", PTX.to_string()),
             ("ptx/manifest.json", manifest),
         ];
         let changed = files.map(|(path, text)| (path, change(path, text)));
@@ -134,7 +127,7 @@ mod tests {
         let there = changed.iter().filter(|(_, text)| !text.is_empty());
         let texts: BTreeMap<&str, &str> =
             there.map(|(path, text)| (*path, text.as_str())).collect();
-        faults_of(&texts)
+        faults_of(&texts, &|_| texts.get("a.ptx").copied().unwrap_or_default().into())
     }
 
     fn with(path: &str, change: impl Fn(String) -> String) -> Vec<String> {
@@ -168,18 +161,9 @@ mod tests {
 
     #[test]
     fn ptx_that_is_not_the_sources_is_a_fault() {
-        let found = with("ptx/a.ptx", |text| text + " changed");
+        let found = with("a.ptx", |text| text + " changed");
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("ptx/a.ptx: is not what"), "{found:?}");
-        let found = with("ptx/a.ptx", |_| String::new());
-        assert!(found[0].starts_with("ptx/a.ptx: is missing"), "{found:?}");
-    }
-
-    #[test]
-    fn a_folder_over_its_weight_is_a_fault() {
-        let found = with("ptx/a.ptx", |text| text + &" ".repeat(MAX_BYTES));
-        let limit = format!("bytes; {MAX_BYTES} are the most");
-        assert!(found[1].starts_with("ptx/: ") && found[1].ends_with(&limit), "{found:?}");
     }
 
     #[test]

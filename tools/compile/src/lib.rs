@@ -1,8 +1,8 @@
-//! Compiles the CUDA sources into the PTX that is checked in, and records what the result contains.
+//! Compiles the CUDA sources into the archives that are checked in, and records what they contain.
 //!
 //! A source is compiled for each architecture that it names, by default for `compute_80`.
 //!
-//! Only developers need it: users run the checked-in PTX. The compiler is pinned, so the same
+//! Only developers need it: users run what is checked in. The compiler is pinned, so the same
 //! sources give the same bytes on every machine, which [`write()`] writes and [`check()`] compares.
 //! [`sass::report`] lists what the main loops in the machine code wait for.
 
@@ -12,6 +12,7 @@ pub mod child;
 pub mod files;
 pub mod nvrtc;
 pub mod output;
+pub mod print;
 pub mod ptx;
 pub mod ptxas;
 pub mod sass;

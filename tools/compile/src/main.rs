@@ -1,18 +1,21 @@
 //! `compile-kernels`: compiles the CUDA sources into `ptx/`, or checks that folder.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use compile::child;
 use compile::sass::report;
 use compile::toolkit::Toolkit;
-use compile::{FOLDER, Fault, check, root, write};
+use compile::{FOLDER, Fault, check, print, root, write};
 
 /// Compiles kernels/src/**/*.cu with the pinned NVRTC into ptx/.
 #[derive(Debug, Parser)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 struct Arguments {
+    #[command(subcommand)]
+    command: Option<Task>,
     /// Compare with the checked-in files instead of writing; exit code 1 if they differ.
     #[arg(long)]
     check: bool,
@@ -25,6 +28,21 @@ struct Arguments {
     /// Download the wheels with pip into target/, unless they are already there.
     #[arg(long, conflicts_with = "toolkit")]
     fetch: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Print the PTX of a kernel, or all PTX of an archive's file.
+    Print {
+        /// The kernel's name, or a path that ends in .zst.
+        name: String,
+        /// Only for this GPU: sm_80 or sm_90a.
+        #[arg(long = "for", value_name = "GPU")]
+        gpu: Option<String>,
+        /// As it was in this commit.
+        #[arg(long)]
+        commit: Option<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -45,6 +63,14 @@ fn main() -> ExitCode {
 
 fn compile(arguments: &Arguments) -> Result<ExitCode, Fault> {
     let root = root();
+    if let Some(Task::Print { name, gpu, commit }) = &arguments.command {
+        let text = match name.ends_with(".zst") {
+            true => print::archive(Path::new(name)),
+            false => print::kernel(&root, name, gpu.as_deref(), commit.as_deref()),
+        };
+        print!("{}", text?);
+        return Ok(ExitCode::SUCCESS);
+    }
     let toolkit = match &arguments.toolkit {
         Some(folder) => Toolkit::open(folder)?,
         None => Toolkit::fetch(&root)?,

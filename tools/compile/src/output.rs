@@ -1,4 +1,4 @@
-//! The result of compiling the sources: PTX, machine code, the manifest.
+//! The result of compiling the sources: archives of PTX and machine code, the manifest.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -101,24 +101,26 @@ fn gathered(compiled: Vec<One>) -> Result<Files, Fault> {
         flags: FLAGS.map(String::from).to_vec(),
         sources: Vec::new(),
     };
-    let mut machine: BTreeMap<&str, Vec<Packed>> = BTreeMap::new();
+    let mut archives: BTreeMap<String, Vec<Packed>> = BTreeMap::new();
     for One { source, ptx, codes } in compiled {
+        let archive = archives.entry(source.archive().into()).or_default();
+        let name = source.ptx.clone();
+        archive.push(Packed { name, made_from: "-".into(), bytes: ptx.into_bytes() });
         for (gpu, bytes) in codes {
-            let (name, made_from) = (source.ptx.clone(), source.ptx_sha256.clone());
-            machine.entry(gpu.name()).or_default().push(Packed { name, made_from, bytes });
+            let (name, made_from) = (source.machine_code(gpu.name()), source.ptx_sha256.clone());
+            archive.push(Packed { name, made_from, bytes });
         }
-        files.insert(source.ptx.clone(), ptx.into_bytes());
         manifest.sources.push(source);
     }
     if let Some(fault) = duplicate(&manifest) {
         return Err(fault);
     }
-    for (gpu, codes) in &machine {
-        let fault = |e| Fault(format!("packing the machine code of {gpu}: {e}"));
-        let packed = zstd::bulk::compress(&pack(codes), ZSTD_LEVEL).map_err(fault)?;
-        files.insert(format!("{gpu}.zst"), packed);
+    for (name, archive) in &archives {
+        let fault = |e| Fault(format!("packing {name}: {e}"));
+        let packed = zstd::bulk::compress(&pack(archive), ZSTD_LEVEL).map_err(fault)?;
+        files.insert(format!("{name}.zst"), packed);
     }
-    files.insert("mod.rs".into(), embedding(machine.keys()).into_bytes());
+    files.insert("mod.rs".into(), embedding(archives.keys()).into_bytes());
     files.insert(Manifest::FILE.into(), manifest_text(&manifest)?.into_bytes());
     Ok(files)
 }
@@ -132,12 +134,12 @@ pub(super) const MANIFEST: &str = include_str!(\"manifest.json\");
 
 ";
 
-/// The Rust that embeds the folder: the manifest's text, and the machine code for each GPU.
-fn embedding<'a>(gpus: impl Iterator<Item = &'a &'a str>) -> String {
-    let lines = gpus.map(|gpu| format!("    (\"{gpu}\", include_bytes!(\"{gpu}.zst\")),\n"));
+/// The Rust that embeds the folder: the manifest's text, and the archives.
+fn embedding<'a>(archives: impl Iterator<Item = &'a String>) -> String {
+    let lines = archives.map(|name| format!("    (\"{name}\", include_bytes!(\"{name}.zst\")),\n"));
     format!(
-        "{HEAD}/// The machine code for each GPU: an archive of `device::archive`.\n\
-         pub(super) const MACHINE: &[(&str, &[u8])] = &[\n{}];\n",
+        "{HEAD}/// The PTX and the machine code of each source: archives of `device::archive`.\n\
+         pub(super) const ARCHIVES: &[(&str, &[u8])] = &[\n{}];\n",
         lines.collect::<String>()
     )
 }
