@@ -3,10 +3,10 @@
 
 use configs::BodyOutput;
 use engine::model::detection_program;
-use kernels::paste::paste_mask;
-use score::encode_mask;
 
-use crate::d2_model::{Files, Reference, thinned};
+use crate::d2_model::thinned;
+use crate::model_eval::masks;
+use crate::reference::{Files, Reference};
 use crate::support::{Case, Family, Report};
 
 /// README of the golden data.
@@ -18,9 +18,9 @@ pub(crate) fn run(of: &'static Files) {
     };
     let mut loaded = model.load(&[], detection_program, &vec![0; model.num_images()]);
     loaded.executor.run(&mut loaded.state);
-    let e = &loaded.executor;
-    let f32 = |name: &str| e.f32(name).expect("a kept tensor");
-    let i32 = |name: &str| e.i32(name).expect("a kept tensor");
+    let e = &loaded;
+    let f32 = |name: &str| e.f32(name);
+    let i32 = |name: &str| e.i32(name);
     let mut report = Report::new(of.eval, EVAL_TOLERANCE);
     let case = golden.case("eval");
     let [theirs, ours] = match model.config.model.backbone.output {
@@ -47,7 +47,7 @@ pub(crate) fn run(of: &'static Files) {
         let key = |what: &str| format!("{what}_{i}");
         let count = i32("proposal_counts")[i] as usize;
         let proposals = &f32("proposals")[4 * i * capacity..][..4 * count];
-        report.close(case.name(), &key("proposals"), proposals, &case.f32(&key("proposals")).data);
+        report.compare(case, &key("proposals"), proposals);
         let classes = case.i32(&key("classes")).data;
         let n = classes.len();
         report.exact(case.name(), &key("counts"), &[i32("det_counts")[i]], &[n as i32]);
@@ -55,9 +55,9 @@ pub(crate) fn run(of: &'static Files) {
         report.exact(case.name(), &key("classes"), &got, &classes);
         let (scores, boxes) =
             (&f32("det_scores")[at..at + n], &f32("det_boxes")[4 * at..][..4 * n]);
-        report.close(case.name(), &key("scores"), scores, &case.f32(&key("scores")).data);
+        report.compare(case, &key("scores"), scores);
         let name = key("boxes_network");
-        report.close(case.name(), &name, boxes, &case.f32(&name).data);
+        report.compare(case, &name, boxes);
         if model.config.model.kind.has_keypoints() {
             let per_object = model.config.model.keypoint_head.keypoints;
             let peaks = &f32("keypoint_peaks")[4 * at * per_object..][..4 * n * per_object];
@@ -66,8 +66,10 @@ pub(crate) fn run(of: &'static Files) {
             continue;
         }
         let probs = &f32("mask_probs")[at * area..(at + n) * area];
-        report.close(case.name(), &key("mask_probs"), probs, &case.f32(&key("mask_probs")).data);
-        masks(&mut report, &model, case, i, [boxes, probs]);
+        report.compare(case, &key("mask_probs"), probs);
+        let (all, rule) = (Vec::from_iter(0..n), model.config.model.detections.paste_rule);
+        let place = (i, [model.images[i], model.network[i]]);
+        masks(&mut report, case, place, &all, [boxes, probs], rule, 0.0);
         at += n;
     }
     report.done_case();
@@ -109,32 +111,4 @@ fn keypoints(
 fn mask_side(model: &Reference) -> usize {
     let model = &model.config.model;
     if model.backbone.is_c4() { model.mask_head.pooled } else { 2 * model.mask_head.pooled }
-}
-
-/// Boxes, masks and run lengths in the pixels of the original image.
-fn masks(
-    report: &mut Report,
-    model: &Reference,
-    case: Case<'_>,
-    image: usize,
-    [boxes, probs]: [&[f32]; 2],
-) {
-    let (side, rule) = (mask_side(model), model.config.model.detections.paste_rule);
-    let ((h, w), (nh, nw)) = (model.images[image], model.network[image]);
-    let ratios = [w as f32 / nw as f32, h as f32 / nh as f32];
-    let scaled: Vec<f32> = boxes.iter().enumerate().map(|(k, v)| v * ratios[k % 2]).collect();
-    report.close(case.name(), "boxes", &scaled, &case.f32(&format!("boxes_{image}")).data);
-    let binary = case.u8(&format!("masks_binary_{image}")).data;
-    let counts = case.u8(&format!("rle_counts_{image}")).data;
-    let offsets = case.i32(&format!("rle_offsets_{image}")).indices();
-    let pasted = scaled.chunks_exact(4).zip(probs.chunks_exact(side * side));
-    for (d, (bbox, probs)) in pasted.enumerate() {
-        let bbox = [bbox[0], bbox[1], bbox[2], bbox[3]];
-        let got = paste_mask(probs, side, bbox, h, w, rule).bitmap(0.5).pixels;
-        let name = format!("masks_binary_{image}[{d}]");
-        report.exact(case.name(), &name, &got, &binary[d * h * w..(d + 1) * h * w]);
-        let string = encode_mask(h as u32, w as u32, &got).to_leb();
-        let recorded = &counts[offsets[d]..offsets[d + 1]];
-        report.exact(case.name(), "rle_counts", string.as_bytes(), recorded);
-    }
 }
