@@ -77,6 +77,16 @@ impl Fixture {
         self.prep_with(|_| ())
     }
 
+    /// Replaces the store.
+    pub(crate) fn prep_again(&self) -> PrepReport {
+        self.prep_with(|options| options.overwrite = true).unwrap()
+    }
+
+    /// Prep fails with a sentence of these parts.
+    pub(crate) fn assert_refused(&self, parts: &[&str]) {
+        assert_says(&self.prep_error(), parts);
+    }
+
     pub(crate) fn store(&self) -> Store {
         Store::open(&self.store_path()).unwrap()
     }
@@ -119,6 +129,12 @@ pub(crate) fn png(picture: image::DynamicImage) -> Vec<u8> {
     let mut bytes = std::io::Cursor::new(Vec::new());
     picture.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
     bytes.into_inner()
+}
+
+/// The sentence of an error has these parts.
+pub(crate) fn assert_fails<T>(result: Result<T, impl std::fmt::Display>, parts: &[&str]) {
+    let Err(error) = result else { panic!("no error, so nothing of {parts:?}") };
+    assert_says(&error.to_string(), parts);
 }
 
 pub(crate) fn assert_says(message: &str, parts: &[&str]) {

@@ -4,7 +4,7 @@ use std::fs;
 
 use dali::{DaliError, Lock};
 
-use crate::fixture::{Fixture, assert_says};
+use crate::fixture::{Fixture, assert_fails};
 
 fn lock_file(fixture: &Fixture) -> std::path::PathBuf {
     fixture.dir.path().join(".store.onegraph-lock")
@@ -20,8 +20,7 @@ fn a_lock_is_held_once_and_names_its_owner() {
     assert_eq!(Lock::owner(&path).unwrap().as_ref(), Some(&owner));
     let (pid, host) = (std::process::id(), &owner.host);
     let process = format!("process {pid} on host {host} since 20");
-    let message = Lock::take(&path).unwrap_err().to_string();
-    assert_says(&message, &["run.lock", &process, "wait until it has ended, or end it"]);
+    assert_fails(Lock::take(&path), &["run.lock", &process, "wait until it has ended, or end it"]);
     lock.check().unwrap();
     drop(lock);
     assert!(!path.exists());
@@ -54,7 +53,7 @@ fn a_lock_of_another_host_counts_until_a_person_removes_it() {
     fs::write(&path, far).unwrap();
     let mend = format!("if it is gone, remove {}", path.display());
     let process = "process 17 on host far since 2023-11-14T22:13:20Z";
-    assert_says(&Lock::take(&path).unwrap_err().to_string(), &[process, &mend]);
+    assert_fails(Lock::take(&path), &[process, &mend]);
     assert_eq!(fs::read_to_string(&path).unwrap(), far);
     assert_eq!(Lock::owner(&path).unwrap().map(|owner| owner.host), Some("far".into()));
     fs::remove_file(&path).unwrap();
@@ -63,7 +62,7 @@ fn a_lock_of_another_host_counts_until_a_person_removes_it() {
     // A process of another host takes the file's place.
     fs::remove_file(&path).unwrap();
     fs::write(&path, far).unwrap();
-    assert_says(&lock.check().unwrap_err().to_string(), &["process 17", "host far"]);
+    assert_fails(lock.check(), &["process 17", "host far"]);
     drop(lock);
     assert!(path.exists(), "it is the other's");
 }
@@ -102,7 +101,7 @@ fn what_dead_makers_left_is_swept_and_what_they_moved_aside_returns() {
     // A lock whose process is gone.
     fs::write(lock_file(&fixture), "").unwrap();
     let again = dali::prep::run(&fixture.options(), &mut |_| ());
-    assert_says(&again.unwrap_err().to_string(), &["exists already, made from the same sources"]);
+    assert_fails(again, &["exists already, made from the same sources"]);
     assert_eq!(fixture.store().len(), 1);
     let mut names: Vec<_> = fs::read_dir(fixture.dir.path())
         .unwrap()
@@ -120,13 +119,13 @@ fn a_file_in_the_place_of_a_lock_is_left_alone() {
     let (path, notes) = (dir.path().join("run.lock"), dir.path().join("notes"));
     for text in ["mine", "{}"] {
         fs::write(&path, text).unwrap();
-        assert_says(&Lock::take(&path).unwrap_err().to_string(), &["run.lock", "move it away"]);
+        assert_fails(Lock::take(&path), &["run.lock", "move it away"]);
         assert_eq!(fs::read(&path).unwrap(), text.as_bytes());
     }
     fs::remove_file(&path).unwrap();
     fs::write(&notes, "").unwrap();
     std::os::unix::fs::symlink(&notes, &path).unwrap();
-    assert_says(&Lock::take(&path).unwrap_err().to_string(), &["run.lock"]);
+    assert_fails(Lock::take(&path), &["run.lock"]);
     assert_eq!(fs::read(&notes).unwrap(), b"", "the link is not followed");
 }
 
@@ -137,7 +136,7 @@ fn a_lock_that_somebody_removed_is_taken_again() {
     let lock = Lock::take(&path).unwrap();
     fs::remove_file(&path).unwrap();
     lock.check().unwrap();
-    assert_says(&Lock::take(&path).unwrap_err().to_string(), &["run.lock", "process"]);
+    assert_fails(Lock::take(&path), &["run.lock", "process"]);
     drop(lock);
     assert!(!path.exists());
 }
@@ -149,7 +148,7 @@ fn a_strangers_file_in_a_store_is_named_and_stays() {
     let notes = fixture.store_path().join("notes.txt");
     fs::write(&notes, "dear").unwrap();
     let again = || fixture.prep_with(|options| options.overwrite = true);
-    assert_says(&again().unwrap_err().to_string(), &["store", "notes.txt", "leaves it alone"]);
+    assert_fails(again(), &["store", "notes.txt", "leaves it alone"]);
     assert_eq!(fs::read(&notes).unwrap(), b"dear");
     fs::remove_file(&notes).unwrap();
 
@@ -157,6 +156,6 @@ fn a_strangers_file_in_a_store_is_named_and_stays() {
     let header = fixture.store_path().join("header.json");
     fs::remove_file(&header).unwrap();
     fs::write(&header, r#"{"title": "thesis"}"#).unwrap();
-    assert_says(&again().unwrap_err().to_string(), &["leaves it alone"]);
+    assert_fails(again(), &["leaves it alone"]);
     assert!(header.exists());
 }

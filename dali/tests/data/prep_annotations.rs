@@ -4,7 +4,7 @@ use dali::prep::{DropReason, Finding, Masks};
 use dali::store::{Capacities, Segmentation};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, annotation, assert_says};
+use crate::fixture::{Fixture, annotation, assert_fails, assert_says};
 
 /// The runs of the 4x4 square at (2, 1) in a 20x10 image, down the columns.
 const SQUARE_RUNS: [u32; 9] = [21, 4, 6, 4, 6, 4, 6, 4, 145];
@@ -191,8 +191,7 @@ fn a_missing_box_is_that_of_the_mask() {
 fn a_file_whose_every_annotation_is_dropped_makes_no_store() {
     let mut fixture = Fixture::new();
     fixture.json["annotations"][0]["bbox"] = json!([1.0, 2.0]);
-    let message = fixture.prep_error();
-    assert_says(&message, &["annotations.json", "all 1 annotations were dropped", "(id 100)"]);
+    fixture.assert_refused(&["annotations.json", "all 1 annotations were dropped", "(id 100)"]);
     assert!(!fixture.store_path().exists());
     // A file without annotations is allowed: its images are for detection.
     fixture.json["annotations"] = json!([]);
@@ -216,44 +215,53 @@ fn short_rings_are_removed_and_a_missing_area_is_the_masks() {
 
 #[test]
 fn faults_of_the_file_name_the_entry() {
-    let broken = |alter: &dyn Fn(&mut Value)| {
+    let cases: [(fn(&mut Value), &[&str]); 13] = [
+        (
+            |json| json["annotations"][0]["image_id"] = json!("seven"),
+            &["annotations[0] (id 100): image_id must be a whole number from 0, not \"seven\";"],
+        ),
+        (
+            |json| {
+                json["images"][0] = json!({"id": 7, "height": 10, "width": 20,
+                    "coco_url": "http://images.cocodataset.org/train2017/000000391895.jpg"});
+            },
+            &["images/train2017/000000391895.jpg"],
+        ),
+        (
+            |json| json["annotations"][0]["iscrowd"] = json!(2),
+            &["annotations[0] (id 100)", "iscrowd"],
+        ),
+        (
+            |json| json["annotations"][0]["segmentation"] = json!({"size": [1, 2]}),
+            &["annotations[0] (id 100)", "segmentation.counts is missing"],
+        ),
+        (|json| json["images"][0]["height"] = Value::Null, &["images[0] (id 7)", "height"]),
+        (|json| json["categories"] = json!([]), &["annotations.json", "no category"]),
+        (
+            |json| json["categories"][1]["id"] = json!(90),
+            &["categories[1]", "id 90", "categories[0]"],
+        ),
+        (|json| json["categories"][1]["name"] = json!("zebra"), &["name zebra"]),
+        (
+            |json| json["images"] = json!([json["images"][0], json["images"][0]]),
+            &["images[1]", "id 7"],
+        ),
+        (
+            |json| drop(json.as_object_mut().unwrap().remove("categories")),
+            &["annotations.json", "no `categories`"],
+        ),
+        (|json| *json = json!([]), &["is a list"]),
+        (|json| json["images"] = json!([]), &["nothing left", "0 images"]),
+        (
+            |json| json["annotations"][0]["keypoints"] = json!([1, "a", 2]),
+            &["annotations[0] (id 100)", "keypoints must be a list of numbers"],
+        ),
+    ];
+    for (alter, says) in cases {
         let mut fixture = Fixture::new();
         alter(&mut fixture.json);
-        fixture.prep_error()
-    };
-    let message = broken(&|json| json["annotations"][0]["image_id"] = json!("seven"));
-    assert_says(&message, &["annotations.json", "annotations[0] (id 100)", "seven"]);
-    assert_says(&message, &["image_id must be a whole number"]);
-    let message = broken(&|json| {
-        json["images"][0] = json!({"id": 7, "height": 10, "width": 20,
-            "coco_url": "http://images.cocodataset.org/train2017/000000391895.jpg"});
-    });
-    assert_says(&message, &["images/train2017/000000391895.jpg"]);
-    let message = broken(&|json| json["annotations"][0]["iscrowd"] = json!(2));
-    assert_says(&message, &["annotations[0] (id 100)", "iscrowd"]);
-    let message = broken(&|json| json["annotations"][0]["segmentation"] = json!({"size": [1, 2]}));
-    assert_says(&message, &["annotations[0] (id 100)", "segmentation.counts"]);
-    let message = broken(&|json| {
-        json["images"][0].as_object_mut().unwrap().remove("height");
-    });
-    assert_says(&message, &["images[0] (id 7)", "height"]);
-    let message = broken(&|json| json["categories"] = json!([]));
-    assert_says(&message, &["annotations.json", "no category"]);
-    let message = broken(&|json| json["categories"][1]["id"] = json!(90));
-    assert_says(&message, &["categories[1]", "id 90", "categories[0]"]);
-    let message = broken(&|json| json["categories"][1]["name"] = json!("zebra"));
-    assert_says(&message, &["name zebra"]);
-    let message = broken(&|json| {
-        let image = json["images"][0].clone();
-        json["images"].as_array_mut().unwrap().push(image);
-    });
-    assert_says(&message, &["images[1]", "id 7"]);
-    let message = broken(&|json| {
-        json.as_object_mut().unwrap().remove("categories");
-    });
-    assert_says(&message, &["annotations.json", "no `categories`"]);
-    assert_says(&broken(&|json| *json = json!([])), &["is a list"]);
-    assert_says(&broken(&|json| json["images"] = json!([])), &["nothing left", "0 images"]);
+        fixture.assert_refused(says);
+    }
 }
 
 #[test]
@@ -267,12 +275,16 @@ fn json_that_is_cut_off_is_named() {
     assert_says(&error, &["annotations.json", "not COCO JSON", "column"]);
     assert!(!error.contains("YOLO"), "{error}");
     std::fs::write(fixture.annotations_path(), "path: ../coco8\ntrain: images/train").unwrap();
-    let error = dali::prep::run(&fixture.options(), &mut |_| ()).unwrap_err().to_string();
-    assert_says(&error, &["annotations.json", "not COCO JSON", "YOLO, VOC"]);
+    assert_fails(
+        dali::prep::run(&fixture.options(), &mut |_| ()),
+        &["annotations.json", "not COCO JSON", "YOLO, VOC"],
+    );
     let mut options = fixture.options();
     options.annotations = fixture.images();
-    let error = dali::prep::run(&options, &mut |_| ()).unwrap_err().to_string();
-    assert_says(&error, &["images: is a folder; give the file of annotations. YOLO"]);
+    assert_fails(
+        dali::prep::run(&options, &mut |_| ()),
+        &["images: is a folder; give the file of annotations. YOLO"],
+    );
 }
 
 /// With `--boxes` the box is what counts: an outline that is empty or broken is left out, and the

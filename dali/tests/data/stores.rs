@@ -3,7 +3,7 @@
 use dali::store::{Classes, Store, Stores};
 use serde_json::json;
 
-use crate::fixture::{Fixture, annotation, assert_says};
+use crate::fixture::{Fixture, annotation, assert_fails};
 
 /// Image 7 with an ant and a zebra (ids 3 and 90); image 9 with an ant alone.
 fn ours() -> Fixture {
@@ -101,8 +101,7 @@ fn a_store_alone_is_as_it_is() {
     assert_eq!(stores.contents().categories, store.header().categories);
     assert_eq!(stores.to_string(), store.path().display().to_string());
     let twice: Vec<Store> = vec![store, fixture.store()];
-    let refused = Stores::new(twice, &Classes::default()).unwrap_err().to_string();
-    assert_says(&refused, &[&(SECOND + 1).to_string(), "10^15"]);
+    assert_fails(Stores::new(twice, &Classes::default()), &[&(SECOND + 1).to_string(), "10^15"]);
 }
 
 /// Ids and names are looked up, not searched for: this took minutes.

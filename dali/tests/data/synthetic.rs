@@ -8,7 +8,7 @@ use dali::store;
 use dali::synthetic::{CLASS_NAMES, KEYPOINT_NAMES, SyntheticOptions, generate};
 use tempfile::TempDir;
 
-use crate::fixture::assert_says;
+use crate::fixture::{assert_fails, assert_says};
 
 /// CRC-32 of the records and values of the masks of two images of seed 8, before there were
 /// keypoints. The pixels did not change either, but a sine in them may round differently elsewhere.
@@ -171,7 +171,7 @@ fn it_replaces_only_its_own_sets_and_only_when_asked() {
     assert_says(&error, &["photos", "leaves it alone"]);
     assert!(options.out.join("images").is_dir());
     options.count = 0;
-    assert_says(&generate(&options, &mut |_| ()).unwrap_err().to_string(), &["--count"]);
+    assert_fails(generate(&options, &mut |_| ()), &["--count"]);
 }
 
 /// The visible keypoints of an object lie on it, and a polygon hides none.
