@@ -7,6 +7,8 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rayon::prelude::*;
+
 use super::{Request, fault};
 use crate::decode;
 use crate::error::DaliError;
@@ -165,6 +167,16 @@ impl Folder {
         // A camera may put much before the size.
         size(&start(&path, HEADER_BYTES)?).or_else(|| size(&crate::file::read(&path).ok()?))
     }
+}
+
+/// The results of `read` for all items, or its first fault in their order.
+pub(super) fn each<I: IntoParallelIterator, T: Send>(
+    items: I,
+    read: impl Fn(I::Item) -> Result<T, DaliError> + Sync + Send,
+) -> Result<Vec<T>, DaliError> {
+    // Collected first: of several faults, any may be the first in time.
+    let all: Vec<_> = items.into_par_iter().map(read).collect();
+    all.into_iter().collect()
 }
 
 /// Refuses two images that share a file of annotations, `of(image)`: its objects are those of one.

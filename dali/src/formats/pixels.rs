@@ -8,7 +8,8 @@ use hotcoco::mask;
 use hotcoco::types::Rle;
 use png::{BitDepth, ColorType, Decoder, Limits, Transformations};
 
-use super::fault;
+use super::folder::Folder;
+use super::{Request, fault};
 use crate::error::DaliError;
 
 /// Memory for everything in a PNG but its pixels.
@@ -83,14 +84,32 @@ pub(super) fn spanned(
     runs.finish([height, width])
 }
 
+/// The masks of the values but 0 in the file of an image of this size, by value.
+///
+/// # Errors
+/// The file is no such PNG, or [`by_value`] refuses it.
+pub(super) fn of_image(
+    folder: &Folder,
+    file: &str,
+    kind: Values,
+    size: [u32; 2],
+    request: &Request,
+) -> Result<BTreeMap<u32, Rle>, DaliError> {
+    let path = folder.path(file);
+    let (values, own) = png(&path, &folder.bytes(file)?, kind, request.max_image_pixels)?;
+    if own != size {
+        let ([h, w], [height, width]) = (own, size);
+        let text = format!("is {w}x{h} but its image {width}x{height}; make them agree");
+        return Err(fault(&path, text));
+    }
+    by_value(&values, size).map_err(|text| fault(&path, text))
+}
+
 /// The masks of the values but 0 in an image of row order, by value.
 ///
 /// # Errors
 /// Edges of values that interpolation leaves, in words.
-pub(super) fn by_value(
-    values: &[u32],
-    [height, width]: [u32; 2],
-) -> Result<BTreeMap<u32, Rle>, String> {
+fn by_value(values: &[u32], [height, width]: [u32; 2]) -> Result<BTreeMap<u32, Rle>, String> {
     check_edges(values, width as usize)?;
     let mut masks: BTreeMap<u32, Runs> = BTreeMap::new();
     for x in 0..width {

@@ -8,11 +8,10 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use rayon::prelude::*;
 use serde::Deserialize;
 
 use super::assemble::{Object, Picture, assemble};
-use super::folder::{Folder, is_image, one_each, stem_and_extension};
+use super::folder::{Folder, each, is_image, one_each, stem_and_extension};
 use super::texts::Texts;
 use super::{Request, Source, fault, split};
 use crate::coco::Segmentation;
@@ -140,9 +139,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
         notes.push("key points are left out".into());
     }
     let read = |image| picture(folder, request, &names, num_points, image);
-    let pictures: Vec<Result<Picture, DaliError>> = images.into_par_iter().map(read).collect();
-    // Collected first, so that of several faults the first by name is reported.
-    let pictures = pictures.into_iter().collect::<Result<Vec<Picture>, DaliError>>()?;
+    let pictures = each(images, read)?;
     notes.extend(check_polygons(folder, &pictures)?);
     if !pictures.is_empty() && !pictures.iter().any(|p| folder.has(&label_file(&p.file_name))) {
         let text = format!(

@@ -360,6 +360,6 @@ fn in_bounds<T>(offset: u64, len: u64, values: &[T]) -> Option<&[T]> {
     values.get(usize::try_from(offset).ok()?..end_of(offset, len)?)
 }
 
-fn fault_in(dir: &Path, file: &'static str, fault: String) -> DaliError {
+pub(super) fn fault_in(dir: &Path, file: &'static str, fault: String) -> DaliError {
     DaliError::Store { path: dir.to_path_buf(), file, fault }
 }

@@ -231,13 +231,11 @@ impl Store {
     pub fn has_extent(&self, idx: usize) -> Result<bool, DaliError> {
         let boxes = |obj: usize| self.records::<ObjectRow>(&self.objects)[obj].bbox_xywh;
         match self.image_row(idx).extent {
-            0 if self.is_index => Err(DaliError::Store {
-                path: self.path.clone(),
-                file: format::IMAGES,
-                fault: "an older program made it, and did not note which images have objects, \
-                        which a timed run reads before its clock starts"
-                    .to_string(),
-            }),
+            0 if self.is_index => Err(self.fault(
+                format::IMAGES,
+                "an older program made it, and did not note which images have objects, which a \
+                 timed run reads before its clock starts",
+            )),
             0 => Ok(format::extent_of(self.image(idx).objects.map(boxes)) == format::EXTENT_SOME),
             extent => Ok(extent == format::EXTENT_SOME),
         }
@@ -292,11 +290,11 @@ impl Store {
     /// Waits for bytes of the pixels, where they are still arriving.
     fn wait_for(&self, bytes: Range<u64>) -> Result<(), DaliError> {
         let Some(arrival) = &self.arrival else { return Ok(()) };
-        arrival.wait(bytes).map_err(|fault| DaliError::Store {
-            path: self.path.clone(),
-            file: format::PIXELS,
-            fault,
-        })
+        arrival.wait(bytes).map_err(|fault| self.fault(format::PIXELS, &fault))
+    }
+
+    pub(super) fn fault(&self, file: &'static str, fault: &str) -> DaliError {
+        check::fault_in(&self.path, file, fault.to_string())
     }
 
     /// CRC-32C of the stored bytes of image `idx`. Panics past [`Store::len`].
@@ -352,11 +350,7 @@ impl Store {
     }
 
     fn tables(&self) -> Result<check::Tables<'_>, DaliError> {
-        let fault = |file| DaliError::Store {
-            path: self.path.clone(),
-            file,
-            fault: "its length is not a whole number of records".to_string(),
-        };
+        let fault = |file| self.fault(file, "its length is not a whole number of records");
         Ok(check::Tables {
             images: self.images.records().ok_or_else(|| fault(format::IMAGES))?,
             objects: self.objects.records().ok_or_else(|| fault(format::OBJECTS))?,

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use dali::prep::{self, PrepOptions, PrepReport};
+use dali::store::Segmentation;
 use dali::{DaliError, Store};
+use hotcoco::types::Rle;
 use jpeg_encoder::{ColorType, Encoder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -111,6 +113,18 @@ pub(crate) fn annotation(id: u64, image_id: u64, category_id: u64) -> Value {
         "bbox": [2.0, 1.0, 4.0, 4.0], "area": 16.0,
         "segmentation": [[2.0, 1.0, 6.0, 1.0, 6.0, 5.0, 2.0, 5.0]],
     })
+}
+
+/// The pixels of a stored mask.
+pub(crate) fn rle_of(segmentation: &Segmentation<'_>, height: u32, width: u32) -> Rle {
+    match segmentation {
+        Segmentation::Polygons(rings) => {
+            let wide = |ring: &&[f32]| ring.iter().map(|&value| f64::from(value)).collect();
+            let rings: Vec<Vec<f64>> = rings.iter().map(wide).collect();
+            hotcoco::mask::fr_polys(&rings, height, width).unwrap()
+        }
+        Segmentation::Runs(runs) => Rle { h: height, w: width, counts: runs.to_vec() },
+    }
 }
 
 /// RGB, smooth, so that JPEG keeps it closely.

@@ -1,6 +1,5 @@
 //! Keypoints: from the file to the store, joined stores, and faults in either.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use dali::coco;
@@ -314,7 +313,8 @@ fn a_folder_of_people_alone_is_read() {
 /// detectron2 adds 0.5 to each coordinate when it reads a file; the store keeps the file's values.
 #[test]
 fn keypoints_are_those_that_detectron2_reads() {
-    let Some(path) = recorded("d2_load_coco_json.json") else { return };
+    let path = "golden/d2_load_coco_json.json";
+    let Some(path) = crate::coco_open::shared("ONEGRAPH_GOLDEN", path) else { return };
     let mut golden: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     for category in golden["dataset"]["categories"].as_array_mut().unwrap() {
         category["keypoints"] = json!(["a", "b", "c"]);
@@ -341,19 +341,4 @@ fn keypoints_are_those_that_detectron2_reads() {
         compared += 1;
     }
     assert!(compared >= 5, "{compared}");
-}
-
-/// A file of recorded results; where it is absent, prints that and returns `None`.
-fn recorded(name: &str) -> Option<PathBuf> {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/golden");
-    let root = std::env::var_os("ONEGRAPH_GOLDEN").map_or_else(|| default.into(), PathBuf::from);
-    let file = root.join(name);
-    if file.is_file() {
-        return Some(file);
-    }
-    let why = format!("SKIPPED: no {}; set ONEGRAPH_GOLDEN", file.display());
-    // Not eprintln!, which the test harness swallows when a test passes.
-    let mut stderr = std::io::stderr();
-    writeln!(stderr, "{why}").unwrap();
-    None
 }

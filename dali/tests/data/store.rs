@@ -7,7 +7,7 @@ use dali::prep::{PrepOptions, source_key};
 use dali::store::{Header, SourceChange};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, assert_fails, assert_says, gradient, jpeg};
+use crate::fixture::{Fixture, assert_fails, assert_says, jpeg};
 use crate::keypoints;
 
 fn prepared() -> Fixture {
@@ -91,25 +91,6 @@ fn no_changed_bit_of_the_pixels_is_accepted() {
         });
         assert!(fixture.store().decode_rgb(0, &mut vec![]).is_err(), "bit {bit}");
     }
-}
-
-#[test]
-fn pixels_of_another_store_are_found() {
-    let (one, other) = (prepared(), Fixture::new());
-    let mut picture = gradient(20, 10);
-    picture.reverse();
-    let raw = |fixture: &Fixture| {
-        fixture.prep_with(|options| {
-            options.pixels = dali::PixelEncoding::Raw;
-            options.overwrite = true;
-        })
-    };
-    other.write("a.jpg", &jpeg(&picture, 20, 10, jpeg_encoder::ColorType::Rgb));
-    raw(&one).unwrap();
-    raw(&other).unwrap();
-    let pixels = std::fs::read(other.store_path().join("pixels.bin")).unwrap();
-    rewrite(&one.store_path().join("pixels.bin"), |bytes| bytes.clone_from(&pixels));
-    assert_fails(one.store().decode_rgb(0, &mut vec![]), &["image 7 (a.jpg)", "checksum"]);
 }
 
 #[test]
