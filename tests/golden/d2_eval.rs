@@ -19,8 +19,6 @@ pub(crate) fn run(of: &'static Files) {
     let mut loaded = model.load(&[], detection_program, &vec![0; model.num_images()]);
     loaded.executor.run(&mut loaded.state);
     let e = &loaded;
-    let f32 = |name: &str| e.f32(name);
-    let i32 = |name: &str| e.i32(name);
     let mut report = Report::new(of.eval, EVAL_TOLERANCE);
     let case = golden.case("eval");
     let [theirs, ours] = match model.config.model.backbone.output {
@@ -28,7 +26,7 @@ pub(crate) fn run(of: &'static Files) {
         BodyOutput::Dc5 => ["feature_res5", "C5"],
         BodyOutput::Pyramid => ["feature_p2", "P2"],
     };
-    thinned(&mut report, case, theirs, f32(ours), EVAL_TOLERANCE);
+    thinned(&mut report, case, theirs, e.f32(ours), EVAL_TOLERANCE);
     for stage in model.stages() {
         let ours = match stage {
             None | Some(0) => "class_logits".to_string(),
@@ -36,36 +34,36 @@ pub(crate) fn run(of: &'static Files) {
         };
         let theirs = stage.map_or(ours.clone(), |stage| format!("class_logits_stage{stage}"));
         let (want, width) = (case.f32(&theirs), model.classes + 1);
-        let mut logits = f32(&ours)[..want.data.len()].to_vec();
+        let mut logits = e.f32(&ours)[..want.data.len()].to_vec();
         logits.chunks_exact_mut(width).for_each(|row| row.rotate_left(1));
         report.close(case.name(), &theirs, &logits, &want.data);
     }
-    let capacity = f32("proposal_scores").len() / model.num_images();
+    let capacity = e.f32("proposal_scores").len() / model.num_images();
     let area = mask_side(&model).pow(2);
     let mut at = 0;
     for i in 0..model.num_images() {
         let key = |what: &str| format!("{what}_{i}");
-        let count = i32("proposal_counts")[i] as usize;
-        let proposals = &f32("proposals")[4 * i * capacity..][..4 * count];
+        let count = e.i32("proposal_counts")[i] as usize;
+        let proposals = &e.f32("proposals")[4 * i * capacity..][..4 * count];
         report.compare(case, &key("proposals"), proposals);
         let classes = case.i32(&key("classes")).data;
         let n = classes.len();
-        report.exact(case.name(), &key("counts"), &[i32("det_counts")[i]], &[n as i32]);
-        let got: Vec<i32> = i32("det_labels")[at..at + n].iter().map(|label| label - 1).collect();
+        report.exact(case.name(), &key("counts"), &[e.i32("det_counts")[i]], &[n as i32]);
+        let got: Vec<i32> = e.i32("det_labels")[at..at + n].iter().map(|label| label - 1).collect();
         report.exact(case.name(), &key("classes"), &got, &classes);
         let (scores, boxes) =
-            (&f32("det_scores")[at..at + n], &f32("det_boxes")[4 * at..][..4 * n]);
+            (&e.f32("det_scores")[at..at + n], &e.f32("det_boxes")[4 * at..][..4 * n]);
         report.compare(case, &key("scores"), scores);
         let name = key("boxes_network");
         report.compare(case, &name, boxes);
         if model.config.model.kind.has_keypoints() {
             let per_object = model.config.model.keypoint_head.keypoints;
-            let peaks = &f32("keypoint_peaks")[4 * at * per_object..][..4 * n * per_object];
+            let peaks = &e.f32("keypoint_peaks")[4 * at * per_object..][..4 * n * per_object];
             keypoints(&mut report, &model, case, i, [boxes, peaks]);
             at += n;
             continue;
         }
-        let probs = &f32("mask_probs")[at * area..(at + n) * area];
+        let probs = &e.f32("mask_probs")[at * area..(at + n) * area];
         report.compare(case, &key("mask_probs"), probs);
         let (all, rule) = (Vec::from_iter(0..n), model.config.model.detections.paste_rule);
         let place = (i, [model.images[i], model.network[i]]);

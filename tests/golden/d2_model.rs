@@ -40,7 +40,7 @@ pub(crate) const LOSSES: [(&str, &str); 12] = [
 pub(crate) fn weighted(config: &Config, loaded: &Loaded, loss: &str) -> [f32; 1] {
     let weights = serde_json::to_value(&config.loss_weights).expect("JSON");
     let name = loss.strip_prefix("loss_").and_then(|name| name.split("_stage").next());
-    let weight = Settings(&weights).f32(name.expect("the name of a loss"));
+    let weight = Settings(&weights, "").f32(name.expect("the name of a loss"));
     [weight * loaded.f32(loss)[0]]
 }
 
@@ -121,33 +121,31 @@ pub(crate) fn rpn(of: &'static Files) {
     };
     let KeyedStep { free, given } = model.observed();
     let e = &free;
-    let f32 = |name: &str| e.f32(name);
-    let i32 = |name: &str| e.i32(name);
     let mut report = Report::new(of.rpn, TOLERANCE);
     let (case, n) = (golden.case("rpn"), model.num_images());
     for level in 0..model.config.num_levels() {
         for what in ["logits", "deltas"] {
-            let got = f32(&format!("{what}_P{}", level + 2));
+            let got = e.f32(&format!("{what}_P{}", level + 2));
             thinned(&mut report, case, &format!("{what}_l{level}"), got, TOLERANCE);
         }
     }
-    thinned(&mut report, case, "anchors", f32("anchors"), 0.0);
+    thinned(&mut report, case, "anchors", e.f32("anchors"), 0.0);
     let drawn = given.i32("rpn_sample_idx");
     for i in 0..n {
         let key = |what: &str| format!("{what}_{i}");
-        let labels = i32("rpn_labels");
+        let labels = e.i32("rpn_labels");
         let labels = &labels[i * labels.len() / n..(i + 1) * labels.len() / n];
         report.equal(case, &key("labels"), labels);
         let want = sampled(case, "", i);
         let got = &drawn[i * drawn.len() / n..][..want.len()];
         report.exact(case.name(), &key("sampled"), got, &want);
-        let capacity = f32("proposal_scores").len() / n;
-        let (from, count) = (i * capacity, i32("proposal_counts")[i] as usize);
-        let boxes = &f32("proposals")[4 * from..4 * (from + count)];
+        let capacity = e.f32("proposal_scores").len() / n;
+        let (from, count) = (i * capacity, e.i32("proposal_counts")[i] as usize);
+        let boxes = &e.f32("proposals")[4 * from..4 * (from + count)];
         report.compare(case, &key("proposals"), boxes);
         let logits = case.f32(&key("proposal_logits")).data;
         let want: Vec<f32> = logits.iter().map(|logit| sigmoid(*logit)).collect();
-        let scores = &f32("proposal_scores")[from..from + count];
+        let scores = &e.f32("proposal_scores")[from..from + count];
         report.close(case.name(), &key("scores"), scores, &want);
     }
     report.done_case();

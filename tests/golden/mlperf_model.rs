@@ -37,8 +37,8 @@ fn names() -> Option<BTreeMap<String, String>> {
 pub(crate) fn settings(meta: Case<'_>, sgd: Case<'_>) -> (Config, usize, Sizes, Sizes, Vec<i32>) {
     let swap = |(width, height)| (height, width);
     let images: Vec<_> = pairs(meta.attribute("raw_wh")).into_iter().map(swap).collect();
-    let s = Settings(meta.attributes());
-    let config = config(s, Settings(sgd.attributes()), images.len());
+    let s = Settings(meta.attributes(), "");
+    let config = config(s, Settings(sgd.attributes(), ""), images.len());
     let network = pairs(meta.attribute("image_sizes_hw"));
     check_sizes(&config, s, &images, &network);
     let flips = usizes(meta.attribute("flip")).iter().map(|v| *v as i32).collect();
@@ -244,21 +244,19 @@ fn golden_mlperf_model_eval() {
     let mut loaded = model.load(&[], detection_program, &model.flips);
     loaded.executor.run(&mut loaded.state);
     let e = &loaded;
-    let f32 = |name: &str| e.f32(name);
-    let i32 = |name: &str| e.i32(name);
     let mut report = Report::new(MLPERF.eval, 5e-5);
     let case = golden.case("eval");
-    let capacity = f32("proposal_scores").len() / model.num_images();
+    let capacity = e.f32("proposal_scores").len() / model.num_images();
     let area = (2 * model.config.model.mask_head.pooled).pow(2);
     let mut at = 0;
     for i in 0..model.num_images() {
         let key = |what: &str| format!("{what}_{i}");
-        let count = i32("proposal_counts")[i] as usize;
-        let proposals = &f32("proposals")[4 * i * capacity..][..4 * count];
+        let count = e.i32("proposal_counts")[i] as usize;
+        let proposals = &e.f32("proposals")[4 * i * capacity..][..4 * count];
         report.compare(case, &key("proposals"), proposals);
         let (labels, scores) = (case.i32(&key("labels")).data, case.f32(&key("scores")).data);
         let n = labels.len();
-        report.exact(case.name(), &key("counts"), &[i32("det_counts")[i]], &[n as i32]);
+        report.exact(case.name(), &key("counts"), &[e.i32("det_counts")[i]], &[n as i32]);
         // The reference lists class by class, ours are best first.
         let mut order: Vec<usize> = (0..n).collect();
         order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
@@ -266,17 +264,17 @@ fn golden_mlperf_model_eval() {
             order.iter().flat_map(|&d| values[d * width..(d + 1) * width].to_vec()).collect()
         };
         let labels: Vec<i32> = order.iter().map(|&d| labels[d]).collect();
-        report.exact(case.name(), &key("labels"), &i32("det_labels")[at..at + n], &labels);
+        report.exact(case.name(), &key("labels"), &e.i32("det_labels")[at..at + n], &labels);
         report.close(
             case.name(),
             &key("scores"),
-            &f32("det_scores")[at..at + n],
+            &e.f32("det_scores")[at..at + n],
             &pick(&scores, 1),
         );
-        let boxes = &f32("det_boxes")[4 * at..4 * (at + n)];
+        let boxes = &e.f32("det_boxes")[4 * at..4 * (at + n)];
         let want = case.f32(&key("boxes_resized_image")).data;
         report.close(case.name(), &key("boxes_resized_image"), boxes, &pick(&want, 4));
-        let probs = &f32("mask_probs")[at * area..(at + n) * area];
+        let probs = &e.f32("mask_probs")[at * area..(at + n) * area];
         let want = pick(&case.f32(&key("mask_probs")).data, area);
         report.close(case.name(), &key("mask_probs"), probs, &want);
         let (place, rule) =

@@ -37,8 +37,6 @@ fn compare(model: &GoldenModel, golden: &Family) {
     let mut loaded = model.detection();
     loaded.executor.run(&mut loaded.state);
     let e = &loaded;
-    let f32 = |name: &str| e.f32(name);
-    let i32 = |name: &str| e.i32(name);
     let mut report = Report::new(model.of.family("eval"), 1e-4);
     let case = golden.case("eval");
     let side = 2 * model.config.model.mask_head.pooled;
@@ -47,21 +45,21 @@ fn compare(model: &GoldenModel, golden: &Family) {
         let key = |what: &str| format!("{what}_{i}");
         let labels = case.i32(&key("labels")).data;
         let n = labels.len();
-        report.exact(case.name(), &key("counts"), &[i32("det_counts")[i]], &[n as i32]);
-        report.exact(case.name(), &key("labels"), &i32("det_labels")[at..at + n], &labels);
-        let boxes = &f32("det_boxes")[4 * at..4 * (at + n)];
+        report.exact(case.name(), &key("counts"), &[e.i32("det_counts")[i]], &[n as i32]);
+        report.exact(case.name(), &key("labels"), &e.i32("det_labels")[at..at + n], &labels);
+        let boxes = &e.f32("det_boxes")[4 * at..4 * (at + n)];
         let want = case.f32(&key("boxes_resized")).data;
         report.close(case.name(), &key("boxes_resized"), boxes, &want);
-        let scores = &f32("det_scores")[at..at + n];
+        let scores = &e.f32("det_scores")[at..at + n];
         report.compare(case, &key("scores"), scores);
         if model.of == Recorded::Keypoint {
-            let peaks = &f32("keypoint_peaks")[4 * at * model.keypoints()..];
+            let peaks = &e.f32("keypoint_peaks")[4 * at * model.keypoints()..];
             keypoints(&mut report, model, case, i, [boxes, peaks]);
             at += n;
             continue;
         }
         let area = side * side;
-        let probs = &f32("mask_probs")[at * area..(at + n) * area];
+        let probs = &e.f32("mask_probs")[at * area..(at + n) * area];
         report.compare(case, &key("mask_probs"), probs);
         let (all, rule) = (Vec::from_iter(0..n), PasteRule::IntegerBox);
         let place = (i, [model.image_sizes()[i], model.network_sizes()[i]]);

@@ -430,7 +430,7 @@ pub(crate) fn settings(
     steps: Case<'_>,
 ) -> (Config, usize, Sizes, Sizes) {
     let images = pairs(meta.attribute("imgs"));
-    let (s, steps) = (Settings(meta.attributes()), Settings(steps.attributes()));
+    let (s, steps) = (Settings(meta.attributes(), ""), Settings(steps.attributes(), ""));
     let mut c = config(of.preset(), s, images.len());
     match of {
         Recorded::Plain => {

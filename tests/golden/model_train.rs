@@ -102,29 +102,27 @@ pub(crate) fn rpn(of: Recorded) {
 /// The RPN's outputs for `n` images, except its labels: maps, anchors, samples, proposals.
 pub(crate) fn rpn_outputs(report: &mut Report, case: Case<'_>, loaded: &Loaded, n: usize) {
     let e = &loaded;
-    let f32 = |name: &str| e.f32(name);
-    let i32 = |name: &str| e.i32(name);
     let levels = (2..).take_while(|l| case.has(&format!("logits_P{l}")));
     for level in levels {
         for what in ["logits", "deltas"] {
             let name = format!("{what}_P{level}");
-            report.compare(case, &name, f32(&name));
+            report.compare(case, &name, e.f32(&name));
         }
     }
-    report.compare(case, "anchors", f32("anchors"));
-    let (batch, capacity) = (i32("rpn_sample_idx").len() / n, f32("proposal_scores").len() / n);
+    report.compare(case, "anchors", e.f32("anchors"));
+    let (batch, capacity) = (e.i32("rpn_sample_idx").len() / n, e.f32("proposal_scores").len() / n);
     for i in 0..n {
         let key = |what: &str| format!("{what}_{i}");
         let mut want = sampled(case, "", i);
-        let mut got = i32("rpn_sample_idx")[i * batch..(i + 1) * batch].to_vec();
+        let mut got = e.i32("rpn_sample_idx")[i * batch..(i + 1) * batch].to_vec();
         got.retain(|idx| *idx >= 0);
         want.sort_unstable();
         got.sort_unstable();
         report.exact(case.name(), &key("sampled"), &got, &want);
-        let (from, count) = (i * capacity, i32("proposal_counts")[i] as usize);
-        let boxes = &f32("proposals")[4 * from..4 * (from + count)];
+        let (from, count) = (i * capacity, e.i32("proposal_counts")[i] as usize);
+        let boxes = &e.f32("proposals")[4 * from..4 * (from + count)];
         report.compare(case, &key("proposals"), boxes);
-        let scores = &f32("proposal_scores")[from..from + count];
+        let scores = &e.f32("proposal_scores")[from..from + count];
         report.compare(case, &key("scores"), scores);
     }
 }

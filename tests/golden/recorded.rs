@@ -41,22 +41,31 @@ const FINDINGS: [&str; 27] = [
     "worst_relative_f32_error",
 ];
 
-/// A table of settings, whose names are dotted paths.
+/// A table of settings, whose names are dotted paths behind that of a part.
 #[derive(Clone, Copy)]
-pub(crate) struct Settings<'a>(pub(crate) &'a Value);
+pub(crate) struct Settings<'a>(pub(crate) &'a Value, pub(crate) &'a str);
 
 impl<'a> Settings<'a> {
-    pub(crate) fn find(self, name: &str) -> Option<&'a Value> {
-        self.0.pointer(&format!("/{}", name.replace('.', "/")))
+    pub(crate) fn part(self, name: &'a str) -> Self {
+        Settings(self.0, name)
+    }
+
+    /// A name with the part's.
+    pub(crate) fn full(self, name: &str) -> String {
+        format!("{}.{name}", self.1).trim_start_matches('.').to_string()
+    }
+
+    fn find(self, name: &str) -> Option<&'a Value> {
+        self.0.pointer(&format!("/{}", self.full(name).replace('.', "/")))
     }
 
     pub(crate) fn get(self, name: &str) -> &'a Value {
-        self.find(name).unwrap_or_else(|| panic!("{name} is missing"))
+        self.find(name).unwrap_or_else(|| panic!("{} is missing", self.full(name)))
     }
 
     fn read<T>(self, name: &str, read: impl Fn(&'a Value) -> Option<T>) -> T {
         let value = self.get(name);
-        read(value).unwrap_or_else(|| panic!("{name} is {value}"))
+        read(value).unwrap_or_else(|| panic!("{} is {value}", self.full(name)))
     }
 
     pub(crate) fn float(self, name: &str) -> f64 {
@@ -95,13 +104,13 @@ impl<'a> Settings<'a> {
     /// A list of `N` numbers.
     pub(crate) fn array<const N: usize>(self, name: &str) -> [f32; N] {
         let list = self.f32s(name);
-        list.try_into().unwrap_or_else(|list| panic!("{name} is {list:?}, not {N} numbers"))
+        list.try_into().unwrap_or_else(|_| panic!("{} is not {N} numbers", self.full(name)))
     }
 
     /// Fails unless the value is that of the product, which has no key for it.
     pub(crate) fn is(self, name: &str, want: impl Into<Value>) {
         let (got, want) = (self.get(name), want.into());
-        assert!(is_same(got, &want), "{name} is {got}, the product has {want}");
+        assert!(is_same(got, &want), "{} is {got}, not {want}", self.full(name));
     }
 
     /// Fails unless all of these that are recorded are the same.

@@ -90,7 +90,7 @@ impl Reference {
         let (settings, dialect) = match of.name == MLPERF.name {
             true => (mlperf_model::settings(meta, sgd), Dialect::Benchmark),
             false => {
-                let recorded = Settings(meta.attribute("cfg"));
+                let recorded = Settings(meta.attribute("cfg"), "");
                 if recorded.flag("MODEL.ROI_MASK_HEAD.CLS_AGNOSTIC_MASK")
                     && recorded.flag("MODEL.MASK_ON")
                 {
