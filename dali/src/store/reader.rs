@@ -138,7 +138,7 @@ impl Store {
             let with_checksum = INDEX.contains(&name);
             check::check_file(dir, &store.header, name, store.file(name), with_checksum)?;
         }
-        check::check_images(dir, &store.header, &store.tables()?)?;
+        check::check_images(&store.tables()?)?;
         let path = dir.display();
         tracing::info!(%path, images = store.len(), "opened a store");
         Ok(store)
@@ -154,9 +154,10 @@ impl Store {
         for name in names.filter(|name| *name != format::PIXELS && !INDEX.contains(name)) {
             check::check_file(&self.path, &self.header, name, self.file(name), true)?;
         }
-        check::check_objects(&self.path, &self.header, &self.tables()?)?;
-        check::check_runs(&self.path, &self.tables()?)?;
-        check::check_keypoints(&self.path, &self.header, &self.tables()?)
+        let tables = self.tables()?;
+        check::check_objects(&tables)?;
+        check::check_runs(&tables)?;
+        check::check_keypoints(&tables)
     }
 
     /// Every fault of the pixels: each image that has other bytes than were written or does not
@@ -294,7 +295,7 @@ impl Store {
     }
 
     pub(super) fn fault(&self, file: &'static str, fault: &str) -> DaliError {
-        check::fault_in(&self.path, file, fault.to_string())
+        check::fault_in(&self.path, file, fault)
     }
 
     /// CRC-32C of the stored bytes of image `idx`. Panics past [`Store::len`].
@@ -352,6 +353,8 @@ impl Store {
     fn tables(&self) -> Result<check::Tables<'_>, DaliError> {
         let fault = |file| self.fault(file, "its length is not a whole number of records");
         Ok(check::Tables {
+            dir: &self.path,
+            header: &self.header,
             images: self.images.records().ok_or_else(|| fault(format::IMAGES))?,
             objects: self.objects.records().ok_or_else(|| fault(format::OBJECTS))?,
             parts: self.parts.records().ok_or_else(|| fault(format::PARTS))?,

@@ -6,14 +6,19 @@ use dali::{DaliError, Lock};
 
 use crate::fixture::{Fixture, assert_fails};
 
+fn run_lock() -> (tempfile::TempDir, std::path::PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.lock");
+    (dir, path)
+}
+
 fn lock_file(fixture: &Fixture) -> std::path::PathBuf {
     fixture.dir.path().join(".store.onegraph-lock")
 }
 
 #[test]
 fn a_lock_is_held_once_and_names_its_owner() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("run.lock");
+    let (_dir, path) = run_lock();
     assert_eq!(Lock::owner(&path).unwrap(), None);
     let lock = Lock::take(&path).unwrap();
     let Err(DaliError::Locked { owner, .. }) = Lock::take(&path) else { panic!("taken twice") };
@@ -30,8 +35,7 @@ fn a_lock_is_held_once_and_names_its_owner() {
 
 #[test]
 fn a_waiting_process_gets_the_lock_once_it_is_free() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("run.lock");
+    let (_dir, path) = run_lock();
     let held = std::sync::Mutex::new(Some(Lock::take(&path).unwrap()));
     let mut pauses = 0;
     let lock = Lock::wait(&path, &mut |owner| {
@@ -47,8 +51,7 @@ fn a_waiting_process_gets_the_lock_once_it_is_free() {
 
 #[test]
 fn a_lock_of_another_host_counts_until_a_person_removes_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("run.lock");
+    let (_dir, path) = run_lock();
     let far = r#"{"host":"far","kernel":"of another machine","pid":17,"since":1700000000}"#;
     fs::write(&path, far).unwrap();
     let mend = format!("if it is gone, remove {}", path.display());
@@ -69,8 +72,7 @@ fn a_lock_of_another_host_counts_until_a_person_removes_it() {
 
 #[test]
 fn a_lock_left_on_this_host_is_taken_over_also_after_a_restart() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("run.lock");
+    let (_dir, path) = run_lock();
     let lock = Lock::take(&path).unwrap();
     let mut owner: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     drop(lock);
@@ -115,8 +117,8 @@ fn what_dead_makers_left_is_swept_and_what_they_moved_aside_returns() {
 
 #[test]
 fn a_file_in_the_place_of_a_lock_is_left_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let (path, notes) = (dir.path().join("run.lock"), dir.path().join("notes"));
+    let (dir, path) = run_lock();
+    let notes = dir.path().join("notes");
     for text in ["mine", "{}"] {
         fs::write(&path, text).unwrap();
         assert_fails(Lock::take(&path), &["run.lock", "move it away"]);
@@ -131,8 +133,7 @@ fn a_file_in_the_place_of_a_lock_is_left_alone() {
 
 #[test]
 fn a_lock_that_somebody_removed_is_taken_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("run.lock");
+    let (_dir, path) = run_lock();
     let lock = Lock::take(&path).unwrap();
     fs::remove_file(&path).unwrap();
     lock.check().unwrap();
