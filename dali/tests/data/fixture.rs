@@ -10,6 +10,9 @@ use jpeg_encoder::{ColorType, Encoder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+/// Changes a file of JSON.
+pub(crate) type Alter = fn(&mut Value);
+
 pub(crate) struct Fixture {
     pub(crate) dir: TempDir,
     pub(crate) json: Value,

@@ -8,7 +8,7 @@ use dali::prep::{self, Finding, PrepOptions, source_key};
 use dali::store::{Classes, Keypoints, Stores};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, annotation, assert_fails, assert_says};
+use crate::fixture::{Alter, Fixture, annotation, assert_fails, assert_says};
 use crate::formats_mistakes::put;
 use crate::store::{open_error, refresh, reseal, rewrite};
 
@@ -72,7 +72,6 @@ fn a_store_without_keypoints_is_as_before() {
     assert!(!plain.store_path().join("keypoints.bin").exists());
     assert!(plain.store().object(0).keypoints.is_empty());
     // Names alone, and lists without names, make no keypoints either.
-    type Alter = fn(&mut Value);
     let cases: [Alter; 4] = [
         |file| file["annotations"].as_array_mut().unwrap().truncate(0),
         |file| file["annotations"][0]["keypoints"] = json!([]),
@@ -151,7 +150,6 @@ fn keypoints_that_were_changed_are_found() {
     set(2, 1.5, "annotation 100: a keypoint is no place");
     set(11, 1.0, "its count of objects with keypoints");
     altered(&|bytes| bytes.truncate(96), "3 keypoints for each object");
-    type Alter = fn(&mut Value);
     let cases: [(Alter, &str); 5] = [
         (|h| h["num_with_keypoints"] = 2.into(), "its count of objects with keypoints"),
         (|h| h["keypoints"]["names"][3] = "tail".into(), "4 keypoints for each object"),

@@ -4,7 +4,7 @@ use dali::prep::{DropReason, Finding, Masks};
 use dali::store::{Capacities, Segmentation};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, annotation, assert_fails, assert_says};
+use crate::fixture::{Alter, Fixture, annotation, assert_fails, assert_says};
 
 /// The runs of the 4x4 square at (2, 1) in a 20x10 image, down the columns.
 const SQUARE_RUNS: [u32; 9] = [21, 4, 6, 4, 6, 4, 6, 4, 145];
@@ -215,7 +215,7 @@ fn short_rings_are_removed_and_a_missing_area_is_the_masks() {
 
 #[test]
 fn faults_of_the_file_name_the_entry() {
-    let cases: [(fn(&mut Value), &[&str]); 13] = [
+    let cases: [(Alter, &[&str]); 13] = [
         (
             |json| json["annotations"][0]["image_id"] = json!("seven"),
             &["annotations[0] (id 100): image_id must be a whole number from 0, not \"seven\";"],

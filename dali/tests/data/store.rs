@@ -7,7 +7,7 @@ use dali::prep::{PrepOptions, source_key};
 use dali::store::{Header, SourceChange};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, assert_fails, assert_says, jpeg};
+use crate::fixture::{Alter, Fixture, assert_fails, assert_says, jpeg};
 use crate::keypoints;
 
 fn prepared() -> Fixture {
@@ -220,7 +220,7 @@ fn a_cut_or_missing_file_is_found() {
 #[test]
 fn a_header_that_lies_is_found() {
     let version = ["header.json", "version 9", "reads version 2", "onegraph prep"];
-    let cases: [(fn(&mut Value), &[&str]); 9] = [
+    let cases: [(Alter, &[&str]); 9] = [
         (|header| header["version"] = 9.into(), &version),
         (|header| header["capacities"]["coords"] = 2.into(), &["header.json", "capacities"]),
         (|header| header["num_images"] = 2.into(), &["header.json", "counts"]),
@@ -250,7 +250,7 @@ fn a_header_that_lies_is_found() {
 /// One edit or one flipped bit at a time: a header that still reads says what it said.
 #[test]
 fn a_modified_header_is_refused() {
-    let edits: [fn(&mut Value); 6] = [
+    let edits: [Alter; 6] = [
         |header| header["categories"][0]["coco_id"] = 4.into(),
         |header| header["categories"][0]["name"] = "bee".into(),
         |header| header["source"] = "0".into(),
