@@ -14,7 +14,7 @@ use crate::model_setup::Loaded;
 use crate::recorded::Settings;
 use crate::reference::{C4, CASCADE, DC5, FPN, Files, GN, LSJ, Reference, TOLERANCE};
 use crate::samples::{KeyedStep, sampled};
-use crate::support::{Case, Family, Report, golden_dir};
+use crate::support::{Case, Family, Report, cases_of, golden_dir};
 
 const ROI_TOLERANCE: f64 = 5e-5;
 pub(crate) const NORM_TOLERANCE: f64 = 1e-4;
@@ -116,85 +116,77 @@ fn largest_height(model: &Reference) -> usize {
 }
 
 pub(crate) fn rpn(of: &'static Files) {
-    let (Some(model), Some(golden)) = (Reference::open(of), Family::open(of.rpn)) else {
-        return;
-    };
-    let KeyedStep { free, given } = model.observed();
-    let e = &free;
-    let mut report = Report::new(of.rpn, TOLERANCE);
-    let (case, n) = (golden.case("rpn"), model.num_images());
-    for level in 0..model.config.num_levels() {
-        for what in ["logits", "deltas"] {
-            let got = e.f32(&format!("{what}_P{}", level + 2));
-            thinned(&mut report, case, &format!("{what}_l{level}"), got, TOLERANCE);
+    let Some(model) = Reference::open(of) else { return };
+    cases_of(of.rpn, "rpn", TOLERANCE, |report, case| {
+        let KeyedStep { free, given } = model.observed();
+        let e = &free;
+        let n = model.num_images();
+        for level in 0..model.config.num_levels() {
+            for what in ["logits", "deltas"] {
+                let got = e.f32(&format!("{what}_P{}", level + 2));
+                thinned(report, case, &format!("{what}_l{level}"), got, TOLERANCE);
+            }
         }
-    }
-    thinned(&mut report, case, "anchors", e.f32("anchors"), 0.0);
-    let drawn = given.i32("rpn_sample_idx");
-    for i in 0..n {
-        let key = |what: &str| format!("{what}_{i}");
-        let labels = e.i32("rpn_labels");
-        let labels = &labels[i * labels.len() / n..(i + 1) * labels.len() / n];
-        report.equal(case, &key("labels"), labels);
-        let want = sampled(case, "", i);
-        let got = &drawn[i * drawn.len() / n..][..want.len()];
-        report.exact(case.name(), &key("sampled"), got, &want);
-        let capacity = e.f32("proposal_scores").len() / n;
-        let (from, count) = (i * capacity, e.i32("proposal_counts")[i] as usize);
-        let boxes = &e.f32("proposals")[4 * from..4 * (from + count)];
-        report.compare(case, &key("proposals"), boxes);
-        let logits = case.f32(&key("proposal_logits")).data;
-        let want: Vec<f32> = logits.iter().map(|logit| sigmoid(*logit)).collect();
-        let scores = &e.f32("proposal_scores")[from..from + count];
-        report.close(case.name(), &key("scores"), scores, &want);
-    }
-    report.done_case();
-    report.finish();
+        thinned(report, case, "anchors", e.f32("anchors"), 0.0);
+        let drawn = given.i32("rpn_sample_idx");
+        for i in 0..n {
+            let key = |what: &str| format!("{what}_{i}");
+            let labels = e.i32("rpn_labels");
+            let labels = &labels[i * labels.len() / n..(i + 1) * labels.len() / n];
+            report.equal(case, &key("labels"), labels);
+            let want = sampled(case, "", i);
+            let got = &drawn[i * drawn.len() / n..][..want.len()];
+            report.exact(case.name(), &key("sampled"), got, &want);
+            let capacity = e.f32("proposal_scores").len() / n;
+            let (from, count) = (i * capacity, e.i32("proposal_counts")[i] as usize);
+            let boxes = &e.f32("proposals")[4 * from..4 * (from + count)];
+            report.compare(case, &key("proposals"), boxes);
+            let logits = case.f32(&key("proposal_logits")).data;
+            let want: Vec<f32> = logits.iter().map(|logit| sigmoid(*logit)).collect();
+            let scores = &e.f32("proposal_scores")[from..from + count];
+            report.close(case.name(), &key("scores"), scores, &want);
+        }
+    });
 }
 
 pub(crate) fn roi(of: &'static Files) {
-    let (Some(model), Some(golden)) = (Reference::open(of), Family::open(of.roi)) else {
-        return;
-    };
-    let Some(loaded) = model.recorded_step() else { return };
-    let mut report = Report::new(of.roi, ROI_TOLERANCE);
-    let case = golden.case("roi");
-    candidates(&mut report, &model, case);
-    let e = &loaded;
-    let f32 = |name: &str, len: usize| &e.f32(name)[..len];
-    for stage in model.stages() {
-        heads(&mut report, &model, case, e, stage);
-    }
-    if model.config.model.backbone.is_c4() {
-        let (stride, want) = every(case, "res5_out");
-        let got: Vec<f32> =
-            e.f32("res5").iter().step_by(stride).copied().take(want.len()).collect();
-        report.close(case.name(), "res5_out", &got, &want);
-    }
-    if model.has_keypoints() {
-        keypoints(&mut report, case, e);
-        report.done_case();
-        return report.finish();
-    }
-    let targets = case.u8("mask_targets");
-    let want: Vec<f32> = targets.data.iter().map(|v| f32::from(*v)).collect();
-    report.exact(case.name(), "mask_targets", f32("mask_targets", want.len()), &want);
-    // The step makes only the channel of each row's class.
-    let labels = e.i32("mask_roi_labels");
-    let (stride, all) = every(case, "mask_logits");
-    let classes = model.classes;
-    let area = targets.shape[1] * targets.shape[2];
-    let logits = f32("mask_logits", want.len());
-    let pair = |(i, want): (usize, &f32)| {
-        let at = i * stride;
-        let is_own = at % classes + 1 == labels[at / classes / area] as usize;
-        is_own.then(|| (logits[at / classes], *want))
-    };
-    let (got, want): (Vec<f32>, Vec<f32>) = all.iter().enumerate().filter_map(pair).unzip();
-    assert!(want.len() > all.len() / classes / 2, "{} of {}", want.len(), all.len());
-    report.close(case.name(), "mask_logits", &got, &want);
-    report.done_case();
-    report.finish();
+    let Some(model) = Reference::open(of) else { return };
+    cases_of(of.roi, "roi", ROI_TOLERANCE, |report, case| {
+        let Some(loaded) = model.recorded_step() else { return };
+        candidates(report, &model, case);
+        let e = &loaded;
+        let f32 = |name: &str, len: usize| &e.f32(name)[..len];
+        for stage in model.stages() {
+            heads(report, &model, case, e, stage);
+        }
+        if model.config.model.backbone.is_c4() {
+            let (stride, want) = every(case, "res5_out");
+            let got: Vec<f32> =
+                e.f32("res5").iter().step_by(stride).copied().take(want.len()).collect();
+            report.close(case.name(), "res5_out", &got, &want);
+        }
+        if model.has_keypoints() {
+            keypoints(report, case, e);
+            return;
+        }
+        let targets = case.u8("mask_targets");
+        let want: Vec<f32> = targets.data.iter().map(|v| f32::from(*v)).collect();
+        report.exact(case.name(), "mask_targets", f32("mask_targets", want.len()), &want);
+        // The step makes only the channel of each row's class.
+        let labels = e.i32("mask_roi_labels");
+        let (stride, all) = every(case, "mask_logits");
+        let classes = model.classes;
+        let area = targets.shape[1] * targets.shape[2];
+        let logits = f32("mask_logits", want.len());
+        let pair = |(i, want): (usize, &f32)| {
+            let at = i * stride;
+            let is_own = at % classes + 1 == labels[at / classes / area] as usize;
+            is_own.then(|| (logits[at / classes], *want))
+        };
+        let (got, want): (Vec<f32>, Vec<f32>) = all.iter().enumerate().filter_map(pair).unzip();
+        assert!(want.len() > all.len() / classes / 2, "{} of {}", want.len(), all.len());
+        report.close(case.name(), "mask_logits", &got, &want);
+    });
 }
 
 /// A box head's outputs; in a further stage of a cascade, its RoIs too.

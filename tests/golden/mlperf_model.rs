@@ -13,7 +13,7 @@ use crate::model_train::{gradient, rpn_outputs, tolerance};
 use crate::onnx_files;
 use crate::recorded::Settings;
 use crate::reference::{MLPERF, Reference};
-use crate::support::{Case, Family, Report, golden_dir, need};
+use crate::support::{Case, Family, Report, cases_of, golden_dir, need};
 
 /// README of the golden data; where a ReLU's input is within rounding of 0, a value may be off by
 /// more.
@@ -91,77 +91,65 @@ fn config(s: Settings<'_>, sgd: Settings<'_>, images: usize) -> Config {
 
 #[test]
 fn golden_mlperf_model_features() {
-    let (Some(model), Some(golden)) = (Reference::open(&MLPERF), Family::open(MLPERF.features))
-    else {
-        return;
-    };
-    let loaded = model.observed().given;
-    let mut report = Report::new(MLPERF.features, 2e-5);
-    let batch = model.inputs.case("inputs").f32("batch");
-    let got = loaded.f32("batch");
-    report.close("inputs", "batch", got, &batch.data);
-    let case = golden.case("features");
-    for name in ["C3", "C4", "C5", "P2", "P3", "P4", "P5", "P6"] {
-        let got = loaded.f32(name);
-        report.compare(case, name, got);
-    }
-    report.done_case();
-    report.finish();
+    let Some(model) = Reference::open(&MLPERF) else { return };
+    cases_of(MLPERF.features, "features", 2e-5, |report, case| {
+        let loaded = model.observed().given;
+        let batch = model.inputs.case("inputs").f32("batch");
+        let got = loaded.f32("batch");
+        report.close("inputs", "batch", got, &batch.data);
+        for name in ["C3", "C4", "C5", "P2", "P3", "P4", "P5", "P6"] {
+            let got = loaded.f32(name);
+            report.compare(case, name, got);
+        }
+    });
 }
 
 #[test]
 fn golden_mlperf_model_rpn() {
-    let (Some(model), Some(golden)) = (Reference::open(&MLPERF), Family::open(MLPERF.rpn)) else {
-        return;
-    };
-    let loaded = model.observed().given;
-    let mut report = Report::new(MLPERF.rpn, 2e-5);
-    let case = golden.case("rpn");
-    let n = model.num_images();
-    let labels = loaded.i32("rpn_labels");
-    for (i, got) in labels.chunks_exact(labels.len() / n).enumerate() {
-        let name = format!("labels_{i}");
-        report.equal(case, &name, got);
-    }
-    rpn_outputs(&mut report, case, &loaded, n);
-    report.done_case();
-    report.finish();
+    let Some(model) = Reference::open(&MLPERF) else { return };
+    cases_of(MLPERF.rpn, "rpn", 2e-5, |report, case| {
+        let loaded = model.observed().given;
+        let n = model.num_images();
+        let labels = loaded.i32("rpn_labels");
+        for (i, got) in labels.chunks_exact(labels.len() / n).enumerate() {
+            let name = format!("labels_{i}");
+            report.equal(case, &name, got);
+        }
+        rpn_outputs(report, case, &loaded, n);
+    });
 }
 
 #[test]
 fn golden_mlperf_model_roi() {
-    let (Some(model), Some(golden)) = (Reference::open(&MLPERF), Family::open(MLPERF.roi)) else {
-        return;
-    };
-    let loaded = model.observed().given;
-    let e = &loaded;
-    let mut report = Report::new(MLPERF.roi, 5e-5);
-    let case = golden.case("roi");
-    let rois: Vec<f32> = (0..model.num_images())
-        .flat_map(|i| case.f32(&format!("sampled_boxes_{i}")).data)
-        .collect();
-    let labels: Vec<i32> = (0..model.num_images())
-        .flat_map(|i| case.i32(&format!("sampled_labels_{i}")).data)
-        .collect();
-    let count = e.i32("num_rois")[0] as usize;
-    report.close(case.name(), "rois", &e.f32("rois")[..4 * count], &rois);
-    report.exact(case.name(), "labels", &e.i32("roi_labels")[..count], &labels);
-    for name in ["box_features", "class_logits", "box_regression"] {
-        let want = case.f32(name).data;
-        let got = &e.f32(name)[..want.len()];
-        report.close_within(case.name(), name, got, &want, tolerance(case, name).max(5e-5));
-    }
-    let targets: Vec<f32> = case.u8("mask_targets").data.iter().map(|v| f32::from(*v)).collect();
-    let got = &e.f32("mask_targets")[..targets.len()];
-    report.exact(case.name(), "mask_targets", got, &targets);
-    // The step makes only the channel of each row's class.
-    let all = case.f32("mask_logits");
-    let labels = e.i32("mask_roi_labels");
-    let want = all.own_channel(&labels[..all.shape[0]]).data;
-    let got = &e.f32("mask_logits")[..want.len()];
-    report.close(case.name(), "mask_logits", got, &want);
-    report.done_case();
-    report.finish();
+    let Some(model) = Reference::open(&MLPERF) else { return };
+    cases_of(MLPERF.roi, "roi", 5e-5, |report, case| {
+        let loaded = model.observed().given;
+        let e = &loaded;
+        let rois: Vec<f32> = (0..model.num_images())
+            .flat_map(|i| case.f32(&format!("sampled_boxes_{i}")).data)
+            .collect();
+        let labels: Vec<i32> = (0..model.num_images())
+            .flat_map(|i| case.i32(&format!("sampled_labels_{i}")).data)
+            .collect();
+        let count = e.i32("num_rois")[0] as usize;
+        report.close(case.name(), "rois", &e.f32("rois")[..4 * count], &rois);
+        report.exact(case.name(), "labels", &e.i32("roi_labels")[..count], &labels);
+        for name in ["box_features", "class_logits", "box_regression"] {
+            let want = case.f32(name).data;
+            let got = &e.f32(name)[..want.len()];
+            report.close_within(case.name(), name, got, &want, tolerance(case, name).max(5e-5));
+        }
+        let targets: Vec<f32> =
+            case.u8("mask_targets").data.iter().map(|v| f32::from(*v)).collect();
+        let got = &e.f32("mask_targets")[..targets.len()];
+        report.exact(case.name(), "mask_targets", got, &targets);
+        // The step makes only the channel of each row's class.
+        let all = case.f32("mask_logits");
+        let labels = e.i32("mask_roi_labels");
+        let want = all.own_channel(&labels[..all.shape[0]]).data;
+        let got = &e.f32("mask_logits")[..want.len()];
+        report.close(case.name(), "mask_logits", got, &want);
+    });
 }
 
 /// Step 1 with the recorded samples: every gradient.
@@ -238,50 +226,48 @@ fn onnx_of_mlperf() {
 
 #[test]
 fn golden_mlperf_model_eval() {
-    let (Some(model), Some(golden)) = (Reference::open(&MLPERF), Family::open(MLPERF.eval)) else {
-        return;
-    };
-    let mut loaded = model.load(&[], detection_program, &model.flips);
-    loaded.executor.run(&mut loaded.state);
-    let e = &loaded;
-    let mut report = Report::new(MLPERF.eval, 5e-5);
-    let case = golden.case("eval");
-    let capacity = e.f32("proposal_scores").len() / model.num_images();
-    let area = (2 * model.config.model.mask_head.pooled).pow(2);
-    let mut at = 0;
-    for i in 0..model.num_images() {
-        let key = |what: &str| format!("{what}_{i}");
-        let count = e.i32("proposal_counts")[i] as usize;
-        let proposals = &e.f32("proposals")[4 * i * capacity..][..4 * count];
-        report.compare(case, &key("proposals"), proposals);
-        let (labels, scores) = (case.i32(&key("labels")).data, case.f32(&key("scores")).data);
-        let n = labels.len();
-        report.exact(case.name(), &key("counts"), &[e.i32("det_counts")[i]], &[n as i32]);
-        // The reference lists class by class, ours are best first.
-        let mut order: Vec<usize> = (0..n).collect();
-        order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-        let pick = |values: &[f32], width: usize| -> Vec<f32> {
-            order.iter().flat_map(|&d| values[d * width..(d + 1) * width].to_vec()).collect()
-        };
-        let labels: Vec<i32> = order.iter().map(|&d| labels[d]).collect();
-        report.exact(case.name(), &key("labels"), &e.i32("det_labels")[at..at + n], &labels);
-        report.close(
-            case.name(),
-            &key("scores"),
-            &e.f32("det_scores")[at..at + n],
-            &pick(&scores, 1),
-        );
-        let boxes = &e.f32("det_boxes")[4 * at..4 * (at + n)];
-        let want = case.f32(&key("boxes_resized_image")).data;
-        report.close(case.name(), &key("boxes_resized_image"), boxes, &pick(&want, 4));
-        let probs = &e.f32("mask_probs")[at * area..(at + n) * area];
-        let want = pick(&case.f32(&key("mask_probs")).data, area);
-        report.close(case.name(), &key("mask_probs"), probs, &want);
-        let (place, rule) =
-            ((i, [model.images[i], model.network[i]]), model.config.model.detections.paste_rule);
-        masks(&mut report, case, place, &order, [boxes, probs], rule, 1e-4);
-        at += n;
-    }
-    report.done_case();
-    report.finish();
+    let Some(model) = Reference::open(&MLPERF) else { return };
+    cases_of(MLPERF.eval, "eval", 5e-5, |report, case| {
+        let mut loaded = model.load(&[], detection_program, &model.flips);
+        loaded.executor.run(&mut loaded.state);
+        let e = &loaded;
+        let capacity = e.f32("proposal_scores").len() / model.num_images();
+        let area = (2 * model.config.model.mask_head.pooled).pow(2);
+        let mut at = 0;
+        for i in 0..model.num_images() {
+            let key = |what: &str| format!("{what}_{i}");
+            let count = e.i32("proposal_counts")[i] as usize;
+            let proposals = &e.f32("proposals")[4 * i * capacity..][..4 * count];
+            report.compare(case, &key("proposals"), proposals);
+            let (labels, scores) = (case.i32(&key("labels")).data, case.f32(&key("scores")).data);
+            let n = labels.len();
+            report.exact(case.name(), &key("counts"), &[e.i32("det_counts")[i]], &[n as i32]);
+            // The reference lists class by class, ours are best first.
+            let mut order: Vec<usize> = (0..n).collect();
+            order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+            let pick = |values: &[f32], width: usize| -> Vec<f32> {
+                order.iter().flat_map(|&d| values[d * width..(d + 1) * width].to_vec()).collect()
+            };
+            let labels: Vec<i32> = order.iter().map(|&d| labels[d]).collect();
+            report.exact(case.name(), &key("labels"), &e.i32("det_labels")[at..at + n], &labels);
+            report.close(
+                case.name(),
+                &key("scores"),
+                &e.f32("det_scores")[at..at + n],
+                &pick(&scores, 1),
+            );
+            let boxes = &e.f32("det_boxes")[4 * at..4 * (at + n)];
+            let want = case.f32(&key("boxes_resized_image")).data;
+            report.close(case.name(), &key("boxes_resized_image"), boxes, &pick(&want, 4));
+            let probs = &e.f32("mask_probs")[at * area..(at + n) * area];
+            let want = pick(&case.f32(&key("mask_probs")).data, area);
+            report.close(case.name(), &key("mask_probs"), probs, &want);
+            let (place, rule) = (
+                (i, [model.images[i], model.network[i]]),
+                model.config.model.detections.paste_rule,
+            );
+            masks(report, case, place, &order, [boxes, probs], rule, 1e-4);
+            at += n;
+        }
+    });
 }

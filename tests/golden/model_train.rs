@@ -9,7 +9,7 @@ use crate::convert::permute;
 use crate::d2_model::norm;
 use crate::model_setup::{GoldenModel, Loaded, Recorded};
 use crate::samples::{KeyedStep, Rois, sampled, write_anchors};
-use crate::support::{Case, Family, Report};
+use crate::support::{Case, Family, Report, cases_of};
 
 /// README of the golden data: every norm agrees to this share of it.
 const GRAD_NORM_TOLERANCE: f64 = 1e-4;
@@ -62,41 +62,33 @@ pub(crate) fn features_in_bf16(of: Recorded) {
 }
 
 fn compare_features(of: Recorded, tolerance: f64, run: impl Fn(&GoldenModel) -> Loaded) {
-    let (Some(model), Some(golden)) = (GoldenModel::open(of), of.open("features")) else {
-        return;
-    };
-    let loaded = run(&model);
-    let mut report = Report::new(of.family("features"), tolerance);
-    let case = golden.case("features");
-    let names = ["batch", "C3", "C4", "C5", "P2", "P3", "P4", "P5", "P6"];
-    for name in names.into_iter().filter(|n| case.has(n)) {
-        let got = loaded.f32(name);
-        report.compare(case, name, got);
-    }
-    report.done_case();
-    report.finish();
+    let Some(model) = GoldenModel::open(of) else { return };
+    cases_of(of.family("features"), "features", tolerance, |report, case| {
+        let loaded = run(&model);
+        let names = ["batch", "C3", "C4", "C5", "P2", "P3", "P4", "P5", "P6"];
+        for name in names.into_iter().filter(|n| case.has(n)) {
+            let got = loaded.f32(name);
+            report.compare(case, name, got);
+        }
+    });
 }
 
 pub(crate) fn rpn(of: Recorded) {
-    let (Some(model), Some(golden)) = (GoldenModel::open(of), of.open("rpn")) else {
-        return;
-    };
-    let loaded = observed(&model);
-    let mut report = Report::new(of.family("rpn"), 2e-5);
-    let case = golden.case("rpn");
-    let n = model.num_images();
-    let labels = loaded.i32("rpn_labels");
-    for (i, got) in labels.chunks_exact(labels.len() / n).enumerate() {
-        let name = format!("labels_{i}");
-        let want: Vec<i32> = match of {
-            Recorded::Plain => case.f32(&name).data.iter().map(|v| *v as i32).collect(),
-            Recorded::V2 | Recorded::Keypoint => case.i32(&name).data,
-        };
-        report.exact(case.name(), &name, got, &want);
-    }
-    rpn_outputs(&mut report, case, &loaded, n);
-    report.done_case();
-    report.finish();
+    let Some(model) = GoldenModel::open(of) else { return };
+    cases_of(of.family("rpn"), "rpn", 2e-5, |report, case| {
+        let loaded = observed(&model);
+        let n = model.num_images();
+        let labels = loaded.i32("rpn_labels");
+        for (i, got) in labels.chunks_exact(labels.len() / n).enumerate() {
+            let name = format!("labels_{i}");
+            let want: Vec<i32> = match of {
+                Recorded::Plain => case.f32(&name).data.iter().map(|v| *v as i32).collect(),
+                Recorded::V2 | Recorded::Keypoint => case.i32(&name).data,
+            };
+            report.exact(case.name(), &name, got, &want);
+        }
+        rpn_outputs(report, case, &loaded, n);
+    });
 }
 
 /// The RPN's outputs for `n` images, except its labels: maps, anchors, samples, proposals.
@@ -128,44 +120,44 @@ pub(crate) fn rpn_outputs(report: &mut Report, case: Case<'_>, loaded: &Loaded, 
 }
 
 pub(crate) fn roi(of: Recorded) {
-    let (Some(model), Some(golden)) = (GoldenModel::open(of), of.open("roi")) else {
-        return;
-    };
-    let loaded = observed(&model);
-    let e = &loaded;
-    let mut report = Report::new(of.family("roi"), 2e-5);
-    let case = golden.case("roi");
-    let per_image = |what: &str| -> Vec<i32> {
-        let images = 0..model.num_images();
-        images.flat_map(|i| case.i32(&format!("{what}_{i}")).data).collect()
-    };
-    let rois: Vec<f32> = (0..model.num_images())
-        .flat_map(|i| case.f32(&format!("sampled_proposals_{i}")).data)
-        .collect();
-    let count = e.i32("num_rois")[0] as usize;
-    let i32 = |name: &str| &e.i32(name)[..count];
-    report.close(case.name(), "rois", &e.f32("rois")[..4 * count], &rois);
-    report.exact(case.name(), "labels", i32("roi_labels"), &per_image("sampled_labels"));
-    report.exact(case.name(), "matched", i32("roi_matched"), &per_image("sampled_matched_idxs"));
-    let names = ["box_features", "class_logits", "box_regression", "mask_targets"];
-    for name in names.into_iter().filter(|name| case.has(name)) {
-        let want = case.f32(name).data;
-        let got = &e.f32(name)[..want.len()];
-        report.close_within(case.name(), name, got, &want, tolerance(case, name));
-    }
-    if of == Recorded::Keypoint {
-        keypoints(&mut report, case, e);
-        report.done_case();
-        return report.finish();
-    }
-    // The step makes only the channel of each row's class.
-    let all = case.f32("mask_logits");
-    let labels = e.i32("mask_roi_labels");
-    let want = all.own_channel(&labels[..all.shape[0]]).data;
-    let got = &e.f32("mask_logits")[..want.len()];
-    report.close_within(case.name(), "mask_logits", got, &want, tolerance(case, "mask_logits"));
-    report.done_case();
-    report.finish();
+    let Some(model) = GoldenModel::open(of) else { return };
+    cases_of(of.family("roi"), "roi", 2e-5, |report, case| {
+        let loaded = observed(&model);
+        let e = &loaded;
+        let per_image = |what: &str| -> Vec<i32> {
+            let images = 0..model.num_images();
+            images.flat_map(|i| case.i32(&format!("{what}_{i}")).data).collect()
+        };
+        let rois: Vec<f32> = (0..model.num_images())
+            .flat_map(|i| case.f32(&format!("sampled_proposals_{i}")).data)
+            .collect();
+        let count = e.i32("num_rois")[0] as usize;
+        let i32 = |name: &str| &e.i32(name)[..count];
+        report.close(case.name(), "rois", &e.f32("rois")[..4 * count], &rois);
+        report.exact(case.name(), "labels", i32("roi_labels"), &per_image("sampled_labels"));
+        report.exact(
+            case.name(),
+            "matched",
+            i32("roi_matched"),
+            &per_image("sampled_matched_idxs"),
+        );
+        let names = ["box_features", "class_logits", "box_regression", "mask_targets"];
+        for name in names.into_iter().filter(|name| case.has(name)) {
+            let want = case.f32(name).data;
+            let got = &e.f32(name)[..want.len()];
+            report.close_within(case.name(), name, got, &want, tolerance(case, name));
+        }
+        if of == Recorded::Keypoint {
+            keypoints(report, case, e);
+            return;
+        }
+        // The step makes only the channel of each row's class.
+        let all = case.f32("mask_logits");
+        let labels = e.i32("mask_roi_labels");
+        let want = all.own_channel(&labels[..all.shape[0]]).data;
+        let got = &e.f32("mask_logits")[..want.len()];
+        report.close_within(case.name(), "mask_logits", got, &want, tolerance(case, "mask_logits"));
+    });
 }
 
 /// Maps of the first positives, and the cell of each keypoint.

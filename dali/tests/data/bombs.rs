@@ -102,11 +102,10 @@ fn numbers_of_any_size_are_stored_or_refused() {
         json!(1e38),
         json!(-1e300),
     ];
-    let mut fixture = Fixture::new();
-    fixture.add_annotation(json!({
+    let mut fixture = Fixture::of([json!({
         "id": 101, "image_id": 7, "category_id": 3, "bbox": [0, 0, 20, 10], "area": 4,
         "segmentation": {"size": [10, 20], "counts": [0, 4, 190]},
-    }));
+    })]);
     let mut places = Vec::new();
     numbers(&fixture.json, String::new(), &mut places);
     assert!(places.len() > 30, "{places:?}");

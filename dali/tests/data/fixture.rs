@@ -34,6 +34,13 @@ impl Fixture {
         fixture
     }
 
+    /// The same with further annotations.
+    pub(crate) fn of(annotations: impl IntoIterator<Item = Value>) -> Fixture {
+        let mut fixture = Fixture::new();
+        annotations.into_iter().for_each(|annotation| fixture.add_annotation(annotation));
+        fixture
+    }
+
     pub(crate) fn images(&self) -> PathBuf {
         self.dir.path().join("images")
     }
