@@ -98,8 +98,8 @@ fn keypoints(
     }
 }
 
-/// The rows `order` of what is recorded of an image, which are ours: boxes, masks and run lengths in
-/// the pixels of the original image, whose size and that in the network are `sizes`. A pixel within
+/// Boxes, masks and run lengths in the pixels of the original image, whose size and that in the
+/// network are `sizes`: our objects are the rows `order` of the recorded ones. A pixel within
 /// `slack` of the threshold may fall on either side of it.
 pub(crate) fn masks(
     report: &mut Report,

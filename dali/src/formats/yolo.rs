@@ -23,7 +23,7 @@ const NAMES: [&str; 3] = ["classes.txt", "labels/classes.txt", "obj.names"];
 const TOLERANCE: f64 = 0.01;
 /// Digits of a fraction that labels have.
 const ROUNDING: f64 = 1e-3;
-/// What may follow a box.
+/// The numbers that may follow a box.
 const TRACK: &str = "a confidence and a track";
 const POINTS: &str = "key points";
 /// Brackets in each other in data.yaml.
@@ -396,8 +396,8 @@ fn check_polygons(folder: &Folder, pictures: &[Picture]) -> Result<Option<String
     Ok(track.map(|said| warn(said) + "; it is read as a polygon"))
 }
 
-/// What follows if the first four numbers of a polygon are a box inside the image: a confidence and
-/// a track, or points in the box and about its centre.
+/// The meaning of the rest if the first four numbers of a polygon are a box inside the image: a
+/// confidence and a track, or points in the box and about its centre.
 fn behind_a_box(ring: &[f32], [height, width]: [u32; 2]) -> Option<&'static str> {
     let sides = [width, height].map(f64::from);
     let values = ring.iter().zip(sides.iter().cycle());
