@@ -7,7 +7,7 @@ use kernels::ops::match_anchors::MatchAnchors;
 use kernels::ops::roi_candidates::RoiCandidates;
 
 use crate::convert::{Ran, count, floats, index, numbered, numbers, repeated, sizes};
-use crate::support::{Case, Family, Report, Tensor};
+use crate::support::{Case, Family, Report, Tensor, each_case};
 
 /// README: sides 32, 64, .. by level; the files do not state them.
 const FINEST_SIZE: f32 = 32.0;
@@ -16,10 +16,8 @@ const RATIOS: [f32; 3] = [0.5, 1.0, 2.0];
 
 #[test]
 fn golden_anchors() {
-    let Some(family) = Family::open("anchors") else { return };
     // Whole numbers in f32: no error at all.
-    let mut report = Report::new("anchors", 0.0);
-    for case in family.cases() {
+    each_case("anchors", 0.0, |report, case| {
         let padded: Vec<usize> = numbers(case, "padded_hw").iter().map(|&v| v as usize).collect();
         let strides = sizes(case, "strides_hw");
         let mut levels = Vec::new();
@@ -27,7 +25,7 @@ fn golden_anchors() {
             let size = FINEST_SIZE * 2.0f32.powi(level as i32);
             let cells = cell_anchors(&[size], &RATIOS);
             let base = format!("base_level{level}");
-            report.exact(case.name(), &base, cells.as_flattened(), &case.f32(&base).data);
+            report.equal(case, &base, cells.as_flattened());
             let stride = [padded[0] / height, padded[1] / width];
             report.exact(case.name(), "strides_hw", &stride, &strides[level]);
             let [stride_h, stride_w] = stride.map(|s| s as f32);
@@ -35,10 +33,8 @@ fn golden_anchors() {
         }
         assert_eq!(levels.len(), numbered(case, "base_level").len(), "{}", case.name());
         let ran = Ran::new(case.name(), Anchors { levels }, vec![]);
-        report.exact(case.name(), "anchors", ran.f32(0), &case.f32("anchors").data);
-        report.done_case();
-    }
-    report.finish();
+        report.equal(case, "anchors", ran.f32(0));
+    });
 }
 
 /// The settings of a tensor of matches, parsed from its name: `rpn_0p7_0p3_lowq`, `roi_0p5_0p5`.

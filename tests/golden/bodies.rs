@@ -20,16 +20,21 @@ use crate::support::{Case, Family, Report};
 /// README: three times the worst of torch's own versions in f32.
 const FEATURE_TOLERANCE: f64 = 2.3e-6;
 const GRADIENT_TOLERANCE: f64 = 1.2e-5;
+const BODIES: [&str; 6] =
+    ["tv_resnet18", "tv_resnet34", "tv_resnet152", "tv_resnext50", "tv_resnext_g32", "tv_convnext"];
 const MAPS: [&str; 4] = ["C2", "C3", "C4", "C5"];
 
-pub(crate) fn run(name: &'static str) {
-    let Some(family) = Family::open(name) else { return };
-    let mut report = Report::new(name, FEATURE_TOLERANCE);
-    for case in family.cases() {
-        body(&mut report, &family, case);
-        report.done_case();
+#[test]
+fn golden_tv_bodies() {
+    for name in BODIES {
+        let Some(family) = Family::open(name) else { continue };
+        let mut report = Report::new(name, FEATURE_TOLERANCE);
+        for case in family.cases() {
+            body(&mut report, &family, case);
+            report.done_case();
+        }
+        report.finish();
     }
-    report.finish();
 }
 
 fn config(case: Case<'_>) -> Config {
@@ -119,10 +124,10 @@ fn body(report: &mut Report, family: &Family, case: Case<'_>) {
 
     for name in MAPS {
         let got = executor.f32(name).expect("an observed tensor");
-        report.close(case.name(), name, got, &case.f32(name).data);
+        report.compare(case, name, got);
     }
     let dx = executor.f32("dx").expect("kept");
-    report.close_within(case.name(), "dx", dx, &case.f32("dx").data, GRADIENT_TOLERANCE);
+    report.compare_within(case, "dx", dx, GRADIENT_TOLERANCE);
     for param in params.iter().filter(|param| param.trained.is_some()) {
         let theirs = param.name.strip_prefix("backbone.body.").expect("a body's");
         let got = executor.f32(&format!("grad/{}", param.name)).expect("kept");

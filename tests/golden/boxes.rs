@@ -11,7 +11,7 @@ use kernels::ops::encode_boxes::EncodeBoxes;
 use kernels::ops::giou_loss::GiouLoss;
 
 use crate::convert::{Ran, built_in, count, floats, host, index, numbers, repeated};
-use crate::support::{Case, Family, Report};
+use crate::support::{Case, Report, each_case};
 
 /// f32 against f64: 1.2e-7 measured, with room for small boxes far from the origin, where the
 /// differences of coordinates lose digits.
@@ -21,25 +21,19 @@ const HUGE: i32 = 1 << 20;
 
 #[test]
 fn golden_box_ops() {
-    let Some(family) = Family::open("box_ops") else { return };
-    let mut report = Report::new("box_ops", TOLERANCE);
-    for case in family.cases() {
+    each_case("box_ops", TOLERANCE, |report, case| {
         if case.name().starts_with("distance_iou") || case.name().starts_with("complete_iou") {
             report.not_due();
-            continue;
-        }
-        if case.has("iou") {
-            overlaps(&mut report, case);
+        } else if case.has("iou") {
+            overlaps(report, case);
         } else if case.has("dpred") {
-            giou_losses(&mut report, case);
+            giou_losses(report, case);
         } else if case.has("clipped") {
-            clip_and_small(&mut report, case);
+            clip_and_small(report, case);
         } else {
             panic!("golden box_ops: {} is of no known kind", case.name());
         }
-        report.done_case();
-    }
-    report.finish();
+    });
 }
 
 fn overlaps(report: &mut Report, case: Case<'_>) {
@@ -58,9 +52,9 @@ fn overlaps(report: &mut Report, case: Case<'_>) {
         columns.iou_into(a, 0, row);
     }
     report.exact(case.name(), "iou by columns", &rows, &got);
-    report.close(case.name(), "giou", &pairs(&giou), &case.f32("giou").data);
+    report.compare(case, "giou", &pairs(&giou));
     let areas: Vec<f32> = b.iter().map(|b| area(b, false)).collect();
-    report.close(case.name(), "area_b", &areas, &case.f32("area_b").data);
+    report.compare(case, "area_b", &areas);
 }
 
 /// The loss of each row and its derivative by the corners, then the op, which takes deltas: zeros,
@@ -151,16 +145,12 @@ fn decode_op(
 
 #[test]
 fn golden_box_coder() {
-    let Some(family) = Family::open("box_coder") else { return };
-    let mut report = Report::new("box_coder", TOLERANCE);
-    for case in family.cases() {
+    each_case("box_coder", TOLERANCE, |report, case| {
         built_in(case, "clip", f64::from(MAX_LOG_RATIO));
         let weights: [f32; 4] = std::array::from_fn(|i| numbers(case, "weights")[i] as f32);
-        encodes(&mut report, case, weights);
-        decodes(&mut report, case, weights);
-        report.done_case();
-    }
-    report.finish();
+        encodes(report, case, weights);
+        decodes(report, case, weights);
+    });
 }
 
 fn encodes(report: &mut Report, case: Case<'_>, weights: [f32; 4]) {
@@ -187,7 +177,7 @@ fn encodes(report: &mut Report, case: Case<'_>, weights: [f32; 4]) {
         .zip(&encoded)
         .map(|(p, deltas)| decode(p, deltas, &weights, false))
         .collect();
-    report.close(case.name(), "roundtrip", back.as_flattened(), &case.f32("roundtrip").data);
+    report.compare(case, "roundtrip", back.as_flattened());
 }
 
 fn decodes(report: &mut Report, case: Case<'_>, weights: [f32; 4]) {

@@ -2,28 +2,24 @@
 
 use score::{Rle, bbox_iou, encode_mask, mask_iou};
 
-use crate::support::{Case, Family, Report};
+use crate::support::{Case, Report, each_case};
 
 /// Areas, boxes and overlaps are computed in f64 and stored as f32: half a unit of its last place.
 const TOLERANCE: f64 = 6e-8;
 
 #[test]
 fn golden_coco_masks() {
-    let Some(family) = Family::open("coco_masks") else { return };
-    let mut report = Report::new("coco_masks", TOLERANCE);
-    for case in family.cases() {
+    each_case("coco_masks", TOLERANCE, |report, case| {
         if case.has("poly_xy_f64") {
-            polygons(&mut report, case);
+            polygons(report, case);
         } else if case.has("masks") {
-            bitmaps(&mut report, case);
+            bitmaps(report, case);
         } else if case.has("boxes_f64") {
-            boxes(&mut report, case);
+            boxes(report, case);
         } else {
             panic!("golden coco_masks: {} is of no known kind", case.name());
         }
-        report.done_case();
-    }
-    report.finish();
+    });
 }
 
 fn polygons(report: &mut Report, case: Case<'_>) {
@@ -44,14 +40,14 @@ fn polygons(report: &mut Report, case: Case<'_>) {
     report.exact(case.name(), "rle_counts", &got, &want);
     let crowd: Vec<bool> = case.u8("crowd").data.iter().map(|&c| c != 0).collect();
     let overlap = mask_iou(&objects, &objects, &crowd).concat();
-    report.close(case.name(), "iou_crowd", &overlap, &case.f32("iou_crowd").data);
+    report.compare(case, "iou_crowd", &overlap);
     let overlap = mask_iou(&objects, &objects, &vec![false; objects.len()]).concat();
-    report.close(case.name(), "iou_nocrowd", &overlap, &case.f32("iou_nocrowd").data);
+    report.compare(case, "iou_nocrowd", &overlap);
     for (tensor, objects, intersect) in
         [("merged_union", &objects[..3], false), ("merged_intersect", &objects[..2], true)]
     {
         let merged = Rle::merge(objects, intersect).expect("masks of one size");
-        report.exact(case.name(), tensor, &merged.decode(), &case.u8(tensor).data);
+        report.equal(case, tensor, &merged.decode());
     }
 }
 
@@ -62,7 +58,7 @@ fn bitmaps(report: &mut Report, case: Case<'_>) {
         masks_u8.data.chunks(h * w).map(|m| encode_mask(h as u32, w as u32, m)).collect();
     masks(report, case, &objects);
     let overlap = mask_iou(&objects, &objects, &vec![false; objects.len()]).concat();
-    report.close(case.name(), "iou", &overlap, &case.f32("iou").data);
+    report.compare(case, "iou", &overlap);
 }
 
 fn boxes(report: &mut Report, case: Case<'_>) {
@@ -70,7 +66,7 @@ fn boxes(report: &mut Report, case: Case<'_>) {
         case.f64("boxes_f64").data.chunks_exact(4).map(|b| [b[0], b[1], b[2], b[3]]).collect();
     let crowd: Vec<bool> = case.u8("crowd").data.iter().map(|&c| c != 0).collect();
     let overlap = bbox_iou(&boxes, &boxes, &crowd).concat();
-    report.close(case.name(), "iou", &overlap, &case.f32("iou").data);
+    report.compare(case, "iou", &overlap);
 }
 
 /// The checks that all cases of masks share: bitmaps both ways, strings both ways, areas and boxes.

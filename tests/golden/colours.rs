@@ -13,7 +13,7 @@ use kernels::ops::preprocess::{COLOURS, Preprocess};
 use kernels::{Role, TensorDesc};
 
 use crate::convert::{Ran, count, floats, views};
-use crate::support::{Case, Family, Report};
+use crate::support::{Case, Report, each_case};
 
 /// Floats: torch's own error in f32 is 1.4e-6.
 const TOLERANCE: f64 = 2e-6;
@@ -24,20 +24,16 @@ const CHROMA: f64 = 60.0;
 
 #[test]
 fn golden_tv_color() {
-    let Some(family) = Family::open("tv_color") else { return };
-    let mut report = Report::new("tv_color", TOLERANCE);
-    for case in family.cases() {
+    each_case("tv_color", TOLERANCE, |report, case| {
         let kind = case.attribute("kind").as_str().expect("a name");
         let is_bytes = case.attribute("dtype") == "u8";
         match (kind, is_bytes) {
-            ("color_jitter", true) => jitter(&mut report, case),
-            ("color_jitter", false) => continue,
-            (_, true) => bytes(&mut report, case, kind, ["image_u8_hwc", "out_image_u8_hwc"], None),
-            (_, false) => real(&mut report, case, kind),
+            ("color_jitter", true) => jitter(report, case),
+            ("color_jitter", false) => report.not_due(),
+            (_, true) => bytes(report, case, kind, ["image_u8_hwc", "out_image_u8_hwc"], None),
+            (_, false) => real(report, case, kind),
         }
-        report.done_case();
-    }
-    report.finish();
+    });
 }
 
 /// Each change of a jitter, from the bytes before it.

@@ -7,27 +7,23 @@ use kernels::ops::layer_norm::LayerNorm;
 use kernels::ops::scaled_residual::ScaledResidual;
 
 use crate::convert::{Ran, channels_last, channels_second, host};
-use crate::support::{Case, Family, Report, Tensor};
+use crate::support::{Case, Report, Tensor, each_case};
 
 /// Three times the worst of torch's own versions in f32, of bodies.
 const TOLERANCE: f64 = 2.3e-6;
 
 #[test]
 fn golden_tv_convnext_ops() {
-    let Some(family) = Family::open("tv_convnext_ops") else { return };
-    let mut report = Report::new("tv_convnext_ops", TOLERANCE);
-    for case in family.cases() {
+    each_case("tv_convnext_ops", TOLERANCE, |report, case| {
         match case.attribute("kind").as_str().expect("a word") {
-            "depthwise" => depthwise(&mut report, case),
-            "layer_norm" => layer_norm(&mut report, case),
-            "gelu" => gelu(&mut report, case),
-            "layer_scale" => layer_scale(&mut report, case),
-            "block" => block(&mut report, case),
+            "depthwise" => depthwise(report, case),
+            "layer_norm" => layer_norm(report, case),
+            "gelu" => gelu(report, case),
+            "layer_scale" => layer_scale(report, case),
+            "block" => block(report, case),
             other => panic!("{}: a case of kind {other}", case.name()),
         }
-        report.done_case();
-    }
-    report.finish();
+    });
 }
 
 fn own_filters(channels: usize, kernel: usize) -> Conv2d {
@@ -39,11 +35,11 @@ fn depthwise(report: &mut Report, case: Case<'_>) {
     let (w, b) = (channels_last(&case.f32("w")), host(Role::Master, &case.f32("b")));
     let op = own_filters(case.usize("c"), case.usize("kernel"));
     let ran = Ran::new(case.name(), op, vec![x, host(Role::Weight, &w), b]);
-    report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
-    report.close(case.name(), "dx", &ran.grad(&dy, 0).data, &case.f32("dx").data);
+    report.compare(case, "y", ran.f32(0));
+    report.compare(case, "dx", &ran.grad(&dy, 0).data);
     let dw = channels_second(&ran.grad(&dy, 1));
-    report.close(case.name(), "dw", &dw.data, &case.f32("dw").data);
-    report.close(case.name(), "db", &ran.grad(&dy, 2).data, &case.f32("db").data);
+    report.compare(case, "dw", &dw.data);
+    report.compare(case, "db", &ran.grad(&dy, 2).data);
 }
 
 fn layer_norm(report: &mut Report, case: Case<'_>) {
@@ -51,17 +47,17 @@ fn layer_norm(report: &mut Report, case: Case<'_>) {
     let vector = |name: &str| host(Role::Master, &case.f32(name));
     let inputs = vec![host(Role::Activation, &case.f32("x")), vector("weight"), vector("bias")];
     let ran = Ran::new(case.name(), LayerNorm { eps: case.float("eps") as f32 }, inputs);
-    report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
+    report.compare(case, "y", ran.f32(0));
     for (input, name) in ["dx", "dweight", "dbias"].into_iter().enumerate() {
-        report.close(case.name(), name, &ran.grad(&dy, input).data, &case.f32(name).data);
+        report.compare(case, name, &ran.grad(&dy, input).data);
     }
 }
 
 fn gelu(report: &mut Report, case: Case<'_>) {
     let ran = Ran::new(case.name(), Gelu, vec![host(Role::Activation, &case.f32("x"))]);
-    report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
+    report.compare(case, "y", ran.f32(0));
     let dx = ran.grad(&case.f32("dy").data, 0);
-    report.close(case.name(), "dx", &dx.data, &case.f32("dx").data);
+    report.compare(case, "dx", &dx.data);
 }
 
 /// A vector [C] of the file's [C, 1, 1].
@@ -74,11 +70,11 @@ fn layer_scale(report: &mut Report, case: Case<'_>) {
     let map = |name: &str| host(Role::Activation, &case.f32(name));
     let inputs = vec![map("residual"), map("x"), host(Role::Master, &scale(case.f32("scale")))];
     let ran = Ran::new(case.name(), ScaledResidual { drop: None }, inputs);
-    report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
-    report.close(case.name(), "dx", &ran.grad(&dy, 1).data, &case.f32("dx").data);
-    report.close(case.name(), "dscale", &ran.grad(&dy, 2).data, &case.f32("dscale").data);
+    report.compare(case, "y", ran.f32(0));
+    report.compare(case, "dx", &ran.grad(&dy, 1).data);
+    report.compare(case, "dscale", &ran.grad(&dy, 2).data);
     // The residual gets the gradient itself.
-    report.close(case.name(), "dresidual", &dy, &case.f32("dresidual").data);
+    report.compare(case, "dresidual", &dy);
 }
 
 /// The ops in a row, and their gradients back.
@@ -110,11 +106,11 @@ fn block(report: &mut Report, case: Case<'_>) {
     let factor = host(Role::Master, &scale(weight("layer_scale")));
     let inputs = vec![host(Role::Activation, &x), of(&down), factor];
     let end = Ran::new(case.name(), ScaledResidual { drop: None }, inputs);
-    report.close(case.name(), "y", end.f32(0), &case.f32("y").data);
+    report.compare(case, "y", end.f32(0));
 
     let mut grad = |name: &str, got: &Tensor<f32>| {
         let name = format!("grads/{name}");
-        report.close(case.name(), &name, &got.data, &case.f32(&name).data);
+        report.compare(case, &name, &got.data);
     };
     grad("layer_scale", &end.grad(&dy, 2));
     let g = end.grad(&dy, 1).data;
@@ -130,5 +126,5 @@ fn block(report: &mut Report, case: Case<'_>) {
     grad("block.0.weight", &channels_second(&conv.grad(&g, 1)));
     grad("block.0.bias", &conv.grad(&g, 2));
     let sum = conv.grad(&g, 0).data.iter().zip(&dy).map(|(a, b)| a + b).collect::<Vec<f32>>();
-    report.close(case.name(), "dx", &sum, &case.f32("dx").data);
+    report.compare(case, "dx", &sum);
 }

@@ -3,75 +3,72 @@
 
 use configs::BodyOutput;
 use engine::model::detection_program;
-use kernels::paste::paste_mask;
-use score::encode_mask;
 
-use crate::d2_model::{Files, Reference, thinned};
-use crate::support::{Case, Family, Report};
+use crate::d2_model::thinned;
+use crate::model_eval::masks;
+use crate::reference::{Files, Reference};
+use crate::support::{Case, Report, cases_of};
 
 /// README of the golden data.
 const EVAL_TOLERANCE: f64 = 1e-4;
 
 pub(crate) fn run(of: &'static Files) {
-    let (Some(model), Some(golden)) = (Reference::open(of), Family::open(of.eval)) else {
-        return;
-    };
-    let mut loaded = model.load(&[], detection_program, &vec![0; model.num_images()]);
-    loaded.executor.run(&mut loaded.state);
-    let e = &loaded.executor;
-    let f32 = |name: &str| e.f32(name).expect("a kept tensor");
-    let i32 = |name: &str| e.i32(name).expect("a kept tensor");
-    let mut report = Report::new(of.eval, EVAL_TOLERANCE);
-    let case = golden.case("eval");
-    let [theirs, ours] = match model.config.model.backbone.output {
-        BodyOutput::C4 => ["feature_res4", "C4"],
-        BodyOutput::Dc5 => ["feature_res5", "C5"],
-        BodyOutput::Pyramid => ["feature_p2", "P2"],
-    };
-    thinned(&mut report, case, theirs, f32(ours), EVAL_TOLERANCE);
-    for stage in model.stages() {
-        let ours = match stage {
-            None | Some(0) => "class_logits".to_string(),
-            Some(stage) => format!("class_logits_stage{stage}"),
+    let Some(model) = Reference::open(of) else { return };
+    cases_of(of.eval, "eval", EVAL_TOLERANCE, |report, case| {
+        let mut loaded = model.load(&[], detection_program, &vec![0; model.num_images()]);
+        loaded.executor.run(&mut loaded.state);
+        let e = &loaded;
+        let [theirs, ours] = match model.config.model.backbone.output {
+            BodyOutput::C4 => ["feature_res4", "C4"],
+            BodyOutput::Dc5 => ["feature_res5", "C5"],
+            BodyOutput::Pyramid => ["feature_p2", "P2"],
         };
-        let theirs = stage.map_or(ours.clone(), |stage| format!("class_logits_stage{stage}"));
-        let (want, width) = (case.f32(&theirs), model.classes + 1);
-        let mut logits = f32(&ours)[..want.data.len()].to_vec();
-        logits.chunks_exact_mut(width).for_each(|row| row.rotate_left(1));
-        report.close(case.name(), &theirs, &logits, &want.data);
-    }
-    let capacity = f32("proposal_scores").len() / model.num_images();
-    let area = mask_side(&model).pow(2);
-    let mut at = 0;
-    for i in 0..model.num_images() {
-        let key = |what: &str| format!("{what}_{i}");
-        let count = i32("proposal_counts")[i] as usize;
-        let proposals = &f32("proposals")[4 * i * capacity..][..4 * count];
-        report.close(case.name(), &key("proposals"), proposals, &case.f32(&key("proposals")).data);
-        let classes = case.i32(&key("classes")).data;
-        let n = classes.len();
-        report.exact(case.name(), &key("counts"), &[i32("det_counts")[i]], &[n as i32]);
-        let got: Vec<i32> = i32("det_labels")[at..at + n].iter().map(|label| label - 1).collect();
-        report.exact(case.name(), &key("classes"), &got, &classes);
-        let (scores, boxes) =
-            (&f32("det_scores")[at..at + n], &f32("det_boxes")[4 * at..][..4 * n]);
-        report.close(case.name(), &key("scores"), scores, &case.f32(&key("scores")).data);
-        let name = key("boxes_network");
-        report.close(case.name(), &name, boxes, &case.f32(&name).data);
-        if model.config.model.kind.has_keypoints() {
-            let per_object = model.config.model.keypoint_head.keypoints;
-            let peaks = &f32("keypoint_peaks")[4 * at * per_object..][..4 * n * per_object];
-            keypoints(&mut report, &model, case, i, [boxes, peaks]);
-            at += n;
-            continue;
+        thinned(report, case, theirs, e.f32(ours), EVAL_TOLERANCE);
+        for stage in model.stages() {
+            let ours = match stage {
+                None | Some(0) => "class_logits".to_string(),
+                Some(stage) => format!("class_logits_stage{stage}"),
+            };
+            let theirs = stage.map_or(ours.clone(), |stage| format!("class_logits_stage{stage}"));
+            let (want, width) = (case.f32(&theirs), model.classes + 1);
+            let mut logits = e.f32(&ours)[..want.data.len()].to_vec();
+            logits.chunks_exact_mut(width).for_each(|row| row.rotate_left(1));
+            report.close(case.name(), &theirs, &logits, &want.data);
         }
-        let probs = &f32("mask_probs")[at * area..(at + n) * area];
-        report.close(case.name(), &key("mask_probs"), probs, &case.f32(&key("mask_probs")).data);
-        masks(&mut report, &model, case, i, [boxes, probs]);
-        at += n;
-    }
-    report.done_case();
-    report.finish();
+        let capacity = e.f32("proposal_scores").len() / model.num_images();
+        let area = mask_side(&model).pow(2);
+        let mut at = 0;
+        for i in 0..model.num_images() {
+            let key = |what: &str| format!("{what}_{i}");
+            let count = e.i32("proposal_counts")[i] as usize;
+            let proposals = &e.f32("proposals")[4 * i * capacity..][..4 * count];
+            report.compare(case, &key("proposals"), proposals);
+            let classes = case.i32(&key("classes")).data;
+            let n = classes.len();
+            report.exact(case.name(), &key("counts"), &[e.i32("det_counts")[i]], &[n as i32]);
+            let got: Vec<i32> =
+                e.i32("det_labels")[at..at + n].iter().map(|label| label - 1).collect();
+            report.exact(case.name(), &key("classes"), &got, &classes);
+            let (scores, boxes) =
+                (&e.f32("det_scores")[at..at + n], &e.f32("det_boxes")[4 * at..][..4 * n]);
+            report.compare(case, &key("scores"), scores);
+            let name = key("boxes_network");
+            report.compare(case, &name, boxes);
+            if model.config.model.kind.has_keypoints() {
+                let per_object = model.config.model.keypoint_head.keypoints;
+                let peaks = &e.f32("keypoint_peaks")[4 * at * per_object..][..4 * n * per_object];
+                keypoints(report, &model, case, i, [boxes, peaks]);
+                at += n;
+                continue;
+            }
+            let probs = &e.f32("mask_probs")[at * area..(at + n) * area];
+            report.compare(case, &key("mask_probs"), probs);
+            let (all, rule) = (Vec::from_iter(0..n), model.config.model.detections.paste_rule);
+            let place = (i, [model.images[i], model.network[i]]);
+            masks(report, case, place, &all, [boxes, probs], rule, 0.0);
+            at += n;
+        }
+    });
 }
 
 /// Boxes, and keypoints with their shares of the map, in the network's image and in the original.
@@ -109,32 +106,4 @@ fn keypoints(
 fn mask_side(model: &Reference) -> usize {
     let model = &model.config.model;
     if model.backbone.is_c4() { model.mask_head.pooled } else { 2 * model.mask_head.pooled }
-}
-
-/// Boxes, masks and run lengths in the pixels of the original image.
-fn masks(
-    report: &mut Report,
-    model: &Reference,
-    case: Case<'_>,
-    image: usize,
-    [boxes, probs]: [&[f32]; 2],
-) {
-    let (side, rule) = (mask_side(model), model.config.model.detections.paste_rule);
-    let ((h, w), (nh, nw)) = (model.images[image], model.network[image]);
-    let ratios = [w as f32 / nw as f32, h as f32 / nh as f32];
-    let scaled: Vec<f32> = boxes.iter().enumerate().map(|(k, v)| v * ratios[k % 2]).collect();
-    report.close(case.name(), "boxes", &scaled, &case.f32(&format!("boxes_{image}")).data);
-    let binary = case.u8(&format!("masks_binary_{image}")).data;
-    let counts = case.u8(&format!("rle_counts_{image}")).data;
-    let offsets = case.i32(&format!("rle_offsets_{image}")).indices();
-    let pasted = scaled.chunks_exact(4).zip(probs.chunks_exact(side * side));
-    for (d, (bbox, probs)) in pasted.enumerate() {
-        let bbox = [bbox[0], bbox[1], bbox[2], bbox[3]];
-        let got = paste_mask(probs, side, bbox, h, w, rule).bitmap(0.5).pixels;
-        let name = format!("masks_binary_{image}[{d}]");
-        report.exact(case.name(), &name, &got, &binary[d * h * w..(d + 1) * h * w]);
-        let string = encode_mask(h as u32, w as u32, &got).to_leb();
-        let recorded = &counts[offsets[d]..offsets[d + 1]];
-        report.exact(case.name(), "rle_counts", string.as_bytes(), recorded);
-    }
 }

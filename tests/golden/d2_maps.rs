@@ -7,8 +7,10 @@ use kernels::ops::mask_targets::MaskTargets;
 use kernels::ops::roi_align::RoiAlign;
 use kernels::paste::paste_mask;
 
-use crate::convert::{Ran, count, floats, host, index, numbered, numbers, repeated, views};
+use crate::convert::{Ran, count, floats, host, index, numbered, numbers};
 use crate::d2_ops::{GRAD_TOLERANCE, check, image_hw, level_op};
+use crate::mlperf_maps::polygon_targets;
+use crate::rois::pool_one_level;
 use crate::support::{Case, Report};
 
 #[test]
@@ -25,27 +27,7 @@ fn golden_d2_roi() {
 }
 
 fn align(report: &mut Report, case: Case<'_>) -> bool {
-    let op = RoiAlign {
-        pooled: case.usize("output"),
-        sampling_ratio: case.usize("sampling_ratio"),
-        aligned: case.attribute("aligned") == true,
-        spatial_scales: vec![case.float("spatial_scale") as f32],
-        gradient_scale: 1.0,
-    };
-    let rois = case.f32("rois");
-    let rows = rois.shape[0];
-    let boxes = rois.data.chunks_exact(5).flat_map(|roi| roi[1..].to_vec()).collect();
-    let inputs = vec![
-        host(Role::Activation, &case.f32("x")),
-        floats(Role::Box, &[rows, 4], boxes),
-        index(&[rows], rois.data.chunks_exact(5).map(|roi| roi[0] as i32).collect()),
-        repeated(rows, 0),
-        count(rows),
-    ];
-    let ran = Ran::new(case.name(), op, inputs);
-    report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
-    let grad = ran.grad(&case.f32("dy").data, 0).data;
-    report.close_within(case.name(), "dx", &grad, &case.f32("dx").data, GRAD_TOLERANCE);
+    pool_one_level(report, case, GRAD_TOLERANCE);
     true
 }
 
@@ -62,7 +44,7 @@ fn pooler(report: &mut Report, case: Case<'_>) -> bool {
     let image_idx = || index(&[rows], image_idx.clone());
     let op = level_op(case, 1 + scales.len() as i32);
     let levels = Ran::new(case.name(), op, vec![boxes(), image_idx()]);
-    report.exact(case.name(), "level", levels.i32(0), &case.i32("level").data);
+    report.equal(case, "level", levels.i32(0));
     let op = RoiAlign {
         pooled: case.usize("output"),
         sampling_ratio: case.usize("sampling_ratio"),
@@ -76,11 +58,11 @@ fn pooler(report: &mut Report, case: Case<'_>) -> bool {
     let levels = index(&[rows], levels.i32(0).to_vec());
     inputs.extend([boxes(), image_idx(), levels, count(rows)]);
     let ran = Ran::new(case.name(), op, inputs);
-    report.close_within(case.name(), "y", ran.f32(0), &case.f32("y").data, GRAD_TOLERANCE);
+    report.compare_within(case, "y", ran.f32(0), GRAD_TOLERANCE);
     for map in 0..maps.len() {
         let name = format!("dfeat{map}");
         let grad = ran.grad(&case.f32("dy").data, map).data;
-        report.close_within(case.name(), &name, &grad, &case.f32(&name).data, GRAD_TOLERANCE);
+        report.compare_within(case, &name, &grad, GRAD_TOLERANCE);
     }
     true
 }
@@ -108,34 +90,13 @@ fn paste(report: &mut Report, case: Case<'_>) -> bool {
 
 /// Targets from polygons; no key makes bitmaps binary.
 fn mask_targets(report: &mut Report, case: Case<'_>) -> bool {
-    let boxes = case.f32("boxes");
-    let rows = boxes.shape[0];
-    let xy = case.f32("poly_xy").data;
-    let pairs = |name: &str| -> Vec<[i32; 2]> {
-        case.i32(name).data.windows(2).map(|o| [o[0], o[1] - o[0]]).collect()
-    };
-    let (parts, objects) = (pairs("poly_offsets"), pairs("poly_instance_offsets"));
-    let segments: Vec<[i32; 3]> = objects.iter().map(|&[first, len]| [0, first, len]).collect();
     let hw = image_hw(case);
-    let inputs = vec![
-        host(Role::Box, &boxes),
-        repeated(rows, 0),
-        index(&[rows], (0..rows as i32).collect()),
-        count(rows),
-        index(&[1, rows, 3], segments.concat()),
-        index(&[1, parts.len(), 2], parts.concat()),
-        floats(Role::Mask, &[1, xy.len()], xy),
-        index(&[1, 0], vec![]),
-        views([[[hw[0], hw[1]]; 2]]),
-    ];
     let op = MaskTargets {
         side: case.usize("mask_size"),
         rule: MaskTargetRule::CocoPolygon,
         plus_one: false,
         min_side: 0.1,
     };
-    let ran = Ran::new(case.name(), op, inputs);
-    let want: Vec<f32> = case.u8("targets_polygon").data.iter().map(|v| f32::from(*v)).collect();
-    report.exact(case.name(), "targets_polygon", ran.f32(0), &want);
+    polygon_targets(report, case, "targets_polygon", [hw[0], hw[1]], op);
     true
 }

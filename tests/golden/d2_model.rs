@@ -4,24 +4,18 @@
 use std::collections::BTreeMap;
 
 use configs::Config;
-use engine::model::roi_heads::seen_keypoints;
-use engine::model::{SlotShape, training_program};
-use engine::weights::{Dialect, ExportForm, Values, WeightsFile, export_weights};
-use graph::CpuExecutor;
+use engine::model::training_program;
+use engine::weights::{Dialect, ExportForm, export_weights};
 use kernels::losses::sigmoid;
-use kernels::view::View;
 use safetensors::SafeTensors;
-use tests::SAMPLES;
 
-use crate::d2_config::settings;
 use crate::d2_keypoints::{is_zero, keypoints};
-use crate::model_setup::{Build, Fixture, Loaded, row, usizes, write_images, write_polygons};
+use crate::model_setup::Loaded;
 use crate::recorded::Settings;
-use crate::samples::{KeyedStep, Rois, write_anchors};
-use crate::support::{Case, Family, Report, golden_dir};
+use crate::reference::{C4, CASCADE, DC5, FPN, Files, GN, LSJ, Reference, TOLERANCE};
+use crate::samples::{KeyedStep, sampled};
+use crate::support::{Case, Family, Report, cases_of, golden_dir};
 
-/// README of the golden data.
-pub(crate) const TOLERANCE: f64 = 2e-5;
 const ROI_TOLERANCE: f64 = 5e-5;
 pub(crate) const NORM_TOLERANCE: f64 = 1e-4;
 /// Where a ReLU's input is within rounding of 0, a value of a gradient may be off by more.
@@ -42,236 +36,12 @@ pub(crate) const LOSSES: [(&str, &str); 12] = [
     ("loss_rpn_loc", "loss_rpn_box_reg"),
 ];
 
-/// A model of detectron2's: the family of each part, and its case of `d2_empty`.
-pub(crate) struct Files {
-    pub(crate) name: &'static str,
-    pub(crate) weights: &'static str,
-    pub(crate) inputs_losses: &'static str,
-    features: &'static str,
-    rpn: &'static str,
-    roi: &'static str,
-    grads: &'static str,
-    pub(crate) eval: &'static str,
-}
-
-macro_rules! files {
-    ($name:literal) => {
-        Files {
-            name: $name,
-            weights: concat!($name, "_weights"),
-            inputs_losses: concat!($name, "_inputs_losses"),
-            features: concat!($name, "_features"),
-            rpn: concat!($name, "_rpn"),
-            roi: concat!($name, "_roi"),
-            grads: concat!($name, "_grads"),
-            eval: concat!($name, "_eval"),
-        }
-    };
-}
-
-/// `mask_rcnn_R_50_FPN`.
-pub(crate) const FPN: Files = files!("d2_fpn");
-/// `cascade_mask_rcnn_R_50_FPN`.
-pub(crate) const CASCADE: Files = files!("d2_cascade");
-/// `keypoint_rcnn_R_50_FPN`.
-pub(crate) const KEYPOINT: Files = files!("d2_keypoint");
-/// `mask_rcnn_R_50_C4`.
-pub(crate) const C4: Files = files!("d2_c4");
-/// `mask_rcnn_R_50_DC5`.
-pub(crate) const DC5: Files = files!("d2_dc5");
-/// With the heads of the new baselines, and group norms in all parts.
-pub(crate) const GN: Files = files!("d2_gn");
-/// With these heads, and batch norms, whose statistics are running ones in evaluation.
-pub(crate) const LSJ: Files = files!("d2_lsj");
-
-/// All of them.
-pub(crate) const ALL: [&Files; 7] = [&FPN, &CASCADE, &KEYPOINT, &C4, &DC5, &GN, &LSJ];
-
-pub(crate) struct Reference {
-    of: &'static Files,
-    pub(crate) config: Config,
-    pub(crate) inputs: Family,
-    tensors: BTreeMap<String, Values>,
-    pub(crate) classes: usize,
-    /// (height, width) in the file and in the network.
-    pub(crate) images: Vec<(usize, usize)>,
-    pub(crate) network: Vec<(usize, usize)>,
-    flips: Vec<i32>,
-    /// Images whose objects are left out.
-    pub(crate) emptied: Vec<usize>,
-}
-
-impl Reference {
-    pub(crate) fn open(of: &'static Files) -> Option<Self> {
-        let weights = Family::open(of.weights)?;
-        let inputs = Family::open(of.inputs_losses)?;
-        let file = WeightsFile::open(&golden_dir().join(format!("{}.safetensors", of.weights)));
-        let meta = weights.case("state_dict");
-        let recorded = Settings(meta.attribute("cfg"));
-        if recorded.flag("MODEL.ROI_MASK_HEAD.CLS_AGNOSTIC_MASK") && recorded.flag("MODEL.MASK_ON")
-        {
-            let refused = file.err().map(|error| error.to_string()).unwrap_or_default();
-            assert!(refused.contains("masks that all classes share are not read"), "{refused}");
-            return None;
-        }
-        let file = file.expect("the weights are read under detectron2's names");
-        assert_eq!(file.dialect(), Dialect::Detectron2);
-        let (config, classes, images, network, flips) = settings(meta, inputs.case("sgd5"));
-        Some(Self {
-            of,
-            tensors: file.tensors(config.model.backbone.norm_eps),
-            classes,
-            flips,
-            emptied: vec![],
-            config,
-            inputs,
-            images,
-            network,
-        })
-    }
-
-    pub(crate) fn num_images(&self) -> usize {
-        self.images.len()
-    }
-
-    /// The stages of a cascade, as names in the golden data have them; a plain model names none.
-    pub(crate) fn stages(&self) -> Vec<Option<usize>> {
-        match self.config.model.cascade.fg_iou.len() {
-            0 => vec![None],
-            further => (0..=further).map(Some).collect(),
-        }
-    }
-
-    pub(crate) fn load(&self, given: &[&str], build: Build, flips: &[i32]) -> Loaded {
-        let fixture = Fixture {
-            config: &self.config,
-            tensors: self.tensors.clone(),
-            classes: self.classes,
-            network: &self.network,
-            slot: self.slot(),
-        };
-        let mut loaded = fixture.load(given, build);
-        let sizes = [&self.images[..], &self.network];
-        write_images(&mut loaded.executor, self.inputs.case("inputs"), sizes, flips);
-        loaded
-    }
-
-    fn slot(&self) -> SlotShape {
-        let case = self.inputs.case("inputs");
-        let most = |f: &dyn Fn(usize) -> usize| (0..self.num_images()).map(f).max().unwrap_or(0);
-        SlotShape {
-            pixels: most(&|i| 3 * self.images[i].0 * self.images[i].1),
-            objects: most(&|i| case.i32(&format!("classes{i}")).data.len()),
-            parts: most(&|i| match self.has_keypoints() {
-                true => 1,
-                false => case.i32(&format!("raw_poly_offsets{i}")).data.len() - 1,
-            }),
-            coords: most(&|i| match self.has_keypoints() {
-                true => 1,
-                false => case.f32(&format!("raw_poly_xy{i}")).data.len(),
-            }),
-            runs: 1,
-        }
-    }
-
-    /// The training step with its inputs written, but for those of `given`.
-    fn training(&self, given: &[&str]) -> Loaded {
-        let mut loaded = self.load(given, training_program, &self.flips);
-        let (e, case, slot) = (&mut loaded.executor, self.inputs.case("inputs"), self.slot());
-        for i in 0..self.num_images() {
-            row(e, "image_keys", i, 4, &[i as i32, 0, i as i32, 0]);
-            let xywh = case.f32(&format!("boxes_xywh{i}")).data;
-            let corners = |b: &[f32]| [b[0], b[1], b[0] + b[2], b[1] + b[3]];
-            let boxes: Vec<[f32; 4]> = xywh.chunks_exact(4).map(corners).collect();
-            let classes = case.i32(&format!("classes{i}")).data;
-            let labels: Vec<i32> = classes.iter().map(|class| class + 1).collect();
-            let objects = if self.emptied.contains(&i) { 0 } else { labels.len() };
-            row(e, "gt_boxes", i, 4 * slot.objects, boxes[..objects].as_flattened());
-            row(e, "gt_classes", i, slot.objects, &labels[..objects]);
-            row(e, "gt_counts", i, 1, &[objects as i32]);
-            if self.has_keypoints() {
-                let seen = self.keypoints(i);
-                row(e, "keypoints", i, slot.objects * seen.len() / labels.len(), &seen);
-                continue;
-            }
-            write_polygons(e, case, slot, i);
-        }
-        loaded
-    }
-
-    fn has_keypoints(&self) -> bool {
-        self.config.model.kind.has_keypoints()
-    }
-
-    /// The keypoints of an image as the network sees them, which are recorded too.
-    fn keypoints(&self, image: usize) -> Vec<f32> {
-        let case = self.inputs.case("inputs");
-        let raw = case.f32(&format!("raw_keypoints{image}")).data;
-        let [(h, w), (nh, nw)] = [self.images[image], self.network[image]];
-        let mut view = View::whole([h as i32, w as i32], [nh as i32, nw as i32]);
-        view.x.mirrored = self.flips[image];
-        let partners = usizes(case.attribute("keypoint_flip_indices"));
-        // detectron2's reader has added half a pixel to the recorded ones already.
-        let raw = raw.as_chunks::<3>().0.chunks_exact(partners.len());
-        let seen = raw.flat_map(|object| seen_keypoints(object, &partners, &view, 0.0));
-        let seen: Vec<f32> = seen.collect::<Vec<_>>().into_flattened();
-        let recorded = case.f32(&format!("gt_keypoints{image}")).data;
-        let recorded: Vec<f32> =
-            recorded.chunks_exact(3).flat_map(|p| [p[0], p[1], p[2].min(1.0)]).collect();
-        let mut report = Report::new(self.of.inputs_losses, TOLERANCE);
-        report.close("inputs", &format!("gt_keypoints{image}"), &seen, &recorded);
-        seen
-    }
-
-    pub(crate) fn keyed(&self) -> KeyedStep {
-        KeyedStep { free: self.training(&[]), given: self.training(&SAMPLES) }
-    }
-
-    /// The first step with samples by the golden data's keys.
-    pub(crate) fn observed(&self) -> KeyedStep {
-        let mut step = self.keyed();
-        step.run(&self.config);
-        step
-    }
-
-    /// The label of a class of detectron2, whose last is the background.
-    fn label(&self, class: i32) -> i32 {
-        if class as usize == self.classes { 0 } else { class + 1 }
-    }
-
-    /// The first step with the recorded anchors and RoIs, positives first as detectron2 has them.
-    pub(crate) fn recorded_step(&self) -> Option<Loaded> {
-        let (rpn, roi) = (Family::open(self.of.rpn)?, Family::open(self.of.roi)?);
-        let (rpn, roi) = (rpn.case("rpn"), roi.case("roi"));
-        let mut loaded = self.training(&SAMPLES);
-        let e = &mut loaded.executor;
-        let mut rois = Rois::default();
-        for i in 0..self.num_images() {
-            let sampled = |case: Case<'_>| {
-                let mut idx = case.i32(&format!("pos_idx_{i}")).data;
-                idx.extend(case.i32(&format!("neg_idx_{i}")).data);
-                idx
-            };
-            write_anchors(e, i, self.config.model.rpn.batch_size_per_image, sampled(rpn));
-            let boxes = roi.f32(&format!("sampled_boxes_{i}")).data;
-            let classes = roi.i32(&format!("sampled_classes_{i}")).data;
-            let matched = roi.i32(&format!("candidate_matched_idxs_{i}")).data;
-            for ((bbox, class), at) in boxes.chunks_exact(4).zip(classes).zip(sampled(roi)) {
-                rois.push(bbox, i, self.label(class), matched[at as usize]);
-            }
-        }
-        rois.write(e);
-        loaded.executor.run(&mut loaded.state);
-        Some(loaded)
-    }
-}
-
 /// A loss of a step times its weight, which detectron2's losses contain.
 pub(crate) fn weighted(config: &Config, loaded: &Loaded, loss: &str) -> [f32; 1] {
     let weights = serde_json::to_value(&config.loss_weights).expect("JSON");
     let name = loss.strip_prefix("loss_").and_then(|name| name.split("_stage").next());
-    let weight = Settings(&weights).f32(name.expect("the name of a loss"));
-    [weight * loaded.executor.f32(loss).expect("a loss")[0]]
+    let weight = Settings(&weights, "").f32(name.expect("the name of a loss"));
+    [weight * loaded.f32(loss)[0]]
 }
 
 /// Compares a tensor that the case has whole, or every so many values of it.
@@ -283,7 +53,7 @@ pub(crate) fn thinned(
     tolerance: f64,
 ) {
     if case.has(name) {
-        return report.close_within(case.name(), name, got, &case.f32(name).data, tolerance);
+        return report.compare_within(case, name, got, tolerance);
     }
     let (stride, want) = every(case, name);
     let got: Vec<f32> = got.iter().step_by(stride).copied().collect();
@@ -306,10 +76,10 @@ pub(crate) fn features(of: &'static Files) {
         return;
     };
     let loaded = model.observed().given;
-    let e = &loaded.executor;
+    let e = &loaded;
     let mut report = Report::new(of.features, TOLERANCE);
     let case = golden.case("features");
-    let batch = e.f32("batch").expect("observed");
+    let batch = e.f32("batch");
     // The bytes of each resized and mirrored image, less the mean.
     let width = batch.len() / model.num_images() / largest_height(&model) / 3;
     for (i, &(h, w)) in model.network.iter().enumerate() {
@@ -331,7 +101,7 @@ pub(crate) fn features(of: &'static Files) {
         let single = levels == [4] || levels == [5];
         assert!(levels.len() >= all || ours == "C" && single, "{levels:?}");
         for level in levels {
-            let got = e.f32(&format!("{ours}{level}")).expect("an observed tensor");
+            let got = e.f32(&format!("{ours}{level}"));
             thinned(&mut report, case, &format!("{theirs}{level}"), got, TOLERANCE);
         }
     }
@@ -346,104 +116,87 @@ fn largest_height(model: &Reference) -> usize {
 }
 
 pub(crate) fn rpn(of: &'static Files) {
-    let (Some(model), Some(golden)) = (Reference::open(of), Family::open(of.rpn)) else {
-        return;
-    };
-    let KeyedStep { free, given } = model.observed();
-    let e = &free.executor;
-    let f32 = |name: &str| e.f32(name).expect("an observed tensor");
-    let i32 = |name: &str| e.i32(name).expect("an observed tensor");
-    let mut report = Report::new(of.rpn, TOLERANCE);
-    let (case, n) = (golden.case("rpn"), model.num_images());
-    for level in 0..model.config.num_levels() {
-        for what in ["logits", "deltas"] {
-            let got = f32(&format!("{what}_P{}", level + 2));
-            thinned(&mut report, case, &format!("{what}_l{level}"), got, TOLERANCE);
+    let Some(model) = Reference::open(of) else { return };
+    cases_of(of.rpn, "rpn", TOLERANCE, |report, case| {
+        let KeyedStep { free, given } = model.observed();
+        let e = &free;
+        let n = model.num_images();
+        for level in 0..model.config.num_levels() {
+            for what in ["logits", "deltas"] {
+                let got = e.f32(&format!("{what}_P{}", level + 2));
+                thinned(report, case, &format!("{what}_l{level}"), got, TOLERANCE);
+            }
         }
-    }
-    thinned(&mut report, case, "anchors", f32("anchors"), 0.0);
-    let sampled = given.executor.i32("rpn_sample_idx").expect("an input");
-    for i in 0..n {
-        let key = |what: &str| format!("{what}_{i}");
-        let labels = i32("rpn_labels");
-        let labels = &labels[i * labels.len() / n..(i + 1) * labels.len() / n];
-        report.exact(case.name(), &key("labels"), labels, &case.i32(&key("labels")).data);
-        let mut want = case.i32(&key("pos_idx")).data;
-        want.extend(case.i32(&key("neg_idx")).data);
-        let got = &sampled[i * sampled.len() / n..][..want.len()];
-        report.exact(case.name(), &key("sampled"), got, &want);
-        let capacity = f32("proposal_scores").len() / n;
-        let (from, count) = (i * capacity, i32("proposal_counts")[i] as usize);
-        let boxes = &f32("proposals")[4 * from..4 * (from + count)];
-        report.close(case.name(), &key("proposals"), boxes, &case.f32(&key("proposals")).data);
-        let logits = case.f32(&key("proposal_logits")).data;
-        let want: Vec<f32> = logits.iter().map(|logit| sigmoid(*logit)).collect();
-        let scores = &f32("proposal_scores")[from..from + count];
-        report.close(case.name(), &key("scores"), scores, &want);
-    }
-    report.done_case();
-    report.finish();
+        thinned(report, case, "anchors", e.f32("anchors"), 0.0);
+        let drawn = given.i32("rpn_sample_idx");
+        for i in 0..n {
+            let key = |what: &str| format!("{what}_{i}");
+            let labels = e.i32("rpn_labels");
+            let labels = &labels[i * labels.len() / n..(i + 1) * labels.len() / n];
+            report.equal(case, &key("labels"), labels);
+            let want = sampled(case, "", i);
+            let got = &drawn[i * drawn.len() / n..][..want.len()];
+            report.exact(case.name(), &key("sampled"), got, &want);
+            let capacity = e.f32("proposal_scores").len() / n;
+            let (from, count) = (i * capacity, e.i32("proposal_counts")[i] as usize);
+            let boxes = &e.f32("proposals")[4 * from..4 * (from + count)];
+            report.compare(case, &key("proposals"), boxes);
+            let logits = case.f32(&key("proposal_logits")).data;
+            let want: Vec<f32> = logits.iter().map(|logit| sigmoid(*logit)).collect();
+            let scores = &e.f32("proposal_scores")[from..from + count];
+            report.close(case.name(), &key("scores"), scores, &want);
+        }
+    });
 }
 
 pub(crate) fn roi(of: &'static Files) {
-    let (Some(model), Some(golden)) = (Reference::open(of), Family::open(of.roi)) else {
-        return;
-    };
-    let Some(loaded) = model.recorded_step() else { return };
-    let mut report = Report::new(of.roi, ROI_TOLERANCE);
-    let case = golden.case("roi");
-    candidates(&mut report, &model, case);
-    let e = &loaded.executor;
-    let f32 = |name: &str, len: usize| &e.f32(name).expect("an observed tensor")[..len];
-    for stage in model.stages() {
-        heads(&mut report, &model, case, e, stage);
-    }
-    if model.config.model.backbone.is_c4() {
-        let (stride, want) = every(case, "res5_out");
-        let got = f32("res5", e.f32("res5").map_or(0, <[f32]>::len));
-        let got: Vec<f32> = got.iter().step_by(stride).copied().take(want.len()).collect();
-        report.close(case.name(), "res5_out", &got, &want);
-    }
-    if model.has_keypoints() {
-        keypoints(&mut report, case, e);
-        report.done_case();
-        return report.finish();
-    }
-    let targets = case.u8("mask_targets");
-    let want: Vec<f32> = targets.data.iter().map(|v| f32::from(*v)).collect();
-    report.exact(case.name(), "mask_targets", f32("mask_targets", want.len()), &want);
-    // The step makes only the channel of each row's class.
-    let labels = e.i32("mask_roi_labels").expect("an input");
-    let (stride, all) = every(case, "mask_logits");
-    let classes = model.classes;
-    let area = targets.shape[1] * targets.shape[2];
-    let logits = f32("mask_logits", want.len());
-    let pair = |(i, want): (usize, &f32)| {
-        let at = i * stride;
-        let is_own = at % classes + 1 == labels[at / classes / area] as usize;
-        is_own.then(|| (logits[at / classes], *want))
-    };
-    let (got, want): (Vec<f32>, Vec<f32>) = all.iter().enumerate().filter_map(pair).unzip();
-    assert!(want.len() > all.len() / classes / 2, "{} of {}", want.len(), all.len());
-    report.close(case.name(), "mask_logits", &got, &want);
-    report.done_case();
-    report.finish();
+    let Some(model) = Reference::open(of) else { return };
+    cases_of(of.roi, "roi", ROI_TOLERANCE, |report, case| {
+        let Some(loaded) = model.recorded_step() else { return };
+        candidates(report, &model, case);
+        let e = &loaded;
+        let f32 = |name: &str, len: usize| &e.f32(name)[..len];
+        for stage in model.stages() {
+            heads(report, &model, case, e, stage);
+        }
+        if model.config.model.backbone.is_c4() {
+            let (stride, want) = every(case, "res5_out");
+            let got: Vec<f32> =
+                e.f32("res5").iter().step_by(stride).copied().take(want.len()).collect();
+            report.close(case.name(), "res5_out", &got, &want);
+        }
+        if model.has_keypoints() {
+            keypoints(report, case, e);
+            return;
+        }
+        let targets = case.u8("mask_targets");
+        let want: Vec<f32> = targets.data.iter().map(|v| f32::from(*v)).collect();
+        report.exact(case.name(), "mask_targets", f32("mask_targets", want.len()), &want);
+        // The step makes only the channel of each row's class.
+        let labels = e.i32("mask_roi_labels");
+        let (stride, all) = every(case, "mask_logits");
+        let classes = model.classes;
+        let area = targets.shape[1] * targets.shape[2];
+        let logits = f32("mask_logits", want.len());
+        let pair = |(i, want): (usize, &f32)| {
+            let at = i * stride;
+            let is_own = at % classes + 1 == labels[at / classes / area] as usize;
+            is_own.then(|| (logits[at / classes], *want))
+        };
+        let (got, want): (Vec<f32>, Vec<f32>) = all.iter().enumerate().filter_map(pair).unzip();
+        assert!(want.len() > all.len() / classes / 2, "{} of {}", want.len(), all.len());
+        report.close(case.name(), "mask_logits", &got, &want);
+    });
 }
 
 /// A box head's outputs; in a further stage of a cascade, its RoIs too.
-fn heads(
-    report: &mut Report,
-    model: &Reference,
-    case: Case<'_>,
-    e: &CpuExecutor,
-    stage: Option<usize>,
-) {
+fn heads(report: &mut Report, model: &Reference, case: Case<'_>, e: &Loaded, stage: Option<usize>) {
     let theirs = |what: &str| stage.map_or(what.into(), |stage| format!("{what}_stage{stage}"));
     let ours = |what: &str| match stage {
         None | Some(0) => what.to_string(),
         Some(stage) => format!("{what}_stage{stage}"),
     };
-    let f32 = |name: &str, len: usize| &e.f32(&ours(name)).expect("an observed tensor")[..len];
+    let f32 = |name: &str, len: usize| &e.f32(&ours(name))[..len];
     let rows = case.f32(&theirs("class_logits")).shape[0];
     let shapes = case.attribute("full_shapes").as_object().expect("an object");
     let ending = format!("/{}", theirs("box_features"));
@@ -457,15 +210,15 @@ fn heads(
     let mut logits = f32("class_logits", rows * width).to_vec();
     logits.chunks_exact_mut(width).for_each(|row| row.rotate_left(1));
     let name = theirs("class_logits");
-    report.close(case.name(), &name, &logits, &case.f32(&name).data);
+    report.compare(case, &name, &logits);
     let is_shared = model.config.model.box_head.class_agnostic;
     let (of_row, skipped) = if is_shared { (4, 0) } else { (4 * width, 4) };
     let deltas = f32("box_regression", rows * of_row).chunks_exact(of_row);
     let deltas: Vec<f32> = deltas.flat_map(|row| row[skipped..].to_vec()).collect();
     let name = theirs("box_deltas");
-    report.close(case.name(), &name, &deltas, &case.f32(&name).data);
+    report.compare(case, &name, &deltas);
     let Some(stage) = stage.filter(|stage| *stage > 0) else { return };
-    let labels = e.i32(&ours("roi_labels")).expect("an observed tensor");
+    let labels = e.i32(&ours("roi_labels"));
     let mut at = 0;
     for i in 0..model.num_images() {
         let name = format!("stage{stage}_boxes_{i}");
@@ -484,10 +237,10 @@ fn heads(
 /// positives first.
 fn candidates(report: &mut Report, model: &Reference, case: Case<'_>) {
     let KeyedStep { free, given } = model.observed();
-    let i32 = |name: &str| free.executor.i32(name).expect("an observed tensor");
+    let i32 = |name: &str| free.i32(name);
     let (labels, matched) = (i32("roi_candidate_labels"), i32("roi_candidate_matched"));
     let capacity = labels.len() / model.num_images();
-    let sampled = given.executor.f32("rois").expect("an input");
+    let drawn = given.f32("rois");
     let mut at = 0;
     for i in 0..model.num_images() {
         let key = |what: &str| format!("{what}_{i}");
@@ -500,15 +253,26 @@ fn candidates(report: &mut Report, model: &Reference, case: Case<'_>) {
             want.iter().zip(&matched[own]).zip(&theirs).filter(|((label, _), _)| **label > 0);
         let (got, want): (Vec<i32>, Vec<i32>) = pairs.map(|((_, got), want)| (*got, *want)).unzip();
         report.exact(case.name(), &key("candidate_matched_idxs"), &got, &want);
-        let mut idx = case.i32(&key("pos_idx")).indices();
-        idx.extend(case.i32(&key("neg_idx")).indices());
-        let boxes = case.f32(&key("sampled_boxes")).data;
-        let mut order: Vec<usize> = (0..idx.len()).collect();
-        order.sort_unstable_by_key(|&r| idx[r]);
-        let want: Vec<f32> = order.iter().flat_map(|&r| boxes[4 * r..4 * r + 4].to_vec()).collect();
-        report.close(case.name(), &key("sampled_boxes"), &sampled[at..at + want.len()], &want);
-        at += want.len();
+        at += sampled_boxes(report, case, "", i, &drawn[at..]);
     }
+}
+
+/// Compares the sampled boxes of an image with the first of `got`, which are in the candidates'
+/// order; returns the number of values.
+pub(crate) fn sampled_boxes(
+    report: &mut Report,
+    case: Case<'_>,
+    what: &str,
+    image: usize,
+    got: &[f32],
+) -> usize {
+    let name = format!("sampled_boxes_{image}");
+    let (boxes, idx) = (case.f32(&name).data, sampled(case, what, image));
+    let mut order: Vec<usize> = (0..idx.len()).collect();
+    order.sort_unstable_by_key(|&r| idx[r]);
+    let want: Vec<f32> = order.iter().flat_map(|&r| boxes[4 * r..4 * r + 4].to_vec()).collect();
+    report.close(case.name(), &name, &got[..want.len()], &want);
+    want.len()
 }
 
 /// The parameters as detectron2 has them, or what stands in their place in `state`.
@@ -547,7 +311,7 @@ fn golden_d2_weights_there_and_back() {
 pub(crate) fn gradients(loaded: &Loaded) -> BTreeMap<String, Vec<f32>> {
     let mut state = loaded.state.clone();
     for param in loaded.params.iter().filter(|param| param.trained.is_some()) {
-        let grad = loaded.executor.f32(&format!("grad/{}", param.name)).expect("observed");
+        let grad = loaded.f32(&format!("grad/{}", param.name));
         state.get_mut(&param.name).expect("a parameter").as_f32_mut().copy_from_slice(grad);
     }
     exported(loaded, &state)
@@ -575,7 +339,7 @@ pub(crate) fn grads(of: &'static Files) {
             continue;
         }
         let key = format!("norm/{name}");
-        report.close(case.name(), &key, &[norm(got)], &case.f32(&key).data);
+        report.compare(case, &key, &[norm(got)]);
         let full = format!("full/{name}");
         let (stride, want) =
             if case.has(&full) { (1, case.f32(&full).data) } else { every(case, name) };

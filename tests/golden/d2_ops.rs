@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use crate::convert::{Ran, built_in, count, floats, host, index, numbered, numbers, repeated};
 use crate::model_setup::{number, usizes};
-use crate::support::{Case, Family, Report};
+use crate::support::{Case, Family, Report, each_case};
 
 /// README of the golden data; gradients of losses and of poolers.
 const TOLERANCE: f64 = 2e-5;
@@ -78,14 +78,13 @@ pub(crate) fn sizes() {
 }
 
 pub(crate) fn check(name: &'static str, kinds: &[(&str, Check)]) {
-    let Some(family) = Family::open(name) else { return };
-    let mut report = Report::new(name, TOLERANCE);
-    for case in family.cases() {
+    each_case(name, TOLERANCE, |report, case| {
         let kind = kinds.iter().find(|(prefix, _)| case.name().starts_with(prefix));
         let (_, check) = kind.unwrap_or_else(|| panic!("{} is of no known kind", case.name()));
-        if check(&mut report, case) { report.done_case() } else { report.not_due() }
-    }
-    report.finish();
+        if !check(report, case) {
+            report.not_due();
+        }
+    });
 }
 
 fn not_due(_: &mut Report, _: Case<'_>) -> bool {
@@ -132,7 +131,7 @@ fn anchors(report: &mut Report, case: Case<'_>) -> bool {
     }
     let counts: Vec<i32> = levels.iter().map(|level| level.len() as i32).collect();
     compare("anchors", Ran::new(case.name(), Anchors { levels }, vec![]).f32(0));
-    report.exact(case.name(), "level_counts", &counts, &case.i32("level_counts").data);
+    report.equal(case, "level_counts", &counts);
     true
 }
 
@@ -146,7 +145,7 @@ fn coder(report: &mut Report, case: Case<'_>) -> bool {
     report.close(case.name(), "deltas_encoded", encoded.as_flattened(), &want);
     let back = as_boxes(&src).iter().zip(&encoded).map(|(s, d)| decode(s, d, &weights, false));
     let back: Vec<Box4> = back.collect();
-    report.close(case.name(), "roundtrip", back.as_flattened(), &case.f32("roundtrip").data);
+    report.compare(case, "roundtrip", back.as_flattened());
     let deltas = case.f32("deltas");
     let of_each = as_boxes(&deltas.data).chunks_exact(deltas.shape[1] / 4);
     let decoded: Vec<Box4> = as_boxes(&src)
@@ -154,7 +153,7 @@ fn coder(report: &mut Report, case: Case<'_>) -> bool {
         .zip(of_each)
         .flat_map(|(s, deltas)| deltas.iter().map(|d| decode(s, d, &weights, false)))
         .collect();
-    report.close(case.name(), "decoded", decoded.as_flattened(), &case.f32("decoded").data);
+    report.compare(case, "decoded", decoded.as_flattened());
     true
 }
 
@@ -196,7 +195,7 @@ fn levels(report: &mut Report, case: Case<'_>) -> bool {
     let inputs = vec![host(Role::Box, &boxes), repeated(boxes.shape[0], 0)];
     let op = level_op(case, case.usize("max_level") as i32);
     let ran = Ran::new(case.name(), op, inputs);
-    report.exact(case.name(), "level", ran.i32(0), &case.i32("level").data);
+    report.equal(case, "level", ran.i32(0));
     true
 }
 
@@ -249,9 +248,9 @@ fn detections(report: &mut Report, case: Case<'_>) -> bool {
     let labels: Vec<i32> = ran.i32(2)[..want.len()].iter().map(|label| label - 1).collect();
     report.exact(case.name(), "out_classes", &labels, &want);
     let got = &ran.f32(1)[..want.len()];
-    report.close(case.name(), "out_scores", got, &case.f32("out_scores").data);
+    report.compare(case, "out_scores", got);
     let got = &ran.f32(0)[..4 * want.len()];
-    report.close(case.name(), "out_boxes", got, &case.f32("out_boxes").data);
+    report.compare(case, "out_boxes", got);
     true
 }
 
@@ -305,7 +304,7 @@ fn proposals(report: &mut Report, case: Case<'_>) -> bool {
         let kept = Ran::new(case.name(), nms, inputs);
         let n = kept.i32(3)[0] as usize;
         let name = format!("out_boxes_{image}");
-        report.close(case.name(), &name, &kept.f32(0)[..4 * n], &case.f32(&name).data);
+        report.compare(case, &name, &kept.f32(0)[..4 * n]);
         let name = format!("out_logits_{image}");
         let want: Vec<f32> = case.f32(&name).data.iter().map(|v| sigmoid(*v)).collect();
         report.close(case.name(), &name, &kept.f32(1)[..n], &want);
@@ -318,8 +317,8 @@ fn smooth(report: &mut Report, case: Case<'_>) -> bool {
     let (pred, target) = (case.f32("pred").data, case.f32("target").data);
     let (losses, slopes): (Vec<f32>, Vec<f32>) =
         pred.iter().zip(&target).map(|(p, t)| smooth_l1(p - t, beta)).unzip();
-    report.close(case.name(), "loss", &losses, &case.f32("loss").data);
-    report.close(case.name(), "dpred", &slopes, &case.f32("dpred").data);
+    report.compare(case, "loss", &losses);
+    report.compare(case, "dpred", &slopes);
     true
 }
 
@@ -328,7 +327,7 @@ fn giou(report: &mut Report, case: Case<'_>) -> bool {
     let (pred, target) = (case.f32("pred").data, case.f32("target").data);
     let pairs = as_boxes(&pred).iter().zip(as_boxes(&target));
     let (losses, slopes): (Vec<f32>, Vec<Box4>) = pairs.map(|(p, t)| giou_loss(*p, *t)).unzip();
-    report.close(case.name(), "loss", &losses, &case.f32("loss").data);
+    report.compare(case, "loss", &losses);
     let want = case.f32("dpred").data;
     report.close_within(case.name(), "dpred", slopes.as_flattened(), &want, GRAD_TOLERANCE);
     true
@@ -361,7 +360,7 @@ fn rpn_losses(report: &mut Report, case: Case<'_>) -> bool {
     let logits = floats(Role::Activation, &[rows], gathered("logits", 1));
     let inputs = vec![logits, labels(), image_idx(), count(images)];
     let ran = Ran::new(case.name(), BceLoss { ipg: images, rows_per_image }, inputs);
-    report.close(case.name(), "loss_rpn_cls", ran.f32(0), &case.f32("loss_rpn_cls").data);
+    report.compare(case, "loss_rpn_cls", ran.f32(0));
     let grad = ran.grad(&[1.0], 0).data;
     report.close_within(case.name(), "dlogits", &grad, &gathered("dlogits", 1), GRAD_TOLERANCE);
 
@@ -380,7 +379,7 @@ fn rpn_losses(report: &mut Report, case: Case<'_>) -> bool {
     let beta = case.float("smooth_l1_beta") as f32;
     let ran = Ran::new(case.name(), SmoothL1Loss { beta, ipg: images, rows_per_image }, inputs);
     let loss = [weight * ran.f32(0)[0]];
-    report.close(case.name(), "loss_rpn_loc", &loss, &case.f32("loss_rpn_loc").data);
+    report.compare(case, "loss_rpn_loc", &loss);
     let grad = ran.grad(&[weight], 0).data;
     report.close_within(case.name(), "ddeltas", &grad, &gathered("ddeltas", 4), GRAD_TOLERANCE);
     true
@@ -415,7 +414,7 @@ fn box_losses(report: &mut Report, case: Case<'_>) -> bool {
     let logits = floats(Role::Activation, &shape, turned(case.f32("class_logits").data));
     let inputs = vec![logits, labels(), repeated(rows, 0), count(1)];
     let ran = Ran::new(case.name(), SoftmaxCrossEntropy { ipg: 1, rows_per_image: None }, inputs);
-    report.close(case.name(), "loss_cls", ran.f32(0), &case.f32("loss_cls").data);
+    report.compare(case, "loss_cls", ran.f32(0));
     let want = turned(case.f32("dclass_logits").data);
     let grad = ran.grad(&[1.0], 0).data;
     report.close_within(case.name(), "dclass_logits", &grad, &want, GRAD_TOLERANCE);
@@ -438,7 +437,7 @@ fn box_losses(report: &mut Report, case: Case<'_>) -> bool {
     let beta = case.float("smooth_l1_beta") as f32;
     let ran = Ran::new(case.name(), SmoothL1Loss { beta, ipg: 1, rows_per_image: None }, inputs);
     let loss = [weight * ran.f32(0)[0]];
-    report.close(case.name(), "loss_box_reg", &loss, &case.f32("loss_box_reg").data);
+    report.compare(case, "loss_box_reg", &loss);
     let grad = own.grad(&ran.grad(&[weight], 0).data, 0).data;
     let want = widened(&case.f32("ddeltas").data);
     report.close_within(case.name(), "ddeltas", &grad, &want, GRAD_TOLERANCE);

@@ -3,12 +3,10 @@
 use kernels::ops::control_step::Control;
 
 use crate::d2_keypoints::is_zero;
-use crate::d2_model::{
-    C4, CASCADE, FPN, Files, GN, KEYPOINT, LOSSES, NORM_TOLERANCE, Reference, TOLERANCE, exported,
-    gradients, norm, weighted,
-};
+use crate::d2_model::{LOSSES, NORM_TOLERANCE, exported, gradients, norm, sampled_boxes, weighted};
 use crate::model_setup::{Loaded, numbers};
-use crate::samples::KeyedStep;
+use crate::reference::{DC5, Files, Reference, TOLERANCE, TRAINED};
+use crate::samples::{KeyedStep, sampled};
 use crate::support::{Case, Family, Report};
 
 /// The losses of the first step with recorded samples, then five steps.
@@ -46,9 +44,8 @@ fn sgd5(report: &mut Report, model: &Reference) {
         report.close("sgd5", &what, &[got], &[want]);
     }
     let weights = exported(&keyed.given, &keyed.given.state);
-    let parameters = sgd.attribute("parameters").as_array().expect("a list");
     let norms = sgd.f64("weight_norms_after_f64_f64").data;
-    for (name, want) in parameters.iter().filter_map(|v| v.as_str()).zip(&norms) {
+    for (name, want) in sgd.texts("parameters").into_iter().zip(&norms) {
         if is_zero(name, &weights[name]) {
             continue;
         }
@@ -66,7 +63,7 @@ type Steps = Vec<(String, f64, f64)>;
 fn follow(model: &Reference, sgd: Case<'_>, keyed: &mut KeyedStep) -> Steps {
     let (want, rates) = (sgd.f64("losses_f64_f64"), numbers(sgd.attribute("lr_per_step")));
     let deviations = numbers(sgd.attribute("f32_relative_deviation_per_step"));
-    let columns = sgd.attribute("columns").as_array().expect("a list");
+    let columns = sgd.texts("columns");
     let mut steps = vec![];
     for (step, rate) in rates.iter().enumerate() {
         keyed.run(&model.config);
@@ -79,7 +76,7 @@ fn follow(model: &Reference, sgd: Case<'_>, keyed: &mut KeyedStep) -> Steps {
             let want = want.data[step * columns.len() + i];
             steps.push((format!("step {}: {name}", step + 1), got.into(), want));
         }
-        let control = keyed.given.executor.f32("control").expect("kept");
+        let control = keyed.given.f32("control");
         steps.push((format!("rate {}", step + 1), Control::read(control).rate(1.0).into(), *rate));
     }
     assert!(!steps.is_empty(), "{deviations:?}");
@@ -106,43 +103,28 @@ fn golden_d2_empty() {
     let Some(golden) = Family::open("d2_empty") else { return };
     let mut report = Report::new("d2_empty", TOLERANCE);
     for case in golden.cases() {
-        let Some(of) =
-            [&FPN, &CASCADE, &GN, &KEYPOINT, &C4].into_iter().find(|of| of.name == case.name())
-        else {
+        let mut due = TRAINED.into_iter().filter(|of| of.name != DC5.name);
+        let Some(of) = due.find(|of| of.name == case.name()) else {
             report.not_due();
             continue;
         };
         let Some(mut model) = Reference::open(of) else { continue };
         model.emptied = vec![1];
         let loaded = model.observed().given;
-        let sampled = loaded.executor.i32("rpn_sample_idx").expect("an input");
-        let (rois, mut at) = (loaded.executor.f32("rois").expect("an input"), 0);
+        let drawn = loaded.i32("rpn_sample_idx");
+        let (rois, mut at) = (loaded.f32("rois"), 0);
         for i in 0..model.num_images() {
-            let indices = |what: &str| {
-                let mut idx = case.i32(&format!("{what}_pos_idx_{i}")).data;
-                idx.extend(case.i32(&format!("{what}_neg_idx_{i}")).data);
-                idx
-            };
-            let want = indices("rpn");
-            let got = &sampled[i * sampled.len() / model.num_images()..][..want.len()];
+            let want = sampled(case, "rpn_", i);
+            let got = &drawn[i * drawn.len() / model.num_images()..][..want.len()];
             report.exact(case.name(), &format!("rpn_sampled_{i}"), got, &want);
-            let boxes = case.f32(&format!("sampled_boxes_{i}")).data;
-            let idx = indices("roi");
-            let mut order: Vec<usize> = (0..idx.len()).collect();
-            order.sort_unstable_by_key(|&r| idx[r]);
-            let want: Vec<f32> =
-                order.iter().flat_map(|&r| boxes[4 * r..4 * r + 4].to_vec()).collect();
-            let name = format!("sampled_boxes_{i}");
-            report.close(case.name(), &name, &rois[at..at + want.len()], &want);
-            at += want.len();
+            at += sampled_boxes(&mut report, case, "roi_", i, &rois[at..]);
         }
         for (theirs, ours) in LOSSES.iter().filter(|(theirs, _)| case.has(theirs)) {
             let got = weighted(&model.config, &loaded, ours);
-            report.close(case.name(), theirs, &got, &case.f32(theirs).data);
+            report.compare(case, theirs, &got);
         }
         let (norms, gradients) = (case.f64("grad_norms_f64").data, gradients(&loaded));
-        let names = case.attribute("parameters").as_array().expect("a list");
-        for (name, want) in names.iter().filter_map(|v| v.as_str()).zip(norms) {
+        for (name, want) in case.texts("parameters").into_iter().zip(norms) {
             if is_zero(name, &gradients[name]) {
                 continue;
             }

@@ -8,7 +8,7 @@ use kernels::ops::conv2d::Conv2d;
 use kernels::ops::linear::Linear;
 
 use crate::convert::{Ran, channels_last, channels_second, flag, floats, host, permute};
-use crate::support::{Case, Family, Report, Tensor};
+use crate::support::{Case, Report, Tensor, each_case};
 
 /// README, for f32 dense ops.
 const TOLERANCE: f64 = 2e-5;
@@ -31,9 +31,7 @@ fn golden_tv_group_conv() {
 }
 
 fn convs(name: &'static str, tolerance: f64, groups: impl Fn(Case<'_>) -> usize) {
-    let Some(family) = Family::open(name) else { return };
-    let mut report = Report::new(name, tolerance);
-    for case in family.cases() {
+    each_case(name, tolerance, |report, case| {
         let (bias, groups) = (case.has("b"), groups(case));
         let plain = Conv2d::new(case.usize("stride"), case.usize("pad"));
         let op = Conv2d { bias, groups, ..plain };
@@ -43,16 +41,13 @@ fn convs(name: &'static str, tolerance: f64, groups: impl Fn(Case<'_>) -> usize)
             inputs.push(host(Role::Master, &case.f32("b")));
         }
         let ran = Ran::new(case.name(), op, inputs);
-        weighted_op(&mut report, case, &ran, channels_second);
-    }
-    report.finish();
+        weighted_op(report, case, &ran, channels_second);
+    });
 }
 
 #[test]
 fn golden_conv_transpose2x2s2() {
-    let Some(family) = Family::open("conv_transpose2x2s2") else { return };
-    let mut report = Report::new("conv_transpose2x2s2", TOLERANCE);
-    for case in family.cases() {
+    each_case("conv_transpose2x2s2", TOLERANCE, |report, case| {
         let inputs = vec![
             activation(case, "x"),
             host(Role::Weight, &channels_last(&case.f32("w"))),
@@ -60,16 +55,13 @@ fn golden_conv_transpose2x2s2() {
         ];
         let op = ConvTranspose { pad: 0, relu: flag(case, "relu"), counted: false, masked: false };
         let ran = Ran::new(case.name(), op, inputs);
-        weighted_op(&mut report, case, &ran, channels_second);
-    }
-    report.finish();
+        weighted_op(report, case, &ran, channels_second);
+    });
 }
 
 #[test]
 fn golden_linear() {
-    let Some(family) = Family::open("linear") else { return };
-    let mut report = Report::new("linear", TOLERANCE);
-    for case in family.cases() {
+    each_case("linear", TOLERANCE, |report, case| {
         let (x, mut w) = (case.f32("x"), case.f32("w"));
         // For a map, the file's columns are in NCHW order; our weights are in the order of our map.
         let map = x.shape.len() == 4;
@@ -85,9 +77,8 @@ fn golden_linear() {
         let op = Linear { relu: flag(case, "relu"), counted: false };
         let ran = Ran::new(case.name(), op, inputs);
         let back = if map { channels_second } else { Tensor::clone };
-        weighted_op(&mut report, case, &ran, back);
-    }
-    report.finish();
+        weighted_op(report, case, &ran, back);
+    });
 }
 
 /// Compares y and, where the case has a dy, dx, dw and db of an op with inputs x, w and b. `back`
@@ -103,22 +94,19 @@ fn weighted_op(
     report.close(case.name(), "y", ran.f32(0), &y.data);
     if case.has("dy") {
         let dy = case.f32("dy").data;
-        report.close(case.name(), "dx", &ran.grad(&dy, 0).data, &case.f32("dx").data);
-        report.close(case.name(), "dw", &back(&ran.grad(&dy, 1)).data, &case.f32("dw").data);
+        report.compare(case, "dx", &ran.grad(&dy, 0).data);
+        report.compare(case, "dw", &back(&ran.grad(&dy, 1)).data);
         if case.has("db") {
-            report.close(case.name(), "db", &ran.grad(&dy, 2).data, &case.f32("db").data);
+            report.compare(case, "db", &ran.grad(&dy, 2).data);
         }
     }
-    report.done_case();
 }
 
 /// A frozen batch norm is no op but the epilogue of a convolution: here of one that changes
 /// nothing, 1x1 with the identity as weights.
 #[test]
 fn golden_frozen_bn() {
-    let Some(family) = Family::open("frozen_bn") else { return };
-    let mut report = Report::new("frozen_bn", TOLERANCE);
-    for case in family.cases() {
+    each_case("frozen_bn", TOLERANCE, |report, case| {
         let values = ["weight", "bias", "running_mean", "running_var"].map(|n| case.f32(n).data);
         let [weight, bias, mean, var] = &values;
         let (scale, bias) = fold_frozen_bn(weight, bias, mean, var, case.float("eps"));
@@ -141,15 +129,13 @@ fn golden_frozen_bn() {
         }
         let ran = Ran::new(case.name(), op, inputs);
         let dy = case.f32("dy").data;
-        report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
-        report.close(case.name(), "dx", &ran.grad(&dy, 0).data, &case.f32("dx").data);
+        report.compare(case, "y", ran.f32(0));
+        report.compare(case, "dx", &ran.grad(&dy, 0).data);
         if residual {
             let got = ran.grad(&dy, 4).data;
-            report.close(case.name(), "dresidual", &got, &case.f32("dresidual").data);
+            report.compare(case, "dresidual", &got);
         }
-        report.done_case();
-    }
-    report.finish();
+    });
 }
 
 /// The two orders of weights are inverse to each other, and differ.

@@ -4,7 +4,7 @@ use configs::Config;
 use device::Target;
 use engine::model::{ImageSize, ModelSpec, Part, SlotShape, group_of, training_program};
 
-use crate::support::{Case, Family, Report};
+use crate::support::{Case, Report, cases_of};
 
 /// A factor in f32, times the rate.
 const TOLERANCE: f64 = 1e-7;
@@ -13,13 +13,9 @@ const TOLERANCE: f64 = 1e-7;
 /// parameter that we train the same as torch's groups.
 #[test]
 fn golden_tv_optim_layerwise_lr() {
-    let Some(family) = Family::open("tv_optim") else { return };
-    let mut report = Report::new("tv_optim", TOLERANCE);
-    for case in family.cases().filter(|case| case.name().starts_with("layerwise_lr_")) {
-        layers(&mut report, case);
-        report.done_case();
-    }
-    report.finish();
+    cases_of("tv_optim", "layerwise_lr_", TOLERANCE, |report, case| {
+        layers(report, case);
+    });
 }
 
 fn layers(report: &mut Report, case: Case<'_>) {

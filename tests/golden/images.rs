@@ -12,7 +12,7 @@ use kernels::resize::nearest_source;
 use kernels::{Role, TensorDesc};
 
 use crate::convert::{Ran, built_in, count, floats, index, numbered, numbers, sizes, views};
-use crate::support::{Case, Family, Report, Tensor};
+use crate::support::{Case, Report, Tensor, each_case};
 
 /// The README's tolerance for f32.
 const TOLERANCE: f64 = 2e-5;
@@ -22,9 +22,7 @@ const STD: [f64; 3] = [0.229, 0.224, 0.225];
 
 #[test]
 fn golden_paste_masks() {
-    let Some(family) = Family::open("paste_masks") else { return };
-    let mut report = Report::new("paste_masks", TOLERANCE);
-    for case in family.cases() {
+    each_case("paste_masks", TOLERANCE, |report, case| {
         built_in(case, "padding", 1.0);
         let threshold = case.float("threshold") as f32;
         let (masks, boxes) = (case.f32("masks"), case.f32("boxes").data);
@@ -39,16 +37,12 @@ fn golden_paste_masks() {
             report.exact(case.name(), "binary", &bitmap.pixels, &binary.data[image]);
             report.exact(case.name(), "runs", &pasted.runs(threshold), &encode_runs(&bitmap));
         }
-        report.done_case();
-    }
-    report.finish();
+    });
 }
 
 #[test]
 fn golden_resize_transform() {
-    let Some(family) = Family::open("resize_transform") else { return };
-    let mut report = Report::new("resize_transform", TOLERANCE);
-    for case in family.cases() {
+    each_case("resize_transform", TOLERANCE, |report, case| {
         let source = sizes(case, "sizes_hw");
         let (min_size, max_size) = (case.usize("min_size"), case.usize("max_size"));
         let resized: Vec<[usize; 2]> = source
@@ -66,12 +60,10 @@ fn golden_resize_transform() {
             .collect();
         report.exact(case.name(), "resized_hw", &resized, &sizes(case, "resized_hw"));
         let images = Images { source, resized };
-        images.pixels(&mut report, case);
-        images.boxes(&mut report, case);
-        images.masks(&mut report, case);
-        report.done_case();
-    }
-    report.finish();
+        images.pixels(report, case);
+        images.boxes(report, case);
+        images.masks(report, case);
+    });
 }
 
 /// The batch that an op for bytes makes of images of f32 values in 0..1; `others` are its inputs
@@ -180,7 +172,7 @@ impl Images {
         for (image, own) in boxes.iter().enumerate() {
             let got = &ran.f32(0)[image * longest..][..own.len()];
             let name = format!("boxes{image}_resized");
-            report.close(case.name(), &name, got, &case.f32(&name).data);
+            report.compare(case, &name, got);
         }
     }
 
@@ -196,7 +188,7 @@ impl Images {
                 }
             }
             let name = format!("masks{image}_resized");
-            report.exact(case.name(), &name, &got, &case.u8(&name).data);
+            report.equal(case, &name, &got);
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::convert::{
     Ran, channels_last, channels_second, count, floats, host, index, permute, repeated,
 };
 use crate::model_setup::{number, usizes};
-use crate::support::{Case, Family, Report, Tensor};
+use crate::support::{Case, Report, Tensor, each_case};
 
 const TOLERANCE: f64 = 2e-5;
 /// Keypoints of a person in COCO.
@@ -42,19 +42,17 @@ const PERSON: [&str; 17] = [
 
 #[test]
 fn golden_tv_keypoint_ops() {
-    let Some(family) = Family::open("tv_keypoint_ops") else { return };
-    let mut report = Report::new("tv_keypoint_ops", TOLERANCE);
-    for case in family.cases() {
+    each_case("tv_keypoint_ops", TOLERANCE, |report, case| {
         match case.attribute("kind").as_str().expect("a word") {
             "heatmap_targets" => {
-                targets(&mut report, case, "rois", case.usize("heatmap_size"));
+                targets(report, case, "rois", case.usize("heatmap_size"));
             }
             "keypoint_loss" => {
                 let logits = permute(&case.f32("logits"), &[0, 3, 1, 2]);
                 let grad = permute(&case.f32("dlogits"), &[0, 3, 1, 2]).data;
-                loss(&mut report, case, "rois", &logits, |got| (got, grad.clone()));
+                loss(report, case, "rois", &logits, |got| (got, grad.clone()));
             }
-            "predictor" => predictor(&mut report, case),
+            "predictor" => predictor(report, case),
             "decode" => {
                 let maps = permute(&case.f32("maps"), &[0, 3, 1, 2]);
                 let peaks = peaks(case, "rois", &maps);
@@ -63,34 +61,31 @@ fn golden_tv_keypoint_ops() {
                 let got: Vec<f32> = peaks.iter().flat_map(|p| [p[0], p[1]]).collect();
                 report.close(case.name(), "keypoints", &got, &points);
                 let got: Vec<f32> = peaks.iter().map(|p| p[2]).collect();
-                report.close(case.name(), "scores", &got, &case.f32("scores").data);
+                report.compare(case, "scores", &got);
             }
             "hflip" => {
                 let width = case.usize("width") as i32;
                 let mut view = View::whole([width; 2], [width; 2]);
                 view.x.mirrored = 1;
-                seen(&mut report, case, &view, "flipped", "flip_inds");
+                seen(report, case, &view, "flipped", "flip_inds");
             }
             other => panic!("{}: {other}", case.name()),
         }
-        report.done_case();
-    }
-    report.finish();
+    });
 }
 
-pub(crate) fn detectron2() {
-    let Some(family) = Family::open("d2_kpops") else { return };
-    let mut report = Report::new("d2_kpops", TOLERANCE);
-    for case in family.cases() {
+#[test]
+fn golden_d2_kpops() {
+    each_case("d2_kpops", TOLERANCE, |report, case| {
         let name = case.name();
         let is = |start: &str| name.starts_with(start);
         if is("keypoints_to_heatmap") {
-            targets(&mut report, case, "boxes", case.usize("heatmap_size"));
+            targets(report, case, "boxes", case.usize("heatmap_size"));
         } else if is("keypoint_loss") {
             let every = |got: Vec<f32>| got.into_iter().step_by(7).collect::<Vec<_>>();
             let want = case.f32("dlogits_every7").data;
             let logits = case.f32("logits");
-            loss(&mut report, case, "boxes", &logits, |got| (every(got), want.clone()));
+            loss(report, case, "boxes", &logits, |got| (every(got), want.clone()));
         } else if is("heatmaps_to_keypoints") {
             let got = peaks(case, "boxes", &case.f32("maps"));
             let want = case.f32("out").data;
@@ -99,18 +94,15 @@ pub(crate) fn detectron2() {
                 report.close(name, what, &of(&got), &of(want.as_chunks().0));
             }
         } else if is("keypoint_transform") {
-            seen(&mut report, case, &view_of(case), "out", "flip_indices");
+            seen(report, case, &view_of(case), "out", "flip_indices");
         } else if is("select_visible") {
-            visible(&mut report, case);
+            visible(report, case);
         } else {
             // Scores are compared in `golden_d2_kpops_oks`, results in `d2_eval.rs`.
             assert!(is("oks_") || is("instances_to_coco_json"), "{name}");
             report.not_due();
-            continue;
         }
-        report.done_case();
-    }
-    report.finish();
+    });
 }
 
 /// Cells of the keypoints of each box, all of one image and each with an object of its own.
@@ -142,7 +134,7 @@ fn visible(report: &mut Report, case: Case<'_>) {
     let rows = ran.i32(0).chunks_exact(per_box).enumerate();
     let kept = rows.filter(|(_, cells)| cells.iter().any(|cell| *cell >= 0));
     let kept: Vec<i32> = kept.map(|(row, _)| row as i32).collect();
-    report.exact(case.name(), "kept", &kept, &case.i32("kept").data);
+    report.equal(case, "kept", &kept);
 }
 
 /// The loss of `logits [N, K, S, S]`, and of its gradient what `pick` pairs with what is recorded.
@@ -168,7 +160,7 @@ fn loss(
     let scale = 1.0 / stated.unwrap_or(1.0) as f32;
     let op = SoftmaxCrossEntropy { ipg: 1, rows_per_image };
     let ran = Ran::new(case.name(), op, inputs);
-    report.close(case.name(), "loss", &[scale * ran.f32(0)[0]], &case.f32("loss").data);
+    report.compare(case, "loss", &[scale * ran.f32(0)[0]]);
     let (got, want) = pick(ran.grad(&[scale], 0).data);
     report.close(case.name(), "dlogits", &got, &want);
 }
@@ -182,17 +174,17 @@ fn predictor(report: &mut Report, case: Case<'_>) {
     ];
     let op = ConvTranspose { pad: case.usize("pad"), relu: false, counted: false, masked: false };
     let low = Ran::new(case.name(), op, inputs);
-    report.close(case.name(), "lowres", low.f32(0), &case.f32("lowres").data);
+    report.compare(case, "lowres", low.f32(0));
     let rows = low.shape(0)[0];
     let map: HostTensor = floats(Role::Activation, low.shape(0), low.f32(0).to_vec());
     let maps = Ran::new(case.name(), KeypointMaps, vec![map, count(rows)]);
     let rows_first = |name: &str| permute(&case.f32(name), &[0, 3, 1, 2]).data;
     report.close(case.name(), "y", maps.f32(0), &rows_first("y"));
     let of_low = maps.grad(&rows_first("dy"), 0).data;
-    report.close(case.name(), "dx", &low.grad(&of_low, 0).data, &case.f32("dx").data);
+    report.compare(case, "dx", &low.grad(&of_low, 0).data);
     let of_weights = channels_second(&low.grad(&of_low, 1)).data;
-    report.close(case.name(), "dw", &of_weights, &case.f32("dw").data);
-    report.close(case.name(), "db", &low.grad(&of_low, 2).data, &case.f32("db").data);
+    report.compare(case, "dw", &of_weights);
+    report.compare(case, "db", &low.grad(&of_low, 2).data);
 }
 
 /// x, y in pixels, logit and share of each map `[N, K, S, S]`.

@@ -12,7 +12,7 @@ use kernels::ops::softmax_cross_entropy::SoftmaxCrossEntropy;
 use kernels::ops::weighted_cross_entropy::WeightedCrossEntropy;
 
 use crate::convert::{Ran, count, flag, floats, host, index, repeated};
-use crate::support::{Case, Family, Report, Tensor};
+use crate::support::{Case, Report, Tensor, cases_of, each_case};
 
 /// f32 against f64: 3e-7 measured, with room for larger logits and more classes.
 const TOLERANCE: f64 = 2e-6;
@@ -21,25 +21,21 @@ const IPG: usize = 1;
 
 #[test]
 fn golden_losses() {
-    let Some(family) = Family::open("losses") else { return };
-    let mut report = Report::new("losses", TOLERANCE);
-    for case in family.cases() {
+    each_case("losses", TOLERANCE, |report, case| {
         if case.has("dpred_of_sum") {
-            smooth_l1_rows(&mut report, case);
+            smooth_l1_rows(report, case);
         } else if case.has("softmax") {
-            cross_entropy(&mut report, case);
+            cross_entropy(report, case);
         } else if case.has("dlogits") {
-            mask_bce(&mut report, case);
+            mask_bce(report, case);
         } else if case.has("dbox_regression") {
-            fastrcnn(&mut report, case);
+            fastrcnn(report, case);
         } else if case.has("x") && case.has("dx") {
-            bce(&mut report, case);
+            bce(report, case);
         } else {
             panic!("golden losses: {} is of no known kind", case.name());
         }
-        report.done_case();
-    }
-    report.finish();
+    });
 }
 
 /// The elements by the formula, the sum and its gradient by the op, which divides by the rows.
@@ -48,7 +44,7 @@ fn smooth_l1_rows(report: &mut Report, case: Case<'_>) {
     let (pred, target) = (case.f32("pred"), case.f32("target"));
     let elements: Vec<f32> =
         pred.data.iter().zip(&target.data).map(|(p, t)| smooth_l1(p - t, beta).0).collect();
-    report.close(case.name(), "loss", &elements, &case.f32("loss").data);
+    report.compare(case, "loss", &elements);
     let rows = pred.shape[0];
     let inputs = vec![
         host(Role::Activation, &pred),
@@ -59,9 +55,9 @@ fn smooth_l1_rows(report: &mut Report, case: Case<'_>) {
     ];
     let ran = Ran::new(case.name(), SmoothL1Loss { beta, ipg: IPG, rows_per_image: None }, inputs);
     let sum = [f64::from(ran.f32(0)[0]) * rows as f64];
-    report.close(case.name(), "loss_sum", &sum, &case.f32("loss_sum").data);
+    report.compare(case, "loss_sum", &sum);
     let grad = ran.grad(&[rows as f32], 0).data;
-    report.close(case.name(), "dpred_of_sum", &grad, &case.f32("dpred_of_sum").data);
+    report.compare(case, "dpred_of_sum", &grad);
 }
 
 /// The objectness loss where targets are 0 or 1; the mask loss, which takes any, for all.
@@ -93,7 +89,7 @@ fn mask_bce(report: &mut Report, case: Case<'_>) {
     let logits = case.f32("logits").own_channel(&labels);
     let inputs = mask_inputs(&logits, labels.clone(), &case.f32("target"));
     let ran = Ran::new(case.name(), MaskBceLoss { ipg: IPG }, inputs);
-    report.close(case.name(), "loss", ran.f32(0), &case.f32("loss").data);
+    report.compare(case, "loss", ran.f32(0));
     let grad = ran.grad(&[1.0], 0).data;
     let want = case.f32("dlogits");
     report.close(case.name(), "dlogits", &grad, &want.own_channel(&labels).data);
@@ -120,8 +116,8 @@ fn mask_inputs(
 fn cross_entropy(report: &mut Report, case: Case<'_>) {
     let logits = case.f32("x");
     let ran = cross_entropy_op(case, &logits, case.i32("target").data);
-    report.close(case.name(), "loss", ran.f32(0), &case.f32("loss").data);
-    report.close(case.name(), "dx", &ran.grad(&[1.0], 0).data, &case.f32("dx").data);
+    report.compare(case, "loss", ran.f32(0));
+    report.compare(case, "dx", &ran.grad(&[1.0], 0).data);
     softmax(report, case, &logits);
 }
 
@@ -165,16 +161,16 @@ fn softmax(report: &mut Report, case: Case<'_>, logits: &Tensor<f32>) {
     for row in got.chunks_exact_mut(columns) {
         row[0] = (1.0 - row[1..].iter().map(|&v| f64::from(v)).sum::<f64>()) as f32;
     }
-    report.close(case.name(), "softmax", &got, &case.f32("softmax").data);
+    report.compare(case, "softmax", &got);
 }
 
 /// The two losses of the box head; the deltas are those of each row's own class.
 fn fastrcnn(report: &mut Report, case: Case<'_>) {
     let labels = case.i32("labels").data;
     let ran = cross_entropy_op(case, &case.f32("class_logits"), labels.clone());
-    report.close(case.name(), "loss_cls", ran.f32(0), &case.f32("loss_cls").data);
+    report.compare(case, "loss_cls", ran.f32(0));
     let grad = ran.grad(&[1.0], 0).data;
-    report.close(case.name(), "dclass_logits", &grad, &case.f32("dclass_logits").data);
+    report.compare(case, "dclass_logits", &grad);
 
     let rows = labels.len();
     let labels = index(&[rows], labels);
@@ -190,9 +186,9 @@ fn fastrcnn(report: &mut Report, case: Case<'_>) {
     ];
     let op = SmoothL1Loss { beta: case.float("beta") as f32, ipg: IPG, rows_per_image: None };
     let ran = Ran::new(case.name(), op, inputs);
-    report.close(case.name(), "loss_box", ran.f32(0), &case.f32("loss_box").data);
+    report.compare(case, "loss_box", ran.f32(0));
     let grad = own.grad(&ran.grad(&[1.0], 0).data, 0).data;
-    report.close(case.name(), "dbox_regression", &grad, &case.f32("dbox_regression").data);
+    report.compare(case, "dbox_regression", &grad);
 }
 
 /// Worst of torch's own versions in f32: 5.8e-7 (tv_README).
@@ -202,13 +198,9 @@ const WEIGHTED_TOLERANCE: f64 = 1e-6;
 /// weights of their classes.
 #[test]
 fn golden_tv_optim_cross_entropy() {
-    let Some(family) = Family::open("tv_optim") else { return };
-    let mut report = Report::new("tv_optim", WEIGHTED_TOLERANCE);
-    for case in family.cases().filter(|case| case.name().starts_with("ce_")) {
-        weighted_cross_entropy(&mut report, case);
-        report.done_case();
-    }
-    report.finish();
+    cases_of("tv_optim", "ce_", WEIGHTED_TOLERANCE, |report, case| {
+        weighted_cross_entropy(report, case);
+    });
 }
 
 fn weighted_cross_entropy(report: &mut Report, case: Case<'_>) {
@@ -235,5 +227,5 @@ fn weighted_cross_entropy(report: &mut Report, case: Case<'_>) {
     let factor = if is_mean { 1.0 } else { total };
     let want: f64 = case.f32("loss").data.iter().map(|&v| f64::from(v)).sum();
     report.close(case.name(), "loss", &[factor * f64::from(ran.f32(0)[0])], &[want]);
-    report.close(case.name(), "dx", &ran.grad(&[factor as f32], 0).data, &case.f32("dx").data);
+    report.compare(case, "dx", &ran.grad(&[factor as f32], 0).data);
 }

@@ -38,6 +38,7 @@ mod model_train;
 mod nms;
 mod onnx_files;
 mod recorded;
+mod reference;
 mod rois;
 mod samples;
 mod solver;
@@ -45,178 +46,63 @@ mod support;
 mod views;
 mod weights_names;
 
-use d2_model::{CASCADE, FPN, GN, LSJ};
-use model_setup::Recorded;
+use model_setup::{ALL, Recorded};
+use reference::{CASCADE, FPN, GN, LSJ};
 
 #[test]
-fn golden_tv_resnet18() {
-    bodies::run("tv_resnet18");
-}
-
-#[test]
-fn golden_tv_resnet34() {
-    bodies::run("tv_resnet34");
-}
-
-#[test]
-fn golden_tv_resnet152() {
-    bodies::run("tv_resnet152");
-}
-
-#[test]
-fn golden_tv_resnext50() {
-    bodies::run("tv_resnext50");
-}
-
-#[test]
-fn golden_tv_resnext_g32() {
-    bodies::run("tv_resnext_g32");
-}
-
-#[test]
-fn golden_tv_convnext() {
-    bodies::run("tv_convnext");
+fn golden_d2_data() {
+    views::d2_data();
+    d2_ops::sizes();
 }
 
 #[test]
 fn golden_model_features() {
-    model_train::features(Recorded::Plain);
+    ALL.into_iter().for_each(model_train::features);
 }
 
 #[test]
 fn model_features_in_bf16() {
-    model_train::features_in_bf16(Recorded::Plain);
-    model_train::features_in_bf16(Recorded::V2);
+    [Recorded::Plain, Recorded::V2].into_iter().for_each(model_train::features_in_bf16);
 }
 
 #[test]
 fn golden_model_rpn() {
-    model_train::rpn(Recorded::Plain);
+    ALL.into_iter().for_each(model_train::rpn);
 }
 
 #[test]
 fn golden_model_roi() {
-    model_train::roi(Recorded::Plain);
+    ALL.into_iter().for_each(model_train::roi);
 }
 
 #[test]
 fn golden_model_grads() {
-    model_train::grads(Recorded::Plain);
+    ALL.into_iter().for_each(model_train::grads);
 }
 
 #[test]
 fn golden_model_inputs_losses() {
-    model_train::inputs_losses(Recorded::Plain);
-}
-
-#[test]
-fn golden_model_eval_of_exchanged_weights() {
-    model_eval::exchanged(Recorded::Plain);
+    ALL.into_iter().for_each(model_train::inputs_losses);
 }
 
 #[test]
 fn golden_model_eval() {
-    model_eval::run(Recorded::Plain);
+    ALL.into_iter().for_each(model_eval::run);
 }
 
 #[test]
-fn golden_tv_maskrcnn_v2_features() {
-    model_train::features(Recorded::V2);
-}
-
-#[test]
-fn golden_tv_maskrcnn_v2_rpn() {
-    model_train::rpn(Recorded::V2);
-}
-
-#[test]
-fn golden_tv_maskrcnn_v2_roi() {
-    model_train::roi(Recorded::V2);
-}
-
-#[test]
-fn golden_tv_maskrcnn_v2_grads() {
-    model_train::grads(Recorded::V2);
-}
-
-#[test]
-fn golden_tv_maskrcnn_v2_losses() {
-    model_train::inputs_losses(Recorded::V2);
-}
-
-#[test]
-fn golden_tv_maskrcnn_v2_eval() {
-    model_eval::run(Recorded::V2);
-}
-
-#[test]
-fn golden_tv_maskrcnn_v2_eval_of_exchanged_weights() {
-    model_eval::exchanged(Recorded::V2);
-}
-
-#[test]
-fn golden_tv_keypointrcnn_features() {
-    model_train::features(Recorded::Keypoint);
-}
-
-#[test]
-fn golden_tv_keypointrcnn_rpn() {
-    model_train::rpn(Recorded::Keypoint);
-}
-
-#[test]
-fn golden_tv_keypointrcnn_roi() {
-    model_train::roi(Recorded::Keypoint);
-}
-
-#[test]
-fn golden_tv_keypointrcnn_grads() {
-    model_train::grads(Recorded::Keypoint);
-}
-
-#[test]
-fn golden_tv_keypointrcnn_losses() {
-    model_train::inputs_losses(Recorded::Keypoint);
-}
-
-#[test]
-fn golden_tv_keypointrcnn_eval() {
-    model_eval::run(Recorded::Keypoint);
-}
-
-#[test]
-fn golden_tv_keypointrcnn_eval_of_exchanged_weights() {
-    model_eval::exchanged(Recorded::Keypoint);
+fn golden_model_eval_of_exchanged_weights() {
+    ALL.into_iter().for_each(model_eval::exchanged);
 }
 
 #[test]
 fn onnx_of_torchvision() {
-    onnx_files::torchvision(Recorded::Plain);
-}
-
-#[test]
-fn onnx_of_torchvision_v2() {
-    onnx_files::torchvision(Recorded::V2);
+    [Recorded::Plain, Recorded::V2].into_iter().for_each(onnx_files::torchvision);
 }
 
 #[test]
 fn onnx_of_detectron2() {
-    onnx_files::detectron2(&FPN);
-}
-
-#[test]
-fn onnx_of_detectron2_lsj() {
-    onnx_files::detectron2(&LSJ);
-}
-
-#[test]
-fn onnx_of_detectron2_cascade() {
-    onnx_files::detectron2(&CASCADE);
-}
-
-#[test]
-fn onnx_of_detectron2_gn() {
-    onnx_files::detectron2(&GN);
+    [&FPN, &LSJ, &CASCADE, &GN].into_iter().for_each(onnx_files::detectron2);
 }
 
 #[test]

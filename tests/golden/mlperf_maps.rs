@@ -63,7 +63,7 @@ pub(crate) fn resize_rule(report: &mut Report, case: Case<'_>) {
             [w as i32, h as i32]
         })
         .collect();
-    report.exact(case.name(), "out_wh", &got, &case.i32("out_wh").data);
+    report.equal(case, "out_wh", &got);
 }
 
 /// Bytes as Pillow makes them, and the normalised image.
@@ -99,8 +99,24 @@ pub(crate) fn pil_resize(report: &mut Report, case: Case<'_>) {
     report.close(case.name(), "normalised_bgr_hwc", &got, &want);
 }
 
-/// Polygons in network pixels, one object for each RoI.
 pub(crate) fn mask_targets(report: &mut Report, case: Case<'_>) {
+    let op = MaskTargets {
+        side: case.usize("M"),
+        rule: MaskTargetRule::CocoPolygon,
+        plus_one: true,
+        min_side: 1.0,
+    };
+    polygon_targets(report, case, "y", [1000; 2], op);
+}
+
+/// The targets of polygons in pixels of a network image of this size, one object for each RoI.
+pub(crate) fn polygon_targets(
+    report: &mut Report,
+    case: Case<'_>,
+    tensor: &str,
+    size: [i32; 2],
+    op: MaskTargets,
+) {
     let boxes = case.f32("boxes");
     let rows = boxes.shape[0];
     let xy = case.f32("poly_xy").data;
@@ -109,7 +125,6 @@ pub(crate) fn mask_targets(report: &mut Report, case: Case<'_>) {
     };
     let (parts, objects) = (pairs("poly_offsets"), pairs("poly_instance_offsets"));
     let segments: Vec<[i32; 3]> = objects.iter().map(|&[first, len]| [0, first, len]).collect();
-    // No resize: source and network have one size.
     let inputs = vec![
         host(Role::Box, &boxes),
         repeated(rows, 0),
@@ -119,17 +134,12 @@ pub(crate) fn mask_targets(report: &mut Report, case: Case<'_>) {
         index(&[1, parts.len(), 2], parts.concat()),
         floats(Role::Mask, &[1, xy.len()], xy),
         index(&[1, 0], vec![]),
-        views([[[1000; 2]; 2]]),
+        // No resize: source and network have one size.
+        views([[size; 2]]),
     ];
-    let op = MaskTargets {
-        side: case.usize("M"),
-        rule: MaskTargetRule::CocoPolygon,
-        plus_one: true,
-        min_side: 1.0,
-    };
     let ran = Ran::new(case.name(), op, inputs);
-    let want: Vec<f32> = case.u8("y").data.iter().map(|v| f32::from(*v)).collect();
-    report.exact(case.name(), "y", ran.f32(0), &want);
+    let want: Vec<f32> = case.u8(tensor).data.iter().map(|v| f32::from(*v)).collect();
+    report.exact(case.name(), tensor, ran.f32(0), &want);
 }
 
 pub(crate) fn mask_paste(report: &mut Report, case: Case<'_>) {
@@ -171,7 +181,7 @@ pub(crate) fn pooler(report: &mut Report, case: Case<'_>) {
         count(rows),
     ]);
     let ran = Ran::new(case.name(), op, inputs);
-    report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
+    report.compare(case, "y", ran.f32(0));
     let gradients = numbered(case, "dfeat");
     // dy is sin(i) by the flat index of [R, C, P, P], here channels last.
     let channels = case.f32("y").shape[3];
@@ -184,6 +194,6 @@ pub(crate) fn pooler(report: &mut Report, case: Case<'_>) {
         .map(|at| at.sin() as f32)
         .collect();
     for (level, name) in gradients.iter().enumerate() {
-        report.close(case.name(), name, &ran.grad(&dy, level).data, &case.f32(name).data);
+        report.compare(case, name, &ran.grad(&dy, level).data);
     }
 }

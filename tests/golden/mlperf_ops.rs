@@ -21,7 +21,7 @@ use crate::convert::{
     Ran, built_in, count, flag, floats, host, index, numbered, numbers, repeated,
 };
 use crate::mlperf_maps;
-use crate::support::{Case, Family, Report};
+use crate::support::{Case, Report, each_case};
 
 /// README of the golden data.
 const TOLERANCE: f64 = 2e-5;
@@ -31,9 +31,7 @@ type Check = fn(&mut Report, Case<'_>);
 
 #[test]
 fn golden_mlperf_ops() {
-    let Some(family) = Family::open("mlperf_ops") else { return };
-    let mut report = Report::new("mlperf_ops", TOLERANCE);
-    for case in family.cases() {
+    each_case("mlperf_ops", TOLERANCE, |report, case| {
         let kinds: [(&str, Check); 22] = [
             ("anchors_summary", anchors_summary),
             ("anchors", all_anchors),
@@ -60,10 +58,8 @@ fn golden_mlperf_ops() {
         ];
         let kind = kinds.iter().find(|(prefix, _)| case.name().starts_with(prefix));
         let (_, check) = kind.unwrap_or_else(|| panic!("{} is of no known kind", case.name()));
-        check(&mut report, case);
-        report.done_case();
-    }
-    report.finish();
+        check(report, case);
+    });
 }
 
 /// [width, height] of the image of a case.
@@ -133,23 +129,23 @@ fn all_anchors(report: &mut Report, case: Case<'_>) {
     let (anchors, counts) = anchors_of(case);
     for (level, AnchorLevel { cells, .. }) in levels_of(case).iter().enumerate() {
         let name = format!("cell_anchors_l{level}");
-        report.exact(case.name(), &name, cells.as_flattened(), &case.f32(&name).data);
+        report.equal(case, &name, cells.as_flattened());
     }
-    report.exact(case.name(), "level_counts", &counts, &case.i32("level_counts").data);
-    report.exact(case.name(), "anchors", &anchors, &case.f32("anchors").data);
+    report.equal(case, "level_counts", &counts);
+    report.equal(case, "anchors", &anchors);
     let visible = visibility(case, &anchors);
-    report.exact(case.name(), "visibility", &visible, &case.u8("visibility").data);
+    report.equal(case, "visibility", &visible);
 }
 
 fn anchors_summary(report: &mut Report, case: Case<'_>) {
     let (anchors, counts) = anchors_of(case);
     let every = case.usize("every");
-    report.exact(case.name(), "level_counts", &counts, &case.i32("level_counts").data);
+    report.equal(case, "level_counts", &counts);
     let got: Vec<Box4> = as_boxes(&anchors).iter().step_by(every).copied().collect();
-    report.exact(case.name(), "anchors_every", got.as_flattened(), &case.f32("anchors_every").data);
+    report.equal(case, "anchors_every", got.as_flattened());
     let visible = visibility(case, &anchors);
     let got: Vec<u8> = visible.iter().step_by(every).copied().collect();
-    report.exact(case.name(), "visibility_every", &got, &case.u8("visibility_every").data);
+    report.equal(case, "visibility_every", &got);
     let mut from = 0;
     let of_level = |n: &i32| {
         let level = &visible[from..from + *n as usize];
@@ -157,7 +153,7 @@ fn anchors_summary(report: &mut Report, case: Case<'_>) {
         level.iter().map(|v| i32::from(*v)).sum::<i32>()
     };
     let got: Vec<i32> = counts.iter().map(of_level).collect();
-    report.exact(case.name(), "visible_counts", &got, &case.i32("visible_counts").data);
+    report.equal(case, "visible_counts", &got);
     let sum: f64 = (0..visible.len()).filter(|i| visible[*i] == 1).map(|i| i as f64).sum();
     let want = case.f64("visible_index_sum_f64").data;
     report.exact(case.name(), "visible_index_sum", &[sum], &want);
@@ -167,7 +163,7 @@ fn cells(report: &mut Report, case: Case<'_>) {
     let [sizes, ratios] = ["sizes", "ratios"]
         .map(|name| numbers(case, name).iter().map(|v| *v as f32).collect::<Vec<_>>());
     let cells = cell_anchors_detectron(case.float("stride") as f32, &sizes, &ratios);
-    report.exact(case.name(), "cell", cells.as_flattened(), &case.f32("cell").data);
+    report.equal(case, "cell", cells.as_flattened());
 }
 
 fn coder(report: &mut Report, case: Case<'_>) {
@@ -176,7 +172,7 @@ fn coder(report: &mut Report, case: Case<'_>) {
     let (proposals, gt) = (case.f32("proposals").data, case.f32("gt").data);
     let pairs = as_boxes(&proposals).iter().zip(as_boxes(&gt));
     let encoded: Vec<Box4> = pairs.map(|(p, gt)| encode(p, gt, &weights, true)).collect();
-    report.close(case.name(), "encoded", encoded.as_flattened(), &case.f32("encoded").data);
+    report.compare(case, "encoded", encoded.as_flattened());
     let deltas = case.f32("deltas");
     let of_each = as_boxes(&deltas.data).chunks_exact(deltas.shape[1] / 4);
     let decoded: Vec<Box4> = as_boxes(&proposals)
@@ -184,16 +180,16 @@ fn coder(report: &mut Report, case: Case<'_>) {
         .zip(of_each)
         .flat_map(|(p, deltas)| deltas.iter().map(|d| decode(p, d, &weights, true)))
         .collect();
-    report.close(case.name(), "decoded", decoded.as_flattened(), &case.f32("decoded").data);
+    report.compare(case, "decoded", decoded.as_flattened());
 }
 
 fn overlaps(report: &mut Report, case: Case<'_>) {
     let (a, b) = (case.f32("a").data, case.f32("b").data);
     let areas: Vec<f32> = as_boxes(&a).iter().map(|a| area(a, true)).collect();
-    report.close(case.name(), "area", &areas, &case.f32("area").data);
+    report.compare(case, "area", &areas);
     let of_row = |a: &Box4| as_boxes(&b).iter().map(|b| iou(a, b, true)).collect::<Vec<_>>();
     let got: Vec<f32> = as_boxes(&a).iter().flat_map(of_row).collect();
-    report.close(case.name(), "iou", &got, &case.f32("iou").data);
+    report.compare(case, "iou", &got);
 }
 
 /// The set by score; the reference lists it by index.
@@ -238,7 +234,7 @@ fn top_n(report: &mut Report, case: Case<'_>) {
     for i in 0..images {
         for (what, got) in [("train_keep", &train[i]), ("test_keep", &test[i])] {
             let name = format!("{what}_{i}");
-            report.exact(case.name(), &name, got, &case.i32(&name).data);
+            report.equal(case, &name, got);
         }
     }
 }
@@ -247,7 +243,7 @@ fn clipping(report: &mut Report, case: Case<'_>) {
     let size = image_size(case);
     let boxes = case.f32("boxes").data;
     let mut clipped: Vec<Box4> = as_boxes(&boxes).iter().map(|b| clip(b, size, true)).collect();
-    report.exact(case.name(), "clipped", clipped.as_flattened(), &case.f32("clipped").data);
+    report.equal(case, "clipped", clipped.as_flattened());
     clipped.retain(|b| b[2] > b[0] && b[3] > b[1]);
     let want = case.f32("clipped_nonempty").data;
     report.exact(case.name(), "clipped_nonempty", clipped.as_flattened(), &want);
@@ -261,10 +257,10 @@ fn targets(report: &mut Report, case: Case<'_>) {
     let keep: Vec<usize> = (0..boxes.len()).filter(|i| boxes[*i].is_some()).collect();
     report.exact(case.name(), "keep", &keep, &case.i32("keep").indices());
     let clipped: Vec<Box4> = boxes.into_iter().flatten().collect();
-    report.close(case.name(), "clipped", clipped.as_flattened(), &case.f32("clipped").data);
+    report.compare(case, "clipped", clipped.as_flattened());
     let back = |b: &Box4| [b[0], b[1], b[2] - b[0] + 1.0, b[3] - b[1] + 1.0];
     let back: Vec<Box4> = clipped.iter().map(back).collect();
-    report.close(case.name(), "back_xywh", back.as_flattened(), &case.f32("back_xywh").data);
+    report.compare(case, "back_xywh", back.as_flattened());
 }
 
 fn levels(report: &mut Report, case: Case<'_>) {
@@ -279,7 +275,7 @@ fn levels(report: &mut Report, case: Case<'_>) {
     };
     let inputs = vec![host(Role::Box, &boxes), repeated(boxes.shape[0], 0)];
     let ran = Ran::new(case.name(), op, inputs);
-    report.exact(case.name(), "level", ran.i32(0), &case.i32("level").data);
+    report.equal(case, "level", ran.i32(0));
 }
 
 fn matches(report: &mut Report, case: Case<'_>) {
@@ -288,14 +284,14 @@ fn matches(report: &mut Report, case: Case<'_>) {
         Thresholds { fg_iou: case.float("high") as f32, bg_iou: case.float("low") as f32 };
     let low_quality = flag(case, "allow_low_quality");
     let got = match_iou(&iou.data, iou.shape[1], thresholds, low_quality);
-    report.exact(case.name(), "matches", &got, &case.i32("matches").data);
+    report.equal(case, "matches", &got);
 }
 
 fn rpn_labels(report: &mut Report, case: Case<'_>) {
     let (anchors, _) = anchors_of(case);
     let gt = case.f32("gt").data;
     let ran = labelled(case, &anchors, &gt);
-    report.exact(case.name(), "labels", ran.i32(0), &case.i32("labels").data);
+    report.equal(case, "labels", ran.i32(0));
     let positives = case.i32("pos_index").indices();
     let got: Vec<usize> = (0..ran.i32(0).len()).filter(|i| ran.i32(0)[*i] == 1).collect();
     report.exact(case.name(), "pos_index", &got, &positives);
@@ -351,8 +347,8 @@ fn losses(report: &mut Report, case: Case<'_>) {
     let (losses, slopes): (Vec<f32>, Vec<f32>) =
         input.iter().zip(&target).map(|(x, t)| smooth_l1(x - t, beta)).unzip();
     let sum: f64 = losses.iter().map(|v| f64::from(*v)).sum();
-    report.close(case.name(), "loss_sum", &[sum], &case.f32("loss_sum").data);
-    report.close(case.name(), "dinput", &slopes, &case.f32("dinput").data);
+    report.compare(case, "loss_sum", &[sum]);
+    report.compare(case, "dinput", &slopes);
 }
 
 /// Rates of weights and biases at each recorded count of the scheduler, by the op.

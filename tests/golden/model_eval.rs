@@ -4,6 +4,7 @@
 use configs::{NormKind, PasteRule};
 use engine::weights::{Dialect, ExportForm};
 use kernels::paste::paste_mask;
+use score::encode_mask;
 
 use crate::model_setup::{GoldenModel, Recorded};
 use crate::support::{Case, Family, Report};
@@ -35,9 +36,7 @@ pub(crate) fn exchanged(of: Recorded) {
 fn compare(model: &GoldenModel, golden: &Family) {
     let mut loaded = model.detection();
     loaded.executor.run(&mut loaded.state);
-    let e = &loaded.executor;
-    let f32 = |name: &str| e.f32(name).expect("a kept tensor");
-    let i32 = |name: &str| e.i32(name).expect("a kept tensor");
+    let e = &loaded;
     let mut report = Report::new(model.of.family("eval"), 1e-4);
     let case = golden.case("eval");
     let side = 2 * model.config.model.mask_head.pooled;
@@ -46,23 +45,25 @@ fn compare(model: &GoldenModel, golden: &Family) {
         let key = |what: &str| format!("{what}_{i}");
         let labels = case.i32(&key("labels")).data;
         let n = labels.len();
-        report.exact(case.name(), &key("counts"), &[i32("det_counts")[i]], &[n as i32]);
-        report.exact(case.name(), &key("labels"), &i32("det_labels")[at..at + n], &labels);
-        let boxes = &f32("det_boxes")[4 * at..4 * (at + n)];
+        report.exact(case.name(), &key("counts"), &[e.i32("det_counts")[i]], &[n as i32]);
+        report.exact(case.name(), &key("labels"), &e.i32("det_labels")[at..at + n], &labels);
+        let boxes = &e.f32("det_boxes")[4 * at..4 * (at + n)];
         let want = case.f32(&key("boxes_resized")).data;
         report.close(case.name(), &key("boxes_resized"), boxes, &want);
-        let scores = &f32("det_scores")[at..at + n];
-        report.close(case.name(), &key("scores"), scores, &case.f32(&key("scores")).data);
+        let scores = &e.f32("det_scores")[at..at + n];
+        report.compare(case, &key("scores"), scores);
         if model.of == Recorded::Keypoint {
-            let peaks = &f32("keypoint_peaks")[4 * at * model.keypoints()..];
+            let peaks = &e.f32("keypoint_peaks")[4 * at * model.keypoints()..];
             keypoints(&mut report, model, case, i, [boxes, peaks]);
             at += n;
             continue;
         }
         let area = side * side;
-        let probs = &f32("mask_probs")[at * area..(at + n) * area];
-        report.close(case.name(), &key("mask_probs"), probs, &case.f32(&key("mask_probs")).data);
-        masks(model, i, boxes, probs, golden, &mut report);
+        let probs = &e.f32("mask_probs")[at * area..(at + n) * area];
+        report.compare(case, &key("mask_probs"), probs);
+        let (all, rule) = (Vec::from_iter(0..n), PasteRule::IntegerBox);
+        let place = (i, [model.image_sizes()[i], model.network_sizes()[i]]);
+        masks(&mut report, case, place, &all, [boxes, probs], rule, 1e-4);
         at += n;
     }
     report.done_case();
@@ -93,38 +94,42 @@ fn keypoints(
         [("keypoints_resized", network), ("keypoints", original), ("keypoints_scores", scores)]
     {
         let name = format!("{name}_{image}");
-        report.close(case.name(), &name, &got, &case.f32(&name).data);
+        report.compare(case, &name, &got);
     }
 }
 
-/// Boxes and pasted masks in the pixels of the original image.
-fn masks(
-    model: &GoldenModel,
-    image: usize,
-    boxes: &[f32],
-    probs: &[f32],
-    golden: &Family,
+/// Boxes, masks and run lengths in the pixels of the original image, whose size and that in the
+/// network are `sizes`: our objects are the rows `order` of the recorded ones. A pixel within
+/// `slack` of the threshold may fall on either side of it.
+pub(crate) fn masks(
     report: &mut Report,
+    case: Case<'_>,
+    (image, sizes): (usize, [(usize, usize); 2]),
+    order: &[usize],
+    [boxes, probs]: [&[f32]; 2],
+    rule: PasteRule,
+    slack: f32,
 ) {
-    let case = golden.case("eval");
-    let side = 2 * model.config.model.mask_head.pooled;
-    let (h, w) = model.image_sizes()[image];
-    let (nh, nw) = model.network_sizes()[image];
-    let (ry, rx) = (h as f32 / nh as f32, w as f32 / nw as f32);
-    let scaled: Vec<f32> =
-        boxes.iter().enumerate().map(|(k, v)| v * if k % 2 == 0 { rx } else { ry }).collect();
+    let [(h, w), (nh, nw)] = sizes;
+    let ratios = [w as f32 / nw as f32, h as f32 / nh as f32];
+    let scaled: Vec<f32> = boxes.iter().enumerate().map(|(k, v)| v * ratios[k % 2]).collect();
     let want = case.f32(&format!("boxes_{image}")).data;
-    report.close(case.name(), &format!("boxes_{image}"), &scaled, &want);
     let binary = case.u8(&format!("masks_binary_{image}")).data;
-    for (d, bbox) in scaled.chunks_exact(4).enumerate() {
-        let bbox = [bbox[0], bbox[1], bbox[2], bbox[3]];
-        let prob = &probs[d * side * side..(d + 1) * side * side];
-        let pasted = paste_mask(prob, side, bbox, h, w, PasteRule::IntegerBox);
+    let area = probs.len() / order.len().max(1);
+    for (d, (bbox, &theirs)) in scaled.as_chunks().0.iter().zip(order).enumerate() {
+        report.close(case.name(), "boxes", bbox, &want[4 * theirs..4 * theirs + 4]);
+        let pasted = paste_mask(&probs[d * area..][..area], area.isqrt(), *bbox, h, w, rule);
         let (soft, got) = (pasted.soft_image(), pasted.bitmap(0.5).pixels);
-        let want = &binary[d * h * w..(d + 1) * h * w];
-        // A pixel within 1e-4 of the threshold may fall on either side of it.
-        let wrong =
-            (0..h * w).filter(|p| got[*p] != want[*p] && (soft[*p] - 0.5).abs() >= 1e-4).count();
+        let want = &binary[theirs * h * w..(theirs + 1) * h * w];
+        let differs = |p: &usize| got[*p] != want[*p] && (soft[*p] - 0.5).abs() >= slack;
+        let wrong = (0..h * w).filter(differs).count();
         report.exact(case.name(), &format!("masks_binary_{image}[{d}]"), &[wrong], &[0]);
+        if case.has(&format!("rle_counts_{image}")) {
+            let counts = case.u8(&format!("rle_counts_{image}")).data;
+            let offsets = case.i32(&format!("rle_offsets_{image}")).indices();
+            let string = encode_mask(h as u32, w as u32, want).to_leb();
+            let recorded = &counts[offsets[theirs]..offsets[theirs + 1]];
+            report.exact(case.name(), "rle_counts", string.as_bytes(), recorded);
+        }
     }
 }

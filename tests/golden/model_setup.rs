@@ -156,6 +156,15 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// A tensor that the program keeps.
+    pub(crate) fn f32(&self, name: &str) -> &[f32] {
+        self.executor.f32(name).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    pub(crate) fn i32(&self, name: &str) -> &[i32] {
+        self.executor.i32(name).unwrap_or_else(|e| panic!("{e}"))
+    }
+
     /// The same, whose products are taken so.
     pub(crate) fn taking(self, products: Products) -> Self {
         Self { executor: self.executor.taking(products), ..self }
@@ -421,7 +430,7 @@ pub(crate) fn settings(
     steps: Case<'_>,
 ) -> (Config, usize, Sizes, Sizes) {
     let images = pairs(meta.attribute("imgs"));
-    let (s, steps) = (Settings(meta.attributes()), Settings(steps.attributes()));
+    let (s, steps) = (Settings(meta.attributes(), ""), Settings(steps.attributes(), ""));
     let mut c = config(of.preset(), s, images.len());
     match of {
         Recorded::Plain => {

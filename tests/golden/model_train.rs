@@ -2,14 +2,14 @@
 
 use engine::model::Param;
 use engine::weights::to_torchvision;
-use graph::CpuExecutor;
 use kernels::isa::{Products, has_bf16};
 use tests::SAMPLES;
 
 use crate::convert::permute;
+use crate::d2_model::norm;
 use crate::model_setup::{GoldenModel, Loaded, Recorded};
-use crate::samples::{KeyedStep, Rois, write_anchors};
-use crate::support::{Case, Family, Report};
+use crate::samples::{KeyedStep, Rois, sampled, write_anchors};
+use crate::support::{Case, Family, Report, cases_of};
 
 /// README of the golden data: every norm agrees to this share of it.
 const GRAD_NORM_TOLERANCE: f64 = 1e-4;
@@ -62,118 +62,107 @@ pub(crate) fn features_in_bf16(of: Recorded) {
 }
 
 fn compare_features(of: Recorded, tolerance: f64, run: impl Fn(&GoldenModel) -> Loaded) {
-    let (Some(model), Some(golden)) = (GoldenModel::open(of), of.open("features")) else {
-        return;
-    };
-    let loaded = run(&model);
-    let mut report = Report::new(of.family("features"), tolerance);
-    let case = golden.case("features");
-    let names = ["batch", "C3", "C4", "C5", "P2", "P3", "P4", "P5", "P6"];
-    for name in names.into_iter().filter(|n| case.has(n)) {
-        let got = loaded.executor.f32(name).expect("an observed tensor");
-        report.close(case.name(), name, got, &case.f32(name).data);
-    }
-    report.done_case();
-    report.finish();
+    let Some(model) = GoldenModel::open(of) else { return };
+    cases_of(of.family("features"), "features", tolerance, |report, case| {
+        let loaded = run(&model);
+        let names = ["batch", "C3", "C4", "C5", "P2", "P3", "P4", "P5", "P6"];
+        for name in names.into_iter().filter(|n| case.has(n)) {
+            let got = loaded.f32(name);
+            report.compare(case, name, got);
+        }
+    });
 }
 
 pub(crate) fn rpn(of: Recorded) {
-    let (Some(model), Some(golden)) = (GoldenModel::open(of), of.open("rpn")) else {
-        return;
-    };
-    let loaded = observed(&model);
-    let mut report = Report::new(of.family("rpn"), 2e-5);
-    let case = golden.case("rpn");
-    let n = model.num_images();
-    let labels = loaded.executor.i32("rpn_labels").expect("an observed tensor");
-    for (i, got) in labels.chunks_exact(labels.len() / n).enumerate() {
-        let name = format!("labels_{i}");
-        let want: Vec<i32> = match of {
-            Recorded::Plain => case.f32(&name).data.iter().map(|v| *v as i32).collect(),
-            Recorded::V2 | Recorded::Keypoint => case.i32(&name).data,
-        };
-        report.exact(case.name(), &name, got, &want);
-    }
-    rpn_outputs(&mut report, case, &loaded, n);
-    report.done_case();
-    report.finish();
+    let Some(model) = GoldenModel::open(of) else { return };
+    cases_of(of.family("rpn"), "rpn", 2e-5, |report, case| {
+        let loaded = observed(&model);
+        let n = model.num_images();
+        let labels = loaded.i32("rpn_labels");
+        for (i, got) in labels.chunks_exact(labels.len() / n).enumerate() {
+            let name = format!("labels_{i}");
+            let want: Vec<i32> = match of {
+                Recorded::Plain => case.f32(&name).data.iter().map(|v| *v as i32).collect(),
+                Recorded::V2 | Recorded::Keypoint => case.i32(&name).data,
+            };
+            report.exact(case.name(), &name, got, &want);
+        }
+        rpn_outputs(report, case, &loaded, n);
+    });
 }
 
 /// The RPN's outputs for `n` images, except its labels: maps, anchors, samples, proposals.
 pub(crate) fn rpn_outputs(report: &mut Report, case: Case<'_>, loaded: &Loaded, n: usize) {
-    let e = &loaded.executor;
-    let f32 = |name: &str| e.f32(name).expect("an observed tensor");
-    let i32 = |name: &str| e.i32(name).expect("an observed tensor");
+    let e = &loaded;
     let levels = (2..).take_while(|l| case.has(&format!("logits_P{l}")));
     for level in levels {
         for what in ["logits", "deltas"] {
             let name = format!("{what}_P{level}");
-            report.close(case.name(), &name, f32(&name), &case.f32(&name).data);
+            report.compare(case, &name, e.f32(&name));
         }
     }
-    report.close(case.name(), "anchors", f32("anchors"), &case.f32("anchors").data);
-    let (batch, capacity) = (i32("rpn_sample_idx").len() / n, f32("proposal_scores").len() / n);
+    report.compare(case, "anchors", e.f32("anchors"));
+    let (batch, capacity) = (e.i32("rpn_sample_idx").len() / n, e.f32("proposal_scores").len() / n);
     for i in 0..n {
         let key = |what: &str| format!("{what}_{i}");
-        let mut want = case.i32(&key("pos_idx")).data;
-        want.extend(case.i32(&key("neg_idx")).data);
-        let mut got = i32("rpn_sample_idx")[i * batch..(i + 1) * batch].to_vec();
+        let mut want = sampled(case, "", i);
+        let mut got = e.i32("rpn_sample_idx")[i * batch..(i + 1) * batch].to_vec();
         got.retain(|idx| *idx >= 0);
         want.sort_unstable();
         got.sort_unstable();
         report.exact(case.name(), &key("sampled"), &got, &want);
-        let (from, count) = (i * capacity, i32("proposal_counts")[i] as usize);
-        let boxes = &f32("proposals")[4 * from..4 * (from + count)];
-        report.close(case.name(), &key("proposals"), boxes, &case.f32(&key("proposals")).data);
-        let scores = &f32("proposal_scores")[from..from + count];
-        report.close(case.name(), &key("scores"), scores, &case.f32(&key("scores")).data);
+        let (from, count) = (i * capacity, e.i32("proposal_counts")[i] as usize);
+        let boxes = &e.f32("proposals")[4 * from..4 * (from + count)];
+        report.compare(case, &key("proposals"), boxes);
+        let scores = &e.f32("proposal_scores")[from..from + count];
+        report.compare(case, &key("scores"), scores);
     }
 }
 
 pub(crate) fn roi(of: Recorded) {
-    let (Some(model), Some(golden)) = (GoldenModel::open(of), of.open("roi")) else {
-        return;
-    };
-    let loaded = observed(&model);
-    let e = &loaded.executor;
-    let mut report = Report::new(of.family("roi"), 2e-5);
-    let case = golden.case("roi");
-    let per_image = |what: &str| -> Vec<i32> {
-        let images = 0..model.num_images();
-        images.flat_map(|i| case.i32(&format!("{what}_{i}")).data).collect()
-    };
-    let rois: Vec<f32> = (0..model.num_images())
-        .flat_map(|i| case.f32(&format!("sampled_proposals_{i}")).data)
-        .collect();
-    let count = e.i32("num_rois").expect("observed")[0] as usize;
-    let i32 = |name: &str| &e.i32(name).expect("observed")[..count];
-    report.close(case.name(), "rois", &e.f32("rois").expect("observed")[..4 * count], &rois);
-    report.exact(case.name(), "labels", i32("roi_labels"), &per_image("sampled_labels"));
-    report.exact(case.name(), "matched", i32("roi_matched"), &per_image("sampled_matched_idxs"));
-    let names = ["box_features", "class_logits", "box_regression", "mask_targets"];
-    for name in names.into_iter().filter(|name| case.has(name)) {
-        let want = case.f32(name).data;
-        let got = &e.f32(name).expect("observed")[..want.len()];
-        report.close_within(case.name(), name, got, &want, tolerance(case, name));
-    }
-    if of == Recorded::Keypoint {
-        keypoints(&mut report, case, e);
-        report.done_case();
-        return report.finish();
-    }
-    // The step makes only the channel of each row's class.
-    let all = case.f32("mask_logits");
-    let labels = e.i32("mask_roi_labels").expect("observed");
-    let want = all.own_channel(&labels[..all.shape[0]]).data;
-    let got = &e.f32("mask_logits").expect("observed")[..want.len()];
-    report.close_within(case.name(), "mask_logits", got, &want, tolerance(case, "mask_logits"));
-    report.done_case();
-    report.finish();
+    let Some(model) = GoldenModel::open(of) else { return };
+    cases_of(of.family("roi"), "roi", 2e-5, |report, case| {
+        let loaded = observed(&model);
+        let e = &loaded;
+        let per_image = |what: &str| -> Vec<i32> {
+            let images = 0..model.num_images();
+            images.flat_map(|i| case.i32(&format!("{what}_{i}")).data).collect()
+        };
+        let rois: Vec<f32> = (0..model.num_images())
+            .flat_map(|i| case.f32(&format!("sampled_proposals_{i}")).data)
+            .collect();
+        let count = e.i32("num_rois")[0] as usize;
+        let i32 = |name: &str| &e.i32(name)[..count];
+        report.close(case.name(), "rois", &e.f32("rois")[..4 * count], &rois);
+        report.exact(case.name(), "labels", i32("roi_labels"), &per_image("sampled_labels"));
+        report.exact(
+            case.name(),
+            "matched",
+            i32("roi_matched"),
+            &per_image("sampled_matched_idxs"),
+        );
+        let names = ["box_features", "class_logits", "box_regression", "mask_targets"];
+        for name in names.into_iter().filter(|name| case.has(name)) {
+            let want = case.f32(name).data;
+            let got = &e.f32(name)[..want.len()];
+            report.close_within(case.name(), name, got, &want, tolerance(case, name));
+        }
+        if of == Recorded::Keypoint {
+            keypoints(report, case, e);
+            return;
+        }
+        // The step makes only the channel of each row's class.
+        let all = case.f32("mask_logits");
+        let labels = e.i32("mask_roi_labels");
+        let want = all.own_channel(&labels[..all.shape[0]]).data;
+        let got = &e.f32("mask_logits")[..want.len()];
+        report.close_within(case.name(), "mask_logits", got, &want, tolerance(case, "mask_logits"));
+    });
 }
 
 /// Maps of the first positives, and the cell of each keypoint.
-fn keypoints(report: &mut Report, case: Case<'_>, e: &CpuExecutor) {
-    let f32 = |name: &str| e.f32(name).expect("observed");
+fn keypoints(report: &mut Report, case: Case<'_>, e: &Loaded) {
+    let f32 = |name: &str| e.f32(name);
     let low = case.f32("keypoint_lowres_first4").data;
     let name = "keypoint_lowres_first4";
     let got = &f32("keypoint_lowres")[..low.len()];
@@ -185,7 +174,7 @@ fn keypoints(report: &mut Report, case: Case<'_>, e: &CpuExecutor) {
     let (targets, valid) = (case.i32("keypoint_targets").data, case.i32("keypoint_valid").data);
     let pairs = targets.iter().zip(&valid);
     let want: Vec<i32> = pairs.map(|(cell, valid)| if *valid != 0 { *cell } else { -1 }).collect();
-    let got = &e.i32("keypoint_targets").expect("observed")[..want.len()];
+    let got = &e.i32("keypoint_targets")[..want.len()];
     report.exact(case.name(), "keypoint_targets", got, &want);
 }
 
@@ -208,7 +197,7 @@ pub(crate) fn grads(of: Recorded) {
     for param in trained {
         // A softmax does not see what is added to all of its cells.
         if param.name.ends_with("kps_score_lowres.bias") {
-            let grad = loaded.executor.f32(&format!("grad/{}", param.name)).expect("observed");
+            let grad = loaded.f32(&format!("grad/{}", param.name));
             assert!(grad.iter().all(|v| v.abs() < 1e-6), "{}: {grad:?}", param.name);
             continue;
         }
@@ -228,7 +217,7 @@ pub(crate) fn gradient(
     theirs: &str,
     tolerance: f64,
 ) {
-    let got = loaded.executor.f32(&format!("grad/{}", param.name)).expect("observed");
+    let got = loaded.f32(&format!("grad/{}", param.name));
     let tolerances = [GRAD_NORM_TOLERANCE, tolerance];
     recorded_gradient(report, golden, golden.case("grads"), (param, got), theirs, tolerances);
 }
@@ -244,9 +233,8 @@ pub(crate) fn recorded_gradient(
     [of_norm, of_values]: [f64; 2],
 ) {
     let (_, got) = to_torchvision(param, got);
-    let norm = got.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
     let key = format!("norm/{theirs}");
-    report.close_within(case.name(), &key, &[norm], &case.f32(&key).data, of_norm);
+    report.compare_within(case, &key, &[norm(&got)], of_norm);
     let strided = |key: &String| {
         let (stride, name) =
             key.strip_prefix(case.name())?.strip_prefix("/every")?.split_once('/')?;
@@ -257,7 +245,7 @@ pub(crate) fn recorded_gradient(
         None => (format!("full/{theirs}"), 1),
     };
     let got: Vec<f32> = got.iter().step_by(stride).copied().collect();
-    report.close_within(case.name(), &key, &got, &case.f32(&key).data, of_values);
+    report.compare_within(case, &key, &got, of_values);
 }
 
 /// The five losses of step 1 with recorded samples, then the recorded steps by the golden data's
@@ -268,7 +256,7 @@ pub(crate) fn inputs_losses(of: Recorded) {
     let mut report = Report::new(of.family("inputs_losses"), 1e-4);
     let losses = model.inputs.case("losses");
     for name in &loaded.losses {
-        let got = loaded.executor.f32(name).expect("a loss");
+        let got = loaded.f32(name);
         report.close("losses", name, got, &losses.f32(name).data);
     }
     report.done_case();
@@ -276,13 +264,7 @@ pub(crate) fn inputs_losses(of: Recorded) {
     let Some(family) = of.open(file) else { return };
     let sgd = family.case(steps);
     let (single, double) = (sgd.f64("losses_f32_f64"), sgd.f64("losses_f64_f64"));
-    let columns: Vec<&str> = sgd
-        .attribute("columns")
-        .as_array()
-        .expect("a list")
-        .iter()
-        .filter_map(|v| v.as_str())
-        .collect();
+    let columns = sgd.texts("columns");
     let mut keyed = keyed(&model);
     let mut drift = 0.0f64;
     for step in 0..double.shape[0] {
@@ -292,7 +274,7 @@ pub(crate) fn inputs_losses(of: Recorded) {
             let want = double.data[at];
             drift = drift.max((single.data[at] - want).abs() / want.abs());
             let tolerance = if step < 2 { 1e-4 } else { (3.0 * drift).max(1e-3) };
-            let got = keyed.given.executor.f32(name).expect("a loss");
+            let got = keyed.given.f32(name);
             let label = format!("step {} {name}", step + 1);
             report.close_within(sgd.name(), &label, got, &[want], tolerance);
         }
@@ -312,15 +294,14 @@ fn gradients_of_further_rpn_convs_are_derivatives() {
     for name in ["rpn.head.conv.0.0.weight", "backbone.fpn.layer_blocks.0.0.weight"] {
         loaded.state.clone_from(&start);
         loaded.executor.run(&mut loaded.state);
-        let grad = loaded.executor.f32(&format!("grad/{name}")).expect("observed").to_vec();
+        let grad = loaded.f32(&format!("grad/{name}")).to_vec();
         let square: f64 = grad.iter().map(|g| f64::from(*g).powi(2)).sum();
         let mut loss = |share: f64| -> f64 {
             loaded.state.clone_from(&start);
             let weights = loaded.state.get_mut(name).expect("a parameter").as_f32_mut();
             weights.iter_mut().zip(&grad).for_each(|(w, g)| *w += (share / square) as f32 * g);
             loaded.executor.run(&mut loaded.state);
-            let losses =
-                loaded.losses.iter().map(|loss| loaded.executor.f32(loss).expect("a loss"));
+            let losses = loaded.losses.iter().map(|loss| loaded.f32(loss));
             losses.map(|loss| f64::from(loss[0])).sum()
         };
         let change = (loss(STEP) - loss(-STEP)) / (2.0 * STEP);
@@ -347,9 +328,7 @@ fn recorded(model: &GoldenModel) -> Option<Loaded> {
     let batch = model.config.model.rpn.batch_size_per_image;
     let mut rois = Rois::default();
     for i in 0..model.num_images() {
-        let mut idx = rpn.i32(&format!("pos_idx_{i}")).data;
-        idx.extend(rpn.i32(&format!("neg_idx_{i}")).data);
-        write_anchors(e, i, batch, idx);
+        write_anchors(e, i, batch, sampled(rpn, "", i));
         let boxes = roi.f32(&format!("sampled_proposals_{i}")).data;
         let labels = roi.i32(&format!("sampled_labels_{i}")).data;
         let matched = roi.i32(&format!("sampled_matched_idxs_{i}")).data;

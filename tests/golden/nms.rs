@@ -7,16 +7,14 @@ use kernels::boxes::{as_boxes, batched_nms, nms, sort_by_score};
 use kernels::ops::nms_proposals::{NmsProposals, ProposalScope};
 
 use crate::convert::{Ran, floats, index};
-use crate::support::{Case, Family, Report};
+use crate::support::{Case, Report, each_case};
 
 /// Nothing but indices: equal or not.
 const TOLERANCE: f64 = 0.0;
 
 #[test]
 fn golden_nms() {
-    let Some(family) = Family::open("nms") else { return };
-    let mut report = Report::new("nms", TOLERANCE);
-    for case in family.cases() {
+    each_case("nms", TOLERANCE, |report, case| {
         let (boxes, scores) = (case.f32("boxes").data, case.f32("scores").data);
         let threshold = case.float("iou_threshold") as f32;
         let classes = case.has("idxs").then(|| case.i32("idxs").data);
@@ -30,10 +28,8 @@ fn golden_nms() {
             report.exact(case.name(), "stable_order", &sort_by_score(&scores), &order);
         }
         let levels = classes.unwrap_or_else(|| vec![0; scores.len()]);
-        proposals(&mut report, case, [boxes, scores], levels, threshold);
-        report.done_case();
-    }
-    report.finish();
+        proposals(report, case, [boxes, scores], levels, threshold);
+    });
 }
 
 /// The op does the same for the proposals of an image, with levels in place of classes.

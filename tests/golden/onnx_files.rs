@@ -8,8 +8,8 @@ use configs::Config;
 use engine::model::detection_program;
 use engine::weights::{Dialect, ExportForm, export_weights};
 
-use crate::d2_model::{Files, Reference};
 use crate::model_setup::{GoldenModel, Loaded, Recorded};
+use crate::reference::{Files, Reference};
 use crate::support::{data_dir, skipped};
 
 /// A model of torchvision's.

@@ -2,13 +2,13 @@
 //! is changed in turn, and must give another result or a failure that names it.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::Value;
 
+use crate::reference::{LSJ, MLPERF, TRAINED};
 use crate::support::Family;
-use crate::{d2_config, d2_model, mlperf_model, model_setup};
+use crate::{d2_config, mlperf_model, model_setup};
 
 /// Attributes that say what a generator found or how it ran, and not what it computed with.
 const FINDINGS: [&str; 27] = [
@@ -41,22 +41,31 @@ const FINDINGS: [&str; 27] = [
     "worst_relative_f32_error",
 ];
 
-/// A table of settings, whose names are dotted paths.
+/// A table of settings, whose names are dotted paths behind that of a part.
 #[derive(Clone, Copy)]
-pub(crate) struct Settings<'a>(pub(crate) &'a Value);
+pub(crate) struct Settings<'a>(pub(crate) &'a Value, pub(crate) &'a str);
 
 impl<'a> Settings<'a> {
-    pub(crate) fn find(self, name: &str) -> Option<&'a Value> {
-        self.0.pointer(&format!("/{}", name.replace('.', "/")))
+    pub(crate) fn part(self, name: &'a str) -> Self {
+        Settings(self.0, name)
+    }
+
+    /// A name with the part's.
+    pub(crate) fn full(self, name: &str) -> String {
+        format!("{}.{name}", self.1).trim_start_matches('.').to_string()
+    }
+
+    fn find(self, name: &str) -> Option<&'a Value> {
+        self.0.pointer(&format!("/{}", self.full(name).replace('.', "/")))
     }
 
     pub(crate) fn get(self, name: &str) -> &'a Value {
-        self.find(name).unwrap_or_else(|| panic!("{name} is missing"))
+        self.find(name).unwrap_or_else(|| panic!("{} is missing", self.full(name)))
     }
 
     fn read<T>(self, name: &str, read: impl Fn(&'a Value) -> Option<T>) -> T {
         let value = self.get(name);
-        read(value).unwrap_or_else(|| panic!("{name} is {value}"))
+        read(value).unwrap_or_else(|| panic!("{} is {value}", self.full(name)))
     }
 
     pub(crate) fn float(self, name: &str) -> f64 {
@@ -95,13 +104,13 @@ impl<'a> Settings<'a> {
     /// A list of `N` numbers.
     pub(crate) fn array<const N: usize>(self, name: &str) -> [f32; N] {
         let list = self.f32s(name);
-        list.try_into().unwrap_or_else(|list| panic!("{name} is {list:?}, not {N} numbers"))
+        list.try_into().unwrap_or_else(|_| panic!("{} is not {N} numbers", self.full(name)))
     }
 
     /// Fails unless the value is that of the product, which has no key for it.
     pub(crate) fn is(self, name: &str, want: impl Into<Value>) {
         let (got, want) = (self.get(name), want.into());
-        assert!(is_same(got, &want), "{name} is {got}, the product has {want}");
+        assert!(is_same(got, &want), "{} is {got}, not {want}", self.full(name));
     }
 
     /// Fails unless all of these that are recorded are the same.
@@ -150,11 +159,6 @@ fn leaves(path: &str, value: &Value, found: &mut Vec<String>) {
     }
 }
 
-thread_local! {
-    /// Failures on this thread are expected, and not printed.
-    static QUIET: Cell<bool> = const { Cell::new(false) };
-}
-
 fn message(why: &(dyn Any + Send)) -> &str {
     let text = why.downcast_ref::<String>().map(String::as_str);
     text.or(why.downcast_ref::<&str>().copied()).unwrap_or_default()
@@ -185,9 +189,7 @@ fn change_each(
             let value = families[family].case(case).attributes().pointer(&path);
             let other = changed(value.expect("a path of this case"));
             let value = swap(families, other.clone());
-            QUIET.set(true);
             let found = catch_unwind(AssertUnwindSafe(|| convert(families)));
-            QUIET.set(false);
             swap(families, value);
             let words = path.split('/').skip(1).filter(|word| word.parse::<usize>().is_err());
             let name = words.filter(|word| *word != "cfg").collect::<Vec<_>>().join(".");
@@ -207,19 +209,16 @@ fn change_each(
 /// All models whose settings are recorded.
 #[test]
 fn each_recorded_value_counts() {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |failure| {
-        if !QUIET.get() {
-            usual(failure);
-        }
-    }));
     let open =
         |names: &[&str]| names.iter().map(|name| Family::open(name)).collect::<Option<Vec<_>>>();
-    for of in d2_model::ALL {
+    for of in TRAINED.into_iter().chain([&LSJ, &MLPERF]) {
         let Some(mut families) = open(&[of.weights, of.inputs_losses]) else { return };
         change_each(&mut families, &[(0, "state_dict"), (1, "sgd5")], |families| {
             let [meta, sgd] = [families[0].case("state_dict"), families[1].case("sgd5")];
-            format!("{:?}", d2_config::settings(meta, sgd))
+            match of.name == MLPERF.name {
+                true => format!("{:?}", mlperf_model::settings(meta, sgd)),
+                false => format!("{:?}", d2_config::settings(meta, sgd)),
+            }
         });
     }
     for of in model_setup::ALL {
@@ -230,10 +229,4 @@ fn each_recorded_value_counts() {
             format!("{:?}", model_setup::settings(of, meta, steps))
         });
     }
-    let names = ["mlperf_model_weights", "mlperf_model_inputs_losses"];
-    let Some(mut families) = open(&names) else { return };
-    change_each(&mut families, &[(0, "state_dict"), (1, "sgd5")], |families| {
-        let [meta, sgd] = [families[0].case("state_dict"), families[1].case("sgd5")];
-        format!("{:?}", mlperf_model::settings(meta, sgd))
-    });
 }

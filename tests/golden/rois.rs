@@ -8,27 +8,23 @@ use kernels::ops::roi_align::RoiAlign;
 use kernels::ops::roi_levels::RoiLevels;
 
 use crate::convert::{Ran, built_in, count, flag, floats, host, index, numbered, repeated, views};
-use crate::support::{Case, Family, Report};
+use crate::support::{Case, Report, each_case};
 
 /// README; torch's own f32 differs by 3.5e-6.
 const TOLERANCE: f64 = 2e-5;
 
 #[test]
 fn golden_roi_align() {
-    let Some(family) = Family::open("roi_align") else { return };
-    let mut report = Report::new("roi_align", TOLERANCE);
-    for case in family.cases() {
+    each_case("roi_align", TOLERANCE, |report, case| {
         if case.has("gt_masks") {
-            project_masks(&mut report, case);
+            project_masks(report, case);
         } else {
-            pool_one_level(&mut report, case);
+            pool_one_level(report, case, TOLERANCE);
         }
-        report.done_case();
-    }
-    report.finish();
+    });
 }
 
-fn pool_one_level(report: &mut Report, case: Case<'_>) {
+pub(crate) fn pool_one_level(report: &mut Report, case: Case<'_>, grad_tolerance: f64) {
     let op = RoiAlign {
         pooled: case.usize("output"),
         sampling_ratio: case.usize("sampling_ratio"),
@@ -48,9 +44,9 @@ fn pool_one_level(report: &mut Report, case: Case<'_>) {
         count(rows),
     ];
     let ran = Ran::new(case.name(), op, inputs);
-    report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
+    report.compare(case, "y", ran.f32(0));
     let dx = ran.grad(&case.f32("dy").data, 0).data;
-    report.close(case.name(), "dx", &dx, &case.f32("dx").data);
+    report.compare_within(case, "dx", &dx, grad_tolerance);
 }
 
 /// torchvision's mask targets, through the op that training uses, objects given as runs.
@@ -82,26 +78,22 @@ fn project_masks(report: &mut Report, case: Case<'_>) {
     let op =
         MaskTargets { side, rule: MaskTargetRule::RoiAlignBitmap, plus_one: false, min_side: 1.0 };
     let ran = Ran::new(case.name(), op, inputs);
-    report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
+    report.compare(case, "y", ran.f32(0));
 }
 
 #[test]
 fn golden_roi_levels() {
-    let Some(family) = Family::open("roi_levels") else { return };
-    let mut report = Report::new("roi_levels", TOLERANCE);
-    for case in family.cases() {
+    each_case("roi_levels", TOLERANCE, |report, case| {
         if case.has("boxes") {
             let boxes = case.f32("boxes");
             let image_idx = repeated(boxes.shape[0], 0);
             let ran =
                 Ran::new(case.name(), level_op(case), vec![host(Role::Box, &boxes), image_idx]);
-            report.exact(case.name(), "level", ran.i32(0), &case.i32("level").data);
+            report.equal(case, "level", ran.i32(0));
         } else {
-            pool_pyramid(&mut report, case);
+            pool_pyramid(report, case);
         }
-        report.done_case();
-    }
-    report.finish();
+    });
 }
 
 fn level_op(case: Case<'_>) -> RoiLevels {
@@ -133,7 +125,7 @@ fn pool_pyramid(report: &mut Report, case: Case<'_>) {
     let op = level_op(case);
     let min_level = op.min_level;
     let levels = Ran::new(case.name(), op, vec![boxes.clone(), image_idx.clone()]);
-    report.exact(case.name(), "level", levels.i32(0), &case.i32("level").data);
+    report.equal(case, "level", levels.i32(0));
 
     let maps = numbered(case, "feat");
     let op = RoiAlign {
@@ -148,9 +140,9 @@ fn pool_pyramid(report: &mut Report, case: Case<'_>) {
         maps.iter().map(|name| host(Role::Activation, &case.f32(name))).collect();
     inputs.extend([boxes, image_idx, index(&[rows], levels.i32(0).to_vec()), count(rows)]);
     let ran = Ran::new(case.name(), op, inputs);
-    report.close(case.name(), "y", ran.f32(0), &case.f32("y").data);
+    report.compare(case, "y", ran.f32(0));
     let dy = case.f32("dy").data;
     for (level, name) in numbered(case, "dfeat").iter().enumerate() {
-        report.close(case.name(), name, &ran.grad(&dy, level).data, &case.f32(name).data);
+        report.compare(case, name, &ran.grad(&dy, level).data);
     }
 }

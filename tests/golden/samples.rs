@@ -7,6 +7,7 @@ use kernels::boxes::sample;
 use kernels::isa::Products;
 
 use crate::model_setup::{Loaded, row};
+use crate::support::Case;
 
 /// A step whose samples are those with the smallest keys of the golden data.
 pub(crate) struct KeyedStep {
@@ -27,16 +28,16 @@ impl KeyedStep {
         let Self { free, given } = self;
         free.state.clone_from(&given.state);
         free.executor.run(&mut free.state);
-        draw(config, &free.executor, &mut given.executor);
+        draw(config, free, &mut given.executor);
         given.executor.run(&mut given.state);
     }
 }
 
 /// Draws from what a step has made by `(index * 2654435761) mod 2^32` of each candidate's place.
-fn draw(config: &Config, from: &CpuExecutor, to: &mut CpuExecutor) {
+fn draw(config: &Config, from: &Loaded, to: &mut CpuExecutor) {
     let key = |place: usize| (place as u32).wrapping_mul(2_654_435_761);
-    let i32 = |name: &str| from.i32(name).expect("an observed tensor");
-    let boxes = from.f32("roi_candidates").expect("an observed tensor");
+    let i32 = |name: &str| from.i32(name);
+    let boxes = from.f32("roi_candidates");
     let counts = i32("roi_candidate_counts");
     let (anchors, labels) = (i32("rpn_labels"), i32("roi_candidate_labels"));
     let matched = i32("roi_candidate_matched");
@@ -61,6 +62,12 @@ fn draw(config: &Config, from: &CpuExecutor, to: &mut CpuExecutor) {
         }
     }
     rois.write(to);
+}
+
+/// The recorded samples of an image, positives first.
+pub(crate) fn sampled(case: Case<'_>, what: &str, image: usize) -> Vec<i32> {
+    let of = |sign| case.i32(&format!("{what}{sign}_idx_{image}")).data;
+    [of("pos"), of("neg")].concat()
 }
 
 /// The sampled anchors of an image that has room for `batch`.

@@ -10,7 +10,7 @@ use kernels::ops::parameter_update::{
 };
 
 use crate::convert::{count, flag, floats, host, index, numbered, numbers};
-use crate::support::{Case, Family, Report};
+use crate::support::{Case, Report, cases_of, each_case};
 
 /// Five steps in f32 against f64: 1.6e-7 measured, with room for other rates and decays.
 const SGD_TOLERANCE: f64 = 1e-6;
@@ -19,18 +19,12 @@ const LR_TOLERANCE: f64 = 1e-12;
 
 #[test]
 fn golden_optim() {
-    let Some(family) = Family::open("optim") else { return };
-    let mut report = Report::new("optim", SGD_TOLERANCE);
-    for case in family.cases() {
-        match case.name().split('_').next() {
-            Some("sgd") => updates(&mut report, case, sgd_rule(case)),
-            Some("novograd") => updates(&mut report, case, novograd_rule(case)),
-            Some("lars") => updates(&mut report, case, lars_rule(case)),
-            _ => panic!("{}: an optimizer that we do not have", case.name()),
-        }
-        report.done_case();
-    }
-    report.finish();
+    each_case("optim", SGD_TOLERANCE, |report, case| match case.name().split('_').next() {
+        Some("sgd") => updates(report, case, sgd_rule(case)),
+        Some("novograd") => updates(report, case, novograd_rule(case)),
+        Some("lars") => updates(report, case, lars_rule(case)),
+        _ => panic!("{}: an optimizer that we do not have", case.name()),
+    });
 }
 
 fn sgd_rule(case: Case<'_>) -> Rule {
@@ -86,14 +80,14 @@ fn updates(report: &mut Report, case: Case<'_>, rule: Rule) {
         ran.unwrap_or_else(|e| panic!("{}: {e}", case.name()));
         for (w, i) in state.iter().zip(0..n) {
             let name = format!("w{step}_{i}");
-            report.close(case.name(), &name, w.as_f32(), &case.f32(&name).data);
+            report.compare(case, &name, w.as_f32());
         }
     }
     if let Rule::Sgd(_) = rule {
         let buffers = numbered(case, &format!("buf{}_", numbers(case, "lrs").len()));
         assert_eq!(buffers.len(), n, "{}: a buffer for each weight", case.name());
         for (momentum, name) in state[n..].iter().zip(&buffers) {
-            report.close(case.name(), name, momentum.as_f32(), &case.f32(name).data);
+            report.compare(case, name, momentum.as_f32());
         }
     }
 }
@@ -107,14 +101,10 @@ const EMA_TOLERANCE: f64 = 1e-6;
 /// that are not finite, which the rule does not count.
 #[test]
 fn golden_tv_optim_adamw() {
-    let Some(family) = Family::open("tv_optim") else { return };
-    let mut report = Report::new("tv_optim", ADAMW_TOLERANCE);
-    for case in family.cases().filter(|case| case.name().starts_with("adamw_")) {
+    cases_of("tv_optim", "adamw_", ADAMW_TOLERANCE, |report, case| {
         let groups = case.attributes()["groups"].as_array().expect("a list");
-        (0..groups.len()).for_each(|group| adamw_group(&mut report, case, group));
-        report.done_case();
-    }
-    report.finish();
+        (0..groups.len()).for_each(|group| adamw_group(report, case, group));
+    });
 }
 
 /// One group of parameters, which our op takes as a rule of its own: ours share betas and eps.
@@ -163,9 +153,7 @@ fn adamw_group(report: &mut Report, case: Case<'_>, group: usize) {
 /// a rate of 0 leaves them.
 #[test]
 fn golden_tv_optim_ema() {
-    let Some(family) = Family::open("tv_optim") else { return };
-    let mut report = Report::new("tv_optim", EMA_TOLERANCE);
-    for case in family.cases().filter(|case| case.name().starts_with("ema_")) {
+    cases_of("tv_optim", "ema_", EMA_TOLERANCE, |report, case| {
         let is_torch = case.name().starts_with("ema_torch_");
         let names = case.attributes()["names"].as_array().expect("a list").iter();
         // Without `use_buffers` torch copies statistics, which are no parameters.
@@ -201,26 +189,22 @@ fn golden_tv_optim_ema() {
             averages = state.split_off(2 * n);
             for (name, got) in names.iter().zip(&averages) {
                 let name = format!("ema{update}/{name}");
-                report.close(case.name(), &name, got.as_f32(), &case.f32(&name).data);
+                report.compare(case, &name, got.as_f32());
             }
         }
-        report.done_case();
-    }
-    report.finish();
+    });
 }
 
 fn compare(report: &mut Report, case: Case<'_>, what: &str, tensors: &[u64], got: &[HostTensor]) {
     for (i, got) in tensors.iter().zip(got) {
         let name = format!("{what}_{i}");
-        report.close(case.name(), &name, got.as_f32(), &case.f32(&name).data);
+        report.compare(case, &name, got.as_f32());
     }
 }
 
 #[test]
 fn golden_lr_schedules() {
-    let Some(family) = Family::open("lr_schedules") else { return };
-    let mut report = Report::new("lr_schedules", LR_TOLERANCE);
-    for case in family.cases() {
+    each_case("lr_schedules", LR_TOLERANCE, |report, case| {
         let schedule = schedule(case);
         let want = case.f64("lr_f64").data;
         let got: Vec<f64> = (0..want.len()).map(|step| schedule.at(step as u64)).collect();
@@ -232,9 +216,7 @@ fn golden_lr_schedules() {
             let near = (got - want).abs() <= f32::EPSILON * want.abs();
             assert!(near, "golden lr_schedules: {}: step {step}: {got}, not {want}", case.name());
         }
-        report.done_case();
-    }
-    report.finish();
+    });
 }
 
 fn schedule(case: Case<'_>) -> LrSchedule {

@@ -1,14 +1,9 @@
 //! Reads golden families and reports our errors.
 //!
 //! ```text
-//! let Some(family) = Family::open("conv2d") else { return };
-//! let mut report = Report::new("conv2d", 2e-5);
-//! for case in family.cases() {
-//!     let (x, y) = (case.f32("x"), case.f32("y"));
-//!     report.close(case.name(), "y", &compute(&x, case.usize("stride")), &y.data);
-//!     report.done_case();
-//! }
-//! report.finish();
+//! each_case("conv2d", 2e-5, |report, case| {
+//!     report.compare(case, "y", &compute(&case.f32("x"), case.usize("stride")));
+//! });
 //! ```
 
 // Each test target that includes this file uses a part of it.
@@ -164,6 +159,12 @@ impl<'a> Case<'a> {
         self.attributes.get(name).unwrap_or_else(|| panic!("{}: no attribute {name}", self.name))
     }
 
+    /// A list of texts.
+    pub(crate) fn texts(&self, name: &str) -> Vec<&'a str> {
+        let list = self.attribute(name).as_array().expect("a list");
+        list.iter().map(|text| text.as_str().expect("a text")).collect()
+    }
+
     pub(crate) fn usize(&self, name: &str) -> usize {
         let value = self.attribute(name);
         value.as_u64().unwrap_or_else(|| panic!("{}: {name} is {value}", self.name)) as usize
@@ -210,6 +211,32 @@ impl Tensor<i32> {
     pub(crate) fn indices(&self) -> Vec<usize> {
         self.data.iter().map(|&v| usize::try_from(v).expect("an index is not negative")).collect()
     }
+}
+
+/// Compares each case of a family; nothing, with a message, if it is missing.
+pub(crate) fn each_case(
+    family: &'static str,
+    tolerance: f64,
+    compare: impl FnMut(&mut Report, Case<'_>),
+) {
+    cases_of(family, "", tolerance, compare);
+}
+
+/// The same with the cases alone whose names begin so.
+pub(crate) fn cases_of(
+    family: &'static str,
+    start: &str,
+    tolerance: f64,
+    mut compare: impl FnMut(&mut Report, Case<'_>),
+) {
+    let Some(golden) = Family::open(family) else { return };
+    let mut report = Report::new(family, tolerance);
+    for case in golden.cases().filter(|case| case.name().starts_with(start)) {
+        let not_due = report.not_due;
+        compare(&mut report, case);
+        report.cases += usize::from(report.not_due == not_due);
+    }
+    report.finish();
 }
 
 /// Collects the worst error of a family, and fails on the first that is too large.
@@ -264,6 +291,30 @@ impl Report {
             );
             self.worst = self.worst.max(error);
         }
+    }
+
+    /// Compares floats with the tensor of this name.
+    pub(crate) fn compare<A: Copy + Into<f64>>(&mut self, case: Case<'_>, tensor: &str, got: &[A]) {
+        self.compare_within(case, tensor, got, self.tolerance);
+    }
+
+    /// Like [`Report::compare`], with a tolerance for this tensor.
+    pub(crate) fn compare_within<A: Copy + Into<f64>>(
+        &mut self,
+        case: Case<'_>,
+        tensor: &str,
+        got: &[A],
+        tolerance: f64,
+    ) {
+        self.close_within(case.name(), tensor, got, &case.f32(tensor).data, tolerance);
+    }
+
+    /// Compares with the tensor of this name, which must be equal.
+    pub(crate) fn equal<T>(&mut self, case: Case<'_>, tensor: &str, got: &[T])
+    where
+        T: bytemuck::Pod + Element + PartialEq + std::fmt::Debug,
+    {
+        self.exact(case.name(), tensor, got, &case.family.tensor(&case.key(tensor)).data);
     }
 
     /// Compares what must be equal: indices, labels, masks, strings.

@@ -13,7 +13,7 @@ use kernels::{Role, TensorDesc};
 use serde_json::Value;
 
 use crate::convert::{Ran, count, floats, index};
-use crate::support::{Case, Family, Report};
+use crate::support::{Case, Report, each_case};
 
 /// Corners of boxes: f32 here, f64 there.
 const TOLERANCE: f64 = 1e-5;
@@ -110,18 +110,14 @@ struct Files {
 }
 
 fn compare(name: &'static str, files: impl Fn(Case<'_>) -> Option<Files>) {
-    let Some(family) = Family::open(name) else { return };
-    let mut report = Report::new(name, TOLERANCE);
-    for case in family.cases() {
-        let Some(files) = files(case) else { continue };
-        pixels(&mut report, case, &files);
-        boxes(&mut report, case, &files);
+    each_case(name, TOLERANCE, |report, case| {
+        let Some(files) = files(case) else { return report.not_due() };
+        pixels(report, case, &files);
+        boxes(report, case, &files);
         if case.has("in_poly_xy") {
-            boxes_of_masks(&mut report, case, &files);
+            boxes_of_masks(report, case, &files);
         }
-        report.done_case();
-    }
-    report.finish();
+    });
 }
 
 fn row(view: &View) -> HostTensor {

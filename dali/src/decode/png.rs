@@ -50,17 +50,13 @@ pub(super) fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<Option<Str
 /// The loss in a 16-bit picture that uses only the low bits, as cameras and microscopes of 10 or 12
 /// bits write. A multiple of 257 is a value of 8 bits, of which nothing is lost.
 fn lost_levels(picture: &DynamicImage) -> Option<String> {
-    let (colour, bytes) = (picture.color(), picture.as_bytes());
-    let channels = usize::from(colour.channel_count());
-    if usize::from(colour.bytes_per_pixel()) != 2 * channels {
+    let colour = picture.color();
+    if colour.bytes_per_pixel() != 2 * colour.channel_count() {
         return None;
     }
-    // Without alpha.
-    let colours = 2 * ((channels - 1) | 1);
-    let pixels = || bytes.chunks_exact(2 * channels).map(|pixel| pixel[..colours].as_chunks());
-    let values = || pixels().flat_map(|(values, _)| values).map(|two| u16::from_ne_bytes(*two));
-    let bits = u16::BITS - values().max()?.leading_zeros();
-    let is_lossy = bits <= FEW_BITS && values().any(|value| value % 257 != 0);
+    let values = picture.to_rgb16().into_raw();
+    let bits = u16::BITS - values.iter().max()?.leading_zeros();
+    let is_lossy = bits <= FEW_BITS && values.iter().any(|value| value % 257 != 0);
     is_lossy.then(|| {
         let left = 1 << bits.saturating_sub(8);
         format!("uses {bits} of its 16 bits, so {left} levels are left in 8 bits; scale its values")

@@ -50,11 +50,13 @@ impl Object {
     /// An object of these pixels; its box is theirs.
     pub(super) fn covering(category: &str, pixels: Rle) -> Object {
         let [x, y, width, height] = mask::to_bbox(&pixels);
-        let counts = RunCounts::List(pixels.counts);
-        let segmentation = Segmentation::Runs { size: [pixels.h, pixels.w], counts };
         let boxed = Object::boxed(category, [x, y, x + width, y + height]);
-        Object { segmentation: Some(segmentation), ..boxed }
+        Object { segmentation: Some(runs(pixels)), ..boxed }
     }
+}
+
+pub(super) fn runs(pixels: Rle) -> Segmentation {
+    Segmentation::Runs { size: [pixels.h, pixels.w], counts: RunCounts::List(pixels.counts) }
 }
 
 /// The data set of these pictures, in the order of their paths. `names` are the categories in the

@@ -6,11 +6,10 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use rayon::prelude::*;
 use roxmltree::{Document, Node};
 
 use super::assemble::{Object, Picture, assemble};
-use super::folder::{ByName, Folder, name_of, stem_and_extension};
+use super::folder::{ByName, Folder, each, name_of, stem_and_extension};
 use super::part::{self, Part, Parts};
 use super::xml::{self, attribute, number};
 use super::{Request, Source, fault, split};
@@ -49,11 +48,9 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
         if files.len() == 1 { vec![] } else { names.iter().map(String::as_str).collect() };
     let chosen = split::chosen(&folder.root, &there, request.split.as_deref())?;
     let images = ByName::of(folder);
-    let read: Vec<Result<Content, DaliError>> =
-        files.par_iter().map(|file| content(folder, &images, request, file)).collect();
+    let read = each(&files, |file| content(folder, &images, request, file))?;
     let (mut pictures, mut labels, mut num_skipped) = (Vec::new(), Vec::new(), 0);
     for (content, name) in read.into_iter().zip(&names) {
-        let content = content?;
         labels.extend(content.names);
         if there.is_empty() || chosen.contains(&name.as_str()) {
             pictures.extend(content.pictures);

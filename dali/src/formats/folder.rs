@@ -1,11 +1,13 @@
 //! The contents of a folder: every file, sorted, and the sizes of images from their headers.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::hash::Hash;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
 
 use super::{Request, fault};
 use crate::decode;
@@ -33,8 +35,6 @@ pub(super) struct Folder {
     pub(super) full: PathBuf,
     /// Paths from the root with `/`, sorted by bytes: the same on any machine.
     pub(super) files: Vec<String>,
-    /// Folders that are listed by another path, which follows; both end in `/`.
-    again: Vec<(String, String)>,
 }
 
 impl Folder {
@@ -45,8 +45,8 @@ impl Folder {
         }
         let full = root.canonicalize().map_err(DaliError::io("read", root))?;
         let root = root.to_path_buf();
-        let mut folder = Folder { root, full, files: vec![], again: vec![] };
-        folder.walk("", 0, &mut HashMap::new())?;
+        let mut folder = Folder { root, full, files: vec![] };
+        folder.walk("", 0, &mut HashSet::new())?;
         folder.files.sort_unstable();
         Ok(folder)
     }
@@ -55,14 +55,12 @@ impl Folder {
         &mut self,
         prefix: &str,
         depth: usize,
-        seen: &mut HashMap<(u64, u64), String>,
+        seen: &mut HashSet<(u64, u64)>,
     ) -> Result<(), DaliError> {
         let dir = self.root.join(prefix);
         let meta = fs::metadata(&dir).map_err(DaliError::io("read", &dir))?;
         // A link may lead back.
-        let first = seen.entry((meta.dev(), meta.ino())).or_insert(prefix.to_string());
-        if first.as_str() != prefix {
-            self.again.push((prefix.to_string(), first.clone()));
+        if !seen.insert((meta.dev(), meta.ino())) {
             return Ok(());
         }
         if depth > MAX_DEPTH {
@@ -114,14 +112,6 @@ impl Folder {
         is_listed(file)
             || self.under(&format!("{file}/")).next().is_some()
             || file.match_indices('/').any(|(at, _)| is_listed(&file[..at]))
-    }
-
-    /// A path, by the folders that are listed.
-    pub(super) fn listed(&self, path: &str) -> String {
-        let folder = format!("{path}/");
-        let found = self.again.iter().find(|(link, _)| folder.starts_with(link));
-        let path = found.map(|(link, first)| folder.replacen(link, first, 1));
-        path.unwrap_or(folder).trim_end_matches('/').to_string()
     }
 
     fn under<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {
@@ -177,6 +167,16 @@ impl Folder {
         // A camera may put much before the size.
         size(&start(&path, HEADER_BYTES)?).or_else(|| size(&crate::file::read(&path).ok()?))
     }
+}
+
+/// The results of `read` for all items, or its first fault in their order.
+pub(super) fn each<I: IntoParallelIterator, T: Send>(
+    items: I,
+    read: impl Fn(I::Item) -> Result<T, DaliError> + Sync + Send,
+) -> Result<Vec<T>, DaliError> {
+    // Collected first: of several faults, any may be the first in time.
+    let all: Vec<_> = items.into_par_iter().map(read).collect();
+    all.into_iter().collect()
 }
 
 /// Refuses two images that share a file of annotations, `of(image)`: its objects are those of one.

@@ -4,11 +4,10 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rayon::prelude::*;
 use serde::Deserialize;
 
 use super::assemble::{Picture, assemble};
-use super::folder::{ByName, Folder, name_of, stem_and_extension};
+use super::folder::{ByName, Folder, each, name_of, stem_and_extension};
 use super::part::{self, Part, Parts};
 use super::pixels::{self, Values};
 use super::{Request, Source, fault, keys};
@@ -59,9 +58,7 @@ pub(super) fn recognise(folder: &Folder) -> Option<String> {
 pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliError> {
     let files: Vec<&str> = folder.with("", "json").collect();
     let images = ByName::of(folder);
-    let read: Vec<Result<(Picture, usize), DaliError>> =
-        files.par_iter().map(|file| picture(folder, &images, request, file)).collect();
-    let read = read.into_iter().collect::<Result<Vec<_>, DaliError>>()?;
+    let read = each(files, |file| picture(folder, &images, request, file))?;
     if read.is_empty() {
         return Err(fault(&folder.root, "holds no JSON file; LabelMe writes one for each image"));
     }

@@ -7,10 +7,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use hotcoco::mask;
-use rayon::prelude::*;
 
 use super::assemble::{Object, Picture, assemble};
-use super::folder::{Folder, name_of, one_each, stem_and_extension};
+use super::folder::{Folder, each, name_of, one_each, stem_and_extension};
 use super::pixels::{self, Values};
 use super::texts::Texts;
 use super::{Request, Source, fault};
@@ -60,14 +59,10 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
                     masks/<image>.png, for images/<image>.jpg";
         return Err(fault(&folder.path(file), text));
     }
-    let pictures: Vec<Result<Picture, DaliError>> = images
-        .par_iter()
-        .map(|image| {
-            let files = masks.get(stem_of(image)).map_or(&[][..], Vec::as_slice);
-            picture(folder, request, image, files, classes.as_ref())
-        })
-        .collect();
-    let pictures = pictures.into_iter().collect::<Result<Vec<_>, DaliError>>()?;
+    let pictures = each(images, |image| {
+        let files = masks.get(stem_of(image)).map_or(&[][..], Vec::as_slice);
+        picture(folder, request, image, files, classes.as_ref())
+    })?;
     assemble(folder, classes.map(|classes| classes.into_values().collect()), pictures)
 }
 
@@ -124,14 +119,7 @@ fn picture(
         let (stem, _) = stem_and_extension(file);
         let is_of_image = is_whole(file);
         let kind = if is_of_image { Values::Indices } else { Values::Ink };
-        let bytes = folder.bytes(file)?;
-        let (values, own) = pixels::png(&path, &bytes, kind, request.max_image_pixels)?;
-        if own != size {
-            let ([h, w], [height, width]) = (own, size);
-            let text = format!("is {w}x{h} but its image {width}x{height}; make them agree");
-            return Err(fault(&path, text));
-        }
-        let masks = pixels::by_value(&values, size).map_err(|text| fault(&path, text))?;
+        let masks = pixels::of_image(folder, file, kind, size, request)?;
         if is_of_image {
             if masks.len() == 1 && masks.contains_key(&255) && classes.is_none() {
                 let text = "has ink alone, which does not part objects; write a value for each \

@@ -8,7 +8,8 @@ use hotcoco::mask;
 use hotcoco::types::Rle;
 use png::{BitDepth, ColorType, Decoder, Limits, Transformations};
 
-use super::fault;
+use super::folder::Folder;
+use super::{Request, fault};
 use crate::error::DaliError;
 
 /// Memory for everything in a PNG but its pixels.
@@ -64,46 +65,51 @@ pub(super) fn drawn(
     runs.finish([height, width])
 }
 
-/// [`drawn`] of a convex shape, whose pixels in a column are one run; at x, its deepest point is
-/// `middle(x)`.
-pub(super) fn convex(
+/// The pixels whose centre is between the upper and the lower edge that a shape has at its x; in x,
+/// none of them is beyond `first` and `last`.
+pub(super) fn spanned(
     [height, width]: [u32; 2],
-    [x, y, w, h]: [f64; 4],
-    middle: impl Fn(f64) -> f64,
-    inside: impl Fn(f64, f64) -> bool,
+    [first, last]: [f64; 2],
+    edges: impl Fn(f64) -> [f64; 2],
 ) -> Rle {
     let mut runs = Runs::default();
-    let (top, bottom) = (y as i64, i64::from(height.min((y + h).ceil() as u32)));
-    for x in x as u32..width.min((x + w).ceil() as u32) {
-        let at = f64::from(x) + 0.5;
-        let is = |y: i64| inside(at, y as f64 + 0.5);
-        let top = top.max(0);
-        // Rows are further out on both sides of these two.
-        let near = (((middle(at) - 0.5).floor()) as i64).min(bottom - 1).max(top);
-        let Some(deep) = [near, near + 1].into_iter().find(|y| *y < bottom && is(*y)) else {
-            continue;
-        };
-        let last = |mut inner: i64, mut outer: i64| {
-            while (outer - inner).abs() > 1 {
-                let between = (inner + outer) / 2;
-                *(if is(between) { &mut inner } else { &mut outer }) = between;
-            }
-            inner as u32
-        };
-        let (first, last) = (last(deep, top - 1), last(deep, bottom));
-        runs.push(x * height + first, last - first + 1);
+    for x in first as u32..width.min(last.ceil() as u32) {
+        let [top, bottom] = edges(f64::from(x) + 0.5);
+        let rows = (top - 0.5).ceil() as u32..height.min((bottom + 0.5).floor() as u32);
+        // The edges of a column beside the shape are no numbers.
+        if top <= bottom && !rows.is_empty() {
+            runs.push(x * height + rows.start, rows.len() as u32);
+        }
     }
     runs.finish([height, width])
+}
+
+/// The masks of the values but 0 in the file of an image of this size, by value.
+///
+/// # Errors
+/// The file is no such PNG, or [`by_value`] refuses it.
+pub(super) fn of_image(
+    folder: &Folder,
+    file: &str,
+    kind: Values,
+    size: [u32; 2],
+    request: &Request,
+) -> Result<BTreeMap<u32, Rle>, DaliError> {
+    let path = folder.path(file);
+    let (values, own) = png(&path, &folder.bytes(file)?, kind, request.max_image_pixels)?;
+    if own != size {
+        let ([h, w], [height, width]) = (own, size);
+        let text = format!("is {w}x{h} but its image {width}x{height}; make them agree");
+        return Err(fault(&path, text));
+    }
+    by_value(&values, size).map_err(|text| fault(&path, text))
 }
 
 /// The masks of the values but 0 in an image of row order, by value.
 ///
 /// # Errors
 /// Edges of values that interpolation leaves, in words.
-pub(super) fn by_value(
-    values: &[u32],
-    [height, width]: [u32; 2],
-) -> Result<BTreeMap<u32, Rle>, String> {
+fn by_value(values: &[u32], [height, width]: [u32; 2]) -> Result<BTreeMap<u32, Rle>, String> {
     check_edges(values, width as usize)?;
     let mut masks: BTreeMap<u32, Runs> = BTreeMap::new();
     for x in 0..width {

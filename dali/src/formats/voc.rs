@@ -6,16 +6,13 @@
 use std::collections::{BTreeMap, HashSet};
 
 use hotcoco::mask;
-use hotcoco::types::Rle;
-use rayon::prelude::*;
 use roxmltree::Node;
 
-use super::assemble::{Object, Picture, assemble};
-use super::folder::{Folder, name_of, one_each, stem_and_extension};
+use super::assemble::{Object, Picture, assemble, runs};
+use super::folder::{Folder, each, name_of, one_each, stem_and_extension};
 use super::pixels::{self, Values};
 use super::xml::{self, child};
 use super::{Request, Source, fault, split};
-use crate::coco::{RunCounts, Segmentation};
 use crate::error::DaliError;
 use crate::prep::Masks;
 
@@ -61,10 +58,8 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
         return Err(fault(&folder.root, text));
     }
     one_each(folder, images.iter().copied(), stem_of)?;
-    let entries: Vec<Result<Entry<'_>, DaliError>> =
-        images.par_iter().map(|image| entry(folder, image)).collect();
     // Categories come from all splits, so that each has the same.
-    let entries = entries.into_iter().collect::<Result<Vec<_>, DaliError>>()?;
+    let entries = each(&images, |image| entry(folder, image))?;
     let names: HashSet<&str> =
         entries.iter().flat_map(|e| e.objects.iter().map(|o| o.name.as_str())).collect();
     let mut names: Vec<String> = names.into_iter().map(str::to_string).collect();
@@ -91,9 +86,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
         entries.iter().filter(|e| chosen.as_ref().is_none_or(|c| c.contains(e.stem))).collect();
     let kept: Vec<&Entry<'_>> = of_split.iter().copied().filter(keeps).collect();
     let num_left_out = of_split.len() - kept.len();
-    let pictures: Vec<Result<Picture, DaliError>> =
-        kept.into_par_iter().map(|entry| picture(folder, request, entry)).collect();
-    let pictures = pictures.into_iter().collect::<Result<Vec<_>, DaliError>>()?;
+    let pictures = each(kept, |entry| picture(folder, request, entry))?;
     let mut source = assemble(folder, Some(names), pictures)?;
     if num_left_out > 0 {
         let text = "images are left out, as their objects have no masks; --boxes keeps them";
@@ -211,15 +204,7 @@ fn picture(folder: &Folder, request: &Request, entry: &Entry<'_>) -> Result<Pict
     let file = mask_file(entry.stem);
     let mut masks = BTreeMap::new();
     if let Some(size) = size.filter(|_| folder.has(&file)) {
-        let path = folder.path(&file);
-        let max = request.max_image_pixels;
-        let (values, own) = pixels::png(&path, &folder.bytes(&file)?, Values::Indices, max)?;
-        if own != size {
-            let ([h, w], [height, width]) = (own, size);
-            let text = format!("is {w}x{h} but its image {width}x{height}; make them agree");
-            return Err(fault(&path, text));
-        }
-        masks = pixels::by_value(&values, size).map_err(|text| fault(&path, text))?;
+        masks = pixels::of_image(folder, &file, Values::Indices, size, request)?;
         masks.remove(&VOID);
         let last = masks.last_key_value().map_or(0, |(value, _)| *value);
         if last as usize > entry.objects.len() {
@@ -227,7 +212,7 @@ fn picture(folder: &Folder, request: &Request, entry: &Entry<'_>) -> Result<Pict
                 "has an object {last} but its XML file lists {}; value k is the k-th <object>",
                 entry.objects.len()
             );
-            return Err(fault(&path, text));
+            return Err(fault(&folder.path(&file), text));
         }
     }
     let is_whole = entry.objects.iter().flat_map(|o| o.corners).all(|value| value.fract() == 0.0);
@@ -235,21 +220,16 @@ fn picture(folder: &Folder, request: &Request, entry: &Entry<'_>) -> Result<Pict
     let first = if is_whole { 1.0 } else { 0.0 };
     let object = |(listed, value): (&Listed, u32)| {
         let [x1, y1, x2, y2] = listed.corners;
-        let mut object = Object::boxed(&listed.name, [x1 - first, y1 - first, x2, y2]);
-        object.crowd = listed.is_difficult;
         let pixels = masks.remove(&value);
         let [x, y, width, height] = pixels.as_ref().map_or([x1, y1, 1.0, 1.0], mask::to_bbox);
         if x > x2 || y > y2 || x + width < x1 - first || y + height < y1 - first {
             let text = "has no pixel of its value in its <bndbox>; value k is the k-th <object>";
             return Err(fault(&folder.path(&file), format!("object {value} {text}")));
         }
-        object.segmentation = pixels.map(runs);
-        Ok(object)
+        let boxed = Object::boxed(&listed.name, [x1 - first, y1 - first, x2, y2]);
+        let segmentation = pixels.map(runs);
+        Ok(Object { crowd: listed.is_difficult, segmentation, ..boxed })
     };
     let objects = entry.objects.iter().zip(1..).map(object).collect::<Result<_, DaliError>>()?;
     Ok(Picture { file_name: entry.image.to_string(), size: size.unwrap_or([1, 1]), objects })
-}
-
-fn runs(pixels: Rle) -> Segmentation {
-    Segmentation::Runs { size: [pixels.h, pixels.w], counts: RunCounts::List(pixels.counts) }
 }

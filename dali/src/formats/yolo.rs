@@ -8,11 +8,10 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use rayon::prelude::*;
 use serde::Deserialize;
 
 use super::assemble::{Object, Picture, assemble};
-use super::folder::{Folder, is_image, one_each, stem_and_extension};
+use super::folder::{Folder, each, is_image, one_each, stem_and_extension};
 use super::texts::Texts;
 use super::{Request, Source, fault, split};
 use crate::coco::Segmentation;
@@ -24,8 +23,9 @@ const NAMES: [&str; 3] = ["classes.txt", "labels/classes.txt", "obj.names"];
 const TOLERANCE: f64 = 0.01;
 /// Digits of a fraction that labels have.
 const ROUNDING: f64 = 1e-3;
-/// The likeness of a polygon to a box, its confidence and a track.
-const TRACK: u8 = 3;
+/// The numbers that may follow a box.
+const TRACK: &str = "a confidence and a track";
+const POINTS: &str = "key points";
 /// Brackets in each other in data.yaml.
 const MAX_DEPTH: usize = 256;
 
@@ -139,9 +139,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
         notes.push("key points are left out".into());
     }
     let read = |image| picture(folder, request, &names, num_points, image);
-    let pictures: Vec<Result<Picture, DaliError>> = images.into_par_iter().map(read).collect();
-    // Collected first, so that of several faults the first by name is reported.
-    let pictures = pictures.into_iter().collect::<Result<Vec<Picture>, DaliError>>()?;
+    let pictures = each(images, read)?;
     notes.extend(check_polygons(folder, &pictures)?);
     if !pictures.is_empty() && !pictures.iter().any(|p| folder.has(&label_file(&p.file_name))) {
         let text = format!(
@@ -283,7 +281,7 @@ fn inside(folder: &Folder, base: &str, place: &str) -> Vec<(String, bool)> {
     let whole = [joined.join("/"), place.join("/")].map(|path| (path, true));
     // Without the first parts, one by one: `datasets/mine/images/train` is `images/train` here.
     let tails = (1..joined.len()).map(|from| (joined[from..].join("/"), false));
-    whole.into_iter().chain(tails).map(|(path, whole)| (folder.listed(&path), whole)).collect()
+    whole.into_iter().chain(tails).collect()
 }
 
 /// The label file of an image: in `labels` for `images`, the last one in the path.
@@ -375,64 +373,58 @@ fn object(
 
 /// Refuses polygons if most look like a box and more. One may by chance: then a warning.
 fn check_polygons(folder: &Folder, pictures: &[Picture]) -> Result<Option<String>, DaliError> {
-    let (mut num, mut num_fit, mut num_likely) = (0, 0, 0);
-    let mut first: Option<(u8, String, usize)> = None;
+    let (mut num, mut found) = (0, Vec::new());
     for picture in pictures {
         for (object, at) in picture.objects.iter().zip(1..) {
             if let Some(Segmentation::Polygons(rings)) = &object.segmentation {
-                let likeness = likeness(&rings[0], picture.size);
                 num += 1;
-                num_fit += u64::from(likeness > 0);
-                num_likely += u64::from(likeness > 1);
-                if likeness > first.as_ref().map_or(1, |(most, ..)| *most) {
-                    first = Some((likeness, label_file(&picture.file_name), at));
-                }
+                let more = behind_a_box(&rings[0], picture.size);
+                found.extend(more.map(|more| (more, label_file(&picture.file_name), at)));
             }
         }
     }
-    let Some((likeness, file, at)) = first else { return Ok(None) };
-    let more = if likeness == TRACK { "a confidence and a track" } else { "key points" };
-    let text = format!("object {at} looks like a box and {more}, not a polygon");
-    if 10 * num_fit >= 9 * num && 2 * num_likely >= num {
-        let text = text + "; name `kpt_shape` in data.yaml, or keep the class and the box";
-        return Err(fault(&folder.path(&file), text));
+    let says = |(more, file, at): &(&str, String, usize)| {
+        (folder.path(file), format!("object {at} looks like a box and {more}, not a polygon"))
+    };
+    if !found.is_empty() && 2 * found.len() >= num {
+        let (path, text) = says(&found[0]);
+        let mend = "name `kpt_shape` in data.yaml, or keep the class and the box";
+        return Err(fault(&path, format!("{text}; {mend}")));
     }
-    Ok((likeness == TRACK).then(|| format!("warning: {file}: {text}; it is read as a polygon")))
+    let track = found.iter().find(|(more, ..)| *more == TRACK).map(says);
+    let warn = |(path, text): (PathBuf, String)| format!("warning: {}: {text}", path.display());
+    Ok(track.map(|said| warn(said) + "; it is read as a polygon"))
 }
 
-/// How much a polygon looks like a box inside the image and more: 0 not, 1 the other points are in
-/// the box, 2 also about its centre, [`TRACK`] a confidence and a track follow.
-fn likeness(ring: &[f32], [height, width]: [u32; 2]) -> u8 {
+/// The meaning of the rest if the first four numbers of a polygon are a box inside the image: a
+/// confidence and a track, or points in the box and about its centre.
+fn behind_a_box(ring: &[f32], [height, width]: [u32; 2]) -> Option<&'static str> {
     let sides = [width, height].map(f64::from);
     let values = ring.iter().zip(sides.iter().cycle());
     let values: Vec<f64> = values.map(|(value, side)| f64::from(*value) / side).collect();
     let ends = |a: usize| [values[a] - values[a + 2] / 2.0, values[a] + values[a + 2] / 2.0];
     let is_box = |a| values[a + 2] > 0.0 && ends(a)[0] > -TOLERANCE && ends(a)[1] < 1.0 + TOLERANCE;
     let is_whole = |value: f64| (value - value.round()).abs() < 1e-6;
-    if values.len() < 8 || !is_box(0) || !is_box(1) {
-        return if values.len() == 6 && is_box(0) && is_box(1) && is_whole(values[5]) {
-            TRACK
-        } else {
-            0
-        };
+    if !is_box(0) || !is_box(1) {
+        return None;
+    }
+    if values.len() == 6 {
+        return is_whole(values[5]).then_some(TRACK);
     }
     // The third number of a point is its visibility; one at 0, 0 is not labelled.
-    let of_points = |dims: usize| {
-        let points = || values[4..].chunks_exact(dims);
-        if !(values.len() - 4).is_multiple_of(dims)
-            || points().any(|p| p.get(2).is_some_and(|v| !is_whole(*v)))
-        {
-            return 0;
-        }
-        let along = |a: usize| {
-            let values_of = || points().filter(|p| p[..2] != [0.0; 2]).map(|p| p[a]);
+    let are_points = |dims: usize| {
+        let points = values[4..].chunks_exact(dims);
+        let is_along = |a: usize| {
+            let values_of = || points.clone().filter(|p| p[..2] != [0.0; 2]).map(|p| p[a]);
             let least = values_of().fold(f64::INFINITY, f64::min);
             let most = values_of().fold(f64::NEG_INFINITY, f64::max);
             let is_in = ends(a)[0] - least < ROUNDING && most - ends(a)[1] < ROUNDING;
-            let is_centred = (2.0 * values[a] - least - most).abs() * 2.0 <= most - least;
-            u8::from(is_in) * (1 + u8::from(is_centred))
+            is_in && (2.0 * values[a] - least - most).abs() * 2.0 <= most - least
         };
-        along(0).min(along(1))
+        points.remainder().is_empty()
+            && points.clone().all(|point| point.get(2).is_none_or(|seen| is_whole(*seen)))
+            && is_along(0)
+            && is_along(1)
     };
-    of_points(2).max(of_points(3))
+    (are_points(2) || are_points(3)).then_some(POINTS)
 }

@@ -114,12 +114,6 @@ impl Order {
         seed: u64,
         repeats: &[f64],
     ) -> Result<Self, OrderError> {
-        if sizes.is_empty() {
-            return Err(OrderError::NoImages);
-        }
-        if batch_size == 0 {
-            return Err(OrderError::NoBatch);
-        }
         let mut images_by_shape = vec![Vec::new(); shapes.len()];
         for (index, &(height, width)) in sizes.iter().enumerate() {
             let shape = smallest(shapes, height as usize, width as usize).ok_or_else(|| {
@@ -130,19 +124,7 @@ impl Order {
         }
         let ascending = ascending(shapes);
         let larger = (0..shapes.len()).map(|s| next_larger(shapes, &ascending, s)).collect();
-        Ok(Order {
-            groups: images_by_shape,
-            drawn: None,
-            shapes: shapes.to_vec(),
-            ascending,
-            larger,
-            repeats: repeats.to_vec(),
-            batch_size,
-            seed,
-            batches_per_epoch: 0,
-            cache: Mutex::new(None),
-        }
-        .counted())
+        Self::of(images_by_shape, None, larger, shapes, batch_size, seed, repeats)
     }
 
     /// [`Self::repeating`] for sizes that differ by epoch: left-over images stay in the shapes of
@@ -157,35 +139,45 @@ impl Order {
         seed: u64,
         repeats: &[f64],
     ) -> Result<Self, OrderError> {
-        if sizes.is_portrait.is_empty() {
-            return Err(OrderError::NoImages);
-        }
-        if batch_size == 0 {
-            return Err(OrderError::NoBatch);
-        }
         let of = |portrait| {
             let images = 0..sizes.is_portrait.len();
             images.filter(|&image| sizes.is_portrait[image] == portrait).collect()
         };
         let is_last = |s: usize| s + 1 == sizes.num_landscape || s + 1 == shapes.len();
-        Ok(Order {
-            groups: vec![of(false), of(true)],
+        let larger = (0..shapes.len()).map(|s| (!is_last(s)).then_some(s + 1)).collect();
+        let groups = vec![of(false), of(true)];
+        Self::of(groups, Some(sizes), larger, shapes, batch_size, seed, repeats)
+    }
+
+    fn of(
+        groups: Vec<Vec<usize>>,
+        drawn: Option<DrawnSizes>,
+        larger: Vec<Option<usize>>,
+        shapes: &[PaddedShape],
+        batch_size: usize,
+        seed: u64,
+        repeats: &[f64],
+    ) -> Result<Self, OrderError> {
+        if groups.iter().all(Vec::is_empty) {
+            return Err(OrderError::NoImages);
+        }
+        if batch_size == 0 {
+            return Err(OrderError::NoBatch);
+        }
+        let mut order = Order {
+            groups,
+            drawn,
+            larger,
             shapes: shapes.to_vec(),
             ascending: ascending(shapes),
-            larger: (0..shapes.len()).map(|s| (!is_last(s)).then_some(s + 1)).collect(),
-            drawn: Some(sizes),
             repeats: repeats.to_vec(),
             batch_size,
             seed,
             batches_per_epoch: 0,
             cache: Mutex::new(None),
-        }
-        .counted())
-    }
-
-    fn counted(mut self) -> Self {
-        self.batches_per_epoch = self.epoch_batches(0).len();
-        self
+        };
+        order.batches_per_epoch = order.epoch_batches(0).len();
+        Ok(order)
     }
 
     /// Steps per pass over the data set: the same in every epoch, at least 1.

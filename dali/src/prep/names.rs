@@ -3,22 +3,20 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
+use std::sync::OnceLock;
 
 use unicode_normalization::UnicodeNormalization;
 
 use super::group::ImageTask;
-
-/// The names in a folder, by their form for comparison.
-type Listing = HashMap<String, Vec<String>>;
 
 /// The files in a folder of images, which is listed once and only if a name is not found.
 pub(super) struct Names<'a> {
     folder: &'a Path,
     /// How many of the names in the annotations have one form.
     forms: HashMap<String, usize>,
-    listings: Mutex<HashMap<PathBuf, Listing>>,
+    /// Paths by their form for comparison.
+    files: OnceLock<HashMap<String, Vec<String>>>,
 }
 
 impl<'a> Names<'a> {
@@ -26,7 +24,7 @@ impl<'a> Names<'a> {
         let names: HashSet<_> = tasks.iter().map(|task| &task.image.file_name).collect();
         let mut forms = HashMap::new();
         names.into_iter().for_each(|name| *forms.entry(form(name)).or_default() += 1);
-        Names { folder, forms, listings: Mutex::default() }
+        Names { folder, forms, files: OnceLock::new() }
     }
 
     /// The name of the file that is meant by `name`: itself, or the only one that differs from it
@@ -40,50 +38,47 @@ impl<'a> Names<'a> {
             // Any other fault comes again when the file is read.
             _ => return Ok(name.to_string()),
         };
-        let mut found = PathBuf::new();
-        for part in name.split(['/', '\\']).filter(|part| !["", "."].contains(part)) {
-            let alike = self.alike(&self.folder.join(&found), part);
-            match alike.as_slice() {
-                [] if !name.contains('\\') => return Err(fault),
-                [one] => found.push(one),
-                alike => return Err(other(&alike.join(", "))),
-            }
-        }
-        match self.forms.get(&form(name)) {
-            Some(2..) => Err(other("a file that another file_name means")),
-            _ => Ok(found.to_string_lossy().into_owned()),
-        }
-    }
-
-    /// The names in a folder that may be meant by another.
-    fn alike(&self, folder: &Path, name: &str) -> Vec<String> {
-        if folder.join(name).symlink_metadata().is_ok() {
-            return vec![name.to_string()];
-        }
-        let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
-        let listing = listings.entry(folder.to_path_buf()).or_insert_with(|| {
-            let mut listing = Listing::new();
-            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-            for name in entries.filter_map(|entry| entry.file_name().into_string().ok()) {
-                listing.entry(form(&name)).or_default().push(name);
-            }
-            listing
+        let files = self.files.get_or_init(|| {
+            let mut files = HashMap::new();
+            // Links may lead back: no deeper than the names.
+            let depth = self.forms.keys().map(|form| form.matches('/').count()).max();
+            list(self.folder, "", depth.unwrap_or(0), &mut files);
+            files
         });
-        let mut alike = listing.get(&form(name)).cloned().unwrap_or_default();
-        alike.sort();
-        alike
+        let form = form(name);
+        let alike = files.get(&form).map_or(&[][..], Vec::as_slice);
+        let meant = match (alike, self.forms.get(&form)) {
+            ([_], Some(2..)) => "a file that another file_name means".to_string(),
+            ([one], _) => return Ok(one.clone()),
+            ([], _) if !name.contains('\\') => return Err(fault),
+            ([], _) => "nothing".to_string(),
+            _ => alike.join(", "),
+        };
+        Err(io::Error::other(format!(
+            "no such file; but for case, Unicode form and Windows separators there is {meant}; \
+             correct file_name"
+        )))
     }
 }
 
-fn other(alike: &str) -> io::Error {
-    let alike = if alike.is_empty() { "nothing" } else { alike };
-    io::Error::other(format!(
-        "no such file; but for case, Unicode form and Windows separators there is {alike}; correct \
-         file_name"
-    ))
+/// Lists the files under `prefix`, with its `/`, by their forms.
+fn list(folder: &Path, prefix: &str, depth: usize, files: &mut HashMap<String, Vec<String>>) {
+    let entries = std::fs::read_dir(folder.join(prefix)).into_iter().flatten().flatten();
+    let mut names: Vec<_> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    for path in names.into_iter().map(|name| format!("{prefix}{name}")) {
+        if depth > 0 && folder.join(&path).is_dir() {
+            list(folder, &format!("{path}/"), depth - 1, files);
+        } else {
+            files.entry(form(&path)).or_default().push(path);
+        }
+    }
 }
 
 /// A name as it is compared.
 fn form(name: &str) -> String {
-    name.replace('\\', "/").nfc().collect::<String>().to_lowercase().nfc().collect()
+    let parts = name.split(['/', '\\']).filter(|part| !["", "."].contains(part));
+    let path = parts.collect::<Vec<_>>().join("/");
+    path.nfc().collect::<String>().to_lowercase().nfc().collect()
 }

@@ -10,6 +10,8 @@ use crate::error::DaliError;
 
 /// The mapped files as records.
 pub(super) struct Tables<'a> {
+    pub(super) dir: &'a Path,
+    pub(super) header: &'a Header,
     pub(super) images: &'a [ImageRow],
     pub(super) objects: &'a [ObjectRow],
     pub(super) parts: &'a [PartRow],
@@ -106,7 +108,7 @@ pub(crate) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
 pub(super) fn missing_in(dir: &Path, file: &'static str, error: DaliError) -> DaliError {
     match error {
         DaliError::Io { source, .. } if source.kind() == ErrorKind::NotFound && dir.is_dir() => {
-            fault_in(dir, file, "it is missing".to_string())
+            fault_in(dir, file, "it is missing")
         }
         error => error,
     }
@@ -128,18 +130,15 @@ pub(super) fn check_file(
         return Err(fault_in(dir, name, fault));
     }
     if with_checksum && crc32fast::hash(bytes) != expected.crc32 {
-        return Err(fault_in(dir, name, "its checksum does not match the header's".to_string()));
+        return Err(fault_in(dir, name, "its checksum does not match the header's"));
     }
     Ok(())
 }
 
 /// Checks the index: sizes, names, the places of pixels and objects, and the counts in the header.
 /// Reads no object.
-pub(super) fn check_images(
-    dir: &Path,
-    header: &Header,
-    tables: &Tables<'_>,
-) -> Result<(), DaliError> {
+pub(super) fn check_images(tables: &Tables<'_>) -> Result<(), DaliError> {
+    let Tables { dir, header, .. } = *tables;
     let (mut next_object, mut num_empty) = (0, 0);
     for (idx, image) in tables.images.iter().enumerate() {
         let image_fault =
@@ -153,7 +152,7 @@ pub(super) fn check_images(
             .ok_or_else(|| image_fault("its objects lie outside objects.bin"))?;
         num_empty += usize::from(objects.is_empty());
     }
-    check_lengths(dir, header, tables)?;
+    check_lengths(tables)?;
     let counts = [tables.images.len(), next_object as usize, num_empty];
     let said = [header.num_images, header.num_annotations, header.num_empty_images];
     if counts != said || tables.objects.len() != next_object as usize {
@@ -164,11 +163,8 @@ pub(super) fn check_images(
 
 /// Checks every object of an index that [`check_images`] has passed, and the counts and capacities
 /// in the header. Reads no mask.
-pub(super) fn check_objects(
-    dir: &Path,
-    header: &Header,
-    tables: &Tables<'_>,
-) -> Result<(), DaliError> {
+pub(super) fn check_objects(tables: &Tables<'_>) -> Result<(), DaliError> {
+    let Tables { dir, header, .. } = *tables;
     let mut next = Next::default();
     let mut capacities = Capacities::default();
     let mut num_crowd = 0;
@@ -181,7 +177,7 @@ pub(super) fn check_objects(
             ..Capacities::default()
         };
         for object in objects {
-            let parts = check_object(header, object, &mut next, tables).map_err(|fault| {
+            let parts = check_object(object, &mut next, tables).map_err(|fault| {
                 let id = object.annotation_id;
                 fault_in(dir, format::OBJECTS, format!("annotation {id}: {fault}"))
             })?;
@@ -203,7 +199,7 @@ pub(super) fn check_objects(
     let fits = |count: usize| i32::try_from(count).is_ok();
     let Capacities { objects, parts, coords, runs, .. } = capacities;
     if ![objects, parts, coords, runs].into_iter().all(fits) {
-        let fault = "an image has more than 2^31 objects or values".to_string();
+        let fault = "an image has more than 2^31 objects or values";
         return Err(fault_in(dir, format::HEADER, fault));
     }
     let said = (header.num_crowd, header.num_without_mask, header.capacities);
@@ -214,12 +210,12 @@ pub(super) fn check_objects(
 }
 
 fn wrong_counts(dir: &Path) -> DaliError {
-    let fault = "its counts or capacities are not those of the records".to_string();
-    fault_in(dir, format::HEADER, fault)
+    fault_in(dir, format::HEADER, "its counts or capacities are not those of the records")
 }
 
 /// Checks that the sources have one record per image, and the keypoints a table per object.
-fn check_lengths(dir: &Path, header: &Header, tables: &Tables<'_>) -> Result<(), DaliError> {
+fn check_lengths(tables: &Tables<'_>) -> Result<(), DaliError> {
+    let Tables { dir, header, .. } = *tables;
     let num_images = tables.images.len();
     if tables.num_sources != num_images {
         let fault = format!("it does not have one record for each of {num_images} images");
@@ -234,7 +230,7 @@ fn check_lengths(dir: &Path, header: &Header, tables: &Tables<'_>) -> Result<(),
 }
 
 /// Checks the runs of records that [`check_objects`] has passed.
-pub(super) fn check_runs(dir: &Path, tables: &Tables<'_>) -> Result<(), DaliError> {
+pub(super) fn check_runs(tables: &Tables<'_>) -> Result<(), DaliError> {
     for image in tables.images {
         let pixels = u64::from(image.height) * u64::from(image.width);
         let objects = in_bounds(image.first_object, image.num_objects.into(), tables.objects);
@@ -248,7 +244,7 @@ pub(super) fn check_runs(dir: &Path, tables: &Tables<'_>) -> Result<(), DaliErro
             if runs.flatten().map(|run| u64::from(*run)).sum::<u64>() != pixels {
                 let fault =
                     format!("annotation {}: its runs do not cover the image", object.annotation_id);
-                return Err(fault_in(dir, format::OBJECTS, fault));
+                return Err(fault_in(tables.dir, format::OBJECTS, fault));
             }
         }
     }
@@ -257,11 +253,8 @@ pub(super) fn check_runs(dir: &Path, tables: &Tables<'_>) -> Result<(), DaliErro
 
 /// Checks the values of the keypoints of records that [`check_objects`] has passed, and their count
 /// in the header.
-pub(super) fn check_keypoints(
-    dir: &Path,
-    header: &Header,
-    tables: &Tables<'_>,
-) -> Result<(), DaliError> {
+pub(super) fn check_keypoints(tables: &Tables<'_>) -> Result<(), DaliError> {
+    let Tables { dir, header, .. } = *tables;
     let num_named = header.keypoints.as_ref().map_or(1, |keypoints| keypoints.names.len());
     let mut num_with_keypoints = 0;
     for (object, own) in tables.objects.iter().zip(tables.keypoints.chunks(num_named)) {
@@ -275,7 +268,7 @@ pub(super) fn check_keypoints(
         num_with_keypoints += usize::from(object.crowd == 0 && keypoints::is_labelled(own));
     }
     if num_with_keypoints != header.num_with_keypoints {
-        let fault = "its count of objects with keypoints is not that of the records".to_string();
+        let fault = "its count of objects with keypoints is not that of the records";
         return Err(fault_in(dir, format::HEADER, fault));
     }
     Ok(())
@@ -311,12 +304,11 @@ fn check_image(image: &ImageRow, tables: &Tables<'_>) -> Result<(), &'static str
 
 /// Checks one object and returns its parts.
 fn check_object<'a>(
-    header: &Header,
     object: &ObjectRow,
     next: &mut Next,
     tables: &Tables<'a>,
 ) -> Result<&'a [PartRow], &'static str> {
-    if !(1..=header.categories.len()).contains(&(object.label as usize)) {
+    if !(1..=tables.header.categories.len()).contains(&(object.label as usize)) {
         return Err("its label is no category");
     }
     if object.first_part != next.part {
@@ -360,6 +352,6 @@ fn in_bounds<T>(offset: u64, len: u64, values: &[T]) -> Option<&[T]> {
     values.get(usize::try_from(offset).ok()?..end_of(offset, len)?)
 }
 
-fn fault_in(dir: &Path, file: &'static str, fault: String) -> DaliError {
-    DaliError::Store { path: dir.to_path_buf(), file, fault }
+pub(super) fn fault_in(dir: &Path, file: &'static str, fault: impl Into<String>) -> DaliError {
+    DaliError::Store { path: dir.to_path_buf(), file, fault: fault.into() }
 }

@@ -138,7 +138,7 @@ impl Store {
             let with_checksum = INDEX.contains(&name);
             check::check_file(dir, &store.header, name, store.file(name), with_checksum)?;
         }
-        check::check_images(dir, &store.header, &store.tables()?)?;
+        check::check_images(&store.tables()?)?;
         let path = dir.display();
         tracing::info!(%path, images = store.len(), "opened a store");
         Ok(store)
@@ -154,9 +154,10 @@ impl Store {
         for name in names.filter(|name| *name != format::PIXELS && !INDEX.contains(name)) {
             check::check_file(&self.path, &self.header, name, self.file(name), true)?;
         }
-        check::check_objects(&self.path, &self.header, &self.tables()?)?;
-        check::check_runs(&self.path, &self.tables()?)?;
-        check::check_keypoints(&self.path, &self.header, &self.tables()?)
+        let tables = self.tables()?;
+        check::check_objects(&tables)?;
+        check::check_runs(&tables)?;
+        check::check_keypoints(&tables)
     }
 
     /// Every fault of the pixels: each image that has other bytes than were written or does not
@@ -231,13 +232,11 @@ impl Store {
     pub fn has_extent(&self, idx: usize) -> Result<bool, DaliError> {
         let boxes = |obj: usize| self.records::<ObjectRow>(&self.objects)[obj].bbox_xywh;
         match self.image_row(idx).extent {
-            0 if self.is_index => Err(DaliError::Store {
-                path: self.path.clone(),
-                file: format::IMAGES,
-                fault: "an older program made it, and did not note which images have objects, \
-                        which a timed run reads before its clock starts"
-                    .to_string(),
-            }),
+            0 if self.is_index => Err(self.fault(
+                format::IMAGES,
+                "an older program made it, and did not note which images have objects, which a \
+                 timed run reads before its clock starts",
+            )),
             0 => Ok(format::extent_of(self.image(idx).objects.map(boxes)) == format::EXTENT_SOME),
             extent => Ok(extent == format::EXTENT_SOME),
         }
@@ -292,11 +291,11 @@ impl Store {
     /// Waits for bytes of the pixels, where they are still arriving.
     fn wait_for(&self, bytes: Range<u64>) -> Result<(), DaliError> {
         let Some(arrival) = &self.arrival else { return Ok(()) };
-        arrival.wait(bytes).map_err(|fault| DaliError::Store {
-            path: self.path.clone(),
-            file: format::PIXELS,
-            fault,
-        })
+        arrival.wait(bytes).map_err(|fault| self.fault(format::PIXELS, &fault))
+    }
+
+    pub(super) fn fault(&self, file: &'static str, fault: &str) -> DaliError {
+        check::fault_in(&self.path, file, fault)
     }
 
     /// CRC-32C of the stored bytes of image `idx`. Panics past [`Store::len`].
@@ -352,12 +351,10 @@ impl Store {
     }
 
     fn tables(&self) -> Result<check::Tables<'_>, DaliError> {
-        let fault = |file| DaliError::Store {
-            path: self.path.clone(),
-            file,
-            fault: "its length is not a whole number of records".to_string(),
-        };
+        let fault = |file| self.fault(file, "its length is not a whole number of records");
         Ok(check::Tables {
+            dir: &self.path,
+            header: &self.header,
             images: self.images.records().ok_or_else(|| fault(format::IMAGES))?,
             objects: self.objects.records().ok_or_else(|| fault(format::OBJECTS))?,
             parts: self.parts.records().ok_or_else(|| fault(format::PARTS))?,

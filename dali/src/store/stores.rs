@@ -351,15 +351,13 @@ impl Contents {
     fn join_keypoints(&mut self, store: &Store) -> Result<Option<Vec<[f32; 3]>>, DaliError> {
         let Some(own) = &store.header().keypoints else { return Ok(None) };
         let known = self.keypoints.get_or_insert_with(|| own.clone());
-        reordered(store, known).ok_or_else(|| DaliError::Store {
-            path: store.path().to_path_buf(),
-            file: format::HEADER,
-            fault: format!(
-                "its keypoints are {}, those of the stores before it {}; join stores that name the \
-                 same keypoints",
-                own.names.join(", "),
-                known.names.join(", ")
-            ),
+        reordered(store, known).ok_or_else(|| {
+            let (own, known) = (own.names.join(", "), known.names.join(", "));
+            let text = format!(
+                "its keypoints are {own}, those of the stores before it {known}; join stores that \
+                 name the same keypoints"
+            );
+            store.fault(format::HEADER, &text)
         })
     }
 }
@@ -426,13 +424,12 @@ fn check_ids(store: &Store) -> Result<(), DaliError> {
     let objects = (0..store.header().num_annotations).map(|i| store.object(i).annotation_id);
     match images.chain(objects).find(|id| *id >= IDS_PER_STORE) {
         None => Ok(()),
-        Some(id) => Err(DaliError::Store {
-            path: store.path().to_path_buf(),
-            file: "images.bin",
-            fault: format!(
+        Some(id) => {
+            let text = format!(
                 "id {id} is too large to join the store with others: number images and \
-                            annotations below 10^15"
-            ),
-        }),
+                 annotations below 10^15"
+            );
+            Err(store.fault(format::IMAGES, &text))
+        }
     }
 }

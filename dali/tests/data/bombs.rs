@@ -7,7 +7,7 @@ use jpeg_encoder::ColorType;
 use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, assert_says, gradient, jpeg};
+use crate::fixture::{Fixture, gradient, jpeg};
 
 /// A PNG of a few bytes that claims this size.
 fn png_of(width: u32, height: u32) -> Vec<u8> {
@@ -48,8 +48,12 @@ fn sizes_are_bounded_before_memory_is_taken() {
     fixture.json["images"][0]["width"] = 100_000.into();
     fixture.json["images"][0]["height"] = 100_000.into();
     fixture.write("a.jpg", &png_of(100_000, 100_000));
-    let error = fixture.prep_error();
-    assert_says(&error, &["a.jpg", "100000x100000", &MAX_PIXELS.to_string(), "max_image_pixels"]);
+    fixture.assert_refused(&[
+        "a.jpg",
+        "100000x100000",
+        &MAX_PIXELS.to_string(),
+        "max_image_pixels",
+    ]);
 }
 
 #[test]
@@ -58,7 +62,7 @@ fn names_stay_inside_the_images_folder() {
         let mut fixture = Fixture::new();
         fixture.json["images"][0]["file_name"] = name.into();
         std::fs::write(fixture.dir.path().join("secret.jpg"), jpeg_of(20, 10)).unwrap();
-        assert_says(&fixture.prep_error(), &["images[0] (id 7)", "file_name", "inside"]);
+        fixture.assert_refused(&["images[0] (id 7)", "file_name", "inside"]);
     }
     let mut fixture = Fixture::new();
     std::fs::create_dir(fixture.images().join("sub")).unwrap();
@@ -73,7 +77,7 @@ fn only_regular_files_are_read() {
         let mut fixture = Fixture::new();
         fixture.json["images"][0]["file_name"] = "odd.jpg".into();
         make(&fixture.images().join("odd.jpg"));
-        assert_says(&fixture.prep_error(), &["odd.jpg", "not a regular file"]);
+        fixture.assert_refused(&["odd.jpg", "not a regular file"]);
     };
     refused(&|path| mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).unwrap());
     refused(&|path| symlink("/dev/zero", path).unwrap());
@@ -83,7 +87,7 @@ fn only_regular_files_are_read() {
     fixture.json["images"][0]["file_name"] = "odd.jpg".into();
     let file = std::fs::File::create(fixture.images().join("odd.jpg")).unwrap();
     if file.set_len(1 << 43).is_ok() {
-        assert_says(&fixture.prep_error(), &["odd.jpg", "more than any image"]);
+        fixture.assert_refused(&["odd.jpg", "more than any image"]);
     }
 }
 
@@ -98,11 +102,10 @@ fn numbers_of_any_size_are_stored_or_refused() {
         json!(1e38),
         json!(-1e300),
     ];
-    let mut fixture = Fixture::new();
-    fixture.add_annotation(json!({
+    let mut fixture = Fixture::of([json!({
         "id": 101, "image_id": 7, "category_id": 3, "bbox": [0, 0, 20, 10], "area": 4,
         "segmentation": {"size": [10, 20], "counts": [0, 4, 190]},
-    }));
+    })]);
     let mut places = Vec::new();
     numbers(&fixture.json, String::new(), &mut places);
     assert!(places.len() > 30, "{places:?}");

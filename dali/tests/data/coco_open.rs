@@ -7,15 +7,21 @@ use dali::prep::{self, EmptyImages, PrepOptions, PrepReport};
 use dali::store::Segmentation;
 use dali::{PixelEncoding, Store};
 
-/// A folder of recorded data; where it is absent, prints that and returns `None`.
+/// A folder of recorded data.
 pub(crate) fn data(name: &str) -> Option<PathBuf> {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data");
-    let root = std::env::var_os("ONEGRAPH_DATA").map_or_else(|| default.into(), PathBuf::from);
-    let folder = root.join(name);
-    if folder.is_dir() {
-        return Some(folder);
+    shared("ONEGRAPH_DATA", &format!("data/{name}"))
+}
+
+/// A path in `shared`, whose first folder a variable may name; where it is absent, prints that and
+/// returns `None`.
+pub(crate) fn shared(variable: &str, path: &str) -> Option<PathBuf> {
+    let (folder, name) = path.split_once('/').unwrap();
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared").join(folder);
+    let found = std::env::var_os(variable).map_or(default, PathBuf::from).join(name);
+    if found.exists() {
+        return Some(found);
     }
-    let why = format!("SKIPPED: no {}; set ONEGRAPH_DATA", folder.display());
+    let why = format!("SKIPPED: no {}; set {variable}", found.display());
     // Not eprintln!, which the test harness swallows when a test passes.
     let mut stderr = std::io::stderr();
     writeln!(stderr, "{why}").unwrap();

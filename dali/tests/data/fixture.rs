@@ -3,10 +3,15 @@
 use std::path::PathBuf;
 
 use dali::prep::{self, PrepOptions, PrepReport};
+use dali::store::Segmentation;
 use dali::{DaliError, Store};
+use hotcoco::types::Rle;
 use jpeg_encoder::{ColorType, Encoder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+/// Changes a file of JSON.
+pub(crate) type Alter = fn(&mut Value);
 
 pub(crate) struct Fixture {
     pub(crate) dir: TempDir,
@@ -26,6 +31,13 @@ impl Fixture {
         };
         std::fs::create_dir(fixture.images()).unwrap();
         fixture.write_jpeg("a.jpg", 20, 10);
+        fixture
+    }
+
+    /// The same with further annotations.
+    pub(crate) fn of(annotations: impl IntoIterator<Item = Value>) -> Fixture {
+        let mut fixture = Fixture::new();
+        annotations.into_iter().for_each(|annotation| fixture.add_annotation(annotation));
         fixture
     }
 
@@ -77,6 +89,16 @@ impl Fixture {
         self.prep_with(|_| ())
     }
 
+    /// Replaces the store.
+    pub(crate) fn prep_again(&self) -> PrepReport {
+        self.prep_with(|options| options.overwrite = true).unwrap()
+    }
+
+    /// Prep fails with a sentence of these parts.
+    pub(crate) fn assert_refused(&self, parts: &[&str]) {
+        assert_says(&self.prep_error(), parts);
+    }
+
     pub(crate) fn store(&self) -> Store {
         Store::open(&self.store_path()).unwrap()
     }
@@ -103,6 +125,18 @@ pub(crate) fn annotation(id: u64, image_id: u64, category_id: u64) -> Value {
     })
 }
 
+/// The pixels of a stored mask.
+pub(crate) fn rle_of(segmentation: &Segmentation<'_>, height: u32, width: u32) -> Rle {
+    match segmentation {
+        Segmentation::Polygons(rings) => {
+            let wide = |ring: &&[f32]| ring.iter().map(|&value| f64::from(value)).collect();
+            let rings: Vec<Vec<f64>> = rings.iter().map(wide).collect();
+            hotcoco::mask::fr_polys(&rings, height, width).unwrap()
+        }
+        Segmentation::Runs(runs) => Rle { h: height, w: width, counts: runs.to_vec() },
+    }
+}
+
 /// RGB, smooth, so that JPEG keeps it closely.
 pub(crate) fn gradient(width: u16, height: u16) -> Vec<u8> {
     let pixel = |x: u16, y: u16| [(40 + 5 * x) as u8, (90 + 6 * y) as u8, 120];
@@ -119,6 +153,12 @@ pub(crate) fn png(picture: image::DynamicImage) -> Vec<u8> {
     let mut bytes = std::io::Cursor::new(Vec::new());
     picture.write_to(&mut bytes, image::ImageFormat::Png).unwrap();
     bytes.into_inner()
+}
+
+/// The sentence of an error has these parts.
+pub(crate) fn assert_fails<T>(result: Result<T, impl std::fmt::Display>, parts: &[&str]) {
+    let Err(error) = result else { panic!("no error, so nothing of {parts:?}") };
+    assert_says(&error.to_string(), parts);
 }
 
 pub(crate) fn assert_says(message: &str, parts: &[&str]) {

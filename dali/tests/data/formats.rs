@@ -12,6 +12,8 @@ use hotcoco::mask;
 use hotcoco::types::Rle;
 use serde_json::Value;
 
+use crate::fixture::rle_of;
+
 /// Vertices are stored in f32, so a vertex on a tie of the rasterization may fall on the other
 /// side: pixels by which a polygon's mask may differ (7 measured). Masks of pixels are exact.
 const POLYGON_PIXELS: usize = 8;
@@ -98,16 +100,8 @@ fn stored(folder: &Path, format: &str, split: Option<&str>) -> BTreeMap<String, 
         let name = store.file_name(idx).rsplit('/').next().unwrap().to_string();
         let objects = record.objects.map(|obj| {
             let object = store.object(obj);
-            let (mask, is_polygon) = match object.segmentation {
-                Segmentation::Polygons(rings) => {
-                    let wide = |ring: &[f32]| ring.iter().map(|&value| f64::from(value)).collect();
-                    let rings: Vec<Vec<f64>> = rings.into_iter().map(wide).collect();
-                    (mask::fr_polys(&rings, height, width).unwrap(), true)
-                }
-                Segmentation::Runs(runs) => {
-                    (Rle { h: height, w: width, counts: runs.to_vec() }, false)
-                }
-            };
+            let mask = rle_of(&object.segmentation, height, width);
+            let is_polygon = matches!(object.segmentation, Segmentation::Polygons(_));
             let category = &store.header().categories[object.label as usize - 1];
             let bbox = object.bbox_xywh.map(f64::from);
             Stored { category: category.name.clone(), crowd: object.crowd, bbox, mask, is_polygon }

@@ -1,17 +1,16 @@
 //! Keypoints: from the file to the store, joined stores, and faults in either.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use dali::coco;
 use dali::formats::{self, Request};
 use dali::prep::{self, Finding, PrepOptions, source_key};
 use dali::store::{Classes, Keypoints, Stores};
-use dali::{DaliError, Store};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, annotation, assert_says};
-use crate::store::{open_error, reseal, rewrite};
+use crate::fixture::{Alter, Fixture, annotation, assert_fails, assert_says};
+use crate::formats_mistakes::put;
+use crate::store::{open_error, refresh, reseal, rewrite};
 
 /// An annotation with this list of keypoints.
 fn with_keypoints(id: u64, list: Value) -> Value {
@@ -36,7 +35,7 @@ fn unprepared() -> Fixture {
     fixture
 }
 
-fn prepared() -> Fixture {
+pub(crate) fn prepared() -> Fixture {
     let fixture = unprepared();
     fixture.prep().unwrap();
     fixture
@@ -73,7 +72,6 @@ fn a_store_without_keypoints_is_as_before() {
     assert!(!plain.store_path().join("keypoints.bin").exists());
     assert!(plain.store().object(0).keypoints.is_empty());
     // Names alone, and lists without names, make no keypoints either.
-    type Alter = fn(&mut Value);
     let cases: [Alter; 4] = [
         |file| file["annotations"].as_array_mut().unwrap().truncate(0),
         |file| file["annotations"][0]["keypoints"] = json!([]),
@@ -116,13 +114,6 @@ fn broken_lists_are_told_and_stored_as_none() {
     let store = fixture.store();
     assert!((3..8).all(|obj| store.object(obj).keypoints == [[0.0; 3]; 3]));
     assert!(store.header().doubts.iter().any(|doubt| doubt.contains("are broken: 4 of 8")));
-    // A wrong type names its entry.
-    let mut fixture = unprepared();
-    fixture.json["annotations"][0]["keypoints"] = json!([1, "a", 2]);
-    assert_says(
-        &fixture.prep_error(),
-        &["annotations[0] (id 100)", "keypoints must be a list of numbers"],
-    );
 }
 
 #[test]
@@ -142,36 +133,23 @@ fn categories_that_name_different_keypoints_leave_them_out() {
     assert_eq!(fixture.store().header().keypoints.as_ref().unwrap().names[2], "right_ear");
 }
 
+/// With a checksum that is right: a value, a length, a count, names.
 #[test]
 fn keypoints_that_were_changed_are_found() {
-    let file = |fixture: &Fixture| fixture.store_path().join("keypoints.bin");
-    let fixture = prepared();
-    rewrite(&file(&fixture), |bytes| bytes[3] ^= 0x10);
-    assert_says(&open_error(&fixture), &["keypoints.bin", "checksum"]);
-    let fixture = prepared();
-    rewrite(&file(&fixture), |bytes| bytes.truncate(96));
-    assert_says(&open_error(&fixture), &["keypoints.bin", "96 bytes long"]);
-    let fixture = prepared();
-    std::fs::remove_file(file(&fixture)).unwrap();
-    assert_says(&open_error(&fixture), &["keypoints.bin", "missing"]);
-    // With a checksum that is right: a value, a length, a count, names.
-    let set = |at: usize, value: f32, said: &str| {
+    let altered = |alter: &dyn Fn(&mut Vec<u8>), said: &str| {
         let fixture = prepared();
-        rewrite(&file(&fixture), |bytes| {
-            bytes[4 * at..][..4].copy_from_slice(&value.to_le_bytes())
-        });
-        refresh(&fixture);
+        rewrite(&fixture.store_path().join("keypoints.bin"), alter);
+        refresh(&fixture, "keypoints.bin");
         assert_says(&open_error(&fixture), &["keypoints", said]);
+    };
+    let set = |at: usize, value: f32, said: &str| {
+        altered(&|bytes| bytes[4 * at..][..4].copy_from_slice(&value.to_le_bytes()), said);
     };
     set(0, f32::NAN, "annotation 100: a keypoint is no place");
     set(1, f32::INFINITY, "annotation 100: a keypoint is no place");
     set(2, 1.5, "annotation 100: a keypoint is no place");
     set(11, 1.0, "its count of objects with keypoints");
-    let fixture = prepared();
-    rewrite(&file(&fixture), |bytes| bytes.truncate(96));
-    refresh(&fixture);
-    assert_says(&open_error(&fixture), &["keypoints.bin", "3 keypoints for each object"]);
-    type Alter = fn(&mut Value);
+    altered(&|bytes| bytes.truncate(96), "3 keypoints for each object");
     let cases: [(Alter, &str); 5] = [
         (|h| h["num_with_keypoints"] = 2.into(), "its count of objects with keypoints"),
         (|h| h["keypoints"]["names"][3] = "tail".into(), "4 keypoints for each object"),
@@ -187,23 +165,6 @@ fn keypoints_that_were_changed_are_found() {
         });
         assert_says(&open_error(&fixture), &[said]);
     }
-}
-
-/// Makes length and checksum of the keypoints in the header true.
-fn refresh(fixture: &Fixture) {
-    let bytes = std::fs::read(fixture.store_path().join("keypoints.bin")).unwrap();
-    reseal(fixture, |header| {
-        header["files"]["keypoints.bin"] =
-            json!({"bytes": bytes.len(), "crc32": crc32fast::hash(&bytes)});
-    });
-}
-
-#[test]
-fn a_damaged_store_of_keypoints_can_be_replaced() {
-    let fixture = prepared();
-    rewrite(&fixture.store_path().join("header.json"), |bytes| bytes.truncate(9));
-    fixture.prep_with(|options| options.overwrite = true).unwrap();
-    fixture.store().verify_all().unwrap();
 }
 
 #[test]
@@ -235,10 +196,8 @@ fn stores_of_the_same_keypoints_are_joined() {
         category["keypoints"][2] = "tail".into();
     }
     third.prep().unwrap();
-    let refused = Stores::new(vec![prepared().store(), third.store()], &Classes::default());
-    let refused = refused.unwrap_err();
-    assert!(matches!(refused, DaliError::Store { .. }));
-    assert_says(&refused.to_string(), &["nose, left_ear, tail", "nose, left_ear, right_ear"]);
+    let joined = Stores::new(vec![prepared().store(), third.store()], &Classes::default());
+    assert_fails(joined, &["nose, left_ear, tail", "nose, left_ear, right_ear"]);
 }
 
 #[test]
@@ -323,10 +282,7 @@ fn data_sets_print_as_before_where_they_have_no_keypoints() {
 fn a_folder_of_people_alone_is_read() {
     let mut fixture = unprepared();
     let folder = fixture.dir.path().to_path_buf();
-    let write = |name: &str, text: &str| {
-        std::fs::create_dir_all(folder.join("annotations")).unwrap();
-        std::fs::write(folder.join("annotations").join(name), text).unwrap();
-    };
+    let write = |name: &str, text: &str| put(&folder, &format!("annotations/{name}"), text);
     fixture.json["images"][0]["file_name"] = "b.jpg".into();
     let text = fixture.json.to_string();
     std::fs::create_dir(folder.join("val2017")).unwrap();
@@ -338,13 +294,6 @@ fn a_folder_of_people_alone_is_read() {
     assert!(source.images.ends_with("val2017/"), "{source:?}");
     let options = PrepOptions::new(source.images, source.annotations, fixture.store_path());
     assert_eq!(prep::run(&options, &mut |_| ()).unwrap().num_with_keypoints, 1);
-    write("person_keypoints_train2017.json", &text);
-    let mut request = Request::new(&folder);
-    let sentence = formats::read(&request).unwrap_err().to_string();
-    assert_says(&sentence, &["has the splits train, val"]);
-    request.split = Some("val".into());
-    let source = formats::read(&request).unwrap();
-    assert!(source.annotations.ends_with("person_keypoints_val2017.json"), "{source:?}");
     // The instances are of all classes.
     write("instances_val2017.json", &text);
     let source = formats::read(&Request::new(&folder)).unwrap();
@@ -354,7 +303,8 @@ fn a_folder_of_people_alone_is_read() {
 /// detectron2 adds 0.5 to each coordinate when it reads a file; the store keeps the file's values.
 #[test]
 fn keypoints_are_those_that_detectron2_reads() {
-    let Some(path) = recorded("d2_load_coco_json.json") else { return };
+    let path = "golden/d2_load_coco_json.json";
+    let Some(path) = crate::coco_open::shared("ONEGRAPH_GOLDEN", path) else { return };
     let mut golden: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     for category in golden["dataset"]["categories"].as_array_mut().unwrap() {
         category["keypoints"] = json!(["a", "b", "c"]);
@@ -381,27 +331,4 @@ fn keypoints_are_those_that_detectron2_reads() {
         compared += 1;
     }
     assert!(compared >= 5, "{compared}");
-}
-
-/// A file of recorded results; where it is absent, prints that and returns `None`.
-fn recorded(name: &str) -> Option<PathBuf> {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/golden");
-    let root = std::env::var_os("ONEGRAPH_GOLDEN").map_or_else(|| default.into(), PathBuf::from);
-    let file = root.join(name);
-    if file.is_file() {
-        return Some(file);
-    }
-    let why = format!("SKIPPED: no {}; set ONEGRAPH_GOLDEN", file.display());
-    // Not eprintln!, which the test harness swallows when a test passes.
-    let mut stderr = std::io::stderr();
-    writeln!(stderr, "{why}").unwrap();
-    None
-}
-
-#[test]
-fn an_index_alone_opens_with_broken_keypoints() {
-    let fixture = prepared();
-    rewrite(&fixture.store_path().join("keypoints.bin"), |bytes| bytes[3] ^= 0x10);
-    let store = Store::open_index(&fixture.store_path()).unwrap();
-    assert_says(&store.verify_objects().unwrap_err().to_string(), &["keypoints.bin", "checksum"]);
 }

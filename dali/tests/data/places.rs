@@ -4,7 +4,13 @@ use std::fs;
 
 use dali::{DaliError, Lock};
 
-use crate::fixture::{Fixture, assert_says};
+use crate::fixture::{Fixture, assert_fails};
+
+fn run_lock() -> (tempfile::TempDir, std::path::PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.lock");
+    (dir, path)
+}
 
 fn lock_file(fixture: &Fixture) -> std::path::PathBuf {
     fixture.dir.path().join(".store.onegraph-lock")
@@ -12,16 +18,14 @@ fn lock_file(fixture: &Fixture) -> std::path::PathBuf {
 
 #[test]
 fn a_lock_is_held_once_and_names_its_owner() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("run.lock");
+    let (_dir, path) = run_lock();
     assert_eq!(Lock::owner(&path).unwrap(), None);
     let lock = Lock::take(&path).unwrap();
     let Err(DaliError::Locked { owner, .. }) = Lock::take(&path) else { panic!("taken twice") };
     assert_eq!(Lock::owner(&path).unwrap().as_ref(), Some(&owner));
     let (pid, host) = (std::process::id(), &owner.host);
     let process = format!("process {pid} on host {host} since 20");
-    let message = Lock::take(&path).unwrap_err().to_string();
-    assert_says(&message, &["run.lock", &process, "wait until it has ended, or end it"]);
+    assert_fails(Lock::take(&path), &["run.lock", &process, "wait until it has ended, or end it"]);
     lock.check().unwrap();
     drop(lock);
     assert!(!path.exists());
@@ -31,8 +35,7 @@ fn a_lock_is_held_once_and_names_its_owner() {
 
 #[test]
 fn a_waiting_process_gets_the_lock_once_it_is_free() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("run.lock");
+    let (_dir, path) = run_lock();
     let held = std::sync::Mutex::new(Some(Lock::take(&path).unwrap()));
     let mut pauses = 0;
     let lock = Lock::wait(&path, &mut |owner| {
@@ -48,13 +51,12 @@ fn a_waiting_process_gets_the_lock_once_it_is_free() {
 
 #[test]
 fn a_lock_of_another_host_counts_until_a_person_removes_it() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("run.lock");
+    let (_dir, path) = run_lock();
     let far = r#"{"host":"far","kernel":"of another machine","pid":17,"since":1700000000}"#;
     fs::write(&path, far).unwrap();
     let mend = format!("if it is gone, remove {}", path.display());
     let process = "process 17 on host far since 2023-11-14T22:13:20Z";
-    assert_says(&Lock::take(&path).unwrap_err().to_string(), &[process, &mend]);
+    assert_fails(Lock::take(&path), &[process, &mend]);
     assert_eq!(fs::read_to_string(&path).unwrap(), far);
     assert_eq!(Lock::owner(&path).unwrap().map(|owner| owner.host), Some("far".into()));
     fs::remove_file(&path).unwrap();
@@ -63,15 +65,14 @@ fn a_lock_of_another_host_counts_until_a_person_removes_it() {
     // A process of another host takes the file's place.
     fs::remove_file(&path).unwrap();
     fs::write(&path, far).unwrap();
-    assert_says(&lock.check().unwrap_err().to_string(), &["process 17", "host far"]);
+    assert_fails(lock.check(), &["process 17", "host far"]);
     drop(lock);
     assert!(path.exists(), "it is the other's");
 }
 
 #[test]
 fn a_lock_left_on_this_host_is_taken_over_also_after_a_restart() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("run.lock");
+    let (_dir, path) = run_lock();
     let lock = Lock::take(&path).unwrap();
     let mut owner: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     drop(lock);
@@ -102,7 +103,7 @@ fn what_dead_makers_left_is_swept_and_what_they_moved_aside_returns() {
     // A lock whose process is gone.
     fs::write(lock_file(&fixture), "").unwrap();
     let again = dali::prep::run(&fixture.options(), &mut |_| ());
-    assert_says(&again.unwrap_err().to_string(), &["exists already, made from the same sources"]);
+    assert_fails(again, &["exists already, made from the same sources"]);
     assert_eq!(fixture.store().len(), 1);
     let mut names: Vec<_> = fs::read_dir(fixture.dir.path())
         .unwrap()
@@ -116,28 +117,27 @@ fn what_dead_makers_left_is_swept_and_what_they_moved_aside_returns() {
 
 #[test]
 fn a_file_in_the_place_of_a_lock_is_left_alone() {
-    let dir = tempfile::tempdir().unwrap();
-    let (path, notes) = (dir.path().join("run.lock"), dir.path().join("notes"));
+    let (dir, path) = run_lock();
+    let notes = dir.path().join("notes");
     for text in ["mine", "{}"] {
         fs::write(&path, text).unwrap();
-        assert_says(&Lock::take(&path).unwrap_err().to_string(), &["run.lock", "move it away"]);
+        assert_fails(Lock::take(&path), &["run.lock", "move it away"]);
         assert_eq!(fs::read(&path).unwrap(), text.as_bytes());
     }
     fs::remove_file(&path).unwrap();
     fs::write(&notes, "").unwrap();
     std::os::unix::fs::symlink(&notes, &path).unwrap();
-    assert_says(&Lock::take(&path).unwrap_err().to_string(), &["run.lock"]);
+    assert_fails(Lock::take(&path), &["run.lock"]);
     assert_eq!(fs::read(&notes).unwrap(), b"", "the link is not followed");
 }
 
 #[test]
 fn a_lock_that_somebody_removed_is_taken_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("run.lock");
+    let (_dir, path) = run_lock();
     let lock = Lock::take(&path).unwrap();
     fs::remove_file(&path).unwrap();
     lock.check().unwrap();
-    assert_says(&Lock::take(&path).unwrap_err().to_string(), &["run.lock", "process"]);
+    assert_fails(Lock::take(&path), &["run.lock", "process"]);
     drop(lock);
     assert!(!path.exists());
 }
@@ -149,7 +149,7 @@ fn a_strangers_file_in_a_store_is_named_and_stays() {
     let notes = fixture.store_path().join("notes.txt");
     fs::write(&notes, "dear").unwrap();
     let again = || fixture.prep_with(|options| options.overwrite = true);
-    assert_says(&again().unwrap_err().to_string(), &["store", "notes.txt", "leaves it alone"]);
+    assert_fails(again(), &["store", "notes.txt", "leaves it alone"]);
     assert_eq!(fs::read(&notes).unwrap(), b"dear");
     fs::remove_file(&notes).unwrap();
 
@@ -157,6 +157,6 @@ fn a_strangers_file_in_a_store_is_named_and_stays() {
     let header = fixture.store_path().join("header.json");
     fs::remove_file(&header).unwrap();
     fs::write(&header, r#"{"title": "thesis"}"#).unwrap();
-    assert_says(&again().unwrap_err().to_string(), &["leaves it alone"]);
+    assert_fails(again(), &["leaves it alone"]);
     assert!(header.exists());
 }

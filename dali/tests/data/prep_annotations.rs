@@ -4,7 +4,7 @@ use dali::prep::{DropReason, Finding, Masks};
 use dali::store::{Capacities, Segmentation};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, annotation, assert_says};
+use crate::fixture::{Alter, Fixture, annotation, assert_fails, assert_says};
 
 /// The runs of the 4x4 square at (2, 1) in a 20x10 image, down the columns.
 const SQUARE_RUNS: [u32; 9] = [21, 4, 6, 4, 6, 4, 6, 4, 145];
@@ -26,16 +26,17 @@ fn runs(id: u64, crowd: u8, size: [u32; 2], counts: Value) -> Value {
 
 #[test]
 fn all_forms_of_masks_reach_the_store() {
-    let mut fixture = Fixture::new();
     let square = [2.0, 1.0, 6.0, 1.0, 6.0, 5.0, 2.0, 5.0];
     let triangle = [10.0, 1.0, 18.0, 1.0, 14.0, 9.0];
     let rings = json!([square, triangle]);
-    fixture.add_annotation(altered(101, |a| a["segmentation"] = rings.clone()));
-    fixture.add_annotation(runs(102, 0, [10, 20], json!(SQUARE_RUNS)));
-    fixture.add_annotation(runs(103, 1, [10, 20], json!(SQUARE_RUNS)));
-    fixture.add_annotation(runs(104, 0, [10, 20], json!(SQUARE_TEXT)));
-    // Trailing zeros may be left out; the report counts such masks.
-    fixture.add_annotation(runs(105, 0, [10, 20], json!(SQUARE_RUNS[..8])));
+    let fixture = Fixture::of([
+        altered(101, |a| a["segmentation"] = rings.clone()),
+        runs(102, 0, [10, 20], json!(SQUARE_RUNS)),
+        runs(103, 1, [10, 20], json!(SQUARE_RUNS)),
+        runs(104, 0, [10, 20], json!(SQUARE_TEXT)),
+        // Trailing zeros may be left out; the report counts such masks.
+        runs(105, 0, [10, 20], json!(SQUARE_RUNS[..8])),
+    ]);
     let report = fixture.prep().unwrap();
     assert_eq!((report.num_annotations, report.num_crowd), (6, 1));
     assert_eq!(report.num_dropped(), 0, "{report}");
@@ -61,22 +62,23 @@ fn all_forms_of_masks_reach_the_store() {
 
 #[test]
 fn bad_annotations_are_dropped_by_reason() {
-    let mut fixture = Fixture::new();
-    fixture.add_annotation(annotation(1, 999, 3));
-    fixture.add_annotation(annotation(2, 7, 4));
-    fixture.add_annotation(annotation(100, 7, 3));
-    fixture.add_annotation(altered(4, |a| a["segmentation"] = json!([])));
-    fixture.add_annotation(altered(5, |a| a["segmentation"] = json!([[1.0, 2.0, 3.0, 4.0]])));
-    fixture.add_annotation(runs(6, 0, [10, 20], json!([100, 101])));
-    fixture.add_annotation(runs(7, 0, [20, 10], json!(SQUARE_RUNS)));
-    fixture.add_annotation(altered(8, |a| a["bbox"] = json!([1.0, 2.0, 3.0])));
-    fixture.add_annotation(altered(9, |a| a["bbox"] = json!([2.0, 1.0, 4.0, 0.0005])));
-    fixture.add_annotation(altered(10, |a| a["bbox"] = json!([25.0, 1.0, 4.0, 4.0])));
-    fixture.add_annotation(altered(11, |a| a["bbox"] = json!([5.0, 1.0, -4.0, 4.0])));
-    fixture.add_annotation(runs(12, 0, [10, 20], json!([200])));
     let outside = json!([[30.0, 1.0, 36.0, 1.0, 36.0, 5.0]]);
-    fixture.add_annotation(altered(13, |a| a["segmentation"] = outside.clone()));
-    fixture.add_annotation(runs(14, 0, [10, 20], json!("not runs \u{7f}")));
+    let fixture = Fixture::of([
+        annotation(1, 999, 3),
+        annotation(2, 7, 4),
+        annotation(100, 7, 3),
+        altered(4, |a| a["segmentation"] = json!([])),
+        altered(5, |a| a["segmentation"] = json!([[1.0, 2.0, 3.0, 4.0]])),
+        runs(6, 0, [10, 20], json!([100, 101])),
+        runs(7, 0, [20, 10], json!(SQUARE_RUNS)),
+        altered(8, |a| a["bbox"] = json!([1.0, 2.0, 3.0])),
+        altered(9, |a| a["bbox"] = json!([2.0, 1.0, 4.0, 0.0005])),
+        altered(10, |a| a["bbox"] = json!([25.0, 1.0, 4.0, 4.0])),
+        altered(11, |a| a["bbox"] = json!([5.0, 1.0, -4.0, 4.0])),
+        runs(12, 0, [10, 20], json!([200])),
+        altered(13, |a| a["segmentation"] = outside.clone()),
+        runs(14, 0, [10, 20], json!("not runs \u{7f}")),
+    ]);
     let report = fixture.prep().unwrap();
     let found: Vec<(DropReason, Vec<u64>)> =
         report.dropped.iter().map(|(&reason, noted)| (reason, noted.first_ids.clone())).collect();
@@ -99,9 +101,10 @@ fn bad_annotations_are_dropped_by_reason() {
 
 #[test]
 fn boxes_out_of_the_image_are_clipped_and_others_kept_as_given() {
-    let mut fixture = Fixture::new();
-    fixture.add_annotation(altered(101, |a| a["bbox"] = json!([-3.0, 4.0, 8.0, 100.0])));
-    fixture.add_annotation(altered(102, |a| a["bbox"] = json!([15.3, 4.1, 4.70001, 5.9])));
+    let fixture = Fixture::of([
+        altered(101, |a| a["bbox"] = json!([-3.0, 4.0, 8.0, 100.0])),
+        altered(102, |a| a["bbox"] = json!([15.3, 4.1, 4.70001, 5.9])),
+    ]);
     let report = fixture.prep().unwrap();
     assert_eq!(report.findings[&Finding::ClippedBox].first_ids, [101]);
     let store = fixture.store();
@@ -129,10 +132,9 @@ fn boxes_that_do_not_fit_their_mask_are_told() {
             json!({"size": [10, 20], "counts": SQUARE_RUNS}),
         ),
     ] {
-        let mut fixture = Fixture::new();
-        fixture.add_annotation(altered(101, |a| {
+        let fixture = Fixture::of([altered(101, |a| {
             (a["bbox"], a["segmentation"]) = (bbox.clone(), segmentation.clone());
-        }));
+        })]);
         let report = fixture.prep().unwrap().to_string();
         let told = "boxes that do not fit their mask: 1 of 2 (id 101); a box is [x, y, width";
         // A box that leaves the image or lies outside it is reported, too.
@@ -141,12 +143,11 @@ fn boxes_that_do_not_fit_their_mask_are_told() {
     }
     // A mask that extends past the image, as its box does; and a box of whole pixels.
     for bbox in [json!([15.0, 5.0, 10.0, 10.0]), json!([15.0, 5.0, 5.0, 5.0])] {
-        let mut fixture = Fixture::new();
-        fixture.add_annotation(altered(101, |a| {
+        let fixture = Fixture::of([altered(101, |a| {
             a["bbox"] = bbox.clone();
             a["segmentation"] = json!([[15.0, 5.0, 25.0, 5.0, 25.0, 15.0, 15.0, 15.0]]);
             a["area"] = json!(25.0);
-        }));
+        })]);
         let report = fixture.prep().unwrap();
         assert!(!report.findings.contains_key(&Finding::UnfitBox), "{report}");
     }
@@ -172,14 +173,15 @@ fn wrong_areas_and_copies_are_told() {
 
 #[test]
 fn a_missing_box_is_that_of_the_mask() {
-    let mut fixture = Fixture::new();
-    fixture.add_annotation(altered(101, |a| {
-        a.as_object_mut().unwrap().remove("bbox");
-    }));
-    fixture.add_annotation(altered(102, |a| {
-        a["bbox"] = json!([]);
-        a["segmentation"] = json!({"size": [10, 20], "counts": SQUARE_RUNS});
-    }));
+    let fixture = Fixture::of([
+        altered(101, |a| {
+            a.as_object_mut().unwrap().remove("bbox");
+        }),
+        altered(102, |a| {
+            a["bbox"] = json!([]);
+            a["segmentation"] = json!({"size": [10, 20], "counts": SQUARE_RUNS});
+        }),
+    ]);
     let report = fixture.prep().unwrap();
     assert_eq!(report.findings[&Finding::MadeBox].first_ids, [101, 102]);
     let store = fixture.store();
@@ -191,8 +193,7 @@ fn a_missing_box_is_that_of_the_mask() {
 fn a_file_whose_every_annotation_is_dropped_makes_no_store() {
     let mut fixture = Fixture::new();
     fixture.json["annotations"][0]["bbox"] = json!([1.0, 2.0]);
-    let message = fixture.prep_error();
-    assert_says(&message, &["annotations.json", "all 1 annotations were dropped", "(id 100)"]);
+    fixture.assert_refused(&["annotations.json", "all 1 annotations were dropped", "(id 100)"]);
     assert!(!fixture.store_path().exists());
     // A file without annotations is allowed: its images are for detection.
     fixture.json["annotations"] = json!([]);
@@ -201,12 +202,11 @@ fn a_file_whose_every_annotation_is_dropped_makes_no_store() {
 
 #[test]
 fn short_rings_are_removed_and_a_missing_area_is_the_masks() {
-    let mut fixture = Fixture::new();
     let rings = json!([[1.0, 1.0, 2.0, 2.0], [2.0, 1.0, 6.0, 1.0, 6.0, 5.0, 2.0, 5.0]]);
-    fixture.add_annotation(altered(101, |a| {
+    let fixture = Fixture::of([altered(101, |a| {
         a["segmentation"] = rings.clone();
         a.as_object_mut().unwrap().remove("area");
-    }));
+    })]);
     let report = fixture.prep().unwrap();
     assert_eq!(report.findings[&Finding::RemovedRings].first_ids, [101]);
     let store = fixture.store();
@@ -216,44 +216,53 @@ fn short_rings_are_removed_and_a_missing_area_is_the_masks() {
 
 #[test]
 fn faults_of_the_file_name_the_entry() {
-    let broken = |alter: &dyn Fn(&mut Value)| {
+    let cases: [(Alter, &[&str]); 13] = [
+        (
+            |json| json["annotations"][0]["image_id"] = json!("seven"),
+            &["annotations[0] (id 100): image_id must be a whole number from 0, not \"seven\";"],
+        ),
+        (
+            |json| {
+                json["images"][0] = json!({"id": 7, "height": 10, "width": 20,
+                    "coco_url": "http://images.cocodataset.org/train2017/000000391895.jpg"});
+            },
+            &["images/train2017/000000391895.jpg"],
+        ),
+        (
+            |json| json["annotations"][0]["iscrowd"] = json!(2),
+            &["annotations[0] (id 100)", "iscrowd"],
+        ),
+        (
+            |json| json["annotations"][0]["segmentation"] = json!({"size": [1, 2]}),
+            &["annotations[0] (id 100)", "segmentation.counts is missing"],
+        ),
+        (|json| json["images"][0]["height"] = Value::Null, &["images[0] (id 7)", "height"]),
+        (|json| json["categories"] = json!([]), &["annotations.json", "no category"]),
+        (
+            |json| json["categories"][1]["id"] = json!(90),
+            &["categories[1]", "id 90", "categories[0]"],
+        ),
+        (|json| json["categories"][1]["name"] = json!("zebra"), &["name zebra"]),
+        (
+            |json| json["images"] = json!([json["images"][0], json["images"][0]]),
+            &["images[1]", "id 7"],
+        ),
+        (
+            |json| drop(json.as_object_mut().unwrap().remove("categories")),
+            &["annotations.json", "no `categories`"],
+        ),
+        (|json| *json = json!([]), &["is a list"]),
+        (|json| json["images"] = json!([]), &["nothing left", "0 images"]),
+        (
+            |json| json["annotations"][0]["keypoints"] = json!([1, "a", 2]),
+            &["annotations[0] (id 100)", "keypoints must be a list of numbers"],
+        ),
+    ];
+    for (alter, says) in cases {
         let mut fixture = Fixture::new();
         alter(&mut fixture.json);
-        fixture.prep_error()
-    };
-    let message = broken(&|json| json["annotations"][0]["image_id"] = json!("seven"));
-    assert_says(&message, &["annotations.json", "annotations[0] (id 100)", "seven"]);
-    assert_says(&message, &["image_id must be a whole number"]);
-    let message = broken(&|json| {
-        json["images"][0] = json!({"id": 7, "height": 10, "width": 20,
-            "coco_url": "http://images.cocodataset.org/train2017/000000391895.jpg"});
-    });
-    assert_says(&message, &["images/train2017/000000391895.jpg"]);
-    let message = broken(&|json| json["annotations"][0]["iscrowd"] = json!(2));
-    assert_says(&message, &["annotations[0] (id 100)", "iscrowd"]);
-    let message = broken(&|json| json["annotations"][0]["segmentation"] = json!({"size": [1, 2]}));
-    assert_says(&message, &["annotations[0] (id 100)", "segmentation.counts"]);
-    let message = broken(&|json| {
-        json["images"][0].as_object_mut().unwrap().remove("height");
-    });
-    assert_says(&message, &["images[0] (id 7)", "height"]);
-    let message = broken(&|json| json["categories"] = json!([]));
-    assert_says(&message, &["annotations.json", "no category"]);
-    let message = broken(&|json| json["categories"][1]["id"] = json!(90));
-    assert_says(&message, &["categories[1]", "id 90", "categories[0]"]);
-    let message = broken(&|json| json["categories"][1]["name"] = json!("zebra"));
-    assert_says(&message, &["name zebra"]);
-    let message = broken(&|json| {
-        let image = json["images"][0].clone();
-        json["images"].as_array_mut().unwrap().push(image);
-    });
-    assert_says(&message, &["images[1]", "id 7"]);
-    let message = broken(&|json| {
-        json.as_object_mut().unwrap().remove("categories");
-    });
-    assert_says(&message, &["annotations.json", "no `categories`"]);
-    assert_says(&broken(&|json| *json = json!([])), &["is a list"]);
-    assert_says(&broken(&|json| json["images"] = json!([])), &["nothing left", "0 images"]);
+        fixture.assert_refused(says);
+    }
 }
 
 #[test]
@@ -267,12 +276,16 @@ fn json_that_is_cut_off_is_named() {
     assert_says(&error, &["annotations.json", "not COCO JSON", "column"]);
     assert!(!error.contains("YOLO"), "{error}");
     std::fs::write(fixture.annotations_path(), "path: ../coco8\ntrain: images/train").unwrap();
-    let error = dali::prep::run(&fixture.options(), &mut |_| ()).unwrap_err().to_string();
-    assert_says(&error, &["annotations.json", "not COCO JSON", "YOLO, VOC"]);
+    assert_fails(
+        dali::prep::run(&fixture.options(), &mut |_| ()),
+        &["annotations.json", "not COCO JSON", "YOLO, VOC"],
+    );
     let mut options = fixture.options();
     options.annotations = fixture.images();
-    let error = dali::prep::run(&options, &mut |_| ()).unwrap_err().to_string();
-    assert_says(&error, &["images: is a folder; give the file of annotations. YOLO"]);
+    assert_fails(
+        dali::prep::run(&options, &mut |_| ()),
+        &["images: is a folder; give the file of annotations. YOLO"],
+    );
 }
 
 /// With `--boxes` the box is what counts: an outline that is empty or broken is left out, and the

@@ -20,6 +20,13 @@ fn with_file(bytes: &[u8]) -> Fixture {
     fixture
 }
 
+/// The pixels that are stored of a file.
+fn stored(bytes: &[u8]) -> Vec<u8> {
+    let fixture = with_file(bytes);
+    fixture.prep().unwrap();
+    rgb(&fixture.store(), 0)
+}
+
 /// EXIF data that ask for a quarter turn, of either byte order.
 const QUARTER_TURNS: [&[u8]; 2] = [
     b"II\x2a\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0",
@@ -63,9 +70,8 @@ fn jpeg_keeps_its_bytes_and_decodes_close_to_the_original() {
 #[test]
 fn grey_and_progressive_jpeg_become_rgb() {
     let grey: Vec<u8> = (0..200).map(|at| 30 + at as u8).collect();
-    let fixture = with_file(&jpeg(&grey, 20, 10, ColorType::Luma));
-    fixture.prep().unwrap();
-    for (pixel, &expected) in rgb(&fixture.store(), 0).chunks(3).zip(&grey) {
+    let grey_jpeg = jpeg(&grey, 20, 10, ColorType::Luma);
+    for (pixel, &expected) in stored(&grey_jpeg).chunks(3).zip(&grey) {
         assert!(pixel[0] == pixel[1] && pixel[1] == pixel[2], "{pixel:?}");
         assert!(pixel[0].abs_diff(expected) <= 6, "{pixel:?} {expected}");
     }
@@ -74,9 +80,7 @@ fn grey_and_progressive_jpeg_become_rgb() {
     let mut encoder = Encoder::new(&mut bytes, 95);
     encoder.set_progressive(true);
     encoder.encode(&gradient(20, 10), 20, 10, ColorType::Rgb).unwrap();
-    let fixture = with_file(&bytes);
-    fixture.prep().unwrap();
-    for (got, expected) in rgb(&fixture.store(), 0).iter().zip(gradient(20, 10)) {
+    for (got, expected) in stored(&bytes).iter().zip(gradient(20, 10)) {
         assert!(got.abs_diff(expected) <= 8, "{got} {expected}");
     }
 }
@@ -116,23 +120,24 @@ fn bmp_tiff_and_webp_are_stored_and_other_colours_are_named() {
     for format in [ImageFormat::Bmp, ImageFormat::Tiff, ImageFormat::WebP] {
         for picture in [rgb8(), rgb8().into_rgba8().into()] {
             let whole = encoded(picture, format);
-            let fixture = with_file(&whole);
-            fixture.prep().unwrap();
-            assert_eq!(rgb(&fixture.store(), 0), values, "{format:?}");
-            let message = with_file(&whole[..whole.len() / 2]).prep_error();
-            assert_says(&message, &["image 7", "a.jpg", "does not decode"]);
+            assert_eq!(stored(&whole), values, "{format:?}");
+            with_file(&whole[..whole.len() / 2]).assert_refused(&[
+                "image 7",
+                "a.jpg",
+                "does not decode",
+            ]);
         }
     }
     let grey = encoded(rgb8().into_luma8().into(), ImageFormat::Tiff);
     with_file(&grey).prep().unwrap();
     let deep = encoded(rgb8().into_rgb16().into(), ImageFormat::Tiff);
-    assert_says(&with_file(&deep).prep_error(), &["holds 16 bits or more a channel", "convert it"]);
+    with_file(&deep).assert_refused(&["holds 16 bits or more a channel", "convert it"]);
     // The tag of the colours, of one short value, which says grey: 3 is a palette, 5 CMYK.
     let tag = grey.windows(8).position(|entry| entry == [6, 1, 3, 0, 1, 0, 0, 0]).unwrap();
     for (colours, says) in [(3, "a.jpg): holds other colours"), (5, "a.jpg): holds")] {
         let mut other = grey.clone();
         other[tag + 8] = colours;
-        assert_says(&with_file(&other).prep_error(), &[says, "convert it"]);
+        with_file(&other).assert_refused(&[says, "convert it"]);
     }
 }
 
@@ -142,9 +147,7 @@ fn cmyk_jpegs_become_rgb() {
         gradient(20, 10).chunks(3).flat_map(|rgb| [rgb[0], 40, rgb[2], 90]).collect();
     let light = |ink: u8, black: u8| (255 - u32::from(ink)) * (255 - u32::from(black)) / 255;
     for colours in [ColorType::Cmyk, ColorType::CmykAsYcck] {
-        let fixture = with_file(&jpeg(&inks, 20, 10, colours));
-        fixture.prep().unwrap();
-        for (rgb, inks) in rgb(&fixture.store(), 0).chunks(3).zip(inks.chunks(4)) {
+        for (rgb, inks) in stored(&jpeg(&inks, 20, 10, colours)).chunks(3).zip(inks.chunks(4)) {
             for (&got, &ink) in rgb.iter().zip(inks) {
                 let expected = light(ink, inks[3]);
                 assert!(u32::from(got).abs_diff(expected) <= 8, "{colours:?}: {got} {expected}");
@@ -157,27 +160,30 @@ fn cmyk_jpegs_become_rgb() {
 fn a_jpeg_cut_anywhere_is_truncated() {
     let whole = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
     for len in [3, 20, whole.len() / 2, whole.len() - 30, whole.len() - 2, whole.len() - 1] {
-        let message = with_file(&whole[..len]).prep_error();
-        assert_says(&message, &["image 7", "a.jpg", "truncated", &format!("{len} bytes")]);
+        with_file(&whole[..len]).assert_refused(&[
+            "image 7",
+            "a.jpg",
+            "truncated",
+            &format!("{len} bytes"),
+        ]);
     }
 }
 
 #[test]
 fn corrupt_files_are_named_and_never_panic() {
-    let message = with_file(b"GIF89a and so on").prep_error();
-    assert_says(
-        &message,
-        &["image 7", "is GIF; onegraph reads JPEG, PNG, BMP, TIFF and WebP: convert it"],
-    );
-    assert_says(&with_file(b"").prep_error(), &["neither JPEG nor PNG"]);
+    with_file(b"GIF89a and so on").assert_refused(&[
+        "image 7",
+        "is GIF; onegraph reads JPEG, PNG, BMP, TIFF and WebP: convert it",
+    ]);
+    with_file(b"").assert_refused(&["neither JPEG nor PNG"]);
     let picture = RgbImage::from_raw(20, 10, gradient(20, 10)).unwrap();
     let whole = png(DynamicImage::ImageRgb8(picture));
-    assert_says(&with_file(&whole[..whole.len() / 2]).prep_error(), &["does not decode"]);
+    with_file(&whole[..whole.len() / 2]).assert_refused(&["does not decode"]);
     // A frame whose colours are sampled more finely than its brightness.
     let mut finer = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
     let frame = finer.windows(2).position(|marker| marker == [0xFF, 0xC0]).unwrap();
     finer[frame + 14] = 0x44;
-    assert_says(&with_file(&finer).prep_error(), &["unusual sampling", "[4, 4]"]);
+    with_file(&finer).assert_refused(&["unusual sampling", "[4, 4]"]);
     // A damaged byte anywhere gives an error or some picture.
     let whole = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
     let mut out = vec![0; 600];
@@ -197,15 +203,14 @@ fn missing_file_and_wrong_size_name_both_sides() {
     let fixture = Fixture::new();
     std::fs::remove_file(fixture.images().join("a.jpg")).unwrap();
     // `train` makes stores too, and has no such option.
-    let message = fixture.prep_error();
-    assert_says(&message, &["image 7", "a.jpg", "folder of images", "prep --skip-bad-images"]);
+    fixture.assert_refused(&["image 7", "a.jpg", "folder of images", "prep --skip-bad-images"]);
 
     std::os::unix::fs::symlink("nowhere.jpg", fixture.images().join("a.jpg")).unwrap();
-    assert_says(&fixture.prep_error(), &["image 7", "it is a link to \"nowhere.jpg\""]);
+    fixture.assert_refused(&["image 7", "it is a link to \"nowhere.jpg\""]);
 
     let fixture = Fixture::new();
     fixture.write_jpeg("a.jpg", 24, 12);
-    assert_says(&fixture.prep_error(), &["image 7", "20x10", "24x12", "a.jpg"]);
+    fixture.assert_refused(&["image 7", "20x10", "24x12", "a.jpg"]);
 }
 
 /// Two entries for one file are usually a mistake, but some sets annotate a picture twice.
@@ -242,10 +247,7 @@ fn exif_rotation_is_reported_and_applied_only_if_asked() {
         std::fs::remove_dir_all(fixture.store_path()).unwrap();
         fixture.json["images"][0]["width"] = 10.into();
         fixture.json["images"][0]["height"] = 20.into();
-        assert_says(
-            &fixture.prep_error(),
-            &["10x20", "20x10", "EXIF orientation 6", "--exif apply"],
-        );
+        fixture.assert_refused(&["10x20", "20x10", "EXIF orientation 6", "--exif apply"]);
         let mut stored = vec![0; 600];
         dali::decode::decode_rgb_into(&file, &mut stored).unwrap();
         let report = fixture.prep_with(|options| options.exif = Exif::Apply).unwrap();
@@ -342,13 +344,13 @@ fn files_are_found_under_names_that_look_alike() {
                 assert_eq!(report.renamed.count, usize::from(file != name));
                 assert!(fixture.store().changed_source(&fixture.images()).is_none());
             }
-            Err(words) => assert_says(&fixture.prep_error(), &[words]),
+            Err(words) => fixture.assert_refused(&[words]),
         }
     }
     // Two names that mean one file: one of the two is missing.
     let mut fixture = Fixture::new();
     fixture.add_image(3, "A.jpg", 20, 10);
-    assert_says(&fixture.prep_error(), &["image 3", "a file that another file_name means"]);
+    fixture.assert_refused(&["image 3", "a file that another file_name means"]);
 }
 
 /// Values of 16 bits that use the low ones alone lose their levels; those of 8 bits lose none.

@@ -3,12 +3,11 @@
 use dali::store::{Classes, Store, Stores};
 use serde_json::json;
 
-use crate::fixture::{Fixture, annotation, assert_says};
+use crate::fixture::{Fixture, annotation, assert_fails};
 
 /// Image 7 with an ant and a zebra (ids 3 and 90); image 9 with an ant alone.
 fn ours() -> Fixture {
-    let mut fixture = Fixture::new();
-    fixture.add_annotation(annotation(101, 7, 3));
+    let mut fixture = Fixture::of([annotation(101, 7, 3)]);
     fixture.add_image(9, "b.jpg", 16, 16);
     fixture.write_jpeg("b.jpg", 16, 16);
     fixture.add_annotation(annotation(102, 9, 3));
@@ -101,27 +100,24 @@ fn a_store_alone_is_as_it_is() {
     assert_eq!(stores.contents().categories, store.header().categories);
     assert_eq!(stores.to_string(), store.path().display().to_string());
     let twice: Vec<Store> = vec![store, fixture.store()];
-    let refused = Stores::new(twice, &Classes::default()).unwrap_err().to_string();
-    assert_says(&refused, &[&(SECOND + 1).to_string(), "10^15"]);
+    assert_fails(Stores::new(twice, &Classes::default()), &[&(SECOND + 1).to_string(), "10^15"]);
 }
 
 /// Ids and names are looked up, not searched for: this took minutes.
 #[test]
 fn many_categories_are_joined_in_linear_time() {
     const MANY: u64 = 200_000;
-    let of = |word: &str, first: u64| {
+    let [a, b] = ["a", "b"].map(|word| {
         let mut fixture = Fixture::new();
-        let category = |id: u64| json!({"id": first + id, "name": format!("{word}{id}")});
-        fixture.json["categories"] = (0..MANY).map(category).collect();
+        let category = |id| json!({"id": id, "name": format!("{word}{id}")});
+        fixture.json["categories"] = (1..=MANY).map(category).collect();
         fixture.prep().unwrap();
         fixture.store()
-    };
-    // All ids are taken twice, so those of the second store are the next free ones.
-    let classes = Classes { names: (0..MANY).map(|id| format!("b{id}")).collect(), as_one: false };
-    let [all, some] = [Classes::default(), classes].map(|classes| {
-        Stores::new(vec![of("a", 1), of("b", 1)], &classes).unwrap().contents().categories.clone()
     });
-    assert_eq!(all.len() as u64, 2 * MANY);
-    assert_eq!((all[MANY as usize].name.as_str(), all[MANY as usize].coco_id), ("b0", MANY + 1));
-    assert_eq!((some.len() as u64, some[7].coco_id), (MANY, 8));
+    // All ids are taken twice, so those of the second store are the next free ones.
+    let names = (1..=MANY).flat_map(|id| [format!("a{id}"), format!("b{id}")]).collect();
+    let stores = Stores::new(vec![a, b], &Classes { names, as_one: false }).unwrap();
+    let last = stores.contents().categories.last().unwrap();
+    let name = format!("b{MANY}");
+    assert_eq!((last.name.as_str(), last.coco_id), (name.as_str(), 2 * MANY));
 }

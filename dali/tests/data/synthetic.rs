@@ -8,7 +8,7 @@ use dali::store;
 use dali::synthetic::{CLASS_NAMES, KEYPOINT_NAMES, SyntheticOptions, generate};
 use tempfile::TempDir;
 
-use crate::fixture::assert_says;
+use crate::fixture::{assert_fails, assert_says, rle_of};
 
 /// CRC-32 of the records and values of the masks of two images of seed 8, before there were
 /// keypoints. The pixels did not change either, but a sine in them may round differently elsewhere.
@@ -126,15 +126,7 @@ fn agree(height: u32, width: u32) {
     for (obj, annotation) in set.annotations.iter().enumerate() {
         let object = store.object(obj);
         assert_eq!(object.annotation_id, annotation.id);
-        let rle = match object.segmentation {
-            store::Segmentation::Polygons(rings) => {
-                let ring: Vec<f64> = rings[0].iter().map(|&value| f64::from(value)).collect();
-                hotcoco::mask::fr_poly(&ring, height, width).unwrap()
-            }
-            store::Segmentation::Runs(runs) => {
-                hotcoco::Rle { h: height, w: width, counts: runs.to_vec() }
-            }
-        };
+        let rle = rle_of(&object.segmentation, height, width);
         assert_eq!(hotcoco::mask::area(&rle) as f64, annotation.area.unwrap());
         let bbox = annotation.bbox.as_ref().unwrap();
         assert_eq!(&hotcoco::mask::to_bbox(&rle).to_vec(), bbox);
@@ -171,7 +163,7 @@ fn it_replaces_only_its_own_sets_and_only_when_asked() {
     assert_says(&error, &["photos", "leaves it alone"]);
     assert!(options.out.join("images").is_dir());
     options.count = 0;
-    assert_says(&generate(&options, &mut |_| ()).unwrap_err().to_string(), &["--count"]);
+    assert_fails(generate(&options, &mut |_| ()), &["--count"]);
 }
 
 /// The visible keypoints of an object lie on it, and a polygon hides none.
@@ -186,16 +178,8 @@ fn keypoints_lie_on_their_objects() {
     assert_eq!(store.header().num_with_keypoints, store.header().num_annotations);
     let (mut hidden, mut seen) = (0, 0);
     for object in (0..store.header().num_annotations).map(|obj| store.object(obj)) {
-        let (is_whole, rle) = match object.segmentation {
-            store::Segmentation::Polygons(ref rings) => {
-                let ring: Vec<f64> = rings[0].iter().map(|&value| f64::from(value)).collect();
-                (true, hotcoco::mask::fr_poly(&ring, 128, 128).unwrap())
-            }
-            store::Segmentation::Runs(runs) => {
-                (false, hotcoco::Rle { h: 128, w: 128, counts: runs.to_vec() })
-            }
-        };
-        let pixels = hotcoco::mask::decode(&rle);
+        let is_whole = matches!(object.segmentation, store::Segmentation::Polygons(_));
+        let pixels = hotcoco::mask::decode(&rle_of(&object.segmentation, 128, 128));
         let is_near = |x: f32, y: f32| {
             let near = |at: f32| (at as usize).saturating_sub(2)..(at as usize + 3).min(128);
             near(x).any(|column| near(y).any(|row| pixels[column * 128 + row] == 1))
