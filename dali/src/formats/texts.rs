@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+
+/// Bytes of all together: aliases of YAML repeat a text without end.
+const MAX_BYTES: usize = 1 << 26;
+const TOO_LONG: &str = "has more than 64 MiB of texts";
 
 pub(super) enum Texts {
     One(String),
@@ -31,13 +34,19 @@ impl<'de> Visitor<'de> for Form {
         Ok(Texts::One(text.to_string()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Texts, A::Error> {
-        Vec::deserialize(SeqAccessDeserializer::new(seq)).map(Texts::List)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Texts, A::Error> {
+        let (mut texts, mut bytes) = (Vec::new(), MAX_BYTES);
+        while let Some(text) = seq.next_element::<String>()? {
+            bytes = bytes.checked_sub(text.len()).ok_or_else(|| de::Error::custom(TOO_LONG))?;
+            texts.push(text);
+        }
+        Ok(Texts::List(texts))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Texts, A::Error> {
-        let mut texts = BTreeMap::new();
-        while let Some((key, text)) = map.next_entry()? {
+        let (mut texts, mut bytes) = (BTreeMap::new(), MAX_BYTES);
+        while let Some((key, text)) = map.next_entry::<usize, String>()? {
+            bytes = bytes.checked_sub(text.len()).ok_or_else(|| de::Error::custom(TOO_LONG))?;
             if texts.insert(key, text).is_some() {
                 return Err(de::Error::custom(format!("has the key {key} twice; remove one")));
             }

@@ -11,7 +11,7 @@ use super::report::{DropReason, Finding};
 use super::{annotation, keypoints};
 use crate::decode::{self, DecodeFault, Exif, ImageFormat, ImageInfo};
 use crate::error::DaliError;
-use crate::store::{NewObject, PixelEncoding, SourceRow};
+use crate::store::{NewObject, NewSegmentation, PixelEncoding, SourceRow};
 
 /// The contents of the store for one image.
 pub(super) struct Prepared {
@@ -117,9 +117,15 @@ impl Prepared {
 }
 
 /// All of an object but its ids; copies have the same.
-fn key_of(object: &NewObject) -> String {
-    let NewObject { label, crowd, bbox_xywh, segmentation, .. } = object;
-    format!("{label} {crowd} {bbox_xywh:?} {segmentation:?}")
+fn key_of(object: &NewObject) -> (u32, bool, Vec<Vec<u32>>) {
+    // -0 equals 0.
+    let bits = |values: &[f32]| values.iter().map(|value| (value + 0.0).to_bits()).collect();
+    let mut values: Vec<Vec<u32>> = match &object.segmentation {
+        NewSegmentation::Polygons(rings) => rings.iter().map(|ring| bits(ring)).collect(),
+        NewSegmentation::Runs(runs) => vec![vec![], runs.clone()],
+    };
+    values.push(bits(&object.bbox_xywh));
+    (object.label, object.crowd, values)
 }
 
 /// Reads a regular file that is no larger than an image can be.

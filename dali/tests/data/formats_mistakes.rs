@@ -124,6 +124,7 @@ fn mistakes_in_yolo_are_sentences() {
     };
     let a = "labels/train/a.txt";
     let deep = format!("a: {}\nnames:", "[{a: ".repeat(200));
+    let again = format!("a: &a {}\nnames: [{}]", "x".repeat(1 << 20), ["*a"; 65].join(", "));
     let sound = Sound { format: "yolo", split: Some("train"), write };
     check(
         &sound,
@@ -140,6 +141,7 @@ fn mistakes_in_yolo_are_sentences() {
             ("data.yaml", "[ant, bee]", "[[ant], bee]", &["names[0]: invalid type: sequence"]),
             ("data.yaml", "[ant, bee]", "{0: ant, 0: bee}", &["names: has the key 0 twice"]),
             ("data.yaml", "names:", &deep, &["more than 256 brackets are open"]),
+            ("data.yaml", "names: [ant, bee]", &again, &["names: has more than 64 MiB of texts"]),
             ("data.yaml", "names:", "kpt_shape: [2, 3]\nnames:", &["line 1: has 2 numbers after"]),
             (a, "", "0 .5 .5 .2 .2 .93 1", &["object 1 looks like a box and a confidence"]),
             (
