@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::detections::{Detection, Results};
 use super::error::ScoreError;
-use super::evaluate::{Curves, counts, scored};
+use super::evaluate::{Run, matched, new_scorer, scored};
 use super::ground_truth::GroundTruth;
-use super::{IouType, Summary};
+use super::{ClassScores, IouType, Summary};
 
 /// Overlap from which a detection counts as found, for confusion, errors and images.
 const FOUND_IOU: f64 = 0.5;
@@ -36,40 +36,6 @@ const ERROR_KINDS: [(&str, &str); 6] = [
     ("Bkg", "nothing there"),
     ("Miss", "not detected"),
 ];
-
-/// The scores of one class; `None` where undefined.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ClassScores {
-    /// Its name.
-    pub name: String,
-    /// Annotated objects that are not crowd and, for keypoints, have a labelled one.
-    pub objects: usize,
-    /// AP at IoU 0.50:0.95.
-    pub ap: Option<f64>,
-    /// AP at IoU 0.50.
-    pub ap50: Option<f64>,
-    /// AP at IoU 0.75.
-    pub ap75: Option<f64>,
-    /// AR at IoU 0.50:0.95, 100 detections per image; for keypoints 20.
-    pub ar: Option<f64>,
-    /// Precision at recalls 0, 0.01 .. 1 and IoU 0.50; empty without objects.
-    pub precision: Vec<f64>,
-    /// The minimum score at which F1 is highest at IoU 0.50; `None` where nothing is found, and in
-    /// reports of older programs.
-    #[serde(default)]
-    pub best_threshold: Option<Threshold>,
-}
-
-/// A minimum score, and what is found from it on.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Threshold {
-    /// The minimum score.
-    pub score: f64,
-    /// Share of the detections that are right.
-    pub precision: f64,
-    /// Share of the objects that are found, to 0.01.
-    pub recall: f64,
-}
 
 /// A kind of errors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -144,10 +110,10 @@ pub fn analyze(
     iou_type: IouType,
 ) -> Result<(Summary, Analysis), ScoreError> {
     let results = Results::from_detections(detections, gt, iou_type)?;
-    let (summary, curves, eval) = scored(gt, results)?;
+    let (summary, Run { classes, precision, eval, .. }) = scored(gt, results)?;
     let mut analysis = Analysis {
-        classes: classes(gt, &summary, &curves, &eval),
-        precision: mean_precision(&curves),
+        classes,
+        precision,
         confusion: vec![],
         errors: vec![],
         images: vec![],
@@ -159,7 +125,7 @@ pub fn analyze(
     // Only detections that a person would see; the others are noise to them.
     let shown: Vec<Detection> =
         detections.iter().filter(|d| d.score >= MIN_SCORE).cloned().collect();
-    let (_, _, seen) = scored(gt, Results::from_detections(&shown, gt, iou_type)?)?;
+    let (seen, _) = matched(gt, Results::from_detections(&shown, gt, iou_type)?, new_scorer)?;
     let diagnostics = seen.image_diagnostics(FOUND_IOU, MIN_SCORE)?;
     if analysis.classes.len() <= MAX_CONFUSED {
         analysis.confusion = confusion(&eval);
@@ -177,75 +143,6 @@ fn pairs(gt: &GroundTruth, found: &COCO) -> usize {
     let count = |of: &COCO, image: u64| of.get_ann_ids_for_img(image).len();
     let images = gt.coco().dataset.images.iter().map(|image| image.id);
     images.map(|id| count(gt.coco(), id) * count(found, id)).max().unwrap_or(0)
-}
-
-/// Mean of the defined values, or `None`.
-fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (sum, count) =
-        values.filter(|v| *v > -1.0).fold((0.0, 0_usize), |(sum, n), v| (sum + v, n + 1));
-    (count > 0).then(|| sum / count as f64)
-}
-
-pub(super) fn classes(
-    gt: &GroundTruth,
-    summary: &Summary,
-    curves: &Curves,
-    eval: &COCOeval,
-) -> Vec<ClassScores> {
-    let [t, r, k, a, m] = curves.shape;
-    let num_recalls = r;
-    let precision = |t: usize, r: usize, class: usize| {
-        curves.precision[(((t * num_recalls + r) * k + class) * a) * m + (m - 1)]
-    };
-    let ap_at = |class: usize, at: usize| mean((0..r).map(|r| precision(at, r, class)));
-    let ids = eval.accumulated().map_or(&[][..], |e| &e.cat_ids);
-    let mut counted: HashMap<u64, usize> = HashMap::new();
-    let annotations = gt.coco().dataset.annotations.iter();
-    for object in annotations.filter(|object| counts(summary.iou_type, object)) {
-        *counted.entry(object.category_id).or_default() += 1;
-    }
-    let class = |(i, (name, _)): (usize, &(String, f64))| {
-        let objects = ids.get(i).and_then(|id| counted.get(id)).copied().unwrap_or(0);
-        let recalls = (0..t).map(|t| curves.recall[((t * k + i) * a) * m + (m - 1)]);
-        let curve = (0..r).map(|r| precision(0, r, i));
-        let score = |r: usize| curves.scores[((r * k + i) * a) * m + (m - 1)];
-        let thresholds = (1..r).map(|at| Threshold {
-            score: score(at),
-            precision: precision(0, at, i),
-            recall: at as f64 / (r - 1) as f64,
-        });
-        ClassScores {
-            name: name.clone(),
-            objects,
-            ap: mean((0..t * r).map(|tr| precision(tr / r, tr % r, i))),
-            ap50: ap_at(i, 0),
-            ap75: ap_at(i, 5.min(t - 1)),
-            ar: mean(recalls),
-            precision: if objects > 0 { curve.collect() } else { Vec::new() },
-            best_threshold: best_of(thresholds),
-        }
-    };
-    summary.per_category.iter().enumerate().map(class).collect()
-}
-
-/// The threshold of the highest F1, the first of equal ones. Precision at a recall is the highest
-/// at it or beyond, so F1 is highest where that is the precision itself.
-fn best_of(thresholds: impl Iterator<Item = Threshold>) -> Option<Threshold> {
-    let f1 = |t: &Threshold| 2.0 * t.precision * t.recall / (t.precision + t.recall);
-    let found = thresholds.filter(|t| t.precision > 0.0);
-    found.fold(None, |best, t| match best {
-        Some(b) if f1(&b) >= f1(&t) => Some(b),
-        _ => Some(t),
-    })
-}
-
-fn mean_precision(curves: &Curves) -> Vec<Vec<f64>> {
-    let [t, r, k, a, m] = curves.shape;
-    let at = |t: usize, rec: usize| {
-        let of = |class: usize| curves.precision[(((t * r + rec) * k + class) * a) * m + (m - 1)];
-        mean((0..k).map(of))
-    };
-    (0..t).map(|t| (0..r).filter_map(|rec| at(t, rec)).collect()).collect()
 }
 
 fn confusion(eval: &COCOeval) -> Vec<Vec<u64>> {
@@ -386,6 +283,52 @@ mod tests {
         let [doubt] = analysis.label_doubts.as_slice() else { panic!("{analysis:?}") };
         assert_eq!((doubt.image_id, doubt.score, doubt.detected_class.as_str()), (2, 0.8, "cat"));
         assert_eq!(doubt.annotated_class.as_deref(), Some("dog"));
+    }
+
+    #[test]
+    fn many_categories_are_scored_some_at_a_time() {
+        let sizes = [10.0, 50.0, 120.0];
+        let is_found = |id: u64| id % 5 <= id % 3;
+        let side = |id: u64| sizes[id as usize % 3];
+        let object = |id: u64| GtAnnotation {
+            id,
+            image_id: 1,
+            category_id: id,
+            bbox_xywh: [0.0, 0.0, side(id), side(id)],
+            area: None,
+            iscrowd: false,
+            mask: None,
+            keypoints: None,
+        };
+        let category = |id: u64| GtCategory { id, name: format!("c{id}") };
+        let image = GtImage { id: 1, height: 200, width: 200 };
+        let truth = |objects: u64| {
+            let categories = (1..=objects + 100).map(category).collect();
+            let objects = (1..=objects).map(object).collect();
+            GroundTruth::from_parts(vec![image.clone()], objects, categories)
+        };
+        let fault = truth(65_537).expect_err("too many").to_string();
+        assert!(fault.ends_with("65537 categories have objects, more than 65536"), "{fault}");
+        let gt = truth(5000).expect("sound");
+        let found = (1..=5000).filter(|id| is_found(*id)).map(|id| {
+            let bbox_xywh = [0.0, 0.0, side(id), side(id)];
+            Detection { bbox_xywh, ..detection(1, id, 0.0, 0.9) }
+        });
+        let found: Vec<Detection> = found.collect();
+        let (summary, analysis) = analyze(&gt, &found, IouType::Bbox).expect("sound");
+        let share = |counts: &dyn Fn(u64) -> bool| {
+            let all: Vec<u64> = (1..=5000).filter(|id| counts(*id)).collect();
+            all.iter().filter(|id| is_found(**id)).count() as f64 / all.len() as f64
+        };
+        let [s, m, l] = [0, 1, 2].map(|size| share(&|id| id % 3 == size));
+        let all = share(&|_| true);
+        let want = [all, all, all, s, m, l, all, all, all, s, m, l];
+        let is_close = |(a, b): (&f64, f64)| (a - b).abs() < 1e-12;
+        assert!(summary.stats.iter().zip(want).all(is_close), "{summary}, not {want:?}");
+        assert_eq!((analysis.classes.len(), analysis.precision[9].len()), (5000, 101));
+        assert!(analysis.precision.iter().flatten().all(|p| is_close((p, all))));
+        let aps = analysis.classes.iter().map(|class| class.ap.expect("defined"));
+        assert!(aps.zip(1..).all(|(ap, id)| is_close((&ap, f64::from(u8::from(is_found(id)))))));
     }
 
     #[test]

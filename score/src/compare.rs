@@ -78,8 +78,8 @@ pub fn compare(
 ) -> Result<Comparison, ScoreError> {
     let (iou_type, images) = (first.iou_type, gt.num_images());
     let scored = |results| {
-        let (summary, _, eval) = scored(gt, results)?;
-        Ok::<_, ScoreError>((summary, Matches::new(&eval, iou_type)))
+        let (summary, run) = scored(gt, results)?;
+        Ok::<_, ScoreError>((summary, Matches::new(&run.eval, iou_type)))
     };
     let ((first, ours), (second, theirs)) = (scored(first)?, scored(second)?);
     let positions: Vec<usize> = (0..images).collect();
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!((small.scores, small.interval, small.is_certain()), ([None; 2], None, false));
         assert_eq!((found.classes[0].name.as_str(), found.classes[0].interval), ("cat", None));
         // The scorer's own, which is slow.
-        let eval = |results| scored(&gt, results).expect("sound").2;
+        let eval = |results| scored(&gt, results).expect("sound").1.eval;
         let (n_bootstrap, seed, confidence) = (2000, SEED, CONFIDENCE);
         let options = hotcoco::CompareOpts { n_bootstrap, seed, confidence };
         let slow = hotcoco::compare(&eval(results(&first)), &eval(results(&second)), &options);
