@@ -308,7 +308,10 @@ mod tests {
             GroundTruth::from_parts(vec![image.clone()], objects, categories)
         };
         let fault = truth(65_537).expect_err("too many").to_string();
-        assert!(fault.ends_with("65537 categories have objects; at most 65536 can be scored"), "{fault}");
+        assert!(
+            fault.ends_with("65537 categories have objects; at most 65536 can be scored"),
+            "{fault}"
+        );
         let gt = truth(5000).expect("sound");
         let found = (1..=5000).filter(|id| is_found(*id)).map(|id| {
             let bbox_xywh = [0.0, 0.0, side(id), side(id)];

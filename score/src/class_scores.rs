@@ -91,7 +91,7 @@ pub(super) struct Mean {
 }
 
 impl Mean {
-    fn add(&mut self, value: f64) {
+    pub(super) fn add(&mut self, value: f64) {
         if value > -1.0 {
             self.sum += value;
             self.count += 1;

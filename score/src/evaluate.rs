@@ -1,7 +1,7 @@
 //! The evaluation itself: matching, precision and recall, and the numbers made of them.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ pub fn evaluate_results(
 pub(super) fn scored(gt: &GroundTruth, results: Results) -> Result<(Summary, Run), ScoreError> {
     let (iou_type, max_dets) = (results.iou_type, results.max_dets);
     let (eval, notes) = matched(gt, results, new_scorer)?;
-    let run = run(gt, iou_type, eval, iou_type.stat_names().len())?;
+    let run = run(gt, iou_type, eval)?;
     let num_objects = run.classes.iter().map(|class| class.objects).sum();
     let by_name = |class: &ClassScores| (class.name.clone(), class.ap.unwrap_or(-1.0));
     let summary = Summary {
@@ -199,21 +199,18 @@ pub(super) fn matched(
     Ok((eval, notes))
 }
 
-/// Makes the numbers, `num_stats` of them, of matched detections.
+/// Makes the numbers of matched detections.
 pub(super) fn run(
     gt: &GroundTruth,
     iou_type: IouType,
     mut eval: COCOeval,
-    num_stats: usize,
 ) -> Result<Run, ScoreError> {
-    let broken = || {
-        let reason = format!("the scorer handed back other than {num_stats} numbers");
-        ScoreError::Scorer(hotcoco::Error::InvalidState(reason))
-    };
+    let broken = || hotcoco::Error::InvalidState("the scorer made no numbers".into());
     let mut counted = HashMap::new();
     for object in gt.coco().dataset.annotations.iter().filter(|a| counts(iou_type, a)) {
         *counted.entry(object.category_id).or_default() += 1;
     }
+    let numbers = eval.metric_defs();
     let ids = std::mem::take(&mut eval.params.cat_ids);
     let size = if ids.len() > MANY_CATEGORIES { AT_A_TIME } else { ids.len().max(1) };
     let (mut parts, mut found, mut precision) = (Vec::new(), Vec::new(), Vec::new());
@@ -222,16 +219,15 @@ pub(super) fn run(
         eval.accumulate();
         // `summarize` would print; we print the lines ourselves.
         eval.summarize_lines();
-        let stats = eval.stats().filter(|s| s.len() == num_stats).ok_or_else(broken)?;
+        let stats = eval.stats().ok_or_else(broken)?;
         let curves = eval.accumulated().ok_or_else(broken)?;
-        let of = eval.metric_defs();
-        let counts = of.iter().map(|of| defined(&eval, curves, of));
+        let counts = numbers.iter().map(|of| defined(&eval, curves, of));
         parts.push(stats.iter().copied().zip(counts).collect::<Vec<_>>());
         found.extend(classes(gt, &counted, curves));
         add_precision(&mut precision, curves);
     }
     eval.params.cat_ids = ids;
-    let stats = (0..num_stats).map(|i| joint_mean(parts.iter().map(|part| part[i])));
+    let stats = (0..numbers.len()).map(|i| joint_mean(parts.iter().map(|part| part[i])));
     let stats = stats.collect();
     let precision = precision.iter().map(|at| at.iter().filter_map(Mean::get).collect()).collect();
     Ok(Run { stats, classes: found, precision, eval })
@@ -264,25 +260,23 @@ fn joint_mean(means: impl Iterator<Item = (f64, usize)>) -> f64 {
 /// objects than `cap`, too.
 fn keep_best(gt: &GroundTruth, found: &mut Vec<Annotation>, cap: usize) -> Option<String> {
     let key = |a: &Annotation| (a.image_id, if gt.is_lvis() { 0 } else { a.category_id });
-    let mut places: HashMap<_, Vec<usize>> = HashMap::new();
-    for (i, detection) in found.iter().enumerate() {
-        places.entry(key(detection)).or_default().push(i);
-    }
-    places.retain(|_, places| places.len() > cap);
-    let mut objects: BTreeMap<_, usize> = BTreeMap::new();
-    let annotated = gt.coco().dataset.annotations.iter();
-    for object in annotated.filter(|a| !a.iscrowd && places.contains_key(&key(a))) {
-        *objects.entry(key(object)).or_default() += 1;
-    }
+    let mut best_first: Vec<usize> = (0..found.len()).collect();
     let score = |i: &usize| found[*i].score;
-    let mut dropped = HashSet::new();
-    // LVIS's scorer leaves its own out.
-    for mut places in places.into_values().filter(|_| !gt.is_lvis()) {
-        places.sort_by(|a, b| score(b).partial_cmp(&score(a)).unwrap_or(Ordering::Equal));
-        dropped.extend(places.drain(cap..));
+    best_first.sort_by(|a, b| score(b).partial_cmp(&score(a)).unwrap_or(Ordering::Equal));
+    let (mut counted, mut counts) = (HashMap::new(), vec![false; found.len()]);
+    for i in best_first {
+        let count = counted.entry(key(&found[i])).or_insert(0);
+        *count += 1;
+        counts[i] = *count <= cap;
     }
-    let mut place = 0..;
-    found.retain(|_| place.next().is_none_or(|i| !dropped.contains(&i)));
+    let mut objects: BTreeMap<_, usize> = BTreeMap::new();
+    for object in gt.coco().dataset.annotations.iter().filter(|a| !a.iscrowd) {
+        if counted.get(&key(object)).is_some_and(|count| *count > cap) {
+            *objects.entry(key(object)).or_default() += 1;
+        }
+    }
+    let mut counts = counts.into_iter();
+    found.retain(|_| counts.next().unwrap_or(true));
     let ((image, _), count) = objects.into_iter().find(|(_, count)| *count > cap)?;
     let each = if gt.is_lvis() { "an image" } else { "a class and image" };
     Some(format!(

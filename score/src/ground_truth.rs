@@ -335,7 +335,8 @@ impl GroundTruth {
         let used: HashSet<u64> = annotations.iter().map(|a| a.category_id).collect();
         if used.len() > MAX_CATEGORIES {
             let used = used.len();
-            let reason = format!("{used} categories have objects; at most {MAX_CATEGORIES} can be scored");
+            let reason =
+                format!("{used} categories have objects; at most {MAX_CATEGORIES} can be scored");
             return Err(ScoreError::GroundTruth { origin, reason });
         }
         let listed = annotations.iter().find_map(|a| a.keypoints.as_ref());

@@ -59,11 +59,10 @@ pub fn evaluate_lvis(
     results: Results,
 ) -> Result<(LvisSummary, Curves), ScoreError> {
     let (iou_type, max_dets) = (results.iou_type, results.max_dets);
-    let count = LVIS_STAT_NAMES.len();
     let (eval, notes) = matched(gt, results, |gt, found, kind, max_dets| {
         COCOeval::new_lvis(gt, found.cap_detections_per_image(Some(max_dets)), kind)
     })?;
-    let run = run(gt, iou_type, eval, count)?;
+    let run = run(gt, iou_type, eval)?;
     let stats = std::array::from_fn(|i| run.stats[i]);
     Ok((LvisSummary { iou_type, max_dets, stats, notes }, run.curves()))
 }
