@@ -299,7 +299,7 @@ mod tests {
         };
         let fault = truth(65_537).expect_err("too many").to_string();
         assert!(fault.contains("65537 categories have objects; at most 65536 can"), "{fault}");
-        // Of the small objects one in five is found, of the medium ones two, of the large ones three.
+        // Found are one in five small objects, two in five medium ones, three in five large ones.
         let is_found = |id: u64| id % 5 <= id % 3;
         let found = (1..=4500).filter(|id| is_found(*id));
         let found =

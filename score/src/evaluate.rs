@@ -246,7 +246,7 @@ fn defined(eval: &COCOeval, curves: &AccumulatedEval, of: &MetricDef) -> usize {
     ids.filter(|(k, id)| is_of(id) && recall(*k) > -1.0).count()
 }
 
-/// The mean of all from means of so many; -1 for none. That of one alone is itself.
+/// The mean of all from means of so many; -1 for none. A single one stays as it is.
 fn joint_mean(means: impl Iterator<Item = (f64, usize)>) -> f64 {
     let joined = means.filter(|(_, count)| *count > 0).reduce(|(mean, n), (other, count)| {
         let all = n + count;

@@ -27,7 +27,8 @@ fn history() -> BTreeMap<String, f64> {
 /// words such as H100 or 800x1344 are names.
 fn numbers(line: &str) -> Vec<String> {
     let code = line.split('`').step_by(2).collect::<Vec<_>>().join(" ");
-    let links = code.split(['(', ')']).filter(|part| !part.contains(".md")).collect::<Vec<_>>().join(" ");
+    let parts = code.split(['(', ')']).filter(|part| !part.contains(".md"));
+    let links = parts.collect::<Vec<_>>().join(" ");
     let is_edge = |c: char| c.is_whitespace() || "|/[]();:%*".contains(c);
     let words = links.split(is_edge).map(|word| word.trim_matches([',', '.']));
     let is_number = |word: &&str| word.parse::<f64>().is_ok() && word.starts_with(char::is_numeric);
