@@ -90,6 +90,7 @@ for k in 1 10; do
         run "$what, prep x$k" "$O" prep --images i --annotations $at.json --out st-$at
         run "$what, eval x$k" "$O" eval --gt $at.json --detections found-$at.json
     done
+    wanted "categories, train x$k" && prep categories$k
     run "categories, train x$k" "$O" train micro $(train categories$k)
     wanted "report x$k" && prep report$k
     run "report x$k" "$O" train micro $(train report$k) \
