@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Inputs that took minutes or all memory: each at its size and at ten times that, in 60 s of
-# processor and 4 GiB. Prints seconds, peak MiB and PASS or FAIL a line; exits 1 after a FAIL. An
-# error message passes; a crash does not.
+# processor and 4 GiB. Prints seconds, peak MiB and PASS or FAIL a line; exits 1 after a FAIL. At ten
+# times the size, and for nested YAML, an error message passes; a crash does not.
 #   tests/limits.sh target/release/onegraph [WORDS]     only lines that have the words
 set -u
 O=$(realpath "$1") ONLY=${2:-} W=$(mktemp -d) failed=0
@@ -58,9 +58,11 @@ for k in (1, 10):
     coco("report%d.json" % k, 5000 * k)
     coco("compare%d.json" % k, 7200 * k, images=72 * k, classes=80)
 X
+wanted() { case $1 in *"$ONLY"*) ;; *) return 1 ;; esac }
 run() { # name, command
-    case $1 in *"$ONLY"*) ;; *) return ;; esac
-    local name=$1 word=PASS
+    wanted "$1" || return
+    local name=$1 word=PASS good='rc [0-9]{1,2}$'
+    case $name in nested* | *x10) ;; *) good='rc 0$' ;; esac
     shift
     python3 - "$@" >out 2>&1 <<'X'
 import resource as r, subprocess, sys
@@ -70,7 +72,7 @@ rc = subprocess.run(sys.argv[1:], timeout=600, stdin=subprocess.DEVNULL).returnc
 used = r.getrusage(r.RUSAGE_CHILDREN)
 print("\n%.1f s %d MiB rc %d" % (used.ru_utime + used.ru_stime, used.ru_maxrss >> 10, rc))
 X
-    grep -qE 'rc [0-9]{1,2}$' out && ! grep -qE 'panicked|stack backtrace' out || word=FAIL failed=1
+    grep -qE "$good" out && ! grep -qE 'panicked|stack backtrace' out || word=FAIL failed=1
     printf '%-32s %-28s %s\n' "$name" "$(tail -n 1 out)" $word
     [ $word = PASS ] || tail -n 3 out | head -n 2 | cut -c1-150
 }
@@ -88,12 +90,12 @@ for k in 1 10; do
         run "$what, prep x$k" "$O" prep --images i --annotations $at.json --out st-$at
         run "$what, eval x$k" "$O" eval --gt $at.json --detections found-$at.json
     done
+    wanted "categories, train x$k" && prep categories$k
     run "categories, train x$k" "$O" train micro $(train categories$k)
-    prep report$k
+    wanted "report x$k" && prep report$k
     run "report x$k" "$O" train micro $(train report$k) \
         --set model.detections.per_image=$((5000 * k))
-    prep compare$k
-    "$O" train micro $(train compare$k) >/dev/null 2>&1
+    wanted "compare x$k" && prep compare$k && "$O" train micro $(train compare$k) >/dev/null 2>&1
     run "compare x$k" "$O" compare r/compare$k r/compare$k
 done
 exit $failed

@@ -102,7 +102,6 @@ fn with_objects(set: &Path, objects: usize) -> anyhow::Result<PathBuf> {
         })
     });
     coco["annotations"] = annotations.collect();
-    std::fs::create_dir_all(&folder)?;
     let file = folder.join("annotations.json");
     engine::run_dir::write_whole(&file, coco.to_string().as_bytes())?;
     let mut options = PrepOptions::new(set.join("images"), file, &store);

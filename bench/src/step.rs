@@ -213,15 +213,11 @@ fn data_of(
     if let Some(count) = objects {
         let roi = &config.model.roi;
         let most = max_positives(roi.batch_size_per_image, roi.positive_fraction);
-        let fault = match padded {
-            None => "needs drawn images: add --padded HEIGHTxWIDTH".to_string(),
-            Some(_) if count > most => {
-                format!("is {count}; a step samples at most {most} an image")
-            }
-            Some(_) => String::new(),
-        };
-        if !fault.is_empty() {
-            return Err(EngineError::Usage(format!("--positives {fault}")));
+        if padded.is_none() || count > most {
+            return Err(EngineError::Usage(format!(
+                "--positives is {count}: it needs drawn images (--padded HEIGHTxWIDTH), and a step \
+                 samples at most {most} an image"
+            )));
         }
         config.train.accuracies = true;
     }
@@ -322,11 +318,9 @@ fn print_figures(value: &Value) {
         number("/step_ms/p95"),
         number("/data_ms"),
     );
-    if number("/positives_per_image") > 0.0 {
-        say!(
-            "{:.1} positive RoIs an image, counted in these steps",
-            number("/positives_per_image")
-        );
+    let positives = number("/positives_per_image");
+    if positives > 0.0 {
+        say!("{positives:.1} positive RoIs an image, counted in these steps");
     }
     let (steps, finite, skipped) = (count("steps"), count("finite_losses"), count("skipped_steps"));
     if finite < steps || skipped > 0 {

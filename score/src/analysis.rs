@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::detections::{Detection, Results};
 use super::error::ScoreError;
-use super::evaluate::{Curves, counts, scored};
+use super::evaluate::{Run, matched, new_scorer, scored};
 use super::ground_truth::GroundTruth;
-use super::{IouType, Summary};
+use super::{ClassScores, IouType, Summary};
 
 /// Overlap from which a detection counts as found, for confusion, errors and images.
 const FOUND_IOU: f64 = 0.5;
@@ -36,40 +36,6 @@ const ERROR_KINDS: [(&str, &str); 6] = [
     ("Bkg", "nothing there"),
     ("Miss", "not detected"),
 ];
-
-/// The scores of one class; `None` where undefined.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ClassScores {
-    /// Its name.
-    pub name: String,
-    /// Annotated objects that are not crowd and, for keypoints, have a labelled one.
-    pub objects: usize,
-    /// AP at IoU 0.50:0.95.
-    pub ap: Option<f64>,
-    /// AP at IoU 0.50.
-    pub ap50: Option<f64>,
-    /// AP at IoU 0.75.
-    pub ap75: Option<f64>,
-    /// AR at IoU 0.50:0.95, 100 detections per image; for keypoints 20.
-    pub ar: Option<f64>,
-    /// Precision at recalls 0, 0.01 .. 1 and IoU 0.50; empty without objects.
-    pub precision: Vec<f64>,
-    /// The minimum score at which F1 is highest at IoU 0.50; `None` where nothing is found, and in
-    /// reports of older programs.
-    #[serde(default)]
-    pub best_threshold: Option<Threshold>,
-}
-
-/// A minimum score, and what is found from it on.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Threshold {
-    /// The minimum score.
-    pub score: f64,
-    /// Share of the detections that are right.
-    pub precision: f64,
-    /// Share of the objects that are found, to 0.01.
-    pub recall: f64,
-}
 
 /// A kind of errors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -144,10 +110,10 @@ pub fn analyze(
     iou_type: IouType,
 ) -> Result<(Summary, Analysis), ScoreError> {
     let results = Results::from_detections(detections, gt, iou_type)?;
-    let (summary, curves, eval) = scored(gt, results)?;
+    let (summary, Run { classes, precision, eval, .. }) = scored(gt, results)?;
     let mut analysis = Analysis {
-        classes: classes(gt, &summary, &curves, &eval),
-        precision: mean_precision(&curves),
+        classes,
+        precision,
         confusion: vec![],
         errors: vec![],
         images: vec![],
@@ -159,7 +125,7 @@ pub fn analyze(
     // Only detections that a person would see; the others are noise to them.
     let shown: Vec<Detection> =
         detections.iter().filter(|d| d.score >= MIN_SCORE).cloned().collect();
-    let (_, _, seen) = scored(gt, Results::from_detections(&shown, gt, iou_type)?)?;
+    let (seen, _) = matched(gt, Results::from_detections(&shown, gt, iou_type)?, new_scorer)?;
     let diagnostics = seen.image_diagnostics(FOUND_IOU, MIN_SCORE)?;
     if analysis.classes.len() <= MAX_CONFUSED {
         analysis.confusion = confusion(&eval);
@@ -177,75 +143,6 @@ fn pairs(gt: &GroundTruth, found: &COCO) -> usize {
     let count = |of: &COCO, image: u64| of.get_ann_ids_for_img(image).len();
     let images = gt.coco().dataset.images.iter().map(|image| image.id);
     images.map(|id| count(gt.coco(), id) * count(found, id)).max().unwrap_or(0)
-}
-
-/// Mean of the defined values, or `None`.
-fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (sum, count) =
-        values.filter(|v| *v > -1.0).fold((0.0, 0_usize), |(sum, n), v| (sum + v, n + 1));
-    (count > 0).then(|| sum / count as f64)
-}
-
-pub(super) fn classes(
-    gt: &GroundTruth,
-    summary: &Summary,
-    curves: &Curves,
-    eval: &COCOeval,
-) -> Vec<ClassScores> {
-    let [t, r, k, a, m] = curves.shape;
-    let num_recalls = r;
-    let precision = |t: usize, r: usize, class: usize| {
-        curves.precision[(((t * num_recalls + r) * k + class) * a) * m + (m - 1)]
-    };
-    let ap_at = |class: usize, at: usize| mean((0..r).map(|r| precision(at, r, class)));
-    let ids = eval.accumulated().map_or(&[][..], |e| &e.cat_ids);
-    let mut counted: HashMap<u64, usize> = HashMap::new();
-    let annotations = gt.coco().dataset.annotations.iter();
-    for object in annotations.filter(|object| counts(summary.iou_type, object)) {
-        *counted.entry(object.category_id).or_default() += 1;
-    }
-    let class = |(i, (name, _)): (usize, &(String, f64))| {
-        let objects = ids.get(i).and_then(|id| counted.get(id)).copied().unwrap_or(0);
-        let recalls = (0..t).map(|t| curves.recall[((t * k + i) * a) * m + (m - 1)]);
-        let curve = (0..r).map(|r| precision(0, r, i));
-        let score = |r: usize| curves.scores[((r * k + i) * a) * m + (m - 1)];
-        let thresholds = (1..r).map(|at| Threshold {
-            score: score(at),
-            precision: precision(0, at, i),
-            recall: at as f64 / (r - 1) as f64,
-        });
-        ClassScores {
-            name: name.clone(),
-            objects,
-            ap: mean((0..t * r).map(|tr| precision(tr / r, tr % r, i))),
-            ap50: ap_at(i, 0),
-            ap75: ap_at(i, 5.min(t - 1)),
-            ar: mean(recalls),
-            precision: if objects > 0 { curve.collect() } else { Vec::new() },
-            best_threshold: best_of(thresholds),
-        }
-    };
-    summary.per_category.iter().enumerate().map(class).collect()
-}
-
-/// The threshold of the highest F1, the first of equal ones. Precision at a recall is the highest
-/// at it or beyond, so F1 is highest where that is the precision itself.
-fn best_of(thresholds: impl Iterator<Item = Threshold>) -> Option<Threshold> {
-    let f1 = |t: &Threshold| 2.0 * t.precision * t.recall / (t.precision + t.recall);
-    let found = thresholds.filter(|t| t.precision > 0.0);
-    found.fold(None, |best, t| match best {
-        Some(b) if f1(&b) >= f1(&t) => Some(b),
-        _ => Some(t),
-    })
-}
-
-fn mean_precision(curves: &Curves) -> Vec<Vec<f64>> {
-    let [t, r, k, a, m] = curves.shape;
-    let at = |t: usize, rec: usize| {
-        let of = |class: usize| curves.precision[(((t * r + rec) * k + class) * a) * m + (m - 1)];
-        mean((0..k).map(of))
-    };
-    (0..t).map(|t| (0..r).filter_map(|rec| at(t, rec)).collect()).collect()
 }
 
 fn confusion(eval: &COCOeval) -> Vec<Vec<u64>> {
@@ -320,17 +217,21 @@ mod tests {
     use super::*;
     use crate::{GtAnnotation, GtCategory, GtImage, class_table, evaluate};
 
+    fn object(id: u64, image_id: u64, category_id: u64, bbox_xywh: [f64; 4]) -> GtAnnotation {
+        let (area, iscrowd, mask, keypoints) = (None, false, None, None);
+        GtAnnotation { id, image_id, category_id, bbox_xywh, area, iscrowd, mask, keypoints }
+    }
+
+    /// Small, medium or large.
+    fn square(id: u64) -> [f64; 4] {
+        let side = [10.0, 50.0, 120.0][id as usize % 3];
+        [0.0, 0.0, side, side]
+    }
+
     fn ground_truth() -> GroundTruth {
         let image = |id| GtImage { id, height: 100, width: 100 };
-        let object = |id, image_id, category_id, x: f64| GtAnnotation {
-            id,
-            image_id,
-            category_id,
-            bbox_xywh: [x, 10.0, 20.0, 20.0],
-            area: Some(400.0),
-            iscrowd: false,
-            mask: None,
-            keypoints: None,
+        let object = |id, image_id, category_id, x: f64| {
+            object(id, image_id, category_id, [x, 10.0, 20.0, 20.0])
         };
         let objects = vec![object(1, 1, 3, 0.0), object(2, 1, 3, 40.0), object(3, 2, 8, 0.0)];
         let category = |id, name: &str| GtCategory { id, name: name.into() };
@@ -389,19 +290,38 @@ mod tests {
     }
 
     #[test]
+    fn many_categories_are_scored_some_at_a_time() {
+        let truth = |count: u64| {
+            let image = GtImage { id: 1, height: 200, width: 200 };
+            let category = |id: u64| GtCategory { id, name: format!("c{id}") };
+            let objects = (1..=count).map(|id| object(id, 1, id, square(id))).collect();
+            GroundTruth::from_parts(vec![image], objects, (0..=count).map(category).collect())
+        };
+        let fault = truth(65_537).expect_err("too many").to_string();
+        assert!(fault.contains("65537 categories have objects; at most 65536 can"), "{fault}");
+        // Found are one in five small objects, two in five medium ones, three in five large ones.
+        let is_found = |id: u64| id % 5 <= id % 3;
+        let found = (1..=4500).filter(|id| is_found(*id));
+        let found =
+            found.map(|id| Detection { bbox_xywh: square(id), ..detection(1, id, 0.0, 0.9) });
+        let found: Vec<Detection> = found.collect();
+        let gt = truth(4500).expect("sound");
+        let (summary, analysis) = analyze(&gt, &found, IouType::Bbox).expect("sound");
+        let want = [0.4, 0.4, 0.4, 0.2, 0.4, 0.6, 0.4, 0.4, 0.4, 0.2, 0.4, 0.6];
+        let is_close = |(a, b): (&f64, f64)| (a - b).abs() < 1e-12;
+        assert!(summary.stats.iter().zip(want).all(is_close), "{summary}, not {want:?}");
+        assert_eq!((analysis.classes.len(), analysis.precision[9].len()), (4500, 101));
+        assert!(analysis.precision.iter().flatten().all(|p| is_close((p, 0.4))));
+        let aps = analysis.classes.iter().map(|class| class.ap.expect("defined"));
+        assert!(aps.zip(1..).all(|(ap, id)| is_close((&ap, f64::from(u8::from(is_found(id)))))));
+    }
+
+    #[test]
     fn a_detection_in_a_crowd_puts_no_label_in_doubt() {
         let doubts = |iscrowd: bool| {
             let image = GtImage { id: 1, height: 100, width: 100 };
-            let object = GtAnnotation {
-                id: 1,
-                image_id: 1,
-                category_id: 3,
-                bbox_xywh: [0.0, 0.0, 100.0, 100.0],
-                area: Some(1e4),
-                iscrowd,
-                mask: None,
-                keypoints: None,
-            };
+            let object = object(1, 1, 3, [0.0, 0.0, 100.0, 100.0]);
+            let object = GtAnnotation { iscrowd, ..object };
             let categories = [(3, "cat"), (8, "dog")];
             let categories = categories.map(|(id, name)| GtCategory { id, name: name.into() });
             let gt = GroundTruth::from_parts(vec![image], vec![object], categories.into());

@@ -2,8 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::IouType;
-use super::analysis::ClassScores;
+use super::{ClassScores, IouType};
 use dali::plain;
 
 /// From this many classes on, the table has two columns of them.

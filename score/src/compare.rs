@@ -1,7 +1,5 @@
 //! Two sets of detections on the same images: how their scores differ, and how sure that is.
 
-use std::sync::{Mutex, PoisonError};
-
 use hotcoco::metrics::bootstrap::bootstrap_ci;
 
 use super::IouType;
@@ -9,7 +7,7 @@ use super::detections::Results;
 use super::error::ScoreError;
 use super::evaluate::scored;
 use super::ground_truth::GroundTruth;
-use super::resample::{Matches, Scratch};
+use super::resample::Matches;
 
 /// Share of the samples that an interval holds.
 const CONFIDENCE: f64 = 0.95;
@@ -78,17 +76,13 @@ pub fn compare(
 ) -> Result<Comparison, ScoreError> {
     let (iou_type, images) = (first.iou_type, gt.num_images());
     let scored = |results| {
-        let (summary, _, eval) = scored(gt, results)?;
-        Ok::<_, ScoreError>((summary, Matches::new(&eval, iou_type)))
+        let (summary, run) = scored(gt, results)?;
+        Ok::<_, ScoreError>((summary, Matches::new(&run.eval)))
     };
     let ((first, ours), (second, theirs)) = (scored(first)?, scored(second)?);
     let positions: Vec<usize> = (0..images).collect();
-    let scratches = Mutex::new(Vec::new());
-    let lock = || scratches.lock().unwrap_or_else(PoisonError::into_inner);
     let errors = bootstrap_ci(&positions, samples, SEED, CONFIDENCE, |sample| {
-        let mut scratch: Scratch = lock().pop().unwrap_or_default();
-        let [a, b] = [&ours, &theirs].map(|of| of.stats(sample.iter(), &mut scratch));
-        lock().push(scratch);
+        let [a, b] = [&ours, &theirs].map(|of| of.stats(sample.iter()));
         done();
         let is_defined = |a: f64, b: f64| a >= 0.0 && b >= 0.0;
         a.into_iter().zip(b).map(|(a, b)| if is_defined(a, b) { b - a } else { 0.0 }).collect()
@@ -175,7 +169,7 @@ mod tests {
         assert_eq!((small.scores, small.interval, small.is_certain()), ([None; 2], None, false));
         assert_eq!((found.classes[0].name.as_str(), found.classes[0].interval), ("cat", None));
         // The scorer's own, which is slow.
-        let eval = |results| scored(&gt, results).expect("sound").2;
+        let eval = |results| scored(&gt, results).expect("sound").1.eval;
         let (n_bootstrap, seed, confidence) = (2000, SEED, CONFIDENCE);
         let options = hotcoco::CompareOpts { n_bootstrap, seed, confidence };
         let slow = hotcoco::compare(&eval(results(&first)), &eval(results(&second)), &options);

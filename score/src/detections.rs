@@ -320,17 +320,18 @@ fn pair_by_file(raw: &mut [RawDetection], gt: &GroundTruth) -> Result<Option<Str
             ));
         }
     }
-    match unnamed.filter(|_| moved > 0) {
+    if moved == 0 {
+        return Ok(None);
+    }
+    let differ = format!(
+        "{moved} of {of} detections have the file_name of another image than their image_id"
+    );
+    match unnamed {
         Some(i) => Err(format!(
-            "{moved} of {of} detections have the file_name of another image than their image_id, \
-             and detection {i} has no file_name; give file_name to all detections, or to none"
+            "{differ}, and detection {i} has no file_name; give file_name to all detections, or to \
+             none"
         )),
-        None => Ok((moved > 0).then(|| {
-            format!(
-                "{moved} of {of} detections have the file_name of another image than their \
-                 image_id; file_name was used"
-            )
-        })),
+        None => Ok(Some(format!("{differ}; file_name was used"))),
     }
 }
 

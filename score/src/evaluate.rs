@@ -1,29 +1,31 @@
 //! The evaluation itself: matching, precision and recall, and the numbers made of them.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use hotcoco::{Annotation, COCO, COCOeval, Dataset};
+use hotcoco::{AccumulatedEval, Annotation, COCO, COCOeval, Dataset, MetricDef};
 
-use super::IouType;
+use super::class_scores::{ClassScores, Mean, add_precision, classes};
 use super::detections::{Detection, Results};
 use super::error::ScoreError;
 use super::ground_truth::GroundTruth;
-use super::summary::Summary;
+use super::{IouType, Summary};
 
-/// With more categories than this, only those with objects are scored, and at most so many.
+/// With more categories than this, only those with objects are scored, and so many at a time: the
+/// curves of a category take 200 kB.
 const MANY_CATEGORIES: usize = 4096;
-const MAX_CATEGORIES: usize = 4 * MANY_CATEGORIES;
+const AT_A_TIME: usize = 64;
 
 /// Precision and recall behind the numbers, -1 where there is no object.
 ///
 /// # Shapes
 /// `shape` is `[T, R, K, A, M]`: 10 IoU thresholds, 101 recalls, the categories by id, the areas
 /// (all, small, medium, large), and 1, 10, 100 detections an image. For keypoints the thresholds
-/// are of OKS, the areas all, medium, large, and [`Summary::max_dets`] is the only number.
-#[derive(Debug, Clone, PartialEq)]
+/// are of OKS, the areas all, medium, large, and [`Summary::max_dets`] is the only number. More
+/// than 4096 categories have no curves.
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Curves {
     /// `[T, R, K, A, M]`.
     pub shape: [usize; 5],
@@ -78,35 +80,40 @@ pub fn evaluate_results(
     gt: &GroundTruth,
     results: Results,
 ) -> Result<(Summary, Curves), ScoreError> {
-    let (summary, curves, _) = scored(gt, results)?;
-    Ok((summary, curves))
+    let (summary, run) = scored(gt, results)?;
+    Ok((summary, run.curves()))
 }
 
-/// Scores checked results; the scorer itself comes back too, for an analysis.
-pub(super) fn scored(
-    gt: &GroundTruth,
-    results: Results,
-) -> Result<(Summary, Curves, COCOeval), ScoreError> {
+/// Scores checked results.
+pub(super) fn scored(gt: &GroundTruth, results: Results) -> Result<(Summary, Run), ScoreError> {
     let (iou_type, max_dets) = (results.iou_type, results.max_dets);
-    let Run { stats, curves, eval, notes } =
-        run(gt, results, iou_type.stat_names().len(), |gt, found, kind, max_dets| {
-            let mut eval = COCOeval::new(gt, found, kind);
-            if kind == hotcoco::IouType::Keypoints {
-                eval.params.max_dets = vec![max_dets];
-            }
-            eval
-        })?;
-    let annotations = gt.coco().dataset.annotations.iter();
-    let num_objects = annotations.filter(|a| counts(iou_type, a)).count();
+    let (eval, notes) = matched(gt, results, new_scorer)?;
+    let run = run(gt, iou_type, eval)?;
+    let num_objects = run.classes.iter().map(|class| class.objects).sum();
+    let by_name = |class: &ClassScores| (class.name.clone(), class.ap.unwrap_or(-1.0));
     let summary = Summary {
         iou_type,
         max_dets,
-        undefined: Summary::reasons(iou_type, &stats, gt.num_images(), num_objects),
-        stats,
-        per_category: per_category(gt, &eval, &curves),
+        undefined: Summary::reasons(iou_type, &run.stats, gt.num_images(), num_objects),
+        stats: run.stats.clone(),
+        per_category: run.classes.iter().map(by_name).collect(),
         notes,
     };
-    Ok((summary, curves, eval))
+    Ok((summary, run))
+}
+
+/// COCO's scorer.
+pub(super) fn new_scorer(
+    gt: Arc<COCO>,
+    found: COCO,
+    kind: hotcoco::IouType,
+    max_dets: usize,
+) -> COCOeval {
+    let mut eval = COCOeval::new(gt, found, kind);
+    if kind == hotcoco::IouType::Keypoints {
+        eval.params.max_dets = vec![max_dets];
+    }
+    eval
 }
 
 /// True if an annotated object counts: it is not crowd and, for keypoints, has a labelled one.
@@ -118,19 +125,33 @@ pub(super) fn counts(iou_type: IouType, annotation: &hotcoco::Annotation) -> boo
 /// A finished run of the scorer.
 pub(super) struct Run {
     pub(super) stats: Vec<f64>,
-    pub(super) curves: Curves,
+    pub(super) classes: Vec<ClassScores>,
+    /// Mean precision over the categories at each recall, for each IoU threshold.
+    pub(super) precision: Vec<Vec<f64>>,
     pub(super) eval: COCOeval,
-    pub(super) notes: Vec<String>,
 }
 
-/// Runs the scorer that `make` sets up, of `num_stats` numbers, for these annotations, detections,
-/// kind, and limit of detections.
-pub(super) fn run(
+impl Run {
+    /// The curves, if they were not made for some categories at a time.
+    pub(super) fn curves(&self) -> Curves {
+        let all = |a: &&AccumulatedEval| a.cat_ids == self.eval.params.cat_ids;
+        let curves = self.eval.accumulated().filter(all).map(|a| Curves {
+            shape: [a.shape.t, a.shape.r, a.shape.k, a.shape.a, a.shape.m],
+            precision: a.precision.clone(),
+            recall: a.recall.clone(),
+            scores: a.scores.clone(),
+        });
+        curves.unwrap_or_default()
+    }
+}
+
+/// Matches detections by the scorer that `make` sets up for these annotations, detections, kind,
+/// and limit of detections. Returns notes, too.
+pub(super) fn matched(
     gt: &GroundTruth,
     mut results: Results,
-    num_stats: usize,
     make: fn(Arc<COCO>, COCO, hotcoco::IouType, usize) -> COCOeval,
-) -> Result<Run, ScoreError> {
+) -> Result<(COCOeval, Vec<String>), ScoreError> {
     let mut sigmas = None;
     let iou_type = match results.iou_type {
         IouType::Bbox => {
@@ -150,8 +171,11 @@ pub(super) fn run(
     let mut notes = left_out_note(&results);
     notes.extend(gt.doubts().iter().cloned());
     notes.extend(results.doubts);
-    let cap = hotcoco::Params::new(iou_type).max_det();
-    let cap = if gt.is_lvis() { results.max_dets } else { cap };
+    let cap = match iou_type {
+        hotcoco::IouType::Keypoints => results.max_dets,
+        _ if gt.is_lvis() => results.max_dets,
+        kind => hotcoco::Params::new(kind).max_det(),
+    };
     notes.extend(keep_best(gt, &mut results.annotations, cap));
     let detections = COCO::from_dataset(Dataset {
         images: gt.coco().dataset.images.clone(),
@@ -160,59 +184,75 @@ pub(super) fn run(
         ..Dataset::default()
     });
     let mut eval = make(gt.coco().clone(), detections, iou_type, results.max_dets);
-    // The curves of a category take 400 kB, with or without objects.
     if gt.coco().dataset.categories.len() > MANY_CATEGORIES {
         let used = gt.coco().dataset.annotations.iter().map(|a| a.category_id);
         let mut used: BTreeSet<u64> = used.collect();
         used.extend(
             gt.coco().dataset.categories[..usize::from(used.is_empty())].iter().map(|c| c.id),
         );
-        if used.len() > MAX_CATEGORIES {
-            let (used, most) = (used.len(), MAX_CATEGORIES);
-            return Err(gt.fault(format!("{used} categories have objects, more than {most}")));
-        }
         eval.params.cat_ids = used.into_iter().collect();
     }
     if let Some(sigmas) = sigmas {
         eval.params.kpt_oks_sigmas = sigmas;
     }
     eval.evaluate()?;
-    eval.accumulate();
-    // `summarize` would print; we print the lines ourselves.
-    eval.summarize_lines();
-    let broken = || {
-        let reason = format!("the scorer handed back other than {num_stats} numbers");
-        ScoreError::Scorer(hotcoco::Error::InvalidState(reason))
-    };
-    let stats = eval.stats().filter(|s| s.len() == num_stats).ok_or_else(broken)?.to_vec();
-    let curves = curves(&eval).ok_or_else(broken)?;
-    Ok(Run { stats, curves, eval, notes })
+    Ok((eval, notes))
 }
 
-fn curves(eval: &COCOeval) -> Option<Curves> {
-    let accumulated = eval.accumulated()?;
-    let s = accumulated.shape;
-    Some(Curves {
-        shape: [s.t, s.r, s.k, s.a, s.m],
-        precision: accumulated.precision.clone(),
-        recall: accumulated.recall.clone(),
-        scores: accumulated.scores.clone(),
-    })
+/// Makes the numbers of matched detections.
+pub(super) fn run(
+    gt: &GroundTruth,
+    iou_type: IouType,
+    mut eval: COCOeval,
+) -> Result<Run, ScoreError> {
+    let broken = || hotcoco::Error::InvalidState("the scorer made no numbers".into());
+    let mut counted = HashMap::new();
+    for object in gt.coco().dataset.annotations.iter().filter(|a| counts(iou_type, a)) {
+        *counted.entry(object.category_id).or_default() += 1;
+    }
+    let numbers = eval.metric_defs();
+    let ids = std::mem::take(&mut eval.params.cat_ids);
+    let size = if ids.len() > MANY_CATEGORIES { AT_A_TIME } else { ids.len().max(1) };
+    let (mut parts, mut found, mut precision) = (Vec::new(), Vec::new(), Vec::new());
+    for part in 0..ids.len().div_ceil(size).max(1) {
+        eval.params.cat_ids = ids.iter().skip(part * size).take(size).copied().collect();
+        eval.accumulate();
+        // `summarize` would print; we print the lines ourselves.
+        eval.summarize_lines();
+        let stats = eval.stats().ok_or_else(broken)?;
+        let curves = eval.accumulated().ok_or_else(broken)?;
+        let counts = numbers.iter().map(|of| defined(&eval, curves, of));
+        parts.push(stats.iter().copied().zip(counts).collect::<Vec<_>>());
+        found.extend(classes(gt, &counted, curves));
+        add_precision(&mut precision, curves);
+    }
+    eval.params.cat_ids = ids;
+    let stats = (0..numbers.len()).map(|i| joint_mean(parts.iter().map(|part| part[i])));
+    let stats = stats.collect();
+    let precision = precision.iter().map(|at| at.iter().filter_map(Mean::get).collect()).collect();
+    Ok(Run { stats, classes: found, precision, eval })
 }
 
-/// Mean of the defined precisions of each category, over all sizes and the most detections an
-/// image that count.
-fn per_category(gt: &GroundTruth, eval: &COCOeval, curves: &Curves) -> Vec<(String, f64)> {
-    let [t, r, k, a, m] = curves.shape;
-    let ids = eval.accumulated().map_or(&[][..], |e| &e.cat_ids);
-    let mean = |category: usize| {
-        let defined = (0..t * r)
-            .map(|tr| curves.precision[((tr * k + category) * a) * m + (m - 1)])
-            .filter(|&p| p > -1.0);
-        let (sum, count) = defined.fold((0.0, 0_usize), |(sum, n), p| (sum + p, n + 1));
-        if count == 0 { -1.0 } else { sum / count as f64 }
+/// The number of categories that a number is a mean of.
+fn defined(eval: &COCOeval, curves: &AccumulatedEval, of: &MetricDef) -> usize {
+    let frequency = of.freq_group.and(of.name.strip_prefix("AP"));
+    let is_of = |id: &u64| {
+        let category = eval.coco_gt().get_cat(*id);
+        frequency.is_none() || category.and_then(|c| c.frequency.as_deref()) == frequency
     };
-    ids.iter().enumerate().map(|(i, &id)| (gt.coco().cat_name(id), mean(i))).collect()
+    let area = eval.params.area_range_idx(of.area_lbl).unwrap_or(0);
+    let recall = |k: usize| curves.recall[curves.recall_idx(0, k, area, 0)];
+    let ids = curves.cat_ids.iter().enumerate();
+    ids.filter(|(k, id)| is_of(id) && recall(*k) > -1.0).count()
+}
+
+/// The mean of all from means of so many; -1 for none. A single one stays as it is.
+fn joint_mean(means: impl Iterator<Item = (f64, usize)>) -> f64 {
+    let joined = means.filter(|(_, count)| *count > 0).reduce(|(mean, n), (other, count)| {
+        let all = n + count;
+        (mean + (other - mean) * count as f64 / all as f64, all)
+    });
+    joined.map_or(-1.0, |(mean, _)| mean)
 }
 
 /// Leaves out detections beyond the `cap` best of an image and class, which no score counts and
@@ -220,25 +260,23 @@ fn per_category(gt: &GroundTruth, eval: &COCOeval, curves: &Curves) -> Vec<(Stri
 /// objects than `cap`, too.
 fn keep_best(gt: &GroundTruth, found: &mut Vec<Annotation>, cap: usize) -> Option<String> {
     let key = |a: &Annotation| (a.image_id, if gt.is_lvis() { 0 } else { a.category_id });
-    let mut places: HashMap<_, Vec<usize>> = HashMap::new();
-    for (i, detection) in found.iter().enumerate() {
-        places.entry(key(detection)).or_default().push(i);
-    }
-    places.retain(|_, places| places.len() > cap);
-    let mut objects: BTreeMap<_, usize> = BTreeMap::new();
-    let annotated = gt.coco().dataset.annotations.iter();
-    for object in annotated.filter(|a| !a.iscrowd && places.contains_key(&key(a))) {
-        *objects.entry(key(object)).or_default() += 1;
-    }
+    let mut best_first: Vec<usize> = (0..found.len()).collect();
     let score = |i: &usize| found[*i].score;
-    let mut dropped = HashSet::new();
-    // LVIS's scorer leaves its own out.
-    for mut places in places.into_values().filter(|_| !gt.is_lvis()) {
-        places.sort_by(|a, b| score(b).partial_cmp(&score(a)).unwrap_or(Ordering::Equal));
-        dropped.extend(places.drain(cap..));
+    best_first.sort_by(|a, b| score(b).partial_cmp(&score(a)).unwrap_or(Ordering::Equal));
+    let (mut counted, mut counts) = (HashMap::new(), vec![false; found.len()]);
+    for i in best_first {
+        let count = counted.entry(key(&found[i])).or_insert(0);
+        *count += 1;
+        counts[i] = *count <= cap;
     }
-    let mut place = 0..;
-    found.retain(|_| place.next().is_none_or(|i| !dropped.contains(&i)));
+    let mut objects: BTreeMap<_, usize> = BTreeMap::new();
+    for object in gt.coco().dataset.annotations.iter().filter(|a| !a.iscrowd) {
+        if counted.get(&key(object)).is_some_and(|count| *count > cap) {
+            *objects.entry(key(object)).or_default() += 1;
+        }
+    }
+    let mut counts = counts.into_iter();
+    found.retain(|_| counts.next().unwrap_or(true));
     let ((image, _), count) = objects.into_iter().find(|(_, count)| *count > cap)?;
     let each = if gt.is_lvis() { "an image" } else { "a class and image" };
     Some(format!(

@@ -1,6 +1,6 @@
 //! The ground truth that detections are scored against: from a COCO file, or built in memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +16,8 @@ use super::rle::{Rle, check_polygon};
 
 /// A box of which less than this share lies in its image is counted.
 const MIN_INSIDE: f64 = 0.75;
+/// Categories that may have objects: more would take minutes to score.
+const MAX_CATEGORIES: usize = 1 << 16;
 /// Parts of a path by which images are found, at most.
 const MAX_PARTS: usize = 8;
 
@@ -328,8 +330,15 @@ impl GroundTruth {
             return Err(twice("annotations", id));
         }
         // pycocotools never looks at objects of images or categories that the file does not list.
-        let listed: std::collections::HashSet<u64> = categories.iter().map(|c| c.id).collect();
+        let listed: HashSet<u64> = categories.iter().map(|c| c.id).collect();
         annotations.retain(|a| sizes.contains_key(&a.image_id) && listed.contains(&a.category_id));
+        let used: HashSet<u64> = annotations.iter().map(|a| a.category_id).collect();
+        if used.len() > MAX_CATEGORIES {
+            let used = used.len();
+            let reason =
+                format!("{used} categories have objects; at most {MAX_CATEGORIES} can be scored");
+            return Err(ScoreError::GroundTruth { origin, reason });
+        }
         let listed = annotations.iter().find_map(|a| a.keypoints.as_ref());
         let num_keypoints = listed.map(|list| list.len().div_ceil(3));
         // More would take memory without bound, and are refused.
@@ -557,6 +566,6 @@ fn by_ends<'a>(names: impl Iterator<Item = (&'a str, u64)>) -> HashMap<String, O
 }
 
 fn first_repeat(ids: impl Iterator<Item = u64>) -> Option<u64> {
-    let mut seen = std::collections::HashSet::new();
+    let mut seen = HashSet::new();
     ids.into_iter().find(|&id| !seen.insert(id))
 }

@@ -75,6 +75,12 @@ fn people_found_score_one_and_people_without_keypoints_do_not_count() {
     let (best, _) = evaluate_results(&gt, best.limited_to(2)).expect("sound");
     assert_eq!((best.max_dets, best.stats[5]), (2, 0.5));
     assert!(best.to_string().contains("| maxDets=  2 ] = 0.500"), "{best}");
+    // One person of two is the last of more than 20.
+    let mut found = vec![detection([[99.0, 99.0, 1.0]; 3], 0.9); 24];
+    found.push(detection(FIRST, 0.1));
+    let last = Results::from_detections(&found, &gt, IouType::Keypoints).expect("sound");
+    let (last, _) = evaluate_results(&gt, last.limited_to(25)).expect("sound");
+    assert_eq!(last.stats[5], 0.5, "{last}");
 }
 
 #[test]

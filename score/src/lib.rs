@@ -2,9 +2,10 @@
 //!
 //! `hotcoco` computes; this room adds the checks that turn a user's mistake into one sentence,
 //! our own types, and the familiar printout. The numbers equal pycocotools' bit for bit, and
-//! those of LVIS annotations lvis-api's.
+//! those of LVIS annotations lvis-api's; those of more than 4096 categories, but for rounding.
 
 mod analysis;
+mod class_scores;
 mod class_table;
 mod compare;
 mod detections;
@@ -24,7 +25,8 @@ mod summary;
 #[cfg(test)]
 mod tests;
 
-pub use analysis::{Analysis, ClassScores, ErrorKind, ImageScores, LabelDoubt, Threshold, analyze};
+pub use analysis::{Analysis, ErrorKind, ImageScores, LabelDoubt, analyze};
+pub use class_scores::{ClassScores, Threshold};
 pub use class_table::{class_table, short_class_table};
 pub use compare::{Comparison, ScoreDifference, compare};
 pub use detections::{Detection, Results};

@@ -11,7 +11,7 @@ use hotcoco::COCOeval;
 use super::IouType;
 use super::detections::Results;
 use super::error::ScoreError;
-use super::evaluate::{Curves, Run, run};
+use super::evaluate::{Curves, matched, run};
 use super::ground_truth::GroundTruth;
 
 /// LVIS's names of the thirteen numbers, in the order of [`LvisSummary::stats`].
@@ -59,12 +59,12 @@ pub fn evaluate_lvis(
     results: Results,
 ) -> Result<(LvisSummary, Curves), ScoreError> {
     let (iou_type, max_dets) = (results.iou_type, results.max_dets);
-    let count = LVIS_STAT_NAMES.len();
-    let Run { stats, curves, notes, .. } = run(gt, results, count, |gt, found, kind, max_dets| {
+    let (eval, notes) = matched(gt, results, |gt, found, kind, max_dets| {
         COCOeval::new_lvis(gt, found.cap_detections_per_image(Some(max_dets)), kind)
     })?;
-    let stats = std::array::from_fn(|i| stats[i]);
-    Ok((LvisSummary { iou_type, max_dets, stats, notes }, curves))
+    let run = run(gt, iou_type, eval)?;
+    let stats = std::array::from_fn(|i| run.stats[i]);
+    Ok((LvisSummary { iou_type, max_dets, stats, notes }, run.curves()))
 }
 
 impl fmt::Display for LvisSummary {

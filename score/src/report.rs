@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use super::analysis::classes;
 use super::class_table::class_table;
 use super::detections::Results;
 use super::error::ScoreError;
@@ -21,7 +20,7 @@ pub fn report_files(gt: &Path, detections: &Path) -> Result<String, ScoreError> 
     if gt.is_lvis() {
         return Ok(evaluate_lvis(&gt, results)?.0.to_string());
     }
-    let (summary, curves, eval) = scored(&gt, results)?;
-    let table = class_table(&classes(&gt, &summary, &curves, &eval), summary.iou_type);
+    let (summary, run) = scored(&gt, results)?;
+    let table = class_table(&run.classes, summary.iou_type);
     Ok(format!("{summary}\n\n{} by class\n{table}", summary.iou_type))
 }

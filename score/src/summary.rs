@@ -108,7 +108,7 @@ impl Summary {
     }
 }
 
-pub(super) fn slices(iou_type: IouType) -> &'static [Slice] {
+fn slices(iou_type: IouType) -> &'static [Slice] {
     match iou_type {
         IouType::Bbox | IouType::Segm => &SLICES,
         IouType::Keypoints => &KEYPOINT_SLICES,

@@ -463,22 +463,17 @@ fn values_of_coco_files_are_judged_alike_by_both_readers() {
     let folder = Folder::new();
     for (from, to, want) in [
         ("id\": 1", "id\": 1.0", ""),
-        ("crowd\": 0", "crowd\": 0.0", ""),
         ("[2, 2, 9, 9]", "[-2.5, 2, 1e9, 9]", ""),
-        ("100", "null", ""),
         ("\"area\": 100", r#""a": -Infinity, "b": "\"NaN""#, ""),
         ("100", "NaN", "area must be a number, not NaN or Infinity"),
-        ("100", "1e400", "area must be a number, not 1e400"),
         ("100", "1, \"area\": 2", "area occurs twice; remove one"),
         ("y_id\": 3", "y_id\": null", "category_id must be a whole number from 0, not null"),
-        ("e_id\": 5", "e_id\": -5", "image_id must be a whole number from 0, not -5"),
         ("30}", "\"30\"}", "width must be a whole number of pixels, not \"30\""),
         (
             ", 9, 9]",
             ", \"9\"]",
             "bbox must be a list of numbers, [x, y, width, height], not [2, 2, \"9",
         ),
-        ("crowd\": 0", "crowd\": 2", "iscrowd must be 0 or 1, not 2"),
         ("[[2, 2, 11, 2, 11, 11]]", "[2, 2]", "segmentation must be a list of polygons, [[x, y, "),
         (
             "[[2, 2, 11, 2, 11, 11]]",

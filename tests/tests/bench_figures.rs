@@ -80,7 +80,6 @@ fn detection_is_measured_on_the_cpu_and_on_a_device() {
     assert!(told.contains("--batch 0: a run takes at least one image"), "{told}");
 }
 
-/// One core changes nothing; more cores divide a part of the work, and at most all of it.
 #[test]
 fn positives_are_drawn_counted_and_bounded() {
     let place = Place::new();
@@ -91,6 +90,7 @@ fn positives_are_drawn_counted_and_bounded() {
     assert!(refused(&place, &format!("{run} 5")).contains("at most 4"));
 }
 
+/// One core changes nothing; more cores divide a part of the work, and at most all of it.
 #[test]
 fn more_cores_are_simulated() {
     let gpus = Gpus::new("A100");

@@ -311,11 +311,6 @@ mod tests {
             ("micro", &["data.ids=[4,7,1,7]"], "`data.ids` names image 7 twice"),
             (
                 "micro",
-                &["solver.learning_rate=1e-60"],
-                "`solver.learning_rate` gives a learning rate of 1e-60",
-            ),
-            (
-                "micro",
                 &["solver.learning_rate=1e-45"],
                 "`solver.learning_rate` gives a learning rate of 1e-45",
             ),
