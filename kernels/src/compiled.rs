@@ -7,16 +7,18 @@ use device::cuda::CudaDevice;
 use device::manifest::Compiled;
 use device::tensor::{kernel_name, served_by};
 use device::{DeviceError, Launch, Precision};
+use include_dir::{Dir, File, include_dir};
 
-#[rustfmt::skip]
-#[path = "../../ptx/mod.rs"]
-mod ptx;
+/// The manifest, and an archive for each source and element type.
+static FOLDER: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../ptx");
 
 /// The kernels of all ops.
 pub fn kernels() -> &'static Compiled {
     static KERNELS: LazyLock<Compiled> = LazyLock::new(|| {
         // A test compares the folder with its manifest, so no build that passed it panics.
-        Compiled::new(ptx::MANIFEST, ptx::ARCHIVES).unwrap_or_else(|e| panic!("ptx/{e}"))
+        let name = |file: &'static File<'_>| file.path().to_str().unwrap_or_default();
+        let files = FOLDER.files().map(|file| (name(file), file.contents()));
+        Compiled::new(files).unwrap_or_else(|e| panic!("ptx/{e}"))
     });
     &KERNELS
 }

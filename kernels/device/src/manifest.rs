@@ -137,10 +137,10 @@ impl Manifest {
 }
 
 impl Source {
-    /// The name of the archive that holds its PTX and its machine code, without `.zst`.
-    pub fn archive(&self) -> &str {
+    /// The name of the archive that holds its PTX and its machine code: `sum.zst`.
+    pub fn archive(&self) -> String {
         let name = self.ptx.rsplit('/').next().unwrap_or(&self.ptx);
-        name.strip_suffix(".ptx").unwrap_or(name)
+        name.replace(".ptx", ".zst")
     }
 
     /// The name of its machine code for a GPU (`sm_80`, `sm_90a`) in that archive.
@@ -164,19 +164,18 @@ struct Archive {
 }
 
 impl Compiled {
-    /// From the manifest's text and the archives by name, without `.zst`.
+    /// From the files of the folder by name: the manifest, and the archives.
     ///
     /// # Errors
-    /// Text that is not a manifest.
+    /// No manifest, or text that is none.
     pub fn new(
-        manifest: &str,
-        archives: &[(&'static str, &'static [u8])],
+        files: impl Iterator<Item = (&'static str, &'static [u8])>,
     ) -> Result<Self, ManifestError> {
         let archive = |packed| Archive { packed, files: OnceLock::new() };
-        Ok(Self {
-            manifest: Manifest::parse(manifest)?,
-            archives: archives.iter().map(|(name, packed)| (*name, archive(*packed))).collect(),
-        })
+        let mut archives: BTreeMap<_, _> =
+            files.map(|(name, packed)| (name, archive(packed))).collect();
+        let manifest = archives.remove(Manifest::FILE).map_or(&[][..], |file| file.packed);
+        Ok(Self { manifest: Manifest::parse(&String::from_utf8_lossy(manifest))?, archives })
     }
 
     /// The manifest.
@@ -185,7 +184,7 @@ impl Compiled {
     }
 
     fn file(&self, source: &Source, name: &str) -> Option<&Packed> {
-        let archive = self.archives.get(source.archive())?;
+        let archive = self.archives.get(source.archive().as_str())?;
         let files = archive.files.get_or_init(|| {
             files(archive.packed).into_iter().map(|file| (file.name.clone(), file)).collect()
         });

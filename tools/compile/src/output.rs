@@ -41,7 +41,7 @@ struct One {
     codes: Vec<(Sm, Vec<u8>)>,
 }
 
-/// Compiles all sources: the manifest, the PTX, the machine code, and the Rust that embeds them.
+/// Compiles all sources: the manifest, and the archives of PTX and machine code.
 ///
 /// # Errors
 /// All sources that do not compile, and kernels that spill.
@@ -103,7 +103,7 @@ fn gathered(compiled: Vec<One>) -> Result<Files, Fault> {
     };
     let mut archives: BTreeMap<String, Vec<Packed>> = BTreeMap::new();
     for One { source, ptx, codes } in compiled {
-        let archive = archives.entry(source.archive().into()).or_default();
+        let archive = archives.entry(source.archive()).or_default();
         let name = source.ptx.clone();
         archive.push(Packed { name, made_from: "-".into(), bytes: ptx.into_bytes() });
         for (gpu, bytes) in codes {
@@ -118,30 +118,10 @@ fn gathered(compiled: Vec<One>) -> Result<Files, Fault> {
     for (name, archive) in &archives {
         let fault = |e| Fault(format!("packing {name}: {e}"));
         let packed = zstd::bulk::compress(&pack(archive), ZSTD_LEVEL).map_err(fault)?;
-        files.insert(format!("{name}.zst"), packed);
+        files.insert(name.clone(), packed);
     }
-    files.insert("mod.rs".into(), embedding(archives.keys()).into_bytes());
     files.insert(Manifest::FILE.into(), manifest_text(&manifest)?.into_bytes());
     Ok(files)
-}
-
-/// The head of a module with the manifest's text.
-const HEAD: &str = "\
-//! The files of this folder as constants. `compile-kernels` writes all of it.
-
-/// The manifest's text.
-pub(super) const MANIFEST: &str = include_str!(\"manifest.json\");
-
-";
-
-/// The Rust that embeds the folder: the manifest's text, and the archives.
-fn embedding<'a>(archives: impl Iterator<Item = &'a String>) -> String {
-    let lines = archives.map(|name| format!("    (\"{name}\", include_bytes!(\"{name}.zst\")),\n"));
-    format!(
-        "{HEAD}/// The PTX and the machine code of each source: archives of `device::archive`.\n\
-         pub(super) const ARCHIVES: &[(&str, &[u8])] = &[\n{}];\n",
-        lines.collect::<String>()
-    )
 }
 
 struct Compiler<'a> {

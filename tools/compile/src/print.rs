@@ -32,7 +32,7 @@ pub fn kernel(
         // Until 2026 each PTX was a file of its own.
         let ptx = match read(&source.ptx) {
             Ok(ptx) => ptx,
-            Err(_) => of_archive(&read(&format!("{}.zst", source.archive()))?, &source.ptx)?,
+            Err(_) => of_archive(&read(&source.archive())?, &source.ptx)?,
         };
         let ptx = String::from_utf8_lossy(&ptx);
         let entry = format!(".entry {name}(");
