@@ -60,35 +60,3 @@ fn version(text: &str) -> Option<Version> {
     let parts: Option<Vec<u32>> = text.split('.').map(|part| part.parse().ok()).collect();
     parts?.try_into().ok()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::faults;
-    use crate::tidy::files::File;
-
-    fn with(changelog: &str) -> Vec<String> {
-        let manifest = "[workspace]\n\n[workspace.package]\nversion = \"0.3.0\"\n";
-        faults(&[File::new("CHANGELOG.md", changelog), File::new("Cargo.toml", manifest)])
-    }
-
-    #[test]
-    fn the_newest_version_stands_first_and_is_the_workspaces() {
-        assert!(with("# C\n\n## [0.3.0] - 2026-11-22\n### Added\n").is_empty());
-        assert!(with("## [0.3.0] - 2026-11-22\n## [0.2.10] - 2026-11-21\n").is_empty());
-        assert!(with("## [Unreleased]\n## [0.3.0] - 2026-11-22\n").is_empty());
-        for (changelog, fault) in [
-            ("## [Unreleased]\n", "\"nothing\", that of Cargo.toml is 0.3.0"),
-            ("## [0.3.0] - 2026-11-22\n## [Unreleased]\n", "write version and day"),
-            ("# C\n", "\"nothing\", that of Cargo.toml is 0.3.0"),
-            ("## [0.4.0] - 2026-11-22\n", "of Cargo.toml is 0.3.0"),
-            ("## [0.3.0] - 2026-11-22\n## [0.10.0] - 2026-11-21\n", "newest version first"),
-            ("## [0.3.0] - 2026-11-22\n## [0.3.0] - 2026-11-21\n", "newest version first"),
-            ("## [0.3.0] - 2026-11-22\n## 0.2.0\n", "write version and day"),
-            ("## [0.3.0] - 2026-11-22\n## [0.2.0] - 22 Nov\n", "write version and day"),
-        ] {
-            let faults = with(changelog);
-            assert_eq!(faults.len(), 1, "{faults:?}");
-            assert!(faults[0].contains(fault), "{faults:?}");
-        }
-    }
-}

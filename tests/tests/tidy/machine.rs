@@ -29,22 +29,3 @@ fn holds(line: &str, folder: &str) -> bool {
     };
     line.match_indices(&needle).any(|(at, _)| begins(at))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::faults;
-    use crate::tidy::files::File;
-
-    #[test]
-    fn a_path_of_a_machine_is_a_fault_and_a_relative_one_is_none() {
-        let home = |before: &str| format!("{before}/{}/me/x", "home");
-        for before in ["", "see ", "\"", "(", "=", "`"] {
-            let found = faults(&File::new("a.md", &format!("\n{}", home(before))));
-            assert_eq!(found.len(), 1, "{before}");
-            assert!(found[0].starts_with("a.md:2: "), "{}", found[0]);
-        }
-        for before in ["a", "..", "https://example.org", "<root>", "${HOME}", "~"] {
-            assert!(faults(&File::new("a.md", &home(before))).is_empty(), "{before}");
-        }
-    }
-}
