@@ -162,8 +162,8 @@ impl TrainedModel {
         Ok(Self { config, params, state, categories, keypoints, exif, checkpoint: None })
     }
 
-    /// Sentences on the names of its classes, if it states none, and on images with an EXIF rotation,
-    /// if they are not turned.
+    /// Sentences on the names of its classes, if it states none, and on images with an EXIF
+    /// rotation, if they are not turned.
     pub fn remarks(&self) -> Vec<String> {
         let ours = self.config.model.num_classes;
         let is_coco = coco_classes(ours).is_some_and(|coco| coco == self.classes());

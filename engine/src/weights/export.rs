@@ -56,8 +56,8 @@ pub fn export_weights(
     write_weights(params, &|name| state.get(name), classes, form, dialect)
 }
 
-/// Changes the variances of norms that add `eps` to them so that norms that add the `EPS` of
-/// other projects have the same scales and shifts. Where a variance would be below 0 it is 0, and its
+/// Changes the variances of norms that add `eps` to them so that norms that add the `EPS` of other
+/// projects have the same scales and shifts. Where a variance would be below 0 it is 0, and its
 /// weight is scaled instead.
 pub fn fold_eps(params: &[Param], state: &mut StateSet, eps: f64) {
     for norm in params.iter().filter_map(|param| param.name.strip_suffix(".running_var")) {

@@ -173,7 +173,7 @@ fn stages_of_a_cascade_have_their_numbers() {
     }
 }
 
-/// Of the ResNets in Detectron's and detectron2's model zoos; the names of `R-50.pkl` are in the
+/// The names of ResNets in Detectron's and detectron2's model zoos; those of `R-50.pkl` are in the
 /// test of its file.
 #[test]
 fn caffe2s_further_names() {
