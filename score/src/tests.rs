@@ -466,6 +466,7 @@ fn values_of_coco_files_are_judged_alike_by_both_readers() {
         ("[2, 2, 9, 9]", "[-2.5, 2, 1e9, 9]", ""),
         ("\"area\": 100", r#""a": -Infinity, "b": "\"NaN""#, ""),
         ("100", "NaN", "area must be a number, not NaN or Infinity"),
+        ("100", "1e400", "area must be a number, not 1e400"),
         ("100", "1, \"area\": 2", "area occurs twice; remove one"),
         ("y_id\": 3", "y_id\": null", "category_id must be a whole number from 0, not null"),
         ("30}", "\"30\"}", "width must be a whole number of pixels, not \"30\""),

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{self, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
@@ -181,8 +180,7 @@ pub enum Segmentation<F = f32> {
 }
 
 /// Run lengths, as a list or in COCO's compressed string.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunCounts {
     /// Plain lengths, beginning with zeros.
     List(Vec<u32>),
@@ -210,16 +208,6 @@ fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<[u32; 2]>, D:
     Ok(list.as_array().into_iter().flatten().filter_map(pair).collect())
 }
 
-/// The object of a mask as it is written.
-#[derive(Deserialize)]
-struct RunFields {
-    size: Option<[u32; 2]>,
-    /// As hotcoco's Python package writes the size.
-    h: Option<u32>,
-    w: Option<u32>,
-    counts: Option<RunCounts>,
-}
-
 impl<'de, F: Deserialize<'de>> Deserialize<'de> for Segmentation<F> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Form<F>(PhantomData<F>);
@@ -228,19 +216,68 @@ impl<'de, F: Deserialize<'de>> Deserialize<'de> for Segmentation<F> {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("`segmentation` as a list of polygons or {size, counts}")
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Self::Value, A::Error> {
-                Vec::deserialize(SeqAccessDeserializer::new(seq)).map(Segmentation::Polygons)
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut rings = Vec::new();
+                while let Some(ring) = seq.next_element()? {
+                    rings.push(ring);
+                }
+                Ok(Segmentation::Polygons(rings))
             }
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                let of = RunFields::deserialize(MapAccessDeserializer::new(map))?;
-                let lacks = de::Error::missing_field;
-                let size = of.size.or_else(|| Some([of.h?, of.w?]));
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let (mut size, mut h, mut w, mut counts) = (None, None, None, None);
+                while let Some(key) = map.next_key::<String>()? {
+                    match key.as_str() {
+                        "size" => once(&mut size, "segmentation.size", &mut map)?,
+                        "counts" => once(&mut counts, "segmentation.counts", &mut map)?,
+                        // As hotcoco's Python package writes the size.
+                        "h" => once(&mut h, "segmentation.h", &mut map)?,
+                        "w" => once(&mut w, "segmentation.w", &mut map)?,
+                        _ => drop(map.next_value::<de::IgnoredAny>()?),
+                    }
+                }
+                let size = size.or_else(|| Some([h?, w?]));
                 Ok(Segmentation::Runs {
-                    size: size.ok_or_else(|| lacks("segmentation.size"))?,
-                    counts: of.counts.ok_or_else(|| lacks("segmentation.counts"))?,
+                    size: size.ok_or_else(|| de::Error::missing_field("segmentation.size"))?,
+                    counts: counts
+                        .ok_or_else(|| de::Error::missing_field("segmentation.counts"))?,
                 })
             }
         }
         deserializer.deserialize_any(Form(PhantomData))
+    }
+}
+
+/// Reads the value of a key that an object has once.
+fn once<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
+    slot: &mut Option<T>,
+    key: &'static str,
+    map: &mut A,
+) -> Result<(), A::Error> {
+    match slot.replace(map.next_value()?) {
+        Some(_) => Err(de::Error::duplicate_field(key)),
+        None => Ok(()),
+    }
+}
+
+impl<'de> Deserialize<'de> for RunCounts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Form;
+        impl<'de> Visitor<'de> for Form {
+            type Value = RunCounts;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("`counts` as a list of run lengths or a compressed string")
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<RunCounts, E> {
+                Ok(RunCounts::Text(text.to_string()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<RunCounts, A::Error> {
+                let mut runs = Vec::new();
+                while let Some(run) = seq.next_element()? {
+                    runs.push(run);
+                }
+                Ok(RunCounts::List(runs))
+            }
+        }
+        deserializer.deserialize_any(Form)
     }
 }

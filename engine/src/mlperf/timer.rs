@@ -155,8 +155,9 @@ impl Observer for Timer {
         match *event {
             Event::Prepared { train_images, val_images, passes, steps_per_epoch } => {
                 check_epochs(self.config.train.steps, steps_per_epoch)?;
-                self.log.fact("gradient_accumulation_steps", passes)?;
+                // Before all else: it may have started in the past.
                 self.start_clock()?;
+                self.log.fact("gradient_accumulation_steps", passes)?;
                 self.log.fact("train_samples", train_images)?;
                 self.log.fact("eval_samples", val_images)
             }
