@@ -7,6 +7,7 @@
 mod metrics;
 mod queue;
 mod routes;
+mod timed;
 
 use std::io;
 use std::net::TcpListener;
@@ -18,7 +19,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use socket2::SockRef;
+use timed::Timed;
 use tokio::sync::Semaphore;
 
 /// Time for the headers of a request, and of an open connection for its next request.
@@ -136,15 +137,11 @@ async fn accept(
             }
             Err(_) => continue,
         };
-        // The system closes a connection whose client does not read for so long.
-        if SockRef::from(&stream).set_tcp_user_timeout(Some(send)).is_err() {
-            continue;
-        }
         let service = TowerToHyperService::new(app.clone());
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADERS)
-            .serve_connection(TokioIo::new(stream), service);
+            .serve_connection(TokioIo::new(Timed::new(stream, send)), service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
             // A client that breaks off is no fault of the server.
