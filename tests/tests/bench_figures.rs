@@ -90,26 +90,6 @@ fn positives_are_drawn_counted_and_bounded() {
     assert!(refused(&place, &format!("{run} 5")).contains("at most 4"));
 }
 
-/// One core changes nothing; more cores divide a part of the work, and at most all of it.
-#[test]
-fn more_cores_are_simulated() {
-    let gpus = Gpus::new("A100");
-    let place = Place::new();
-    for run in ["--steps 1 --warmup 1", "--infer --batch 1 --images 1 --warmup 1"] {
-        bench(&place, &format!("{run} --preset micro --cores 1,64 --json c.json"));
-        let value = place.json("c.json");
-        let cores = value.get("cores").or_else(|| value.pointer("/cases/0/cores"));
-        let cores = cores.expect("the cores");
-        assert_eq!(number(cores, "/0/times_one"), 1.0);
-        assert_eq!(number(cores, "/0/products_times_one"), 1.0);
-        let (all, products) =
-            (number(cores, "/1/times_one"), number(cores, "/1/products_times_one"));
-        assert!(1.0 < all && all < 64.0 && 1.0 < products && products <= 64.0, "{cores}");
-    }
-    let told = said(&mut gpus.bench("--preset micro --steps 1 --cores 2 --device cuda"));
-    assert!(told.code == 1 && told.err.contains("add --device cpu"), "{}", told.err);
-}
-
 #[test]
 fn trained_weights_keep_the_threshold_of_the_config() {
     let place = Place::new();
