@@ -70,9 +70,9 @@ pub(crate) fn skipped(why: &str) {
     writeln!(std::io::stderr(), "SKIPPED: {why}").expect("stderr takes a line");
 }
 
-/// The path of a file that a test needs, or `None` and a `SKIPPED` line.
+/// The path of a file or folder that a test needs, or `None` and a `SKIPPED` line.
 pub(crate) fn need(path: PathBuf) -> Option<PathBuf> {
-    if path.is_file() {
+    if path.exists() {
         return Some(path);
     }
     skipped(&format!("{} is absent", path.display()));
