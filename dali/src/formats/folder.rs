@@ -1,6 +1,6 @@
 //! The contents of a folder: every file, sorted, and the sizes of images from their headers.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::hash::Hash;
 use std::io::Read;
@@ -35,6 +35,8 @@ pub(super) struct Folder {
     pub(super) full: PathBuf,
     /// Paths from the root with `/`, sorted by bytes: the same on any machine.
     pub(super) files: Vec<String>,
+    /// Folders that are listed by another path, which follows; both end in `/`.
+    again: Vec<(String, String)>,
 }
 
 impl Folder {
@@ -45,8 +47,8 @@ impl Folder {
         }
         let full = root.canonicalize().map_err(DaliError::io("read", root))?;
         let root = root.to_path_buf();
-        let mut folder = Folder { root, full, files: vec![] };
-        folder.walk("", 0, &mut HashSet::new())?;
+        let mut folder = Folder { root, full, files: vec![], again: vec![] };
+        folder.walk("", 0, &mut HashMap::new())?;
         folder.files.sort_unstable();
         Ok(folder)
     }
@@ -55,12 +57,14 @@ impl Folder {
         &mut self,
         prefix: &str,
         depth: usize,
-        seen: &mut HashSet<(u64, u64)>,
+        seen: &mut HashMap<(u64, u64), String>,
     ) -> Result<(), DaliError> {
         let dir = self.root.join(prefix);
         let meta = fs::metadata(&dir).map_err(DaliError::io("read", &dir))?;
         // A link may lead back.
-        if !seen.insert((meta.dev(), meta.ino())) {
+        let first = seen.entry((meta.dev(), meta.ino())).or_insert(prefix.to_string());
+        if first.as_str() != prefix {
+            self.again.push((prefix.to_string(), first.clone()));
             return Ok(());
         }
         if depth > MAX_DEPTH {
@@ -112,6 +116,14 @@ impl Folder {
         is_listed(file)
             || self.under(&format!("{file}/")).next().is_some()
             || file.match_indices('/').any(|(at, _)| is_listed(&file[..at]))
+    }
+
+    /// A path, by the folders that are listed.
+    pub(super) fn listed(&self, path: &str) -> String {
+        let folder = format!("{path}/");
+        let found = self.again.iter().find(|(link, _)| folder.starts_with(link));
+        let path = found.map(|(link, first)| folder.replacen(link, first, 1));
+        path.unwrap_or(folder).trim_end_matches('/').to_string()
     }
 
     fn under<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a str> {

@@ -281,7 +281,7 @@ fn inside(folder: &Folder, base: &str, place: &str) -> Vec<(String, bool)> {
     let whole = [joined.join("/"), place.join("/")].map(|path| (path, true));
     // Without the first parts, one by one: `datasets/mine/images/train` is `images/train` here.
     let tails = (1..joined.len()).map(|from| (joined[from..].join("/"), false));
-    whole.into_iter().chain(tails).collect()
+    whole.into_iter().chain(tails).map(|(path, whole)| (folder.listed(&path), whole)).collect()
 }
 
 /// The label file of an image: in `labels` for `images`, the last one in the path.

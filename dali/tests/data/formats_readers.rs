@@ -1,5 +1,7 @@
 //! Folders of annotations that are read, and what is said of them.
 
+use std::os::unix::fs::symlink;
+
 use dali::formats::{self, Request};
 
 use crate::formats_mistakes::{picture, put};
@@ -12,12 +14,14 @@ fn yolo_splits_that_share_images_are_reported_and_key_points_left_out() {
         picture(set, &format!("images/{part}/{part}.jpg"));
         put(set, &format!("labels/{part}/{part}.txt"), "0 .4 .5 .5 .5 .2 .3 1 .3 .6 2\n");
     }
+    symlink("images/train", set.join("again")).unwrap();
     let own = format!("{}/images/train", set.display());
     let both = "1 of 1 images of `val` are also in `train`";
     for (train, val, says) in [
         ("../images/train", "images\\val", ""),
         (&own, "[images/val]", ""),
         (&own, "./images/train/", both),
+        ("images/train", "again", both),
         ("images/train", "/else/images/val", "/else/images/val is not found; taking images/val"),
     ] {
         let yaml = format!("names: [ant]\nkpt_shape: [2, 3]\ntrain: {train}\nval: {val}");
