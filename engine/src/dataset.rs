@@ -98,7 +98,8 @@ impl DataSet {
             keypoints::flips(config, known)?.iter().for_each(|text| progress.say(text));
         }
         let mut images = select(&config.data, split, &store, progress)?;
-        let warnings = limit(config, split, &store, &mut images);
+        let mut warnings = limit(config, split, &store, &mut images);
+        warnings.extend(shared::repeated(&config.data, split, (&store, &images)));
         warnings.iter().for_each(|text| progress.say(&format!("warning: {text}")));
         let size = |i: &usize| {
             let record = store.image(*i);

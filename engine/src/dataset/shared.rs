@@ -1,10 +1,12 @@
 //! Images that sets share, by size, length and checksum of their stored pixels.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
+use configs::Data;
 use dali::store::Stores;
 
-use super::DataSet;
+use super::{DataSet, Split};
+use crate::progress::counted;
 
 /// Equal for copies of an image, and by chance for hardly any two others.
 type Stamp = ([u32; 2], u64, u32);
@@ -28,4 +30,31 @@ impl DataSet {
         let is_known = |at: &&usize| known.contains(&key(&self.store, self.images[**at]));
         positions.iter().filter(is_known).count()
     }
+}
+
+/// A warning of images that several of the joined sets have.
+pub(super) fn repeated(
+    data: &Data,
+    split: Split,
+    (store, images): (&Stores, &[usize]),
+) -> Option<String> {
+    let key = match split {
+        _ if store.stores().len() == 1 => return None,
+        Split::Train => "data.train",
+        // The sets are those of the training data.
+        Split::Val if data.val_fraction > 0.0 => return None,
+        Split::Val => "data.val",
+    };
+    let mut first_in = HashMap::new();
+    let is_again = |image: &&usize| {
+        let set = store.store_of(**image);
+        *first_in.entry(stamp(store, **image)).or_insert(set) != set
+    };
+    let again = images.iter().filter(is_again).count();
+    (again > 0).then(|| {
+        format!(
+            "{key}: {} in more than one set, used once for each; remove the copies",
+            counted(again, "image")
+        )
+    })
 }

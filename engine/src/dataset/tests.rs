@@ -184,4 +184,11 @@ fn images_that_sets_share_are_counted() {
         (halves[1].count_shared(&[0], &halves[0]), train.count_shared(&[0, 2], &halves[0])),
         (0, 1)
     );
+    let repeated = |sets: [Range<usize>; 2]| {
+        let data = data(sets.map(&store).into());
+        shared::repeated(&Data::default(), Split::Train, (&data.store, &data.images))
+    };
+    let text = repeated([1..3, 0..2]).unwrap_or_default();
+    assert!(text.contains("data.train: 1 image in more than one set"), "{text}");
+    assert_eq!(repeated([0..1, 1..2]), None);
 }
