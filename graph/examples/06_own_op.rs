@@ -8,28 +8,26 @@ use std::sync::Arc;
 
 use device::{Launch, LaunchArgs};
 use kernels::case::{OpCase, check_gradients, check_on_device, check_runs, normal};
-use kernels::check;
+use kernels::contract::Kernel;
 use kernels::cpu::CpuArgs;
 use kernels::ops::relu_mask::ReluMask;
-use kernels::{BackwardRule, Cost, DType, Op, OpError, Precision, Role, Sink, Source, TensorDesc};
+use kernels::{BackwardRule, Cost, Op, Precision, Role, Sink, Source, TensorDesc};
 
-/// `y = max(x, 0)`, elementwise.
-#[derive(Debug)]
-struct Relu;
-
-impl Op for Relu {
-    fn name(&self) -> &'static str {
-        "relu"
+// What comes in, what goes out. An error names op, tensor, expected and got.
+kernels::op! {
+    /// `y = max(x, 0)`, elementwise.
+    struct Relu = "relu" {}
+    in ReluInputs {
+        /// Input.
+        x: real "[..]",
     }
-
-    // The contract: what comes in, what goes out. An error names op, tensor, expected and got.
-    fn infer(&self, i: &[TensorDesc], updates: &[TensorDesc]) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(self.name(), "inputs", i, 1)?;
-        check::arity(self.name(), "updates", updates, 0)?;
-        check::dtype(self.name(), "x", &i[0], DType::F32)?;
-        Ok(vec![TensorDesc::new(Role::Activation, &i[0].shape)])
+    out {
+        /// Output.
+        y: Activation "[..]",
     }
+}
 
+impl Kernel for Relu {
     // The cost of a run at these shapes, for reports and rooflines.
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, outputs[0].len() as u64)

@@ -3,15 +3,16 @@
 /// Declares the inputs of an op as a struct, generic over the tensor type: the fields are the op's
 /// inputs, in order, with optional ones after the word `optional`. The struct converts to the list
 /// that a program takes, and names the tensors of a list that an op was given.
+#[macro_export]
 macro_rules! op_inputs {
     (
         $(#[$doc:meta])*
-        pub struct $name:ident { $($(#[$field_doc:meta])* $field:ident,)+ }
+        $vis:vis struct $name:ident { $($(#[$field_doc:meta])* $field:ident,)+ }
         optional { $($(#[$optional_doc:meta])* $optional:ident,)+ }
     ) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
-        pub struct $name<T> {
+        $vis struct $name<T> {
             $($(#[$field_doc])* pub $field: T,)+
             $($(#[$optional_doc])* pub $optional: Option<T>,)+
         }
@@ -45,11 +46,11 @@ macro_rules! op_inputs {
     };
     (
         $(#[$doc:meta])*
-        pub struct $name:ident { $($(#[$field_doc:meta])* $field:ident,)+ }
+        $vis:vis struct $name:ident { $($(#[$field_doc:meta])* $field:ident,)+ }
     ) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy)]
-        pub struct $name<T> {
+        $vis struct $name<T> {
             $($(#[$field_doc])* pub $field: T,)+
         }
 
@@ -73,6 +74,41 @@ macro_rules! op_inputs {
                     panic!("{} tensors are too few for {}", list.len(), stringify!($name))
                 };
                 Self { $($field),+ }
+            }
+        }
+    };
+    (
+        $(#[$doc:meta])*
+        $vis:vis struct $name:ident { $($(#[$field_doc:meta])* $field:ident,)* }
+        each { $($(#[$each_doc:meta])* $each:ident,)+ }
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone)]
+        $vis struct $name<T> {
+            $($(#[$field_doc])* pub $field: T,)*
+            $($(#[$each_doc])* pub $each: Vec<T>,)+
+        }
+
+        impl<T> From<$name<T>> for Vec<T> {
+            fn from(inputs: $name<T>) -> Self {
+                let mut list = vec![$(inputs.$field),*];
+                $(list.extend(inputs.$each);)+
+                list
+            }
+        }
+
+        impl<'a, T> $name<&'a T> {
+            /// Names the tensors of a list, whose lists divide what follows the single ones.
+            ///
+            /// Panics if the list is too short: the op's contract counts it first.
+            #[allow(irrefutable_let_patterns)]
+            pub fn of(list: &'a [T]) -> Self {
+                let [$($field,)* rest @ ..] = list else {
+                    panic!("{} tensors are too few for {}", list.len(), stringify!($name))
+                };
+                let len = rest.len() / [$(stringify!($each)),+].len();
+                let mut lists = rest.chunks(len.max(1)).map(|list| list.iter().collect());
+                Self { $($field,)* $($each: lists.next().unwrap_or_default()),+ }
             }
         }
     };

@@ -6,7 +6,8 @@
 //!
 //! | what | where |
 //! |---|---|
-//! | the contract of an op, with its cost | [`Op`], [`Cost`], [`OpError`] |
+//! | an op, with its cost | [`Op`], [`Cost`], [`OpError`] |
+//! | what an op declares, and what is written by hand | [`op!`], [`contract`] |
 //! | a tensor's shape and role | [`TensorDesc`], [`Role`], [`DType`] |
 //! | how gradients flow back, as ops to run | [`BackwardRule`], [`Source`], [`Sink`] |
 //! | all ops, with the table of their cases | [`ops`], [`ops::cases`] |
@@ -65,6 +66,9 @@
 
 #[macro_use]
 mod inputs;
+
+#[macro_use]
+pub mod contract;
 
 pub mod boxes;
 pub mod case;

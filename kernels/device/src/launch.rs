@@ -212,6 +212,13 @@ impl Launch {
         self
     }
 
+    /// Adds all tensors: inputs, which the kernel reads, then outputs, which it writes.
+    pub fn tensors(mut self, args: &LaunchArgs<'_>) -> Self {
+        self.args.extend(args.inputs.iter().map(Buffer::read));
+        self.args.extend(args.outputs.iter().map(Buffer::write));
+        self
+    }
+
     /// Adds a length or extent as `int`. Panics if it does not fit.
     pub fn int(self, value: usize) -> Self {
         match i32::try_from(value) {

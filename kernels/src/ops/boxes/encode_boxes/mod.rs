@@ -2,79 +2,67 @@
 //!
 //! Matches torchvision's `BoxCoder.encode` (and maskrcnn-benchmark's with `plus_one`).
 //!
-//! Tensors: `boxes` (`[M, 4]`), `image_idx` (`[M]`), `matched` (`[M]`, ground truth of the row's
-//! image), `gt_boxes` (`[N, G, 4]`), `labels` (`[M]`) -> `targets` (`[M, 4]`, deltas times
-//! `weights`), `matched_boxes` (`[M, 4]`); both overwritten, and 0 in rows with label <= 0.
 //! Edges: a row that names no ground truth is 0 too.
 
 mod cases;
-mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Launch, LaunchArgs};
+use device::{Arg, Launch, LaunchArgs};
 
 use crate::boxes::{as_boxes, as_boxes_mut, encode};
-use crate::check::Dims;
+use crate::contract::Kernel;
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, TensorDesc, op};
 
 pub use cases::cases;
 
-/// Encodes the foreground rows.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EncodeBoxes {
-    /// Factors of the four deltas.
-    pub weights: [f32; 4],
-    /// Boxes are inclusive.
-    pub plus_one: bool,
-}
-
-op_inputs! {
-    /// The inputs of [`EncodeBoxes`].
-    pub struct EncodeBoxesInputs {
-        /// `[M, 4]` f32.
-        boxes,
-        /// `[M]` i32.
-        image_idx,
-        /// `[M]` i32.
-        matched,
-        /// `[N, G, 4]` f32.
-        gt_boxes,
-        /// `[M]` i32.
-        labels,
+op! {
+    /// Encodes the foreground rows.
+    pub struct EncodeBoxes = "encode_boxes" {
+        /// Factors of the four deltas.
+        pub weights: [f32; 4],
+        /// Boxes are inclusive.
+        pub plus_one: bool,
+    }
+    in EncodeBoxesInputs {
+        /// Anchors or RoIs.
+        boxes: f32 "[M, 4]",
+        /// Image of the row.
+        image_idx: i32 "[M]",
+        /// Ground truth of the row's image.
+        matched: i32 "[M]",
+        /// Ground truth.
+        gt_boxes: f32 "[N, G, 4]",
+        /// Above 0: positive.
+        labels: i32 "[M]",
+    }
+    out {
+        /// Deltas times `weights`; 0 in rows that are not positive.
+        targets: Box "[M, 4]",
+        /// The matched ground truth, or 0.
+        matched_boxes: Box "[M, 4]",
     }
 }
 
-const NAME: &str = "encode_boxes";
-
-impl Op for EncodeBoxes {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, EncodeBoxesInputs::LEN, updates)?;
-        let inputs = EncodeBoxesInputs::of(inputs);
-        dims.f32("boxes", inputs.boxes, "[M, 4]")?;
-        dims.i32("image_idx", inputs.image_idx, "[M]")?;
-        dims.i32("matched", inputs.matched, "[M]")?;
-        dims.f32("gt_boxes", inputs.gt_boxes, "[N, G, 4]")?;
-        dims.i32("labels", inputs.labels, "[M]")?;
-        let rows = TensorDesc::new(Role::Box, &[dims.get("M"), 4]);
-        Ok(vec![rows.clone(), rows])
-    }
-
+impl Kernel for EncodeBoxes {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 30 * EncodeBoxesInputs::of(inputs).image_idx.len() as u64)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let inputs = EncodeBoxesInputs::of(&args.inputs);
+        let (rows, gt_boxes) = (inputs.image_idx.len(), *inputs.gt_boxes);
+        let launch = Launch::over("encode_boxes", rows);
+        let launch = launch.tensors(args);
+        vec![
+            launch
+                .arg(Arg::of(&self.weights))
+                .arg(self.plus_one)
+                .int(rows)
+                .int(gt_boxes.dim(0))
+                .int(gt_boxes.dim(1)),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

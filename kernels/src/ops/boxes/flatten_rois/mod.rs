@@ -1,50 +1,51 @@
 //! The proposals of all images as one list of RoIs, for inference.
-//!
-//! Tensors: `proposals` (`[N, P, 4]`), `counts` (`[N]`) -> `rois` (`[N*P, 4]`), `image_idx`
-//! (`[N*P]`), `num_rois` (`[1]`); all overwritten. The rows in use stand together in image order;
-//! the others hold zeros and image -1.
 
 mod cases;
-mod cuda;
 
-use device::{Launch, LaunchArgs};
+use device::{BLOCK, Launch, LaunchArgs};
 
 use crate::boxes::{as_boxes, as_boxes_mut, gt_rows};
-use crate::check::Dims;
+use crate::contract::Kernel;
 use crate::cpu::CpuArgs;
-use crate::{Op, OpError, Role, TensorDesc};
+use crate::op;
 
 pub use cases::cases;
 
-/// Packs the rows in use.
-#[derive(Debug, Clone, PartialEq)]
-pub struct FlattenRois;
-
-const NAME: &str = "flatten_rois";
-
-impl Op for FlattenRois {
-    fn name(&self) -> &'static str {
-        NAME
+op! {
+    /// Packs the rows in use.
+    pub struct FlattenRois = "flatten_rois" {}
+    in FlattenRoisInputs {
+        /// Boxes of each image.
+        proposals: f32 "[N, P, 4]",
+        /// Boxes in use.
+        counts: i32 "[N]",
     }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, 2, updates)?;
-        dims.f32("proposals", &inputs[0], "[N, P, 4]")?;
-        dims.i32("counts", &inputs[1], "[N]")?;
-        let rows = dims.get("N") * dims.get("P");
-        Ok(vec![
-            TensorDesc::new(Role::Box, &[rows, 4]),
-            TensorDesc::new(Role::Index, &[rows]),
-            TensorDesc::new(Role::Index, &[1]),
-        ])
+    out {
+        /// Those in use, image after image, then zeros.
+        rois: Box "[N*P, 4]",
+        /// Image of the row, -1 past the last.
+        image_idx: Index "[N*P]",
+        /// Rows in use.
+        num_rois: Index "[1]",
     }
+}
 
+impl Kernel for FlattenRois {
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let (proposals, counts) = (args.inputs[0], args.inputs[1]);
+        let (images, capacity) = (proposals.dim(0), proposals.dim(1));
+        // At least one block, which writes the number of RoIs.
+        let grid = [images.max(1), capacity.div_ceil(BLOCK as usize).max(1), 1];
+        vec![
+            Launch::new("flatten_rois", grid)
+                .arg(proposals.read())
+                .arg(counts.read())
+                .arg(args.outputs[0].write())
+                .arg(args.outputs[1].write())
+                .arg(args.outputs[2].write())
+                .int(images)
+                .int(capacity),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -4,12 +4,6 @@
 //! (score descending, row of the input ascending). Scope `Batch` is the training cut of
 //! maskrcnn-benchmark's `select_over_all_levels`; of equal scores the lower image's row stays.
 //!
-//! Tensors: `boxes` (`[N, M, 4]`), `scores` (`[N, M]`, negative = does not count), `levels`
-//! (`[M]`, i32), `idx` (`[N, M]`, i32, anchor of each row) -> `proposals` (`[N, P, 4]`),
-//! `proposal_scores` (`[N, P]`), `proposal_anchor_idx` (`[N, P]`, i32), `counts` (`[N]`, i32); all
-//! overwritten, rows from `counts[n]` on hold 0, 0 and -1.
-//! P = `post_top_n` in scope `Image`, no more than M in scope `Batch`. In scope `Level` P = M, the
-//! most that can survive.
 //! Cost: at most M^2 / 2 overlaps a level; deterministic.
 
 mod cases;
@@ -20,10 +14,9 @@ mod tests;
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::check;
-use crate::check::Dims;
+use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, OpError, TensorDesc, check, op};
 
 pub use cases::cases;
 
@@ -42,32 +35,39 @@ pub enum ProposalScope {
     },
 }
 
-/// NMS within each level of each image, then a cut.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NmsProposals {
-    /// A proposal falls if its IoU with a better one is over this.
-    pub threshold: f32,
-    /// Proposals kept over the scope.
-    pub post_top_n: usize,
-    /// Proposals of a level of an image that the scope chooses from at most; `None`: all.
-    pub level_top_n: Option<usize>,
-    /// Boxes are inclusive.
-    pub plus_one: bool,
-    /// The lists that `post_top_n` counts over.
-    pub scope: ProposalScope,
-}
-
-op_inputs! {
-    /// The inputs of [`NmsProposals`].
-    pub struct NmsProposalsInputs {
-        /// `[N, M, 4]` f32.
-        boxes,
-        /// `[N, M]` f32.
-        scores,
-        /// `[M]` i32.
-        levels,
-        /// `[N, M]` i32.
-        idx,
+op! {
+    /// NMS within each level of each image, then a cut.
+    pub struct NmsProposals = "nms_proposals" {
+        /// A proposal falls if its IoU with a better one is over this.
+        pub threshold: f32,
+        /// Proposals kept over the scope.
+        pub post_top_n: usize,
+        /// Proposals of a level of an image that the scope chooses from at most; `None`: all.
+        pub level_top_n: Option<usize>,
+        /// Boxes are inclusive.
+        pub plus_one: bool,
+        /// The lists that `post_top_n` counts over.
+        pub scope: ProposalScope,
+    }
+    in NmsProposalsInputs {
+        /// Decoded proposals.
+        boxes: f32 "[N, M, 4]",
+        /// Their scores; negative: does not count.
+        scores: f32 "[N, M]",
+        /// Level of each row.
+        levels: i32 "[M]",
+        /// Anchor of each row.
+        idx: i32 "[N, M]",
+    }
+    out {
+        /// Survivors, best first; 0 from the count on.
+        proposals: Box "[N, P, 4]",
+        /// Their scores, or 0.
+        proposal_scores: Score "[N, P]",
+        /// Their anchors, or -1.
+        proposal_anchor_idx: Index "[N, P]",
+        /// Survivors of each image.
+        counts: Index "[N]",
     }
 }
 
@@ -80,39 +80,22 @@ impl NmsProposals {
     }
 }
 
-impl Op for NmsProposals {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, NmsProposalsInputs::LEN, updates)?;
-        let inputs = NmsProposalsInputs::of(inputs);
-        dims.f32("boxes", inputs.boxes, "[N, M, 4]")?;
-        dims.f32("scores", inputs.scores, "[N, M]")?;
-        dims.i32("levels", inputs.levels, "[M]")?;
-        dims.i32("idx", inputs.idx, "[N, M]")?;
-        let n = dims.get("N");
-        let p = match self.scope {
-            ProposalScope::Level => dims.get("M"),
+impl Kernel for NmsProposals {
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        let rows = dims.get("M");
+        let capacity = match self.scope {
+            ProposalScope::Level => rows,
             ProposalScope::Image => self.post_top_n,
             ProposalScope::Batch { images } => {
+                let n = dims.get("N");
                 let divides = n.checked_rem(images) == Some(0);
                 let expected = format!("a divisor of {n}");
                 check::parameter(NAME, "images of a group", divides, &expected, images)?;
-                self.post_top_n.min(dims.get("M"))
+                self.post_top_n.min(rows)
             }
         };
-        Ok(vec![
-            TensorDesc::new(Role::Box, &[n, p, 4]),
-            TensorDesc::new(Role::Score, &[n, p]),
-            TensorDesc::new(Role::Index, &[n, p]),
-            TensorDesc::new(Role::Index, &[n]),
-        ])
+        dims.bind("P", capacity);
+        Ok(())
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

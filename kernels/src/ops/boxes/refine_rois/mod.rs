@@ -2,78 +2,60 @@
 //!
 //! Matches detectron2's `CascadeROIHeads._create_proposals_from_boxes`, but for the RoIs without
 //! extent that it drops in training: they keep their rows, and `match_rois` ignores them.
-//!
-//! Tensors: `rois` (`[M, 4]`), `deltas` (`[M, 4]`, of all classes), `image_idx` (`[M]`), `count`
-//! (`[1]`), `network_sizes` (`[N, 2]`, height and width without padding) -> `rois` (`[M, 4]`,
-//! overwritten; 0 in rows at or past the count and in rows of no image).
 
 mod cases;
-mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Launch, LaunchArgs};
+use device::{Arg, Launch, LaunchArgs};
 
 use crate::boxes::{ImageSize, as_boxes, as_boxes_mut, at_most, clip, decode};
-use crate::check::Dims;
+use crate::contract::Kernel;
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, DType, TensorDesc, op};
 
 pub use cases::cases;
 
-/// Decodes each RoI's deltas.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RefineRois {
-    /// Factors of the four deltas.
-    pub weights: [f32; 4],
-    /// Boxes are inclusive.
-    pub plus_one: bool,
-}
-
-op_inputs! {
-    /// The inputs of [`RefineRois`].
-    pub struct RefineRoisInputs {
-        /// `[M, 4]` f32.
-        rois,
-        /// `[M, 4]`.
-        deltas,
-        /// `[M]` i32.
-        image_idx,
-        /// `[1]` i32.
-        count,
-        /// `[N, 2]` i32.
-        network_sizes,
+op! {
+    /// Decodes each RoI's deltas.
+    pub struct RefineRois = "refine_rois" {
+        /// Factors of the four deltas.
+        pub weights: [f32; 4],
+        /// Boxes are inclusive.
+        pub plus_one: bool,
+    }
+    in RefineRoisInputs {
+        /// Boxes that the deltas start from.
+        rois: f32 "[M, 4]",
+        /// Deltas of all classes.
+        deltas: float "[M, 4]",
+        /// Image of the row.
+        image_idx: i32 "[M]",
+        /// Rows in use.
+        count: i32 "[1]",
+        /// Height and width of the network's input without padding.
+        network_sizes: i32 "[N, 2]",
+    }
+    out {
+        /// Decoded and clipped; 0 in rows at or past the count and of no image.
+        refined: Box "[M, 4]",
     }
 }
 
-const NAME: &str = "refine_rois";
-
-impl Op for RefineRois {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, RefineRoisInputs::LEN, updates)?;
-        let inputs = RefineRoisInputs::of(inputs);
-        dims.f32("rois", inputs.rois, "[M, 4]")?;
-        dims.f32("deltas", inputs.deltas, "[M, 4]")?;
-        dims.i32("image_idx", inputs.image_idx, "[M]")?;
-        dims.i32("count", inputs.count, "[1]")?;
-        dims.i32("network_sizes", inputs.network_sizes, "[N, 2]")?;
-        Ok(vec![TensorDesc::new(Role::Box, &[dims.get("M"), 4])])
-    }
-
+impl Kernel for RefineRois {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 10 * outputs[0].len() as u64)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let inputs = RefineRoisInputs::of(&args.inputs);
+        let (rows, images) = (inputs.image_idx.len(), inputs.network_sizes.dim(0));
+        let half = inputs.deltas.dtype() == DType::F16;
+        let launch = Launch::over(if half { "refine_rois_f16" } else { "refine_rois_f32" }, rows);
+        let launch = args.inputs.iter().fold(launch, |launch, input| launch.arg(input.read()));
+        let launch =
+            launch.arg(args.outputs[0].write()).arg(Arg::of(&self.weights)).arg(self.plus_one);
+        vec![launch.int(rows).int(images)]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

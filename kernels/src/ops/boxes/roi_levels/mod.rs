@@ -3,63 +3,56 @@
 //! Matches torchvision's `LevelMapper`, or detectron2's `assign_boxes_to_levels`; see
 //! [`crate::boxes::roi_level`] for the formulas and for what maskrcnn-benchmark does otherwise.
 //!
-//! Tensors: `rois` (`[M, 4]`), `image_idx` (`[M]`, -1 = padding) -> `levels` (`[M]`, i32,
-//! overwritten): the level less `min_level`; 0 in padding rows.
 //! Edges: a RoI without area goes to the finest level.
 
 mod cases;
-mod cuda;
 #[cfg(test)]
 mod tests;
 
 use choices::LevelEps;
 use device::{Launch, LaunchArgs};
 
-use crate::boxes::{as_boxes, roi_level};
-use crate::check;
-use crate::check::Dims;
+use crate::boxes::{as_boxes, epsilons, roi_level};
+use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, OpError, TensorDesc, check, op};
 
 pub use cases::cases;
 
-/// Maps RoIs to levels by their size.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RoiLevels {
-    /// Finest level, 2 for P2.
-    pub min_level: i32,
-    /// Coarsest level, 5 for P5.
-    pub max_level: i32,
-    /// Side in pixels of a square RoI of the canonical level, 224.
-    pub canonical_size: f32,
-    /// Level of such a RoI, 4.
-    pub canonical_level: i32,
-    /// Boxes are inclusive.
-    pub plus_one: bool,
-    /// Where the constant stands that decides at boundaries.
-    pub rule: LevelEps,
+op! {
+    /// Maps RoIs to levels by their size.
+    pub struct RoiLevels = "roi_levels" {
+        /// Finest level, 2 for P2.
+        pub min_level: i32,
+        /// Coarsest level, 5 for P5.
+        pub max_level: i32,
+        /// Side in pixels of a square RoI of the canonical level, 224.
+        pub canonical_size: f32 [|size| *size > 0.0, "over 0"],
+        /// Level of such a RoI, 4.
+        pub canonical_level: i32,
+        /// Boxes are inclusive.
+        pub plus_one: bool,
+        /// Where the constant stands that decides at boundaries.
+        pub rule: LevelEps,
+    }
+    in RoiLevelsInputs {
+        /// Boxes in network pixels.
+        rois: f32 "[M, 4]",
+        /// Image of the RoI, -1: padding.
+        image_idx: i32 "[M]",
+    }
+    out {
+        /// The level less `min_level`; 0 in padding rows.
+        levels: Index "[M]",
+    }
 }
 
 const NAME: &str = "roi_levels";
 
-impl Op for RoiLevels {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
+impl Kernel for RoiLevels {
+    fn check(&self, _inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
         let ok = self.min_level <= self.max_level;
-        check::parameter(NAME, "max_level", ok, "at least min_level", self.max_level)?;
-        let ok = self.canonical_size > 0.0;
-        check::parameter(NAME, "canonical_size", ok, "over 0", self.canonical_size)?;
-        let mut dims = Dims::new(NAME, inputs, 2, updates)?;
-        dims.f32("rois", &inputs[0], "[M, 4]")?;
-        dims.i32("image_idx", &inputs[1], "[M]")?;
-        Ok(vec![TensorDesc::new(Role::Index, &[dims.get("M")])])
+        check::parameter(NAME, "max_level", ok, "at least min_level", self.max_level)
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -67,7 +60,22 @@ impl Op for RoiLevels {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let [eps_in_log, eps_after_log] = epsilons(self.rule);
+        let levels = args.outputs[0];
+        vec![
+            Launch::over("roi_levels_f32", levels.len())
+                .arg(args.inputs[0].read())
+                .arg(args.inputs[1].read())
+                .arg(levels.write())
+                .len(levels.len())
+                .arg(self.min_level)
+                .arg(self.max_level)
+                .arg(self.canonical_size)
+                .arg(self.canonical_level)
+                .arg(self.plus_one)
+                .arg(eps_in_log)
+                .arg(eps_after_log),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

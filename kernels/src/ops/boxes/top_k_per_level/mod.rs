@@ -3,9 +3,6 @@
 //! Matches torchvision's `_get_top_n_idx`, with a total order: (logit descending, index
 //! ascending); NaN ranks with minus infinity.
 //!
-//! Tensors: `logits_l` for each level (`[N, h_l, w_l, A]`, f32) -> `idx` (`[N, M]`, i32, index
-//! among the anchors of all levels), `levels` (`[M]`, i32); both overwritten.
-//! M = sum over the levels of min(k, h_l * w_l * A); a level's block is sorted in the order above.
 //! Cost: a selection over all logits, then a sort of k; bound by memory.
 
 mod cases;
@@ -16,42 +13,36 @@ mod tests;
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::check::Dims;
+use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, OpError, TensorDesc, op};
 
 pub use cases::cases;
 
-/// Up to `k` anchors per level.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TopKPerLevel {
-    /// Anchors kept of a level that has more.
-    pub k: usize,
+op! {
+    /// Up to `k` anchors per level.
+    pub struct TopKPerLevel = "top_k_per_level" {
+        /// Anchors kept of a level that has more.
+        pub k: usize,
+    }
+    in TopKPerLevelInputs {
+    }
+    each {
+        /// Of a level.
+        logits: float "[N, h, w, A]",
+    }
+    out {
+        /// Index among the anchors of all levels, best first within a level.
+        idx: Index "[N, M]",
+        /// Level of each column.
+        levels: Index "[M]",
+    }
 }
 
-const NAME: &str = "top_k_per_level";
-
-impl Op for TopKPerLevel {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        if inputs.is_empty() {
-            let expected = "one a level, at least 1".to_string();
-            return Err(OpError::Arity { op: NAME, what: "inputs", expected, got: 0 });
-        }
-        let mut dims = Dims::new(NAME, inputs, inputs.len(), updates)?;
-        for logits in inputs {
-            dims.f32("logits_l", logits, "[N, h_l, w_l, A]")?;
-        }
-        let total: usize = inputs.iter().map(|d| self.level_len(d)).sum();
-        let of = |shape: &[usize]| TensorDesc::new(Role::Index, shape);
-        Ok(vec![of(&[dims.get("N"), total]), of(&[total])])
+impl Kernel for TopKPerLevel {
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        dims.bind("M", inputs.iter().map(|logits| self.level_len(logits)).sum());
+        Ok(())
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

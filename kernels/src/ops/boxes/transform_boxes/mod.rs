@@ -5,69 +5,52 @@
 //! last (x' = W - x - 1 in network pixels), as in maskrcnn-benchmark: there the order matters by
 //! (ratio - 1) pixels in x.
 //!
-//! Tensors: `boxes` (`[N, G, 4]`, f32), `counts` (`[N]`), `views` (`[N, 15]`) -> `boxes`
-//! (`[N, G, 4]`, overwritten; rows from `counts[n]` on are 0). Boxes are not clipped.
 //! Edges: a window of 0 (an empty slot of the batch) is taken as ratio 0.
 
 mod cases;
 mod cpu;
-mod cuda;
 #[cfg(test)]
 mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::check::Dims;
+use crate::contract::Kernel;
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, TensorDesc};
+use crate::{Cost, TensorDesc, op};
 
 pub use cases::cases;
 
-/// Crops, scales and mirrors as `views` says.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TransformBoxes {
-    /// Boxes are inclusive.
-    pub plus_one: bool,
-}
-
-op_inputs! {
-    /// The inputs of [`TransformBoxes`].
-    pub struct TransformBoxesInputs {
-        /// `[N, G, 4]` f32, in source pixels.
-        boxes,
-        /// `[N]` i32.
-        counts,
-        /// `[N, 15]` i32.
-        views,
+op! {
+    /// Crops, scales and mirrors as `views` says.
+    pub struct TransformBoxes = "transform_boxes" {
+        /// Boxes are inclusive.
+        pub plus_one: bool,
+    }
+    in TransformBoxesInputs {
+        /// Boxes in source pixels.
+        boxes: f32 "[N, G, 4]",
+        /// Boxes of each image.
+        counts: i32 "[N]",
+        /// The way of each image.
+        views: i32 "[N, 15]",
+    }
+    out {
+        /// Boxes in network pixels, not clipped; zeros from the count on.
+        transformed: Box "[N, G, 4]",
     }
 }
 
-const NAME: &str = "transform_boxes";
-
-impl Op for TransformBoxes {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, TransformBoxesInputs::LEN, updates)?;
-        let inputs = TransformBoxesInputs::of(inputs);
-        dims.f32("boxes", inputs.boxes, "[N, G, 4]")?;
-        dims.i32("counts", inputs.counts, "[N]")?;
-        dims.i32("views", inputs.views, "[N, 15]")?;
-        Ok(vec![inputs.boxes.clone()])
-    }
-
+impl Kernel for TransformBoxes {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 2 * outputs[0].len() as u64)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let inputs = TransformBoxesInputs::of(&args.inputs);
+        let (boxes, out) = (*inputs.boxes, args.outputs[0]);
+        let launch = Launch::over("transform_boxes_f32", out.len() / 4);
+        let launch = args.inputs.iter().fold(launch, |launch, input| launch.arg(input.read()));
+        vec![launch.arg(out.write()).int(boxes.dim(0)).int(boxes.dim(1)).arg(self.plus_one)]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

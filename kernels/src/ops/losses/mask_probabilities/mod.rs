@@ -1,57 +1,60 @@
 //! Mask probabilities of the predicted class: what evaluation pastes into the image.
 //!
-//! Tensors: `mask_logits [M, S, S]` f32, of the label's channel ([`ClassMasks`]), `labels [M]` i32,
-//! `count [1]` i32 (all in) -> `probs [M, S, S]` (overwritten): the sigmoid; 0 in rows at or past
-//! the count and where the label is 0 or below.
-//!
 //! [`ClassMasks`]: crate::ops::class_masks::ClassMasks
 
 mod cases;
-mod cuda;
 #[cfg(test)]
 mod tests;
 
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::check::Dims;
+use crate::contract::Kernel;
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
 use crate::losses::sigmoid;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, DType, TensorDesc, op};
 
 pub use cases::cases;
 
-/// Sigmoid of the mask logits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MaskProbabilities;
-
-const NAME: &str = "mask_probabilities";
-
-impl Op for MaskProbabilities {
-    fn name(&self) -> &'static str {
-        NAME
+op! {
+    /// Sigmoid of the mask logits.
+    #[derive(Copy, Eq)]
+    pub struct MaskProbabilities = "mask_probabilities" {}
+    in MaskProbabilitiesInputs {
+        /// Logits of the label's channel.
+        mask_logits: float "[M, H, W]",
+        /// Predicted class.
+        labels: i32 "[M]",
+        /// Rows in use.
+        count: i32 "[1]",
     }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, 3, updates)?;
-        dims.f32("mask_logits", &inputs[0], "[M, S, S]")?;
-        let shape = &inputs[0].shape;
-        dims.i32("labels", &inputs[1], "[M]")?;
-        dims.i32("count", &inputs[2], "[1]")?;
-        Ok(vec![TensorDesc::new(Role::Score, shape)])
+    out {
+        /// The sigmoid; 0 in rows at or past the count and where the label is 0 or below.
+        probs: Score "[M, H, W]",
     }
+}
 
+impl Kernel for MaskProbabilities {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 4 * outputs[0].len() as u64)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let (logits, probs) = (args.inputs[0], args.outputs[0]);
+        let kernel = match logits.dtype() {
+            DType::F16 => "mask_probabilities_f16",
+            _ => "mask_probabilities_f32",
+        };
+        vec![
+            Launch::over(kernel, probs.len())
+                .arg(logits.read())
+                .arg(args.inputs[1].read())
+                .arg(args.inputs[2].read())
+                .arg(probs.write())
+                .len(probs.len())
+                .int(logits.dim(1) * logits.dim(2)),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

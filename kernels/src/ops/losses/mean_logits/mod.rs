@@ -4,52 +4,56 @@
 //! Matches detectron2's `CascadeROIHeads._forward_box` in inference, which averages the
 //! probabilities of its stages.
 //!
-//! Tensors: `logits_s` (`[M, K+1]`) for each of two or three stages (all in) -> `logits`
-//! (`[M, K+1]`, overwritten): the logarithm of the mean probability.
 //! Edges: a NaN makes its row NaN; a probability of 0 gives minus infinity.
 
 mod cases;
-mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Launch, LaunchArgs};
+use device::{Buffer, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;
 
-use crate::check::Dims;
+use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, TensorDesc};
+use crate::{Cost, DType, OpError, TensorDesc, op};
 
 pub use cases::cases;
 
 /// Stages that a kernel takes.
 pub const MAX_STAGES: usize = 3;
 
-/// Averages the probabilities of stages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MeanLogits;
+op! {
+    /// Averages the probabilities of stages.
+    #[derive(Copy, Eq)]
+    pub struct MeanLogits = "mean_logits" {}
+    in MeanLogitsInputs {
+    }
+    each {
+        /// Logits of a stage.
+        logits: float "[M, K+1]",
+    }
+    out {
+        /// Logarithm of the mean probability, of the role of `logits`.
+        mean: Activation "[M, K+1]",
+    }
+}
+
+/// Rows of a block, one a warp.
+const WARPS: usize = 8;
 
 const NAME: &str = "mean_logits";
 
-impl Op for MeanLogits {
-    fn name(&self) -> &'static str {
-        NAME
+impl Kernel for MeanLogits {
+    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+        let (got, expected) = (inputs.len(), format!("2 to {MAX_STAGES}"));
+        match got {
+            2..=MAX_STAGES => Ok(()),
+            _ => Err(OpError::Arity { op: NAME, what: "inputs", expected, got }),
+        }
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        if !(2..=MAX_STAGES).contains(&inputs.len()) {
-            let expected = format!("2 to {MAX_STAGES}");
-            return Err(OpError::Arity { op: NAME, what: "inputs", expected, got: inputs.len() });
-        }
-        let mut dims = Dims::new(NAME, inputs, inputs.len(), updates)?;
-        for logits in inputs {
-            dims.f32("logits_s", logits, "[M, K+1]")?;
-        }
-        Ok(vec![inputs[0].clone()])
+    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
+        outputs[0].role = inputs[0].role;
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -57,7 +61,20 @@ impl Op for MeanLogits {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let (first, mean) = (args.inputs[0], args.outputs[0]);
+        let kernel = match first.dtype() {
+            DType::F16 => "mean_logits_f16",
+            _ => "mean_logits_f32",
+        };
+        let stages: Vec<_> = args.inputs.iter().map(Buffer::read).collect();
+        vec![
+            Launch::new(kernel, [first.dim(0).div_ceil(WARPS), 1, 1])
+                .arg(StructArg::new().pointers(&stages, MAX_STAGES).arg())
+                .arg(mean.write())
+                .int(stages.len())
+                .int(first.dim(0))
+                .int(first.dim(1)),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -2,9 +2,6 @@
 //! Z.
 //!
 //! Matches `torch.nn.functional.gelu` with `approximate = "none"`.
-//! Tensors: `x` (f32, any shape, in) -> `y` (same shape, overwritten). Gradient (`gelu_grad`): `g`,
-//! `x` -> `dx = g * (P(Z <= x) + x * density(x))`. On the CPU the probability is that of a fit
-//! within 4e-7 of itself, the same on every instruction set; on a GPU `erff`. Bound by memory.
 
 mod cases;
 mod cpu;
@@ -14,36 +11,43 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::check;
+use crate::contract::Kernel;
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{BackwardRule, Cost, Sink, Source, TensorDesc, op};
 
 pub use cases::cases;
 
-/// `y = x * P(Z <= x)`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gelu;
-
-/// `dx = g * (P(Z <= x) + x * density(x))`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GeluGrad;
-
-impl Op for Gelu {
-    fn name(&self) -> &'static str {
-        "gelu"
+op! {
+    /// `y = x * P(Z <= x)`.
+    #[derive(Copy, Eq)]
+    pub struct Gelu = "gelu" {}
+    in GeluInputs {
+        /// Input.
+        x: real "[..]",
     }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(self.name(), "inputs", inputs, 1)?;
-        check::arity(self.name(), "updates", updates, 0)?;
-        check::dtype(self.name(), "x", &inputs[0], DType::F32)?;
-        Ok(vec![TensorDesc::new(Role::Activation, &inputs[0].shape)])
+    out {
+        /// Output.
+        y: Activation "[..]",
     }
+}
 
+op! {
+    /// `dx = g * (P(Z <= x) + x * density(x))`.
+    #[derive(Copy, Eq)]
+    pub struct GeluGrad = "gelu_grad" {}
+    in GeluGradInputs {
+        /// Gradient of the output.
+        g: real "[..]",
+        /// Input.
+        x: real "[..]",
+    }
+    out {
+        /// Gradient of the input.
+        dx: Gradient "[..]",
+    }
+}
+
+impl Kernel for Gelu {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 20 * outputs[0].len() as u64)
     }
@@ -62,24 +66,7 @@ impl Op for Gelu {
     }
 }
 
-impl Op for GeluGrad {
-    fn name(&self) -> &'static str {
-        "gelu_grad"
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(self.name(), "inputs", inputs, 2)?;
-        check::arity(self.name(), "updates", updates, 0)?;
-        for (name, desc) in ["g", "x"].into_iter().zip(inputs) {
-            check::floats(self.name(), name, desc, &inputs[0].shape)?;
-        }
-        Ok(vec![TensorDesc::new(Role::Gradient, &inputs[0].shape)])
-    }
-
+impl Kernel for GeluGrad {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 25 * outputs[0].len() as u64)
     }

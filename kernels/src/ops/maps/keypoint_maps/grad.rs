@@ -2,37 +2,34 @@
 
 use device::{Launch, LaunchArgs};
 
-use super::{cpu, cuda};
-use crate::check::Dims;
+use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, TensorDesc, op};
 
-/// Gathers, for each pixel of the smaller maps, from the pixels that read it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeypointMapsGrad {
-    /// `[M, H, W, K]`, of the gradient.
-    pub shape: [usize; 4],
+use super::{cpu, cuda};
+
+op! {
+    /// Gathers, for each pixel of the smaller maps, from the pixels that read it.
+    #[derive(Copy, Eq)]
+    pub struct KeypointMapsGrad = "keypoint_maps_grad" {
+        /// `[M, H, W, K]`, of the gradient.
+        pub shape: [usize; 4],
+    }
+    in KeypointMapsGradInputs {
+        /// Gradient of the maps.
+        g: real "[M*K, 4*H*W]",
+        /// Rows in use.
+        count: i32 "[1]",
+    }
+    out {
+        /// Gradient of the input; 0 past the count.
+        dx: Gradient "[M, H, W, K]",
+    }
 }
 
-const NAME: &str = "keypoint_maps_grad";
-
-impl Op for KeypointMapsGrad {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let [m, h, w, k] = self.shape;
-        let mut dims = Dims::new(NAME, inputs, 2, updates)?;
-        dims.bind("M*K", m * k);
-        dims.bind("4*H*W", 4 * h * w);
-        dims.f32("g", &inputs[0], "[M*K, 4*H*W]")?;
-        dims.i32("count", &inputs[1], "[1]")?;
-        Ok(vec![TensorDesc::new(Role::Gradient, &self.shape)])
+impl Kernel for KeypointMapsGrad {
+    fn sizes(&self, dims: &mut Dims) {
+        ["M", "H", "W", "K"].iter().zip(self.shape).for_each(|(name, len)| dims.bind(name, len));
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

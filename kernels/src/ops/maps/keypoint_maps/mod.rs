@@ -2,10 +2,6 @@
 //!
 //! Matches `torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear",
 //! align_corners=False)`, and torch's order of channels before pixels.
-//! Tensors: `x [M, H, W, K]`, `count [1]` i32 (rows in use; in) -> `maps [M*K, 4*H*W]`, pixels
-//! row by row (overwritten; 0 in rows of RoIs at or past the count). Gradient
-//! (`keypoint_maps_grad`): `g [M*K, 4*H*W]`, `count` -> `dx [M, H, W, K]`, each a sum over up to
-//! 4x4 pixels in their order. Bound by memory.
 
 mod cases;
 mod cpu;
@@ -16,36 +12,30 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::check::Dims;
+use crate::contract::Kernel;
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{BackwardRule, Cost, Sink, Source, TensorDesc, op};
 
 pub use cases::cases;
 pub use grad::KeypointMapsGrad;
 
-/// Doubles the maps and makes a row of each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeypointMaps;
-
-const NAME: &str = "keypoint_maps";
-
-impl Op for KeypointMaps {
-    fn name(&self) -> &'static str {
-        NAME
+op! {
+    /// Doubles the maps and makes a row of each.
+    #[derive(Copy, Eq)]
+    pub struct KeypointMaps = "keypoint_maps" {}
+    in KeypointMapsInputs {
+        /// A channel per keypoint.
+        x: real "[M, H, W, K]",
+        /// Rows in use.
+        count: i32 "[1]",
     }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, 2, updates)?;
-        dims.f32("x", &inputs[0], "[M, H, W, K]")?;
-        dims.i32("count", &inputs[1], "[1]")?;
-        let rows = dims.get("M") * dims.get("K");
-        Ok(vec![TensorDesc::new(Role::Activation, &[rows, 4 * dims.get("H") * dims.get("W")])])
+    out {
+        /// Pixels row by row; 0 in rows of RoIs at or past the count.
+        maps: Activation "[M*K, 4*H*W]",
     }
+}
 
+impl Kernel for KeypointMaps {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, 7 * outputs[0].len() as u64)
     }

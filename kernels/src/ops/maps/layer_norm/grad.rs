@@ -2,50 +2,44 @@
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use super::{check_channels, cpu, cuda, positions};
-use crate::check;
+use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
 use crate::ops::bias_grad;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, OpError, TensorDesc, check, op};
 
-/// Gradients of the input, the scale and the shift.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LayerNormGrad;
+use super::{check_channels, cpu, cuda, positions};
 
-op_inputs! {
-    /// The inputs of [`LayerNormGrad`].
-    pub struct LayerNormGradInputs {
-        /// `[.., C]`.
-        g,
-        /// `[.., C]`.
-        x,
-        /// `[C]`.
-        gamma,
-        /// `[M, 2]`.
-        stats,
+op! {
+    /// Gradients of the input, the scale and the shift.
+    #[derive(Copy, Eq)]
+    pub struct LayerNormGrad = "layer_norm_grad" {}
+    in LayerNormGradInputs {
+        /// Gradient of the output.
+        g: real "[.., C]",
+        /// Input.
+        x: real "[.., C]",
+        /// Scale.
+        gamma: f32 "[C]",
+        /// Of the forward op.
+        stats: f32 "[M, 2]",
+    }
+    out {
+        /// Gradient of the input.
+        dx: Gradient "[.., C]",
+        /// Gradient of the scale.
+        dgamma: WeightGradient "[C]",
+        /// Gradient of the shift.
+        dbeta: WeightGradient "[C]",
     }
 }
 
 const NAME: &str = "layer_norm_grad";
 
-impl Op for LayerNormGrad {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, LayerNormGradInputs::LEN)?;
-        check::arity(NAME, "updates", updates, 0)?;
-        let LayerNormGradInputs { g, x, gamma, stats } = LayerNormGradInputs::of(inputs);
-        check_channels(NAME, x, &[("gamma", gamma)])?;
-        check::floats(NAME, "g", g, &x.shape)?;
-        check::floats(NAME, "stats", stats, &[positions(x), 2])?;
-        let vector = TensorDesc::new(Role::WeightGradient, &[x.dim(-1)]);
-        Ok(vec![TensorDesc::new(Role::Gradient, &x.shape), vector.clone(), vector])
+impl Kernel for LayerNormGrad {
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        let of = LayerNormGradInputs::of(inputs);
+        check_channels(NAME, of.x, dims)?;
+        check::shape(NAME, "stats", of.stats, &[positions(of.x), 2])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

@@ -3,11 +3,6 @@
 //!
 //! Matches `torch.nn.functional.layer_norm` over the last dimension, and torchvision's
 //! `LayerNorm2d`; the variance is biased.
-//! Tensors: `x [.., C]`, `gamma [C]`, `beta [C]` (in) -> `y [.., C]`, `stats [M, 2]` (mean and rstd
-//! of each of the M positions), both overwritten. `stats` serves the gradient and carries none.
-//! Gradient (`layer_norm_grad`): `g`, `x`, `gamma`, `stats` -> `dx`, `dgamma`, `dbeta`. Sums over
-//! channels in f32, some side by side in a fixed order; those over positions as in `bias_grad`.
-//! Bound by memory. Edges: no positions are fine, no channels are refused.
 
 mod cases;
 mod cpu;
@@ -18,29 +13,33 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::check;
+use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{BackwardRule, Cost, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 pub use grad::LayerNormGrad;
 
-/// `y = normalised(x) * gamma + beta`, each position by itself.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct LayerNorm {
-    /// Summand of the variance.
-    pub eps: f32,
-}
-
-op_inputs! {
-    /// The inputs of [`LayerNorm`].
-    pub struct LayerNormInputs {
-        /// `[.., C]`.
-        x,
-        /// `[C]`.
-        gamma,
-        /// `[C]`.
-        beta,
+op! {
+    /// `y = normalised(x) * gamma + beta`, each position by itself.
+    #[derive(Copy)]
+    pub struct LayerNorm = "layer_norm" {
+        /// Summand of the variance.
+        pub eps: f32,
+    }
+    in LayerNormInputs {
+        /// Positions of C channels.
+        x: real "[.., C]",
+        /// Scale.
+        gamma: f32 "[C]",
+        /// Shift.
+        beta: f32 "[C]",
+    }
+    out {
+        /// Output.
+        y: Activation "[.., C]",
+        /// Mean and rstd of each position; they serve the gradient, and carry none.
+        stats: Master "[M, 2]",
     }
 }
 
@@ -51,35 +50,18 @@ fn positions(x: &TensorDesc) -> usize {
     x.shape[..x.shape.len() - 1].iter().product()
 }
 
-/// Fails unless `x` is `[.., C]` with channels, and each vector has as many values.
-fn check_channels(
-    op: &'static str,
-    x: &TensorDesc,
-    vectors: &[(&'static str, &TensorDesc)],
-) -> Result<(), OpError> {
-    check::dtype(op, "x", x, DType::F32)?;
+/// Fails unless `x` has positions of channels; binds their number to M.
+fn check_channels(op: &'static str, x: &TensorDesc, dims: &mut Dims) -> Result<(), OpError> {
     if x.shape.len() < 2 || x.dim(-1) == 0 {
         return Err(check::shape_error(op, "x", x, "[.., C] with C > 0".into()));
     }
-    vectors.iter().try_for_each(|(name, desc)| check::floats(op, name, desc, &[x.dim(-1)]))
+    dims.bind("M", positions(x));
+    Ok(())
 }
 
-impl Op for LayerNorm {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, LayerNormInputs::LEN)?;
-        check::arity(NAME, "updates", updates, 0)?;
-        let LayerNormInputs { x, gamma, beta } = LayerNormInputs::of(inputs);
-        check_channels(NAME, x, &[("gamma", gamma), ("beta", beta)])?;
-        let stats = TensorDesc::new(Role::Master, &[positions(x), 2]);
-        Ok(vec![TensorDesc::new(Role::Activation, &x.shape), stats])
+impl Kernel for LayerNorm {
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check_channels(NAME, &inputs[0], dims)
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

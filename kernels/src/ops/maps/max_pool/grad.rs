@@ -1,52 +1,51 @@
 //! Gradient of the maximum: each output gradient goes to where its maximum was found.
-//!
-//! Tensors: `g [N,P,Q,C]`, `argmax [N,P,Q,C] i32` -> `dx [N,H,W,C]`, overwritten. Several windows
-//! may share a maximum; their gradients are added in row-major order of the windows. Bound by
-//! memory.
 
 use device::{Launch, LaunchArgs};
 
-use crate::check::{self, Dims};
+use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, OpError, TensorDesc, check, op};
 
 use super::{MaxPool, cpu};
 
-/// Gradient of [`MaxPool`] for an input of `height` x `width`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MaxPoolGrad {
-    /// The forward op.
-    pub pool: MaxPool,
-    /// H.
-    pub height: usize,
-    /// W.
-    pub width: usize,
+op! {
+    /// Gradient of [`MaxPool`] for an input of `height` x `width`.
+    pub struct MaxPoolGrad = "max_pool_grad" {
+        /// The forward op.
+        pub pool: MaxPool,
+        /// H.
+        pub height: usize,
+        /// W.
+        pub width: usize,
+    }
+    in MaxPoolGradInputs {
+        /// Gradient of the maxima.
+        g: float "[N, P, Q, C]",
+        /// Where the maxima stand.
+        argmax: i32 "[N, P, Q, C]",
+    }
+    out {
+        /// Gradient of the map.
+        dx: Gradient "[N, height, width, C]",
+    }
 }
 
 const NAME: &str = "max_pool_grad";
 
-impl Op for MaxPoolGrad {
-    fn name(&self) -> &'static str {
-        NAME
+impl Kernel for MaxPoolGrad {
+    fn sizes(&self, dims: &mut Dims) {
+        dims.bind("height", self.height);
+        dims.bind("width", self.width);
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, 2, updates)?;
-        self.pool.check(NAME)?;
-        let (g, argmax) = (&inputs[0], &inputs[1]);
-        dims.f32("g", g, "[N, P, Q, C]")?;
-        dims.i32("argmax", argmax, "[N, P, Q, C]")?;
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        self.pool.check_window(NAME)?;
         let extents = [self.height, self.width].map(|e| self.pool.extent(e));
-        if extents != [Some(g.dim(1)), Some(g.dim(2))] {
-            let expected = format!("[N, {:?}, {:?}, C]", extents[0], extents[1]);
-            return Err(check::shape_error(NAME, "g", g, expected));
+        if extents == [Some(dims.get("P")), Some(dims.get("Q"))] {
+            return Ok(());
         }
-        let dx = [g.dim(0), self.height, self.width, g.dim(3)];
-        Ok(vec![TensorDesc::new(Role::Gradient, &dx)])
+        let expected = format!("[N, {:?}, {:?}, C]", extents[0], extents[1]);
+        Err(check::shape_error(NAME, "g", &inputs[0], expected))
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

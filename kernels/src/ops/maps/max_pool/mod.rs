@@ -3,10 +3,6 @@
 //! Matches `torch.nn.functional.max_pool2d(x, kernel, stride, pad, return_indices=True)`: padding
 //! never wins, equal values go to the first in row-major order, a NaN wins over numbers. Kernel 1
 //! with stride 2 makes P6 of P5.
-//!
-//! Tensors: `x [N,H,W,C]` -> `y [N,P,Q,C]`, and if its flag is set `argmax [N,P,Q,C] i32` (h * W +
-//! w in the input), both overwritten, `P = (H + 2 pad - kernel) / stride + 1`. Bound by memory.
-//! Deterministic; the gradient is gathered by input row, and needs `argmax`.
 
 mod cases;
 mod cpu;
@@ -19,31 +15,42 @@ use std::sync::Arc;
 
 use device::{Launch, LaunchArgs};
 
-use crate::check::{self, Dims};
+use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
 use crate::matmul::out_extent;
-use crate::{BackwardRule, Cost, Fusion, Op, OpError, OpRef, Role, Sink, Source, TensorDesc};
+use crate::{BackwardRule, Cost, Fusion, OpError, OpRef, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 pub use grad::MaxPoolGrad;
 
-/// Maximum over windows of `kernel` x `kernel`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MaxPool {
-    /// Side of a window.
-    pub kernel: usize,
-    /// Step between windows, both axes.
-    pub stride: usize,
-    /// Rows and columns around the map that never win; at most half of `kernel`.
-    pub pad: usize,
-    /// There is an output `argmax`, which the gradient needs.
-    pub argmax: bool,
+op! {
+    /// Maximum over windows of `kernel` x `kernel`.
+    pub struct MaxPool = "max_pool" {
+        /// Side of a window.
+        pub kernel: usize,
+        /// Step between windows, both axes.
+        pub stride: usize,
+        /// Rows and columns around the map that never win; at most half of `kernel`.
+        pub pad: usize,
+        /// There is an output `argmax`, which the gradient needs.
+        pub argmax: bool,
+    }
+    in MaxPoolInputs {
+        /// Map.
+        x: float "[N, H, W, C]",
+    }
+    out {
+        /// Maxima, of the role of `x`.
+        y: Activation "[N, P, Q, C]",
+        /// Where the maximum stands, h * W + w; only if the flag is set.
+        argmax: Index "[N, P, Q, C]",
+    }
 }
 
 const NAME: &str = "max_pool";
 
 impl MaxPool {
-    fn check(&self, op: &'static str) -> Result<(), OpError> {
+    fn check_window(&self, op: &'static str) -> Result<(), OpError> {
         check::parameter(op, "kernel", self.kernel > 0, "at least 1", self.kernel)?;
         check::parameter(op, "stride", self.stride > 0, "at least 1", self.stride)?;
         // With more, a window could lie entirely in the padding and would have no maximum.
@@ -56,27 +63,22 @@ impl MaxPool {
     }
 }
 
-impl Op for MaxPool {
-    fn name(&self) -> &'static str {
-        NAME
+impl Kernel for MaxPool {
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        self.check_window(NAME)?;
+        let extents = ["H", "W"].map(|name| self.extent(dims.get(name)));
+        let [Some(p), Some(q)] = extents else {
+            let expected = format!("[N, H, W, C] that holds a window of {}", self.kernel);
+            return Err(check::shape_error(NAME, "x", &inputs[0], expected));
+        };
+        dims.bind("P", p);
+        dims.bind("Q", q);
+        Ok(())
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, 1, updates)?;
-        self.check(NAME)?;
-        let x = &inputs[0];
-        dims.f32("x", x, "[N, H, W, C]")?;
-        let (Some(p), Some(q)) = (self.extent(x.dim(1)), self.extent(x.dim(2))) else {
-            let expected = format!("[N, H, W, C] that holds a window of {}", self.kernel);
-            return Err(check::shape_error(NAME, "x", x, expected));
-        };
-        let y = [x.dim(0), p, q, x.dim(3)];
-        let argmax = self.argmax.then(|| TensorDesc::new(Role::Index, &y));
-        Ok([TensorDesc::new(x.role, &y)].into_iter().chain(argmax).collect())
+    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
+        outputs[0].role = inputs[0].role;
+        outputs.truncate(1 + usize::from(self.argmax));
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

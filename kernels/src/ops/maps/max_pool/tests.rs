@@ -4,6 +4,7 @@ use super::*;
 use crate::case::integers;
 use crate::cpu::{HostData, HostTensor};
 use crate::on_cpu::run;
+use crate::{Op, Role};
 
 fn map(shape: &[usize], values: &[f32]) -> HostTensor {
     HostTensor::f32(TensorDesc::new(Role::Activation, shape), values.to_vec())

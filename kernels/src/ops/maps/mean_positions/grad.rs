@@ -3,40 +3,45 @@
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use super::cuda;
-use crate::check::{self, Dims};
+use crate::contract::{Dims, Kernel};
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, OpError, TensorDesc, check, op};
 
-/// Spreads gradients of means over maps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MeanPositionsGrad {
-    /// Rows of the maps.
-    pub height: usize,
-    /// Columns of the maps.
-    pub width: usize,
+use super::cuda;
+
+op! {
+    /// Spreads gradients of means over maps.
+    #[derive(Copy, Eq)]
+    pub struct MeanPositionsGrad = "mean_positions_grad" {
+        /// Rows of the maps.
+        pub height: usize,
+        /// Columns of the maps.
+        pub width: usize,
+    }
+    in MeanPositionsGradInputs {
+        /// Gradient of the means.
+        g: real "[M, C]",
+        /// Rows in use.
+        count: i32 "[1]",
+    }
+    out {
+        /// Gradient of the maps; 0 past the count.
+        dx: Gradient "[M, H, W, C]",
+    }
 }
 
 const NAME: &str = "mean_positions_grad";
 
-impl Op for MeanPositionsGrad {
-    fn name(&self) -> &'static str {
-        NAME
+impl Kernel for MeanPositionsGrad {
+    fn sizes(&self, dims: &mut Dims) {
+        dims.bind("H", self.height);
+        dims.bind("W", self.width);
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, 2, updates)?;
-        dims.f32("g", &inputs[0], "[M, C]")?;
-        dims.i32("count", &inputs[1], "[1]")?;
-        let positions = self.height * self.width;
-        check::parameter(NAME, "height * width", positions > 0, "at least 1", positions)?;
-        let shape = [dims.get("M"), self.height, self.width, dims.get("C")];
-        Ok(vec![TensorDesc::new(Role::Gradient, &shape)])
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        let positions = dims.get("H*W");
+        check::parameter(NAME, "height * width", positions > 0, "at least 1", positions)
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

@@ -1,10 +1,6 @@
 //! The mean of each channel over the positions of a map.
 //!
 //! Matches `x.mean(dim=[2, 3])` of torch, `[M, C, H, W]`: what a C4 head classifies.
-//! Tensors: `x [M, H, W, C]` with H * W > 0, `count [1]` i32 (rows in use; in) -> `y [M, C]`
-//! (overwritten; 0 in rows at or past the count). Gradient (`mean_positions_grad`): `g [M, C]`,
-//! `count` -> `dx [M, H, W, C]`, a share of g at each position. Sums in f32, in the order of the
-//! positions. Bound by memory.
 
 mod cases;
 mod cuda;
@@ -15,36 +11,36 @@ mod tests;
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::check::{self, Dims};
+use crate::contract::{Dims, Kernel};
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{BackwardRule, Cost, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 pub use grad::MeanPositionsGrad;
 
-/// Averages each channel of each map.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MeanPositions;
+op! {
+    /// Averages each channel of each map.
+    #[derive(Copy, Eq)]
+    pub struct MeanPositions = "mean_positions" {}
+    in MeanPositionsInputs {
+        /// Maps.
+        x: real "[M, H, W, C]",
+        /// Rows in use.
+        count: i32 "[1]",
+    }
+    out {
+        /// Means; 0 in rows at or past the count.
+        y: Activation "[M, C]",
+    }
+}
 
 const NAME: &str = "mean_positions";
 
-impl Op for MeanPositions {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, 2, updates)?;
-        dims.f32("x", &inputs[0], "[M, H, W, C]")?;
-        dims.i32("count", &inputs[1], "[1]")?;
-        let positions = dims.get("H") * dims.get("W");
-        check::parameter(NAME, "H * W", positions > 0, "at least 1", positions)?;
-        Ok(vec![TensorDesc::new(Role::Activation, &[dims.get("M"), dims.get("C")])])
+impl Kernel for MeanPositions {
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        let positions = dims.get("H*W");
+        check::parameter(NAME, "H * W", positions > 0, "at least 1", positions)
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

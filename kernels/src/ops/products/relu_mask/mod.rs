@@ -1,27 +1,32 @@
 //! Gradient of a ReLU that was fused into the op before it.
-//!
-//! Tensors: `dy`, `y` (f32, one shape) -> `g` (overwritten): `dy` where `y > 0`, else 0. At `y = 0`
-//! the gradient is 0, as in PyTorch. Memory-bound: 12 bytes per element.
 
 mod cases;
-mod cuda;
 
-use device::{Launch, LaunchArgs};
+use device::{BLOCK, Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::check;
+use crate::contract::Kernel;
 use crate::cpu::CpuArgs;
 use crate::isa::{Isa, wide};
-use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
+use crate::{Cost, TensorDesc, op};
 
 pub use cases::cases;
 pub(crate) use cases::one_sided;
 
-/// `g = dy where y > 0`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ReluMask;
-
-const NAME: &str = "relu_mask";
+op! {
+    /// `g = dy` where `y > 0`, else 0; at `y = 0` it is 0, as in PyTorch. Memory-bound.
+    pub struct ReluMask = "relu_mask" {}
+    in ReluMaskInputs {
+        /// Gradient of the output.
+        dy: real "[..]",
+        /// The output.
+        y: real "[..]",
+    }
+    out {
+        /// Gradient of the input.
+        g: Gradient "[..]",
+    }
+}
 
 /// Elements a task works on.
 const CHUNK: usize = 1 << 14;
@@ -29,30 +34,18 @@ const CHUNK: usize = 1 << 14;
 /// Elements of a run.
 const RUN: usize = 1 << 10;
 
-impl Op for ReluMask {
-    fn name(&self) -> &'static str {
-        NAME
-    }
+/// Elements that a thread works on: one 16-byte load of halves.
+const VECTOR: usize = 8;
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 2)?;
-        check::arity(NAME, "updates", updates, 0)?;
-        check::dtype(NAME, "dy", &inputs[0], DType::F32)?;
-        check::dtype(NAME, "y", &inputs[1], DType::F32)?;
-        check::shape(NAME, "y", &inputs[1], &inputs[0].shape)?;
-        Ok(vec![TensorDesc::new(Role::Gradient, &inputs[0].shape)])
-    }
-
+impl Kernel for ReluMask {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         Cost::streaming(inputs, outputs, outputs[0].len() as u64)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let len = args.outputs[0].len();
+        let blocks = len.div_ceil(VECTOR * BLOCK as usize);
+        vec![Launch::new("relu_mask_f16", [blocks, 1, 1]).tensors(args).len(len)]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -84,6 +77,7 @@ wide! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Role;
     use crate::cpu::HostTensor;
     use crate::on_cpu::run;
 

@@ -2,10 +2,6 @@
 //!
 //! Matches `lateral + torch.nn.functional.interpolate(top, size, mode="nearest")`: output row `y`
 //! reads row `floor(y * h / H)`, which also serves odd sizes; computed in integers.
-//!
-//! Tensors: `lateral [N,H,W,C]`, `top [N,h,w,C]` -> `y [N,H,W,C]`, overwritten. The gradient of
-//! `lateral` is that of `y`; that of `top` sums over the block of outputs that read it
-//! (`upsample_grad`: `g [N,H,W,C]` -> `dtop [N,h,w,C]`, in row-major order). Bound by memory.
 
 mod cases;
 mod cuda;
@@ -16,16 +12,27 @@ mod tests;
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::check::{self, Dims};
+use crate::contract::{Dims, Kernel};
 use crate::cpu::{CpuArgs, TensorRef};
-use crate::{BackwardRule, Cost, Finish, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{BackwardRule, Cost, Finish, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 pub use grad::UpsampleGrad;
 
-/// `y = lateral + nearest(top)`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct UpsampleAdd;
+op! {
+    /// `y = lateral + nearest(top)`.
+    pub struct UpsampleAdd = "upsample_add" {}
+    in UpsampleAddInputs {
+        /// The finer map.
+        lateral: real "[N, H, W, C]",
+        /// The coarser map.
+        top: real "[N, h, w, C]",
+    }
+    out {
+        /// Row Y reads row floor(Y * h / H) of the coarser map.
+        y: Activation "[N, H, W, C]",
+    }
+}
 
 const NAME: &str = "upsample_add";
 
@@ -44,25 +51,13 @@ pub(crate) fn enlarge(map: &TensorRef<'_>, [height, width]: [usize; 2]) -> Vec<f
     enlarged
 }
 
-impl Op for UpsampleAdd {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, 2, updates)?;
-        let (lateral, top) = (&inputs[0], &inputs[1]);
-        dims.f32("lateral", lateral, "[N, H, W, C]")?;
-        dims.f32("top", top, "[N, h, w, C]")?;
-        if !lateral.is_empty() && top.is_empty() {
+impl Kernel for UpsampleAdd {
+    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+        if !inputs[0].is_empty() && inputs[1].is_empty() {
             let expected = "[N, h, w, C] with at least one position".into();
-            return Err(check::shape_error(NAME, "top", top, expected));
+            return Err(check::shape_error(NAME, "top", &inputs[1], expected));
         }
-        Ok(vec![TensorDesc::new(Role::Activation, &lateral.shape)])
+        Ok(())
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

@@ -1,6 +1,7 @@
 //! A case drawn by hand, and the definition.
 
 use super::*;
+use crate::Role;
 use crate::case::normal;
 use crate::cpu::HostTensor;
 use crate::on_cpu::run;

@@ -1,70 +1,53 @@
 //! The sampled anchors of a batch as one list of rows, with labels and matches.
-//!
-//! Tensors: `anchors` (`[A_total, 4]`), `idx` (`[N, B]`, -1 = no sample), `labels`
-//! (`[N, A_total]`), `matched_idx` (`[N, A_total]`) -> `boxes` (`[N*B, 4]`), `image_idx` (`[N*B]`),
-//! `labels` (`[N*B]`), `matched` (`[N*B]`); all overwritten. A row without a sample holds zeros,
-//! image -1, label -1, match 0.
 
 mod cases;
-mod cuda;
 
 use device::{Launch, LaunchArgs};
 
 use crate::boxes::{as_boxes, as_boxes_mut};
-use crate::check::Dims;
+use crate::contract::Kernel;
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, TensorDesc, op};
 
 pub use cases::cases;
 
-/// Gathers rows by the indices of `sample_anchors`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GatherAnchors;
-
-op_inputs! {
-    /// The inputs of [`GatherAnchors`].
-    pub struct GatherAnchorsInputs {
-        /// `[A_total, 4]` f32.
-        anchors,
-        /// `[N, B]` i32.
-        idx,
-        /// `[N, A_total]` i32.
-        labels,
-        /// `[N, A_total]` i32.
-        matched_idx,
+op! {
+    /// Gathers rows by the indices of `sample_anchors`.
+    pub struct GatherAnchors = "gather_anchors" {}
+    in GatherAnchorsInputs {
+        /// Anchors of all levels.
+        anchors: f32 "[A_total, 4]",
+        /// Sampled anchors, -1: none.
+        idx: i32 "[N, B]",
+        /// Label of each anchor.
+        labels: i32 "[N, A_total]",
+        /// Ground truth of each anchor.
+        matched_idx: i32 "[N, A_total]",
+    }
+    out {
+        /// The sampled anchors; zeros in a row without a sample.
+        boxes: Box "[N*B, 4]",
+        /// Image of the row, or -1.
+        image_idx: Index "[N*B]",
+        /// Label of the row, or -1.
+        row_labels: Index "[N*B]",
+        /// Ground truth of the row, or 0.
+        matched: Index "[N*B]",
     }
 }
 
-const NAME: &str = "gather_anchors";
-
-impl Op for GatherAnchors {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, GatherAnchorsInputs::LEN, updates)?;
-        let inputs = GatherAnchorsInputs::of(inputs);
-        dims.f32("anchors", inputs.anchors, "[A_total, 4]")?;
-        dims.i32("idx", inputs.idx, "[N, B]")?;
-        dims.i32("labels", inputs.labels, "[N, A_total]")?;
-        dims.i32("matched_idx", inputs.matched_idx, "[N, A_total]")?;
-        let rows = dims.get("N") * dims.get("B");
-        let index = TensorDesc::new(Role::Index, &[rows]);
-        Ok(vec![TensorDesc::new(Role::Box, &[rows, 4]), index.clone(), index.clone(), index])
-    }
-
+impl Kernel for GatherAnchors {
     fn cost(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         // An index is read, then as much as is written.
         Cost { flops: 0, bytes: 4 * (1 + 6 + 7) * outputs[1].len() as u64 }
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let inputs = GatherAnchorsInputs::of(&args.inputs);
+        let rows = args.outputs[1].len();
+        let launch = Launch::over("gather_anchors", rows);
+        let launch = launch.tensors(args);
+        vec![launch.int(rows).int(inputs.idx.dim(1)).int(inputs.anchors.dim(0))]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

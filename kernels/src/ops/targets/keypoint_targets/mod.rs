@@ -4,50 +4,47 @@
 //! labelled and lies in its RoI, whose right and lower edges belong to the last cells. Each map is
 //! a row of a softmax over its cells. Cells are found in f64: a keypoint in the middle of its RoI
 //! falls to the same side everywhere.
-//! Tensors: `mask_rois` (`[M, 4]`), `image_idx` (`[M]`), `matched` (`[M]`, object of the image),
-//! `count` (`[1]`, rows in use), `keypoints` (`[N, G, K, 3]`, x and y in network pixels, above 0 if
-//! labelled) -> `cells` (`[M*K]`, row by row from the top left; -1 = no target), `image_idx`
-//! (`[M*K]`); both overwritten. Rows that are not in use, or of no image, are -1.
 
 mod cases;
-mod cuda;
 #[cfg(test)]
 mod tests;
 
 use device::{Launch, LaunchArgs};
 
 use crate::boxes::as_boxes;
-use crate::check::{self, Dims};
+use crate::contract::Kernel;
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, TensorDesc, op};
 
 pub use cases::cases;
 
-/// Finds the cells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeypointTargets {
-    /// Cells along a side of a map.
-    pub side: usize,
-}
-
-op_inputs! {
-    /// The inputs of [`KeypointTargets`].
-    pub struct KeypointTargetsInputs {
-        /// `[M, 4]` f32.
-        mask_rois,
-        /// `[M]` i32.
-        image_idx,
-        /// `[M]` i32.
-        matched,
-        /// `[1]` i32.
-        count,
-        /// `[N, G, K, 3]` f32.
-        keypoints,
+op! {
+    /// Finds the cells.
+    #[derive(Copy, Eq)]
+    pub struct KeypointTargets = "keypoint_targets" {
+        /// Cells along a side of a map.
+        pub side: usize [|side| *side > 0, "at least 1"],
+    }
+    in KeypointTargetsInputs {
+        /// Boxes in network pixels.
+        mask_rois: f32 "[M, 4]",
+        /// Image of the row.
+        image_idx: i32 "[M]",
+        /// Object of the image.
+        matched: i32 "[M]",
+        /// Rows in use.
+        count: i32 "[1]",
+        /// x and y in network pixels, above 0 if labelled.
+        keypoints: f32 "[N, G, K, 3]",
+    }
+    out {
+        /// Cells, row by row from the top left; -1: no target.
+        cells: Index "[M*K]",
+        /// Image, or -1 in rows that are not in use.
+        image_of_row: Index "[M*K]",
     }
 }
-
-const NAME: &str = "keypoint_targets";
 
 /// The cell along an axis, from 0; `None` outside of the RoI from `low` to `high`.
 fn cell(at: f32, low: f32, high: f32, side: usize) -> Option<usize> {
@@ -59,28 +56,7 @@ fn cell(at: f32, low: f32, high: f32, side: usize) -> Option<usize> {
     (cell >= 0.0 && cell < side as f64).then_some(cell as usize)
 }
 
-impl Op for KeypointTargets {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, KeypointTargetsInputs::LEN, updates)?;
-        let inputs = KeypointTargetsInputs::of(inputs);
-        dims.f32("mask_rois", inputs.mask_rois, "[M, 4]")?;
-        dims.i32("image_idx", inputs.image_idx, "[M]")?;
-        dims.i32("matched", inputs.matched, "[M]")?;
-        dims.i32("count", inputs.count, "[1]")?;
-        dims.f32("keypoints", inputs.keypoints, "[N, G, K, 3]")?;
-        check::parameter(NAME, "side", self.side > 0, "at least 1", self.side)?;
-        let rows = TensorDesc::new(Role::Index, &[dims.get("M") * dims.get("K")]);
-        Ok(vec![rows.clone(), rows])
-    }
-
+impl Kernel for KeypointTargets {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let rows = outputs[0].len() as u64;
         let rois = 28 * KeypointTargetsInputs::of(inputs).matched.len() as u64;
@@ -88,7 +64,11 @@ impl Op for KeypointTargets {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let inputs = KeypointTargetsInputs::of(&args.inputs);
+        let launch = Launch::over("keypoint_targets", args.outputs[0].len());
+        let launch = launch.tensors(args);
+        let launch = launch.int(inputs.matched.len()).int(self.side);
+        vec![(0..3).fold(launch, |launch, axis| launch.int(inputs.keypoints.dim(axis)))]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

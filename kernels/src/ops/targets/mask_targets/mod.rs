@@ -33,75 +33,54 @@ mod tests;
 use choices::MaskTargetRule;
 use device::{Launch, LaunchArgs};
 
-use crate::check::{self, Dims};
+use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Op, OpError, Role, TensorDesc};
+use crate::op;
 
 pub use cases::cases;
 
-/// Cuts mask targets out of objects.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct MaskTargets {
-    /// S, pixels a side of a target.
-    pub side: usize,
-    /// How an object becomes a target.
-    pub rule: MaskTargetRule,
-    /// Mirror polygons to W - x - 1 (inclusive boxes) instead of W - x.
-    pub plus_one: bool,
-    /// `CocoPolygon`: least side of a RoI in network pixels; a smaller one counts as this.
-    pub min_side: f32,
-}
-
-op_inputs! {
-    /// The inputs of [`MaskTargets`].
-    pub struct MaskTargetsInputs {
-        /// `[M, 4]` f32.
-        mask_rois,
-        /// `[M]` i32.
-        image_idx,
-        /// `[M]` i32.
-        matched,
-        /// RoIs in use, `[1]` i32.
-        count,
-        /// `[N, G, 3]` i32.
-        segm_index,
-        /// `[N, Pc, 2]` i32.
-        segm_parts,
-        /// `[N, V]` f32.
-        coords,
-        /// `[N, Rc]` i32.
-        runs,
-        /// `[N, 15]` i32.
-        views,
+op! {
+    /// Cuts mask targets out of objects.
+    #[derive(Copy)]
+    pub struct MaskTargets = "mask_targets" {
+        /// S, pixels a side of a target.
+        pub side: usize [|side| *side > 0, "at least 1"],
+        /// How an object becomes a target.
+        pub rule: MaskTargetRule,
+        /// Mirror polygons to W - x - 1 (inclusive boxes) instead of W - x.
+        pub plus_one: bool,
+        /// `CocoPolygon`: least side of a RoI in network pixels; a smaller one counts as this.
+        pub min_side: f32 [|side| *side > 0.0, "over 0"],
+    }
+    in MaskTargetsInputs {
+        /// RoIs in network pixels.
+        mask_rois: f32 "[M, 4]",
+        /// Image of the RoI.
+        image_idx: i32 "[M]",
+        /// Object of the image.
+        matched: i32 "[M]",
+        /// RoIs in use.
+        count: i32 "[1]",
+        /// Kind (0 polygons, 1 runs), first part, number of parts.
+        segm_index: i32 "[N, G, 3]",
+        /// Offset and length, in values of `coords` or `runs`.
+        segm_parts: i32 "[N, Pc, 2]",
+        /// x, y pairs in source pixels.
+        coords: f32 "[N, V]",
+        /// Down the columns, zeros first.
+        runs: i32 "[N, Rc]",
+        /// See [`crate::view::View`].
+        views: i32 "[N, 15]",
+    }
+    out {
+        /// 0 in rows at or past the count and in rows of no image.
+        targets: Mask "[M, side, side]",
     }
 }
 
-const NAME: &str = "mask_targets";
-
-impl Op for MaskTargets {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, MaskTargetsInputs::LEN, updates)?;
-        let inputs = MaskTargetsInputs::of(inputs);
-        check::parameter(NAME, "side", self.side > 0, "at least 1", self.side)?;
-        check::parameter(NAME, "min_side", self.min_side > 0.0, "over 0", self.min_side)?;
-        dims.f32("mask_rois", inputs.mask_rois, "[M, 4]")?;
-        dims.i32("image_idx", inputs.image_idx, "[M]")?;
-        dims.i32("matched", inputs.matched, "[M]")?;
-        dims.i32("count", inputs.count, "[1]")?;
-        dims.i32("segm_index", inputs.segm_index, "[N, G, 3]")?;
-        dims.i32("segm_parts", inputs.segm_parts, "[N, Pc, 2]")?;
-        dims.f32("coords", inputs.coords, "[N, V]")?;
-        dims.i32("runs", inputs.runs, "[N, Rc]")?;
-        dims.i32("views", inputs.views, "[N, 15]")?;
-        Ok(vec![TensorDesc::new(Role::Mask, &[dims.get("M"), self.side, self.side])])
+impl Kernel for MaskTargets {
+    fn sizes(&self, dims: &mut Dims) {
+        dims.bind("side", self.side);
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

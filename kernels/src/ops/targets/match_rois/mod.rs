@@ -4,14 +4,10 @@
 //! Matches detectron2's `CascadeROIHeads._match_and_label_boxes`: class of the best ground truth
 //! from `fg_iou`, else background. RoIs without extent, which it drops, are ignored.
 //!
-//! Tensors: `rois` (`[M, 4]`), `image_idx` (`[M]`), `count` (`[1]`), `gt_boxes` (`[N, G, 4]`),
-//! `gt_classes` (`[N, G]`, 1..=K), `gt_counts` (`[N]`) -> `labels` (`[M]`: class, 0 background, -1
-//! ignored), `matched` (`[M]`: the ground truth of a foreground, else 0); both overwritten.
 //! Edges: rows at or past the count and rows of no image are ignored; without ground truth all is
 //! background.
 
 mod cases;
-mod cuda;
 #[cfg(test)]
 mod tests;
 
@@ -19,70 +15,54 @@ use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
 use crate::boxes::{BELOW, Thresholds, as_boxes, at_most, gt_rows, height, match_boxes, width};
-use crate::check::Dims;
+use crate::contract::Kernel;
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, TensorDesc, op};
 
 pub use cases::cases;
 
-/// Matches RoIs with the ground truth of their images.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MatchRois {
-    /// IoU from which an RoI is foreground.
-    pub fg_iou: f32,
-    /// Boxes are inclusive.
-    pub plus_one: bool,
-}
-
-op_inputs! {
-    /// The inputs of [`MatchRois`].
-    pub struct MatchRoisInputs {
-        /// `[M, 4]` f32.
-        rois,
-        /// `[M]` i32.
-        image_idx,
-        /// `[1]` i32.
-        count,
-        /// `[N, G, 4]` f32.
-        gt_boxes,
-        /// 1..=K, `[N, G]` i32.
-        gt_classes,
-        /// `[N]` i32.
-        gt_counts,
+op! {
+    /// Matches RoIs with the ground truth of their images.
+    pub struct MatchRois = "match_rois" {
+        /// IoU from which an RoI is foreground.
+        pub fg_iou: f32,
+        /// Boxes are inclusive.
+        pub plus_one: bool,
+    }
+    in MatchRoisInputs {
+        /// Boxes.
+        rois: f32 "[M, 4]",
+        /// Image of the row.
+        image_idx: i32 "[M]",
+        /// Rows in use.
+        count: i32 "[1]",
+        /// Ground truth.
+        gt_boxes: f32 "[N, G, 4]",
+        /// Its classes, 1 to K.
+        gt_classes: i32 "[N, G]",
+        /// Ground truths of each image.
+        gt_counts: i32 "[N]",
+    }
+    out {
+        /// Class, 0 background, -1 ignored.
+        labels: Index "[M]",
+        /// Ground truth of a foreground, else 0.
+        matched: Index "[M]",
     }
 }
 
-const NAME: &str = "match_rois";
-
-impl Op for MatchRois {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, MatchRoisInputs::LEN, updates)?;
-        let inputs = MatchRoisInputs::of(inputs);
-        dims.f32("rois", inputs.rois, "[M, 4]")?;
-        dims.i32("image_idx", inputs.image_idx, "[M]")?;
-        dims.i32("count", inputs.count, "[1]")?;
-        dims.f32("gt_boxes", inputs.gt_boxes, "[N, G, 4]")?;
-        dims.i32("gt_classes", inputs.gt_classes, "[N, G]")?;
-        dims.i32("gt_counts", inputs.gt_counts, "[N]")?;
-        let rows = TensorDesc::new(Role::Index, &[dims.get("M")]);
-        Ok(vec![rows.clone(), rows])
-    }
-
+impl Kernel for MatchRois {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let pairs = outputs[0].len() * MatchRoisInputs::of(inputs).gt_boxes.dim(1);
         Cost::streaming(inputs, outputs, 16 * pairs as u64)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let inputs = MatchRoisInputs::of(&args.inputs);
+        let (rows, gts) = (inputs.image_idx.len(), *inputs.gt_boxes);
+        let launch = Launch::over("match_rois_f32", rows);
+        let launch = launch.tensors(args);
+        vec![launch.arg(self.fg_iou).arg(self.plus_one).int(rows).int(gts.dim(0)).int(gts.dim(1))]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -5,13 +5,6 @@
 //! an image, positives and negatives mixed. Drawn are those with the smallest (key, index); the
 //! Philox index is the candidate's own key (its anchor or ground truth), so a draw does not depend
 //! on where a proposal stands.
-//!
-//! Tensors: `candidates` (`[N, C, 4]`), `labels`, `matched_idx`, `keys` (`[N, C]`), `counts`
-//! (`[N]`) (all of `roi_candidates`, C = P+G), `image_keys` (`[N, 4]`) -> `rois` (`[N*R, 4]`),
-//! `image_idx`, `labels`, `matched` (`[N*R]`), `num_rois` (`[1]`), and of the positives
-//! `mask_rois` (`[N*Rp, 4]`), `mask_image_idx`, `mask_labels`, `mask_matched` (`[N*Rp]`),
-//! `num_mask_rois` (`[1]`); all overwritten. R = `batch`, Rp = int(R * positive_fraction).
-//! Rows from the count on hold boxes of zeros, and -1 elsewhere.
 
 mod cases;
 mod cpu;
@@ -22,73 +15,64 @@ mod tests;
 use device::{Gpu, Launch, LaunchArgs};
 
 use crate::boxes::max_positives;
-use crate::check;
-use crate::check::Dims;
+use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, TensorDesc, op};
 
 pub use cases::cases;
 
-/// Draws up to `batch` candidates per image.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SampleRois {
-    /// RoIs per image.
-    pub batch: usize,
-    /// Largest share of positives, 0 to 1.
-    pub positive_fraction: f32,
-    /// Seed of the run.
-    pub seed: u64,
-}
-
-op_inputs! {
-    /// The inputs of [`SampleRois`].
-    pub struct SampleRoisInputs {
-        /// `[N, C, 4]` f32.
-        candidates,
-        /// `[N, C]` i32.
-        labels,
-        /// `[N, C]` i32.
-        matched_idx,
-        /// `[N, C]` i32.
-        keys,
-        /// Candidates of each image, `[N]` i32.
-        counts,
-        /// `[N, 4]` i32.
-        image_keys,
+op! {
+    /// Draws up to `batch` candidates per image.
+    pub struct SampleRois = "sample_rois" {
+        /// RoIs per image.
+        pub batch: usize,
+        /// Largest share of positives, 0 to 1.
+        pub positive_fraction: f32 [|share| (0.0..=1.0).contains(share), "within 0..=1"],
+        /// Seed of the run.
+        pub seed: u64,
+    }
+    in SampleRoisInputs {
+        /// Proposals and ground truth.
+        candidates: f32 "[N, C, 4]",
+        /// Class, 0 background, -1 ignored.
+        labels: i32 "[N, C]",
+        /// Ground truth of each candidate.
+        matched_idx: i32 "[N, C]",
+        /// A candidate's own key: its anchor or ground truth.
+        keys: i32 "[N, C]",
+        /// Candidates of each image.
+        counts: i32 "[N]",
+        /// What keys the image's random numbers.
+        image_keys: i32 "[N, 4]",
+    }
+    out {
+        /// Boxes; zeros from the count on.
+        rois: Box "[N*R, 4]",
+        /// Image of the RoI, or -1.
+        image_idx: Index "[N*R]",
+        /// Its class, or -1.
+        roi_labels: Index "[N*R]",
+        /// Its ground truth, or -1.
+        matched: Index "[N*R]",
+        /// RoIs in use.
+        num_rois: Index "[1]",
+        /// The same of the positives.
+        mask_rois: Box "[N*Rp, 4]",
+        /// Image.
+        mask_image_idx: Index "[N*Rp]",
+        /// Class.
+        mask_labels: Index "[N*Rp]",
+        /// Ground truth.
+        mask_matched: Index "[N*Rp]",
+        /// Positives in use.
+        num_mask_rois: Index "[1]",
     }
 }
 
-const NAME: &str = "sample_rois";
-
-impl Op for SampleRois {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let ok = (0.0..=1.0).contains(&self.positive_fraction);
-        check::parameter(NAME, "positive_fraction", ok, "within 0..=1", self.positive_fraction)?;
-        let mut dims = Dims::new(NAME, inputs, SampleRoisInputs::LEN, updates)?;
-        let inputs = SampleRoisInputs::of(inputs);
-        dims.f32("candidates", inputs.candidates, "[N, C, 4]")?;
-        dims.i32("labels", inputs.labels, "[N, C]")?;
-        dims.i32("matched_idx", inputs.matched_idx, "[N, C]")?;
-        dims.i32("keys", inputs.keys, "[N, C]")?;
-        dims.i32("counts", inputs.counts, "[N]")?;
-        dims.i32("image_keys", inputs.image_keys, "[N, 4]")?;
-        let n = dims.get("N");
-        let list = |rows: usize| {
-            let index = TensorDesc::new(Role::Index, &[rows]);
-            let count = TensorDesc::new(Role::Index, &[1]);
-            let boxes = TensorDesc::new(Role::Box, &[rows, 4]);
-            [boxes, index.clone(), index.clone(), index, count]
-        };
-        let positives = max_positives(self.batch, self.positive_fraction);
-        Ok([list(n * self.batch), list(n * positives)].concat())
+impl Kernel for SampleRois {
+    fn sizes(&self, dims: &mut Dims) {
+        dims.bind("R", self.batch);
+        dims.bind("Rp", max_positives(self.batch, self.positive_fraction));
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

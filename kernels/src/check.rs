@@ -1,11 +1,8 @@
 //! Checks of an op's tensors and parameters: its contract, and one sentence where it is broken.
 //!
-//! `Dims` reads like the contract, and holds one letter to one extent; the functions serve shapes
-//! that are computed.
+//! They serve shapes that are computed, and ops without a [`Contract`](crate::contract::Contract).
 
-mod dims;
-
-pub(crate) use dims::Dims;
+pub(crate) use crate::contract::Dims;
 
 use crate::{DType, OpError, TensorDesc};
 

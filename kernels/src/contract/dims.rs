@@ -1,0 +1,190 @@
+//! Extents of tensors by name: `[N, G, 4]` binds N and G once and holds later tensors to them.
+
+use crate::{DType, OpError, TensorDesc, check};
+
+/// Any extents, in a shape that is then the same for all tensors that have it.
+const ANY: &str = "..";
+
+/// The names of one op's contract and the extents that its inputs gave them; see
+/// [`Contract`](super::Contract) for what a shape may be.
+#[derive(Debug)]
+pub struct Dims {
+    op: &'static str,
+    bound: Vec<(String, usize)>,
+    /// Bound by parameters, and so for all tensors: the first ones.
+    of_parameters: usize,
+    /// The extents of shapes with `..`.
+    whole: Vec<(String, Vec<usize>)>,
+}
+
+impl Dims {
+    /// No names yet. Errors name `op`.
+    pub(super) fn of(op: &'static str) -> Self {
+        Self { op, bound: vec![], of_parameters: 0, whole: vec![] }
+    }
+
+    /// Begins the contract of `op`, which takes exactly `expected` inputs and updates no state.
+    pub(crate) fn new(
+        op: &'static str,
+        inputs: &[TensorDesc],
+        expected: usize,
+        updates: &[TensorDesc],
+    ) -> Result<Self, OpError> {
+        check::arity(op, "inputs", inputs, expected)?;
+        check::arity(op, "updates", updates, 0)?;
+        Ok(Self::of(op))
+    }
+
+    /// The tensor holds f32 in this shape.
+    pub(crate) fn f32(
+        &mut self,
+        tensor: &'static str,
+        desc: &TensorDesc,
+        shape: &str,
+    ) -> Result<(), OpError> {
+        self.forget_small();
+        self.tensor(tensor, desc, shape, DType::F32)
+    }
+
+    /// The tensor holds i32 in this shape.
+    pub(crate) fn i32(
+        &mut self,
+        tensor: &'static str,
+        desc: &TensorDesc,
+        shape: &str,
+    ) -> Result<(), OpError> {
+        self.forget_small();
+        self.tensor(tensor, desc, shape, DType::I32)
+    }
+
+    /// The tensor has these elements on the CPU, and this shape.
+    ///
+    /// # Errors
+    /// [`OpError`] names op and tensor, what was expected and what it is.
+    pub fn tensor(
+        &mut self,
+        tensor: &'static str,
+        desc: &TensorDesc,
+        shape: &str,
+        elements: DType,
+    ) -> Result<(), OpError> {
+        self.shape(tensor, desc, shape)?;
+        match self.whole(shape) {
+            Some(extents) => check::shape(self.op, tensor, desc, extents)?,
+            None if shape.contains(ANY) => {
+                self.whole.push((shape.to_string(), desc.shape.clone()));
+            }
+            None => {}
+        }
+        check::dtype(self.op, tensor, desc, elements)
+    }
+
+    /// The extent of `name`; a name that nothing bound is a fault of the op.
+    pub fn get(&self, name: &str) -> usize {
+        match self.value(name) {
+            Some(extent) => extent,
+            None => panic!("{}: no tensor of the contract has a dimension {name}", self.op),
+        }
+    }
+
+    /// Binds `name` to something other than an input's extent.
+    pub fn bind(&mut self, name: &str, extent: usize) {
+        self.bound.push((name.to_string(), extent));
+    }
+
+    /// What is bound so far holds for all tensors.
+    pub(super) fn keep_all(&mut self) {
+        self.of_parameters = self.bound.len();
+    }
+
+    /// Forgets the names that hold for one tensor, or one position of lists.
+    pub(super) fn forget_small(&mut self) {
+        let of_tensors = self.bound.split_off(self.of_parameters);
+        self.bound.extend(of_tensors.into_iter().filter(|(name, _)| !is_small(name)));
+    }
+
+    /// The extents of a shape whose names are known.
+    pub(super) fn extents(&self, shape: &str) -> Vec<usize> {
+        let whole = self.whole(shape).map(<[usize]>::to_vec);
+        whole.unwrap_or_else(|| names(shape).map(|name| self.get(name)).collect())
+    }
+
+    fn whole(&self, shape: &str) -> Option<&[usize]> {
+        self.whole.iter().find(|(text, _)| text == shape).map(|(_, extents)| &extents[..])
+    }
+
+    fn value(&self, term: &str) -> Option<usize> {
+        let found = || self.bound.iter().find(|(n, _)| n == term).map(|&(_, extent)| extent);
+        let both = |split: Option<(&str, &str)>, of: fn(usize, usize) -> usize| {
+            let (left, right) = split?;
+            Some(of(self.value(left)?, self.value(right)?))
+        };
+        let digits = term.len() - term.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let factor = || (digits > 0 && digits < term.len()).then(|| term.split_at(digits));
+        term.parse()
+            .ok()
+            .or_else(found)
+            .or_else(|| both(term.split_once('+'), |a, b| a + b))
+            .or_else(|| both(term.split_once('*'), |a, b| a * b))
+            .or_else(|| both(factor(), |a, b| a * b))
+    }
+
+    fn shape(
+        &mut self,
+        tensor: &'static str,
+        desc: &TensorDesc,
+        shape: &str,
+    ) -> Result<(), OpError> {
+        let (first, last) = shape.split_once(ANY).unwrap_or((shape, ""));
+        let [first, last] = [first, last].map(|part| names(part).collect::<Vec<_>>());
+        let rank = first.len() + last.len();
+        let fits =
+            if shape.contains(ANY) { rank <= desc.shape.len() } else { rank == desc.shape.len() };
+        if !fits {
+            return Err(check::shape_error(self.op, tensor, desc, shape.to_string()));
+        }
+        let (first_extents, rest) = desc.shape.split_at(first.len());
+        let extents = first_extents.iter().chain(&rest[rest.len() - last.len()..]);
+        for (name, &extent) in first.into_iter().chain(last).zip(extents) {
+            match self.value(name) {
+                Some(expected) if expected != extent => {
+                    let expected = format!("{shape} with {name} = {expected}");
+                    let got = desc.shape.clone();
+                    return Err(OpError::Shape { op: self.op, tensor, expected, got });
+                }
+                Some(_) => {}
+                None => self.bind(name, extent),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn names(shape: &str) -> impl Iterator<Item = &str> {
+    shape.trim_matches(['[', ']']).split(',').map(str::trim).filter(|name| !name.is_empty())
+}
+
+fn is_small(name: &str) -> bool {
+    name.starts_with(char::is_lowercase)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Role;
+
+    #[test]
+    fn a_letter_means_one_extent() {
+        let boxes = TensorDesc::new(Role::Box, &[2, 3, 4]);
+        let counts = TensorDesc::new(Role::Index, &[5]);
+        let mut dims = Dims::new("op", &[boxes.clone(), counts.clone()], 2, &[]).unwrap();
+        dims.f32("boxes", &boxes, "[N, G, 4]").unwrap();
+        assert_eq!((dims.get("N"), dims.get("G")), (2, 3));
+        let error = dims.i32("counts", &counts, "[N]").unwrap_err().to_string();
+        assert_eq!(error, "op: counts should have shape [N] with N = 2, got [5]");
+        assert!(dims.i32("counts", &counts, "[free]").is_ok());
+        assert!(dims.f32("counts", &counts, "[free]").is_err(), "an index tensor is not f32");
+        assert!(dims.f32("boxes", &boxes, "[N, G]").is_err(), "rank");
+        assert_eq!(dims.extents("[N*G, N+1, 4G]"), [6, 3, 12]);
+    }
+}

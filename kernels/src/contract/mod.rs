@@ -1,0 +1,269 @@
+//! The contract of an op as data, and the op that follows from it.
+//!
+//! [`op!`](crate::op!) declares an op's parameters and tensors once: their names, element types and
+//! shapes. From it come the struct, its named inputs, a [`Contract`] and the
+//! [`Op`](crate::Op); [`Kernel`] has what is written by hand.
+
+mod declare;
+mod dims;
+
+use std::any::Any;
+use std::fmt::Debug;
+
+use device::{Gpu, Launch, LaunchArgs, Precision};
+
+pub use dims::Dims;
+
+use crate::cpu::CpuArgs;
+use crate::{BackwardRule, Cost, DType, Fusion, OpError, OpRef, Role, TensorDesc, Traits, check};
+
+/// Names, element types and shapes of an op's tensors.
+///
+/// In a shape such as `[N, h, 4A]` a number must be met. A name that begins with a capital is bound
+/// by the first tensor that shows it, and holds for all tensors; one that begins with a small
+/// letter holds within a tensor, or within the tensors of one position of lists. Sums and products
+/// (`P+G`, `N*B`, `4A`) follow from their parts where these are known, and are names where not.
+/// `..` is any extents (`[..]`, `[M, .., K]`), the same for all tensors of that shape.
+#[derive(Debug, Clone, Copy)]
+pub struct Contract {
+    /// Name of the op in snake case.
+    pub op: &'static str,
+    /// Inputs that are always there.
+    pub inputs: &'static [Tensor],
+    /// Inputs that may be absent, after them.
+    pub optional: &'static [Tensor],
+    /// Lists of one length, after them: all of the first, then all of the second.
+    pub each: &'static [Tensor],
+    /// Outputs.
+    pub outputs: &'static [Output],
+}
+
+/// An input.
+#[derive(Debug)]
+pub struct Tensor {
+    /// Its name.
+    pub name: &'static str,
+    /// Its elements.
+    pub kind: Kind,
+    /// Its shape.
+    pub shape: &'static str,
+}
+
+/// An output.
+#[derive(Debug)]
+pub struct Output {
+    /// Its purpose.
+    pub role: Role,
+    /// Its shape, of extents that the inputs or [`Kernel::sizes`] bind.
+    pub shape: &'static str,
+}
+
+/// Elements of an input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(non_camel_case_types)]
+pub enum Kind {
+    /// f32 on the CPU; on a GPU the element type of the precision.
+    real,
+    /// f32.
+    f32,
+    /// f32 on the CPU; on a GPU as its role says.
+    float,
+    /// i32.
+    i32,
+    /// Bytes.
+    u8,
+}
+
+impl Kind {
+    /// Element type on the CPU.
+    fn on_cpu(self) -> DType {
+        match self {
+            Kind::i32 => DType::I32,
+            Kind::u8 => DType::U8,
+            Kind::real | Kind::f32 | Kind::float => DType::F32,
+        }
+    }
+
+    /// Element type on a GPU; `None` if kernels take more than one.
+    fn on_gpu(self, precision: Precision) -> Option<DType> {
+        match self {
+            Kind::real => Some(Role::Activation.gpu_dtype(precision)),
+            Kind::float => None,
+            other => Some(other.on_cpu()),
+        }
+    }
+}
+
+impl Contract {
+    /// The tensor that each of `count` inputs is, and whether it begins a position of lists;
+    /// `None` if so many are too few or too many.
+    fn tensors(&self, optional: &[bool], count: usize) -> Option<Vec<(&'static Tensor, bool)>> {
+        let present = self.optional.iter().zip(optional).filter(|(_, present)| **present);
+        let fixed: Vec<_> = self.inputs.iter().chain(present.map(|(tensor, _)| tensor)).collect();
+        let listed = count.checked_sub(fixed.len())?;
+        let len = match self.each.len() {
+            0 if listed > 0 => return None,
+            0 => 0,
+            lists if listed == 0 || listed % lists > 0 => return None,
+            lists => listed / lists,
+        };
+        let lists = (0..len).flat_map(|_| self.each.iter().enumerate().map(|(i, of)| (of, i == 0)));
+        Some(fixed.into_iter().map(|tensor| (tensor, true)).chain(lists).collect())
+    }
+
+    /// The inputs in the order of [`Self::tensors`], in which a position of lists is together.
+    fn in_order<'a, T>(&self, inputs: &'a [T], optional: &[bool]) -> Vec<&'a T> {
+        let fixed = self.inputs.len() + optional.iter().filter(|present| **present).count();
+        let (fixed, listed) = inputs.split_at(fixed);
+        let lists = self.each.len().max(1);
+        let len = listed.len() / lists;
+        let position = |i: usize| (0..lists).map(move |list| &listed[list * len + i]);
+        fixed.iter().chain((0..len).flat_map(position)).collect()
+    }
+
+    /// Panics if the kernels cannot take the element type that an input has on the GPU.
+    fn assert_element_types(&self, optional: &[bool], args: &LaunchArgs<'_>) {
+        let tensors = self.tensors(optional, args.inputs.len()).unwrap_or_default();
+        for ((tensor, _), input) in tensors.iter().zip(self.in_order(&args.inputs, optional)) {
+            let fits = tensor.kind.on_gpu(args.gpu.precision).is_none_or(|is| is == input.dtype());
+            assert!(fits, "{}: {} is {:?}: {:?}", self.op, tensor.name, tensor.kind, input.desc);
+        }
+    }
+
+    /// The numbers of inputs that the op takes, in words.
+    fn counts(&self, optional: &[bool]) -> String {
+        let fixed = self.inputs.len() + optional.iter().filter(|present| **present).count();
+        match self.each.len() {
+            0 => fixed.to_string(),
+            lists => format!("{fixed}, and {lists} for each of at least one position"),
+        }
+    }
+}
+
+/// Checks parameters and inputs of an op, under the name of `name`: the op's own, or that of its
+/// gradient, which takes the same inputs first. The result knows the extents.
+pub(crate) fn dims_of<K: Kernel>(
+    op: &K,
+    name: &'static str,
+    inputs: &[TensorDesc],
+) -> Result<Dims, OpError> {
+    let (contract, optional) = (K::CONTRACT, op.optional());
+    op.check_parameters()?;
+    let Some(tensors) = contract.tensors(&optional, inputs.len()) else {
+        let expected = contract.counts(&optional);
+        return Err(OpError::Arity { op: name, what: "inputs", expected, got: inputs.len() });
+    };
+    let mut dims = Dims::of(name);
+    op.sizes(&mut dims);
+    dims.keep_all();
+    for ((tensor, begins), desc) in tensors.into_iter().zip(contract.in_order(inputs, &optional)) {
+        if begins {
+            dims.forget_small();
+        }
+        dims.tensor(tensor.name, desc, tensor.shape, tensor.kind.on_cpu())?;
+    }
+    op.check(inputs, &mut dims)?;
+    Ok(dims)
+}
+
+/// What [`op!`](crate::op!) makes of a declaration.
+pub trait Declared {
+    /// Its tensors.
+    const CONTRACT: Contract;
+
+    /// Whether each optional input is there.
+    fn optional(&self) -> Vec<bool> {
+        vec![]
+    }
+
+    /// Checks each parameter by itself.
+    ///
+    /// # Errors
+    /// The first parameter that is out of its range.
+    fn check_parameters(&self) -> Result<(), OpError>;
+}
+
+/// The hand-written part of a declared op. Methods that
+/// [`Op`](crate::Op) has as well mean the same.
+#[allow(missing_docs)]
+pub trait Kernel: Declared + Any + Debug + Send + Sync {
+    /// Binds names of the contract's shapes to what the parameters say.
+    fn sizes(&self, dims: &mut Dims) {
+        let _ = dims;
+    }
+
+    /// Checks what shapes and parameters must fulfil together, and binds names of the outputs'
+    /// shapes that follow from the inputs.
+    ///
+    /// # Errors
+    /// The first input or parameter that the op cannot take.
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        let _ = (inputs, dims);
+        Ok(())
+    }
+
+    /// Changes outputs whose role or presence depends on inputs or parameters.
+    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
+        let _ = (inputs, outputs);
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 0)
+    }
+
+    fn traits(&self) -> Traits {
+        Traits::default()
+    }
+
+    fn backward(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> BackwardRule {
+        let _ = (inputs, outputs);
+        BackwardRule::default()
+    }
+
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
+        let _ = (inputs, outputs);
+        0
+    }
+
+    fn cuda_workspace_bytes(
+        &self,
+        gpu: &Gpu,
+        inputs: &[TensorDesc],
+        outputs: &[TensorDesc],
+    ) -> usize {
+        let _ = (gpu, inputs, outputs);
+        0
+    }
+
+    fn fused(&self, fusion: Fusion) -> Option<OpRef> {
+        let _ = fusion;
+        None
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch>;
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>);
+}
+
+/// The outputs of a declared op.
+///
+/// # Errors
+/// The first parameter or tensor that the op cannot take.
+pub fn infer<K: Kernel>(
+    op: &K,
+    inputs: &[TensorDesc],
+    updates: &[TensorDesc],
+) -> Result<Vec<TensorDesc>, OpError> {
+    check::arity(K::CONTRACT.op, "updates", updates, 0)?;
+    let dims = dims_of(op, K::CONTRACT.op, inputs)?;
+    let output = |output: &Output| TensorDesc::new(output.role, &dims.extents(output.shape));
+    let mut outputs = K::CONTRACT.outputs.iter().map(output).collect();
+    op.adjust(inputs, &mut outputs);
+    Ok(outputs)
+}
+
+/// The launches of a declared op. Panics if its kernels cannot take the type of an input.
+pub fn launches<K: Kernel>(op: &K, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    K::CONTRACT.assert_element_types(&op.optional(), args);
+    op.launches(args)
+}
