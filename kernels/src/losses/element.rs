@@ -33,6 +33,12 @@ pub fn smooth_l1(difference: f32, beta: f32) -> (f32, f32) {
     }
 }
 
+/// The greatest logit, and the sum of exp(logit - greatest).
+pub(crate) fn exponentials(logits: &[f32]) -> (f64, f64) {
+    let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+    (max, logits.iter().map(|&x| (f64::from(x) - max).exp()).sum())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

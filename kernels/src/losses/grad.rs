@@ -1,25 +1,18 @@
 //! The gradient of a loss as an op: what all losses do alike.
 
-use std::fmt::Debug;
-
 use device::{Gpu, Launch, LaunchArgs};
 
 use crate::check;
+use crate::contract::{Kernel, dims_of};
 use crate::cpu::CpuArgs;
 use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
 
 /// A loss of one value whose gradient by its first input reads all its inputs again.
-pub trait Loss: Debug + Clone + Send + Sync + 'static {
+pub trait Loss: Kernel + Clone {
     /// Name of the gradient's op.
     const GRAD_NAME: &'static str;
     /// Number of the loss's inputs.
-    const NUM_INPUTS: usize;
-
-    /// Checks the loss's inputs; an error names `op`.
-    ///
-    /// # Errors
-    /// The first input that the loss cannot take.
-    fn check(&self, op: &'static str, inputs: &[TensorDesc]) -> Result<(), OpError>;
+    const NUM_INPUTS: usize = Self::CONTRACT.inputs.len();
 
     /// Floating-point operations of the gradient.
     fn grad_flops(inputs: &[TensorDesc]) -> u64;
@@ -62,7 +55,7 @@ impl<L: Loss> Op for LossGrad<L> {
     ) -> Result<Vec<TensorDesc>, OpError> {
         check::arity(L::GRAD_NAME, "inputs", inputs, L::NUM_INPUTS + 1)?;
         check::arity(L::GRAD_NAME, "updates", updates, 0)?;
-        self.0.check(L::GRAD_NAME, inputs)?;
+        dims_of(&self.0, L::GRAD_NAME, &inputs[..L::NUM_INPUTS])?;
         check::floats(L::GRAD_NAME, "grad_output", &inputs[L::NUM_INPUTS], &[1])?;
         Ok(vec![TensorDesc::new(Role::Gradient, &inputs[0].shape)])
     }

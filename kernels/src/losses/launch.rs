@@ -13,50 +13,6 @@ pub(crate) const ROW_THREADS: u32 = 1024;
 /// multiprocessor (A100: 108, H100: 132) would count without gaining parallelism.
 pub(crate) const MAX_BLOCKS: usize = 128;
 
-/// The rows of a loss, as `LossRows` of the kernels.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LossRows<'a> {
-    /// Class or sign of each row.
-    pub(crate) labels: Buffer<'a>,
-    /// Image of each row.
-    pub(crate) image_idx: Buffer<'a>,
-    /// Images in use.
-    pub(crate) num_images: Buffer<'a>,
-    /// Rows in use, if not all.
-    pub(crate) count: Option<Buffer<'a>>,
-    /// Images whose rows share a mean.
-    pub(crate) ipg: usize,
-    /// Least label that the mean counts.
-    pub(crate) least_label: i32,
-    /// Rows of each image that the divisor takes for granted; `None` counts them.
-    pub(crate) rows_per_image: Option<usize>,
-}
-
-impl LossRows<'_> {
-    /// The argument.
-    pub(crate) fn arg(&self) -> Arg {
-        let count = self.count.map_or(Arg::Null, |count| count.read());
-        let pointers = [self.labels.read(), self.image_idx.read(), self.num_images.read(), count];
-        // More images a group than an int holds are all images in one group either way.
-        let ipg = i32::try_from(self.ipg).unwrap_or(i32::MAX);
-        let rows = match i32::try_from(self.labels.len()) {
-            Ok(rows) => rows,
-            Err(_) => panic!("a loss of {} rows", self.labels.len()),
-        };
-        let rows_per_image = match i32::try_from(self.rows_per_image.unwrap_or(0)) {
-            Ok(rows) => rows,
-            Err(_) => panic!("a loss over {:?} rows of an image", self.rows_per_image),
-        };
-        StructArg::new()
-            .pointers(&pointers, pointers.len())
-            .field(rows)
-            .field(ipg)
-            .field(self.least_label)
-            .field(rows_per_image)
-            .arg()
-    }
-}
-
 /// The gradient that reaches a loss, as `LossGradient` of the kernels: the loss scale is f32, a
 /// gradient that ops computed is in the precision's.
 pub(crate) fn loss_gradient(grad_output: Buffer<'_>) -> Arg {

@@ -8,10 +8,13 @@ mod element;
 mod giou;
 mod grad;
 pub(crate) mod launch;
+pub(crate) mod row_loss;
 mod rows;
 
+pub(crate) use element::exponentials;
 pub use element::{bce_with_logits, sigmoid, smooth_l1, softplus};
 pub use giou::{decode_box, decode_box_grad, giou_loss};
 pub(crate) use grad::backward_rule;
 pub use grad::{Loss, LossGrad};
-pub(crate) use rows::{RowWeights, check_group, sum_rows};
+pub(crate) use row_loss::row_loss;
+pub(crate) use rows::sum_rows;

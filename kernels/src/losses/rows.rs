@@ -2,12 +2,6 @@
 
 use rayon::prelude::*;
 
-use crate::OpError;
-use crate::check;
-
-/// Rows that one task sums. Fixed, so that the order of a sum never depends on the threads.
-const ROWS_A_TASK: usize = 256;
-
 /// Weight of each row in the loss.
 #[derive(Debug)]
 pub(crate) struct RowWeights<'a> {
@@ -72,31 +66,22 @@ impl<'a> RowWeights<'a> {
     }
 }
 
-/// Sum of `value` over the rows: f64, tasks of a fixed size, added in order.
-pub(crate) fn sum_rows(rows: usize, value: impl Fn(usize) -> f64 + Sync) -> f32 {
-    let tasks = rows.div_ceil(ROWS_A_TASK);
+/// Sum of `value` over the rows: f64, tasks of a fixed size, added in order, so that it never
+/// depends on the threads.
+pub(crate) fn sum_rows(
+    rows: usize,
+    rows_a_task: usize,
+    value: impl Fn(usize) -> f64 + Sync,
+) -> f32 {
+    let tasks = rows.div_ceil(rows_a_task);
     let sums: Vec<f64> = (0..tasks)
         .into_par_iter()
         .map(|task| {
-            let first = task * ROWS_A_TASK;
-            (first..rows.min(first + ROWS_A_TASK)).map(&value).sum()
+            let first = task * rows_a_task;
+            (first..rows.min(first + rows_a_task)).map(&value).sum()
         })
         .collect();
     sums.iter().sum::<f64>() as f32
-}
-
-/// The parameters and inputs that all losses have: a group holds images, and `labels`,
-/// `image_idx` and `num_images` are integers of `rows` rows, rows, and one.
-pub(crate) fn check_group(
-    op: &'static str,
-    images_per_group: usize,
-    rows: usize,
-    [labels, image_idx, num_images]: [&crate::TensorDesc; 3],
-) -> Result<(), OpError> {
-    check::parameter(op, "ipg", images_per_group > 0, "at least 1", images_per_group)?;
-    check::integers(op, "labels", labels, &[rows])?;
-    check::integers(op, "image_idx", image_idx, &[rows])?;
-    check::integers(op, "num_images", num_images, &[1])
 }
 
 #[cfg(test)]
@@ -128,7 +113,7 @@ mod tests {
     fn no_images_weigh_nothing() {
         let weights = RowWeights::new(2, &[0], &[0, 1], |_| true);
         assert_eq!([weights.of(0), weights.of(1)], [0.0, 0.0]);
-        assert_eq!(sum_rows(0, |_| 1.0), 0.0);
-        assert_eq!(sum_rows(1000, |row| row as f64), 499_500.0);
+        assert_eq!(sum_rows(0, 256, |_| 1.0), 0.0);
+        assert_eq!(sum_rows(1000, 256, |row| row as f64), 499_500.0);
     }
 }

@@ -1,16 +1,6 @@
 // Loss 1 - GIoU of decoded boxes, by group, and its gradient; torchvision's
 // generalized_box_iou_loss (eps 1e-7) after BoxCoder.decode.
 //
-//   deltas         [M, 4]  real        in   box deltas
-//   rois           [M, 4]  float       in   boxes that the deltas start from
-//   matched_boxes  [M, 4]  float       in   ground truth of the row
-//   labels         [M]     int         in   above 0: positive
-//   image_idx      [M]     int         in   image of the row
-//   num_images     [1]     int         in   images in use
-//   loss           [1]     float       out  forward
-//   grad_output    [1]     real/float  in   backward: gradient of the loss
-//   grad_deltas    [M, 4]  real        out  backward
-//
 // Launch: the loss is one block of 1,024 threads, the gradient a thread per row in at most 128
 // blocks of 256.
 // Cost: 56 bytes per positive row, 8 per other row; at 6,144 rows latency-bound.
@@ -20,17 +10,12 @@
 //
 // fp64, since areas cancel in the union and the slope is chosen by comparisons; positives are too
 // few for its rate to matter.
-#include "losses.cuh"
+#include "row_loss.cuh"
 
 REALS(fp16, fp32)
 
 constexpr double EPS = 1e-7;  // keeps the divisions finite for boxes without area
 constexpr double MAX_LOG_SCALE = 4.135166556742356;  // ln(1000 / 16): a box may grow 62.5 times
-
-struct BoxCoding {
-  float weights[4];
-};
-static_assert(sizeof(BoxCoding) == 16, "as the launch lays it out");
 
 // A box and what its corners depend on.
 struct Decoded {
@@ -40,15 +25,15 @@ struct Decoded {
   bool free[2];    // dw and dh are below their clamp
 };
 
-DEVICE Decoded decode(const real* deltas, const float4* rois, const BoxCoding& coding, int row) {
+DEVICE Decoded decode(const real* deltas, const float4* rois, const float (&weights)[4], int row) {
   const Real4 packed = *(const Real4*)(deltas + 4 * (int64_t)row);
   const real* delta = (const real*)&packed;
   const float4 roi = rois[row];
   const double low[2] = {roi.x, roi.y}, high[2] = {roi.z, roi.w};
   Decoded box;
   for (int axis = 0; axis < 2; axis++) {
-    const double shift = (double)to_float(delta[axis]) / (double)coding.weights[axis];
-    const double grow = (double)to_float(delta[axis + 2]) / (double)coding.weights[axis + 2];
+    const double shift = (double)to_float(delta[axis]) / (double)weights[axis];
+    const double grow = (double)to_float(delta[axis + 2]) / (double)weights[axis + 2];
     const double size = high[axis] - low[axis];
     const double centre = low[axis] + 0.5 * size + shift * size;
     box.size[axis] = size;
@@ -101,58 +86,31 @@ DEVICE Giou giou_loss(const float (&pred)[4], float4 matched) {
   return result;
 }
 
-KERNEL(1024)
-giou_loss_f16(const real* RESTRICT deltas, const float4* RESTRICT rois,
-              const float4* RESTRICT matched_boxes, LossRows in, BoxCoding coding,
-              float* RESTRICT loss) {
-  SHARED(int, counts, WINDOW);
-  SHARED(float, scratch, 32);
-  const LossGroups g = loss_groups(in);
-  float sum = 0.0f;
-  for (int first = 0; first < g.groups; first += WINDOW) {
-    count_rows(in, g, first, counts);
-    for (int row = threadIdx.x; row < g.rows; row += blockDim.x) {
-      const float weight = row_weight(in, g, row, first, counts);
-      if (weight <= 0.0f || in.labels[row] <= 0) continue;
-      const Decoded box = decode(deltas, rois, coding, row);
-      sum += weight * giou_loss(box.corner, matched_boxes[row]).loss;
-    }
-  }
-  sum = block_sum(sum, scratch);
-  if (threadIdx.x == 0) *loss = sum;
-}
-EXPORT(giou_loss_f16)
+struct GiouLoss {
+  static constexpr int COLUMNS = 4;
+  static constexpr bool POSITIVE = true;
+  const real* deltas;
+  const float4* rois;
+  const float4* matched_boxes;
+  float weights[4];
 
-KERNEL(256)
-giou_loss_grad_f16(const real* RESTRICT deltas, const float4* RESTRICT rois,
-                   const float4* RESTRICT matched_boxes, LossRows in, BoxCoding coding,
-                   LossGradient grad_output, real* RESTRICT grad_deltas) {
-  SHARED(int, counts, WINDOW);
-  const LossGroups g = loss_groups(in);
-  const float incoming = grad_output.load();
-  for (int first = 0; first == 0 || first < g.groups; first += WINDOW) {
-    count_rows(in, g, first, counts);
-    for (int row = blockIdx.x * blockDim.x + threadIdx.x; row < in.rows;
-         row += gridDim.x * blockDim.x) {
-      const float weight = row_weight(in, g, row, first, counts);
-      if (weight < 0.0f) continue;
-      Real4 packed = {};
-      if (weight > 0.0f && in.labels[row] > 0) {
-        const Decoded box = decode(deltas, rois, coding, row);
-        const Giou giou = giou_loss(box.corner, matched_boxes[row]);
-        real* grad = (real*)&packed;
-        for (int i = 0; i < 4; i++) {
-          const int axis = i % 2;
-          const double low = giou.slope[axis], high = giou.slope[axis + 2];
-          const double slope = i < 2            ? (low + high) * box.size[axis]
-                               : box.free[axis] ? (high - low) * box.half[axis]
-                                                : 0.0;
-          const float by_delta = (float)(slope / (double)coding.weights[i]);
-          grad[i] = to_real(incoming * weight * by_delta);
-        }
-      }
-      *(Real4*)(grad_deltas + 4 * (int64_t)row) = packed;
+  DEVICE float loss(const LossRows&, int row) const {
+    return giou_loss(decode(deltas, rois, weights, row).corner, matched_boxes[row]).loss;
+  }
+  DEVICE void slopes(const LossRows&, int row, float (&by_delta)[4]) const {
+    const Decoded box = decode(deltas, rois, weights, row);
+    const Giou giou = giou_loss(box.corner, matched_boxes[row]);
+    for (int i = 0; i < 4; i++) {
+      const int axis = i % 2;
+      const double low = giou.slope[axis], high = giou.slope[axis + 2];
+      const double slope = i < 2            ? (low + high) * box.size[axis]
+                           : box.free[axis] ? (high - low) * box.half[axis]
+                                            : 0.0;
+      by_delta[i] = (float)(slope / (double)weights[i]);
     }
   }
-}
+};
+
+ROW_LOSS(giou_loss, GiouLoss, 256)
+EXPORT(giou_loss_f16)
 EXPORT(giou_loss_grad_f16)

@@ -1,16 +1,5 @@
 // Binary cross-entropy of mask logits, mean by group, and its gradient.
 //
-//   mask_logits       [M, pixels]  real        in       those of the row's class
-//   targets           [M, pixels]  float       in       mask of the row
-//   labels            [M]          int         in       class; above 0: positive
-//   image_idx         [M]          int         in       image of the row
-//   count             [1]          int         in       rows in use
-//   num_images        [1]          int         in       images in use
-//   partials          [blocks]     float       scratch  sum of each block
-//   loss              [1]          float       out      forward
-//   grad_output       [1]          real/float  in       backward: gradient of the loss
-//   grad_mask_logits  [M, pixels]  real        out      backward: 0 in other rows
-//
 // Launch: a block per row, at most 512 blocks of 256 threads; mask_bce_loss_total adds the partial
 // sums.
 // Cost: 6 bytes per pixel of a positive row, 2 more backward; memory-bound.
@@ -23,9 +12,18 @@
 
 REALS(fp16, fp32)
 
+struct MaskLogits {
+  const real* logits;
+  const float* targets;
+  int pixels;
+  DEVICE Element element(uint64_t at) const {
+    return bce_with_logits(to_float(logits[at]), targets[at]);
+  }
+};
+
 KERNEL(256)
-mask_bce_loss_f16(const real* RESTRICT mask_logits, const float* RESTRICT targets, LossRows in,
-                  int pixels, float* RESTRICT partials) {
+mask_bce_loss_f16(const MaskLogits of, LossRows in, float* RESTRICT partials) {
+  const int pixels = of.pixels;
   SHARED(int, counts, WINDOW);
   SHARED(float, scratch, 32);
   const LossGroups g = loss_groups(in);
@@ -38,7 +36,7 @@ mask_bce_loss_f16(const real* RESTRICT mask_logits, const float* RESTRICT target
       float loss = 0.0f;
       for (int pixel = threadIdx.x; pixel < pixels; pixel += blockDim.x) {
         const uint64_t at = (uint64_t)row * pixels + pixel;
-        loss += bce_with_logits(to_float(mask_logits[at]), targets[at]).loss;
+        loss += of.element(at).loss;
       }
       sum += weight / (float)pixels * loss;
     }
@@ -55,8 +53,9 @@ mask_bce_loss_total(const float* RESTRICT partials, int count, float* RESTRICT l
 EXPORT(mask_bce_loss_total)
 
 KERNEL(256)
-mask_bce_loss_grad_f16(const real* RESTRICT mask_logits, const float* RESTRICT targets, LossRows in,
-                       int pixels, LossGradient grad_output, real* RESTRICT grad_mask_logits) {
+mask_bce_loss_grad_f16(const MaskLogits of, LossRows in, LossGradient grad_output,
+                       real* RESTRICT grad_mask_logits) {
+  const int pixels = of.pixels;
   SHARED(int, counts, WINDOW);
   const LossGroups g = loss_groups(in);
   const float incoming = grad_output.load();
@@ -70,7 +69,7 @@ mask_bce_loss_grad_f16(const real* RESTRICT mask_logits, const float* RESTRICT t
         const uint64_t at = (uint64_t)row * pixels + pixel;
         float slope = 0.0f;
         if (weight > 0.0f)
-          slope = scale * bce_with_logits(to_float(mask_logits[at]), targets[at]).slope;
+          slope = scale * of.element(at).slope;
         grad_mask_logits[at] = to_real(slope);
       }
     }

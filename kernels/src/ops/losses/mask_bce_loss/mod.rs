@@ -1,106 +1,93 @@
 //! Binary cross-entropy of mask logits: `loss_mask`.
-//!
-//! Matches the mask losses of torchvision and maskrcnn-benchmark for the channel of each row's
-//! class, the only one that counts (`class_masks`): the mean over positives x S x S of a group of
-//! images, averaged over the groups that hold images. Targets may be soft.
-//! Tensors: `mask_logits [M, S, S]` f32, `labels [M]` i32 (above 0; 0 and -1 = not a positive),
-//! `targets [M, S, S]` f32 in 0..1, `image_idx [M]`, `count [1]` (rows in use), `num_images [1]`
-//! i32 (all in) -> `loss [1]` (overwritten).
-//! Numerics: softplus form, summed in f64 (CUDA: f32) in a fixed order. Edges: no positive row
-//! gives 0.
 
 mod cases;
-mod cpu;
-mod cuda;
-mod grad;
 #[cfg(test)]
 mod tests;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::StructArg;
 
-use crate::check;
-use crate::cpu::CpuArgs;
-use crate::losses::{backward_rule, check_group};
-use crate::{BackwardRule, Cost, Op, OpError, Role, TensorDesc};
+use crate::cpu::TensorRef;
+use crate::losses::row_loss::{RowLaunch, RowLoss};
+use crate::losses::{bce_with_logits, row_loss};
+use crate::op;
 
 pub use cases::cases;
 
-/// Mean binary cross-entropy of the mask logits of positive rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MaskBceLoss {
-    /// Images whose rows share a mean.
-    pub ipg: usize,
-}
-
-op_inputs! {
-    /// The inputs of [`MaskBceLoss`].
-    pub struct MaskBceLossInputs {
-        /// `[M, S, S]`.
-        mask_logits,
-        /// `[M]` i32.
-        labels,
-        /// `[M, S, S]` f32.
-        targets,
-        /// `[M]` i32.
-        image_idx,
-        /// Rows in use, `[1]` i32.
-        count,
-        /// `[1]` i32.
-        num_images,
+op! {
+    /// Mean binary cross-entropy of the mask logits of positive rows.
+    ///
+    /// Matches the mask losses of torchvision and maskrcnn-benchmark for the channel of each row's
+    /// class, the only one that counts (`class_masks`): the mean over positives x S x S of a group
+    /// of images, averaged over the groups that hold images. Targets may be soft.
+    /// Numerics: softplus form, summed in f64 (CUDA: f32) in a fixed order. Edges: no positive row
+    /// gives 0.
+    #[derive(Copy, Eq)]
+    pub struct MaskBceLoss = "mask_bce_loss" {
+        /// Images whose rows share a mean.
+        pub ipg: usize [|ipg| *ipg > 0, "at least 1"],
+    }
+    in MaskBceLossInputs {
+        /// Logits of the row's class.
+        mask_logits: real "[M, H, W]",
+        /// Class; above 0: positive.
+        labels: i32 "[M]",
+        /// Mask of the row, 0 to 1.
+        targets: f32 "[M, H, W]",
+        /// Image of each row.
+        image_idx: i32 "[M]",
+        /// Rows in use.
+        count: i32 "[1]",
+        /// Images in use.
+        num_images: i32 "[1]",
+    }
+    out {
+        /// Mean over the groups that hold images.
+        loss: Loss "[1]",
     }
 }
 
-const NAME: &str = "mask_bce_loss";
+row_loss!(MaskBceLoss, "mask_bce_loss");
 
-/// Checks the inputs of the loss and its gradient.
-fn check_inputs(op: &'static str, ipg: usize, inputs: &[TensorDesc]) -> Result<(), OpError> {
-    let inputs = MaskBceLossInputs::of(inputs);
-    check::floats_ranked(op, "mask_logits", inputs.mask_logits, "[M, S, S]")?;
-    check::floats(op, "targets", inputs.targets, &inputs.mask_logits.shape)?;
-    check::integers(op, "count", inputs.count, &[1])?;
-    let rows = inputs.mask_logits.dim(0);
-    check_group(op, ipg, rows, [inputs.labels, inputs.image_idx, inputs.num_images])
+impl MaskBceLoss {
+    /// Loss and slope of the pixels of a row.
+    fn row<'a>(inputs: &[TensorRef<'a>], row: usize) -> impl Iterator<Item = (f32, f32)> + 'a {
+        let of = MaskBceLossInputs::of(inputs);
+        let pixels = of.targets.desc.shape[1..].iter().product::<usize>();
+        let of_row = |of: &TensorRef<'a>| &of.f32()[row * pixels..][..pixels];
+        let (logits, targets) = (of_row(of.mask_logits), of_row(of.targets));
+        logits.iter().zip(targets).map(|(&x, &target)| bce_with_logits(x, target))
+    }
 }
 
-impl Op for MaskBceLoss {
-    fn name(&self) -> &'static str {
-        NAME
+impl RowLoss for MaskBceLoss {
+    /// Four blocks a multiprocessor: enough loads in flight to fill the memory, few enough that
+    /// counting the groups, which each block does, stays a part of the traffic.
+    const LAUNCH: RowLaunch = RowLaunch::Block(512);
+    const FLOPS: [u64; 2] = [6, 5];
+    const COUNTED_FROM: i32 = 1;
+    const LOSS_FROM: i32 = 1;
+    const ROWS_A_TASK: usize = 1;
+
+    fn mean(&self) -> (usize, Option<usize>) {
+        (self.ipg, None)
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, MaskBceLossInputs::LEN)?;
-        check::arity(NAME, "updates", updates, 0)?;
-        check_inputs(NAME, self.ipg, inputs)?;
-        Ok(vec![TensorDesc::new(Role::Loss, &[1])])
+    fn parameters(&self, arg: StructArg, columns: i32) -> StructArg {
+        arg.field(columns)
     }
 
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 6 * MaskBceLossInputs::of(inputs).targets.len() as u64)
+    fn weight(&self, weight: f64, columns: usize) -> f64 {
+        weight / columns as f64
     }
 
-    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
-        backward_rule(self)
+    fn loss(&self, inputs: &[TensorRef<'_>], row: usize) -> f64 {
+        Self::row(inputs, row).map(|(loss, _)| f64::from(loss)).sum()
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
-        cuda::workspace_bytes(MaskBceLossInputs::of(inputs).mask_logits)
-    }
-
-    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self.ipg, args)
-    }
-
-    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let rows = cpu::Rows::of(args, self.ipg);
-        args.outputs[0].f32()[0] = rows.loss();
+    fn gradient(&self, inputs: &[TensorRef<'_>], row: usize, scale: f64, g: &mut [f32]) {
+        let scale = scale as f32;
+        for (g, (_, slope)) in g.iter_mut().zip(Self::row(inputs, row)) {
+            *g = scale * slope;
+        }
     }
 }

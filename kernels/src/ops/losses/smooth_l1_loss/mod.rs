@@ -1,103 +1,84 @@
 //! Smooth L1 loss of box deltas: `loss_rpn_box_reg` and `loss_box_reg`.
-//!
-//! Matches the box losses of torchvision and maskrcnn-benchmark: the sum over the rows of a group
-//! of images with a positive label, divided by the group's rows whose label is not -1 (all that
-//! were sampled), averaged over the groups that hold images. The divisor of detectron2's RPN is a
-//! stated number of rows for each image of the group. `beta` 0 is L1.
-//! Tensors: `pred [M, 4]`, `target [M, 4]` f32, `labels [M]` i32 (above 0 = positive, -1 =
-//! ignored), `image_idx [M]`, `num_images [1]` i32 (all in) -> `loss [1]` (overwritten).
-//! Numerics: summed in f64 (CUDA: f32) in a fixed order. Edges: M = 0 or no positive row give 0.
 
 mod cases;
-mod cpu;
-mod cuda;
-mod grad;
 #[cfg(test)]
 mod tests;
 
-use device::{Launch, LaunchArgs};
+use device::StructArg;
 
-use crate::check;
-use crate::cpu::CpuArgs;
-use crate::losses::{backward_rule, check_group};
-use crate::{BackwardRule, Cost, Op, OpError, Role, TensorDesc};
+use crate::cpu::TensorRef;
+use crate::losses::row_loss::{RowLaunch, RowLoss};
+use crate::losses::{row_loss, smooth_l1};
+use crate::op;
 
 pub use cases::cases;
 
-/// Smooth L1 of positives over all sampled rows.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct SmoothL1Loss {
-    /// Where the quadratic part ends, in units of the deltas.
-    pub beta: f32,
-    /// Images whose rows share a mean.
-    pub ipg: usize,
-    /// Rows of each image that the sum is divided by; `None`: the rows whose label is not -1.
-    pub rows_per_image: Option<usize>,
-}
-
-op_inputs! {
-    /// The inputs of [`SmoothL1Loss`].
-    pub struct SmoothL1LossInputs {
-        /// `[M, 4]`.
-        pred,
-        /// `[M, 4]` f32.
-        target,
-        /// `[M]` i32.
-        labels,
-        /// `[M]` i32.
-        image_idx,
-        /// `[1]` i32.
-        num_images,
+op! {
+    /// Smooth L1 of positive rows over all sampled rows.
+    ///
+    /// Matches the box losses of torchvision and maskrcnn-benchmark: the sum over the rows of a
+    /// group of images with a positive label, divided by the group's rows whose label is not -1
+    /// (all that were sampled), averaged over the groups that hold images. The divisor of
+    /// detectron2's RPN is a stated number of rows for each image of the group.
+    /// Numerics: summed in f64 (CUDA: f32) in a fixed order. Edges: no positive row gives 0.
+    #[derive(Copy)]
+    pub struct SmoothL1Loss = "smooth_l1_loss" {
+        /// Where the quadratic part ends, in units of the deltas; 0 is L1.
+        pub beta: f32 [|beta| *beta >= 0.0, "0 or more"],
+        /// Images whose rows share a mean.
+        pub ipg: usize [|ipg| *ipg > 0, "at least 1"],
+        /// Rows of each image that the sum is divided by; `None`: the rows whose label is not -1.
+        pub rows_per_image: Option<usize>,
+    }
+    in SmoothL1LossInputs {
+        /// Predicted deltas.
+        pred: real "[M, 4]",
+        /// Deltas to the ground truth.
+        target: f32 "[M, 4]",
+        /// Above 0: positive; -1: not sampled.
+        labels: i32 "[M]",
+        /// Image of each row.
+        image_idx: i32 "[M]",
+        /// Images in use.
+        num_images: i32 "[1]",
+    }
+    out {
+        /// Mean over the groups that hold images.
+        loss: Loss "[1]",
     }
 }
 
-const NAME: &str = "smooth_l1_loss";
+row_loss!(SmoothL1Loss, "smooth_l1_loss");
 
-/// Checks the inputs of the loss and its gradient.
-fn check_inputs(
-    op: &'static str,
-    beta: f32,
-    ipg: usize,
-    inputs: &[TensorDesc],
-) -> Result<(), OpError> {
-    let inputs = SmoothL1LossInputs::of(inputs);
-    let rows = inputs.pred.shape.first().copied().unwrap_or(0);
-    check::floats(op, "pred", inputs.pred, &[rows, 4])?;
-    check::floats(op, "target", inputs.target, &[rows, 4])?;
-    check::parameter(op, "beta", beta >= 0.0, "0 or more", beta)?;
-    check_group(op, ipg, rows, [inputs.labels, inputs.image_idx, inputs.num_images])
+impl SmoothL1Loss {
+    /// Loss and slope of the deltas of a row.
+    fn row(&self, inputs: &[TensorRef<'_>], row: usize) -> [(f32, f32); 4] {
+        let of = SmoothL1LossInputs::of(inputs);
+        let (pred, target) = (&of.pred.f32()[4 * row..], &of.target.f32()[4 * row..]);
+        std::array::from_fn(|i| smooth_l1(pred[i] - target[i], self.beta))
+    }
 }
 
-impl Op for SmoothL1Loss {
-    fn name(&self) -> &'static str {
-        NAME
+impl RowLoss for SmoothL1Loss {
+    const LAUNCH: RowLaunch = RowLaunch::Thread(1024);
+    const FLOPS: [u64; 2] = [5, 4];
+    const LOSS_FROM: i32 = 1;
+
+    fn mean(&self) -> (usize, Option<usize>) {
+        (self.ipg, self.rows_per_image)
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, SmoothL1LossInputs::LEN)?;
-        check::arity(NAME, "updates", updates, 0)?;
-        check_inputs(NAME, self.beta, self.ipg, inputs)?;
-        Ok(vec![TensorDesc::new(Role::Loss, &[1])])
+    fn parameters(&self, arg: StructArg, _columns: i32) -> StructArg {
+        arg.field(self.beta)
     }
 
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 5 * SmoothL1LossInputs::of(inputs).pred.len() as u64)
+    fn loss(&self, inputs: &[TensorRef<'_>], row: usize) -> f64 {
+        self.row(inputs, row).map(|(loss, _)| f64::from(loss)).iter().sum()
     }
 
-    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
-        backward_rule(self)
-    }
-
-    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(*self, args)
-    }
-
-    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let rows = cpu::Rows::of(args, *self);
-        args.outputs[0].f32()[0] = rows.loss();
+    fn gradient(&self, inputs: &[TensorRef<'_>], row: usize, scale: f64, g: &mut [f32]) {
+        for (g, (_, slope)) in g.iter_mut().zip(self.row(inputs, row)) {
+            *g = (scale * f64::from(slope)) as f32;
+        }
     }
 }

@@ -1,111 +1,87 @@
 //! Softmax cross-entropy: `loss_classifier` of the box head, `loss_keypoint` over a map's cells.
-//!
-//! Matches `torch.nn.functional.cross_entropy`, mean over the rows of a group of images whose
-//! label is not -1, averaged over the groups that hold images; or, as detectron2's keypoints, the
-//! sum over a stated number of rows for each image of the group.
-//! Tensors: `logits [M, K+1]` f32, `labels [M]` i32 (0 = background, -1 = ignored),
-//! `image_idx [M]`, `num_images [1]` i32 (all in) -> `loss [1]` (overwritten).
-//! Numerics: maximum subtracted, exponentials and sums in f64 (CUDA: f32), fixed order. Edges:
-//! M = 0 or no counted row give 0.
 
 mod cases;
-mod cpu;
-mod cuda;
-mod grad;
 #[cfg(test)]
 mod tests;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::StructArg;
 
-use crate::check;
-use crate::cpu::CpuArgs;
-use crate::losses::{backward_rule, check_group};
-use crate::{BackwardRule, Cost, Op, OpError, Role, TensorDesc};
+use crate::cpu::TensorRef;
+use crate::losses::row_loss::{RowLaunch, RowLoss};
+use crate::losses::{exponentials, row_loss};
+use crate::op;
 
 pub use cases::cases;
 
-/// Mean cross-entropy of class logits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SoftmaxCrossEntropy {
-    /// Images whose rows share a mean.
-    pub ipg: usize,
-    /// Rows that each image of a group counts for in the divisor; `None`: those that count.
-    pub rows_per_image: Option<usize>,
-}
-
-op_inputs! {
-    /// The inputs of [`SoftmaxCrossEntropy`].
-    pub struct SoftmaxCrossEntropyInputs {
-        /// `[M, K+1]`.
-        logits,
-        /// `[M]` i32.
-        labels,
-        /// `[M]` i32.
-        image_idx,
-        /// `[1]` i32.
-        num_images,
+op! {
+    /// Mean cross-entropy of class logits.
+    ///
+    /// Matches `torch.nn.functional.cross_entropy`, mean over the rows of a group of images whose
+    /// label is not -1, averaged over the groups that hold images; or, as detectron2's keypoints,
+    /// the sum over a stated number of rows for each image of the group.
+    /// Numerics: maximum subtracted, exponentials and sums in f64 (CUDA: f32), fixed order. Edges:
+    /// no counted row gives 0.
+    #[derive(Copy, Eq)]
+    pub struct SoftmaxCrossEntropy = "softmax_cross_entropy" {
+        /// Images whose rows share a mean.
+        pub ipg: usize [|ipg| *ipg > 0, "at least 1"],
+        /// Rows that each image of a group counts for in the divisor; `None`: those that count.
+        pub rows_per_image: Option<usize>,
+    }
+    in SoftmaxCrossEntropyInputs {
+        /// A column per class, at least one.
+        logits: real "[M, K+1]",
+        /// Class (0 is background), or -1: ignored.
+        labels: i32 "[M]",
+        /// Image of each row.
+        image_idx: i32 "[M]",
+        /// Images in use.
+        num_images: i32 "[1]",
+    }
+    out {
+        /// Mean over the groups that hold images.
+        loss: Loss "[1]",
     }
 }
 
-const NAME: &str = "softmax_cross_entropy";
+row_loss!(SoftmaxCrossEntropy, "softmax_cross_entropy");
 
-/// Checks the inputs of the loss and its gradient.
-fn check_inputs(op: &'static str, ipg: usize, inputs: &[TensorDesc]) -> Result<(), OpError> {
-    let inputs = SoftmaxCrossEntropyInputs::of(inputs);
-    check::floats_ranked(op, "logits", inputs.logits, "[M, K+1]")?;
-    let classes = inputs.logits.shape[1];
-    check::parameter(op, "K+1", classes > 0, "at least 1", classes)?;
-    check_group(
-        op,
-        ipg,
-        inputs.logits.shape[0],
-        [inputs.labels, inputs.image_idx, inputs.num_images],
-    )
+impl SoftmaxCrossEntropy {
+    /// Logits and class of a row.
+    fn row<'a>(inputs: &[TensorRef<'a>], row: usize) -> (&'a [f32], usize) {
+        let of = SoftmaxCrossEntropyInputs::of(inputs);
+        let classes = of.logits.shape()[1];
+        let label = of.labels.i32()[row] as usize;
+        assert!(label < classes, "label {label} of {classes} classes in row {row}");
+        (&of.logits.f32()[row * classes..][..classes], label)
+    }
 }
 
-impl Op for SoftmaxCrossEntropy {
-    fn name(&self) -> &'static str {
-        NAME
+impl RowLoss for SoftmaxCrossEntropy {
+    const LAUNCH: RowLaunch = RowLaunch::Warp;
+    const FLOPS: [u64; 2] = [4, 4];
+    const LOSS_FROM: i32 = 0;
+
+    fn mean(&self) -> (usize, Option<usize>) {
+        (self.ipg, self.rows_per_image)
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, SoftmaxCrossEntropyInputs::LEN)?;
-        check::arity(NAME, "updates", updates, 0)?;
-        check_inputs(NAME, self.ipg, inputs)?;
-        Ok(vec![TensorDesc::new(Role::Loss, &[1])])
+    fn parameters(&self, arg: StructArg, columns: i32) -> StructArg {
+        arg.field(columns)
     }
 
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(
-            inputs,
-            outputs,
-            4 * SoftmaxCrossEntropyInputs::of(inputs).logits.len() as u64,
-        )
+    fn loss(&self, inputs: &[TensorRef<'_>], row: usize) -> f64 {
+        let (logits, label) = Self::row(inputs, row);
+        let (max, sum) = exponentials(logits);
+        sum.ln() + max - f64::from(logits[label])
     }
 
-    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
-        backward_rule(self)
-    }
-
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
-        cuda::workspace_bytes(SoftmaxCrossEntropyInputs::of(inputs).logits)
-    }
-
-    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(*self, args)
-    }
-
-    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let rows = cpu::Rows::of(args, *self);
-        args.outputs[0].f32()[0] = rows.loss();
+    fn gradient(&self, inputs: &[TensorRef<'_>], row: usize, scale: f64, g: &mut [f32]) {
+        let (logits, label) = Self::row(inputs, row);
+        let (max, sum) = exponentials(logits);
+        for (class, (g, &x)) in g.iter_mut().zip(logits).enumerate() {
+            let truth = if class == label { 1.0 } else { 0.0 };
+            *g = (scale * ((f64::from(x) - max).exp() / sum - truth)) as f32;
+        }
     }
 }

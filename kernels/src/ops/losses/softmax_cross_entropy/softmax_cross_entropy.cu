@@ -1,15 +1,6 @@
 // Softmax cross-entropy, mean by group, and its gradient; torch's cross_entropy over the rows whose
 // label is not -1.
 //
-//   logits       [M, classes]  real        in       a column per class
-//   labels       [M]           int         in       class, or -1 (ignored)
-//   image_idx    [M]           int         in       image of the row
-//   num_images   [1]           int         in       images in use
-//   partials     [blocks]      float       scratch  sum of each block
-//   loss         [1]           float       out      forward
-//   grad_output  [1]           real/float  in       backward: gradient of the loss
-//   grad_logits  [M, classes]  real        out      backward
-//
 // Launch: a warp per row, at most 128 blocks of 32 warps; softmax_cross_entropy_total adds the
 // partial sums.
 // Cost: 2 or 4 bytes per logit, 1 MB at 6,144 rows of 81 classes (12 images); latency-bound; later
@@ -21,9 +12,15 @@
 
 REALS(fp16, fp32)
 
+struct ClassLogits {
+  const real* logits;
+  int classes;
+};
+
 KERNEL(1024)
-softmax_cross_entropy_f16(const real* RESTRICT logits, LossRows in, int classes,
-                          float* RESTRICT partials) {
+softmax_cross_entropy_f16(const ClassLogits of, LossRows in, float* RESTRICT partials) {
+  const real* logits = of.logits;
+  const int classes = of.classes;
   SHARED(int, counts, WINDOW);
   SHARED(float, scratch, 32);
   const LossGroups g = loss_groups(in);
@@ -54,8 +51,10 @@ softmax_cross_entropy_total(const float* RESTRICT partials, int count, float* RE
 EXPORT(softmax_cross_entropy_total)
 
 KERNEL(1024)
-softmax_cross_entropy_grad_f16(const real* RESTRICT logits, LossRows in, int classes,
-                               LossGradient grad_output, real* RESTRICT grad_logits) {
+softmax_cross_entropy_grad_f16(const ClassLogits of, LossRows in, LossGradient grad_output,
+                               real* RESTRICT grad_logits) {
+  const real* logits = of.logits;
+  const int classes = of.classes;
   SHARED(int, counts, WINDOW);
   const LossGroups g = loss_groups(in);
   const float incoming = grad_output.load();

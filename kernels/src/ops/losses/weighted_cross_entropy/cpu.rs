@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::{WeightedCrossEntropy, WeightedCrossEntropyInputs};
 use crate::cpu::CpuArgs;
-use crate::losses::sum_rows;
+use crate::losses::{exponentials, sum_rows};
 
 /// The rows of the loss.
 pub(super) struct Rows<'a> {
@@ -41,7 +41,7 @@ impl<'a> Rows<'a> {
     /// The loss.
     pub(super) fn loss(&self) -> f32 {
         let (smooth, share) = self.shares();
-        sum_rows(self.labels.len(), |row| {
+        sum_rows(self.labels.len(), 256, |row| {
             let Some((label, group)) = self.counted(row) else { return 0.0 };
             let logits = self.row(row);
             let (max, sum) = exponentials(logits);
@@ -99,10 +99,4 @@ impl<'a> Rows<'a> {
         let image = usize::try_from(self.image_idx[row]).ok()?;
         (image < self.num_images).then_some((label, image / self.op.ipg))
     }
-}
-
-/// The greatest logit, and the sum of exp(logit - greatest).
-fn exponentials(logits: &[f32]) -> (f64, f64) {
-    let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
-    (max, logits.iter().map(|&x| (f64::from(x) - max).exp()).sum())
 }

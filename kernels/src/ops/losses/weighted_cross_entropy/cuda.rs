@@ -4,9 +4,9 @@ use device::{Access, Arg, Launch, LaunchArgs, StructArg};
 
 use super::{WeightedCrossEntropy, WeightedCrossEntropyInputs};
 use crate::TensorDesc;
-use crate::losses::launch::{
-    LossRows, MAX_BLOCKS, ROW_THREADS, assert_real, blocks, loss_gradient, partial_bytes,
-};
+use crate::contract::Declared;
+use crate::losses::launch::{MAX_BLOCKS, ROW_THREADS, blocks, loss_gradient, partial_bytes};
+use crate::losses::row_loss::rows_argument;
 
 /// A warp works on a row.
 const ROWS_A_BLOCK: usize = ROW_THREADS as usize / 32;
@@ -48,7 +48,6 @@ struct Common<'a, 'b> {
 impl<'a, 'b> Common<'a, 'b> {
     fn new(op: &'a WeightedCrossEntropy, args: &'a LaunchArgs<'b>) -> Self {
         let logits = WeightedCrossEntropyInputs::of(&args.inputs).logits;
-        assert_real(logits.desc);
         let (rows, classes) = (logits.dim(0), logits.dim(1));
         Self { op, args, scratch: Scratch::of(logits.desc), rows, classes }
     }
@@ -61,18 +60,8 @@ impl<'a, 'b> Common<'a, 'b> {
         self.args.workspace.piece(self.scratch.rows_offset, 4 * self.rows, access)
     }
 
-    fn rows_arg(&self) -> Arg {
-        let inputs = WeightedCrossEntropyInputs::of(&self.args.inputs);
-        let rows = LossRows {
-            labels: *inputs.labels,
-            image_idx: *inputs.image_idx,
-            num_images: *inputs.num_images,
-            count: None,
-            ipg: self.op.ipg,
-            least_label: 0,
-            rows_per_image: None,
-        };
-        rows.arg()
+    fn rows(&self) -> Arg {
+        rows_argument(&WeightedCrossEntropy::CONTRACT, self.args, 0, (self.op.ipg, None))
     }
 
     /// The weights of the classes, and what each row is multiplied by, into the scratch.
@@ -89,7 +78,7 @@ impl<'a, 'b> Common<'a, 'b> {
         });
         let scales = Launch::new("weighted_cross_entropy_scales", [MAX_BLOCKS, 1, 1])
             .block(ROW_THREADS)
-            .arg(self.rows_arg())
+            .arg(self.rows())
             .arg(self.class_weights(Access::Read))
             .int(self.classes)
             .arg(self.scales(Access::Write));

@@ -1,19 +1,9 @@
 //! Cross-entropy with weights of classes and label smoothing: `loss_classifier` of a box head that
 //! has either.
-//!
-//! Matches `torch.nn.functional.cross_entropy` with `weight` and `label_smoothing`, mean over the
-//! rows of a group of images whose label is not -1, averaged over the groups that hold images. A
-//! row of class `t` costs `(1 - s) w[t] l[t] + s / (K+1) * sum over c of w[c] l[c]`, where `l` is
-//! minus the logarithm of its probabilities; the mean of a group divides by the sum of its `w[t]`.
-//! Tensors: `logits [M, K+1]` f32, `labels [M]` i32 (0 = background, -1 = ignored),
-//! `image_idx [M]`, `num_images [1]` i32 (all in) -> `loss [1]` (overwritten).
-//! Numerics: maximum subtracted, exponentials and sums in f64 (CUDA: f32), fixed order. Edges:
-//! M = 0, no counted row, or a group whose rows all weigh 0, give 0.
 
 mod cases;
 mod cpu;
 mod cuda;
-mod grad;
 #[cfg(test)]
 mod tests;
 
@@ -21,79 +11,56 @@ use std::sync::Arc;
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::check;
+use crate::contract::{Declared, Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::losses::{backward_rule, check_group};
-use crate::{BackwardRule, Cost, Op, OpError, Role, TensorDesc};
+use crate::losses::{Loss, backward_rule};
+use crate::{BackwardRule, Cost, OpError, TensorDesc, check, op};
 
 pub use cases::cases;
 
-/// Weighted mean cross-entropy of class logits.
-#[derive(Debug, Clone, PartialEq)]
-pub struct WeightedCrossEntropy {
-    /// Images whose rows share a mean.
-    pub ipg: usize,
-    /// Weight of each class, background first; at least 0.
-    pub class_weights: Arc<[f32]>,
-    /// Share of a row's truth that all classes have alike, 0 to 1.
-    pub label_smoothing: f32,
-}
-
-op_inputs! {
-    /// The inputs of [`WeightedCrossEntropy`].
-    pub struct WeightedCrossEntropyInputs {
-        /// `[M, K+1]`.
-        logits,
-        /// `[M]` i32.
-        labels,
-        /// `[M]` i32.
-        image_idx,
-        /// `[1]` i32.
-        num_images,
+op! {
+    /// Weighted mean cross-entropy of class logits.
+    ///
+    /// Matches `torch.nn.functional.cross_entropy` with `weight` and `label_smoothing`, mean over
+    /// the rows of a group of images whose label is not -1, averaged over the groups that hold
+    /// images. A row of class `t` costs `(1 - s) w[t] l[t] + s / (K+1) * sum over c of w[c] l[c]`,
+    /// where `l` is minus the logarithm of its probabilities; the mean of a group divides by the
+    /// sum of its `w[t]`.
+    /// Numerics: maximum subtracted, exponentials and sums in f64 (CUDA: f32), fixed order. Edges:
+    /// no counted row, or a group whose rows all weigh 0, give 0.
+    pub struct WeightedCrossEntropy = "weighted_cross_entropy" {
+        /// Images whose rows share a mean.
+        pub ipg: usize [|ipg| *ipg > 0, "at least 1"],
+        /// Weight of each class, background first; at least 0.
+        pub class_weights: Arc<[f32]> [|weights| !weights.is_empty(), "one for each class"],
+        /// Share of a row's truth that all classes have alike.
+        pub label_smoothing: f32 [|share| (0.0..=1.0).contains(share), "from 0 to 1"],
+    }
+    in WeightedCrossEntropyInputs {
+        /// A column per class.
+        logits: real "[M, K+1]",
+        /// Class (0 is background), or -1: ignored.
+        labels: i32 "[M]",
+        /// Image of each row.
+        image_idx: i32 "[M]",
+        /// Images in use.
+        num_images: i32 "[1]",
+    }
+    out {
+        /// Mean over the groups that hold images.
+        loss: Loss "[1]",
     }
 }
 
-const NAME: &str = "weighted_cross_entropy";
-
-impl WeightedCrossEntropy {
-    /// Checks the inputs of the loss and its gradient.
-    fn check_inputs(&self, op: &'static str, inputs: &[TensorDesc]) -> Result<(), OpError> {
-        let inputs = WeightedCrossEntropyInputs::of(inputs);
-        check::floats_ranked(op, "logits", inputs.logits, "[M, K+1]")?;
-        let (classes, weights) = (inputs.logits.shape[1], self.class_weights.len());
-        let fits = classes > 0 && classes == weights;
-        check::parameter(op, "class weights", fits, "one for each column of logits", weights)?;
-        let smoothing = self.label_smoothing;
-        let is_share = (0.0..=1.0).contains(&smoothing);
-        check::parameter(op, "label_smoothing", is_share, "from 0 to 1", smoothing)?;
-        check_group(
-            op,
-            self.ipg,
-            inputs.logits.shape[0],
-            [inputs.labels, inputs.image_idx, inputs.num_images],
-        )
-    }
-}
-
-impl Op for WeightedCrossEntropy {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, WeightedCrossEntropyInputs::LEN)?;
-        check::arity(NAME, "updates", updates, 0)?;
-        self.check_inputs(NAME, inputs)?;
-        Ok(vec![TensorDesc::new(Role::Loss, &[1])])
+impl Kernel for WeightedCrossEntropy {
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        let (weights, columns) = (self.class_weights.len(), dims.get("K+1"));
+        let expected = "one for each column of logits";
+        check::parameter(Self::CONTRACT.op, "class_weights", weights == columns, expected, weights)
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        let logits = WeightedCrossEntropyInputs::of(inputs).logits.len() as u64;
-        Cost::streaming(inputs, outputs, 6 * logits)
+        Cost::streaming(inputs, outputs, 6 * inputs[0].len() as u64)
     }
 
     fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
@@ -106,7 +73,7 @@ impl Op for WeightedCrossEntropy {
         inputs: &[TensorDesc],
         _outputs: &[TensorDesc],
     ) -> usize {
-        cuda::workspace_bytes(WeightedCrossEntropyInputs::of(inputs).logits)
+        cuda::workspace_bytes(&inputs[0])
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
@@ -116,5 +83,25 @@ impl Op for WeightedCrossEntropy {
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let rows = cpu::Rows::of(args, self);
         args.outputs[0].f32()[0] = rows.loss();
+    }
+}
+
+impl Loss for WeightedCrossEntropy {
+    const GRAD_NAME: &'static str = "weighted_cross_entropy_grad";
+
+    fn grad_flops(inputs: &[TensorDesc]) -> u64 {
+        6 * inputs[0].len() as u64
+    }
+
+    fn grad_workspace_bytes(inputs: &[TensorDesc]) -> usize {
+        cuda::workspace_bytes(&inputs[0])
+    }
+
+    fn grad_launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        cuda::grad_launches(self, args)
+    }
+
+    fn run_grad(&self, grad_output: f32, args: &mut CpuArgs<'_>) {
+        cpu::Rows::of(args, self).grad(grad_output, args.outputs[0].f32());
     }
 }
