@@ -4,7 +4,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::{env, process};
 
-use driver_nccl::{Raw, ncclCommAbort};
+use emulator_nccl::{Raw, ncclCommAbort};
 
 use super::common::*;
 

@@ -4,7 +4,7 @@ use std::env;
 use std::thread;
 use std::time::Duration;
 
-use driver_nccl::{UniqueId, ncclCommAbort};
+use emulator_nccl::{UniqueId, ncclCommAbort};
 
 use super::common::*;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::{env, fs, ptr};
 
-use driver_nccl::ncclCommAbort;
+use emulator_nccl::ncclCommAbort;
 
 use super::common::*;
 
@@ -91,7 +91,7 @@ fn the_driver_is_found_wherever_it_was_loaded_and_its_absence_is_said() {
 #[test]
 fn the_dynamic_library_exports_nccls_names() {
     let folder = env::current_exe().unwrap().parent().unwrap().to_owned();
-    let library = format!("{}\0", folder.join("libdriver_nccl.so").display());
+    let library = format!("{}\0", folder.join("libemulator_nccl.so").display());
     // SAFETY: a text that ends with a zero, and this package's library.
     let library = unsafe { dlopen(library.as_ptr().cast(), NOW) };
     assert_ne!(library, ptr::null_mut());

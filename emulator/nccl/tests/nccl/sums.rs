@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::common::*;
-use driver_nccl::{Raw, ncclCommAbort, ncclGetErrorString, ncclGetVersion};
+use emulator_nccl::{Raw, ncclCommAbort, ncclGetErrorString, ncclGetVersion};
 
 /// Runs ranks as threads of this process.
 fn threads(count: i32, body: impl Fn(Raw, i32, &Stream) + Sync) {

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use device::cuda::nccl_variables;
 // Built for its dynamic library.
-use driver_nccl as _;
+use emulator_nccl as _;
 use libloading::Library;
 
 use crate::counted::Counted;
@@ -68,9 +68,9 @@ fn find() -> Result<Functions, libloading::Error> {
         let library = unsafe { Library::new(path) }?;
         Ok::<&Library, libloading::Error>(Box::leak(Box::new(library)))
     };
-    let driver = open("libdriver.so")?;
-    open("libdriver_nccl.so")?;
-    // SAFETY: the functions have these types in `driver/src/cuda/api/in_process.rs`.
+    let driver = open("libemulator.so")?;
+    open("libemulator_nccl.so")?;
+    // SAFETY: the functions have these types in `emulator/src/cuda/api/in_process.rs`.
     unsafe {
         Ok(Functions {
             add: *driver.get(b"driverAddGpu")?,

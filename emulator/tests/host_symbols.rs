@@ -32,7 +32,7 @@ const LAZY: c_int = 1;
 #[test]
 fn the_library_has_all_functions() {
     // Cargo puts it next to the tests.
-    let path = env::current_exe().expect("this test").with_file_name("libdriver.so");
+    let path = env::current_exe().expect("this test").with_file_name("libemulator.so");
     let name = CString::new(path.as_os_str().as_bytes()).expect("no zero");
     // SAFETY: a path; the library's initialisers ask nothing of the process.
     let library = unsafe { dlopen(name.as_ptr(), LAZY) };

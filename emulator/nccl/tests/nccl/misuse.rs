@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::{env, fs, ptr};
 
-use driver_nccl::{Raw, ncclAllReduce, ncclCommAbort, ncclCommGetAsyncError};
+use emulator_nccl::{Raw, ncclAllReduce, ncclCommAbort, ncclCommGetAsyncError};
 
 use super::common::*;
 

@@ -1,8 +1,8 @@
 //! Launches, with the requests of their warps to memory and tensor cores, as
-//! `driver/src/exec/counts.rs` counts them.
+//! `emulator/src/exec/counts.rs` counts them.
 
 use device::Launch;
-use driver::{Operation, Requests};
+use emulator::{Operation, Requests};
 
 /// A launch that was counted.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{env, fs, ptr, slice, thread};
 
-use driver_nccl::*;
+use emulator_nccl::*;
 
 /// A call that ends sooner does not hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

@@ -23,7 +23,7 @@ use device::cuda::{CudaDevice, NcclOptions, nccl_id};
 use device::{DeviceError, Ranks};
 
 pub use counted::Counted;
-pub use driver::{Operation, Requests};
+pub use emulator::{Operation, Requests};
 
 /// Upper bound on the error of a sum on tensor cores, per product, in units of the root mean square
 /// of the sums: tensor cores truncate where fp32 rounds. The model of an A100 shows 7.0e-9 to
