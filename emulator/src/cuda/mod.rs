@@ -16,6 +16,3 @@ mod settings;
 mod state;
 mod work;
 mod worker;
-
-#[cfg(test)]
-mod tests;

@@ -12,18 +12,12 @@ pub(crate) mod coverage;
 mod flight;
 mod float;
 mod hopper;
-#[cfg(test)]
-mod hopper_tests;
 mod mbarrier;
 mod product;
 mod races;
 mod shared;
 mod tensor;
-#[cfg(test)]
-mod tests;
 mod warp;
-#[cfg(test)]
-mod wgmma_tests;
 
 use std::sync::Arc;
 

@@ -1,10 +1,9 @@
-//! Mistakes of programs: memory, launches, streams and events.
+//! Mistakes of programs: devices, memory, modules, launches, streams and events.
 #![allow(unsafe_code)]
 
 use std::ptr;
 
 use crate::cuda::*;
-use crate::kernels::STORE;
 use crate::{Plant, Program};
 
 /// The device ran work too late for a program that did not wait: no error number says so.
@@ -15,341 +14,324 @@ pub(crate) fn fresh(is_fresh: bool) -> i32 {
     if is_fresh { 0 } else { STALE }
 }
 
-/// The kernel, its module, and a stream.
-pub(crate) fn program() -> (u64, u64, u64) {
-    let stream = open();
-    let module = module(STORE);
-    (function(module), module, stream)
+/// Launches the kernel with this shape.
+fn shape(gpu: &Gpu, [blocks, threads]: [[u32; 3]; 2], shared: u32) -> i32 {
+    let values = [gpu.alloc(4), 1];
+    let mut pointers = values.each_ref().map(|value| (&raw const *value).cast_mut().cast());
+    let ([gx, gy, gz], [bx, by, bz]) = (blocks, threads);
+    let (list, none) = (pointers.as_mut_ptr(), ptr::null_mut());
+    cuLaunchKernel(gpu.store, gx, gy, gz, bx, by, bz, shared, gpu.stream, list, none)
 }
 
-/// Ends a program whose device is healthy.
-pub(crate) fn end(module: u64, stream: u64, memory: &[u64]) {
-    ok(cuModuleUnload(module));
-    close(stream, memory);
-}
-
-fn use_after_free(is_wrong: bool) -> i32 {
-    let (store, module, stream) = program();
-    let memory = alloc(4);
-    if is_wrong {
-        ok(cuMemFree_v2(memory));
+/// Puts work on a second stream that should wait for the first one's: the number that it reads.
+fn second_stream(gpu: &Gpu, record: usize, waits: bool) -> i32 {
+    let (second, done, memory) = (gpu.new_stream(), gpu.event(2), gpu.numbers(&[0]));
+    if record == 0 {
+        ok(cuEventRecord(done, gpu.stream));
     }
-    ok(launch(store, (1, 1, 0), &[memory, 7], stream));
-    let code = cuStreamSynchronize(stream);
-    if !is_wrong {
-        end(module, stream, &[memory]);
+    gpu.put(memory, 7, gpu.stream);
+    if record == 1 {
+        ok(cuEventRecord(done, gpu.stream));
     }
-    code
-}
-
-fn double_free(is_wrong: bool) -> i32 {
-    let (stream, memory) = (open(), alloc(4));
-    ok(cuMemFree_v2(memory));
-    let code = if is_wrong { cuMemFree_v2(memory) } else { 0 };
-    close(stream, &[]);
-    code
-}
-
-fn free_of_the_middle(is_wrong: bool) -> i32 {
-    let (stream, memory) = (open(), alloc(512));
-    let code = cuMemFree_v2(if is_wrong { memory + 256 } else { memory });
-    let rest = [memory];
-    close(stream, if is_wrong { &rest } else { &[] });
-    code
-}
-
-/// Launches with this shape.
-fn shape(threads: u32, shared: u32, opt_in: i32) -> i32 {
-    let (store, module, stream) = program();
-    let memory = alloc(4);
-    // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
-    let mut code = cuFuncSetAttribute(store, 8, opt_in);
-    if code == 0 {
-        code = launch(store, (1, threads, shared), &[memory, 7], stream);
-    }
-    end(module, stream, &[memory]);
-    code
-}
-
-fn too_many_threads(is_wrong: bool) -> i32 {
-    shape(if is_wrong { 2048 } else { 32 }, 0, 0)
-}
-
-fn more_threads_than_compiled_for(is_wrong: bool) -> i32 {
-    shape(if is_wrong { 128 } else { 64 }, 0, 0)
-}
-
-fn no_opt_in(is_wrong: bool) -> i32 {
-    shape(32, 64 << 10, if is_wrong { 48 << 10 } else { 64 << 10 })
-}
-
-fn too_large_opt_in(is_wrong: bool) -> i32 {
-    shape(32, 0, if is_wrong { 164 << 10 } else { 163 << 10 })
-}
-
-fn no_parameters(is_wrong: bool) -> i32 {
-    let (store, module, stream) = program();
-    let memory = alloc(4);
-    let code = if is_wrong {
-        let none = ptr::null_mut();
-        cuLaunchKernel(store, 1, 1, 1, 1, 1, 1, 0, stream, none, none)
-    } else {
-        launch(store, (1, 1, 0), &[memory, 7], stream)
-    };
-    end(module, stream, &[memory]);
-    code
-}
-
-fn no_wait_between_streams(is_wrong: bool) -> i32 {
-    let (store, module, first_stream) = program();
-    let (second, done, memory) = (stream(), event(), numbers(1, first_stream));
-    ok(launch(store, (1, 1, 0), &[memory, 7], first_stream));
-    ok(cuEventRecord(done, first_stream));
-    if !is_wrong {
+    if waits {
         ok(cuStreamWaitEvent(second, done, 0));
     }
-    let code = fresh(first(memory, second) == 7);
-    ok(cuEventDestroy_v2(done));
-    ok(cuStreamDestroy_v2(second));
-    end(module, first_stream, &[memory]);
-    code
-}
-
-/// The event is recorded before the work that it shall stand for.
-fn event_recorded_too_early(is_wrong: bool) -> i32 {
-    let (store, module, first_stream) = program();
-    let (second, done, memory) = (stream(), event(), numbers(1, first_stream));
-    if is_wrong {
-        ok(cuEventRecord(done, first_stream));
-    }
-    ok(launch(store, (1, 1, 0), &[memory, 7], first_stream));
-    if !is_wrong {
-        ok(cuEventRecord(done, first_stream));
-    }
-    ok(cuStreamWaitEvent(second, done, 0));
-    let code = fresh(first(memory, second) == 7);
-    ok(cuEventDestroy_v2(done));
-    ok(cuStreamDestroy_v2(second));
-    end(module, first_stream, &[memory]);
-    code
-}
-
-fn pinned_memory_changed_too_early(is_wrong: bool) -> i32 {
-    let (stream, memory) = (open(), alloc(4));
-    let mut host = ptr::null_mut::<u32>();
-    ok(cuMemHostAlloc(&mut host, 4, 0));
-    // SAFETY: the driver's memory holds one number, which nothing else uses yet.
-    unsafe { host.write(7) };
-    ok(cuMemcpyHtoDAsync_v2(memory, host, 4, stream));
-    if !is_wrong {
-        ok(cuStreamSynchronize(stream));
-    }
-    // SAFETY: as above; the copy is the driver's to delay.
-    unsafe { host.write(8) };
-    let code = fresh(first(memory, stream) == 7);
-    ok(cuMemFreeHost(host));
-    close(stream, &[memory]);
-    code
-}
-
-fn pinned_memory_read_too_early(is_wrong: bool) -> i32 {
-    let stream = open();
-    let memory = numbers(8, stream) + 28;
-    let mut host = ptr::null_mut::<u32>();
-    ok(cuMemHostAlloc(&mut host, 4, 0));
-    // SAFETY: the driver's memory holds one number, which nothing else uses yet.
-    unsafe { host.write(0) };
-    ok(cuMemcpyDtoHAsync_v2(host, memory, 4, stream));
-    if !is_wrong {
-        ok(cuStreamSynchronize(stream));
-    }
-    // SAFETY: as above; the copy is the driver's to delay.
-    let code = fresh(unsafe { host.read_volatile() } == 7);
-    ok(cuStreamSynchronize(stream));
-    ok(cuMemFreeHost(host));
-    close(stream, &[memory - 28]);
-    code
-}
-
-fn copy_beyond_the_end(is_wrong: bool) -> i32 {
-    let (stream, memory, host) = (open(), alloc(1000), [0; 256]);
-    let bytes = if is_wrong { 1024 } else { 1000 };
-    let code = cuMemcpyHtoDAsync_v2(memory, host.as_ptr(), bytes, stream);
-    close(stream, &[memory]);
-    code
-}
-
-fn destroyed_event(is_wrong: bool) -> i32 {
-    let (stream, event) = (open(), event());
-    if is_wrong {
-        ok(cuEventDestroy_v2(event));
-    }
-    let code = cuEventRecord(event, stream);
-    if !is_wrong {
-        ok(cuEventDestroy_v2(event));
-    }
-    close(stream, &[]);
-    code
-}
-
-fn destroyed_stream(is_wrong: bool) -> i32 {
-    let (store, module, first_stream) = program();
-    let (second, memory) = (stream(), alloc(4));
-    if is_wrong {
-        ok(cuStreamDestroy_v2(second));
-    }
-    let code = launch(store, (1, 1, 0), &[memory, 7], second);
-    if !is_wrong {
-        ok(cuStreamDestroy_v2(second));
-    }
-    end(module, first_stream, &[memory]);
-    code
-}
-
-fn unloaded_module(is_wrong: bool) -> i32 {
-    let (store, module, stream) = program();
-    let memory = alloc(4);
-    if is_wrong {
-        ok(cuModuleUnload(module));
-    }
-    let code = launch(store, (1, 1, 0), &[memory, 7], stream);
-    if !is_wrong {
-        ok(cuModuleUnload(module));
-    }
-    close(stream, &[memory]);
-    code
-}
-
-fn time_without_clock(is_wrong: bool) -> i32 {
-    let stream = open();
-    // CU_EVENT_DISABLE_TIMING.
-    let flags = if is_wrong { 2 } else { 0 };
-    let events = [(); 2].map(|()| made(|event| cuEventCreate(event, flags)));
-    events.iter().for_each(|event| ok(cuEventRecord(*event, stream)));
-    ok(cuEventSynchronize(events[1]));
-    let code = cuEventElapsedTime(&mut 0.0, events[0], events[1]);
-    events.iter().for_each(|event| ok(cuEventDestroy_v2(*event)));
-    close(stream, &[]);
-    code
-}
-
-fn time_of_no_record(is_wrong: bool) -> i32 {
-    let stream = open();
-    let events = [(); 2].map(|()| made(|event| cuEventCreate(event, 0)));
-    let recorded = if is_wrong { &events[..1] } else { &events[..] };
-    recorded.iter().for_each(|event| ok(cuEventRecord(*event, stream)));
-    ok(cuStreamSynchronize(stream));
-    let code = cuEventElapsedTime(&mut 0.0, events[0], events[1]);
-    events.iter().for_each(|event| ok(cuEventDestroy_v2(*event)));
-    close(stream, &[]);
-    code
-}
-
-fn unwritten_result(is_wrong: bool) -> i32 {
-    let (store, module, stream) = program();
-    let memory = alloc(4);
-    if !is_wrong {
-        ok(launch(store, (1, 1, 0), &[memory, 7], stream));
-    }
-    let code = cuMemcpyDtoHAsync_v2(&mut 0, memory, 4, stream);
-    ok(cuStreamSynchronize(stream));
-    end(module, stream, &[memory]);
-    code
-}
-
-fn no_context(is_wrong: bool) -> i32 {
-    let stream = open();
-    if is_wrong {
-        ok(cuCtxSetCurrent(0));
-    }
-    let mut memory = 0;
-    let code = cuMemAlloc_v2(&mut memory, 4);
-    ok(cuCtxSetCurrent(made(|context| cuDevicePrimaryCtxRetain(context, 0))));
-    ok(cuDevicePrimaryCtxRelease_v2(0));
-    let rest = [memory];
-    close(stream, if is_wrong { &[] } else { &rest });
-    code
-}
-
-fn leaks(is_wrong: bool) -> i32 {
-    let (stream, memory) = (open(), alloc(1000));
-    if !is_wrong {
-        close(stream, &[memory]);
-    }
-    0
+    let mut number = 0;
+    ok(cuMemcpyDtoHAsync_v2(&mut number, memory, 4, second));
+    fresh(number == 7)
 }
 
 /// A row of the table.
 pub(crate) const fn calls(
     name: &'static str,
-    calls: fn(bool) -> i32,
     code: i32,
     says: &'static str,
+    calls: fn(&Gpu, bool) -> i32,
 ) -> Plant {
     Plant { name, variables: &["DRIVER_SCHEDULE=late"], program: Program::Calls(calls), code, says }
 }
 
+const fn alone(name: &'static str, code: i32, says: &'static str, calls: fn(bool) -> i32) -> Plant {
+    Plant { name, variables: &[], program: Program::Alone(calls), code, says }
+}
+
+const ONE: [u32; 3] = [1; 3];
+
+/// Sets a variable of this process before the driver starts.
+fn set(name: &str, value: &str) {
+    // SAFETY: no other thread reads or writes variables yet.
+    unsafe { std::env::set_var(name, value) }
+}
+
 pub(crate) const PLANTS: &[Plant] = &[
+    alone("a call before the first", 3, "cuDeviceGet: before cuInit", |wrong| {
+        if !wrong {
+            ok(cuInit(0));
+        }
+        cuDeviceGet(&mut 0, 0)
+    }),
+    alone("a context that nobody holds", 201, "nothing refers to device 0", |wrong| {
+        ok(cuInit(0));
+        if !wrong {
+            made(|context| cuDevicePrimaryCtxRetain(context, 0));
+        }
+        cuDevicePrimaryCtxRelease_v2(0)
+    }),
+    alone("a context that was released", 709, "the context that is current was rel", |wrong| {
+        ok(cuInit(0));
+        ok(cuCtxSetCurrent(made(|context| cuDevicePrimaryCtxRetain(context, 0))));
+        if wrong {
+            ok(cuDevicePrimaryCtxRelease_v2(0));
+        }
+        cuCtxSynchronize()
+    }),
+    alone("a released context made current", 201, " was released", |wrong| {
+        ok(cuInit(0));
+        let context = made(|context| cuDevicePrimaryCtxRetain(context, 0));
+        if wrong {
+            ok(cuDevicePrimaryCtxRelease_v2(0));
+        }
+        cuCtxSetCurrent(context)
+    }),
+    alone("a machine without a GPU", 100, "", |wrong| {
+        set("DRIVER_GPUS", if wrong { "" } else { "A100" });
+        cuInit(0)
+    }),
+    alone("what is left at the end of the process", 0, "leak: 1 streams on GPU 0", |wrong| {
+        ok(cuInit(0));
+        ok(cuCtxSetCurrent(made(|context| cuDevicePrimaryCtxRetain(context, 0))));
+        if wrong {
+            made(|stream| cuStreamCreate(stream, 1));
+        }
+        0
+    }),
+    alone("a trace of calls with their results", 101, "there is no device 7", |wrong| {
+        let path = std::env::temp_dir().join(format!("trace.{}", std::process::id()));
+        set("DRIVER_TRACE", path.to_str().expect("a path"));
+        ok(cuInit(0));
+        let code = cuDeviceGet(&mut 0, if wrong { 7 } else { 0 });
+        let trace = std::fs::read_to_string(&path).expect("a trace");
+        std::fs::remove_file(&path).expect("a trace");
+        assert_eq!(trace, format!("cuInit 0\ncuDeviceGet {code}\n"));
+        code
+    }),
+    calls("a call without a context", 201, "no context is current on this", |gpu, wrong| {
+        ok(cuCtxSetCurrent(if wrong { 0 } else { gpu.context }));
+        cuCtxSynchronize()
+    }),
+    calls("flags that no call has", 1, "cuInit: flags 1", |_, wrong| cuInit(wrong.into())),
+    calls("no place for a name", 1, "there is no place for the name", |_, wrong| {
+        cuDeviceGetName([0; 9].as_mut_ptr(), if wrong { 0 } else { 9 }, 0)
+    }),
+    calls("no place for a result", 1, "there is no place for a result", |_, wrong| {
+        cuCtxGetDevice(if wrong { ptr::null_mut() } else { &mut 0 })
+    }),
+    calls("an attribute of a later GPU", 1, "attribute 999 is not modelled", |_, wrong| {
+        cuDeviceGetAttribute(&mut 0, if wrong { 999 } else { 16 }, 0)
+    }),
+    calls("memory of no bytes", 1, "an allocation of 0 bytes", |gpu, wrong| {
+        if wrong { cuMemAlloc_v2(&mut 0, 0) } else { fresh(gpu.alloc(1) != 0) }
+    }),
+    calls("memory that a later kernel uses", 700, "are outside of every all", |gpu, wrong| {
+        let memory = gpu.leave(gpu.alloc(4));
+        let free = || ok(cuMemFree_v2(memory));
+        if wrong {
+            free();
+        }
+        gpu.put(memory, 7, gpu.stream);
+        if !wrong {
+            free();
+        }
+        cuStreamSynchronize(gpu.stream)
+    }),
+    calls("memory freed by an address within", 1, "no allocation begins at 0x", |gpu, wrong| {
+        let memory = gpu.alloc(512);
+        cuMemFree_v2(if wrong { memory + 256 } else { gpu.leave(memory) })
+    }),
+    calls("pinned memory that is freed twice", 1, "no pinned memory begins at", |gpu, wrong| {
+        let host = gpu.pinned();
+        ok(cuMemFreeHost(host));
+        gpu.leave(host.expose_provenance() as u64);
+        if wrong { cuMemFreeHost(host) } else { 0 }
+    }),
+    calls("an address of other memory", 1, "is not pinned, or flags 0", |gpu, wrong| {
+        let host = if wrong { [7].as_ptr() } else { gpu.pinned().cast_const() };
+        cuMemHostGetDevicePointer_v2(&mut 0, host, 0)
+    }),
+    calls("a copy beyond the end", 1, "are not inside an allocation", |gpu, wrong| {
+        let bytes = if wrong { 1024 } else { 1000 };
+        cuMemcpyHtoDAsync_v2(gpu.alloc(1000), [0; 256].as_ptr(), bytes, gpu.stream)
+    }),
+    calls("a copy beyond pinned memory", 1, "bytes of pinned memory, and 4", |gpu, wrong| {
+        let (host, memory) = (gpu.pinned(), gpu.alloc(8));
+        // SAFETY: nothing else uses the number.
+        unsafe { host.write(7) };
+        cuMemcpyHtoDAsync_v2(memory, host, if wrong { 8 } else { 4 }, gpu.stream)
+    }),
+    calls("pinned memory changed before its copy", STALE, "", |gpu, wrong| {
+        let (host, memory) = (gpu.pinned(), gpu.alloc(4));
+        // SAFETY: pinned memory of one number, and the copy is the driver's to delay.
+        unsafe { host.write(7) };
+        ok(cuMemcpyHtoDAsync_v2(memory, host, 4, gpu.stream));
+        if !wrong {
+            ok(cuStreamSynchronize(gpu.stream));
+        }
+        // SAFETY: as above.
+        unsafe { host.write(8) };
+        fresh(gpu.read(memory, 1) == [7])
+    }),
+    calls("pinned memory read before its copy", STALE, "", |gpu, wrong| {
+        let (host, memory) = (gpu.pinned(), gpu.numbers(&[7]));
+        // SAFETY: pinned memory of one number, and the copy is the driver's to delay.
+        unsafe { host.write(0) };
+        ok(cuMemcpyDtoHAsync_v2(host, memory, 4, gpu.stream));
+        if !wrong {
+            ok(cuStreamSynchronize(gpu.stream));
+        }
+        // SAFETY: as above.
+        fresh(unsafe { host.read_volatile() } == 7)
+    }),
+    calls("an image for another machine", 209, "", |gpu, wrong| {
+        let text = crate::kernels::text_of("");
+        gpu.load(if wrong { "\x7fELF" } else { &text }).err().unwrap_or(0)
+    }),
+    calls("PTX that is newer than the driver", 222, "", |gpu, wrong| {
+        let version = if wrong { ".version 9.0" } else { ".version 8.2" };
+        let text = crate::kernels::text_of("").replace(".version 8.0", version);
+        gpu.load(&text).err().unwrap_or(0)
+    }),
+    calls("a function that the module lacks", 500, "", |gpu, wrong| {
+        let name = if wrong { c"missing" } else { c"plant" };
+        cuModuleGetFunction(&mut 0, gpu.module, name.as_ptr())
+    }),
+    calls("a function without a name", 1, "a function without a name", |gpu, wrong| {
+        let name = if wrong { ptr::null() } else { c"plant".as_ptr() };
+        cuModuleGetFunction(&mut 0, gpu.module, name)
+    }),
+    calls("a module that a graph uses", 0, "cuModuleUnload: 1 graphs use mod", |gpu, wrong| {
+        let memory = gpu.alloc(4);
+        gpu.begin();
+        gpu.put(memory, 7, gpu.stream);
+        let exec = gpu.end();
+        if !wrong {
+            ok(cuGraphExecDestroy(gpu.leave(exec)));
+        }
+        cuModuleUnload(gpu.leave(gpu.module))
+    }),
+    calls("a grid that no GPU takes", 1, "plant: grid [1, 65536, 1]", |gpu, wrong| {
+        shape(gpu, [if wrong { [1, 65536, 1] } else { [1, 3, 1] }, ONE], 0)
+    }),
+    calls("a block that no GPU takes", 1, "plant: block [1, 1, 65]", |gpu, wrong| {
+        shape(gpu, [ONE, if wrong { [1, 1, 65] } else { [1, 1, 64] }], 0)
+    }),
+    calls("a block that the kernel does not take", 701, "it was compiled for [64", |gpu, wrong| {
+        shape(gpu, [ONE, if wrong { [128, 1, 1] } else { [64, 1, 1] }], 0)
+    }),
+    calls("shared memory that no attribute allows", 1, "and 49152 are allowed", |gpu, wrong| {
+        ok(cuFuncSetAttribute(gpu.store, 8, if wrong { 48 << 10 } else { 64 << 10 }));
+        shape(gpu, [ONE; 2], 64 << 10)
+    }),
+    calls("more shared memory than the GPU has", 1, "shared memory has 166912", |gpu, wrong| {
+        cuFuncSetAttribute(gpu.store, 8, if wrong { 164 << 10 } else { 163 << 10 })
+    }),
+    calls("a launch without its parameters", 1, "plant: no parameter 0", |gpu, wrong| {
+        if !wrong {
+            return shape(gpu, [ONE; 2], 0);
+        }
+        let none = ptr::null_mut();
+        cuLaunchKernel(gpu.store, 1, 1, 1, 1, 1, 1, 0, gpu.stream, none, none)
+    }),
+    calls("parameters in one piece", 801, "`extra` are not modelled", |gpu, wrong| {
+        if !wrong {
+            return shape(gpu, [ONE; 2], 0);
+        }
+        let (none, extra) = (ptr::null_mut(), &mut ptr::null_mut());
+        cuLaunchKernel(gpu.store, 1, 1, 1, 1, 1, 1, 0, gpu.stream, none, extra)
+    }),
     calls(
-        "memory that a later kernel still uses",
-        use_after_free,
-        700,
-        "are outside of every allocation",
+        "a stream for the default one",
+        801,
+        "that the default stream waits for",
+        |gpu, wrong| {
+            if wrong { cuStreamCreate(&mut 0, 0) } else { fresh(gpu.new_stream() != 0) }
+        },
     ),
-    calls("memory that is freed twice", double_free, 1, "cuMemFree_v2: no allocation begins at 0x"),
+    calls("the default stream", 400, "the default stream, which is not m", |gpu, wrong| {
+        cuEventRecord(gpu.event(2), if wrong { 0 } else { gpu.stream })
+    }),
     calls(
-        "memory that is freed by an address within",
-        free_of_the_middle,
-        1,
-        "cuMemFree_v2: no allocation begins at 0x",
-    ),
-    calls("a block that no GPU takes", too_many_threads, 1, "plant: block [2048, 1, 1]"),
-    calls(
-        "a block that the kernel does not take",
-        more_threads_than_compiled_for,
-        701,
-        "block [128, 1, 1], and it was compiled for [64, 1, 1]",
-    ),
-    calls(
-        "dynamic shared memory that no attribute allows",
-        no_opt_in,
-        1,
-        "65536 bytes of dynamic shared memory, and 49152 are",
-    ),
-    calls(
-        "more shared memory than the GPU has",
-        too_large_opt_in,
-        1,
-        "attribute 8 = 167936; shared memory has 166912",
-    ),
-    calls("a launch without the kernel's parameters", no_parameters, 1, "plant: no parameter 0"),
-    calls("a stream that does not wait for another", no_wait_between_streams, STALE, ""),
-    calls("an event recorded before its work", event_recorded_too_early, STALE, ""),
-    calls("pinned memory changed before its copy", pinned_memory_changed_too_early, STALE, ""),
-    calls("pinned memory read before its copy", pinned_memory_read_too_early, STALE, ""),
-    calls("a copy beyond the end of an allocation", copy_beyond_the_end, 1, "1024 bytes from 0x"),
-    calls("an event that is destroyed", destroyed_event, 400, "cuEventRecord: event 0x"),
-    calls("a stream that is destroyed", destroyed_stream, 400, "cuLaunchKernel: stream 0x"),
-    calls(
-        "a function whose module is unloaded",
-        unloaded_module,
+        "a handle that was never made",
         400,
-        "cuLaunchKernel: function 0x",
+        "event 0xffffffffffffffff never was",
+        |gpu, wrong| cuEventRecord(if wrong { u64::MAX } else { gpu.event(2) }, gpu.stream),
     ),
     calls(
-        "the time between events without clocks",
-        time_without_clock,
+        "a handle that was given up",
         400,
-        "the event was made without time",
+        "cuEventRecord: event 0xd0|was destroy",
+        |gpu, wrong| {
+            let event = gpu.event(2);
+            if wrong {
+                ok(cuEventDestroy_v2(gpu.leave(event)));
+            }
+            cuEventRecord(event, gpu.stream)
+        },
     ),
-    calls(
-        "the time to an event that was not recorded",
-        time_of_no_record,
-        400,
-        "the event was never recorded",
-    ),
-    // Copies may carry bytes that nobody wrote: gaps, and the ends of buffers.
-    calls("missed: a result that no kernel wrote", unwritten_result, 0, ""),
-    calls("a call without a context", no_context, 201, "no context is current on this thread"),
-    calls("what is never given back", leaks, 0, "leak: 1 allocations of 1000 bytes on GPU 0"),
+    calls("the time between events without", 400, "was made without time", |gpu, wrong| {
+        let events = [(); 2].map(|()| gpu.event(if wrong { 2 } else { 0 }));
+        events.iter().for_each(|event| ok(cuEventRecord(*event, gpu.stream)));
+        ok(cuEventSynchronize(events[1]));
+        cuEventElapsedTime(&mut 0.0, events[0], events[1])
+    }),
+    calls("the time of an event without a record", 400, "was never recorded", |gpu, wrong| {
+        let events = [(); 2].map(|()| gpu.event(0));
+        let recorded = if wrong { &events[..1] } else { &events };
+        recorded.iter().for_each(|event| ok(cuEventRecord(*event, gpu.stream)));
+        ok(cuStreamSynchronize(gpu.stream));
+        cuEventElapsedTime(&mut 0.0, events[0], events[1])
+    }),
+    calls("a stream that does not wait for another", STALE, "", |gpu, wrong| {
+        second_stream(gpu, 1, !wrong)
+    }),
+    calls("an event recorded before its work", STALE, "", |gpu, wrong| {
+        second_stream(gpu, usize::from(!wrong), true)
+    }),
+    calls("an operation that fails", 719, "fault: operation failed (719", |gpu, wrong| {
+        let result = ptr::without_provenance_mut(if wrong { 719 } else { 0 });
+        ok(driverEnqueue(gpu.stream, c"operation".as_ptr(), run, release, result));
+        cuStreamSynchronize(gpu.stream)
+    }),
+    calls("an operation without a name", 1, "an operation without a name", |gpu, wrong| {
+        let name = if wrong { ptr::null() } else { c"operation".as_ptr() };
+        driverEnqueue(gpu.stream, name, run, release, ptr::null_mut())
+    }),
+    calls("what is never given back", 0, LEAKS, |gpu, wrong| {
+        gpu.begin();
+        let mut graph = made(|graph| cuStreamEndCapture(gpu.stream, graph));
+        let exec = made(|exec| cuGraphInstantiateWithFlags(exec, graph, 0));
+        let (stream, memory, host) = (gpu.new_stream(), gpu.alloc(100), gpu.pinned());
+        let event = gpu.event(2);
+        if wrong {
+            let host = host.expose_provenance() as u64;
+            for object in [stream, event, memory, gpu.module, host] {
+                gpu.leave(object);
+            }
+        } else {
+            ok(cuGraphExecDestroy(exec));
+            ok(cuGraphDestroy(std::mem::take(&mut graph)));
+        }
+        0
+    }),
 ];
+
+const LEAKS: &str = "leak: 1 streams on GPU 0|leak: 1 events on GPU 0|leak: 1 graphs on GPU 0|\
+                     leak: 1 execs on GPU 0|leak: 1 modules on GPU 0|\
+                     leak: 1 allocations of 100 bytes on GPU 0|\
+                     leak: 1 pinned allocations of 4 bytes on GPU 0";
+
+/// Ends with the error that stands for its data.
+pub(crate) extern "C" fn run(data: *mut std::ffi::c_void) -> i32 {
+    data.addr() as i32
+}
+
+pub(crate) extern "C" fn release(_: *mut std::ffi::c_void) {}

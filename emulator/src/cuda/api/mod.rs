@@ -13,19 +13,6 @@ mod nvml;
 mod stream;
 mod tensor;
 
-#[cfg(test)]
-pub(super) mod all {
-    //! Every function, for tests.
-    pub(in crate::cuda) use super::Out;
-    pub(in crate::cuda) use super::device::*;
-    pub(in crate::cuda) use super::event::*;
-    pub(in crate::cuda) use super::graph::*;
-    pub(in crate::cuda) use super::hook::*;
-    pub(in crate::cuda) use super::memory::*;
-    pub(in crate::cuda) use super::module::*;
-    pub(in crate::cuda) use super::stream::*;
-}
-
 use std::cell::RefCell;
 
 use super::errors::{INVALID_VALUE, NOT_INITIALIZED, Outcome, is_sticky, misuse};
@@ -66,12 +53,6 @@ impl<T> Out<T> {
     /// True if the place is at a multiple of so many bytes.
     fn is_aligned_to(&self, bytes: usize) -> bool {
         self.0.addr().is_multiple_of(bytes)
-    }
-
-    /// A place in Rust.
-    #[cfg(test)]
-    pub(in crate::cuda) fn of(place: &mut T) -> Self {
-        Self(place)
     }
 }
 
