@@ -253,7 +253,7 @@ kernels! {
     { "an operand in another's place", (1, 32),
         "cp.async.wait_all;
         <at:mov.u32 %r1, 0;>",
-        "at" = "mov.u32 {%r1, %r2, %r3}, 0;", 218, "does not fit here" }
+        "at" = "mov.u32 %r1, NOWHERE;", 218, "does not fit here" }
     { "a literal of another size", (1, 32),
         "mov.f32 %f1, <at:0f00000000>;",
         "at" = "0d0000000000000000", 218, "is no literal of 4 bytes" }

@@ -4,17 +4,13 @@ use super::super::hopper::{Bulk, Hopper, Left, Mbarrier, Phase, Product};
 use super::super::lex::Number;
 use super::super::parse::{Class, Operand};
 use super::super::program::{Op, Place, Reg};
-use super::{Decoded, Decoder, wrong};
+use super::{Decoded, Decoder, unknown, wrong};
 
 /// Columns of a product, at most.
 const MAX_COLUMNS: usize = 256;
 /// Registers that `setmaxnreg` may name (PTX ISA, "setmaxnreg").
 const MIN_REGISTERS: i64 = 24;
 const MAX_REGISTERS: i64 = 256;
-
-fn unknown<T>() -> Decoded<T> {
-    Err("the form is not known".into())
-}
 
 /// A number that is one of two.
 fn either(operand: &Operand, [first, second]: [i64; 2]) -> Decoded<bool> {
@@ -62,21 +58,10 @@ pub(super) fn check_target(opcode: &str, target: &str) -> Decoded<()> {
 impl Decoder<'_> {
     pub(super) fn hopper(&mut self, base: &str, form: &str, operands: &[Operand]) -> Decoded<Op> {
         let hopper = match (base, form, operands) {
-            ("griddepcontrol", "launch_dependents" | "wait", [])
-            | ("fence", "proxy.async.global", []) => return Ok(Op::Nothing),
-            ("fence", _, []) if is_plain_fence(form) => return Ok(Op::Nothing),
-            ("nanosleep", "u32", [time]) => {
-                self.word(time)?;
-                return Ok(Op::Nothing);
-            }
             ("prefetch", "tensormap" | "global.L2", [map]) => {
                 self.address(map)?;
                 return Ok(Op::Nothing);
             }
-            ("fence", "proxy.async" | "proxy.async.shared::cta", []) => Hopper::FenceProxy,
-            ("fence", "mbarrier_init.release.cluster", []) => Hopper::FenceBarriers,
-            ("wgmma", "fence.sync.aligned", []) => Hopper::Fence,
-            ("wgmma", "commit_group.sync.aligned", []) => Hopper::Commit,
             ("wgmma", "wait_group.sync.aligned", [count]) => match count {
                 Operand::Number(Number::Integer(count @ 0..=7)) => Hopper::Wait(*count as u32),
                 other => return wrong(other),
@@ -91,19 +76,6 @@ impl Decoder<'_> {
                     other => return wrong(other),
                 }
                 Hopper::Registers
-            }
-            ("bar" | "barrier", _, [number, threads @ ..]) => {
-                self.barrier(base, form, number, threads)?
-            }
-            ("elect", "sync", [to, mask]) => {
-                let (lane, predicate) = match to {
-                    Operand::Pair(lane, predicate) => {
-                        let lane = self.word(&Operand::Register(*lane))?;
-                        (Some(lane), self.predicate_of(*predicate)?)
-                    }
-                    predicate => (None, self.predicate(predicate)?),
-                };
-                Hopper::Elect(lane, predicate, self.word(mask)?)
             }
             ("mbarrier", ..) => self.mbarrier(form, operands)?,
             ("cp", _, [at]) if form.starts_with("async.mbarrier.arrive") => {
@@ -123,8 +95,6 @@ impl Decoder<'_> {
             }
             _ => return unknown(),
         };
-        self.program.is_partial |= hopper.is_partial();
-        self.program.is_async |= hopper.is_async();
         Ok(Op::Hopper(Box::new(hopper)))
     }
 
@@ -164,7 +134,10 @@ impl Decoder<'_> {
             return wrong(of[0]);
         }
         let a = match a {
-            Operand::Vector(_) => Left::Registers(self.fragment(a)?),
+            Operand::Vector(_) => match self.list(a)?[..] {
+                [a, b, c, d] => Left::Registers([a, b, c, d]),
+                _ => return wrong(a),
+            },
             descriptor => Left::Descriptor(self.double(descriptor)?),
         };
         let b = self.double(b)?;
@@ -187,28 +160,6 @@ impl Decoder<'_> {
             negated,
             transposed,
         }))
-    }
-
-    fn barrier(
-        &mut self,
-        base: &str,
-        form: &str,
-        number: &Operand,
-        threads: &[Operand],
-    ) -> Decoded<Hopper> {
-        let form = form.strip_prefix("cta.").unwrap_or(form);
-        let form = if base == "barrier" { form.trim_end_matches(".aligned") } else { form };
-        let waits = match form {
-            "sync" => true,
-            "arrive" => false,
-            _ => return unknown(),
-        };
-        let threads = match threads {
-            [] if waits => None,
-            [threads] => Some(self.word(threads)?),
-            _ => return unknown(),
-        };
-        Ok(Hopper::Barrier(self.word(number)?, threads, waits))
     }
 
     fn mbarrier(&mut self, form: &str, operands: &[Operand]) -> Decoded<Hopper> {
@@ -266,7 +217,6 @@ impl Decoder<'_> {
     /// `cp.async.bulk` and `cp.async.bulk.tensor`: tiles, within a block.
     fn bulk(&mut self, form: &str, operands: &[Operand]) -> Decoded<Hopper> {
         match (form, operands) {
-            ("async.bulk.commit_group", []) => return Ok(Hopper::BulkCommit),
             (
                 "async.bulk.wait_group" | "async.bulk.wait_group.read",
                 [Operand::Number(Number::Integer(count @ 0..))],
@@ -374,9 +324,4 @@ impl Decoder<'_> {
         };
         list.iter().filter(is_one).map(|register| self.places.of[*register as usize]).collect()
     }
-}
-
-/// A fence that orders memory of one proxy: there is no weak memory here.
-fn is_plain_fence(form: &str) -> bool {
-    matches!(form.split_once('.'), Some(("acq_rel" | "sc", "cta" | "cluster" | "gpu" | "sys")))
 }

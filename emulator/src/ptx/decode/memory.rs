@@ -1,23 +1,28 @@
-//! Loads, stores and atomics.
+//! Loads, stores, atomics and copies, branches and calls.
 
+use super::super::lex::Number;
 use super::super::parse::{Operand, Space};
 use super::super::program::{
-    Access, Atomic, Element, Int, LOCAL_WINDOW, Op, PARAMETER_WINDOW, SHARED_WINDOW, Where,
+    Access, Atomic, Element, Int, LOCAL_WINDOW, Op, PARAMETER_WINDOW, RESULT, SHARED_WINDOW, Where,
 };
-use super::{Decoded, Decoder, wrong};
+use super::{Decoded, Decoder, unknown, wrong};
 
-fn unknown<T>() -> Decoded<T> {
-    Err("the form is not known".into())
-}
+const SPACES: [(&str, Where); 4] = [
+    ("global", Where::Global),
+    ("shared", Where::Shared),
+    ("local", Where::Local),
+    ("param", Where::Parameter),
+];
 
-fn space(name: &str) -> Option<Where> {
-    Some(match name {
-        "global" => Where::Global,
-        "shared" => Where::Shared,
-        "local" => Where::Local,
-        "param" => Where::Parameter,
-        _ => return None,
-    })
+/// `cp.async` of a few bytes, with or without a hint for L2.
+fn is_copy(form: &str) -> bool {
+    let form = form.strip_prefix("async.c").unwrap_or_default();
+    let form = form.strip_prefix(['a', 'g']).and_then(|rest| rest.strip_prefix(".shared"));
+    let form = form.map(|rest| rest.strip_prefix("::cta").unwrap_or(rest));
+    matches!(
+        form.and_then(|rest| rest.strip_prefix(".global")),
+        Some("" | ".L2::64B" | ".L2::128B" | ".L2::256B")
+    )
 }
 
 impl Decoder<'_> {
@@ -27,6 +32,19 @@ impl Decoder<'_> {
             ("st", [address, from]) => self.access(form, from, address, false),
             ("atom", [to, address, value]) => self.atomic(form, Some(to), address, value),
             ("red", [address, value]) => self.atomic(form, None, address, value),
+            ("bra", [Operand::Place(Space::Local, target)]) if matches!(form, "" | "uni") => {
+                Ok(Op::Branch(*target as u32))
+            }
+            ("call", _) if form == "uni" => self.call(operands),
+            ("ldmatrix", [to, from]) => Ok(Op::LoadMatrix(Box::new(self.matrix(form, to, from)?))),
+            ("cp", [Operand::Number(Number::Integer(count @ 0..))])
+                if form == "async.wait_group" =>
+            {
+                Ok(Op::WaitCopies(*count as u32))
+            }
+            ("cp", [to, from, size, rest @ ..]) if is_copy(form) => {
+                self.copy(form, [to, from], size, rest)
+            }
             ("cvta", [to, from]) => {
                 let window = match form {
                     "to.global.u64" => 0,
@@ -44,6 +62,47 @@ impl Decoder<'_> {
         }
     }
 
+    fn copy(
+        &mut self,
+        form: &str,
+        [to, from]: [&Operand; 2],
+        size: &Operand,
+        rest: &[Operand],
+    ) -> Decoded<Op> {
+        let Operand::Number(Number::Integer(size @ (4 | 8 | 16))) = size else {
+            return wrong(size);
+        };
+        if *size != 16 && form.starts_with("async.cg") {
+            return Err("a copy past L1 is of 16 bytes".into());
+        }
+        let bytes = match rest {
+            [] => self.word_constant(*size as u32),
+            [bytes] => self.word(bytes)?,
+            _ => return unknown(),
+        };
+        Ok(Op::CopyAsync(self.address(to)?, self.address(from)?, bytes, *size as u8))
+    }
+
+    fn call(&mut self, operands: &[Operand]) -> Decoded<Op> {
+        let [Operand::Vector(results), Operand::Name(name), Operand::Vector(arguments)] = operands
+        else {
+            return unknown();
+        };
+        let Some(called) = self.flow.function(name) else { return unknown() };
+        if results.len() != called.results.len() || arguments.len() != called.parameters.len() {
+            return Err(format!("`{name}` has other parameters"));
+        }
+        let mut copies = Vec::new();
+        for (argument, (at, bytes)) in arguments.iter().zip(&called.parameters) {
+            copies.push((*at as u32, self.place(argument)? as u32, *bytes as u32));
+        }
+        // Results come back when the callee returns.
+        for (result, (at, bytes)) in results.iter().zip(&called.results) {
+            copies.push((self.place(result)? as u32, *at as u32, *bytes as u32 | RESULT));
+        }
+        Ok(Op::Call(called.start as u32, copies.into()))
+    }
+
     fn access(
         &mut self,
         form: &str,
@@ -51,28 +110,18 @@ impl Decoder<'_> {
         address: &Operand,
         is_load: bool,
     ) -> Decoded<Op> {
-        let mut words: Vec<&str> = form.split('.').collect();
-        let mut take = |wanted: &str| {
-            let is_there = words.first() == Some(&wanted);
-            if is_there {
-                words.remove(0);
-            }
-            is_there
+        let mut kind = form;
+        let mut take = |part: &str| {
+            let rest = kind.strip_prefix(part).and_then(|rest| rest.strip_prefix('.'));
+            kind = rest.unwrap_or(kind);
+            rest.is_some()
         };
         take("volatile");
-        let mut space = match ["global", "shared", "local", "param"].into_iter().find(|s| take(s)) {
-            Some(name) => space(name).unwrap_or(Where::Generic),
-            None => Where::Generic,
-        };
+        let space = SPACES.iter().find(|(name, _)| take(name));
+        let mut space = space.map_or(Where::Generic, |(_, space)| *space);
         let read_only = is_load && space == Where::Global && take("nc");
-        let count = if take("v2") {
-            2
-        } else if take("v4") {
-            4
-        } else {
-            1
-        };
-        let [kind] = words[..] else { return unknown() };
+        let count = [("v2", 2), ("v4", 4)].iter().find(|(name, _)| take(name));
+        let count = count.map_or(1, |(_, count)| *count);
         let members = Self::members(registers);
         if members.len() != count {
             return wrong(registers);
@@ -125,9 +174,8 @@ impl Decoder<'_> {
         value: &Operand,
     ) -> Decoded<Op> {
         let [place, op, kind] = form.split('.').collect::<Vec<_>>()[..] else { return unknown() };
-        let space = match place {
-            "global" | "shared" => space(place).unwrap_or(Where::Generic),
-            _ => return unknown(),
+        let Some((_, space)) = SPACES[..2].iter().find(|(name, _)| *name == place) else {
+            return unknown();
         };
         let is_double = kind.ends_with("64");
         let op = match (op, kind) {
@@ -147,7 +195,7 @@ impl Decoder<'_> {
         let value = reg(value)?;
         let to = to.map(&mut reg).transpose()?;
         let access = Access {
-            space,
+            space: *space,
             element: if is_double { Element::B64 } else { Element::B32 },
             count: 1,
             read_only: false,

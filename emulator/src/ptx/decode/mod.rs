@@ -1,9 +1,8 @@
 //! Decodes instructions by their whole form: what is not listed is refused, never guessed.
 
-mod arithmetic;
+mod forms;
 mod hopper;
 mod memory;
-mod warp;
 
 use std::collections::HashMap;
 
@@ -37,6 +36,10 @@ pub(super) fn program(
         };
         hopper::check_target(&instruction.opcode, target).map_err(told)?;
         let mut op = decoder.op(instruction).map_err(told)?;
+        if let Op::Hopper(hopper) = &op {
+            decoder.program.is_partial |= hopper.is_partial();
+            decoder.program.is_async |= hopper.is_async();
+        }
         if !of_products.is_empty() && !matches!(&op, Op::Hopper(_)) {
             let mut touched = Vec::new();
             visit(instruction, |register, _| touched.push(register));
@@ -73,6 +76,10 @@ struct Decoder<'a> {
 
 type Decoded<T> = Result<T, String>;
 
+fn unknown<T>() -> Decoded<T> {
+    Err("the form is not known".into())
+}
+
 fn wrong<T>(operand: &Operand) -> Decoded<T> {
     if let Operand::Special(name) = operand {
         return Err(format!("{name} is neither declared nor a special register that is known"));
@@ -82,20 +89,72 @@ fn wrong<T>(operand: &Operand) -> Decoded<T> {
 
 impl Decoder<'_> {
     fn op(&mut self, instruction: &Instruction) -> Decoded<Op> {
-        let operands = &instruction.operands;
+        let operands = &instruction.operands[..];
         let opcode = instruction.opcode.as_str();
+        let zero = Operand::Number(Number::Integer(0));
+        match (opcode, operands) {
+            ("mov.u32", [to, Operand::Special(name)]) => {
+                return Ok(Op::Special(self.word(to)?, special(name)?));
+            }
+            ("mov.u64", [to, Operand::Special(name)]) if name == "%globaltimer" => {
+                return Ok(Op::Clock(self.double(to)?));
+            }
+            ("bar.sync", [number]) if *number == zero => return Ok(Op::Barrier),
+            ("bar.red.or.pred", [to, number, from]) if *number == zero => {
+                return Ok(Op::BarrierOr(self.predicate(to)?, self.predicate(from)?));
+            }
+            ("cvt.s64.s32", [_, from]) if self.is_double(from) => {
+                return self.form("cvt.s64.low", operands).unwrap_or_else(unknown);
+            }
+            _ => {}
+        }
+        if let Some(op) = self.form(opcode, operands) {
+            return op;
+        }
         let (base, form) = opcode.split_once('.').unwrap_or((opcode, ""));
         match base {
-            "ld" | "st" | "atom" | "red" | "cvta" => self.memory(base, form, operands),
-            "bra" | "ret" | "exit" | "call" | "bar" | "shfl" | "vote" | "match" | "ldmatrix"
-            | "mma" | "cp" | "membar" => self.warp(base, form, operands),
-            "wgmma" | "mbarrier" | "setmaxnreg" | "elect" | "barrier" | "stmatrix" | "fence"
-            | "griddepcontrol" | "nanosleep" | "prefetch" => self.hopper(base, form, operands),
-            "mov" => self.mov(form, operands),
-            "cvt" => self.cvt(form, operands),
-            "setp" => self.setp(form, operands),
-            _ => self.arithmetic(base, form, operands),
+            "wgmma" | "mbarrier" | "setmaxnreg" | "stmatrix" | "prefetch" => {
+                self.hopper(base, form, operands)
+            }
+            "cp" if form.contains("bulk") || form.contains("mbarrier") => {
+                self.hopper(base, form, operands)
+            }
+            _ => self.memory(base, form, operands),
         }
+    }
+
+    /// The instruction, if its operands are registers and constants; `None` if the form is another.
+    fn form(&mut self, opcode: &str, operands: &[Operand]) -> Option<Decoded<Op>> {
+        let (mut outline, mut list) = (String::new(), vec![]);
+        for operand in operands {
+            match operand {
+                Operand::Vector(members) => {
+                    outline.push('{');
+                    members.iter().for_each(|_| outline.push('x'));
+                    outline.push('}');
+                    list.extend(members.iter().cloned());
+                }
+                Operand::Pair(first, second) => {
+                    outline += "x|x";
+                    list.extend([*first, *second].map(Operand::Register));
+                }
+                other => {
+                    outline.push('x');
+                    list.push(other.clone());
+                }
+            }
+        }
+        let form = forms::find(opcode, &outline)?;
+        let classes = form.classes.iter().zip(&list);
+        let registers: Decoded<Vec<Reg>> = classes
+            .map(|(class, operand)| match class {
+                b'd' => self.double(operand),
+                b'p' => self.predicate(operand),
+                b'h' => self.word_of(operand, 2),
+                _ => self.word(operand),
+            })
+            .collect();
+        Some(registers.map(|registers| (form.make)(&registers)))
     }
 
     fn register(&self, register: u32, class: Class) -> Decoded<Reg> {
@@ -188,39 +247,6 @@ impl Decoder<'_> {
         match operand {
             Operand::Vector(list) => list,
             other => std::slice::from_ref(other),
-        }
-    }
-
-    fn mov(&mut self, form: &str, operands: &[Operand]) -> Decoded<Op> {
-        let [to, from] = operands else { return Err("two operands belong here".into()) };
-        match (form, to, from) {
-            ("pred", ..) => Ok(Op::MovePredicate(self.predicate(to)?, self.predicate(from)?)),
-            ("b32", _, Operand::Vector(halves)) => {
-                let [low, high] = &halves[..] else { return wrong(from) };
-                Ok(Op::Pack32(self.word(to)?, self.word_of(low, 2)?, self.word_of(high, 2)?))
-            }
-            ("b32", Operand::Vector(halves), _) => {
-                let [low, high] = &halves[..] else { return wrong(to) };
-                Ok(Op::Unpack32(self.word(low)?, self.word(high)?, self.word(from)?))
-            }
-            ("b64", _, Operand::Vector(halves)) => {
-                let [low, high] = &halves[..] else { return wrong(from) };
-                Ok(Op::Pack64(self.double(to)?, self.word(low)?, self.word(high)?))
-            }
-            ("b64", Operand::Vector(halves), _) => {
-                let [low, high] = &halves[..] else { return wrong(to) };
-                Ok(Op::Unpack64(self.word(low)?, self.word(high)?, self.double(from)?))
-            }
-            ("u64", _, Operand::Special(name)) if name == "%globaltimer" => {
-                Ok(Op::Clock(self.double(to)?))
-            }
-            ("u32", _, Operand::Special(name)) => Ok(Op::Special(self.word(to)?, special(name)?)),
-            ("u16" | "b16" | "s16", ..) => Ok(Op::Move32(self.word(to)?, self.word_of(from, 2)?)),
-            ("u32" | "s32" | "b32" | "f32", ..) => Ok(Op::Move32(self.word(to)?, self.word(from)?)),
-            ("u64" | "s64" | "b64" | "f64", ..) => {
-                Ok(Op::Move64(self.double(to)?, self.double(from)?))
-            }
-            _ => Err("the form is not known".into()),
         }
     }
 }
