@@ -26,9 +26,7 @@ fn time(context: &mut Context, event: Handle) -> Outcome<Instant> {
 
 api! {
     /// Makes an event.
-    fn cuEventCreate(event: Out<Handle>, flags: c_uint) {
-        let mut state = lock();
-        let context = state.healthy()?;
+    fn cuEventCreate(event: Out<Handle>, flags: c_uint) in context {
         if flags > MAX_FLAGS {
             return Err(misuse(INVALID_VALUE, format!("flags {flags}")));
         }
@@ -70,9 +68,7 @@ api! {
     }
 
     /// Milliseconds between two events.
-    fn cuEventElapsedTime(milliseconds: Out<f32>, start: Handle, end: Handle) {
-        let mut state = lock();
-        let context = state.healthy()?;
+    fn cuEventElapsedTime(milliseconds: Out<f32>, start: Handle, end: Handle) in context {
         let (start, end) = (time(context, start)?, time(context, end)?);
         let after = end.saturating_duration_since(start).as_secs_f64();
         let before = start.saturating_duration_since(end).as_secs_f64();

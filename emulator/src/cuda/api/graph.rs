@@ -14,9 +14,7 @@ const NODE_PRIORITY: u64 = 8;
 
 api! {
     /// Makes a graph that can be launched.
-    fn cuGraphInstantiateWithFlags(exec: Out<Handle>, graph: Handle, flags: u64) {
-        let mut state = lock();
-        let context = state.healthy()?;
+    fn cuGraphInstantiateWithFlags(exec: Out<Handle>, graph: Handle, flags: u64) in context {
         if flags & !NODE_PRIORITY != 0 {
             return Err(misuse(INVALID_VALUE, format!("flags {flags} are not modelled")));
         }
@@ -35,18 +33,14 @@ api! {
     }
 
     /// Brings a graph to the device.
-    fn cuGraphUpload(exec: Handle, stream: Handle) {
-        let mut state = lock();
-        let context = state.healthy()?;
+    fn cuGraphUpload(exec: Handle, stream: Handle) in context {
         find(&mut context.execs, "exec", exec)?;
         capture::forbid(context, stream, "a graph is uploaded")?;
         capture::submit(context, stream, Work::Nothing)
     }
 
     /// Launches a graph, behind its own last launch.
-    fn cuGraphLaunch(exec: Handle, stream: Handle) {
-        let mut state = lock();
-        let context = state.healthy()?;
+    fn cuGraphLaunch(exec: Handle, stream: Handle) in context {
         find(&mut context.execs, "exec", exec)?;
         capture::forbid(context, stream, "a graph is launched")?;
         let end = Arc::new(Mark::default());

@@ -127,18 +127,14 @@ api! {
     }
 
     /// The device's address of pinned memory.
-    fn cuMemHostGetDevicePointer_v2(address: Out<u64>, host: *mut c_void, flags: c_uint) {
-        let mut state = lock();
-        let context = state.healthy()?;
+    fn cuMemHostGetDevicePointer_v2(address: Out<u64>, host: *mut c_void, flags: c_uint) in context {
         let found = context.pinned(host.addr(), 1)?.filter(|_| flags == 0);
         let wrong = || misuse(INVALID_VALUE, format!("{host:?} is not pinned, or flags {flags}"));
         address.put(found.ok_or_else(wrong)?)
     }
 
     /// Copies from the host. Memory that is not pinned is read before the call returns.
-    fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Handle) {
-        let mut state = lock();
-        let context = state.healthy()?;
+    fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Handle) in context {
         check_inside(context, to, bytes)?;
         if let Some(from) = context.pinned(from.addr(), bytes)? {
             return capture::submit(context, stream, Work::Copy { to, from, bytes });
@@ -168,9 +164,7 @@ api! {
     }
 
     /// Copies within device memory.
-    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Handle) {
-        let mut state = lock();
-        let context = state.healthy()?;
+    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Handle) in context {
         check_inside(context, to, bytes)?;
         check_inside(context, from, bytes)?;
         capture::submit(context, stream, Work::Copy { to, from, bytes })

@@ -57,9 +57,10 @@ impl<T> Out<T> {
 }
 
 /// Makes functions of the C interface. The body gives an [`Outcome`]; a planted failure comes
-/// before it.
+/// before it. Behind `in`, the function takes the context that is current, which has not failed.
 macro_rules! api {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $body:block)*) => {$(
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(in $context:ident)?
+        $body:block)*) => {$(
         $(#[$doc])*
         ///
         /// # Safety
@@ -69,7 +70,13 @@ macro_rules! api {
         #[unsafe(no_mangle)]
         #[allow(non_snake_case)]
         pub(crate) unsafe extern "C" fn $name($($arg: $type),*) -> i32 {
-            $crate::cuda::api::call(stringify!($name), || $body)
+            $crate::cuda::api::call(stringify!($name), || {
+                $(
+                    let mut state = $crate::cuda::state::lock();
+                    let $context = state.healthy()?;
+                )?
+                $body
+            })
         }
     )*};
 }

@@ -226,9 +226,7 @@ api! {
     }
 
     /// A function by its name.
-    fn cuModuleGetFunction(function: Out<Handle>, module: Handle, name: *const c_char) {
-        let mut state = lock();
-        let context = state.healthy()?;
+    fn cuModuleGetFunction(function: Out<Handle>, module: Handle, name: *const c_char) in context {
         let found = find(&mut context.modules, "module", module)?;
         if name.is_null() {
             return Err(misuse(INVALID_VALUE, "a function without a name"));
@@ -243,9 +241,7 @@ api! {
     }
 
     /// A property of a function.
-    fn cuFuncGetAttribute(value: Out<c_int>, attribute: c_int, function: Handle) {
-        let mut state = lock();
-        let context = state.healthy()?;
+    fn cuFuncGetAttribute(value: Out<c_int>, attribute: c_int, function: Handle) in context {
         let capability = context.model().capability;
         let function = find(&mut context.functions, "function", function)?;
         let kernel = &function.kernel;
@@ -264,9 +260,7 @@ api! {
     }
 
     /// Sets a property of a function.
-    fn cuFuncSetAttribute(function: Handle, attribute: c_int, value: c_int) {
-        let mut state = lock();
-        let context = state.healthy()?;
+    fn cuFuncSetAttribute(function: Handle, attribute: c_int, value: c_int) in context {
         let most = context.model().shared_bytes;
         let function = find(&mut context.functions, "function", function)?;
         let most = most.saturating_sub(function.kernel.static_shared);

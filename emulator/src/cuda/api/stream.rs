@@ -84,9 +84,7 @@ api! {
     }
 
     /// Lets a stream wait for an event.
-    fn cuStreamWaitEvent(stream: Handle, event: Handle, flags: c_uint) {
-        let mut state = lock();
-        let context = state.healthy()?;
+    fn cuStreamWaitEvent(stream: Handle, event: Handle, flags: c_uint) in context {
         if flags != 0 {
             return Err(misuse(INVALID_VALUE, format!("flags {flags}")));
         }
@@ -99,9 +97,7 @@ api! {
     }
 
     /// Ends a capture.
-    fn cuStreamEndCapture(stream: Handle, graph: Out<Handle>) {
-        let mut state = lock();
-        let context = state.healthy()?;
+    fn cuStreamEndCapture(stream: Handle, graph: Out<Handle>) in context {
         graph.put(0)?;
         let nodes = capture::end(context, stream)?;
         let handle = new_handle();
