@@ -102,27 +102,3 @@ fn parse(entry: &str) -> Option<Plant> {
     };
     Some(Plant { rank, place: place.into(), time, fault, passed: AtomicU64::new(0) })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plant_befalls_its_rank_at_its_time() {
-        let plants = ["1/sum:2=die", "ncclAllReduce:1=5", "init:never"].map(|t| parse(t).unwrap());
-        assert_eq!(find(&plants, "sum", Some(0)), None);
-        assert_eq!(find(&plants, "sum", Some(1)), None);
-        assert_eq!(find(&plants, "sum", Some(1)), Some(Fault::Die));
-        assert_eq!(find(&plants, "sum", Some(1)), None);
-        assert_eq!(find(&plants, "ncclAllReduce", Some(3)), Some(Fault::Code(5)));
-        assert_eq!(find(&plants, "ncclAllReduce", Some(3)), None);
-        assert_eq!([(); 2].map(|()| find(&plants, "init", Some(3))), [Some(Fault::Hang); 2]);
-    }
-
-    #[test]
-    fn a_plant_that_means_nothing_is_none() {
-        for entry in ["sum:0=die", "sum:1=5", "init", "init:hang", "x/init:never", "cuInit:1=2"] {
-            assert!(parse(entry).is_none(), "{entry}");
-        }
-    }
-}

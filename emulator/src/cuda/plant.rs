@@ -107,16 +107,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_call_and_the_execution_that_were_named_fail() {
-        let plants = parse("cuA:2=700, cuA:3=2,hang:k:2,lost:3").expect("a list");
-        let calls: Vec<_> = (0..4).map(|_| plants.of_call("cuA")).collect();
-        assert_eq!(calls, [None, Some(700), Some(2), None]);
-        assert_eq!(plants.of_call("cuB"), None);
-        let fates: Vec<_> = ["k", "other", "k", "k"].map(|name| plants.of_kernel(name)).into();
-        assert_eq!(fates, [Fate::Runs, Fate::Runs, Fate::Hangs, Fate::Lost]);
-    }
-
-    #[test]
     fn an_entry_that_is_not_understood_is_named() {
         for wrong in ["cuA", "cuA:2", "cuA:x=1", "hang:k", "lost:-1"] {
             assert_eq!(parse(&format!("lost:1,{wrong}")).err().as_deref(), Some(wrong));

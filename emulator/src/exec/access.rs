@@ -71,16 +71,15 @@ impl Block<'_> {
                         LOCAL_WINDOW..PARAMETER_WINDOW => (Where::Local, at - LOCAL_WINDOW),
                         _ => (Where::Global, at),
                     };
-                    let one = if space == Where::Global {
+                    all[lane] = if space == Where::Global {
                         let kind = match touch {
                             Touch::Read => races::Access::Read,
                             _ => races::Access::Write,
                         };
-                        self.reach_global(warp.pc, &[at; 32], 1 << lane, bytes, kind)?
+                        self.reach_one(warp.pc, at, lane, bytes, kind)?
                     } else {
-                        self.reach_near(warp, space, &[at; 32], 1 << lane, bytes, touch)?
+                        self.reach_near(warp, space, &[at; 32], 1 << lane, bytes, touch)?[lane]
                     };
-                    all[lane] = one[lane];
                 }
                 Ok(all)
             }
@@ -126,8 +125,21 @@ impl Block<'_> {
         Ok(all)
     }
 
+    /// Where global bytes of one lane are, any number.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
-    pub(super) fn reach_global(
+    pub(super) fn reach_one(
+        &mut self,
+        pc: usize,
+        at: u64,
+        lane: usize,
+        bytes: usize,
+        access: races::Access,
+    ) -> Result<*mut u8, Trouble> {
+        Ok(self.reach_global(pc, &[at; 32], 1 << lane, bytes, access)?[lane])
+    }
+
+    #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
+    fn reach_global(
         &mut self,
         pc: usize,
         addresses: &Doubles,
@@ -480,9 +492,9 @@ impl Block<'_> {
             let count = bytes[lane] as usize;
             if count > 0 {
                 let read_only = races::Access::ReadOnly;
-                let source = self.reach_global(warp.pc, &from, 1 << lane, count, read_only)?;
-                // SAFETY: `reach_global` has found that many bytes.
-                unsafe { source[lane].copy_to(data.as_mut_ptr(), count) };
+                let source = self.reach_one(warp.pc, from[lane], lane, count, read_only)?;
+                // SAFETY: `reach_one` has found that many bytes.
+                unsafe { source.copy_to(data.as_mut_ptr(), count) };
             }
             let has_landed = self.random.below(2) == 0;
             if has_landed {

@@ -140,58 +140,46 @@ pub(super) fn arithmetic(warp: &mut Warp, program: &Program, op: &Op, mask: u32)
     true
 }
 
-#[inline(always)]
-fn int32(warp: &mut Warp, p: &Program, op: Int, [d, a, b]: [Reg; 3], mask: u32) {
-    let (a, b) = (warp.word(p, a), warp.word(p, b));
-    let signed = |f: fn(i32, i32) -> i32| pairs(a, b, |a, b| f(a as i32, b as i32) as u32);
-    let value = match op {
-        Int::Add => pairs(a, b, u32::wrapping_add),
-        Int::Sub => pairs(a, b, u32::wrapping_sub),
-        Int::Mul => pairs(a, b, u32::wrapping_mul),
-        Int::MulHigh => pairs(a, b, |a, b| ((u64::from(a) * u64::from(b)) >> 32) as u32),
-        Int::MulHighSigned => {
-            pairs(a, b, |a, b| ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32)
+/// Makes the instructions of integers for one width: registers, their types with and without sign,
+/// and those of products.
+macro_rules! integers {
+    ($name:ident, $get:ident, $put:ident, $bits:literal,
+        [$plain:ty, $signed:ty, $wide:ty, $wide_signed:ty]) => {
+        #[inline(always)]
+        fn $name(warp: &mut Warp, p: &Program, op: Int, [d, a, b]: [Reg; 3], mask: u32) {
+            let (a, b) = (warp.$get(p, a), warp.$get(p, b));
+            let signed = |f: fn($signed, $signed) -> $signed| {
+                pairs(a, b, |a, b| f(a as $signed, b as $signed) as $plain)
+            };
+            let value = match op {
+                Int::Add => pairs(a, b, <$plain>::wrapping_add),
+                Int::Sub => pairs(a, b, <$plain>::wrapping_sub),
+                Int::Mul => pairs(a, b, <$plain>::wrapping_mul),
+                Int::MulHigh => {
+                    pairs(a, b, |a, b| ((<$wide>::from(a) * <$wide>::from(b)) >> $bits) as $plain)
+                }
+                Int::MulHighSigned => signed(|a, b| {
+                    ((<$wide_signed>::from(a) * <$wide_signed>::from(b)) >> $bits) as $signed
+                }),
+                // PTX leaves a division by zero open; GPUs give all ones.
+                Int::Div => pairs(a, b, |a, b| a.checked_div(b).unwrap_or(<$plain>::MAX)),
+                Int::Rem => pairs(a, b, |a, b| a.checked_rem(b).unwrap_or(<$plain>::MAX)),
+                Int::DivSigned => signed(|a, b| if b == 0 { -1 } else { a.wrapping_div(b) }),
+                Int::RemSigned => signed(|a, b| if b == 0 { -1 } else { a.wrapping_rem(b) }),
+                Int::Min => pairs(a, b, |a, b| a.min(b)),
+                Int::Max => pairs(a, b, |a, b| a.max(b)),
+                Int::MinSigned => pairs(a, b, |a, b| (a as $signed).min(b as $signed) as $plain),
+                Int::MaxSigned => pairs(a, b, |a, b| (a as $signed).max(b as $signed) as $plain),
+                Int::And => pairs(a, b, |a, b| a & b),
+                Int::Or => pairs(a, b, |a, b| a | b),
+                Int::Xor => pairs(a, b, |a, b| a ^ b),
+            };
+            warp.$put(d, &value, mask);
         }
-        // PTX leaves a division by zero open; GPUs give all ones.
-        Int::Div => pairs(a, b, |a, b| a.checked_div(b).unwrap_or(u32::MAX)),
-        Int::Rem => pairs(a, b, |a, b| a.checked_rem(b).unwrap_or(u32::MAX)),
-        Int::DivSigned => signed(|a, b| if b == 0 { -1 } else { a.wrapping_div(b) }),
-        Int::RemSigned => signed(|a, b| if b == 0 { -1 } else { a.wrapping_rem(b) }),
-        Int::Min => pairs(a, b, |a, b| a.min(b)),
-        Int::Max => pairs(a, b, |a, b| a.max(b)),
-        Int::MinSigned => pairs(a, b, |a, b| (a as i32).min(b as i32) as u32),
-        Int::MaxSigned => pairs(a, b, |a, b| (a as i32).max(b as i32) as u32),
-        Int::And => pairs(a, b, |a, b| a & b),
-        Int::Or => pairs(a, b, |a, b| a | b),
-        Int::Xor => pairs(a, b, |a, b| a ^ b),
     };
-    warp.put_word(d, &value, mask);
 }
-
-#[inline(always)]
-fn int64(warp: &mut Warp, p: &Program, op: Int, [d, a, b]: [Reg; 3], mask: u32) {
-    let (a, b) = (warp.double(p, a), warp.double(p, b));
-    let signed = |f: fn(i64, i64) -> i64| pairs(a, b, |a, b| f(a as i64, b as i64) as u64);
-    let value = match op {
-        Int::Add => pairs(a, b, u64::wrapping_add),
-        Int::Sub => pairs(a, b, u64::wrapping_sub),
-        Int::Mul => pairs(a, b, u64::wrapping_mul),
-        Int::MulHigh => pairs(a, b, |a, b| ((u128::from(a) * u128::from(b)) >> 64) as u64),
-        Int::MulHighSigned => signed(|a, b| ((i128::from(a) * i128::from(b)) >> 64) as i64),
-        Int::Div => pairs(a, b, |a, b| a.checked_div(b).unwrap_or(u64::MAX)),
-        Int::Rem => pairs(a, b, |a, b| a.checked_rem(b).unwrap_or(u64::MAX)),
-        Int::DivSigned => signed(|a, b| if b == 0 { -1 } else { a.wrapping_div(b) }),
-        Int::RemSigned => signed(|a, b| if b == 0 { -1 } else { a.wrapping_rem(b) }),
-        Int::Min => pairs(a, b, |a, b| a.min(b)),
-        Int::Max => pairs(a, b, |a, b| a.max(b)),
-        Int::MinSigned => signed(|a, b| a.min(b)),
-        Int::MaxSigned => signed(|a, b| a.max(b)),
-        Int::And => pairs(a, b, |a, b| a & b),
-        Int::Or => pairs(a, b, |a, b| a | b),
-        Int::Xor => pairs(a, b, |a, b| a ^ b),
-    };
-    warp.put_double(d, &value, mask);
-}
+integers!(int32, word, put_word, 32, [u32, i32, u64, i64]);
+integers!(int64, double, put_double, 64, [u64, i64, u128, i128]);
 
 /// Sums and products of 32 bits with a carry. After a difference the flag is the carry of
 /// `a + !b + 1`, so its absence is the borrow.
@@ -338,34 +326,20 @@ fn compare<T: Copy + PartialOrd>(compare: Compare, a: &[T; 32], b: &[T; 32]) -> 
 
 #[inline(always)]
 fn set(warp: &Warp, p: &Program, how: Compare, kind: Compared, [a, b]: [Reg; 2]) -> u32 {
-    let words = || (warp.word(p, a), warp.word(p, b));
-    let doubles = || (warp.double(p, a), warp.double(p, b));
+    /// Compares values of some kind in registers of a file.
+    macro_rules! compared {
+        ($get:ident, $of:expr) => {
+            compare(how, &each(warp.$get(p, a), $of), &each(warp.$get(p, b), $of))
+        };
+    }
     match kind {
-        Compared::U32 => {
-            let (a, b) = words();
-            compare(how, a, b)
-        }
-        Compared::S32 => {
-            let (a, b) = words();
-            compare(how, &each(a, |a| a as i32), &each(b, |b| b as i32))
-        }
-        Compared::S16 => {
-            let (a, b) = words();
-            compare(how, &each(a, |a| a as i16), &each(b, |b| b as i16))
-        }
+        Compared::U32 => compare(how, warp.word(p, a), warp.word(p, b)),
+        Compared::S32 => compared!(word, |a| a as i32),
+        Compared::S16 => compared!(word, |a| a as i16),
         Compared::F32 => compare(how, warp.floats(p, a), warp.floats(p, b)),
-        Compared::U64 => {
-            let (a, b) = doubles();
-            compare(how, a, b)
-        }
-        Compared::S64 => {
-            let (a, b) = doubles();
-            compare(how, &each(a, |a| a as i64), &each(b, |b| b as i64))
-        }
-        Compared::F64 => {
-            let (a, b) = doubles();
-            compare(how, &each(a, f64::from_bits), &each(b, f64::from_bits))
-        }
+        Compared::U64 => compare(how, warp.double(p, a), warp.double(p, b)),
+        Compared::S64 => compared!(double, |a| a as i64),
+        Compared::F64 => compare(how, warp.doubles(p, a), warp.doubles(p, b)),
     }
 }
 

@@ -345,20 +345,16 @@ impl<'a> Block<'a> {
                 all_here(warp, mask, u32::MAX)?;
                 self.load_matrix(warp, of.0, &of.1, &of.2)
             }
-            Op::Mma16(of) => {
+            Op::Mma(is_tf32, of) => {
                 all_here(warp, mask, u32::MAX)?;
                 if let Some(counts) = &mut self.counts {
                     counts::add_instruction(counts, Operation::Mma);
                 }
-                tensor::mma16(warp, p, of, self.options.sums);
-                Ok(())
-            }
-            Op::Mma8(of) => {
-                all_here(warp, mask, u32::MAX)?;
-                if let Some(counts) = &mut self.counts {
-                    counts::add_instruction(counts, Operation::Mma);
+                if *is_tf32 {
+                    tensor::mma8(warp, p, of, self.options.sums);
+                } else {
+                    tensor::mma16(warp, p, of, self.options.sums);
                 }
-                tensor::mma8(warp, p, of, self.options.sums);
                 Ok(())
             }
             Op::CopyAsync(to, from, bytes, length) => {

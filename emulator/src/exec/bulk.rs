@@ -6,7 +6,7 @@ use super::flight::{Line, Load, Piece, Store};
 use super::races;
 use super::shared::Touch;
 use super::warp::{Warp, lanes};
-use super::{ILLEGAL_ADDRESS, LAUNCH_FAILED, MISALIGNED_ADDRESS, Trouble, trouble};
+use super::{LAUNCH_FAILED, MISALIGNED_ADDRESS, Trouble, trouble};
 use crate::ptx::hopper::Bulk;
 use crate::ptx::program::{PARAMETER_WINDOW, Reg};
 use crate::tensor_map::{TensorMap, WORDS};
@@ -62,24 +62,18 @@ impl Block<'_> {
                         let text = format!("a tensor map of rank {}", map.tile.len());
                         return trouble(LAUNCH_FAILED, 1 << lane, text);
                     }
-                    check_near(near[lane], 128, lane)?;
                     (tile(&map, &corner), map.pieces, fill(&map))
                 }
                 None => {
                     let bytes = warp.word(self.program, bulk.bytes)[lane] as usize;
-                    check_near(near[lane] | far[lane] | bytes as u64, 16, lane)?;
+                    check_multiple(far[lane] | bytes as u64, 16, lane)?;
                     (vec![Line { global: far[lane], inside: 0..bytes, bytes }], 1, vec![0; 8])
                 }
             };
             let bytes: usize = lines.iter().map(|line| line.bytes).sum();
-            let end = near[lane].checked_add(bytes as u64);
-            if end.is_none_or(|end| end > self.shared.bytes.len() as u64) {
-                let text =
-                    format!("{bytes} bytes at {:#x} are outside of shared memory", near[lane]);
-                return trouble(ILLEGAL_ADDRESS, 1 << lane, text);
-            }
+            let multiple = if bulk.coordinates.is_some() { 128 } else { 16 };
+            let first = self.shared.place("a bulk copy", near[lane], bytes, multiple, lane)?;
             let swizzled = |at: usize| at ^ (at >> 7 & (pieces - 1)) << 4;
-            let first = near[lane] as usize;
             let places: Vec<usize> = (first..first + bytes).step_by(16).map(swizzled).collect();
             match barriers {
                 Some(barriers) => {
@@ -98,7 +92,7 @@ impl Block<'_> {
 
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn tensor_map(&mut self, warp: &Warp, at: u64, lane: usize) -> Result<TensorMap, Trouble> {
-        check_near(at, 64, lane)?;
+        check_multiple(at, 64, lane)?;
         let mut bytes = [0; MAP_BYTES];
         match at.checked_sub(PARAMETER_WINDOW).filter(|at| *at < 1 << 40) {
             Some(at) => {
@@ -106,10 +100,9 @@ impl Block<'_> {
                 bytes.copy_from_slice(from.unwrap_or(&[0; MAP_BYTES]));
             }
             None => {
-                let access = races::Access::Read;
-                let from =
-                    self.reach_global(warp.pc, &[at; 32], 1 << lane, MAP_BYTES, access)?[lane];
-                // SAFETY: `reach_global` has found that many bytes.
+                let read = races::Access::Read;
+                let from = self.reach_one(warp.pc, at, lane, MAP_BYTES, read)?;
+                // SAFETY: `reach_one` has found that many bytes.
                 unsafe { from.copy_to(bytes.as_mut_ptr(), MAP_BYTES) };
             }
         }
@@ -137,9 +130,8 @@ impl Block<'_> {
                 continue;
             }
             let (at, bytes) = (line.global + line.inside.start as u64, line.inside.len());
-            let access = races::Access::Read;
-            let from = self.reach_global(warp.pc, &[at; 32], 1 << lane, bytes, access)?[lane];
-            // SAFETY: `reach_global` has found that many bytes, which the line has room for.
+            let from = self.reach_one(warp.pc, at, lane, bytes, races::Access::Read)?;
+            // SAFETY: `reach_one` has found that many bytes, which the line has room for.
             unsafe { from.copy_to(data[start + line.inside.start..].as_mut_ptr(), bytes) };
         }
         let mut pieces = Vec::with_capacity(places.len());
@@ -211,10 +203,9 @@ impl Block<'_> {
         for line in &store.lines {
             let (at, bytes) = (line.global + line.inside.start as u64, line.inside.len());
             if bytes > 0 {
-                let (all, access) = ([at; 32], races::Access::Write);
-                let to = self.reach_global(pc, &all, 1 << store.lane, bytes, access)?[store.lane];
+                let to = self.reach_one(pc, at, store.lane, bytes, races::Access::Write)?;
                 let from = &data[start + line.inside.start..][..bytes];
-                // SAFETY: `reach_global` has found that many bytes.
+                // SAFETY: `reach_one` has found that many bytes.
                 unsafe { to.copy_from(from.as_ptr(), bytes) };
             }
             start += line.bytes;
@@ -269,7 +260,7 @@ impl Block<'_> {
     }
 }
 
-fn check_near(address: u64, multiple: u64, lane: usize) -> Result<(), Trouble> {
+fn check_multiple(address: u64, multiple: u64, lane: usize) -> Result<(), Trouble> {
     if address.is_multiple_of(multiple) {
         return Ok(());
     }

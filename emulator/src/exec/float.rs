@@ -15,39 +15,23 @@ pub(super) fn bits(value: f32) -> u32 {
     if value.is_nan() { NAN } else { value.to_bits() }
 }
 
-/// The lesser, with -0 below +0; of a number and a NaN, the number.
-#[inline(always)]
-pub(super) fn min(a: f32, b: f32) -> u32 {
-    if a.is_nan() || b.is_nan() {
-        return if a.is_nan() { bits(b) } else { bits(a) };
-    }
-    if a == b { a.to_bits() | b.to_bits() } else { a.min(b).to_bits() }
+/// Makes the choice of one of two numbers: of equal ones by their signs, of a number and a NaN the
+/// number.
+macro_rules! choices {
+    ($name:ident, $float:ident, $bits:ty, $choose:ident, $both:tt, $made:expr) => {
+        #[inline(always)]
+        pub(super) fn $name(a: $float, b: $float) -> $bits {
+            if a.is_nan() || b.is_nan() {
+                return if a.is_nan() { $made(b) } else { $made(a) };
+            }
+            if a == b { a.to_bits() $both b.to_bits() } else { a.$choose(b).to_bits() }
+        }
+    };
 }
-
-/// The greater, with +0 above -0; of a number and a NaN, the number.
-#[inline(always)]
-pub(super) fn max(a: f32, b: f32) -> u32 {
-    if a.is_nan() || b.is_nan() {
-        return if a.is_nan() { bits(b) } else { bits(a) };
-    }
-    if a == b { a.to_bits() & b.to_bits() } else { a.max(b).to_bits() }
-}
-
-/// As [`min`], of 64 bits.
-pub(super) fn min64(a: f64, b: f64) -> u64 {
-    if a.is_nan() || b.is_nan() {
-        return if a.is_nan() { b.to_bits() } else { a.to_bits() };
-    }
-    if a == b { a.to_bits() | b.to_bits() } else { a.min(b).to_bits() }
-}
-
-/// As [`max`], of 64 bits.
-pub(super) fn max64(a: f64, b: f64) -> u64 {
-    if a.is_nan() || b.is_nan() {
-        return if a.is_nan() { b.to_bits() } else { a.to_bits() };
-    }
-    if a == b { a.to_bits() & b.to_bits() } else { a.max(b).to_bits() }
-}
+choices!(min, f32, u32, min, |, bits);
+choices!(max, f32, u32, max, &, bits);
+choices!(min64, f64, u64, min, |, f64::to_bits);
+choices!(max64, f64, u64, max, &, f64::to_bits);
 
 /// `a * b + c` rounded toward minus infinity.
 pub(super) fn fma_down(a: f32, b: f32, c: f32) -> f32 {

@@ -5,7 +5,7 @@ use super::block::{Block, all_here};
 use super::flight::Progress;
 use super::shared::Touch;
 use super::warp::{Doubles, Warp, lanes};
-use super::{LAUNCH_FAILED, MISALIGNED_ADDRESS, Trouble, trouble};
+use super::{LAUNCH_FAILED, Trouble, trouble};
 use crate::ptx::hopper::Hopper;
 use crate::ptx::program::{Place, Reg, SHARED_WINDOW, Where};
 
@@ -151,10 +151,8 @@ impl Block<'_> {
         touch: Touch,
     ) -> Result<[*mut u8; 32], Trouble> {
         let mask = u32::MAX >> (32 - 8 * matrices);
-        let bad = lanes(mask).find(|lane| !addresses[*lane].is_multiple_of(16));
-        if let Some(lane) = bad {
-            let text = format!("the row's address {:#x} is no multiple of 16", addresses[lane]);
-            return trouble(MISALIGNED_ADDRESS, 1 << lane, text);
+        for lane in lanes(mask) {
+            self.shared.place("a matrix's row", addresses[lane], 16, 16, lane)?;
         }
         self.reach_near(warp, Where::Shared, addresses, mask, 16, touch)
     }

@@ -4,7 +4,7 @@ use super::block::Block;
 use super::flight::{MAX_COUNT, Progress, State};
 use super::shared::Touch;
 use super::warp::{Warp, lanes};
-use super::{ILLEGAL_ADDRESS, LAUNCH_FAILED, MISALIGNED_ADDRESS, Trouble, trouble};
+use super::{LAUNCH_FAILED, Trouble, trouble};
 use crate::ptx::hopper::{Mbarrier, Phase};
 use crate::ptx::program::Place;
 
@@ -63,7 +63,7 @@ impl Block<'_> {
             if count == 0 || count > MAX_COUNT {
                 return fail("a barrier of that many arrivals");
             }
-            self.check_place(address, lane)?;
+            self.shared.place("a barrier", address, 8, 8, lane)?;
             self.shared.touch(at, 8, warp.index, lane, Touch::Write)?;
             self.shared.bytes[at..at + 8].copy_from_slice(&PATTERN.to_le_bytes());
             let (maker, made) = (warp.index, self.shared.barriers);
@@ -103,22 +103,9 @@ impl Block<'_> {
         Ok(())
     }
 
-    fn check_place(&self, address: u64, lane: usize) -> Result<(), Trouble> {
-        if !address.is_multiple_of(8) {
-            let text = format!("a barrier at {address:#x}, which is no multiple of 8");
-            return trouble(MISALIGNED_ADDRESS, 1 << lane, text);
-        }
-        if address.checked_add(8).is_none_or(|end| end > self.shared.bytes.len() as u64) {
-            let text = format!("a barrier at {address:#x}, outside of shared memory");
-            return trouble(ILLEGAL_ADDRESS, 1 << lane, text);
-        }
-        Ok(())
-    }
-
     /// The barrier at an address, as a warp may use it.
     fn known(&self, warp: &Warp, address: u64, lane: usize) -> Result<State, Trouble> {
-        self.check_place(address, lane)?;
-        let at = address as usize;
+        let at = self.shared.place("a barrier", address, 8, 8, lane)?;
         let Some(state) = self.mbarriers.get(&at).copied() else {
             let text = format!("there is no initialised barrier at {at:#x}");
             return trouble(LAUNCH_FAILED, 1 << lane, text);

@@ -5,7 +5,7 @@ use super::block::Block;
 use super::flight::{DEPTH, Flying, ORDINARY, Progress, Row, Source};
 use super::tensor;
 use super::warp::Warp;
-use super::{ILLEGAL_ADDRESS, LAUNCH_FAILED, Trouble, float, trouble};
+use super::{LAUNCH_FAILED, Trouble, float, trouble};
 use crate::ptx::hopper::{Hopper, Left, Product};
 use crate::ptx::program::{Op, Reg};
 
@@ -38,10 +38,7 @@ impl Block<'_> {
         let mut rows = vec![[0; DEPTH]; source.rows];
         for (line, part) in source.pieces() {
             let at = source.place(line, part);
-            if at + 16 > self.shared.bytes.len() {
-                let text = format!("a descriptor leads to {at:#x}, outside of shared memory");
-                return trouble(ILLEGAL_ADDRESS, 1, text);
-            }
+            self.shared.place("a descriptor's factor", at as u64, 16, 1, 0)?;
             self.shared.read_async(at, 16, warp)?;
             for i in 0..8 {
                 let bytes = &self.shared.bytes[at + 2 * i..][..2];

@@ -1,6 +1,6 @@
 //! Shared memory of a block: its bytes, and who has touched them since the last barrier.
 
-use super::{LAUNCH_FAILED, Trouble, trouble};
+use super::{ILLEGAL_ADDRESS, LAUNCH_FAILED, MISALIGNED_ADDRESS, Trouble, trouble};
 use crate::ptx::program::Program;
 
 /// The last access to a byte: the number of barriers until then, and a warp. Tags from after the
@@ -87,6 +87,30 @@ impl Shared {
             self.epoch = 1;
         }
         self.epoch += 1;
+    }
+
+    /// Where a lane's bytes at an address are, which must be inside, and aligned.
+    #[inline(always)]
+    pub(super) fn place(
+        &self,
+        what: &str,
+        address: u64,
+        bytes: usize,
+        multiple: u64,
+        lane: usize,
+    ) -> Result<usize, Trouble> {
+        if !address.is_multiple_of(multiple) {
+            let text = format!("{what} at {address:#x}, which is no multiple of {multiple}");
+            return trouble(MISALIGNED_ADDRESS, 1 << lane, text);
+        }
+        let length = self.bytes.len();
+        if address.checked_add(bytes as u64).is_none_or(|end| end > length as u64) {
+            let text = format!(
+                "{what}, {bytes} bytes at {address:#x}, outside of shared memory ({length} bytes)"
+            );
+            return trouble(ILLEGAL_ADDRESS, 1 << lane, text);
+        }
+        Ok(address as usize)
     }
 
     /// Notes that a warp touches 1, 2, 4, 8 or 16 bytes, which are inside.

@@ -296,10 +296,8 @@ pub(crate) enum Op {
     WarpBarrier(Reg),
     /// `ldmatrix`: whether matrices are transposed.
     LoadMatrix(Box<(bool, Box<[Reg]>, Place)>),
-    /// d, a, b, c of m16n8k16 with halves.
-    Mma16(Box<[Reg; 14]>),
-    /// d, a, b, c of m16n8k8 with tf32.
-    Mma8(Box<[Reg; 14]>),
+    /// d, a, b, c of m16n8k16 with halves, or of m16n8k8 with tf32.
+    Mma(bool, Box<[Reg; 14]>),
     /// Shared address, global address, bytes of the source, bytes of the copy.
     CopyAsync(Address, Address, Reg, u8),
     CommitCopies,

@@ -101,6 +101,9 @@ pub(crate) fn made<T: Default>(make: impl FnOnce(&mut T) -> i32) -> T {
     value
 }
 
+/// An object, and the function that gives it up.
+type Object = (fn(u64) -> i32, u64);
+
 /// The first GPU, its context current on this thread, with a stream and a kernel. It gives up at
 /// its end what was made through it.
 pub(crate) struct Gpu {
@@ -109,8 +112,7 @@ pub(crate) struct Gpu {
     pub(crate) module: u64,
     /// Stores a number of 32 bits at an address.
     pub(crate) store: u64,
-    /// Objects, each with the function that gives it up.
-    made: RefCell<Vec<(fn(u64) -> i32, u64)>>,
+    made: RefCell<Vec<Object>>,
 }
 
 impl Gpu {

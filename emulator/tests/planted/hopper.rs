@@ -97,7 +97,7 @@ kernels! {
         "meanwhile" = "st.shared.u32 [%row], 0; fence.proxy.async;",
         719, "waits for a product whose factors were written meanwhile" }
     { "a descriptor that leads beyond shared memory", (1, 128), PRODUCT,
-        "right" = "4096", 700, "a descriptor leads to 0x10|outside of shared memory" }
+        "right" = "4096", 700, "a descriptor's factor, 16 bytes at 0x10|outside of shared memory" }
     { "a descriptor of another form", (1, 128), PRODUCT,
         "base" = "2", 719, "a descriptor's base offset is not modelled" }
     { "a product of a warp behind the last warpgroup", (1, 160), PRODUCT,
@@ -115,7 +115,7 @@ kernels! {
     { "a barrier in memory at an address for numbers", (1, 32), BULK,
         "init" = "%r1+4", 716, "a barrier at 0x4004, which is no multiple of 8" }
     { "a barrier beyond the end of shared memory", (1, 32), BULK,
-        "init" = "%r1+16", 700, "a barrier at 0x4010, outside of shared memory" }
+        "init" = "%r1+16", 700, "a barrier, 8 bytes at 0x4010, outside of shared memory" }
     { "a barrier in memory without its fence before a copy", (1, 32), BULK,
         "fence" = "", 719, "the barrier's initialisation has no fence before a bulk copy" }
     { "a barrier in memory that another warp may not see yet", (1, 64),
@@ -141,7 +141,7 @@ kernels! {
     { "a barrier in memory that a store overwrites", (1, 32), BULK,
         "before" = "st.shared.u32 [%r1], 0;", 719, "the barrier at 0x4000 was overwritten" }
     { "a bulk copy beyond the end of shared memory", (1, 32), BULK,
-        "near" = "+16384", 700, "512 bytes at 0x4000 are outside of shared memory" }
+        "near" = "+16384", 700, "a bulk copy, 512 bytes at 0x4000, outside of shared memory" }
 
     { "a bulk copy to an address for numbers", (1, 32), STORE,
         "at" = "+4", 716, "of a bulk copy is no multiple of 16" }

@@ -236,7 +236,7 @@ kernels! {
         bar.sync 0;
         mad.lo.s32 %r1, %lane, <at:16>, %tile;
         ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r2, %r3, %r4, %r5}, [%r1];",
-        "at" = "8", 716, "thread 1: the row's address 0x8 is no multiple of 16" }
+        "at" = "8", 716, "thread 1: a matrix's row at 0x8, which is no multiple of 16" }
     { "a modifier that no instruction has", (1, 32),
         "cvt.rn.f32.u32 %f1, %thread;
         add.<at:rn>.f32 %f1, %f1, %f1;",

@@ -157,8 +157,8 @@ fn pipeline(gpu: &Gpu) {
 
 /// Matrices that are stored and loaded again, each plain and transposed.
 fn matrices(gpu: &Gpu) {
-    let given =
-        gpu.numbers(&(0..32).map(|lane| 2 * lane | (2 * lane + 1) << 16).collect::<Vec<_>>());
+    let plain = |lane: u32| (2 * lane) | ((2 * lane + 1) << 16);
+    let given = gpu.numbers(&(0..32).map(plain).collect::<Vec<_>>());
     let crossed = |lane: u32| (16 * (lane % 4) + lane / 4) | (16 * (lane % 4) + 8 + lane / 4) << 16;
     for (stored, loaded) in [("", ""), ("", ".trans"), (".trans", ""), (".trans", ".trans")] {
         let body = format!(
@@ -170,7 +170,6 @@ fn matrices(gpu: &Gpu) {
             ldmatrix.sync.aligned.m8n8.x2{loaded}.shared::cta.b16 {{%r4, %r5}}, [%r1];
             st.global.u32 [%mine], %r4;"
         );
-        let plain = |lane| 2 * lane | (2 * lane + 1) << 16;
         let wanted = |lane| if stored == loaded { plain(lane) } else { crossed(lane) };
         assert_eq!(run(gpu, &body, 32, given, 32, &[]), (0..32).map(wanted).collect::<Vec<u32>>());
     }

@@ -1,6 +1,6 @@
 //! Functions for the library of sums for tests, and for programs that declare the bytes of their
 //! operations.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, non_snake_case)]
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -42,7 +42,6 @@ pub(super) fn check_declared(context: &Context, declared: Option<&[Declared]>) -
 /// `list` leads to `count` entries.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
-#[allow(non_snake_case)]
 pub(crate) unsafe extern "C" fn driverDeclare(list: *const Declared, count: usize) {
     // SAFETY: the caller says so.
     let declared = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(list, count) } };
@@ -82,7 +81,6 @@ api! {
 /// allocation.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
-#[allow(non_snake_case)]
 pub(crate) extern "C" fn driverAddress(device: u64, bytes: u64) -> *mut u8 {
     let state = lock();
     let mut found = state.contexts.values().filter_map(|c| c.memory.find(device, bytes as usize));
@@ -92,7 +90,6 @@ pub(crate) extern "C" fn driverAddress(device: u64, bytes: u64) -> *mut u8 {
 /// Notes that these bytes of device memory were written.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
-#[allow(non_snake_case)]
 pub(crate) extern "C" fn driverSetWritten(device: u64, bytes: u64) {
     for context in lock().contexts.values() {
         if let Some((allocation, at)) = context.memory.find(device, bytes as usize) {
@@ -104,7 +101,6 @@ pub(crate) extern "C" fn driverSetWritten(device: u64, bytes: u64) {
 /// Number of the device whose context is current, or -1.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
-#[allow(non_snake_case)]
 pub(crate) extern "C" fn driverCurrentDevice() -> c_int {
     lock().contexts.get(&current()).map_or(-1, |context| context.device as c_int)
 }

@@ -1,6 +1,6 @@
 //! Functions for tests that load this library into their own process: a GPU for each, and what it
 //! saw.
-#![allow(unsafe_code)]
+#![allow(unsafe_code, non_snake_case)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem;
@@ -17,7 +17,6 @@ use crate::exec::{Counted, Counts};
 /// The text ends with a zero.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
-#[allow(non_snake_case)]
 pub(crate) unsafe extern "C" fn driverAddGpu(words: *const c_char) -> c_int {
     // SAFETY: the caller says so.
     let words = unsafe { CStr::from_ptr(words) };
@@ -36,7 +35,6 @@ pub(crate) struct Alive {
 /// Objects of a GPU that were not given up.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
-#[allow(non_snake_case)]
 pub(crate) extern "C" fn driverAlive(gpu: c_int) -> Alive {
     let state = lock();
     let mut contexts = state.contexts.values();
@@ -68,7 +66,6 @@ pub(crate) struct CountedLaunch {
 /// `take` takes `data`.
 // SAFETY: no other function of the process has this name.
 #[unsafe(no_mangle)]
-#[allow(non_snake_case)]
 pub(crate) unsafe extern "C" fn driverTakeCounted(
     gpu: c_int,
     take: unsafe extern "C" fn(*mut c_void, &CountedLaunch),

@@ -127,7 +127,11 @@ api! {
     }
 
     /// The device's address of pinned memory.
-    fn cuMemHostGetDevicePointer_v2(address: Out<u64>, host: *mut c_void, flags: c_uint) in context {
+    fn cuMemHostGetDevicePointer_v2(
+        address: Out<u64>,
+        host: *mut c_void,
+        flags: c_uint,
+    ) in context {
         let found = context.pinned(host.addr(), 1)?.filter(|_| flags == 0);
         let wrong = || misuse(INVALID_VALUE, format!("{host:?} is not pinned, or flags {flags}"));
         address.put(found.ok_or_else(wrong)?)

@@ -308,9 +308,9 @@ impl Forms {
         self.add("bar.warp.sync", "w", |r| Op::WarpBarrier(r[0]));
         self.add("ret exit", "", |_| Op::Return);
         let half = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32";
-        self.add(half, FRAGMENTS, |r| Op::Mma16(list(r).into()));
+        self.add(half, FRAGMENTS, |r| Op::Mma(false, list(r).into()));
         let tf32 = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32";
-        self.add(tf32, FRAGMENTS, |r| Op::Mma8(list(r).into()));
+        self.add(tf32, FRAGMENTS, |r| Op::Mma(true, list(r).into()));
         self.add("cp.async.wait_all", "", |_| Op::WaitAllCopies);
         self.add("cp.async.commit_group", "", |_| Op::CommitCopies);
         // There is no weak memory here: a fence that orders memory of one proxy does nothing.

@@ -216,12 +216,12 @@ impl Decoder<'_> {
 
     /// `cp.async.bulk` and `cp.async.bulk.tensor`: tiles, within a block.
     fn bulk(&mut self, form: &str, operands: &[Operand]) -> Decoded<Hopper> {
-        match (form, operands) {
-            (
-                "async.bulk.wait_group" | "async.bulk.wait_group.read",
-                [Operand::Number(Number::Integer(count @ 0..))],
-            ) => return Ok(Hopper::BulkWait(*count as u32, form.ends_with("read"))),
-            _ => {}
+        if let (
+            "async.bulk.wait_group" | "async.bulk.wait_group.read",
+            [Operand::Number(Number::Integer(count @ 0..))],
+        ) = (form, operands)
+        {
+            return Ok(Hopper::BulkWait(*count as u32, form.ends_with("read")));
         }
         let mut rest = form.strip_prefix("async.bulk.").unwrap_or_default();
         let mut rank = None;
