@@ -45,6 +45,18 @@ fn graph(gpu: &Gpu) -> (u64, u64) {
     (gpu.end(), memory)
 }
 
+/// An event that was recorded in a capture, which has ended, and again if nothing is wrong.
+fn from_capture(gpu: &Gpu, is_wrong: bool) -> u64 {
+    let event = gpu.event(2);
+    gpu.begin();
+    ok(cuEventRecord(event, gpu.stream));
+    ok(gpu.abandon(gpu.stream));
+    if !is_wrong {
+        ok(cuEventRecord(event, gpu.stream));
+    }
+    event
+}
+
 pub(crate) const PLANTS: &[Plant] = &[
     calls("a wait on the thread that captures", 900, "not on a thread that cap", |gpu, wrong| {
         let calls: [fn(&Gpu, u64) -> i32; 6] = [
@@ -160,30 +172,11 @@ pub(crate) const PLANTS: &[Plant] = &[
         gpu.abandon(gpu.stream);
         code
     }),
-    calls(
-        "a host that waits for a captured event",
-        907,
-        "recorded in a capture (",
-        |gpu, wrong| {
-            let inside = gpu.event(2);
-            gpu.begin();
-            ok(cuEventRecord(inside, gpu.stream));
-            ok(gpu.abandon(gpu.stream));
-            if !wrong {
-                ok(cuEventRecord(inside, gpu.stream));
-            }
-            cuEventSynchronize(inside)
-        },
-    ),
-    calls("a stream that waits for a captured event", 907, "that has ended", |gpu, wrong| {
-        let inside = gpu.event(2);
-        gpu.begin();
-        ok(cuEventRecord(inside, gpu.stream));
-        ok(gpu.abandon(gpu.stream));
-        if !wrong {
-            ok(cuEventRecord(inside, gpu.stream));
-        }
-        cuStreamWaitEvent(gpu.new_stream(), inside, 0)
+    calls("a host's wait for a captured event", 907, "recorded in a capture (", |gpu, wrong| {
+        cuEventSynchronize(from_capture(gpu, wrong))
+    }),
+    calls("a stream's wait for a captured event", 907, "that has ended", |gpu, wrong| {
+        cuStreamWaitEvent(gpu.new_stream(), from_capture(gpu, wrong), 0)
     }),
     calls("a stream destroyed in its capture", 0, "the stream is captured", |gpu, wrong| {
         let second = gpu.leave(gpu.new_stream());
@@ -192,40 +185,30 @@ pub(crate) const PLANTS: &[Plant] = &[
         }
         cuStreamDestroy_v2(second)
     }),
-    calls(
-        "operations of others without an order",
-        901,
-        "`a` (node |have no order",
-        |gpu, wrong| {
-            let add = |stream, name: &std::ffi::CStr| {
-                ok(driverEnqueue(stream, name.as_ptr(), run, release, ptr::null_mut()));
-            };
-            let second = forked(gpu);
-            add(second, c"a");
-            if !wrong {
-                gpu.order(second, gpu.stream);
-            }
-            add(gpu.stream, c"b");
+    calls("sums without an order", 901, "`a` (node |have no order", |gpu, wrong| {
+        let add = |stream, name: &std::ffi::CStr| {
+            ok(driverEnqueue(stream, name.as_ptr(), run, release, ptr::null_mut()));
+        };
+        let second = forked(gpu);
+        add(second, c"a");
+        if !wrong {
             gpu.order(second, gpu.stream);
-            gpu.abandon(gpu.stream)
-        },
-    ),
-    calls(
-        "a copy of memory that is gone",
-        700,
-        "reaches memory that was given up",
-        |gpu, wrong| {
-            let (host, memory) = (gpu.pinned(), gpu.alloc(4));
-            gpu.begin();
-            ok(cuMemcpyDtoHAsync_v2(host, memory, 4, gpu.stream));
-            let exec = gpu.end();
-            if wrong {
-                ok(cuMemFree_v2(gpu.leave(memory)));
-            }
-            ok(cuGraphLaunch(exec, gpu.stream));
-            cuStreamSynchronize(gpu.stream)
-        },
-    ),
+        }
+        add(gpu.stream, c"b");
+        gpu.order(second, gpu.stream);
+        gpu.abandon(gpu.stream)
+    }),
+    calls("a copy of memory that is gone", 700, "that was given up", |gpu, wrong| {
+        let (host, memory) = (gpu.pinned(), gpu.alloc(4));
+        gpu.begin();
+        ok(cuMemcpyDtoHAsync_v2(host, memory, 4, gpu.stream));
+        let exec = gpu.end();
+        if wrong {
+            ok(cuMemFree_v2(gpu.leave(memory)));
+        }
+        ok(cuGraphLaunch(exec, gpu.stream));
+        cuStreamSynchronize(gpu.stream)
+    }),
     calls("a captured kernel taken for one that ran", STALE, "", |gpu, wrong| {
         let (exec, memory) = graph(gpu);
         if !wrong {

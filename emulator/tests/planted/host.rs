@@ -248,35 +248,22 @@ pub(crate) const PLANTS: &[Plant] = &[
         let (none, extra) = (ptr::null_mut(), &mut ptr::null_mut());
         cuLaunchKernel(gpu.store, 1, 1, 1, 1, 1, 1, 0, gpu.stream, none, extra)
     }),
-    calls(
-        "a stream for the default one",
-        801,
-        "that the default stream waits for",
-        |gpu, wrong| {
-            if wrong { cuStreamCreate(&mut 0, 0) } else { fresh(gpu.new_stream() != 0) }
-        },
-    ),
+    calls("a blocking stream", 801, "the default stream waits for", |gpu, wrong| {
+        if wrong { cuStreamCreate(&mut 0, 0) } else { fresh(gpu.new_stream() != 0) }
+    }),
     calls("the default stream", 400, "the default stream, which is not m", |gpu, wrong| {
         cuEventRecord(gpu.event(2), if wrong { 0 } else { gpu.stream })
     }),
-    calls(
-        "a handle that was never made",
-        400,
-        "event 0xffffffffffffffff never was",
-        |gpu, wrong| cuEventRecord(if wrong { u64::MAX } else { gpu.event(2) }, gpu.stream),
-    ),
-    calls(
-        "a handle that was given up",
-        400,
-        "cuEventRecord: event 0xd0|was destroy",
-        |gpu, wrong| {
-            let event = gpu.event(2);
-            if wrong {
-                ok(cuEventDestroy_v2(gpu.leave(event)));
-            }
-            cuEventRecord(event, gpu.stream)
-        },
-    ),
+    calls("a handle of nothing", 400, "event 0xffffffffffffffff never", |gpu, wrong| {
+        cuEventRecord(if wrong { u64::MAX } else { gpu.event(2) }, gpu.stream)
+    }),
+    calls("a handle that was given up", 400, "event 0xd0|was destroyed", |gpu, wrong| {
+        let event = gpu.event(2);
+        if wrong {
+            ok(cuEventDestroy_v2(gpu.leave(event)));
+        }
+        cuEventRecord(event, gpu.stream)
+    }),
     calls("the time between events without", 400, "was made without time", |gpu, wrong| {
         let events = [(); 2].map(|()| gpu.event(if wrong { 2 } else { 0 }));
         events.iter().for_each(|event| ok(cuEventRecord(*event, gpu.stream)));

@@ -19,8 +19,10 @@ static MEMORY: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
 static STREAMS: Mutex<Vec<Sender<Job>>> = Mutex::new(vec![]);
 /// The first error that an operation ended with.
 pub(crate) static STICKY: AtomicI32 = AtomicI32::new(0);
-/// Calls take long to enqueue.
+/// Calls stay inside until this is over.
 pub(crate) static IS_SLOW: AtomicBool = AtomicBool::new(false);
+/// A call was inside.
+pub(crate) static IS_INSIDE: AtomicBool = AtomicBool::new(false);
 thread_local! {
     /// The device of this thread's context.
     pub(crate) static DEVICE: Cell<i32> = const { Cell::new(0) };
@@ -109,6 +111,12 @@ fn run(operation: &Operation) {
     let _ = STICKY.compare_exchange(0, code, Ordering::SeqCst, Ordering::SeqCst);
 }
 
+pub(crate) fn wait_until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Captures what the call enqueues.
 pub(crate) fn capture(call: impl FnOnce()) -> Arc<Graph> {
     CAPTURE.set(Some(Graph::default()));
@@ -123,9 +131,8 @@ extern "C" fn enqueue(
     release: Call<()>,
     data: *mut c_void,
 ) -> i32 {
-    if IS_SLOW.load(Ordering::SeqCst) {
-        thread::sleep(Duration::from_millis(300));
-    }
+    IS_INSIDE.store(true, Ordering::SeqCst);
+    wait_until(|| !IS_SLOW.load(Ordering::SeqCst));
     if stream.is_null() {
         return 400;
     }
