@@ -148,7 +148,7 @@ const COMPARED: &[(&str, &str, Compared)] = &[
 /// Kinds before this one are floats.
 const INTEGERS: usize = 2;
 
-/// What stands behind `cvt.`; from a register of 64 bits, `s64.s32` takes the low half.
+/// Conversions by the rest of their opcode; of a register of 64 bits, `s64.s32` takes the low half.
 const CONVERT: &[(&str, &str, Convert)] = &[
     ("s64.s32", "dw", Convert::S32S64),
     ("s64.low", "dd", Convert::LowS64),
