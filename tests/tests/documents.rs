@@ -170,7 +170,7 @@ fn what_the_documents_take_from_the_code_is_there() {
     holds("docs/convergence.md", &format!("2,400 steps of {})", quickstart.train.batch_size));
 
     let is_source =
-        |file: &File| file.path.starts_with("driver/src/") && !file.path.contains("/tests");
+        |file: &File| file.path.starts_with("emulator/src/") && !file.path.contains("/tests");
     for source in tracked().into_iter().filter(is_source) {
         let is_name = |word: &&str| {
             word.starts_with("DRIVER_") && word.bytes().all(|c| c == b'_' || c.is_ascii_uppercase())

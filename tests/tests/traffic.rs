@@ -1,7 +1,7 @@
 //! Requests of the matrix products to shared and global memory: bank conflicts and sectors, counted
 //! by the driver for tests and held to a record.
 //!
-//! The rules are those of `driver/src/exec/counts.rs`: 32 banks of 4 bytes, a request of
+//! The rules are those of `emulator/src/exec/counts.rs`: 32 banks of 4 bytes, a request of
 //! 16 bytes a lane served in quarters of a warp, of 8 bytes in halves; 32-byte sectors. A ratio of
 //! 1 is the least that could be: no bank is asked for two words in a pass, and sectors are used as
 //! a whole. Not verified on hardware.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 // Built for their dynamic libraries.
-use ::driver as _;
-use driver_nccl as _;
+use emulator as _;
+use emulator_nccl as _;
 
 use super::{GPUS, Place, Said, said};
 
@@ -27,10 +27,10 @@ impl Gpus {
         let folder = place.join("driver");
         fs::create_dir(&folder).expect("a folder");
         for (name, library) in [
-            ("libcuda.so", "libdriver.so"),
-            ("libcuda.so.1", "libdriver.so"),
-            ("libnvidia-ml.so.1", "libdriver.so"),
-            ("libnccl.so.2", "libdriver_nccl.so"),
+            ("libcuda.so", "libemulator.so"),
+            ("libcuda.so.1", "libemulator.so"),
+            ("libnvidia-ml.so.1", "libemulator.so"),
+            ("libnccl.so.2", "libemulator_nccl.so"),
         ] {
             symlink(built(library), folder.join(name)).expect("a link");
         }

@@ -12,10 +12,10 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     ("configs", &["choices"]),
     ("device", &["choices"]),
     ("compile", &["device"]),
-    ("driver", &[]),
-    ("driver_nccl", &[]),
+    ("emulator", &[]),
+    ("emulator_nccl", &[]),
     ("kernels", &["choices", "device"]),
-    ("test_gpu", &["device", "driver", "driver_nccl", "kernels"]),
+    ("test_gpu", &["device", "emulator", "emulator_nccl", "kernels"]),
     ("dali", &["choices"]),
     ("score", &["dali"]),
     ("graph", &["device", "kernels", "test_gpu"]),
@@ -36,8 +36,8 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
             "configs",
             "device",
             "compile",
-            "driver",
-            "driver_nccl",
+            "emulator",
+            "emulator_nccl",
             "kernels",
             "test_gpu",
             "graph",
@@ -53,7 +53,7 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
 ];
 
 /// Rooms that only tests may import, and tools of developers: no program for users holds them.
-const FOR_TESTS: &[&str] = &["compile", "driver", "driver_nccl", "test_gpu"];
+const FOR_TESTS: &[&str] = &["compile", "emulator", "emulator_nccl", "test_gpu"];
 
 /// Rooms that are no program for users, whatever their tables say.
 const FOR_DEVELOPERS: &[&str] = &["tests", "test_gpu"];
@@ -64,8 +64,8 @@ const INNER: &[(&str, &str)] = &[
     ("device", "kernels/device"),
     ("compile", "tools/compile"),
     ("gpu_kit", "tools/gpu-kit"),
-    ("driver_nccl", "driver/nccl"),
-    ("test_gpu", "driver/test_gpu"),
+    ("emulator_nccl", "emulator/nccl"),
+    ("test_gpu", "emulator/test_gpu"),
 ];
 
 /// The folder of a package, from the checkout's root.

@@ -1,0 +1,106 @@
+//! Functions for the library of sums for tests, and for programs that declare the bytes of their
+//! operations.
+#![allow(unsafe_code, non_snake_case)]
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::{ptr, slice};
+
+use super::api;
+use crate::cuda::capture;
+use crate::cuda::errors::*;
+use crate::cuda::state::{Context, current, lock};
+use crate::cuda::work::{External, Handle, Work};
+use crate::exec::Declared;
+
+thread_local! {
+    /// Bytes that this thread's next operation may touch.
+    static DECLARED: Cell<Option<Vec<Declared>>> = const { Cell::new(None) };
+}
+
+/// Takes what was declared for the operation that begins.
+pub(super) fn take_declared() -> Option<Vec<Declared>> {
+    DECLARED.try_with(Cell::take).unwrap_or(None)
+}
+
+/// Refuses declared bytes that are not inside an allocation.
+pub(super) fn check_declared(context: &Context, declared: Option<&[Declared]>) -> Outcome {
+    let outside = |one: &&Declared| context.memory.find(one.first, one.bytes as usize).is_none();
+    match declared.unwrap_or_default().iter().find(outside) {
+        None => Ok(()),
+        Some(one) => Err(misuse(
+            INVALID_VALUE,
+            format!("{} declared bytes from {:#x} are in no allocation", one.bytes, one.first),
+        )),
+    }
+}
+
+/// Declares all bytes that this thread's next launch or sum may touch. An access beyond them is a
+/// fault, and so are two operations of a graph that race by what they declare.
+///
+/// # Safety
+/// `list` leads to `count` entries.
+// SAFETY: no other function of the process has this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn driverDeclare(list: *const Declared, count: usize) {
+    // SAFETY: the caller says so.
+    let declared = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(list, count) } };
+    let declared = declared.iter().copied().filter(|one| one.bytes > 0).collect();
+    // A thread that is ending launches nothing.
+    let _ = DECLARED.try_with(|next| next.set(Some(declared)));
+}
+
+api! {
+    /// Enqueues or captures an operation, which calls `run(data)` at each execution; a result other
+    /// than 0 is the error of all later calls. `release(data)` is called once, when nothing can
+    /// call `run` any more; never if this call fails.
+    fn driverEnqueue(
+        stream: Handle,
+        name: *const c_char,
+        run: unsafe extern "C" fn(*mut c_void) -> c_int,
+        release: unsafe extern "C" fn(*mut c_void),
+        data: *mut c_void,
+    ) {
+        if name.is_null() {
+            return Err(misuse(INVALID_VALUE, "an operation without a name"));
+        }
+        // SAFETY: the caller gives a text that ends with a zero.
+        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        let mut state = lock();
+        let context = state.healthy()?;
+        capture::captured(context, stream)?;
+        let declared = take_declared();
+        // From here nothing fails.
+        let data = data.expose_provenance();
+        let external = External { name, run, release, data, declared };
+        capture::submit(context, stream, Work::External(external))
+    }
+}
+
+/// Where these bytes of device memory are in this process; null if they are not inside one
+/// allocation.
+// SAFETY: no other function of the process has this name.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn driverAddress(device: u64, bytes: u64) -> *mut u8 {
+    let state = lock();
+    let mut found = state.contexts.values().filter_map(|c| c.memory.find(device, bytes as usize));
+    found.next().map_or(ptr::null_mut(), |(allocation, at)| allocation.host().wrapping_add(at))
+}
+
+/// Notes that these bytes of device memory were written.
+// SAFETY: no other function of the process has this name.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn driverSetWritten(device: u64, bytes: u64) {
+    for context in lock().contexts.values() {
+        if let Some((allocation, at)) = context.memory.find(device, bytes as usize) {
+            allocation.set_written(at, bytes as usize);
+        }
+    }
+}
+
+/// Number of the device whose context is current, or -1.
+// SAFETY: no other function of the process has this name.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn driverCurrentDevice() -> c_int {
+    lock().contexts.get(&current()).map_or(-1, |context| context.device as c_int)
+}

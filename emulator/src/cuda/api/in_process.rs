@@ -1,0 +1,89 @@
+//! Functions for tests that load this library into their own process: a GPU for each, and what it
+//! saw.
+#![allow(unsafe_code, non_snake_case)]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem;
+use std::sync::PoisonError;
+
+use crate::cuda::models;
+use crate::cuda::state::lock;
+use crate::exec::{Counted, Counts};
+
+/// Adds a GPU: its number, or -1. The words are a model and settings: `H100 SEED=3 MEMORY=4096`
+/// stand for the variables `DRIVER_SEED` and `DRIVER_MEMORY`.
+///
+/// # Safety
+/// The text ends with a zero.
+// SAFETY: no other function of the process has this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn driverAddGpu(words: *const c_char) -> c_int {
+    // SAFETY: the caller says so.
+    let words = unsafe { CStr::from_ptr(words) };
+    words.to_str().map_or(-1, |words| models::add(words) as c_int)
+}
+
+/// Objects of a GPU that were not given up.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(crate) struct Alive {
+    graphs: u64,
+    streams: u64,
+    events: u64,
+}
+
+/// Objects of a GPU that were not given up.
+// SAFETY: no other function of the process has this name.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn driverAlive(gpu: c_int) -> Alive {
+    let state = lock();
+    let mut contexts = state.contexts.values();
+    let found = contexts.find(|context| context.device as c_int == gpu);
+    found.map_or(Alive::default(), |context| {
+        let streams = context.streams.values().filter(|stream| !stream.is_destroyed).count();
+        let (graphs, events) = (context.execs.len() as u64, context.events.len() as u64);
+        Alive { graphs, streams: streams as u64, events }
+    })
+}
+
+/// One counted launch.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct CountedLaunch {
+    kernel: *const u8,
+    kernel_bytes: usize,
+    grid: [u32; 3],
+    /// All parameters, one behind the other.
+    parameters: *const u8,
+    parameter_bytes: usize,
+    counts: Counts,
+}
+
+/// Gives the launches of a GPU that were counted since the last call, in the order in which they
+/// ran; they are valid during the call of `take`.
+///
+/// # Safety
+/// `take` takes `data`.
+// SAFETY: no other function of the process has this name.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn driverTakeCounted(
+    gpu: c_int,
+    take: unsafe extern "C" fn(*mut c_void, &CountedLaunch),
+    data: *mut c_void,
+) {
+    let Some(gpu) = usize::try_from(gpu).ok().and_then(models::gpu) else { return };
+    let counted = &gpu.settings.counted;
+    let counted = mem::take(&mut *counted.lock().unwrap_or_else(PoisonError::into_inner));
+    for Counted { kernel, grid, parameters, counts } in counted {
+        let launch = CountedLaunch {
+            kernel: kernel.as_ptr(),
+            kernel_bytes: kernel.len(),
+            grid,
+            parameters: parameters.as_ptr(),
+            parameter_bytes: parameters.len(),
+            counts,
+        };
+        // SAFETY: the caller gives the data for this function.
+        unsafe { take(data, &launch) };
+    }
+}

@@ -1,0 +1,128 @@
+//! Roundings and conversions that PTX defines to the bit.
+#![allow(unsafe_code)]
+
+use std::arch::x86_64::{
+    __m128i, __m256, _MM_FROUND_TO_NEAREST_INT, _mm256_cvtph_ps, _mm256_cvtps_ph,
+};
+use std::mem::transmute;
+
+/// The NaN that instructions make.
+pub(super) const NAN: u32 = 0x7fff_ffff;
+
+/// A result's bits: NVIDIA's units make one NaN.
+#[inline(always)]
+pub(super) fn bits(value: f32) -> u32 {
+    if value.is_nan() { NAN } else { value.to_bits() }
+}
+
+/// Makes the choice of one of two numbers: of equal ones by their signs, of a number and a NaN the
+/// number.
+macro_rules! choices {
+    ($name:ident, $float:ident, $bits:ty, $choose:ident, $both:tt, $made:expr) => {
+        #[inline(always)]
+        pub(super) fn $name(a: $float, b: $float) -> $bits {
+            if a.is_nan() || b.is_nan() {
+                return if a.is_nan() { $made(b) } else { $made(a) };
+            }
+            if a == b { a.to_bits() $both b.to_bits() } else { a.$choose(b).to_bits() }
+        }
+    };
+}
+choices!(min, f32, u32, min, |, bits);
+choices!(max, f32, u32, max, &, bits);
+choices!(min64, f64, u64, min, |, f64::to_bits);
+choices!(max64, f64, u64, max, &, f64::to_bits);
+
+/// `a * b + c` rounded toward minus infinity.
+pub(super) fn fma_down(a: f32, b: f32, c: f32) -> f32 {
+    let near = a.mul_add(b, c);
+    if !near.is_finite() {
+        // Beyond the largest number, rounding down stays at it.
+        let is_overflow = near == f32::INFINITY && [a, b, c].iter().all(|x| x.is_finite());
+        return if is_overflow { f32::MAX } else { near };
+    }
+    let [high, low] = two_sum(f64::from(a) * f64::from(b), f64::from(c));
+    let near64 = f64::from(near);
+    if near64 > high || (near64 == high && low < 0.0) { near.next_down() } else { near }
+}
+
+/// `a + b` rounded toward zero.
+pub(super) fn add_to_zero(a: f32, b: f32) -> f32 {
+    let near = a + b;
+    if !near.is_finite() {
+        let is_overflow = near.is_infinite() && a.is_finite() && b.is_finite();
+        return if is_overflow { f32::MAX.copysign(near) } else { near };
+    }
+    let [high, low] = two_sum(f64::from(a), f64::from(b));
+    let near64 = f64::from(near);
+    if near > 0.0 && (near64 > high || (near64 == high && low < 0.0)) {
+        near.next_down()
+    } else if near < 0.0 && (near64 < high || (near64 == high && low > 0.0)) {
+        near.next_up()
+    } else {
+        near
+    }
+}
+
+/// The sum, and what rounding cut off.
+fn two_sum(a: f64, b: f64) -> [f64; 2] {
+    let sum = a + b;
+    let of_b = sum - a;
+    [sum, (a - (sum - of_b)) + (b - of_b)]
+}
+
+/// `2^x` with subnormal numbers as zero. The hardware's errs by up to two units in the last place;
+/// this one is rounded.
+pub(super) fn exp2(x: f32) -> u32 {
+    if x.is_nan() {
+        return NAN;
+    }
+    let x = if x.is_subnormal() { 0.0 } else { x };
+    let value = f64::from(x).exp2() as f32;
+    if value.is_subnormal() { 0 } else { value.to_bits() }
+}
+
+/// Eleven bits of fraction and sign, ties away from zero.
+pub(super) fn tf32(x: f32) -> u32 {
+    if x.is_nan() { NAN } else { (x.to_bits() + 0x1000) & !0x1fff }
+}
+
+/// Eight halves, from the front of a list.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn widen(halves: &[u16]) -> [f32; 8] {
+    let mut eight = [0; 8];
+    eight.copy_from_slice(&halves[..8]);
+    // SAFETY: the types have the same size, and any bits are valid in each.
+    unsafe { transmute::<__m256, [f32; 8]>(_mm256_cvtph_ps(transmute::<[u16; 8], __m128i>(eight))) }
+}
+
+/// Pairs of halves, the lower one first.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn widen_pairs(pairs: &[u32; 8]) -> [f32; 16] {
+    let mut halves = [0; 16];
+    for i in 0..8 {
+        (halves[2 * i], halves[2 * i + 1]) = (pairs[i] as u16, (pairs[i] >> 16) as u16);
+    }
+    let mut wide = [0.0; 16];
+    wide[..8].copy_from_slice(&widen(&halves[..8]));
+    wide[8..].copy_from_slice(&widen(&halves[8..]));
+    wide
+}
+
+/// Eight floats from the front of a list, rounded to the nearest half.
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn narrow(floats: &[f32]) -> [u16; 8] {
+    let mut eight = [0.0; 8];
+    eight.copy_from_slice(&floats[..8]);
+    // SAFETY: as above.
+    let mut halves = unsafe {
+        let wide = transmute::<[f32; 8], __m256>(eight);
+        transmute::<__m128i, [u16; 8]>(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(wide))
+    };
+    for i in 0..8 {
+        if eight[i].is_nan() {
+            halves[i] = 0x7fff;
+        }
+    }
+    halves
+}

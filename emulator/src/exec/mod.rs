@@ -1,0 +1,151 @@
+//! Executes launches: warp by warp, 32 lanes at once, with every access checked.
+// Loops over lanes, not iterators: what is inlined is compiled for the vectors of its caller.
+#![allow(clippy::needless_range_loop)]
+
+mod access;
+mod arithmetic;
+mod block;
+mod bulk;
+mod collective;
+pub(crate) mod counts;
+pub(crate) mod coverage;
+mod flight;
+mod float;
+mod hopper;
+mod mbarrier;
+mod product;
+mod races;
+mod shared;
+mod tensor;
+mod warp;
+
+use std::sync::Arc;
+
+use crate::memory::Memory;
+use crate::ptx::Kernel;
+use crate::random::Random;
+use block::Block;
+pub(crate) use counts::{Counted, Counts};
+
+/// Warp instructions of a block, after which it does not end.
+const MAX_INSTRUCTIONS: u64 = 1 << 32;
+
+/// CUDA's numbers of errors.
+const ILLEGAL_ADDRESS: i32 = 700;
+const LAUNCH_TIMEOUT: i32 = 702;
+const ILLEGAL_INSTRUCTION: i32 = 715;
+const MISALIGNED_ADDRESS: i32 = 716;
+/// The error for mistakes that CUDA would not notice, and this device refuses.
+const LAUNCH_FAILED: i32 = 719;
+
+/// One launch of a kernel.
+#[derive(Debug, Clone)]
+pub(crate) struct Launch {
+    pub(crate) kernel: Arc<Kernel>,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub(crate) dynamic_shared: u32,
+    /// The parameters, laid out as the kernel's `parameters` say.
+    pub(crate) parameters: Vec<u8>,
+    /// All that the kernel may touch, if the program declares it.
+    pub(crate) declared: Option<Vec<Declared>>,
+}
+
+/// Bytes that a program declares for an operation.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Declared {
+    pub(crate) first: u64,
+    pub(crate) bytes: u64,
+    /// 1 if they may be written.
+    pub(crate) writes: u64,
+}
+
+/// Why a launch failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Fault {
+    /// The driver's error number, such as 700 for an illegal address.
+    pub(crate) code: i32,
+    /// The fault in words: kernel, PTX line, block, lanes.
+    pub(crate) sentence: String,
+}
+
+/// A fault of some lanes, before its place is added.
+#[derive(Debug)]
+struct Trouble {
+    code: i32,
+    text: String,
+    lanes: u32,
+}
+
+fn trouble<T>(code: i32, lanes: u32, text: impl Into<String>) -> Result<T, Trouble> {
+    Err(Trouble { code, text: text.into(), lanes })
+}
+
+/// How tensor cores add.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sums {
+    /// In fp32, rounded after each product.
+    Rounded,
+    /// So many products at once, cut off with so many bits beyond fp32's.
+    Cut { group: usize, bits: i32 },
+}
+
+/// How a launch is executed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Options {
+    pub(crate) sums: Sums,
+    /// Shared bytes are watched for races and reads of what nobody wrote.
+    pub(crate) watch_shared: bool,
+    /// Global bytes are watched for races between blocks.
+    pub(crate) watch_global: bool,
+    /// Requests of warps to memory and tensor cores are counted.
+    pub(crate) count: bool,
+}
+
+/// Runs all blocks; their and their warps' order is drawn from `seed`. Returns the requests of
+/// warps, if they are to be counted.
+///
+/// # Errors
+/// The first fault, with its place.
+pub(crate) fn run(
+    launch: &Launch,
+    memory: &Memory,
+    seed: u64,
+    options: Options,
+) -> Result<Option<Counted>, Fault> {
+    let name = &launch.kernel.name;
+    if !(is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("fma")
+        && is_x86_feature_detected!("f16c"))
+    {
+        let sentence = format!("kernel `{name}`: this processor has no AVX2, FMA and F16C");
+        return Err(Fault { code: ILLEGAL_INSTRUCTION, sentence });
+    }
+    let mut random = Random::new(seed);
+    let count = launch.grid.iter().map(|size| *size as usize).product::<usize>();
+    // All blocks once, by steps that have no factor in common with their number.
+    let first = random.below(count);
+    let mut step = 1 + random.below(count);
+    while gcd(step, count) != 1 {
+        step += 1;
+    }
+    let mut block = Block::new(launch, memory, options, random);
+    for i in 0..count {
+        let index = ((first as u128 + i as u128 * step as u128) % count as u128) as usize;
+        let [x, y, _] = launch.grid.map(|size| size as usize);
+        let place = [index % x, index / x % y, index / x / y].map(|at| at as u32);
+        // SAFETY: the processor has the features, as was found above.
+        #[allow(unsafe_code)]
+        unsafe {
+            block.run(place, index as u32)?
+        };
+    }
+    coverage::add(name, &launch.kernel.program, &block.counters);
+    Ok(block.counts.map(|requests| Counted::of(launch, requests)))
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

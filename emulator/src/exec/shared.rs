@@ -1,0 +1,262 @@
+//! Shared memory of a block: its bytes, and who has touched them since the last barrier.
+
+use super::{ILLEGAL_ADDRESS, LAUNCH_FAILED, MISALIGNED_ADDRESS, Trouble, trouble};
+use crate::ptx::program::Program;
+
+/// The last access to a byte: the number of barriers until then, and a warp. Tags from after the
+/// last barrier are the greatest.
+type Tag = u16;
+
+/// Bits of a tag's warp.
+const WARP_BITS: u32 = 7;
+/// In place of a warp: more than one.
+const SEVERAL: Tag = 32;
+/// Added to the warp: by atomics only.
+const ATOMIC: Tag = 64;
+/// A copy still brings the byte.
+const IN_FLIGHT: Tag = Tag::MAX;
+/// In place of a tag: no access.
+const NEVER: Tag = 0;
+/// Barriers are counted up to here.
+const MAX_EPOCH: Tag = (1 << (16 - WARP_BITS)) - 2;
+
+/// How bytes are touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Touch {
+    Read,
+    Write,
+    Atomic,
+    /// A copy begins, whose bytes nobody may look at.
+    Begin,
+    /// The copy's lane has waited for it.
+    Land,
+    /// A bulk copy has come.
+    LandBulk,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) bytes: Vec<u8>,
+    /// By byte; empty if nothing is watched.
+    written: Vec<Tag>,
+    read: Vec<Tag>,
+    epoch: Tag,
+    /// Barriers of any kind, of all blocks.
+    pub(super) barriers: u64,
+    /// Barriers of a part of the warps order them: races between warps are not seen.
+    is_partial: bool,
+    /// By byte, the thread counted from 1 that wrote it, and that has executed no proxy fence
+    /// since; empty if nothing reads by the asynchronous proxy.
+    unfenced: Vec<u16>,
+    /// By warp, what it wrote since its fence: places, lengths and lanes.
+    wrote: Vec<Vec<(u32, u8, u8)>>,
+}
+
+impl Shared {
+    pub(super) fn new(bytes: usize, is_watched: bool, program: &Program) -> Self {
+        let tags = if is_watched { vec![NEVER; bytes] } else { vec![] };
+        Self {
+            bytes: vec![0xff; bytes],
+            unfenced: if program.is_async { tags.clone() } else { vec![] },
+            written: tags.clone(),
+            read: tags,
+            epoch: 1,
+            barriers: 0,
+            is_partial: program.is_partial,
+            wrote: vec![vec![]; 32],
+        }
+    }
+
+    /// Begins a block: nothing is written.
+    pub(super) fn begin(&mut self) {
+        self.barrier();
+        self.bytes.fill(0xff);
+        self.written.fill(NEVER);
+        self.unfenced.fill(0);
+        self.wrote.iter_mut().for_each(Vec::clear);
+    }
+
+    /// All warps have met.
+    pub(super) fn barrier(&mut self) {
+        self.barriers += 1;
+        if self.epoch == MAX_EPOCH {
+            for tag in self.written.iter_mut().filter(|tag| ![NEVER, IN_FLIGHT].contains(tag)) {
+                *tag = 1 << WARP_BITS;
+            }
+            self.read.fill(NEVER);
+            self.epoch = 1;
+        }
+        self.epoch += 1;
+    }
+
+    /// Where a lane's bytes at an address are, which must be inside, and aligned.
+    #[inline(always)]
+    pub(super) fn place(
+        &self,
+        what: &str,
+        address: u64,
+        bytes: usize,
+        multiple: u64,
+        lane: usize,
+    ) -> Result<usize, Trouble> {
+        if !address.is_multiple_of(multiple) {
+            let text = format!("{what} at {address:#x}, which is no multiple of {multiple}");
+            return trouble(MISALIGNED_ADDRESS, 1 << lane, text);
+        }
+        let length = self.bytes.len();
+        if address.checked_add(bytes as u64).is_none_or(|end| end > length as u64) {
+            let text = format!(
+                "{what}, {bytes} bytes at {address:#x}, outside of shared memory ({length} bytes)"
+            );
+            return trouble(ILLEGAL_ADDRESS, 1 << lane, text);
+        }
+        Ok(address as usize)
+    }
+
+    /// Notes that a warp touches 1, 2, 4, 8 or 16 bytes, which are inside.
+    #[inline(always)]
+    pub(super) fn touch(
+        &mut self,
+        at: usize,
+        bytes: usize,
+        warp: u32,
+        lane: usize,
+        touch: Touch,
+    ) -> Result<(), Trouble> {
+        if self.written.is_empty() {
+            return Ok(());
+        }
+        let is_fine = match bytes {
+            16 => self.note::<16>(at, warp, touch),
+            8 => self.note::<8>(at, warp, touch),
+            4 => self.note::<4>(at, warp, touch),
+            2 => self.note::<2>(at, warp, touch),
+            _ => self.note::<1>(at, warp, touch),
+        };
+        if !is_fine {
+            return self.explain(at, bytes, warp, lane);
+        }
+        if !self.unfenced.is_empty() {
+            self.mark(at, bytes, warp, lane, touch);
+        }
+        Ok(())
+    }
+
+    /// Notes bytes that the asynchronous proxy does not see before a fence.
+    #[cold]
+    fn mark(&mut self, at: usize, bytes: usize, warp: u32, lane: usize, touch: Touch) {
+        let thread = match touch {
+            Touch::Read | Touch::Begin => return,
+            Touch::LandBulk => 0,
+            _ => (1 + 32 * warp as usize + lane) as u16,
+        };
+        let tags = &mut self.unfenced[at..at + bytes];
+        if thread != 0 && tags.iter().any(|tag| *tag != thread) {
+            self.wrote[warp as usize].push((at as u32, bytes as u8, lane as u8));
+        }
+        tags.fill(thread);
+    }
+
+    /// A fence of some lanes: of what they wrote, and what others wrote before the last barrier.
+    pub(super) fn fence(&mut self, warp: u32, mask: u32) {
+        let now = self.epoch << WARP_BITS;
+        for (other, list) in self.wrote.iter_mut().enumerate() {
+            list.retain(|(at, bytes, lane)| {
+                let range = *at as usize..*at as usize + usize::from(*bytes);
+                let is_own = other == warp as usize && mask >> lane & 1 != 0;
+                let is_before = self.written[range.clone()].iter().all(|tag| *tag < now);
+                if is_own || is_before {
+                    let thread = (1 + 32 * other + usize::from(*lane)) as u16;
+                    let tags = self.unfenced[range].iter_mut().filter(|tag| **tag == thread);
+                    tags.for_each(|tag| *tag = 0);
+                }
+                !(is_own || is_before)
+            });
+        }
+    }
+
+    /// True if the asynchronous proxy sees these bytes as they are.
+    pub(super) fn is_fenced(&self, at: usize, bytes: usize) -> bool {
+        self.unfenced.get(at..at + bytes).is_none_or(|tags| tags.iter().all(|tag| *tag == 0))
+    }
+
+    /// A read by the asynchronous proxy, for a warp, of bytes that are inside.
+    pub(super) fn read_async(&mut self, at: usize, bytes: usize, warp: u32) -> Result<(), Trouble> {
+        self.touch(at, bytes, warp, 0, Touch::Read)?;
+        if self.is_fenced(at, bytes) {
+            return Ok(());
+        }
+        let text =
+            format!("no fence.proxy.async stands between the writes and this read of {at:#x}");
+        trouble(LAUNCH_FAILED, 1, text)
+    }
+
+    /// False, and nothing is noted, if the bytes may not be touched so.
+    #[inline(always)]
+    fn note<const N: usize>(&mut self, at: usize, warp: u32, touch: Touch) -> bool {
+        let now = self.epoch << WARP_BITS;
+        let (me, since) = (now | warp as Tag, self.since());
+        let (Some(written), Some(read)) =
+            (self.written[at..].first_chunk_mut::<N>(), self.read[at..].first_chunk_mut::<N>())
+        else {
+            return false;
+        };
+        let is_mine = |tag: Tag| (tag < since) | (tag & !ATOMIC == me);
+        let is_atomic = |tag: Tag| (tag >= now) & (tag != IN_FLIGHT) & (tag & ATOMIC != 0);
+        let mut bad = false;
+        for i in 0..N {
+            let (writer, reader) = (written[i], read[i]);
+            let is_read_by_others = (reader >= since) & (reader != me);
+            bad |= match touch {
+                Touch::Read => !is_mine(writer) | (writer == NEVER),
+                Touch::Write | Touch::Begin => !is_mine(writer) | is_read_by_others,
+                Touch::Atomic => {
+                    let plain = !is_mine(writer) | is_read_by_others;
+                    (writer == NEVER) | !is_atomic(writer) & plain
+                }
+                Touch::Land | Touch::LandBulk => false,
+            };
+        }
+        if bad {
+            return false;
+        }
+        for i in 0..N {
+            match touch {
+                Touch::Read => {
+                    let is_shared = (read[i] >= now) & (read[i] != me);
+                    read[i] = if is_shared { now | SEVERAL } else { me };
+                }
+                Touch::Atomic => {
+                    let is_shared = is_atomic(written[i]) & (written[i] & !ATOMIC != me);
+                    written[i] = ATOMIC | if is_shared { now | SEVERAL } else { me };
+                }
+                Touch::Begin => written[i] = IN_FLIGHT,
+                Touch::Write | Touch::Land | Touch::LandBulk => written[i] = me,
+            }
+        }
+        true
+    }
+
+    /// The least tag of what is not ordered before now.
+    #[inline(always)]
+    fn since(&self) -> Tag {
+        if self.is_partial { IN_FLIGHT } else { self.epoch << WARP_BITS }
+    }
+
+    #[cold]
+    fn explain(&self, at: usize, bytes: usize, warp: u32, lane: usize) -> Result<(), Trouble> {
+        let (now, since) = (self.epoch << WARP_BITS, self.since());
+        let written = &self.written[at..at + bytes];
+        let is_of_others = |tag: &Tag| *tag >= since && tag & !ATOMIC != now | warp as Tag;
+        let text = if written.contains(&IN_FLIGHT) {
+            "touches shared bytes that a cp.async still brings"
+        } else if written.iter().any(is_of_others) {
+            "touches shared bytes that another warp wrote since the last barrier"
+        } else if written.contains(&NEVER) && !self.read[at..at + bytes].iter().any(is_of_others) {
+            "reads shared bytes that nobody wrote"
+        } else {
+            "writes shared bytes that another warp read since the last barrier"
+        };
+        trouble(LAUNCH_FAILED, 1 << lane, format!("{text}, at {at:#x} of shared memory"))
+    }
+}

@@ -1,0 +1,103 @@
+//! A GPU for each test, in the test's own process: [`CudaDevice`] as it ships, on the driver for
+//! tests, which executes the shipped PTX.
+//!
+//! ```
+//! use device::Device;
+//!
+//! let device = test_gpu::open("A100 SEED=3");
+//! assert_eq!(device.gpu().multiprocessors, 108);
+//! ```
+//!
+//! The words are those of `docs/driver.md`: a model, and settings as in `DRIVER_SEED`. Streams,
+//! blocks and warps run in an order that the seed decides, as late and in as odd an order as
+//! streams and events allow; a launch may touch only the bytes that it declares; a captured graph
+//! in which two unordered operations touch the same bytes is refused without a run.
+
+mod counted;
+mod library;
+
+use std::thread;
+use std::time::Duration;
+
+use device::cuda::{CudaDevice, NcclOptions, nccl_id};
+use device::{DeviceError, Ranks};
+
+pub use counted::Counted;
+pub use emulator::{Operation, Requests};
+
+/// Upper bound on the error of a sum on tensor cores, per product, in units of the root mean square
+/// of the sums: tensor cores truncate where fp32 rounds. The model of an A100 shows 7.0e-9 to
+/// 8.9e-9, for sums of 512 to 32,768.
+pub const CUT_PER_PRODUCT: f64 = 1e-8;
+
+/// A GPU that no other test uses.
+#[derive(Debug, Clone, Copy)]
+pub struct TestGpu {
+    number: usize,
+}
+
+/// Objects of a GPU that were not given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alive {
+    /// Captured graphs.
+    pub graphs: u64,
+    /// Streams.
+    pub streams: u64,
+    /// Events.
+    pub events: u64,
+}
+
+/// A new GPU of this model and these settings, opened.
+pub fn open(words: &str) -> CudaDevice {
+    TestGpu::new(words).open()
+}
+
+/// New GPUs whose sums meet. Each belongs to a thread of its own: a rank that reaches a sum waits
+/// for the others.
+pub fn group(words: &str, count: usize) -> Vec<CudaDevice> {
+    library::load();
+    let id = nccl_id().unwrap_or_else(|e| panic!("{e}"));
+    thread::scope(|scope| {
+        let join = |rank| {
+            let device = open(words);
+            let options = NcclOptions { nvls: true, timeout: Duration::from_secs(60) };
+            let joined = device.join(Ranks { rank, count }, &id, &options);
+            joined.unwrap_or_else(|e| panic!("{e}"));
+            device
+        };
+        let ranks: Vec<_> = (0..count).map(|rank| scope.spawn(move || join(rank))).collect();
+        let joined = ranks.into_iter().map(|rank| rank.join());
+        joined.map(|device| device.unwrap_or_else(|_| panic!("a rank did not join"))).collect()
+    })
+}
+
+impl TestGpu {
+    /// A new GPU of this model and these settings. It stays until the process ends.
+    pub fn new(words: &str) -> Self {
+        Self { number: library::add(words) }
+    }
+
+    /// Opens it.
+    ///
+    /// # Errors
+    /// As for [`CudaDevice::open`].
+    pub fn try_open(self) -> Result<CudaDevice, DeviceError> {
+        kernels::compiled::open(self.number, |_| ())
+    }
+
+    /// Opens it; panics if that fails.
+    pub fn open(self) -> CudaDevice {
+        self.try_open().unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    /// Its objects that are alive now.
+    pub fn alive(self) -> Alive {
+        library::alive(self.number)
+    }
+
+    /// The launches since the last call, in the order in which they ran, if the settings have
+    /// `COUNT=1`.
+    pub fn take_counted(self) -> Vec<Counted> {
+        library::take_counted(self.number)
+    }
+}
