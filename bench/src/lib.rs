@@ -57,7 +57,7 @@ enum What {
     /// Detection, as evaluation and prediction run it; also `bench --infer`.
     #[command(long_flag = "infer")]
     Infer(infer::InferArgs),
-    /// The time that a step on many GPUs should take: counts, floors, a range; also `bench --plan`.
+    /// The time that a step should take, node by node, and its scaling; also `bench --plan`.
     #[command(long_flag = "plan")]
     Plan(plan::PlanArgs),
     /// Decoding and loading, without training.

@@ -73,7 +73,7 @@ fn by_readiness(program: &Program, grads: &[TensorId]) -> Vec<TensorId> {
 /// more, and at least one. The rest at the end is a range of its own if it holds a quarter of the
 /// limit, or nothing precedes it; else it joins the last range, as it would pay a whole latency for
 /// little.
-pub fn partition(bytes: &[usize], limit: usize) -> Vec<Range<usize>> {
+fn partition(bytes: &[usize], limit: usize) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     let (mut start, mut held) = (0, 0usize);
     for (i, bytes) in bytes.iter().enumerate() {

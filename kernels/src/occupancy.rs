@@ -40,11 +40,6 @@ impl Slots {
         Self { multiprocessors: gpu.multiprocessors, blocks }
     }
 
-    /// How often so many blocks fill the GPU.
-    pub fn waves(&self, blocks: f64) -> f64 {
-        blocks / (self.multiprocessors * self.blocks) as f64
-    }
-
     /// The time of `blocks` blocks, in units of a block's share of a full multiprocessor: whole
     /// waves, then the rest, evenly spread.
     pub fn time(&self, blocks: usize) -> f64 {

@@ -2,7 +2,7 @@
 //!
 //! Peaks are the data sheets', L2's is what others measured. The share that kernels reach is a
 //! guess, and so a range ([`Case`]): a measurement outside of it refutes the model. Compared with
-//! one H200 in `docs/expected.md`; on other GPUs not verified on hardware.
+//! one H100 in `docs/measurements-gpu.md`; on other GPUs not verified on hardware.
 
 use device::{Gpu, Launch};
 
@@ -274,6 +274,32 @@ mod tests {
         };
         near(tflops(&Gpu::a100()), [245.0, 222.0, 200.0]);
         near(tflops(&Gpu::h100()), [429.0, 395.0, 345.0]);
+    }
+
+    /// A product that fills the GPU for long comes near its tile's rate, and no nearer than 10 %
+    /// where its tiles start and end often.
+    #[test]
+    fn long_reductions_reach_the_rate_of_their_tile() {
+        let gpus = Gpu::NAMES.map(|name| Gpu::named(name).expect(name));
+        for (gpu, case) in gpus.iter().flat_map(|gpu| Case::ALL.map(|case| (gpu, case))) {
+            let rates = Rates::of(gpu, case);
+            for (kernel, side, shared) in
+                [("conv2d_f16_large", 128, 65_536), ("conv2d_f16_small", 64, 32_768)]
+            {
+                let blocks = 100 * 8 * gpu.multiprocessors;
+                let tflops = |depth: usize| {
+                    let launch = Launch::new(kernel, [blocks, 1, 1]).block(128).shared(shared);
+                    let (blocks, depth) = (blocks as f64, depth as f64);
+                    let work = Work { blocks, depth, ..Work::default() };
+                    let flops = 2.0 * blocks * (side * side) as f64 * depth;
+                    flops / rates.launch(&launch, &work).us / 1e6
+                };
+                let said = rates.tflops(kernel).expect("a tile");
+                let ratio = tflops(1 << 20) / said;
+                assert!((ratio - 1.0).abs() < 0.01, "{kernel} on {}: {ratio}", gpu.name);
+                assert!(tflops(256) < 0.9 * said, "{kernel} on {}", gpu.name);
+            }
+        }
     }
 
     #[test]

@@ -1,28 +1,32 @@
 //! Limits of the step of Mask R-CNN R50, counted on paper: a change that adds work, bytes or
-//! launches fails here.
+//! launches fails here. And the table of `docs/models.md`.
+
+use std::path::Path;
 
 use configs::Config;
 use dali::order::PaddedShape;
-use device::{Gpu, Launch};
-use kernels::time::{Case, Peak, Rates, Work};
+use device::Gpu;
+use kernels::time::{Case, Peak, Rates};
 
-use super::model::Model;
-use super::nodes::{self, NodesPlan};
-use super::step::Setting;
-use super::wires::{Fabric, MACHINES};
+use super::model::{Model, Setting, StepPlan};
+use super::network::Network;
+use super::{own_shape, range, rates};
 
 const IMAGES: usize = 12;
+const FULL: PaddedShape = PaddedShape { height: 800, width: 1344 };
 
-fn step(gpu: &Gpu, case: Case, padded: PaddedShape) -> NodesPlan {
+/// One GPU.
+const ALONE: Setting = Setting {
+    case: Case::Expected,
+    gpus: 1,
+    network: Network { gb_per_s: 345.0, hop_us: 3.4 },
+    positives: 64.0,
+};
+
+fn step(gpu: &Gpu, case: Case, padded: PaddedShape) -> StepPlan {
     let config = Config::load("torchvision_r50", &[]).expect("a preset");
-    let model = Model::new(&config, IMAGES, padded, gpu).expect("a model");
-    nodes::plan(&Setting {
-        model: &model,
-        case,
-        fabric: Fabric { ranks: 1, nvlink: MACHINES[0].nvlink, network: MACHINES[0].efa },
-        bucket_mib: 50.0,
-        positives: 64.0,
-    })
+    let model = Model::new(&config, 1, IMAGES, padded, gpu).expect("a model");
+    model.step(&Setting { case, ..ALONE })
 }
 
 /// TFLOP, GB and kernels of a step at 800x1088, 64 positives an image.
@@ -33,26 +37,12 @@ const KERNELS: usize = 343;
 #[test]
 fn the_step_keeps_to_its_work() {
     let step = step(&Gpu::h100(), Case::Expected, PaddedShape { height: 800, width: 1088 });
-    let whole = step.whole();
     let of_image = |value: f64, unit: f64| value / unit / IMAGES as f64;
-    let (tflop, gigabytes) = (of_image(whole.flops, 1e12), of_image(whole.bytes, 1e9));
+    let tflop = of_image(step.sum(|node| node.flops), 1e12);
+    let gigabytes = of_image(step.sum(|node| node.bytes), 1e9);
     assert!(tflop <= TFLOP, "{tflop:.3} TFLOP an image, of {TFLOP}");
     assert!(gigabytes <= GIGABYTES, "{gigabytes:.3} GB an image, of {GIGABYTES}");
-    assert!(whole.kernels <= KERNELS, "{} kernels, of {KERNELS}", whole.kernels);
-}
-
-/// Kernels of the main stream that come between the dense RPN head and the sampled RoIs.
-const CHAIN: usize = 14;
-
-#[test]
-fn few_kernels_come_between_rpn_and_rois() {
-    let step = step(&Gpu::h100(), Case::Expected, PaddedShape { height: 800, width: 1344 });
-    let main: Vec<_> = step.nodes.iter().filter(|node| node.stream == 0).collect();
-    let last = |name: &str| main.iter().rposition(|node| node.name.starts_with(name));
-    let head = last("rpn.head").expect("the RPN's head");
-    let sampled = last("roi_sampling.sample_rois").expect("sampled RoIs");
-    let between: usize = main[head + 1..=sampled].iter().map(|node| node.kernels.len()).sum();
-    assert!(between <= CHAIN, "{between} kernels, of {CHAIN}");
+    assert!(step.kernels() <= KERNELS, "{} kernels, of {KERNELS}", step.kernels());
 }
 
 /// No node beats the data sheet, none moves more than 92 % of its bandwidth, even at its best.
@@ -60,39 +50,12 @@ fn few_kernels_come_between_rpn_and_rois() {
 fn no_node_beats_its_floor() {
     for gpu in Gpu::NAMES.map(|name| Gpu::named(name).expect(name)) {
         let peak = Peak::of(&gpu.name).expect("a sheet");
-        let step = step(&gpu, Case::Fast, PaddedShape { height: 800, width: 1344 });
+        let step = step(&gpu, Case::Fast, FULL);
         for node in &step.nodes {
             assert!(node.ms >= node.floor_ms, "{} on {}: {node:?}", node.name, gpu.name);
             let gb_per_s = node.bytes / node.ms.max(1e-9) / 1e6;
             let most = 0.92 * peak.gb_per_s;
             assert!(gb_per_s <= most, "{} on {}: {gb_per_s} GB/s", node.name, gpu.name);
-        }
-    }
-}
-
-/// A product that fills the GPU for long comes near the rate that is printed, and no nearer than
-/// 10 % where its tiles start and end often.
-#[test]
-fn the_rate_used_is_the_rate_printed() {
-    for gpu in Gpu::NAMES.map(|name| Gpu::named(name).expect(name)) {
-        for case in Case::ALL {
-            let rates = Rates::of(&gpu, case);
-            for (kernel, side, shared) in
-                [("conv2d_f16_large", 128, 65_536), ("conv2d_f16_small", 64, 32_768)]
-            {
-                let blocks = 100 * 8 * gpu.multiprocessors;
-                let tflops = |depth: usize| {
-                    let launch = Launch::new(kernel, [blocks, 1, 1]).block(128).shared(shared);
-                    let (blocks, depth) = (blocks as f64, depth as f64);
-                    let work = Work { blocks, depth, ..Work::default() };
-                    let flops = 2.0 * blocks * (side * side) as f64 * depth;
-                    flops / rates.launch(&launch, &work).us / 1e6
-                };
-                let said = rates.tflops(kernel).expect("a tile");
-                let ratio = tflops(1 << 20) / said;
-                assert!((ratio - 1.0).abs() < 0.01, "{kernel} on {}: {ratio}", gpu.name);
-                assert!(tflops(256) < 0.9 * said, "{kernel} on {}", gpu.name);
-            }
         }
     }
 }
@@ -104,8 +67,7 @@ fn accuracies_add_two_launches() {
     let launches = |asked: bool| {
         let set = [format!("train.accuracies={asked}")];
         let config = Config::load("finetune", &set).expect("a preset");
-        let padded = PaddedShape { height: 800, width: 1344 };
-        let model = Model::new(&config, 2, padded, &gpu).expect("a model");
+        let model = Model::new(&config, 1, 2, FULL, &gpu).expect("a model");
         let named = model.launches().map(|(stream, of)| (stream, of.kernel, of.grid));
         named.collect::<Vec<_>>()
     };
@@ -123,11 +85,9 @@ fn every_product_keeps_its_plan() {
     for preset in configs::preset_names() {
         let config = Config::load(preset, &[]).expect("a preset");
         for gpu in Gpu::NAMES.map(|name| Gpu::named(name).expect(name)) {
-            let side = |size: usize| size.next_multiple_of(config.input.size_divisor);
-            let (height, width) = (side(config.input.min_size), side(config.input.max_size));
             let images = config.train.images_per_group;
-            let padded = PaddedShape { height, width };
-            let model = Model::new(&config, images, padded, &gpu).expect("a model");
+            let padded = own_shape(&config);
+            let model = Model::new(&config, 1, images, padded, &gpu).expect("a model");
             let rates = Rates::of(&gpu, Case::Expected);
             let (mut text, mut products) = (String::new(), 0);
             for (stream, launch) in model.launches() {
@@ -141,4 +101,66 @@ fn every_product_keeps_its_plan() {
         }
     }
     assert!(found == include_str!("plans.txt"), "bench/src/plan/plans.txt is to be:\n{found}");
+}
+
+/// The all-reduces of many GPUs come one after another, before the update; slower networks only
+/// cost.
+#[test]
+fn steps_of_many_gpus_wait_for_their_all_reduces() {
+    let config = Config::load("mlperf_r50", &[]).expect("a preset");
+    let small = PaddedShape { height: 256, width: 320 };
+    let of = |gpus| Model::new(&config, gpus, 1, small, &Gpu::a100()).expect("a model");
+    let alone = of(1).step(&ALONE);
+    assert!(alone.nodes.iter().all(|node| node.summed_bytes == 0));
+    let many = of(256);
+    let times = |gb_per_s, hop_us| {
+        many.step(&Setting { gpus: 256, network: Network { gb_per_s, hop_us }, ..ALONE })
+    };
+    let (fast, slow) = (times(f64::INFINITY, 0.0), times(30.0, 75.0));
+    assert!(alone.ms < fast.ms && fast.ms < slow.ms, "{} {} {}", alone.ms, fast.ms, slow.ms);
+    let sums: Vec<_> = slow.nodes.iter().filter(|node| node.summed_bytes > 0).collect();
+    let in_turn = sums.windows(2).all(|pair| pair[1].start_ms >= pair[0].start_ms + pair[0].ms);
+    assert!(in_turn, "{sums:?}");
+    let end = sums.iter().map(|node| node.start_ms + node.ms).fold(0.0, f64::max);
+    assert!(end < slow.ms, "the update comes after the last sum");
+    // MLPerf's parameters without stem and res2, in half, behind the losses.
+    let gradients: usize = sums[1..].iter().map(|node| node.summed_bytes).sum();
+    assert_eq!(gradients, 2 * 44_125_173);
+}
+
+/// The row of a preset: what it trains, its work, and its speed on one H100.
+fn row(preset: &str) -> String {
+    let config = Config::load(preset, &[]).expect("a preset");
+    let model = Model::new(&config, 1, IMAGES, FULL, &Gpu::h100()).expect("a model");
+    let program = &model.prepared.program;
+    let norms = program.nodes().iter().find(|node| node.op.name() == "grad_norms");
+    let grads = &norms.expect("a training step").inputs;
+    let trained: usize = grads.iter().map(|grad| program.desc(*grad).len()).sum();
+    let steps = Case::ALL.map(|case| model.step(&Setting { case, ..ALONE }));
+    let (millions, rates) = (trained as f64 / 1e6, rates(IMAGES, steps.each_ref().map(|s| s.ms)));
+    let tflop = steps[1].sum(|node| node.flops) / 1e12 / IMAGES as f64;
+    format!("| `{preset}` | {millions:.1} | {tflop:.2} | {} |", range(rates, 0))
+}
+
+#[test]
+fn the_table_of_models_is_that_of_the_plan() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/models.md");
+    let page = std::fs::read_to_string(&path).expect("a page");
+    let (_, costs) = page.split_once("## Cost\n").expect("a section of costs");
+    let table = costs.split("\n## ").next().unwrap_or(costs);
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| `")).collect();
+    assert!(rows.len() > 20, "{table}");
+    let mut made = page.clone();
+    for written in rows {
+        let preset = written.split('`').nth(1).expect("a name");
+        made = made.replace(written, &row(preset));
+    }
+    if std::env::var("ONEGRAPH_DOCS").is_ok_and(|value| value == "write") {
+        return std::fs::write(&path, made).expect("room");
+    }
+    assert!(
+        page == made,
+        "docs/models.md differs from the plan; write its table again: \
+         ONEGRAPH_DOCS=write cargo test --release -p bench table_of_models"
+    );
 }

@@ -1,54 +1,42 @@
-//! `bench plan`: what a step of many GPUs should take. The training step is the real Program with
-//! its schedule and its launches; the durations are a model ([`kernels::time`]), each a range.
+//! `bench plan`: the time that a training step should take, node by node, and how it scales over
+//! GPUs. The step is the real Program with its schedule and its launches; durations are a model
+//! ([`kernels::time`]), each a range.
 
-mod buckets;
 #[cfg(test)]
 mod goals;
-mod minutes;
 mod model;
-mod nodes;
-mod print;
-mod step;
-mod table;
+mod network;
 mod timeline;
-mod wires;
 
 use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use configs::{Config, Precision};
 use dali::order::PaddedShape;
 use device::Gpu;
 use kernels::time::Case;
+use serde::Serialize;
+use serde_json::json;
 
-use crate::report::write_json;
-use minutes::Minutes;
-use model::Model;
-use nodes::NodesPlan;
-use step::{Setting, StepPlan};
-use wires::{Fabric, MACHINES, Machine, NODE_GPUS, Wire};
+use crate::report::{commit, write_json};
+use model::{Model, Setting, StepPlan};
+use network::Network;
 
 /// Ranks beyond which no formula here was thought through.
-const MAX_RANKS: usize = 4096;
+const MAX_GPUS: usize = 4096;
+const MAX_IMAGES: usize = 256;
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
-    /// Number of ranks, one GPU each: up to 8, or whole nodes of 8.
+    /// Number of GPUs, one rank each.
     #[arg(long, value_name = "N", default_value_t = 8)]
     gpus: usize,
     /// The GPU: a100, h100 or h200.
     #[arg(long = "device", visible_alias = "gpu", value_name = "GPU", default_value = "h100")]
     gpu: String,
-    /// The network between nodes: AWS's adapter, or InfiniBand.
-    #[arg(long, value_enum, default_value = "efa")]
+    #[command(flatten)]
     network: Network,
-    /// GB/s of a node on that network, where they were measured (the bus bandwidth of nccl-tests).
-    #[arg(long, value_name = "GB/S")]
-    network_gb_s: Option<f64>,
-    /// Latency of a step from node to node, where it was measured.
-    #[arg(long, value_name = "US")]
-    hop_us: Option<f64>,
     /// Config file, or the name of a preset.
     #[arg(long, default_value = "mlperf_r50")]
     preset: String,
@@ -61,107 +49,68 @@ pub(crate) struct PlanArgs {
     /// The images' padded shape. Default: input.min_size by input.max_size, padded.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
     padded: Option<PaddedShape>,
-    /// Bytes after which a bucket of gradients is full.
-    #[arg(long, value_name = "MIB", default_value_t = 50.0)]
-    bucket_mib: f64,
     /// Positive RoIs per image, on average: the mask head works only on them.
     #[arg(long, default_value_t = 64.0)]
     positives: f64,
-    /// List every node, not only those that take longest.
-    #[arg(long)]
-    nodes: bool,
-    /// Seconds that an evaluation keeps the GPUs from training, where they were measured.
-    #[arg(long, value_name = "S")]
-    evaluation_seconds: Option<f64>,
-    /// Draw the expected time line of one rank into this file.
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
     /// Write the figures here.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Rewrite the table of this document, between its two markers, instead of planning.
-    #[arg(long, value_name = "FILE")]
-    table: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Network {
-    Efa,
-    Ib,
+/// The step of a number of GPUs, from the fast case to the slow one.
+#[derive(Debug, Serialize)]
+struct Scaling {
+    gpus: usize,
+    step_ms: [f64; 3],
+    images_per_second_per_gpu: [f64; 3],
 }
 
 impl PlanArgs {
-    /// The GPU, and the machine that it is in.
-    fn machine(&self) -> anyhow::Result<(Gpu, Machine)> {
-        let machine = MACHINES.iter().find(|machine| machine.gpu == self.gpu);
-        match (Gpu::named(&self.gpu), machine) {
-            (Some(gpu), Some(machine)) => Ok((gpu, *machine)),
-            _ => {
-                bail!("--device {} is not known; choose one of {}", self.gpu, Gpu::NAMES.join(", "))
-            }
-        }
-    }
-
-    /// The network between the nodes of a machine.
-    fn network(&self, machine: &Machine) -> Wire {
-        let wire = match self.network {
-            Network::Efa => machine.efa,
-            Network::Ib => machine.infiniband,
-        };
-        Wire {
-            gb_per_s: self.network_gb_s.unwrap_or(wire.gb_per_s),
-            hop_us: self.hop_us.unwrap_or(wire.hop_us),
-            ..wire
-        }
-    }
-
     fn check(&self) -> anyhow::Result<()> {
-        let ranks = self.gpus;
         ensure!(
-            (1..=NODE_GPUS).contains(&ranks)
-                || (ranks.is_multiple_of(NODE_GPUS) && (1..=MAX_RANKS).contains(&ranks)),
-            "--gpus {ranks}: a plan is for 1 to {NODE_GPUS} GPUs, or for whole nodes of \
-             {NODE_GPUS}, at most {MAX_RANKS} GPUs"
-        );
-        let mib = self.bucket_mib;
-        ensure!(
-            (0.001..=1e6).contains(&mib),
-            "--bucket-mib {mib}: a bucket takes between 0.001 and 1000000 MiB"
+            (1..=MAX_GPUS).contains(&self.gpus),
+            "--gpus {}: a plan is for 1 to {MAX_GPUS} GPUs",
+            self.gpus
         );
         ensure!(
-            self.images.is_none_or(|images| (1..=256).contains(&images)),
-            "--images {}: a GPU takes 1 to 256 images",
+            self.images.is_none_or(|images| (1..=MAX_IMAGES).contains(&images)),
+            "--images {}: a GPU takes 1 to {MAX_IMAGES} images",
             self.images.unwrap_or(0)
         );
         for (name, value) in [
-            ("--network-gb-s", self.network_gb_s),
-            ("--hop-us", self.hop_us),
-            ("--positives", Some(self.positives)),
+            ("--network-gb-s", self.network.gb_per_s),
+            ("--hop-us", self.network.hop_us),
+            ("--positives", self.positives),
         ] {
-            let wrong = value.filter(|value| !(value.is_finite() && *value > 0.0));
-            ensure!(wrong.is_none(), "{name} {}: must be above 0", wrong.unwrap_or(0.0));
+            ensure!(value.is_finite() && value > 0.0, "{name} {value}: must be above 0");
         }
-        let wrong = self.evaluation_seconds.filter(|s| !(s.is_finite() && *s >= 0.0));
-        let seconds = wrong.unwrap_or(0.0);
-        ensure!(wrong.is_none(), "--evaluation-seconds {seconds}: must be 0 or more");
         Ok(())
+    }
+
+    /// The images' padded shape.
+    fn shape(&self, config: &Config) -> anyhow::Result<PaddedShape> {
+        let divisor = config.input.size_divisor;
+        let shape = self.padded.unwrap_or(own_shape(config));
+        ensure!(
+            shape.height.is_multiple_of(divisor) && shape.width.is_multiple_of(divisor),
+            "--padded {shape}: both sides must be multiples of input.size_divisor, which is \
+             {divisor}"
+        );
+        Ok(shape)
     }
 }
 
-/// The plans, from the fast case to the slow one.
-struct Planned {
-    nodes: [NodesPlan; 3],
-    steps: [StepPlan; 3],
-    minutes: Option<Minutes>,
+/// The largest padded shape of a config.
+fn own_shape(config: &Config) -> PaddedShape {
+    let side = |size: usize| size.next_multiple_of(config.input.size_divisor);
+    PaddedShape { height: side(config.input.min_size), width: side(config.input.max_size) }
 }
 
 pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     args.check()?;
-    if let Some(path) = &args.table {
-        return table::rewrite(path);
-    }
-    let (gpu, machine) = args.machine()?;
-    let network = args.network(&machine);
+    let Some(gpu) = Gpu::named(&args.gpu) else {
+        bail!("--device {} is not known; choose one of {}", args.gpu, Gpu::NAMES.join(", "));
+    };
     let config = Config::load(&args.preset, &args.set)?;
     ensure!(
         config.train.micro_steps == 1,
@@ -174,46 +123,105 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
         config.train.precision.name()
     );
     let images = args.images.unwrap_or(config.train.images_per_group);
-    let shape = padded(args, &config)?;
-    let of_config = || format!("{}, {images} images of {shape}", args.preset);
-    let model = Model::new(&config, images, shape, &gpu).with_context(of_config)?;
-    let fabric = Fabric { ranks: args.gpus, nvlink: machine.nvlink, network };
-    let setting = |case| Setting {
-        model: &model,
-        case,
-        fabric,
-        bucket_mib: args.bucket_mib,
-        positives: args.positives,
+    let shape = args.shape(&config)?;
+    let of_gpus = |gpus| {
+        let about = || format!("{}, {images} images of {shape}", args.preset);
+        Model::new(&config, gpus, images, shape, &gpu).with_context(about)
     };
-    let steps = Case::ALL.map(|case| step::plan(&setting(case)));
-    let planned = Planned {
-        nodes: Case::ALL.map(|case| nodes::plan(&setting(case))),
-        minutes: minutes::project(args, &gpu, images, steps.each_ref().map(|step| step.step_ms)),
-        steps,
+    let model = of_gpus(args.gpus)?;
+    let step = |model: &Model, gpus, case| {
+        model.step(&Setting { case, gpus, network: args.network, positives: args.positives })
     };
-    let about = print::About { args, network, nvlink: machine.nvlink, shape, model: &model };
-    print::text(&about, &planned);
-    if let Some(path) = &args.svg {
-        let expected = &planned.nodes[Case::Expected as usize];
-        let (title, about) = print::timeline_title(&about, expected);
-        let drawing = crate::svg::draw(&title, &about, &expected.bars());
-        engine::run_dir::write_whole(path, drawing.as_bytes())
-            .with_context(|| path.display().to_string())?;
-    }
-    let value = print::json(&about, &planned);
-    args.json.as_ref().map_or(Ok(()), |path| write_json(path, &value))
+    let scaling = |model: &Model, gpus| {
+        let step_ms = Case::ALL.map(|case| step(model, gpus, case).ms);
+        Scaling { gpus, step_ms, images_per_second_per_gpu: rates(images, step_ms) }
+    };
+    let expected = step(&model, args.gpus, Case::Expected);
+    let mut rows = vec![scaling(&of_gpus(1)?, 1)];
+    let doubled = std::iter::successors(Some(2), |gpus| Some(2 * gpus));
+    rows.extend(doubled.take_while(|gpus| *gpus < args.gpus).map(|gpus| scaling(&model, gpus)));
+    rows.extend((args.gpus > 1).then(|| scaling(&model, args.gpus)));
+    say!("An estimate by a model: docs/measurements-gpu.md has what was measured.");
+    say!("Several GPUs are not verified on hardware.");
+    say!(
+        "{} on {} {} | {images} images of {shape} a GPU, {} positive RoIs an image",
+        args.preset,
+        args.gpus,
+        args.gpu.to_uppercase(),
+        args.positives
+    );
+    print_nodes(&expected, images);
+    print_scaling(&rows, &args.network);
+    let Some(path) = &args.json else { return Ok(()) };
+    let value = json!({
+        "kind": "plan",
+        "verified_on_hardware": false,
+        "commit": commit(),
+        "preset": args.preset,
+        "gpu": args.gpu,
+        "gpus": args.gpus,
+        "images_per_gpu": images,
+        "padded": shape.to_string(),
+        "positives_per_image": args.positives,
+        "network": args.network,
+        "nodes": expected.nodes,
+        "scaling_fast_expected_slow": rows,
+    });
+    write_json(path, &value)
 }
 
-/// The images' padded shape.
-fn padded(args: &PlanArgs, config: &Config) -> anyhow::Result<PaddedShape> {
-    let divisor = config.input.size_divisor;
-    let side = |size: usize| size.next_multiple_of(divisor);
-    let own =
-        PaddedShape { height: side(config.input.min_size), width: side(config.input.max_size) };
-    let shape = args.padded.unwrap_or(own);
-    ensure!(
-        shape.height.is_multiple_of(divisor) && shape.width.is_multiple_of(divisor),
-        "--padded {shape}: both sides must be multiples of input.size_divisor, which is {divisor}"
+/// Every node in launch order, and their sum.
+fn print_nodes(step: &StepPlan, images: usize) {
+    say!("");
+    say!("   start       ms    floor   GFLOP       MB  s  node: kernels");
+    for node in &step.nodes {
+        let done = match node.summed_bytes {
+            0 => node.kernels.join(", "),
+            bytes => format!("all-reduce of {:.2} MB", bytes as f64 / 1e6),
+        };
+        say!(
+            "{:>8.3} {:>8.3} {:>8.3} {:>7.1} {:>8.1}  {}  {}: {done}",
+            node.start_ms,
+            node.ms,
+            node.floor_ms,
+            node.flops / 1e9,
+            node.bytes / 1e6,
+            node.stream,
+            node.name,
+        );
+    }
+    say!(
+        "{} nodes, {} kernels, {:.3} TFLOP and {:.2} GB an image, floor {:.2} ms; one after the \
+         other {:.2} ms, on their streams {:.2}",
+        step.nodes.len(),
+        step.kernels(),
+        step.sum(|node| node.flops) / 1e12 / images as f64,
+        step.sum(|node| node.bytes) / 1e9 / images as f64,
+        step.sum(|node| node.floor_ms),
+        step.sum(|node| node.ms),
+        step.ms,
     );
-    Ok(shape)
+}
+
+fn print_scaling(rows: &[Scaling], network: &Network) {
+    say!("");
+    say!("{} GB/s and {} us a hop between GPUs", network.gb_per_s, network.hop_us);
+    say!("of each range the guess comes first; a measurement outside of it refutes the model");
+    say!("gpus  step, ms               images/s of a GPU   of one");
+    for row in rows {
+        let of_one = 100.0 * rows[0].step_ms[1] / row.step_ms[1];
+        let rate = range(row.images_per_second_per_gpu, 0);
+        say!("{:>4}  {:<22} {rate:<18} {of_one:>5.1} %", row.gpus, range(row.step_ms, 2));
+    }
+}
+
+/// The images per second of a GPU, by the duration of a step.
+fn rates(images: usize, step_ms: [f64; 3]) -> [f64; 3] {
+    step_ms.map(|ms| 1e3 * images as f64 / ms)
+}
+
+/// A range, its guess first: `52.6 (45.2 to 64.7)`.
+fn range([fast, expected, slow]: [f64; 3], digits: usize) -> String {
+    let (low, high) = (fast.min(slow), fast.max(slow));
+    format!("{expected:.digits$} ({low:.digits$} to {high:.digits$})")
 }

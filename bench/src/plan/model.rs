@@ -5,20 +5,20 @@ use std::sync::Arc;
 
 use configs::{Config, PostNmsScope};
 use dali::order::PaddedShape;
-use device::{Gpu, Target, Task};
-use engine::model::{ModelSpec, Part, SlotShape, training_program};
+use device::{Alone, Gpu, Ranks, Target, Task};
+use engine::model::{Division, ModelSpec, Part, SlotShape, training_program};
 use engine::runtime::imagined_addresses;
 use graph::exec::device::{Place, Prepared};
-use graph::program::Pass;
 use graph::report::node_cost;
-use graph::{Node, NodeId, Program, TensorId};
-use kernels::occupancy::Slots;
+use graph::{Node, Program, TensorId};
 use kernels::ops::conv2d::Conv2d;
 use kernels::ops::product::GradInput;
 use kernels::ops::rpn_head::RpnHead;
 use kernels::time::{Case, Peak, Rates, Time};
+use serde::Serialize;
 
-use super::buckets;
+use super::network::Network;
+use super::timeline::{self, simulate};
 
 /// COCO's classes, for a config that leaves the number to the data.
 const CLASSES: usize = 80;
@@ -50,109 +50,159 @@ const CHAINS: &[(&str, f64)] = &[
     ("roi_align_grad_tiles", 50.0),
 ];
 
+/// Multiprocessors that a collective occupies: one for each channel; a usual number.
+const CHANNELS: f64 = 16.0;
+
 /// A node of the step.
-#[derive(Debug, Clone)]
-pub(super) struct Work {
-    pub(super) node: NodeId,
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct NodePlan {
+    pub(super) name: String,
     pub(super) stream: usize,
-    /// Earlier nodes, by launch position, on other streams.
-    pub(super) waits: Vec<usize>,
     pub(super) kernels: Vec<&'static str>,
     /// With as many positives as the step has, not at capacity; FLOPs are those of the op.
     pub(super) flops: f64,
     pub(super) bytes: f64,
-    /// Blocks of its longest launch that find work, and how often they fill the GPU.
-    pub(super) blocks: f64,
-    pub(super) waves: f64,
+    /// Bytes that it sums over GPUs.
+    pub(super) summed_bytes: usize,
     /// By the data sheet: products and bytes at full rate.
     pub(super) floor_ms: f64,
     /// Duration when nothing else runs, with a gap for each kernel.
     pub(super) ms: f64,
-    /// Part of the GPU that it takes meanwhile.
-    pub(super) share: f64,
+    /// Its start in the step.
+    pub(super) start_ms: f64,
+}
+
+/// The nodes of a step in launch order, and its duration.
+pub(super) struct StepPlan {
+    pub(super) nodes: Vec<NodePlan>,
+    pub(super) ms: f64,
+}
+
+impl StepPlan {
+    /// The sum of a figure over all nodes.
+    pub(super) fn sum(&self, of: fn(&NodePlan) -> f64) -> f64 {
+        self.nodes.iter().map(of).sum()
+    }
+
+    pub(super) fn kernels(&self) -> usize {
+        self.nodes.iter().map(|node| node.kernels.len()).sum()
+    }
+}
+
+/// The conditions of a step.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting {
+    pub(super) case: Case,
+    pub(super) gpus: usize,
+    pub(super) network: Network,
+    /// Positive RoIs of an image, on average.
+    pub(super) positives: f64,
 }
 
 /// A training step of one rank, ready to be timed.
 pub(super) struct Model {
-    pub(super) gpu: Gpu,
-    pub(super) images: usize,
+    gpu: Gpu,
     pub(super) prepared: Prepared,
-    /// Trained parameters' gradients.
-    pub(super) grads: Vec<TensorId>,
     /// Maximum positive RoIs of an image, which the mask and keypoint heads work on.
     capacity: f64,
     launches: graph::capture::LaunchList,
 }
 
-/// A launch and its time.
-struct Piece {
-    kernel: &'static str,
-    bytes: f64,
-    blocks: f64,
-    waves: f64,
-    time: Time,
-}
-
 impl Model {
-    /// The step of `images` images of a padded shape, planned for a GPU.
+    /// The step of `gpus` GPUs that each have `images` images of a padded shape.
     pub(super) fn new(
         config: &Config,
+        gpus: usize,
         images: usize,
         padded: PaddedShape,
         gpu: &Gpu,
     ) -> anyhow::Result<Self> {
-        let config = with_groups_of(config, images);
-        let program = Arc::new(training_program(&spec(&config, images, padded, gpu))?.program);
+        let config = with_batch_of(config, gpus, images);
+        let target = Target::Gpu(gpu.clone());
+        let ranks = Ranks { rank: 0, count: gpus };
+        let division = Division::new(&config.train, &target, ranks, Arc::new(Alone))?;
+        let spec = ModelSpec {
+            config: &config,
+            num_classes: config.model.classes_or(CLASSES),
+            images,
+            padded: padded.into(),
+            slot: SlotShape::imagined(padded.height, padded.width, OBJECTS),
+            target: target.clone(),
+            part: Part::updating(&division),
+            observe: false,
+        };
+        let program = Arc::new(training_program(&spec)?.program);
         let roi = &config.model.roi;
         let capacity = roi.batch_size_per_image as f64 * f64::from(roi.positive_fraction);
-        let grads = buckets::gradients(&program);
-        let prepared = Prepared::new(program, Target::Gpu(gpu.clone()))?;
+        let prepared = Prepared::new(program, target)?;
         let state = imagined_addresses(&prepared);
         let launches =
             prepared.launches(&Place { arena: 1 << 44, inputs: 1 << 43, state: &state })?;
-        Ok(Self { gpu: gpu.clone(), images, prepared, grads, capacity, launches })
+        Ok(Self { gpu: gpu.clone(), prepared, capacity, launches })
     }
 
-    /// The nodes in launch order, where so many RoIs of an image are positive.
-    pub(super) fn works(&self, positives: f64, case: Case) -> Vec<Work> {
-        let rates = Rates::of(&self.gpu, case);
-        let program = &self.prepared.program;
+    /// Plans the step.
+    pub(super) fn step(&self, setting: &Setting) -> StepPlan {
+        let rates = Rates::of(&self.gpu, setting.case);
         let places = self.prepared.schedule.launches().iter().zip(self.launches.works());
-        let work = |(place, work): (&graph::schedule::Launch, &graph::capture::Work)| {
-            let node = &program.nodes()[place.node.index()];
-            let counted =
-                ["mask_head", "keypoint_head"].iter().any(|head| node.part.starts_with(head));
-            let used = if counted { (positives / self.capacity).min(1.0) } else { 1.0 };
-            let flops = used * node_cost(program, node).flops as f64;
-            let tasks: Vec<&Task> = work.tasks().collect();
-            let product = tasks.iter().position(|task| rates.tflops(task.name()).is_some());
-            let main = product.unwrap_or(0);
-            let pieces = tasks.iter().enumerate().filter_map(|(i, task)| {
-                let flops = if i == main { flops } else { 0.0 };
-                self.piece(&rates, task, used, (node, flops))
-            });
-            let pieces: Vec<Piece> = pieces.collect();
-            let longest = pieces.iter().max_by(|a, b| a.time.us.total_cmp(&b.time.us));
-            let bytes = pieces.iter().map(|piece| piece.bytes).sum();
-            let sum = |of: fn(&Time) -> f64| pieces.iter().map(|p| of(&p.time)).sum::<f64>();
-            let us = rates.gap_us() * pieces.len() as f64 + sum(|time| time.us);
-            // The data sheet's rate is that of tensor cores: other ops have their bytes as a floor.
-            let products = if node.op.traits().on_tensor_cores { flops } else { 0.0 };
-            Work {
-                node: place.node,
-                stream: place.stream,
-                waits: place.waits.clone(),
-                flops,
-                bytes,
-                blocks: longest.map_or(0.0, |piece| piece.blocks),
-                waves: longest.map_or(0.0, |piece| piece.waves),
-                floor_ms: Peak::of(&self.gpu.name).map_or(0.0, |s| s.least_ms(products, bytes)),
-                ms: us / 1e3,
-                share: if us > 0.0 { (sum(|time| time.filled_us) / us).min(1.0) } else { 0.0 },
-                kernels: pieces.iter().map(|piece| piece.kernel).collect(),
-            }
+        let works = places.map(|(place, work)| self.work(&rates, setting, place, work));
+        let (mut nodes, tasks): (Vec<NodePlan>, Vec<timeline::Task>) = works.unzip();
+        let spans = simulate(&tasks);
+        for (node, span) in nodes.iter_mut().zip(&spans) {
+            node.start_ms = span.start;
+        }
+        StepPlan { nodes, ms: spans.iter().map(|span| span.end).fold(0.0, f64::max) }
+    }
+
+    /// A node, and its task in the timeline.
+    fn work(
+        &self,
+        rates: &Rates,
+        setting: &Setting,
+        place: &graph::schedule::Launch,
+        work: &graph::capture::Work,
+    ) -> (NodePlan, timeline::Task) {
+        let program = &self.prepared.program;
+        let node = &program.nodes()[place.node.index()];
+        let counted = ["mask_head", "keypoint_head"].iter().any(|head| node.part.starts_with(head));
+        let used = if counted { (setting.positives / self.capacity).min(1.0) } else { 1.0 };
+        let flops = used * node_cost(program, node).flops as f64;
+        let tasks: Vec<&Task> = work.tasks().collect();
+        let product = tasks.iter().position(|task| rates.tflops(task.name()).is_some());
+        let main = product.unwrap_or(0);
+        let pieces = tasks.iter().enumerate().filter_map(|(i, task)| {
+            let flops = if i == main { flops } else { 0.0 };
+            self.piece(rates, task, used, (node, flops))
+        });
+        let pieces: Vec<_> = pieces.collect();
+        let bytes = pieces.iter().fold(0.0, |sum, (_, bytes, _)| sum + bytes);
+        let sum = |of: fn(&Time) -> f64| pieces.iter().map(|(.., time)| of(time)).sum::<f64>();
+        let mut ms = (rates.gap_us() * pieces.len() as f64 + sum(|time| time.us)) / 1e3;
+        let mut share = sum(|time| time.filled_us) / 1e3 / ms.max(f64::MIN_POSITIVE);
+        let sums = tasks.iter().map(|task| match task {
+            Task::AllReduce(sum) => sum.bytes(),
+            _ => 0,
+        });
+        let summed_bytes = sums.sum();
+        if summed_bytes > 0 {
+            ms = setting.network.all_reduce_ms(setting.gpus, summed_bytes);
+            share = CHANNELS / self.gpu.multiprocessors as f64;
+        }
+        // The data sheet's rate is that of tensor cores: other ops have their bytes as a floor.
+        let products = if node.op.traits().on_tensor_cores { flops } else { 0.0 };
+        let plan = NodePlan {
+            name: program.node_name(place.node),
+            stream: place.stream,
+            kernels: pieces.iter().map(|(kernel, ..)| *kernel).collect(),
+            flops,
+            bytes,
+            summed_bytes,
+            floor_ms: Peak::of(&self.gpu.name).map_or(0.0, |s| s.least_ms(products, bytes)),
+            ms,
+            start_ms: 0.0,
         };
-        places.map(work).collect()
+        let (stream, keeps, waits) = (place.stream, summed_bytes > 0, place.waits.clone());
+        (plan, timeline::Task { stream, ms, share: share.min(1.0), keeps, waits })
     }
 
     /// Every launch, with its stream.
@@ -164,14 +214,14 @@ impl Model {
         })
     }
 
-    /// A launch of a node, if its task is one.
+    /// Kernel, bytes and time of a task of a node, if it is a launch.
     fn piece(
         &self,
         rates: &Rates,
         task: &Task,
         used: f64,
         (node, flops): (&Node, f64),
-    ) -> Option<Piece> {
+    ) -> Option<(&'static str, f64, Time)> {
         let launch = task.kernel()?;
         let starts = |name: &str| launch.kernel.starts_with(name);
         let grid: f64 = launch.grid.iter().map(|extent| f64::from(*extent)).product();
@@ -191,50 +241,15 @@ impl Model {
         if let Some((_, us)) = CHAINS.iter().find(|(name, _)| starts(name)) {
             time.us = time.us.max(*us);
         }
-        let waves = Slots::of(&self.gpu, launch).waves(blocks);
-        Some(Piece { kernel: launch.kernel, bytes, blocks, waves, time })
-    }
-
-    /// The launch position of the node that makes each tensor of a list.
-    pub(super) fn producers(&self, tensors: &[TensorId]) -> Vec<usize> {
-        let nodes = self.prepared.program.nodes();
-        let launches = self.prepared.schedule.launches().iter().enumerate();
-        let makes = launches.filter(|(_, launch)| {
-            nodes[launch.node.index()].outputs.iter().any(|t| tensors.contains(t))
-        });
-        makes.map(|(position, _)| position).collect()
-    }
-
-    /// Launch positions of the update that reads any tensor of a list.
-    pub(super) fn updates(&self, tensors: &[TensorId]) -> Vec<usize> {
-        let nodes = self.prepared.program.nodes();
-        let launches = self.prepared.schedule.launches().iter().enumerate();
-        let reads = launches.filter(|(_, launch)| {
-            let node = &nodes[launch.node.index()];
-            node.pass == Pass::Update && node.inputs.iter().any(|t| tensors.contains(t))
-        });
-        reads.map(|(position, _)| position).collect()
+        Some((launch.kernel, bytes, time))
     }
 }
 
-/// A model on images of a padded shape.
-fn spec<'a>(config: &'a Config, images: usize, padded: PaddedShape, gpu: &Gpu) -> ModelSpec<'a> {
-    ModelSpec {
-        config,
-        num_classes: config.model.classes_or(CLASSES),
-        images,
-        padded: padded.into(),
-        slot: SlotShape::imagined(padded.height, padded.width, OBJECTS),
-        target: Target::Gpu(gpu.clone()),
-        part: Part::whole(),
-        observe: false,
-    }
-}
-
-/// The config with groups that divide the images of a rank: if the config's own groups do not, the
-/// rank's images are one group, with as many proposals per image.
-fn with_groups_of(config: &Config, images: usize) -> Config {
+/// The config with a batch for these GPUs, in groups that divide the images of a rank: if the
+/// config's own groups do not, the rank's images are one group, with as many proposals per image.
+fn with_batch_of(config: &Config, gpus: usize, images: usize) -> Config {
     let mut config = config.clone();
+    config.train.batch_size = gpus * images;
     let group = &mut config.train.images_per_group;
     if !images.is_multiple_of((*group).max(1)) {
         let rpn = &mut config.model.rpn;

@@ -5,8 +5,6 @@
 //! Small grids thus overlap, while two tasks that each fill the GPU take as long as one after the
 //! other.
 
-use super::model::Work;
-
 /// Work of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Task {
@@ -20,14 +18,6 @@ pub(super) struct Task {
     pub(super) keeps: bool,
     /// Tasks of other streams, by position, that it waits for.
     pub(super) waits: Vec<usize>,
-}
-
-impl Task {
-    /// A node of one rank.
-    pub(super) fn of(work: &Work) -> Self {
-        let Work { stream, ms, share, .. } = *work;
-        Self { stream, ms, share, keeps: false, waits: work.waits.clone() }
-    }
 }
 
 /// When a task ran, in ms from the start of the step.
@@ -81,11 +71,6 @@ pub(super) fn simulate(tasks: &[Task]) -> Vec<Span> {
     spans
 }
 
-/// When the last task ends.
-pub(super) fn last_end(spans: &[Span]) -> f64 {
-    spans.iter().map(|span| span.end).fold(0.0, f64::max)
-}
-
 /// Speed of each running task, 1 if nothing slows it.
 fn speeds(tasks: &[Task], running: &[(usize, f64)]) -> Vec<f64> {
     let share = |keeps: bool| -> f64 {
@@ -95,27 +80,6 @@ fn speeds(tasks: &[Task], running: &[(usize, f64)]) -> Vec<f64> {
     let (kept, wanted) = (share(true), share(false));
     let rest = ((1.0 - kept) / wanted).clamp(0.05, 1.0);
     running.iter().map(|(position, _)| if tasks[*position].keeps { 1.0 } else { rest }).collect()
-}
-
-/// Milliseconds of `spans` in which none of `others` runs.
-pub(super) fn uncovered(spans: &[Span], others: &[Span]) -> f64 {
-    let mut others: Vec<Span> = others.iter().filter(|o| o.end > o.start).copied().collect();
-    others.sort_by(|a, b| a.start.total_cmp(&b.start));
-    let mut total = 0.0;
-    for span in spans {
-        let mut at = span.start;
-        for other in &others {
-            if other.start > at {
-                total += (other.start.min(span.end) - at).max(0.0);
-            }
-            at = at.max(other.end).min(span.end.max(at));
-            if at >= span.end {
-                break;
-            }
-        }
-        total += (span.end - at).max(0.0);
-    }
-    total
 }
 
 #[cfg(test)]
@@ -169,15 +133,5 @@ mod tests {
     #[should_panic(expected = "wait for each other")]
     fn a_circle_is_our_mistake() {
         simulate(&[task(0, 1.0, 1.0, &[1]), task(1, 1.0, 1.0, &[0])]);
-    }
-
-    #[test]
-    fn what_others_do_not_cover_is_told() {
-        let span = |start: f64, end: f64| Span { start, end };
-        let others = [span(5.0, 6.0), span(0.0, 2.0), span(1.0, 3.0)];
-        assert!(close(uncovered(&[span(1.0, 8.0)], &others), 4.0));
-        assert!(close(uncovered(&[span(0.0, 2.5), span(2.5, 3.5)], &others), 0.5));
-        assert!(close(uncovered(&[span(1.0, 2.0)], &[]), 1.0));
-        assert!(close(uncovered(&[], &others), 0.0));
     }
 }

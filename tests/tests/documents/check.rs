@@ -1,7 +1,6 @@
 //! Checks that a command is one that the programs, scripts and files of the checkout take.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use cargo_metadata::{Metadata, MetadataCommand};
 use clap::ArgMatches;
@@ -11,30 +10,25 @@ use configs::{Config, preset_names};
 use crate::files::{File, root, tracked};
 
 /// Programs that are not this checkout's, and keywords of the shell: their arguments are their own.
-const OTHERS: [&str; 11] =
-    ["apt-get", "aws", "curl", "done", "for", "kubectl", "ln", "mkdir", "openssl", "pip", "tar"];
-/// Modules that `python3 -m` runs.
-const MODULES: [&str; 5] = [
-    "mlperf_logging.compliance_checker",
-    "mlperf_logging.package_checker",
-    "mlperf_logging.system_desc_checker",
-    "pytest",
-    "venv",
+const OTHERS: [&str; 14] = [
+    "apt-get", "aws", "curl", "do", "done", "export", "for", "kubectl", "ln", "mkdir", "openssl",
+    "pip", "python3", "tar",
 ];
+/// Programs that start another, which stands among their arguments.
+const STARTERS: [&str; 5] = ["do", "mpirun", "sbatch", "srun", "configs/launch/two-hosts.sh"];
 /// Beginnings of variables that other programs read.
 const OTHERS_VARIABLES: [&str; 7] = ["FI_", "GLIBC_", "NCCL_", "OMP_", "OMPI_", "ONEDNN_", "PATH"];
 /// Options in prose that are no program's of this checkout.
 const OTHERS_OPTIONS: [&str; 6] =
     ["--bind-to", "--build-arg", "--fatbin", "--map-by", "--release", "--signal"];
 /// Placeholders of values that must parse.
-const STANDS_FOR: [(&str, &str); 9] = [
+const STANDS_FOR: [(&str, &str); 8] = [
     ("$b", "50"),
     ("BATCH", "96"),
     ("CONFIG", "tiny"),
     ("GPU", "h100"),
     ("KEY", "train.steps"),
     ("N", "1"),
-    ("NETWORK", "efa"),
     ("RANKS", "8"),
     ("STORE", "plan"),
 ];
@@ -45,9 +39,9 @@ const OWN_CONFIG: &str = "mine.toml";
 
 /// The checkout, as far as commands can name it.
 pub(crate) struct Checkout {
-    pub(super) metadata: Metadata,
+    metadata: Metadata,
     /// All but documents and this test.
-    pub(super) sources: Vec<File>,
+    sources: Vec<File>,
     /// Options of `onegraph`, `bench` and `gpu-kit`.
     options: BTreeSet<String>,
     /// With the user's own config.
@@ -67,25 +61,10 @@ impl Checkout {
         sources
             .retain(|f| !f.path.ends_with(".md") && !f.path.starts_with("tests/tests/documents"));
         let mut options = BTreeSet::from(["--help".into(), "--version".into()]);
-        options_of(&engine::cli::command(), &mut options);
-        options_of(&bench::command(), &mut options);
-        options_of(&gpu_kit::command(), &mut options);
+        for program in ["onegraph", "bench", "gpu-kit"] {
+            options_of(&command(program), &mut options);
+        }
         Self { metadata, sources, options, folder }
-    }
-
-    /// The config that README.md shows.
-    pub(crate) fn own_config(&self) -> PathBuf {
-        self.folder.path().join(OWN_CONFIG)
-    }
-
-    /// True if a command is one whose options are checked.
-    pub(crate) fn knows(&self, words: &[String]) -> bool {
-        let mut words = words.iter().map(String::as_str).skip_while(|word| is_assignment(word));
-        let (program, rest) = (words.next().unwrap_or_default(), words.collect::<Vec<_>>());
-        let ours = ["bench", "cargo", "do", "mpirun", "onegraph", "python3", "sbatch"];
-        let is_ours = ours.contains(&program) || (program.contains('/') && !is_others(program));
-        let is_name = rest.is_empty() || (program == "bench" && STAGES.contains(&rest[0]));
-        is_ours && !is_name && !rest.iter().any(|word| ["-m", "--help", "--version"].contains(word))
     }
 
     /// Checks a command; in prose the name of a command may stand without its arguments.
@@ -95,70 +74,62 @@ impl Checkout {
     pub(crate) fn check(&self, words: &[String], is_fenced: bool) -> Result<(), String> {
         words.iter().try_for_each(|word| self.path(word))?;
         let begin = words.iter().position(|word| !is_assignment(word)).unwrap_or(words.len());
-        words[..begin].iter().try_for_each(|word| self.variable(word))?;
-        let Some((program, rest)) = words[begin..].split_first() else { return Ok(()) };
-        if program == "bench" && is_fenced {
-            return Err("nothing builds bench: cargo run --release -p bench -- ..".into());
+        let (variables, words) = words.split_at(begin);
+        variables.iter().try_for_each(|word| self.variable(word))?;
+        if let Some((program, arguments)) = started(words) {
+            let is_stage = arguments.first().is_some_and(|word| STAGES.contains(&&**word));
+            return if is_stage { Ok(()) } else { self.program(&program, arguments, is_fenced) };
         }
-        if !(is_fenced || self.knows(words)) {
-            return self.prose(words);
-        }
-        if let Some(checked) = self.program(program, rest, is_fenced) {
-            return checked;
-        }
-        match (program.as_str(), rest) {
-            ("cargo", [option]) if option == "--version" => Ok(()),
-            ("cargo", rest) => self.cargo(rest),
-            ("do", rest) => self.check(rest, is_fenced),
-            ("export", rest) => rest.iter().try_for_each(|word| self.variable(word)),
-            ("mpirun", rest) => self.check(self.after_options(rest)?, is_fenced),
-            ("python3", [option, module, ..]) if option == "-m" => {
-                let is_known = MODULES.contains(&module.as_str());
-                is_known.then_some(()).ok_or(format!("no module {module} that this test knows"))
+        match words {
+            [cargo, rest @ ..] if cargo == "cargo" => self.cargo(rest),
+            [python, script, ..] if python == "python3" && script != "-m" => {
+                self.check(&words[1..], is_fenced)
             }
-            ("python3", [script, rest @ ..]) => self.script(script, rest, is_fenced),
-            ("sbatch", rest) => {
-                let script = rest.iter().position(|word| !word.starts_with('-'));
-                self.check(&rest[script.ok_or("no script")?..], is_fenced)
+            [script, rest @ ..] if root().join(script).is_file() => {
+                let text = std::fs::read_to_string(root().join(script)).unwrap_or_default();
+                let options = rest.iter().filter(|word| word.starts_with("--"));
+                let is_known = |option: &&String| {
+                    let name = option.split('=').next().unwrap_or(option);
+                    name == "--" || text.contains(name) || self.options.contains(name)
+                };
+                let unknown = options.clone().find(|option| !is_known(option));
+                unknown.map_or(Ok(()), |option| Err(format!("{script} does not take {option}")))
             }
-            (name, _) if is_others(name) => Ok(()),
-            (path, rest) => self.script(path, rest, is_fenced),
+            words if !is_fenced => self.prose(words),
+            // `target` holds what is built or installed.
+            [program, ..] if !program.starts_with("target/") && !OTHERS.contains(&&**program) => {
+                Err(format!("{program} is no program that this test knows, and no file"))
+            }
+            _ => Ok(()),
         }
     }
 
     /// Parses the arguments of `onegraph`, `bench` or `gpu-kit`, and reads the config that they
-    /// name. `None` for any other program.
-    pub(super) fn program(
+    /// name.
+    fn program(
         &self,
         program: &str,
-        arguments: &[String],
+        arguments: Vec<String>,
         is_fenced: bool,
-    ) -> Option<Result<(), String>> {
-        let command = match program.rsplit('/').next() {
-            Some("onegraph") => engine::cli::command(),
-            Some("bench") => bench::command(),
-            Some("gpu-kit") => gpu_kit::command(),
-            _ => return None,
-        };
-        let words = std::iter::once("program".into()).chain(stand_ins(arguments));
-        let parsed = match command.try_get_matches_from(words) {
-            Ok(parsed) => parsed,
-            Err(fault) => {
+    ) -> Result<(), String> {
+        let ends_in_option = arguments.last().is_some_and(|word| word.starts_with("--"));
+        let words = std::iter::once(program.to_string()).chain(arguments);
+        command(program).try_get_matches_from(words).map_or_else(
+            |fault| {
                 let is_name = match fault.kind() {
                     ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => true,
-                    ErrorKind::MissingRequiredArgument | ErrorKind::MissingSubcommand => !is_fenced,
-                    ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => !is_fenced,
+                    ErrorKind::MissingRequiredArgument
+                    | ErrorKind::MissingSubcommand
+                    | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => !is_fenced,
                     // An option without its value.
-                    ErrorKind::InvalidValue => {
-                        !is_fenced && arguments.last().is_some_and(|word| word.starts_with("--"))
-                    }
+                    ErrorKind::InvalidValue => !is_fenced && ends_in_option,
                     _ => false,
                 };
                 let why = fault.to_string().lines().next().unwrap_or_default().to_string();
-                return Some(if is_name { Ok(()) } else { Err(why) });
-            }
-        };
-        Some(self.meaning(&parsed))
+                if is_name { Ok(()) } else { Err(why) }
+            },
+            |parsed| self.meaning(&parsed),
+        )
     }
 
     /// The key or the config that a command names, with its overrides.
@@ -174,7 +145,7 @@ impl Checkout {
         let named = ["config", "preset"].map(|id| values(parsed, id)).concat();
         let path = match named.first().map_or("", String::as_str) {
             "" => "tiny".into(),
-            OWN_CONFIG => self.own_config(),
+            OWN_CONFIG => self.folder.path().join(OWN_CONFIG),
             name if preset_names().any(|preset| preset == name) => name.into(),
             name if root().join(name).exists() => root().join(name),
             name => return Err(format!("{name} is no preset, and no file of the checkout")),
@@ -182,54 +153,50 @@ impl Checkout {
         let mut sets = values(parsed, "set");
         // Else a name for several.
         sets.retain(|set| set.contains('='));
-        Config::load(path, &sets).map(drop).map_err(|fault| fault.to_string())
+        let config = Config::load(path, &sets).and_then(|config| config.validate());
+        config.map_err(|fault| fault.to_string())
     }
 
-    /// Checks a script of the checkout with its arguments: its text has each option.
-    fn script(&self, path: &str, rest: &[String], is_fenced: bool) -> Result<(), String> {
-        let path = path.replace("target/gpu-kit/", "tools/gpu-kit/");
-        let text = std::fs::read_to_string(root().join(&path));
-        let text = text.map_err(|_| "no program that this test knows, and no file".to_string())?;
-        let train = |rest: &[String]| {
-            let words = [&["onegraph".to_string(), "train".into()], rest].concat();
-            self.check(&words, is_fenced)
-        };
-        match path.as_str() {
-            "configs/launch/mpirun.sh" => match self.after_options(rest)? {
-                [dashes, command @ ..] if dashes == "--" => self.check(command, is_fenced),
-                rest => train(rest),
-            },
-            "configs/launch/slurm.sbatch" => train(rest),
-            "configs/launch/two-hosts.sh" => self.check(rest, is_fenced),
-            _ => rest.iter().filter(|word| word.starts_with("--")).try_for_each(|option| {
-                let is_kit = path.starts_with("tools/gpu-kit/") && !path.ends_with(".py");
-                let takes =
-                    text.contains(option) || is_kit && self.takes("tools/gpu-kit/src/", option);
-                takes.then_some(()).ok_or(format!("{path} does not take {option}"))
-            }),
-        }
-    }
-
-    /// True if a field of the sources below `folder` is an option's.
-    pub(super) fn takes(&self, folder: &str, option: &str) -> bool {
-        let field = format!(" {}: ", option.trim_start_matches('-').replace('-', "_"));
-        let mut files = self.sources.iter().filter(|file| file.path.starts_with(folder));
-        files.any(|file| file.text.contains(&field))
-    }
-
-    /// The words after the options of `mpirun`, or of our script of that name.
-    fn after_options<'a>(&self, mut words: &'a [String]) -> Result<&'a [String], String> {
-        while let [option, rest @ ..] = words {
-            words = match (option.as_str(), rest) {
-                ("-np" | "-n" | "-H" | "--bind-to" | "--map-by", [_, rest @ ..]) => rest,
-                ("-x", [variable, rest @ ..]) => self.variable(variable).map(|()| rest)?,
-                (option, _) if option.starts_with('-') && option != "--" => {
-                    return Err(format!("no option that this test knows: {option}"));
+    /// Checks packages, targets and features that `cargo` is given, and filters of tests.
+    fn cargo(&self, words: &[String]) -> Result<(), String> {
+        let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
+        let (ours, theirs) = words.split_at(end);
+        let packages = || self.metadata.packages.iter();
+        for pair in ours.windows(2) {
+            let name = &pair[1];
+            let is_there = match pair[0].as_str() {
+                "-p" => packages().any(|package| *package.name == **name),
+                "--test" | "--example" | "--bin" => {
+                    packages().flat_map(|package| &package.targets).any(|of| of.name == *name)
                 }
-                _ => break,
+                "--features" => name.split(',').all(|feature| {
+                    let feature = feature.rsplit('/').next().unwrap_or(feature);
+                    packages().any(|package| package.features.contains_key(feature))
+                }),
+                _ => true,
             };
+            is_there.then_some(()).ok_or(format!("no {} {name}", pair[0]))?;
         }
-        Ok(words)
+        let is = |verb: &str| words.first().is_some_and(|word| word == verb);
+        let (runs, tests) = (is("run"), is("test"));
+        let mut options = theirs.iter().skip(1).filter(|word| runs && word.starts_with("--"));
+        if let Some(option) = options.find(|option| !self.takes(option)) {
+            return Err(format!("no option {option}"));
+        }
+        let mut filters = words.iter().filter(|word| tests && word.contains(['_', ':']));
+        let is_named = |filter: &&String| {
+            let name = filter.trim_end_matches(':');
+            let name = name.rsplit("::").next().unwrap_or(name);
+            self.sources.iter().any(|file| file.text.contains(name) || file.path.contains(name))
+        };
+        let unknown = filters.find(|filter| !is_named(filter));
+        unknown.map_or(Ok(()), |filter| Err(format!("no test is called {filter}")))
+    }
+
+    /// True if a field of the sources is an option's.
+    fn takes(&self, option: &str) -> bool {
+        let field = format!(" {}: ", option.trim_start_matches('-').replace('-', "_"));
+        self.sources.iter().any(|file| file.text.contains(&field))
     }
 
     /// Checks that a path of the checkout exists.
@@ -258,7 +225,7 @@ impl Checkout {
             let option = word.split('=').next().unwrap_or(word);
             let is_known = self.options.contains(option)
                 || OTHERS_OPTIONS.contains(&option)
-                || self.takes("", option);
+                || self.takes(option);
             if option.len() > 2 && option.starts_with("--") && !is_known {
                 return Err(format!("no program takes {option}"));
             }
@@ -322,19 +289,38 @@ pub(crate) fn unknown_keys(page: &File) -> Vec<String> {
     faults
 }
 
-/// A command's own name and arguments if it starts `onegraph` or `bench`.
-pub(crate) fn started(words: &[String]) -> Option<Vec<String>> {
-    let words: Vec<String> = words.iter().filter(|word| !is_assignment(word)).cloned().collect();
-    let cargo = |end: usize, program: &str| Some((program.to_string(), &words[end..]));
-    let (program, rest) = match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["onegraph", ..] => cargo(1, "onegraph"),
-        ["bench", ..] => cargo(1, "bench"),
-        ["cargo", "run", "--release", "-p", "bench", "--", ..] => cargo(6, "bench"),
-        ["do", "cargo", "run", "--release", "-p", "bench", "--", ..] => cargo(7, "bench"),
-        ["cargo", "run", "--release", "--", ..] => cargo(4, "onegraph"),
-        _ => None,
-    }?;
-    Some(std::iter::once(program).chain(stand_ins(rest)).collect())
+/// The program of this checkout that a command starts, and its arguments, with values in place of
+/// what stands for one.
+fn started(words: &[String]) -> Option<(String, Vec<String>)> {
+    let mut words = words.iter().map(String::as_str);
+    let mut first = words.next()?;
+    if STARTERS.contains(&first) {
+        first = words.find(|word| *word == "cargo" || word.ends_with("onegraph"))?;
+    }
+    let rest: Vec<&str> = words.collect();
+    let (program, arguments) = match (first.rsplit('/').next()?, &rest[..]) {
+        (program @ ("onegraph" | "bench" | "gpu-kit"), rest) => (program, rest),
+        ("cargo", ["run", "--release", "-p", "bench", "--", rest @ ..]) => ("bench", rest),
+        ("cargo", ["run", "--release", "--", rest @ ..]) => ("onegraph", rest),
+        _ => return None,
+    };
+    let value = |word: &&str| {
+        let (key, value) = word.rsplit_once('=').map_or(("", *word), |(key, value)| (key, value));
+        match STANDS_FOR.iter().find(|(name, _)| *name == value) {
+            Some((_, value)) if key.is_empty() => value.to_string(),
+            Some((_, value)) => format!("{key}={value}"),
+            None => word.to_string(),
+        }
+    };
+    Some((program.to_string(), arguments.iter().map(value).collect()))
+}
+
+fn command(program: &str) -> clap::Command {
+    match program {
+        "onegraph" => engine::cli::command(),
+        "bench" => bench::command(),
+        _ => gpu_kit::command(),
+    }
 }
 
 /// The long options of a command and of its subcommands.
@@ -353,24 +339,7 @@ fn values(parsed: &ArgMatches, id: &str) -> Vec<String> {
     raw.map(|value| value.to_string_lossy().into_owned()).collect()
 }
 
-/// Also by its path in an environment of Python's.
-fn is_others(program: &str) -> bool {
-    program.rsplit('/').next().is_some_and(|name| OTHERS.contains(&name))
-}
-
 fn is_assignment(word: &str) -> bool {
     let name = word.split_once('=').map_or("", |(name, _)| name);
     !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase() || c == '_')
-}
-
-/// The words with values in place of what stands for one.
-fn stand_ins(words: &[String]) -> impl Iterator<Item = String> {
-    words.iter().map(|word| {
-        let (key, value) = word.rsplit_once('=').map_or(("", &**word), |(key, value)| (key, value));
-        match STANDS_FOR.iter().find(|(name, _)| *name == value) {
-            Some((_, value)) if key.is_empty() => value.to_string(),
-            Some((_, value)) => format!("{key}={value}"),
-            None => word.clone(),
-        }
-    })
 }

@@ -21,22 +21,6 @@ pub(crate) fn code_only(source: &str) -> String {
     code
 }
 
-/// Comments that begin with `//`, from there to the end of the line, with the line's number from 1.
-pub(crate) fn line_comments(source: &str) -> Vec<(usize, String)> {
-    let chars: Vec<char> = source.chars().collect();
-    let (mut at, mut line, mut comments) = (0, 1, Vec::new());
-    while at < chars.len() {
-        let end = skipped_end(&chars, at).max(at + 1);
-        let text = &chars[at..end];
-        if text.starts_with(&['/', '/']) {
-            comments.push((line, text.iter().collect()));
-        }
-        line += text.iter().filter(|c| **c == '\n').count();
-        at = end;
-    }
-    comments
-}
-
 /// Where the comment or literal that begins at `at` ends; `at` itself if none begins there.
 fn skipped_end(chars: &[char], at: usize) -> usize {
     let rest = &chars[at..];
@@ -101,12 +85,6 @@ fn raw_string_length(rest: &[char]) -> usize {
 
 pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
-}
-
-/// Line numbers, from 1, on which `word` stands as a whole word.
-pub(crate) fn lines_with_word(code: &str, word: &str) -> Vec<usize> {
-    let has = |line: &str| line.split(|c| !is_word(c)).any(|found| found == word);
-    code.lines().enumerate().filter(|(_, line)| has(line)).map(|(i, _)| i + 1).collect()
 }
 
 /// Lines of the first function of this name, both ends counted; the source is as rustfmt leaves
