@@ -379,7 +379,7 @@ fn the_scripts_are_sound() {
 /// The peers' scripts that are ours say what they miss, or run in small where PyTorch is there.
 #[test]
 fn the_peers_are_sound() {
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/gpu-kit/peers");
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tools/peers");
     let place = Place::new();
     let shape = r#"{"op": "conv2d", "pass": "grad_weight", "n": 1, "h": 8, "w": 8, "c": 4, "k": 4,
                    "r": 3, "s": 3, "stride": 2, "pad": 1, "count": 2}"#;
