@@ -316,7 +316,10 @@ fn check_step(checks: &mut Checks) {
 fn check_sums(checks: &mut Checks) {
     let (major, minor) = match nccl_version() {
         Ok(version) => version,
-        Err(why) => return println!("SKIPPED: {why}"),
+        Err(why) => {
+            println!("SKIPPED: {why}");
+            std::process::exit(0);
+        }
     };
     let device = checks.device.clone();
     checks.check("sums", || {

@@ -25,7 +25,7 @@ struct Cargo {
     #[arg(long)]
     example: Option<String>,
     #[arg(long)]
-    bin: Option<String>,
+    bin: Vec<String>,
     #[arg(long)]
     lib: bool,
     #[arg(long)]

@@ -24,8 +24,8 @@ const MODULES: [&str; 5] = [
 /// Beginnings of variables that other programs read.
 const OTHERS_VARIABLES: [&str; 7] = ["FI_", "GLIBC_", "NCCL_", "OMP_", "OMPI_", "ONEDNN_", "PATH"];
 /// Options in prose that are no program's of this checkout.
-const OTHERS_OPTIONS: [&str; 6] =
-    ["--bind-to", "--build-arg", "--fatbin", "--map-by", "--release", "--signal"];
+const OTHERS_OPTIONS: [&str; 7] =
+    ["--bind-to", "--build-arg", "--fatbin", "--map-by", "--release", "--signal", "--tool"];
 /// Placeholders of values that must parse.
 const STANDS_FOR: [(&str, &str); 9] = [
     ("$b", "50"),
@@ -38,8 +38,6 @@ const STANDS_FOR: [(&str, &str); 9] = [
     ("RANKS", "8"),
     ("STORE", "plan"),
 ];
-/// Stages of the GPU kit, whose names begin as a command does.
-const STAGES: [&str; 4] = ["BxHxW", "12x800x1344", "12x800x1088", "all-reduce"];
 /// The user's own config: README.md's block of TOML.
 const OWN_CONFIG: &str = "mine.toml";
 
@@ -48,7 +46,7 @@ pub(crate) struct Checkout {
     pub(super) metadata: Metadata,
     /// All but documents and this test.
     pub(super) sources: Vec<File>,
-    /// Options of `onegraph`, `bench` and `gpu-kit`.
+    /// Options of `onegraph` and `bench`.
     options: BTreeSet<String>,
     /// With the user's own config.
     folder: tempfile::TempDir,
@@ -69,7 +67,6 @@ impl Checkout {
         let mut options = BTreeSet::from(["--help".into(), "--version".into()]);
         options_of(&engine::cli::command(), &mut options);
         options_of(&bench::command(), &mut options);
-        options_of(&gpu_kit::command(), &mut options);
         Self { metadata, sources, options, folder }
     }
 
@@ -84,8 +81,9 @@ impl Checkout {
         let (program, rest) = (words.next().unwrap_or_default(), words.collect::<Vec<_>>());
         let ours = ["bench", "cargo", "do", "mpirun", "onegraph", "python3", "sbatch"];
         let is_ours = ours.contains(&program) || (program.contains('/') && !is_others(program));
-        let is_name = rest.is_empty() || (program == "bench" && STAGES.contains(&rest[0]));
-        is_ours && !is_name && !rest.iter().any(|word| ["-m", "--help", "--version"].contains(word))
+        is_ours
+            && !rest.is_empty()
+            && !rest.iter().any(|word| ["-m", "--help", "--version"].contains(word))
     }
 
     /// Checks a command; in prose the name of a command may stand without its arguments.
@@ -126,8 +124,8 @@ impl Checkout {
         }
     }
 
-    /// Parses the arguments of `onegraph`, `bench` or `gpu-kit`, and reads the config that they
-    /// name. `None` for any other program.
+    /// Parses the arguments of `onegraph` or `bench`, and reads the config that they name. `None`
+    /// for any other program.
     pub(super) fn program(
         &self,
         program: &str,
@@ -137,7 +135,6 @@ impl Checkout {
         let command = match program.rsplit('/').next() {
             Some("onegraph") => engine::cli::command(),
             Some("bench") => bench::command(),
-            Some("gpu-kit") => gpu_kit::command(),
             _ => return None,
         };
         let words = std::iter::once("program".into()).chain(stand_ins(arguments));
@@ -187,14 +184,13 @@ impl Checkout {
 
     /// Checks a script of the checkout with its arguments: its text has each option.
     fn script(&self, path: &str, rest: &[String], is_fenced: bool) -> Result<(), String> {
-        let path = path.replace("target/gpu-kit/", "tools/gpu-kit/");
-        let text = std::fs::read_to_string(root().join(&path));
+        let text = std::fs::read_to_string(root().join(path));
         let text = text.map_err(|_| "no program that this test knows, and no file".to_string())?;
         let train = |rest: &[String]| {
             let words = [&["onegraph".to_string(), "train".into()], rest].concat();
             self.check(&words, is_fenced)
         };
-        match path.as_str() {
+        match path {
             "configs/launch/mpirun.sh" => match self.after_options(rest)? {
                 [dashes, command @ ..] if dashes == "--" => self.check(command, is_fenced),
                 rest => train(rest),
@@ -202,10 +198,7 @@ impl Checkout {
             "configs/launch/slurm.sbatch" => train(rest),
             "configs/launch/two-hosts.sh" => self.check(rest, is_fenced),
             _ => rest.iter().filter(|word| word.starts_with("--")).try_for_each(|option| {
-                let is_kit = path.starts_with("tools/gpu-kit/") && !path.ends_with(".py");
-                let takes =
-                    text.contains(option) || is_kit && self.takes("tools/gpu-kit/src/", option);
-                takes.then_some(()).ok_or(format!("{path} does not take {option}"))
+                text.contains(option).then_some(()).ok_or(format!("{path} does not take {option}"))
             }),
         }
     }

@@ -29,7 +29,6 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     ),
     ("python", &["dali", "score", "engine"]),
     ("bench", &["configs", "device", "kernels", "graph", "dali", "ranks", "engine"]),
-    ("gpu_kit", &["configs", "device", "kernels", "graph", "engine", "bench"]),
     (
         "tests",
         &[
@@ -47,7 +46,6 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
             "s3",
             "engine",
             "bench",
-            "gpu_kit",
         ],
     ),
 ];
@@ -63,7 +61,6 @@ const INNER: &[(&str, &str)] = &[
     ("choices", "configs/choices"),
     ("device", "kernels/device"),
     ("compile", "tools/compile"),
-    ("gpu_kit", "tools/gpu-kit"),
     ("driver_nccl", "driver/nccl"),
     ("test_gpu", "driver/test_gpu"),
 ];
