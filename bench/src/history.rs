@@ -15,7 +15,7 @@ use serde_json::Value;
 
 #[derive(Debug, Args)]
 pub(crate) struct HistoryArgs {
-    /// Make a session of the JSON files in these folders: those of GPU kit calls, or of commands
+    /// Make a session of the JSON files in these folders: those of `tools/gpu.sh`, or of commands
     /// run with --json; all of one session at once.
     #[arg(long, value_name = "FOLDER", num_args = 1..)]
     add: Vec<PathBuf>,

@@ -1,4 +1,4 @@
-//! The command `bench`, built as a binary of this package for the tests of the GPU kit.
+//! The command `bench`, built as a binary of this package for tests.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
 //! The whole training step on the driver for tests, against f32 on the CPU: the checks of
-//! `tests/src/step`, which the GPU kit runs on CUDA.
+//! `tests/src/step`, which `tools/gpu.sh` runs on CUDA.
 
 use std::panic::catch_unwind;
 use std::sync::Arc;

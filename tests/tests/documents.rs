@@ -70,9 +70,10 @@ fn what_the_documents_take_from_the_code_is_there() {
     let holds = |page: &str, words: &str| {
         assert!(read(page).contains(words), "{page} does not say `{words}`, as the code does");
     };
-    let pack = read("tools/gpu-kit/pack");
-    let most = pack.lines().find_map(|line| line.strip_prefix("most_mib=")).expect("a limit");
-    holds("docs/gpu-kit.md", &format!("at most {most} MiB"));
+    let script = read("tools/gpu.sh");
+    let limit = |name: &str| script.split(name).nth(1).and_then(|rest| rest.split(' ').next());
+    holds("docs/gpu-check.md", &format!("at most {} MiB", limit("most_mib=").expect("a limit")));
+    holds("docs/gpu-check.md", &format!("at most {} seconds", limit(" seconds=").expect("one")));
 
     let quickstart = configs::Config::load("quickstart", &[]).expect("a preset");
     holds("docs/convergence.md", &format!("2,400 steps of {})", quickstart.train.batch_size));

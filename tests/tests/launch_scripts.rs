@@ -1,12 +1,12 @@
-//! The scripts that start many processes, with programs that print their arguments and variables in
-//! place of onegraph, srun and scontrol.
+//! The scripts for many processes, jobs and data, with programs in place of onegraph, srun and
+//! scontrol that print their arguments and variables.
 
 mod common;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -21,18 +21,15 @@ trap 'exit 6' USR1
     echo "rank $rank of ${OMPI_COMM_WORLD_SIZE:-${WORLD_SIZE:-none}}"
     echo "local ${LOCAL_RANK:-} of ${LOCAL_WORLD_SIZE:-}, host $(hostname)"
     echo "master ${MASTER_ADDR:-}:${MASTER_PORT:-}, token of ${#ONEGRAPH_TOKEN} characters"
-    printf '<%s>\n' "$@"
+    printf '<%s>' "$@"
+    echo
 } > "said.$rank.part" && mv "said.$rank.part" "said.$rank"
 [[ $rank != "${FAILS:-}" ]] || { echo "error: planted" >&2; exit 8; }
-if [[ -e hold ]]; then
-    for ((i = 0; i < 600; i++)); do sleep 0.05; done
-    exit 9
-fi
+[[ ! -e hold ]] || { for ((i = 0; i < 600; i++)); do sleep 0.05; done; exit 9; }
 "#;
 
 fn scripts() -> PathBuf {
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    tests.parent().expect("the checkout").join("configs/launch")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/launch")
 }
 
 fn program(place: &Place, name: &str, text: &str) -> PathBuf {
@@ -42,21 +39,42 @@ fn program(place: &Place, name: &str, text: &str) -> PathBuf {
 }
 
 /// The script in this folder, with the stand-in.
-fn script(place: &Place, name: &str) -> Command {
-    let stand_in = program(place, "onegraph", STAND_IN);
+fn script(place: &Place, name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(scripts().join(name));
-    command.current_dir(place.path()).env("ONEGRAPH_BIN", stand_in).stdin(Stdio::null());
-    command.env("ONEGRAPH_ML", place.join("ml"));
-    for (name, value) in [
-        ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
-        ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
-        ("OMPI_MCA_rmaps_base_oversubscribe", "1"),
-        // mpirun ends twice this after a rank has failed.
-        ("OMPI_MCA_odls_base_sigkill_timeout", "1"),
-    ] {
-        command.env(name, value);
-    }
+    command.args(arguments).current_dir(place.path()).stdin(Stdio::null());
+    command.env("ONEGRAPH_BIN", program(place, "onegraph", STAND_IN));
+    command.env("ONEGRAPH_ML", place.join("ml")).env("OMPI_ALLOW_RUN_AS_ROOT", "1");
     command
+        .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
+        .env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+    // mpirun ends twice this after a rank has failed.
+    command.env("OMPI_MCA_odls_base_sigkill_timeout", "1").envs(variables.iter().copied());
+    command
+}
+
+/// Runs the script, which ends with this code; `tells` are files, or `err`, and what they hold.
+fn ends(command: &mut Command, place: &Place, code: i32, tells: &[(&str, &str)]) -> Said {
+    let said = said(command);
+    assert_eq!(said.code, code, "{command:?}\n{}{}", said.out, said.err);
+    for (file, words) in tells {
+        let told = if *file == "err" { said.err.clone() } else { place.text(file) };
+        assert!(told.contains(words), "{command:?}: {file} holds no {words}\n{told}");
+    }
+    said
+}
+
+/// Asks a script whose ranks have all begun to end: they save and leave.
+fn is_interrupted(command: &Command, place: &Place, ranks: [usize; 2]) {
+    place.write("hold", "");
+    let quiet = with_default_signals(command).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let (mut child, begin) = (quiet.expect("the script starts"), Instant::now());
+    while !ranks.iter().all(|rank| place.join(&format!("said.{rank}")).exists()) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "not all ranks begin: {command:?}");
+        sleep(Duration::from_millis(20));
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs still");
+    let code = child.wait().expect("it ends, as the ranks do by themselves").code();
+    assert_eq!(code, Some(INTERRUPTED), "{command:?}");
 }
 
 fn is_missing(program: &str) -> bool {
@@ -67,47 +85,34 @@ fn is_missing(program: &str) -> bool {
     missing
 }
 
-/// Asks a script whose ranks have all begun to end, and takes its exit code.
-fn interrupted(place: &Place, command: &mut Command, ranks: &[usize]) -> Option<i32> {
-    place.write("hold", "");
-    let quiet = with_default_signals(command).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let mut child = quiet.expect("the script starts");
-    let begun = |rank: &usize| place.join(&format!("said.{rank}")).exists();
-    until(&mut child, "all ranks begin", |_| ranks.iter().all(begun));
-    let pid = Pid::from_raw(child.id() as i32).expect("a process");
-    kill_process(pid, Signal::TERM).expect("it runs still");
-    until(&mut child, "it ends", |child| child.try_wait().expect("our child").is_some());
-    child.wait().expect("it has ended").code()
-}
-
-fn until(child: &mut Child, what: &str, is_so: impl Fn(&mut Child) -> bool) {
-    let started = Instant::now();
-    while !is_so(child) {
-        if started.elapsed() > Duration::from_secs(60) {
-            let _ = child.kill();
-            panic!("waited 60 s until {what}");
-        }
-        sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
-fn every_script_is_a_program_that_parses_and_tells_its_use() {
-    for name in ["mpirun.sh", "two-hosts.sh", "slurm.sbatch", "sagemaker/train", "sagemaker/serve"]
-    {
-        let path = scripts().join(name);
+fn every_script_parses_and_the_launchers_tell_their_use() {
+    let checkout = scripts().join("../..");
+    let launchers =
+        ["mpirun.sh", "two-hosts.sh", "slurm.sbatch", "sagemaker/train", "sagemaker/serve"];
+    let of_checkout =
+        ["configs/launch/fetch-coco.sh", "tools/gpu.sh", "tools/image", "tools/release"];
+    let launchers_here = launchers.map(|name| scripts().join(name));
+    for path in launchers_here.iter().cloned().chain(of_checkout.map(|name| checkout.join(name))) {
+        let text = fs::read_to_string(&path).expect("a script");
+        let begins =
+            text.starts_with("#!/usr/bin/env bash\n# ") && text.contains("\nset -euo pipefail\n");
+        assert!(begins, "{}: begins with its purpose, and ends at faults", path.display());
         let parsed = said(Command::new("bash").arg("-n").arg(&path));
         assert_eq!(parsed.code, 0, "{}", parsed.err);
-        let text = fs::read_to_string(&path).expect("a script");
-        assert!(text.starts_with("#!/usr/bin/env bash\n# "), "{name}: begins with its purpose");
-        assert!(text.contains("\nset -euo pipefail\n"), "{name}: goes on after faults");
-        assert!(text.contains("\n# Tried"), "{name}: says on what it was tried");
-        if name == "two-hosts.sh" && !has_namespaces() {
-            continue;
+        if let Ok(checked) = Command::new("shellcheck").args(["-S", "warning"]).arg(&path).output()
+        {
+            assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
         }
-        let without = said(&mut script(&Place::new(), name));
-        assert_eq!(without.code, 2, "{name}: {}", without.err);
-        assert!(without.err.contains("config") || without.err.contains("usage: "), "{name}");
+    }
+    for (name, path) in launchers.iter().zip(&launchers_here) {
+        let text = fs::read_to_string(path).expect("a script");
+        assert!(text.contains("\n# Tried"), "{name}: says on what it was tried");
+        if *name != "two-hosts.sh" || has_namespaces() {
+            let place = Place::new();
+            let without = ends(&mut script(&place, name, &[], &[]), &place, 2, &[]);
+            assert!(without.err.contains("config") || without.err.contains("usage: "), "{name}");
+        }
     }
 }
 
@@ -117,49 +122,32 @@ fn mpirun_starts_ranks_with_their_arguments_and_asks_them_to_leave() {
         return;
     }
     let place = Place::new();
-    let arguments = ["-n", "2", "my config.toml", "--set", "train.name=\"a b\""];
-    let ended = said(script(&place, "mpirun.sh").args(arguments));
-    assert_eq!(ended.code, 0, "{}", ended.err);
-    for rank in ["0", "1"] {
-        let told = place.text(&format!("said.{rank}"));
-        assert!(told.contains(&format!("rank {rank} of 2\n")), "{told}");
-        let all = "<train>\n<my config.toml>\n<--set>\n<train.name=\"a b\">\n";
-        assert!(told.ends_with(all), "{told}");
-    }
-
+    let run = |arguments: &[&str], variables: &[(&str, &str)], code, tells: &[(&str, &str)]| {
+        let mut command = script(&place, "mpirun.sh", arguments, variables);
+        ends(&mut command, &place, code, tells);
+    };
+    let trains = "\n<train><my config.toml><--set><train.name=\"a b\">\n";
+    let tells = [
+        ("said.0", "rank 0 of 2\n"),
+        ("said.1", "rank 1 of 2\n"),
+        ("said.0", trains),
+        ("said.1", trains),
+    ];
+    run(&["-n", "2", "my config.toml", "--set", "train.name=\"a b\""], &[], 0, &tells);
     // After `--`, any command.
     let timed = ["-n", "2", "--", "mlperf", "run", "a b", "--out=c"];
-    let ended = said(script(&place, "mpirun.sh").args(timed));
-    assert_eq!(ended.code, 0, "{}", ended.err);
-    let told = place.text("said.1");
-    assert!(told.ends_with("characters\n<mlperf>\n<run>\n<a b>\n<--out=c>\n"), "{told}");
-    let nothing = said(script(&place, "mpirun.sh").args(["-n", "2", "--"]));
-    assert!(nothing.code == 2 && nothing.err.contains("no command"), "{}", nothing.err);
-
-    let failed = said(script(&place, "mpirun.sh").args(["-n", "2", "x"]).env("FAILS", "1"));
-    assert_eq!(failed.code, 8, "mpirun gives the rank's own code: {}", failed.err);
-
-    let place = Place::new();
-    let code = interrupted(&place, script(&place, "mpirun.sh").args(["-n", "2", "x"]), &[0, 1]);
-    assert_eq!(code, Some(INTERRUPTED));
-}
-
-/// The host file is one of Kubeflow's, with this host's name.
-#[test]
-fn mpirun_takes_ranks_from_a_host_file() {
-    if is_missing("mpirun") {
-        return;
-    }
-    let place = Place::new();
-    let file = place.write("hostfile", "localhost slots=3\n");
-    let mut command = script(&place, "mpirun.sh");
-    let ended = said(command.arg("x").env("OMPI_MCA_orte_default_hostfile", &file));
-    assert_eq!(ended.code, 0, "{}", ended.err);
-    assert!(place.text("said.2").starts_with("rank 2 of 3\n"));
+    run(&timed, &[], 0, &[("said.1", "\n<mlperf><run><a b><--out=c>\n")]);
+    run(&["-n", "2", "--"], &[], 2, &[("err", "no command")]);
+    // mpirun gives the rank's own code.
+    run(&["-n", "2", "x"], &[("FAILS", "1")], 8, &[]);
+    // A host file of Kubeflow's, with this host's name.
+    place.write("hostfile", "localhost slots=3\n");
+    let hosts = [("OMPI_MCA_orte_default_hostfile", "hostfile")];
+    run(&["x"], &hosts, 0, &[("said.2", "rank 2 of 3\n")]);
     place.write("hostfile", "nothing\n");
-    let bad = said(command.env("OMPI_MCA_orte_default_hostfile", &file));
-    assert_eq!(bad.code, 2);
-    assert!(bad.err.contains("hostfile: no line of the form"), "{}", bad.err);
+    run(&["x"], &hosts, 2, &[("err", "hostfile: no line of the form")]);
+    let place = Place::new();
+    is_interrupted(&script(&place, "mpirun.sh", &["-n", "2", "x"], &[]), &place, [0, 1]);
 }
 
 #[test]
@@ -168,28 +156,24 @@ fn two_hosts_have_names_and_addresses_of_their_own() {
         return;
     }
     let place = Place::new();
-    let mut command = script(&place, "two-hosts.sh");
-    let ended = said(command.args(["-r", "2", "./onegraph", "it's", "two words"]));
-    assert_eq!(ended.code, 0, "{}{}", ended.out, ended.err);
+    let arguments = ["-r", "2", "./onegraph", "it's", "two words"];
+    ends(&mut script(&place, "two-hosts.sh", &arguments, &[]), &place, 0, &[]);
     for (rank, local, host) in [(0, 0, "a"), (1, 1, "a"), (2, 0, "b"), (3, 1, "b")] {
-        let told = place.text(&format!("said.{rank}"));
         let expected = format!(
             "rank {rank} of 4\nlocal {local} of 2, host host-{host}\n\
-             master 10.77.0.1:29500, token of 32 characters\n<it's>\n<two words>\n"
+             master 10.77.0.1:29500, token of 32 characters\n<it's><two words>\n"
         );
-        assert_eq!(told, expected);
+        assert_eq!(place.text(&format!("said.{rank}")), expected);
     }
-    let mut command = script(&place, "two-hosts.sh");
-    let failed = said(command.arg("./onegraph").env("FAILS", "1"));
-    assert_eq!(failed.code, 8, "{}", failed.err);
+    let mut command = script(&place, "two-hosts.sh", &["./onegraph"], &[("FAILS", "1")]);
+    let failed = ends(&mut command, &place, 8, &[]);
     assert!(failed.out.contains("[host-b 1] error: planted\n"), "{}", failed.out);
     assert!(failed.out.ends_with("exit codes of the ranks: 0 8\n"), "{}", failed.out);
-
     let place = Place::new();
-    let code = interrupted(&place, script(&place, "two-hosts.sh").arg("./onegraph"), &[0, 1]);
-    assert_eq!(code, Some(INTERRUPTED));
+    is_interrupted(&script(&place, "two-hosts.sh", &["./onegraph"], &[]), &place, [0, 1]);
 }
 
+/// A job whose ranks saved or were lost is queued again, if it can continue; others are not.
 #[test]
 fn a_slurm_job_whose_ranks_saved_or_were_lost_is_queued_again() {
     let place = Place::new();
@@ -199,161 +183,115 @@ fn a_slurm_job_whose_ranks_saved_or_were_lost_is_queued_again() {
     program(&place, "bin/scontrol", "#!/usr/bin/env bash\necho \"$@\" >requeued\n");
     let path = std::env::var("PATH").expect("a PATH");
     let path = format!("{}:{path}", place.join("bin").display());
-    let run_as = |arguments: &[&str], code: &str, restarts: &str| -> Said {
+    let trains = ["my config", "--set", "a=b c"];
+    let own = "token of 32 characters\n<train><my config><--set><a=b c><--resume><auto>\n";
+    let eval = ["--", "eval", "--run", "a b"];
+    let resumed = ["--", "train", "c", "--resume=auto"];
+    for (arguments, code, restarts, again, told) in [
+        (&trains[..], 0, "0", false, own),
+        (&trains, 6, "0", true, own),
+        (&trains, 8, "19", true, own),
+        (&trains, 137, "0", true, own),
+        (&trains, 8, "20", false, own),
+        (&trains, 3, "0", false, own),
+        (&eval, 8, "0", false, "characters\n<eval><--run><a b>\n"),
+        (&resumed, 8, "0", true, "characters\n<train><c><--resume=auto>\n"),
+        (&["--"], 2, "0", false, ""),
+    ] {
+        let code_of = code.to_string();
+        let variables = [("PATH", path.as_str()), ("CODE", &code_of), ("SLURM_JOB_ID", "7")];
+        let mut command = script(&place, "slurm.sbatch", arguments, &variables);
+        ends(command.env("SLURM_RESTART_COUNT", restarts), &place, code, &[("said.0", told)]);
+        let requeued = fs::read_to_string(place.join("requeued")).ok();
+        assert_eq!(requeued.as_deref(), again.then_some("requeue 7\n"), "{command:?}");
         let _ = fs::remove_file(place.join("requeued"));
-        let mut command = script(&place, "slurm.sbatch");
-        command.args(arguments).env("PATH", &path).env("CODE", code);
-        said(command.env("SLURM_JOB_ID", "7").env("SLURM_RESTART_COUNT", restarts))
-    };
-    let run = |code: &str, restarts: &str| run_as(&["my config", "--set", "a=b c"], code, restarts);
-    for (code, restarts, again) in
-        [("0", "0", false), ("6", "0", true), ("8", "19", true), ("137", "0", true)]
-    {
-        assert_eq!(run(code, restarts).code.to_string(), code);
-        assert_eq!(place.join("requeued").exists(), again, "{code}");
     }
-    assert_eq!(place.text("requeued"), "requeue 7\n");
-    for (code, restarts) in [("8", "20"), ("3", "0")] {
-        run(code, restarts);
-        assert!(!place.join("requeued").exists(), "{code} after {restarts} restarts");
-    }
-    let told = place.text("said.0");
-    assert!(told.contains("token of 32 characters\n"), "{told}");
-    assert!(told.ends_with("<my config>\n<--set>\n<a=b c>\n<--resume>\n<auto>\n"), "{told}");
-
-    // Any command; what cannot continue is not begun again.
-    for (command, again) in
-        [(["eval", "--run", "a b"], false), (["train", "c", "--resume=auto"], true)]
-    {
-        let code = run_as(&[&["--"], &command[..]].concat(), "8", "0").code;
-        assert_eq!((code, place.join("requeued").exists()), (8, again), "{command:?}");
-        let words = command.map(|word| format!("<{word}>\n")).concat();
-        let told = place.text("said.0");
-        assert!(told.ends_with(&format!("characters\n{words}")), "{told}");
-    }
-    assert_eq!(run_as(&["--"], "0", "0").code, 2);
 }
 
-const HOSTS: &str = r#"{"current_host": "algo-2", "hosts": ["algo-1", "algo-2"]}"#;
-
-/// A job of SageMaker's on the second of two hosts.
-fn job(place: &Place) -> Command {
-    place.write("ml/input/config/resourceconfig.json", HOSTS);
+/// A job on the second of two hosts; then, without SageMaker's files, what its toolkit has set.
+#[test]
+fn sagemaker_starts_the_ranks_of_its_host_and_keeps_the_weights() {
+    if is_missing("jq") {
+        return;
+    }
+    let place = Place::new();
+    let hosts = r#"{"current_host": "algo-2", "hosts": ["algo-1", "algo-2"]}"#;
     let parameters = r#"{"config": "my config.toml", "train.name": "it's \"two\"\nlines",
                         "train.steps": 3, "sagemaker_region": "x"}"#;
-    place.write("ml/input/config/hyperparameters.json", parameters);
-    let mut command = script(place, "sagemaker/train");
-    command.envs([("SM_NUM_GPUS", "2"), ("TRAINING_JOB_ARN", "arn:of:job")]);
-    command
-}
-
-#[test]
-fn sagemaker_starts_the_ranks_of_its_host() {
-    if is_missing("jq") {
-        return;
-    }
-    let place = Place::new();
-    let ended = said(&mut job(&place));
-    assert_eq!(ended.code, 0, "{}", ended.err);
-    for (rank, local) in [(2, 0), (3, 1)] {
-        let told = place.text(&format!("said.{rank}"));
-        assert!(told.starts_with(&format!("rank {rank} of 4\nlocal {local} of 2")), "{told}");
-        assert!(told.contains("master algo-1:29500, token of 64 characters\n"), "{told}");
-        let all = format!(
-            "<train>\n<my config.toml>\n<--set>\n<train.run_dir={}>\n<--set>\n\
-             <train.name=it's \"two\"\nlines>\n<--set>\n<train.steps=3>\n<--resume>\n<auto>\n",
-            place.join("ml/checkpoints").display()
-        );
-        assert!(told.ends_with(&all), "{told}");
-    }
-    assert!(!place.join("ml/output/failure").exists());
-
-    let failed = said(job(&place).env("FAILS", "3"));
-    assert_eq!(failed.code, 8, "{}", failed.err);
-    let reason = "rank 3 on algo-2: exit code 8: error: planted\n";
-    assert_eq!(place.text("ml/output/failure"), reason);
-
-    let place = Place::new();
-    assert_eq!(interrupted(&place, &mut job(&place), &[2, 3]), Some(INTERRUPTED));
-    assert!(!place.join("ml/output/failure").exists(), "an interruption is no failure");
-}
-
-/// Without SageMaker's files, what its toolkit has set; a rank that does not leave is ended.
-#[test]
-fn sagemaker_reads_the_toolkits_variables_and_keeps_the_weights() {
-    if is_missing("jq") {
-        return;
-    }
-    let place = Place::new();
-    let toolkit = |place: &Place| {
-        let mut command = script(place, "sagemaker/train");
-        command.envs([("SM_HOSTS", r#"["algo-1"]"#), ("SM_CURRENT_HOST", "algo-1")]);
-        command.envs([("SM_HPS", r#"{"config": "tiny"}"#), ("SM_NUM_GPUS", "0")]);
-        command
+    let job = |place: &Place, fails: &str| {
+        place.write("ml/input/config/resourceconfig.json", hosts);
+        place.write("ml/input/config/hyperparameters.json", parameters);
+        let variables =
+            [("SM_NUM_GPUS", "2"), ("TRAINING_JOB_ARN", "arn:of:job"), ("FAILS", fails)];
+        script(place, "sagemaker/train", &[], &variables)
     };
-    let run = "ml/checkpoints/tiny";
-    place.write(&format!("{run}/last_checkpoint"), "checkpoints/step_3\n");
-    place.write(&format!("{run}/checkpoints/step_3/model.safetensors"), "weights");
-    place.write(&format!("{run}/config.toml"), "");
-    let ended = said(&mut toolkit(&place));
-    assert_eq!(ended.code, 0, "{}", ended.err);
-    assert!(place.text("said.0").starts_with("rank 0 of 1\n"));
-    assert_eq!(place.text("ml/model/model.safetensors"), "weights");
-    place.write(&format!("{run}/checkpoints/step_2/model.safetensors"), "best");
-    place.write(&format!("{run}/best.json"), r#"{"ap":1,"checkpoint":"checkpoints/step_2"}"#);
-    assert_eq!(said(&mut toolkit(&place)).code, 0);
-    assert_eq!(place.text("ml/model/model.safetensors"), "best");
+    let arguments = format!(
+        "master algo-1:29500, token of 64 characters\n<train><my config.toml><--set>\
+         <train.run_dir={}><--set><train.name=it's \"two\"\nlines><--set><train.steps=3>\
+         <--resume><auto>\n",
+        place.join("ml/checkpoints").display()
+    );
+    let ranks = [("said.2", "rank 2 of 4\nlocal 0 of 2"), ("said.3", "rank 3 of 4\nlocal 1 of 2")];
+    ends(&mut job(&place, ""), &place, 0, &ranks);
+    ends(&mut job(&place, ""), &place, 0, &[("said.2", &arguments), ("said.3", &arguments)]);
+    assert!(!place.join("ml/output/failure").exists());
+    let reason = [("ml/output/failure", "rank 3 on algo-2: exit code 8: error: planted\n")];
+    ends(&mut job(&place, "3"), &place, 8, &reason);
+    let place = Place::new();
+    is_interrupted(&job(&place, ""), &place, [2, 3]);
+    assert!(!place.join("ml/output/failure").exists(), "an interruption is no failure");
 
-    for (parameters, words) in [
-        (r#"{"command": "eval --run a"}"#, "<eval>\n<--run>\n<a>\n"),
-        (
-            r#"{"command": "mlperf run --org me", "config": "a b", "train.steps": 3}"#,
-            "<mlperf>\n<run>\n<--org>\n<me>\n<a b>\n<--set>\n<train.steps=3>\n",
-        ),
-    ] {
-        let ended = said(toolkit(&place).env("SM_HPS", parameters));
-        assert_eq!(ended.code, 0, "{}", ended.err);
-        let told = place.text("said.0");
-        assert!(told.ends_with(&format!("characters\n{words}")), "{told}");
-    }
-
-    let bad = said(toolkit(&place).env("SM_HPS", "{}"));
-    assert_eq!(bad.code, 2);
-    assert!(place.text("ml/output/failure").contains("no hyperparameter named config"));
-
+    let place = Place::new();
+    let toolkit = |parameters: &str, code: i32, tells: &[(&str, &str)]| {
+        let variables = [("SM_HOSTS", r#"["algo-1"]"#), ("SM_CURRENT_HOST", "algo-1")];
+        let mut command = script(&place, "sagemaker/train", &[], &variables);
+        let gpus = if place.join("hold").exists() { "2" } else { "0" };
+        let slow = [("FAILS", "1"), ("ONEGRAPH_REAP_SECONDS", "1"), ("SM_NUM_GPUS", gpus)];
+        ends(command.env("SM_HPS", parameters).envs(slow), &place, code, tells);
+    };
+    let tiny = r#"{"config": "tiny"}"#;
+    let weights = "ml/model/model.safetensors";
+    place.write("ml/checkpoints/tiny/last_checkpoint", "checkpoints/step_3\n");
+    place.write("ml/checkpoints/tiny/checkpoints/step_3/model.safetensors", "weights");
+    place.write("ml/checkpoints/tiny/config.toml", "");
+    toolkit(tiny, 0, &[("said.0", "rank 0 of 1\n"), (weights, "weights")]);
+    place.write("ml/checkpoints/tiny/checkpoints/step_2/model.safetensors", "best");
+    let best = r#"{"ap":1,"checkpoint":"checkpoints/step_2"}"#;
+    place.write("ml/checkpoints/tiny/best.json", best);
+    toolkit(tiny, 0, &[(weights, "best")]);
+    toolkit(r#"{"command": "eval --run a"}"#, 0, &[("said.0", "\n<eval><--run><a>\n")]);
+    let timed = r#"{"command": "mlperf run --org me", "config": "a b", "train.steps": 3}"#;
+    let words = "\n<mlperf><run><--org><me><a b><--set><train.steps=3>\n";
+    toolkit(timed, 0, &[("said.0", words)]);
+    toolkit("{}", 2, &[("ml/output/failure", "no hyperparameter named config")]);
+    // The first failure counts, and a rank that does not leave is ended.
     place.write("hold", "");
-    let mut command = toolkit(&place);
-    command.envs([("SM_NUM_GPUS", "2"), ("FAILS", "1"), ("ONEGRAPH_REAP_SECONDS", "1")]);
-    assert_eq!(said(&mut command).code, 8, "the first failure counts, and nothing hangs");
+    toolkit(tiny, 8, &[]);
 }
 
 /// An endpoint serves what a job has left in the model's folder.
 #[test]
 fn sagemaker_serves_the_weights_of_a_job() {
     let place = Place::new();
-    let serve = || script(&place, "sagemaker/serve");
-    let missing = said(&mut serve());
-    assert_eq!(missing.code, 2);
-    assert!(missing.err.contains("needs model.safetensors with"), "{}", missing.err);
-    place.write("ml/model/model.safetensors", "weights");
-    place.write("ml/model/config.toml", "");
     let options = [("SAGEMAKER_BIND_TO_PORT", "9000"), ("ONEGRAPH_SERVE", "--max-batch 4")];
-    let ended = said(serve().envs(options));
-    assert_eq!(ended.code, 0, "{}", ended.err);
+    let mut serve = script(&place, "sagemaker/serve", &[], &options);
+    ends(&mut serve, &place, 2, &[("err", "needs model.safetensors with")]);
+    let weights = place.write("ml/model/model.safetensors", "weights");
+    place.write("ml/model/config.toml", "");
     let words = format!(
-        "<serve>\n<--weights>\n<{}>\n<--host>\n<0.0.0.0>\n<--port>\n<9000>\n<--max-batch>\n<4>\n",
-        place.join("ml/model/model.safetensors").display()
+        "\n<serve><--weights><{}><--host><0.0.0.0><--port><9000><--max-batch><4>\n",
+        weights.display()
     );
-    let told = place.text("said.none");
-    assert!(told.ends_with(&words), "{told}");
+    ends(&mut serve, &place, 0, &[("said.none", &words)]);
 }
 
-/// The example of a job: its config is a preset, its other parameters are keys, and paths are those
-/// of its channels.
+/// SageMaker's job: its config is a preset, its other parameters are keys, and paths are those of
+/// its channels. Kubeflow's job uses what the image holds, and the image what the checkout does.
 #[test]
-fn sagemakers_job_names_what_there_is() {
-    let text = fs::read(scripts().join("sagemaker/training-job.json")).expect("a job");
-    let job: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+fn the_examples_of_jobs_name_what_there_is() {
+    let read = |name: &str| fs::read_to_string(scripts().join(name)).expect(name);
+    let job: serde_json::Value =
+        serde_json::from_str(&read("sagemaker/training-job.json")).expect("JSON");
     let channels = job["InputDataConfig"].as_array().expect("channels").iter();
     let channels: Vec<String> = channels
         .map(|of| format!("/opt/ml/input/data/{}", of["ChannelName"].as_str().expect("a name")))
@@ -366,12 +304,6 @@ fn sagemakers_job_names_what_there_is() {
         }
         assert!(!value.starts_with('/') || channels.iter().any(|of| of == value), "{value}");
     }
-}
-
-/// The job of Kubeflow's uses what the image holds, and the image what the checkout does.
-#[test]
-fn the_image_and_the_job_fit_each_other() {
-    let read = |name: &str| fs::read_to_string(scripts().join(name)).expect(name);
     let (image, job) = (read("Dockerfile"), read("kubeflow-mpijob.yaml"));
     let checkout = scripts().join("../..");
     for line in image.lines().filter(|line| line.starts_with("COPY configs/")) {
@@ -387,11 +319,11 @@ fn the_image_and_the_job_fit_each_other() {
     let documents: Vec<&str> = job.split("\n---\n").collect();
     assert_eq!(documents.len(), 2);
     for document in documents {
+        assert!(document.contains("apiVersion: ") && document.contains("\nkind: "));
         for line in document.lines() {
             let indent = line.len() - line.trim_start().len();
             assert!(indent % 2 == 0 && !line.contains('\t'), "{line}");
         }
-        assert!(document.contains("apiVersion: ") && document.contains("\nkind: "));
     }
     let preset = job.split("args: [").nth(1).and_then(|rest| rest.split(',').next());
     let preset = preset.expect("the launcher's arguments");

@@ -1,21 +1,17 @@
-//! Pictures: those that `onegraph inspect --svg` draws, and those of the documents, which are drawn
-//! here and compared with `docs/pictures`.
+//! Pictures: those that `onegraph inspect --svg` draws, and those of the documents: of programs,
+//! which are drawn here and compared with `docs/pictures`, and of kernels and slots, which must
+//! show what the sources do.
 //!
-//! `ONEGRAPH_PICTURES=write` overwrites `docs/pictures` instead of comparing.
+//! `ONEGRAPH_PICTURES=write` overwrites the pictures of programs instead of comparing.
 
 mod common;
-mod pictures {
-    pub(crate) mod slots;
-    pub(crate) mod stages;
-    pub(crate) mod swizzle;
-}
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use common::{BAD_CONFIG, Place};
 use engine::picture::WIDTH;
-use pictures::{slots, stages, swizzle};
 use roxmltree::{Document, Node};
 
 /// The folder of pictures that documents show.
@@ -25,12 +21,36 @@ const PROGRAMS: [(&str, &str); 2] = [
     ("plan.svg", "plan torchvision_r50 --device cuda --set train.batch_size=12"),
     ("program.svg", "program torchvision_r50 --device cuda --set train.batch_size=12"),
 ];
+/// Pictures whose content is checked, with lines of the sources that they show.
+const CHECKED: [(&str, &str, &str); 15] = [
+    ("slots.svg", FEED, "const SLOTS_AHEAD: usize = 3;"),
+    ("slots.svg", FEED, "const SLOTS_IN_FLIGHT: usize = 2;"),
+    ("slots.svg", RING, "const MIN_ROWS: usize = 8;"),
+    ("slots.svg", EXECUTOR, "buffers: [InputBuffer; 2],"),
+    ("stages.svg", TILE, "Tile<128, 128, 4>"),
+    ("stages.svg", TILE, "Tile<64, 64, 4>"),
+    ("stages.svg", LOOP, "int before = LAST, now = 0;"),
+    ("stages.svg", LOOP, "const int next = now == LAST ? 0 : now + STAGE_BYTES;"),
+    ("stages.svg", LOOP, "const bool live = k_block + T::STAGES - 1 < k_blocks;"),
+    ("stages.svg", LOOP, "copy_async_wait<T::STAGES - 2>();"),
+    ("stages.svg", LOOP, "before = now, now = next;"),
+    ("swizzle.svg", TILE, "constexpr int CHUNK = 8;"),
+    ("swizzle.svg", TILE, "constexpr int DEPTH = 32;"),
+    ("swizzle.svg", TILE, "return line * DEPTH + ((chunk ^ (line >> 1)) & 3) * CHUNK;"),
+    ("swizzle.svg", TILE, "return line * EXTENT + (chunk ^ (line & 7)) * CHUNK;"),
+];
+const FEED: &str = "engine/src/train/feed.rs";
+const RING: &str = "engine/src/model/ring.rs";
+const EXECUTOR: &str = "graph/src/exec/device/mod.rs";
+const TILE: &str = "kernels/src/cuda/gemm/tile.cuh";
+const LOOP: &str = "kernels/src/cuda/gemm/multiply.cuh";
 /// Smallest letters that a person reads in a browser, pixels.
 const LEGIBLE: f64 = 11.0;
 /// The error of an edge that is written with two decimals, pixels.
 const ROUNDING: f64 = 0.011;
 
 /// Position, size and class of a rectangle.
+#[derive(Clone)]
 struct Rectangle {
     x: f64,
     y: f64,
@@ -44,23 +64,22 @@ fn number(node: &Node<'_, '_>, name: &str) -> f64 {
     text.parse().unwrap_or_else(|_| panic!("{name}=\"{text}\" is no number"))
 }
 
-fn rectangles(document: &Document<'_>) -> Vec<Rectangle> {
-    let all = document.descendants().filter(|node| node.has_tag_name("rect"));
-    all.map(|node| Rectangle {
-        x: number(&node, "x"),
-        y: number(&node, "y"),
-        width: number(&node, "width"),
-        height: number(&node, "height"),
+fn rectangle(node: &Node<'_, '_>) -> Rectangle {
+    Rectangle {
+        x: number(node, "x"),
+        y: number(node, "y"),
+        width: number(node, "width"),
+        height: number(node, "height"),
         class: node.attribute("class").unwrap_or_default().into(),
-    })
-    .collect()
+    }
 }
 
 /// Well-formed, everything within the canvas, no letters that are too small.
 fn check(name: &str, svg: &str) -> Vec<Rectangle> {
     let document = Document::parse(svg).unwrap_or_else(|e| panic!("{name}: {e}"));
     let height = number(&document.root_element(), "height");
-    let rectangles = rectangles(&document);
+    let all = document.descendants().filter(|node| node.has_tag_name("rect"));
+    let rectangles: Vec<_> = all.map(|node| rectangle(&node)).collect();
     for r in &rectangles {
         let (right, bottom) = (r.x + r.width, r.y + r.height);
         let inside = r.x >= 0.0 && r.y >= 0.0 && right <= WIDTH + 0.01 && bottom <= height + 0.01;
@@ -91,36 +110,133 @@ fn overlap(a: &Rectangle, b: &Rectangle) -> bool {
         || apart(b.y, b.height, a.y))
 }
 
+fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// A picture of the documents: its framed boxes by their labels, in the order of drawing.
+fn boxes(name: &str) -> Vec<(String, Rectangle)> {
+    let svg = fs::read_to_string(checkout().join(FOLDER).join(name)).expect("a picture");
+    check(name, &svg);
+    let document = Document::parse(&svg).expect("checked");
+    let elements: Vec<_> = document.root_element().children().filter(Node::is_element).collect();
+    let framed = elements.windows(2).filter(|pair| pair[0].attribute("stroke").is_some());
+    let labelled = framed.map(|pair| {
+        let label = pair[1].text().unwrap_or_default();
+        (label.to_string(), rectangle(&pair[0]))
+    });
+    // Without the frame of the whole picture.
+    labelled.skip(1).collect()
+}
+
+/// No two boxes of a picture overlap.
+fn are_apart(boxes: &[(String, Rectangle)]) {
+    for (i, (label, a)) in boxes.iter().enumerate() {
+        for (other, b) in &boxes[..i] {
+            assert!(!overlap(a, b), "{label} at {}, {} and {other} at {}, {}", a.x, a.y, b.x, b.y);
+        }
+    }
+}
+
 #[test]
-fn pictures_of_the_documents_are_those_that_the_code_draws() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(FOLDER);
+fn pictures_of_programs_are_those_that_the_code_draws() {
+    let folder = checkout().join(FOLDER);
     let place = Place::new();
-    let mut drawn = vec![
-        ("swizzle.svg", swizzle::picture()),
-        ("stages.svg", stages::picture()),
-        ("slots.svg", slots::picture()),
-    ];
     for (name, arguments) in PROGRAMS {
         place.good(&format!("inspect {arguments} --svg {name}"));
-        drawn.push((name, place.text(name)));
-    }
-    let write = std::env::var("ONEGRAPH_PICTURES").is_ok_and(|value| value == "write");
-    for (name, svg) in &drawn {
-        check(name, svg);
-        let path = folder.join(name);
-        if write {
-            fs::write(&path, svg).expect("a picture");
+        let svg = place.text(name);
+        check(name, &svg);
+        if std::env::var("ONEGRAPH_PICTURES").is_ok_and(|value| value == "write") {
+            fs::write(folder.join(name), &svg).expect("a picture");
         }
-        let stored = fs::read_to_string(&path).unwrap_or_default();
+        let stored = fs::read_to_string(folder.join(name)).unwrap_or_default();
         assert!(
-            stored == *svg,
+            stored == svg,
             "{FOLDER}/{name} is not what the code draws; write it anew with \
              ONEGRAPH_PICTURES=write cargo test --release -p tests --test pictures"
         );
     }
+    let known = || PROGRAMS.iter().map(|p| p.0).chain(CHECKED.iter().map(|p| p.0));
     for file in fs::read_dir(&folder).expect("the folder") {
         let name = file.expect("an entry").file_name();
-        assert!(drawn.iter().any(|(known, _)| name == *known), "nothing draws {name:?}");
+        assert!(known().any(|known| *known == name), "nothing checks {name:?}");
+    }
+}
+
+#[test]
+fn the_sources_do_what_the_pictures_show() {
+    for (picture, source, line) in CHECKED {
+        let text = fs::read_to_string(checkout().join(source)).expect("a source");
+        assert!(text.contains(line), "{source} has no more `{line}`: {picture} shows it");
+    }
+}
+
+/// A batch keeps its slot until the host has read its row, an input buffer until its step ends, and
+/// one step runs at a time: nothing is overwritten before it was read.
+#[test]
+fn slots_and_buffers_have_one_batch_at_a_time() {
+    let boxes = boxes("slots.svg");
+    are_apart(&boxes);
+    let find = |label: &str| boxes.iter().find(|(of, _)| of == label).map(|(_, found)| found);
+    for batch in 0..4 {
+        let slot = find(&format!("batch {batch}")).expect("a slot");
+        let row = find(&format!("row {batch}")).expect("a row");
+        let step = find(&format!("step {}", batch + 1)).expect("a step");
+        assert!(slot.x + slot.width > row.x && step.x + step.width < row.x, "batch {batch}");
+    }
+}
+
+/// A k-block is multiplied in its turn, its copy has begun three iterations before, and no stage
+/// has two owners.
+#[test]
+fn a_copy_has_three_iterations_and_no_stage_two_owners() {
+    let boxes = boxes("stages.svg");
+    are_apart(&boxes);
+    let place = |label: &str| {
+        let (_, found) = boxes.iter().find(|(of, _)| of == label).expect("a k-block");
+        [(found.x - 80.0) / 72.0, (found.y - 150.0) / 40.0].map(|cell| cell.floor() as usize)
+    };
+    for k_block in 0..8usize {
+        assert_eq!(place(&format!("k-block {k_block}")), [k_block + 1, k_block % 4]);
+        let copied = (k_block + 2).saturating_sub(4);
+        assert_eq!(place(&format!("copy {k_block}")), [copied, k_block % 4]);
+    }
+}
+
+/// Each chunk `line:chunk` of the four grids lies where the kernels put it: eight groups of banks
+/// to a row. Crossed, a chunk of eight lines comes out of eight groups.
+#[test]
+fn chunks_lie_where_the_kernels_put_them() {
+    let svg = fs::read_to_string(checkout().join(FOLDER).join("swizzle.svg")).expect("a picture");
+    check("swizzle.svg", &svg);
+    let document = Document::parse(&svg).expect("checked");
+    let cell = |operand: bool, crossed: bool, line: usize, chunk: usize| match (operand, crossed) {
+        (true, false) => line * 4 + chunk,
+        (true, true) => line * 4 + ((chunk ^ (line >> 1)) & 3),
+        (false, false) => line * 8 + chunk,
+        (false, true) => line * 8 + (chunk ^ (line & 7)),
+    };
+    let mut found = 0;
+    for text in document.descendants().filter(|node| node.has_tag_name("text")) {
+        let Some((line, chunk)) = text.text().and_then(|words| words.split_once(':')) else {
+            continue;
+        };
+        let (Ok(line), Ok(chunk)) = (line.parse(), chunk.parse()) else { continue };
+        let (x, y) = (number(&text, "x"), number(&text, "y"));
+        let (crossed, is_row) = (x > 472.0, y < 314.0);
+        let group = (x - if crossed { 472.0 } else { 22.0 }) / 49.0;
+        let row = (y - if is_row { 145.0 } else { 341.0 }) / 22.0;
+        let at = row as usize * 8 + group as usize;
+        assert_eq!(at, cell(is_row, crossed, line, chunk), "{line}:{chunk} at {x}, {y}");
+        found += 1;
+    }
+    assert_eq!(found, 2 * 8 * (4 + 8));
+    for (is_row, chunks) in [(true, 4), (false, 8)] {
+        for chunk in 0..chunks {
+            let groups: BTreeSet<_> =
+                (0..8).map(|line| cell(is_row, true, line, chunk) % 8).collect();
+            assert_eq!(groups.len(), 8, "chunk {chunk}");
+        }
     }
 }
 
@@ -134,13 +250,10 @@ fn blocks_that_are_alive_together_are_drawn_apart() {
         let svg = place.text("first.svg");
         assert_eq!(svg, place.text("second.svg"), "the same plan, drawn differently");
         let rectangles = check("first.svg", &svg);
-        let blocks: Vec<_> = rectangles.iter().filter(|r| r.class == "block").collect();
+        let blocks = rectangles.iter().filter(|r| r.class == "block");
+        let blocks: Vec<_> = blocks.map(|r| (r.class.clone(), r.clone())).collect();
         assert!(blocks.len() > 20, "{} blocks", blocks.len());
-        for (i, a) in blocks.iter().enumerate() {
-            for b in &blocks[..i] {
-                assert!(!overlap(a, b), "at {}, {} and {}, {}", a.x, a.y, b.x, b.y);
-            }
-        }
+        are_apart(&blocks);
         let text = place.good(&format!("{arguments} --device {device}"));
         let nodes = text.lines().next().and_then(|line| line.split(": ").nth(1));
         let nodes = nodes.and_then(|nodes| nodes.split(' ').next()).expect("a count of nodes");

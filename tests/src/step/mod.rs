@@ -7,7 +7,9 @@ mod fusion;
 mod program;
 mod training;
 
-pub use gpu_kit::{Check, Open};
+use std::sync::Arc;
+
+use device::Device;
 use tempfile::TempDir;
 
 pub use counted::{CountedNode, counted_products};
@@ -27,6 +29,12 @@ pub use training::{
     the_loss_scale_grows_and_an_overflow_is_skipped, twenty_steps_learn_as_on_the_cpu,
     two_micro_steps_of_two_are_one_step_of_four,
 };
+
+/// Opens the device. A seed requests an unusual order of work, if the device supports it.
+pub type Open<'a> = dyn Fn(Option<u64>) -> Arc<dyn Device> + 'a;
+
+/// A check of the whole step, which panics with what it found wrong, and its name.
+pub type Check = (&'static str, fn(&Open<'_>));
 
 /// All checks.
 pub const CHECKS: [Check; 22] = [

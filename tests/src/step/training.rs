@@ -11,7 +11,6 @@ use engine::metrics::StepRecord;
 use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::train::Trainer;
-use gpu_kit::{bits, steps};
 use graph::StateSet;
 use sha2::{Digest, Sha256};
 
@@ -42,6 +41,18 @@ impl Run {
         let trainer = self.trainer(&Backend::Device(device.clone()));
         (device, trainer)
     }
+}
+
+/// So many steps, in order. Panics with what stops one.
+fn steps(trainer: &mut Trainer, count: u64) -> Vec<StepRecord> {
+    let until = trainer.steps_done() + count;
+    (0..count).map(|_| trainer.step(until).unwrap_or_else(|e| panic!("{e}"))).collect()
+}
+
+/// All state by name, as bytes.
+fn bits(trainer: &mut Trainer) -> Vec<(String, Vec<u8>)> {
+    let state = trainer.state().fetch().expect("the state");
+    state.iter().map(|(name, t)| (name.to_string(), t.bytes().to_vec())).collect()
 }
 
 /// A hash of names and bytes: two builds that print the same made the same state.

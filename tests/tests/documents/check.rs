@@ -19,8 +19,8 @@ const STARTERS: [&str; 5] = ["do", "mpirun", "sbatch", "srun", "configs/launch/t
 /// Beginnings of variables that other programs read.
 const OTHERS_VARIABLES: [&str; 7] = ["FI_", "GLIBC_", "NCCL_", "OMP_", "OMPI_", "ONEDNN_", "PATH"];
 /// Options in prose that are no program's of this checkout.
-const OTHERS_OPTIONS: [&str; 6] =
-    ["--bind-to", "--build-arg", "--fatbin", "--map-by", "--release", "--signal"];
+const OTHERS_OPTIONS: [&str; 7] =
+    ["--bind-to", "--build-arg", "--fatbin", "--map-by", "--release", "--signal", "--tool"];
 /// Placeholders of values that must parse.
 const STANDS_FOR: [(&str, &str); 8] = [
     ("$b", "50"),
@@ -32,8 +32,6 @@ const STANDS_FOR: [(&str, &str); 8] = [
     ("RANKS", "8"),
     ("STORE", "plan"),
 ];
-/// Stages of the GPU kit, whose names begin as a command does.
-const STAGES: [&str; 4] = ["BxHxW", "12x800x1344", "12x800x1088", "all-reduce"];
 /// The user's own config: README.md's block of TOML.
 const OWN_CONFIG: &str = "mine.toml";
 
@@ -42,7 +40,7 @@ pub(crate) struct Checkout {
     metadata: Metadata,
     /// All but documents and this test.
     sources: Vec<File>,
-    /// Options of `onegraph`, `bench` and `gpu-kit`.
+    /// Options of `onegraph` and `bench`.
     options: BTreeSet<String>,
     /// With the user's own config.
     folder: tempfile::TempDir,
@@ -61,7 +59,7 @@ impl Checkout {
         sources
             .retain(|f| !f.path.ends_with(".md") && !f.path.starts_with("tests/tests/documents"));
         let mut options = BTreeSet::from(["--help".into(), "--version".into()]);
-        for program in ["onegraph", "bench", "gpu-kit"] {
+        for program in ["onegraph", "bench"] {
             options_of(&command(program), &mut options);
         }
         Self { metadata, sources, options, folder }
@@ -77,8 +75,7 @@ impl Checkout {
         let (variables, words) = words.split_at(begin);
         variables.iter().try_for_each(|word| self.variable(word))?;
         if let Some((program, arguments)) = started(words) {
-            let is_stage = arguments.first().is_some_and(|word| STAGES.contains(&&**word));
-            return if is_stage { Ok(()) } else { self.program(&program, arguments, is_fenced) };
+            return self.program(&program, arguments, is_fenced);
         }
         match words {
             [cargo, rest @ ..] if cargo == "cargo" => self.cargo(rest),
@@ -104,8 +101,7 @@ impl Checkout {
         }
     }
 
-    /// Parses the arguments of `onegraph`, `bench` or `gpu-kit`, and reads the config that they
-    /// name.
+    /// Parses the arguments of `onegraph` or `bench`, and reads the config that they name.
     fn program(
         &self,
         program: &str,
@@ -299,7 +295,7 @@ fn started(words: &[String]) -> Option<(String, Vec<String>)> {
     }
     let rest: Vec<&str> = words.collect();
     let (program, arguments) = match (first.rsplit('/').next()?, &rest[..]) {
-        (program @ ("onegraph" | "bench" | "gpu-kit"), rest) => (program, rest),
+        (program @ ("onegraph" | "bench"), rest) => (program, rest),
         ("cargo", ["run", "--release", "-p", "bench", "--", rest @ ..]) => ("bench", rest),
         ("cargo", ["run", "--release", "--", rest @ ..]) => ("onegraph", rest),
         _ => return None,
@@ -318,8 +314,7 @@ fn started(words: &[String]) -> Option<(String, Vec<String>)> {
 fn command(program: &str) -> clap::Command {
     match program {
         "onegraph" => engine::cli::command(),
-        "bench" => bench::command(),
-        _ => gpu_kit::command(),
+        _ => bench::command(),
     }
 }
 

@@ -206,18 +206,17 @@ fn bench_measures_a_step() {
 /// whole GPU, all of them on one multiprocessor, for which products are cut into the largest tiles.
 #[test]
 fn ops_are_right_and_repeat() {
-    for (model, stage) in [("A100", "small-ops"), ("A100:1", "ops")] {
+    for (model, most) in [("A100", &["--most", "300000"][..]), ("A100:1", &[])] {
         let gpus = Gpus::new(model);
-        let data = gpus.place.path().to_str().expect("a path").to_string();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-kit"));
-        command.args(["work", "--images", &data, "--annotations", &data, stage]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_gpu-checks"));
+        command.args(["ops", "--each", "300"]).args(most);
         gpus.show(command.env("DRIVER_SEED", "5").current_dir(gpus.place.path()));
         let said = said(&mut command);
         let figure = said.out.lines().last().unwrap_or_default().to_string();
         let counts: Vec<u32> = figure.split(' ').filter_map(|word| word.parse().ok()).collect();
         assert!(matches!(counts[..], [passed, all] if passed == all && all > 600), "{figure}");
         assert_eq!(said.code, 0, "{}", said.err);
-        // The kit keeps its device, and a stream of each op, until the process ends.
+        // The program keeps its device, and a stream of each op, until the process ends.
         let findings = gpus.findings();
         assert!(findings.lines().all(|line| line.starts_with("leak: ")), "{findings}");
     }

@@ -1,6 +1,6 @@
 """Loads `onegraph serve` and torchvision's model in a plain Python server with the same requests, in turn.
 
-    python3 tools/gpu-kit/peers/torchvision_serve.py target/release/onegraph IMAGES [--threads N] [--clients N]
+    python3 tools/peers/torchvision_serve.py target/release/onegraph IMAGES [--threads N] [--clients N]
 
 Needs torch, torchvision and pycocotools, and a build with the feature `serve`. Both serve maskrcnn_resnet50_fpn with
 the same drawn weights, whose class scores are scaled so that objects pass the threshold; both answer with boxes, scores
