@@ -8,7 +8,6 @@ mod tidy {
     pub(crate) mod cuda;
     pub(crate) mod docs;
     pub(crate) mod files;
-    pub(crate) mod mirrors;
     pub(crate) mod ops;
     pub(crate) mod ptx;
     pub(crate) mod rooms;
@@ -19,7 +18,7 @@ mod tidy {
 }
 
 use tidy::files::{File, tracked};
-use tidy::{circles, cuda, docs, mirrors, ops, ptx, rooms, unsafety, used, words};
+use tidy::{circles, cuda, docs, ops, ptx, rooms, unsafety, used, words};
 
 /// The most lines of a source file, and the most characters of a line.
 const MAX_LINES: usize = 600;
@@ -141,11 +140,6 @@ fn a_letter_has_one_meaning() {
 #[test]
 fn names_in_cuda_comments_exist() {
     hold(cuda::comment_faults(&tracked()));
-}
-
-#[test]
-fn constants_of_rust_and_cuda_are_equal() {
-    hold(mirrors::faults(&tracked()));
 }
 
 #[test]
