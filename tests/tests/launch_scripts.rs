@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::{INTERRUPTED, Place, Said, has_namespaces, said, with_default_signals};
+use common::{INTERRUPTED, Place, Said, has_namespaces, is_missing, said, with_default_signals};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Tells its rank and arguments, one a line; with a file `hold` it waits to be asked to leave.
@@ -57,14 +57,6 @@ fn script(place: &Place, name: &str) -> Command {
         command.env(name, value);
     }
     command
-}
-
-fn is_missing(program: &str) -> bool {
-    let missing = Command::new(program).arg("--version").output().is_err();
-    if missing {
-        println!("SKIPPED: there is no {program}");
-    }
-    missing
 }
 
 /// Asks a script whose ranks have all begun to end, and takes its exit code.

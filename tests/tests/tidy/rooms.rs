@@ -20,7 +20,7 @@ pub(crate) const ROOMS: &[(&str, &[&str])] = &[
     ("score", &["dali"]),
     ("graph", &["device", "kernels", "test_gpu"]),
     ("onnx", &["choices", "kernels", "graph"]),
-    ("ranks", &["device"]),
+    ("ranks", &[]),
     ("serve", &[]),
     ("s3", &[]),
     (
