@@ -107,7 +107,7 @@ fn a_step_of_two_ranks_is_measured_together() {
     let figures = place.json("two.json");
     let number = |at: &str| figures.pointer(at).and_then(|value| value.as_f64()).expect(at);
     assert_eq!((number("/ranks/count"), number("/ranks/hosts"), number("/steps")), (2.0, 1.0, 4.0));
-    assert_eq!(figures["all_reduce"], "tcp over 2 ranks");
+    assert_eq!(figures["all_reduce"], "sockets over 2 ranks");
     let slowest = format!("/ranks/each/{}/step_ms", figures["ranks"]["slowest"]);
     assert_eq!(figures.pointer(&slowest), Some(&figures["step_ms"]));
     let total = number("/images_per_second");
