@@ -30,7 +30,8 @@ pub(crate) fn division(
     team: &Team,
 ) -> Result<Division, EngineError> {
     let target = backend.target(config);
-    let mut division = Division::new(&config.train, &target, team.ranks(), team.exchange())?;
+    let mut division = Division::new(&config.train, &target, team.ranks())?;
+    division.group = team.group().clone();
     division.local_ranks = team.local_ranks();
     Ok(division)
 }

@@ -161,7 +161,7 @@ fn measure(args: &StepArgs, rank: &Rank<'_>, config: &Config) -> anyhow::Result<
     let timed = time(args, &mut trainer, &backend, &team, &progress)?;
     let mut value = figures(&timed.records);
     if ranks > 1 {
-        let through = if on_gpu { THROUGH } else { "mpi" };
+        let through = if on_gpu { THROUGH } else { "sockets" };
         group::gather(&team, through, alone, &mut value)?;
     }
     if !team.is_first() {

@@ -12,11 +12,10 @@
 # ONEGRAPH_TOKEN; its lines are shown behind [HOST RANK]. -c cuts the cable after that time: no
 # packet passes any more, and nobody is told. SIGTERM and SIGINT reach the ranks as SIGUSR1. Exit
 # code: the highest of the ranks'. Namespaces and cable are gone when the script ends, however it
-# does. Needs iproute2 and util-linux, as root or with user namespaces. Ranks on the CPU exchange
-# over MPI, which needs mpirun: without -m they meet, and then refuse to go on.
+# does. Needs iproute2 and util-linux, as root or with user namespaces.
 #
-# Tried: as root and as a user, with a TCP server and client in Python; the meeting of onegraph's
-# ranks; with -m timed runs of 2 ranks on each host, on CPUs, Open MPI 4.1.4. Not tried: GPUs.
+# Tried: as root and as a user, with a TCP server and client in Python; training of 2 ranks on each
+# host, on CPUs; with -m timed runs of the same, Open MPI 4.1.4. Not tried: GPUs.
 set -euo pipefail
 
 usage='two-hosts.sh: usage: two-hosts.sh [-m] [-r RANKS_PER_HOST] [-c SECONDS] COMMAND'

@@ -7,16 +7,11 @@ use crate::lost::Lost;
 /// Why a rank cannot start or go on.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RanksError {
-    /// The launcher's variables are incomplete or contradict each other.
+    /// The launcher's variables are incomplete or contradict each other, or rank 0 has no usable
+    /// address.
     #[error("{0}")]
     Launcher(String),
-    /// The rendezvous has no usable address.
-    #[error("{0}")]
-    Address(String),
-    /// The rendezvous has no usable token.
-    #[error("{0}")]
-    Token(String),
-    /// Not all ranks came, or this one was refused.
+    /// The ranks share no token, not all of them came, or this one was refused.
     #[error("{0}")]
     Join(String),
     /// A rank runs with other facts than rank 0: another config, seed or data set.
@@ -28,7 +23,4 @@ pub enum RanksError {
     /// Another rank is gone.
     #[error("{0}")]
     Lost(Box<Lost>),
-    /// MPI did not start, or disagrees with the launcher.
-    #[error("{0}")]
-    Mpi(String),
 }

@@ -1,28 +1,29 @@
 //! The ranks of a run as one group: the messages between their hosts, and how the loss of a rank
 //! ends the others.
 
-use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use crate::control::Control;
 use crate::error::RanksError;
-use crate::frame::{Frame, MAX_PIECE_BYTES};
-use crate::host::Member;
 use crate::join;
 use crate::launch::Launch;
+use crate::links::Links;
 use crate::lost::Lost;
+use crate::member::Member;
 use crate::options::JoinOptions;
 
 /// The most characters of a value that [`Group::agree`] shows.
 const MAX_SHOWN: usize = 60;
 
-/// The control connection of this rank: a star of TCP connections around rank 0.
+/// Names and values that ranks compare.
+type Facts = Vec<(String, String)>;
+
+/// The connections of this rank: a star around rank 0.
 ///
 /// All ranks call [`broadcast`](Self::broadcast), [`gather`](Self::gather),
-/// [`all_gather`](Self::all_gather), [`barrier`](Self::barrier) and [`agree`](Self::agree) in the
-/// same order, from one thread at a time. Such a call has no time limit of its own: it waits as
-/// long as all ranks give signs of life, and ends with [`RanksError::Lost`] when one does not.
+/// [`barrier`](Self::barrier), [`agree`](Self::agree) and [`sum`](Self::sum) in the same order,
+/// from one thread at a time. Such a call has no time limit of its own: it waits as long as all
+/// ranks give signs of life, and ends with [`RanksError::Lost`] when one does not.
 ///
 /// If the last handle is dropped without [`leave`](Self::leave), the others see this rank as lost.
 #[derive(Clone)]
@@ -32,15 +33,17 @@ struct Inner {
     rank: usize,
     members: Vec<Member>,
     /// None if the group has one rank.
-    control: Option<Arc<Control>>,
+    links: Option<Arc<Links>>,
     /// Held during one operation of all ranks.
     operation: Mutex<()>,
+    /// Why a sum failed.
+    fault: OnceLock<String>,
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(control) = &self.control {
-            control.close();
+        if let Some(links) = &self.links {
+            links.close();
         }
     }
 }
@@ -52,10 +55,14 @@ impl fmt::Debug for Group {
 }
 
 impl Group {
+    fn new(rank: usize, members: Vec<Member>, links: Option<Arc<Links>>) -> Self {
+        let (operation, fault) = (Mutex::new(()), OnceLock::new());
+        Self(Arc::new(Inner { rank, members, links, operation, fault }))
+    }
+
     /// A group of this process only.
     pub fn alone() -> Self {
-        let members = vec![Member::this(0, 0)];
-        Self(Arc::new(Inner { rank: 0, members, control: None, operation: Mutex::new(()) }))
+        Self::new(0, vec![Member::this(0, 0)], None)
     }
 
     /// Meets the other ranks of the run; returns when all are there.
@@ -69,8 +76,8 @@ impl Group {
         }
         let joined = join::join(launch, &options)?;
         let members = joined.members.clone();
-        let control = Some(Control::start(launch.rank, joined, options.timeout)?);
-        Ok(Self(Arc::new(Inner { rank: launch.rank, members, control, operation: Mutex::new(()) })))
+        let links = Links::start(launch.rank, joined, options.timeout)?;
+        Ok(Self::new(launch.rank, members, Some(links)))
     }
 
     /// This rank's number.
@@ -110,20 +117,9 @@ impl Group {
     /// Notes what this rank does, as words that follow "was": "reducing the gradients". The others
     /// hear it with its signs of life.
     pub fn set_doing(&self, step: u64, what: &str) {
-        if let Some(control) = &self.0.control {
-            control.set_doing(step, what);
+        if let Some(links) = &self.0.links {
+            links.set_doing(step, what);
         }
-    }
-
-    #[cfg(feature = "mpi")]
-    /// Runs `wait`, which waits for other ranks by other means; `what` follows the words "waiting
-    /// for".
-    pub(crate) fn waiting<T>(&self, what: &str, wait: impl FnOnce() -> T) -> T {
-        let Some(control) = &self.0.control else { return wait() };
-        control.set_waiting(Some(what));
-        let result = wait();
-        control.set_waiting(None);
-        result
     }
 
     /// Rank 0's bytes, on every rank; `from_first` is ignored on the others.
@@ -144,20 +140,6 @@ impl Group {
         self.gather_within(what, mine)
     }
 
-    /// The bytes of all ranks, by rank, on every rank.
-    ///
-    /// # Errors
-    /// If a rank is lost, or another is at another operation.
-    pub fn all_gather(&self, what: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, RanksError> {
-        let _operation = self.operation();
-        let gathered = self.gather_within(what, mine)?;
-        let together = self.broadcast_within(what, &pack(&gathered))?;
-        let parts = unpack(&together).filter(|parts| parts.len() == self.ranks());
-        parts.ok_or_else(|| {
-            RanksError::Diverged(format!("rank 0 sent something else than {what} of all ranks"))
-        })
-    }
-
     /// Returns when all ranks have called it.
     ///
     /// # Errors
@@ -175,14 +157,11 @@ impl Group {
     pub fn agree(&self, facts: &[(&str, String)]) -> Result<(), RanksError> {
         let what = "the comparison of what the ranks run";
         let _operation = self.operation();
-        let texts = facts.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
-        let mine = pack(&texts.collect::<Vec<_>>());
-        let gathered = self.gather_within(what, &mine)?;
-        let verdict = match self.is_first() {
-            true => self.verdict(facts, &gathered),
-            false => String::new(),
-        };
-        let verdict = self.broadcast_within(what, verdict.as_bytes())?;
+        // Vectors of strings always have such a form.
+        let gathered = self.gather_within(what, &postcard::to_stdvec(facts).unwrap_or_default())?;
+        let all: Vec<Facts> =
+            gathered.iter().map(|facts| postcard::from_bytes(facts).unwrap_or_default()).collect();
+        let verdict = self.broadcast_within(what, self.verdict(&all).as_bytes())?;
         if verdict.is_empty() {
             return Ok(());
         }
@@ -190,46 +169,56 @@ impl Group {
     }
 
     /// The first difference from rank 0's facts, as a sentence; empty if there is none.
-    fn verdict(&self, facts: &[(&str, String)], gathered: &[Vec<u8>]) -> String {
-        for (member, theirs) in self.members().iter().zip(gathered).skip(1) {
-            let (rank, host) = (member.rank, &member.host);
-            let texts = unpack(theirs).unwrap_or_default();
-            let theirs: Vec<(Cow<'_, str>, Cow<'_, str>)> = texts
-                .chunks_exact(2)
-                .map(|pair| (String::from_utf8_lossy(&pair[0]), String::from_utf8_lossy(&pair[1])))
-                .collect();
-            let own = facts.iter().map(|(name, value)| (*name, value.as_str()));
-            let other = theirs.iter().map(|(name, value)| (name.as_ref(), value.as_ref()));
-            if let Some((name, value, other)) = difference(own.collect(), other.collect()) {
-                return format!(
-                    "rank {rank} on host {host} differs from rank 0 in {name}: {} and {}; start \
-                     all ranks with the same",
-                    shown(other),
-                    shown(value)
-                );
+    fn verdict(&self, all: &[Facts]) -> String {
+        let Some((own, others)) = all.split_first() else { return String::new() };
+        let find = |facts: &Facts, name: &str| {
+            facts.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())
+        };
+        for (member, other) in self.members().iter().skip(1).zip(others) {
+            for (name, _) in own.iter().chain(other) {
+                let [mine, theirs] = [own, other].map(|facts| find(facts, name));
+                if mine != theirs {
+                    return format!(
+                        "rank {} on host {} differs from rank 0 in {name}: {} and {}; start all \
+                         ranks with the same",
+                        member.rank,
+                        member.host,
+                        shown(theirs),
+                        shown(mine)
+                    );
+                }
             }
         }
         String::new()
     }
 
+    /// Why a [`sum`](Self::sum) failed, if one has.
+    pub fn fault(&self) -> Option<String> {
+        self.0.fault.get().cloned()
+    }
+
+    pub(crate) fn fail(&self, fault: String) {
+        self.0.fault.get_or_init(|| fault);
+    }
+
     /// The first rank that was lost, if one was.
     pub fn lost(&self) -> Option<Lost> {
-        self.0.control.as_ref()?.lost().cloned()
+        self.0.links.as_ref()?.lost().cloned()
     }
 
     /// Has `f` called once when a rank is lost, from a thread of the group; at once if one is lost
     /// already. A later call replaces `f`.
     pub fn on_loss(&self, f: Box<dyn FnOnce(&Lost) + Send>) {
-        if let Some(control) = &self.0.control {
-            control.on_loss(f);
+        if let Some(links) = &self.0.links {
+            links.on_loss(f);
         }
     }
 
     /// Ends this rank's part: in order, or with its exit code and an error, which the others quote.
     /// Waits at most a second until they have read it. Nothing may follow but drop.
     pub fn leave(&self, fault: Option<(u8, &str)>) {
-        if let Some(control) = &self.0.control {
-            control.leave(fault);
+        if let Some(links) = &self.0.links {
+            links.leave(fault);
         }
     }
 
@@ -238,78 +227,28 @@ impl Group {
     }
 
     fn gather_within(&self, what: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, RanksError> {
-        let Some(control) = &self.0.control else { return Ok(vec![mine.to_vec()]) };
+        let Some(links) = &self.0.links else { return Ok(vec![mine.to_vec()]) };
         if !self.is_first() {
-            send(control, 0, what, mine)?;
+            links.send(&[0], what, mine)?;
             return Ok(Vec::new());
         }
-        let others = (1..self.ranks()).map(|rank| control.receive(rank, what));
+        let others = (1..self.ranks()).map(|rank| links.receive(rank, what));
         std::iter::once(Ok(mine.to_vec())).chain(others).collect()
     }
 
     fn broadcast_within(&self, what: &str, from_first: &[u8]) -> Result<Vec<u8>, RanksError> {
-        let Some(control) = &self.0.control else { return Ok(from_first.to_vec()) };
+        let Some(links) = &self.0.links else { return Ok(from_first.to_vec()) };
         if !self.is_first() {
-            return control.receive(0, what);
+            return links.receive(0, what);
         }
-        for rank in 1..self.ranks() {
-            send(control, rank, what, from_first)?;
-        }
+        let others: Vec<usize> = (1..self.ranks()).collect();
+        links.send(&others, what, from_first)?;
         Ok(from_first.to_vec())
     }
 }
 
-/// Queues a message of any length, in pieces.
-fn send(control: &Control, to: usize, what: &str, bytes: &[u8]) -> Result<(), RanksError> {
-    control.check(to, what)?;
-    let mut pieces = bytes.chunks(MAX_PIECE_BYTES).peekable();
-    loop {
-        let bytes = pieces.next().unwrap_or_default().to_vec();
-        let last = pieces.peek().is_none();
-        control.send(to, &Frame::Piece { what: what.to_owned(), last, bytes });
-        if last {
-            return Ok(());
-        }
-    }
-}
-
-/// Parts with their lengths before them.
-fn pack(parts: &[impl AsRef<[u8]>]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for part in parts.iter().map(AsRef::as_ref) {
-        out.extend((part.len() as u64).to_le_bytes());
-        out.extend(part);
-    }
-    out
-}
-
-/// None unless they are whole.
-fn unpack(mut bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let mut parts = Vec::new();
-    while let Some((length, rest)) = bytes.split_first_chunk() {
-        let (part, rest) = rest.split_at_checked(u64::from_le_bytes(*length).try_into().ok()?)?;
-        parts.push(part.to_vec());
-        bytes = rest;
-    }
-    bytes.is_empty().then_some(parts)
-}
-
-/// The first fact of `own` that `other` lacks or has otherwise, else the first that only `other`
-/// has: its name, and the two values.
-fn difference<'a>(
-    own: Vec<(&'a str, &'a str)>,
-    other: Vec<(&'a str, &'a str)>,
-) -> Option<(&'a str, Option<&'a str>, Option<&'a str>)> {
-    let find = |facts: &[(&'a str, &'a str)], name| {
-        facts.iter().find(|(other, _)| *other == name).map(|(_, value)| *value)
-    };
-    let names = own.iter().chain(&other).map(|(name, _)| *name);
-    let mut both = names.map(|name| (name, find(&own, name), find(&other, name)));
-    both.find(|(_, own, other)| own != other)
-}
-
 /// A value for a sentence.
-fn shown(value: Option<&str>) -> String {
+fn shown(value: Option<String>) -> String {
     let Some(value) = value else { return "none".into() };
     match value.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => format!("`{}..`", &value[..end]),

@@ -2,7 +2,7 @@
 //! it.
 //!
 //! ```text
-//! rank:   greeting, nonce             rank 0: greeting, nonce
+//! both:   greeting, nonce
 //! rank:   Join, HMAC(token, "rank", both nonces, who it is)
 //! rank 0: Welcome, HMAC(token, "first", both nonces)        or Refused
 //! ```
@@ -14,15 +14,17 @@ use std::time::{Duration, Instant};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use crate::frame::{Frame, GREETING, MAX_JOIN_BYTES, NONCE_BYTES, PROOF_BYTES};
-use crate::host::Member;
+use crate::frame::{Frame, MAX_JOIN_BYTES, PROOF_BYTES};
+use crate::member::Member;
 
-/// A random number of each side, so that nothing overheard serves twice.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Nonces {
-    rank: [u8; NONCE_BYTES],
-    first: [u8; NONCE_BYTES],
-}
+/// The protocol and its version: other bytes are no rank, or one of another version.
+const GREETING: [u8; 10] = *b"onegraph\x03\x00";
+
+/// Bytes of the random number in a greeting.
+const NONCE_BYTES: usize = 16;
+
+/// A random number of each side, rank 0's last, so that nothing overheard serves twice.
+type Nonces = [[u8; NONCE_BYTES]; 2];
 
 /// A stream whose reads and writes all end by one deadline: a peer that sends a byte now and then
 /// gains nothing.
@@ -34,27 +36,40 @@ pub(crate) struct Timed<'a> {
 impl Timed<'_> {
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(ErrorKind::TimedOut.into());
-        }
-        Ok(Some(left))
+        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
     }
 
-    /// Reads one frame of at most `max` bytes.
-    pub(crate) fn frame(&mut self, max: usize) -> io::Result<Frame> {
-        let mut length = [0; 4];
-        self.read_exact(&mut length)?;
-        let length = u32::from_le_bytes(length) as usize;
-        if length > max {
-            return Err(invalid(format!("a frame of {length} bytes")));
-        }
-        let mut bytes = vec![0; length];
-        self.read_exact(&mut bytes)?;
-        Frame::parse(&bytes).ok_or_else(|| invalid("bytes that are no frame".into()))
+    pub(crate) fn send(&mut self, frame: &Frame) -> Result<(), String> {
+        self.write_all(&frame.to_bytes()).map_err(in_words)
     }
 
-    pub(crate) fn send(&mut self, frame: &Frame) -> io::Result<()> {
-        self.write_all(&frame.to_bytes())
+    pub(crate) fn receive(&mut self, max: usize) -> Result<Frame, String> {
+        Frame::read(self, max).map_err(in_words)
+    }
+
+    /// Exchanges greetings: this side's nonce, and the other's.
+    fn greet(&mut self) -> Result<Nonces, String> {
+        let mut own = [0; NONCE_BYTES];
+        getrandom::fill(&mut own).map_err(|error| error.to_string())?;
+        self.write_all(&[&GREETING[..], &own].concat()).map_err(in_words)?;
+        // Its first bytes suffice to recognise a peer that speaks another protocol.
+        let mut greeting = [0; GREETING.len()];
+        self.read_exact(&mut greeting).map_err(in_words)?;
+        let (name, version) = greeting.split_at(GREETING.len() - 2);
+        if name != &GREETING[..name.len()] {
+            return Err(format!("it speaks another protocol (`{}`)", greeting.escape_ascii()));
+        }
+        if greeting != GREETING {
+            return Err(format!(
+                "it speaks version {} of the protocol, and this rank version {}; run one version \
+                 of onegraph on all ranks",
+                version[0],
+                GREETING[name.len()]
+            ));
+        }
+        let mut theirs = [0; NONCE_BYTES];
+        self.read_exact(&mut theirs).map_err(in_words)?;
+        Ok([own, theirs])
     }
 }
 
@@ -76,72 +91,57 @@ impl Write for Timed<'_> {
     }
 }
 
-/// Rank 0's side: the member that asks to join, and the number of ranks that it expects.
-///
-/// # Errors
-/// The reason, in words, why the peer is not a rank of this run. It is also sent to a peer that can
-/// read it.
-pub(crate) fn receive(
-    stream: &TcpStream,
-    token: &str,
-    deadline: Instant,
-) -> Result<(Member, usize, Nonces), String> {
-    let mut timed = Timed { stream, deadline };
-    let first = random().map_err(|error| error.to_string())?;
-    let mut greeting = [0; GREETING.len() + NONCE_BYTES];
-    read_greeting(&mut timed, &mut greeting)?;
-    let mut answer = GREETING.to_vec();
-    answer.extend(first);
-    timed.write_all(&answer).map_err(|error| in_words(&error))?;
-    let nonces = Nonces { rank: nonce_of(&greeting), first };
-    match timed.frame(MAX_JOIN_BYTES).map_err(|error| in_words(&error))? {
-        Frame::Join { member, ranks, proof } => {
-            if !proves(token, &asked(&member, ranks), &nonces, &proof) {
-                let reason = "the token is another one".to_owned();
-                // The stranger may be gone; the line in the log is what matters.
-                let _ = timed.send(&Frame::Refused { again: true, reason: reason.clone() });
-                return Err(reason);
+/// A rank that has proved that it knows the token, and waits for its place.
+pub(crate) struct Asking {
+    pub(crate) stream: TcpStream,
+    pub(crate) member: Member,
+    /// The number of ranks that it was started with.
+    pub(crate) ranks: usize,
+    /// Rank 0's own proof.
+    proof: [u8; PROOF_BYTES],
+}
+
+impl Asking {
+    /// Rank 0's side of a new connection.
+    ///
+    /// # Errors
+    /// The reason, in words, why the peer is not a rank of this run. It is also sent to a peer that
+    /// can read it.
+    pub(crate) fn accept(stream: TcpStream, token: &str, limit: Duration) -> Result<Self, String> {
+        let mut timed = Timed { stream: &stream, deadline: Instant::now() + limit };
+        let [own, theirs] = timed.greet()?;
+        let nonces = [theirs, own];
+        match timed.receive(MAX_JOIN_BYTES)? {
+            Frame::Join { member, ranks, proof } => {
+                if mac(token, &asked(&member, ranks), &nonces).verify_slice(&proof).is_err() {
+                    let reason = "the token is another one".to_owned();
+                    // The stranger may be gone; the line in the log is what matters.
+                    let _ = timed.send(&Frame::Refused { again: true, reason: reason.clone() });
+                    return Err(reason);
+                }
+                let proof = mac(token, b"first", &nonces).finalize().into_bytes().into();
+                Ok(Self { stream, member, ranks, proof })
             }
-            Ok((member, ranks, nonces))
+            other => Err(format!("it sent {other:?} first")),
         }
-        other => Err(format!("it sent {other:?} first")),
+    }
+
+    /// Gives the rank its place; false if it is gone.
+    pub(crate) fn welcome(&self) -> bool {
+        self.answer(&Frame::Welcome { proof: self.proof })
+    }
+
+    pub(crate) fn refuse(&self, reason: String) {
+        self.answer(&Frame::Refused { again: false, reason });
+    }
+
+    fn answer(&self, frame: &Frame) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(1);
+        Timed { stream: &self.stream, deadline }.send(frame).is_ok()
     }
 }
 
-/// Reads the other side's greeting into `greeting`, and says what is wrong with it.
-fn read_greeting(timed: &mut Timed<'_>, greeting: &mut [u8]) -> Result<(), String> {
-    // Its first bytes suffice to recognise a peer that speaks another protocol.
-    let (start, nonce) = greeting.split_at_mut(GREETING.len());
-    timed.read_exact(start).map_err(|error| in_words(&error))?;
-    let name = GREETING.len() - 2;
-    if start[..name] != GREETING[..name] {
-        return Err(format!("it speaks another protocol (`{}`)", start.escape_ascii()));
-    }
-    if start != GREETING {
-        let version = |bytes: &[u8]| u16::from_le_bytes([bytes[name], bytes[name + 1]]);
-        let (theirs, ours) = (version(start), version(&GREETING));
-        return Err(format!(
-            "it speaks version {theirs} of the protocol, and this rank version {ours}; run one \
-             version of onegraph on all ranks"
-        ));
-    }
-    timed.read_exact(nonce).map_err(|error| in_words(&error))
-}
-
-/// Rank 0's answer to a rank that has its place.
-pub(crate) fn welcome(stream: &TcpStream, token: &str, nonces: &Nonces) -> io::Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(1);
-    let proof = proof(token, b"first", nonces);
-    Timed { stream, deadline }.send(&Frame::Welcome { proof })
-}
-
-/// How a request to join ended.
-pub(crate) enum Asked {
-    Welcome,
-    Refused { again: bool, reason: String },
-}
-
-/// The other ranks' side: asks to join.
+/// Asks rank 0 for a place among `ranks`: `Ok(Err)` is a refusal for good.
 ///
 /// # Errors
 /// The reason, in words, why the peer is not rank 0 of this run.
@@ -150,31 +150,21 @@ pub(crate) fn ask(
     token: &str,
     member: &Member,
     ranks: usize,
-    deadline: Instant,
-) -> Result<Asked, String> {
-    let mut timed = Timed { stream, deadline };
-    let rank = random().map_err(|error| error.to_string())?;
-    let mut hello = GREETING.to_vec();
-    hello.extend(rank);
-    timed.write_all(&hello).map_err(|error| in_words(&error))?;
-    let mut greeting = [0; GREETING.len() + NONCE_BYTES];
-    read_greeting(&mut timed, &mut greeting)?;
-    let nonces = Nonces { rank, first: nonce_of(&greeting) };
-    let proof = proof(token, &asked(member, ranks), &nonces);
-    let join = Frame::Join { member: member.clone(), ranks, proof };
-    timed.send(&join).map_err(|error| in_words(&error))?;
-    match timed.frame(MAX_JOIN_BYTES * 8).map_err(|error| in_words(&error))? {
-        Frame::Welcome { proof } if proves(token, b"first", &nonces, &proof) => Ok(Asked::Welcome),
-        Frame::Welcome { .. } => Err("it does not know the token".into()),
-        Frame::Refused { again, reason } => Ok(Asked::Refused { again, reason }),
+    limit: Duration,
+) -> Result<Result<(), String>, String> {
+    let mut timed = Timed { stream, deadline: Instant::now() + limit };
+    let nonces = timed.greet()?;
+    let proof = mac(token, &asked(member, ranks), &nonces).finalize().into_bytes().into();
+    timed.send(&Frame::Join { member: member.clone(), ranks, proof })?;
+    match timed.receive(MAX_JOIN_BYTES * 8)? {
+        Frame::Welcome { proof } => match mac(token, b"first", &nonces).verify_slice(&proof) {
+            Ok(()) => Ok(Ok(())),
+            Err(_) => Err("it does not know the token".into()),
+        },
+        Frame::Refused { again: false, reason } => Ok(Err(reason)),
+        Frame::Refused { reason, .. } => Err(reason),
         other => Err(format!("it sent {other:?}")),
     }
-}
-
-fn nonce_of(greeting: &[u8; GREETING.len() + NONCE_BYTES]) -> [u8; NONCE_BYTES] {
-    let mut nonce = [0; NONCE_BYTES];
-    nonce.copy_from_slice(&greeting[GREETING.len()..]);
-    nonce
 }
 
 /// The bytes that a rank's proof covers besides the nonces.
@@ -187,37 +177,18 @@ fn mac(token: &str, what: &[u8], nonces: &Nonces) -> Hmac<Sha256> {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(token.as_bytes()) else {
         unreachable!("HMAC takes keys of any length")
     };
-    mac.update(&nonces.rank);
-    mac.update(&nonces.first);
+    mac.update(nonces.as_flattened());
     mac.update(what);
     mac
 }
 
-fn proof(token: &str, what: &[u8], nonces: &Nonces) -> [u8; PROOF_BYTES] {
-    mac(token, what, nonces).finalize().into_bytes().into()
-}
-
-/// In constant time.
-fn proves(token: &str, what: &[u8], nonces: &Nonces, proof: &[u8; PROOF_BYTES]) -> bool {
-    mac(token, what, nonces).verify_slice(proof).is_ok()
-}
-
-/// Random bytes of the system's.
-pub(crate) fn random() -> io::Result<[u8; NONCE_BYTES]> {
-    let mut bytes = [0; NONCE_BYTES];
-    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
-    Ok(bytes)
-}
-
-fn invalid(what: String) -> io::Error {
-    io::Error::new(ErrorKind::InvalidData, format!("it sent {what}"))
-}
-
 /// An error of a handshake, for the log.
-pub(crate) fn in_words(error: &io::Error) -> String {
+fn in_words(error: io::Error) -> String {
     match error.kind() {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => "it did not finish its greeting".into(),
-        ErrorKind::UnexpectedEof => "it closed the connection in its greeting".into(),
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
+            "it closed the connection in its greeting".into()
+        }
         _ => error.to_string(),
     }
 }

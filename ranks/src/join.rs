@@ -1,18 +1,18 @@
 //! How the ranks of a run come together: rank 0 waits for all, and turns strangers away.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::TcpStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::RanksError;
 use crate::frame::{Frame, MAX_FRAME_BYTES};
-use crate::handshake::{self, Asked, Nonces, Timed, in_words};
-use crate::host::Member;
+use crate::handshake::{Asking, Timed, ask};
 use crate::launch::Launch;
+use crate::meeting::{Listener, Meeting};
+use crate::member::Member;
 use crate::options::{JoinOptions, Say};
-use crate::rendezvous::{Rendezvous, Served};
 
 /// How long a connection has for its handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -39,28 +39,30 @@ pub(crate) struct Joined {
 /// If there is no usable address or token, or not all ranks came.
 pub(crate) fn join(launch: &Launch, options: &JoinOptions) -> Result<Joined, RanksError> {
     let joined = || {
-        let rendezvous = Rendezvous::find(launch, options)?;
+        let meeting = Meeting::find(launch, options)?;
         let me = Member::this(launch.rank, launch.local_rank);
         let deadline = Instant::now() + options.join_timeout;
         match launch.rank {
-            0 => Door::open(rendezvous.serve()?, launch.ranks, options, me).wait(deadline),
-            _ => come(&rendezvous, launch, &me, options, deadline),
+            0 => Door::open(meeting, launch.ranks, options, me)?.wait(deadline),
+            _ => come(&meeting, launch, &me, options, deadline),
         }
     };
-    let alone = |fault| format!("{fault}; to run one process, {}", launch.launcher.to_run_alone());
     joined().map_err(|fault| match fault {
-        RanksError::Token(fault) => RanksError::Token(alone(fault)),
-        RanksError::Join(fault) => RanksError::Join(alone(fault)),
+        RanksError::Join(fault) => RanksError::Join(format!(
+            "{fault}; to run one process, {}",
+            launch.launcher.to_run_alone()
+        )),
         fault => fault,
     })
 }
 
-/// How one handshake ended.
-type Greeted = (SocketAddr, Result<(TcpStream, Member, usize, Nonces), String>);
+/// How one handshake ended, and who it was with.
+type Greeted = (String, Result<Asking, String>);
 
 /// Rank 0 while it waits for the others.
 struct Door {
-    served: Served,
+    listener: Listener,
+    token: String,
     say: Say,
     join_timeout: Duration,
     members: Vec<Option<Member>>,
@@ -71,11 +73,17 @@ struct Door {
 }
 
 impl Door {
-    fn open(served: Served, ranks: usize, options: &JoinOptions, me: Member) -> Self {
+    fn open(
+        meeting: Meeting,
+        ranks: usize,
+        options: &JoinOptions,
+        me: Member,
+    ) -> Result<Self, RanksError> {
         let mut members = vec![None; ranks];
         members[0] = Some(me);
-        Self {
-            served,
+        Ok(Self {
+            listener: meeting.listen()?,
+            token: meeting.token,
             say: options.say.clone(),
             join_timeout: options.join_timeout,
             members,
@@ -83,13 +91,16 @@ impl Door {
             greeted: channel(),
             handshakes: 0,
             lines: 0,
-        }
+        })
     }
 
     fn wait(mut self, deadline: Instant) -> Result<Joined, RanksError> {
         let mut looked = Instant::now();
         while self.members.contains(&None) {
-            while self.accept() {}
+            // Fails if there is none, or it is gone again; also with too many open files.
+            while let Ok((stream, from)) = self.listener.accept() {
+                self.greet(stream, from);
+            }
             while let Ok(greeted) = self.greeted.1.try_recv() {
                 self.take(greeted);
             }
@@ -109,70 +120,52 @@ impl Door {
         Ok(Joined { members, streams: self.streams })
     }
 
-    /// Takes one connection, if one waits; its handshake has a thread of its own.
-    fn accept(&mut self) -> bool {
-        let (stream, from) = match self.served.listener.accept() {
-            Ok(accepted) => accepted,
-            // Also a connection that is gone again, or too many open files.
-            Err(_) => return false,
-        };
+    /// Begins the handshake of a connection, in a thread of its own.
+    fn greet(&mut self, stream: TcpStream, from: String) {
         if self.handshakes >= MAX_HANDSHAKES {
-            self.refuse_line(from, "too many connect at once");
-            return true;
+            return self.refuse_line(&from, "too many connect at once");
         }
-        self.handshakes += 1;
-        let (token, sender) = (self.served.token.clone(), self.greeted.0.clone());
+        let (token, sender) = (self.token.clone(), self.greeted.0.clone());
         let greet = move || {
-            let result = stream.set_nonblocking(false).map_err(|error| error.to_string());
-            let deadline = Instant::now() + HANDSHAKE;
-            let result = result
-                .and_then(|()| handshake::receive(&stream, &token, deadline))
-                .map(|(member, ranks, nonces)| (stream, member, ranks, nonces));
+            let asking = Asking::accept(stream, &token, HANDSHAKE);
             // No receiver: the run has begun without this one.
-            let _ = sender.send((from, result));
+            let _ = sender.send((from, asking));
         };
-        let name = "rank-handshake".to_owned();
-        if thread::Builder::new().name(name).stack_size(256 << 10).spawn(greet).is_err() {
-            self.handshakes -= 1;
-        }
-        true
+        let builder = thread::Builder::new().name("rank-handshake".into()).stack_size(256 << 10);
+        self.handshakes += usize::from(builder.spawn(greet).is_ok());
     }
 
     /// Gives a rank its place, or says why it has none.
     fn take(&mut self, (from, result): Greeted) {
         self.handshakes -= 1;
-        let (stream, member, ranks, nonces) = match result {
-            Ok(greeted) => greeted,
-            Err(why) => return self.refuse_line(from, &why),
+        let asking = match result {
+            Ok(asking) => asking,
+            Err(why) => return self.refuse_line(&from, &why),
         };
-        let (rank, expected) = (member.rank, self.members.len());
+        let (member, ranks, expected) = (&asking.member, asking.ranks, self.members.len());
+        let (rank, host) = (member.rank, &member.host);
         let why = if ranks != expected {
             format!(
-                "rank {rank} on host {} was started as one of {ranks} ranks, and rank 0 as one of \
-                 {expected}; start all with one command",
-                member.host
+                "rank {rank} on host {host} was started as one of {ranks} ranks, and rank 0 as one \
+                 of {expected}; start all with one command"
             )
         } else if rank == 0 || rank >= expected {
-            format!("host {} sent rank {rank}, which cannot join rank 0 of {expected}", member.host)
+            format!("host {host} sent rank {rank}, which cannot join rank 0 of {expected}")
         } else if let Some(other) = self.there(rank) {
             format!(
-                "rank {rank} came twice: from host {} (process {}) and from host {} (process {}); \
-                 give each its own rank",
-                other.host, other.pid, member.host, member.pid
+                "rank {rank} came twice: from host {} (process {}) and from host {host} (process \
+                 {}); give each its own rank",
+                other.host, other.pid, member.pid
             )
         } else {
-            let welcomed = handshake::welcome(&stream, &self.served.token, &nonces);
-            if welcomed.is_ok() {
-                self.members[rank] = Some(member);
-                self.streams[rank] = Some(stream);
+            if asking.welcome() {
+                self.members[rank] = Some(asking.member);
+                self.streams[rank] = Some(asking.stream);
             }
             return;
         };
-        self.refuse_line(from, &why);
-        let deadline = Instant::now() + Duration::from_secs(1);
-        let refused = Frame::Refused { again: false, reason: why };
-        // It may be gone; the log has the line.
-        let _ = Timed { stream: &stream, deadline }.send(&refused);
+        self.refuse_line(&from, &why);
+        asking.refuse(why);
     }
 
     /// The member that holds a place, unless its connection is closed: then the place is free.
@@ -188,10 +181,8 @@ impl Door {
         self.members[rank].as_ref()
     }
 
-    fn refuse_line(&mut self, from: SocketAddr, why: &str) {
+    fn refuse_line(&mut self, from: &str, why: &str) {
         self.lines += 1;
-        // IPv4 comes in as IPv6 where rank 0 listens on both.
-        let from = SocketAddr::new(from.ip().to_canonical(), from.port());
         if self.lines <= MAX_LINES {
             (self.say)(&format!("refused a connection from {from}: {why}"));
         } else if self.lines == MAX_LINES + 1 {
@@ -214,8 +205,7 @@ impl Door {
         RanksError::Join(reason)
     }
 
-    /// Sends a frame to all ranks that came. The control connection detects one that has left
-    /// since.
+    /// Sends a frame to all ranks that came. Whoever has left since is detected later.
     fn tell(&self, frame: &Frame) {
         for stream in self.streams.iter().flatten() {
             let deadline = Instant::now() + Duration::from_secs(1);
@@ -239,7 +229,7 @@ fn list(ranks: &[usize]) -> String {
 
 /// The other ranks' side: asks until rank 0 is there, then waits until all are.
 fn come(
-    rendezvous: &Rendezvous,
+    meeting: &Meeting,
     launch: &Launch,
     me: &Member,
     options: &JoinOptions,
@@ -247,9 +237,14 @@ fn come(
 ) -> Result<Joined, RanksError> {
     let mut pause = Duration::from_millis(10);
     loop {
-        let why = match attempt(rendezvous, launch, me, deadline) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let asked = meeting.reach(left.clamp(Duration::from_millis(1), HANDSHAKE), |stream| {
+            let asked = ask(&stream, &meeting.token, me, launch.ranks, HANDSHAKE)?;
+            Ok(asked.map(|()| stream))
+        });
+        let why = match asked {
             Ok(Ok(stream)) => return wait_for_start(stream, launch, options, deadline),
-            Ok(Err(refused)) => return Err(refused),
+            Ok(Err(reason)) => return Err(RanksError::Join(format!("rank 0 refused: {reason}"))),
             Err(why) => why,
         };
         if Instant::now() + pause > deadline {
@@ -264,45 +259,6 @@ fn come(
     }
 }
 
-/// One try: the outer error is in words, and the next try may go better.
-fn attempt(
-    rendezvous: &Rendezvous,
-    launch: &Launch,
-    me: &Member,
-    deadline: Instant,
-) -> Result<Result<TcpStream, RanksError>, String> {
-    let (address, token) = rendezvous.look()?;
-    let addresses = address.to_socket_addrs().map_err(|error| format!("{address}: {error}"))?;
-    let left = deadline.saturating_duration_since(Instant::now());
-    let mut why = format!("{address}: the name has no address");
-    for one in addresses {
-        let limit = left.min(HANDSHAKE).max(Duration::from_millis(1));
-        let stream = match TcpStream::connect_timeout(&one, limit) {
-            Ok(stream) => stream,
-            Err(error) => {
-                why = format!("{address}: {error}");
-                continue;
-            }
-        };
-        // A port of this host that nobody listens on may connect to itself.
-        if stream.local_addr().ok() == stream.peer_addr().ok() {
-            why = format!("{address}: nobody listens");
-            continue;
-        }
-        let until = Instant::now() + HANDSHAKE;
-        match handshake::ask(&stream, &token, me, launch.ranks, until) {
-            Ok(Asked::Welcome) => return Ok(Ok(stream)),
-            Ok(Asked::Refused { again: false, reason }) => {
-                return Ok(Err(RanksError::Join(format!("rank 0 refused: {reason}"))));
-            }
-            Ok(Asked::Refused { reason, .. }) | Err(reason) => {
-                why = format!("{address}: {reason}");
-            }
-        }
-    }
-    Err(why)
-}
-
 fn wait_for_start(
     stream: TcpStream,
     launch: &Launch,
@@ -311,7 +267,7 @@ fn wait_for_start(
 ) -> Result<Joined, RanksError> {
     // Rank 0 gives up first, and says who is missing.
     let deadline = deadline.max(Instant::now() + options.join_timeout) + HANDSHAKE;
-    match (Timed { stream: &stream, deadline }).frame(MAX_FRAME_BYTES) {
+    match (Timed { stream: &stream, deadline }).receive(MAX_FRAME_BYTES) {
         Ok(Frame::Start(members)) if members.len() == launch.ranks => {
             let mut streams: Vec<Option<TcpStream>> = (0..launch.ranks).map(|_| None).collect();
             streams[0] = Some(stream);
@@ -319,12 +275,8 @@ fn wait_for_start(
         }
         Ok(Frame::Refused { reason, .. }) => Err(RanksError::Join(reason)),
         Ok(other) => Err(RanksError::Join(format!("rank 0 sent {other:?} instead of a start"))),
-        Err(error) => Err(RanksError::Join(format!(
-            "rank 0 went away before all ranks had come: {}",
-            match error.kind() {
-                ErrorKind::UnexpectedEof => "its connection closed".into(),
-                _ => in_words(&error),
-            }
-        ))),
+        Err(error) => {
+            Err(RanksError::Join(format!("rank 0 went away before all ranks had come: {error}")))
+        }
     }
 }

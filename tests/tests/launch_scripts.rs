@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::{INTERRUPTED, Place, Said, has_namespaces, said, with_default_signals};
+use common::{INTERRUPTED, Place, Said, has_namespaces, is_missing, said, with_default_signals};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Tells its rank and arguments, one a line; with a file `hold` it waits to be asked to leave.
@@ -75,14 +75,6 @@ fn is_interrupted(command: &Command, place: &Place, ranks: [usize; 2]) {
     kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs still");
     let code = child.wait().expect("it ends, as the ranks do by themselves").code();
     assert_eq!(code, Some(INTERRUPTED), "{command:?}");
-}
-
-fn is_missing(program: &str) -> bool {
-    let missing = Command::new(program).arg("--version").output().is_err();
-    if missing {
-        println!("SKIPPED: there is no {program}");
-    }
-    missing
 }
 
 #[test]

@@ -1,20 +1,21 @@
-//! Steps of several ranks, in the threads of one process: each rank has its part of a step, and all
-//! have the same weights.
+//! Steps of several ranks, in the threads of one process: each rank has its part of a step and
+//! connections to the others, and all have the same weights.
 
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use configs::Config;
 use device::cuda::CudaDevice;
-use device::{Alone, Device, Exchange, Ranks, Target};
+use device::{Device, Ranks, Target};
 use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
 use engine::model::{Division, is_transient};
 use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::train::Trainer;
+use ranks::{Group, JoinOptions, Launch, Launcher};
 
 use common::Place;
 
@@ -46,39 +47,55 @@ impl Run {
     /// Runs `steps` steps on ranks of the CPU, from step `from` on if there is a state to go on
     /// from.
     fn on_cpu(&self, count: usize, steps: u64, from: Option<(&After, u64)>) -> Vec<After> {
-        let exchanges = match count {
-            1 => vec![Arc::new(Alone) as Arc<dyn Exchange>],
-            _ => ranks::in_process(count),
-        };
-        let rank = |(rank, exchange): (usize, Arc<dyn Exchange>)| {
-            let ranks = Ranks { rank, count };
-            let train = &self.config.train;
-            let division = Division::new(train, &Target::Cpu, ranks, exchange).expect("it fits");
-            let mut trainer =
-                Trainer::of_rank(&self.config, &self.data, &Backend::Cpu, division, Arc::default())
-                    .expect("micro is sound");
+        let rank = |group: Group| {
+            let mut trainer = self.trainer(&group, Arc::default());
             if let Some((before, steps_done)) = from {
                 restore(&mut trainer, before, steps_done);
             }
             after(&mut trainer, steps)
         };
-        in_threads(exchanges, rank)
+        in_groups(count, rank)
+    }
+
+    /// The trainer of one rank on the CPU.
+    fn trainer(&self, group: &Group, asked: Arc<AtomicBool>) -> Trainer {
+        let ranks = Ranks { rank: group.rank(), count: group.ranks() };
+        let mut division = Division::new(&self.config.train, &Target::Cpu, ranks).expect("it fits");
+        division.group = group.clone();
+        Trainer::of_rank(&self.config, &self.data, &Backend::Cpu, division, asked)
+            .expect("micro is sound")
     }
 }
 
+/// Joins ranks with one another, and lets each do something in a thread of its own.
+fn in_groups<R: Send>(count: usize, run: impl Fn(Group) -> R + Sync + Send + Copy) -> Vec<R> {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let job = format!("{} {}", std::process::id(), RUNS.fetch_add(1, Ordering::SeqCst));
+    let lookup = Arc::new(move |name: &str| (name == "ONEGRAPH_JOB").then(|| job.clone()));
+    let options = JoinOptions { lookup, ..JoinOptions::default() };
+    in_threads((0..count).collect(), |rank| {
+        let (local_rank, local_ranks) = (rank, count);
+        let launcher = Launcher::Torchrun;
+        let launch = Launch { rank, ranks: count, local_rank, local_ranks, launcher };
+        let group = Group::join(&launch, options.clone()).expect("all come");
+        let result = run(group.clone());
+        group.barrier("the end").expect("all come to their end");
+        group.leave(None);
+        result
+    })
+}
+
 /// Runs each rank in a thread with threads of its own for parallel loops, as processes have.
-fn in_threads<T: Send, R: Send>(
-    of_ranks: Vec<T>,
-    run: impl Fn((usize, T)) -> R + Sync + Send + Copy,
-) -> Vec<R> {
+fn in_threads<T: Send, R: Send>(of_ranks: Vec<T>, run: impl Fn(T) -> R + Sync + Send) -> Vec<R> {
+    let run = &run;
     std::thread::scope(|scope| {
-        let start = |of_rank: (usize, T)| {
+        let start = |of_rank: T| {
             scope.spawn(move || {
                 let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build();
                 pool.expect("a pool").install(|| run(of_rank))
             })
         };
-        let threads: Vec<_> = of_ranks.into_iter().enumerate().map(start).collect();
+        let threads: Vec<_> = of_ranks.into_iter().map(start).collect();
         threads.into_iter().map(|thread| thread.join().expect("a rank")).collect()
     })
 }
@@ -96,13 +113,13 @@ fn trainer_on(run: &Run, device: CudaDevice) -> Trainer {
     let (ranks, target) = (device.ranks(), Target::Gpu(device.gpu().clone()));
     let backend = Backend::Device(Arc::new(device));
     let train = &run.config.train;
-    let division = Division::new(train, &target, ranks, Arc::new(Alone)).expect("it fits");
+    let division = Division::new(train, &target, ranks).expect("it fits");
     Trainer::of_rank(&run.config, &run.data, &backend, division, Arc::default()).expect("it fits")
 }
 
 fn on_devices(run: &Run, count: usize, steps: u64, seed: u64) -> Vec<After> {
     let devices = test_gpu::group(&format!("A100 SEED={seed}"), count);
-    in_threads(devices, |(_, device)| after(&mut trainer_on(run, device), steps))
+    in_threads(devices, |device| after(&mut trainer_on(run, device), steps))
 }
 
 /// The largest difference of a tensor of two states, over the tensor's largest value.
@@ -216,19 +233,14 @@ fn one_rank_that_sums_makes_the_step_of_one_that_does_not() {
 #[test]
 fn a_request_to_stop_on_one_rank_stops_all_after_the_same_step() {
     let run = Run::new(&TWENTY);
-    let rank = |(rank, exchange): (usize, Arc<dyn Exchange>)| {
-        let ranks = Ranks { rank, count: 2 };
-        let train = &run.config.train;
-        let division = Division::new(train, &Target::Cpu, ranks, exchange).expect("it fits");
+    let rank = |group: Group| {
         let asked = Arc::new(AtomicBool::new(false));
-        let mut trainer =
-            Trainer::of_rank(&run.config, &run.data, &Backend::Cpu, division, asked.clone())
-                .expect("micro is sound");
+        let mut trainer = run.trainer(&group, asked.clone());
         while trainer.stop_after().is_none() {
-            asked.store(rank == 1 && trainer.steps_done() == 3, Ordering::Relaxed);
+            asked.store(group.rank() == 1 && trainer.steps_done() == 3, Ordering::Relaxed);
             trainer.step(20).expect("a step");
         }
         (trainer.stop_after(), trainer.steps_done())
     };
-    assert_eq!(in_threads(ranks::in_process(2), rank), [(Some(4), 4); 2]);
+    assert_eq!(in_groups(2, rank), [(Some(4), 4); 2]);
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
 use configs::Config;
-use device::{Alone, Gpu, Ranks, Target, Task};
+use device::{Gpu, Ranks, Target, Task};
 use graph::Program;
 use graph::exec::device::{Place, Prepared};
 use graph::plan::Owner;
@@ -194,7 +194,7 @@ pub(super) fn run(args: &InspectArgs) -> Result<(), EngineError> {
     let width = args.width.unwrap_or(side(config.input.max_size));
     let target = args.target(&config)?;
     let ranks = Ranks { rank: 0, count: args.ranks };
-    let division = Division::new(&config.train, &target, ranks, Arc::new(Alone))?;
+    let division = Division::new(&config.train, &target, ranks)?;
     let spec = ModelSpec {
         config: &config,
         num_classes: config.model.classes_or(args.classes),

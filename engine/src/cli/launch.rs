@@ -1,6 +1,5 @@
 //! This process among those of a run: it joins the others, opens its device, and ends with them.
 
-use std::cell::OnceCell;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use configs::Config;
 use dali::plain;
 use device::cuda::{CudaDevice, NcclOptions, nccl_id, nccl_variables, ordinal_of};
-use device::{Alone, Device, DeviceError, Exchange, Gpu, Ranks};
+use device::{Device, DeviceError, Gpu, Ranks};
 use ranks::{Group, JoinOptions, Launch, Lost, RanksError};
 
 use super::device::DeviceArgs;
@@ -189,26 +188,14 @@ fn join_nccl(
     cuda.join(ranks, id, &NcclOptions { nvls: config.ranks.nvls, timeout })
 }
 
-/// The exchange of CPU steps.
-///
-/// # Errors
-/// [`EngineError::Usage`] for several ranks in a program without MPI, or if MPI does not start.
-pub(super) fn exchange(group: &Group, on_cpu: bool) -> Result<Arc<dyn Exchange>, EngineError> {
-    if group.ranks() == 1 || !on_cpu {
-        return Ok(Arc::new(Alone));
-    }
-    over_mpi(group)
-}
-
-/// Runs a rank's part to its end, which may begin with an exchange. Ranks that end in agreement
+/// Runs a rank's part to its end. Ranks that end in agreement
 /// leave together, since a launcher may kill the rest as soon as one has left; one that fails
 /// reports the reason to the others.
 pub(super) fn ending_together(
     group: &Group,
-    run: impl FnOnce(&OnceCell<Arc<dyn Exchange>>) -> Result<Outcome, EngineError>,
+    run: impl FnOnce() -> Result<Outcome, EngineError>,
 ) -> Result<Outcome, EngineError> {
-    let exchange = OnceCell::new();
-    let result = run(&exchange).map_err(|fault| match group.lost() {
+    let result = run().map_err(|fault| match group.lost() {
         // Whatever failed failed for lack of that rank.
         Some(lost) => RanksError::Lost(Box::new(lost)).into(),
         None => fault,
@@ -216,8 +203,8 @@ pub(super) fn ending_together(
     let result = match result {
         Err(fault) if !is_of_all(&fault) => Err(fault),
         result => {
-            let met = end(group, exchange.get());
-            result.and_then(|outcome| met.map(|()| outcome))
+            let met = group.barrier("the end of the run");
+            result.and_then(|outcome| met.map(|()| outcome).map_err(EngineError::from))
         }
     };
     if group.ranks() == 1 {
@@ -257,11 +244,6 @@ fn is_of_all(fault: &EngineError) -> bool {
 /// True if another rank is the cause.
 fn is_loss(fault: &EngineError) -> bool {
     matches!(fault, EngineError::RankLost(_) | EngineError::RankFailed { .. })
-}
-
-fn end(group: &Group, exchange: Option<&Arc<dyn Exchange>>) -> Result<(), EngineError> {
-    group.barrier("the end of the run")?;
-    exchange.map_or(Ok(()), |exchange| exchange.finish().map_err(EngineError::RankLost))
 }
 
 /// Ends this rank, and with it the others, if its training hangs.
@@ -309,24 +291,6 @@ pub(super) fn tell(error: &EngineError) {
 /// Threads of this rank: its share of the machine's cores, and no more than it is bound to.
 pub(super) fn threads_of_rank() -> usize {
     own_cores(Launch::from_env().map_or(1, |launch| launch.local_ranks))
-}
-
-#[cfg(feature = "mpi")]
-fn over_mpi(group: &Group) -> Result<Arc<dyn Exchange>, EngineError> {
-    Ok(Arc::new(ranks::MpiExchange::start(group.clone())?))
-}
-
-#[cfg(not(feature = "mpi"))]
-fn over_mpi(group: &Group) -> Result<Arc<dyn Exchange>, EngineError> {
-    Err(without_mpi(group.ranks()))
-}
-
-#[cfg(not(feature = "mpi"))]
-pub(super) fn without_mpi(ranks: usize) -> EngineError {
-    EngineError::Usage(format!(
-        "{ranks} ranks on the CPU need MPI, which this program was built without: build it with \
-         `cargo build --release --features mpi`, or start one process"
-    ))
 }
 
 /// Tells a rank which process started it.

@@ -18,15 +18,14 @@ use crate::train::Outcome;
 /// Added to the time in which ranks end by themselves after one of them failed.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// Starts this command as `ranks` processes and waits for them; on CPUs mpirun starts them. After
-/// one has failed the others have `timeout` to end.
+/// Starts this command as `ranks` processes and waits for them. After one has failed the others
+/// have `timeout` to end.
 ///
 /// # Errors
 /// [`EngineError::Usage`] if a process cannot be started; [`EngineError::Ranks`] with the exit code
 /// of the ranks, which have said why.
 pub(super) fn run(
     ranks: usize,
-    on_cpu: bool,
     timeout: Duration,
     launch: &Launch,
     stop: &Stop,
@@ -39,10 +38,7 @@ pub(super) fn run(
             launch.ranks
         )));
     }
-    let mut children = match on_cpu {
-        true => vec![mpirun(ranks, timeout)?],
-        false => processes(ranks)?,
-    };
+    let mut children = processes(ranks)?;
     stop.finish_first();
     match wait(&mut children, timeout + SLACK, stop) {
         0 => Ok(Outcome::Done),
@@ -74,30 +70,6 @@ fn processes(ranks: usize) -> Result<Vec<Child>, EngineError> {
         }
     }
     Ok(children)
-}
-
-#[cfg(feature = "mpi")]
-fn mpirun(ranks: usize, timeout: Duration) -> Result<Child, EngineError> {
-    let program = std::env::current_exe().map_err(cannot_start)?;
-    // mpirun asks the others to end after half of this, and kills them after all of it.
-    let half = timeout.as_secs() / 2 + 1;
-    let child = Command::new("mpirun")
-        // As many as the user asks for, and each on all the cores that its threads need.
-        .args(["-np", &ranks.to_string(), "--oversubscribe", "--bind-to", "none"])
-        .args(["--mca", "odls_base_sigkill_timeout", &half.to_string()])
-        .arg(program)
-        .args(own_words())
-        .spawn();
-    child.map_err(|fault| {
-        EngineError::Usage(format!(
-            "mpirun cannot be started ({fault}): install Open MPI (apt-get install openmpi-bin)"
-        ))
-    })
-}
-
-#[cfg(not(feature = "mpi"))]
-fn mpirun(ranks: usize, _timeout: Duration) -> Result<Child, EngineError> {
-    Err(super::launch::without_mpi(ranks))
 }
 
 /// The arguments of this process without `--ranks`.

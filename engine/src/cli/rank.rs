@@ -1,17 +1,14 @@
 //! A command as one of several processes, or as the one that starts them.
 
-use std::cell::OnceCell;
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use configs::Config;
 use dali::unfinished::Unfinished;
-use device::Exchange;
 use ranks::{Group, JoinOptions, Launch};
 
 use super::device::DeviceArgs;
-use super::launch::{ending_together, exchange, join, open, watch, with_nccl_variables};
+use super::launch::{ending_together, join, open, watch, with_nccl_variables};
 use super::local_ranks;
 use super::signals::Stop;
 use crate::EngineError;
@@ -24,7 +21,7 @@ use crate::train::{Outcome, Session, SessionOptions};
 /// How a command runs as several processes.
 #[derive(Debug, Args)]
 pub struct RankArgs {
-    /// Start this many processes on this machine, one per GPU; on CPUs through mpirun.
+    /// Start this many processes on this machine, one per GPU, or on the CPU.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     ranks: Option<u16>,
     /// Print what every rank has to say, not only the first.
@@ -39,8 +36,6 @@ pub struct Rank<'a> {
     group: &'a Group,
     /// Its terminal output.
     pub(super) progress: Progress,
-    /// The exchange of its steps on the CPU, once its device is open.
-    exchange: &'a OnceCell<Arc<dyn Exchange>>,
 }
 
 impl Rank<'_> {
@@ -57,15 +52,14 @@ impl Rank<'_> {
     /// Opens its device, and joins it to the devices of the others.
     ///
     /// # Errors
-    /// A device that cannot be opened or joined to the others; no MPI where CPUs need it.
+    /// A device that cannot be opened or joined to the others.
     pub fn open(
         &self,
         device: &DeviceArgs,
         config: &Config,
     ) -> Result<(Backend, Team), EngineError> {
         let backend = open(device, self.launch, self.group, config)?;
-        let made = exchange(self.group, matches!(backend, Backend::Cpu))?;
-        let team = Team::new(self.group.clone(), self.exchange.get_or_init(|| made).clone());
+        let team = Team::new(self.group.clone());
         watch(&team, config);
         Ok((backend, team))
     }
@@ -133,7 +127,7 @@ pub fn refuse_ranks(command: &str) -> Result<(), EngineError> {
     // Only the first rank prints the error, and a launcher may kill it as soon as another has left.
     let options = JoinOptions { join_timeout: REFUSED_TOGETHER, ..JoinOptions::default() };
     match Group::join(&launch, options) {
-        Ok(group) => ending_together(&group, |_| Err(fault)).map(drop),
+        Ok(group) => ending_together(&group, || Err(fault)).map(drop),
         Err(_) => Err(fault),
     }
 }
@@ -152,9 +146,10 @@ pub(super) fn in_ranks(
 ) -> Result<Outcome, EngineError> {
     let launch = Launch::from_env()?;
     if let Some(ranks) = args.ranks.filter(|ranks| *ranks > 1) {
-        let on_cpu = matches!(device.open()?, Backend::Cpu);
+        // Ranks without a device would all say so.
+        device.open()?;
         let timeout = Duration::from_secs(config.ranks.timeout_seconds);
-        return local_ranks::run(ranks.into(), on_cpu, timeout, &launch, stop);
+        return local_ranks::run(ranks.into(), timeout, &launch, stop);
     }
     let progress = match (launch.ranks, launch.rank) {
         (1, _) | (_, 0) => Progress::loud(),
@@ -164,9 +159,7 @@ pub(super) fn in_ranks(
     with_nccl_variables(device, &launch, config)?;
     let group = join(&launch, config, progress)?;
     stop.join(group.clone(), progress);
-    ending_together(&group, |exchange| {
-        work(&Rank { launch: &launch, group: &group, progress, exchange })
-    })
+    ending_together(&group, || work(&Rank { launch: &launch, group: &group, progress }))
 }
 
 /// Runs `work` as one rank of those that a launcher has started, or starts them as the arguments

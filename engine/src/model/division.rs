@@ -1,10 +1,10 @@
 //! How a step is divided: its groups of images over ranks, and those of a rank over passes.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use configs::Train;
-use device::{Alone, Exchange, Ranks, Target};
+use device::{Ranks, Target};
+use ranks::Group;
 
 use super::MicroStep;
 use crate::error::EngineError;
@@ -22,8 +22,8 @@ pub struct Division {
     pub passes: usize,
     /// Images of a pass.
     pub images: usize,
-    /// The exchange of ranks on CPUs.
-    pub exchange: Arc<dyn Exchange>,
+    /// The connection of ranks on CPUs; of one process unless it is set.
+    pub group: Group,
     /// Ranks that share this machine, this one among them.
     pub local_ranks: usize,
     images_per_group: usize,
@@ -38,12 +38,7 @@ impl Division {
     /// # Errors
     /// [`EngineError::Usage`] if the ranks do not get the same number of whole groups; it names
     /// the numbers of ranks that do.
-    pub fn new(
-        train: &Train,
-        target: &Target,
-        ranks: Ranks,
-        exchange: Arc<dyn Exchange>,
-    ) -> Result<Self, EngineError> {
+    pub fn new(train: &Train, target: &Target, ranks: Ranks) -> Result<Self, EngineError> {
         let on_cpu = target.is_cpu();
         let unit = train.images_per_group * if on_cpu { 1 } else { train.micro_steps };
         let units = train.batch_size / unit;
@@ -57,7 +52,7 @@ impl Division {
             ranks,
             passes,
             images: images / passes,
-            exchange,
+            group: Group::alone(),
             local_ranks: 1,
             images_per_group,
             on_cpu,
@@ -67,12 +62,11 @@ impl Division {
 
     /// One process, one pass.
     pub(super) fn whole() -> Self {
-        let (ranks, exchange) = (Ranks::ALONE, Arc::new(Alone));
         Self {
-            ranks,
+            ranks: Ranks::ALONE,
             passes: 1,
             images: 0,
-            exchange,
+            group: Group::alone(),
             local_ranks: 1,
             images_per_group: 1,
             on_cpu: true,
@@ -82,7 +76,7 @@ impl Division {
 
     /// The division of a run of one process.
     pub fn alone(train: &Train, target: &Target) -> Self {
-        match Self::new(train, target, Ranks::ALONE, Arc::new(Alone)) {
+        match Self::new(train, target, Ranks::ALONE) {
             Ok(division) => division,
             Err(_) => unreachable!("a batch consists of whole groups and micro-steps"),
         }
@@ -103,8 +97,8 @@ impl Division {
 
     /// The same steps, all passes run by one process.
     pub fn gathered(&self) -> Self {
-        let (ranks, exchange) = (Ranks::ALONE, Arc::new(Alone));
-        Self { ranks, passes: self.parts(), exchange, reduces_alone: false, ..self.clone() }
+        let (ranks, group) = (Ranks::ALONE, Group::alone());
+        Self { ranks, passes: self.parts(), group, reduces_alone: false, ..self.clone() }
     }
 
     /// Passes of all ranks in a step.
@@ -182,8 +176,7 @@ mod tests {
     }
 
     fn of(train: &Train, target: &Target, rank: usize, count: usize) -> Result<Division, String> {
-        let ranks = Ranks { rank, count };
-        Division::new(train, target, ranks, Arc::new(Alone)).map_err(|e| e.to_string())
+        Division::new(train, target, Ranks { rank, count }).map_err(|e| e.to_string())
     }
 
     #[test]

@@ -3,10 +3,9 @@
 mod cores;
 mod watchdog;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Alone, Exchange, Ranks};
+use device::Ranks;
 use ranks::Group;
 
 pub(crate) use cores::own_cores;
@@ -18,19 +17,18 @@ use crate::error::EngineError;
 #[derive(Debug, Clone)]
 pub struct Team {
     group: Group,
-    exchange: Arc<dyn Exchange>,
     advance: Advance,
 }
 
 impl Team {
     /// A run of one process.
     pub fn alone() -> Self {
-        Self::new(Group::alone(), Arc::new(Alone))
+        Self::new(Group::alone())
     }
 
-    /// A rank of several, whose CPU steps exchange through `exchange`.
-    pub fn new(group: Group, exchange: Arc<dyn Exchange>) -> Self {
-        Self { group, exchange, advance: Advance::new() }
+    /// A rank of several.
+    pub fn new(group: Group) -> Self {
+        Self { group, advance: Advance::new() }
     }
 
     /// This rank's number, and how many there are.
@@ -58,11 +56,6 @@ impl Team {
     /// The connection.
     pub fn group(&self) -> &Group {
         &self.group
-    }
-
-    /// The exchange of CPU steps.
-    pub fn exchange(&self) -> Arc<dyn Exchange> {
-        self.exchange.clone()
     }
 
     /// Waits until all ranks are here.

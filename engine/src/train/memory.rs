@@ -167,8 +167,7 @@ impl Counted<'_> {
         let mut config = self.config.clone();
         change(&mut config.train);
         let target = self.backend.target(&config);
-        let Division { ranks, exchange, .. } = self.division;
-        let smaller = Division::new(&config.train, &target, *ranks, exchange.clone())?;
+        let smaller = Division::new(&config.train, &target, self.division.ranks)?;
         let reduces = self.division.reduces_on_device();
         let division = if reduces { smaller.reducing() } else { smaller };
         let programs = TrainingPrograms::build(&config, self.data, &target, &division)?.built;

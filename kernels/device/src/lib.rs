@@ -7,7 +7,6 @@
 //! | anything that a stream runs: launch, copy, sum over ranks | [`Task`] |
 //! | the target of a plan | [`Target`], [`Gpu`] |
 //! | the compiled CUDA sources | [`manifest`], [`architecture`] |
-//! | what ranks on CPUs exchange | [`Exchange`] |
 //! | the device itself | [`Device`], [`cuda::CudaDevice`] |
 //! | launches that open and close a captured step | [`step_ends`], [`stamp`](mod@stamp) |
 //!
@@ -42,7 +41,6 @@
 pub mod architecture;
 pub mod archive;
 pub mod cuda;
-mod exchange;
 pub mod launch;
 pub mod manifest;
 mod pinned;
@@ -55,7 +53,6 @@ pub mod tensor;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 
-pub use exchange::{Alone, Exchange};
 pub use launch::{
     Access, Arg, BLOCK, Buffer, DevicePtr, Launch, LaunchArgs, StructArg, Touch, Workspace,
 };

@@ -1,8 +1,9 @@
-//! Runs whose ranks are threads, each with a control connection of its own.
+//! Runs whose ranks are threads, each with connections of its own.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ranks::{Group, JoinOptions, Launch, Launcher, RanksError};
 
@@ -13,13 +14,19 @@ pub(crate) fn launch(rank: usize, ranks: usize) -> Launch {
     Launch { rank, ranks, local_rank: rank, local_ranks: ranks, launcher: Launcher::Torchrun }
 }
 
-/// Options of a run whose ranks find one another by the files of `folder`.
-pub(crate) fn options(folder: &tempfile::TempDir, job: &str) -> JoinOptions {
-    let (folder, job) = (folder.path().display().to_string(), job.to_owned());
-    let lookup = move |name: &str| match name {
-        "XDG_RUNTIME_DIR" => Some(folder.clone()),
-        "ONEGRAPH_JOB" => Some(job.clone()),
-        _ => None,
+/// Options of a new run, whose ranks find one another by its name.
+pub(crate) fn options() -> JoinOptions {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let job = format!("{} {}", std::process::id(), RUNS.fetch_add(1, Ordering::SeqCst));
+    with_variables(&[("ONEGRAPH_JOB", &job)])
+}
+
+/// Options of a run in an environment of its own.
+pub(crate) fn with_variables(variables: &[(&str, &str)]) -> JoinOptions {
+    let variables: Vec<(String, String)> =
+        variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    let lookup = move |name: &str| {
+        variables.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone())
     };
     JoinOptions {
         join_timeout: Duration::from_secs(20),
@@ -35,6 +42,19 @@ pub(crate) fn logged(options: JoinOptions) -> (JoinOptions, Lines) {
     let own = lines.clone();
     let say = Arc::new(move |line: &str| own.lock().expect("no panic").push(line.to_owned()));
     (JoinOptions { say, ..options }, lines)
+}
+
+/// Waits for a line of the log.
+pub(crate) fn wait_for(lines: &Lines, said: &str) {
+    let deadline = Instant::now() + Duration::from_secs(15);
+    loop {
+        let lines = lines.lock().expect("no panic").clone();
+        if lines.iter().any(|line| line.contains(said)) {
+            return assert!(lines.iter().all(|line| !line.contains('\n')), "{lines:?}");
+        }
+        assert!(Instant::now() < deadline, "no line says `{said}`: {lines:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Joins all ranks of a run, and lets each do something in its thread.

@@ -1,196 +1,102 @@
-//! A rank is lost: the others know it in time, and say which, where and when.
+//! A rank is lost: the others know it in time, and say which, where and when. The end-to-end tests
+//! of `tests/` kill and stop processes.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{launch, logged, options, run};
+use crate::common::{launch, logged, options, run, wait_for};
 use ranks::{Group, JoinOptions, RanksError};
-use rustix::process::{Pid, Signal, kill_process};
 
-/// The time limit of the runs of processes.
-const TIMEOUT: Duration = Duration::from_millis(3000);
+/// Until the others have read what a rank sent: a loss also ends waits for messages that have come.
+const UNTIL_READ: Duration = Duration::from_millis(200);
 
-/// A run whose ranks are processes.
-struct Processes {
-    ranks: Vec<(Child, BufReader<ChildStdout>)>,
-    _folder: tempfile::TempDir,
-}
-
-/// Starts one rank.
-fn start(
-    folder: &tempfile::TempDir,
-    [rank, count, steps]: [usize; 3],
-    fail_at: Option<usize>,
-) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rank-under-test"));
-    command.args([steps.to_string(), TIMEOUT.as_millis().to_string()]);
-    command.args(fail_at.map(|step| step.to_string()));
-    for (name, value) in [("RANK", rank), ("LOCAL_RANK", rank)] {
-        command.env(name, value.to_string());
-    }
-    for name in ["WORLD_SIZE", "LOCAL_WORLD_SIZE"] {
-        command.env(name, count.to_string());
-    }
-    command.env("XDG_RUNTIME_DIR", folder.path()).env("ONEGRAPH_JOB", "faults");
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().expect("it starts")
-}
-
-impl Processes {
-    fn start(count: usize, steps: usize, fail_at: Option<usize>) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let start = |rank: usize| {
-            let mut child = start(&folder, [rank, count, steps], fail_at);
-            let out = BufReader::new(child.stdout.take().expect("piped"));
-            (child, out)
+/// Rank `victim` of four ends; each of the others waits for it, and names it at once.
+fn survivors_name(victim: usize, end: impl Fn(&Group) + Sync, why: &str, code: Option<u8>) {
+    run(4, &options(), |group| {
+        for step in 1..5 {
+            group.set_doing(step, "computing");
+            group.barrier("the gradients").expect("all are there");
+        }
+        if group.rank() == victim {
+            thread::sleep(UNTIL_READ);
+            return end(&group);
+        }
+        let begin = Instant::now();
+        let Err(RanksError::Lost(lost)) = group.barrier("the gradients") else {
+            panic!("rank {victim} is gone")
         };
-        Self { ranks: (0..count).map(start).collect(), _folder: folder }
-    }
-
-    /// Reads what a rank prints until it has done a step.
-    fn wait_for_step(&mut self, rank: usize, step: usize) {
-        let out = &mut self.ranks[rank].1;
-        let line = out.lines().map(|line| line.expect("text"));
-        assert!(line.into_iter().any(|line| line == format!("step {step}")), "no step {step}");
-    }
-
-    fn signal(&self, rank: usize, signal: Signal) {
-        let pid = i32::try_from(self.ranks[rank].0.id()).expect("a process id");
-        kill_process(Pid::from_raw(pid).expect("not 0"), signal).expect("it is there");
-    }
-
-    /// Waits for a rank's end: its exit code, and what it said.
-    fn end(&mut self, rank: usize) -> (Option<i32>, String) {
-        let (child, out) = &mut self.ranks[rank];
-        let mut printed = String::new();
-        out.read_to_string(&mut printed).expect("text");
-        let mut said = String::new();
-        child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
-        (child.wait().expect("it ends").code(), said)
-    }
-}
-
-impl Drop for Processes {
-    fn drop(&mut self) {
-        for (child, _) in &mut self.ranks {
-            // Most have ended.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-/// Does something to one rank of four; each of the others must end within the time limit, and name
-/// it.
-fn survivors_name(victim: usize, signal: Signal, why: &str) {
-    let mut run = Processes::start(4, 100_000, None);
-    run.wait_for_step(0, 5);
-    let begin = Instant::now();
-    run.signal(victim, signal);
-    for rank in (0..4).filter(|rank| *rank != victim) {
-        let (code, said) = run.end(rank);
-        assert_eq!(code, Some(8), "{said}");
-        assert!(said.starts_with(&format!("error: rank {victim} on host ")), "{said}");
-        assert!(said.contains(why) && said.contains(" was lost at step "), "{said}");
+        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+        let (said, rank) = (lost.to_string(), group.rank());
+        assert!(said.starts_with(&format!("rank {victim} on host ")), "{said}");
+        assert!(said.contains(&format!(" was lost at step 4 ({why}")), "{said}");
         assert!(said.contains(&format!(") while rank {rank} was waiting for rank ")), "{said}");
-        assert!(said.contains(": the gradients of step "), "{said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
-    }
-    assert!(begin.elapsed() < TIMEOUT, "{:?}", begin.elapsed());
-}
-
-#[test]
-fn a_rank_that_is_killed_is_named_at_once() {
-    survivors_name(2, Signal::KILL, "(its connection closed");
-}
-
-#[test]
-fn rank_0_that_is_killed_is_named_at_once() {
-    survivors_name(0, Signal::KILL, "(its connection closed");
-}
-
-#[test]
-fn a_rank_that_is_stopped_is_named_within_the_time_limit() {
-    survivors_name(1, Signal::STOP, "(no sign of life for 2.");
-}
-
-#[test]
-fn rank_0_that_is_stopped_is_named_within_the_time_limit() {
-    survivors_name(0, Signal::STOP, "(no sign of life for 2.");
-}
-
-#[test]
-fn a_rank_that_goes_on_after_it_was_given_up_is_told() {
-    for victim in [1, 0] {
-        let mut run = Processes::start(2, 100_000, None);
-        run.wait_for_step(0, 5);
-        run.signal(victim, Signal::STOP);
-        run.end(1 - victim);
-        run.signal(victim, Signal::CONT);
-        let (code, said) = run.end(victim);
-        assert_eq!(code, Some(8), "{said}");
-        assert!(said.contains("was given up by the others at step "), "{said}");
-        assert!(said.contains("no sign of life for 2."), "{said}");
-    }
-}
-
-#[test]
-fn an_error_of_one_rank_is_quoted_by_all() {
-    let mut run = Processes::start(3, 50, Some(7));
-    let (code, said) = run.end(2);
-    assert_eq!((code, said.trim()), (Some(1), "error: the disk is full"));
-    for rank in 0..2 {
-        let (code, said) = run.end(rank);
-        assert_eq!(code, Some(1), "the code of rank 2, also through rank 0: {said}");
-        assert!(said.contains("was lost at step 7 (it ended with: the disk is full"), "{said}");
-    }
-}
-
-#[test]
-fn a_rank_that_dies_before_all_have_come_may_come_again() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (own, lines) = logged(options(&folder, "faults"));
-    let (first, third) = thread::scope(|scope| {
-        let first = scope.spawn(|| Group::join(&launch(0, 3), own.clone()));
-        let mut child = start(&folder, [1, 3, 1], None);
-        let said = |text: &str| lines.lock().expect("no panic").iter().any(|line| line == text);
-        // Until it has its place: another one that asks for it is refused.
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !lines.lock().expect("no panic").iter().any(|line| line.contains("came twice")) {
-            assert!(Instant::now() < deadline, "it does not come");
-            let mut other = start(&folder, [1, 3, 1], None);
-            thread::sleep(Duration::from_millis(50));
-            other.kill().and_then(|()| other.wait()).expect("it ends");
-        }
-        child.kill().and_then(|()| child.wait()).expect("it is killed");
-        while !said("rank 1 went away before all ranks had come") {
-            assert!(Instant::now() < deadline, "nobody sees it: {lines:?}");
-            thread::sleep(Duration::from_millis(10));
-        }
-        let again = scope.spawn(|| Group::join(&launch(1, 3), own.clone()));
-        let third = Group::join(&launch(2, 3), own.clone());
-        again.join().expect("no panic").expect("it has its place").leave(None);
-        (first.join().expect("no panic"), third)
+        assert!(said.ends_with(": the gradients"), "{said}");
+        assert_eq!(lost.code, code);
+        group.leave(Some((8, &said)));
     });
-    first.expect("all came").leave(None);
-    third.expect("all came").leave(None);
 }
 
 #[test]
-fn processes_that_end_in_order_lose_nobody() {
-    let mut run = Processes::start(4, 20, None);
-    for rank in 0..4 {
-        assert_eq!(run.end(rank), (Some(0), String::new()));
+fn a_rank_that_ends_without_a_word_or_with_an_error_is_named_by_all() {
+    for victim in [2, 0] {
+        survivors_name(victim, |_| (), "its connection closed", None);
+        // It is printed to terminals.
+        let fails = |group: &Group| group.leave(Some((1, "the \u{1b}[31mdisk is full")));
+        survivors_name(victim, fails, "it ended with: the ?[31mdisk is full", Some(1));
     }
+}
+
+#[test]
+fn a_sum_has_the_order_that_rank_0_gives_it_and_fails_with_a_rank() {
+    // In f32 these depend on the order.
+    let of_rank = |rank: usize| [[1e8f32, 1.0, -1e8][rank], rank as f32];
+    let backwards = |all: &mut [f32]| {
+        for at in [2, 0] {
+            (all[at], all[at + 1]) = (all[at + 2] + all[at], all[at + 3] + all[at + 1]);
+        }
+    };
+    run(3, &options(), |group| {
+        for _ in 0..50 {
+            let sum = group.sum(&of_rank(group.rank()), 2, backwards);
+            assert_eq!(sum, [1e8 + (1.0 - 1e8), 3.0]);
+        }
+        if group.rank() == 1 {
+            return thread::sleep(UNTIL_READ);
+        }
+        for _ in 0..2 {
+            let sum = group.sum(&of_rank(group.rank()), 2, backwards);
+            assert!(sum.len() == 2 && sum.iter().all(|sum| sum.is_nan()));
+        }
+        let fault = group.fault().expect("rank 1 is gone");
+        assert!(fault.starts_with("rank 1 on host ") && fault.contains(": the sums of"), "{fault}");
+        group.leave(None);
+    });
+}
+
+#[test]
+fn a_rank_that_goes_away_before_all_have_come_may_come_again() {
+    let (own, lines) = logged(options());
+    thread::scope(|scope| {
+        let join = |rank: usize, options: &JoinOptions| {
+            let options = options.clone();
+            scope.spawn(move || Group::join(&launch(rank, 3), options))
+        };
+        let first = join(0, &own);
+        let hasty = JoinOptions { join_timeout: Duration::from_millis(100), ..own.clone() };
+        let error = join(1, &hasty).join().expect("no panic").expect_err("rank 2 has not come");
+        assert!(error.to_string().contains("rank 0 went away"), "{error}");
+        wait_for(&lines, "rank 1 went away before all ranks had come");
+        for thread in [first, join(1, &own), join(2, &own)] {
+            thread.join().expect("no panic").expect("all came").leave(None);
+        }
+    });
 }
 
 #[test]
 fn who_leaves_in_order_is_no_loss_and_who_waits_for_it_is_told() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let results = run(3, &options(&folder, "job"), |group| {
+    let results = run(3, &options(), |group| {
         group.barrier("the start").expect("all are there");
         if group.rank() == 1 {
             group.leave(None);
@@ -199,8 +105,7 @@ fn who_leaves_in_order_is_no_loss_and_who_waits_for_it_is_told() {
         // Rank 0 comes last, and ends as it finds rank 1 gone.
         thread::sleep(Duration::from_millis(if group.is_first() { 400 } else { 100 }));
         assert_eq!(group.lost(), None);
-        let result = group.barrier("the end");
-        let error = result.expect_err("one has left").to_string();
+        let error = group.barrier("the end").expect_err("one has left").to_string();
         group.leave(Some((3, &error)));
         Some(error)
     });
@@ -212,8 +117,7 @@ fn who_leaves_in_order_is_no_loss_and_who_waits_for_it_is_told() {
 
 #[test]
 fn a_loss_calls_back_once_with_what_both_were_doing() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let options = JoinOptions { timeout: Duration::from_secs(1), ..options(&folder, "job") };
+    let options = JoinOptions { timeout: Duration::from_secs(1), ..options() };
     run(2, &options, |group: Group| {
         if group.rank() == 1 {
             group.set_doing(4, "reading images");
@@ -243,8 +147,7 @@ fn a_loss_calls_back_once_with_what_both_were_doing() {
 
 #[test]
 fn child_processes_inherit_no_connection() {
-    let folder = tempfile::tempdir().expect("a folder");
-    run(2, &options(&folder, "job"), |group| {
+    run(2, &options(), |group| {
         group.barrier("the start").expect("all are there");
         if group.is_first() {
             let mut command = Command::new("ls");

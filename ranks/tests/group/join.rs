@@ -6,55 +6,33 @@ use std::time::{Duration, Instant};
 use crate::common::{join_some, logged, options, run};
 use ranks::{Group, JoinOptions, RanksError};
 
-fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a folder")
-}
-
 #[test]
 fn runs_of_1_2_4_and_8_ranks_join_without_setting_anything() {
-    let folder = folder();
-    for ranks in [1, 2, 4, 8] {
-        let groups = run(ranks, &options(&folder, "job"), |group| {
-            group.barrier("the start").expect("all are there");
-            let seen: Vec<usize> = group.members().iter().map(|member| member.rank).collect();
-            assert_eq!(seen, (0..ranks).collect::<Vec<_>>());
-            assert_eq!((group.ranks(), group.hosts()), (ranks, 1));
-            assert_eq!(group.is_first_of_host(), group.is_first());
-            assert_eq!(group.members()[group.rank()].pid, std::process::id());
-            group.leave(None);
-            group
-        });
-        for (rank, group) in groups.iter().enumerate() {
-            assert_eq!((group.rank(), group.lost()), (rank, None));
-        }
-    }
-    let left = std::fs::read_dir(folder.path()).expect("a folder").count();
-    assert_eq!(left, 0, "no file is left");
-}
-
-#[test]
-fn two_runs_on_one_node_do_not_meet() {
-    let folder = folder();
-    let (a, b) = (options(&folder, "a"), options(&folder, "b"));
-    let tell = |name: &'static str| {
-        move |group: Group| {
-            let told = group.all_gather("the run", name.as_bytes()).expect("all are there");
-            assert_eq!(told, [name.as_bytes(), name.as_bytes()]);
-            group.leave(None);
-        }
-    };
     std::thread::scope(|scope| {
-        let other = scope.spawn(|| run(2, &b, tell("b")));
-        run(2, &a, tell("a"));
-        other.join().expect("no panic");
+        // At the same time: runs on one node do not meet.
+        for ranks in [1, 2, 4, 8] {
+            scope.spawn(move || {
+                let groups = run(ranks, &options(), |group| {
+                    group.barrier("the start").expect("all are there");
+                    let seen: Vec<usize> = group.members().iter().map(|m| m.rank).collect();
+                    assert_eq!(seen, (0..ranks).collect::<Vec<_>>());
+                    assert_eq!((group.ranks(), group.hosts()), (ranks, 1));
+                    assert_eq!(group.is_first_of_host(), group.is_first());
+                    assert_eq!(group.members()[group.rank()].pid, std::process::id());
+                    group.leave(None);
+                    group
+                });
+                for (rank, group) in groups.iter().enumerate() {
+                    assert_eq!((group.rank(), group.lost()), (rank, None));
+                }
+            });
+        }
     });
 }
 
 #[test]
 fn ranks_that_do_not_come_are_named_on_all_that_do() {
-    let folder = folder();
-    let options =
-        JoinOptions { join_timeout: Duration::from_millis(700), ..options(&folder, "job") };
+    let options = JoinOptions { join_timeout: Duration::from_millis(700), ..options() };
     let results = join_some([0, 2], 4, &options, &|_| ());
     for result in results {
         let error = result.expect_err("two are missing").to_string();
@@ -70,15 +48,15 @@ fn megabytes_arrive_whole_and_in_order() {
     let bytes = |rank: usize| -> Vec<u8> {
         (0..3_000_001 + rank).map(|i| (i * 31 + rank * 7) as u8).collect()
     };
-    run(4, &options(&folder(), "job"), |group| {
+    run(4, &options(), |group| {
         let mine = bytes(group.rank());
-        let gathered = group.gather("the scores", &mine).expect("all are there");
-        match group.is_first() {
-            true => assert_eq!(gathered, (0..4).map(bytes).collect::<Vec<_>>()),
-            false => assert!(gathered.is_empty()),
+        for what in ["the scores", "the rest"] {
+            let gathered = group.gather(what, &mine).expect("all are there");
+            match group.is_first() {
+                true => assert_eq!(gathered, (0..4).map(bytes).collect::<Vec<_>>()),
+                false => assert!(gathered.is_empty()),
+            }
         }
-        let all = group.all_gather("the rest", &mine).expect("all are there");
-        assert_eq!(all, (0..4).map(bytes).collect::<Vec<_>>());
         let from_first = group.broadcast("the order", &mine).expect("all are there");
         assert_eq!(from_first, bytes(0));
         assert!(group.broadcast("nothing", &[]).expect("all are there").is_empty());
@@ -90,7 +68,7 @@ fn megabytes_arrive_whole_and_in_order() {
 fn a_barrier_holds_until_the_last_comes() {
     let late = Duration::from_millis(300);
     let begin = Barrier::new(3);
-    let waited = run(3, &options(&folder(), "job"), |group| {
+    let waited = run(3, &options(), |group| {
         begin.wait();
         let begin = Instant::now();
         if group.rank() == 2 {
@@ -106,7 +84,7 @@ fn a_barrier_holds_until_the_last_comes() {
 
 #[test]
 fn a_wait_is_not_limited_while_all_ranks_live() {
-    let options = JoinOptions { timeout: Duration::from_millis(400), ..options(&folder(), "job") };
+    let options = JoinOptions { timeout: Duration::from_millis(400), ..options() };
     run(2, &options, |group| {
         if group.is_first() {
             // Scoring takes longer than the time limit.
@@ -119,38 +97,35 @@ fn a_wait_is_not_limited_while_all_ranks_live() {
 
 #[test]
 fn a_fact_that_differs_is_named_on_every_rank() {
-    let folder = folder();
-    let facts = |seed: u64| [("config", "x".repeat(200)), ("seed", seed.to_string())];
-    run(3, &options(&folder, "a"), |group| {
-        group.agree(&facts(7)).expect("all have the same");
-        group.leave(None);
-    });
-    run(3, &options(&folder, "b"), |group| {
-        let seed = if group.rank() == 2 { 8 } else { 7 };
-        let error = group.agree(&facts(seed)).expect_err("rank 2 has another");
-        let host = &group.members()[2].host;
-        let expected = format!("rank 2 on host {host} differs from rank 0 in seed: `8` and `7`");
-        assert!(error.to_string().starts_with(&expected), "{error}");
-        group.leave(None);
-    });
-    run(2, &options(&folder, "d"), |group| {
-        let all = [("seed", "7".to_string()), ("name", "run".to_string())];
-        let error = group.agree(&all[..1 + group.rank()]).expect_err("rank 0 has no name");
-        let error = error.to_string();
-        assert!(error.contains("differs from rank 0 in name: `run` and none; "), "{error}");
-        group.leave(None);
-    });
-    run(2, &options(&folder, "c"), |group| {
-        let mine = ["a", "b"][group.rank()].repeat(200);
-        let error = group.agree(&[("config", mine)]).expect_err("they differ").to_string();
-        assert!(error.contains(&format!("`{}..`", "b".repeat(60))), "{error}");
-        group.leave(None);
-    });
+    let long = |text: &str| text.repeat(200);
+    let same = vec![("config", long("x")), ("seed", "7".into())];
+    let other = vec![("config", long("x")), ("seed", "8".into())];
+    for (own, last, expected) in [
+        (same.clone(), same.clone(), None),
+        (same.clone(), other, Some("in seed: `8` and `7`; start all".to_owned())),
+        (same.clone(), same[..1].to_vec(), Some("in seed: none and `7`; ".into())),
+        (same[..1].to_vec(), same, Some("in seed: `7` and none; ".into())),
+        (
+            vec![("config", long("a"))],
+            vec![("config", long("b"))],
+            Some(format!("in config: `{}..` and `{}..`", "b".repeat(60), "a".repeat(60))),
+        ),
+    ] {
+        run(3, &options(), |group| {
+            let result = group.agree(if group.rank() == 2 { &last } else { &own });
+            let said = result.err().map(|error| error.to_string());
+            group.leave(None);
+            let Some(expected) = &expected else { return assert_eq!(said, None) };
+            let host = &group.members()[2].host;
+            let begin = format!("rank 2 on host {host} differs from rank 0 {expected}");
+            assert!(said.as_ref().is_some_and(|said| said.starts_with(&begin)), "{said:?}");
+        });
+    }
 }
 
 #[test]
 fn ranks_at_different_operations_are_told_so() {
-    let results = run(2, &options(&folder(), "job"), |group| {
+    let results = run(2, &options(), |group| {
         let result = match group.rank() {
             0 => group.gather("the scores", &[]).map(|_| ()),
             _ => group.barrier("the checkpoint"),
@@ -169,7 +144,6 @@ fn a_group_of_one_does_all_of_it_alone() {
     let (options, lines) = logged(JoinOptions::default());
     let group = Group::join(&ranks::Launch::alone(), options).expect("nobody is missing");
     assert_eq!(group.gather("x", b"1").expect("alone"), [b"1"]);
-    assert_eq!(group.all_gather("x", b"1").expect("alone"), [b"1"]);
     assert_eq!(group.broadcast("x", b"1").expect("alone"), b"1");
     group.agree(&[("seed", "1".into())]).expect("alone");
     group.barrier("x").expect("alone");

@@ -2,47 +2,47 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Lines, launch, logged, options};
-use ranks::frame::GREETING;
-use ranks::{Group, JoinOptions, Launch, Lookup, RanksError};
+use crate::common::{Lines, launch, logged, options, wait_for, with_variables};
+use ranks::{Group, JoinOptions, Launch, RanksError};
 
 const TOKEN: &str = "the secret of this run";
 
-/// A run of two ranks at a given address, of which rank 0 waits.
+/// The protocol, its version, and a nonce.
+const GREETING: &[u8; 26] = b"onegraph\x03\x000123456789abcdef";
+
+/// Options of a run that meets at a port of this host.
+fn meeting_at(port: &str, token: &str) -> JoinOptions {
+    with_variables(&[
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", port),
+        ("ONEGRAPH_TOKEN", token),
+    ])
+}
+
+/// A run of two ranks, of which rank 0 waits.
 struct Waiting {
-    address: String,
-    options: JoinOptions,
+    port: String,
     lines: Lines,
     first: thread::JoinHandle<Result<Group, RanksError>>,
 }
 
 fn wait() -> Waiting {
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = port.local_addr().expect("an address").to_string();
-    drop(port);
-    let nothing: Lookup = Arc::new(|_| None);
-    let (options, lines) = logged(JoinOptions {
-        address: Some(address.clone()),
-        token: Some(TOKEN.into()),
-        join_timeout: Duration::from_secs(20),
-        timeout: Duration::from_secs(2),
-        lookup: nothing,
-        ..JoinOptions::default()
-    });
-    let own = options.clone();
-    let first = thread::spawn(move || Group::join(&launch(0, 2), own));
-    Waiting { address, options, lines, first }
+    let free = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = free.local_addr().expect("an address").port().to_string();
+    drop(free);
+    let (options, lines) = logged(meeting_at(&port, TOKEN));
+    let first = thread::spawn(move || Group::join(&launch(0, 2), options));
+    Waiting { port, lines, first }
 }
 
 impl Waiting {
     fn connect(&self) -> TcpStream {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
-            match TcpStream::connect(&self.address) {
+            match TcpStream::connect(format!("127.0.0.1:{}", self.port)) {
                 Ok(stream) => return stream,
                 Err(error) => assert!(Instant::now() < deadline, "{error}"),
             }
@@ -50,23 +50,11 @@ impl Waiting {
         }
     }
 
-    /// Waits for a line of the log.
-    fn line(&self, said: &str) {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        loop {
-            let lines = self.lines.lock().expect("no panic").clone();
-            if lines.iter().any(|line| line.contains(said)) {
-                return assert!(lines.iter().all(|line| !line.contains('\n')), "{lines:?}");
-            }
-            assert!(Instant::now() < deadline, "no line says `{said}`: {lines:?}");
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-
     /// The true rank 1 comes, and the run starts at once.
     fn starts(self) {
         let begin = Instant::now();
-        let second = Group::join(&launch(1, 2), self.options).expect("it has its place");
+        let second = Group::join(&launch(1, 2), meeting_at(&self.port, TOKEN));
+        let second = second.expect("it has its place");
         let first = self.first.join().expect("no panic").expect("all came");
         assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
         drop(thread::spawn(move || first.barrier("the start").map(|()| first.leave(None))));
@@ -77,37 +65,26 @@ impl Waiting {
 
 #[test]
 fn bytes_of_another_protocol_are_refused() {
+    let mut version = *GREETING;
+    version[8] = 9;
+    let framed = |bytes: &[u8]| [GREETING, bytes].concat();
     let run = wait();
-    run.connect().write_all(b"GET / HTTP/1.1\r\n\r\n").expect("written");
-    run.line("it speaks another protocol (`GET / HTTP`)");
-    run.connect().write_all(&[0xff; 100_000]).ok();
-    run.line("it speaks another protocol (`\\xff\\xff");
-    drop(run.connect());
-    run.line("it closed the connection in its greeting");
-    run.starts();
-}
-
-#[test]
-fn another_version_is_refused_by_name() {
-    let run = wait();
-    let mut greeting = GREETING;
-    greeting[8] = 9;
-    run.connect().write_all(&greeting).expect("written");
-    run.line("it speaks version 9 of the protocol, and this rank version 2");
-    run.starts();
-}
-
-#[test]
-fn a_length_beyond_all_bounds_is_refused() {
-    let run = wait();
-    let mut stream = run.connect();
-    stream.write_all(&[&GREETING[..], &[0; 16], &[0xff; 4]].concat()).expect("written");
-    run.line("it sent a frame of 4294967295 bytes");
-    let mut stream = run.connect();
-    stream
-        .write_all(&[&GREETING[..], &[0; 16], &[3, 0, 0, 0, 77, 1, 2]].concat())
-        .expect("written");
-    run.line("it sent bytes that are no frame");
+    for (bytes, said) in [
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), "it speaks another protocol (`GET / HTTP`)"),
+        (vec![0xff; 100_000], "it speaks another protocol (`\\xff\\xff"),
+        (version.to_vec(), "it speaks version 9 of the protocol, and this rank version 3"),
+        (framed(&[0xff; 4]), "it sent a frame of 4294967295 bytes"),
+        (framed(&[3, 0, 0, 0, 77, 1, 2]), "it sent bytes that are no frame"),
+        (vec![], "it closed the connection in its greeting"),
+    ] {
+        // Refused before all of it is written, or after.
+        let mut stranger = run.connect();
+        let _ = stranger.write_all(&bytes);
+        if bytes.is_empty() {
+            drop(stranger);
+        }
+        wait_for(&run.lines, said);
+    }
     run.starts();
 }
 
@@ -115,13 +92,12 @@ fn a_length_beyond_all_bounds_is_refused() {
 fn a_rank_with_another_token_is_refused_and_asks_until_its_time_is_over() {
     let run = wait();
     let wrong = JoinOptions {
-        token: Some("the secret of another run".into()),
         join_timeout: Duration::from_millis(300),
-        ..run.options.clone()
+        ..meeting_at(&run.port, "the secret of another run")
     };
     let error = Group::join(&launch(1, 2), wrong).expect_err("the token is wrong").to_string();
     assert!(error.contains("the token is another one"), "{error}");
-    run.line("the token is another one");
+    wait_for(&run.lines, "the token is another one");
     run.starts();
 }
 
@@ -132,10 +108,10 @@ fn who_says_nothing_or_half_of_it_delays_nobody() {
     let mut half = run.connect();
     half.write_all(&GREETING[..5]).expect("written");
     let mut slow = run.connect();
-    slow.write_all(&[&GREETING[..], &[0; 16]].concat()).expect("written");
-    let mut answer = [0; 26];
+    slow.write_all(GREETING).expect("written");
+    let mut answer = [0; GREETING.len()];
     slow.read_exact(&mut answer).expect("its answer");
-    assert_eq!(answer[..10], GREETING);
+    assert_eq!(answer[..10], GREETING[..10]);
     run.starts();
     drop(silent);
 }
@@ -148,23 +124,24 @@ fn a_silent_connection_is_closed_and_logged() {
     let mut dripping = run.connect();
     // A byte now and then gains no time.
     let drip = thread::spawn(move || {
-        for byte in GREETING {
-            let _ = dripping.write_all(&[byte]);
+        for byte in &GREETING[..10] {
+            let _ = dripping.write_all(&[*byte]);
             thread::sleep(Duration::from_millis(700));
         }
     });
-    assert_eq!(silent.read(&mut [0]).expect("it is closed"), 0);
+    let mut greeting = Vec::new();
+    silent.read_to_end(&mut greeting).expect("it is closed");
+    assert_eq!(greeting.len(), GREETING.len());
     assert!(begin.elapsed() < Duration::from_secs(8), "{:?}", begin.elapsed());
     drip.join().expect("no panic");
-    run.line("it did not finish its greeting");
+    wait_for(&run.lines, "it did not finish its greeting");
     assert_eq!(run.lines.lock().expect("no panic").len(), 2, "both are logged");
     run.starts();
 }
 
 #[test]
 fn a_rank_that_comes_twice_or_counts_other_ranks_is_refused() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (own, lines) = logged(options(&folder, "job"));
+    let (own, lines) = logged(options());
     let join = |launch: Launch| {
         let own = own.clone();
         thread::spawn(move || Group::join(&launch, own))

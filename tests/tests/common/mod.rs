@@ -4,8 +4,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod driver;
-#[cfg(feature = "mpi")]
-pub(crate) mod mpirun;
+pub(crate) mod ranks;
 #[cfg(feature = "s3")]
 pub(crate) mod s3;
 
@@ -17,6 +16,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Exit codes of the README.
+pub(crate) const FAILED: i32 = 1;
 pub(crate) const BAD_CONFIG: i32 = 3;
 pub(crate) const BAD_DATA: i32 = 4;
 pub(crate) const DIVERGED: i32 = 5;
@@ -151,6 +151,15 @@ impl Place {
     pub(crate) fn state(&self, run: &str, step: u64) -> Vec<u8> {
         self.bytes(&format!("{run}/checkpoints/step_{step:08}/state.safetensors"))
     }
+}
+
+/// True if this machine lacks a program that a test needs.
+pub(crate) fn is_missing(program: &str) -> bool {
+    let missing = Command::new(program).arg("--version").output().is_err();
+    if missing {
+        println!("SKIPPED: there is no {program}");
+    }
+    missing
 }
 
 /// True if `two-hosts.sh` runs here.

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use crate::common::driver::Gpus;
-use crate::common::mpirun::{Ended, RANK, Running, assert_names, mpirun};
+use crate::common::ranks::{Ended, Running};
 use crate::common::{DIVERGED, INTERRUPTED, RANK_LOST, micro, said};
 use rustix::process::Signal;
 
@@ -17,17 +17,16 @@ const NO_DEVICE: i32 = 7;
 /// Exit code of a process that has aborted, as a shell reports it.
 const ABORTED: i32 = 134;
 
+/// The word for a rank that was killed.
+const CLOSED: &str = "its connection closed";
+
 const ENDLESS: &str = "--device cuda --set train.images_per_group=1 --set train.log_every_steps=1 \
                        --set train.steps=4000";
 
-/// Two ranks under mpirun, with a GPU each.
+/// Two ranks with a GPU each.
 fn start<'a>(gpus: &'a Gpus, more: &str) -> Running<'a> {
-    let command = gpus.place.command(&micro(&format!("{ENDLESS} {more}")));
-    let mut all = mpirun();
-    all.args(["-np", "2", "sh", "-c", RANK]);
-    all.arg(command.get_program()).args(command.get_args());
-    gpus.show(&mut all);
-    Running::start_by(&gpus.place, all)
+    let command = || gpus.command(&micro(&format!("{ENDLESS} {more}")), &[]);
+    Running::of(&gpus.place, vec![command(), command()])
 }
 
 /// Sends a signal to one of two ranks once a line says these words.
@@ -44,22 +43,19 @@ fn a_rank_that_is_killed_or_stopped_is_named() {
     let long = "--set train.eval_every_steps=2 --set data.synthetic.val_images=400";
     for (words, more) in [("iter 3/", ""), ("iter 2/", long)] {
         for victim in [1, 0] {
-            assert_names(
-                &after(words, more, victim, Signal::KILL),
-                victim,
-                "its connection closed",
-            );
+            after(words, more, victim, Signal::KILL).assert_names(2, victim, CLOSED);
         }
     }
     for victim in [1, 0] {
-        assert_names(&after("iter 3/", "", victim, Signal::STOP), victim, "no sign of life for ");
+        let ended = after("iter 3/", "", victim, Signal::STOP);
+        ended.assert_names(2, victim, "no sign of life for ");
     }
 }
 
 #[test]
 fn all_ranks_save_and_leave_when_one_is_asked_to() {
     let ended = after("iter 2/", "", 1, Signal::USR1);
-    assert_eq!(ended.codes, [(0, INTERRUPTED), (1, INTERRUPTED)].into(), "{}", ended.said);
+    assert_eq!(ended.codes, [INTERRUPTED; 2], "{}", ended.said);
     assert_eq!(ended.said.matches("interrupted; go on with").count(), 1, "{}", ended.said);
 }
 
@@ -69,9 +65,7 @@ fn non_finite_losses_are_told_by_one_rank() {
     let wild = "--set solver.warmup_steps=0 --set solver.learning_rate=1e6 \
                 --set train.precision=fp32";
     let ended = start(&gpus, wild).end();
-    assert_eq!(ended.codes, [(0, DIVERGED), (1, DIVERGED)].into(), "{}", ended.said);
-    let errors = ended.errors();
-    let [error] = errors[..] else { panic!("one line\n{}", ended.said) };
+    let error = ended.only_error(DIVERGED);
     assert!(error.starts_with("rank 0: error: step "), "{error}");
 }
 

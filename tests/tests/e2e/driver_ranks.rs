@@ -13,11 +13,7 @@ fn train(gpus: &Gpus, more: &str, plant: &str) -> Command {
     let arguments = micro(&format!(
         "--device cuda --set train.images_per_group=1 --set train.log_every_steps=1 {more}"
     ));
-    let mut command = gpus.command(&arguments, &[("NCCL_TEST_PLANT", plant)]);
-    for name in ["OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] {
-        command.env(name, "1");
-    }
-    command
+    gpus.command(&arguments, &[("NCCL_TEST_PLANT", plant)])
 }
 
 /// Findings except leaks: a rank keeps modules and a stream until its process ends.

@@ -2,11 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::common::{BAD_CONFIG, Place, Said, micro};
+use crate::common::{BAD_CONFIG, FAILED, Place, Said, micro};
 use safetensors::SafeTensors;
 
-/// Exit code of a bad weights file.
-const FAILED: i32 = 1;
 const CHECKPOINT: &str = "runs/micro/checkpoints/step_00000002";
 
 /// A folder with a run of two steps.

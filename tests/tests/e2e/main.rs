@@ -14,9 +14,7 @@ mod data;
 mod device;
 mod disk_full;
 mod driver;
-#[cfg(feature = "mpi")]
 mod driver_faults;
-#[cfg(feature = "mpi")]
 mod driver_ranks;
 mod earlier;
 mod exchange;
@@ -30,9 +28,7 @@ mod mlperf;
 mod output;
 mod places;
 mod predict;
-#[cfg(feature = "mpi")]
 mod rank_faults;
-#[cfg(feature = "mpi")]
 mod ranks;
 mod recipe;
 mod report;

@@ -4,10 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{BAD_CONFIG, BAD_DATA, DIVERGED, Place, micro, said};
+use crate::common::{BAD_CONFIG, BAD_DATA, DIVERGED, FAILED, Place, micro, said};
 
-/// Exit code of what is neither config nor data: a file that cannot be written, a checkpoint.
-const FAILED: i32 = 1;
 /// Exit code of a command line that does not parse.
 const USAGE: i32 = 2;
 

@@ -4,12 +4,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use crate::common::{BAD_CONFIG, Place, micro, said};
+use crate::common::{BAD_CONFIG, FAILED, Place, micro, said};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use score::STAT_NAMES;
 use serde_json::Value;
-
-const FAILED: i32 = 1;
 
 /// The losses of a Mask R-CNN in the order of logs.
 const LOSSES: [&str; 5] =

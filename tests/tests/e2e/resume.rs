@@ -5,10 +5,8 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{BAD_CONFIG, DIVERGED, Place, micro};
+use crate::common::{BAD_CONFIG, DIVERGED, FAILED, Place, micro};
 use serde_json::json;
-
-const FAILED: i32 = 1;
 
 #[test]
 fn a_resumed_run_that_would_mean_something_else_is_refused() {

@@ -1,9 +1,6 @@
 //! Weights that do not fit are refused by every command, and the tensors that fit are reported.
 
-use crate::common::{self, BAD_CONFIG, Place, micro};
-
-/// Exit code of a bad weights file.
-const FAILED: i32 = 1;
+use crate::common::{self, BAD_CONFIG, FAILED, Place, micro};
 
 const MODEL: &str = "runs/micro/checkpoints/step_00000002/model.safetensors";
 

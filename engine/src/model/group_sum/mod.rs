@@ -5,19 +5,17 @@
 //! (in), which are gradients or scalars; state, updated: `stack_i [depth, ..]` f32, one row for
 //! each node of the tree that waits for its sibling, then `held [1]` i32, the passes so far.
 //! `SumGroups` also has outputs, `total_i` with the shape of `x_i`: the sum over all passes of all
-//! ranks. It exchanges what this rank holds with the other ranks: each adds up one share of the
-//! elements, and sends the sums to all.
+//! ranks. Rank 0 gets what all ranks hold, adds it up, and sends them the sums.
 //!
 //! These ops have no kernels: devices sum in `accumulate` and by all-reduce.
 
 mod tree;
 
-use device::{Exchange, Ranks};
 use kernels::cpu::{CpuArgs, TensorMut, TensorRef};
 use kernels::{Op, OpError, TensorDesc, check};
+use ranks::Group;
 use rayon::prelude::*;
 use std::ops::Range;
-use std::sync::Arc;
 
 use super::Division;
 use tree::{Piece, depth, fold, pieces, push};
@@ -33,9 +31,13 @@ pub(super) struct AddGroup {
 #[derive(Debug, Clone)]
 pub(super) struct SumGroups {
     own: Range<usize>,
-    ranks: Ranks,
-    exchange: Arc<dyn Exchange>,
+    /// How many ranks there are.
+    ranks: usize,
+    group: Group,
 }
+
+/// Values of a tensor row that are summed over the ranks at a time: more cost memory.
+const BUCKET: usize = 1 << 20;
 
 const ADD: &str = "add_group";
 const SUM: &str = "sum_groups";
@@ -48,8 +50,7 @@ impl AddGroup {
 
 impl SumGroups {
     pub(super) fn new(division: &Division) -> Self {
-        let (own, ranks) = (division.own(), division.ranks);
-        Self { own, ranks, exchange: division.exchange.clone() }
+        Self { own: division.own(), ranks: division.ranks.count, group: division.group.clone() }
     }
 
     /// The pieces of a rank.
@@ -146,7 +147,7 @@ impl Op for SumGroups {
         let rows = add_pass(&self.own, &args.inputs, &mut args.updates);
         let Some((held, stacks)) = args.updates.split_last_mut() else { panic!("{SUM}: held") };
         held.i32()[0] = 0;
-        if self.ranks.count > 1 {
+        if self.ranks > 1 {
             self.sum_over_ranks(rows, stacks, &mut args.outputs);
             return;
         }
@@ -168,43 +169,27 @@ impl SumGroups {
         stacks: &mut [TensorMut<'_>],
         totals: &mut [TensorMut<'_>],
     ) {
-        let Ranks { rank, count } = self.ranks;
-        let len: usize = totals.iter().map(|total| total.desc.len()).sum();
-        let share = |rank: usize| rank * len / count..(rank + 1) * len / count;
         let mine: Vec<Vec<f32>> = (0..rows).map(|row| row_of_all(stacks, totals, row)).collect();
-        let to = |rank| mine.iter().flat_map(|row| row[share(rank)].iter().copied()).collect();
-        let send: Vec<Vec<f32>> = (0..count).map(to).collect();
-        drop(mine);
-        let pieces: Vec<Vec<Piece>> = (0..count).map(|rank| self.pieces_of(rank)).collect();
-        let width = share(rank).len();
-        let mut received: Vec<Vec<f32>> =
-            pieces.iter().map(|pieces| vec![0.0; pieces.len() * width]).collect();
-        self.swap(&send, &mut received);
-        drop(send);
-        let mut nodes = received.concat();
-        if width > 0 {
-            for (left, right) in fold(&pieces.concat()) {
-                add_row(&mut nodes, width, left, right);
-            }
+        let pieces: Vec<Piece> = (0..self.ranks).flat_map(|rank| self.pieces_of(rank)).collect();
+        let additions = fold(&pieces);
+        let len: usize = totals.iter().map(|total| total.desc.len()).sum();
+        let mut sums: Vec<f32> = Vec::with_capacity(len);
+        for begin in (0..len).step_by(BUCKET) {
+            let bucket = begin..len.min(begin + BUCKET);
+            let own: Vec<f32> =
+                mine.iter().flat_map(|row| row[bucket.clone()].iter().copied()).collect();
+            sums.extend(self.group.sum(&own, bucket.len(), |all| {
+                for &(left, right) in &additions {
+                    add_row(all, bucket.len(), left, right);
+                }
+            }));
         }
-        nodes.truncate(width);
-        let mut sums: Vec<Vec<f32>> = (0..count).map(|rank| vec![0.0; share(rank).len()]).collect();
-        let to_all = vec![nodes.as_slice(); count];
-        let mut receive: Vec<&mut [f32]> = sums.iter_mut().map(Vec::as_mut_slice).collect();
-        self.exchange.exchange(&to_all, &mut receive);
-        let sums = sums.concat();
         let mut rest = &sums[..];
         for total in totals {
             let (sum, after) = rest.split_at(total.desc.len());
             total.f32().copy_from_slice(sum);
             rest = after;
         }
-    }
-
-    fn swap(&self, send: &[Vec<f32>], receive: &mut [Vec<f32>]) {
-        let send: Vec<&[f32]> = send.iter().map(Vec::as_slice).collect();
-        let mut receive: Vec<&mut [f32]> = receive.iter_mut().map(Vec::as_mut_slice).collect();
-        self.exchange.exchange(&send, &mut receive);
     }
 }
 

@@ -261,7 +261,8 @@ fn read(
 /// Ranks that cannot share a batch.
 fn division(config: &Config, options: &SessionOptions) -> Result<Division, EngineError> {
     let (team, target) = (&options.team, options.backend.target(config));
-    let mut division = Division::new(&config.train, &target, team.ranks(), team.exchange())?;
+    let mut division = Division::new(&config.train, &target, team.ranks())?;
+    division.group = team.group().clone();
     division.local_ranks = team.local_ranks();
     Ok(division)
 }

@@ -79,7 +79,7 @@ impl Steps for CpuSteps {
         let state = state.host_mut();
         // Inside the pool, so that an op's parallel loops start without a thread hand-off.
         rayon::scope(|_| executor.run(state));
-        if let Some(fault) = self.division.exchange.fault() {
+        if let Some(fault) = self.division.group.fault() {
             return Err(EngineError::RankLost(fault));
         }
         if let Some(counts) = &mut self.counts {

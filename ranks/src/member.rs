@@ -2,8 +2,10 @@
 
 use std::fs;
 
+use serde::{Deserialize, Serialize};
+
 /// One rank of a group.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// Its number in the group.
     pub rank: usize,
@@ -21,21 +23,12 @@ pub struct Member {
 impl Member {
     /// This process.
     pub(crate) fn this(rank: usize, local_rank: usize) -> Self {
-        let host = name();
-        let host_id = identity(&host);
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        // By name only, two containers of the same name would be one host; boot and network
+        // namespace, like the name, are the same for all processes in some launchers' sandboxes.
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let network = fs::read_link("/proc/self/ns/net").unwrap_or_default();
+        let host_id = format!("{host} {} {}", boot.trim(), network.display());
         Self { rank, host, host_id, local_rank, pid: std::process::id() }
     }
-}
-
-fn name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// Name, boot and network namespace. By name only, two containers of the same name would be one
-/// host; boot and namespace, like the name, are the same for all processes in some launchers'
-/// sandboxes.
-fn identity(name: &str) -> String {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let network = fs::read_link("/proc/self/ns/net").unwrap_or_default();
-    format!("{name} {} {}", boot.trim(), network.display())
 }

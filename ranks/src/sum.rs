@@ -1,0 +1,44 @@
+//! Sums of ranks on CPUs: rank 0 gets the values of all, adds them, and sends the sum back.
+
+use crate::group::Group;
+
+/// The operation, as messages name it.
+const WHAT: &str = "the sums of a step";
+
+impl Group {
+    /// Gives rank 0 the `own` values of every rank and all ranks the sum: `add` gets the values of
+    /// all, by rank, and leaves the sum in the first `width` of them. It alone chooses the order of
+    /// additions, so the bits do not depend on who adds.
+    ///
+    /// If a rank is lost, the sum is NaN, and [`Self::fault`] says why, as for all later sums.
+    pub fn sum(&self, own: &[f32], width: usize, add: impl FnOnce(&mut [f32])) -> Vec<f32> {
+        let sum = || {
+            let gathered = self.gather(WHAT, bytemuck::cast_slice(own))?;
+            let mut all: Vec<f32> = gathered.iter().flat_map(|of_one| floats(of_one)).collect();
+            if self.is_first() {
+                add(&mut all);
+                all.truncate(width);
+            }
+            self.broadcast(WHAT, bytemuck::cast_slice(&all))
+        };
+        let summed = match self.fault() {
+            None => sum().map(|sum| floats(&sum)).map_err(|error| error.to_string()),
+            Some(fault) => Err(fault),
+        };
+        match summed {
+            Ok(sum) if sum.len() == width => sum,
+            Ok(sum) => {
+                self.fail(format!("rank 0 sent a sum of {} values in place of {width}", sum.len()));
+                vec![f32::NAN; width]
+            }
+            Err(fault) => {
+                self.fail(fault);
+                vec![f32::NAN; width]
+            }
+        }
+    }
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytemuck::allocation::pod_collect_to_vec(bytes)
+}
