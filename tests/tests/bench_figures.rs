@@ -171,7 +171,8 @@ fn a_step_of_many_gpus_is_planned_on_paper() {
     let place = Place::new();
     let flags = "--gpu a100 --images 1 --set ranks.bucket_mib=1 --json p.json";
     let told = bench(&place, &format!("--plan --gpus 32 {flags} --network-gb-s 20 --hop-us 9"));
-    for wanted in ["not verified on hardware", "mlperf_r50 on 32 A100", "20 GB/s and 9 us a hop"] {
+    for wanted in ["not verified on hardware", "mlperf_r50 on 32 A100", "20 GB/s and 9 us per hop"]
+    {
         assert!(told.contains(wanted), "{wanted}: {told}");
     }
     let value = place.json("p.json");

@@ -144,7 +144,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     say!("An estimate by a model: docs/measurements-gpu.md has what was measured.");
     say!("Several GPUs are not verified on hardware.");
     say!(
-        "{} on {} {} | {images} images of {shape} a GPU, {} positive RoIs an image",
+        "{} on {} {} | {images} images of {shape} per GPU, {} positive RoIs per image",
         args.preset,
         args.gpus,
         args.gpu.to_uppercase(),
@@ -191,7 +191,7 @@ fn print_nodes(step: &StepPlan, images: usize) {
         );
     }
     say!(
-        "{} nodes, {} kernels, {:.3} TFLOP and {:.2} GB an image, floor {:.2} ms; one after the \
+        "{} nodes, {} kernels, {:.3} TFLOP and {:.2} GB per image, floor {:.2} ms; one after the \
          other {:.2} ms, on their streams {:.2}",
         step.nodes.len(),
         step.kernels(),
@@ -205,9 +205,9 @@ fn print_nodes(step: &StepPlan, images: usize) {
 
 fn print_scaling(rows: &[Scaling], network: &Network) {
     say!("");
-    say!("{} GB/s and {} us a hop between GPUs", network.gb_per_s, network.hop_us);
+    say!("{} GB/s and {} us per hop between GPUs", network.gb_per_s, network.hop_us);
     say!("of each range the guess comes first; a measurement outside of it refutes the model");
-    say!("gpus  step, ms               images/s of a GPU   of one");
+    say!("gpus  step, ms               images/s per GPU    of one");
     for row in rows {
         let of_one = 100.0 * rows[0].step_ms[1] / row.step_ms[1];
         let rate = range(row.images_per_second_per_gpu, 0);
