@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use configs::{Config, PostNmsScope};
 use dali::order::PaddedShape;
-use device::{Alone, Gpu, Ranks, Target, Task};
+use device::{Gpu, Ranks, Target, Task};
 use engine::model::{Division, ModelSpec, Part, SlotShape, training_program};
 use engine::runtime::imagined_addresses;
 use graph::exec::device::{Place, Prepared};
@@ -120,7 +120,7 @@ impl Model {
         let config = with_batch_of(config, gpus, images);
         let target = Target::Gpu(gpu.clone());
         let ranks = Ranks { rank: 0, count: gpus };
-        let division = Division::new(&config.train, &target, ranks, Arc::new(Alone))?;
+        let division = Division::new(&config.train, &target, ranks)?;
         let spec = ModelSpec {
             config: &config,
             num_classes: config.model.classes_or(CLASSES),

@@ -10,13 +10,6 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-impl File {
-    /// The file's name without its folder.
-    pub(crate) fn name(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or(&self.path)
-    }
-}
-
 /// The root of the checkout.
 pub(crate) fn root() -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -86,16 +86,3 @@ fn raw_string_length(rest: &[char]) -> usize {
 pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
-
-/// Lines of the first function of this name, both ends counted; the source is as rustfmt leaves
-/// it, so that the closing brace stands below the `fn`.
-pub(crate) fn function_length(source: &str, name: &str) -> Option<usize> {
-    let head = format!("fn {name}(");
-    let mut lines = source.lines().skip_while(|line| !line.contains(&head));
-    let first = lines.next()?;
-    let indent = &first[..first.len() - first.trim_start().len()];
-    if first.ends_with('}') {
-        return Some(1);
-    }
-    lines.position(|line| line == format!("{indent}}}")).map(|i| i + 2)
-}
