@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use crate::check::{EXTENDS, check_layer};
+use crate::check::{EXTENDS, check_layer, drop_removed};
 use crate::merge::{Layers, Origin, Origins};
 use crate::presets::{advice, preset_of_path};
 use crate::shape::Shape;
@@ -159,12 +159,14 @@ fn load_layers(
     let shape = Shape::of_config();
     let label = source.label.clone();
     let mut layers = Layers::default();
-    for (file, table) in chain(source)?.into_iter().rev() {
+    for (file, mut table) in chain(source)?.into_iter().rev() {
+        drop_removed(&file, &mut table);
         check_layer(&file, &table, &shape)?;
         layers.push(&file, table, &shape);
     }
     for text in overrides {
-        let table = parse_override(text)?;
+        let mut table = parse_override(text)?;
+        drop_removed(SET, &mut table);
         check_layer(SET, &table, &shape)?;
         layers.push(SET, table, &shape);
     }

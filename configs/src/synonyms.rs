@@ -54,11 +54,6 @@ const SYNONYMS: &[(&[&str], &str)] = &[
         &["device", "gpu", "gpus"],
         "onegraph has no key for the device: it is an option, `onegraph train --device`",
     ),
-    (
-        &["tuning"],
-        "onegraph has no tables of measured kernels any more: remove the key, and plans follow \
-         their model of time",
-    ),
     (&["resume"], "onegraph has no key to resume: `onegraph train --resume RUN` does"),
 ];
 

@@ -179,3 +179,12 @@ fn a_seed_that_no_file_can_hold_is_refused() {
     let text = config.to_toml().and_then(|text| Config::from_toml("saved", &text)).unwrap_err();
     assert!(matches!(text, ConfigError::Syntax { .. }), "{text}");
 }
+
+/// The warning is on the run's own log.
+#[test]
+fn a_key_that_was_removed_changes_nothing() {
+    let text = "extends = \"micro\"\n[train]\ntuning = \"h100.json\"\n";
+    let config = Config::from_toml("a run of before", text).unwrap();
+    assert_eq!(config, Config::load("micro", &[]).unwrap());
+    assert_eq!(with(&["train.tuning=h100.json"]), with(&[]));
+}

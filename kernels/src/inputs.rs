@@ -101,7 +101,7 @@ macro_rules! op_inputs {
             /// Names the tensors of a list, whose lists divide what follows the single ones.
             ///
             /// Panics if the list is too short: the op's contract counts it first.
-            #[allow(irrefutable_let_patterns)]
+            #[allow(irrefutable_let_patterns, clippy::redundant_at_rest_pattern)]
             pub fn of(list: &'a [T]) -> Self {
                 let [$($field,)* rest @ ..] = list else {
                     panic!("{} tensors are too few for {}", list.len(), stringify!($name))
