@@ -20,7 +20,7 @@ pub(crate) const NONE: &str = "none";
 /// The key, outside the schema, that names the file to start from.
 pub(crate) const EXTENDS: &str = "extends";
 
-/// Keys that were, and why they are no more. Configs of earlier versions keep their meaning without.
+/// Keys of earlier versions, and why they are no more. Configs keep their meaning without.
 const REMOVED: [[&str; 3]; 1] = [[
     "train",
     "tuning",

@@ -13,7 +13,7 @@ use kernels::cpu::CpuArgs;
 use kernels::ops::relu_mask::ReluMask;
 use kernels::{BackwardRule, Cost, Op, Precision, Role, Sink, Source, TensorDesc};
 
-// What comes in, what goes out. An error names op, tensor, expected and got.
+// The contract: what comes in, what goes out. An error names op, tensor, expected and got.
 kernels::op! {
     /// `y = max(x, 0)`, elementwise.
     struct Relu = "relu" {}

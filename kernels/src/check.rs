@@ -2,8 +2,6 @@
 //!
 //! They serve shapes that are computed, and ops without a [`Contract`](crate::contract::Contract).
 
-pub(crate) use crate::contract::Dims;
-
 use crate::{DType, OpError, TensorDesc};
 
 /// The list has exactly `expected` tensors.

@@ -275,17 +275,28 @@ impl Links {
 
     /// A thread: takes what a peer sends, until its connection ends.
     fn read(&self, from: usize, stream: &TcpStream) {
-        let mut patient =
-            Patient { stream, tick: self.timeout / 20, limit: self.timeout.mul_f64(0.7) };
-        let end = loop {
+        let mut patient = Patient {
+            stream,
+            tick: self.timeout / 20,
+            limit: self.timeout.mul_f64(0.7),
+            stood: None,
+        };
+        let (rank, end) = loop {
             match self.take(from, &mut patient) {
                 Ok(None) => {}
-                Ok(Some(end)) => break end,
-                Err(error) => break Some((None, broken(&error))),
+                Ok(Some(end)) => break (from, end),
+                Err(error) => match patient.stood {
+                    // Its last word does not fit behind a message that this rank left unread.
+                    Some(stood) if is_closed(&error) => {
+                        let why = format!("it stood still for {:.1} s", stood.as_secs_f64());
+                        break (self.rank, Some((None, why)));
+                    }
+                    _ => break (from, Some((None, broken(&error)))),
+                },
             }
         };
         if let Some((code, why)) = end {
-            self.lose(from, &why, code);
+            self.lose(rank, &why, code);
         }
         self.state().news[from].left = true;
         self.changed.notify_all();
@@ -367,6 +378,8 @@ struct Patient<'a> {
     /// The time limit of one read of the stream.
     tick: Duration,
     limit: Duration,
+    /// How long this process was stopped, if so long that the others gave it up.
+    stood: Option<Duration>,
 }
 
 impl Read for Patient<'_> {
@@ -374,12 +387,17 @@ impl Read for Patient<'_> {
         let mut silent = Duration::ZERO;
         loop {
             let begin = Instant::now();
-            match self.stream.read(buffer) {
+            let read = self.stream.read(buffer);
+            let took = begin.elapsed();
+            if took > self.limit {
+                self.stood = Some(took);
+            }
+            match read {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
                 {
                     // If this process itself was stopped, what the others sent is still unread.
-                    silent += begin.elapsed().min(self.tick * 2);
+                    silent += took.min(self.tick * 2);
                 }
                 read => return read,
             }
@@ -391,11 +409,15 @@ impl Read for Patient<'_> {
     }
 }
 
+/// True if the peer closed the connection, with or without something unread in it.
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
+}
+
 /// The reason, in words, why a connection ended.
 fn broken(error: &io::Error) -> String {
     match error.kind() {
-        // With or without something unread in it.
-        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => "its connection closed".into(),
+        _ if is_closed(error) => "its connection closed".into(),
         ErrorKind::TimedOut if error.get_ref().is_some() => error.to_string(),
         _ => format!("its connection broke: {error}"),
     }

@@ -3,10 +3,10 @@
 /// Declares an op: its parameters, its inputs, and its outputs.
 ///
 /// It makes the struct of the parameters, a struct of the named inputs (see `op_inputs!`), and the
-/// [`Contract`](crate::contract::Contract). What is left to write is
-/// [`Kernel`](crate::contract::Kernel). An input has a [`Kind`](crate::contract::Kind) and a shape,
-/// an output a [`Role`](crate::Role) and a shape; behind a parameter may stand a condition and what
-/// the error expects. `optional` inputs say when they are there, `each` begins lists of one length.
+/// [`Contract`](crate::contract::Contract). The rest is [`Kernel`](crate::contract::Kernel), by
+/// hand. An input has a [`Kind`](crate::contract::Kind) and a shape, an output a
+/// [`Role`](crate::Role) and a shape; behind a parameter may stand a condition and what the error
+/// expects. `optional` inputs say when they are there, `each` begins lists of one length.
 ///
 /// ```
 /// # use device::{Launch, LaunchArgs};

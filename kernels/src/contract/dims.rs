@@ -92,7 +92,7 @@ impl Dims {
         self.bound.push((name.to_string(), extent));
     }
 
-    /// What is bound so far holds for all tensors.
+    /// Names that are bound so far hold for all tensors.
     pub(super) fn keep_all(&mut self) {
         self.of_parameters = self.bound.len();
     }

@@ -166,12 +166,12 @@ pub(crate) fn dims_of<K: Kernel>(
     Ok(dims)
 }
 
-/// What [`op!`](crate::op!) makes of a declaration.
+/// A declaration, as [`op!`](crate::op!) makes it.
 pub trait Declared {
     /// Its tensors.
     const CONTRACT: Contract;
 
-    /// Whether each optional input is there.
+    /// True for each optional input that is there.
     fn optional(&self) -> Vec<bool> {
         vec![]
     }

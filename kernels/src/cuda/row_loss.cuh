@@ -48,7 +48,9 @@ DEVICE void row_loss_gradient(const Loss& of, const LossRows& in, const LossGrad
       if (weight > 0.0f && !(Loss::POSITIVE && in.labels[row] <= 0)) {
         float slope[Loss::COLUMNS];
         of.slopes(in, row, slope);
-        for (int i = 0; i < Loss::COLUMNS; i++) packed.of[i] = to_real(incoming * weight * slope[i]);
+        for (int i = 0; i < Loss::COLUMNS; i++) {
+          packed.of[i] = to_real(incoming * weight * slope[i]);
+        }
       }
       ((RealRow<Loss::COLUMNS>*)grad)[row] = packed;
     }

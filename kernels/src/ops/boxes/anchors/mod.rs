@@ -14,7 +14,7 @@ mod tests;
 use device::{Launch, LaunchArgs};
 
 use crate::boxes::{AnchorLevel, as_boxes_mut, grid_anchors};
-use crate::check::Dims;
+use crate::contract::Dims;
 use crate::cpu::CpuArgs;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 

@@ -41,9 +41,9 @@ op! {
         network_sizes: i32 "[N, 2]",
     }
     each {
-        /// Of a level.
+        /// Logits of a level.
         logits: float "[N, h, w, A]",
-        /// Of a level.
+        /// Deltas of a level.
         deltas: float "[N, h, w, 4A]",
     }
     out {

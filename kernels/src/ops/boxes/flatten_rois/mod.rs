@@ -21,7 +21,7 @@ op! {
         counts: i32 "[N]",
     }
     out {
-        /// Those in use, image after image, then zeros.
+        /// Boxes in use, image after image, then zeros.
         rois: Box "[N*P, 4]",
         /// Image of the row, -1 past the last.
         image_idx: Index "[N*P]",

@@ -28,7 +28,7 @@ op! {
     in TopKPerLevelInputs {
     }
     each {
-        /// Of a level.
+        /// Logits of a level.
         logits: float "[N, h, w, A]",
     }
     out {

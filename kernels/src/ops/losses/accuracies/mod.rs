@@ -22,7 +22,7 @@ mod tests;
 use device::{Gpu, Launch, LaunchArgs};
 
 use crate::check;
-use crate::check::Dims;
+use crate::contract::Dims;
 use crate::cpu::CpuArgs;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 

@@ -17,7 +17,8 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::check::{self, Dims};
+use crate::check;
+use crate::contract::Dims;
 use crate::cpu::CpuArgs;
 use crate::{BackwardRule, Op, OpError, Sink, Source, TensorDesc};
 

@@ -8,7 +8,7 @@
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::check::Dims;
+use crate::contract::Dims;
 use crate::cpu::CpuArgs;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 

@@ -20,7 +20,8 @@ mod tests;
 
 use device::{Gpu, Launch, LaunchArgs};
 
-use crate::check::{self, Dims};
+use crate::check;
+use crate::contract::Dims;
 use crate::cpu::{CpuArgs, TensorRef};
 use crate::ops::relu_mask::ReluMask;
 use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};

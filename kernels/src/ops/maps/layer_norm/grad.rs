@@ -20,7 +20,7 @@ op! {
         x: real "[.., C]",
         /// Scale.
         gamma: f32 "[C]",
-        /// Of the forward op.
+        /// Mean and rstd, of the forward op.
         stats: f32 "[M, 2]",
     }
     out {

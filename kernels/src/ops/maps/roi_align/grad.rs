@@ -7,7 +7,8 @@
 use device::{Gpu, Launch, LaunchArgs};
 
 use super::{RoiAlignGrad, RoiPlaces, cpu, cuda, taps};
-use crate::check::{self, Dims};
+use crate::check;
+use crate::contract::Dims;
 use crate::cpu::CpuArgs;
 use crate::{Cost, Op, OpError, Role, TensorDesc};
 

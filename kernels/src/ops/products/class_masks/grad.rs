@@ -13,7 +13,7 @@ use std::sync::Arc;
 use device::{Gpu, Launch, LaunchArgs};
 
 use super::{ClassMasksGradInputs, check_inputs, cpu, cuda, flops};
-use crate::check::Dims;
+use crate::contract::Dims;
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
 use crate::ops::bias_grad;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::check::{self, Dims};
+use crate::check;
+use crate::contract::Dims;
 use crate::cpu::CpuArgs;
 use crate::{Cost, Finish, Fusion, Op, OpError, OpRef, Role, TensorDesc, Traits};
 

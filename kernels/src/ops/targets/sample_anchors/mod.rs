@@ -31,7 +31,7 @@ op! {
     in SampleAnchorsInputs {
         /// 1 or more positive, 0 negative, -1 ignored.
         labels: i32 "[N, A_total]",
-        /// What keys the image's random numbers.
+        /// Keys of the image's random numbers.
         image_keys: i32 "[N, 4]",
     }
     out {

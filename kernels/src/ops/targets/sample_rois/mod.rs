@@ -42,7 +42,7 @@ op! {
         keys: i32 "[N, C]",
         /// Candidates of each image.
         counts: i32 "[N]",
-        /// What keys the image's random numbers.
+        /// Keys of the image's random numbers.
         image_keys: i32 "[N, 4]",
     }
     out {
