@@ -210,6 +210,11 @@ const ROWS: &[Row] = &[
         assert_eq!(my.sum(raw, [ones(4); 2], count, FLOAT), 0);
         my.end(raw)
     }),
+    row("ranks that differ in the type of a sum", 2, 5, "rank 1 adds 4 of half", |my, wrong| {
+        let (raw, kind) = (my.join(), if wrong && my.rank == 1 { HALF } else { FLOAT });
+        assert_eq!(my.sum(raw, [ones(4); 2], 4, kind), 0);
+        my.end(raw)
+    }),
     row("a rank that is gone", 2, 6, "", |my, wrong| {
         let raw = my.join();
         if wrong && my.rank == 1 {
