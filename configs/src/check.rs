@@ -1,8 +1,6 @@
 //! Checks one file, or the overrides, against the schema: unknown keys and wrong types. Runs on
 //! each layer before merging, while the origin of every value is still known.
 
-use std::sync::Once;
-
 use toml::{Table, Value};
 
 use crate::ConfigError;
@@ -19,24 +17,6 @@ pub(crate) const NONE: &str = "none";
 
 /// The key, outside the schema, that names the file to start from.
 pub(crate) const EXTENDS: &str = "extends";
-
-/// Keys of earlier versions, and why they are no more. Configs keep their meaning without.
-const REMOVED: [[&str; 3]; 1] = [[
-    "train",
-    "tuning",
-    "there are no tables of measured kernels any more, and plans follow their model of time",
-]];
-
-/// Takes out keys that were removed, with a warning for each, once in a process.
-pub(crate) fn drop_removed(file: &str, table: &mut Table) {
-    static TOLD: Once = Once::new();
-    for [group, name, why] in REMOVED {
-        let keys = table.get_mut(group).and_then(Value::as_table_mut);
-        if keys.and_then(|keys| keys.remove(name)).is_some() {
-            TOLD.call_once(|| tracing::warn!("{file}: {group}.{name} is not read: {why}"));
-        }
-    }
-}
 
 /// Checks all keys and types of one layer.
 ///

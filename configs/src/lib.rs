@@ -34,7 +34,7 @@ pub use document::reference;
 pub use error::ConfigError;
 pub use keys::{Key, key, keys, keys_of_table, similar_keys};
 pub use load::{HALF_THE_RUN, OF_THE_BATCH};
-pub use merge::{Origin, Origins};
+pub use merge::{Origin, Origins, removed};
 pub use presets::{preset, preset_names};
 pub use schema::*;
 pub use synonyms::{Synonym, synonym};

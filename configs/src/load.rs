@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use crate::check::{EXTENDS, check_layer, drop_removed};
-use crate::merge::{Layers, Origin, Origins};
+use crate::check::{EXTENDS, check_layer};
+use crate::merge::{Layers, Origin, Origins, take_removed};
 use crate::presets::{advice, preset_of_path};
 use crate::shape::Shape;
 use crate::{Config, ConfigError};
@@ -159,16 +159,17 @@ fn load_layers(
     let shape = Shape::of_config();
     let label = source.label.clone();
     let mut layers = Layers::default();
-    for (file, mut table) in chain(source)?.into_iter().rev() {
-        drop_removed(&file, &mut table);
-        check_layer(&file, &table, &shape)?;
-        layers.push(&file, table, &shape);
+    let mut add = |file: &str, mut table: Table| {
+        let removed = take_removed(&mut table);
+        check_layer(file, &table, &shape)?;
+        layers.push(file, table, removed, &shape);
+        Ok::<(), ConfigError>(())
+    };
+    for (file, table) in chain(source)?.into_iter().rev() {
+        add(&file, table)?;
     }
     for text in overrides {
-        let mut table = parse_override(text)?;
-        drop_removed(SET, &mut table);
-        check_layer(SET, &table, &shape)?;
-        layers.push(SET, table, &shape);
+        add(SET, parse_override(text)?)?;
     }
     let mut config = Config::deserialize(Value::Table(layers.table.clone())).map_err(|error| {
         ConfigError::Syntax { file: label.clone(), line: 1, message: error.message().into() }

@@ -20,6 +20,26 @@ pub struct Origin {
 /// The source of each dotted key that is set and is not a table.
 pub type Origins = BTreeMap<String, Origin>;
 
+/// A key of earlier versions: a config keeps its meaning without.
+const REMOVED: &str = "train.tuning";
+
+/// Takes [`REMOVED`] out of a layer; the key if it was there.
+pub(crate) fn take_removed(table: &mut Table) -> Option<&'static str> {
+    let (group, name) = REMOVED.split_once('.')?;
+    table.get_mut(group)?.as_table_mut()?.remove(name).map(|_| REMOVED)
+}
+
+/// A sentence for a key that is set, and is no more.
+pub fn removed(origins: &Origins) -> Option<String> {
+    origins.get(REMOVED).map(|origin| {
+        format!(
+            "{REMOVED} ({}) is not read: there are no tables of measured kernels any more, and \
+             plans follow their model of time",
+            origin.file
+        )
+    })
+}
+
 /// The merged tables of several files, and the file of each value.
 #[derive(Debug, Default)]
 pub(crate) struct Layers {
@@ -32,8 +52,8 @@ pub(crate) struct Layers {
 
 impl Layers {
     /// Applies a checked layer: tables merge, anything else replaces, `"none"` unsets an optional
-    /// value.
-    pub(crate) fn push(&mut self, file: &str, table: Table, shape: &Shape) {
+    /// value. A key that was `removed` has an origin alone.
+    pub(crate) fn push(&mut self, file: &str, table: Table, removed: Option<&str>, shape: &Shape) {
         let Self { table: base, origins, files } = self;
         if files.last().is_none_or(|last| last != file) {
             files.push(file.to_string());
@@ -44,7 +64,7 @@ impl Layers {
             origins.insert(key, origin.clone());
         });
         let is_of_layer = |key: &str| origins.get(key).is_some_and(|known| known.layer == layer);
-        for key in unset_replaced(base, &table, is_of_layer) {
+        for key in unset_replaced(base, &table, is_of_layer).into_iter().chain(removed) {
             origins.insert(key.to_string(), origin.clone());
         }
     }

@@ -180,11 +180,13 @@ fn a_seed_that_no_file_can_hold_is_refused() {
     assert!(matches!(text, ConfigError::Syntax { .. }), "{text}");
 }
 
-/// The warning is on the run's own log.
 #[test]
 fn a_key_that_was_removed_changes_nothing() {
     let text = "extends = \"micro\"\n[train]\ntuning = \"h100.json\"\n";
     let config = Config::from_toml("a run of before", text).unwrap();
     assert_eq!(config, Config::load("micro", &[]).unwrap());
-    assert_eq!(with(&["train.tuning=h100.json"]), with(&[]));
+    let (config, origins) =
+        Config::load_with_origins("micro", &["train.tuning=h100.json".into()]).unwrap();
+    assert_eq!(config, Config::load("micro", &[]).unwrap());
+    assert!(configs::removed(&origins).unwrap().starts_with("train.tuning (--set) is not read"));
 }

@@ -91,6 +91,7 @@ struct Checks {
 }
 
 fn main() -> ExitCode {
+    let args = Args::parse();
     let device = match kernels::compiled::open(0, |sentence| println!("{sentence}")) {
         Ok(device) => Arc::new(device),
         Err(fault) => {
@@ -98,7 +99,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let (args, state) = (Args::parse(), Arc::new(Mutex::new(State::of_environment())));
+    let state = Arc::new(Mutex::new(State::of_environment()));
     let each = Duration::from_secs(args.each);
     let watched = state.clone();
     std::thread::spawn(move || watch(&watched, each));
@@ -271,6 +272,8 @@ fn replayed(
         let staging = device.alloc_pinned(bytes.len())?;
         device.write_pinned(staging, 0, bytes);
         device.upload(stream, *ptr, staging, 0, bytes.len())?;
+        // The copy reads the staging memory until it is done.
+        device.synchronize()?;
         device.free_pinned(staging)?;
     }
     device.replay(graph.handle, stream)?;

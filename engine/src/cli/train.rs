@@ -122,14 +122,15 @@ pub(super) fn run(
     let from = begin_from(args, &mut config)?;
     if args.print_config {
         super::print(&config.to_commented_toml()?)?;
-        let advice = config.advice(&origins).unwrap_or_default();
-        advice.iter().for_each(|text| Progress::loud().say(&format!("warning: {text}")));
+        let removed = configs::removed(&origins);
+        let advice = removed.into_iter().chain(config.advice(&origins).unwrap_or_default());
+        advice.for_each(|text| Progress::loud().say(&format!("warning: {text}")));
         return Ok(Outcome::Done);
     }
-    let advice = match start {
-        Start::Resumed(_) => Vec::new(),
-        Start::New | Start::Auto => config.advice(&origins)?,
-    };
+    let mut advice = Vec::from_iter(configs::removed(&origins));
+    if !matches!(start, Start::Resumed(_)) {
+        advice.extend(config.advice(&origins)?);
+    }
     rank::in_ranks(&args.ranks, &args.device, &config, stop, |rank| {
         from.iter().for_each(|line| rank.progress.say(line));
         train(args, &start, config.clone(), &advice, rank, (stop, begun))

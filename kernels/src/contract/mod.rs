@@ -1,8 +1,8 @@
 //! The contract of an op as data, and the op that follows from it.
 //!
 //! [`op!`](crate::op!) declares an op's parameters and tensors once: their names, element types and
-//! shapes. From it come the struct, its named inputs, a [`Contract`] and the
-//! [`Op`](crate::Op); [`Kernel`] has what is written by hand.
+//! shapes. From it come the struct, its named inputs, a [`Contract`] and the [`Op`](crate::Op);
+//! [`Kernel`] has what is written by hand.
 
 mod declare;
 mod dims;
@@ -94,37 +94,37 @@ impl Kind {
     }
 }
 
+/// An input by its declaration, and true if it begins a position of lists.
+type Named<'a, T> = (&'static Tensor, bool, &'a T);
+
 impl Contract {
-    /// The tensor that each of `count` inputs is, and whether it begins a position of lists;
-    /// `None` if so many are too few or too many.
-    fn tensors(&self, optional: &[bool], count: usize) -> Option<Vec<(&'static Tensor, bool)>> {
-        let present = self.optional.iter().zip(optional).filter(|(_, present)| **present);
-        let fixed: Vec<_> = self.inputs.iter().chain(present.map(|(tensor, _)| tensor)).collect();
-        let listed = count.checked_sub(fixed.len())?;
-        let len = match self.each.len() {
-            0 if listed > 0 => return None,
-            0 => 0,
-            lists if listed == 0 || listed % lists > 0 => return None,
-            lists => listed / lists,
-        };
-        let lists = (0..len).flat_map(|_| self.each.iter().enumerate().map(|(i, of)| (of, i == 0)));
-        Some(fixed.into_iter().map(|tensor| (tensor, true)).chain(lists).collect())
+    /// How many inputs stand before the lists.
+    fn fixed(&self, optional: &[bool]) -> usize {
+        self.inputs.len() + optional.iter().filter(|present| **present).count()
     }
 
-    /// The inputs in the order of [`Self::tensors`], in which a position of lists is together.
-    fn in_order<'a, T>(&self, inputs: &'a [T], optional: &[bool]) -> Vec<&'a T> {
-        let fixed = self.inputs.len() + optional.iter().filter(|present| **present).count();
-        let (fixed, listed) = inputs.split_at(fixed);
-        let lists = self.each.len().max(1);
-        let len = listed.len() / lists;
-        let position = |i: usize| (0..lists).map(move |list| &listed[list * len + i]);
-        fixed.iter().chain((0..len).flat_map(position)).collect()
+    /// The inputs, each position of lists together; `None` if so many are too few or too many.
+    fn named<'a, T>(&self, inputs: &'a [T], optional: &[bool]) -> Option<Vec<Named<'a, T>>> {
+        let (fixed, listed) = inputs.split_at_checked(self.fixed(optional))?;
+        let lists = self.each.len();
+        let fits = if lists == 0 { listed.is_empty() } else { listed.len() % lists == 0 };
+        if !fits || (lists > 0 && listed.is_empty()) {
+            return None;
+        }
+        let present = self.optional.iter().zip(optional).filter(|(_, present)| **present);
+        let single = self.inputs.iter().chain(present.map(|(tensor, _)| tensor)).zip(fixed);
+        let len = listed.len() / lists.max(1);
+        let position = |i: usize| {
+            let each = self.each.iter().enumerate();
+            each.map(move |(list, tensor)| (tensor, list == 0, &listed[list * len + i]))
+        };
+        let single = single.map(|(tensor, input)| (tensor, true, input));
+        Some(single.chain((0..len).flat_map(position)).collect())
     }
 
     /// Panics if the kernels cannot take the element type that an input has on the GPU.
     fn assert_element_types(&self, optional: &[bool], args: &LaunchArgs<'_>) {
-        let tensors = self.tensors(optional, args.inputs.len()).unwrap_or_default();
-        for ((tensor, _), input) in tensors.iter().zip(self.in_order(&args.inputs, optional)) {
+        for (tensor, _, input) in self.named(&args.inputs, optional).unwrap_or_default() {
             let fits = tensor.kind.on_gpu(args.gpu.precision).is_none_or(|is| is == input.dtype());
             assert!(fits, "{}: {} is {:?}: {:?}", self.op, tensor.name, tensor.kind, input.desc);
         }
@@ -132,10 +132,9 @@ impl Contract {
 
     /// The numbers of inputs that the op takes, in words.
     fn counts(&self, optional: &[bool]) -> String {
-        let fixed = self.inputs.len() + optional.iter().filter(|present| **present).count();
-        match self.each.len() {
-            0 => fixed.to_string(),
-            lists => format!("{fixed}, and {lists} for each of at least one position"),
+        match (self.fixed(optional), self.each.len()) {
+            (fixed, 0) => fixed.to_string(),
+            (fixed, lists) => format!("{fixed}, and {lists} for each of at least one position"),
         }
     }
 }
@@ -149,14 +148,14 @@ pub(crate) fn dims_of<K: Kernel>(
 ) -> Result<Dims, OpError> {
     let (contract, optional) = (K::CONTRACT, op.optional());
     op.check_parameters()?;
-    let Some(tensors) = contract.tensors(&optional, inputs.len()) else {
+    let Some(named) = contract.named(inputs, &optional) else {
         let expected = contract.counts(&optional);
         return Err(OpError::Arity { op: name, what: "inputs", expected, got: inputs.len() });
     };
     let mut dims = Dims::of(name);
     op.sizes(&mut dims);
     dims.keep_all();
-    for ((tensor, begins), desc) in tensors.into_iter().zip(contract.in_order(inputs, &optional)) {
+    for (tensor, begins, desc) in named {
         if begins {
             dims.forget_small();
         }
@@ -183,8 +182,8 @@ pub trait Declared {
     fn check_parameters(&self) -> Result<(), OpError>;
 }
 
-/// The hand-written part of a declared op. Methods that
-/// [`Op`](crate::Op) has as well mean the same.
+/// The hand-written part of a declared op. Methods that [`Op`](crate::Op) has as well mean the
+/// same.
 #[allow(missing_docs)]
 pub trait Kernel: Declared + Any + Debug + Send + Sync {
     /// Binds names of the contract's shapes to what the parameters say.

@@ -264,8 +264,10 @@ fn more_classes_than_the_data_has() {
     let idle = "--set train.patience=1 --set solver.milestones=[5] \
                 --set solver.lars.trust_coefficient=0.5";
     let train = "train micro --set model.num_classes=9 --set train.steps=2";
-    let said = place.run(&format!("{train} {idle}"));
+    let said = place.run(&format!("{train} {idle} --set train.tuning=h100.json"));
     assert_eq!(said.code, 0, "{}", said.err);
+    let removed = "warning: train.tuning (--set) is not read: ";
+    assert_eq!(said.err.matches(removed).count(), 1, "{}", said.err);
     let log = place.text("runs/micro/log.txt");
     for (text, words) in [
         (&said.err, "warning: model.num_classes is 9, but the dataset has 4 classes"),

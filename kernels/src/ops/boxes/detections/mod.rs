@@ -22,7 +22,7 @@ use crate::{Cost, OpError, TensorDesc, check, op};
 pub use cases::cases;
 
 op! {
-    /// Scores, decodes and suppresses.
+    /// Scores, decodes and suppresses. D is `per_image`; rows in use stand together in image order.
     pub struct Detections = "detections" {
         /// A detection's score is over this.
         pub score_threshold: f32,

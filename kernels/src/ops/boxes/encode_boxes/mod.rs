@@ -53,8 +53,7 @@ impl Kernel for EncodeBoxes {
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let inputs = EncodeBoxesInputs::of(&args.inputs);
         let (rows, gt_boxes) = (inputs.image_idx.len(), *inputs.gt_boxes);
-        let launch = Launch::over("encode_boxes", rows);
-        let launch = launch.tensors(args);
+        let launch = Launch::over("encode_boxes", rows).tensors(args);
         vec![
             launch
                 .arg(Arg::of(&self.weights))

@@ -32,20 +32,10 @@ op! {
 
 impl Kernel for FlattenRois {
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        let (proposals, counts) = (args.inputs[0], args.inputs[1]);
-        let (images, capacity) = (proposals.dim(0), proposals.dim(1));
+        let (images, capacity) = (args.inputs[0].dim(0), args.inputs[0].dim(1));
         // At least one block, which writes the number of RoIs.
         let grid = [images.max(1), capacity.div_ceil(BLOCK as usize).max(1), 1];
-        vec![
-            Launch::new("flatten_rois", grid)
-                .arg(proposals.read())
-                .arg(counts.read())
-                .arg(args.outputs[0].write())
-                .arg(args.outputs[1].write())
-                .arg(args.outputs[2].write())
-                .int(images)
-                .int(capacity),
-        ]
+        vec![Launch::new("flatten_rois", grid).tensors(args).int(images).int(capacity)]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

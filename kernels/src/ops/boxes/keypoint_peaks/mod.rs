@@ -14,7 +14,6 @@ use device::{Launch, LaunchArgs};
 
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::losses::launch::assert_real;
 use crate::{Cost, OpError, TensorDesc, check, op};
 
 pub use cases::cases;
@@ -69,10 +68,8 @@ impl Kernel for KeypointPeaks {
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let inputs = KeypointPeaksInputs::of(&args.inputs);
         let [per_box, side] = sizes([inputs.maps.desc, inputs.boxes.desc]);
-        assert_real(inputs.maps.desc);
         let launch = Launch::new("keypoint_peaks_f16", [inputs.maps.dim(0), 1, 1]);
-        let launch = args.inputs.iter().fold(launch, |launch, input| launch.arg(input.read()));
-        vec![launch.arg(args.outputs[0].write()).int(per_box).int(side)]
+        vec![launch.tensors(args).int(per_box).int(side)]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

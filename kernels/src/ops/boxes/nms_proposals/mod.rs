@@ -36,7 +36,8 @@ pub enum ProposalScope {
 }
 
 op! {
-    /// NMS within each level of each image, then a cut.
+    /// NMS within each level of each image, then a cut. P is `post_top_n` in scope `Image`, no more
+    /// than M in scope `Batch`, and M, the most that can survive, in scope `Level`.
     pub struct NmsProposals = "nms_proposals" {
         /// A proposal falls if its IoU with a better one is over this.
         pub threshold: f32,

@@ -52,9 +52,7 @@ impl Kernel for RefineRois {
         let (rows, images) = (inputs.image_idx.len(), inputs.network_sizes.dim(0));
         let half = inputs.deltas.dtype() == DType::F16;
         let launch = Launch::over(if half { "refine_rois_f16" } else { "refine_rois_f32" }, rows);
-        let launch = args.inputs.iter().fold(launch, |launch, input| launch.arg(input.read()));
-        let launch =
-            launch.arg(args.outputs[0].write()).arg(Arg::of(&self.weights)).arg(self.plus_one);
+        let launch = launch.tensors(args).arg(Arg::of(&self.weights)).arg(self.plus_one);
         vec![launch.int(rows).int(images)]
     }
 

@@ -64,9 +64,7 @@ impl Kernel for RoiLevels {
         let levels = args.outputs[0];
         vec![
             Launch::over("roi_levels_f32", levels.len())
-                .arg(args.inputs[0].read())
-                .arg(args.inputs[1].read())
-                .arg(levels.write())
+                .tensors(args)
                 .len(levels.len())
                 .arg(self.min_level)
                 .arg(self.max_level)

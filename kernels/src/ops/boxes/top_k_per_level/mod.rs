@@ -20,7 +20,7 @@ use crate::{Cost, OpError, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// Up to `k` anchors per level.
+    /// Up to `k` anchors per level: M is the sum over the levels of min(k, h * w * A).
     pub struct TopKPerLevel = "top_k_per_level" {
         /// Anchors kept of a level that has more.
         pub k: usize,

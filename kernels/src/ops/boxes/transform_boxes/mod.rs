@@ -49,8 +49,7 @@ impl Kernel for TransformBoxes {
         let inputs = TransformBoxesInputs::of(&args.inputs);
         let (boxes, out) = (*inputs.boxes, args.outputs[0]);
         let launch = Launch::over("transform_boxes_f32", out.len() / 4);
-        let launch = args.inputs.iter().fold(launch, |launch, input| launch.arg(input.read()));
-        vec![launch.arg(out.write()).int(boxes.dim(0)).int(boxes.dim(1)).arg(self.plus_one)]
+        vec![launch.tensors(args).int(boxes.dim(0)).int(boxes.dim(1)).arg(self.plus_one)]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

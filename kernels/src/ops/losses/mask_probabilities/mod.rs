@@ -1,6 +1,4 @@
 //! Mask probabilities of the predicted class: what evaluation pastes into the image.
-//!
-//! [`ClassMasks`]: crate::ops::class_masks::ClassMasks
 
 mod cases;
 #[cfg(test)]
@@ -22,7 +20,7 @@ op! {
     #[derive(Copy, Eq)]
     pub struct MaskProbabilities = "mask_probabilities" {}
     in MaskProbabilitiesInputs {
-        /// Logits of the label's channel.
+        /// Logits of the label's channel ([`ClassMasks`](crate::ops::class_masks::ClassMasks)).
         mask_logits: float "[M, H, W]",
         /// Predicted class.
         labels: i32 "[M]",

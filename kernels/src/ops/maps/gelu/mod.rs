@@ -18,7 +18,8 @@ use crate::{BackwardRule, Cost, Sink, Source, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// `y = x * P(Z <= x)`.
+    /// `y = x * P(Z <= x)`. On the CPU the probability is that of a fit within 4e-7 of itself, the
+    /// same on every instruction set; on a GPU `erff`. Bound by memory.
     #[derive(Copy, Eq)]
     pub struct Gelu = "gelu" {}
     in GeluInputs {

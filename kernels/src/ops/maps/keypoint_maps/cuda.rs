@@ -2,11 +2,8 @@
 
 use device::{Launch, LaunchArgs};
 
-use crate::losses::launch::assert_real;
-
 pub(super) fn launches(args: &LaunchArgs<'_>) -> Vec<Launch> {
     let (x, maps) = (args.inputs[0], args.outputs[0]);
-    assert_real(x.desc);
     let launch = Launch::over("keypoint_maps_f16", maps.len()).arg(x.read());
     let launch = launch.arg(args.inputs[1].read()).arg(maps.write()).len(maps.len());
     vec![(1..4).fold(launch, |launch, axis| launch.int(x.dim(axis)))]
@@ -14,7 +11,6 @@ pub(super) fn launches(args: &LaunchArgs<'_>) -> Vec<Launch> {
 
 pub(super) fn grad_launches(args: &LaunchArgs<'_>) -> Vec<Launch> {
     let (g, dx) = (args.inputs[0], args.outputs[0]);
-    assert_real(g.desc);
     let launch = Launch::over("keypoint_maps_grad_f16", dx.len()).arg(g.read());
     let launch = launch.arg(args.inputs[1].read()).arg(dx.write()).len(dx.len());
     vec![(1..4).fold(launch, |launch, axis| launch.int(dx.dim(axis)))]

@@ -9,7 +9,8 @@ use crate::{Cost, TensorDesc, op};
 use super::{cpu, cuda};
 
 op! {
-    /// Gathers, for each pixel of the smaller maps, from the pixels that read it.
+    /// Gathers, for each pixel of the smaller maps, from the up to 4x4 pixels that read it, in
+    /// their order. Bound by memory.
     #[derive(Copy, Eq)]
     pub struct KeypointMapsGrad = "keypoint_maps_grad" {
         /// `[M, H, W, K]`, of the gradient.

@@ -22,6 +22,10 @@ pub use grad::LayerNormGrad;
 
 op! {
     /// `y = normalised(x) * gamma + beta`, each position by itself.
+    ///
+    /// Sums over channels in f32, some side by side in a fixed order; those over positions, for the
+    /// gradients of scale and shift, as in `bias_grad`. Bound by memory. Edges: no positions are
+    /// fine, no channels are refused.
     #[derive(Copy)]
     pub struct LayerNorm = "layer_norm" {
         /// Summand of the variance.

@@ -9,7 +9,8 @@ use crate::{Cost, OpError, TensorDesc, check, op};
 use super::{MaxPool, cpu};
 
 op! {
-    /// Gradient of [`MaxPool`] for an input of `height` x `width`.
+    /// Gradient of [`MaxPool`] for an input of `height` x `width`. Windows that share a maximum add
+    /// their gradients in row-major order. Bound by memory.
     pub struct MaxPoolGrad = "max_pool_grad" {
         /// The forward op.
         pub pool: MaxPool,

@@ -24,7 +24,9 @@ pub use cases::cases;
 pub use grad::MaxPoolGrad;
 
 op! {
-    /// Maximum over windows of `kernel` x `kernel`.
+    /// Maximum over windows of `kernel` x `kernel`; `P = (H + 2 pad - kernel) / stride + 1`.
+    ///
+    /// Bound by memory. The gradient is gathered by input row, and needs `argmax`.
     pub struct MaxPool = "max_pool" {
         /// Side of a window.
         pub kernel: usize,

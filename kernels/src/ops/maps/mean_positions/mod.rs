@@ -20,7 +20,8 @@ pub use cases::cases;
 pub use grad::MeanPositionsGrad;
 
 op! {
-    /// Averages each channel of each map.
+    /// Averages each channel of each map, of at least one position. Sums in f32, in the order of
+    /// the positions. Bound by memory.
     #[derive(Copy, Eq)]
     pub struct MeanPositions = "mean_positions" {}
     in MeanPositionsInputs {

@@ -20,7 +20,8 @@ pub use cases::cases;
 pub use grad::UpsampleGrad;
 
 op! {
-    /// `y = lateral + nearest(top)`.
+    /// `y = lateral + nearest(top)`. The gradient of `lateral` is that of `y`; that of `top` sums,
+    /// in row-major order, over the outputs that read a position. Bound by memory.
     pub struct UpsampleAdd = "upsample_add" {}
     in UpsampleAddInputs {
         /// The finer map.

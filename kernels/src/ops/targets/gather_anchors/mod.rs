@@ -45,8 +45,7 @@ impl Kernel for GatherAnchors {
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let inputs = GatherAnchorsInputs::of(&args.inputs);
         let rows = args.outputs[1].len();
-        let launch = Launch::over("gather_anchors", rows);
-        let launch = launch.tensors(args);
+        let launch = Launch::over("gather_anchors", rows).tensors(args);
         vec![launch.int(rows).int(inputs.idx.dim(1)).int(inputs.anchors.dim(0))]
     }
 

@@ -65,8 +65,7 @@ impl Kernel for KeypointTargets {
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let inputs = KeypointTargetsInputs::of(&args.inputs);
-        let launch = Launch::over("keypoint_targets", args.outputs[0].len());
-        let launch = launch.tensors(args);
+        let launch = Launch::over("keypoint_targets", args.outputs[0].len()).tensors(args);
         let launch = launch.int(inputs.matched.len()).int(self.side);
         vec![(0..3).fold(launch, |launch, axis| launch.int(inputs.keypoints.dim(axis)))]
     }

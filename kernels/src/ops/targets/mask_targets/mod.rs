@@ -13,12 +13,6 @@
 //! Where a view lets rows and columns change places, the target is made along the source's axes,
 //! and then its own change places.
 //!
-//! Tensors (all in): `mask_rois [M, 4]` f32 (network pixels), `image_idx [M]`, `matched [M]`
-//! (object of the image), `count [1]`, `segm_index [N, G, 3]` (kind: 0 polygons, 1 runs; first
-//! part; number of parts), `segm_parts [N, Pc, 2]` (offset, length, in values of `coords` or
-//! `runs`), `coords [N, V]` f32 (x, y pairs in source pixels), `runs [N, Rc]` i32 (down the
-//! columns, zeros first), `views [N, 15]` i32 ([`crate::view::View`]) -> `targets [M, S, S]`
-//! (Role::Mask, overwritten; 0 in rows at or past the count and in rows of no image).
 //! Objects are decoded once a call, cut to their extent. Exact but for the f32 averages.
 
 mod bitmap;

@@ -60,8 +60,7 @@ impl Kernel for MatchRois {
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let inputs = MatchRoisInputs::of(&args.inputs);
         let (rows, gts) = (inputs.image_idx.len(), *inputs.gt_boxes);
-        let launch = Launch::over("match_rois_f32", rows);
-        let launch = launch.tensors(args);
+        let launch = Launch::over("match_rois_f32", rows).tensors(args);
         vec![launch.arg(self.fg_iou).arg(self.plus_one).int(rows).int(gts.dim(0)).int(gts.dim(1))]
     }
 

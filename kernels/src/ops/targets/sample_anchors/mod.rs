@@ -19,7 +19,8 @@ use crate::{Cost, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// Draws up to `batch` anchors per image.
+    /// Draws up to `batch` anchors per image: min(#positives, int(batch * positive_fraction))
+    /// positives, and as many negatives as then fit, if there are so many.
     pub struct SampleAnchors = "sample_anchors" {
         /// Anchors per image.
         pub batch: usize,

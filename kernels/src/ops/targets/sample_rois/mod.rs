@@ -22,7 +22,8 @@ use crate::{Cost, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// Draws up to `batch` candidates per image.
+    /// Draws up to R = `batch` candidates per image, and up to Rp = int(R * positive_fraction)
+    /// positives among them.
     pub struct SampleRois = "sample_rois" {
         /// RoIs per image.
         pub batch: usize,
