@@ -127,12 +127,14 @@ pub(super) fn run(
         advice.for_each(|text| Progress::loud().say(&format!("warning: {text}")));
         return Ok(Outcome::Done);
     }
-    let mut advice = Vec::from_iter(configs::removed(&origins));
-    if !matches!(start, Start::Resumed(_)) {
-        advice.extend(config.advice(&origins)?);
-    }
+    let advice = match start {
+        Start::Resumed(_) => Vec::new(),
+        Start::New | Start::Auto => config.advice(&origins)?,
+    };
+    // Also said of a run that goes on, whose config may be of an earlier version.
+    let removed = configs::removed(&origins).map(|text| format!("warning: {text}"));
     rank::in_ranks(&args.ranks, &args.device, &config, stop, |rank| {
-        from.iter().for_each(|line| rank.progress.say(line));
+        from.iter().chain(&removed).for_each(|line| rank.progress.say(line));
         train(args, &start, config.clone(), &advice, rank, (stop, begun))
     })
     .map_err(|error| with_file(error, &origins))
