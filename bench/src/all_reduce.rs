@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use configs::Config;
 use device::Target;
+use engine::config::Config;
 use engine::model::Division;
 use engine::train::Trainer;
 use graph::exec::device::Prepared;

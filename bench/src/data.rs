@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use configs::Config;
 use dali::loader::{Batch, ImageRows, Loader, Slot};
 use dali::store::Stores;
+use engine::config::Config;
 use engine::dataset::{DataSet, Split};
 use engine::model::training_layout;
 use engine::progress::Progress;

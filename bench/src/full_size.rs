@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use configs::{Augment, Config, Data};
 use dali::order::PaddedShape;
 use dali::prep::{self, PrepOptions};
 use dali::store::Store;
 use dali::synthetic::{KEYPOINT_NAMES, SyntheticOptions, generate};
+use engine::config::{Augment, Config, Data};
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
 use serde_json::{Value, json};

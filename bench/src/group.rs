@@ -2,9 +2,9 @@
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use configs::Config;
 use engine::EngineError;
 use engine::cli::RankArgs;
+use engine::config::Config;
 use engine::model::Division;
 use engine::runtime::Backend;
 use engine::team::Team;

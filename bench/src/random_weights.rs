@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use configs::Config;
+use engine::config::Config;
 use engine::dataset::DataSet;
 use engine::model::{Division, Param, ParamKind};
 use engine::runtime::{Backend, ModelState};

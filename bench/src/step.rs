@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Args;
-use configs::{Config, Data};
 use dali::order::PaddedShape;
 use device::Counts;
 use engine::EngineError;
 use engine::cli::{DeviceArgs, Rank, in_group, open_gpu_in_group};
+use engine::config::{Config, Data};
 use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
 use engine::progress::Progress;

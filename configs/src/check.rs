@@ -1,170 +1,112 @@
-//! Checks one file, or the overrides, against the schema: unknown keys and wrong types. Runs on
-//! each layer before merging, while the origin of every value is still known.
+//! Range and consistency checks of values: each error names its key and the fix.
 
-use toml::{Table, Value};
+use std::fmt::Display;
 
-use crate::ConfigError;
-use crate::keys::{Key, is_short_for, key};
-use crate::shape::{Shape, join, names};
-use crate::synonyms::{Synonym, synonym};
+use serde::Serialize;
+use serde_json::{Number, Value};
 
-/// Below this similarity (0 to 1) a suggestion would puzzle more than it helps. One wrong letter in
-/// three (`rpm` for `rpn`) still passes.
-const MIN_SIMILARITY: f64 = 0.66;
+use crate::keys::number;
+use crate::schema::Schema;
 
-/// The word that unsets an optional key.
-pub(crate) const NONE: &str = "none";
-
-/// The key, outside the schema, that names the file to start from.
-pub(crate) const EXTENDS: &str = "extends";
-
-/// Checks all keys and types of one layer.
-///
-/// # Errors
-/// [`ConfigError::UnknownKey`] or [`ConfigError::Type`] for the first fault.
-pub(crate) fn check_layer(file: &str, table: &Table, shape: &Shape) -> Result<(), ConfigError> {
-    Layer { file, root: shape }.table("", table, shape)
+/// Collects the first fault.
+#[derive(Debug, Default)]
+pub struct Check {
+    /// Its key and the rest of the sentence.
+    pub found: Option<(String, String)>,
 }
 
-struct Layer<'a> {
-    file: &'a str,
-    root: &'a Shape,
-}
-
-impl Layer<'_> {
-    fn table(&self, prefix: &str, table: &Table, shape: &Shape) -> Result<(), ConfigError> {
-        let fields = shape.fields().unwrap_or_default();
-        for (name, value) in table {
-            let key = join(prefix, name);
-            match fields.iter().find(|(known, _)| known == name) {
-                Some((_, shape)) => self.value(&key, value, shape)?,
-                None => {
-                    let hint = hint(prefix, name, fields, self.root);
-                    return Err(ConfigError::UnknownKey { file: self.file.into(), key, hint });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn value(&self, key: &str, value: &Value, shape: &Shape) -> Result<(), ConfigError> {
-        match (shape, value) {
-            (Shape::Optional(_), Value::String(word)) if word == NONE => Ok(()),
-            // The error then also mentions "none".
-            (Shape::Optional(inner), Value::Table(table)) if inner.fields().is_some() => {
-                self.table(key, table, inner)
-            }
-            (Shape::Optional(inner), Value::Array(_)) if matches!(**inner, Shape::List { .. }) => {
-                self.value(key, value, inner)
-            }
-            (Shape::Optional(inner), _) if accepts(inner, value) => Ok(()),
-            (Shape::Table(_), Value::Table(table)) => self.table(key, table, shape),
-            (Shape::Map(item), Value::Table(table)) => {
-                let mut values = table.iter();
-                values.try_for_each(|(name, value)| self.value(&join(key, name), value, item))
-            }
-            (Shape::List { item, len }, Value::Array(values)) => {
-                if len.is_some_and(|len| len != values.len()) {
-                    let got = format!("{} of them", values.len());
-                    return Err(self.type_error(key, shape, got));
-                }
-                let mut items = values.iter().enumerate();
-                items.try_for_each(|(i, value)| self.value(&format!("{key}[{i}]"), value, item))
-            }
-            (Shape::List { item, .. }, Value::Table(_)) if item.fields().is_some() => {
-                let got = format!("a table; write [{{ .. }}] or [[{key}]]");
-                Err(self.type_error(key, shape, got))
-            }
-            (Shape::Table(fields), _) if key.ends_with(']') => {
-                let expected = format!("a table of {}", names(fields));
-                let (file, key, got) = (self.file.into(), key.into(), describe(value));
-                Err(ConfigError::Type { file, key, expected, got })
-            }
-            _ if accepts(shape, value) => Ok(()),
-            _ => Err(self.type_error(key, shape, describe(value))),
+impl Check {
+    /// `problem` completes the sentence that begins with the key.
+    pub fn require(&mut self, holds: bool, key: &str, problem: impl FnOnce() -> String) {
+        if !holds && self.found.is_none() {
+            self.found = Some((key.to_string(), problem()));
         }
     }
 
-    fn type_error(&self, name: &str, expected: &Shape, got: String) -> ConfigError {
-        let expected = key(name).map_or_else(|| expected.to_string(), Key::values);
-        ConfigError::Type { file: self.file.into(), key: name.into(), expected, got }
+    /// At least 1.
+    pub fn at_least_one(&mut self, key: &str, value: usize) {
+        self.require(value >= 1, key, || "is 0; it must be at least 1".into());
     }
-}
 
-/// True if a scalar value fits.
-fn accepts(shape: &Shape, value: &Value) -> bool {
-    match (shape, value) {
-        (Shape::Count, Value::Integer(value)) => *value >= 0,
-        (Shape::Number { .. }, Value::Integer(_)) => true,
-        // NaN is rejected too: the comparison is false.
-        (Shape::Number { max }, Value::Float(value)) => value.abs() <= *max,
-        (Shape::Bool, Value::Boolean(_)) | (Shape::Text, Value::String(_)) => true,
-        (Shape::Word(words), Value::String(word)) => words.contains(&word.as_str()),
-        _ => false,
+    /// A list of at least one item, each at least 1.
+    pub fn counts(&mut self, key: &str, values: &[usize]) {
+        self.require(!values.is_empty(), key, || "is empty; give at least one number".into());
+        self.require(!values.contains(&0), key, || {
+            format!("is {values:?}; each number must be at least 1")
+        });
     }
-}
 
-fn describe(value: &Value) -> String {
-    match value {
-        // A number that TOML cannot hold comes as the text of an override.
-        Value::String(text) if is_huge(text) => format!("the number {text}, which is too large"),
-        Value::String(text) => format!("the string \"{text}\""),
-        Value::Float(value) if value.is_finite() && value.abs() > f64::from(f32::MAX) => {
-            format!("{value:e}, which is too large")
+    /// From 0 to 1, inclusive.
+    pub fn fraction(&mut self, key: &str, value: impl Into<f64> + Display + Copy) {
+        let inside = (0.0..=1.0).contains(&value.into());
+        self.require(inside, key, || format!("is {value}; it must lie between 0 and 1"));
+    }
+
+    /// Above 0 and finite.
+    pub fn positive(&mut self, key: &str, value: impl Into<f64> + Display + Copy) {
+        let holds = value.into() > 0.0 && value.into().is_finite();
+        self.require(holds, key, || format!("is {value}; it must be greater than 0"));
+    }
+
+    /// 0 or above, and finite.
+    pub fn not_negative(&mut self, key: &str, value: impl Into<f64> + Display + Copy) {
+        let holds = value.into() >= 0.0 && value.into().is_finite();
+        self.require(holds, key, || format!("is {value}; it must not be negative"));
+    }
+
+    /// A non-empty string.
+    pub fn text(&mut self, key: &str, value: &str) {
+        self.require(!value.trim().is_empty(), key, || "is empty; give a name or remove it".into());
+    }
+
+    /// Each number within the limits that its key states.
+    pub fn limits(&mut self, config: &impl Serialize, schema: &Schema) {
+        let Ok(values) = serde_json::to_value(config) else { return };
+        for key in schema.keys() {
+            let (Some(min), Some(max)) = (&key.min, &key.max) else { continue };
+            let is_optional = key.kind.ends_with("\"none\"");
+            let found = values_of(&values, &key.name);
+            for value in found.into_iter().filter(|value| !(is_optional && value.is_null())) {
+                let inside = value.as_number().is_some_and(|v| lies_between(v, min, max));
+                self.require(inside, &key.name, || {
+                    // JSON has no NaN and no infinity; they are null. An f32 is shown as written.
+                    let got = match value.as_f64() {
+                        Some(v) if value.is_f64() && f64::from(v as f32) == v => {
+                            (v as f32).to_string()
+                        }
+                        _ => value.as_number().map_or("not finite".to_string(), number),
+                    };
+                    format!("is {got}; it must lie between {} and {}", number(min), number(max))
+                });
+            }
         }
-        Value::Integer(_) | Value::Float(_) => format!("the number {value}"),
-        Value::Boolean(value) => format!("{value}"),
-        Value::Array(_) => "a list".into(),
-        Value::Table(_) => "a table".into(),
-        Value::Datetime(value) => format!("the date {value}"),
     }
 }
 
-/// True if a text is a whole number beyond TOML's range.
-fn is_huge(text: &str) -> bool {
-    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    is_number && text.parse::<i64>().is_err()
+/// The values of a dotted key, also of each item of a list, or of each entry of
+/// a table.
+fn values_of<'a>(value: &'a Value, key: &str) -> Vec<&'a Value> {
+    if let Value::Array(items) = value {
+        return items.iter().flat_map(|item| values_of(item, key)).collect();
+    }
+    let (first, rest) = key.split_once('.').unwrap_or((key, ""));
+    match (value, value.get(first)) {
+        (Value::Object(values), _) if key.is_empty() => values.values().collect(),
+        _ if key.is_empty() => vec![value],
+        (_, Some(value)) => values_of(value, rest),
+        _ => vec![],
+    }
 }
 
-/// The most likely key: similar spelling in the same table, or the same name in another.
-fn hint(prefix: &str, name: &str, fields: &[(&'static str, Shape)], root: &Shape) -> String {
-    let (likeness, alike) = fields
-        .iter()
-        .map(|(known, _)| match is_short_for(name, known) {
-            true => (1.0, *known),
-            false => (strsim::normalized_damerau_levenshtein(name, known), *known),
-        })
-        .fold((0.0, ""), |best, next| if next.0 > best.0 { next } else { best });
-    // A table in a list has few keys, and none of the tables of a config means them.
-    let is_in_list = prefix.ends_with(']');
-    let mut elsewhere = Vec::new();
-    collect_named("", name, root, &mut elsewhere);
-    if name == EXTENDS {
-        return format!("{EXTENDS} stands at the top of a file, before the first [table]");
-    }
-    let suggestion = match elsewhere.as_slice() {
-        _ if likeness >= MIN_SIMILARITY => join(prefix, alike),
-        [only] if !is_in_list => only.clone(),
-        _ if !is_in_list && let Some(synonym) = synonym(name) => match synonym {
-            Synonym::Key(key) => key.to_string(),
-            Synonym::NoKey(why) => return why.to_string(),
+fn lies_between(value: &Number, min: &Number, max: &Number) -> bool {
+    match (value.as_u64(), min.as_u64(), max.as_u64()) {
+        (Some(value), Some(min), Some(max)) => (min..=max).contains(&value),
+        _ => match (value.as_f64(), min.as_f64(), max.as_f64()) {
+            // Most fields are f32, whose nearest value to a limit may lie beyond it.
+            (Some(value), Some(min), Some(max)) => {
+                (min as f32..=max as f32).contains(&(value as f32))
+            }
+            _ => false,
         },
-        _ => {
-            let table = if prefix.is_empty() { "a config".into() } else { format!("[{prefix}]") };
-            return format!("the keys of {table} are {}", names(fields));
-        }
-    };
-    format!("did you mean `{suggestion}`?")
-}
-
-/// Dotted keys whose last part is `name`, or what it is short for.
-fn collect_named(prefix: &str, name: &str, shape: &Shape, found: &mut Vec<String>) {
-    for (known, inner) in shape.fields().unwrap_or_default() {
-        let key = join(prefix, known);
-        collect_named(&key, name, inner, found);
-        if *known == name || is_short_for(name, known) {
-            found.push(key);
-        }
     }
 }

@@ -1,21 +1,12 @@
 //! Facts about each key: type, unit, limits, default, meaning, and the rules for a change of it.
 //!
-//! All of it is derived from the tables in `schema`: their doc comments and their attributes.
-
-use std::sync::LazyLock;
+//! All of it is derived from the tables: their doc comments and their attributes.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::schema::{MlperfRule, ResumeRule};
 use crate::shape::{Shape, join};
-
-/// Below this similarity (0 to 1) a key is not suggested.
-const MIN_SIMILARITY: f64 = 0.5;
-/// A key that is so much less similar than the best one is not suggested with it.
-const MAX_DISTANCE: f64 = 0.3;
-/// Most keys that [`similar_keys`] suggests.
-const MAX_SUGGESTIONS: usize = 5;
+use crate::{MlperfRule, ResumeRule};
 
 /// A key that holds a value (not a table), or the switch of an optional table; or one of each table
 /// in a list of tables.
@@ -60,52 +51,16 @@ impl Key {
     }
 }
 
-/// Every key, in the order of the schema; the keys of a table come before its inner tables.
-pub fn keys() -> &'static [Key] {
-    static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
-        let settings = schemars::generate::SchemaSettings::draft2020_12();
-        let generator = settings.with(|s| s.inline_subschemas = true).into_generator();
-        let schema = generator.into_root_schema_for::<crate::Config>();
-        let mut found = Vec::new();
-        collect("", schema.as_value(), &Shape::of_config(), &mut found);
-        found
-    });
-    &KEYS
-}
-
-/// The key of this name.
-pub fn key(name: &str) -> Option<&'static Key> {
-    keys().iter().find(|key| key.name == name)
-}
-
-/// Keys that a mistyped, partial or abbreviated name may mean, most likely first.
-pub fn similar_keys(name: &str) -> Vec<&'static str> {
-    let last = |key: &str| key.rsplit('.').next().unwrap_or(key).to_string();
-    let asked = last(name);
-    let alike = |key: &str| {
-        let whole = strsim::normalized_damerau_levenshtein(name, key);
-        let part = strsim::normalized_damerau_levenshtein(name, &last(key));
-        let holds = if asked.len() > 2 && last(key).contains(&asked) { 0.9 } else { 0.0 };
-        let is_short = is_short_for(&asked, &last(key)) && key.starts_with(table_of(name));
-        whole.max(part).max(holds).max(if is_short { 1.0 } else { 0.0 })
-    };
-    let scored = keys().iter().map(|key| (alike(&key.name), key.name.as_str()));
-    let mut scored: Vec<_> = scored.filter(|(alike, _)| *alike >= MIN_SIMILARITY).collect();
-    scored.sort_by(|a, b| b.0.total_cmp(&a.0));
-    // Beside a sure guess the others only distract.
-    let best = scored.first().map_or(0.0, |(best, _)| *best);
-    scored.retain(|(alike, _)| best - alike <= MAX_DISTANCE);
-    scored.into_iter().take(MAX_SUGGESTIONS).map(|(_, key)| key).collect()
-}
-
-/// Keys of a table and of its inner tables; empty if there is no table of this name.
-pub fn keys_of_table(name: &str) -> impl Iterator<Item = &'static Key> {
-    let table = format!("{name}.");
-    keys().iter().filter(move |key| key.name.starts_with(&table))
+/// Every key of a schema, in the order of its tables; the keys of a table come before its inner
+/// tables.
+pub(crate) fn keys_of(schema: &Value, shape: &Shape) -> Vec<Key> {
+    let mut found = Vec::new();
+    collect("", schema, shape, &mut found);
+    found
 }
 
 /// The table that a dotted name begins with; empty if it has none.
-pub(crate) fn table_of(name: &str) -> &str {
+pub fn table_of(name: &str) -> &str {
     name.rsplit_once('.').map_or("", |(table, _)| table)
 }
 
@@ -131,12 +86,14 @@ fn present(schema: &Value) -> &Value {
 
 fn collect(prefix: &str, schema: &Value, shape: &Shape, found: &mut Vec<Key>) {
     let none = Map::new();
-    let properties = present(schema)["properties"].as_object().unwrap_or(&none);
+    let table = present(schema);
+    let properties = table["properties"].as_object().unwrap_or(&none);
     let fields = shape.fields().unwrap_or_default();
     for (name, shape) in fields {
-        let is_optional = matches!(shape, Shape::Optional(_));
-        if shape.fields().is_none() || is_optional {
-            found.push(describe(join(prefix, name), &properties[*name], shape));
+        if shape.fields().is_none() || is_optional_table(shape) {
+            let default = table["defaults"][*name].as_str().filter(|_| !is_optional_table(shape));
+            let default = default.unwrap_or("\"none\"").to_string();
+            found.push(describe(join(prefix, name), default, &properties[*name], shape));
         }
     }
     for (name, shape) in fields {
@@ -152,7 +109,11 @@ fn collect(prefix: &str, schema: &Value, shape: &Shape, found: &mut Vec<Key>) {
     }
 }
 
-fn describe(name: String, schema: &Value, shape: &Shape) -> Key {
+fn is_optional_table(shape: &Shape) -> bool {
+    matches!(shape, Shape::Optional(_)) && shape.fields().is_some()
+}
+
+fn describe(name: String, default: String, schema: &Value, shape: &Shape) -> Key {
     let item = present(schema);
     let inner = ["items", "entries"].map(|of| &item[of]);
     let limits = inner.into_iter().find(|inner| inner.is_object()).unwrap_or(item);
@@ -170,7 +131,7 @@ fn describe(name: String, schema: &Value, shape: &Shape) -> Key {
         unit: unit.map(str::to_string),
         min: limit("minimum"),
         max: limit("maximum"),
-        default: default_of(&name),
+        default,
         meaning: text(&schema["description"]),
         words: words.collect(),
         resume: fact(schema, "resume"),
@@ -183,27 +144,6 @@ fn describe(name: String, schema: &Value, shape: &Shape) -> Key {
 /// A fact that the attribute of every key gives.
 fn fact<'a, T: Deserialize<'a>>(schema: &'a Value, name: &str) -> T {
     T::deserialize(&schema[name]).unwrap_or_else(|_| unreachable!("a key without `{name}`"))
-}
-
-/// The default of a key as TOML; for a key in `[data.synthetic]`, `[[solver.groups]]` or
-/// `[[train.log]]`, that once the table is there.
-fn default_of(key: &str) -> String {
-    if let Some(key) = key.strip_prefix("train.log.") {
-        let rule = toml::Value::try_from(crate::LogRule::default()).ok();
-        return rule.and_then(|rule| Some(rule.get(key)?.to_string())).unwrap_or_default();
-    }
-    static DEFAULTS: LazyLock<toml::Table> = LazyLock::new(|| {
-        let mut config = crate::Config::default();
-        config.data.synthetic = Some(crate::Synthetic::default());
-        // By way of text: an f32 is then the number that a user would write.
-        toml::to_string(&config).unwrap_or_default().parse().unwrap_or_default()
-    });
-    let value = match key {
-        "data.synthetic" => None,
-        "solver.groups.match" => return "\"\"".into(),
-        _ => find(&DEFAULTS, key),
-    };
-    value.map_or("\"none\"".into(), toml::Value::to_string)
 }
 
 /// The value of a dotted key.

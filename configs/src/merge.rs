@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use crate::check::NONE;
-use crate::epochs::unset_replaced;
+use crate::ConfigError;
+use crate::keys::find;
+use crate::layer::{NONE, check_layer};
+use crate::schema::Schema;
 use crate::shape::{Shape, join};
 
 /// The source of a value.
@@ -20,63 +23,126 @@ pub struct Origin {
 /// The source of each dotted key that is set and is not a table.
 pub type Origins = BTreeMap<String, Origin>;
 
-/// A key of earlier versions: a config keeps its meaning without.
-const REMOVED: &str = "train.tuning";
+impl Schema {
+    /// Takes keys that are no more out of a layer.
+    pub(crate) fn take_removed(&self, table: &mut Table) -> Vec<&'static str> {
+        let mut take = |key: &str| {
+            let (group, name) = key.split_once('.')?;
+            table.get_mut(group)?.as_table_mut()?.remove(name)
+        };
+        let keys = self.facts.removed.iter().map(|(key, _)| *key);
+        keys.filter(|key| take(key).is_some()).collect()
+    }
 
-/// Takes [`REMOVED`] out of a layer; the key if it was there.
-pub(crate) fn take_removed(table: &mut Table) -> Option<&'static str> {
-    let (group, name) = REMOVED.split_once('.')?;
-    table.get_mut(group)?.as_table_mut()?.remove(name).map(|_| REMOVED)
-}
-
-/// A sentence for a key that is set, and is no more.
-pub fn removed(origins: &Origins) -> Option<String> {
-    origins.get(REMOVED).map(|origin| {
-        format!(
-            "{REMOVED} ({}) is not read: there are no tables of measured kernels any more, and \
-             plans follow their model of time",
-            origin.file
-        )
-    })
+    /// A sentence for each key that is set, and is no more.
+    pub fn removed(&self, origins: &Origins) -> impl Iterator<Item = String> {
+        self.facts.removed.iter().filter_map(move |(key, why)| {
+            origins.get(*key).map(|origin| format!("{key} ({}) is not read: {why}", origin.file))
+        })
+    }
 }
 
 /// The merged tables of several files, and the file of each value.
-#[derive(Debug, Default)]
-pub(crate) struct Layers {
+#[derive(Debug)]
+pub struct Layers {
     /// The merged table.
-    pub(crate) table: Table,
-    pub(crate) origins: Origins,
+    pub table: Table,
+    /// The source of each value.
+    pub origins: Origins,
+    /// The name of the first file in messages.
+    label: String,
     /// The layers so far; all of `--set` are one.
     files: Vec<String>,
 }
 
 impl Layers {
+    /// No layer of the config of this name.
+    pub(crate) fn of(label: String) -> Self {
+        Self { table: Table::new(), origins: Origins::new(), label, files: vec![] }
+    }
+
+    /// The config of the merged values.
+    ///
+    /// # Errors
+    /// [`ConfigError::Syntax`] for a value that its field does not take.
+    pub fn read<C: DeserializeOwned>(&self) -> Result<C, ConfigError> {
+        C::deserialize(Value::Table(self.table.clone())).map_err(|error| ConfigError::Syntax {
+            file: self.label.clone(),
+            line: 1,
+            message: error.message().into(),
+        })
+    }
+
+    /// The error of an invalid value, in the file that gives it.
+    pub fn invalid(&self, (key, problem): (String, String)) -> ConfigError {
+        let file = self.origin(&key).unwrap_or(&self.label).to_string();
+        ConfigError::Invalid { file, key, problem }
+    }
+
     /// Applies a checked layer: tables merge, anything else replaces, `"none"` unsets an optional
-    /// value. A key that was `removed` has an origin alone.
-    pub(crate) fn push(&mut self, file: &str, table: Table, removed: Option<&str>, shape: &Shape) {
-        let Self { table: base, origins, files } = self;
+    /// value. Keys that are no more have an origin alone.
+    pub(crate) fn push(
+        &mut self,
+        file: &str,
+        mut table: Table,
+        schema: &Schema,
+    ) -> Result<(), ConfigError> {
+        let removed = schema.take_removed(&mut table);
+        check_layer(file, &table, schema)?;
+        let Self { table: base, origins, files, .. } = self;
         if files.last().is_none_or(|last| last != file) {
             files.push(file.to_string());
         }
         let layer = files.len();
         let origin = Origin { file: file.to_string(), layer };
-        merge("", base, table.clone(), shape, &mut |key| {
+        merge("", base, table.clone(), &schema.shape, &mut |key| {
             origins.insert(key, origin.clone());
         });
         let is_of_layer = |key: &str| origins.get(key).is_some_and(|known| known.layer == layer);
-        for key in unset_replaced(base, &table, is_of_layer).into_iter().chain(removed) {
+        let replaced = unset_replaced(base, &table, schema, is_of_layer);
+        for key in replaced.into_iter().chain(removed) {
             origins.insert(key.to_string(), origin.clone());
         }
+        Ok(())
     }
 
     /// The file that a key's value comes from; for a table, the origin of any value in it, and for
     /// a key of tables in a list, that of the list.
-    pub(crate) fn origin(&self, key: &str) -> Option<&str> {
+    fn origin(&self, key: &str) -> Option<&str> {
         let inside = format!("{key}.");
         let within = || self.origins.iter().find(|(k, _)| k.starts_with(&inside)).map(|(_, o)| o);
         let found = self.origins.get(key).or_else(within).map(|origin| origin.file.as_str());
         found.or_else(|| self.origin(key.rsplit_once('.')?.0))
     }
+}
+
+/// Unsets the forms of a value that `top`, just merged, replaces by another, and returns their
+/// keys. A layer that sets both keeps both, as the config of a run does; `is_of_layer` knows its
+/// keys.
+fn unset_replaced(
+    base: &mut Table,
+    top: &Table,
+    schema: &Schema,
+    is_of_layer: impl Fn(&str) -> bool,
+) -> Vec<&'static str> {
+    let mut unset = Vec::new();
+    for &[one, another] in schema.facts.forms {
+        for (set, other) in [(one, another), (another, one)] {
+            let is_set = find(top, set).is_some_and(|value| value.as_str().is_none());
+            if !is_set || is_of_layer(other) {
+                continue;
+            }
+            let Some((table, name)) = other.split_once('.') else { continue };
+            let Some(Value::Table(table)) = base.get_mut(table) else { continue };
+            match schema.shape.at(other) {
+                Some(Shape::Optional(_)) => table.remove(name),
+                Some(Shape::List { .. }) => table.insert(name.into(), Value::Array(vec![])),
+                _ => table.insert(name.into(), Value::Integer(0)),
+            };
+            unset.push(other);
+        }
+    }
+    unset
 }
 
 fn merge(

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use configs::{Config, Difference};
+use crate::config::{Config, Difference};
 use score::{Comparison, IouType, Results, compare};
 use serde_json::Value;
 

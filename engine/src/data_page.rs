@@ -5,7 +5,7 @@ mod counts;
 mod duplicates;
 mod samples;
 
-use configs::Config;
+use crate::config::Config;
 
 use crate::dataset::{DataSet, Split};
 use crate::error::EngineError;
@@ -66,8 +66,8 @@ fn empty(config: &Config, data: &DataSet) -> String {
     let empty: Vec<usize> =
         (0..store.len()).filter(|image| store.image(*image).objects.is_empty()).collect();
     let what = match config.data.empty {
-        configs::EmptyImages::Keep => "training keeps them, as background",
-        configs::EmptyImages::Drop => "training leaves them out",
+        crate::config::EmptyImages::Keep => "training keeps them, as background",
+        crate::config::EmptyImages::Drop => "training leaves them out",
     };
     format!(
         "<h2>Images without objects</h2>\n<p>{} of {} in the data; {what} (<code>data.empty</code>)\

@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use configs::{Config, Data, EmptyImages};
+use crate::config::{Config, Data, EmptyImages};
 use dali::DaliError;
 use dali::decode::Exif;
 use dali::order::{DrawnSizes, PaddedShape, choose_shapes, resized_size};

@@ -26,7 +26,7 @@ pub enum EngineError {
     Hangs(GraphError),
     /// A bad config.
     #[error("{0}")]
-    Config(#[from] configs::ConfigError),
+    Config(#[from] crate::config::ConfigError),
     /// Bad data.
     #[error("{0}")]
     Data(#[from] dali::DaliError),

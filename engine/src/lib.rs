@@ -33,6 +33,7 @@ pub mod classes;
 pub mod cli;
 mod compact_json;
 mod comparison;
+pub mod config;
 mod data_page;
 pub mod dataset;
 pub mod draw;

@@ -21,7 +21,7 @@ const DETECTIONS: [(&str, &str, &str); 3] = [
 ];
 
 /// The side of the square that holds every image by the config's rule, padded.
-pub fn square(config: &configs::Config) -> ImageSize {
+pub fn square(config: &crate::config::Config) -> ImageSize {
     let side = config.input.max_size.next_multiple_of(config.input.size_divisor);
     ImageSize { height: side, width: side }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use configs::Config;
+use crate::config::Config;
 use dali::decode::Exif;
 use dali::order::PaddedShape;
 pub use score::Rle;

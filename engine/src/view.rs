@@ -4,7 +4,7 @@
 mod colours;
 mod extent;
 
-use configs::{Augment, BoxesAfterCrop, Config, Input};
+use crate::config::{Augment, BoxesAfterCrop, Config, Input};
 use dali::DaliError;
 use dali::loader::ImageRows;
 use dali::order::resized_size;

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use configs::Config;
+use engine::config::Config;
 use engine::model::roi_heads::Net;
 use engine::model::{BuiltProgram, ImageSize, ModelSpec, Part, SlotShape, backbone};
 use engine::runtime::products;

@@ -6,7 +6,7 @@
 //! YIQ, which keeps luma: hues agree within 0.09 of a turn, colours do not. Its jitter of floats
 //! ends with a hue in it, and is left out.
 
-use configs::ResizeFilter;
+use engine::config::ResizeFilter;
 use engine::view::ColourMap;
 use kernels::cpu::HostTensor;
 use kernels::ops::preprocess::{COLOURS, Preprocess};

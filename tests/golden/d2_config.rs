@@ -1,6 +1,6 @@
 //! The config of a model of detectron2's, from detectron2's config in the golden data.
 
-use configs::{BoxLoss, Config, ModelKind, NormKind};
+use engine::config::{BoxLoss, Config, ModelKind, NormKind};
 use serde_json::json;
 
 use crate::model_setup::{Sizes, check_sizes, pairs, usizes};
@@ -72,7 +72,7 @@ fn config(meta: Case<'_>, images: usize) -> Config {
 /// Body, pyramid, and the maps that each part takes.
 fn backbone(c: &mut Config, all: Settings<'_>, cfg: Settings<'_>, is_bare: bool) {
     let resnet = cfg.part("MODEL.RESNETS");
-    let is_dc5 = c.model.backbone.output == configs::BodyOutput::Dc5;
+    let is_dc5 = c.model.backbone.output == engine::config::BodyOutput::Dc5;
     let stages = json!(["res2", "res3", "res4", "res5"]);
     let levels = json!(["p2", "p3", "p4", "p5", "p6"]);
     let last = json!([if is_dc5 { "res5" } else { "res4" }]);

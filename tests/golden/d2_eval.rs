@@ -1,7 +1,7 @@
 //! Family d2_fpn_eval: detections and pasted masks of a narrow Mask R-CNN of detectron2, from raw
 //! images.
 
-use configs::BodyOutput;
+use engine::config::BodyOutput;
 use engine::model::detection_program;
 
 use crate::d2_model::thinned;

@@ -1,6 +1,6 @@
 //! Family `d2_roi`: pooling, mask targets and pasting by detectron2's rules.
 
-use configs::{MaskTargetRule, PasteRule};
+use engine::config::{MaskTargetRule, PasteRule};
 use kernels::Role;
 use kernels::boxes::as_boxes;
 use kernels::ops::mask_targets::MaskTargets;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use configs::Config;
+use engine::config::Config;
 use engine::model::training_program;
 use engine::weights::{Dialect, ExportForm, export_weights};
 use kernels::losses::sigmoid;

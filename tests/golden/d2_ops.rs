@@ -1,8 +1,8 @@
 //! Family `d2_ops` and the sizes of `d2_data`: anchors, boxes, labels, proposals, detections,
 //! losses, rates and resizes by detectron2's rules. Pooling and masks are in `d2_maps.rs`.
 
-use configs::{LevelEps, ResizeRounding};
 use dali::order::resized_size;
+use engine::config::{LevelEps, ResizeRounding};
 use kernels::Role;
 use kernels::boxes::{
     AnchorLevel, Box4, MAX_LOG_RATIO, Thresholds, as_boxes, cell_anchors_exact, decode, encode,

@@ -1,7 +1,7 @@
 //! Layer-wise rates of `tv_optim`, as groups of a config.
 
-use configs::Config;
 use device::Target;
+use engine::config::Config;
 use engine::model::{ImageSize, ModelSpec, Part, SlotShape, group_of, training_program};
 
 use crate::support::{Case, Report, cases_of};

@@ -1,7 +1,7 @@
 //! Golden families `resize_transform` (images into the network) and `paste_masks` (masks out).
 
-use configs::{PasteRule, ResizeFilter, ResizeRounding};
 use dali::order::resized_size;
+use engine::config::{PasteRule, ResizeFilter, ResizeRounding};
 use kernels::boxes::as_boxes;
 use kernels::coco::encode_runs;
 use kernels::cpu::HostTensor;

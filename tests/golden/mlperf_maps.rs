@@ -1,7 +1,7 @@
 //! Family mlperf_ops, the part on pixels: resizing, mirroring, mask targets, pasting and pooling.
 
-use configs::{MaskTargetRule, PasteRule, ResizeFilter, ResizeRounding};
 use dali::order::resized_size;
+use engine::config::{MaskTargetRule, PasteRule, ResizeFilter, ResizeRounding};
 use kernels::Role;
 use kernels::TensorDesc;
 use kernels::boxes::as_boxes;

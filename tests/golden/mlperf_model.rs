@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use configs::Config;
+use engine::config::Config;
 use engine::model::detection_program;
 use serde_json::Value;
 

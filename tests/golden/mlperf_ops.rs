@@ -1,7 +1,7 @@
 //! Family mlperf_ops: boxes, anchors, labels, proposals, detections and rates by the rules of the
 //! MLPerf reference. Images, masks and pooling are in `mlperf_maps.rs`.
 
-use configs::LevelEps;
+use engine::config::LevelEps;
 use engine::dataset::inclusive_box;
 use kernels::Role;
 use kernels::boxes::{

@@ -1,7 +1,7 @@
 //! Families model_eval and tv_maskrcnn_v2_heads: detections and pasted masks, also with
 //! weights that went through files.
 
-use configs::{NormKind, PasteRule};
+use engine::config::{NormKind, PasteRule};
 use engine::weights::{Dialect, ExportForm};
 use kernels::paste::paste_mask;
 use score::encode_mask;

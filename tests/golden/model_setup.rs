@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use configs::{Adamw, Config, NormKind, Optimizer};
+use engine::config::{Adamw, Config, NormKind, Optimizer};
 use engine::dataset::network_size;
 use engine::model::roi_heads::seen_keypoints;
 use engine::model::{

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use configs::Config;
+use engine::config::Config;
 use engine::model::detection_program;
 use engine::weights::{Dialect, ExportForm, export_weights};
 

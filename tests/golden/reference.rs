@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use configs::Config;
+use engine::config::Config;
 use engine::dataset::inclusive_box;
 use engine::model::roi_heads::seen_keypoints;
 use engine::model::{SlotShape, training_program};

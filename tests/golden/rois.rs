@@ -1,6 +1,6 @@
 //! Golden families `roi_align` (mask targets from bitmaps included) and `roi_levels`.
 
-use configs::{LevelEps, MaskTargetRule};
+use engine::config::{LevelEps, MaskTargetRule};
 use kernels::Role;
 use kernels::coco::{Bitmap, encode_runs};
 use kernels::ops::mask_targets::MaskTargets;

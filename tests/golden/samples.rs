@@ -1,7 +1,7 @@
 //! Samples of a training step in place of those that its samplers draw: recorded ones, and those by
 //! the golden data's keys.
 
-use configs::Config;
+use engine::config::Config;
 use graph::CpuExecutor;
 use kernels::boxes::sample;
 use kernels::isa::Products;

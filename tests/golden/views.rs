@@ -1,8 +1,8 @@
 //! Golden families `d2_data` and `tv_transforms`: resizes, crops, mirrors, quarter turns and
 //! large-scale jitter of both libraries, each as one view.
 
-use configs::ResizeFilter;
 use dali::store::Segmentation;
+use engine::config::ResizeFilter;
 use engine::view::extent;
 use kernels::boxes::{ImageSize, as_boxes, clip};
 use kernels::cpu::HostTensor;

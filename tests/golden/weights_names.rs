@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use configs::Config;
+use engine::config::Config;
 use engine::model::{BuiltProgram, ImageSize, ModelSpec, SlotShape, training_program};
 use engine::weights::{Dialect, ExportForm, Values, WeightsFile, export_weights, initial_state};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};

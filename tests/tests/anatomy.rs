@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use common::driver::Gpus;
 use common::{Place, Said, said};
-use configs::Config;
 use device::Device;
+use engine::config::Config;
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
 use engine::runtime::Backend;

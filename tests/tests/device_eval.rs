@@ -5,11 +5,11 @@ mod common;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use configs::{Config, Precision};
 use dali::order::PaddedShape;
 use device::Device;
 use device::cuda::CudaDevice;
 use engine::EngineError;
+use engine::config::{Config, Precision};
 use engine::dataset::{DataSet, Split};
 use engine::evaluate::{
     DetectionModel, Detector, EvaluationSet, Evaluator, Found, Image, ImageDetections,

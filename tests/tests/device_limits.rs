@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
-use configs::Config;
 use device::manifest::{Kernel, Resources};
 use device::{DevicePtr, Gpu, Launch, Precision, Target, Touch};
+use engine::config::Config;
 use engine::model::{ImageSize, ModelSpec, Part, SlotShape, detection_program, training_program};
 use engine::runtime::imagined_addresses;
 use graph::capture::Work;

@@ -5,9 +5,9 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use configs::Config;
 use device::{Access, Arg, Device, Launch, Touch};
 use engine::checkpoint::{self, Keep, Snapshot};
+use engine::config::Config;
 use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
 use engine::model::is_transient;

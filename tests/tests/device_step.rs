@@ -4,8 +4,8 @@
 use std::panic::catch_unwind;
 use std::sync::Arc;
 
-use configs::Config;
 use device::Device;
+use engine::config::Config;
 use engine::dataset::{DataSet, Split};
 use engine::evaluate::Evaluator;
 use engine::model::{Division, classes_of};

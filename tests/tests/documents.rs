@@ -75,7 +75,7 @@ fn what_the_documents_take_from_the_code_is_there() {
     holds("docs/gpu-check.md", &format!("at most {} MiB", limit("most_mib=").expect("a limit")));
     holds("docs/gpu-check.md", &format!("at most {} seconds", limit(" seconds=").expect("one")));
 
-    let quickstart = configs::Config::load("quickstart", &[]).expect("a preset");
+    let quickstart = engine::config::Config::load("quickstart", &[]).expect("a preset");
     holds("docs/convergence.md", &format!("2,400 steps of {})", quickstart.train.batch_size));
 
     let is_source =

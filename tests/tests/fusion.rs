@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use configs::{Config, Fused};
 use device::{Gpu, Target};
+use engine::config::{Config, Fused};
 use engine::model::{ImageSize, ModelSpec, Part, SlotShape, training_program};
 use engine::runtime::imagined_addresses;
 use graph::exec::device::{Place, Prepared};

@@ -12,12 +12,12 @@ mod fuzz {
     pub(crate) mod session;
 }
 
-use configs::Config;
 use dali::formats::{self, Request};
 use dali::prep::{self, PrepOptions};
 use dali::store::{FileInfo, Header};
 use dali::{Store, decode};
 use engine::checkpoint::{self, Meta};
+use engine::config::Config;
 use engine::evaluate::DetectionModel;
 use engine::runtime::Backend;
 use engine::weights::{Extent, WeightsFile};

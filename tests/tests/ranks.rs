@@ -6,9 +6,9 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use configs::Config;
 use device::cuda::CudaDevice;
 use device::{Device, Ranks, Target};
+use engine::config::Config;
 use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
 use engine::model::{Division, is_transient};

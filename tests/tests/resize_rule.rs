@@ -3,8 +3,8 @@
 #[path = "../golden/support.rs"]
 mod support;
 
-use configs::ResizeRounding;
 use dali::order::resized_size;
+use engine::config::ResizeRounding;
 
 /// maskrcnn-benchmark's rule: sizes that its own code gave.
 #[test]

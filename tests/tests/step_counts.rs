@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use configs::Config;
 use device::{Arg, Launch};
+use engine::config::Config;
 use test_gpu::{Counted, Operation, TestGpu};
 use tests::step::counted_products;
 

@@ -8,10 +8,10 @@ use std::time::Instant;
 
 use anyhow::Context;
 use clap::Args;
-use configs::Config;
 use dali::order::PaddedShape;
 use device::Device;
 use engine::cli::DeviceArgs;
+use engine::config::Config;
 use engine::dataset::{DataSet, Split};
 use engine::evaluate::{DetectionModel, Evaluator, ImageDetections, Stages};
 use engine::progress::Progress;

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use configs::Config;
 use device::Device;
+use engine::config::Config;
 use engine::dataset::DataSet;
 use engine::runtime::Backend;
 use graph::Node;

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use configs::Config;
 use dali::order::PaddedShape;
 use device::Device;
 use engine::cli::DeviceArgs;
+use engine::config::Config;
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
 use engine::runtime::Backend;

@@ -4,9 +4,9 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 
-use configs::Config;
 use dali::order::PaddedShape;
 use device::{Gpu, Target};
+use engine::config::Config;
 use engine::model::{Division, ModelSpec, Part, SlotShape, training_program};
 use graph::{Node, Program, TensorId};
 use kernels::ops::conv_transpose::ConvTranspose;
@@ -173,8 +173,8 @@ fn product(program: &Program, node: &Node) -> Option<Product> {
 
 #[cfg(test)]
 mod tests {
-    use configs::Config;
     use dali::order::PaddedShape;
+    use engine::config::Config;
 
     use super::shapes;
 

@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use configs::Config;
 use dali::order::PaddedShape;
 use device::Gpu;
+use engine::config::Config;
 use kernels::time::{Case, Peak, Rates};
 
 use super::model::{Model, Setting, StepPlan};

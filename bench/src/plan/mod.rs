@@ -12,9 +12,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use configs::{Config, Precision};
 use dali::order::PaddedShape;
 use device::Gpu;
+use engine::config::{Config, Precision};
 use kernels::time::Case;
 use serde::Serialize;
 use serde_json::json;

@@ -3,9 +3,9 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use configs::{Config, PostNmsScope};
 use dali::order::PaddedShape;
 use device::{Gpu, Ranks, Target, Task};
+use engine::config::{Config, PostNmsScope};
 use engine::model::{Division, ModelSpec, Part, SlotShape, training_program};
 use engine::runtime::imagined_addresses;
 use graph::exec::device::{Place, Prepared};

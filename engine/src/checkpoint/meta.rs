@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use configs::Difference;
+use crate::config::Difference;
 use dali::decode::Exif;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

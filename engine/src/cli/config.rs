@@ -2,12 +2,11 @@
 
 use std::fmt::Write;
 
+use crate::mlperf::Recipe;
 use clap::Args;
-use configs::mlperf::Recipe;
-use configs::{
-    Config, HALF_THE_RUN, Key, OF_THE_BATCH, Origins, Synonym, key, keys, keys_of_table,
-    preset_names, similar_keys, synonym,
-};
+use configs::preset_names;
+
+use crate::config::{Config, HALF_THE_RUN, Key, OF_THE_BATCH, Origins, Synonym, schema};
 
 use crate::EngineError;
 use crate::progress::columns;
@@ -83,7 +82,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<(), EngineError> {
         }
     };
     let text = match &args.key {
-        None => list(keys(), loaded.as_ref())?,
+        None => list(schema().keys(), loaded.as_ref())?,
         Some(name) if name == "extends" => EXTENDS.to_string(),
         Some(name) => match find(name)?.as_slice() {
             [key] => explain(key, loaded.as_ref())?,
@@ -117,16 +116,16 @@ fn find(name: &str) -> Result<Vec<&'static Key>, EngineError> {
     let last = format!(".{name}");
     let inner = format!(".{name}.");
     let found = [
-        key(name).into_iter().collect::<Vec<&Key>>(),
-        keys_of_table(name).collect(),
-        keys().iter().filter(|key| key.name.ends_with(&last)).collect(),
-        keys().iter().filter(|key| key.name.contains(&inner)).collect(),
+        schema().key(name).into_iter().collect::<Vec<&Key>>(),
+        schema().keys_of_table(name).collect(),
+        schema().keys().iter().filter(|key| key.name.ends_with(&last)).collect(),
+        schema().keys().iter().filter(|key| key.name.contains(&inner)).collect(),
     ];
     if let Some(found) = found.into_iter().find(|found| !found.is_empty() && !name.is_empty()) {
         return Ok(found);
     }
-    match synonym(name) {
-        Some(Synonym::Key(name)) => return Ok(key(name).into_iter().collect()),
+    match schema().synonym(name) {
+        Some(Synonym::Key(name)) => return Ok(schema().key(name).into_iter().collect()),
         Some(Synonym::NoKey(why)) => return Err(EngineError::Usage(why.into())),
         None => {}
     }
@@ -135,7 +134,7 @@ fn find(name: &str) -> Result<Vec<&'static Key>, EngineError> {
             "{name} is a preset, not a key: `onegraph config --in {name}` shows its values"
         )));
     }
-    let alike = similar_keys(name);
+    let alike = schema().similar(name);
     let advice = match alike.is_empty() {
         true => "`onegraph config` lists them all".to_string(),
         false => format!("did you mean {}?", alike.join(", ")),

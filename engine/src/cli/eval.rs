@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
+use crate::config::Config;
 use clap::Args;
-use configs::Config;
 use dali::plain;
 use score::{IouType, class_table, report_files};
 

@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
+use crate::config::NormKind;
 use clap::{Args, ValueEnum};
-use configs::NormKind;
 use onnx::OPSET;
 
 use super::model::ModelArgs;

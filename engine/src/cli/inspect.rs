@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::config::Config;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, ValueEnum};
-use configs::Config;
 use device::{Gpu, Ranks, Target, Task};
 use graph::Program;
 use graph::exec::device::{Place, Prepared};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use configs::Config;
+use crate::config::Config;
 use dali::plain;
 use device::cuda::{CudaDevice, NcclOptions, nccl_id, nccl_variables, ordinal_of};
 use device::{Device, DeviceError, Gpu, Ranks};

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::config::Config;
 use clap::Args;
-use configs::Config;
 
 use crate::EngineError;
 use crate::checkpoint;

@@ -1,8 +1,8 @@
 //! Advice about options that other tools have and onegraph has as keys of the config.
 
+use crate::config::{Synonym, schema};
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use configs::{Synonym, keys, synonym};
 
 use super::Cli;
 
@@ -25,13 +25,14 @@ fn advice(option: &str, words: &[String]) -> Option<String> {
     command.get_arguments().find(|known| known.get_long() == Some("set"))?;
     let name = option.trim_start_matches('-').replace('-', "_");
     let last = format!(".{name}");
-    let named = keys().iter().map(|key| key.name.as_str()).filter(|key| key.ends_with(&last));
+    let named =
+        schema().keys().iter().map(|key| key.name.as_str()).filter(|key| key.ends_with(&last));
     // Keys of inner tables (model.backbone.output) mean something else in other tools.
     let named = named.filter(|key| key.matches('.').count() == 1);
     // A key of training is more likely than one of evaluation, and a short one than a long one.
     let key = match named.min_by_key(|key| (key.starts_with("eval."), key.len())) {
         Some(key) => key,
-        None => match synonym(&name)? {
+        None => match schema().synonym(&name)? {
             Synonym::Key(key) => key,
             Synonym::NoKey(why) => return Some(why.into()),
         },

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use crate::config::Config;
 use clap::Args;
-use configs::Config;
 use dali::unfinished::Unfinished;
 use ranks::{Group, JoinOptions, Launch};
 

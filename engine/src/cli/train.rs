@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::config::{Config, ConfigError, Origins};
 use clap::Args;
 use clap::error::ErrorKind;
-use configs::{Config, ConfigError, Origins};
 
 use super::device::DeviceArgs;
 use super::rank::{self, Rank, RankArgs};
@@ -122,7 +122,7 @@ pub(super) fn run(
     let from = begin_from(args, &mut config)?;
     if args.print_config {
         super::print(&config.to_commented_toml()?)?;
-        let removed = configs::removed(&origins);
+        let removed = crate::config::schema().removed(&origins);
         let advice = removed.into_iter().chain(config.advice(&origins).unwrap_or_default());
         advice.for_each(|text| Progress::loud().say(&format!("warning: {text}")));
         return Ok(Outcome::Done);
@@ -132,9 +132,10 @@ pub(super) fn run(
         Start::New | Start::Auto => config.advice(&origins)?,
     };
     // Also said of a run that goes on, whose config may be of an earlier version.
-    let removed = configs::removed(&origins).map(|text| format!("warning: {text}"));
+    let removed = crate::config::schema().removed(&origins).map(|text| format!("warning: {text}"));
+    let said: Vec<String> = from.into_iter().chain(removed).collect();
     rank::in_ranks(&args.ranks, &args.device, &config, stop, |rank| {
-        from.iter().chain(&removed).for_each(|line| rank.progress.say(line));
+        said.iter().for_each(|line| rank.progress.say(line));
         train(args, &start, config.clone(), &advice, rank, (stop, begun))
     })
     .map_err(|error| with_file(error, &origins))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use configs::Config;
+use crate::config::Config;
 use kernels::boxes::Box4;
 
 use super::bars;

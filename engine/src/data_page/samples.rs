@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::config::Config;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use configs::Config;
 use dali::loader::{Element, PlainMemory, Slot, fill_slot};
 use image::RgbImage;
 use kernels::cpu::HostTensor;
@@ -123,7 +123,7 @@ fn seen(
         index(vec![count as i32]),
     ];
     inputs.extend(of(&["segm_index", "segm_parts", "coords", "runs", "views"]));
-    let configs::MaskHead { target_rule: rule, target_min_side: min_side, .. } =
+    let crate::config::MaskHead { target_rule: rule, target_min_side: min_side, .. } =
         config.model.mask_head;
     let masks = output(&MaskTargets { side: MASK_SIDE, rule, plus_one, min_side }, &inputs);
     let mut masks = masks.as_f32().chunks_exact(MASK_SIDE * MASK_SIDE);

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use configs::Data;
+use crate::config::Data;
 use dali::plain;
 use dali::store::{Classes, Store, Stores};
 

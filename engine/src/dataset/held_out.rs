@@ -1,6 +1,6 @@
 //! The images that `data.val_fraction` holds out of the training set for validation.
 
-use configs::Data;
+use crate::config::Data;
 
 use super::Split;
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use configs::Config;
+use crate::config::Config;
 use dali::plain;
 use dali::store::{Keypoints, Stores};
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use configs::{Config, EmptyImages, Set, Synthetic};
+use crate::config::{Config, EmptyImages, Set, Synthetic};
 use dali::prep::{PrepOptions, PrepReport};
 use dali::{DaliError, Store, prep, synthetic};
 

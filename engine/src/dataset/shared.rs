@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use configs::Data;
+use crate::config::Data;
 use dali::store::Stores;
 
 use super::{DataSet, Split};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use configs::Input;
+use crate::config::Input;
 use dali::order::{DrawnSizes, PaddedShape, choose_oriented_shapes};
 use dali::store::Stores;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use configs::Config;
+use crate::config::Config;
 use dali::order::PaddedShape;
 use device::{DevicePtr, Target};
 use graph::exec::device::Prepared;

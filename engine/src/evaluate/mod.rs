@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use configs::Config;
+use crate::config::Config;
 use device::DevicePtr;
 use rayon::prelude::*;
 use score::{Detection, IouType, Summary};

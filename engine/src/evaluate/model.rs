@@ -1,6 +1,6 @@
 //! A model for detection only: its parameters, and their values where the programs run.
 
-use configs::Config;
+use crate::config::Config;
 
 use crate::error::EngineError;
 use crate::model::{ModelSpec, Param, detection_program};

@@ -1,6 +1,6 @@
 //! From the outputs of the detection pass to objects in each image's pixels.
 
-use configs::Config;
+use crate::config::Config;
 use kernels::boxes::{Box4, nms_sorted};
 use kernels::cpu::HostTensor;
 use rayon::prelude::*;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::OnceLock;
 
-use configs::Config;
+use crate::config::Config;
 use score::{Analysis, Detection, GroundTruth, IouType};
 
 use super::image::Image;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use configs::{Config, Difference, EvalWeights, Set};
+use crate::config::{Config, Difference, EvalWeights, Set};
 use dali::decode::Exif;
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use configs::mlperf::Curve;
+use crate::mlperf::Curve;
 
 use super::log::RunLog;
 use crate::error::EngineError;

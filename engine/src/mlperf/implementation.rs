@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use configs::Config;
+use crate::config::Config;
 use serde_json::json;
 
 use super::format::{BENCHMARK, UNVERIFIED};

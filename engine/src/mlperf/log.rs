@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use configs::mlperf::TRAIN_IMAGES;
+use crate::mlperf::TRAIN_IMAGES;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use configs::mlperf::{Convergence, Verdict};
+use crate::mlperf::{Convergence, Verdict};
 
 use super::format::UNVERIFIED;
 use super::log::{RunLog, Status};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use configs::{Config, Optimizer, Schedule, WarmupRule};
+use crate::config::{Config, Optimizer, Schedule, WarmupRule};
 use serde_json::{Value, json};
 
 use super::cache::Cleared;

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use configs::Train;
+use crate::config::Train;
 use device::{Ranks, Target};
 use ranks::Group;
 

@@ -1,6 +1,6 @@
 //! Feature pyramid (Lin et al. 2017): 1x1 laterals, top-down sums, 3x3 outputs; no ReLU.
 
-use configs::ExtraLevel;
+use crate::config::ExtraLevel;
 use graph::{GraphError, TensorId};
 use kernels::ops::max_pool::MaxPool;
 use kernels::ops::upsample_add::UpsampleAdd;

@@ -1,6 +1,6 @@
 //! The fusions of a program, as the config has them.
 
-use configs::Fused;
+use crate::config::Fused;
 use graph::{Program, fuse};
 
 use super::ModelSpec;

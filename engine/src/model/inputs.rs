@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use configs::Config;
+use crate::config::Config;
 use dali::loader::{Clear, SlotLayout};
 use graph::{Program, TensorId};
 use kernels::Role;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use configs::LogOf;
+use crate::config::LogOf;
 use graph::TensorId;
 use kernels::DType;
 

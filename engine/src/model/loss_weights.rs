@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use configs::{ConfigError, LossWeights};
+use crate::config::{ConfigError, LossWeights};
 
 use crate::classes::NO_CATEGORY;
 use crate::error::EngineError;

@@ -51,7 +51,7 @@ pub(crate) use state_names::{AVERAGE, MASTER, RING, RING_STEP};
 pub(crate) use sums::{STEP_LOSS, STOP_REQUESTS};
 pub use train_step::{further_arrays, loss_program, training_program, weighted_training_program};
 
-use configs::Config;
+use crate::config::Config;
 use dali::order::PaddedShape;
 use device::{Precision, Target};
 use graph::Program;

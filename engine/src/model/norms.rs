@@ -1,6 +1,6 @@
 //! Convolutions with a norm behind them, of the body, the pyramid and the heads.
 
-use configs::NormKind;
+use crate::config::NormKind;
 use graph::{GraphError, TensorId};
 use kernels::ops::conv2d::Conv2dInputs;
 use kernels::ops::fold_norm::{FoldNorm, FoldNormInputs};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use configs::{Optimizer, Solver, WarmupRule};
+use crate::config::{Optimizer, Solver, WarmupRule};
 use graph::program::Pass;
 use graph::{GraphError, TensorId};
 use kernels::ops::control_step::ControlStep;
@@ -141,16 +141,16 @@ fn rule(solver: &Solver) -> Rule {
         }
         Optimizer::Novograd => Rule::Novograd(novograd(&solver.novograd)),
         Optimizer::Adamw => {
-            let configs::Adamw { beta1, beta2, eps } = solver.adamw;
+            let crate::config::Adamw { beta1, beta2, eps } = solver.adamw;
             Rule::Adamw(Adamw { beta1, beta2, eps: eps as f32 })
         }
     }
 }
 
-fn novograd(config: &configs::Novograd) -> Novograd {
+fn novograd(config: &crate::config::Novograd) -> Novograd {
     let form = match config.form {
-        configs::NovogradForm::Paper => NovogradForm::Paper,
-        configs::NovogradForm::Apex => NovogradForm::Apex {
+        crate::config::NovogradForm::Paper => NovogradForm::Paper,
+        crate::config::NovogradForm::Apex => NovogradForm::Apex {
             bias_correction: config.bias_correction,
             reg_inside: config.reg_inside,
             averaging: config.averaging,

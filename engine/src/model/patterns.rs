@@ -1,6 +1,6 @@
 //! Checks of `model.freeze` and `[[solver.groups]]` against the parameters of the model.
 
-use configs::{ConfigError, Solver};
+use crate::config::{ConfigError, Solver};
 
 use super::net::Net;
 use super::optimizer::group_of;

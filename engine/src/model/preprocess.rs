@@ -1,6 +1,6 @@
 //! From source pixels to the network's input, and from annotated boxes to network pixels.
 
-use configs::{ChannelOrder, Fused};
+use crate::config::{ChannelOrder, Fused};
 use graph::{GraphError, TensorId};
 use kernels::ops::preprocess::{Preprocess, PreprocessInputs};
 use kernels::ops::stem;

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use configs::{CellRule, Config, Fused, LossDivisor, PostNmsScope, StrideRule};
+use crate::config::{CellRule, Config, Fused, LossDivisor, PostNmsScope, StrideRule};
 use graph::{GraphError, TensorId};
 use kernels::boxes::{AnchorLevel, Box4, cell_anchors, cell_anchors_detectron, cell_anchors_exact};
 use kernels::ops::anchors::Anchors;

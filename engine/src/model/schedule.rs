@@ -1,6 +1,6 @@
 //! The learning-rate schedule of a config, in the form of the op that advances it.
 
-use configs::{Config, Schedule};
+use crate::config::{Config, Schedule};
 use kernels::ops::control_step::LrSchedule;
 
 /// The schedule that `solver` describes.

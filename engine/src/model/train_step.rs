@@ -1,6 +1,6 @@
 //! The training step: preprocess, forward, losses, backward, optimizer, as one Program.
 
-use configs::Config;
+use crate::config::Config;
 use device::Target;
 use graph::autodiff::differentiate_seeded;
 use graph::prune::prune;

@@ -83,7 +83,7 @@ fn keys(found: &ComparedWithFirst) -> String {
     if found.keys.is_empty() {
         return "<p>Their configs are the same.</p>\n".into();
     }
-    let row = |key: &configs::Difference| {
+    let row = |key: &crate::config::Difference| {
         let [name, from, to] = [&key.key, &key.from, &key.to].map(|text| escape(text));
         format!("<tr><th>{name}</th><td>{from}</td><td>{to}</td></tr>")
     };

@@ -7,7 +7,7 @@ mod state;
 
 use std::sync::Arc;
 
-use configs::Config;
+use crate::config::Config;
 use device::{Device, DevicePtr, Target};
 use graph::exec::device::Prepared;
 use kernels::CpuPrecision;

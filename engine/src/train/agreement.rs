@@ -1,6 +1,6 @@
 //! The facts that all ranks of a run must have in common before the first step.
 
-use configs::Config;
+use crate::config::Config;
 use graph::StateSet;
 use kernels::compiled::kernels;
 use sha2::{Digest, Sha256};

@@ -1,6 +1,6 @@
 //! The report before a run's first step.
 
-use configs::{Config, CpuPrecision, Precision, Train};
+use crate::config::{Config, CpuPrecision, Precision, Train};
 
 use super::start;
 use super::trainer::Trainer;

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use configs::{BestMetric, Config};
+use crate::config::{BestMetric, Config};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use configs::Train;
+use crate::config::Train;
 use dali::decode::Exif;
 use graph::StateSet;
 

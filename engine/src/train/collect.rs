@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use configs::{LogOf, LogRule, Reduce};
+use crate::config::{LogOf, LogRule, Reduce};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 

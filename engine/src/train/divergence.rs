@@ -1,6 +1,6 @@
 //! Notices when the losses are non-finite, and when a run cannot recover.
 
-use configs::Config;
+use crate::config::Config;
 
 use crate::metrics::StepRecord;
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use configs::Config;
+use crate::config::Config;
 use dali::DaliError;
 use dali::loader::{self, ImageRows, Loader, SlotLayout};
 use dali::order::Order;
@@ -54,7 +54,7 @@ pub(super) struct Feed {
     /// The same for the loader, which walks it ahead of the steps.
     order_ahead: Arc<Order>,
     division: Division,
-    model: configs::Model,
+    model: crate::config::Model,
     views: Views,
     /// Number of decoding threads.
     threads: usize,

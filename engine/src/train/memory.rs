@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use configs::{Config, Train};
+use crate::config::{Config, Train};
 use device::Target;
 use graph::exec::device::Prepared;
 use graph::plan::ALIGNMENT;

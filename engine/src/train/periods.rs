@@ -1,6 +1,6 @@
 //! After which steps a run is evaluated and saved.
 
-use configs::Train;
+use crate::config::Train;
 
 /// True if something that happens every so many steps happens after `step`; 0 is never.
 pub(super) fn due(every: u64, step: u64) -> bool {

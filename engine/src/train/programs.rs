@@ -1,7 +1,7 @@
 //! The programs of a training run: per padded shape one for the pass that updates, and one for the
 //! passes before it, if any.
 
-use configs::Config;
+use crate::config::Config;
 use device::Target;
 
 use crate::dataset::DataSet;

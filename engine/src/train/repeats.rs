@@ -1,6 +1,6 @@
 //! How often an image is in an epoch: more often, if it has objects of rare classes.
 
-use configs::{Config, ConfigError, RepeatRule};
+use crate::config::{Config, ConfigError, RepeatRule};
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use configs::{BestMetric, Config};
+use crate::config::{BestMetric, Config};
 use score::IouType;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use configs::{Config, Difference, ResumeRule, Schedule, Train, key};
+use crate::config::{Config, Difference, ResumeRule, Schedule, Train, schema};
 use serde::{Deserialize, Serialize};
 
 use super::options::SessionOptions;
@@ -198,7 +198,8 @@ fn differences(
     classes: usize,
 ) -> Result<Vec<(Difference, bool)>, EngineError> {
     let found = saved.differences(config)?;
-    let resume = |change: &Difference| key(&change.key).map_or(ResumeRule::Step, |key| key.resume);
+    let resume =
+        |change: &Difference| schema().key(&change.key).map_or(ResumeRule::Step, |key| key.resume);
     for change in &found {
         let why = match resume(change) {
             ResumeRule::Start => {

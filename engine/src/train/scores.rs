@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use configs::Train;
+use crate::config::Train;
 use image::RgbImage;
 use score::Summary;
 use serde_json::{Value, json};

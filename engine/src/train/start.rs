@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use configs::Config;
+use crate::config::Config;
 use graph::StateSet;
 
 use crate::classes::{are_same, coco_classes, describe_classes, why_unlike};

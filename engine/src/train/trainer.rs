@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use configs::{Config, LogOf, LogRule, LossWeights};
+use crate::config::{Config, LogOf, LogRule, LossWeights};
 use device::Precision;
 use graph::capture::CapturedGraph;
 use graph::exec::device::Prepared;

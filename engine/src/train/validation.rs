@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use configs::{Augment, Config};
+use crate::config::{Augment, Config};
 use dali::loader::{self, Loader};
 use dali::order::PaddedShape;
 use device::Target;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use configs::Train;
+use crate::config::Train;
 use graph::StateSet;
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-use configs::Augment;
+use crate::config::Augment;
 
 /// Shares of red, green and blue in torchvision's grey.
 const GREY: [f64; 3] = [0.2989, 0.587, 0.114];

@@ -1,7 +1,7 @@
 //! Checks whether a model of another project may be taken for the config's, which tensors by
 //! themselves do not show.
 
-use configs::{ChannelOrder, Config};
+use crate::config::{ChannelOrder, Config};
 
 use super::conventions::differences;
 use super::dialect::Dialect;

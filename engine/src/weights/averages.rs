@@ -1,6 +1,6 @@
 //! Moving averages of the trained parameters, beside them in a state.
 
-use configs::{Config, EvalWeights};
+use crate::config::{Config, EvalWeights};
 use graph::StateSet;
 
 use crate::model::AVERAGE;

@@ -1,7 +1,7 @@
 //! Conventions of a model that its tensors do not hold, and the ones that models of another project
 //! share.
 
-use configs::{
+use crate::config::{
     BackboneKind, BodyOutput, CellRule, ChannelOrder, Config, ExtraLevel, LevelEps, Model,
     NormKind, PasteRule, ResizeFilter, ResizeRounding, StrideRule,
 };
@@ -130,7 +130,7 @@ pub fn detectron2_settings(config: &Config, num_classes: usize) -> Vec<String> {
         format!("MODEL.ROI_BOX_HEAD.POOLER_TYPE {pooler}"),
         format!("MODEL.ROI_BOX_HEAD.POOLER_SAMPLING_RATIO {ratio}"),
     ];
-    let of_detectron2 = configs::Roi::default();
+    let of_detectron2 = crate::config::Roi::default();
     if model.anchors.ratios_by_level {
         settings.push(format!(
             "MODEL.ANCHOR_GENERATOR.ASPECT_RATIOS {:?}",
@@ -385,8 +385,8 @@ mod tests {
             .collect();
         assert_eq!(named.len(), 29);
         for key in named {
-            let is_table = configs::keys_of_table(&key).next().is_some();
-            assert!(is_table || configs::key(&key).is_some(), "{key}");
+            let is_table = crate::config::schema().keys_of_table(&key).next().is_some();
+            assert!(is_table || crate::config::schema().key(&key).is_some(), "{key}");
         }
     }
 }

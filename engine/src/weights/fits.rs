@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use configs::{Config, preset_names};
+use configs::preset_names;
+
+use crate::config::Config;
 use device::Target;
 use graph::StateSet;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use configs::Config;
+use crate::config::Config;
 use graph::StateSet;
 
 use super::agreement::warnings;

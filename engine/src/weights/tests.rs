@@ -6,7 +6,7 @@ mod projects;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use configs::Config;
+use crate::config::Config;
 use graph::StateSet;
 use tempfile::TempDir;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use configs::Config;
 use device::{Device, Launch, Target};
+use engine::config::Config;
 use graph::report::node_cost;
 use graph::{Node, Program};
 use kernels::{Cost, DType, Precision};

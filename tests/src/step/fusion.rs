@@ -1,7 +1,7 @@
 //! Fused forms of a step against the plain one.
 
-use configs::{Config, Fused};
 use dali::store::Stores;
+use engine::config::{Config, Fused};
 use kernels::cpu::HostTensor;
 
 use super::program::{Changes, OnDevice, SQUARE, images, inputs, micro};

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use configs::Config;
 use dali::loader::{ImageRows, Slot, fill_slot};
 use dali::store::{Store, Stores};
 use dali::synthetic::SyntheticOptions;
 use device::{Device, Precision, Target};
+use engine::config::Config;
 use engine::model::roi_heads::seen_keypoints;
 use engine::model::{
     BuiltProgram, ImageSize, ModelSpec, Part, SlotShape, further_arrays, step_layout,

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use configs::Config;
 use device::Device;
 use engine::checkpoint::{self, Keep, Snapshot};
+use engine::config::Config;
 use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
 use engine::progress::Progress;

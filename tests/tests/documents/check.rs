@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use cargo_metadata::{Metadata, MetadataCommand};
 use clap::ArgMatches;
 use clap::error::ErrorKind;
-use configs::{Config, preset_names};
+use configs::preset_names;
+use engine::config::{Config, schema};
 
 use crate::files::{File, root, tracked};
 
@@ -134,8 +135,8 @@ impl Checkout {
             parsed = inner;
         }
         if let Some(key) = values(parsed, "key").first() {
-            let is_table = configs::keys_of_table(key).next().is_some();
-            let is_known = is_table || configs::key(key).is_some();
+            let is_table = schema().keys_of_table(key).next().is_some();
+            let is_known = is_table || schema().key(key).is_some();
             return is_known.then_some(()).ok_or(format!("no key {key}"));
         }
         let named = ["config", "preset"].map(|id| values(parsed, id)).concat();
@@ -264,17 +265,17 @@ pub(crate) fn unknown_keys(page: &File) -> Vec<String> {
     };
     let is_key = |word: &&str| {
         let mut names = word.split('.');
-        let is_table = |first| configs::keys_of_table(first).next().is_some();
+        let is_table = |first| schema().keys_of_table(first).next().is_some();
         let is_file = names.clone().next_back().is_some_and(|last| FILES.contains(&last));
         names.next().is_some_and(is_table) && !is_file
     };
     // A key may hold a table of a user's names.
     let is_known = |word: &str| {
         let is_here = |name: &str| {
-            configs::key(name).is_some() || configs::keys_of_table(name).next().is_some()
+            schema().key(name).is_some() || schema().keys_of_table(name).next().is_some()
         };
         is_here(word)
-            || word.rsplit_once('.').is_some_and(|(table, _)| configs::key(table).is_some())
+            || word.rsplit_once('.').is_some_and(|(table, _)| schema().key(table).is_some())
     };
     let mut faults = Vec::new();
     for (line, number) in page.text.lines().zip(1..) {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use crate::common::{self, BAD_CONFIG, BAD_DATA, Place};
 use crate::support;
-use configs::Config;
 use dali::prep::{self, PrepOptions, PrepReport};
 use dali::store::{PixelEncoding, Segmentation, Store};
+use engine::config::Config;
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
 use hotcoco::mask;

@@ -18,7 +18,7 @@ fn run(place: &Place, arguments: &[&str]) -> (Output, Duration) {
 #[test]
 fn every_number_at_its_limit_is_planned_or_refused() {
     let place = Place::new();
-    for key in configs::keys() {
+    for key in engine::config::schema().keys() {
         let Some(max) = &key.max else { continue };
         let length = key.default.matches(',').count() + 1;
         let value = match key.default.starts_with('[') {

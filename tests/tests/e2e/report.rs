@@ -356,8 +356,8 @@ fn a_key_is_explained_listed_and_traced_to_its_file() {
         assert!(text.contains(part), "{part} is not in\n{text}");
     }
     let list = place.good("config");
-    assert_eq!(list.lines().count(), configs::keys().len());
-    for (line, key) in list.lines().zip(configs::keys()) {
+    assert_eq!(list.lines().count(), engine::config::schema().keys().len());
+    for (line, key) in list.lines().zip(engine::config::schema().keys()) {
         assert!(line.ends_with(key.meaning.as_str()), "a pipe has no width: {line}");
     }
     let table: Vec<&str> = list.lines().filter(|line| line.starts_with("eval.")).collect();

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use configs::Config;
 use dali::loader::{ImageRows, Slot, fill_slot};
 use dali::store::{Store, Stores};
+use engine::config::Config;
 use engine::model::{ImageSize, ModelSpec, Param, SlotShape, training_layout, training_program};
 use engine::view::Views;
 use engine::weights::initial_state;

@@ -1,6 +1,6 @@
 //! `onegraph inspect params`: each parameter, and how training updates it.
 
-use configs::Solver;
+use crate::config::Solver;
 
 use crate::model::{Param, group_of};
 use crate::weights::torchvision_shape;

@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::config::{Config, Data, Set};
+use crate::mlperf::Deviation;
 use clap::{Args, ValueEnum};
-use configs::mlperf::Deviation;
-use configs::{Config, Data, Set};
 
 use super::super::device::DeviceArgs;
 use super::super::rank::{self, Rank, RankArgs};

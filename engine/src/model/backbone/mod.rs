@@ -5,7 +5,7 @@ mod convnext;
 mod resnet;
 mod small;
 
-use configs::{BackboneKind, NormKind};
+use crate::config::{BackboneKind, NormKind};
 use graph::{GraphError, TensorId};
 
 use super::net::{ConvShape, Net};
@@ -17,7 +17,7 @@ pub(super) use resnet::{has_frozen_stem, on_rois};
 const BODY: &str = "backbone.body";
 
 /// Adds the body of the model for images `x`, `[N, H, W, C]`, normalised. Returns the feature maps
-/// of its stages, finest first (C2..C5 of a ResNet): those of [`configs::Backbone::stages`] after
+/// of its stages, finest first (C2..C5 of a ResNet): those of [`crate::config::Backbone::stages`] after
 /// the stem; without a pyramid the last alone.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! ResNet (He et al. 2015), of bottlenecks or basic blocks, and ResNeXt (Xie et al. 2016), whose
 //! 3x3 convolutions are in groups.
 
-use configs::{Backbone, BackboneKind, Block, BodyOutput, NormKind};
+use crate::config::{Backbone, BackboneKind, Block, BodyOutput, NormKind};
 use graph::{GraphError, TensorId};
 use kernels::ops::max_pool::MaxPool;
 use kernels::ops::stem::STORED_CHANNELS;

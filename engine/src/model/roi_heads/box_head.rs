@@ -1,7 +1,7 @@
 //! The box head: class and box of each RoI, their losses, and the detections that follow. A cascade
 //! has several: each refines the boxes of the one before it.
 
-use configs::BoxLoss;
+use crate::config::BoxLoss;
 use graph::{GraphError, TensorId};
 use kernels::ops::detections::{self, DetectionsInputs};
 use kernels::ops::encode_boxes::{EncodeBoxes, EncodeBoxesInputs};
@@ -36,8 +36,8 @@ const LOSSES: [[&str; 2]; 3] = [
 /// cascade, as many of them as it has stages.
 #[derive(Debug)]
 pub(super) struct BoxHead {
-    config: configs::BoxHead,
-    detections: configs::Detections,
+    config: crate::config::BoxHead,
+    detections: crate::config::Detections,
     stages: Vec<Stage>,
     plus_one: bool,
 }
@@ -77,7 +77,7 @@ struct Predictions {
 }
 
 impl BoxHead {
-    pub(super) fn of(model: &configs::Model) -> Self {
+    pub(super) fn of(model: &crate::config::Model) -> Self {
         let weights = model.roi.box_weights;
         let cascade = &model.cascade;
         let of_each = cascade.box_weights(&cascade.box_weight_factors, weights);

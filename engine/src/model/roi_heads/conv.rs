@@ -1,6 +1,6 @@
 //! A convolution of a head.
 
-use configs::NormKind;
+use crate::config::NormKind;
 use graph::{GraphError, TensorId};
 
 use crate::model::net::{ConvShape, Net};

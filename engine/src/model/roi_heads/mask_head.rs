@@ -1,7 +1,7 @@
 //! The mask head: a mask per RoI and class, its loss on the positives, and the probabilities for
 //! the class of each detection.
 
-use configs::PasteRule;
+use crate::config::PasteRule;
 use graph::{GraphError, TensorId};
 use kernels::cpu::HostTensor;
 use kernels::ops::conv_transpose::ConvTranspose;
@@ -32,7 +32,7 @@ fn logits_layer(net: &Net<'_>) -> (String, ConvShape, Init) {
 /// A stack of 3x3 convolutions, a transposed one, and a 1x1 predictor.
 #[derive(Debug)]
 pub(super) struct MaskHead {
-    config: configs::MaskHead,
+    config: crate::config::MaskHead,
     plus_one: bool,
     paste_rule: PasteRule,
     /// Least probability of a pixel of a mask.
@@ -43,7 +43,7 @@ pub(super) struct MaskHead {
 
 impl MaskHead {
     /// The head, if the model has one.
-    pub(super) fn of(model: &configs::Model) -> Option<Self> {
+    pub(super) fn of(model: &crate::config::Model) -> Option<Self> {
         let (config, plus_one) = (model.mask_head.clone(), model.boxes.legacy_plus_one);
         let threshold = model.detections.mask_threshold;
         let paste_rule = model.detections.paste_rule;

@@ -117,7 +117,7 @@ pub struct Place {
 }
 
 /// Makes a head for a model; `None` for one that has no use for it.
-pub type MakeHead = fn(&configs::Model) -> Option<Box<dyn RoiHead>>;
+pub type MakeHead = fn(&crate::config::Model) -> Option<Box<dyn RoiHead>>;
 
 static REGISTERED: RwLock<Vec<MakeHead>> = RwLock::new(Vec::new());
 
@@ -136,19 +136,19 @@ pub(super) struct RoiHeads {
 }
 
 /// The heads that add to each detection of a model.
-pub(crate) fn further_heads(model: &configs::Model) -> Vec<Box<dyn RoiHead>> {
+pub(crate) fn further_heads(model: &crate::config::Model) -> Vec<Box<dyn RoiHead>> {
     RoiHeads::of(model).further
 }
 
 /// The kinds of score that a model's detections get, from the box head on.
-pub(crate) fn kinds_of_scores(model: &configs::Model) -> Vec<IouType> {
+pub(crate) fn kinds_of_scores(model: &crate::config::Model) -> Vec<IouType> {
     let further = further_heads(model);
     let kinds = further.iter().filter_map(|head| head.kind_of_score());
     [IouType::Bbox].into_iter().chain(kinds).collect()
 }
 
 impl RoiHeads {
-    pub(super) fn of(model: &configs::Model) -> Self {
+    pub(super) fn of(model: &crate::config::Model) -> Self {
         let mask_head = MaskHead::of(model).map(|head| Box::new(head) as Box<dyn RoiHead>);
         let keypoint_head = KeypointHead::of(model).map(|head| Box::new(head) as Box<dyn RoiHead>);
         let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);

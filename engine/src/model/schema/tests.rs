@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use configs::Config;
+use crate::config::Config;
 use device::{Gpu, Target};
 use graph::exec::device::Prepared;
 

@@ -1,7 +1,7 @@
 //! Weights of losses, frozen parameters and groups in the program: nodes only for what is to be
 //! computed.
 
-use configs::Config;
+use crate::config::Config;
 use device::{Gpu, Target};
 
 use super::*;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use configs::Config;
+use crate::config::Config;
 use graph::StateSet;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};

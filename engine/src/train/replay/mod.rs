@@ -4,7 +4,7 @@
 mod file;
 mod run;
 
-use configs::Config;
+use crate::config::Config;
 use graph::StateSet;
 use graph::finite::NonFinite;
 

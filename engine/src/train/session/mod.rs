@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use configs::Config;
+use crate::config::Config;
 use graph::StateSet;
 use ranks::RanksError;
 

@@ -1,6 +1,6 @@
 //! How a session begins: data, programs, and the last checkpoint of a run that is resumed.
 
-use configs::{Config, Train};
+use crate::config::{Config, Train};
 
 use super::Session;
 use crate::dataset::{DataSet, Split, identity_of};

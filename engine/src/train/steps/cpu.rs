@@ -1,6 +1,6 @@
 //! Steps on the CPU: begin runs a step to completion.
 
-use configs::Train;
+use crate::config::Train;
 use graph::exec::device::Prepared;
 use graph::{CpuArena, CpuExecutor};
 use kernels::ops::control_step::Control;

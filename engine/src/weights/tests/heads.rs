@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use configs::Config;
+use crate::config::Config;
 use device::Target;
 use graph::StateSet;
 

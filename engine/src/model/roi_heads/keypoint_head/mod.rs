@@ -3,7 +3,7 @@
 
 mod truth;
 
-use configs::{KeypointScore, ModelKind};
+use crate::config::{KeypointScore, ModelKind};
 use dali::DaliError;
 use dali::loader::{Clear, ImageRows};
 use dali::store::{ObjectView, Stores};
@@ -38,14 +38,14 @@ const HALF: f32 = 0.5;
 /// A stack of 3x3 convolutions, a transposed 4x4 one, and maps of twice its size.
 #[derive(Debug)]
 pub(super) struct KeypointHead {
-    config: configs::KeypointHead,
+    config: crate::config::KeypointHead,
     /// Keypoints of a whole sample of positives, of an image, if the loss is divided by that.
     rows_per_image: Option<usize>,
 }
 
 impl KeypointHead {
     /// The head, if the model has one.
-    pub(super) fn of(model: &configs::Model) -> Option<Self> {
+    pub(super) fn of(model: &crate::config::Model) -> Option<Self> {
         let config = model.keypoint_head.clone();
         let positives = model.roi.batch_size_per_image as f32 * model.roi.positive_fraction;
         let rows = (config.keypoints as f32 * positives) as usize;

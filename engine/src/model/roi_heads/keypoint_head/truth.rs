@@ -9,7 +9,7 @@ use super::KEYPOINTS;
 
 /// Fills an image's row `[G, K, 3]` with [`seen_keypoints`] of each object.
 pub(super) fn fill(
-    config: &configs::KeypointHead,
+    config: &crate::config::KeypointHead,
     offset: f32,
     store: &Stores,
     objects: &[ObjectView<'_>],

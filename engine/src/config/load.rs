@@ -1,0 +1,136 @@
+//! From a path and overrides to a checked [`Config`], and back to TOML.
+
+use std::path::Path;
+
+use configs::{ConfigError, Origin, Origins, Source};
+
+use super::{Config, schema};
+
+/// The origin of a warm-up that was cut along with the run.
+pub const HALF_THE_RUN: &str = "half of train.steps";
+/// The origin of groups that follow the batch.
+pub const OF_THE_BATCH: &str = "a divisor of the batch";
+
+impl Config {
+    /// Reads a config file and the files that it extends, then applies `key=value` overrides.
+    ///
+    /// A path that is not a file but ends in a preset's name (`quickstart`,
+    /// `configs/quickstart.toml`) selects the built-in preset. An override's value is read as TOML
+    /// (`solver.learning_rate=0.01`, `model.anchors.sizes=[8, 16]`) or, failing that, as a string
+    /// (`train.name=first`); `none` unsets an optional value (`data.synthetic=none`).
+    ///
+    /// # Errors
+    /// Any [`ConfigError`].
+    pub fn load(path: impl AsRef<Path>, overrides: &[String]) -> Result<Self, ConfigError> {
+        Ok(Self::load_with_origins(path, overrides)?.0)
+    }
+
+    /// As [`Config::load`], with what sets each dotted key that is set.
+    ///
+    /// # Errors
+    /// Any [`ConfigError`].
+    pub fn load_with_origins(
+        path: impl AsRef<Path>,
+        overrides: &[String],
+    ) -> Result<(Self, Origins), ConfigError> {
+        let (mut config, mut origins) = Self::load_as_written(path, overrides)?;
+        fit_warmup(&mut config, &mut origins);
+        Ok((config, origins))
+    }
+
+    /// As [`Config::load_with_origins`], but no warm-up is cut: for a run that has begun, and for
+    /// one by a benchmark's rules.
+    ///
+    /// # Errors
+    /// Any [`ConfigError`].
+    pub fn load_as_written(
+        path: impl AsRef<Path>,
+        overrides: &[String],
+    ) -> Result<(Self, Origins), ConfigError> {
+        load(Source::find(path.as_ref())?, overrides, Self::clone)
+    }
+
+    /// As [`Config::load`], for detection: values that only training reads may be invalid.
+    ///
+    /// # Errors
+    /// Any [`ConfigError`].
+    pub fn load_to_detect(
+        path: impl AsRef<Path>,
+        overrides: &[String],
+    ) -> Result<Self, ConfigError> {
+        Ok(load(Source::find(path.as_ref())?, overrides, Self::to_detect)?.0)
+    }
+
+    /// The same from text, such as a checkpoint's saved config; `name` is the file name in
+    /// messages. The text can extend presets only.
+    ///
+    /// # Errors
+    /// Any [`ConfigError`].
+    pub fn from_toml(name: &str, text: &str) -> Result<Self, ConfigError> {
+        Ok(load(Source::of_text(name, text), &[], Self::clone)?.0)
+    }
+}
+
+/// Merges a source, what it extends and the overrides; checks what `read` leaves of the values.
+fn load(
+    source: Source,
+    overrides: &[String],
+    read: fn(&Config) -> Config,
+) -> Result<(Config, Origins), ConfigError> {
+    let mut layers = source.layers(overrides, schema())?;
+    let mut config: Config = layers.read()?;
+    fit_groups(&mut config, &mut layers.origins);
+    match read(&config).find_invalid() {
+        None => Ok((config, layers.origins)),
+        Some(fault) => Err(layers.invalid(fault)),
+    }
+}
+
+/// Takes the largest groups that divide the batch, if none are given, or if the batch was changed
+/// after they were set.
+fn fit_groups(config: &mut Config, origins: &mut Origins) {
+    let layer = |key| origins.get(key).map_or(0, |origin: &Origin| origin.layer);
+    let batch = layer("train.batch_size").max(layer("train.micro_steps"));
+    let train = &mut config.train;
+    let group = match train.images_per_group {
+        0 => train.largest_group(2),
+        most if batch > layer("train.images_per_group") => train.largest_group(most),
+        _ => return,
+    };
+    if train.images_per_group != group {
+        train.images_per_group = group;
+        let origin = Origin { file: OF_THE_BATCH.into(), layer: batch };
+        origins.insert("train.images_per_group".into(), origin);
+    }
+}
+
+/// Halves a warm-up that would not end, if the run was cut after it was set; where only the data
+/// says if it would, half of the run becomes its limit.
+fn fit_warmup(config: &mut Config, origins: &mut Origins) {
+    let layer = |key| origins.get(key).map_or(0, |origin: &Origin| origin.layer);
+    let steps = layer("train.steps");
+    let solver = &config.solver;
+    let has_warmup = solver.warmup_steps > 0 || solver.warmup_epochs.is_some();
+    if !has_warmup || layer("solver.warmup_steps").max(layer("solver.warmup_epochs")) >= steps {
+        return;
+    }
+    let half = config.train.steps / 2;
+    let key = match (config.train.epochs, solver.warmup_epochs) {
+        (None, None) if config.warmup_ends() => return,
+        (None, Some(_)) if (1..=half).contains(&solver.warmup_steps) => return,
+        (None, warmup) => {
+            config.solver.warmup_steps = half;
+            config.solver.warmup_epochs = warmup.filter(|_| half > 0);
+            "solver.warmup_steps"
+        }
+        (Some(epochs), warmup) => {
+            let half = epochs / 2.0;
+            if warmup.is_some_and(|warmup| warmup <= half) {
+                return;
+            }
+            config.solver.warmup_epochs = Some(half);
+            "solver.warmup_epochs"
+        }
+    };
+    origins.insert(key.into(), Origin { file: HALF_THE_RUN.into(), layer: steps });
+}

@@ -1,0 +1,61 @@
+//! Range and consistency checks: each error names its key and the fix.
+
+mod effects;
+mod model;
+mod optimizers;
+mod run;
+mod sizes;
+
+use configs::Check;
+
+use crate::config::{Augment, Config, ConfigError, LossWeights, Model, Rpn, Solver, Train, schema};
+
+impl Config {
+    /// Checks that every value makes sense, by itself and with the others.
+    ///
+    /// [`Config::load`] already does this; call it for a config built or changed in code.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] for the first fault.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        match self.find_invalid() {
+            Some((key, problem)) => {
+                Err(ConfigError::Invalid { file: "config".into(), key, problem })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The config with the default of each key that only training reads and checks compare with
+    /// others.
+    pub(crate) fn to_detect(&self) -> Self {
+        let mut config = Self {
+            solver: Solver::default(),
+            loss_weights: LossWeights::default(),
+            train: Train::default(),
+            ..self.clone()
+        };
+        config.input.augment = Augment::default();
+        config.eval.loss = false;
+        let Model { backbone, rpn, roi, .. } = &mut config.model;
+        (backbone.weights, backbone.frozen_stages) = (None, 0);
+        (rpn.pre_nms_top_n_train, rpn.post_nms_top_n_train) = (1, 1);
+        (rpn.fg_iou, rpn.bg_iou) = (Rpn::default().fg_iou, 0.0);
+        (roi.batch_size_per_image, roi.fg_iou, roi.bg_iou) = (1, 1.0, 0.0);
+        (config.model.weights, config.model.finetune) = (None, false);
+        config
+    }
+
+    /// The dotted key and the fault of the first invalid value.
+    pub(crate) fn find_invalid(&self) -> Option<(String, String)> {
+        let mut check = Check::default();
+        model::check(self, &mut check);
+        run::check(self, &mut check);
+        optimizers::check(self, &mut check);
+        check.limits(self, schema());
+        if check.found.is_none() {
+            sizes::check(self, &mut check);
+        }
+        check.found
+    }
+}

@@ -1,0 +1,128 @@
+//! Checks of `[solver]` that depend on the optimizer, and of `[loss_weights]`.
+
+use configs::Check;
+
+use crate::config::{Config, Optimizer};
+
+pub(super) fn check(config: &Config, check: &mut Check) {
+    let solver = &config.solver;
+    let (novograd, lars, adamw) = (&solver.novograd, &solver.lars, &solver.adamw);
+    let betas = [
+        ("solver.novograd.beta1", novograd.beta1),
+        ("solver.novograd.beta2", novograd.beta2),
+        ("solver.adamw.beta1", adamw.beta1),
+        ("solver.adamw.beta2", adamw.beta2),
+    ];
+    for (key, beta) in betas {
+        check.require((0.0..1.0).contains(&beta), key, || {
+            format!("is {beta}; it must be at least 0 and below 1")
+        });
+    }
+    check.not_negative("solver.novograd.eps", novograd.eps);
+    check.positive("solver.adamw.eps", adamw.eps);
+    check.positive("solver.lars.trust_coefficient", lars.trust_coefficient);
+    let is_sgd = solver.optimizer == Optimizer::Sgd;
+    check.require(is_sgd || !solver.nesterov, "solver.nesterov", || {
+        "is true, which solver.optimizer = \"sgd\" alone has; set it to false".into()
+    });
+    for (i, group) in solver.groups.iter().enumerate() {
+        let sets = group.lr_factor.is_some() || group.weight_decay.is_some();
+        check.require(sets, &format!("solver.groups[{i}]"), || {
+            "sets nothing; give lr_factor, weight_decay or both".into()
+        });
+    }
+    for (i, rule) in config.train.log.iter().enumerate() {
+        check.require(!rule.reduce.is_empty(), &format!("train.log[{i}].reduce"), || {
+            "is empty; give one of mean, l2, min, max, std and histogram".into()
+        });
+    }
+    loss_weights(config, check);
+}
+
+fn loss_weights(config: &Config, check: &mut Check) {
+    let weights = &config.loss_weights;
+    let all = [
+        ("loss_weights.objectness", weights.objectness),
+        ("loss_weights.rpn_box_reg", weights.rpn_box_reg),
+        ("loss_weights.classifier", weights.classifier),
+        ("loss_weights.box_reg", weights.box_reg),
+        ("loss_weights.mask", weights.mask),
+        ("loss_weights.keypoint", weights.keypoint),
+    ];
+    all.into_iter().for_each(|(key, weight)| check.not_negative(key, weight));
+    let kind = config.model.kind;
+    let own = [(kind.has_masks(), weights.mask), (kind.has_keypoints(), weights.keypoint)];
+    for ((has, weight), (what, (key, _))) in
+        own.iter().zip(["masks", "keypoints"].iter().zip(&all[4..]))
+    {
+        check.require(*has || *weight == 1.0, key, || {
+            format!("is set, but {} has no {what}; remove it", kind.name())
+        });
+    }
+    let some = all[..4].iter().any(|(_, weight)| *weight > 0.0);
+    let of_own = own.iter().any(|(has, weight)| *has && *weight > 0.0);
+    check.require(some || of_own, "loss_weights", || {
+        "are all 0, so there is nothing to train; give one above 0".into()
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::Config;
+
+    fn fault(set: &[&str]) -> Option<String> {
+        let set: Vec<String> = set.iter().map(ToString::to_string).collect();
+        Config::load("micro", &set).err().map(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn what_an_optimizer_does_not_have_is_refused_by_key() {
+        for set in [
+            vec!["solver.optimizer=novograd"],
+            vec!["solver.optimizer=lars", "solver.lars.trust_coefficient=0.02"],
+            vec!["solver.optimizer=novograd", "solver.novograd.form=paper"],
+            vec!["loss_weights.mask=0", "loss_weights.box_reg=2.5"],
+            vec!["loss_weights.classes={cat=2, 'hot dog'=0}", "loss_weights.classes.cat=3"],
+            vec!["solver.groups=[{match='*', lr_factor='none', weight_decay=0}]"],
+        ] {
+            assert_eq!(fault(&set), None);
+        }
+        for (set, words) in [
+            (vec!["solver.optimizer=lars", "solver.nesterov=true"], "solver.nesterov"),
+            (vec!["solver.adamw.beta2=1"], "solver.adamw.beta2"),
+            (vec!["solver.groups=[{match='*'}]"], "`solver.groups[0]` sets nothing"),
+            (vec!["solver.groups=[{match='*', lr_factor=-1}]"], "`solver.groups.lr_factor` is -1"),
+            (
+                vec!["solver.groups=[{match='*', lr_facto=1}]"],
+                "did you mean `solver.groups[0].lr_factor`?",
+            ),
+            (vec!["solver.groups=[{match=1}]"], "`solver.groups[0].match` must be a quoted string"),
+            (
+                vec!["solver.groups.match=a"],
+                "must be a list of tables of match, lr_factor, weight_decay, got a table",
+            ),
+            (vec!["solver.adamw.eps=0"], "solver.adamw.eps"),
+            (vec!["solver.novograd.beta1=1"], "solver.novograd.beta1"),
+            (vec!["solver.novograd.beta2=1.5"], "solver.novograd.beta2"),
+            (vec!["solver.lars.trust_coefficient=0"], "solver.lars.trust_coefficient"),
+            (vec!["loss_weights.box_reg=-1"], "loss_weights.box_reg"),
+            (vec!["loss_weights.classes.cat=-1"], "`loss_weights.classes` is -1"),
+            (vec!["loss_weights.classes.cat=a"], "`loss_weights.classes.cat` must be a number"),
+            (vec!["loss_weights.classes=2"], "must be a table, where each value is a number"),
+            (vec!["model.kind=faster_rcnn", "loss_weights.mask=2"], "faster_rcnn has no masks"),
+            (
+                vec![
+                    "loss_weights.objectness=0",
+                    "loss_weights.rpn_box_reg=0",
+                    "loss_weights.classifier=0",
+                    "loss_weights.box_reg=0",
+                    "loss_weights.mask=0",
+                ],
+                "nothing to train",
+            ),
+        ] {
+            let error = fault(&set).expect("a fault");
+            assert!(error.contains(words), "{set:?}: {error}");
+        }
+    }
+}

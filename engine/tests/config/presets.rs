@@ -1,0 +1,309 @@
+//! Every preset is embedded, parses, validates, survives a round trip and says what it should.
+
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use configs::{preset, preset_names};
+use engine::config::{
+    BackboneKind, Block, BoxLoss, Cascade, CellRule, ChannelOrder, Config, ExtraLevel, LevelEps,
+    LossDivisor, MaskTargetRule, ModelKind, NormKind, NovogradForm, Optimizer, PasteRule,
+    PostNmsScope, ResizeFilter, ResizeRounding, Schedule, StrideRule, WarmupRule,
+};
+use engine::mlperf::Recipe;
+
+fn load(name: &str) -> Config {
+    Config::load(name, &[]).unwrap()
+}
+
+#[test]
+fn groups_follow_a_batch_that_is_set_after_them() {
+    let group = |preset: &str, set: &[&str]| {
+        let set: Vec<String> = set.iter().map(ToString::to_string).collect();
+        Config::load(preset, &set).expect("a config").train.images_per_group
+    };
+    for (preset, batch, expected) in
+        [("torchvision_r50", 3, 1), ("torchvision_r50", 6, 2), ("tiny", 2, 2), ("tiny", 12, 6)]
+    {
+        assert_eq!(group(preset, &[&format!("train.batch_size={batch}")]), expected, "{preset}");
+    }
+    let auto = "train.images_per_group=0";
+    assert_eq!(group("tiny", &[auto]), 2);
+    assert_eq!(group("tiny", &[auto, "train.micro_steps=8"]), 1);
+}
+
+#[test]
+fn every_file_of_the_folder_is_embedded() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".toml") && name != "Cargo.toml" {
+            let text = std::fs::read_to_string(folder.join(&name)).unwrap();
+            assert_eq!(preset(&name), Some(text.as_str()), "{name} is not embedded as it stands");
+            files.push(name.trim_end_matches(".toml").to_string());
+        }
+    }
+    let mut names: Vec<_> = preset_names().collect();
+    names.sort_unstable();
+    files.sort_unstable();
+    assert_eq!(names, files);
+}
+
+#[test]
+fn every_preset_loads_and_round_trips() {
+    for name in preset_names() {
+        let config = load(name);
+        config.validate().unwrap();
+        assert_eq!(config.level_strides().len(), config.num_levels(), "{name}");
+        let sizes = config.by_level(&config.model.anchors.sizes);
+        assert_eq!(sizes.len(), config.num_levels(), "{name}");
+        let text = config.to_toml().unwrap();
+        assert_eq!(Config::from_toml("saved", &text).unwrap(), config, "{name}:\n{text}");
+    }
+}
+
+#[test]
+fn the_file_and_the_embedded_preset_are_the_same_config() {
+    for name in preset_names() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{name}.toml"));
+        assert_eq!(Config::load(file, &[]).unwrap(), load(name));
+        // From a folder without presets, the path of the README still works.
+        assert_eq!(load(&format!("no-such-folder/{name}.toml")), load(name));
+    }
+}
+
+#[test]
+fn defaults_are_a_valid_config_with_torchvision_shapes() {
+    let config = Config::default();
+    config.validate().unwrap();
+    assert_eq!(Config::from_toml("empty", "").unwrap(), config);
+    assert_eq!(config.num_levels(), 5);
+    assert_eq!(config.level_strides(), [4, 8, 16, 32, 64]);
+    assert_eq!(config.model.rpn.beta, 1.0 / 9.0);
+    assert_eq!(config.input.pixel_scale, 1.0 / 255.0);
+}
+
+/// Pyramid and heads of torchvision's v2 and detectron2's new baselines.
+fn new_heads(config: &mut Config) {
+    let model = &mut config.model;
+    let norm = Some(NormKind::FrozenBatchNorm);
+    [model.fpn.norm, model.box_head.norm, model.mask_head.norm] = [norm; 3];
+    model.rpn.convs = 2;
+    (model.box_head.channels, model.box_head.hidden) = (vec![256; 4], vec![1024]);
+}
+
+#[test]
+fn torchvision_presets_differ_only_where_they_say() {
+    let r50 = load("torchvision_r50");
+    assert_eq!(r50.model.box_head.beta, 1.0 / 9.0);
+    assert_eq!(r50.model.boxes, Default::default());
+    assert_eq!((r50.solver.learning_rate, r50.train.batch_size), (0.02, 16));
+
+    let mut expected = r50.clone();
+    expected.model.backbone.blocks = vec![3, 4, 23, 3];
+    assert_eq!(load("torchvision_r101"), expected);
+
+    for (preset, block, blocks) in [
+        ("torchvision_r18", Block::Basic, [2, 2, 2, 2]),
+        ("torchvision_r34", Block::Basic, [3, 4, 6, 3]),
+        ("torchvision_r152", Block::Bottleneck, [3, 8, 36, 3]),
+    ] {
+        let mut expected = r50.clone();
+        (expected.model.backbone.block, expected.model.backbone.blocks) = (block, blocks.into());
+        assert_eq!(load(preset), expected);
+    }
+
+    let v2 = load("torchvision_r50_v2");
+    let mut expected = r50.clone();
+    new_heads(&mut expected);
+    assert_eq!(v2, expected);
+    let mut expected = load("finetune");
+    expected.model.backbone.norm_eps = 1e-5;
+    new_heads(&mut expected);
+    assert_eq!(load("finetune_v2"), expected);
+
+    let mut expected = r50.clone();
+    expected.model.kind = ModelKind::FasterRcnn;
+    assert_eq!(load("faster_r50"), expected);
+
+    let cpu = load("cpu_r50_256");
+    assert_eq!((cpu.input.min_size, cpu.input.max_size), (256, 256));
+    assert_eq!((cpu.train.batch_size, cpu.train.images_per_group), (1, 1));
+    assert_eq!(cpu.model.num_classes, 90);
+    assert_eq!(cpu.model.backbone, r50.model.backbone);
+}
+
+#[test]
+fn the_small_finetune_is_the_same_recipe_on_another_model() {
+    let (small, large) = (load("finetune_r18"), load("finetune"));
+    assert_eq!((&small.solver, &small.train), (&large.solver, &large.train));
+    assert_eq!(small.model.backbone.blocks, load("torchvision_r18").model.backbone.blocks);
+    // The published ResNet-18 has ordinary norms, the published detector has not.
+    assert_eq!((small.model.backbone.norm_eps, large.model.backbone.norm_eps), (1e-5, 0.0));
+}
+
+#[test]
+fn the_small_presets_of_detectron2_differ_only_where_they_say() {
+    let once = load("detectron2_r50_1x");
+    let mut expected = once.clone();
+    expected.solver.milestones = vec![210_000, 250_000];
+    expected.train.steps = 270_000;
+    let long = load("detectron2_r50_3x");
+    assert_eq!(long, expected);
+    expected.model.backbone.blocks = vec![3, 4, 23, 3];
+    assert_eq!(load("detectron2_r101_3x"), expected);
+
+    let lsj = load("detectron2_r50_lsj");
+    let mut expected = once.clone();
+    new_heads(&mut expected);
+    expected.input.augment = lsj.input.augment.clone();
+    (expected.solver, expected.train) = (lsj.solver.clone(), lsj.train.clone());
+    assert_eq!(lsj, expected);
+    let augment = &lsj.input.augment;
+    assert_eq!((augment.jitter_size, augment.jitter_scale), (1024, [0.1, 2.0]));
+    assert_eq!((lsj.train.batch_size, lsj.train.steps), (64, 184_375));
+    expected = long.clone();
+    expected.model.box_head.class_agnostic = true;
+    expected.model.cascade = Cascade { fg_iou: vec![0.6, 0.7], box_weight_factors: vec![2.0, 3.0] };
+    expected.model.rpn.post_nms_top_n_train = 2000;
+    assert_eq!(load("detectron2_cascade_r50_3x"), expected);
+    expected = long;
+    expected.model.kind = ModelKind::FasterRcnn;
+    assert_eq!(load("detectron2_faster_r50_3x"), expected);
+}
+
+/// Values of detectron2's `Base-RCNN-FPN.yaml`, of its defaults, and of its code.
+#[test]
+fn detectron2_states_each_rule_of_its_project() {
+    let config = load("detectron2_r50_1x");
+    let (model, input, solver) = (&config.model, &config.input, &config.solver);
+    assert!(model.backbone.stride_in_1x1 && !model.boxes.legacy_plus_one);
+    assert_eq!((model.backbone.norm_eps, model.backbone.frozen_stages), (1e-5, 2));
+    assert_eq!(model.anchors.stride_rule, StrideRule::Nominal);
+    assert_eq!(model.anchors.cell_rule, CellRule::Exact);
+    assert!(!model.anchors.straddle_filter);
+    let rpn = &model.rpn;
+    assert_eq!((rpn.pre_nms_top_n_train, rpn.pre_nms_top_n_test), (2000, 1000));
+    assert_eq!((rpn.post_nms_top_n_train, rpn.post_nms_top_n_test), (1000, 1000));
+    assert_eq!(
+        (rpn.post_nms_scope, rpn.loss_divisor),
+        (PostNmsScope::Image, LossDivisor::BatchSize)
+    );
+    assert_eq!((rpn.beta, model.box_head.beta, rpn.score_threshold), (0.0, 0.0, 0.0));
+    assert!(rpn.min_size > 0.0 && rpn.min_size < 1e-20, "every proposal with area");
+    assert_eq!((model.roi.sampling_ratio, model.roi.aligned), (0, true));
+    assert_eq!(model.roi.level_eps, LevelEps::InLog);
+    assert_eq!(model.mask_head.target_rule, MaskTargetRule::CocoPolygon);
+    assert_eq!((model.mask_head.target_min_side, model.detections.min_size), (0.1, 0.0));
+    assert_eq!(model.detections.paste_rule, PasteRule::GridSample);
+    assert_eq!((model.detections.score_threshold, model.detections.per_image), (0.05, 100));
+    assert_eq!((input.channel_order, input.mean), (ChannelOrder::Bgr, [103.53, 116.28, 123.675]));
+    assert_eq!((input.std, input.pixel_scale, input.size_divisor), ([1.0; 3], 1.0, 32));
+    assert_eq!(input.resize_rounding, ResizeRounding::HalfUp);
+    assert_eq!(input.resize_filter, ResizeFilter::Pil);
+    assert_eq!(input.augment.min_sizes, [640, 672, 704, 736, 768, 800]);
+    assert_eq!((input.min_size, input.max_size, input.flip_probability), (800, 1333, 0.5));
+    assert_eq!((solver.learning_rate, config.train.batch_size), (0.02, 16));
+    assert_eq!((solver.bias_lr_factor, solver.bias_weight_decay), (1.0, None));
+    assert_eq!((solver.norm_weight_decay, solver.clip_norm), (Some(0.0), 0.0));
+    assert_eq!((solver.warmup_steps, solver.warmup_factor), (1000, 0.001));
+}
+
+#[test]
+fn mlperf_states_each_rule_of_the_reference() {
+    let config = load("mlperf_r50");
+    let model = &config.model;
+    assert!(model.backbone.stride_in_1x1 && model.boxes.legacy_plus_one);
+    assert!(model.anchors.straddle_filter);
+    assert_eq!(model.backbone.norm_eps, 0.0);
+    assert_eq!(model.anchors.stride_rule, StrideRule::Nominal);
+    assert_eq!(model.rpn.post_nms_scope, PostNmsScope::Batch);
+    // 1,000 candidates an image, shared by the 12 images of a group.
+    assert_eq!(model.rpn.post_nms_top_n_train, 1000 * config.train.images_per_group);
+    assert_eq!((model.rpn.min_size, model.rpn.beta), (0.0, 1.0 / 9.0));
+    assert_eq!(model.box_head.beta, 1.0);
+    assert_eq!(model.mask_head.target_rule, MaskTargetRule::CocoPolygon);
+    assert_eq!(config.input.channel_order, ChannelOrder::Bgr);
+    assert_eq!(config.input.mean, [102.9801, 115.9465, 122.7717]);
+    assert_eq!((config.input.std, config.input.pixel_scale), ([1.0; 3], 1.0));
+    assert_eq!(config.input.resize_rounding, ResizeRounding::HalfEven);
+    assert_eq!(config.input.resize_filter, ResizeFilter::Pil);
+    assert_eq!(model.anchors.cell_rule, CellRule::Detectron);
+    let solver = &config.solver;
+    assert_eq!((solver.learning_rate, config.train.batch_size), (0.12, 96));
+    assert_eq!((solver.bias_lr_factor, solver.bias_weight_decay), (2.0, Some(0.0)));
+    assert_eq!((solver.milestones.as_slice(), solver.warmup_steps), (&[12_000, 16_000][..], 625));
+    assert_eq!((solver.warmup_rule, solver.first_schedule_step), (WarmupRule::SharedDelta, 1));
+    // The reference's warm-up factor: the rate's growth per step.
+    let growth = solver.learning_rate * (1.0 - solver.warmup_factor) / solver.warmup_steps as f64;
+    assert!((growth - 1.92e-4).abs() < 1e-12);
+    assert_eq!((config.train.target_box, config.train.target_mask), (Some(0.377), Some(0.339)));
+}
+
+/// The numbers of each preset are those that the rules give its batch and groups.
+#[test]
+fn the_mlperf_family_follows_the_rules() {
+    let names: Vec<&str> = configs::preset_names().filter(|n| n.starts_with("mlperf_")).collect();
+    assert_eq!(names.len(), 8);
+    for name in names {
+        let config = load(name);
+        let (train, solver, rpn) = (&config.train, &config.solver, &config.model.rpn);
+        let recipe = Recipe::new(train.batch_size, Some(train.images_per_group)).expect("allowed");
+        assert_eq!(solver.learning_rate, recipe.learning_rate, "{name}");
+        assert_eq!(solver.milestones, recipe.decay_steps, "{name}");
+        assert_eq!(solver.warmup_steps, recipe.warmup_steps, "{name}");
+        let start = 1.0 - recipe.warmup_steps as f64 * recipe.warmup_factor / solver.learning_rate;
+        // 2300 steps of 1.0435e-4 are a little more than 0.24.
+        assert!((solver.warmup_factor - start).abs() < 3e-5, "{name}: {start}");
+        assert_eq!(rpn.post_nms_top_n_train, recipe.candidates, "{name}");
+        assert_eq!(rpn.post_nms_scope == PostNmsScope::Image, recipe.per_image, "{name}");
+        assert_eq!(train.steps % recipe.steps_per_epoch(), 0, "{name}: whole epochs");
+        assert!((13..=20).contains(&(train.steps / recipe.steps_per_epoch())), "{name}");
+        // Nothing else differs from the reference's rules.
+        let mut same = config.clone();
+        let base = load("mlperf_r50");
+        same.solver = base.solver.clone();
+        same.train = base.train.clone();
+        same.model.rpn = base.model.rpn.clone();
+        assert_eq!(same, base, "{name}");
+    }
+}
+
+#[test]
+fn the_recipes_for_large_batches_state_their_parts() {
+    let config = load("novograd_384");
+    let (solver, train) = (&config.solver, &config.train);
+    assert_eq!((train.batch_size, train.steps, solver.learning_rate), (384, 5000, 0.042));
+    assert_eq!((solver.novograd.beta2, solver.warmup_steps), (0.3, 625));
+    assert_eq!(config.model.box_head.label_smoothing, 0.1);
+
+    let config = load("novograd_512");
+    let (solver, train) = (&config.solver, &config.train);
+    assert_eq!((solver.optimizer, solver.schedule), (Optimizer::Novograd, Schedule::Cosine));
+    assert_eq!((train.batch_size, train.steps, solver.learning_rate), (512, 3700, 0.05));
+    let novograd = &solver.novograd;
+    assert_eq!((novograd.form, novograd.beta1, novograd.beta2), (NovogradForm::Apex, 0.9, 0.25));
+    assert!(novograd.reg_inside && novograd.bias_correction && !novograd.averaging);
+    assert_eq!((config.model.box_head.loss, config.loss_weights.box_reg), (BoxLoss::Giou, 10.0));
+    assert_eq!(config.model.rpn.post_nms_scope, PostNmsScope::Image);
+}
+
+#[test]
+fn small_presets_have_the_levels_they_name() {
+    let tiny = load("tiny");
+    assert_eq!(tiny.model.backbone.kind, BackboneKind::Small);
+    assert_eq!(tiny.level_strides(), [4, 8, 16]);
+    let overfit = load("overfit_coco8");
+    assert_eq!(overfit.model.fpn.extra_level, ExtraLevel::MaxPool);
+    assert_eq!((overfit.num_backbone_levels(), overfit.level_strides()), (3, vec![4, 8, 16, 32]));
+    assert_eq!(overfit.data.ids.len(), 8);
+
+    let quickstart = load("quickstart");
+    assert_eq!(quickstart.model, tiny.model);
+    assert_eq!(quickstart.solver.schedule, Schedule::Cosine);
+    assert_eq!(
+        quickstart.data.synthetic.as_ref().map(|s| (s.train_images, s.val_images)),
+        Some((3000, 100))
+    );
+}
