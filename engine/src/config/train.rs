@@ -5,6 +5,8 @@ use configs::table;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::train::after_step::collect::LogRule;
+
 table! {
     /// `[train]`: the training loop.
     pub struct Train {
@@ -151,84 +153,6 @@ impl Train {
             ("keypoints", self.target_keypoint),
         ];
         all.into_iter().filter_map(|(kind, ap)| Some((kind, ap?)))
-    }
-}
-
-table! {
-    /// `[[train.log]]`: statistics of tensors, of each and of each part of the model, in
-    /// `metrics.jsonl` and TensorBoard (`docs/metrics.md`). They change no bit of the training; a
-    /// GPU waits after a step that has them.
-    pub struct LogRule {
-        /// Names of the tensors, where `*` stands for any text (`"backbone.*"`). Default `"*"`.
-        #[key(resume = Free, mlperf = Free)]
-        pub tensors: String = "*".to_string(),
-        /// `"weights"` (default; parameters after the step), `"gradients"` (the step's, before
-        /// clipping, without the loss scale) or `"activations"` (of the step's last pass on the
-        /// first rank).
-        #[key(resume = Free, mlperf = Free)]
-        pub of: LogOf = LogOf::Weights,
-        /// Numbers to write, any of `"mean"`, `"l2"`, `"min"`, `"max"`, `"std"` and `"histogram"`.
-        /// Default mean and l2.
-        #[key(resume = Free, mlperf = Free)]
-        pub reduce: Vec<Reduce> = vec![Reduce::Mean, Reduce::L2],
-        /// Steps from one to the next. Default 100.
-        #[key(range = 1..=1_000_000_000, unit = "steps", resume = Free, mlperf = Free)]
-        pub every: u64 = 100,
-    }
-}
-
-/// Tensors of a `[[train.log]]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum LogOf {
-    /// Parameters after the step.
-    Weights,
-    /// Gradients of the step.
-    Gradients,
-    /// Outputs of the model's parts.
-    Activations,
-}
-
-impl LogOf {
-    /// The word of a config.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Weights => "weights",
-            Self::Gradients => "gradients",
-            Self::Activations => "activations",
-        }
-    }
-}
-
-/// A number, or a histogram, of a tensor's values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Reduce {
-    /// The mean.
-    Mean,
-    /// The L2 norm.
-    L2,
-    /// The least.
-    Min,
-    /// The greatest.
-    Max,
-    /// The standard deviation.
-    Std,
-    /// How many values lie in each of 32 bins between the extremes.
-    Histogram,
-}
-
-impl Reduce {
-    /// The word of a config.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Mean => "mean",
-            Self::L2 => "l2",
-            Self::Min => "min",
-            Self::Max => "max",
-            Self::Std => "std",
-            Self::Histogram => "histogram",
-        }
     }
 }
 

@@ -5,7 +5,7 @@ use dali::plain;
 use image::RgbImage;
 use score::Summary;
 
-use super::collect::Collected;
+use super::after_step::Collected;
 use crate::append::AppendFile;
 use crate::draw::png;
 use crate::error::EngineError;
@@ -149,10 +149,10 @@ impl Journal {
         }
     }
 
-    /// Writes the losses of an evaluation as events.
-    pub(super) fn losses(&mut self, step: u64, losses: &[(String, f64)]) {
+    /// Writes numbers of an evaluation as events.
+    pub(super) fn numbers(&mut self, step: u64, numbers: &[(String, f64)]) {
         let tag = |(name, value): &(String, f64)| (format!("eval/{name}"), *value as f32);
-        let scalars: Vec<_> = losses.iter().map(tag).collect();
+        let scalars: Vec<_> = numbers.iter().map(tag).collect();
         self.write(|files| files.events.scalars(step, &scalars));
     }
 

@@ -1,11 +1,11 @@
 //! Training: the trainer, which runs steps, and the session, which runs a whole training run.
 
+pub(crate) mod after_step;
 mod agreement;
 mod background;
 mod banner;
 mod best;
 mod checkpoints;
-mod collect;
 mod divergence;
 mod evaluation_report;
 mod feed;

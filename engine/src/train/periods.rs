@@ -1,20 +1,14 @@
 //! After which steps a run is evaluated and saved.
 
+use super::after_step::{due, next_multiple};
 use crate::config::Train;
 
-/// True if something that happens every so many steps happens after `step`; 0 is never.
-pub(super) fn due(every: u64, step: u64) -> bool {
-    every > 0 && step.is_multiple_of(every)
-}
-
-/// Steps between evaluations and between checkpoints, each by steps and by epochs, and between
-/// collections; 0 is never.
+/// Steps between evaluations and between checkpoints, each by steps and by epochs; 0 is
+/// never.
 #[derive(Debug)]
 pub(super) struct Periods {
     evaluation: [u64; 2],
     checkpoint: [u64; 2],
-    /// Steps between collections.
-    log: Vec<u64>,
 }
 
 impl Periods {
@@ -23,7 +17,6 @@ impl Periods {
         Self {
             evaluation: [train.eval_every_steps, epochs(train.eval_every_epochs)],
             checkpoint: [train.checkpoint_every_steps, epochs(train.checkpoint_every_epochs)],
-            log: train.log.iter().map(|rule| rule.every).collect(),
         }
     }
 
@@ -42,10 +35,9 @@ impl Periods {
         self.checkpoint.iter().any(|every| due(*every, step))
     }
 
-    /// The first step after `step` with an evaluation, a checkpoint or a collection, if any.
+    /// The first step after `step` with an evaluation or a checkpoint, if any.
     pub(super) fn next(&self, step: u64) -> Option<u64> {
-        let all = self.evaluation.iter().chain(&self.checkpoint).chain(&self.log);
-        let all = all.filter(|every| **every > 0);
-        all.map(|every| (step / every).saturating_add(1).saturating_mul(*every)).min()
+        let all = self.evaluation.iter().chain(&self.checkpoint);
+        all.filter_map(|every| next_multiple(*every, step)).min()
     }
 }

@@ -12,6 +12,7 @@ use crate::config::Config;
 use graph::StateSet;
 use ranks::RanksError;
 
+use super::after_step::{AfterStep, Run, due};
 use super::banner::banner;
 use super::best::Best;
 use super::checkpoints::{Checkpoints, GoodState};
@@ -19,7 +20,7 @@ use super::divergence::Divergence;
 use super::journal::Journal;
 use super::observer::Event;
 use super::options::{Outcome, SessionOptions};
-use super::periods::{Periods, due};
+use super::periods::Periods;
 use super::report::{Report, State};
 use super::resume::Recorded;
 use super::trainer::Trainer;
@@ -36,8 +37,8 @@ use crate::weights::are_scored;
 
 /// A training run.
 ///
-/// The parts that follow a step stand by name in `after_step`, and are no list of hooks: each needs
-/// the one before it.
+/// What can end a step's run stands by name in `after_step`, and is no list of hooks: each needs the
+/// one before it.
 #[derive(Debug)]
 pub struct Session {
     config: Config,
@@ -54,6 +55,8 @@ pub struct Session {
     /// The evaluation that overlaps with training.
     phase: Phase,
     best: Best,
+    /// What looks at the run after its steps.
+    parts: Vec<Box<dyn AfterStep>>,
     journal: Journal,
     usage: Usage,
     report: Report,
@@ -192,9 +195,10 @@ impl Session {
         }
         self.divergence.record(&record);
         self.report.totals.add(&record);
-        let loss_scale = record.loss_scale;
-        self.journal.step(record);
-        self.collect(step, loss_scale)?;
+        self.journal.step(record.clone());
+        let (options, trainer, journal) = (&self.options, &mut self.trainer, &mut self.journal);
+        let mut run = Run { options, trainer, journal };
+        self.parts.iter_mut().try_for_each(|part| part.after(&record, &mut run))?;
         if is_logged {
             let train = &self.config.train;
             let memory = self.trainer.memory();
@@ -206,18 +210,6 @@ impl Session {
         bar.set_position(step);
         if step % steps_per_epoch == 0 {
             self.options.observe(Event::EpochEnds(epoch))?;
-        }
-        Ok(())
-    }
-
-    /// Records the collections that are due after `step`.
-    fn collect(&mut self, step: u64, loss_scale: f32) -> Result<(), EngineError> {
-        let rules = self.config.train.log.iter().filter(|rule| due(rule.every, step));
-        // Other ranks stop after the step too, so that all agree on what follows it.
-        for rule in rules.filter(|_| self.options.team.is_first()) {
-            let collected = self.trainer.collect(rule, loss_scale)?;
-            self.journal.collected(step, &collected);
-            self.trainer.restart_clock();
         }
         Ok(())
     }
@@ -339,8 +331,9 @@ impl Session {
         if self.stops_here() || self.save_is_overdue() {
             return now;
         }
-        let stops = [self.periods.next(now), self.trainer.stop_after()];
-        stops.into_iter().flatten().fold(last, u64::min)
+        let parts = self.parts.iter().map(|part| part.next(now));
+        let stops = parts.chain([self.periods.next(now), self.trainer.stop_after()]);
+        stops.flatten().fold(last, u64::min)
     }
 
     /// Begins to write the report of a run that goes on, or whose end is told elsewhere.

@@ -7,6 +7,7 @@ use crate::dataset::{DataSet, Split, identity_of};
 use crate::error::EngineError;
 use crate::evaluate::Evaluator;
 use crate::model::{Division, classes_of};
+use crate::train::after_step;
 use crate::train::agreement;
 use crate::train::best::Best;
 use crate::train::checkpoints::{Checkpoints, SessionFacts};
@@ -90,6 +91,7 @@ impl Session {
             unwritten: None,
             checkpoints: Checkpoints::new(&run, &config.train, facts),
             journal,
+            parts: after_step::parts(&config),
             usage: Usage::new(),
             report,
             recorded,

@@ -3,27 +3,138 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::{LogOf, LogRule, Reduce};
+use configs::table;
 use rayon::prelude::*;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::{AfterStep, Run, due, next_multiple};
+use crate::config::Config;
+use crate::error::EngineError;
 use crate::events::Histogram;
-use crate::metrics::float;
+use crate::metrics::{StepRecord, float};
+
+table! {
+    /// `[[train.log]]`: statistics of tensors, of each and of each part of the model, in
+    /// `metrics.jsonl` and TensorBoard (`docs/metrics.md`). They change no bit of the training; a
+    /// GPU waits after a step that has them.
+    pub struct LogRule {
+        /// Names of the tensors, where `*` stands for any text (`"backbone.*"`). Default `"*"`.
+        #[key(resume = Free, mlperf = Free)]
+        pub tensors: String = "*".to_string(),
+        /// `"weights"` (default; parameters after the step), `"gradients"` (the step's, before
+        /// clipping, without the loss scale) or `"activations"` (of the step's last pass on the
+        /// first rank).
+        #[key(resume = Free, mlperf = Free)]
+        pub of: LogOf = LogOf::Weights,
+        /// Numbers to write, any of `"mean"`, `"l2"`, `"min"`, `"max"`, `"std"` and `"histogram"`.
+        /// Default mean and l2.
+        #[key(resume = Free, mlperf = Free)]
+        pub reduce: Vec<Reduce> = vec![Reduce::Mean, Reduce::L2],
+        /// Steps from one to the next. Default 100.
+        #[key(range = 1..=1_000_000_000, unit = "steps", resume = Free, mlperf = Free)]
+        pub every: u64 = 100,
+    }
+}
+
+/// Tensors of a `[[train.log]]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogOf {
+    /// Parameters after the step.
+    Weights,
+    /// Gradients of the step.
+    Gradients,
+    /// Outputs of the model's parts.
+    Activations,
+}
+
+impl LogOf {
+    /// The word of a config.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Weights => "weights",
+            Self::Gradients => "gradients",
+            Self::Activations => "activations",
+        }
+    }
+}
+
+/// A number, or a histogram, of a tensor's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Reduce {
+    /// The mean.
+    Mean,
+    /// The L2 norm.
+    L2,
+    /// The least.
+    Min,
+    /// The greatest.
+    Max,
+    /// The standard deviation.
+    Std,
+    /// How many values lie in each of 32 bins between the extremes.
+    Histogram,
+}
+
+impl Reduce {
+    /// The word of a config.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Mean => "mean",
+            Self::L2 => "l2",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::Std => "std",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// Collects what the rules of a config ask for.
+#[derive(Debug)]
+struct Collect {
+    rules: Vec<LogRule>,
+}
+
+pub(super) fn part(config: &Config) -> Option<Box<dyn AfterStep>> {
+    let rules = config.train.log.clone();
+    (!rules.is_empty()).then(|| Box::new(Collect { rules }) as Box<dyn AfterStep>)
+}
+
+impl AfterStep for Collect {
+    fn next(&self, step: u64) -> Option<u64> {
+        self.rules.iter().filter_map(|rule| next_multiple(rule.every, step)).min()
+    }
+
+    fn after(&mut self, record: &StepRecord, run: &mut Run<'_>) -> Result<(), EngineError> {
+        let rules = self.rules.iter().filter(|rule| due(rule.every, record.step));
+        // Other ranks stop after the step too, so that all agree on what follows it.
+        for rule in rules.filter(|_| run.options.team.is_first()) {
+            let collected = run.trainer.collect(rule, record.loss_scale)?;
+            run.journal.collected(record.step, &collected);
+            run.trainer.restart_clock();
+        }
+        Ok(())
+    }
+}
 
 /// Bins of a histogram, all of one width.
 const BINS: usize = 32;
 
 /// The collection of a rule after one step.
 #[derive(Debug)]
-pub(super) struct Collected {
-    pub(super) rule: LogRule,
+pub(in crate::train) struct Collected {
+    rule: LogRule,
     /// By name.
-    pub(super) tensors: Vec<(String, Moments)>,
+    tensors: Vec<(String, Moments)>,
 }
 
 /// Moments of values, and how many fall into each bin between the extremes.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Moments {
+struct Moments {
     count: u64,
     sum: f64,
     squares: f64,
@@ -37,7 +148,7 @@ pub(super) struct Moments {
 
 impl Moments {
     /// Moments of `values`, each times `scale`; not-a-numbers are part of the sums alone.
-    pub(super) fn of(values: &[f32], scale: f64, with_bins: bool) -> Self {
+    pub(in crate::train) fn of(values: &[f32], scale: f64, with_bins: bool) -> Self {
         let (min, max) = (f64::INFINITY, f64::NEG_INFINITY);
         let (bins, ends) = (vec![], [0.0; 2]);
         let mut all = Self { count: 0, sum: 0.0, squares: 0.0, min, max, bins, ends };
@@ -102,7 +213,7 @@ impl Moments {
 
 impl Collected {
     /// Reduces tensors, given by name; `scale` multiplies each value.
-    pub(super) fn of(rule: &LogRule, tensors: &[(String, Vec<f32>)], scale: f64) -> Self {
+    pub(in crate::train) fn of(rule: &LogRule, tensors: &[(String, Vec<f32>)], scale: f64) -> Self {
         let bins = rule.reduce.contains(&Reduce::Histogram);
         let tensors = tensors.par_iter();
         let tensors =
@@ -122,7 +233,7 @@ impl Collected {
     }
 
     /// Each number with its tag in TensorBoard.
-    pub(super) fn scalars(&self) -> Vec<(String, f32)> {
+    pub(in crate::train) fn scalars(&self) -> Vec<(String, f32)> {
         let parts = self.parts();
         let tensors = self.tensors.iter().map(|(name, moments)| (name.as_str(), moments));
         let all = tensors.chain(parts.iter().map(|(name, moments)| (*name, moments)));
@@ -137,7 +248,7 @@ impl Collected {
     }
 
     /// Each histogram with its tag in TensorBoard.
-    pub(super) fn histograms(&self) -> impl Iterator<Item = (String, Histogram)> {
+    pub(in crate::train) fn histograms(&self) -> impl Iterator<Item = (String, Histogram)> {
         let of = self.rule.of.name();
         let tensors = self.tensors.iter();
         tensors
@@ -145,7 +256,7 @@ impl Collected {
     }
 
     /// The record of `metrics.jsonl`.
-    pub(super) fn json(&self, step: u64) -> Value {
+    pub(in crate::train) fn json(&self, step: u64) -> Value {
         let object = |moments: &Moments| {
             let [min, max] = moments.ends.map(|value| float(value as f32));
             let field = |reduce: &Reduce| {
