@@ -241,7 +241,7 @@ mod tests {
 
     fn detection(image_id: u64, category_id: u64, x: f64, score: f64) -> Detection {
         let bbox_xywh = [x, 10.0, 20.0, 20.0];
-        Detection { image_id, category_id, score, bbox_xywh, segmentation: None, keypoints: None }
+        Detection { image_id, category_id, score, bbox_xywh, ..Detection::default() }
     }
 
     #[test]

@@ -148,6 +148,7 @@ mod tests {
                 bbox_xywh,
                 segmentation: None,
                 keypoints: None,
+                ..Detection::default()
             };
             let found: Vec<Detection> = found.map(detection).collect();
             Results::from_detections(&found, &gt, IouType::Bbox).expect("sound")

@@ -23,7 +23,7 @@ const KEYPOINT_MAX_DETS: usize = 20;
 const LVIS_MAX_DETS: usize = 300;
 
 /// One detected object.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Detection {
     /// COCO's id of the image.
     pub image_id: u64,
@@ -38,6 +38,8 @@ pub struct Detection {
     /// x, y in pixels of the original image and a third number, which no score uses (a score or a
     /// visibility), of each keypoint; needed to score keypoints.
     pub keypoints: Option<Vec<[f64; 3]>>,
+    /// Further predictions, by name; no score uses them.
+    pub further: BTreeMap<String, Vec<f64>>,
 }
 
 /// Detections that fit a ground truth, in the scorer's form.

@@ -32,6 +32,7 @@ fn detection(keypoints: [[f64; 3]; 3], score: f64) -> Detection {
         bbox_xywh: [1.0, 2.0, 3.0, 4.0],
         segmentation: None,
         keypoints: Some(keypoints.into()),
+        ..Detection::default()
     }
 }
 

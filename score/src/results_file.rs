@@ -139,6 +139,9 @@ impl Serialize for Line<'_> {
         if let Some(mask) = d.segmentation.as_ref().filter(|_| is_written(IouType::Segm)) {
             map.serialize_entry("segmentation", &Compressed(mask))?;
         }
+        for (name, values) in d.further.iter().filter(|_| kind.is_none()) {
+            map.serialize_entry(name, values)?;
+        }
         map.end()
     }
 }

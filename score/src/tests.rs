@@ -43,7 +43,7 @@ impl Folder {
 }
 
 fn detection(image_id: u64, bbox_xywh: [f64; 4], score: f64) -> Detection {
-    Detection { image_id, category_id: 3, score, bbox_xywh, segmentation: None, keypoints: None }
+    Detection { image_id, category_id: 3, score, bbox_xywh, ..Detection::default() }
 }
 
 fn ground_truth() -> GroundTruth {

@@ -101,6 +101,7 @@ fn read_plain(gt: &GroundTruth, file: &std::path::Path) -> Vec<Detection> {
                 Rle::from_leb(size(0), size(1), counts).expect("official runs")
             }),
             keypoints: None,
+            ..Detection::default()
         }
     };
     entries.iter().map(detection).collect()

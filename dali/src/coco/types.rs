@@ -113,6 +113,9 @@ pub struct Annotation {
     /// Degrees by which its box is turned, from CVAT's `attributes`.
     #[serde(default, rename = "attributes", deserialize_with = "rotation")]
     pub rotation: f64,
+    /// Its numbers in the columns of a store, which `prep` fills in.
+    #[serde(skip)]
+    pub columns: Vec<f32>,
 }
 
 /// One entry of `categories`.

@@ -107,6 +107,7 @@ pub(super) fn assemble(
                 segmentation: object.segmentation,
                 keypoints: None,
                 rotation: 0.0,
+                columns: vec![],
             });
         }
         dataset.images.push(Image { id: image_id, file_name, height, width });

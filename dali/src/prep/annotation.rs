@@ -103,6 +103,7 @@ pub(super) fn clean(
         bbox_xywh,
         segmentation,
         keypoints: vec![],
+        columns: annotation.columns.clone(),
     };
     Ok(Cleaned { object, findings })
 }

@@ -4,6 +4,7 @@
 //! or image is an error, a broken annotation is dropped and counted.
 
 mod annotation;
+mod columns;
 mod group;
 mod image;
 mod keypoints;
@@ -28,7 +29,7 @@ use crate::coco::{self, Dataset};
 use crate::error::DaliError;
 use crate::place::{self, Claim};
 use crate::progress::{Progress, Stage};
-use crate::store::{self, NewImage, Store, StoreWriter};
+use crate::store::{self, Column, NewImage, Store, StoreWriter};
 use group::{Groups, ImageTask};
 use image::Prepared;
 use names::Names;
@@ -51,7 +52,13 @@ pub fn run(
     // Read once: the key is that of the very bytes that are stored.
     let annotations = coco::bytes_of(&options.annotations)?;
     let source = source::key_of_bytes(options, &annotations);
-    store(options, (source, false), || coco::parse(&options.annotations, &annotations), progress)
+    let read = || {
+        let mut dataset = coco::parse(&options.annotations, &annotations)?;
+        let (path, objects) = (&options.annotations, &mut dataset.annotations);
+        let columns = columns::read(path, &annotations, &options.columns, objects)?;
+        Ok((dataset, columns))
+    };
+    store(options, (source, false), read, progress)
 }
 
 /// [`run`] of a data set that was read before, whose image ids follow from the paths;
@@ -66,14 +73,14 @@ pub fn run_dataset(
 ) -> Result<PrepReport, DaliError> {
     options.check()?;
     let source = source::key_of_dataset(options, &dataset);
-    store(options, (source, true), || Ok(dataset), progress)
+    store(options, (source, true), || Ok((dataset, vec![])), progress)
 }
 
 /// `source`: its key, and whether its image ids follow from paths.
 fn store(
     options: &PrepOptions,
     (source, ids_by_path): (String, bool),
-    read: impl FnOnce() -> Result<Dataset, DaliError>,
+    read: impl FnOnce() -> Result<(Dataset, Vec<Column>), DaliError>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<PrepReport, DaliError> {
     let start = Instant::now();
@@ -81,7 +88,7 @@ fn store(
     let claim = Claim::take(&options.out, store::manifest, progress)?;
     check_out(options, &source)?;
     progress(Progress { stage: Stage::Annotations, done: 0, total: 1 });
-    let dataset = read()?;
+    let (dataset, columns) = read()?;
     if dataset.categories.is_empty() {
         let fault = "has no category: `categories` is empty, so there is nothing to learn".into();
         return Err(DaliError::Coco { path: options.annotations.clone(), fault });
@@ -101,8 +108,9 @@ fn store(
         ..PrepReport::default()
     };
     let (overwrite, pixels) = (options.overwrite, options.pixels);
+    let beside = (keypoints, columns);
     let mut writer =
-        StoreWriter::create(claim, overwrite, categories, keypoints, pixels, source, ids_by_path)?;
+        StoreWriter::create(claim, overwrite, categories, beside, pixels, source, ids_by_path)?;
     let mut sizes = Vec::with_capacity(tasks.len());
     let names = Names::new(&options.images, &tasks);
     for (chunk_idx, chunk) in tasks.chunks(IMAGES_PER_CHUNK).enumerate() {

@@ -6,6 +6,7 @@ use choices::{EmptyImages, PixelEncoding};
 
 use crate::decode::{self, Exif};
 use crate::error::DaliError;
+use crate::store::Column;
 
 /// The treatment of objects without a mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,6 +37,9 @@ pub struct PrepOptions {
     pub exif: Exif,
     /// Notes of the reader of the annotations, which the store keeps; default none.
     pub notes: Vec<String>,
+    /// Further lists of numbers that annotations of COCO files state, and the store keeps; default
+    /// none.
+    pub columns: Vec<Column>,
     /// Replace a store at `out`; default no.
     pub overwrite: bool,
     /// Drop unreadable images instead of failing; default no.
@@ -64,6 +68,7 @@ impl PrepOptions {
             masks: Masks::default(),
             exif: Exif::default(),
             notes: Vec::new(),
+            columns: Vec::new(),
             overwrite: false,
             skip_bad_images: false,
             max_image_pixels: decode::MAX_PIXELS,

@@ -53,12 +53,23 @@ pub(super) fn key_of_dataset(options: &PrepOptions, dataset: &Dataset) -> String
 
 fn key_of(options: &PrepOptions, content: &str) -> String {
     let full = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-    let PrepOptions { images, annotations, empty, pixels, skip_bad_images, masks, exif, .. } =
-        options;
+    let PrepOptions {
+        images,
+        annotations,
+        empty,
+        pixels,
+        skip_bad_images,
+        masks,
+        exif,
+        columns,
+        ..
+    } = options;
     // Stores made before there was a choice keep their key.
     let turn = if *exif == Exif::Apply { " turned" } else { "" };
+    // And those without columns.
+    let columns = if columns.is_empty() { String::new() } else { format!(" {columns:?}") };
     let key = format!(
-        "{:?} {:?} {content} {empty:?} {pixels:?} {skip_bad_images} {masks:?}{turn}",
+        "{:?} {:?} {content} {empty:?} {pixels:?} {skip_bad_images} {masks:?}{turn}{columns}",
         full(images),
         full(annotations),
     );

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::columns;
 use super::format::{self, Capacities, FORMAT_VERSION, Header, ImageRow, ObjectRow, PartRow};
 use super::keypoints::{self, Keypoints};
 use crate::error::DaliError;
@@ -21,6 +22,7 @@ pub(super) struct Tables<'a> {
     pub(super) pixel_bytes: usize,
     pub(super) num_sources: usize,
     pub(super) keypoints: &'a [[f32; 3]],
+    pub(super) num_in_columns: usize,
 }
 
 /// Reads `header.json`; the version is checked first, since it says how to read the rest.
@@ -67,6 +69,9 @@ fn check_header(header: &Header) -> Result<(), String> {
     }
     if header.files.contains_key(format::KEYPOINTS) != header.keypoints.is_some() {
         return Err("its keypoints have no names, or its names no keypoints".into());
+    }
+    if header.files.contains_key(format::COLUMNS) == header.columns.is_empty() {
+        return Err("its columns have no names, or its names no columns".into());
     }
     header.keypoints.as_ref().map_or(Ok(()), Keypoints::check)
 }
@@ -220,6 +225,11 @@ fn check_lengths(tables: &Tables<'_>) -> Result<(), DaliError> {
     if tables.num_sources != num_images {
         let fault = format!("it does not have one record for each of {num_images} images");
         return Err(fault_in(dir, format::SOURCES, fault));
+    }
+    let width = columns::width(&header.columns);
+    if Some(tables.num_in_columns) != width.checked_mul(tables.objects.len()) {
+        let fault = format!("it does not have {width} numbers for each object");
+        return Err(fault_in(dir, format::COLUMNS, fault));
     }
     let num_named = header.keypoints.as_ref().map_or(0, |keypoints| keypoints.names.len());
     if Some(tables.keypoints.len()) != num_named.checked_mul(tables.objects.len()) {

@@ -8,6 +8,7 @@ pub use choices::PixelEncoding;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::columns::Column;
 use super::keypoints::Keypoints;
 
 /// Version of the format.
@@ -24,9 +25,11 @@ pub(crate) const PIXELS: &str = "pixels.bin";
 pub(crate) const SOURCES: &str = "sources.bin";
 /// Only in a store that has keypoints.
 pub(crate) const KEYPOINTS: &str = "keypoints.bin";
+/// Only in a store that has columns.
+pub(crate) const COLUMNS: &str = "columns.bin";
 /// Every file whose length and checksum are in the header.
-pub(crate) const DATA_FILES: [&str; 9] =
-    [IMAGES, OBJECTS, PARTS, COORDS, RUNS, NAMES, PIXELS, SOURCES, KEYPOINTS];
+pub(crate) const DATA_FILES: [&str; 10] =
+    [IMAGES, OBJECTS, PARTS, COORDS, RUNS, NAMES, PIXELS, SOURCES, KEYPOINTS, COLUMNS];
 
 /// One class of objects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,6 +114,9 @@ pub struct Header {
     /// The keypoints of the objects, if they have any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keypoints: Option<Keypoints>,
+    /// Further numbers of the objects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<Column>,
     /// The requested pixel encoding.
     pub pixels: PixelEncoding,
     /// The maxima over images.
@@ -144,8 +150,12 @@ impl Header {
 
     /// The files of its store that it lists.
     pub(super) fn data_files(&self) -> impl Iterator<Item = &'static str> {
-        let has_keypoints = self.keypoints.is_some();
-        DATA_FILES.into_iter().filter(move |name| has_keypoints || *name != KEYPOINTS)
+        let (has_keypoints, has_columns) = (self.keypoints.is_some(), !self.columns.is_empty());
+        DATA_FILES.into_iter().filter(move |name| match *name {
+            KEYPOINTS => has_keypoints,
+            COLUMNS => has_columns,
+            _ => true,
+        })
     }
 
     /// True if the header is as it was written.

@@ -7,9 +7,11 @@
 //! column-major, beginning with zeros), `names.bin` (UTF-8), `pixels.bin` (original JPEG bytes, or
 //! RGB u8; each image's checksum is in the index), `sources.bin` (size and time of each image file,
 //! to notice that one was replaced). Where objects have keypoints, `keypoints.bin` holds them (f32
-//! x, y, visibility, as many for each object as the header names).
+//! x, y, visibility, as many for each object as the header names); `columns.bin` holds further
+//! numbers (f32) that the header names.
 
 mod check;
+mod columns;
 mod format;
 mod keypoints;
 mod mmap;
@@ -19,6 +21,7 @@ mod stores;
 mod writer;
 
 pub(crate) use check::{manifest, source_of};
+pub use columns::{Column, column};
 pub(crate) use format::SourceRow;
 pub use format::{Capacities, Category, FORMAT_VERSION, FileInfo, Header, PixelEncoding};
 pub(crate) use keypoints::is_sound;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use super::check;
+use super::columns;
 use super::format::{
     self, Header, ImageRow, KIND_POLYGONS, ObjectRow, PartRow, PixelEncoding, SourceRow,
 };
@@ -31,6 +32,7 @@ pub struct Store {
     pixels: Mapped,
     sources: Mapped,
     keypoints: Option<Mapped>,
+    columns: Option<Mapped>,
     arrival: Option<Arc<dyn Arrival>>,
     /// True if its objects were not read yet.
     is_index: bool,
@@ -71,6 +73,8 @@ pub struct ObjectView<'a> {
     /// x, y in source pixels and visibility (0, 1 or 2) of each of the store's keypoints, all 0 for
     /// an object without them and for a keypoint of visibility 0; empty if the store has none.
     pub keypoints: &'a [[f32; 3]],
+    /// Its numbers in all columns of the store, see [`super::column`].
+    pub columns: &'a [f32],
 }
 
 /// The mask of one object, in source pixels.
@@ -130,6 +134,7 @@ impl Store {
             pixels: map(format::PIXELS)?,
             sources: map(format::SOURCES)?,
             keypoints: header.keypoints.as_ref().map(|_| map(format::KEYPOINTS)).transpose()?,
+            columns: (!header.columns.is_empty()).then(|| map(format::COLUMNS)).transpose()?,
             arrival: None,
             is_index: true,
             header,
@@ -325,7 +330,14 @@ impl Store {
             bbox_xywh: row.bbox_xywh,
             segmentation,
             keypoints: self.keypoints_of(obj),
+            columns: self.columns_of(obj),
         }
+    }
+
+    fn columns_of(&self, obj: usize) -> &[f32] {
+        let Some(columns) = &self.columns else { return &[] };
+        let width = columns::width(&self.header.columns);
+        &self.records::<f32>(columns)[obj * width..][..width]
     }
 
     /// Size and time of each image's file when it was stored.
@@ -371,6 +383,10 @@ impl Store {
                 Some(file) => file.records().ok_or_else(|| fault(format::KEYPOINTS))?,
                 None => &[],
             },
+            num_in_columns: match &self.columns {
+                Some(file) => file.records::<f32>().ok_or_else(|| fault(format::COLUMNS))?.len(),
+                None => 0,
+            },
         })
     }
 
@@ -383,6 +399,7 @@ impl Store {
             format::RUNS => &self.runs,
             format::NAMES => &self.names,
             format::SOURCES => &self.sources,
+            format::COLUMNS => return self.columns.as_ref().map_or(&[], Mapped::bytes),
             format::KEYPOINTS => return self.keypoints.as_ref().map_or(&[], Mapped::bytes),
             _ => &self.pixels,
         };

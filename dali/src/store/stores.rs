@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
+use super::columns::Column;
 use super::keypoints::{Keypoints, is_labelled};
 use super::{Capacities, Category, ImageRecord, ObjectView, Segmentation, Store, format};
 use crate::decode::Exif;
@@ -49,6 +50,8 @@ pub struct Contents {
     /// The keypoints of the objects, if they have any; of an object whose store has none,
     /// [`ObjectView::keypoints`] is empty.
     pub keypoints: Option<Keypoints>,
+    /// Further numbers of the objects: the columns that all stores have.
+    pub columns: Vec<Column>,
     /// Images without any object.
     pub num_empty_images: usize,
     /// Images with an EXIF rotation, those that were turned and those that were not.
@@ -104,6 +107,7 @@ impl Stores {
                 check_ids(&store)?;
             }
             let keypoints = contents.join_keypoints(&store)?;
+            contents.join_columns(&store, parts.is_empty())?;
             let header = store.header();
             let own = header.categories.iter();
             let label_of = own.map(|category| labels.label(category));
@@ -345,6 +349,19 @@ impl Contents {
             [_, 0] => Some(Exif::Apply),
             _ => Some(Exif::Ignore),
         }
+    }
+
+    /// Takes over the columns of a store.
+    fn join_columns(&mut self, store: &Store, is_first: bool) -> Result<(), DaliError> {
+        let own = &store.header().columns;
+        if is_first {
+            self.columns.clone_from(own);
+        }
+        if self.columns == *own {
+            return Ok(());
+        }
+        let text = "it has other columns than the stores before it; make all of them anew";
+        Err(store.fault(format::HEADER, text))
     }
 
     /// Takes over the keypoints of a store; returns those of its objects, if their order differs.

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use super::columns::{self, Column};
 use super::format::{self, Capacities, Category, FORMAT_VERSION, FileInfo, Header};
 use super::format::{ImageRow, ObjectRow, PartRow, PixelEncoding, SourceRow};
 use super::keypoints::{self, Keypoints};
@@ -51,6 +52,8 @@ pub(crate) struct NewObject {
     pub segmentation: NewSegmentation,
     /// x, y in pixels and visibility of each of the store's keypoints; none if it has none.
     pub keypoints: Vec<[f32; 3]>,
+    /// The numbers of the store's columns; none if it has none.
+    pub columns: Vec<f32>,
 }
 
 /// The mask of an object to store.
@@ -78,6 +81,7 @@ pub(crate) struct StoreWriter {
     pixels: DataFile,
     sources: DataFile,
     keypoints: Option<DataFile>,
+    columns: Option<DataFile>,
 }
 
 impl StoreWriter {
@@ -89,7 +93,7 @@ impl StoreWriter {
         claim: Claim,
         overwrite: bool,
         categories: Vec<Category>,
-        keypoints: Option<Keypoints>,
+        (keypoints, columns): (Option<Keypoints>, Vec<Column>),
         pixels: PixelEncoding,
         source: String,
         ids_by_path: bool,
@@ -106,6 +110,7 @@ impl StoreWriter {
             pixels: create(format::PIXELS)?,
             sources: create(format::SOURCES)?,
             keypoints: keypoints.as_ref().map(|_| create(format::KEYPOINTS)).transpose()?,
+            columns: (!columns.is_empty()).then(|| create(format::COLUMNS)).transpose()?,
             temporary,
             overwrite,
             num_parts: 0,
@@ -121,6 +126,7 @@ impl StoreWriter {
                 num_turned: 0,
                 num_unturned: 0,
                 keypoints,
+                columns,
                 pixels,
                 capacities: Capacities::default(),
                 files: Default::default(),
@@ -251,6 +257,10 @@ impl StoreWriter {
             let counts = !object.crowd && keypoints::is_labelled(&object.keypoints);
             self.header.num_with_keypoints += usize::from(counts);
         }
+        if let Some(file) = &mut self.columns {
+            assert_eq!(object.columns.len(), columns::width(&self.header.columns), "a row");
+            file.write(bytemuck::cast_slice(&object.columns))?;
+        }
         self.num_parts += num_parts as u64;
         self.header.num_annotations += 1;
         self.header.num_crowd += usize::from(object.crowd);
@@ -281,7 +291,7 @@ impl StoreWriter {
             &self.pixels,
             &self.sources,
         ];
-        always.into_iter().chain(&self.keypoints)
+        always.into_iter().chain(&self.keypoints).chain(&self.columns)
     }
 
     fn data_files_mut(&mut self) -> impl Iterator<Item = &mut DataFile> {
@@ -295,7 +305,7 @@ impl StoreWriter {
             &mut self.pixels,
             &mut self.sources,
         ];
-        always.into_iter().chain(&mut self.keypoints)
+        always.into_iter().chain(&mut self.keypoints).chain(&mut self.columns)
     }
 }
 

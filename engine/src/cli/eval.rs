@@ -122,6 +122,9 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     for (_, summary) in evaluation.summaries() {
         super::print(&format!("{summary}\n"))?;
     }
+    for (name, value) in &evaluation.numbers {
+        super::print(&format!("{name} {value:.4}\n"))?;
+    }
     let analyses = evaluator.set().analyze(&evaluation)?;
     for ((name, summary), analysis) in evaluation.summaries().zip(analyses) {
         let classes = class_table(&analysis.classes, summary.iou_type);

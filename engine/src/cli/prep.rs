@@ -11,6 +11,7 @@ use dali::store::PixelEncoding;
 use dali::synthetic::SyntheticOptions;
 
 use crate::EngineError;
+use crate::model::roi_heads::columns;
 use crate::progress::Progress;
 use crate::remote::{is_remote, local, make_store};
 
@@ -212,6 +213,7 @@ fn options(args: &PrepArgs, images: &Path, annotations: &Path, to: To<'_>) -> Pr
         overwrite: to.overwrite,
         skip_bad_images: args.skip_bad_images,
         max_image_pixels: args.max_image_pixels,
+        columns: columns(),
         ..PrepOptions::new(images, annotations, to.out)
     }
 }

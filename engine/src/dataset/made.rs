@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use crate::config::{Config, EmptyImages, Set, Synthetic};
+use crate::model::roi_heads::columns;
 use dali::prep::{PrepOptions, PrepReport};
 use dali::{DaliError, Store, prep, synthetic};
 
@@ -159,7 +160,8 @@ fn prepared(
     let pixels = data.pixels;
     let max_image_pixels = data.max_image_pixels;
     let paths = PrepOptions::new(images, annotations, "");
-    let mut options = PrepOptions { pixels, empty, masks, max_image_pixels, ..paths };
+    let columns = columns();
+    let mut options = PrepOptions { pixels, empty, masks, max_image_pixels, columns, ..paths };
     // An edited annotation file counts as a new one: its old store would be silently wrong.
     let key = prep::source_key(&options)?;
     let stem = annotations.file_stem().unwrap_or_default().to_string_lossy();

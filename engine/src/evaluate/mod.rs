@@ -5,6 +5,7 @@ mod ground_truth;
 mod image;
 mod kept;
 mod model;
+mod pairs;
 mod postprocess;
 mod set;
 mod split;
@@ -55,6 +56,8 @@ pub struct Evaluation {
     pub scores: BTreeMap<IouType, Summary>,
     /// All detections, as COCO results.
     pub detections: Vec<Detection>,
+    /// Scores of the model's own, by name.
+    pub numbers: Vec<(String, f64)>,
     /// For each keypoint of the data's file its place in a detection, if the orders differ.
     pub keypoint_order: Option<Vec<usize>>,
 }
@@ -62,7 +65,12 @@ pub struct Evaluation {
 impl Evaluation {
     /// Nothing was evaluated.
     pub fn none() -> Self {
-        Self { scores: BTreeMap::new(), detections: Vec::new(), keypoint_order: None }
+        Self {
+            scores: BTreeMap::new(),
+            detections: Vec::new(),
+            numbers: Vec::new(),
+            keypoint_order: None,
+        }
     }
 
     /// The summaries present, under COCO's type names.

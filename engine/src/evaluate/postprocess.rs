@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::image::Image;
 use crate::dataset::network_size;
 use crate::error::EngineError;
-use crate::model::further_heads;
-use crate::model::roi_heads::{Found, Place, RoiHead};
+use crate::model::roi_heads::{Found, Place};
+use crate::model::{DETECTIONS, Detector, detector};
 use crate::runtime::Executor;
 
 /// The detections on one image, best first.
@@ -39,6 +39,11 @@ impl ImageDetections {
                     .keypoints
                     .as_ref()
                     .map(|points| points.iter().map(|point| point.map(f64::from)).collect()),
+                further: object
+                    .further
+                    .iter()
+                    .map(|(name, own)| (name.clone(), own.iter().copied().map(f64::from).collect()))
+                    .collect(),
             })
         })
     }
@@ -78,26 +83,26 @@ pub(super) struct Outputs {
     labels: HostTensor,
     image_idx: HostTensor,
     count: usize,
-    /// The heads that add to each detection, with their outputs.
-    heads: Vec<(Box<dyn RoiHead>, Vec<HostTensor>)>,
+    /// Adds to each detection what its further outputs hold.
+    detector: Box<dyn Detector>,
+    further: Vec<HostTensor>,
 }
 
 impl Outputs {
     /// Reads back the results of the last run.
     pub(super) fn read(config: &Config, executor: &Executor) -> Result<Self, EngineError> {
-        let read = |head: Box<dyn RoiHead>| {
-            let outputs = head.outputs().iter().map(|name| executor.read(name));
-            Ok((head, outputs.collect::<Result<_, EngineError>>()?))
-        };
-        let heads = further_heads(&config.model).into_iter().map(read);
-        let heads = heads.collect::<Result<_, EngineError>>()?;
+        let detector = detector(&config.model);
+        let further = detector.outputs().into_iter().map(|name| executor.read(name));
+        let further = further.collect::<Result<_, EngineError>>()?;
+        let [boxes, scores, labels, image_idx, _, count] = DETECTIONS;
         Ok(Self {
-            boxes: executor.read("det_boxes")?,
-            scores: executor.read("det_scores")?,
-            labels: executor.read("det_labels")?,
-            image_idx: executor.read("det_image_idx")?,
-            count: executor.read("num_detections")?.as_i32()[0] as usize,
-            heads,
+            boxes: executor.read(boxes)?,
+            scores: executor.read(scores)?,
+            labels: executor.read(labels)?,
+            image_idx: executor.read(image_idx)?,
+            count: executor.read(count)?.as_i32()[0] as usize,
+            detector,
+            further,
         })
     }
 
@@ -134,9 +139,7 @@ impl Outputs {
                 return None;
             }
             let mut object = Found::new(labels[i] as usize, scores[i], bbox, None);
-            for (head, outputs) in &self.heads {
-                head.decode(outputs, i, place, &mut object);
-            }
+            self.detector.decode(&self.further, i, place, &mut object);
             Some((image, object))
         });
         let found: Vec<_> = found.collect();

@@ -7,12 +7,13 @@ use crate::config::Config;
 use score::{Analysis, Detection, GroundTruth, IouType};
 
 use super::image::Image;
+use super::pairs::pairs;
 use super::postprocess::ImageDetections;
 use super::{Evaluation, ground_truth};
 use crate::dataset::DataSet;
 use crate::error::EngineError;
-use crate::model::kinds_of_scores;
 use crate::model::roi_heads::Found;
+use crate::model::{Detector, detector};
 use crate::progress::counted;
 
 /// Images to evaluate on. Scoring needs no device, so a host thread can do it.
@@ -24,8 +25,8 @@ pub struct EvaluationSet {
     oks_sigmas: Option<Vec<f64>>,
     /// Read on first use.
     truth: OnceLock<GroundTruth>,
-    /// The kinds of score that the model has.
-    kinds: Vec<IouType>,
+    /// The model's, for the kinds of score that it has.
+    detector: Box<dyn Detector>,
 }
 
 impl EvaluationSet {
@@ -35,10 +36,10 @@ impl EvaluationSet {
         if config.eval.max_images > 0 {
             images.truncate(config.eval.max_images);
         }
-        let kinds = kinds_of_scores(&config.model);
+        let detector = detector(&config.model);
         let sigmas = config.eval.oks_sigmas.clone();
         let oks_sigmas = (!sigmas.is_empty()).then_some(sigmas);
-        Self { data, images, oks_sigmas, truth: OnceLock::new(), kinds }
+        Self { data, images, oks_sigmas, truth: OnceLock::new(), detector }
     }
 
     /// The number of images and their set, in words: a score says little without it.
@@ -103,7 +104,10 @@ impl EvaluationSet {
             Ok((*kind, score::evaluate(truth, &detections, *kind)?))
         };
         Ok(Evaluation {
-            scores: self.kinds.iter().map(score).collect::<Result<_, _>>()?,
+            scores: self.detector.kinds_of_scores().iter().map(score).collect::<Result<_, _>>()?,
+            numbers: self
+                .detector
+                .numbers(&self.data.store, &|| pairs(&self.data, &self.images, found)),
             detections,
             keypoint_order: self.data.keypoints_of_file(),
         })

@@ -67,6 +67,10 @@ impl Scores {
             line[name]["classes"] = classes_json(summary);
             text += &format!("  {name} AP {:.3} AP50 {:.3}", summary.stats[0], summary.stats[1]);
         }
+        for (name, value) in &self.evaluation.numbers {
+            line[name] = (*value).into();
+            text += &format!("  {name} {value:.4}");
+        }
         for (name, value) in &self.losses {
             line[name] = (*value).into();
         }
@@ -75,7 +79,8 @@ impl Scores {
         }
         journal.say(&format!("{text}  {}", wait.describe()));
         journal.evaluation(step, &line, self.evaluation.summaries());
-        journal.losses(step, &self.losses);
+        journal.numbers(step, &self.losses);
+        journal.numbers(step, &self.evaluation.numbers);
         journal.picture(step, &self.picture);
     }
 }

@@ -1,0 +1,97 @@
+//! Columns of a store: lists of numbers of its annotations, besides those that every store has.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::coco::{self, Annotation};
+use crate::error::DaliError;
+use crate::store::Column;
+
+/// The value of any key of an annotation.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Value {
+    Numbers(Vec<f64>),
+    Other(IgnoredAny),
+}
+
+/// Sets the numbers of each annotation of a COCO file in those of these columns that the file has,
+/// which are returned, one column after another; not-a-numbers where an annotation has none.
+/// `annotations` are those of the file, in its order.
+///
+/// # Errors
+/// As for [`coco::lists`]; [`DaliError::Coco`] for a list of another length, or with a number that
+/// is not finite.
+pub(super) fn read(
+    path: &Path,
+    bytes: &[u8],
+    columns: &[Column],
+    annotations: &mut [Annotation],
+) -> Result<Vec<Column>, DaliError> {
+    if columns.is_empty() {
+        return Ok(vec![]);
+    }
+    let (_, rows, _) = coco::lists::<IgnoredAny, HashMap<String, Value>, IgnoredAny>(path, bytes)?;
+    let is_there = |column: &&Column| rows.iter().any(|row| row.contains_key(&column.name));
+    let columns: Vec<Column> = columns.iter().filter(is_there).cloned().collect();
+    for (annotation, row) in annotations.iter_mut().zip(rows) {
+        for Column { name, width } in &columns {
+            match row.get(name) {
+                Some(Value::Numbers(own)) if own.len() == *width && own.iter().all(is_finite) => {
+                    annotation.columns.extend(own.iter().map(|number| *number as f32));
+                }
+                Some(_) => {
+                    let id = annotation.id;
+                    let fault = format!(
+                        "has a `{name}` in annotation {id} that is no list of {width} numbers"
+                    );
+                    return Err(DaliError::Coco { path: path.to_path_buf(), fault });
+                }
+                None => annotation.columns.extend(vec![f32::NAN; *width]),
+            }
+        }
+    }
+    Ok(columns)
+}
+
+fn is_finite(number: &f64) -> bool {
+    (*number as f32).is_finite()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_read_by_key_and_a_list_that_does_not_fit_is_named() {
+        let file = |tips: &str| {
+            let rest = r#""image_id": 1, "category_id": 1, "bbox": [1, 2, 3, 4]"#;
+            format!(
+                r#"{{"images": [{{"id": 1, "file_name": "a.jpg", "height": 9, "width": 9}}],
+                "categories": [{{"id": 1, "name": "ant"}}], "annotations": [
+                {{"id": 3, {rest}, "tips": {tips}, "segmentation": [[1, 1, 2, 2, 3, 1]]}},
+                {{"id": 4, {rest}}}]}}"#
+            )
+        };
+        let column = |name: &str, width| Column { name: name.into(), width };
+        let columns = [column("tips", 2), column("legs", 1)];
+        let read = |text: &str| {
+            let path = Path::new("a.json");
+            let mut all = coco::parse(path, text.as_bytes()).expect("a data set").annotations;
+            let read = super::read(path, text.as_bytes(), &columns, &mut all);
+            read.map(|_| all).map_err(|fault| fault.to_string())
+        };
+        let all = read(&file("[7, -0.5]")).expect("numbers");
+        assert_eq!(all[0].columns[..2], [7.0, -0.5]);
+        assert!(all[0].columns[2].is_nan() && all[1].columns.iter().all(|of| of.is_nan()));
+        assert_eq!(all[1].columns.len(), 3);
+        for tips in ["[1]", "[1, 1e300]", "\"none\"", "[1, \"2\"]"] {
+            let fault = read(&file(tips)).expect_err(tips);
+            let words = "a.json has a `tips` in annotation 3 that is no list of 2 numbers";
+            assert!(fault.contains(words.split_once(' ').expect("words").1), "{fault}");
+        }
+    }
+}

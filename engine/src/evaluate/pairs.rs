@@ -1,0 +1,48 @@
+//! Detections paired with the annotated objects that they are of, for scores of a model's own.
+
+use dali::store::ObjectView;
+use kernels::boxes::iou;
+
+use super::postprocess::ImageDetections;
+use crate::dataset::DataSet;
+use crate::model::roi_heads::{Found, Pair};
+
+/// Boxes of a pair overlap at least so much.
+const MIN_IOU: f32 = 0.5;
+
+/// Each annotated object of these images, crowds excepted, with the best detection of its class
+/// that overlaps it by an IoU of 0.5 or more and is of no other object; the best detections come
+/// first.
+pub(super) fn pairs<'a>(
+    data: &'a DataSet,
+    images: &[usize],
+    found: &'a [ImageDetections],
+) -> Vec<Pair<'a>> {
+    let class_of_label = data.class_of_label();
+    let mut pairs = Vec::new();
+    for &image in images {
+        let record = data.store.image(data.images[image]);
+        let objects = record.objects.map(|object| data.store.object(object));
+        let mut left: Vec<ObjectView<'_>> = objects.filter(|object| !object.crowd).collect();
+        let Some(of_image) = found.iter().find(|of| of.image_id == record.image_id) else {
+            continue;
+        };
+        for found in &of_image.objects {
+            let is_of = |object: &ObjectView<'_>| {
+                class_of_label[object.label as usize] as usize == found.label
+            };
+            let overlap = |object: &ObjectView<'_>| overlap(found, object);
+            let best = (0..left.len()).filter(|i| is_of(&left[*i]));
+            let best = best.max_by(|a, b| overlap(&left[*a]).total_cmp(&overlap(&left[*b])));
+            if let Some(best) = best.filter(|best| overlap(&left[*best]) >= MIN_IOU) {
+                pairs.push(Pair { object: left.swap_remove(best), found });
+            }
+        }
+    }
+    pairs
+}
+
+fn overlap(found: &Found, object: &ObjectView<'_>) -> f32 {
+    let [x, y, width, height] = object.bbox_xywh;
+    iou(&found.bbox, &[x, y, x + width, y + height], false)
+}
