@@ -99,7 +99,7 @@ impl Schema {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, unreachable_pub)]
 mod tests {
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
@@ -109,7 +109,7 @@ mod tests {
 
     #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
     #[serde(rename_all = "snake_case")]
-    enum Kind {
+    pub enum Kind {
         /// The first.
         FirstWord,
         /// The other.

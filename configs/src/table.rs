@@ -62,10 +62,10 @@ pub trait Table: Default + Serialize {
 #[macro_export]
 macro_rules! table {
     (
-        $(#[doc = $about:expr])*
+        $(#[doc = $about:tt])*
         pub struct $table:ident {
             $(
-                $(#[doc = $doc:expr])*
+                $(#[doc = $doc:tt])*
                 $(#[key(
                     $(of = $of:literal,)?
                     $(range = $min:literal..=$max:expr,)?

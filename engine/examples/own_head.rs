@@ -88,9 +88,9 @@ impl RoiHead for ExtremesHead {
         let ipg = net.spec.config.train.images_per_group;
         let (image_idx, num_images) = (rois.image_idx, truth.images.num_images);
         let inputs = SmoothL1LossInputs { pred, target, labels, image_idx, num_images };
-        let loss =
-            net.program.apply1(SmoothL1Loss { beta: 0.1, ipg, rows_per_image: None }, inputs)?;
-        Ok(vec![("loss_extremes", loss)])
+        let op = SmoothL1Loss { beta: 0.1, ipg, rows_per_image: None };
+        let value = net.program.apply1(op, inputs)?;
+        Ok(vec![Loss { name: "loss_extremes", value, weight: 1.0 }])
     }
 
     fn detect(

@@ -9,7 +9,7 @@ use crate::classes::NO_CATEGORY;
 use crate::error::EngineError;
 use crate::evaluate::TrainedModel;
 use crate::model::{
-    ImageSize, ModelSpec, Part, SlotShape, classes_of, detection_program, further_heads,
+    ImageSize, ModelSpec, Part, SlotShape, classes_of, detection_program, detector,
 };
 
 /// Names of the model's own outputs: in the file and in the Program, and what they hold. Further
@@ -52,8 +52,7 @@ pub fn onnx_bytes(model: &mut TrainedModel, padded: ImageSize) -> Result<Vec<u8>
         observe: false,
     };
     let program = detection_program(&spec)?.program;
-    let further = further_heads(&config.model);
-    let further = further.iter().flat_map(|head| head.outputs()).map(|of| match *of {
+    let further = detector(&config.model).outputs().into_iter().map(|of| match of {
         "mask_probs" => ("masks", "mask_probs", "probabilities over each box"),
         own => (own, own, ""),
     });

@@ -14,13 +14,10 @@ use std::sync::LazyLock;
 use configs::{Facts, Schema, table};
 
 mod augment;
-mod backbone;
 mod data;
 mod epochs;
 mod fusion;
-mod heads;
 mod load;
-mod model;
 mod optimizers;
 mod ranks;
 mod solver;
@@ -28,8 +25,19 @@ mod synonyms;
 mod train;
 mod validate;
 
+pub use crate::model::backbones::{Backbone, BackboneKind, Block, BodyOutput, NormKind, Stage};
+pub use crate::model::detectors::Detections;
+pub use crate::model::detectors::rcnn::heads::keypoint_head::{
+    KeypointScore, Keys as KeypointHead,
+};
+pub use crate::model::detectors::rcnn::heads::mask_head::Keys as MaskHead;
+pub use crate::model::detectors::rcnn::{
+    Anchors, BoxHead, BoxLoss, Cascade, CellRule, LossDivisor, PostNmsScope, Roi, Rpn, StrideRule,
+};
+pub use crate::model::fpn::{ExtraLevel, Fpn};
+pub use crate::model::keys::{Boxes, Model, ModelKind};
+pub use crate::train::after_step::collect::{LogOf, LogRule, Reduce};
 pub use augment::{Augment, BoxesAfterCrop};
-pub use backbone::{Backbone, BackboneKind, Block, BodyOutput, NormKind, Stage};
 pub use choices::{
     CpuPrecision, EmptyImages, LevelEps, MaskTargetRule, PasteRule, PixelEncoding, Precision,
     ResizeFilter, ResizeRounding,
@@ -37,16 +45,12 @@ pub use choices::{
 pub use configs::{ConfigError, Difference, Key, MlperfRule, Origin, Origins, ResumeRule, Synonym};
 pub use data::{ChannelOrder, Data, Input, RepeatRule, Set, Synthetic};
 pub use fusion::{Fused, Fusion};
-pub use heads::{
-    BoxHead, BoxLoss, Cascade, Detections, KeypointHead, KeypointScore, LossDivisor, MaskHead,
-    PostNmsScope, Roi, Rpn,
-};
 pub use load::{HALF_THE_RUN, OF_THE_BATCH};
-pub use model::{Anchors, Boxes, CellRule, ExtraLevel, Fpn, Model, ModelKind, StrideRule};
 pub use optimizers::{Adamw, Lars, LossWeights, Novograd, NovogradForm};
 pub use ranks::RanksConfig;
 pub use solver::{Optimizer, ParameterGroup, Schedule, Solver, WarmupRule};
-pub use train::{BestMetric, Eval, EvalWeights, LogOf, LogRule, Reduce, Train};
+pub use train::{BestMetric, Eval, EvalWeights, Train};
+pub(crate) use validate::Tensor;
 
 const REFERENCE_HEAD: &str = "# Config keys
 

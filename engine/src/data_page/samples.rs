@@ -20,7 +20,7 @@ use crate::dataset::DataSet;
 use crate::draw::{jpeg, picture_of_truth_at};
 use crate::error::EngineError;
 use crate::evaluate::{Found, Image, ImageDetections, MAX_DRAWN};
-use crate::model::{further_arrays, further_heads, loss_layout};
+use crate::model::{detector, further_arrays, loss_layout};
 use crate::picture::escape;
 use crate::train::fill_rows;
 
@@ -40,7 +40,7 @@ const MASK_SIDE: usize = 112;
 pub(super) fn section(config: &Config, data: &DataSet) -> Result<String, EngineError> {
     let layout = loss_layout(&further_arrays(config), 1, data.slot_shape())?;
     let mut slot = Slot::plain(Arc::new(layout));
-    let filler = fill_rows(data, data.views(config), further_heads(&config.model));
+    let filler = fill_rows(data, data.views(config), detector(&config.model));
     let names: Vec<String> = data.categories().into_iter().map(|(name, _)| name).collect();
     let count = IMAGES.min(data.images.len());
     let mut figures = Vec::new();

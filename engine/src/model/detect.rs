@@ -1,17 +1,13 @@
 //! The detection pass: images in, boxes, classes, scores and mask probabilities out.
 
 use graph::prune::prune;
-use kernels::ops::flatten_rois::FlattenRois;
 
-use super::backbone::backbone;
-use super::fpn::fpn;
+use super::backbones::backbone;
+use super::detectors::detector;
 use super::fusion;
 use super::inputs::ImageInputs;
 use super::net::Net;
 use super::preprocess::preprocess;
-use super::roi_heads::RoiHeads;
-use super::rois::Rois;
-use super::rpn::Rpn;
 use super::{BuiltProgram, ModelSpec};
 use crate::error::EngineError;
 
@@ -28,15 +24,7 @@ pub fn detection_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, EngineErr
     net.part("preprocess");
     let x = preprocess(&mut net, images, None)?;
     let maps = backbone(&mut net, x)?;
-    let has_pyramid = spec.config.model.backbone.has_pyramid();
-    let maps = if has_pyramid { fpn(&mut net, &maps)? } else { maps };
-    let rpn = Rpn::new(&mut net, maps.clone())?;
-    let proposals = rpn.proposals(&mut net, images, false)?;
-    net.part("box_head.rois");
-    let [boxes, image_idx, count] =
-        net.program.apply(FlattenRois, [proposals.boxes, proposals.counts])?;
-    let rois = Rois { boxes, image_idx, count };
-    RoiHeads::of(&spec.config.model).detect(&mut net, &maps, rois, images)?;
+    detector(&spec.config.model).detect(&mut net, &maps, images)?;
     prune(&mut net.program);
     fusion::apply(&mut net.program, spec);
     Ok(net.finish())

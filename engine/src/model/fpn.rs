@@ -1,13 +1,43 @@
 //! Feature pyramid (Lin et al. 2017): 1x1 laterals, top-down sums, 3x3 outputs; no ReLU.
 
-use crate::config::ExtraLevel;
+use configs::table;
 use graph::{GraphError, TensorId};
 use kernels::ops::max_pool::MaxPool;
 use kernels::ops::upsample_add::UpsampleAdd;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
+use super::backbones::NormKind;
 use super::net::{ConvShape, Net};
 use super::norms::After;
 use super::params::Init;
+
+table! {
+    /// `[model.fpn]`: the feature pyramid.
+    pub struct Fpn {
+        /// Channels of every level. Default 256.
+        #[key(range = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
+        pub channels: usize = 256,
+        /// `"max_pool"` (default) adds a level of twice the coarsest stride for the RPN; `"none"`.
+        #[key(resume = Step, mlperf = Model)]
+        pub extra_level: ExtraLevel = ExtraLevel::MaxPool,
+        /// Norm behind each convolution, in place of a bias: `"frozen_batch_norm"`,
+        /// `"frozen_statistics"` or `"group_norm"`, as in `[model.backbone]`, whose `norm_eps` and
+        /// `norm_groups` hold here too. Default: none.
+        #[key(resume = Step, mlperf = Model)]
+        pub norm: Option<NormKind> = None,
+    }
+}
+
+/// The level above the backbone's coarsest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ExtraLevel {
+    /// A 1x1 max pool of stride 2 on the coarsest output (P6 of a ResNet).
+    MaxPool,
+    /// No extra level.
+    None,
+}
 
 /// Output maps, finest first (P2..P6 of the reference model), all with the same channels.
 pub(super) fn fpn(net: &mut Net<'_>, maps: &[TensorId]) -> Result<Vec<TensorId>, GraphError> {

@@ -1,5 +1,4 @@
-//! The weight of each loss in the sum that training minimizes, and of each class in that of the
-//! classifier.
+//! The weight of each class in the loss of a classifier.
 
 use std::collections::HashMap;
 
@@ -11,20 +10,6 @@ use crate::names::nearest;
 
 /// The name of the class of an RoI without an object.
 const BACKGROUND: &str = "background";
-
-/// The weight of a loss by its name in logs, that of a further stage of a cascade as that of the
-/// first; 1 for one that has no key, such as that of a head of one's own.
-pub(crate) fn weight_of(weights: &LossWeights, loss: &str) -> f32 {
-    match loss.split_once("_stage").map_or(loss, |(first, _)| first) {
-        "loss_objectness" => weights.objectness,
-        "loss_rpn_box_reg" => weights.rpn_box_reg,
-        "loss_classifier" => weights.classifier,
-        "loss_box_reg" => weights.box_reg,
-        "loss_mask" => weights.mask,
-        "loss_keypoint" => weights.keypoint,
-        _ => 1.0,
-    }
-}
 
 /// The weight of each class of a model, background first; none if the config weighs none. `classes`
 /// name the model's, from class 1.

@@ -1,15 +1,17 @@
 //! The detector, described as Programs: backbone, FPN, RPN, RoI heads, the training step and the
 //! detection pass. Nothing here runs anything.
 
-mod accuracies;
-mod backbone;
+pub(crate) mod backbones;
 mod capacities;
 mod detect;
+pub mod detectors;
 mod division;
-mod fpn;
+mod found;
+pub(crate) mod fpn;
 mod fusion;
 mod group_sum;
 mod inputs;
+pub(crate) mod keys;
 mod level_gradients;
 mod logged;
 mod loss_weights;
@@ -20,35 +22,33 @@ mod params;
 mod patterns;
 mod preprocess;
 mod ring;
-pub mod roi_heads;
-mod rois;
-mod rpn;
 mod schedule;
 mod schema;
 mod state_names;
 mod sums;
 mod train_step;
 
-pub(crate) use accuracies::{ACCURACIES, shares};
-pub use backbone::backbone;
+pub use backbones::backbone;
 pub use capacities::SlotShape;
 pub use detect::detection_program;
+pub use detectors::classes_of;
+pub use detectors::rcnn::heads as roi_heads;
+pub(crate) use detectors::rcnn::{level_cells, shares};
+pub(crate) use detectors::{DETECTIONS, Detector, detector};
 pub use division::Division;
 pub(crate) use inputs::loss_layout;
 pub use inputs::{detection_layout, step_layout, training_layout};
 pub(crate) use logged::{LOGGED_ACTIVATION, LOGGED_GRADIENT};
-pub(crate) use loss_weights::{class_weights, weight_of};
+pub(crate) use loss_weights::class_weights;
 pub(crate) use optimizer::PARAMETER_STATS;
 pub use optimizer::group_of;
 pub use params::{Init, Layout, Param, ParamKind};
 pub(crate) use patterns::idle_groups;
 pub use ring::RingLayout;
-pub use roi_heads::classes_of;
-pub(crate) use roi_heads::{further_heads, kinds_of_scores};
-pub(crate) use rpn::level_cells;
 pub use state_names::is_transient;
 pub(crate) use state_names::{AVERAGE, MASTER, RING, RING_STEP};
 pub(crate) use sums::{STEP_LOSS, STOP_REQUESTS};
+pub(crate) use train_step::ACCURACIES;
 pub use train_step::{further_arrays, loss_program, training_program, weighted_training_program};
 
 use crate::config::Config;
@@ -167,6 +167,8 @@ pub struct BuiltProgram {
     pub params: Vec<Param>,
     /// Names of a training step's losses, in the order of logs and reports.
     pub losses: Vec<&'static str>,
+    /// The weight of each in the sum that training minimizes.
+    pub loss_weights: Vec<f32>,
     /// Layout of the published results, if the step is for a device.
     pub ring: Option<RingLayout>,
 }

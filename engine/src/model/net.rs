@@ -1,5 +1,6 @@
 //! Layers of the model on top of a Program: each declares its parameters and adds its op.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use graph::{GraphError, Program, TensorId};
@@ -14,8 +15,16 @@ use super::params::{Init, Layout, Param, ParamKind};
 use super::{BuiltProgram, ModelSpec};
 use crate::names::matches;
 
-/// A loss and its name in logs, metrics and reports: `loss_` and one or more words.
-pub type Loss = (&'static str, TensorId);
+/// A loss of a training step.
+#[derive(Debug, Clone, Copy)]
+pub struct Loss {
+    /// Its name in logs, metrics and reports: `loss_` and one or more words.
+    pub name: &'static str,
+    /// The loss, `[1]`.
+    pub value: TensorId,
+    /// Its weight in the sum that training minimizes.
+    pub weight: f32,
+}
 
 /// The ground truth of a training step.
 #[derive(Debug, Clone, Copy)]
@@ -26,17 +35,6 @@ pub struct Truth {
     pub objects: ObjectInputs,
     /// Boxes `[N, G, 4]` in network pixels; those of `objects` are in source pixels.
     pub gt_boxes: TensorId,
-}
-
-/// Predictions of a training step and what they should be, as the parts of the model add them.
-#[derive(Debug, Default)]
-pub(super) struct Judged {
-    /// Logits and labels of the sampled anchors.
-    pub(super) anchors: Option<[TensorId; 2]>,
-    /// Logits and labels of the sampled RoIs.
-    pub(super) classes: Option<[TensorId; 2]>,
-    /// Logits, labels and targets of the masks, if the model has them.
-    pub(super) masks: Option<[TensorId; 3]>,
 }
 
 /// A program under construction.
@@ -51,8 +49,8 @@ pub struct Net<'a> {
     drawn_by: Option<TensorId>,
     /// The weight of each class in the classifier's loss, background first; empty: the same.
     pub(super) class_weights: Arc<[f32]>,
-    /// Predictions of a training step, and what they should be.
-    pub(super) judged: Judged,
+    /// Tensors that one part of the model leaves for another, by name.
+    noted: BTreeMap<&'static str, Vec<TensorId>>,
     /// Tensors that may be read, by name.
     pub(super) observed: Vec<(String, TensorId)>,
 }
@@ -90,15 +88,21 @@ impl ConvShape {
 impl<'a> Net<'a> {
     /// An empty program.
     pub fn new(spec: &'a ModelSpec<'a>) -> Self {
-        let (class_weights, judged) = (Arc::default(), Judged::default());
+        let (class_weights, noted) = (Arc::default(), BTreeMap::new());
         let (program, params, frozen) = (Program::new(), Vec::new(), false);
         let (observed, drawn_by) = (Vec::new(), None);
-        Self { spec, program, params, frozen, drawn_by, class_weights, judged, observed }
+        Self { spec, program, params, frozen, drawn_by, class_weights, noted, observed }
     }
 
     /// The program with its parameters, without losses and ring.
     pub fn finish(self) -> BuiltProgram {
-        BuiltProgram { program: self.program, params: self.params, losses: vec![], ring: None }
+        BuiltProgram {
+            program: self.program,
+            params: self.params,
+            losses: vec![],
+            loss_weights: vec![],
+            ring: None,
+        }
     }
 
     /// The parameters that are declared, in order.
@@ -129,6 +133,16 @@ impl<'a> Net<'a> {
     /// Ops that are added from here on belong to this part of the model, by dotted name.
     pub fn part(&mut self, part: &str) {
         self.program.set_part(part);
+    }
+
+    /// Leaves tensors for another part of the model, which calls [`Self::noted`].
+    pub(super) fn note(&mut self, name: &'static str, tensors: &[TensorId]) {
+        self.noted.insert(name, tensors.to_vec());
+    }
+
+    /// Tensors that another part of the model has left by this name.
+    pub(super) fn noted<const N: usize>(&self, name: &str) -> Option<[TensorId; N]> {
+        self.noted.get(name)?.as_slice().try_into().ok()
     }
 
     /// Names a tensor that `[[train.log]]` may read, and keeps it readable if the spec asks for it.

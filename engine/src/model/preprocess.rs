@@ -7,7 +7,7 @@ use kernels::ops::stem;
 use kernels::ops::transform_boxes::{TransformBoxes, TransformBoxesInputs};
 
 use super::ModelSpec;
-use super::backbone::has_frozen_stem;
+use super::backbones::has_frozen_stem;
 use super::inputs::{ImageInputs, ObjectInputs};
 use super::net::{Net, Truth};
 

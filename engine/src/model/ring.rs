@@ -88,7 +88,7 @@ pub(super) fn publish(
     let is_summed = summed.is_some();
     let published = match summed {
         Some(sum) => vec![sum],
-        None => losses.iter().map(|(_, loss)| *loss).collect(),
+        None => losses.iter().map(|loss| loss.value).collect(),
     };
     let values: Vec<TensorId> = published.iter().chain(&counts).chain(results).copied().collect();
     let stats = if net.spec.config.train.log_parameters { STATS * parameters } else { 0 };
@@ -104,7 +104,7 @@ pub(super) fn publish(
     Ok(RingLayout {
         rows,
         width,
-        losses: losses.iter().map(|(name, _)| *name).collect(),
+        losses: losses.iter().map(|loss| loss.name).collect(),
         counts,
         parameters,
         is_summed,

@@ -55,7 +55,7 @@ pub(super) fn of_step(
         return Ok(Sums { grads, losses: None });
     }
     // Ready first, so it comes first on the stream of all sums over ranks.
-    let losses = losses.iter().map(|(_, loss)| *loss);
+    let losses = losses.iter().map(|loss| loss.value);
     let inputs: Vec<_> = losses.chain([pass.micro_weight, pass.stop]).collect();
     let mine = net.program.apply1(WeightedLosses, inputs)?;
     let losses = Some(net.program.apply1(AllReduce, [mine])?);
@@ -79,9 +79,9 @@ fn over_groups(
 ) -> Result<Option<Vec<TensorId>>, GraphError> {
     let mut values = grads;
     let mut names: Vec<String> = trained.iter().map(|t| t.name.clone()).collect();
-    for (name, loss) in losses {
-        values.push(net.program.apply1(ScalarProduct, [*loss, pass.micro_weight])?);
-        names.push(format!("{STEP_LOSS}{name}"));
+    for loss in losses {
+        values.push(net.program.apply1(ScalarProduct, [loss.value, pass.micro_weight])?);
+        names.push(format!("{STEP_LOSS}{}", loss.name));
     }
     values.push(pass.stop);
     names.push(STOP_REQUESTS.to_string());

@@ -9,25 +9,23 @@ use kernels::ops::fill::Fill;
 use kernels::ops::scalar_product::ScalarProduct;
 use kernels::{Role, TensorDesc};
 
-use super::accuracies;
-use super::backbone::backbone;
-use super::fpn::fpn;
+use super::backbones::backbone;
+use super::detectors::{Losses, detector};
 use super::fusion;
 use super::inputs::{ColourInputs, ImageInputs, ObjectInputs, PassInputs};
 use super::logged;
-use super::loss_weights::weight_of;
-use super::net::{Loss, Net, Truth};
+use super::net::{Loss, Net};
 use super::optimizer::{self, Trained};
 use super::patterns;
 use super::preprocess::{preprocess, truth};
 use super::ring::{Published, publish};
-use super::roi_heads::RoiHeads;
-use super::rois::sample_rois;
-use super::rpn::{Proposals, Rpn};
 use super::schema::Array;
 use super::sums;
 use super::{BuiltProgram, ModelSpec};
 use crate::error::EngineError;
+
+/// The kept counts of a pass, in the order of [`kernels::ops::accuracies::Count`].
+pub(crate) const ACCURACIES: &str = "accuracies";
 
 /// Builds the training step. Kept tensors: the losses under [`BuiltProgram::losses`], without their
 /// weights; `control` (a [`kernels::ops::control_step::Control`]); `grad_norms` (one per trained
@@ -52,8 +50,8 @@ pub fn weighted_training_program(
 ) -> Result<BuiltProgram, EngineError> {
     let mut net = Net::new(spec);
     net.class_weights = class_weights.into();
-    let Forward { losses, pass, proposals, truth } = forward(&mut net)?;
-    let counts = accuracies::count(&mut net, proposals, &truth)?;
+    let (Losses { losses, counts }, pass) = forward(&mut net)?;
+    counts.iter().for_each(|counts| net.program.keep(ACCURACIES, *counts));
 
     let loss_scale = net.program.state("loss_scale", TensorDesc::new(Role::Scalar, &[1]));
     let trained = optimizer::trained(&net);
@@ -79,8 +77,8 @@ pub fn weighted_training_program(
     prune(&mut net.program);
     fusion::apply(&mut net.program, spec);
     logged::keep(&mut net, &trained, of_step.as_deref())?;
-    let losses = losses.into_iter().map(|(name, _)| name).collect();
-    Ok(BuiltProgram { losses, ring, ..net.finish() })
+    let (losses, loss_weights) = losses.iter().map(|loss| (loss.name, loss.weight)).unzip();
+    Ok(BuiltProgram { losses, loss_weights, ring, ..net.finish() })
 }
 
 /// The losses of a training step, without its backward pass and update. Kept tensors: the losses
@@ -94,29 +92,22 @@ pub fn loss_program(
 ) -> Result<BuiltProgram, EngineError> {
     let mut net = Net::new(spec);
     net.class_weights = class_weights.into();
-    let Forward { losses, .. } = forward(&mut net)?;
+    let (Losses { losses, .. }, _) = forward(&mut net)?;
     prune(&mut net.program);
     fusion::apply(&mut net.program, spec);
-    let losses = losses.into_iter().map(|(name, _)| name).collect();
-    Ok(BuiltProgram { losses, ..net.finish() })
+    let (losses, loss_weights) = losses.iter().map(|loss| (loss.name, loss.weight)).unzip();
+    Ok(BuiltProgram { losses, loss_weights, ..net.finish() })
 }
 
-/// A training step as far as its losses, which are kept.
-struct Forward {
-    losses: Vec<Loss>,
-    /// The inputs of a pass that is not a whole step.
-    pass: Option<PassInputs>,
-    proposals: Proposals,
-    truth: Truth,
-}
-
-fn forward(net: &mut Net<'_>) -> Result<Forward, EngineError> {
+/// A training step as far as its losses, which are kept, and the inputs of a pass that is not a
+/// whole step.
+fn forward(net: &mut Net<'_>) -> Result<(Losses, Option<PassInputs>), EngineError> {
     let spec = net.spec;
     let images = ImageInputs::declare(&mut net.program, spec);
     let objects = ObjectInputs::declare(&mut net.program, spec);
     let colours = ColourInputs::declare_any(&mut net.program, spec);
-    let heads = RoiHeads::of(&spec.config.model);
-    heads.arrays().iter().for_each(|array| _ = array.declare(&mut net.program, spec));
+    let detector = detector(&spec.config.model);
+    detector.arrays().iter().for_each(|array| _ = array.declare(&mut net.program, spec));
     let is_weighted = spec.part.division.is_weighted();
     let pass = is_weighted.then(|| PassInputs::declare(&mut net.program, spec));
     net.part("preprocess");
@@ -125,23 +116,14 @@ fn forward(net: &mut Net<'_>) -> Result<Forward, EngineError> {
 
     net.draw_by(truth.objects.image_keys);
     let maps = backbone(net, x)?;
-    let has_pyramid = spec.config.model.backbone.has_pyramid();
-    let maps = if has_pyramid { fpn(net, &maps)? } else { maps };
-    let rpn = Rpn::new(net, maps.clone())?;
-    let proposals = rpn.proposals(net, images, true)?;
-    let rpn_losses = rpn.losses(net, &truth)?;
-    let sampled = sample_rois(net, proposals, &truth)?;
-    let mut losses = heads.losses(net, &maps, &sampled, &truth)?;
-    losses.extend(rpn_losses);
-    for (name, loss) in &losses {
-        net.program.keep(name, *loss);
-    }
-    Ok(Forward { losses, pass, proposals, truth })
+    let found = detector.losses(net, &maps, &truth)?;
+    found.losses.iter().for_each(|loss| net.program.keep(loss.name, loss.value));
+    Ok((found, pass))
 }
 
 /// The arrays that a config adds to a step's slot: the map of colours, and what heads need.
 pub fn further_arrays(config: &Config) -> Vec<Array> {
-    [ColourInputs::arrays(config), &RoiHeads::of(&config.model).arrays()].concat()
+    [ColourInputs::arrays(config), &detector(&config.model).arrays()].concat()
 }
 
 /// Gradients of the weighted sum of `losses`, times `seed`, one per trained parameter.
@@ -154,17 +136,16 @@ fn backward(
     let weights: Vec<_> = trained.iter().map(|t| t.weight).collect();
     net.part("loss weights");
     let mut seeded = Vec::new();
-    for (name, loss) in losses {
-        let value = weight_of(&net.spec.config.loss_weights, name);
+    for loss in losses {
         // Without a weight there is no node either.
-        let seed = if value == 1.0 {
+        let seed = if loss.weight == 1.0 {
             seed
         } else {
             let desc = TensorDesc::new(Role::Scalar, &[1]);
-            let [weight] = net.program.apply(Fill { desc, value }, [])?;
+            let [weight] = net.program.apply(Fill { desc, value: loss.weight }, [])?;
             net.program.apply1(ScalarProduct, [seed, weight])?
         };
-        seeded.push((*loss, seed));
+        seeded.push((loss.value, seed));
     }
     let grads = differentiate_seeded(&mut net.program, &seeded, &weights)?;
     for (grad, t) in grads.iter().zip(trained) {

@@ -9,7 +9,7 @@ use crate::checkpoint;
 use crate::dataset::is_same_data;
 use crate::error::EngineError;
 use crate::evaluate::Evaluation;
-use crate::model::kinds_of_scores;
+use crate::model::detector;
 use crate::run_dir::RunDir;
 
 const FILE: &str = "best.json";
@@ -79,7 +79,7 @@ impl Best {
     pub(super) fn new(config: &Config, data: &str) -> Self {
         let metric = match config.train.best_metric {
             BestMetric::Auto => {
-                let last = kinds_of_scores(&config.model).last().map(|kind| kind.name());
+                let last = detector(&config.model).kinds_of_scores().last().map(|kind| kind.name());
                 let named = [BestMetric::Box, BestMetric::Mask, BestMetric::Keypoint].into_iter();
                 named.rev().find(|metric| metric.kind() == last).unwrap_or(BestMetric::Box)
             }

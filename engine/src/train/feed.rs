@@ -12,8 +12,7 @@ use dali::store::Stores;
 use super::repeats::repeat_factors;
 use crate::dataset::{DataSet, make_inclusive, objects_with_rows};
 use crate::error::EngineError;
-use crate::model::roi_heads::RoiHead;
-use crate::model::{Division, further_arrays, further_heads, step_layout};
+use crate::model::{Detector, Division, detector, further_arrays, step_layout};
 use crate::runtime::{Backend, Slot, SlotMemory};
 use crate::team::own_cores;
 use crate::view::Views;
@@ -215,7 +214,7 @@ impl Feed {
             loader::Batch { indices, epoch: batch.epoch as u32, copies }
         });
         let store = self.data.store.clone();
-        let filler = fill_rows(&self.data, self.views.clone(), further_heads(&self.model));
+        let filler = fill_rows(&self.data, self.views.clone(), detector(&self.model));
         Ok(Loader::new(store, batches, slots, self.threads, Box::new(filler))?)
     }
 }
@@ -243,13 +242,13 @@ fn threads_beside_device(cores: usize) -> usize {
     cores.saturating_sub(RESERVED_CORES).clamp(1, MAX_THREADS)
 }
 
-/// Fills the arrays that the loader does not know, each image's view and those of heads;
+/// Fills the arrays that the loader does not know, each image's view and those of the detector;
 /// turns labels of the store into classes of the model, and corners of boxes into what the model
 /// takes them for.
 pub(crate) fn fill_rows(
     data: &DataSet,
     views: Views,
-    mut heads: Vec<Box<dyn RoiHead>>,
+    detector: Box<dyn Detector>,
 ) -> impl Fn(&Stores, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + use<> {
     let mut sizes = vec![[0; 2]; data.store.len()];
     for (&image, &(height, width)) in data.images.iter().zip(&data.sizes) {
@@ -257,7 +256,7 @@ pub(crate) fn fill_rows(
     }
     let class_of_label = data.class_of_label();
     let inclusive = data.inclusive_boxes;
-    heads.retain(|head| !head.arrays().is_empty());
+    let needs_no_objects = detector.arrays().is_empty();
     let is_same = class_of_label.iter().zip(0..).all(|(class, label)| *class == label);
     move |store, image, rows| {
         if inclusive {
@@ -269,18 +268,18 @@ pub(crate) fn fill_rows(
         }
         let record = store.image(image);
         let source = [record.height, record.width];
-        let mut objects = match heads.is_empty() && !views.cuts_masks() {
+        let mut objects = match needs_no_objects && !views.cuts_masks() {
             true => vec![],
             false => objects_with_rows(store, image, inclusive).1,
         };
         let in_view = views.fill(source, sizes[image], inclusive, &objects, rows)?;
-        if heads.is_empty() {
+        if needs_no_objects {
             return Ok(());
         }
         if let Some(in_view) = in_view {
             objects = in_view.into_iter().map(|i| objects[i].clone()).collect();
         }
-        heads.iter().try_for_each(|head| head.fill(store, image, &objects, rows))
+        detector.fill(store, image, &objects, rows)
     }
 }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crate::config::{Config, LogOf, LogRule, LossWeights};
+use crate::config::{Config, LogOf, LogRule};
 use device::Precision;
 use graph::capture::CapturedGraph;
 use graph::exec::device::Prepared;
 use graph::{CpuExecutor, DeviceExecutor, StateSet};
 
-use super::collect::Collected;
+use super::after_step::Collected;
 use super::feed::{Batch, Feed};
 use super::memory::{Counted, MemoryNeed, arena_bytes, checkpoint_bytes, needed_bytes, prepare};
 use super::programs::{StepPrograms, TrainingPrograms};
@@ -24,7 +24,7 @@ use crate::evaluate::{DetectionMemory, Evaluator};
 use crate::metrics::StepRecord;
 use crate::model::{
     Division, LOGGED_ACTIVATION, LOGGED_GRADIENT, Param, RingLayout, classes_of, further_arrays,
-    shares, step_layout, weight_of,
+    shares, step_layout,
 };
 use crate::names::matches;
 use crate::runtime::{Backend, ModelState, products};
@@ -43,7 +43,8 @@ pub struct Trainer {
     evaluations: DetectionMemory,
     /// Bytes that a checkpoint takes while it is written.
     checkpoint_bytes: usize,
-    loss_weights: LossWeights,
+    /// Of each loss, in the order of the records.
+    loss_weights: Vec<f32>,
     /// Set when this rank is asked to stop, for the others to know.
     stop: Arc<AtomicBool>,
     /// True if this rank asks the others to stop for a reason of its own.
@@ -112,6 +113,7 @@ impl Trainer {
         };
         let params = std::mem::take(&mut first.params);
         let (losses, ring) = (first.losses.clone(), first.ring.clone());
+        let loss_weights = first.loss_weights.clone();
         let evaluations = match val {
             Some(val) => {
                 let classes = classes_of(&params);
@@ -148,7 +150,7 @@ impl Trainer {
             division,
             evaluations,
             checkpoint_bytes,
-            loss_weights: config.loss_weights.clone(),
+            loss_weights,
             stop,
             asks_to_stop: false,
             stop_after: None,
@@ -466,8 +468,8 @@ impl Planned {
 }
 
 /// The loss that training minimizes. A weight of 1 leaves the bits as they are.
-fn weighted_sum(weights: &LossWeights, losses: &[(&'static str, f32)]) -> f32 {
-    losses.iter().map(|(name, value)| weight_of(weights, name) * value).sum()
+fn weighted_sum(weights: &[f32], losses: &[(&'static str, f32)]) -> f32 {
+    losses.iter().zip(weights).map(|((_, value), weight)| weight * value).sum()
 }
 
 /// Where gradients are f32 on a GPU, nothing needs a scale.

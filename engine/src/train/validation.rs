@@ -14,8 +14,8 @@ use crate::dataset::DataSet;
 use crate::error::EngineError;
 use crate::evaluate::{DetectionMemory, Evaluator};
 use crate::model::{
-    BuiltProgram, ModelSpec, Part, class_weights, further_arrays, further_heads, loss_layout,
-    loss_program, weight_of,
+    BuiltProgram, ModelSpec, Part, class_weights, detector, further_arrays, loss_layout,
+    loss_program,
 };
 use crate::runtime::{Backend, Executor, Inputs, ModelState};
 use crate::team::{Team, decode, encode};
@@ -43,6 +43,7 @@ pub(super) struct ValidationLoss {
     /// By padded shape; on the CPU planned on first use.
     executors: Vec<Option<Executor>>,
     losses: Vec<&'static str>,
+    loss_weights: Vec<f32>,
 }
 
 impl ValidationLoss {
@@ -64,8 +65,9 @@ impl ValidationLoss {
         let batches = evaluator.batches(images).into_iter().map(place).collect();
         let config = unaugmented(config);
         let executors = data.shapes.iter().map(|_| None).collect();
-        let (backend, losses) = (backend.clone(), vec![]);
-        let mut all = Self { config, data, classes, backend, batches, executors, losses };
+        let (backend, losses, loss_weights) = (backend.clone(), vec![], vec![]);
+        let mut all =
+            Self { config, data, classes, backend, batches, executors, losses, loss_weights };
         if let Backend::Device(_) = all.backend {
             (0..all.executors.len()).try_for_each(|shape| all.plan(shape, state))?;
         }
@@ -145,7 +147,7 @@ impl ValidationLoss {
         let layout = Arc::new(loss_layout(&further_arrays(config), size, self.data.slot_shape())?);
         let slots = (0..=DECODED_AHEAD).map(|_| self.backend.slot(&layout));
         let slots = slots.collect::<Result<_, EngineError>>()?;
-        let filler = fill_rows(&self.data, Views::new(config), further_heads(&config.model));
+        let filler = fill_rows(&self.data, Views::new(config), detector(&config.model));
         let store = self.data.store.clone();
         let mut loader = Loader::new(store, to_load, slots, 1, Box::new(filler))?;
         let mut batches = Batches::new();
@@ -174,10 +176,9 @@ impl ValidationLoss {
             let sum: f64 = in_turn.clone().map(|(n, of)| *n as f64 * f64::from(of[loss])).sum();
             sum / images.max(1) as f64
         };
-        let weights = &self.config.loss_weights;
         let means: Vec<f64> = (0..self.losses.len()).map(mean).collect();
-        let weighted = |(name, mean): (&&str, &f64)| f64::from(weight_of(weights, name)) * mean;
-        let total = self.losses.iter().zip(&means).map(weighted).sum();
+        let weighted = |(weight, mean): (&f32, &f64)| f64::from(*weight) * mean;
+        let total = self.loss_weights.iter().zip(&means).map(weighted).sum();
         let parts = self.losses.iter().map(|name| format!("val_{name}")).zip(means);
         [("val_loss".into(), total)].into_iter().chain(parts).collect()
     }
@@ -191,7 +192,7 @@ impl ValidationLoss {
         let built = program(config, data, self.classes, data.shapes[shape], &target)?;
         let size = config.eval.batch_size;
         let layout = loss_layout(&further_arrays(config), size, data.slot_shape())?;
-        self.losses = built.losses;
+        (self.losses, self.loss_weights) = (built.losses, built.loss_weights);
         self.executors[shape] = Some(Executor::new(built.program, &layout, &self.backend, state)?);
         Ok(())
     }

@@ -7,6 +7,7 @@ use crate::config::{
     BackboneKind, Block, BoxLoss, Config, ConfigError, Difference, MaskTargetRule, NormKind,
     Optimizer, Origins, Schedule, schema,
 };
+use crate::model::detectors;
 
 /// Keys that mean something only under some value of another key.
 struct Idle {
@@ -89,15 +90,6 @@ const IDLE: &[Idle] = &[
         applies: |c| c.model.box_head.loss == BoxLoss::Giou,
     },
     Idle {
-        keys: &[
-            "model.mask_head.",
-            "model.detections.mask_threshold",
-            "model.detections.paste_rule",
-        ],
-        switch: "model.kind",
-        applies: |c| !c.model.kind.has_masks(),
-    },
-    Idle {
         keys: &["model.backbone.norm"],
         switch: "model.backbone.kind",
         applies: |c| c.model.backbone.kind == BackboneKind::Convnext,
@@ -117,11 +109,6 @@ const IDLE: &[Idle] = &[
         ],
         switch: "model.backbone.output",
         applies: |c| c.model.backbone.is_c4(),
-    },
-    Idle {
-        keys: &["model.keypoint_head.", "eval.oks_sigmas", "data.min_keypoints"],
-        switch: "model.kind",
-        applies: |c| !c.model.kind.has_keypoints(),
     },
     Idle {
         keys: &["model.mask_head.target_min_side"],
@@ -266,7 +253,10 @@ impl Config {
                 idle(change, &switch, &value);
             }
         }
-        for Idle { keys, switch, .. } in IDLE.iter().filter(|idle| (idle.applies)(self)) {
+        let idle_now = IDLE.iter().filter(|idle| (idle.applies)(self));
+        let of_others =
+            detectors::idle_keys(&self.model).into_iter().map(|keys| (keys, "model.kind"));
+        for (keys, switch) in idle_now.map(|idle| (idle.keys, idle.switch)).chain(of_others) {
             let is_one = |key: &str| {
                 keys.iter().any(|k| key == *k || (k.ends_with('.') && key.starts_with(k)))
             };

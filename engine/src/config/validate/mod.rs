@@ -1,12 +1,13 @@
 //! Range and consistency checks: each error names its key and the fix.
 
 mod effects;
-mod model;
 mod optimizers;
 mod run;
 mod sizes;
 
 use configs::Check;
+
+pub(crate) use sizes::Tensor;
 
 use crate::config::{Augment, Config, ConfigError, LossWeights, Model, Rpn, Solver, Train, schema};
 
@@ -49,7 +50,7 @@ impl Config {
     /// The dotted key and the fault of the first invalid value.
     pub(crate) fn find_invalid(&self) -> Option<(String, String)> {
         let mut check = Check::default();
-        model::check(self, &mut check);
+        crate::model::keys::check(self, &mut check);
         run::check(self, &mut check);
         optimizers::check(self, &mut check);
         check.limits(self, schema());

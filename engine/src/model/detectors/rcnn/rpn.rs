@@ -28,9 +28,9 @@ use kernels::ops::select_columns::SelectColumns;
 use kernels::ops::smooth_l1_loss::{SmoothL1Loss, SmoothL1LossInputs};
 use kernels::ops::top_k_per_level::TopKPerLevel;
 
-use super::inputs::ImageInputs;
-use super::net::{ConvShape, Loss, Net, Truth, plain};
-use super::params::Init;
+use crate::model::inputs::ImageInputs;
+use crate::model::net::{ConvShape, Loss, Net, Truth, plain};
+use crate::model::params::Init;
 
 const HEAD: &str = "rpn.head";
 const BOX_WEIGHTS: [f32; 4] = [1.0; 4];
@@ -282,13 +282,17 @@ impl Rpn {
 
         net.part("rpn.losses");
         let (logits, pred) = self.sampled_head(net, idx)?;
-        net.judged.anchors = Some([logits, labels]);
+        net.note("anchors", &[logits, labels]);
         let inputs = BceLossInputs { logits, labels, image_idx, num_images };
         let objectness = net.program.apply1(BceLoss { ipg, rows_per_image }, inputs)?;
         let smooth = SmoothL1Loss { beta: config.beta, ipg, rows_per_image };
         let inputs = SmoothL1LossInputs { pred, target, labels, image_idx, num_images };
         let box_reg = net.program.apply1(smooth, inputs)?;
-        Ok([("loss_objectness", objectness), ("loss_rpn_box_reg", box_reg)])
+        let weights = &net.spec.config.loss_weights;
+        Ok([
+            Loss { name: "loss_objectness", value: objectness, weight: weights.objectness },
+            Loss { name: "loss_rpn_box_reg", value: box_reg, weight: weights.rpn_box_reg },
+        ])
     }
 
     /// Sampled anchors [N, B].

@@ -18,11 +18,10 @@ use kernels::ops::weighted_cross_entropy::{WeightedCrossEntropy, WeightedCrossEn
 use super::Detections;
 use super::conv::conv;
 use super::pool::pool_scaled;
-use crate::model::backbone::on_rois;
+use crate::model::backbones::on_rois;
+use crate::model::detectors::rcnn::rois::{LabelledRois, Rois, SampledRois};
 use crate::model::inputs::ImageInputs;
 use crate::model::net::{Loss, Net, Truth};
-use crate::model::params::Param;
-use crate::model::rois::{LabelledRois, Rois, SampledRois};
 
 const PREDICTOR: &str = "roi_heads.box_predictor";
 /// The losses of each stage.
@@ -131,7 +130,7 @@ impl BoxHead {
         let num_images = truth.images.num_images;
         let Predictions { logits, deltas } = found;
         if stage.number == 0 {
-            net.judged.classes = Some([logits, labels]);
+            net.note("classes", &[logits, labels]);
         }
         stage.part(net, "losses");
         let (weights, plus_one) = (stage.weights, self.plus_one);
@@ -166,8 +165,12 @@ impl BoxHead {
                 net.program.apply1(op, inputs)?
             }
         };
+        let weights = &net.spec.config.loss_weights;
         let [of_classes, of_boxes] = LOSSES[stage.number];
-        Ok([(of_classes, classifier), (of_boxes, box_reg)])
+        Ok([
+            Loss { name: of_classes, value: classifier, weight: weights.classifier },
+            Loss { name: of_boxes, value: box_reg, weight: weights.box_reg },
+        ])
     }
 
     /// The boxes that a stage makes of its RoIs; no gradient passes through them.
@@ -359,11 +362,4 @@ impl BoxHead {
         net.part("box_head.mean");
         net.program.apply1(MeanPositions, [x, rois.count])
     }
-}
-
-/// Foreground classes of a model, from the shape of its classifier.
-pub fn classes_of(params: &[Param]) -> usize {
-    let name = format!("{PREDICTOR}.cls_score.bias");
-    let classifier = params.iter().find(|p| p.name == name);
-    classifier.map_or(0, |p| p.shape[0].saturating_sub(1))
 }

@@ -7,33 +7,32 @@
 
 mod box_head;
 mod conv;
-mod found;
-mod keypoint_head;
-mod mask_head;
+pub(crate) mod keypoint_head;
+pub(crate) mod mask_head;
 mod pool;
 
 use std::fmt::Debug;
 use std::sync::{PoisonError, RwLock};
 
+use configs::Check;
 use dali::DaliError;
 use dali::loader::ImageRows;
-use dali::store::{ObjectView, Stores};
+use dali::store::{Column, ObjectView, Stores};
 use graph::{GraphError, TensorId};
 use kernels::cpu::HostTensor;
 use score::IouType;
 
 use self::box_head::BoxHead;
-use self::keypoint_head::KeypointHead;
-use self::mask_head::MaskHead;
+use crate::config::{Config, Model, Tensor};
 
-pub use self::box_head::classes_of;
-pub use self::found::Found;
 pub use self::keypoint_head::seen_keypoints;
 pub use self::pool::pool;
-pub use super::inputs::{ImageInputs, ObjectInputs};
-pub use super::net::{ConvShape, Loss, Net, Truth};
 pub use super::rois::{LabelledRois, Rois, SampledRois};
-pub use super::schema::{Array, Extent};
+pub use crate::model::detectors::{Pair, Place};
+pub use crate::model::found::Found;
+pub use crate::model::inputs::{ImageInputs, ObjectInputs};
+pub use crate::model::net::{ConvShape, Loss, Net, Truth};
+pub use crate::model::schema::{Array, Extent};
 
 /// A head that runs on the positives in training, and on the detections in inference.
 pub trait RoiHead: Debug + Send + Sync {
@@ -90,6 +89,16 @@ pub trait RoiHead: Debug + Send + Sync {
     /// Adds the prediction in row `row` of the outputs to a detected object.
     fn decode(&self, outputs: &[HostTensor], row: usize, place: Place, object: &mut Found);
 
+    /// Scores of its own, by name: of annotated objects and what was found of each, which `pairs`
+    /// makes. `stores` has the objects.
+    fn numbers<'a>(
+        &self,
+        _stores: &'a Stores,
+        _pairs: &dyn Fn() -> Vec<Pair<'a>>,
+    ) -> Vec<(String, f64)> {
+        vec![]
+    }
+
     /// The kind of score that its predictions get, if any.
     fn kind_of_score(&self) -> Option<IouType> {
         None
@@ -105,19 +114,26 @@ pub struct Detections {
     pub labels: TensorId,
 }
 
-/// The place of a detection in its image.
-#[derive(Debug, Clone, Copy)]
-pub struct Place {
-    /// x1, y1, x2, y2 in image pixels, by the model's convention of boxes.
-    pub bbox: [f32; 4],
-    /// Rows of the image.
-    pub height: usize,
-    /// Columns of the image.
-    pub width: usize,
+/// Makes a head for a model; `None` for one that has no use for it.
+pub type MakeHead = fn(&Model) -> Option<Box<dyn RoiHead>>;
+
+/// A head of this crate. Its keys are a table of [`Model`].
+pub(super) struct HeadEntry {
+    pub(super) make: MakeHead,
+    /// Checks its keys.
+    pub(super) check: fn(&Config, &mut Check),
+    /// Keys, and tables of keys, that nothing reads in a model without it.
+    pub(super) keys: &'static [&'static str],
+    /// Its largest tensors, if the model has it.
+    pub(super) tensors: fn(&Config) -> Vec<Tensor>,
+    /// Lists of numbers of an annotation that it is trained on, by their key, and how many each has;
+    /// a store keeps them ([`dali::store::column`]).
+    pub(super) columns: &'static [(&'static str, usize)],
 }
 
-/// Makes a head for a model; `None` for one that has no use for it.
-pub type MakeHead = fn(&crate::config::Model) -> Option<Box<dyn RoiHead>>;
+/// The heads behind the box head, in the order of their losses; the last that a model has gives the
+/// score that it is judged by.
+pub(super) const HEADS: &[HeadEntry] = &[mask_head::HEAD, keypoint_head::HEAD_ENTRY];
 
 static REGISTERED: RwLock<Vec<MakeHead>> = RwLock::new(Vec::new());
 
@@ -126,39 +142,33 @@ pub fn register(make: MakeHead) {
     REGISTERED.write().unwrap_or_else(PoisonError::into_inner).push(make);
 }
 
+/// The keys of the heads that a model does not have.
+pub(super) fn idle_keys(model: &Model) -> Vec<&'static [&'static str]> {
+    HEADS.iter().filter(|head| (head.make)(model).is_none()).map(|head| head.keys).collect()
+}
+
+/// The columns that heads ask of a store.
+pub(crate) fn columns() -> Vec<Column> {
+    let all = HEADS.iter().flat_map(|head| head.columns);
+    all.map(|(name, width)| Column { name: (*name).into(), width: *width }).collect()
+}
+
 /// The heads of a model.
 #[derive(Debug)]
 pub(super) struct RoiHeads {
     /// Turns proposals into detections.
     box_head: BoxHead,
     /// Heads that add to each detection.
-    further: Vec<Box<dyn RoiHead>>,
-}
-
-/// The heads that add to each detection of a model.
-pub(crate) fn further_heads(model: &crate::config::Model) -> Vec<Box<dyn RoiHead>> {
-    RoiHeads::of(model).further
-}
-
-/// The kinds of score that a model's detections get, from the box head on.
-pub(crate) fn kinds_of_scores(model: &crate::config::Model) -> Vec<IouType> {
-    let further = further_heads(model);
-    let kinds = further.iter().filter_map(|head| head.kind_of_score());
-    [IouType::Bbox].into_iter().chain(kinds).collect()
+    pub(super) further: Vec<Box<dyn RoiHead>>,
 }
 
 impl RoiHeads {
-    pub(super) fn of(model: &crate::config::Model) -> Self {
-        let mask_head = MaskHead::of(model).map(|head| Box::new(head) as Box<dyn RoiHead>);
-        let keypoint_head = KeypointHead::of(model).map(|head| Box::new(head) as Box<dyn RoiHead>);
+    pub(super) fn of(model: &Model) -> Self {
         let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
-        let registered = registered.iter().filter_map(|make| make(model));
-        let further = mask_head.into_iter().chain(keypoint_head).chain(registered).collect();
+        let own = HEADS.iter().map(|head| head.make);
+        let further =
+            own.chain(registered.iter().copied()).filter_map(|make| make(model)).collect();
         Self { box_head: BoxHead::of(model), further }
-    }
-
-    pub(super) fn arrays(&self) -> Vec<Array> {
-        self.further.iter().flat_map(|head| head.arrays()).collect()
     }
 
     /// Adds all heads to a training step. Returns their losses, in the order of the heads.

@@ -1,9 +1,9 @@
 //! The keypoint head: a map per RoI and keypoint, its loss on the positives, and the peaks of each
 //! detection. A whole head in one folder, data to score: an example for others.
 
+mod keys;
 mod truth;
 
-use crate::config::{KeypointScore, ModelKind};
 use dali::DaliError;
 use dali::loader::{Clear, ImageRows};
 use dali::store::{ObjectView, Stores};
@@ -18,12 +18,21 @@ use kernels::ops::softmax_cross_entropy::{SoftmaxCrossEntropy, SoftmaxCrossEntro
 use score::IouType;
 
 use super::pool::pool;
-use super::{Array, Detections, Extent, Found, Place, RoiHead};
+use super::{Array, Detections, Extent, Found, HeadEntry, Place, RoiHead};
+use crate::model::detectors::rcnn::rois::{LabelledRois, Rois, SampledRois};
 use crate::model::net::{ConvShape, Loss, Net, Truth};
 use crate::model::params::Init;
-use crate::model::rois::{LabelledRois, Rois, SampledRois};
 
+pub use self::keys::{KeypointScore, Keys};
 pub use self::truth::seen_keypoints;
+
+pub(super) const HEAD_ENTRY: HeadEntry = HeadEntry {
+    make: |model| Some(Box::new(KeypointHead::of(model)?)),
+    check: keys::check,
+    tensors: keys::tensors,
+    columns: &[],
+    keys: &["model.keypoint_head.", "eval.oks_sigmas", "data.min_keypoints"],
+};
 
 /// The batch array, and the prediction.
 const KEYPOINTS: &str = "keypoints";
@@ -38,7 +47,7 @@ const HALF: f32 = 0.5;
 /// A stack of 3x3 convolutions, a transposed 4x4 one, and maps of twice its size.
 #[derive(Debug)]
 pub(super) struct KeypointHead {
-    config: crate::config::KeypointHead,
+    config: Keys,
     /// Keypoints of a whole sample of positives, of an image, if the loss is divided by that.
     rows_per_image: Option<usize>,
 }
@@ -50,7 +59,7 @@ impl KeypointHead {
         let positives = model.roi.batch_size_per_image as f32 * model.roi.positive_fraction;
         let rows = (config.keypoints as f32 * positives) as usize;
         let rows_per_image = (!config.mean_over_labelled).then_some(rows);
-        (model.kind == ModelKind::KeypointRcnn).then_some(Self { config, rows_per_image })
+        model.kind.has_keypoints().then_some(Self { config, rows_per_image })
     }
 
     /// Logits of the cells of each map, `[M*K, S*S]` with S four times the pooled size.
@@ -121,8 +130,9 @@ impl RoiHead for KeypointHead {
         let op = SoftmaxCrossEntropy { ipg, rows_per_image: self.rows_per_image };
         let num_images = truth.images.num_images;
         let inputs = SoftmaxCrossEntropyInputs { logits, labels, image_idx, num_images };
-        let loss = net.program.apply1(op, inputs)?;
-        Ok(vec![("loss_keypoint", loss)])
+        let value = net.program.apply1(op, inputs)?;
+        let weight = net.spec.config.loss_weights.keypoint;
+        Ok(vec![Loss { name: "loss_keypoint", value, weight }])
     }
 
     fn detect(

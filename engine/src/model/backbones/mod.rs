@@ -1,8 +1,63 @@
-//! `[model.backbone]`: the bodies, their keys, and the feature maps that they give.
+//! Backbones. A body is a file with a [`BodyEntry`]: its stages, what must hold of its keys, and a
+//! `build`, which returns the feature maps of its stages, finest first; parameter names are
+//! torchvision's. The keys of all bodies are one table, [`Backbone`], each key with the bodies that
+//! read it.
 
-use configs::table;
+mod convnext;
+mod resnet;
+mod small;
+
+use configs::{Check, table};
+use graph::{GraphError, TensorId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use super::net::{ConvShape, Net};
+use super::norms::{After, NormedConv};
+use super::params::Init;
+
+pub use resnet::{Block, BodyOutput};
+pub(super) use resnet::{has_frozen_stem, on_rois};
+
+/// The bodies, each with its documentation and its file.
+macro_rules! backbones {
+    ($($(#[doc = $doc:tt])* $kind:ident = $file:ident,)*) => {
+        /// The kind of body.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+        #[serde(rename_all = "snake_case")]
+        pub enum BackboneKind {
+            $($(#[doc = $doc])* $kind,)*
+        }
+
+        impl BackboneKind {
+            fn entry(self) -> &'static BodyEntry {
+                match self {
+                    $(Self::$kind => &$file::ENTRY,)*
+                }
+            }
+        }
+    };
+}
+backbones! {
+    /// ResNet; levels C2 to C5 at strides 4, 8, 16, 32.
+    Resnet = resnet,
+    /// ConvNeXt; levels C2 to C5 at strides 4, 8, 16, 32.
+    Convnext = convnext,
+    /// A stem and one basic block per level, strides 4, 8, 16, ...
+    Small = small,
+}
+
+/// A kind of body.
+struct BodyEntry {
+    /// The stem, then the stages whose maps the FPN takes.
+    stages: fn(&Backbone) -> Vec<Stage>,
+    /// The key whose number of entries no such body has, and the fault.
+    wrong_length: fn(&Backbone) -> Option<(&'static str, String)>,
+    /// Checks its other keys.
+    check: fn(&Backbone, &mut Check),
+    /// Adds the body to a program: the maps of its stages, finest first.
+    build: fn(&mut Net<'_>, TensorId) -> Result<Vec<TensorId>, GraphError>,
+}
 
 table! {
     /// `[model.backbone]`: the body that turns an image into feature maps.
@@ -86,40 +141,6 @@ table! {
     }
 }
 
-/// The kind of body.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum BackboneKind {
-    /// ResNet; levels C2 to C5 at strides 4, 8, 16, 32.
-    Resnet,
-    /// ConvNeXt; levels C2 to C5 at strides 4, 8, 16, 32.
-    Convnext,
-    /// A stem and one basic block per level, strides 4, 8, 16, ...
-    Small,
-}
-
-/// The maps that a body gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum BodyOutput {
-    /// All, for the feature pyramid.
-    Pyramid,
-    /// C4 alone; the last stage is a head of RoIs.
-    C4,
-    /// C5 alone, with dilation in place of its stride.
-    Dc5,
-}
-
-/// The block of a ResNet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Block {
-    /// Two 3x3 convolutions.
-    Basic,
-    /// 1x1, 3x3 and 1x1, the last with four times the width.
-    Bottleneck,
-}
-
 /// Normalization behind a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -148,106 +169,70 @@ pub struct Stage {
 /// More levels than this would need images with sides of over 16,000 pixels to mean anything.
 pub(crate) const MAX_LEVELS: usize = 12;
 
-/// Greatest common divisor.
-fn common_divisor(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { common_divisor(b, a % b) }
+/// Power of two of a stage's number.
+fn doubled(stage: usize) -> usize {
+    1 << stage.min(MAX_LEVELS)
 }
 
 impl Backbone {
     /// The stem, then the stages whose maps the FPN takes.
     pub fn stages(&self) -> Vec<Stage> {
-        let doubled = |i: usize| 1usize << i.min(MAX_LEVELS);
-        match self.kind {
-            BackboneKind::Resnet => {
-                let expansion = match self.block {
-                    Block::Basic => 1,
-                    Block::Bottleneck => 4,
-                };
-                let (key, channels) = ("model.backbone.stem_channels", self.stem_channels);
-                let stem = Stage { key, channels, divisor: channels, stride: 2 };
-                let stages = (0..self.blocks.len()).map(|i| {
-                    let channels = self.width.saturating_mul(doubled(i)).saturating_mul(expansion);
-                    let divisor = common_divisor(self.inner_width(i), channels);
-                    let key = "model.backbone.width";
-                    let is_dilated = self.output == BodyOutput::Dc5 && i + 1 == self.blocks.len();
-                    let stride = 4 * doubled(if is_dilated { i.saturating_sub(1) } else { i });
-                    Stage { key, channels, divisor, stride }
-                });
-                std::iter::once(stem).chain(stages).collect()
-            }
-            BackboneKind::Convnext => {
-                let key = "model.backbone.stage_channels";
-                let stage = |(i, &channels): (usize, &usize)| Stage {
-                    key,
-                    channels,
-                    divisor: channels,
-                    stride: 4 * doubled(i),
-                };
-                let channels = &self.stage_channels;
-                let stem = channels.iter().enumerate().take(1).map(stage);
-                stem.chain(channels.iter().enumerate().map(stage)).collect()
-            }
-            BackboneKind::Small => {
-                let key = "model.backbone.stage_channels";
-                let stage = |(i, &channels)| Stage {
-                    key,
-                    channels,
-                    divisor: channels,
-                    stride: 2 * doubled(i),
-                };
-                self.stage_channels.iter().enumerate().map(stage).collect()
-            }
+        (self.kind.entry().stages)(self)
+    }
+}
+
+/// Checks the keys of a body.
+pub(crate) fn check(backbone: &Backbone, check: &mut Check) {
+    let entry = backbone.kind.entry();
+    let (key, fault) = (entry.wrong_length)(backbone).unwrap_or_default();
+    check.require(key.is_empty(), key, || fault);
+    (entry.check)(backbone, check);
+    let stages = backbone.stages();
+    stages.iter().for_each(|stage| check.at_least_one(stage.key, stage.divisor));
+    let stages = stages.len();
+    check.require(backbone.frozen_stages <= stages, "model.backbone.frozen_stages", || {
+        let all = backbone.frozen_stages;
+        format!(
+            "is {all}, but the body has {stages} stages, including the stem; give 0 to {stages}"
+        )
+    });
+    check.not_negative("model.backbone.norm_eps", backbone.norm_eps);
+}
+
+const BODY: &str = "backbone.body";
+
+/// Adds the body of the model for images `x`, `[N, H, W, C]`, normalised. Returns the feature maps
+/// of its stages, finest first (C2..C5 of a ResNet): those of [`Backbone::stages`] after
+/// the stem; without a pyramid the last alone.
+///
+/// # Errors
+/// A config that an op rejects.
+pub fn backbone(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
+    let maps = (net.spec.config.model.backbone.kind.entry().build)(net, x)?;
+    net.set_frozen(false);
+    for (i, map) in maps.iter().enumerate() {
+        net.observe(&format!("C{}", i + 2), *map);
+    }
+    let has_pyramid = net.spec.config.model.backbone.has_pyramid();
+    let first = if has_pyramid { 0 } else { maps.len() - 1 };
+    Ok(maps[first..].to_vec())
+}
+
+/// A convolution without bias, the body's norm, and what follows.
+fn conv_norm(
+    net: &mut Net<'_>,
+    x: TensorId,
+    conv: &str,
+    norm: &str,
+    shape: ConvShape,
+    after: After,
+) -> Result<TensorId, GraphError> {
+    let kind = net.spec.config.model.backbone.norm;
+    let init = match kind {
+        NormKind::FrozenBatchNorm | NormKind::FrozenStatistics => {
+            Init::kaiming_normal_fan_out(shape.fan_out())
         }
-    }
-
-    /// Channels of the 3x3 convolutions in a stage of a ResNet, counted from 0.
-    pub fn inner_width(&self, stage: usize) -> usize {
-        let first =
-            self.width_per_group.map_or(self.width, |width| width.saturating_mul(self.groups));
-        first.saturating_mul(1 << stage.min(MAX_LEVELS))
-    }
-
-    /// True if a pyramid is built on several maps of it.
-    pub fn has_pyramid(&self) -> bool {
-        self.kind != BackboneKind::Resnet || self.output == BodyOutput::Pyramid
-    }
-
-    /// True if the last stage runs on RoIs.
-    pub fn is_c4(&self) -> bool {
-        self.kind == BackboneKind::Resnet && self.output == BodyOutput::C4
-    }
-
-    /// The key whose number of entries no such body has, and the fault.
-    pub(crate) fn wrong_length(&self) -> Option<(&'static str, String)> {
-        match self.kind {
-            BackboneKind::Resnet => {
-                let stages = self.blocks.len();
-                let fault = format!("has {stages} stages; a ResNet has 4 (C2 to C5)");
-                (stages != 4).then_some(("model.backbone.blocks", fault))
-            }
-            BackboneKind::Convnext => {
-                let lists = [
-                    ("model.backbone.blocks", self.blocks.len()),
-                    ("model.backbone.stage_channels", self.stage_channels.len()),
-                ];
-                let (key, entries) = lists.into_iter().find(|(_, entries)| *entries != 4)?;
-                let fault = format!("has {entries} entries; a ConvNeXt has 4 stages (C2 to C5)");
-                Some((key, fault))
-            }
-            BackboneKind::Small => {
-                let entries = self.stage_channels.len();
-                let most = MAX_LEVELS - 1;
-                let fault =
-                    format!("has {entries} entries; give one for the stem and 1 to {most} more");
-                let fits = (2..=MAX_LEVELS).contains(&entries);
-                (!fits).then_some(("model.backbone.stage_channels", fault))
-            }
-        }
-    }
-
-    /// True if a stage strides in its 1x1 instead of its 3x3; `None` for a body without the choice.
-    pub fn strides_in_1x1(&self) -> Option<bool> {
-        let has_both = self.kind == BackboneKind::Resnet && self.block == Block::Bottleneck;
-        has_both.then_some(self.stride_in_1x1)
-    }
+        NormKind::GroupNorm => net.default_init(x, shape),
+    };
+    net.normed_conv(x, NormedConv { conv, norm, shape, init }, kind, after)
 }

@@ -5,11 +5,11 @@ use dali::loader::ImageRows;
 use dali::store::{ObjectView, Stores};
 use kernels::view::{Axis, View};
 
-use super::KEYPOINTS;
+use super::{KEYPOINTS, Keys};
 
 /// Fills an image's row `[G, K, 3]` with [`seen_keypoints`] of each object.
 pub(super) fn fill(
-    config: &crate::config::KeypointHead,
+    config: &Keys,
     offset: f32,
     store: &Stores,
     objects: &[ObjectView<'_>],

@@ -1,14 +1,111 @@
 //! ResNet (He et al. 2015), of bottlenecks or basic blocks, and ResNeXt (Xie et al. 2016), whose
 //! 3x3 convolutions are in groups.
 
-use crate::config::{Backbone, BackboneKind, Block, BodyOutput, NormKind};
+use configs::Check;
 use graph::{GraphError, TensorId};
 use kernels::ops::max_pool::MaxPool;
 use kernels::ops::stem::STORED_CHANNELS;
 
-use super::{BODY, conv_norm};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    BODY, Backbone, BackboneKind, BodyEntry, MAX_LEVELS, NormKind, Stage, conv_norm, doubled,
+};
 use crate::model::net::{ConvShape, Net};
 use crate::model::norms::After;
+
+pub(super) const ENTRY: BodyEntry = BodyEntry { stages, wrong_length, check, build };
+
+/// The maps that a body gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BodyOutput {
+    /// All, for the feature pyramid.
+    Pyramid,
+    /// C4 alone; the last stage is a head of RoIs.
+    C4,
+    /// C5 alone, with dilation in place of its stride.
+    Dc5,
+}
+
+/// The block of a ResNet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Block {
+    /// Two 3x3 convolutions.
+    Basic,
+    /// 1x1, 3x3 and 1x1, the last with four times the width.
+    Bottleneck,
+}
+
+/// Greatest common divisor.
+fn common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+fn stages(of: &Backbone) -> Vec<Stage> {
+    let expansion = match of.block {
+        Block::Basic => 1,
+        Block::Bottleneck => 4,
+    };
+    let (key, channels) = ("model.backbone.stem_channels", of.stem_channels);
+    let stem = Stage { key, channels, divisor: channels, stride: 2 };
+    let stages = (0..of.blocks.len()).map(|i| {
+        let channels = of.width.saturating_mul(doubled(i)).saturating_mul(expansion);
+        let divisor = common_divisor(of.inner_width(i), channels);
+        let is_dilated = of.output == BodyOutput::Dc5 && i + 1 == of.blocks.len();
+        let stride = 4 * doubled(if is_dilated { i.saturating_sub(1) } else { i });
+        Stage { key: "model.backbone.width", channels, divisor, stride }
+    });
+    std::iter::once(stem).chain(stages).collect()
+}
+
+fn wrong_length(of: &Backbone) -> Option<(&'static str, String)> {
+    let stages = of.blocks.len();
+    let fault = format!("has {stages} stages; a ResNet has 4 (C2 to C5)");
+    (stages != 4).then_some(("model.backbone.blocks", fault))
+}
+
+fn check(backbone: &Backbone, check: &mut Check) {
+    check.counts("model.backbone.blocks", &backbone.blocks);
+    let key = "model.backbone.groups";
+    let in_groups = backbone.groups > 1 || backbone.width_per_group.is_some();
+    check.require(backbone.block == Block::Bottleneck || !in_groups, key, || {
+        "or width_per_group is set beside model.backbone.block = \"basic\", which has neither; \
+         remove it"
+            .into()
+    });
+    let (groups, channels) = (backbone.groups, backbone.inner_width(0));
+    check.require(groups > 0 && channels.is_multiple_of(groups), key, || {
+        format!("is {groups}, which does not divide {channels} channels; set width_per_group")
+    });
+}
+
+impl Backbone {
+    /// Channels of the 3x3 convolutions in a stage of a ResNet, counted from 0.
+    pub fn inner_width(&self, stage: usize) -> usize {
+        let first =
+            self.width_per_group.map_or(self.width, |width| width.saturating_mul(self.groups));
+        first.saturating_mul(1 << stage.min(MAX_LEVELS))
+    }
+
+    /// True if a pyramid is built on several maps of it.
+    pub fn has_pyramid(&self) -> bool {
+        self.kind != BackboneKind::Resnet || self.output == BodyOutput::Pyramid
+    }
+
+    /// True if the last stage runs on RoIs.
+    pub fn is_c4(&self) -> bool {
+        self.kind == BackboneKind::Resnet && self.output == BodyOutput::C4
+    }
+
+    /// True if a stage strides in its 1x1 instead of its 3x3; `None` for a body without the choice.
+    pub fn strides_in_1x1(&self) -> Option<bool> {
+        let has_both = self.kind == BackboneKind::Resnet && self.block == Block::Bottleneck;
+        has_both.then_some(self.stride_in_1x1)
+    }
+}
 
 /// True if the body begins with a frozen 7x7 stem whose norm is a scale and a shift.
 pub(in crate::model) fn has_frozen_stem(backbone: &Backbone) -> bool {
@@ -17,7 +114,7 @@ pub(in crate::model) fn has_frozen_stem(backbone: &Backbone) -> bool {
         && backbone.frozen_stages >= 1
 }
 
-pub(super) fn build(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
+fn build(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
     let config = &net.spec.config.model.backbone;
     net.set_frozen(config.frozen_stages >= 1);
     net.part("backbone.stem");

@@ -3,11 +3,8 @@
 use graph::{GraphError, TensorId};
 use kernels::ops::accuracies::{Accuracies, AccuraciesInputs, Count};
 
-use super::net::{Judged, Net, Truth};
 use super::rpn::Proposals;
-
-/// The kept counts of a pass, in the order of [`Count`].
-pub(crate) const ACCURACIES: &str = "accuracies";
+use crate::model::net::{Net, Truth};
 
 /// Adds the node that counts, if the config asks for it; call after the losses.
 pub(super) fn count(
@@ -15,13 +12,15 @@ pub(super) fn count(
     proposals: Proposals,
     truth: &Truth,
 ) -> Result<Option<TensorId>, GraphError> {
-    let Judged { anchors: Some(anchors), classes: Some(classes), masks } = net.judged else {
-        panic!("the losses come first")
-    };
     if !net.spec.config.train.accuracies {
         return Ok(None);
     }
+    let (Some(anchors), Some(classes)) = (net.noted("anchors"), net.noted("classes")) else {
+        panic!("the losses come first")
+    };
+    let masks = net.noted("masks");
     net.part("accuracies");
+    let (anchors, classes): ([TensorId; 2], [TensorId; 2]) = (anchors, classes);
     let inputs = AccuraciesInputs {
         class_logits: classes[0],
         labels: classes[1],
@@ -32,13 +31,12 @@ pub(super) fn count(
         gt_boxes: truth.gt_boxes,
         gt_counts: truth.objects.gt_counts,
         num_images: truth.images.num_images,
-        mask_logits: masks.map(|[logits, ..]| logits),
+        mask_logits: masks.map(|[logits, _, _]| logits),
         mask_labels: masks.map(|[_, labels, _]| labels),
-        mask_targets: masks.map(|[.., targets]| targets),
+        mask_targets: masks.map(|[_, _, targets]| targets),
     };
     let op = Accuracies { plus_one: net.spec.config.model.boxes.legacy_plus_one };
     let counts = net.program.apply1(op, inputs)?;
-    net.program.keep(ACCURACIES, counts);
     Ok(Some(counts))
 }
 

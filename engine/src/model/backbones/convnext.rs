@@ -6,7 +6,9 @@ use kernels::ops::gelu::Gelu;
 use kernels::ops::layer_norm::{LayerNorm, LayerNormInputs};
 use kernels::ops::scaled_residual::{Drop, ScaledResidual, ScaledResidualInputs};
 
-use super::BODY;
+use configs::Check;
+
+use super::{BODY, Backbone, BodyEntry, Stage, doubled};
 use crate::model::net::{ConvShape, Net, plain};
 use crate::model::params::{Init, Layout, ParamKind};
 
@@ -17,7 +19,33 @@ const SCALE: Init = Init::Constant(1e-6);
 /// A linear layer in a block has so many times the block's channels.
 const EXPANSION: usize = 4;
 
-pub(super) fn build(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
+pub(super) const ENTRY: BodyEntry = BodyEntry { stages, wrong_length, check, build };
+
+fn stages(of: &Backbone) -> Vec<Stage> {
+    let key = "model.backbone.stage_channels";
+    let stage = |(i, &channels): (usize, &usize)| {
+        let stride = 4 * doubled(i);
+        Stage { key, channels, divisor: channels, stride }
+    };
+    let channels = &of.stage_channels;
+    let stem = channels.iter().enumerate().take(1).map(stage);
+    stem.chain(channels.iter().enumerate().map(stage)).collect()
+}
+
+fn wrong_length(of: &Backbone) -> Option<(&'static str, String)> {
+    let lists = [
+        ("model.backbone.blocks", of.blocks.len()),
+        ("model.backbone.stage_channels", of.stage_channels.len()),
+    ];
+    let (key, entries) = lists.into_iter().find(|(_, entries)| *entries != 4)?;
+    Some((key, format!("has {entries} entries; a ConvNeXt has 4 stages (C2 to C5)")))
+}
+
+fn check(of: &Backbone, check: &mut Check) {
+    check.counts("model.backbone.blocks", &of.blocks);
+}
+
+fn build(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
     let config = &net.spec.config.model.backbone;
     net.set_frozen(config.frozen_stages >= 1);
     net.part("backbone.stem");

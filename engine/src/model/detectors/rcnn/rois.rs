@@ -4,8 +4,8 @@ use graph::{GraphError, TensorId};
 use kernels::ops::roi_candidates::{RoiCandidates, RoiCandidatesInputs};
 use kernels::ops::sample_rois::{SampleRois, SampleRoisInputs};
 
-use super::net::{Net, Truth};
 use super::rpn::Proposals;
+use crate::model::net::{Net, Truth};
 
 /// RoIs of a batch, compacted: only the first `count` rows hold one.
 #[derive(Debug, Clone, Copy)]

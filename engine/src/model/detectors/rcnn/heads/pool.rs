@@ -4,8 +4,8 @@ use graph::{GraphError, TensorId};
 use kernels::ops::roi_align::{RoiAlign, RoiAlignInputs, RoiPlaces};
 use kernels::ops::roi_levels::RoiLevels;
 
+use crate::model::detectors::rcnn::rois::Rois;
 use crate::model::net::Net;
-use crate::model::rois::Rois;
 
 /// Features of the RoIs, `[M, pooled, pooled, C]`, each from the level that fits its size.
 ///

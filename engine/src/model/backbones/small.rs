@@ -2,12 +2,30 @@
 
 use graph::{GraphError, TensorId};
 
-use super::{BODY, conv_norm};
+use super::{BODY, Backbone, BodyEntry, MAX_LEVELS, Stage, conv_norm, doubled};
 use crate::model::net::{ConvShape, Net};
 use crate::model::norms::After;
 
+pub(super) const ENTRY: BodyEntry = BodyEntry { stages, wrong_length, check: |_, _| (), build };
+
+fn stages(of: &Backbone) -> Vec<Stage> {
+    let key = "model.backbone.stage_channels";
+    let stage = |(i, &channels): (usize, &usize)| {
+        let stride = 2 * doubled(i);
+        Stage { key, channels, divisor: channels, stride }
+    };
+    of.stage_channels.iter().enumerate().map(stage).collect()
+}
+
+fn wrong_length(of: &Backbone) -> Option<(&'static str, String)> {
+    let (entries, most) = (of.stage_channels.len(), MAX_LEVELS - 1);
+    let fault = format!("has {entries} entries; give one for the stem and 1 to {most} more");
+    let fits = (2..=MAX_LEVELS).contains(&entries);
+    (!fits).then_some(("model.backbone.stage_channels", fault))
+}
+
 /// A 3x3 stem and one basic block a stage, each with stride 2.
-pub(super) fn build(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
+fn build(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
     let config = &net.spec.config.model.backbone;
     let channels = config.stage_channels.clone();
     net.set_frozen(config.frozen_stages >= 1);

@@ -1,7 +1,9 @@
 //! The mask head: a mask per RoI and class, its loss on the positives, and the probabilities for
 //! the class of each detection.
 
-use crate::config::PasteRule;
+use crate::config::{Config, NormKind, Tensor};
+use choices::{MaskTargetRule, PasteRule};
+use configs::{Check, table};
 use graph::{GraphError, TensorId};
 use kernels::cpu::HostTensor;
 use kernels::ops::conv_transpose::ConvTranspose;
@@ -14,11 +16,81 @@ use score::{IouType, Rle};
 
 use super::conv::conv;
 use super::pool::pool;
-use super::{Detections, Found, Place, RoiHead};
-use crate::model::backbone::on_rois;
+use super::{Detections, Found, HeadEntry, Place, RoiHead};
+use crate::model::backbones::on_rois;
+use crate::model::detectors::rcnn::rois::{LabelledRois, Rois, SampledRois};
 use crate::model::net::{ConvShape, Loss, Net, Truth};
 use crate::model::params::Init;
-use crate::model::rois::{LabelledRois, Rois, SampledRois};
+
+table! {
+    /// `[model.mask_head]`: mask of an RoI, with side `2 * pooled`.
+    pub struct Keys {
+        /// Side of the pooled features, in bins; the mask side is twice this. Default 14.
+        #[key(range = 1..=64, unit = "bins", resume = Step, mlperf = Model)]
+        pub pooled: usize = 14,
+        /// Channels of the 3x3 convolutions. Default `[256, 256, 256, 256]`.
+        #[key(each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
+        pub channels: Vec<usize> = vec![256; 4],
+        /// Norm behind each of these convolutions, in place of a bias: `"frozen_batch_norm"`,
+        /// `"frozen_statistics"` or `"group_norm"`, as in `[model.backbone]`, whose `norm_eps` and
+        /// `norm_groups` hold here too. Default: none.
+        #[key(resume = Step, mlperf = Model)]
+        pub norm: Option<NormKind> = None,
+        /// Channels of the 2x2 stride-2 deconvolution. Default 256.
+        #[key(range = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
+        pub deconv_channels: usize = 256,
+        /// How targets are made: `"roi_align_bitmap"` (default, torchvision: RoIAlign of the
+        /// full-size bitmap) or `"coco_polygon"` (MLPerf: COCO's rasterizer on the cropped
+        /// polygons).
+        #[key(resume = Step, mlperf = Model)]
+        pub target_rule: MaskTargetRule = MaskTargetRule::RoiAlignBitmap,
+        /// `coco_polygon`: RoIs count as at least this many pixels wide and high. Default 1
+        /// (MLPerf); detectron2 0.1.
+        #[key(range = 0.0..=65536.0, unit = "pixels", resume = Step, mlperf = Model)]
+        pub target_min_side: f32 = 1.0,
+    }
+}
+
+pub(super) const HEAD: HeadEntry = HeadEntry {
+    make: |model| Some(Box::new(MaskHead::of(model)?)),
+    check,
+    tensors,
+    columns: &[],
+    keys: &["model.mask_head.", "model.detections.mask_threshold", "model.detections.paste_rule"],
+};
+
+fn check(config: &Config, check: &mut Check) {
+    let mask = &config.model.mask_head;
+    check.at_least_one("model.mask_head.pooled", mask.pooled);
+    check.counts("model.mask_head.channels", &mask.channels);
+    check.at_least_one("model.mask_head.deconv_channels", mask.deconv_channels);
+    check.positive("model.mask_head.target_min_side", mask.target_min_side);
+}
+
+fn tensors(config: &Config) -> Vec<Tensor> {
+    let (model, mask) = (&config.model, &config.model.mask_head);
+    let mut tensors = Vec::new();
+    if !model.kind.has_masks() {
+        return tensors;
+    }
+    let (fpn, classes) = (model.fpn.channels, model.num_classes.max(1));
+    let tensor = |key, words, factors| Tensor { key, words, factors };
+    let side = 2 * mask.pooled;
+    let rois = model.roi.batch_size_per_image.max(model.detections.per_image);
+    let words = "images x RoIs x channels x mask side x mask side";
+    let widths = mask.channels.iter().map(|&c| ("model.mask_head.channels", c));
+    let widths = widths.chain([
+        ("model.mask_head.deconv_channels", mask.deconv_channels),
+        ("model.mask_head.pooled", classes),
+    ]);
+    for (key, channels) in widths {
+        let factors = vec![config.most_images(), rois, channels, side, side];
+        tensors.push(tensor(key, words, factors));
+        let words = "9 x channels x channels";
+        tensors.push(tensor(key, words, vec![9, channels, channels.max(fpn)]));
+    }
+    tensors
+}
 
 const PREDICTOR: &str = "roi_heads.mask_predictor";
 
@@ -32,7 +104,7 @@ fn logits_layer(net: &Net<'_>) -> (String, ConvShape, Init) {
 /// A stack of 3x3 convolutions, a transposed one, and a 1x1 predictor.
 #[derive(Debug)]
 pub(super) struct MaskHead {
-    config: crate::config::MaskHead,
+    config: Keys,
     plus_one: bool,
     paste_rule: PasteRule,
     /// Least probability of a pixel of a mask.
@@ -136,12 +208,13 @@ impl RoiHead for MaskHead {
         };
         let targets = net.program.apply1(targets, inputs)?;
         net.observe("mask_targets", targets);
-        net.judged.masks = Some([mask_logits, labels, targets]);
+        net.note("masks", &[mask_logits, labels, targets]);
         let num_images = images.num_images;
         let inputs =
             MaskBceLossInputs { mask_logits, labels, targets, image_idx, count, num_images };
-        let loss = net.program.apply1(MaskBceLoss { ipg }, inputs)?;
-        Ok(vec![("loss_mask", loss)])
+        let value = net.program.apply1(MaskBceLoss { ipg }, inputs)?;
+        let weight = net.spec.config.loss_weights.mask;
+        Ok(vec![Loss { name: "loss_mask", value, weight }])
     }
 
     fn detect(

@@ -1,0 +1,277 @@
+//! Detectors. A detector is a folder: its keys, layers, losses, detections and names of parameters.
+//!
+//! What all share is here: a detector takes the backbone's maps, adds losses to a training step, and
+//! to the detection pass the tensors of [`DETECTIONS`].
+
+pub mod rcnn;
+
+use std::fmt::Debug;
+
+use choices::PasteRule;
+use configs::{Check, table};
+use dali::DaliError;
+use dali::loader::ImageRows;
+use dali::store::{ObjectView, Stores};
+use graph::{GraphError, TensorId};
+use kernels::cpu::HostTensor;
+use score::IouType;
+
+use super::found::Found;
+use super::inputs::ImageInputs;
+use super::net::{Loss, Net, Truth};
+use super::params::Param;
+use super::schema::Array;
+use crate::config::{Config, Model, ModelKind, Tensor};
+
+/// Kept tensors of a detection pass, compacted over the batch in image order, with at most D
+/// detections per image: boxes `[N*D, 4]` in network pixels, scores and labels (from 1) `[N*D]`, the
+/// image of each `[N*D]`, those of each image `[N]`, and all of them `[1]`.
+pub(crate) const DETECTIONS: [&str; 6] =
+    ["det_boxes", "det_scores", "det_labels", "det_image_idx", "det_counts", "num_detections"];
+
+table! {
+    /// `[model.detections]`: from scored boxes to detections.
+    pub struct Detections {
+        /// Minimum score of a detection (exclusive), 0 to 1. Default 0.05.
+        #[key(range = 0.0..=1.0, unit = "probability", resume = Step, mlperf = Model)]
+        pub score_threshold: f32 = 0.05,
+        /// NMS within a class drops a box whose IoU with a higher-scoring one exceeds this. Default
+        /// 0.5.
+        #[key(range = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
+        pub nms_threshold: f32 = 0.5,
+        /// Class-agnostic NMS, among the detections that `per_image` keeps: drop one whose IoU with
+        /// a higher-scoring one of any class exceeds this. Default: none.
+        #[key(range = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
+        pub class_agnostic_nms_threshold: Option<f32> = None,
+        /// Detections kept per image. Default 100, as COCO scores.
+        #[key(range = 1..=100_000, unit = "detections", resume = Step, mlperf = Model)]
+        pub per_image: usize = 100,
+        /// Detections with a side below this many pixels of the network's image are dropped.
+        /// Default 1e-2 (torchvision); detectron2 0, which drops those without area in the image.
+        #[key(range = 0.0..=65536.0, unit = "pixels", resume = Step, mlperf = Model)]
+        pub min_size: f32 = 1e-2,
+        /// How a mask is drawn into the image: `"integer_box"` (default, torchvision and MLPerf),
+        /// in a box cut to whole pixels, or `"grid_sample"` (detectron2), at the centres of pixels
+        /// in the box as it is, which fits better.
+        #[key(resume = Step, mlperf = Model)]
+        pub paste_rule: PasteRule = PasteRule::IntegerBox,
+        /// A pixel is inside the mask above this probability, or with
+        /// `paste_rule = "grid_sample"` from it on. Default 0.5.
+        #[key(range = 0.0..=1.0, unit = "probability", resume = Step, mlperf = Model)]
+        pub mask_threshold: f32 = 0.5,
+    }
+}
+
+fn check_detections(config: &Config, check: &mut Check) {
+    let detections = &config.model.detections;
+    check.fraction("model.detections.score_threshold", detections.score_threshold);
+    check.fraction("model.detections.nms_threshold", detections.nms_threshold);
+    check.at_least_one("model.detections.per_image", detections.per_image);
+    check.not_negative("model.detections.min_size", detections.min_size);
+    check.fraction("model.detections.mask_threshold", detections.mask_threshold);
+}
+
+/// The part of a model behind its backbone.
+pub(crate) trait Detector: Debug + Send + Sync {
+    /// The arrays that a training step needs beside [`ImageInputs`] and
+    /// [`super::inputs::ObjectInputs`]; each is a Program's input of its name.
+    fn arrays(&self) -> Vec<Array> {
+        vec![]
+    }
+
+    /// Fills these arrays for image `image` of the stores, after its view, whose rows of objects
+    /// are `objects`.
+    ///
+    /// # Errors
+    /// An array of another name or size.
+    fn fill(
+        &self,
+        _store: &Stores,
+        _image: usize,
+        _objects: &[ObjectView<'_>],
+        _rows: &mut ImageRows<'_>,
+    ) -> Result<(), DaliError> {
+        Ok(())
+    }
+
+    /// Adds the detector to a training step, on the backbone's maps, finest first. Returns its
+    /// losses, each `[1]`, and the counts of right predictions if the config asks for them.
+    ///
+    /// # Errors
+    /// A config that an op rejects.
+    fn losses(
+        &self,
+        net: &mut Net<'_>,
+        maps: &[TensorId],
+        truth: &Truth,
+    ) -> Result<Losses, GraphError>;
+
+    /// Adds the detector to the detection pass, and keeps the tensors of [`DETECTIONS`] and
+    /// [`Self::outputs`].
+    ///
+    /// # Errors
+    /// A config that an op rejects.
+    fn detect(
+        &self,
+        net: &mut Net<'_>,
+        maps: &[TensorId],
+        images: ImageInputs,
+    ) -> Result<(), GraphError>;
+
+    /// Names of further kept tensors, `[N*D, ..]` each.
+    fn outputs(&self) -> Vec<&'static str> {
+        vec![]
+    }
+
+    /// Adds the prediction in row `row` of these outputs to a detected object.
+    fn decode(&self, _outputs: &[HostTensor], _row: usize, _place: Place, _object: &mut Found) {}
+
+    /// Scores of its own, by name: of annotated objects and what was found of each, which `pairs`
+    /// makes. `stores` has the objects.
+    fn numbers<'a>(
+        &self,
+        _stores: &'a Stores,
+        _pairs: &dyn Fn() -> Vec<Pair<'a>>,
+    ) -> Vec<(String, f64)> {
+        vec![]
+    }
+
+    /// The kinds of score that its detections get; the last one judges the model.
+    fn kinds_of_scores(&self) -> Vec<IouType> {
+        vec![IouType::Bbox]
+    }
+}
+
+/// What a detector adds to a training step.
+#[derive(Debug)]
+pub(crate) struct Losses {
+    pub(crate) losses: Vec<Loss>,
+    /// Counts of right predictions, in the order of [`kernels::ops::accuracies::Count`].
+    pub(crate) counts: Option<TensorId>,
+}
+
+/// An annotated object, and what was found of it.
+#[derive(Debug, Clone)]
+pub struct Pair<'a> {
+    /// The object.
+    pub object: ObjectView<'a>,
+    /// The detection.
+    pub found: &'a Found,
+}
+
+/// The place of a detection in its image.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// x1, y1, x2, y2 in image pixels, by the model's convention of boxes.
+    pub bbox: [f32; 4],
+    /// Rows of the image.
+    pub height: usize,
+    /// Columns of the image.
+    pub width: usize,
+}
+
+/// A family of detectors.
+#[derive(Debug)]
+pub(crate) struct DetectorEntry {
+    make: fn(&Model) -> Box<dyn Detector>,
+    /// Checks its keys.
+    check: fn(&Config, &mut Check),
+    /// Its largest tensors.
+    tensors: fn(&Config) -> Vec<Tensor>,
+    /// Tables and keys that no other family reads.
+    keys: &'static [&'static str],
+    /// Those of its keys that one of its models has no use for.
+    idle_keys: fn(&Model) -> Vec<&'static [&'static str]>,
+    /// The bias of the classifier, which has a value for each class and one for the background.
+    classifier: &'static str,
+}
+
+/// Hands the detectors to a macro: the kinds of model, each with its family, and the tables of keys
+/// under `[model]`, each with the family that reads it (`all`: any).
+macro_rules! detectors {
+    ($with:ident) => {
+        $with! {
+            kinds {
+                /// Boxes and masks.
+                MaskRcnn "mask_rcnn" = rcnn,
+                /// Boxes only.
+                FasterRcnn "faster_rcnn" = rcnn,
+                /// Boxes and keypoints.
+                KeypointRcnn "keypoint_rcnn" = rcnn,
+            }
+            tables {
+                /// The feature pyramid.
+                fpn: crate::model::fpn::Fpn,
+                /// Anchors of the RPN.
+                anchors: crate::model::detectors::rcnn::Anchors,
+                /// The meaning of a box's corners.
+                boxes: crate::model::keys::Boxes,
+                /// Region proposal network.
+                rpn: crate::model::detectors::rcnn::Rpn,
+                /// Sampling of RoIs and pooling of their features.
+                roi: crate::model::detectors::rcnn::Roi,
+                /// Class and box of an RoI.
+                box_head: crate::model::detectors::rcnn::BoxHead,
+                /// Further box heads of a Cascade R-CNN.
+                cascade: crate::model::detectors::rcnn::Cascade,
+                /// Mask of an RoI.
+                mask_head: crate::model::detectors::rcnn::heads::mask_head::Keys,
+                /// Keypoints of an RoI.
+                keypoint_head: crate::model::detectors::rcnn::heads::keypoint_head::Keys,
+                /// From scored boxes to detections, in evaluation and prediction.
+                detections: crate::model::detectors::Detections,
+            }
+        }
+    };
+}
+pub(super) use detectors;
+
+/// Finds the family of a kind of model.
+macro_rules! families {
+    (
+        kinds { $($(#[doc = $doc:tt])* $kind:ident $word:literal = $family:ident,)* }
+        tables { $($rest:tt)* }
+    ) => {
+        impl ModelKind {
+            /// Its family.
+            pub(crate) fn family(self) -> &'static DetectorEntry {
+                match self {
+                    $(Self::$kind => &$family::DETECTOR,)*
+                }
+            }
+        }
+
+        const FAMILIES: &[&DetectorEntry] = &[$(&$family::DETECTOR),*];
+    };
+}
+detectors!(families);
+
+/// The detector of a model.
+pub(crate) fn detector(model: &Model) -> Box<dyn Detector> {
+    (model.kind.family().make)(model)
+}
+
+/// Checks the keys of a model's detector.
+pub(crate) fn check(config: &Config, check: &mut Check) {
+    (config.model.kind.family().check)(config, check);
+    check_detections(config, check);
+}
+
+/// Keys, and tables of keys (`model.rpn.`), that a model does not read as other kinds do.
+pub(crate) fn idle_keys(model: &Model) -> Vec<&'static [&'static str]> {
+    let own = model.kind.family();
+    let others = FAMILIES.iter().filter(|of| !std::ptr::eq(**of, own)).map(|of| of.keys);
+    others.chain((own.idle_keys)(model)).collect()
+}
+
+/// The largest tensors of a model's detector.
+pub(crate) fn tensors(config: &Config) -> Vec<Tensor> {
+    (config.model.kind.family().tensors)(config)
+}
+
+/// Foreground classes of a model, from the shape of its classifier.
+pub fn classes_of(params: &[Param]) -> usize {
+    let is_classifier = |p: &&Param| FAMILIES.iter().any(|of| of.classifier == p.name);
+    let classifier = params.iter().find(is_classifier);
+    classifier.map_or(0, |p| p.shape[0].saturating_sub(1))
+}

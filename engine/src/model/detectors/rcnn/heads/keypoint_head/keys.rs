@@ -1,0 +1,88 @@
+//! The keys of the keypoint head, and what must hold of them.
+
+use configs::{Check, table};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Config, Tensor};
+
+table! {
+    /// `[model.keypoint_head]`: keypoints of an RoI, each as a map of side `4 * pooled`.
+    pub struct Keys {
+        /// Keypoints of an object, of any class: as many as the data has. Default 17, a person's in
+        /// COCO.
+        #[key(range = 1..=1024, unit = "keypoints", resume = Step, mlperf = Model)]
+        pub keypoints: usize = 17,
+        /// Side of the pooled features, in bins; the maps' side is four times this. Default 14.
+        #[key(range = 1..=16, unit = "bins", resume = Step, mlperf = Model)]
+        pub pooled: usize = 14,
+        /// Channels of the 3x3 convolutions. Default eight times 512.
+        #[key(each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
+        pub channels: Vec<usize> = vec![512; 8],
+        /// Pairs of keypoints, by name, that change places in a flipped image (left and right): at
+        /// `[]` none does, as where all are on the axis of symmetry. Default: none, the pairs are
+        /// those whose names differ in left and right alone; where no names do, images are not
+        /// flipped.
+        #[key(resume = Step, mlperf = Model)]
+        pub flip_pairs: Option<Vec<[String; 2]>> = None,
+        /// Annotated keypoints are indices of pixels, whose middle is half a pixel further
+        /// (detectron2). Default false: points of the image (torchvision).
+        #[key(resume = Step, mlperf = Model)]
+        pub half_pixel: bool = false,
+        /// The loss is a mean over the keypoints that are labelled and lie in their RoI. Default
+        /// true; false (a choice of detectron2) divides their sum by what a full sample of RoIs
+        /// could have.
+        #[key(resume = Step, mlperf = Model)]
+        pub mean_over_labelled: bool = true,
+        /// The number beside each detected keypoint: `"logit"` (default, torchvision), the map's
+        /// at its peak, or `"share"` (detectron2), the peak's share of the map's exponentials.
+        #[key(resume = Step, mlperf = Model)]
+        pub score: KeypointScore = KeypointScore::Logit,
+    }
+}
+
+/// The number beside a detected keypoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum KeypointScore {
+    /// The logit at the peak.
+    Logit,
+    /// The exponential of the logit over the sum of the map's.
+    Share,
+}
+
+pub(super) fn check(config: &Config, check: &mut Check) {
+    check.counts("model.keypoint_head.channels", &config.model.keypoint_head.channels);
+    let (keypoints, sigmas) = (config.model.keypoint_head.keypoints, &config.eval.oks_sigmas);
+    let is_whole = sigmas.is_empty() || sigmas.len() == keypoints;
+    check.require(is_whole && !sigmas.contains(&0.0), "eval.oks_sigmas", || {
+        format!(
+            "has {} values; give one above 0 for each of {keypoints} keypoints \
+             (model.keypoint_head.keypoints), or none",
+            sigmas.len()
+        )
+    });
+}
+
+/// Features and maps of the keypoint head, and the weights between them.
+pub(super) fn tensors(config: &Config) -> Vec<Tensor> {
+    let (model, head) = (&config.model, &config.model.keypoint_head);
+    let images = config.most_images();
+    if !model.kind.has_keypoints() {
+        return vec![];
+    }
+    let rois = model.roi.batch_size_per_image.max(model.detections.per_image);
+    let features = head.channels.iter().map(|&c| ("model.keypoint_head.channels", c, 1));
+    let maps = ("model.keypoint_head.keypoints", head.keypoints, 4);
+    let mut tensors = Vec::new();
+    for (key, channels, times) in features.chain([maps]) {
+        let side = times * head.pooled;
+        let words = "images x RoIs x channels x map side x map side";
+        let factors = vec![images, rois, channels, side, side];
+        tensors.push(Tensor { key, words, factors });
+        let words = "16 x channels x channels";
+        let factors = vec![16, channels, channels.max(model.fpn.channels)];
+        tensors.push(Tensor { key, words, factors });
+    }
+    tensors
+}

@@ -1,0 +1,135 @@
+//! Faster, Mask, Keypoint and Cascade R-CNN: a region proposal network, and heads on RoIs.
+
+mod accuracies;
+pub mod heads;
+mod keys;
+mod rois;
+mod rpn;
+
+use dali::DaliError;
+use dali::loader::ImageRows;
+use dali::store::{ObjectView, Stores};
+use graph::{GraphError, TensorId};
+use kernels::cpu::HostTensor;
+use kernels::ops::flatten_rois::FlattenRois;
+use score::IouType;
+
+use self::heads::RoiHeads;
+use self::rois::{Rois, sample_rois};
+use super::{Detector, DetectorEntry, Losses, Pair, Place};
+use crate::model::found::Found;
+use crate::model::fpn::fpn;
+use crate::model::inputs::ImageInputs;
+use crate::model::net::{Net, Truth};
+use crate::model::schema::Array;
+
+pub use self::keys::{
+    Anchors, BoxHead, BoxLoss, Cascade, CellRule, LossDivisor, PostNmsScope, Roi, Rpn, StrideRule,
+};
+pub(crate) use accuracies::shares;
+pub(crate) use rpn::level_cells;
+
+pub(super) const DETECTOR: DetectorEntry = DetectorEntry {
+    make: |model| Box::new(Rcnn { heads: RoiHeads::of(model) }),
+    check: keys::check,
+    tensors: keys::tensors,
+    keys: &[
+        "model.anchors.",
+        "model.rpn.",
+        "model.roi.",
+        "model.box_head.",
+        "model.cascade.",
+        "model.mask_head.",
+        "model.keypoint_head.",
+    ],
+    idle_keys: heads::idle_keys,
+    classifier: "roi_heads.box_predictor.cls_score.bias",
+};
+
+/// A model of two stages.
+#[derive(Debug)]
+struct Rcnn {
+    heads: RoiHeads,
+}
+
+/// The maps that proposals and RoI features are made of: a pyramid, unless the backbone gives one
+/// map alone.
+fn maps_of(net: &mut Net<'_>, maps: &[TensorId]) -> Result<Vec<TensorId>, GraphError> {
+    match net.spec.config.model.backbone.has_pyramid() {
+        true => fpn(net, maps),
+        false => Ok(maps.to_vec()),
+    }
+}
+
+impl Detector for Rcnn {
+    fn arrays(&self) -> Vec<Array> {
+        self.heads.further.iter().flat_map(|head| head.arrays()).collect()
+    }
+
+    fn fill(
+        &self,
+        store: &Stores,
+        image: usize,
+        objects: &[ObjectView<'_>],
+        rows: &mut ImageRows<'_>,
+    ) -> Result<(), DaliError> {
+        self.heads.further.iter().try_for_each(|head| head.fill(store, image, objects, rows))
+    }
+
+    fn losses(
+        &self,
+        net: &mut Net<'_>,
+        maps: &[TensorId],
+        truth: &Truth,
+    ) -> Result<Losses, GraphError> {
+        let maps = maps_of(net, maps)?;
+        let rpn = rpn::Rpn::new(net, maps.clone())?;
+        let proposals = rpn.proposals(net, truth.images, true)?;
+        let rpn_losses = rpn.losses(net, truth)?;
+        let sampled = sample_rois(net, proposals, truth)?;
+        let mut losses = self.heads.losses(net, &maps, &sampled, truth)?;
+        losses.extend(rpn_losses);
+        Ok(Losses { losses, counts: accuracies::count(net, proposals, truth)? })
+    }
+
+    fn detect(
+        &self,
+        net: &mut Net<'_>,
+        maps: &[TensorId],
+        images: ImageInputs,
+    ) -> Result<(), GraphError> {
+        let maps = maps_of(net, maps)?;
+        let rpn = rpn::Rpn::new(net, maps.clone())?;
+        let proposals = rpn.proposals(net, images, false)?;
+        net.part("box_head.rois");
+        let [boxes, image_idx, count] =
+            net.program.apply(FlattenRois, [proposals.boxes, proposals.counts])?;
+        self.heads.detect(net, &maps, Rois { boxes, image_idx, count }, images)
+    }
+
+    fn outputs(&self) -> Vec<&'static str> {
+        self.heads.further.iter().flat_map(|head| head.outputs()).copied().collect()
+    }
+
+    fn decode(&self, mut outputs: &[HostTensor], row: usize, place: Place, object: &mut Found) {
+        for head in &self.heads.further {
+            let (own, rest) = outputs.split_at(head.outputs().len());
+            head.decode(own, row, place, object);
+            outputs = rest;
+        }
+    }
+
+    fn numbers<'a>(
+        &self,
+        stores: &'a Stores,
+        pairs: &dyn Fn() -> Vec<Pair<'a>>,
+    ) -> Vec<(String, f64)> {
+        let of_heads = self.heads.further.iter().map(|head| head.numbers(stores, pairs));
+        of_heads.flatten().collect()
+    }
+
+    fn kinds_of_scores(&self) -> Vec<IouType> {
+        let kinds = self.heads.further.iter().filter_map(|head| head.kind_of_score());
+        [IouType::Bbox].into_iter().chain(kinds).collect()
+    }
+}

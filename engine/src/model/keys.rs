@@ -1,0 +1,158 @@
+//! `[model]`: the kind of detector, the weights to start from, and the tables of its parts.
+
+use configs::{Check, table};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::backbones::{self, Backbone, NormKind};
+use super::detectors::{self, detectors};
+use crate::config::Config;
+
+/// Defines the table and its kinds, with those of the detectors.
+macro_rules! model {
+    (
+        kinds { $($(#[doc = $about:tt])* $kind:ident $word:literal = $family:ident,)* }
+        tables { $($(#[doc = $doc:tt])* $name:ident: $table:ty,)* }
+    ) => {
+table! {
+    /// `[model]`: the detector.
+    pub struct Model {
+        /// `"mask_rcnn"` (default), `"keypoint_rcnn"` for keypoints in place of masks, or
+        /// `"faster_rcnn"` for boxes alone.
+        #[key(resume = Step, mlperf = Model)]
+        pub kind: ModelKind = ModelKind::MaskRcnn,
+        /// Foreground classes. Default 0: the number of categories in the data.
+        #[key(range = 0..=65_535, unit = "classes", resume = Classes, mlperf = Free)]
+        pub num_classes: usize = 0,
+        /// File of a whole detector to start from (safetensors, `.pth`, `.pkl` or `.npz`, with the
+        /// names of torchvision, detectron2, maskrcnn-benchmark or Tensorpack). Only what depends
+        /// on the number of classes may differ; it is trained from scratch. `train --init` sets it.
+        /// Default: none.
+        #[key(resume = Start, mlperf = Model)]
+        pub weights: Option<String> = None,
+        /// Predictors take the rows of the classes that `weights` has by the same name, and only
+        /// the rest is reinitialised; `--finetune` sets it. Default false.
+        #[key(resume = Start, mlperf = Model)]
+        pub finetune: bool = false,
+        /// Parameters that a weights file lacks, or holds in another shape, keep their initial
+        /// values instead of ending the run; `--allow-partial` sets it. Default false.
+        #[key(resume = Free, mlperf = Model)]
+        pub allow_partial: bool = false,
+        /// Weights under another project's names are taken although its models compute something
+        /// else, and what differs is listed; `--names-only` sets it. Default false.
+        #[key(resume = Free, mlperf = Model)]
+        pub names_only: bool = false,
+        /// Parameters that are not trained, by torchvision's names, where `*` stands for any text
+        /// (`["backbone.*", "rpn.head.*"]`); those of `backbone.frozen_stages` come on top. Default
+        /// `[]`.
+        #[key(resume = State, mlperf = Model)]
+        pub freeze: Vec<String> = Vec::new(),
+        /// The body.
+        pub backbone: Backbone,
+        $($(#[doc = $doc])* pub $name: $table,)*
+    }
+}
+
+/// The kind of detector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelKind {
+    $($(#[doc = $about])* $kind,)*
+}
+
+impl ModelKind {
+    /// Its name in a config.
+    pub fn name(self) -> &'static str {
+        match self {
+            $(Self::$kind => $word,)*
+        }
+    }
+}
+    };
+}
+detectors!(model);
+
+impl ModelKind {
+    /// True if the detector has a mask head.
+    pub fn has_masks(self) -> bool {
+        self == ModelKind::MaskRcnn
+    }
+
+    /// True if the detector has a keypoint head.
+    pub fn has_keypoints(self) -> bool {
+        self == ModelKind::KeypointRcnn
+    }
+}
+
+impl Model {
+    /// Foreground classes: `num_classes`, or `found` if that is 0.
+    pub fn classes_or(&self, found: usize) -> usize {
+        if self.num_classes > 0 { self.num_classes } else { found }
+    }
+
+    /// True if any part has this norm.
+    pub fn has_norm(&self, norm: NormKind) -> bool {
+        let Self { backbone, fpn, box_head, mask_head, .. } = self;
+        let is_of_box_head = box_head.norm == Some(norm) && !box_head.channels.is_empty();
+        let is_of_mask_head = mask_head.norm == Some(norm) && self.kind.has_masks();
+        backbone.norm == norm || fpn.norm == Some(norm) || is_of_box_head || is_of_mask_head
+    }
+}
+
+table! {
+    /// `[model.boxes]`: the meaning of a box's corners.
+    pub struct Boxes {
+        /// Corners are inclusive pixel indices: width is `x2 - x1 + 1` (Detectron, MLPerf). Default
+        /// false: width is `x2 - x1`.
+        #[key(resume = Step, mlperf = Model)]
+        pub legacy_plus_one: bool = false,
+    }
+}
+
+/// Checks the keys of a model.
+pub(crate) fn check(config: &Config, check: &mut Check) {
+    backbones::check(&config.model.backbone, check);
+    let backbone = &config.model.backbone;
+    if config.model.has_norm(NormKind::GroupNorm) {
+        groups(config, check);
+    }
+    if let Some(weights) = &backbone.weights {
+        check.text("model.backbone.weights", weights);
+        check.require(config.model.weights.is_none(), "model.weights", || {
+            "is set beside model.backbone.weights; a whole model holds its backbone: set one".into()
+        });
+    }
+    if let Some(weights) = &config.model.weights {
+        check.text("model.weights", weights);
+    }
+    let has_classes = config.model.weights.is_some();
+    check.require(!config.model.finetune || has_classes, "model.finetune", || {
+        "is true, but model.weights is not set; give the file of a whole detector".into()
+    });
+    check.at_least_one("model.fpn.channels", config.model.fpn.channels);
+    detectors::check(config, check);
+}
+
+/// A group norm must divide all channel counts that it normalizes.
+fn groups(config: &Config, check: &mut Check) {
+    let backbone = &config.model.backbone;
+    let groups = backbone.norm_groups;
+    check.at_least_one("model.backbone.norm_groups", groups);
+    check.positive("model.backbone.norm_eps", backbone.norm_eps);
+    let Model { fpn, box_head: head, mask_head: mask, .. } = &config.model;
+    let stages = backbone.stages().into_iter().map(|stage| stage.divisor);
+    for (norm, channels, part) in [
+        (Some(backbone.norm), stages.collect(), "a stage"),
+        (fpn.norm, vec![fpn.channels], "the feature pyramid"),
+        (head.norm, head.channels.clone(), "the box head"),
+        (mask.norm, mask.channels.clone(), "the mask head"),
+    ] {
+        let is_whole = |count: &usize| groups == 0 || count.is_multiple_of(groups);
+        let uneven = channels.into_iter().find(|count| !is_whole(count));
+        let fits = norm != Some(NormKind::GroupNorm) || uneven.is_none();
+        check.require(fits, "model.backbone.norm_groups", || {
+            let count = uneven.unwrap_or_default();
+            format!("is {groups}, which does not divide {part} of {count} channels; change either")
+        });
+    }
+}
