@@ -6,6 +6,7 @@
 
 mod cuda;
 mod exec;
+mod lanes;
 mod memory;
 mod ptx;
 mod random;

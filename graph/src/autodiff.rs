@@ -211,9 +211,7 @@ impl<'a> Differentiation<'a> {
 }
 
 fn rule_of(program: &Program, node: &crate::Node) -> BackwardRule {
-    let descs =
-        |list: &[TensorId]| list.iter().map(|t| program.desc(*t).clone()).collect::<Vec<_>>();
-    node.op.backward(&descs(&node.inputs), &descs(&node.outputs))
+    node.op.backward(&program.descs(&node.inputs), &program.descs(&node.outputs))
 }
 
 fn gives_gradient(rule: &BackwardRule, input: usize) -> bool {

@@ -52,12 +52,7 @@ pub fn all_reduce_buckets(
 
 /// The tensors, each once, in the order of the nodes that write them; first those without a writer.
 fn by_readiness(program: &Program, grads: &[TensorId]) -> Vec<TensorId> {
-    let mut writer = vec![None; program.tensors().len()];
-    for (position, node) in program.nodes().iter().enumerate() {
-        for output in &node.outputs {
-            writer[output.index()] = Some(position);
-        }
-    }
+    let writers = program.writers();
     let mut ready: Vec<TensorId> = Vec::with_capacity(grads.len());
     let mut seen = vec![false; program.tensors().len()];
     for grad in grads {
@@ -65,7 +60,7 @@ fn by_readiness(program: &Program, grads: &[TensorId]) -> Vec<TensorId> {
             ready.push(*grad);
         }
     }
-    ready.sort_by_key(|grad| writer[grad.index()]);
+    ready.sort_by_key(|grad| writers[grad.index()]);
     ready
 }
 

@@ -11,11 +11,11 @@ use kernels::case::{ORDER_FLOOR, compare_with_reference};
 use kernels::cpu::{HostData, HostTensor};
 use kernels::on_cpu::run_updating;
 use kernels::ops::device_rounding;
-use kernels::{DType, Precision, TensorDesc};
+use kernels::{DType, Precision};
 
 use crate::exec::{Look, Seen};
 use crate::report::node_cost;
-use crate::{NodeId, Program, TensorId};
+use crate::{NodeId, Program};
 
 /// The outcome for an op at given shapes.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,10 +109,8 @@ impl Look for NodeCheck<'_> {
 /// The op with its parameters, and the shapes.
 fn key(program: &Program, node: NodeId) -> String {
     let node = &program.nodes()[node.index()];
-    let descs =
-        |ids: &[TensorId]| -> Vec<&TensorDesc> { ids.iter().map(|id| program.desc(*id)).collect() };
-    let (inputs, outputs, updates) =
-        (descs(&node.inputs), descs(&node.outputs), descs(&node.updates));
+    let [inputs, outputs, updates] =
+        [&node.inputs, &node.outputs, &node.updates].map(|list| program.descs(list));
     format!("{:?} {inputs:?} {outputs:?} {updates:?}", node.op)
 }
 

@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::ops::Range;
 
 use device::Target;
-use kernels::{TensorDesc, workspace_bytes};
+use kernels::workspace_bytes;
 
 use crate::schedule::BitSet;
 use crate::{Program, Schedule, TensorId, TensorKind};
@@ -184,10 +184,7 @@ fn collect(program: &Program, schedule: &Schedule, target: &Target) -> Vec<Block
             let block: &mut Block = &mut blocks[t];
             block.users.push(position);
         }
-        let descs = |list: &[TensorId]| -> Vec<TensorDesc> {
-            list.iter().map(|t| program.desc(*t).clone()).collect()
-        };
-        let (inputs, outputs) = (descs(&node.inputs), descs(&node.outputs));
+        let (inputs, outputs) = (program.descs(&node.inputs), program.descs(&node.outputs));
         let bytes = workspace_bytes(target, node.op.as_ref(), &inputs, &outputs);
         if bytes > 0 {
             let owner = Owner::Workspace(position);

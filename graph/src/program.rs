@@ -192,10 +192,8 @@ impl Program {
                 tensor: self.tensors[tensor.index()].name.clone(),
             });
         }
-        let descs =
-            |list: &[TensorId]| list.iter().map(|t| self.desc(*t).clone()).collect::<Vec<_>>();
         let output_descs = op
-            .infer(&descs(inputs), &descs(updates))
+            .infer(&self.descs(inputs), &self.descs(updates))
             .map_err(|source| GraphError::Op { part: self.part.clone(), source })?;
         let outputs = output_descs
             .into_iter()
@@ -256,6 +254,20 @@ impl Program {
     /// Shape and role of a tensor.
     pub fn desc(&self, tensor: TensorId) -> &TensorDesc {
         &self.tensors[tensor.index()].desc
+    }
+
+    /// Shapes and roles of tensors.
+    pub fn descs(&self, tensors: &[TensorId]) -> Vec<TensorDesc> {
+        tensors.iter().map(|t| self.desc(*t).clone()).collect()
+    }
+
+    /// By tensor, the position of the node that writes it.
+    pub(crate) fn writers(&self) -> Vec<Option<usize>> {
+        let mut writers = vec![None; self.tensors.len()];
+        for (position, node) in self.nodes.iter().enumerate() {
+            node.outputs.iter().for_each(|t| writers[t.index()] = Some(position));
+        }
+        writers
     }
 
     /// The input, state or kept tensor of this name.

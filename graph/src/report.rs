@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use device::Target;
-use kernels::{Cost, TensorDesc};
+use kernels::Cost;
 
 use crate::program::Pass;
 use crate::{Node, Program, TensorId};
@@ -23,10 +23,7 @@ pub struct PartCost {
 
 /// Cost of one node.
 pub fn node_cost(program: &Program, node: &Node) -> Cost {
-    let descs = |list: &[TensorId]| -> Vec<TensorDesc> {
-        list.iter().map(|t| program.desc(*t).clone()).collect()
-    };
-    node.op.cost(&descs(&node.inputs), &descs(&node.outputs))
+    node.op.cost(&program.descs(&node.inputs), &program.descs(&node.outputs))
 }
 
 /// Cost by part and pass, in order of first appearance, in the target's element types.

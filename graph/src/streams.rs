@@ -77,11 +77,8 @@ pub(crate) fn readers_to_wait_for(
 
 /// Takes nodes back to the main stream until it waits for none of those beside it.
 fn return_late(program: &Program, us: &[f64], streams: &mut [usize]) {
-    let mut writer = vec![None; program.tensors().len()];
-    for (i, node) in program.nodes().iter().enumerate() {
-        node.outputs.iter().for_each(|t| writer[t.index()] = Some(i));
-    }
-    let inputs = |i: usize| program.nodes()[i].inputs.iter().filter_map(|t| writer[t.index()]);
+    let writers = program.writers();
+    let inputs = |i: usize| program.nodes()[i].inputs.iter().filter_map(|t| writers[t.index()]);
     loop {
         let mut ends: Vec<f64> = Vec::with_capacity(us.len());
         let mut free = [0f64; COMMUNICATION + 1];

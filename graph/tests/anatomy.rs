@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use device::cuda::CudaDevice;
-use device::{Device, Launch, LaunchArgs, Target};
+use device::{Device, Launch, LaunchArgs};
 use graph::check::{NodeCheck, Verdict};
-use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena, Stopwatch};
+use graph::exec::device::{DeviceExecutor, DeviceState, Stopwatch};
 use graph::program::Pass;
 use graph::timeline::StampCost;
 use graph::{Program, StateSet};
@@ -16,6 +16,9 @@ use kernels::ops::accumulate::Accumulate;
 use kernels::ops::relu_mask::ReluMask;
 use kernels::ops::sum::Sum;
 use kernels::{Op, OpError, Precision, Role, TensorDesc};
+
+use crate::common::Build;
+use crate::common::on_device::{captured, halves, pattern, prepared};
 
 const LEN: usize = 700;
 
@@ -51,17 +54,17 @@ fn program(wrong: bool) -> Program {
     let gradient = program.input("gradient", TensorDesc::new(Role::WeightGradient, &[LEN]));
     let total = program.state("total", TensorDesc::new(Role::Master, &[LEN]));
     let held = program.state("held", TensorDesc::new(Role::Index, &[1]));
-    let mut x = program.apply1(Sum, [a, b, a]).expect("shapes that fit");
+    let mut x = program.node(Sum, [a, b, a]);
     if wrong {
         program.set_part("planted");
-        x = program.apply1(Wrong, [x, b]).expect("shapes that fit");
+        x = program.node(Wrong, [x, b]);
         program.set_part("model");
     }
     program.set_pass(Pass::Backward);
     for i in 0..4 {
-        let beside = program.apply1(ReluMask, [x, b]).expect("shapes that fit");
+        let beside = program.node(ReluMask, [x, b]);
         program.keep(&format!("beside{i}"), beside);
-        x = program.apply1(ReluMask, [x, if i % 2 == 0 { b } else { a }]).expect("shapes");
+        x = program.node(ReluMask, [x, if i % 2 == 0 { b } else { a }]);
     }
     program.keep("x", x);
     program.set_pass(Pass::Update);
@@ -79,8 +82,7 @@ struct Run {
 impl Run {
     fn on(device: CudaDevice, wrong: bool) -> Self {
         let device: Arc<dyn Device> = Arc::new(device);
-        let prepared = Prepared::new(Arc::new(program(wrong)), Target::Gpu(device.gpu().clone()))
-            .expect("a schedule");
+        let prepared = prepared(device.as_ref(), Arc::new(program(wrong)));
         let mut set = StateSet::new();
         for (_, tensor) in prepared.program.states() {
             let zero = match tensor.desc.role {
@@ -89,27 +91,18 @@ impl Run {
             };
             set.insert(&tensor.name, zero);
         }
-        let state = DeviceState::new(device.clone(), &[&prepared.program], &["held"], &set);
-        let state = state.expect("memory");
-        let arena = SharedArena::new(device.clone(), &[&prepared]).expect("memory");
-        let programs = vec![prepared];
-        let executor = DeviceExecutor::new(device.clone(), programs, Arc::new(arena), &state);
-        let executor = executor.expect("a capture").with_staging().expect("memory");
+        let captured = captured(device.clone(), vec![prepared], &set, &["held"]);
+        let (state, executor) = captured.expect("a capture");
         Self { device, executor, state, steps: 0 }
     }
 
     /// Writes the inputs of the next step.
     fn write(&mut self) -> &mut DeviceExecutor {
-        let values = |seed: u32| -> Vec<f32> {
-            (0..LEN as u32).map(|i| ((i * 37 + seed * 101) % 17) as f32 - 8.0).collect()
-        };
-        let halves = |seed: u32| -> Vec<u8> {
-            values(seed).iter().flat_map(|v| half::f16::from_f32(*v).to_ne_bytes()).collect()
-        };
+        let values = |seed| pattern(seed, LEN, 17);
         let step = self.steps;
         self.steps += 1;
-        self.executor.write_input(0, "a", &halves(step)).expect("an input");
-        self.executor.write_input(0, "b", &halves(step + 7)).expect("an input");
+        self.executor.write_input(0, "a", &halves(&values(step))).expect("an input");
+        self.executor.write_input(0, "b", &halves(&values(step + 7))).expect("an input");
         let gradient: Vec<u8> = values(step + 3).iter().flat_map(|v| v.to_ne_bytes()).collect();
         self.executor.write_input(0, "gradient", &gradient).expect("an input");
         &mut self.executor

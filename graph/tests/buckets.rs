@@ -4,10 +4,9 @@
 use std::sync::Arc;
 
 use device::cuda::CudaDevice;
-use device::{Device, Gpu, Target};
+use device::{Device, Gpu};
 use graph::buckets::all_reduce_buckets;
-use graph::capture::{LaunchList, Work, capture};
-use graph::exec::device::{DeviceExecutor, DeviceState, Place, Prepared, SharedArena};
+use graph::capture::{Work, capture};
 use graph::program::Pass;
 use graph::{Program, Schedule, StateSet, TensorId, streams};
 use kernels::ops::bias_grad::BiasGrad;
@@ -15,6 +14,8 @@ use kernels::ops::grad_norms::GradNorms;
 use kernels::ops::relu_mask::ReluMask;
 use kernels::{Role, TensorDesc};
 
+use crate::common::Build;
+use crate::common::on_device::{captured, launches, prepared, refusals_without_a_wait};
 use crate::common::random::Rng;
 
 const ROWS: usize = 4;
@@ -29,8 +30,8 @@ fn program(buckets: Option<(usize, usize)>) -> (Program, Vec<TensorId>) {
     p.set_pass(Pass::Backward);
     let layer = |(i, width): (usize, &usize)| {
         let x = p.input(&format!("x{i}"), TensorDesc::new(Role::Gradient, &[ROWS, *width]));
-        let masked = p.apply1(ReluMask, [x, x]).expect("one shape");
-        p.apply1(BiasGrad { counted: false }, [masked]).expect("two dimensions")
+        let masked = p.node(ReluMask, [x, x]);
+        p.node(BiasGrad { counted: false }, [masked])
     };
     let grads: Vec<TensorId> = WIDTHS.iter().enumerate().map(layer).collect();
     let mut sums = grads.clone();
@@ -72,13 +73,9 @@ fn means(width: usize, step: usize, ranks: usize, factor: f32) -> Vec<f64> {
 /// flag.
 fn run(device: CudaDevice, program: Program, factor: f32) -> Vec<(Vec<f32>, i32)> {
     let rank = device.ranks().rank;
-    let device: Arc<dyn Device> = Arc::new(device);
-    let target = Target::Gpu(device.gpu().clone());
-    let prepared = Prepared::new(Arc::new(program), target).expect("a schedule");
-    let state = DeviceState::new(device.clone(), &[&prepared.program], &[], &StateSet::new());
-    let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
-    let executor = DeviceExecutor::new(device, vec![prepared], arena, &state.expect("no state"));
-    let mut executor = executor.and_then(DeviceExecutor::with_staging).expect("a captured step");
+    let programs = vec![prepared(&device, Arc::new(program))];
+    let captured = captured(Arc::new(device), programs, &StateSet::new(), &[]);
+    let (_, mut executor) = captured.expect("a captured step");
     let step = |step: usize| {
         for (i, width) in WIDTHS.iter().enumerate() {
             let x = layer(*width, step, rank, factor);
@@ -205,35 +202,12 @@ fn buckets_leave_the_other_streams_as_they_are() {
 #[test]
 fn a_missing_wait_of_a_bucket_is_refused() {
     let device = test_gpu::open("A100");
-    let program = Arc::new(program(Some((2, 300))).0);
-    let target = Target::Gpu(device.gpu().clone());
-    let prepared = Prepared::new(program, target).expect("a schedule");
-    let arena = device.alloc(prepared.plan.arena_bytes()).expect("memory");
-    let inputs = device.alloc(prepared.input_bytes()).expect("memory");
-    let place = Place { arena, inputs, state: &|_| None };
-    let list = prepared.launches(&place).expect("no state");
+    let prepared = prepared(&device, Arc::new(program(Some((2, 300))).0));
+    let list = launches(&device, &prepared);
     capture(&device, &list).expect("all waits are there");
-    let mut refused = 0;
     let concerns =
         |work: &Work| work.stream == streams::COMMUNICATION || work.name.contains("grad_norms");
-    for (at, work) in list.works().iter().enumerate().filter(|(_, work)| concerns(work)) {
-        for k in 0..work.waits.len() {
-            let mut mutant = LaunchList::default();
-            for (position, work) in list.works().iter().enumerate() {
-                let mut work = work.clone();
-                if position == at {
-                    work.waits.remove(k);
-                }
-                mutant.push(work);
-            }
-            let error = match capture(&device, &mutant) {
-                Ok(_) => panic!("{} without its wait {k} is captured", work.name),
-                Err(error) => error.to_string(),
-            };
-            assert!(error.contains("no event orders them"), "{}: {error}", work.name);
-            refused += 1;
-        }
-    }
+    let refused = refusals_without_a_wait(&device, &list, concerns);
     assert_eq!(refused, 4, "three buckets and the update");
 }
 

@@ -5,9 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use device::cuda::CudaDevice;
-use device::{Counts, Device, Gpu, Launch, LaunchArgs, Target};
-use graph::capture::capture;
-use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
+use device::{Counts, Device, Launch, LaunchArgs};
+use graph::capture::{LaunchList, capture};
+use graph::exec::device::{DeviceExecutor, DeviceState};
 use graph::plan::ALIGNMENT;
 use graph::program::Pass;
 use graph::{CpuExecutor, Program, StateSet};
@@ -16,11 +16,10 @@ use kernels::ops::relu_mask::ReluMask;
 use kernels::{OpError, Role, TensorDesc};
 use test_gpu::{Alive, TestGpu};
 
-const LEN: usize = 3000;
+use crate::common::on_device::{captured, halves, launches, pattern, prepared};
+use crate::common::{Build, bound};
 
-fn target() -> Target {
-    Target::Gpu(Gpu::a100())
-}
+const LEN: usize = 3000;
 
 /// `a`, `b` -> several gradients of ReLUs, some of them on the second stream.
 fn program() -> Arc<Program> {
@@ -30,48 +29,57 @@ fn program() -> Arc<Program> {
     let mut x = a;
     program.set_pass(Pass::Backward);
     for i in 0..6 {
-        let beside = program.apply1(ReluMask, [x, b]).expect("shapes that fit");
-        x = program.apply1(ReluMask, [x, if i % 2 == 0 { b } else { a }]).expect("shapes");
+        let beside = program.node(ReluMask, [x, b]);
+        x = program.node(ReluMask, [x, if i % 2 == 0 { b } else { a }]);
         program.keep(&format!("beside{i}"), beside);
     }
     program.keep("x", x);
     Arc::new(program)
 }
 
-fn halves(seed: u32) -> Vec<f32> {
-    (0..LEN as u32).map(|i| ((i * 37 + seed * 101) % 17) as f32 - 8.0).collect()
+fn values(seed: u32) -> Vec<f32> {
+    pattern(seed, LEN, 17)
 }
 
-fn bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|v| half::f16::from_f32(*v).to_ne_bytes()).collect()
+fn executor(device: &Arc<CudaDevice>, programs: usize) -> DeviceExecutor {
+    let prepared = (0..programs).map(|_| prepared(device.as_ref(), program())).collect();
+    captured(device.clone(), prepared, &StateSet::new(), &[]).expect("a capture").1
 }
 
-fn executor(gpu: &str, programs: usize) -> (Arc<CudaDevice>, DeviceExecutor) {
-    executor_on(Arc::new(test_gpu::open(gpu)), programs)
+/// Submits a step of the inputs of these seeds.
+fn submit(executor: &mut DeviceExecutor, which: usize, seeds: [u32; 2]) {
+    for (name, seed) in ["a", "b"].into_iter().zip(seeds) {
+        executor.write_input(which, name, &halves(&values(seed))).expect("an input");
+    }
+    executor.submit(which).expect("a launch");
 }
 
-fn executor_on(device: Arc<CudaDevice>, programs: usize) -> (Arc<CudaDevice>, DeviceExecutor) {
-    let prepared: Vec<_> =
-        (0..programs).map(|_| Prepared::new(program(), target()).expect("a schedule")).collect();
-    let shared: Arc<dyn Device> = device.clone();
-    let all: Vec<_> = prepared.iter().map(|p| p.program.as_ref()).collect();
-    let state =
-        DeviceState::new(shared.clone(), &all, &[], &StateSet::new()).expect("no state to miss");
-    let arena = SharedArena::new(shared.clone(), &prepared.iter().collect::<Vec<_>>());
-    let arena = Arc::new(arena.expect("memory"));
-    let executor = DeviceExecutor::new(shared, prepared, arena, &state).expect("a capture");
-    (device, executor.with_staging().expect("memory"))
+/// The CPU's executor, and what it does with the inputs of these seeds.
+fn cpu() -> CpuExecutor {
+    bound(&program(), &StateSet::new())
+}
+
+fn run_on_cpu(cpu: &mut CpuExecutor, seeds: [u32; 2]) {
+    for (name, seed) in ["a", "b"].into_iter().zip(seeds) {
+        cpu.input_mut(name).expect("an input").as_f32_mut().copy_from_slice(&values(seed));
+    }
+    cpu.run(&mut StateSet::new());
+}
+
+fn assert_same(executor: &DeviceExecutor, cpu: &CpuExecutor) {
+    for name in ["x", "beside0", "beside5"] {
+        let got = executor.read(0, name).expect("kept");
+        assert_eq!(got.as_f32(), cpu.f32(name).expect("kept"), "{name}");
+    }
 }
 
 #[test]
 fn fifty_steps_are_fifty_graph_launches_and_no_wait() {
-    let (device, mut executor) = executor("A100 SEED=3", 2);
+    let device = Arc::new(test_gpu::open("A100 SEED=3"));
+    let mut executor = executor(&device, 2);
     let before = device.counts();
     for step in 0..50 {
-        let which = step as usize % 2;
-        executor.write_input(which, "a", &bytes(&halves(step))).expect("an input");
-        executor.write_input(which, "b", &bytes(&halves(step + 7))).expect("an input");
-        executor.submit(which).expect("a launch");
+        submit(&mut executor, step as usize % 2, [step, step + 7]);
     }
     executor.until_done(50).expect("no fault");
     let after = device.counts();
@@ -81,22 +89,15 @@ fn fifty_steps_are_fifty_graph_launches_and_no_wait() {
 
 #[test]
 fn steps_in_flight_keep_their_own_inputs() {
-    let mut cpu = CpuExecutor::new(program(), &StateSet::new()).expect("a plan");
+    let mut cpu = cpu();
+    run_on_cpu(&mut cpu, [4, 11]);
     for seed in 1..4 {
-        let (_, mut executor) = executor(&format!("A100 SEED={seed}"), 1);
+        let device = Arc::new(test_gpu::open(&format!("A100 SEED={seed}")));
+        let mut executor = executor(&device, 1);
         for step in 0..5 {
-            let (a, b) = (halves(step), halves(step + 7));
-            executor.write_input(0, "a", &bytes(&a)).expect("an input");
-            executor.write_input(0, "b", &bytes(&b)).expect("an input");
-            executor.submit(0).expect("a launch");
-            cpu.input_mut("a").expect("an input").as_f32_mut().copy_from_slice(&a);
-            cpu.input_mut("b").expect("an input").as_f32_mut().copy_from_slice(&b);
+            submit(&mut executor, 0, [step, step + 7]);
         }
-        cpu.run(&mut StateSet::new());
-        for name in ["x", "beside0", "beside5"] {
-            let got = executor.read(0, name).expect("kept");
-            assert_eq!(got.as_f32(), cpu.f32(name).expect("kept"), "{name}, seed {seed}");
-        }
+        assert_same(&executor, &cpu);
     }
 }
 
@@ -105,37 +106,33 @@ fn steps_in_flight_keep_their_own_inputs() {
 #[test]
 fn inputs_are_brought_from_pinned_memory_of_the_callers() {
     let device = Arc::new(test_gpu::open("A100 SCHEDULE=late"));
-    let (_, mut executor) = executor_on(device.clone(), 1);
+    let mut executor = executor(&device, 1);
     let prepared = &executor.programs()[0];
     let ranges = ["a", "b"].map(|name| prepared.input_range(name).expect("an input"));
     assert_eq!(prepared.input_range("x"), None, "a value is no input");
     let input_bytes = prepared.input_bytes();
     let mut buffers = [(); 2].map(|()| device.pinned_buffer(input_bytes).expect("memory"));
-    let mut cpu = CpuExecutor::new(program(), &StateSet::new()).expect("a plan");
+    let mut cpu = cpu();
     let (before, mut lent) = (device.counts(), 0);
     for step in 0..6 {
         let buffer = &mut buffers[step as usize % 2];
-        for (name, range) in ["a", "b"].into_iter().zip(&ranges) {
-            let values = halves(step + range.start as u32);
-            buffer.as_mut()[range.clone()].copy_from_slice(&bytes(&values));
-            cpu.input_mut(name).expect("an input").as_f32_mut().copy_from_slice(&values);
+        let seeds = ranges.each_ref().map(|range| step + range.start as u32);
+        for (range, seed) in ranges.iter().zip(seeds) {
+            buffer.as_mut()[range.clone()].copy_from_slice(&halves(&values(seed)));
         }
         executor.bring_inputs(0, buffer).expect("a copy");
         let number = executor.submit(0).expect("a launch");
         let write = AssertUnwindSafe(|| buffer.as_mut()[0] = 0);
         lent += u32::from(catch_unwind(write).is_err());
         executor.until_done(number).expect("no fault");
-        cpu.run(&mut StateSet::new());
+        run_on_cpu(&mut cpu, seeds);
         let after = device.counts();
         assert_eq!(after.pinned_writes, before.pinned_writes);
         assert_eq!(after.host_waits, before.host_waits);
         assert_eq!(after.uploads - before.uploads, u64::from(step) + 1);
     }
     assert!(lent > 0, "no copy was as late as the write");
-    for name in ["x", "beside0", "beside5"] {
-        let got = executor.read(0, name).expect("kept");
-        assert_eq!(got.as_f32(), cpu.f32(name).expect("kept"), "{name}");
-    }
+    assert_same(&executor, &cpu);
 }
 
 /// Neither memory, streams nor events are made in a step, and all memory is given back.
@@ -145,15 +142,12 @@ fn a_hundred_steps_leave_nothing_behind() {
     let device = Arc::new(gpu.open());
     let free = |device: &CudaDevice| device.memory().expect("memory").free;
     let all = free(&device);
-    let (_, mut executor) = executor_on(device.clone(), 2);
+    let mut executor = executor(&device, 2);
     let before = (free(&device), device.counts().allocations);
     let handles = |d: &CudaDevice| (d.stream().expect("one").0, d.event().expect("one").0);
     let (stream, event) = handles(&device);
     for step in 0..100 {
-        let which = step as usize % 2;
-        executor.write_input(which, "a", &bytes(&halves(step))).expect("an input");
-        executor.write_input(which, "b", &bytes(&halves(step))).expect("an input");
-        executor.submit(which).expect("a launch");
+        submit(&mut executor, step as usize % 2, [step, step]);
     }
     executor.until_done(100).expect("no fault");
     assert_eq!((free(&device), device.counts().allocations), before);
@@ -169,13 +163,11 @@ fn a_hundred_steps_leave_nothing_behind() {
 #[test]
 fn what_is_released_still_ends_its_work() {
     let device = Arc::new(test_gpu::open("A100 SEED=3"));
-    let (_, mut executor) = executor_on(device.clone(), 1);
+    let mut executor = executor(&device, 1);
     let stream = device.stream().expect("a stream");
     // One step for each of the two input buffers.
     for step in 1..3 {
-        executor.write_input(0, "a", &bytes(&halves(1))).expect("an input");
-        executor.write_input(0, "b", &bytes(&halves(1))).expect("an input");
-        executor.submit(0).expect("a launch");
+        submit(&mut executor, 0, [1, 1]);
         executor.until_done(step).expect("no fault");
     }
     let list = &executor.launch_lists()[0];
@@ -218,19 +210,15 @@ impl kernels::Op for TooLong {
 fn a_fault_in_a_step_is_told_at_the_next_one() {
     let mut program = Program::new();
     let x = program.input("x", TensorDesc::new(Role::Gradient, &[ALIGNMENT / 2]));
-    let y = program.apply1(TooLong, [x]).expect("any shape");
+    let y = program.node(TooLong, [x]);
     program.keep("y", y);
-    let prepared = Prepared::new(Arc::new(program), target()).expect("a schedule");
-    let device: Arc<dyn Device> = Arc::new(test_gpu::open("A100"));
-    let state = DeviceState::new(device.clone(), &[&prepared.program], &[], &StateSet::new());
-    let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
-    let state = state.expect("no state");
-    let executor = DeviceExecutor::new(device, vec![prepared], arena, &state);
-    let executor = executor.expect("what it does shows when it runs");
-    let mut executor = executor.with_staging().expect("memory");
+    let device = Arc::new(test_gpu::open("A100"));
+    let prepared = vec![prepared(device.as_ref(), Arc::new(program))];
+    let captured = captured(device, prepared, &StateSet::new(), &[]);
+    let (_, mut executor) = captured.expect("what it does shows when it runs");
     let mut errors = vec![];
     for _ in 0..4 {
-        let written = executor.write_input(0, "x", &bytes(&[1.0; ALIGNMENT / 2]));
+        let written = executor.write_input(0, "x", &halves(&[1.0; ALIGNMENT / 2]));
         match written.and_then(|()| executor.submit(0)) {
             Ok(number) => assert!(number <= 2, "the third step waits for the first"),
             Err(e) => errors.push(e.to_string()),
@@ -274,25 +262,18 @@ fn state_is_sent_in_few_large_copies() {
 /// The schedule knows the waits; without them the device finds two launches that race.
 #[test]
 fn a_wait_that_is_missing_is_found_at_capture() {
-    let (device, _) = executor("A100", 1);
-    let shared: Arc<dyn Device> = device.clone();
-    let prepared = Prepared::new(program(), target()).expect("a schedule");
+    let device = test_gpu::open("A100");
+    let prepared = prepared(&device, program());
     assert!(prepared.schedule.launches().iter().any(|l| l.stream == 1 && !l.waits.is_empty()));
-    let state = DeviceState::new(shared.clone(), &[&prepared.program], &[], &StateSet::new());
-    let arena = device.alloc(prepared.plan.arena_bytes()).expect("memory");
-    let inputs = device.alloc(prepared.input_bytes()).expect("memory");
-    let state = state.expect("no state to miss");
-    let address = |name: &str| state.ptr(name);
-    let place = graph::exec::device::Place { arena, inputs, state: &address };
-    let list = prepared.launches(&place).expect("addresses");
-    capture(device.as_ref(), &list).expect("all waits are there");
-    let mut without = graph::capture::LaunchList::default();
+    let list = launches(&device, &prepared);
+    capture(&device, &list).expect("all waits are there");
+    let mut without = LaunchList::default();
     for work in list.works() {
         assert!(work.kernels().count() > 0);
         let mut work = work.clone();
         work.waits.clear();
         without.push(work);
     }
-    let error = capture(device.as_ref(), &without).expect_err("a race").to_string();
+    let error = capture(&device, &without).expect_err("a race").to_string();
     assert!(error.contains("no event orders them"), "{error}");
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use device::cuda::CudaDevice;
 use device::{Buffer, Device, DevicePtr, Gpu, LaunchArgs, Stream, Target, Workspace};
 use graph::capture::{Body, LaunchList, Work, capture};
-use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
+use graph::exec::device::Prepared;
 use graph::plan::Owner;
 use graph::program::Pass;
 use graph::prune::prune;
-use graph::{CpuExecutor, Program, Schedule, StateSet, TensorId, TensorKind};
+use graph::{Program, Schedule, StateSet, TensorId, TensorKind};
 use kernels::cpu::HostTensor;
 use kernels::on_device::host_tensor;
 use kernels::ops::all_reduce::AllReduce;
@@ -21,7 +21,10 @@ use kernels::ops::sum::Sum;
 use kernels::ops::upsample_add::UpsampleAdd;
 use kernels::{Precision, Role, TensorDesc};
 
+use crate::common::on_device::prepared as as_in_training;
+use crate::common::on_device::{captured, halves, pattern, refusals_without_a_wait};
 use crate::common::random::{Rng, streams};
+use crate::common::{Build, bound};
 
 /// `[N, H, W, C]` of every map; maps of half the extents are inputs of the upsampling.
 const FULL: [usize; 4] = [1, 6, 8, 8];
@@ -49,21 +52,20 @@ fn program(seed: u32, nodes: usize, sums: bool) -> Program {
         let (x, y) = (near(&mut rng, &full), near(&mut rng, &full));
         let (u, v) = (near(&mut rng, &half), near(&mut rng, &half));
         let (made, list) = match rng.below(6 + usize::from(sums)) {
-            6 => (p.apply1(AllReduce, [x]), &mut full),
-            0 => (p.apply1(ReluMask, [x, y]), &mut full),
-            1 => (p.apply1(ReluMask, [u, v]), &mut half),
-            2 => (p.apply1(Sum, [x, y]), &mut full),
-            3 => (p.apply1(UpsampleAdd, [x, u]), &mut full),
+            6 => (p.node(AllReduce, [x]), &mut full),
+            0 => (p.node(ReluMask, [x, y]), &mut full),
+            1 => (p.node(ReluMask, [u, v]), &mut half),
+            2 => (p.node(Sum, [x, y]), &mut full),
+            3 => (p.node(UpsampleAdd, [x, u]), &mut full),
             4 => {
                 let value = rng.below(5) as f32 - 2.0;
-                (p.apply1(Fill { desc: map(&HALF), value }, []), &mut half)
+                (p.node(Fill { desc: map(&HALF), value }, []), &mut half)
             }
             _ => {
                 let desc = TensorDesc::new(Role::Loss, &[1]);
-                (p.apply1(Fill { desc, value: i as f32 }, []), &mut losses)
+                (p.node(Fill { desc, value: i as f32 }, []), &mut losses)
             }
         };
-        let made = made.unwrap_or_else(|e| panic!("{e}"));
         list.push(made);
         if rng.one_in(6) {
             p.keep(&format!("kept{i}"), made);
@@ -87,21 +89,13 @@ fn state() -> StateSet {
     state
 }
 
-fn halves(seed: u32, len: usize) -> Vec<f32> {
-    (0..len as u32).map(|i| ((i * 37 + seed * 101) % 9) as f32 - 4.0).collect()
-}
-
-fn bytes(values: &[f32]) -> Vec<u8> {
-    values.iter().flat_map(|v| half::f16::from_f32(*v).to_ne_bytes()).collect()
-}
-
 /// Inputs of a step by name.
 fn inputs(step: u32) -> [(&'static str, Vec<f32>); 3] {
     let len = |shape: [usize; 4]| shape.iter().product();
     [
-        ("a", halves(step, len(FULL))),
-        ("b", halves(step + 40, len(FULL))),
-        ("c", halves(step + 80, len(HALF))),
+        ("a", pattern(step, len(FULL), 9)),
+        ("b", pattern(step + 40, len(FULL), 9)),
+        ("c", pattern(step + 80, len(HALF), 9)),
     ]
 }
 
@@ -116,15 +110,10 @@ fn prepared(seed: u32, nodes: usize, count: usize) -> Prepared {
     Prepared::with_schedule(Arc::new(program), schedule, Target::Gpu(Gpu::a100()))
 }
 
-/// The same with the streams of training.
-fn prepared_as_in_training(seed: u32, nodes: usize) -> Prepared {
-    Prepared::new(Arc::new(program(seed, nodes, true)), Target::Gpu(Gpu::a100())).expect("ordered")
-}
-
 /// The CPU's kept tensors and state after each of `steps` steps.
-fn on_cpu(program: &Arc<Program>, steps: u32) -> Vec<(Vec<Vec<f32>>, StateSet)> {
+fn on_cpu(program: &Program, steps: u32) -> Vec<(Vec<Vec<f32>>, StateSet)> {
     let mut state = state();
-    let mut cpu = CpuExecutor::new(program.clone(), &state).expect("a plan");
+    let mut cpu = bound(program, &state);
     let step = |step| {
         for (name, values) in inputs(step) {
             cpu.input_mut(name).expect("an input").as_f32_mut().copy_from_slice(&values);
@@ -146,7 +135,10 @@ fn random_programs_on_random_streams_give_what_the_cpu_gives() {
     let (mut waits, mut third) = (0, 0);
     for seed in 0..32 {
         let prepared = match 2 + seed as usize % 4 {
-            5 => prepared_as_in_training(seed, 8 + seed as usize),
+            5 => as_in_training(
+                &test_gpu::open("A100"),
+                program(seed, 8 + seed as usize, true).into(),
+            ),
             streams => prepared(seed, 8 + seed as usize, streams),
         };
         third += usize::from(prepared.schedule.num_streams() > 2);
@@ -154,16 +146,12 @@ fn random_programs_on_random_streams_give_what_the_cpu_gives() {
         let program = prepared.program.clone();
         let truth = on_cpu(&program, 4);
         for order in 1..4 {
-            let device: Arc<dyn Device> = Arc::new(test_gpu::open(&format!("A100 SEED={order}")));
-            let memory = DeviceState::new(device.clone(), &[&program], &["ring"], &state());
-            let memory = memory.expect("memory");
-            let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
-            let executor = DeviceExecutor::new(device, vec![prepared.clone()], arena, &memory);
-            let executor = executor.and_then(DeviceExecutor::with_staging);
-            let mut executor = executor.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+            let device = Arc::new(test_gpu::open(&format!("A100 SEED={order}")));
+            let captured = captured(device, vec![prepared.clone()], &state(), &["ring"]);
+            let (memory, mut executor) = captured.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
             for (step, (kept, _)) in truth.iter().enumerate() {
                 for (name, values) in inputs(step as u32) {
-                    executor.write_input(0, name, &bytes(&values)).expect("an input");
+                    executor.write_input(0, name, &halves(&values)).expect("an input");
                 }
                 executor.submit(0).expect("a launch");
                 // Some steps are looked at, the others run into one another.
@@ -189,26 +177,23 @@ fn a_step_that_counts_as_done_is_done_on_every_stream() {
     let mut program = Program::new();
     let loss = TensorDesc::new(Role::Loss, &[1]);
     let fill = Fill { desc: loss, value: 1.0 };
-    let mut x = program.apply1(fill.clone(), []).expect("a fill");
+    let mut x = program.node(fill.clone(), []);
     for _ in 0..8 {
-        x = program.apply1(Sum, [x, x]).expect("a sum");
+        x = program.node(Sum, [x, x]);
     }
     let ring = program.state("ring", TensorDesc::new(Role::Scalar, &RING));
     let step = program.state("step", TensorDesc::new(Role::Index, &[1]));
     program.add(Arc::new(Publish), &[x], &[ring, step]).expect("room in a row");
-    let beside = program.apply1(fill, []).expect("a fill");
+    let beside = program.node(fill, []);
     program.keep("beside", beside);
     let mut streams = vec![1; program.nodes().len()];
     *streams.last_mut().expect("nodes") = 2;
     let schedule = Schedule::with_streams(&program, &streams).expect("ordered");
     let prepared = Prepared::with_schedule(Arc::new(program), schedule, Target::Gpu(Gpu::a100()));
     for order in 1..5 {
-        let device: Arc<dyn Device> = Arc::new(test_gpu::open(&format!("A100 SEED={order}")));
-        let memory = DeviceState::new(device.clone(), &[&prepared.program], &["ring"], &state());
-        let memory = memory.expect("memory");
-        let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
-        let executor = DeviceExecutor::new(device.clone(), vec![prepared.clone()], arena, &memory);
-        let mut executor = executor.expect("a capture").with_staging().expect("memory");
+        let device = Arc::new(test_gpu::open(&format!("A100 SEED={order}")));
+        let captured = captured(device.clone(), vec![prepared.clone()], &state(), &["ring"]);
+        let (memory, mut executor) = captured.expect("a capture");
         let number = executor.submit(0).expect("a launch");
         executor.until_done(number).expect("no fault");
         let mut row = [0; 8];
@@ -239,7 +224,7 @@ impl Bench {
             ptr
         };
         let find = |name: &str| prepared.program.find(name);
-        let inputs = inputs(0).into_iter().filter_map(|(name, v)| Some((find(name)?, bytes(&v))));
+        let inputs = inputs(0).into_iter().filter_map(|(name, v)| Some((find(name)?, halves(&v))));
         let inputs = inputs.map(|(id, bytes)| (id, place(&bytes))).collect();
         let state = state();
         let states = state.iter().filter_map(|(name, t)| Some((find(name)?, place(t.bytes()))));
@@ -314,27 +299,7 @@ fn every_wait_that_is_dropped_is_found() {
         let list = bench.launches(&prepared, None);
         let truth = on_cpu(&prepared.program, 1).remove(0).0;
         assert!(!bench.catches(&prepared, &list, &truth), "seed {seed}: the list as it is");
-        let waits = list
-            .works()
-            .iter()
-            .enumerate()
-            .flat_map(|(w, work)| (0..work.waits.len()).map(move |k| (w, k)));
-        for (w, k) in waits {
-            let mut mutant = LaunchList::default();
-            for (position, work) in list.works().iter().enumerate() {
-                let mut work = work.clone();
-                if position == w {
-                    work.waits.remove(k);
-                }
-                mutant.push(work);
-            }
-            let error = capture(&bench.device, &mutant).expect_err("a race").to_string();
-            assert!(
-                error.contains("no event orders them"),
-                "seed {seed}, wait {k} of {w}: {error}"
-            );
-            dropped += 1;
-        }
+        dropped += refusals_without_a_wait(&bench.device, &list, |_| true);
     }
     assert!(dropped > 60, "only {dropped} waits");
 }

@@ -11,11 +11,10 @@ use kernels::{Role, TensorDesc};
 use crate::common::interpreter::naive;
 use crate::common::mix::Mix;
 use crate::common::random::{Sample, sample};
-use crate::common::{panic_message, tensor, vector};
+use crate::common::{Build, bound, panic_message, state, tensor, vector};
 
 fn executor(sample: &Sample) -> CpuExecutor {
-    let program = Arc::new(sample.program.clone());
-    fed(CpuExecutor::new(program, &sample.state).expect("bound"), sample)
+    fed(bound(&sample.program, &sample.state), sample)
 }
 
 fn fed(mut executor: CpuExecutor, sample: &Sample) -> CpuExecutor {
@@ -97,14 +96,12 @@ fn programs_in_one_arena_do_not_disturb_one_another() {
 fn an_update_is_seen_by_the_next_run() {
     let mut program = Program::new();
     let s = program.state("s", vector(1));
-    let copy = Mix { outputs: vec![1], scratch: 0, salt: 0.0 };
-    let y = program.apply1(copy, [s]).expect("mix");
+    let y = program.node(Mix::of(&[1]), [s]);
     program.keep("y", y);
     let step = Mix { outputs: vec![], scratch: 0, salt: 0.25 };
     program.add(Arc::new(step), &[], &[s]).expect("state");
-    let mut state = StateSet::new();
-    state.insert("s", tensor(&[0.125]));
-    let mut executor = CpuExecutor::new(Arc::new(program), &state).expect("bound");
+    let mut state = state("s", &[0.125]);
+    let mut executor = bound(&program, &state);
     let seen = [0.25, 0.75, 0.25].map(|expected| {
         executor.run(&mut state);
         (executor.f32("y").expect("kept")[0], expected)
@@ -158,12 +155,9 @@ fn a_state_set_of_another_layout_is_refused() {
     let message = panic_message(|| {
         let mut program = Program::new();
         let s = program.state("s", vector(1));
-        program.apply1(Mix { outputs: vec![1], scratch: 0, salt: 0.0 }, [s]).expect("mix");
-        let mut state = StateSet::new();
-        state.insert("s", tensor(&[0.0]));
-        let mut executor = CpuExecutor::new(Arc::new(program), &state).expect("bound");
-        let mut other = StateSet::new();
-        other.insert("r", tensor(&[0.0]));
+        program.node(Mix::of(&[1]), [s]);
+        let mut executor = bound(&program, &state("s", &[0.0]));
+        let mut other = state("r", &[0.0]);
         other.insert("s", tensor(&[0.0]));
         executor.run(&mut other);
     });
@@ -176,12 +170,12 @@ fn tensors_are_read_by_kept_name_and_type_only() {
     let x = program.input("x", vector(2));
     program.input("count", TensorDesc::new(Role::Index, &[1]));
     program.set_part("part");
-    let y = program.apply1(Mix { outputs: vec![2], scratch: 0, salt: 0.0 }, [x]).expect("mix");
-    program.apply1(Mix { outputs: vec![2], scratch: 0, salt: 0.5 }, [y]).expect("mix");
+    let y = program.node(Mix::of(&[2]), [x]);
+    program.node(Mix { outputs: vec![2], scratch: 0, salt: 0.5 }, [y]);
     program.keep("y", y);
     program.keep("also y", y);
     let mut state = StateSet::new();
-    let mut executor = CpuExecutor::new(Arc::new(program), &state).expect("bound");
+    let mut executor = bound(&program, &state);
     let unknown = |r: Result<_, GraphError>| matches!(r, Err(GraphError::UnknownTensor(_)));
     assert!(unknown(executor.input_mut("y").map(|_| ())));
     assert!(unknown(executor.input_mut("z").map(|_| ())));
@@ -204,8 +198,8 @@ fn an_input_called_like_a_node_is_found() {
     let mut program = Program::new();
     program.set_part("part");
     let x = program.input("part.mix", vector(1));
-    program.apply1(Mix { outputs: vec![1], scratch: 0, salt: 0.0 }, [x]).expect("mix");
-    let mut executor = CpuExecutor::new(Arc::new(program), &StateSet::new()).expect("bound");
+    program.node(Mix::of(&[1]), [x]);
+    let mut executor = bound(&program, &StateSet::new());
     assert!(executor.inputs_mut(["part.mix"]).is_ok());
 }
 
@@ -225,9 +219,9 @@ fn a_launch_adds_no_measurable_time() {
     let mut x = program.input("x", vector(1));
     for i in 0..NODES {
         let op = Mix { outputs: vec![1], scratch: i % 2, salt: 0.0 };
-        x = program.apply1(op, [x, weights[i % 300]]).expect("mix");
+        x = program.node(op, [x, weights[i % 300]]);
     }
-    let mut executor = CpuExecutor::new(Arc::new(program), &state).expect("bound");
+    let mut executor = bound(&program, &state);
     executor.input_mut("x").expect("declared").as_f32_mut()[0] = 0.5;
     let mut micros = |executor: &mut CpuExecutor| {
         let started = Instant::now();

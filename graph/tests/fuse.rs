@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use device::Target;
 use graph::autodiff::differentiate;
 use graph::fuse::{bias_gradients, grad_mask_add, join_gradients};
 use graph::fuse::{projections, relu_signs, scaled_weights, upsample_add};
 use graph::prune::prune;
-use graph::{CpuExecutor, Plan, Program, Schedule, StateSet, TensorId};
+use graph::{Program, StateSet, TensorId};
 use kernels::case::normal;
 use kernels::cpu::HostTensor;
 use kernels::ops::bias_grad::BiasGrad;
@@ -18,6 +17,7 @@ use kernels::ops::upsample_add::UpsampleAdd;
 use kernels::{OpRef, Role, TensorDesc};
 
 use crate::common::toy::Toy;
+use crate::common::{Build, bound, on_one_stream};
 
 /// A chain of convolutions under construction, whose weights are trained.
 struct Net {
@@ -42,50 +42,37 @@ impl Net {
         self.program.input("x", TensorDesc::new(Role::Activation, &self.shape))
     }
 
-    fn conv(&mut self, x: TensorId, kernel: usize, relu: bool) -> TensorId {
-        self.conv_of(Conv2d { relu, ..Conv2d::new(1, kernel / 2) }, x, kernel, None, None)
-    }
-
-    fn conv_of(
-        &mut self,
-        op: Conv2d,
-        x: TensorId,
-        kernel: usize,
-        residual: Option<TensorId>,
-        count: Option<TensorId>,
-    ) -> TensorId {
+    /// The inputs of a convolution of `x` with filters of its own.
+    fn reads(&mut self, x: TensorId, kernel: usize) -> Conv2dInputs<TensorId> {
         let name = format!("w{}", self.weights.len());
         let filters = [self.shape[3], kernel, kernel, self.shape[3]];
         let w = self.program.state(&name, TensorDesc::new(Role::Weight, &filters));
         self.weights.push(w);
-        let inputs = Conv2dInputs { x, w, scale: None, bias: None, residual, count };
-        self.program.apply1(op.reading(&inputs), inputs).expect("shapes that fit")
+        Conv2dInputs { x, w, scale: None, bias: None, residual: None, count: None }
     }
 
-    /// A convolution with a frozen norm.
-    fn frozen(
-        &mut self,
-        op: Conv2d,
-        x: TensorId,
-        kernel: usize,
-        residual: Option<TensorId>,
-    ) -> TensorId {
-        let (i, channels) = (self.weights.len(), self.shape[3]);
-        let filters = TensorDesc::new(Role::Weight, &[channels, kernel, kernel, channels]);
-        let w = self.program.state(&format!("w{i}"), filters);
-        self.weights.push(w);
-        let mut vector = |name| {
-            let desc = TensorDesc::new(Role::Master, &[channels]);
-            Some(self.program.state(&format!("{name}{i}"), desc))
-        };
-        let [scale, bias] = [vector("scale"), vector("bias")];
-        let inputs = Conv2dInputs { x, w, scale, bias, residual, count: None };
-        self.program.apply1(op.reading(&inputs), inputs).expect("shapes that fit")
+    /// The same with a frozen norm.
+    fn frozen(&mut self, x: TensorId, kernel: usize) -> Conv2dInputs<TensorId> {
+        let inputs = self.reads(x, kernel);
+        let [scale, bias] = ["scale", "bias"].map(|name| {
+            let desc = TensorDesc::new(Role::Master, &[self.shape[3]]);
+            Some(self.program.state(&format!("{name}{}", self.weights.len()), desc))
+        });
+        Conv2dInputs { scale, bias, ..inputs }
+    }
+
+    fn conv(&mut self, x: TensorId, kernel: usize, relu: bool) -> TensorId {
+        let inputs = self.reads(x, kernel);
+        self.apply(Conv2d { relu, ..Conv2d::new(1, kernel / 2) }, inputs)
+    }
+
+    fn apply(&mut self, op: Conv2d, inputs: Conv2dInputs<TensorId>) -> TensorId {
+        self.program.node(op.reading(&inputs), inputs)
     }
 
     /// The step with the gradients of all weights, plain and fused.
     fn finish(mut self, loss: TensorId) -> [Program; 2] {
-        let loss = self.program.apply1(Toy::Total, [loss]).expect("a sum");
+        let loss = self.program.node(Toy::Total, [loss]);
         let seed = self.program.input("seed", TensorDesc::new(Role::Scalar, &[1]));
         let gradients =
             differentiate(&mut self.program, &[loss], seed, &self.weights).expect("gradients");
@@ -103,13 +90,18 @@ fn count(program: &Program, op: &str) -> usize {
     program.nodes().iter().filter(|node| node.op.name() == op).count()
 }
 
+/// Nodes of an op, before a fusion and after it.
+fn counts(programs: &[Program; 2], op: &str) -> [usize; 2] {
+    programs.each_ref().map(|program| count(program, op))
+}
+
 /// All kept tensors, after a run on the same values.
 fn results(program: &Program) -> Vec<(String, HostTensor)> {
     let mut state = StateSet::new();
     for (i, (_, tensor)) in program.states().enumerate() {
         state.insert(&tensor.name, normal(&tensor.desc, 10 + i as u32, 0.4));
     }
-    let mut run = CpuExecutor::new(Arc::new(program.clone()), &state).expect("a plan");
+    let mut run = bound(program, &state);
     for (i, (_, tensor)) in program.inputs().enumerate() {
         let values = match tensor.desc.role {
             Role::Index => HostTensor::i32(tensor.desc.clone(), vec![2]),
@@ -143,13 +135,11 @@ fn a_residual_block_needs_no_sum_and_no_mask() {
     let x = net.x();
     let first = net.conv(x, 3, true);
     let inner = net.conv(first, 1, true);
-    let relu = Conv2d { relu: true, ..Conv2d::new(1, 1) };
-    let last = net.conv_of(relu, inner, 3, Some(first), None);
+    let inputs = Conv2dInputs { residual: Some(first), ..net.reads(inner, 3) };
+    let last = net.apply(Conv2d { relu: true, ..Conv2d::new(1, 1) }, inputs);
     let end = net.conv(last, 1, false);
     let programs = net.finish(end);
-    let [plain, fused] = &programs;
-    assert_eq!((count(plain, "sum"), count(plain, "relu_mask")), (1, 3));
-    assert_eq!((count(fused, "sum"), count(fused, "relu_mask")), (0, 0));
+    assert_eq!(["sum", "relu_mask"].map(|op| counts(&programs, op)), [[1, 0], [3, 0]]);
     assert_same(&programs);
 }
 
@@ -160,15 +150,12 @@ fn products_that_meet_add_one_another() {
     let x = net.x();
     let y = net.conv(x, 3, true);
     let branches = [1, 3, 1].map(|kernel| net.conv(y, kernel, false));
-    let sum = net.program.apply1(Sum, branches).expect("one shape");
+    let sum = net.program.node(Sum, branches);
     let programs = net.finish(sum);
-    let [plain, fused] = &programs;
-    assert_eq!((count(plain, "sum"), count(plain, "relu_mask")), (1, 1));
-    assert_eq!((count(fused, "sum"), count(fused, "relu_mask")), (0, 0));
+    assert_eq!(["sum", "relu_mask"].map(|op| counts(&programs, op)), [[1, 0], [1, 0]]);
     assert_same(&programs);
-    let streams = |program: &Program| Schedule::single_stream(program).expect("ordered");
-    let bytes = |program| Plan::new(program, &streams(program), &Target::Cpu).arena_bytes();
-    assert!(bytes(fused) <= bytes(plain), "{} more than {}", bytes(fused), bytes(plain));
+    let [plain, fused] = programs.map(|program| on_one_stream(&program).1.arena_bytes());
+    assert!(fused <= plain, "{fused} more than {plain}");
 }
 
 /// A gradient that is kept, or that no product makes, stays a tensor of its own.
@@ -177,7 +164,7 @@ fn what_something_else_needs_stays() {
     let mut net = Net::new();
     let x = net.x();
     let y = net.conv(x, 3, true);
-    let doubled = net.program.apply1(Toy::Scale(2.0), [y]).expect("a shape");
+    let doubled = net.program.node(Toy::Scale(2.0), [y]);
     let programs = net.finish(doubled);
     assert_eq!(count(&programs[1], "relu_mask"), 1);
     assert_same(&programs);
@@ -199,30 +186,22 @@ fn what_something_else_needs_stays() {
 /// A product that leaves rows past its count empty takes no gradient that has data there.
 #[test]
 fn rows_past_a_count_are_not_lost() {
-    for both in [true, false] {
+    // The first and the second product count their rows or do not; then the sums that are left.
+    for (counted, left) in [([true, true], 0), ([true, false], 0), ([false, true], 1)] {
         let mut net = Net::new();
         let x = net.x();
         let rows = net.program.input("rows", TensorDesc::new(Role::Index, &[1]));
         let y = net.conv(x, 3, true);
-        let plain = Conv2d::new(1, 1);
-        let second = net.conv_of(plain.clone(), y, 3, None, both.then_some(rows));
-        let first = net.conv_of(plain, y, 3, None, Some(rows));
-        let sum = net.program.apply1(kernels::ops::sum::Sum, [first, second]).expect("a shape");
-        let programs = net.finish(sum);
         // Backward runs from last to first: the uncounted product comes second, and adds.
-        assert_eq!([0, 1].map(|i| count(&programs[i], "sum")), [1, 0]);
+        let [second, first] = [counted[1], counted[0]].map(|is_counted| {
+            let inputs = Conv2dInputs { count: is_counted.then_some(rows), ..net.reads(y, 3) };
+            net.apply(Conv2d::new(1, 1), inputs)
+        });
+        let sum = net.program.node(Sum, [first, second]);
+        let programs = net.finish(sum);
+        assert_eq!(counts(&programs, "sum"), [1, left]);
         assert_same(&programs);
     }
-    let mut net = Net::new();
-    let x = net.x();
-    let rows = net.program.input("rows", TensorDesc::new(Role::Index, &[1]));
-    let y = net.conv(x, 3, true);
-    let counted = net.conv_of(Conv2d::new(1, 1), y, 3, None, Some(rows));
-    let all = net.conv(y, 3, false);
-    let sum = net.program.apply1(kernels::ops::sum::Sum, [counted, all]).expect("a shape");
-    let programs = net.finish(sum);
-    assert_eq!(count(&programs[1], "sum"), 1);
-    assert_same(&programs);
 }
 
 /// One node scales the weights that two gradients read, and nothing changes.
@@ -233,13 +212,11 @@ fn weights_are_scaled_once() {
     let first = net.conv(x, 3, false);
     let w = net.program.state("w", TensorDesc::new(Role::Weight, &[4, 3, 3, 4]));
     let scale = net.program.state("scale", TensorDesc::new(Role::Master, &[4]));
-    let op = Conv2d { scale: true, ..Conv2d::new(1, 1) };
     let mut y = first;
     for _ in 0..2 {
-        let none = (None, None, None);
-        let (bias, residual, count) = none;
+        let (bias, residual, count) = (None, None, None);
         let inputs = Conv2dInputs { x: y, w, scale: Some(scale), bias, residual, count };
-        y = net.program.apply1(op.clone(), inputs).expect("shapes that fit");
+        y = net.apply(Conv2d::new(1, 1), inputs);
     }
     let [plain, _] = net.finish(y);
     let mut fused = plain.clone();
@@ -258,11 +235,11 @@ fn an_enlarged_map_needs_no_sum() {
     let small = net.conv(x, 3, false);
     let large = net.program.input("large", TensorDesc::new(Role::Activation, &[3, 11, 10, 4]));
     let lateral = net.conv(large, 1, false);
-    let merged = net.program.apply1(UpsampleAdd, [lateral, small]).expect("shapes that fit");
+    let merged = net.program.node(UpsampleAdd, [lateral, small]);
     // After the merge, so that its gradient comes first, as in a pyramid.
     let own = net.conv(small, 3, false);
-    let ends = [own, merged].map(|map| net.program.apply1(Toy::Total, [map]).expect("a sum"));
-    let loss = net.program.apply1(Toy::Add, ends).expect("a sum");
+    let ends = [own, merged].map(|map| net.program.node(Toy::Total, [map]));
+    let loss = net.program.node(Toy::Add, ends);
     let [plain, masked] = net.finish(loss);
     assert_eq!((count(&plain, "sum"), count(&masked, "sum")), (1, 1));
     let mut fused = masked;
@@ -278,12 +255,14 @@ fn the_end_of_a_bottleneck_makes_its_projection() {
     let projected = |kernel: usize, relu: bool, kept: bool| {
         let mut net = Net::of([2, 6, 4, 64]);
         let x = net.x();
-        let of =
-            |stride: usize, pad: usize, relu: bool| Conv2d { relu, ..Conv2d::new(stride, pad) };
-        let inner = net.frozen(of(2, 1, true), x, 3, None);
-        let shortcut = net.frozen(of(2, kernel / 2, relu), x, kernel, None);
-        let block = net.frozen(of(1, 0, true), inner, 1, Some(shortcut));
-        let end = net.frozen(of(1, 0, false), block, 1, None);
+        let mut conv = |x, kernel, stride, relu, residual| {
+            let inputs = Conv2dInputs { residual, ..net.frozen(x, kernel) };
+            net.apply(Conv2d { relu, ..Conv2d::new(stride, kernel / 2) }, inputs)
+        };
+        let inner = conv(x, 3, 2, true, None);
+        let shortcut = conv(x, kernel, 2, relu, None);
+        let block = conv(inner, 1, 1, true, Some(shortcut));
+        let end = conv(block, 1, 1, false, None);
         if kept {
             net.program.keep("shortcut", shortcut);
         }
@@ -308,10 +287,13 @@ fn activations_mask_as_signs() {
         let mut net = Net::of(shape);
         let x = net.x();
         let count = counted.then(|| net.program.input("count", TensorDesc::new(Role::Index, &[1])));
-        let relu = Conv2d { relu: true, ..Conv2d::new(1, 1) };
-        let first = net.conv_of(relu.clone(), x, 3, None, count);
-        let last = net.conv_of(relu, first, 3, Some(first), count);
-        let end = net.conv_of(Conv2d::new(1, 0), last, 1, None, count);
+        let mut conv = |x, kernel, relu, residual| {
+            let inputs = Conv2dInputs { residual, count, ..net.reads(x, kernel) };
+            net.apply(Conv2d { relu, ..Conv2d::new(1, kernel / 2) }, inputs)
+        };
+        let first = conv(x, 3, true, None);
+        let last = conv(first, 3, true, Some(first));
+        let end = conv(last, 1, false, None);
         let [_, masked] = net.finish(end);
         let mut fused = masked.clone();
         relu_signs(&mut fused);
@@ -337,10 +319,10 @@ fn biased(count: bool) -> [Program; 2] {
         [("b", 4), ("c", 7)].map(|(name, len)| program.state(name, desc(Role::Master, &[len])));
     let inputs = Conv2dInputs { x, w, scale: None, bias: Some(b), residual: None, count };
     let op = Conv2d { relu: true, ..Conv2d::new(1, 1).reading(&inputs) };
-    let y = program.apply1(op, inputs).expect("shapes that fit");
+    let y = program.node(op, inputs);
     let op = Linear { relu: false, counted: count.is_some() };
-    let z = program.apply1(op, LinearInputs { x: y, w: v, b: c, count }).expect("shapes that fit");
-    let loss = program.apply1(Toy::Total, [z]).expect("a sum");
+    let z = program.node(op, LinearInputs { x: y, w: v, b: c, count });
+    let loss = program.node(Toy::Total, [z]);
     let seed = program.input("seed", TensorDesc::new(Role::Scalar, &[1]));
     let gradients = differentiate(&mut program, &[loss], seed, &[w, b, v, c]).expect("gradients");
     for (name, gradient) in ["w", "b", "v", "c"].iter().zip(gradients) {
@@ -357,9 +339,8 @@ fn biased(count: bool) -> [Program; 2] {
 fn gradients_of_weights_sum_those_of_biases() {
     for counted in [false, true] {
         let programs = biased(counted);
-        let [plain, fused] = &programs;
-        assert_eq!((count(plain, "bias_grad"), count(fused, "bias_grad")), (2, 0));
-        let [plain, fused] = [plain, fused].map(results);
+        assert_eq!(counts(&programs, "bias_grad"), [2, 0]);
+        let [plain, fused] = programs.each_ref().map(results);
         assert!(plain == fused, "the CPU sums as before, in every bit");
     }
 }
@@ -372,7 +353,7 @@ fn sums_of_other_rows_stay() {
     let product = nodes.find(|node| node.op.name() == "conv2d_grad_weight").expect("one");
     let g = product.inputs[1];
     let rows = program.input("count", TensorDesc::new(Role::Index, &[1]));
-    let counted = program.apply1(BiasGrad { counted: true }, [g, rows]).expect("a count");
+    let counted = program.node(BiasGrad { counted: true }, [g, rows]);
     program.keep("counted", counted);
     let plain = results(&program);
     bias_gradients(&mut program);
@@ -386,10 +367,9 @@ fn copies(third: bool, kept: bool) -> Program {
     program.set_part("net");
     let desc = TensorDesc::new(Role::Activation, &[3, 5]);
     let inputs = ["x", "y", "z"].map(|name| program.input(name, desc.clone()));
-    let copy = |program: &mut Program, x| program.apply1(Toy::Scale(1.0), [x]).expect("one shape");
-    let [a, b] = [inputs[0], inputs[1]].map(|x| copy(&mut program, x));
+    let [a, b] = [inputs[0], inputs[1]].map(|x| program.node(Toy::Scale(1.0), [x]));
     let terms = if third { vec![a, inputs[2], b] } else { vec![a, b] };
-    let sum = program.apply1(Sum, terms).expect("one shape");
+    let sum = program.node(Sum, terms);
     program.keep("sum", sum);
     if kept {
         program.keep("a", a);

@@ -4,14 +4,15 @@ use std::fmt::{Debug, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use device::cuda::CudaDevice;
-use device::{Device, Target};
-use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
 use graph::{GraphError, Program, StateSet};
 use kernels::ops::relu_mask::ReluMask;
 use kernels::{Role, TensorDesc};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
+
+use crate::common::Build;
+use crate::common::on_device::{captured, prepared};
 
 /// Keeps every event as `message field=value ...`.
 #[derive(Clone, Default)]
@@ -63,14 +64,10 @@ fn log_of(device: CudaDevice) -> (Vec<String>, Result<(), GraphError>) {
         tracing::callsite::rebuild_interest_cache();
         let mut program = Program::new();
         let x = program.input("x", TensorDesc::new(Role::Gradient, &[64]));
-        let y = program.apply1(ReluMask, [x, x]).expect("shapes that fit");
+        let y = program.node(ReluMask, [x, x]);
         program.keep("y", y);
-        let device: Arc<dyn Device> = Arc::new(device);
-        let target = Target::Gpu(device.gpu().clone());
-        let prepared = Prepared::new(Arc::new(program), target).expect("a schedule");
-        let state = DeviceState::new(device.clone(), &[&prepared.program], &[], &StateSet::new());
-        let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
-        DeviceExecutor::new(device, vec![prepared], arena, &state.expect("no state")).map(|_| ())
+        let programs = vec![prepared(&device, Arc::new(program))];
+        captured(Arc::new(device), programs, &StateSet::new(), &[]).map(|_| ())
     });
     let lines = lines.0.lock().expect("no panic");
     (lines.clone(), ended)

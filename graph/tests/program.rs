@@ -11,7 +11,7 @@ use graph::{GraphError, Program, TensorId};
 
 use crate::common::random::sample;
 use crate::common::toy::Toy;
-use crate::common::{panic_message, vector};
+use crate::common::{Build, panic_message, vector};
 
 #[test]
 fn a_fault_names_the_part_the_op_and_the_tensor() {
@@ -29,46 +29,54 @@ fn a_fault_names_the_part_the_op_and_the_tensor() {
 }
 
 #[test]
-fn a_name_stands_for_one_tensor() {
-    let message = panic_message(|| {
-        let mut program = Program::new();
-        program.state("w", vector(2));
-        program.state("w", vector(3));
-    });
-    assert!(message.contains("state `w` declared twice, differently"), "{message}");
-    let message = panic_message(|| {
-        let mut program = Program::new();
-        program.input("x", vector(2));
-        program.state("x", vector(2));
-    });
-    assert!(message.contains("`x` declared twice"), "{message}");
-    let message = panic_message(|| {
-        let mut program = Program::new();
-        let x = program.input("x", vector(2));
-        let y = program.apply1(Toy::Stop, [x]).expect("f32");
-        program.keep("x", y);
-    });
-    assert!(message.contains("`x` declared twice"), "{message}");
-    let message = panic_message(|| {
-        let mut program = Program::new();
-        let x = program.input("x", vector(2));
-        for _ in 0..2 {
-            let y = program.apply1(Toy::Stop, [x]).expect("f32");
-            program.keep("y", y);
-        }
-    });
-    assert!(message.contains("`y` declared twice"), "{message}");
-}
-
-#[test]
-fn a_wrong_number_of_outputs_is_told_with_part_and_op() {
-    let message = panic_message(|| {
-        let mut program = Program::new();
-        let x = program.input("x", vector(2));
-        program.set_part("head.fc");
-        let [_, _, _] = program.apply(Toy::Cross, [x, x]).expect("f32");
-    });
-    assert!(message.contains("head.fc.cross has 2 outputs, not 3"), "{message}");
+fn a_name_stands_for_one_tensor_and_an_op_for_its_outputs() {
+    type Mistake = fn(&mut Program, TensorId);
+    let mistakes: [(Mistake, &str); 5] = [
+        (
+            |program, _| {
+                program.state("w", vector(2));
+                program.state("w", vector(3));
+            },
+            "state `w` declared twice, differently",
+        ),
+        (
+            |program, _| {
+                program.state("x", vector(2));
+            },
+            "`x` declared twice",
+        ),
+        (
+            |program, x| {
+                let y = program.node(Toy::Stop, [x]);
+                program.keep("x", y);
+            },
+            "`x` declared twice",
+        ),
+        (
+            |program, x| {
+                for _ in 0..2 {
+                    let y = program.node(Toy::Stop, [x]);
+                    program.keep("y", y);
+                }
+            },
+            "`y` declared twice",
+        ),
+        (
+            |program, x| {
+                program.set_part("head.fc");
+                let [_, _, _] = program.apply(Toy::Cross, [x, x]).expect("f32");
+            },
+            "head.fc.cross has 2 outputs, not 3",
+        ),
+    ];
+    for (mistake, says) in mistakes {
+        let message = panic_message(|| {
+            let mut program = Program::new();
+            let x = program.input("x", vector(2));
+            mistake(&mut program, x);
+        });
+        assert!(message.contains(says), "{message}");
+    }
 }
 
 #[test]
@@ -77,7 +85,7 @@ fn only_inputs_state_and_kept_tensors_have_a_name_to_find() {
     let x = program.input("x", vector(2));
     let w = program.state("w", vector(2));
     program.set_part("part");
-    let y = program.apply1(Toy::Add, [x, w]).expect("f32");
+    let y = program.node(Toy::Add, [x, w]);
     assert_eq!(program.find("part.add"), None);
     program.keep("y", y);
     program.keep("y", y);
@@ -92,10 +100,10 @@ fn dead_nodes_go_and_updates_and_kept_tensors_stay() {
     let mut program = Program::new();
     let x = program.input("x", vector(2));
     let w = program.state("w", vector(2));
-    let kept = program.apply1(Toy::Scale(1.0), [x]).expect("f32");
-    let step = program.apply1(Toy::Square, [x]).expect("f32");
-    let dead = program.apply1(Toy::Add, [kept, step]).expect("f32");
-    program.apply1(Toy::Mul, [dead, dead]).expect("f32");
+    let kept = program.node(Toy::Scale(1.0), [x]);
+    let step = program.node(Toy::Square, [x]);
+    let dead = program.node(Toy::Add, [kept, step]);
+    program.node(Toy::Mul, [dead, dead]);
     let half_dead: [TensorId; 2] = program.apply(Toy::Cross, [x, w]).expect("f32");
     program.keep("kept", kept);
     program.keep("product", half_dead[1]);
@@ -144,9 +152,9 @@ fn small_step() -> Program {
     let x = program.input("x", vector(2));
     let w = program.state("layer.weight", vector(2));
     program.set_part("layer.fc");
-    let y = program.apply1(Toy::Mul, [x, w]).expect("f32");
+    let y = program.node(Toy::Mul, [x, w]);
     program.set_part("loss");
-    let loss = program.apply1(Toy::Total, [y]).expect("f32");
+    let loss = program.node(Toy::Total, [y]);
     program.keep("loss", loss);
     let grad = differentiate(&mut program, &[loss], seed, &[w]).expect("reached")[0];
     program.set_pass(Pass::Update);

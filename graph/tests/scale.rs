@@ -2,12 +2,11 @@
 
 use std::time::Instant;
 
+use graph::Program;
 use graph::autodiff::differentiate;
-use graph::{Plan, Program, Schedule};
 
 use crate::common::toy::Toy;
-use crate::common::vector;
-use device::Target;
+use crate::common::{Build, on_streams, vector};
 
 /// Planning a step of this many nodes must take less than a second.
 const NODES: usize = 2000;
@@ -30,10 +29,10 @@ fn training_like() -> Program {
                     let [_, product] = program.apply(Toy::Cross, [x, x]).expect("f32");
                     product
                 }
-                _ => program.apply1(Toy::Square, [x]).expect("f32"),
+                _ => program.node(Toy::Square, [x]),
             };
         }
-        losses.push(program.apply1(Toy::Total, [x]).expect("f32"));
+        losses.push(program.node(Toy::Total, [x]));
         branch += 1;
     }
     differentiate(&mut program, &losses, seed, &params).expect("reached");
@@ -49,8 +48,7 @@ fn two_thousand_nodes_are_planned_in_a_second() {
         let streams: Vec<_> = (0..n).map(|i| i / 7 % count).collect();
         let seconds = (0..3).map(|_| {
             let started = Instant::now();
-            let schedule = Schedule::with_streams(&program, &streams).expect("ordered");
-            let plan = Plan::new(&program, &schedule, &Target::Cpu);
+            let (schedule, plan) = on_streams(&program, &streams);
             let seconds = started.elapsed().as_secs_f64();
             let peak = plan.peak_live_bytes(&schedule);
             let ratio = plan.arena_bytes() as f64 / peak as f64;

@@ -1,18 +1,17 @@
 //! Streams that run in any order that the waits allow: the planned offsets must hold in all.
 
-use graph::{Plan, Schedule};
+use graph::Schedule;
 
 use crate::common::interpreter::{Adversary, naive};
 use crate::common::random::{Rng, sample, streams};
-use device::Target;
+use crate::common::{on_one_stream, on_streams};
 
 #[test]
 fn every_allowed_order_gives_the_naive_result() {
     for seed in 0..150 {
         let sample = sample(seed, 5 + seed as usize % 30);
         let streams = streams(seed, &sample.program, 1 + seed as usize % 6);
-        let schedule = Schedule::with_streams(&sample.program, &streams).expect("ordered");
-        let plan = Plan::new(&sample.program, &schedule, &Target::Cpu);
+        let (schedule, plan) = on_streams(&sample.program, &streams);
         let truth = naive(&sample);
         for order in 0..3 {
             let run = Adversary::new(&sample, &schedule, &plan, 1000 * seed + order).run();
@@ -31,10 +30,8 @@ fn the_adversary_finds_a_plan_made_for_fewer_streams() {
     let mut found = 0;
     for seed in 0..40 {
         let sample = sample(seed, 30);
-        let single = Schedule::single_stream(&sample.program).expect("ordered");
-        let plan = Plan::new(&sample.program, &single, &Target::Cpu);
-        let streams = streams(seed, &sample.program, 4);
-        let many = Schedule::with_streams(&sample.program, &streams).expect("ordered");
+        let (_, plan) = on_one_stream(&sample.program);
+        let (many, _) = on_streams(&sample.program, &streams(seed, &sample.program, 4));
         let truth = naive(&sample);
         let wrong = |order: u32| match Adversary::new(&sample, &many, &plan, order).run() {
             Ok(outcome) => outcome.values.iter().any(|(t, v)| *v != truth.values[t]),
@@ -49,11 +46,9 @@ fn the_adversary_finds_a_plan_made_for_fewer_streams() {
 #[test]
 fn happens_before_is_the_order_of_streams_and_waits() {
     for seed in 0..100 {
-        let sample = sample(seed, 20);
-        let count = 1 + Rng::new(seed).below(5);
-        let schedule =
-            Schedule::with_streams(&sample.program, &streams(seed, &sample.program, count))
-                .expect("ordered");
+        let program = sample(seed, 20).program;
+        let streams = streams(seed, &program, 1 + Rng::new(seed).below(5));
+        let schedule = Schedule::with_streams(&program, &streams).expect("ordered");
         let launches = schedule.launches();
         let n = launches.len();
         // Floyd and Warshall over direct edges: the launch before it on its stream, and its waits.

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use device::cuda::CudaDevice;
-use device::{AllReduce, Device, DeviceCopy, Gpu, LaunchArgs, Target, Task};
-use graph::exec::device::{DeviceExecutor, DeviceState, Prepared, SharedArena};
+use device::{AllReduce, Device, DeviceCopy, Gpu, LaunchArgs, Task};
 use graph::program::Pass;
 use graph::{Program, StateSet};
 use kernels::cpu::CpuArgs;
 use kernels::ops::relu_mask::ReluMask;
 use kernels::{Op, OpError, Precision, Role, TensorDesc};
+
+use crate::common::Build;
+use crate::common::on_device::{captured, halves, prepared};
 
 const LEN: usize = 300;
 
@@ -52,34 +54,32 @@ fn program() -> Arc<Program> {
     let halves = TensorDesc::new(Role::Gradient, &[LEN]);
     let (a, b) = (program.input("a", halves.clone()), program.input("b", halves));
     program.set_pass(Pass::Backward);
-    let x = program.apply1(ReluMask, [a, b]).expect("shapes that fit");
-    let first = program.apply1(SumOverRanks, [x]).expect("any shape");
-    let masked = program.apply1(ReluMask, [first, b]).expect("shapes that fit");
-    let second = program.apply1(SumOverRanks, [masked]).expect("any shape");
+    let x = program.node(ReluMask, [a, b]);
+    let first = program.node(SumOverRanks, [x]);
+    let masked = program.node(ReluMask, [first, b]);
+    let second = program.node(SumOverRanks, [masked]);
     program.keep("first", first);
     program.keep("second", second);
     Arc::new(program)
 }
 
+/// An element of the first input.
+fn value(i: usize, step: usize, rank: usize) -> f32 {
+    ((i * 7 + step * 5 + rank) % 11) as f32 - 4.0
+}
+
 /// The kept tensors of three steps on one device.
 fn run(device: CudaDevice) -> Vec<f32> {
     let rank = device.ranks().rank;
-    let device: Arc<dyn Device> = Arc::new(device);
-    let prepared = Prepared::new(program(), Target::Gpu(device.gpu().clone())).expect("a schedule");
-    let state = DeviceState::new(device.clone(), &[&prepared.program], &[], &StateSet::new());
-    let arena = Arc::new(SharedArena::new(device.clone(), &[&prepared]).expect("memory"));
-    let executor = DeviceExecutor::new(device, vec![prepared], arena, &state.expect("no state"));
-    let mut executor = executor.and_then(DeviceExecutor::with_staging).expect("a captured step");
+    let programs = vec![prepared(&device, program())];
+    let captured = captured(Arc::new(device), programs, &StateSet::new(), &[]);
+    let (_, mut executor) = captured.expect("a captured step");
     let mut seen = vec![];
     for step in 0..3 {
-        let halves = |seed: usize| -> Vec<u8> {
-            let value = |i: usize| ((i * 7 + seed * 5 + rank) % 11) as f32 - 4.0;
-            (0..LEN).flat_map(|i| half::f16::from_f32(value(i)).to_ne_bytes()).collect()
-        };
-        executor.write_input(0, "a", &halves(step)).expect("an input");
+        let a: Vec<f32> = (0..LEN).map(|i| value(i, step, rank)).collect();
+        executor.write_input(0, "a", &halves(&a)).expect("an input");
         // The mask is the same on every rank.
-        let mask: Vec<u8> = [half::f16::ONE; LEN].iter().flat_map(|v| v.to_ne_bytes()).collect();
-        executor.write_input(0, "b", &mask).expect("an input");
+        executor.write_input(0, "b", &halves(&[1.0; LEN])).expect("an input");
         let number = executor.submit(0).expect("a launch");
         executor.until_done(number).expect("no fault");
         for name in ["first", "second"] {
@@ -103,8 +103,6 @@ fn a_node_may_be_a_sum_over_ranks() {
     for (gpu, count) in [("A100", 2), ("A100 SEED=5", 3)] {
         let ranks = run_group(gpu, count);
         assert!(ranks.iter().all(|rank| *rank == ranks[0]), "every rank holds the same bits");
-        let value =
-            |i: usize, step: usize, rank: usize| ((i * 7 + step * 5 + rank) % 11) as f32 - 4.0;
         let sum = |i, step| (0..count).map(|rank| value(i, step, rank)).sum::<f32>();
         for (step, kept) in ranks[0].chunks_exact(2 * LEN).enumerate() {
             for i in 0..LEN {

@@ -109,8 +109,7 @@ impl Bucket {
     /// # Errors
     /// [`S3Error::Missing`] if there are none, or any fault of the request.
     pub fn list(&self, key: &str) -> Result<Vec<Object>, S3Error> {
-        let at = Address { bucket: self.name.clone(), key: key.to_string() };
-        let path = self.path(&at)?;
+        let (at, path) = self.at(key)?;
         let found: Vec<ObjectMeta> = self.runtime.block_on(async {
             let inside = self.store.list((!key.is_empty()).then_some(&path));
             // Not every server tells the version of what it lists.
@@ -139,8 +138,7 @@ impl Bucket {
     /// # Errors
     /// Any fault of the request.
     pub fn has_inside(&self, key: &str) -> Result<bool, S3Error> {
-        let at = Address { bucket: self.name.clone(), key: key.to_string() };
-        let path = self.path(&at)?;
+        let (at, path) = self.at(key)?;
         let first = async { self.store.list(Some(&path)).try_next().await };
         Ok(self.runtime.block_on(first).map_err(|e| S3Error::of(&at, &e))?.is_some())
     }
@@ -150,8 +148,7 @@ impl Bucket {
     /// # Errors
     /// Any fault of the request.
     pub fn has(&self, key: &str) -> Result<bool, S3Error> {
-        let at = Address { bucket: self.name.clone(), key: key.to_string() };
-        let path = self.path(&at)?;
+        let (at, path) = self.at(key)?;
         match self.runtime.block_on(self.store.head(&path)) {
             Err(object_store::Error::NotFound { .. }) => Ok(false),
             found => found.map(|_| true).map_err(|e| S3Error::of(&at, &e)),
@@ -164,8 +161,7 @@ impl Bucket {
     /// The first fault of a request.
     pub fn remove(&self, keys: &[String]) -> Result<(), S3Error> {
         keys.iter().try_for_each(|key| {
-            let at = Address { bucket: self.name.clone(), key: key.clone() };
-            let path = self.path(&at)?;
+            let (at, path) = self.at(key)?;
             match self.runtime.block_on(self.store.delete(&path)) {
                 Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
                 Err(fault) => Err(S3Error::of(&at, &fault)),
@@ -178,8 +174,7 @@ impl Bucket {
     /// # Errors
     /// [`S3Error::Missing`], or any fault of the request.
     pub fn read(&self, key: &str) -> Result<Bytes, S3Error> {
-        let at = Address { bucket: self.name.clone(), key: key.to_string() };
-        let path = self.path(&at)?;
+        let (at, path) = self.at(key)?;
         let read = async { self.store.get(&path).await?.bytes().await };
         self.runtime.block_on(read).map_err(|e| S3Error::of(&at, &e))
     }
@@ -214,7 +209,7 @@ impl Bucket {
         let options = GetOptions::new()
             .with_range(Some(range.clone()))
             .with_if_match((!object.etag.is_empty()).then_some(&object.etag));
-        let path = self.path(at)?;
+        let path = path(at)?;
         let got = self.store.get_opts(&path, options).await.map_err(|e| S3Error::of(at, &e))?;
         // Not every server knows conditions.
         let etag = got.meta.e_tag.as_deref().unwrap_or_default();
@@ -231,24 +226,24 @@ impl Bucket {
         Ok(bytes)
     }
 
-    /// The key as `object_store` takes it.
-    pub(crate) fn path(&self, at: &Address) -> Result<Key, S3Error> {
-        let fault = |e: object_store::path::Error| AddressFault {
-            text: at.to_string(),
-            fault: e.to_string(),
-        };
-        Ok(Key::parse(&at.key).map_err(fault)?)
+    /// The address of a key, and the key as `object_store` takes it.
+    pub(crate) fn at(&self, key: &str) -> Result<(Address, Key), S3Error> {
+        let at = Address { bucket: self.name.clone(), key: key.to_string() };
+        let path = path(&at)?;
+        Ok((at, path))
     }
 
     fn object(&self, meta: ObjectMeta) -> Object {
         let at = Address { bucket: self.name.clone(), key: meta.location.to_string() };
         Object { at, size: meta.size, etag: meta.e_tag.unwrap_or_default() }
     }
+}
 
-    /// The bucket's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
+/// The key of an address as `object_store` takes it.
+fn path(at: &Address) -> Result<Key, S3Error> {
+    let fault =
+        |e: object_store::path::Error| AddressFault { text: at.to_string(), fault: e.to_string() };
+    Ok(Key::parse(&at.key).map_err(fault)?)
 }
 
 /// The names of all folders that a key lies in.

@@ -1,10 +1,11 @@
 //! Files to objects.
 
 use std::fs::File;
-use std::io::{Cursor, Read};
+use std::io::{self, Cursor, Read, Seek};
 use std::path::Path;
 
 use bytes::Bytes;
+use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, WriteMultipart};
 
 use crate::address::Address;
@@ -30,7 +31,6 @@ impl Bucket {
     /// # Errors
     /// [`S3Error::Altered`] if it does not arrive, or any other fault of the file or a request.
     pub fn put(&self, path: &Path, key: &str) -> Result<(), S3Error> {
-        let at = Address { bucket: self.name().to_string(), key: key.to_string() };
         let opened = File::open(path).map_err(file(path))?;
         let size = opened.metadata().map_err(file(path))?.len();
         if size <= ONE_PIECE {
@@ -38,17 +38,9 @@ impl Bucket {
             opened.take(size).read_to_end(&mut bytes).map_err(file(path))?;
             return self.write(bytes.into(), key);
         }
-        let mut etag = String::new();
-        for _ in 0..TRIES {
-            etag = self.send_parts(path, size, &at)?;
-            let mut bytes = File::open(path).map_err(file(path))?;
-            let known = compare(&mut bytes, size, &etag).map_err(file(path))?;
-            let object = Object { at: at.clone(), size, etag: etag.clone() };
-            if known == Match::Same || self.holds(&object, &mut bytes, path)? {
-                return Ok(());
-            }
-        }
-        Err(S3Error::Altered { at, tries: TRIES, checksum: etag })
+        let (at, key) = self.at(key)?;
+        let send = || self.send_parts(path, size, &at, &key);
+        self.deliver(&at, size, send, path, || File::open(path))
     }
 
     /// Writes bytes to an object, and sees that they arrived.
@@ -56,26 +48,39 @@ impl Bucket {
     /// # Errors
     /// As for [`Self::put`].
     pub fn write(&self, bytes: Bytes, key: &str) -> Result<(), S3Error> {
-        let at = Address { bucket: self.name().to_string(), key: key.to_string() };
-        let path = self.path(&at)?;
-        let size = bytes.len() as u64;
-        let mut etag = String::new();
-        for _ in 0..TRIES {
+        let (at, path) = self.at(key)?;
+        let send = || {
             let sent = self.runtime.block_on(self.store.put(&path, bytes.clone().into()));
-            etag = sent.map_err(|e| S3Error::of(&at, &e))?.e_tag.unwrap_or_default();
-            let none = Path::new("memory");
-            let mut own = Cursor::new(&bytes);
-            if compare(&mut own, size, &etag).map_err(file(none))? == Match::Same {
+            Ok(sent.map_err(|e| S3Error::of(&at, &e))?.e_tag.unwrap_or_default())
+        };
+        let open = || Ok(Cursor::new(&bytes));
+        self.deliver(&at, bytes.len() as u64, send, Path::new("memory"), open)
+    }
+
+    /// Sends bytes until the object has them. `send` returns the object's ETag, and `open` gives
+    /// the bytes again, which faults name by `path`.
+    fn deliver<B: Read + Seek>(
+        &self,
+        at: &Address,
+        size: u64,
+        send: impl Fn() -> Result<String, S3Error>,
+        path: &Path,
+        open: impl Fn() -> io::Result<B>,
+    ) -> Result<(), S3Error> {
+        let mut object = Object { at: at.clone(), size, etag: String::new() };
+        for _ in 0..TRIES {
+            object.etag = send()?;
+            let mut bytes = open().map_err(file(path))?;
+            if compare(&mut bytes, size, &object.etag).map_err(file(path))? == Match::Same {
                 return Ok(());
             }
             // An ETag that is no checksum, or other bytes: a look shows which.
-            let object = Object { at: at.clone(), size, etag: etag.clone() };
-            own.set_position(0);
-            if self.holds(&object, &mut own, none)? {
+            bytes.rewind().map_err(file(path))?;
+            if self.holds(&object, &mut bytes, path)? {
                 return Ok(());
             }
         }
-        Err(S3Error::Altered { at, tries: TRIES, checksum: etag })
+        Err(S3Error::Altered { at: object.at, tries: TRIES, checksum: object.etag })
     }
 
     /// Writes bytes to an object unless there is one. Returns false if there is.
@@ -83,8 +88,7 @@ impl Bucket {
     /// # Errors
     /// Any fault of the request.
     pub fn create(&self, bytes: Bytes, key: &str) -> Result<bool, S3Error> {
-        let at = Address { bucket: self.name().to_string(), key: key.to_string() };
-        let path = self.path(&at)?;
+        let (at, path) = self.at(key)?;
         let options = PutOptions::from(PutMode::Create);
         match self.runtime.block_on(self.store.put_opts(&path, bytes.into(), options)) {
             Ok(_) => Ok(true),
@@ -94,13 +98,18 @@ impl Bucket {
     }
 
     /// Sends a file in parts, and returns the object's ETag.
-    fn send_parts(&self, path: &Path, size: u64, at: &Address) -> Result<String, S3Error> {
+    fn send_parts(
+        &self,
+        path: &Path,
+        size: u64,
+        at: &Address,
+        key: &Key,
+    ) -> Result<String, S3Error> {
         let part = PART.max(size.div_ceil(MAX_PARTS));
         let mut opened = File::open(path).map_err(file(path))?;
         let of = |e: object_store::Error| S3Error::of(at, &e);
-        let key = self.path(at)?;
         self.runtime.block_on(async {
-            let upload = self.store.put_multipart(&key).await.map_err(of)?;
+            let upload = self.store.put_multipart(key).await.map_err(of)?;
             let mut parts = WriteMultipart::new_with_chunk_size(upload, part as usize);
             let mut left = size;
             while left > 0 {

@@ -215,12 +215,8 @@ fn is_in_crowd(crowds: &[[f64; 4]], [x, y, width, height]: [f64; 4]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{GtAnnotation, GtCategory, GtImage, class_table, evaluate};
-
-    fn object(id: u64, image_id: u64, category_id: u64, bbox_xywh: [f64; 4]) -> GtAnnotation {
-        let (area, iscrowd, mask, keypoints) = (None, false, None, None);
-        GtAnnotation { id, image_id, category_id, bbox_xywh, area, iscrowd, mask, keypoints }
-    }
+    use crate::samples::{ground_truth, object};
+    use crate::{GtAnnotation, class_table, evaluate, samples};
 
     /// Small, medium or large.
     fn square(id: u64) -> [f64; 4] {
@@ -228,20 +224,18 @@ mod tests {
         [0.0, 0.0, side, side]
     }
 
-    fn ground_truth() -> GroundTruth {
-        let image = |id| GtImage { id, height: 100, width: 100 };
+    /// Two cats and a dog.
+    fn pets() -> GroundTruth {
         let object = |id, image_id, category_id, x: f64| {
             object(id, image_id, category_id, [x, 10.0, 20.0, 20.0])
         };
         let objects = vec![object(1, 1, 3, 0.0), object(2, 1, 3, 40.0), object(3, 2, 8, 0.0)];
-        let category = |id, name: &str| GtCategory { id, name: name.into() };
-        let categories = vec![category(3, "cat"), category(8, "dog"), category(9, "none")];
-        GroundTruth::from_parts(vec![image(1), image(2)], objects, categories).expect("sound")
+        let categories = [(3, "cat"), (8, "dog"), (9, "none")];
+        ground_truth(100, 1..3, objects, &categories).expect("sound")
     }
 
     fn detection(image_id: u64, category_id: u64, x: f64, score: f64) -> Detection {
-        let bbox_xywh = [x, 10.0, 20.0, 20.0];
-        Detection { image_id, category_id, score, bbox_xywh, ..Detection::default() }
+        samples::detection(image_id, category_id, [x, 10.0, 20.0, 20.0], score)
     }
 
     #[test]
@@ -254,7 +248,7 @@ mod tests {
             detection(1, 3, 75.0, 0.7),
             detection(2, 8, 60.0, 0.1),
         ];
-        let gt = ground_truth();
+        let gt = pets();
         let (summary, analysis) = analyze(&gt, &detections, IouType::Bbox).expect("sound");
         assert_eq!(summary, evaluate(&gt, &detections, IouType::Bbox).expect("sound"));
         let [cat, dog, none] = analysis.classes.as_slice() else { panic!("three classes") };
@@ -292,19 +286,16 @@ mod tests {
     #[test]
     fn many_categories_are_scored_some_at_a_time() {
         let truth = |count: u64| {
-            let image = GtImage { id: 1, height: 200, width: 200 };
-            let category = |id: u64| GtCategory { id, name: format!("c{id}") };
             let objects = (1..=count).map(|id| object(id, 1, id, square(id))).collect();
-            GroundTruth::from_parts(vec![image], objects, (0..=count).map(category).collect())
+            let categories: Vec<_> = (0..=count).map(|id| (id, "c")).collect();
+            ground_truth(200, [1], objects, &categories)
         };
         let fault = truth(65_537).expect_err("too many").to_string();
         assert!(fault.contains("65537 categories have objects; at most 65536 can"), "{fault}");
         // Found are one in five small objects, two in five medium ones, three in five large ones.
         let is_found = |id: u64| id % 5 <= id % 3;
         let found = (1..=4500).filter(|id| is_found(*id));
-        let found =
-            found.map(|id| Detection { bbox_xywh: square(id), ..detection(1, id, 0.0, 0.9) });
-        let found: Vec<Detection> = found.collect();
+        let found: Vec<_> = found.map(|id| samples::detection(1, id, square(id), 0.9)).collect();
         let gt = truth(4500).expect("sound");
         let (summary, analysis) = analyze(&gt, &found, IouType::Bbox).expect("sound");
         let want = [0.4, 0.4, 0.4, 0.2, 0.4, 0.6, 0.4, 0.4, 0.4, 0.2, 0.4, 0.6];
@@ -319,12 +310,9 @@ mod tests {
     #[test]
     fn a_detection_in_a_crowd_puts_no_label_in_doubt() {
         let doubts = |iscrowd: bool| {
-            let image = GtImage { id: 1, height: 100, width: 100 };
             let object = object(1, 1, 3, [0.0, 0.0, 100.0, 100.0]);
             let object = GtAnnotation { iscrowd, ..object };
-            let categories = [(3, "cat"), (8, "dog")];
-            let categories = categories.map(|(id, name)| GtCategory { id, name: name.into() });
-            let gt = GroundTruth::from_parts(vec![image], vec![object], categories.into());
+            let gt = ground_truth(100, [1], vec![object], &[(3, "cat"), (8, "dog")]);
             let seen = [detection(1, 8, 10.0, 0.9)];
             analyze(&gt.expect("sound"), &seen, IouType::Bbox).expect("sound").1.label_doubts
         };
@@ -333,7 +321,7 @@ mod tests {
 
     #[test]
     fn no_detections_at_all_are_analysed() {
-        let (summary, analysis) = analyze(&ground_truth(), &[], IouType::Bbox).expect("sound");
+        let (summary, analysis) = analyze(&pets(), &[], IouType::Bbox).expect("sound");
         assert_eq!((summary.ap(), analysis.images[0].missed), (0.0, 2));
         assert!(analysis.precision.iter().flatten().all(|p| *p == 0.0));
         // All three objects are missed: without them no class would have an AP to gain.
@@ -343,9 +331,7 @@ mod tests {
 
     #[test]
     fn nothing_annotated_has_no_precision() {
-        let category = GtCategory { id: 1, name: "cat".into() };
-        let image = GtImage { id: 1, height: 100, width: 100 };
-        let gt = GroundTruth::from_parts(vec![image], vec![], vec![category]).expect("sound");
+        let gt = ground_truth(100, [1], vec![], &[(1, "cat")]).expect("sound");
         let seen = [detection(1, 1, 0.0, 0.9)];
         let (summary, analysis) = analyze(&gt, &seen, IouType::Bbox).expect("sound");
         assert!(summary.ap() < 0.0 && analysis.precision.iter().all(Vec::is_empty));

@@ -115,42 +115,21 @@ fn correction(images: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Detection, GtAnnotation, GtCategory, GtImage};
+    use crate::samples::{detection, ground_truth, object};
 
     /// An object on each of 400 images; AR is then the share of images on which it is found, whose
     /// difference has a known error.
     #[test]
     fn an_interval_is_that_of_a_mean_over_images() {
         let ids = 1..=400_u64;
-        let image = |id| GtImage { id, height: 100, width: 100 };
         let bbox_xywh = [10.0, 10.0, 40.0, 40.0];
-        let object = |id| GtAnnotation {
-            id,
-            image_id: id,
-            category_id: 1 + id % 2,
-            bbox_xywh,
-            area: Some(1600.0),
-            iscrowd: false,
-            mask: None,
-            keypoints: None,
-        };
-        let categories =
-            [(1, "cat"), (2, "dog")].map(|(id, name)| GtCategory { id, name: name.into() });
-        let (images, objects) = (ids.clone().map(image).collect(), ids.clone().map(object));
-        let gt =
-            GroundTruth::from_parts(images, objects.collect(), categories.into()).expect("sound");
+        let objects = ids.clone().map(|id| object(id, id, 1 + id % 2, bbox_xywh)).collect();
+        let gt = ground_truth(100, ids.clone(), objects, &[(1, "cat"), (2, "dog")]);
+        let gt = gt.expect("sound");
         let results = |is_found: &dyn Fn(u64) -> bool| {
             let found = ids.clone().filter(|id| is_found(*id));
-            let detection = |image_id| Detection {
-                image_id,
-                category_id: 1 + image_id % 2,
-                score: (image_id % 7) as f64 / 7.0,
-                bbox_xywh,
-                segmentation: None,
-                keypoints: None,
-                ..Detection::default()
-            };
-            let found: Vec<Detection> = found.map(detection).collect();
+            let detection = |id| detection(id, 1 + id % 2, bbox_xywh, (id % 7) as f64 / 7.0);
+            let found: Vec<_> = found.map(detection).collect();
             Results::from_detections(&found, &gt, IouType::Bbox).expect("sound")
         };
         // The first finds six of ten images, and the second eight, four of them in common.

@@ -163,16 +163,8 @@ impl GroundTruth {
         let fail = |reason| ScoreError::GroundTruth { origin: origin.clone(), reason };
         let bytes = json::read(file)?;
         let lists = coco::lists::<RawImage, RawAnnotation, RawCategory>(file, &bytes);
-        let (images, raw_annotations, categories) =
-            lists.map_err(|fault| fail(json::reason(fault)))?;
-        let mut annotations = Vec::with_capacity(raw_annotations.len());
-        for (i, annotation) in raw_annotations.into_iter().enumerate() {
-            let id = annotation.id;
-            let annotation = annotation
-                .checked()
-                .map_err(|why| fail(format!("annotation {i} (id {id}) {why}")))?;
-            annotations.push(annotation);
-        }
+        let (images, annotations, categories) = lists.map_err(|fault| fail(json::reason(fault)))?;
+        let annotations = checked(annotations).map_err(fail)?;
         let is_lvis = images.iter().any(|image| image.neg_category_ids.is_some())
             && categories.iter().any(|category| category.frequency.is_some());
         if is_lvis {
@@ -220,37 +212,32 @@ impl GroundTruth {
         categories: Vec<GtCategory>,
     ) -> Result<Self, ScoreError> {
         let origin = "in memory".to_owned();
-        let mut checked = Vec::with_capacity(annotations.len());
-        for (i, annotation) in annotations.into_iter().enumerate() {
-            let id = annotation.id;
-            let raw = RawAnnotation {
-                id,
-                image_id: annotation.image_id,
-                category_id: annotation.category_id,
-                bbox: Some(annotation.bbox_xywh.to_vec()),
-                area: annotation.area,
-                iscrowd: annotation.iscrowd,
-                segmentation: annotation.mask.map(|mask| match mask {
-                    GtMask::Polygons(polygons) => coco::Segmentation::Polygons(polygons),
-                    GtMask::Rle(Rle { height, width, counts }) => coco::Segmentation::Runs {
-                        size: [height, width],
-                        counts: RunCounts::List(counts),
-                    },
-                }),
-                keypoints: annotation.keypoints.map(|keypoints| keypoints.concat()),
-                num_keypoints: None,
-                rotation: 0.0,
-            };
-            checked.push(raw.checked().map_err(|why| ScoreError::GroundTruth {
-                origin: origin.clone(),
-                reason: format!("annotation {i} (id {id}) {why}"),
-            })?);
-        }
+        let raw = |annotation: GtAnnotation| RawAnnotation {
+            id: annotation.id,
+            image_id: annotation.image_id,
+            category_id: annotation.category_id,
+            bbox: Some(annotation.bbox_xywh.to_vec()),
+            area: annotation.area,
+            iscrowd: annotation.iscrowd,
+            segmentation: annotation.mask.map(|mask| match mask {
+                GtMask::Polygons(polygons) => coco::Segmentation::Polygons(polygons),
+                GtMask::Rle(Rle { height, width, counts }) => coco::Segmentation::Runs {
+                    size: [height, width],
+                    counts: RunCounts::List(counts),
+                },
+            }),
+            keypoints: annotation.keypoints.map(|keypoints| keypoints.concat()),
+            num_keypoints: None,
+            rotation: 0.0,
+        };
+        let annotations = checked(annotations.into_iter().map(raw).collect());
+        let annotations = annotations
+            .map_err(|reason| ScoreError::GroundTruth { origin: origin.clone(), reason })?;
         let image =
             |i: GtImage| Image { id: i.id, height: i.height, width: i.width, ..Image::default() };
         let category = |c: GtCategory| Category { id: c.id, name: c.name, ..Category::default() };
         let images = images.into_iter().map(image).collect();
-        Self::build(origin, images, checked, categories.into_iter().map(category).collect())
+        Self::build(origin, images, annotations, categories.into_iter().map(category).collect())
     }
 
     /// The same with a sigma for each keypoint, by which OKS measures its distances: larger ones
@@ -323,11 +310,10 @@ impl GroundTruth {
                 return Err(twice("images", image.id));
             }
         }
-        if let Some(id) = first_repeat(categories.iter().map(|c| c.id)) {
-            return Err(twice("categories", id));
-        }
-        if let Some(id) = first_repeat(annotations.iter().map(|a| a.id)) {
-            return Err(twice("annotations", id));
+        let category = first_repeat(categories.iter().map(|c| c.id));
+        let annotation = first_repeat(annotations.iter().map(|a| a.id));
+        for (what, repeated) in [("categories", category), ("annotations", annotation)] {
+            repeated.map_or(Ok(()), |id| Err(twice(what, id)))?;
         }
         // pycocotools never looks at objects of images or categories that the file does not list.
         let listed: HashSet<u64> = categories.iter().map(|c| c.id).collect();
@@ -454,6 +440,15 @@ impl GroundTruth {
     pub(super) fn fault(&self, reason: String) -> ScoreError {
         ScoreError::GroundTruth { origin: self.origin.clone(), reason }
     }
+}
+
+/// Annotations in the scorer's form, or which one is invalid and why.
+fn checked(annotations: Vec<RawAnnotation>) -> Result<Vec<Annotation>, String> {
+    let checked = |(i, annotation): (usize, RawAnnotation)| {
+        let id = annotation.id;
+        annotation.checked().map_err(|why| format!("annotation {i} (id {id}) {why}"))
+    };
+    annotations.into_iter().enumerate().map(checked).collect()
 }
 
 impl RawAnnotation {

@@ -25,15 +25,8 @@ fn ground_truth() -> GroundTruth {
 }
 
 fn detection(keypoints: [[f64; 3]; 3], score: f64) -> Detection {
-    Detection {
-        image_id: 5,
-        category_id: 1,
-        score,
-        bbox_xywh: [1.0, 2.0, 3.0, 4.0],
-        segmentation: None,
-        keypoints: Some(keypoints.into()),
-        ..Detection::default()
-    }
+    let boxed = samples::detection(5, 1, [1.0, 2.0, 3.0, 4.0], score);
+    Detection { keypoints: Some(keypoints.into()), ..boxed }
 }
 
 #[test]
@@ -134,45 +127,37 @@ fn results_of_keypoints_read_back() {
     assert_eq!((both.iou_type, both.ap()), (IouType::Keypoints, memory.ap()));
     let boxes = evaluate_files(&gt_file, &path, Some(IouType::Bbox)).expect("sound");
     assert_eq!((boxes.iou_type, boxes.stats.len()), (IouType::Bbox, 12));
-    let mut lost = found[0].clone();
-    lost.keypoints = None;
+    let lost = Detection { keypoints: None, ..found[0].clone() };
     let refused = write_results_json_of(&path, &[lost], IouType::Keypoints).expect_err("none");
     assert!(refused.to_string().ends_with("detection 0 has no keypoints"), "{refused}");
-    let mut far = found[0].clone();
-    far.keypoints = Some(vec![[f64::NAN, 0.0, 0.0]]);
+    let far = Detection { keypoints: Some(vec![[f64::NAN, 0.0, 0.0]]), ..found[0].clone() };
     let refused = result_json(&far, None).expect_err("NaN");
     assert_eq!(refused, "has NaN in its keypoints");
 }
 
 #[test]
 fn parts_and_file_are_the_same_keypoints() {
-    let object = |id, bbox_xywh, area, iscrowd, keypoints| GtAnnotation {
-        id,
-        image_id: 5,
-        category_id: 1,
-        bbox_xywh,
-        area: Some(area),
+    let object = |id, bbox_xywh, iscrowd, keypoints| GtAnnotation {
         iscrowd,
-        mask: None,
         keypoints,
+        ..samples::object(id, 5, 1, bbox_xywh)
     };
     let person = vec![[20.0, 20.0, 2.0], [40.0, 20.0, 1.0], [0.0; 3]];
     let second = SECOND.map(|[x, y, _]| [x, y, 2.0]).to_vec();
     let crowd = vec![[1.0; 3], [0.0; 3], [0.0; 3]];
     let objects = vec![
-        object(1, [10.0, 10.0, 40.0, 40.0], 1600.0, false, Some(person)),
-        object(2, [50.0, 50.0, 40.0, 40.0], 1600.0, false, Some(second)),
-        object(3, [0.0, 0.0, 9.0, 9.0], 81.0, true, Some(crowd)),
-        object(4, [50.0, 5.0, 8.0, 8.0], 64.0, false, None),
+        object(1, [10.0, 10.0, 40.0, 40.0], false, Some(person)),
+        object(2, [50.0, 50.0, 40.0, 40.0], false, Some(second)),
+        object(3, [0.0, 0.0, 9.0, 9.0], true, Some(crowd)),
+        object(4, [50.0, 5.0, 8.0, 8.0], false, None),
     ];
-    let categories = vec![GtCategory { id: 1, name: "person".into() }];
-    let images = vec![GtImage { id: 5, height: 90, width: 90 }];
-    let gt = GroundTruth::from_parts(images.clone(), objects, categories.clone()).expect("sound");
+    let people = |objects| samples::ground_truth(90, [5], objects, &[(1, "person")]);
+    let gt = people(objects).expect("sound");
     let found = [detection(SECOND, 0.9), detection(FIRST, 0.4), detection([[2.0; 3]; 3], 0.95)];
     let [first, second] =
         [&gt, &ground_truth()].map(|gt| evaluate(gt, &found, IouType::Keypoints).expect("sound"));
     assert_eq!(first, second);
-    let none = GroundTruth::from_parts(images, vec![], categories).expect("sound");
+    let none = people(vec![]).expect("sound");
     let summary = evaluate(&none, &[], IouType::Keypoints).expect("an honest result");
     assert_eq!(summary.stats, [-1.0; 10]);
     let of_crowds = "the annotations have no object with a labelled keypoint but crowds.";

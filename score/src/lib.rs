@@ -21,6 +21,8 @@ mod report;
 mod resample;
 mod results_file;
 mod rle;
+#[cfg(test)]
+mod samples;
 mod summary;
 #[cfg(test)]
 mod tests;

@@ -13,27 +13,11 @@ use super::detections::Results;
 use super::error::ScoreError;
 use super::evaluate::{Curves, matched, run};
 use super::ground_truth::GroundTruth;
+use super::summary::line;
 
 /// LVIS's names of the thirteen numbers, in the order of [`LvisSummary::stats`].
 pub const LVIS_STAT_NAMES: [&str; 13] =
     ["AP", "AP50", "AP75", "APs", "APm", "APl", "APr", "APc", "APf", "AR", "ARs", "ARm", "ARl"];
-
-/// The slice of each number: IoU, area, frequency of the categories.
-const SLICES: [(&str, &str, &str); 13] = [
-    ("0.50:0.95", "all", "all"),
-    ("0.50", "all", "all"),
-    ("0.75", "all", "all"),
-    ("0.50:0.95", "s", "all"),
-    ("0.50:0.95", "m", "all"),
-    ("0.50:0.95", "l", "all"),
-    ("0.50:0.95", "all", "r"),
-    ("0.50:0.95", "all", "c"),
-    ("0.50:0.95", "all", "f"),
-    ("0.50:0.95", "all", "all"),
-    ("0.50:0.95", "s", "all"),
-    ("0.50:0.95", "m", "all"),
-    ("0.50:0.95", "l", "all"),
-];
 
 /// The result of an evaluation by LVIS's rules.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,17 +55,12 @@ impl fmt::Display for LvisSummary {
     /// `bbox` or `segm`; the thirteen lines, as lvis-api prints them; the notes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} by LVIS's rules", self.iou_type)?;
-        for (i, (iou, area, frequency)) in SLICES.into_iter().enumerate() {
-            let (title, short) = match i {
-                0..9 => ("Average Precision", "(AP)"),
-                _ => ("Average Recall", "(AR)"),
+        for (name, value) in LVIS_STAT_NAMES.into_iter().zip(self.stats) {
+            let frequency = match &name[2..] {
+                frequency @ ("r" | "c" | "f") => frequency,
+                _ => "all",
             };
-            let (value, max_dets) = (self.stats[i], self.max_dets);
-            write!(
-                f,
-                "\n {title:<18} {short} @[ IoU={iou:<9} | area={area:>6} | maxDets={max_dets:>3} \
-                 catIds={frequency:>3}] = {value:.3}"
-            )?;
+            write!(f, "\n{}", line(name, self.max_dets, Some(frequency), value))?;
         }
         let undefined = LVIS_STAT_NAMES.iter().zip(self.stats).filter(|(_, value)| *value < 0.0);
         let undefined: Vec<&str> = undefined.map(|(name, _)| *name).collect();

@@ -1,9 +1,9 @@
 //! Writing detections in COCO's results format.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
+use serde::{Serialize, Serializer};
 
 use super::error::ScoreError;
 use super::{Detection, IouType, Rle};
@@ -56,8 +56,7 @@ pub fn write_results_json_with_files(
 /// Why it cannot be written, as [`write_results_json`] refuses it; completes a sentence that names
 /// the detection.
 pub fn result_json(detection: &Detection, file_name: Option<&str>) -> Result<String, String> {
-    check(detection, None)?;
-    let line = Line { detection, kind: None, file_name };
+    let line = Line::new(detection, None, file_name)?;
     serde_json::to_string(&line).map_err(|fault| fault.to_string())
 }
 
@@ -68,18 +67,18 @@ fn write_all<'a>(
     kind: Option<IouType>,
     file_name: impl Fn(usize) -> Option<&'a str>,
 ) -> Result<(), ScoreError> {
-    for (i, detection) in detections.iter().enumerate() {
-        check(detection, kind).map_err(|why| ScoreError::Detections {
+    let line = |i: usize| {
+        Line::new(&detections[i], kind, file_name(i)).map_err(|why| ScoreError::Detections {
             origin: format!("for {}", path.display()),
             reason: format!("detection {i} {why}"),
-        })?;
-    }
+        })
+    };
+    (0..detections.len()).try_for_each(|i| line(i).map(drop))?;
     dali::file::write(path, |out| {
         let mut separator = "[";
-        for (i, detection) in detections.iter().enumerate() {
+        for i in 0..detections.len() {
             out.write_all(separator.as_bytes())?;
-            let file_name = file_name(i);
-            serde_json::to_writer(&mut *out, &Line { detection, kind, file_name })?;
+            serde_json::to_writer(&mut *out, &line(i).map_err(std::io::Error::other)?)?;
             separator = ",\n";
         }
         out.write_all(if detections.is_empty() { b"[]\n" } else { b"]\n" })
@@ -87,73 +86,69 @@ fn write_all<'a>(
     .map_err(|source| ScoreError::Write { file: path.to_owned(), source })
 }
 
-/// Why a detection cannot be written; completes a sentence that names it.
-fn check(detection: &Detection, kind: Option<IouType>) -> Result<(), String> {
-    if !detection.score.is_finite() {
-        return Err(format!("has the score {}", detection.score));
-    }
-    let is_written = |one: IouType| kind.is_none_or(|kind| kind == one);
-    if is_written(IouType::Bbox) {
-        super::json::check_bbox(&detection.bbox_xywh)?;
-    }
-    match &detection.keypoints {
-        None if kind == Some(IouType::Keypoints) => return Err("has no keypoints".into()),
-        Some(keypoints) if is_written(IouType::Keypoints) => {
-            super::keypoints::check_list(keypoints.as_flattened(), None)?;
-        }
-        _ => {}
-    }
-    match &detection.segmentation {
-        None if kind == Some(IouType::Segm) => Err("has no segmentation".into()),
-        Some(mask) if is_written(IouType::Segm) => {
-            mask.fault().map_or(Ok(()), |why| Err(format!("has a broken segmentation ({why})")))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// A detection as one entry of the file.
+#[derive(Serialize)]
 struct Line<'a> {
-    detection: &'a Detection,
-    kind: Option<IouType>,
+    image_id: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     file_name: Option<&'a str>,
-}
-
-impl Serialize for Line<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Line { detection: d, kind, file_name } = self;
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("image_id", &d.image_id)?;
-        if let Some(name) = file_name {
-            map.serialize_entry("file_name", name)?;
-        }
-        map.serialize_entry("category_id", &d.category_id)?;
-        let is_written = |one: IouType| kind.is_none_or(|kind| kind == one);
-        if is_written(IouType::Bbox) {
-            map.serialize_entry("bbox", &d.bbox_xywh)?;
-        }
-        if let Some(keypoints) = d.keypoints.as_ref().filter(|_| is_written(IouType::Keypoints)) {
-            map.serialize_entry("keypoints", keypoints.as_flattened())?;
-        }
-        map.serialize_entry("score", &d.score)?;
-        if let Some(mask) = d.segmentation.as_ref().filter(|_| is_written(IouType::Segm)) {
-            map.serialize_entry("segmentation", &Compressed(mask))?;
-        }
-        for (name, values) in d.further.iter().filter(|_| kind.is_none()) {
-            map.serialize_entry(name, values)?;
-        }
-        map.end()
-    }
+    category_id: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bbox: Option<&'a [f64; 4]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keypoints: Option<&'a [f64]>,
+    score: f64,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "compressed")]
+    segmentation: Option<&'a Rle>,
+    /// Of models of one's own.
+    #[serde(flatten)]
+    further: Option<&'a BTreeMap<String, Vec<f64>>>,
 }
 
 /// A mask as COCO writes it: its size and the string of its counts.
-struct Compressed<'a>(&'a Rle);
+fn compressed<S: Serializer>(mask: &Option<&Rle>, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Mask {
+        size: [u32; 2],
+        counts: String,
+    }
+    let mask = mask.map(|m| Mask { size: [m.height, m.width], counts: m.to_leb() });
+    mask.serialize(serializer)
+}
 
-impl Serialize for Compressed<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(2))?;
-        map.serialize_entry("size", &[self.0.height, self.0.width])?;
-        map.serialize_entry("counts", &self.0.to_leb())?;
-        map.end()
+impl<'a> Line<'a> {
+    /// The entry with the shapes of one kind, or of all, or why it cannot be written; completes a
+    /// sentence that names the detection.
+    fn new(
+        detection: &'a Detection,
+        kind: Option<IouType>,
+        file_name: Option<&'a str>,
+    ) -> Result<Self, String> {
+        let Detection { image_id, category_id, score, .. } = *detection;
+        if !score.is_finite() {
+            return Err(format!("has the score {score}"));
+        }
+        let is_written = |one: IouType| kind.is_none_or(|kind| kind == one);
+        let bbox = is_written(IouType::Bbox).then_some(&detection.bbox_xywh);
+        if let Some(bbox) = bbox {
+            super::json::check_bbox(bbox)?;
+        }
+        let keypoints = detection.keypoints.as_ref().map(|list| list.as_flattened());
+        let keypoints = keypoints.filter(|_| is_written(IouType::Keypoints));
+        match keypoints {
+            None if kind == Some(IouType::Keypoints) => return Err("has no keypoints".into()),
+            None => {}
+            Some(list) => super::keypoints::check_list(list, None)?,
+        }
+        let mask = detection.segmentation.as_ref();
+        let segmentation = mask.filter(|_| is_written(IouType::Segm));
+        if let Some(why) = segmentation.and_then(Rle::fault) {
+            return Err(format!("has a broken segmentation ({why})"));
+        }
+        if segmentation.is_none() && kind == Some(IouType::Segm) {
+            return Err("has no segmentation".into());
+        }
+        let further = kind.is_none().then_some(&detection.further);
+        Ok(Line { image_id, file_name, category_id, bbox, keypoints, score, segmentation, further })
     }
 }

@@ -50,12 +50,8 @@ impl Rle {
     /// # Errors
     /// [`ScoreError::Mask`] for a character outside the code, or runs longer than the mask.
     pub fn from_leb(height: u32, width: u32, counts: &str) -> Result<Self, ScoreError> {
-        let rle = mask::rle_from_string(counts, height, width).map_err(|e| ScoreError::Mask {
-            height,
-            width,
-            reason: e.to_string(),
-        })?;
-        Ok(rle.into())
+        let fail = |e: hotcoco::Error| ScoreError::Mask { height, width, reason: e.to_string() };
+        Ok(mask::rle_from_string(counts, height, width).map_err(fail)?.into())
     }
 
     /// COCO's compressed string of the counts, as pycocotools writes it.
@@ -104,12 +100,8 @@ impl Rle {
     pub fn merge(masks: &[Rle], intersect: bool) -> Result<Self, ScoreError> {
         let (height, width) = masks.first().map_or((0, 0), |m| (m.height, m.width));
         let owned: Vec<hotcoco::Rle> = masks.iter().map(Rle::to_hotcoco).collect();
-        let merged = mask::merge(&owned, intersect).map_err(|e| ScoreError::Mask {
-            height,
-            width,
-            reason: e.to_string(),
-        })?;
-        Ok(merged.into())
+        let fail = |e: hotcoco::Error| ScoreError::Mask { height, width, reason: e.to_string() };
+        Ok(mask::merge(&owned, intersect).map_err(fail)?.into())
     }
 
     /// Why these runs are not a mask of this size, or `None`.

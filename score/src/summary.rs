@@ -13,36 +13,36 @@ pub const STAT_NAMES: [&str; 12] =
 pub const KEYPOINT_STAT_NAMES: [&str; 10] =
     ["AP", "AP50", "AP75", "APm", "APl", "AR", "AR50", "AR75", "ARm", "ARl"];
 
-/// The slice of a number: IoU, area, detections per image.
-type Slice = (&'static str, &'static str, usize);
+/// IoU and area of a number by its name, of [`STAT_NAMES`] or their like for keypoints and LVIS.
+fn slice(name: &str) -> (&'static str, &'static str) {
+    match &name[2..] {
+        "50" => ("0.50", "all"),
+        "75" => ("0.75", "all"),
+        "s" => ("0.50:0.95", "small"),
+        "m" => ("0.50:0.95", "medium"),
+        "l" => ("0.50:0.95", "large"),
+        _ => ("0.50:0.95", "all"),
+    }
+}
 
-const SLICES: [Slice; 12] = [
-    ("0.50:0.95", "all", 100),
-    ("0.50", "all", 100),
-    ("0.75", "all", 100),
-    ("0.50:0.95", "small", 100),
-    ("0.50:0.95", "medium", 100),
-    ("0.50:0.95", "large", 100),
-    ("0.50:0.95", "all", 1),
-    ("0.50:0.95", "all", 10),
-    ("0.50:0.95", "all", 100),
-    ("0.50:0.95", "small", 100),
-    ("0.50:0.95", "medium", 100),
-    ("0.50:0.95", "large", 100),
-];
-
-const KEYPOINT_SLICES: [Slice; 10] = [
-    ("0.50:0.95", "all", 20),
-    ("0.50", "all", 20),
-    ("0.75", "all", 20),
-    ("0.50:0.95", "medium", 20),
-    ("0.50:0.95", "large", 20),
-    ("0.50:0.95", "all", 20),
-    ("0.50", "all", 20),
-    ("0.75", "all", 20),
-    ("0.50:0.95", "medium", 20),
-    ("0.50:0.95", "large", 20),
-];
+/// The line of a number, as pycocotools and lvis-api print it; LVIS names areas by one letter, and
+/// the categories.
+pub(super) fn line(name: &str, max_dets: usize, frequency: Option<&str>, value: f64) -> String {
+    let (title, short) = match name.starts_with("AP") {
+        true => ("Average Precision", "(AP)"),
+        false => ("Average Recall", "(AR)"),
+    };
+    let (iou, area) = slice(name);
+    let (area, categories) = match frequency {
+        Some(of) if area != "all" => (&area[..1], format!("catIds={of:>3}")),
+        Some(of) => (area, format!("catIds={of:>3}")),
+        None => (area, String::new()),
+    };
+    format!(
+        " {title:<18} {short} @[ IoU={iou:<9} | area={area:>6} | maxDets={max_dets:>3} {categories}] \
+         = {value:.3}"
+    )
+}
 
 /// The result of an evaluation.
 #[derive(Debug, Clone, PartialEq)]
@@ -102,16 +102,9 @@ impl Summary {
             "large" => "no annotated object is large (96 x 96 pixels or more)".to_owned(),
             _ => "nothing annotated can be matched".to_owned(),
         };
-        let named = iou_type.stat_names().iter().zip(slices(iou_type)).zip(stats);
+        let named = iou_type.stat_names().iter().zip(stats);
         let undefined = named.filter(|(_, stat)| **stat < 0.0);
-        undefined.map(|((name, slice), _)| Undefined { name, why: why(slice.1) }).collect()
-    }
-}
-
-fn slices(iou_type: IouType) -> &'static [Slice] {
-    match iou_type {
-        IouType::Bbox | IouType::Segm => &SLICES,
-        IouType::Keypoints => &KEYPOINT_SLICES,
+        undefined.map(|(name, _)| Undefined { name, why: why(slice(name).1) }).collect()
     }
 }
 
@@ -119,24 +112,15 @@ impl fmt::Display for Summary {
     /// `bbox`, `segm` or `keypoints`; the familiar lines of its numbers, as pycocotools prints
     /// them; beneath them what is undefined and why, and the notes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.iou_type)?;
-        let slices = slices(self.iou_type);
-        for (i, ((name, value), (iou, area, fixed))) in self.named().iter().zip(slices).enumerate()
-        {
-            let (title, short) = match name.starts_with("AP") {
-                true => ("Average Precision", "(AP)"),
-                false => ("Average Recall", "(AR)"),
+        write!(f, "{}", self.iou_type)?;
+        for (name, value) in self.named() {
+            let max_dets = match name {
+                _ if self.iou_type == IouType::Keypoints => self.max_dets,
+                "AR1" => 1,
+                "AR10" => 10,
+                _ => 100,
             };
-            let end = if i + 1 == slices.len() { "" } else { "\n" };
-            let max_dets = match self.iou_type {
-                IouType::Keypoints => self.max_dets,
-                IouType::Bbox | IouType::Segm => *fixed,
-            };
-            write!(
-                f,
-                " {title:<18} {short} @[ IoU={iou:<9} | area={area:>6} | maxDets={max_dets:>3} ] \
-                 = {value:.3}{end}"
-            )?;
+            write!(f, "\n{}", line(name, max_dets, None, value))?;
         }
         let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
         for Undefined { name, why } in &self.undefined {

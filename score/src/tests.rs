@@ -43,7 +43,7 @@ impl Folder {
 }
 
 fn detection(image_id: u64, bbox_xywh: [f64; 4], score: f64) -> Detection {
-    Detection { image_id, category_id: 3, score, bbox_xywh, ..Detection::default() }
+    samples::detection(image_id, 3, bbox_xywh, score)
 }
 
 fn ground_truth() -> GroundTruth {
@@ -112,23 +112,11 @@ fn one_of_two_objects_found_scores_half() {
 fn no_detections_score_zero_and_only_crowds_nothing() {
     let none = evaluate(&ground_truth(), &[], IouType::Bbox).expect("an honest result");
     assert_eq!((none.ap(), none.stats[8], none.stats[5]), (0.0, 0.0, -1.0));
-    let crowd = |iscrowd| GtAnnotation {
-        id: 1,
-        image_id: 5,
-        category_id: 3,
-        bbox_xywh: [0.0, 0.0, 4.0, 4.0],
-        area: None,
-        iscrowd,
-        mask: None,
-        keypoints: None,
+    let crowd = |iscrowd| {
+        let object = samples::object(1, 5, 3, [0.0, 0.0, 4.0, 4.0]);
+        GtAnnotation { iscrowd, ..object }
     };
-    let gt = |annotations| {
-        GroundTruth::from_parts(
-            vec![GtImage { id: 5, height: 20, width: 30 }],
-            annotations,
-            vec![GtCategory { id: 3, name: "cat".into() }],
-        )
-    };
+    let gt = |annotations| samples::ground_truth(20, [5], annotations, &[(3, "cat")]);
     let only_crowds = gt(vec![crowd(true)]).expect("sound");
     let summary = evaluate(&only_crowds, &[], IouType::Bbox).expect("sound");
     assert_eq!(summary.stats, [-1.0; 12]);
@@ -149,14 +137,8 @@ fn no_detections_score_zero_and_only_crowds_nothing() {
 fn parts_and_file_make_the_same_ground_truth() {
     let square = Rle { height: 20, width: 30, counts: vec![0, 4, 16, 4, 16, 4, 16, 4, 536] };
     let annotation = |id, image_id, bbox_xywh, mask| GtAnnotation {
-        id,
-        image_id,
-        category_id: 3,
-        bbox_xywh,
-        area: None,
-        iscrowd: false,
         mask: Some(mask),
-        keypoints: None,
+        ..samples::object(id, image_id, 3, bbox_xywh)
     };
     let polygon = vec![vec![2.0, 2.0, 12.0, 2.0, 12.0, 12.0, 2.0, 12.0]];
     let parts = GroundTruth::from_parts(
@@ -532,19 +514,15 @@ fn categories_count_in_lvis_where_they_were_looked_for() {
     let gt_file = folder.file("gt.json", LVIS);
     let gt = GroundTruth::from_file(&gt_file).expect("sound annotations");
     assert!(gt.is_lvis() && !ground_truth().is_lvis());
-    let found = |image_id, category_id, bbox_xywh, score| Detection {
-        category_id,
-        ..detection(image_id, bbox_xywh, score)
-    };
     let detections = [
-        found(1, 3, [2.0, 2.0, 10.0, 10.0], 0.5),
-        found(2, 3, [0.0, 0.0, 4.0, 4.0], 0.4),
-        found(2, 8, [9.0, 9.0, 8.0, 8.0], 0.3),
+        samples::detection(1, 3, [2.0, 2.0, 10.0, 10.0], 0.5),
+        samples::detection(2, 3, [0.0, 0.0, 4.0, 4.0], 0.4),
+        samples::detection(2, 8, [9.0, 9.0, 8.0, 8.0], 0.3),
         // Nothing is known of dogs here, nor of all cats of image 2.
-        found(4, 8, [1.0, 1.0, 9.0, 9.0], 0.9),
-        found(2, 3, [20.0, 2.0, 9.0, 9.0], 0.9),
+        samples::detection(4, 8, [1.0, 1.0, 9.0, 9.0], 0.9),
+        samples::detection(2, 3, [20.0, 2.0, 9.0, 9.0], 0.9),
         // A dog where there is none.
-        found(1, 8, [1.0, 1.0, 9.0, 9.0], 0.8),
+        samples::detection(1, 8, [1.0, 1.0, 9.0, 9.0], 0.8),
     ];
     let dt_file = folder.0.path().join("dt.json");
     write_results_json_of(&dt_file, &detections, IouType::Bbox).expect("sound detections");

@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use device::Task;
+use graph::Node;
 use graph::capture::{LaunchList, Work};
 use graph::exec::device::Prepared;
-use graph::{Node, TensorId};
 use kernels::TensorDesc;
 use serde_json::{Value, json};
 
@@ -131,11 +131,8 @@ fn row(prepared: &Prepared, position: usize, work: &Work, standings: Option<&Sta
         row.bytes = 2.0 * written.map(|t| t.bytes as f64).sum::<f64>();
         return row;
     };
-    let descs = |ids: &[TensorId]| -> Vec<TensorDesc> {
-        ids.iter().map(|id| prepared.program.desc(*id).clone()).collect()
-    };
-    let (inputs, outputs, updates) =
-        (descs(&node.inputs), descs(&node.outputs), descs(&node.updates));
+    let [inputs, outputs, updates] =
+        [&node.inputs, &node.outputs, &node.updates].map(|list| prepared.program.descs(list));
     (row.flops, row.bytes) = work::on_device(node.op.as_ref(), &inputs, &outputs, &updates);
     row.op = node.op.name().into();
     row.pass = node.pass.to_string();

@@ -34,6 +34,13 @@ impl Fixture {
         fixture
     }
 
+    /// The same, with the store that prep makes of it.
+    pub(crate) fn prepared() -> Fixture {
+        let fixture = Fixture::new();
+        fixture.prep().unwrap();
+        fixture
+    }
+
     /// The same with further annotations.
     pub(crate) fn of(annotations: impl IntoIterator<Item = Value>) -> Fixture {
         let mut fixture = Fixture::new();
@@ -53,6 +60,11 @@ impl Fixture {
         self.dir.path().join("store")
     }
 
+    /// A file of the store.
+    pub(crate) fn stored(&self, name: &str) -> PathBuf {
+        self.store_path().join(name)
+    }
+
     pub(crate) fn options(&self) -> PrepOptions {
         PrepOptions::new(self.images(), self.annotations_path(), self.store_path())
     }
@@ -64,6 +76,12 @@ impl Fixture {
     pub(crate) fn add_image(&mut self, id: u64, file_name: &str, width: u16, height: u16) {
         let image = json!({"id": id, "file_name": file_name, "width": width, "height": height});
         self.json["images"].as_array_mut().unwrap().push(image);
+    }
+
+    /// An image that the JSON lists and its file.
+    pub(crate) fn add_picture(&mut self, id: u64, name: &str, width: u16, height: u16) {
+        self.add_image(id, name, width, height);
+        self.write_jpeg(name, width, height);
     }
 
     pub(crate) fn write_jpeg(&self, name: &str, width: u16, height: u16) {
@@ -80,6 +98,14 @@ impl Fixture {
         alter: impl Fn(&mut PrepOptions),
     ) -> Result<PrepReport, DaliError> {
         std::fs::write(self.annotations_path(), self.json.to_string()).unwrap();
+        self.run_with(alter)
+    }
+
+    /// The same on the file of annotations as it lies.
+    pub(crate) fn run_with(
+        &self,
+        alter: impl Fn(&mut PrepOptions),
+    ) -> Result<PrepReport, DaliError> {
         let mut options = self.options();
         alter(&mut options);
         prep::run(&options, &mut |_| ())
@@ -123,6 +149,15 @@ pub(crate) fn annotation(id: u64, image_id: u64, category_id: u64) -> Value {
         "bbox": [2.0, 1.0, 4.0, 4.0], "area": 16.0,
         "segmentation": [[2.0, 1.0, 6.0, 1.0, 6.0, 5.0, 2.0, 5.0]],
     })
+}
+
+/// The same in image 7, an ant, with other fields; those that are null are left out.
+pub(crate) fn altered(id: u64, fields: Value) -> Value {
+    let mut value = annotation(id, 7, 3);
+    let object = value.as_object_mut().unwrap();
+    object.extend(fields.as_object().unwrap().clone());
+    object.retain(|_, field| !field.is_null());
+    value
 }
 
 /// The pixels of a stored mask.

@@ -8,16 +8,9 @@ use dali::prep::{self, Finding, PrepOptions, source_key};
 use dali::store::{Classes, Keypoints, Stores};
 use serde_json::{Value, json};
 
-use crate::fixture::{Alter, Fixture, annotation, assert_fails, assert_says};
+use crate::fixture::{Alter, Fixture, altered, annotation, assert_fails, assert_says};
 use crate::formats_mistakes::put;
 use crate::store::{open_error, refresh, reseal, rewrite};
-
-/// An annotation with this list of keypoints.
-fn with_keypoints(id: u64, list: Value) -> Value {
-    let mut object = annotation(id, 7, 90);
-    object["keypoints"] = list;
-    object
-}
 
 /// Image 7 with an object with three keypoints, one without a list, and a crowd with one.
 fn unprepared() -> Fixture {
@@ -29,9 +22,9 @@ fn unprepared() -> Fixture {
     let list = json!([2.5, 1, 2, 4, 9, 0, -3, 30.25, 1]);
     fixture.json["annotations"][0]["keypoints"] = list;
     fixture.add_annotation(annotation(101, 7, 3));
-    let mut crowd = with_keypoints(102, json!([1, 1, 1, 0, 0, 0, 0, 0, 0]));
-    crowd["iscrowd"] = 1.into();
-    fixture.add_annotation(crowd);
+    let list = json!([1, 1, 1, 0, 0, 0, 0, 0, 0]);
+    let crowd = json!({"category_id": 90, "iscrowd": 1, "keypoints": list});
+    fixture.add_annotation(altered(102, crowd));
     fixture
 }
 
@@ -65,11 +58,10 @@ fn keypoints_reach_the_store() {
 
 #[test]
 fn a_store_without_keypoints_is_as_before() {
-    let plain = Fixture::new();
-    plain.prep().unwrap();
-    let header = std::fs::read_to_string(plain.store_path().join("header.json")).unwrap();
+    let plain = Fixture::prepared();
+    let header = std::fs::read_to_string(plain.stored("header.json")).unwrap();
     assert!(!header.contains("keypoints"), "{header}");
-    assert!(!plain.store_path().join("keypoints.bin").exists());
+    assert!(!plain.stored("keypoints.bin").exists());
     assert!(plain.store().object(0).keypoints.is_empty());
     // Names alone, and lists without names, make no keypoints either.
     let cases: [Alter; 4] = [
@@ -102,7 +94,7 @@ fn broken_lists_are_told_and_stored_as_none() {
         json!([1, 1, 2, 1, 1, 2, 1, 1, 2, 1]),
         Value::Null,
     ]) {
-        fixture.add_annotation(with_keypoints(id, list));
+        fixture.add_annotation(altered(id, json!({"category_id": 90, "keypoints": list})));
     }
     let report = fixture.prep().unwrap();
     let found = &report.findings[&Finding::BadKeypoints];
@@ -138,7 +130,7 @@ fn categories_that_name_different_keypoints_leave_them_out() {
 fn keypoints_that_were_changed_are_found() {
     let altered = |alter: &dyn Fn(&mut Vec<u8>), said: &str| {
         let fixture = prepared();
-        rewrite(&fixture.store_path().join("keypoints.bin"), alter);
+        rewrite(&fixture.stored("keypoints.bin"), alter);
         refresh(&fixture, "keypoints.bin");
         assert_says(&open_error(&fixture), &["keypoints", said]);
     };
@@ -172,9 +164,7 @@ fn stores_of_the_same_keypoints_are_joined() {
     let mut other = unprepared();
     other.json["categories"][0]["skeleton"] = json!([]);
     other.prep().unwrap();
-    let plain = Fixture::new();
-    plain.prep().unwrap();
-    let stores = vec![plain.store(), prepared().store(), other.store()];
+    let stores = vec![Fixture::prepared().store(), prepared().store(), other.store()];
     let stores = Stores::new(stores, &Classes::default()).unwrap();
     let contents = stores.contents();
     assert_eq!((contents.num_with_keypoints, contents.num_annotations), (2, 7));
@@ -183,11 +173,11 @@ fn stores_of_the_same_keypoints_are_joined() {
     assert_eq!(counts, [0, 3, 3]);
     assert_eq!(stores.object(4).keypoints[0], [2.5, 1.0, 2.0]);
 
-    let classes = Classes { names: vec!["ant".into()], as_one: false };
-    let ants = Stores::new(vec![prepared().store()], &classes).unwrap();
+    let [ants, zebras] = ["ant", "zebra"].map(|name| {
+        let classes = Classes { names: vec![name.into()], as_one: false };
+        Stores::new(vec![prepared().store()], &classes).unwrap()
+    });
     assert_eq!((ants.contents().num_with_keypoints, ants.contents().num_annotations), (0, 1));
-    let classes = Classes { names: vec!["zebra".into()], as_one: false };
-    let zebras = Stores::new(vec![prepared().store()], &classes).unwrap();
     assert_eq!(zebras.contents().num_with_keypoints, 1);
     assert_eq!(zebras.object(1).keypoints[0], [1.0; 3]);
 

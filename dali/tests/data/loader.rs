@@ -10,28 +10,19 @@ use dali::loader::{
 use dali::store::{Capacities, Stores};
 use serde_json::json;
 
-use crate::fixture::{Fixture, annotation, assert_fails, assert_says};
+use crate::fixture::{Fixture, altered, annotation, assert_fails, assert_says};
 
 /// Images 3 (16x16, empty), 7 (20x10: polygon, crowd, two rings, runs) and 2^33 + 5 (8x8).
 fn prepared() -> Fixture {
     let mut fixture = Fixture::new();
-    fixture.add_image(3, "b.jpg", 16, 16);
-    fixture.write_jpeg("b.jpg", 16, 16);
-    fixture.add_image((1 << 33) + 5, "c.jpg", 8, 8);
-    fixture.write_jpeg("c.jpg", 8, 8);
+    fixture.add_picture(3, "b.jpg", 16, 16);
+    fixture.add_picture((1 << 33) + 5, "c.jpg", 8, 8);
     let runs = json!({"size": [10, 20], "counts": [21, 4, 6, 4, 165]});
-    let mut crowd = annotation(101, 7, 3);
-    crowd["iscrowd"] = json!(1);
-    crowd["segmentation"] = runs.clone();
-    fixture.add_annotation(crowd);
-    let mut two_rings = annotation(102, 7, 3);
-    two_rings["segmentation"] =
-        json!([[1.0, 1.0, 5.0, 1.0, 5.0, 6.0], [9.0, 1.0, 15.0, 1.0, 15.0, 6.0]]);
-    fixture.add_annotation(two_rings);
-    let mut as_runs = annotation(103, 7, 3);
-    as_runs["segmentation"] = runs;
-    as_runs["bbox"] = json!([2.0, 1.0, 2.0, 4.0]);
-    fixture.add_annotation(as_runs);
+    let rings = json!([[1.0, 1.0, 5.0, 1.0, 5.0, 6.0], [9.0, 1.0, 15.0, 1.0, 15.0, 6.0]]);
+    let bbox = json!([2.0, 1.0, 2.0, 4.0]);
+    fixture.add_annotation(altered(101, json!({"iscrowd": 1, "segmentation": runs})));
+    fixture.add_annotation(altered(102, json!({"segmentation": rings})));
+    fixture.add_annotation(altered(103, json!({"segmentation": runs, "bbox": bbox})));
     fixture.add_annotation(annotation(104, (1 << 33) + 5, 90));
     fixture.prep().unwrap();
     fixture

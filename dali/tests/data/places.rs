@@ -89,8 +89,7 @@ fn a_lock_left_on_this_host_is_taken_over_also_after_a_restart() {
 
 #[test]
 fn what_dead_makers_left_is_swept_and_what_they_moved_aside_returns() {
-    let fixture = Fixture::new();
-    fixture.prep().unwrap();
+    let fixture = Fixture::prepared();
     let beside = |name: &str| fixture.dir.path().join(name);
     // Killed while writing, and between moving the old store aside and the new one in.
     fs::create_dir(beside(".store.onegraph-tmp-AbCdEf012345")).unwrap();
@@ -102,8 +101,7 @@ fn what_dead_makers_left_is_swept_and_what_they_moved_aside_returns() {
     fs::write(beside("store.lock"), "of a package manager").unwrap();
     // A lock whose process is gone.
     fs::write(lock_file(&fixture), "").unwrap();
-    let again = dali::prep::run(&fixture.options(), &mut |_| ());
-    assert_fails(again, &["exists already, made from the same sources"]);
+    assert_fails(fixture.run_with(|_| ()), &["exists already, made from the same sources"]);
     assert_eq!(fixture.store().len(), 1);
     let mut names: Vec<_> = fs::read_dir(fixture.dir.path())
         .unwrap()
@@ -144,9 +142,8 @@ fn a_lock_that_somebody_removed_is_taken_again() {
 
 #[test]
 fn a_strangers_file_in_a_store_is_named_and_stays() {
-    let fixture = Fixture::new();
-    fixture.prep().unwrap();
-    let notes = fixture.store_path().join("notes.txt");
+    let fixture = Fixture::prepared();
+    let notes = fixture.stored("notes.txt");
     fs::write(&notes, "dear").unwrap();
     let again = || fixture.prep_with(|options| options.overwrite = true);
     assert_fails(again(), &["store", "notes.txt", "leaves it alone"]);
@@ -154,7 +151,7 @@ fn a_strangers_file_in_a_store_is_named_and_stays() {
     fs::remove_file(&notes).unwrap();
 
     // A folder of the same names, but of another program.
-    let header = fixture.store_path().join("header.json");
+    let header = fixture.stored("header.json");
     fs::remove_file(&header).unwrap();
     fs::write(&header, r#"{"title": "thesis"}"#).unwrap();
     assert_fails(again(), &["leaves it alone"]);

@@ -4,24 +4,16 @@ use dali::prep::{DropReason, Finding, Masks};
 use dali::store::{Capacities, Segmentation};
 use serde_json::{Value, json};
 
-use crate::fixture::{Alter, Fixture, annotation, assert_fails, assert_says};
+use crate::fixture::{Fixture, altered, annotation, assert_fails, assert_says};
 
 /// The runs of the 4x4 square at (2, 1) in a 20x10 image, down the columns.
 const SQUARE_RUNS: [u32; 9] = [21, 4, 6, 4, 6, 4, 6, 4, 145];
 /// The same, as pycocotools compresses it.
 const SQUARE_TEXT: &str = "e04600000[4";
 
-fn altered(id: u64, alter: impl Fn(&mut Value)) -> Value {
-    let mut value = annotation(id, 7, 3);
-    alter(&mut value);
-    value
-}
-
 fn runs(id: u64, crowd: u8, size: [u32; 2], counts: Value) -> Value {
-    altered(id, |a| {
-        a["iscrowd"] = json!(crowd);
-        a["segmentation"] = json!({"size": size, "counts": counts});
-    })
+    let mask = json!({"size": size, "counts": counts});
+    altered(id, json!({"iscrowd": crowd, "segmentation": mask}))
 }
 
 #[test]
@@ -30,7 +22,7 @@ fn all_forms_of_masks_reach_the_store() {
     let triangle = [10.0, 1.0, 18.0, 1.0, 14.0, 9.0];
     let rings = json!([square, triangle]);
     let fixture = Fixture::of([
-        altered(101, |a| a["segmentation"] = rings.clone()),
+        altered(101, json!({"segmentation": rings})),
         runs(102, 0, [10, 20], json!(SQUARE_RUNS)),
         runs(103, 1, [10, 20], json!(SQUARE_RUNS)),
         runs(104, 0, [10, 20], json!(SQUARE_TEXT)),
@@ -62,21 +54,20 @@ fn all_forms_of_masks_reach_the_store() {
 
 #[test]
 fn bad_annotations_are_dropped_by_reason() {
-    let outside = json!([[30.0, 1.0, 36.0, 1.0, 36.0, 5.0]]);
     let fixture = Fixture::of([
         annotation(1, 999, 3),
         annotation(2, 7, 4),
         annotation(100, 7, 3),
-        altered(4, |a| a["segmentation"] = json!([])),
-        altered(5, |a| a["segmentation"] = json!([[1.0, 2.0, 3.0, 4.0]])),
+        altered(4, json!({"segmentation": []})),
+        altered(5, json!({"segmentation": [[1.0, 2.0, 3.0, 4.0]]})),
         runs(6, 0, [10, 20], json!([100, 101])),
         runs(7, 0, [20, 10], json!(SQUARE_RUNS)),
-        altered(8, |a| a["bbox"] = json!([1.0, 2.0, 3.0])),
-        altered(9, |a| a["bbox"] = json!([2.0, 1.0, 4.0, 0.0005])),
-        altered(10, |a| a["bbox"] = json!([25.0, 1.0, 4.0, 4.0])),
-        altered(11, |a| a["bbox"] = json!([5.0, 1.0, -4.0, 4.0])),
+        altered(8, json!({"bbox": [1.0, 2.0, 3.0]})),
+        altered(9, json!({"bbox": [2.0, 1.0, 4.0, 0.0005]})),
+        altered(10, json!({"bbox": [25.0, 1.0, 4.0, 4.0]})),
+        altered(11, json!({"bbox": [5.0, 1.0, -4.0, 4.0]})),
         runs(12, 0, [10, 20], json!([200])),
-        altered(13, |a| a["segmentation"] = outside.clone()),
+        altered(13, json!({"segmentation": [[30.0, 1.0, 36.0, 1.0, 36.0, 5.0]]})),
         runs(14, 0, [10, 20], json!("not runs \u{7f}")),
     ]);
     let report = fixture.prep().unwrap();
@@ -102,8 +93,8 @@ fn bad_annotations_are_dropped_by_reason() {
 #[test]
 fn boxes_out_of_the_image_are_clipped_and_others_kept_as_given() {
     let fixture = Fixture::of([
-        altered(101, |a| a["bbox"] = json!([-3.0, 4.0, 8.0, 100.0])),
-        altered(102, |a| a["bbox"] = json!([15.3, 4.1, 4.70001, 5.9])),
+        altered(101, json!({"bbox": [-3.0, 4.0, 8.0, 100.0]})),
+        altered(102, json!({"bbox": [15.3, 4.1, 4.70001, 5.9]})),
     ]);
     let report = fixture.prep().unwrap();
     assert_eq!(report.findings[&Finding::ClippedBox].first_ids, [101]);
@@ -132,9 +123,8 @@ fn boxes_that_do_not_fit_their_mask_are_told() {
             json!({"size": [10, 20], "counts": SQUARE_RUNS}),
         ),
     ] {
-        let fixture = Fixture::of([altered(101, |a| {
-            (a["bbox"], a["segmentation"]) = (bbox.clone(), segmentation.clone());
-        })]);
+        let fields = json!({"bbox": bbox, "segmentation": segmentation});
+        let fixture = Fixture::of([altered(101, fields)]);
         let report = fixture.prep().unwrap().to_string();
         let told = "boxes that do not fit their mask: 1 of 2 (id 101); a box is [x, y, width";
         // A box that leaves the image or lies outside it is reported, too.
@@ -142,12 +132,10 @@ fn boxes_that_do_not_fit_their_mask_are_told() {
         assert!(report.contains(told) || is_dropped, "{name}: {report}");
     }
     // A mask that extends past the image, as its box does; and a box of whole pixels.
-    for bbox in [json!([15.0, 5.0, 10.0, 10.0]), json!([15.0, 5.0, 5.0, 5.0])] {
-        let fixture = Fixture::of([altered(101, |a| {
-            a["bbox"] = bbox.clone();
-            a["segmentation"] = json!([[15.0, 5.0, 25.0, 5.0, 25.0, 15.0, 15.0, 15.0]]);
-            a["area"] = json!(25.0);
-        })]);
+    let ring = json!([[15.0, 5.0, 25.0, 5.0, 25.0, 15.0, 15.0, 15.0]]);
+    for bbox in [[15.0, 5.0, 10.0, 10.0], [15.0, 5.0, 5.0, 5.0]] {
+        let fields = json!({"bbox": bbox, "segmentation": ring, "area": 25.0});
+        let fixture = Fixture::of([altered(101, fields)]);
         let report = fixture.prep().unwrap();
         assert!(!report.findings.contains_key(&Finding::UnfitBox), "{report}");
     }
@@ -157,11 +145,9 @@ fn boxes_that_do_not_fit_their_mask_are_told() {
 fn wrong_areas_and_copies_are_told() {
     let mut fixture = Fixture::new();
     for (id, area) in [(101, 0.0), (102, -5.0), (103, 1e9), (104, 20.0)] {
-        fixture.add_annotation(altered(id, |a| {
-            a["category_id"] = json!(90);
-            a["bbox"] = json!([id - 101, 1.0, 4.0, 4.0]);
-            a["area"] = json!(area);
-        }));
+        let bbox = json!([id - 101, 1.0, 4.0, 4.0]);
+        let fields = json!({"category_id": 90, "bbox": bbox, "area": area});
+        fixture.add_annotation(altered(id, fields));
     }
     fixture.add_annotation(annotation(105, 7, 90));
     let report = fixture.prep().unwrap();
@@ -173,20 +159,15 @@ fn wrong_areas_and_copies_are_told() {
 
 #[test]
 fn a_missing_box_is_that_of_the_mask() {
+    let square = json!({"size": [10, 20], "counts": SQUARE_RUNS});
     let fixture = Fixture::of([
-        altered(101, |a| {
-            a.as_object_mut().unwrap().remove("bbox");
-        }),
-        altered(102, |a| {
-            a["bbox"] = json!([]);
-            a["segmentation"] = json!({"size": [10, 20], "counts": SQUARE_RUNS});
-        }),
+        altered(101, json!({"bbox": null})),
+        altered(102, json!({"bbox": [], "segmentation": square})),
     ]);
     let report = fixture.prep().unwrap();
     assert_eq!(report.findings[&Finding::MadeBox].first_ids, [101, 102]);
     let store = fixture.store();
-    assert_eq!(store.object(1).bbox_xywh, [2.0, 1.0, 4.0, 4.0]);
-    assert_eq!(store.object(2).bbox_xywh, [2.0, 1.0, 4.0, 4.0]);
+    assert_eq!([1, 2].map(|obj| store.object(obj).bbox_xywh), [[2.0, 1.0, 4.0, 4.0]; 2]);
 }
 
 #[test]
@@ -203,10 +184,7 @@ fn a_file_whose_every_annotation_is_dropped_makes_no_store() {
 #[test]
 fn short_rings_are_removed_and_a_missing_area_is_the_masks() {
     let rings = json!([[1.0, 1.0, 2.0, 2.0], [2.0, 1.0, 6.0, 1.0, 6.0, 5.0, 2.0, 5.0]]);
-    let fixture = Fixture::of([altered(101, |a| {
-        a["segmentation"] = rings.clone();
-        a.as_object_mut().unwrap().remove("area");
-    })]);
+    let fixture = Fixture::of([altered(101, json!({"segmentation": rings, "area": null}))]);
     let report = fixture.prep().unwrap();
     assert_eq!(report.findings[&Finding::RemovedRings].first_ids, [101]);
     let store = fixture.store();
@@ -216,51 +194,44 @@ fn short_rings_are_removed_and_a_missing_area_is_the_masks() {
 
 #[test]
 fn faults_of_the_file_name_the_entry() {
-    let cases: [(Alter, &[&str]); 13] = [
+    let image = json!({"id": 7, "height": 10, "width": 20,
+        "coco_url": "http://images.cocodataset.org/train2017/000000391895.jpg"});
+    let first = Fixture::new().json["images"][0].clone();
+    // A place in the file, what is put there, and parts of the sentence.
+    let cases: [(&str, Value, &[&str]); 13] = [
         (
-            |json| json["annotations"][0]["image_id"] = json!("seven"),
+            "/annotations/0/image_id",
+            json!("seven"),
             &["annotations[0] (id 100): image_id must be a whole number from 0, not \"seven\";"],
         ),
+        ("/images/0", image, &["images/train2017/000000391895.jpg"]),
+        ("/annotations/0/iscrowd", json!(2), &["annotations[0] (id 100)", "iscrowd"]),
         (
-            |json| {
-                json["images"][0] = json!({"id": 7, "height": 10, "width": 20,
-                    "coco_url": "http://images.cocodataset.org/train2017/000000391895.jpg"});
-            },
-            &["images/train2017/000000391895.jpg"],
-        ),
-        (
-            |json| json["annotations"][0]["iscrowd"] = json!(2),
-            &["annotations[0] (id 100)", "iscrowd"],
-        ),
-        (
-            |json| json["annotations"][0]["segmentation"] = json!({"size": [1, 2]}),
+            "/annotations/0/segmentation",
+            json!({"size": [1, 2]}),
             &["annotations[0] (id 100)", "segmentation.counts is missing"],
         ),
-        (|json| json["images"][0]["height"] = Value::Null, &["images[0] (id 7)", "height"]),
-        (|json| json["categories"] = json!([]), &["annotations.json", "no category"]),
+        ("/images/0/height", Value::Null, &["images[0] (id 7)", "height"]),
+        ("/categories", json!([]), &["annotations.json", "no category"]),
+        ("/categories/1/id", json!(90), &["categories[1]", "id 90", "categories[0]"]),
+        ("/categories/1/name", json!("zebra"), &["name zebra"]),
+        ("/images", json!([first, first]), &["images[1]", "id 7"]),
         (
-            |json| json["categories"][1]["id"] = json!(90),
-            &["categories[1]", "id 90", "categories[0]"],
-        ),
-        (|json| json["categories"][1]["name"] = json!("zebra"), &["name zebra"]),
-        (
-            |json| json["images"] = json!([json["images"][0], json["images"][0]]),
-            &["images[1]", "id 7"],
-        ),
-        (
-            |json| drop(json.as_object_mut().unwrap().remove("categories")),
+            "",
+            json!({"images": [first], "annotations": []}),
             &["annotations.json", "no `categories`"],
         ),
-        (|json| *json = json!([]), &["is a list"]),
-        (|json| json["images"] = json!([]), &["nothing left", "0 images"]),
+        ("", json!([]), &["is a list"]),
+        ("/images", json!([]), &["nothing left", "0 images"]),
         (
-            |json| json["annotations"][0]["keypoints"] = json!([1, "a", 2]),
+            "/annotations/0",
+            altered(100, json!({"keypoints": [1, "a", 2]})),
             &["annotations[0] (id 100)", "keypoints must be a list of numbers"],
         ),
     ];
-    for (alter, says) in cases {
+    for (place, value, says) in cases {
         let mut fixture = Fixture::new();
-        alter(&mut fixture.json);
+        *fixture.json.pointer_mut(place).unwrap() = value;
         fixture.assert_refused(says);
     }
 }
@@ -268,24 +239,16 @@ fn faults_of_the_file_name_the_entry() {
 #[test]
 fn json_that_is_cut_off_is_named() {
     let fixture = Fixture::new();
-    fixture.prep().unwrap();
-    std::fs::remove_dir_all(fixture.store_path()).unwrap();
     let text = fixture.json.to_string();
     std::fs::write(fixture.annotations_path(), &text[..text.len() / 2]).unwrap();
-    let error = dali::prep::run(&fixture.options(), &mut |_| ()).unwrap_err().to_string();
+    let error = fixture.run_with(|_| ()).unwrap_err().to_string();
     assert_says(&error, &["annotations.json", "not COCO JSON", "column"]);
     assert!(!error.contains("YOLO"), "{error}");
     std::fs::write(fixture.annotations_path(), "path: ../coco8\ntrain: images/train").unwrap();
-    assert_fails(
-        dali::prep::run(&fixture.options(), &mut |_| ()),
-        &["annotations.json", "not COCO JSON", "YOLO, VOC"],
-    );
-    let mut options = fixture.options();
-    options.annotations = fixture.images();
-    assert_fails(
-        dali::prep::run(&options, &mut |_| ()),
-        &["images: is a folder; give the file of annotations. YOLO"],
-    );
+    let yaml = fixture.run_with(|_| ());
+    assert_fails(yaml, &["annotations.json", "not COCO JSON", "YOLO, VOC"]);
+    let folder = fixture.run_with(|options| options.annotations = fixture.images());
+    assert_fails(folder, &["images: is a folder; give the file of annotations. YOLO"]);
 }
 
 /// With `--boxes` the box is what counts: an outline that is empty or broken is left out, and the

@@ -10,12 +10,6 @@ use serde_json::{Value, json};
 use crate::fixture::{Alter, Fixture, assert_fails, assert_says, jpeg};
 use crate::keypoints;
 
-fn prepared() -> Fixture {
-    let fixture = Fixture::new();
-    fixture.prep().unwrap();
-    fixture
-}
-
 /// Replaces a file of the store; its own are read-only.
 pub(crate) fn rewrite(path: &Path, alter: impl Fn(&mut Vec<u8>)) {
     let mut bytes = std::fs::read(path).unwrap();
@@ -25,7 +19,7 @@ pub(crate) fn rewrite(path: &Path, alter: impl Fn(&mut Vec<u8>)) {
 }
 
 fn edit_header(fixture: &Fixture, alter: impl Fn(&mut Value)) {
-    rewrite(&fixture.store_path().join("header.json"), |bytes| {
+    rewrite(&fixture.stored("header.json"), |bytes| {
         let mut header = serde_json::from_slice(bytes).unwrap();
         alter(&mut header);
         *bytes = header.to_string().into_bytes();
@@ -43,7 +37,7 @@ pub(crate) fn reseal(fixture: &Fixture, alter: impl Fn(&mut Value)) {
 
 /// Makes length and checksum of a file in the header true.
 pub(crate) fn refresh(fixture: &Fixture, name: &str) {
-    let bytes = std::fs::read(fixture.store_path().join(name)).unwrap();
+    let bytes = std::fs::read(fixture.stored(name)).unwrap();
     reseal(fixture, |header| {
         header["files"][name] = json!({"bytes": bytes.len(), "crc32": crc32fast::hash(&bytes)});
     });
@@ -58,7 +52,7 @@ fn a_changed_byte_in_any_file_is_found() {
     let index = ["images.bin", "names.bin"];
     for name in ["objects.bin", "parts.bin", "coords.bin", "keypoints.bin"].iter().chain(&index) {
         let fixture = keypoints::prepared();
-        rewrite(&fixture.store_path().join(name), |bytes| bytes[3] ^= 0x10);
+        rewrite(&fixture.stored(name), |bytes| bytes[3] ^= 0x10);
         let faults = &[name, "checksum", "onegraph prep"];
         assert_says(&open_error(&fixture), faults);
         // The index alone opens without a look at the objects.
@@ -70,8 +64,8 @@ fn a_changed_byte_in_any_file_is_found() {
             }
         }
     }
-    let fixture = prepared();
-    rewrite(&fixture.store_path().join("pixels.bin"), |bytes| bytes[30] ^= 0x10);
+    let fixture = Fixture::prepared();
+    rewrite(&fixture.stored("pixels.bin"), |bytes| bytes[30] ^= 0x10);
     // Pixels are too many to be read at each start; they are checked whenever they are read.
     let faults = ["image 7 (a.jpg)", "checksum", "onegraph prep"];
     assert_fails(fixture.store().verify_all(), &faults);
@@ -81,8 +75,8 @@ fn a_changed_byte_in_any_file_is_found() {
 /// Every bit of every byte, one at a time: a decoder notices few of them.
 #[test]
 fn no_changed_bit_of_the_pixels_is_accepted() {
-    let fixture = prepared();
-    let path = fixture.store_path().join("pixels.bin");
+    let fixture = Fixture::prepared();
+    let path = fixture.stored("pixels.bin");
     let sound = std::fs::read(&path).unwrap();
     for bit in (0..8 * sound.len()).step_by(37) {
         rewrite(&path, |bytes| {
@@ -95,7 +89,7 @@ fn no_changed_bit_of_the_pixels_is_accepted() {
 
 #[test]
 fn an_image_of_other_pixels_is_found_whatever_its_size_and_time() {
-    let fixture = prepared();
+    let fixture = Fixture::prepared();
     let (images, store) = (fixture.images(), fixture.store());
     assert!(store.source_faults(&images).is_empty());
     let file = images.join("a.jpg");
@@ -116,8 +110,8 @@ fn an_image_of_other_pixels_is_found_whatever_its_size_and_time() {
 
 #[test]
 fn a_replaced_image_is_noticed() {
-    let fixture = prepared();
-    let again = || dali::prep::run(&fixture.options(), &mut |_| ()).unwrap_err().to_string();
+    let fixture = Fixture::prepared();
+    let again = || fixture.run_with(|_| ()).unwrap_err().to_string();
     assert_eq!(fixture.store().changed_source(&fixture.images()), None);
     assert_says(&again(), &["exists already", "same sources"]);
     fixture.write("a.jpg", &jpeg(&vec![7; 600], 20, 10, jpeg_encoder::ColorType::Rgb));
@@ -128,9 +122,9 @@ fn a_replaced_image_is_noticed() {
     assert_says(&again(), &["exists already", "--overwrite"]);
     fixture.prep_again();
     assert_says(&again(), &["same sources"]);
-    rewrite(&fixture.store_path().join("names.bin"), |bytes| bytes[0] ^= 1);
+    rewrite(&fixture.stored("names.bin"), |bytes| bytes[0] ^= 1);
     assert_says(&again(), &["exists already", "--overwrite"]);
-    rewrite(&fixture.store_path().join("names.bin"), |bytes| bytes[0] ^= 1);
+    rewrite(&fixture.stored("names.bin"), |bytes| bytes[0] ^= 1);
     std::fs::remove_file(fixture.images().join("a.jpg")).unwrap();
     changed(SourceChange::Removed("a.jpg"));
     assert_eq!(SourceChange::Removed("a.jpg").to_string(), "a.jpg was removed");
@@ -140,7 +134,7 @@ fn a_replaced_image_is_noticed() {
 
 #[test]
 fn an_annotation_file_is_known_by_what_it_holds() {
-    let fixture = prepared();
+    let fixture = Fixture::prepared();
     let (path, options) = (fixture.annotations_path(), fixture.options());
     let key = || source_key(&options).unwrap();
     let set_time = |time| {
@@ -153,7 +147,7 @@ fn an_annotation_file_is_known_by_what_it_holds() {
     std::fs::write(&path, text.replace("\"category_id\":90", "\"category_id\":3 ")).unwrap();
     set_time(time);
     assert_ne!(key(), before, "other labels, of the same size and time");
-    assert_fails(dali::prep::run(&options, &mut |_| ()), &["exists already", "--overwrite"]);
+    assert_fails(fixture.run_with(|_| ()), &["exists already", "--overwrite"]);
 
     let pipe = fixture.dir.path().join("pipe");
     std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
@@ -169,9 +163,9 @@ fn cut(path: &Path, len: u64) {
 
 #[test]
 fn a_store_that_is_cut_while_open_is_a_sentence() {
-    let fixture = prepared();
+    let fixture = Fixture::prepared();
     let store = fixture.store();
-    let path = fixture.store_path().join("pixels.bin");
+    let path = fixture.stored("pixels.bin");
     cut(&path, 9);
     assert_fails(store.decode_rgb(0, &mut vec![]), &["pixels.bin", "cut from", "to 9 bytes"]);
 }
@@ -182,9 +176,9 @@ fn a_bus_error_is_a_sentence_and_an_exit_code() {
     const NAME: &str = "store::a_bus_error_is_a_sentence_and_an_exit_code";
     if std::env::var_os("ONEGRAPH_TEST_CUT").is_some() {
         dali::store::exit_on_bus_errors(4).unwrap();
-        let fixture = prepared();
+        let fixture = Fixture::prepared();
         let store = fixture.store();
-        let path = fixture.store_path().join("objects.bin");
+        let path = fixture.stored("objects.bin");
         cut(&path, 0);
         panic!("read past the end: {:?}", store.object(0).annotation_id);
     }
@@ -203,15 +197,15 @@ fn a_cut_or_missing_file_is_found() {
     let names = ["images", "objects", "parts", "coords", "names", "pixels", "sources", "keypoints"];
     for name in names.map(|name| format!("{name}.bin")) {
         let (fixture, name) = (keypoints::prepared(), name.as_str());
-        let path = fixture.store_path().join(name);
+        let path = fixture.stored(name);
         rewrite(&path, |bytes| bytes.truncate(bytes.len() - 1));
         assert_says(&open_error(&fixture), &[name, "bytes long"]);
         std::fs::remove_file(&path).unwrap();
         assert_says(&open_error(&fixture), &[name, "is missing", "onegraph prep"]);
     }
     for name in ["runs.bin", "header.json"] {
-        let fixture = prepared();
-        std::fs::remove_file(fixture.store_path().join(name)).unwrap();
+        let fixture = Fixture::prepared();
+        std::fs::remove_file(fixture.stored(name)).unwrap();
         assert_says(&open_error(&fixture), &[name, "is missing", "onegraph prep"]);
     }
     assert_fails(Store::open(Path::new("/nowhere")), &["/nowhere"]);
@@ -241,7 +235,7 @@ fn a_header_that_lies_is_found() {
         ),
     ];
     for (alter, says) in cases {
-        let fixture = prepared();
+        let fixture = Fixture::prepared();
         reseal(&fixture, alter);
         assert_says(&open_error(&fixture), says);
     }
@@ -259,14 +253,13 @@ fn a_modified_header_is_refused() {
         |header| drop(header.as_object_mut().unwrap().remove("source")),
     ];
     for edit in edits {
-        let fixture = prepared();
+        let fixture = Fixture::prepared();
         edit_header(&fixture, edit);
         assert_says(&open_error(&fixture), &["changed after it was written", "prep"]);
     }
 
-    let fixture = prepared();
-    let (path, sound) =
-        (fixture.store_path().join("header.json"), fixture.store().header().clone());
+    let fixture = Fixture::prepared();
+    let (path, sound) = (fixture.stored("header.json"), fixture.store().header().clone());
     let bytes = std::fs::read(&path).unwrap();
     for bit in (0..8 * bytes.len()).step_by(3) {
         rewrite(&path, |changed| {
@@ -302,8 +295,8 @@ fn indices_that_lead_astray_are_found() {
         ("parts.bin", 0, "outside coords.bin"),
     ];
     for (name, at, expected) in cases {
-        let fixture = prepared();
-        rewrite(&fixture.store_path().join(name), |bytes| bytes[at] = 0x70);
+        let fixture = Fixture::prepared();
+        rewrite(&fixture.stored(name), |bytes| bytes[at] = 0x70);
         refresh(&fixture, name);
         assert_says(&open_error(&fixture), &[expected]);
     }
@@ -318,7 +311,7 @@ fn extent_of_objects_is_read_from_the_index_or_computed() {
         fixture.prep_again();
         assert_eq!(index(&fixture).unwrap(), has_extent, "{side}");
         // As an older program wrote it.
-        rewrite(&fixture.store_path().join("images.bin"), |bytes| bytes[58] = 0);
+        rewrite(&fixture.stored("images.bin"), |bytes| bytes[58] = 0);
         refresh(&fixture, "images.bin");
         assert_eq!(fixture.store().has_extent(0).unwrap(), has_extent, "{side}");
         assert_fails(index(&fixture), &["older program", "onegraph prep"]);
@@ -354,7 +347,7 @@ fn a_damaged_store_can_be_replaced() {
 
 #[test]
 fn only_stores_are_replaced_and_only_when_asked() {
-    let fixture = prepared();
+    let fixture = Fixture::prepared();
     assert_fails(
         fixture.prep_with(|options| options.pixels = dali::PixelEncoding::Raw),
         &["exists already", "--overwrite"],
@@ -369,19 +362,14 @@ fn only_stores_are_replaced_and_only_when_asked() {
     let other = fixture.dir.path().join("thesis");
     std::fs::create_dir(&other).unwrap();
     std::fs::write(other.join("chapter1"), "dear").unwrap();
-    let error = fixture
-        .prep_with(|options| {
-            options.out = other.clone();
-            options.overwrite = true;
-        })
-        .unwrap_err();
-    assert_says(&error.to_string(), &["thesis", "leaves it alone"]);
+    let replacing = fixture.prep_with(|options| {
+        options.out = other.clone();
+        options.overwrite = true;
+    });
+    assert_fails(replacing, &["thesis", "leaves it alone"]);
     assert_eq!(std::fs::read(other.join("chapter1")).unwrap(), b"dear");
 
     let left = std::fs::read_dir(fixture.dir.path()).unwrap();
-    let stray = |entry: &std::fs::DirEntry| {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        name.contains(".onegraph-")
-    };
-    assert!(!left.map(Result::unwrap).any(|entry| stray(&entry)));
+    let mut names = left.map(|entry| entry.unwrap().file_name());
+    assert!(!names.any(|name| name.to_string_lossy().contains(".onegraph-")));
 }

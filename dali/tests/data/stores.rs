@@ -3,13 +3,12 @@
 use dali::store::{Classes, Store, Stores};
 use serde_json::json;
 
-use crate::fixture::{Fixture, annotation, assert_fails};
+use crate::fixture::{Fixture, altered, annotation, assert_fails};
 
 /// Image 7 with an ant and a zebra (ids 3 and 90); image 9 with an ant alone.
 fn ours() -> Fixture {
     let mut fixture = Fixture::of([annotation(101, 7, 3)]);
-    fixture.add_image(9, "b.jpg", 16, 16);
-    fixture.write_jpeg("b.jpg", 16, 16);
+    fixture.add_picture(9, "b.jpg", 16, 16);
     fixture.add_annotation(annotation(102, 9, 3));
     fixture.prep().unwrap();
     fixture
@@ -23,9 +22,7 @@ fn theirs() -> Fixture {
     fixture.json["images"][0]["width"] = 8.into();
     fixture.write_jpeg("a.jpg", 8, 10);
     fixture.add_annotation(annotation(101, 7, 3));
-    let mut boxed = annotation(102, 7, 4);
-    boxed["segmentation"] = json!([]);
-    fixture.add_annotation(boxed);
+    fixture.add_annotation(altered(102, json!({"category_id": 4, "segmentation": []})));
     fixture.prep_with(|options| options.masks = dali::prep::Masks::Optional).unwrap();
     fixture
 }

@@ -29,7 +29,7 @@ pub(super) fn submit(context: &mut Context, stream: Handle, work: Work) -> Outco
 pub(super) fn captured(context: &mut Context, stream: Handle) -> Outcome<Option<Handle>> {
     let Some(capture) = context.stream(stream)?.capture else { return Ok(None) };
     if context.captures.get(&capture).is_none_or(|capture| capture.is_invalid) {
-        return Err(CAPTURE_INVALIDATED.into());
+        return Err(STREAM_CAPTURE_INVALIDATED.into());
     }
     Ok(Some(capture))
 }
@@ -46,7 +46,7 @@ fn violation<T>(context: &mut Context, capture: Handle, code: i32, why: &str) ->
 pub(super) fn forbid(context: &mut Context, stream: Handle, why: &str) -> Outcome {
     match captured(context, stream)? {
         None => Ok(()),
-        Some(capture) => violation(context, capture, CAPTURE_UNSUPPORTED, why),
+        Some(capture) => violation(context, capture, STREAM_CAPTURE_UNSUPPORTED, why),
     }
 }
 
@@ -56,8 +56,8 @@ pub(super) fn forbid_any(context: &mut Context) -> Outcome {
     let mut found = Ok(());
     for capture in context.captures.values_mut() {
         let was_invalid = std::mem::replace(&mut capture.is_invalid, true);
-        let failure = || misuse(CAPTURE_UNSUPPORTED, why);
-        found = Err(if was_invalid { CAPTURE_INVALIDATED.into() } else { failure() });
+        let failure = || misuse(STREAM_CAPTURE_UNSUPPORTED, why);
+        found = Err(if was_invalid { STREAM_CAPTURE_INVALIDATED.into() } else { failure() });
     }
     found
 }
@@ -94,25 +94,25 @@ pub(super) fn end(context: &mut Context, stream: Handle) -> Outcome<Vec<Node>> {
         return Err(misuse(ILLEGAL_STATE, "the stream is not captured"));
     };
     let Some(capture) = context.captures.get(&handle) else {
-        return Err(CAPTURE_INVALIDATED.into());
+        return Err(STREAM_CAPTURE_INVALIDATED.into());
     };
     if capture.origin != stream {
-        return Err(misuse(CAPTURE_UNMATCHED, "the capture began on another stream"));
+        return Err(misuse(STREAM_CAPTURE_UNMATCHED, "the capture began on another stream"));
     }
     if capture.thread != thread::current().id() {
-        return Err(misuse(CAPTURE_WRONG_THREAD, "another thread began the capture"));
+        return Err(misuse(STREAM_CAPTURE_WRONG_THREAD, "another thread began the capture"));
     }
     let tail = context.stream(stream)?.tail.clone();
     let Some(capture) = leave(context, handle) else {
-        return Err(CAPTURE_INVALIDATED.into());
+        return Err(STREAM_CAPTURE_INVALIDATED.into());
     };
     if capture.is_invalid {
-        return Err(CAPTURE_INVALIDATED.into());
+        return Err(STREAM_CAPTURE_INVALIDATED.into());
     }
     match capture.unjoined(&tail) {
         0 => order::check(&capture.nodes).map(|()| capture.nodes),
         count => Err(misuse(
-            CAPTURE_UNJOINED,
+            STREAM_CAPTURE_UNJOINED,
             format!("the first stream does not wait for {count} operations on other streams"),
         )),
     }
@@ -177,12 +177,12 @@ pub(super) fn wait(context: &mut Context, stream: Handle, event: Handle) -> Outc
         }
         (Some(capture), Point::Capture(other, _)) if context.captures.contains_key(&other) => {
             let why = "the event is of another capture";
-            let _ = violation::<()>(context, other, CAPTURE_MERGE, why);
-            violation(context, capture, CAPTURE_MERGE, why)
+            let _ = violation::<()>(context, other, STREAM_CAPTURE_MERGE, why);
+            violation(context, capture, STREAM_CAPTURE_MERGE, why)
         }
         (Some(capture), _) => {
             let why = "the event was recorded outside of the capture";
-            violation(context, capture, CAPTURE_ISOLATION, why)
+            violation(context, capture, STREAM_CAPTURE_ISOLATION, why)
         }
     }
 }
@@ -194,7 +194,7 @@ fn fork(context: &mut Context, stream: Handle, other: Handle, nodes: Vec<usize>)
         return Err(misuse(CAPTURED_EVENT, "the event was recorded in a capture that has ended"));
     };
     if capture.is_invalid {
-        return Err(CAPTURE_INVALIDATED.into());
+        return Err(STREAM_CAPTURE_INVALIDATED.into());
     }
     let node = capture.add(Work::Nothing, nodes);
     let stream = context.stream(stream)?;

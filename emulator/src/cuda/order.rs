@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::errors::{CAPTURE_INVALIDATED, Outcome, misuse};
+use super::errors::{Outcome, STREAM_CAPTURE_INVALIDATED, misuse};
 use super::graph::Node;
 use super::work::Work;
 use crate::exec::Declared;
@@ -22,12 +22,12 @@ pub(super) fn check(nodes: &[Node]) -> Outcome {
             if let Some(bytes) = race(&touches[first], &touches[second]) {
                 let text = "bytes, one writes them, and no event orders them";
                 let sentence = format!("{} touch the same {bytes} {text}", both());
-                return Err(misuse(CAPTURE_INVALIDATED, sentence));
+                return Err(misuse(STREAM_CAPTURE_INVALIDATED, sentence));
             }
             let is_sum = |at: usize| matches!(&*nodes[at].work, Work::External(_));
             if is_sum(first) && is_sum(second) {
                 let text = "have no order: two ranks could make them in different ones";
-                return Err(misuse(CAPTURE_INVALIDATED, format!("{} {text}", both())));
+                return Err(misuse(STREAM_CAPTURE_INVALIDATED, format!("{} {text}", both())));
             }
         }
         before.push(done);

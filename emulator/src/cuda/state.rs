@@ -271,8 +271,10 @@ impl State {
         }
         match (any, was_invalid) {
             (false, _) => Ok(()),
-            (true, false) => Err(misuse(CAPTURE_UNSUPPORTED, "not on a thread that captures")),
-            (true, true) => Err(CAPTURE_INVALIDATED.into()),
+            (true, false) => {
+                Err(misuse(STREAM_CAPTURE_UNSUPPORTED, "not on a thread that captures"))
+            }
+            (true, true) => Err(STREAM_CAPTURE_INVALIDATED.into()),
         }
     }
 }
@@ -334,7 +336,7 @@ impl Context {
             // 0, and the driver's two names of default streams.
             let capture = self.captures.values_mut().next();
             return Err(match capture.map(|capture| capture.is_invalid = true) {
-                Some(()) => misuse(CAPTURE_IMPLICIT, "the default stream, beside a capture"),
+                Some(()) => misuse(STREAM_CAPTURE_IMPLICIT, "the default stream, beside a capture"),
                 None => misuse(INVALID_HANDLE, "the default stream, which is not modelled"),
             });
         }

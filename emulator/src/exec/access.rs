@@ -5,8 +5,9 @@ use super::block::{Block, Window};
 use super::counts::{self, Operation};
 use super::races;
 use super::shared::Touch;
-use super::warp::{Copy16, Doubles, Warp, Words, lanes};
+use super::warp::{Copy16, Warp, lanes};
 use super::{ILLEGAL_ADDRESS, LAUNCH_FAILED, MISALIGNED_ADDRESS, Trouble, trouble};
+use crate::lanes::{Doubles, Words};
 use crate::memory::Allocation;
 use crate::ptx::program::{
     Access, Address, Atomic, CONSTANT, Element, LOCAL_WINDOW, PARAMETER_WINDOW, Place, Reg,
@@ -20,13 +21,13 @@ impl Block<'_> {
     pub(super) fn addresses(&self, warp: &Warp, address: &Address) -> Doubles {
         let offset = i64::from(address.offset) as u64;
         if address.is_double {
-            let mut all = *warp.double(self.program, address.base);
+            let mut all = *warp.double(address.base);
             for address in &mut all {
                 *address = address.wrapping_add(offset);
             }
             all
         } else {
-            let base = warp.word(self.program, address.base);
+            let base = warp.word(address.base);
             let mut all = [0; 32];
             for lane in 0..32 {
                 all[lane] = u64::from(base[lane].wrapping_add(offset as u32));
@@ -363,9 +364,9 @@ impl Block<'_> {
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn value(&self, warp: &Warp, element: Element, reg: Reg) -> Doubles {
         if element.is_double() {
-            *warp.double(self.program, reg)
+            *warp.double(reg)
         } else {
-            let words = warp.word(self.program, reg);
+            let words = warp.word(reg);
             let mut value = [0; 32];
             for lane in 0..32 {
                 value[lane] = words[lane].into();
@@ -467,7 +468,7 @@ impl Block<'_> {
         mask: u32,
     ) -> Result<(), Trouble> {
         let (to, from) = (self.addresses(warp, to), self.addresses(warp, from));
-        let (bytes, whole) = (*warp.word(self.program, bytes), usize::from(length));
+        let (bytes, whole) = (*warp.word(bytes), usize::from(length));
         let is_bad = |l: &usize| {
             !(to[*l] | from[*l]).is_multiple_of(whole as u64) || bytes[*l] > length.into()
         };

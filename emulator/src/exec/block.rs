@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::arithmetic::arithmetic;
 use super::collective;
 use super::counts::{self, Counts, Operation};
 use super::coverage;
@@ -280,11 +279,8 @@ impl<'a> Block<'a> {
                         return Ok(Stop::Poll);
                     }
                 },
-                op => {
-                    if !arithmetic(warp, program, op, mask) {
-                        self.other(warp, op, mask)?;
-                    }
-                }
+                Op::Lanes(form, of) => form.run(warp, of, mask),
+                op => self.other(warp, op, mask)?,
             }
             warp.pc += 1;
         }
@@ -336,8 +332,11 @@ impl<'a> Block<'a> {
     /// Runs an instruction that reaches memory, or other lanes.
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
     fn other(&mut self, warp: &mut Warp, op: &Op, mask: u32) -> Result<(), Trouble> {
-        let p = self.program;
         match op {
+            Op::Lanes(form, of) => {
+                form.run(warp, of, mask);
+                Ok(())
+            }
             Op::Load(access) => self.load(warp, access, mask),
             Op::Store(access) => self.store(warp, access, mask),
             Op::Atomic(op, access, to) => self.atomic(warp, *op, access, *to, mask),
@@ -351,9 +350,9 @@ impl<'a> Block<'a> {
                     counts::add_instruction(counts, Operation::Mma);
                 }
                 if *is_tf32 {
-                    tensor::mma8(warp, p, of, self.options.sums);
+                    tensor::mma8(warp, of, self.options.sums);
                 } else {
-                    tensor::mma16(warp, p, of, self.options.sums);
+                    tensor::mma16(warp, of, self.options.sums);
                 }
                 Ok(())
             }
@@ -363,7 +362,7 @@ impl<'a> Block<'a> {
             Op::Watched(watched) => {
                 let (op, registers) = &**watched;
                 self.touch_registers(warp, registers)?;
-                if arithmetic(warp, p, op, mask) { Ok(()) } else { self.other(warp, op, mask) }
+                self.other(warp, op, mask)
             }
             Op::CommitCopies => {
                 for lane in lanes(mask) {
@@ -373,10 +372,10 @@ impl<'a> Block<'a> {
             }
             Op::WaitCopies(but) => self.land(warp, *but, mask),
             Op::WaitAllCopies => self.land_all(warp, mask),
-            Op::Shuffle(how, of) => collective::shuffle(warp, p, *how, **of, mask),
-            Op::Ballot(of) => collective::ballot(warp, p, *of, mask),
-            Op::Match(of) => collective::find_equal(warp, p, *of, mask),
-            Op::WarpBarrier(named) => collective::meet(warp, p, *named, mask),
+            Op::Shuffle(how, of) => collective::shuffle(warp, *how, **of, mask),
+            Op::Ballot(of) => collective::ballot(warp, *of, mask),
+            Op::Match(of) => collective::find_equal(warp, *of, mask),
+            Op::WarpBarrier(named) => collective::meet(warp, *named, mask),
             Op::Special(to, special) => {
                 let value = std::array::from_fn(|lane| self.special(*special, warp.index, lane));
                 warp.put_word(*to, &value, mask);
@@ -419,7 +418,7 @@ fn declared(launch: &Launch, memory: &Memory) -> Vec<Window> {
 
 fn products(program: &Program, warps: usize) -> Vec<Products> {
     let count = if program.is_async { warps } else { 0 };
-    (0..count).map(|_| Products::new(program.words)).collect()
+    (0..count).map(|_| Products::new(program.lengths.words)).collect()
 }
 
 /// An `.aligned` instruction is met by the whole warp.

@@ -65,7 +65,7 @@ impl Block<'_> {
                     (tile(&map, &corner), map.pieces, fill(&map))
                 }
                 None => {
-                    let bytes = warp.word(self.program, bulk.bytes)[lane] as usize;
+                    let bytes = warp.word(bulk.bytes)[lane] as usize;
                     check_multiple(far[lane] | bytes as u64, 16, lane)?;
                     (vec![Line { global: far[lane], inside: 0..bytes, bytes }], 1, vec![0; 8])
                 }
@@ -87,7 +87,7 @@ impl Block<'_> {
     }
 
     fn corner(&self, warp: &Warp, list: &[Reg], lane: usize) -> Vec<i32> {
-        list.iter().map(|reg| warp.word(self.program, *reg)[lane] as i32).collect()
+        list.iter().map(|reg| warp.word(*reg)[lane] as i32).collect()
     }
 
     #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]

@@ -2,7 +2,7 @@
 
 use super::warp::{Warp, lanes};
 use super::{LAUNCH_FAILED, Trouble, trouble};
-use crate::ptx::program::{Program, Reg, Shuffle};
+use crate::ptx::program::{Reg, Shuffle};
 
 /// Each lane names itself, and lanes that are here or have ended.
 fn check_mask(warp: &Warp, named: &[u32; 32], mask: u32) -> Result<(), Trouble> {
@@ -25,19 +25,14 @@ fn check_mask(warp: &Warp, named: &[u32; 32], mask: u32) -> Result<(), Trouble> 
 
 /// `bar.warp.sync`.
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
-pub(super) fn meet(warp: &Warp, p: &Program, mask_reg: Reg, mask: u32) -> Result<(), Trouble> {
-    check_mask(warp, warp.word(p, mask_reg), mask)
+pub(super) fn meet(warp: &Warp, mask_reg: Reg, mask: u32) -> Result<(), Trouble> {
+    check_mask(warp, warp.word(mask_reg), mask)
 }
 
 /// `vote.sync.ballot`.
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
-pub(super) fn ballot(
-    warp: &mut Warp,
-    p: &Program,
-    [d, a, named]: [Reg; 3],
-    mask: u32,
-) -> Result<(), Trouble> {
-    let named = *warp.word(p, named);
+pub(super) fn ballot(warp: &mut Warp, [d, a, named]: [Reg; 3], mask: u32) -> Result<(), Trouble> {
+    let named = *warp.word(named);
     check_mask(warp, &named, mask)?;
     let votes = warp.predicate(a) & mask;
     warp.put_word(d, &named.map(|named| votes & named), mask);
@@ -48,11 +43,10 @@ pub(super) fn ballot(
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
 pub(super) fn find_equal(
     warp: &mut Warp,
-    p: &Program,
     [d, a, named]: [Reg; 3],
     mask: u32,
 ) -> Result<(), Trouble> {
-    let (a, named) = (*warp.word(p, a), *warp.word(p, named));
+    let (a, named) = (*warp.word(a), *warp.word(named));
     check_mask(warp, &named, mask)?;
     let equal = std::array::from_fn(|lane| {
         let same = (0..32).fold(0, |same, other| same | u32::from(a[other] == a[lane]) << other);
@@ -66,13 +60,12 @@ pub(super) fn find_equal(
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
 pub(super) fn shuffle(
     warp: &mut Warp,
-    p: &Program,
     how: Shuffle,
     [d, predicate, a, b, c, named]: [Reg; 6],
     mask: u32,
 ) -> Result<(), Trouble> {
-    check_mask(warp, warp.word(p, named), mask)?;
-    let (a, b, c) = (*warp.word(p, a), *warp.word(p, b), *warp.word(p, c));
+    check_mask(warp, warp.word(named), mask)?;
+    let (a, b, c) = (*warp.word(a), *warp.word(b), *warp.word(c));
     let (mut value, mut found) = (a, 0);
     for lane in lanes(mask) {
         let (at, b, clamp, segment) =

@@ -12,7 +12,8 @@
 use std::collections::BTreeSet;
 
 use super::Launch;
-use super::warp::{Doubles, lanes};
+use super::warp::lanes;
+use crate::lanes::Doubles;
 use crate::ptx::Parameter;
 
 const BANKS: usize = 32;

@@ -4,8 +4,9 @@
 use super::block::{Block, all_here};
 use super::flight::Progress;
 use super::shared::Touch;
-use super::warp::{Doubles, Warp, lanes};
+use super::warp::{Warp, lanes};
 use super::{LAUNCH_FAILED, Trouble, trouble};
+use crate::lanes::Doubles;
 use crate::ptx::hopper::Hopper;
 use crate::ptx::program::{Place, Reg, SHARED_WINDOW, Where};
 
@@ -39,7 +40,7 @@ impl Block<'_> {
             Hopper::FenceProxy => self.shared.fence(warp.index, mask),
             Hopper::FenceBarriers => self.fence_barriers(),
             Hopper::Elect(lane, predicate, named) => {
-                let all = warp.word(self.program, *named)[mask.trailing_zeros() as usize];
+                let all = warp.word(*named)[mask.trailing_zeros() as usize];
                 if all == 0 || all & warp.alive != mask {
                     let text = format!("is met by lanes {mask:#x}, and names {all:#x}");
                     return trouble(LAUNCH_FAILED, mask, text);
@@ -78,9 +79,9 @@ impl Block<'_> {
     ) -> Result<Progress, Trouble> {
         all_here(warp, mask, warp.alive)?;
         let first = mask.trailing_zeros() as usize;
-        let number = warp.word(self.program, number)[first] as usize;
+        let number = warp.word(number)[first] as usize;
         let block = self.launch.block.iter().product::<u32>().next_multiple_of(32);
-        let threads = threads.map_or(block, |reg| warp.word(self.program, reg)[first]);
+        let threads = threads.map_or(block, |reg| warp.word(reg)[first]);
         let Some(barrier) = self.named.get_mut(number) else {
             return trouble(LAUNCH_FAILED, mask, format!("there is no barrier {number}"));
         };
@@ -127,7 +128,7 @@ impl Block<'_> {
         let addresses = self.near_addresses(warp, place);
         let rows = self.reach_rows(warp, &addresses, list.len(), Touch::Write)?;
         for (m, reg) in list.iter().enumerate() {
-            let words = *warp.word(self.program, *reg);
+            let words = *warp.word(*reg);
             for (lane, word) in words.into_iter().enumerate() {
                 for (i, half) in [word as u16, (word >> 16) as u16].into_iter().enumerate() {
                     let (g, t) = (lane / 4, 2 * (lane % 4) + i);

@@ -27,10 +27,8 @@ impl Block<'_> {
             for lane in lanes(mask) {
                 let state = self.known(warp, addresses[lane], lane)?;
                 let has_passed = match phase {
-                    Phase::Parity(reg) => {
-                        state.phase & 1 != u64::from(warp.word(self.program, *reg)[lane] & 1)
-                    }
-                    Phase::State(reg) => state.phase != warp.double(self.program, *reg)[lane],
+                    Phase::Parity(reg) => state.phase & 1 != u64::from(warp.word(*reg)[lane] & 1),
+                    Phase::State(reg) => state.phase != warp.double(*reg)[lane],
                 };
                 passed |= u32::from(has_passed) << lane;
             }
@@ -59,7 +57,7 @@ impl Block<'_> {
         let fail = |text| trouble(LAUNCH_FAILED, 1 << lane, text);
         let at = address as usize;
         if let Mbarrier::Init(count) = op {
-            let count = warp.word(self.program, *count)[lane];
+            let count = warp.word(*count)[lane];
             if count == 0 || count > MAX_COUNT {
                 return fail("a barrier of that many arrivals");
             }
@@ -79,15 +77,13 @@ impl Block<'_> {
                 self.shared.bytes[at..at + 8].fill(0xff);
                 return Ok(());
             }
-            Mbarrier::ExpectBytes(bytes) => {
-                state.expect(warp.word(self.program, *bytes)[lane]).map(|()| false)
-            }
+            Mbarrier::ExpectBytes(bytes) => state.expect(warp.word(*bytes)[lane]).map(|()| false),
             Mbarrier::Arrive { state: to, count, bytes } => {
                 if let Some(to) = to {
                     warp.put_double(*to, &[state.phase; 32], 1 << lane);
                 }
-                let count = warp.word(self.program, *count)[lane];
-                let bytes = bytes.map_or(0, |bytes| warp.word(self.program, bytes)[lane]);
+                let count = warp.word(*count)[lane];
+                let bytes = bytes.map_or(0, |bytes| warp.word(bytes)[lane]);
                 state.expect(bytes).and_then(|()| state.arrive(count))
             }
             Mbarrier::CopiesArrive(true) => state.arrive(1),

@@ -3,14 +3,12 @@
 #![allow(clippy::needless_range_loop)]
 
 mod access;
-mod arithmetic;
 mod block;
 mod bulk;
 mod collective;
 pub(crate) mod counts;
 pub(crate) mod coverage;
 mod flight;
-mod float;
 mod hopper;
 mod mbarrier;
 mod product;
@@ -21,6 +19,7 @@ mod warp;
 
 use std::sync::Arc;
 
+use crate::lanes::is_supported;
 use crate::memory::Memory;
 use crate::ptx::Kernel;
 use crate::random::Random;
@@ -33,7 +32,6 @@ const MAX_INSTRUCTIONS: u64 = 1 << 32;
 /// CUDA's numbers of errors.
 const ILLEGAL_ADDRESS: i32 = 700;
 const LAUNCH_TIMEOUT: i32 = 702;
-const ILLEGAL_INSTRUCTION: i32 = 715;
 const MISALIGNED_ADDRESS: i32 = 716;
 /// The error for mistakes that CUDA would not notice, and this device refuses.
 const LAUNCH_FAILED: i32 = 719;
@@ -116,13 +114,7 @@ pub(crate) fn run(
     options: Options,
 ) -> Result<Option<Counted>, Fault> {
     let name = &launch.kernel.name;
-    if !(is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("fma")
-        && is_x86_feature_detected!("f16c"))
-    {
-        let sentence = format!("kernel `{name}`: this processor has no AVX2, FMA and F16C");
-        return Err(Fault { code: ILLEGAL_INSTRUCTION, sentence });
-    }
+    assert!(is_supported(), "a module is loaded on no other processor");
     let mut random = Random::new(seed);
     let count = launch.grid.iter().map(|size| *size as usize).product::<usize>();
     // All blocks once, by steps that have no factor in common with their number.

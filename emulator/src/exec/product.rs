@@ -5,7 +5,8 @@ use super::block::Block;
 use super::flight::{DEPTH, Flying, ORDINARY, Progress, Row, Source};
 use super::tensor;
 use super::warp::Warp;
-use super::{LAUNCH_FAILED, Trouble, float, trouble};
+use super::{LAUNCH_FAILED, Trouble, trouble};
+use crate::lanes::float;
 use crate::ptx::hopper::{Hopper, Left, Product};
 use crate::ptx::program::{Op, Reg};
 
@@ -61,7 +62,7 @@ impl Block<'_> {
         }
         self.check_registers(index, product)?;
         let uniform = |reg: Reg| {
-            let all = warp.double(self.program, reg);
+            let all = warp.double(reg);
             match all.iter().all(|value| *value == all[0]) {
                 true => Ok(all[0]),
                 false => trouble(LAUNCH_FAILED, warp.mask, "lanes have several descriptors"),
@@ -131,7 +132,7 @@ impl Block<'_> {
     fn fragments(&self, warp: &Warp, list: [Reg; 4]) -> Vec<Row> {
         let mut rows = vec![[0; DEPTH]; 16];
         for (r, reg) in list.iter().enumerate() {
-            for (lane, word) in warp.word(self.program, *reg).iter().enumerate() {
+            for (lane, word) in warp.word(*reg).iter().enumerate() {
                 let (row, k) = (lane / 4 + 8 * (r & 1), 2 * (lane % 4) + 8 * (r >> 1));
                 (rows[row][k], rows[row][k + 1]) = (*word as u16, (*word >> 16) as u16);
             }
@@ -220,8 +221,8 @@ impl Block<'_> {
             of[10..10 + count].copy_from_slice(list);
             let mut d = match (flying.adds, product.has_half_sums) {
                 (false, _) => [[0f32; 8]; 16],
-                (true, false) => tensor::gather(warp, self.program, &of),
-                (true, true) => tensor::gather_halves(warp, self.program, &of),
+                (true, false) => tensor::gather(warp, &of),
+                (true, true) => tensor::gather_halves(warp, &of),
             };
             tensor::multiply(&a, &b, &mut d, self.options.sums);
             match product.has_half_sums {

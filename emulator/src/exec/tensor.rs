@@ -1,28 +1,29 @@
 //! Products of small matrices, as tensor cores make them.
 
+use super::Sums;
 use super::warp::Warp;
-use super::{Sums, float};
-use crate::ptx::program::{Program, Reg};
+use crate::lanes::float;
+use crate::ptx::program::Reg;
 
 /// m16n8k16 of halves: d, a, b, c.
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
-pub(super) fn mma16(warp: &mut Warp, p: &Program, of: &[Reg; 14], sums: Sums) {
+pub(super) fn mma16(warp: &mut Warp, of: &[Reg; 14], sums: Sums) {
     // Rows of `a`, and columns of `b`, as pairs of halves; four lanes hold eight of a row.
     let (mut a_pairs, mut b_pairs) = ([[0u32; 8]; 16], [[0u32; 8]; 8]);
     for r in 0..4 {
-        let words = warp.word(p, of[4 + r]);
+        let words = warp.word(of[4 + r]);
         for row in 0..8 {
             let place = &mut a_pairs[row + 8 * (r & 1)][4 * (r >> 1)..][..4];
             place.copy_from_slice(&words[4 * row..][..4]);
         }
     }
     for r in 0..2 {
-        let words = warp.word(p, of[8 + r]);
+        let words = warp.word(of[8 + r]);
         for column in 0..8 {
             b_pairs[column][4 * r..][..4].copy_from_slice(&words[4 * column..][..4]);
         }
     }
-    let mut d = gather(warp, p, of);
+    let mut d = gather(warp, of);
     let (mut a, mut b) = ([[0f32; 16]; 16], [[0f32; 8]; 16]);
     for row in 0..16 {
         a[row] = float::widen_pairs(&a_pairs[row]);
@@ -39,37 +40,37 @@ pub(super) fn mma16(warp: &mut Warp, p: &Program, of: &[Reg; 14], sums: Sums) {
 
 /// m16n8k8 of tf32: d, a, b, c.
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
-pub(super) fn mma8(warp: &mut Warp, p: &Program, of: &[Reg; 14], sums: Sums) {
+pub(super) fn mma8(warp: &mut Warp, of: &[Reg; 14], sums: Sums) {
     let (mut a, mut b) = ([[0f32; 8]; 16], [[0f32; 8]; 8]);
     // The low bits of an operand do not count.
     let tf32 = |word: u32| f32::from_bits(word & !0x1fff);
     for r in 0..4 {
-        let words = warp.word(p, of[4 + r]);
+        let words = warp.word(of[4 + r]);
         for (lane, word) in words.iter().copied().enumerate() {
             a[lane / 4 + 8 * (r & 1)][lane % 4 + 4 * (r >> 1)] = tf32(word);
         }
     }
     for r in 0..2 {
-        let words = warp.word(p, of[8 + r]);
+        let words = warp.word(of[8 + r]);
         for (lane, word) in words.iter().copied().enumerate() {
             b[lane % 4 + 4 * r][lane / 4] = tf32(word);
         }
     }
-    let mut d = gather(warp, p, of);
+    let mut d = gather(warp, of);
     multiply(&a, &b, &mut d, sums);
     scatter(warp, of, &d);
 }
 
 #[inline(always)]
-pub(super) fn gather(warp: &Warp, p: &Program, of: &[Reg; 14]) -> [[f32; 8]; 16] {
+pub(super) fn gather(warp: &Warp, of: &[Reg; 14]) -> [[f32; 8]; 16] {
     let mut d = [[0f32; 8]; 16];
     for half in 0..2 {
-        let even = warp.floats(p, of[10 + 2 * half]);
-        let odd = warp.floats(p, of[11 + 2 * half]);
+        let even = warp.word(of[10 + 2 * half]);
+        let odd = warp.word(of[11 + 2 * half]);
         for row in 0..8 {
             for pair in 0..4 {
-                d[8 * half + row][2 * pair] = even[4 * row + pair];
-                d[8 * half + row][2 * pair + 1] = odd[4 * row + pair];
+                d[8 * half + row][2 * pair] = f32::from_bits(even[4 * row + pair]);
+                d[8 * half + row][2 * pair + 1] = f32::from_bits(odd[4 * row + pair]);
             }
         }
     }
@@ -93,10 +94,10 @@ pub(super) fn scatter(warp: &mut Warp, of: &[Reg; 14], d: &[[f32; 8]; 16]) {
 
 /// As [`gather`], from two registers of two halves.
 #[target_feature(enable = "avx2,fma,f16c,popcnt,lzcnt")]
-pub(super) fn gather_halves(warp: &Warp, p: &Program, of: &[Reg; 14]) -> [[f32; 8]; 16] {
+pub(super) fn gather_halves(warp: &Warp, of: &[Reg; 14]) -> [[f32; 8]; 16] {
     let mut d = [[0f32; 8]; 16];
     for half in 0..2 {
-        for (row, words) in warp.word(p, of[10 + half]).chunks_exact(4).enumerate() {
+        for (row, words) in warp.word(of[10 + half]).chunks_exact(4).enumerate() {
             let halves: [u16; 8] = std::array::from_fn(|i| (words[i / 2] >> (16 * (i % 2))) as u16);
             d[8 * half + row] = float::widen(&halves);
         }

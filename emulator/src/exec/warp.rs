@@ -1,11 +1,10 @@
 //! A warp: its registers, and where its lanes are.
-#![allow(unsafe_code)]
 
-use crate::ptx::program::{CONSTANT, Program, Reg};
+use std::ops::{Deref, DerefMut};
+
+use crate::lanes::{Reg, Registers, Words};
+use crate::ptx::program::Program;
 use crate::random::Random;
-
-pub(super) type Words = [u32; 32];
-pub(super) type Doubles = [u64; 32];
 
 /// An asynchronous copy that has not landed.
 #[derive(Debug, Clone, Copy)]
@@ -35,10 +34,7 @@ pub(super) enum Stop {
 #[derive(Debug)]
 pub(super) struct Warp {
     pub(super) index: u32,
-    pub(super) words: Vec<Words>,
-    pub(super) doubles: Vec<Doubles>,
-    pub(super) predicates: Vec<u32>,
-    pub(super) carry: u32,
+    pub(super) registers: Registers,
     /// The group of lanes that runs, and its instruction.
     pub(super) pc: usize,
     pub(super) mask: u32,
@@ -67,10 +63,7 @@ impl Warp {
     pub(super) fn new(index: u32, program: &Program, local_bytes: usize) -> Self {
         Self {
             index,
-            words: vec![[0; 32]; program.words],
-            doubles: vec![[0; 32]; program.doubles],
-            predicates: vec![0; program.predicates],
-            carry: 0,
+            registers: Registers::new(program.lengths, &program.constants),
             pc: 0,
             mask: 0,
             others: vec![],
@@ -85,8 +78,7 @@ impl Warp {
         }
     }
 
-    /// Begins a block with so many threads in this warp. Registers that the program may read
-    /// unset hold what is easily noticed: no numbers as floats and halves, far away as integers.
+    /// Begins a block with so many threads in this warp.
     pub(super) fn begin(&mut self, threads: u32, unset: &[Vec<Reg>; 3], random: &mut Random) {
         self.alive = if threads >= 32 { u32::MAX } else { (1 << threads) - 1 };
         (self.pc, self.mask) = (0, self.alive);
@@ -96,75 +88,8 @@ impl Warp {
         self.copies.clear();
         self.groups = [0; 32];
         (self.vote, self.round) = (None, None);
-        let [predicates, words, doubles] = unset;
-        for place in predicates {
-            self.predicates[*place as usize] = random.next() as u32;
-        }
-        for place in words {
-            self.words[*place as usize] = [random.next() as u32 | 0x7fff_ff00; 32];
-        }
-        for place in doubles {
-            self.doubles[*place as usize] = [random.next() | 0x7fff_ffff_ffff_ff00; 32];
-        }
+        self.registers.unset(unset, random);
         self.local.fill(0xff);
-    }
-
-    #[inline(always)]
-    pub(super) fn word<'a>(&'a self, program: &'a Program, reg: Reg) -> &'a Words {
-        if reg & CONSTANT == 0 {
-            &self.words[reg as usize]
-        } else {
-            &program.word_constants[(reg & !CONSTANT) as usize]
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn double<'a>(&'a self, program: &'a Program, reg: Reg) -> &'a Doubles {
-        if reg & CONSTANT == 0 {
-            &self.doubles[reg as usize]
-        } else {
-            &program.double_constants[(reg & !CONSTANT) as usize]
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn floats<'a>(&'a self, program: &'a Program, reg: Reg) -> &'a [f32; 32] {
-        // SAFETY: any 32 bits are a float, of the same size and alignment.
-        unsafe { &*std::ptr::from_ref(self.word(program, reg)).cast() }
-    }
-
-    #[inline(always)]
-    pub(super) fn doubles<'a>(&'a self, program: &'a Program, reg: Reg) -> &'a [f64; 32] {
-        // SAFETY: any 64 bits are a float, of the same size and alignment.
-        unsafe { &*std::ptr::from_ref(self.double(program, reg)).cast() }
-    }
-
-    #[inline(always)]
-    pub(super) fn predicate(&self, reg: Reg) -> u32 {
-        match reg {
-            CONSTANT => 0,
-            reg if reg & CONSTANT != 0 => u32::MAX,
-            reg => self.predicates[reg as usize],
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn put_word(&mut self, reg: Reg, value: &Words, mask: u32) {
-        put(&mut self.words[reg as usize], value, mask);
-    }
-
-    #[inline(always)]
-    pub(super) fn put_double(&mut self, reg: Reg, value: &Doubles, mask: u32) {
-        put(&mut self.doubles[reg as usize], value, mask);
-    }
-
-    #[inline(always)]
-    pub(super) fn put_predicate(&mut self, reg: Reg, value: u32, mask: u32) {
-        // A destination that is a constant is one that nobody reads.
-        if reg & CONSTANT == 0 {
-            let slot = &mut self.predicates[reg as usize];
-            *slot = *slot & !mask | value & mask;
-        }
     }
 
     /// Sets a group aside.
@@ -191,16 +116,19 @@ impl Warp {
     }
 }
 
-#[inline(always)]
-fn put<T: Copy>(slot: &mut [T; 32], value: &[T; 32], mask: u32) {
-    if mask == u32::MAX {
-        *slot = *value;
-        return;
+impl Deref for Warp {
+    type Target = Registers;
+
+    #[inline(always)]
+    fn deref(&self) -> &Registers {
+        &self.registers
     }
-    for lane in 0..32 {
-        if mask >> lane & 1 != 0 {
-            slot[lane] = value[lane];
-        }
+}
+
+impl DerefMut for Warp {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Registers {
+        &mut self.registers
     }
 }
 

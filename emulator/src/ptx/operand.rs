@@ -1,11 +1,6 @@
 //! Operands of instructions: registers, constants and addresses.
 
-/// A register's number in its file, or with [`CONSTANT`] that of a constant. Predicates have two
-/// constants, false and true.
-pub(crate) type Reg = u16;
-
-/// Marks the number of a constant.
-pub(crate) const CONSTANT: Reg = 1 << 15;
+pub(crate) use crate::lanes::{CONSTANT, Reg};
 
 /// `register + offset`; the register may be a constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

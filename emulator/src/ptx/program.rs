@@ -1,7 +1,10 @@
 //! Instructions as the executor runs them.
 
+use std::sync::Arc;
+
 use super::hopper::Hopper;
 pub(crate) use super::operand::{Address, CONSTANT, Place, Reg};
+use crate::lanes::{Constants, Form, Lengths, MAX_REGISTERS};
 
 /// Generic addresses of shared memory begin here, below all of device memory.
 pub(crate) const SHARED_WINDOW: u64 = 1 << 40;
@@ -9,148 +12,6 @@ pub(crate) const SHARED_WINDOW: u64 = 1 << 40;
 pub(crate) const LOCAL_WINDOW: u64 = 1 << 41;
 /// Generic addresses of parameters begin here.
 pub(crate) const PARAMETER_WINDOW: u64 = 3 << 40;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Int {
-    Add,
-    Sub,
-    Mul,
-    MulHighSigned,
-    MulHigh,
-    DivSigned,
-    Div,
-    RemSigned,
-    Rem,
-    MinSigned,
-    Min,
-    MaxSigned,
-    Max,
-    And,
-    Or,
-    Xor,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shift {
-    Left,
-    Right,
-    RightSigned,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Float {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    Min,
-    Max,
-    /// A sum rounded toward zero.
-    AddToZero,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unary {
-    Not,
-    Neg,
-    Abs,
-    Popc,
-    Clz,
-    Brev,
-    /// `bfind.shiftamt`.
-    LeadingShift,
-    NotHalf,
-    NegHalf,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FloatUnary {
-    Neg,
-    Abs,
-    Sqrt,
-    Reciprocal,
-    /// `ex2.approx.ftz`.
-    Exp2,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Compare {
-    Eq,
-    Ne,
-    Lt,
-    Le,
-    Gt,
-    Ge,
-    Equ,
-    Neu,
-    Ltu,
-    Leu,
-    Gtu,
-    Geu,
-    Num,
-    Nan,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Compared {
-    U32,
-    S32,
-    U64,
-    S64,
-    F32,
-    F64,
-    S16,
-}
-
-/// Arithmetic that reads or writes the carry flag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Carry {
-    Add,
-    Sub,
-    MadLow,
-    MadHigh,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Round {
-    Nearest,
-    Down,
-    Up,
-    Zero,
-}
-
-/// Conversions, from and to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Convert {
-    S32S64,
-    /// The low half of a 64-bit register, with its sign.
-    LowS64,
-    U32U64,
-    U16U64,
-    U64U32,
-    U64U16,
-    U32U16,
-    S32S8,
-    F16F32,
-    F32F16,
-    F32Tf32,
-    F32F64,
-    F64F32,
-    F32Sat,
-    F32Integral(Round),
-    F64Integral(Round),
-    S32F32,
-    U32F32,
-    U16F32,
-    F32S32(Round),
-    F32U32(Round),
-    S32F64,
-    U32F64,
-    S64F64,
-    U64F64,
-    F64S32(Round),
-    F64S64(Round),
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Special {
@@ -239,50 +100,10 @@ pub(crate) const RESULT: u32 = 1 << 31;
 /// One instruction. Destinations come first.
 #[derive(Debug, Clone)]
 pub(crate) enum Op {
-    Int32(Int, Reg, Reg, Reg),
-    Int64(Int, Reg, Reg, Reg),
-    Shift32(Shift, Reg, Reg, Reg),
-    /// A shift of 64 bits by a register of 32.
-    Shift64(Shift, Reg, Reg, Reg),
-    /// 32 by 32 to 64 bits.
-    Wide(bool, Reg, Reg, Reg),
-    Mad32(Reg, Reg, Reg, Reg),
-    Mad64(Reg, Reg, Reg, Reg),
-    /// The flags: it reads the carry flag, it writes the carry flag.
-    Carry(Carry, bool, bool, [Reg; 4]),
-    Float32(Float, Reg, Reg, Reg),
-    Float64(Float, Reg, Reg, Reg),
-    Fma32(Round, [Reg; 4]),
-    Fma64([Reg; 4]),
-    Unary32(Unary, Reg, Reg),
-    Unary64(Unary, Reg, Reg),
-    /// A count of 64 bits into a register of 32.
-    Count64(Unary, Reg, Reg),
-    FloatUnary32(FloatUnary, Reg, Reg),
-    FloatUnary64(FloatUnary, Reg, Reg),
-    Set(Compare, Compared, Reg, Reg, Reg),
-    Select32(Reg, Reg, Reg, Reg),
-    Select64(Reg, Reg, Reg, Reg),
-    Move32(Reg, Reg),
-    Move64(Reg, Reg),
-    MovePredicate(Reg, Reg),
-    /// And, Or, Xor of predicates.
-    Predicate(Int, Reg, Reg, Reg),
-    NotPredicate(Reg, Reg),
+    /// An instruction that needs only registers.
+    Lanes(&'static Form, [Reg; MAX_REGISTERS]),
     Special(Reg, Special),
     Clock(Reg),
-    /// Two halves of 16 bits.
-    Pack32(Reg, Reg, Reg),
-    Unpack32(Reg, Reg, Reg),
-    Pack64(Reg, Reg, Reg),
-    Unpack64(Reg, Reg, Reg),
-    /// Two floats to two halves; the first is the upper one.
-    PackHalves(Reg, Reg, Reg),
-    Convert(Convert, Reg, Reg),
-    InsertBits32([Reg; 5]),
-    InsertBits64([Reg; 5]),
-    Permute([Reg; 4]),
-    FunnelLeftWrap([Reg; 4]),
     Load(Box<Access>),
     Store(Box<Access>),
     /// With the register that takes the old value, if any.
@@ -328,17 +149,12 @@ pub(crate) struct Step {
 pub(crate) struct Program {
     pub(crate) steps: Vec<Step>,
     pub(crate) opcodes: Vec<Box<str>>,
-    /// Lengths of the register files of a warp.
-    pub(crate) words: usize,
-    pub(crate) doubles: usize,
-    pub(crate) predicates: usize,
+    pub(crate) lengths: Lengths,
     /// Some instruction orders a part of a block's warps.
     pub(crate) is_partial: bool,
     /// Some instruction reaches shared memory by the asynchronous proxy.
     pub(crate) is_async: bool,
     /// Predicates, words and doubles that some path reads before it sets them.
     pub(crate) unset: [Vec<Reg>; 3],
-    /// Constants, once for each lane.
-    pub(crate) word_constants: Vec<[u32; 32]>,
-    pub(crate) double_constants: Vec<[u64; 32]>,
+    pub(crate) constants: Arc<Constants>,
 }

@@ -3,13 +3,12 @@
 use super::flow::{Flow, defines};
 use super::parse::{Class, Instruction, Operand};
 use super::program::Reg;
+use crate::lanes::Lengths;
 
 /// Places by virtual register, and how many each file has.
 pub(super) struct Places {
     pub(super) of: Vec<Reg>,
-    pub(super) words: usize,
-    pub(super) doubles: usize,
-    pub(super) predicates: usize,
+    pub(super) lengths: Lengths,
     /// By class: places that some path reads before it sets them.
     pub(super) unset: [Vec<Reg>; 3],
 }
@@ -89,7 +88,7 @@ pub(super) fn assign(flow: &Flow) -> Places {
     let [predicates, words, doubles] = count.map(usize::from);
     let mut unset: [Vec<Reg>; 3] = Default::default();
     at_entry.for_each(|register| unset[flow.registers[register] as usize].push(of[register]));
-    Places { of, words, doubles, predicates, unset }
+    Places { of, lengths: Lengths { words, doubles, predicates }, unset }
 }
 
 const _: () = assert!(

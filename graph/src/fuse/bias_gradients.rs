@@ -4,17 +4,15 @@
 use kernels::Fusion;
 use kernels::ops::bias_grad::BiasGrad;
 
-use super::{Uses, is, remove};
-use crate::{Program, TensorId};
+use super::{count_of, is, sweep};
+use crate::Program;
 
 /// Puts each [`BiasGrad`] into the op that makes its gradient, or else into one that reads it (ops
 /// with [`Fusion::BiasGrad`]) and has the same count.
 pub fn bias_gradients(program: &mut Program) {
-    let uses = Uses::of(program);
-    let mut done = vec![];
-    for node in 0..program.nodes.len() {
+    sweep(program, |program, uses, node| {
         if !is::<BiasGrad>(program, node) {
-            continue;
+            return None;
         }
         let (gradient, sum) = (program.nodes[node].inputs[0], program.nodes[node].outputs[0]);
         let makes = uses.writer(gradient).filter(|w| program.nodes[*w].outputs[0] == gradient);
@@ -23,20 +21,12 @@ pub fn bias_gradients(program: &mut Program) {
         let count = program.nodes[node].inputs.get(1).copied();
         let early = |taker: &usize| uses.readers[sum.index()].iter().all(|r| r > taker);
         let mut takers = makes.into_iter().chain(reads).filter(early);
-        if let Some((taker, op)) = takers.find_map(|taker| {
+        let (taker, op) = takers.find_map(|taker| {
             let op = program.nodes[taker].op.fused(Fusion::BiasGrad)?;
             (count_of(program, taker) == count).then_some((taker, op))
-        }) {
-            program.nodes[taker].op = op;
-            program.nodes[taker].outputs.push(sum);
-            done.push(node);
-        }
-    }
-    remove(program, &done);
-}
-
-/// The count of rows that the node's op takes.
-fn count_of(program: &Program, node: usize) -> Option<TensorId> {
-    let node = &program.nodes[node];
-    node.op.traits().count_input.map(|input| node.inputs[input])
+        })?;
+        program.nodes[taker].op = op;
+        program.nodes[taker].outputs.push(sum);
+        Some(node)
+    });
 }

@@ -5,7 +5,7 @@ use kernels::ops::relu_mask::ReluMask;
 use kernels::ops::sum::Sum;
 use kernels::{Finish, Fusion};
 
-use super::{Uses, is, remove, rename};
+use super::{Uses, count_of, is, rename, sweep};
 use crate::{Program, TensorId};
 
 /// Puts sums of gradients, then the masks of ReLUs, into the products that make the gradients (ops
@@ -22,11 +22,9 @@ pub fn grad_mask_add(program: &mut Program) {
 /// Puts sums of gradients into the ops that make one of them: those that are products, or those
 /// that are not.
 pub(super) fn add(program: &mut Program, products: bool) {
-    let uses = Uses::of(program);
-    let mut done = vec![];
-    for sum in 0..program.nodes.len() {
+    sweep(program, |program, uses, sum| {
         if !is::<Sum>(program, sum) {
-            continue;
+            return None;
         }
         let mut terms = program.nodes[sum].inputs.clone();
         terms.sort_by_key(|term| uses.writer(*term));
@@ -36,24 +34,22 @@ pub(super) fn add(program: &mut Program, products: bool) {
             if let Some(&other) = left.last()
                 && uses.writer(term).is_some_and(|node| is_product(program, node) == products)
                 && uses.is_only_for(term, sum)
-                && take(program, &uses, term, other)
+                && take(program, uses, term, other)
             {
                 left.pop();
             }
             left.push(term);
         }
-        match (left.as_slice(), program.nodes[sum].inputs.len()) {
-            ([all], 2..) => {
-                rename(program, &uses, *all, sum);
-                done.push(sum);
-            }
-            _ if left.len() < program.nodes[sum].inputs.len() => {
-                program.nodes[sum].inputs = left;
-            }
-            _ => {}
+        if left.len() == program.nodes[sum].inputs.len() {
+            return None;
         }
-    }
-    remove(program, &done);
+        if let [all] = left[..] {
+            rename(program, uses, all, sum);
+            return Some(sum);
+        }
+        program.nodes[sum].inputs = left;
+        None
+    });
 }
 
 fn is_product(program: &Program, node: usize) -> bool {
@@ -63,12 +59,9 @@ fn is_product(program: &Program, node: usize) -> bool {
 /// Lets the product that writes `term` add `other`; false if it cannot.
 fn take(program: &mut Program, uses: &Uses, term: TensorId, other: TensorId) -> bool {
     let Some(writer) = uses.writer(term) else { return false };
-    let count = |node: usize| {
-        let node = &program.nodes[node];
-        node.op.traits().count_input.map(|input| node.inputs[input])
-    };
-    let fits = count(writer).is_none()
-        || uses.writer(other).is_some_and(|node| count(node) == count(writer));
+    let count = count_of(program, writer);
+    let fits =
+        count.is_none() || uses.writer(other).is_some_and(|node| count_of(program, node) == count);
     match program.nodes[writer].op.traits().finish {
         Some(finish @ Finish { other: false, mask: false }) if fits => {
             finish_with(program, writer, Finish { other: true, ..finish }, other)
@@ -78,23 +71,20 @@ fn take(program: &mut Program, uses: &Uses, term: TensorId, other: TensorId) -> 
 }
 
 fn mask(program: &mut Program) {
-    let uses = Uses::of(program);
-    let mut done = vec![];
-    for relu in 0..program.nodes.len() {
-        let &[gradient, activation] = program.nodes[relu].inputs.as_slice() else { continue };
-        let Some(writer) = uses.writer(gradient) else { continue };
+    sweep(program, |program, uses, relu| {
+        let &[gradient, activation] = program.nodes[relu].inputs.as_slice() else { return None };
+        let writer = uses.writer(gradient)?;
         let early = uses.writer(activation) < Some(writer);
         if !is::<ReluMask>(program, relu) || !early || !uses.is_only_for(gradient, relu) {
-            continue;
+            return None;
         }
-        if let Some(finish @ Finish { mask: false, .. }) = program.nodes[writer].op.traits().finish
-            && finish_with(program, writer, Finish { mask: true, ..finish }, activation)
-        {
-            rename(program, &uses, gradient, relu);
-            done.push(relu);
+        let finish = program.nodes[writer].op.traits().finish.filter(|finish| !finish.mask)?;
+        if !finish_with(program, writer, Finish { mask: true, ..finish }, activation) {
+            return None;
         }
-    }
-    remove(program, &done);
+        rename(program, uses, gradient, relu);
+        Some(relu)
+    });
 }
 
 /// Gives the op at `node` this finish, whose last tensor is `input`; false if it cannot have it.

@@ -35,12 +35,9 @@ struct Uses {
 impl Uses {
     fn of(program: &Program) -> Self {
         let len = program.tensors.len();
-        let mut uses =
-            Self { writer: vec![None; len], readers: vec![vec![]; len], kept: vec![false; len] };
+        let (readers, kept) = (vec![vec![]; len], vec![false; len]);
+        let mut uses = Self { writer: program.writers(), readers, kept };
         for (position, node) in program.nodes.iter().enumerate() {
-            for t in &node.outputs {
-                uses.writer[t.index()] = Some(position);
-            }
             for t in &node.inputs {
                 uses.readers[t.index()].push(position);
             }
@@ -64,6 +61,20 @@ impl Uses {
 /// True if the node at this position runs an op of type `T`.
 fn is<T: Op>(program: &Program, position: usize) -> bool {
     (program.nodes[position].op.as_ref() as &dyn std::any::Any).is::<T>()
+}
+
+/// The count of rows that the node's op takes.
+fn count_of(program: &Program, node: usize) -> Option<TensorId> {
+    let node = &program.nodes[node];
+    node.op.traits().count_input.map(|input| node.inputs[input])
+}
+
+/// Visits each node in turn, then drops the nodes that `absorb` returns: others do their work.
+fn sweep(program: &mut Program, absorb: impl Fn(&mut Program, &Uses, usize) -> Option<usize>) {
+    let uses = Uses::of(program);
+    let nodes = 0..program.nodes.len();
+    let done: Vec<usize> = nodes.filter_map(|node| absorb(program, &uses, node)).collect();
+    remove(program, &done);
 }
 
 /// Drops the nodes at these positions.

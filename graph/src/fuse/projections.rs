@@ -6,7 +6,7 @@ use kernels::ops::conv2d::{Conv2d, Conv2dInputs};
 use kernels::ops::projected::{Projected, ProjectedInputs};
 use kernels::{Op, OpRef};
 
-use super::{Uses, remove};
+use super::sweep;
 use crate::program::Node;
 use crate::{Program, TensorId};
 
@@ -15,19 +15,17 @@ use crate::{Program, TensorId};
 /// The projection is neither written nor read. For a GPU in fp16, which alone has the op; after
 /// [`super::relu_signs`], as the op takes the convolution's outputs as they are.
 pub fn projections(program: &mut Program) {
-    let uses = Uses::of(program);
-    let mut done = vec![];
-    for node in 0..program.nodes.len() {
-        let Some((conv, own)) = conv_of(&program.nodes[node]) else { continue };
-        let Some(residual) = own.residual else { continue };
-        let Some(writer) = uses.writer(*residual) else { continue };
-        let Some((projection, from)) = conv_of(&program.nodes[writer]) else { continue };
+    sweep(program, |program, uses, node| {
+        let (conv, own) = conv_of(&program.nodes[node])?;
+        let residual = own.residual?;
+        let writer = uses.writer(*residual)?;
+        let (projection, from) = conv_of(&program.nodes[writer])?;
         let pointwise = |w: &TensorId| program.desc(*w).shape[1..3] == [1, 1];
         if !uses.is_only_for(*residual, node) || ![own.w, from.w].into_iter().all(pointwise) {
-            continue;
+            return None;
         }
         let channels = [own.x, from.x].map(|x| program.desc(*x).dim(-1));
-        let Some(op) = Projected::of(conv, projection, channels) else { continue };
+        let op = Projected::of(conv, projection, channels)?;
         let vector = |v: Option<&TensorId>| *v.expect("the op checked that it is there");
         let inputs = ProjectedInputs {
             x: *own.x,
@@ -41,9 +39,8 @@ pub fn projections(program: &mut Program) {
         };
         program.nodes[node].op = OpRef::from(Box::new(op) as Box<dyn Op>);
         program.nodes[node].inputs = inputs.into();
-        done.push(writer);
-    }
-    remove(program, &done);
+        Some(writer)
+    });
 }
 
 /// The convolution of a node, with its inputs.

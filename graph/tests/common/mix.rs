@@ -57,6 +57,11 @@ impl Op for Mix {
 }
 
 impl Mix {
+    /// Outputs of these lengths, without scratch.
+    pub(crate) fn of(outputs: &[usize]) -> Self {
+        Self { outputs: outputs.to_vec(), scratch: 0, salt: 0.0 }
+    }
+
     fn write(&self, inputs: &[TensorRef<'_>], scratch: &[f32], k: usize, y: &mut TensorMut<'_>) {
         for (i, y) in y.f32().iter_mut().enumerate() {
             let through = scratch.get(i).copied();

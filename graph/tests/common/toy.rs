@@ -19,8 +19,6 @@ pub(crate) enum Toy {
     Scale(f32),
     /// `y = x^2`; the rule goes through a temp.
     Square,
-    /// [`Toy::Square`] with a wrong rule, to see that tests notice.
-    WrongSquare,
     /// `y0 = a + b, y1 = a * b`; each of two steps reads both outputs' gradients.
     Cross,
     /// `y = a + b * c`, without a rule.
@@ -52,7 +50,6 @@ impl Op for Toy {
             Toy::Mul => "mul",
             Toy::Scale(_) => "scale",
             Toy::Square => "square",
-            Toy::WrongSquare => "wrong_square",
             Toy::Cross => "cross",
             Toy::MulAdd => "mul_add",
             Toy::Stop => "stop",
@@ -99,14 +96,11 @@ impl Op for Toy {
                 &[GradInput(1)],
             ),
             Toy::Scale(c) => rule.step(Toy::Scale(*c), &[g], &[GradInput(0)]),
-            Toy::Square | Toy::WrongSquare => {
-                let factor = if *self == Toy::Square { 2.0 } else { 1.0 };
-                rule.step(Toy::Mul, &[g, Input(0)], &[Sink::Temp(0)]).step(
-                    Toy::Scale(factor),
-                    &[Temp(0)],
-                    &[GradInput(0)],
-                )
-            }
+            Toy::Square => rule.step(Toy::Mul, &[g, Input(0)], &[Sink::Temp(0)]).step(
+                Toy::Scale(2.0),
+                &[Temp(0)],
+                &[GradInput(0)],
+            ),
             Toy::Cross => rule
                 .step(Toy::MulAdd, &[g, GradOutput(1), Input(1)], &[GradInput(0)])
                 .step(Toy::MulAdd, &[g, GradOutput(1), Input(0)], &[GradInput(1)]),
@@ -130,7 +124,7 @@ impl Op for Toy {
                     Toy::Add | Toy::Cross => x[0][i] + x[1][i],
                     Toy::Mul => x[0][i] * x[1][i],
                     Toy::Scale(c) => c * x[0][i],
-                    Toy::Square | Toy::WrongSquare => x[0][i] * x[0][i],
+                    Toy::Square => x[0][i] * x[0][i],
                     Toy::MulAdd => x[0][i] + x[1][i] * x[2][i],
                     Toy::Total => x[0].iter().sum(),
                     Toy::Spread(_) => x[0][0],

@@ -3,7 +3,7 @@
 use super::super::lex::Number;
 use super::super::parse::{Operand, Space};
 use super::super::program::{
-    Access, Atomic, Element, Int, LOCAL_WINDOW, Op, PARAMETER_WINDOW, RESULT, SHARED_WINDOW, Where,
+    Access, Atomic, Element, LOCAL_WINDOW, Op, PARAMETER_WINDOW, RESULT, SHARED_WINDOW, Where,
 };
 use super::{Decoded, Decoder, unknown, wrong};
 
@@ -55,8 +55,8 @@ impl Decoder<'_> {
                     "to.local.u64" => LOCAL_WINDOW.wrapping_neg(),
                     _ => return unknown(),
                 };
-                let window = self.double_constant(window);
-                Ok(Op::Int64(Int::Add, self.double(to)?, self.double(from)?, window))
+                let window = Operand::Number(Number::Integer(window as i64));
+                self.form("add.u64", &[to.clone(), from.clone(), window]).unwrap_or_else(unknown)
             }
             _ => unknown(),
         }

@@ -5,12 +5,14 @@ mod hopper;
 mod memory;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::flow::Flow;
 use super::lex::Number;
 use super::parse::{Class, Instruction, Operand, Space, VARIABLE};
 use super::program::{Address, CONSTANT, Op, Program, Reg, Special, Step};
 use super::registers::{Places, assign, of_products, visit};
+use crate::lanes::{self, Constants};
 
 /// The program of a kernel. `variables` are the addresses of the module's variables.
 ///
@@ -21,12 +23,16 @@ pub(super) fn program(
     variables: &[Option<u64>],
     target: &str,
 ) -> Result<Program, String> {
+    if !lanes::is_supported() {
+        return Err("this processor has no AVX2, FMA and F16C".into());
+    }
     let (places, of_products) = (assign(flow), of_products(flow));
     let mut decoder = Decoder {
         flow,
         variables,
         places,
         program: Program::default(),
+        constants: Constants::default(),
         words: HashMap::new(),
         doubles: HashMap::new(),
     };
@@ -58,10 +64,9 @@ pub(super) fn program(
         decoder.program.steps.push(Step { op, guard, line, source_line });
         decoder.program.opcodes.push(instruction.opcode.as_str().into());
     }
-    decoder.program.words = decoder.places.words;
-    decoder.program.doubles = decoder.places.doubles;
-    decoder.program.predicates = decoder.places.predicates;
+    decoder.program.lengths = decoder.places.lengths;
     decoder.program.unset = decoder.places.unset;
+    decoder.program.constants = Arc::new(decoder.constants);
     Ok(decoder.program)
 }
 
@@ -70,6 +75,7 @@ struct Decoder<'a> {
     variables: &'a [Option<u64>],
     places: Places,
     program: Program,
+    constants: Constants,
     words: HashMap<u32, Reg>,
     doubles: HashMap<u64, Reg>,
 }
@@ -144,17 +150,26 @@ impl Decoder<'_> {
                 }
             }
         }
+        if let Some(form) = lanes::find(opcode, &outline) {
+            let registers = self.registers(&form.classes, &list);
+            let at = |registers: &[Reg], i: usize| registers.get(i).copied().unwrap_or_default();
+            return Some(registers.map(|r| Op::Lanes(form, std::array::from_fn(|i| at(&r, i)))));
+        }
         let form = forms::find(opcode, &outline)?;
-        let classes = form.classes.iter().zip(&list);
-        let registers: Decoded<Vec<Reg>> = classes
+        Some(self.registers(&form.classes, &list).map(|registers| (form.make)(&registers)))
+    }
+
+    /// Operands as registers of these classes.
+    fn registers(&mut self, classes: &[u8], operands: &[Operand]) -> Decoded<Vec<Reg>> {
+        let classes = classes.iter().zip(operands);
+        classes
             .map(|(class, operand)| match class {
                 b'd' => self.double(operand),
                 b'p' => self.predicate(operand),
                 b'h' => self.word_of(operand, 2),
                 _ => self.word(operand),
             })
-            .collect();
-        Some(registers.map(|registers| (form.make)(&registers)))
+            .collect()
     }
 
     fn register(&self, register: u32, class: Class) -> Decoded<Reg> {
@@ -207,7 +222,7 @@ impl Decoder<'_> {
     }
 
     fn word_constant(&mut self, value: u32) -> Reg {
-        let list = &mut self.program.word_constants;
+        let list = &mut self.constants.words;
         *self.words.entry(value).or_insert_with(|| {
             list.push([value; 32]);
             CONSTANT | (list.len() - 1) as Reg
@@ -215,7 +230,7 @@ impl Decoder<'_> {
     }
 
     fn double_constant(&mut self, value: u64) -> Reg {
-        let list = &mut self.program.double_constants;
+        let list = &mut self.constants.doubles;
         *self.doubles.entry(value).or_insert_with(|| {
             list.push([value; 32]);
             CONSTANT | (list.len() - 1) as Reg

@@ -26,15 +26,10 @@ enum Home {
 impl Prepared {
     pub(super) fn homes(&self, place: &Place<'_>, state: &DeviceState) -> Homes {
         let home = |(index, tensor): (usize, &crate::Tensor)| {
-            let id = TensorId(index as u32);
-            let at = |base: DevicePtr, offset: usize| Home::Memory(base + offset as DevicePtr);
-            match tensor.kind {
-                TensorKind::State => match state.mapped(&tensor.name) {
-                    Some(pinned) => Some(Home::Mapped(pinned)),
-                    None => state.ptr(&tensor.name).map(Home::Memory),
-                },
-                TensorKind::Input => self.input_offset(id).map(|o| at(place.inputs, o)),
-                TensorKind::Value => self.plan.offset(id).map(|o| at(place.arena, o)),
+            let is_state = tensor.kind == TensorKind::State;
+            match state.mapped(&tensor.name).filter(|_| is_state) {
+                Some(pinned) => Some(Home::Mapped(pinned)),
+                None => self.address(TensorId(index as u32), place).map(Home::Memory),
             }
         };
         let of = self.program.tensors().iter().enumerate().map(home).collect();

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use device::{Buffer, DevicePtr, LaunchArgs, Target, Workspace};
-use kernels::{Precision, TensorDesc};
+use kernels::Precision;
 
 use crate::capture::{Body, LaunchList, Work};
 use crate::plan::ALIGNMENT;
@@ -135,15 +135,19 @@ impl Prepared {
 
     fn buffer(&self, id: TensorId, place: &Place<'_>) -> Result<Buffer<'_>, GraphError> {
         let tensor = &self.program.tensors()[id.index()];
-        let desc: &TensorDesc = &tensor.desc;
-        let in_arena = self.plan.offset(id).map(|offset| place.arena + offset as DevicePtr);
-        let ptr = match tensor.kind {
-            TensorKind::State => (place.state)(&tensor.name),
-            TensorKind::Input => self.inputs[id.index()].map(|o| place.inputs + o as DevicePtr),
-            TensorKind::Value => in_arena,
-        };
         let missing = || GraphError::MissingState(tensor.name.clone());
-        Ok(Buffer { desc, ptr: ptr.ok_or_else(missing)?, precision: self.precision() })
+        let ptr = self.address(id, place).ok_or_else(missing)?;
+        Ok(Buffer { desc: &tensor.desc, ptr, precision: self.precision() })
+    }
+
+    /// The first byte of a tensor, if it has memory.
+    pub(super) fn address(&self, id: TensorId, place: &Place<'_>) -> Option<DevicePtr> {
+        let tensor = &self.program.tensors()[id.index()];
+        match tensor.kind {
+            TensorKind::State => (place.state)(&tensor.name),
+            TensorKind::Input => self.input_offset(id).map(|o| place.inputs + o as DevicePtr),
+            TensorKind::Value => self.plan.offset(id).map(|o| place.arena + o as DevicePtr),
+        }
     }
 }
 

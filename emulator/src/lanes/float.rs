@@ -7,31 +7,33 @@ use std::arch::x86_64::{
 use std::mem::transmute;
 
 /// The NaN that instructions make.
-pub(super) const NAN: u32 = 0x7fff_ffff;
+const NAN: u32 = 0x7fff_ffff;
 
 /// A result's bits: NVIDIA's units make one NaN.
 #[inline(always)]
-pub(super) fn bits(value: f32) -> u32 {
+pub(crate) fn bits(value: f32) -> u32 {
     if value.is_nan() { NAN } else { value.to_bits() }
 }
 
 /// Makes the choice of one of two numbers: of equal ones by their signs, of a number and a NaN the
 /// number.
 macro_rules! choices {
-    ($name:ident, $float:ident, $bits:ty, $choose:ident, $both:tt, $made:expr) => {
+    ($name:ident, $float:ident, $choose:ident, $both:tt) => {
         #[inline(always)]
-        pub(super) fn $name(a: $float, b: $float) -> $bits {
-            if a.is_nan() || b.is_nan() {
-                return if a.is_nan() { $made(b) } else { $made(a) };
+        pub(super) fn $name(a: $float, b: $float) -> $float {
+            match (a, b) {
+                _ if a.is_nan() => b,
+                _ if b.is_nan() => a,
+                _ if a == b => $float::from_bits(a.to_bits() $both b.to_bits()),
+                _ => a.$choose(b),
             }
-            if a == b { a.to_bits() $both b.to_bits() } else { a.$choose(b).to_bits() }
         }
     };
 }
-choices!(min, f32, u32, min, |, bits);
-choices!(max, f32, u32, max, &, bits);
-choices!(min64, f64, u64, min, |, f64::to_bits);
-choices!(max64, f64, u64, max, &, f64::to_bits);
+choices!(min, f32, min, |);
+choices!(max, f32, max, &);
+choices!(min64, f64, min, |);
+choices!(max64, f64, max, &);
 
 /// `a * b + c` rounded toward minus infinity.
 pub(super) fn fma_down(a: f32, b: f32, c: f32) -> f32 {
@@ -73,13 +75,10 @@ fn two_sum(a: f64, b: f64) -> [f64; 2] {
 
 /// `2^x` with subnormal numbers as zero. The hardware's errs by up to two units in the last place;
 /// this one is rounded.
-pub(super) fn exp2(x: f32) -> u32 {
-    if x.is_nan() {
-        return NAN;
-    }
+pub(super) fn exp2(x: f32) -> f32 {
     let x = if x.is_subnormal() { 0.0 } else { x };
     let value = f64::from(x).exp2() as f32;
-    if value.is_subnormal() { 0 } else { value.to_bits() }
+    if value.is_subnormal() { 0.0 } else { value }
 }
 
 /// Eleven bits of fraction and sign, ties away from zero.
@@ -89,7 +88,7 @@ pub(super) fn tf32(x: f32) -> u32 {
 
 /// Eight halves, from the front of a list.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn widen(halves: &[u16]) -> [f32; 8] {
+pub(crate) fn widen(halves: &[u16]) -> [f32; 8] {
     let mut eight = [0; 8];
     eight.copy_from_slice(&halves[..8]);
     // SAFETY: the types have the same size, and any bits are valid in each.
@@ -98,7 +97,7 @@ pub(super) fn widen(halves: &[u16]) -> [f32; 8] {
 
 /// Pairs of halves, the lower one first.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn widen_pairs(pairs: &[u32; 8]) -> [f32; 16] {
+pub(crate) fn widen_pairs(pairs: &[u32; 8]) -> [f32; 16] {
     let mut halves = [0; 16];
     for i in 0..8 {
         (halves[2 * i], halves[2 * i + 1]) = (pairs[i] as u16, (pairs[i] >> 16) as u16);
@@ -111,7 +110,7 @@ pub(super) fn widen_pairs(pairs: &[u32; 8]) -> [f32; 16] {
 
 /// Eight floats from the front of a list, rounded to the nearest half.
 #[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn narrow(floats: &[f32]) -> [u16; 8] {
+pub(crate) fn narrow(floats: &[f32]) -> [u16; 8] {
     let mut eight = [0.0; 8];
     eight.copy_from_slice(&floats[..8]);
     // SAFETY: as above.
