@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::convert::{
     Ran, channels_last, channels_second, count, floats, host, index, permute, repeated,
 };
-use crate::model_setup::{number, usizes};
+use crate::model_configs::{number, usizes};
 use crate::support::{Case, Report, Tensor, each_case};
 
 const TOLERANCE: f64 = 2e-5;

@@ -1,52 +1,71 @@
-//! Families mlperf_model_*: a narrow Mask R-CNN by the rules of the MLPerf reference.
+//! The configs of the recorded models of torchvision and of the MLPerf reference, from the golden
+//! data's metadata; those of detectron2 are in `d2_config.rs`.
 
-use std::collections::BTreeMap;
-
-use configs::Config;
-use engine::model::detection_program;
+use configs::{Adamw, Config, NormKind, Optimizer};
+use engine::dataset::network_size;
 use serde_json::Value;
 
-use crate::d2_model::norm;
-use crate::model_eval::masks;
-use crate::model_setup::{Sizes, check_sizes, optimizer_of, pairs, stated, usizes};
-use crate::model_train::{gradient, rpn_outputs, tolerance};
-use crate::onnx_files;
 use crate::recorded::Settings;
-use crate::reference::{MLPERF, Reference};
-use crate::support::{Case, Family, Report, cases_of, golden_dir, need};
+use crate::support::Case;
 
-/// README of the golden data; where a ReLU's input is within rounding of 0, a value may be off by
-/// more.
-const GRAD_TOLERANCE: f64 = 1e-4;
-const GRAD_VALUE_TOLERANCE: f64 = 5e-3;
+/// Heights and widths of images.
+pub(crate) type Sizes = Vec<(usize, usize)>;
 
-/// The reference's name of each parameter.
-fn names() -> Option<BTreeMap<String, String>> {
-    let map = std::fs::read(need(golden_dir().join("mlperf_name_map.json"))?).expect("a file");
-    let map: Value = serde_json::from_slice(&map).expect("JSON");
-    let pairs = map["map"].as_object().expect("a map").iter();
-    Some(
-        pairs
-            .map(|(theirs, ours)| (ours.as_str().expect("a name").into(), theirs.clone()))
-            .collect(),
-    )
+/// A model's config, its foreground classes, the sizes of its images in the file and in the
+/// network, and 1 for each that is mirrored.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) config: Config,
+    pub(crate) classes: usize,
+    pub(crate) images: Sizes,
+    pub(crate) network: Sizes,
+    pub(crate) flips: Vec<i32>,
 }
 
-/// The metadata: the config, the classes, the sizes of the images in the file and in the
-/// network, and which of them are mirrored.
-pub(crate) fn settings(meta: Case<'_>, sgd: Case<'_>) -> (Config, usize, Sizes, Sizes, Vec<i32>) {
+pub(crate) fn torchvision(name: &str, meta: Case<'_>, steps: Case<'_>) -> Setup {
+    let images = pairs(meta.attribute("imgs"));
+    let (s, steps) = (Settings(meta.attributes(), ""), Settings(steps.attributes(), ""));
+    let preset = match name {
+        "model" => "torchvision_r50",
+        "tv_maskrcnn_v2" => "torchvision_r50_v2",
+        _ => "torchvision_keypoint_r50",
+    };
+    let mut config = torchvision_config(preset, s, images.len());
+    if name == "model" {
+        s.is("mode", "hash");
+        config.model.backbone.norm_eps = s.float("eps_frozen_bn");
+        optimizer_of(&mut config, steps);
+    } else {
+        config.model.backbone.norm_eps = s.float("bn_eps");
+        later(&mut config, s);
+        adamw_of(&mut config, steps);
+    }
+    s.is("lr", steps.float("lr"));
+    config.solver.learning_rate = steps.float("lr");
+    let network = pairs(meta.attribute("image_sizes_hw"));
+    let flips = vec![0; images.len()];
+    Setup { config, classes: s.usize("classes") - 1, images, network, flips }
+}
+
+pub(crate) fn mlperf(meta: Case<'_>, sgd: Case<'_>) -> Setup {
     let swap = |(width, height)| (height, width);
     let images: Vec<_> = pairs(meta.attribute("raw_wh")).into_iter().map(swap).collect();
     let s = Settings(meta.attributes(), "");
-    let config = config(s, Settings(sgd.attributes(), ""), images.len());
+    let config = mlperf_config(s, Settings(sgd.attributes(), ""), images.len());
+    mirrored(config, s.usize("classes") - 1, images, meta)
+}
+
+/// A setup whose sizes in the network follow from those in the files, and whose images may be
+/// mirrored.
+pub(crate) fn mirrored(config: Config, classes: usize, images: Sizes, meta: Case<'_>) -> Setup {
     let network = pairs(meta.attribute("image_sizes_hw"));
-    check_sizes(&config, s, &images, &network);
+    check_sizes(&config, Settings(meta.attributes(), ""), &images, &network);
     let flips = usizes(meta.attribute("flip")).iter().map(|v| *v as i32).collect();
-    (config, s.usize("classes") - 1, images, network, flips)
+    Setup { config, classes, images, network, flips }
 }
 
 /// The preset's conventions with every value of the metadata.
-fn config(s: Settings<'_>, sgd: Settings<'_>, images: usize) -> Config {
+fn mlperf_config(s: Settings<'_>, sgd: Settings<'_>, images: usize) -> Config {
     let mut c = Config::load("mlperf_r50", &[]).expect("the preset loads");
     stated(&mut c, s, images);
     optimizer_of(&mut c, sgd);
@@ -89,185 +108,153 @@ fn config(s: Settings<'_>, sgd: Settings<'_>, images: usize) -> Config {
     c
 }
 
-#[test]
-fn golden_mlperf_model_features() {
-    let Some(model) = Reference::open(&MLPERF) else { return };
-    cases_of(MLPERF.features, "features", 2e-5, |report, case| {
-        let loaded = model.observed().given;
-        let batch = model.inputs.case("inputs").f32("batch");
-        let got = loaded.f32("batch");
-        report.close("inputs", "batch", got, &batch.data);
-        for name in ["C3", "C4", "C5", "P2", "P3", "P4", "P5", "P6"] {
-            let got = loaded.f32(name);
-            report.compare(case, name, got);
-        }
-    });
-}
-
-#[test]
-fn golden_mlperf_model_rpn() {
-    let Some(model) = Reference::open(&MLPERF) else { return };
-    cases_of(MLPERF.rpn, "rpn", 2e-5, |report, case| {
-        let loaded = model.observed().given;
-        let n = model.num_images();
-        let labels = loaded.i32("rpn_labels");
-        for (i, got) in labels.chunks_exact(labels.len() / n).enumerate() {
-            let name = format!("labels_{i}");
-            report.equal(case, &name, got);
-        }
-        rpn_outputs(report, case, &loaded, n);
-    });
-}
-
-#[test]
-fn golden_mlperf_model_roi() {
-    let Some(model) = Reference::open(&MLPERF) else { return };
-    cases_of(MLPERF.roi, "roi", 5e-5, |report, case| {
-        let loaded = model.observed().given;
-        let e = &loaded;
-        let rois: Vec<f32> = (0..model.num_images())
-            .flat_map(|i| case.f32(&format!("sampled_boxes_{i}")).data)
-            .collect();
-        let labels: Vec<i32> = (0..model.num_images())
-            .flat_map(|i| case.i32(&format!("sampled_labels_{i}")).data)
-            .collect();
-        let count = e.i32("num_rois")[0] as usize;
-        report.close(case.name(), "rois", &e.f32("rois")[..4 * count], &rois);
-        report.exact(case.name(), "labels", &e.i32("roi_labels")[..count], &labels);
-        for name in ["box_features", "class_logits", "box_regression"] {
-            let want = case.f32(name).data;
-            let got = &e.f32(name)[..want.len()];
-            report.close_within(case.name(), name, got, &want, tolerance(case, name).max(5e-5));
-        }
-        let targets: Vec<f32> =
-            case.u8("mask_targets").data.iter().map(|v| f32::from(*v)).collect();
-        let got = &e.f32("mask_targets")[..targets.len()];
-        report.exact(case.name(), "mask_targets", got, &targets);
-        // The step makes only the channel of each row's class.
-        let all = case.f32("mask_logits");
-        let labels = e.i32("mask_roi_labels");
-        let want = all.own_channel(&labels[..all.shape[0]]).data;
-        let got = &e.f32("mask_logits")[..want.len()];
-        report.close(case.name(), "mask_logits", got, &want);
-    });
-}
-
-/// Step 1 with the recorded samples: every gradient.
-#[test]
-fn golden_mlperf_model_grads() {
-    let (Some(model), Some(golden)) = (Reference::open(&MLPERF), Family::open(MLPERF.grads)) else {
-        return;
+/// Fails unless the recorded sizes in the network follow from those in the files by the config.
+fn check_sizes(
+    config: &Config,
+    s: Settings<'_>,
+    images: &[(usize, usize)],
+    network: &[(usize, usize)],
+) {
+    let in_network = |&(height, width): &(usize, usize)| {
+        let (height, width) = network_size(config, height as u32, width as u32);
+        (height as usize, width as usize)
     };
-    let (Some(loaded), Some(names)) = (model.recorded_step(), names()) else { return };
-    let mut report = Report::new(MLPERF.grads, GRAD_TOLERANCE);
-    let trained: Vec<_> = loaded.params.iter().filter(|p| p.trained.is_some()).collect();
-    for &param in &trained {
-        let theirs = &names[&param.name];
-        gradient(&mut report, &golden, &loaded, param, theirs, GRAD_VALUE_TOLERANCE);
-    }
-    let norms = golden.keys().iter().filter(|key| key.starts_with("grads/norm/")).count();
-    report.exact("grads", "number of gradients", &[trained.len()], &[norms]);
-    report.done_case();
-    report.finish();
+    let sizes: Vec<_> = images.iter().map(in_network).collect();
+    assert_eq!(sizes, network, "image_sizes_hw by raw_hw, raw_wh, min_size, max_size");
+    let largest = |side: fn(&(usize, usize)) -> usize| {
+        let largest = network.iter().map(side).max().unwrap_or_default();
+        largest.next_multiple_of(config.input.size_divisor)
+    };
+    let padded = [largest(|hw| hw.0), largest(|hw| hw.1)];
+    assert_eq!(s.usizes("padded_hw"), padded, "padded_hw by size_divisible");
 }
 
-/// The losses of step 1 with recorded samples, then five steps by the reference's optimizer, with
-/// the rate of each, and the norms of the weights after them.
-#[test]
-fn golden_mlperf_model_inputs_losses() {
-    let Some(model) = Reference::open(&MLPERF) else { return };
-    let (Some(loaded), Some(names)) = (model.recorded_step(), names()) else { return };
-    let mut report = Report::new(MLPERF.inputs_losses, 2e-5);
-    let losses = model.inputs.case("losses");
-    for name in &loaded.losses {
-        let got = loaded.f32(name);
-        report.close("losses", name, got, &losses.f32(name).data);
+/// Settings that the second set of golden data records too, some of them twice.
+fn later(c: &mut Config, s: Settings<'_>) {
+    for [name, again] in [
+        ["rpn_convs", "rpn.conv_depth"],
+        ["rpn_batch", "rpn.batch"],
+        ["rpn_frac", "rpn.pos_fraction"],
+        ["roi_batch", "roi.batch"],
+        ["roi_frac", "roi.pos_fraction"],
+        ["pre", "rpn.pre_nms"],
+        ["post", "rpn.post_nms"],
+        ["score_thresh", "roi.score_thresh"],
+        ["det", "roi.detections"],
+        ["sizes", "rpn.sizes"],
+        ["roi.box_pool.1", "roi.mask_or_keypoint_pool.1"],
+    ] {
+        s.agree(&[name, again]);
     }
-    report.done_case();
-    let sgd = model.inputs.case("sgd5");
-    let (want, rates) = (sgd.f64("losses_f64_f64"), sgd.f64("lr_weight_bias_f64").data);
-    let columns = sgd.texts("columns");
-    let factors = [1.0, sgd.float("bias_lr_factor") as f32];
-    let mut keyed = model.keyed();
-    for step in 0..want.shape[0] {
-        keyed.run(&model.config);
-        let loaded = &keyed.given;
-        for (i, name) in columns.iter().enumerate() {
-            let want = want.data[step * columns.len() + i];
-            let got = loaded.f32(name);
-            let label = format!("step {} {name}", step + 1);
-            report.close("sgd5", &label, got, &[want]);
-        }
-        let control = loaded.f32("control");
-        let control = kernels::ops::control_step::Control::read(control);
-        let got = factors.map(|factor| control.rate(factor));
-        report.close("sgd5", "rates", &got, &rates[2 * step..2 * step + 2]);
+    let model = &mut c.model;
+    let pooled = s.usize("roi.mask_or_keypoint_pool.0");
+    if model.kind.has_keypoints() {
+        s.is("architecture", "keypointrcnn_resnet50_fpn");
+        model.keypoint_head.keypoints = s.usize("keypoints");
+        model.keypoint_head.channels = s.usizes("kp");
+        model.keypoint_head.pooled = pooled;
+    } else {
+        s.is("architecture", "maskrcnn_resnet50_fpn_v2");
+        model.box_head.channels = s.usizes("box_convs");
+        model.box_head.hidden.truncate(1);
+        model.mask_head.pooled = pooled;
+        // Scales and shifts of its norms are trained.
+        let norm = NormKind::FrozenStatistics;
+        model.backbone.norm = norm;
+        [model.fpn.norm, model.box_head.norm, model.mask_head.norm] = [Some(norm); 3];
     }
-    let norms = sgd.f64("weight_norms_after_f64_f64").data;
-    for (name, want) in sgd.texts("parameters").into_iter().zip(&norms) {
-        let ours = names.iter().find(|(_, theirs)| *theirs == name).expect("mapped").0;
-        let weight = keyed.given.state.get(ours).expect("a parameter").as_f32();
-        report.close("sgd5", &format!("norm of {name}"), &[norm(weight)], &[*want]);
-    }
-    report.done_case();
-    report.finish();
+    model.rpn.convs = s.usize("rpn.conv_depth");
+    model.rpn.low_quality_matches = s.flag("rpn.allow_low_quality");
+    model.rpn.min_size = s.f32("rpn.min_size");
+    model.rpn.beta = s.f32("rpn.smooth_l1_beta");
+    model.anchors.ratios = s.f32s("rpn.ratios");
+    model.box_head.beta = s.f32("roi.smooth_l1_beta");
+    model.box_head.pooled = s.usize("roi.box_pool.0");
+    model.roi.sampling_ratio = s.usize("roi.box_pool.1");
+    model.detections.min_size = s.f32("roi.min_size");
+    c.input.mean = s.array("image_mean");
+    c.input.std = s.array("image_std");
+    c.input.size_divisor = s.usize("size_divisible");
+    c.input.augment.min_sizes = vec![];
 }
 
-/// Its ONNX file: inclusive boxes, blue first, resized in bytes.
-#[test]
-fn onnx_of_mlperf() {
-    let Some(model) = Reference::open(&MLPERF) else { return };
-    onnx_files::agrees(
-        "mlperf_model",
-        &model.config,
-        &model.load(&[], detection_program, &model.flips),
-    );
+fn adamw_of(c: &mut Config, steps: Settings<'_>) {
+    c.solver.optimizer = Optimizer::Adamw;
+    c.solver.weight_decay = steps.float("weight_decay");
+    let [beta1, beta2, eps] = ["beta1", "beta2", "eps"].map(|name| steps.float(name));
+    c.solver.adamw = Adamw { beta1, beta2, eps };
 }
 
-#[test]
-fn golden_mlperf_model_eval() {
-    let Some(model) = Reference::open(&MLPERF) else { return };
-    cases_of(MLPERF.eval, "eval", 5e-5, |report, case| {
-        let mut loaded = model.load(&[], detection_program, &model.flips);
-        loaded.executor.run(&mut loaded.state);
-        let e = &loaded;
-        let capacity = e.f32("proposal_scores").len() / model.num_images();
-        let area = (2 * model.config.model.mask_head.pooled).pow(2);
-        let mut at = 0;
-        for i in 0..model.num_images() {
-            let key = |what: &str| format!("{what}_{i}");
-            let count = e.i32("proposal_counts")[i] as usize;
-            let proposals = &e.f32("proposals")[4 * i * capacity..][..4 * count];
-            report.compare(case, &key("proposals"), proposals);
-            let (labels, scores) = (case.i32(&key("labels")).data, case.f32(&key("scores")).data);
-            let n = labels.len();
-            report.exact(case.name(), &key("counts"), &[e.i32("det_counts")[i]], &[n as i32]);
-            // The reference lists class by class, ours are best first.
-            let mut order: Vec<usize> = (0..n).collect();
-            order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-            let pick = |values: &[f32], width: usize| -> Vec<f32> {
-                order.iter().flat_map(|&d| values[d * width..(d + 1) * width].to_vec()).collect()
-            };
-            let labels: Vec<i32> = order.iter().map(|&d| labels[d]).collect();
-            report.exact(case.name(), &key("labels"), &e.i32("det_labels")[at..at + n], &labels);
-            report.close(
-                case.name(),
-                &key("scores"),
-                &e.f32("det_scores")[at..at + n],
-                &pick(&scores, 1),
-            );
-            let boxes = &e.f32("det_boxes")[4 * at..4 * (at + n)];
-            let want = case.f32(&key("boxes_resized_image")).data;
-            report.close(case.name(), &key("boxes_resized_image"), boxes, &pick(&want, 4));
-            let probs = &e.f32("mask_probs")[at * area..(at + n) * area];
-            let want = pick(&case.f32(&key("mask_probs")).data, area);
-            report.close(case.name(), &key("mask_probs"), probs, &want);
-            let (place, rule) = (
-                (i, [model.images[i], model.network[i]]),
-                model.config.model.detections.paste_rule,
-            );
-            masks(report, case, place, &order, [boxes, probs], rule, 1e-4);
-            at += n;
-        }
-    });
+fn torchvision_config(preset: &str, s: Settings<'_>, images: usize) -> Config {
+    let mut c = Config::load(preset, &[]).expect("the preset loads");
+    stated(&mut c, s, images);
+    c.model.backbone.frozen_stages = 0;
+    let rpn = &mut c.model.rpn;
+    [rpn.pre_nms_top_n_train, rpn.pre_nms_top_n_test] = s.array("rpn.pre_nms").map(|n| n as usize);
+    [rpn.post_nms_top_n_train, rpn.post_nms_top_n_test] =
+        s.array("rpn.post_nms").map(|n| n as usize);
+    if c.model.kind.has_masks() {
+        c.model.mask_head.deconv_channels = s.usize("mdim");
+    }
+    c.input.flip_probability = 0.0;
+    c.solver.warmup_steps = 0;
+    c.solver.milestones.clear();
+    c.solver.clip_norm = 0.0;
+    c
+}
+
+/// Copies the settings that the metadata of all golden models state by the same names.
+fn stated(c: &mut Config, s: Settings<'_>, images: usize) {
+    let model = &mut c.model;
+    model.backbone.blocks = s.usizes("layers");
+    model.backbone.stem_channels = s.usize("w");
+    model.backbone.width = s.usize("w");
+    model.fpn.channels = s.usize("fpn");
+    model.anchors.sizes = s.f32s("sizes");
+    model.rpn.nms_threshold = s.f32("rpn.nms");
+    model.rpn.batch_size_per_image = s.usize("rpn.batch");
+    model.rpn.positive_fraction = s.f32("rpn.pos_fraction");
+    model.rpn.fg_iou = s.f32("rpn.fg");
+    model.rpn.bg_iou = s.f32("rpn.bg");
+    model.roi.batch_size_per_image = s.usize("roi.batch");
+    model.roi.positive_fraction = s.f32("roi.pos_fraction");
+    model.roi.fg_iou = s.f32("roi.fg");
+    model.roi.bg_iou = s.f32("roi.bg");
+    model.roi.box_weights = s.array("roi.weights");
+    model.detections.score_threshold = s.f32("roi.score_thresh");
+    model.detections.nms_threshold = s.f32("roi.nms");
+    model.detections.per_image = s.usize("roi.detections");
+    model.box_head.hidden = vec![s.usize("rep"); 2];
+    if model.kind.has_masks() {
+        model.mask_head.channels = s.usizes("mask");
+    }
+    c.input.min_size = s.usize("min_size");
+    c.input.max_size = s.usize("max_size");
+    c.solver.dynamic_loss_scale = false;
+    c.train.batch_size = images;
+    c.train.images_per_group = images;
+}
+
+/// Copies the settings of plain SGD.
+fn optimizer_of(c: &mut Config, sgd: Settings<'_>) {
+    c.solver.momentum = sgd.float("momentum");
+    c.solver.weight_decay = sgd.float("weight_decay");
+}
+
+pub(crate) fn pairs(value: &Value) -> Vec<(usize, usize)> {
+    let number = |v: &Value| v.as_u64().expect("a size") as usize;
+    let list = value.as_array().expect("a list of sizes");
+    list.iter().map(|p| (number(&p[0]), number(&p[1]))).collect()
+}
+
+pub(crate) fn number(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or_else(|| panic!("{key} in {value}"))
+}
+
+pub(crate) fn numbers(value: &Value) -> Vec<f64> {
+    value.as_array().expect("a list").iter().map(|v| v.as_f64().expect("a number")).collect()
+}
+
+pub(crate) fn usizes(value: &Value) -> Vec<usize> {
+    numbers(value).iter().map(|x| *x as usize).collect()
 }

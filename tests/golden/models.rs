@@ -1,10 +1,11 @@
-//! The golden model: its config from the metadata, its weights, and its inputs.
+//! The recorded models: narrow ones of torchvision, of detectron2 and of the MLPerf reference, with
+//! their configs, weights and inputs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use configs::{Adamw, Config, NormKind, Optimizer};
-use engine::dataset::network_size;
+use configs::Config;
+use engine::dataset::inclusive_box;
 use engine::model::roi_heads::seen_keypoints;
 use engine::model::{
     BuiltProgram, ImageSize, ModelSpec, Param, SlotShape, detection_program, training_program,
@@ -19,133 +20,160 @@ use graph::{CpuExecutor, Program, StateSet};
 use kernels::isa::Products;
 use kernels::ops::preprocess::Preprocess;
 use kernels::view::View;
+use safetensors::SafeTensors;
 use score::encode_mask;
 use serde_json::Value;
+use tests::SAMPLES;
 
 use crate::convert::count;
 use crate::images::preprocessed;
-use crate::recorded::Settings;
-use crate::support::{Case, Family};
+use crate::model_configs::{Setup, Sizes, usizes};
+use crate::samples::{KeyedStep, Rois, row, sampled, write_anchors};
+use crate::support::{Case, Family, Report, golden_dir, golden_json};
+use crate::{d2_config, model_configs};
 
-/// The models of torchvision that are recorded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Recorded {
-    /// `maskrcnn_resnet50_fpn`.
-    Plain,
-    /// `maskrcnn_resnet50_fpn_v2`.
-    V2,
-    /// `keypointrcnn_resnet50_fpn`.
-    Keypoint,
+/// A recorded model.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) name: &'static str,
+    /// Whose names and rules it has.
+    pub(crate) dialect: Dialect,
+    /// The case with its steps: `sgd5`, or `adamw3` of a model whose parts are in two files.
+    pub(crate) steps: &'static str,
+    /// Maps of C and P that are recorded.
+    pub(crate) maps: usize,
+    pub(crate) tolerances: &'static Tolerances,
+}
+
+/// README of the golden data: each as a share of the largest value of a tensor.
+#[derive(Debug)]
+pub(crate) struct Tolerances {
+    pub(crate) roi: f64,
+    pub(crate) losses: f64,
+    /// Single values of a gradient: where a ReLU's input is within rounding of 0, one may be off by
+    /// more than its norm.
+    pub(crate) grad_values: f64,
+    pub(crate) eval: f64,
+    /// Pixels of a mask within this of the threshold may fall on either side of it.
+    pub(crate) mask_slack: f32,
+}
+
+const OF_TORCHVISION: Tolerances =
+    Tolerances { roi: 2e-5, losses: 1e-4, grad_values: 3e-3, eval: 1e-4, mask_slack: 1e-4 };
+const OF_DETECTRON2: Tolerances =
+    Tolerances { roi: 5e-5, losses: 2e-5, grad_values: 5e-3, eval: 1e-4, mask_slack: 0.0 };
+const OF_MLPERF: Tolerances =
+    Tolerances { roi: 5e-5, losses: 2e-5, grad_values: 5e-3, eval: 5e-5, mask_slack: 1e-4 };
+
+const fn torchvision(name: &'static str, steps: &'static str) -> Recorded {
+    let (dialect, tolerances) = (Dialect::Torchvision, &OF_TORCHVISION);
+    Recorded { name, dialect, steps, maps: 8, tolerances }
+}
+
+const fn detectron2(name: &'static str, maps: usize) -> Recorded {
+    let (dialect, tolerances) = (Dialect::Detectron2, &OF_DETECTRON2);
+    Recorded { name, dialect, steps: "sgd5", maps, tolerances }
+}
+
+/// `maskrcnn_resnet50_fpn`.
+pub(crate) const PLAIN: Recorded = torchvision("model", "sgd5");
+/// `maskrcnn_resnet50_fpn_v2`.
+pub(crate) const V2: Recorded = torchvision("tv_maskrcnn_v2", "adamw3");
+/// `mask_rcnn_R_50_FPN`.
+pub(crate) const FPN: Recorded = detectron2("d2_fpn", 9);
+/// `cascade_mask_rcnn_R_50_FPN`.
+pub(crate) const CASCADE: Recorded = detectron2("d2_cascade", 9);
+/// `keypoint_rcnn_R_50_FPN`.
+const KEYPOINT: Recorded = detectron2("d2_keypoint", 9);
+/// `mask_rcnn_R_50_C4`.
+pub(crate) const C4: Recorded = detectron2("d2_c4", 1);
+/// `mask_rcnn_R_50_DC5`.
+pub(crate) const DC5: Recorded = detectron2("d2_dc5", 1);
+/// With the heads of the new baselines, and group norms in all parts.
+pub(crate) const GN: Recorded = detectron2("d2_gn", 9);
+/// With these heads, and batch norms, whose statistics are running ones in evaluation.
+pub(crate) const LSJ: Recorded = detectron2("d2_lsj", 9);
+/// The MLPerf reference's.
+pub(crate) const MLPERF: Recorded = Recorded {
+    name: "mlperf_model",
+    dialect: Dialect::Benchmark,
+    steps: "sgd5",
+    maps: 8,
+    tolerances: &OF_MLPERF,
+};
+
+/// The models of torchvision; the last is `keypointrcnn_resnet50_fpn`.
+pub(crate) const TORCHVISION: [&Recorded; 3] =
+    [&PLAIN, &V2, &torchvision("tv_keypointrcnn", "adamw3")];
+
+/// The models whose training is compared.
+pub(crate) fn trained() -> impl Iterator<Item = &'static Recorded> {
+    TORCHVISION.into_iter().chain([&FPN, &CASCADE, &KEYPOINT, &C4, &DC5, &GN, &MLPERF])
+}
+
+/// All models.
+pub(crate) fn all() -> impl Iterator<Item = &'static Recorded> {
+    trained().chain([&LSJ])
 }
 
 impl Recorded {
     /// The family that holds a part of the model.
-    pub(crate) fn family(self, part: &str) -> &'static str {
-        match (self, part) {
-            (Self::Plain, "weights") => "model_weights",
-            (Self::Plain, "inputs_losses") => "model_inputs_losses",
-            (Self::Plain, "features") => "model_features",
-            (Self::Plain, "rpn") => "model_rpn",
-            (Self::Plain, "roi") => "model_roi",
-            (Self::Plain, "grads") => "model_grads",
-            (Self::Plain, "eval") => "model_eval",
-            (Self::V2, "weights") => "tv_maskrcnn_v2_weights",
-            (Self::V2, "inputs_losses" | "features" | "rpn") => "tv_maskrcnn_v2",
-            (Self::V2, "roi" | "grads" | "eval" | "steps") => "tv_maskrcnn_v2_heads",
-            (Self::Keypoint, "weights") => "tv_keypointrcnn_weights",
-            (Self::Keypoint, "inputs_losses" | "features" | "rpn") => "tv_keypointrcnn",
-            (Self::Keypoint, "roi" | "grads" | "eval" | "steps") => "tv_keypointrcnn_heads",
-            (_, part) => panic!("no family of {part}"),
+    pub(crate) fn family(&self, part: &str) -> String {
+        let file = match (self.steps, part) {
+            ("sgd5", "steps") => "inputs_losses",
+            ("sgd5", _) | (_, "weights") => part,
+            (_, "inputs_losses" | "features" | "rpn") => return self.name.into(),
+            _ => "heads",
+        };
+        format!("{}_{file}", self.name)
+    }
+
+    pub(crate) fn open(&self, part: &str) -> Option<Family> {
+        Family::open(&self.family(part))
+    }
+
+    pub(crate) fn is_detectron2(&self) -> bool {
+        self.dialect == Dialect::Detectron2
+    }
+
+    pub(crate) fn is_torchvision(&self) -> bool {
+        self.dialect == Dialect::Torchvision
+    }
+
+    /// What the metadata says of the model and of its steps.
+    pub(crate) fn setup(&self, meta: Case<'_>, steps: Case<'_>) -> Setup {
+        match self.dialect {
+            Dialect::Detectron2 => d2_config::setup(meta, steps),
+            Dialect::Benchmark => model_configs::mlperf(meta, steps),
+            _ => model_configs::torchvision(self.name, meta, steps),
         }
-    }
-
-    /// The part that holds its steps, and their case.
-    pub(crate) fn steps(self) -> (&'static str, &'static str) {
-        if self == Self::Plain { ("inputs_losses", "sgd5") } else { ("steps", "adamw3") }
-    }
-
-    fn preset(self) -> &'static str {
-        match self {
-            Self::Plain => "torchvision_r50",
-            Self::V2 => "torchvision_r50_v2",
-            Self::Keypoint => "torchvision_keypoint_r50",
-        }
-    }
-
-    pub(crate) fn open(self, part: &str) -> Option<Family> {
-        Family::open(self.family(part))
     }
 }
 
-/// All of them.
-pub(crate) const ALL: [Recorded; 3] = [Recorded::Plain, Recorded::V2, Recorded::Keypoint];
-
-/// The golden model with its inputs.
-pub(crate) struct GoldenModel {
-    pub(crate) of: Recorded,
+/// A recorded model with its inputs.
+pub(crate) struct Model {
+    pub(crate) of: &'static Recorded,
     pub(crate) config: Config,
     pub(crate) inputs: Family,
-    weights: BTreeMap<String, Values>,
-    classes: usize,
-    images: Vec<(usize, usize)>,
-    network: Vec<(usize, usize)>,
-}
-
-/// A model of golden data, to be built and given its weights.
-pub(crate) struct Fixture<'a> {
-    pub(crate) config: &'a Config,
     /// Under torchvision's names.
-    pub(crate) tensors: BTreeMap<String, (Vec<usize>, Vec<f32>)>,
+    tensors: BTreeMap<String, Values>,
+    /// The reference's name of each parameter that has another in torchvision.
+    names: BTreeMap<String, String>,
     /// Foreground classes.
     pub(crate) classes: usize,
-    /// Network sizes (height, width).
-    pub(crate) network: &'a [(usize, usize)],
-    pub(crate) slot: SlotShape,
+    /// (height, width) in the file and in the network.
+    pub(crate) images: Sizes,
+    pub(crate) network: Sizes,
+    /// 1 for each image that is mirrored in training.
+    flips: Vec<i32>,
+    /// Images whose objects are left out.
+    pub(crate) emptied: Vec<usize>,
 }
 
 /// A function that adds a program's nodes.
-pub(crate) type Build = fn(&ModelSpec<'_>) -> Result<BuiltProgram, engine::EngineError>;
+type Build = fn(&ModelSpec<'_>) -> Result<BuiltProgram, engine::EngineError>;
 
-impl Fixture<'_> {
-    /// The program with its weights, without inputs, its intermediate tensors readable; those of
-    /// `given` are inputs.
-    pub(crate) fn load(&self, given: &[&str], build: Build) -> Loaded {
-        let divisor = self.config.input.size_divisor;
-        let largest = |f: fn(&(usize, usize)) -> usize| {
-            self.network.iter().map(f).max().expect("an image").next_multiple_of(divisor)
-        };
-        let padded = ImageSize { height: largest(|s| s.0), width: largest(|s| s.1) };
-        let spec = ModelSpec {
-            config: self.config,
-            num_classes: self.classes,
-            images: self.network.len(),
-            padded,
-            slot: self.slot,
-            target: device::Target::Cpu,
-            part: engine::model::Part::whole(),
-            observe: true,
-        };
-        let mut built = build(&spec).expect("the golden model builds");
-        let preprocess = preprocess_of(&built.program);
-        substitute(&mut built.program, given);
-        let eps = self.config.model.backbone.norm_eps;
-        let mut state = initial_state(&built.program, &built.params, 0, eps);
-        let report = weights_from_tensors(&self.tensors, Extent::Model, &built.params, &mut state);
-        assert!(report.missing.is_empty(), "missing {:?}", report.missing);
-        assert!(report.mismatched.is_empty(), "mismatched {:?}", report.mismatched);
-        assert!(report.unexpected.is_empty(), "unexpected {:?}", report.unexpected);
-        fold(&mut state, &built.params, eps);
-        if let Some(scale) = state.get_mut("loss_scale") {
-            scale.as_f32_mut()[0] = 1.0;
-        }
-        let BuiltProgram { program, params, losses, .. } = built;
-        let executor = CpuExecutor::new(Arc::new(program), &state).expect("it plans");
-        let executor = executor.taking(products(self.config).expect("a processor"));
-        Loaded { executor, state, params, losses, preprocess }
-    }
-}
-
-/// A program of the model, ready to run.
+/// A program of a model, ready to run.
 pub(crate) struct Loaded {
     pub(crate) executor: CpuExecutor,
     pub(crate) state: StateSet,
@@ -169,28 +197,46 @@ impl Loaded {
     pub(crate) fn taking(self, products: Products) -> Self {
         Self { executor: self.executor.taking(products), ..self }
     }
+
+    pub(crate) fn run(mut self) -> Self {
+        self.executor.run(&mut self.state);
+        self
+    }
+
+    pub(crate) fn trained(&self) -> impl Iterator<Item = &Param> {
+        self.params.iter().filter(|param| param.trained.is_some())
+    }
 }
 
-fn preprocess_of(program: &Program) -> Preprocess {
-    let ops = program.nodes().iter().map(|node| node.op.as_ref() as &dyn std::any::Any);
-    *ops.filter_map(|op| op.downcast_ref()).next().expect("a program of images")
+/// The objects of an image, as a program takes them.
+#[derive(Default)]
+struct Objects {
+    boxes: Vec<f32>,
+    labels: Vec<i32>,
+    keypoints: Vec<f32>,
+    segm_index: Vec<i32>,
+    segm_parts: Vec<i32>,
+    coords: Vec<f32>,
+    runs: Vec<i32>,
 }
 
-impl GoldenModel {
+impl Model {
     /// Opens weights and inputs; nothing, and a `SKIPPED` line, where they are absent.
-    pub(crate) fn open(of: Recorded) -> Option<Self> {
-        let (weights, inputs) = (of.open("weights")?, of.open("inputs_losses")?);
-        let is_weight = |key: &String| !key.ends_with(".num_batches_tracked");
-        let tensors = weights.keys().into_iter().filter(is_weight).map(|key| {
-            let t = weights.tensor::<f32>(&key);
-            (key, (t.shape, t.data))
-        });
-        let tensors = tensors.collect();
-        let (file, steps) = of.steps();
-        let file = of.open(file)?;
-        let (config, classes, images, network) =
-            settings(of, weights.case("state_dict"), file.case(steps));
-        Some(Self { of, config, inputs, weights: tensors, classes, images, network })
+    pub(crate) fn open(of: &'static Recorded) -> Option<Self> {
+        let (weights, inputs, steps) =
+            (of.open("weights")?, of.open("inputs_losses")?, of.open("steps")?);
+        let names = match of.dialect {
+            Dialect::Benchmark => mlperf_names()?,
+            _ => BTreeMap::new(),
+        };
+        let Setup { config, classes, images, network, flips } =
+            of.setup(weights.case("state_dict"), steps.case(of.steps));
+        let path = golden_dir().join(format!("{}.safetensors", of.family("weights")));
+        let file = WeightsFile::open(&path).expect("weights under the reference's names");
+        assert_eq!(file.dialect(), of.dialect);
+        let tensors = file.tensors(config.model.backbone.norm_eps);
+        let emptied = vec![];
+        Some(Self { of, config, inputs, tensors, names, classes, images, network, flips, emptied })
     }
 
     /// The same model with weights that were exported, and read from that file.
@@ -202,7 +248,7 @@ impl GoldenModel {
         let read = WeightsFile::open(file.path()).expect("an export");
         assert_eq!(read.dialect(), dialect);
         let tensors = read.tensors(self.config.model.backbone.norm_eps);
-        for (name, (shape, values)) in &self.weights {
+        for (name, (shape, values)) in &self.tensors {
             let (read_shape, read_values) = &tensors[name];
             // detectron2 has no rows of the background there.
             let lacks = ["box_predictor.bbox_pred.", "mask_fcn_logits."];
@@ -212,8 +258,8 @@ impl GoldenModel {
             assert!(values[dead..] == read_values[dead..], "{name} has changed");
             assert!(read_values[..dead].iter().all(|value| *value == 0.0), "{name}");
         }
-        assert_eq!(tensors.len(), self.weights.len());
-        self.weights = tensors;
+        assert_eq!(tensors.len(), self.tensors.len());
+        self.tensors = tensors;
         self
     }
 
@@ -222,8 +268,8 @@ impl GoldenModel {
         let last = self.config.model.rpn.convs - 1;
         for what in ["weight", "bias"] {
             let name = |i: usize| format!("rpn.head.conv.{i}.0.{what}");
-            let tensor = self.weights[&name(last)].clone();
-            self.weights.insert(name(last + 1), tensor);
+            let tensor = self.tensors[&name(last)].clone();
+            self.tensors.insert(name(last + 1), tensor);
         }
         self.config.model.rpn.convs += 1;
         self
@@ -233,359 +279,294 @@ impl GoldenModel {
         self.images.len()
     }
 
-    /// Keypoints of an object.
-    pub(crate) fn keypoints(&self) -> usize {
-        self.config.model.keypoint_head.keypoints
+    pub(crate) fn has_keypoints(&self) -> bool {
+        self.config.model.kind.has_keypoints()
     }
 
-    /// Source sizes (height, width).
-    pub(crate) fn image_sizes(&self) -> &[(usize, usize)] {
-        &self.images
-    }
-
-    /// Network sizes (height, width).
-    pub(crate) fn network_sizes(&self) -> &[(usize, usize)] {
-        &self.network
-    }
-
-    /// The training step with its inputs written, but for those of `given`.
-    pub(crate) fn training(&self, given: &[&str]) -> Loaded {
-        let mut loaded = self.load(given, training_program);
-        let n = self.images.len();
-        let case = self.inputs.case("inputs");
-        let e = &mut loaded.executor;
-        e.input_mut("image_keys").expect("an input").bytes_mut().fill(0);
-        for i in 0..n {
-            let boxes = case.f32(&format!("boxes{i}"));
-            let labels = case.i32(&format!("labels{i}"));
-            let g = e.input_mut("gt_boxes").expect("an input").desc.dim(1);
-            row(e, "gt_boxes", i, 4 * g, &boxes.data);
-            row(e, "gt_classes", i, g, &labels.data);
-            row(e, "gt_counts", i, 1, &[labels.data.len() as i32]);
-            match self.of {
-                Recorded::Keypoint => self.write_keypoints(e, i),
-                _ => self.write_masks(e, i),
-            }
+    /// The stages of a cascade, as names in the golden data have them; a plain model names none.
+    pub(crate) fn stages(&self) -> Vec<Option<usize>> {
+        match self.config.model.cascade.fg_iou.len() {
+            0 => vec![None],
+            further => (0..=further).map(Some).collect(),
         }
-        loaded
+    }
+
+    /// The label of a class of detectron2, whose last is the background.
+    pub(crate) fn label(&self, class: i32) -> i32 {
+        if class as usize == self.classes { 0 } else { class + 1 }
+    }
+
+    /// The parameters as the reference has them, or what stands in their place in `state`.
+    pub(crate) fn exported(&self, loaded: &Loaded, state: &StateSet) -> BTreeMap<String, Vec<f32>> {
+        let dialect =
+            if self.of.is_detectron2() { Dialect::Detectron2 } else { Dialect::Torchvision };
+        let form = ExportForm::Safetensors;
+        let bytes = export_weights(&loaded.params, state, None, form, dialect).expect("an export");
+        let file = SafeTensors::deserialize(&bytes).expect("sound");
+        let theirs = |name: &str| self.names.get(name).map_or(name, String::as_str).to_owned();
+        let values = |data: &[u8]| bytemuck::pod_collect_to_vec(data);
+        file.iter().map(|(name, view)| (theirs(name), values(view.data()))).collect()
+    }
+
+    /// The gradient of each trained parameter under the reference's name.
+    pub(crate) fn gradients(&self, loaded: &Loaded) -> BTreeMap<String, Vec<f32>> {
+        let mut state = loaded.state.clone();
+        for param in loaded.trained() {
+            let grad = loaded.f32(&format!("grad/{}", param.name));
+            state.get_mut(&param.name).expect("a parameter").as_f32_mut().copy_from_slice(grad);
+        }
+        self.exported(loaded, &state)
     }
 
     /// The detection pass with its inputs written.
     pub(crate) fn detection(&self) -> Loaded {
-        self.load(&[], detection_program)
+        let unmirrored = vec![0; self.num_images()];
+        let flips = if self.of.is_detectron2() { &unmirrored } else { &self.flips };
+        self.load(&[], detection_program, flips)
     }
 
-    fn load(&self, given: &[&str], build: Build) -> Loaded {
-        let fixture = Fixture {
-            config: &self.config,
-            tensors: self.weights.clone(),
-            classes: self.classes,
-            network: &self.network,
-            slot: self.slot(),
+    /// The training step with its inputs written, but for those of `given`.
+    pub(crate) fn training(&self, given: &[&str]) -> Loaded {
+        let mut loaded = self.load(given, training_program, &self.flips);
+        let (e, slot) = (&mut loaded.executor, self.slot());
+        for i in 0..self.num_images() {
+            let of = self.objects(i);
+            let objects = if self.emptied.contains(&i) { 0 } else { of.labels.len() };
+            row(e, "image_keys", i, 4, &[i as i32, 0, i as i32, 0]);
+            row(e, "gt_boxes", i, 4 * slot.objects, &of.boxes[..4 * objects]);
+            row(e, "gt_classes", i, slot.objects, &of.labels[..objects]);
+            row(e, "gt_counts", i, 1, &[objects as i32]);
+            if self.has_keypoints() {
+                let per_object = 3 * self.config.model.keypoint_head.keypoints;
+                row(e, "keypoints", i, per_object * slot.objects, &of.keypoints);
+                continue;
+            }
+            row(e, "segm_index", i, 3 * slot.objects, &of.segm_index);
+            row(e, "segm_parts", i, 2 * slot.parts, &of.segm_parts);
+            row(e, "coords", i, slot.coords, &of.coords);
+            row(e, "runs", i, slot.runs, &of.runs);
+        }
+        loaded
+    }
+
+    /// The step with samples by the golden data's keys.
+    pub(crate) fn keyed(&self) -> KeyedStep {
+        KeyedStep { free: self.training(&[]), given: self.training(&SAMPLES) }
+    }
+
+    /// The same after the first step.
+    pub(crate) fn observed(&self) -> KeyedStep {
+        let mut step = self.keyed();
+        step.run(&self.config);
+        step
+    }
+
+    /// The first step with the recorded anchors and RoIs in place of the samplers' choice, before
+    /// it runs.
+    pub(crate) fn recorded_step(&self) -> Option<Loaded> {
+        let (rpn, roi) = (self.of.open("rpn")?, self.of.open("roi")?);
+        let (rpn, roi) = (rpn.case("rpn"), roi.case("roi"));
+        let mut loaded = self.training(&SAMPLES);
+        let e = &mut loaded.executor;
+        let batch = self.config.model.rpn.batch_size_per_image;
+        let mut rois = Rois::default();
+        for i in 0..self.num_images() {
+            write_anchors(e, i, batch, sampled(rpn, "", i));
+            let key = |what: &str| format!("{what}_{i}");
+            let (boxes, matched) = if self.of.is_torchvision() {
+                (roi.f32(&key("sampled_proposals")), roi.i32(&key("sampled_matched_idxs")).data)
+            } else {
+                let mut places = sampled(roi, "", i);
+                if !self.of.is_detectron2() {
+                    places.sort_unstable();
+                }
+                let of_all = roi.i32(&key("candidate_matched_idxs")).data;
+                let matched = places.iter().map(|at| of_all[*at as usize].max(0)).collect();
+                (roi.f32(&key("sampled_boxes")), matched)
+            };
+            let labels = if self.of.is_detectron2() {
+                let classes = roi.i32(&key("sampled_classes")).data;
+                classes.iter().map(|class| self.label(*class)).collect()
+            } else {
+                roi.i32(&key("sampled_labels")).data
+            };
+            for ((bbox, label), matched) in boxes.data.chunks_exact(4).zip(labels).zip(matched) {
+                rois.push(bbox, i, label, matched);
+            }
+        }
+        rois.write(e);
+        Some(loaded)
+    }
+
+    /// A program with its weights and images, its intermediate tensors readable; those of `given`
+    /// are inputs.
+    fn load(&self, given: &[&str], build: Build, flips: &[i32]) -> Loaded {
+        let divisor = self.config.input.size_divisor;
+        let largest = |f: fn(&(usize, usize)) -> usize| {
+            self.network.iter().map(f).max().expect("an image").next_multiple_of(divisor)
         };
-        // The recorded images are no bytes.
-        let given: Vec<_> = given.iter().copied().chain(["batch"]).collect();
-        let mut loaded = fixture.load(&given, build);
-        self.write_images(&mut loaded);
+        let spec = ModelSpec {
+            config: &self.config,
+            num_classes: self.classes,
+            images: self.num_images(),
+            padded: ImageSize { height: largest(|s| s.0), width: largest(|s| s.1) },
+            slot: self.slot(),
+            target: device::Target::Cpu,
+            part: engine::model::Part::whole(),
+            observe: true,
+        };
+        let mut built = build(&spec).expect("the golden model builds");
+        let preprocess = preprocess_of(&built.program);
+        // The images of torchvision are not bytes.
+        let batch = ["batch"].into_iter().filter(|_| self.of.is_torchvision());
+        let given: Vec<_> = given.iter().copied().chain(batch).collect();
+        substitute(&mut built.program, &given);
+        let eps = self.config.model.backbone.norm_eps;
+        let mut state = initial_state(&built.program, &built.params, 0, eps);
+        let report = weights_from_tensors(&self.tensors, Extent::Model, &built.params, &mut state);
+        assert!(report.missing.is_empty(), "missing {:?}", report.missing);
+        assert!(report.mismatched.is_empty(), "mismatched {:?}", report.mismatched);
+        assert!(report.unexpected.is_empty(), "unexpected {:?}", report.unexpected);
+        fold(&mut state, &built.params, eps);
+        if let Some(scale) = state.get_mut("loss_scale") {
+            scale.as_f32_mut()[0] = 1.0;
+        }
+        let BuiltProgram { program, params, losses, .. } = built;
+        let executor = CpuExecutor::new(Arc::new(program), &state).expect("it plans");
+        let executor = executor.taking(products(&self.config).expect("a processor"));
+        let mut loaded = Loaded { executor, state, params, losses, preprocess };
+        self.write_images(&mut loaded, flips);
         loaded
     }
 
     fn slot(&self) -> SlotShape {
-        let case = self.inputs.case("inputs");
-        let all = 0..self.images.len();
-        let most = |f: &dyn Fn(usize) -> usize| all.clone().map(f).max().unwrap_or(1).max(1);
-        let objects = most(&|i| case.i32(&format!("labels{i}")).data.len());
+        let objects: Vec<Objects> = (0..self.num_images()).map(|i| self.objects(i)).collect();
+        let most = |f: fn(&Objects) -> usize| objects.iter().map(f).max().unwrap_or(1).max(1);
+        let pixels = self.images.iter().map(|(h, w)| 3 * h * w);
         SlotShape {
-            pixels: most(&|i| 3 * self.images[i].0 * self.images[i].1),
-            objects,
-            parts: objects,
-            coords: 1,
-            runs: most(&|i| self.runs(i).iter().map(Vec::len).sum()),
+            pixels: pixels.max().unwrap_or(1),
+            objects: most(|of| of.labels.len()),
+            parts: most(|of| of.segm_parts.len() / 2),
+            coords: most(|of| of.coords.len()),
+            runs: most(|of| of.runs.len()),
         }
     }
 
-    fn runs(&self, image: usize) -> Vec<Vec<u32>> {
-        if self.of == Recorded::Keypoint {
-            return vec![];
+    /// The objects of an image.
+    fn objects(&self, image: usize) -> Objects {
+        let case = self.inputs.case("inputs");
+        let key = |what: &str| format!("{what}{image}");
+        let (height, width) = self.images[image];
+        let labels = match self.of.dialect {
+            Dialect::Detectron2 => case.i32(&key("classes")).data.iter().map(|c| c + 1).collect(),
+            _ => case.i32(&key("labels")).data,
+        };
+        let corners = |b: &[f32; 4]| match self.config.model.boxes.legacy_plus_one {
+            true => inclusive_box(*b, height as u32, width as u32).expect("a box"),
+            false => [b[0], b[1], b[0] + b[2], b[1] + b[3]],
+        };
+        let boxes = if self.of.is_torchvision() {
+            case.f32(&key("boxes")).data
+        } else {
+            case.f32(&key("boxes_xywh")).data.as_chunks().0.iter().flat_map(corners).collect()
+        };
+        let mut of = Objects { boxes, labels, ..Objects::default() };
+        let windows = |name: &str| case.i32(&key(name)).data.windows(2).map(to_part).collect();
+        if self.has_keypoints() {
+            of.keypoints = self.keypoints(image);
+        } else if self.of.is_torchvision() {
+            let masks = case.u8(&key("masks")).data;
+            for (g, bitmap) in masks.chunks_exact(height * width).enumerate() {
+                let runs = encode_mask(height as u32, width as u32, bitmap).counts;
+                of.segm_index.extend([1, g as i32, 1]);
+                of.segm_parts.extend([of.runs.len() as i32, runs.len() as i32]);
+                of.runs.extend(runs.iter().map(|r| *r as i32));
+            }
+        } else {
+            let objects: Vec<[i32; 2]> = windows("raw_poly_instance_offsets");
+            of.segm_index = objects.iter().flat_map(|[first, len]| [0, *first, *len]).collect();
+            of.segm_parts = windows("raw_poly_offsets").into_flattened();
+            of.coords = case.f32(&key("raw_poly_xy")).data;
         }
-        let masks = self.inputs.case("inputs").u8(&format!("masks{image}"));
-        let (h, w) = self.images[image];
-        masks
-            .data
-            .chunks_exact(h * w)
-            .map(|bitmap| encode_mask(h as u32, w as u32, bitmap).counts)
-            .collect()
+        of
     }
 
-    fn write_images(&self, loaded: &mut Loaded) {
-        let (e, case) = (&mut loaded.executor, self.inputs.case("inputs"));
-        let n = self.images.len();
-        row(e, "num_images", 0, 1, &[n as i32]);
-        for (i, ((h, w), (nh, nw))) in self.images.iter().zip(&self.network).enumerate() {
-            let [source, network] = [[*h as i32, *w as i32], [*nh as i32, *nw as i32]];
-            row(e, "views", i, View::LEN, View::whole(source, network).row());
-            row(e, "network_sizes", i, 2, &network);
+    /// The keypoints of an image as the network sees them, which detectron2 records too.
+    fn keypoints(&self, image: usize) -> Vec<f32> {
+        let case = self.inputs.case("inputs");
+        let view = self.view(image, self.flips[image]);
+        let per_object = self.config.model.keypoint_head.keypoints;
+        let (name, partners) = match self.of.is_torchvision() {
+            true => ("keypoints", (0..per_object).collect()),
+            false => ("raw_keypoints", usizes(case.attribute("keypoint_flip_indices"))),
+        };
+        // detectron2's reader has added half a pixel to the recorded ones already.
+        let raw = case.f32(&format!("{name}{image}")).data;
+        let raw = raw.as_chunks::<3>().0.chunks_exact(per_object);
+        let seen = raw.flat_map(|object| seen_keypoints(object, &partners, &view, 0.0));
+        let seen: Vec<f32> = seen.collect::<Vec<_>>().into_flattened();
+        if self.of.is_detectron2() {
+            let name = format!("gt_keypoints{image}");
+            let recorded = case.f32(&name).data;
+            let shown = |p: &[f32]| [p[0], p[1], p[2].min(1.0)];
+            let recorded: Vec<f32> = recorded.chunks_exact(3).flat_map(shown).collect();
+            let family = self.of.family("inputs_losses");
+            Report::new(&family, 2e-5).close("inputs", &name, &seen, &recorded);
         }
-        let pixels = |i: usize| case.f32(&format!("image{i}_hwc")).data;
-        let images: Vec<_> = (0..n).map(pixels).collect();
-        let views = e.input_mut("views").expect("an input").clone();
-        let others = [views, count(n)];
-        let batch = preprocessed("images", loaded.preprocess, &images, &others);
-        row(e, "batch", 0, batch.data.len(), &batch.data);
+        seen
     }
 
-    /// The keypoints as the network sees them, who are no other than the data's filler makes them.
-    fn write_keypoints(&self, e: &mut CpuExecutor, image: usize) {
-        let points = self.inputs.case("inputs").f32(&format!("keypoints{image}")).data;
+    fn view(&self, image: usize, flip: i32) -> View {
         let [source, network] =
             [self.images[image], self.network[image]].map(|(h, w)| [h as i32, w as i32]);
-        let view = View::whole(source, network);
-        let partners: Vec<usize> = (0..points.len() / 3).collect();
-        let seen = seen_keypoints(points.as_chunks().0, &partners, &view, 0.0);
-        let per_object = self.config.model.keypoint_head.keypoints;
-        let len = 3 * per_object * self.slot().objects;
-        row(e, "keypoints", image, len, seen.as_flattened());
-    }
-
-    fn write_masks(&self, e: &mut CpuExecutor, image: usize) {
-        let (mut index, mut parts, mut flat) = (Vec::new(), Vec::new(), Vec::new());
-        for (g, runs) in self.runs(image).iter().enumerate() {
-            index.extend([1, g as i32, 1]);
-            parts.extend([flat.len() as i32, runs.len() as i32]);
-            flat.extend(runs.iter().map(|r| *r as i32));
-        }
-        let slot = self.slot();
-        row(e, "segm_index", image, 3 * slot.objects, &index);
-        row(e, "segm_parts", image, 2 * slot.parts, &parts);
-        row(e, "runs", image, slot.runs, &flat);
-        row(e, "coords", image, slot.coords, &[0.0f32]);
-    }
-}
-
-/// Writes the head of row `i` of an input whose rows have `len` elements; the rest of it is 0.
-pub(crate) fn row<T: bytemuck::Pod>(
-    executor: &mut CpuExecutor,
-    name: &str,
-    i: usize,
-    len: usize,
-    values: &[T],
-) {
-    let tensor = executor.input_mut(name).unwrap_or_else(|e| panic!("{e}"));
-    let all: &mut [T] = bytemuck::cast_slice_mut(tensor.bytes_mut());
-    let row = &mut all[i * len..(i + 1) * len];
-    row.fill(T::zeroed());
-    row[..values.len()].copy_from_slice(values);
-}
-
-/// Writes the bytes of a case's images, sizes in the file and in the network, some mirrored.
-pub(crate) fn write_images(
-    e: &mut CpuExecutor,
-    case: Case<'_>,
-    [images, network]: [&[(usize, usize)]; 2],
-    flips: &[i32],
-) {
-    row(e, "num_images", 0, 1, &[images.len() as i32]);
-    for (i, (&(h, w), &(nh, nw))) in images.iter().zip(network).enumerate() {
-        let pixels = case.u8(&format!("image{i}_rgb_u8_hwc"));
-        assert_eq!(pixels.shape, [h, w, 3]);
-        let len = e.input_mut("pixels").expect("an input").desc.dim(1);
-        row(e, "pixels", i, len, &pixels.data);
-        let [source, network] = [[h as i32, w as i32], [nh as i32, nw as i32]];
         let mut view = View::whole(source, network);
-        view.x.mirrored = flips[i];
-        row(e, "views", i, View::LEN, view.row());
-        row(e, "network_sizes", i, 2, &network);
+        view.x.mirrored = flip;
+        view
     }
-}
 
-/// Writes the polygons of an image's objects.
-pub(crate) fn write_polygons(e: &mut CpuExecutor, case: Case<'_>, slot: SlotShape, i: usize) {
-    row(e, "coords", i, slot.coords, &case.f32(&format!("raw_poly_xy{i}")).data);
-    let rings = case.i32(&format!("raw_poly_offsets{i}")).data;
-    let parts: Vec<i32> = rings.windows(2).flat_map(|o| [o[0], o[1] - o[0]]).collect();
-    row(e, "segm_parts", i, 2 * slot.parts, &parts);
-    let objects = case.i32(&format!("raw_poly_instance_offsets{i}")).data;
-    let polygons: Vec<i32> = objects.windows(2).flat_map(|o| [0, o[0], o[1] - o[0]]).collect();
-    row(e, "segm_index", i, 3 * slot.objects, &polygons);
-}
-
-pub(crate) fn pairs(value: &Value) -> Vec<(usize, usize)> {
-    let number = |v: &Value| v.as_u64().expect("a size") as usize;
-    let list = value.as_array().expect("a list of sizes");
-    list.iter().map(|p| (number(&p[0]), number(&p[1]))).collect()
-}
-
-pub(crate) fn numbers(value: &Value) -> Vec<f64> {
-    value.as_array().expect("a list").iter().map(|v| v.as_f64().expect("a number")).collect()
-}
-
-/// Heights and widths of images.
-pub(crate) type Sizes = Vec<(usize, usize)>;
-
-/// The metadata of a model: its config, its classes, and the sizes of the images in the file and in
-/// the network.
-pub(crate) fn settings(
-    of: Recorded,
-    meta: Case<'_>,
-    steps: Case<'_>,
-) -> (Config, usize, Sizes, Sizes) {
-    let images = pairs(meta.attribute("imgs"));
-    let (s, steps) = (Settings(meta.attributes(), ""), Settings(steps.attributes(), ""));
-    let mut c = config(of.preset(), s, images.len());
-    match of {
-        Recorded::Plain => {
-            s.is("mode", "hash");
-            c.model.backbone.norm_eps = s.float("eps_frozen_bn");
-            optimizer_of(&mut c, steps);
+    fn write_images(&self, loaded: &mut Loaded, flips: &[i32]) {
+        let (e, case, n) = (&mut loaded.executor, self.inputs.case("inputs"), self.num_images());
+        row(e, "num_images", 0, 1, &[n as i32]);
+        let mut images = vec![];
+        for (i, &(height, width)) in self.network.iter().enumerate() {
+            row(e, "views", i, View::LEN, self.view(i, flips[i]).row());
+            row(e, "network_sizes", i, 2, &[height as i32, width as i32]);
+            if self.of.is_torchvision() {
+                images.push(case.f32(&format!("image{i}_hwc")).data);
+                continue;
+            }
+            let pixels = case.u8(&format!("image{i}_rgb_u8_hwc"));
+            assert_eq!(pixels.shape, [self.images[i].0, self.images[i].1, 3]);
+            let len = e.input_mut("pixels").expect("an input").desc.dim(1);
+            row(e, "pixels", i, len, &pixels.data);
         }
-        Recorded::V2 | Recorded::Keypoint => {
-            c.model.backbone.norm_eps = s.float("bn_eps");
-            later(&mut c, s);
-            adamw_of(&mut c, steps);
+        if self.of.is_torchvision() {
+            let views = e.input_mut("views").expect("an input").clone();
+            let others = [views, count(n)];
+            let batch = preprocessed("images", loaded.preprocess, &images, &others);
+            row(e, "batch", 0, batch.data.len(), &batch.data);
         }
     }
-    s.is("lr", steps.float("lr"));
-    c.solver.learning_rate = steps.float("lr");
-    (c, s.usize("classes") - 1, images, pairs(meta.attribute("image_sizes_hw")))
 }
 
-/// Fails unless the recorded sizes in the network follow from those in the files by the config.
-pub(crate) fn check_sizes(
-    config: &Config,
-    s: Settings<'_>,
-    images: &[(usize, usize)],
-    network: &[(usize, usize)],
-) {
-    let in_network = |&(height, width): &(usize, usize)| {
-        let (height, width) = network_size(config, height as u32, width as u32);
-        (height as usize, width as usize)
-    };
-    let sizes: Vec<_> = images.iter().map(in_network).collect();
-    assert_eq!(sizes, network, "image_sizes_hw by raw_hw, raw_wh, min_size, max_size");
-    let largest = |side: fn(&(usize, usize)) -> usize| {
-        let largest = network.iter().map(side).max().unwrap_or_default();
-        largest.next_multiple_of(config.input.size_divisor)
-    };
-    let padded = [largest(|hw| hw.0), largest(|hw| hw.1)];
-    assert_eq!(s.usizes("padded_hw"), padded, "padded_hw by size_divisible");
+fn preprocess_of(program: &Program) -> Preprocess {
+    let ops = program.nodes().iter().map(|node| node.op.as_ref() as &dyn std::any::Any);
+    *ops.filter_map(|op| op.downcast_ref()).next().expect("a program of images")
 }
 
-/// Settings that the second set of golden data records too, some of them twice.
-fn later(c: &mut Config, s: Settings<'_>) {
-    for [name, again] in [
-        ["rpn_convs", "rpn.conv_depth"],
-        ["rpn_batch", "rpn.batch"],
-        ["rpn_frac", "rpn.pos_fraction"],
-        ["roi_batch", "roi.batch"],
-        ["roi_frac", "roi.pos_fraction"],
-        ["pre", "rpn.pre_nms"],
-        ["post", "rpn.post_nms"],
-        ["score_thresh", "roi.score_thresh"],
-        ["det", "roi.detections"],
-        ["sizes", "rpn.sizes"],
-        ["roi.box_pool.1", "roi.mask_or_keypoint_pool.1"],
-    ] {
-        s.agree(&[name, again]);
-    }
-    let model = &mut c.model;
-    let pooled = s.usize("roi.mask_or_keypoint_pool.0");
-    if model.kind.has_keypoints() {
-        s.is("architecture", "keypointrcnn_resnet50_fpn");
-        model.keypoint_head.keypoints = s.usize("keypoints");
-        model.keypoint_head.channels = s.usizes("kp");
-        model.keypoint_head.pooled = pooled;
-    } else {
-        s.is("architecture", "maskrcnn_resnet50_fpn_v2");
-        model.box_head.channels = s.usizes("box_convs");
-        model.box_head.hidden.truncate(1);
-        model.mask_head.pooled = pooled;
-        // Scales and shifts of its norms are trained.
-        let norm = NormKind::FrozenStatistics;
-        model.backbone.norm = norm;
-        [model.fpn.norm, model.box_head.norm, model.mask_head.norm] = [Some(norm); 3];
-    }
-    model.rpn.convs = s.usize("rpn.conv_depth");
-    model.rpn.low_quality_matches = s.flag("rpn.allow_low_quality");
-    model.rpn.min_size = s.f32("rpn.min_size");
-    model.rpn.beta = s.f32("rpn.smooth_l1_beta");
-    model.anchors.ratios = s.f32s("rpn.ratios");
-    model.box_head.beta = s.f32("roi.smooth_l1_beta");
-    model.box_head.pooled = s.usize("roi.box_pool.0");
-    model.roi.sampling_ratio = s.usize("roi.box_pool.1");
-    model.detections.min_size = s.f32("roi.min_size");
-    c.input.mean = s.array("image_mean");
-    c.input.std = s.array("image_std");
-    c.input.size_divisor = s.usize("size_divisible");
-    c.input.augment.min_sizes = vec![];
+/// First and number of what is between two offsets.
+fn to_part(offsets: &[i32]) -> [i32; 2] {
+    [offsets[0], offsets[1] - offsets[0]]
 }
 
-fn adamw_of(c: &mut Config, steps: Settings<'_>) {
-    c.solver.optimizer = Optimizer::Adamw;
-    c.solver.weight_decay = steps.float("weight_decay");
-    let [beta1, beta2, eps] = ["beta1", "beta2", "eps"].map(|name| steps.float(name));
-    c.solver.adamw = Adamw { beta1, beta2, eps };
+/// The MLPerf reference's name of each parameter.
+fn mlperf_names() -> Option<BTreeMap<String, String>> {
+    let map = golden_json("mlperf_name_map.json")?;
+    let pairs = map["map"].as_object().expect("a map").iter();
+    let ours = |name: &Value| name.as_str().expect("a name").to_owned();
+    Some(pairs.map(|(theirs, name)| (ours(name), theirs.clone())).collect())
 }
 
-fn config(preset: &str, s: Settings<'_>, images: usize) -> Config {
-    let mut c = Config::load(preset, &[]).expect("the preset loads");
-    stated(&mut c, s, images);
-    c.model.backbone.frozen_stages = 0;
-    let rpn = &mut c.model.rpn;
-    [rpn.pre_nms_top_n_train, rpn.pre_nms_top_n_test] = s.array("rpn.pre_nms").map(|n| n as usize);
-    [rpn.post_nms_top_n_train, rpn.post_nms_top_n_test] =
-        s.array("rpn.post_nms").map(|n| n as usize);
-    if c.model.kind.has_masks() {
-        c.model.mask_head.deconv_channels = s.usize("mdim");
-    }
-    c.input.flip_probability = 0.0;
-    c.solver.warmup_steps = 0;
-    c.solver.milestones.clear();
-    c.solver.clip_norm = 0.0;
-    c
-}
-
-/// Copies the settings that the metadata of all golden models state by the same names.
-pub(crate) fn stated(c: &mut Config, s: Settings<'_>, images: usize) {
-    let model = &mut c.model;
-    model.backbone.blocks = s.usizes("layers");
-    model.backbone.stem_channels = s.usize("w");
-    model.backbone.width = s.usize("w");
-    model.fpn.channels = s.usize("fpn");
-    model.anchors.sizes = s.f32s("sizes");
-    model.rpn.nms_threshold = s.f32("rpn.nms");
-    model.rpn.batch_size_per_image = s.usize("rpn.batch");
-    model.rpn.positive_fraction = s.f32("rpn.pos_fraction");
-    model.rpn.fg_iou = s.f32("rpn.fg");
-    model.rpn.bg_iou = s.f32("rpn.bg");
-    model.roi.batch_size_per_image = s.usize("roi.batch");
-    model.roi.positive_fraction = s.f32("roi.pos_fraction");
-    model.roi.fg_iou = s.f32("roi.fg");
-    model.roi.bg_iou = s.f32("roi.bg");
-    model.roi.box_weights = s.array("roi.weights");
-    model.detections.score_threshold = s.f32("roi.score_thresh");
-    model.detections.nms_threshold = s.f32("roi.nms");
-    model.detections.per_image = s.usize("roi.detections");
-    model.box_head.hidden = vec![s.usize("rep"); 2];
-    if model.kind.has_masks() {
-        model.mask_head.channels = s.usizes("mask");
-    }
-    c.input.min_size = s.usize("min_size");
-    c.input.max_size = s.usize("max_size");
-    c.solver.dynamic_loss_scale = false;
-    c.train.batch_size = images;
-    c.train.images_per_group = images;
-}
-
-/// Copies the settings of plain SGD.
-pub(crate) fn optimizer_of(c: &mut Config, sgd: Settings<'_>) {
-    c.solver.momentum = sgd.float("momentum");
-    c.solver.weight_decay = sgd.float("weight_decay");
-}
-
-pub(crate) fn number(value: &Value, key: &str) -> f64 {
-    value[key].as_f64().unwrap_or_else(|| panic!("{key} in {value}"))
-}
-
-pub(crate) fn usizes(value: &Value) -> Vec<usize> {
-    numbers(value).iter().map(|x| *x as usize).collect()
+pub(crate) fn norm(values: &[f32]) -> f64 {
+    values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt()
 }

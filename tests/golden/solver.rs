@@ -3,13 +3,14 @@
 use kernels::Role;
 use kernels::cpu::HostTensor;
 use kernels::on_cpu::{run, run_updating};
-use kernels::ops::control_step::{Control, ControlStep, LrSchedule};
+use kernels::ops::control_step::{Control, LrSchedule};
 use kernels::ops::grad_norms::GradNorms;
 use kernels::ops::parameter_update::{
     Adamw, Average, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd,
 };
 
-use crate::convert::{count, flag, floats, host, index, numbered, numbers};
+use crate::convert::{flag, floats, host, index, numbered, numbers};
+use crate::formulas::{control_step, controls};
 use crate::support::{Case, Report, cases_of, each_case};
 
 /// Five steps in f32 against f64: 1.6e-7 measured, with room for other rates and decays.
@@ -210,7 +211,8 @@ fn golden_lr_schedules() {
         let got: Vec<f64> = (0..want.len()).map(|step| schedule.at(step as u64)).collect();
         report.close(case.name(), "lr_f64", &got, &want);
         let want: Vec<f32> = want.iter().map(|&lr| lr as f32).collect();
-        let got = rates_of_steps(case, schedule, want.len());
+        let op = control_step(&schedule);
+        let got: Vec<f32> = controls(&op).map(|control| control.lr).take(want.len()).collect();
         // One unit in the last place: 1e-12 may lie across a rounding border of f32.
         for (step, (got, want)) in got.iter().zip(&want).enumerate() {
             let near = (got - want).abs() <= f32::EPSILON * want.abs();
@@ -229,32 +231,4 @@ fn schedule(case: Case<'_>) -> LrSchedule {
     let milestones = numbers(case, "milestones").into_iter().map(|m| m as u64).collect();
     let gamma = case.float("gamma");
     LrSchedule::Multistep { base, warmup_steps, warmup_factor, milestones, gamma }
-}
-
-/// Step control of a schedule and nothing else.
-fn control_step(schedule: LrSchedule) -> ControlStep {
-    ControlStep {
-        schedule,
-        clip_norm: 0.0,
-        growth_interval: 0,
-        dynamic: false,
-        shared_warmup: false,
-        first_step: 0,
-        count_skipped: false,
-        micro_steps: 1,
-    }
-}
-
-/// The learning rates that the op passes to the optimizer, step by step.
-fn rates_of_steps(case: Case<'_>, schedule: LrSchedule, steps: usize) -> Vec<f32> {
-    let op = control_step(schedule);
-    let inputs = [floats(Role::Scalar, &[1], vec![1.0]), count(1)];
-    let zero = || index(&[1], vec![0]);
-    let mut state = [zero(), floats(Role::Scalar, &[1], vec![1.0]), zero(), zero()];
-    let mut rate = || {
-        let control = run_updating(&op, &inputs, &mut state);
-        let control = control.unwrap_or_else(|e| panic!("{}: {e}", case.name()));
-        Control::read(control[0].as_f32()).lr
-    };
-    (0..steps).map(|_| rate()).collect()
 }
