@@ -3,6 +3,7 @@
 use configs::PasteRule;
 use kernels::Role;
 use kernels::boxes::{Box4, MAX_LOG_RATIO, as_boxes, decode, encode};
+use kernels::coco::encode_runs;
 use kernels::losses::{giou_loss, smooth_l1};
 use kernels::on_cpu::run_updating;
 use kernels::ops::control_step::{Control, ControlStep, LrSchedule};
@@ -132,7 +133,9 @@ pub(crate) fn paste(
         if let Some(soft) = soft.next() {
             report.close(case.name(), "soft", &pasted.soft_image(), soft);
         }
-        report.exact(case.name(), binary, &pasted.bitmap(threshold).pixels, inside);
+        let bitmap = pasted.bitmap(threshold);
+        report.exact(case.name(), binary, &bitmap.pixels, inside);
+        report.exact(case.name(), "runs", &pasted.runs(threshold), &encode_runs(&bitmap));
     }
 }
 
@@ -150,7 +153,7 @@ pub(crate) fn control_step(schedule: &LrSchedule) -> ControlStep {
     }
 }
 
-/// What the op passes to the optimizer, step by step.
+/// The controls that the op passes to the optimizer, step by step.
 pub(crate) fn controls(op: &ControlStep) -> impl Iterator<Item = Control> {
     let one = floats(Role::Scalar, &[1], vec![1.0]);
     let inputs = [one.clone(), count(1)];

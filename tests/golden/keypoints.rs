@@ -98,7 +98,7 @@ fn golden_d2_kpops() {
         } else if is("select_visible") {
             visible(report, case);
         } else {
-            // Scores are compared in `golden_d2_kpops_oks`, results in `d2_eval.rs`.
+            // Scores are compared in `golden_d2_kpops_oks`, results in `model_eval.rs`.
             assert!(is("oks_") || is("instances_to_coco_json"), "{name}");
             report.not_due();
         }

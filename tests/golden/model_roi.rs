@@ -29,7 +29,8 @@ fn roi(of: &'static Recorded) {
         let got = &loaded.f32(targets)[..want.len()];
         let of_targets = if of.is_torchvision() { tolerance(case, targets) } else { 0.0 };
         report.close_within(case.name(), targets, got, &want, of_targets);
-        // The step makes only the channel of each row's class; detectron2 has none of the background.
+        // The step makes only the channel of each row's class; detectron2 has none of the
+        // background.
         let (name, (stride, all)) = ("mask_logits", case.every("mask_logits"));
         let area = shape[1] * shape[2];
         let first = i32::from(of.is_detectron2());

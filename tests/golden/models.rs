@@ -140,7 +140,7 @@ impl Recorded {
         self.dialect == Dialect::Torchvision
     }
 
-    /// What the metadata says of the model and of its steps.
+    /// The setup that the metadata of the model and of its steps states.
     pub(crate) fn setup(&self, meta: Case<'_>, steps: Case<'_>) -> Setup {
         match self.dialect {
             Dialect::Detectron2 => d2_config::setup(meta, steps),
