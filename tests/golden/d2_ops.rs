@@ -17,14 +17,14 @@ use kernels::ops::nms_proposals::{NmsProposals, ProposalScope};
 use kernels::ops::roi_levels::RoiLevels;
 use kernels::ops::select_columns::SelectColumns;
 use kernels::ops::smooth_l1_loss::SmoothL1Loss;
-use kernels::ops::softmax_cross_entropy::SoftmaxCrossEntropy;
 use kernels::ops::top_k_per_level::TopKPerLevel;
 use serde_json::Value;
 
 use crate::convert::{Ran, array, count, floats, host, index, numbered, repeated};
 use crate::formulas::{self, control_step, controls, giou_rows, smooth_l1_of};
+use crate::losses::{box_loss_op, cross_entropy_op};
 use crate::model_configs::{number, usizes};
-use crate::support::{Case, Family, Report, each_case};
+use crate::support::{Case, Family, Report, Tensor, each_case};
 
 /// README of the golden data; gradients of losses and of poolers.
 const TOLERANCE: f64 = 2e-5;
@@ -382,11 +382,9 @@ fn box_losses(report: &mut Report, case: Case<'_>) -> bool {
         let row = |row: &[f32]| [&[0.0; 4], row].concat();
         values.chunks_exact(4 * groups).flat_map(row).collect()
     };
-    let labels = || index(&[rows], labels.clone());
-    let shape = [rows, classes + 1];
-    let logits = floats(Role::Activation, &shape, turned(case.f32("class_logits").data));
-    let inputs = vec![logits, labels(), repeated(rows, 0), count(1)];
-    let ran = Ran::new(case.name(), SoftmaxCrossEntropy { ipg: 1, rows_per_image: None }, inputs);
+    let logits = case.f32("class_logits");
+    let logits = Tensor { data: turned(logits.data), ..logits };
+    let ran = cross_entropy_op(case, &logits, labels.clone());
     report.compare(case, "loss_cls", ran.f32(0));
     let want = turned(case.f32("dclass_logits").data);
     let grad = ran.grad(&[1.0], 0).data;
@@ -400,15 +398,8 @@ fn box_losses(report: &mut Report, case: Case<'_>) -> bool {
     let deltas = floats(Role::Activation, &shape, widened(&case.f32("deltas").data));
     let select = SelectColumns { width: 4, modulo: false };
     let own = Ran::new(case.name(), select, vec![deltas, index(&[rows], of_box)]);
-    let inputs = vec![
-        floats(Role::Activation, &[rows, 4], own.f32(0).to_vec()),
-        floats(Role::Box, &[rows, 4], targets.concat()),
-        labels(),
-        repeated(rows, 0),
-        count(1),
-    ];
     let beta = case.float("smooth_l1_beta") as f32;
-    let ran = Ran::new(case.name(), SmoothL1Loss { beta, ipg: 1, rows_per_image: None }, inputs);
+    let ran = box_loss_op(case, [own.f32(0).to_vec(), targets.concat()], beta, labels);
     let loss = [weight * ran.f32(0)[0]];
     report.compare(case, "loss_box_reg", &loss);
     let grad = own.grad(&ran.grad(&[weight], 0).data, 0).data;

@@ -43,14 +43,7 @@ fn smooth_l1_rows(report: &mut Report, case: Case<'_>) {
     let (beta, pred, target) = (case.float("beta") as f32, case.f32("pred"), case.f32("target"));
     report.compare(case, "loss", &smooth_l1_of(case, "pred").0);
     let rows = pred.shape[0];
-    let inputs = vec![
-        host(Role::Activation, &pred),
-        host(Role::Box, &target),
-        repeated(rows, 1),
-        repeated(rows, 0),
-        count(1),
-    ];
-    let ran = Ran::new(case.name(), SmoothL1Loss { beta, ipg: IPG, rows_per_image: None }, inputs);
+    let ran = box_loss_op(case, [pred.data, target.data], beta, vec![1; rows]);
     let sum = [f64::from(ran.f32(0)[0]) * rows as f64];
     report.compare(case, "loss_sum", &sum);
     let grad = ran.grad(&[rows as f32], 0).data;
@@ -118,11 +111,29 @@ fn cross_entropy(report: &mut Report, case: Case<'_>) {
     softmax(report, case, &logits);
 }
 
-fn cross_entropy_op(case: Case<'_>, logits: &Tensor<f32>, labels: Vec<i32>) -> Ran {
+pub(crate) fn cross_entropy_op(case: Case<'_>, logits: &Tensor<f32>, labels: Vec<i32>) -> Ran {
     let rows = labels.len();
     let logits = host(Role::Activation, logits);
     let inputs = vec![logits, index(&[rows], labels), repeated(rows, 0), count(1)];
     Ran::new(case.name(), SoftmaxCrossEntropy { ipg: IPG, rows_per_image: None }, inputs)
+}
+
+/// The loss of predicted deltas and their targets.
+pub(crate) fn box_loss_op(
+    case: Case<'_>,
+    [pred, target]: [Vec<f32>; 2],
+    beta: f32,
+    labels: Vec<i32>,
+) -> Ran {
+    let rows = labels.len();
+    let inputs = vec![
+        floats(Role::Activation, &[rows, 4], pred),
+        floats(Role::Box, &[rows, 4], target),
+        index(&[rows], labels),
+        repeated(rows, 0),
+        count(1),
+    ];
+    Ran::new(case.name(), SmoothL1Loss { beta, ipg: IPG, rows_per_image: None }, inputs)
 }
 
 /// The softmax itself, as the scores of detections: RoIs far apart, none below the threshold.
@@ -169,20 +180,12 @@ fn fastrcnn(report: &mut Report, case: Case<'_>) {
     let grad = ran.grad(&[1.0], 0).data;
     report.compare(case, "dclass_logits", &grad);
 
-    let rows = labels.len();
-    let labels = index(&[rows], labels);
     let deltas = host(Role::Activation, &case.f32("box_regression"));
     let select = SelectColumns { width: 4, modulo: false };
-    let own = Ran::new(case.name(), select, vec![deltas, labels.clone()]);
-    let inputs = vec![
-        floats(Role::Activation, &[rows, 4], own.f32(0).to_vec()),
-        host(Role::Box, &case.f32("regression_targets")),
-        labels,
-        repeated(rows, 0),
-        count(1),
-    ];
-    let op = SmoothL1Loss { beta: case.float("beta") as f32, ipg: IPG, rows_per_image: None };
-    let ran = Ran::new(case.name(), op, inputs);
+    let classes = index(&[labels.len()], labels.clone());
+    let own = Ran::new(case.name(), select, vec![deltas, classes]);
+    let pairs = [own.f32(0).to_vec(), case.f32("regression_targets").data];
+    let ran = box_loss_op(case, pairs, case.float("beta") as f32, labels);
     report.compare(case, "loss_box", ran.f32(0));
     let grad = own.grad(&ran.grad(&[1.0], 0).data, 0).data;
     report.compare(case, "dbox_regression", &grad);
