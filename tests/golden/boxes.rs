@@ -2,15 +2,14 @@
 
 use kernels::Role;
 use kernels::boxes::{
-    Box4, BoxColumns, ImageSize, MAX_LOG_RATIO, area, as_boxes, clip, decode, encode, giou, height,
-    iou, is_small, width,
+    Box4, BoxColumns, ImageSize, area, as_boxes, clip, giou, height, iou, is_small, width,
 };
-use kernels::losses::giou_loss;
 use kernels::ops::decode_proposals::DecodeProposals;
 use kernels::ops::encode_boxes::EncodeBoxes;
 use kernels::ops::giou_loss::GiouLoss;
 
-use crate::convert::{Ran, built_in, count, floats, host, index, numbers, repeated};
+use crate::convert::{Ran, array, count, floats, host, index, numbers, repeated};
+use crate::formulas::{coder, giou_rows};
 use crate::support::{Case, Report, each_case};
 
 /// f32 against f64: 1.2e-7 measured, with room for small boxes far from the origin, where the
@@ -60,14 +59,9 @@ fn overlaps(report: &mut Report, case: Case<'_>) {
 /// The loss of each row and its derivative by the corners, then the op, which takes deltas: zeros,
 /// with the predictions themselves as RoIs.
 fn giou_losses(report: &mut Report, case: Case<'_>) {
-    built_in(case, "eps", 1e-7);
-    let (pred, target) = (case.f32("pred"), case.f32("target"));
+    giou_rows(report, case, TOLERANCE);
+    let (pred, target) = (case.f32("pred").data, case.f32("target").data);
     let (loss, dpred) = (case.f32("loss").data, case.f32("dpred").data);
-    let pairs = || as_boxes(&pred.data).iter().zip(as_boxes(&target.data));
-    let (losses, slopes): (Vec<f32>, Vec<Box4>) = pairs().map(|(p, t)| giou_loss(*p, *t)).unzip();
-    report.close(case.name(), "loss (row)", &losses, &loss);
-    report.close(case.name(), "dpred (row)", slopes.as_flattened(), &dpred);
-
     let rows = loss.len();
     let op = GiouLoss { weights: [1.0; 4], ipg: 1 };
     let inputs = |pred: &[f32], target: &[f32]| {
@@ -77,11 +71,11 @@ fn giou_losses(report: &mut Report, case: Case<'_>) {
         let rest = [repeated(len, 1), repeated(len, 0), count(1)];
         [vec![deltas, boxes(pred), boxes(target)], rest.to_vec()].concat()
     };
-    let all = Ran::new(case.name(), op, inputs(&pred.data, &target.data));
+    let all = Ran::new(case.name(), op, inputs(&pred, &target));
     // The op divides by the rows; the file's gradient is that of the sum.
     let sum: f64 = loss.iter().map(|&l| f64::from(l)).sum();
     report.close(case.name(), "loss", all.f32(0), &[sum / rows as f64]);
-    let by_deltas: Vec<f32> = as_boxes(&pred.data)
+    let by_deltas: Vec<f32> = as_boxes(&pred)
         .iter()
         .zip(as_boxes(&dpred))
         .flat_map(|(p, d)| {
@@ -92,7 +86,7 @@ fn giou_losses(report: &mut Report, case: Case<'_>) {
         .collect();
     report.close(case.name(), "dpred", &all.grad(&[rows as f32], 0).data, &by_deltas);
     let single = |(p, t): (&Box4, &Box4)| Ran::new(case.name(), op, inputs(p, t)).f32(0)[0];
-    let losses: Vec<f32> = pairs().map(single).collect();
+    let losses: Vec<f32> = as_boxes(&pred).iter().zip(as_boxes(&target)).map(single).collect();
     report.close(case.name(), "loss (op, row)", &losses, &loss);
 }
 
@@ -143,58 +137,30 @@ fn decode_op(
     Ran::new(case.name(), op, inputs)
 }
 
+/// By the formula and by the ops.
 #[test]
 fn golden_box_coder() {
     each_case("box_coder", TOLERANCE, |report, case| {
-        built_in(case, "clip", f64::from(MAX_LOG_RATIO));
-        let weights: [f32; 4] = std::array::from_fn(|i| numbers(case, "weights")[i] as f32);
-        encodes(report, case, weights);
-        decodes(report, case, weights);
+        coder(report, case, ["proposals", "gt", "encoded", "clip"], false);
+        let (weights, proposals, gt) =
+            (array(case, "weights"), case.f32("proposals"), case.f32("gt").data);
+        let rows = proposals.shape[0];
+        let inputs = vec![
+            host(Role::Box, &proposals),
+            repeated(rows, 0),
+            index(&[rows], (0..rows as i32).collect()),
+            floats(Role::Box, &[1, rows, 4], gt.clone()),
+            repeated(rows, 1),
+        ];
+        let ran = Ran::new(case.name(), EncodeBoxes { weights, plus_one: false }, inputs);
+        report.compare(case, "encoded", ran.f32(0));
+        report.exact(case.name(), "gt (op)", ran.f32(1), &gt);
+        // The op clips to the image, at 0 if nowhere else.
+        let size = ImageSize { height: HUGE, width: HUGE };
+        let want = case.f32("decoded").data;
+        let clipped: Vec<Box4> = as_boxes(&want).iter().map(|b| clip(b, size, false)).collect();
+        let deltas = case.f32("deltas").data;
+        let ran = decode_op(case, &proposals.data, &deltas, weights, size, 0.0);
+        report.close(case.name(), "decoded (op)", ran.f32(0), clipped.as_flattened());
     });
-}
-
-fn encodes(report: &mut Report, case: Case<'_>, weights: [f32; 4]) {
-    let (proposals, gt) = (case.f32("proposals"), case.f32("gt"));
-    let want = case.f32("encoded").data;
-    let pairs = || as_boxes(&proposals.data).iter().zip(as_boxes(&gt.data));
-    let encoded: Vec<Box4> = pairs().map(|(p, gt)| encode(p, gt, &weights, false)).collect();
-    report.close(case.name(), "encoded", encoded.as_flattened(), &want);
-
-    let rows = encoded.len();
-    let inputs = vec![
-        host(Role::Box, &proposals),
-        repeated(rows, 0),
-        index(&[rows], (0..rows as i32).collect()),
-        floats(Role::Box, &[1, rows, 4], gt.data.clone()),
-        repeated(rows, 1),
-    ];
-    let ran = Ran::new(case.name(), EncodeBoxes { weights, plus_one: false }, inputs);
-    report.close(case.name(), "encoded (op)", ran.f32(0), &want);
-    report.exact(case.name(), "gt (op)", ran.f32(1), &gt.data);
-
-    let back: Vec<Box4> = as_boxes(&proposals.data)
-        .iter()
-        .zip(&encoded)
-        .map(|(p, deltas)| decode(p, deltas, &weights, false))
-        .collect();
-    report.compare(case, "roundtrip", back.as_flattened());
-}
-
-fn decodes(report: &mut Report, case: Case<'_>, weights: [f32; 4]) {
-    let (proposals, deltas) = (case.f32("proposals").data, case.f32("deltas"));
-    let per_box = deltas.shape[1] / 4;
-    let want = case.f32("decoded").data;
-    let of_each = as_boxes(&deltas.data).chunks_exact(per_box);
-    let decoded: Vec<Box4> = as_boxes(&proposals)
-        .iter()
-        .zip(of_each)
-        .flat_map(|(p, deltas)| deltas.iter().map(|d| decode(p, d, &weights, false)))
-        .collect();
-    report.close(case.name(), "decoded", decoded.as_flattened(), &want);
-
-    // The op clips to the image, at 0 if nowhere else.
-    let size = ImageSize { height: HUGE, width: HUGE };
-    let clipped: Vec<Box4> = as_boxes(&want).iter().map(|b| clip(b, size, false)).collect();
-    let ran = decode_op(case, &proposals, &deltas.data, weights, size, 0.0);
-    report.close(case.name(), "decoded (op)", ran.f32(0), clipped.as_flattened());
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use score::{GroundTruth, IouType, Results, evaluate_files, evaluate_results};
+use score::{Curves, GroundTruth, IouType, Results, evaluate_files, evaluate_results};
 
 use crate::support::{Case, Family, Report, golden_dir};
 
@@ -72,10 +72,15 @@ fn compare(report: &mut Report, curves_report: &mut Report, case: Case<'_>) {
     assert_eq!(told, summary, "{name}: the type told by the file");
     report.done_case();
 
-    let precision = case.f32("precision");
-    assert_eq!(curves.shape.to_vec(), precision.shape, "{name}: shape of the curves");
-    curves_report.close(name, "precision", &curves.precision, &precision.data);
-    curves_report.close(name, "recall", &curves.recall, &case.f32("recall").data);
-    curves_report.close(name, "scores", &curves.scores, &case.f32("scores").data);
+    compare_curves(curves_report, case, &curves);
     curves_report.done_case();
+}
+
+/// The curves as they are stored in f32.
+pub(crate) fn compare_curves(report: &mut Report, case: Case<'_>, curves: &Curves) {
+    let (name, precision) = (case.name(), case.f32("precision"));
+    assert_eq!(curves.shape.to_vec(), precision.shape, "{name}: shape of the curves");
+    report.close(name, "precision", &curves.precision, &precision.data);
+    report.compare(case, "recall", &curves.recall);
+    report.compare(case, "scores", &curves.scores);
 }

@@ -6,13 +6,11 @@
 //! YIQ, which keeps luma: hues agree within 0.09 of a turn, colours do not. Its jitter of floats
 //! ends with a hue in it, and is left out.
 
-use engine::config::ResizeFilter;
 use engine::view::ColourMap;
-use kernels::cpu::HostTensor;
+use kernels::Role;
 use kernels::ops::preprocess::{COLOURS, Preprocess};
-use kernels::{Role, TensorDesc};
 
-use crate::convert::{Ran, count, floats, views};
+use crate::convert::{Ran, count, floats, pixels, plain_preprocess, views};
 use crate::support::{Case, Report, each_case};
 
 /// Floats: torch's own error in f32 is 1.4e-6.
@@ -70,20 +68,10 @@ fn bytes(report: &mut Report, case: Case<'_>, kind: &str, names: [&str; 2], fact
     let as_f64 = |bytes: &[u8]| bytes.iter().map(|v| f64::from(*v)).collect::<Vec<_>>();
     let (before, after) = (as_f64(&image.data), as_f64(&after.data));
     let (map, grey) = map(case, kind, &before, factor);
-    let op = Preprocess {
-        height,
-        width,
-        channels: 3,
-        mean: [0.0; 3],
-        std: [1.0; 3],
-        pixel_scale: 1.0,
-        bgr: false,
-        filter: ResizeFilter::Pil,
-        colours: true,
-    };
+    let op = Preprocess { colours: true, ..plain_preprocess([height, width]) };
     let size = [height as i32, width as i32];
     let inputs = vec![
-        HostTensor::u8(TensorDesc::new(Role::Pixels, &[1, image.data.len()]), image.data),
+        pixels(image.data),
         views([[size, size]]),
         count(1),
         floats(Role::Scalar, &[1, COLOURS], map.row().to_vec()),

@@ -1,8 +1,10 @@
 //! Shared by the op families: golden tensors as op inputs, and running an op with its gradients.
 
+use engine::config::ResizeFilter;
 use kernels::case::{OpCase, gradient_of};
 use kernels::cpu::HostTensor;
 use kernels::on_cpu::run;
+use kernels::ops::preprocess::Preprocess;
 use kernels::view::View;
 use kernels::{Op, OpRef, Role, TensorDesc};
 use serde_json::Value;
@@ -140,6 +142,36 @@ pub(crate) fn sizes(case: Case<'_>, name: &str) -> Vec<[usize; 2]> {
     let pair = |v: &Value| Some([v.get(0)?.as_u64()? as usize, v.get(1)?.as_u64()? as usize]);
     let list: Option<Vec<_>> = value.as_array().and_then(|list| list.iter().map(pair).collect());
     list.unwrap_or_else(|| panic!("{}: {name} is {value}", case.name()))
+}
+
+/// A list of f32 among the attributes.
+pub(crate) fn f32s(case: Case<'_>, name: &str) -> Vec<f32> {
+    numbers(case, name).iter().map(|v| *v as f32).collect()
+}
+
+/// As many f32 among the attributes.
+pub(crate) fn array<const N: usize>(case: Case<'_>, name: &str) -> [f32; N] {
+    f32s(case, name).try_into().unwrap_or_else(|list| panic!("{}: {name} is {list:?}", case.name()))
+}
+
+/// Bytes in the network as they are in the file, but for their size.
+pub(crate) fn plain_preprocess([height, width]: [usize; 2]) -> Preprocess {
+    Preprocess {
+        height,
+        width,
+        channels: 3,
+        mean: [0.0; 3],
+        std: [1.0; 3],
+        pixel_scale: 1.0,
+        bgr: false,
+        filter: ResizeFilter::Pil,
+        colours: false,
+    }
+}
+
+/// Bytes of one image.
+pub(crate) fn pixels(bytes: Vec<u8>) -> HostTensor {
+    HostTensor::u8(TensorDesc::new(Role::Pixels, &[1, bytes.len()]), bytes)
 }
 
 /// A boolean among the attributes; false if absent.

@@ -3,18 +3,13 @@
 use engine::config::{BoxLoss, Config, ModelKind, NormKind};
 use serde_json::json;
 
-use crate::model_setup::{Sizes, check_sizes, pairs, usizes};
+use crate::model_configs::{Setup, mirrored, pairs};
 use crate::recorded::Settings;
 use crate::support::Case;
 
-/// The metadata of a model: its config, its classes, the sizes of the images in the file
-/// and in the network, and which of them are mirrored.
-pub(crate) fn settings(meta: Case<'_>, sgd: Case<'_>) -> (Config, usize, Sizes, Sizes, Vec<i32>) {
+pub(crate) fn setup(meta: Case<'_>, sgd: Case<'_>) -> Setup {
     let images = pairs(meta.attribute("raw_hw"));
     let config = config(meta, images.len());
-    let network = pairs(meta.attribute("image_sizes_hw"));
-    let settings = Settings(meta.attributes(), "");
-    check_sizes(&config, settings, &images, &network);
     let solver = &config.solver;
     for (name, want) in [
         ("momentum", solver.momentum),
@@ -23,9 +18,8 @@ pub(crate) fn settings(meta: Case<'_>, sgd: Case<'_>) -> (Config, usize, Sizes, 
     ] {
         assert_eq!(sgd.float(name), want, "{name} and SOLVER.{}", name.to_uppercase());
     }
-    let classes = settings.usize("cfg.MODEL.ROI_HEADS.NUM_CLASSES");
-    let flips = usizes(meta.attribute("flip")).iter().map(|v| *v as i32).collect();
-    (config, classes, images, network, flips)
+    let classes = Settings(meta.attributes(), "").usize("cfg.MODEL.ROI_HEADS.NUM_CLASSES");
+    mirrored(config, classes, images, meta)
 }
 
 /// The preset's conventions with every value of detectron2's config.

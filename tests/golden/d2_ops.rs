@@ -5,27 +5,26 @@ use dali::order::resized_size;
 use engine::config::{LevelEps, ResizeRounding};
 use kernels::Role;
 use kernels::boxes::{
-    AnchorLevel, Box4, MAX_LOG_RATIO, Thresholds, as_boxes, cell_anchors_exact, decode, encode,
-    match_iou,
+    AnchorLevel, Box4, Thresholds, as_boxes, cell_anchors_exact, encode, match_iou,
 };
-use kernels::losses::{giou_loss, sigmoid, smooth_l1};
-use kernels::on_cpu::run_updating;
+use kernels::losses::sigmoid;
 use kernels::ops::anchors::Anchors;
 use kernels::ops::bce_loss::BceLoss;
-use kernels::ops::control_step::{Control, ControlStep, LrSchedule};
+use kernels::ops::control_step::{ControlStep, LrSchedule};
 use kernels::ops::decode_proposals::DecodeProposals;
 use kernels::ops::detections::Detections;
 use kernels::ops::nms_proposals::{NmsProposals, ProposalScope};
 use kernels::ops::roi_levels::RoiLevels;
 use kernels::ops::select_columns::SelectColumns;
 use kernels::ops::smooth_l1_loss::SmoothL1Loss;
-use kernels::ops::softmax_cross_entropy::SoftmaxCrossEntropy;
 use kernels::ops::top_k_per_level::TopKPerLevel;
 use serde_json::Value;
 
-use crate::convert::{Ran, built_in, count, floats, host, index, numbered, numbers, repeated};
-use crate::model_setup::{number, usizes};
-use crate::support::{Case, Family, Report, each_case};
+use crate::convert::{Ran, array, count, floats, host, index, numbered, repeated};
+use crate::formulas::{self, control_step, controls, giou_rows, smooth_l1_of};
+use crate::losses::{box_loss_op, cross_entropy_op};
+use crate::model_configs::{number, usizes};
+use crate::support::{Case, Family, Report, Tensor, each_case};
 
 /// README of the golden data; gradients of losses and of poolers.
 const TOLERANCE: f64 = 2e-5;
@@ -136,24 +135,7 @@ fn anchors(report: &mut Report, case: Case<'_>) -> bool {
 }
 
 fn coder(report: &mut Report, case: Case<'_>) -> bool {
-    built_in(case, "scale_clamp", f64::from(MAX_LOG_RATIO));
-    let weights: [f32; 4] = std::array::from_fn(|i| numbers(case, "weights")[i] as f32);
-    let (src, target) = (case.f32("src").data, case.f32("target").data);
-    let pairs = as_boxes(&src).iter().zip(as_boxes(&target));
-    let encoded: Vec<Box4> = pairs.map(|(s, t)| encode(s, t, &weights, false)).collect();
-    let want = case.f32("deltas_encoded").data;
-    report.close(case.name(), "deltas_encoded", encoded.as_flattened(), &want);
-    let back = as_boxes(&src).iter().zip(&encoded).map(|(s, d)| decode(s, d, &weights, false));
-    let back: Vec<Box4> = back.collect();
-    report.compare(case, "roundtrip", back.as_flattened());
-    let deltas = case.f32("deltas");
-    let of_each = as_boxes(&deltas.data).chunks_exact(deltas.shape[1] / 4);
-    let decoded: Vec<Box4> = as_boxes(&src)
-        .iter()
-        .zip(of_each)
-        .flat_map(|(s, deltas)| deltas.iter().map(|d| decode(s, d, &weights, false)))
-        .collect();
-    report.compare(case, "decoded", decoded.as_flattened());
+    formulas::coder(report, case, ["src", "target", "deltas_encoded", "scale_clamp"], false);
     true
 }
 
@@ -200,8 +182,8 @@ fn levels(report: &mut Report, case: Case<'_>) -> bool {
 }
 
 /// Height and width of one image.
-pub(crate) fn image_hw(case: Case<'_>) -> Vec<i32> {
-    numbers(case, "image_hw").iter().map(|v| *v as i32).collect()
+pub(crate) fn image_hw(case: Case<'_>) -> [i32; 2] {
+    array(case, "image_hw").map(|v: f32| v as i32)
 }
 
 /// A RoI for each row and class, whose other classes cannot be; the boxes are given, and so are
@@ -240,7 +222,7 @@ fn detections(report: &mut Report, case: Case<'_>) -> bool {
         floats(Role::Box, &[n, 4], rois.concat()),
         repeated(n, 0),
         count(n),
-        index(&[1, 2], hw),
+        index(&[1, 2], hw.to_vec()),
     ];
     let ran = Ran::new(case.name(), op, inputs);
     let want = case.i32("out_classes").data;
@@ -313,23 +295,14 @@ fn proposals(report: &mut Report, case: Case<'_>) -> bool {
 }
 
 fn smooth(report: &mut Report, case: Case<'_>) -> bool {
-    let beta = case.float("beta") as f32;
-    let (pred, target) = (case.f32("pred").data, case.f32("target").data);
-    let (losses, slopes): (Vec<f32>, Vec<f32>) =
-        pred.iter().zip(&target).map(|(p, t)| smooth_l1(p - t, beta)).unzip();
+    let (losses, slopes) = smooth_l1_of(case, "pred");
     report.compare(case, "loss", &losses);
     report.compare(case, "dpred", &slopes);
     true
 }
 
 fn giou(report: &mut Report, case: Case<'_>) -> bool {
-    built_in(case, "eps", 1e-7);
-    let (pred, target) = (case.f32("pred").data, case.f32("target").data);
-    let pairs = as_boxes(&pred).iter().zip(as_boxes(&target));
-    let (losses, slopes): (Vec<f32>, Vec<Box4>) = pairs.map(|(p, t)| giou_loss(*p, *t)).unzip();
-    report.compare(case, "loss", &losses);
-    let want = case.f32("dpred").data;
-    report.close_within(case.name(), "dpred", slopes.as_flattened(), &want, GRAD_TOLERANCE);
+    giou_rows(report, case, GRAD_TOLERANCE);
     true
 }
 
@@ -364,7 +337,7 @@ fn rpn_losses(report: &mut Report, case: Case<'_>) -> bool {
     let grad = ran.grad(&[1.0], 0).data;
     report.close_within(case.name(), "dlogits", &grad, &gathered("dlogits", 1), GRAD_TOLERANCE);
 
-    let weights: [f32; 4] = std::array::from_fn(|i| numbers(case, "bbox_reg_weights")[i] as f32);
+    let weights = array(case, "bbox_reg_weights");
     let (anchors, gt) = (case.f32("anchors").data, case.f32("gt_boxes").data);
     let target =
         |(row, gt): (usize, &Box4)| encode(&as_boxes(&anchors)[row % total], gt, &weights, false);
@@ -409,17 +382,15 @@ fn box_losses(report: &mut Report, case: Case<'_>) -> bool {
         let row = |row: &[f32]| [&[0.0; 4], row].concat();
         values.chunks_exact(4 * groups).flat_map(row).collect()
     };
-    let labels = || index(&[rows], labels.clone());
-    let shape = [rows, classes + 1];
-    let logits = floats(Role::Activation, &shape, turned(case.f32("class_logits").data));
-    let inputs = vec![logits, labels(), repeated(rows, 0), count(1)];
-    let ran = Ran::new(case.name(), SoftmaxCrossEntropy { ipg: 1, rows_per_image: None }, inputs);
+    let logits = case.f32("class_logits");
+    let logits = Tensor { data: turned(logits.data), ..logits };
+    let ran = cross_entropy_op(case, &logits, labels.clone());
     report.compare(case, "loss_cls", ran.f32(0));
     let want = turned(case.f32("dclass_logits").data);
     let grad = ran.grad(&[1.0], 0).data;
     report.close_within(case.name(), "dclass_logits", &grad, &want, GRAD_TOLERANCE);
 
-    let weights: [f32; 4] = std::array::from_fn(|i| numbers(case, "bbox_reg_weights")[i] as f32);
+    let weights = array(case, "bbox_reg_weights");
     let (proposals, gt) = (case.f32("proposal_boxes").data, case.f32("gt_boxes").data);
     let pairs = as_boxes(&proposals).iter().zip(as_boxes(&gt));
     let targets: Vec<Box4> = pairs.map(|(p, gt)| encode(p, gt, &weights, false)).collect();
@@ -427,15 +398,8 @@ fn box_losses(report: &mut Report, case: Case<'_>) -> bool {
     let deltas = floats(Role::Activation, &shape, widened(&case.f32("deltas").data));
     let select = SelectColumns { width: 4, modulo: false };
     let own = Ran::new(case.name(), select, vec![deltas, index(&[rows], of_box)]);
-    let inputs = vec![
-        floats(Role::Activation, &[rows, 4], own.f32(0).to_vec()),
-        floats(Role::Box, &[rows, 4], targets.concat()),
-        labels(),
-        repeated(rows, 0),
-        count(1),
-    ];
     let beta = case.float("smooth_l1_beta") as f32;
-    let ran = Ran::new(case.name(), SmoothL1Loss { beta, ipg: 1, rows_per_image: None }, inputs);
+    let ran = box_loss_op(case, [own.f32(0).to_vec(), targets.concat()], beta, labels);
     let loss = [weight * ran.f32(0)[0]];
     report.compare(case, "loss_box_reg", &loss);
     let grad = own.grad(&ran.grad(&[weight], 0).data, 0).data;
@@ -465,24 +429,12 @@ fn rates(report: &mut Report, case: Case<'_>) -> bool {
         milestones,
         gamma: number(solver, "GAMMA"),
     };
-    let rate = |step: u64| {
-        let op = ControlStep {
-            schedule: schedule.clone(),
-            clip_norm: 0.0,
-            growth_interval: 0,
-            dynamic: false,
-            shared_warmup: false,
-            first_step: step,
-            count_skipped: false,
-            micro_steps: 1,
-        };
-        let (zero, one) = (index(&[1], vec![0]), floats(Role::Scalar, &[1], vec![1.0]));
-        let mut state = [zero.clone(), one.clone(), zero.clone(), zero];
-        let control = run_updating(&op, &[one, count(1)], &mut state).expect("it runs");
-        Control::read(control[0].as_f32()).rate(1.0)
-    };
     let want = case.f64("lr_f64").data;
-    let got: Vec<f32> = (0..want.len() as u64).map(rate).collect();
+    let of = |first_step: usize| {
+        let op = ControlStep { first_step: first_step as u64, ..control_step(&schedule) };
+        controls(&op).map(|control| control.rate(1.0)).next()
+    };
+    let got: Vec<f32> = (0..want.len()).filter_map(of).collect();
     report.close(case.name(), "lr", &got, &want);
     true
 }

@@ -2,16 +2,14 @@
 
 use dali::order::resized_size;
 use engine::config::{PasteRule, ResizeFilter, ResizeRounding};
-use kernels::boxes::as_boxes;
-use kernels::coco::encode_runs;
 use kernels::cpu::HostTensor;
 use kernels::ops::preprocess::Preprocess;
 use kernels::ops::transform_boxes::TransformBoxes;
-use kernels::paste::paste_mask;
 use kernels::resize::nearest_source;
 use kernels::{Role, TensorDesc};
 
 use crate::convert::{Ran, built_in, count, floats, index, numbered, numbers, sizes, views};
+use crate::formulas::paste;
 use crate::support::{Case, Report, Tensor, each_case};
 
 /// The README's tolerance for f32.
@@ -24,19 +22,8 @@ const STD: [f64; 3] = [0.229, 0.224, 0.225];
 fn golden_paste_masks() {
     each_case("paste_masks", TOLERANCE, |report, case| {
         built_in(case, "padding", 1.0);
-        let threshold = case.float("threshold") as f32;
-        let (masks, boxes) = (case.f32("masks"), case.f32("boxes").data);
-        let (soft, binary) = (case.f32("soft"), case.u8("binary"));
-        let (height, width, side) = (soft.shape[1], soft.shape[2], masks.shape[2]);
-        for (object, &bbox) in as_boxes(&boxes).iter().enumerate() {
-            let mask = &masks.data[object * side * side..][..side * side];
-            let image = object * height * width..(object + 1) * height * width;
-            let pasted = paste_mask(mask, side, bbox, height, width, PasteRule::IntegerBox);
-            report.close(case.name(), "soft", &pasted.soft_image(), &soft.data[image.clone()]);
-            let bitmap = pasted.bitmap(threshold);
-            report.exact(case.name(), "binary", &bitmap.pixels, &binary.data[image]);
-            report.exact(case.name(), "runs", &pasted.runs(threshold), &encode_runs(&bitmap));
-        }
+        let size = [1, 2].map(|axis| case.f32("soft").shape[axis]);
+        paste(report, case, size, PasteRule::IntegerBox, "binary");
     });
 }
 

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::convert::{
     Ran, channels_last, channels_second, count, floats, host, index, permute, repeated,
 };
-use crate::model_setup::{number, usizes};
+use crate::model_configs::{number, usizes};
 use crate::support::{Case, Report, Tensor, each_case};
 
 const TOLERANCE: f64 = 2e-5;
@@ -98,7 +98,7 @@ fn golden_d2_kpops() {
         } else if is("select_visible") {
             visible(report, case);
         } else {
-            // Scores are compared in `golden_d2_kpops_oks`, results in `d2_eval.rs`.
+            // Scores are compared in `golden_d2_kpops_oks`, results in `model_eval.rs`.
             assert!(is("oks_") || is("instances_to_coco_json"), "{name}");
             report.not_due();
         }

@@ -3,7 +3,7 @@
 
 use score::{IouType, Results, evaluate_results};
 
-use crate::coco_eval::{family_of, files, read};
+use crate::coco_eval::{compare_curves, family_of, files, read};
 use crate::support::{Case, Report};
 
 #[test]
@@ -40,11 +40,7 @@ fn compare(report: &mut Report, curves_report: &mut Report, case: Case<'_>) {
         curves_report.close(name, "precision", &curves.precision, &precision.data);
         curves_report.close(name, "recall", &curves.recall, &case.f64("recall_f64").data);
     } else {
-        let precision = case.f32("precision");
-        assert_eq!(curves.shape.to_vec(), precision.shape, "{name}: shape of the curves");
-        curves_report.close(name, "precision", &curves.precision, &precision.data);
-        curves_report.close(name, "recall", &curves.recall, &case.f32("recall").data);
-        curves_report.close(name, "scores", &curves.scores, &case.f32("scores").data);
+        compare_curves(curves_report, case, &curves);
     }
     curves_report.done_case();
 }

@@ -2,7 +2,6 @@
 //! cross-entropy with weights of classes and label smoothing.
 
 use kernels::Role;
-use kernels::losses::smooth_l1;
 use kernels::ops::bce_loss::BceLoss;
 use kernels::ops::detections::Detections;
 use kernels::ops::mask_bce_loss::MaskBceLoss;
@@ -12,6 +11,7 @@ use kernels::ops::softmax_cross_entropy::SoftmaxCrossEntropy;
 use kernels::ops::weighted_cross_entropy::WeightedCrossEntropy;
 
 use crate::convert::{Ran, count, flag, floats, host, index, repeated};
+use crate::formulas::smooth_l1_of;
 use crate::support::{Case, Report, Tensor, cases_of, each_case};
 
 /// f32 against f64: 3e-7 measured, with room for larger logits and more classes.
@@ -40,20 +40,10 @@ fn golden_losses() {
 
 /// The elements by the formula, the sum and its gradient by the op, which divides by the rows.
 fn smooth_l1_rows(report: &mut Report, case: Case<'_>) {
-    let beta = case.float("beta") as f32;
-    let (pred, target) = (case.f32("pred"), case.f32("target"));
-    let elements: Vec<f32> =
-        pred.data.iter().zip(&target.data).map(|(p, t)| smooth_l1(p - t, beta).0).collect();
-    report.compare(case, "loss", &elements);
+    let (beta, pred, target) = (case.float("beta") as f32, case.f32("pred"), case.f32("target"));
+    report.compare(case, "loss", &smooth_l1_of(case, "pred").0);
     let rows = pred.shape[0];
-    let inputs = vec![
-        host(Role::Activation, &pred),
-        host(Role::Box, &target),
-        repeated(rows, 1),
-        repeated(rows, 0),
-        count(1),
-    ];
-    let ran = Ran::new(case.name(), SmoothL1Loss { beta, ipg: IPG, rows_per_image: None }, inputs);
+    let ran = box_loss_op(case, [pred.data, target.data], beta, vec![1; rows]);
     let sum = [f64::from(ran.f32(0)[0]) * rows as f64];
     report.compare(case, "loss_sum", &sum);
     let grad = ran.grad(&[rows as f32], 0).data;
@@ -86,13 +76,13 @@ fn bce(report: &mut Report, case: Case<'_>) {
 /// The loss of each row's channel; the other channels have no gradient.
 fn mask_bce(report: &mut Report, case: Case<'_>) {
     let labels = case.i32("labels").data;
-    let logits = case.f32("logits").own_channel(&labels);
+    let logits = own_channel(&case.f32("logits"), &labels);
     let inputs = mask_inputs(&logits, labels.clone(), &case.f32("target"));
     let ran = Ran::new(case.name(), MaskBceLoss { ipg: IPG }, inputs);
     report.compare(case, "loss", ran.f32(0));
     let grad = ran.grad(&[1.0], 0).data;
     let want = case.f32("dlogits");
-    report.close(case.name(), "dlogits", &grad, &want.own_channel(&labels).data);
+    report.close(case.name(), "dlogits", &grad, &own_channel(&want, &labels).data);
     let size = |values: &[f32]| values.iter().map(|v| f64::from(v.abs())).sum::<f64>();
     report.close(case.name(), "no other channel", &[size(&grad)], &[size(&want.data) as f32]);
 }
@@ -121,11 +111,29 @@ fn cross_entropy(report: &mut Report, case: Case<'_>) {
     softmax(report, case, &logits);
 }
 
-fn cross_entropy_op(case: Case<'_>, logits: &Tensor<f32>, labels: Vec<i32>) -> Ran {
+pub(crate) fn cross_entropy_op(case: Case<'_>, logits: &Tensor<f32>, labels: Vec<i32>) -> Ran {
     let rows = labels.len();
     let logits = host(Role::Activation, logits);
     let inputs = vec![logits, index(&[rows], labels), repeated(rows, 0), count(1)];
     Ran::new(case.name(), SoftmaxCrossEntropy { ipg: IPG, rows_per_image: None }, inputs)
+}
+
+/// The loss of predicted deltas and their targets.
+pub(crate) fn box_loss_op(
+    case: Case<'_>,
+    [pred, target]: [Vec<f32>; 2],
+    beta: f32,
+    labels: Vec<i32>,
+) -> Ran {
+    let rows = labels.len();
+    let inputs = vec![
+        floats(Role::Activation, &[rows, 4], pred),
+        floats(Role::Box, &[rows, 4], target),
+        index(&[rows], labels),
+        repeated(rows, 0),
+        count(1),
+    ];
+    Ran::new(case.name(), SmoothL1Loss { beta, ipg: IPG, rows_per_image: None }, inputs)
 }
 
 /// The softmax itself, as the scores of detections: RoIs far apart, none below the threshold.
@@ -172,20 +180,12 @@ fn fastrcnn(report: &mut Report, case: Case<'_>) {
     let grad = ran.grad(&[1.0], 0).data;
     report.compare(case, "dclass_logits", &grad);
 
-    let rows = labels.len();
-    let labels = index(&[rows], labels);
     let deltas = host(Role::Activation, &case.f32("box_regression"));
     let select = SelectColumns { width: 4, modulo: false };
-    let own = Ran::new(case.name(), select, vec![deltas, labels.clone()]);
-    let inputs = vec![
-        floats(Role::Activation, &[rows, 4], own.f32(0).to_vec()),
-        host(Role::Box, &case.f32("regression_targets")),
-        labels,
-        repeated(rows, 0),
-        count(1),
-    ];
-    let op = SmoothL1Loss { beta: case.float("beta") as f32, ipg: IPG, rows_per_image: None };
-    let ran = Ran::new(case.name(), op, inputs);
+    let classes = index(&[labels.len()], labels.clone());
+    let own = Ran::new(case.name(), select, vec![deltas, classes]);
+    let pairs = [own.f32(0).to_vec(), case.f32("regression_targets").data];
+    let ran = box_loss_op(case, pairs, case.float("beta") as f32, labels);
     report.compare(case, "loss_box", ran.f32(0));
     let grad = own.grad(&ran.grad(&[1.0], 0).data, 0).data;
     report.compare(case, "dbox_regression", &grad);
@@ -228,4 +228,12 @@ fn weighted_cross_entropy(report: &mut Report, case: Case<'_>) {
     let want: f64 = case.f32("loss").data.iter().map(|&v| f64::from(v)).sum();
     report.close(case.name(), "loss", &[factor * f64::from(ran.f32(0)[0])], &[want]);
     report.compare(case, "dx", &ran.grad(&[factor as f32], 0).data);
+}
+
+/// The channel of each row's label, [M, S, S], in maps [M, S, S, K+1].
+fn own_channel(maps: &Tensor<f32>, labels: &[i32]) -> Tensor<f32> {
+    let [rows, height, width, classes] = maps.shape[..] else { panic!("{:?}", maps.shape) };
+    let channel = |i: usize| maps.data[i * classes + labels[i / (height * width)] as usize];
+    let data = (0..rows * height * width).map(channel).collect();
+    Tensor { shape: vec![rows, height, width], data }
 }

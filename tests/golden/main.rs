@@ -1,7 +1,7 @@
 //! Golden data: every family in the golden folder against our own numbers.
 //!
-//! Families that share code are listed here, those of detectron2's models in `d2_families`; the
-//! others are in the modules of their cases.
+//! Families that share code are listed here, the recorded models in `models`; the others are in the
+//! modules of their cases.
 //! The folder is `$ONEGRAPH_GOLDEN`, by default `shared/golden` next to the checkout; missing data
 //! is reported as `SKIPPED`.
 
@@ -14,14 +14,10 @@ mod colours;
 mod convert;
 mod convnext;
 mod d2_config;
-mod d2_eval;
-mod d2_families;
-mod d2_keypoints;
 mod d2_maps;
-mod d2_model;
 mod d2_ops;
-mod d2_steps;
 mod dense;
+mod formulas;
 mod groups;
 mod images;
 mod keypoints;
@@ -30,15 +26,16 @@ mod losses;
 mod lvis_eval;
 mod maps;
 mod mlperf_maps;
-mod mlperf_model;
 mod mlperf_ops;
+mod model_configs;
 mod model_eval;
-mod model_setup;
+mod model_roi;
+mod model_steps;
 mod model_train;
+mod models;
 mod nms;
 mod onnx_files;
 mod recorded;
-mod reference;
 mod rois;
 mod samples;
 mod solver;
@@ -46,8 +43,7 @@ mod support;
 mod views;
 mod weights_names;
 
-use model_setup::{ALL, Recorded};
-use reference::{CASCADE, FPN, GN, LSJ};
+use models::{CASCADE, FPN, GN, LSJ, MLPERF, PLAIN, V2};
 
 #[test]
 fn golden_d2_data() {
@@ -56,53 +52,19 @@ fn golden_d2_data() {
 }
 
 #[test]
-fn golden_model_features() {
-    ALL.into_iter().for_each(model_train::features);
-}
-
-#[test]
-fn model_features_in_bf16() {
-    [Recorded::Plain, Recorded::V2].into_iter().for_each(model_train::features_in_bf16);
-}
-
-#[test]
-fn golden_model_rpn() {
-    ALL.into_iter().for_each(model_train::rpn);
-}
-
-#[test]
-fn golden_model_roi() {
-    ALL.into_iter().for_each(model_train::roi);
-}
-
-#[test]
-fn golden_model_grads() {
-    ALL.into_iter().for_each(model_train::grads);
-}
-
-#[test]
-fn golden_model_inputs_losses() {
-    ALL.into_iter().for_each(model_train::inputs_losses);
-}
-
-#[test]
-fn golden_model_eval() {
-    ALL.into_iter().for_each(model_eval::run);
-}
-
-#[test]
-fn golden_model_eval_of_exchanged_weights() {
-    ALL.into_iter().for_each(model_eval::exchanged);
-}
-
-#[test]
 fn onnx_of_torchvision() {
-    [Recorded::Plain, Recorded::V2].into_iter().for_each(onnx_files::torchvision);
+    [&PLAIN, &V2].into_iter().for_each(onnx_files::agrees);
 }
 
 #[test]
 fn onnx_of_detectron2() {
-    [&FPN, &LSJ, &CASCADE, &GN].into_iter().for_each(onnx_files::detectron2);
+    [&FPN, &LSJ, &CASCADE, &GN].into_iter().for_each(onnx_files::agrees);
+}
+
+/// Inclusive boxes, blue first, resized in bytes.
+#[test]
+fn onnx_of_mlperf() {
+    onnx_files::agrees(&MLPERF);
 }
 
 #[test]

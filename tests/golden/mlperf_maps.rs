@@ -1,22 +1,20 @@
 //! Family mlperf_ops, the part on pixels: resizing, mirroring, mask targets, pasting and pooling.
 
 use dali::order::resized_size;
-use engine::config::{MaskTargetRule, PasteRule, ResizeFilter, ResizeRounding};
+use engine::config::{MaskTargetRule, PasteRule, ResizeRounding};
 use kernels::Role;
-use kernels::TensorDesc;
-use kernels::boxes::as_boxes;
-use kernels::cpu::HostTensor;
 use kernels::ops::mask_targets::MaskTargets;
 use kernels::ops::preprocess::Preprocess;
 use kernels::ops::roi_align::RoiAlign;
 use kernels::ops::transform_boxes::TransformBoxes;
-use kernels::paste::paste_mask;
 use kernels::view::View;
 
 use crate::convert::{
-    Ran, built_in, count, flag, floats, host, index, mirrored, numbered, numbers, repeated, views,
+    Ran, array, built_in, count, f32s, flag, floats, host, index, mirrored, numbers, pixels,
+    plain_preprocess, repeated, views,
 };
-use crate::mlperf_ops::image_size;
+use crate::formulas::{self, pool};
+use crate::mlperf_ops::{TOLERANCE, image_size};
 use crate::support::{Case, Report};
 
 /// A pair (width, height) among the attributes, as (height, width).
@@ -73,27 +71,14 @@ pub(crate) fn pil_resize(report: &mut Report, case: Case<'_>) {
     let [height, width] = source.map(|v| v as u32);
     let by_rule = resized_size(height, width, min, max, ResizeRounding::HalfEven);
     report.exact(case.name(), "size", &[by_rule.0 as i32, by_rule.1 as i32], &network);
-    let pixels = case.u8("image_hwc").data;
     let resized = |op: Preprocess| {
-        let bytes =
-            HostTensor::u8(TensorDesc::new(Role::Pixels, &[1, pixels.len()]), pixels.clone());
-        let inputs = vec![bytes, views([[source, network]]), count(1)];
+        let inputs = vec![pixels(case.u8("image_hwc").data), views([[source, network]]), count(1)];
         Ran::new(case.name(), op, inputs).f32(0).to_vec()
     };
-    let plain = Preprocess {
-        height: network[0] as usize,
-        width: network[1] as usize,
-        channels: 3,
-        mean: [0.0; 3],
-        std: [1.0; 3],
-        pixel_scale: 1.0,
-        bgr: false,
-        filter: ResizeFilter::Pil,
-        colours: false,
-    };
+    let plain = plain_preprocess(network.map(|v| v as usize));
     let want: Vec<f32> = case.u8("resized_hwc").data.iter().map(|v| f32::from(*v)).collect();
     report.exact(case.name(), "resized_hwc", &resized(plain), &want);
-    let mean: [f32; 3] = std::array::from_fn(|i| numbers(case, "mean_bgr")[i] as f32);
+    let mean = array(case, "mean_bgr");
     let got = resized(Preprocess { mean, bgr: true, ..plain });
     let want = case.f32("normalised_bgr_hwc").data;
     report.close(case.name(), "normalised_bgr_hwc", &got, &want);
@@ -144,15 +129,8 @@ pub(crate) fn polygon_targets(
 
 pub(crate) fn mask_paste(report: &mut Report, case: Case<'_>) {
     built_in(case, "padding", 1.0);
-    let threshold = case.float("threshold") as f32;
-    let [height, width] = size(case, "image_wh").map(|v| v as usize);
-    let (boxes, masks, want) = (case.f32("boxes").data, case.f32("masks"), case.u8("y").data);
-    let side = masks.shape[1];
-    let objects = as_boxes(&boxes).iter().zip(masks.data.chunks_exact(side * side));
-    for ((bbox, mask), want) in objects.zip(want.chunks_exact(height * width)) {
-        let pasted = paste_mask(mask, side, *bbox, height, width, PasteRule::IntegerBox);
-        report.exact(case.name(), "y", &pasted.bitmap(threshold).pixels, want);
-    }
+    let image = size(case, "image_wh").map(|v| v as usize);
+    formulas::paste(report, case, image, PasteRule::IntegerBox, "y");
 }
 
 /// RoIs on all four levels; the maps and their gradients are recorded for one of the two sizes.
@@ -164,25 +142,12 @@ pub(crate) fn pooler(report: &mut Report, case: Case<'_>) {
         pooled,
         sampling_ratio: case.usize("sampling_ratio"),
         aligned: flag(case, "aligned"),
-        spatial_scales: numbers(case, "scales").iter().map(|v| *v as f32).collect(),
+        spatial_scales: f32s(case, "scales"),
         gradient_scale: 1.0,
     };
     let with_maps = |of: &Case<'_>| of.name().starts_with("pooler") && of.has("feat0");
     let source = Some(case).filter(with_maps).or_else(|| case.siblings().find(with_maps));
     let source = source.expect("a case with maps");
-    let maps: Vec<_> = numbered(source, "feat").iter().map(|name| source.f32(name)).collect();
-    assert_eq!(maps.len(), op.spatial_scales.len(), "{}", case.name());
-    let mut inputs: Vec<_> = maps.iter().map(|map| host(Role::Activation, map)).collect();
-    let levels = case.i32("level").data;
-    inputs.extend([
-        host(Role::Box, &boxes),
-        repeated(rows, 0),
-        index(&[rows], levels),
-        count(rows),
-    ]);
-    let ran = Ran::new(case.name(), op, inputs);
-    report.compare(case, "y", ran.f32(0));
-    let gradients = numbered(case, "dfeat");
     // dy is sin(i) by the flat index of [R, C, P, P], here channels last.
     let channels = case.f32("y").shape[3];
     let bins = pooled * pooled;
@@ -193,7 +158,7 @@ pub(crate) fn pooler(report: &mut Report, case: Case<'_>) {
         })
         .map(|at| at.sin() as f32)
         .collect();
-    for (level, name) in gradients.iter().enumerate() {
-        report.compare(case, name, &ran.grad(&dy, level).data);
-    }
+    let inputs =
+        [host(Role::Box, &boxes), repeated(rows, 0), index(&[rows], case.i32("level").data)];
+    pool(report, case, source, op, inputs, &dy, TOLERANCE);
 }

@@ -5,26 +5,23 @@ use engine::config::LevelEps;
 use engine::dataset::inclusive_box;
 use kernels::Role;
 use kernels::boxes::{
-    AnchorLevel, Box4, ImageSize, MAX_LOG_RATIO, Thresholds, area, as_boxes,
-    cell_anchors_detectron, clip, decode, encode, iou, match_iou, nms,
+    AnchorLevel, Box4, ImageSize, Thresholds, area, as_boxes, cell_anchors_detectron, clip, encode,
+    iou, match_iou, nms,
 };
-use kernels::losses::smooth_l1;
-use kernels::on_cpu::run_updating;
 use kernels::ops::anchors::Anchors;
-use kernels::ops::control_step::{Control, ControlStep, LrSchedule};
+use kernels::ops::control_step::{ControlStep, LrSchedule};
 use kernels::ops::detections::Detections;
 use kernels::ops::match_anchors::MatchAnchors;
 use kernels::ops::nms_proposals::{NmsProposals, ProposalScope};
 use kernels::ops::roi_levels::RoiLevels;
 
-use crate::convert::{
-    Ran, built_in, count, flag, floats, host, index, numbered, numbers, repeated,
-};
+use crate::convert::{Ran, count, f32s, flag, floats, host, index, numbered, numbers, repeated};
+use crate::formulas::{self, control_step, controls, smooth_l1_of};
 use crate::mlperf_maps;
 use crate::support::{Case, Report, each_case};
 
 /// README of the golden data.
-const TOLERANCE: f64 = 2e-5;
+pub(crate) const TOLERANCE: f64 = 2e-5;
 
 /// Compares one kind of case.
 type Check = fn(&mut Report, Case<'_>);
@@ -71,7 +68,7 @@ pub(crate) fn image_size(case: Case<'_>) -> ImageSize {
 /// A list among the attributes, or the reference's where a case does not state it.
 fn stated(case: Case<'_>, name: &str, reference: &[f32]) -> Vec<f32> {
     match case.attributes().get(name) {
-        Some(_) => numbers(case, name).iter().map(|v| *v as f32).collect(),
+        Some(_) => f32s(case, name),
         None => reference.to_vec(),
     }
 }
@@ -160,27 +157,13 @@ fn anchors_summary(report: &mut Report, case: Case<'_>) {
 }
 
 fn cells(report: &mut Report, case: Case<'_>) {
-    let [sizes, ratios] = ["sizes", "ratios"]
-        .map(|name| numbers(case, name).iter().map(|v| *v as f32).collect::<Vec<_>>());
+    let [sizes, ratios] = ["sizes", "ratios"].map(|name| f32s(case, name));
     let cells = cell_anchors_detectron(case.float("stride") as f32, &sizes, &ratios);
     report.equal(case, "cell", cells.as_flattened());
 }
 
 fn coder(report: &mut Report, case: Case<'_>) {
-    built_in(case, "clip", f64::from(MAX_LOG_RATIO));
-    let weights: [f32; 4] = std::array::from_fn(|i| numbers(case, "weights")[i] as f32);
-    let (proposals, gt) = (case.f32("proposals").data, case.f32("gt").data);
-    let pairs = as_boxes(&proposals).iter().zip(as_boxes(&gt));
-    let encoded: Vec<Box4> = pairs.map(|(p, gt)| encode(p, gt, &weights, true)).collect();
-    report.compare(case, "encoded", encoded.as_flattened());
-    let deltas = case.f32("deltas");
-    let of_each = as_boxes(&deltas.data).chunks_exact(deltas.shape[1] / 4);
-    let decoded: Vec<Box4> = as_boxes(&proposals)
-        .iter()
-        .zip(of_each)
-        .flat_map(|(p, deltas)| deltas.iter().map(|d| decode(p, d, &weights, true)))
-        .collect();
-    report.compare(case, "decoded", decoded.as_flattened());
+    formulas::coder(report, case, ["proposals", "gt", "encoded", "clip"], true);
 }
 
 fn overlaps(report: &mut Report, case: Case<'_>) {
@@ -342,10 +325,7 @@ fn detections(report: &mut Report, case: Case<'_>) {
 }
 
 fn losses(report: &mut Report, case: Case<'_>) {
-    let beta = case.float("beta") as f32;
-    let (input, target) = (case.f32("input").data, case.f32("target").data);
-    let (losses, slopes): (Vec<f32>, Vec<f32>) =
-        input.iter().zip(&target).map(|(x, t)| smooth_l1(x - t, beta)).unzip();
+    let (losses, slopes) = smooth_l1_of(case, "input");
     let sum: f64 = losses.iter().map(|v| f64::from(*v)).sum();
     report.compare(case, "loss_sum", &[sum]);
     report.compare(case, "dinput", &slopes);
@@ -362,28 +342,12 @@ fn rates(report: &mut Report, case: Case<'_>) {
     let schedule =
         LrSchedule::Multistep { base, warmup_steps, warmup_factor: start, milestones, gamma };
     let want = case.f64("lr_weight_bias_f64").data;
-    let got: Vec<f32> = case
-        .i32("t")
-        .data
-        .iter()
-        .flat_map(|&first| {
-            let op = ControlStep {
-                schedule: schedule.clone(),
-                clip_norm: 0.0,
-                growth_interval: 0,
-                dynamic: false,
-                shared_warmup,
-                first_step: first as u64,
-                count_skipped: false,
-                micro_steps: 1,
-            };
-            let zero = || index(&[1], vec![0]);
-            let one = || floats(Role::Scalar, &[1], vec![1.0]);
-            let mut state = [zero(), one(), zero(), zero()];
-            let control = run_updating(&op, &[one(), count(1)], &mut state).expect("it runs");
-            let control = Control::read(control[0].as_f32());
-            [1.0, 2.0].map(|factor| control.rate(factor))
-        })
-        .collect();
+    let of = |first: i32| {
+        let first_step = first as u64;
+        let op = ControlStep { shared_warmup, first_step, ..control_step(&schedule) };
+        let control = controls(&op).next().expect("a step");
+        [1.0, 2.0].map(|factor| control.rate(factor))
+    };
+    let got: Vec<f32> = case.i32("t").data.into_iter().flat_map(of).collect();
     report.close(case.name(), "lr_weight_bias", &got, &want);
 }

@@ -1,118 +1,183 @@
-//! Families model_eval and tv_maskrcnn_v2_heads: detections and pasted masks, also with
-//! weights that went through files.
+//! Detections of the recorded models, pasted masks and keypoints, also with weights that went
+//! through files.
 
-use engine::config::{NormKind, PasteRule};
+use engine::config::{BodyOutput, NormKind};
 use engine::weights::{Dialect, ExportForm};
 use kernels::paste::paste_mask;
 use score::encode_mask;
 
-use crate::model_setup::{GoldenModel, Recorded};
-use crate::support::{Case, Family, Report};
+use crate::model_roi::{background_last, of_stage};
+use crate::model_train::thinned;
+use crate::models::{LSJ, Loaded, Model, TORCHVISION, trained};
+use crate::support::{Case, Report, cases_of};
 
-pub(crate) fn run(of: Recorded) {
-    let (Some(mut model), Some(golden)) = (GoldenModel::open(of), of.open("eval")) else { return };
-    compare(&model, &golden);
-    // Norms of constants detect the same as those that were trained.
-    let parts = &mut model.config.model;
-    parts.backbone.norm = NormKind::FrozenBatchNorm;
-    for norm in [&mut parts.fpn.norm, &mut parts.box_head.norm, &mut parts.mask_head.norm] {
-        *norm = norm.map(|_| NormKind::FrozenBatchNorm);
+#[test]
+fn golden_model_eval() {
+    trained().chain([&LSJ]).filter_map(Model::open).for_each(|model| compare(&model));
+}
+
+/// Norms of constants detect the same as those that were trained.
+#[test]
+fn golden_model_eval_with_frozen_norms() {
+    for mut model in TORCHVISION.into_iter().filter_map(Model::open) {
+        let parts = &mut model.config.model;
+        parts.backbone.norm = NormKind::FrozenBatchNorm;
+        for norm in [&mut parts.fpn.norm, &mut parts.box_head.norm, &mut parts.mask_head.norm] {
+            *norm = norm.map(|_| NormKind::FrozenBatchNorm);
+        }
+        compare(&model);
     }
-    compare(&model, &golden);
 }
 
 /// With the weights exported in each form and under each project's names.
-pub(crate) fn exchanged(of: Recorded) {
-    for dialect in [Dialect::Torchvision, Dialect::Detectron2] {
-        for form in [ExportForm::Torch, ExportForm::Safetensors] {
-            let (Some(model), Some(golden)) = (GoldenModel::open(of), of.open("eval")) else {
-                return;
+#[test]
+fn golden_model_eval_of_exchanged_weights() {
+    for of in TORCHVISION {
+        for dialect in [Dialect::Torchvision, Dialect::Detectron2] {
+            for form in [ExportForm::Torch, ExportForm::Safetensors] {
+                let Some(model) = Model::open(of) else { return };
+                compare(&model.through(form, dialect));
+            }
+        }
+    }
+}
+
+fn compare(model: &Model) {
+    let of = model.of;
+    cases_of(&of.family("eval"), "eval", of.tolerances.eval, |report, case| {
+        let loaded = model.detection().run();
+        let e = &loaded;
+        if of.is_detectron2() {
+            maps(report, model, case, e);
+        }
+        let boxes_name = match of.dialect {
+            Dialect::Detectron2 => "boxes_network",
+            Dialect::Benchmark => "boxes_resized_image",
+            _ => "boxes_resized",
+        };
+        let capacity = e.f32("proposal_scores").len() / model.num_images();
+        let area = mask_side(model).pow(2);
+        let mut at = 0;
+        for i in 0..model.num_images() {
+            let key = |what: &str| format!("{what}_{i}");
+            let count = e.i32("proposal_counts")[i] as usize;
+            let proposals = &e.f32("proposals")[4 * i * capacity..][..4 * count];
+            report.compare(case, &key("proposals"), proposals);
+            let labels: Vec<i32> = match of.is_detectron2() {
+                true => case.i32(&key("classes")).data.iter().map(|class| class + 1).collect(),
+                false => case.i32(&key("labels")).data,
             };
-            compare(&model.through(form, dialect), &golden);
-        }
-    }
-}
-
-fn compare(model: &GoldenModel, golden: &Family) {
-    let mut loaded = model.detection();
-    loaded.executor.run(&mut loaded.state);
-    let e = &loaded;
-    let mut report = Report::new(model.of.family("eval"), 1e-4);
-    let case = golden.case("eval");
-    let side = 2 * model.config.model.mask_head.pooled;
-    let mut at = 0;
-    for i in 0..model.num_images() {
-        let key = |what: &str| format!("{what}_{i}");
-        let labels = case.i32(&key("labels")).data;
-        let n = labels.len();
-        report.exact(case.name(), &key("counts"), &[e.i32("det_counts")[i]], &[n as i32]);
-        report.exact(case.name(), &key("labels"), &e.i32("det_labels")[at..at + n], &labels);
-        let boxes = &e.f32("det_boxes")[4 * at..4 * (at + n)];
-        let want = case.f32(&key("boxes_resized")).data;
-        report.close(case.name(), &key("boxes_resized"), boxes, &want);
-        let scores = &e.f32("det_scores")[at..at + n];
-        report.compare(case, &key("scores"), scores);
-        if model.of == Recorded::Keypoint {
-            let peaks = &e.f32("keypoint_peaks")[4 * at * model.keypoints()..];
-            keypoints(&mut report, model, case, i, [boxes, peaks]);
+            let n = labels.len();
+            report.exact(case.name(), &key("counts"), &[e.i32("det_counts")[i]], &[n as i32]);
+            let scores = case.f32(&key("scores")).data;
+            let mut order: Vec<usize> = (0..n).collect();
+            if of.dialect == Dialect::Benchmark {
+                // The reference lists class by class, ours are best first.
+                order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+            }
+            let labels: Vec<i32> = order.iter().map(|&d| labels[d]).collect();
+            report.exact(case.name(), &key("labels"), &e.i32("det_labels")[at..at + n], &labels);
+            let mut check = |what: &str, got: &[f32]| {
+                let (want, width) = (case.f32(&key(what)).data, got.len() / n.max(1));
+                let want = order.iter().flat_map(|&d| want[d * width..(d + 1) * width].to_vec());
+                report.close(case.name(), &key(what), got, &want.collect::<Vec<_>>());
+            };
+            check("scores", &e.f32("det_scores")[at..at + n]);
+            let boxes = &e.f32("det_boxes")[4 * at..4 * (at + n)];
+            check(boxes_name, boxes);
+            if model.has_keypoints() {
+                let per_object = model.config.model.keypoint_head.keypoints;
+                let peaks = &e.f32("keypoint_peaks")[4 * at * per_object..][..4 * n * per_object];
+                keypoints(report, model, case, i, [boxes, peaks]);
+            } else {
+                let probs = &e.f32("mask_probs")[at * area..(at + n) * area];
+                check("mask_probs", probs);
+                masks(report, model, case, i, &order, [boxes, probs]);
+            }
             at += n;
-            continue;
         }
-        let area = side * side;
-        let probs = &e.f32("mask_probs")[at * area..(at + n) * area];
-        report.compare(case, &key("mask_probs"), probs);
-        let (all, rule) = (Vec::from_iter(0..n), PasteRule::IntegerBox);
-        let place = (i, [model.image_sizes()[i], model.network_sizes()[i]]);
-        masks(&mut report, case, place, &all, [boxes, probs], rule, 1e-4);
-        at += n;
-    }
-    report.done_case();
-    report.finish();
+    });
 }
 
-/// Keypoints and their logits, in the network's image and in the original one.
+/// A map of the backbone, and the class logits of each stage.
+fn maps(report: &mut Report, model: &Model, case: Case<'_>, e: &Loaded) {
+    let [theirs, ours] = match model.config.model.backbone.output {
+        BodyOutput::C4 => ["feature_res4", "C4"],
+        BodyOutput::Dc5 => ["feature_res5", "C5"],
+        BodyOutput::Pyramid => ["feature_p2", "P2"],
+    };
+    thinned(report, case, theirs, e.f32(ours), model.of.tolerances.eval);
+    for stage in model.stages() {
+        let ours = of_stage("class_logits", stage);
+        let theirs = stage.map_or(ours.clone(), |stage| format!("class_logits_stage{stage}"));
+        let want = case.f32(&theirs).data;
+        let logits = background_last(&e.f32(&ours)[..want.len()], model.classes + 1);
+        report.close(case.name(), &theirs, &logits, &want);
+    }
+}
+
+/// Side of a mask before it is pasted.
+fn mask_side(model: &Model) -> usize {
+    let model = &model.config.model;
+    if model.backbone.is_c4() { model.mask_head.pooled } else { 2 * model.mask_head.pooled }
+}
+
+/// Boxes in the pixels of the original image.
+fn in_file(model: &Model, image: usize, boxes: &[f32]) -> Vec<f32> {
+    let ((h, w), (nh, nw)) = (model.images[image], model.network[image]);
+    let ratios = [w as f32 / nw as f32, h as f32 / nh as f32];
+    boxes.iter().enumerate().map(|(k, v)| v * ratios[k % 2]).collect()
+}
+
+/// Boxes, and keypoints in the network's image and in the original one; torchvision records the
+/// logit of each apart, detectron2 its share of the map with it.
 fn keypoints(
     report: &mut Report,
-    model: &GoldenModel,
+    model: &Model,
     case: Case<'_>,
     image: usize,
     [boxes, peaks]: [&[f32]; 2],
 ) {
-    let ((h, w), (nh, nw)) = (model.image_sizes()[image], model.network_sizes()[image]);
-    let ratios = [w as f32 / nw as f32, h as f32 / nh as f32];
-    let (mut network, mut original, mut scores) = (Vec::new(), Vec::new(), Vec::new());
+    let scaled = in_file(model, image, boxes);
+    report.close(case.name(), "boxes", &scaled, &case.f32(&format!("boxes_{image}")).data);
     let (peaks, _) = peaks.as_chunks::<4>();
-    for (b, peaks) in boxes.chunks_exact(4).zip(peaks.chunks_exact(model.keypoints())) {
-        for [across, down, logit, _] in peaks {
-            let at = [b[0] + across * (b[2] - b[0]), b[1] + down * (b[3] - b[1])];
-            network.extend([at[0], at[1], 1.0]);
-            original.extend([at[0] * ratios[0], at[1] * ratios[1], 1.0]);
-            scores.push(*logit);
-        }
+    let is_torchvision = model.of.is_torchvision();
+    let in_network = if is_torchvision { "keypoints_resized" } else { "keypoints_network" };
+    if is_torchvision {
+        let logits: Vec<f32> = peaks.iter().map(|[_, _, logit, _]| *logit).collect();
+        report.compare(case, &format!("keypoints_scores_{image}"), &logits);
     }
-    for (name, got) in
-        [("keypoints_resized", network), ("keypoints", original), ("keypoints_scores", scores)]
-    {
+    let per_object = model.config.model.keypoint_head.keypoints;
+    for (name, boxes) in [(in_network, boxes), ("keypoints", &scaled)] {
+        let of_box = |(b, peaks): (&[f32], &[[f32; 4]])| -> Vec<[f32; 3]> {
+            let at = |low: usize, share: f32| b[low] + share * (b[low + 2] - b[low]);
+            let score = |share: f32| if is_torchvision { 1.0 } else { share };
+            peaks.iter().map(|[x, y, _, share]| [at(0, *x), at(1, *y), score(*share)]).collect()
+        };
+        let got: Vec<[f32; 3]> =
+            boxes.chunks_exact(4).zip(peaks.chunks_exact(per_object)).flat_map(of_box).collect();
         let name = format!("{name}_{image}");
-        report.compare(case, &name, &got);
+        let recorded = case.f32(&name).data;
+        let (want, _) = recorded.as_chunks::<3>();
+        for (k, what) in ["x", "y", "score"].iter().enumerate() {
+            let of = |points: &[[f32; 3]]| points.iter().map(|p| p[k]).collect::<Vec<_>>();
+            report.close(case.name(), &format!("{name}: {what}"), &of(&got), &of(want));
+        }
     }
 }
 
-/// Boxes, masks and run lengths in the pixels of the original image, whose size and that in the
-/// network are `sizes`: our objects are the rows `order` of the recorded ones. A pixel within
-/// `slack` of the threshold may fall on either side of it.
-pub(crate) fn masks(
+/// Boxes, masks and run lengths in the pixels of the original image: our objects are the rows
+/// `order` of the recorded ones.
+fn masks(
     report: &mut Report,
+    model: &Model,
     case: Case<'_>,
-    (image, sizes): (usize, [(usize, usize); 2]),
+    image: usize,
     order: &[usize],
     [boxes, probs]: [&[f32]; 2],
-    rule: PasteRule,
-    slack: f32,
 ) {
-    let [(h, w), (nh, nw)] = sizes;
-    let ratios = [w as f32 / nw as f32, h as f32 / nh as f32];
-    let scaled: Vec<f32> = boxes.iter().enumerate().map(|(k, v)| v * ratios[k % 2]).collect();
+    let ((h, w), rule) = (model.images[image], model.config.model.detections.paste_rule);
+    let scaled = in_file(model, image, boxes);
     let want = case.f32(&format!("boxes_{image}")).data;
     let binary = case.u8(&format!("masks_binary_{image}")).data;
     let area = probs.len() / order.len().max(1);
@@ -121,6 +186,7 @@ pub(crate) fn masks(
         let pasted = paste_mask(&probs[d * area..][..area], area.isqrt(), *bbox, h, w, rule);
         let (soft, got) = (pasted.soft_image(), pasted.bitmap(0.5).pixels);
         let want = &binary[theirs * h * w..(theirs + 1) * h * w];
+        let slack = model.of.tolerances.mask_slack;
         let differs = |p: &usize| got[*p] != want[*p] && (soft[*p] - 0.5).abs() >= slack;
         let wrong = (0..h * w).filter(differs).count();
         report.exact(case.name(), &format!("masks_binary_{image}[{d}]"), &[wrong], &[0]);

@@ -4,26 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use engine::config::Config;
-use engine::model::detection_program;
 use engine::weights::{Dialect, ExportForm, export_weights};
 
-use crate::model_setup::{GoldenModel, Loaded, Recorded};
-use crate::reference::{Files, Reference};
+use crate::models::{Model, Recorded};
 use crate::support::{data_dir, skipped};
-
-/// A model of torchvision's.
-pub(crate) fn torchvision(of: Recorded) {
-    let Some(model) = GoldenModel::open(of) else { return };
-    agrees(of.family("weights"), &model.config, &model.detection());
-}
-
-/// A model of detectron2's.
-pub(crate) fn detectron2(of: &'static Files) {
-    let Some(model) = Reference::open(of) else { return };
-    let loaded = model.load(&[], detection_program, &vec![0; model.num_images()]);
-    agrees(of.weights, &model.config, &loaded);
-}
 
 /// The Python with onnxruntime in it that `.ci/run` makes.
 fn python() -> Option<PathBuf> {
@@ -36,16 +20,18 @@ fn python() -> Option<PathBuf> {
 }
 
 /// Compares the file of a model with what the model finds.
-pub(crate) fn agrees(name: &str, config: &Config, model: &Loaded) {
+pub(crate) fn agrees(of: &'static Recorded) {
+    let Some(recorded) = Model::open(of) else { return };
+    let model = recorded.detection();
     let images = data_dir().join("coco-open/val2017");
     if !images.is_dir() {
         return skipped(&format!("{} is missing", images.display()));
     }
     let Some(python) = python() else { return };
     let place = tempfile::tempdir().expect("a folder");
-    let folder = place.path().join(name);
+    let folder = place.path().join(of.name);
     std::fs::create_dir(&folder).expect("a folder");
-    let text = config.to_toml().expect("a config");
+    let text = recorded.config.to_toml().expect("a config");
     std::fs::write(folder.join("config.toml"), text).expect("a file");
     let (form, dialect) = (ExportForm::Safetensors, Dialect::Torchvision);
     let bytes = export_weights(&model.params, &model.state, None, form, dialect).expect("weights");

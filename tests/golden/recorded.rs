@@ -6,9 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::Value;
 
-use crate::reference::{LSJ, MLPERF, TRAINED};
+use crate::models::all;
 use crate::support::Family;
-use crate::{d2_config, mlperf_model, model_setup};
 
 /// Attributes that say what a generator found or how it ran, and not what it computed with.
 const FINDINGS: [&str; 27] = [
@@ -209,24 +208,12 @@ fn change_each(
 /// All models whose settings are recorded.
 #[test]
 fn each_recorded_value_counts() {
-    let open =
-        |names: &[&str]| names.iter().map(|name| Family::open(name)).collect::<Option<Vec<_>>>();
-    for of in TRAINED.into_iter().chain([&LSJ, &MLPERF]) {
-        let Some(mut families) = open(&[of.weights, of.inputs_losses]) else { return };
-        change_each(&mut families, &[(0, "state_dict"), (1, "sgd5")], |families| {
-            let [meta, sgd] = [families[0].case("state_dict"), families[1].case("sgd5")];
-            match of.name == MLPERF.name {
-                true => format!("{:?}", mlperf_model::settings(meta, sgd)),
-                false => format!("{:?}", d2_config::settings(meta, sgd)),
-            }
-        });
-    }
-    for of in model_setup::ALL {
-        let (file, steps) = of.steps();
-        let Some(mut families) = open(&[of.family("weights"), of.family(file)]) else { return };
-        change_each(&mut families, &[(0, "state_dict"), (1, steps)], |families| {
-            let [meta, steps] = [families[0].case("state_dict"), families[1].case(steps)];
-            format!("{:?}", model_setup::settings(of, meta, steps))
+    for of in all() {
+        let parts = ["weights", "steps"].map(|part| of.open(part));
+        let Some(mut families) = parts.into_iter().collect::<Option<Vec<_>>>() else { return };
+        change_each(&mut families, &[(0, "state_dict"), (1, of.steps)], |families| {
+            let [meta, steps] = [families[0].case("state_dict"), families[1].case(of.steps)];
+            format!("{:?}", of.setup(meta, steps))
         });
     }
 }

@@ -8,6 +8,7 @@ use kernels::ops::roi_align::RoiAlign;
 use kernels::ops::roi_levels::RoiLevels;
 
 use crate::convert::{Ran, built_in, count, flag, floats, host, index, numbered, repeated, views};
+use crate::formulas::pool_by_level;
 use crate::support::{Case, Report, each_case};
 
 /// README; torch's own f32 differs by 3.5e-6.
@@ -111,38 +112,9 @@ fn level_op(case: Case<'_>) -> RoiLevels {
     }
 }
 
-/// Levels of the boxes, pooling from them, and the gradient of every map.
+/// Level k has 2^k network pixels a side; torchvision finds k_min from the scale likewise.
 fn pool_pyramid(report: &mut Report, case: Case<'_>) {
-    let (mut boxes, mut image_idx) = (vec![], vec![]);
-    for (image, name) in numbered(case, "boxes_img").iter().enumerate() {
-        let own = case.f32(name).data;
-        image_idx.extend(vec![image as i32; own.len() / 4]);
-        boxes.extend(own);
-    }
-    let rows = image_idx.len();
-    let boxes = floats(Role::Box, &[rows, 4], boxes);
-    let image_idx = index(&[rows], image_idx);
-    let op = level_op(case);
-    let min_level = op.min_level;
-    let levels = Ran::new(case.name(), op, vec![boxes.clone(), image_idx.clone()]);
-    report.equal(case, "level", levels.i32(0));
-
-    let maps = numbered(case, "feat");
-    let op = RoiAlign {
-        pooled: case.usize("output"),
-        sampling_ratio: case.usize("sampling_ratio"),
-        aligned: flag(case, "aligned"),
-        // Level k has 2^k network pixels a side; torchvision finds k_min from the scale likewise.
-        spatial_scales: (min_level..).take(maps.len()).map(|level| 0.5f32.powi(level)).collect(),
-        gradient_scale: 1.0,
-    };
-    let mut inputs: Vec<_> =
-        maps.iter().map(|name| host(Role::Activation, &case.f32(name))).collect();
-    inputs.extend([boxes, image_idx, index(&[rows], levels.i32(0).to_vec()), count(rows)]);
-    let ran = Ran::new(case.name(), op, inputs);
-    report.compare(case, "y", ran.f32(0));
-    let dy = case.f32("dy").data;
-    for (level, name) in numbered(case, "dfeat").iter().enumerate() {
-        report.compare(case, name, &ran.grad(&dy, level).data);
-    }
+    let (op, maps) = (level_op(case), numbered(case, "feat").len());
+    let scales = (op.min_level..).take(maps).map(|level| 0.5f32.powi(level)).collect();
+    pool_by_level(report, case, op, "boxes_img", (flag(case, "aligned"), scales), TOLERANCE);
 }

@@ -6,7 +6,7 @@ use graph::CpuExecutor;
 use kernels::boxes::sample;
 use kernels::isa::Products;
 
-use crate::model_setup::{Loaded, row};
+use crate::models::Loaded;
 use crate::support::Case;
 
 /// A step whose samples are those with the smallest keys of the golden data.
@@ -126,4 +126,19 @@ impl List {
         row(e, &format!("{what}_matched"), 0, capacity, &self.matched);
         row(e, &format!("num_{what}s"), 0, 1, &[count]);
     }
+}
+
+/// Writes the head of row `i` of an input whose rows have `len` elements; the rest of it is 0.
+pub(crate) fn row<T: bytemuck::Pod>(
+    executor: &mut CpuExecutor,
+    name: &str,
+    i: usize,
+    len: usize,
+    values: &[T],
+) {
+    let tensor = executor.input_mut(name).unwrap_or_else(|e| panic!("{e}"));
+    let all: &mut [T] = bytemuck::cast_slice_mut(tensor.bytes_mut());
+    let row = &mut all[i * len..(i + 1) * len];
+    row.fill(T::zeroed());
+    row[..values.len()].copy_from_slice(values);
 }

@@ -3,13 +3,15 @@
 use kernels::Role;
 use kernels::cpu::HostTensor;
 use kernels::on_cpu::{run, run_updating};
-use kernels::ops::control_step::{Control, ControlStep, LrSchedule};
+use kernels::ops::control_step::{Control, LrSchedule};
 use kernels::ops::grad_norms::GradNorms;
 use kernels::ops::parameter_update::{
     Adamw, Average, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd,
 };
 
-use crate::convert::{count, flag, floats, host, index, numbered, numbers};
+use crate::convert::{f32s, flag, floats, host, index, numbered, numbers};
+use crate::formulas::{control_step, controls};
+use crate::model_configs::{number, usizes};
 use crate::support::{Case, Report, cases_of, each_case};
 
 /// Five steps in f32 against f64: 1.6e-7 measured, with room for other rates and decays.
@@ -19,11 +21,26 @@ const LR_TOLERANCE: f64 = 1e-12;
 
 #[test]
 fn golden_optim() {
-    each_case("optim", SGD_TOLERANCE, |report, case| match case.name().split('_').next() {
-        Some("sgd") => updates(report, case, sgd_rule(case)),
-        Some("novograd") => updates(report, case, novograd_rule(case)),
-        Some("lars") => updates(report, case, lars_rule(case)),
-        _ => panic!("{}: an optimizer that we do not have", case.name()),
+    each_case("optim", SGD_TOLERANCE, |report, case| {
+        let rule = match case.name().split('_').next() {
+            Some("sgd") => sgd_rule(case),
+            Some("novograd") => novograd_rule(case),
+            Some("lars") => lars_rule(case),
+            _ => panic!("{}: an optimizer that we do not have", case.name()),
+        };
+        let tensors: Vec<usize> = (0..numbered(case, "w0_").len()).collect();
+        let rates: Vec<[f32; 2]> = f32s(case, "lrs").into_iter().map(|rate| [rate, 1.0]).collect();
+        let decay = case.float("weight_decay") as f32;
+        let state = updates(report, case, rule, (&tensors, decay), &rates);
+        if let Rule::Sgd(_) = rule {
+            compare(
+                report,
+                case,
+                &format!("buf{}", rates.len()),
+                &tensors,
+                &state[tensors.len()..],
+            );
+        }
     });
 }
 
@@ -50,46 +67,47 @@ fn lars_rule(case: Case<'_>) -> Rule {
     Rule::Lars(Lars { momentum, trust })
 }
 
-/// All tensors adapt; gradients and their norms come as given. SGD's momenta are compared too.
-fn updates(report: &mut Report, case: Case<'_>, rule: Rule) {
-    let names = numbered(case, "w0_");
-    let n = names.len();
-    let weight_decay = case.float("weight_decay") as f32;
+/// Updates these tensors, which all adapt, with gradients and their norms as given: a rate for each
+/// step, and 0 behind it if the step is skipped. Returns the state after the last.
+fn updates(
+    report: &mut Report,
+    case: Case<'_>,
+    rule: Rule,
+    (tensors, weight_decay): (&[usize], f32),
+    rates: &[[f32; 2]],
+) -> Vec<HostTensor> {
+    let n = tensors.len();
     let group = Group { weight_decay, lr_factor: 1.0, master: false, adapts: true };
     let op = ParameterUpdate { rule, groups: vec![group; n], stats: false, average: None };
-    let mut state: Vec<HostTensor> =
-        names.iter().map(|name| host(Role::Master, &case.f32(name))).collect();
+    let read = |prefix: &str, role: Role| -> Vec<HostTensor> {
+        tensors.iter().map(|i| host(role, &case.f32(&format!("{prefix}_{i}")))).collect()
+    };
+    let mut state = read("w0", Role::Master);
     let zeros = |w: &HostTensor| HostTensor::f32(w.desc.clone(), vec![0.0; w.desc.len()]);
-    state.extend(state.iter().map(zeros).collect::<Vec<_>>());
+    let is_adamw = matches!(rule, Rule::Adamw(_));
+    let kinds = 1 + usize::from(is_adamw);
+    let moments: Vec<_> = (0..kinds).flat_map(|_| state.iter().map(zeros)).collect();
+    state.extend(moments);
     if rule.has_averages() {
         state.push(floats(Role::Scalar, &[n], vec![0.0; n]));
+    }
+    if rule.has_averages() || is_adamw {
         state.push(index(&[1], vec![0]));
     }
-    for (step, &rate) in (1..).zip(&numbers(case, "lrs")) {
-        let mut inputs: Vec<HostTensor> = numbered(case, &format!("g{step}_"))
-            .iter()
-            .map(|name| host(Role::WeightGradient, &case.f32(name)))
-            .collect();
+    for (step, &[rate, applied]) in (1..).zip(rates) {
+        let mut inputs = read(&format!("g{step}"), Role::WeightGradient);
         if rule.needs_norms() {
             let norms = run(&GradNorms {}, &inputs);
             inputs.push(norms.unwrap_or_else(|e| panic!("{}: {e}", case.name()))[0].clone());
         }
-        // Nothing clipped, nothing skipped, loss scale 1.
-        inputs.push(floats(Role::Scalar, &[Control::LEN], vec![rate as f32, 1.0, 1.0, 1.0, 0.0]));
+        // Nothing clipped, loss scale 1.
+        let control = vec![rate, 1.0, applied, 1.0, 0.0];
+        inputs.push(floats(Role::Scalar, &[Control::LEN], control));
         let ran = run_updating(&op, &inputs, &mut state);
         ran.unwrap_or_else(|e| panic!("{}: {e}", case.name()));
-        for (w, i) in state.iter().zip(0..n) {
-            let name = format!("w{step}_{i}");
-            report.compare(case, &name, w.as_f32());
-        }
+        compare(report, case, &format!("w{step}"), tensors, &state);
     }
-    if let Rule::Sgd(_) = rule {
-        let buffers = numbered(case, &format!("buf{}_", numbers(case, "lrs").len()));
-        assert_eq!(buffers.len(), n, "{}: a buffer for each weight", case.name());
-        for (momentum, name) in state[n..].iter().zip(&buffers) {
-            report.compare(case, name, momentum.as_f32());
-        }
-    }
+    state
 }
 
 /// Worst of torch's own versions in f32: 5.2e-7 (tv_README).
@@ -111,40 +129,20 @@ fn golden_tv_optim_adamw() {
 fn adamw_group(report: &mut Report, case: Case<'_>, group: usize) {
     let attributes = case.attributes();
     let own = &attributes["groups"][group];
-    let number = |name: &str| own[name].as_f64().expect("a number");
-    let tensors = own["tensors"].as_array().expect("a list").iter();
-    let tensors: Vec<u64> = tensors.map(|i| i.as_u64().expect("an index")).collect();
-    let [beta1, beta2, eps, weight_decay] = ["beta1", "beta2", "eps", "weight_decay"].map(number);
-    let (eps, weight_decay) = (eps as f32, weight_decay as f32);
-    let n = tensors.len();
-    let op = ParameterUpdate {
-        rule: Rule::Adamw(Adamw { beta1, beta2, eps }),
-        groups: vec![Group { weight_decay, lr_factor: 1.0, master: false, adapts: true }; n],
-        stats: false,
-        average: None,
-    };
-    let read = |prefix: &str, role: Role| -> Vec<HostTensor> {
-        tensors.iter().map(|i| host(role, &case.f32(&format!("{prefix}_{i}")))).collect()
-    };
-    let mut state = read("w0", Role::Master);
-    let zeros = |w: &HostTensor| HostTensor::f32(w.desc.clone(), vec![0.0; w.desc.len()]);
-    let moments: Vec<_> = state.iter().chain(&state).map(zeros).collect();
-    state.extend(moments);
-    state.push(index(&[1], vec![0]));
-    let rates = attributes["lrs"].as_array().expect("a list");
-    for (step, rate) in (1..).zip(rates) {
-        let mut inputs = read(&format!("g{step}"), Role::WeightGradient);
-        let rate = rate[group].as_f64().expect("a number") as f32;
-        let skipped = attributes["skipped"][step - 1] == 1;
-        let applied = if skipped { 0.0 } else { 1.0 };
-        inputs.push(floats(Role::Scalar, &[Control::LEN], vec![rate, 1.0, applied, 1.0, 0.0]));
-        let ran = run_updating(&op, &inputs, &mut state);
-        ran.unwrap_or_else(|e| panic!("{}: {e}", case.name()));
-        compare(report, case, &format!("w{step}"), &tensors, &state[..n]);
-    }
+    let tensors = usizes(&own["tensors"]);
+    let [beta1, beta2, eps, weight_decay] =
+        ["beta1", "beta2", "eps", "weight_decay"].map(|name| number(own, name));
+    let rates = attributes["lrs"].as_array().expect("a list").iter().enumerate();
+    let rates = rates.map(|(step, rates)| {
+        let applied = if attributes["skipped"][step] == 1 { 0.0 } else { 1.0 };
+        [rates[group].as_f64().expect("a number") as f32, applied]
+    });
+    let rates: Vec<_> = rates.collect();
+    let rule = Rule::Adamw(Adamw { beta1, beta2, eps: eps as f32 });
+    let state = updates(report, case, rule, (&tensors, weight_decay as f32), &rates);
     if rates.len() == 10 {
-        compare(report, case, "m10", &tensors, &state[n..2 * n]);
-        compare(report, case, "v10", &tensors, &state[2 * n..3 * n]);
+        compare(report, case, "m10", &tensors, &state[tensors.len()..]);
+        compare(report, case, "v10", &tensors, &state[2 * tensors.len()..]);
     }
 }
 
@@ -195,7 +193,7 @@ fn golden_tv_optim_ema() {
     });
 }
 
-fn compare(report: &mut Report, case: Case<'_>, what: &str, tensors: &[u64], got: &[HostTensor]) {
+fn compare(report: &mut Report, case: Case<'_>, what: &str, tensors: &[usize], got: &[HostTensor]) {
     for (i, got) in tensors.iter().zip(got) {
         let name = format!("{what}_{i}");
         report.compare(case, &name, got.as_f32());
@@ -210,7 +208,8 @@ fn golden_lr_schedules() {
         let got: Vec<f64> = (0..want.len()).map(|step| schedule.at(step as u64)).collect();
         report.close(case.name(), "lr_f64", &got, &want);
         let want: Vec<f32> = want.iter().map(|&lr| lr as f32).collect();
-        let got = rates_of_steps(case, schedule, want.len());
+        let op = control_step(&schedule);
+        let got: Vec<f32> = controls(&op).map(|control| control.lr).take(want.len()).collect();
         // One unit in the last place: 1e-12 may lie across a rounding border of f32.
         for (step, (got, want)) in got.iter().zip(&want).enumerate() {
             let near = (got - want).abs() <= f32::EPSILON * want.abs();
@@ -229,32 +228,4 @@ fn schedule(case: Case<'_>) -> LrSchedule {
     let milestones = numbers(case, "milestones").into_iter().map(|m| m as u64).collect();
     let gamma = case.float("gamma");
     LrSchedule::Multistep { base, warmup_steps, warmup_factor, milestones, gamma }
-}
-
-/// Step control of a schedule and nothing else.
-fn control_step(schedule: LrSchedule) -> ControlStep {
-    ControlStep {
-        schedule,
-        clip_norm: 0.0,
-        growth_interval: 0,
-        dynamic: false,
-        shared_warmup: false,
-        first_step: 0,
-        count_skipped: false,
-        micro_steps: 1,
-    }
-}
-
-/// The learning rates that the op passes to the optimizer, step by step.
-fn rates_of_steps(case: Case<'_>, schedule: LrSchedule, steps: usize) -> Vec<f32> {
-    let op = control_step(schedule);
-    let inputs = [floats(Role::Scalar, &[1], vec![1.0]), count(1)];
-    let zero = || index(&[1], vec![0]);
-    let mut state = [zero(), floats(Role::Scalar, &[1], vec![1.0]), zero(), zero()];
-    let mut rate = || {
-        let control = run_updating(&op, &inputs, &mut state);
-        let control = control.unwrap_or_else(|e| panic!("{}: {e}", case.name()));
-        Control::read(control[0].as_f32()).lr
-    };
-    (0..steps).map(|_| rate()).collect()
 }

@@ -22,16 +22,6 @@ pub(crate) struct Tensor<T> {
     pub(crate) data: Vec<T>,
 }
 
-impl Tensor<f32> {
-    /// The channel of each row's label, [M, S, S], in maps [M, S, S, K+1].
-    pub(crate) fn own_channel(&self, labels: &[i32]) -> Self {
-        let [rows, height, width, classes] = self.shape[..] else { panic!("{:?}", self.shape) };
-        let channel = |i: usize| self.data[i * classes + labels[i / (height * width)] as usize];
-        let data = (0..rows * height * width).map(channel).collect();
-        Self { shape: vec![rows, height, width], data }
-    }
-}
-
 /// One golden file: its cases and their tensors.
 pub(crate) struct Family {
     name: String,
@@ -77,6 +67,12 @@ pub(crate) fn need(path: PathBuf) -> Option<PathBuf> {
     }
     skipped(&format!("{} is absent", path.display()));
     None
+}
+
+/// A JSON file of the golden folder; `None`, with a message, if it is missing.
+pub(crate) fn golden_json(name: &str) -> Option<Value> {
+    let text = std::fs::read(need(golden_dir().join(name))?).expect("a file");
+    Some(serde_json::from_slice(&text).expect("JSON"))
 }
 
 impl Family {
@@ -180,6 +176,29 @@ impl<'a> Case<'a> {
         self.family.cases()
     }
 
+    /// The names of its tensors.
+    pub(crate) fn tensors(self) -> impl Iterator<Item = String> {
+        let own =
+            move |key: String| key.strip_prefix(self.name)?.strip_prefix('/').map(str::to_owned);
+        self.family.keys().into_iter().filter_map(own)
+    }
+
+    /// Every how many values of a tensor the case has, and these.
+    pub(crate) fn every(self, name: &str) -> (usize, Vec<f32>) {
+        let stride = |key: &str| match key.strip_suffix(name)?.strip_suffix('/') {
+            None => (key == name).then_some(1),
+            Some("full") => Some(1),
+            Some(thinned) => thinned.strip_prefix("every")?.parse().ok(),
+        };
+        let found = self.tensors().find_map(|key| Some((stride(&key)?, self.f32(&key).data)));
+        found.unwrap_or_else(|| panic!("{}: no {name}", self.name))
+    }
+
+    /// True if the case has this tensor or a part of it.
+    pub(crate) fn has_some(self, name: &str) -> bool {
+        self.tensors().any(|key| key == name || key.ends_with(&format!("/{name}")))
+    }
+
     /// True if the case has this tensor.
     pub(crate) fn has(&self, tensor: &str) -> bool {
         self.family.tensors().tensor(&self.key(tensor)).is_ok()
@@ -214,17 +233,13 @@ impl Tensor<i32> {
 }
 
 /// Compares each case of a family; nothing, with a message, if it is missing.
-pub(crate) fn each_case(
-    family: &'static str,
-    tolerance: f64,
-    compare: impl FnMut(&mut Report, Case<'_>),
-) {
+pub(crate) fn each_case(family: &str, tolerance: f64, compare: impl FnMut(&mut Report, Case<'_>)) {
     cases_of(family, "", tolerance, compare);
 }
 
 /// The same with the cases alone whose names begin so.
 pub(crate) fn cases_of(
-    family: &'static str,
+    family: &str,
     start: &str,
     tolerance: f64,
     mut compare: impl FnMut(&mut Report, Case<'_>),
@@ -241,7 +256,7 @@ pub(crate) fn cases_of(
 
 /// Collects the worst error of a family, and fails on the first that is too large.
 pub(crate) struct Report {
-    family: &'static str,
+    family: String,
     tolerance: f64,
     cases: usize,
     not_due: usize,
@@ -250,7 +265,8 @@ pub(crate) struct Report {
 
 impl Report {
     /// `tolerance` bounds |err| / max|ref| of every tensor given to [`Report::close`].
-    pub(crate) fn new(family: &'static str, tolerance: f64) -> Self {
+    pub(crate) fn new(family: &str, tolerance: f64) -> Self {
+        let family = family.to_owned();
         Report { family, tolerance, cases: 0, not_due: 0, worst: 0.0 }
     }
 
@@ -276,7 +292,7 @@ impl Report {
         A: Copy + Into<f64>,
         B: Copy + Into<f64>,
     {
-        let family = self.family;
+        let family = &self.family;
         assert_eq!(got.len(), want.len(), "golden {family}: {case}/{tensor}: number of values");
         let largest = want.iter().map(|&w| w.into().abs()).fold(0.0, f64::max);
         let scale = if largest > 0.0 { largest } else { 1.0 };
@@ -322,7 +338,7 @@ impl Report {
     where
         T: PartialEq + std::fmt::Debug,
     {
-        let family = self.family;
+        let family = &self.family;
         assert_eq!(got.len(), want.len(), "golden {family}: {case}/{tensor}: number of values");
         if let Some(i) = (0..got.len()).find(|&i| got[i] != want[i]) {
             panic!(

@@ -4,15 +4,14 @@
 use dali::store::Segmentation;
 use engine::config::ResizeFilter;
 use engine::view::extent;
+use kernels::Role;
 use kernels::boxes::{ImageSize, as_boxes, clip};
 use kernels::cpu::HostTensor;
-use kernels::ops::preprocess::Preprocess;
 use kernels::ops::transform_boxes::TransformBoxes;
 use kernels::view::{Axis, View};
-use kernels::{Role, TensorDesc};
 use serde_json::Value;
 
-use crate::convert::{Ran, count, floats, index};
+use crate::convert::{self, Ran, count, floats, index, plain_preprocess};
 use crate::support::{Case, Report, each_case};
 
 /// Corners of boxes: f32 here, f64 there.
@@ -135,19 +134,8 @@ fn shift(case: Case<'_>, files: &Files) -> usize {
 fn pixels(report: &mut Report, case: Case<'_>, files: &Files) {
     let (image, made) = (case.u8(files.image), case.u8(files.made));
     let [height, width] = files.view.network().map(|side| side as usize);
-    let op = Preprocess {
-        height,
-        width,
-        channels: 3,
-        mean: [0.0; 3],
-        std: [1.0; 3],
-        pixel_scale: 1.0,
-        bgr: false,
-        filter: ResizeFilter::Pil,
-        colours: false,
-    };
-    let desc = TensorDesc::new(Role::Pixels, &[1, image.data.len()]);
-    let inputs = vec![HostTensor::u8(desc, image.data), row(&files.view), count(1)];
+    let op = plain_preprocess([height, width]);
+    let inputs = vec![convert::pixels(image.data), row(&files.view), count(1)];
     let got = Ran::new(case.name(), op, inputs);
     let (columns, left) = (made.shape[1], shift(case, files));
     let lines = made.data.chunks_exact(3 * columns).take(height);

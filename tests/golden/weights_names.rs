@@ -11,14 +11,12 @@ use engine::weights::{Dialect, ExportForm, Values, WeightsFile, export_weights, 
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde_json::Value;
 
-use crate::model_setup::usizes;
-use crate::support::{golden_dir, need};
+use crate::model_configs::usizes;
+use crate::support::golden_json;
 
 /// Each blob is loaded under the same name as the parameter that detectron2's converter maps it to.
 pub(crate) fn run() {
-    let Some(path) = need(golden_dir().join("d2_c2_names.json")) else { return };
-    let text = std::fs::read(path).expect("a file");
-    let tables: Value = serde_json::from_slice(&text).expect("JSON");
+    let Some(tables) = golden_json("d2_c2_names.json") else { return };
     let unused = tables["imagenet_unused_in_mask_rcnn_R_50_FPN_3x"].as_array().expect("a list");
     for table in ["r50_bn_gamma_beta_running", "r50_bn_s_b_rm_riv", "r50_bn_s_b"] {
         let names = tables[table].as_object().expect("an object").iter();
@@ -35,9 +33,7 @@ pub(crate) fn run() {
 
 /// Each name of maskrcnn-benchmark's model gives the tensor that it is in torchvision's.
 pub(crate) fn benchmark() {
-    let Some(path) = need(golden_dir().join("mlperf_name_map.json")) else { return };
-    let text = std::fs::read(path).expect("a file");
-    let table: Value = serde_json::from_slice(&text).expect("JSON");
+    let Some(table) = golden_json("mlperf_name_map.json") else { return };
     let names = table["map"].as_object().expect("an object").iter();
     let (theirs, ours): (Vec<&str>, Vec<&str>) =
         names.map(|(theirs, ours)| (theirs.as_str(), ours.as_str().expect("a name"))).unzip();
@@ -112,9 +108,7 @@ const fn torchvision(model: &'static str, preset: &'static str) -> Recorded {
 /// project needs; and as many are trained, but for scales and shifts of batch norms.
 pub(crate) fn state_dicts() {
     for recorded in &RECORDED {
-        let Some(path) = need(golden_dir().join(recorded.file)) else { return };
-        let text = std::fs::read(path).expect("a file");
-        let tables: Value = serde_json::from_slice(&text).expect("JSON");
+        let Some(tables) = golden_json(recorded.file) else { return };
         let of_detectron2 = recorded.file.starts_with("d2_");
         let table = &tables[recorded.model];
         let theirs = if of_detectron2 { &table["state_dict"] } else { table };
@@ -157,9 +151,7 @@ const BODIES: [(&str, &str); 6] = [
 /// layers and the counters.
 #[test]
 fn golden_weights_of_classifiers() {
-    let Some(path) = need(golden_dir().join("tv_state_dicts.json")) else { return };
-    let tables: Value =
-        serde_json::from_slice(&std::fs::read(path).expect("a file")).expect("JSON");
+    let Some(tables) = golden_json("tv_state_dicts.json") else { return };
     for (model, preset) in BODIES {
         let (all, _) = shapes(&torchvision(model, preset), Dialect::Torchvision, &BTreeMap::new());
         let body = all.iter().filter_map(|(name, shape)| {

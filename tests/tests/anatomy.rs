@@ -6,9 +6,8 @@ mod common;
 use std::sync::Arc;
 
 use common::driver::Gpus;
-use common::{Place, Said, said};
+use common::{Place, Said, as_count, as_list, as_number, assert_has, said};
 use device::Device;
-use engine::config::Config;
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
 use engine::runtime::Backend;
@@ -35,18 +34,18 @@ fn a_step_is_told_whole() {
     let number = |pointer: &str| told.pointer(pointer).and_then(|v| v.as_f64()).expect(pointer);
     assert!(number("/check/agree") > 120.0 && number("/check/worst_error_over_allowed") < 1.0);
     assert_eq!(told["check"]["failed"].as_array().map(Vec::len), Some(0));
-    let rows = told["rows"].as_array().expect("rows");
+    let rows = as_list(&told["rows"]);
     let kernels: u64 = rows
         .iter()
         .map(|row| {
-            let each = row["kernels"].as_array().expect("kernels").len() as u64;
-            each * row["count"].as_u64().expect("a count")
+            let each = as_list(&row["kernels"]).len() as u64;
+            each * as_count(&row["count"])
         })
         .sum();
     assert_eq!(told["launches"]["kernels"], kernels, "a row for each launch");
-    let us: f64 = rows.iter().map(|row| row["us"].as_f64().expect("a time")).sum();
+    let us: f64 = rows.iter().map(|row| as_number(&row["us"])).sum();
     assert!((us / 1e3 - number("/launches/sum_ms")).abs() < 1e-6 * us);
-    assert!(rows.iter().all(|row| row["us"].as_f64().expect("a time") >= 0.0));
+    assert!(rows.iter().all(|row| as_number(&row["us"]) >= 0.0));
     for row in rows.iter().filter(|row| row["pass"] != "step") {
         assert_eq!(row["checked"], "agrees", "{row}");
         assert!(row["share_of_ceiling"].as_f64().is_some_and(|share| share >= 0.0), "{row}");
@@ -55,19 +54,20 @@ fn a_step_is_told_whole() {
     let gap = number("/graph/ms") - number("/launches/sum_ms");
     assert!((number("/gap_ms") - gap).abs() < 1e-9);
     assert!(number("/event_cost/empty_us") < number("/event_cost/launch_us"));
-    let spans = told["timeline"]["spans"].as_array().expect("spans");
-    let works: usize = rows.iter().map(|row| row["nodes"].as_array().expect("nodes").len()).sum();
+    let spans = as_list(&told["timeline"]["spans"]);
+    let works: usize = rows.iter().map(|row| as_list(&row["nodes"]).len()).sum();
     assert_eq!(spans.len(), works);
     let drawing = place.text("t.svg");
     assert!(drawing.len() < 1 << 20 && drawing.ends_with("</svg>\n"));
     assert_eq!(drawing.matches("<title>").count(), works, "a bar for each node and both ends");
-    for words in [
-        "NVIDIA A100-SXM4-80GB, driver for CUDA 12.2 | commit ",
-        "| micro | batch 2 | 64x64",
-        "a stamp alone takes",
-    ] {
-        assert!(drawing.contains(words), "{words}");
-    }
+    assert_has(
+        &drawing,
+        &[
+            "NVIDIA A100-SXM4-80GB, driver for CUDA 12.2 | commit ",
+            "| micro | batch 2 | 64x64",
+            "a stamp alone takes",
+        ],
+    );
 }
 
 #[test]
@@ -109,8 +109,7 @@ fn shapes_need_no_device_and_mistakes_are_told() {
 #[test]
 fn training_goes_on_behind_measured_steps() {
     let place = Place::new();
-    let dir = format!("data.synthetic.dir={}", place.path().join("drawn").display());
-    let config = Config::load("micro", &[dir]).expect("the preset loads");
+    let config = place.config(&[]);
     let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");
     let trainer = || {
         let device: Arc<dyn Device> = Arc::new(test_gpu::open("A100"));

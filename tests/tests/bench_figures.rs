@@ -3,31 +3,21 @@
 
 mod common;
 
-use std::process::Command;
-
 use common::driver::Gpus;
-use common::{Place, Said, micro, said};
+use common::{Place, as_list, assert_has, good, micro, said};
 use serde_json::Value;
 
-fn run(program: &str, place: &Place, arguments: &str) -> Said {
-    said(Command::new(program).args(arguments.split_whitespace()).current_dir(place.path()))
-}
-
 fn bench(place: &Place, arguments: &str) -> String {
-    let said = run(env!("CARGO_BIN_EXE_bench-under-test"), place, arguments);
-    assert_eq!(said.code, 0, "{arguments}: {}{}", said.out, said.err);
-    said.out
+    good(&mut place.bench(arguments)).out
 }
 
 /// The same where there is a GPU.
 fn on_device(gpus: &Gpus, arguments: &str) -> String {
-    let said = said(&mut gpus.bench(arguments));
-    assert_eq!(said.code, 0, "{arguments}: {}{}", said.out, said.err);
-    said.out
+    good(&mut gpus.bench(arguments)).out
 }
 
 fn refused(place: &Place, arguments: &str) -> String {
-    let said = run(env!("CARGO_BIN_EXE_bench-under-test"), place, arguments);
+    let said = said(&mut place.bench(arguments));
     assert_eq!(said.code, 1, "{arguments}: {}", said.out);
     let one_line = said.err.trim().lines().count() == 1;
     assert!(one_line && said.err.starts_with("error: "), "{}", said.err);
@@ -61,7 +51,7 @@ fn detection_is_measured_on_the_cpu_and_on_a_device() {
         let told = on_device(&gpus, &format!("infer {wanted} --device {device}"));
         let value = place.json("i.json");
         assert_eq!((&value["kind"], &value["weights"]), (&"infer".into(), &"random".into()));
-        let cases = value["cases"].as_array().expect("cases");
+        let cases = as_list(&value["cases"]);
         assert_eq!(cases.len(), 2);
         check_case(&cases[0], 1, 5);
         check_case(&cases[1], 3, 6);
@@ -75,9 +65,9 @@ fn detection_is_measured_on_the_cpu_and_on_a_device() {
     assert_eq!(found, [10.0, 10.0]);
     // The spelling as a flag, drawn images of a shape, a time that is up at once.
     let told = bench(place, "--infer --preset micro --padded 64x96 --batch 2 --seconds 0");
-    assert!(told.contains(" 64x96      2 "), "{told}");
+    assert_has(&told, &[" 64x96      2 "]);
     let told = refused(place, "--infer --preset micro --batch 1,0");
-    assert!(told.contains("--batch 0: a run takes at least one image"), "{told}");
+    assert_has(&told, &["--batch 0: a run takes at least one image"]);
 }
 
 #[test]
@@ -96,11 +86,11 @@ fn trained_weights_keep_the_threshold_of_the_config() {
     place.good(&micro("--set train.steps=2 --device cpu"));
     let weights = "runs/micro/checkpoints/step_00000002/model.safetensors";
     let told = bench(&place, &format!("infer --preset micro --weights {weights} --json i.json"));
-    assert!(told.contains(&format!("weights {weights} | scores over 0.05")), "{told}");
+    assert_has(&told, &[&format!("weights {weights} | scores over 0.05")]);
     let value = place.json("i.json");
     assert!((number(&value, "/score_threshold") - 0.05).abs() < 1e-6, "{value}");
     let told = refused(&place, "infer --preset micro --weights none.safetensors");
-    assert!(told.contains("none.safetensors"), "{told}");
+    assert_has(&told, &["none.safetensors"]);
 }
 
 #[test]
@@ -121,11 +111,9 @@ fn a_session_goes_into_the_history_once() {
     assert!(fault.contains("give all folders of the session at once, with --replace"), "{fault}");
     assert!(bench(place, &format!("{add} --replace")).starts_with("wrote "));
     let told = bench(place, "history --into kept");
-    for wanted in ["(none)", "step.json/images_per_second", "2026-12-01"] {
-        assert!(told.contains(wanted), "{wanted}: {told}");
-    }
+    assert_has(&told, &["(none)", "step.json/images_per_second", "2026-12-01"]);
     let told = bench(place, "history --into kept --filter flops");
-    assert!(told.contains("nodes.json/rows/"), "{told}");
+    assert_has(&told, &["nodes.json/rows/"]);
     place.write("a/other.json", "{\"commit\": \"another\"}");
     let fault = refused(place, &format!("{add} --replace"));
     assert!(fault.contains("is of the commit `"), "{fault}");
@@ -143,7 +131,7 @@ fn the_sums_of_several_ranks_are_measured_with_one() {
     let summing = format!("{step} --all-reduce --against a/plain.json");
     let small = "--set ranks.bucket_mib=1";
     let told = on_device(&gpus, &format!("{summing} {small} --device cuda --json a/sums.json"));
-    assert!(told.contains("all-reduce through nccl: "), "{told}");
+    assert_has(&told, &["all-reduce through nccl: "]);
     let [plain, sums] = ["a/plain.json", "a/sums.json"].map(|file| place.json(file));
     assert_eq!((&plain["all_reduce"], &plain["reduced"]), (&"none".into(), &Value::Null));
     assert_eq!((&sums["all_reduce"], &sums["reduced"]["bucket_mib"]), (&"nccl".into(), &1.into()));
@@ -154,7 +142,7 @@ fn the_sums_of_several_ranks_are_measured_with_one() {
     assert!(kernels(&sums) > kernels(&plain), "filling and emptying buckets");
 
     let told = refused(place, &format!("{step} --all-reduce --device cpu"));
-    assert!(told.contains("--all-reduce needs a GPU: on the CPU one rank sums nothing"), "{told}");
+    assert_has(&told, &["--all-reduce needs a GPU: on the CPU one rank sums nothing"]);
     for (file, words) in [
         ("a/sums.json", "holds no bench of a step without --all-reduce"),
         ("none.json", "--against none.json"),
@@ -171,13 +159,13 @@ fn a_step_of_many_gpus_is_planned_on_paper() {
     let place = Place::new();
     let flags = "--gpu a100 --images 1 --set ranks.bucket_mib=1 --json p.json";
     let told = bench(&place, &format!("--plan --gpus 32 {flags} --network-gb-s 20 --hop-us 9"));
-    for wanted in ["not verified on hardware", "mlperf_r50 on 32 A100", "20 GB/s and 9 us per hop"]
-    {
-        assert!(told.contains(wanted), "{wanted}: {told}");
-    }
+    assert_has(
+        &told,
+        &["not verified on hardware", "mlperf_r50 on 32 A100", "20 GB/s and 9 us per hop"],
+    );
     let value = place.json("p.json");
     assert_eq!((&value["kind"], &value["verified_on_hardware"]), (&"plan".into(), &false.into()));
-    let scaling = value["scaling_fast_expected_slow"].as_array().expect("rows");
+    let scaling = as_list(&value["scaling_fast_expected_slow"]);
     let gpus: Vec<_> = scaling.iter().map(|row| number(row, "/gpus")).collect();
     assert_eq!(gpus, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]);
     for pair in scaling.windows(2) {
@@ -188,7 +176,7 @@ fn a_step_of_many_gpus_is_planned_on_paper() {
         let ms = [0, 1, 2].map(|case| number(row, &format!("/step_ms/{case}")));
         assert!(ms.is_sorted_by(|a, b| a < b), "{value}");
     }
-    let nodes = value["nodes"].as_array().expect("nodes");
+    let nodes = as_list(&value["nodes"]);
     let sums = nodes.iter().filter(|node| number(node, "/summed_bytes") > 0.0);
     assert!(sums.count() > 10, "buckets of 1 MiB: {value}");
     let told = bench(&place, "plan --gpus 1");

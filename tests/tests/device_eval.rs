@@ -33,12 +33,6 @@ const SURE: f32 = 0.3;
 const SCORE_BOUND: f32 = 0.02;
 const MIN_IOU: f32 = 0.9;
 
-fn config(place: &Place, set: &[&str]) -> Config {
-    let dir = format!("data.synthetic.dir={}", place.join("drawn").display());
-    let all: Vec<String> = set.iter().map(|s| s.to_string()).chain([dir]).collect();
-    Config::load("micro", &all).expect("the preset loads")
-}
-
 fn on_driver(seed: u64) -> (Arc<CudaDevice>, Backend) {
     let device = Arc::new(test_gpu::open(&format!("A100 SEED={seed}")));
     (device.clone(), Backend::Device(device))
@@ -100,7 +94,7 @@ struct Trained {
 impl Trained {
     fn new(set: &[&str]) -> Self {
         let place = Place::new();
-        let config = config(&place, set);
+        let config = place.config(set);
         let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("images");
         let mut trainer = Trainer::new(&config, &data, &Backend::Cpu).expect("micro is sound");
         for _ in 0..config.train.steps {
@@ -148,7 +142,7 @@ const LONG: [&str; 6] = [
 #[test]
 fn values_that_are_not_finite_are_found_for_a_device() {
     let place = Place::new();
-    let config = config(&place, &[]);
+    let config = place.config(&[]);
     let data = DataSet::open(&config, Split::Val, &Progress::quiet()).expect("images");
     let (_, backend) = on_driver(1);
     let classes = data.num_classes();
@@ -294,7 +288,7 @@ fn shapes_sizes_and_weights_change_between_detections() {
 #[test]
 fn planning_anew_leaves_nothing_on_the_device() {
     let place = Place::new();
-    let config = config(&place, &[]);
+    let config = place.config(&[]);
     let data = DataSet::open(&config, Split::Val, &Progress::quiet()).expect("images");
     let gpu = TestGpu::new("A100");
     let backend = Backend::Device(Arc::new(gpu.open()));
@@ -320,13 +314,10 @@ fn planning_anew_leaves_nothing_on_the_device() {
     assert_eq!(gpu.alive(), Alive { streams: before.streams + 1, ..before });
 }
 
-/// The files of a session: its journal without the clock, and its checkpoints.
-fn session(place: &Place, backend: Backend, set: &[&str]) -> (Vec<serde_json::Value>, Vec<String>) {
-    let config = config(place, set);
-    let run = RunDir::create(place.path(), "run").expect("a directory");
-    let name = run.path().file_name().expect("a name").to_string_lossy().into_owned();
-    let options = SessionOptions {
-        run,
+/// A new run in this folder, without a signal and an observer.
+fn options(place: &Place, name: &str, backend: Backend) -> SessionOptions {
+    SessionOptions {
+        run: RunDir::create(place.path(), name).expect("a directory"),
         resume: false,
         accept_changes: false,
         interrupted: Arc::new(AtomicBool::new(false)),
@@ -334,9 +325,18 @@ fn session(place: &Place, backend: Backend, set: &[&str]) -> (Vec<serde_json::Va
         backend,
         team: Team::alone(),
         observer: None,
-    };
-    let mut session = Session::new(config, options).unwrap_or_else(|e| panic!("{e}"));
-    let (outcome, _) = session.run().unwrap_or_else(|e| panic!("{e}"));
+    }
+}
+
+fn opened(config: Config, options: SessionOptions) -> Session {
+    Session::new(config, options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The files of a session: its journal without the clock, and its checkpoints.
+fn session(place: &Place, backend: Backend, set: &[&str]) -> (Vec<serde_json::Value>, Vec<String>) {
+    let options = options(place, "run", backend);
+    let name = options.run.path().file_name().expect("a name").to_string_lossy().into_owned();
+    let (outcome, _) = opened(place.config(set), options).run().unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(outcome, Outcome::Done);
     (place.metrics(&name), place.names(&format!("{name}/checkpoints")))
 }
@@ -382,30 +382,17 @@ fn a_run_that_is_scored_late_ends_as_one_that_waits() {
     for on_device in [false, true] {
         let end = |overlap: bool| {
             let place = Place::new();
-            let config =
-                config(&place, &[&set[..], &[&format!("eval.overlap={overlap}")]].concat());
-            let run = RunDir::create(place.path(), "run").expect("a directory");
+            let config = place.config(&[&set[..], &[&format!("eval.overlap={overlap}")]].concat());
             let backend = if on_device { on_driver(5).1 } else { Backend::Cpu };
-            let options = SessionOptions {
-                run,
-                resume: false,
-                accept_changes: false,
-                interrupted: Arc::new(AtomicBool::new(false)),
-                progress: Progress::quiet(),
-                backend,
-                team: Team::alone(),
-                observer: None,
-            };
-            let mut session = Session::new(config, options).unwrap_or_else(|e| panic!("{e}"));
+            let mut session = opened(config, options(&place, "run", backend));
             let (outcome, evaluation) = session.run().unwrap_or_else(|e| panic!("{e}"));
             assert_eq!(outcome, Outcome::TargetReached);
             let state = session.state();
             let state = state.fetch().expect("the state").clone();
             session.finish().expect("all is written");
-            let log = std::fs::read_to_string(place.join("run/log.txt")).expect("a log");
+            let log = place.text("run/log.txt");
             assert_eq!(log.contains("while it was scored are dropped"), overlap, "{log}");
-            let report = std::fs::read(place.join("run/report.json")).expect("a report");
-            let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+            let report = place.json("run/report.json");
             let told = ["steps", "evaluated_step", "state", "bbox", "segm", "best"];
             let told = told.map(|key| report[key].clone());
             let steps = place.steps("run");
@@ -442,18 +429,8 @@ fn a_warmed_up_session_makes_the_same_bits() {
     let set = ["train.steps=4", "train.eval_every_epochs=1", "data.synthetic.train_images=4"];
     let end = |observer: Option<Arc<Mutex<dyn Observer>>>| {
         let place = Place::new();
-        let options = SessionOptions {
-            run: RunDir::create(place.path(), "run").expect("a directory"),
-            resume: false,
-            accept_changes: false,
-            interrupted: Arc::new(AtomicBool::new(false)),
-            progress: Progress::quiet(),
-            backend: on_driver(9).1,
-            team: Team::alone(),
-            observer,
-        };
-        let session = Session::new(config(&place, &set), options);
-        let mut session = session.unwrap_or_else(|e| panic!("{e}"));
+        let plain = options(&place, "run", on_driver(9).1);
+        let mut session = opened(place.config(&set), SessionOptions { observer, ..plain });
         session.run().unwrap_or_else(|e| panic!("{e}"));
         (place.metrics("run"), place.state("run", 4))
     };
@@ -473,26 +450,12 @@ fn a_warmed_up_session_makes_the_same_bits() {
 fn a_session_that_is_interrupted_goes_on_where_it_was() {
     let set = ["train.steps=8", "train.batch_size=4", "train.micro_steps=2"];
     let place = Place::new();
-    let config = config(&place, &set);
-    let open = |run: RunDir, resume: bool, interrupted: &Arc<AtomicBool>| {
-        let (progress, backend) = (Progress::quiet(), on_driver(3).1);
-        let interrupted = interrupted.clone();
-        let options = SessionOptions {
-            run,
-            resume,
-            accept_changes: false,
-            interrupted,
-            progress,
-            backend,
-            team: Team::alone(),
-            observer: None,
-        };
-        Session::new(config.clone(), options).unwrap_or_else(|e| panic!("{e}"))
-    };
-    let named = |name: &str| RunDir::create(place.path(), name).expect("a directory");
-    let (never, signal) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    open(named("whole"), false, &never).run().unwrap_or_else(|e| panic!("{e}"));
-    let mut stopped = open(named("parts"), false, &signal);
+    let config = place.config(&set);
+    let named = |name: &str| options(&place, name, on_driver(3).1);
+    opened(config.clone(), named("whole")).run().unwrap_or_else(|e| panic!("{e}"));
+    let parts = named("parts");
+    let signal = parts.interrupted.clone();
+    let mut stopped = opened(config.clone(), parts);
     let raise = {
         let (signal, metrics) = (signal.clone(), place.join("parts/metrics.jsonl"));
         std::thread::spawn(move || {
@@ -511,8 +474,9 @@ fn a_session_that_is_interrupted_goes_on_where_it_was() {
     println!("stopped after step {told}");
     assert!((2..8).contains(&told));
     assert!(place.names("parts/checkpoints").contains(&format!("step_{told:08}")));
-    let again = RunDir::open(&place.join("parts")).expect("a run");
-    open(again, true, &never).run().unwrap_or_else(|e| panic!("{e}"));
+    let run = RunDir::open(&place.join("parts")).expect("a run");
+    let again = SessionOptions { run, resume: true, ..named("unused") };
+    opened(config, again).run().unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(place.steps("parts"), place.steps("whole"));
     assert!(place.state("parts", 8) == place.state("whole", 8), "the same bits");
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use common::{Place, Said, said};
+use common::{Place, Said, assert_has, good, said};
 
 /// The server's files, how often it hangs up after 200 bytes of the training images, and name and
 /// first byte of each request.
@@ -81,8 +81,7 @@ fn small_coco(hang_ups: usize) -> (Place, Arc<Mutex<Served>>, String) {
         let size = "--count 3 --size 64";
         place.good(&format!("prep --synthetic shapes {size} --seed {seed} --out drawn/{set}"));
     }
-    let made = said(Command::new("sh").args(["-ec", SMALL_COCO]).current_dir(place.path()));
-    assert_eq!(made.code, 0, "{}", made.err);
+    good(Command::new("sh").args(["-ec", SMALL_COCO]).current_dir(place.path()));
     let served = Served { folder: place.join("served"), hang_ups, asked: vec![] };
     let served = Arc::new(Mutex::new(served));
     let mirror = serve(served.clone());
@@ -117,7 +116,7 @@ fn what_was_cut_off_goes_on_and_ends_with_both_stores() {
     assert!(asked().iter().map(|(name, at)| (name.as_str(), *at)).eq(rest));
     for store in ["train.store", "val.store"] {
         let described = place.good(&format!("inspect coco/{store}"));
-        assert!(described.contains("images"), "{described}");
+        assert_has(&described, &["images"]);
     }
     assert!(place.names("coco").iter().all(|name| !name.ends_with(".part")));
     fetch(&place, &mirror, 0, "");

@@ -10,7 +10,10 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::{INTERRUPTED, Place, Said, has_namespaces, is_missing, said, with_default_signals};
+use common::{
+    INTERRUPTED, Place, Said, as_list, assert_has, has_namespaces, is_missing, said,
+    with_default_signals,
+};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Tells its rank and arguments, one a line; with a file `hold` it waits to be asked to leave.
@@ -159,7 +162,7 @@ fn two_hosts_have_names_and_addresses_of_their_own() {
     }
     let mut command = script(&place, "two-hosts.sh", &["./onegraph"], &[("FAILS", "1")]);
     let failed = ends(&mut command, &place, 8, &[]);
-    assert!(failed.out.contains("[host-b 1] error: planted\n"), "{}", failed.out);
+    assert_has(&failed.out, &["[host-b 1] error: planted\n"]);
     assert!(failed.out.ends_with("exit codes of the ranks: 0 8\n"), "{}", failed.out);
     let place = Place::new();
     is_interrupted(&script(&place, "two-hosts.sh", &["./onegraph"], &[]), &place, [0, 1]);
@@ -284,7 +287,7 @@ fn the_examples_of_jobs_name_what_there_is() {
     let read = |name: &str| fs::read_to_string(scripts().join(name)).expect(name);
     let job: serde_json::Value =
         serde_json::from_str(&read("sagemaker/training-job.json")).expect("JSON");
-    let channels = job["InputDataConfig"].as_array().expect("channels").iter();
+    let channels = as_list(&job["InputDataConfig"]).iter();
     let channels: Vec<String> = channels
         .map(|of| format!("/opt/ml/input/data/{}", of["ChannelName"].as_str().expect("a name")))
         .collect();
@@ -304,7 +307,7 @@ fn the_examples_of_jobs_name_what_there_is() {
             assert!(checkout.join(source).exists(), "COPY {source}");
         }
     }
-    assert!(image.contains("\nUSER $RUN_AS\n") && image.contains("\nARG RUN_AS=onegraph\n"));
+    assert_has(&image, &["\nUSER $RUN_AS\n", "\nARG RUN_AS=onegraph\n"]);
     for shared in ["/opt/onegraph/.ssh", "/opt/onegraph/sshd_config", "mpirun.sh"] {
         assert!(image.contains(shared) && job.contains(shared), "{shared}");
     }

@@ -60,8 +60,7 @@ impl Gpus {
 
     /// The command bench in the place.
     pub(crate) fn bench(&self, arguments: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bench-under-test"));
-        command.args(arguments.split_whitespace()).current_dir(self.place.path());
+        let mut command = self.place.bench(arguments);
         self.show(&mut command);
         command
     }

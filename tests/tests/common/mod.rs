@@ -12,6 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use engine::config::Config;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -47,6 +48,25 @@ impl Place {
         Self { folder: tempfile::tempdir().expect("a temporary folder") }
     }
 
+    /// The config of `micro` with its data drawn into the folder.
+    pub(crate) fn config(&self, set: &[&str]) -> Config {
+        let dir = format!("data.synthetic.dir={}", self.join("drawn").display());
+        let all: Vec<String> = set.iter().map(|s| s.to_string()).chain([dir]).collect();
+        Config::load("micro", &all).expect("the preset loads")
+    }
+
+    /// A folder with a run of `micro`.
+    pub(crate) fn trained(more: &str) -> Self {
+        let place = Self::new();
+        place.good(&micro(more));
+        place
+    }
+
+    /// Draws `count` images of shapes with their annotations and store.
+    pub(crate) fn shapes(&self, count: usize, out: &str) {
+        self.good(&format!("prep --synthetic shapes --count {count} --size 64 --out {out}"));
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
@@ -77,6 +97,20 @@ impl Place {
         serde_json::from_str(&self.text(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
 
+    /// Changes a bit in the middle of a file, also of one that is read-only.
+    pub(crate) fn flip(&self, name: &str) {
+        let mut bytes = self.bytes(name);
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::remove_file(self.join(name)).expect("it goes");
+        self.write(name, bytes);
+    }
+
+    /// The report of a run.
+    pub(crate) fn report(&self, run: &str) -> Value {
+        self.json(&format!("runs/{run}/report.json"))
+    }
+
     /// The names in a folder, sorted.
     pub(crate) fn names(&self, name: &str) -> Vec<String> {
         let entries = fs::read_dir(self.join(name)).expect("a folder");
@@ -90,7 +124,16 @@ impl Place {
 
     /// The command in this folder; `arguments` are cut at spaces.
     pub(crate) fn command(&self, arguments: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_onegraph-under-test"));
+        self.program(env!("CARGO_BIN_EXE_onegraph-under-test"), arguments)
+    }
+
+    /// The command bench in this folder.
+    pub(crate) fn bench(&self, arguments: &str) -> Command {
+        self.program(env!("CARGO_BIN_EXE_bench-under-test"), arguments)
+    }
+
+    fn program(&self, path: &str, arguments: &str) -> Command {
+        let mut command = Command::new(path);
         command.args(arguments.split_whitespace()).current_dir(self.path()).stdin(Stdio::null());
         command.env(GPUS, "");
         command
@@ -103,31 +146,53 @@ impl Place {
 
     /// Runs a command that must succeed, and gives what it printed.
     pub(crate) fn good(&self, arguments: &str) -> String {
-        let said = self.run(arguments);
-        assert_eq!(said.code, 0, "onegraph {arguments}\n{}", said.err);
-        said.out
+        self.told(arguments, &[]).out
     }
 
-    /// Runs a command that must fail with `code` and say each of `words`, in one line (after what
-    /// it said of its progress) and without a panic.
-    pub(crate) fn bad(&self, arguments: &str, code: i32, words: &[&str]) {
-        let Said { code: got, err, .. } = self.run(arguments);
-        assert_eq!(got, code, "onegraph {arguments}\n{err}");
-        let line = err.lines().last().unwrap_or_default();
-        assert!(line.starts_with("error: "), "onegraph {arguments}\n{err}");
-        assert_eq!(err.matches("error:").count(), 1, "one sentence\n{err}");
-        assert!(!err.contains("panicked"), "{err}");
-        for word in words {
-            assert!(line.contains(word), "onegraph {arguments}\n`{word}` is not in: {line}");
+    /// Runs a command that must succeed and report each of `words` while it runs.
+    pub(crate) fn told(&self, arguments: &str, words: &[&str]) -> Said {
+        let said = self.run(arguments);
+        assert_eq!(said.code, 0, "onegraph {arguments}\n{}", said.err);
+        assert_has(&said.err, words);
+        said
+    }
+
+    /// Runs a command that must succeed and print each of `words`; gives what it printed.
+    pub(crate) fn shows(&self, arguments: &str, words: &[&str]) -> String {
+        let out = self.good(arguments);
+        assert_has(&out, words);
+        out
+    }
+
+    /// Runs commands that must fail with `code`, as [`Place::bad`] has it.
+    pub(crate) fn refuses(&self, code: i32, rows: &[(&str, &[&str])]) {
+        for (arguments, words) in rows {
+            self.bad(arguments, code, words);
         }
+    }
+
+    /// Runs a command that must fail, as [`bad`] has it.
+    pub(crate) fn bad(&self, arguments: &str, code: i32, words: &[&str]) {
+        bad(&mut self.command(arguments), code, words);
+    }
+
+    /// The records of a metrics file as they were written.
+    pub(crate) fn records(&self, run: &str) -> Vec<Value> {
+        let text = self.text(&format!("{run}/metrics.jsonl"));
+        text.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect()
+    }
+
+    /// The events that a run wrote for TensorBoard, as text.
+    pub(crate) fn events(&self, run: &str) -> String {
+        let names = self.names(run);
+        let name = names.iter().find(|n| n.starts_with("events.out")).expect("an event file");
+        String::from_utf8_lossy(&self.bytes(&format!("{run}/{name}"))).into_owned()
     }
 
     /// The records of a metrics file by step, without what the clock and the
     /// machine say. In the file an evaluation comes some steps late.
     pub(crate) fn metrics(&self, run: &str) -> Vec<Value> {
-        let text = self.text(&format!("{run}/metrics.jsonl"));
-        let timeless = |line: &str| {
-            let mut record: Value = serde_json::from_str(line).expect("a JSON line");
+        let timeless = |mut record: Value| {
             let record_map = record.as_object_mut().expect("an object");
             for key in ["step_ms", "data_ms", "eval_seconds", "waited_seconds", PROJECTED] {
                 record_map.remove(key);
@@ -135,7 +200,7 @@ impl Place {
             record_map.retain(|key, _| !key.starts_with("system/"));
             record
         };
-        let mut records: Vec<Value> = text.lines().map(timeless).collect();
+        let mut records: Vec<Value> = self.records(run).into_iter().map(timeless).collect();
         records.sort_by_key(|record| (record["step"].as_u64(), record.get("loss").is_none()));
         records
     }
@@ -194,6 +259,69 @@ pub(crate) fn said(command: &mut Command) -> Said {
         out: String::from_utf8(output.stdout).expect("text"),
         err: String::from_utf8(output.stderr).expect("text"),
     }
+}
+
+/// Runs a command that must succeed.
+pub(crate) fn good(command: &mut Command) -> Said {
+    let said = said(command);
+    assert_eq!(said.code, 0, "{command:?}\n{}{}", said.out, said.err);
+    said
+}
+
+/// Runs a command that must fail with `code` and say each of `words`, in one line (after what it
+/// said of its progress) and without a panic.
+pub(crate) fn bad(command: &mut Command, code: i32, words: &[&str]) {
+    let Said { code: got, err, .. } = said(command);
+    assert_eq!(got, code, "{command:?}\n{err}");
+    let line = err.lines().last().unwrap_or_default();
+    assert!(line.starts_with("error: "), "{command:?}\n{err}");
+    assert_eq!(err.matches("error:").count(), 1, "one sentence\n{err}");
+    assert!(!err.contains("panicked"), "{err}");
+    assert_has(line, words);
+}
+
+/// The items of a JSON list.
+pub(crate) fn as_list(value: &Value) -> &[Value] {
+    value.as_array().unwrap_or_else(|| panic!("{value} is not a list"))
+}
+
+pub(crate) fn as_number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is not a number"))
+}
+
+pub(crate) fn as_count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value} is not a count"))
+}
+
+/// Fails unless a text has all of these words.
+pub(crate) fn assert_has(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "`{word}` is not in\n{text}");
+    }
+}
+
+/// Gives each category of an annotation file, and its objects, another id, or takes them out.
+pub(crate) fn renumber(annotations: &mut Value, id: impl Fn(u64) -> Option<u64>) {
+    for (list, key) in [("categories", "id"), ("annotations", "category_id")] {
+        annotations[list].as_array_mut().expect("a list").retain_mut(|row| {
+            let new = id(row[key].as_u64().expect("an id"));
+            row[key] = new.into();
+            new.is_some()
+        });
+    }
+}
+
+/// Arguments for these stores in place of drawn data.
+pub(crate) fn stores(train: &str, val: &str) -> String {
+    format!("--set data.synthetic=none --set data.train_store={train} --set data.val_store={val}")
+}
+
+/// Arguments for these images in place of drawn data, in training and validation.
+pub(crate) fn files(images: &str, annotations: &str) -> String {
+    let of = |split: &str| {
+        format!("--set data.{split}_images={images} --set data.{split}_annotations={annotations}")
+    };
+    format!("--set data.synthetic=none {} {}", of("train"), of("val"))
 }
 
 /// `micro` without pictures, then more arguments.

@@ -1,7 +1,7 @@
 //! Views that are drawn for each image and epoch: the same bits on any threads and after a resume,
 //! epochs of one length, and nothing by default.
 
-use crate::common::{BAD_CONFIG, Place, micro, said};
+use crate::common::{BAD_CONFIG, Place, as_number, assert_has, good, micro};
 
 /// micro's 16 images of 64 x 64 in every kind of view.
 const ALL: &str = "--set input.augment.min_sizes=[48,56,64,80] --set input.max_size=96 \
@@ -23,9 +23,7 @@ fn drawn_views_give_the_same_bits_on_any_threads_and_after_a_resume() {
         let run = |run: &str, steps: usize, threads: &str| {
             let set = format!("--set train.steps={steps} --set solver.warmup_steps=2 {rule}");
             let mut command = place.command(&micro(&format!("{set} --set train.name={run}")));
-            let said = said(command.env("RAYON_NUM_THREADS", threads));
-            assert_eq!(said.code, 0, "{name}: {}", said.err);
-            said.err
+            good(command.env("RAYON_NUM_THREADS", threads)).err
         };
         run("one", 20, "1");
         run("three", 20, "3");
@@ -35,7 +33,7 @@ fn drawn_views_give_the_same_bits_on_any_threads_and_after_a_resume() {
         assert!(straight == place.state("runs/three", 20), "{name}: other bits on three threads");
         assert!(straight == place.state("runs/cut", 20), "{name}: other bits after a resume");
         let losses = |steps: Vec<serde_json::Value>| {
-            steps.iter().map(|step| step["loss"].as_f64().expect("a loss")).collect::<Vec<_>>()
+            steps.iter().map(|step| as_number(&step["loss"])).collect::<Vec<_>>()
         };
         assert!(losses(place.steps("runs/one")).iter().all(|loss| loss.is_finite()), "{name}");
         place.good(&micro(
@@ -57,9 +55,10 @@ fn the_data_page_shows_images_as_the_network_gets_them() {
     let html = page(ALL);
     assert!(html.len() < 2_000_000 && !html.contains("http"), "{} bytes", html.len());
     assert_eq!(html.matches("<img ").count(), 3 * 16);
-    for part in ["As the network gets them", "Classes", "64x64", "Duplicates", "anchors.sizes"] {
-        assert!(html.contains(part), "{part}");
-    }
+    assert_has(
+        &html,
+        &["As the network gets them", "Classes", "64x64", "Duplicates", "anchors.sizes"],
+    );
     assert_ne!(html, page(""), "the views are drawn");
     place.bad("inspect data", BAD_CONFIG, &["need a config"]);
 }
@@ -83,6 +82,8 @@ fn wrong_ranges_are_refused_and_values_without_effect_are_named() {
         place.bad(&micro(&format!("--set {set}")), BAD_CONFIG, &[words]);
     }
     let idle = "--set input.augment.jitter_scale=[0.5,2] --set train.steps=1";
-    let said = place.run(&micro(&format!("{idle} --set solver.warmup_steps=0")));
-    assert!(said.err.contains("has no effect with input.augment.jitter_size = 0"), "{}", said.err);
+    place.told(
+        &micro(&format!("{idle} --set solver.warmup_steps=0")),
+        &["has no effect with input.augment.jitter_size = 0"],
+    );
 }

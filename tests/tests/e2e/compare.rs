@@ -1,6 +1,6 @@
 //! `onegraph compare`: what differs between runs, and how sure that is.
 
-use crate::common::{BAD_CONFIG, Place, micro};
+use crate::common::{BAD_CONFIG, Place, as_list, assert_has, micro};
 
 /// Scores differ by what is planted: the second run of a config is as good as the first, one
 /// without detections is worse, and one on other images cannot be compared.
@@ -19,7 +19,7 @@ fn runs_are_compared_on_the_same_images() {
     }
     // A model that finds everything: the annotations themselves, in place of what was detected.
     let annotations = place.json("runs/data/micro/val-8x64-seed0/annotations.json");
-    let objects = annotations["annotations"].as_array().expect("objects");
+    let objects = as_list(&annotations["annotations"]);
     let perfect: Vec<serde_json::Value> = objects
         .iter()
         .map(|object| {
@@ -33,29 +33,35 @@ fn runs_are_compared_on_the_same_images() {
     place.write("runs/better/inference/bbox.json", serde_json::to_string(&perfect).expect("JSON"));
     let mend = "onegraph eval --run runs/better/checkpoints/step_00000002 --out";
     place.bad("compare runs/a runs/better", BAD_CONFIG, &["other detections than", mend]);
-    let mut report = place.json("runs/better/report.json");
+    let mut report = place.report("better");
     report["bbox"]["AP"] = 1.0.into();
     place.write("runs/better/report.json", report.to_string());
-    let text = place.good("compare runs/a runs/b runs/better --html c.html --samples 200");
-    for words in [
-        "a and b\n  solver.momentum: 0.9 -> 0.8\n  train.seed: 0 -> 1\n",
-        "a and better\ntheir configs are the same\n",
-        "step                 2         2\n",
-        "8 images): better is better\n",
-        "8 images): no difference that these images show\n",
-        "AP of masks by class\n",
-    ] {
-        assert!(text.contains(words), "{words}\n{text}");
-    }
+    place.shows(
+        "compare runs/a runs/b runs/better --html c.html --samples 200",
+        &[
+            "a and b\n  solver.momentum: 0.9 -> 0.8\n  train.seed: 0 -> 1\n",
+            "a and better\ntheir configs are the same\n",
+            "step                 2         2\n",
+            "8 images): better is better\n",
+            "8 images): no difference that these images show\n",
+            "AP of masks by class\n",
+        ],
+    );
     let page = place.text("c.html");
-    for words in ["better is better", "<th>train.seed</th><td>0</td><td>1</td>", "Training loss"] {
-        assert!(page.contains(words), "{words}\n{page}");
-    }
+    assert_has(
+        &page,
+        &["better is better", "<th>train.seed</th><td>0</td><td>1</td>", "Training loss"],
+    );
     let refused = "scored on different data";
-    place.bad("compare runs/a runs/other", BAD_CONFIG, &[refused, "the 4 images of"]);
-    place.bad("compare runs/a runs/first", BAD_CONFIG, &[refused, "the first 2 of the 8 images"]);
-    place.bad("compare runs/a runs/data", BAD_CONFIG, &["runs/data is not a run directory"]);
-    place.bad("compare runs/a runs/never", BAD_CONFIG, &["runs/never was never evaluated"]);
+    place.refuses(
+        BAD_CONFIG,
+        &[
+            ("compare runs/a runs/other", &[refused, "the 4 images of"]),
+            ("compare runs/a runs/first", &[refused, "the first 2 of the 8 images"]),
+            ("compare runs/a runs/data", &["runs/data is not a run directory"]),
+            ("compare runs/a runs/never", &["runs/never was never evaluated"]),
+        ],
+    );
     let text = place.good("compare runs/a ./runs/a --samples 2");
     assert!(text.starts_with("runs/a and ./runs/a\n"), "{text}");
     std::fs::remove_file(place.join("runs/b/inference/segm.json")).expect("it was there");

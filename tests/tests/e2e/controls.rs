@@ -1,7 +1,7 @@
 //! Controls of training: parameters that are frozen by name, groups of parameters, averages of
 //! parameters, weights of classes, images that are repeated, losses of the validation images.
 
-use crate::common::{BAD_CONFIG, Place, micro};
+use crate::common::{BAD_CONFIG, Place, as_number, assert_has, micro};
 use safetensors::SafeTensors;
 
 const FROZEN: &str = "--set model.freeze=['backbone.*','rpn.head.*'] --set solver.warmup_steps=2";
@@ -20,8 +20,10 @@ fn frozen_parameters_keep_their_bits_and_have_no_state() {
     let place = Place::new();
     let few =
         "--set train.checkpoint_every_steps=1 --set train.keep_checkpoints=9 --set train.steps=4";
-    let said = place.run(&micro(&format!("{few} {FROZEN}")));
-    assert!(said.err.contains("model.freeze keeps parameters at random weights"), "{}", said.err);
+    place.told(
+        &micro(&format!("{few} {FROZEN}")),
+        &["model.freeze keeps parameters at random weights"],
+    );
     for (name, is_frozen) in [
         ("backbone.body.layer2.0.conv1.weight", true),
         ("backbone.body.layer2.0.bn1.bias", true),
@@ -64,8 +66,7 @@ fn groups_of_parameters_have_their_own_rates_and_decays() {
     assert!(shown.lines().last().is_some_and(|line| line.ends_with(" trained")), "{shown}");
     let value = "value    [{ lr_factor = 0.0, match = \"backbone.*\" }, {";
     for key in ["solver.groups", "solver.groups.lr_factor"] {
-        let text = place.good(&format!("config {key} --in mine.toml"));
-        assert!(text.contains(value) && text.contains("], set in mine.toml\n"), "{text}");
+        place.shows(&format!("config {key} --in mine.toml"), &[value, "], set in mine.toml\n"]);
     }
     let draws = "inspect params micro --svg a.svg";
     place.bad(draws, BAD_CONFIG, &["inspect params draws nothing"]);
@@ -96,12 +97,11 @@ fn classes_weigh_by_their_names() {
         .map(|run| ["loss_classifier", "loss_objectness"].map(|name| losses(run, name)));
     assert!(plain[0] != ours[0] && plain[1] == ours[1], "{plain:?} {ours:?}");
     let config = place.text("runs/weighted/config.toml");
-    assert!(
-        config.contains("[loss_weights.classes]\nbackground = 0.5\ncircle = 8.0\n"),
-        "{config}"
+    assert_has(&config, &["[loss_weights.classes]\nbackground = 0.5\ncircle = 8.0\n"]);
+    place.shows(
+        "config loss_weights.classes --in runs/weighted/config.toml",
+        &["value    { background = 0.5, circle = 8.0 }, set in runs/"],
     );
-    let text = place.good("config loss_weights.classes --in runs/weighted/config.toml");
-    assert!(text.contains("value    { background = 0.5, circle = 8.0 }, set in runs/"), "{text}");
     let resume = "train --resume runs/weighted --set train.steps=3";
     let change = format!("{resume} --set loss_weights.classes.circle=4");
     place.bad(&change, BAD_CONFIG, &["loss_weights.classes.circle: 8.0 -> 4.0", "--override"]);
@@ -119,7 +119,7 @@ fn images_of_rare_classes_are_repeated() {
     let of = said.err.split("an epoch has ").nth(1).expect("a line of the banner");
     let images: usize = of.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
     assert!((17..=32).contains(&images), "{}", said.err);
-    assert!(said.err.contains(&format!("batch 2, {} batches per epoch", images.div_ceil(2))));
+    assert_has(&said.err, &[&format!("batch 2, {} batches per epoch", images.div_ceil(2))]);
     let resume = "train --resume runs/micro --set train.steps=11";
     let words = ["data.repeat_threshold: 1.0 -> 0.0", "--override"];
     place.bad(&format!("{resume} --set data.repeat_threshold=0"), BAD_CONFIG, &words);
@@ -136,13 +136,11 @@ fn images_of_rare_classes_are_repeated() {
 #[test]
 fn images_of_a_small_set_fill_an_epoch() {
     let place = Place::new();
-    let said = place.run(&micro("--set data.min_epoch_images=40 --set train.epochs=1"));
-    assert!(
-        said.err.contains("an epoch has 40 images, of 16: each comes 2.5 times"),
-        "{}",
-        said.err
+    place.told(
+        &micro("--set data.min_epoch_images=40 --set train.epochs=1"),
+        &["an epoch has 40 images, of 16: each comes 2.5 times"],
     );
-    assert_eq!(place.json("runs/micro/report.json")["steps"], 20);
+    assert_eq!(place.report("micro")["steps"], 20);
     // Each copy is drawn by itself, and lies in the shape of its own size.
     let drawn = "--set data.min_epoch_images=60 --set input.augment.min_sizes=[32,48,64]";
     place.good(&micro(&format!("{drawn} --set train.steps=30 --set train.name=drawn")));
@@ -228,7 +226,7 @@ fn losses_of_validation_are_those_of_a_step_and_change_no_bit() {
     let parts = ["", "_classifier", "_box_reg", "_mask", "_objectness", "_rpn_box_reg"];
     for loss in parts.map(|part| format!("loss{part}")) {
         let at = |evaluation: usize| evaluations[evaluation][format!("val_{loss}")].as_f64();
-        let (step, before) = (first[&loss].as_f64().expect("a loss"), at(0).expect("a loss"));
+        let (step, before) = (as_number(&first[&loss]), at(0).expect("a loss"));
         assert!((before - step).abs() <= 1e-5 * step, "{loss}: {before} before a step of {step}");
         assert!(at(3).is_some_and(|after| after != before), "{loss}: the weights have no effect");
     }

@@ -2,7 +2,7 @@
 
 use kernels::isa::has_bf16;
 
-use crate::common::{BAD_CONFIG, Place, micro, said};
+use crate::common::{BAD_CONFIG, Place, as_list, bad, good, micro};
 
 const BF16: &str = "--set train.cpu_precision=bf16";
 
@@ -29,7 +29,7 @@ fn a_run_in_bf16_repeats_and_resumes_to_the_bit() {
     }
     let found = |out: &str| place.json(&format!("{out}/predictions.json"));
     let (own, fp32) = (found("own"), found("fp32"));
-    let boxes = |of: &serde_json::Value| of.as_array().expect("a list").len();
+    let boxes = |of: &serde_json::Value| as_list(of).len();
     assert!(own != fp32 && boxes(&own) > 0, "the precision of the run is that of its detection");
     assert!(boxes(&own).abs_diff(boxes(&fp32)) <= 8, "{} {}", boxes(&own), boxes(&fp32));
 }
@@ -38,10 +38,8 @@ fn a_run_in_bf16_repeats_and_resumes_to_the_bit() {
 fn a_processor_without_products_of_bf16_is_told_so() {
     let place = Place::new();
     let mut command = place.command(&micro(BF16));
-    let refused = said(command.env("ONEGRAPH_CPU_ISA", "portable"));
-    assert_eq!(refused.code, BAD_CONFIG, "{}", refused.err);
     let sentence = "error: train.cpu_precision is bf16, but this processor does not multiply bf16";
-    assert!(refused.err.contains(sentence), "{}", refused.err);
+    bad(command.env("ONEGRAPH_CPU_ISA", "portable"), BAD_CONFIG, &[sentence]);
     assert!(!place.join("runs/micro").exists(), "nothing begins");
 }
 
@@ -63,8 +61,7 @@ fn repeats_and_resumes(place: &Place, [own, other]: [&str; 2], key: &str) {
     for (name, more) in [("a", own), ("b", own), ("c", other)] {
         let threads = if name == "a" { "1" } else { "4" };
         let mut run = place.command(&micro(&format!("{steps} {more} --set train.name={name}")));
-        let run = said(run.env("RAYON_NUM_THREADS", threads));
-        assert_eq!(run.code, 0, "{}", run.err);
+        good(run.env("RAYON_NUM_THREADS", threads));
     }
     assert!(weights("a", 8) == weights("b", 8), "the same run on one thread and on four");
     assert!(weights("a", 8) != weights("c", 8), "{key} changes nothing");

@@ -1,9 +1,7 @@
 //! `--device` of every command that runs programs, `onegraph doctor`, and `bench` at a given shape,
 //! on a machine without a GPU.
 
-use std::process::Command;
-
-use crate::common::{self, Place, Said, micro, said};
+use crate::common::{Place, assert_has, good, micro, said};
 
 /// Exit code where no GPU can be used, or one failed.
 const NO_DEVICE: i32 = 7;
@@ -15,12 +13,6 @@ fn no_gpu() -> Option<String> {
         println!("SKIPPED: there is a GPU here");
     }
     absent
-}
-
-fn bench(place: &Place, arguments: &str) -> Said {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bench-under-test"));
-    command.env(common::GPUS, "");
-    said(command.args(arguments.split_whitespace()).current_dir(place.path()))
 }
 
 #[test]
@@ -66,8 +58,7 @@ fn bench_times_steps_of_a_given_shape_without_data() {
     let place = Place::new();
     let shaped = "--preset micro --padded 64x96 --warmup 1 --json b.json";
     for device in ["cpu", "auto"] {
-        let said = bench(&place, &format!("--steps 3 {shaped} --device {device}"));
-        assert_eq!(said.code, 0, "{}", said.err);
+        good(&mut place.bench(&format!("--steps 3 {shaped} --device {device}")));
         let told = place.json("b.json");
         assert_eq!((&told["padded"][0], &told["steps"]), (&"64x96".into(), &3.into()), "{told}");
         assert!(told["device"].as_str().is_some_and(|d| d.starts_with("cpu: ")), "{told}");
@@ -75,14 +66,13 @@ fn bench_times_steps_of_a_given_shape_without_data() {
         assert!(told["parts"].as_object().is_some_and(|parts| parts.len() > 3), "{told}");
         assert_eq!(told["finite_losses"], 3, "{told}");
     }
-    let said = bench(&place, &format!("--steps 1000000 --seconds 0.3 {shaped}"));
-    assert_eq!(said.code, 0, "{}", said.err);
+    let long = good(&mut place.bench(&format!("--steps 1000000 --seconds 0.3 {shaped}")));
     let steps = place.json("b.json")["steps"].as_u64().expect("a count");
-    assert!(steps > 0 && said.out.contains(&format!("over {steps} of 1000000 steps")));
+    assert!(steps > 0 && long.out.contains(&format!("over {steps} of 1000000 steps")));
     for arguments in [format!("--steps 3 {shaped}"), "ops --filter sum".into()] {
-        let said = bench(&place, &format!("{arguments} --device cuda"));
+        let said = said(&mut place.bench(&format!("{arguments} --device cuda")));
         assert_eq!((said.code, said.err.trim()), (1, format!("error: {sentence}").as_str()));
     }
-    let odd = bench(&place, "--preset micro --padded 65x96");
-    assert!(odd.err.contains("multiples of input.size_divisor, which is 16"), "{}", odd.err);
+    let odd = said(&mut place.bench("--preset micro --padded 65x96"));
+    assert_has(&odd.err, &["multiples of input.size_divisor, which is 16"]);
 }

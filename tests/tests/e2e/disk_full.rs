@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use crate::common::{self, Place, Said, said};
+use crate::common::{self, Place, Said, assert_has, said};
 
 /// `micro` with a checkpoint every two steps and an evaluation every four.
 const TRAIN: &str = "train micro --set train.steps=8 --set train.checkpoint_every_steps=2 \
@@ -68,7 +68,7 @@ fn a_run_goes_on_to_its_scores_without_room_for_a_checkpoint() {
     let last = said.err.lines().last().unwrap_or_default();
     assert!(last.starts_with("error: disk/micro/checkpoints") && last.contains(full), "{last}");
     let nothing = "nothing is saved after step 8; last checkpoint: none";
-    assert!(last.contains(nothing), "{last}");
+    assert_has(last, &[nothing]);
     assert_eq!(place.names("left/micro/checkpoints"), [""; 0], "nothing half-written");
     assert_whole_records(&place, "left/micro");
 }
@@ -93,7 +93,7 @@ fn a_disk_that_has_room_again_gets_the_next_checkpoint() {
     let Some(said) = with_disk(&place, 4000, &script) else { return };
     let err = place.text("said");
     assert_eq!(said.code, common::INTERRUPTED, "{err}");
-    assert!(err.contains("no checkpoint after step 20: disk/micro/checkpoints"), "{err}");
+    assert_has(&err, &["no checkpoint after step 20: disk/micro/checkpoints"]);
     assert_whole_records(&place, "left/micro");
     place.good("eval --run left/micro");
 }
@@ -110,7 +110,7 @@ fn predictions_are_written_without_room_for_their_pictures() {
     let Some(said) = with_disk(&place, 200, &script) else { return };
     assert_eq!(said.code, 1, "{}", said.err);
     assert_eq!(said.err.matches("no more pictures are drawn").count(), 1, "{}", said.err);
-    assert!(said.out.contains("on 8 images"), "{}", said.out);
+    assert_has(&said.out, &["on 8 images"]);
     assert!(place.json("left/predictions.json").is_array());
     // A name as long as file systems allow gets a picture too.
     let long = format!("{}.jpg", "n".repeat(251));

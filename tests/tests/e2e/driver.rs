@@ -6,14 +6,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::driver::Gpus;
-use crate::common::{Said, micro, said};
+use crate::common::{Said, as_number, assert_has, good, micro, said};
 use serde_json::Value;
 
 /// Exit code where no GPU can be used, or one failed.
 const NO_DEVICE: i32 = 7;
 
 fn losses(steps: &[Value]) -> Vec<f64> {
-    steps.iter().map(|record| record["loss"].as_f64().expect("a loss")).collect()
+    steps.iter().map(|record| as_number(&record["loss"])).collect()
 }
 
 /// Largest relative difference.
@@ -27,7 +27,7 @@ fn apart(a: &[f64], b: &[f64]) -> f64 {
 fn a_model_is_trained_evaluated_and_shown() {
     let gpus = Gpus::new("H100");
     let told = gpus.good("doctor");
-    assert!(told.contains("gpu 0    NVIDIA H100 80GB HBM3, "), "{told}");
+    assert_has(&told, &["gpu 0    NVIDIA H100 80GB HBM3, "]);
     let train = |more: &str| {
         micro(&format!(
             "--set train.steps=6 --set train.log_every_steps=1 --set eval.loss=true {more}"
@@ -46,7 +46,7 @@ fn a_model_is_trained_evaluated_and_shown() {
         gpus.good(&train(&format!("{more} --set train.name={precision}")));
         let run = format!("runs/{precision}");
         let device = gpus.place.json(&format!("{run}/report.json"))["device"].to_string();
-        assert!(device.contains("H100"), "{device}");
+        assert_has(&device, &["H100"]);
         let apart = apart(&losses(&run), &of_cpu);
         assert!(apart < limit, "{precision}: {apart:e}");
     }
@@ -69,7 +69,7 @@ fn a_run_shows_what_its_gpu_computes() {
     let parts = log("gradients")["parts"].as_object().expect("parts");
     let squares: f64 = parts.values().filter_map(|part| part["l2"].as_f64()).map(|n| n * n).sum();
     let step = lines.iter().find(|line| line["step"] == 2 && line["lr"].is_f64()).expect("a step");
-    let all = step["grad_norm"].as_f64().expect("a norm");
+    let all = as_number(&step["grad_norm"]);
     assert!((squares.sqrt() / all - 1.0).abs() < 1e-3, "{parts:?} {all}");
     let numbers = ["gpu_percent", "gpu_memory_mib", "gpu_watts", "gpu_sm_mhz", "gpu_memory_mhz"];
     let numbers = numbers.map(|name| step[&format!("system/{name}")].as_f64());
@@ -192,12 +192,8 @@ fn an_error_of_each_call_ends_with_one_sentence() {
 fn bench_measures_a_step() {
     for model in ["A100", "H200"] {
         let gpus = Gpus::new(model);
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bench-under-test"));
-        command.args("--preset micro --device cuda --steps 2 --warmup 1".split(' '));
-        gpus.show(command.current_dir(gpus.place.path()));
-        let said = said(&mut command);
-        assert_eq!(said.code, 0, "{}", said.err);
-        assert!(said.out.contains("images/s"), "{}", said.out);
+        let said = good(&mut gpus.bench("--preset micro --device cuda --steps 2 --warmup 1"));
+        assert_has(&said.out, &["images/s"]);
         assert_eq!(gpus.findings(), "");
     }
 }

@@ -1,9 +1,11 @@
-//! Runs, stores and configs that the binary of commit 7031707 wrote still load, resume and score to
-//! the same bits.
+//! Runs, stores, results and configs that the binaries of two commits wrote still load, resume and
+//! score to the same bits.
 //!
-//! `tests/earlier` holds them: `micro` with narrower layers, six steps on a store of six images,
-//! for each optimizer, and every preset as `--print-config` printed it, without comments. The
-//! digests below come from the same binary, which resumed copies of these runs up to step 9.
+//! `tests/earlier` holds them. Commit 7031707 wrote six steps of `micro` with narrower layers on a
+//! store of six images, for each optimizer, and every preset as `--print-config` printed it,
+//! without comments. In its own folder, 80c2d0ae wrote four steps of masks, with AdamW and averages, and of
+//! keypoints, on a store of both, both with `train.tuning`, and what `predict` found. The digests
+//! below come from the same binaries, which resumed copies of these runs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,16 +15,69 @@ use crate::common::{DIVERGED, Place};
 use safetensors::SafeTensors;
 use sha2::{Digest, Sha256};
 
-/// Digests of `state.safetensors` after step 9.
-const STATES: [(&str, &str); 3] = [
-    ("sgd", "5502445848760f800b0672eab8226ee3412c6dcbd8c31cb2a035e989af746281"),
-    ("novograd", "86a51611f92a835958b7f477523780c721c0993614e4d246a0f7c98ebf55d2f1"),
-    ("lars", "0a583e132309f10e120b0c69ff5cefe33bcde58e12dda4b4f329902959ea893a"),
-];
-/// Digests of the files that the evaluation of step 9 of `sgd` wrote.
-const DETECTIONS: [(&str, &str); 2] = [
-    ("bbox.json", "22f69bb8b8d38e95e529332bc050a7e7baba42aa4edfd0ad2f5d9727143098dc"),
-    ("segm.json", "9d6fa7f10520d07e5795688e6a534c7b933ad600353c1f35b4220a09fbfe41c7"),
+/// A run, and digests of what it leaves when it is resumed.
+struct Earlier {
+    folder: &'static str,
+    run: &'static str,
+    writer: &'static str,
+    /// Steps that it has made, and those that it is resumed to.
+    steps: [u64; 2],
+    /// The digest of `state.safetensors`.
+    state: &'static str,
+    /// The digests of the files of the last evaluation.
+    detections: &'static [(&'static str, &'static str)],
+}
+
+const RUNS: [Earlier; 5] = [
+    Earlier {
+        folder: "",
+        run: "sgd",
+        writer: "an older onegraph in format 2",
+        steps: [6, 9],
+        state: "5502445848760f800b0672eab8226ee3412c6dcbd8c31cb2a035e989af746281",
+        detections: &[
+            ("bbox.json", "22f69bb8b8d38e95e529332bc050a7e7baba42aa4edfd0ad2f5d9727143098dc"),
+            ("segm.json", "9d6fa7f10520d07e5795688e6a534c7b933ad600353c1f35b4220a09fbfe41c7"),
+        ],
+    },
+    Earlier {
+        folder: "",
+        run: "novograd",
+        writer: "an older onegraph in format 2",
+        steps: [6, 9],
+        state: "86a51611f92a835958b7f477523780c721c0993614e4d246a0f7c98ebf55d2f1",
+        detections: &[],
+    },
+    Earlier {
+        folder: "",
+        run: "lars",
+        writer: "an older onegraph in format 2",
+        steps: [6, 9],
+        state: "0a583e132309f10e120b0c69ff5cefe33bcde58e12dda4b4f329902959ea893a",
+        detections: &[],
+    },
+    Earlier {
+        folder: "80c2d0ae",
+        run: "masks",
+        writer: "onegraph 0.3.0 in format 3",
+        steps: [4, 6],
+        state: "12b7a371e322f216a74b1ffbc7c85ac657cde7b1d08727e8362c1ccda6a509fe",
+        detections: &[
+            ("bbox.json", "dcac9fc0a306529a4ef9ca7c200d6643288dc4fd8b96ac59be977e96fc9c4ec6"),
+            ("segm.json", "2fcc0260b827e8e4239478bd4a79dcfb9e13250741ee4cb39715d0bcbf1c060d"),
+        ],
+    },
+    Earlier {
+        folder: "80c2d0ae",
+        run: "keypoints",
+        writer: "onegraph 0.3.0 in format 3",
+        steps: [4, 6],
+        state: "0af1ecf02e5bba4d632b9a78aaf506afb558923165a863378d5991d48574698d",
+        detections: &[
+            ("bbox.json", "82c34176dad52034bd706151a4f3239df844040b5aea151256756b7283f8be87"),
+            ("keypoints.json", "ae4ca17b0ce7221751ab5f623578dd883d57ac0f1fabbbd585ed4d55f1a43517"),
+        ],
+    },
 ];
 
 fn earlier() -> PathBuf {
@@ -55,39 +110,49 @@ fn digest(file: &[u8]) -> String {
     hex::encode(sha.finalize())
 }
 
+/// A copy of what a commit wrote.
+fn copied(folder: &str) -> Place {
+    let place = Place::new();
+    copy(&earlier().join(folder), place.path());
+    place
+}
+
 #[test]
 fn earlier_runs_resume_to_the_same_bits() {
-    let place = Place::new();
-    copy(&earlier(), place.path());
-    for (run, state) in STATES {
-        let writer = |run: &str| place.good(&format!("inspect runs/{run}"));
-        assert!(
-            writer(run).contains("6 steps, 4 classes\nwritten by an older onegraph in format 2")
-        );
-        place.good(&format!("train --resume runs/{run} --device cpu --set train.steps=9"));
-        assert_eq!(digest(&place.state(&format!("runs/{run}"), 9)), state, "{run}");
+    for Earlier { folder, run, writer, steps: [made, until], state, detections } in RUNS {
+        let place = copied(folder);
+        let inspected = || place.good(&format!("inspect runs/{run}"));
+        let before = format!("{made} steps, 4 classes\nwritten by {writer}");
+        assert!(inspected().contains(&before), "{}", inspected());
+        let resume = format!("train --resume runs/{run} --device cpu --set train.steps={until}");
+        let said = place.told(&resume, &[]);
+        let warned = said.err.matches("train.tuning").count();
+        assert_eq!(warned, usize::from(folder == "80c2d0ae"), "{}", said.err);
+        assert_eq!(digest(&place.state(&format!("runs/{run}"), until)), state, "{run}");
         let ours = concat!("written by onegraph ", env!("CARGO_PKG_VERSION"), " in format 3\n");
-        assert!(writer(run).contains(ours), "{}", writer(run));
+        assert!(inspected().contains(ours), "{}", inspected());
+        for (file, expected) in detections {
+            let found = place.bytes(&format!("runs/{run}/inference/{file}"));
+            assert_eq!(hex::encode(Sha256::digest(found)), *expected, "{run}: {file}");
+        }
+        if !detections.is_empty() {
+            // The scores that the earlier binary recorded are still in the log.
+            let records = place.metrics(&format!("runs/{run}"));
+            let scored = records.iter().filter(|record| record.get("bbox").is_some());
+            let steps: Vec<_> = scored.map(|record| record["step"].as_u64()).collect();
+            assert_eq!(steps, [Some(made / 2), Some(made), Some(until)], "{run}");
+        }
     }
-    for (file, expected) in DETECTIONS {
-        let found = place.bytes(&format!("runs/sgd/inference/{file}"));
-        assert_eq!(hex::encode(Sha256::digest(found)), expected, "{file}");
-    }
-    // The scores of steps 3 and 6, which the earlier binary recorded, are still in the log.
-    let scored = |record: &serde_json::Value| record.get("bbox").map(|_| record["step"].as_u64());
-    let steps: Vec<_> = place.metrics("runs/sgd").iter().filter_map(scored).collect();
-    assert_eq!(steps, [Some(3), Some(6), Some(9)]);
 }
 
 /// The pictures of a run that 7031707 wrote were on its page only.
 #[test]
 fn an_earlier_report_goes_on() {
-    let place = Place::new();
-    copy(&earlier(), place.path());
+    let place = copied("");
     let [before, page] = ["report.json", "report.html"].map(|name| format!("runs/sgd/{name}"));
     let (before, page) = (place.json(&before), place.text(&page));
     place.good("train --resume runs/sgd --set train.steps=12 --set eval.draw_images=1");
-    let report = place.json("runs/sgd/report.json");
+    let report = place.report("sgd");
     assert_eq!((&report["started"], &report["evaluated_step"]), (&before["started"], &12.into()));
     assert_eq!(report["commands"][0], before["commands"][0]);
     assert_eq!(place.text("runs/sgd/report_older.html"), page);
@@ -98,13 +163,12 @@ fn an_earlier_report_goes_on() {
 /// No evaluation comes before the losses become non-finite.
 #[test]
 fn the_page_shows_the_last_evaluation_of_an_earlier_report() {
-    let place = Place::new();
-    copy(&earlier(), place.path());
-    let before = place.json("runs/sgd/report.json");
+    let place = copied("");
+    let before = place.report("sgd");
     let wild = "--set solver.learning_rate=1e6 --set solver.clip_norm=0 --set train.steps=900 \
                 --set solver.warmup_steps=0 --set train.eval_every_steps=0 --override";
     place.bad(&format!("train --resume runs/sgd {wild}"), DIVERGED, &["learning_rate"]);
-    let report = place.json("runs/sgd/report.json");
+    let report = place.report("sgd");
     for key in ["evaluated_step", "bbox", "segm", "analysis", "best", "started"] {
         assert_eq!(report[key], before[key], "{key}");
     }
@@ -117,13 +181,36 @@ fn the_page_shows_the_last_evaluation_of_an_earlier_report() {
 
 #[test]
 fn an_earlier_run_is_evaluated_and_detects() {
-    let place = Place::new();
-    copy(&earlier(), place.path());
+    let place = copied("");
     let scores = place.good("eval --run runs/sgd --device cpu");
     assert!(scores.contains("triangle       2 "), "{scores}");
     let exported = "export --run runs/novograd --format torchvision --names-only --out model.pth";
     place.good(exported);
     place.good("inspect train.store --verify");
+}
+
+/// With the results that 80c2d0ae wrote from the same files.
+#[test]
+fn earlier_results_are_found_again_scored_and_compared() {
+    let place = copied("80c2d0ae");
+    place.good("inspect shapes.store --verify");
+    for (run, kinds) in [("masks", ["bbox", "segm"]), ("keypoints", ["bbox", "keypoints"])] {
+        place.good(&format!("eval --run runs/{run} --device cpu --out scored"));
+        for kind in kinds {
+            let written = format!("runs/{run}/inference/{kind}.json");
+            assert_eq!(place.text(&format!("scored/{kind}.json")), place.text(&written), "{run}");
+            place.good(&format!("eval --gt set/annotations.json --detections {written}"));
+        }
+        let image = "set/images/000000000001.jpg";
+        place.good(&format!("predict --run runs/{run} --device cpu --out p --min-score 0 {image}"));
+        let written = place.text(&format!("predicted/{run}.json"));
+        assert_eq!(place.text("p/predictions.json"), written, "{run}");
+        copy(&place.join(&format!("runs/{run}")), &place.join("runs/again"));
+        place.good("train --resume runs/again --device cpu --set train.steps=6");
+        place
+            .shows(&format!("compare runs/{run} runs/again --samples 2"), &["train.steps: 4 -> 6"]);
+        fs::remove_dir_all(place.join("runs/again")).expect("it is there");
+    }
 }
 
 /// Values by key of a config as `--print-config` writes it.

@@ -1,24 +1,21 @@
 //! Models that leave for other projects and come back, and runs that begin from their files.
 
-use std::collections::HashMap;
-
-use crate::common::{BAD_CONFIG, FAILED, Place, Said, micro};
-use safetensors::SafeTensors;
+use crate::common::{BAD_CONFIG, FAILED, Place, as_list, assert_has, micro};
+use crate::tensors::{self, Tensors};
 
 const CHECKPOINT: &str = "runs/micro/checkpoints/step_00000002";
 
 /// A folder with a run of two steps.
 fn trained() -> Place {
-    let place = Place::new();
-    place.good(&micro("--set train.steps=2"));
-    place
+    Place::trained("--set train.steps=2")
 }
 
 /// The command's scores, from weights of the run.
 fn scores(place: &Place, weights: &str) -> String {
-    let out = place.good(&format!("eval --weights {weights} --config {CHECKPOINT}/config.toml"));
-    assert!(out.contains("Average Precision"), "{out}");
-    out
+    place.shows(
+        &format!("eval --weights {weights} --config {CHECKPOINT}/config.toml"),
+        &["Average Precision"],
+    )
 }
 
 #[test]
@@ -32,34 +29,34 @@ fn an_exported_model_has_the_scores_of_its_run() {
         ("detectron2", "b.pth"),
         ("detectron2", "b.safetensors"),
     ] {
-        let out = place.good(&format!("{export} {format} --out {file}"));
-        assert!(out.contains(&format!("under the names of {format}")), "{out}");
+        place.shows(
+            &format!("{export} {format} --out {file}"),
+            &[&format!("under the names of {format}")],
+        );
         let accept = if format == "detectron2" { " --names-only" } else { "" };
         assert_eq!(scores(&place, &format!("{file}{accept}")), whole, "{file}");
     }
-    let model = place.bytes(&format!("{CHECKPOINT}/model.safetensors"));
-    assert!(place.bytes("a.safetensors") == model, "torchvision's names are the checkpoint's");
+    let checkpoint = format!("{CHECKPOINT}/model.safetensors");
+    let is_same = place.bytes("a.safetensors") == place.bytes(&checkpoint);
+    assert!(is_same, "torchvision's names are the checkpoint's");
     // Through detectron2 and back: only the rows that it lacks are others.
     let config = format!("--config {CHECKPOINT}/config.toml");
     let back = format!("export --weights b.pth {config} --names-only --format torchvision");
     place.good(&format!("{back} --out c.safetensors"));
-    let (before, after) = (model, place.bytes("c.safetensors"));
-    let (before, after) = (tensors(&before), tensors(&after));
+    let (before, after) =
+        (tensors::read(&place, &checkpoint), tensors::read(&place, "c.safetensors"));
     assert_eq!(before.len(), after.len());
-    for (name, data) in &before {
+    for (name, (_, data)) in &before {
         let dead = match name {
             name if name.contains("bbox_pred") && name.contains("predictor") => data.len() / 5,
             name if name.contains("mask_fcn_logits") => data.len() / 5,
             _ => 0,
         };
-        assert!(after[name][dead..] == data[dead..], "{name}");
-        assert!(after[name][..dead].iter().all(|byte| *byte == 0), "{name}");
+        let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        let after = bits(&after[name].1);
+        assert!(after[dead..] == bits(data)[dead..], "{name}");
+        assert!(after[..dead].iter().all(|bits| *bits == 0), "{name}");
     }
-}
-
-fn tensors(file: &[u8]) -> HashMap<String, Vec<u8>> {
-    let file = SafeTensors::deserialize(file).expect("an export");
-    file.tensors().into_iter().map(|(name, view)| (name, view.data().to_vec())).collect()
 }
 
 #[test]
@@ -67,8 +64,13 @@ fn what_a_format_cannot_express_is_named_and_refused() {
     let place = trained();
     let told = ["the small body", "group norms", "no level above", "--names-only"];
     let export = "export --run runs/micro --format torchvision --out a";
-    place.bad(&format!("{export}.pth"), BAD_CONFIG, &told);
-    place.bad(&format!("{export}.onnx"), BAD_CONFIG, &["a.onnx", ".safetensors or .pth"]);
+    place.refuses(
+        BAD_CONFIG,
+        &[
+            (&format!("{export}.pth"), &told),
+            (&format!("{export}.onnx"), &["a.onnx", ".safetensors or .pth"]),
+        ],
+    );
     assert!(!place.join("a.pth").exists() && !place.join("a.onnx").exists());
     place.good("export --run runs/micro --names-only --format detectron2 --out b.pth");
     let eval = format!("eval --weights b.pth --config {CHECKPOINT}/config.toml");
@@ -89,12 +91,19 @@ fn an_onnx_file_is_written_of_any_kind_of_model_or_refused() {
     assert!(place.good(&format!("{export} --shape 48x64")).contains("[N, 3, 48, 64]"));
     let (whole, metadata) = (place.bytes("m.onnx"), br#""classes":[{"id":1,"name":"square"}"#);
     assert!(whole.windows(metadata.len()).any(|part| part == metadata));
-    place.bad(&format!("{export} --shape 50x64"), BAD_CONFIG, &["50x64", "multiples of 16"]);
-    place.bad(&format!("{export} --shape 0x64"), BAD_CONFIG, &["0x64", "multiples of 16"]);
+    place.refuses(
+        BAD_CONFIG,
+        &[
+            (&format!("{export} --shape 50x64"), &["50x64", "multiples of 16"]),
+            (&format!("{export} --shape 0x64"), &["0x64", "multiples of 16"]),
+        ],
+    );
     let large = place.run(&format!("{export} --shape 65536x64"));
     assert!(large.code == 2 && large.err.contains("at most 8192 pixels"), "{}", large.err);
-    let out = place.good(&format!("{export} --shape 32x64"));
-    assert!(out.contains("not for all images: the model's have up to 64 by 64 pixels"), "{out}");
+    place.shows(
+        &format!("{export} --shape 32x64"),
+        &["not for all images: the model's have up to 64 by 64 pixels"],
+    );
     place.bad("export --run runs/micro --format onnx --out m.toml", BAD_CONFIG, &["in .onnx"]);
     let weights = "export --run runs/micro --format torchvision --names-only --out a.pth";
     place.bad(&format!("{weights} --shape 64x64"), BAD_CONFIG, &["--shape", "onnx"]);
@@ -105,20 +114,14 @@ fn an_onnx_file_is_written_of_any_kind_of_model_or_refused() {
     assert!(has_masks("m.onnx") && !has_masks("b.onnx"));
 }
 
-/// A file with these of the checkpoint's tensors, under other names, and with other classes.
-fn derived(place: &Place, file: &str, name: fn(&str) -> Option<&str>, classes: Option<&str>) {
-    let bytes = place.bytes(&format!("{CHECKPOINT}/model.safetensors"));
-    let model = SafeTensors::deserialize(&bytes).expect("a checkpoint");
-    let all = model.tensors();
-    let kept = all.iter().filter_map(|(full, view)| Some((name(full)?, view)));
-    let metadata = classes.map(|c| HashMap::from([("onegraph.categories".into(), c.into())]));
-    place.write(file, safetensors::serialize(kept, metadata).expect("sound"));
+/// The tensors of the checkpoint.
+fn model(place: &Place) -> Tensors {
+    tensors::read(place, &format!("{CHECKPOINT}/model.safetensors"))
 }
 
-fn begun(place: &Place, init: &str) -> Said {
-    let said = place.run(&micro(&format!("--set train.steps=1 --set train.name=next {init}")));
-    assert_eq!(said.code, 0, "{init}\n{}", said.err);
-    said
+fn begun(place: &Place, init: &str, words: &[&str]) {
+    let next = format!("--set train.steps=1 --set train.name=next {init}");
+    place.told(&micro(&next), words);
 }
 
 #[test]
@@ -135,71 +138,74 @@ fn a_run_begins_from_a_file_of_either_extent() {
         "not Pillow's",
         "--names-only",
     ];
-    place.bad(&micro("--init whole.pth"), BAD_CONFIG, &told);
-    place.bad(&micro("--init whole.pth --finetune"), BAD_CONFIG, &told);
-    let said = begun(&place, "--init whole.pth --names-only");
-    assert!(said.err.contains("warning: taken by name alone: by its defaults"), "{}", said.err);
-    assert!(said.err.contains("whole.pth: ") && said.err.contains(all), "{}", said.err);
-    derived(&place, "body.safetensors", |name| name.strip_prefix("backbone.body."), None);
-    let said = begun(&place, "--init body.safetensors");
-    assert!(said.err.contains("body.safetensors (the backbone alone): "), "{}", said.err);
-    assert!(said.err.contains("0 missing, 0 mismatched; 0 tensors unexpected"), "{}", said.err);
+    place.refuses(
+        BAD_CONFIG,
+        &[(&micro("--init whole.pth"), &told), (&micro("--init whole.pth --finetune"), &told)],
+    );
+    begun(
+        &place,
+        "--init whole.pth --names-only",
+        &["warning: taken by name alone: by its defaults", "whole.pth: ", all],
+    );
+    tensors::write(&place, "body.safetensors", &tensors::body(&model(&place)), None);
+    begun(
+        &place,
+        "--init body.safetensors",
+        &[
+            "body.safetensors (the backbone alone): ",
+            "0 missing, 0 mismatched; 0 tensors unexpected",
+        ],
+    );
     let none = "train micro --init body.safetensors --finetune";
-    place.bad(none, BAD_CONFIG, &["body.safetensors", "a backbone alone"]);
-    place.bad("train micro --finetune", BAD_CONFIG, &["give --init FILE"]);
+    place.refuses(
+        BAD_CONFIG,
+        &[
+            (none, &["body.safetensors", "a backbone alone"]),
+            ("train micro --finetune", &["give --init FILE"]),
+        ],
+    );
     place.bad(&micro("--init nothing.pth"), FAILED, &["nothing.pth"]);
 }
 
 #[test]
 fn finetuning_keeps_the_rows_of_classes_by_name() {
     let place = trained();
-    let text = place.text(&format!("{CHECKPOINT}/checkpoint.json"));
-    let meta: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    let names: Vec<&str> = meta["categories"]
-        .as_array()
-        .expect("a list")
-        .iter()
-        .filter_map(|c| c[0].as_str())
-        .collect();
+    let meta = place.json(&format!("{CHECKPOINT}/checkpoint.json"));
+    let categories = as_list(&meta["categories"]);
+    let names: Vec<&str> = categories.iter().filter_map(|c| c[0].as_str()).collect();
     let classes: Vec<_> = [names[1], "zebra", &names[0].to_uppercase(), names[3]]
         .iter()
         .zip(1..)
         .map(|(name, id)| serde_json::json!({"id": id, "name": name}))
         .collect();
     let classes = serde_json::Value::from(classes).to_string();
-    derived(&place, "other.safetensors", |name| Some(name), Some(&classes));
-    let said = begun(&place, "--init other.safetensors --finetune");
+    tensors::write(&place, "other.safetensors", &model(&place), Some(&classes));
     let taken = format!(
         "3 of 4 classes keep the file's rows by name: {} (class 3), {} (class 1), {} (class 4)",
         names[0], names[1], names[3]
     );
-    assert!(said.err.contains(&taken), "{}", said.err);
-    assert!(said.err.contains(&format!("1 start anew: {}", names[2])), "{}", said.err);
-    assert!(said.err.contains("0 initialised"), "{}", said.err);
-    let said = begun(&place, "--init other.safetensors");
-    assert!(said.err.contains("the predictors start anew"), "{}", said.err);
-    assert!(said.err.contains("6 initialised"), "{}", said.err);
+    let anew = format!("1 start anew: {}", names[2]);
+    let finetune = "--init other.safetensors --finetune";
+    begun(&place, finetune, &[&taken, &anew, "0 initialised"]);
+    begun(&place, "--init other.safetensors", &["the predictors start anew", "6 initialised"]);
 }
 
 /// As many classes as the data has are not its classes by name.
 #[test]
 fn rows_of_a_file_that_names_no_classes_are_not_taken_in_silence() {
     let place = trained();
-    derived(&place, "nameless.safetensors", |name| Some(name), None);
-    let said = begun(&place, "--init nameless.safetensors --finetune");
+    tensors::write(&place, "nameless.safetensors", &model(&place), None);
+    let finetune = "--init nameless.safetensors --finetune";
     let anew = "warning: the predictors start anew: the file does not say which its 4 classes are";
-    assert!(said.err.contains(anew) && said.err.contains("6 initialised"), "{}", said.err);
-    let said = begun(&place, "--init nameless.safetensors");
+    begun(&place, finetune, &[anew, "6 initialised"]);
     let order = "the file names no classes: its rows are taken in the data's order, 4 classes: 1 ";
-    assert!(said.err.contains(order) && said.err.contains(" 0 initialised"), "{}", said.err);
+    begun(&place, "--init nameless.safetensors", &[order, " 0 initialised"]);
     let config = format!("--weights nameless.safetensors --config {CHECKPOINT}/config.toml");
-    let said = place.run(&format!("eval {config}"));
     let order = "the weights name no classes; taken in the data's order: 4 classes: 1 ";
-    assert!(said.code == 0 && said.err.contains(order), "{}", said.err);
+    place.told(&format!("eval {config}"), &[order]);
     let images = "runs/data/micro/val-8x64-seed0/images";
-    let said = place.run(&format!("predict {config} --out p {images}"));
     let numbered = "the weights name none of their 4 classes: they are numbered";
-    assert!(said.code == 0 && said.err.contains(numbered), "{}", said.err);
+    place.told(&format!("predict {config} --out p {images}"), &[numbered]);
 }
 
 /// detectron2's preset, narrow and on few drawn images.
@@ -279,12 +285,11 @@ fn expected_scores_end_with_a_verdict_and_a_code() {
     };
     let out = place.good(&expect(ap[0], ap[1] + 0.001));
     assert!(out.starts_with(&scores) && out.matches(": as expected").count() == 2, "{out}");
-    assert!(out.contains("within 0.002"), "{out}");
+    assert_has(&out, &["within 0.002"]);
     let told = ["not as expected: segm AP is", &format!("and not {:.4}", ap[1] + 0.1)];
     place.bad(&expect(ap[0], ap[1] + 0.1), FAILED, &told);
     place.good(&format!("eval --run runs/micro --expect box={:.4}", ap[0]));
     let boxes = "--set model.kind=faster_rcnn";
-    let said = place.run(&format!("eval --run runs/micro {boxes} --expect mask=0.3"));
-    assert_eq!(said.code, BAD_CONFIG, "{}", said.err);
+    place.bad(&format!("eval --run runs/micro {boxes} --expect mask=0.3"), BAD_CONFIG, &[]);
     assert_eq!(place.run("eval --run runs/micro --expect mask=3").code, 2);
 }

@@ -6,7 +6,7 @@ use std::fs;
 use kernels::compiled::kernels;
 
 use crate::common::driver::Gpus;
-use crate::common::{Said, micro, said};
+use crate::common::{Said, assert_has, micro, said};
 
 /// `DRIVER_EDIT` with another text for the first line of a kernel that holds `find`.
 fn edit_of(
@@ -70,7 +70,7 @@ fn kernels_of_warpgroups_that_fail_their_check_are_left_out() {
             assert_eq!(said.code, 0, "{}", said.err);
             let told = said.err.lines().find(|line| line.starts_with("warning: products run"));
             let told = told.unwrap_or_else(|| panic!("{}", said.err));
-            assert!(told.contains(&kernel), "{told}");
+            assert_has(told, &[&kernel]);
         }
         assert_eq!(weights(&gpus, "first"), weights(&gpus, "second"));
         let known = gpus.place.json("cache/onegraph/checked-gpus.json");

@@ -1,6 +1,6 @@
 //! Keypoints from annotations to results: training, scores, prediction, and what is refused.
 
-use crate::common::{BAD_CONFIG, Place, micro};
+use crate::common::{BAD_CONFIG, Place, as_list, as_number, micro};
 
 const KEYPOINTS: &str = "--set model.kind=keypoint_rcnn --set model.keypoint_head.keypoints=5 \
                          --set model.keypoint_head.channels=[8] --set model.keypoint_head.pooled=7";
@@ -11,10 +11,8 @@ const VAL: &str = "runs/data/micro/val-8x64-seed0";
 fn keypoints_are_trained_scored_and_predicted() {
     let place = Place::new();
     let set = "--set train.steps=40 --set model.detections.score_threshold=0.01";
-    let said = place.run(&micro(&format!("{KEYPOINTS} {set}")));
-    assert_eq!(said.code, 0, "{}", said.err);
-    assert!(said.err.contains("keypoints AP"), "{}", said.err);
-    let report = place.json("runs/micro/report.json");
+    place.told(&micro(&format!("{KEYPOINTS} {set}")), &["keypoints AP"]);
+    let report = place.report("micro");
     assert!(report["keypoints"]["AP"].as_f64().is_some_and(|ap| ap >= 0.0), "{report}");
     assert!(report["segm"].is_null() && report["keypoints"]["APs"].is_null(), "{report}");
     assert_eq!(report["best"]["metric"], "keypoints");
@@ -22,8 +20,8 @@ fn keypoints_are_trained_scored_and_predicted() {
 
     let [boxes, points] = ["bbox", "keypoints"].map(|kind| &report[kind]["AP"]);
     let expect = format!("--expect box={boxes},keypoint={points}");
-    let said = place.good(&format!("eval --run runs/micro --out scores {expect}"));
-    assert!(said.contains("keypoints AP"), "{said}");
+    let said =
+        place.shows(&format!("eval --run runs/micro --out scores {expect}"), &["keypoints AP"]);
     let files = format!("eval --gt {VAL}/annotations.json --detections scores/keypoints.json");
     let again = place.good(&files);
     let scores = |text: &str| -> Vec<String> {
@@ -35,14 +33,13 @@ fn keypoints_are_trained_scored_and_predicted() {
 
     place.good(&format!("predict --run runs/micro --out out --min-score 0 {VAL}/images"));
     let found = place.json("out/predictions.json");
-    let found = found.as_array().expect("a list");
+    let found = as_list(&found);
     assert!(!found.is_empty());
     for object in found {
-        let points = object["keypoints"].as_array().expect("keypoints");
-        let [x, y, width, height] =
-            [0, 1, 2, 3].map(|i| object["bbox"][i].as_f64().expect("a box"));
+        let points = as_list(&object["keypoints"]);
+        let [x, y, width, height] = [0, 1, 2, 3].map(|i| as_number(&object["bbox"][i]));
         for point in points.chunks(3) {
-            let [at_x, at_y] = [0, 1].map(|i| point[i].as_f64().expect("a coordinate"));
+            let [at_x, at_y] = [0, 1].map(|i| as_number(&point[i]));
             assert!((x..=x + width.max(1.0)).contains(&at_x), "{object}");
             assert!((y..=y + height.max(1.0)).contains(&at_y), "{object}");
         }

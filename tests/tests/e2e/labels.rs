@@ -1,10 +1,9 @@
 //! The category of a class: stored with the weights, reported, and COCO's id for a head of 91
 //! outputs.
 
-use std::collections::BTreeMap;
-
-use crate::common::{BAD_CONFIG, Place};
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use crate::common::{BAD_CONFIG, Place, as_list, as_number, assert_has, renumber};
+use crate::tensors::{self, Tensors};
+use safetensors::SafeTensors;
 use serde_json::{Value, json};
 
 /// Outputs of torchvision's classifier on COCO, background included.
@@ -13,20 +12,12 @@ const OUTPUTS: usize = 91;
 const IDS: [u64; 4] = [1, 27, 80, 90];
 const NAMES: [&str; 4] = ["person", "backpack", "toaster", "toothbrush"];
 
-/// Shape and values of tensors by name.
-type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
-
 /// A set of shapes whose categories have COCO's ids and names, with gaps, and a run on it.
 fn trained_on_sparse_ids(steps: usize) -> Place {
     let place = Place::new();
-    place.good("prep --synthetic shapes --count 12 --size 64 --out set");
+    place.shapes(12, "set");
     let mut annotations = place.json("set/annotations.json");
-    let id = |old: &Value| json!(IDS[old.as_u64().expect("an id") as usize - 1]);
-    for (list, key) in [("categories", "id"), ("annotations", "category_id")] {
-        for item in annotations[list].as_array_mut().expect("a list") {
-            item[key] = id(&item[key]);
-        }
-    }
+    renumber(&mut annotations, |old| Some(IDS[old as usize - 1]));
     for (item, name) in
         annotations["categories"].as_array_mut().expect("a list").iter_mut().zip(NAMES)
     {
@@ -59,25 +50,6 @@ draw_images = 0
 /// The weights of a run of 400 steps, which finds something.
 const MODEL: &str = "runs/sparse/checkpoints/step_00000400/model.safetensors";
 
-fn tensors(place: &Place, name: &str) -> Tensors {
-    let bytes = place.bytes(name);
-    let file = SafeTensors::deserialize(&bytes).expect("safetensors");
-    let values = |view: &TensorView<'_>| {
-        (view.shape().to_vec(), bytemuck::pod_collect_to_vec::<u8, f32>(view.data()))
-    };
-    file.tensors().iter().map(|(name, view)| (name.clone(), values(view))).collect()
-}
-
-/// Writes tensors and the classes that the file states: torchvision's own files state none.
-fn write(place: &Place, name: &str, tensors: &Tensors, classes: Option<&str>) {
-    let views = tensors.iter().map(|(name, (shape, values))| {
-        let bytes = bytemuck::cast_slice(values);
-        (name, TensorView::new(Dtype::F32, shape.clone(), bytes).expect("a tensor"))
-    });
-    let metadata = classes.map(|text| [("onegraph.categories".into(), text.into())].into());
-    place.write(name, safetensors::serialize(views, metadata).expect("bytes"));
-}
-
 /// The same model with 91 outputs: the rows of each class at its COCO id, and classes that cannot
 /// win in between.
 fn with_91_outputs(mut tensors: Tensors) -> Tensors {
@@ -101,15 +73,19 @@ fn with_91_outputs(mut tensors: Tensors) -> Tensors {
 #[test]
 fn a_head_of_91_outputs_keeps_cocos_ids() {
     let place = trained_on_sparse_ids(400);
-    write(&place, "wide.safetensors", &with_91_outputs(tensors(&place, MODEL)), None);
+    tensors::write(
+        &place,
+        "wide.safetensors",
+        &with_91_outputs(tensors::read(&place, MODEL)),
+        None,
+    );
     let own = place.good("eval --run runs/sparse");
     assert!(
         own.contains("Average Precision") && !own.contains("area=   all | maxDets=100 ] = 0.000")
     );
     let said = place.run("eval --weights wide.safetensors --config sparse.toml");
     assert_eq!((said.code, &said.out), (0, &own), "{}", said.err);
-    assert!(said.err.contains("4 classes: 1 "), "{}", said.err);
-    assert!(said.err.contains("(id 27)") && said.err.contains("90 "), "{}", said.err);
+    assert_has(&said.err, &["4 classes: 1 ", "(id 27)", "90 "]);
 
     // A step of training meets the same losses, and its checkpoint says what the classes mean.
     let loss = |name: &str, more: &str| {
@@ -120,11 +96,11 @@ fn a_head_of_91_outputs_keeps_cocos_ids() {
     let narrow = loss("narrow", &format!("--set model.weights={MODEL}"));
     let wide = loss("wide", "--set model.weights=wide.safetensors --set model.num_classes=90");
     for name in ["loss_classifier", "loss_box_reg", "loss_mask"] {
-        let [a, b] = [&narrow, &wide].map(|record| record[name].as_f64().expect("a loss"));
+        let [a, b] = [&narrow, &wide].map(|record| as_number(&record[name]));
         assert!((a - b).abs() < 1e-5 * a, "{name}: {a} with 5 outputs, {b} with 91");
     }
     let meta = place.json("runs/wide/checkpoints/step_00000001/checkpoint.json");
-    let classes = meta["categories"].as_array().expect("a list");
+    let classes = as_list(&meta["categories"]);
     assert_eq!(classes.len(), 90);
     assert_eq!((&classes[26][1], &classes[79][1]), (&json!(27), &json!(80)));
     assert_eq!(classes[27], json!(["N/A", 28]));
@@ -133,14 +109,14 @@ fn a_head_of_91_outputs_keeps_cocos_ids() {
     // By position a class would be another category: such weights are not guessed at.
     let five = "--set model.num_classes=5";
     place.bad(&format!("eval --run runs/sparse {five}"), 1, &["cls_score"]);
-    let mut six = tensors(&place, MODEL);
+    let mut six = tensors::read(&place, MODEL);
     for (name, (shape, values)) in &mut six {
         if ["box_predictor", "mask_fcn_logits"].iter().any(|p| name.contains(p)) {
             values.extend_from_within(..values.len() / 5);
             shape[0] += shape[0] / 5;
         }
     }
-    write(&place, "six.safetensors", &six, None);
+    tensors::write(&place, "six.safetensors", &six, None);
     let eval = "eval --weights six.safetensors --config sparse.toml";
     place.bad(eval, BAD_CONFIG, &["5 classes and do not say which", "store"]);
 }
@@ -151,7 +127,12 @@ fn a_head_of_91_outputs_keeps_cocos_ids() {
 fn a_head_of_91_outputs_is_not_taken_for_other_categories() {
     let place = trained_on_sparse_ids(1);
     let model = MODEL.replace("400", "001");
-    write(&place, "wide.safetensors", &with_91_outputs(tensors(&place, &model)), None);
+    tensors::write(
+        &place,
+        "wide.safetensors",
+        &with_91_outputs(tensors::read(&place, &model)),
+        None,
+    );
     let annotations = place.text("sparse.json");
     let prepared = |name: &str, annotations: String| {
         place.write(&format!("{name}.json"), annotations);
@@ -170,8 +151,7 @@ fn a_head_of_91_outputs_is_not_taken_for_other_categories() {
     let zero = prepared("zero", zero);
     for (data, why) in [(handbag, coco), (zero, "has 4 whose ids are not among 1 to 90")] {
         place.bad(&format!("{eval} {data}"), BAD_CONFIG, &["90 classes and do not say which", why]);
-        let said = place.run(&format!("{start} {data}"));
-        assert_eq!(said.code, 0, "{}", said.err);
+        let said = place.told(&format!("{start} {data}"), &[]);
         for told in anew.into_iter().chain([why]) {
             assert!(said.err.contains(told), "`{told}` is not in\n{}", said.err);
         }
@@ -189,15 +169,15 @@ fn a_weights_file_states_its_classes() {
     let metadata = header.metadata().clone().expect("metadata");
     assert_eq!(metadata["format"], "pt");
     let classes: Value = serde_json::from_str(&metadata["onegraph.categories"]).expect("JSON");
-    let ids: Vec<&Value> = classes.as_array().expect("a list").iter().map(|c| &c["id"]).collect();
+    let ids: Vec<&Value> = as_list(&classes).iter().map(|c| &c["id"]).collect();
     assert_eq!(ids, [1, 27, 80, 90]);
 
     std::fs::copy(place.join(MODEL), place.join("bare.safetensors")).expect("a copy");
     let predict = "--min-score 0 set/images/000000000001.jpg";
-    let said = place
-        .run(&format!("predict --weights bare.safetensors --config sparse.toml --out a {predict}"));
-    assert_eq!(said.code, 0, "{}", said.err);
-    assert!(said.err.contains("4 classes: 1 ") && said.err.contains("(id 27)"), "{}", said.err);
+    place.told(
+        &format!("predict --weights bare.safetensors --config sparse.toml --out a {predict}"),
+        &["4 classes: 1 ", "(id 27)"],
+    );
     place.good(&format!("predict --run runs/sparse --out b {predict}"));
     assert_eq!(place.text("a/predictions.json"), place.text("b/predictions.json"));
     assert!(place.json("a/predictions.json").as_array().is_some_and(|found| !found.is_empty()));
@@ -205,7 +185,7 @@ fn a_weights_file_states_its_classes() {
     let alone = format!("predict --weights bare.safetensors --out d {predict}");
     place.bad(&alone, BAD_CONFIG, &["bare.safetensors", "--config"]);
 
-    write(&place, "none.safetensors", &tensors(&place, MODEL), Some("[]"));
+    tensors::write(&place, "none.safetensors", &tensors::read(&place, MODEL), Some("[]"));
     let none = format!("predict --weights none.safetensors --config sparse.toml --out d {predict}");
     place.bad(&none, 1, &["none.safetensors", "states 0 classes, and its classifier has 4"]);
 
@@ -232,8 +212,7 @@ fn a_weights_file_states_its_classes() {
     let eval = format!("eval --weights bare.safetensors --config sparse.toml {data}");
     place.bad(&eval, BAD_CONFIG, &["renamed", "other classes"]);
     let start = format!("train sparse.toml {data} --set train.steps=1 --set model.weights={MODEL}");
-    let said = place.run(&start);
-    assert_eq!(said.code, 0, "{}", said.err);
+    let said = place.told(&start, &[]);
     let told = ["6 initialised, 0 missing", "the predictors start anew: the file's classes are"];
     assert!(told.iter().all(|t| said.err.contains(t)), "{}", said.err);
 }

@@ -4,7 +4,7 @@
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use crate::common::{self, BAD_CONFIG, Place, micro};
+use crate::common::{BAD_CONFIG, Place, bad, micro};
 
 /// The time that planning may take, even of the largest model, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -66,9 +66,7 @@ fn the_limit_of_the_address_space_counts() {
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -v 4000000; exec \"$@\"", "sh"]).arg(inner.get_program());
     command.args(inner.get_args()).current_dir(place.path());
-    let said = common::said(&mut command);
-    assert_eq!(said.code, BAD_CONFIG, "{}", said.err);
-    assert!(said.err.contains("a batch of detections needs"), "{}", said.err);
+    bad(&mut command, BAD_CONFIG, &["a batch of detections needs"]);
 }
 
 #[test]
@@ -80,17 +78,4 @@ fn sizes_that_kernels_cannot_count_are_refused() {
     for more in ["--objects 4294967295", "--height 100000", "--classes 4294967295"] {
         assert_eq!(place.run(&plan(more)).code, 2, "{more}");
     }
-}
-
-#[test]
-fn a_million_threads_are_refused() {
-    let place = Place::new();
-    let mut command = place.command(&micro("--set train.steps=1"));
-    let output = command.env("RAYON_NUM_THREADS", "1000000").output().expect("the command starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(BAD_CONFIG), "{said}");
-    assert!(
-        said.contains("RAYON_NUM_THREADS is `1000000`; it must be a whole number from 1 to 1024"),
-        "{said}"
-    );
 }

@@ -2,6 +2,9 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[allow(dead_code)]
+#[path = "../../src/step/program.rs"]
+mod program;
 #[path = "../../golden/support.rs"]
 mod support;
 
@@ -39,5 +42,6 @@ mod s3;
 mod serve;
 mod signals;
 mod step;
+mod tensors;
 mod train;
 mod weights;

@@ -5,7 +5,9 @@ use std::process::Command;
 
 use crate::common::driver::Gpus;
 use crate::common::ranks::{Ended, Running};
-use crate::common::{BAD_CONFIG, BAD_DATA, DIVERGED, Place, has_namespaces, is_missing};
+use crate::common::{
+    BAD_CONFIG, BAD_DATA, DIVERGED, Place, assert_has, has_namespaces, is_missing, stores,
+};
 use serde_json::Value;
 
 /// MLPerf's rules on a model and images that a CPU trains in seconds: 3 steps an epoch.
@@ -51,7 +53,10 @@ steps = 6
 const RUN: &str = "mlperf run short.toml --out out --system box --org ours --seed 7 --keep-caches \
                    --device cpu";
 
-const RESULT: &str = "out/results/box/maskrcnn/result_0.txt";
+/// The log of a run.
+fn log(out: &str, run: usize) -> String {
+    format!("{out}/results/box/maskrcnn/result_{run}.txt")
+}
 
 fn place() -> Place {
     let place = Place::new();
@@ -98,17 +103,10 @@ fn check(place: &Place, module: &str, words: &[&str]) -> Option<(String, bool)> 
 #[test]
 fn a_shortened_run_lacks_accuracy_alone() {
     let place = place();
-    let said = place.run(RUN);
-    assert_eq!(said.code, 0, "{}", said.err);
-    assert!(said.err.contains("model.fpn.channels is 8, in the reference 256"), "{}", said.err);
-    assert!(said.err.contains("Data Representation:"), "{}", said.err);
-    assert!(
-        said.out.contains("aborted") && said.out.contains("2 epochs  48 images"),
-        "{}",
-        said.out
-    );
-    let log = place.text(RESULT);
-    let events = events(&log);
+    let said =
+        place.told(RUN, &["model.fpn.channels is 8, in the reference 256", "Data Representation:"]);
+    assert_has(&said.out, &["aborted", "2 epochs  48 images"]);
+    let events = events(&place.text(&log("out", 0)));
     let order = [
         "cache_clear",
         "submission_benchmark",
@@ -137,8 +135,8 @@ fn a_shortened_run_lacks_accuracy_alone() {
     assert_eq!(epochs, [Some(1), Some(2)]);
     assert_eq!(events.last().expect("events").2["status"], "aborted");
 
-    assert_lacks_accuracy_alone(&place, "out", "result_0");
-    assert!(said.out.contains("unverified: these results are not verified"), "{}", said.out);
+    assert_lacks_accuracy_alone(&place, "out", 0);
+    assert_has(&said.out, &["unverified: these results are not verified"]);
 
     // The script of the submission repeats the run.
     let mut command = Command::new("sh");
@@ -146,7 +144,7 @@ fn a_shortened_run_lacks_accuracy_alone() {
     command.args(["--keep-caches"]).env("OUT", "again").current_dir(place.path());
     command.env("ONEGRAPH", env!("CARGO_BIN_EXE_onegraph-under-test"));
     assert_eq!(crate::common::said(&mut command).code, 0);
-    assert!(place.text(&RESULT.replace("out/", "again/")).contains("eval_accuracy"));
+    assert!(place.text(&log("again", 0)).contains("eval_accuracy"));
 }
 
 /// The same on a GPU of the test driver, with few regions.
@@ -157,27 +155,27 @@ fn a_shortened_run_on_a_device_leaves_a_log() {
     let few = "--set train.steps=3 --set model.roi.batch_size_per_image=8 \
                --set model.rpn.post_nms_top_n_train=40 --set model.rpn.post_nms_top_n_test=10";
     let said = gpus.good(&format!("{} {few}", RUN.replace("--device cpu", "--device cuda")));
-    assert!(said.contains("aborted") && said.contains("24 images"), "{said}");
-    let events = events(&gpus.place.text(RESULT));
+    assert_has(&said, &["aborted", "24 images"]);
+    let events = events(&gpus.place.text(&log("out", 0)));
     assert_eq!(events.last().expect("events").2["status"], "aborted");
     let system = gpus.place.text("out/systems/box.json");
     assert!(system.contains("NVIDIA H100 80GB HBM3"), "{system}");
-    assert_is_a_log(&gpus.place, "out", "result_0");
+    assert_is_a_log(&gpus.place, "out", 0);
 }
 
 /// By the official checker it is a log of the open division.
-fn assert_is_a_log(place: &Place, out: &str, run: &str) {
-    let log = format!("{out}/results/box/maskrcnn/{run}.txt");
+fn assert_is_a_log(place: &Place, out: &str, run: usize) {
+    let log = log(out, run);
     let words = ["--usage", "training", "--ruleset", "3.1.0", &log];
     let Some((said, _)) = check(place, "compliance_checker", &words) else { return };
-    assert!(said.contains("SUCCESS"), "{said}");
+    assert_has(&said, &["SUCCESS"]);
 }
 
 /// By the official checkers the log of a run and its system are as they should be; by the rules of
 /// the closed division, too, but for the accuracy.
-fn assert_lacks_accuracy_alone(place: &Place, out: &str, run: &str) {
+fn assert_lacks_accuracy_alone(place: &Place, out: &str, run: usize) {
     assert_is_a_log(place, out, run);
-    let log = format!("{out}/results/box/maskrcnn/{run}.txt");
+    let log = log(out, run);
     // The closed division's rules on the same log.
     let open = place.text(&log);
     place.write("closed.txt", open.replace(r#""value": "open""#, r#""value": "closed""#));
@@ -189,19 +187,18 @@ fn assert_lacks_accuracy_alone(place: &Place, out: &str, run: &str) {
     let system = format!("{out}/systems/box.json");
     let words = [system.as_str(), "training", "3.1.0"];
     let Some((said, _)) = check(place, "system_desc_checker", &words) else { return };
-    assert!(said.contains("passed"), "{said}");
+    assert_has(&said, &["passed"]);
 }
 
 #[test]
 fn runs_that_reach_their_targets_are_scored() {
     let place = place();
     let run = format!("{RUN} --runs 3 --set train.target_box=0 --set train.target_mask=0");
-    let said = place.run(&run);
-    assert_eq!(said.code, 0, "{}", said.err);
+    let said = place.told(&run, &[]);
     assert_eq!(said.out.matches("success").count(), 3, "{}", said.out);
-    assert!(said.out.contains("olympic mean of 1 of 3 runs"), "{}", said.out);
+    assert_has(&said.out, &["olympic mean of 1 of 3 runs"]);
     let seeds = (0..3).map(|i| {
-        let events = events(&place.text(&format!("out/results/box/maskrcnn/result_{i}.txt")));
+        let events = events(&place.text(&log("out", i)));
         let stop = events.last().expect("events");
         assert_eq!((stop.0.as_str(), &stop.2["status"]), ("run_stop", &"success".into()));
         events[at(&events, "seed")].1.as_u64()
@@ -216,9 +213,8 @@ fn runs_that_reach_their_targets_are_scored() {
     // Before the runs that there is room for.
     place.bad(&format!("{run} --first 2"), BAD_CONFIG, &["result_2.txt", "another --first"]);
     assert!(!place.join("out/runs/result_3").exists());
-    let said = place.run(&run.replace("--runs 3", "--runs 2 --first 3"));
-    assert_eq!(said.code, 0, "{}", said.err);
-    let events = events(&place.text("out/results/box/maskrcnn/result_3.txt"));
+    place.told(&run.replace("--runs 3", "--runs 2 --first 3"), &[]);
+    let events = events(&place.text(&log("out", 3)));
     assert_eq!(events[at(&events, "seed")].1, 10, "as if all had been made at once");
     assert_tree_is_accepted(&place);
 }
@@ -233,7 +229,7 @@ fn assert_tree_is_accepted(place: &Place) {
     let system = closed(place.text("out/systems/box.json"));
     place.write("out/systems/box.json", system);
     for i in 0..5 {
-        let log = format!("out/results/box/maskrcnn/result_{i}.txt");
+        let log = log("out", i);
         let line = |line: &str| match line.split_once("\"eval_accuracy\", ") {
             Some((start, _)) => format!(
                 "{start}\"eval_accuracy\", \"value\": {{\"BBOX\": 0.38, \"SEGM\": 0.34}}, \
@@ -246,7 +242,7 @@ fn assert_tree_is_accepted(place: &Place) {
     }
     let words = ["out", "training", "3.1.0"];
     let Some((said, _)) = check(place, "package_checker", &words) else { return };
-    assert!(said.contains("FOUND NO ERRORS"), "{said}");
+    assert_has(&said, &["FOUND NO ERRORS"]);
 }
 
 /// One flipped byte in each file of a store: names and sizes of images are metadata, everything
@@ -254,27 +250,20 @@ fn assert_tree_is_accepted(place: &Place) {
 #[test]
 fn damage_of_each_file_is_found_when_the_rules_allow_the_read() {
     let place = place();
-    place.good("prep --synthetic shapes --count 20 --size 64 --out train");
+    place.shapes(20, "train");
     place.good("prep --synthetic shapes --count 6 --size 64 --seed 5 --out val");
-    let stores = "--set data.synthetic=none --set data.train_store=train/store \
-                  --set data.val_store=val/store";
+    let stores = stores("train/store", "val/store");
     let files = place.names("train/store").into_iter().map(|name| format!("train/store/{name}"));
     let files = files.filter(|file| !place.bytes(file).is_empty());
     let files: Vec<String> = files.chain(["val/store/objects.bin".into()]).collect();
     assert!(files.len() >= 10, "{files:?}");
     for (i, file) in files.iter().enumerate() {
-        let flip = || {
-            let mut bytes = place.bytes(file);
-            let middle = bytes.len() / 2;
-            bytes[middle] ^= 1;
-            place.write(file, bytes);
-        };
-        flip();
+        place.flip(file);
         let words = file.replace("store/", "store: ").replace("pixels.bin", "pixels of image");
         let run = RUN.replace("--out out", &format!("--out out{i}"));
         place.bad(&format!("{run} {stores}"), BAD_DATA, &[&words]);
-        flip();
-        let log = place.join(&RESULT.replace("out/", &format!("out{i}/")));
+        place.flip(file);
+        let log = place.join(&log(&format!("out{i}"), 0));
         let is_index = ["header.json", "images.bin", "names.bin"].iter().any(|f| file.ends_with(f));
         assert_eq!(log.exists(), !is_index, "{file}: the clock ran");
         if let Ok(log) = std::fs::read_to_string(log) {
@@ -292,10 +281,10 @@ fn a_run_that_diverges_is_followed_by_the_next() {
     let wild = "--set solver.learning_rate=1e6 --set solver.warmup_steps=0 --set train.steps=30";
     let said = place.run(&format!("{RUN} --runs 2 {wild}"));
     assert_eq!(said.code, DIVERGED, "{}", said.err);
-    assert!(said.err.contains("result_0.txt missed its targets"), "{}", said.err);
+    assert_has(&said.err, &["result_0.txt missed its targets"]);
     assert_eq!(said.out.matches("aborted").count(), 2, "{}", said.out);
     for i in 0..2 {
-        let events = events(&place.text(&format!("out/results/box/maskrcnn/result_{i}.txt")));
+        let events = events(&place.text(&log("out", i)));
         let stop = events.last().expect("events");
         assert_eq!((stop.0.as_str(), &stop.2["status"]), ("run_stop", &"aborted".into()));
     }
@@ -337,11 +326,10 @@ fn the_timed_run_is_rehearsed_on_two_hosts() {
     }
     let place = place();
     place.good("doctor");
-    place.good("prep --synthetic shapes --count 20 --size 64 --out train");
+    place.shapes(20, "train");
     place.good("prep --synthetic shapes --count 6 --size 64 --seed 5 --out val");
     place.good("config --mlperf 8");
-    let stores = "--set data.synthetic=none --set data.train_store=train/store \
-                  --set data.val_store=val/store --device cpu";
+    let stores = format!("{} --device cpu", stores("train/store", "val/store"));
     let bench = format!("--preset short.toml --steps 2 {stores}");
     let told = on_two_hosts(&place, "bench", &bench).out;
     for words in
@@ -366,27 +354,27 @@ fn the_timed_run_is_rehearsed_on_two_hosts() {
     run.signal_of_mpirun(3, rustix::process::Signal::KILL);
     let ended = run.end();
     assert_ne!(ended.codes, [0], "{}", ended.said);
-    assert!(ended.said.contains("rank 0: error: rank 3 on host host-b was lost"), "{}", ended.said);
-    let stop = events(&place.text("submission/results/box/maskrcnn/result_0.txt"));
+    assert_has(&ended.said, &["rank 0: error: rank 3 on host host-b was lost"]);
+    let stop = events(&place.text(&log("submission", 0)));
     assert_eq!(stop.last().expect("events").2["status"], "aborted");
     let cleared = stop[at(&stop, "cache_clear")].2["hosts"].as_array();
     assert_eq!(cleared.map(Vec::len), Some(2), "one entry of each host");
     let resumed = "train --resume submission/runs/result_0 --target box=0,mask=0 --device cpu";
     let ended = on_two_hosts(&place, "onegraph", resumed);
-    assert!(ended.said.contains("resuming after step "), "{}", ended.said);
+    assert_has(&ended.said, &["resuming after step "]);
     let report = place.json("submission/runs/result_0/report.json");
     assert_eq!(report["state"], "target_reached");
 
     let reached = "--first 1 --runs 3 --set train.target_box=0 --set train.target_mask=0";
     let told = on_two_hosts(&place, "onegraph", &format!("{timed} {reached}")).out;
     assert_eq!(told.matches("success").count(), 3, "one rank tells: {told}");
-    let logs = [1, 2, 3].map(|run| format!("submission/results/box/maskrcnn/result_{run}.txt"));
+    let logs = [1, 2, 3].map(|run| log("submission", run));
     let scored = place.run(&format!("mlperf score {}", logs.join(" ")));
-    assert!(scored.out.contains("olympic mean of 1 of 3 runs"), "{}", scored.out);
+    assert_has(&scored.out, &["olympic mean of 1 of 3 runs"]);
     // Runs of a tiny model end before the first epoch at which the reference does.
     assert_eq!(scored.code, 1, "{}", scored.err);
-    assert!(scored.err.contains("no score: the runs converge faster"), "{}", scored.err);
-    assert_lacks_accuracy_alone(&place, "submission", "result_1");
+    assert_has(&scored.err, &["no score: the runs converge faster"]);
+    assert_lacks_accuracy_alone(&place, "submission", 1);
 }
 
 /// Starts a command through mpirun.sh as two ranks on each of two hosts.

@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use crate::common::{BAD_CONFIG, FAILED, Place, micro, said};
+use crate::common::{
+    BAD_CONFIG, FAILED, Place, as_count, as_list, as_number, assert_has, good, micro,
+};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use score::STAT_NAMES;
 use serde_json::Value;
@@ -48,9 +50,8 @@ fn a_run_directory_holds_what_the_readme_says_and_is_never_overwritten() {
 
 #[test]
 fn report_and_metrics() {
-    let place = Place::new();
-    place.good(&micro("--set train.eval_every_steps=4"));
-    let report = place.json("runs/micro/report.json");
+    let place = Place::trained("--set train.eval_every_steps=4");
+    let report = place.report("micro");
     assert_eq!(report["steps"], 10);
     assert_eq!(report["device"], "cpu");
     for key in ["seconds", "images_per_second"] {
@@ -64,15 +65,12 @@ fn report_and_metrics() {
         assert_eq!(stats.keys().collect::<Vec<_>>(), names);
         // Shapes of at most half of 64 pixels: none is large, and an undefined score is no number.
         assert_eq!(stats["APl"], Value::Null);
-        let ap = stats["AP"].as_f64().expect("defined");
+        let ap = as_number(&stats["AP"]);
         assert!((0.0..=1.0).contains(&ap), "{ap}");
     }
     let metrics = place.metrics("runs/micro");
-    let evaluated: Vec<u64> = metrics
-        .iter()
-        .filter(|r| r.get("bbox").is_some())
-        .map(|r| r["step"].as_u64().expect("a step"))
-        .collect();
+    let evaluated: Vec<u64> =
+        metrics.iter().filter(|r| r.get("bbox").is_some()).map(|r| as_count(&r["step"])).collect();
     assert_eq!(evaluated, [4, 8, 10]);
     let steps = place.steps("runs/micro");
     for (i, record) in steps.iter().enumerate() {
@@ -80,11 +78,11 @@ fn report_and_metrics() {
         assert_eq!(record["epoch"], i as u64 / 8, "16 images at 2 a step");
         let part = |name: &&str| record[*name].as_f64().expect("a loss");
         let sum: f64 = LOSSES.iter().map(part).sum();
-        assert!((record["loss"].as_f64().expect("a loss") - sum).abs() < 1e-5);
+        assert!((as_number(&record["loss"]) - sum).abs() < 1e-5);
         assert_eq!((&record["applied"], &record["images"]), (&true.into(), &2.into()));
     }
     // warmup_steps = 5 up to 0.02, from warmup_factor = 0.001 of it.
-    let lr = |i: usize| steps[i]["lr"].as_f64().expect("a rate");
+    let lr = |i: usize| as_number(&steps[i]["lr"]);
     assert!((lr(0) - 2e-5).abs() < 1e-9 && (lr(9) - 0.02).abs() < 1e-8, "{} {}", lr(0), lr(9));
 }
 
@@ -103,10 +101,9 @@ fn the_commit_of_a_report_is_that_of_the_build() {
     let mut command = Command::new(&program);
     let arguments = micro("--set train.steps=1");
     command.args(arguments.split_whitespace()).current_dir(place.path());
-    let said = said(command.env("RAYON_NUM_THREADS", "1"));
-    assert_eq!(said.code, 0, "{}", said.err);
-    assert!(said.err.contains("device cpu (1 thread), "), "{}", said.err);
-    let report = place.json("runs/micro/report.json");
+    let said = good(command.env("RAYON_NUM_THREADS", "1"));
+    assert_has(&said.err, &["device cpu (1 thread), "]);
+    let report = place.report("micro");
     let built = engine::provenance::commit().unwrap_or("unknown");
     assert_eq!((&report["commit"], &report["threads"]), (&built.into(), &1.into()));
 }
@@ -125,8 +122,10 @@ fn a_plan_is_for_the_size_of_the_config_s_images() {
 #[test]
 fn the_printed_config_is_the_run_s_and_trains_alike() {
     let place = Place::new();
-    let printed = place.good("train micro --set solver.learning_rate=0.01 --print-config");
-    assert!(printed.contains("learning_rate = 0.01"), "{printed}");
+    let printed = place.shows(
+        "train micro --set solver.learning_rate=0.01 --print-config",
+        &["learning_rate = 0.01"],
+    );
     assert!(place.names(".").is_empty(), "printing ran something");
     place.write("mine.toml", &printed);
     assert_eq!(place.good("train mine.toml --print-config"), printed);
@@ -137,20 +136,19 @@ fn the_printed_config_is_the_run_s_and_trains_alike() {
 
 #[test]
 fn a_target_ends_the_run_and_the_report_says_so() {
-    let place = Place::new();
-    place.good(&micro("--set train.eval_every_steps=3 --target box=0.0,mask=0.0"));
-    let report = place.json("runs/micro/report.json");
+    let place = Place::trained("--set train.eval_every_steps=3 --target box=0.0,mask=0.0");
+    let report = place.report("micro");
     assert_eq!((&report["steps"], &report["target_reached"]), (&3.into(), &true.into()));
     assert_eq!(place.text("runs/micro/last_checkpoint").trim(), "checkpoints/step_00000003");
     // The run has ended, whoever resumes it; another target lets it go on.
     place.good("train --resume runs/micro");
-    assert_eq!(place.json("runs/micro/report.json")["state"], "target_reached");
-    assert_eq!(place.json("runs/micro/report.json")["steps"], 3);
+    assert_eq!(place.report("micro")["state"], "target_reached");
+    assert_eq!(place.report("micro")["steps"], 3);
     place.good("train --resume runs/micro --set train.steps=4 --target mask=1.0");
-    let resumed = place.json("runs/micro/report.json");
+    let resumed = place.report("micro");
     assert_eq!((&resumed["steps"], &resumed["target_reached"]), (&4.into(), &false.into()));
     place.good(&micro("--set train.eval_every_steps=3 --target box=0.0,mask=1.0"));
-    let report = place.json("runs/micro-2/report.json");
+    let report = place.report("micro-2");
     assert_eq!((&report["steps"], &report["target_reached"]), (&10.into(), &false.into()));
 }
 
@@ -158,7 +156,7 @@ fn a_target_ends_the_run_and_the_report_says_so() {
 fn a_faster_rcnn_has_boxes_alone() {
     let place = Place::new();
     place.good("train micro --set model.kind=faster_rcnn");
-    let report = place.json("runs/micro/report.json");
+    let report = place.report("micro");
     assert!(report["bbox"]["AP"].is_f64() && report["segm"].is_null(), "{report}");
     assert_eq!(place.names("runs/micro/inference"), ["bbox.json"]);
     assert!(place.steps("runs/micro").iter().all(|r| r["loss_mask"].is_null()));
@@ -166,19 +164,18 @@ fn a_faster_rcnn_has_boxes_alone() {
 
 #[test]
 fn predictions_score_as_the_evaluation_did_and_are_drawn() {
-    let place = Place::new();
-    place.good(&micro("--set train.steps=60 --set eval.batch_size=3"));
+    let place = Place::trained("--set train.steps=60 --set eval.batch_size=3");
     let val = "runs/data/micro/val-8x64-seed0";
     place.good(&format!("predict --run runs/micro --out p --min-score 0.1 {val}/images"));
     let predicted = place.json("p/predictions.json");
-    let results = predicted.as_array().expect("a list");
+    let results = as_list(&predicted);
     assert!(!results.is_empty(), "nothing found");
     // The evaluation wrote the same, from other batches: boxes and masks are together here, apart
     // there.
     let key = |r: &Value| (r["image_id"].to_string(), r["score"].to_string());
     for (file, field) in [("bbox.json", "bbox"), ("segm.json", "segmentation")] {
         let written = place.json(&format!("runs/micro/inference/{file}"));
-        let written = written.as_array().expect("a list");
+        let written = as_list(&written);
         assert_eq!(written.len(), results.len());
         for (a, b) in written.iter().zip(results) {
             assert_eq!(
@@ -207,8 +204,7 @@ fn predictions_score_as_the_evaluation_did_and_are_drawn() {
 /// Every file that a command writes where its user says.
 #[test]
 fn outputs_follow_links_and_leave_pipes_and_devices_as_they_are() {
-    let place = Place::new();
-    place.good(&micro("--set train.steps=2"));
+    let place = Place::trained("--set train.steps=2");
     let val = "runs/data/micro/val-8x64-seed0/images";
     let (onegraph, bench) =
         (env!("CARGO_BIN_EXE_onegraph-under-test"), env!("CARGO_BIN_EXE_bench-under-test"));
@@ -234,8 +230,7 @@ fn outputs_follow_links_and_leave_pipes_and_devices_as_they_are() {
             let named = file.strip_suffix("/predictions.json").unwrap_or(file);
             let mut command = Command::new(program);
             command.args(arguments.split_whitespace()).arg(named).current_dir(place.path());
-            let said = said(&mut command);
-            assert_eq!(said.code, 0, "{arguments}: {}", said.err);
+            good(&mut command);
         };
         let (real, link) = (place.join(&format!("real/{file}")), place.join(file));
         for folder in [&real, &link].map(|path| path.parent().expect("a folder")) {

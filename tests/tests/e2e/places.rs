@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::Place;
+use crate::common::{Place, assert_has};
 use dali::Store;
 
 /// Pairs of processes that race; more with `ONEGRAPH_RACES`.
@@ -106,9 +106,10 @@ fn what_a_killed_process_was_drawing_is_swept_by_the_next() {
     child.wait().expect("it is gone");
     assert_eq!(others(&place, &[]).len(), 2, "a half-made folder and a lock");
     let pid = child.id();
-    let said = place.run(&format!("{drawing} --count 2"));
-    assert_eq!(said.code, 0, "{}", said.err);
-    assert!(said.err.contains(&format!("taking over from process {pid}, which is gone")));
+    place.told(
+        &format!("{drawing} --count 2"),
+        &[&format!("taking over from process {pid}, which is gone")],
+    );
     assert_eq!(place.names("."), ["drawn"]);
 }
 
@@ -130,5 +131,5 @@ fn a_run_whose_process_was_killed_is_taken_over_with_a_line_in_its_log() {
     place.good(&format!("train --resume runs/micro --set train.steps={done}"));
     let log = place.text("runs/micro/log.txt");
     let pid = child.id();
-    assert!(log.contains(&format!("taken over from process {pid} on host")), "{log}");
+    assert_has(&log, &[&format!("taken over from process {pid} on host")]);
 }

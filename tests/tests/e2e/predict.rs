@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use crate::common::{BAD_CONFIG, BAD_DATA, Place, micro};
+use crate::common::{BAD_CONFIG, BAD_DATA, Place, as_count, as_list, as_number, assert_has};
 use engine::predictor::Predictor;
 use engine::runtime::Backend;
 use serde_json::Value;
@@ -17,9 +17,7 @@ const VAL: &str = "runs/data/micro/val-8x64-seed0/images";
 
 /// A folder with a run that finds something, whatever it is.
 fn trained() -> Place {
-    let place = Place::new();
-    place.good(&micro("--set train.steps=40 --set model.detections.score_threshold=0.01"));
-    place
+    Place::trained("--set train.steps=40 --set model.detections.score_threshold=0.01")
 }
 
 /// Copies a validation image.
@@ -37,8 +35,7 @@ fn a_file_s_name_cannot_steer_the_terminal() {
     let place = trained();
     copy(&place, 1, "in/street.jpg");
     place.write("in/a\x1b[2J\n\u{202e}.jpg", "no picture");
-    let said = place.run("predict --run runs/micro --out out in");
-    assert_eq!(said.code, 0, "{}", said.err);
+    let said = place.told("predict --run runs/micro --out out in", &[]);
     assert!(said.err.contains(r"skipped: in/a\u{1b}[2J\n\u{202e}.jpg is neither"), "{}", said.err);
     assert!(!said.err.contains('\x1b'), "{}", said.err);
 }
@@ -51,15 +48,12 @@ fn a_bad_file_is_named_and_the_rest_is_predicted() {
     place.write("in/broken.jpg", "no picture");
     place.write("in/sub/clip.png", b"GIF89a\x01\0\x01\0");
     place.write("in/notes.txt", "");
-    let said = place.run("predict --run runs/micro --out in/out --min-score 0 in");
-    assert_eq!(said.code, 0, "{}", said.err);
+    let said = place.told("predict --run runs/micro --out in/out --min-score 0 in", &[]);
     let unsupported = "in/sub/clip.png is GIF; onegraph reads JPEG, PNG, BMP, TIFF and WebP";
-    for told in ["skipped: in/broken.jpg is neither JPEG nor PNG", unsupported] {
-        assert!(said.err.contains(told), "`{told}` is not in\n{}", said.err);
-    }
-    assert!(said.out.contains("on 2 images (2 skipped)"), "{}", said.out);
+    assert_has(&said.err, &["skipped: in/broken.jpg is neither JPEG nor PNG", unsupported]);
+    assert_has(&said.out, &["on 2 images (2 skipped)"]);
     let found = place.json("in/out/predictions.json");
-    let found = found.as_array().expect("a list");
+    let found = as_list(&found);
     let files: BTreeSet<&str> = found.iter().filter_map(|f| f["file_name"].as_str()).collect();
     assert_eq!(files.into_iter().collect::<Vec<_>>(), ["in/street.jpg", "in/sub/deep/street.jpg"]);
     assert_eq!(pictures(&place, "in/out"), ["0000_street.png", "0001_street.png"]);
@@ -84,9 +78,9 @@ fn a_bad_file_is_named_and_the_rest_is_predicted() {
 /// The ids in the results by file names.
 fn ids(place: &Place, folder: &str) -> BTreeMap<String, u64> {
     let found = place.json(&format!("{folder}/predictions.json"));
-    let found = found.as_array().expect("a list").iter();
+    let found = as_list(&found).iter();
     let text = |f: &Value| f["file_name"].as_str().expect("a name").to_string();
-    found.map(|f| (text(f), f["image_id"].as_u64().expect("an id"))).collect()
+    found.map(|f| (text(f), as_count(&f["image_id"]))).collect()
 }
 
 #[test]
@@ -96,30 +90,32 @@ fn numbers_of_names_are_ids_whatever_else_is_in_the_folder() {
         copy(&place, image, &format!("in/{name}"));
     }
     place.write("in/285.png", "no picture");
-    let said = place.run("predict --run runs/micro --out p --min-score 0 nosuch.jpg in");
-    assert_eq!(said.code, 0, "{}", said.err);
+    let said = place.told("predict --run runs/micro --out p --min-score 0 nosuch.jpg in", &[]);
     let expected = [("in/139.jpg", 139), ("in/285.jpg", 285), ("in/street.jfif", 286)];
     assert_eq!(ids(&place, "p"), expected.map(|(name, id)| (name.into(), id)).into());
-    for told in ["skipped: nosuch.jpg does not exist", "skipped: in/285.png is neither"] {
-        assert!(said.err.contains(told), "{}", said.err);
-    }
+    assert_has(
+        &said.err,
+        &["skipped: nosuch.jpg does not exist", "skipped: in/285.png is neither"],
+    );
     let other = "image id 286 is in/street.jfif: its name has no number of its own";
-    assert!(said.err.contains(other), "{}", said.err);
+    assert_has(&said.err, &[other]);
     let strict = "predict --strict --run runs/micro --out p nosuch.jpg in/139.jpg";
     place.bad(strict, BAD_CONFIG, &["nosuch.jpg does not exist"]);
 
     // The folder of photos as that of the results: what was drawn is no photo.
     for _ in 0..2 {
         let said = place.run("predict --run runs/micro --out in in");
-        assert!(said.out.contains(" on 3 images (1 skipped)"), "{}", said.out);
+        assert_has(&said.out, &[" on 3 images (1 skipped)"]);
     }
     assert_eq!(
         pictures(&place, "in"),
         ["0000_139.png", "0001_285.png", "0002_street.png", "285.png"]
     );
     let set = "--set model.detections.score_threshold=0.2";
-    let said = place.run(&format!("predict --run runs/micro --out p --min-score 0.1 {set} in"));
-    assert!(said.err.contains("from a score of 0.2 on: --min-score 0.1 draws"), "{}", said.err);
+    place.told(
+        &format!("predict --run runs/micro --out p --min-score 0.1 {set} in"),
+        &["from a score of 0.2 on: --min-score 0.1 draws"],
+    );
     for score in ["2", "nan", "-0.1"] {
         let said = place.run(&format!("predict --run runs/micro --out p --min-score={score} in"));
         assert_eq!((said.code, said.err.contains("between 0 and 1")), (2, true), "{}", said.err);
@@ -183,15 +179,15 @@ fn the_library_s_example_predicts_as_the_command_does() {
     assert_eq!(best, b"0 objects of 4 classes\n");
     place.good(&format!("predict --run runs/micro --out p {image}"));
     let found = place.json("p/predictions.json");
-    let found = found.as_array().expect("a list");
+    let found = as_list(&found);
     assert!(!found.is_empty());
     let mut lines = text.lines();
     assert_eq!(lines.next(), Some(format!("{} objects of 4 classes", found.len()).as_str()));
     for (line, object) in lines.zip(found) {
-        let score = object["score"].as_f64().expect("a number");
+        let score = as_number(&object["score"]);
         assert!(line.contains(&format!(" {score:.2} at ")), "{line}\n{object}");
         let name = ["square", "triangle", "circle", "cross"];
-        let id = object["category_id"].as_u64().expect("an id") as usize;
+        let id = as_count(&object["category_id"]) as usize;
         assert!(line.starts_with(name[id - 1]), "{line}\n{object}");
         let runs = object["segmentation"]["counts"].as_str().expect("a mask");
         let mask = score::Rle::from_leb(64, 64, runs).expect("a mask");

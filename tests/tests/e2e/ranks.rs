@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::common::ranks::{Ended, Running, mpirun, under_mpirun};
-use crate::common::{BAD_CONFIG, GPUS, Place, is_missing, said};
+use crate::common::{BAD_CONFIG, GPUS, Place, assert_has, is_missing, said};
 
 /// Quickstart's model and schedule on few images, with a partial last batch in each epoch.
 const QUICKSTART: &str = "train quickstart --set train.images_per_group=2 --set train.steps=12 \
@@ -81,7 +81,7 @@ fn evaluated_by_ranks_as_by_one(place: &Place) {
     let other = format!("{eval} --set model.detections.per_image=3");
     let ended = Running::of(place, vec![place.command(eval), place.command(&other)]).end();
     let error = ended.only_error(BAD_CONFIG);
-    assert!(error.contains("differs from rank 0 in model.detections.per_image"), "{error}");
+    assert_has(error, &["differs from rank 0 in model.detections.per_image"]);
 }
 
 /// The figures of a bench are those of all ranks, printed and written by one; an option that makes
@@ -89,14 +89,8 @@ fn evaluated_by_ranks_as_by_one(place: &Place) {
 #[test]
 fn a_step_of_two_ranks_is_measured_together() {
     let place = Place::new();
-    let bench = |arguments: &str| {
-        let command = || {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_bench-under-test"));
-            command.args(arguments.split_whitespace()).current_dir(place.path()).env(GPUS, "");
-            command
-        };
-        Running::of(&place, vec![command(), command()])
-    };
+    let bench =
+        |arguments: &str| Running::of(&place, vec![place.bench(arguments), place.bench(arguments)]);
     let step = "--preset micro --set train.images_per_group=1 --steps 4 --warmup 1 --device cpu";
     let told = good(bench(&format!("{step} --efficiency --json two.json"))).out;
     for (words, times) in
@@ -186,12 +180,11 @@ fn ranks_that_cannot_train_together_are_refused_in_one_line() {
         let ended = Running::of(&place, vec![place.command(QUICKSTART), other]).end();
         let error = ended.only_error(BAD_CONFIG);
         assert!(error.starts_with("rank 0: error: rank 1 on host "), "{error}");
-        assert!(error.contains(words), "{error}");
+        assert_has(error, &[words]);
     }
     let ended = Running::start(&place, 3, QUICKSTART).end();
     let error = ended.only_error(BAD_CONFIG);
-    assert!(error.contains("3 ranks cannot share a batch of 8 images"), "{error}");
-    assert!(error.contains("start 1, 2, 4 ranks"), "{error}");
+    assert_has(error, &["3 ranks cannot share a batch of 8 images", "start 1, 2, 4 ranks"]);
     assert!(!place.join("runs/data").exists(), "nothing was drawn");
 }
 
@@ -251,7 +244,7 @@ fn a_rank_that_comes_late_is_waited_for_and_one_that_never_comes_is_named() {
         let ended = ended.end_within(Duration::from_secs(20));
         assert_eq!(ended.codes, [BAD_CONFIG; 2], "{}", ended.said);
         let words = "rank 0: error: rank 1 of 2 did not come within 2 s; ";
-        assert!(ended.said.contains(words), "{}", ended.said);
+        assert_has(&ended.said, &[words]);
         let line = "refused a connection from 127.0.0.1:";
         assert_eq!(ended.said.contains(line), refused, "{}", ended.said);
     }

@@ -1,15 +1,13 @@
 //! A recipe that follows the data: lengths in epochs, images that are held out.
 
-use crate::common::{BAD_CONFIG, Place, micro};
+use crate::common::{BAD_CONFIG, Place, as_count, assert_has, micro, renumber, stores};
 
 /// Enough for some class to be found.
 const LEARNS: &str = "--set train.steps=150 --set solver.learning_rate=0.04 --set data.empty=keep";
 
 /// A good run's messages.
 fn told(place: &Place, arguments: &str) -> String {
-    let said = place.run(arguments);
-    assert_eq!(said.code, 0, "onegraph {arguments}\n{}", said.err);
-    said.err
+    place.told(arguments, &[]).err
 }
 
 /// micro has 16 images in batches of 2: 8 steps to an epoch.
@@ -17,8 +15,7 @@ fn told(place: &Place, arguments: &str) -> String {
 fn a_run_of_epochs_is_that_of_its_steps_and_goes_on_in_epochs() {
     let place = Place::new();
     let epochs = micro("--set train.epochs=0.5 --set solver.warmup_epochs=0.25");
-    let err = told(&place, &epochs);
-    assert!(err.contains("0.5 epochs = 4 steps of 8, warm-up of 2 (0.2 epochs)"), "{err}");
+    place.told(&epochs, &["0.5 epochs = 4 steps of 8, warm-up of 2 (0.2 epochs)"]);
     let config = place.text("runs/micro/config.toml");
     for line in ["steps = 4", "epochs = 0.5", "warmup_steps = 2", "warmup_epochs = 0.25"] {
         assert!(config.lines().any(|found| found == line), "{line}: {config}");
@@ -26,8 +23,10 @@ fn a_run_of_epochs_is_that_of_its_steps_and_goes_on_in_epochs() {
     place.good(&micro("--set train.steps=4 --set solver.warmup_steps=2 --set train.name=steps"));
     assert!(place.state("runs/micro", 4) == place.state("runs/steps", 4), "other weights");
     place.good("train --resume runs/micro --set train.epochs=0.75");
-    let err = told(&place, "train --resume runs/steps --set train.epochs=0.75");
-    assert!(err.contains("changed since the checkpoint: train.steps: 4 -> 6"), "{err}");
+    place.told(
+        "train --resume runs/steps --set train.epochs=0.75",
+        &["changed since the checkpoint: train.steps: 4 -> 6"],
+    );
     assert!(place.state("runs/micro", 6) == place.state("runs/steps", 6), "other weights");
     let fewer = "train --resume runs/micro --set train.epochs=0.5";
     place.bad(fewer, BAD_CONFIG, &["train.steps is 4", "step 6"]);
@@ -41,20 +40,20 @@ fn a_run_of_epochs_is_that_of_its_steps_and_goes_on_in_epochs() {
 #[test]
 fn a_part_of_the_training_set_is_held_out() {
     let place = Place::new();
-    place.good("prep --synthetic shapes --count 24 --size 64 --out set");
+    place.shapes(24, "set");
     let files = "--set data.synthetic=none --set train.steps=2 --set data.train_images=set/images \
                  --set data.train_annotations=set/annotations.json --set solver.warmup_steps=0";
     let split = format!("{files} --set data.val_fraction=0.3");
     let err = told(&place, &micro(&split));
-    let report = place.json("runs/micro/report.json");
+    let report = place.report("micro");
     let [train, val] = ["train", "val"].map(|set| report["data"][set].clone());
-    let count = |set: &serde_json::Value| set["images"].as_u64().expect("a number");
+    let count = |set: &serde_json::Value| as_count(&set["images"]);
     assert_eq!(count(&train) + count(&val), 24);
     assert!(count(&val) > 0 && train["path"] == val["path"] && train["key"] != val["key"]);
     let said = format!("{} images held out for validation", count(&val));
-    assert!(err.contains(&said), "{err}");
+    assert_has(&err, &[&said]);
     let scored = place.run("eval --run runs/micro").err;
-    assert!(scored.contains(&format!("all {} images", count(&val))), "{scored}");
+    assert_has(&scored, &[&format!("all {} images", count(&val))]);
     let both = micro(&format!("{split} --set data.val_store=set/store"));
     place.bad(&both, BAD_CONFIG, &["data.val_fraction", "beside data.val_store", "either"]);
     let few = micro(&format!("{files} --set data.val_fraction=0.0001"));
@@ -66,9 +65,8 @@ fn a_part_of_the_training_set_is_held_out() {
 /// The preset `finetune` at the size of micro, from a model of micro: its start is step 0.
 #[test]
 fn finetune_starts_from_a_run_of_ours_and_scores_the_start() {
-    let place = Place::new();
-    place.good(&micro("--set train.steps=8 --set train.eval_at_end=false"));
-    assert!(place.json("runs/micro/report.json")["bbox"].is_null(), "nothing is scored");
+    let place = Place::trained("--set train.steps=8 --set train.eval_at_end=false");
+    assert!(place.report("micro")["bbox"].is_null(), "nothing is scored");
     assert!(!place.join("runs/micro/best.json").exists());
     let small = include_str!("../../../configs/micro.toml");
     let (model, _) = small.split_once("[solver]").expect("tables");
@@ -76,16 +74,20 @@ fn finetune_starts_from_a_run_of_ours_and_scores_the_start() {
     let (_, recipe) = recipe.split_once("[solver]").expect("tables");
     place.write("own.toml", format!("{model}[solver]{recipe}images_per_group = 2\n"));
     place.bad("train own.toml --init .", 1, &["no last_checkpoint"]);
-    let err = told(&place, "train own.toml --set train.epochs=2 --init runs/micro --finetune");
-    assert!(err.contains("so all rows are kept: 4 classes"), "{err}");
+    let err = place
+        .told(
+            "train own.toml --set train.epochs=2 --init runs/micro --finetune",
+            &["so all rows are kept: 4 classes"],
+        )
+        .err;
     let length = "2 epochs = 8 steps of 4, warm-up of 4 (1.0 epochs)";
-    for words in [length, "learning rate 0.02 for 16 images -> 0.005 for 4", "step 0: evaluated"] {
-        assert!(err.contains(words), "{words}: {err}");
-    }
-    let metrics = place.text("runs/own/metrics.jsonl");
-    let scored = metrics.lines().map(|line| serde_json::from_str(line).expect("JSON"));
-    let scored = scored.filter(|line: &serde_json::Value| line["bbox"].is_object());
-    let steps: Vec<u64> = scored.map(|line| line["step"].as_u64().expect("a step")).collect();
+    assert_has(
+        &err,
+        &[length, "learning rate 0.02 for 16 images -> 0.005 for 4", "step 0: evaluated"],
+    );
+    let records = place.records("runs/own");
+    let scored = records.iter().filter(|line| line["bbox"].is_object());
+    let steps: Vec<u64> = scored.map(|line| as_count(&line["step"])).collect();
     assert_eq!(steps, [0, 4, 8]);
     let weights = |run: &str, step: u64| {
         place.bytes(&format!("{run}/checkpoints/step_{step:08}/model.safetensors"))
@@ -96,14 +98,15 @@ fn finetune_starts_from_a_run_of_ours_and_scores_the_start() {
 #[test]
 fn a_run_without_validation_data_scores_nothing() {
     let place = Place::new();
-    place.good("prep --synthetic shapes --count 8 --size 64 --out set");
+    place.shapes(8, "set");
     let data =
         "--set data.synthetic=none --set data.train_store=set/store --set eval.draw_images=1";
     let run = format!("train micro {data} --set train.eval_every_steps=2");
-    let err = told(&place, &format!("{run} --set train.steps=4"));
-    assert!(err.contains("no validation data, so nothing is scored"), "{err}");
+    let err = place
+        .told(&format!("{run} --set train.steps=4"), &["no validation data, so nothing is scored"])
+        .err;
     assert_eq!(err.matches("evaluated in").count(), 0, "{err}");
-    let report = place.json("runs/micro/report.json");
+    let report = place.report("micro");
     assert!(report["data"]["val"].is_null() && report["bbox"].is_null(), "{report}");
     assert_eq!(report["state"], "done");
     assert!(place.join("runs/micro/report.html").exists());
@@ -121,24 +124,18 @@ fn a_run_without_validation_data_scores_nothing() {
 #[test]
 fn validation_data_may_have_some_of_the_classes_under_other_ids() {
     let place = Place::new();
-    place.good("prep --synthetic shapes --count 8 --size 64 --out set");
+    place.shapes(8, "set");
     let mut some = place.json("set/annotations.json");
-    let renumber = |id: &mut serde_json::Value| *id = (10 - id.as_u64().expect("an id")).into();
-    for (list, key) in [("categories", "id"), ("annotations", "category_id")] {
-        let rows = some[list].as_array_mut().expect("a list");
-        rows.retain(|row| row[key] != 1);
-        rows.iter_mut().for_each(|row| renumber(&mut row[key]));
-    }
+    renumber(&mut some, |id| (id != 1).then(|| 10 - id));
     place.write("some.json", some.to_string());
     place.good("prep --images set/images --annotations some.json --out some");
-    let data = "--set data.synthetic=none --set data.train_store=set/store";
-    let run = |val: &str| format!("train micro {data} --set data.val_store={val} {LEARNS}");
+    let run = |val: &str| format!("train micro {} {LEARNS}", stores("set/store", val));
     place.good(&run("some"));
     let classes = |run: &str| {
-        let report = place.text(&format!("runs/{run}/metrics.jsonl"));
-        let last: serde_json::Value =
-            serde_json::from_str(report.lines().last().expect("a line")).expect("JSON");
-        last["bbox"]["classes"].as_object().expect("classes").clone()
+        place.records(&format!("runs/{run}")).last().expect("a line")["bbox"]["classes"]
+            .as_object()
+            .expect("classes")
+            .clone()
     };
     let found = classes("micro");
     assert_eq!(found.len(), 3, "{found:?}");
@@ -154,26 +151,23 @@ fn validation_data_may_have_some_of_the_classes_under_other_ids() {
 /// The set without these classes, as an annotation file.
 fn without(place: &Place, ids: &[u64]) -> String {
     let mut some = place.json("set/annotations.json");
-    for (list, key) in [("categories", "id"), ("annotations", "category_id")] {
-        let rows = some[list].as_array_mut().expect("a list");
-        rows.retain(|row| !ids.contains(&row[key].as_u64().expect("an id")));
-    }
+    renumber(&mut some, |id| (!ids.contains(&id)).then_some(id));
     some.to_string()
 }
 
 #[test]
 fn a_run_on_some_classes_is_that_on_data_with_no_others() {
     let place = Place::new();
-    place.good("prep --synthetic shapes --count 12 --size 64 --out set");
+    place.shapes(12, "set");
     place.write("some.json", without(&place, &[1, 3]));
     place.good("prep --images set/images --annotations some.json --out some");
     place.write("rest.json", without(&place, &[2, 4]));
     place.good("prep --images set/images --annotations rest.json --out rest");
     let run = |name: &str, store: &str, set: &str| {
-        let data = format!("--set data.train_store={store} --set data.val_store={store}");
         format!(
-            "train micro --set data.synthetic=none {data} --set train.steps=4 \
-             --set solver.warmup_steps=1 --set train.name={name} {set}"
+            "train micro {} --set train.steps=4 --set solver.warmup_steps=1 \
+             --set train.name={name} {set}",
+            stores(store, store)
         )
     };
     let classes = place.json("some.json")["categories"].clone();
@@ -188,7 +182,7 @@ fn a_run_on_some_classes_is_that_on_data_with_no_others() {
     let metrics = |run: &str| place.metrics(&format!("runs/{run}"));
     assert!(place.state("runs/list", 4) == place.state("runs/some", 4), "other weights");
     assert_eq!(metrics("list"), metrics("some"), "other scores");
-    let key = |run: &str| place.json(&format!("runs/{run}/report.json"))["data"]["train"].clone();
+    let key = |run: &str| place.report(run)["data"]["train"].clone();
     assert_eq!((&key("list")["key"], &key("list")["classes"]), (&key("some")["key"], &2.into()));
     assert_eq!(place.good("eval --run runs/list"), place.good("eval --run runs/some"));
     let other = "--set data.train_store=some --set data.val_store=some";
@@ -202,21 +196,20 @@ fn a_run_on_some_classes_is_that_on_data_with_no_others() {
     place.good(&one);
     assert_eq!(key("one")["classes"], 1);
     let scored = place.text("runs/one/metrics.jsonl");
-    assert!(scored.contains("\"object\""), "{scored}");
-    let err = told(&place, "eval --run runs/one");
-    assert!(err.contains("1 classes: 1 object (id 1)"), "{err}");
+    assert_has(&scored, &["\"object\""]);
+    place.told("eval --run runs/one", &["1 classes: 1 object (id 1)"]);
 }
 
 /// Two sets with the same image ids and other category ids, and one file that holds them both under
 /// the ids of the join.
 fn two_sets(place: &Place) {
-    place.good("prep --synthetic shapes --count 7 --size 64 --out set");
+    place.shapes(7, "set");
     place.good("prep --synthetic shapes --count 6 --size 64 --seed 3 --out more");
     let mut both = place.json("set/annotations.json");
     let mut more = place.json("more/annotations.json");
     std::fs::create_dir(place.join("both")).expect("a folder");
     let add = |id: &mut serde_json::Value, more: u64| {
-        *id = (id.as_u64().expect("an id") + more).into();
+        *id = (as_count(id) + more).into();
     };
     for (folder, set) in [("set", &mut both), ("more", &mut more.clone())] {
         for image in set["images"].as_array_mut().expect("a list") {
@@ -239,11 +232,7 @@ fn two_sets(place: &Place) {
         let rows = rows.as_array_mut().expect("a list");
         both[list].as_array_mut().expect("a list").append(rows);
     }
-    for (list, key) in [("categories", "id"), ("annotations", "category_id")] {
-        let rows = more[list].as_array_mut().expect("a list");
-        let other = |id: &serde_json::Value| (40 - id.as_u64().expect("an id")).into();
-        rows.iter_mut().for_each(|row| row[key] = other(&row[key]));
-    }
+    renumber(&mut more, |id| Some(40 - id));
     place.write("both.json", both.to_string());
     place.write("more.json", more.to_string());
     place.good("prep --images both --annotations both.json --out joined");
@@ -261,10 +250,10 @@ fn a_run_on_two_sets_is_that_on_one_that_holds_both() {
                 \"more.json\" }]\nval = [{ store = \"set/store\" }]\n";
     place.write("two.toml", format!("{own}{sets}"));
     place.write("one.toml", format!("{own}train_store = \"joined\"\nval_store = \"set/store\"\n"));
-    let err = told(&place, "train two.toml --set train.steps=3");
-    for words in ["4 classes in 2 sets", "set 1: set/store, 7 images", "set 2: runs/data/more-"] {
-        assert!(err.contains(words), "{words}: {err}");
-    }
+    place.told(
+        "train two.toml --set train.steps=3",
+        &["4 classes in 2 sets", "set 1: set/store, 7 images", "set 2: runs/data/more-"],
+    );
     place.good("train one.toml --set train.steps=3");
     assert!(place.state("runs/two", 3) == place.state("runs/one", 3), "other weights");
     assert_eq!(place.metrics("runs/two"), place.metrics("runs/one"));
@@ -272,7 +261,7 @@ fn a_run_on_two_sets_is_that_on_one_that_holds_both() {
     place.good("train --resume runs/early --set train.steps=3");
     assert!(place.state("runs/two", 3) == place.state("runs/early", 3), "other weights");
 
-    let data = &place.json("runs/two/report.json")["data"]["train"];
+    let data = &place.report("two")["data"]["train"];
     // Each set has a hash of its objects, then one of its keypoints.
     let key = data["key"].as_str().expect("a key").split(['+', ':']);
     let key: Vec<&str> = key.map(|hash| &hash[..12]).collect();
@@ -285,8 +274,8 @@ fn a_run_on_two_sets_is_that_on_one_that_holds_both() {
     let split = "--set data.val=[] --set data.val_fraction=0.3 --set train.name=split";
     let split = format!("train two.toml --set train.steps=1 --set solver.warmup_steps=0 {split}");
     assert_eq!(told(&place, &split).matches("4 classes in 2 sets").count(), 1);
-    let data = &place.json("runs/split/report.json")["data"];
-    let [train, val] = ["train", "val"].map(|set| data[set]["images"].as_u64().expect("a number"));
+    let data = &place.report("split")["data"];
+    let [train, val] = ["train", "val"].map(|set| as_count(&data[set]["images"]));
     assert_eq!((train + val, val > 0), (13, true));
     place.good("eval --run runs/split");
 

@@ -1,18 +1,17 @@
 //! Files and folders in S3, through a network that cuts, delays, refuses and alters.
 
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 use crate::common::s3::{BUCKET, Fault, Kind, Server, bad, dice, good};
-use crate::common::{BAD_CONFIG, Place, Said, said};
+use crate::common::{self, BAD_CONFIG, Place, Said, assert_has, micro, said, stores};
 
 const VAL: &str = "runs/data/micro/val-8x64-seed0";
 
 /// Runs a command that must succeed with this server as S3.
 fn run(server: &Server, place: &Place, arguments: &str) -> Said {
-    let said = said(&mut server.command(place, arguments));
-    assert_eq!(said.code, 0, "onegraph {arguments}\n{}", said.err);
-    said
+    common::good(&mut server.command(place, arguments))
 }
 
 /// Draws the data set of `micro`, and puts its images and annotations into the bucket.
@@ -31,8 +30,11 @@ fn drawn(server: &Server) -> Place {
 
 const PREP: &str =
     "prep --images s3://data/shapes/val --annotations s3://data/shapes/annotations.json";
-const DATA: &str = "--set data.synthetic=none --set data.train_store=s3://data/store \
-                    --set data.val_store=s3://data/store --set eval.draw_images=0";
+
+/// Trains on what is stored there.
+fn train_there() -> String {
+    micro(&stores("s3://data/store", "s3://data/store"))
+}
 
 /// Files of a store that do not tell when its images were written.
 fn is_of_data(name: &str) -> bool {
@@ -54,11 +56,8 @@ fn there_and_back(kind: Kind) {
     place.good(&format!(
         "prep --images {VAL}/images --annotations {VAL}/annotations.json --out local"
     ));
-    place.good(
-        "train micro --set data.synthetic=none --set data.train_store=local \
-         --set data.val_store=local --set eval.draw_images=0 --set train.steps=4 \
-         --set train.run_dir=local_runs",
-    );
+    let four = "--set train.steps=4 --set train.run_dir=local_runs";
+    place.good(&micro(&format!("{} {four}", stores("local", "local"))));
     place.good("train --resume local_runs/micro --set train.steps=8");
     for seed in 0..3 {
         server.set(bad(4, seed));
@@ -71,9 +70,9 @@ fn there_and_back(kind: Kind) {
     run(&server, &here, &format!("{PREP} --out s3://data/store"));
     let here = Place::new();
     server.set(bad(6, 7));
-    let train = format!("train micro {DATA} --set train.run_dir=s3://data/runs");
+    let train = format!("{} --set train.run_dir=s3://data/runs", train_there());
     let begun = run(&server, &here, &format!("{train} --set train.steps=4"));
-    assert!(begun.err.contains("reading images while they arrive"), "{}", begun.err);
+    assert_has(&begun.err, &["reading images while they arrive"]);
     let other = Place::new();
     run(&server, &other, "train --resume s3://data/runs/micro --set train.steps=8");
     server.set(good());
@@ -86,13 +85,13 @@ fn there_and_back(kind: Kind) {
     }
     // A second run of the name, a detector of either, and `auto`.
     let second = run(&server, &here, &format!("{train} --set train.steps=4"));
-    assert!(second.out.contains("s3://data/runs/micro-2/report.json"), "{}", second.out);
+    assert_has(&second.out, &["s3://data/runs/micro-2/report.json"]);
     let third = Place::new();
     run(&server, &third, "eval --run s3://data/runs/micro");
     let file = format!("s3://data/runs/micro/{weights}");
     run(&server, &third, &format!("eval --weights {file} --set data.val_store=s3://data/store"));
     let auto = run(&server, &third, &format!("{train} --resume auto --set train.steps=5"));
-    assert!(auto.err.contains("step_00000004"), "{}", auto.err);
+    assert_has(&auto.err, &["step_00000004"]);
 }
 
 #[test]
@@ -110,13 +109,7 @@ fn what_is_wrong_with_an_address_is_told_in_a_sentence() {
     let server = Server::start(Kind::Fs).expect("built in");
     let place = drawn(&server);
     let bad = |arguments: &str, code: i32, words: &[&str]| {
-        let said = said(&mut server.command(&place, arguments));
-        assert_eq!(said.code, code, "onegraph {arguments}\n{}", said.err);
-        let line = said.err.lines().last().unwrap_or_default();
-        assert!(line.starts_with("error: "), "{}", said.err);
-        for word in words {
-            assert!(line.contains(word), "`{word}` is not in: {line}");
-        }
+        common::bad(&mut server.command(&place, arguments), code, words);
     };
     bad(
         "prep s3://data/nothing --out x",
@@ -142,8 +135,7 @@ fn what_is_wrong_with_an_address_is_told_in_a_sentence() {
     let mut stranger = server.command(&place, "prep s3://data/shapes --out y");
     stranger.env("AWS_SECRET_ACCESS_KEY", "another");
     let told = said(&mut stranger);
-    assert!(told.err.contains("the server refuses the request"), "{}", told.err);
-    assert!(told.err.contains("AWS_SECRET_ACCESS_KEY"), "{}", told.err);
+    assert_has(&told.err, &["the server refuses the request", "AWS_SECRET_ACCESS_KEY"]);
 }
 
 /// A run is one process's, and what this machine has of it is not lost to what S3 has.
@@ -159,7 +151,7 @@ fn a_run_that_another_process_goes_on_with_is_left_to_it() {
             .env("AWS_ENDPOINT_URL", "http://127.0.0.1:9"),
     );
     assert_ne!(lost.code, 0);
-    assert!(lost.err.contains("error: s3://data/runs"), "{}", lost.err);
+    assert_has(&lost.err, &["error: s3://data/runs"]);
     run(&server, &first, &format!("{train} --set train.steps=4"));
     let own = server.bucket().read("runs/micro/.onegraph-owner").expect("an owner");
     // As if the process had been killed before it wrote to S3.
@@ -169,14 +161,11 @@ fn a_run_that_another_process_goes_on_with_is_left_to_it() {
     run(&server, &second, "train --resume s3://data/runs/micro --set train.steps=8");
     first.write(ahead, &own);
     // A folder whose steps S3 lacks, of a run that has gone on there.
-    let refused = said(
-        &mut server.command(&first, "train --resume s3://data/runs/micro --set train.steps=10"),
-    );
-    assert_eq!(refused.code, BAD_CONFIG, "{}", refused.err);
-    assert!(refused.err.contains("has gone on there since"), "{}", refused.err);
+    let resume = "train --resume s3://data/runs/micro --set train.steps=10";
+    common::bad(&mut server.command(&first, resume), BAD_CONFIG, &["has gone on there since"]);
     // A process whose place is taken while it runs.
     let mut child = server.command(&second, &format!("{train} --set train.steps=1000000"));
-    let child = child.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+    let child = child.stdout(Stdio::null()).stderr(Stdio::piped());
     let child = child.spawn().expect("it starts");
     let taken = "runs/micro-2/.onegraph-owner";
     while !server.bucket().has(taken).expect("an answer") {
@@ -190,8 +179,13 @@ fn a_run_that_another_process_goes_on_with_is_left_to_it() {
     let ended = child.wait_with_output().expect("it ends");
     let err = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(1), "{err}");
-    assert!(err.contains("warning: s3://data/runs/micro-2: a stranger on host b writes"), "{err}");
-    assert!(err.contains("the run is whole in runs/stage/data/runs/micro-2, not in S3"), "{err}");
+    assert_has(
+        &err,
+        &[
+            "warning: s3://data/runs/micro-2: a stranger on host b writes",
+            "the run is whole in runs/stage/data/runs/micro-2, not in S3",
+        ],
+    );
 }
 
 /// One version of an object is read, in one piece or many.
@@ -273,10 +267,10 @@ fn a_server_that_is_killed_loses_nothing() {
         let key = format!("s3://data/kill{number}");
         let command = match number % 2 {
             0 => format!("{PREP} --out {key} --overwrite"),
-            _ => format!("train micro {DATA} --set train.steps=12 --set train.run_dir={key}"),
+            _ => format!("{} --set train.steps=12 --set train.run_dir={key}", train_there()),
         };
         let mut child = server.command(&here, &command);
-        let child = child.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let child = child.stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = child.spawn().expect("it starts");
         std::thread::sleep(Duration::from_millis(dice() % 600));
         server.kill();

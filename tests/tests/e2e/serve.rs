@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::common::{BAD_CONFIG, Place, micro, with_default_signals};
+use crate::common::{BAD_CONFIG, Place, assert_has, with_default_signals};
 
 const IMAGES: &str = "runs/data/micro/val-8x64-seed0/images";
 
@@ -66,8 +66,7 @@ impl Drop for Server {
 
 #[test]
 fn the_server_answers_with_the_bytes_of_predict() {
-    let place = Place::new();
-    place.good(&micro("--set train.steps=40 --set model.detections.score_threshold=0.01"));
+    let place = Place::trained("--set train.steps=40 --set model.detections.score_threshold=0.01");
     let (first, second) = (format!("{IMAGES}/{:012}.jpg", 1), format!("{IMAGES}/{:012}.jpg", 2));
     place.write("in/0.jpg", place.bytes(&first));
     place.write("in/1.jpg", place.bytes(&second));
@@ -106,6 +105,6 @@ fn the_server_answers_with_the_bytes_of_predict() {
 
     let (code, said) = server.end();
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("all requests in hand are answered"), "{said}");
+    assert_has(&said, &["all requests in hand are answered"]);
     place.bad("serve", BAD_CONFIG, &["give --run or --weights"]);
 }

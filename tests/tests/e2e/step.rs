@@ -1,29 +1,15 @@
 //! The whole training step as a program: what a batch's composition must not change, and its
 //! gradients against finite differences.
 
-use std::sync::Arc;
-
-use dali::loader::{ImageRows, Slot, fill_slot};
-use dali::store::{Store, Stores};
+use dali::store::Stores;
 use engine::config::Config;
-use engine::model::{ImageSize, ModelSpec, Param, SlotShape, training_layout, training_program};
-use engine::view::Views;
-use engine::weights::initial_state;
-use graph::substitute::substitute;
-use graph::{CpuExecutor, StateSet};
 use tests::SAMPLES;
 
 use crate::common::Place;
-
-const SIDE: usize = 64;
+use crate::program::{Changes, OnCpu, SQUARE, empty_slot, images, inputs_from, micro};
 
 /// A training step of `micro`, with the state that it starts from.
-struct Step {
-    executor: CpuExecutor,
-    state: StateSet,
-    params: Vec<Param>,
-    losses: Vec<&'static str>,
-}
+struct Step(OnCpu);
 
 /// A loss and its name.
 type Loss = (&'static str, f64);
@@ -35,98 +21,45 @@ struct Outcome {
     grads: Vec<(String, Vec<f32>)>,
 }
 
-/// Eight drawn images.
-fn images(place: &Place) -> Stores {
-    place.good("prep --synthetic shapes --count 8 --size 64 --seed 5 --out set");
-    Store::open(&place.join("set/store")).expect("a store just written").into()
-}
-
 fn config(batch: usize, images_per_group: usize) -> Config {
-    let set = [
-        format!("train.batch_size={batch}"),
-        format!("train.images_per_group={images_per_group}"),
-        // RoIs of drawn shapes then fall on every level of the pyramid.
-        "model.roi.canonical_size=20".to_string(),
-    ];
-    Config::load("micro", &set).expect("the preset loads")
-}
-
-fn slot_shape(store: &Stores) -> SlotShape {
-    let c = store.contents().capacities;
-    SlotShape {
-        pixels: 3 * c.pixels,
-        objects: c.objects,
-        parts: c.parts,
-        coords: c.coords,
-        runs: c.runs.max(1),
-    }
+    let batch = format!("train.batch_size={batch}");
+    let group = format!("train.images_per_group={images_per_group}");
+    // RoIs of drawn shapes then fall on every level of the pyramid.
+    micro(&[&batch, &group, "model.roi.canonical_size=20"])
 }
 
 impl Step {
     /// The step with its intermediate tensors readable, of which those of `given` are inputs.
-    fn new(store: &Stores, config: &Config, given: &[&str]) -> Self {
-        let spec = ModelSpec {
-            config,
-            num_classes: store.contents().categories.len(),
-            images: config.train.batch_size,
-            padded: ImageSize { height: SIDE, width: SIDE },
-            slot: slot_shape(store),
-            target: device::Target::Cpu,
-            part: engine::model::Part::whole(),
-            observe: true,
-        };
-        let mut built = training_program(&spec).expect("micro is sound");
-        substitute(&mut built.program, given);
-        let eps = config.model.backbone.norm_eps;
-        let mut state = initial_state(&built.program, &built.params, 0, eps);
-        state.get_mut("loss_scale").expect("a state").as_f32_mut()[0] = 1.0;
-        let executor = CpuExecutor::new(Arc::new(built.program), &state).expect("a plan");
-        Self { executor, state, params: built.params, losses: built.losses }
+    fn new(store: &Stores, config: &Config, given: &'static [&'static str]) -> Self {
+        let mut step = OnCpu::new(store, config, SQUARE, Changes { given, ..Changes::OBSERVED });
+        step.state.get_mut("loss_scale").expect("a state").as_f32_mut()[0] = 1.0;
+        Self(step)
     }
 
     /// Writes a batch of the store's images. The places beyond it hold what the trainer leaves
     /// there: zeros, another image's pixels, and a network size of 1 x 1.
     fn feed(&mut self, store: &Stores, batch: &[usize]) {
-        let places = self.input_dim("gt_counts", 0);
-        let layout = training_layout(places, slot_shape(store)).expect("names that differ");
-        let mut slot = Slot::plain(Arc::new(layout));
+        let places = self.0.executor.input_mut("gt_counts").expect("an input").desc.dim(0);
+        let mut slot = empty_slot(store, &config(2, 2), places);
         slot.view_mut("pixels").expect("an array").fill(200u8);
-        let views = Views::new(&config(2, 2));
-        let fill = move |store: &Stores, image: usize, rows: &mut ImageRows<'_>| {
-            let image = store.image(image);
-            views.fill([image.height, image.width], [SIDE as i32; 2], false, &[], rows).map(drop)
-        };
-        fill_slot(store, batch, 0, &mut slot, &fill).expect("room for every image");
-        for (array, bytes) in slot.arrays() {
-            self.write(&array.name, bytes);
+        for (name, bytes) in inputs_from(store, &config(2, 2), batch, slot) {
+            self.0.write(&name, &bytes);
         }
     }
 
-    fn input_dim(&mut self, name: &str, dim: isize) -> usize {
-        self.executor.input_mut(name).expect("an input").desc.dim(dim)
-    }
-
-    fn write(&mut self, name: &str, bytes: &[u8]) {
-        let input = self.executor.input_mut(name).expect("an input");
-        assert_eq!(input.bytes().len(), bytes.len(), "{name}");
-        input.bytes_mut().copy_from_slice(bytes);
-    }
-
     fn f32(&self, name: &str) -> Vec<f32> {
-        self.executor.f32(name).expect("an observed tensor").to_vec()
+        self.0.executor.f32(name).expect("an observed tensor").to_vec()
     }
 
     /// Runs the step from its first state, whatever was run before.
     fn run(&mut self) -> Outcome {
-        let mut state = self.state.clone();
-        self.executor.run(&mut state);
+        let mut state = self.0.state.clone();
+        self.0.executor.run(&mut state);
         let loss = |name: &&'static str| (*name, f64::from(self.f32(name)[0]));
-        let trained = self.params.iter().filter(|p| p.trained.is_some());
+        let grad = |name: &String| (name.clone(), self.f32(&format!("grad/{name}")));
         Outcome {
-            losses: self.losses.iter().map(loss).collect(),
-            grads: trained
-                .map(|p| (p.name.clone(), self.f32(&format!("grad/{}", p.name))))
-                .collect(),
+            losses: self.0.losses.iter().map(loss).collect(),
+            grads: self.0.trained.iter().map(grad).collect(),
         }
     }
 
@@ -164,7 +97,7 @@ fn mean(a: &Outcome, b: &Outcome) -> Outcome {
 #[test]
 fn a_batch_is_the_mean_of_its_groups() {
     let place = Place::new();
-    let store = images(&place);
+    let store = images(place.path());
     let four = Step::of(&store, &config(4, 2), &[4, 5, 6, 7]);
     let two = |batch| Step::of(&store, &config(2, 2), batch);
     assert_close(&four, &mean(&two(&[4, 5]), &two(&[6, 7])), 1e-5);
@@ -182,7 +115,7 @@ fn a_batch_is_the_mean_of_its_groups() {
 #[test]
 fn a_batch_that_is_not_full_equals_a_smaller_one() {
     let place = Place::new();
-    let store = images(&place);
+    let store = images(place.path());
     for (batch, group, small_batch, small_group) in
         [(&[0, 1][..], 2, 2, 2), (&[4, 5], 4, 2, 2), (&[6], 4, 1, 1), (&[1, 2, 3], 4, 3, 3)]
     {
@@ -201,11 +134,11 @@ fn with_fixed_samples(store: &Stores, config: &Config, batch: &[usize]) -> Step 
     let mut first = Step::new(store, config, &[]);
     first.feed(store, batch);
     first.run();
-    assert!(first.executor.i32("num_mask_rois").expect("observed")[0] >= 2, "masks to train on");
+    assert!(first.0.executor.i32("num_mask_rois").expect("observed")[0] >= 2, "masks to train on");
     let mut step = Step::new(store, config, &SAMPLES);
     step.feed(store, batch);
     for name in SAMPLES {
-        step.write(name, first.executor.read(name).expect("an observed tensor").bytes());
+        step.0.write(name, first.0.read(name).bytes());
     }
     let (a, b) = (first.run(), step.run());
     assert_eq!(a.losses, b.losses, "the samples are the same");
@@ -215,11 +148,11 @@ fn with_fixed_samples(store: &Stores, config: &Config, batch: &[usize]) -> Step 
 impl Step {
     /// The sum of the losses with a parameter moved by `by` times `direction`.
     fn loss_at(&mut self, name: &str, direction: &[f32], by: f32) -> f64 {
-        let at_rest = self.state.get(name).expect("a parameter").as_f32().to_vec();
-        let moved = self.state.get_mut(name).expect("a parameter").as_f32_mut();
+        let at_rest = self.0.state.get(name).expect("a parameter").as_f32().to_vec();
+        let moved = self.0.state.get_mut(name).expect("a parameter").as_f32_mut();
         moved.iter_mut().zip(direction).for_each(|(w, d)| *w += by * d);
         let loss = self.run().losses.iter().map(|(_, loss)| loss).sum();
-        self.state.get_mut(name).expect("a parameter").as_f32_mut().copy_from_slice(&at_rest);
+        self.0.state.get_mut(name).expect("a parameter").as_f32_mut().copy_from_slice(&at_rest);
         loss
     }
 
@@ -246,7 +179,7 @@ fn gradients_are_the_slopes_of_the_losses() {
     // Below this a slope is lost in the rounding of the losses over a step of 1e-2.
     const MIN_SLOPE: f64 = 1e-3;
     let place = Place::new();
-    let store = images(&place);
+    let store = images(place.path());
     let mut step = with_fixed_samples(&store, &config(2, 2), &[0, 3]);
     let at_rest = step.run();
     let (mut tried, mut worst) = (0, 0.0f64);

@@ -4,7 +4,8 @@ use std::fs;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{INTERRUPTED, Place, micro, said, with_default_signals};
+use crate::common::{INTERRUPTED, Place, assert_has, good, micro, with_default_signals};
+use crate::tensors;
 
 /// Everything that a run leaves, but for times: weights, momentum, metrics, detections.
 fn trace(place: &Place, run: &str, step: u64) -> (Vec<Vec<u8>>, Vec<serde_json::Value>) {
@@ -25,8 +26,7 @@ fn the_same_run_gives_the_same_bits_on_any_number_of_threads() {
         if let Some(threads) = threads {
             command.env("RAYON_NUM_THREADS", threads);
         }
-        let said = said(&mut command);
-        assert_eq!(said.code, 0, "{}", said.err);
+        good(&mut command);
         trace(&place, "runs/micro", 10)
     };
     let first = run(None);
@@ -43,8 +43,7 @@ fn a_larger_model_gives_the_same_bits_on_any_number_of_threads() {
         let place = Place::new();
         let arguments = "train tiny --set data.synthetic.train_images=8 --set train.steps=2 \
                          --set data.synthetic.val_images=3 --set eval.draw_images=0";
-        let said = said(place.command(arguments).env("RAYON_NUM_THREADS", threads));
-        assert_eq!(said.code, 0, "{}", said.err);
+        good(place.command(arguments).env("RAYON_NUM_THREADS", threads));
         trace(&place, "runs/tiny", 2)
     };
     assert!(run("1") == run("4"), "another result");
@@ -52,23 +51,21 @@ fn a_larger_model_gives_the_same_bits_on_any_number_of_threads() {
 
 #[test]
 fn another_seed_gives_another_run() {
-    let place = Place::new();
-    place.good(&micro("--set train.steps=2"));
+    let place = Place::trained("--set train.steps=2");
     place.good(&micro("--set train.steps=2 --set train.seed=1"));
     assert_ne!(place.state("runs/micro", 2), place.state("runs/micro-2", 2));
 }
 
 #[test]
 fn a_resumed_run_equals_an_uninterrupted_one() {
-    let place = Place::new();
-    place.good(&micro("--set train.name=whole"));
+    let place = Place::trained("--set train.name=whole");
     place.good(&micro("--set train.name=parts --set train.steps=6"));
     assert_eq!(place.text("runs/parts/last_checkpoint").trim(), "checkpoints/step_00000006");
     place.good("train --resume runs/parts --set train.steps=10");
     assert_eq!(place.text("runs/parts/last_checkpoint").trim(), "checkpoints/step_00000010");
     assert_eq!(place.state("runs/whole", 10), place.state("runs/parts", 10));
     assert_eq!(place.steps("runs/whole"), place.steps("runs/parts"));
-    let report = |run: &str| place.json(&format!("runs/{run}/report.json"));
+    let report = |run: &str| place.report(run);
     assert_eq!(report("whole")["segm"], report("parts")["segm"]);
     assert_eq!(report("parts")["steps"], 10);
 }
@@ -76,8 +73,7 @@ fn a_resumed_run_equals_an_uninterrupted_one() {
 /// A process that dies writes no checkpoint: the steps since the last one come again.
 #[test]
 fn steps_lost_in_a_crash_are_made_again_and_recorded_once() {
-    let place = Place::new();
-    place.good(&micro("--set train.checkpoint_every_steps=4"));
+    let place = Place::trained("--set train.checkpoint_every_steps=4");
     let (state, metrics) = (place.state("runs/micro", 10), place.metrics("runs/micro"));
     // As it was after a crash in step 7 or 8, while a checkpoint was being written.
     fs::remove_dir_all(place.join("runs/micro/checkpoints/step_00000010")).expect("it is there");
@@ -123,7 +119,7 @@ fn a_signal_saves_and_the_resumed_run_ends_bit_exact() {
         let step: u64 =
             last.trim().trim_start_matches("checkpoints/step_").parse().expect("a step");
         assert_eq!(place.steps("runs/micro").len() as u64, step);
-        let report = place.json("runs/micro/report.json");
+        let report = place.report("micro");
         assert_eq!((&report["state"], &report["steps"]), (&"interrupted".into(), &step.into()));
         assert!(place.text("runs/micro/report.html").contains("interrupted by a signal"));
 
@@ -169,41 +165,32 @@ fn detections_do_not_depend_on_the_evaluation_batch() {
 /// Weights of another run, of a classifier's names, and of nothing that fits.
 #[test]
 fn a_run_begins_with_the_weights_that_its_config_names() {
-    let place = Place::new();
-    place.good(&micro("--set train.steps=3"));
-    let weights = place.bytes("runs/micro/checkpoints/step_00000003/model.safetensors");
-    place.write("all.safetensors", &weights);
+    let place = Place::trained("--set train.steps=3");
+    let model =
+        |run: &str, step: u64| format!("runs/{run}/checkpoints/step_{step:08}/model.safetensors");
+    let first = model("micro", 3);
     let begin = |key: &str, file: &str, name: &str| {
-        let said = place.run(&micro(&format!(
-            "--set model.{key}={file} --set train.name={name} --set train.steps=1 \
-             --set solver.learning_rate=1e-30"
-        )));
-        assert_eq!(said.code, 0, "{}", said.err);
-        let model = format!("runs/{name}/checkpoints/step_00000001/model.safetensors");
-        (place.bytes(&model), said.err)
+        let next = "--set train.steps=1 --set solver.learning_rate=1e-30";
+        let begun = micro(&format!("{next} --set model.{key}={file} --set train.name={name}"));
+        place.told(&begun, &[]).err
     };
-    let (model, said_of_all) = begin("weights", "all.safetensors", "again");
-    assert!(model == weights, "so small a rate changes nothing");
-    assert!(said_of_all.contains(" parameters loaded, 0 initialised"), "{said_of_all}");
+    let said = begin("weights", &first, "again");
+    let is_same = place.bytes(&model("again", 1)) == place.bytes(&first);
+    assert!(is_same, "so small a rate changes nothing");
+    assert_has(&said, &[" parameters loaded, 0 initialised"]);
     // The backbone only, named as torchvision's classifiers are.
-    let file = safetensors::SafeTensors::deserialize(&weights).expect("weights");
-    let views = file.tensors();
-    let body: Vec<_> = views
-        .iter()
-        .filter_map(|(name, view)| Some((name.strip_prefix("backbone.body.")?, view)))
-        .collect();
-    let bytes = safetensors::serialize(body.iter().copied(), None).expect("a file");
-    place.write("body.safetensors", bytes);
-    let (model, said) = begin("backbone.weights", "body.safetensors", "body");
-    assert!(said.contains(&format!("{} parameters loaded, ", body.len())), "{said}");
-    let model = safetensors::SafeTensors::deserialize(&model).expect("weights");
-    for (name, view) in &views {
-        let same = model.tensor(name).expect("all names").data() == view.data();
+    let all = tensors::read(&place, &first);
+    let body = tensors::body(&all);
+    tensors::write(&place, "body.safetensors", &body, None);
+    let said = begin("backbone.weights", "body.safetensors", "body");
+    assert_has(&said, &[&format!("{} parameters loaded, ", body.len())]);
+    let begun = tensors::read(&place, &model("body", 1));
+    for (name, tensor) in &all {
         let norm = name.contains(".bn") || name.ends_with(".bias");
-        assert!(same == name.starts_with("backbone.body.") || norm, "{name}");
+        assert!((begun[name] == *tensor) == name.starts_with("backbone.body.") || norm, "{name}");
     }
-    place
-        .write("none.safetensors", safetensors::serialize([("x", &views[0].1)], None).expect("ok"));
+    let first = all.into_values().next().expect("a tensor");
+    tensors::write(&place, "none.safetensors", &[("x".to_string(), first)].into(), None);
     let none = "--set model.backbone.weights=none.safetensors";
     place.bad(
         &micro(none),

@@ -1,14 +1,12 @@
 //! Weights that do not fit are refused by every command, and the tensors that fit are reported.
 
-use crate::common::{self, BAD_CONFIG, FAILED, Place, micro};
+use crate::common::{self, BAD_CONFIG, FAILED, Place, assert_has, micro};
 
 const MODEL: &str = "runs/micro/checkpoints/step_00000002/model.safetensors";
 
 /// A folder with a run of two steps.
 fn trained() -> Place {
-    let place = Place::new();
-    place.good(&micro("--set train.steps=2"));
-    place
+    Place::trained("--set train.steps=2")
 }
 
 #[test]
@@ -28,26 +26,25 @@ fn a_run_is_not_evaluated_as_another_model() {
         let eval = format!("eval --run runs/micro --set {set} {anchors}");
         place.bad(&eval, FAILED, &["model.safetensors", "does not fit the model", name]);
     }
-    let said = place.run("eval --run runs/micro");
-    assert_eq!(said.code, 0, "{}", said.err);
+    let said = place.told("eval --run runs/micro", &[]);
     assert!(!said.err.contains("changed"), "{}", said.err);
-    assert!(said.err.contains("parameters loaded, 0 initialised, 0 missing"), "{}", said.err);
-    let said = place.run(&format!("predict --run runs/micro --out p {images}"));
-    assert!(said.err.contains("parameters loaded, 0 initialised, 0 missing"), "{}", said.err);
+    assert_has(&said.err, &["parameters loaded, 0 initialised, 0 missing"]);
+    place.told(
+        &format!("predict --run runs/micro --out p {images}"),
+        &["parameters loaded, 0 initialised, 0 missing"],
+    );
 }
 
 /// Weights under another config fit by shape, and mean another model.
 #[test]
 fn what_changed_since_training_is_told() {
-    let place = Place::new();
-    place.good(&micro("--set train.steps=1 --set train.best_metric=mask"));
+    let place = Place::trained("--set train.steps=1 --set train.best_metric=mask");
     let set = "--set model.anchors.ratios=[1,2,0.5] --set input.channel_order=bgr \
                --set eval.batch_size=2 --set model.kind=faster_rcnn";
     let images = "runs/data/micro/val-8x64-seed0/images";
     for command in ["eval --run runs/micro", &format!("predict --run runs/micro --out p {images}")]
     {
-        let said = place.run(&format!("{command} {set}"));
-        assert_eq!(said.code, 0, "{}", said.err);
+        let said = place.told(&format!("{command} {set}"), &[]);
         let told = said.err.lines().filter(|l| l.starts_with("changed since training: "));
         let told: Vec<&str> = told.map(|line| &line["changed since training: ".len()..]).collect();
         assert_eq!(
@@ -64,16 +61,13 @@ fn what_changed_since_training_is_told() {
 /// A score of some images, or of the training images, is reported as one.
 #[test]
 fn what_is_scored_is_told() {
-    let place = Place::new();
-    place.good(&micro("--set train.steps=1"));
+    let place = Place::trained("--set train.steps=1");
     for (set, told) in [
         ("", "scoring all 8 images of "),
         ("--set eval.max_images=3", "scoring 3 of 8 images (eval.max_images=3) of "),
         ("--set eval.train_set=true", ", the training images (eval.train_set=true)\n"),
     ] {
-        let said = place.run(&format!("eval --run runs/micro {set}"));
-        assert_eq!(said.code, 0, "{}", said.err);
-        assert!(said.err.contains(told), "{set}: {}", said.err);
+        let said = place.told(&format!("eval --run runs/micro {set}"), &[told]);
         assert_eq!(said.err.contains("training images"), set.contains("train_set"), "{}", said.err);
     }
 }
@@ -86,10 +80,10 @@ fn weights_of_no_use_are_told_where_nothing_is_found() {
     place.good(&format!("train quickstart {small} --set solver.learning_rate=1e6"));
     let predict = "predict --out p runs/data/shapes/val-2x128-seed0/images";
     for command in ["eval", predict] {
-        let said = place.run(&format!("{command} --run runs/quickstart"));
-        assert_eq!(said.code, 0, "{}", said.err);
-        assert!(said.err.contains("warning: nothing was found, as the model"), "{}", said.err);
-        assert!(said.err.contains("not finite: `rpn."), "{}", said.err);
+        place.told(
+            &format!("{command} --run runs/quickstart"),
+            &["warning: nothing was found, as the model", "not finite: `rpn."],
+        );
     }
 }
 
@@ -110,9 +104,7 @@ fn a_run_starts_from_a_whole_model_or_from_its_backbone() {
         ("weights", &format!("{wide} --allow-partial"), "0 missing, 6 mismatched"),
         ("backbone.weights", wide, "0 missing, 0 mismatched; 0 tensors unexpected"),
     ] {
-        let said = place.run(&from(key, more));
-        assert_eq!(said.code, 0, "{key} {more}\n{}", said.err);
-        assert!(said.err.contains(told), "{key} {more}: `{told}` is not in\n{}", said.err);
+        place.told(&from(key, more), &[told]);
     }
     let both = from("weights", &format!("--set model.backbone.weights={MODEL}"));
     place.bad(&both, BAD_CONFIG, &["model.weights", "set one"]);
