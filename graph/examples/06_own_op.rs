@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use device::{Launch, LaunchArgs};
 use kernels::case::{OpCase, check_gradients, check_on_device, check_runs, normal};
-use kernels::contract::Kernel;
+use kernels::contract::{Flops, Kernel};
 use kernels::cpu::CpuArgs;
 use kernels::ops::relu_mask::ReluMask;
-use kernels::{BackwardRule, Cost, Op, Precision, Role, Sink, Source, TensorDesc};
+use kernels::{BackwardRule, Op, Precision, Role, Sink, Source, TensorDesc};
 
 // The contract: what comes in, what goes out. An error names op, tensor, expected and got.
 kernels::op! {
@@ -28,10 +28,8 @@ kernels::op! {
 }
 
 impl Kernel for Relu {
-    // The cost of a run at these shapes, for reports and rooflines.
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, outputs[0].len() as u64)
-    }
+    // For reports and rooflines: an operation for each element of the first output.
+    const FLOPS: Flops = Flops::Output(1);
 
     // Data, not code that runs: grad x = grad y where y > 0. The op of that rule exists.
     fn backward(&self, _: &[TensorDesc], _: &[TensorDesc]) -> BackwardRule {

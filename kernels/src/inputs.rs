@@ -78,6 +78,41 @@ macro_rules! op_inputs {
         }
     };
     (
+        lists { $($(#[$list_doc:meta])* $list:ident,)+ }
+        $(#[$doc:meta])*
+        $vis:vis struct $name:ident { $($(#[$field_doc:meta])* $field:ident,)+ }
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone)]
+        $vis struct $name<T> {
+            $($(#[$list_doc])* pub $list: Vec<T>,)+
+            $($(#[$field_doc])* pub $field: T,)+
+        }
+
+        impl<T> From<$name<T>> for Vec<T> {
+            fn from(inputs: $name<T>) -> Self {
+                let mut list = vec![];
+                $(list.extend(inputs.$list);)+
+                list.extend([$(inputs.$field),+]);
+                list
+            }
+        }
+
+        impl<'a, T> $name<&'a T> {
+            /// Names the tensors of a list, whose lists divide what precedes the single ones.
+            ///
+            /// Panics if the list is too short: the op's contract counts it first.
+            pub fn of(list: &'a [T]) -> Self {
+                let Some((lists, [$($field),+])) = list.split_last_chunk() else {
+                    panic!("{} tensors are too few for {}", list.len(), stringify!($name))
+                };
+                let len = lists.len() / [$(stringify!($list)),+].len();
+                let mut lists = lists.chunks(len.max(1)).map(|list| list.iter().collect());
+                Self { $($list: lists.next().unwrap_or_default(),)+ $($field),+ }
+            }
+        }
+    };
+    (
         $(#[$doc:meta])*
         $vis:vis struct $name:ident { $($(#[$field_doc:meta])* $field:ident,)* }
         each { $($(#[$each_doc:meta])* $each:ident,)+ }

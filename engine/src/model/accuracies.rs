@@ -36,7 +36,8 @@ pub(super) fn count(
         mask_labels: masks.map(|[_, labels, _]| labels),
         mask_targets: masks.map(|[.., targets]| targets),
     };
-    let op = Accuracies { plus_one: net.spec.config.model.boxes.legacy_plus_one };
+    let plus_one = net.spec.config.model.boxes.legacy_plus_one;
+    let op = Accuracies { plus_one, masks: masks.is_some() };
     let counts = net.program.apply1(op, inputs)?;
     net.program.keep(ACCURACIES, counts);
     Ok(Some(counts))

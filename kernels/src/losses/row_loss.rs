@@ -237,22 +237,16 @@ macro_rules! row_loss {
             [concat!($name, "_f16"), concat!($name, "_grad_f16"), concat!($name, "_total")];
 
         impl $crate::contract::Kernel for $loss {
+            const FLOPS: $crate::contract::Flops = $crate::contract::Flops::Input(
+                <Self as $crate::losses::row_loss::RowLoss>::FLOPS[0],
+            );
+
             fn check(
                 &self,
                 inputs: &[$crate::TensorDesc],
                 _dims: &mut $crate::contract::Dims,
             ) -> Result<(), $crate::OpError> {
                 $crate::losses::row_loss::check_columns::<Self>(inputs)
-            }
-
-            fn cost(
-                &self,
-                inputs: &[$crate::TensorDesc],
-                outputs: &[$crate::TensorDesc],
-            ) -> $crate::Cost {
-                use $crate::losses::row_loss::RowLoss;
-                let flops = Self::FLOPS[0] * inputs[0].len() as u64;
-                $crate::Cost::streaming(inputs, outputs, flops)
             }
 
             fn backward(
@@ -265,7 +259,6 @@ macro_rules! row_loss {
 
             fn cuda_workspace_bytes(
                 &self,
-                _gpu: &device::Gpu,
                 inputs: &[$crate::TensorDesc],
                 _outputs: &[$crate::TensorDesc],
             ) -> usize {
@@ -285,8 +278,7 @@ macro_rules! row_loss {
             const GRAD_NAME: &'static str = concat!($name, "_grad");
 
             fn grad_flops(inputs: &[$crate::TensorDesc]) -> u64 {
-                use $crate::losses::row_loss::RowLoss;
-                Self::FLOPS[1] * inputs[0].len() as u64
+                <Self as $crate::losses::row_loss::RowLoss>::FLOPS[1] * inputs[0].len() as u64
             }
 
             fn grad_launches(&self, args: &device::LaunchArgs<'_>) -> Vec<device::Launch> {

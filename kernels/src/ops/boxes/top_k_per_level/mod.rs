@@ -11,7 +11,7 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
@@ -49,12 +49,7 @@ impl Kernel for TopKPerLevel {
         Cost::streaming(inputs, outputs, inputs.iter().map(|d| d.len() as u64).sum())
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(self, inputs)
     }
 

@@ -14,9 +14,9 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::contract::Kernel;
+use crate::contract::{Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, TensorDesc, op};
+use crate::op;
 
 pub use cases::cases;
 
@@ -41,9 +41,7 @@ op! {
 }
 
 impl Kernel for TransformBoxes {
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 2 * outputs[0].len() as u64)
-    }
+    const FLOPS: Flops = Flops::Output(2);
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let inputs = TransformBoxesInputs::of(&args.inputs);

@@ -58,7 +58,8 @@ fn case([m, k, a, n, p, g]: [usize; 6], masks: Option<[usize; 2]>, plus_one: boo
     }
     decide(&mut inputs[..2], k);
     let label = format!("M {m}, K+1 {k}, A {a}, N {n}, P {p}, G {g}, masks {masks:?}, {plus_one}");
-    OpCase::new(label, Arc::new(Accuracies { plus_one }), inputs)
+    let op = Accuracies { plus_one, masks: masks.is_some() };
+    OpCase::new(label, Arc::new(op), inputs)
 }
 
 /// Lets every third row predict its label, and every fifth the background: else few do.

@@ -2,9 +2,7 @@
 
 use device::{Access, Arg, Launch, LaunchArgs, StructArg};
 
-use super::{Accuracies, AccuraciesInputs, COUNTS, COVERS, named};
-use crate::DType;
-use crate::losses::launch::assert_real;
+use super::{Accuracies, AccuraciesInputs, COUNTS, COVERS};
 
 /// A block a multiprocessor: the masks of a batch are some megabytes.
 const BLOCKS: usize = 128;
@@ -13,14 +11,7 @@ const BLOCKS: usize = 128;
 pub(super) const WORKSPACE_BYTES: usize = BLOCKS * COUNTS * size_of::<i32>();
 
 pub(super) fn launches(op: Accuracies, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let inputs = named(&args.inputs);
-    [Some(inputs.class_logits), Some(inputs.anchor_logits), inputs.mask_logits]
-        .into_iter()
-        .flatten()
-        .for_each(|logits| assert_real(logits.desc));
-    if let Some(targets) = inputs.mask_targets {
-        assert_eq!(targets.dtype(), DType::F32, "{:?}: targets are f32", targets.desc);
-    }
+    let inputs = op.inputs(&args.inputs);
     let partials = |access| args.workspace.piece(0, WORKSPACE_BYTES, access);
     let pointers: Vec<Arg> = args.inputs.iter().map(|input| input.read()).collect();
     let masks = inputs.mask_logits.map_or([0, 0], |logits| [0, 1].map(|dim| logits.dim(dim)));

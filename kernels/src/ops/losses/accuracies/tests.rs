@@ -64,7 +64,7 @@ fn a_tally_by_hand() {
             &[1.0, 0.6, 0.5, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0],
         ),
     ];
-    let tally = run(&Accuracies { plus_one: false }, &inputs).expect("fits");
+    let tally = run(&Accuracies { plus_one: false, masks: true }, &inputs).expect("fits");
     let of = |count: Count| tally[0].as_i32()[count as usize];
     assert_eq!(of(Count::Images), 1);
     assert_eq!((of(Count::Foreground), of(Count::Background)), (5, 3));
@@ -74,7 +74,8 @@ fn a_tally_by_hand() {
     assert_eq!((of(Count::Objects), of(Count::ObjectsCovered)), (3, 1));
     assert_eq!((of(Count::Inside), of(Count::InsideWrong)), (3, 1));
     assert_eq!((of(Count::Outside), of(Count::OutsideWrong)), (5, 4));
-    let boxes_alone = run(&Accuracies { plus_one: false }, &inputs[..9]).expect("fits");
+    let boxes_alone =
+        run(&Accuracies { plus_one: false, masks: false }, &inputs[..9]).expect("fits");
     let pixels = Count::Inside as usize;
     assert_eq!(boxes_alone[0].as_i32()[..pixels], tally[0].as_i32()[..pixels]);
     assert_eq!(boxes_alone[0].as_i32()[pixels..], [0; COUNTS - 11]);

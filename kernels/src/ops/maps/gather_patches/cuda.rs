@@ -2,15 +2,14 @@
 
 use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 
-use super::GatherPatches;
+use super::{GatherPatches, GatherPatchesInputs};
 use crate::ops::roi_align::pyramid::Pyramid;
 
 pub(super) fn forward(op: &GatherPatches, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let levels = args.inputs.len() - 1;
-    let (features, idx) = (&args.inputs[..levels], args.inputs[levels]);
+    let GatherPatchesInputs { features, idx } = GatherPatchesInputs::of(&args.inputs);
     let sizes: Vec<_> = features.iter().map(|f| [f.dim(1), f.dim(2)]).collect();
     let pyramid = Pyramid {
-        maps: features.iter().map(Buffer::read).collect(),
+        maps: features.iter().map(|map| map.read()).collect(),
         sizes: &sizes,
         scales: &[],
         images: features[0].dim(0),

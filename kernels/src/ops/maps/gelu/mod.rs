@@ -11,9 +11,9 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::contract::Kernel;
+use crate::contract::{Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, Cost, Sink, Source, TensorDesc, op};
+use crate::{BackwardRule, Sink, Source, TensorDesc, op};
 
 pub use cases::cases;
 
@@ -49,9 +49,7 @@ op! {
 }
 
 impl Kernel for Gelu {
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 20 * outputs[0].len() as u64)
-    }
+    const FLOPS: Flops = Flops::Output(20);
 
     fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
         let from = [Source::GradOutput(0), Source::Input(0)];
@@ -68,9 +66,7 @@ impl Kernel for Gelu {
 }
 
 impl Kernel for GeluGrad {
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 25 * outputs[0].len() as u64)
-    }
+    const FLOPS: Flops = Flops::Output(25);
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         cuda::launches("gelu_grad_f16", args)

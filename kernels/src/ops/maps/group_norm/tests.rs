@@ -4,6 +4,7 @@ use super::*;
 use crate::case::normal;
 use crate::cpu::HostTensor;
 use crate::on_cpu::run;
+use crate::{Op, Role};
 
 fn tensor(role: Role, shape: &[usize], values: &[f32]) -> HostTensor {
     HostTensor::f32(TensorDesc::new(role, shape), values.to_vec())

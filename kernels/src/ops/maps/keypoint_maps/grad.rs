@@ -2,9 +2,9 @@
 
 use device::{Launch, LaunchArgs};
 
-use crate::contract::{Dims, Kernel};
+use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, TensorDesc, op};
+use crate::op;
 
 use super::{cpu, cuda};
 
@@ -29,12 +29,10 @@ op! {
 }
 
 impl Kernel for KeypointMapsGrad {
+    const FLOPS: Flops = Flops::Output(24);
+
     fn sizes(&self, dims: &mut Dims) {
         ["M", "H", "W", "K"].iter().zip(self.shape).for_each(|(name, len)| dims.bind(name, len));
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 24 * outputs[0].len() as u64)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

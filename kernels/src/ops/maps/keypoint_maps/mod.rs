@@ -12,9 +12,9 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::contract::Kernel;
+use crate::contract::{Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, Cost, Sink, Source, TensorDesc, op};
+use crate::{BackwardRule, Sink, Source, TensorDesc, op};
 
 pub use cases::cases;
 pub use grad::KeypointMapsGrad;
@@ -36,9 +36,7 @@ op! {
 }
 
 impl Kernel for KeypointMaps {
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 7 * outputs[0].len() as u64)
-    }
+    const FLOPS: Flops = Flops::Output(7);
 
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
         let shape = [0, 1, 2, 3].map(|i| inputs[0].dim(i));

@@ -20,7 +20,7 @@ use device::{Gpu, Launch, LaunchArgs};
 use crate::check;
 use crate::cpu::CpuArgs;
 use crate::ops::gather_patches::GatherPatchesGrad;
-use crate::ops::roi_align::{RoiAlignGrad, RoiPlaces};
+use crate::ops::roi_align::{RoiAlignGrad, RoiAlignGradInputs};
 use crate::{Cost, Op, OpError, OpRef, TensorDesc};
 
 pub use cases::cases;
@@ -36,7 +36,7 @@ pub struct LevelGradients {
 
 const NAME: &str = "level_gradients";
 /// RoIs of a head: inputs of its gradient.
-const ROI_INPUTS: usize = 1 + RoiPlaces::LEN;
+const ROI_INPUTS: usize = RoiAlignGradInputs::LEN;
 /// Patches: inputs of their gradient.
 const PATCH_INPUTS: usize = 2;
 /// Heads that a kernel takes.

@@ -2,9 +2,9 @@
 
 use device::{Launch, LaunchArgs};
 
-use crate::contract::{Dims, Kernel};
+use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, OpError, TensorDesc, check, op};
+use crate::{OpError, TensorDesc, check, op};
 
 use super::{MaxPool, cpu};
 
@@ -34,6 +34,8 @@ op! {
 const NAME: &str = "max_pool_grad";
 
 impl Kernel for MaxPoolGrad {
+    const FLOPS: Flops = Flops::Input(1);
+
     fn sizes(&self, dims: &mut Dims) {
         dims.bind("height", self.height);
         dims.bind("width", self.width);
@@ -47,10 +49,6 @@ impl Kernel for MaxPoolGrad {
         }
         let expected = format!("[N, {:?}, {:?}, C]", extents[0], extents[1]);
         Err(check::shape_error(NAME, "g", &inputs[0], expected))
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, inputs[0].len() as u64)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

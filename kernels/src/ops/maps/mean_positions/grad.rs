@@ -3,10 +3,10 @@
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::contract::{Dims, Kernel};
+use crate::contract::{Dims, Flops, Kernel};
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
-use crate::{Cost, OpError, TensorDesc, check, op};
+use crate::{OpError, TensorDesc, check, op};
 
 use super::cuda;
 
@@ -34,6 +34,8 @@ op! {
 const NAME: &str = "mean_positions_grad";
 
 impl Kernel for MeanPositionsGrad {
+    const FLOPS: Flops = Flops::Input(1);
+
     fn sizes(&self, dims: &mut Dims) {
         dims.bind("H", self.height);
         dims.bind("W", self.width);
@@ -42,10 +44,6 @@ impl Kernel for MeanPositionsGrad {
     fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let positions = dims.get("H*W");
         check::parameter(NAME, "height * width", positions > 0, "at least 1", positions)
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, inputs[0].len() as u64)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

@@ -11,10 +11,10 @@ mod tests;
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::contract::{Dims, Kernel};
+use crate::contract::{Dims, Flops, Kernel};
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, Cost, OpError, Sink, Source, TensorDesc, check, op};
+use crate::{BackwardRule, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 pub use grad::MeanPositionsGrad;
@@ -39,13 +39,11 @@ op! {
 const NAME: &str = "mean_positions";
 
 impl Kernel for MeanPositions {
+    const FLOPS: Flops = Flops::Input(1);
+
     fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let positions = dims.get("H*W");
         check::parameter(NAME, "H * W", positions > 0, "at least 1", positions)
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, inputs[0].len() as u64)
     }
 
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {

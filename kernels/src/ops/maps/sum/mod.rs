@@ -1,49 +1,34 @@
 //! Sum of tensors of one shape: adds the gradients of a tensor that has several readers.
-//!
-//! Tensors: `x_0 .. x_{n-1}` (n >= 1, f32, any shape, in) -> `y` (same shape and role as `x_0`,
-//! overwritten). Terms are added in the order of the inputs, so the result is deterministic.
 
 mod cases;
 mod cpu;
 mod cuda;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
-use crate::check;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Source, TensorDesc};
+use crate::contract::Kernel;
+use crate::{BackwardRule, Cost, Source, TensorDesc, op};
 
 pub use cases::cases;
 
-/// `y = x_0 + x_1 + ..`, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sum;
-
-const NAME: &str = "sum";
-
-impl Op for Sum {
-    fn name(&self) -> &'static str {
-        NAME
+op! {
+    /// `y = x_0 + x_1 + ..`, in this order: deterministic.
+    #[derive(Copy, Eq)]
+    pub struct Sum = "sum" {}
+    in SumInputs {}
+    each {
+        /// A term.
+        x_i: float "[..]",
     }
+    out {
+        /// The sum, of the role of `x_0`.
+        y: Activation "[..]",
+    }
+}
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "updates", updates, 0)?;
-        let Some(first) = inputs.first() else {
-            return Err(OpError::Arity {
-                op: NAME,
-                what: "inputs",
-                expected: "at least 1".into(),
-                got: 0,
-            });
-        };
-        for desc in inputs {
-            check::shape(NAME, "x_i", desc, &first.shape)?;
-            check::dtype(NAME, "x_i", desc, DType::F32)?;
-        }
-        Ok(vec![first.clone()])
+impl Kernel for Sum {
+    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
+        outputs[0].role = inputs[0].role;
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -56,12 +41,7 @@ impl Op for Sum {
             .fold(BackwardRule::default(), |rule, i| rule.alias(Source::GradOutput(0), i))
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(inputs)
     }
 

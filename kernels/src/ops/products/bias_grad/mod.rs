@@ -1,70 +1,49 @@
 //! Gradient of a bias: the sum of a gradient over all but its last dimension.
-//!
-//! Tensors: `g [M, .., K]`, with `counted` also `count [1] i32` -> `db [K]`, overwritten. With
-//! `counted` only the first `count` of the M rows contribute. Bound by memory. Sums of 64 rows in
-//! f32, those in f64, in order: deterministic.
 
 mod cases;
 mod cpu;
 mod cuda;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
-use crate::check;
+use crate::contract::{Flops, Kernel};
 use crate::counted::filled;
 use crate::cpu::CpuArgs;
-use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
+use crate::{TensorDesc, op};
 
 pub use cases::cases;
 pub(crate) use cpu::{sum_of_rows, sum_rows, workspace_len};
 
-/// `db[k] = sum of g[.., k]`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct BiasGrad {
-    /// The last input is `count [1] i32`.
-    pub counted: bool,
+op! {
+    /// `db[k] = sum of g[.., k]`. Bound by memory. Sums of 64 rows in f32, those in f64, in order:
+    /// deterministic.
+    pub struct BiasGrad = "bias_grad" {
+        /// The last input is `count [1] i32`.
+        pub counted: bool,
+    }
+    in BiasGradInputs {
+        /// A gradient.
+        g: float "[M, .., K]",
+    }
+    optional {
+        /// Of the M rows, those that contribute.
+        count: i32 "[1]" if |op| op.counted,
+    }
+    out {
+        /// Its sum over all but the last dimension.
+        db: WeightGradient "[K]",
+    }
 }
 
-const NAME: &str = "bias_grad";
-
-impl Op for BiasGrad {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 1 + usize::from(self.counted))?;
-        check::arity(NAME, "updates", updates, 0)?;
-        let g = &inputs[0];
-        check::dtype(NAME, "g", g, DType::F32)?;
-        if g.shape.len() < 2 {
-            return Err(check::shape_error(NAME, "g", g, "[M, .., K]".into()));
-        }
-        if self.counted {
-            check::count(NAME, &inputs[1])?;
-        }
-        Ok(vec![TensorDesc::new(Role::WeightGradient, &[g.dim(-1)])])
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, inputs[0].len() as u64)
-    }
+impl Kernel for BiasGrad {
+    const FLOPS: Flops = Flops::Input(1);
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         let width = inputs[0].dim(-1);
         cpu::workspace_len(inputs[0].len() / width.max(1), width)
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(&inputs[0])
     }
 
@@ -73,8 +52,7 @@ impl Op for BiasGrad {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let g = &args.inputs[0];
-        let count = if self.counted { args.inputs.last() } else { None };
+        let BiasGradInputs { g, count } = BiasGradInputs::of(&args.inputs, [self.counted]);
         let rows = filled(count, g.shape()[0]);
         let len = g.shape()[1..].iter().product::<usize>() * rows;
         cpu::sum_rows(&g.f32()[..len], args.outputs[0].f32(), args.workspace);
@@ -84,6 +62,7 @@ impl Op for BiasGrad {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Role;
     use crate::cpu::HostTensor;
     use crate::on_cpu::run;
 

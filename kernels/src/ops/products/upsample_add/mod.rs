@@ -12,9 +12,9 @@ mod tests;
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::contract::{Dims, Kernel};
+use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::{CpuArgs, TensorRef};
-use crate::{BackwardRule, Cost, Finish, OpError, Sink, Source, TensorDesc, check, op};
+use crate::{BackwardRule, Finish, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 pub use grad::UpsampleGrad;
@@ -53,16 +53,14 @@ pub(crate) fn enlarge(map: &TensorRef<'_>, [height, width]: [usize; 2]) -> Vec<f
 }
 
 impl Kernel for UpsampleAdd {
+    const FLOPS: Flops = Flops::Output(1);
+
     fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
         if !inputs[0].is_empty() && inputs[1].is_empty() {
             let expected = "[N, h, w, C] with at least one position".into();
             return Err(check::shape_error(NAME, "top", &inputs[1], expected));
         }
         Ok(())
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, outputs[0].len() as u64)
     }
 
     fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {

@@ -16,7 +16,7 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
 use crate::contract::Kernel;
 use crate::cpu::CpuArgs;
@@ -70,12 +70,7 @@ impl Kernel for MatchAnchors {
         outputs[0].len()
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(
             MatchAnchorsInputs::of(inputs).gt_boxes.dim(0),
             MatchAnchorsInputs::of(inputs).gt_boxes.dim(1),

@@ -10,7 +10,7 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
@@ -53,12 +53,7 @@ impl Kernel for SampleAnchors {
         Cost::streaming(inputs, outputs, 60 * inputs[0].len() as u64)
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(inputs[0].dim(0), inputs[0].dim(1))
     }
 

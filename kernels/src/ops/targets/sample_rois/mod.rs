@@ -12,7 +12,7 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
 use crate::boxes::max_positives;
 use crate::contract::{Dims, Kernel};
@@ -80,12 +80,7 @@ impl Kernel for SampleRois {
         Cost::streaming(inputs, outputs, 60 * SampleRoisInputs::of(inputs).labels.len() as u64)
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(self, SampleRoisInputs::of(inputs).labels.dim(0))
     }
 
