@@ -4,7 +4,6 @@
 
 use std::error::Error;
 use std::io::Write;
-use std::sync::Arc;
 
 use device::{Launch, LaunchArgs};
 use kernels::case::{OpCase, check_gradients, check_on_device, check_runs, normal};
@@ -81,9 +80,9 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
 /// at 0, where a finite difference is no derivative.
 fn cases() -> Vec<OpCase> {
     let case = |len: usize| {
-        let mut x = normal(&TensorDesc::new(Role::Activation, &[len]), 1, 1.0);
+        let mut x = normal(Role::Activation, &[len], 1, 1.0);
         x.as_f32_mut().iter_mut().for_each(|x| *x += 0.1f32.copysign(*x));
-        OpCase::new(format!("[{len}]"), Arc::new(Relu), vec![x]).grad(&[0])
+        OpCase::new(format!("[{len}]"), Relu, vec![x]).grad(&[0])
     };
     [0, 1, 2048, 2049].map(case).into()
 }

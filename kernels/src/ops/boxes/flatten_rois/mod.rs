@@ -60,7 +60,8 @@ impl Kernel for FlattenRois {
 #[cfg(test)]
 mod tests {
     use super::{FlattenRois, cases};
-    use crate::case::boxes::{boxes, index};
+    use crate::case::boxes::boxes;
+    use crate::case::index;
     use crate::on_cpu::run;
 
     #[test]

@@ -7,9 +7,8 @@ mod cuda;
 use device::{Launch, LaunchArgs};
 
 use crate::case::OpCase;
-use crate::check;
 use crate::cpu::CpuArgs;
-use crate::{DType, Op, OpError, Role, TensorDesc};
+use crate::{DType, Op, OpError, Role, TensorDesc, check};
 
 /// `y = value`, everywhere.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,7 +53,7 @@ pub fn cases() -> Vec<OpCase> {
         .flat_map(|&n| [Role::Gradient, Role::Loss].map(|role| (role, n)))
         .map(|(role, n)| {
             let desc = TensorDesc::new(role, &[n]);
-            let op = std::sync::Arc::new(Fill { desc, value: 2.5 });
+            let op = Fill { desc, value: 2.5 };
             OpCase::new(format!("{role:?}[{n}]"), op, vec![])
         })
         .collect()

@@ -63,26 +63,22 @@ impl Kernel for BiasGrad {
 mod tests {
     use super::*;
     use crate::Role;
-    use crate::cpu::HostTensor;
-    use crate::on_cpu::run;
+    use crate::case::hand::run;
+    use crate::case::{constant, floats};
 
     /// 0.1 is no f32: a running f32 sum over a million of them is off by about one in a thousand.
     #[test]
     fn a_million_rows_keep_their_digits() {
-        let desc = TensorDesc::new(Role::Gradient, &[1_000_000, 1]);
-        let g = HostTensor::f32(desc, vec![0.1; 1_000_000]);
-        let db = run(&BiasGrad { counted: false }, &[g]).expect("shapes that fit")[0].as_f32()[0];
+        let g = floats(Role::Gradient, &[1_000_000, 1], vec![0.1; 1_000_000]);
+        let db = run(&BiasGrad { counted: false }, &[g])[0].as_f32()[0];
         assert!((db - 100_000.0).abs() < 0.2, "{db}");
     }
 
     #[test]
     fn rows_past_the_count_do_not_contribute() {
-        let g = HostTensor::f32(
-            TensorDesc::new(Role::Gradient, &[3, 1, 2]),
-            vec![1.0, 2.0, 3.0, 4.0, f32::NAN, f32::NAN],
-        );
-        let count = HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![2]);
-        let db = run(&BiasGrad { counted: true }, &[g, count]).expect("shapes that fit");
+        let g = floats(Role::Gradient, &[3, 1, 2], [1.0, 2.0, 3.0, 4.0, f32::NAN, f32::NAN]);
+        let count = constant(&[1], 2);
+        let db = run(&BiasGrad { counted: true }, &[g, count]);
         assert_eq!(db[0].as_f32(), [4.0, 6.0]);
     }
 }

@@ -10,9 +10,8 @@ mod cuda;
 
 use device::{Launch, LaunchArgs};
 
-use crate::check;
 use crate::cpu::CpuArgs;
-use crate::{Cost, DType, Op, OpError, TensorDesc};
+use crate::{Cost, DType, Op, OpError, TensorDesc, check};
 
 pub use cases::cases;
 
@@ -70,22 +69,17 @@ impl Op for ScaleWeights {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Role;
-    use crate::cpu::HostTensor;
-    use crate::on_cpu::run;
+    use crate::case::hand::{run, tensor};
 
     #[test]
     fn each_filter_has_its_factor() {
-        let tensor = |role, shape: &[usize], values: &[f32]| {
-            HostTensor::f32(TensorDesc::new(role, shape), values.to_vec())
-        };
         let inputs = [
-            tensor(Role::Weight, &[2, 1, 1, 2], &[1.0, 2.0, 3.0, 4.0]),
-            tensor(Role::Weight, &[1, 3], &[1.0, -1.0, 0.5]),
-            tensor(Role::Master, &[2], &[10.0, 100.0]),
-            tensor(Role::Master, &[1], &[2.0]),
+            tensor(&[2, 1, 1, 2], [1.0, 2.0, 3.0, 4.0]),
+            tensor(&[1, 3], [1.0, -1.0, 0.5]),
+            tensor(&[2], [10.0, 100.0]),
+            tensor(&[1], [2.0]),
         ];
-        let scaled = run(&ScaleWeights, &inputs).expect("shapes that fit");
+        let scaled = run(&ScaleWeights, &inputs);
         assert_eq!(scaled[0].as_f32(), [10.0, 20.0, 300.0, 400.0]);
         assert_eq!(scaled[1].as_f32(), [2.0, -2.0, 1.0]);
         let odd = inputs[..3].iter().map(|t| t.desc.clone()).collect::<Vec<_>>();

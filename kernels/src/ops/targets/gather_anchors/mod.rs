@@ -76,7 +76,8 @@ impl Kernel for GatherAnchors {
 #[cfg(test)]
 mod tests {
     use super::{GatherAnchors, cases};
-    use crate::case::boxes::{boxes, index};
+    use crate::case::boxes::boxes;
+    use crate::case::index;
     use crate::on_cpu::run;
 
     #[test]
