@@ -31,7 +31,7 @@ impl Kernel for Relu {
     const FLOPS: Flops = Flops::Output(1);
 
     // Data, not code that runs: grad x = grad y where y > 0. The op of that rule exists.
-    fn backward(&self, _: &[TensorDesc], _: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, _: &[TensorDesc]) -> BackwardRule {
         let read = [Source::GradOutput(0), Source::Output(0)];
         BackwardRule::default().step(ReluMask, &read, &[Sink::GradInput(0)])
     }

@@ -83,6 +83,7 @@ pub mod frozen_bn;
 pub mod gemm_check;
 pub mod isa;
 pub mod losses;
+mod many_tensors;
 mod matmul;
 pub mod occupancy;
 pub mod on_cpu;

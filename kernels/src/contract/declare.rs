@@ -158,26 +158,26 @@ macro_rules! op {
             fn backward(
                 &self,
                 inputs: &[$crate::TensorDesc],
-                outputs: &[$crate::TensorDesc],
+                _outputs: &[$crate::TensorDesc],
             ) -> $crate::BackwardRule {
-                $crate::contract::Kernel::backward(self, inputs, outputs)
+                $crate::contract::Kernel::backward(self, inputs)
             }
 
             fn cpu_workspace_len(
                 &self,
                 inputs: &[$crate::TensorDesc],
-                outputs: &[$crate::TensorDesc],
+                _outputs: &[$crate::TensorDesc],
             ) -> usize {
-                $crate::contract::Kernel::cpu_workspace_len(self, inputs, outputs)
+                $crate::contract::Kernel::cpu_workspace_len(self, inputs)
             }
 
             fn cuda_workspace_bytes(
                 &self,
                 _gpu: &::device::Gpu,
                 inputs: &[$crate::TensorDesc],
-                outputs: &[$crate::TensorDesc],
+                _outputs: &[$crate::TensorDesc],
             ) -> usize {
-                $crate::contract::Kernel::cuda_workspace_bytes(self, inputs, outputs)
+                $crate::contract::Kernel::cuda_workspace_bytes(self, inputs)
             }
 
             fn fused(&self, fusion: $crate::Fusion) -> Option<$crate::OpRef> {

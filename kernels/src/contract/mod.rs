@@ -241,18 +241,18 @@ pub trait Kernel: Declared + Any + Debug + Send + Sync {
         Traits::default()
     }
 
-    fn backward(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> BackwardRule {
-        let _ = (inputs, outputs);
+    fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
+        let _ = inputs;
         BackwardRule::default()
     }
 
-    fn cpu_workspace_len(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
-        let _ = (inputs, outputs);
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
+        let _ = inputs;
         0
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
-        let _ = (inputs, outputs);
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
+        let _ = inputs;
         0
     }
 

@@ -20,7 +20,7 @@ pub(crate) fn loss_gradient(grad_output: Buffer<'_>) -> Arg {
         DType::F16 => (Arg::Null, grad_output.read()),
         _ => (grad_output.read(), Arg::Null),
     };
-    StructArg::new().pointers(&[wide, narrow], 2).arg()
+    StructArg::new().pointers([wide, narrow], 2).arg()
 }
 
 /// Blocks for `rows` rows of which a block takes `rows_a_block` at a time: at least one, as a loss

@@ -106,7 +106,7 @@ impl Kernel for NmsProposals {
         Cost::streaming(inputs, outputs, 14 * pairs)
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(NmsProposalsInputs::of(inputs).boxes)
     }
 

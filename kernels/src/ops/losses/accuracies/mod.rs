@@ -9,11 +9,10 @@
 
 mod cases;
 mod cpu;
-mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Launch, LaunchArgs};
+use device::{Access, Buffer, Launch, LaunchArgs, StructArg};
 
 use crate::contract::Kernel;
 use crate::cpu::CpuArgs;
@@ -105,6 +104,12 @@ pub const COUNTS: usize = 15;
 /// IoU from which a proposal covers an object.
 const COVERS: f32 = 0.5;
 
+/// A block a multiprocessor: the masks of a batch are some megabytes.
+const BLOCKS: usize = 128;
+
+/// Bytes of the counts of each block.
+const WORKSPACE_BYTES: usize = BLOCKS * COUNTS * size_of::<i32>();
+
 impl Accuracies {
     /// Names the inputs of a list.
     fn inputs<'a, T>(&self, list: &'a [T]) -> AccuraciesInputs<&'a T> {
@@ -119,12 +124,39 @@ impl Kernel for Accuracies {
         Cost::streaming(inputs, outputs, 16 * pairs as u64)
     }
 
-    fn cuda_workspace_bytes(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
-        cuda::WORKSPACE_BYTES
+    fn cuda_workspace_bytes(&self, _inputs: &[TensorDesc]) -> usize {
+        WORKSPACE_BYTES
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(*self, args)
+        let inputs = self.inputs(&args.inputs);
+        let partials = |access| args.workspace.piece(0, WORKSPACE_BYTES, access);
+        let masks = inputs.mask_logits.map_or([0, 0], |logits| [0, 1].map(|dim| logits.dim(dim)));
+        let sizes = [
+            inputs.class_logits.dim(0),
+            inputs.class_logits.dim(1),
+            inputs.anchor_labels.len(),
+            inputs.proposals.dim(0),
+            inputs.proposals.dim(1),
+            inputs.gt_boxes.dim(1),
+            masks[0],
+            masks[1] * masks[1],
+        ];
+        let predictions = StructArg::new()
+            .pointers(args.inputs.iter().map(Buffer::read), AccuraciesInputs::LEN + 3)
+            .ints(sizes)
+            .field(i32::from(self.plus_one))
+            .field(COVERS)
+            .arg();
+        vec![
+            Launch::new("accuracies_f16", [BLOCKS, 1, 1])
+                .arg(predictions)
+                .arg(partials(Access::Write)),
+            Launch::new("accuracies_total", [1, 1, 1])
+                .block(32)
+                .arg(partials(Access::Read))
+                .arg(args.outputs[0].write()),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

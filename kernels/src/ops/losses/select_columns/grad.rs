@@ -1,13 +1,13 @@
 //! Gradient of `select_columns` by x.
 
-use device::{Launch, LaunchArgs};
+use crate::{OpError, TensorDesc, check, op};
+use device::{BLOCK, Launch, LaunchArgs};
 use rayon::prelude::*;
 
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{OpError, TensorDesc, check, op};
 
-use super::{SelectColumns, check_columns, cuda, first_column};
+use super::{check_columns, first_column};
 
 op! {
     /// Puts a gradient into the columns that were selected.
@@ -34,6 +34,9 @@ op! {
 
 const NAME: &str = "select_columns_grad";
 
+/// Elements of the gradient that a thread writes: one 16-byte store of halves.
+const VECTOR: usize = 8;
+
 impl Kernel for SelectColumnsGrad {
     fn sizes(&self, dims: &mut Dims) {
         dims.bind("width", self.width);
@@ -46,11 +49,16 @@ impl Kernel for SelectColumnsGrad {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::backward(
-            &SelectColumns { width: self.width, modulo: self.modulo },
-            self.columns,
-            args,
-        )
+        let grad_x = args.outputs[0];
+        let blocks = grad_x.len().div_ceil(VECTOR * BLOCK as usize);
+        vec![
+            Launch::new("select_columns_backward_f16", [blocks, 1, 1])
+                .tensors(args)
+                .int(self.width)
+                .int(self.columns)
+                .arg(self.modulo)
+                .len(grad_x.len()),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -1,16 +1,15 @@
 //! One of several groups of columns of each row: the class's box deltas, or the anchor's.
 
 mod cases;
-mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
 
+use crate::{BackwardRule, DType, OpError, Sink, Source, TensorDesc, check, op};
 use device::{Launch, LaunchArgs};
 
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 pub use grad::SelectColumnsGrad;
@@ -68,7 +67,7 @@ impl Kernel for SelectColumns {
         outputs[0].role = inputs[0].role;
     }
 
-    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
         let grad = SelectColumnsGrad {
             width: self.width,
             modulo: self.modulo,
@@ -82,7 +81,19 @@ impl Kernel for SelectColumns {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let (x, y) = (args.inputs[0], args.outputs[0]);
+        let kernel = match x.dtype() {
+            DType::F16 => "select_columns_f16",
+            _ => "select_columns_f32",
+        };
+        vec![
+            Launch::over(kernel, y.len())
+                .tensors(args)
+                .int(self.width)
+                .int(x.dim(1))
+                .arg(self.modulo)
+                .len(y.len()),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -54,13 +54,13 @@ impl Kernel for ClearOutside {
         }
     }
 
-    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {
         let from = [Source::GradOutput(0), Source::Input(1)];
         BackwardRule::default().step(self.clone(), &from, &[Sink::GradInput(0)])
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        let (x, idx, y) = (args.inputs[0], args.inputs[1], args.outputs[0]);
+        let (x, idx) = (args.inputs[0], args.inputs[1]);
         let pyramid = Pyramid {
             maps: vec![],
             sizes: &self.level_sizes,
@@ -72,9 +72,7 @@ impl Kernel for ClearOutside {
         let kernel = if wide { "clear_outside_f16x8" } else { "clear_outside_f16" };
         vec![
             Launch::new(kernel, [idx.len(), 1, 1])
-                .arg(x.read())
-                .arg(idx.read())
-                .arg(y.write())
+                .tensors(args)
                 .arg(pyramid.arg())
                 .int(self.anchors_per_cell)
                 .int(x.dim(1)),

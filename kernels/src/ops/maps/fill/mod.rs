@@ -2,13 +2,11 @@
 //!
 //! Tensors: none in -> `y` (the shape and role given, f32, overwritten).
 
-mod cuda;
-
+use crate::{DType, Op, OpError, Role, TensorDesc, check};
 use device::{Launch, LaunchArgs};
 
 use crate::case::OpCase;
 use crate::cpu::CpuArgs;
-use crate::{DType, Op, OpError, Role, TensorDesc, check};
 
 /// `y = value`, everywhere.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +18,9 @@ pub struct Fill {
 }
 
 const NAME: &str = "fill";
+
+/// Bytes that a thread writes.
+const VECTOR_BYTES: usize = 16;
 
 impl Op for Fill {
     fn name(&self) -> &'static str {
@@ -38,7 +39,10 @@ impl Op for Fill {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self.value, args)
+        let y = args.outputs[0];
+        let kernel = if y.dtype() == DType::F16 { "fill_f16" } else { "fill_f32" };
+        let threads = y.len().div_ceil(VECTOR_BYTES / y.dtype().size_bytes());
+        vec![Launch::over(kernel, threads).arg(y.write()).arg(self.value).len(y.len())]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

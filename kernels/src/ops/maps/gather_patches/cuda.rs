@@ -30,12 +30,11 @@ pub(super) fn forward(op: &GatherPatches, args: &LaunchArgs<'_>) -> Vec<Launch> 
 
 /// The kernels' `PatchGradients` of `g` and `idx`, or of none.
 pub(crate) fn gradients_arg(inputs: Option<[Buffer<'_>; 2]>, anchors_per_cell: usize) -> Arg {
-    let int = |v: usize| i32::try_from(v).expect("a count that fits an int");
     let (pointers, per_image) = match inputs {
         Some([g, idx]) => (vec![g.read(), idx.read()], idx.dim(1)),
         None => (vec![], 0),
     };
-    StructArg::new().pointers(&pointers, 2).field([int(per_image), int(anchors_per_cell)]).arg()
+    StructArg::new().pointers(pointers, 2).ints([per_image, anchors_per_cell]).arg()
 }
 
 pub(super) fn backward(

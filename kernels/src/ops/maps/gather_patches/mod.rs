@@ -56,7 +56,7 @@ impl Kernel for GatherPatches {
         outputs[0].role = inputs[0].role;
     }
 
-    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
         let levels = inputs.len() - 1;
         let level_sizes = inputs[..levels].iter().map(|f| [f.dim(1), f.dim(2)]).collect();
         let Self { anchors_per_cell, reach } = *self;

@@ -5,7 +5,6 @@
 
 mod cases;
 mod cpu;
-mod cuda;
 #[cfg(test)]
 mod tests;
 
@@ -48,16 +47,19 @@ op! {
     }
 }
 
+/// Elements that a thread works on; as in `vector.cuh`.
+const VECTOR: usize = 8;
+
 impl Kernel for Gelu {
     const FLOPS: Flops = Flops::Output(20);
 
-    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {
         let from = [Source::GradOutput(0), Source::Input(0)];
         BackwardRule::default().step(GeluGrad, &from, &[Sink::GradInput(0)])
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches("gelu_f16", args)
+        launches("gelu_f16", args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -69,11 +71,18 @@ impl Kernel for GeluGrad {
     const FLOPS: Flops = Flops::Output(25);
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches("gelu_grad_f16", args)
+        launches("gelu_grad_f16", args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let [g, x] = [0, 1].map(|i| args.inputs[i].f32());
         cpu::gelu_grad(g, x, args.outputs[0].f32());
     }
+}
+
+/// An elementwise kernel of one output.
+fn launches(kernel: &'static str, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let y = args.outputs[0];
+    let launch = Launch::over(kernel, y.len().div_ceil(VECTOR));
+    vec![launch.tensors(args).len(y.len())]
 }

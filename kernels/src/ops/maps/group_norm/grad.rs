@@ -84,11 +84,11 @@ impl Kernel for GroupNormGradSums {
         check_map(SUMS, &inputs[1], self.groups)
     }
 
-    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         cpu::Map::new(&inputs[1], self.groups).partial_len()
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::partial_bytes(&inputs[1], self.groups)
     }
 
@@ -114,7 +114,7 @@ impl Kernel for GroupNormGradInput {
         check_map(INPUT, &inputs[1], self.groups)
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::corrections_bytes(&inputs[1], self.groups)
     }
 

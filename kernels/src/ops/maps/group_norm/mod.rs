@@ -84,7 +84,7 @@ impl Kernel for GroupNorm {
         cost
     }
 
-    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {
         let groups = self.groups;
         let mut rule = BackwardRule::default();
         let mut g = Source::GradOutput(0);
@@ -109,11 +109,11 @@ impl Kernel for GroupNorm {
         if self.residual { rule.alias(g, 3) } else { rule }
     }
 
-    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         cpu::Map::new(&inputs[0], self.groups).partial_len()
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::partial_bytes(&inputs[0], self.groups)
     }
 

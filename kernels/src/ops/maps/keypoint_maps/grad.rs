@@ -6,7 +6,7 @@ use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
 use crate::op;
 
-use super::{cpu, cuda};
+use super::cpu;
 
 op! {
     /// Gathers, for each pixel of the smaller maps, from the up to 4x4 pixels that read it, in
@@ -36,7 +36,9 @@ impl Kernel for KeypointMapsGrad {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::grad_launches(args)
+        let dx = args.outputs[0];
+        let launch = Launch::over("keypoint_maps_grad_f16", dx.len()).tensors(args).len(dx.len());
+        vec![(1..4).fold(launch, |launch, axis| launch.int(dx.dim(axis)))]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -70,7 +70,7 @@ impl Kernel for LayerNorm {
         check_channels(NAME, &inputs[0], dims)
     }
 
-    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {
         let from = [Source::GradOutput(0), Source::Input(0), Source::Input(1), Source::Output(1)];
         BackwardRule::default().step(LayerNormGrad, &from, &[0, 1, 2].map(Sink::GradInput))
     }

@@ -7,10 +7,7 @@ use super::MaxPool;
 /// The kernel's `Pool`, for maps like `x` and outputs like `y`.
 fn pool_arg(pool: &MaxPool, x: &Buffer<'_>, y: &Buffer<'_>) -> Arg {
     let extents = [x.dim(1), x.dim(2), y.dim(1), y.dim(2), x.dim(3)];
-    let extents = extents.map(|v| i32::try_from(v).expect("an extent that fits an int"));
-    let window = [pool.kernel, pool.stride, pool.pad];
-    let window = window.map(|v| i32::try_from(v).expect("a window that fits an int"));
-    StructArg::new().field(extents).field(window).arg()
+    StructArg::new().ints(extents).ints([pool.kernel, pool.stride, pool.pad]).arg()
 }
 
 /// A block row for each row of `map`.
@@ -34,17 +31,11 @@ pub(super) fn forward(pool: &MaxPool, args: &LaunchArgs<'_>) -> Vec<Launch> {
 }
 
 pub(super) fn backward(pool: &MaxPool, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let (g, argmax, dx) = (args.inputs[0], args.inputs[1], args.outputs[0]);
+    let (g, dx) = (args.inputs[0], args.outputs[0]);
     let (kernel, vector) = if g.dim(3).is_multiple_of(8) {
         ("max_pool_grad_f16x8", 8)
     } else {
         ("max_pool_grad_f16", 1)
     };
-    vec![
-        Launch::new(kernel, grid(&dx, vector))
-            .arg(g.read())
-            .arg(argmax.read())
-            .arg(dx.write())
-            .arg(pool_arg(pool, &dx, &g)),
-    ]
+    vec![Launch::new(kernel, grid(&dx, vector)).tensors(args).arg(pool_arg(pool, &dx, &g))]
 }

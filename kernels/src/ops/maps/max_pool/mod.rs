@@ -93,7 +93,7 @@ impl Kernel for MaxPool {
         can.then(|| Arc::new(Self { argmax: false, ..self.clone() }) as _)
     }
 
-    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
         if !self.argmax {
             return BackwardRule::default();
         }

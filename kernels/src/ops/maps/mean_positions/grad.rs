@@ -8,8 +8,6 @@ use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
 use crate::{OpError, TensorDesc, check, op};
 
-use super::cuda;
-
 op! {
     /// Spreads gradients of means over maps.
     #[derive(Copy, Eq)]
@@ -47,7 +45,14 @@ impl Kernel for MeanPositionsGrad {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::grad_launches(args)
+        let dx = args.outputs[0];
+        vec![
+            Launch::over("mean_positions_grad_f16", dx.len())
+                .tensors(args)
+                .len(dx.len())
+                .int(dx.dim(1) * dx.dim(2))
+                .int(dx.dim(3)),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -3,7 +3,6 @@
 //! Matches `x.mean(dim=[2, 3])` of torch, `[M, C, H, W]`: what a C4 head classifies.
 
 mod cases;
-mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
@@ -46,7 +45,7 @@ impl Kernel for MeanPositions {
         check::parameter(NAME, "H * W", positions > 0, "at least 1", positions)
     }
 
-    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
         let [height, width] = [1, 2].map(|i| inputs[0].dim(i));
         BackwardRule::default().step(
             MeanPositionsGrad { height, width },
@@ -56,7 +55,14 @@ impl Kernel for MeanPositions {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let (x, y) = (args.inputs[0], args.outputs[0]);
+        vec![
+            Launch::over("mean_positions_f16", y.len())
+                .tensors(args)
+                .len(y.len())
+                .int(x.dim(1) * x.dim(2))
+                .int(x.dim(3)),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

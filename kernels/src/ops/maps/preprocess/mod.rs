@@ -88,14 +88,13 @@ impl Kernel for Preprocess {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        let (pixels, x) = (*self.inputs(&args.inputs).pixels, args.outputs[0]);
+        let pixels = args.inputs[0];
         let extents = [self.height, self.width, self.channels, pixels.dim(1), pixels.dim(0)];
-        let extents = extents.map(|v| i32::try_from(v).expect("an extent that fits an int"));
         let transform = StructArg::new()
             .field(self.mean)
             .field(self.std)
             .field(self.pixel_scale)
-            .field(extents)
+            .ints(extents)
             .field(i32::from(self.bgr))
             .arg();
         let grid = [pixels.dim(0) * self.height, self.width.div_ceil(PIXELS), 1];
@@ -105,9 +104,7 @@ impl Kernel for Preprocess {
             (ResizeFilter::Pil, false) => "preprocess_pil_u8",
             (ResizeFilter::Pil, true) => "preprocess_pil_colours_u8",
         };
-        let launch =
-            args.inputs.iter().fold(Launch::new(kernel, grid), |l, input| l.arg(input.read()));
-        vec![launch.arg(x.write()).arg(transform)]
+        vec![Launch::new(kernel, grid).tensors(args).arg(transform)]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

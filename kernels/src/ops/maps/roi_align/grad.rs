@@ -59,7 +59,7 @@ impl Kernel for RoiAlignGrad {
         Cost::streaming(inputs, outputs, (inputs[0].len() * samples * 8) as u64)
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         self.list_bytes(inputs[1].dim(0))
     }
 

@@ -90,7 +90,7 @@ impl Kernel for RoiAlign {
         Cost::streaming(inputs, outputs, (outputs[0].len() * samples * 8) as u64)
     }
 
-    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
         let levels = self.spatial_scales.len();
         let grad = RoiAlignGrad {
             forward: self.clone(),

@@ -45,12 +45,12 @@ impl Kernel for ScaledResidualGrad {
         check_rate(NAME, self.drop)
     }
 
-    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         let channels = inputs[0].dim(-1).max(1);
         bias_grad::workspace_len(inputs[0].len() / channels, channels)
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(&inputs[0])
     }
 

@@ -102,7 +102,7 @@ impl Kernel for ScaledResidual {
         check_rate(NAME, self.drop)
     }
 
-    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {
         let Self { drop } = *self;
         let from = [Source::GradOutput(0), Source::Input(1), Source::Input(2)];
         let keys = drop.map(|_| Source::Input(3));

@@ -2,12 +2,11 @@
 
 mod cases;
 mod cpu;
-mod cuda;
 
-use device::{Launch, LaunchArgs};
+use crate::{BackwardRule, Cost, DType, Source, TensorDesc, op};
+use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
 
 use crate::contract::Kernel;
-use crate::{BackwardRule, Cost, Source, TensorDesc, op};
 
 pub use cases::cases;
 
@@ -26,6 +25,12 @@ op! {
     }
 }
 
+/// Terms of a launch; as in `sum.cu`.
+const MAX_TERMS: usize = 32;
+
+/// Elements a thread works on.
+const VECTOR: usize = 8;
+
 impl Kernel for Sum {
     fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
         outputs[0].role = inputs[0].role;
@@ -36,17 +41,34 @@ impl Kernel for Sum {
         Cost::streaming(inputs, outputs, flops as u64)
     }
 
-    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
         (0..inputs.len())
             .fold(BackwardRule::default(), |rule, i| rule.alias(Source::GradOutput(0), i))
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
-        cuda::workspace_bytes(inputs)
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
+        if inputs.len() > MAX_TERMS { inputs[0].len() * size_of::<f32>() } else { 0 }
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let y = args.outputs[0];
+        assert!(args.inputs.iter().all(|x| x.dtype() == y.dtype()), "sum of several element types");
+        let kernel = if y.dtype() == DType::F16 { "sum_f16" } else { "sum_f32" };
+        let last = (args.inputs.len() - 1) / MAX_TERMS;
+        let carry = |used: bool, access| {
+            let bytes = y.len() * size_of::<f32>();
+            if used { args.workspace.piece(0, bytes, access) } else { Arg::Null }
+        };
+        let launch = |(i, terms): (usize, &[Buffer<'_>])| {
+            Launch::over(kernel, y.len().div_ceil(VECTOR))
+                .arg(StructArg::new().pointers(terms.iter().map(Buffer::read), MAX_TERMS).arg())
+                .int(terms.len())
+                .arg(carry(i > 0, Access::Read))
+                .arg(carry(i < last, Access::Write))
+                .arg(y.write())
+                .len(y.len())
+        };
+        args.inputs.chunks(MAX_TERMS).enumerate().map(launch).collect()
     }
 
     fn run_cpu(&self, args: &mut crate::cpu::CpuArgs<'_>) {

@@ -2,14 +2,14 @@
 
 mod cases;
 mod cpu;
-mod cuda;
 
-use device::{Launch, LaunchArgs};
+use crate::column_sums::Chunks;
+use crate::{DType, TensorDesc, op};
+use device::{Access, Arg, Launch, LaunchArgs};
 
 use crate::contract::{Flops, Kernel};
 use crate::counted::filled;
 use crate::cpu::CpuArgs;
-use crate::{TensorDesc, op};
 
 pub use cases::cases;
 pub(crate) use cpu::{sum_of_rows, sum_rows, workspace_len};
@@ -38,17 +38,31 @@ op! {
 impl Kernel for BiasGrad {
     const FLOPS: Flops = Flops::Input(1);
 
-    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         let width = inputs[0].dim(-1);
         cpu::workspace_len(inputs[0].len() / width.max(1), width)
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
-        cuda::workspace_bytes(&inputs[0])
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
+        let g = &inputs[0];
+        chunks(g).bytes()
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let (g, db) = (args.inputs[0], args.outputs[0]);
+        let count = args.inputs.get(1).map_or(Arg::Null, |count| count.read());
+        let (chunks, width) = (chunks(g.desc), g.dim(-1));
+        let inner = chunks.rows.checked_div(g.dim(0)).unwrap_or(0);
+        let partial = |access| args.workspace.piece(0, chunks.bytes(), access);
+        let kernels = match g.dtype() {
+            DType::F16 => ["bias_grad_partial_f16x8", "bias_grad_partial_f16"],
+            _ => ["bias_grad_partial_f32x8", "bias_grad_partial_f32"],
+        };
+        let sums = chunks.launch(kernels).arg(g.read()).arg(count.clone());
+        let sums = sums.arg(partial(Access::Write));
+        let total = Chunks::total_of(partial(Access::Read), count, db, width);
+        let sizes = |launch: Launch| launch.int(g.dim(0)).int(inner).int(width).int(chunks.chunk);
+        vec![sizes(sums), sizes(total)]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -57,6 +71,11 @@ impl Kernel for BiasGrad {
         let len = g.shape()[1..].iter().product::<usize>() * rows;
         cpu::sum_rows(&g.f32()[..len], args.outputs[0].f32(), args.workspace);
     }
+}
+
+fn chunks(g: &TensorDesc) -> Chunks {
+    let rows = g.shape[..g.shape.len() - 1].iter().product::<usize>();
+    Chunks::of(rows, g.dim(-1))
 }
 
 #[cfg(test)]

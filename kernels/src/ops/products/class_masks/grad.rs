@@ -74,13 +74,13 @@ impl Kernel for ClassMasksGrad {
         can.then(|| Arc::new(Self { bias_grad: true, ..*self }) as OpRef)
     }
 
-    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         let x = &inputs[1];
         let rows = x.shape[..3].iter().product();
         if self.bias_grad { bias_grad::workspace_len(rows, x.dim(3)) } else { 0 }
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::partial_bytes(&inputs[1], self.bias_grad)
     }
 

@@ -67,7 +67,7 @@ impl Kernel for ClassMasks {
         Cost::streaming(inputs, outputs, flops(&inputs[0]))
     }
 
-    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {
         BackwardRule::default().step(
             ClassMasksGrad { relu: self.relu, bias_grad: false },
             &[

@@ -9,16 +9,15 @@
 //! gradients are there. In fp16 on a GPU alone. Bound by memory; deterministic.
 
 mod cases;
-mod cpu;
 mod cuda;
 
+use crate::cpu::CpuArgs;
+use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len};
+use crate::{Cost, Op, OpError, Role, TensorDesc, Traits, check, signs};
 use device::{Gpu, Launch, LaunchArgs};
 
 use super::conv2d::Conv2d;
-use crate::cpu::CpuArgs;
-use crate::matmul::{ConvShape, gather_workspace_len};
 use crate::ops::layer::Layer;
-use crate::{Cost, Op, OpError, Role, TensorDesc, Traits, check, signs};
 
 pub use cases::cases;
 
@@ -164,6 +163,30 @@ impl Op for Projected {
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let shapes = self.shapes(&args.inputs, |input| input.desc);
-        cpu::forward(self, &shapes, args);
+        forward(self, &shapes, args);
+    }
+}
+
+fn forward(op: &Projected, [own, from]: &[ConvShape; 2], args: &mut CpuArgs<'_>) {
+    let inputs = ProjectedInputs::of(&args.inputs);
+    let (first, second) = args.outputs.split_at_mut(1);
+    let y = first[0].f32();
+    let (projection, workspace) = args.workspace.split_at_mut(y.len());
+    let epilogue = Epilogue {
+        scale: Some(inputs.scale_from.f32()),
+        bias: Some(inputs.bias_from.f32()),
+        ..Epilogue::default()
+    };
+    let (map, filters) = (inputs.from.f32(), inputs.w_from.f32());
+    conv_forward(from, map, filters, epilogue, projection, workspace);
+    let epilogue = Epilogue {
+        scale: Some(inputs.scale.f32()),
+        bias: Some(inputs.bias.f32()),
+        residual: Some(projection),
+        relu: op.relu,
+    };
+    conv_forward(own, inputs.x.f32(), inputs.w.f32(), epilogue, y, workspace);
+    if let [signs] = second {
+        signs::write(signs.i32(), y, own.filters);
     }
 }

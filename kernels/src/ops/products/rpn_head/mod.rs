@@ -8,15 +8,12 @@
 //! No backward rule: proposals carry no gradient. Bound by compute; deterministic.
 
 mod cases;
-mod cpu;
-mod cuda;
 
-use device::{Launch, LaunchArgs};
-
-use crate::check;
 use crate::cpu::CpuArgs;
-use crate::matmul::{ConvShape, gather_workspace_len};
-use crate::{Cost, Op, OpError, Role, TensorDesc, Traits};
+use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len, launch};
+use device::{Buffer, Launch, LaunchArgs, StructArg};
+
+use crate::{Cost, Op, OpError, Role, TensorDesc, Traits, check};
 
 pub use cases::cases;
 
@@ -172,16 +169,53 @@ impl Op for RpnHead {
             let shape = conv_shape(map, b.len());
             let scratch = [shape, predictor_shape(&shape, deltas.len())];
             let scratch = scratch.iter().map(gather_workspace_len).max().unwrap_or(0);
-            cpu::hidden_len(&shape) + scratch
+            hidden_len(&shape) + scratch
         };
         maps.iter().map(of_map).max().unwrap_or(0)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let RpnHeadInputs { conv: [w, b], logits, deltas, maps } = RpnHeadInputs::of(&args.inputs);
+        let shapes: Vec<ConvShape> =
+            maps.iter().map(|map| conv_shape(map.desc, b.desc.len())).collect();
+        let (launch, first_tiles) = launch::rpn_head(args.gpu, &shapes);
+        let (logits_out, deltas_out) = args.outputs.split_at(maps.len());
+        let of_levels = |value: &dyn Fn(usize) -> usize| -> [usize; MAX_LEVELS] {
+            std::array::from_fn(|l| if l < shapes.len() { value(l) } else { 0 })
+        };
+        let ConvShape { images, channels, filters, .. } = shapes[0];
+        let anchors = logits[1].desc.len();
+        let levels = StructArg::new()
+            .pointers(maps.iter().map(|map| map.read()), MAX_LEVELS)
+            .pointers(logits_out.iter().map(Buffer::write), MAX_LEVELS)
+            .pointers(deltas_out.iter().map(Buffer::write), MAX_LEVELS)
+            .ints(of_levels(&|l| shapes[l].height))
+            .ints(of_levels(&|l| shapes[l].width))
+            .ints(of_levels(&|l| first_tiles[l]))
+            .ints([shapes.len(), images, channels, filters, anchors]);
+        let launch = launch.arg(levels.arg()).arg(w.read()).arg(b.read());
+        vec![launch.args([logits, deltas].iter().flatten().map(|t| t.read()))]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        cpu::forward(args);
+        let RpnHeadInputs { conv: [w, b], logits, deltas, maps } = RpnHeadInputs::of(&args.inputs);
+        let (logits_out, deltas_out) = args.outputs.split_at_mut(maps.len());
+        for (level, map) in maps.iter().enumerate() {
+            let shape = conv_shape(map.desc, b.f32().len());
+            let (hidden, workspace) = args.workspace.split_at_mut(hidden_len(&shape));
+            let epilogue = Epilogue { bias: Some(b.f32()), relu: true, ..Epilogue::default() };
+            conv_forward(&shape, map.f32(), w.f32(), epilogue, hidden, workspace);
+            for ([w, b], outputs) in [(logits, &mut *logits_out), (deltas, &mut *deltas_out)] {
+                let shape = predictor_shape(&shape, b.f32().len());
+                let epilogue = Epilogue { bias: Some(b.f32()), ..Epilogue::default() };
+                let to = outputs[level].f32();
+                conv_forward(&shape, hidden, w.f32(), epilogue, to, workspace);
+            }
+        }
     }
+}
+
+/// Elements of the hidden map.
+fn hidden_len(s: &ConvShape) -> usize {
+    s.out_positions() * s.filters
 }

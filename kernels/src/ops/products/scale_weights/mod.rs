@@ -6,11 +6,11 @@
 //! by memory; one product each, rounded once.
 
 mod cases;
-mod cuda;
 
-use device::{Launch, LaunchArgs};
+use device::{Buffer, Launch, LaunchArgs, StructArg};
 
 use crate::cpu::CpuArgs;
+use crate::many_tensors::{column, first_blocks};
 use crate::{Cost, DType, Op, OpError, TensorDesc, check};
 
 pub use cases::cases;
@@ -20,6 +20,12 @@ pub use cases::cases;
 pub struct ScaleWeights;
 
 const NAME: &str = "scale_weights";
+
+/// Tensors of a launch: their struct must stay under 4 KiB.
+const CAPACITY: usize = 64;
+
+/// Elements per block.
+const BLOCK_ELEMENTS: usize = 4096;
 
 impl Op for ScaleWeights {
     fn name(&self) -> &'static str {
@@ -51,7 +57,11 @@ impl Op for ScaleWeights {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let (weights, scales) = args.inputs.split_at(args.outputs.len());
+        let mut all = weights.iter().chain(&args.outputs);
+        assert!(all.all(|w| w.desc.role.follows_precision()), "weights that no kernel reads");
+        let parts = weights.chunks(CAPACITY).zip(scales.chunks(CAPACITY));
+        parts.zip(args.outputs.chunks(CAPACITY)).map(|((w, s), out)| launch(w, s, out)).collect()
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -64,6 +74,20 @@ impl Op for ScaleWeights {
             }
         }
     }
+}
+
+fn launch(weights: &[Buffer<'_>], scales: &[Buffer<'_>], scaled: &[Buffer<'_>]) -> Launch {
+    let (first_block, blocks) =
+        first_blocks::<CAPACITY>(weights.iter().map(|w| w.len().div_ceil(BLOCK_ELEMENTS)));
+    let tensors = StructArg::new()
+        .pointers(weights.iter().map(Buffer::read), CAPACITY)
+        .pointers(scales.iter().map(Buffer::read), CAPACITY)
+        .pointers(scaled.iter().map(Buffer::write), CAPACITY)
+        .ints(column::<_, CAPACITY>(weights.iter().map(Buffer::len)))
+        .ints(column::<_, CAPACITY>(weights.iter().map(|w| w.len() / w.dim(0).max(1))))
+        .field(first_block)
+        .arg();
+    Launch::new("scale_weights", [blocks, 1, 1]).arg(tensors)
 }
 
 #[cfg(test)]

@@ -8,15 +8,11 @@
 //! Bound by compute; deterministic.
 
 mod cases;
-mod cpu;
-mod cuda;
 
-use device::{Gpu, Launch, LaunchArgs};
-
-use crate::check;
 use crate::cpu::CpuArgs;
-use crate::matmul::{ConvShape, gather_workspace_len, out_extent};
-use crate::{Cost, Op, OpError, Role, TensorDesc, Traits};
+use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len, launch, out_extent};
+use crate::{Cost, Op, OpError, Role, TensorDesc, Traits, check};
+use device::{Access, Gpu, Launch, LaunchArgs};
 
 pub use cases::cases;
 
@@ -82,6 +78,12 @@ fn checked_shape(x: &TensorDesc, w: &TensorDesc) -> ConvShape {
     }
 }
 
+/// Pixels of a row of the window: one before it, so that the first is an even one.
+const PIXELS: usize = KERNEL + 1;
+
+/// Values of a row of the window in memory; as in `gemm/stem.cuh`.
+const ROW: usize = PIXELS * STORED_CHANNELS;
+
 impl Op for Stem {
     fn name(&self) -> &'static str {
         NAME
@@ -119,7 +121,7 @@ impl Op for Stem {
     /// The image without its fourth channel, and the scratch of the convolution.
     fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
         let shape = checked_shape(&inputs[0], &inputs[1]);
-        cpu::image_len(&shape) + gather_workspace_len(&shape)
+        image_len(&shape) + gather_workspace_len(&shape)
     }
 
     fn cuda_workspace_bytes(
@@ -128,16 +130,55 @@ impl Op for Stem {
         inputs: &[TensorDesc],
         _outputs: &[TensorDesc],
     ) -> usize {
-        cuda::workspace_bytes(&inputs[1])
+        workspace_bytes(&inputs[1])
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let shape = checked_shape(args.inputs[0].desc, args.inputs[1].desc);
-        cuda::launches(&shape, args)
+        let shape = &shape;
+        let StemInputs { x, w, scale, bias } = StemInputs::of(&args.inputs);
+        let filters = |access| args.workspace.piece(0, workspace_bytes(w.desc), access);
+        let arrange = Launch::over("stem_filters_f16", shape.filters * KERNEL * ROW)
+            .arg(w.read())
+            .arg(filters(Access::Write))
+            .int(shape.filters);
+        // To the product a row of the window is one tap of ROW channels.
+        let rows = ConvShape { channels: ROW, kernel_w: 1, ..*shape };
+        let product = launch::stem(args.gpu, &rows)
+            .arg(x.read())
+            .arg(filters(Access::Read))
+            .arg(scale.read())
+            .arg(bias.read())
+            .arg(args.outputs[0].write())
+            .arg(launch::conv_arg(&rows));
+        vec![arrange, product]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let shape = checked_shape(args.inputs[0].desc, args.inputs[1].desc);
-        cpu::forward(&shape, args);
+        let shape = &shape;
+        let StemInputs { x, w, scale, bias } = StemInputs::of(&args.inputs);
+        let (image, workspace) = args.workspace.split_at_mut(image_len(shape));
+        let pixels = x.f32().as_chunks::<STORED_CHANNELS>().0;
+        for (to, from) in image.as_chunks_mut::<CHANNELS>().0.iter_mut().zip(pixels) {
+            to.copy_from_slice(&from[..CHANNELS]);
+        }
+        let epilogue = Epilogue {
+            scale: Some(scale.f32()),
+            bias: Some(bias.f32()),
+            relu: true,
+            ..Epilogue::default()
+        };
+        conv_forward(shape, image, w.f32(), epilogue, args.outputs[0].f32(), workspace);
     }
+}
+
+/// Elements of the images without their fourth channel.
+fn image_len(s: &ConvShape) -> usize {
+    s.images * s.height * s.width * CHANNELS
+}
+
+/// Bytes of the filters as the product reads them.
+fn workspace_bytes(w: &TensorDesc) -> usize {
+    w.dim(0) * KERNEL * ROW * size_of::<u16>()
 }

@@ -4,9 +4,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use device::{Launch, LaunchArgs};
+use device::{Arg, Launch, LaunchArgs};
 use rayon::prelude::*;
 
+use super::{grid, sizes};
 use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
 use crate::{Finish, Fusion, OpError, OpRef, TensorDesc, Traits, check, op};
@@ -64,7 +65,17 @@ impl Kernel for UpsampleGrad {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        super::cuda::backward(self.finish, args)
+        let (g, dtop) = (args.inputs[0], args.outputs[0]);
+        let (sizes, wide) = sizes(&g, &dtop);
+        let kernel = if wide { "upsample_grad_f16x8" } else { "upsample_grad_f16" };
+        let other = UpsampleGradInputs::of(&args.inputs, [self.finish.other]).other;
+        vec![
+            Launch::new(kernel, grid(&dtop, wide))
+                .arg(g.read())
+                .arg(other.map_or(Arg::Null, |other| other.read()))
+                .arg(dtop.write())
+                .arg(sizes),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

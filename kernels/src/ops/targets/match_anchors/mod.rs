@@ -66,11 +66,12 @@ impl Kernel for MatchAnchors {
     }
 
     /// The best IoU of every anchor, between the two passes.
-    fn cpu_workspace_len(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
-        outputs[0].len()
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
+        let of = MatchAnchorsInputs::of(inputs);
+        of.gt_boxes.dim(0) * of.anchors.dim(0)
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(
             MatchAnchorsInputs::of(inputs).gt_boxes.dim(0),
             MatchAnchorsInputs::of(inputs).gt_boxes.dim(1),

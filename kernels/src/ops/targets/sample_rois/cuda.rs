@@ -56,6 +56,5 @@ pub(super) fn launches(op: &SampleRois, args: &LaunchArgs<'_>) -> Vec<Launch> {
 
 /// The five tensors of a list as one argument.
 fn list(outputs: &[Buffer<'_>]) -> Arg {
-    let tensors: Vec<Arg> = outputs.iter().map(Buffer::write).collect();
-    StructArg::new().pointers(&tensors, tensors.len()).arg()
+    StructArg::new().pointers(outputs.iter().map(Buffer::write), outputs.len()).arg()
 }

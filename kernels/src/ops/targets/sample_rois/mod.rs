@@ -80,7 +80,7 @@ impl Kernel for SampleRois {
         Cost::streaming(inputs, outputs, 60 * SampleRoisInputs::of(inputs).labels.len() as u64)
     }
 
-    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(self, SampleRoisInputs::of(inputs).labels.dim(0))
     }
 
