@@ -10,12 +10,12 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
-use crate::boxes::top_k;
-use crate::cpu::CpuArgs;
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
+use crate::boxes::top_k;
 use crate::contract::{Dims, Kernel};
+use crate::cpu::CpuArgs;
 use crate::{Cost, OpError, TensorDesc, op};
 
 pub use cases::cases;

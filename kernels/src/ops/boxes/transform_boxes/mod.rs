@@ -11,13 +11,13 @@ mod cases;
 #[cfg(test)]
 mod tests;
 
-use crate::boxes::{as_boxes, as_boxes_mut, gt_rows};
-use crate::cpu::CpuArgs;
-use crate::view::View;
 use device::{Launch, LaunchArgs};
 
+use crate::boxes::{as_boxes, as_boxes_mut, gt_rows};
 use crate::contract::{Flops, Kernel};
+use crate::cpu::CpuArgs;
 use crate::op;
+use crate::view::View;
 
 pub use cases::cases;
 

@@ -21,10 +21,10 @@ mod cases;
 #[cfg(test)]
 mod tests;
 
-use crate::{DType, Op, OpError, Precision, Role, TensorDesc, check};
 use device::{Buffer, Launch, LaunchArgs, StructArg};
 
 use crate::cpu::CpuArgs;
+use crate::{DType, Op, OpError, Precision, Role, TensorDesc, check};
 
 pub use cases::cases;
 

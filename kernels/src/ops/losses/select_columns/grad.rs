@@ -1,13 +1,12 @@
 //! Gradient of `select_columns` by x.
 
-use crate::{OpError, TensorDesc, check, op};
 use device::{BLOCK, Launch, LaunchArgs};
 use rayon::prelude::*;
 
+use super::{check_columns, first_column};
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-
-use super::{check_columns, first_column};
+use crate::{OpError, TensorDesc, check, op};
 
 op! {
     /// Puts a gradient into the columns that were selected.

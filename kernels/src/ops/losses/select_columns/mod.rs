@@ -5,11 +5,11 @@ mod grad;
 #[cfg(test)]
 mod tests;
 
-use crate::{BackwardRule, DType, OpError, Sink, Source, TensorDesc, check, op};
 use device::{Launch, LaunchArgs};
 
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
+use crate::{BackwardRule, DType, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 pub use grad::SelectColumnsGrad;

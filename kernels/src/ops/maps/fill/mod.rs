@@ -2,11 +2,11 @@
 //!
 //! Tensors: none in -> `y` (the shape and role given, f32, overwritten).
 
-use crate::{DType, Op, OpError, Role, TensorDesc, check};
 use device::{Launch, LaunchArgs};
 
 use crate::case::OpCase;
 use crate::cpu::CpuArgs;
+use crate::{DType, Op, OpError, Role, TensorDesc, check};
 
 /// `y = value`, everywhere.
 #[derive(Debug, Clone, PartialEq)]

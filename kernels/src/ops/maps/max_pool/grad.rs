@@ -6,7 +6,7 @@ use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
 use crate::{OpError, TensorDesc, check, op};
 
-use super::{MaxPool, cpu};
+use super::{MaxPool, cpu, grid, pool_arg};
 
 op! {
     /// Gradient of [`MaxPool`] for an input of `height` x `width`. Windows that share a maximum add
@@ -52,7 +52,14 @@ impl Kernel for MaxPoolGrad {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        super::cuda::backward(&self.pool, args)
+        let (g, dx) = (args.inputs[0], args.outputs[0]);
+        let (kernel, vector) = if g.dim(3).is_multiple_of(8) {
+            ("max_pool_grad_f16x8", 8)
+        } else {
+            ("max_pool_grad_f16", 1)
+        };
+        let pool = pool_arg(&self.pool, &dx, &g);
+        vec![Launch::new(kernel, grid(&dx, vector)).tensors(args).arg(pool)]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -3,10 +3,10 @@
 mod cases;
 mod cpu;
 
-use crate::{BackwardRule, Cost, DType, Source, TensorDesc, op};
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
 
 use crate::contract::Kernel;
+use crate::{BackwardRule, Cost, DType, Source, TensorDesc, op};
 
 pub use cases::cases;
 

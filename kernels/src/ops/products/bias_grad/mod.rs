@@ -3,13 +3,13 @@
 mod cases;
 mod cpu;
 
-use crate::column_sums::Chunks;
-use crate::{DType, TensorDesc, op};
 use device::{Access, Arg, Launch, LaunchArgs};
 
+use crate::column_sums::Chunks;
 use crate::contract::{Flops, Kernel};
 use crate::counted::filled;
 use crate::cpu::CpuArgs;
+use crate::{DType, TensorDesc, op};
 
 pub use cases::cases;
 pub(crate) use cpu::{sum_of_rows, sum_rows, workspace_len};

@@ -9,10 +9,10 @@
 
 mod cases;
 
-use crate::cpu::CpuArgs;
-use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len, launch};
 use device::{Buffer, Launch, LaunchArgs, StructArg};
 
+use crate::cpu::CpuArgs;
+use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len, launch};
 use crate::{Cost, Op, OpError, Role, TensorDesc, Traits, check};
 
 pub use cases::cases;

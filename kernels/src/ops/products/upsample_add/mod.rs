@@ -8,12 +8,12 @@ mod grad;
 #[cfg(test)]
 mod tests;
 
-use crate::{BackwardRule, Finish, OpError, Sink, Source, TensorDesc, check, op};
 use device::{Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;
 
 use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::{CpuArgs, TensorRef};
+use crate::{BackwardRule, Finish, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 pub use grad::UpsampleGrad;

@@ -9,13 +9,13 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
-use crate::boxes::sample;
-use crate::cpu::CpuArgs;
-use crate::philox::{Purpose, keyed};
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
+use crate::boxes::sample;
 use crate::contract::{Dims, Kernel};
+use crate::cpu::CpuArgs;
+use crate::philox::{Purpose, keyed};
 use crate::{Cost, TensorDesc, op};
 
 pub use cases::cases;
