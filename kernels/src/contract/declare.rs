@@ -220,36 +220,19 @@ macro_rules! op {
         }
     };
     (@inputs [$($meta:tt)*] $vis:vis) => {};
-    (@inputs [$($meta:tt)*] $vis:vis
-        [lists $($(#[$list_doc:meta])* $list:ident,)+]
-        $inputs:ident [$($(#[$doc:meta])* $input:ident,)*]
-    ) => {
+    (@inputs [$($meta:tt)*] $vis:vis $inputs:ident [$($single:tt)*] [optional $($optional:tt)*]) => {
         $crate::op_inputs! {
-            lists { $($(#[$list_doc])* $list,)+ }
-            $($meta)* $vis struct $inputs { $($(#[$doc])* $input,)* }
+            $($meta)* $vis struct $inputs { $($single)* }
+            optional { $($optional)* }
         }
     };
-    (@inputs [$($meta:tt)*] $vis:vis $inputs:ident
-        [$($(#[$doc:meta])* $input:ident,)*]
-    ) => {
-        $crate::op_inputs! { $($meta)* $vis struct $inputs { $($(#[$doc])* $input,)* } }
-    };
-    (@inputs [$($meta:tt)*] $vis:vis $inputs:ident
-        [$($(#[$doc:meta])* $input:ident,)*]
-        [optional $($(#[$optional_doc:meta])* $optional:ident,)+]
+    (
+        @inputs [$($meta:tt)*] $vis:vis
+        $([lists $($list:tt)*])? $inputs:ident [$($single:tt)*] $([each $($each:tt)*])?
     ) => {
         $crate::op_inputs! {
-            $($meta)* $vis struct $inputs { $($(#[$doc])* $input,)* }
-            optional { $($(#[$optional_doc])* $optional,)+ }
-        }
-    };
-    (@inputs [$($meta:tt)*] $vis:vis $inputs:ident
-        [$($(#[$doc:meta])* $input:ident,)*]
-        [each $($(#[$each_doc:meta])* $each:ident,)+]
-    ) => {
-        $crate::op_inputs! {
-            $($meta)* $vis struct $inputs { $($(#[$doc])* $input,)* }
-            each { $($(#[$each_doc])* $each,)+ }
+            $($meta)* $vis struct $inputs $(lists { $($list)* })? { $($single)* }
+            $(each { $($each)* })?
         }
     };
 }

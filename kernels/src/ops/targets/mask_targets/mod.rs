@@ -86,8 +86,8 @@ impl Kernel for MaskTargets {
             MaskTargetRule::RoiAlignBitmap => "mask_targets_average",
         };
         let launch = Launch::new(kernel, [targets.dim(0), 1, 1])
-            .arg(rois(inputs))
-            .arg(segments(inputs))
+            .arg(rois(&inputs))
+            .arg(segments(&inputs))
             .arg(targets.write())
             .int(self.side);
         vec![match self.rule {
@@ -102,15 +102,15 @@ impl Kernel for MaskTargets {
 }
 
 /// Boxes, images, objects and count of the rows.
-fn rois(inputs: MaskTargetsInputs<&Buffer<'_>>) -> Arg {
-    let MaskTargetsInputs { mask_rois, image_idx, matched, count, .. } = inputs;
+fn rois(inputs: &MaskTargetsInputs<&Buffer<'_>>) -> Arg {
+    let MaskTargetsInputs { mask_rois, image_idx, matched, count, .. } = *inputs;
     let tensors = [mask_rois, image_idx, matched, count].map(Buffer::read);
     StructArg::new().pointers(tensors, 4).arg()
 }
 
 /// The objects and images, and the capacities of an image.
-fn segments(inputs: MaskTargetsInputs<&Buffer<'_>>) -> Arg {
-    let MaskTargetsInputs { segm_index, segm_parts, coords, runs, .. } = inputs;
+fn segments(inputs: &MaskTargetsInputs<&Buffer<'_>>) -> Arg {
+    let MaskTargetsInputs { segm_index, segm_parts, coords, runs, .. } = *inputs;
     let tensors = [segm_index, segm_parts, coords, runs, inputs.views].map(Buffer::read);
     let dims =
         [segm_index.dim(0), segm_index.dim(1), segm_parts.dim(1), coords.dim(1), runs.dim(1)];
