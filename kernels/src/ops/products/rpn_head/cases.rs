@@ -1,6 +1,6 @@
 //! Cases of `rpn_head` for the table of ops. It has no gradient.
 
-use super::{HIDDEN_ROUNDING, RpnHead, RpnHeadInputs};
+use super::{HIDDEN_ROUNDING, RpnHead};
 use crate::Role;
 use crate::case::{ORDER_FLOOR, OpCase, normal};
 
@@ -28,13 +28,10 @@ fn case((images, sizes, [c, k], anchors): (usize, &[[usize; 2]], [usize; 2], usi
     let map = |(level, [height, width]): (usize, &[usize; 2])| {
         normal(Role::Activation, &[images, *height, *width, c], 10 + level as u32, 1.0)
     };
-    let inputs = RpnHeadInputs {
-        conv: pair([k, 3, 3, c], 1),
-        logits: pair([anchors, 1, 1, k], 3),
-        deltas: pair([4 * anchors, 1, 1, k], 5),
-        maps: sizes.iter().enumerate().map(map).collect(),
-    };
+    let pairs =
+        [pair([k, 3, 3, c], 1), pair([anchors, 1, 1, k], 3), pair([4 * anchors, 1, 1, k], 5)];
+    let inputs = pairs.into_iter().flatten().chain(sizes.iter().enumerate().map(map)).collect();
     let label = format!("{images} of {sizes:?}, {c} to {k}, {anchors} anchors");
-    let case = OpCase::new(label, RpnHead, inputs.into());
+    let case = OpCase::new(label, RpnHead, inputs);
     case.device_floor(ORDER_FLOOR + HIDDEN_ROUNDING)
 }
