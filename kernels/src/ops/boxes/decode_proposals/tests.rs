@@ -11,13 +11,13 @@ use crate::case::index;
 fn by_hand() {
     let anchors = [[0.0, 0.0, 10.0, 20.0], [50.0, 50.0, 70.0, 90.0]].concat();
     let inputs = [
-        index(&[1, 4], &[1, 0, -1, 2]),
+        index(&[1, 4], [1, 0, -1, 2]),
         tensor(&[2, 4], anchors),
         sizes(1, 80, 100),
-        tensor(&[1, 1, 1, 1], &[0.0]),
-        tensor(&[1, 1, 1, 1], &[3f32.ln()]),
-        tensor(&[1, 1, 1, 4], &[-2.0, 0.0, 0.0, 0.0]),
-        tensor(&[1, 1, 1, 4], &[0.5, 0.0, 2f32.ln(), 0.0]),
+        tensor(&[1, 1, 1, 1], [0.0]),
+        tensor(&[1, 1, 1, 1], [3f32.ln()]),
+        tensor(&[1, 1, 1, 4], [-2.0, 0.0, 0.0, 0.0]),
+        tensor(&[1, 1, 1, 4], [0.5, 0.0, 2f32.ln(), 0.0]),
     ];
     let op =
         DecodeProposals { plus_one: false, min_size: 1.0, score_threshold: 0.0, weights: [1.0; 4] };

@@ -16,8 +16,8 @@ fn by_hand() {
         tensor(&[4, 3], logits.concat()),
         tensor(&[4, 12], vec![0.0; 48]),
         tensor(&[4, 4], [roi, roi, roi, roi].concat()),
-        index(&[4], &[0, 0, 1, 1]),
-        index(&[1], &[3]),
+        index(&[4], [0, 0, 1, 1]),
+        index(&[1], [3]),
         sizes(2, 25, 100),
     ];
     let op = Detections {

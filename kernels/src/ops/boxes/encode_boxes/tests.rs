@@ -11,10 +11,10 @@ fn by_hand() {
     let gt = [5.0, 0.0, 25.0, 20.0];
     let inputs = [
         tensor(&[4, 4], [b, b, b, b].concat()),
-        index(&[4], &[1, 1, -1, 1]),
-        index(&[4], &[0, 0, 0, -1]),
+        index(&[4], [1, 1, -1, 1]),
+        index(&[4], [0, 0, 0, -1]),
         tensor(&[2, 1, 4], [[9.0; 4], gt].concat()),
-        index(&[4], &[3, 0, 3, 3]),
+        index(&[4], [3, 0, 3, 3]),
     ];
     let op = EncodeBoxes { weights: [10.0, 10.0, 5.0, 5.0], plus_one: false };
     let outputs = run(&op, &inputs);

@@ -14,8 +14,8 @@ fn by_hand() -> Vec<HostTensor> {
     vec![
         tensor(&[1, 6, 4], boxes),
         tensor(&[1, 6], scores),
-        index(&[6], &[0, 0, 0, 1, 1, 1]),
-        index(&[1, 6], &[10, 11, 12, 23, 24, 25]),
+        index(&[6], [0, 0, 0, 1, 1, 1]),
+        index(&[1, 6], [10, 11, 12, 23, 24, 25]),
     ]
 }
 

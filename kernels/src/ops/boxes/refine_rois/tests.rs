@@ -13,9 +13,9 @@ fn by_hand() {
     let inputs = [
         of([b; 4]),
         of([[5.0, 0.0, 0.0, 0.0], [0.0, 0.0, 5.0 * 2f32.ln(), 0.0], [0.0; 4], [0.0; 4]]),
-        index(&[4], &[0, 0, -1, 0]),
-        index(&[1], &[3]),
-        index(&[1, 2], &[30, 40]),
+        index(&[4], [0, 0, -1, 0]),
+        index(&[1], [3]),
+        index(&[1, 2], [30, 40]),
     ];
     let op = RefineRois { weights: [10.0, 10.0, 5.0, 5.0], plus_one: false };
     let outputs = run(&op, &inputs);

@@ -11,7 +11,7 @@ use crate::case::index;
 fn boundaries_by_hand() {
     let sides = [0.0, 111.9, 112.0, 223.9, 224.0, 447.9, 448.0, 9e9, 448.0];
     let rois: Vec<f32> = sides.iter().flat_map(|&s| [1.0, 1.0, 1.0 + s, 1.0 + s]).collect();
-    let image_idx = index(&[9], &[0, 0, 0, 0, 0, 0, 0, 0, -1]);
+    let image_idx = index(&[9], [0, 0, 0, 0, 0, 0, 0, 0, -1]);
     let inputs = [tensor(&[9, 4], rois), image_idx];
     let op = RoiLevels {
         min_level: 2,
@@ -28,7 +28,7 @@ fn boundaries_by_hand() {
     let below = 224.0 * (1.0 - 4e-7);
     let side = tensor(&[1, 4], [0.0, 0.0, below, below]);
     for (rule, level) in [(LevelEps::AfterLog, 2), (LevelEps::InLog, 1)] {
-        let inputs = [side.clone(), index(&[1], &[0])];
+        let inputs = [side.clone(), index(&[1], [0])];
         assert_eq!(run(&RoiLevels { rule, ..op.clone() }, &inputs)[0].as_i32(), [level]);
     }
     let error = refusal(&RoiLevels { max_level: 1, ..op }, &inputs);

@@ -19,7 +19,7 @@ fn flips_in_source_pixels_or_inclusive_boxes_in_network_pixels() {
     let b = [10.0, 5.0, 30.0, 20.0];
     let boxes = HostTensor::f32(desc, [b, b, b, b].concat());
     let views = views([50, 100], [150, 200], &[0, 1]);
-    let inputs = [boxes, index(&[2], &[2, 1]), views];
+    let inputs = [boxes, index(&[2], [2, 1]), views];
     let plain = [20.0, 15.0, 60.0, 60.0];
     let mirrored = [140.0, 15.0, 180.0, 60.0];
     assert_eq!(transform(false, &inputs), [plain, plain, mirrored, [0.0; 4]]);

@@ -30,21 +30,21 @@ fn a_tally_by_hand() {
     ];
     let boxes = |rows: &[[f32; 4]; 3]| {
         let other = [[0.0, 0.0, 10.0, 10.0]; 3];
-        tensor(&[2, 3, 4], &[*rows, other].concat().concat())
+        tensor(&[2, 3, 4], [*rows, other].concat().concat())
     };
     let inputs = [
         tensor(&[9, 3], &logits),
         ints(&rows.map(|(_, label)| label)),
-        tensor(&[6, 1], &[0.1, 0.0, -1.0, 2.0, f32::NAN, 5.0]),
+        tensor(&[6, 1], [0.1, 0.0, -1.0, 2.0, f32::NAN, 5.0]),
         ints(&[1, 1, 0, 0, 1, -1]),
         boxes(&proposals),
         ints(&[2, 3]),
         boxes(&objects),
         ints(&[3, 3]),
         ints(&[1]), // the second image is not in use
-        tensor(&[3, 2, 2], &[1.0, -1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 9.0, 9.0, 9.0, 9.0]),
+        tensor(&[3, 2, 2], [1.0, -1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 9.0, 9.0, 9.0, 9.0]),
         ints(&[2, 1, -1]),
-        tensor(&[3, 2, 2], &[1.0, 0.6, 0.5, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
+        tensor(&[3, 2, 2], [1.0, 0.6, 0.5, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
     ];
     let tally = run(&Accuracies { plus_one: false, masks: true }, &inputs);
     let of = |count: Count| tally[0].as_i32()[count as usize];

@@ -10,8 +10,8 @@ use crate::case::{index, integers, normal};
 #[test]
 fn patches_by_hand() {
     let inputs = [
-        tensor(&[1, 2, 3, 1], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
-        tensor(&[1, 1, 2, 1], &[7.0, 8.0]),
+        tensor(&[1, 2, 3, 1], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+        tensor(&[1, 1, 2, 1], [7.0, 8.0]),
         index(&[1, 3], [3, -1, 14]),
     ];
     let patches = run(&GatherPatches { anchors_per_cell: 2, reach: 1 }, &inputs);

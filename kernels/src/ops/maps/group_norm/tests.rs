@@ -14,9 +14,9 @@ fn plain(groups: usize) -> GroupNorm {
 /// variance 3.
 #[test]
 fn two_groups_by_hand() {
-    let x = tensor(&[1, 2, 1, 4], &[1.0, 3.0, 10.0, 10.0, 3.0, 1.0, 10.0, 14.0]);
-    let gamma = tensor(&[4], &[1.0, 2.0, 1.0, 1.0]);
-    let beta = tensor(&[4], &[0.0, 5.0, 0.0, 0.0]);
+    let x = tensor(&[1, 2, 1, 4], [1.0, 3.0, 10.0, 10.0, 3.0, 1.0, 10.0, 14.0]);
+    let gamma = tensor(&[4], [1.0, 2.0, 1.0, 1.0]);
+    let beta = tensor(&[4], [0.0, 5.0, 0.0, 0.0]);
     let out = run(&plain(2), &[x, gamma, beta]);
     let r = 1.0 / 3.0f32.sqrt();
     let expected = [-1.0, 7.0, -r, -r, 1.0, 3.0, -r, 3.0 * r];
@@ -35,8 +35,8 @@ fn a_large_mean_keeps_the_variance() {
         let variance = v.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / v.len() as f64;
         1.0 / variance.sqrt()
     };
-    let ones = tensor(&[4], &[1.0; 4]);
-    let zeros = tensor(&[4], &[0.0; 4]);
+    let ones = tensor(&[4], [1.0; 4]);
+    let zeros = tensor(&[4], [0.0; 4]);
     let stats = &run(&plain(1), &[x, ones, zeros])[1];
     assert!((f64::from(stats.as_f32()[1]) / exact - 1.0).abs() < 1e-6);
 }

@@ -9,8 +9,8 @@ use crate::cpu::HostTensor;
 /// Two keypoints in a line of two pixels; the second RoI is not in use.
 #[test]
 fn a_line_by_hand() {
-    let x = tensor(&[2, 1, 2, 2], &[0.0, 8.0, 4.0, 0.0, f32::NAN, f32::NAN, f32::NAN, f32::NAN]);
-    let maps = run(&KeypointMaps, &[x, index(&[1], &[1])]);
+    let x = tensor(&[2, 1, 2, 2], [0.0, 8.0, 4.0, 0.0, f32::NAN, f32::NAN, f32::NAN, f32::NAN]);
+    let maps = run(&KeypointMaps, &[x, index(&[1], [1])]);
     let first = [0.0, 1.0, 3.0, 4.0];
     let second = [8.0, 6.0, 2.0, 0.0];
     assert_eq!(maps[0].as_f32()[..16], [first, first, second, second].concat());
@@ -21,7 +21,7 @@ fn a_line_by_hand() {
 #[test]
 fn the_gradient_is_the_transpose() {
     for shape in [[2, 5, 7, 3], [1, 1, 4, 2], [3, 2, 1, 1]] {
-        let count = index(&[1], &[2]);
+        let count = index(&[1], [2]);
         let [m, h, w, k] = shape;
         let x = normal(Role::Activation, &shape, 1, 1.0);
         let g = normal(Role::Gradient, &[m * k, 4 * h * w], 2, 1.0);
@@ -33,7 +33,7 @@ fn the_gradient_is_the_transpose() {
         };
         let (a, b) = (dot(&g, &maps[0]), dot(&dx[0], &x));
         assert!((a - b).abs() < 1e-4, "{shape:?}: {a} {b}");
-        let flat = tensor(&shape, &vec![3.0; m * h * w * k]);
+        let flat = tensor(&shape, vec![3.0; m * h * w * k]);
         let maps = run(&KeypointMaps, &[flat, count]);
         assert!(maps[0].as_f32()[..4 * h * w * k].iter().all(|v| *v == 3.0), "{shape:?}");
     }

@@ -77,7 +77,7 @@ fn case([height, width]: [usize; 2], images: &[Sizes], count: i32) -> OpCase {
     };
     let views: Vec<i32> = images.iter().flat_map(view).collect();
     let views = index(&[images.len(), View::LEN], views);
-    let inputs = vec![pixels, views, index(&[1], &[count])];
+    let inputs = vec![pixels, views, index(&[1], [count])];
     let op = Preprocess {
         height,
         width,

@@ -27,7 +27,7 @@ fn inputs(pixels: Vec<u8>, source: [i32; 2], network: [i32; 2], turns: i32) -> V
     vec![
         HostTensor::u8(TensorDesc::new(Role::Pixels, &[1, pixels.len()]), pixels),
         views(source, network, &[turns]),
-        index(&[1], &[1]),
+        index(&[1], [1]),
     ]
 }
 

@@ -10,8 +10,8 @@ use crate::{Finish, Op, Role, TensorDesc};
 /// A 3x3 of ones sums the neighbours; the corner of a 2x3 map has four, the middle six.
 #[test]
 fn sum_of_neighbours_by_hand() {
-    let x = tensor(&[1, 2, 3, 1], &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0]);
-    let y = run(&Conv2d::new(1, 1), &[x, tensor(&[1, 3, 3, 1], &[1.0; 9])]);
+    let x = tensor(&[1, 2, 3, 1], [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]);
+    let y = run(&Conv2d::new(1, 1), &[x, tensor(&[1, 3, 3, 1], [1.0; 9])]);
     assert_eq!(y[0].as_f32(), [27.0, 63.0, 54.0, 27.0, 63.0, 54.0]);
 }
 
@@ -20,8 +20,8 @@ fn sum_of_neighbours_by_hand() {
 fn cross_correlation_not_convolution() {
     let mut kernel = [0.0; 9];
     kernel[0] = 1.0;
-    let x = tensor(&[1, 2, 2, 1], &[1.0, 2.0, 3.0, 4.0]);
-    let y = run(&Conv2d::new(1, 1), &[x, tensor(&[1, 3, 3, 1], &kernel)]);
+    let x = tensor(&[1, 2, 2, 1], [1.0, 2.0, 3.0, 4.0]);
+    let y = run(&Conv2d::new(1, 1), &[x, tensor(&[1, 3, 3, 1], kernel)]);
     assert_eq!(y[0].as_f32(), [0.0, 0.0, 0.0, 1.0]);
 }
 
@@ -29,11 +29,11 @@ fn cross_correlation_not_convolution() {
 fn epilogue_in_its_order() {
     let op = Conv2d { scale: true, bias: true, residual: true, relu: true, ..Conv2d::new(1, 0) };
     let inputs = [
-        tensor(&[1, 1, 2, 1], &[1.0, -1.0]),
-        tensor(&[2, 1, 1, 1], &[2.0, 3.0]),
-        tensor(&[2], &[10.0, 100.0]),
-        tensor(&[2], &[1.0, 2.0]),
-        tensor(&[1, 1, 2, 2], &[0.5, 0.25, 0.5, 400.0]),
+        tensor(&[1, 1, 2, 1], [1.0, -1.0]),
+        tensor(&[2, 1, 1, 1], [2.0, 3.0]),
+        tensor(&[2], [10.0, 100.0]),
+        tensor(&[2], [1.0, 2.0]),
+        tensor(&[1, 1, 2, 2], [0.5, 0.25, 0.5, 400.0]),
     ];
     let y = run(&op, &inputs);
     assert_eq!(y[0].as_f32(), [21.5, 302.25, 0.0, 102.0]);
@@ -44,9 +44,9 @@ fn epilogue_in_its_order() {
 fn images_past_the_count_are_not_read() {
     let counted = true;
     let count = constant(&[1], 1);
-    let x = tensor(&[2, 1, 1, 1], &[3.0, f32::NAN]);
-    let g = tensor(&[2, 1, 1, 1], &[5.0, f32::NAN]);
-    let w = tensor(&[1, 1, 1, 1], &[7.0]);
+    let x = tensor(&[2, 1, 1, 1], [3.0, f32::NAN]);
+    let g = tensor(&[2, 1, 1, 1], [5.0, f32::NAN]);
+    let w = tensor(&[1, 1, 1, 1], [7.0]);
     let op = Conv2d { counted, ..Conv2d::new(1, 0) };
     let y = run(&op, &[x.clone(), w.clone(), count.clone()]);
     assert_eq!(y[0].as_f32(), [21.0, 0.0]);

@@ -11,9 +11,9 @@ const PLAIN: ConvTranspose = ConvTranspose { pad: 0, relu: false, counted: false
 #[test]
 fn blocks_by_hand() {
     let inputs = [
-        tensor(&[1, 1, 2, 1], &[1.0, 10.0]),
-        tensor(&[1, 2, 2, 1], &[1.0, 2.0, 3.0, 4.0]),
-        tensor(&[1], &[0.5]),
+        tensor(&[1, 1, 2, 1], [1.0, 10.0]),
+        tensor(&[1, 2, 2, 1], [1.0, 2.0, 3.0, 4.0]),
+        tensor(&[1], [0.5]),
     ];
     let y = run(&PLAIN, &inputs);
     assert_eq!(y[0].as_f32(), [1.5, 2.5, 10.5, 20.5, 3.5, 4.5, 30.5, 40.5]);

@@ -14,9 +14,9 @@ fn by_hand() {
     let keypoints = TensorDesc::new(Role::Box, &[1, 1, 4, 3]);
     let inputs = [
         tensor(&[2, 4], [10.0, 10.0, 20.0, 30.0].repeat(2)),
-        index(&[2], &[0, 0]),
-        index(&[2], &[0, 0]),
-        index(&[1], &[1]),
+        index(&[2], [0, 0]),
+        index(&[2], [0, 0]),
+        index(&[1], [1]),
         HostTensor::f32(keypoints, points.concat()),
     ];
     let outputs = run(&KeypointTargets { side: 4 }, &inputs);

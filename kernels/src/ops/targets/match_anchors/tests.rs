@@ -34,7 +34,7 @@ fn labels(
     let inputs = [
         tensor(&[anchors.len(), 4], anchors.concat()),
         tensor(&[1, gts.len(), 4], gts.concat()),
-        index(&[1], &[gts.len() as i32]),
+        index(&[1], [gts.len() as i32]),
         sizes(1, 100, 100),
         constant(&[1], num_images),
     ];

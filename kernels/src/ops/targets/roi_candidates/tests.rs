@@ -13,11 +13,11 @@ fn by_hand() {
     let proposals = vec![good, middling, poor, good, poor, gt, gt, gt];
     let inputs = [
         of(&[2, 4, 4], proposals),
-        index(&[2, 4], &[5, 6, 7, 8, 9, -1, -1, -1]),
-        index(&[2], &[3, 1]),
+        index(&[2, 4], [5, 6, 7, 8, 9, -1, -1, -1]),
+        index(&[2], [3, 1]),
         of(&[2, 2, 4], vec![[50.0, 50.0, 60.0, 60.0], gt, gt, gt]),
-        index(&[2, 2], &[4, 9, 1, 1]),
-        index(&[2], &[2, 0]),
+        index(&[2, 2], [4, 9, 1, 1]),
+        index(&[2], [2, 0]),
         constant(&[1], 2),
     ];
     let op = RoiCandidates { fg_iou: 0.6, bg_iou: 0.4, plus_one: false };

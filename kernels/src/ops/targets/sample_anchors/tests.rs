@@ -19,7 +19,7 @@ fn op(batch: usize) -> SampleAnchors {
 /// The two positives and the two negatives with the smallest keys; all, if there is room.
 #[test]
 fn by_hand() {
-    let inputs = [index(&[1, 6], &[1, 1, 0, 0, 0, 1]), image_keys(1)];
+    let inputs = [index(&[1, 6], [1, 1, 0, 0, 0, 1]), image_keys(1)];
     let drawn = |mut of: [i32; 3]| {
         of.sort_by_key(|i| keyed(1, inputs[1].as_i32(), Purpose::Anchors, *i as u32));
         let mut two = of[..2].to_vec();

@@ -16,10 +16,10 @@ fn by_hand() {
     let [low, middle, high] = keys;
     let inputs = [
         boxes(&[2, 6, 4], 1, 50.0, 20.0),
-        index(&[2, 6], &[0, 7, -1, 0, 3, 5, 0, 2, 0, 0, 0, 0]),
-        index(&[2, 6], &[0, 1, 0, 0, 2, 3, 0, 4, 0, 0, 0, 0]),
-        index(&[2, 6], &[0, high, 0, 0, low, middle, 0, 0, 0, 0, 0, 0]),
-        index(&[2], &[6, 2]),
+        index(&[2, 6], [0, 7, -1, 0, 3, 5, 0, 2, 0, 0, 0, 0]),
+        index(&[2, 6], [0, 1, 0, 0, 2, 3, 0, 4, 0, 0, 0, 0]),
+        index(&[2, 6], [0, high, 0, 0, low, middle, 0, 0, 0, 0, 0, 0]),
+        index(&[2], [6, 2]),
         image_keys,
     ];
     let op = SampleRois { batch: 4, positive_fraction: 0.5, seed: 0 };
@@ -51,7 +51,7 @@ fn a_draw_follows_the_keys_not_the_places() {
     let op = SampleRois { batch: 16, positive_fraction: 0.25, seed: 5 };
     let draw = |order: &[usize]| {
         let pick =
-            |values: &[i32]| index(&[n, c], &order.iter().map(|&i| values[i]).collect::<Vec<_>>());
+            |values: &[i32]| index(&[n, c], order.iter().map(|&i| values[i]).collect::<Vec<_>>());
         let mut moved = boxes.clone();
         for (to, &from) in order.iter().enumerate() {
             let b = &boxes.as_f32()[4 * from..][..4];
