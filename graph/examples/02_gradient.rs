@@ -30,7 +30,8 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
 
     // The analytic gradient: one run gives the loss and the gradient.
     let mut executor = CpuExecutor::new(Arc::new(program), &state)?;
-    let x = normal(&executor.input_mut("x")?.desc.clone(), 1, 1.0);
+    let x = executor.input_mut("x")?.desc.clone();
+    let x = normal(x.role, &x.shape, 1, 1.0);
     executor.input_mut("x")?.as_f32_mut().copy_from_slice(x.as_f32());
     executor.input_mut("labels")?.as_i32_mut().copy_from_slice(&[0, 1, 2, 1]);
     executor.input_mut("image_idx")?.as_i32_mut().fill(0);
@@ -88,7 +89,7 @@ fn classifier() -> Result<(Program, StateSet), GraphError> {
     program.keep("grad/w", gradients[0]);
 
     let mut state = StateSet::new();
-    state.insert("w", normal(&w_desc, 2, 0.5));
-    state.insert("b", normal(&b_desc, 3, 0.5));
+    state.insert("w", normal(w_desc.role, &w_desc.shape, 2, 0.5));
+    state.insert("b", normal(b_desc.role, &b_desc.shape, 3, 0.5));
     Ok((program, state))
 }

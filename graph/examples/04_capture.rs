@@ -40,9 +40,10 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
 
     // Each step is given its inputs and submitted. The device may lag behind: `submit` launches.
     let before = device.counts();
-    let mut x = normal(&TensorDesc::new(Role::Activation, &[16, 32]), 0, 1.0);
+    let x_of = |seed| normal(Role::Activation, &[16, 32], seed, 1.0);
+    let mut x = x_of(0);
     for step in 1..=STEPS {
-        x = normal(&x.desc, step, 1.0);
+        x = x_of(step);
         executor.write_input(0, "x", &device_bytes(Precision::Fp16, &x))?;
         executor.submit(0)?;
     }
@@ -85,7 +86,7 @@ fn block() -> Result<(Program, StateSet), GraphError> {
     let z = program.apply1(Sum, [x, y])?;
     program.keep("z", z);
     let mut state = StateSet::new();
-    state.insert("w", normal(&w_desc, 2, 0.2));
-    state.insert("b", normal(&b_desc, 3, 0.2));
+    state.insert("w", normal(w_desc.role, &w_desc.shape, 2, 0.2));
+    state.insert("b", normal(b_desc.role, &b_desc.shape, 3, 0.2));
     Ok((program, state))
 }

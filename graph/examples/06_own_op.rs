@@ -4,14 +4,13 @@
 
 use std::error::Error;
 use std::io::Write;
-use std::sync::Arc;
 
 use device::{Launch, LaunchArgs};
 use kernels::case::{OpCase, check_gradients, check_on_device, check_runs, normal};
-use kernels::contract::Kernel;
+use kernels::contract::{Flops, Kernel};
 use kernels::cpu::CpuArgs;
 use kernels::ops::relu_mask::ReluMask;
-use kernels::{BackwardRule, Cost, Op, Precision, Role, Sink, Source, TensorDesc};
+use kernels::{BackwardRule, Op, Precision, Role, Sink, Source, TensorDesc};
 
 // The contract: what comes in, what goes out. An error names op, tensor, expected and got.
 kernels::op! {
@@ -28,13 +27,11 @@ kernels::op! {
 }
 
 impl Kernel for Relu {
-    // The cost of a run at these shapes, for reports and rooflines.
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, outputs[0].len() as u64)
-    }
+    // For reports and rooflines: an operation for each element of the first output.
+    const FLOPS: Flops = Flops::Output(1);
 
     // Data, not code that runs: grad x = grad y where y > 0. The op of that rule exists.
-    fn backward(&self, _: &[TensorDesc], _: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, _: &[TensorDesc]) -> BackwardRule {
         let read = [Source::GradOutput(0), Source::Output(0)];
         BackwardRule::default().step(ReluMask, &read, &[Sink::GradInput(0)])
     }
@@ -83,9 +80,9 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
 /// at 0, where a finite difference is no derivative.
 fn cases() -> Vec<OpCase> {
     let case = |len: usize| {
-        let mut x = normal(&TensorDesc::new(Role::Activation, &[len]), 1, 1.0);
+        let mut x = normal(Role::Activation, &[len], 1, 1.0);
         x.as_f32_mut().iter_mut().for_each(|x| *x += 0.1f32.copysign(*x));
-        OpCase::new(format!("[{len}]"), Arc::new(Relu), vec![x]).grad(&[0])
+        OpCase::new(format!("[{len}]"), Relu, vec![x]).grad(&[0])
     };
     [0, 1, 2048, 2049].map(case).into()
 }

@@ -99,13 +99,14 @@ fn counts(programs: &[Program; 2], op: &str) -> [usize; 2] {
 fn results(program: &Program) -> Vec<(String, HostTensor)> {
     let mut state = StateSet::new();
     for (i, (_, tensor)) in program.states().enumerate() {
-        state.insert(&tensor.name, normal(&tensor.desc, 10 + i as u32, 0.4));
+        state
+            .insert(&tensor.name, normal(tensor.desc.role, &tensor.desc.shape, 10 + i as u32, 0.4));
     }
     let mut run = bound(program, &state);
     for (i, (_, tensor)) in program.inputs().enumerate() {
         let values = match tensor.desc.role {
             Role::Index => HostTensor::i32(tensor.desc.clone(), vec![2]),
-            _ => normal(&tensor.desc, 50 + i as u32, 1.0),
+            _ => normal(tensor.desc.role, &tensor.desc.shape, 50 + i as u32, 1.0),
         };
         let input = run.input_mut(&tensor.name).expect("an input");
         input.bytes_mut().copy_from_slice(values.bytes());

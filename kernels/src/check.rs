@@ -110,17 +110,17 @@ pub fn integers(
     dtype(op, tensor, desc, DType::I32)
 }
 
-/// `desc` holds `len` i32, in any shape: a list that may still be split by image.
-pub(crate) fn integers_in_all(
+/// `desc` has `len` elements, in any shape: a list that may still be split by image.
+pub(crate) fn len(
     op: &'static str,
     tensor: &'static str,
     desc: &TensorDesc,
     len: usize,
 ) -> Result<(), OpError> {
-    if desc.len() != len {
-        return Err(shape_error(op, tensor, desc, format!("of {len} elements in all")));
+    if desc.len() == len {
+        return Ok(());
     }
-    dtype(op, tensor, desc, DType::I32)
+    Err(shape_error(op, tensor, desc, format!("of {len} elements in all")))
 }
 
 /// `desc` holds f32 with the dimensions that `expected` names, such as `[N, H, W, C]`.
@@ -132,17 +132,6 @@ pub(crate) fn floats_ranked(
 ) -> Result<(), OpError> {
     rank(op, tensor, desc, expected)?;
     dtype(op, tensor, desc, DType::F32)
-}
-
-/// `desc` holds i32 with the dimensions that `expected` names.
-pub(crate) fn integers_ranked(
-    op: &'static str,
-    tensor: &'static str,
-    desc: &TensorDesc,
-    expected: &str,
-) -> Result<(), OpError> {
-    rank(op, tensor, desc, expected)?;
-    dtype(op, tensor, desc, DType::I32)
 }
 
 /// The list has at least `least` tensors; `expected` says so in words.
@@ -157,13 +146,4 @@ pub(crate) fn at_least(
         return Ok(());
     }
     Err(OpError::Arity { op, what, expected: expected.to_string(), got: list.len() })
-}
-
-/// The tensor is a count, `[1]` i32.
-///
-/// # Errors
-/// If it is not `[1] i32`.
-pub(crate) fn count(op: &'static str, desc: &TensorDesc) -> Result<(), OpError> {
-    shape(op, "count", desc, &[1])?;
-    dtype(op, "count", desc, DType::I32)
 }

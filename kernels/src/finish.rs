@@ -79,7 +79,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::case::normal;
+    use crate::case::{constant, normal};
     use crate::cpu::HostTensor;
     use crate::on_cpu::run;
     use crate::ops::layer::Layer;
@@ -96,10 +96,9 @@ mod tests {
     /// give twice the result: a finished gradient is linear in them.
     #[test]
     fn a_finish_is_a_sum_and_a_mask() {
-        let gradient =
-            |shape: &[usize], seed| normal(&TensorDesc::new(Role::Gradient, shape), seed, 1.0);
-        let weight = |shape: &[usize]| normal(&TensorDesc::new(Role::Weight, shape), 2, 0.3);
-        let count = HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![2]);
+        let gradient = |shape: &[usize], seed| normal(Role::Gradient, shape, seed, 1.0);
+        let weight = |shape: &[usize]| normal(Role::Weight, shape, 2, 0.3);
+        let count = constant(&[1], 2);
         let finish = Finish::default();
         let (counted, scale) = (true, false);
         let of = |layer, x: &[usize]| GradInput { layer, x: x.to_vec(), scale, counted, finish };
@@ -112,9 +111,9 @@ mod tests {
         for (op, g, w) in cases {
             let dx = only(&op, &[g.clone(), w.clone(), count.clone()]);
             let filled = dx.desc.len() / 3 * 2;
-            let mut other = normal(&dx.desc, 4, 1.0);
+            let mut other = normal(dx.desc.role, &dx.desc.shape, 4, 1.0);
             other.as_f32_mut()[filled..].fill(0.0);
-            let mask = normal(&dx.desc, 5, 1.0);
+            let mask = normal(dx.desc.role, &dx.desc.shape, 5, 1.0);
             let sum: OpRef = Arc::new(Sum);
             let relu: OpRef = Arc::new(ReluMask);
             let masked = only(&relu, &[only(&sum, &[dx, other.clone()]), mask.clone()]);

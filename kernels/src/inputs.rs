@@ -46,69 +46,60 @@ macro_rules! op_inputs {
     };
     (
         $(#[$doc:meta])*
-        $vis:vis struct $name:ident { $($(#[$field_doc:meta])* $field:ident,)+ }
-    ) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy)]
-        $vis struct $name<T> {
-            $($(#[$field_doc])* pub $field: T,)+
-        }
-
-        impl<T> From<$name<T>> for Vec<T> {
-            fn from(inputs: $name<T>) -> Self {
-                vec![$(inputs.$field),+]
-            }
-        }
-
-        impl $name<()> {
-            /// Number of the op's inputs; a gradient's additional ones start here.
-            pub const LEN: usize = [$(stringify!($field)),+].len();
-        }
-
-        impl<'a, T> $name<&'a T> {
-            /// Names the first tensors of a list; an op's gradient takes more after them.
-            ///
-            /// Panics if the list is too short: the op's contract counts it first.
-            pub fn of(list: &'a [T]) -> Self {
-                let [$($field,)+ ..] = list else {
-                    panic!("{} tensors are too few for {}", list.len(), stringify!($name))
-                };
-                Self { $($field),+ }
-            }
-        }
-    };
-    (
-        $(#[$doc:meta])*
-        $vis:vis struct $name:ident { $($(#[$field_doc:meta])* $field:ident,)* }
-        each { $($(#[$each_doc:meta])* $each:ident,)+ }
+        $vis:vis struct $name:ident
+        $(lists { $($(#[$list_doc:meta])* $list:ident,)+ })?
+        { $($(#[$field_doc:meta])* $field:ident,)* }
+        $(each { $($(#[$each_doc:meta])* $each:ident,)+ })?
     ) => {
         $(#[$doc])*
         #[derive(Debug, Clone)]
         $vis struct $name<T> {
+            $($($(#[$list_doc])* pub $list: Vec<T>,)+)?
             $($(#[$field_doc])* pub $field: T,)*
-            $($(#[$each_doc])* pub $each: Vec<T>,)+
+            $($($(#[$each_doc])* pub $each: Vec<T>,)+)?
         }
 
         impl<T> From<$name<T>> for Vec<T> {
             fn from(inputs: $name<T>) -> Self {
-                let mut list = vec![$(inputs.$field),*];
-                $(list.extend(inputs.$each);)+
+                let mut list = vec![];
+                $($(list.extend(inputs.$list);)+)?
+                list.extend([$(inputs.$field),*]);
+                $($(list.extend(inputs.$each);)+)?
                 list
             }
         }
 
+        impl $name<()> {
+            /// Number of the op's single inputs; a gradient's additional ones start here.
+            pub const LEN: usize = <[&str]>::len(&[$(stringify!($field)),*]);
+        }
+
         impl<'a, T> $name<&'a T> {
-            /// Names the tensors of a list, whose lists divide what follows the single ones.
+            /// Names the tensors of a list: lists divide what the single ones leave. An op's
+            /// gradient takes more after these.
             ///
             /// Panics if the list is too short: the op's contract counts it first.
-            #[allow(irrefutable_let_patterns, clippy::redundant_at_rest_pattern)]
+            #[allow(unused_mut, unused_variables)]
             pub fn of(list: &'a [T]) -> Self {
-                let [$($field,)* rest @ ..] = list else {
+                let (first, last): (&[&str], &[&str]) = (
+                    &[$($(stringify!($list)),+)?],
+                    &[$($(stringify!($each)),+)?],
+                );
+                let split = if first.is_empty() {
+                    list.split_first_chunk()
+                } else {
+                    list.split_last_chunk().map(|(lists, single)| (single, lists))
+                };
+                let Some(([$($field),*], lists)) = split else {
                     panic!("{} tensors are too few for {}", list.len(), stringify!($name))
                 };
-                let len = rest.len() / [$(stringify!($each)),+].len();
-                let mut lists = rest.chunks(len.max(1)).map(|list| list.iter().collect());
-                Self { $($field,)* $($each: lists.next().unwrap_or_default()),+ }
+                let len = lists.len() / (first.len() + last.len()).max(1);
+                let mut lists = lists.chunks(len.max(1)).map(|list| list.iter().collect::<Vec<_>>());
+                Self {
+                    $($($list: lists.next().unwrap_or_default(),)+)?
+                    $($field,)*
+                    $($($each: lists.next().unwrap_or_default(),)+)?
+                }
             }
         }
     };

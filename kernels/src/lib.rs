@@ -24,8 +24,6 @@
 //! finite differences.
 //!
 //! ```
-//! use std::sync::Arc;
-//!
 //! use kernels::case::{OpCase, check_gradients, check_runs};
 //! use kernels::cpu::HostTensor;
 //! use kernels::ops::sum::Sum;
@@ -48,7 +46,7 @@
 //! assert!(rule.steps.is_empty());
 //! assert_eq!(rule.aliases, [(Source::GradOutput(0), 0), (Source::GradOutput(0), 1)]);
 //!
-//! let case = OpCase::new("by hand", Arc::new(Sum), vec![a, b]).grad(&[0, 1]);
+//! let case = OpCase::new("by hand", Sum, vec![a, b]).grad(&[0, 1]);
 //! check_runs(&case)?;
 //! check_gradients(&case)?;
 //!
@@ -85,6 +83,7 @@ pub mod frozen_bn;
 pub mod gemm_check;
 pub mod isa;
 pub mod losses;
+mod many_tensors;
 mod matmul;
 pub mod occupancy;
 pub mod on_cpu;

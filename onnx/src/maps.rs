@@ -5,7 +5,7 @@ use kernels::boxes::roi_level;
 use kernels::ops::group_norm::{GroupNorm, GroupNormInputs};
 use kernels::ops::max_pool::MaxPool;
 use kernels::ops::preprocess::{Preprocess, PreprocessInputs};
-use kernels::ops::roi_align::{RoiAlign, RoiPlaces};
+use kernels::ops::roi_align::{RoiAlign, RoiAlignInputs};
 use kernels::ops::roi_levels::RoiLevels;
 use kernels::ops::upsample_add::UpsampleAdd;
 
@@ -132,14 +132,13 @@ fn least_area(op: &RoiLevels, level: i32) -> f32 {
 
 /// RoIAlign level by level; each puts its RoIs where they stand in the list.
 pub(crate) fn roi_align(op: &RoiAlign, t: &mut Translation<'_>, node: &Node) -> Outputs {
-    let (features, places) = node.inputs.split_at(op.spatial_scales.len());
-    let RoiPlaces { rois, image_idx, levels, .. } = RoiPlaces::of(places);
-    let channels = t.desc(features[0]).dim(3);
+    let RoiAlignInputs { features, rois, image_idx, levels, .. } = RoiAlignInputs::of(&node.inputs);
+    let channels = t.desc(*features[0]).dim(3);
     let [rois, image_idx, levels] = [*rois, *image_idx, *levels].map(|id| t.edge(id));
     let (rois, image_idx, levels) = (rois?, image_idx?, levels?);
     let (mut at, mut pooled) = (Vec::new(), Vec::new());
     for (level, (map, scale)) in features.iter().zip(&op.spatial_scales).enumerate() {
-        let map = t.edge(*map)?;
+        let map = t.edge(**map)?;
         let n = &mut t.nodes;
         let level = n.int(level as i64);
         let own = n.one("Equal", &[&levels, &level], &[]);

@@ -6,9 +6,8 @@ use kernels::cpu::HostTensor;
 use kernels::on_cpu::run;
 use kernels::ops::preprocess::Preprocess;
 use kernels::view::View;
-use kernels::{Op, OpRef, Role, TensorDesc};
+use kernels::{Op, Role, TensorDesc};
 use serde_json::Value;
-use std::sync::Arc;
 
 use crate::support::{Case, Tensor};
 
@@ -92,8 +91,7 @@ pub(crate) struct Ran {
 impl Ran {
     /// Runs the op; if it rejects its inputs, the test fails with the case's name.
     pub(crate) fn new(name: &str, op: impl Op + 'static, inputs: Vec<HostTensor>) -> Self {
-        let op: OpRef = Arc::new(op);
-        let outputs = run(op.as_ref(), &inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let outputs = run(&op, &inputs).unwrap_or_else(|e| panic!("{name}: {e}"));
         Ran { case: OpCase::new(name, op, inputs), outputs }
     }
 

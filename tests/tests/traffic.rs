@@ -57,9 +57,7 @@ const RECORD: [(&str, [f64; 7]); 10] = [
 
 /// Inputs of normal values, each of a seed of its own.
 fn values(descs: &[(Role, &[usize])]) -> Vec<HostTensor> {
-    let of = |(seed, (role, shape)): (u32, &(Role, &[usize]))| {
-        normal(&TensorDesc::new(*role, shape), seed, 0.1)
-    };
+    let of = |(seed, (role, shape)): (u32, &(Role, &[usize]))| normal(*role, shape, seed, 0.1);
     (0..).zip(descs).map(of).collect()
 }
 

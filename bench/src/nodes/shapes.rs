@@ -15,7 +15,7 @@ use kernels::ops::layer::Layer;
 use kernels::ops::linear::Linear;
 use kernels::ops::product::{GradInput, GradWeight};
 use kernels::ops::projected::{Projected, ProjectedInputs};
-use kernels::ops::rpn_head::{self, RpnHead};
+use kernels::ops::rpn_head::{RpnHead, RpnHeadInputs};
 use kernels::ops::stem::{self, Stem};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -118,7 +118,7 @@ fn products(program: &Program, node: &Node) -> Vec<Product> {
         };
         [conv(c, hidden, 3, 1), conv(hidden, logits, 1, 0), conv(hidden, deltas, 1, 0)]
     };
-    node.inputs[rpn_head::FIRST_MAP..].iter().flat_map(of_map).collect()
+    node.inputs[RpnHeadInputs::LEN..].iter().flat_map(of_map).collect()
 }
 
 /// The convolution and the projection of a bottleneck's end.

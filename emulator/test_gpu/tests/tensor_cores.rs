@@ -2,11 +2,11 @@
 //! measurement behind [`CUT_PER_PRODUCT`].
 
 use device::Device;
+use kernels::Role;
 use kernels::case::normal;
 use kernels::on_device::OpRun;
 use kernels::ops::layer::Layer;
 use kernels::ops::product::GradWeight;
-use kernels::{Role, TensorDesc};
 use test_gpu::CUT_PER_PRODUCT;
 
 /// Rows and columns of the product: one small tile.
@@ -17,9 +17,8 @@ const PRODUCTS: [usize; 2] = [512, 4_096];
 /// Worst error over the root mean square of the product of matrices of normal values: the gradient
 /// of a layer, whose longer sums are split.
 fn worst(settings: &str, k: usize) -> f64 {
-    let desc = TensorDesc::new(Role::Activation, &[k, SIDE]);
-    let gradient = TensorDesc::new(Role::Gradient, &[k, SIDE]);
-    let inputs = [normal(&desc, 3, 1.0), normal(&gradient, 4, 1.0)];
+    let inputs = [(Role::Activation, 3), (Role::Gradient, 4)]
+        .map(|(role, seed)| normal(role, &[k, SIDE], seed, 1.0));
     let device = test_gpu::open(&format!("A100:1 {settings}"));
     let stream = device.stream().expect("a stream");
     let (layer, w) = (Layer::Linear, vec![SIDE, SIDE]);

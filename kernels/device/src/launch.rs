@@ -140,13 +140,21 @@ impl StructArg {
         self
     }
 
+    /// Adds lengths or extents as `int`s. Panics if one does not fit.
+    pub fn ints(self, values: impl IntoIterator<Item = usize>) -> Self {
+        values.into_iter().fold(self, |structure, value| match i32::try_from(value) {
+            Ok(value) => structure.field(value),
+            Err(_) => panic!("{value} does not fit an int"),
+        })
+    }
+
     /// Adds an array of `capacity` pointers, null past the end of `args`.
-    pub fn pointers(mut self, args: &[Arg], capacity: usize) -> Self {
-        assert!(args.len() <= capacity, "{} pointers in {capacity} places", args.len());
-        for i in 0..capacity {
-            let ptr = match args.get(i) {
+    pub fn pointers(mut self, args: impl IntoIterator<Item = Arg>, capacity: usize) -> Self {
+        let mut args = args.into_iter();
+        for _ in 0..capacity {
+            let ptr = match args.next() {
                 Some(Arg::Buffer(touch)) => {
-                    self.touches.push(*touch);
+                    self.touches.push(touch);
                     touch.ptr
                 }
                 Some(Arg::Null) | None => 0,
@@ -154,6 +162,7 @@ impl StructArg {
             };
             self = self.field(ptr);
         }
+        assert!(args.next().is_none(), "more pointers than {capacity} places");
         self
     }
 
@@ -212,11 +221,15 @@ impl Launch {
         self
     }
 
-    /// Adds all tensors: inputs, which the kernel reads, then outputs, which it writes.
-    pub fn tensors(mut self, args: &LaunchArgs<'_>) -> Self {
-        self.args.extend(args.inputs.iter().map(Buffer::read));
-        self.args.extend(args.outputs.iter().map(Buffer::write));
+    /// Adds arguments.
+    pub fn args(mut self, args: impl IntoIterator<Item = Arg>) -> Self {
+        self.args.extend(args);
         self
+    }
+
+    /// Adds all tensors: inputs, which the kernel reads, then outputs, which it writes.
+    pub fn tensors(self, args: &LaunchArgs<'_>) -> Self {
+        self.args(args.inputs.iter().map(Buffer::read)).args(args.outputs.iter().map(Buffer::write))
     }
 
     /// Adds a length or extent as `int`. Panics if it does not fit.

@@ -1,16 +1,15 @@
 //! Boxes, sizes and counts for the tables of cases and the tests.
 
-use super::uniform;
+use super::{index, uniform};
+use crate::Role;
 use crate::boxes::as_boxes_mut;
 use crate::cpu::HostTensor;
 use crate::view::View;
-use crate::{Role, TensorDesc};
 
 /// Boxes `[.., 4]` whose corner lies in a square of `extent` pixels and whose sides are 1 to
 /// `max_side`; a function of `seed` only. Some reach over the square's right and lower border.
 pub(crate) fn boxes(shape: &[usize], seed: u32, extent: f32, max_side: f32) -> HostTensor {
-    let desc = TensorDesc::new(Role::Box, shape);
-    let mut tensor = uniform(&desc, seed, 0.0, 1.0);
+    let mut tensor = uniform(Role::Box, shape, seed, 0.0, 1.0);
     for b in as_boxes_mut(tensor.as_f32_mut()) {
         let (x, y) = (b[0] * extent, b[1] * extent);
         *b = [x, y, x + 1.0 + b[2] * (max_side - 1.0), y + 1.0 + b[3] * (max_side - 1.0)];
@@ -29,21 +28,14 @@ pub(crate) fn box_list(
     crate::boxes::as_boxes(boxes(&[len, 4], seed, extent, max_side).as_f32()).to_vec()
 }
 
-/// An index tensor.
-pub(crate) fn index(shape: &[usize], values: &[i32]) -> HostTensor {
-    HostTensor::i32(TensorDesc::new(Role::Index, shape), values.to_vec())
-}
-
-/// The same number in every element of an index tensor.
-pub(crate) fn constant(shape: &[usize], value: i32) -> HostTensor {
-    let desc = TensorDesc::new(Role::Index, shape);
-    let values = vec![value; desc.len()];
-    HostTensor::i32(desc, values)
+/// The image of each row: as many of each image, in the order of the images.
+pub(crate) fn in_order(rows: usize, images: usize) -> HostTensor {
+    index(&[rows], (0..rows).map(|row| (row * images / rows) as i32).collect::<Vec<_>>())
 }
 
 /// `[N, 2]` sizes, all `height` by `width`.
 pub(crate) fn sizes(n: usize, height: i32, width: i32) -> HostTensor {
-    index(&[n, 2], &[height, width].repeat(n))
+    index(&[n, 2], [height, width].repeat(n))
 }
 
 /// A view: bit 0 of `turns` mirrors it, bit 1 turns it upside down, bit 2 cuts a window of the
@@ -67,11 +59,11 @@ pub(crate) fn view(source: [i32; 2], network: [i32; 2], turns: i32) -> View {
 /// `[N, 15]` views of images of one size, with the turns of each.
 pub(crate) fn views(source: [i32; 2], network: [i32; 2], turns: &[i32]) -> HostTensor {
     let rows = turns.iter().flat_map(|turns| view(source, network, *turns).row().to_vec());
-    index(&[turns.len(), View::LEN], &rows.collect::<Vec<_>>())
+    index(&[turns.len(), View::LEN], rows.collect::<Vec<_>>())
 }
 
 /// `[N, 4]` image keys: image ids 100, 101, .. of epoch 3.
 pub(crate) fn image_keys(n: usize) -> HostTensor {
     let values: Vec<i32> = (0..n as i32).flat_map(|i| [100 + i, 0, i, 3]).collect();
-    index(&[n, 4], &values)
+    index(&[n, 4], values)
 }

@@ -142,8 +142,8 @@ mod tests {
     /// another, or its sign.
     fn compare(reference: f32, device: f32, sign: bool) -> Result<f64, String> {
         let op = Conv2d { relu: true, signs: true, ..Conv2d::new(1, 0) };
-        let x = normal(&TensorDesc::new(Role::Activation, &[1, 2, 2, 8]), 1, 1.0);
-        let inputs = [x, normal(&TensorDesc::new(Role::Weight, &[64, 1, 1, 8]), 2, 0.3)];
+        let x = normal(Role::Activation, &[1, 2, 2, 8], 1, 1.0);
+        let inputs = [x, normal(Role::Weight, &[64, 1, 1, 8], 2, 0.3)];
         let mut expected = run(&op, &inputs).expect("a convolution");
         let mut got = expected.clone();
         for (tensors, value, sign) in

@@ -2,14 +2,17 @@
 
 pub(crate) mod boxes;
 mod compare;
+#[cfg(test)]
+pub(crate) mod hand;
 mod on_device;
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::cpu::{HostData, HostTensor};
 use crate::on_cpu::{run, run_updating};
 use crate::philox::philox4x32;
-use crate::{DType, OpError, OpRef, Role, Sink, Source, TensorDesc};
+use crate::{DType, Op, OpError, OpRef, Role, Sink, Source, TensorDesc};
 
 pub use compare::{CUT_FLOOR, compare_with_reference};
 pub(crate) use on_device::check_kernels_of;
@@ -45,11 +48,10 @@ pub const ORDER_FLOOR: f64 = 2e-5;
 
 impl OpCase {
     /// A case without a gradient check.
-    pub fn new(label: impl Into<String>, op: OpRef, inputs: Vec<HostTensor>) -> Self {
-        let label = label.into();
+    pub fn new(label: impl Into<String>, op: impl Op, inputs: Vec<HostTensor>) -> Self {
         Self {
-            label,
-            op,
+            label: label.into(),
+            op: Arc::new(op),
             inputs,
             updates: vec![],
             grad_inputs: vec![],
@@ -100,17 +102,34 @@ impl fmt::Display for OpCase {
 }
 
 /// Standard normal values times `scale`, a function of `seed` only.
-pub fn normal(desc: &TensorDesc, seed: u32, scale: f32) -> HostTensor {
+pub fn normal(role: Role, shape: &[usize], seed: u32, scale: f32) -> HostTensor {
+    let desc = TensorDesc::new(role, shape);
     let values = (0..desc.len()).map(|i| scale * gaussian(seed, i as u32)).collect();
-    HostTensor::f32(desc.clone(), values)
+    HostTensor::f32(desc, values)
 }
 
 /// Values uniform in `low..high`, a function of `seed` only.
-pub fn uniform(desc: &TensorDesc, seed: u32, low: f32, high: f32) -> HostTensor {
+pub fn uniform(role: Role, shape: &[usize], seed: u32, low: f32, high: f32) -> HostTensor {
+    let desc = TensorDesc::new(role, shape);
     let values = (0..desc.len())
         .map(|i| low + (high - low) * unit(philox4x32([seed, 1], [i as u32, 0, 0, 0])[0]))
         .collect();
-    HostTensor::f32(desc.clone(), values)
+    HostTensor::f32(desc, values)
+}
+
+/// A tensor of these values.
+pub(crate) fn floats(role: Role, shape: &[usize], values: impl AsRef<[f32]>) -> HostTensor {
+    HostTensor::f32(TensorDesc::new(role, shape), values.as_ref().to_vec())
+}
+
+/// An index tensor.
+pub(crate) fn index(shape: &[usize], values: impl AsRef<[i32]>) -> HostTensor {
+    HostTensor::i32(TensorDesc::new(Role::Index, shape), values.as_ref().to_vec())
+}
+
+/// The same number in every element of an index tensor.
+pub(crate) fn constant(shape: &[usize], value: i32) -> HostTensor {
+    index(shape, vec![value; shape.iter().product()])
 }
 
 /// Integers uniform in `low..high`, a function of `seed` only.
@@ -242,7 +261,8 @@ pub fn check_gradients(case: &OpCase) -> Result<f64, CaseError> {
         let gradient = gradient_of(case, &outputs, &weights, input)?
             .ok_or_else(|| CaseError::NoGradient { case: name(), input })?;
         for direction in 0..3 {
-            let d = normal(&case.inputs[input].desc, 1000 + direction, 1.0);
+            let of = &case.inputs[input].desc;
+            let d = normal(of.role, &of.shape, 1000 + direction, 1.0);
             let along = dot(gradient.as_f32(), d.as_f32());
             let difference = difference_along(case, &weights, input, &d)?;
             let norm = dot(gradient.as_f32(), gradient.as_f32()).sqrt();
@@ -265,8 +285,7 @@ fn output_weights(case: &OpCase, desc: &TensorDesc, seed: u32) -> Option<HostTen
         Role::Master | Role::Weight => Role::WeightGradient,
         _ => Role::Gradient,
     };
-    (desc.role.cpu_dtype() == DType::F32)
-        .then(|| normal(&TensorDesc::new(role, &desc.shape), 77 + seed, 1.0))
+    (desc.role.cpu_dtype() == DType::F32).then(|| normal(role, &desc.shape, 77 + seed, 1.0))
 }
 
 fn weighted(outputs: &[HostTensor], weights: &[Option<HostTensor>]) -> f64 {

@@ -6,7 +6,8 @@
 /// [`Contract`](crate::contract::Contract). The rest is [`Kernel`](crate::contract::Kernel), by
 /// hand. An input has a [`Kind`](crate::contract::Kind) and a shape, an output a
 /// [`Role`](crate::Role) and a shape; behind a parameter may stand a condition and what the error
-/// expects. `optional` inputs say when they are there, `each` begins lists of one length.
+/// expects. `optional` inputs say when they are there; `each` begins lists of one length behind the
+/// other inputs, `lists` one or more that stand before them.
 ///
 /// ```
 /// # use device::{Launch, LaunchArgs};
@@ -44,9 +45,12 @@ macro_rules! op {
     (
         $(#[$meta:meta])*
         $vis:vis struct $op:ident = $name:literal $parameters:tt
-        in $inputs:ident {
+        $(lists {
+            $($(#[$list_doc:meta])* $list:ident: $list_kind:ident $list_shape:literal,)+
+        })?
+        $(in $inputs:ident {
             $($(#[$input_doc:meta])* $input:ident: $kind:ident $shape:literal,)*
-        }
+        })?
         $(optional {
             $($(#[$optional_doc:meta])* $optional:ident: $optional_kind:ident
                 $optional_shape:literal if $present:expr,)+
@@ -67,9 +71,12 @@ macro_rules! op {
             $vis $op $parameters
         }
         $crate::op! {
-            @inputs [#[doc = concat!("The inputs of [`", stringify!($op), "`].")]] $vis $inputs
-            [$($(#[$input_doc])* #[doc = ""]
-                #[doc = concat!("`", $shape, "` ", stringify!($kind), ".")] $input,)*]
+            @inputs [#[doc = concat!("The inputs of [`", stringify!($op), "`].")]] $vis
+            $([lists $($(#[$list_doc])* #[doc = ""]
+                #[doc = concat!("`", $list_shape, "` ", stringify!($list_kind), ".")]
+                $list,)+])?
+            $($inputs [$($(#[$input_doc])* #[doc = ""]
+                #[doc = concat!("`", $shape, "` ", stringify!($kind), ".")] $input,)*])?
             $([optional $($(#[$optional_doc])* #[doc = ""]
                 #[doc = concat!("`", $optional_shape, "` ", stringify!($optional_kind), ".")]
                 $optional,)+])?
@@ -81,21 +88,32 @@ macro_rules! op {
         impl $crate::contract::Declared for $op {
             const CONTRACT: $crate::contract::Contract = $crate::contract::Contract {
                 op: $name,
-                inputs: &[$($crate::contract::Tensor {
+                inputs: &[$($($crate::contract::Tensor {
                     name: stringify!($input),
                     kind: $crate::contract::Kind::$kind,
                     shape: $shape,
-                },)*],
+                },)*)?],
                 optional: &[$($($crate::contract::Tensor {
                     name: stringify!($optional),
                     kind: $crate::contract::Kind::$optional_kind,
                     shape: $optional_shape,
                 },)+)?],
-                each: &[$($($crate::contract::Tensor {
-                    name: stringify!($each),
-                    kind: $crate::contract::Kind::$each_kind,
-                    shape: $each_shape,
-                },)+)?],
+                each: &[
+                    $($($crate::contract::Tensor {
+                        name: stringify!($list),
+                        kind: $crate::contract::Kind::$list_kind,
+                        shape: $list_shape,
+                    },)+)?
+                    $($($crate::contract::Tensor {
+                        name: stringify!($each),
+                        kind: $crate::contract::Kind::$each_kind,
+                        shape: $each_shape,
+                    },)+)?
+                ],
+                lists_first: {
+                    let lists: &[&str] = &[$($(stringify!($list),)+)?];
+                    !lists.is_empty()
+                },
                 outputs: &[$($crate::contract::Output {
                     role: $crate::Role::$role,
                     shape: $output_shape,
@@ -140,26 +158,26 @@ macro_rules! op {
             fn backward(
                 &self,
                 inputs: &[$crate::TensorDesc],
-                outputs: &[$crate::TensorDesc],
+                _outputs: &[$crate::TensorDesc],
             ) -> $crate::BackwardRule {
-                $crate::contract::Kernel::backward(self, inputs, outputs)
+                $crate::contract::Kernel::backward(self, inputs)
             }
 
             fn cpu_workspace_len(
                 &self,
                 inputs: &[$crate::TensorDesc],
-                outputs: &[$crate::TensorDesc],
+                _outputs: &[$crate::TensorDesc],
             ) -> usize {
-                $crate::contract::Kernel::cpu_workspace_len(self, inputs, outputs)
+                $crate::contract::Kernel::cpu_workspace_len(self, inputs)
             }
 
             fn cuda_workspace_bytes(
                 &self,
-                gpu: &::device::Gpu,
+                _gpu: &::device::Gpu,
                 inputs: &[$crate::TensorDesc],
-                outputs: &[$crate::TensorDesc],
+                _outputs: &[$crate::TensorDesc],
             ) -> usize {
-                $crate::contract::Kernel::cuda_workspace_bytes(self, gpu, inputs, outputs)
+                $crate::contract::Kernel::cuda_workspace_bytes(self, inputs)
             }
 
             fn fused(&self, fusion: $crate::Fusion) -> Option<$crate::OpRef> {
@@ -201,27 +219,20 @@ macro_rules! op {
             Ok(())
         }
     };
-    (@inputs [$($meta:tt)*] $vis:vis $inputs:ident
-        [$($(#[$doc:meta])* $input:ident,)*]
-    ) => {
-        $crate::op_inputs! { $($meta)* $vis struct $inputs { $($(#[$doc])* $input,)* } }
-    };
-    (@inputs [$($meta:tt)*] $vis:vis $inputs:ident
-        [$($(#[$doc:meta])* $input:ident,)*]
-        [optional $($(#[$optional_doc:meta])* $optional:ident,)+]
-    ) => {
+    (@inputs [$($meta:tt)*] $vis:vis) => {};
+    (@inputs [$($meta:tt)*] $vis:vis $inputs:ident [$($single:tt)*] [optional $($optional:tt)*]) => {
         $crate::op_inputs! {
-            $($meta)* $vis struct $inputs { $($(#[$doc])* $input,)* }
-            optional { $($(#[$optional_doc])* $optional,)+ }
+            $($meta)* $vis struct $inputs { $($single)* }
+            optional { $($optional)* }
         }
     };
-    (@inputs [$($meta:tt)*] $vis:vis $inputs:ident
-        [$($(#[$doc:meta])* $input:ident,)*]
-        [each $($(#[$each_doc:meta])* $each:ident,)+]
+    (
+        @inputs [$($meta:tt)*] $vis:vis
+        $([lists $($list:tt)*])? $inputs:ident [$($single:tt)*] $([each $($each:tt)*])?
     ) => {
         $crate::op_inputs! {
-            $($meta)* $vis struct $inputs { $($(#[$doc])* $input,)* }
-            each { $($(#[$each_doc])* $each,)+ }
+            $($meta)* $vis struct $inputs $(lists { $($list)* })? { $($single)* }
+            $(each { $($each)* })?
         }
     };
 }

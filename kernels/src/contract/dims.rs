@@ -23,40 +23,6 @@ impl Dims {
         Self { op, bound: vec![], of_parameters: 0, whole: vec![] }
     }
 
-    /// Begins the contract of `op`, which takes exactly `expected` inputs and updates no state.
-    pub(crate) fn new(
-        op: &'static str,
-        inputs: &[TensorDesc],
-        expected: usize,
-        updates: &[TensorDesc],
-    ) -> Result<Self, OpError> {
-        check::arity(op, "inputs", inputs, expected)?;
-        check::arity(op, "updates", updates, 0)?;
-        Ok(Self::of(op))
-    }
-
-    /// The tensor holds f32 in this shape.
-    pub(crate) fn f32(
-        &mut self,
-        tensor: &'static str,
-        desc: &TensorDesc,
-        shape: &str,
-    ) -> Result<(), OpError> {
-        self.forget_small();
-        self.tensor(tensor, desc, shape, DType::F32)
-    }
-
-    /// The tensor holds i32 in this shape.
-    pub(crate) fn i32(
-        &mut self,
-        tensor: &'static str,
-        desc: &TensorDesc,
-        shape: &str,
-    ) -> Result<(), OpError> {
-        self.forget_small();
-        self.tensor(tensor, desc, shape, DType::I32)
-    }
-
     /// The tensor has these elements on the CPU, and this shape.
     ///
     /// # Errors
@@ -123,10 +89,10 @@ impl Dims {
         let factor = || (digits > 0 && digits < term.len()).then(|| term.split_at(digits));
         term.parse()
             .ok()
-            .or_else(found)
             .or_else(|| both(term.split_once('+'), |a, b| a + b))
             .or_else(|| both(term.split_once('*'), |a, b| a * b))
             .or_else(|| both(factor(), |a, b| a * b))
+            .or_else(found)
     }
 
     fn shape(
@@ -177,14 +143,15 @@ mod tests {
     fn a_letter_means_one_extent() {
         let boxes = TensorDesc::new(Role::Box, &[2, 3, 4]);
         let counts = TensorDesc::new(Role::Index, &[5]);
-        let mut dims = Dims::new("op", &[boxes.clone(), counts.clone()], 2, &[]).unwrap();
-        dims.f32("boxes", &boxes, "[N, G, 4]").unwrap();
+        let mut dims = Dims::of("op");
+        dims.tensor("boxes", &boxes, "[N, G, 4]", DType::F32).unwrap();
         assert_eq!((dims.get("N"), dims.get("G")), (2, 3));
-        let error = dims.i32("counts", &counts, "[N]").unwrap_err().to_string();
+        let error = dims.tensor("counts", &counts, "[N]", DType::I32).unwrap_err().to_string();
         assert_eq!(error, "op: counts should have shape [N] with N = 2, got [5]");
-        assert!(dims.i32("counts", &counts, "[free]").is_ok());
-        assert!(dims.f32("counts", &counts, "[free]").is_err(), "an index tensor is not f32");
-        assert!(dims.f32("boxes", &boxes, "[N, G]").is_err(), "rank");
+        assert!(dims.tensor("counts", &counts, "[free]", DType::I32).is_ok());
+        let error = dims.tensor("counts", &counts, "[free]", DType::F32);
+        assert!(error.is_err(), "an index tensor is not f32");
+        assert!(dims.tensor("boxes", &boxes, "[N, G]", DType::F32).is_err(), "rank");
         assert_eq!(dims.extents("[N*G, N+1, 4G]"), [6, 3, 12]);
     }
 }

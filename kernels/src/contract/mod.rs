@@ -10,7 +10,7 @@ mod dims;
 use std::any::Any;
 use std::fmt::Debug;
 
-use device::{Gpu, Launch, LaunchArgs, Precision};
+use device::{Launch, LaunchArgs, Precision};
 
 pub use dims::Dims;
 
@@ -22,8 +22,8 @@ use crate::{BackwardRule, Cost, DType, Fusion, OpError, OpRef, Role, TensorDesc,
 /// In a shape such as `[N, h, 4A]` a number must be met. A name that begins with a capital is bound
 /// by the first tensor that shows it, and holds for all tensors; one that begins with a small
 /// letter holds within a tensor, or within the tensors of one position of lists. Sums and products
-/// (`P+G`, `N*B`, `4A`) follow from their parts where these are known, and are names where not.
-/// `..` is any extents (`[..]`, `[M, .., K]`), the same for all tensors of that shape.
+/// (`P+G`, `N*B`, `4A`) follow from their parts where any tensor shows these, and are names where
+/// not. `..` is any extents (`[..]`, `[M, .., K]`), the same for all tensors of that shape.
 #[derive(Debug, Clone, Copy)]
 pub struct Contract {
     /// Name of the op in snake case.
@@ -34,6 +34,8 @@ pub struct Contract {
     pub optional: &'static [Tensor],
     /// Lists of one length, after them: all of the first, then all of the second.
     pub each: &'static [Tensor],
+    /// True if the lists stand before all others.
+    pub lists_first: bool,
     /// Outputs.
     pub outputs: &'static [Output],
 }
@@ -105,7 +107,13 @@ impl Contract {
 
     /// The inputs, each position of lists together; `None` if so many are too few or too many.
     fn named<'a, T>(&self, inputs: &'a [T], optional: &[bool]) -> Option<Vec<Named<'a, T>>> {
-        let (fixed, listed) = inputs.split_at_checked(self.fixed(optional))?;
+        let fixed = self.fixed(optional);
+        let (fixed, listed) = if self.lists_first {
+            let (listed, fixed) = inputs.split_at_checked(inputs.len().checked_sub(fixed)?)?;
+            (fixed, listed)
+        } else {
+            inputs.split_at_checked(fixed)?
+        };
         let lists = self.each.len();
         let fits = if lists == 0 { listed.is_empty() } else { listed.len() % lists == 0 };
         if !fits || (lists > 0 && listed.is_empty()) {
@@ -134,6 +142,7 @@ impl Contract {
     fn counts(&self, optional: &[bool]) -> String {
         match (self.fixed(optional), self.each.len()) {
             (fixed, 0) => fixed.to_string(),
+            (fixed, 1) => format!("at least {}", fixed + 1),
             (fixed, lists) => format!("{fixed}, and {lists} for each of at least one position"),
         }
     }
@@ -155,8 +164,9 @@ pub(crate) fn dims_of<K: Kernel>(
     let mut dims = Dims::of(name);
     op.sizes(&mut dims);
     dims.keep_all();
-    for (tensor, begins, desc) in named {
-        if begins {
+    // A product may stand before its parts: the second time it is known.
+    for (tensor, begins, desc) in named.iter().chain(&named) {
+        if *begins {
             dims.forget_small();
         }
         dims.tensor(tensor.name, desc, tensor.shape, tensor.kind.on_cpu())?;
@@ -182,10 +192,22 @@ pub trait Declared {
     fn check_parameters(&self) -> Result<(), OpError>;
 }
 
+/// Floating-point operations of a run, where an op reads and writes each tensor once.
+#[derive(Debug, Clone, Copy)]
+pub enum Flops {
+    /// So many for each element of the first input.
+    Input(u64),
+    /// So many for each element of the first output.
+    Output(u64),
+}
+
 /// The hand-written part of a declared op. Methods that [`Op`](crate::Op) has as well mean the
 /// same.
 #[allow(missing_docs)]
 pub trait Kernel: Declared + Any + Debug + Send + Sync {
+    /// The floating-point operations, for [`Kernel::cost`].
+    const FLOPS: Flops = Flops::Output(0);
+
     /// Binds names of the contract's shapes to what the parameters say.
     fn sizes(&self, dims: &mut Dims) {
         let _ = dims;
@@ -207,30 +229,30 @@ pub trait Kernel: Declared + Any + Debug + Send + Sync {
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 0)
+        let (of_element, tensors) = match Self::FLOPS {
+            Flops::Input(of_element) => (of_element, inputs),
+            Flops::Output(of_element) => (of_element, outputs),
+        };
+        let elements = tensors.first().map_or(0, TensorDesc::len);
+        Cost::streaming(inputs, outputs, of_element * elements as u64)
     }
 
     fn traits(&self) -> Traits {
         Traits::default()
     }
 
-    fn backward(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> BackwardRule {
-        let _ = (inputs, outputs);
+    fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
+        let _ = inputs;
         BackwardRule::default()
     }
 
-    fn cpu_workspace_len(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
-        let _ = (inputs, outputs);
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
+        let _ = inputs;
         0
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        gpu: &Gpu,
-        inputs: &[TensorDesc],
-        outputs: &[TensorDesc],
-    ) -> usize {
-        let _ = (gpu, inputs, outputs);
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
+        let _ = inputs;
         0
     }
 

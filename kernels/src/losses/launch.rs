@@ -4,7 +4,7 @@
 
 use device::{Arg, Buffer, StructArg};
 
-use crate::{DType, TensorDesc};
+use crate::DType;
 
 /// Threads per block that works on rows.
 pub(crate) const ROW_THREADS: u32 = 1024;
@@ -20,7 +20,7 @@ pub(crate) fn loss_gradient(grad_output: Buffer<'_>) -> Arg {
         DType::F16 => (Arg::Null, grad_output.read()),
         _ => (grad_output.read(), Arg::Null),
     };
-    StructArg::new().pointers(&[wide, narrow], 2).arg()
+    StructArg::new().pointers([wide, narrow], 2).arg()
 }
 
 /// Blocks for `rows` rows of which a block takes `rows_a_block` at a time: at least one, as a loss
@@ -32,9 +32,4 @@ pub(crate) fn blocks(rows: usize, rows_a_block: usize) -> usize {
 /// Scratch bytes of the partial sums of `blocks` blocks.
 pub(crate) fn partial_bytes(blocks: usize) -> usize {
     blocks * size_of::<f32>()
-}
-
-/// The kernels take logits in the precision's element type.
-pub(crate) fn assert_real(logits: &TensorDesc) {
-    assert!(logits.role.follows_precision(), "{logits:?}: losses read activations");
 }

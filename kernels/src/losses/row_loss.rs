@@ -145,9 +145,8 @@ fn arguments<L: RowLoss>(loss: &L, args: &LaunchArgs<'_>) -> [Arg; 2] {
     let contract = L::CONTRACT;
     let inputs = contract.inputs.iter().zip(&args.inputs);
     let own = inputs.filter(|(tensor, _)| !NAMED.contains(&tensor.name));
-    let own: Vec<Arg> = own.map(|(_, input)| input.read()).collect();
-    let columns = columns(args.inputs[0].desc) as i32;
-    let own = loss.parameters(StructArg::new().pointers(&own, own.len()), columns);
+    let pointers = own.fold(StructArg::new(), |own, (_, input)| own.pointers([input.read()], 1));
+    let own = loss.parameters(pointers, columns(args.inputs[0].desc) as i32);
     [own.arg(), rows_argument(&contract, args, L::COUNTED_FROM, loss.mean())]
 }
 
@@ -159,17 +158,13 @@ pub(crate) fn rows_argument(
     (ipg, rows_per_image): (usize, Option<usize>),
 ) -> Arg {
     let find = |name| named(contract, &args.inputs, name).map_or(Arg::Null, Buffer::read);
-    let int = |value: usize| match i32::try_from(value) {
-        Ok(value) => value,
-        Err(_) => panic!("{}: {value} rows", contract.op),
-    };
     StructArg::new()
-        .pointers(&NAMED.map(find), NAMED.len())
-        .field(int(args.inputs[0].dim(0)))
+        .pointers(NAMED.map(find), NAMED.len())
+        .ints([args.inputs[0].dim(0)])
         // More images a group than an int holds are all images in one group either way.
         .field(i32::try_from(ipg).unwrap_or(i32::MAX))
         .field(counted_from)
-        .field(int(rows_per_image.unwrap_or(0)))
+        .ints([rows_per_image.unwrap_or(0)])
         .arg()
 }
 
@@ -237,6 +232,10 @@ macro_rules! row_loss {
             [concat!($name, "_f16"), concat!($name, "_grad_f16"), concat!($name, "_total")];
 
         impl $crate::contract::Kernel for $loss {
+            const FLOPS: $crate::contract::Flops = $crate::contract::Flops::Input(
+                <Self as $crate::losses::row_loss::RowLoss>::FLOPS[0],
+            );
+
             fn check(
                 &self,
                 inputs: &[$crate::TensorDesc],
@@ -245,30 +244,11 @@ macro_rules! row_loss {
                 $crate::losses::row_loss::check_columns::<Self>(inputs)
             }
 
-            fn cost(
-                &self,
-                inputs: &[$crate::TensorDesc],
-                outputs: &[$crate::TensorDesc],
-            ) -> $crate::Cost {
-                use $crate::losses::row_loss::RowLoss;
-                let flops = Self::FLOPS[0] * inputs[0].len() as u64;
-                $crate::Cost::streaming(inputs, outputs, flops)
-            }
-
-            fn backward(
-                &self,
-                _inputs: &[$crate::TensorDesc],
-                _outputs: &[$crate::TensorDesc],
-            ) -> $crate::BackwardRule {
+            fn backward(&self, _inputs: &[$crate::TensorDesc]) -> $crate::BackwardRule {
                 $crate::losses::backward_rule(self)
             }
 
-            fn cuda_workspace_bytes(
-                &self,
-                _gpu: &device::Gpu,
-                inputs: &[$crate::TensorDesc],
-                _outputs: &[$crate::TensorDesc],
-            ) -> usize {
+            fn cuda_workspace_bytes(&self, inputs: &[$crate::TensorDesc]) -> usize {
                 $crate::losses::row_loss::workspace_bytes::<Self>(&inputs[0])
             }
 
@@ -285,8 +265,7 @@ macro_rules! row_loss {
             const GRAD_NAME: &'static str = concat!($name, "_grad");
 
             fn grad_flops(inputs: &[$crate::TensorDesc]) -> u64 {
-                use $crate::losses::row_loss::RowLoss;
-                Self::FLOPS[1] * inputs[0].len() as u64
+                <Self as $crate::losses::row_loss::RowLoss>::FLOPS[1] * inputs[0].len() as u64
             }
 
             fn grad_launches(&self, args: &device::LaunchArgs<'_>) -> Vec<device::Launch> {

@@ -1,11 +1,12 @@
 //! The products against plain sums in f64, and the same bits whatever the number of threads.
 
 use super::*;
+use crate::Role;
+use crate::case::uniform;
 use crate::isa::{Isa, Products, has_bf16};
 
 fn values(len: usize, seed: u32) -> Vec<f32> {
-    let desc = crate::TensorDesc::new(crate::Role::Activation, &[len]);
-    crate::case::uniform(&desc, seed, -1.0, 1.0).as_f32().to_vec()
+    uniform(Role::Activation, &[len], seed, -1.0, 1.0).as_f32().to_vec()
 }
 
 #[derive(Clone)]

@@ -226,7 +226,7 @@ impl Form {
             check::floats(name, "residual", residual, &shape)?;
         }
         if let Some(count) = inputs.count {
-            check::count(name, count)?;
+            check::integers(name, "count", count, &[1])?;
         }
         inputs.finish.check(name, out)
     }

@@ -35,7 +35,8 @@ pub(super) fn count(
         mask_labels: masks.map(|[_, labels, _]| labels),
         mask_targets: masks.map(|[_, _, targets]| targets),
     };
-    let op = Accuracies { plus_one: net.spec.config.model.boxes.legacy_plus_one };
+    let plus_one = net.spec.config.model.boxes.legacy_plus_one;
+    let op = Accuracies { plus_one, masks: masks.is_some() };
     let counts = net.program.apply1(op, inputs)?;
     Ok(Some(counts))
 }

@@ -234,12 +234,10 @@ impl Rpn {
             let weight = net.conv_weight(&name, channels_in, shape, init);
             [weight, net.bias(&name, width, Init::Constant(0.0))]
         };
-        let inputs = RpnHeadInputs {
-            conv: pair(&last, channels, channels, 3),
-            logits: pair("cls_logits", channels, cells, 1),
-            deltas: pair("bbox_pred", channels, 4 * cells, 1),
-            maps,
-        };
+        let [w, b] = pair(&last, channels, channels, 3);
+        let [w_logits, b_logits] = pair("cls_logits", channels, cells, 1);
+        let [w_deltas, b_deltas] = pair("bbox_pred", channels, 4 * cells, 1);
+        let inputs = RpnHeadInputs { w, b, w_logits, b_logits, w_deltas, b_deltas, maps };
         let inputs: Vec<TensorId> = inputs.into();
         let mut logits = net.program.add(Arc::new(RpnHead), &inputs, &[])?;
         let deltas = logits.split_off(self.maps.len());

@@ -1,7 +1,5 @@
 //! Cases of `anchors` for the table of ops.
 
-use std::sync::Arc;
-
 use super::Anchors;
 use crate::boxes::{AnchorLevel, cell_anchors};
 use crate::case::OpCase;
@@ -33,8 +31,8 @@ pub fn cases() -> Vec<OpCase> {
         .iter()
         .map(|maps| {
             let levels = maps.iter().enumerate().map(level).collect();
-            OpCase::new(format!("{maps:?}"), Arc::new(Anchors { levels }), vec![])
+            OpCase::new(format!("{maps:?}"), Anchors { levels }, vec![])
         })
-        .chain([OpCase::new("11 levels of 69 cells", Arc::new(large), vec![])])
+        .chain([OpCase::new("11 levels of 69 cells", large, vec![])])
         .collect()
 }

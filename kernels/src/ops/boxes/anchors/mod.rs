@@ -3,7 +3,6 @@
 //! Matches torchvision's `AnchorGenerator.grid_anchors` and maskrcnn-benchmark's; the anchors of a
 //! cell come from [`crate::boxes::cell_anchors`], `cell_anchors_detectron` or `cell_anchors_exact`.
 //!
-//! Tensors: no inputs -> `anchors` (`[A_total, 4]`, f32, overwritten), order (level, y, x, cell).
 //! Edges: no level, or levels without cells, give an empty tensor.
 
 mod cases;
@@ -14,38 +13,29 @@ mod tests;
 use device::{Launch, LaunchArgs};
 
 use crate::boxes::{AnchorLevel, as_boxes_mut, grid_anchors};
-use crate::contract::Dims;
+use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::op;
 
 pub use cases::cases;
 
-/// Writes the anchors of `levels`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Anchors {
-    /// Finest level first.
-    pub levels: Vec<AnchorLevel>,
+op! {
+    /// Writes the anchors of `levels`.
+    pub struct Anchors = "anchors" {
+        /// Finest level first.
+        pub levels: Vec<AnchorLevel>,
+    }
+    out {
+        /// In the order (level, y, x, cell).
+        anchors: Box "[A, 4]",
+    }
 }
 
-const NAME: &str = "anchors";
+impl Kernel for Anchors {
+    const FLOPS: Flops = Flops::Output(1);
 
-impl Op for Anchors {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        Dims::new(NAME, inputs, 0, updates)?;
-        let total = self.levels.iter().map(AnchorLevel::len).sum();
-        Ok(vec![TensorDesc::new(Role::Box, &[total, 4])])
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, outputs[0].len() as u64)
+    fn sizes(&self, dims: &mut Dims) {
+        dims.bind("A", self.levels.iter().map(AnchorLevel::len).sum());
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

@@ -2,7 +2,7 @@
 
 use super::Anchors;
 use crate::boxes::{AnchorLevel, as_boxes, cell_anchors};
-use crate::on_cpu::run;
+use crate::case::hand::run;
 
 fn level(height: usize, width: usize, stride_h: f32, stride_w: f32) -> AnchorLevel {
     AnchorLevel { height, width, stride_h, stride_w, cells: cell_anchors(&[32.0], &[0.5, 1.0]) }
@@ -12,7 +12,7 @@ fn level(height: usize, width: usize, stride_h: f32, stride_w: f32) -> AnchorLev
 #[test]
 fn two_levels_by_hand() {
     let op = Anchors { levels: vec![level(1, 2, 4.0, 5.0), level(2, 1, 8.0, 8.0)] };
-    let outputs = run(&op, &[]).unwrap();
+    let outputs = run(&op, &[]);
     let wide = |x: f32, y: f32| [x - 23.0, y - 11.0, x + 23.0, y + 11.0];
     let square = |x: f32, y: f32| [x - 16.0, y - 16.0, x + 16.0, y + 16.0];
     let at = |x, y| [wide(x, y), square(x, y)];
@@ -24,7 +24,7 @@ fn two_levels_by_hand() {
 #[test]
 fn every_anchor_is_a_moved_cell() {
     let op = Anchors { levels: vec![level(5, 7, 3.0, 2.0)] };
-    let outputs = run(&op, &[]).unwrap();
+    let outputs = run(&op, &[]);
     for (i, b) in as_boxes(outputs[0].as_f32()).iter().enumerate() {
         let (y, x, cell) = (i / 14, i / 2 % 7, op.levels[0].cells[i % 2]);
         let (dx, dy) = (2.0 * x as f32, 3.0 * y as f32);

@@ -1,11 +1,9 @@
 //! Cases of `decode_proposals` for the table of ops.
 
-use std::sync::Arc;
-
 use super::DecodeProposals;
+use crate::Role;
 use crate::case::boxes::{boxes, sizes};
 use crate::case::{OpCase, integers, normal};
-use crate::{Role, TensorDesc};
 
 /// Height and width of each level.
 type Maps<'a> = &'a [(usize, usize)];
@@ -31,9 +29,9 @@ pub fn cases() -> Vec<OpCase> {
 fn case(role: Role, n: usize, m: usize, maps: Maps<'_>, plus_one: bool) -> OpCase {
     let total: usize = maps.iter().map(|(h, w)| 3 * h * w).sum();
     let map = |channels: usize, seed: u32, scale: f32| {
-        maps.iter().zip(seed..).map(move |(&(h, w), seed)| {
-            normal(&TensorDesc::new(role, &[n, h, w, channels]), seed, scale)
-        })
+        maps.iter()
+            .zip(seed..)
+            .map(move |(&(h, w), seed)| normal(role, &[n, h, w, channels], seed, scale))
     };
     let mut inputs = vec![
         integers(&[n, m], 1, -1, total as i32),
@@ -43,9 +41,5 @@ fn case(role: Role, n: usize, m: usize, maps: Maps<'_>, plus_one: bool) -> OpCas
     inputs.extend(map(3, 10, 2.0));
     inputs.extend(map(12, 20, 0.5));
     let op = DecodeProposals { plus_one, min_size: 1e-3, score_threshold: 0.1, weights: [1.0; 4] };
-    OpCase::new(
-        format!("N {n}, M {m}, {maps:?}, plus_one {plus_one}, {role:?}"),
-        Arc::new(op),
-        inputs,
-    )
+    OpCase::new(format!("N {n}, M {m}, {maps:?}, plus_one {plus_one}, {role:?}"), op, inputs)
 }

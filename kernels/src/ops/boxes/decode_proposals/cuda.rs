@@ -55,7 +55,6 @@ fn levels_arg(
     total: usize,
     first_launch: bool,
 ) -> Arg {
-    let read = |maps: &[&Buffer<'_>]| maps.iter().map(|m| m.read()).collect::<Vec<_>>();
     let mut ends = [0i32; MAX_LEVELS];
     let mut end = first;
     for (place, logits) in ends.iter_mut().zip(logits) {
@@ -64,8 +63,8 @@ fn levels_arg(
     }
     let strays = i32::from(first_launch);
     StructArg::new()
-        .pointers(&read(logits), MAX_LEVELS)
-        .pointers(&read(deltas), MAX_LEVELS)
+        .pointers(logits.iter().map(|map| map.read()), MAX_LEVELS)
+        .pointers(deltas.iter().map(|map| map.read()), MAX_LEVELS)
         .field(ends)
         .field([first as i32, logits.len() as i32, total as i32, strays])
         .arg()

@@ -1,12 +1,9 @@
 //! Cases of `detections` for the table of ops.
 
-use std::sync::Arc;
-
 use super::Detections;
-use crate::case::boxes::{boxes, constant, index, sizes};
-use crate::case::{OpCase, normal};
-use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::boxes::{boxes, sizes};
+use crate::case::{OpCase, constant, floats, index, normal};
 
 /// Images, RoIs per image, foreground classes, detections per image.
 type Shape = (usize, usize, usize, usize);
@@ -42,8 +39,8 @@ pub fn cases() -> Vec<OpCase> {
 fn shared_deltas(mut case: OpCase) -> OpCase {
     let deltas = &mut case.inputs[1];
     let (rows, width) = (deltas.desc.dim(0), deltas.desc.dim(1));
-    let first = deltas.as_f32().chunks(width).flat_map(|row| row[..4].to_vec()).collect();
-    *deltas = HostTensor::f32(TensorDesc::new(deltas.desc.role, &[rows, 4]), first);
+    let first: Vec<f32> = deltas.as_f32().chunks(width).flat_map(|row| row[..4].to_vec()).collect();
+    *deltas = floats(deltas.desc.role, &[rows, 4], first);
     case.label += ", shared deltas";
     case
 }
@@ -54,16 +51,15 @@ fn case(role: Role, (n, rois, k, per_image): Shape, plus_one: bool, mixed: bool)
     let image_of = |i: usize| if mixed { (5 * i + i / 3) % (n + 1) } else { i / rois };
     let image_idx: Vec<i32> =
         (0..m).map(|i| if i < n * rois { image_of(i) as i32 } else { -1 }).collect();
-    let activation = |width: usize| TensorDesc::new(role, &[m, width]);
-    let mut logits = normal(&activation(k + 1), 1, 2.0);
+    let mut logits = normal(role, &[m, k + 1], 1, 2.0);
     if mixed {
         logits.as_f32_mut().iter_mut().step_by(53).for_each(|x| *x = f32::NAN);
     }
     let inputs = vec![
         logits,
-        normal(&activation(4 * (k + 1)), 2, 1.0),
+        normal(role, &[m, 4 * (k + 1)], 2, 1.0),
         boxes(&[m, 4], 3, 700.0, 300.0),
-        index(&[m], &image_idx),
+        index(&[m], image_idx),
         constant(&[1], (n * rois) as i32),
         sizes(n, 800, 600),
     ];
@@ -78,5 +74,5 @@ fn case(role: Role, (n, rois, k, per_image): Shape, plus_one: bool, mixed: bool)
     let order = if mixed { ", mixed images and NaN" } else { "" };
     let label =
         format!("N {n}, {rois} RoIs, K {k}, D {per_image}, plus_one {plus_one}, {role:?}{order}");
-    OpCase::new(label, Arc::new(op), inputs)
+    OpCase::new(label, op, inputs)
 }

@@ -60,7 +60,7 @@ impl Plan {
         for &(array, access) in touched {
             pointers[array] = self.piece(workspace, array, access);
         }
-        StructArg::new().pointers(&pointers, ARRAYS).arg()
+        StructArg::new().pointers(pointers, ARRAYS).arg()
     }
 
     /// `Setting`.
@@ -89,7 +89,7 @@ pub(super) fn launches(op: &Detections, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let plan = Plan::new(op, [logits, inputs.box_deltas, inputs.network_sizes].map(|b| b.desc));
     let DetectionsInputs { box_deltas, rois, image_idx, num_rois, network_sizes, .. } = inputs;
     let reads = [box_deltas, rois, image_idx, num_rois, network_sizes].map(Buffer::read);
-    let rois = StructArg::new().pointers(&reads, reads.len()).arg();
+    let rois = StructArg::new().pointers(reads, 5).arg();
     let setting = plan.setting(op);
     let name = |f16, f32| if half { f16 } else { f32 };
 
@@ -127,6 +127,6 @@ pub(super) fn launches(op: &Detections, args: &LaunchArgs<'_>) -> Vec<Launch> {
         .arg(setting)
         .arg(plan.scratch(args.workspace, &[(KEPT, Read), (KEPT_COUNTS, Read)]))
         .arg(counts.read())
-        .arg(StructArg::new().pointers(&found, 5).arg());
+        .arg(StructArg::new().pointers(found, 5).arg());
     vec![score, classes, count, merge]
 }

@@ -13,7 +13,7 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
@@ -94,12 +94,7 @@ impl Kernel for Detections {
         Cost::streaming(inputs, outputs, 5 * DetectionsInputs::of(inputs).class_logits.len() as u64)
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(self, inputs)
     }
 

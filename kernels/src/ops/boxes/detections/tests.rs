@@ -2,10 +2,9 @@
 
 use super::{Detections, cases};
 use crate::boxes::{ImageSize, as_boxes, batched_nms, clip, decode, is_small};
-use crate::case::boxes::{index, sizes};
-use crate::cpu::HostTensor;
-use crate::on_cpu::run;
-use crate::{Role, TensorDesc};
+use crate::case::boxes::sizes;
+use crate::case::hand::{assert_near, run, tensor};
+use crate::case::index;
 
 /// Two classes. RoIs 0 and 1 are the same box; RoI 2 is of the second image; RoI 3 is beyond the
 /// count.
@@ -13,15 +12,12 @@ use crate::{Role, TensorDesc};
 fn by_hand() {
     let logits = [[1.0f32, 4.0, 5.0], [1.0, 6.0, 3.0], [0.0, 0.0, 9.0], [0.0, 9.0, 0.0]];
     let roi = [10.0, 10.0, 30.0, 30.0];
-    let of = |role, shape: &[usize], values: Vec<f32>| {
-        HostTensor::f32(TensorDesc::new(role, shape), values)
-    };
     let inputs = [
-        of(Role::Activation, &[4, 3], logits.concat()),
-        of(Role::Activation, &[4, 12], vec![0.0; 48]),
-        of(Role::Box, &[4, 4], [roi, roi, roi, roi].concat()),
-        index(&[4], &[0, 0, 1, 1]),
-        index(&[1], &[3]),
+        tensor(&[4, 3], logits.concat()),
+        tensor(&[4, 12], vec![0.0; 48]),
+        tensor(&[4, 4], [roi, roi, roi, roi].concat()),
+        index(&[4], [0, 0, 1, 1]),
+        index(&[1], [3]),
         sizes(2, 25, 100),
     ];
     let op = Detections {
@@ -32,7 +28,7 @@ fn by_hand() {
         min_size: 1e-2,
         plus_one: false,
     };
-    let outputs = run(&op, &inputs).unwrap();
+    let outputs = run(&op, &inputs);
     // Image 0: class 1 of RoI 1 (0.946) beats that of RoI 0; class 2 is left with RoI 0 (0.721),
     // for in RoI 1 it has 0.047.
     assert_eq!(outputs[2].as_i32(), [1, 2, 2, 0, 0, 0]);
@@ -44,9 +40,7 @@ fn by_hand() {
         e(5.0) / (e(1.0) + e(4.0) + e(5.0)),
         e(9.0) / (e(9.0) + 2.0),
     ];
-    for (got, want) in outputs[1].as_f32().iter().zip(scores) {
-        assert!((got - want).abs() < 1e-6, "{got} {want}");
-    }
+    assert_near(&outputs[1].as_f32()[..3], &scores, 1e-6);
     let b = as_boxes(outputs[0].as_f32());
     assert_eq!((b[0], b[5]), ([10.0, 10.0, 30.0, 25.0], [0.0; 4]));
 }
@@ -54,9 +48,9 @@ fn by_hand() {
 #[test]
 fn nan_detects_nothing() {
     let mut case = cases().swap_remove(8);
-    assert!(run(case.op.as_ref(), &case.inputs).unwrap()[5].as_i32()[0] > 0, "{case}");
+    assert!(run(case.op.as_ref(), &case.inputs)[5].as_i32()[0] > 0, "{case}");
     case.inputs[0].as_f32_mut().fill(f32::NAN);
-    let outputs = run(case.op.as_ref(), &case.inputs).unwrap();
+    let outputs = run(case.op.as_ref(), &case.inputs);
     assert_eq!((outputs[5].as_i32(), outputs[4].as_i32()), (&[0][..], &[0][..]));
 }
 
@@ -65,7 +59,7 @@ fn nan_detects_nothing() {
 fn equals_the_plain_rule() {
     for case in cases().iter().filter(|c| c.inputs[0].desc.shape[0] < 500) {
         let plus_one = case.label.contains("plus_one true");
-        let outputs = run(case.op.as_ref(), &case.inputs).unwrap();
+        let outputs = run(case.op.as_ref(), &case.inputs);
         let (n, d) = (outputs[4].desc.len(), outputs[1].desc.len() / outputs[4].desc.len().max(1));
         let classes = case.inputs[0].desc.shape[1];
         let size = ImageSize { height: 800, width: 600 };

@@ -1,7 +1,5 @@
 //! Cases of `encode_boxes` for the table of ops.
 
-use std::sync::Arc;
-
 use super::EncodeBoxes;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, integers};
@@ -21,7 +19,7 @@ pub fn cases() -> Vec<OpCase> {
             ];
             let op = EncodeBoxes { weights: [10.0, 10.0, 5.0, 5.0], plus_one };
             let label = format!("M {m}, N {n}, G {g}, plus_one {plus_one}");
-            OpCase::new(label, Arc::new(op), inputs)
+            OpCase::new(label, op, inputs)
         })
         .collect()
 }

@@ -2,32 +2,25 @@
 
 use super::{EncodeBoxes, cases};
 use crate::boxes::{as_boxes, decode};
-use crate::case::boxes::index;
-use crate::cpu::HostTensor;
-use crate::on_cpu::run;
-use crate::{Role, TensorDesc};
+use crate::case::hand::{assert_near, run, tensor};
+use crate::case::index;
 
 #[test]
 fn by_hand() {
-    let of = |shape: &[usize], values: Vec<f32>| {
-        HostTensor::f32(TensorDesc::new(Role::Box, shape), values)
-    };
     let b = [0.0, 0.0, 10.0, 20.0];
     let gt = [5.0, 0.0, 25.0, 20.0];
     let inputs = [
-        of(&[4, 4], [b, b, b, b].concat()),
-        index(&[4], &[1, 1, -1, 1]),
-        index(&[4], &[0, 0, 0, -1]),
-        of(&[2, 1, 4], [[9.0; 4], gt].concat()),
-        index(&[4], &[3, 0, 3, 3]),
+        tensor(&[4, 4], [b, b, b, b].concat()),
+        index(&[4], [1, 1, -1, 1]),
+        index(&[4], [0, 0, 0, -1]),
+        tensor(&[2, 1, 4], [[9.0; 4], gt].concat()),
+        index(&[4], [3, 0, 3, 3]),
     ];
     let op = EncodeBoxes { weights: [10.0, 10.0, 5.0, 5.0], plus_one: false };
-    let outputs = run(&op, &inputs).unwrap();
+    let outputs = run(&op, &inputs);
     // The centre moves by 10 of 10 pixels, the width doubles.
     let want = [10.0, 0.0, 5.0 * 2f32.ln(), 0.0];
-    for (got, want) in outputs[0].as_f32().iter().zip(want) {
-        assert!((got - want).abs() < 1e-5, "{got} {want}");
-    }
+    assert_near(&outputs[0].as_f32()[..4], &want, 1e-5);
     assert_eq!(outputs[0].as_f32()[4..], [0.0; 12]);
     assert_eq!(as_boxes(outputs[1].as_f32()), [gt, [0.0; 4], [0.0; 4], [0.0; 4]]);
 }
@@ -36,7 +29,7 @@ fn by_hand() {
 fn decoding_gives_the_ground_truth_back() {
     for case in cases() {
         let plus_one = case.label.contains("plus_one true");
-        let outputs = run(case.op.as_ref(), &case.inputs).unwrap();
+        let outputs = run(case.op.as_ref(), &case.inputs);
         let boxes = as_boxes(case.inputs[0].as_f32());
         let rows = as_boxes(outputs[0].as_f32()).iter().zip(as_boxes(outputs[1].as_f32()));
         for (b, (target, gt)) in boxes.iter().zip(rows) {
@@ -45,9 +38,7 @@ fn decoding_gives_the_ground_truth_back() {
                 continue;
             }
             let back = decode(b, target, &[10.0, 10.0, 5.0, 5.0], plus_one);
-            for (got, want) in back.iter().zip(gt) {
-                assert!((got - want).abs() < 2e-3, "{case}: {back:?} {gt:?}");
-            }
+            assert_near(&back, gt, 2e-3);
         }
     }
 }

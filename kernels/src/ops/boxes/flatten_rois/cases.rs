@@ -1,7 +1,5 @@
 //! Cases of `flatten_rois` for the table of ops.
 
-use std::sync::Arc;
-
 use super::FlattenRois;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, integers};
@@ -13,7 +11,7 @@ pub fn cases() -> Vec<OpCase> {
         .map(|&(n, p)| {
             let counts = integers(&[n], 2, 0, p as i32 + 1);
             let inputs = vec![boxes(&[n, p, 4], 1, 700.0, 300.0), counts];
-            OpCase::new(format!("N {n}, P {p}"), Arc::new(FlattenRois), inputs)
+            OpCase::new(format!("N {n}, P {p}"), FlattenRois, inputs)
         })
         .collect()
 }

@@ -60,13 +60,14 @@ impl Kernel for FlattenRois {
 #[cfg(test)]
 mod tests {
     use super::{FlattenRois, cases};
-    use crate::case::boxes::{boxes, index};
+    use crate::case::boxes::boxes;
+    use crate::case::index;
     use crate::on_cpu::run;
 
     #[test]
     fn by_hand() {
         let proposals = boxes(&[3, 2, 4], 1, 50.0, 20.0);
-        let inputs = [proposals.clone(), index(&[3], &[1, 0, 2])];
+        let inputs = [proposals.clone(), index(&[3], [1, 0, 2])];
         let outputs = run(&FlattenRois, &inputs).unwrap();
         let p = proposals.as_f32();
         assert_eq!(outputs[0].as_f32(), [&p[..4], &p[16..], &[0.0; 12]].concat());

@@ -1,13 +1,10 @@
 //! Cases of `keypoint_peaks` for the table of ops.
 
-use std::sync::Arc;
-
 use super::KeypointPeaks;
-use crate::case::OpCase;
-use crate::case::boxes::{boxes, constant};
-use crate::case::normal;
+use crate::Role;
+use crate::case::boxes::boxes;
+use crate::case::{OpCase, constant, normal};
 use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
 
 /// No box, no keypoint, a map of one value, primes, boxes smaller and larger than their maps, the
 /// largest map, and detections of a person.
@@ -23,14 +20,13 @@ pub fn cases() -> Vec<OpCase> {
     ];
     rows.iter()
         .map(|&(m, per_box, side, count, max_side)| {
-            let maps = TensorDesc::new(Role::Activation, &[m * per_box, side * side]);
             let inputs = vec![
-                bumps(normal(&maps, 1, 0.05), side),
+                bumps(normal(Role::Activation, &[m * per_box, side * side], 1, 0.05), side),
                 boxes(&[m, 4], 2, 300.0, max_side),
                 constant(&[1], count),
             ];
             let label = format!("M {m}, K {per_box}, S {side}, sides to {max_side}");
-            OpCase::new(label, Arc::new(KeypointPeaks), inputs)
+            OpCase::new(label, KeypointPeaks, inputs)
         })
         .collect()
 }

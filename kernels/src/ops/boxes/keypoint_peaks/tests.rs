@@ -1,18 +1,11 @@
 //! `keypoint_peaks` by hand.
 
 use super::KeypointPeaks;
-use crate::case::boxes::index;
-use crate::cpu::HostTensor;
-use crate::on_cpu::run;
-use crate::{Op, Role, TensorDesc};
+use crate::case::hand::{ints, refusal, run, tensor};
 
 fn peaks(map: &[f32], b: [f32; 4]) -> Vec<f32> {
-    let inputs = [
-        HostTensor::f32(TensorDesc::new(Role::Activation, &[1, map.len()]), map.to_vec()),
-        HostTensor::f32(TensorDesc::new(Role::Box, &[1, 4]), b.to_vec()),
-        index(&[1], &[1]),
-    ];
-    run(&KeypointPeaks, &inputs).expect("fits").remove(0).as_f32().to_vec()
+    let inputs = [tensor(&[1, map.len()], map), tensor(&[1, 4], b), ints(&[1])];
+    run(&KeypointPeaks, &inputs).remove(0).as_f32().to_vec()
 }
 
 /// At its own size a map keeps its values: the third pixel of the second row.
@@ -46,13 +39,12 @@ fn ties_fall_to_the_first_and_nan_to_the_first_pixel() {
 
 #[test]
 fn maps_that_are_not_square_are_refused() {
-    let of = |role, shape: &[usize]| TensorDesc::new(role, shape);
-    let inputs = |maps: &[usize]| {
-        let index = of(Role::Index, &[1]);
-        [of(Role::Activation, maps), of(Role::Box, &[2, 4]), index]
+    let inputs = |maps: [usize; 2]| {
+        let logits = vec![0.0; maps[0] * maps[1]];
+        [tensor(&maps, logits), tensor(&[2, 4], [0.0; 8]), ints(&[1])]
     };
-    assert!(KeypointPeaks.infer(&inputs(&[6, 9]), &[]).is_ok());
+    run(&KeypointPeaks, &inputs([6, 9]));
     for maps in [[6, 8], [5, 9], [6, 65 * 65]] {
-        assert!(KeypointPeaks.infer(&inputs(&maps), &[]).is_err(), "{maps:?}");
+        refusal(&KeypointPeaks, &inputs(maps));
     }
 }

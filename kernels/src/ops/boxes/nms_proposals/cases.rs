@@ -1,11 +1,9 @@
 //! Cases of `nms_proposals` for the table of ops.
 
-use std::sync::Arc;
-
 use super::{NmsProposals, ProposalScope};
-use crate::case::boxes::{boxes, index};
-use crate::case::{OpCase, integers, uniform};
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::boxes::boxes;
+use crate::case::{OpCase, index, integers, uniform};
 
 /// No image, no row, no room, one row, primes, around a chunk of 64 and a band of 33 chunks of
 /// CUDA's comparison, and 2000 a level of a training step; then levels out of order, more than CUDA
@@ -97,11 +95,11 @@ fn case(
     let (n, m) = size;
     let inputs = vec![
         boxes(&[n, m, 4], 1, spread.0, spread.1),
-        uniform(&TensorDesc::new(Role::Score, &[n, m]), 2, -0.2, 1.0),
+        uniform(Role::Score, &[n, m], 2, -0.2, 1.0),
         index(&[m], levels),
         integers(&[n, m], 3, 0, 1000),
     ];
     let NmsProposals { threshold, post_top_n, scope, .. } = op;
     let label = format!("N {n}, M {m}, top {post_top_n}, {scope:?}, over {threshold}{what}");
-    OpCase::new(label, Arc::new(op), inputs)
+    OpCase::new(label, op, inputs)
 }

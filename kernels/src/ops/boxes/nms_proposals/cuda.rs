@@ -63,7 +63,7 @@ fn scratch(
         let (offset, bytes) = pieces[array];
         pointers[array] = workspace.piece(offset, bytes, access);
     }
-    StructArg::new().pointers(&pointers, ARRAYS).arg()
+    StructArg::new().pointers(pointers, ARRAYS).arg()
 }
 
 pub(super) fn launches(op: &NmsProposals, args: &LaunchArgs<'_>) -> Vec<Launch> {

@@ -12,7 +12,7 @@ mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
@@ -106,12 +106,7 @@ impl Kernel for NmsProposals {
         Cost::streaming(inputs, outputs, 14 * pairs)
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(NmsProposalsInputs::of(inputs).boxes)
     }
 

@@ -10,9 +10,9 @@ mod tests;
 use device::{Arg, Launch, LaunchArgs};
 
 use crate::boxes::{ImageSize, as_boxes, as_boxes_mut, at_most, clip, decode};
-use crate::contract::Kernel;
+use crate::contract::{Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, DType, TensorDesc, op};
+use crate::{DType, op};
 
 pub use cases::cases;
 
@@ -43,9 +43,7 @@ op! {
 }
 
 impl Kernel for RefineRois {
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 10 * outputs[0].len() as u64)
-    }
+    const FLOPS: Flops = Flops::Output(10);
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let inputs = RefineRoisInputs::of(&args.inputs);

@@ -1,7 +1,5 @@
 //! Cases of `roi_levels` for the table of ops.
 
-use std::sync::Arc;
-
 use choices::LevelEps;
 
 use super::RoiLevels;
@@ -31,7 +29,7 @@ pub fn cases() -> Vec<OpCase> {
             if rule == LevelEps::InLog {
                 label += ", constant in the logarithm";
             }
-            OpCase::new(label, Arc::new(op), inputs)
+            OpCase::new(label, op, inputs)
         })
         .collect()
 }

@@ -13,9 +13,9 @@ use choices::LevelEps;
 use device::{Launch, LaunchArgs};
 
 use crate::boxes::{as_boxes, epsilons, roi_level};
-use crate::contract::{Dims, Kernel};
+use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, OpError, TensorDesc, check, op};
+use crate::{OpError, TensorDesc, check, op};
 
 pub use cases::cases;
 
@@ -50,13 +50,11 @@ op! {
 const NAME: &str = "roi_levels";
 
 impl Kernel for RoiLevels {
+    const FLOPS: Flops = Flops::Output(10);
+
     fn check(&self, _inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
         let ok = self.min_level <= self.max_level;
         check::parameter(NAME, "max_level", ok, "at least min_level", self.max_level)
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 10 * outputs[0].len() as u64)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

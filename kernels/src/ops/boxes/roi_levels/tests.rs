@@ -4,17 +4,15 @@ use choices::LevelEps;
 
 use super::{RoiLevels, cases};
 use crate::boxes::{area, as_boxes};
-use crate::case::boxes::index;
-use crate::cpu::HostTensor;
-use crate::on_cpu::run;
-use crate::{Role, TensorDesc};
+use crate::case::hand::{refusal, run, tensor};
+use crate::case::index;
 
 #[test]
 fn boundaries_by_hand() {
     let sides = [0.0, 111.9, 112.0, 223.9, 224.0, 447.9, 448.0, 9e9, 448.0];
     let rois: Vec<f32> = sides.iter().flat_map(|&s| [1.0, 1.0, 1.0 + s, 1.0 + s]).collect();
-    let image_idx = index(&[9], &[0, 0, 0, 0, 0, 0, 0, 0, -1]);
-    let inputs = [HostTensor::f32(TensorDesc::new(Role::Box, &[9, 4]), rois), image_idx];
+    let image_idx = index(&[9], [0, 0, 0, 0, 0, 0, 0, 0, -1]);
+    let inputs = [tensor(&[9, 4], rois), image_idx];
     let op = RoiLevels {
         min_level: 2,
         max_level: 5,
@@ -23,17 +21,17 @@ fn boundaries_by_hand() {
         plus_one: false,
         rule: LevelEps::AfterLog,
     };
-    assert_eq!(run(&op, &inputs).unwrap()[0].as_i32(), [0, 0, 1, 1, 2, 2, 3, 3, 0]);
+    assert_eq!(run(&op, &inputs)[0].as_i32(), [0, 0, 1, 1, 2, 2, 3, 3, 0]);
     let inclusive = RoiLevels { plus_one: true, ..op.clone() };
-    assert_eq!(run(&inclusive, &inputs).unwrap()[0].as_i32(), [0, 1, 1, 2, 2, 3, 3, 3, 0]);
+    assert_eq!(run(&inclusive, &inputs)[0].as_i32(), [0, 1, 1, 2, 2, 3, 3, 3, 0]);
     // A side just below a boundary counts as on it where the constant is 1e-6.
     let below = 224.0 * (1.0 - 4e-7);
-    let side = HostTensor::f32(TensorDesc::new(Role::Box, &[1, 4]), vec![0.0, 0.0, below, below]);
+    let side = tensor(&[1, 4], [0.0, 0.0, below, below]);
     for (rule, level) in [(LevelEps::AfterLog, 2), (LevelEps::InLog, 1)] {
-        let inputs = [side.clone(), index(&[1], &[0])];
-        assert_eq!(run(&RoiLevels { rule, ..op.clone() }, &inputs).unwrap()[0].as_i32(), [level]);
+        let inputs = [side.clone(), index(&[1], [0])];
+        assert_eq!(run(&RoiLevels { rule, ..op.clone() }, &inputs)[0].as_i32(), [level]);
     }
-    let error = run(&RoiLevels { max_level: 1, ..op }, &inputs).unwrap_err().to_string();
+    let error = refusal(&RoiLevels { max_level: 1, ..op }, &inputs);
     assert!(error.contains("max_level"), "{error}");
 }
 
@@ -42,7 +40,7 @@ fn boundaries_by_hand() {
 fn equals_a_comparison_of_areas() {
     for case in cases() {
         let plus_one = case.label.contains("plus_one true");
-        let outputs = run(case.op.as_ref(), &case.inputs).unwrap();
+        let outputs = run(case.op.as_ref(), &case.inputs);
         let rows = as_boxes(case.inputs[0].as_f32()).iter().zip(case.inputs[1].as_i32());
         for ((roi, &image), &level) in rows.zip(outputs[0].as_i32()) {
             let area = area(roi, plus_one);

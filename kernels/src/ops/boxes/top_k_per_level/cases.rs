@@ -1,11 +1,8 @@
 //! Cases of `top_k_per_level` for the table of ops.
 
-use std::sync::Arc;
-
 use super::TopKPerLevel;
-use crate::case::{OpCase, integers, normal};
-use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::{OpCase, floats, integers, normal};
 
 /// Height and width of each level.
 type Maps<'a> = &'a [(usize, usize)];
@@ -29,21 +26,16 @@ pub fn cases() -> Vec<OpCase> {
     ];
     let random = shapes.iter().map(|&(k, n, maps)| {
         let logits = |(i, &(h, w)): (usize, &(usize, usize))| {
-            normal(
-                &TensorDesc::new(Role::Activation, &[n, h, w, 3]),
-                i as u32,
-                2.0 * 1.19f32.powi(i as i32),
-            )
+            normal(Role::Activation, &[n, h, w, 3], i as u32, 2.0 * 1.19f32.powi(i as i32))
         };
         let inputs = maps.iter().enumerate().map(logits).collect();
-        OpCase::new(format!("k {k}, N {n}, {maps:?}"), Arc::new(TopKPerLevel { k }), inputs)
+        OpCase::new(format!("k {k}, N {n}, {maps:?}"), TopKPerLevel { k }, inputs)
     });
     let ties = [Role::Activation, Role::Score].map(tied);
-    let f32_logits =
-        |h: usize| normal(&TensorDesc::new(Role::Score, &[2, h, 29, 3]), h as u32, 1e-3);
+    let f32_logits = |h: usize| normal(Role::Score, &[2, h, 29, 3], h as u32, 1e-3);
     let f32s = OpCase::new(
         "k 1000, N 2, f32 on every device",
-        Arc::new(TopKPerLevel { k: 1000 }),
+        TopKPerLevel { k: 1000 },
         vec![f32_logits(101), f32_logits(11)],
     );
     random.chain(ties).chain([f32s]).collect()
@@ -55,7 +47,7 @@ fn tied(role: Role) -> OpCase {
     let special = [-0.0, 0.0, f32::NAN, f32::NEG_INFINITY, f32::INFINITY, -1.0, 1.0];
     let choice = integers(&shape, 5, 0, 400);
     let value = |&i: &i32| special.get(i as usize).copied().unwrap_or(-1.0);
-    let values = choice.as_i32().iter().map(value).collect();
-    let logits = HostTensor::f32(TensorDesc::new(role, &shape), values);
-    OpCase::new(format!("k 2000, ties, {role:?}"), Arc::new(TopKPerLevel { k: 2000 }), vec![logits])
+    let values: Vec<f32> = choice.as_i32().iter().map(value).collect();
+    let logits = floats(role, &shape, values);
+    OpCase::new(format!("k 2000, ties, {role:?}"), TopKPerLevel { k: 2000 }, vec![logits])
 }

@@ -78,8 +78,7 @@ impl Plan {
             Some(access) => workspace.piece(offset, bytes, access),
             None => Arg::Null,
         });
-        let pointers: Vec<Arg> = pointers.collect();
-        StructArg::new().pointers(&pointers, 3).field(self.capacity as u64).arg()
+        StructArg::new().pointers(pointers, 3).field(self.capacity as u64).arg()
     }
 }
 
@@ -151,7 +150,6 @@ fn levels_arg(
     first: (usize, usize),
     idx: Buffer<'_>,
 ) -> Arg {
-    let pointers: Vec<Arg> = logits.iter().map(Buffer::read).collect();
     let (mut anchor, mut slot) = first;
     let mut columns = [[0i32; MAX_LEVELS]; 5];
     for (l, of) in plan.levels.iter().enumerate() {
@@ -164,7 +162,7 @@ fn levels_arg(
     }
     let rest = [plan.levels.len(), level, idx.dim(1), plan.blocks];
     StructArg::new()
-        .pointers(&pointers, MAX_LEVELS)
+        .pointers(logits.iter().map(Buffer::read), MAX_LEVELS)
         .field(columns)
         .field(rest.map(|v| v as i32))
         .arg()

@@ -6,13 +6,14 @@
 //! Cost: a selection over all logits, then a sort of k; bound by memory.
 
 mod cases;
-mod cpu;
 mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
+use rayon::prelude::*;
 
+use crate::boxes::top_k;
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
 use crate::{Cost, OpError, TensorDesc, op};
@@ -49,12 +50,7 @@ impl Kernel for TopKPerLevel {
         Cost::streaming(inputs, outputs, inputs.iter().map(|d| d.len() as u64).sum())
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(self, inputs)
     }
 
@@ -63,7 +59,35 @@ impl Kernel for TopKPerLevel {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        cpu::top_k_per_level(self, args);
+        let inputs = &args.inputs;
+        let mut levels = Vec::new();
+        // Each level as (logits, anchors per image, first anchor, anchors kept).
+        let mut maps = Vec::new();
+        let mut first = 0;
+        for (l, logits) in inputs.iter().enumerate() {
+            let len: usize = logits.shape()[1..].iter().product();
+            let kept = self.level_len(logits.desc);
+            levels.extend(std::iter::repeat_n(l as i32, kept));
+            maps.push((logits.f32(), len, first, kept));
+            first += len;
+        }
+        args.outputs[1].i32().copy_from_slice(&levels);
+
+        let mut rest = args.outputs[0].i32();
+        let mut tasks = Vec::new();
+        for n in 0..inputs[0].shape()[0] {
+            for &(logits, len, first, kept) in &maps {
+                let (own, later) = rest.split_at_mut(kept);
+                tasks.push((&logits[n * len..][..len], first, own));
+                rest = later;
+            }
+        }
+        tasks.into_par_iter().for_each(|(logits, first, own)| {
+            let kept = own.len();
+            for (idx, i) in own.iter_mut().zip(top_k(logits, kept)) {
+                *idx = (first + i) as i32;
+            }
+        });
     }
 }
 

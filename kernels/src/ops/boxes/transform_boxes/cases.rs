@@ -1,7 +1,5 @@
 //! Cases of `transform_boxes` for the table of ops.
 
-use std::sync::Arc;
-
 use super::TransformBoxes;
 use crate::case::boxes::{boxes, views};
 use crate::case::{OpCase, integers};
@@ -18,7 +16,7 @@ pub fn cases() -> Vec<OpCase> {
                 views([480, 640], [800, 1066], &(0..n as i32).collect::<Vec<_>>()),
             ];
             let label = format!("N {n}, G {g}, plus_one {plus_one}");
-            OpCase::new(label, Arc::new(TransformBoxes { plus_one }), inputs)
+            OpCase::new(label, TransformBoxes { plus_one }, inputs)
         })
         .collect()
 }

@@ -8,15 +8,16 @@
 //! Edges: a window of 0 (an empty slot of the batch) is taken as ratio 0.
 
 mod cases;
-mod cpu;
 #[cfg(test)]
 mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::contract::Kernel;
+use crate::boxes::{as_boxes, as_boxes_mut, gt_rows};
+use crate::contract::{Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, TensorDesc, op};
+use crate::op;
+use crate::view::View;
 
 pub use cases::cases;
 
@@ -41,9 +42,7 @@ op! {
 }
 
 impl Kernel for TransformBoxes {
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 2 * outputs[0].len() as u64)
-    }
+    const FLOPS: Flops = Flops::Output(2);
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let inputs = TransformBoxesInputs::of(&args.inputs);
@@ -53,6 +52,20 @@ impl Kernel for TransformBoxes {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        cpu::transform(self, args);
+        let inputs = TransformBoxesInputs::of(&args.inputs);
+        let (boxes, counts) = (as_boxes(inputs.boxes.f32()), inputs.counts.i32());
+        let capacity = inputs.boxes.shape()[1];
+        let output = as_boxes_mut(args.outputs[0].f32());
+        output.fill([0.0; 4]);
+        for n in 0..counts.len() {
+            let view = View::of(inputs.views.i32(), n);
+            let rows = &mut output[n * capacity..][..capacity];
+            for (out, b) in rows.iter_mut().zip(gt_rows(boxes, counts, n)) {
+                let x = view.x.place_ends(b[0], b[2], self.plus_one);
+                let y = view.y.place_ends(b[1], b[3], self.plus_one);
+                let [[y1, y2], [x1, x2]] = view.turned([y, x]);
+                *out = [x1, y1, x2, y2];
+            }
+        }
     }
 }

@@ -1,10 +1,8 @@
 //! Cases of `all_reduce` for the table of ops: one rank, whose sum is its own input.
 
-use std::sync::Arc;
-
 use super::AllReduce;
+use crate::Role;
 use crate::case::{OpCase, normal};
-use crate::{Role, TensorDesc};
 
 /// Halves and floats: sizes 0, 1, primes, and a bucket of 1 MiB.
 pub fn cases() -> Vec<OpCase> {
@@ -13,8 +11,8 @@ pub fn cases() -> Vec<OpCase> {
         .into_iter()
         .flat_map(|role| shapes.map(|shape| (role, shape)))
         .map(|(role, shape)| {
-            let x = normal(&TensorDesc::new(role, shape), 3, 1.0);
-            OpCase::new(format!("{role:?} {shape:?}"), Arc::new(AllReduce), vec![x])
+            let x = normal(role, shape, 3, 1.0);
+            OpCase::new(format!("{role:?} {shape:?}"), AllReduce, vec![x])
         })
         .collect()
 }

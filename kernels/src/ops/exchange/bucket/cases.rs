@@ -1,11 +1,8 @@
 //! Cases of `fill_bucket` and `empty_bucket` for the table of ops.
 
-use std::sync::Arc;
-
 use super::{EmptyBucket, FillBucket};
-use crate::OpRef;
+use crate::Role;
 use crate::case::{OpCase, normal};
-use crate::{Role, TensorDesc};
 
 /// No gradient, sizes 0, 1, primes, a block and its neighbours, at places of every alignment; more
 /// gradients than a launch takes; and a bottleneck of res4.
@@ -25,17 +22,16 @@ pub fn cases() -> Vec<OpCase> {
 }
 
 fn fill(label: &str, shapes: &[&[usize]]) -> OpCase {
-    let grad = |(i, shape): (usize, &&[usize])| {
-        normal(&TensorDesc::new(Role::WeightGradient, shape), i as u32, 100.0)
-    };
-    let op: OpRef = Arc::new(FillBucket { scale: 0.125 });
+    let grad =
+        |(i, shape): (usize, &&[usize])| normal(Role::WeightGradient, shape, i as u32, 100.0);
+    let op = FillBucket { scale: 0.125 };
     OpCase::new(label, op, shapes.iter().enumerate().map(grad).collect())
 }
 
 fn empty(label: &str, shapes: &[&[usize]]) -> OpCase {
     let shapes: Vec<Vec<usize>> = shapes.iter().map(|shape| shape.to_vec()).collect();
     let total = shapes.iter().map(|shape| shape.iter().product::<usize>()).sum();
-    let bucket = normal(&TensorDesc::new(Role::Gradient, &[total]), 7, 1.0);
-    let op: OpRef = Arc::new(EmptyBucket { shapes });
+    let bucket = normal(Role::Gradient, &[total], 7, 1.0);
+    let op = EmptyBucket { shapes };
     OpCase::new(label, op, vec![bucket])
 }

@@ -3,6 +3,7 @@
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Touch};
 
 use super::FillBucket;
+use crate::many_tensors::{column, first_blocks};
 
 /// Gradients of a launch: their struct must stay under 4 KiB.
 const CAPACITY: usize = 64;
@@ -45,20 +46,18 @@ fn parts<'a>(
     assert!(bucket.desc.role.follows_precision(), "{:?}", bucket.desc);
     let mut from = bucket.ptr;
     gradients.chunks(CAPACITY).map(move |some| {
-        let (mut blocks, mut total) = (0, 0);
-        let (mut len, mut first) = ([0u64; CAPACITY], [0u64; CAPACITY]);
-        let mut first_block = [0i32; CAPACITY];
-        for (i, gradient) in some.iter().enumerate() {
-            (len[i], first[i]) = (gradient.len() as u64, total as u64);
-            first_block[i] = blocks as i32;
-            blocks += gradient.len().div_ceil(BLOCK_ELEMENTS);
-            total += gradient.len();
-        }
-        first_block[some.len()..].fill(blocks as i32);
-        let pointers: Vec<Arg> = some.iter().map(of).collect();
+        let len = || some.iter().map(|gradient| gradient.len());
+        let (first_block, blocks) =
+            first_blocks::<CAPACITY>(len().map(|len| len.div_ceil(BLOCK_ELEMENTS)));
+        let mut total = 0;
+        let first = len().map(|len| {
+            total += len;
+            (total - len) as u64
+        });
+        let first = column::<_, CAPACITY>(first);
         let gradients = StructArg::new()
-            .pointers(&pointers, CAPACITY)
-            .field(len)
+            .pointers(some.iter().map(of), CAPACITY)
+            .field(column::<_, CAPACITY>(len().map(|len| len as u64)))
             .field(first)
             .field(first_block)
             .arg();

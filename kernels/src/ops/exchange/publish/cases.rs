@@ -1,11 +1,8 @@
 //! Cases of `publish` for the table of ops.
 
-use std::sync::Arc;
-
 use super::Publish;
-use crate::case::{OpCase, integers, normal};
-use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::{OpCase, constant, integers, normal};
 
 /// Step whose sequence number is the bit pattern of infinity: a device that is off by one writes
 /// another float, which a comparison of small patterns, all next to zero, would not see.
@@ -29,10 +26,10 @@ pub fn cases() -> Vec<OpCase> {
 fn case(label: &str, lens: &[usize], ring: [usize; 2], step: i32) -> OpCase {
     let input = |(i, &len): (usize, &usize)| match i % 3 {
         2 => integers(&[len], i as u32, -1000, 1000),
-        _ => normal(&TensorDesc::new(Role::Loss, &[len]), i as u32, 1.0),
+        _ => normal(Role::Loss, &[len], i as u32, 1.0),
     };
     let inputs = lens.iter().enumerate().map(input).collect();
-    let ring = normal(&TensorDesc::new(Role::Scalar, &ring), 99, 1.0);
-    let step = HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![step]);
-    OpCase::new(label, Arc::new(Publish), inputs).updating(vec![ring, step])
+    let ring = normal(Role::Scalar, &ring, 99, 1.0);
+    let step = constant(&[1], step);
+    OpCase::new(label, Publish, inputs).updating(vec![ring, step])
 }

@@ -1,21 +1,18 @@
 //! Rows by hand, and what the contract refuses.
 
 use super::Publish;
+use crate::Role;
+use crate::case::floats;
+use crate::case::hand::{ints, tensor};
 use crate::cpu::HostTensor;
 use crate::on_cpu::run_updating;
-use crate::{Role, TensorDesc};
 
-fn floats(values: &[f32]) -> HostTensor {
-    HostTensor::f32(TensorDesc::new(Role::Loss, &[values.len()]), values.to_vec())
-}
-
-fn ints(values: &[i32]) -> HostTensor {
-    HostTensor::i32(TensorDesc::new(Role::Index, &[values.len()]), values.to_vec())
+fn losses(values: &[f32]) -> HostTensor {
+    floats(Role::Loss, &[values.len()], values)
 }
 
 fn ring(rows: usize, width: usize) -> [HostTensor; 2] {
-    let desc = TensorDesc::new(Role::Scalar, &[rows, width]);
-    [HostTensor::f32(desc, vec![7.0; rows * width]), ints(&[0])]
+    [floats(Role::Scalar, &[rows, width], vec![7.0; rows * width]), ints(&[0])]
 }
 
 /// Two rows: the third takes the place of the first, and what it does not fill is 0.
@@ -23,7 +20,7 @@ fn ring(rows: usize, width: usize) -> [HostTensor; 2] {
 fn rows_go_round() {
     let mut state = ring(2, 5);
     for step in 1..=3 {
-        let inputs = [floats(&[0.5 * step as f32]), ints(&[step, -4])];
+        let inputs = [losses(&[0.5 * step as f32]), ints(&[step, -4])];
         run_updating(&Publish, &inputs, &mut state).expect("fits");
     }
     let sequence = f32::from_bits;
@@ -36,13 +33,13 @@ fn rows_go_round() {
 #[test]
 fn a_ring_too_narrow_is_refused() {
     let refused =
-        run_updating(&Publish, &[floats(&[1.0; 3])], &mut ring(4, 3)).expect_err("narrow");
+        run_updating(&Publish, &[losses(&[1.0; 3])], &mut ring(4, 3)).expect_err("narrow");
     assert!(refused.to_string().contains("at least 4"), "{refused}");
 }
 
 #[test]
 fn a_tensor_in_fp16_is_refused() {
-    let half = HostTensor::f32(TensorDesc::new(Role::Activation, &[1]), vec![1.0]);
+    let half = tensor(&[1], [1.0]);
     let refused = run_updating(&Publish, &[half], &mut ring(4, 3)).expect_err("fp16");
     assert!(refused.to_string().contains("F32 or I32"), "{refused}");
 }

@@ -1,12 +1,9 @@
 //! Cases of `weighted_losses` for the table of ops.
 
-use std::sync::Arc;
-
 use super::{MAX_LOSSES, WeightedLosses};
-use crate::OpRef;
-use crate::case::{OpCase, normal};
+use crate::Role;
+use crate::case::{OpCase, floats, normal};
 use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
 
 /// No loss, one, those of a detector, as many as a launch takes, and one that is infinite.
 pub fn cases() -> Vec<OpCase> {
@@ -18,10 +15,10 @@ pub fn cases() -> Vec<OpCase> {
 }
 
 fn case(n: usize, weight: f32, stop: f32) -> OpCase {
-    let loss = |i| normal(&TensorDesc::new(Role::Loss, &[1]), i as u32, 1.0);
-    let scalar = |value| HostTensor::f32(TensorDesc::new(Role::Scalar, &[1]), vec![value]);
+    let loss = |i| normal(Role::Loss, &[1], i as u32, 1.0);
+    let scalar = |value| floats(Role::Scalar, &[1], [value]);
     let mut inputs: Vec<HostTensor> = (0..n).map(loss).collect();
     inputs.extend([scalar(weight), scalar(stop)]);
-    let op: OpRef = Arc::new(WeightedLosses);
+    let op = WeightedLosses;
     OpCase::new(format!("{n} losses, weight {weight}, stop {stop}"), op, inputs)
 }

@@ -9,13 +9,11 @@
 //! rounded once.
 
 mod cases;
-mod cuda;
 
-use device::{Launch, LaunchArgs};
+use device::{Buffer, Launch, LaunchArgs, StructArg};
 
-use crate::check;
 use crate::cpu::CpuArgs;
-use crate::{DType, Op, OpError, Role, TensorDesc};
+use crate::{DType, Op, OpError, Role, TensorDesc, check};
 
 pub use cases::cases;
 
@@ -53,7 +51,19 @@ impl Op for WeightedLosses {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let [losses @ .., weight, stop] = &args.inputs[..] else {
+            panic!("weighted_losses: weight and stop")
+        };
+        let pointers = StructArg::new().pointers(losses.iter().map(Buffer::read), MAX_LOSSES);
+        vec![
+            Launch::new("weighted_losses", [1, 1, 1])
+                .block(MAX_LOSSES as u32)
+                .arg(pointers.arg())
+                .int(losses.len())
+                .arg(weight.read())
+                .arg(stop.read())
+                .arg(args.outputs[0].write()),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -1,12 +1,10 @@
 //! Cases of `accuracies` for the table of ops.
 
-use std::sync::Arc;
-
 use super::Accuracies;
-use crate::case::boxes::{boxes, constant};
-use crate::case::{OpCase, integers, uniform};
+use crate::Role;
+use crate::case::boxes::boxes;
+use crate::case::{OpCase, constant, integers, uniform};
 use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
 
 /// Nothing at all, one of each, primes, no masks, more warps and threads than the launch has, equal
 /// logits, and a batch of COCO.
@@ -37,8 +35,7 @@ pub fn cases() -> Vec<OpCase> {
 
 /// Rows, classes, anchors, images, proposals and objects of an image; rows and side of masks.
 fn case([m, k, a, n, p, g]: [usize; 6], masks: Option<[usize; 2]>, plus_one: bool) -> OpCase {
-    let logits =
-        |shape: &[usize], seed| uniform(&TensorDesc::new(Role::Activation, shape), seed, -3.0, 3.0);
+    let logits = |shape: &[usize], seed| uniform(Role::Activation, shape, seed, -3.0, 3.0);
     let mut inputs = vec![
         logits(&[m, k], 1),
         integers(&[m], 2, -1, k as i32),
@@ -54,11 +51,12 @@ fn case([m, k, a, n, p, g]: [usize; 6], masks: Option<[usize; 2]>, plus_one: boo
         let shape = [rows, side, side];
         inputs.push(logits(&shape, 9));
         inputs.push(integers(&[rows], 10, -1, 3));
-        inputs.push(uniform(&TensorDesc::new(Role::Mask, &shape), 11, 0.0, 1.0));
+        inputs.push(uniform(Role::Mask, &shape, 11, 0.0, 1.0));
     }
     decide(&mut inputs[..2], k);
     let label = format!("M {m}, K+1 {k}, A {a}, N {n}, P {p}, G {g}, masks {masks:?}, {plus_one}");
-    OpCase::new(label, Arc::new(Accuracies { plus_one }), inputs)
+    let op = Accuracies { plus_one, masks: masks.is_some() };
+    OpCase::new(label, op, inputs)
 }
 
 /// Lets every third row predict its label, and every fifth the background: else few do.

@@ -2,12 +2,12 @@
 
 use rayon::prelude::*;
 
-use super::{Accuracies, COUNTS, COVERS, Count, named};
+use super::{Accuracies, COUNTS, COVERS, Count};
 use crate::boxes::{as_boxes, at_most, gt_rows, iou};
 use crate::cpu::CpuArgs;
 
 pub(super) fn accuracies(op: Accuracies, args: &mut CpuArgs<'_>) {
-    let inputs = named(&args.inputs);
+    let inputs = op.inputs(&args.inputs);
     let mut tally = [0; COUNTS];
     let mut add = |count: Count, holds: bool| tally[count as usize] += i32::from(holds);
 

@@ -4,66 +4,62 @@
 //! logit 0 and target 0.5), `RPN.losses` (sampled anchors). Recall of anchors (logit above 0) and
 //! of objects (a proposal of IoU 0.5 or more) as Tensorpack's `recall_th0.5`, `recall_iou0.5`.
 //!
-//! Tensors: `class_logits [M, K+1]`, `labels [M]` (class, 0 background, below 0 ignored),
-//! `anchor_logits [A, 1]`, `anchor_labels [A]` (1 or more positive, 0 negative, below 0 ignored),
-//! `proposals [N, P, 4]`, `counts [N]`, `gt_boxes [N, G, 4]`, `gt_counts [N]`, `num_images [1]`,
-//! and where the model has masks `mask_logits [Mp, S, S]`, `mask_labels [Mp]` (above 0: counted),
-//! `mask_targets [Mp, S, S]` -> `tally [15]` i32, overwritten, in the order of [`Count`].
-//!
 //! Edges: the lowest of classes with equal logits is predicted. A logit that is not a number is
-//! never greatest nor above 0. Images from `num_images` on have no objects. Integers throughout.
+//! never greatest nor above 0.
 
 mod cases;
 mod cpu;
-mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Access, Buffer, Launch, LaunchArgs, StructArg};
 
-use crate::check;
-use crate::contract::Dims;
+use crate::contract::Kernel;
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, TensorDesc, op};
 
 pub use cases::cases;
 
-/// Counts right and wrong predictions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Accuracies {
-    /// Boxes are inclusive.
-    pub plus_one: bool,
-}
-
-op_inputs! {
-    /// The inputs of [`Accuracies`].
-    pub struct AccuraciesInputs {
-        /// `[M, K+1]`.
-        class_logits,
-        /// `[M]` i32.
-        labels,
-        /// `[A, 1]`.
-        anchor_logits,
-        /// `[A]` i32.
-        anchor_labels,
-        /// `[N, P, 4]` f32.
-        proposals,
-        /// Proposals of each image, `[N]` i32.
-        counts,
-        /// `[N, G, 4]` f32.
-        gt_boxes,
-        /// `[N]` i32.
-        gt_counts,
-        /// `[1]` i32.
-        num_images,
+op! {
+    /// Counts right and wrong predictions. Integers throughout.
+    #[derive(Copy, Eq)]
+    pub struct Accuracies = "accuracies" {
+        /// Boxes are inclusive.
+        pub plus_one: bool,
+        /// The model has masks.
+        pub masks: bool,
+    }
+    in AccuraciesInputs {
+        /// Of classes.
+        class_logits: real "[M, K+1]",
+        /// Class; 0: background, below 0: ignored.
+        labels: i32 "[M]",
+        /// Of anchors.
+        anchor_logits: real "[A, 1]",
+        /// 1 or more: positive, 0: negative, below 0: ignored.
+        anchor_labels: i32 "[A]",
+        /// Boxes.
+        proposals: f32 "[N, P, 4]",
+        /// Proposals of each image.
+        counts: i32 "[N]",
+        /// Objects.
+        gt_boxes: f32 "[N, G, 4]",
+        /// Objects of each image.
+        gt_counts: i32 "[N]",
+        /// Images in use; those from it on have no objects.
+        num_images: i32 "[1]",
     }
     optional {
-        /// `[Mp, S, S]`.
-        mask_logits,
-        /// `[Mp]` i32.
-        mask_labels,
-        /// `[Mp, S, S]` f32.
-        mask_targets,
+        /// Of masks.
+        mask_logits: real "[Mp, S, S]" if |op| op.masks,
+        /// Above 0: counted.
+        mask_labels: i32 "[Mp]" if |op| op.masks,
+        /// Of masks.
+        mask_targets: f32 "[Mp, S, S]" if |op| op.masks,
+    }
+    out {
+        /// In the order of [`Count`].
+        tally: Index "[15]",
     }
 }
 
@@ -108,62 +104,59 @@ pub const COUNTS: usize = 15;
 /// IoU from which a proposal covers an object.
 const COVERS: f32 = 0.5;
 
-const NAME: &str = "accuracies";
+/// A block a multiprocessor: the masks of a batch are some megabytes.
+const BLOCKS: usize = 128;
 
-/// The inputs of a list, whose length says if there are masks.
-fn named<T>(list: &[T]) -> AccuraciesInputs<&T> {
-    AccuraciesInputs::of(list, [list.len() > AccuraciesInputs::LEN; 3])
+/// Bytes of the counts of each block.
+const WORKSPACE_BYTES: usize = BLOCKS * COUNTS * size_of::<i32>();
+
+impl Accuracies {
+    /// Names the inputs of a list.
+    fn inputs<'a, T>(&self, list: &'a [T]) -> AccuraciesInputs<&'a T> {
+        AccuraciesInputs::of(list, [self.masks; 3])
+    }
 }
 
-impl Op for Accuracies {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let masks = if inputs.len() > AccuraciesInputs::LEN { 3 } else { 0 };
-        let mut dims = Dims::new(NAME, inputs, AccuraciesInputs::LEN + masks, updates)?;
-        let of = named(inputs);
-        check::floats_ranked(NAME, "class_logits", of.class_logits, "[M, K+1]")?;
-        check::integers(NAME, "labels", of.labels, &of.class_logits.shape[..1])?;
-        check::floats(NAME, "anchor_logits", of.anchor_logits, &[of.anchor_labels.len(), 1])?;
-        dims.i32("anchor_labels", of.anchor_labels, "[A]")?;
-        dims.f32("proposals", of.proposals, "[N, P, 4]")?;
-        dims.i32("counts", of.counts, "[N]")?;
-        dims.f32("gt_boxes", of.gt_boxes, "[N, G, 4]")?;
-        dims.i32("gt_counts", of.gt_counts, "[N]")?;
-        dims.i32("num_images", of.num_images, "[1]")?;
-        if let (Some(logits), Some(labels), Some(targets)) =
-            (of.mask_logits, of.mask_labels, of.mask_targets)
-        {
-            check::floats_ranked(NAME, "mask_logits", logits, "[Mp, S, S]")?;
-            check::integers(NAME, "mask_labels", labels, &logits.shape[..1])?;
-            check::floats(NAME, "mask_targets", targets, &logits.shape)?;
-        }
-        Ok(vec![TensorDesc::new(Role::Index, &[COUNTS])])
-    }
-
+impl Kernel for Accuracies {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        let of = named(inputs);
+        let of = self.inputs(inputs);
         let pairs = of.proposals.len() / 4 * of.gt_boxes.dim(1);
         Cost::streaming(inputs, outputs, 16 * pairs as u64)
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        _inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
-        cuda::WORKSPACE_BYTES
+    fn cuda_workspace_bytes(&self, _inputs: &[TensorDesc]) -> usize {
+        WORKSPACE_BYTES
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(*self, args)
+        let inputs = self.inputs(&args.inputs);
+        let partials = |access| args.workspace.piece(0, WORKSPACE_BYTES, access);
+        let masks = inputs.mask_logits.map_or([0, 0], |logits| [0, 1].map(|dim| logits.dim(dim)));
+        let sizes = [
+            inputs.class_logits.dim(0),
+            inputs.class_logits.dim(1),
+            inputs.anchor_labels.len(),
+            inputs.proposals.dim(0),
+            inputs.proposals.dim(1),
+            inputs.gt_boxes.dim(1),
+            masks[0],
+            masks[1] * masks[1],
+        ];
+        let predictions = StructArg::new()
+            .pointers(args.inputs.iter().map(Buffer::read), AccuraciesInputs::LEN + 3)
+            .ints(sizes)
+            .field(i32::from(self.plus_one))
+            .field(COVERS)
+            .arg();
+        vec![
+            Launch::new("accuracies_f16", [BLOCKS, 1, 1])
+                .arg(predictions)
+                .arg(partials(Access::Write)),
+            Launch::new("accuracies_total", [1, 1, 1])
+                .block(32)
+                .arg(partials(Access::Read))
+                .arg(args.outputs[0].write()),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -1,17 +1,7 @@
 //! A tally by hand.
 
 use super::{Accuracies, COUNTS, Count};
-use crate::cpu::HostTensor;
-use crate::on_cpu::run;
-use crate::{Role, TensorDesc};
-
-fn ints(values: &[i32]) -> HostTensor {
-    HostTensor::i32(TensorDesc::new(Role::Index, &[values.len()]), values.to_vec())
-}
-
-fn floats(role: Role, shape: &[usize], values: &[f32]) -> HostTensor {
-    HostTensor::f32(TensorDesc::new(role, shape), values.to_vec())
-}
+use crate::case::hand::{ints, run, tensor};
 
 /// Every count differs from those beside it, so that none can take another's place.
 #[test]
@@ -40,31 +30,23 @@ fn a_tally_by_hand() {
     ];
     let boxes = |rows: &[[f32; 4]; 3]| {
         let other = [[0.0, 0.0, 10.0, 10.0]; 3];
-        floats(Role::Box, &[2, 3, 4], &[*rows, other].concat().concat())
+        tensor(&[2, 3, 4], [*rows, other].concat().concat())
     };
     let inputs = [
-        floats(Role::Activation, &[9, 3], &logits),
+        tensor(&[9, 3], &logits),
         ints(&rows.map(|(_, label)| label)),
-        floats(Role::Activation, &[6, 1], &[0.1, 0.0, -1.0, 2.0, f32::NAN, 5.0]),
+        tensor(&[6, 1], [0.1, 0.0, -1.0, 2.0, f32::NAN, 5.0]),
         ints(&[1, 1, 0, 0, 1, -1]),
         boxes(&proposals),
         ints(&[2, 3]),
         boxes(&objects),
         ints(&[3, 3]),
         ints(&[1]), // the second image is not in use
-        floats(
-            Role::Activation,
-            &[3, 2, 2],
-            &[1.0, -1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 9.0, 9.0, 9.0, 9.0],
-        ),
+        tensor(&[3, 2, 2], [1.0, -1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 9.0, 9.0, 9.0, 9.0]),
         ints(&[2, 1, -1]),
-        floats(
-            Role::Mask,
-            &[3, 2, 2],
-            &[1.0, 0.6, 0.5, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0],
-        ),
+        tensor(&[3, 2, 2], [1.0, 0.6, 0.5, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
     ];
-    let tally = run(&Accuracies { plus_one: false }, &inputs).expect("fits");
+    let tally = run(&Accuracies { plus_one: false, masks: true }, &inputs);
     let of = |count: Count| tally[0].as_i32()[count as usize];
     assert_eq!(of(Count::Images), 1);
     assert_eq!((of(Count::Foreground), of(Count::Background)), (5, 3));
@@ -74,7 +56,7 @@ fn a_tally_by_hand() {
     assert_eq!((of(Count::Objects), of(Count::ObjectsCovered)), (3, 1));
     assert_eq!((of(Count::Inside), of(Count::InsideWrong)), (3, 1));
     assert_eq!((of(Count::Outside), of(Count::OutsideWrong)), (5, 4));
-    let boxes_alone = run(&Accuracies { plus_one: false }, &inputs[..9]).expect("fits");
+    let boxes_alone = run(&Accuracies { plus_one: false, masks: false }, &inputs[..9]);
     let pixels = Count::Inside as usize;
     assert_eq!(boxes_alone[0].as_i32()[..pixels], tally[0].as_i32()[..pixels]);
     assert_eq!(boxes_alone[0].as_i32()[pixels..], [0; COUNTS - 11]);

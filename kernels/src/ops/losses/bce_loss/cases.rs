@@ -1,11 +1,9 @@
 //! Cases of `bce_loss` for the table of ops.
 
-use std::sync::Arc;
-
 use super::BceLoss;
-use crate::case::{OpCase, integers, normal};
-use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::boxes::in_order;
+use crate::case::{OpCase, constant, integers, normal};
 
 /// Rows 0, 1, primes, a block of the sum and its neighbours, and the samples of 12 images.
 pub fn cases() -> Vec<OpCase> {
@@ -19,18 +17,17 @@ pub fn cases() -> Vec<OpCase> {
 
 fn case(rows: usize, images: usize, ipg: usize, rows_per_image: Option<usize>) -> OpCase {
     let shape: &[usize] = if ipg == 1 { &[rows] } else { &[rows, 1] };
-    let image_idx = (0..rows).map(|row| (row * images / rows) as i32).collect();
     let inputs = vec![
-        normal(&TensorDesc::new(Role::Activation, shape), 1, 3.0),
+        normal(Role::Activation, shape, 1, 3.0),
         integers(&[rows], 2, -1, 2),
-        HostTensor::i32(TensorDesc::new(Role::Index, &[rows]), image_idx),
-        HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![images as i32]),
+        in_order(rows, images),
+        constant(&[1], images as i32),
     ];
     let mut label = format!("{rows} rows of {images} images, {ipg} a group");
     if let Some(rows) = rows_per_image {
         label += &format!(", over {rows} an image");
     }
-    OpCase::new(label, Arc::new(BceLoss { ipg, rows_per_image }), inputs).grad(&[0])
+    OpCase::new(label, BceLoss { ipg, rows_per_image }, inputs).grad(&[0])
 }
 
 /// More groups than the CUDA kernels count at a time, images that are not in use, and rows of none.

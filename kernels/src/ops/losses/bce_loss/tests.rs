@@ -1,18 +1,11 @@
 //! The loss by hand, in groups, and ignored rows.
 
 use super::BceLoss;
+use crate::case::hand::{assert_near, ints, loss_and_grad, run, tensor};
 use crate::cpu::HostTensor;
-use crate::losses::LossGrad;
-use crate::on_cpu::run;
-use crate::{Role, TensorDesc};
-
-fn ints(values: &[i32]) -> HostTensor {
-    HostTensor::i32(TensorDesc::new(Role::Index, &[values.len()]), values.to_vec())
-}
 
 fn inputs(logits: &[f32], labels: &[i32], image_idx: &[i32], num_images: i32) -> Vec<HostTensor> {
-    let desc = TensorDesc::new(Role::Activation, &[logits.len()]);
-    let logits = HostTensor::f32(desc, logits.to_vec());
+    let logits = tensor(&[logits.len()], logits);
     vec![logits, ints(labels), ints(image_idx), ints(&[num_images])]
 }
 
@@ -21,28 +14,20 @@ fn inputs(logits: &[f32], labels: &[i32], image_idx: &[i32], num_images: i32) ->
 #[test]
 fn groups_by_hand() {
     let third = 3.0f32.ln();
-    let mut inputs =
+    let inputs =
         inputs(&[0.0, third, f32::NAN, third, f32::NAN], &[0, 1, -1, 0, 1], &[0, 1, 1, 2, 3], 3);
-    let loss =
-        run(&BceLoss { ipg: 2, rows_per_image: None }, &inputs).expect("fits")[0].as_f32()[0];
+    let op = BceLoss { ipg: 2, rows_per_image: None };
+    let (loss, grad) = loss_and_grad(&op, &inputs, 8.0);
     let expected = 0.5 * (0.5 * (2.0f32.ln() + (4.0f32 / 3.0).ln()) + 4.0f32.ln());
     assert!((loss - expected).abs() < 1e-6, "{loss} {expected}");
-    inputs.push(HostTensor::f32(TensorDesc::new(Role::Loss, &[1]), vec![8.0]));
-    let grad = run(&LossGrad(BceLoss { ipg: 2, rows_per_image: None }), &inputs).expect("fits");
-    for (g, expected) in grad[0].as_f32().iter().zip([1.0, -0.5, 0.0, 3.0, 0.0]) {
-        assert!((g - expected).abs() < 1e-6, "{g} {expected}");
-    }
+    assert_near(&grad, &[1.0, -0.5, 0.0, 3.0, 0.0], 1e-6);
 }
 
 /// One group of all images weighs rows alike; groups of one weigh images alike.
 #[test]
 fn a_group_owns_its_mean() {
     let inputs = inputs(&[0.0, 0.0, 0.0, 9.0], &[0, 0, 0, 0], &[0, 0, 0, 1], 2);
-    let loss = |ipg| {
-        f64::from(
-            run(&BceLoss { ipg, rows_per_image: None }, &inputs).expect("fits")[0].as_f32()[0],
-        )
-    };
+    let loss = |ipg| f64::from(run(&BceLoss { ipg, rows_per_image: None }, &inputs)[0].as_f32()[0]);
     let (flat, high) = (2.0f64.ln(), 9.0 + (-9.0f64).exp().ln_1p());
     assert!((loss(2) - (3.0 * flat + high) / 4.0).abs() < 1e-5);
     assert!((loss(1) - (flat + high) / 2.0).abs() < 1e-5);
@@ -55,7 +40,7 @@ fn a_stated_divisor_by_hand() {
     let inputs = inputs(&[0.0; 4], &[0, 1, 1, -1], &[0, 0, 1, 1], 2);
     for ipg in [1, 2] {
         let op = BceLoss { ipg, rows_per_image: Some(8) };
-        let loss = run(&op, &inputs).expect("fits")[0].as_f32()[0];
+        let loss = run(&op, &inputs)[0].as_f32()[0];
         assert!((loss - 3.0 * 2.0f32.ln() / 16.0).abs() < 1e-7, "{loss}");
     }
 }

@@ -1,11 +1,10 @@
 //! Cases of `giou_loss` for the table of ops.
 
-use std::sync::Arc;
-
 use super::GiouLoss;
-use crate::case::{OpCase, integers, normal, uniform};
+use crate::Role;
+use crate::case::boxes::in_order;
+use crate::case::{OpCase, constant, integers, normal, uniform};
 use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
 
 /// Rows 0, 1, primes, a block of the sum and its neighbours, and the RoIs of 2 images.
 pub fn cases() -> Vec<OpCase> {
@@ -14,24 +13,23 @@ pub fn cases() -> Vec<OpCase> {
 }
 
 fn case(rows: usize, images: usize, ipg: usize) -> OpCase {
-    let image_idx = (0..rows).map(|row| (row * images / rows) as i32).collect();
     let inputs = vec![
-        normal(&TensorDesc::new(Role::Activation, &[rows, 4]), 1, 1.0),
+        normal(Role::Activation, &[rows, 4], 1, 1.0),
         boxes(rows, 2),
         boxes(rows, 3),
         integers(&[rows], 4, -1, 3),
-        HostTensor::i32(TensorDesc::new(Role::Index, &[rows]), image_idx),
-        HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![images as i32]),
+        in_order(rows, images),
+        constant(&[1], images as i32),
     ];
     let op = GiouLoss { weights: [10.0, 10.0, 5.0, 5.0], ipg };
     let label = format!("{rows} rows of {images} images, {ipg} a group");
     // The slope jumps where corners pass the target's edges: a smaller step passes fewer.
-    OpCase::new(label, Arc::new(op), inputs).grad(&[0]).grad_bounds(2e-3, 1e-2)
+    OpCase::new(label, op, inputs).grad(&[0]).grad_bounds(2e-3, 1e-2)
 }
 
 /// Boxes with corners in 0..50 and 50..100.
 fn boxes(rows: usize, seed: u32) -> HostTensor {
-    let mut boxes = uniform(&TensorDesc::new(Role::Box, &[rows, 4]), seed, 0.0, 50.0);
+    let mut boxes = uniform(Role::Box, &[rows, 4], seed, 0.0, 50.0);
     for (i, v) in boxes.as_f32_mut().iter_mut().enumerate() {
         *v += if i % 4 < 2 { 0.0 } else { 50.0 };
     }

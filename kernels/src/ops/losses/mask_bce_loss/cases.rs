@@ -1,11 +1,9 @@
 //! Cases of `mask_bce_loss` for the table of ops.
 
-use std::sync::Arc;
-
 use super::MaskBceLoss;
-use crate::case::{OpCase, integers, uniform};
-use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::boxes::in_order;
+use crate::case::{OpCase, constant, integers, uniform};
 
 /// Rows 0, 1, primes, counts below the capacity, and positives of a COCO image.
 pub fn cases() -> Vec<OpCase> {
@@ -26,18 +24,17 @@ pub fn cases() -> Vec<OpCase> {
 
 fn case(shape: [usize; 3], count: i32, images: usize, ipg: usize) -> OpCase {
     let [rows, ..] = shape;
-    let image_idx = (0..rows).map(|row| (row * images / rows) as i32).collect();
-    let one = |value| HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![value]);
+    let one = |value| constant(&[1], value);
     let inputs = vec![
-        uniform(&TensorDesc::new(Role::Activation, &shape), 1, -3.0, 3.0),
+        uniform(Role::Activation, &shape, 1, -3.0, 3.0),
         integers(&[rows], 2, -1, 3),
-        uniform(&TensorDesc::new(Role::Mask, &shape), 3, 0.0, 1.0),
-        HostTensor::i32(TensorDesc::new(Role::Index, &[rows]), image_idx),
+        uniform(Role::Mask, &shape, 3, 0.0, 1.0),
+        in_order(rows, images),
         one(count),
         one(images as i32),
     ];
     let label = format!("{shape:?}, {count} in use, {images} images, {ipg} a group");
-    OpCase::new(label, Arc::new(MaskBceLoss { ipg }), inputs).grad(&[0])
+    OpCase::new(label, MaskBceLoss { ipg }, inputs).grad(&[0])
 }
 
 /// More groups than the CUDA kernels count at a time, images that are not in use, and rows of none.

@@ -1,11 +1,8 @@
 //! Cases of `mask_probabilities` for the table of ops.
 
-use std::sync::Arc;
-
 use super::MaskProbabilities;
-use crate::case::{OpCase, integers, uniform};
-use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::{OpCase, constant, integers, uniform};
 
 /// Rows 0, 1, primes, a block of 256 pixels and one more, counts below the capacity, logits that
 /// are f32 on every device, and detections of a COCO image.
@@ -27,9 +24,9 @@ pub fn cases() -> Vec<OpCase> {
 
 fn case(role: Role, shape: &[usize; 3], count: i32) -> OpCase {
     let inputs = vec![
-        uniform(&TensorDesc::new(role, shape), 1, -9.0, 9.0),
+        uniform(role, shape, 1, -9.0, 9.0),
         integers(&[shape[0]], 2, -1, 81),
-        HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![count]),
+        constant(&[1], count),
     ];
-    OpCase::new(format!("{shape:?}, {count} in use, {role:?}"), Arc::new(MaskProbabilities), inputs)
+    OpCase::new(format!("{shape:?}, {count} in use, {role:?}"), MaskProbabilities, inputs)
 }

@@ -7,11 +7,11 @@ mod tests;
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::contract::Kernel;
+use crate::contract::{Flops, Kernel};
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
 use crate::losses::sigmoid;
-use crate::{Cost, DType, TensorDesc, op};
+use crate::{DType, op};
 
 pub use cases::cases;
 
@@ -34,9 +34,7 @@ op! {
 }
 
 impl Kernel for MaskProbabilities {
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 4 * outputs[0].len() as u64)
-    }
+    const FLOPS: Flops = Flops::Output(4);
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let (logits, probs) = (args.inputs[0], args.outputs[0]);

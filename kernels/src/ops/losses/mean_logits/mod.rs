@@ -66,12 +66,12 @@ impl Kernel for MeanLogits {
             DType::F16 => "mean_logits_f16",
             _ => "mean_logits_f32",
         };
-        let stages: Vec<_> = args.inputs.iter().map(Buffer::read).collect();
+        let stages = args.inputs.iter().map(Buffer::read);
         vec![
             Launch::new(kernel, [first.dim(0).div_ceil(WARPS), 1, 1])
-                .arg(StructArg::new().pointers(&stages, MAX_STAGES).arg())
+                .arg(StructArg::new().pointers(stages, MAX_STAGES).arg())
                 .arg(mean.write())
-                .int(stages.len())
+                .int(args.inputs.len())
                 .int(first.dim(0))
                 .int(first.dim(1)),
         ]

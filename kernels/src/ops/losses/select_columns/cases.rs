@@ -1,10 +1,8 @@
 //! Cases of `select_columns` for the table of ops.
 
-use std::sync::Arc;
-
 use super::SelectColumns;
+use crate::Role;
 use crate::case::{OpCase, integers, normal};
-use crate::{Role, TensorDesc};
 
 /// Rows 0, 1, primes, the box deltas of 1024 RoIs over 81 classes, and columns of f32.
 pub fn cases() -> Vec<OpCase> {
@@ -17,10 +15,8 @@ pub fn cases() -> Vec<OpCase> {
 
 fn case((rows, groups, width): (usize, usize, usize), modulo: bool, role: Role) -> OpCase {
     let high = if modulo { 5 * groups } else { groups } as i32;
-    let inputs = vec![
-        normal(&TensorDesc::new(role, &[rows, groups * width]), 1, 1.0),
-        integers(&[rows], 2, -1, high),
-    ];
+    let inputs =
+        vec![normal(role, &[rows, groups * width], 1, 1.0), integers(&[rows], 2, -1, high)];
     let label = format!("{width} of {groups} groups, {rows} rows, modulo {modulo}, {role:?}");
-    OpCase::new(label, Arc::new(SelectColumns { width, modulo }), inputs).grad(&[0])
+    OpCase::new(label, SelectColumns { width, modulo }, inputs).grad(&[0])
 }

@@ -1,54 +1,63 @@
 //! Gradient of `select_columns` by x.
-//!
-//! Tensors: `grad_output [M, width]` f32, `index` of M i32 in any shape (in) ->
-//! `grad_x [M, columns]` (overwritten; 0 in the columns that were not selected).
 
-use device::{Launch, LaunchArgs};
+use device::{BLOCK, Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use super::{SelectColumns, check_columns, cuda, first_column};
-use crate::check;
+use super::{check_columns, first_column};
+use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Op, OpError, Role, TensorDesc};
+use crate::{OpError, TensorDesc, check, op};
 
-/// Puts a gradient into the columns that were selected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SelectColumnsGrad {
-    /// Columns of a group.
-    pub width: usize,
-    /// Take the index modulo the number of groups.
-    pub modulo: bool,
-    /// Columns of x, all groups together.
-    pub columns: usize,
+op! {
+    /// Puts a gradient into the columns that were selected.
+    #[derive(Copy, Eq)]
+    pub struct SelectColumnsGrad = "select_columns_grad" {
+        /// Columns of a group.
+        pub width: usize,
+        /// Take the index modulo the number of groups.
+        pub modulo: bool,
+        /// Columns of x, all groups together.
+        pub columns: usize,
+    }
+    in SelectColumnsGradInputs {
+        /// Gradient of the selected columns.
+        grad_output: real "[M, width]",
+        /// A group per row, M in any shape.
+        index: i32 "[..]",
+    }
+    out {
+        /// 0 in the columns that were not selected.
+        grad_x: Gradient "[M, columns]",
+    }
 }
 
 const NAME: &str = "select_columns_grad";
 
-impl Op for SelectColumnsGrad {
-    fn name(&self) -> &'static str {
-        NAME
+/// Elements of the gradient that a thread writes: one 16-byte store of halves.
+const VECTOR: usize = 8;
+
+impl Kernel for SelectColumnsGrad {
+    fn sizes(&self, dims: &mut Dims) {
+        dims.bind("width", self.width);
+        dims.bind("columns", self.columns);
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 2)?;
-        check::arity(NAME, "updates", updates, 0)?;
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         check_columns(NAME, self.width, self.columns)?;
-        let rows = inputs[0].shape.first().copied().unwrap_or(0);
-        check::floats(NAME, "grad_output", &inputs[0], &[rows, self.width])?;
-        check::integers_in_all(NAME, "index", &inputs[1], rows)?;
-        Ok(vec![TensorDesc::new(Role::Gradient, &[rows, self.columns])])
+        check::len(NAME, "index", &inputs[1], dims.get("M"))
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::backward(
-            &SelectColumns { width: self.width, modulo: self.modulo },
-            self.columns,
-            args,
-        )
+        let grad_x = args.outputs[0];
+        let blocks = grad_x.len().div_ceil(VECTOR * BLOCK as usize);
+        vec![
+            Launch::new("select_columns_backward_f16", [blocks, 1, 1])
+                .tensors(args)
+                .int(self.width)
+                .int(self.columns)
+                .arg(self.modulo)
+                .len(grad_x.len()),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -1,31 +1,39 @@
 //! One of several groups of columns of each row: the class's box deltas, or the anchor's.
-//!
-//! Tensors: `x [M, n*width]` f32, `index` of M i32 in any shape (in) -> `y [M, width]` (role of
-//! x, overwritten): columns `index*width .. (index+1)*width` of the row, with `modulo` those of
-//! `index % n`; 0 where the index is negative. A copy: exact.
 
 mod cases;
-mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::check;
+use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, Op, OpError, Sink, Source, TensorDesc};
+use crate::{BackwardRule, DType, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 pub use grad::SelectColumnsGrad;
 
-/// Selects a group of columns by an index a row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SelectColumns {
-    /// Columns of a group.
-    pub width: usize,
-    /// Take the index modulo the number of groups.
-    pub modulo: bool,
+op! {
+    /// Selects a group of columns by an index a row. A copy: exact.
+    #[derive(Copy, Eq)]
+    pub struct SelectColumns = "select_columns" {
+        /// Columns of a group.
+        pub width: usize,
+        /// Take the index modulo the number of groups.
+        pub modulo: bool,
+    }
+    in SelectColumnsInputs {
+        /// n groups of columns.
+        x: float "[M, n*width]",
+        /// A group per row, M in any shape.
+        index: i32 "[..]",
+    }
+    out {
+        /// Columns `index*width .. (index+1)*width` of the row, with `modulo` those of `index % n`;
+        /// 0 where the index is negative. Of the role of `x`.
+        y: Activation "[M, width]",
+    }
 }
 
 const NAME: &str = "select_columns";
@@ -45,26 +53,21 @@ fn check_columns(op: &'static str, width: usize, columns: usize) -> Result<(), O
     check::parameter(op, "width", fits, &format!("a divisor of {columns} columns"), width)
 }
 
-impl Op for SelectColumns {
-    fn name(&self) -> &'static str {
-        NAME
+impl Kernel for SelectColumns {
+    fn sizes(&self, dims: &mut Dims) {
+        dims.bind("width", self.width);
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 2)?;
-        check::arity(NAME, "updates", updates, 0)?;
-        check::floats_ranked(NAME, "x", &inputs[0], "[M, n*width]")?;
-        let (rows, columns) = (inputs[0].shape[0], inputs[0].shape[1]);
-        check_columns(NAME, self.width, columns)?;
-        check::integers_in_all(NAME, "index", &inputs[1], rows)?;
-        Ok(vec![TensorDesc::new(inputs[0].role, &[rows, self.width])])
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check_columns(NAME, self.width, inputs[0].dim(1))?;
+        check::len(NAME, "index", &inputs[1], dims.get("M"))
     }
 
-    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
+        outputs[0].role = inputs[0].role;
+    }
+
+    fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
         let grad = SelectColumnsGrad {
             width: self.width,
             modulo: self.modulo,
@@ -78,7 +81,19 @@ impl Op for SelectColumns {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let (x, y) = (args.inputs[0], args.outputs[0]);
+        let kernel = match x.dtype() {
+            DType::F16 => "select_columns_f16",
+            _ => "select_columns_f32",
+        };
+        vec![
+            Launch::over(kernel, y.len())
+                .tensors(args)
+                .int(self.width)
+                .int(x.dim(1))
+                .arg(self.modulo)
+                .len(y.len()),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

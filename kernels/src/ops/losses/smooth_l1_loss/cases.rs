@@ -1,11 +1,9 @@
 //! Cases of `smooth_l1_loss` for the table of ops.
 
-use std::sync::Arc;
-
 use super::SmoothL1Loss;
-use crate::case::{OpCase, integers, normal, uniform};
-use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::boxes::in_order;
+use crate::case::{OpCase, constant, integers, normal, uniform};
 
 /// Rows 0, 1, primes, a block of the sum and its neighbours, and the RoIs of 2 images.
 pub fn cases() -> Vec<OpCase> {
@@ -24,27 +22,27 @@ fn case(
     ipg: usize,
     rows_per_image: Option<usize>,
 ) -> OpCase {
-    let image_idx = (0..rows).map(|row| (row * images / rows) as i32).collect();
-    let deltas = TensorDesc::new(Role::Activation, &[rows, 4]);
-    let targets = TensorDesc::new(Role::Box, &[rows, 4]);
     // Without a quadratic part the derivative jumps at 0, which a difference must not straddle.
     let (pred, target) = match beta {
-        0.0 => (uniform(&deltas, 1, 1.0, 2.0), uniform(&targets, 2, -1.0, 0.0)),
-        _ => (normal(&deltas, 1, 1.0), normal(&targets, 2, 1.0)),
+        0.0 => (
+            uniform(Role::Activation, &[rows, 4], 1, 1.0, 2.0),
+            uniform(Role::Box, &[rows, 4], 2, -1.0, 0.0),
+        ),
+        _ => (normal(Role::Activation, &[rows, 4], 1, 1.0), normal(Role::Box, &[rows, 4], 2, 1.0)),
     };
     let inputs = vec![
         pred,
         target,
         integers(&[rows], 3, -1, 3),
-        HostTensor::i32(TensorDesc::new(Role::Index, &[rows]), image_idx),
-        HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![images as i32]),
+        in_order(rows, images),
+        constant(&[1], images as i32),
     ];
     let mut label = format!("{rows} rows of {images} images, beta {beta:.2}, {ipg} a group");
     if let Some(rows) = rows_per_image {
         label += &format!(", over {rows} an image");
     }
     let op = SmoothL1Loss { beta, ipg, rows_per_image };
-    let case = OpCase::new(label, Arc::new(op), inputs).grad(&[0]);
+    let case = OpCase::new(label, op, inputs).grad(&[0]);
     // The second derivative jumps at +-beta: an error of the order of eps / beta at a few rows.
     case.grad_bounds(1e-3, 2e-2)
 }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::SoftmaxCrossEntropy;
-use crate::case::{OpCase, integers, normal};
-use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::boxes::in_order;
+use crate::case::{OpCase, constant, integers, normal};
 
 /// Rows 0, 1, primes, a block of the sum and its neighbours, and the RoIs of 2 COCO images.
 pub fn cases() -> Vec<OpCase> {
@@ -29,16 +29,14 @@ pub fn cases() -> Vec<OpCase> {
 }
 
 fn case(rows: usize, classes: usize, images: usize, ipg: usize) -> OpCase {
-    let image_idx = (0..rows).map(|row| (row * images / rows) as i32).collect();
     let inputs = vec![
-        normal(&TensorDesc::new(Role::Activation, &[rows, classes]), 1, 2.0),
+        normal(Role::Activation, &[rows, classes], 1, 2.0),
         integers(&[rows], 2, -1, classes as i32),
-        HostTensor::i32(TensorDesc::new(Role::Index, &[rows]), image_idx),
-        HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![images as i32]),
+        in_order(rows, images),
+        constant(&[1], images as i32),
     ];
     let label = format!("{rows}x{classes} of {images} images, {ipg} a group");
-    OpCase::new(label, Arc::new(SoftmaxCrossEntropy { ipg, rows_per_image: None }), inputs)
-        .grad(&[0])
+    OpCase::new(label, SoftmaxCrossEntropy { ipg, rows_per_image: None }, inputs).grad(&[0])
 }
 
 /// More groups than the CUDA kernels count at a time, images that are not in use, and rows of none.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::WeightedCrossEntropy;
-use crate::case::{OpCase, integers, normal};
-use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::boxes::in_order;
+use crate::case::{OpCase, constant, index, integers, normal};
 
 /// Rows 0, 1, primes, a block of the sum and its neighbours, more classes than an argument holds,
 /// and the RoIs of 2 COCO images.
@@ -29,12 +29,11 @@ pub fn cases() -> Vec<OpCase> {
 }
 
 fn case(rows: usize, classes: usize, images: usize, ipg: usize, label_smoothing: f32) -> OpCase {
-    let image_idx = (0..rows).map(|row| (row * images / rows) as i32).collect();
     let inputs = vec![
-        normal(&TensorDesc::new(Role::Activation, &[rows, classes]), 1, 2.0),
+        normal(Role::Activation, &[rows, classes], 1, 2.0),
         integers(&[rows], 2, -1, classes as i32),
-        HostTensor::i32(TensorDesc::new(Role::Index, &[rows]), image_idx),
-        HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![images as i32]),
+        in_order(rows, images),
+        constant(&[1], images as i32),
     ];
     let label =
         format!("{rows}x{classes} of {images} images, {ipg} a group, {label_smoothing} smoothed");
@@ -42,7 +41,7 @@ fn case(rows: usize, classes: usize, images: usize, ipg: usize, label_smoothing:
     let class_weights: Arc<[f32]> =
         (0..classes).map(|class| 0.25 * (1 + class * 5 % 8) as f32).collect();
     let op = WeightedCrossEntropy { ipg, class_weights, label_smoothing };
-    OpCase::new(label, Arc::new(op), inputs).grad(&[0])
+    OpCase::new(label, op, inputs).grad(&[0])
 }
 
 /// More groups than blocks, images that are not in use, and rows of none.
@@ -57,8 +56,8 @@ fn many_groups() -> OpCase {
 fn weightless() -> OpCase {
     let mut case = case(64, 3, 2, 1, 0.2);
     case.label = "classes of weight 0".into();
-    let labels = (0..64).map(|row| if row < 32 { 1 } else { row % 3 }).collect();
-    case.inputs[1] = HostTensor::i32(TensorDesc::new(Role::Index, &[64]), labels);
+    let labels: Vec<i32> = (0..64).map(|row| if row < 32 { 1 } else { row % 3 }).collect();
+    case.inputs[1] = index(&[64], labels);
     let class_weights = Arc::new([0.5, 0.0, 2.0]);
     case.op = Arc::new(WeightedCrossEntropy { ipg: 1, class_weights, label_smoothing: 0.2 });
     case

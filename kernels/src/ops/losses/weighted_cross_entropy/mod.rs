@@ -9,12 +9,12 @@ mod tests;
 
 use std::sync::Arc;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
-use crate::contract::{Declared, Dims, Kernel};
+use crate::contract::{Declared, Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
 use crate::losses::{Loss, backward_rule};
-use crate::{BackwardRule, Cost, OpError, TensorDesc, check, op};
+use crate::{BackwardRule, OpError, TensorDesc, check, op};
 
 pub use cases::cases;
 
@@ -53,26 +53,19 @@ op! {
 }
 
 impl Kernel for WeightedCrossEntropy {
+    const FLOPS: Flops = Flops::Input(6);
+
     fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let (weights, columns) = (self.class_weights.len(), dims.get("K+1"));
         let expected = "one for each column of logits";
         check::parameter(Self::CONTRACT.op, "class_weights", weights == columns, expected, weights)
     }
 
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 6 * inputs[0].len() as u64)
-    }
-
-    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {
         backward_rule(self)
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(&inputs[0])
     }
 

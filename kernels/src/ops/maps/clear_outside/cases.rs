@@ -1,10 +1,8 @@
 //! Cases of `clear_outside` for the table of ops.
 
-use std::sync::Arc;
-
 use super::ClearOutside;
+use crate::Role;
 use crate::case::{OpCase, integers, normal};
-use crate::{Role, TensorDesc};
 
 /// No anchors, one cell, primes, a patch wider than its map, channels in vectors and not, and the
 /// hidden values of sampled anchors.
@@ -21,10 +19,12 @@ pub fn cases() -> Vec<OpCase> {
 
 /// `a` anchors of a cell; images, anchors of each, side and channels.
 fn case(a: usize, sizes: &[[usize; 2]], [images, b, side, channels]: [usize; 4]) -> OpCase {
-    let x = TensorDesc::new(Role::Activation, &[images * b, side, side, channels]);
     let anchors = sizes.iter().map(|[h, w]| h * w * a).sum::<usize>();
-    let inputs = vec![normal(&x, 1, 1.0), integers(&[images, b], 9, -1, anchors as i32)];
+    let inputs = vec![
+        normal(Role::Activation, &[images * b, side, side, channels], 1, 1.0),
+        integers(&[images, b], 9, -1, anchors as i32),
+    ];
     let label = format!("{images}x{b} patches {side}x{side}x{channels} on {sizes:?}");
     let op = ClearOutside { anchors_per_cell: a, level_sizes: sizes.to_vec() };
-    OpCase::new(label, Arc::new(op), inputs).grad(&[0])
+    OpCase::new(label, op, inputs).grad(&[0])
 }

@@ -2,71 +2,81 @@
 //!
 //! Between two 3x3 convolutions of patches of `gather_patches`: the first also makes values at
 //! cells beyond the map, where a convolution of the whole map (padding 1) reads 0.
-//! Tensors: `x [N*B, S, S, C]` f32 (S odd), `idx [N, B]` i32 (anchors as in `gather_patches`) (in)
-//! -> `y [N*B, S, S, C]` (overwritten): x at the cells on the map of the row's anchor, else 0, as
-//! in rows without an anchor. Its gradient is the op itself. A copy: exact. Bound by memory.
 
 mod cases;
-mod cuda;
 #[cfg(test)]
 mod tests;
 
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::check;
+use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
 use crate::ops::gather_patches::{cell, neighbours};
-use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::ops::roi_align::pyramid::Pyramid;
+use crate::{BackwardRule, OpError, Role, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 
-/// Clears the cells of patches beyond their maps.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClearOutside {
-    /// A, anchors of a feature cell.
-    pub anchors_per_cell: usize,
-    /// Height and width of each level's map.
-    pub level_sizes: Vec<[usize; 2]>,
+op! {
+    /// Clears the cells of patches beyond their maps. Its gradient is the op itself. A copy: exact.
+    /// Bound by memory.
+    #[derive(Eq)]
+    pub struct ClearOutside = "clear_outside" {
+        /// A, anchors of a feature cell.
+        pub anchors_per_cell: usize [|cells| *cells > 0, "at least 1"],
+        /// Height and width of each level's map.
+        pub level_sizes: Vec<[usize; 2]>,
+    }
+    in ClearOutsideInputs {
+        /// Patches; S is odd.
+        x: real "[N*B, S, S, C]",
+        /// Anchors, as in `gather_patches`.
+        idx: i32 "[N, B]",
+    }
+    out {
+        /// x at the cells on the map of the row's anchor, else 0, as in rows without an anchor.
+        y: Activation "[N*B, S, S, C]",
+    }
 }
 
 const NAME: &str = "clear_outside";
 
-impl Op for ClearOutside {
-    fn name(&self) -> &'static str {
-        NAME
+impl Kernel for ClearOutside {
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        let side = dims.get("S");
+        check::parameter(NAME, "S", side % 2 == 1, "odd", side)
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 2)?;
-        check::arity(NAME, "updates", updates, 0)?;
-        let cells = self.anchors_per_cell;
-        check::parameter(NAME, "anchors_per_cell", cells > 0, "at least 1", cells)?;
-        let (x, idx) = (&inputs[0], &inputs[1]);
-        check::floats_ranked(NAME, "x", x, "[N*B, S, S, C]")?;
-        check::integers_ranked(NAME, "idx", idx, "[N, B]")?;
-        let side = x.dim(1);
-        check::parameter(NAME, "S", side % 2 == 1, "odd", side)?;
-        check::shape(NAME, "x", x, &[idx.len(), side, side, x.dim(3)])?;
-        let role = if x.role == Role::Gradient { Role::Gradient } else { Role::Activation };
-        Ok(vec![TensorDesc::new(role, &x.shape)])
+    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
+        if inputs[0].role == Role::Gradient {
+            outputs[0].role = Role::Gradient;
+        }
     }
 
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 0)
-    }
-
-    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {
         let from = [Source::GradOutput(0), Source::Input(1)];
         BackwardRule::default().step(self.clone(), &from, &[Sink::GradInput(0)])
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let (x, idx) = (args.inputs[0], args.inputs[1]);
+        let pyramid = Pyramid {
+            maps: vec![],
+            sizes: &self.level_sizes,
+            scales: &[],
+            images: idx.dim(0),
+            channels: x.dim(3),
+        };
+        let wide = pyramid.vector() == 8;
+        let kernel = if wide { "clear_outside_f16x8" } else { "clear_outside_f16" };
+        vec![
+            Launch::new(kernel, [idx.len(), 1, 1])
+                .tensors(args)
+                .arg(pyramid.arg())
+                .int(self.anchors_per_cell)
+                .int(x.dim(1)),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

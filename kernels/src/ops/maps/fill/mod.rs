@@ -2,14 +2,11 @@
 //!
 //! Tensors: none in -> `y` (the shape and role given, f32, overwritten).
 
-mod cuda;
-
 use device::{Launch, LaunchArgs};
 
 use crate::case::OpCase;
-use crate::check;
 use crate::cpu::CpuArgs;
-use crate::{DType, Op, OpError, Role, TensorDesc};
+use crate::{DType, Op, OpError, Role, TensorDesc, check};
 
 /// `y = value`, everywhere.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,6 +18,9 @@ pub struct Fill {
 }
 
 const NAME: &str = "fill";
+
+/// Bytes that a thread writes.
+const VECTOR_BYTES: usize = 16;
 
 impl Op for Fill {
     fn name(&self) -> &'static str {
@@ -39,7 +39,10 @@ impl Op for Fill {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self.value, args)
+        let y = args.outputs[0];
+        let kernel = if y.dtype() == DType::F16 { "fill_f16" } else { "fill_f32" };
+        let threads = y.len().div_ceil(VECTOR_BYTES / y.dtype().size_bytes());
+        vec![Launch::over(kernel, threads).arg(y.write()).arg(self.value).len(y.len())]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -54,7 +57,7 @@ pub fn cases() -> Vec<OpCase> {
         .flat_map(|&n| [Role::Gradient, Role::Loss].map(|role| (role, n)))
         .map(|(role, n)| {
             let desc = TensorDesc::new(role, &[n]);
-            let op = std::sync::Arc::new(Fill { desc, value: 2.5 });
+            let op = Fill { desc, value: 2.5 };
             OpCase::new(format!("{role:?}[{n}]"), op, vec![])
         })
         .collect()

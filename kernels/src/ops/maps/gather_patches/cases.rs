@@ -1,10 +1,8 @@
 //! Cases of `gather_patches` for the table of ops.
 
-use std::sync::Arc;
-
 use super::GatherPatches;
+use crate::Role;
 use crate::case::{OpCase, integers, normal};
-use crate::{Role, TensorDesc};
 
 /// No anchors, one cell, primes, bands of 8 rows and their neighbours, the sampled anchors of two
 /// images over five levels, and more anchors and channels than a block takes at once; patches of
@@ -37,7 +35,7 @@ fn case(
     let mut inputs: Vec<_> = (0..levels)
         .map(|l| {
             let shape = [images, sizes[l][0], sizes[l][1], channels];
-            normal(&TensorDesc::new(Role::Activation, &shape), l as u32, 1.0)
+            normal(Role::Activation, &shape, l as u32, 1.0)
         })
         .collect();
     let anchors = sizes.iter().map(|[h, w]| h * w * a).sum::<usize>();
@@ -45,5 +43,5 @@ fn case(
     let rings = if reach > 1 { format!(", {reach} rings") } else { String::new() };
     let label = format!("{images}x{b} anchors on {sizes:?}x{channels}{rings}");
     let grads: Vec<usize> = (0..levels).collect();
-    OpCase::new(label, Arc::new(GatherPatches { anchors_per_cell: a, reach }), inputs).grad(&grads)
+    OpCase::new(label, GatherPatches { anchors_per_cell: a, reach }, inputs).grad(&grads)
 }

@@ -44,7 +44,7 @@ pub(crate) fn neighbours(
 /// Copies the patch of each anchor; a patch is a task.
 pub(super) fn gather(
     [anchors_per_cell, reach]: [usize; 2],
-    features: &[TensorRef<'_>],
+    features: &[&TensorRef<'_>],
     idx: &TensorRef<'_>,
     patches: &mut [f32],
 ) {

@@ -2,15 +2,14 @@
 
 use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 
-use super::GatherPatches;
+use super::{GatherPatches, GatherPatchesInputs};
 use crate::ops::roi_align::pyramid::Pyramid;
 
 pub(super) fn forward(op: &GatherPatches, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let levels = args.inputs.len() - 1;
-    let (features, idx) = (&args.inputs[..levels], args.inputs[levels]);
+    let GatherPatchesInputs { features, idx } = GatherPatchesInputs::of(&args.inputs);
     let sizes: Vec<_> = features.iter().map(|f| [f.dim(1), f.dim(2)]).collect();
     let pyramid = Pyramid {
-        maps: features.iter().map(Buffer::read).collect(),
+        maps: features.iter().map(|map| map.read()).collect(),
         sizes: &sizes,
         scales: &[],
         images: features[0].dim(0),
@@ -31,12 +30,11 @@ pub(super) fn forward(op: &GatherPatches, args: &LaunchArgs<'_>) -> Vec<Launch> 
 
 /// The kernels' `PatchGradients` of `g` and `idx`, or of none.
 pub(crate) fn gradients_arg(inputs: Option<[Buffer<'_>; 2]>, anchors_per_cell: usize) -> Arg {
-    let int = |v: usize| i32::try_from(v).expect("a count that fits an int");
     let (pointers, per_image) = match inputs {
         Some([g, idx]) => (vec![g.read(), idx.read()], idx.dim(1)),
         None => (vec![], 0),
     };
-    StructArg::new().pointers(&pointers, 2).field([int(per_image), int(anchors_per_cell)]).arg()
+    StructArg::new().pointers(pointers, 2).ints([per_image, anchors_per_cell]).arg()
 }
 
 pub(super) fn backward(

@@ -1,57 +1,46 @@
 //! Gradient of `gather_patches` by the feature maps.
-//!
-//! Tensors: `grad_output [N*B, S, S, C]` f32, `idx [N, B]` i32 (in) -> `grad_feature_l
-//! [N, h_l, w_l, C]` for each level (overwritten). Patches that overlap are added in the order of
-//! their rows, so the result is deterministic.
 
 use device::{Launch, LaunchArgs};
 
-use super::{check_reach, cpu};
-use crate::check;
+use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Role, TensorDesc, op};
 
-/// Adds the gradients of patches to the maps.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GatherPatchesGrad {
-    /// A, anchors of a feature cell.
-    pub anchors_per_cell: usize,
-    /// Cells on each side of the anchor's.
-    pub reach: usize,
-    /// Height and width of each level's map.
-    pub level_sizes: Vec<[usize; 2]>,
+use super::cpu;
+
+op! {
+    /// Adds the gradients of patches to the maps: an output `[N, h, w, C]` for each level. Patches
+    /// that overlap are added in the order of their rows, so the result is deterministic.
+    #[derive(Eq)]
+    pub struct GatherPatchesGrad = "gather_patches_grad" {
+        /// A, anchors of a feature cell.
+        pub anchors_per_cell: usize [|cells| *cells > 0, "at least 1"],
+        /// Cells on each side of the anchor's.
+        pub reach: usize [|reach| (1..=2).contains(reach), "1 or 2"],
+        /// Height and width of each level's map.
+        pub level_sizes: Vec<[usize; 2]>,
+    }
+    in GatherPatchesGradInputs {
+        /// Gradient of the patches.
+        grad_output: real "[N*B, S, S, C]",
+        /// As in the op.
+        idx: i32 "[N, B]",
+    }
+    out {}
 }
 
-const NAME: &str = "gather_patches_grad";
+impl Kernel for GatherPatchesGrad {
+    const FLOPS: Flops = Flops::Input(1);
 
-impl Op for GatherPatchesGrad {
-    fn name(&self) -> &'static str {
-        NAME
+    fn sizes(&self, dims: &mut Dims) {
+        dims.bind("S", 2 * self.reach + 1);
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, 2)?;
-        check::arity(NAME, "updates", updates, 0)?;
-        let cells = self.anchors_per_cell;
-        check::parameter(NAME, "anchors_per_cell", cells > 0, "at least 1", cells)?;
-        check_reach(NAME, self.reach)?;
-        check::integers_ranked(NAME, "idx", &inputs[1], "[N, B]")?;
-        check::floats_ranked(NAME, "grad_output", &inputs[0], "[N*B, S, S, C]")?;
-        let (channels, side) = (inputs[0].shape[3], 2 * self.reach + 1);
-        check::shape(NAME, "grad_output", &inputs[0], &[inputs[1].len(), side, side, channels])?;
-        let images = inputs[1].shape[0];
-        let grad = |&[height, width]: &[usize; 2]| {
+    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
+        let (images, channels) = (inputs[1].dim(0), inputs[0].dim(3));
+        outputs.extend(self.level_sizes.iter().map(|&[height, width]| {
             TensorDesc::new(Role::Gradient, &[images, height, width, channels])
-        };
-        Ok(self.level_sizes.iter().map(grad).collect())
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, inputs[0].len() as u64)
+        }));
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

@@ -1,10 +1,8 @@
 //! Cases of `gelu` for the table of ops.
 
-use std::sync::Arc;
-
 use super::Gelu;
+use crate::Role;
 use crate::case::{OpCase, normal};
-use crate::{Role, TensorDesc};
 
 /// Sizes 0, 1, a vector and its neighbours, primes, and values far out.
 pub fn cases() -> Vec<OpCase> {
@@ -18,10 +16,10 @@ pub fn cases() -> Vec<OpCase> {
     ];
     rows.iter()
         .map(|&(shape, scale)| {
-            let x = normal(&TensorDesc::new(Role::Activation, shape), 1, scale);
+            let x = normal(Role::Activation, shape, 1, scale);
             let small = shape.iter().product::<usize>() < 1000;
             let label = format!("{shape:?} of {scale}");
-            OpCase::new(label, Arc::new(Gelu), vec![x]).grad(if small { &[0] } else { &[] })
+            OpCase::new(label, Gelu, vec![x]).grad(if small { &[0] } else { &[] })
         })
         .collect()
 }

@@ -5,15 +5,14 @@
 
 mod cases;
 mod cpu;
-mod cuda;
 #[cfg(test)]
 mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::contract::Kernel;
+use crate::contract::{Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, Cost, Sink, Source, TensorDesc, op};
+use crate::{BackwardRule, Sink, Source, TensorDesc, op};
 
 pub use cases::cases;
 
@@ -48,18 +47,19 @@ op! {
     }
 }
 
-impl Kernel for Gelu {
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 20 * outputs[0].len() as u64)
-    }
+/// Elements that a thread works on; as in `vector.cuh`.
+const VECTOR: usize = 8;
 
-    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+impl Kernel for Gelu {
+    const FLOPS: Flops = Flops::Output(20);
+
+    fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {
         let from = [Source::GradOutput(0), Source::Input(0)];
         BackwardRule::default().step(GeluGrad, &from, &[Sink::GradInput(0)])
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches("gelu_f16", args)
+        launches("gelu_f16", args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -68,16 +68,21 @@ impl Kernel for Gelu {
 }
 
 impl Kernel for GeluGrad {
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 25 * outputs[0].len() as u64)
-    }
+    const FLOPS: Flops = Flops::Output(25);
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches("gelu_grad_f16", args)
+        launches("gelu_grad_f16", args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let [g, x] = [0, 1].map(|i| args.inputs[i].f32());
         cpu::gelu_grad(g, x, args.outputs[0].f32());
     }
+}
+
+/// An elementwise kernel of one output.
+fn launches(kernel: &'static str, args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let y = args.outputs[0];
+    let launch = Launch::over(kernel, y.len().div_ceil(VECTOR));
+    vec![launch.tensors(args).len(y.len())]
 }

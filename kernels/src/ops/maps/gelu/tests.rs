@@ -1,9 +1,9 @@
 //! `gelu` by its definition.
 
 use super::{Gelu, GeluGrad};
-use crate::cpu::HostTensor;
-use crate::on_cpu::run;
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::floats;
+use crate::case::hand::run;
 
 /// x, `P(Z <= x)` and the density there: of tables, to eight digits.
 const NORMAL: [(f64, f64, f64); 6] = [
@@ -19,11 +19,11 @@ const NORMAL: [(f64, f64, f64); 6] = [
 fn values_are_those_of_the_normal_distribution() {
     let at = NORMAL.iter().flat_map(|&(x, p, d)| [(x, p, d), (-x, 1.0 - p, d)]);
     for (x, probability, density) in at {
-        let tensor = |role, value| HostTensor::f32(TensorDesc::new(role, &[1]), vec![value]);
+        let tensor = |role, value| floats(role, &[1], [value]);
         let of = tensor(Role::Activation, x as f32);
-        let y = run(&Gelu, std::slice::from_ref(&of)).expect("fits")[0].as_f32()[0];
+        let y = run(&Gelu, std::slice::from_ref(&of))[0].as_f32()[0];
         assert!((f64::from(y) - x * probability).abs() < 1e-6, "{x}: {y}");
-        let dx = run(&GeluGrad, &[tensor(Role::Gradient, 2.0), of]).expect("fits")[0].as_f32()[0];
+        let dx = run(&GeluGrad, &[tensor(Role::Gradient, 2.0), of])[0].as_f32()[0];
         let slope = probability + x * density;
         assert!((f64::from(dx) - 2.0 * slope).abs() < 2e-6, "{x}: {dx}");
     }
@@ -32,8 +32,8 @@ fn values_are_those_of_the_normal_distribution() {
 #[test]
 fn the_ends_are_finite() {
     let ends = vec![-1e30, -100.0, 100.0, 1e18];
-    let x = HostTensor::f32(TensorDesc::new(Role::Activation, &[4]), ends);
-    let y = run(&Gelu, &[x]).expect("fits");
+    let x = floats(Role::Activation, &[4], ends);
+    let y = run(&Gelu, &[x]);
     assert_eq!(y[0].as_f32()[2..], [100.0, 1e18]);
     assert!(y[0].as_f32()[..2].iter().all(|y| y.abs() < 1e-30), "{:?}", y[0].as_f32());
 }

@@ -1,11 +1,9 @@
 //! Cases of `group_norm` for the table of ops.
 
-use std::sync::Arc;
-
 use super::GroupNorm;
+use crate::Role;
 use crate::case::{OpCase, normal, uniform};
 use crate::ops::relu_mask::one_sided;
-use crate::{Role, TensorDesc};
 
 /// No images, one value, primes, a chunk of positions and its neighbours, one group a channel,
 /// a map of a small model, and more channels than a block takes at once.
@@ -24,16 +22,17 @@ pub fn cases() -> Vec<OpCase> {
     rows.iter()
         .flat_map(|row| [(false, false), (true, true)].map(|flags| (row, flags)))
         .map(|(&(shape, groups), (relu, residual))| {
-            let map = TensorDesc::new(Role::Activation, &shape);
-            let channel = TensorDesc::new(Role::Master, &shape[3..]);
-            let mut inputs =
-                vec![normal(&map, 1, 2.0), uniform(&channel, 2, 0.5, 1.5), one_sided(shape[3])];
+            let mut inputs = vec![
+                normal(Role::Activation, &shape, 1, 2.0),
+                uniform(Role::Master, &shape[3..], 2, 0.5, 1.5),
+                one_sided(shape[3]),
+            ];
             if residual {
-                inputs.push(normal(&map, 4, 1.0));
+                inputs.push(normal(Role::Activation, &shape, 4, 1.0));
             }
             let checked: &[usize] = if residual { &[0, 1, 2, 3] } else { &[0, 1, 2] };
             let op = GroupNorm { groups, eps: 0.1, relu, residual };
-            OpCase::new(format!("{shape:?} {groups} groups, relu {relu}"), Arc::new(op), inputs)
+            OpCase::new(format!("{shape:?} {groups} groups, relu {relu}"), op, inputs)
                 .grad(checked)
                 .grad_bounds(1e-2, 2e-3)
         })

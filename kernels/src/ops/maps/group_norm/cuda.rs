@@ -35,8 +35,7 @@ impl Map {
     /// The kernel's `Map`.
     fn arg(&self) -> Arg {
         let fields = [self.positions, self.channels, self.groups, self.chunk, self.chunks()];
-        let fields = fields.map(|v| i32::try_from(v).expect("an extent that fits an int"));
-        StructArg::new().field(fields).arg()
+        StructArg::new().ints(fields).arg()
     }
 
     /// A pass over the map: the kernel for vectors of 8 channels if they fit.
@@ -137,9 +136,7 @@ pub(super) fn grad_params(args: &LaunchArgs<'_>) -> Vec<Launch> {
     let sums = args.inputs[0];
     vec![
         Launch::over("group_norm_grad_params", sums.dim(2))
-            .arg(sums.read())
-            .arg(args.outputs[0].write())
-            .arg(args.outputs[1].write())
+            .tensors(args)
             .int(sums.dim(0))
             .int(sums.dim(2)),
     ]

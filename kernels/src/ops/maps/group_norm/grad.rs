@@ -1,84 +1,94 @@
 //! Gradients of group normalisation, in three steps that share one reduction.
 //!
-//! `group_norm_grad_sums`: `g`, `x [N,H,W,C]`, `stats [N,groups,2]` -> `sums [N,2,C]`, for each
-//! image and channel the sums over positions of `g` and of `g * normalised(x)`.
-//! `group_norm_grad_input`: `g`, `x`, `gamma [C]`, `stats`, `sums` -> `dx [N,H,W,C]`.
-//! `group_norm_grad_params`: `sums` -> `dgamma [C]`, `dbeta [C]`, the sums over images. Outputs are
-//! overwritten. Bound by memory; sums of 128 positions in f32, the rest in f64, in order.
+//! Bound by memory; sums of 128 positions in f32, the rest in f64, in order.
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
-use crate::contract::Dims;
+use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{OpError, TensorDesc, op};
 
 use super::{check_map, cpu, cuda};
 
-/// Sums of `g` and of `g * normalised(x)` for each image and channel.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GroupNormGradSums {
-    /// Number of groups.
-    pub groups: usize,
+op! {
+    /// Sums of `g` and of `g * normalised(x)` for each image and channel.
+    pub struct GroupNormGradSums = "group_norm_grad_sums" {
+        /// Number of groups.
+        pub groups: usize,
+    }
+    in GroupNormGradSumsInputs {
+        /// Gradient of the normalised map.
+        g: real "[N, H, W, C]",
+        /// Map.
+        x: real "[N, H, W, C]",
+        /// Mean and rstd, of the forward op.
+        stats: f32 "[N, groups, 2]",
+    }
+    out {
+        /// Over the positions of an image: of `g`, and of `g * normalised(x)`.
+        sums: Master "[N, 2, C]",
+    }
 }
 
-/// Gradient of x.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GroupNormGradInput {
-    /// Number of groups.
-    pub groups: usize,
+op! {
+    /// Gradient of x.
+    pub struct GroupNormGradInput = "group_norm_grad_input" {
+        /// Number of groups.
+        pub groups: usize,
+    }
+    in GroupNormGradInputInputs {
+        /// Gradient of the normalised map.
+        g: real "[N, H, W, C]",
+        /// Map.
+        x: real "[N, H, W, C]",
+        /// Scale.
+        gamma: f32 "[C]",
+        /// Mean and rstd, of the forward op.
+        stats: f32 "[N, groups, 2]",
+        /// Of the step before.
+        sums: f32 "[N, 2, C]",
+    }
+    out {
+        /// Gradient of x.
+        dx: Gradient "[N, H, W, C]",
+    }
 }
 
-/// Gradients of gamma and beta.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GroupNormGradParams;
+op! {
+    /// Gradients of gamma and beta.
+    pub struct GroupNormGradParams = "group_norm_grad_params" {}
+    in GroupNormGradParamsInputs {
+        /// Of the first step.
+        sums: f32 "[N, 2, C]",
+    }
+    out {
+        /// Gradient of the scale.
+        dgamma: WeightGradient "[C]",
+        /// Gradient of the shift.
+        dbeta: WeightGradient "[C]",
+    }
+}
 
 const SUMS: &str = "group_norm_grad_sums";
 const INPUT: &str = "group_norm_grad_input";
 const PARAMS: &str = "group_norm_grad_params";
 
-/// Checks the inputs that the first two steps share.
-fn check_common(
-    dims: &mut Dims,
-    op: &'static str,
-    g: &TensorDesc,
-    x: &TensorDesc,
-    stats: &TensorDesc,
-    groups: usize,
-) -> Result<(), OpError> {
-    check_map(dims, op, x, groups)?;
-    dims.f32("g", g, "[N, H, W, C]")?;
-    dims.f32("stats", stats, &format!("[N, {groups}, 2]"))
-}
+impl Kernel for GroupNormGradSums {
+    const FLOPS: Flops = Flops::Input(4);
 
-impl Op for GroupNormGradSums {
-    fn name(&self) -> &'static str {
-        SUMS
+    fn sizes(&self, dims: &mut Dims) {
+        dims.bind("groups", self.groups);
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(SUMS, inputs, 3, updates)?;
-        check_common(&mut dims, SUMS, &inputs[0], &inputs[1], &inputs[2], self.groups)?;
-        Ok(vec![TensorDesc::new(Role::Master, &[dims.get("N"), 2, dims.get("C")])])
+    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+        check_map(SUMS, &inputs[1], self.groups)
     }
 
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 4 * inputs[0].len() as u64)
-    }
-
-    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         cpu::Map::new(&inputs[1], self.groups).partial_len()
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::partial_bytes(&inputs[1], self.groups)
     }
 
@@ -93,33 +103,18 @@ impl Op for GroupNormGradSums {
     }
 }
 
-impl Op for GroupNormGradInput {
-    fn name(&self) -> &'static str {
-        INPUT
+impl Kernel for GroupNormGradInput {
+    const FLOPS: Flops = Flops::Output(5);
+
+    fn sizes(&self, dims: &mut Dims) {
+        dims.bind("groups", self.groups);
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(INPUT, inputs, 5, updates)?;
-        check_common(&mut dims, INPUT, &inputs[0], &inputs[1], &inputs[3], self.groups)?;
-        dims.f32("gamma", &inputs[2], "[C]")?;
-        dims.f32("sums", &inputs[4], "[N, 2, C]")?;
-        Ok(vec![TensorDesc::new(Role::Gradient, &inputs[1].shape)])
+    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+        check_map(INPUT, &inputs[1], self.groups)
     }
 
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 5 * outputs[0].len() as u64)
-    }
-
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::corrections_bytes(&inputs[1], self.groups)
     }
 
@@ -134,26 +129,8 @@ impl Op for GroupNormGradInput {
     }
 }
 
-impl Op for GroupNormGradParams {
-    fn name(&self) -> &'static str {
-        PARAMS
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(PARAMS, inputs, 1, updates)?;
-        let sums = &inputs[0];
-        dims.f32("sums", sums, "[N, 2, C]")?;
-        let gradient = TensorDesc::new(Role::WeightGradient, &[sums.dim(2)]);
-        Ok(vec![gradient.clone(), gradient])
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, inputs[0].len() as u64)
-    }
+impl Kernel for GroupNormGradParams {
+    const FLOPS: Flops = Flops::Input(1);
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         cuda::grad_params(args)

@@ -4,10 +4,6 @@
 //! Matches `torch.nn.functional.group_norm`; mean and variance (biased) run over the positions and
 //! the C / groups channels of one group of one image.
 //!
-//! Tensors: `x [N,H,W,C]`, `gamma [C]`, `beta [C]`, with `residual` also `residual [N,H,W,C]` ->
-//! `y [N,H,W,C]`, `stats [N,groups,2]` (mean, rstd), both overwritten. `stats` serves the backward
-//! ops and carries no gradient.
-//!
 //! Bound by memory: x is read twice. Sums of 128 positions in f32, taken about the channel's first
 //! value so that a large mean cancels nothing; the rest in f64, in order: deterministic.
 
@@ -18,56 +14,52 @@ mod grad;
 #[cfg(test)]
 mod tests;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
-use crate::check;
-use crate::contract::Dims;
+use crate::contract::{Dims, Kernel};
 use crate::cpu::{CpuArgs, TensorRef};
 use crate::ops::relu_mask::ReluMask;
-use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{BackwardRule, Cost, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 pub use grad::{GroupNormGradInput, GroupNormGradParams, GroupNormGradSums};
 
-/// `y = relu(normalised(x) * gamma + beta + residual)`, ReLU and residual if flagged.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GroupNorm {
-    /// Number of groups; it divides C.
-    pub groups: usize,
-    /// Summand of the variance.
-    pub eps: f32,
-    /// Negative results become 0.
-    pub relu: bool,
-    /// The last input is `residual [N,H,W,C]`.
-    pub residual: bool,
-}
-
-op_inputs! {
-    /// The inputs of [`GroupNorm`].
-    pub struct GroupNormInputs {
-        /// `[N, H, W, C]`.
-        x,
-        /// `[C]`.
-        gamma,
-        /// `[C]`.
-        beta,
+op! {
+    /// `y = relu(normalised(x) * gamma + beta + residual)`, ReLU and residual if flagged.
+    pub struct GroupNorm = "group_norm" {
+        /// Number of groups; it divides C.
+        pub groups: usize,
+        /// Summand of the variance.
+        pub eps: f32,
+        /// Negative results become 0.
+        pub relu: bool,
+        /// The last input is `residual [N,H,W,C]`.
+        pub residual: bool,
+    }
+    in GroupNormInputs {
+        /// Map.
+        x: real "[N, H, W, C]",
+        /// Scale.
+        gamma: f32 "[C]",
+        /// Shift.
+        beta: f32 "[C]",
     }
     optional {
-        /// `[N, H, W, C]`.
-        residual,
+        /// Added before the ReLU.
+        residual: real "[N, H, W, C]" if |op| op.residual,
+    }
+    out {
+        /// Output.
+        y: Activation "[N, H, W, C]",
+        /// Mean and rstd of each group; they serve the gradients, and carry none.
+        stats: Master "[N, groups, 2]",
     }
 }
 
 const NAME: &str = "group_norm";
 
-/// Fails unless `x` is `[N,H,W,C]` with `groups` dividing C, and the map holds something.
-fn check_map(
-    dims: &mut Dims,
-    op: &'static str,
-    x: &TensorDesc,
-    groups: usize,
-) -> Result<(), OpError> {
-    dims.f32("x", x, "[N, H, W, C]")?;
+/// Fails unless `groups` divides the channels of `x`, and the map holds something.
+fn check_map(op: &'static str, x: &TensorDesc, groups: usize) -> Result<(), OpError> {
     let divides = groups > 0 && x.dim(3).is_multiple_of(groups);
     let expected = format!("a divisor of the {} channels", x.dim(3));
     check::parameter(op, "groups", divides, &expected, groups)?;
@@ -77,29 +69,13 @@ fn check_map(
     Ok(())
 }
 
-impl Op for GroupNorm {
-    fn name(&self) -> &'static str {
-        NAME
+impl Kernel for GroupNorm {
+    fn sizes(&self, dims: &mut Dims) {
+        dims.bind("groups", self.groups);
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let expected = GroupNormInputs::LEN + usize::from(self.residual);
-        let mut dims = Dims::new(NAME, inputs, expected, updates)?;
-        let GroupNormInputs { x, gamma, beta, residual } =
-            GroupNormInputs::of(inputs, [self.residual]);
-        check_map(&mut dims, NAME, x, self.groups)?;
-        let x = &x.shape;
-        dims.f32("gamma", gamma, "[C]")?;
-        dims.f32("beta", beta, "[C]")?;
-        if let Some(residual) = residual {
-            dims.f32("residual", residual, "[N, H, W, C]")?;
-        }
-        let stats = TensorDesc::new(Role::Master, &[x[0], self.groups, 2]);
-        Ok(vec![TensorDesc::new(Role::Activation, x), stats])
+    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+        check_map(NAME, &inputs[0], self.groups)
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -108,7 +84,7 @@ impl Op for GroupNorm {
         cost
     }
 
-    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {
         let groups = self.groups;
         let mut rule = BackwardRule::default();
         let mut g = Source::GradOutput(0);
@@ -133,16 +109,11 @@ impl Op for GroupNorm {
         if self.residual { rule.alias(g, 3) } else { rule }
     }
 
-    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         cpu::Map::new(&inputs[0], self.groups).partial_len()
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::partial_bytes(&inputs[0], self.groups)
     }
 

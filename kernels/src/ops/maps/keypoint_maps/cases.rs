@@ -1,11 +1,8 @@
 //! Cases of `keypoint_maps` for the table of ops.
 
-use std::sync::Arc;
-
 use super::KeypointMaps;
-use crate::case::boxes::constant;
-use crate::case::{OpCase, normal};
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::{OpCase, constant, normal};
 
 /// No RoI, one value, a line, primes, none in use, and a RoI of the keypoint head.
 pub fn cases() -> Vec<OpCase> {
@@ -20,9 +17,9 @@ pub fn cases() -> Vec<OpCase> {
     ];
     rows.iter()
         .map(|&(shape, count)| {
-            let x = normal(&TensorDesc::new(Role::Activation, &shape), 1, 1.0);
+            let x = normal(Role::Activation, &shape, 1, 1.0);
             let label = format!("{shape:?}, {count} in use");
-            OpCase::new(label, Arc::new(KeypointMaps), vec![x, constant(&[1], count)]).grad(&[0])
+            OpCase::new(label, KeypointMaps, vec![x, constant(&[1], count)]).grad(&[0])
         })
         .collect()
 }

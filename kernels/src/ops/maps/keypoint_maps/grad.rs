@@ -2,11 +2,11 @@
 
 use device::{Launch, LaunchArgs};
 
-use crate::contract::{Dims, Kernel};
+use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, TensorDesc, op};
+use crate::op;
 
-use super::{cpu, cuda};
+use super::cpu;
 
 op! {
     /// Gathers, for each pixel of the smaller maps, from the up to 4x4 pixels that read it, in
@@ -29,16 +29,16 @@ op! {
 }
 
 impl Kernel for KeypointMapsGrad {
+    const FLOPS: Flops = Flops::Output(24);
+
     fn sizes(&self, dims: &mut Dims) {
         ["M", "H", "W", "K"].iter().zip(self.shape).for_each(|(name, len)| dims.bind(name, len));
     }
 
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 24 * outputs[0].len() as u64)
-    }
-
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::grad_launches(args)
+        let dx = args.outputs[0];
+        let launch = Launch::over("keypoint_maps_grad_f16", dx.len()).tensors(args).len(dx.len());
+        vec![(1..4).fold(launch, |launch, axis| launch.int(dx.dim(axis)))]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

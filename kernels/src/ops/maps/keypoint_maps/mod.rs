@@ -5,16 +5,15 @@
 
 mod cases;
 mod cpu;
-mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::contract::Kernel;
+use crate::contract::{Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, Cost, Sink, Source, TensorDesc, op};
+use crate::{BackwardRule, Sink, Source, TensorDesc, op};
 
 pub use cases::cases;
 pub use grad::KeypointMapsGrad;
@@ -36,11 +35,9 @@ op! {
 }
 
 impl Kernel for KeypointMaps {
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 7 * outputs[0].len() as u64)
-    }
+    const FLOPS: Flops = Flops::Output(7);
 
-    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
         let shape = [0, 1, 2, 3].map(|i| inputs[0].dim(i));
         BackwardRule::default().step(
             KeypointMapsGrad { shape },
@@ -50,7 +47,9 @@ impl Kernel for KeypointMaps {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let (x, maps) = (args.inputs[0], args.outputs[0]);
+        let launch = Launch::over("keypoint_maps_f16", maps.len()).tensors(args).len(maps.len());
+        vec![(1..4).fold(launch, |launch, axis| launch.int(x.dim(axis)))]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -1,10 +1,8 @@
 //! Cases of `layer_norm` for the table of ops.
 
-use std::sync::Arc;
-
 use super::LayerNorm;
+use crate::Role;
 use crate::case::{OpCase, normal, uniform};
-use crate::{Role, TensorDesc};
 
 /// No positions, one value, primes, a warp of channels and its neighbours, more positions than a
 /// chunk, and widths of more than one tile of the sums; a large mean.
@@ -22,13 +20,16 @@ pub fn cases() -> Vec<OpCase> {
     rows.iter()
         .map(|&shape| {
             let channels = shape[shape.len() - 1];
-            let vector = TensorDesc::new(Role::Master, &[channels]);
-            let mut x = normal(&TensorDesc::new(Role::Activation, shape), 1, 1.0);
+            let mut x = normal(Role::Activation, shape, 1, 1.0);
             x.as_f32_mut().iter_mut().for_each(|x| *x += 3.0);
-            let inputs = vec![x, uniform(&vector, 2, 0.5, 1.5), normal(&vector, 3, 1.0)];
+            let inputs = vec![
+                x,
+                uniform(Role::Master, &[channels], 2, 0.5, 1.5),
+                normal(Role::Master, &[channels], 3, 1.0),
+            ];
             let small = shape.iter().product::<usize>() < 700;
             let checked: &[usize] = if small { &[0, 1, 2] } else { &[] };
-            OpCase::new(format!("{shape:?}"), Arc::new(LayerNorm { eps: 1e-3 }), inputs)
+            OpCase::new(format!("{shape:?}"), LayerNorm { eps: 1e-3 }, inputs)
                 .grad(checked)
                 .grad_bounds(2e-2, 2e-3)
         })

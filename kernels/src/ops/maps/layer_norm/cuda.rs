@@ -10,16 +10,11 @@ use crate::column_sums::Chunks;
 const WARPS: usize = 8;
 
 pub(super) fn forward(eps: f32, args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let [x, gamma, beta] = [0, 1, 2].map(|i| args.inputs[i]);
-    let (y, stats) = (args.outputs[0], args.outputs[1]);
+    let x = args.inputs[0];
     let rows = positions(x.desc);
     vec![
         Launch::new("layer_norm_f16", [rows.div_ceil(WARPS), 1, 1])
-            .arg(x.read())
-            .arg(gamma.read())
-            .arg(beta.read())
-            .arg(y.write())
-            .arg(stats.write())
+            .tensors(args)
             .int(rows)
             .int(x.dim(-1))
             .arg(eps),

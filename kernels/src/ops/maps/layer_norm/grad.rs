@@ -1,6 +1,6 @@
 //! The gradients of `layer_norm`.
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
@@ -48,16 +48,11 @@ impl Kernel for LayerNormGrad {
         cost
     }
 
-    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         2 * bias_grad::workspace_len(positions(&inputs[0]), inputs[0].dim(-1))
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(&inputs[0])
     }
 

@@ -13,9 +13,9 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::contract::{Dims, Kernel};
+use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, Cost, OpError, Sink, Source, TensorDesc, check, op};
+use crate::{BackwardRule, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 pub use grad::LayerNormGrad;
@@ -64,15 +64,13 @@ fn check_channels(op: &'static str, x: &TensorDesc, dims: &mut Dims) -> Result<(
 }
 
 impl Kernel for LayerNorm {
+    const FLOPS: Flops = Flops::Output(7);
+
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         check_channels(NAME, &inputs[0], dims)
     }
 
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 7 * outputs[0].len() as u64)
-    }
-
-    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {
         let from = [Source::GradOutput(0), Source::Input(0), Source::Input(1), Source::Output(1)];
         BackwardRule::default().step(LayerNormGrad, &from, &[0, 1, 2].map(Sink::GradInput))
     }

@@ -1,14 +1,12 @@
 //! Cases of `level_gradients` for the table of ops. It is a backward op and has no gradient of its
 //! own.
 
-use std::sync::Arc;
-
 use super::LevelGradients;
-use crate::case::{OpCase, integers, normal, uniform};
+use crate::Role;
+use crate::case::{OpCase, constant, floats, integers, normal, uniform};
 use crate::cpu::HostTensor;
 use crate::ops::gather_patches::GatherPatchesGrad;
 use crate::ops::roi_align::{RoiAlign, RoiAlignGrad};
-use crate::{Role, TensorDesc};
 
 const ANCHORS: usize = 3;
 /// With as many channels, patches reach two cells.
@@ -54,13 +52,12 @@ fn case(
     let mut rois = vec![];
     for (i, &(pooled, rows, count)) in heads.iter().enumerate() {
         let seed = 10 * i as u32;
-        let g = TensorDesc::new(Role::Gradient, &[rows, pooled, pooled, channels]);
         inputs.extend([
-            normal(&g, seed, 1.0),
+            normal(Role::Gradient, &[rows, pooled, pooled, channels], seed, 1.0),
             boxes(rows, sizes[0], seed + 1),
             integers(&[rows], seed + 5, 0, images.max(1) as i32),
             integers(&[rows], seed + 6, 0, levels as i32),
-            HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![count]),
+            constant(&[1], count),
         ]);
         let spatial_scales = (0..levels).map(|l| 0.25 / (1 << l) as f32).collect();
         // The first of several heads is one of a cascade.
@@ -71,18 +68,18 @@ fn case(
     let patches = patches.map(|per_image| {
         let reach = if channels == WIDE_PATCHES { 2 } else { 1 };
         let side = 2 * reach + 1;
-        let g = TensorDesc::new(Role::Gradient, &[images * per_image, side, side, channels]);
+        let g = [images * per_image, side, side, channels];
         let anchors = sizes.iter().map(|[h, w]| h * w * ANCHORS).sum::<usize>();
         let idx = integers(&[images, per_image], 41, -1, anchors as i32);
-        inputs.extend([normal(&g, 40, 1.0), idx]);
+        inputs.extend([normal(Role::Gradient, &g, 40, 1.0), idx]);
         GatherPatchesGrad { anchors_per_cell: ANCHORS, reach, level_sizes: sizes.to_vec() }
     });
-    OpCase::new(label, Arc::new(LevelGradients { rois, patches }), inputs)
+    OpCase::new(label, LevelGradients { rois, patches }, inputs)
 }
 
 /// Boxes on the image of a map of stride 4, some over its border.
 fn boxes(rows: usize, [height, width]: [usize; 2], seed: u32) -> HostTensor {
-    let column = |seed, low, high| uniform(&TensorDesc::new(Role::Box, &[rows]), seed, low, high);
+    let column = |seed, low, high| uniform(Role::Box, &[rows], seed, low, high);
     let (h, w) = (4.0 * height as f32, 4.0 * width as f32);
     let [x, y] = [column(seed, -5.0, w), column(seed + 1, -5.0, h)];
     let [dx, dy] = [column(seed + 2, 1.0, w), column(seed + 3, 1.0, h)];
@@ -90,5 +87,5 @@ fn boxes(rows: usize, [height, width]: [usize; 2], seed: u32) -> HostTensor {
         let [x, y, dx, dy] = [&x, &y, &dx, &dy].map(|t| t.as_f32()[i]);
         [x, y, x + dx, y + dy]
     });
-    HostTensor::f32(TensorDesc::new(Role::Box, &[rows, 4]), corners.collect())
+    floats(Role::Box, &[rows, 4], corners.collect::<Vec<_>>())
 }

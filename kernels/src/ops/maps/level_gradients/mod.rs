@@ -10,18 +10,16 @@
 //! memory.
 
 mod cases;
-mod cpu;
-mod cuda;
 
 use std::any::Any;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Buffer, Gpu, Launch, LaunchArgs};
 
-use crate::check;
-use crate::cpu::CpuArgs;
-use crate::ops::gather_patches::GatherPatchesGrad;
-use crate::ops::roi_align::{RoiAlignGrad, RoiPlaces};
-use crate::{Cost, Op, OpError, OpRef, TensorDesc};
+use crate::cpu::{CpuArgs, TensorMut};
+use crate::ops::gather_patches::{GatherPatchesGrad, gradients_arg};
+use crate::ops::roi_align::pyramid::Pyramid;
+use crate::ops::roi_align::{RoiAlignGrad, RoiAlignGradInputs, no_gradients, tile_shared_bytes};
+use crate::{Cost, Op, OpError, OpRef, TensorDesc, check};
 
 pub use cases::cases;
 
@@ -36,7 +34,7 @@ pub struct LevelGradients {
 
 const NAME: &str = "level_gradients";
 /// RoIs of a head: inputs of its gradient.
-const ROI_INPUTS: usize = 1 + RoiPlaces::LEN;
+const ROI_INPUTS: usize = RoiAlignGradInputs::LEN;
 /// Patches: inputs of their gradient.
 const PATCH_INPUTS: usize = 2;
 /// Heads that a kernel takes.
@@ -151,14 +149,73 @@ impl Op for LevelGradients {
         inputs: &[TensorDesc],
         _outputs: &[TensorDesc],
     ) -> usize {
-        cuda::list_bytes(self, |head| inputs[head * ROI_INPUTS + 1].dim(0)).iter().sum()
+        list_bytes(self, |head| inputs[head * ROI_INPUTS + 1].dim(0)).iter().sum()
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let (of_rois, of_patches) = args.inputs.split_at(ROI_INPUTS * self.rois.len());
+        let bytes = list_bytes(self, |head| of_rois[head * ROI_INPUTS + 1].dim(0));
+        let mut offset = 0;
+        let (mut launches, mut gradients) = (vec![], vec![]);
+        for ((head, inputs), bytes) in self.rois.iter().zip(of_rois.chunks(ROI_INPUTS)).zip(bytes) {
+            let (list, of_head) = head.lists(&args.workspace, offset, inputs);
+            launches.push(list);
+            gradients.push(of_head);
+            offset += bytes;
+        }
+        let few = !self.has_many_heads();
+        gradients.resize(if few { FEW_HEADS } else { MAX_HEADS }, no_gradients());
+        let patches = match (&self.patches, of_patches) {
+            (Some(patches), &[g, idx]) => gradients_arg(Some([g, idx]), patches.anchors_per_cell),
+            _ => gradients_arg(None, 1),
+        };
+        let first = &self.rois[0];
+        let pyramid = Pyramid {
+            maps: args.outputs.iter().map(Buffer::write).collect(),
+            sizes: self.level_sizes(),
+            ..first.pyramid(vec![], of_rois[0].dim(3))
+        };
+        let wide = pyramid.vector() == 8;
+        let kernel = match (self.patches.as_ref().map_or(1, |patches| patches.reach), wide, few) {
+            (1, true, true) => "level_gradients_f16x8",
+            (1, false, true) => "level_gradients_f16",
+            (_, true, true) => "level_gradients_5x5_f16x8",
+            (_, false, true) => "level_gradients_5x5_f16",
+            (_, true, false) => "level_gradients_of_four_f16x8",
+            (_, false, false) => "level_gradients_of_four_f16",
+        };
+        let pooled = self.rois.iter().map(|head| head.forward.pooled).max().unwrap_or(0);
+        let tiles = Launch::new(kernel, pyramid.tile_grid()).shared(tile_shared_bytes(pooled));
+        let tiles = gradients.into_iter().fold(tiles, Launch::arg);
+        launches.push(tiles.arg(patches).arg(pyramid.arg()));
+        launches
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        cpu::run(self, args);
+        for output in &mut args.outputs {
+            output.f32().fill(0.0);
+        }
+        for (part, inputs) in self.parts(&args.inputs) {
+            let descs: Vec<_> = inputs.iter().map(|input| input.desc.clone()).collect();
+            let Ok(own) = part.infer(&descs, &[]) else { unreachable!("its shapes were inferred") };
+            let mut rest = &mut *args.workspace;
+            let mut outputs = vec![];
+            for desc in &own {
+                let (map, tail) = rest.split_at_mut(desc.len());
+                rest = tail;
+                outputs.push(TensorMut::new(desc, bytemuck::cast_slice_mut(map)));
+            }
+            let (inputs, updates) = (inputs.to_vec(), vec![]);
+            let mut of_part = CpuArgs { inputs, outputs, updates, workspace: rest };
+            part.run_cpu(&mut of_part);
+            for (sum, map) in args.outputs.iter_mut().zip(&mut of_part.outputs) {
+                sum.f32().iter_mut().zip(map.f32()).for_each(|(sum, v)| *sum += *v);
+            }
+        }
     }
+}
+
+/// Scratch of each head, for `rows(head)` RoIs.
+fn list_bytes(op: &LevelGradients, rows: impl Fn(usize) -> usize) -> Vec<usize> {
+    op.rois.iter().enumerate().map(|(i, head)| head.list_bytes(rows(i))).collect()
 }

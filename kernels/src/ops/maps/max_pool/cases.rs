@@ -1,7 +1,5 @@
 //! Cases of `max_pool` for the table of ops.
 
-use std::sync::Arc;
-
 use super::MaxPool;
 use crate::case::OpCase;
 use crate::cpu::HostTensor;
@@ -24,13 +22,13 @@ pub fn cases() -> Vec<OpCase> {
         .map(|&(shape, [kernel, stride, pad])| {
             let x = distinct(shape);
             let op = MaxPool { kernel, stride, pad, argmax: true };
-            OpCase::new(format!("{shape:?} kernel {kernel} stride {stride}"), Arc::new(op), vec![x])
+            OpCase::new(format!("{shape:?} kernel {kernel} stride {stride}"), op, vec![x])
                 .grad(&[0])
                 .grad_bounds(1e-2, 2e-3)
         })
         .chain([[2, 5, 7, 11], [1, 7, 9, 16]].map(|shape| {
             let op = MaxPool { kernel: 3, stride: 2, pad: 1, argmax: false };
-            OpCase::new(format!("{shape:?} without argmax"), Arc::new(op), vec![distinct(shape)])
+            OpCase::new(format!("{shape:?} without argmax"), op, vec![distinct(shape)])
         }))
         .collect()
 }

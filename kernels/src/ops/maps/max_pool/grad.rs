@@ -2,11 +2,11 @@
 
 use device::{Launch, LaunchArgs};
 
-use crate::contract::{Dims, Kernel};
+use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, OpError, TensorDesc, check, op};
+use crate::{OpError, TensorDesc, check, op};
 
-use super::{MaxPool, cpu};
+use super::{MaxPool, cpu, grid, pool_arg};
 
 op! {
     /// Gradient of [`MaxPool`] for an input of `height` x `width`. Windows that share a maximum add
@@ -34,6 +34,8 @@ op! {
 const NAME: &str = "max_pool_grad";
 
 impl Kernel for MaxPoolGrad {
+    const FLOPS: Flops = Flops::Input(1);
+
     fn sizes(&self, dims: &mut Dims) {
         dims.bind("height", self.height);
         dims.bind("width", self.width);
@@ -49,12 +51,15 @@ impl Kernel for MaxPoolGrad {
         Err(check::shape_error(NAME, "g", &inputs[0], expected))
     }
 
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, inputs[0].len() as u64)
-    }
-
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        super::cuda::backward(&self.pool, args)
+        let (g, dx) = (args.inputs[0], args.outputs[0]);
+        let (kernel, vector) = if g.dim(3).is_multiple_of(8) {
+            ("max_pool_grad_f16x8", 8)
+        } else {
+            ("max_pool_grad_f16", 1)
+        };
+        let pool = pool_arg(&self.pool, &dx, &g);
+        vec![Launch::new(kernel, grid(&dx, vector)).tensors(args).arg(pool)]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -6,14 +6,13 @@
 
 mod cases;
 mod cpu;
-mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use device::{Launch, LaunchArgs};
+use device::{Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg};
 
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
@@ -93,7 +92,7 @@ impl Kernel for MaxPool {
         can.then(|| Arc::new(Self { argmax: false, ..self.clone() }) as _)
     }
 
-    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
         if !self.argmax {
             return BackwardRule::default();
         }
@@ -106,7 +105,17 @@ impl Kernel for MaxPool {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::forward(self, args)
+        let (x, y) = (args.inputs[0], args.outputs[0]);
+        let argmax = args.outputs.get(1).map_or(Arg::Null, |argmax| argmax.write());
+        let (kernel, vector) =
+            if x.dim(3).is_multiple_of(8) { ("max_pool_f16x8", 8) } else { ("max_pool_f16", 1) };
+        vec![
+            Launch::new(kernel, grid(&y, vector))
+                .arg(x.read())
+                .arg(y.write())
+                .arg(argmax)
+                .arg(pool_arg(self, &x, &y)),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -120,4 +129,16 @@ impl Kernel for MaxPool {
         let out = [1, 2].map(|i| y.desc.dim(i));
         cpu::max_pool(self, x.f32(), size, out, y.f32(), argmax);
     }
+}
+
+/// The kernel's `Pool`, for maps like `x` and outputs like `y`.
+fn pool_arg(pool: &MaxPool, x: &Buffer<'_>, y: &Buffer<'_>) -> Arg {
+    let extents = [x.dim(1), x.dim(2), y.dim(1), y.dim(2), x.dim(3)];
+    StructArg::new().ints(extents).ints([pool.kernel, pool.stride, pool.pad]).arg()
+}
+
+/// A block row for each row of `map`.
+fn grid(map: &Buffer<'_>, vector: usize) -> [usize; 3] {
+    let vectors = map.dim(2) * map.dim(3) / vector;
+    [map.dim(0) * map.dim(1), vectors.div_ceil(BLOCK as usize), 1]
 }

@@ -1,11 +1,8 @@
 //! Cases of `mean_positions` for the table of ops.
 
-use std::sync::Arc;
-
 use super::MeanPositions;
-use crate::case::boxes::constant;
-use crate::case::{OpCase, normal};
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::{OpCase, constant, normal};
 
 /// No row, one value, primes, none in use, and RoIs of a C4 head.
 pub fn cases() -> Vec<OpCase> {
@@ -19,9 +16,9 @@ pub fn cases() -> Vec<OpCase> {
     ];
     rows.iter()
         .map(|&(shape, count)| {
-            let x = normal(&TensorDesc::new(Role::Activation, &shape), 1, 1.0);
+            let x = normal(Role::Activation, &shape, 1, 1.0);
             let label = format!("{shape:?}, {count} in use");
-            OpCase::new(label, Arc::new(MeanPositions), vec![x, constant(&[1], count)]).grad(&[0])
+            OpCase::new(label, MeanPositions, vec![x, constant(&[1], count)]).grad(&[0])
         })
         .collect()
 }

@@ -3,12 +3,10 @@
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::contract::{Dims, Kernel};
+use crate::contract::{Dims, Flops, Kernel};
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
-use crate::{Cost, OpError, TensorDesc, check, op};
-
-use super::cuda;
+use crate::{OpError, TensorDesc, check, op};
 
 op! {
     /// Spreads gradients of means over maps.
@@ -34,6 +32,8 @@ op! {
 const NAME: &str = "mean_positions_grad";
 
 impl Kernel for MeanPositionsGrad {
+    const FLOPS: Flops = Flops::Input(1);
+
     fn sizes(&self, dims: &mut Dims) {
         dims.bind("H", self.height);
         dims.bind("W", self.width);
@@ -44,12 +44,15 @@ impl Kernel for MeanPositionsGrad {
         check::parameter(NAME, "height * width", positions > 0, "at least 1", positions)
     }
 
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, inputs[0].len() as u64)
-    }
-
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::grad_launches(args)
+        let dx = args.outputs[0];
+        vec![
+            Launch::over("mean_positions_grad_f16", dx.len())
+                .tensors(args)
+                .len(dx.len())
+                .int(dx.dim(1) * dx.dim(2))
+                .int(dx.dim(3)),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -3,7 +3,6 @@
 //! Matches `x.mean(dim=[2, 3])` of torch, `[M, C, H, W]`: what a C4 head classifies.
 
 mod cases;
-mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
@@ -11,10 +10,10 @@ mod tests;
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::contract::{Dims, Kernel};
+use crate::contract::{Dims, Flops, Kernel};
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, Cost, OpError, Sink, Source, TensorDesc, check, op};
+use crate::{BackwardRule, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 pub use grad::MeanPositionsGrad;
@@ -39,16 +38,14 @@ op! {
 const NAME: &str = "mean_positions";
 
 impl Kernel for MeanPositions {
+    const FLOPS: Flops = Flops::Input(1);
+
     fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let positions = dims.get("H*W");
         check::parameter(NAME, "H * W", positions > 0, "at least 1", positions)
     }
 
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, inputs[0].len() as u64)
-    }
-
-    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
         let [height, width] = [1, 2].map(|i| inputs[0].dim(i));
         BackwardRule::default().step(
             MeanPositionsGrad { height, width },
@@ -58,7 +55,14 @@ impl Kernel for MeanPositions {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let (x, y) = (args.inputs[0], args.outputs[0]);
+        vec![
+            Launch::over("mean_positions_f16", y.len())
+                .tensors(args)
+                .len(y.len())
+                .int(x.dim(1) * x.dim(2))
+                .int(x.dim(3)),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

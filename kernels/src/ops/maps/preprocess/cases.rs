@@ -1,10 +1,8 @@
 //! Cases of `preprocess` for the table of ops.
 
-use std::sync::Arc;
-
 use super::{COLOURS, Preprocess, ResizeFilter};
-use crate::case::boxes::{index, view};
-use crate::case::{OpCase, integers};
+use crate::case::boxes::view;
+use crate::case::{OpCase, floats, index, integers};
 use crate::cpu::HostTensor;
 use crate::view::View;
 use crate::{Role, TensorDesc};
@@ -56,8 +54,8 @@ fn with_colours(case: OpCase) -> OpCase {
     let shape = [case.inputs[0].desc.shape[0], COLOURS];
     let row = [0.9, 0.5, -0.3, -40.0, -0.2, 1.3, 0.1, 20.0, 0.3, 0.3, 0.4, 0.0];
     let scaled = |(i, v): (usize, f32)| v * (1.0 + (i / COLOURS) as f32 / 4.0);
-    let values = (0..shape[0]).flat_map(|_| row).enumerate().map(scaled).collect();
-    case.inputs.push(HostTensor::f32(TensorDesc::new(Role::Scalar, &shape), values));
+    let values: Vec<f32> = (0..shape[0]).flat_map(|_| row).enumerate().map(scaled).collect();
+    case.inputs.push(floats(Role::Scalar, &shape, values));
     case
 }
 
@@ -65,7 +63,7 @@ fn changed(case: OpCase, what: &str, change: impl Fn(Preprocess) -> Preprocess) 
     let Some(op) = (case.op.as_ref() as &dyn std::any::Any).downcast_ref::<Preprocess>() else {
         unreachable!("a case of this op")
     };
-    OpCase::new(format!("{}, {what}", case.label), Arc::new(change(*op)), case.inputs)
+    OpCase::new(format!("{}, {what}", case.label), change(*op), case.inputs)
 }
 
 fn case([height, width]: [usize; 2], images: &[Sizes], count: i32) -> OpCase {
@@ -78,8 +76,8 @@ fn case([height, width]: [usize; 2], images: &[Sizes], count: i32) -> OpCase {
         view(source, network, turns).row().to_vec()
     };
     let views: Vec<i32> = images.iter().flat_map(view).collect();
-    let views = index(&[images.len(), View::LEN], &views);
-    let inputs = vec![pixels, views, index(&[1], &[count])];
+    let views = index(&[images.len(), View::LEN], views);
+    let inputs = vec![pixels, views, index(&[1], [count])];
     let op = Preprocess {
         height,
         width,
@@ -91,5 +89,5 @@ fn case([height, width]: [usize; 2], images: &[Sizes], count: i32) -> OpCase {
         filter: ResizeFilter::Bilinear,
         colours: false,
     };
-    OpCase::new(format!("{count} of {} images", images.len()), Arc::new(op), inputs)
+    OpCase::new(format!("{count} of {} images", images.len()), op, inputs)
 }

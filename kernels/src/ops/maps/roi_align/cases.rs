@@ -1,11 +1,9 @@
 //! Cases of `roi_align` for the table of ops.
 
-use std::sync::Arc;
-
 use super::RoiAlign;
-use crate::case::{OpCase, integers, normal, uniform};
+use crate::Role;
+use crate::case::{OpCase, constant, integers, normal, uniform};
 use crate::cpu::{HostData, HostTensor};
-use crate::{Role, TensorDesc};
 
 /// No RoIs, one, primes, bands of 8 rows and their neighbours, all sampling rules, many bins,
 /// invalid boxes, more RoIs and channels than a block takes at once, and a training shape of the
@@ -78,11 +76,11 @@ fn case(op: RoiAlign, [images, height, width, channels]: [usize; 4], m: usize, n
     let mut inputs: Vec<HostTensor> = (0..levels)
         .map(|l| {
             let shape = [images, height.div_ceil(1 << l), width.div_ceil(1 << l), channels];
-            normal(&TensorDesc::new(Role::Activation, &shape), l as u32, 1.0)
+            normal(Role::Activation, &shape, l as u32, 1.0)
         })
         .collect();
     let side = 4.0 * height.max(width) as f32;
-    let mut rois = uniform(&TensorDesc::new(Role::Box, &[m, 4]), 11, -0.2 * side, side);
+    let mut rois = uniform(Role::Box, &[m, 4], 11, -0.2 * side, side);
     for roi in rois.as_f32_mut().chunks_exact_mut(4) {
         (roi[0], roi[2]) = (roi[0].min(roi[2]), roi[0].max(roi[2]));
         (roi[1], roi[3]) = (roi[1].min(roi[3]), roi[1].max(roi[3]));
@@ -90,11 +88,11 @@ fn case(op: RoiAlign, [images, height, width, channels]: [usize; 4], m: usize, n
     inputs.push(rois);
     inputs.push(integers(&[m], 12, 0, images as i32));
     inputs.push(integers(&[m], 13, 0, levels as i32));
-    inputs.push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![n]));
+    inputs.push(constant(&[1], n));
     let grads: Vec<usize> = (0..levels).collect();
     let label = format!(
         "{n} of {m} rois, P {}, ratio {}, aligned {}, {levels} levels from {height}x{width}",
         op.pooled, op.sampling_ratio, op.aligned
     );
-    OpCase::new(label, Arc::new(op), inputs).grad(&grads)
+    OpCase::new(label, op, inputs).grad(&grads)
 }

@@ -2,7 +2,6 @@
 
 use rayon::prelude::*;
 
-use super::RoiPlaces;
 use super::taps::{AxisTaps, Grid};
 use crate::counted::rows_in_use;
 use crate::cpu::{TensorMut, TensorRef};
@@ -49,10 +48,13 @@ struct Roi {
 }
 
 impl<'a> Rois<'a> {
-    pub(super) fn of(places: RoiPlaces<&TensorRef<'a>>, spatial_scales: &'a [f32]) -> Self {
-        let (image_idx, levels) = (places.image_idx.i32(), places.levels.i32());
-        let count = rows_in_use(places.count.i32(), image_idx.len());
-        Self { boxes: places.rois.f32(), image_idx, levels, count, spatial_scales }
+    pub(super) fn of(
+        [rois, image_idx, levels, count]: [&TensorRef<'a>; 4],
+        spatial_scales: &'a [f32],
+    ) -> Self {
+        let (image_idx, levels) = (image_idx.i32(), levels.i32());
+        let count = rows_in_use(count.i32(), image_idx.len());
+        Self { boxes: rois.f32(), image_idx, levels, count, spatial_scales }
     }
 
     fn get(&self, row: usize) -> Option<Roi> {

@@ -20,9 +20,7 @@ const ENTRY_BYTES: usize = 16;
 
 /// The kernels' `RoiGrid`.
 fn grid_arg(pooled: usize, sampling_ratio: usize, aligned: bool) -> Arg {
-    let [pooled, ratio] =
-        [pooled, sampling_ratio].map(|v| i32::try_from(v).expect("a grid that fits an int"));
-    StructArg::new().field([pooled, ratio, i32::from(aligned)]).arg()
+    StructArg::new().ints([pooled, sampling_ratio, usize::from(aligned)]).arg()
 }
 
 /// Most taps of an axis. Samples of an adaptive grid ascend by at most a pixel, so that each bin
@@ -50,9 +48,9 @@ pub(super) fn forward(op: &RoiAlign, args: &LaunchArgs<'_>) -> Vec<Launch> {
     assert!(shared <= SHARED_BYTES, "{op:?} needs {shared} bytes of shared memory");
     let kernel = if pyramid.vector() == 8 { "roi_align_f16x8" } else { "roi_align_f16" };
     let launch = Launch::new(kernel, [rest[0].dim(0), 1, 1]).shared(shared).arg(pyramid.arg());
-    let launch = rest.iter().fold(launch, |launch, input| launch.arg(input.read()));
     vec![
         launch
+            .args(rest.iter().map(Buffer::read))
             .arg(args.outputs[0].write())
             .arg(grid_arg(op.pooled, op.sampling_ratio, op.aligned))
             .int(capacity),
@@ -106,24 +104,22 @@ impl RoiAlignGrad {
         let list = Launch::new("roi_align_grad_lists", [self.images * levels, 1, 1])
             .block(LIST_BLOCK)
             .arg(self.pyramid(vec![], g.dim(3)).arg());
-        let list = inputs[1..].iter().fold(list, |launch, input| launch.arg(input.read()));
-        let list = scratch(Access::Write).into_iter().fold(list, Launch::arg);
+        let list = list.args(inputs[1..].iter().map(Buffer::read)).args(scratch(Access::Write));
         let list = list.arg(grid_arg(pooled, sampling_ratio, aligned)).int(rows);
         let pointers = [vec![g.read(), rois.read()], scratch(Access::Read).to_vec()].concat();
         let sizes = [pooled, sampling_ratio, usize::from(aligned), levels];
-        (list, gradients_arg(&pointers, sizes, self.forward.gradient_scale))
+        (list, gradients_arg(pointers, sizes, self.forward.gradient_scale))
     }
 }
 
 /// The kernels' `RoiGradients`.
-fn gradients_arg(pointers: &[Arg], sizes: [usize; 4], scale: f32) -> Arg {
-    let sizes = sizes.map(|v| i32::try_from(v).expect("a size that fits an int"));
-    StructArg::new().pointers(pointers, 5).field(sizes).field(scale).arg()
+fn gradients_arg(pointers: Vec<Arg>, sizes: [usize; 4], scale: f32) -> Arg {
+    StructArg::new().pointers(pointers, 5).ints(sizes).field(scale).arg()
 }
 
 /// `RoiGradients` of no RoIs.
 pub(crate) fn no_gradients() -> Arg {
-    gradients_arg(&[], [1, 1, 0, 0], 1.0)
+    gradients_arg(vec![], [1, 1, 0, 0], 1.0)
 }
 
 pub(super) fn backward(op: &RoiAlignGrad, args: &LaunchArgs<'_>) -> Vec<Launch> {

@@ -1,41 +1,57 @@
 //! Gradient of `roi_align` by the feature maps.
-//!
-//! Tensors: `grad_output [M, P, P, C]` f32, `rois [M, 4]` f32, `image_idx [M]`, `levels [M]`,
-//! `count [1]` i32 (all in) -> `grad_feature_l [N, h_l, w_l, C]` for each level (overwritten).
-//! Deterministic without atomics: a place sums its RoIs in their order. On CUDA P is at most 32.
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
-use super::{RoiAlignGrad, RoiPlaces, cpu, cuda, taps};
-use crate::check;
-use crate::contract::Dims;
+use super::{RoiAlign, cpu, cuda};
+use crate::contract::{Declared, Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{Cost, OpError, Role, TensorDesc, check, op};
+
+op! {
+    /// Adds the gradients of RoIs to the maps of their levels: an output `[N, h, w, C]` for each.
+    /// Deterministic without atomics: a place sums its RoIs in their order. On CUDA P is at most 32.
+    pub struct RoiAlignGrad = "roi_align_grad" {
+        /// The op that it is the gradient of.
+        pub forward: RoiAlign,
+        /// N, images of a map.
+        pub images: usize,
+        /// Height and width of each level's map.
+        pub level_sizes: Vec<[usize; 2]>,
+    }
+    in RoiAlignGradInputs {
+        /// Gradient of the bins.
+        grad_output: real "[M, P, P, C]",
+        /// As in the op.
+        rois: f32 "[M, 4]",
+        /// Image of each.
+        image_idx: i32 "[M]",
+        /// Level of each.
+        levels: i32 "[M]",
+        /// RoIs in use.
+        count: i32 "[1]",
+    }
+    out {}
+}
 
 const NAME: &str = "roi_align_grad";
 
-impl Op for RoiAlignGrad {
-    fn name(&self) -> &'static str {
-        NAME
+impl Kernel for RoiAlignGrad {
+    fn sizes(&self, dims: &mut Dims) {
+        dims.bind("P", self.forward.pooled);
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, 1 + RoiPlaces::LEN, updates)?;
+    fn check(&self, _inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
         let (sizes, scales) = (self.level_sizes.len(), self.forward.spatial_scales.len());
         let expected = format!("{scales}, one a scale");
         check::parameter(NAME, "level_sizes", sizes == scales, &expected, sizes)?;
-        let (pooled, places) = (self.forward.pooled, RoiPlaces::of(&inputs[1..]));
-        dims.f32("grad_output", &inputs[0], &format!("[M, {pooled}, {pooled}, C]"))?;
-        self.forward.check_rois(&mut dims, NAME, places)?;
-        let channels = dims.get("C");
-        let grad = |&[height, width]: &[usize; 2]| {
+        self.forward.check_parameters()
+    }
+
+    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
+        let channels = inputs[0].dim(3);
+        outputs.extend(self.level_sizes.iter().map(|&[height, width]| {
             TensorDesc::new(Role::Gradient, &[self.images, height, width, channels])
-        };
-        Ok(self.level_sizes.iter().map(grad).collect())
+        }));
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -43,12 +59,7 @@ impl Op for RoiAlignGrad {
         Cost::streaming(inputs, outputs, (inputs[0].len() * samples * 8) as u64)
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         self.list_bytes(inputs[1].dim(0))
     }
 
@@ -57,13 +68,10 @@ impl Op for RoiAlignGrad {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let rois = cpu::Rois::of(RoiPlaces::of(&args.inputs[1..]), &self.forward.spatial_scales);
-        let grid = taps::Grid {
-            pooled: self.forward.pooled,
-            sampling_ratio: self.forward.sampling_ratio,
-            aligned: self.forward.aligned,
-        };
-        let gradient = (&args.inputs[0], self.forward.gradient_scale);
-        cpu::backward(grid, &self.level_sizes, gradient, &rois, &mut args.outputs);
+        let RoiAlignGradInputs { grad_output, rois, image_idx, levels, count } =
+            RoiAlignGradInputs::of(&args.inputs);
+        let rois = cpu::Rois::of([rois, image_idx, levels, count], &self.forward.spatial_scales);
+        let gradient = (grad_output, self.forward.gradient_scale);
+        cpu::backward(self.forward.grid(), &self.level_sizes, gradient, &rois, &mut args.outputs);
     }
 }

@@ -42,9 +42,8 @@ impl Pyramid<'_> {
     /// The kernel's argument. Panics if there are more levels than it holds.
     pub(crate) fn arg(&self) -> Arg {
         assert!(self.sizes.len() <= MAX_LEVELS, "{} levels of at most 8", self.sizes.len());
-        let int = |v: usize| i32::try_from(v).expect("an extent that fits an int");
-        let padded = |values: &mut dyn Iterator<Item = usize>| -> [i32; MAX_LEVELS] {
-            std::array::from_fn(|_| values.next().map_or(0, int))
+        let padded = |values: &mut dyn Iterator<Item = usize>| -> [usize; MAX_LEVELS] {
+            std::array::from_fn(|_| values.next().unwrap_or(0))
         };
         let mut tiles = self.tiles().scan(0, |end, tiles| {
             let first = *end;
@@ -54,12 +53,12 @@ impl Pyramid<'_> {
         let scales: [f32; MAX_LEVELS] =
             std::array::from_fn(|l| self.scales.get(l).copied().unwrap_or(0.0));
         StructArg::new()
-            .pointers(&self.maps, MAX_LEVELS)
-            .field(padded(&mut self.sizes.iter().map(|s| s[0])))
-            .field(padded(&mut self.sizes.iter().map(|s| s[1])))
-            .field(padded(&mut tiles))
+            .pointers(self.maps.iter().cloned(), MAX_LEVELS)
+            .ints(padded(&mut self.sizes.iter().map(|s| s[0])))
+            .ints(padded(&mut self.sizes.iter().map(|s| s[1])))
+            .ints(padded(&mut tiles))
             .field(scales)
-            .field([int(self.sizes.len()), int(self.images), int(self.channels), 0])
+            .ints([self.sizes.len(), self.images, self.channels, 0])
             .arg()
     }
 }

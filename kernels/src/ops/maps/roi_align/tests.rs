@@ -1,25 +1,21 @@
 //! RoIAlign by hand, by a property, and against sample-by-sample sums.
 
 use super::RoiAlign;
+use crate::case::hand::{ints, run, tensor};
 use crate::case::{normal, uniform};
 use crate::cpu::HostTensor;
-use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
-
-fn indices(values: &[i32]) -> HostTensor {
-    HostTensor::i32(TensorDesc::new(Role::Index, &[values.len()]), values.to_vec())
-}
 
 fn align(op: &RoiAlign, feature: HostTensor, rois: &[[f32; 4]]) -> Vec<f32> {
     let m = rois.len();
     let inputs = [
         feature,
-        HostTensor::f32(TensorDesc::new(Role::Box, &[m, 4]), rois.concat()),
-        indices(&vec![0; m]),
-        indices(&vec![0; m]),
-        indices(&[m as i32]),
+        tensor(&[m, 4], rois.concat()),
+        ints(&vec![0; m]),
+        ints(&vec![0; m]),
+        ints(&[m as i32]),
     ];
-    run(op, &inputs).expect("fits")[0].as_f32().to_vec()
+    run(op, &inputs)[0].as_f32().to_vec()
 }
 
 fn ramp(height: usize, width: usize) -> HostTensor {
@@ -114,8 +110,8 @@ fn by_samples(op: &RoiAlign, feature: &HostTensor, roi: [f32; 4], bin: [usize; 2
 
 #[test]
 fn equals_the_mean_of_samples() {
-    let feature = normal(&TensorDesc::new(Role::Activation, &[1, 13, 17, 1]), 1, 1.0);
-    let corners = uniform(&TensorDesc::new(Role::Box, &[40, 4]), 2, -10.0, 80.0);
+    let feature = normal(Role::Activation, &[1, 13, 17, 1], 1, 1.0);
+    let corners = uniform(Role::Box, &[40, 4], 2, -10.0, 80.0);
     for (sampling_ratio, aligned) in [(2, false), (3, true), (0, false), (0, true)] {
         let op = RoiAlign {
             pooled: 5,

@@ -1,10 +1,8 @@
 //! Cases of `scaled_residual` for the table of ops.
 
-use std::sync::Arc;
-
 use super::{Drop, ScaledResidual};
+use crate::Role;
 use crate::case::{OpCase, integers, normal, uniform};
-use crate::{Role, TensorDesc};
 
 /// No images, one value, primes, vectors, more positions than a chunk; none, some and most dropped.
 pub fn cases() -> Vec<OpCase> {
@@ -19,16 +17,17 @@ pub fn cases() -> Vec<OpCase> {
     ];
     rows.iter()
         .map(|&(shape, rate)| {
-            let map = TensorDesc::new(Role::Activation, &shape);
-            let scale = TensorDesc::new(Role::Master, &shape[3..]);
-            let mut inputs =
-                vec![normal(&map, 1, 1.0), normal(&map, 2, 1.0), uniform(&scale, 3, -1.0, 1.0)];
+            let mut inputs = vec![
+                normal(Role::Activation, &shape, 1, 1.0),
+                normal(Role::Activation, &shape, 2, 1.0),
+                uniform(Role::Master, &shape[3..], 3, -1.0, 1.0),
+            ];
             let drop = rate.map(|rate| Drop { rate, seed: 0x1234_5678_9abc, block: 7 });
             inputs.extend(drop.map(|_| integers(&[shape[0], 4], 4, 0, 1 << 20)));
             let op = ScaledResidual { drop };
             let small = shape.iter().product::<usize>() < 1300;
             let checked: &[usize] = if small { &[0, 1, 2] } else { &[] };
-            OpCase::new(format!("{shape:?}, {rate:?}"), Arc::new(op), inputs).grad(checked)
+            OpCase::new(format!("{shape:?}, {rate:?}"), op, inputs).grad(checked)
         })
         .collect()
 }

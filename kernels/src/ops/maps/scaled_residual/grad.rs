@@ -1,74 +1,56 @@
 //! The gradients of `scaled_residual`.
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
-use super::{Drop, check_tensors, cpu, cuda, factors};
-use crate::check;
+use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
 use crate::ops::bias_grad;
-use crate::{Cost, Op, OpError, Role, TensorDesc};
+use crate::{OpError, TensorDesc, op};
 
-/// Gradients of the branch and of the scale.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ScaledResidualGrad {
-    /// As of the op.
-    pub drop: Option<Drop>,
-}
+use super::{Drop, check_rate, cpu, cuda, factors};
 
-op_inputs! {
-    /// The inputs of [`ScaledResidualGrad`].
-    pub struct ScaledResidualGradInputs {
-        /// `[N, .., C]`.
-        g,
-        /// `[N, .., C]`.
-        branch,
-        /// `[C]`.
-        scale,
+op! {
+    /// Gradients of the branch and of the scale.
+    #[derive(Copy)]
+    pub struct ScaledResidualGrad = "scaled_residual_grad" {
+        /// As of the op.
+        pub drop: Option<Drop>,
+    }
+    in ScaledResidualGradInputs {
+        /// Gradient of the end, and of the start.
+        g: real "[N, .., C]",
+        /// The branch.
+        branch: real "[N, .., C]",
+        /// A factor per channel.
+        scale: f32 "[C]",
     }
     optional {
-        /// `[N, 4]` i32.
-        image_keys,
+        /// What each image is drawn by.
+        image_keys: i32 "[N, 4]" if |op| op.drop.is_some(),
+    }
+    out {
+        /// Gradient of the branch.
+        dbranch: Gradient "[N, .., C]",
+        /// Gradient of the factors.
+        dscale: WeightGradient "[C]",
     }
 }
 
 const NAME: &str = "scaled_residual_grad";
 
-impl Op for ScaledResidualGrad {
-    fn name(&self) -> &'static str {
-        NAME
+impl Kernel for ScaledResidualGrad {
+    const FLOPS: Flops = Flops::Output(4);
+
+    fn check(&self, _inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+        check_rate(NAME, self.drop)
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let has = self.drop.is_some();
-        let expected = ScaledResidualGradInputs::LEN + usize::from(has);
-        check::arity(NAME, "inputs", inputs, expected)?;
-        check::arity(NAME, "updates", updates, 0)?;
-        let ScaledResidualGradInputs { g, branch, scale, image_keys } =
-            ScaledResidualGradInputs::of(inputs, [has]);
-        check_tensors(NAME, self.drop, (g, branch, scale), image_keys)?;
-        let of = |role, shape: &[usize]| TensorDesc::new(role, shape);
-        Ok(vec![of(Role::Gradient, &g.shape), of(Role::WeightGradient, &scale.shape)])
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 4 * outputs[0].len() as u64)
-    }
-
-    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         let channels = inputs[0].dim(-1).max(1);
         bias_grad::workspace_len(inputs[0].len() / channels, channels)
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(&inputs[0])
     }
 

@@ -4,10 +4,6 @@
 //! Matches torch's `x + stochastic_depth(layer_scale * branch, rate, "row")`: an image keeps its
 //! branch with probability `1 - rate`, divided by that; without `drop` all do, undivided. Which
 //! images keep it is a pure function of (seed, epoch, image, block).
-//! Tensors: `x [N, .., C]`, `branch [N, .., C]`, `scale [C]`, with `drop` also `image_keys [N, 4]`
-//! i32 -> `y [N, .., C]`, overwritten. Gradient (`scaled_residual_grad`): `g`, `branch`, `scale`,
-//! the keys -> `dbranch`, `dscale`; x gets g. Sums over positions of an image in f32, by parts, and
-//! the parts in f64. Bound by memory.
 
 mod cases;
 mod cpu;
@@ -18,19 +14,38 @@ mod tests;
 
 use device::{Launch, LaunchArgs};
 
-use crate::check;
+use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
 use crate::philox::{Purpose, keyed};
-use crate::{BackwardRule, Cost, DType, Op, OpError, Role, Sink, Source, TensorDesc};
+use crate::{BackwardRule, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 pub use grad::ScaledResidualGrad;
 
-/// `y = x + kept * scale * branch`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ScaledResidual {
-    /// The branches that are dropped; there is an input `image_keys`.
-    pub drop: Option<Drop>,
+op! {
+    /// `y = x + kept * scale * branch`. Sums of its gradient over positions of an image are in f32,
+    /// by parts, and the parts in f64. Bound by memory.
+    #[derive(Copy)]
+    pub struct ScaledResidual = "scaled_residual" {
+        /// The branches that are dropped; there is an input `image_keys`.
+        pub drop: Option<Drop>,
+    }
+    in ScaledResidualInputs {
+        /// Start of the block.
+        x: real "[N, .., C]",
+        /// The branch.
+        branch: real "[N, .., C]",
+        /// A factor per channel.
+        scale: f32 "[C]",
+    }
+    optional {
+        /// What each image is drawn by.
+        image_keys: i32 "[N, 4]" if |op| op.drop.is_some(),
+    }
+    out {
+        /// End of the block.
+        y: Activation "[N, .., C]",
+    }
 }
 
 /// A drawing of the images that keep a branch.
@@ -42,22 +57,6 @@ pub struct Drop {
     pub seed: u64,
     /// Which branch of the model.
     pub block: u32,
-}
-
-op_inputs! {
-    /// The inputs of [`ScaledResidual`].
-    pub struct ScaledResidualInputs {
-        /// `[N, .., C]`.
-        x,
-        /// `[N, .., C]`.
-        branch,
-        /// `[C]`.
-        scale,
-    }
-    optional {
-        /// `[N, 4]` i32.
-        image_keys,
-    }
 }
 
 const NAME: &str = "scaled_residual";
@@ -90,51 +89,20 @@ fn factors(drop: Option<Drop>, keys: Option<&[i32]>, images: usize) -> Vec<f32> 
     }
 }
 
-/// Fails unless `branch` and `scale` suit `x`, and there are keys for the images if they drop.
-fn check_tensors(
-    op: &'static str,
-    drop: Option<Drop>,
-    (x, branch, scale): (&TensorDesc, &TensorDesc, &TensorDesc),
-    keys: Option<&TensorDesc>,
-) -> Result<(), OpError> {
-    check::dtype(op, "x", x, DType::F32)?;
-    if x.shape.len() < 2 {
-        return Err(check::shape_error(op, "x", x, "[N, .., C]".into()));
-    }
-    check::floats(op, "branch", branch, &x.shape)?;
-    check::floats(op, "scale", scale, &[x.dim(-1)])?;
-    if let Some(keys) = keys {
-        check::shape(op, "image_keys", keys, &[x.dim(0), 4])?;
-        check::dtype(op, "image_keys", keys, DType::I32)?;
-    }
+/// Fails unless images drop a branch with a probability below 1.
+fn check_rate(op: &'static str, drop: Option<Drop>) -> Result<(), OpError> {
     let rate = drop.map_or(0.0, |drop| drop.rate);
     check::parameter(op, "rate", (0.0..1.0).contains(&rate), "at least 0 and less than 1", rate)
 }
 
-impl Op for ScaledResidual {
-    fn name(&self) -> &'static str {
-        NAME
+impl Kernel for ScaledResidual {
+    const FLOPS: Flops = Flops::Output(3);
+
+    fn check(&self, _inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+        check_rate(NAME, self.drop)
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let has = self.drop.is_some();
-        check::arity(NAME, "inputs", inputs, ScaledResidualInputs::LEN + usize::from(has))?;
-        check::arity(NAME, "updates", updates, 0)?;
-        let ScaledResidualInputs { x, branch, scale, image_keys } =
-            ScaledResidualInputs::of(inputs, [has]);
-        check_tensors(NAME, self.drop, (x, branch, scale), image_keys)?;
-        Ok(vec![TensorDesc::new(Role::Activation, &x.shape)])
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 3 * outputs[0].len() as u64)
-    }
-
-    fn backward(&self, _inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {
         let Self { drop } = *self;
         let from = [Source::GradOutput(0), Source::Input(1), Source::Input(2)];
         let keys = drop.map(|_| Source::Input(3));

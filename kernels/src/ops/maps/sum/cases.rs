@@ -1,10 +1,8 @@
 //! Cases of `sum` for the table of ops.
 
-use std::sync::Arc;
-
 use super::Sum;
+use crate::Role;
 use crate::case::{OpCase, normal};
-use crate::{Role, TensorDesc};
 
 /// Sizes 0, 1, primes, a block and its neighbours, and a C5 map of a training step; gradients of
 /// weights, and more terms than one CUDA launch adds.
@@ -24,9 +22,8 @@ pub fn cases() -> Vec<OpCase> {
             (Role::Gradient, &tail, 71),
         ])
         .map(|(role, shape, n)| {
-            let desc = TensorDesc::new(role, shape);
-            let inputs = (0..n).map(|i| normal(&desc, i, 1.0)).collect();
-            OpCase::new(format!("{n} of {shape:?}"), Arc::new(Sum), inputs).grad(&[0])
+            let inputs = (0..n).map(|i| normal(role, shape, i, 1.0)).collect();
+            OpCase::new(format!("{n} of {shape:?}"), Sum, inputs).grad(&[0])
         })
         .collect()
 }

@@ -1,49 +1,39 @@
 //! Sum of tensors of one shape: adds the gradients of a tensor that has several readers.
-//!
-//! Tensors: `x_0 .. x_{n-1}` (n >= 1, f32, any shape, in) -> `y` (same shape and role as `x_0`,
-//! overwritten). Terms are added in the order of the inputs, so the result is deterministic.
 
 mod cases;
 mod cpu;
-mod cuda;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
 
-use crate::check;
-use crate::{BackwardRule, Cost, DType, Op, OpError, Source, TensorDesc};
+use crate::contract::Kernel;
+use crate::{BackwardRule, Cost, DType, Source, TensorDesc, op};
 
 pub use cases::cases;
 
-/// `y = x_0 + x_1 + ..`, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sum;
-
-const NAME: &str = "sum";
-
-impl Op for Sum {
-    fn name(&self) -> &'static str {
-        NAME
+op! {
+    /// `y = x_0 + x_1 + ..`, in this order: deterministic.
+    #[derive(Copy, Eq)]
+    pub struct Sum = "sum" {}
+    in SumInputs {}
+    each {
+        /// A term.
+        x_i: float "[..]",
     }
+    out {
+        /// The sum, of the role of `x_0`.
+        y: Activation "[..]",
+    }
+}
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "updates", updates, 0)?;
-        let Some(first) = inputs.first() else {
-            return Err(OpError::Arity {
-                op: NAME,
-                what: "inputs",
-                expected: "at least 1".into(),
-                got: 0,
-            });
-        };
-        for desc in inputs {
-            check::shape(NAME, "x_i", desc, &first.shape)?;
-            check::dtype(NAME, "x_i", desc, DType::F32)?;
-        }
-        Ok(vec![first.clone()])
+/// Terms of a launch; as in `sum.cu`.
+const MAX_TERMS: usize = 32;
+
+/// Elements a thread works on.
+const VECTOR: usize = 8;
+
+impl Kernel for Sum {
+    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
+        outputs[0].role = inputs[0].role;
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -51,22 +41,34 @@ impl Op for Sum {
         Cost::streaming(inputs, outputs, flops as u64)
     }
 
-    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
         (0..inputs.len())
             .fold(BackwardRule::default(), |rule, i| rule.alias(Source::GradOutput(0), i))
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
-        cuda::workspace_bytes(inputs)
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
+        if inputs.len() > MAX_TERMS { inputs[0].len() * size_of::<f32>() } else { 0 }
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let y = args.outputs[0];
+        assert!(args.inputs.iter().all(|x| x.dtype() == y.dtype()), "sum of several element types");
+        let kernel = if y.dtype() == DType::F16 { "sum_f16" } else { "sum_f32" };
+        let last = (args.inputs.len() - 1) / MAX_TERMS;
+        let carry = |used: bool, access| {
+            let bytes = y.len() * size_of::<f32>();
+            if used { args.workspace.piece(0, bytes, access) } else { Arg::Null }
+        };
+        let launch = |(i, terms): (usize, &[Buffer<'_>])| {
+            Launch::over(kernel, y.len().div_ceil(VECTOR))
+                .arg(StructArg::new().pointers(terms.iter().map(Buffer::read), MAX_TERMS).arg())
+                .int(terms.len())
+                .arg(carry(i > 0, Access::Read))
+                .arg(carry(i < last, Access::Write))
+                .arg(y.write())
+                .len(y.len())
+        };
+        args.inputs.chunks(MAX_TERMS).enumerate().map(launch).collect()
     }
 
     fn run_cpu(&self, args: &mut crate::cpu::CpuArgs<'_>) {

@@ -1,10 +1,8 @@
 //! Cases of `bias_grad` for the table of ops. It is a backward op and has no gradient of its own.
 
-use std::sync::Arc;
-
 use super::BiasGrad;
+use crate::Role;
 use crate::case::{OpCase, integers, normal};
-use crate::{Role, TensorDesc};
 
 /// No rows, one, primes, a block of rows and its neighbours, a map of a training step, and widths
 /// of more than one tile; gradients in fp32.
@@ -23,15 +21,11 @@ pub fn cases() -> Vec<OpCase> {
         .chain(more)
         .flat_map(|(role, shape)| [false, true].map(|counted| (role, shape, counted)))
         .map(|(role, shape, counted)| {
-            let mut inputs = vec![normal(&TensorDesc::new(role, shape), 1, 1.0)];
+            let mut inputs = vec![normal(role, shape, 1, 1.0)];
             if counted {
                 inputs.push(integers(&[1], 2, 0, shape[0] as i32 + 2));
             }
-            OpCase::new(
-                format!("{role:?}{shape:?} {counted}"),
-                Arc::new(BiasGrad { counted }),
-                inputs,
-            )
+            OpCase::new(format!("{role:?}{shape:?} {counted}"), BiasGrad { counted }, inputs)
         })
         .collect()
 }

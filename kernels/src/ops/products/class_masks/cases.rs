@@ -1,11 +1,8 @@
 //! Cases of `class_masks` for the table of ops.
 
-use std::sync::Arc;
-
 use super::{ClassMasks, ClassMasksGrad};
-use crate::case::{OpCase, integers, normal};
-use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::{OpCase, constant, integers, normal};
 
 /// Rows 0, 1, primes, none in use, counts below the capacity, odd channels and more than a warp
 /// holds, and positives of a COCO image.
@@ -36,24 +33,23 @@ pub fn cases() -> Vec<OpCase> {
 
 fn case(shape: [usize; 4], classes: usize, count: i32) -> OpCase {
     let [rows, _, _, channels] = shape;
-    let desc = |role, shape: &[usize]| TensorDesc::new(role, shape);
     let scale = 1.0 / (channels as f32).sqrt();
     let inputs = vec![
-        normal(&desc(Role::Activation, &shape), 1, 1.0),
-        normal(&desc(Role::Weight, &[classes, 1, 1, channels]), 2, scale),
-        normal(&desc(Role::Master, &[classes]), 3, 1.0),
+        normal(Role::Activation, &shape, 1, 1.0),
+        normal(Role::Weight, &[classes, 1, 1, channels], 2, scale),
+        normal(Role::Master, &[classes], 3, 1.0),
         integers(&[rows], 4, -1, classes as i32),
-        HostTensor::i32(desc(Role::Index, &[1]), vec![count]),
+        constant(&[1], count),
     ];
     let label = format!("{shape:?}, {classes} classes, {count} in use");
-    OpCase::new(label, Arc::new(ClassMasks { relu: false }), inputs).grad(&[0, 1, 2])
+    OpCase::new(label, ClassMasks { relu: false }, inputs).grad(&[0, 1, 2])
 }
 
 /// The gradient only: masked where x is not positive, with the gradient of a bias of x.
 fn gradient(case: &OpCase, relu: bool, bias_grad: bool) -> OpCase {
     let [x, w, _, labels, count] = &case.inputs[..] else { unreachable!("five inputs") };
-    let g = normal(&TensorDesc::new(Role::Gradient, &x.desc.shape[..3]), 5, 1.0);
+    let g = normal(Role::Gradient, &x.desc.shape[..3], 5, 1.0);
     let inputs = [&g, x, w, labels, count].map(Clone::clone).to_vec();
     let op = ClassMasksGrad { relu, bias_grad };
-    OpCase::new(format!("{op:?}, {}", case.label), Arc::new(op), inputs)
+    OpCase::new(format!("{op:?}, {}", case.label), op, inputs)
 }

@@ -2,7 +2,7 @@
 
 use device::{Access, Arg, Launch, LaunchArgs};
 
-use super::{ClassMasksGradInputs, ClassMasksInputs};
+use super::ClassMasksGradInputs;
 use crate::{DType, TensorDesc};
 
 /// Halves of a 16-byte load; as in `vector.cuh`.
@@ -20,16 +20,9 @@ fn sizes(launch: Launch, x: &TensorDesc, w: &TensorDesc) -> Launch {
 }
 
 pub(super) fn launches(args: &LaunchArgs<'_>) -> Vec<Launch> {
-    let ClassMasksInputs { x, w, b, labels, count } = ClassMasksInputs::of(&args.inputs);
+    let (x, w) = (args.inputs[0], args.inputs[1]);
     let name = kernel(["class_masks_f16x8", "class_masks_f16"], x.dim(3));
-    let launch = Launch::new(name, [x.dim(0), 1, 1])
-        .arg(x.read())
-        .arg(w.read())
-        .arg(b.read())
-        .arg(labels.read())
-        .arg(count.read())
-        .arg(args.outputs[0].write());
-    vec![sizes(launch, x.desc, w.desc)]
+    vec![sizes(Launch::new(name, [x.dim(0), 1, 1]).tensors(args), x.desc, w.desc)]
 }
 
 /// Sums of a row: by channel for its filter, and of g; with `bias_grad` also of dx by channel.

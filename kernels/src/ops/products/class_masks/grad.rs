@@ -1,58 +1,64 @@
 //! Gradients of `class_masks`.
 //!
-//! Tensors: `g [M,H,W]`, `x [M,H,W,C]`, `w [K,1,1,C]`, `labels [M]` i32, `count [1]` i32 (all in)
-//! -> `dx [M,H,W,C]` (0 in rows that have no mask), `dw [K,1,1,C]`, `db [K]` (0 for classes
-//! without rows), with `bias_grad` also the sum of `dx` `[C]`; all overwritten. Bound by memory: x
-//! is read once, dx written once.
 //! Numerics: on the CPU the bits are those of the convolution's gradients for a `g` that is 0 in
 //! the other channels, up to the sign of zeros; in CUDA sums of a row in fp32, those of a class in
 //! fp64, in order. Deterministic.
 
 use std::sync::Arc;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
-use super::{ClassMasksGradInputs, check_inputs, cpu, cuda, flops};
-use crate::contract::Dims;
+use crate::contract::{Dims, Kernel};
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
 use crate::ops::bias_grad;
-use crate::{Cost, Fusion, Op, OpError, OpRef, Role, TensorDesc, Traits};
+use crate::{Cost, Fusion, OpError, OpRef, TensorDesc, Traits, op};
 
-/// Gradients of the input, the filters and the bias.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ClassMasksGrad {
-    /// x is the output of a ReLU, and `dx` the gradient of its input: 0 where x is not positive.
-    pub relu: bool,
-    /// The last output is the gradient of the bias that x was made with.
-    pub bias_grad: bool,
+use super::{check_classes, cpu, cuda, flops};
+
+op! {
+    /// Gradients of the input, the filters and the bias. Bound by memory: x is read once, dx
+    /// written once.
+    #[derive(Copy, Eq)]
+    pub struct ClassMasksGrad = "class_masks_grad" {
+        /// x is the output of a ReLU, and `dx` the gradient of its input: 0 where x is not positive.
+        pub relu: bool,
+        /// The last output is the gradient of the bias that x was made with.
+        pub bias_grad: bool,
+    }
+    in ClassMasksGradInputs {
+        /// Gradient of the logits.
+        g: real "[M, H, W]",
+        /// A map per row.
+        x: real "[M, H, W, C]",
+        /// A filter per class.
+        w: real "[K, 1, 1, C]",
+        /// Class of each row, at most K-1; 0 or below: no mask.
+        labels: i32 "[M]",
+        /// Rows in use.
+        count: i32 "[1]",
+    }
+    out {
+        /// 0 in rows that have no mask.
+        dx: Gradient "[M, H, W, C]",
+        /// 0 for classes without rows.
+        dw: WeightGradient "[K, 1, 1, C]",
+        /// 0 for classes without rows.
+        db: WeightGradient "[K]",
+        /// Sum of `dx`; only if the flag is set.
+        sums: WeightGradient "[C]",
+    }
 }
 
 const NAME: &str = "class_masks_grad";
 
-impl Op for ClassMasksGrad {
-    fn name(&self) -> &'static str {
-        NAME
+impl Kernel for ClassMasksGrad {
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check_classes(NAME, dims)
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, ClassMasksGradInputs::LEN, updates)?;
-        let ClassMasksGradInputs { g, x, w, labels, count } = ClassMasksGradInputs::of(inputs);
-        check_inputs(&mut dims, NAME, x, w, [labels, count])?;
-        dims.f32("g", g, "[M, H, W]")?;
-        let mut outputs = vec![
-            TensorDesc::new(Role::Gradient, &x.shape),
-            TensorDesc::new(Role::WeightGradient, &w.shape),
-            TensorDesc::new(Role::WeightGradient, &[w.dim(0)]),
-        ];
-        if self.bias_grad {
-            outputs.push(TensorDesc::new(Role::WeightGradient, &[x.dim(3)]));
-        }
-        Ok(outputs)
+    fn adjust(&self, _inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
+        outputs.truncate(3 + usize::from(self.bias_grad));
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -68,18 +74,13 @@ impl Op for ClassMasksGrad {
         can.then(|| Arc::new(Self { bias_grad: true, ..*self }) as OpRef)
     }
 
-    fn cpu_workspace_len(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> usize {
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         let x = &inputs[1];
         let rows = x.shape[..3].iter().product();
         if self.bias_grad { bias_grad::workspace_len(rows, x.dim(3)) } else { 0 }
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::partial_bytes(&inputs[1], self.bias_grad)
     }
 

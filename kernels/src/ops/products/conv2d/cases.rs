@@ -1,13 +1,11 @@
 //! Cases of `conv2d` for the table of ops.
 
-use std::sync::Arc;
-
 use super::Conv2d;
+use crate::Role;
 use crate::case::{ORDER_FLOOR, OpCase, integers, normal, uniform};
 use crate::cpu::HostTensor;
 use crate::matmul::out_extent;
 use crate::ops::relu_mask::one_sided;
-use crate::{Role, TensorDesc};
 
 /// No images, one value, primes, every kernel of the model, tiles and their neighbours, more
 /// channels than a block of the reduction, a stride larger than the kernel; then what CUDA cuts in
@@ -126,9 +124,8 @@ fn nearest_cases() -> Vec<OpCase> {
         let is_small = x[0] * x[1] * x[2] * w[0] < 5000;
         let mut case = case(x, w, op.clone(), is_small);
         case.label += &format!(" of {height} x {width}");
-        let residual = TensorDesc::new(Role::Activation, &[x[0], height, width, w[0]]);
         let position = 2 + usize::from(op.scale) + usize::from(op.bias);
-        case.inputs[position] = normal(&residual, 5, 1.0);
+        case.inputs[position] = normal(Role::Activation, &[x[0], height, width, w[0]], 5, 1.0);
         if op.counted && !is_small {
             past_count(&mut case.inputs, x[0].div_ceil(2));
         }
@@ -270,15 +267,13 @@ fn case(
     let [p, q] = [x[1], x[2]].map(|e| out_extent(e, reach, stride, pad).unwrap_or(0));
     let channels = x[3] / op.groups;
     let fan_in = (kernel * kernel * channels) as f32;
-    let weight = TensorDesc::new(Role::Weight, &[k, kernel, kernel, channels]);
-    let channel = TensorDesc::new(Role::Master, &[k]);
     let mut inputs = vec![
-        normal(&TensorDesc::new(Role::Activation, &x), 1, 1.0),
-        normal(&weight, 2, 1.0 / fan_in.sqrt()),
+        normal(Role::Activation, &x, 1, 1.0),
+        normal(Role::Weight, &[k, kernel, kernel, channels], 2, 1.0 / fan_in.sqrt()),
     ];
     let mut checked = vec![0, 1];
     if op.scale {
-        inputs.push(uniform(&channel, 3, 0.5, 1.5));
+        inputs.push(uniform(Role::Master, &[k], 3, 0.5, 1.5));
     }
     if op.bias {
         checked.push(inputs.len());
@@ -286,8 +281,7 @@ fn case(
     }
     if op.residual {
         checked.push(inputs.len());
-        let y = TensorDesc::new(Role::Activation, &[x[0], p, q, k]);
-        inputs.push(normal(&y, 5, 1.0));
+        inputs.push(normal(Role::Activation, &[x[0], p, q, k], 5, 1.0));
     }
     if op.counted {
         inputs.push(integers(&[1], 6, 0, x[0] as i32 + 2));
@@ -295,6 +289,6 @@ fn case(
     let label = format!("{x:?} to {k} by {kernel}, {op:?}");
     let checked = if gradients { checked } else { vec![] };
     let floor = if op.scale { SCALED_FLOOR } else { ORDER_FLOOR };
-    let case = OpCase::new(label, Arc::new(op), inputs).device_floor(floor);
+    let case = OpCase::new(label, op, inputs).device_floor(floor);
     case.grad(&checked).grad_bounds(1e-2, 2e-3)
 }

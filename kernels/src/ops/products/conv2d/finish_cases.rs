@@ -2,9 +2,7 @@
 //! bias, for the table of ops. They are backward ops and have no gradients of their own; without
 //! these the cases of `conv2d` run them.
 
-use std::sync::Arc;
-
-use crate::case::{ORDER_FLOOR, OpCase, integers, normal, uniform};
+use crate::case::{ORDER_FLOOR, OpCase, constant, integers, normal, uniform};
 use crate::cpu::HostTensor;
 use crate::matmul::out_extent;
 use crate::ops::layer::Layer;
@@ -88,22 +86,20 @@ fn case(
     count: Option<usize>,
 ) -> OpCase {
     let [p, q] = [x[1], x[2]].map(|e| out_extent(e, kernel, stride, pad).unwrap_or(0));
-    let weight = TensorDesc::new(Role::Weight, &[filters, kernel, kernel, x[3]]);
-    let dx = TensorDesc::new(Role::Gradient, &x);
     let fan_in = (kernel * kernel * filters) as f32;
     let mut inputs = vec![
-        normal(&TensorDesc::new(Role::Gradient, &[x[0], p, q, filters]), 1, 1.0),
-        normal(&weight, 2, 1.0 / fan_in.sqrt()),
+        normal(Role::Gradient, &[x[0], p, q, filters], 1, 1.0),
+        normal(Role::Weight, &[filters, kernel, kernel, x[3]], 2, 1.0 / fan_in.sqrt()),
     ];
     if scale {
-        inputs.push(uniform(&TensorDesc::new(Role::Master, &[filters]), 3, 0.5, 1.5));
+        inputs.push(uniform(Role::Master, &[filters], 3, 0.5, 1.5));
     }
     if let Some(count) = count {
         past(&mut inputs[0], count);
-        inputs.push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![count as i32]));
+        inputs.push(constant(&[1], count as i32));
     }
     for (seed, _) in [(4, finish.other), (5, finish.mask)].into_iter().filter(|(_, has)| *has) {
-        let mut tensor = normal(&dx, seed, 1.0);
+        let mut tensor = normal(Role::Gradient, &x, seed, 1.0);
         past(&mut tensor, count.unwrap_or(x[0]));
         inputs.push(tensor);
     }
@@ -111,7 +107,7 @@ fn case(
     let layer = Layer::conv2d(stride, pad);
     let op = GradInput { layer, x: x.to_vec(), scale, counted, finish };
     let label = format!("{x:?} from {filters} by {kernel}, {op:?}, count {count:?}");
-    OpCase::new(label, Arc::new(op), inputs)
+    OpCase::new(label, op, inputs)
 }
 
 /// No images, one value, primes, strides, large tiles with more than one of filters, splits, and
@@ -142,17 +138,16 @@ pub(super) fn bias_grad_cases() -> Vec<OpCase> {
         [None, Some(0), Some(x[0] / 2)].map(|count| {
             let [p, q] = [x[1], x[2]].map(|e| out_extent(e, kernel, stride, pad).unwrap_or(0));
             let mut inputs = vec![
-                normal(&TensorDesc::new(Role::Activation, &x), 1, 1.0),
-                normal(&TensorDesc::new(Role::Gradient, &[x[0], p, q, filters]), 2, 1.0),
+                normal(Role::Activation, &x, 1, 1.0),
+                normal(Role::Gradient, &[x[0], p, q, filters], 2, 1.0),
             ];
             let scale = kernel == 3;
             if scale {
-                inputs.push(uniform(&TensorDesc::new(Role::Master, &[filters]), 3, 0.5, 1.5));
+                inputs.push(uniform(Role::Master, &[filters], 3, 0.5, 1.5));
             }
             if let Some(count) = count {
                 inputs[..2].iter_mut().for_each(|tensor| past(tensor, count));
-                inputs
-                    .push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![count as i32]));
+                inputs.push(constant(&[1], count as i32));
             }
             let op = GradWeight {
                 layer: Layer::conv2d(stride, pad),
@@ -162,7 +157,7 @@ pub(super) fn bias_grad_cases() -> Vec<OpCase> {
                 bias_grad: true,
             };
             let label = format!("{x:?} to {filters}, {op:?}, count {count:?}");
-            OpCase::new(label, Arc::new(op), inputs)
+            OpCase::new(label, op, inputs)
         })
     };
     shapes.iter().flat_map(of_shape).collect()

@@ -1,15 +1,12 @@
 //! Cases of `conv_transpose` for the table of ops.
 
-use std::sync::Arc;
-
 use super::ConvTranspose;
-use crate::case::{OpCase, integers, normal};
-use crate::cpu::HostTensor;
+use crate::case::{OpCase, constant, integers, normal};
 use crate::ops::layer::Layer;
 use crate::ops::product::GradInput;
 use crate::ops::relu_mask::one_sided;
 use crate::signs::signs_of;
-use crate::{Finish, OpRef, Role, TensorDesc};
+use crate::{Finish, Role, TensorDesc};
 
 /// No images, one value, primes, tiles and their neighbours, the large tiles of CUDA, and the small
 /// model's mask head.
@@ -42,8 +39,8 @@ pub fn cases() -> Vec<OpCase> {
         .map(|((&(x, k), pad), (relu, counted))| {
             let kernel = 2 + 2 * pad;
             let mut inputs = vec![
-                normal(&TensorDesc::new(Role::Activation, &x), 1, 1.0),
-                normal(&TensorDesc::new(Role::Weight, &[x[3], kernel, kernel, k]), 2, 0.2),
+                normal(Role::Activation, &x, 1, 1.0),
+                normal(Role::Weight, &[x[3], kernel, kernel, k], 2, 0.2),
                 one_sided(k),
             ];
             if counted {
@@ -51,7 +48,7 @@ pub fn cases() -> Vec<OpCase> {
             }
             let label = format!("{x:?} to {k}, pad {pad}, relu {relu}, counted {counted}");
             let op = ConvTranspose { pad, relu, counted, masked: false };
-            OpCase::new(label, Arc::new(op), inputs).grad(&[0, 1, 2]).grad_bounds(1e-2, 2e-3)
+            OpCase::new(label, op, inputs).grad(&[0, 1, 2]).grad_bounds(1e-2, 2e-3)
         })
         .chain(finish_cases())
         .collect()
@@ -83,13 +80,12 @@ fn finish_cases() -> Vec<OpCase> {
     let case = |&(x, k, [other, mask, of_signs]): &([usize; 4], usize, [bool; 3])| {
         let finish = Finish { other, mask };
         let (layer, scale) = (Layer::ConvTranspose { pad: 0 }, false);
-        let op: OpRef = Arc::new(GradInput { layer, x: x.to_vec(), scale, counted: true, finish });
-        let gradient =
-            |shape: &[usize], seed| normal(&TensorDesc::new(Role::Gradient, shape), seed, 1.0);
+        let op = GradInput { layer, x: x.to_vec(), scale, counted: true, finish };
+        let gradient = |shape: &[usize], seed| normal(Role::Gradient, shape, seed, 1.0);
         let mut inputs = vec![
             gradient(&[x[0], 2 * x[1], 2 * x[2], k], 1),
-            normal(&TensorDesc::new(Role::Weight, &[x[3], 2, 2, k]), 2, 0.2),
-            HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![x[0].div_ceil(2) as i32]),
+            normal(Role::Weight, &[x[3], 2, 2, k], 2, 0.2),
+            constant(&[1], x[0].div_ceil(2) as i32),
         ];
         inputs.extend((0..finish.inputs() as u32).map(|seed| gradient(&x, 5 + seed)));
         let signs = signs_of(&TensorDesc::new(Role::Gradient, &x)).filter(|_| of_signs);

@@ -1,10 +1,8 @@
 //! Cases of `fold_norm` for the table of ops.
 
-use std::sync::Arc;
-
 use super::FoldNorm;
+use crate::Role;
 use crate::case::{OpCase, normal, uniform};
-use crate::{Role, TensorDesc};
 
 /// No filters, filters without values, one number, primes, a block and its neighbours, and a
 /// convolution of a head.
@@ -23,16 +21,15 @@ pub fn cases() -> Vec<OpCase> {
 }
 
 fn case(shape: &[usize]) -> OpCase {
-    let vector =
-        |seed, low, high| uniform(&TensorDesc::new(Role::Master, &shape[..1]), seed, low, high);
+    let vector = |seed, low, high| uniform(Role::Master, &shape[..1], seed, low, high);
     let inputs = vec![
-        normal(&TensorDesc::new(Role::Weight, shape), 1, 0.5),
+        normal(Role::Weight, shape, 1, 0.5),
         vector(2, -1.5, 1.5),
         vector(3, -1.0, 1.0),
         vector(4, -1.0, 1.0),
         vector(5, 0.5, 2.0),
     ];
-    OpCase::new(format!("{shape:?}"), Arc::new(FoldNorm { eps: 1e-5 }), inputs)
+    OpCase::new(format!("{shape:?}"), FoldNorm { eps: 1e-5 }, inputs)
         .grad(&[0, 1, 2])
         .through_masters()
 }

@@ -1,74 +1,54 @@
 //! Gradient of `fold_norm`.
-//!
-//! Tensors: `dfolded [K, ..]` and `dbias [K]` of the outputs, `w [K, ..]`, `gamma [K]`, `mean [K]`,
-//! `var [K]` (all in) -> `dw [K, ..]`: `dfolded * gamma / sqrt(var + eps)`; `dgamma [K]`: the sum
-//! of `w * dfolded` over a filter less `mean * dbias`, over `sqrt(var + eps)`; `dbeta [K]`:
-//! `dbias`. All overwritten. The sum is in f64, in an order that depends on the filter's length
-//! alone. Bound by memory.
 
 use device::{Launch, LaunchArgs};
 
-use super::{check_filters, cuda, inverse};
-use crate::check;
+use crate::contract::{Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
+use crate::op;
 
-/// Gradients of the weights, the scale and the shift.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct FoldNormGrad {
-    /// Summand of the variance.
-    pub eps: f32,
-}
+use super::inverse;
 
-op_inputs! {
-    /// The inputs of [`FoldNormGrad`].
-    pub struct FoldNormGradInputs {
-        /// `[K, ..]`.
-        dfolded,
-        /// `[K]`.
-        dbias,
-        /// `[K, ..]`.
-        w,
-        /// `[K]`.
-        gamma,
-        /// `[K]`.
-        mean,
-        /// `[K]`.
-        var,
+op! {
+    /// Gradients of the weights, the scale and the shift. The sum is in f64, in an order that
+    /// depends on the filter's length alone. Bound by memory.
+    #[derive(Copy)]
+    pub struct FoldNormGrad = "fold_norm_grad" {
+        /// Summand of the variance.
+        pub eps: f32,
+    }
+    in FoldNormGradInputs {
+        /// Gradient of the folded filters.
+        dfolded: f32 "[K, ..]",
+        /// Gradient of the bias.
+        dbias: f32 "[K]",
+        /// Filters.
+        w: real "[K, ..]",
+        /// Scale.
+        gamma: f32 "[K]",
+        /// Mean, a constant.
+        mean: f32 "[K]",
+        /// Variance, a constant.
+        var: f32 "[K]",
+    }
+    out {
+        /// `dfolded * gamma / sqrt(var + eps)`.
+        dw: WeightGradient "[K, ..]",
+        /// The sum of `w * dfolded` over a filter less `mean * dbias`, over `sqrt(var + eps)`.
+        dgamma: WeightGradient "[K]",
+        /// `dbias`.
+        dbeta: WeightGradient "[K]",
     }
 }
 
 const NAME: &str = "fold_norm_grad";
 
-impl Op for FoldNormGrad {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, FoldNormGradInputs::LEN)?;
-        check::arity(NAME, "updates", updates, 0)?;
-        let FoldNormGradInputs { dfolded, dbias, w, gamma, mean, var } =
-            FoldNormGradInputs::of(inputs);
-        let vectors = [("dbias", dbias), ("gamma", gamma), ("mean", mean), ("var", var)];
-        check_filters(NAME, w, &vectors)?;
-        check::dtype(NAME, "dfolded", dfolded, DType::F32)?;
-        check::shape(NAME, "dfolded", dfolded, &w.shape)?;
-        let gradient = |shape: &[usize]| TensorDesc::new(Role::WeightGradient, shape);
-        let [dgamma, dbeta] = [0, 1].map(|_| gradient(&w.shape[..1]));
-        Ok(vec![gradient(&w.shape), dgamma, dbeta])
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, 3 * inputs[0].len() as u64)
-    }
+impl Kernel for FoldNormGrad {
+    const FLOPS: Flops = Flops::Input(3);
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::backward(self.eps, args)
+        let filters = args.inputs[1].len();
+        let launch = Launch::new("fold_norm_grad", [filters, 1, 1]).tensors(args);
+        vec![launch.int(args.inputs[0].len() / filters.max(1)).arg(self.eps)]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -1,14 +1,11 @@
 //! Cases of `linear` for the table of ops.
 
-use std::sync::Arc;
-
 use super::Linear;
-use crate::case::{OpCase, integers, normal};
-use crate::cpu::HostTensor;
+use crate::case::{OpCase, constant, integers, normal};
 use crate::ops::layer::Layer;
 use crate::ops::product::{GradInput, GradWeight};
 use crate::ops::relu_mask::one_sided;
-use crate::{Finish, Role, TensorDesc};
+use crate::{Finish, Role};
 
 /// No rows, one, primes, a tile and its neighbours, a reduction in several blocks, RoI features
 /// with weights of a convolution, the small model's first head layer, and predictors whose columns
@@ -31,15 +28,15 @@ pub fn cases() -> Vec<OpCase> {
         .map(|(&(x, w), (relu, counted))| {
             let scale = 1.0 / (w[1..].iter().product::<usize>() as f32).sqrt();
             let mut inputs = vec![
-                normal(&TensorDesc::new(Role::Activation, x), 1, 1.0),
-                normal(&TensorDesc::new(Role::Weight, w), 2, scale),
+                normal(Role::Activation, x, 1, 1.0),
+                normal(Role::Weight, w, 2, scale),
                 one_sided(w[0]),
             ];
             if counted {
                 inputs.push(integers(&[1], 4, 0, x[0] as i32 + 2));
             }
             let label = format!("{x:?} x {w:?}, relu {relu}, counted {counted}");
-            OpCase::new(label, Arc::new(Linear { relu, counted }), inputs)
+            OpCase::new(label, Linear { relu, counted }, inputs)
                 .grad(&[0, 1, 2])
                 .grad_bounds(1e-2, 2e-3)
         })
@@ -65,18 +62,15 @@ fn bias_grad_cases() -> Vec<OpCase> {
             let (layer, w) = (Layer::Linear, vec![k, row]);
             let (counted, bias_grad) = (count.is_some(), true);
             let op = GradWeight { layer, w, scale: false, counted, bias_grad };
-            let mut inputs = [(row, 1), (k, 2)].map(|(width, seed)| {
-                normal(&TensorDesc::new(Role::Gradient, &[rows, width]), seed, 1.0)
-            });
+            let mut inputs = [(row, 1), (k, 2)]
+                .map(|(width, seed)| normal(Role::Gradient, &[rows, width], seed, 1.0));
             for (input, width) in inputs.iter_mut().zip([row, k]) {
                 input.as_f32_mut()[count.unwrap_or(rows) * width..].fill(f32::NAN);
             }
-            let count = count.map(|count| {
-                HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![count as i32])
-            });
+            let count = count.map(|count| constant(&[1], count as i32));
             let inputs = inputs.into_iter().chain(count.clone()).collect();
             let label = format!("{rows} rows of {row} to {k}, {count:?} in use, with bias");
-            OpCase::new(label, Arc::new(op), inputs)
+            OpCase::new(label, op, inputs)
         })
     };
     rows.iter().flat_map(case).collect()
@@ -91,15 +85,14 @@ fn finish_cases() -> Vec<OpCase> {
         let layer = Layer::Linear;
         let op = GradInput { layer, x: x.to_vec(), scale: false, counted: true, finish };
         let row: usize = x[1..].iter().product();
-        let dx = TensorDesc::new(Role::Gradient, x);
         let inputs = vec![
-            normal(&TensorDesc::new(Role::Gradient, &[x[0], k]), 1, 1.0),
-            normal(&TensorDesc::new(Role::Weight, &[k, row]), 2, 1.0 / (k as f32).sqrt()),
+            normal(Role::Gradient, &[x[0], k], 1, 1.0),
+            normal(Role::Weight, &[k, row], 2, 1.0 / (k as f32).sqrt()),
             integers(&[1], 3, 0, x[0] as i32 + 2),
-            normal(&dx, 4, 1.0),
-            normal(&dx, 5, 1.0),
+            normal(Role::Gradient, x, 4, 1.0),
+            normal(Role::Gradient, x, 5, 1.0),
         ];
-        OpCase::new(format!("{x:?} from {k}, finished"), Arc::new(op), inputs)
+        OpCase::new(format!("{x:?} from {k}, finished"), op, inputs)
     };
     rows.iter().map(case).collect()
 }

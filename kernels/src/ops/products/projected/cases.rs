@@ -1,11 +1,9 @@
 //! Cases of `projected` for the table of ops. It has no gradient.
 
-use std::sync::Arc;
-
 use super::super::conv2d::SCALED_FLOOR;
 use super::{Projected, ProjectedInputs};
+use crate::Role;
 use crate::case::{OpCase, normal, uniform};
-use crate::{Role, TensorDesc};
 
 /// No images, one position, channels that are no multiple of a k-block, filters that are none of a
 /// tile or of 8, odd maps with a stride, more positions than the tallest tile, without the ReLU,
@@ -26,25 +24,24 @@ pub fn cases() -> Vec<OpCase> {
 
 /// The map that is projected, its channels after those of the convolution, and filters.
 fn case(op: Projected, map: [usize; 3], [c, d, k]: [usize; 3]) -> OpCase {
-    let desc = |role, shape: &[usize]| TensorDesc::new(role, shape);
     let [images, height, width] = map;
     let out = [height, width].map(|extent| (extent - 1) / op.stride + 1);
     let filters = |channels: usize, seed: u32| {
         let scale = 1.0 / (channels as f32).sqrt();
-        normal(&desc(Role::Weight, &[k, 1, 1, channels]), seed, scale)
+        normal(Role::Weight, &[k, 1, 1, channels], seed, scale)
     };
-    let factors = |seed| uniform(&desc(Role::Master, &[k]), seed, 0.5, 2.0);
-    let summands = |seed| normal(&desc(Role::Master, &[k]), seed, 1.0);
+    let factors = |seed| uniform(Role::Master, &[k], seed, 0.5, 2.0);
+    let summands = |seed| normal(Role::Master, &[k], seed, 1.0);
     let inputs = ProjectedInputs {
-        x: normal(&desc(Role::Activation, &[images, out[0], out[1], c]), 1, 1.0),
+        x: normal(Role::Activation, &[images, out[0], out[1], c], 1, 1.0),
         w: filters(c, 2),
         scale: factors(3),
         bias: summands(4),
-        from: normal(&desc(Role::Activation, &[images, height, width, d]), 5, 1.0),
+        from: normal(Role::Activation, &[images, height, width, d], 5, 1.0),
         w_from: filters(d, 6),
         scale_from: factors(7),
         bias_from: summands(8),
     };
     let label = format!("{images} of {height}x{width}, {c} and {d} to {k}, {op:?}");
-    OpCase::new(label, Arc::new(op), inputs.into()).device_floor(SCALED_FLOOR)
+    OpCase::new(label, op, inputs.into()).device_floor(SCALED_FLOOR)
 }

@@ -2,56 +2,56 @@
 //! conv(from, w_from) * scale_from + bias_from)`, both convolutions 1x1.
 //!
 //! Equals two of `conv2d`, of which one adds the other, but that the projection is not rounded on
-//! its way. Tensors: `x [N,P,Q,C]`, `w [K,1,1,C]`, `scale [K]`, `bias [K]`, `from [N,H,W,E]`,
-//! `w_from [K,1,1,E]`, `scale_from [K]`, `bias_from [K]` (all in; C and E, the channels of `from`,
-//! multiples of 8) -> `y [N,P,Q,K]`, overwritten, with `P = (H - 1) / stride + 1`, and its
-//! [`signs`](crate::signs) if the flag is set. No backward rule: a fusion makes it of nodes whose
-//! gradients are there. In fp16 on a GPU alone. Bound by memory; deterministic.
+//! its way. No backward rule: a fusion makes it of nodes whose gradients are there. In fp16 on a GPU
+//! alone.
 
 mod cases;
-mod cpu;
 mod cuda;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
 
 use super::conv2d::Conv2d;
+use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::matmul::{ConvShape, gather_workspace_len};
+use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len};
 use crate::ops::layer::Layer;
-use crate::{Cost, Op, OpError, Role, TensorDesc, Traits, check, signs};
+use crate::{Cost, OpError, TensorDesc, Traits, check, op, signs};
 
 pub use cases::cases;
 
-/// The last convolution of a bottleneck, with the projection that is added to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Projected {
-    /// Step between the positions that the projection reads, both axes.
-    pub stride: usize,
-    /// Negative results become 0.
-    pub relu: bool,
-    /// There is an output of y's [`signs`](crate::signs).
-    pub signs: bool,
-}
-
-op_inputs! {
-    /// The inputs of [`Projected`].
-    pub struct ProjectedInputs {
-        /// `[N, P, Q, C]`.
-        x,
-        /// `[K, 1, 1, C]`.
-        w,
-        /// `[K]`.
-        scale,
-        /// `[K]`.
-        bias,
-        /// `[N, H, W, E]`.
-        from,
-        /// `[K, 1, 1, E]`.
-        w_from,
-        /// `[K]`.
-        scale_from,
-        /// `[K]`.
-        bias_from,
+op! {
+    /// The last convolution of a bottleneck, with the projection that is added to it. Bound by
+    /// memory; deterministic.
+    #[derive(Copy, Eq)]
+    pub struct Projected = "projected" {
+        /// Step between the positions that the projection reads, both axes.
+        pub stride: usize,
+        /// Negative results become 0.
+        pub relu: bool,
+        /// There is an output of y's [`signs`](crate::signs).
+        pub signs: bool,
+    }
+    in ProjectedInputs {
+        /// Map of the convolution; C is a multiple of 8.
+        x: real "[N, P, Q, C]",
+        /// Its filters.
+        w: real "[K, 1, 1, C]",
+        /// Factor of its results.
+        scale: f32 "[K]",
+        /// Summand.
+        bias: f32 "[K]",
+        /// Map that is projected, with `P = (H - 1) / stride + 1`; E is a multiple of 8.
+        from: real "[N, H, W, E]",
+        /// Filters of the projection.
+        w_from: real "[K, 1, 1, E]",
+        /// Factor of its results.
+        scale_from: f32 "[K]",
+        /// Summand.
+        bias_from: f32 "[K]",
+    }
+    out {
+        /// The sum.
+        y: Activation "[N, P, Q, K]",
     }
 }
 
@@ -96,41 +96,22 @@ impl Projected {
     }
 }
 
-impl Op for Projected {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        check::arity(NAME, "inputs", inputs, ProjectedInputs::LEN)?;
-        check::arity(NAME, "updates", updates, 0)?;
-        let inputs = ProjectedInputs::of(inputs);
-        let ProjectedInputs { x, w, scale, bias, from, w_from, scale_from, bias_from } = inputs;
+impl Kernel for Projected {
+    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+        let ProjectedInputs { x, w, from, w_from, .. } = ProjectedInputs::of(inputs);
         let (shapes, y) = self.sizes([x, w, from, w_from])?;
-        for (name, filters) in [("w", w), ("w_from", w_from)] {
-            let [filters_out, channels] = [0, 3].map(|axis| filters.dim(axis));
-            check::floats(NAME, name, filters, &[filters_out, 1, 1, channels])?;
-        }
-        let vectors = [
-            ("scale", scale),
-            ("bias", bias),
-            ("scale_from", scale_from),
-            ("bias_from", bias_from),
-        ];
-        for (name, vector) in vectors {
-            check::floats(NAME, name, vector, &[shapes[0].filters])?;
-        }
         for s in shapes {
             let whole = s.channels.is_multiple_of(CHANNEL_MULTIPLE);
             check::parameter(NAME, "channels", whole, "a multiple of 8", s.channels)?;
         }
-        let y = TensorDesc::new(Role::Activation, &y);
-        let signs = self.signs.then(|| signs::infer(NAME, "y", &y)).transpose()?;
-        Ok([y].into_iter().chain(signs).collect())
+        if self.signs {
+            signs::infer(NAME, "y", &TensorDesc::new(x.role, &y))?;
+        }
+        Ok(())
+    }
+
+    fn adjust(&self, _inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
+        outputs.extend(signs::signs_of(&outputs[0]).filter(|_| self.signs));
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -143,17 +124,13 @@ impl Op for Projected {
     }
 
     /// The projection, and the scratch of the convolutions.
-    fn cpu_workspace_len(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         let shapes = self.shapes(inputs, |desc| desc);
-        outputs[0].len() + shapes.iter().map(gather_workspace_len).max().unwrap_or(0)
+        shapes[0].out_positions() * shapes[0].filters
+            + shapes.iter().map(gather_workspace_len).max().unwrap_or(0)
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::Scratch::of(&self.shapes(inputs, |desc| desc)).len()
     }
 
@@ -163,7 +140,27 @@ impl Op for Projected {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        let shapes = self.shapes(&args.inputs, |input| input.desc);
-        cpu::forward(self, &shapes, args);
+        let [own, from] = &self.shapes(&args.inputs, |input| input.desc);
+        let inputs = ProjectedInputs::of(&args.inputs);
+        let (first, second) = args.outputs.split_at_mut(1);
+        let y = first[0].f32();
+        let (projection, workspace) = args.workspace.split_at_mut(y.len());
+        let epilogue = Epilogue {
+            scale: Some(inputs.scale_from.f32()),
+            bias: Some(inputs.bias_from.f32()),
+            ..Epilogue::default()
+        };
+        let (map, filters) = (inputs.from.f32(), inputs.w_from.f32());
+        conv_forward(from, map, filters, epilogue, projection, workspace);
+        let epilogue = Epilogue {
+            scale: Some(inputs.scale.f32()),
+            bias: Some(inputs.bias.f32()),
+            residual: Some(projection),
+            relu: self.relu,
+        };
+        conv_forward(own, inputs.x.f32(), inputs.w.f32(), epilogue, y, workspace);
+        if let [signs] = second {
+            signs::write(signs.i32(), y, own.filters);
+        }
     }
 }

@@ -1,11 +1,9 @@
 //! Cases of `relu_mask` for the table of ops. It is a backward op and has no gradient of its own.
 
-use std::sync::Arc;
-
 use super::ReluMask;
-use crate::case::{OpCase, normal};
+use crate::Role;
+use crate::case::{OpCase, floats, normal};
 use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
 
 /// Sizes 0, 1, primes, a block and its neighbours, and a C5 map of a training step.
 pub fn cases() -> Vec<OpCase> {
@@ -13,9 +11,9 @@ pub fn cases() -> Vec<OpCase> {
     shapes
         .iter()
         .map(|shape| {
-            let dy = normal(&TensorDesc::new(Role::Gradient, shape), 1, 1.0);
-            let y = normal(&TensorDesc::new(Role::Activation, shape), 2, 1.0);
-            OpCase::new(format!("{shape:?}"), Arc::new(ReluMask), vec![dy, y])
+            let dy = normal(Role::Gradient, shape, 1, 1.0);
+            let y = normal(Role::Activation, shape, 2, 1.0);
+            OpCase::new(format!("{shape:?}"), ReluMask, vec![dy, y])
         })
         .collect()
 }
@@ -23,6 +21,6 @@ pub fn cases() -> Vec<OpCase> {
 /// Biases that keep a channel of standard normal sums on one side of zero, so that no finite
 /// difference of an op with a fused ReLU crosses its kink: even channels pass, odd ones do not.
 pub(crate) fn one_sided(channels: usize) -> HostTensor {
-    let values = (0..channels).map(|c| if c % 2 == 0 { 16.0 } else { -16.0 }).collect();
-    HostTensor::f32(TensorDesc::new(Role::Master, &[channels]), values)
+    let values: Vec<f32> = (0..channels).map(|c| if c % 2 == 0 { 16.0 } else { -16.0 }).collect();
+    floats(Role::Master, &[channels], values)
 }

@@ -5,10 +5,10 @@ mod cases;
 use device::{BLOCK, Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::contract::Kernel;
+use crate::contract::{Flops, Kernel};
 use crate::cpu::CpuArgs;
 use crate::isa::{Isa, wide};
-use crate::{Cost, TensorDesc, op};
+use crate::op;
 
 pub use cases::cases;
 pub(crate) use cases::one_sided;
@@ -38,9 +38,7 @@ const RUN: usize = 1 << 10;
 const VECTOR: usize = 8;
 
 impl Kernel for ReluMask {
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, outputs[0].len() as u64)
-    }
+    const FLOPS: Flops = Flops::Output(1);
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let len = args.outputs[0].len();
@@ -77,9 +75,9 @@ wide! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Role;
     use crate::cpu::HostTensor;
     use crate::on_cpu::run;
+    use crate::{Role, TensorDesc};
 
     #[test]
     fn zero_and_negative_outputs_pass_nothing() {

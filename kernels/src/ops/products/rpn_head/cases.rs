@@ -1,10 +1,8 @@
 //! Cases of `rpn_head` for the table of ops. It has no gradient.
 
-use std::sync::Arc;
-
-use super::{HIDDEN_ROUNDING, RpnHead, RpnHeadInputs};
+use super::{HIDDEN_ROUNDING, RpnHead};
+use crate::Role;
 use crate::case::{ORDER_FLOOR, OpCase, normal};
-use crate::{Role, TensorDesc};
 
 /// No images, one position, one level, small tiles with filters of more than one, large tiles with
 /// two of columns, channels that are no multiple of a k-block, and one to three anchors.
@@ -22,22 +20,18 @@ pub fn cases() -> Vec<OpCase> {
 }
 
 fn case((images, sizes, [c, k], anchors): (usize, &[[usize; 2]], [usize; 2], usize)) -> OpCase {
-    let desc = |role, shape: &[usize]| TensorDesc::new(role, shape);
     let pair = |shape: [usize; 4], seed: u32| {
         let scale = 1.0 / (shape[1..].iter().product::<usize>() as f32).sqrt();
-        let bias = normal(&desc(Role::Master, &shape[..1]), seed + 1, 1.0);
-        [normal(&desc(Role::Weight, &shape), seed, scale), bias]
+        let bias = normal(Role::Master, &shape[..1], seed + 1, 1.0);
+        [normal(Role::Weight, &shape, seed, scale), bias]
     };
     let map = |(level, [height, width]): (usize, &[usize; 2])| {
-        normal(&desc(Role::Activation, &[images, *height, *width, c]), 10 + level as u32, 1.0)
+        normal(Role::Activation, &[images, *height, *width, c], 10 + level as u32, 1.0)
     };
-    let inputs = RpnHeadInputs {
-        conv: pair([k, 3, 3, c], 1),
-        logits: pair([anchors, 1, 1, k], 3),
-        deltas: pair([4 * anchors, 1, 1, k], 5),
-        maps: sizes.iter().enumerate().map(map).collect(),
-    };
+    let pairs =
+        [pair([k, 3, 3, c], 1), pair([anchors, 1, 1, k], 3), pair([4 * anchors, 1, 1, k], 5)];
+    let inputs = pairs.into_iter().flatten().chain(sizes.iter().enumerate().map(map)).collect();
     let label = format!("{images} of {sizes:?}, {c} to {k}, {anchors} anchors");
-    let case = OpCase::new(label, Arc::new(RpnHead), inputs.into());
+    let case = OpCase::new(label, RpnHead, inputs);
     case.device_floor(ORDER_FLOOR + HIDDEN_ROUNDING)
 }

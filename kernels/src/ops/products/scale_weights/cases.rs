@@ -1,10 +1,8 @@
 //! Cases of `scale_weights` for the table of ops. It is a backward op and has no gradient.
 
-use std::sync::Arc;
-
 use super::ScaleWeights;
+use crate::Role;
 use crate::case::{OpCase, normal, uniform};
-use crate::{Role, TensorDesc};
 
 /// No tensor, sizes 0, 1, primes, a block and its neighbours, filters that are no whole vectors;
 /// more tensors than a launch takes; and a bottleneck of res4.
@@ -24,11 +22,9 @@ pub fn cases() -> Vec<OpCase> {
 
 fn case(label: &str, shapes: &[&[usize]]) -> OpCase {
     let numbered = || (0..).zip(shapes);
-    let weights =
-        numbered().map(|(i, shape)| normal(&TensorDesc::new(Role::Weight, shape), i, 0.1));
-    let scale = |(i, shape): (u32, &&[usize])| {
-        uniform(&TensorDesc::new(Role::Master, &shape[..1]), 1000 + i, 0.5, 1.5)
-    };
+    let weights = numbered().map(|(i, shape)| normal(Role::Weight, shape, i, 0.1));
+    let scale =
+        |(i, shape): (u32, &&[usize])| uniform(Role::Master, &shape[..1], 1000 + i, 0.5, 1.5);
     let inputs = weights.chain(numbered().map(scale)).collect();
-    OpCase::new(label, Arc::new(ScaleWeights), inputs)
+    OpCase::new(label, ScaleWeights, inputs)
 }

@@ -6,13 +6,12 @@
 //! by memory; one product each, rounded once.
 
 mod cases;
-mod cuda;
 
-use device::{Launch, LaunchArgs};
+use device::{Buffer, Launch, LaunchArgs, StructArg};
 
-use crate::check;
 use crate::cpu::CpuArgs;
-use crate::{Cost, DType, Op, OpError, TensorDesc};
+use crate::many_tensors::{column, first_blocks};
+use crate::{Cost, DType, Op, OpError, TensorDesc, check};
 
 pub use cases::cases;
 
@@ -21,6 +20,12 @@ pub use cases::cases;
 pub struct ScaleWeights;
 
 const NAME: &str = "scale_weights";
+
+/// Tensors of a launch: their struct must stay under 4 KiB.
+const CAPACITY: usize = 64;
+
+/// Elements per block.
+const BLOCK_ELEMENTS: usize = 4096;
 
 impl Op for ScaleWeights {
     fn name(&self) -> &'static str {
@@ -52,7 +57,11 @@ impl Op for ScaleWeights {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let (weights, scales) = args.inputs.split_at(args.outputs.len());
+        let mut all = weights.iter().chain(&args.outputs);
+        assert!(all.all(|w| w.desc.role.follows_precision()), "weights that no kernel reads");
+        let parts = weights.chunks(CAPACITY).zip(scales.chunks(CAPACITY));
+        parts.zip(args.outputs.chunks(CAPACITY)).map(|((w, s), out)| launch(w, s, out)).collect()
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -67,25 +76,34 @@ impl Op for ScaleWeights {
     }
 }
 
+fn launch(weights: &[Buffer<'_>], scales: &[Buffer<'_>], scaled: &[Buffer<'_>]) -> Launch {
+    let (first_block, blocks) =
+        first_blocks::<CAPACITY>(weights.iter().map(|w| w.len().div_ceil(BLOCK_ELEMENTS)));
+    let tensors = StructArg::new()
+        .pointers(weights.iter().map(Buffer::read), CAPACITY)
+        .pointers(scales.iter().map(Buffer::read), CAPACITY)
+        .pointers(scaled.iter().map(Buffer::write), CAPACITY)
+        .ints(column::<_, CAPACITY>(weights.iter().map(Buffer::len)))
+        .ints(column::<_, CAPACITY>(weights.iter().map(|w| w.len() / w.dim(0).max(1))))
+        .field(first_block)
+        .arg();
+    Launch::new("scale_weights", [blocks, 1, 1]).arg(tensors)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Role;
-    use crate::cpu::HostTensor;
-    use crate::on_cpu::run;
+    use crate::case::hand::{run, tensor};
 
     #[test]
     fn each_filter_has_its_factor() {
-        let tensor = |role, shape: &[usize], values: &[f32]| {
-            HostTensor::f32(TensorDesc::new(role, shape), values.to_vec())
-        };
         let inputs = [
-            tensor(Role::Weight, &[2, 1, 1, 2], &[1.0, 2.0, 3.0, 4.0]),
-            tensor(Role::Weight, &[1, 3], &[1.0, -1.0, 0.5]),
-            tensor(Role::Master, &[2], &[10.0, 100.0]),
-            tensor(Role::Master, &[1], &[2.0]),
+            tensor(&[2, 1, 1, 2], [1.0, 2.0, 3.0, 4.0]),
+            tensor(&[1, 3], [1.0, -1.0, 0.5]),
+            tensor(&[2], [10.0, 100.0]),
+            tensor(&[1], [2.0]),
         ];
-        let scaled = run(&ScaleWeights, &inputs).expect("shapes that fit");
+        let scaled = run(&ScaleWeights, &inputs);
         assert_eq!(scaled[0].as_f32(), [10.0, 20.0, 300.0, 400.0]);
         assert_eq!(scaled[1].as_f32(), [2.0, -2.0, 1.0]);
         let odd = inputs[..3].iter().map(|t| t.desc.clone()).collect::<Vec<_>>();

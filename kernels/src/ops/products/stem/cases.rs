@@ -1,11 +1,8 @@
 //! Cases of `stem` for the table of ops. It is frozen and has no gradient.
 
-use std::sync::Arc;
-
 use super::{CHANNELS, KERNEL, STORED_CHANNELS, Stem};
+use crate::Role;
 use crate::case::{OpCase, normal, uniform};
-use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
 
 /// No images, maps smaller than the window, odd heights, more positions than a tile, filters that
 /// are no multiple of a tile or of 8, and a part of a training image.
@@ -22,18 +19,16 @@ pub fn cases() -> Vec<OpCase> {
 }
 
 fn case([images, height, width]: [usize; 3], filters: usize) -> OpCase {
-    let desc = |role, shape: &[usize]| TensorDesc::new(role, shape);
-    let shape = desc(Role::Activation, &[images, height, width, STORED_CHANNELS]);
-    let mut x = normal(&shape, 1, 1.0);
+    let mut x = normal(Role::Activation, &[images, height, width, STORED_CHANNELS], 1, 1.0);
     for pixel in x.as_f32_mut().chunks_exact_mut(STORED_CHANNELS) {
         pixel[CHANNELS..].fill(0.0);
     }
     let scale = 1.0 / ((KERNEL * KERNEL * CHANNELS) as f32).sqrt();
-    let inputs: Vec<HostTensor> = vec![
+    let inputs = vec![
         x,
-        normal(&desc(Role::Weight, &[filters, KERNEL, KERNEL, CHANNELS]), 2, scale),
-        uniform(&desc(Role::Master, &[filters]), 3, 0.5, 2.0),
-        normal(&desc(Role::Master, &[filters]), 4, 1.0),
+        normal(Role::Weight, &[filters, KERNEL, KERNEL, CHANNELS], 2, scale),
+        uniform(Role::Master, &[filters], 3, 0.5, 2.0),
+        normal(Role::Master, &[filters], 4, 1.0),
     ];
-    OpCase::new(format!("{images} of {height}x{width}, {filters} filters"), Arc::new(Stem), inputs)
+    OpCase::new(format!("{images} of {height}x{width}, {filters} filters"), Stem, inputs)
 }

@@ -1,10 +1,8 @@
 //! Cases of `upsample_add` for the table of ops.
 
-use std::sync::Arc;
-
 use super::{UpsampleAdd, UpsampleGrad};
 use crate::case::{OpCase, normal};
-use crate::{Finish, OpRef, Role, TensorDesc};
+use crate::{Finish, Role};
 
 /// No images, one value, odd sizes, a map that shrinks, and P5 onto P4 of a training step.
 pub fn cases() -> Vec<OpCase> {
@@ -20,10 +18,10 @@ pub fn cases() -> Vec<OpCase> {
     let finished = rows[..6].iter().map(finished);
     rows.iter()
         .map(|&[n, out_h, out_w, h, w, c]| {
-            let map = |h, w| TensorDesc::new(Role::Activation, &[n, h, w, c]);
-            let inputs = vec![normal(&map(out_h, out_w), 1, 1.0), normal(&map(h, w), 2, 1.0)];
+            let map = |h, w, seed| normal(Role::Activation, &[n, h, w, c], seed, 1.0);
+            let inputs = vec![map(out_h, out_w, 1), map(h, w, 2)];
             let label = format!("{n} x {h} x {w} onto {out_h} x {out_w} x {c}");
-            OpCase::new(label, Arc::new(UpsampleAdd), inputs).grad(&[0, 1])
+            OpCase::new(label, UpsampleAdd, inputs).grad(&[0, 1])
         })
         .chain(finished)
         .collect()
@@ -31,9 +29,9 @@ pub fn cases() -> Vec<OpCase> {
 
 /// The gradient of the coarser map, added to another.
 fn finished(&[n, out_h, out_w, height, width, c]: &[usize; 6]) -> OpCase {
-    let map = |h, w| TensorDesc::new(Role::Gradient, &[n, h, w, c]);
-    let inputs = vec![normal(&map(out_h, out_w), 1, 1.0), normal(&map(height, width), 2, 1.0)];
+    let map = |h, w, seed| normal(Role::Gradient, &[n, h, w, c], seed, 1.0);
+    let inputs = vec![map(out_h, out_w, 1), map(height, width, 2)];
     let finish = Finish { other: true, mask: false };
-    let op: OpRef = Arc::new(UpsampleGrad { height, width, finish });
+    let op = UpsampleGrad { height, width, finish };
     OpCase::new(format!("{n} x {out_h} x {out_w} onto {height} x {width} x {c}, added"), op, inputs)
 }

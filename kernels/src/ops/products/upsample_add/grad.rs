@@ -4,23 +4,36 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use device::{Launch, LaunchArgs};
+use device::{Arg, Launch, LaunchArgs};
 use rayon::prelude::*;
 
-use crate::check;
-use crate::contract::Dims;
+use super::{grid, sizes};
+use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, Finish, Fusion, Op, OpError, OpRef, Role, TensorDesc, Traits};
+use crate::{Finish, Fusion, OpError, OpRef, TensorDesc, Traits, check, op};
 
-/// `dtop[y, x] = sum of g` over the outputs whose source is `(y, x)`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct UpsampleGrad {
-    /// Height of the map that was upsampled.
-    pub height: usize,
-    /// Width of the map that was upsampled.
-    pub width: usize,
-    /// The finish of the sums.
-    pub finish: Finish,
+op! {
+    /// `dtop[y, x] = sum of g` over the outputs whose source is `(y, x)`.
+    pub struct UpsampleGrad = "upsample_grad" {
+        /// Height of the map that was upsampled.
+        pub height: usize,
+        /// Width of the map that was upsampled.
+        pub width: usize,
+        /// The finish of the sums.
+        pub finish: Finish,
+    }
+    in UpsampleGradInputs {
+        /// Gradient of the finer map.
+        g: real "[N, H, W, C]",
+    }
+    optional {
+        /// Another gradient of the coarser map.
+        other: real "[N, height, width, C]" if |op| op.finish.other,
+    }
+    out {
+        /// Gradient of the coarser map.
+        dtop: Gradient "[N, height, width, C]",
+    }
 }
 
 const NAME: &str = "upsample_grad";
@@ -30,27 +43,16 @@ fn readers(i: usize, inputs: usize, outputs: usize) -> Range<usize> {
     (i * outputs).div_ceil(inputs)..((i + 1) * outputs).div_ceil(inputs)
 }
 
-impl Op for UpsampleGrad {
-    fn name(&self) -> &'static str {
-        NAME
+impl Kernel for UpsampleGrad {
+    const FLOPS: Flops = Flops::Input(1);
+
+    fn sizes(&self, dims: &mut Dims) {
+        dims.bind("height", self.height);
+        dims.bind("width", self.width);
     }
 
-    fn infer(
-        &self,
-        inputs: &[TensorDesc],
-        updates: &[TensorDesc],
-    ) -> Result<Vec<TensorDesc>, OpError> {
-        let mut dims = Dims::new(NAME, inputs, 1 + self.finish.inputs(), updates)?;
-        let g = &inputs[0];
-        dims.f32("g", g, "[N, H, W, C]")?;
-        let dtop = TensorDesc::new(Role::Gradient, &[g.dim(0), self.height, self.width, g.dim(3)]);
-        check::parameter(NAME, "finish.mask", !self.finish.mask, "false", self.finish.mask)?;
-        self.finish.split(inputs).1.check(NAME, &dtop)?;
-        Ok(vec![dtop])
-    }
-
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, inputs[0].len() as u64)
+    fn check(&self, _inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+        check::parameter(NAME, "finish.mask", !self.finish.mask, "false", self.finish.mask)
     }
 
     fn traits(&self) -> Traits {
@@ -63,7 +65,17 @@ impl Op for UpsampleGrad {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        super::cuda::backward(self.finish, args)
+        let (g, dtop) = (args.inputs[0], args.outputs[0]);
+        let (sizes, wide) = sizes(&g, &dtop);
+        let kernel = if wide { "upsample_grad_f16x8" } else { "upsample_grad_f16" };
+        let other = UpsampleGradInputs::of(&args.inputs, [self.finish.other]).other;
+        vec![
+            Launch::new(kernel, grid(&dtop, wide))
+                .arg(g.read())
+                .arg(other.map_or(Arg::Null, |other| other.read()))
+                .arg(dtop.write())
+                .arg(sizes),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {

@@ -4,17 +4,16 @@
 //! reads row `floor(y * h / H)`, which also serves odd sizes; computed in integers.
 
 mod cases;
-mod cuda;
 mod grad;
 #[cfg(test)]
 mod tests;
 
-use device::{Launch, LaunchArgs};
+use device::{Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;
 
-use crate::contract::{Dims, Kernel};
+use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::{CpuArgs, TensorRef};
-use crate::{BackwardRule, Cost, Finish, OpError, Sink, Source, TensorDesc, check, op};
+use crate::{BackwardRule, Finish, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 pub use grad::UpsampleGrad;
@@ -53,6 +52,8 @@ pub(crate) fn enlarge(map: &TensorRef<'_>, [height, width]: [usize; 2]) -> Vec<f
 }
 
 impl Kernel for UpsampleAdd {
+    const FLOPS: Flops = Flops::Output(1);
+
     fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
         if !inputs[0].is_empty() && inputs[1].is_empty() {
             let expected = "[N, h, w, C] with at least one position".into();
@@ -61,11 +62,7 @@ impl Kernel for UpsampleAdd {
         Ok(())
     }
 
-    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        Cost::streaming(inputs, outputs, outputs[0].len() as u64)
-    }
-
-    fn backward(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> BackwardRule {
+    fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
         let [height, width] = [1, 2].map(|i| inputs[1].dim(i));
         BackwardRule::default().alias(Source::GradOutput(0), 0).step(
             UpsampleGrad { height, width, finish: Finish::default() },
@@ -75,7 +72,10 @@ impl Kernel for UpsampleAdd {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::forward(args)
+        let (lateral, top, y) = (args.inputs[0], args.inputs[1], args.outputs[0]);
+        let (sizes, wide) = sizes(&lateral, &top);
+        let kernel = if wide { "upsample_add_f16x8" } else { "upsample_add_f16" };
+        vec![Launch::new(kernel, grid(&y, wide)).tensors(args).arg(sizes)]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -99,4 +99,16 @@ impl Kernel for UpsampleAdd {
             }
         });
     }
+}
+
+/// The kernel's `Sizes`, and whether channels come in vectors of 8.
+fn sizes(big: &Buffer<'_>, small: &Buffer<'_>) -> (Arg, bool) {
+    let extents = [big.dim(1), big.dim(2), small.dim(1), small.dim(2), big.dim(3)];
+    (StructArg::new().ints(extents).arg(), big.dim(3).is_multiple_of(8))
+}
+
+/// A block row for each row of `map`.
+fn grid(map: &Buffer<'_>, wide: bool) -> [usize; 3] {
+    let vectors = map.dim(2) * map.dim(3) / if wide { 8 } else { 1 };
+    [map.dim(0) * map.dim(1), vectors.div_ceil(BLOCK as usize), 1]
 }

@@ -1,7 +1,5 @@
 //! Cases of `gather_anchors` for the table of ops.
 
-use std::sync::Arc;
-
 use super::GatherAnchors;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, integers};
@@ -18,7 +16,7 @@ pub fn cases() -> Vec<OpCase> {
                 integers(&[n, a], 4, 0, 7),
             ];
             let label = format!("N {n}, A_total {a}, B {b}");
-            OpCase::new(label, Arc::new(GatherAnchors), inputs)
+            OpCase::new(label, GatherAnchors, inputs)
         })
         .collect()
 }

@@ -76,16 +76,17 @@ impl Kernel for GatherAnchors {
 #[cfg(test)]
 mod tests {
     use super::{GatherAnchors, cases};
-    use crate::case::boxes::{boxes, index};
+    use crate::case::boxes::boxes;
+    use crate::case::index;
     use crate::on_cpu::run;
 
     #[test]
     fn by_hand() {
         let inputs = [
             boxes(&[3, 4], 1, 10.0, 5.0),
-            index(&[2, 2], &[2, -1, 0, 2]),
-            index(&[2, 3], &[0, 0, 1, 0, -1, 1]),
-            index(&[2, 3], &[0, 0, 4, 0, 0, 5]),
+            index(&[2, 2], [2, -1, 0, 2]),
+            index(&[2, 3], [0, 0, 1, 0, -1, 1]),
+            index(&[2, 3], [0, 0, 4, 0, 0, 5]),
         ];
         let outputs = run(&GatherAnchors, &inputs).unwrap();
         let b = inputs[0].as_f32();

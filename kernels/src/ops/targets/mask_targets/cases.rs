@@ -1,12 +1,9 @@
 //! Cases of `mask_targets` for the table of ops.
 
-use std::sync::Arc;
-
 use super::{MaskTargetRule, MaskTargets};
+use crate::Role;
 use crate::case::boxes::views;
-use crate::case::{OpCase, integers, uniform};
-use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
+use crate::case::{OpCase, index, integers, uniform};
 
 /// Points of a polygon, and runs of an image.
 type Detail = [usize; 2];
@@ -53,20 +50,18 @@ fn case(
     [points, runs]: Detail,
     turns: [i32; 2],
 ) -> OpCase {
-    let ints = |shape: &[usize], values: Vec<i32>| {
-        HostTensor::i32(TensorDesc::new(Role::Index, shape), values)
-    };
+    let ints = |shape: &[usize], values: Vec<i32>| index(shape, values);
     let objects = [[0, 0, 1], [0, 1, 2], [1, 3, 1], [0, 4, 1], [1, 5, 1]].concat();
     let len = 2 * points as i32;
     let (first, rest) = (runs as i32 / 2, (runs - runs / 2) as i32);
     let parts =
         [[0, len], [len, len], [2 * len, len], [0, first], [3 * len, len], [first, rest]].concat();
     let twice = |v: &[i32]| [v, v].concat();
-    let mut coords = uniform(&TensorDesc::new(Role::Mask, &[2, 8 * points]), 1, -0.2, 1.2);
+    let mut coords = uniform(Role::Mask, &[2, 8 * points], 1, -0.2, 1.2);
     for (i, v) in coords.as_f32_mut().iter_mut().enumerate() {
         *v *= source[1 - i % 2] as f32;
     }
-    let mut rois = uniform(&TensorDesc::new(Role::Box, &[m, 4]), 2, 0.0, 1.0);
+    let mut rois = uniform(Role::Box, &[m, 4], 2, 0.0, 1.0);
     for roi in rois.as_f32_mut().chunks_exact_mut(4) {
         for i in 0..2 {
             let size = network[1 - i] as f32;
@@ -89,5 +84,5 @@ fn case(
         "{n} of {m} rois, side {}, {:?}, plus_one {}, {source:?} to {network:?}, {points} points, turns {turns:?}{least}",
         op.side, op.rule, op.plus_one
     );
-    OpCase::new(label, Arc::new(op), inputs)
+    OpCase::new(label, op, inputs)
 }

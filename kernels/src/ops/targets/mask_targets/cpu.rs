@@ -29,7 +29,7 @@ pub(super) fn mask_targets(op: &MaskTargets, inputs: &[TensorRef<'_>], targets: 
         let image = usize::try_from(image_idx[row]).ok().filter(|_| row < count)?;
         Some((image, usize::try_from(matched[row]).ok()?))
     };
-    let segments = Segments::of(inputs);
+    let segments = Segments::of(&inputs);
     let views = inputs.views.i32();
     let view = |image| View::of(views, image);
     let mut slots = HashMap::new();

@@ -18,14 +18,13 @@
 mod bitmap;
 mod cases;
 mod cpu;
-mod cuda;
 mod polygon;
 mod segments;
 #[cfg(test)]
 mod tests;
 
 use choices::MaskTargetRule;
-use device::{Launch, LaunchArgs};
+use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
@@ -72,16 +71,48 @@ op! {
     }
 }
 
+/// Source columns of a strip.
+const STRIP: usize = 32;
+
 impl Kernel for MaskTargets {
     fn sizes(&self, dims: &mut Dims) {
         dims.bind("side", self.side);
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let (inputs, targets) = (MaskTargetsInputs::of(&args.inputs), args.outputs[0]);
+        let kernel = match self.rule {
+            MaskTargetRule::CocoPolygon => "mask_targets_polygon",
+            MaskTargetRule::RoiAlignBitmap => "mask_targets_average",
+        };
+        let launch = Launch::new(kernel, [targets.dim(0), 1, 1])
+            .arg(rois(&inputs))
+            .arg(segments(&inputs))
+            .arg(targets.write())
+            .int(self.side);
+        vec![match self.rule {
+            MaskTargetRule::CocoPolygon => launch.arg(self.plus_one).arg(self.min_side),
+            MaskTargetRule::RoiAlignBitmap => launch.shared(self.side * STRIP * 4),
+        }]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         cpu::mask_targets(self, &args.inputs, args.outputs[0].f32());
     }
+}
+
+/// Boxes, images, objects and count of the rows.
+fn rois(inputs: &MaskTargetsInputs<&Buffer<'_>>) -> Arg {
+    let MaskTargetsInputs { mask_rois, image_idx, matched, count, .. } = *inputs;
+    let tensors = [mask_rois, image_idx, matched, count].map(Buffer::read);
+    StructArg::new().pointers(tensors, 4).arg()
+}
+
+/// The objects and images, and the capacities of an image.
+fn segments(inputs: &MaskTargetsInputs<&Buffer<'_>>) -> Arg {
+    let MaskTargetsInputs { segm_index, segm_parts, coords, runs, .. } = *inputs;
+    let tensors = [segm_index, segm_parts, coords, runs, inputs.views].map(Buffer::read);
+    let dims =
+        [segm_index.dim(0), segm_index.dim(1), segm_parts.dim(1), coords.dim(1), runs.dim(1)];
+    StructArg::new().pointers(tensors, 5).ints(dims).arg()
 }

@@ -23,8 +23,8 @@ pub(super) enum Outline<'a> {
 
 impl<'a> Segments<'a> {
     /// Reads the four tensors.
-    pub(super) fn of(inputs: MaskTargetsInputs<&TensorRef<'a>>) -> Self {
-        let MaskTargetsInputs { segm_index, segm_parts, coords, runs, .. } = inputs;
+    pub(super) fn of(inputs: &MaskTargetsInputs<&TensorRef<'a>>) -> Self {
+        let MaskTargetsInputs { segm_index, segm_parts, coords, runs, .. } = *inputs;
         Self { index: *segm_index, parts: *segm_parts, coords: *coords, runs: *runs }
     }
 

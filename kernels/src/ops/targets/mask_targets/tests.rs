@@ -2,9 +2,10 @@
 
 use super::{MaskTargetRule, MaskTargets};
 use crate::case::boxes::views;
+use crate::case::hand::{assert_near, run, tensor};
+use crate::case::{constant, index};
 use crate::coco::{Bitmap, encode_runs, rasterize};
 use crate::cpu::HostTensor;
-use crate::on_cpu::run;
 use crate::{Role, TensorDesc};
 
 /// One image with one object.
@@ -19,28 +20,22 @@ struct Scene {
 }
 
 fn targets(op: MaskTargets, scene: &Scene, kind: i32, rois: &[[f32; 4]]) -> Vec<f32> {
-    let ints = |shape: &[usize], values: &[i32]| {
-        HostTensor::i32(TensorDesc::new(Role::Index, shape), values.to_vec())
-    };
     let len = if kind == 0 { scene.polygon.len() } else { scene.runs.len() };
     let runs: Vec<i32> = scene.runs.iter().map(|&v| v as i32).collect();
     let m = rois.len();
     let [source, network] = [scene.source, scene.network].map(|size| size.map(|v| v as i32));
     let inputs = [
-        HostTensor::f32(TensorDesc::new(Role::Box, &[m, 4]), rois.concat()),
-        ints(&[m], &vec![0; m]),
-        ints(&[m], &vec![0; m]),
-        ints(&[1], &[m as i32]),
-        ints(&[1, 1, 3], &[kind, 0, 1]),
-        ints(&[1, 1, 2], &[0, len as i32]),
-        HostTensor::f32(
-            TensorDesc::new(Role::Mask, &[1, scene.polygon.len()]),
-            scene.polygon.clone(),
-        ),
-        ints(&[1, runs.len()], &runs),
+        tensor(&[m, 4], rois.concat()),
+        constant(&[m], 0),
+        constant(&[m], 0),
+        constant(&[1], m as i32),
+        index(&[1, 1, 3], [kind, 0, 1]),
+        index(&[1, 1, 2], [0, len as i32]),
+        tensor(&[1, scene.polygon.len()], scene.polygon.clone()),
+        index(&[1, runs.len()], runs),
         views(source, network, &[scene.turns]),
     ];
-    run(&op, &inputs).expect("fits")[0].as_f32().to_vec()
+    run(&op, &inputs)[0].as_f32().to_vec()
 }
 
 /// The left half of an image of 8 x 8, at twice the size.
@@ -130,7 +125,7 @@ fn soft_targets_equal_roi_align_of_the_bitmap() {
     };
     let desc = TensorDesc::new(Role::Activation, &[1, height, width, 1]);
     let values = (0..height * width).map(|i| pixel(i / width, i % width)).collect();
-    let index = |v: i32| HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![v]);
+    let index = |v: i32| constant(&[1], v);
     let roi = [5.3, 2.0, 50.1, 44.0];
     let align = crate::ops::roi_align::RoiAlign {
         pooled: 7,
@@ -139,14 +134,9 @@ fn soft_targets_equal_roi_align_of_the_bitmap() {
         spatial_scales: vec![1.0],
         gradient_scale: 1.0,
     };
-    let inputs = [
-        HostTensor::f32(desc, values),
-        HostTensor::f32(TensorDesc::new(Role::Box, &[1, 4]), roi.to_vec()),
-        index(0),
-        index(0),
-        index(1),
-    ];
-    let expected = run(&align, &inputs).expect("fits");
+    let inputs =
+        [HostTensor::f32(desc, values), tensor(&[1, 4], roi), index(0), index(0), index(1)];
+    let expected = run(&align, &inputs);
     let scene =
         Scene { polygon, runs: vec![], source: [31, 37], network: [height, width], turns: 1 };
     let op = MaskTargets {
@@ -155,9 +145,7 @@ fn soft_targets_equal_roi_align_of_the_bitmap() {
         plus_one: false,
         min_side: 1.0,
     };
-    for (a, b) in targets(op, &scene, 0, &[roi]).iter().zip(expected[0].as_f32()) {
-        assert!((a - b).abs() < 1e-6, "{a} {b}");
-    }
+    assert_near(&targets(op, &scene, 0, &[roi]), expected[0].as_f32(), 1e-6);
 }
 
 /// An inclusive flip moves the object one network pixel further left.

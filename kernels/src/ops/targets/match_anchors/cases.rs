@@ -1,10 +1,8 @@
 //! Cases of `match_anchors` for the table of ops.
 
-use std::sync::Arc;
-
 use super::MatchAnchors;
-use crate::case::boxes::{boxes, constant, sizes};
-use crate::case::{OpCase, integers};
+use crate::case::boxes::{boxes, sizes};
+use crate::case::{OpCase, constant, integers};
 
 /// No image, anchor or ground truth, one, primes, a tile and its neighbours, and the anchors of an
 /// 800x1344 image.
@@ -44,7 +42,7 @@ pub fn cases() -> Vec<OpCase> {
                 straddle_filter: mlperf,
             };
             let label = format!("N {n}, A_total {a}, G {g}, mlperf {mlperf}, low {low_quality}");
-            OpCase::new(label, Arc::new(op), inputs)
+            OpCase::new(label, op, inputs)
         })
         .collect()
 }

@@ -12,11 +12,10 @@
 
 mod cases;
 mod cpu;
-mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Access, Launch, LaunchArgs, StructArg};
 
 use crate::contract::Kernel;
 use crate::cpu::CpuArgs;
@@ -58,6 +57,9 @@ op! {
     }
 }
 
+/// Anchors a block labels.
+const ANCHORS_A_BLOCK: usize = 256 * 4;
+
 impl Kernel for MatchAnchors {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         // 14 operations an overlap, 2 comparisons, twice.
@@ -66,27 +68,61 @@ impl Kernel for MatchAnchors {
     }
 
     /// The best IoU of every anchor, between the two passes.
-    fn cpu_workspace_len(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> usize {
-        outputs[0].len()
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
+        let of = MatchAnchorsInputs::of(inputs);
+        of.gt_boxes.dim(0) * of.anchors.dim(0)
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
-        cuda::workspace_bytes(
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
+        workspace_bytes(
             MatchAnchorsInputs::of(inputs).gt_boxes.dim(0),
             MatchAnchorsInputs::of(inputs).gt_boxes.dim(1),
         )
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let MatchAnchorsInputs { anchors, gt_boxes, gt_counts, network_sizes, num_images } =
+            MatchAnchorsInputs::of(&args.inputs);
+        let (images, gts) = (gt_boxes.dim(0), gt_boxes.dim(1));
+        let highest = |access| args.workspace.piece(0, workspace_bytes(images, gts), access);
+        let grid = [anchors.dim(0).div_ceil(ANCHORS_A_BLOCK), images, 1];
+        let clear = Launch::over("match_anchors_clear", images * gts)
+            .arg(highest(Access::Write))
+            .len(images * gts);
+        let find = Launch::new("match_anchors_highest", grid)
+            .arg(anchors.read())
+            .arg(gt_boxes.read())
+            .arg(gt_counts.read())
+            .arg(num_images.read())
+            .arg(highest(Access::Update))
+            .int(anchors.dim(0))
+            .int(gts)
+            .arg(self.plus_one);
+        let rule = StructArg::new()
+            .field([self.fg_iou, self.bg_iou])
+            .field([self.low_quality, self.plus_one, self.straddle_filter].map(i32::from));
+        let label = Launch::new("match_anchors_label", grid)
+            .arg(anchors.read())
+            .arg(gt_boxes.read())
+            .arg(gt_counts.read())
+            .arg(network_sizes.read())
+            .arg(num_images.read())
+            .arg(highest(Access::Read))
+            .arg(args.outputs[0].write())
+            .arg(args.outputs[1].write())
+            .arg(rule.arg())
+            .int(anchors.dim(0))
+            .int(gts);
+        // Without low-quality matches nobody asks for the best anchor of a ground truth.
+        if self.low_quality { vec![clear, find, label] } else { vec![label] }
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         cpu::match_anchors(self, args);
     }
+}
+
+/// The best IoU of each ground truth.
+fn workspace_bytes(images: usize, gts: usize) -> usize {
+    4 * images * gts
 }

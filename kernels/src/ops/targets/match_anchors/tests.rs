@@ -1,12 +1,10 @@
 //! `match_anchors` by hand, and against the matcher over the whole matrix of overlaps.
 
 use super::{MatchAnchors, cases};
-use crate::boxes::{BELOW, BETWEEN, ImageSize};
-use crate::boxes::{Thresholds, as_boxes, inside, iou, match_iou};
-use crate::case::boxes::{constant, index, sizes};
-use crate::cpu::HostTensor;
-use crate::on_cpu::run;
-use crate::{Role, TensorDesc};
+use crate::boxes::{BELOW, BETWEEN, ImageSize, Thresholds, as_boxes, inside, iou, match_iou};
+use crate::case::boxes::sizes;
+use crate::case::hand::{run, tensor};
+use crate::case::{constant, index};
 
 fn op() -> MatchAnchors {
     MatchAnchors {
@@ -34,13 +32,13 @@ fn labels(
     num_images: i32,
 ) -> (Vec<i32>, Vec<i32>) {
     let inputs = [
-        HostTensor::f32(TensorDesc::new(Role::Box, &[anchors.len(), 4]), anchors.concat()),
-        HostTensor::f32(TensorDesc::new(Role::Box, &[1, gts.len(), 4]), gts.concat()),
-        index(&[1], &[gts.len() as i32]),
+        tensor(&[anchors.len(), 4], anchors.concat()),
+        tensor(&[1, gts.len(), 4], gts.concat()),
+        index(&[1], [gts.len() as i32]),
         sizes(1, 100, 100),
         constant(&[1], num_images),
     ];
-    let outputs = run(op, &inputs).unwrap();
+    let outputs = run(op, &inputs);
     (outputs[0].as_i32().to_vec(), outputs[1].as_i32().to_vec())
 }
 
@@ -75,7 +73,7 @@ fn equals_the_matcher_on_the_whole_matrix() {
         let anchors = as_boxes(case.inputs[0].as_f32());
         let plus_one = case.label.contains("mlperf true");
         let low_quality = case.label.contains("low true");
-        let outputs = run(case.op.as_ref(), &case.inputs).unwrap();
+        let outputs = run(case.op.as_ref(), &case.inputs);
         let g = case.inputs[1].desc.shape[1];
         for n in 0..case.inputs[4].as_i32()[0].min(case.inputs[2].desc.shape[0] as i32) as usize {
             let count = case.inputs[2].as_i32()[n] as usize;

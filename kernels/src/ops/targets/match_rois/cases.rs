@@ -1,10 +1,8 @@
 //! Cases of `match_rois` for the table of ops.
 
-use std::sync::Arc;
-
 use super::MatchRois;
-use crate::case::boxes::{boxes, constant};
-use crate::case::{OpCase, integers};
+use crate::case::boxes::boxes;
+use crate::case::{OpCase, constant, integers};
 
 /// No RoI, no ground truth, one, primes, more ground truths than a block of 256 stages, and the
 /// RoIs of a training step; a part of them in use, some without extent.
@@ -26,7 +24,7 @@ pub fn cases() -> Vec<OpCase> {
                 integers(&[n], 6, 0, g as i32 + 1),
             ];
             let label = format!("M {m}, N {n}, G {g}, plus_one {plus_one}");
-            OpCase::new(label, Arc::new(MatchRois { fg_iou: 0.4, plus_one }), inputs)
+            OpCase::new(label, MatchRois { fg_iou: 0.4, plus_one }, inputs)
         })
         .collect()
 }

@@ -1,10 +1,8 @@
 //! Cases of `roi_candidates` for the table of ops.
 
-use std::sync::Arc;
-
 use super::RoiCandidates;
-use crate::case::boxes::{boxes, constant};
-use crate::case::{OpCase, integers};
+use crate::case::boxes::boxes;
+use crate::case::{OpCase, constant, integers};
 
 /// No image, proposal or ground truth, one, primes, around a block of 256 rows, more ground truths,
 /// and a training step.
@@ -35,7 +33,7 @@ pub fn cases() -> Vec<OpCase> {
             ];
             let op = RoiCandidates { fg_iou: 0.5, bg_iou: 0.5, plus_one };
             let label = format!("N {n}, P {p}, G {g}, plus_one {plus_one}");
-            OpCase::new(label, Arc::new(op), inputs)
+            OpCase::new(label, op, inputs)
         })
         .collect()
 }

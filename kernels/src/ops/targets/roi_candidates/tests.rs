@@ -2,30 +2,26 @@
 
 use super::{RoiCandidates, cases};
 use crate::boxes::{as_boxes, iou};
-use crate::case::boxes::{constant, index};
-use crate::cpu::HostTensor;
-use crate::on_cpu::run;
-use crate::{Role, TensorDesc};
+use crate::case::hand::{run, tensor};
+use crate::case::{constant, index};
 
 #[test]
 fn by_hand() {
     let gt = [0.0, 0.0, 10.0, 10.0];
     let (good, middling, poor) = ([0.0, 0.0, 10.0, 9.0], [0.0, 0.0, 10.0, 5.0], [90.0; 4]);
-    let of = |shape: &[usize], boxes: Vec<[f32; 4]>| {
-        HostTensor::f32(TensorDesc::new(Role::Box, shape), boxes.concat())
-    };
+    let of = |shape: &[usize], boxes: Vec<[f32; 4]>| tensor(shape, boxes.concat());
     let proposals = vec![good, middling, poor, good, poor, gt, gt, gt];
     let inputs = [
         of(&[2, 4, 4], proposals),
-        index(&[2, 4], &[5, 6, 7, 8, 9, -1, -1, -1]),
-        index(&[2], &[3, 1]),
+        index(&[2, 4], [5, 6, 7, 8, 9, -1, -1, -1]),
+        index(&[2], [3, 1]),
         of(&[2, 2, 4], vec![[50.0, 50.0, 60.0, 60.0], gt, gt, gt]),
-        index(&[2, 2], &[4, 9, 1, 1]),
-        index(&[2], &[2, 0]),
+        index(&[2, 2], [4, 9, 1, 1]),
+        index(&[2], [2, 0]),
         constant(&[1], 2),
     ];
     let op = RoiCandidates { fg_iou: 0.6, bg_iou: 0.4, plus_one: false };
-    let outputs = run(&op, &inputs).unwrap();
+    let outputs = run(&op, &inputs);
     let candidates = as_boxes(outputs[0].as_f32());
     assert_eq!(candidates[..6], [good, middling, poor, [50.0, 50.0, 60.0, 60.0], gt, [0.0; 4]]);
     assert_eq!(outputs[1].as_i32(), [9, -1, 0, 4, 9, -1, 0, -1, -1, -1, -1, -1]);
@@ -33,7 +29,7 @@ fn by_hand() {
     assert_eq!(outputs[3].as_i32(), [5, 6, 7, -2, -3, -1, 9, -1, -1, -1, -1, -1]);
     assert_eq!(outputs[4].as_i32(), [5, 1]);
     let one_image = [&inputs[..6], &[constant(&[1], 1)]].concat();
-    assert_eq!(run(&op, &one_image).unwrap()[4].as_i32(), [5, 0]);
+    assert_eq!(run(&op, &one_image)[4].as_i32(), [5, 0]);
 }
 
 /// A foreground overlaps its ground truth by half or more, a background none so much; every ground
@@ -42,7 +38,7 @@ fn by_hand() {
 fn labels_agree_with_single_overlaps() {
     for case in cases().iter().filter(|c| c.inputs[0].desc.shape[1] < 1000) {
         let plus_one = case.label.contains("plus_one true");
-        let outputs = run(case.op.as_ref(), &case.inputs).unwrap();
+        let outputs = run(case.op.as_ref(), &case.inputs);
         let rows = outputs[1].desc.shape[1];
         let g = case.inputs[3].desc.shape[1];
         for (n, &count) in outputs[4].as_i32().iter().enumerate() {

@@ -1,7 +1,5 @@
 //! Cases of `sample_anchors` for the table of ops.
 
-use std::sync::Arc;
-
 use super::SampleAnchors;
 use crate::case::boxes::image_keys;
 use crate::case::{OpCase, integers};
@@ -27,7 +25,7 @@ pub fn cases() -> Vec<OpCase> {
         .map(|&(n, a, batch)| {
             let inputs = vec![integers(&[n, a], 1, -1, 2), image_keys(n)];
             let op = SampleAnchors { batch, positive_fraction: 0.5, seed: 42 };
-            OpCase::new(format!("N {n}, A_total {a}, B {batch}"), Arc::new(op), inputs)
+            OpCase::new(format!("N {n}, A_total {a}, B {batch}"), op, inputs)
         })
         .collect()
 }

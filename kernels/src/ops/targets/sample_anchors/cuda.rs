@@ -42,11 +42,11 @@ pub(super) fn launches(op: &SampleAnchors, args: &LaunchArgs<'_>) -> Vec<Launch>
             offset += bytes;
             args.workspace.piece(offset - bytes, bytes, access[i])
         });
-        StructArg::new().pointers(&tensors, 4).arg()
+        StructArg::new().pointers(tensors, 4).arg()
     };
     let rule = StructArg::new()
         .field(op.seed)
-        .field([anchors, op.batch, max_positives(op.batch, op.positive_fraction)].map(int))
+        .ints([anchors, op.batch, max_positives(op.batch, op.positive_fraction)])
         .arg();
     let grid = [blocks(anchors), images, 1];
     let over_anchors = |kernel, access| {
@@ -73,11 +73,4 @@ pub(super) fn launches(op: &SampleAnchors, args: &LaunchArgs<'_>) -> Vec<Launch>
             .arg(args.outputs[1].write()),
     );
     launches
-}
-
-fn int(value: usize) -> i32 {
-    match i32::try_from(value) {
-        Ok(value) => value,
-        Err(_) => panic!("sample_anchors: {value} does not fit an int"),
-    }
 }

@@ -5,15 +5,17 @@
 //! smallest (key, index).
 
 mod cases;
-mod cpu;
 mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Launch, LaunchArgs};
+use rayon::prelude::*;
 
+use crate::boxes::sample;
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
+use crate::philox::{Purpose, keyed};
 use crate::{Cost, TensorDesc, op};
 
 pub use cases::cases;
@@ -53,12 +55,7 @@ impl Kernel for SampleAnchors {
         Cost::streaming(inputs, outputs, 60 * inputs[0].len() as u64)
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
         cuda::workspace_bytes(inputs[0].dim(0), inputs[0].dim(1))
     }
 
@@ -67,6 +64,27 @@ impl Kernel for SampleAnchors {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        cpu::sample_anchors(self, args);
+        let inputs = &args.inputs;
+        let (labels, keys) = (inputs[0].i32(), inputs[1].i32());
+        let (num_images, anchors) = (inputs[0].shape()[0], inputs[0].shape()[1]);
+        let drawn: Vec<(Vec<usize>, Vec<usize>)> = (0..num_images)
+            .into_par_iter()
+            .map(|n| {
+                let image_key = &keys[4 * n..][..4];
+                let key = |i: usize| keyed(self.seed, image_key, Purpose::Anchors, i as u32);
+                sample(&labels[n * anchors..][..anchors], self.batch, self.positive_fraction, key)
+            })
+            .collect();
+        let [idx, counts] = &mut args.outputs[..] else { unreachable!("infer gives two outputs") };
+        let (idx, counts) = (idx.i32(), counts.i32());
+        idx.fill(-1);
+        for (n, (positives, negatives)) in drawn.iter().enumerate() {
+            let slots = &mut idx[n * self.batch..][..self.batch];
+            for (slot, &i) in slots.iter_mut().zip(positives.iter().chain(negatives)) {
+                *slot = i as i32;
+            }
+            counts[2 * n] = positives.len() as i32;
+            counts[2 * n + 1] = (positives.len() + negatives.len()) as i32;
+        }
     }
 }

@@ -1,14 +1,14 @@
 //! `sample_anchors` by hand, its counts, and that every anchor has the same chance.
 
 use super::SampleAnchors;
-use crate::case::boxes::{constant, image_keys, index};
-use crate::case::integers;
+use crate::case::boxes::image_keys;
+use crate::case::hand::run;
+use crate::case::{constant, index, integers};
 use crate::cpu::HostTensor;
-use crate::on_cpu::run;
 use crate::philox::{Purpose, keyed};
 
 fn draw(op: &SampleAnchors, inputs: &[HostTensor]) -> (Vec<i32>, Vec<i32>) {
-    let outputs = run(op, inputs).unwrap();
+    let outputs = run(op, inputs);
     (outputs[0].as_i32().to_vec(), outputs[1].as_i32().to_vec())
 }
 
@@ -19,7 +19,7 @@ fn op(batch: usize) -> SampleAnchors {
 /// The two positives and the two negatives with the smallest keys; all, if there is room.
 #[test]
 fn by_hand() {
-    let inputs = [index(&[1, 6], &[1, 1, 0, 0, 0, 1]), image_keys(1)];
+    let inputs = [index(&[1, 6], [1, 1, 0, 0, 0, 1]), image_keys(1)];
     let drawn = |mut of: [i32; 3]| {
         of.sort_by_key(|i| keyed(1, inputs[1].as_i32(), Purpose::Anchors, *i as u32));
         let mut two = of[..2].to_vec();

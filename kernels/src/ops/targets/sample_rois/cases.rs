@@ -1,7 +1,5 @@
 //! Cases of `sample_rois` for the table of ops.
 
-use std::sync::Arc;
-
 use super::SampleRois;
 use crate::case::boxes::{boxes, image_keys};
 use crate::case::{OpCase, integers};
@@ -34,11 +32,7 @@ pub fn cases() -> Vec<OpCase> {
                 image_keys(n),
             ];
             let op = SampleRois { batch, positive_fraction: 0.25, seed: 42 };
-            OpCase::new(
-                format!("N {n}, C {c}, R {batch}, keys to {last_key}"),
-                Arc::new(op),
-                inputs,
-            )
+            OpCase::new(format!("N {n}, C {c}, R {batch}, keys to {last_key}"), op, inputs)
         })
         .collect()
 }

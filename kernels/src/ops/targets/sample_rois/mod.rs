@@ -8,11 +8,10 @@
 
 mod cases;
 mod cpu;
-mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
 
 use crate::boxes::max_positives;
 use crate::contract::{Dims, Kernel};
@@ -70,6 +69,9 @@ op! {
     }
 }
 
+/// Threads that draw from the candidates of an image.
+const DRAW_THREADS: u32 = 1024;
+
 impl Kernel for SampleRois {
     fn sizes(&self, dims: &mut Dims) {
         dims.bind("R", self.batch);
@@ -80,20 +82,59 @@ impl Kernel for SampleRois {
         Cost::streaming(inputs, outputs, 60 * SampleRoisInputs::of(inputs).labels.len() as u64)
     }
 
-    fn cuda_workspace_bytes(
-        &self,
-        _gpu: &Gpu,
-        inputs: &[TensorDesc],
-        _outputs: &[TensorDesc],
-    ) -> usize {
-        cuda::workspace_bytes(self, SampleRoisInputs::of(inputs).labels.dim(0))
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
+        let images = SampleRoisInputs::of(inputs).labels.dim(0);
+        counts_bytes(images) + 8 * images * self.batch
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let SampleRoisInputs { candidates, labels, matched_idx, keys, counts, image_keys } =
+            SampleRoisInputs::of(&args.inputs);
+        let (images, capacity) = (labels.dim(0), labels.dim(1));
+        let positives = max_positives(self.batch, self.positive_fraction);
+        let drawn_counts = |access| args.workspace.piece(0, 8 * images, access);
+        let drawn =
+            |access| args.workspace.piece(counts_bytes(images), 8 * images * self.batch, access);
+        let draw = Launch::new("sample_rois_draw", [images, 1, 1])
+            .block(DRAW_THREADS)
+            .arg(labels.read())
+            .arg(keys.read())
+            .arg(counts.read())
+            .arg(image_keys.read())
+            .arg(drawn(Access::Write))
+            .arg(drawn_counts(Access::Write))
+            .arg(self.seed)
+            .int(capacity)
+            .int(self.batch)
+            .int(positives);
+        let (all, of_positives) = args.outputs.split_at(5);
+        // One thread at least: it writes the counts.
+        let write = Launch::over("sample_rois_write", (images * self.batch).max(1))
+            .arg(candidates.read())
+            .arg(labels.read())
+            .arg(matched_idx.read())
+            .arg(drawn(Access::Read))
+            .arg(drawn_counts(Access::Read))
+            .arg(list(all))
+            .arg(list(of_positives))
+            .int(images)
+            .int(capacity)
+            .int(self.batch)
+            .int(positives);
+        vec![draw, write]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         cpu::sample_rois(self, args);
     }
+}
+
+/// Bytes of the counts of the images, as a first piece of the scratch.
+fn counts_bytes(images: usize) -> usize {
+    (8 * images).next_multiple_of(256)
+}
+
+/// The five tensors of a list as one argument.
+fn list(outputs: &[Buffer<'_>]) -> Arg {
+    StructArg::new().pointers(outputs.iter().map(Buffer::write), outputs.len()).arg()
 }

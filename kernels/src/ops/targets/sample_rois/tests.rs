@@ -2,9 +2,9 @@
 
 use super::{SampleRois, cases};
 use crate::boxes::as_boxes;
-use crate::case::boxes::{boxes, constant, image_keys, index};
-use crate::case::integers;
-use crate::on_cpu::run;
+use crate::case::boxes::{boxes, image_keys};
+use crate::case::hand::run;
+use crate::case::{constant, index, integers};
 use crate::philox::{Purpose, keyed};
 
 /// Positive 1 of the first image has a larger key than positives 4 and 5.
@@ -16,14 +16,14 @@ fn by_hand() {
     let [low, middle, high] = keys;
     let inputs = [
         boxes(&[2, 6, 4], 1, 50.0, 20.0),
-        index(&[2, 6], &[0, 7, -1, 0, 3, 5, 0, 2, 0, 0, 0, 0]),
-        index(&[2, 6], &[0, 1, 0, 0, 2, 3, 0, 4, 0, 0, 0, 0]),
-        index(&[2, 6], &[0, high, 0, 0, low, middle, 0, 0, 0, 0, 0, 0]),
-        index(&[2], &[6, 2]),
+        index(&[2, 6], [0, 7, -1, 0, 3, 5, 0, 2, 0, 0, 0, 0]),
+        index(&[2, 6], [0, 1, 0, 0, 2, 3, 0, 4, 0, 0, 0, 0]),
+        index(&[2, 6], [0, high, 0, 0, low, middle, 0, 0, 0, 0, 0, 0]),
+        index(&[2], [6, 2]),
         image_keys,
     ];
     let op = SampleRois { batch: 4, positive_fraction: 0.5, seed: 0 };
-    let outputs = run(&op, &inputs).unwrap();
+    let outputs = run(&op, &inputs);
     let ints = |i: usize| outputs[i].as_i32();
     // Image 0: positives 5 and 4 of {1, 4, 5}, negatives 0 and 3; image 1: 1 and 0, no others.
     assert_eq!(ints(1), [0, 0, 0, 0, 1, 1, -1, -1]);
@@ -51,7 +51,7 @@ fn a_draw_follows_the_keys_not_the_places() {
     let op = SampleRois { batch: 16, positive_fraction: 0.25, seed: 5 };
     let draw = |order: &[usize]| {
         let pick =
-            |values: &[i32]| index(&[n, c], &order.iter().map(|&i| values[i]).collect::<Vec<_>>());
+            |values: &[i32]| index(&[n, c], order.iter().map(|&i| values[i]).collect::<Vec<_>>());
         let mut moved = boxes.clone();
         for (to, &from) in order.iter().enumerate() {
             let b = &boxes.as_f32()[4 * from..][..4];
@@ -60,7 +60,7 @@ fn a_draw_follows_the_keys_not_the_places() {
         let matched = constant(&[n, c], 0);
         let counts = constant(&[n], c as i32);
         let inputs = [moved, pick(labels.as_i32()), matched, pick(&keys), counts, image_keys(n)];
-        let outputs = run(&op, &inputs).unwrap();
+        let outputs = run(&op, &inputs);
         let mut rois: Vec<[u32; 4]> =
             as_boxes(outputs[0].as_f32()).iter().map(|b| b.map(f32::to_bits)).collect();
         rois.sort_unstable();
@@ -74,7 +74,7 @@ fn a_draw_follows_the_keys_not_the_places() {
 #[test]
 fn lists_are_compact_and_the_positives_agree() {
     for case in cases() {
-        let outputs = run(case.op.as_ref(), &case.inputs).unwrap();
+        let outputs = run(case.op.as_ref(), &case.inputs);
         let count = outputs[4].as_i32()[0] as usize;
         let labels = outputs[2].as_i32();
         assert!(outputs[1].as_i32()[..count].is_sorted(), "{case}");

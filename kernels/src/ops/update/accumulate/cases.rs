@@ -1,12 +1,9 @@
 //! Cases of `accumulate` and `add_accumulated` for the table of ops.
 
-use std::sync::Arc;
-
 use super::{Accumulate, AddAccumulated};
-use crate::OpRef;
-use crate::case::{OpCase, normal};
+use crate::Role;
+use crate::case::{OpCase, constant, normal};
 use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
 
 /// Sizes 0, 1, primes, a block and its neighbours, with and without earlier micro-steps; more
 /// parameters than a launch takes.
@@ -20,13 +17,12 @@ pub fn cases() -> Vec<OpCase> {
 }
 
 fn tensors(role: Role, sizes: &[usize], seed: u32) -> Vec<HostTensor> {
-    let tensor =
-        |(i, len): (usize, &usize)| normal(&TensorDesc::new(role, &[*len]), seed + i as u32, 1.0);
+    let tensor = |(i, len): (usize, &usize)| normal(role, &[*len], seed + i as u32, 1.0);
     sizes.iter().enumerate().map(tensor).collect()
 }
 
 fn count(held: i32) -> HostTensor {
-    HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![held])
+    constant(&[1], held)
 }
 
 /// Sums that hold nothing are NaN: they must not be read.
@@ -42,13 +38,13 @@ fn accumulate(sizes: &[usize], held: i32) -> OpCase {
     let label = format!("{} parameters, {held} micro-steps held", sizes.len());
     let mut updates = sums(sizes, held);
     updates.push(count(held));
-    let op: OpRef = Arc::new(Accumulate);
+    let op = Accumulate;
     OpCase::new(label, op, tensors(Role::WeightGradient, sizes, 1)).updating(updates)
 }
 
 fn add(sizes: &[usize], held: i32) -> OpCase {
     let label = format!("{} parameters, {held} micro-steps held", sizes.len());
     let inputs = [tensors(Role::WeightGradient, sizes, 1), sums(sizes, held)].concat();
-    let op: OpRef = Arc::new(AddAccumulated);
+    let op = AddAccumulated;
     OpCase::new(label, op, inputs).updating(vec![count(held)])
 }

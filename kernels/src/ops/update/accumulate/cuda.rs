@@ -2,6 +2,8 @@
 
 use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 
+use crate::many_tensors::{column, first_blocks};
+
 /// Parameters of a launch: their struct must stay under 4 KiB.
 const CAPACITY: usize = 64;
 
@@ -38,21 +40,14 @@ fn with_count(
     adds: i32,
 ) -> Vec<Launch> {
     let launch = |some: &[Triple<'_>]| {
-        let mut blocks = 0;
-        let mut first_block = [0i32; CAPACITY];
-        let mut len = [0u64; CAPACITY];
-        for (i, (grad, ..)) in some.iter().enumerate() {
-            first_block[i] = blocks as i32;
-            len[i] = grad.len() as u64;
-            blocks += grad.len().div_ceil(BLOCK_ELEMENTS);
-        }
-        first_block[some.len()..].fill(blocks as i32);
-        let all = |of: &dyn Fn(&Triple<'_>) -> Arg| some.iter().map(of).collect::<Vec<_>>();
+        let len = || some.iter().map(|t| t.0.len());
+        let (first_block, blocks) =
+            first_blocks::<CAPACITY>(len().map(|len| len.div_ceil(BLOCK_ELEMENTS)));
         let structure = StructArg::new()
-            .pointers(&all(&|t| t.0.read()), CAPACITY)
-            .pointers(&all(&|t| t.1.read()), CAPACITY)
-            .pointers(&all(&|t| write(&t.2)), CAPACITY)
-            .field(len)
+            .pointers(some.iter().map(|t| t.0.read()), CAPACITY)
+            .pointers(some.iter().map(|t| t.1.read()), CAPACITY)
+            .pointers(some.iter().map(|t| write(&t.2)), CAPACITY)
+            .field(column::<_, CAPACITY>(len().map(|len| len as u64)))
             .field(first_block);
         Launch::new("accumulate", [blocks, 1, 1]).arg(held.read()).arg(structure.arg())
     };

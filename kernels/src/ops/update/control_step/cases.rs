@@ -1,11 +1,8 @@
 //! Cases of `control_step` for the table of ops.
 
-use std::sync::Arc;
-
 use super::{ControlStep, LrSchedule};
-use crate::case::OpCase;
-use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::{OpCase, constant, floats};
 
 /// Each schedule in its parts, and each way of a loss scale.
 pub fn cases() -> Vec<OpCase> {
@@ -111,10 +108,10 @@ impl Step {
             count_skipped: self.count_skipped,
             micro_steps: 1 + self.step.unsigned_abs() % 3,
         };
-        let int = |v| HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![v]);
-        let floats = |v: Vec<f32>| HostTensor::f32(TensorDesc::new(Role::Scalar, &[v.len()]), v);
-        let inputs = vec![floats(vec![3.0, 4.0, self.norm]), int(self.finite)];
-        let updates = vec![int(self.step), floats(vec![self.scale]), int(self.growth), int(7)];
-        OpCase::new(self.label, Arc::new(op), inputs).updating(updates)
+        let int = |v| constant(&[1], v);
+        let scalars = |v: Vec<f32>| floats(Role::Scalar, &[v.len()], v);
+        let inputs = vec![scalars(vec![3.0, 4.0, self.norm]), int(self.finite)];
+        let updates = vec![int(self.step), scalars(vec![self.scale]), int(self.growth), int(7)];
+        OpCase::new(self.label, op, inputs).updating(updates)
     }
 }

@@ -21,16 +21,14 @@
 
 mod cases;
 mod control;
-mod cuda;
 mod schedule;
 #[cfg(test)]
 mod tests;
 
-use device::{Launch, LaunchArgs};
+use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Touch};
 
-use crate::check;
 use crate::cpu::CpuArgs;
-use crate::{Op, OpError, TensorDesc};
+use crate::{Op, OpError, TensorDesc, check};
 
 pub use cases::cases;
 pub use control::Control;
@@ -92,7 +90,31 @@ impl Op for ControlStep {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let [step, scale, growth, skipped] = args.updates[..] else {
+            panic!("control_step: four state tensors")
+        };
+        let rules = StructArg::new()
+            .field(self.clip_norm)
+            .field(self.growth_interval)
+            .field(i32::from(self.dynamic))
+            .field(self.micro_steps as f32)
+            .field(self.first_step)
+            .field(i32::from(self.shared_warmup))
+            .field(i32::from(self.count_skipped))
+            .arg();
+        vec![
+            Launch::new("control_step", [1, 1, 1])
+                .block(32)
+                .arg(last(args.inputs[0]))
+                .arg(args.inputs[1].read())
+                .arg(schedule(&self.schedule))
+                .arg(rules)
+                .arg(args.outputs[0].write())
+                .arg(step.update())
+                .arg(scale.update())
+                .arg(growth.update())
+                .arg(skipped.update()),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -146,4 +168,33 @@ impl ControlStep {
         }
         (self.clip_norm / (scaled_norm / divisor + 1e-6)).min(1.0)
     }
+}
+
+/// The last element: the norm of all gradients.
+fn last(norms: Buffer<'_>) -> Arg {
+    let bytes = size_of::<f32>();
+    let ptr = norms.ptr + (norms.bytes() - bytes) as u64;
+    Arg::Buffer(Touch { ptr, bytes, access: Access::Read })
+}
+
+/// The struct of a schedule.
+fn schedule(schedule: &LrSchedule) -> Arg {
+    let mut first_steps = [0u64; MAX_MILESTONES];
+    let (doubles, steps, count) = match schedule {
+        LrSchedule::Multistep { base, warmup_steps, warmup_factor, milestones, gamma } => {
+            first_steps[..milestones.len()].copy_from_slice(milestones);
+            ([*base, *warmup_factor, *gamma, 0.0], [*warmup_steps, 0], milestones.len())
+        }
+        LrSchedule::Cosine { base, warmup_steps, warmup_factor, total_steps, min } => {
+            ([*base, *warmup_factor, 1.0, *min], [*warmup_steps, *total_steps], 0)
+        }
+    };
+    let is_cosine = matches!(schedule, LrSchedule::Cosine { .. });
+    StructArg::new()
+        .field(doubles)
+        .field(steps)
+        .field(first_steps)
+        .field(count as i32)
+        .field(i32::from(is_cosine))
+        .arg()
 }

@@ -1,9 +1,10 @@
 //! The loss scale's life, clipping, and schedules by hand.
 
 use super::{Control, ControlStep, LrSchedule};
+use crate::Role;
+use crate::case::{constant, floats};
 use crate::cpu::HostTensor;
 use crate::on_cpu::run_updating;
-use crate::{Role, TensorDesc};
 
 fn op(clip_norm: f32, dynamic: bool) -> ControlStep {
     let schedule = LrSchedule::Multistep {
@@ -26,16 +27,16 @@ fn op(clip_norm: f32, dynamic: bool) -> ControlStep {
 }
 
 fn int(value: i32) -> HostTensor {
-    HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![value])
+    constant(&[1], value)
 }
 
 fn state(scale: f32) -> Vec<HostTensor> {
-    let scale = HostTensor::f32(TensorDesc::new(Role::Scalar, &[1]), vec![scale]);
+    let scale = floats(Role::Scalar, &[1], [scale]);
     vec![int(0), scale, int(0), int(0)]
 }
 
 fn step(op: &ControlStep, norm: f32, finite: i32, state: &mut [HostTensor]) -> Control {
-    let norms = HostTensor::f32(TensorDesc::new(Role::Scalar, &[2]), vec![norm, norm]);
+    let norms = floats(Role::Scalar, &[2], [norm, norm]);
     Control::read(run_updating(op, &[norms, int(finite)], state).expect("fits")[0].as_f32())
 }
 
@@ -140,7 +141,7 @@ fn more_milestones_than_the_device_holds_are_refused() {
     let mut op = op(0.0, false);
     let LrSchedule::Multistep { milestones, .. } = &mut op.schedule else { unreachable!() };
     *milestones = (0..17).collect();
-    let norms = HostTensor::f32(TensorDesc::new(Role::Scalar, &[1]), vec![1.0]);
+    let norms = floats(Role::Scalar, &[1], [1.0]);
     let refused = run_updating(&op, &[norms, int(1)], &mut state(1.0)).expect_err("too many");
     assert!(refused.to_string().contains("at most 16 milestones"), "{refused}");
 }

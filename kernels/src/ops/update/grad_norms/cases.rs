@@ -1,10 +1,8 @@
 //! Cases of `grad_norms` for the table of ops.
 
-use std::sync::Arc;
-
 use super::GradNorms;
+use crate::Role;
 use crate::case::{OpCase, normal};
-use crate::{Role, TensorDesc};
 
 /// Sizes 0, 1, primes, a block and its neighbours, a chunk and its neighbours, more blocks than a
 /// warp adds in four turns, weights of a res4 block, more tensors than a CUDA launch takes, and
@@ -24,10 +22,8 @@ pub fn cases() -> Vec<OpCase> {
 }
 
 fn case(label: String, shapes: &[&[usize]]) -> OpCase {
-    let grad = |(i, s): (usize, &&[usize])| {
-        normal(&TensorDesc::new(Role::WeightGradient, s), i as u32, 1e-3)
-    };
-    OpCase::new(label, Arc::new(GradNorms {}), shapes.iter().enumerate().map(grad).collect())
+    let grad = |(i, s): (usize, &&[usize])| normal(Role::WeightGradient, s, i as u32, 1e-3);
+    OpCase::new(label, GradNorms {}, shapes.iter().enumerate().map(grad).collect())
 }
 
 /// One infinite element past the first block of the second tensor of three.

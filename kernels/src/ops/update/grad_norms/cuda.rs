@@ -2,6 +2,7 @@
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
 
+use crate::many_tensors::{column, first_blocks};
 use crate::{DType, TensorDesc};
 
 /// Tensors of a launch: their struct must stay under 4 KiB.
@@ -77,20 +78,13 @@ pub(super) fn launches(args: &LaunchArgs<'_>) -> Vec<Launch> {
 
 /// The struct of a launch, and its blocks.
 fn gradients(grads: &[Buffer<'_>], first_tensor: usize, blocks_before: usize) -> (Arg, usize) {
-    let mut total = 0;
-    let mut first_block = [0i32; CAPACITY];
-    let mut lens = [0u64; CAPACITY];
-    for (i, grad) in grads.iter().enumerate() {
+    for grad in grads {
         assert_eq!(grad.dtype(), DType::F32, "{:?}", grad.desc);
-        first_block[i] = total as i32;
-        lens[i] = grad.len() as u64;
-        total += blocks(grad.desc);
     }
-    first_block[grads.len()..].fill(total as i32);
-    let pointers: Vec<_> = grads.iter().map(Buffer::read).collect();
+    let (first_block, total) = first_blocks::<CAPACITY>(grads.iter().map(|grad| blocks(grad.desc)));
     let structure = StructArg::new()
-        .pointers(&pointers, CAPACITY)
-        .field(lens)
+        .pointers(grads.iter().map(Buffer::read), CAPACITY)
+        .field(column::<_, CAPACITY>(grads.iter().map(|grad| grad.len() as u64)))
         .field(first_block)
         .field(first_tensor as i32)
         .field(blocks_before as i32);

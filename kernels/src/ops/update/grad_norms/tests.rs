@@ -1,15 +1,14 @@
 //! Norms by hand, and values at the ends of f32.
 
 use super::GradNorms;
-use crate::cpu::HostTensor;
-use crate::on_cpu::run;
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::floats;
+use crate::case::hand::run;
 
 fn norms(grads: &[&[f32]]) -> (Vec<f32>, i32) {
-    let tensor =
-        |g: &&[f32]| HostTensor::f32(TensorDesc::new(Role::WeightGradient, &[g.len()]), g.to_vec());
+    let tensor = |g: &&[f32]| floats(Role::WeightGradient, &[g.len()], g);
     let inputs: Vec<_> = grads.iter().map(tensor).collect();
-    let outputs = run(&GradNorms {}, &inputs).expect("fits");
+    let outputs = run(&GradNorms {}, &inputs);
     (outputs[0].as_f32().to_vec(), outputs[1].as_i32()[0])
 }
 

@@ -1,12 +1,10 @@
 //! Cases of `parameter_update` for the table of ops.
 
-use std::sync::Arc;
-
 use super::{Adamw, Average, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd};
-use crate::case::{OpCase, normal, uniform};
+use crate::Role;
+use crate::case::{OpCase, constant, floats, normal, uniform};
 use crate::cpu::HostTensor;
 use crate::ops::control_step::Control;
-use crate::{Role, TensorDesc};
 
 /// A parameter: its shape, the role of the weight, and whether it has a master.
 type Parameter = (&'static [usize], Role, bool);
@@ -125,9 +123,8 @@ fn form(flags: u32) -> NovogradForm {
 
 fn case(label: &str, rule: Rule, parameters: &[Parameter], ask: Ask) -> OpCase {
     let tensors = |role: Option<Role>, seed: u32, scale: f32| -> Vec<HostTensor> {
-        let tensor = |(i, p): (usize, &Parameter)| {
-            normal(&TensorDesc::new(role.unwrap_or(p.1), p.0), seed + i as u32, scale)
-        };
+        let tensor =
+            |(i, p): (usize, &Parameter)| normal(role.unwrap_or(p.1), p.0, seed + i as u32, scale);
         parameters.iter().enumerate().map(tensor).collect()
     };
     let groups = parameters.iter().enumerate().map(|(i, p)| Group {
@@ -146,33 +143,31 @@ fn case(label: &str, rule: Rule, parameters: &[Parameter], ask: Ask) -> OpCase {
     let norm = |t: &HostTensor| t.as_f32().iter().map(square).sum::<f64>().sqrt() as f32;
     let norms: Vec<f32> = inputs.iter().map(norm).chain([1.0]).collect();
     if rule.needs_norms() {
-        inputs.push(HostTensor::f32(TensorDesc::new(Role::Scalar, &[norms.len()]), norms));
+        inputs.push(floats(Role::Scalar, &[norms.len()], norms));
     }
     inputs.push(HostTensor::f32(Control::desc(), control.values().to_vec()));
     let masters = parameters
         .iter()
         .enumerate()
         .filter(|(_, p)| p.2)
-        .map(|(i, p)| uniform(&TensorDesc::new(Role::Master, p.0), 3000 + i as u32, -1.0, 1.0));
+        .map(|(i, p)| uniform(Role::Master, p.0, 3000 + i as u32, -1.0, 1.0));
     let mut updates = tensors(None, 1000, 1.0);
     updates.append(&mut tensors(Some(Role::Master), 2000, 0.1));
     updates.extend(masters);
     if rule.has_averages() {
-        let averages = TensorDesc::new(Role::Scalar, &[parameters.len()]);
-        updates.push(uniform(&averages, 4000, 0.1, 2.0));
+        updates.push(uniform(Role::Scalar, &[parameters.len()], 4000, 0.1, 2.0));
     }
     if rule.has_second_moments() {
-        let second = |(i, p): (usize, &Parameter)| {
-            uniform(&TensorDesc::new(Role::Master, p.0), 5000 + i as u32, 0.001, 0.1)
-        };
+        let second =
+            |(i, p): (usize, &Parameter)| uniform(Role::Master, p.0, 5000 + i as u32, 0.001, 0.1);
         updates.extend(parameters.iter().enumerate().map(second));
     }
     if rule.counts_updates() {
-        updates.push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![ask.steps]));
+        updates.push(constant(&[1], ask.steps));
     }
     if ask.average.is_some() {
         updates.append(&mut tensors(Some(Role::Master), 6000, 1.0));
-        updates.push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![ask.steps]));
+        updates.push(constant(&[1], ask.steps));
     }
-    OpCase::new(label, Arc::new(op), inputs).updating(updates)
+    OpCase::new(label, op, inputs).updating(updates)
 }

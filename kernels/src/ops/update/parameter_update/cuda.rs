@@ -11,6 +11,7 @@ use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Touch};
 use super::{
     Adamw, Average, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, STATS, Sgd,
 };
+use crate::many_tensors::{column, first_blocks};
 use crate::{DType, TensorDesc};
 
 /// Parameters of a launch: their struct must stay under 4 KiB.
@@ -193,8 +194,7 @@ impl Chunk<'_, '_> {
                 let of_t = lengths().field([beta1, beta2]).field(i32::from(self.is_last)).field(0);
                 let made = root("adamw_factors", of_t).arg(steps.update());
                 let seconds = self.parameters.iter().map(|p| p.v.map_or(Arg::Null, |v| v.update()));
-                let seconds: Vec<Arg> = seconds.collect();
-                let parameters = updated().pointers(&seconds, CAPACITY).field(rule.read());
+                let parameters = updated().pointers(seconds, CAPACITY).field(rule.read());
                 let update = launch(name(["adamw", "adamw_sums"]), self.blocks, parameters);
                 let made = made.arg(self.factors(Access::Write));
                 (vec![made], update.arg(self.factors(Access::Read)))
@@ -226,26 +226,23 @@ impl Chunk<'_, '_> {
     /// The parameters' struct, with these of their gradients, weights, momenta and masters.
     fn parameters(&self, pointers: impl Fn(&Parameter<'_>) -> [Arg; 4]) -> StructArg {
         let rows: Vec<[Arg; 4]> = self.parameters.iter().map(pointers).collect();
-        let column = |k: usize| rows.iter().map(|row| row[k].clone()).collect::<Vec<_>>();
-        let structure =
-            (0..4).fold(StructArg::new(), |structure, k| structure.pointers(&column(k), CAPACITY));
-        let first_blocks = self.parameters.iter().scan(0, |next, parameter| {
-            let first = *next as i32;
-            *next += parameter.blocks();
-            Some(first)
+        let structure = (0..4).fold(StructArg::new(), |structure, k| {
+            structure.pointers(rows.iter().map(|row| row[k].clone()), CAPACITY)
         });
+        let (first_block, blocks) =
+            first_blocks::<CAPACITY>(self.parameters.iter().map(Parameter::blocks));
         structure
-            .field(self.column(0, |p| p.grad.len() as u32))
-            .field(self.column(0.0, |p| p.group.weight_decay))
-            .field(self.column(0.0, |p| p.group.lr_factor))
-            .field(self.column(0, |p| p.flags()))
-            .field(fill::<i32>(first_blocks, self.blocks as i32))
-            .field(self.blocks as i32)
+            .field(self.column(|p| p.grad.len() as u32))
+            .field(self.column(|p| p.group.weight_decay))
+            .field(self.column(|p| p.group.lr_factor))
+            .field(self.column(|p| p.flags()))
+            .field(first_block)
+            .field(blocks as i32)
             .field(self.parameters.len() as i32)
     }
 
-    fn column<T: Copy>(&self, rest: T, of: impl Fn(&Parameter<'_>) -> T) -> [T; CAPACITY] {
-        fill(self.parameters.iter().map(of), rest)
+    fn column<T: Copy + Default>(&self, of: impl Fn(&Parameter<'_>) -> T) -> [T; CAPACITY] {
+        column(self.parameters.iter().map(of))
     }
 
     /// The chunk's rows of `width` elements in a tensor of a row for each parameter.
@@ -264,11 +261,6 @@ impl Chunk<'_, '_> {
     fn sums(&self, of_block: usize, access: Access) -> Arg {
         self.args.workspace.piece(0, self.blocks * of_block * size_of::<f64>(), access)
     }
-}
-
-/// The values in order, `rest` past the last.
-fn fill<T: Copy>(mut values: impl Iterator<Item = T>, rest: T) -> [T; CAPACITY] {
-    std::array::from_fn(|_| values.next().unwrap_or(rest))
 }
 
 /// The flags of a form, as the kernel's `Novograd` has them.

@@ -1,16 +1,17 @@
 //! SGD by hand and against f64, NovoGrad and LARS by hand, zeros, masters, and skipped steps.
 
 use super::{Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd};
-use crate::case::normal;
+use crate::Role;
+use crate::case::hand::assert_near;
+use crate::case::{constant, floats, normal};
 use crate::cpu::HostTensor;
 use crate::on_cpu::run_updating;
 use crate::ops::control_step::Control;
-use crate::{Role, TensorDesc};
 
 const GROUP: Group = Group { weight_decay: 0.5, lr_factor: 2.0, master: false, adapts: true };
 
 fn tensor(role: Role, values: &[f32]) -> HostTensor {
-    HostTensor::f32(TensorDesc::new(role, &[values.len()]), values.to_vec())
+    floats(role, &[values.len()], values)
 }
 
 fn inputs(grad: &[f32], grad_factor: f32, applied: f32) -> Vec<HostTensor> {
@@ -77,13 +78,12 @@ fn nesterov_by_hand() {
 #[test]
 fn stays_near_f64_over_steps() {
     for len in [1, 16_383, 16_384, 16_385] {
-        let desc = TensorDesc::new(Role::Master, &[len]);
-        let mut state = [normal(&desc, 1, 1.0), f32s(&vec![0.0; len])];
+        let mut state = [normal(Role::Master, &[len], 1, 1.0), f32s(&vec![0.0; len])];
         let mut w: Vec<f64> = state[0].as_f32().iter().map(|&v| f64::from(v)).collect();
         let mut m = vec![0.0f64; len];
         let op = sgd(true, &[(0.1, 2.0)]);
         for step in 0..5 {
-            let grad = normal(&desc, 10 + step, 1.0);
+            let grad = normal(Role::Master, &[len], 10 + step, 1.0);
             for ((w, m), &g) in w.iter_mut().zip(&mut m).zip(grad.as_f32()) {
                 let g = f64::from(g) + f64::from(0.1f32) * *w;
                 *m = 0.5 * *m + g;
@@ -118,7 +118,7 @@ fn paper() -> Rule {
 }
 
 fn novograd_state(w: &[f32]) -> Vec<HostTensor> {
-    let steps = HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![0]);
+    let steps = constant(&[1], 0);
     let zeros = vec![0.0; w.len()];
     vec![tensor(Role::Master, w), tensor(Role::Master, &zeros), tensor(Role::Scalar, &[7.0]), steps]
 }
@@ -134,9 +134,7 @@ fn the_papers_novograd_by_hand() {
     assert_eq!(state[1].as_f32(), [1.6, 2.8]);
     assert_eq!((state[2].as_f32()[0], state[3].as_i32()[0]), (5.0, 1));
     run_updating(&op, &inputs(&[0.0, 0.0], 0.5, 1.0), &mut state).expect("fits");
-    for (m, expected) in state[1].as_f32().iter().zip([1.4, 2.7]) {
-        assert!((m - expected).abs() < 1e-6, "{m} {expected}");
-    }
+    assert_near(state[1].as_f32(), &[1.4, 2.7], 1e-6);
     assert_eq!(state[2].as_f32()[0], (0.75f32 * 25.0).sqrt());
     assert_eq!(state[3].as_i32()[0], 2);
 }

@@ -1,19 +1,16 @@
 //! Cases of `scalar_product` for the table of ops.
 
-use std::sync::Arc;
-
 use super::ScalarProduct;
-use crate::case::OpCase;
-use crate::cpu::HostTensor;
-use crate::{Role, TensorDesc};
+use crate::Role;
+use crate::case::{OpCase, floats};
 
 /// A loss scale and a share, zero, a product that rounds, and one that overflows.
 pub fn cases() -> Vec<OpCase> {
     [(65536.0, 1.5), (1024.0, 0.0), (0.1, 0.3), (3e38, 10.0)]
         .into_iter()
         .map(|(a, b)| {
-            let scalar = |v| HostTensor::f32(TensorDesc::new(Role::Scalar, &[1]), vec![v]);
-            OpCase::new(format!("{a} * {b}"), Arc::new(ScalarProduct), vec![scalar(a), scalar(b)])
+            let scalar = |v| floats(Role::Scalar, &[1], [v]);
+            OpCase::new(format!("{a} * {b}"), ScalarProduct, vec![scalar(a), scalar(b)])
         })
         .collect()
 }

@@ -1,7 +1,7 @@
 //! RoI features, pooled from the pyramid.
 
 use graph::{GraphError, TensorId};
-use kernels::ops::roi_align::{RoiAlign, RoiAlignInputs, RoiPlaces};
+use kernels::ops::roi_align::{RoiAlign, RoiAlignInputs};
 use kernels::ops::roi_levels::RoiLevels;
 
 use crate::model::detectors::rcnn::rois::Rois;
@@ -50,6 +50,6 @@ pub(super) fn pool_scaled(
     let Rois { boxes, image_idx, count } = rois;
     let features = maps[..levels].to_vec();
     let levels = net.program.apply1(level_op, [boxes, image_idx])?;
-    let places = RoiPlaces { rois: boxes, image_idx, levels, count };
-    net.program.apply1(align, RoiAlignInputs { features, places })
+    let inputs = RoiAlignInputs { features, rois: boxes, image_idx, levels, count };
+    net.program.apply1(align, inputs)
 }
