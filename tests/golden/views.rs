@@ -2,7 +2,6 @@
 //! large-scale jitter of both libraries, each as one view.
 
 use dali::store::Segmentation;
-use engine::config::ResizeFilter;
 use engine::view::extent;
 use kernels::Role;
 use kernels::boxes::{ImageSize, as_boxes, clip};

@@ -9,7 +9,7 @@ use engine::config::{
     LossDivisor, MaskTargetRule, ModelKind, NormKind, NovogradForm, Optimizer, PasteRule,
     PostNmsScope, ResizeFilter, ResizeRounding, Schedule, StrideRule, WarmupRule,
 };
-use engine::config::{preset, preset_names};
+use configs::{preset, preset_names};
 use engine::mlperf::Recipe;
 
 fn load(name: &str) -> Config {
