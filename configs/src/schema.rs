@@ -14,7 +14,7 @@ const MAX_DISTANCE: f64 = 0.3;
 /// Most keys that [`Schema::similar`] suggests.
 const MAX_SUGGESTIONS: usize = 5;
 
-/// What a config's tables do not say of themselves.
+/// Facts that a config's tables do not state.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
     /// Names that other projects use, and the key that they mean, or else a sentence.

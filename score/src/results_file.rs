@@ -100,7 +100,7 @@ struct Line<'a> {
     score: f64,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "compressed")]
     segmentation: Option<&'a Rle>,
-    /// Of models of one's own.
+    /// Predictions of models of one's own.
     #[serde(flatten)]
     further: Option<&'a BTreeMap<String, Vec<f64>>>,
 }

@@ -43,7 +43,7 @@ pub struct Trainer {
     evaluations: DetectionMemory,
     /// Bytes that a checkpoint takes while it is written.
     checkpoint_bytes: usize,
-    /// Of each loss, in the order of the records.
+    /// One weight a loss, in the order of the records.
     loss_weights: Vec<f32>,
     /// Set when this rank is asked to stop, for the others to know.
     stop: Arc<AtomicBool>,

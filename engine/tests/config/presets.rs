@@ -4,12 +4,12 @@
 
 use std::path::Path;
 
+use configs::{preset, preset_names};
 use engine::config::{
     BackboneKind, Block, BoxLoss, Cascade, CellRule, ChannelOrder, Config, ExtraLevel, LevelEps,
     LossDivisor, MaskTargetRule, ModelKind, NormKind, NovogradForm, Optimizer, PasteRule,
     PostNmsScope, ResizeFilter, ResizeRounding, Schedule, StrideRule, WarmupRule,
 };
-use configs::{preset, preset_names};
 use engine::mlperf::Recipe;
 
 fn load(name: &str) -> Config {

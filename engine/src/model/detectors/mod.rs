@@ -1,6 +1,6 @@
 //! Detectors. A detector is a folder: its keys, layers, losses, detections and names of parameters.
 //!
-//! What all share is here: a detector takes the backbone's maps, adds losses to a training step, and
+//! Their common part is here: a detector takes the backbone's maps, adds losses to a training step, and
 //! to the detection pass the tensors of [`DETECTIONS`].
 
 pub mod rcnn;
@@ -142,7 +142,7 @@ pub(crate) trait Detector: Debug + Send + Sync {
     }
 }
 
-/// What a detector adds to a training step.
+/// The part of a training step that a detector adds.
 #[derive(Debug)]
 pub(crate) struct Losses {
     pub(crate) losses: Vec<Loss>,
@@ -180,7 +180,7 @@ pub(crate) struct DetectorEntry {
     tensors: fn(&Config) -> Vec<Tensor>,
     /// Tables and keys that no other family reads.
     keys: &'static [&'static str],
-    /// Those of its keys that one of its models has no use for.
+    /// Its keys that one of its models has no use for.
     idle_keys: fn(&Model) -> Vec<&'static [&'static str]>,
     /// The bias of the classifier, which has a value for each class and one for the background.
     classifier: &'static str,

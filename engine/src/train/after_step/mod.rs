@@ -1,4 +1,4 @@
-//! What looks at a run after its steps, and changes nothing of it.
+//! Parts that look at a run after its steps, and change nothing of it.
 //!
 //! A part is a file with a function of [`PARTS`] and its keys, a table of the config. Divergence,
 //! stop, checkpoint, evaluation and verdict are none: each needs the one before it, and

@@ -37,7 +37,7 @@ use crate::weights::are_scored;
 
 /// A training run.
 ///
-/// What can end a step's run stands by name in `after_step`, and is no list of hooks: each needs the
+/// Each thing that can end a run stands by name in `after_step`, and is no list of hooks: it needs the
 /// one before it.
 #[derive(Debug)]
 pub struct Session {
@@ -55,7 +55,7 @@ pub struct Session {
     /// The evaluation that overlaps with training.
     phase: Phase,
     best: Best,
-    /// What looks at the run after its steps.
+    /// They look at the run after its steps.
     parts: Vec<Box<dyn AfterStep>>,
     journal: Journal,
     usage: Usage,
