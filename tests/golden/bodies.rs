@@ -3,18 +3,16 @@
 //! the maps.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use engine::config::Config;
 use engine::model::roi_heads::Net;
-use engine::model::{BuiltProgram, ImageSize, ModelSpec, Part, SlotShape, backbone};
-use engine::runtime::products;
-use engine::weights::{Extent, fold, initial_state, to_torchvision, weights_from_tensors};
-use graph::CpuExecutor;
+use engine::model::{BuiltProgram, backbone};
+use engine::weights::to_torchvision;
 use graph::autodiff::differentiate_seeded;
 use kernels::{Role, TensorDesc};
 
 use crate::model_train::recorded_gradient;
+use crate::models::{ready, spec};
 use crate::support::{Case, Family, Report};
 
 /// README: three times the worst of torch's own versions in f32.
@@ -66,16 +64,7 @@ fn config(case: Case<'_>) -> Config {
 
 fn body(report: &mut Report, family: &Family, case: Case<'_>) {
     let (config, x) = (config(case), case.f32("x"));
-    let spec = ModelSpec {
-        config: &config,
-        num_classes: 1,
-        images: x.shape[0],
-        padded: ImageSize { height: x.shape[1], width: x.shape[2] },
-        slot: SlotShape { pixels: 3, objects: 1, parts: 1, coords: 1, runs: 1 },
-        target: device::Target::Cpu,
-        part: Part::whole(),
-        observe: true,
-    };
+    let spec = spec(&config, 1, x.shape[0], [x.shape[1], x.shape[2]]);
     let mut net = Net::new(&spec);
     let images = net.program.input("x", TensorDesc::new(Role::Activation, &x.shape));
     let maps = backbone(&mut net, images).expect("it builds");
@@ -102,10 +91,7 @@ fn body(report: &mut Report, family: &Family, case: Case<'_>) {
         Some((format!("backbone.body.{name}"), (tensor.shape, tensor.data)))
     });
     let tensors: BTreeMap<_, _> = tensors.collect();
-    let mut state = initial_state(&program, &params, 0, config.model.backbone.norm_eps);
-    let loaded = weights_from_tensors(&tensors, Extent::Model, &params, &mut state);
-    assert!(loaded.missing.is_empty(), "missing {:?}", loaded.missing);
-    assert!(loaded.unexpected.is_empty(), "unexpected {:?}", loaded.unexpected);
+    let (mut executor, mut state) = ready(&config, program, &params, &tensors);
     for param in &params {
         let ours = state.get(&param.name).expect("a parameter").as_f32();
         let (shape, back) = to_torchvision(param, ours);
@@ -113,9 +99,6 @@ fn body(report: &mut Report, family: &Family, case: Case<'_>) {
         let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
         assert_eq!((&shape, bits(&back)), (theirs, bits(values)), "{} there and back", param.name);
     }
-    fold(&mut state, &params, config.model.backbone.norm_eps);
-    let executor = CpuExecutor::new(Arc::new(program), &state).expect("it plans");
-    let mut executor = executor.taking(products(&config).expect("a processor"));
     for name in ["x", "dC2", "dC3", "dC4", "dC5"] {
         let input = executor.input_mut(name).expect("an input");
         input.as_f32_mut().copy_from_slice(&case.f32(name).data);

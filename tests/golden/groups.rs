@@ -1,9 +1,9 @@
 //! Layer-wise rates of `tv_optim`, as groups of a config.
 
-use device::Target;
 use engine::config::Config;
-use engine::model::{ImageSize, ModelSpec, Part, SlotShape, group_of, training_program};
+use engine::model::{group_of, training_program};
 
+use crate::models::spec;
 use crate::support::{Case, Report, cases_of};
 
 /// A factor in f32, times the rate.
@@ -37,18 +37,8 @@ fn layers(report: &mut Report, case: Case<'_>) {
         ],
     );
     let config = config.expect("a config");
-    let (height, width) = (64, 64);
-    let spec = ModelSpec {
-        config: &config,
-        num_classes: 90,
-        images: 1,
-        padded: ImageSize { height, width },
-        slot: SlotShape { pixels: 3 * height * width, objects: 1, parts: 1, coords: 8, runs: 1 },
-        target: Target::Cpu,
-        part: Part::whole(),
-        observe: false,
-    };
-    let params = training_program(&spec).expect("torchvision_r50 is sound").params;
+    let params =
+        training_program(&spec(&config, 90, 1, [64; 2])).expect("torchvision_r50 is sound").params;
     let names = case.attributes()["names"].as_array().expect("a list");
     let [rates, decays] = ["lr_f64", "weight_decay_f64"].map(|name| case.f64(name).data);
     let mut compared = 0;

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use device::Target;
 use engine::config::Config;
 use engine::dataset::inclusive_box;
 use engine::model::roi_heads::seen_keypoints;
 use engine::model::{
-    BuiltProgram, ImageSize, ModelSpec, Param, SlotShape, detection_program, training_program,
+    BuiltProgram, ImageSize, ModelSpec, Param, Part, SlotShape, detection_program, training_program,
 };
 use engine::runtime::products;
 use engine::weights::{
@@ -405,35 +406,17 @@ impl Model {
         let largest = |f: fn(&(usize, usize)) -> usize| {
             self.network.iter().map(f).max().expect("an image").next_multiple_of(divisor)
         };
-        let spec = ModelSpec {
-            config: &self.config,
-            num_classes: self.classes,
-            images: self.num_images(),
-            padded: ImageSize { height: largest(|s| s.0), width: largest(|s| s.1) },
-            slot: self.slot(),
-            target: device::Target::Cpu,
-            part: engine::model::Part::whole(),
-            observe: true,
-        };
+        let padded = [largest(|s| s.0), largest(|s| s.1)];
+        let plain = spec(&self.config, self.classes, self.num_images(), padded);
+        let spec = ModelSpec { slot: self.slot(), ..plain };
         let mut built = build(&spec).expect("the golden model builds");
         let preprocess = preprocess_of(&built.program);
         // The images of torchvision are not bytes.
         let batch = ["batch"].into_iter().filter(|_| self.of.is_torchvision());
         let given: Vec<_> = given.iter().copied().chain(batch).collect();
         substitute(&mut built.program, &given);
-        let eps = self.config.model.backbone.norm_eps;
-        let mut state = initial_state(&built.program, &built.params, 0, eps);
-        let report = weights_from_tensors(&self.tensors, Extent::Model, &built.params, &mut state);
-        assert!(report.missing.is_empty(), "missing {:?}", report.missing);
-        assert!(report.mismatched.is_empty(), "mismatched {:?}", report.mismatched);
-        assert!(report.unexpected.is_empty(), "unexpected {:?}", report.unexpected);
-        fold(&mut state, &built.params, eps);
-        if let Some(scale) = state.get_mut("loss_scale") {
-            scale.as_f32_mut()[0] = 1.0;
-        }
         let BuiltProgram { program, params, losses, .. } = built;
-        let executor = CpuExecutor::new(Arc::new(program), &state).expect("it plans");
-        let executor = executor.taking(products(&self.config).expect("a processor"));
+        let (executor, state) = ready(&self.config, program, &params, &self.tensors);
         let mut loaded = Loaded { executor, state, params, losses, preprocess };
         self.write_images(&mut loaded, flips);
         loaded
@@ -547,6 +530,46 @@ impl Model {
             row(e, "batch", 0, batch.data.len(), &batch.data);
         }
     }
+}
+
+/// A step of small images on the CPU, its intermediate tensors readable.
+pub(crate) fn spec(
+    config: &Config,
+    num_classes: usize,
+    images: usize,
+    [height, width]: [usize; 2],
+) -> ModelSpec<'_> {
+    ModelSpec {
+        config,
+        num_classes,
+        images,
+        padded: ImageSize { height, width },
+        slot: SlotShape { pixels: 3 * height * width, objects: 1, parts: 1, coords: 8, runs: 1 },
+        target: Target::Cpu,
+        part: Part::whole(),
+        observe: true,
+    }
+}
+
+/// A program with weights under torchvision's names, which are all of its parameters.
+pub(crate) fn ready(
+    config: &Config,
+    program: Program,
+    params: &[Param],
+    tensors: &BTreeMap<String, Values>,
+) -> (CpuExecutor, StateSet) {
+    let eps = config.model.backbone.norm_eps;
+    let mut state = initial_state(&program, params, 0, eps);
+    let report = weights_from_tensors(tensors, Extent::Model, params, &mut state);
+    assert!(report.missing.is_empty(), "missing {:?}", report.missing);
+    assert!(report.mismatched.is_empty(), "mismatched {:?}", report.mismatched);
+    assert!(report.unexpected.is_empty(), "unexpected {:?}", report.unexpected);
+    fold(&mut state, params, eps);
+    if let Some(scale) = state.get_mut("loss_scale") {
+        scale.as_f32_mut()[0] = 1.0;
+    }
+    let executor = CpuExecutor::new(Arc::new(program), &state).expect("it plans");
+    (executor.taking(products(config).expect("a processor")), state)
 }
 
 fn preprocess_of(program: &Program) -> Preprocess {

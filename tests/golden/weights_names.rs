@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 
 use engine::config::Config;
-use engine::model::{BuiltProgram, ImageSize, ModelSpec, SlotShape, training_program};
+use engine::model::{BuiltProgram, training_program};
 use engine::weights::{Dialect, ExportForm, Values, WeightsFile, export_weights, initial_state};
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde_json::Value;
 
 use crate::model_configs::usizes;
+use crate::models::spec;
 use crate::support::golden_json;
 
 /// Each blob is loaded under the same name as the parameter that detectron2's converter maps it to.
@@ -182,17 +183,7 @@ fn shapes(
     let keypoints = rows("score_lowres.bias");
     set.extend(keypoints.map(|count| format!("model.keypoint_head.keypoints={count}")));
     let config = Config::load(recorded.preset, &set).expect("the preset loads");
-    let slot = SlotShape { pixels: 1, objects: 1, parts: 1, coords: 1, runs: 1 };
-    let spec = ModelSpec {
-        config: &config,
-        num_classes: rows("cls_score.bias").unwrap_or(2) - 1,
-        images: 1,
-        padded: ImageSize { height: 64, width: 64 },
-        slot,
-        target: device::Target::Cpu,
-        part: engine::model::Part::whole(),
-        observe: false,
-    };
+    let spec = spec(&config, rows("cls_score.bias").unwrap_or(2) - 1, 1, [64; 2]);
     let BuiltProgram { program, params, .. } = training_program(&spec).expect("it builds");
     let state = initial_state(&program, &params, 0, config.model.backbone.norm_eps);
     let form = ExportForm::Safetensors;

@@ -1,82 +1,45 @@
 //! State that moves between the CPU and a device: nothing of it depends on where it was.
 
-mod common;
-
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use device::{Access, Arg, Device, Launch, Touch};
-use engine::checkpoint::{self, Keep, Snapshot};
-use engine::config::Config;
-use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
 use engine::model::is_transient;
-use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::train::Trainer;
 use graph::StateSet;
-
-use common::Place;
-
-struct Run {
-    place: Place,
-    config: Config,
-    data: DataSet,
-}
-
-impl Run {
-    fn new(set: &[&str]) -> Self {
-        let place = Place::new();
-        let dir = format!("data.synthetic.dir={}", place.join("drawn").display());
-        let all: Vec<String> = set.iter().map(|s| s.to_string()).chain([dir]).collect();
-        let config = Config::load("micro", &all).expect("the preset loads");
-        let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");
-        Self { place, config, data }
-    }
-
-    fn trainer(&self, backend: &Backend) -> Trainer {
-        Trainer::new(&self.config, &self.data, backend).unwrap_or_else(|e| panic!("{e}"))
-    }
-
-    fn save(&self, trainer: &mut Trainer) -> PathBuf {
-        let (params, steps_done) = (trainer.params().to_vec(), trainer.steps_done());
-        let keep = Keep { newest: 0, steps: &[] };
-        let snapshot = Snapshot {
-            state: trainer.state().fetch().expect("the state"),
-            params: &params,
-            averages: false,
-            steps_done,
-            categories: &self.data.categories(),
-            keypoints: &[],
-            config: &self.config.to_toml().expect("a config"),
-            data: "",
-            exif: None,
-            overrides: &[],
-        };
-        let run = self.place.join("run");
-        std::fs::create_dir_all(&run).expect("room");
-        checkpoint::save(&run, &snapshot, keep).expect("a checkpoint").path
-    }
-}
+use tests::step::{Run, resume, steps};
 
 fn on_device() -> Backend {
     Backend::Device(Arc::new(test_gpu::open("A100 SEED=2")))
 }
 
-fn steps(trainer: &mut Trainer, count: u64) -> Vec<StepRecord> {
-    let until = trainer.steps_done() + count;
-    (0..count).map(|_| trainer.step(until).unwrap_or_else(|e| panic!("{e}"))).collect()
-}
-
-fn resume(trainer: &mut Trainer, saved: &Path, steps_done: u64) {
-    let restore = |state: &mut StateSet| checkpoint::restore(saved, state);
-    trainer.state().change(restore).unwrap_or_else(|e| panic!("{e}"));
-    trainer.resume_at(steps_done);
-}
-
 fn bits(trainer: &mut Trainer) -> Vec<(String, Vec<u8>)> {
     let state = trainer.state().fetch().expect("the state").without(is_transient);
     state.iter().map(|(name, t)| (name.to_string(), t.bytes().to_vec())).collect()
+}
+
+/// The ring of losses is of a process, not of a run.
+fn assert_same_run(a: &[(String, Vec<u8>)], b: &[(String, Vec<u8>)]) {
+    let of_run = |(name, _): &&(String, Vec<u8>)| !name.starts_with("ring");
+    for (a, b) in a.iter().filter(of_run).zip(b.iter().filter(of_run)) {
+        assert!(a == b, "{} differs", a.0);
+    }
+}
+
+/// Three steps: what they recorded, what is kept after them, and the trained parameters.
+type Three = (Vec<StepRecord>, Vec<(String, Vec<u8>)>, Vec<String>);
+
+/// Three steps of a batch of four without and with one more setting, which keep the same.
+fn without_and_with(set: &[&str], more: &str, open: fn() -> Backend) -> [Three; 2] {
+    let four = ["solver.initial_loss_scale=1024", "train.batch_size=4"];
+    let [without, with] = [&[][..], &[more]].map(|more| {
+        let run = Run::new(&[&four[..], set, more].concat());
+        let mut trainer = run.trainer(&open());
+        (steps(&mut trainer, 3), bits(&mut trainer), trainer.trained())
+    });
+    assert_same_run(&without.1, &with.1);
+    [without, with]
 }
 
 /// Saved on the one and taken up on the other, in both directions: every bit arrives, frozen
@@ -136,11 +99,7 @@ fn other_optimizers_learn_and_resume_to_the_bit() {
             assert_eq!(state("novograd/averages") && state("novograd/steps"), is_novograd);
             let has_second = went_on.iter().any(|(state, _)| state.starts_with("second_moment/"));
             assert_eq!(has_second && state("adamw/steps"), name == "adamw");
-            // The ring is of a process, not of a run.
-            let of_run = |(name, _): &&(String, Vec<u8>)| !name.starts_with("ring");
-            for (a, b) in went_on.iter().filter(of_run).zip(resumed.iter().filter(of_run)) {
-                assert!(a == b, "{name}: {} differs", a.0);
-            }
+            assert_same_run(&went_on, &resumed);
             losses.push(before.iter().map(|record| record.loss).collect::<Vec<_>>());
         }
         let [cpu, device] = &losses[..] else { panic!("two runs") };
@@ -157,21 +116,10 @@ fn other_optimizers_learn_and_resume_to_the_bit() {
 fn statistics_of_parameters_change_no_bit() {
     for optimizer in ["sgd", "novograd", "adamw"] {
         let optimizer = format!("solver.optimizer={optimizer}");
-        let log = |asked: bool| format!("train.log_parameters={asked}");
-        let more = ["solver.initial_loss_scale=1024", "train.batch_size=4", "train.micro_steps=2"];
+        let set = ["train.micro_steps=2", &optimizer];
         for open in [|| Backend::Cpu, on_device] {
-            let [plain, told] = [false, true].map(|asked| {
-                let run = Run::new(&[&[optimizer.as_str(), &log(asked)], &more[..]].concat());
-                let mut trainer = run.trainer(&open());
-                let records = steps(&mut trainer, 3);
-                let weights = bits(&mut trainer);
-                (records, weights, trainer.trained())
-            });
+            let [plain, told] = without_and_with(&set, "train.log_parameters=true", open);
             assert!(plain.0.iter().all(|record| record.parameters.is_empty()));
-            let of_run = |(name, _): &&(String, Vec<u8>)| !name.starts_with("ring");
-            for (a, b) in plain.1.iter().filter(of_run).zip(told.1.iter().filter(of_run)) {
-                assert!(a == b, "{} differs", a.0);
-            }
             let record = &told.0[2];
             assert_eq!(record.parameters.len(), told.2.len());
             let squares = record.parameters.iter().map(|p| f64::from(p.gradient_norm).powi(2));
@@ -200,22 +148,11 @@ fn statistics_of_parameters_change_no_bit() {
 /// rounding decides, and a step of two passes has those of a whole one.
 #[test]
 fn accuracies_change_no_bit() {
-    let of = |set: &[&str], backend: &Backend| {
-        let run =
-            Run::new(&[&["solver.initial_loss_scale=1024", "train.batch_size=4"], set].concat());
-        let mut trainer = run.trainer(backend);
-        (steps(&mut trainer, 3), bits(&mut trainer))
-    };
     let mut all = Vec::new();
     for micro in ["train.micro_steps=1", "train.micro_steps=2"] {
         for open in [|| Backend::Cpu, on_device] {
-            let plain = of(&[micro], &open());
-            let told = of(&[micro, "train.accuracies=true"], &open());
+            let [plain, told] = without_and_with(&[micro], "train.accuracies=true", open);
             assert!(plain.0.iter().all(|record| record.accuracies.is_empty()));
-            let of_run = |(name, _): &&(String, Vec<u8>)| !name.starts_with("ring");
-            for (a, b) in plain.1.iter().filter(of_run).zip(told.1.iter().filter(of_run)) {
-                assert!(a == b, "{} differs", a.0);
-            }
             all.push(told.0[0].accuracies.clone());
         }
     }
@@ -234,17 +171,9 @@ fn accuracies_change_no_bit() {
 /// a step with the one after it; gradients are the step's, so their norm is the one that is logged.
 #[test]
 fn collections_change_no_bit() {
-    let more = ["solver.initial_loss_scale=1024", "train.batch_size=4", "train.micro_steps=2"];
     let rules = "train.log=[{of='gradients', every=1}, {of='activations', every=1}]";
     for open in [|| Backend::Cpu, on_device] {
-        let [plain, told] = [&more[..], &[&more[..], &[rules]].concat()].map(|set| {
-            let mut trainer = Run::new(set).trainer(&open());
-            (steps(&mut trainer, 3), bits(&mut trainer))
-        });
-        let of_run = |(name, _): &&(String, Vec<u8>)| !name.starts_with("ring");
-        for (a, b) in plain.1.iter().filter(of_run).zip(told.1.iter().filter(of_run)) {
-            assert!(a == b, "{} differs", a.0);
-        }
+        let [plain, told] = without_and_with(&["train.micro_steps=2"], rules, open);
         assert_eq!(plain.0.last().map(|record| record.loss), told.0.last().map(|r| r.loss));
     }
 }

@@ -1,29 +1,17 @@
 //! Steps of several ranks, in the threads of one process: each rank has its part of a step and
 //! connections to the others, and all have the same weights.
 
-mod common;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use device::cuda::CudaDevice;
 use device::{Device, Ranks, Target};
-use engine::config::Config;
-use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
 use engine::model::{Division, is_transient};
-use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::train::Trainer;
 use ranks::{Group, JoinOptions, Launch, Launcher};
-
-use common::Place;
-
-struct Run {
-    config: Config,
-    data: DataSet,
-    _place: Place,
-}
+use tests::step::Run;
 
 /// Name and bytes.
 type Tensor = (String, Vec<u8>);
@@ -34,37 +22,25 @@ struct After {
     state: Vec<Tensor>,
 }
 
-impl Run {
-    fn new(set: &[&str]) -> Self {
-        let place = Place::new();
-        let dir = format!("data.synthetic.dir={}", place.join("drawn").display());
-        let all: Vec<String> = set.iter().map(|s| s.to_string()).chain([dir]).collect();
-        let config = Config::load("micro", &all).expect("the preset loads");
-        let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");
-        Self { config, data, _place: place }
-    }
+/// Runs `steps` steps on ranks of the CPU, from step `from` on if there is a state to continue
+/// from.
+fn on_cpu(run: &Run, count: usize, steps: u64, from: Option<(&After, u64)>) -> Vec<After> {
+    let rank = |group: Group| {
+        let mut trainer = trainer(run, &group, Arc::default());
+        if let Some((before, steps_done)) = from {
+            restore(&mut trainer, before, steps_done);
+        }
+        after(&mut trainer, steps)
+    };
+    in_groups(count, rank)
+}
 
-    /// Runs `steps` steps on ranks of the CPU, from step `from` on if there is a state to go on
-    /// from.
-    fn on_cpu(&self, count: usize, steps: u64, from: Option<(&After, u64)>) -> Vec<After> {
-        let rank = |group: Group| {
-            let mut trainer = self.trainer(&group, Arc::default());
-            if let Some((before, steps_done)) = from {
-                restore(&mut trainer, before, steps_done);
-            }
-            after(&mut trainer, steps)
-        };
-        in_groups(count, rank)
-    }
-
-    /// The trainer of one rank on the CPU.
-    fn trainer(&self, group: &Group, asked: Arc<AtomicBool>) -> Trainer {
-        let ranks = Ranks { rank: group.rank(), count: group.ranks() };
-        let mut division = Division::new(&self.config.train, &Target::Cpu, ranks).expect("it fits");
-        division.group = group.clone();
-        Trainer::of_rank(&self.config, &self.data, &Backend::Cpu, division, asked)
-            .expect("micro is sound")
-    }
+/// The trainer of one rank on the CPU.
+fn trainer(run: &Run, group: &Group, asked: Arc<AtomicBool>) -> Trainer {
+    let ranks = Ranks { rank: group.rank(), count: group.ranks() };
+    let mut division = Division::new(&run.config.train, &Target::Cpu, ranks).expect("it fits");
+    division.group = group.clone();
+    Trainer::of_rank(&run.config, &run.data, &Backend::Cpu, division, asked).expect("it fits")
 }
 
 /// Joins ranks with one another, and lets each do something in a thread of its own.
@@ -101,8 +77,7 @@ fn in_threads<T: Send, R: Send>(of_ranks: Vec<T>, run: impl Fn(T) -> R + Sync + 
 }
 
 fn after(trainer: &mut Trainer, steps: u64) -> After {
-    let until = trainer.steps_done() + steps;
-    let records = (0..steps).map(|_| trainer.step(until).expect("a step")).collect();
+    let records = tests::step::steps(trainer, steps);
     let state = trainer.state().fetch().expect("the state").without(is_transient);
     let state = state.iter().map(|(name, t)| (name.to_string(), t.bytes().to_vec())).collect();
     After { records, state }
@@ -161,10 +136,10 @@ const TWENTY: [&str; 3] =
 #[test]
 fn weights_after_twenty_steps_do_not_depend_on_the_number_of_ranks() {
     let run = Run::new(&TWENTY);
-    let alone = run.on_cpu(1, 20, None).remove(0);
+    let alone = on_cpu(&run, 1, 20, None).remove(0);
     assert!(alone.records.iter().any(|record| record.images == 2), "a partial batch");
     for count in [2, 4] {
-        for (rank, after) in run.on_cpu(count, 20, None).iter().enumerate() {
+        for (rank, after) in on_cpu(&run, count, 20, None).iter().enumerate() {
             assert_eq!(losses(after), losses(&alone), "losses of rank {rank} of {count}");
             assert!(after.state == alone.state, "weights of rank {rank} of {count}");
         }
@@ -174,10 +149,10 @@ fn weights_after_twenty_steps_do_not_depend_on_the_number_of_ranks() {
 #[test]
 fn a_run_goes_on_with_another_number_of_ranks() {
     let run = Run::new(&TWENTY);
-    let whole = run.on_cpu(1, 6, None).remove(0);
-    let two = run.on_cpu(2, 3, None).remove(1);
+    let whole = on_cpu(&run, 1, 6, None).remove(0);
+    let two = on_cpu(&run, 2, 3, None).remove(1);
     for count in [1, 4] {
-        let resumed = run.on_cpu(count, 3, Some((&two, 3))).remove(0);
+        let resumed = on_cpu(&run, count, 3, Some((&two, 3))).remove(0);
         assert!(resumed.state == whole.state, "resumed on {count} ranks");
     }
 }
@@ -235,7 +210,7 @@ fn a_request_to_stop_on_one_rank_stops_all_after_the_same_step() {
     let run = Run::new(&TWENTY);
     let rank = |group: Group| {
         let asked = Arc::new(AtomicBool::new(false));
-        let mut trainer = run.trainer(&group, asked.clone());
+        let mut trainer = trainer(&run, &group, asked.clone());
         while trainer.stop_after().is_none() {
             asked.store(group.rank() == 1 && trainer.steps_done() == 3, Ordering::Relaxed);
             trainer.step(20).expect("a step");

@@ -5,6 +5,7 @@ mod counted;
 mod first;
 mod fusion;
 mod program;
+mod run;
 mod training;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ pub use first::{
     what_lies_behind_the_counts_changes_nothing,
 };
 pub use fusion::{fusions_change_rounding_alone, signs_change_no_bit};
+pub use run::{Run, resume, steps};
 pub use training::{
     a_c4_model_trains_as_on_the_cpu, a_cascade_trains_as_on_the_cpu,
     a_convnext_trains_as_on_the_cpu, a_dc5_resnext_trains_as_on_the_cpu,

@@ -1,52 +1,21 @@
 //! Training: losses over steps, what a step asks of the host, loss scale, resume, micro-steps.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use device::Device;
-use engine::checkpoint::{self, Keep, Snapshot};
-use engine::config::Config;
-use engine::dataset::{DataSet, Split};
 use engine::metrics::StepRecord;
-use engine::progress::Progress;
 use engine::runtime::Backend;
 use engine::train::Trainer;
-use graph::StateSet;
 use sha2::{Digest, Sha256};
 
 use super::first::{a_step_in_fp32_is_that_of_f32, a_step_of_new_heads_is_that_of_f32};
-use super::program::{C4, CASCADE, CONVNEXT, DC5, KEYPOINTS, micro, new_heads};
-use super::{Open, folder, relative};
+use super::program::{C4, CASCADE, CONVNEXT, DC5, KEYPOINTS, new_heads};
+use super::run::{Run, resume, steps};
+use super::{Open, relative};
 
-/// A trainer of `micro` on drawn images.
-struct Run {
-    config: Config,
-    data: DataSet,
-}
-
-impl Run {
-    fn new(folder: &Path, set: &[&str]) -> Self {
-        let dir = format!("data.synthetic.dir={}", folder.join("drawn").display());
-        let all: Vec<&str> = set.iter().copied().chain([dir.as_str()]).collect();
-        let config = micro(&all);
-        let data = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("drawn images");
-        Self { config, data }
-    }
-
-    fn trainer(&self, backend: &Backend) -> Trainer {
-        Trainer::new(&self.config, &self.data, backend).unwrap_or_else(|e| panic!("{e}"))
-    }
-
-    fn on(&self, device: Arc<dyn Device>) -> (Arc<dyn Device>, Trainer) {
-        let trainer = self.trainer(&Backend::Device(device.clone()));
-        (device, trainer)
-    }
-}
-
-/// So many steps, in order. Panics with what stops one.
-fn steps(trainer: &mut Trainer, count: u64) -> Vec<StepRecord> {
-    let until = trainer.steps_done() + count;
-    (0..count).map(|_| trainer.step(until).unwrap_or_else(|e| panic!("{e}"))).collect()
+/// A trainer of a run on a device.
+fn on(run: &Run, device: Arc<dyn Device>) -> Trainer {
+    run.trainer(&Backend::Device(device))
 }
 
 /// All state by name, as bytes.
@@ -84,40 +53,36 @@ pub fn new_heads_train_as_on_the_cpu(open: &Open) {
 pub fn a_cascade_trains_as_on_the_cpu(open: &Open) {
     learn_as_on_the_cpu(&CASCADE, open);
     for (kind, steps) in [("model.kind=mask_rcnn", 20), ("model.kind=faster_rcnn", 5)] {
-        let set = [&CASCADE[..], &[kind]].concat();
-        a_step_in_fp32_is_that_of_f32(open, &set);
-        launch_once(&set, steps, open);
-        resume_exactly(&set, open);
+        trains(&[&CASCADE[..], &[kind]].concat(), steps, open);
     }
 }
 
 /// The same with keypoints in place of masks.
 pub fn keypoints_train_as_on_the_cpu(open: &Open) {
-    a_step_in_fp32_is_that_of_f32(open, &KEYPOINTS);
     learn_as_on_the_cpu(&KEYPOINTS, open);
-    launch_once(&KEYPOINTS, 20, open);
-    resume_exactly(&KEYPOINTS, open);
+    trains(&KEYPOINTS, 20, open);
 }
 
 /// The same of a model without a pyramid, whose body's last stage runs on RoIs.
 pub fn a_c4_model_trains_as_on_the_cpu(open: &Open) {
-    a_step_in_fp32_is_that_of_f32(open, &C4);
-    launch_once(&C4, 20, open);
-    resume_exactly(&C4, open);
+    trains(&C4, 20, open);
 }
 
 /// The same of a ResNeXt without a pyramid, with dilation in its last stage.
 pub fn a_dc5_resnext_trains_as_on_the_cpu(open: &Open) {
-    a_step_in_fp32_is_that_of_f32(open, &DC5);
-    launch_once(&DC5, 20, open);
-    resume_exactly(&DC5, open);
+    trains(&DC5, 20, open);
 }
 
 /// The same of a ConvNeXt, whose images leave out the same branches.
 pub fn a_convnext_trains_as_on_the_cpu(open: &Open) {
-    a_step_in_fp32_is_that_of_f32(open, &CONVNEXT);
-    launch_once(&CONVNEXT, 20, open);
-    resume_exactly(&CONVNEXT, open);
+    trains(&CONVNEXT, 20, open);
+}
+
+/// The first step is that of the CPU, a step is one launch, and a run resumes exactly.
+fn trains(set: &[&str], count: u64, open: &Open) {
+    a_step_in_fp32_is_that_of_f32(open, set);
+    launch_once(set, count, open);
+    resume_exactly(set, open);
 }
 
 /// Twenty steps lose as much as on the CPU, and the same device makes the same bits again.
@@ -133,13 +98,12 @@ const FIRST: f64 = 4e-3;
 const WINDOWS: [f64; 4] = [0.02, 0.03, 0.12, 0.2];
 
 fn learn_as_on_the_cpu(set: &[&str], open: &Open) {
-    let place = folder();
-    let run = Run::new(place.path(), &[set, &["solver.initial_loss_scale=1024"]].concat());
+    let run = Run::new(&[set, &["solver.initial_loss_scale=1024"]].concat());
     let losses = |trainer: &mut Trainer| -> Vec<f64> {
         steps(trainer, 20).iter().map(|record| f64::from(record.loss)).collect()
     };
     let cpu = losses(&mut run.trainer(&Backend::Cpu));
-    let (_, mut trainer) = run.on(open(Some(5)));
+    let mut trainer = on(&run, open(Some(5)));
     let device = losses(&mut trainer);
     for (step, (&got, &want)) in device.iter().zip(&cpu).take(3).enumerate() {
         assert!(relative(got, want) < FIRST, "loss {step}: {got}, in f32 {want}");
@@ -154,7 +118,7 @@ fn learn_as_on_the_cpu(set: &[&str], open: &Open) {
         assert!(relative(got, want) < most, "window {window}: {got}, in f32 {want}");
     }
     assert!(got[3] < 0.85 * got[0], "{} to {}", got[0], got[3]);
-    let (_, mut again) = run.on(open(None));
+    let mut again = on(&run, open(None));
     assert_eq!(losses(&mut again), device, "the same bits in another order of work");
     let state = bits(&mut trainer);
     assert_eq!(bits(&mut again), state);
@@ -167,9 +131,9 @@ pub fn a_step_is_one_launch_and_no_wait(open: &Open) {
 }
 
 fn launch_once(set: &[&str], count: u64, open: &Open) {
-    let place = folder();
-    let run = Run::new(place.path(), set);
-    let (device, mut trainer) = run.on(open(Some(9)));
+    let run = Run::new(set);
+    let device = open(Some(9));
+    let mut trainer = on(&run, device.clone());
     let before = device.counts();
     let records = steps(&mut trainer, count);
     let after = device.counts();
@@ -187,16 +151,16 @@ fn launch_once(set: &[&str], count: u64, open: &Open) {
 /// The loss scale doubles after clean steps; a step whose gradients overflow leaves every bit of
 /// the weights and their momentum as it was, and halves the scale.
 pub fn the_loss_scale_grows_and_an_overflow_is_skipped(open: &Open) {
-    let place = folder();
     let scaled = |initial: &str| {
         let initial = format!("solver.initial_loss_scale={initial}");
         let interval = "solver.loss_scale_growth_interval=3";
-        Run::new(place.path(), &["solver.dynamic_loss_scale=true", interval, &initial])
+        Run::new(&["solver.dynamic_loss_scale=true", interval, &initial])
     };
-    let (_, mut clean) = scaled("256").on(open(None));
+    let (small, large) = (scaled("256"), scaled("1e12"));
+    let mut clean = on(&small, open(None));
     let scales: Vec<f32> = steps(&mut clean, 7).iter().map(|r| r.loss_scale).collect();
     assert_eq!(scales, [256.0, 256.0, 256.0, 512.0, 512.0, 512.0, 1024.0]);
-    let (_, mut trainer) = scaled("1e12").on(open(None));
+    let mut trainer = on(&large, open(None));
     let before = bits(&mut trainer);
     let record = steps(&mut trainer, 1).remove(0);
     assert!(!record.applied && record.loss.is_finite(), "{record:?}");
@@ -217,36 +181,16 @@ pub fn resuming_is_exact(open: &Open) {
 }
 
 fn resume_exactly(set: &[&str], open: &Open) {
-    let place = folder();
-    let run = Run::new(place.path(), &[set, &["solver.initial_loss_scale=1024"]].concat());
-    let (_, mut whole) = run.on(open(None));
+    let run = Run::new(&[set, &["solver.initial_loss_scale=1024"]].concat());
+    let mut whole = on(&run, open(None));
     steps(&mut whole, 3);
-    let config = run.config.to_toml().expect("a config");
-    let params = whole.params().to_vec();
-    let snapshot = Snapshot {
-        state: whole.state().fetch().expect("the state"),
-        params: &params,
-        averages: false,
-        steps_done: 3,
-        categories: &run.data.categories(),
-        keypoints: &[],
-        config: &config,
-        data: "",
-        exif: None,
-        overrides: &[],
-    };
-    let keep = Keep { newest: 0, steps: &[] };
-    let folder = place.path().join("run");
-    std::fs::create_dir_all(&folder).expect("room");
-    let saved = checkpoint::save(&folder, &snapshot, keep).expect("a checkpoint").path;
-    let on = steps(&mut whole, 3);
-    let (_, mut resumed) = run.on(open(Some(3)));
-    let restore = |state: &mut StateSet| checkpoint::restore(&saved, state);
-    resumed.state().change(restore).unwrap_or_else(|e| panic!("{e}"));
-    resumed.resume_at(3);
+    let saved = run.save(&mut whole);
+    let continued = steps(&mut whole, 3);
+    let mut resumed = on(&run, open(Some(3)));
+    resume(&mut resumed, &saved, 3);
     let again = steps(&mut resumed, 3);
     let losses = |records: &[StepRecord]| records.iter().map(|r| r.loss).collect::<Vec<_>>();
-    assert_eq!(losses(&again), losses(&on));
+    assert_eq!(losses(&again), losses(&continued));
     assert_eq!(bits(&mut resumed), bits(&mut whole));
 }
 
@@ -267,9 +211,8 @@ pub fn a_partial_batch_weighs_as_without_micro_steps(open: &Open) {
 
 /// Compares steps of four images, whole and in two micro-steps.
 fn micro_steps_are_one_step(set: &[&str], count: u64, open: &Open) {
-    let place = folder();
     let four = ["train.batch_size=4", "solver.initial_loss_scale=1024"];
-    let of = |micro: &str| Run::new(place.path(), &[&four[..], set, &[micro]].concat());
+    let of = |micro: &str| Run::new(&[&four[..], set, &[micro]].concat());
     let (whole, parts) = (of("train.micro_steps=1"), of("train.micro_steps=2"));
     for device in [None, Some(open(Some(13)))] {
         // On a device tiles and splits follow the batch, and with them what is rounded to fp16: a
@@ -278,7 +221,7 @@ fn micro_steps_are_one_step(set: &[&str], count: u64, open: &Open) {
         let (count, most) = if device.is_some() { (1, 2e-2) } else { (count, 2e-3) };
         let [mut one, mut two] = [&whole, &parts].map(|run| match &device {
             None => run.trainer(&Backend::Cpu),
-            Some(device) => run.on(device.clone()).1,
+            Some(device) => on(run, device.clone()),
         });
         for (a, b) in steps(&mut one, count).iter().zip(&steps(&mut two, count)) {
             assert!(relative(b.loss.into(), a.loss.into()) < 2e-3, "{a:?} {b:?}");

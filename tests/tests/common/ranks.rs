@@ -105,14 +105,24 @@ impl<'a> Running<'a> {
 
     /// Reads until a line contains `words`.
     pub(crate) fn wait_for(&mut self, words: &str) {
+        self.wait_within(words, PATIENCE);
+    }
+
+    /// The same, which may take `limit`.
+    pub(crate) fn wait_within(&mut self, words: &str, limit: Duration) {
+        let begin = Instant::now();
         loop {
-            let line = self.lines.recv_timeout(PATIENCE);
+            let line = self.lines.recv_timeout(limit.saturating_sub(begin.elapsed()));
             let line = line.unwrap_or_else(|e| panic!("no line `{words}` ({e})\n{}", self.said));
             self.said += &format!("{line}\n");
             if line.contains(words) {
                 return;
             }
         }
+    }
+
+    pub(crate) fn pid(&self, process: usize) -> u32 {
+        self.processes[process].id()
     }
 
     pub(crate) fn signal(&self, process: usize, signal: Signal) {

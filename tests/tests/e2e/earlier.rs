@@ -3,9 +3,9 @@
 //!
 //! `tests/earlier` holds them. Commit 7031707 wrote six steps of `micro` with narrower layers on a
 //! store of six images, for each optimizer, and every preset as `--print-config` printed it,
-//! without comments. In its own folder, 80c2d0ae wrote four steps of masks, with AdamW and averages, and of
-//! keypoints, on a store of both, both with `train.tuning`, and what `predict` found. The digests
-//! below come from the same binaries, which resumed copies of these runs.
+//! without comments. In its own folder, 80c2d0ae wrote four steps of masks, with AdamW and
+//! averages, and of keypoints, on a store of both, both with `train.tuning`, and what `predict`
+//! found. The digests below come from the same binaries, which resumed copies of these runs.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,68 +1,46 @@
 //! Signals: answered in every phase, with nothing half-made left.
 
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::common::driver::Gpus;
+use crate::common::ranks::Running;
 use crate::common::{self, INTERRUPTED, Place, micro, with_default_signals};
 
 /// The answer must come within this, on a machine that runs other tests.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// A command that runs, and the lines that it says.
-struct Running {
-    child: Child,
-    lines: Receiver<String>,
+const SIGNALS: [(&str, Signal); 4] =
+    [("TERM", Signal::TERM), ("INT", Signal::INT), ("HUP", Signal::HUP), ("USR1", Signal::USR1)];
+
+/// Starts a command, which each signal ends by default.
+fn start<'a>(place: &'a Place, command: &Command) -> Running<'a> {
+    let mut command = with_default_signals(command);
+    command.process_group(0);
+    Running::by(place, command)
 }
 
-impl Running {
-    fn start(command: &mut Command) -> Self {
-        let mut command = with_default_signals(command);
-        command.stdout(Stdio::null()).process_group(0);
-        let mut child = command.stderr(Stdio::piped()).spawn().expect("the command starts");
-        let pipe = BufReader::new(child.stderr.take().expect("a pipe"));
-        let (send, lines) = channel();
-        std::thread::spawn(move || {
-            pipe.lines().map_while(Result::ok).for_each(|line| {
-                let _ = send.send(line);
-            });
-        });
-        Self { child, lines }
-    }
+/// Waits for a line.
+fn until(running: &mut Running<'_>, words: &str) {
+    running.wait_within(words, Duration::from_secs(60));
+}
 
-    /// Waits for a line that contains `word`.
-    fn until(&self, word: &str) {
-        let since = Instant::now();
-        loop {
-            let left = Duration::from_secs(60).saturating_sub(since.elapsed());
-            match self.lines.recv_timeout(left) {
-                Ok(line) if line.contains(word) => return,
-                Ok(_) => {}
-                Err(_) => panic!("`{word}` was not said"),
-            }
-        }
-    }
+/// Sends a signal, by its name. Returns the time until it was acknowledged.
+fn acknowledged(running: &mut Running<'_>, name: &str) -> Duration {
+    let since = Instant::now();
+    let (_, signal) = SIGNALS.iter().find(|(of, _)| *of == name).expect("one of these");
+    running.signal(0, *signal);
+    until(running, &format!("SIG{name}: "));
+    since.elapsed()
+}
 
-    fn send(&self, signal: &str) {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args(["-s", signal, &pid]).status();
-        assert!(sent.expect("kill runs").success());
-    }
-
-    /// Sends a signal. Returns the time until it was acknowledged.
-    fn acknowledged(&self, signal: &str) -> Duration {
-        let since = Instant::now();
-        self.send(signal);
-        self.until(&format!("SIG{signal}: "));
-        since.elapsed()
-    }
-
-    fn code(&mut self) -> Option<i32> {
-        self.child.wait().expect("the command ends").code()
-    }
+/// Waits for the end of an interrupted run.
+fn assert_interrupted(running: Running<'_>) {
+    let ended = running.end();
+    assert_eq!(ended.codes, [INTERRUPTED], "{}", ended.said);
 }
 
 /// The names of everything under a folder that looks half-made.
@@ -80,21 +58,21 @@ fn drawing_and_preparing_end_at_once_and_leave_nothing() {
     for signal in ["TERM", "INT", "HUP", "USR1"] {
         let place = Place::new();
         let many = "--set data.synthetic.train_images=100000";
-        let mut running = Running::start(&mut place.command(&micro(many)));
-        running.until("drawing");
-        let took = running.acknowledged(signal);
+        let mut running = start(&place, &place.command(&micro(many)));
+        until(&mut running, "drawing");
+        let took = acknowledged(&mut running, signal);
         assert!(took < ANSWER, "SIG{signal} while drawing: {took:?}");
-        assert_eq!(running.code(), Some(INTERRUPTED), "SIG{signal}");
+        assert_interrupted(running);
         assert_eq!(debris(&place), Vec::<String>::new(), "SIG{signal}");
         assert!(!place.join("runs/micro").exists(), "a run that never began");
     }
     let place = Place::new();
     let prep = "prep --synthetic shapes --count 100000 --size 64 --out set";
-    let mut running = Running::start(&mut place.command(prep));
+    let mut running = start(&place, &place.command(prep));
     std::thread::sleep(Duration::from_millis(300));
-    let took = running.acknowledged("TERM");
+    let took = acknowledged(&mut running, "TERM");
     assert!(took < ANSWER, "while preparing: {took:?}");
-    assert_eq!(running.code(), Some(INTERRUPTED));
+    assert_interrupted(running);
     assert_eq!(debris(&place), Vec::<String>::new());
     assert!(!place.join("set").exists());
 }
@@ -106,11 +84,11 @@ fn an_evaluation_ends_and_its_step_is_saved() {
         let long = "--set train.steps=6 --set train.eval_every_steps=3 \
                     --set data.synthetic.val_images=3000";
         let mut command = place.command(&micro(long));
-        let mut running = Running::start(command.env("ONEGRAPH_LOG", "info"));
-        running.until("evaluates");
-        let took = running.acknowledged(signal);
+        let mut running = start(&place, command.env("ONEGRAPH_LOG", "info"));
+        until(&mut running, "evaluates");
+        let took = acknowledged(&mut running, signal);
         assert!(took < ANSWER, "SIG{signal} while evaluating: {took:?}");
-        assert_eq!(running.code(), Some(INTERRUPTED));
+        assert_interrupted(running);
         assert_eq!(place.text("runs/micro/last_checkpoint"), "checkpoints/step_00000003\n");
         assert_eq!(debris(&place), Vec::<String>::new());
     }
@@ -120,11 +98,11 @@ fn an_evaluation_ends_and_its_step_is_saved() {
 fn training_saves_after_the_first_signal_and_ends_at_the_second() {
     let place = Place::new();
     let endless = "--set train.steps=1000000 --set train.log_every_steps=1";
-    let mut running = Running::start(&mut place.command(&micro(endless)));
-    running.until("iter 3/");
-    let took = running.acknowledged("HUP");
+    let mut running = start(&place, &place.command(&micro(endless)));
+    until(&mut running, "iter 3/");
+    let took = acknowledged(&mut running, "HUP");
     assert!(took < ANSWER, "while training: {took:?}");
-    assert_eq!(running.code(), Some(INTERRUPTED));
+    assert_interrupted(running);
     assert!(place.join("runs/micro/last_checkpoint").exists());
     assert_eq!(debris(&place), Vec::<String>::new());
 
@@ -133,14 +111,14 @@ fn training_saves_after_the_first_signal_and_ends_at_the_second() {
     let large = "train quickstart --set data.synthetic.train_images=600 \
                  --set train.batch_size=512 --set train.images_per_group=512 \
                  --set data.synthetic.val_images=2";
-    let mut running = Running::start(&mut place.command(large));
-    running.until("run directory");
+    let mut running = start(&place, &place.command(large));
+    until(&mut running, "run directory");
     // The step has begun soon after.
     std::thread::sleep(Duration::from_millis(500));
-    assert!(running.acknowledged("INT") < ANSWER);
+    assert!(acknowledged(&mut running, "INT") < ANSWER);
     let since = Instant::now();
-    running.send("INT");
-    assert_eq!(running.code(), Some(INTERRUPTED));
+    running.signal(0, Signal::INT);
+    assert_interrupted(running);
     assert!(since.elapsed() < ANSWER, "the second signal: {:?}", since.elapsed());
 }
 
@@ -149,20 +127,20 @@ fn training_saves_after_the_first_signal_and_ends_at_the_second() {
 fn training_on_a_device_saves_after_the_first_signal_and_ends_at_the_second() {
     let gpus = Gpus::new("A100");
     let endless = micro("--device cuda --set train.steps=1000000 --set train.log_every_steps=1");
-    let mut running = Running::start(&mut gpus.command(&endless, &[]));
-    running.until("iter 3/");
-    running.acknowledged("TERM");
-    assert_eq!(running.code(), Some(INTERRUPTED));
+    let mut running = start(&gpus.place, &gpus.command(&endless, &[]));
+    until(&mut running, "iter 3/");
+    acknowledged(&mut running, "TERM");
+    assert_interrupted(running);
     assert!(gpus.place.join("runs/micro/last_checkpoint").exists());
     assert_eq!((debris(&gpus.place), gpus.findings()), (vec![], String::new()));
 
     let gpus = Gpus::new("A100");
     let hang = [("DRIVER_PLANT", "hang:finish_step:6")];
-    let mut running = Running::start(&mut gpus.command(&endless, &hang));
-    running.until("iter 3/");
-    running.acknowledged("INT");
-    running.send("INT");
-    assert_eq!(running.code(), Some(INTERRUPTED));
+    let mut running = start(&gpus.place, &gpus.command(&endless, &hang));
+    until(&mut running, "iter 3/");
+    acknowledged(&mut running, "INT");
+    running.signal(0, Signal::INT);
+    assert_interrupted(running);
     assert_eq!(debris(&gpus.place), Vec::<String>::new());
 }
 
@@ -173,13 +151,12 @@ fn a_signal_that_is_ignored_stays_ignored() {
     let program = place.command(&endless);
     let mut nohup = Command::new("nohup");
     nohup.arg(program.get_program()).args(program.get_args()).current_dir(place.path());
-    let mut running = Running::start(&mut nohup);
-    running.until("iter 3/");
-    running.send("HUP");
-    running.until("iter 300/");
-    assert!(running.child.try_wait().expect("a child of ours").is_none(), "SIGHUP ended it");
-    running.acknowledged("TERM");
-    assert_eq!(running.code(), Some(INTERRUPTED));
+    let mut running = start(&place, &nohup);
+    until(&mut running, "iter 3/");
+    running.signal(0, Signal::HUP);
+    until(&mut running, "iter 300/");
+    acknowledged(&mut running, "TERM");
+    assert_interrupted(running);
 }
 
 /// A pager that waits for a key does not read.
@@ -189,7 +166,7 @@ fn a_second_signal_ends_a_run_whose_terminal_is_stuck() {
     let endless = micro("--set train.steps=1000000 --set train.log_every_steps=1");
     let mut command = with_default_signals(&place.command(&endless));
     command.stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
-    let mut running = Running { child: command.spawn().expect("it starts"), lines: channel().1 };
+    let mut child = command.spawn().expect("it starts");
     let metrics = place.join("runs/micro/metrics.jsonl");
     let length = || std::fs::metadata(&metrics).map_or(0, |meta| meta.len());
     let mut before = 0;
@@ -199,10 +176,11 @@ fn a_second_signal_ends_a_run_whose_terminal_is_stuck() {
         std::thread::sleep(Duration::from_millis(500));
     }
     let since = Instant::now();
-    running.send("TERM");
+    let ask = || kill_process(Pid::from_child(&child), Signal::TERM).expect("it runs");
+    ask();
     std::thread::sleep(Duration::from_millis(200));
-    running.send("TERM");
-    assert_eq!(running.code(), Some(INTERRUPTED));
+    ask();
+    assert_eq!(child.wait().expect("it ends").code(), Some(INTERRUPTED));
     assert!(since.elapsed() < ANSWER, "{:?}", since.elapsed());
 }
 
@@ -210,14 +188,14 @@ fn a_second_signal_ends_a_run_whose_terminal_is_stuck() {
 fn two_processes_do_not_train_one_run() {
     let place = Place::new();
     let endless = micro("--set train.steps=1000000 --set train.log_every_steps=1");
-    let mut running = Running::start(&mut place.command(&endless));
-    running.until("iter 3/");
+    let mut running = start(&place, &place.command(&endless));
+    until(&mut running, "iter 3/");
     let host = "is the run directory of process";
-    let pid = running.child.id().to_string();
+    let pid = running.pid(0).to_string();
     place.bad("train --resume runs/micro", common::BAD_CONFIG, &["runs/micro", host, &pid]);
     // A process that dies leaves no lock behind.
-    running.child.kill().expect("kill -9");
-    running.child.wait().expect("it ends");
+    running.signal(0, Signal::KILL);
+    assert_eq!(running.end().codes, [128 + 9]);
     place.good(&micro("--set train.steps=1 --set train.name=other"));
     let after = place.run("train --resume runs/micro --set train.steps=1");
     assert!(!after.err.contains(host), "{}", after.err);
