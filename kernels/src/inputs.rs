@@ -94,7 +94,8 @@ macro_rules! op_inputs {
                     panic!("{} tensors are too few for {}", list.len(), stringify!($name))
                 };
                 let len = lists.len() / (first.len() + last.len()).max(1);
-                let mut lists = lists.chunks(len.max(1)).map(|list| list.iter().collect::<Vec<_>>());
+                let lists = lists.chunks(len.max(1));
+                let mut lists = lists.map(|list| list.iter().collect::<Vec<_>>());
                 Self {
                     $($($list: lists.next().unwrap_or_default(),)+)?
                     $($field,)*

@@ -4,7 +4,7 @@ use crate::cpu::HostTensor;
 use crate::losses::{Loss, LossGrad};
 use crate::{Op, Role, on_cpu};
 
-use super::{floats, index};
+use super::{OpCase, floats, index};
 
 /// A tensor of these values.
 pub(crate) fn tensor(shape: &[usize], values: impl AsRef<[f32]>) -> HostTensor {
@@ -21,7 +21,21 @@ pub(crate) fn run(op: &dyn Op, inputs: &[HostTensor]) -> Vec<HostTensor> {
     on_cpu::run(op, inputs).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What is wrong with these inputs of an op.
+/// The outputs of an op that updates this state.
+pub(crate) fn update(
+    op: &dyn Op,
+    inputs: &[HostTensor],
+    state: &mut [HostTensor],
+) -> Vec<HostTensor> {
+    on_cpu::run_updating(op, inputs, state).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The outputs of a case.
+pub(crate) fn outputs(case: &OpCase) -> Vec<HostTensor> {
+    run(case.op.as_ref(), &case.inputs)
+}
+
+/// The error of an op that refuses these inputs.
 pub(crate) fn refusal(op: &dyn Op, inputs: &[HostTensor]) -> String {
     on_cpu::run(op, inputs).expect_err("refused").to_string()
 }

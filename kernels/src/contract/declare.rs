@@ -220,7 +220,10 @@ macro_rules! op {
         }
     };
     (@inputs [$($meta:tt)*] $vis:vis) => {};
-    (@inputs [$($meta:tt)*] $vis:vis $inputs:ident [$($single:tt)*] [optional $($optional:tt)*]) => {
+    (
+        @inputs [$($meta:tt)*] $vis:vis
+        $inputs:ident [$($single:tt)*] [optional $($optional:tt)*]
+    ) => {
         $crate::op_inputs! {
             $($meta)* $vis struct $inputs { $($single)* }
             optional { $($optional)* }

@@ -3,7 +3,7 @@
 use super::{DecodeProposals, cases};
 use crate::boxes::as_boxes;
 use crate::case::boxes::sizes;
-use crate::case::hand::{run, tensor};
+use crate::case::hand::{outputs, run, tensor};
 use crate::case::index;
 
 /// Two levels of one anchor each; the second anchor of the list lies in the second level.
@@ -38,7 +38,7 @@ fn by_hand() {
 #[test]
 fn what_counts_lies_in_the_image_and_is_large_enough() {
     for case in cases() {
-        let outputs = run(case.op.as_ref(), &case.inputs);
+        let outputs = outputs(&case);
         for (b, &score) in as_boxes(outputs[0].as_f32()).iter().zip(outputs[1].as_f32()) {
             assert!(b[0] >= 0.0 && b[1] >= 0.0 && b[2] <= 1333.0 && b[3] <= 800.0, "{b:?}");
             assert!(score == -1.0 || (0.1..=1.0).contains(&score), "{score}");

@@ -3,7 +3,7 @@
 use super::{Detections, cases};
 use crate::boxes::{ImageSize, as_boxes, batched_nms, clip, decode, is_small};
 use crate::case::boxes::sizes;
-use crate::case::hand::{assert_near, run, tensor};
+use crate::case::hand::{assert_near, outputs, run, tensor};
 use crate::case::index;
 
 /// Two classes. RoIs 0 and 1 are the same box; RoI 2 is of the second image; RoI 3 is beyond the
@@ -48,9 +48,9 @@ fn by_hand() {
 #[test]
 fn nan_detects_nothing() {
     let mut case = cases().swap_remove(8);
-    assert!(run(case.op.as_ref(), &case.inputs)[5].as_i32()[0] > 0, "{case}");
+    assert!(outputs(&case)[5].as_i32()[0] > 0, "{case}");
     case.inputs[0].as_f32_mut().fill(f32::NAN);
-    let outputs = run(case.op.as_ref(), &case.inputs);
+    let outputs = outputs(&case);
     assert_eq!((outputs[5].as_i32(), outputs[4].as_i32()), (&[0][..], &[0][..]));
 }
 
@@ -59,7 +59,7 @@ fn nan_detects_nothing() {
 fn equals_the_plain_rule() {
     for case in cases().iter().filter(|c| c.inputs[0].desc.shape[0] < 500) {
         let plus_one = case.label.contains("plus_one true");
-        let outputs = run(case.op.as_ref(), &case.inputs);
+        let outputs = outputs(case);
         let (n, d) = (outputs[4].desc.len(), outputs[1].desc.len() / outputs[4].desc.len().max(1));
         let classes = case.inputs[0].desc.shape[1];
         let size = ImageSize { height: 800, width: 600 };

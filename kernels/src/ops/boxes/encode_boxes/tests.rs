@@ -2,7 +2,7 @@
 
 use super::{EncodeBoxes, cases};
 use crate::boxes::{as_boxes, decode};
-use crate::case::hand::{assert_near, run, tensor};
+use crate::case::hand::{assert_near, outputs, run, tensor};
 use crate::case::index;
 
 #[test]
@@ -29,7 +29,7 @@ fn by_hand() {
 fn decoding_gives_the_ground_truth_back() {
     for case in cases() {
         let plus_one = case.label.contains("plus_one true");
-        let outputs = run(case.op.as_ref(), &case.inputs);
+        let outputs = outputs(&case);
         let boxes = as_boxes(case.inputs[0].as_f32());
         let rows = as_boxes(outputs[0].as_f32()).iter().zip(as_boxes(outputs[1].as_f32()));
         for (b, (target, gt)) in boxes.iter().zip(rows) {

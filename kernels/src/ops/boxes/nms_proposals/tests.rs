@@ -2,7 +2,7 @@
 
 use super::{NmsProposals, ProposalScope, cases};
 use crate::boxes::{as_boxes, iou};
-use crate::case::hand::{refusal, run, tensor};
+use crate::case::hand::{outputs, refusal, run, tensor};
 use crate::case::{floats, index};
 use crate::cpu::HostTensor;
 
@@ -80,7 +80,7 @@ fn equals_the_plain_rule() {
     let (n, m) = (3, 101);
     let (boxes, scores) = (as_boxes(case.inputs[0].as_f32()), case.inputs[1].as_f32());
     let levels = case.inputs[2].as_i32();
-    let outputs = run(case.op.as_ref(), &case.inputs);
+    let outputs = outputs(case);
     for image in 0..n {
         let (boxes, scores) = (&boxes[image * m..], &scores[image * m..]);
         let mut order: Vec<usize> = (0..m).filter(|&i| scores[i] >= 0.0).collect();

@@ -4,7 +4,7 @@ use choices::LevelEps;
 
 use super::{RoiLevels, cases};
 use crate::boxes::{area, as_boxes};
-use crate::case::hand::{refusal, run, tensor};
+use crate::case::hand::{outputs, refusal, run, tensor};
 use crate::case::index;
 
 #[test]
@@ -40,7 +40,7 @@ fn boundaries_by_hand() {
 fn equals_a_comparison_of_areas() {
     for case in cases() {
         let plus_one = case.label.contains("plus_one true");
-        let outputs = run(case.op.as_ref(), &case.inputs);
+        let outputs = outputs(&case);
         let rows = as_boxes(case.inputs[0].as_f32()).iter().zip(case.inputs[1].as_i32());
         for ((roi, &image), &level) in rows.zip(outputs[0].as_i32()) {
             let area = area(roi, plus_one);

@@ -30,11 +30,11 @@ op! {
         pub masks: bool,
     }
     in AccuraciesInputs {
-        /// Of classes.
+        /// Logits of classes.
         class_logits: real "[M, K+1]",
         /// Class; 0: background, below 0: ignored.
         labels: i32 "[M]",
-        /// Of anchors.
+        /// Logits of anchors.
         anchor_logits: real "[A, 1]",
         /// 1 or more: positive, 0: negative, below 0: ignored.
         anchor_labels: i32 "[A]",
@@ -50,11 +50,11 @@ op! {
         num_images: i32 "[1]",
     }
     optional {
-        /// Of masks.
+        /// Logits of masks.
         mask_logits: real "[Mp, S, S]" if |op| op.masks,
         /// Above 0: counted.
         mask_labels: i32 "[Mp]" if |op| op.masks,
-        /// Of masks.
+        /// Targets of masks.
         mask_targets: f32 "[Mp, S, S]" if |op| op.masks,
     }
     out {

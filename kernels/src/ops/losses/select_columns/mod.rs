@@ -31,7 +31,7 @@ op! {
     }
     out {
         /// Columns `index*width .. (index+1)*width` of the row, with `modulo` those of `index % n`;
-        /// 0 where the index is negative. Of the role of `x`.
+        /// 0 where the index is negative. The role is that of `x`.
         y: Activation "[M, width]",
     }
 }

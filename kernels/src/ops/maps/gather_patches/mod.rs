@@ -41,8 +41,8 @@ op! {
         idx: i32 "[N, B]",
     }
     out {
-        /// 0 beyond the map and in rows without an anchor; S = 2 `reach` + 1. Of the role of the
-        /// maps.
+        /// 0 beyond the map and in rows without an anchor; S = 2 `reach` + 1. The role is
+        /// that of the maps.
         patches: Activation "[N*B, S, S, C]",
     }
 }

@@ -45,7 +45,7 @@ op! {
         gamma: f32 "[C]",
         /// Mean and rstd, of the forward op.
         stats: f32 "[N, groups, 2]",
-        /// Of the step before.
+        /// Sums of the step before.
         sums: f32 "[N, 2, C]",
     }
     out {
@@ -58,7 +58,7 @@ op! {
     /// Gradients of gamma and beta.
     pub struct GroupNormGradParams = "group_norm_grad_params" {}
     in GroupNormGradParamsInputs {
-        /// Of the first step.
+        /// Sums of the first step.
         sums: f32 "[N, 2, C]",
     }
     out {

@@ -2,36 +2,10 @@
 
 use device::{Launch, LaunchArgs};
 
-use super::{RoiAlign, cpu, cuda};
+use super::{RoiAlignGrad, RoiAlignGradInputs, cpu, cuda};
 use crate::contract::{Declared, Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, OpError, Role, TensorDesc, check, op};
-
-op! {
-    /// Adds the gradients of RoIs to the maps of their levels: an output `[N, h, w, C]` for each.
-    /// Deterministic without atomics: a place sums its RoIs in their order. On CUDA P is at most 32.
-    pub struct RoiAlignGrad = "roi_align_grad" {
-        /// The op that it is the gradient of.
-        pub forward: RoiAlign,
-        /// N, images of a map.
-        pub images: usize,
-        /// Height and width of each level's map.
-        pub level_sizes: Vec<[usize; 2]>,
-    }
-    in RoiAlignGradInputs {
-        /// Gradient of the bins.
-        grad_output: real "[M, P, P, C]",
-        /// As in the op.
-        rois: f32 "[M, 4]",
-        /// Image of each.
-        image_idx: i32 "[M]",
-        /// Level of each.
-        levels: i32 "[M]",
-        /// RoIs in use.
-        count: i32 "[1]",
-    }
-    out {}
-}
+use crate::{Cost, OpError, Role, TensorDesc, check};
 
 const NAME: &str = "roi_align_grad";
 

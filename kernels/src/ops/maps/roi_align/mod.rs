@@ -26,7 +26,6 @@ use crate::{BackwardRule, Cost, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 pub(crate) use cuda::{no_gradients, tile_shared_bytes};
-pub use grad::{RoiAlignGrad, RoiAlignGradInputs};
 
 op! {
     /// RoIAlign from the level that each RoI belongs to.
@@ -57,9 +56,36 @@ op! {
         count: i32 "[1]",
     }
     out {
-        /// 0 in rows at or past the count and in rows of no image. Of the role of the maps.
+        /// 0 in rows at or past the count and in rows of no image. The role is that of the maps.
         y: Activation "[M, P, P, C]",
     }
+}
+
+op! {
+    /// Adds the gradients of RoIs to the maps of their levels: an output `[N, h, w, C]` for each.
+    /// Deterministic without atomics: a place sums its RoIs in their order. On CUDA P is at most
+    /// 32.
+    pub struct RoiAlignGrad = "roi_align_grad" {
+        /// The op that it is the gradient of.
+        pub forward: RoiAlign,
+        /// N, images of a map.
+        pub images: usize,
+        /// Height and width of each level's map.
+        pub level_sizes: Vec<[usize; 2]>,
+    }
+    in RoiAlignGradInputs {
+        /// Gradient of the bins.
+        grad_output: real "[M, P, P, C]",
+        /// As in the op.
+        rois: f32 "[M, 4]",
+        /// Image of each.
+        image_idx: i32 "[M]",
+        /// Level of each.
+        levels: i32 "[M]",
+        /// RoIs in use.
+        count: i32 "[1]",
+    }
+    out {}
 }
 
 const NAME: &str = "roi_align";

@@ -39,7 +39,7 @@ op! {
         scale: f32 "[C]",
     }
     optional {
-        /// What each image is drawn by.
+        /// Keys of the images, by which they are drawn.
         image_keys: i32 "[N, 4]" if |op| op.drop.is_some(),
     }
     out {

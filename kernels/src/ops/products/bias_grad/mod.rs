@@ -26,7 +26,7 @@ op! {
         g: float "[M, .., K]",
     }
     optional {
-        /// Of the M rows, those that contribute.
+        /// Rows of the M that contribute.
         count: i32 "[1]" if |op| op.counted,
     }
     out {

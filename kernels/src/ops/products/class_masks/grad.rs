@@ -12,43 +12,9 @@ use crate::contract::{Dims, Kernel};
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
 use crate::ops::bias_grad;
-use crate::{Cost, Fusion, OpError, OpRef, TensorDesc, Traits, op};
+use crate::{Cost, Fusion, OpError, OpRef, TensorDesc, Traits};
 
-use super::{check_classes, cpu, cuda, flops};
-
-op! {
-    /// Gradients of the input, the filters and the bias. Bound by memory: x is read once, dx
-    /// written once.
-    #[derive(Copy, Eq)]
-    pub struct ClassMasksGrad = "class_masks_grad" {
-        /// x is the output of a ReLU, and `dx` the gradient of its input: 0 where x is not positive.
-        pub relu: bool,
-        /// The last output is the gradient of the bias that x was made with.
-        pub bias_grad: bool,
-    }
-    in ClassMasksGradInputs {
-        /// Gradient of the logits.
-        g: real "[M, H, W]",
-        /// A map per row.
-        x: real "[M, H, W, C]",
-        /// A filter per class.
-        w: real "[K, 1, 1, C]",
-        /// Class of each row, at most K-1; 0 or below: no mask.
-        labels: i32 "[M]",
-        /// Rows in use.
-        count: i32 "[1]",
-    }
-    out {
-        /// 0 in rows that have no mask.
-        dx: Gradient "[M, H, W, C]",
-        /// 0 for classes without rows.
-        dw: WeightGradient "[K, 1, 1, C]",
-        /// 0 for classes without rows.
-        db: WeightGradient "[K]",
-        /// Sum of `dx`; only if the flag is set.
-        sums: WeightGradient "[C]",
-    }
-}
+use super::{ClassMasksGrad, ClassMasksGradInputs, check_classes, cpu, cuda, flops};
 
 const NAME: &str = "class_masks_grad";
 

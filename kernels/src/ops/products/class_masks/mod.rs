@@ -17,7 +17,6 @@ use crate::cpu::CpuArgs;
 use crate::{BackwardRule, Cost, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
-pub use grad::{ClassMasksGrad, ClassMasksGradInputs};
 
 op! {
     /// The channel of each row's class of a 1x1 convolution. Bound by memory: x is read once.
@@ -42,6 +41,41 @@ op! {
     out {
         /// 0 in rows at or past the count and where the label is 0 or below.
         logits: Activation "[M, H, W]",
+    }
+}
+
+op! {
+    /// Gradients of the input, the filters and the bias. Bound by memory: x is read once, dx
+    /// written once.
+    #[derive(Copy, Eq)]
+    pub struct ClassMasksGrad = "class_masks_grad" {
+        /// x is the output of a ReLU, and `dx` the gradient of its input: 0 where x is not
+        /// positive.
+        pub relu: bool,
+        /// The last output is the gradient of the bias that x was made with.
+        pub bias_grad: bool,
+    }
+    in ClassMasksGradInputs {
+        /// Gradient of the logits.
+        g: real "[M, H, W]",
+        /// A map per row.
+        x: real "[M, H, W, C]",
+        /// A filter per class.
+        w: real "[K, 1, 1, C]",
+        /// Class of each row, at most K-1; 0 or below: no mask.
+        labels: i32 "[M]",
+        /// Rows in use.
+        count: i32 "[1]",
+    }
+    out {
+        /// 0 in rows that have no mask.
+        dx: Gradient "[M, H, W, C]",
+        /// 0 for classes without rows.
+        dw: WeightGradient "[K, 1, 1, C]",
+        /// 0 for classes without rows.
+        db: WeightGradient "[K]",
+        /// Sum of `dx`; only if the flag is set.
+        sums: WeightGradient "[C]",
     }
 }
 

@@ -2,10 +2,10 @@
 //! where they are made, in `matmul`.
 
 use super::*;
+use crate::Finish;
 use crate::case::constant;
-use crate::case::hand::{run, tensor};
+use crate::case::hand::{refusal, run, tensor};
 use crate::ops::product::{GradInput, GradWeight};
-use crate::{Finish, Op, Role, TensorDesc};
 
 /// A 3x3 of ones sums the neighbours; the corner of a 2x3 map has four, the middle six.
 #[test]
@@ -61,29 +61,30 @@ fn images_past_the_count_are_not_read() {
 
 #[test]
 fn misfits_are_refused_by_name() {
-    let desc = |shape: &[usize]| TensorDesc::new(Role::Activation, shape);
-    let (x, w) = (desc(&[1, 4, 4, 8]), desc(&[2, 3, 3, 8]));
-    let refuse = |op: Conv2d, inputs: &[TensorDesc]| {
-        op.infer(inputs, &[]).expect_err("shapes that do not fit").to_string()
-    };
-    let error = refuse(Conv2d::new(1, 0), &[x.clone(), desc(&[2, 3, 3, 7])]);
-    assert!(error.contains("w should have shape [K, R, S, 8]"), "{error}");
-    let error = refuse(Conv2d::new(1, 0), &[x.clone(), desc(&[2, 5, 5, 8])]);
-    assert!(error.contains("a kernel within the padded map, 4 x 4 padded by 0"), "{error}");
-    let error = refuse(Conv2d::new(0, 1), &[x.clone(), w.clone()]);
-    assert!(error.contains("`stride` should be at least 1"), "{error}");
-    let grouped = Conv2d { groups: 3, ..Conv2d::new(1, 1) };
-    let error = refuse(grouped, &[x.clone(), desc(&[3, 3, 3, 2])]);
-    assert!(error.contains("`groups` should be a divisor of the channels"), "{error}");
-    let grouped = Conv2d { groups: 2, ..Conv2d::new(1, 1) };
-    let error = refuse(grouped, &[x.clone(), w.clone()]);
-    assert!(error.contains("[K, R, S, 4] with 1 to 64 taps"), "{error}");
-    let dilated = Conv2d { dilation: 2, ..Conv2d::new(2, 1) };
-    let error = refuse(dilated, &[x.clone(), w.clone()]);
-    assert!(error.contains("`dilation` should be 1, or more with a stride of 1"), "{error}");
-    let dilated = Conv2d { dilation: 2, ..Conv2d::new(1, 0) };
-    let error = refuse(dilated, &[x.clone(), w.clone()]);
-    assert!(error.contains("a kernel within the padded map"), "{error}");
-    let error = refuse(Conv2d { bias: true, ..Conv2d::new(1, 1) }, &[x, w]);
-    assert!(error.contains("expected 3 inputs, got 2"), "{error}");
+    let plain = Conv2d::new(1, 1);
+    let without_pad = Conv2d::new(1, 0);
+    let rows: [(Conv2d, [usize; 4], &str); 8] = [
+        (without_pad.clone(), [2, 3, 3, 7], "w should have shape [K, R, S, 8]"),
+        (without_pad.clone(), [2, 5, 5, 8], "a kernel within the padded map, 4 x 4 padded by 0"),
+        (Conv2d::new(0, 1), [2, 3, 3, 8], "`stride` should be at least 1"),
+        (
+            Conv2d { groups: 3, ..plain.clone() },
+            [3, 3, 3, 2],
+            "`groups` should be a divisor of the channels",
+        ),
+        (Conv2d { groups: 2, ..plain.clone() }, [2, 3, 3, 8], "[K, R, S, 4] with 1 to 64 taps"),
+        (
+            Conv2d { dilation: 2, ..Conv2d::new(2, 1) },
+            [2, 3, 3, 8],
+            "`dilation` should be 1, or more with a stride of 1",
+        ),
+        (Conv2d { dilation: 2, ..without_pad }, [2, 3, 3, 8], "a kernel within the padded map"),
+        (Conv2d { bias: true, ..plain }, [2, 3, 3, 8], "expected 3 inputs, got 2"),
+    ];
+    for (op, w, says) in rows {
+        let inputs = [[1, 4, 4, 8], w];
+        let inputs = inputs.map(|shape| tensor(&shape, vec![0.0; shape.iter().product()]));
+        let error = refusal(&op, &inputs);
+        assert!(error.contains(says), "{error}");
+    }
 }

@@ -1,10 +1,10 @@
 //! A case drawn by hand, and what rows past the count may do.
 
 use super::*;
+use crate::Finish;
 use crate::case::constant;
-use crate::case::hand::{run, tensor};
+use crate::case::hand::{refusal, run, tensor};
 use crate::ops::product::{GradInput, GradWeight};
-use crate::{Finish, Op, Role, TensorDesc};
 
 #[test]
 fn two_rows_by_hand() {
@@ -47,9 +47,8 @@ fn no_rows_give_gradients_of_zero() {
 
 #[test]
 fn rows_of_other_length_are_refused() {
-    let desc = |shape: &[usize]| TensorDesc::new(Role::Activation, shape);
-    let linear = Linear { relu: false, counted: false };
-    let error = linear.infer(&[desc(&[2, 7, 7, 4]), desc(&[3, 195]), desc(&[3])], &[]);
-    let error = error.expect_err("195 is not 196").to_string();
+    let inputs = [&[2, 7, 7, 4][..], &[3, 195], &[3]]
+        .map(|shape| tensor(shape, vec![0.0; shape.iter().product()]));
+    let error = refusal(&Linear { relu: false, counted: false }, &inputs);
     assert!(error.contains("196 elements a row") && error.contains("[3, 195]"), "{error}");
 }

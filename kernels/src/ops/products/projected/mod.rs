@@ -2,8 +2,8 @@
 //! conv(from, w_from) * scale_from + bias_from)`, both convolutions 1x1.
 //!
 //! Equals two of `conv2d`, of which one adds the other, but that the projection is not rounded on
-//! its way. No backward rule: a fusion makes it of nodes whose gradients are there. In fp16 on a GPU
-//! alone.
+//! its way. No backward rule: a fusion makes it of nodes whose gradients are there. On a GPU in
+//! fp16 alone.
 
 mod cases;
 mod cuda;

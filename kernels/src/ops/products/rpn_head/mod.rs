@@ -16,8 +16,8 @@ use crate::{Cost, OpError, Role, TensorDesc, Traits, check, op};
 pub use cases::cases;
 
 op! {
-    /// The head: `[N, h, w, A]` logits of each level, then `[N, h, w, 4A]` deltas of each. Sizes: see
-    /// [`RpnHead::fits`]. Bound by compute; deterministic.
+    /// The head: `[N, h, w, A]` logits of each level, then `[N, h, w, 4A]` deltas of each. Sizes:
+    /// see [`RpnHead::fits`]. Bound by compute; deterministic.
     #[derive(Copy, Eq)]
     pub struct RpnHead = "rpn_head" {}
     in RpnHeadInputs {

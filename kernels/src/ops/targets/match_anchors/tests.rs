@@ -3,7 +3,7 @@
 use super::{MatchAnchors, cases};
 use crate::boxes::{BELOW, BETWEEN, ImageSize, Thresholds, as_boxes, inside, iou, match_iou};
 use crate::case::boxes::sizes;
-use crate::case::hand::{run, tensor};
+use crate::case::hand::{outputs, run, tensor};
 use crate::case::{constant, index};
 
 fn op() -> MatchAnchors {
@@ -73,7 +73,7 @@ fn equals_the_matcher_on_the_whole_matrix() {
         let anchors = as_boxes(case.inputs[0].as_f32());
         let plus_one = case.label.contains("mlperf true");
         let low_quality = case.label.contains("low true");
-        let outputs = run(case.op.as_ref(), &case.inputs);
+        let outputs = outputs(case);
         let g = case.inputs[1].desc.shape[1];
         for n in 0..case.inputs[4].as_i32()[0].min(case.inputs[2].desc.shape[0] as i32) as usize {
             let count = case.inputs[2].as_i32()[n] as usize;

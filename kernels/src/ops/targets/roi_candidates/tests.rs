@@ -2,7 +2,7 @@
 
 use super::{RoiCandidates, cases};
 use crate::boxes::{as_boxes, iou};
-use crate::case::hand::{run, tensor};
+use crate::case::hand::{outputs, run, tensor};
 use crate::case::{constant, index};
 
 #[test]
@@ -38,7 +38,7 @@ fn by_hand() {
 fn labels_agree_with_single_overlaps() {
     for case in cases().iter().filter(|c| c.inputs[0].desc.shape[1] < 1000) {
         let plus_one = case.label.contains("plus_one true");
-        let outputs = run(case.op.as_ref(), &case.inputs);
+        let outputs = outputs(case);
         let rows = outputs[1].desc.shape[1];
         let g = case.inputs[3].desc.shape[1];
         for (n, &count) in outputs[4].as_i32().iter().enumerate() {

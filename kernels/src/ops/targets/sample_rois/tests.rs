@@ -3,7 +3,7 @@
 use super::{SampleRois, cases};
 use crate::boxes::as_boxes;
 use crate::case::boxes::{boxes, image_keys};
-use crate::case::hand::run;
+use crate::case::hand::{outputs, run};
 use crate::case::{constant, index, integers};
 use crate::philox::{Purpose, keyed};
 
@@ -74,7 +74,7 @@ fn a_draw_follows_the_keys_not_the_places() {
 #[test]
 fn lists_are_compact_and_the_positives_agree() {
     for case in cases() {
-        let outputs = run(case.op.as_ref(), &case.inputs);
+        let outputs = outputs(&case);
         let count = outputs[4].as_i32()[0] as usize;
         let labels = outputs[2].as_i32();
         assert!(outputs[1].as_i32()[..count].is_sorted(), "{case}");

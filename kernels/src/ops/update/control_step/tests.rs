@@ -2,6 +2,7 @@
 
 use super::{Control, ControlStep, LrSchedule};
 use crate::Role;
+use crate::case::hand::update;
 use crate::case::{constant, floats};
 use crate::cpu::HostTensor;
 use crate::on_cpu::run_updating;
@@ -37,7 +38,7 @@ fn state(scale: f32) -> Vec<HostTensor> {
 
 fn step(op: &ControlStep, norm: f32, finite: i32, state: &mut [HostTensor]) -> Control {
     let norms = floats(Role::Scalar, &[2], [norm, norm]);
-    Control::read(run_updating(op, &[norms, int(finite)], state).expect("fits")[0].as_f32())
+    Control::read(update(op, &[norms, int(finite)], state)[0].as_f32())
 }
 
 /// A control of fields in the order of memory.
