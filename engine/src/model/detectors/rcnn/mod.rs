@@ -29,7 +29,7 @@ pub use self::keys::{
 pub(crate) use accuracies::shares;
 pub(crate) use rpn::level_cells;
 
-pub(super) const DETECTOR: DetectorEntry = DetectorEntry {
+pub(super) static DETECTOR: DetectorEntry = DetectorEntry {
     make: |model| Box::new(Rcnn { heads: RoiHeads::of(model) }),
     check: keys::check,
     tensors: keys::tensors,
