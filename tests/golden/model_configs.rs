@@ -1,8 +1,9 @@
 //! The configs of the recorded models of torchvision and of the MLPerf reference, from the golden
 //! data's metadata; those of detectron2 are in `d2_config.rs`.
 
-use engine::config::{Adamw, Config, NormKind, Optimizer};
+use engine::config::{Config, NormKind, Optimizer};
 use engine::dataset::network_size;
+use kernels::ops::rules::adamw::Adamw;
 use serde_json::Value;
 
 use crate::recorded::Settings;

@@ -1,13 +1,18 @@
 //! Golden families `optim`, `tv_optim` (AdamW, averages) and `lr_schedules`.
 
+use std::sync::Arc;
+
 use kernels::Role;
 use kernels::cpu::HostTensor;
 use kernels::on_cpu::{run, run_updating};
 use kernels::ops::control_step::{Control, LrSchedule};
 use kernels::ops::grad_norms::GradNorms;
-use kernels::ops::parameter_update::{
-    Adamw, Average, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd,
-};
+use kernels::ops::parameter_update::{Average, ParameterUpdate};
+use kernels::ops::rules::adamw::Adamw;
+use kernels::ops::rules::lars::Lars;
+use kernels::ops::rules::novograd::{Novograd, NovogradForm};
+use kernels::ops::rules::sgd::Sgd;
+use kernels::ops::rules::{Group, Momentum, Rule};
 
 use crate::convert::{f32s, flag, floats, host, index, numbered, numbers};
 use crate::formulas::{control_step, controls};
@@ -19,52 +24,57 @@ const SGD_TOLERANCE: f64 = 1e-6;
 /// README.
 const LR_TOLERANCE: f64 = 1e-12;
 
+/// Weights without decay.
+const GROUP: Group = Group { weight_decay: 0.0, lr_factor: 1.0, master: false, is_weight: true };
+
 #[test]
 fn golden_optim() {
     each_case("optim", SGD_TOLERANCE, |report, case| {
-        let rule = match case.name().split('_').next() {
-            Some("sgd") => sgd_rule(case),
-            Some("novograd") => novograd_rule(case),
-            Some("lars") => lars_rule(case),
+        let op = match case.name().split('_').next() {
+            Some("sgd") => op(Sgd, momentum(case, flag(case, "nesterov"))),
+            Some("novograd") => op(novograd_rule(case), NO_MOMENTUM),
+            Some("lars") => {
+                let rule = Lars { trust_coefficient: case.float("trust"), ..Lars::default() };
+                op(rule, momentum(case, false))
+            }
             _ => panic!("{}: an optimizer that we do not have", case.name()),
         };
         let tensors: Vec<usize> = (0..numbered(case, "w0_").len()).collect();
         let rates: Vec<[f32; 2]> = f32s(case, "lrs").into_iter().map(|rate| [rate, 1.0]).collect();
         let decay = case.float("weight_decay") as f32;
-        let state = updates(report, case, rule, (&tensors, decay), &rates);
-        if let Rule::Sgd(_) = rule {
-            compare(
-                report,
-                case,
-                &format!("buf{}", rates.len()),
-                &tensors,
-                &state[tensors.len()..],
-            );
+        let state = updates(report, case, op, (&tensors, decay), &rates);
+        if case.name().starts_with("sgd") {
+            let name = format!("buf{}", rates.len());
+            compare(report, case, &name, &tensors, &state[tensors.len()..]);
         }
     });
 }
 
-fn sgd_rule(case: Case<'_>) -> Rule {
-    Rule::Sgd(Sgd { momentum: case.float("momentum") as f32, nesterov: flag(case, "nesterov") })
+const NO_MOMENTUM: Momentum = Momentum { factor: 0.0, nesterov: false };
+
+fn momentum(case: Case<'_>, nesterov: bool) -> Momentum {
+    Momentum { factor: case.float("momentum") as f32, nesterov }
 }
 
-fn novograd_rule(case: Case<'_>) -> Rule {
-    let [beta1, beta2, eps] = ["beta1", "beta2", "eps"].map(|name| case.float(name) as f32);
-    let form = match case.name() {
-        "novograd_paper" => NovogradForm::Paper,
-        _ => NovogradForm::Apex {
+/// An update of no parameters yet.
+fn op(rule: impl Rule + 'static, momentum: Momentum) -> ParameterUpdate {
+    let rule = Arc::new(rule);
+    ParameterUpdate { rule, momentum, groups: vec![], stats: false, average: None }
+}
+
+fn novograd_rule(case: Case<'_>) -> Novograd {
+    let [beta1, beta2, eps] = ["beta1", "beta2", "eps"].map(|name| case.float(name));
+    let rule = Novograd { beta1, beta2, eps, ..Novograd::default() };
+    match case.name() {
+        "novograd_paper" => Novograd { form: NovogradForm::Paper, ..rule },
+        _ => Novograd {
             bias_correction: flag(case, "bias_correction"),
             reg_inside: flag(case, "reg_inside"),
             averaging: flag(case, "averaging"),
             init_zero: flag(case, "init_zero"),
+            ..rule
         },
-    };
-    Rule::Novograd(Novograd { beta1, beta2, eps, form })
-}
-
-fn lars_rule(case: Case<'_>) -> Rule {
-    let [momentum, trust] = ["momentum", "trust"].map(|name| case.float(name) as f32);
-    Rule::Lars(Lars { momentum, trust })
+    }
 }
 
 /// Updates these tensors, which all adapt, with gradients and their norms as given: a rate for each
@@ -72,31 +82,30 @@ fn lars_rule(case: Case<'_>) -> Rule {
 fn updates(
     report: &mut Report,
     case: Case<'_>,
-    rule: Rule,
+    op: ParameterUpdate,
     (tensors, weight_decay): (&[usize], f32),
     rates: &[[f32; 2]],
 ) -> Vec<HostTensor> {
     let n = tensors.len();
-    let group = Group { weight_decay, lr_factor: 1.0, master: false, adapts: true };
-    let op = ParameterUpdate { rule, groups: vec![group; n], stats: false, average: None };
+    let op = ParameterUpdate { groups: vec![Group { weight_decay, ..GROUP }; n], ..op };
+    let entry = op.rule.entry();
     let read = |prefix: &str, role: Role| -> Vec<HostTensor> {
         tensors.iter().map(|i| host(role, &case.f32(&format!("{prefix}_{i}")))).collect()
     };
     let mut state = read("w0", Role::Master);
     let zeros = |w: &HostTensor| HostTensor::f32(w.desc.clone(), vec![0.0; w.desc.len()]);
-    let is_adamw = matches!(rule, Rule::Adamw(_));
-    let kinds = 1 + usize::from(is_adamw);
+    let kinds = 1 + usize::from(entry.second.is_some());
     let moments: Vec<_> = (0..kinds).flat_map(|_| state.iter().map(zeros)).collect();
     state.extend(moments);
-    if rule.has_averages() {
+    if entry.number.is_some() {
         state.push(floats(Role::Scalar, &[n], vec![0.0; n]));
     }
-    if rule.has_averages() || is_adamw {
+    if entry.steps.is_some() {
         state.push(index(&[1], vec![0]));
     }
     for (step, &[rate, applied]) in (1..).zip(rates) {
         let mut inputs = read(&format!("g{step}"), Role::WeightGradient);
-        if rule.needs_norms() {
+        if entry.needs_norms {
             let norms = run(&GradNorms {}, &inputs);
             inputs.push(norms.unwrap_or_else(|e| panic!("{}: {e}", case.name()))[0].clone());
         }
@@ -138,8 +147,8 @@ fn adamw_group(report: &mut Report, case: Case<'_>, group: usize) {
         [rates[group].as_f64().expect("a number") as f32, applied]
     });
     let rates: Vec<_> = rates.collect();
-    let rule = Rule::Adamw(Adamw { beta1, beta2, eps: eps as f32 });
-    let state = updates(report, case, rule, (&tensors, weight_decay as f32), &rates);
+    let op = op(Adamw { beta1, beta2, eps }, NO_MOMENTUM);
+    let state = updates(report, case, op, (&tensors, weight_decay as f32), &rates);
     if rates.len() == 10 {
         compare(report, case, "m10", &tensors, &state[tensors.len()..]);
         compare(report, case, "v10", &tensors, &state[2 * tensors.len()..]);
@@ -165,10 +174,8 @@ fn golden_tv_optim_ema() {
         };
         let warmup = if is_torch { 0.0 } else { case.float("tau") };
         let average = Some(Average { decay: case.float("decay"), warmup });
-        let group = Group { weight_decay: 0.0, lr_factor: 1.0, master: false, adapts: true };
-        let rule = Rule::Sgd(Sgd { momentum: 0.0, nesterov: false });
         let n = names.len();
-        let op = ParameterUpdate { rule, groups: vec![group; n], stats: false, average };
+        let op = ParameterUpdate { groups: vec![GROUP; n], average, ..op(Sgd, NO_MOMENTUM) };
         let first = if is_torch { 1 } else { 0 };
         let mut averages = read(&format!("ema{first}"));
         let done = if is_torch { 1 } else { case.float("first_update") as i32 - 1 };

@@ -18,7 +18,7 @@ mod data;
 mod epochs;
 mod fusion;
 mod load;
-mod optimizers;
+mod loss_weights;
 mod ranks;
 mod solver;
 mod synonyms;
@@ -46,7 +46,7 @@ pub use configs::{ConfigError, Difference, Key, MlperfRule, Origin, Origins, Res
 pub use data::{ChannelOrder, Data, Input, RepeatRule, Set, Synthetic};
 pub use fusion::{Fused, Fusion};
 pub use load::{HALF_THE_RUN, OF_THE_BATCH};
-pub use optimizers::{Adamw, Lars, LossWeights, Novograd, NovogradForm};
+pub use loss_weights::LossWeights;
 pub use ranks::RanksConfig;
 pub use solver::{Optimizer, ParameterGroup, Schedule, Solver, WarmupRule};
 pub use train::{BestMetric, Eval, EvalWeights, Train};
@@ -73,7 +73,7 @@ ONEGRAPH_DOCS=write cargo test --release -p engine --test config
 pub fn schema() -> &'static Schema {
     static SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
         Schema::of::<Config>(Facts {
-            synonyms: synonyms::SYNONYMS,
+            synonyms: &synonyms::SYNONYMS,
             forms: &epochs::FORMS,
             removed: &[(
                 "train.tuning",
@@ -181,7 +181,7 @@ impl Config {
         let reference = self.solver.reference_batch;
         reference.map_or(rate, |images| {
             let share = self.train.batch_size as f64 / images as f64;
-            rate * if self.solver.optimizer == Optimizer::Adamw { share.sqrt() } else { share }
+            rate * if self.solver.optimizer.entry().rate_by_root { share.sqrt() } else { share }
         })
     }
 

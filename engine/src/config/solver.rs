@@ -1,15 +1,23 @@
 //! `[solver]`: optimizer, learning rate schedule, loss scale.
 
-use configs::table;
+use std::sync::Arc;
+
+use configs::{Check, table};
+use kernels::ops::rules::{self, Entry, Rule};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::optimizers::{Adamw, Lars, Novograd};
-
+/// Defines the table and its optimizers, with the rules of these.
+macro_rules! solver {
+    (
+        $(#[doc = $about:tt])*
+        plain { $($(#[doc = $of_plain:tt])* $plain:ident = $file_of_plain:ident,)* }
+        tables { $($(#[doc = $doc:tt])* $rule:ident = $file:ident,)* }
+    ) => {
 table! {
     /// `[solver]`: how weights are updated.
     pub struct Solver {
-        /// `"sgd"` (default), `"adamw"`, `"novograd"` or `"lars"`.
+        $(#[doc = $about])*
         #[key(resume = State, mlperf = Hyperparameter)]
         pub optimizer: Optimizer = Optimizer::Sgd,
         /// Learning rate after warm-up, for the whole global batch. Default 0.02.
@@ -94,12 +102,57 @@ table! {
         /// Rates and decays of parameters by name; the last group that fits holds. Default `[]`.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub groups: Vec<ParameterGroup> = Vec::new(),
-        /// Moments and form of NovoGrad.
-        pub novograd: Novograd,
-        /// Trust of LARS.
-        pub lars: Lars,
-        /// Moments of AdamW.
-        pub adamw: Adamw,
+        $($(#[doc = $doc])* pub $file: rules::$file::$rule,)*
+    }
+}
+
+/// Update rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Optimizer {
+    $($(#[doc = $of_plain])* $plain,)*
+    $($(#[doc = $doc])* $rule,)*
+}
+
+impl Optimizer {
+    /// Each name, which is also that of a table, with facts about the rule.
+    pub(crate) const ALL: &[(&str, &Entry)] = &[
+        $((stringify!($file_of_plain), &rules::$file_of_plain::ENTRY),)*
+        $((stringify!($file), &rules::$file::ENTRY),)*
+    ];
+}
+
+impl Solver {
+    /// The rule of the optimizer.
+    pub fn rule(&self) -> Arc<dyn Rule> {
+        match self.optimizer {
+            $(Optimizer::$plain => Arc::new(rules::$file_of_plain::$plain),)*
+            $(Optimizer::$rule => Arc::new(self.$file.clone()),)*
+        }
+    }
+
+    /// Checks the keys of all rules.
+    pub(crate) fn check_rules(&self, check: &mut Check) {
+        $(self.$file.check(check);)*
+    }
+}
+    };
+}
+kernels::optimizer_rules!(solver);
+
+impl Optimizer {
+    /// Facts about its rule.
+    pub fn entry(self) -> &'static Entry {
+        Self::ALL[self as usize].1
+    }
+
+    /// True if a key of the config is of `[solver]` and means nothing to the rule.
+    pub(crate) fn ignores(self, key: &str) -> bool {
+        let key = key.strip_prefix("solver.").unwrap_or_default();
+        match key.split_once('.') {
+            Some((table, _)) => table != Self::ALL[self as usize].0,
+            None => key == "momentum" && !self.entry().has_momentum,
+        }
     }
 }
 
@@ -118,20 +171,6 @@ table! {
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Hyperparameter)]
         pub weight_decay: Option<f64> = None,
     }
-}
-
-/// Update rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Optimizer {
-    /// Stochastic gradient descent with momentum.
-    Sgd,
-    /// Stochastic gradient descent with moments of layer-wise norms.
-    Novograd,
-    /// Layer-wise adaptive rate scaling of SGD with momentum.
-    Lars,
-    /// Adam with decoupled weight decay.
-    Adamw,
 }
 
 /// Learning rate after warm-up.

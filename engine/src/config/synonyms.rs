@@ -1,7 +1,20 @@
 //! Names that other projects give a key, and onegraph's key or answer for each.
 
-/// Names, and the key that they mean, or else a sentence (which begins with "onegraph").
-pub(super) const SYNONYMS: &[(&[&str], &str)] = &[
+use std::sync::LazyLock;
+
+use super::Optimizer;
+
+/// Names, and the key that they mean, or else a sentence.
+type Row = (&'static [&'static str], &'static str);
+
+/// All names, those of optimizers among them.
+pub(super) static SYNONYMS: LazyLock<Vec<Row>> = LazyLock::new(|| {
+    let rules = Optimizer::ALL.iter().map(|(_, entry)| (entry.synonyms, "solver.optimizer"));
+    OF_KEYS.iter().copied().chain(rules).collect()
+});
+
+/// The names of keys; a sentence begins with "onegraph".
+const OF_KEYS: &[Row] = &[
     (&["epoch", "max_epochs", "num_epochs"], "train.epochs"),
     (&["max_iter", "max_iters", "iterations", "max_steps"], "train.steps"),
     (&["batch", "bs", "ims_per_batch", "samples_per_gpu"], "train.batch_size"),
@@ -10,7 +23,6 @@ pub(super) const SYNONYMS: &[(&[&str], &str)] = &[
     (&["lrf", "min_lr", "eta_min"], "solver.min_learning_rate"),
     (&["warmup", "warmup_iters"], "solver.warmup_steps"),
     (&["scheduler", "lr_scheduler", "lr_policy", "cos_lr"], "solver.schedule"),
-    (&["adam", "adamw"], "solver.optimizer"),
     (&["wd"], "solver.weight_decay"),
     (&["clip", "grad_clip", "clip_grad", "max_grad_norm"], "solver.clip_norm"),
     (&["ema", "model_ema", "swa"], "train.ema_decay"),
@@ -65,7 +77,7 @@ mod tests {
     #[test]
     fn each_name_means_a_key_or_says_why_none() {
         let mut seen = std::collections::BTreeSet::new();
-        for (names, answer) in SYNONYMS {
+        for (names, answer) in SYNONYMS.iter() {
             assert!(schema().key(answer).is_some() || answer.starts_with("onegraph "), "{answer}");
             for name in *names {
                 assert!(seen.insert(name), "{name} twice");

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::config::{Config, Optimizer, Schedule, WarmupRule};
+use crate::config::{Config, Schedule, WarmupRule};
 use serde_json::{Value, json};
 
 use super::cache::Cleared;
@@ -177,7 +177,7 @@ impl Observer for Timer {
 fn write_parameters(log: &mut LogWriter, config: &Config) -> Result<(), EngineError> {
     let (solver, train) = (&config.solver, &config.train);
     log.fact("global_batch_size", train.batch_size)?;
-    log.fact("opt_name", optimizer(solver.optimizer))?;
+    log.fact("opt_name", solver.optimizer.entry().mlperf)?;
     log.fact("opt_base_learning_rate", solver.learning_rate)?;
     log.fact("opt_learning_rate_warmup_steps", solver.warmup_steps)?;
     log.fact("opt_learning_rate_warmup_factor", warmup_factor(config))?;
@@ -202,16 +202,6 @@ fn check_epochs(steps: u64, steps_per_epoch: u64) -> Result<(), EngineError> {
          epochs; set train.steps={}",
         steps.next_multiple_of(steps_per_epoch)
     )))
-}
-
-/// Its name in the rules.
-fn optimizer(optimizer: Optimizer) -> &'static str {
-    match optimizer {
-        Optimizer::Sgd => "sgd_with_momentum",
-        Optimizer::Novograd => "novograd",
-        Optimizer::Lars => "lars",
-        Optimizer::Adamw => "adamw",
-    }
 }
 
 /// The rate's growth per step of the warm-up (the reference's factor), or the share of the full

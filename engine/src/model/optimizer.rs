@@ -2,22 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::config::{Optimizer, Solver, WarmupRule};
+use crate::config::{Solver, WarmupRule};
 use graph::program::Pass;
 use graph::{GraphError, TensorId};
 use kernels::ops::control_step::ControlStep;
 use kernels::ops::grad_norms::GradNorms;
-use kernels::ops::parameter_update::{
-    Adamw, Average, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd,
-};
+use kernels::ops::parameter_update::{Average, ParameterUpdate};
+use kernels::ops::rules::{Group, Momentum};
 use kernels::{Role, TensorDesc};
 
 use super::net::Net;
 use super::params::ParamKind;
 use super::schedule::schedule;
-use super::state_names::{
-    ADAMW_STEPS, AVERAGE, AVERAGED, MASTER, NOVOGRAD_AVERAGES, NOVOGRAD_STEPS, SECOND_MOMENT,
-};
+use super::state_names::{AVERAGE, AVERAGED, MASTER};
 use crate::names::matches;
 
 /// The kept statistics of all trained parameters, in order.
@@ -52,10 +49,8 @@ pub(super) fn update(
     net.program.set_pass(Pass::Update);
     net.part("optimizer");
     let config = net.spec.config;
-    let index =
-        |net: &mut Net<'_>, name: &str| net.program.state(name, TensorDesc::new(Role::Index, &[1]));
     let [step, growth, skipped] =
-        ["step", "loss_scale_growth", "skipped_steps"].map(|name| index(net, name));
+        ["step", "loss_scale_growth", "skipped_steps"].map(|name| count(net, name));
     let [norms, finite] = net.program.apply(GradNorms {}, grads.as_slice())?;
     net.program.keep("grad_norms", norms);
     let control = ControlStep {
@@ -72,18 +67,25 @@ pub(super) fn update(
     let control = net.program.add(Arc::new(control), &[norms, finite], &updates)?[0];
     net.program.keep("control", control);
     let (op, updates) = parameter_update(net, trained);
-    let norms_read = op.rule.needs_norms().then_some(norms);
+    let norms_read = op.rule.entry().needs_norms.then_some(norms);
     let inputs: Vec<_> = grads.into_iter().chain(norms_read).chain([control]).collect();
     let stats = net.program.add(Arc::new(op), &inputs, &updates)?.first().copied();
     stats.iter().for_each(|stats| net.program.keep(PARAMETER_STATS, *stats));
     Ok([control, norms].into_iter().chain(stats).collect())
 }
 
+/// The state of a count.
+fn count(net: &mut Net<'_>, name: &str) -> TensorId {
+    net.program.state(name, TensorDesc::new(Role::Index, &[1]))
+}
+
 /// The node that updates every trained parameter, and its state: weights, momenta, masters of those
 /// that have one, then what the rule keeps, then averages.
 fn parameter_update(net: &mut Net<'_>, trained: &[Trained]) -> (ParameterUpdate, Vec<TensorId>) {
     let (config, on_device) = (net.spec.config, !net.spec.target.is_cpu());
-    let rule = rule(&config.solver);
+    let (solver, rule) = (&config.solver, config.solver.rule());
+    let momentum = Momentum { factor: solver.momentum as f32, nesterov: solver.nesterov };
+    let entry = rule.entry();
     let beside = |net: &mut Net<'_>, prefix: &str, t: &Trained| {
         let desc = TensorDesc::new(Role::Master, &t.shape);
         net.program.state(&format!("{prefix}{}", t.name), desc)
@@ -91,29 +93,31 @@ fn parameter_update(net: &mut Net<'_>, trained: &[Trained]) -> (ParameterUpdate,
     let momenta: Vec<_> = trained.iter().map(|t| beside(net, "momentum/", t)).collect();
     let of = |t: &Trained| {
         let master = on_device && net.program.desc(t.weight).role == Role::Weight;
-        Group { master, ..group_of(&config.solver, &t.name, t.kind) }
+        Group { master, ..group_of(solver, &t.name, t.kind) }
     };
     let groups: Vec<Group> = trained.iter().map(of).collect();
     let with_master = trained.iter().zip(&groups).filter(|(_, group)| group.master);
     let masters: Vec<_> = with_master.map(|(t, _)| beside(net, MASTER, t)).collect();
     let weights = trained.iter().map(|t| t.weight);
     let mut updates: Vec<_> = weights.chain(momenta).chain(masters).collect();
-    if rule.has_averages() {
-        let averages = TensorDesc::new(Role::Scalar, &[trained.len()]);
-        updates.push(net.program.state(NOVOGRAD_AVERAGES, averages));
-        updates.push(net.program.state(NOVOGRAD_STEPS, TensorDesc::new(Role::Index, &[1])));
+    if let Some(name) = entry.number {
+        let numbers = TensorDesc::new(Role::Scalar, &[trained.len()]);
+        updates.push(net.program.state(name, numbers));
     }
-    if rule.has_second_moments() {
-        updates.extend(trained.iter().map(|t| beside(net, SECOND_MOMENT, t)));
-        updates.push(net.program.state(ADAMW_STEPS, TensorDesc::new(Role::Index, &[1])));
+    if let Some(prefix) = entry.second {
+        updates.extend(trained.iter().map(|t| beside(net, prefix, t)));
+    }
+    if let Some(name) = entry.steps {
+        updates.push(count(net, name));
     }
     let warmup = config.train.ema_warmup_steps as f64;
     let average = config.train.ema_decay.map(|decay| Average { decay, warmup });
     if average.is_some() {
         updates.extend(trained.iter().map(|t| beside(net, AVERAGE, t)));
-        updates.push(net.program.state(AVERAGED, TensorDesc::new(Role::Index, &[1])));
+        updates.push(count(net, AVERAGED));
     }
-    (ParameterUpdate { rule, groups, stats: config.train.log_parameters, average }, updates)
+    let stats = config.train.log_parameters;
+    (ParameterUpdate { rule, momentum, groups, stats, average }, updates)
 }
 
 /// How a parameter of this name and kind is updated, where it needs no master.
@@ -126,37 +130,6 @@ pub fn group_of(solver: &Solver, name: &str, kind: ParamKind) -> Group {
     let groups = || solver.groups.iter().rev().filter(|group| matches(&group.r#match, name));
     let decay = groups().find_map(|group| group.weight_decay).or(own_decay);
     let factor = groups().find_map(|group| group.lr_factor).unwrap_or(own_factor);
-    let adapts = solver.lars.adapts_vectors || kind == ParamKind::Weight;
     let (weight_decay, lr_factor) = (decay.unwrap_or(solver.weight_decay) as f32, factor as f32);
-    Group { weight_decay, lr_factor, master: false, adapts }
-}
-
-/// The rule of an optimizer.
-fn rule(solver: &Solver) -> Rule {
-    let momentum = solver.momentum as f32;
-    match solver.optimizer {
-        Optimizer::Sgd => Rule::Sgd(Sgd { momentum, nesterov: solver.nesterov }),
-        Optimizer::Lars => {
-            Rule::Lars(Lars { momentum, trust: solver.lars.trust_coefficient as f32 })
-        }
-        Optimizer::Novograd => Rule::Novograd(novograd(&solver.novograd)),
-        Optimizer::Adamw => {
-            let crate::config::Adamw { beta1, beta2, eps } = solver.adamw;
-            Rule::Adamw(Adamw { beta1, beta2, eps: eps as f32 })
-        }
-    }
-}
-
-fn novograd(config: &crate::config::Novograd) -> Novograd {
-    let form = match config.form {
-        crate::config::NovogradForm::Paper => NovogradForm::Paper,
-        crate::config::NovogradForm::Apex => NovogradForm::Apex {
-            bias_correction: config.bias_correction,
-            reg_inside: config.reg_inside,
-            averaging: config.averaging,
-            init_zero: config.init_zero,
-        },
-    };
-    let [beta1, beta2, eps] = [config.beta1, config.beta2, config.eps].map(|value| value as f32);
-    Novograd { beta1, beta2, eps, form }
+    Group { weight_decay, lr_factor, master: false, is_weight: kind == ParamKind::Weight }
 }

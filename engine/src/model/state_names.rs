@@ -1,4 +1,4 @@
-//! Names of the state that a program has in addition to its parameters.
+//! Names of the state that a program has in addition to its parameters, and to what a rule keeps.
 
 /// Prefix of the fp32 masters of weights that the device holds as fp16.
 pub(crate) const MASTER: &str = "master/";
@@ -6,15 +6,6 @@ pub(crate) const MASTER: &str = "master/";
 pub(crate) const RING: &str = "ring";
 /// Rows written to the ring.
 pub(crate) const RING_STEP: &str = "ring_step";
-
-/// Roots of NovoGrad's second moments, one of each trained parameter.
-pub(super) const NOVOGRAD_AVERAGES: &str = "novograd/averages";
-/// Prefix of AdamW's second moment of a parameter.
-pub(super) const SECOND_MOMENT: &str = "second_moment/";
-/// Updates that AdamW has applied.
-pub(super) const ADAMW_STEPS: &str = "adamw/steps";
-/// Updates that NovoGrad has applied.
-pub(super) const NOVOGRAD_STEPS: &str = "novograd/steps";
 
 /// Prefix of the average of a trained parameter.
 pub(crate) const AVERAGE: &str = "ema/";

@@ -7,10 +7,11 @@ use std::path::Path;
 use configs::{preset, preset_names};
 use engine::config::{
     BackboneKind, Block, BoxLoss, Cascade, CellRule, ChannelOrder, Config, ExtraLevel, LevelEps,
-    LossDivisor, MaskTargetRule, ModelKind, NormKind, NovogradForm, Optimizer, PasteRule,
-    PostNmsScope, ResizeFilter, ResizeRounding, Schedule, StrideRule, WarmupRule,
+    LossDivisor, MaskTargetRule, ModelKind, NormKind, Optimizer, PasteRule, PostNmsScope,
+    ResizeFilter, ResizeRounding, Schedule, StrideRule, WarmupRule,
 };
 use engine::mlperf::Recipe;
+use kernels::ops::rules::novograd::NovogradForm;
 
 fn load(name: &str) -> Config {
     Config::load(name, &[]).unwrap()

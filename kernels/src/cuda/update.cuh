@@ -1,6 +1,7 @@
 // The update of parameters by an optimizer: elementwise over weight, momentum and gradient, with
 // an fp32 master or without, and on request sums of what was read and written.
 #pragma once
+#include "control.cuh"
 #include "many_tensors.cuh"
 #include "reduce.cuh"
 
@@ -11,6 +12,7 @@ constexpr int ROUNDS = 4;     // vectors of a thread: three streams of loads, al
 constexpr int BLOCK_ELEMENTS = THREADS * VECTOR * ROUNDS;
 constexpr int SUMS = 3;  // of a block, and statistics of a parameter
 constexpr int ROOT_THREADS = 1024;
+constexpr int FACTORS = 5;  // of a parameter
 
 // Loads and stores of a weight as float.
 DEVICE float4 load4(const float* p) { return *(const float4*)p; }
@@ -164,3 +166,35 @@ DEVICE void statistics(const Parameters& in, const double* RESTRICT sums, float*
     stats[SUMS * i + 2] = (float)(of[2] / len);
   }
 }
+
+// The values of one parameter that factors are computed from.
+struct Known {
+  double rate, weight_decay, grad_factor;
+  double norm;  // of the gradient, unscaled and clipped
+  DEVICE Known(const Control& control, const Parameters& in, int i, float norm_as_given)
+      : weight_decay(in.weight_decay[i]), grad_factor(control.grad_factor) {
+    const double factor = (double)in.lr_factor[i];
+    rate = (double)control.lr * factor + (double)control.warmup_cut * (factor - 1.0);
+    norm = (double)norm_as_given * grad_factor;
+  }
+};
+
+DEVICE double power(double base, unsigned exponent) {
+  double result = 1.0;
+  for (; exponent > 0; exponent /= 2) {
+    if (exponent % 2 == 1) result *= base;
+    base *= base;
+  }
+  return result;
+}
+
+// An update by factors that follow from norms.
+struct Factors {
+  static constexpr bool HAS_SECOND_MOMENT = false;
+  float keep, of_grad, of_weight, of_momentum, decay;
+  DEVICE float update(float w, float& m, float&, float grad) const {
+    m = keep * m + (of_grad * grad + of_weight * w);
+    return w - (of_momentum * m + decay * w);
+  }
+};
+static_assert(sizeof(Factors) == FACTORS * sizeof(float), "a row of factors");

@@ -5,13 +5,13 @@ use std::collections::HashSet;
 
 use crate::config::{
     BackboneKind, Block, BoxLoss, Config, ConfigError, Difference, MaskTargetRule, NormKind,
-    Optimizer, Origins, Schedule, schema,
+    Origins, Schedule, schema,
 };
 use crate::model::detectors;
 
 /// Keys that mean something only under some value of another key.
 struct Idle {
-    /// The keys, or tables of keys (`solver.lars.`).
+    /// The keys, or tables of keys (`model.mask_head.`).
     keys: &'static [&'static str],
     /// The key that decides.
     switch: &'static str,
@@ -28,26 +28,6 @@ const IDLE: &[Idle] = &[
         keys: &["solver.min_learning_rate"],
         switch: "solver.schedule",
         applies: |c| c.solver.schedule == Schedule::Multistep,
-    },
-    Idle {
-        keys: &["solver.momentum"],
-        switch: "solver.optimizer",
-        applies: |c| matches!(c.solver.optimizer, Optimizer::Novograd | Optimizer::Adamw),
-    },
-    Idle {
-        keys: &["solver.novograd."],
-        switch: "solver.optimizer",
-        applies: |c| c.solver.optimizer != Optimizer::Novograd,
-    },
-    Idle {
-        keys: &["solver.adamw."],
-        switch: "solver.optimizer",
-        applies: |c| c.solver.optimizer != Optimizer::Adamw,
-    },
-    Idle {
-        keys: &["solver.lars."],
-        switch: "solver.optimizer",
-        applies: |c| c.solver.optimizer != Optimizer::Lars,
     },
     Idle {
         keys: &["model.backbone.stride_in_1x1"],
@@ -252,6 +232,10 @@ impl Config {
             if of.split(' ').all(|of| value.trim_matches('"') != of) {
                 idle(change, &switch, &value);
             }
+        }
+        let switch = "solver.optimizer";
+        for change in changed.iter().filter(|of| self.solver.optimizer.ignores(&of.key)) {
+            idle(change, switch, &self.value(switch)?);
         }
         let idle_now = IDLE.iter().filter(|idle| (idle.applies)(self));
         let of_others =

@@ -6,21 +6,7 @@ use crate::config::{Config, Optimizer};
 
 pub(super) fn check(config: &Config, check: &mut Check) {
     let solver = &config.solver;
-    let (novograd, lars, adamw) = (&solver.novograd, &solver.lars, &solver.adamw);
-    let betas = [
-        ("solver.novograd.beta1", novograd.beta1),
-        ("solver.novograd.beta2", novograd.beta2),
-        ("solver.adamw.beta1", adamw.beta1),
-        ("solver.adamw.beta2", adamw.beta2),
-    ];
-    for (key, beta) in betas {
-        check.require((0.0..1.0).contains(&beta), key, || {
-            format!("is {beta}; it must be at least 0 and below 1")
-        });
-    }
-    check.not_negative("solver.novograd.eps", novograd.eps);
-    check.positive("solver.adamw.eps", adamw.eps);
-    check.positive("solver.lars.trust_coefficient", lars.trust_coefficient);
+    solver.check_rules(check);
     let is_sgd = solver.optimizer == Optimizer::Sgd;
     check.require(is_sgd || !solver.nesterov, "solver.nesterov", || {
         "is true, which solver.optimizer = \"sgd\" alone has; set it to false".into()

@@ -4,6 +4,7 @@ pub mod accumulate;
 pub mod control_step;
 pub mod grad_norms;
 pub mod parameter_update;
+pub mod rules;
 pub mod scalar_product;
 
 use crate::case::OpCase;

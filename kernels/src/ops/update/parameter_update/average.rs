@@ -1,7 +1,7 @@
 //! The exponential moving average of parameters.
 
-use super::rules::power;
 use crate::Cost;
+use crate::ops::rules::power;
 
 /// Work of an element.
 pub(super) const COST: Cost = Cost { flops: 3, bytes: 12 };

@@ -1,10 +1,17 @@
 //! Cases of `parameter_update` for the table of ops.
 
-use super::{Adamw, Average, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, Sgd};
-use crate::Role;
-use crate::case::{OpCase, constant, floats, normal, uniform};
+use std::sync::Arc;
+
+use super::{Average, ParameterUpdate};
+use crate::case::{OpCase, normal, uniform};
 use crate::cpu::HostTensor;
 use crate::ops::control_step::Control;
+use crate::ops::rules::adamw::Adamw;
+use crate::ops::rules::lars::Lars;
+use crate::ops::rules::novograd::{Novograd, NovogradForm};
+use crate::ops::rules::sgd::Sgd;
+use crate::ops::rules::{Group, Momentum, Rule};
+use crate::{Role, TensorDesc};
 
 /// A parameter: its shape, the role of the weight, and whether it has a master.
 type Parameter = (&'static [usize], Role, bool);
@@ -16,6 +23,7 @@ const KINDS: [(Role, bool); 4] =
 #[derive(Clone, Copy)]
 struct Ask {
     apply: bool,
+    nesterov: bool,
     stats: bool,
     average: Option<Average>,
     /// Updates applied before.
@@ -44,84 +52,70 @@ pub fn cases() -> Vec<OpCase> {
         weight(&[1024, 1, 1, 256]),
         bias(&[1024]),
     ];
-    let ask = Ask { apply: true, stats: false, average: None, steps: 3 };
-    let with_stats = Ask { stats: true, ..ask };
-    let skipped_with_stats = Ask { apply: false, ..with_stats };
-    let (paper, apex) = (novograd(NovogradForm::Paper), novograd(form(0b0101)));
+    let ask = Ask { apply: true, nesterov: false, stats: false, average: None, steps: 3 };
+    let (late, skipped) = (Ask { steps: 100_000, ..ask }, Ask { apply: false, ..ask });
+    let with_stats = |ask: Ask| Ask { stats: true, ..ask };
+    let sgd: Arc<dyn Rule> = Arc::new(Sgd);
+    let lars: Arc<dyn Rule> = Arc::new(Lars { trust_coefficient: 0.02, adapts_vectors: false });
+    let adamw: Arc<dyn Rule> = Arc::new(Adamw::default());
+    let rules: [(&str, Arc<dyn Rule>); 5] = [
+        ("sgd", sgd.clone()),
+        ("lars", lars.clone()),
+        ("the paper's novograd", novograd(NovogradForm::Paper, 0)),
+        ("apex's novograd", novograd(NovogradForm::Apex, 0b0101)),
+        ("adamw", adamw.clone()),
+    ];
+    let updates: [(&str, &[Parameter], Ask); 9] = [
+        ("each kind", &kinds, ask),
+        ("each kind, first", &kinds, Ask { steps: 0, ..ask }),
+        ("each kind, with statistics", &kinds, with_stats(ask)),
+        ("skipped", &kinds, skipped),
+        ("skipped, with statistics", &kinds, with_stats(skipped)),
+        ("131 parameters", &many, late),
+        ("131 parameters, with statistics", &many, with_stats(late)),
+        ("a bottleneck of res4", &block, ask),
+        ("a bottleneck of res4, with statistics", &block, with_stats(ask)),
+    ];
     let averaged = Ask { average: Some(Average { decay: 0.999, warmup: 20.0 }), ..ask };
     let mut cases = vec![
-        case("sgd, no parameters", sgd(false), &[], ask),
-        case("sgd, each kind", sgd(false), &kinds, ask),
-        case("nesterov, each kind", sgd(true), &kinds, ask),
-        case("sgd, skipped", sgd(false), &kinds, Ask { apply: false, ..ask }),
-        case("sgd, 131 parameters", sgd(false), &many, ask),
-        case("sgd, a bottleneck of res4", sgd(false), &block, ask),
-        case("sgd, each kind, with statistics", sgd(false), &kinds, with_stats),
-        case("sgd, skipped, with statistics", sgd(false), &kinds, skipped_with_stats),
-        case("sgd, 131 parameters, with statistics", sgd(false), &many, with_stats),
-        case("lars, no parameters", lars(), &[], ask),
-        case("lars, each kind", lars(), &kinds, ask),
-        case("lars, skipped", lars(), &kinds, Ask { apply: false, ..ask }),
-        case("lars, 131 parameters, with statistics", lars(), &many, with_stats),
-        case("novograd, each kind", paper, &kinds, ask),
-        case("novograd, each kind, first", paper, &kinds, Ask { steps: 0, ..ask }),
-        case("novograd, skipped", apex, &kinds, skipped_with_stats),
-        case("novograd, 131 parameters", apex, &many, Ask { steps: 100_000, ..ask }),
-        case("novograd, a bottleneck of res4", apex, &block, with_stats),
-        case("lars, a bottleneck of res4", lars(), &block, ask),
-        case("adamw, each kind", adamw(), &kinds, ask),
-        case("adamw, each kind, first", adamw(), &kinds, Ask { steps: 0, ..ask }),
-        case("adamw, skipped", adamw(), &kinds, Ask { apply: false, ..ask }),
-        case("adamw, skipped, with statistics", adamw(), &kinds, skipped_with_stats),
-        case("adamw, 131 parameters", adamw(), &many, Ask { steps: 100_000, ..with_stats }),
-        case("adamw, a bottleneck of res4", adamw(), &block, ask),
-        case("sgd, each kind, averaged", sgd(false), &wide, averaged),
-        case("sgd, skipped, not averaged", sgd(false), &wide, Ask { apply: false, ..averaged }),
-        case(
-            "adamw, 131 parameters, averaged",
-            adamw(),
-            &many_wide,
-            Ask { stats: true, ..averaged },
-        ),
-        case("sgd, a bottleneck of res4, averaged", sgd(false), &block, averaged),
+        case("sgd, no parameters", &sgd, &[], ask),
+        case("lars, no parameters", &lars, &[], ask),
+        case("nesterov, each kind", &sgd, &kinds, Ask { nesterov: true, ..ask }),
+        case("sgd, each kind, averaged", &sgd, &wide, averaged),
+        case("sgd, skipped, not averaged", &sgd, &wide, Ask { apply: false, ..averaged }),
+        case("adamw, 131 parameters, averaged", &adamw, &many_wide, with_stats(averaged)),
+        case("sgd, a bottleneck of res4, averaged", &sgd, &block, averaged),
     ];
+    for (name, rule) in &rules {
+        let of = |(what, parameters, ask): &(&str, &[Parameter], Ask)| {
+            case(&format!("{name}, {what}"), rule, parameters, *ask)
+        };
+        cases.extend(updates.iter().map(of));
+    }
     for flags in 0..16 {
         let label = |when: &str| format!("apex's novograd, flags {flags:04b}, {when}");
-        let rule = novograd(form(flags));
+        let rule = &novograd(NovogradForm::Apex, flags);
         cases.push(case(&label("first"), rule, &few, Ask { steps: 0, ..ask }));
         cases.push(case(&label("later"), rule, &few, ask));
     }
     cases
 }
 
-fn sgd(nesterov: bool) -> Rule {
-    Rule::Sgd(Sgd { momentum: 0.9, nesterov })
-}
-
-fn lars() -> Rule {
-    Rule::Lars(Lars { momentum: 0.9, trust: 0.02 })
-}
-
-fn adamw() -> Rule {
-    Rule::Adamw(Adamw { beta1: 0.9, beta2: 0.999, eps: 1e-8 })
-}
-
-fn novograd(form: NovogradForm) -> Rule {
-    Rule::Novograd(Novograd { beta1: 0.95, beta2: 0.5, eps: 1e-8, form })
-}
-
-/// Apex's form with these flags.
-fn form(flags: u32) -> NovogradForm {
+/// NovoGrad with the flags of apex's form.
+fn novograd(form: NovogradForm, flags: u32) -> Arc<dyn Rule> {
     let flag = |bit: u32| flags >> bit & 1 == 1;
-    NovogradForm::Apex {
+    Arc::new(Novograd {
+        form,
+        beta2: 0.5,
         bias_correction: flag(0),
         reg_inside: flag(1),
         averaging: flag(2),
         init_zero: flag(3),
-    }
+        ..Novograd::default()
+    })
 }
 
-fn case(label: &str, rule: Rule, parameters: &[Parameter], ask: Ask) -> OpCase {
+fn case(label: &str, rule: &Arc<dyn Rule>, parameters: &[Parameter], ask: Ask) -> OpCase {
     let tensors = |role: Option<Role>, seed: u32, scale: f32| -> Vec<HostTensor> {
         let tensor =
             |(i, p): (usize, &Parameter)| normal(role.unwrap_or(p.1), p.0, seed + i as u32, scale);
@@ -131,10 +125,16 @@ fn case(label: &str, rule: Rule, parameters: &[Parameter], ask: Ask) -> OpCase {
         weight_decay: if i % 2 == 0 { 1e-3 } else { 0.0 },
         lr_factor: if i % 3 == 0 { 2.0 } else { 1.0 },
         master: p.2,
-        adapts: i % 4 != 1,
+        is_weight: i % 4 != 1,
     });
-    let op =
-        ParameterUpdate { rule, groups: groups.collect(), stats: ask.stats, average: ask.average };
+    let op = ParameterUpdate {
+        rule: Arc::clone(rule),
+        momentum: Momentum { factor: 0.9, nesterov: ask.nesterov },
+        groups: groups.collect(),
+        stats: ask.stats,
+        average: ask.average,
+    };
+    let entry = rule.entry();
     let applied = if ask.apply { 1.0 } else { 0.0 };
     let control =
         Control { lr: 0.02, grad_factor: 0.5, applied, loss_scale: 2.0, warmup_cut: 0.003 };
@@ -142,8 +142,8 @@ fn case(label: &str, rule: Rule, parameters: &[Parameter], ask: Ask) -> OpCase {
     let square = |v: &f32| f64::from(*v) * f64::from(*v);
     let norm = |t: &HostTensor| t.as_f32().iter().map(square).sum::<f64>().sqrt() as f32;
     let norms: Vec<f32> = inputs.iter().map(norm).chain([1.0]).collect();
-    if rule.needs_norms() {
-        inputs.push(floats(Role::Scalar, &[norms.len()], norms));
+    if entry.needs_norms {
+        inputs.push(HostTensor::f32(TensorDesc::new(Role::Scalar, &[norms.len()]), norms));
     }
     inputs.push(HostTensor::f32(Control::desc(), control.values().to_vec()));
     let masters = parameters
@@ -154,20 +154,20 @@ fn case(label: &str, rule: Rule, parameters: &[Parameter], ask: Ask) -> OpCase {
     let mut updates = tensors(None, 1000, 1.0);
     updates.append(&mut tensors(Some(Role::Master), 2000, 0.1));
     updates.extend(masters);
-    if rule.has_averages() {
+    if entry.number.is_some() {
         updates.push(uniform(Role::Scalar, &[parameters.len()], 4000, 0.1, 2.0));
     }
-    if rule.has_second_moments() {
+    if entry.second.is_some() {
         let second =
             |(i, p): (usize, &Parameter)| uniform(Role::Master, p.0, 5000 + i as u32, 0.001, 0.1);
         updates.extend(parameters.iter().enumerate().map(second));
     }
-    if rule.counts_updates() {
-        updates.push(constant(&[1], ask.steps));
+    if entry.steps.is_some() {
+        updates.push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![ask.steps]));
     }
     if ask.average.is_some() {
         updates.append(&mut tensors(Some(Role::Master), 6000, 1.0));
-        updates.push(constant(&[1], ask.steps));
+        updates.push(HostTensor::i32(TensorDesc::new(Role::Index, &[1]), vec![ask.steps]));
     }
     OpCase::new(label, op, inputs).updating(updates)
 }

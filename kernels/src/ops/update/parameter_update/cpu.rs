@@ -2,11 +2,11 @@
 
 use rayon::prelude::*;
 
-use super::rules::{Known, Step};
-use super::{Average, NAME, ParameterUpdate, Rule, STATS};
-use crate::cpu::{CpuArgs, TensorMut};
+use super::{Average, NAME, ParameterUpdate, STATS};
+use crate::cpu::CpuArgs;
 use crate::isa::Isa;
 use crate::ops::control_step::Control;
+use crate::ops::rules::{Factors, Known, Update};
 
 /// Elements of one task and one sum: large enough to hide the cost of a task, small enough for L2.
 /// Fixed, so that no sum depends on the threads.
@@ -27,13 +27,21 @@ pub(super) fn run(op: &ParameterUpdate, args: &mut CpuArgs<'_>) {
 }
 
 fn update_all(op: &ParameterUpdate, control: Control, args: &mut CpuArgs<'_>) {
-    let n = op.groups.len();
-    let norms = op.rule.needs_norms().then(|| args.inputs[n].f32());
+    let (n, entry) = (op.groups.len(), op.rule.entry());
+    let norms = entry.needs_norms.then(|| args.inputs[n].f32());
     let len = args.updates.len() - op.average_states();
     let (weights, state) = args.updates[..len].split_at_mut(n);
     let (momenta, rest) = state.split_at_mut(n);
     let (masters, own) = rest.split_at_mut(op.masters().count());
-    let own = Own::new(&op.rule, own);
+    let [numbers, seconds, _] = op.own_states();
+    let (own, steps) = own.split_at_mut(numbers + seconds);
+    let (numbers, seconds) = own.split_at_mut(numbers);
+    let numbers = numbers.first_mut().map_or(&mut [][..], |numbers| numbers.f32());
+    let t = steps.first_mut().map_or(0, |steps| {
+        let steps = &mut steps.i32()[0];
+        *steps = steps.wrapping_add(1);
+        *steps as u32
+    });
     let mut masters = masters.iter_mut();
     let parameters = weights.iter_mut().zip(momenta).zip(&args.inputs[..n]).zip(&op.groups);
     for (i, (((w, m), grad), group)) in parameters.enumerate() {
@@ -42,37 +50,18 @@ fn update_all(op: &ParameterUpdate, control: Control, args: &mut CpuArgs<'_>) {
             Some(p) => p.f32(),
             None => w.f32(),
         };
-        let known = Known::new(*group, control, norms.map_or(0.0, |norms| norms[i]));
-        let average = own.averages.get_mut(i);
-        let step = op.rule.step(&known, || norm(values), average, own.t);
-        let second = own.seconds.get_mut(i).map_or(&mut [][..], |second| second.f32());
-        update(step, values, [m.f32(), second], grad.f32());
+        let mut known =
+            Known { t, ..Known::new(*group, control, op.momentum, norms.map_or(0.0, |of| of[i])) };
+        if entry.needs_weight_norms {
+            known.weight_norm = norm(values);
+        }
+        known.number = numbers.get(i).copied().unwrap_or_default();
+        let factors = op.rule.factors(&mut known);
+        numbers.iter_mut().skip(i).take(1).for_each(|number| *number = known.number);
+        let second = seconds.get_mut(i).map_or(&mut [][..], |second| second.f32());
+        update((entry.update, factors), values, [m.f32(), second], grad.f32());
         if let Some(p) = &mut master {
             w.f32().copy_from_slice(p.f32());
-        }
-    }
-}
-
-/// The state that a rule alone has: empty where it has none.
-struct Own<'a, 'b> {
-    averages: &'a mut [f32],
-    seconds: &'a mut [TensorMut<'b>],
-    /// The number of this update, 1 being the first.
-    t: u32,
-}
-
-impl<'a, 'b> Own<'a, 'b> {
-    /// Counts the update, too.
-    fn new(rule: &Rule, own: &'a mut [TensorMut<'b>]) -> Self {
-        let Some((steps, moments)) = own.split_last_mut() else {
-            return Self { averages: &mut [], seconds: &mut [], t: 0 };
-        };
-        let steps = &mut steps.i32()[0];
-        *steps = steps.wrapping_add(1);
-        let t = *steps as u32;
-        match rule.has_averages() {
-            true => Self { averages: moments[0].f32(), seconds: &mut [], t },
-            false => Self { averages: &mut [], seconds: moments, t },
         }
     }
 }
@@ -83,19 +72,18 @@ fn norm(values: &[f32]) -> f64 {
     sums.collect::<Vec<f64>>().iter().sum::<f64>().sqrt()
 }
 
-/// `second` is empty for a rule without.
-fn update(step: Step, weights: &mut [f32], [momenta, second]: [&mut [f32]; 2], grads: &[f32]) {
-    let isa = Isa::get();
-    let chunks = weights.par_chunks_mut(CHUNK).zip(momenta.par_chunks_mut(CHUNK));
-    let chunks = chunks.zip(grads.par_chunks(CHUNK));
-    if second.is_empty() {
-        chunks.for_each(|((weights, momenta), grads)| {
-            step.update(isa, weights, [momenta, &mut []], grads);
-        });
-        return;
-    }
-    chunks.zip(second.par_chunks_mut(CHUNK)).for_each(|(((weights, momenta), grads), second)| {
-        step.update(isa, weights, [momenta, second], grads);
+/// `seconds` is empty for a rule without.
+fn update(
+    (update, factors): (Update, Factors),
+    weights: &mut [f32],
+    [momenta, seconds]: [&mut [f32]; 2],
+    grads: &[f32],
+) {
+    let (isa, mut seconds) = (Isa::get(), seconds.chunks_mut(CHUNK));
+    let chunks = weights.chunks_mut(CHUNK).zip(momenta.chunks_mut(CHUNK)).zip(grads.chunks(CHUNK));
+    let chunks: Vec<_> = chunks.map(|of| (of, seconds.next().unwrap_or_default())).collect();
+    chunks.into_par_iter().for_each(|(((weights, momenta), grads), seconds)| {
+        update(isa, factors, weights, momenta, seconds, grads);
     });
 }
 

@@ -8,10 +8,7 @@
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Touch};
 
-use super::{
-    Adamw, Average, Group, Lars, Novograd, NovogradForm, ParameterUpdate, Rule, STATS, Sgd,
-};
-use crate::many_tensors::{column, first_blocks};
+use super::{Average, Group, ParameterUpdate, STATS};
 use crate::{DType, TensorDesc};
 
 /// Parameters of a launch: their struct must stay under 4 KiB.
@@ -36,14 +33,10 @@ const FACTORS: usize = 5;
 /// Bytes of the factors of a launch.
 const FACTOR_BYTES: usize = CAPACITY * FACTORS * size_of::<f32>();
 
-/// The kernel that updates by factors, without and with sums for statistics.
-const BY_NORMS: [&str; 2] = ["update_by_norms", "update_by_norms_sums"];
-
 /// Bytes of scratch: sums of statistics, and of weights, which share their place as nobody needs
 /// both at a time; then the factors. Launches follow one another, and share them.
 pub(super) fn workspace_bytes(op: &ParameterUpdate, grads: &[TensorDesc]) -> usize {
-    let makes_factors = !matches!(op.rule, Rule::Sgd(_));
-    match (makes_factors, op.stats) {
+    match (op.rule.entry().factors.is_some(), op.stats) {
         (false, false) => 0,
         (false, true) => sums_bytes(grads.iter()),
         (true, _) => factors_offset(grads.iter()) + FACTOR_BYTES,
@@ -67,7 +60,7 @@ struct Parameter<'a> {
     w: Buffer<'a>,
     m: Buffer<'a>,
     p: Option<Buffer<'a>>,
-    /// The second moment of AdamW.
+    /// The second moment.
     v: Option<Buffer<'a>>,
     /// The average.
     e: Option<Buffer<'a>>,
@@ -77,8 +70,9 @@ struct Parameter<'a> {
 struct Chunk<'a, 'b> {
     op: &'a ParameterUpdate,
     args: &'a LaunchArgs<'b>,
-    /// The state without averages.
-    updates: &'a [Buffer<'b>],
+    /// The rule's number of each parameter of the op, and its count of updates.
+    number: Option<Buffer<'b>>,
+    steps: Option<Buffer<'b>>,
     parameters: Vec<Parameter<'b>>,
     /// Index of the first among all.
     first: usize,
@@ -91,7 +85,8 @@ pub(super) fn launches(op: &ParameterUpdate, args: &LaunchArgs<'_>) -> Vec<Launc
     let (updates, averages) = args.updates.split_at(args.updates.len() - op.average_states());
     let (masters, own) = updates[2 * n..].split_at(op.masters().count());
     let mut masters = masters.iter().copied();
-    let seconds = if op.rule.has_second_moments() { own } else { &[] };
+    let [numbers, seconds, steps] = op.own(own);
+    let (number, steps) = (numbers.first().copied(), steps.first().copied());
     let parameters = op.groups.iter().enumerate().map(|(i, group)| Parameter {
         group: *group,
         grad: args.inputs[i],
@@ -111,7 +106,7 @@ pub(super) fn launches(op: &ParameterUpdate, args: &LaunchArgs<'_>) -> Vec<Launc
         }
         let is_last = rest.peek().is_none();
         let blocks = parameters.iter().map(Parameter::blocks).sum();
-        let chunk = Chunk { op, args, updates, parameters, first, is_last, blocks };
+        let chunk = Chunk { op, args, number, steps, parameters, first, is_last, blocks };
         launches.extend(chunk.launches());
         chunks.push(chunk);
     }
@@ -149,58 +144,52 @@ impl Parameter<'_> {
         [Arg::Null, w, Arg::Null, p]
     }
 
-    fn flags(&self) -> i32 {
+    fn flags(&self, adapts: bool) -> i32 {
         let is_half = if self.w.dtype() == DType::F16 { IS_HALF } else { 0 };
-        is_half | if self.group.adapts { ADAPTS } else { 0 }
+        is_half | if adapts { ADAPTS } else { 0 }
     }
 }
 
 impl Chunk<'_, '_> {
     fn launches(&self) -> Vec<Launch> {
+        let (op, entry) = (self.op, self.op.rule.entry());
         let control = self.args.inputs[self.args.inputs.len() - 1].read();
         let launch = |name, grid: usize, parameters: StructArg| {
             Launch::new(name, [grid, 1, 1]).arg(control.clone()).arg(parameters.arg())
         };
-        let root = |name, parameters| launch(name, 1, parameters).block(ROOT_THREADS);
         let lengths = || self.parameters(|_| [const { Arg::Null }; 4]);
-        let updated = || self.parameters(|p| p.update());
-        let norms = || self.part(self.args.inputs[self.op.groups.len()], 1, Access::Read);
-        let by_norms = |name| launch(name, self.blocks, updated()).arg(self.factors(Access::Read));
-        let name = |names: [&'static str; 2]| names[usize::from(self.op.stats)];
-        let (mut launches, update) = match self.op.rule {
-            Rule::Sgd(Sgd { momentum, nesterov }) => {
-                let rule = updated().field(momentum).field(i32::from(nesterov));
-                (vec![], launch(name(["sgd", "sgd_sums"]), self.blocks, rule))
+        let mut launches = vec![];
+        if entry.needs_weight_norms {
+            let squares = launch("update_squares", self.blocks, self.parameters(|p| p.values()));
+            launches.push(squares.arg(self.sums(1, Access::Write)));
+        }
+        if let Some(name) = entry.factors {
+            let mut fields = op.rule.factor_fields(lengths(), op.momentum);
+            if entry.steps.is_some() {
+                fields = fields.field(i32::from(self.is_last));
             }
-            Rule::Lars(Lars { momentum, trust }) => {
-                let values = self.parameters(|p| p.values());
-                let squares =
-                    launch("update_squares", self.blocks, values).arg(self.sums(1, Access::Write));
-                let made = root("lars_factors", lengths().field([momentum, trust])).arg(norms());
-                let made = made.arg(self.sums(1, Access::Read)).arg(self.factors(Access::Write));
-                (vec![squares, made], by_norms(name(BY_NORMS)))
-            }
-            Rule::Novograd(Novograd { beta1, beta2, eps, form }) => {
-                let own = &self.updates[self.updates.len() - 2..];
-                let rule = lengths().field([beta1, beta2, eps]).field(flags(form));
-                let rule = rule.field(i32::from(self.is_last));
-                let made = root("novograd_factors", rule).arg(norms());
-                let made = made.arg(self.part(own[0], 1, Access::Update)).arg(own[1].update());
-                (vec![made.arg(self.factors(Access::Write))], by_norms(name(BY_NORMS)))
-            }
-            Rule::Adamw(rule) => {
-                let Adamw { beta1, beta2, .. } = rule;
-                let steps = self.updates[self.updates.len() - 1];
-                let of_t = lengths().field([beta1, beta2]).field(i32::from(self.is_last)).field(0);
-                let made = root("adamw_factors", of_t).arg(steps.update());
-                let seconds = self.parameters.iter().map(|p| p.v.map_or(Arg::Null, |v| v.update()));
-                let parameters = updated().pointers(seconds, CAPACITY).field(rule.read());
-                let update = launch(name(["adamw", "adamw_sums"]), self.blocks, parameters);
-                let made = made.arg(self.factors(Access::Write));
-                (vec![made], update.arg(self.factors(Access::Read)))
-            }
-        };
-        if !self.op.stats {
+            let norms = || self.part(self.args.inputs[op.groups.len()], 1, Access::Read);
+            let args = [
+                entry.needs_norms.then(norms),
+                entry.needs_weight_norms.then(|| self.sums(1, Access::Read)),
+                self.number.map(|number| self.part(number, 1, Access::Update)),
+                self.steps.map(|steps| steps.update()),
+                Some(self.factors(Access::Write)),
+            ];
+            let made = launch(name, 1, fields).block(ROOT_THREADS);
+            launches.push(args.into_iter().flatten().fold(made, Launch::arg));
+        }
+        let mut fields = self.parameters(|p| p.update());
+        if entry.second.is_some() {
+            let seconds = self.parameters.iter().filter_map(|p| Some(p.v?.update()));
+            fields = fields.pointers(seconds, CAPACITY);
+        }
+        let fields = op.rule.fields(fields, op.momentum);
+        let mut update = launch(entry.kernels[usize::from(op.stats)], self.blocks, fields);
+        if entry.factors.is_some() {
+            update = update.arg(self.factors(Access::Read));
+        }
+        if !op.stats {
             launches.push(update);
             return launches;
         }
@@ -229,20 +218,23 @@ impl Chunk<'_, '_> {
         let structure = (0..4).fold(StructArg::new(), |structure, k| {
             structure.pointers(rows.iter().map(|row| row[k].clone()), CAPACITY)
         });
-        let (first_block, blocks) =
-            first_blocks::<CAPACITY>(self.parameters.iter().map(Parameter::blocks));
+        let first_blocks = self.parameters.iter().scan(0, |next, parameter| {
+            let first = *next as i32;
+            *next += parameter.blocks();
+            Some(first)
+        });
         structure
-            .field(self.column(|p| p.grad.len() as u32))
-            .field(self.column(|p| p.group.weight_decay))
-            .field(self.column(|p| p.group.lr_factor))
-            .field(self.column(|p| p.flags()))
-            .field(first_block)
-            .field(blocks as i32)
+            .field(self.column(0, |p| p.grad.len() as u32))
+            .field(self.column(0.0, |p| p.group.weight_decay))
+            .field(self.column(0.0, |p| p.group.lr_factor))
+            .field(self.column(0, |p| p.flags(self.op.rule.adapts(p.group.is_weight))))
+            .field(fill::<i32>(first_blocks, self.blocks as i32))
+            .field(self.blocks as i32)
             .field(self.parameters.len() as i32)
     }
 
-    fn column<T: Copy + Default>(&self, of: impl Fn(&Parameter<'_>) -> T) -> [T; CAPACITY] {
-        column(self.parameters.iter().map(of))
+    fn column<T: Copy>(&self, rest: T, of: impl Fn(&Parameter<'_>) -> T) -> [T; CAPACITY] {
+        fill(self.parameters.iter().map(of), rest)
     }
 
     /// The chunk's rows of `width` elements in a tensor of a row for each parameter.
@@ -263,12 +255,7 @@ impl Chunk<'_, '_> {
     }
 }
 
-/// The flags of a form, as the kernel's `Novograd` has them.
-fn flags(form: NovogradForm) -> [i32; 5] {
-    match form {
-        NovogradForm::Paper => [0; 5],
-        NovogradForm::Apex { bias_correction, reg_inside, averaging, init_zero } => {
-            [true, bias_correction, reg_inside, averaging, init_zero].map(i32::from)
-        }
-    }
+/// The values in order, `rest` past the last.
+fn fill<T: Copy>(mut values: impl Iterator<Item = T>, rest: T) -> [T; CAPACITY] {
+    std::array::from_fn(|_| values.next().unwrap_or(rest))
 }

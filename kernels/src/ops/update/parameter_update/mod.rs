@@ -1,12 +1,12 @@
-//! The update of all parameters of a model by an optimizer, a [`Rule`]: SGD, NovoGrad, LARS or
-//! AdamW.
+//! The update of all parameters of a model by an optimizer, a [`Rule`] of
+//! `kernels/src/ops/update/rules`.
 //!
 //! Tensors: `grad_i` (f32) for each of n parameters, `norms [n+1]` f32 if the rule needs them (the
 //! first n: the L2 norms of the gradients as given, see `grad_norms`), `control [5]` f32, a
 //! [`Control`] (in); state, updated: `w_0 .. w_{n-1}`, then `m_0 .. m_{n-1}`, then a master `p_i`
 //! (`Role::Master`) of each group with [`Group::master`], in order of the groups; all f32, the
-//! shapes of their gradients; then, for NovoGrad, `averages [n]` (Role::Scalar, the root of each
-//! second moment), or for AdamW a second moment `v_i` (f32) of each parameter; then, for both,
+//! shapes of their gradients; then what the rule's [`Entry`](super::rules::Entry) says: a number of
+//! each parameter in `averages [n]` (Role::Scalar), a second moment `v_i` (f32) of each parameter,
 //! `steps [1]` i32 (updates applied); then, with an [`Average`] only, an average `e_i` (f32) of
 //! each parameter, and `averaged [1]` i32 (updates averaged). Out, with
 //! [`ParameterUpdate::stats`] only: `stats [n, 3]` (Role::Scalar), overwritten.
@@ -33,12 +33,14 @@ mod average;
 mod cases;
 mod cpu;
 mod cuda;
-mod rules;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use device::{Gpu, Launch, LaunchArgs};
 
+use super::rules::{Group, Momentum, Rule};
 use crate::check;
 use crate::cpu::CpuArgs;
 use crate::ops::control_step::Control;
@@ -46,26 +48,14 @@ use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
 
 pub use average::Average;
 pub use cases::cases;
-pub use rules::{Adamw, Lars, Novograd, NovogradForm, Rule, Sgd};
-
-/// How one parameter is updated.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Group {
-    /// Weight decay, as the rule applies it.
-    pub weight_decay: f32,
-    /// The factor of the full learning rate.
-    pub lr_factor: f32,
-    /// An fp32 master is updated, of which the weight is a rounded copy.
-    pub master: bool,
-    /// LARS: the rate follows the norms; if not, this is SGD with momentum.
-    pub adapts: bool,
-}
 
 /// An update of all parameters of a model.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct ParameterUpdate {
     /// The optimizer.
-    pub rule: Rule,
+    pub rule: Arc<dyn Rule>,
+    /// The keys that rules share.
+    pub momentum: Momentum,
     /// One group per parameter.
     pub groups: Vec<Group>,
     /// Statistics of the weights and gradients are an output.
@@ -90,13 +80,11 @@ impl Op for ParameterUpdate {
         updates: &[TensorDesc],
     ) -> Result<Vec<TensorDesc>, OpError> {
         let n = self.groups.len();
-        let norms = usize::from(self.rule.needs_norms());
+        let norms = usize::from(self.rule.entry().needs_norms);
         check::arity(NAME, "inputs", inputs, n + norms + 1)?;
         let masters = self.masters().count();
-        let moments = usize::from(self.rule.has_averages());
-        let seconds = if self.rule.has_second_moments() { n } else { 0 };
-        let own = moments + seconds + usize::from(self.rule.counts_updates());
         let averages = self.average_states();
+        let own: usize = self.own_states().iter().sum();
         check::arity(NAME, "updates", updates, 2 * n + masters + own + averages)?;
         let (updates, averages) = updates.split_at(updates.len() - averages);
         if let Some((averaged, averages)) = averages.split_last() {
@@ -105,7 +93,7 @@ impl Op for ParameterUpdate {
                 check::floats(NAME, "e_i", e, &grad.shape)?;
             }
         }
-        if self.rule.needs_norms() {
+        if norms > 0 {
             check::floats(NAME, "norms", &inputs[n], &[n + 1])?;
         }
         check::floats(NAME, "control", &inputs[n + norms], &[Control::LEN])?;
@@ -119,14 +107,15 @@ impl Op for ParameterUpdate {
             let (is_master, got) = (p.role == Role::Master, format!("{:?}", p.role));
             check::parameter(NAME, "role of p_i", is_master, "Master", got)?;
         }
-        if let Some((steps, own)) = updates[2 * n + masters..].split_last() {
+        let [numbers, seconds, steps] = self.own(&updates[2 * n + masters..]);
+        for steps in steps {
             check::integers(NAME, "steps", steps, &[1])?;
-            for (i, tensor) in own.iter().enumerate() {
-                match self.rule.has_averages() {
-                    true => check::floats(NAME, "averages", tensor, &[n])?,
-                    false => check::floats(NAME, "v_i", tensor, &inputs[i].shape)?,
-                }
-            }
+        }
+        for averages in numbers {
+            check::floats(NAME, "averages", averages, &[n])?;
+        }
+        for (v, grad) in seconds.iter().zip(inputs) {
+            check::floats(NAME, "v_i", v, &grad.shape)?;
         }
         let stats = TensorDesc::new(Role::Scalar, &[n, STATS]);
         Ok(if self.stats { vec![stats] } else { vec![] })
@@ -135,7 +124,7 @@ impl Op for ParameterUpdate {
     fn cost(&self, inputs: &[TensorDesc], _outputs: &[TensorDesc]) -> Cost {
         let elements: u64 = inputs[..self.groups.len()].iter().map(|g| g.len() as u64).sum();
         let copied: u64 = self.masters().map(|i| inputs[i].len() as u64).sum();
-        let of_element = self.rule.cost();
+        let of_element = self.rule.entry().cost;
         let average = self.average.map_or(Cost { flops: 0, bytes: 0 }, |_| average::COST);
         let bytes = (of_element.bytes + average.bytes) * elements + 4 * copied;
         Cost { flops: (of_element.flops + average.flops) * elements, bytes }
@@ -160,6 +149,21 @@ impl Op for ParameterUpdate {
 }
 
 impl ParameterUpdate {
+    /// State tensors of the rule, behind the masters: of numbers, second moments and steps.
+    fn own_states(&self) -> [usize; 3] {
+        let entry = self.rule.entry();
+        let seconds = if entry.second.is_some() { self.groups.len() } else { 0 };
+        [usize::from(entry.number.is_some()), seconds, usize::from(entry.steps.is_some())]
+    }
+
+    /// These tensors in those parts.
+    fn own<'a, T>(&self, own: &'a [T]) -> [&'a [T]; 3] {
+        let [numbers, seconds, _] = self.own_states();
+        let (own, steps) = own.split_at(numbers + seconds);
+        let (numbers, seconds) = own.split_at(numbers);
+        [numbers, seconds, steps]
+    }
+
     /// State tensors of the averages: the last ones.
     fn average_states(&self) -> usize {
         if self.average.is_some() { self.groups.len() + 1 } else { 0 }

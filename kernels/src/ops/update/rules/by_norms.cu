@@ -1,0 +1,30 @@
+// The update of LARS and NovoGrad by factors of each parameter; elementwise.
+//
+// Tensors: those of sgd.cu, and factors [n, 5] float of each parameter.
+//
+// Launch: as sgd.cu, with sums or without.
+// Cost: 22 bytes per element with a master and w in half; memory-bound.
+// Numerics: fp32, elementwise, the CPU's operations in its order, so the bits are equal.
+// Edges: a skipped step changes nothing, and its gradients may be non-finite.
+#include "update.cuh"
+
+KERNEL(THREADS)
+update_by_norms(const Control* RESTRICT control, const Parameters in,
+                const Factors* RESTRICT factors) {
+  if (control->applied == 0.0f) return;
+  const int i = tensor_of(in.first_block, blockIdx.x);
+  update_parameter<false>(factors[i], in, i, true);
+}
+EXPORT(update_by_norms)
+
+KERNEL(THREADS)
+update_by_norms_sums(const Control* RESTRICT control, const Parameters in,
+                     const Factors* RESTRICT factors, double* RESTRICT sums) {
+  SHARED(double, scratch, 32);
+  const int i = tensor_of(in.first_block, blockIdx.x);
+  const bool apply = control->applied != 0.0f;
+  Factors row{};
+  if (apply) row = factors[i];
+  write_sums(update_parameter<true>(row, in, i, apply), scratch, sums);
+}
+EXPORT(update_by_norms_sums)
