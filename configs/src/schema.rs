@@ -99,8 +99,9 @@ impl Schema {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, unreachable_pub)]
 mod tests {
+    #![allow(clippy::unwrap_used, unreachable_pub)]
+
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
 

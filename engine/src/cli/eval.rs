@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::config::Config;
 use clap::Args;
 use dali::plain;
-use score::{IouType, class_table, report_files};
+use score::{Analysis, IouType, class_table, report_files};
 
 use super::device::DeviceArgs;
 use super::model::ModelArgs;
@@ -119,19 +119,24 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     {
         progress.say(&why);
     }
+    print_scores(&evaluation, &evaluator.set().analyze(&evaluation)?)?;
+    args.out.as_deref().map_or(Ok(()), |out| evaluation.write(out))?;
+    args.expect.map_or(Ok(()), |expected| compare(expected, &evaluation))
+}
+
+/// Prints the numbers of each kind of score, then tables of classes.
+fn print_scores(evaluation: &Evaluation, analyses: &[Analysis]) -> Result<(), EngineError> {
     for (_, summary) in evaluation.summaries() {
         super::print(&format!("{summary}\n"))?;
     }
     for (name, value) in &evaluation.numbers {
         super::print(&format!("{name} {value:.4}\n"))?;
     }
-    let analyses = evaluator.set().analyze(&evaluation)?;
     for ((name, summary), analysis) in evaluation.summaries().zip(analyses) {
         let classes = class_table(&analysis.classes, summary.iou_type);
         super::print(&format!("\n{name} by class\n{classes}\n"))?;
     }
-    args.out.as_deref().map_or(Ok(()), |out| evaluation.write(out))?;
-    args.expect.map_or(Ok(()), |expected| compare(expected, &evaluation))
+    Ok(())
 }
 
 /// Scores that differ by no more are as expected: published ones have three digits, and

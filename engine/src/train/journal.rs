@@ -5,7 +5,7 @@ use dali::plain;
 use image::RgbImage;
 use score::Summary;
 
-use super::after_step::Collected;
+use super::collect::Collected;
 use crate::append::AppendFile;
 use crate::draw::png;
 use crate::error::EngineError;

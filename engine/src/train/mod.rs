@@ -6,6 +6,7 @@ mod background;
 mod banner;
 mod best;
 mod checkpoints;
+mod collect;
 mod divergence;
 mod evaluation_report;
 mod feed;

@@ -11,7 +11,7 @@ use graph::capture::CapturedGraph;
 use graph::exec::device::Prepared;
 use graph::{CpuExecutor, DeviceExecutor, StateSet};
 
-use super::after_step::Collected;
+use super::collect::Collected;
 use super::feed::{Batch, Feed};
 use super::memory::{Counted, MemoryNeed, arena_bytes, checkpoint_bytes, needed_bytes, prepare};
 use super::programs::{StepPrograms, TrainingPrograms};

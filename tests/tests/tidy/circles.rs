@@ -1,7 +1,9 @@
 //! Modules of a crate do not import one another in a circle.
 //!
 //! Two modules side by side import each other only one way, whatever they hold. A module and those
-//! inside it may: they are one thing. Tests may import anything.
+//! inside it may: they are one thing. Tests may import anything. The engine's config puts together
+//! the tables of keys that other modules declare beside the code that reads them: its own imports do
+//! not count, and a table that is imported from it counts as the config's.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,6 +12,9 @@ use super::rust::code_only;
 
 /// A module, as the names that lead to it from its crate's root.
 type Module = Vec<String>;
+
+/// The module that puts together what others declare.
+const ASSEMBLY: &str = "config";
 
 /// The modules of one crate with what they import.
 #[derive(Default)]
@@ -84,6 +89,9 @@ impl Crate {
             rest = later;
         }
         let Some(name) = rest.first().filter(|_| depth < 5) else { return at };
+        if at == [ASSEMBLY] {
+            return at;
+        }
         let targets = |name: &str| self.handed_on.get(&(at.clone(), name.into()));
         let lead = |target: &[String]| {
             let own = !["crate", "super"].contains(&target[0].as_str());
@@ -105,7 +113,8 @@ impl Crate {
     fn circles(&self, root: &str) -> Vec<String> {
         // Below each module: which child imports which other.
         let mut below: BTreeMap<Module, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
-        for (module, code) in &self.code {
+        let others = self.code.iter().filter(|(of, _)| of.first().is_none_or(|of| of != ASSEMBLY));
+        for (module, code) in others {
             let paths = uses(code, false).into_iter().chain(paths_in_code(code));
             for target in paths.map(|path| self.resolve(module, &path, 0)) {
                 let shared = module.iter().zip(&target).take_while(|(a, b)| a == b).count();

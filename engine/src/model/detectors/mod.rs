@@ -1,7 +1,7 @@
 //! Detectors. A detector is a folder: its keys, layers, losses, detections and names of parameters.
 //!
-//! Their common part is here: a detector takes the backbone's maps, adds losses to a training step, and
-//! to the detection pass the tensors of [`DETECTIONS`].
+//! Their common part is here: a detector takes the backbone's maps, adds losses to a training step,
+//! and to the detection pass the tensors of [`DETECTIONS`].
 
 pub mod rcnn;
 
@@ -201,25 +201,25 @@ macro_rules! detectors {
             }
             tables {
                 /// The feature pyramid.
-                fpn: crate::model::fpn::Fpn,
+                fpn: crate::config::Fpn,
                 /// Anchors of the RPN.
-                anchors: crate::model::detectors::rcnn::Anchors,
+                anchors: crate::config::Anchors,
                 /// The meaning of a box's corners.
-                boxes: crate::model::keys::Boxes,
+                boxes: crate::config::Boxes,
                 /// Region proposal network.
-                rpn: crate::model::detectors::rcnn::Rpn,
+                rpn: crate::config::Rpn,
                 /// Sampling of RoIs and pooling of their features.
-                roi: crate::model::detectors::rcnn::Roi,
+                roi: crate::config::Roi,
                 /// Class and box of an RoI.
-                box_head: crate::model::detectors::rcnn::BoxHead,
+                box_head: crate::config::BoxHead,
                 /// Further box heads of a Cascade R-CNN.
-                cascade: crate::model::detectors::rcnn::Cascade,
+                cascade: crate::config::Cascade,
                 /// Mask of an RoI.
-                mask_head: crate::model::detectors::rcnn::heads::mask_head::Keys,
+                mask_head: crate::config::MaskHead,
                 /// Keypoints of an RoI.
-                keypoint_head: crate::model::detectors::rcnn::heads::keypoint_head::Keys,
+                keypoint_head: crate::config::KeypointHead,
                 /// From scored boxes to detections, in evaluation and prediction.
-                detections: crate::model::detectors::Detections,
+                detections: crate::config::Detections,
             }
         }
     };

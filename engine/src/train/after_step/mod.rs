@@ -15,8 +15,6 @@ use crate::config::Config;
 use crate::error::EngineError;
 use crate::metrics::StepRecord;
 
-pub(super) use collect::Collected;
-
 /// A part that looks at a run after its steps.
 pub(super) trait AfterStep: Debug + Send {
     /// The first step after `step` that it looks at with no other in flight, so that its state can

@@ -126,8 +126,8 @@ pub(super) struct HeadEntry {
     pub(super) keys: &'static [&'static str],
     /// Its largest tensors, if the model has it.
     pub(super) tensors: fn(&Config) -> Vec<Tensor>,
-    /// Lists of numbers of an annotation that it is trained on, by their key, and how many each has;
-    /// a store keeps them ([`dali::store::column`]).
+    /// Lists of numbers of an annotation that it is trained on, by their key, and how many each
+    /// has; a store keeps them ([`dali::store::column`]).
     pub(super) columns: &'static [(&'static str, usize)],
 }
 
