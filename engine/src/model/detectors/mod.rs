@@ -1,7 +1,7 @@
 //! Detectors. A detector is a folder: its keys, layers, losses, detections and names of parameters.
 //!
 //! Their common part is here: a detector takes the backbone's maps, adds losses to a training step,
-//! and to the detection pass the tensors of [`DETECTIONS`].
+//! and to the detection pass the tensors of `DETECTIONS`.
 
 pub mod rcnn;
 
@@ -24,8 +24,8 @@ use super::schema::Array;
 use crate::config::{Config, Model, ModelKind, Tensor};
 
 /// Kept tensors of a detection pass, compacted over the batch in image order, with at most D
-/// detections per image: boxes `[N*D, 4]` in network pixels, scores and labels (from 1) `[N*D]`, the
-/// image of each `[N*D]`, those of each image `[N]`, and all of them `[1]`.
+/// detections per image: boxes `[N*D, 4]` in network pixels, scores and labels (from 1) `[N*D]`,
+/// the image of each `[N*D]`, the number of each image's `[N]`, and of all `[1]`.
 pub(crate) const DETECTIONS: [&str; 6] =
     ["det_boxes", "det_scores", "det_labels", "det_image_idx", "det_counts", "num_detections"];
 
