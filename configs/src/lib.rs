@@ -3,7 +3,7 @@
 //! A run is described by one TOML file. Every key has a default, so a file names only what it
 //! changes; `extends = "other.toml"` takes another file's values first. The presets of this
 //! folder (`configs/*.toml`) are compiled into the binary, so `quickstart` works from anywhere.
-//! A table is a struct that [`table!`] defines, where it is used; `engine::config` puts them
+//! A table is a struct that `table!` defines, where it is used; `engine::config` puts them
 //! together.
 //!
 //! A user's mistake is reported in one sentence that names the file, the key and the fix:

@@ -42,7 +42,7 @@ pub enum MlperfRule {
     Hyperparameter,
 }
 
-/// A struct that [`table!`] defines.
+/// A struct that `table!` defines.
 pub trait Table: Default + Serialize {
     /// The default of each key as TOML; by way of text, so that an f32 is the number that a user
     /// would write.
