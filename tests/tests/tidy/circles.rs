@@ -2,8 +2,8 @@
 //!
 //! Two modules side by side import each other only one way, whatever they hold. A module and those
 //! inside it may: they are one thing. Tests may import anything. The engine's config puts together
-//! the tables of keys that other modules declare beside the code that reads them: its own imports do
-//! not count, and a table that is imported from it counts as the config's.
+//! the tables of keys that other modules declare beside the code that reads them: its own imports
+//! do not count, and a table that is imported from it counts as the config's.
 
 use std::collections::{BTreeMap, BTreeSet};
 

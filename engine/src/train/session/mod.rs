@@ -37,8 +37,8 @@ use crate::weights::are_scored;
 
 /// A training run.
 ///
-/// Each thing that can end a run stands by name in `after_step`, and is no list of hooks: it needs the
-/// one before it.
+/// Each thing that can end a run stands by name in `after_step`, and is no list of hooks: it needs
+/// the one before it.
 #[derive(Debug)]
 pub struct Session {
     config: Config,
