@@ -9,8 +9,8 @@ use dali::loader::{Clear, ImageRows};
 use dali::store::{ObjectView, Segmentation, Stores};
 use device::{Launch, LaunchArgs};
 use engine::model::roi_heads::{
-    Array, Detections, Extent, Found, LabelledRois, Loss, Net, Place, RoiHead, Rois, SampledRois,
-    Truth, pool, register,
+    Array, Detections, Extent, Found, LabelledRois, Loss, Net, Pair, Place, RoiHead, Rois,
+    SampledRois, Truth, pool, register,
 };
 use graph::{GraphError, TensorId};
 use kernels::cpu::{CpuArgs, HostTensor};
@@ -106,6 +106,30 @@ impl RoiHead for ExtremesHead {
 
     fn outputs(&self) -> &'static [&'static str] {
         &[OUTPUT]
+    }
+
+    fn numbers<'a>(
+        &self,
+        _stores: &'a Stores,
+        pairs: &dyn Fn() -> Vec<Pair<'a>>,
+    ) -> Vec<(String, f64)> {
+        let mut errors = Vec::new();
+        for Pair { object, found } in pairs() {
+            let [x, y, width, height] = object.bbox_xywh;
+            let [top, right, bottom, left] = extremes(&object);
+            // The coordinates that the head predicts, in parts of the annotated box.
+            let points = &found.further[EXTREMES];
+            for (at, low, side, share) in [
+                (points[0], x, width, top),
+                (points[3], y, height, right),
+                (points[4], x, width, bottom),
+                (points[7], y, height, left),
+            ] {
+                errors.push(f64::from(((at - low) / side.max(1.0) - share).abs()));
+            }
+        }
+        let mean = errors.iter().sum::<f64>() / errors.len().max(1) as f64;
+        vec![("extremes_error".into(), mean)]
     }
 
     fn decode(&self, outputs: &[HostTensor], row: usize, place: Place, object: &mut Found) {

@@ -34,12 +34,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(folder: &Path, arguments: &str) -> Result<(), Box<dyn Error>> {
+/// Runs the command; returns what it prints.
+fn run(folder: &Path, arguments: &str) -> Result<String, Box<dyn Error>> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(arguments.split_whitespace()).current_dir(folder).env(COMMAND, "1");
     let output = command.env("CUDA_VISIBLE_DEVICES", "").output()?;
     let said = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() { Ok(()) } else { Err(format!("{arguments}: {said}").into()) }
+    match output.status.success() {
+        true => Ok(String::from_utf8(output.stdout)?),
+        false => Err(format!("{arguments}: {said}").into()),
+    }
 }
 
 fn a_head_of_ones_own_trains_and_predicts() -> Result<(), Box<dyn Error>> {
@@ -57,7 +61,14 @@ fn a_head_of_ones_own_trains_and_predicts() -> Result<(), Box<dyn Error>> {
     if losses.len() != 300 || last > 0.6 * first {
         return Err(format!("{} losses, {first} to {last}", losses.len()).into());
     }
-    run(folder, "eval --run runs/micro --set eval.draw_images=0")?;
+    // Half of a box would be the error of a head that is not trained, or paired with any object.
+    let scored = "eval --run runs/micro --set eval.draw_images=0 --set eval.train_set=true";
+    let scores = run(folder, scored)?;
+    let error = scores.lines().find_map(|line| line.strip_prefix("extremes_error "));
+    let error: f64 = error.ok_or("no score of the head")?.parse()?;
+    if !(0.001..0.4).contains(&error) || !metrics.contains("\"extremes_error\":") {
+        return Err(format!("the head's points are off by {error}").into());
+    }
     run(folder, "export --run runs/micro --format onnx --out micro.onnx")?;
     let file = std::fs::read(folder.join("micro.onnx"))?;
     if !file.windows(8).any(|part| part == b"extremes") {

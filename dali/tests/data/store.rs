@@ -4,10 +4,10 @@ use std::path::Path;
 
 use dali::Store;
 use dali::prep::{PrepOptions, source_key};
-use dali::store::{Header, SourceChange};
+use dali::store::{Classes, Column, Header, SourceChange, Stores, column};
 use serde_json::{Value, json};
 
-use crate::fixture::{Alter, Fixture, assert_fails, assert_says, jpeg};
+use crate::fixture::{Alter, Fixture, altered, assert_fails, assert_says, jpeg};
 use crate::keypoints;
 
 /// Replaces a file of the store; its own are read-only.
@@ -316,6 +316,31 @@ fn extent_of_objects_is_read_from_the_index_or_computed() {
         assert_eq!(fixture.store().has_extent(0).unwrap(), has_extent, "{side}");
         assert_fails(index(&fixture), &["older program", "onegraph prep"]);
     }
+}
+
+/// Only those that an annotation has; an object without the list has not-a-numbers.
+#[test]
+fn columns_are_stored_with_the_objects_that_state_them() {
+    let fixture = Fixture::of([altered(900, json!({"tips": [1.5, -2.0]}))]);
+    let of = |name: &str, width| Column { name: name.into(), width };
+    let asked = vec![of("legs", 1), of("tips", 2)];
+    fixture.prep_with(|options| options.columns.clone_from(&asked)).unwrap();
+    let store = fixture.store();
+    assert_eq!(store.header().columns, asked[1..]);
+    for object in (0..store.header().num_annotations).map(|object| store.object(object)) {
+        let tips = column(&asked[1..], "tips", object.columns).unwrap();
+        let is_stated = object.annotation_id == 900;
+        assert!(if is_stated { tips == [1.5, -2.0] } else { tips.iter().all(|v| v.is_nan()) });
+        assert_eq!(column(&asked[1..], "legs", object.columns), None);
+    }
+    let joined = Stores::new(vec![store, Fixture::prepared().store()], &Classes::default());
+    assert_fails(joined, &["other columns"]);
+    rewrite(&fixture.stored("columns.bin"), |bytes| bytes[0] ^= 1);
+    assert_says(&open_error(&fixture), &["columns.bin", "checksum"]);
+    std::fs::remove_file(fixture.stored("columns.bin")).unwrap();
+    assert_says(&open_error(&fixture), &["columns.bin", "missing"]);
+    fixture.prep_again();
+    assert!(fixture.store().header().columns.is_empty() && !fixture.stored("columns.bin").exists());
 }
 
 /// A store of ours may be replaced, no matter what is lost or broken in it.

@@ -61,7 +61,7 @@ A key may be left out: the default holds.
 `onegraph config KEY` explains one key.
 `onegraph train CONFIG --print-config` shows the values of a config.
 
-This file is generated from the tables of keys in `engine/src/config`.
+This file is generated from the tables of keys that `engine/src/config/mod.rs` puts together.
 After a change there, write it again:
 
 ```sh

@@ -1,5 +1,7 @@
 //! Detections paired with the annotated objects that they are of, for scores of a model's own.
 
+use std::collections::HashMap;
+
 use dali::store::ObjectView;
 use kernels::boxes::iou;
 
@@ -19,15 +21,15 @@ pub(super) fn pairs<'a>(
     found: &'a [ImageDetections],
 ) -> Vec<Pair<'a>> {
     let class_of_label = data.class_of_label();
+    let of_images: HashMap<u64, &ImageDetections> =
+        found.iter().map(|of| (of.image_id, of)).collect();
     let mut pairs = Vec::new();
     for &image in images {
         let record = data.store.image(data.images[image]);
         let objects = record.objects.map(|object| data.store.object(object));
         let mut left: Vec<ObjectView<'_>> = objects.filter(|object| !object.crowd).collect();
-        let Some(of_image) = found.iter().find(|of| of.image_id == record.image_id) else {
-            continue;
-        };
-        for found in &of_image.objects {
+        let of_image = of_images.get(&record.image_id);
+        for found in of_image.into_iter().flat_map(|of| &of.objects) {
             let is_of = |object: &ObjectView<'_>| {
                 class_of_label[object.label as usize] as usize == found.label
             };

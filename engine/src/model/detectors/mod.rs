@@ -178,16 +178,15 @@ pub(crate) struct DetectorEntry {
     check: fn(&Config, &mut Check),
     /// Its largest tensors.
     tensors: fn(&Config) -> Vec<Tensor>,
-    /// Tables and keys that no other family reads.
-    keys: &'static [&'static str],
-    /// Its keys that one of its models has no use for.
-    idle_keys: fn(&Model) -> Vec<&'static [&'static str]>,
+    /// Its keys, and tables of keys (`model.rpn.`), that a model does not read: one of its own, or
+    /// without one any of another family.
+    idle_keys: fn(Option<&Model>) -> Vec<&'static [&'static str]>,
     /// The bias of the classifier, which has a value for each class and one for the background.
     classifier: &'static str,
 }
 
 /// Hands the detectors to a macro: the kinds of model, each with its family, and the tables of keys
-/// under `[model]`, each with the family that reads it (`all`: any).
+/// under `[model]`.
 macro_rules! detectors {
     ($with:ident) => {
         $with! {
@@ -233,15 +232,15 @@ macro_rules! families {
         tables { $($rest:tt)* }
     ) => {
         impl ModelKind {
-            /// Its family.
+            /// Its family of detectors.
             pub(crate) fn family(self) -> &'static DetectorEntry {
                 match self {
-                    $(Self::$kind => &$family::DETECTOR,)*
+                    $(Self::$kind => &$family::ENTRY,)*
                 }
             }
         }
 
-        const FAMILIES: &[&DetectorEntry] = &[$(&$family::DETECTOR),*];
+        const FAMILIES: &[&DetectorEntry] = &[$(&$family::ENTRY),*];
     };
 }
 detectors!(families);
@@ -257,11 +256,11 @@ pub(crate) fn check(config: &Config, check: &mut Check) {
     check_detections(config, check);
 }
 
-/// Keys, and tables of keys (`model.rpn.`), that a model does not read as other kinds do.
+/// Keys, and tables of keys, that models of other kinds read and this one does not.
 pub(crate) fn idle_keys(model: &Model) -> Vec<&'static [&'static str]> {
     let own = model.kind.family();
-    let others = FAMILIES.iter().filter(|of| !std::ptr::eq(**of, own)).map(|of| of.keys);
-    others.chain((own.idle_keys)(model)).collect()
+    let of_family = |of: &&DetectorEntry| (of.idle_keys)(std::ptr::eq(*of, own).then_some(model));
+    FAMILIES.iter().flat_map(of_family).collect()
 }
 
 /// The largest tensors of a model's detector.

@@ -17,6 +17,7 @@ use score::IouType;
 use self::heads::RoiHeads;
 use self::rois::{Rois, sample_rois};
 use super::{Detector, DetectorEntry, Losses, Pair, Place};
+use crate::config::Model;
 use crate::model::found::Found;
 use crate::model::fpn::fpn;
 use crate::model::inputs::ImageInputs;
@@ -29,22 +30,22 @@ pub use self::keys::{
 pub(crate) use accuracies::shares;
 pub(crate) use rpn::level_cells;
 
-pub(super) static DETECTOR: DetectorEntry = DetectorEntry {
+pub(super) static ENTRY: DetectorEntry = DetectorEntry {
     make: |model| Box::new(Rcnn { heads: RoiHeads::of(model) }),
     check: keys::check,
     tensors: keys::tensors,
-    keys: &[
-        "model.anchors.",
-        "model.rpn.",
-        "model.roi.",
-        "model.box_head.",
-        "model.cascade.",
-        "model.mask_head.",
-        "model.keypoint_head.",
-    ],
-    idle_keys: heads::idle_keys,
+    idle_keys,
     classifier: "roi_heads.box_predictor.cls_score.bias",
 };
+
+/// The tables that each model of the family reads.
+const TABLES: &[&str] =
+    &["model.anchors.", "model.rpn.", "model.roi.", "model.box_head.", "model.cascade."];
+
+fn idle_keys(model: Option<&Model>) -> Vec<&'static [&'static str]> {
+    let of_all = model.is_none().then_some(TABLES);
+    of_all.into_iter().chain(heads::idle_keys(model)).collect()
+}
 
 /// A model of two stages.
 #[derive(Debug)]

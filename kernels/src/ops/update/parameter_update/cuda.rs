@@ -9,6 +9,7 @@
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Touch};
 
 use super::{Average, Group, ParameterUpdate, STATS};
+use crate::many_tensors::{column, first_blocks};
 use crate::{DType, TensorDesc};
 
 /// Parameters of a launch: their struct must stay under 4 KiB.
@@ -218,23 +219,20 @@ impl Chunk<'_, '_> {
         let structure = (0..4).fold(StructArg::new(), |structure, k| {
             structure.pointers(rows.iter().map(|row| row[k].clone()), CAPACITY)
         });
-        let first_blocks = self.parameters.iter().scan(0, |next, parameter| {
-            let first = *next as i32;
-            *next += parameter.blocks();
-            Some(first)
-        });
+        let (first_block, blocks) =
+            first_blocks::<CAPACITY>(self.parameters.iter().map(Parameter::blocks));
         structure
-            .field(self.column(0, |p| p.grad.len() as u32))
-            .field(self.column(0.0, |p| p.group.weight_decay))
-            .field(self.column(0.0, |p| p.group.lr_factor))
-            .field(self.column(0, |p| p.flags(self.op.rule.adapts(p.group.is_weight))))
-            .field(fill::<i32>(first_blocks, self.blocks as i32))
-            .field(self.blocks as i32)
+            .field(self.column(|p| p.grad.len() as u32))
+            .field(self.column(|p| p.group.weight_decay))
+            .field(self.column(|p| p.group.lr_factor))
+            .field(self.column(|p| p.flags(self.op.rule.adapts(p.group.is_weight))))
+            .field(first_block)
+            .field(blocks as i32)
             .field(self.parameters.len() as i32)
     }
 
-    fn column<T: Copy>(&self, rest: T, of: impl Fn(&Parameter<'_>) -> T) -> [T; CAPACITY] {
-        fill(self.parameters.iter().map(of), rest)
+    fn column<T: Copy + Default>(&self, of: impl Fn(&Parameter<'_>) -> T) -> [T; CAPACITY] {
+        column(self.parameters.iter().map(of))
     }
 
     /// The chunk's rows of `width` elements in a tensor of a row for each parameter.
@@ -253,9 +251,4 @@ impl Chunk<'_, '_> {
     fn sums(&self, of_block: usize, access: Access) -> Arg {
         self.args.workspace.piece(0, self.blocks * of_block * size_of::<f64>(), access)
     }
-}
-
-/// The values in order, `rest` past the last.
-fn fill<T: Copy>(mut values: impl Iterator<Item = T>, rest: T) -> [T; CAPACITY] {
-    std::array::from_fn(|_| values.next().unwrap_or(rest))
 }

@@ -51,7 +51,7 @@ table! {
     }
 }
 
-pub(super) const HEAD: HeadEntry = HeadEntry {
+pub(super) const ENTRY: HeadEntry = HeadEntry {
     make: |model| Some(Box::new(MaskHead::of(model)?)),
     check,
     tensors,

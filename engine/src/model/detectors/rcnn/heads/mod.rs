@@ -1,9 +1,9 @@
 //! RoI heads. A head is a value that owns all that is its own: the arrays that it needs of a batch,
 //! its layers, targets and losses, and how its predictions are decoded and scored.
 //!
-//! `RoiHeads::of` lists the heads of a model; one more takes a file next to this one and a line
-//! there. A program of one's own adds its heads with [`register`], and leaves this one as it is
-//! (`engine/examples/own_head.rs`).
+//! `HEADS` lists them; one more takes a file next to this one, a line there, and its keys in the
+//! list of detectors' tables. A program of one's own adds its heads with [`register`], and leaves
+//! this one as it is (`engine/examples/own_head.rs`).
 
 mod box_head;
 mod conv;
@@ -133,7 +133,7 @@ pub(super) struct HeadEntry {
 
 /// The heads behind the box head, in the order of their losses; the last that a model has gives the
 /// score that it is judged by.
-pub(super) const HEADS: &[HeadEntry] = &[mask_head::HEAD, keypoint_head::HEAD_ENTRY];
+pub(super) const HEADS: &[HeadEntry] = &[mask_head::ENTRY, keypoint_head::ENTRY];
 
 static REGISTERED: RwLock<Vec<MakeHead>> = RwLock::new(Vec::new());
 
@@ -142,9 +142,10 @@ pub fn register(make: MakeHead) {
     REGISTERED.write().unwrap_or_else(PoisonError::into_inner).push(make);
 }
 
-/// The keys of the heads that a model does not have.
-pub(super) fn idle_keys(model: &Model) -> Vec<&'static [&'static str]> {
-    HEADS.iter().filter(|head| (head.make)(model).is_none()).map(|head| head.keys).collect()
+/// The keys of the heads that a model does not have; without one, of all.
+pub(super) fn idle_keys(model: Option<&Model>) -> impl Iterator<Item = &'static [&'static str]> {
+    let is_idle = move |head: &&HeadEntry| model.is_none_or(|model| (head.make)(model).is_none());
+    HEADS.iter().filter(is_idle).map(|head| head.keys)
 }
 
 /// The columns that heads ask of a store.

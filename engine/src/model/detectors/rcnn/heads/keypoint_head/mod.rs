@@ -26,7 +26,7 @@ use crate::model::params::Init;
 pub use self::keys::{KeypointScore, Keys};
 pub use self::truth::seen_keypoints;
 
-pub(super) const HEAD_ENTRY: HeadEntry = HeadEntry {
+pub(super) const ENTRY: HeadEntry = HeadEntry {
     make: |model| Some(Box::new(KeypointHead::of(model)?)),
     check: keys::check,
     tensors: keys::tensors,
