@@ -273,7 +273,7 @@ peer ceilings ceilings.py
 ceilings=()
 [[ ! -f $out/ceilings.json ]] || ceilings=(--ceilings "$out/ceilings.json")
 stage nodes 110 bench nodes "${model[@]}" --check skip --rows 200 --json "$out/nodes.json" \
-    --timeline "$out/timeline.svg" "${ceilings[@]}"
+    --timeline "$out/timeline.json" "${ceilings[@]}"
 stage bench-ops 90 bench ops --device cuda --json "$out/bench-ops.json" "${few[@]}"
 stage infer 65 bench infer "${model[@]}" --batch 1,8 --seconds 15 --json "$out/infer.json"
 model 1 800x1344

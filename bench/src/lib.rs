@@ -26,7 +26,6 @@ mod plan;
 mod random_weights;
 mod report;
 mod step;
-mod svg;
 mod work;
 
 use std::process::ExitCode;

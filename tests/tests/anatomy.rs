@@ -27,7 +27,7 @@ fn a_step_is_told_whole() {
     let said = nodes(
         &gpus,
         "--preset micro --device cuda --repeats 1 --rows 3 --ceilings c.json --json n.json \
-         --timeline t.svg",
+         --timeline t.json",
     );
     assert_eq!(said.code, 0, "{}", said.err);
     let told = place.json("n.json");
@@ -54,20 +54,16 @@ fn a_step_is_told_whole() {
     let gap = number("/graph/ms") - number("/launches/sum_ms");
     assert!((number("/gap_ms") - gap).abs() < 1e-9);
     assert!(number("/event_cost/empty_us") < number("/event_cost/launch_us"));
-    let spans = as_list(&told["timeline"]["spans"]);
+    let trace = place.json("t.json");
     let works: usize = rows.iter().map(|row| as_list(&row["nodes"]).len()).sum();
-    assert_eq!(spans.len(), works);
-    let drawing = place.text("t.svg");
-    assert!(drawing.len() < 1 << 20 && drawing.ends_with("</svg>\n"));
-    assert_eq!(drawing.matches("<title>").count(), works, "a bar for each node and both ends");
-    assert_has(
-        &drawing,
-        &[
-            "NVIDIA A100-SXM4-80GB, driver for CUDA 12.2 | commit ",
-            "| micro | batch 2 | 64x64",
-            "a stamp alone takes",
-        ],
-    );
+    let events = as_list(&trace["traceEvents"]);
+    assert_eq!(events.len(), works, "an event for each node and both ends");
+    for event in events {
+        assert_eq!(event["ph"], "X", "{event}");
+        assert!(as_number(&event["ts"]) >= 0.0 && as_number(&event["dur"]) >= 0.0, "{event}");
+    }
+    let about = &trace["otherData"];
+    assert_eq!((&about["preset"], &about["padded"]), (&"micro".into(), &"64x64".into()));
 }
 
 #[test]

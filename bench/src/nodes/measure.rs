@@ -7,7 +7,6 @@ use anyhow::Context;
 use device::Device;
 use engine::train::Trainer;
 use graph::exec::device::{EventCost, Prepared, Stopwatch};
-use graph::program::Pass;
 use graph::timeline::{Span, StampCost};
 use graph::{DeviceExecutor, GraphError};
 use serde_json::{Value, json};
@@ -16,8 +15,7 @@ use super::Figures;
 use super::ceilings::Ceilings;
 use super::check::Standings;
 use super::rows::{self, Row};
-use crate::report::percentile;
-use crate::svg::{self, Bar, Kind};
+use crate::report::{percentile, write_json};
 
 /// Graph steps before anything is timed.
 const WARM_UP: usize = 2;
@@ -115,7 +113,7 @@ pub(super) fn run(
     figures.add("graph_on_one_stream", alone.json())?;
     print_whole(kernels, sum_ms, &cost, &launches, &graph, &alone);
     match options.timeline {
-        Some(path) => time_line(&mut trainer, device, &mut watch, path, figures),
+        Some(path) => timeline(&mut trainer, device, &mut watch, path, figures),
         None => Ok(()),
     }
 }
@@ -180,8 +178,8 @@ fn print_whole(
     }
 }
 
-/// Adds timestamps to a replay, and draws it.
-fn time_line(
+/// Adds timestamps to a replay, and writes its timeline.
+fn timeline(
     trainer: &mut Trainer,
     device: &Arc<dyn Device>,
     watch: &mut Stopwatch,
@@ -196,56 +194,36 @@ fn time_line(
     })?;
     let spans = stamped.spans()?;
     let prepared = &executor(trainer)?.programs()[PROGRAM];
-    let bars: Vec<Bar> = spans.iter().map(|span| bar(prepared, span)).collect();
     let [ms, ..] = run.ms();
-    let about = format!(
-        "one replay with {} stamps: {ms:.3} ms; a stamp alone takes {:.2} us, and the clock goes \
-         in steps of {} ns ({} different times of {} stamps)",
+    say!(
+        "timeline: one replay with {} stamps: {ms:.3} ms; a stamp alone takes {:.2} us, and the \
+         clock goes in steps of {} ns ({} different times of {} stamps)",
         2 * spans.len(),
         cost.each_us,
         cost.step_ns,
         cost.distinct,
         cost.stamps,
     );
-    say!("time line: {about}");
-    let text = |key: &str| figures.value[key].as_str().unwrap_or_default().to_string();
-    let title = format!(
-        "{} | commit {} | {} | batch {} | {}",
-        text("device"),
-        text("commit"),
-        text("preset"),
-        figures.value["batch_size"],
-        text("padded"),
-    );
-    let drawing = svg::draw(&title, &about, &bars);
-    engine::run_dir::write_whole(path, drawing.as_bytes())
-        .with_context(|| path.display().to_string())?;
-    let span = |(span, bar): (&Span, &Bar)| {
-        json!({
-            "name": span.name, "stream": span.stream, "kind": svg::word(bar.kind),
-            "start_ns": span.start_ns, "end_ns": span.end_ns,
-        })
-    };
-    let spans: Vec<Value> = spans.iter().zip(&bars).map(span).collect();
+    let about = ["device", "commit", "preset", "batch_size", "padded"];
+    let about = about.map(|key| (key.to_string(), figures.value[key].clone()));
+    write_json(path, &trace(prepared, &spans, about.into_iter().collect()))?;
     let value = json!({
         "ms": ms, "stamp_us": cost.each_us, "clock_step_ns": cost.step_ns,
-        "distinct_times": cost.distinct, "stamps_measured": cost.stamps, "spans": spans,
+        "distinct_times": cost.distinct, "stamps_measured": cost.stamps,
     });
     figures.add("timeline", value)
 }
 
-fn bar(prepared: &Prepared, span: &Span) -> Bar {
-    let kind = match rows::node_at(prepared, span.work).map(|node| node.pass) {
-        Some(Pass::Forward) => Kind::Forward,
-        Some(Pass::Backward) => Kind::Backward,
-        Some(Pass::Update) => Kind::Update,
-        None => Kind::Ends,
+/// Spans in the Trace Event Format, which Perfetto and chrome://tracing show: a thread a stream.
+fn trace(prepared: &Prepared, spans: &[Span], about: Value) -> Value {
+    let event = |span: &Span| {
+        let pass = rows::node_at(prepared, span.work).map(|node| node.pass.to_string());
+        json!({
+            "name": span.name, "cat": pass.unwrap_or("step".into()), "ph": "X",
+            "ts": span.start_ns as f64 / 1e3, "dur": (span.end_ns - span.start_ns) as f64 / 1e3,
+            "pid": 0, "tid": span.stream,
+        })
     };
-    Bar {
-        name: span.name.clone(),
-        stream: span.stream,
-        start_us: span.start_ns as f64 / 1e3,
-        end_us: span.end_ns as f64 / 1e3,
-        kind,
-    }
+    let events: Vec<Value> = spans.iter().map(event).collect();
+    json!({"traceEvents": events, "otherData": about})
 }

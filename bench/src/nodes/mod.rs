@@ -60,10 +60,11 @@ pub(crate) struct NodesArgs {
     /// Number of table rows to print; the JSON contains all.
     #[arg(long, default_value_t = 60)]
     rows: usize,
-    /// Draw the timeline of one replay into this file.
-    #[arg(long, value_name = "FILE.svg")]
+    /// Write the timeline of one replay to this file, a trace for Perfetto (ui.perfetto.dev) or
+    /// chrome://tracing.
+    #[arg(long, value_name = "FILE")]
     timeline: Option<PathBuf>,
-    /// Write the figures to this file, updated after each stage; with --timeline also its spans.
+    /// Write the figures to this file, updated after each stage.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Only write the shapes of the step's convolutions and linear layers to this file; needs no

@@ -9,7 +9,7 @@ mod ticks;
 pub use arena::plan_picture;
 pub use canvas::{Area, Canvas, GROUND, INK, PALE, Style, WIDTH, escape};
 pub use parts::program_picture;
-pub use ticks::{labels, round_up, ticks, to_ticks};
+pub use ticks::{labels, ticks, to_ticks};
 
 use graph::program::Pass;
 

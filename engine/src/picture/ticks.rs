@@ -20,14 +20,9 @@ pub fn to_ticks((low, high): (f64, f64)) -> (f64, f64) {
 /// The distance of the ticks.
 fn step(low: f64, high: f64) -> f64 {
     let rough = (high - low) / TICKS;
-    round_up(rough, &[1.0, 2.0, 5.0])
-}
-
-/// The least of `steps`, from 1 up to below 10, times a power of ten that is no less than `value`.
-pub fn round_up(value: f64, steps: &[f64]) -> f64 {
-    let power = 10f64.powf(value.log10().floor());
-    let step = steps.iter().find(|step| *step * power >= value * (1.0 - 1e-9));
-    step.unwrap_or(&10.0) * power
+    let power = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 5.0].into_iter().find(|step| step * power >= rough * (1.0 - 1e-9));
+    step.unwrap_or(10.0) * power
 }
 
 /// The labels of evenly spaced ticks, with as many digits as their distance needs: thousands as
@@ -65,12 +60,6 @@ pub fn labels(ticks: &[f64]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_value_is_rounded_up_to_a_step() {
-        let up = |value| round_up(value, &[1.0, 1.5, 8.0]);
-        assert_eq!([0.9, 1.0, 7.0, 66.0 / 9.0, 11_000.0].map(up), [1.0, 1.0, 8.0, 8.0, 15_000.0]);
-    }
 
     #[test]
     fn the_greatest_value_is_below_a_tick() {
