@@ -5,7 +5,6 @@
 
 pub(crate) mod driver;
 pub(crate) mod ranks;
-#[cfg(feature = "s3")]
 pub(crate) mod s3;
 
 use std::fs;

@@ -52,7 +52,6 @@ fn shared_fault_cases_pass() {
     }
 }
 
-#[cfg(feature = "serve")]
 #[test]
 fn serve_shared_fault_cases_pass() {
     if let Some(faults) = faults(is_of_server) {

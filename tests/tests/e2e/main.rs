@@ -36,9 +36,7 @@ mod ranks;
 mod recipe;
 mod report;
 mod resume;
-#[cfg(feature = "s3")]
 mod s3;
-#[cfg(feature = "serve")]
 mod serve;
 mod signals;
 mod step;

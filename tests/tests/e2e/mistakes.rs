@@ -39,11 +39,6 @@ fn config() {
         place.bad(&micro(&format!("--set {set}")), BAD_CONFIG, words);
     }
     place.bad("train micr", BAD_CONFIG, &["micr", "the presets are", "micro"]);
-    if !cfg!(feature = "s3") {
-        let data = "--set data.synthetic=none --set data.train_store=s3://data/store";
-        let without = ["s3://data/store: this onegraph is built without S3", "--features s3"];
-        place.bad(&micro(data), BAD_CONFIG, &without);
-    }
     place.bad("train mlperf_r50", BAD_CONFIG, &["names no train data", "data.train_store"]);
     let kept: Vec<String> = place.names("runs").into_iter().filter(|n| n != "data").collect();
     assert!(kept.is_empty(), "runs that never began left {kept:?}");
