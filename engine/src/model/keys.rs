@@ -13,6 +13,7 @@ macro_rules! model {
     (
         kinds { $($(#[doc = $about:tt])* $kind:ident $word:literal = $family:ident,)* }
         tables { $($(#[doc = $doc:tt])* $name:ident: $table:ty,)* }
+        $($rest:tt)*
     ) => {
 table! {
     /// `[model]`: the detector.

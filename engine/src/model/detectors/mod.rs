@@ -178,6 +178,8 @@ pub(crate) struct DetectorEntry {
     check: fn(&Config, &mut Check),
     /// Its largest tensors.
     tensors: fn(&Config) -> Vec<Tensor>,
+    /// The losses of a model, as `[loss_weights]` names them.
+    losses: fn(&Model) -> Vec<&'static str>,
     /// Its keys, and tables of keys (`model.rpn.`), that a model does not read: one of its own, or
     /// without one any of another family.
     idle_keys: fn(Option<&Model>) -> Vec<&'static [&'static str]>,
@@ -185,8 +187,8 @@ pub(crate) struct DetectorEntry {
     classifier: &'static str,
 }
 
-/// Hands the detectors to a macro: the kinds of model, each with its family, and the tables of keys
-/// under `[model]`.
+/// Hands the detectors to a macro: the kinds of model, each with its family, the tables of keys
+/// under `[model]`, and the losses, each with the objects that a model without it does not have.
 macro_rules! detectors {
     ($with:ident) => {
         $with! {
@@ -220,16 +222,30 @@ macro_rules! detectors {
                 /// From scored boxes to detections, in evaluation and prediction.
                 detections: crate::config::Detections,
             }
+            losses {
+                /// Weight of `loss_objectness`. Default 1.
+                objectness "anchors",
+                /// Weight of `loss_rpn_box_reg`. Default 1.
+                rpn_box_reg "anchors",
+                /// Weight of `loss_classifier`. Default 1.
+                classifier "classes",
+                /// Weight of `loss_box_reg`. Default 1.
+                box_reg "boxes",
+                /// Weight of `loss_mask`. Default 1.
+                mask "masks",
+                /// Weight of `loss_keypoint`. Default 1.
+                keypoint "keypoints",
+            }
         }
     };
 }
-pub(super) use detectors;
+pub(crate) use detectors;
 
 /// Finds the family of a kind of model.
 macro_rules! families {
     (
         kinds { $($(#[doc = $doc:tt])* $kind:ident $word:literal = $family:ident,)* }
-        tables { $($rest:tt)* }
+        $($rest:tt)*
     ) => {
         impl ModelKind {
             /// Its family of detectors.
@@ -261,6 +277,11 @@ pub(crate) fn idle_keys(model: &Model) -> Vec<&'static [&'static str]> {
     let own = model.kind.family();
     let of_family = |of: &&DetectorEntry| (of.idle_keys)(std::ptr::eq(*of, own).then_some(model));
     FAMILIES.iter().flat_map(of_family).collect()
+}
+
+/// The losses of a model, as `[loss_weights]` names them.
+pub(crate) fn losses(model: &Model) -> Vec<&'static str> {
+    (model.kind.family().losses)(model)
 }
 
 /// The largest tensors of a model's detector.

@@ -34,9 +34,13 @@ pub(super) static ENTRY: DetectorEntry = DetectorEntry {
     make: |model| Box::new(Rcnn { heads: RoiHeads::of(model) }),
     check: keys::check,
     tensors: keys::tensors,
+    losses: |model| LOSSES.iter().copied().chain(heads::losses(model)).collect(),
     idle_keys,
     classifier: "roi_heads.box_predictor.cls_score.bias",
 };
+
+/// The losses of each model of the family.
+const LOSSES: &[&str] = &["objectness", "rpn_box_reg", "classifier", "box_reg"];
 
 /// The tables that each model of the family reads.
 const TABLES: &[&str] =
