@@ -50,7 +50,7 @@ pub use loss_weights::LossWeights;
 pub use ranks::RanksConfig;
 pub use solver::{Optimizer, ParameterGroup, Schedule, Solver, WarmupRule};
 pub use train::{BestMetric, Eval, EvalWeights, Train};
-pub(crate) use validate::Tensor;
+pub(crate) use validate::{Idle, Tensor};
 
 const REFERENCE_HEAD: &str = "# Config keys
 

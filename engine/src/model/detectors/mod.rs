@@ -21,7 +21,7 @@ use super::inputs::ImageInputs;
 use super::net::{Loss, Net, Truth};
 use super::params::Param;
 use super::schema::Array;
-use crate::config::{Config, Model, ModelKind, Tensor};
+use crate::config::{Config, Idle, Model, ModelKind, Tensor};
 
 /// Kept tensors of a detection pass, compacted over the batch in image order, with at most D
 /// detections per image: boxes `[N*D, 4]` in network pixels, scores and labels (from 1) `[N*D]`,
@@ -180,6 +180,12 @@ pub(crate) struct DetectorEntry {
     tensors: fn(&Config) -> Vec<Tensor>,
     /// The losses of a model, as `[loss_weights]` names them.
     losses: fn(&Model) -> Vec<&'static str>,
+    /// Its keys that mean something only under some value of another.
+    idle: &'static [Idle],
+    /// A sentence for each value that, with the others, leaves a part untrained.
+    advice: fn(&Config) -> Vec<String>,
+    /// Sets its keys that only training reads, and checks compare with others, to values that fit.
+    to_detect: fn(&mut Model),
     /// Its keys, and tables of keys (`model.rpn.`), that a model does not read: one of its own, or
     /// without one any of another family.
     idle_keys: fn(Option<&Model>) -> Vec<&'static [&'static str]>,
@@ -270,6 +276,21 @@ pub(crate) fn detector(model: &Model) -> Box<dyn Detector> {
 pub(crate) fn check(config: &Config, check: &mut Check) {
     (config.model.kind.family().check)(config, check);
     check_detections(config, check);
+}
+
+/// Keys of a model's detector that mean something only under some value of another.
+pub(crate) fn idle(model: &Model) -> &'static [Idle] {
+    model.kind.family().idle
+}
+
+/// A sentence for each value that, with the others, leaves a part of the detector untrained.
+pub(crate) fn advice(config: &Config) -> Vec<String> {
+    (config.model.kind.family().advice)(config)
+}
+
+/// Sets the keys that only training reads, and checks compare with others, to values that fit.
+pub(crate) fn to_detect(model: &mut Model) {
+    (model.kind.family().to_detect)(model);
 }
 
 /// Keys, and tables of keys, that models of other kinds read and this one does not.

@@ -5,7 +5,7 @@ use configs::{Check, table};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, NormKind, Tensor};
+use crate::config::{Config, Model, NormKind, Tensor};
 use crate::model::backbones::MAX_LEVELS;
 
 table! {
@@ -278,6 +278,28 @@ pub(super) fn check(config: &Config, check: &mut Check) {
     check.not_negative("model.box_head.beta", head.beta);
     cascade(config, check);
     (super::heads::HEADS.iter()).for_each(|head| (head.check)(config, check));
+    groups_of_proposals(config, check);
+}
+
+/// Sets what only training reads to values that any other fits.
+pub(super) fn to_detect(model: &mut Model) {
+    let Model { rpn, roi, .. } = model;
+    (rpn.pre_nms_top_n_train, rpn.post_nms_top_n_train) = (1, 1);
+    (rpn.fg_iou, rpn.bg_iou) = (Rpn::default().fg_iou, 0.0);
+    (roi.batch_size_per_image, roi.fg_iou, roi.bg_iou) = (1, 1.0, 0.0);
+}
+
+/// Validation losses need whole groups where a group's proposals are chosen together.
+fn groups_of_proposals(config: &Config, check: &mut Check) {
+    let (batch, group) = (config.eval.batch_size, config.train.images_per_group.max(1));
+    let in_groups = config.eval.loss && config.model.rpn.post_nms_scope == PostNmsScope::Batch;
+    check.require(!in_groups || batch.is_multiple_of(group), "eval.batch_size", || {
+        format!(
+            "is {batch}; with eval.loss and model.rpn.post_nms_scope = \"batch\" it must be a \
+             multiple of train.images_per_group, such as {}",
+            batch.next_multiple_of(group)
+        )
+    });
 }
 
 fn anchors(config: &Config, check: &mut Check) {

@@ -1,6 +1,7 @@
 //! Faster, Mask, Keypoint and Cascade R-CNN: a region proposal network, and heads on RoIs.
 
 mod accuracies;
+mod effects;
 pub mod heads;
 mod keys;
 mod rois;
@@ -35,6 +36,9 @@ pub(super) static ENTRY: DetectorEntry = DetectorEntry {
     check: keys::check,
     tensors: keys::tensors,
     losses: |model| LOSSES.iter().copied().chain(heads::losses(model)).collect(),
+    idle: effects::IDLE,
+    advice: effects::advice,
+    to_detect: keys::to_detect,
     idle_keys,
     classifier: "roi_heads.box_predictor.cls_score.bias",
 };
