@@ -9,6 +9,7 @@ use crate::model::detectors::detectors;
 /// Defines the table, with the losses of the detectors.
 macro_rules! loss_weights {
     (
+        $(#[doc = $about:tt])*
         kinds { $($kinds:tt)* }
         tables { $($tables:tt)* }
         losses { $($(#[doc = $doc:tt])* $loss:ident $objects:literal,)* }

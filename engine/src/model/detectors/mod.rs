@@ -21,7 +21,7 @@ use super::inputs::ImageInputs;
 use super::net::{Loss, Net, Truth};
 use super::params::Param;
 use super::schema::Array;
-use crate::config::{Config, Idle, Model, ModelKind, Tensor};
+use crate::config::{Config, Idle, Model, ModelKind, NormKind, Tensor};
 
 /// Kept tensors of a detection pass, compacted over the batch in image order, with at most D
 /// detections per image: boxes `[N*D, 4]` in network pixels, scores and labels (from 1) `[N*D]`,
@@ -170,6 +170,16 @@ pub struct Place {
     pub width: usize,
 }
 
+/// A part of a model whose convolutions may have a norm.
+#[derive(Debug, Clone)]
+pub(crate) struct Normed {
+    pub(crate) norm: Option<NormKind>,
+    /// Channels that it normalizes, of each convolution.
+    pub(crate) channels: Vec<usize>,
+    /// Its name in a sentence.
+    pub(crate) part: &'static str,
+}
+
 /// A family of detectors.
 #[derive(Debug)]
 pub(crate) struct DetectorEntry {
@@ -178,6 +188,8 @@ pub(crate) struct DetectorEntry {
     check: fn(&Config, &mut Check),
     /// Its largest tensors.
     tensors: fn(&Config) -> Vec<Tensor>,
+    /// The parts of a model that may have a norm.
+    normed: fn(&Model) -> Vec<Normed>,
     /// The losses of a model, as `[loss_weights]` names them.
     losses: fn(&Model) -> Vec<&'static str>,
     /// Its keys that mean something only under some value of another.
@@ -198,6 +210,8 @@ pub(crate) struct DetectorEntry {
 macro_rules! detectors {
     ($with:ident) => {
         $with! {
+            /// `"mask_rcnn"` (default), `"keypoint_rcnn"` for keypoints in place of masks, or
+            /// `"faster_rcnn"` for boxes alone.
             kinds {
                 /// Boxes and masks.
                 MaskRcnn "mask_rcnn" = rcnn,
@@ -250,6 +264,7 @@ pub(crate) use detectors;
 /// Finds the family of a kind of model.
 macro_rules! families {
     (
+        $(#[doc = $kinds:tt])*
         kinds { $($(#[doc = $doc:tt])* $kind:ident $word:literal = $family:ident,)* }
         $($rest:tt)*
     ) => {
@@ -298,6 +313,11 @@ pub(crate) fn idle_keys(model: &Model) -> Vec<&'static [&'static str]> {
     let own = model.kind.family();
     let of_family = |of: &&DetectorEntry| (of.idle_keys)(std::ptr::eq(*of, own).then_some(model));
     FAMILIES.iter().flat_map(of_family).collect()
+}
+
+/// The parts of a model's detector that may have a norm.
+pub(crate) fn normed(model: &Model) -> Vec<Normed> {
+    (model.kind.family().normed)(model)
 }
 
 /// The losses of a model, as `[loss_weights]` names them.

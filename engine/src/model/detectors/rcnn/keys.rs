@@ -37,6 +37,28 @@ table! {
     }
 }
 
+impl Config {
+    /// Sides of anchors, such as `model.anchors.sizes`, by level: one each, or all on a single map.
+    pub fn by_level(&self, sizes: &[f32]) -> Vec<Vec<f32>> {
+        if !self.model.backbone.has_pyramid() {
+            return vec![sizes.to_vec()];
+        }
+        sizes.iter().map(|size| vec![*size]).collect()
+    }
+
+    /// Ratios of anchors, such as `model.anchors.ratios`, by level.
+    pub fn ratios_of_levels(&self, ratios: &[f32]) -> Vec<Vec<f32>> {
+        let levels = self.num_levels();
+        match self.model.anchors.ratios_by_level {
+            false => vec![ratios.to_vec(); levels],
+            true => {
+                let each = ratios.len() / levels;
+                ratios.chunks(each.max(1)).map(<[f32]>::to_vec).collect()
+            }
+        }
+    }
+}
+
 /// Anchors of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

@@ -17,7 +17,7 @@ use score::IouType;
 
 use self::heads::RoiHeads;
 use self::rois::{Rois, sample_rois};
-use super::{Detector, DetectorEntry, Losses, Pair, Place};
+use super::{Detector, DetectorEntry, Losses, Normed, Pair, Place};
 use crate::config::Model;
 use crate::model::found::Found;
 use crate::model::fpn::fpn;
@@ -35,6 +35,7 @@ pub(super) static ENTRY: DetectorEntry = DetectorEntry {
     make: |model| Box::new(Rcnn { heads: RoiHeads::of(model) }),
     check: keys::check,
     tensors: keys::tensors,
+    normed,
     losses: |model| LOSSES.iter().copied().chain(heads::losses(model)).collect(),
     idle: effects::IDLE,
     advice: effects::advice,
@@ -49,6 +50,15 @@ const LOSSES: &[&str] = &["objectness", "rpn_box_reg", "classifier", "box_reg"];
 /// The tables that each model of the family reads.
 const TABLES: &[&str] =
     &["model.anchors.", "model.rpn.", "model.roi.", "model.box_head.", "model.cascade."];
+
+fn normed(model: &Model) -> Vec<Normed> {
+    let Model { box_head: head, mask_head: mask, .. } = model;
+    let (channels, part) = (head.channels.clone(), "the box head");
+    let of_boxes = Normed { norm: head.norm, channels, part };
+    let (channels, part) = (mask.channels.clone(), "the mask head");
+    let of_masks = Normed { norm: mask.norm, channels, part };
+    [of_boxes].into_iter().chain(model.kind.has_masks().then_some(of_masks)).collect()
+}
 
 fn idle_keys(model: Option<&Model>) -> Vec<&'static [&'static str]> {
     let of_all = model.is_none().then_some(TABLES);
