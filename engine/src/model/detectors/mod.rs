@@ -170,6 +170,30 @@ pub struct Place {
     pub width: usize,
 }
 
+/// An object of a data set in the network, at the size of an evaluation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Object {
+    /// Width and height.
+    pub(crate) sides: [f64; 2],
+    pub(crate) middle: [f64; 2],
+}
+
+impl Object {
+    /// The root of its area.
+    pub(crate) fn side(&self) -> f64 {
+        (self.sides[0] * self.sides[1]).sqrt()
+    }
+}
+
+/// What a detector makes of the objects of a data set.
+#[derive(Debug, Default)]
+pub(crate) struct ObjectNotes {
+    /// Objects that are hardly learnt, and words for them.
+    pub(crate) hard: Option<(usize, &'static str)>,
+    /// A section of the page, as HTML.
+    pub(crate) section: String,
+}
+
 /// A part of a model whose convolutions may have a norm.
 #[derive(Debug, Clone)]
 pub(crate) struct Normed {
@@ -192,6 +216,8 @@ pub(crate) struct DetectorEntry {
     normed: fn(&Model) -> Vec<Normed>,
     /// The losses of a model, as `[loss_weights]` names them.
     losses: fn(&Model) -> Vec<&'static str>,
+    /// What a data set's page says of its objects.
+    notes: fn(&Config, &[Object]) -> ObjectNotes,
     /// Its keys that mean something only under some value of another.
     idle: &'static [Idle],
     /// A sentence for each value that, with the others, leaves a part untrained.
@@ -291,6 +317,11 @@ pub(crate) fn detector(model: &Model) -> Box<dyn Detector> {
 pub(crate) fn check(config: &Config, check: &mut Check) {
     (config.model.kind.family().check)(config, check);
     check_detections(config, check);
+}
+
+/// What a config's detector makes of these objects.
+pub(crate) fn notes(config: &Config, objects: &[Object]) -> ObjectNotes {
+    (config.model.kind.family().notes)(config, objects)
 }
 
 /// Keys of a model's detector that mean something only under some value of another.

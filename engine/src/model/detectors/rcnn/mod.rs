@@ -1,6 +1,7 @@
 //! Faster, Mask, Keypoint and Cascade R-CNN: a region proposal network, and heads on RoIs.
 
 mod accuracies;
+mod anchor_fit;
 mod effects;
 pub mod heads;
 mod keys;
@@ -29,7 +30,6 @@ pub use self::keys::{
     Anchors, BoxHead, BoxLoss, Cascade, CellRule, LossDivisor, PostNmsScope, Roi, Rpn, StrideRule,
 };
 pub(crate) use accuracies::shares;
-pub(crate) use rpn::level_cells;
 
 pub(super) static ENTRY: DetectorEntry = DetectorEntry {
     make: |model| Box::new(Rcnn { heads: RoiHeads::of(model) }),
@@ -37,6 +37,7 @@ pub(super) static ENTRY: DetectorEntry = DetectorEntry {
     tensors: keys::tensors,
     normed,
     losses: |model| LOSSES.iter().copied().chain(heads::losses(model)).collect(),
+    notes: anchor_fit::notes,
     idle: effects::IDLE,
     advice: effects::advice,
     to_detect: keys::to_detect,
