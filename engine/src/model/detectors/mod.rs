@@ -146,7 +146,7 @@ pub(crate) trait Detector: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Losses {
     pub(crate) losses: Vec<Loss>,
-    /// Counts of right predictions, in the order of [`kernels::ops::accuracies::Count`].
+    /// Counts of right predictions, if the config asks for accuracies.
     pub(crate) counts: Option<TensorId>,
 }
 
@@ -216,6 +216,10 @@ pub(crate) struct DetectorEntry {
     normed: fn(&Model) -> Vec<Normed>,
     /// The losses of a model, as `[loss_weights]` names them.
     losses: fn(&Model) -> Vec<&'static str>,
+    /// Its parts, each with the first letters of its parameters' names.
+    parts: &'static [(&'static str, &'static str)],
+    /// Accuracies by name, of the counts of a step.
+    shares: fn(&[f64]) -> Vec<(&'static str, f32)>,
     /// What a data set's page says of its objects.
     notes: fn(&Config, &[Object]) -> ObjectNotes,
     /// Its keys that mean something only under some value of another.
@@ -317,6 +321,17 @@ pub(crate) fn detector(model: &Model) -> Box<dyn Detector> {
 pub(crate) fn check(config: &Config, check: &mut Check) {
     (config.model.kind.family().check)(config, check);
     check_detections(config, check);
+}
+
+/// The part of a detector that a parameter belongs to, by its name.
+pub(crate) fn part_of(name: &str) -> Option<&'static str> {
+    let mut parts = FAMILIES.iter().flat_map(|of| of.parts);
+    parts.find(|(prefix, _)| name.starts_with(prefix)).map(|(_, part)| *part)
+}
+
+/// Accuracies by name, of the counts of a step of a model; a share of nothing is left out.
+pub(crate) fn shares(kind: ModelKind, counts: &[f64]) -> Vec<(&'static str, f32)> {
+    if counts.is_empty() { vec![] } else { (kind.family().shares)(counts) }
 }
 
 /// What a config's detector makes of these objects.

@@ -29,7 +29,6 @@ use crate::model::schema::Array;
 pub use self::keys::{
     Anchors, BoxHead, BoxLoss, Cascade, CellRule, LossDivisor, PostNmsScope, Roi, Rpn, StrideRule,
 };
-pub(crate) use accuracies::shares;
 
 pub(super) static ENTRY: DetectorEntry = DetectorEntry {
     make: |model| Box::new(Rcnn { heads: RoiHeads::of(model) }),
@@ -37,6 +36,8 @@ pub(super) static ENTRY: DetectorEntry = DetectorEntry {
     tensors: keys::tensors,
     normed,
     losses: |model| LOSSES.iter().copied().chain(heads::losses(model)).collect(),
+    parts: PARTS,
+    shares: accuracies::shares,
     notes: anchor_fit::notes,
     idle: effects::IDLE,
     advice: effects::advice,
@@ -44,6 +45,14 @@ pub(super) static ENTRY: DetectorEntry = DetectorEntry {
     idle_keys,
     classifier: "roi_heads.box_predictor.cls_score.bias",
 };
+
+/// The parts of a model.
+const PARTS: &[(&str, &str)] = &[
+    ("rpn.", "rpn"),
+    ("roi_heads.box_", "box_head"),
+    ("roi_heads.mask_", "mask_head"),
+    ("roi_heads.keypoint_", "keypoint_head"),
+];
 
 /// The losses of each model of the family.
 const LOSSES: &[&str] = &["objectness", "rpn_box_reg", "classifier", "box_reg"];
