@@ -9,7 +9,6 @@ use crate::config::Config;
 
 use crate::dataset::{DataSet, Split};
 use crate::error::EngineError;
-use crate::model::detectors::notes;
 use crate::page::document;
 use crate::picture::escape;
 use crate::progress::Progress;
@@ -33,7 +32,7 @@ pub(crate) fn html(config: &Config) -> Result<String, EngineError> {
     }
     let data = &sets[0].1;
     let counts = Counts::of(data);
-    let notes = notes(config, counts.objects());
+    let notes = (config.model.kind.family().notes)(config, counts.objects());
     let duplicates = duplicates::find(&sets)?;
     let mut body = tiles(&counts, data.images.len(), duplicates.len(), notes.hard);
     body += &samples::section(config, data)?;

@@ -98,7 +98,7 @@ impl Model {
         let of_body =
             Normed { norm: Some(self.backbone.norm), channels: stages.collect(), part: "a stage" };
         let of_pyramid = Normed { norm, channels: vec![channels], part: "the feature pyramid" };
-        [vec![of_body, of_pyramid], detectors::normed(self)].concat()
+        [vec![of_body, of_pyramid], (self.kind.family().normed)(self)].concat()
     }
 
     /// True if any part has this norm.

@@ -24,7 +24,7 @@ use crate::evaluate::{DetectionMemory, Evaluator};
 use crate::metrics::StepRecord;
 use crate::model::{
     Division, LOGGED_ACTIVATION, LOGGED_GRADIENT, Param, RingLayout, classes_of, further_arrays,
-    shares, step_layout,
+    step_layout,
 };
 use crate::names::matches;
 use crate::runtime::{Backend, ModelState, products};
@@ -206,7 +206,7 @@ impl Trainer {
             step_seconds,
             data_seconds: begun.data_seconds,
             parameters: measured.parameters,
-            accuracies: shares(self.kind, &measured.counts),
+            accuracies: (self.kind.family().shares)(&measured.counts),
             system: vec![],
         })
     }

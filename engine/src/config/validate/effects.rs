@@ -166,7 +166,7 @@ impl Config {
 
     /// Adds a sentence for each value that, with the others, leaves a part untrained.
     fn without_training(&self, advice: &mut Vec<String>) {
-        advice.extend(detectors::advice(self));
+        advice.extend((self.model.kind.family().advice)(self));
         let rate = self.rate_for_batch(self.solver.learning_rate);
         if rate < 1e-12 {
             advice.push(format!("solver.learning_rate = {rate:e} changes no weight in f32"));
@@ -200,7 +200,7 @@ impl Config {
         for change in changed.iter().filter(|of| self.solver.optimizer.ignores(&of.key)) {
             idle(change, switch, &self.value(switch)?);
         }
-        let idle_now = IDLE.iter().chain(detectors::idle(&self.model));
+        let idle_now = IDLE.iter().chain(self.model.kind.family().idle);
         let idle_now = idle_now.filter(|idle| (idle.applies)(self));
         let of_others =
             detectors::idle_keys(&self.model).into_iter().map(|keys| (keys, "model.kind"));

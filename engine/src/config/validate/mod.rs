@@ -11,7 +11,6 @@ pub(crate) use effects::Idle;
 pub(crate) use sizes::Tensor;
 
 use crate::config::{Augment, Config, ConfigError, LossWeights, Solver, Train, schema};
-use crate::model::detectors;
 
 impl Config {
     /// Checks that every value makes sense, by itself and with the others.
@@ -42,7 +41,7 @@ impl Config {
         config.eval.loss = false;
         let model = &mut config.model;
         (model.backbone.weights, model.backbone.frozen_stages) = (None, 0);
-        detectors::to_detect(model);
+        (model.kind.family().to_detect)(model);
         (model.weights, model.finetune) = (None, false);
         config
     }

@@ -3,7 +3,6 @@
 use configs::Check;
 
 use crate::config::{Config, Optimizer};
-use crate::model::detectors;
 
 pub(super) fn check(config: &Config, check: &mut Check) {
     let solver = &config.solver;
@@ -27,13 +26,14 @@ pub(super) fn check(config: &Config, check: &mut Check) {
 }
 
 fn loss_weights(config: &Config, check: &mut Check) {
-    let (kind, own) = (config.model.kind.name(), detectors::losses(&config.model));
+    let kind = config.model.kind;
+    let own = (kind.family().losses)(&config.model);
     let all = config.loss_weights.all();
     for &(loss, objects, weight) in &all {
         let key = format!("loss_weights.{loss}");
         check.not_negative(&key, weight);
         check.require(own.contains(&loss) || weight == 1.0, &key, || {
-            format!("is set, but {kind} has no {objects}; remove it")
+            format!("is set, but {} has no {objects}; remove it", kind.name())
         });
     }
     let trains = |(loss, _, weight): &(&str, _, f32)| own.contains(loss) && *weight > 0.0;

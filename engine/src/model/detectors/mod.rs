@@ -211,23 +211,23 @@ pub(crate) struct DetectorEntry {
     /// Checks its keys.
     check: fn(&Config, &mut Check),
     /// Its largest tensors.
-    tensors: fn(&Config) -> Vec<Tensor>,
+    pub(crate) tensors: fn(&Config) -> Vec<Tensor>,
     /// The parts of a model that may have a norm.
-    normed: fn(&Model) -> Vec<Normed>,
+    pub(crate) normed: fn(&Model) -> Vec<Normed>,
     /// The losses of a model, as `[loss_weights]` names them.
-    losses: fn(&Model) -> Vec<&'static str>,
+    pub(crate) losses: fn(&Model) -> Vec<&'static str>,
     /// Its parts, each with the first letters of its parameters' names.
     parts: &'static [(&'static str, &'static str)],
     /// Accuracies by name, of the counts of a step.
-    shares: fn(&[f64]) -> Vec<(&'static str, f32)>,
+    pub(crate) shares: fn(&[f64]) -> Vec<(&'static str, f32)>,
     /// What a data set's page says of its objects.
-    notes: fn(&Config, &[Object]) -> ObjectNotes,
+    pub(crate) notes: fn(&Config, &[Object]) -> ObjectNotes,
     /// Its keys that mean something only under some value of another.
-    idle: &'static [Idle],
+    pub(crate) idle: &'static [Idle],
     /// A sentence for each value that, with the others, leaves a part untrained.
-    advice: fn(&Config) -> Vec<String>,
+    pub(crate) advice: fn(&Config) -> Vec<String>,
     /// Sets its keys that only training reads, and checks compare with others, to values that fit.
-    to_detect: fn(&mut Model),
+    pub(crate) to_detect: fn(&mut Model),
     /// Its keys, and tables of keys (`model.rpn.`), that a model does not read: one of its own, or
     /// without one any of another family.
     idle_keys: fn(Option<&Model>) -> Vec<&'static [&'static str]>,
@@ -329,51 +329,11 @@ pub(crate) fn part_of(name: &str) -> Option<&'static str> {
     parts.find(|(prefix, _)| name.starts_with(prefix)).map(|(_, part)| *part)
 }
 
-/// Accuracies by name, of the counts of a step of a model; a share of nothing is left out.
-pub(crate) fn shares(kind: ModelKind, counts: &[f64]) -> Vec<(&'static str, f32)> {
-    if counts.is_empty() { vec![] } else { (kind.family().shares)(counts) }
-}
-
-/// What a config's detector makes of these objects.
-pub(crate) fn notes(config: &Config, objects: &[Object]) -> ObjectNotes {
-    (config.model.kind.family().notes)(config, objects)
-}
-
-/// Keys of a model's detector that mean something only under some value of another.
-pub(crate) fn idle(model: &Model) -> &'static [Idle] {
-    model.kind.family().idle
-}
-
-/// A sentence for each value that, with the others, leaves a part of the detector untrained.
-pub(crate) fn advice(config: &Config) -> Vec<String> {
-    (config.model.kind.family().advice)(config)
-}
-
-/// Sets the keys that only training reads, and checks compare with others, to values that fit.
-pub(crate) fn to_detect(model: &mut Model) {
-    (model.kind.family().to_detect)(model);
-}
-
 /// Keys, and tables of keys, that models of other kinds read and this one does not.
 pub(crate) fn idle_keys(model: &Model) -> Vec<&'static [&'static str]> {
     let own = model.kind.family();
     let of_family = |of: &&DetectorEntry| (of.idle_keys)(std::ptr::eq(*of, own).then_some(model));
     FAMILIES.iter().flat_map(of_family).collect()
-}
-
-/// The parts of a model's detector that may have a norm.
-pub(crate) fn normed(model: &Model) -> Vec<Normed> {
-    (model.kind.family().normed)(model)
-}
-
-/// The losses of a model, as `[loss_weights]` names them.
-pub(crate) fn losses(model: &Model) -> Vec<&'static str> {
-    (model.kind.family().losses)(model)
-}
-
-/// The largest tensors of a model's detector.
-pub(crate) fn tensors(config: &Config) -> Vec<Tensor> {
-    (config.model.kind.family().tensors)(config)
 }
 
 /// Foreground classes of a model, from the shape of its classifier.

@@ -44,6 +44,9 @@ pub(super) fn count(
 /// Accuracies by name, of the counts of a step; a share of nothing is left out. Names and
 /// definitions are detectron2's where it has one.
 pub(super) fn shares(counts: &[f64]) -> Vec<(&'static str, f32)> {
+    if counts.is_empty() {
+        return vec![];
+    }
     use Count::*;
     let of = |count: Count| counts[count as usize];
     let (rois, pixels) = (of(Foreground) + of(Background), of(Inside) + of(Outside));
