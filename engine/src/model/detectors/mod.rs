@@ -185,7 +185,7 @@ impl Object {
     }
 }
 
-/// What a detector makes of the objects of a data set.
+/// Notes of a detector on the objects of a data set.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectNotes {
     /// Objects that are hardly learnt, and words for them.
@@ -220,7 +220,7 @@ pub(crate) struct DetectorEntry {
     parts: &'static [(&'static str, &'static str)],
     /// Accuracies by name, of the counts of a step.
     pub(crate) shares: fn(&[f64]) -> Vec<(&'static str, f32)>,
-    /// What a data set's page says of its objects.
+    /// Notes on objects, for the page of a data set.
     pub(crate) notes: fn(&Config, &[Object]) -> ObjectNotes,
     /// Its keys that mean something only under some value of another.
     pub(crate) idle: &'static [Idle],

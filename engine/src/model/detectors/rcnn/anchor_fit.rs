@@ -11,7 +11,7 @@ const SIDES: [f64; 8] = [8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, f64::INFINI
 /// Factors of the anchors' sizes that are tried.
 const FACTORS: [f32; 7] = [0.25, 0.5, 0.625, 0.75, 1.25, 1.5, 2.0];
 
-/// What the anchors of a config make of the objects.
+/// Notes on the objects that the anchors of a config match.
 pub(super) fn notes(config: &Config, objects: &[Object]) -> ObjectNotes {
     let fit = Fit::new(config, objects);
     ObjectNotes {
