@@ -333,7 +333,10 @@ pub(crate) fn part_of(name: &str) -> Option<&'static str> {
 pub(crate) fn idle_keys(model: &Model) -> Vec<&'static [&'static str]> {
     let own = model.kind.family();
     let of_family = |of: &&DetectorEntry| (of.idle_keys)(std::ptr::eq(*of, own).then_some(model));
-    FAMILIES.iter().flat_map(of_family).collect()
+    let mut families = FAMILIES.to_vec();
+    // Each kind of model names its family, and those of a family stand together.
+    families.dedup_by_key(|of| std::ptr::from_ref(*of));
+    families.iter().flat_map(of_family).collect()
 }
 
 /// Foreground classes of a model, from the shape of its classifier.
