@@ -31,29 +31,37 @@ pub(crate) fn html(config: &Config) -> Result<String, EngineError> {
         sets.push(("validation", DataSet::open(config, Split::Val, &progress)?));
     }
     let data = &sets[0].1;
-    let counts = Counts::of(config, data);
+    let counts = Counts::of(data);
+    let notes = (config.model.kind.family().notes)(config, counts.objects());
     let duplicates = duplicates::find(&sets)?;
-    let mut body = tiles(&counts, data.images.len(), duplicates.len());
+    let mut body = tiles(&counts, data.images.len(), duplicates.len(), notes.hard);
     body += &samples::section(config, data)?;
-    body += &counts.sections(config);
+    body += &counts.sections();
+    body += &notes.section;
     body += &empty(config, data);
     body += &duplicates::section(&duplicates, &sets);
     Ok(document("Training data", None, &body))
 }
 
-/// Objects that no anchor matches come first if they are more than a tenth: they are hardly learnt.
-fn tiles(counts: &Counts, images: usize, duplicates: usize) -> String {
-    let mut tiles = vec![
+/// Objects that are hardly learnt, `hard`, come first if they are more than a tenth.
+fn tiles(
+    counts: &Counts,
+    images: usize,
+    duplicates: usize,
+    hard: Option<(usize, &'static str)>,
+) -> String {
+    let objects = counts.objects().len();
+    let known = [
         (images, "images"),
-        (counts.objects(), "objects"),
+        (objects, "objects"),
         (counts.classes_in_use(), "classes with objects"),
-        (counts.unmatched(), "objects that no anchor matches"),
-        (duplicates, "images that occur again"),
     ];
+    let mut tiles: Vec<_> = known.into_iter().chain(hard).collect();
+    tiles.push((duplicates, "images that occur again"));
     let tile =
         |(value, name)| format!("<div class=\"tile\"><b>{value}</b><span>{name}</span></div>");
     let mut html = String::new();
-    if 10 * counts.unmatched() > counts.objects() {
+    if hard.is_some_and(|(hard, _)| 10 * hard > objects) {
         html = tile(tiles.remove(3)).replace("\"tile\"", "\"tile most\"");
     }
     html += &tiles.into_iter().map(tile).collect::<String>();

@@ -50,7 +50,7 @@ pub use loss_weights::LossWeights;
 pub use ranks::RanksConfig;
 pub use solver::{Optimizer, ParameterGroup, Schedule, Solver, WarmupRule};
 pub use train::{BestMetric, Eval, EvalWeights, Train};
-pub(crate) use validate::Tensor;
+pub(crate) use validate::{Idle, Tensor};
 
 const REFERENCE_HEAD: &str = "# Config keys
 
@@ -185,8 +185,7 @@ impl Config {
         })
     }
 
-    /// Number of feature levels taken from the backbone, its stem left out; RoI features are
-    /// pooled from these.
+    /// Number of feature levels taken from the backbone, its stem left out.
     pub fn num_backbone_levels(&self) -> usize {
         if !self.model.backbone.has_pyramid() {
             return 1;
@@ -194,27 +193,7 @@ impl Config {
         self.model.backbone.stages().len().saturating_sub(1)
     }
 
-    /// Sides of anchors, such as `model.anchors.sizes`, by level: one each, or all on a single map.
-    pub fn by_level(&self, sizes: &[f32]) -> Vec<Vec<f32>> {
-        if !self.model.backbone.has_pyramid() {
-            return vec![sizes.to_vec()];
-        }
-        sizes.iter().map(|size| vec![*size]).collect()
-    }
-
-    /// Ratios of anchors, such as `model.anchors.ratios`, by level.
-    pub fn ratios_of_levels(&self, ratios: &[f32]) -> Vec<Vec<f32>> {
-        let levels = self.num_levels();
-        match self.model.anchors.ratios_by_level {
-            false => vec![ratios.to_vec(); levels],
-            true => {
-                let each = ratios.len() / levels;
-                ratios.chunks(each.max(1)).map(<[f32]>::to_vec).collect()
-            }
-        }
-    }
-
-    /// Number of FPN levels that the RPN runs on: the backbone's levels plus the extra one.
+    /// Number of FPN levels: the backbone's levels plus the extra one.
     pub fn num_levels(&self) -> usize {
         self.level_strides().len()
     }

@@ -5,20 +5,21 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::backbones::{self, Backbone, NormKind};
-use super::detectors::{self, detectors};
-use crate::config::Config;
+use super::detectors::{self, Normed, detectors};
+use crate::config::{Config, Fpn};
 
 /// Defines the table and its kinds, with those of the detectors.
 macro_rules! model {
     (
+        $(#[doc = $kinds:tt])*
         kinds { $($(#[doc = $about:tt])* $kind:ident $word:literal = $family:ident,)* }
         tables { $($(#[doc = $doc:tt])* $name:ident: $table:ty,)* }
+        $($rest:tt)*
     ) => {
 table! {
     /// `[model]`: the detector.
     pub struct Model {
-        /// `"mask_rcnn"` (default), `"keypoint_rcnn"` for keypoints in place of masks, or
-        /// `"faster_rcnn"` for boxes alone.
+        $(#[doc = $kinds])*
         #[key(resume = Step, mlperf = Model)]
         pub kind: ModelKind = ModelKind::MaskRcnn,
         /// Foreground classes. Default 0: the number of categories in the data.
@@ -90,12 +91,19 @@ impl Model {
         if self.num_classes > 0 { self.num_classes } else { found }
     }
 
+    /// The parts that may have a norm.
+    fn normed(&self) -> Vec<Normed> {
+        let stages = self.backbone.stages().into_iter().map(|stage| stage.divisor);
+        let Fpn { norm, channels, .. } = self.fpn;
+        let of_body =
+            Normed { norm: Some(self.backbone.norm), channels: stages.collect(), part: "a stage" };
+        let of_pyramid = Normed { norm, channels: vec![channels], part: "the feature pyramid" };
+        [vec![of_body, of_pyramid], (self.kind.family().normed)(self)].concat()
+    }
+
     /// True if any part has this norm.
     pub fn has_norm(&self, norm: NormKind) -> bool {
-        let Self { backbone, fpn, box_head, mask_head, .. } = self;
-        let is_of_box_head = box_head.norm == Some(norm) && !box_head.channels.is_empty();
-        let is_of_mask_head = mask_head.norm == Some(norm) && self.kind.has_masks();
-        backbone.norm == norm || fpn.norm == Some(norm) || is_of_box_head || is_of_mask_head
+        self.normed().iter().any(|part| part.norm == Some(norm) && !part.channels.is_empty())
     }
 }
 
@@ -139,14 +147,7 @@ fn groups(config: &Config, check: &mut Check) {
     let groups = backbone.norm_groups;
     check.at_least_one("model.backbone.norm_groups", groups);
     check.positive("model.backbone.norm_eps", backbone.norm_eps);
-    let Model { fpn, box_head: head, mask_head: mask, .. } = &config.model;
-    let stages = backbone.stages().into_iter().map(|stage| stage.divisor);
-    for (norm, channels, part) in [
-        (Some(backbone.norm), stages.collect(), "a stage"),
-        (fpn.norm, vec![fpn.channels], "the feature pyramid"),
-        (head.norm, head.channels.clone(), "the box head"),
-        (mask.norm, mask.channels.clone(), "the mask head"),
-    ] {
+    for Normed { norm, channels, part } in config.model.normed() {
         let is_whole = |count: &usize| groups == 0 || count.is_multiple_of(groups);
         let uneven = channels.into_iter().find(|count| !is_whole(count));
         let fits = norm != Some(NormKind::GroupNorm) || uneven.is_none();

@@ -137,7 +137,7 @@ impl Net<'_> {
 
     /// Group norm, then the residual, then ReLU. Rows past a count may hold anything finite: what
     /// reads them counts too, and gives them no gradient.
-    fn group_norm(
+    pub(super) fn group_norm(
         &mut self,
         x: TensorId,
         name: &str,

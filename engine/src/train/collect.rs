@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::config::{LogOf, LogRule, Reduce};
 use crate::events::Histogram;
 use crate::metrics::float;
+use crate::model::part_of;
 
 /// Bins of a histogram, all of one width.
 const BINS: usize = 32;
@@ -115,7 +116,7 @@ impl Collected {
         let mut parts: BTreeMap<&str, Moments> = BTreeMap::new();
         let with_part = self.tensors.iter().filter(|_| self.rule.of != LogOf::Activations);
         for (name, moments) in with_part {
-            let entry = parts.entry(part_of(name));
+            let entry = parts.entry(part_of_model(name));
             entry.and_modify(|sum| *sum = sum.and(moments)).or_insert_with(|| moments.clone());
         }
         parts
@@ -168,17 +169,10 @@ impl Collected {
 }
 
 /// The part of the model that a parameter belongs to.
-fn part_of(name: &str) -> &str {
-    let prefixes = [
-        ("backbone.fpn.", "fpn"),
-        ("backbone.", "backbone"),
-        ("rpn.", "rpn"),
-        ("roi_heads.box_", "box_head"),
-        ("roi_heads.mask_", "mask_head"),
-        ("roi_heads.keypoint_", "keypoint_head"),
-    ];
-    let found = prefixes.iter().find(|(prefix, _)| name.starts_with(prefix));
-    found.map_or("other", |(_, part)| part)
+fn part_of_model(name: &str) -> &str {
+    let of_body = [("backbone.fpn.", "fpn"), ("backbone.", "backbone")];
+    let found = of_body.iter().find(|(prefix, _)| name.starts_with(prefix));
+    found.map(|(_, part)| *part).or_else(|| part_of(name)).unwrap_or("other")
 }
 
 #[cfg(test)]

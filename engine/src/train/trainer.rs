@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crate::config::{Config, LogOf, LogRule};
+use crate::config::{Config, LogOf, LogRule, ModelKind};
 use device::Precision;
 use graph::capture::CapturedGraph;
 use graph::exec::device::Prepared;
@@ -24,7 +24,7 @@ use crate::evaluate::{DetectionMemory, Evaluator};
 use crate::metrics::StepRecord;
 use crate::model::{
     Division, LOGGED_ACTIVATION, LOGGED_GRADIENT, Param, RingLayout, classes_of, further_arrays,
-    shares, step_layout,
+    step_layout,
 };
 use crate::names::matches;
 use crate::runtime::{Backend, ModelState, products};
@@ -43,6 +43,7 @@ pub struct Trainer {
     evaluations: DetectionMemory,
     /// Bytes that a checkpoint takes while it is written.
     checkpoint_bytes: usize,
+    kind: ModelKind,
     /// One weight a loss, in the order of the records.
     loss_weights: Vec<f32>,
     /// Set when this rank is asked to stop, for the others to know.
@@ -150,6 +151,7 @@ impl Trainer {
             division,
             evaluations,
             checkpoint_bytes,
+            kind: config.model.kind,
             loss_weights,
             stop,
             asks_to_stop: false,
@@ -204,7 +206,7 @@ impl Trainer {
             step_seconds,
             data_seconds: begun.data_seconds,
             parameters: measured.parameters,
-            accuracies: shares(&measured.counts),
+            accuracies: (self.kind.family().shares)(&measured.counts),
             system: vec![],
         })
     }

@@ -4,18 +4,18 @@
 use std::collections::HashSet;
 
 use crate::config::{
-    BackboneKind, Block, BoxLoss, Config, ConfigError, Difference, MaskTargetRule, NormKind,
-    Origins, Schedule, schema,
+    BackboneKind, Block, Config, ConfigError, Difference, NormKind, Origins, Schedule, schema,
 };
 use crate::model::detectors;
 
 /// Keys that mean something only under some value of another key.
-struct Idle {
+#[derive(Debug)]
+pub(crate) struct Idle {
     /// The keys, or tables of keys (`model.mask_head.`).
-    keys: &'static [&'static str],
+    pub(crate) keys: &'static [&'static str],
     /// The key that decides.
-    switch: &'static str,
-    applies: fn(&Config) -> bool,
+    pub(crate) switch: &'static str,
+    pub(crate) applies: fn(&Config) -> bool,
 }
 
 const IDLE: &[Idle] = &[
@@ -40,11 +40,6 @@ const IDLE: &[Idle] = &[
         applies: |c| !c.model.has_norm(NormKind::GroupNorm),
     },
     Idle {
-        keys: &["model.box_head.norm"],
-        switch: "model.box_head.channels",
-        applies: |c| c.model.box_head.channels.is_empty(),
-    },
-    Idle {
         keys: &["input.augment.min_sizes"],
         switch: "input.augment.jitter_size",
         applies: |c| c.input.augment.jitter_size > 0,
@@ -65,35 +60,14 @@ const IDLE: &[Idle] = &[
         applies: |c| c.input.augment.crop == 1.0 && c.input.augment.jitter_size == 0,
     },
     Idle {
-        keys: &["model.box_head.beta"],
-        switch: "model.box_head.loss",
-        applies: |c| c.model.box_head.loss == BoxLoss::Giou,
-    },
-    Idle {
         keys: &["model.backbone.norm"],
         switch: "model.backbone.kind",
         applies: |c| c.model.backbone.kind == BackboneKind::Convnext,
     },
     Idle {
-        keys: &["model.fpn.", "model.roi.canonical_", "model.roi.level_eps", "model.roi.min_level"],
+        keys: &["model.fpn."],
         switch: "model.backbone.output",
         applies: |c| !c.model.backbone.has_pyramid(),
-    },
-    Idle {
-        keys: &[
-            "model.box_head.channels",
-            "model.box_head.hidden",
-            "model.box_head.norm",
-            "model.mask_head.channels",
-            "model.mask_head.norm",
-        ],
-        switch: "model.backbone.output",
-        applies: |c| c.model.backbone.is_c4(),
-    },
-    Idle {
-        keys: &["model.mask_head.target_min_side"],
-        switch: "model.mask_head.target_rule",
-        applies: |c| c.model.mask_head.target_rule != MaskTargetRule::CocoPolygon,
     },
     Idle {
         keys: &["data.repeat"],
@@ -192,18 +166,7 @@ impl Config {
 
     /// Adds a sentence for each value that, with the others, leaves a part untrained.
     fn without_training(&self, advice: &mut Vec<String>) {
-        let (rpn, roi) = (&self.model.rpn, &self.model.roi);
-        for (key, images, share) in [
-            ("model.rpn", rpn.batch_size_per_image, rpn.positive_fraction),
-            ("model.roi", roi.batch_size_per_image, roi.positive_fraction),
-        ] {
-            if images as f32 * share < 1.0 {
-                advice.push(format!(
-                    "{key}.positive_fraction = {share} of {key}.batch_size_per_image = {images} is \
-                     less than 1, so nothing is trained on an object"
-                ));
-            }
-        }
+        advice.extend((self.model.kind.family().advice)(self));
         let rate = self.rate_for_batch(self.solver.learning_rate);
         if rate < 1e-12 {
             advice.push(format!("solver.learning_rate = {rate:e} changes no weight in f32"));
@@ -237,7 +200,8 @@ impl Config {
         for change in changed.iter().filter(|of| self.solver.optimizer.ignores(&of.key)) {
             idle(change, switch, &self.value(switch)?);
         }
-        let idle_now = IDLE.iter().filter(|idle| (idle.applies)(self));
+        let idle_now = IDLE.iter().chain(self.model.kind.family().idle);
+        let idle_now = idle_now.filter(|idle| (idle.applies)(self));
         let of_others =
             detectors::idle_keys(&self.model).into_iter().map(|keys| (keys, "model.kind"));
         for (keys, switch) in idle_now.map(|idle| (idle.keys, idle.switch)).chain(of_others) {

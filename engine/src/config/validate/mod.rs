@@ -7,9 +7,10 @@ mod sizes;
 
 use configs::Check;
 
+pub(crate) use effects::Idle;
 pub(crate) use sizes::Tensor;
 
-use crate::config::{Augment, Config, ConfigError, LossWeights, Model, Rpn, Solver, Train, schema};
+use crate::config::{Augment, Config, ConfigError, LossWeights, Solver, Train, schema};
 
 impl Config {
     /// Checks that every value makes sense, by itself and with the others.
@@ -38,12 +39,10 @@ impl Config {
         };
         config.input.augment = Augment::default();
         config.eval.loss = false;
-        let Model { backbone, rpn, roi, .. } = &mut config.model;
-        (backbone.weights, backbone.frozen_stages) = (None, 0);
-        (rpn.pre_nms_top_n_train, rpn.post_nms_top_n_train) = (1, 1);
-        (rpn.fg_iou, rpn.bg_iou) = (Rpn::default().fg_iou, 0.0);
-        (roi.batch_size_per_image, roi.fg_iou, roi.bg_iou) = (1, 1.0, 0.0);
-        (config.model.weights, config.model.finetune) = (None, false);
+        let model = &mut config.model;
+        (model.backbone.weights, model.backbone.frozen_stages) = (None, 0);
+        (model.kind.family().to_detect)(model);
+        (model.weights, model.finetune) = (None, false);
         config
     }
 

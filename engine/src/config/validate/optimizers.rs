@@ -26,28 +26,18 @@ pub(super) fn check(config: &Config, check: &mut Check) {
 }
 
 fn loss_weights(config: &Config, check: &mut Check) {
-    let weights = &config.loss_weights;
-    let all = [
-        ("loss_weights.objectness", weights.objectness),
-        ("loss_weights.rpn_box_reg", weights.rpn_box_reg),
-        ("loss_weights.classifier", weights.classifier),
-        ("loss_weights.box_reg", weights.box_reg),
-        ("loss_weights.mask", weights.mask),
-        ("loss_weights.keypoint", weights.keypoint),
-    ];
-    all.into_iter().for_each(|(key, weight)| check.not_negative(key, weight));
     let kind = config.model.kind;
-    let own = [(kind.has_masks(), weights.mask), (kind.has_keypoints(), weights.keypoint)];
-    for ((has, weight), (what, (key, _))) in
-        own.iter().zip(["masks", "keypoints"].iter().zip(&all[4..]))
-    {
-        check.require(*has || *weight == 1.0, key, || {
-            format!("is set, but {} has no {what}; remove it", kind.name())
+    let own = (kind.family().losses)(&config.model);
+    let all = config.loss_weights.all();
+    for &(loss, objects, weight) in &all {
+        let key = format!("loss_weights.{loss}");
+        check.not_negative(&key, weight);
+        check.require(own.contains(&loss) || weight == 1.0, &key, || {
+            format!("is set, but {} has no {objects}; remove it", kind.name())
         });
     }
-    let some = all[..4].iter().any(|(_, weight)| *weight > 0.0);
-    let of_own = own.iter().any(|(has, weight)| *has && *weight > 0.0);
-    check.require(some || of_own, "loss_weights", || {
+    let trains = |(loss, _, weight): &(&str, _, f32)| own.contains(loss) && *weight > 0.0;
+    check.require(all.iter().any(trains), "loss_weights", || {
         "are all 0, so there is nothing to train; give one above 0".into()
     });
 }

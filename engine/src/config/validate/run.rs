@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use configs::Check;
 
-use crate::config::{BestMetric, Config, Data, PostNmsScope, Schedule, Train};
+use crate::config::{BestMetric, Config, Data, Schedule, Train};
 
 /// The limit of TOML integers: a config must survive being saved.
 const MAX_SEED: u64 = i64::MAX as u64;
@@ -278,15 +278,6 @@ fn train(config: &Config, check: &mut Check) {
         "is set beside train.eval_every_steps; set one of them to 0".into()
     });
     check.at_least_one("train.keep_checkpoints", train.keep_checkpoints);
-    let (batch, group) = (config.eval.batch_size, train.images_per_group.max(1));
-    let in_groups = config.eval.loss && config.model.rpn.post_nms_scope == PostNmsScope::Batch;
-    check.require(!in_groups || batch.is_multiple_of(group), "eval.batch_size", || {
-        format!(
-            "is {batch}; with eval.loss and model.rpn.post_nms_scope = \"batch\" it must be a \
-             multiple of train.images_per_group, such as {}",
-            batch.next_multiple_of(group)
-        )
-    });
     check.fraction("train.target_box", train.target_box.unwrap_or(0.0));
     let kind = config.model.kind;
     let (mask, keypoint) = (train.target_mask, train.target_keypoint);

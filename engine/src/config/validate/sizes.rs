@@ -4,7 +4,6 @@
 use configs::Check;
 
 use crate::config::{Config, Stage};
-use crate::model::detectors;
 
 /// Most elements of one tensor: 64 GiB in f32.
 const MAX_ELEMENTS: u128 = 1 << 34;
@@ -32,7 +31,7 @@ pub(super) fn check(config: &Config, check: &mut Check) {
 }
 
 fn tensors(config: &Config) -> Vec<Tensor> {
-    [maps(config), detectors::tensors(config)].concat()
+    [maps(config), (config.model.kind.family().tensors)(config)].concat()
 }
 
 impl Config {

@@ -21,7 +21,7 @@ use super::inputs::ImageInputs;
 use super::net::{Loss, Net, Truth};
 use super::params::Param;
 use super::schema::Array;
-use crate::config::{Config, Model, ModelKind, Tensor};
+use crate::config::{Config, Idle, Model, ModelKind, NormKind, Tensor};
 
 /// Kept tensors of a detection pass, compacted over the batch in image order, with at most D
 /// detections per image: boxes `[N*D, 4]` in network pixels, scores and labels (from 1) `[N*D]`,
@@ -146,7 +146,7 @@ pub(crate) trait Detector: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Losses {
     pub(crate) losses: Vec<Loss>,
-    /// Counts of right predictions, in the order of [`kernels::ops::accuracies::Count`].
+    /// Counts of right predictions, if the config asks for accuracies.
     pub(crate) counts: Option<TensorId>,
 }
 
@@ -170,6 +170,40 @@ pub struct Place {
     pub width: usize,
 }
 
+/// An object of a data set in the network, at the size of an evaluation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Object {
+    /// Width and height.
+    pub(crate) sides: [f64; 2],
+    pub(crate) middle: [f64; 2],
+}
+
+impl Object {
+    /// The root of its area.
+    pub(crate) fn side(&self) -> f64 {
+        (self.sides[0] * self.sides[1]).sqrt()
+    }
+}
+
+/// Notes of a detector on the objects of a data set.
+#[derive(Debug, Default)]
+pub(crate) struct ObjectNotes {
+    /// Objects that are hardly learnt, and words for them.
+    pub(crate) hard: Option<(usize, &'static str)>,
+    /// A section of the page, as HTML.
+    pub(crate) section: String,
+}
+
+/// A part of a model whose convolutions may have a norm.
+#[derive(Debug, Clone)]
+pub(crate) struct Normed {
+    pub(crate) norm: Option<NormKind>,
+    /// Channels that it normalizes, of each convolution.
+    pub(crate) channels: Vec<usize>,
+    /// Its name in a sentence.
+    pub(crate) part: &'static str,
+}
+
 /// A family of detectors.
 #[derive(Debug)]
 pub(crate) struct DetectorEntry {
@@ -177,7 +211,23 @@ pub(crate) struct DetectorEntry {
     /// Checks its keys.
     check: fn(&Config, &mut Check),
     /// Its largest tensors.
-    tensors: fn(&Config) -> Vec<Tensor>,
+    pub(crate) tensors: fn(&Config) -> Vec<Tensor>,
+    /// The parts of a model that may have a norm.
+    pub(crate) normed: fn(&Model) -> Vec<Normed>,
+    /// The losses of a model, as `[loss_weights]` names them.
+    pub(crate) losses: fn(&Model) -> Vec<&'static str>,
+    /// Its parts, each with the first letters of its parameters' names.
+    parts: &'static [(&'static str, &'static str)],
+    /// Accuracies by name, of the counts of a step.
+    pub(crate) shares: fn(&[f64]) -> Vec<(&'static str, f32)>,
+    /// Notes on objects, for the page of a data set.
+    pub(crate) notes: fn(&Config, &[Object]) -> ObjectNotes,
+    /// Its keys that mean something only under some value of another.
+    pub(crate) idle: &'static [Idle],
+    /// A sentence for each value that, with the others, leaves a part untrained.
+    pub(crate) advice: fn(&Config) -> Vec<String>,
+    /// Sets its keys that only training reads, and checks compare with others, to values that fit.
+    pub(crate) to_detect: fn(&mut Model),
     /// Its keys, and tables of keys (`model.rpn.`), that a model does not read: one of its own, or
     /// without one any of another family.
     idle_keys: fn(Option<&Model>) -> Vec<&'static [&'static str]>,
@@ -185,11 +235,13 @@ pub(crate) struct DetectorEntry {
     classifier: &'static str,
 }
 
-/// Hands the detectors to a macro: the kinds of model, each with its family, and the tables of keys
-/// under `[model]`.
+/// Hands the detectors to a macro: the kinds of model, each with its family, the tables of keys
+/// under `[model]`, and the losses, each with the objects that a model without it does not have.
 macro_rules! detectors {
     ($with:ident) => {
         $with! {
+            /// `"mask_rcnn"` (default), `"keypoint_rcnn"` for keypoints in place of masks, or
+            /// `"faster_rcnn"` for boxes alone.
             kinds {
                 /// Boxes and masks.
                 MaskRcnn "mask_rcnn" = rcnn,
@@ -220,16 +272,31 @@ macro_rules! detectors {
                 /// From scored boxes to detections, in evaluation and prediction.
                 detections: crate::config::Detections,
             }
+            losses {
+                /// Weight of `loss_objectness`. Default 1.
+                objectness "anchors",
+                /// Weight of `loss_rpn_box_reg`. Default 1.
+                rpn_box_reg "anchors",
+                /// Weight of `loss_classifier`. Default 1.
+                classifier "classes",
+                /// Weight of `loss_box_reg`. Default 1.
+                box_reg "boxes",
+                /// Weight of `loss_mask`. Default 1.
+                mask "masks",
+                /// Weight of `loss_keypoint`. Default 1.
+                keypoint "keypoints",
+            }
         }
     };
 }
-pub(super) use detectors;
+pub(crate) use detectors;
 
 /// Finds the family of a kind of model.
 macro_rules! families {
     (
+        $(#[doc = $kinds:tt])*
         kinds { $($(#[doc = $doc:tt])* $kind:ident $word:literal = $family:ident,)* }
-        tables { $($rest:tt)* }
+        $($rest:tt)*
     ) => {
         impl ModelKind {
             /// Its family of detectors.
@@ -256,16 +323,20 @@ pub(crate) fn check(config: &Config, check: &mut Check) {
     check_detections(config, check);
 }
 
+/// The part of a detector that a parameter belongs to, by its name.
+pub(crate) fn part_of(name: &str) -> Option<&'static str> {
+    let mut parts = FAMILIES.iter().flat_map(|of| of.parts);
+    parts.find(|(prefix, _)| name.starts_with(prefix)).map(|(_, part)| *part)
+}
+
 /// Keys, and tables of keys, that models of other kinds read and this one does not.
 pub(crate) fn idle_keys(model: &Model) -> Vec<&'static [&'static str]> {
     let own = model.kind.family();
     let of_family = |of: &&DetectorEntry| (of.idle_keys)(std::ptr::eq(*of, own).then_some(model));
-    FAMILIES.iter().flat_map(of_family).collect()
-}
-
-/// The largest tensors of a model's detector.
-pub(crate) fn tensors(config: &Config) -> Vec<Tensor> {
-    (config.model.kind.family().tensors)(config)
+    let mut families = FAMILIES.to_vec();
+    // Each kind of model names its family, and those of a family stand together.
+    families.dedup_by_key(|of| std::ptr::from_ref(*of));
+    families.iter().flat_map(of_family).collect()
 }
 
 /// Foreground classes of a model, from the shape of its classifier.

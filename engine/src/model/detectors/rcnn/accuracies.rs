@@ -43,7 +43,7 @@ pub(super) fn count(
 
 /// Accuracies by name, of the counts of a step; a share of nothing is left out. Names and
 /// definitions are detectron2's where it has one.
-pub(crate) fn shares(counts: &[f64]) -> Vec<(&'static str, f32)> {
+pub(super) fn shares(counts: &[f64]) -> Vec<(&'static str, f32)> {
     if counts.is_empty() {
         return vec![];
     }

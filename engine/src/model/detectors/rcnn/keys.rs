@@ -5,7 +5,7 @@ use configs::{Check, table};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, NormKind, Tensor};
+use crate::config::{Config, Model, NormKind, Tensor};
 use crate::model::backbones::MAX_LEVELS;
 
 table! {
@@ -34,6 +34,28 @@ table! {
         /// MLPerf reference filters them.
         #[key(resume = Step, mlperf = Model)]
         pub straddle_filter: bool = false,
+    }
+}
+
+impl Config {
+    /// Sides of anchors, such as `model.anchors.sizes`, by level: one each, or all on a single map.
+    pub fn by_level(&self, sizes: &[f32]) -> Vec<Vec<f32>> {
+        if !self.model.backbone.has_pyramid() {
+            return vec![sizes.to_vec()];
+        }
+        sizes.iter().map(|size| vec![*size]).collect()
+    }
+
+    /// Ratios of anchors, such as `model.anchors.ratios`, by level.
+    pub fn ratios_of_levels(&self, ratios: &[f32]) -> Vec<Vec<f32>> {
+        let levels = self.num_levels();
+        match self.model.anchors.ratios_by_level {
+            false => vec![ratios.to_vec(); levels],
+            true => {
+                let each = ratios.len() / levels;
+                ratios.chunks(each.max(1)).map(<[f32]>::to_vec).collect()
+            }
+        }
     }
 }
 
@@ -278,6 +300,28 @@ pub(super) fn check(config: &Config, check: &mut Check) {
     check.not_negative("model.box_head.beta", head.beta);
     cascade(config, check);
     (super::heads::HEADS.iter()).for_each(|head| (head.check)(config, check));
+    groups_of_proposals(config, check);
+}
+
+/// Sets what only training reads to values that any other fits.
+pub(super) fn to_detect(model: &mut Model) {
+    let Model { rpn, roi, .. } = model;
+    (rpn.pre_nms_top_n_train, rpn.post_nms_top_n_train) = (1, 1);
+    (rpn.fg_iou, rpn.bg_iou) = (Rpn::default().fg_iou, 0.0);
+    (roi.batch_size_per_image, roi.fg_iou, roi.bg_iou) = (1, 1.0, 0.0);
+}
+
+/// Validation losses need whole groups where a group's proposals are chosen together.
+fn groups_of_proposals(config: &Config, check: &mut Check) {
+    let (batch, group) = (config.eval.batch_size, config.train.images_per_group.max(1));
+    let in_groups = config.eval.loss && config.model.rpn.post_nms_scope == PostNmsScope::Batch;
+    check.require(!in_groups || batch.is_multiple_of(group), "eval.batch_size", || {
+        format!(
+            "is {batch}; with eval.loss and model.rpn.post_nms_scope = \"batch\" it must be a \
+             multiple of train.images_per_group, such as {}",
+            batch.next_multiple_of(group)
+        )
+    });
 }
 
 fn anchors(config: &Config, check: &mut Check) {

@@ -1,6 +1,8 @@
 //! Faster, Mask, Keypoint and Cascade R-CNN: a region proposal network, and heads on RoIs.
 
 mod accuracies;
+mod anchor_fit;
+mod effects;
 pub mod heads;
 mod keys;
 mod rois;
@@ -16,7 +18,7 @@ use score::IouType;
 
 use self::heads::RoiHeads;
 use self::rois::{Rois, sample_rois};
-use super::{Detector, DetectorEntry, Losses, Pair, Place};
+use super::{Detector, DetectorEntry, Losses, Normed, Pair, Place};
 use crate::config::Model;
 use crate::model::found::Found;
 use crate::model::fpn::fpn;
@@ -27,20 +29,46 @@ use crate::model::schema::Array;
 pub use self::keys::{
     Anchors, BoxHead, BoxLoss, Cascade, CellRule, LossDivisor, PostNmsScope, Roi, Rpn, StrideRule,
 };
-pub(crate) use accuracies::shares;
-pub(crate) use rpn::level_cells;
 
 pub(super) static ENTRY: DetectorEntry = DetectorEntry {
     make: |model| Box::new(Rcnn { heads: RoiHeads::of(model) }),
     check: keys::check,
     tensors: keys::tensors,
+    normed,
+    losses: |model| LOSSES.iter().copied().chain(heads::losses(model)).collect(),
+    parts: PARTS,
+    shares: accuracies::shares,
+    notes: anchor_fit::notes,
+    idle: effects::IDLE,
+    advice: effects::advice,
+    to_detect: keys::to_detect,
     idle_keys,
     classifier: "roi_heads.box_predictor.cls_score.bias",
 };
 
+/// The parts of a model.
+const PARTS: &[(&str, &str)] = &[
+    ("rpn.", "rpn"),
+    ("roi_heads.box_", "box_head"),
+    ("roi_heads.mask_", "mask_head"),
+    ("roi_heads.keypoint_", "keypoint_head"),
+];
+
+/// The losses of each model of the family.
+const LOSSES: &[&str] = &["objectness", "rpn_box_reg", "classifier", "box_reg"];
+
 /// The tables that each model of the family reads.
 const TABLES: &[&str] =
     &["model.anchors.", "model.rpn.", "model.roi.", "model.box_head.", "model.cascade."];
+
+fn normed(model: &Model) -> Vec<Normed> {
+    let Model { box_head: head, mask_head: mask, .. } = model;
+    let (channels, part) = (head.channels.clone(), "the box head");
+    let of_boxes = Normed { norm: head.norm, channels, part };
+    let (channels, part) = (mask.channels.clone(), "the mask head");
+    let of_masks = Normed { norm: mask.norm, channels, part };
+    [of_boxes].into_iter().chain(model.kind.has_masks().then_some(of_masks)).collect()
+}
 
 fn idle_keys(model: Option<&Model>) -> Vec<&'static [&'static str]> {
     let of_all = model.is_none().then_some(TABLES);

@@ -56,7 +56,7 @@ fn conv_name(i: usize) -> String {
 }
 
 /// Anchors of these sizes around a cell's corner, by level.
-pub(crate) fn level_cells(config: &Config, sizes: &[f32]) -> Vec<Vec<Box4>> {
+pub(super) fn level_cells(config: &Config, sizes: &[f32]) -> Vec<Vec<Box4>> {
     let ratios = config.ratios_of_levels(&config.model.anchors.ratios);
     let sides = config.by_level(sizes).into_iter().zip(ratios);
     let levels = sides.zip(config.level_strides());

@@ -54,6 +54,7 @@ table! {
 pub(super) const ENTRY: HeadEntry = HeadEntry {
     make: |model| Some(Box::new(MaskHead::of(model)?)),
     check,
+    loss: "mask",
     tensors,
     columns: &[],
     keys: &["model.mask_head.", "model.detections.mask_threshold", "model.detections.paste_rule"],

@@ -124,6 +124,8 @@ pub(super) struct HeadEntry {
     pub(super) check: fn(&Config, &mut Check),
     /// Keys, and tables of keys, that nothing reads in a model without it.
     pub(super) keys: &'static [&'static str],
+    /// Its loss, as `[loss_weights]` names it.
+    pub(super) loss: &'static str,
     /// Its largest tensors, if the model has it.
     pub(super) tensors: fn(&Config) -> Vec<Tensor>,
     /// Lists of numbers of an annotation that it is trained on, by their key, and how many each
@@ -146,6 +148,11 @@ pub fn register(make: MakeHead) {
 pub(super) fn idle_keys(model: Option<&Model>) -> impl Iterator<Item = &'static [&'static str]> {
     let is_idle = move |head: &&HeadEntry| model.is_none_or(|model| (head.make)(model).is_none());
     HEADS.iter().filter(is_idle).map(|head| head.keys)
+}
+
+/// The losses of the heads that a model has.
+pub(super) fn losses(model: &Model) -> impl Iterator<Item = &'static str> {
+    HEADS.iter().filter(|head| (head.make)(model).is_some()).map(|head| head.loss)
 }
 
 /// The columns that heads ask of a store.

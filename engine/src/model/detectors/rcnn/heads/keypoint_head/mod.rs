@@ -29,6 +29,7 @@ pub use self::truth::seen_keypoints;
 pub(super) const ENTRY: HeadEntry = HeadEntry {
     make: |model| Some(Box::new(KeypointHead::of(model)?)),
     check: keys::check,
+    loss: "keypoint",
     tensors: keys::tensors,
     columns: &[],
     keys: &["model.keypoint_head.", "eval.oks_sigmas", "data.min_keypoints"],
