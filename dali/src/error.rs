@@ -10,7 +10,7 @@ use crate::owner::Owner;
 #[derive(Debug, thiserror::Error)]
 pub enum DaliError {
     /// The operating system refused a file operation.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {path}: {source}")]
     Io {
         /// The action, as a verb: "read", "create".
         action: &'static str,
@@ -19,78 +19,28 @@ pub enum DaliError {
         /// The I/O error.
         source: io::Error,
     },
-    /// The annotation file as a whole is not COCO JSON.
-    #[error("{}: {fault}", path.display())]
-    Coco {
-        /// The annotation file.
-        path: PathBuf,
-        /// The fault, and how to fix it.
-        fault: String,
-    },
-    /// A folder or file of annotations that is of none of the formats, or broken.
-    #[error("{}: {fault}", path.display())]
+    /// A folder or file of annotations that is of none of the formats, broken, or leaves nothing to
+    /// store.
+    #[error("{path}: {fault}")]
     Annotations {
         /// The folder or file.
         path: PathBuf,
         /// Where in it, what is wrong and how to fix it.
         fault: String,
     },
-    /// One entry of the annotation file is broken.
-    #[error("{}: {entry}: {fault}", path.display())]
-    CocoEntry {
-        /// The annotation file.
-        path: PathBuf,
-        /// Which entry: `annotations[17] (id 42)`.
-        entry: String,
-        /// The fault of the entry.
+    /// An image file that cannot be read or decoded, or has another size than the annotations say.
+    #[error("{image}: {fault}, or leave such images out with `onegraph prep --skip-bad-images`")]
+    Image {
+        /// Its COCO id: `image 42`, and its file where `fault` does not name it.
+        image: String,
+        /// What is wrong and how to fix it.
         fault: String,
     },
-    /// An image file that cannot be decoded.
-    #[error("image {image_id} ({}): {fault}; fix the file, or leave such images out with `onegraph \
-        prep --skip-bad-images`", path.display())]
-    Image {
-        /// COCO image id.
-        image_id: u64,
-        /// The image file.
-        path: PathBuf,
-        /// The decoder's error.
-        fault: DecodeFault,
-    },
-    /// An image file that cannot be read.
-    #[error("image {image_id}: cannot read {}: {source}; fix the file or the folder of images, or \
-        leave such images out with `onegraph prep --skip-bad-images`", path.display())]
-    ImageFile {
-        /// COCO image id.
-        image_id: u64,
-        /// The image file.
-        path: PathBuf,
-        /// The I/O error.
-        source: io::Error,
-    },
-    /// The annotation file and the image file disagree about the size.
-    #[error("image {image_id}: the annotations say {json_width}x{json_height} but {} is \
-        {file_width}x{file_height}{hint}; fix one of them, or leave such images out with `onegraph \
-        prep --skip-bad-images`", path.display())]
-    ImageSize {
-        /// COCO image id.
-        image_id: u64,
-        /// The image file.
-        path: PathBuf,
-        /// Width in the annotation file.
-        json_width: u32,
-        /// Height in the annotation file.
-        json_height: u32,
-        /// Width in the image file.
-        file_width: u32,
-        /// Height in the image file.
-        file_height: u32,
-        /// A possible explanation (an EXIF rotation), or nothing.
-        hint: String,
-    },
     /// Pixels in a store that fail to decode.
-    #[error("store {}: pixels of image {image_id} ({file_name}): {fault}; run `onegraph prep` \
-        again, or, if `onegraph train` made this folder, remove it: the next run makes it anew",
-        path.display())]
+    #[error(
+        "store {path}: pixels of image {image_id} ({file_name}): {fault}; run `onegraph prep` \
+        again, or, if `onegraph train` made this folder, remove it: the next run makes it anew"
+    )]
     StorePixels {
         /// The store.
         path: PathBuf,
@@ -102,14 +52,16 @@ pub enum DaliError {
         fault: DecodeFault,
     },
     /// A file in the place of a lock that is not a lock.
-    #[error("{} is not a lock that onegraph wrote: move it away", path.display())]
+    #[error("{path} is not a lock that onegraph wrote: move it away")]
     NotALock {
         /// The file.
         path: PathBuf,
     },
     /// An image file that is not the one that a store was made from.
-    #[error("store {}: the image file {} {fault}; run `onegraph prep --overwrite`, or restore the \
-        file", path.display(), file.display())]
+    #[error(
+        "store {path}: the image file {file} {fault}; run `onegraph prep --overwrite`, or \
+        restore the file"
+    )]
     Source {
         /// The store.
         path: PathBuf,
@@ -119,7 +71,7 @@ pub enum DaliError {
         fault: String,
     },
     /// A store that is damaged or of another version.
-    #[error("store {}: {file}: {fault}; run `onegraph prep` again", path.display())]
+    #[error("store {path}: {file}: {fault}; run `onegraph prep` again")]
     Store {
         /// The store.
         path: PathBuf,
@@ -129,8 +81,7 @@ pub enum DaliError {
         fault: String,
     },
     /// A file of an open store that became shorter.
-    #[error("{}: cut from {had} to {has} bytes while it was in use; run `onegraph prep` again",
-        path.display())]
+    #[error("{path}: cut from {had} to {has} bytes while it was in use; run `onegraph prep` again")]
     Truncated {
         /// The file.
         path: PathBuf,
@@ -140,14 +91,13 @@ pub enum DaliError {
         has: u64,
     },
     /// The output path already exists.
-    #[error("{} exists already; name another --out or pass --overwrite", path.display())]
+    #[error("{path} exists already; name another --out or pass --overwrite")]
     Exists {
         /// The path that exists.
         path: PathBuf,
     },
     /// Another process is writing there.
-    #[error("{} is held by {owner}; wait until it has ended, or end it{}", path.display(),
-        owner.if_gone(path))]
+    #[error("{path} is held by {owner}; wait until it has ended, or end it{}", owner.if_gone(path))]
     Locked {
         /// The lock's file.
         path: PathBuf,
@@ -155,28 +105,21 @@ pub enum DaliError {
         owner: Owner,
     },
     /// The same data exist already, perhaps from a process that this one waited for.
-    #[error("{} exists already, made from the same sources: nothing is left to do",
-        path.display())]
+    #[error("{path} exists already, made from the same sources: nothing is left to do")]
     AlreadyMade {
         /// The path that exists.
         path: PathBuf,
     },
     /// The path to overwrite holds something else, so it is left as it is.
-    #[error("{} holds something that onegraph did not write ({stranger}), so it leaves it alone; \
-        move it away, or name another folder", path.display())]
+    #[error(
+        "{path} holds something that onegraph did not write ({stranger}), so it leaves it alone; \
+        move it away, or name another folder"
+    )]
     NotOurs {
         /// The path to overwrite.
         path: PathBuf,
         /// The first entry that is not part of what onegraph writes.
         stranger: String,
-    },
-    /// No image remains to train on.
-    #[error("{}: nothing left to store: {fault}", path.display())]
-    NothingLeft {
-        /// The annotation file.
-        path: PathBuf,
-        /// Why.
-        fault: String,
     },
     /// An option out of its range.
     #[error("{option} = {got}: {expected}")]
@@ -210,6 +153,11 @@ pub enum DaliError {
 }
 
 impl DaliError {
+    /// A fault of annotations.
+    pub(crate) fn annotations(path: &Path, fault: impl Into<String>) -> DaliError {
+        DaliError::Annotations { path: path.to_path_buf(), fault: fault.into() }
+    }
+
     /// A closure for `map_err` that adds the action and the path.
     pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DaliError {
         let path = path.to_path_buf();

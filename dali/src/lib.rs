@@ -12,6 +12,7 @@ pub mod file;
 pub mod formats;
 pub mod loader;
 mod lock;
+mod mix;
 pub mod order;
 mod owner;
 mod place;
@@ -24,6 +25,7 @@ pub mod unfinished;
 
 pub use error::DaliError;
 pub use lock::Lock;
+pub use mix::mix;
 pub use owner::Owner;
 pub use plain::plain;
 pub use progress::{Progress, Stage};

@@ -28,8 +28,7 @@ pub(super) fn first_byte(bytes: &[u8]) -> Option<u8> {
 /// The reason of an error that names its file.
 pub(super) fn reason(fault: DaliError) -> String {
     match fault {
-        DaliError::Coco { fault, .. } => fault,
-        DaliError::CocoEntry { entry, fault, .. } => format!("{entry}: {fault}"),
+        DaliError::Annotations { fault, .. } => fault,
         fault => fault.to_string(),
     }
 }

@@ -31,8 +31,8 @@ struct Sections<'a> {
 /// result. Faults of single annotations are left to `prep`, which drops and counts them.
 ///
 /// # Errors
-/// [`DaliError::Io`] if it cannot be read, [`DaliError::Coco`] where it is not COCO JSON,
-/// [`DaliError::CocoEntry`] if an entry lacks a field or repeats an id.
+/// [`DaliError::Io`] if it cannot be read, [`DaliError::Annotations`] where it is not COCO JSON, or
+/// an entry lacks a field or repeats an id.
 pub fn read(path: &Path) -> Result<Dataset, DaliError> {
     parse(path, &bytes_of(path)?)
 }
@@ -41,7 +41,7 @@ pub fn read(path: &Path) -> Result<Dataset, DaliError> {
 pub(crate) fn bytes_of(path: &Path) -> Result<Vec<u8>, DaliError> {
     if path.is_dir() {
         let fault = format!("is a folder; give the file of annotations. {CONVERT}");
-        return Err(coco_fault(path, fault));
+        return Err(DaliError::annotations(path, fault));
     }
     crate::file::read(path).map_err(DaliError::io("read the annotations", path))
 }
@@ -50,11 +50,8 @@ pub(crate) fn bytes_of(path: &Path) -> Result<Vec<u8>, DaliError> {
 pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Dataset, DaliError> {
     let (images, annotations, categories) = lists::<Image, Annotation, Category>(path, bytes)?;
     for (idx, image) in images.iter().enumerate() {
-        check_image(image).map_err(|fault| DaliError::CocoEntry {
-            path: path.to_path_buf(),
-            entry: format!("images[{idx}] (id {})", image.id),
-            fault,
-        })?;
+        let of_entry = |fault| format!("images[{idx}] (id {}): {fault}", image.id);
+        check_image(image).map_err(|fault| DaliError::annotations(path, of_entry(fault)))?;
     }
     let dataset = Dataset { images, annotations, categories };
     let categories = &dataset.categories;
@@ -87,11 +84,10 @@ where
     // Some editors prepend a byte-order mark, which JSON does not allow.
     let text = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
-        return Err(coco_fault(
+        return Err(DaliError::annotations(
             path,
             "is a list, perhaps of detections; expected an object with `images`, `annotations` \
-             and `categories`"
-                .to_string(),
+             and `categories`",
         ));
     }
     let parsed = serde_json::from_slice(text);
@@ -103,7 +99,7 @@ where
     let sections: Sections<'_> = parsed.map_err(|error| {
         let begins = text.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
         let mend = if begins { String::new() } else { format!(". {CONVERT}") };
-        coco_fault(path, format!("is not COCO JSON: {error}{mend}"))
+        DaliError::annotations(path, format!("is not COCO JSON: {error}{mend}"))
     })?;
     Ok((
         entries(path, "images", sections.images.as_deref())?,
@@ -115,7 +111,7 @@ where
 /// The entries of a file that is one list, which `name` names in errors.
 ///
 /// # Errors
-/// [`DaliError::Coco`] if it is not JSON, [`DaliError::CocoEntry`] for a broken entry.
+/// [`DaliError::Annotations`] if it is not JSON, or for a broken entry.
 pub fn list<T: DeserializeOwned + Send>(
     path: &Path,
     name: &'static str,
@@ -127,7 +123,8 @@ pub fn list<T: DeserializeOwned + Send>(
     {
         return list(path, name, &text);
     }
-    let raw = parsed.map_err(|error| coco_fault(path, format!("is not JSON: {error}")))?;
+    let raw =
+        parsed.map_err(|error| DaliError::annotations(path, format!("is not JSON: {error}")))?;
     entries(path, name, Some(&raw))
 }
 
@@ -155,7 +152,7 @@ fn entries<T: DeserializeOwned + Send>(
     raw: Option<&[&RawValue]>,
 ) -> Result<Vec<T>, DaliError> {
     let raw = raw.ok_or_else(|| {
-        coco_fault(path, format!("has no `{section}`; expected a COCO annotation file"))
+        DaliError::annotations(path, format!("has no `{section}`; expected a COCO annotation file"))
     })?;
     let parsed: Vec<Result<T, serde_json::Error>> =
         raw.par_iter().map(|entry| serde_json::from_str(entry.get())).collect();
@@ -188,7 +185,7 @@ fn entry_fault(
     } else {
         message.to_string()
     };
-    DaliError::CocoEntry { path: path.to_path_buf(), entry: format!("{section}[{idx}]{id}"), fault }
+    DaliError::annotations(path, format!("{section}[{idx}]{id}: {fault}"))
 }
 
 fn unique<K: Hash + Eq + std::fmt::Display + Clone>(
@@ -200,18 +197,12 @@ fn unique<K: Hash + Eq + std::fmt::Display + Clone>(
     let mut first = HashMap::new();
     for (idx, key) in keys.enumerate() {
         if let Some(earlier) = first.insert(key.clone(), idx) {
-            return Err(DaliError::CocoEntry {
-                path: path.to_path_buf(),
-                entry: format!("{section}[{idx}]"),
-                fault: format!(
-                    "{field} {key} is already used in {section}[{earlier}]; remove one of them"
-                ),
-            });
+            let fault = format!(
+                "{section}[{idx}]: {field} {key} is already used in {section}[{earlier}]; remove \
+                 one of them"
+            );
+            return Err(DaliError::annotations(path, fault));
         }
     }
     Ok(())
-}
-
-fn coco_fault(path: &Path, fault: String) -> DaliError {
-    DaliError::Coco { path: path.to_path_buf(), fault }
 }

@@ -183,7 +183,8 @@ pub enum Segmentation<F = f32> {
 }
 
 /// Run lengths, as a list or in COCO's compressed string.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
 pub enum RunCounts {
     /// Plain lengths, beginning with zeros.
     List(Vec<u32>),
@@ -259,28 +260,5 @@ fn once<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
     match slot.replace(map.next_value()?) {
         Some(_) => Err(de::Error::duplicate_field(key)),
         None => Ok(()),
-    }
-}
-
-impl<'de> Deserialize<'de> for RunCounts {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Form;
-        impl<'de> Visitor<'de> for Form {
-            type Value = RunCounts;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("`counts` as a list of run lengths or a compressed string")
-            }
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<RunCounts, E> {
-                Ok(RunCounts::Text(text.to_string()))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<RunCounts, A::Error> {
-                let mut runs = Vec::new();
-                while let Some(run) = seq.next_element()? {
-                    runs.push(run);
-                }
-                Ok(RunCounts::List(runs))
-            }
-        }
-        deserializer.deserialize_any(Form)
     }
 }

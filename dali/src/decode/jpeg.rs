@@ -9,7 +9,7 @@ use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
-use super::{DecodeFault, ImageFormat, ImageInfo, exif};
+use super::{DecodeFault, ImageFormat, ImageInfo, orientation};
 
 /// Sides are 16 bits in a JPEG.
 const LONGEST_SIDE: usize = 65_535;
@@ -24,30 +24,19 @@ pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
     let mut exif_orientation = None;
     let mut at = 2;
     loop {
-        let (marker, after) = next_marker(bytes, at).ok_or_else(truncated)?;
+        let (marker, segment, after) = next_segment(bytes, at).ok_or_else(truncated)?;
         at = after;
         match marker {
             END_OF_IMAGE => break,
-            // Standalone markers: TEM, restarts, a repeated start of image.
-            0x01 | 0xD0..=0xD8 => continue,
-            _ => {}
-        }
-        let length = usize::from(be16(bytes, at).ok_or_else(truncated)?);
-        let segment = bytes.get(at + 2..at + length.max(2)).ok_or_else(truncated)?;
-        match marker {
-            // Start of frame; C4, C8 and CC in this range are tables and an extension.
-            0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => {
+            START_OF_SCAN => at = skip_entropy_coded(bytes, at).ok_or_else(truncated)?,
+            APP1 if exif_orientation.is_none() => {
+                exif_orientation = segment.strip_prefix(EXIF).and_then(orientation);
+            }
+            _ if is_frame(marker) => {
                 size = be16(segment, 1).zip(be16(segment, 3));
                 check_sampling(segment)?;
             }
-            APP1 if exif_orientation.is_none() => {
-                exif_orientation = segment.strip_prefix(EXIF).and_then(exif::orientation);
-            }
             _ => {}
-        }
-        at += length.max(2);
-        if marker == START_OF_SCAN {
-            at = skip_entropy_coded(bytes, at).ok_or_else(truncated)?;
         }
     }
     let (height, width) =
@@ -79,18 +68,20 @@ fn check_sampling(frame: &[u8]) -> Result<(), DecodeFault> {
 pub(super) fn size(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut at = 2;
     loop {
-        let (marker, after) = next_marker(bytes, at)?;
-        at = after;
+        let (marker, segment, after) = next_segment(bytes, at)?;
         match marker {
-            0x01 | 0xD0..=0xD8 => continue,
-            0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF => {
-                let (height, width) = (be16(bytes, at + 3)?, be16(bytes, at + 5)?);
-                return Some((height.into(), width.into()));
-            }
             START_OF_SCAN | END_OF_IMAGE => return None,
-            _ => at += usize::from(be16(bytes, at)?).max(2),
+            _ if is_frame(marker) => {
+                return Some((be16(segment, 1)?.into(), be16(segment, 3)?.into()));
+            }
+            _ => at = after,
         }
     }
+}
+
+/// True for a start of frame; C4, C8 and CC in this range are tables and an extension.
+fn is_frame(marker: u8) -> bool {
+    matches!(marker, 0xC0..=0xC3 | 0xC5..=0xC7 | 0xC9..=0xCB | 0xCD..=0xCF)
 }
 
 pub(super) fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), DecodeFault> {
@@ -120,6 +111,23 @@ fn decode_with(bytes: &[u8], out: &mut [u8], strict: bool) -> Result<(), DecodeF
         return Err(DecodeFault::Size { need, have: out.len() });
     }
     decoder.decode_into(out).map_err(corrupt)
+}
+
+/// The next marker at or after `at` that has a segment, or the end of the image; its segment, and
+/// the position after that.
+fn next_segment(bytes: &[u8], mut at: usize) -> Option<(u8, &[u8], usize)> {
+    loop {
+        let (marker, after) = next_marker(bytes, at)?;
+        match marker {
+            // Standalone markers: TEM, restarts, a repeated start of image.
+            0x01 | 0xD0..=0xD8 => at = after,
+            END_OF_IMAGE => return Some((marker, &[], after)),
+            _ => {
+                let end = after + usize::from(be16(bytes, after)?).max(2);
+                return Some((marker, bytes.get(after + 2..end)?, end));
+            }
+        }
+    }
 }
 
 /// The next marker's code at or after `at`, and the position after it.

@@ -4,7 +4,6 @@
 //! Pixels come out as stored in the file. An EXIF rotation is reported, and applied only where
 //! `prep` is asked to: COCO annotations refer to the stored orientation.
 
-mod exif;
 mod foreign;
 mod jpeg;
 mod other;
@@ -158,8 +157,7 @@ pub fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<Option<String>, D
     let format = format_of(bytes)?;
     guarded(|| match format {
         ImageFormat::Jpeg => jpeg::decode_rgb_into(bytes, out).map(|()| None),
-        ImageFormat::Png => png::decode_rgb_into(bytes, out),
-        format => other::decode_rgb_into(format, bytes, out).map(|()| None),
+        format => other::decode_rgb_into(format, bytes, out),
     })
 }
 
@@ -183,6 +181,11 @@ pub fn turned(rgb: Vec<u8>, [height, width]: [u32; 2], turn: u16) -> Vec<u8> {
     let mut picture = DynamicImage::ImageRgb8(picture);
     picture.apply_orientation(orientation.unwrap_or(Orientation::NoTransforms));
     picture.into_rgb8().into_raw()
+}
+
+/// The orientation in EXIF data, which is a small TIFF file inside that of an image.
+fn orientation(tiff: &[u8]) -> Option<u16> {
+    Orientation::from_exif_chunk(tiff).map(|turn| turn.to_exif().into())
 }
 
 fn format_of(bytes: &[u8]) -> Result<ImageFormat, DecodeFault> {

@@ -1,26 +1,30 @@
-//! BMP, TIFF and WebP through the `image` crate, of 8 bits a channel; grey becomes RGB, alpha is
-//! dropped.
+//! PNG, BMP, TIFF and WebP through the `image` crate; grey and palette become RGB, alpha is
+//! dropped, and the 16 bits of a PNG become 8.
 
 use std::io::Cursor;
 
 use image::codecs::bmp::BmpDecoder;
+use image::codecs::png::PngDecoder;
 use image::codecs::tiff::TiffDecoder;
 use image::codecs::webp::WebPDecoder;
 use image::{DynamicImage, ExtendedColorType, ImageDecoder, ImageError, Limits};
 
-use super::{DecodeFault, ImageFormat, ImageInfo, exif};
+use super::{DecodeFault, ImageFormat, ImageInfo, orientation};
 
-/// Memory for everything but the pixels.
+/// Memory for everything but the pixels: text, colour profiles and the like, which a small file can
+/// inflate.
 const MAX_REST_BYTES: usize = 64 << 20;
-/// It has 8 bits and alpha.
-const MAX_BYTES_PER_PIXEL: usize = 4;
+/// RGB and alpha of 16 bits each.
+const MAX_BYTES_PER_PIXEL: usize = 8;
+/// Values of 16 bits that take up at most so many lose most of their levels in 8 bits.
+const FEW_BITS: u32 = 14;
 
 pub(super) fn probe(format: ImageFormat, bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
-    opened(format, bytes, |mut decoder| {
+    opened(format, bytes, Limits::no_limits(), |mut decoder| {
         let (width, height) = decoder.dimensions();
         let exif_orientation = match format {
             ImageFormat::Tiff => decoder.orientation().ok().map(|turn| turn.to_exif().into()),
-            _ => decoder.exif_metadata().ok().flatten().and_then(|tiff| exif::orientation(&tiff)),
+            _ => decoder.exif_metadata().ok().flatten().and_then(|tiff| orientation(&tiff)),
         };
         Ok(ImageInfo { format, height, width, exif_orientation })
     })
@@ -30,44 +34,52 @@ pub(super) fn decode_rgb_into(
     format: ImageFormat,
     bytes: &[u8],
     out: &mut [u8],
-) -> Result<(), DecodeFault> {
-    opened(format, bytes, |mut decoder| {
+) -> Result<Option<String>, DecodeFault> {
+    // The caller has memory for so many pixels, so their number is one that was agreed to.
+    let max_bytes = (out.len() / 3).saturating_mul(MAX_BYTES_PER_PIXEL);
+    let mut limits = Limits::no_limits();
+    limits.max_alloc = Some(max_bytes.saturating_add(MAX_REST_BYTES) as u64);
+    opened(format, bytes, limits.clone(), |mut decoder| {
         let (width, height) = decoder.dimensions();
         let pixels = usize::try_from(u64::from(width) * u64::from(height)).unwrap_or(usize::MAX);
         let need = pixels.saturating_mul(3);
         if need != out.len() {
             return Err(DecodeFault::Size { need, have: out.len() });
         }
-        // The caller has memory for so many pixels, so its size is one that was agreed to.
-        let max_bytes = pixels.saturating_mul(MAX_BYTES_PER_PIXEL).saturating_add(MAX_REST_BYTES);
-        let mut limits = Limits::no_limits();
-        limits.max_alloc = Some(max_bytes as u64);
         decoder.set_limits(limits).map_err(corrupt)?;
-        let mut native =
-            vec![0; usize::try_from(decoder.total_bytes()).unwrap_or(usize::MAX).min(max_bytes)];
-        let colours = decoder.color_type();
-        decoder.read_image_boxed(&mut native).map_err(corrupt)?;
-        let picture = match colours.channel_count() {
-            1 => image::GrayImage::from_raw(width, height, native).map(DynamicImage::from),
-            2 => image::GrayAlphaImage::from_raw(width, height, native).map(DynamicImage::from),
-            3 => image::RgbImage::from_raw(width, height, native).map(DynamicImage::from),
-            _ => image::RgbaImage::from_raw(width, height, native).map(DynamicImage::from),
-        };
-        let rgb = picture.map(DynamicImage::into_rgb8).filter(|rgb| rgb.as_raw().len() == need);
-        let rgb =
-            rgb.ok_or_else(|| DecodeFault::Corrupt("it has fewer pixels than it claims".into()))?;
-        out.copy_from_slice(rgb.as_raw());
-        Ok(())
+        let picture = DynamicImage::from_decoder(decoder).map_err(corrupt)?;
+        let doubt = lost_levels(&picture);
+        out.copy_from_slice(picture.into_rgb8().as_raw());
+        Ok(doubt)
+    })
+}
+
+/// The loss in a 16-bit picture that uses only the low bits, as cameras and microscopes of 10 or 12
+/// bits write. A multiple of 257 is a value of 8 bits, of which nothing is lost.
+fn lost_levels(picture: &DynamicImage) -> Option<String> {
+    let colour = picture.color();
+    if colour.bytes_per_pixel() != 2 * colour.channel_count() {
+        return None;
+    }
+    let values = picture.to_rgb16().into_raw();
+    let bits = u16::BITS - values.iter().max()?.leading_zeros();
+    let is_lossy = bits <= FEW_BITS && values.iter().any(|value| value % 257 != 0);
+    is_lossy.then(|| {
+        let left = 1 << bits.saturating_sub(8);
+        format!("uses {bits} of its 16 bits, so {left} levels are left in 8 bits; scale its values")
     })
 }
 
 fn opened<T>(
     format: ImageFormat,
     bytes: &[u8],
+    limits: Limits,
     use_it: impl FnOnce(Box<dyn ImageDecoder + '_>) -> Result<T, DecodeFault>,
 ) -> Result<T, DecodeFault> {
     let bytes = Cursor::new(bytes);
     let decoder: Box<dyn ImageDecoder + '_> = match format {
+        // Takes memory as soon as it has read the header.
+        ImageFormat::Png => Box::new(PngDecoder::with_limits(bytes, limits).map_err(corrupt)?),
         ImageFormat::Bmp => Box::new(BmpDecoder::new(bytes).map_err(corrupt)?),
         ImageFormat::Tiff => Box::new(TiffDecoder::new(bytes).map_err(corrupt)?),
         _ => Box::new(WebPDecoder::new(bytes).map_err(corrupt)?),
@@ -76,7 +88,9 @@ fn opened<T>(
         ExtendedColorType::Cmyk8 | ExtendedColorType::Cmyk16 => {
             Err(DecodeFault::Colours("holds CMYK"))
         }
-        _ if decoder.color_type().bytes_per_pixel() != decoder.color_type().channel_count() => {
+        _ if format != ImageFormat::Png
+            && decoder.color_type().bytes_per_pixel() != decoder.color_type().channel_count() =>
+        {
             Err(DecodeFault::Colours("holds 16 bits or more a channel"))
         }
         _ => use_it(decoder),

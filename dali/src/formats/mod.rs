@@ -184,5 +184,5 @@ fn recognised(folder: &Folder) -> Result<(&'static Format, String), DaliError> {
 
 /// An error in a file or folder of annotations, or in one line of it.
 fn fault(path: &Path, fault: impl Into<String>) -> DaliError {
-    DaliError::Annotations { path: path.to_path_buf(), fault: fault.into() }
+    DaliError::annotations(path, fault)
 }

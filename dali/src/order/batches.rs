@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{OrderError, PaddedShape};
+use crate::mix::{mix, unit};
 
 /// The images of one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,25 +90,12 @@ impl Order {
     ///
     /// # Shapes
     /// `sizes`: height and width of each image in the network, after resizing, in the order of
-    /// the store. `batch_size` counts images over all ranks.
+    /// the store. `batch_size` counts images over all ranks. `repeats`: how often each image comes
+    /// in an epoch, on average; empty if each comes once.
     ///
     /// # Errors
     /// [`OrderError`] if there are no images, the batch size is 0, or an image fits no shape.
     pub fn new(
-        sizes: &[(u32, u32)],
-        shapes: &[PaddedShape],
-        batch_size: usize,
-        seed: u64,
-    ) -> Result<Self, OrderError> {
-        Self::repeating(sizes, shapes, batch_size, seed, &[])
-    }
-
-    /// [`Self::new`] with how often each image comes in an epoch, on average; empty if each comes
-    /// once.
-    ///
-    /// # Errors
-    /// As for [`Self::new`].
-    pub fn repeating(
         sizes: &[(u32, u32)],
         shapes: &[PaddedShape],
         batch_size: usize,
@@ -127,7 +115,7 @@ impl Order {
         Self::of(images_by_shape, None, larger, shapes, batch_size, seed, repeats)
     }
 
-    /// [`Self::repeating`] for sizes that differ by epoch: left-over images stay in the shapes of
+    /// [`Self::new`] for sizes that differ by epoch: left-over images stay in the shapes of
     /// their orientation, so that every epoch has as many batches.
     ///
     /// # Errors
@@ -288,20 +276,6 @@ impl Order {
     }
 }
 
-/// SplitMix64: one step of its counter, then its finalizer. A bijection, so different words after
-/// equal prefixes never collide.
-fn mix(word: u64) -> u64 {
-    let z = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// A number from 0 to below 1.
-fn unit(word: u64) -> f64 {
-    (word >> 11) as f64 / (1u64 << 53) as f64
-}
-
 /// The shapes from small to large.
 fn ascending(shapes: &[PaddedShape]) -> Vec<usize> {
     let mut ascending: Vec<usize> = (0..shapes.len()).collect();
@@ -353,7 +327,8 @@ mod tests {
     fn each_image_once_an_epoch_in_a_shape_that_holds_it() {
         for (sizes, k, batch_size) in random_sets() {
             let shapes = choose_shapes(&sizes, k, 16);
-            let order = Order::new(&sizes, &shapes, batch_size, 3).expect("shapes of these sizes");
+            let order =
+                Order::new(&sizes, &shapes, batch_size, 3, &[]).expect("shapes of these sizes");
             for e in [0, 1, 7] {
                 let mut seen = vec![0; sizes.len()];
                 let mut short_batches = Vec::new();
@@ -383,7 +358,7 @@ mod tests {
     fn batches_come_from_the_step_alone() {
         for (sizes, k, batch_size) in random_sets().take(30) {
             let shapes = choose_shapes(&sizes, k, 16);
-            let new = || Order::new(&sizes, &shapes, batch_size, 11).expect("sound");
+            let new = || Order::new(&sizes, &shapes, batch_size, 11, &[]).expect("sound");
             let (forwards, backwards) = (new(), new());
             let steps = 3 * forwards.batches_per_epoch() as u64;
             let ahead: Vec<Batch> = (0..steps).map(|s| forwards.batch(s)).collect();
@@ -398,7 +373,7 @@ mod tests {
         let sizes: Vec<(u32, u32)> = (0..200).map(|i| (64, 64 + i % 60)).collect();
         let shapes = choose_shapes(&sizes, 2, 32);
         let images = |seed, e| {
-            let order = Order::new(&sizes, &shapes, 8, seed).expect("sound");
+            let order = Order::new(&sizes, &shapes, 8, seed, &[]).expect("sound");
             epoch(&order, e).into_iter().map(|b| (b.shape, b.images)).collect::<Vec<_>>()
         };
         assert_ne!(images(1, 0), images(1, 1));
@@ -414,7 +389,7 @@ mod tests {
     fn who_is_left_over_changes() {
         let sizes: Vec<(u32, u32)> = (0..90).map(|i| (64, if i < 45 { 64 } else { 96 })).collect();
         let shapes = choose_shapes(&sizes, 2, 32);
-        let order = Order::new(&sizes, &shapes, 8, 0).expect("sound");
+        let order = Order::new(&sizes, &shapes, 8, 0, &[]).expect("sound");
         let moved = |e| {
             let batches = epoch(&order, e).into_iter().filter(|b| b.shape == 1);
             let mut moved: Vec<usize> =
@@ -430,7 +405,7 @@ mod tests {
     fn positions_are_spread_evenly() {
         let sizes = vec![(32, 32); 16];
         let shapes = choose_shapes(&sizes, 1, 32);
-        let order = Order::new(&sizes, &shapes, 1, 5).expect("sound");
+        let order = Order::new(&sizes, &shapes, 1, 5, &[]).expect("sound");
         let mut firsts = [0_u32; 16];
         for e in 0..1600 {
             firsts[order.batch(e * 16).images[0]] += 1;
@@ -446,7 +421,7 @@ mod tests {
         for (sizes, k, batch_size) in random_sets().take(20) {
             let shapes = choose_shapes(&sizes, k, 16);
             let repeats: Vec<f64> = (0..sizes.len()).map(|i| [1.0, 1.3, 2.5, 3.0][i % 4]).collect();
-            let order = Order::repeating(&sizes, &shapes, batch_size, 3, &repeats).expect("sound");
+            let order = Order::new(&sizes, &shapes, batch_size, 3, &repeats).expect("sound");
             let mut counts = vec![0; sizes.len()];
             let (epochs, mut length) = (400, None);
             for e in 0..epochs {
@@ -508,8 +483,8 @@ mod tests {
     fn images_that_come_once_come_in_the_order_of_old() {
         let sizes: Vec<(u32, u32)> = (0..90).map(|i| (64, 64 + i)).collect();
         let shapes = choose_shapes(&sizes, 3, 32);
-        let plain = Order::new(&sizes, &shapes, 8, 5).expect("sound");
-        let once = Order::repeating(&sizes, &shapes, 8, 5, &[1.0; 90]).expect("sound");
+        let plain = Order::new(&sizes, &shapes, 8, 5, &[]).expect("sound");
+        let once = Order::new(&sizes, &shapes, 8, 5, &[1.0; 90]).expect("sound");
         assert_eq!(epoch(&plain, 3), epoch(&once, 3));
     }
 
@@ -517,7 +492,7 @@ mod tests {
     fn mistakes_are_named() {
         let shape = [PaddedShape { height: 32, width: 64 }];
         let error = |sizes: &[(u32, u32)], batch| {
-            Order::new(sizes, &shape, batch, 0).expect_err("refused").to_string()
+            Order::new(sizes, &shape, batch, 0, &[]).expect_err("refused").to_string()
         };
         assert!(error(&[], 1).starts_with("there are no images"));
         assert!(error(&[(1, 1)], 0).starts_with("the batch size is 0"));

@@ -10,6 +10,7 @@ mod shapes;
 
 pub use batches::{Batch, DrawnSizes, Order, SizeOf};
 pub use resize::resized_size;
+pub(crate) use shapes::least_waste;
 pub use shapes::{PaddedShape, choose_oriented_shapes, choose_shapes};
 
 /// Why no order exists.

@@ -78,12 +78,12 @@ pub fn choose_oriented_shapes(
     [false, true].map(|portrait| {
         let of = sizes.iter().filter(|(is_portrait, _)| *is_portrait == portrait);
         let sides = of.map(|&(_, (h, w))| if portrait { (up(h), up(w)) } else { (up(w), up(h)) });
-        let chosen = least_waste(sides.collect(), k_per_orientation.max(1)).into_iter();
+        let (chosen, _) = least_waste(sides.collect(), k_per_orientation.max(1));
         let shape = |(long, short)| match portrait {
             false => PaddedShape { height: short, width: long },
             true => PaddedShape { height: long, width: short },
         };
-        chosen.map(shape).collect()
+        chosen.into_iter().map(shape).collect()
     })
 }
 
@@ -96,9 +96,10 @@ struct Candidate {
     images_up_to: usize,
 }
 
-/// The `k` (long, short) pairs with the exact minimum total area: `best[j]` is the minimum area of
-/// all images up to candidate `j` when `j` is a shape, for a growing number of shapes.
-fn least_waste(mut sides: Vec<(usize, usize)>, k: usize) -> Vec<(usize, usize)> {
+/// The `k` (long, short) pairs with the exact minimum total area, and that area: `best[j]` is the
+/// minimum area of all images up to candidate `j` when `j` is a shape, for a growing number of
+/// shapes. Fewer pairs where `k` do not save more.
+pub(crate) fn least_waste(mut sides: Vec<(usize, usize)>, k: usize) -> (Vec<(usize, usize)>, u64) {
     sides.sort_unstable();
     let mut candidates: Vec<Candidate> = Vec::new();
     let mut short = 0;
@@ -113,7 +114,7 @@ fn least_waste(mut sides: Vec<(usize, usize)>, k: usize) -> Vec<(usize, usize)> 
     }
     let n = candidates.len();
     if n == 0 {
-        return Vec::new();
+        return (vec![], 0);
     }
     let cost = |from: usize, j: usize| {
         let Candidate { long, short, images_up_to } = candidates[j];
@@ -145,7 +146,8 @@ fn least_waste(mut sides: Vec<(usize, usize)>, k: usize) -> Vec<(usize, usize)> 
             chosen.push(at);
         }
     }
-    chosen.iter().rev().map(|&j| (candidates[j].long, candidates[j].short)).collect()
+    let shape = |&j: &usize| (candidates[j].long, candidates[j].short);
+    (chosen.iter().rev().map(shape).collect(), best[n - 1])
 }
 
 #[cfg(test)]

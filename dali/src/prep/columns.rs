@@ -23,7 +23,7 @@ enum Value {
 /// `annotations` are those of the file, in its order.
 ///
 /// # Errors
-/// As for [`coco::lists`]; [`DaliError::Coco`] for a list of another length, or with a number that
+/// As for [`coco::lists`]; [`DaliError::Annotations`] for a list of another length, or with a number that
 /// is not finite.
 pub(super) fn read(
     path: &Path,
@@ -48,7 +48,7 @@ pub(super) fn read(
                     let fault = format!(
                         "has a `{name}` in annotation {id} that is no list of {width} numbers"
                     );
-                    return Err(DaliError::Coco { path: path.to_path_buf(), fault });
+                    return Err(DaliError::annotations(path, fault));
                 }
                 None => annotation.columns.extend(vec![f32::NAN; *width]),
             }

@@ -11,21 +11,14 @@ use super::report::{DropReason, Finding};
 use super::{annotation, keypoints};
 use crate::decode::{self, DecodeFault, Exif, ImageFormat, ImageInfo};
 use crate::error::DaliError;
-use crate::store::{NewObject, NewSegmentation, PixelEncoding, SourceRow};
+use crate::store::{NewImage, NewObject, NewSegmentation, PixelEncoding, SourceRow};
 
 /// The contents of the store for one image.
 pub(super) struct Prepared {
-    /// The name of its file, which the annotations may write in another way.
-    pub(super) file_name: String,
-    pub(super) encoding: PixelEncoding,
-    pub(super) pixels: Vec<u8>,
-    pub(super) source: SourceRow,
-    pub(super) objects: Vec<NewObject>,
+    pub(super) image: NewImage,
     pub(super) dropped: Vec<(DropReason, u64)>,
     /// By annotation id.
     pub(super) findings: Vec<(Finding, u64)>,
-    /// How an EXIF rotation was treated; `None` without one.
-    pub(super) exif: Option<Exif>,
     /// Loss in the conversion to 8 bits.
     pub(super) doubt: Option<String>,
 }
@@ -33,7 +26,7 @@ pub(super) struct Prepared {
 /// Reads and checks one image; its objects have so many keypoints.
 ///
 /// # Errors
-/// [`DaliError::ImageFile`], [`DaliError::Image`] or [`DaliError::ImageSize`].
+/// [`DaliError::Image`].
 pub(super) fn prepare(
     options: &PrepOptions,
     task: &ImageTask,
@@ -41,29 +34,30 @@ pub(super) fn prepare(
     names: &Names<'_>,
 ) -> Result<Prepared, DaliError> {
     let image = &task.image;
-    let unread = |path: &Path, source| {
-        let path = path.to_path_buf();
-        DaliError::ImageFile { image_id: image.id, path, source }
+    let named = format!("image {}", image.id);
+    let unread = |path: &Path, source: io::Error| {
+        let path = path.display();
+        let fault = format!("cannot read {path}: {source}; fix the file or the folder of images");
+        DaliError::Image { image: named.clone(), fault }
     };
     let path = options.images.join(&image.file_name);
     let file_name = names.find(&image.file_name).map_err(|source| unread(&path, source))?;
     let path = options.images.join(&file_name);
     let (bytes, source) = read(&path, options).map_err(|source| unread(&path, source))?;
-    let broken =
-        |fault: DecodeFault| DaliError::Image { image_id: image.id, path: path.clone(), fault };
+    let broken = |fault: DecodeFault| {
+        let image = format!("{named} ({})", path.display());
+        DaliError::Image { image, fault: format!("{fault}; fix the file") }
+    };
     let info = decode::probe_within(&bytes, options.max_image_pixels).map_err(broken)?;
     let turn = info.exif_orientation.filter(|_| options.exif == Exif::Apply);
     let [height, width] = decode::turned_size([info.height, info.width], turn);
     if (height, width) != (image.height, image.width) {
-        return Err(DaliError::ImageSize {
-            image_id: image.id,
-            path: path.clone(),
-            json_width: image.width,
-            json_height: image.height,
-            file_width: width,
-            file_height: height,
-            hint: rotation_hint(&info, task),
-        });
+        let (file, hint) = (path.display(), rotation_hint(&info, task));
+        let fault = format!(
+            "the annotations say {}x{} but {file} is {width}x{height}{hint}; fix one of them",
+            image.width, image.height
+        );
+        return Err(DaliError::Image { image: named, fault });
     }
     // Decoded even if the JPEG itself is stored, so that training never meets a broken picture.
     let mut rgb = vec![0; info.height as usize * info.width as usize * 3];
@@ -75,17 +69,18 @@ pub(super) fn prepare(
     let keeps_file = options.pixels == PixelEncoding::Jpeg && is_jpeg;
     let (encoding, pixels) =
         if keeps_file { (PixelEncoding::Jpeg, bytes) } else { (PixelEncoding::Raw, rgb) };
-    let mut prepared = Prepared {
+    let image = NewImage {
+        image_id: image.id,
         file_name,
+        height,
+        width,
         encoding,
         pixels,
         source,
-        objects: Vec::with_capacity(task.annotations.len()),
-        dropped: Vec::new(),
-        findings: Vec::new(),
         exif: info.exif_orientation.map(|_| options.exif),
-        doubt,
+        objects: Vec::with_capacity(task.annotations.len()),
     };
+    let mut prepared = Prepared { image, dropped: Vec::new(), findings: Vec::new(), doubt };
     prepared.take_annotations(options, task, num_keypoints);
     Ok(prepared)
 }
@@ -108,7 +103,7 @@ impl Prepared {
                         findings.extend(finding);
                     }
                     self.findings.extend(findings.into_iter().map(|f| (f, annotation.id)));
-                    self.objects.push(object);
+                    self.image.objects.push(object);
                 }
                 Err(reason) => self.dropped.push((reason, annotation.id)),
             }

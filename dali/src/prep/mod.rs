@@ -29,7 +29,7 @@ use crate::coco::{self, Dataset};
 use crate::error::DaliError;
 use crate::place::{self, Claim};
 use crate::progress::{Progress, Stage};
-use crate::store::{self, Column, NewImage, Store, StoreWriter};
+use crate::store::{self, Column, Store, StoreWriter};
 use group::{Groups, ImageTask};
 use image::Prepared;
 use names::Names;
@@ -90,8 +90,8 @@ fn store(
     progress(Progress { stage: Stage::Annotations, done: 0, total: 1 });
     let (dataset, columns) = read()?;
     if dataset.categories.is_empty() {
-        let fault = "has no category: `categories` is empty, so there is nothing to learn".into();
-        return Err(DaliError::Coco { path: options.annotations.clone(), fault });
+        let fault = "has no category: `categories` is empty, so there is nothing to learn";
+        return Err(DaliError::annotations(&options.annotations, fault));
     }
     progress(Progress { stage: Stage::Annotations, done: 1, total: 1 });
     let Groups { categories, keypoints, keypoints_doubt, root, tasks, dropped, shared_files } =
@@ -133,8 +133,8 @@ fn store(
         let done = chunk_idx * IMAGES_PER_CHUNK + chunk.len();
         progress(Progress { stage: Stage::Images, done, total: tasks.len() });
     }
-    check_masks(options, &report, writer.num_annotations())?;
-    check_something_left(options, &report, &sizes, tasks.len(), writer.num_annotations())?;
+    let num_images = [tasks.len(), sizes.len()];
+    check_something_left(options, &report, num_images, writer.num_annotations())?;
 
     progress(Progress { stage: Stage::Finishing, done: 0, total: 1 });
     report.bytes = writer.bytes();
@@ -181,61 +181,43 @@ fn store_image(
     for &(finding, annotation_id) in &prepared.findings {
         report.findings.entry(finding).or_default().note(annotation_id);
     }
-    if prepared.exif == Some(Exif::Ignore) {
-        report.exif_rotated.note(task.image.id);
+    let image = &prepared.image;
+    if image.exif == Some(Exif::Ignore) {
+        report.exif_rotated.note(image.image_id);
     }
-    if prepared.file_name != task.image.file_name {
-        report.renamed.note(task.image.id);
+    if image.file_name != task.image.file_name {
+        report.renamed.note(image.image_id);
     }
-    let named = |doubt| format!("{} {doubt}", prepared.file_name);
+    let named = |doubt| format!("{} {doubt}", image.file_name);
     report.lossy.extend(prepared.doubt.as_ref().map(named));
-    if prepared.objects.is_empty() && options.empty == EmptyImages::Drop {
+    if image.objects.is_empty() && options.empty == EmptyImages::Drop {
         report.num_dropped_empty_images += 1;
         return Ok(false);
     }
-    writer.push(&NewImage {
-        image_id: task.image.id,
-        file_name: &prepared.file_name,
-        height: task.image.height,
-        width: task.image.width,
-        encoding: prepared.encoding,
-        pixels: &prepared.pixels,
-        source: prepared.source,
-        exif: prepared.exif,
-        objects: &prepared.objects,
-    })?;
+    writer.push(image)?;
     Ok(true)
 }
 
-/// Rejects annotations that have boxes but no masks, unless they are asked for.
-fn check_masks(
-    options: &PrepOptions,
-    report: &PrepReport,
-    num_stored: usize,
-) -> Result<(), DaliError> {
-    let without = report.dropped.get(&DropReason::NoSegmentation).map_or(0, |noted| noted.count);
-    if num_stored > 0 || without == 0 {
-        return Ok(());
-    }
-    let fault = format!(
-        "none of its {without} objects has a segmentation, which mask_rcnn needs; to train \
-         model.kind=faster_rcnn, keep their boxes (prep --boxes)"
-    );
-    Err(DaliError::NothingLeft { path: options.annotations.clone(), fault })
-}
-
+/// Rejects a data set of which no image remains, or no object of any; without objects it is for
+/// detection.
 fn check_something_left(
     options: &PrepOptions,
     report: &PrepReport,
-    sizes: &[(u32, u32)],
-    num_tasks: usize,
+    num_images: [usize; 2],
     num_stored: usize,
 ) -> Result<(), DaliError> {
     let (dropped, reasons) = (report.num_dropped(), report.dropped_by_reason());
-    let fault = if sizes.is_empty() {
+    let without = report.dropped.get(&DropReason::NoSegmentation).map_or(0, |noted| noted.count);
+    let [of_file, left] = num_images;
+    let fault = if num_stored == 0 && without > 0 {
         format!(
-            "of {num_tasks} images {} were unreadable and {} had no objects; {dropped} \
-             annotations were dropped{reasons}",
+            "none of its {without} objects has a segmentation, which mask_rcnn needs; to train \
+             model.kind=faster_rcnn, keep their boxes (prep --boxes)"
+        )
+    } else if left == 0 {
+        format!(
+            "of {of_file} images {} were unreadable and {} had no objects; {dropped} annotations \
+             were dropped{reasons}",
             report.bad_images.len(),
             report.num_dropped_empty_images,
         )
@@ -244,5 +226,6 @@ fn check_something_left(
     } else {
         return Ok(());
     };
-    Err(DaliError::NothingLeft { path: options.annotations.clone(), fault })
+    let fault = format!("nothing left to store: {fault}");
+    Err(DaliError::annotations(&options.annotations, fault))
 }

@@ -12,48 +12,41 @@ use crate::store::{Capacities, Header};
 const FIRST_IDS: usize = 5;
 
 /// Why an annotation was dropped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum DropReason {
     /// Its image id is not among the images.
+    #[error("image id not in the file")]
     UnknownImage,
     /// Its category id is not among the categories.
+    #[error("category id not in the file")]
     UnknownCategory,
     /// Its id appears earlier in the file.
+    #[error("annotation id used before")]
     RepeatedId,
     /// It has no segmentation, or an empty one.
+    #[error("no segmentation")]
     NoSegmentation,
     /// No polygon ring has three or more vertices with both coordinates.
+    #[error("no polygon of three vertices")]
     BadPolygon,
     /// Its runs do not decode, or exceed the image.
+    #[error("RLE does not decode")]
     BadRuns,
     /// Its runs are for an image of another size.
+    #[error("RLE of another size than the image")]
     RunsSize,
     /// Its box is not four finite numbers.
+    #[error("box is not four finite numbers")]
     BadBox,
     /// Its box has no extent inside the image.
+    #[error("box without extent inside the image")]
     DegenerateBox,
     /// Its mask covers no pixel.
+    #[error("mask covers no pixel")]
     EmptyMask,
     /// Its image was skipped.
+    #[error("its image was skipped")]
     BadImage,
-}
-
-impl fmt::Display for DropReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DropReason::UnknownImage => "image id not in the file",
-            DropReason::UnknownCategory => "category id not in the file",
-            DropReason::RepeatedId => "annotation id used before",
-            DropReason::NoSegmentation => "no segmentation",
-            DropReason::BadPolygon => "no polygon of three vertices",
-            DropReason::BadRuns => "RLE does not decode",
-            DropReason::RunsSize => "RLE of another size than the image",
-            DropReason::BadBox => "box is not four finite numbers",
-            DropReason::DegenerateBox => "box without extent inside the image",
-            DropReason::EmptyMask => "mask covers no pixel",
-            DropReason::BadImage => "its image was skipped",
-        })
-    }
 }
 
 /// A change to an annotation that is stored, or something that looks wrong about it.

@@ -1,8 +1,6 @@
 //! The sources of a store as a key: two stores of one key hold the same data.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
@@ -14,8 +12,6 @@ use crate::error::DaliError;
 
 /// The key of a list of keypoints in an annotation file.
 const KEYPOINTS: &[u8] = b"\"keypoints\"";
-/// Bytes that are read at a time.
-const CHUNK: usize = 1 << 20;
 
 /// SHA-256, in hexadecimal, of the paths, of what the annotation file holds, and of the options
 /// that decide what is stored. An edited annotation file counts as a new one. Reads all of it.
@@ -24,16 +20,18 @@ const CHUNK: usize = 1 << 20;
 /// [`DaliError::Io`] if the annotation file is none or cannot be read.
 pub fn source_key(options: &PrepOptions) -> Result<String, DaliError> {
     let path = &options.annotations;
-    let content = crate::file::regular(path).and_then(|_| content_of(path));
-    let content = content.map_err(DaliError::io("read the annotations", path))?;
-    Ok(key_of(options, &content))
+    let annotations = crate::file::read(path);
+    Ok(key_of_bytes(options, &annotations.map_err(DaliError::io("read the annotations", path))?))
 }
 
-/// The key of options whose annotation file holds these bytes.
+/// The key of options whose annotation file holds these bytes. Stores made before keypoints were
+/// stored are not taken for one that has them.
 pub(super) fn key_of_bytes(options: &PrepOptions, annotations: &[u8]) -> String {
-    let mut content = Content::default();
-    content.read(annotations);
-    key_of(options, &content.finish())
+    let mut content = hex::encode(Sha256::digest(annotations));
+    if annotations.windows(KEYPOINTS.len()).any(|window| window == KEYPOINTS) {
+        content += " keypoints";
+    }
+    key_of(options, &content)
 }
 
 /// The key of options with a data set of another format: every value in it counts.
@@ -74,45 +72,4 @@ fn key_of(options: &PrepOptions, content: &str) -> String {
         full(annotations),
     );
     hex::encode(Sha256::digest(key.as_bytes()))
-}
-
-fn content_of(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
-    let (mut content, mut chunk) = (Content::default(), vec![0; CHUNK]);
-    loop {
-        match file.read(&mut chunk) {
-            Ok(0) => return Ok(content.finish()),
-            Ok(read) => content.read(&chunk[..read]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// The content of an annotation file, read piece by piece.
-#[derive(Default)]
-struct Content {
-    sum: Sha256,
-    /// The end of the piece before, in which a key may begin.
-    end: Vec<u8>,
-    has_keypoints: bool,
-}
-
-impl Content {
-    fn read(&mut self, piece: &[u8]) {
-        self.sum.update(piece);
-        let has = |bytes: &[u8]| bytes.windows(KEYPOINTS.len()).any(|window| window == KEYPOINTS);
-        let most = KEYPOINTS.len() - 1;
-        let (start, rest) = piece.split_at(piece.len().min(most));
-        self.end.extend(start);
-        self.has_keypoints |= has(&self.end) || has(piece);
-        self.end.extend(&rest[rest.len().saturating_sub(most)..]);
-        self.end.drain(..self.end.len().saturating_sub(most));
-    }
-
-    /// Stores made before keypoints were stored are not taken for one that has them.
-    fn finish(self) -> String {
-        let sum = hex::encode(self.sum.finalize());
-        if self.has_keypoints { sum + " keypoints" } else { sum }
-    }
 }

@@ -1,4 +1,4 @@
-//! The checks that a store must pass before anything is read from it.
+//! Opening a store: the checks that it must pass before anything is read from it.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -7,26 +7,305 @@ use std::path::{Path, PathBuf};
 use super::columns;
 use super::format::{self, Capacities, FORMAT_VERSION, Header, ImageRow, ObjectRow, PartRow};
 use super::keypoints::{self, Keypoints};
+use super::mmap::Mapped;
+use super::reader::{Store, fault_in};
 use crate::error::DaliError;
 
-/// The mapped files as records.
-pub(super) struct Tables<'a> {
-    pub(super) dir: &'a Path,
-    pub(super) header: &'a Header,
-    pub(super) images: &'a [ImageRow],
-    pub(super) objects: &'a [ObjectRow],
-    pub(super) parts: &'a [PartRow],
-    pub(super) num_coords: usize,
-    pub(super) runs: &'a [u32],
-    pub(super) names: &'a [u8],
-    pub(super) pixel_bytes: usize,
-    pub(super) num_sources: usize,
-    pub(super) keypoints: &'a [[f32; 3]],
-    pub(super) num_in_columns: usize,
+/// The files that [`Store::open_index`] reads.
+const INDEX: [&str; 2] = [format::IMAGES, format::NAMES];
+
+impl Store {
+    /// Maps the store at `dir` and checks version, lengths, checksums of everything but the pixels,
+    /// and every index in it, so that later reads cannot go out of bounds.
+    ///
+    /// # Errors
+    /// [`DaliError::Store`] naming the file and the fault, also where one is missing;
+    /// [`DaliError::Io`] if there is no such folder, or the system refuses to read it.
+    pub fn open(dir: &Path) -> Result<Store, DaliError> {
+        let store = Self::open_index(dir)?;
+        store.verify_objects()?;
+        Ok(Store { is_index: false, ..store })
+    }
+
+    /// The same without a look at the objects, which [`Self::verify_objects`] checks: reads only
+    /// the header, and of each image its size, its name, and the number of its objects.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub fn open_index(dir: &Path) -> Result<Store, DaliError> {
+        let header = read_header(dir)?;
+        let map = |(name, _)| match Mapped::open(&dir.join(name)) {
+            Ok(file) => Ok((name, file)),
+            Err(error) => Err(missing_in(dir, name, error)),
+        };
+        let files = header.data_files().map(map).collect::<Result<_, DaliError>>()?;
+        let path = dir.to_path_buf();
+        let store = Store { path, header, files, arrival: None, is_index: true };
+        for (name, record) in store.header.data_files() {
+            store.check_file(name, INDEX.contains(&name))?;
+            if !store.bytes(name).len().is_multiple_of(record) {
+                return Err(store.fault(name, "its length is not a whole number of records"));
+            }
+        }
+        store.check_images()?;
+        let path = dir.display();
+        tracing::info!(%path, images = store.len(), "opened a store");
+        Ok(store)
+    }
+
+    /// Compares the objects, their masks and keypoints with their checksums, with the header, and
+    /// with their images; no keypoint is without a place or of a visibility other than 0, 1 and 2.
+    ///
+    /// # Errors
+    /// [`DaliError::Store`] naming the file and the fault.
+    pub fn verify_objects(&self) -> Result<(), DaliError> {
+        let names = self.header.data_files().map(|(name, _)| name);
+        for name in names.filter(|name| *name != format::PIXELS && !INDEX.contains(name)) {
+            self.check_file(name, true)?;
+        }
+        self.check_objects()?;
+        self.check_runs()?;
+        self.check_keypoints()
+    }
+
+    /// Compares length and, if asked, checksum of one file with the header's.
+    pub(super) fn check_file(
+        &self,
+        name: &'static str,
+        with_checksum: bool,
+    ) -> Result<(), DaliError> {
+        let bytes = self.bytes(name);
+        let Some(expected) = self.header.files.get(name) else {
+            return Err(self.fault(name, &format!("not listed in {}", format::HEADER)));
+        };
+        if bytes.len() as u64 != expected.bytes {
+            let fault = format!("{} bytes long, the header says {}", bytes.len(), expected.bytes);
+            return Err(self.fault(name, &fault));
+        }
+        if with_checksum && crc32fast::hash(bytes) != expected.crc32 {
+            return Err(self.fault(name, "its checksum does not match the header's"));
+        }
+        Ok(())
+    }
+
+    /// Checks the index: sizes, names, the places of pixels and objects, and the counts in the
+    /// header. Reads no object.
+    fn check_images(&self) -> Result<(), DaliError> {
+        let (images, num_objects) = (self.image_rows(), self.object_rows().len());
+        let (mut next_object, mut num_empty) = (0, 0);
+        for (idx, image) in images.iter().enumerate() {
+            let fault = |fault: &str| self.fault(format::IMAGES, &format!("record {idx}: {fault}"));
+            self.check_image(image).map_err(fault)?;
+            if image.first_object != next_object {
+                return Err(fault("its objects do not follow the previous image's"));
+            }
+            next_object += u64::from(image.num_objects);
+            if next_object > num_objects as u64 {
+                return Err(fault("its objects lie outside objects.bin"));
+            }
+            num_empty += usize::from(image.num_objects == 0);
+        }
+        self.check_lengths()?;
+        let counts = [images.len(), next_object as usize, num_empty];
+        let Header { num_images, num_annotations, num_empty_images, .. } = self.header;
+        if counts != [num_images, num_annotations, num_empty_images]
+            || num_objects != next_object as usize
+        {
+            return Err(self.wrong_counts());
+        }
+        Ok(())
+    }
+
+    fn check_image(&self, image: &ImageRow) -> Result<(), &'static str> {
+        let pixels = u64::from(image.height) * u64::from(image.width);
+        if pixels == 0 {
+            return Err("an image without pixels");
+        }
+        in_bounds(image.pixel_offset, image.pixel_len, self.bytes(format::PIXELS))
+            .ok_or("its pixels lie outside pixels.bin")?;
+        match image.encoding {
+            format::ENCODING_JPEG => {}
+            format::ENCODING_RAW if pixels.checked_mul(3) == Some(image.pixel_len) => {}
+            format::ENCODING_RAW => return Err("its raw pixels do not have its size"),
+            _ => return Err("an unknown pixel encoding"),
+        }
+        let name = in_bounds(image.name_offset, image.name_len.into(), self.bytes(format::NAMES))
+            .ok_or("its name lies outside names.bin")?;
+        std::str::from_utf8(name).map(drop).map_err(|_| "its name is not UTF-8")
+    }
+
+    /// Checks that the sources have one record per image, and the further files one per object.
+    fn check_lengths(&self) -> Result<(), DaliError> {
+        let (num_images, num_objects) = (self.image_rows().len(), self.object_rows().len());
+        if self.source_rows().len() != num_images {
+            let fault = format!("it does not have one record for each of {num_images} images");
+            return Err(self.fault(format::SOURCES, &fault));
+        }
+        let (width, num_named) =
+            (columns::width(&self.header.columns), self.header.num_keypoints());
+        let (columns, keypoints) = (self.records::<f32>(format::COLUMNS), self.all_keypoints());
+        for (file, width, have, what) in [
+            (format::COLUMNS, width, columns.len(), "numbers"),
+            (format::KEYPOINTS, num_named, keypoints.len(), "keypoints"),
+        ] {
+            if Some(have) != width.checked_mul(num_objects) {
+                let fault = format!("it does not have {width} {what} for each object");
+                return Err(self.fault(file, &fault));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks every object of an index that was checked, and the counts and capacities in the
+    /// header. Reads no mask.
+    fn check_objects(&self) -> Result<(), DaliError> {
+        let mut next = Next {
+            num_classes: self.header.categories.len(),
+            parts: self.records(format::PARTS),
+            coords: self.records(format::COORDS),
+            runs: self.records(format::RUNS),
+            ends: [0; 3],
+        };
+        let mut capacities = Capacities::default();
+        let (mut num_crowd, mut num_without_mask) = (0, 0);
+        for (image, objects) in self.by_image() {
+            let pixels = image.height as usize * image.width as usize;
+            let mut of_image = Capacities { pixels, ..Capacities::default() };
+            for object in objects {
+                let parts = next.check(object).map_err(|fault| {
+                    let fault = format!("annotation {}: {fault}", object.annotation_id);
+                    self.fault(format::OBJECTS, &fault)
+                })?;
+                let (is_crowd, len) = (object.crowd != 0, |part: &PartRow| part.len as usize);
+                num_crowd += usize::from(is_crowd);
+                num_without_mask += usize::from(parts.is_empty());
+                of_image.add(is_crowd, object.kind, parts.len(), parts.iter().map(len).sum());
+            }
+            capacities = capacities.max(of_image);
+        }
+        let Capacities { objects, parts, coords, runs, .. } = capacities;
+        if [objects, parts, coords, runs].into_iter().any(|count| i32::try_from(count).is_err()) {
+            let fault = "an image has more than 2^31 objects or values";
+            return Err(self.fault(format::HEADER, fault));
+        }
+        let header = &self.header;
+        let said = (header.num_crowd, header.num_without_mask, header.capacities);
+        if (num_crowd, num_without_mask, capacities) != said {
+            return Err(self.wrong_counts());
+        }
+        Ok(())
+    }
+
+    fn wrong_counts(&self) -> DaliError {
+        self.fault(format::HEADER, "its counts or capacities are not those of the records")
+    }
+
+    /// The images with their objects, of an index that was checked.
+    fn by_image(&self) -> impl Iterator<Item = (&ImageRow, &[ObjectRow])> {
+        let objects = self.object_rows();
+        self.image_rows().iter().map(|image| {
+            (image, &objects[image.first_object as usize..][..image.num_objects as usize])
+        })
+    }
+
+    /// Checks the runs of records that [`Self::check_objects`] has passed.
+    fn check_runs(&self) -> Result<(), DaliError> {
+        let (all_parts, all_runs) =
+            (self.records::<PartRow>(format::PARTS), self.records::<u32>(format::RUNS));
+        for (image, objects) in self.by_image() {
+            let pixels = u64::from(image.height) * u64::from(image.width);
+            for object in objects.iter().filter(|object| object.kind == format::KIND_RUNS) {
+                let part = all_parts[object.first_part as usize];
+                let runs = in_bounds(part.offset, part.len, all_runs).unwrap_or_default();
+                if runs.iter().map(|run| u64::from(*run)).sum::<u64>() != pixels {
+                    let id = object.annotation_id;
+                    let fault = format!("annotation {id}: its runs do not cover the image");
+                    return Err(self.fault(format::OBJECTS, &fault));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks the values of the keypoints of records that [`Self::check_objects`] has passed, and
+    /// their count in the header.
+    fn check_keypoints(&self) -> Result<(), DaliError> {
+        let num_named = self.header.num_keypoints().max(1);
+        let mut num_with_keypoints = 0;
+        let all = self.all_keypoints().chunks(num_named);
+        for (object, own) in self.object_rows().iter().zip(all) {
+            if !own.iter().all(keypoints::is_sound) {
+                let id = object.annotation_id;
+                let fault = format!(
+                    "annotation {id}: a keypoint is no place, or of a visibility other than 0, 1 \
+                     and 2"
+                );
+                return Err(self.fault(format::KEYPOINTS, &fault));
+            }
+            num_with_keypoints += usize::from(object.crowd == 0 && keypoints::is_labelled(own));
+        }
+        if num_with_keypoints != self.header.num_with_keypoints {
+            let fault = "its count of objects with keypoints is not that of the records";
+            return Err(self.fault(format::HEADER, fault));
+        }
+        Ok(())
+    }
+}
+
+/// The records of masks, and where the next ones begin: all lie in order and without overlap, so a
+/// store takes no more memory than its files have bytes.
+struct Next<'a> {
+    num_classes: usize,
+    parts: &'a [PartRow],
+    coords: &'a [f32],
+    runs: &'a [u32],
+    /// Parts, coordinates and runs so far.
+    ends: [u64; 3],
+}
+
+impl<'a> Next<'a> {
+    /// Checks one object and returns its parts.
+    fn check(&mut self, object: &ObjectRow) -> Result<&'a [PartRow], &'static str> {
+        let [next_part, next_coord, next_run] = &mut self.ends;
+        if !(1..=self.num_classes).contains(&(object.label as usize)) {
+            return Err("its label is no category");
+        }
+        if object.first_part != *next_part {
+            return Err("its parts do not follow the previous object's");
+        }
+        let parts = in_bounds(object.first_part, object.num_parts.into(), self.parts)
+            .ok_or("its parts lie outside parts.bin")?;
+        *next_part += parts.len() as u64;
+        match object.kind {
+            format::KIND_POLYGONS => {
+                for part in parts {
+                    let ring = in_bounds(part.offset, part.len, self.coords);
+                    if ring.is_none_or(|ring| !ring.len().is_multiple_of(2)) {
+                        return Err("a polygon lies outside coords.bin or has half a vertex");
+                    }
+                    if part.offset != *next_coord {
+                        return Err("its polygons do not follow the previous object's");
+                    }
+                    *next_coord += part.len;
+                }
+            }
+            format::KIND_RUNS => {
+                let [part] = parts else { return Err("runs in other than one part") };
+                in_bounds(part.offset, part.len, self.runs)
+                    .ok_or("its runs lie outside runs.bin")?;
+                if part.offset != *next_run {
+                    return Err("its runs do not follow the previous object's");
+                }
+                *next_run += part.len;
+            }
+            _ => return Err("an unknown kind of segmentation"),
+        }
+        Ok(parts)
+    }
 }
 
 /// Reads `header.json`; the version is checked first, since it says how to read the rest.
-pub(super) fn read_header(dir: &Path) -> Result<Header, DaliError> {
+fn read_header(dir: &Path) -> Result<Header, DaliError> {
     let path = dir.join(format::HEADER);
     let fault = |fault| fault_in(dir, format::HEADER, fault);
     let text = std::fs::read(&path)
@@ -85,6 +364,7 @@ pub(crate) fn source_of(dir: &Path) -> Option<String> {
 /// too: its header may be lost, or one of its keys.
 pub(crate) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
     let text = std::fs::read(dir.join(format::HEADER)).unwrap_or_default();
+    let data_files = format::DATA_FILES.map(|(name, _)| name);
     let names: Vec<&str> = match serde_json::from_slice::<serde_json::Value>(&text) {
         Ok(header) => {
             let is_there = |key: &&str| header.get(key).is_some();
@@ -94,23 +374,23 @@ pub(crate) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
             }
             let files = header.get("files").and_then(serde_json::Value::as_object);
             let is_listed = |name: &&str| files.is_none_or(|files| files.contains_key(*name));
-            format::DATA_FILES.into_iter().filter(is_listed).collect()
+            data_files.into_iter().filter(is_listed).collect()
         }
         // Without a readable header, the data files next to it are evidence of a store.
         Err(_) => {
             let is_there = |name: &&str| dir.join(name).is_file();
-            let present = format::DATA_FILES.iter().filter(|name| is_there(name)).count();
-            if 2 * present < format::DATA_FILES.len() {
+            let present = data_files.iter().filter(|name| is_there(name)).count();
+            if 2 * present < data_files.len() {
                 return None;
             }
-            format::DATA_FILES.into()
+            data_files.into()
         }
     };
     Some(names.into_iter().chain([format::HEADER]).map(PathBuf::from).collect())
 }
 
 /// A file that is missing from a folder that exists is damage.
-pub(super) fn missing_in(dir: &Path, file: &'static str, error: DaliError) -> DaliError {
+fn missing_in(dir: &Path, file: &'static str, error: DaliError) -> DaliError {
     match error {
         DaliError::Io { source, .. } if source.kind() == ErrorKind::NotFound && dir.is_dir() => {
             fault_in(dir, file, "it is missing")
@@ -119,249 +399,7 @@ pub(super) fn missing_in(dir: &Path, file: &'static str, error: DaliError) -> Da
     }
 }
 
-/// Compares length and, if asked, checksum of one file with the header's.
-pub(super) fn check_file(
-    dir: &Path,
-    header: &Header,
-    name: &'static str,
-    bytes: &[u8],
-    with_checksum: bool,
-) -> Result<(), DaliError> {
-    let Some(expected) = header.files.get(name) else {
-        return Err(fault_in(dir, name, format!("not listed in {}", format::HEADER)));
-    };
-    if bytes.len() as u64 != expected.bytes {
-        let fault = format!("{} bytes long, the header says {}", bytes.len(), expected.bytes);
-        return Err(fault_in(dir, name, fault));
-    }
-    if with_checksum && crc32fast::hash(bytes) != expected.crc32 {
-        return Err(fault_in(dir, name, "its checksum does not match the header's"));
-    }
-    Ok(())
-}
-
-/// Checks the index: sizes, names, the places of pixels and objects, and the counts in the header.
-/// Reads no object.
-pub(super) fn check_images(tables: &Tables<'_>) -> Result<(), DaliError> {
-    let Tables { dir, header, .. } = *tables;
-    let (mut next_object, mut num_empty) = (0, 0);
-    for (idx, image) in tables.images.iter().enumerate() {
-        let image_fault =
-            |fault: &str| fault_in(dir, format::IMAGES, format!("record {idx}: {fault}"));
-        check_image(image, tables).map_err(image_fault)?;
-        if image.first_object != next_object {
-            return Err(image_fault("its objects do not follow the previous image's"));
-        }
-        next_object += u64::from(image.num_objects);
-        let objects = in_bounds(image.first_object, image.num_objects.into(), tables.objects)
-            .ok_or_else(|| image_fault("its objects lie outside objects.bin"))?;
-        num_empty += usize::from(objects.is_empty());
-    }
-    check_lengths(tables)?;
-    let counts = [tables.images.len(), next_object as usize, num_empty];
-    let said = [header.num_images, header.num_annotations, header.num_empty_images];
-    if counts != said || tables.objects.len() != next_object as usize {
-        return Err(wrong_counts(dir));
-    }
-    Ok(())
-}
-
-/// Checks every object of an index that [`check_images`] has passed, and the counts and capacities
-/// in the header. Reads no mask.
-pub(super) fn check_objects(tables: &Tables<'_>) -> Result<(), DaliError> {
-    let Tables { dir, header, .. } = *tables;
-    let mut next = Next::default();
-    let mut capacities = Capacities::default();
-    let mut num_crowd = 0;
-    let mut num_without_mask = 0;
-    for image in tables.images {
-        let objects = in_bounds(image.first_object, image.num_objects.into(), tables.objects);
-        let objects = objects.unwrap_or_default();
-        let mut of_image = Capacities {
-            pixels: image.height as usize * image.width as usize,
-            ..Capacities::default()
-        };
-        for object in objects {
-            let parts = check_object(object, &mut next, tables).map_err(|fault| {
-                let id = object.annotation_id;
-                fault_in(dir, format::OBJECTS, format!("annotation {id}: {fault}"))
-            })?;
-            num_crowd += usize::from(object.crowd != 0);
-            num_without_mask += usize::from(parts.is_empty());
-            if object.crowd == 0 {
-                let values = parts.iter().map(|part| part.len as usize).sum::<usize>();
-                of_image.objects += 1;
-                of_image.parts += parts.len();
-                *if object.kind == format::KIND_RUNS {
-                    &mut of_image.runs
-                } else {
-                    &mut of_image.coords
-                } += values;
-            }
-        }
-        capacities = capacities.max(of_image);
-    }
-    let fits = |count: usize| i32::try_from(count).is_ok();
-    let Capacities { objects, parts, coords, runs, .. } = capacities;
-    if ![objects, parts, coords, runs].into_iter().all(fits) {
-        let fault = "an image has more than 2^31 objects or values";
-        return Err(fault_in(dir, format::HEADER, fault));
-    }
-    let said = (header.num_crowd, header.num_without_mask, header.capacities);
-    if (num_crowd, num_without_mask, capacities) != said {
-        return Err(wrong_counts(dir));
-    }
-    Ok(())
-}
-
-fn wrong_counts(dir: &Path) -> DaliError {
-    fault_in(dir, format::HEADER, "its counts or capacities are not those of the records")
-}
-
-/// Checks that the sources have one record per image, and the keypoints a table per object.
-fn check_lengths(tables: &Tables<'_>) -> Result<(), DaliError> {
-    let Tables { dir, header, .. } = *tables;
-    let num_images = tables.images.len();
-    if tables.num_sources != num_images {
-        let fault = format!("it does not have one record for each of {num_images} images");
-        return Err(fault_in(dir, format::SOURCES, fault));
-    }
-    let width = columns::width(&header.columns);
-    if Some(tables.num_in_columns) != width.checked_mul(tables.objects.len()) {
-        let fault = format!("it does not have {width} numbers for each object");
-        return Err(fault_in(dir, format::COLUMNS, fault));
-    }
-    let num_named = header.keypoints.as_ref().map_or(0, |keypoints| keypoints.names.len());
-    if Some(tables.keypoints.len()) != num_named.checked_mul(tables.objects.len()) {
-        let fault = format!("it does not have {num_named} keypoints for each object");
-        return Err(fault_in(dir, format::KEYPOINTS, fault));
-    }
-    Ok(())
-}
-
-/// Checks the runs of records that [`check_objects`] has passed.
-pub(super) fn check_runs(tables: &Tables<'_>) -> Result<(), DaliError> {
-    for image in tables.images {
-        let pixels = u64::from(image.height) * u64::from(image.width);
-        let objects = in_bounds(image.first_object, image.num_objects.into(), tables.objects);
-        let objects = objects.into_iter().flatten();
-        for object in objects.filter(|object| object.kind == format::KIND_RUNS) {
-            let parts = in_bounds(object.first_part, object.num_parts.into(), tables.parts);
-            let runs = parts
-                .into_iter()
-                .flatten()
-                .filter_map(|part| in_bounds(part.offset, part.len, tables.runs));
-            if runs.flatten().map(|run| u64::from(*run)).sum::<u64>() != pixels {
-                let fault =
-                    format!("annotation {}: its runs do not cover the image", object.annotation_id);
-                return Err(fault_in(tables.dir, format::OBJECTS, fault));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Checks the values of the keypoints of records that [`check_objects`] has passed, and their count
-/// in the header.
-pub(super) fn check_keypoints(tables: &Tables<'_>) -> Result<(), DaliError> {
-    let Tables { dir, header, .. } = *tables;
-    let num_named = header.keypoints.as_ref().map_or(1, |keypoints| keypoints.names.len());
-    let mut num_with_keypoints = 0;
-    for (object, own) in tables.objects.iter().zip(tables.keypoints.chunks(num_named)) {
-        if !own.iter().all(keypoints::is_sound) {
-            let fault = format!(
-                "annotation {}: a keypoint is no place, or of a visibility other than 0, 1 and 2",
-                object.annotation_id
-            );
-            return Err(fault_in(dir, format::KEYPOINTS, fault));
-        }
-        num_with_keypoints += usize::from(object.crowd == 0 && keypoints::is_labelled(own));
-    }
-    if num_with_keypoints != header.num_with_keypoints {
-        let fault = "its count of objects with keypoints is not that of the records";
-        return Err(fault_in(dir, format::HEADER, fault));
-    }
-    Ok(())
-}
-
-/// Where the next records and values begin: all lie in order and without overlap, so a store takes
-/// no more memory than its files have bytes.
-#[derive(Default)]
-struct Next {
-    part: u64,
-    coord: u64,
-    run: u64,
-}
-
-fn check_image(image: &ImageRow, tables: &Tables<'_>) -> Result<(), &'static str> {
-    let pixels = u64::from(image.height) * u64::from(image.width);
-    if pixels == 0 {
-        return Err("an image without pixels");
-    }
-    if end_of(image.pixel_offset, image.pixel_len).is_none_or(|end| end > tables.pixel_bytes) {
-        return Err("its pixels lie outside pixels.bin");
-    }
-    match image.encoding {
-        format::ENCODING_JPEG => {}
-        format::ENCODING_RAW if pixels.checked_mul(3) == Some(image.pixel_len) => {}
-        format::ENCODING_RAW => return Err("its raw pixels do not have its size"),
-        _ => return Err("an unknown pixel encoding"),
-    }
-    let name = in_bounds(image.name_offset, image.name_len.into(), tables.names)
-        .ok_or("its name lies outside names.bin")?;
-    std::str::from_utf8(name).map(|_| ()).map_err(|_| "its name is not UTF-8")
-}
-
-/// Checks one object and returns its parts.
-fn check_object<'a>(
-    object: &ObjectRow,
-    next: &mut Next,
-    tables: &Tables<'a>,
-) -> Result<&'a [PartRow], &'static str> {
-    if !(1..=tables.header.categories.len()).contains(&(object.label as usize)) {
-        return Err("its label is no category");
-    }
-    if object.first_part != next.part {
-        return Err("its parts do not follow the previous object's");
-    }
-    let parts = in_bounds(object.first_part, object.num_parts.into(), tables.parts)
-        .ok_or("its parts lie outside parts.bin")?;
-    next.part += parts.len() as u64;
-    match object.kind {
-        format::KIND_POLYGONS => {
-            for part in parts {
-                let fits =
-                    end_of(part.offset, part.len).is_some_and(|end| end <= tables.num_coords);
-                if !fits || !part.len.is_multiple_of(2) {
-                    return Err("a polygon lies outside coords.bin or has half a vertex");
-                }
-                if part.offset != next.coord {
-                    return Err("its polygons do not follow the previous object's");
-                }
-                next.coord += part.len;
-            }
-        }
-        format::KIND_RUNS => {
-            let [part] = parts else { return Err("runs in other than one part") };
-            in_bounds(part.offset, part.len, tables.runs).ok_or("its runs lie outside runs.bin")?;
-            if part.offset != next.run {
-                return Err("its runs do not follow the previous object's");
-            }
-            next.run += part.len;
-        }
-        _ => return Err("an unknown kind of segmentation"),
-    }
-    Ok(parts)
-}
-
-fn end_of(offset: u64, len: u64) -> Option<usize> {
-    usize::try_from(offset.checked_add(len)?).ok()
-}
-
 fn in_bounds<T>(offset: u64, len: u64, values: &[T]) -> Option<&[T]> {
-    values.get(usize::try_from(offset).ok()?..end_of(offset, len)?)
-}
-
-pub(super) fn fault_in(dir: &Path, file: &'static str, fault: impl Into<String>) -> DaliError {
-    DaliError::Store { path: dir.to_path_buf(), file, fault: fault.into() }
+    let end = offset.checked_add(len)?;
+    values.get(usize::try_from(offset).ok()?..usize::try_from(end).ok()?)
 }

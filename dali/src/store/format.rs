@@ -27,9 +27,19 @@ pub(crate) const SOURCES: &str = "sources.bin";
 pub(crate) const KEYPOINTS: &str = "keypoints.bin";
 /// Only in a store that has columns.
 pub(crate) const COLUMNS: &str = "columns.bin";
-/// Every file whose length and checksum are in the header.
-pub(crate) const DATA_FILES: [&str; 10] =
-    [IMAGES, OBJECTS, PARTS, COORDS, RUNS, NAMES, PIXELS, SOURCES, KEYPOINTS, COLUMNS];
+/// Every file whose length and checksum are in the header, and the bytes of a record.
+pub(crate) const DATA_FILES: [(&str, usize); 10] = [
+    (IMAGES, size_of::<ImageRow>()),
+    (OBJECTS, size_of::<ObjectRow>()),
+    (PARTS, size_of::<PartRow>()),
+    (COORDS, size_of::<f32>()),
+    (RUNS, size_of::<u32>()),
+    (NAMES, 1),
+    (PIXELS, 1),
+    (SOURCES, size_of::<SourceRow>()),
+    (KEYPOINTS, size_of::<[f32; 3]>()),
+    (COLUMNS, size_of::<f32>()),
+];
 
 /// One class of objects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +79,20 @@ impl Capacities {
             coords: self.coords.max(other.coords),
             runs: self.runs.max(other.runs),
             pixels: self.pixels.max(other.pixels),
+        }
+    }
+
+    /// Adds an object of so many parts with so many values together. Training leaves crowd objects
+    /// out, so the slots need no room for them.
+    pub(super) fn add(&mut self, is_crowd: bool, kind: u32, parts: usize, values: usize) {
+        if is_crowd {
+            return;
+        }
+        self.objects += 1;
+        self.parts += parts;
+        match kind {
+            KIND_RUNS => self.runs += values,
+            _ => self.coords += values,
         }
     }
 }
@@ -148,10 +172,15 @@ impl Header {
         Ok(self)
     }
 
-    /// The files of its store that it lists.
-    pub(super) fn data_files(&self) -> impl Iterator<Item = &'static str> {
+    /// Keypoints of an object.
+    pub(super) fn num_keypoints(&self) -> usize {
+        self.keypoints.as_ref().map_or(0, |keypoints| keypoints.names.len())
+    }
+
+    /// The files of its store that it lists, and the bytes of a record of each.
+    pub(super) fn data_files(&self) -> impl Iterator<Item = (&'static str, usize)> {
         let (has_keypoints, has_columns) = (self.keypoints.is_some(), !self.columns.is_empty());
-        DATA_FILES.into_iter().filter(move |name| match *name {
+        DATA_FILES.into_iter().filter(move |(name, _)| match *name {
             KEYPOINTS => has_keypoints,
             COLUMNS => has_columns,
             _ => true,

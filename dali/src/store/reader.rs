@@ -1,12 +1,13 @@
-//! Reads a store: checked when opened, then plain slices of the mapping.
+//! Reads a store that was checked when it was opened: plain slices of the mapping.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytemuck::AnyBitPattern;
 use rayon::prelude::*;
 
-use super::check;
 use super::columns;
 use super::format::{
     self, Header, ImageRow, KIND_POLYGONS, ObjectRow, PartRow, PixelEncoding, SourceRow,
@@ -15,27 +16,15 @@ use super::mmap::Mapped;
 use crate::decode::{self, DecodeFault};
 use crate::error::DaliError;
 
-/// The files that [`Store::open_index`] reads.
-const INDEX: [&str; 2] = [format::IMAGES, format::NAMES];
-
 /// An open store; cheap to share between threads (`Arc<Store>`).
 #[derive(Debug)]
 pub struct Store {
-    path: PathBuf,
-    header: Header,
-    images: Mapped,
-    objects: Mapped,
-    parts: Mapped,
-    coords: Mapped,
-    runs: Mapped,
-    names: Mapped,
-    pixels: Mapped,
-    sources: Mapped,
-    keypoints: Option<Mapped>,
-    columns: Option<Mapped>,
-    arrival: Option<Arc<dyn Arrival>>,
+    pub(super) path: PathBuf,
+    pub(super) header: Header,
+    pub(super) files: BTreeMap<&'static str, Mapped>,
+    pub(super) arrival: Option<Arc<dyn Arrival>>,
     /// True if its objects were not read yet.
-    is_index: bool,
+    pub(super) is_index: bool,
 }
 
 /// One image of the index.
@@ -103,68 +92,6 @@ impl Store {
         Store { arrival: Some(pixels), ..self }
     }
 
-    /// Maps the store at `dir` and checks version, lengths, checksums of everything but the pixels,
-    /// and every index in it, so that later reads cannot go out of bounds.
-    ///
-    /// # Errors
-    /// [`DaliError::Store`] naming the file and the fault, also where one is missing;
-    /// [`DaliError::Io`] if there is no such folder, or the system refuses to read it.
-    pub fn open(dir: &Path) -> Result<Store, DaliError> {
-        let store = Self::open_index(dir)?;
-        store.verify_objects()?;
-        Ok(Store { is_index: false, ..store })
-    }
-
-    /// The same without a look at the objects, which [`Self::verify_objects`] checks: reads only
-    /// the header, and of each image its size, its name, and the number of its objects.
-    ///
-    /// # Errors
-    /// As for [`Self::open`].
-    pub fn open_index(dir: &Path) -> Result<Store, DaliError> {
-        let header = check::read_header(dir)?;
-        let map = |name| Mapped::open(&dir.join(name)).map_err(|e| check::missing_in(dir, name, e));
-        let store = Store {
-            path: dir.to_path_buf(),
-            images: map(format::IMAGES)?,
-            objects: map(format::OBJECTS)?,
-            parts: map(format::PARTS)?,
-            coords: map(format::COORDS)?,
-            runs: map(format::RUNS)?,
-            names: map(format::NAMES)?,
-            pixels: map(format::PIXELS)?,
-            sources: map(format::SOURCES)?,
-            keypoints: header.keypoints.as_ref().map(|_| map(format::KEYPOINTS)).transpose()?,
-            columns: (!header.columns.is_empty()).then(|| map(format::COLUMNS)).transpose()?,
-            arrival: None,
-            is_index: true,
-            header,
-        };
-        for name in store.header.data_files() {
-            let with_checksum = INDEX.contains(&name);
-            check::check_file(dir, &store.header, name, store.file(name), with_checksum)?;
-        }
-        check::check_images(&store.tables()?)?;
-        let path = dir.display();
-        tracing::info!(%path, images = store.len(), "opened a store");
-        Ok(store)
-    }
-
-    /// Compares the objects, their masks and keypoints with their checksums, with the header, and
-    /// with their images; no keypoint is without a place or of a visibility other than 0, 1 and 2.
-    ///
-    /// # Errors
-    /// [`DaliError::Store`] naming the file and the fault.
-    pub fn verify_objects(&self) -> Result<(), DaliError> {
-        let names = self.header.data_files();
-        for name in names.filter(|name| *name != format::PIXELS && !INDEX.contains(name)) {
-            check::check_file(&self.path, &self.header, name, self.file(name), true)?;
-        }
-        let tables = self.tables()?;
-        check::check_objects(&tables)?;
-        check::check_runs(&tables)?;
-        check::check_keypoints(&tables)
-    }
-
     /// Every fault of the pixels: each image that has other bytes than were written or does not
     /// decode, or `pixels.bin` where no image shows it. Reads and decodes all images.
     pub fn pixel_faults(&self) -> Vec<DaliError> {
@@ -174,12 +101,8 @@ impl Store {
             .collect();
         let mut faults: Vec<_> = decoded.into_iter().filter_map(Result::err).collect();
         if faults.is_empty() {
-            let name = format::PIXELS;
-            let whole = self.pixels.check_length(&self.path.join(name)).and_then(|()| {
-                self.wait_for(0..self.file(name).len() as u64)?;
-                check::check_file(&self.path, &self.header, name, self.file(name), true)
-            });
-            faults.extend(whole.err());
+            let whole = self.wait_for(0..self.bytes(format::PIXELS).len() as u64);
+            faults.extend(whole.and_then(|()| self.check_file(format::PIXELS, true)).err());
         }
         faults
     }
@@ -235,7 +158,7 @@ impl Store {
     /// # Errors
     /// [`DaliError::Store`] if an older program wrote the store and only its index was opened.
     pub fn has_extent(&self, idx: usize) -> Result<bool, DaliError> {
-        let boxes = |obj: usize| self.records::<ObjectRow>(&self.objects)[obj].bbox_xywh;
+        let boxes = |obj: usize| self.object_rows()[obj].bbox_xywh;
         match self.image_row(idx).extent {
             0 if self.is_index => Err(self.fault(
                 format::IMAGES,
@@ -250,7 +173,7 @@ impl Store {
     /// File name of image `idx`, as in the annotation file. Panics past [`Store::len`].
     pub fn file_name(&self, idx: usize) -> &str {
         let row = self.image_row(idx);
-        let bytes = &self.names.bytes()[range(row.name_offset, u64::from(row.name_len))];
+        let bytes = &self.bytes(format::NAMES)[range(row.name_offset, u64::from(row.name_len))];
         // Opening the store checked the encoding.
         std::str::from_utf8(bytes).unwrap_or_default()
     }
@@ -272,9 +195,8 @@ impl Store {
     /// `out` has another size; [`DaliError::Truncated`] if the file was cut since it was opened.
     pub fn decode_rgb_into(&self, idx: usize, out: &mut [u8]) -> Result<(), DaliError> {
         let row = self.image_row(idx);
-        self.pixels.check_length(&self.path.join(format::PIXELS))?;
         self.wait_for(row.pixel_offset..row.pixel_offset + row.pixel_len)?;
-        let stored = &self.pixels.bytes()[range(row.pixel_offset, row.pixel_len)];
+        let stored = &self.bytes(format::PIXELS)[range(row.pixel_offset, row.pixel_len)];
         let result = if crc32c::crc32c(stored) != row.pixel_crc32c {
             Err(DecodeFault::Checksum)
         } else if row.encoding == format::ENCODING_JPEG {
@@ -293,14 +215,18 @@ impl Store {
         })
     }
 
-    /// Waits for bytes of the pixels, where they are still arriving.
+    /// Checks that the pixels still have their length, and waits for bytes of them, where they are
+    /// still arriving.
     fn wait_for(&self, bytes: Range<u64>) -> Result<(), DaliError> {
+        if let Some(pixels) = self.files.get(format::PIXELS) {
+            pixels.check_length(&self.path.join(format::PIXELS))?;
+        }
         let Some(arrival) = &self.arrival else { return Ok(()) };
         arrival.wait(bytes).map_err(|fault| self.fault(format::PIXELS, &fault))
     }
 
     pub(super) fn fault(&self, file: &'static str, fault: &str) -> DaliError {
-        check::fault_in(&self.path, file, fault)
+        fault_in(&self.path, file, fault)
     }
 
     /// CRC-32C of the stored bytes of image `idx`. Panics past [`Store::len`].
@@ -310,18 +236,18 @@ impl Store {
 
     /// Object `obj` of the whole store (see [`ImageRecord::objects`]). Panics past the last.
     pub fn object(&self, obj: usize) -> ObjectView<'_> {
-        let row = self.records::<ObjectRow>(&self.objects)[obj];
-        let parts =
-            &self.records::<PartRow>(&self.parts)[range(row.first_part, u64::from(row.num_parts))];
+        let row = self.object_rows()[obj];
+        let parts = self.records::<PartRow>(format::PARTS);
+        let parts = &parts[range(row.first_part, u64::from(row.num_parts))];
         let segmentation = if row.kind == KIND_POLYGONS {
-            let coords = self.records::<f32>(&self.coords);
+            let coords = self.records::<f32>(format::COORDS);
             let ring = |part: &PartRow| &coords[range(part.offset, part.len)];
             Segmentation::Polygons(parts.iter().map(ring).collect())
         } else {
-            Segmentation::Runs(
-                &self.records::<u32>(&self.runs)[range(parts[0].offset, parts[0].len)],
-            )
+            let runs = self.records::<u32>(format::RUNS);
+            Segmentation::Runs(&runs[range(parts[0].offset, parts[0].len)])
         };
+        let width = columns::width(&self.header.columns);
         ObjectView {
             annotation_id: row.annotation_id,
             label: row.label,
@@ -330,81 +256,51 @@ impl Store {
             bbox_xywh: row.bbox_xywh,
             segmentation,
             keypoints: self.keypoints_of(obj),
-            columns: self.columns_of(obj),
+            columns: &self.records(format::COLUMNS)[obj * width..][..width],
         }
     }
 
-    fn columns_of(&self, obj: usize) -> &[f32] {
-        let Some(columns) = &self.columns else { return &[] };
-        let width = columns::width(&self.header.columns);
-        &self.records::<f32>(columns)[obj * width..][..width]
+    pub(super) fn keypoints_of(&self, obj: usize) -> &[[f32; 3]] {
+        let count = self.header.num_keypoints();
+        &self.all_keypoints()[obj * count..][..count]
+    }
+
+    /// The keypoints of all objects, one after the other.
+    pub(super) fn all_keypoints(&self) -> &[[f32; 3]] {
+        self.records(format::KEYPOINTS)
     }
 
     /// Size and time of each image's file when it was stored.
     pub(super) fn source_rows(&self) -> &[SourceRow] {
-        self.records::<SourceRow>(&self.sources)
+        self.records(format::SOURCES)
     }
 
-    pub(super) fn keypoints_of(&self, obj: usize) -> &[[f32; 3]] {
-        let (Some(named), Some(file)) = (&self.header.keypoints, &self.keypoints) else {
-            return &[];
-        };
-        let count = named.names.len();
-        &self.records(file)[obj * count..][..count]
+    pub(super) fn object_rows(&self) -> &[ObjectRow] {
+        self.records(format::OBJECTS)
+    }
+
+    pub(super) fn image_rows(&self) -> &[ImageRow] {
+        self.records(format::IMAGES)
     }
 
     fn image_row(&self, idx: usize) -> ImageRow {
-        self.records::<ImageRow>(&self.images)[idx]
+        self.image_rows()[idx]
     }
 
-    /// Records of a file whose length was checked when the store was opened.
-    fn records<'a, T: bytemuck::AnyBitPattern>(&'a self, file: &'a Mapped) -> &'a [T] {
-        file.records().unwrap_or(&[])
+    /// Records of a file, whose length is checked when the store is opened; none of a file that the
+    /// store lacks.
+    pub(super) fn records<T: AnyBitPattern>(&self, file: &str) -> &[T] {
+        self.files.get(file).and_then(Mapped::records).unwrap_or(&[])
     }
 
-    fn tables(&self) -> Result<check::Tables<'_>, DaliError> {
-        let fault = |file| self.fault(file, "its length is not a whole number of records");
-        Ok(check::Tables {
-            dir: &self.path,
-            header: &self.header,
-            images: self.images.records().ok_or_else(|| fault(format::IMAGES))?,
-            objects: self.objects.records().ok_or_else(|| fault(format::OBJECTS))?,
-            parts: self.parts.records().ok_or_else(|| fault(format::PARTS))?,
-            num_coords: self.coords.records::<f32>().ok_or_else(|| fault(format::COORDS))?.len(),
-            runs: self.runs.records().ok_or_else(|| fault(format::RUNS))?,
-            names: self.names.bytes(),
-            pixel_bytes: self.pixels.bytes().len(),
-            num_sources: self
-                .sources
-                .records::<SourceRow>()
-                .ok_or_else(|| fault(format::SOURCES))?
-                .len(),
-            keypoints: match &self.keypoints {
-                Some(file) => file.records().ok_or_else(|| fault(format::KEYPOINTS))?,
-                None => &[],
-            },
-            num_in_columns: match &self.columns {
-                Some(file) => file.records::<f32>().ok_or_else(|| fault(format::COLUMNS))?.len(),
-                None => 0,
-            },
-        })
+    pub(super) fn bytes(&self, file: &str) -> &[u8] {
+        self.records(file)
     }
+}
 
-    fn file(&self, name: &str) -> &[u8] {
-        let file = match name {
-            format::IMAGES => &self.images,
-            format::OBJECTS => &self.objects,
-            format::PARTS => &self.parts,
-            format::COORDS => &self.coords,
-            format::RUNS => &self.runs,
-            format::NAMES => &self.names,
-            format::SOURCES => &self.sources,
-            format::COLUMNS => return self.columns.as_ref().map_or(&[], Mapped::bytes),
-            format::KEYPOINTS => return self.keypoints.as_ref().map_or(&[], Mapped::bytes),
-            _ => &self.pixels,
-        };
-        file.bytes()
-    }
+/// A fault of a file of the store at `dir`.
+pub(super) fn fault_in(dir: &Path, file: &'static str, fault: impl Into<String>) -> DaliError {
+    DaliError::Store { path: dir.to_path_buf(), file, fault: fault.into() }
 }
 
 fn range(offset: u64, len: u64) -> Range<usize> {

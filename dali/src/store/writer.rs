@@ -1,8 +1,11 @@
 //! Writing a store: under a temporary name, flushed to disk, then moved; never half-written.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+
+use bytemuck::NoUninit;
 
 use super::columns::{self, Column};
 use super::format::{self, Capacities, Category, FORMAT_VERSION, FileInfo, Header};
@@ -14,11 +17,11 @@ use crate::place::{Claim, TemporaryDir};
 
 /// One image to store.
 #[derive(Debug, Clone)]
-pub(crate) struct NewImage<'a> {
+pub(crate) struct NewImage {
     /// COCO image id.
     pub image_id: u64,
-    /// File name, as in the annotation file.
-    pub file_name: &'a str,
+    /// The name of its file, which the annotations may write in another way.
+    pub file_name: String,
     /// Rows of pixels.
     pub height: u32,
     /// Columns of pixels.
@@ -26,13 +29,13 @@ pub(crate) struct NewImage<'a> {
     /// The encoding of `pixels`.
     pub encoding: PixelEncoding,
     /// JPEG bytes, or RGB u8 `[H, W, 3]`.
-    pub pixels: &'a [u8],
+    pub pixels: Vec<u8>,
     /// The file that it comes from.
     pub source: SourceRow,
     /// How an EXIF rotation of its file was treated; `None` without one.
     pub exif: Option<Exif>,
     /// Its objects.
-    pub objects: &'a [NewObject],
+    pub objects: Vec<NewObject>,
 }
 
 /// One object to store.
@@ -71,17 +74,7 @@ pub(crate) struct StoreWriter {
     temporary: TemporaryDir,
     overwrite: bool,
     header: Header,
-    num_parts: u64,
-    images: DataFile,
-    objects: DataFile,
-    parts: DataFile,
-    coords: DataFile,
-    runs: DataFile,
-    names: DataFile,
-    pixels: DataFile,
-    sources: DataFile,
-    keypoints: Option<DataFile>,
-    columns: Option<DataFile>,
+    files: BTreeMap<&'static str, DataFile>,
 }
 
 impl StoreWriter {
@@ -99,55 +92,42 @@ impl StoreWriter {
         ids_by_path: bool,
     ) -> Result<StoreWriter, DaliError> {
         let temporary = claim.begin()?;
-        let create = |name| DataFile::create(temporary.path(), name);
-        Ok(StoreWriter {
-            images: create(format::IMAGES)?,
-            objects: create(format::OBJECTS)?,
-            parts: create(format::PARTS)?,
-            coords: create(format::COORDS)?,
-            runs: create(format::RUNS)?,
-            names: create(format::NAMES)?,
-            pixels: create(format::PIXELS)?,
-            sources: create(format::SOURCES)?,
-            keypoints: keypoints.as_ref().map(|_| create(format::KEYPOINTS)).transpose()?,
-            columns: (!columns.is_empty()).then(|| create(format::COLUMNS)).transpose()?,
-            temporary,
-            overwrite,
-            num_parts: 0,
-            header: Header {
-                version: FORMAT_VERSION,
-                categories,
-                num_images: 0,
-                num_annotations: 0,
-                num_crowd: 0,
-                num_without_mask: 0,
-                num_with_keypoints: 0,
-                num_empty_images: 0,
-                num_turned: 0,
-                num_unturned: 0,
-                keypoints,
-                columns,
-                pixels,
-                capacities: Capacities::default(),
-                files: Default::default(),
-                source: Some(source),
-                ids_by_path,
-                doubts: Vec::new(),
-                seal: None,
-            },
-        })
+        let header = Header {
+            version: FORMAT_VERSION,
+            categories,
+            num_images: 0,
+            num_annotations: 0,
+            num_crowd: 0,
+            num_without_mask: 0,
+            num_with_keypoints: 0,
+            num_empty_images: 0,
+            num_turned: 0,
+            num_unturned: 0,
+            keypoints,
+            columns,
+            pixels,
+            capacities: Capacities::default(),
+            files: Default::default(),
+            source: Some(source),
+            ids_by_path,
+            doubts: Vec::new(),
+            seal: None,
+        };
+        let create = |(name, _)| Ok((name, DataFile::create(temporary.path(), name)?));
+        let files = header.data_files().map(create).collect::<Result<_, DaliError>>()?;
+        Ok(StoreWriter { temporary, overwrite, header, files })
     }
 
     /// Appends one image with its objects.
     ///
     /// # Errors
     /// [`DaliError::Io`] if writing fails.
-    pub(crate) fn push(&mut self, image: &NewImage<'_>) -> Result<(), DaliError> {
+    pub(crate) fn push(&mut self, image: &NewImage) -> Result<(), DaliError> {
         let row = ImageRow {
             image_id: image.image_id,
-            pixel_offset: self.pixels.info.bytes,
+            pixel_offset: self.append(format::PIXELS, &image.pixels)?,
             pixel_len: image.pixels.len() as u64,
-            name_offset: self.names.info.bytes,
+            name_offset: self.append(format::NAMES, image.file_name.as_bytes())?,
             first_object: self.header.num_annotations as u64,
             num_objects: image.objects.len() as u32,
             name_len: image.file_name.len() as u32,
@@ -158,17 +138,15 @@ impl StoreWriter {
                 PixelEncoding::Raw => format::ENCODING_RAW,
             },
             extent: format::extent_of(image.objects.iter().map(|object| object.bbox_xywh)),
-            pixel_crc32c: crc32c::crc32c(image.pixels),
+            pixel_crc32c: crc32c::crc32c(&image.pixels),
         };
-        self.sources.write(bytemuck::bytes_of(&image.source))?;
-        self.images.write(bytemuck::bytes_of(&row))?;
-        self.names.write(image.file_name.as_bytes())?;
-        self.pixels.write(image.pixels)?;
+        self.append(format::IMAGES, &[row])?;
+        self.append(format::SOURCES, &[image.source])?;
         let mut of_image = Capacities {
             pixels: image.height as usize * image.width as usize,
             ..Capacities::default()
         };
-        for object in image.objects {
+        for object in &image.objects {
             self.push_object(object, &mut of_image)?;
         }
         self.header.capacities = self.header.capacities.max(of_image);
@@ -186,7 +164,7 @@ impl StoreWriter {
 
     /// Bytes written so far.
     pub(crate) fn bytes(&self) -> u64 {
-        self.data_files().map(|file| file.info.bytes).sum()
+        self.files.values().map(|file| file.info.bytes).sum()
     }
 
     /// Flushes everything to disk, makes it read-only and renames it into place; the header records
@@ -199,11 +177,9 @@ impl StoreWriter {
         doubts: impl FnOnce(&Header) -> Vec<String>,
     ) -> Result<Header, DaliError> {
         let dir = self.temporary.path().to_path_buf();
-        for file in self.data_files_mut() {
-            file.close()?;
+        for (name, file) in &mut self.files {
+            self.header.files.insert((*name).to_string(), file.close()?);
         }
-        let files = self.data_files().map(|file| (file.name.to_string(), file.info)).collect();
-        self.header.files = files;
         self.header.doubts = doubts(&self.header);
         let mut header = DataFile::create(&dir, format::HEADER)?;
         let failed = |error: serde_json::Error| DaliError::io("write", &header.path)(error.into());
@@ -220,27 +196,20 @@ impl StoreWriter {
         object: &NewObject,
         of_image: &mut Capacities,
     ) -> Result<(), DaliError> {
-        let first_part = self.num_parts;
+        let first_part = self.append::<PartRow>(format::PARTS, &[])?;
         let (kind, num_parts, num_values) = match &object.segmentation {
             NewSegmentation::Polygons(rings) => {
                 for ring in rings {
-                    let offset = self.coords.info.bytes / size_of::<f32>() as u64;
-                    let part = PartRow { offset, len: ring.len() as u64 };
-                    self.coords.write(bytemuck::cast_slice(ring))?;
-                    self.parts.write(bytemuck::bytes_of(&part))?;
+                    self.append_part(format::COORDS, ring)?;
                 }
-                let num_coords = rings.iter().map(Vec::len).sum();
-                (format::KIND_POLYGONS, rings.len(), num_coords)
+                (format::KIND_POLYGONS, rings.len(), rings.iter().map(Vec::len).sum())
             }
             NewSegmentation::Runs(runs) => {
-                let offset = self.runs.info.bytes / size_of::<u32>() as u64;
-                let part = PartRow { offset, len: runs.len() as u64 };
-                self.runs.write(bytemuck::cast_slice(runs))?;
-                self.parts.write(bytemuck::bytes_of(&part))?;
+                self.append_part(format::RUNS, runs)?;
                 (format::KIND_RUNS, 1, runs.len())
             }
         };
-        self.objects.write(bytemuck::bytes_of(&ObjectRow {
+        let row = ObjectRow {
             annotation_id: object.annotation_id,
             first_part,
             num_parts: num_parts as u32,
@@ -250,69 +219,45 @@ impl StoreWriter {
             area: object.area,
             bbox_xywh: object.bbox_xywh,
             reserved: 0,
-        }))?;
-        if let (Some(file), Some(named)) = (&mut self.keypoints, &self.header.keypoints) {
-            assert_eq!(object.keypoints.len(), named.names.len(), "keypoints of an object");
-            file.write(bytemuck::cast_slice(&object.keypoints))?;
-            let counts = !object.crowd && keypoints::is_labelled(&object.keypoints);
-            self.header.num_with_keypoints += usize::from(counts);
-        }
-        if let Some(file) = &mut self.columns {
-            assert_eq!(object.columns.len(), columns::width(&self.header.columns), "a row");
-            file.write(bytemuck::cast_slice(&object.columns))?;
-        }
-        self.num_parts += num_parts as u64;
-        self.header.num_annotations += 1;
-        self.header.num_crowd += usize::from(object.crowd);
-        let has_mask =
-            !matches!(&object.segmentation, NewSegmentation::Polygons(p) if p.is_empty());
-        self.header.num_without_mask += usize::from(!has_mask);
-        // Training leaves crowd objects out, so the slots need no room for them.
-        if !object.crowd {
-            of_image.objects += 1;
-            of_image.parts += num_parts;
-            if kind == format::KIND_RUNS {
-                of_image.runs += num_values;
-            } else {
-                of_image.coords += num_values;
-            }
-        }
+        };
+        self.append(format::OBJECTS, &[row])?;
+        assert_eq!(object.keypoints.len(), self.header.num_keypoints(), "keypoints of an object");
+        self.append(format::KEYPOINTS, &object.keypoints)?;
+        assert_eq!(object.columns.len(), columns::width(&self.header.columns), "a row");
+        self.append(format::COLUMNS, &object.columns)?;
+        let header = &mut self.header;
+        header.num_annotations += 1;
+        header.num_crowd += usize::from(object.crowd);
+        header.num_without_mask += usize::from(num_parts == 0);
+        let counts = !object.crowd && keypoints::is_labelled(&object.keypoints);
+        header.num_with_keypoints += usize::from(counts);
+        of_image.add(object.crowd, kind, num_parts, num_values);
         Ok(())
     }
 
-    fn data_files(&self) -> impl Iterator<Item = &DataFile> {
-        let always = [
-            &self.images,
-            &self.objects,
-            &self.parts,
-            &self.coords,
-            &self.runs,
-            &self.names,
-            &self.pixels,
-            &self.sources,
-        ];
-        always.into_iter().chain(&self.keypoints).chain(&self.columns)
+    /// Appends a ring or a list of runs.
+    fn append_part<T: NoUninit>(
+        &mut self,
+        file: &'static str,
+        values: &[T],
+    ) -> Result<(), DaliError> {
+        let part = PartRow { offset: self.append(file, values)?, len: values.len() as u64 };
+        self.append(format::PARTS, &[part]).map(drop)
     }
 
-    fn data_files_mut(&mut self) -> impl Iterator<Item = &mut DataFile> {
-        let always = [
-            &mut self.images,
-            &mut self.objects,
-            &mut self.parts,
-            &mut self.coords,
-            &mut self.runs,
-            &mut self.names,
-            &mut self.pixels,
-            &mut self.sources,
-        ];
-        always.into_iter().chain(&mut self.keypoints).chain(&mut self.columns)
+    /// Appends values to a file, which a store without such values lacks; returns how many were
+    /// there before.
+    fn append<T: NoUninit>(&mut self, file: &'static str, values: &[T]) -> Result<u64, DaliError> {
+        let Some(file) = self.files.get_mut(file) else { return Ok(0) };
+        let offset = file.info.bytes / size_of::<T>() as u64;
+        file.write(bytemuck::cast_slice(values))?;
+        Ok(offset)
     }
 }
 
 /// A file being written, with the checksum so far.
 #[derive(Debug)]
 struct DataFile {
-    name: &'static str,
     path: PathBuf,
     writer: BufWriter<File>,
     hasher: crc32fast::Hasher,
@@ -324,7 +269,6 @@ impl DataFile {
         let path = dir.join(name);
         let file = File::create(&path).map_err(DaliError::io("create", &path))?;
         Ok(DataFile {
-            name,
             path,
             writer: BufWriter::with_capacity(1 << 20, file),
             hasher: crc32fast::Hasher::new(),
@@ -339,7 +283,7 @@ impl DataFile {
         Ok(())
     }
 
-    fn close(&mut self) -> Result<(), DaliError> {
+    fn close(&mut self) -> Result<FileInfo, DaliError> {
         self.info.crc32 = self.hasher.clone().finalize();
         let flush = |writer: &mut BufWriter<File>| {
             writer.flush()?;
@@ -350,6 +294,7 @@ impl DataFile {
             file.set_permissions(permissions)?;
             file.sync_all()
         };
-        flush(&mut self.writer).map_err(DaliError::io("flush", &self.path))
+        flush(&mut self.writer).map_err(DaliError::io("flush", &self.path))?;
+        Ok(self.info)
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use hotcoco::mask;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::scene::{Scene, Visible};
 use super::shapes::{CLASS_NAMES, KEYPOINT_NAMES, NUM_KEYPOINTS, SKELETON};
@@ -28,17 +29,10 @@ pub(super) struct ImageFile {
 /// The annotation file under way.
 #[derive(Serialize)]
 pub(super) struct Annotations {
-    info: Info,
+    info: Value,
     images: Vec<Image>,
     annotations: Vec<Annotation>,
-    categories: Vec<Category>,
-}
-
-#[derive(Serialize)]
-struct Info {
-    description: &'static str,
-    version: &'static str,
-    drawing: String,
+    categories: Vec<Value>,
 }
 
 #[derive(Serialize)]
@@ -47,15 +41,6 @@ struct Image {
     file_name: String,
     width: u32,
     height: u32,
-}
-
-#[derive(Serialize)]
-struct Category {
-    id: u64,
-    name: &'static str,
-    supercategory: &'static str,
-    keypoints: [&'static str; NUM_KEYPOINTS],
-    skeleton: [[u32; 2]; NUM_KEYPOINTS - 1],
 }
 
 #[derive(Serialize)]
@@ -88,15 +73,14 @@ enum Counts {
 impl Annotations {
     /// An empty file that says what is drawn.
     pub(super) fn new(drawing: String) -> Annotations {
-        let category = |(id, name): (u64, &&'static str)| Category {
-            id,
-            name,
-            supercategory: "shape",
-            keypoints: KEYPOINT_NAMES,
-            skeleton: SKELETON,
+        let category = |(id, name): (u64, &&str)| {
+            json!({
+                "id": id, "name": name, "supercategory": "shape",
+                "keypoints": KEYPOINT_NAMES, "skeleton": SKELETON,
+            })
         };
         Annotations {
-            info: Info { description: DESCRIPTION, version: "1", drawing },
+            info: json!({"description": DESCRIPTION, "version": "1", "drawing": drawing}),
             images: Vec::new(),
             annotations: Vec::new(),
             categories: (1..).zip(&CLASS_NAMES).map(category).collect(),

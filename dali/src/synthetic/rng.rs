@@ -1,7 +1,7 @@
-//! SplitMix64 (Steele, Lea and Flood 2014): the n-th number is a hash of the key and n, so each
-//! image has a stream of its own and can be drawn on any thread.
+//! SplitMix64: the n-th number is a hash of the key and n, so each image has a stream of its own and
+//! can be drawn on any thread.
 
-const GOLDEN_GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
+use crate::mix::{GOLDEN_GAMMA, finalize, mix, unit};
 
 /// A stream of random numbers.
 #[derive(Debug, Clone)]
@@ -13,20 +13,21 @@ impl Rng {
     /// The stream of one attempt at one image.
     pub(super) fn new(seed: u64, image: u64, attempt: u64) -> Rng {
         // Hashed one after the other, so that neighbouring seeds and images share nothing.
-        let state = [image, attempt].into_iter().fold(mix(seed), |state, word| {
-            mix(state.wrapping_add(GOLDEN_GAMMA) ^ mix(word.wrapping_add(GOLDEN_GAMMA)))
+        let state = [image, attempt].into_iter().fold(finalize(seed), |state, word| {
+            finalize(state.wrapping_add(GOLDEN_GAMMA) ^ mix(word))
         });
         Rng { state }
     }
 
     pub(super) fn next(&mut self) -> u64 {
+        let next = mix(self.state);
         self.state = self.state.wrapping_add(GOLDEN_GAMMA);
-        mix(self.state)
+        next
     }
 
     /// Uniform in 0..1, 53 bits.
     pub(super) fn uniform(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        unit(self.next())
     }
 
     /// Uniform in 0..below, by the high half of the product (bias below 2^-32 for small ranges).
@@ -44,12 +45,6 @@ impl Rng {
         let deviation = 65_536.0 / 3f32.sqrt();
         (sum - 2 * 65_535) as f32 / deviation
     }
-}
-
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

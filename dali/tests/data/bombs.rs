@@ -7,7 +7,7 @@ use jpeg_encoder::ColorType;
 use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, altered, gradient, jpeg};
+use crate::fixture::{Fixture, gradient, jpeg};
 
 /// A PNG of a few bytes that claims this size.
 fn png_of(width: u32, height: u32) -> Vec<u8> {
@@ -143,13 +143,4 @@ fn numbers(value: &Value, at: String, found: &mut Vec<String>) {
         }
         _ => {}
     }
-}
-
-/// An edge of 10^30 pixels would be walked point by point.
-#[test]
-fn far_vertices_are_dropped() {
-    let far = json!({"segmentation": [[2.0, 1.0, 1e30, 1.0, 6.0, 5.0]]});
-    let fixture = Fixture::of([altered(101, far)]);
-    let report = fixture.prep().unwrap();
-    assert_eq!((report.num_annotations, report.num_dropped()), (1, 1));
 }

@@ -69,6 +69,8 @@ fn bad_annotations_are_dropped_by_reason() {
         runs(12, 0, [10, 20], json!([200])),
         altered(13, json!({"segmentation": [[30.0, 1.0, 36.0, 1.0, 36.0, 5.0]]})),
         runs(14, 0, [10, 20], json!("not runs \u{7f}")),
+        // An edge of 10^30 pixels would be walked point by point.
+        altered(15, json!({"segmentation": [[2.0, 1.0, 1e30, 1.0, 6.0, 5.0]]})),
     ]);
     let report = fixture.prep().unwrap();
     let found: Vec<(DropReason, Vec<u64>)> =
@@ -78,7 +80,7 @@ fn bad_annotations_are_dropped_by_reason() {
         (DropReason::UnknownCategory, vec![2]),
         (DropReason::RepeatedId, vec![100]),
         (DropReason::NoSegmentation, vec![4]),
-        (DropReason::BadPolygon, vec![5]),
+        (DropReason::BadPolygon, vec![5, 15]),
         (DropReason::BadRuns, vec![6, 14]),
         (DropReason::RunsSize, vec![7]),
         (DropReason::BadBox, vec![8]),
@@ -86,21 +88,8 @@ fn bad_annotations_are_dropped_by_reason() {
         (DropReason::EmptyMask, vec![12, 13]),
     ];
     assert_eq!(found, expected);
-    assert_eq!((report.num_annotations, report.num_dropped()), (1, 14));
-    assert_says(&report.to_string(), &["dropped      14", "category id not in the file: 1 (id 2)"]);
-}
-
-#[test]
-fn boxes_out_of_the_image_are_clipped_and_others_kept_as_given() {
-    let fixture = Fixture::of([
-        altered(101, json!({"bbox": [-3.0, 4.0, 8.0, 100.0]})),
-        altered(102, json!({"bbox": [15.3, 4.1, 4.70001, 5.9]})),
-    ]);
-    let report = fixture.prep().unwrap();
-    assert_eq!(report.findings[&Finding::ClippedBox].first_ids, [101]);
-    let store = fixture.store();
-    assert_eq!(store.object(1).bbox_xywh, [0.0, 4.0, 5.0, 6.0]);
-    assert_eq!(store.object(2).bbox_xywh, [15.3, 4.1, 4.70001, 5.9]);
+    assert_eq!((report.num_annotations, report.num_dropped()), (1, 15));
+    assert_says(&report.to_string(), &["dropped      15", "category id not in the file: 1 (id 2)"]);
 }
 
 /// Each is a mistake that exporters make; no box of COCO itself is reported (`coco_open.rs`).
@@ -141,33 +130,43 @@ fn boxes_that_do_not_fit_their_mask_are_told() {
     }
 }
 
+/// Fields of an object of 4x4 pixels at (2, 1), what is told of it, and its stored box.
 #[test]
-fn wrong_areas_and_copies_are_told() {
-    let mut fixture = Fixture::new();
-    for (id, area) in [(101, 0.0), (102, -5.0), (103, 1e9), (104, 20.0)] {
-        let bbox = json!([id - 101, 1.0, 4.0, 4.0]);
-        let fields = json!({"category_id": 90, "bbox": bbox, "area": area});
-        fixture.add_annotation(altered(id, fields));
-    }
-    fixture.add_annotation(annotation(105, 7, 90));
-    let report = fixture.prep().unwrap();
-    assert_eq!(report.findings[&Finding::FarArea].first_ids, [101, 102, 103]);
-    assert_eq!(report.findings[&Finding::Copy].first_ids, [103, 105], "{report}");
-    let store = fixture.store();
-    assert_eq!(store.header().doubts.len(), 2, "{:?}", store.header().doubts);
-}
-
-#[test]
-fn a_missing_box_is_that_of_the_mask() {
+fn changes_and_doubts_are_told() {
+    use Finding::{ClippedBox, Copy, FarArea, MadeBox, RemovedRings};
+    let own = [2.0, 1.0, 4.0, 4.0];
     let square = json!({"size": [10, 20], "counts": SQUARE_RUNS});
-    let fixture = Fixture::of([
-        altered(101, json!({"bbox": null})),
-        altered(102, json!({"bbox": [], "segmentation": square})),
-    ]);
-    let report = fixture.prep().unwrap();
-    assert_eq!(report.findings[&Finding::MadeBox].first_ids, [101, 102]);
-    let store = fixture.store();
-    assert_eq!([1, 2].map(|obj| store.object(obj).bbox_xywh), [[2.0, 1.0, 4.0, 4.0]; 2]);
+    let rings = json!([[1.0, 1.0, 2.0, 2.0], [2.0, 1.0, 6.0, 1.0, 6.0, 5.0, 2.0, 5.0]]);
+    for (fields, told, bbox) in [
+        (json!({"bbox": [-3.0, 4.0, 8.0, 100.0]}), Some(ClippedBox), [0.0, 4.0, 5.0, 6.0]),
+        (json!({"bbox": [15.3, 4.1, 4.70001, 5.9]}), None, [15.3, 4.1, 4.70001, 5.9]),
+        (json!({"bbox": null}), Some(MadeBox), own),
+        (json!({"bbox": [], "segmentation": square}), Some(MadeBox), own),
+        (json!({"segmentation": rings, "area": null}), Some(RemovedRings), own),
+        (json!({"area": 0.0}), Some(FarArea), own),
+        (json!({"area": -5.0}), Some(FarArea), own),
+        (json!({"area": 1e9}), Some(FarArea), own),
+        (json!({"area": 20.0}), None, own),
+        (json!({"category_id": 90}), Some(Copy), own),
+        (json!({"category_id": 90, "area": 20.0}), Some(Copy), own),
+    ] {
+        let fixture = Fixture::of([altered(101, fields.clone())]);
+        let mut findings = fixture.prep().unwrap().findings;
+        // The boxes of the first two are far from the mask.
+        let is_unfit = findings.remove(&Finding::UnfitBox).is_some();
+        assert_eq!(is_unfit, bbox != own, "{fields}");
+        let found: Vec<_> =
+            findings.iter().map(|(of, noted)| (*of, &noted.first_ids[..])).collect();
+        assert_eq!(found, told.map(|told| (told, &[101][..])).into_iter().collect::<Vec<_>>());
+        let store = fixture.store();
+        let is_doubt = is_unfit || matches!(told, Some(FarArea | Copy));
+        assert_eq!(store.header().doubts.len(), usize::from(is_doubt), "{fields}");
+        assert_eq!(store.object(1).bbox_xywh, bbox, "{fields}");
+        if told == Some(RemovedRings) {
+            assert_eq!(store.object(1).area, 16.0, "that of the mask");
+            assert_eq!(store.object(1).segmentation, store.object(0).segmentation);
+        }
+    }
 }
 
 #[test]
@@ -179,17 +178,6 @@ fn a_file_whose_every_annotation_is_dropped_makes_no_store() {
     // A file without annotations is allowed: its images are for detection.
     fixture.json["annotations"] = json!([]);
     assert_eq!(fixture.prep().unwrap().num_empty_images, 1);
-}
-
-#[test]
-fn short_rings_are_removed_and_a_missing_area_is_the_masks() {
-    let rings = json!([[1.0, 1.0, 2.0, 2.0], [2.0, 1.0, 6.0, 1.0, 6.0, 5.0, 2.0, 5.0]]);
-    let fixture = Fixture::of([altered(101, json!({"segmentation": rings, "area": null}))]);
-    let report = fixture.prep().unwrap();
-    assert_eq!(report.findings[&Finding::RemovedRings].first_ids, [101]);
-    let store = fixture.store();
-    assert_eq!(store.object(1).area, 16.0);
-    assert_eq!(store.object(1).segmentation, store.object(0).segmentation);
 }
 
 #[test]

@@ -271,17 +271,6 @@ fn a_modified_header_is_refused() {
     }
 }
 
-/// A store without masks that claims to have them all would train nothing.
-#[test]
-fn boxes_alone_are_counted_in_the_records() {
-    let mut fixture = Fixture::new();
-    fixture.json["annotations"][0].as_object_mut().unwrap().remove("segmentation");
-    fixture.prep_with(|options| options.masks = dali::prep::Masks::Optional).unwrap();
-    assert_eq!(fixture.store().header().num_without_mask, 1);
-    reseal(&fixture, |header| drop(header.as_object_mut().unwrap().remove("num_without_mask")));
-    assert_says(&open_error(&fixture), &["header.json", "counts"]);
-}
-
 /// With true checksums, so that only the check of the records can find them.
 #[test]
 fn indices_that_lead_astray_are_found() {

@@ -1,6 +1,7 @@
 //! The images that `data.val_fraction` holds out of the training set for validation.
 
 use crate::config::Data;
+use dali::mix;
 
 use super::Split;
 
@@ -11,12 +12,9 @@ pub(super) fn is_in_split(data: &Data, split: Split, stable_id: u64) -> bool {
     data.val_fraction == 0.0 || is_held_out == (split == Split::Val)
 }
 
-/// The place of an id between 0 and 1: its hash by the finalizer of SplitMix64.
+/// The place of an id between 0 and 1: its hash.
 fn share(id: u64) -> f64 {
-    let mut hash = id.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    hash = (hash ^ (hash >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    (hash ^ (hash >> 31)) as f64 / u64::MAX as f64
+    mix(id) as f64 / u64::MAX as f64
 }
 
 #[cfg(test)]

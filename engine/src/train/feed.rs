@@ -232,7 +232,7 @@ fn order(config: &Config, data: &DataSet) -> Result<Order, EngineError> {
     let (batch_size, seed) = (config.train.batch_size, config.train.seed);
     let repeats = repeat_factors(config, data)?;
     Ok(match &data.drawn {
-        None => Order::repeating(&data.sizes, &data.shapes, batch_size, seed, &repeats)?,
+        None => Order::new(&data.sizes, &data.shapes, batch_size, seed, &repeats)?,
         Some(sizes) => Order::drawn(sizes.clone(), &data.shapes, batch_size, seed, &repeats)?,
     })
 }

@@ -1,0 +1,22 @@
+//! Hashes of words: SplitMix64 (Steele, Lea and Flood 2014).
+
+/// The step of the counter.
+pub(crate) const GOLDEN_GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// One step of the counter, then its finalizer. A bijection, so different words after equal
+/// prefixes never collide.
+pub fn mix(word: u64) -> u64 {
+    finalize(word.wrapping_add(GOLDEN_GAMMA))
+}
+
+/// The finalizer alone.
+pub(crate) fn finalize(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// A number from 0 to below 1, of 53 bits.
+pub(crate) fn unit(word: u64) -> f64 {
+    (word >> 11) as f64 / (1u64 << 53) as f64
+}
