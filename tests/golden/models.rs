@@ -28,15 +28,18 @@ use tests::SAMPLES;
 
 use crate::convert::count;
 use crate::images::preprocessed;
-use crate::model_configs::{Setup, Sizes, usizes};
+use crate::model_configs::{
+    BARE, FROM_SCRATCH, GROUP_NORMS, LOW_SCORES, Narrow, OF_DETECTRON2, OF_MLPERF, OF_TORCHVISION,
+    Sizes, TRAINED_NORMS, WITH_ADAMW, pairs, usizes,
+};
 use crate::samples::{KeyedStep, Rois, row, sampled, write_anchors};
-use crate::support::{Case, Family, Report, golden_dir, golden_json};
-use crate::{d2_config, model_configs};
+use crate::support::{Family, Report, golden_dir, golden_json};
 
 /// A recorded model.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     pub(crate) name: &'static str,
+    narrow: Narrow,
     /// Whose names and rules it has.
     pub(crate) dialect: Dialect,
     /// The case with its steps: `sgd5`, or `adamw3` of a model whose parts are in two files.
@@ -59,62 +62,149 @@ pub(crate) struct Tolerances {
     pub(crate) mask_slack: f32,
 }
 
-const OF_TORCHVISION: Tolerances =
+const TOLERANCES_OF_TORCHVISION: Tolerances =
     Tolerances { roi: 2e-5, losses: 1e-4, grad_values: 3e-3, eval: 1e-4, mask_slack: 1e-4 };
-const OF_DETECTRON2: Tolerances =
+const TOLERANCES_OF_DETECTRON2: Tolerances =
     Tolerances { roi: 5e-5, losses: 2e-5, grad_values: 5e-3, eval: 1e-4, mask_slack: 0.0 };
-const OF_MLPERF: Tolerances =
+const TOLERANCES_OF_MLPERF: Tolerances =
     Tolerances { roi: 5e-5, losses: 2e-5, grad_values: 5e-3, eval: 5e-5, mask_slack: 1e-4 };
 
-const fn torchvision(name: &'static str, steps: &'static str) -> Recorded {
-    let (dialect, tolerances) = (Dialect::Torchvision, &OF_TORCHVISION);
-    Recorded { name, dialect, steps, maps: 8, tolerances }
+const fn torchvision(name: &'static str, steps: &'static str, narrow: Narrow) -> Recorded {
+    let (dialect, tolerances) = (Dialect::Torchvision, &TOLERANCES_OF_TORCHVISION);
+    Recorded { name, narrow, dialect, steps, maps: 8, tolerances }
 }
 
-const fn detectron2(name: &'static str, maps: usize) -> Recorded {
-    let (dialect, tolerances) = (Dialect::Detectron2, &OF_DETECTRON2);
-    Recorded { name, dialect, steps: "sgd5", maps, tolerances }
+/// One of detectron2's, with a pyramid, in small.
+const fn detectron2(
+    name: &'static str,
+    preset: &'static str,
+    set: &'static [&'static [&'static str]],
+) -> Recorded {
+    let narrow = Narrow { preset, width: 4, fpn: 24, head: 12, sides: [112, 160], set };
+    let (dialect, tolerances) = (Dialect::Detectron2, &TOLERANCES_OF_DETECTRON2);
+    Recorded { name, narrow, dialect, steps: "sgd5", maps: 9, tolerances }
+}
+
+/// One without a pyramid.
+const fn bare(name: &'static str, preset: &'static str, width: usize, head: usize) -> Recorded {
+    let of = detectron2(name, preset, &[OF_DETECTRON2, BARE]);
+    let narrow = Narrow { width, head, fpn: 256, ..of.narrow };
+    Recorded { narrow, maps: 1, ..of }
 }
 
 /// `maskrcnn_resnet50_fpn`.
-pub(crate) const PLAIN: Recorded = torchvision("model", "sgd5");
+pub(crate) const PLAIN: Recorded = torchvision(
+    "model",
+    "sgd5",
+    Narrow {
+        preset: "torchvision_r50",
+        width: 8,
+        fpn: 32,
+        head: 16,
+        sides: [128, 160],
+        set: &[
+            OF_TORCHVISION,
+            &[
+                "model.detections.per_image=8",
+                "model.detections.score_threshold=0.2",
+                "model.roi.batch_size_per_image=32",
+                "model.rpn.post_nms_top_n_train=80",
+                "model.rpn.post_nms_top_n_test=40",
+                "solver.learning_rate=0.0008",
+            ],
+        ],
+    },
+);
 /// `maskrcnn_resnet50_fpn_v2`.
-pub(crate) const V2: Recorded = torchvision("tv_maskrcnn_v2", "adamw3");
+pub(crate) const V2: Recorded = torchvision(
+    "tv_maskrcnn_v2",
+    "adamw3",
+    Narrow {
+        preset: "torchvision_r50_v2",
+        width: 6,
+        fpn: 16,
+        head: 16,
+        sides: [96, 128],
+        set: &[
+            OF_TORCHVISION,
+            WITH_ADAMW,
+            TRAINED_NORMS,
+            &[
+                "model.detections.per_image=8",
+                "model.detections.score_threshold=0.2",
+                "model.roi.batch_size_per_image=32",
+            ],
+        ],
+    },
+);
+/// `keypointrcnn_resnet50_fpn`.
+const KEYPOINT_OF_TORCHVISION: Recorded = torchvision(
+    "tv_keypointrcnn",
+    "adamw3",
+    Narrow {
+        preset: "torchvision_keypoint_r50",
+        width: 6,
+        fpn: 16,
+        head: 16,
+        sides: [64, 96],
+        set: &[
+            OF_TORCHVISION,
+            WITH_ADAMW,
+            &[
+                "model.anchors.sizes=[16, 32, 64, 128, 256]",
+                "model.detections.per_image=3",
+                "model.detections.score_threshold=0.3",
+                "model.roi.batch_size_per_image=24",
+                "model.roi.positive_fraction=0.2",
+            ],
+        ],
+    },
+);
 /// `mask_rcnn_R_50_FPN`.
-pub(crate) const FPN: Recorded = detectron2("d2_fpn", 9);
+pub(crate) const FPN: Recorded = {
+    let of = detectron2("d2_fpn", "detectron2_r50_3x", &[OF_DETECTRON2]);
+    let narrow = Narrow { width: 6, fpn: 32, head: 16, sides: [192, 256], ..of.narrow };
+    Recorded { narrow, ..of }
+};
 /// `cascade_mask_rcnn_R_50_FPN`.
-pub(crate) const CASCADE: Recorded = detectron2("d2_cascade", 9);
+pub(crate) const CASCADE: Recorded =
+    detectron2("d2_cascade", "detectron2_cascade_r50_3x", &[OF_DETECTRON2]);
 /// `keypoint_rcnn_R_50_FPN`.
-const KEYPOINT: Recorded = detectron2("d2_keypoint", 9);
+const KEYPOINT: Recorded =
+    detectron2("d2_keypoint", "detectron2_keypoint_r50_3x", &[OF_DETECTRON2]);
 /// `mask_rcnn_R_50_C4`.
-pub(crate) const C4: Recorded = detectron2("d2_c4", 1);
+pub(crate) const C4: Recorded = bare("d2_c4", "detectron2_r50_c4_3x", 5, 16);
 /// `mask_rcnn_R_50_DC5`.
-pub(crate) const DC5: Recorded = detectron2("d2_dc5", 1);
+pub(crate) const DC5: Recorded = bare("d2_dc5", "detectron2_r50_dc5_3x", 3, 12);
 /// With the heads of the new baselines, and group norms in all parts.
-pub(crate) const GN: Recorded = detectron2("d2_gn", 9);
+pub(crate) const GN: Recorded =
+    detectron2("d2_gn", "detectron2_r50_lsj", &[OF_DETECTRON2, FROM_SCRATCH, GROUP_NORMS]);
 /// With these heads, and batch norms, whose statistics are running ones in evaluation.
-pub(crate) const LSJ: Recorded = detectron2("d2_lsj", 9);
+pub(crate) const LSJ: Recorded =
+    detectron2("d2_lsj", "detectron2_r50_lsj", &[OF_DETECTRON2, FROM_SCRATCH, LOW_SCORES]);
 /// The MLPerf reference's.
 pub(crate) const MLPERF: Recorded = Recorded {
     name: "mlperf_model",
+    narrow: Narrow {
+        preset: "mlperf_r50",
+        width: 8,
+        fpn: 24,
+        head: 16,
+        sides: [184, 300],
+        set: &[OF_MLPERF],
+    },
     dialect: Dialect::Benchmark,
     steps: "sgd5",
     maps: 8,
-    tolerances: &OF_MLPERF,
+    tolerances: &TOLERANCES_OF_MLPERF,
 };
 
-/// The models of torchvision; the last is `keypointrcnn_resnet50_fpn`.
-pub(crate) const TORCHVISION: [&Recorded; 3] =
-    [&PLAIN, &V2, &torchvision("tv_keypointrcnn", "adamw3")];
+/// The models of torchvision.
+pub(crate) const TORCHVISION: [&Recorded; 3] = [&PLAIN, &V2, &KEYPOINT_OF_TORCHVISION];
 
 /// The models whose training is compared.
 pub(crate) fn trained() -> impl Iterator<Item = &'static Recorded> {
     TORCHVISION.into_iter().chain([&FPN, &CASCADE, &KEYPOINT, &C4, &DC5, &GN, &MLPERF])
-}
-
-/// All models.
-pub(crate) fn all() -> impl Iterator<Item = &'static Recorded> {
-    trained().chain([&LSJ])
 }
 
 impl Recorded {
@@ -139,15 +229,6 @@ impl Recorded {
 
     pub(crate) fn is_torchvision(&self) -> bool {
         self.dialect == Dialect::Torchvision
-    }
-
-    /// The setup that the metadata of the model and of its steps states.
-    pub(crate) fn setup(&self, meta: Case<'_>, steps: Case<'_>) -> Setup {
-        match self.dialect {
-            Dialect::Detectron2 => d2_config::setup(meta, steps),
-            Dialect::Benchmark => model_configs::mlperf(meta, steps),
-            _ => model_configs::torchvision(self.name, meta, steps),
-        }
     }
 }
 
@@ -224,14 +305,29 @@ struct Objects {
 impl Model {
     /// Opens weights and inputs; nothing, and a `SKIPPED` line, where they are absent.
     pub(crate) fn open(of: &'static Recorded) -> Option<Self> {
-        let (weights, inputs, steps) =
-            (of.open("weights")?, of.open("inputs_losses")?, of.open("steps")?);
+        let (weights, inputs) = (of.open("weights")?, of.open("inputs_losses")?);
         let names = match of.dialect {
             Dialect::Benchmark => mlperf_names()?,
             _ => BTreeMap::new(),
         };
-        let Setup { config, classes, images, network, flips } =
-            of.setup(weights.case("state_dict"), steps.case(of.steps));
+        let (config, meta) = (of.narrow.config(), weights.case("state_dict"));
+        let sizes = |name: &str| pairs(meta.attribute(name));
+        let (classes, images) = match of.dialect {
+            Dialect::Detectron2 => {
+                let classes = &meta.attribute("cfg")["MODEL"]["ROI_HEADS"]["NUM_CLASSES"];
+                (classes.as_u64().expect("a number") as usize, sizes("raw_hw"))
+            }
+            Dialect::Benchmark => {
+                let images = sizes("raw_wh").into_iter().map(|(width, height)| (height, width));
+                (meta.usize("classes") - 1, images.collect())
+            }
+            _ => (meta.usize("classes") - 1, sizes("imgs")),
+        };
+        let network = sizes("image_sizes_hw");
+        let flips = match of.is_torchvision() {
+            true => vec![0; images.len()],
+            false => usizes(meta.attribute("flip")).iter().map(|v| *v as i32).collect(),
+        };
         let path = golden_dir().join(format!("{}.safetensors", of.family("weights")));
         let file = WeightsFile::open(&path).expect("weights under the reference's names");
         assert_eq!(file.dialect(), of.dialect);
@@ -248,19 +344,7 @@ impl Model {
         std::fs::write(file.path(), bytes).expect("a file");
         let read = WeightsFile::open(file.path()).expect("an export");
         assert_eq!(read.dialect(), dialect);
-        let tensors = read.tensors(self.config.model.backbone.norm_eps);
-        for (name, (shape, values)) in &self.tensors {
-            let (read_shape, read_values) = &tensors[name];
-            // detectron2 has no rows of the background there.
-            let lacks = ["box_predictor.bbox_pred.", "mask_fcn_logits."];
-            let lacks = dialect == Dialect::Detectron2 && lacks.iter().any(|l| name.contains(l));
-            let dead = if lacks { values.len() / (self.classes + 1) } else { 0 };
-            assert_eq!(shape, read_shape, "{name}");
-            assert!(values[dead..] == read_values[dead..], "{name} has changed");
-            assert!(read_values[..dead].iter().all(|value| *value == 0.0), "{name}");
-        }
-        assert_eq!(tensors.len(), self.tensors.len());
-        self.tensors = tensors;
+        self.tensors = read.tensors(self.config.model.backbone.norm_eps);
         self
     }
 
