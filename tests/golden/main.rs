@@ -41,7 +41,7 @@ mod support;
 mod views;
 mod weights_names;
 
-use models::{CASCADE, FPN, GN, LSJ, MLPERF, PLAIN, V2};
+use model_configs::{CASCADE, FPN, GN, LSJ, MLPERF, PLAIN, V2};
 
 #[test]
 fn golden_d2_data() {

@@ -1,28 +1,233 @@
-//! The configs of the recorded models: presets with narrow layers, small images and few steps.
+//! The recorded models: narrow ones of torchvision, of detectron2 and of the MLPerf reference. Their
+//! configs are presets with narrow layers, small images and few steps.
 
 use engine::config::{BodyOutput, Config};
+use engine::weights::Dialect;
 use serde_json::Value;
+
+use crate::support::Family;
 
 /// Heights and widths of images.
 pub(crate) type Sizes = Vec<(usize, usize)>;
 
+/// A recorded model.
+#[derive(Debug)]
+pub(crate) struct Recorded {
+    pub(crate) name: &'static str,
+    narrow: Narrow,
+    /// Whose names and rules it has.
+    pub(crate) dialect: Dialect,
+    /// The case with its steps: `sgd5`, or `adamw3` of a model whose parts are in two files.
+    pub(crate) steps: &'static str,
+    /// Maps of C and P that are recorded.
+    pub(crate) maps: usize,
+    pub(crate) tolerances: &'static Tolerances,
+}
+
+/// README of the golden data: each as a share of the largest value of a tensor.
+#[derive(Debug)]
+pub(crate) struct Tolerances {
+    pub(crate) roi: f64,
+    pub(crate) losses: f64,
+    /// Single values of a gradient: where a ReLU's input is within rounding of 0, one may be off by
+    /// more than its norm.
+    pub(crate) grad_values: f64,
+    pub(crate) eval: f64,
+    /// Pixels of a mask within this of the threshold may fall on either side of it.
+    pub(crate) mask_slack: f32,
+}
+
+const TOLERANCES_OF_TORCHVISION: Tolerances =
+    Tolerances { roi: 2e-5, losses: 1e-4, grad_values: 3e-3, eval: 1e-4, mask_slack: 1e-4 };
+const TOLERANCES_OF_DETECTRON2: Tolerances =
+    Tolerances { roi: 5e-5, losses: 2e-5, grad_values: 5e-3, eval: 1e-4, mask_slack: 0.0 };
+const TOLERANCES_OF_MLPERF: Tolerances =
+    Tolerances { roi: 5e-5, losses: 2e-5, grad_values: 5e-3, eval: 5e-5, mask_slack: 1e-4 };
+
+const fn torchvision(name: &'static str, steps: &'static str, narrow: Narrow) -> Recorded {
+    let (dialect, tolerances) = (Dialect::Torchvision, &TOLERANCES_OF_TORCHVISION);
+    Recorded { name, narrow, dialect, steps, maps: 8, tolerances }
+}
+
+/// One of detectron2's, with a pyramid, in small.
+const fn detectron2(
+    name: &'static str,
+    preset: &'static str,
+    set: &'static [&'static [&'static str]],
+) -> Recorded {
+    let narrow = Narrow { preset, width: 4, fpn: 24, head: 12, sides: [112, 160], set };
+    let (dialect, tolerances) = (Dialect::Detectron2, &TOLERANCES_OF_DETECTRON2);
+    Recorded { name, narrow, dialect, steps: "sgd5", maps: 9, tolerances }
+}
+
+/// One without a pyramid.
+const fn bare(name: &'static str, preset: &'static str, width: usize, head: usize) -> Recorded {
+    let of = detectron2(name, preset, &[OF_DETECTRON2, BARE]);
+    let narrow = Narrow { width, head, fpn: 256, ..of.narrow };
+    Recorded { narrow, maps: 1, ..of }
+}
+
+/// `maskrcnn_resnet50_fpn`.
+pub(crate) const PLAIN: Recorded = torchvision(
+    "model",
+    "sgd5",
+    Narrow {
+        preset: "torchvision_r50",
+        width: 8,
+        fpn: 32,
+        head: 16,
+        sides: [128, 160],
+        set: &[
+            OF_TORCHVISION,
+            &[
+                "model.detections.per_image=8",
+                "model.detections.score_threshold=0.2",
+                "model.roi.batch_size_per_image=32",
+                "model.rpn.post_nms_top_n_train=80",
+                "model.rpn.post_nms_top_n_test=40",
+                "solver.learning_rate=0.0008",
+            ],
+        ],
+    },
+);
+/// `maskrcnn_resnet50_fpn_v2`.
+pub(crate) const V2: Recorded = torchvision(
+    "tv_maskrcnn_v2",
+    "adamw3",
+    Narrow {
+        preset: "torchvision_r50_v2",
+        width: 6,
+        fpn: 16,
+        head: 16,
+        sides: [96, 128],
+        set: &[
+            OF_TORCHVISION,
+            WITH_ADAMW,
+            TRAINED_NORMS,
+            &[
+                "model.detections.per_image=8",
+                "model.detections.score_threshold=0.2",
+                "model.roi.batch_size_per_image=32",
+            ],
+        ],
+    },
+);
+/// `keypointrcnn_resnet50_fpn`.
+const KEYPOINT_OF_TORCHVISION: Recorded = torchvision(
+    "tv_keypointrcnn",
+    "adamw3",
+    Narrow {
+        preset: "torchvision_keypoint_r50",
+        width: 6,
+        fpn: 16,
+        head: 16,
+        sides: [64, 96],
+        set: &[
+            OF_TORCHVISION,
+            WITH_ADAMW,
+            &[
+                "model.anchors.sizes=[16, 32, 64, 128, 256]",
+                "model.detections.per_image=3",
+                "model.detections.score_threshold=0.3",
+                "model.roi.batch_size_per_image=24",
+                "model.roi.positive_fraction=0.2",
+            ],
+        ],
+    },
+);
+/// `mask_rcnn_R_50_FPN`.
+pub(crate) const FPN: Recorded = {
+    let of = detectron2("d2_fpn", "detectron2_r50_3x", &[OF_DETECTRON2]);
+    let narrow = Narrow { width: 6, fpn: 32, head: 16, sides: [192, 256], ..of.narrow };
+    Recorded { narrow, ..of }
+};
+/// `cascade_mask_rcnn_R_50_FPN`.
+pub(crate) const CASCADE: Recorded =
+    detectron2("d2_cascade", "detectron2_cascade_r50_3x", &[OF_DETECTRON2]);
+/// `keypoint_rcnn_R_50_FPN`.
+const KEYPOINT: Recorded =
+    detectron2("d2_keypoint", "detectron2_keypoint_r50_3x", &[OF_DETECTRON2]);
+/// `mask_rcnn_R_50_C4`.
+pub(crate) const C4: Recorded = bare("d2_c4", "detectron2_r50_c4_3x", 5, 16);
+/// `mask_rcnn_R_50_DC5`.
+pub(crate) const DC5: Recorded = bare("d2_dc5", "detectron2_r50_dc5_3x", 3, 12);
+/// With the heads of the new baselines, and group norms in all parts.
+pub(crate) const GN: Recorded =
+    detectron2("d2_gn", "detectron2_r50_lsj", &[OF_DETECTRON2, FROM_SCRATCH, GROUP_NORMS]);
+/// With these heads, and batch norms, whose statistics are running ones in evaluation.
+pub(crate) const LSJ: Recorded =
+    detectron2("d2_lsj", "detectron2_r50_lsj", &[OF_DETECTRON2, FROM_SCRATCH, LOW_SCORES]);
+/// The MLPerf reference's.
+pub(crate) const MLPERF: Recorded = Recorded {
+    name: "mlperf_model",
+    narrow: Narrow {
+        preset: "mlperf_r50",
+        width: 8,
+        fpn: 24,
+        head: 16,
+        sides: [184, 300],
+        set: &[OF_MLPERF],
+    },
+    dialect: Dialect::Benchmark,
+    steps: "sgd5",
+    maps: 8,
+    tolerances: &TOLERANCES_OF_MLPERF,
+};
+
+/// The models of torchvision.
+pub(crate) const TORCHVISION: [&Recorded; 3] = [&PLAIN, &V2, &KEYPOINT_OF_TORCHVISION];
+
+/// The models whose training is compared.
+pub(crate) fn trained() -> impl Iterator<Item = &'static Recorded> {
+    TORCHVISION.into_iter().chain([&FPN, &CASCADE, &KEYPOINT, &C4, &DC5, &GN, &MLPERF])
+}
+
+impl Recorded {
+    pub(crate) fn config(&self) -> Config {
+        self.narrow.config()
+    }
+
+    /// The family that holds a part of the model.
+    pub(crate) fn family(&self, part: &str) -> String {
+        let file = match (self.steps, part) {
+            ("sgd5", "steps") => "inputs_losses",
+            ("sgd5", _) | (_, "weights") => part,
+            (_, "inputs_losses" | "features" | "rpn") => return self.name.into(),
+            _ => "heads",
+        };
+        format!("{}_{file}", self.name)
+    }
+
+    pub(crate) fn open(&self, part: &str) -> Option<Family> {
+        Family::open(&self.family(part))
+    }
+
+    pub(crate) fn is_detectron2(&self) -> bool {
+        self.dialect == Dialect::Detectron2
+    }
+
+    pub(crate) fn is_torchvision(&self) -> bool {
+        self.dialect == Dialect::Torchvision
+    }
+}
+
 /// A preset, and what is narrower in the recorded model.
 #[derive(Debug)]
-pub(crate) struct Narrow {
-    pub(crate) preset: &'static str,
+struct Narrow {
+    preset: &'static str,
     /// Channels of the stem, and of the first stage's 3x3.
-    pub(crate) width: usize,
+    width: usize,
     /// Channels of the pyramid.
-    pub(crate) fpn: usize,
+    fpn: usize,
     /// Channels of the head of masks or keypoints.
-    pub(crate) head: usize,
+    head: usize,
     /// Sides of images: the shorter, and the most of the longer.
-    pub(crate) sides: [usize; 2],
-    pub(crate) set: &'static [&'static [&'static str]],
+    sides: [usize; 2],
+    set: &'static [&'static [&'static str]],
 }
 
 impl Narrow {
-    pub(crate) fn config(&self) -> Config {
+    fn config(&self) -> Config {
         let set: Vec<String> = self.set.concat().into_iter().map(str::to_string).collect();
         let mut config = Config::load(self.preset, &set).expect("the preset loads");
         let model = &mut config.model;
@@ -46,7 +251,7 @@ impl Narrow {
     }
 }
 
-pub(crate) const OF_TORCHVISION: &[&str] = &[
+const OF_TORCHVISION: &[&str] = &[
     "input.flip_probability=0",
     "model.backbone.frozen_stages=0",
     "model.rpn.batch_size_per_image=64",
@@ -57,7 +262,7 @@ pub(crate) const OF_TORCHVISION: &[&str] = &[
 ];
 
 /// The later ones, which AdamW trained.
-pub(crate) const WITH_ADAMW: &[&str] = &[
+const WITH_ADAMW: &[&str] = &[
     "model.backbone.blocks=[2, 2, 2, 1]",
     "model.rpn.post_nms_top_n_train=48",
     "model.rpn.post_nms_top_n_test=32",
@@ -66,7 +271,7 @@ pub(crate) const WITH_ADAMW: &[&str] = &[
     "solver.weight_decay=0.05",
 ];
 
-pub(crate) const OF_DETECTRON2: &[&str] = &[
+const OF_DETECTRON2: &[&str] = &[
     "model.anchors.sizes=[16, 32, 64, 128, 256]",
     "model.detections.per_image=8",
     "model.detections.score_threshold=0.15",
@@ -84,15 +289,14 @@ pub(crate) const OF_DETECTRON2: &[&str] = &[
 ];
 
 /// Without a pyramid.
-pub(crate) const BARE: &[&str] = &["model.anchors.sizes=[16, 32, 64, 96, 128]"];
+const BARE: &[&str] = &["model.anchors.sizes=[16, 32, 64, 96, 128]"];
 
 /// From scratch, with a convolutional box head.
-pub(crate) const FROM_SCRATCH: &[&str] =
-    &["model.backbone.frozen_stages=0", "solver.weight_decay=0.0001"];
+const FROM_SCRATCH: &[&str] = &["model.backbone.frozen_stages=0", "solver.weight_decay=0.0001"];
 
-pub(crate) const LOW_SCORES: &[&str] = &["model.detections.score_threshold=0.05"];
+const LOW_SCORES: &[&str] = &["model.detections.score_threshold=0.05"];
 
-pub(crate) const GROUP_NORMS: &[&str] = &[
+const GROUP_NORMS: &[&str] = &[
     "model.backbone.norm=group_norm",
     "model.backbone.norm_groups=4",
     "model.fpn.norm=group_norm",
@@ -101,14 +305,14 @@ pub(crate) const GROUP_NORMS: &[&str] = &[
 ];
 
 /// Scales and shifts of norms are trained.
-pub(crate) const TRAINED_NORMS: &[&str] = &[
+const TRAINED_NORMS: &[&str] = &[
     "model.backbone.norm=frozen_statistics",
     "model.fpn.norm=frozen_statistics",
     "model.box_head.norm=frozen_statistics",
     "model.mask_head.norm=frozen_statistics",
 ];
 
-pub(crate) const OF_MLPERF: &[&str] = &[
+const OF_MLPERF: &[&str] = &[
     "model.anchors.sizes=[24, 48, 96, 128, 400]",
     "model.detections.per_image=9",
     "model.detections.score_threshold=0.08",

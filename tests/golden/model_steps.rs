@@ -5,10 +5,10 @@ use engine::config::Config;
 use engine::weights::Dialect;
 use kernels::ops::control_step::Control;
 
-use crate::model_configs::{number, numbers};
+use crate::model_configs::{C4, CASCADE, DC5, FPN, GN, LSJ, Recorded, number, numbers, trained};
 use crate::model_roi::sampled_boxes;
 use crate::model_train::{GRAD_NORM_TOLERANCE, is_zero};
-use crate::models::{C4, CASCADE, DC5, FPN, GN, LSJ, Loaded, Model, Recorded, norm, trained};
+use crate::models::{Loaded, Model, norm};
 use crate::samples::{KeyedStep, sampled};
 use crate::support::{Case, Report, each_case};
 

@@ -3,7 +3,8 @@
 use kernels::isa::{Products, has_bf16};
 use kernels::losses::sigmoid;
 
-use crate::models::{Loaded, Model, PLAIN, Recorded, V2, norm, trained};
+use crate::model_configs::{PLAIN, Recorded, V2, trained};
+use crate::models::{Loaded, Model, norm};
 use crate::samples::{KeyedStep, sampled};
 use crate::support::{Case, Report, cases_of};
 

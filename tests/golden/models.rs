@@ -1,5 +1,4 @@
-//! The recorded models: narrow ones of torchvision, of detectron2 and of the MLPerf reference, with
-//! their configs, weights and inputs.
+//! The recorded models with their weights and inputs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,209 +27,9 @@ use tests::SAMPLES;
 
 use crate::convert::count;
 use crate::images::preprocessed;
-use crate::model_configs::{
-    BARE, FROM_SCRATCH, GROUP_NORMS, LOW_SCORES, Narrow, OF_DETECTRON2, OF_MLPERF, OF_TORCHVISION,
-    Sizes, TRAINED_NORMS, WITH_ADAMW, pairs, usizes,
-};
+use crate::model_configs::{Recorded, Sizes, pairs, usizes};
 use crate::samples::{KeyedStep, Rois, row, sampled, write_anchors};
 use crate::support::{Family, Report, golden_dir, golden_json};
-
-/// A recorded model.
-#[derive(Debug)]
-pub(crate) struct Recorded {
-    pub(crate) name: &'static str,
-    narrow: Narrow,
-    /// Whose names and rules it has.
-    pub(crate) dialect: Dialect,
-    /// The case with its steps: `sgd5`, or `adamw3` of a model whose parts are in two files.
-    pub(crate) steps: &'static str,
-    /// Maps of C and P that are recorded.
-    pub(crate) maps: usize,
-    pub(crate) tolerances: &'static Tolerances,
-}
-
-/// README of the golden data: each as a share of the largest value of a tensor.
-#[derive(Debug)]
-pub(crate) struct Tolerances {
-    pub(crate) roi: f64,
-    pub(crate) losses: f64,
-    /// Single values of a gradient: where a ReLU's input is within rounding of 0, one may be off by
-    /// more than its norm.
-    pub(crate) grad_values: f64,
-    pub(crate) eval: f64,
-    /// Pixels of a mask within this of the threshold may fall on either side of it.
-    pub(crate) mask_slack: f32,
-}
-
-const TOLERANCES_OF_TORCHVISION: Tolerances =
-    Tolerances { roi: 2e-5, losses: 1e-4, grad_values: 3e-3, eval: 1e-4, mask_slack: 1e-4 };
-const TOLERANCES_OF_DETECTRON2: Tolerances =
-    Tolerances { roi: 5e-5, losses: 2e-5, grad_values: 5e-3, eval: 1e-4, mask_slack: 0.0 };
-const TOLERANCES_OF_MLPERF: Tolerances =
-    Tolerances { roi: 5e-5, losses: 2e-5, grad_values: 5e-3, eval: 5e-5, mask_slack: 1e-4 };
-
-const fn torchvision(name: &'static str, steps: &'static str, narrow: Narrow) -> Recorded {
-    let (dialect, tolerances) = (Dialect::Torchvision, &TOLERANCES_OF_TORCHVISION);
-    Recorded { name, narrow, dialect, steps, maps: 8, tolerances }
-}
-
-/// One of detectron2's, with a pyramid, in small.
-const fn detectron2(
-    name: &'static str,
-    preset: &'static str,
-    set: &'static [&'static [&'static str]],
-) -> Recorded {
-    let narrow = Narrow { preset, width: 4, fpn: 24, head: 12, sides: [112, 160], set };
-    let (dialect, tolerances) = (Dialect::Detectron2, &TOLERANCES_OF_DETECTRON2);
-    Recorded { name, narrow, dialect, steps: "sgd5", maps: 9, tolerances }
-}
-
-/// One without a pyramid.
-const fn bare(name: &'static str, preset: &'static str, width: usize, head: usize) -> Recorded {
-    let of = detectron2(name, preset, &[OF_DETECTRON2, BARE]);
-    let narrow = Narrow { width, head, fpn: 256, ..of.narrow };
-    Recorded { narrow, maps: 1, ..of }
-}
-
-/// `maskrcnn_resnet50_fpn`.
-pub(crate) const PLAIN: Recorded = torchvision(
-    "model",
-    "sgd5",
-    Narrow {
-        preset: "torchvision_r50",
-        width: 8,
-        fpn: 32,
-        head: 16,
-        sides: [128, 160],
-        set: &[
-            OF_TORCHVISION,
-            &[
-                "model.detections.per_image=8",
-                "model.detections.score_threshold=0.2",
-                "model.roi.batch_size_per_image=32",
-                "model.rpn.post_nms_top_n_train=80",
-                "model.rpn.post_nms_top_n_test=40",
-                "solver.learning_rate=0.0008",
-            ],
-        ],
-    },
-);
-/// `maskrcnn_resnet50_fpn_v2`.
-pub(crate) const V2: Recorded = torchvision(
-    "tv_maskrcnn_v2",
-    "adamw3",
-    Narrow {
-        preset: "torchvision_r50_v2",
-        width: 6,
-        fpn: 16,
-        head: 16,
-        sides: [96, 128],
-        set: &[
-            OF_TORCHVISION,
-            WITH_ADAMW,
-            TRAINED_NORMS,
-            &[
-                "model.detections.per_image=8",
-                "model.detections.score_threshold=0.2",
-                "model.roi.batch_size_per_image=32",
-            ],
-        ],
-    },
-);
-/// `keypointrcnn_resnet50_fpn`.
-const KEYPOINT_OF_TORCHVISION: Recorded = torchvision(
-    "tv_keypointrcnn",
-    "adamw3",
-    Narrow {
-        preset: "torchvision_keypoint_r50",
-        width: 6,
-        fpn: 16,
-        head: 16,
-        sides: [64, 96],
-        set: &[
-            OF_TORCHVISION,
-            WITH_ADAMW,
-            &[
-                "model.anchors.sizes=[16, 32, 64, 128, 256]",
-                "model.detections.per_image=3",
-                "model.detections.score_threshold=0.3",
-                "model.roi.batch_size_per_image=24",
-                "model.roi.positive_fraction=0.2",
-            ],
-        ],
-    },
-);
-/// `mask_rcnn_R_50_FPN`.
-pub(crate) const FPN: Recorded = {
-    let of = detectron2("d2_fpn", "detectron2_r50_3x", &[OF_DETECTRON2]);
-    let narrow = Narrow { width: 6, fpn: 32, head: 16, sides: [192, 256], ..of.narrow };
-    Recorded { narrow, ..of }
-};
-/// `cascade_mask_rcnn_R_50_FPN`.
-pub(crate) const CASCADE: Recorded =
-    detectron2("d2_cascade", "detectron2_cascade_r50_3x", &[OF_DETECTRON2]);
-/// `keypoint_rcnn_R_50_FPN`.
-const KEYPOINT: Recorded =
-    detectron2("d2_keypoint", "detectron2_keypoint_r50_3x", &[OF_DETECTRON2]);
-/// `mask_rcnn_R_50_C4`.
-pub(crate) const C4: Recorded = bare("d2_c4", "detectron2_r50_c4_3x", 5, 16);
-/// `mask_rcnn_R_50_DC5`.
-pub(crate) const DC5: Recorded = bare("d2_dc5", "detectron2_r50_dc5_3x", 3, 12);
-/// With the heads of the new baselines, and group norms in all parts.
-pub(crate) const GN: Recorded =
-    detectron2("d2_gn", "detectron2_r50_lsj", &[OF_DETECTRON2, FROM_SCRATCH, GROUP_NORMS]);
-/// With these heads, and batch norms, whose statistics are running ones in evaluation.
-pub(crate) const LSJ: Recorded =
-    detectron2("d2_lsj", "detectron2_r50_lsj", &[OF_DETECTRON2, FROM_SCRATCH, LOW_SCORES]);
-/// The MLPerf reference's.
-pub(crate) const MLPERF: Recorded = Recorded {
-    name: "mlperf_model",
-    narrow: Narrow {
-        preset: "mlperf_r50",
-        width: 8,
-        fpn: 24,
-        head: 16,
-        sides: [184, 300],
-        set: &[OF_MLPERF],
-    },
-    dialect: Dialect::Benchmark,
-    steps: "sgd5",
-    maps: 8,
-    tolerances: &TOLERANCES_OF_MLPERF,
-};
-
-/// The models of torchvision.
-pub(crate) const TORCHVISION: [&Recorded; 3] = [&PLAIN, &V2, &KEYPOINT_OF_TORCHVISION];
-
-/// The models whose training is compared.
-pub(crate) fn trained() -> impl Iterator<Item = &'static Recorded> {
-    TORCHVISION.into_iter().chain([&FPN, &CASCADE, &KEYPOINT, &C4, &DC5, &GN, &MLPERF])
-}
-
-impl Recorded {
-    /// The family that holds a part of the model.
-    pub(crate) fn family(&self, part: &str) -> String {
-        let file = match (self.steps, part) {
-            ("sgd5", "steps") => "inputs_losses",
-            ("sgd5", _) | (_, "weights") => part,
-            (_, "inputs_losses" | "features" | "rpn") => return self.name.into(),
-            _ => "heads",
-        };
-        format!("{}_{file}", self.name)
-    }
-
-    pub(crate) fn open(&self, part: &str) -> Option<Family> {
-        Family::open(&self.family(part))
-    }
-
-    pub(crate) fn is_detectron2(&self) -> bool {
-        self.dialect == Dialect::Detectron2
-    }
-
-    pub(crate) fn is_torchvision(&self) -> bool {
-        self.dialect == Dialect::Torchvision
-    }
-}
 
 /// A recorded model with its inputs.
 pub(crate) struct Model {
@@ -310,7 +109,7 @@ impl Model {
             Dialect::Benchmark => mlperf_names()?,
             _ => BTreeMap::new(),
         };
-        let (config, meta) = (of.narrow.config(), weights.case("state_dict"));
+        let (config, meta) = (of.config(), weights.case("state_dict"));
         let sizes = |name: &str| pairs(meta.attribute(name));
         let (classes, images) = match of.dialect {
             Dialect::Detectron2 => {
