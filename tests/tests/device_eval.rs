@@ -299,39 +299,37 @@ fn opened(config: Config, options: SessionOptions) -> Session {
     Session::new(config, options).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// A verdict that comes late drops the steps after the evaluated one: what is saved, recorded and
-/// reported is what a run leaves that waits for its scores, and so is the state it ends with.
+/// A verdict that comes late drops the steps after the evaluated one, on a device too: what is saved,
+/// recorded and reported is what a run leaves that waits for its scores, and so is the state it ends
+/// with.
 #[test]
 fn a_run_that_is_scored_late_ends_as_one_that_waits() {
     let set = ["train.steps=12", "train.eval_every_steps=4", "train.target_box=0"];
-    for on_device in [false, true] {
-        let end = |overlap: bool| {
-            let place = Place::new();
-            let config = place.config(&[&set[..], &[&format!("eval.overlap={overlap}")]].concat());
-            let backend = if on_device { on_driver(5).1 } else { Backend::Cpu };
-            let mut session = opened(config, options(&place, "run", backend));
-            let (outcome, evaluation) = session.run().unwrap_or_else(|e| panic!("{e}"));
-            assert_eq!(outcome, Outcome::TargetReached);
-            let state = session.state();
-            let state = state.fetch().expect("the state").clone();
-            session.finish().expect("all is written");
-            let log = place.text("run/log.txt");
-            assert_eq!(log.contains("while it was scored are dropped"), overlap, "{log}");
-            let report = place.json("run/report.json");
-            let told = ["steps", "evaluated_step", "state", "bbox", "segm", "best"];
-            let told = told.map(|key| report[key].clone());
-            let steps = place.steps("run");
-            assert_eq!((steps.len(), &told[0]), (4, &4.into()), "{report}");
-            let values: Vec<_> =
-                state.iter().map(|(n, t)| (n.to_string(), t.bytes().to_vec())).collect();
-            (steps, place.names("run/checkpoints"), place.state("run", 4), told, values, evaluation)
-        };
-        let (late, waiting) = (end(true), end(false));
-        assert_eq!(late.0, waiting.0, "the steps of metrics.jsonl");
-        assert_eq!((&late.1, &late.3), (&waiting.1, &waiting.3), "checkpoints and report");
-        assert!(late.2 == waiting.2 && late.4 == waiting.4, "the same bits");
-        assert_eq!(late.5.detections, waiting.5.detections);
-    }
+    let end = |overlap: bool| {
+        let place = Place::new();
+        let config = place.config(&[&set[..], &[&format!("eval.overlap={overlap}")]].concat());
+        let mut session = opened(config, options(&place, "run", on_driver(5).1));
+        let (outcome, evaluation) = session.run().unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(outcome, Outcome::TargetReached);
+        let state = session.state();
+        let state = state.fetch().expect("the state").clone();
+        session.finish().expect("all is written");
+        let log = place.text("run/log.txt");
+        assert_eq!(log.contains("while it was scored are dropped"), overlap, "{log}");
+        let report = place.json("run/report.json");
+        let told = ["steps", "evaluated_step", "state", "bbox", "segm", "best"];
+        let told = told.map(|key| report[key].clone());
+        let steps = place.steps("run");
+        assert_eq!((steps.len(), &told[0]), (4, &4.into()), "{report}");
+        let values: Vec<_> =
+            state.iter().map(|(n, t)| (n.to_string(), t.bytes().to_vec())).collect();
+        (steps, place.names("run/checkpoints"), place.state("run", 4), told, values, evaluation)
+    };
+    let (late, waiting) = (end(true), end(false));
+    assert_eq!(late.0, waiting.0, "the steps of metrics.jsonl");
+    assert_eq!((&late.1, &late.3), (&waiting.1, &waiting.3), "checkpoints and report");
+    assert!(late.2 == waiting.2 && late.4 == waiting.4, "the same bits");
+    assert_eq!(late.5.detections, waiting.5.detections);
 }
 
 /// Sees nothing; that there is one makes the device warm up.
