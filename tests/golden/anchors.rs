@@ -3,11 +3,10 @@
 use kernels::Role;
 use kernels::boxes::{AnchorLevel, Thresholds, cell_anchors, match_iou};
 use kernels::ops::anchors::Anchors;
-use kernels::ops::match_anchors::MatchAnchors;
 use kernels::ops::roi_candidates::RoiCandidates;
 
 use crate::convert::{Ran, count, floats, index, numbered, numbers, repeated, sizes};
-use crate::support::{Case, Family, Report, Tensor, each_case};
+use crate::support::{Case, Report, Tensor, each_case};
 
 /// README: sides 32, 64, .. by level; the files do not state them.
 const FINEST_SIZE: f32 = 32.0;
@@ -66,26 +65,16 @@ impl Rule {
 
 #[test]
 fn golden_matcher() {
-    let Some(family) = Family::open("matcher") else { return };
     // Nothing but indices.
-    let mut report = Report::new("matcher", 0.0);
-    for case in family.cases() {
-        let prefix = format!("{}/", case.name());
-        let mut rules = 0;
-        for key in family.keys() {
-            let Some(tensor) = key.strip_prefix(&prefix) else { continue };
-            if ["iou", "gt", "pred"].contains(&tensor) {
-                continue;
-            }
-            let rule = Rule::parse(tensor);
-            let rule = rule.unwrap_or_else(|| panic!("golden matcher: {key} is of no known kind"));
-            matches(&mut report, case, &rule);
-            rules += 1;
+    each_case("matcher", 0.0, |report, case| {
+        let recorded =
+            case.tensors().filter(|name| !["iou", "gt", "pred"].contains(&name.as_str()));
+        for tensor in recorded {
+            let rule = Rule::parse(&tensor);
+            let rule = rule.unwrap_or_else(|| panic!("{tensor} is of no known kind"));
+            matches(report, case, &rule);
         }
-        assert!(rules > 0, "golden matcher: {} has no matches", case.name());
-        report.done_case();
-    }
-    report.finish();
+    });
 }
 
 fn matches(report: &mut Report, case: Case<'_>, rule: &Rule) {
@@ -97,46 +86,10 @@ fn matches(report: &mut Report, case: Case<'_>, rule: &Rule) {
     if case.name().ends_with("_ties") {
         return;
     }
-    let (gt, pred) = (case.f32("gt"), case.f32("pred"));
-    if rule.rpn {
-        match_anchors(report, case, rule, [&gt, &pred], &want);
-    } else {
-        roi_candidates(report, case, rule, [&gt, &pred], &want);
+    // The RPN's op is held to `match_iou` beside it.
+    if !rule.rpn {
+        roi_candidates(report, case, rule, [&case.f32("gt"), &case.f32("pred")], &want);
     }
-}
-
-/// Label 1, 0 or -1 by the RPN's op, from the boxes themselves.
-fn match_anchors(
-    report: &mut Report,
-    case: Case<'_>,
-    rule: &Rule,
-    [gt, pred]: [&Tensor<f32>; 2],
-    want: &[i32],
-) {
-    let Thresholds { fg_iou, bg_iou } = rule.thresholds;
-    let op = MatchAnchors {
-        fg_iou,
-        bg_iou,
-        low_quality: rule.low_quality,
-        plus_one: false,
-        straddle_filter: false,
-    };
-    let gts = gt.shape[0];
-    let inputs = vec![
-        floats(Role::Box, &pred.shape, pred.data.clone()),
-        floats(Role::Box, &[1, gts, 4], gt.data.clone()),
-        count(gts),
-        // Only the straddle filter looks at the size.
-        index(&[1, 2], vec![1, 1]),
-        count(1),
-    ];
-    let ran = Ran::new(case.name(), op, inputs);
-    // A match is label 1, -1 (below) is 0, -2 (between) is -1.
-    let label = |&m: &i32| (m + 1).min(1);
-    let labels: Vec<i32> = want.iter().map(label).collect();
-    report.exact(case.name(), &format!("{} labels (op)", rule.tensor), ran.i32(0), &labels);
-    let matched: Vec<i32> = want.iter().map(|&m| m.max(0)).collect();
-    report.exact(case.name(), &format!("{} matched (op)", rule.tensor), ran.i32(1), &matched);
 }
 
 /// Classes by the RoI heads' op; class g + 1 for ground truth g, so that the label identifies it.

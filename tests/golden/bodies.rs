@@ -13,7 +13,7 @@ use kernels::{Role, TensorDesc};
 
 use crate::model_train::recorded_gradient;
 use crate::models::{ready, spec};
-use crate::support::{Case, Family, Report};
+use crate::support::{Case, Report, each_case};
 
 /// README: three times the worst of torch's own versions in f32.
 const FEATURE_TOLERANCE: f64 = 2.3e-6;
@@ -25,13 +25,7 @@ const MAPS: [&str; 4] = ["C2", "C3", "C4", "C5"];
 #[test]
 fn golden_tv_bodies() {
     for name in BODIES {
-        let Some(family) = Family::open(name) else { continue };
-        let mut report = Report::new(name, FEATURE_TOLERANCE);
-        for case in family.cases() {
-            body(&mut report, &family, case);
-            report.done_case();
-        }
-        report.finish();
+        each_case(name, FEATURE_TOLERANCE, body);
     }
 }
 
@@ -62,7 +56,7 @@ fn config(case: Case<'_>) -> Config {
     Config::load("torchvision_r50", &set).expect("a config")
 }
 
-fn body(report: &mut Report, family: &Family, case: Case<'_>) {
+fn body(report: &mut Report, case: Case<'_>) {
     let (config, x) = (config(case), case.f32("x"));
     let spec = spec(&config, 1, x.shape[0], [x.shape[1], x.shape[2]]);
     let mut net = Net::new(&spec);
@@ -85,9 +79,8 @@ fn body(report: &mut Report, family: &Family, case: Case<'_>) {
     names.iter().zip(&grads).for_each(|(name, grad)| net.program.keep(name, *grad));
     let BuiltProgram { program, params, .. } = net.finish();
 
-    let tensors = family.keys().into_iter().filter_map(|key| {
-        let name = key.strip_prefix(&format!("{}/weights/", case.name()))?;
-        let tensor = family.tensor::<f32>(&key);
+    let tensors = case.tensors().filter_map(|key| {
+        let (name, tensor) = (key.strip_prefix("weights/")?, case.f32(&key));
         Some((format!("backbone.body.{name}"), (tensor.shape, tensor.data)))
     });
     let tensors: BTreeMap<_, _> = tensors.collect();

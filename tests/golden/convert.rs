@@ -177,11 +177,3 @@ pub(crate) fn flag(case: Case<'_>, name: &str) -> bool {
     let value = case.attributes().get(name);
     value.is_some_and(|v| v.as_bool().unwrap_or_else(|| panic!("{}: {name} is {v}", case.name())))
 }
-
-/// Fails unless the case has the value that is built into the op, if it states one.
-pub(crate) fn built_in(case: Case<'_>, name: &str, value: f64) {
-    if let Some(stated) = case.attributes().get(name).and_then(Value::as_f64) {
-        let same = (stated - value).abs() <= 1e-6 * value.abs();
-        assert!(same, "{}: {name} is {stated}, the op has {value} built in", case.name());
-    }
-}

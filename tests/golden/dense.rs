@@ -7,7 +7,7 @@ use kernels::ops::conv_transpose::ConvTranspose;
 use kernels::ops::conv2d::Conv2d;
 use kernels::ops::linear::Linear;
 
-use crate::convert::{Ran, channels_last, channels_second, flag, floats, host, permute};
+use crate::convert::{Ran, channels_last, channels_second, flag, floats, host};
 use crate::support::{Case, Report, Tensor, each_case};
 
 /// README, for f32 dense ops.
@@ -136,15 +136,4 @@ fn golden_frozen_bn() {
             report.compare(case, "dresidual", &got);
         }
     });
-}
-
-/// The two orders of weights are inverse to each other, and differ.
-#[test]
-fn weight_orders_are_inverse() {
-    let weight = Tensor { shape: vec![2, 3, 1, 2], data: (0..12).map(|v| v as f32).collect() };
-    let ours = channels_last(&weight);
-    assert_eq!(ours.shape, [2, 1, 2, 3]);
-    assert_eq!(ours.data[..6], [0.0, 2.0, 4.0, 1.0, 3.0, 5.0]);
-    assert_eq!(channels_second(&ours).data, weight.data);
-    assert_eq!(permute(&weight, &[0, 1, 2, 3]).data, weight.data);
 }

@@ -2,7 +2,7 @@
 
 use engine::config::PasteRule;
 use kernels::Role;
-use kernels::boxes::{Box4, MAX_LOG_RATIO, as_boxes, decode, encode};
+use kernels::boxes::{Box4, as_boxes, decode, encode};
 use kernels::coco::encode_runs;
 use kernels::losses::{giou_loss, smooth_l1};
 use kernels::on_cpu::run_updating;
@@ -11,18 +11,17 @@ use kernels::ops::roi_align::RoiAlign;
 use kernels::ops::roi_levels::RoiLevels;
 use kernels::paste::paste_mask;
 
-use crate::convert::{Ran, array, built_in, count, floats, host, index, numbered};
+use crate::convert::{Ran, array, count, floats, host, index, numbered};
 use crate::support::{Case, Report};
 
-/// Deltas of boxes and back by the formula: names of the boxes, of their targets, of the deltas
-/// between them and of the clamp. Returns the decoded boxes.
+/// Deltas of boxes and back by the formula: names of the boxes, of their targets, and of the deltas
+/// between them. Returns the decoded boxes.
 pub(crate) fn coder(
     report: &mut Report,
     case: Case<'_>,
-    [boxes, targets, encoded, clamp]: [&str; 4],
+    [boxes, targets, encoded]: [&str; 3],
     plus_one: bool,
 ) -> Vec<Box4> {
-    built_in(case, clamp, f64::from(MAX_LOG_RATIO));
     let weights = array(case, "weights");
     let (boxes, targets) = (case.f32(boxes).data, case.f32(targets).data);
     let pairs = as_boxes(&boxes).iter().zip(as_boxes(&targets));
@@ -53,7 +52,6 @@ pub(crate) fn smooth_l1_of(case: Case<'_>, pred: &str) -> (Vec<f32>, Vec<f32>) {
 
 /// The GIoU loss of each row, and its derivative by the corners.
 pub(crate) fn giou_rows(report: &mut Report, case: Case<'_>, slope_tolerance: f64) {
-    built_in(case, "eps", 1e-7);
     let (pred, target) = (case.f32("pred").data, case.f32("target").data);
     let pairs = as_boxes(&pred).iter().zip(as_boxes(&target));
     let (losses, slopes): (Vec<f32>, Vec<Box4>) = pairs.map(|(p, t)| giou_loss(*p, *t)).unzip();

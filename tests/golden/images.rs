@@ -8,7 +8,7 @@ use kernels::ops::transform_boxes::TransformBoxes;
 use kernels::resize::nearest_source;
 use kernels::{Role, TensorDesc};
 
-use crate::convert::{Ran, built_in, count, floats, index, numbered, numbers, sizes, views};
+use crate::convert::{Ran, count, floats, index, numbered, numbers, sizes, views};
 use crate::formulas::paste;
 use crate::support::{Case, Report, Tensor, each_case};
 
@@ -21,7 +21,6 @@ const STD: [f64; 3] = [0.229, 0.224, 0.225];
 #[test]
 fn golden_paste_masks() {
     each_case("paste_masks", TOLERANCE, |report, case| {
-        built_in(case, "padding", 1.0);
         let size = [1, 2].map(|axis| case.f32("soft").shape[axis]);
         paste(report, case, size, PasteRule::IntegerBox, "binary");
     });

@@ -13,7 +13,6 @@ mod coco_masks;
 mod colours;
 mod convert;
 mod convnext;
-mod d2_config;
 mod d2_maps;
 mod d2_ops;
 mod dense;
@@ -35,7 +34,6 @@ mod model_train;
 mod models;
 mod nms;
 mod onnx_files;
-mod recorded;
 mod rois;
 mod samples;
 mod solver;
@@ -43,7 +41,7 @@ mod support;
 mod views;
 mod weights_names;
 
-use models::{CASCADE, FPN, GN, LSJ, MLPERF, PLAIN, V2};
+use model_configs::{CASCADE, FPN, GN, LSJ, MLPERF, PLAIN, V2};
 
 #[test]
 fn golden_d2_data() {

@@ -10,7 +10,7 @@ use kernels::ops::transform_boxes::TransformBoxes;
 use kernels::view::View;
 
 use crate::convert::{
-    Ran, array, built_in, count, f32s, flag, floats, host, index, mirrored, numbers, pixels,
+    Ran, array, count, f32s, flag, floats, host, index, mirrored, numbers, pixels,
     plain_preprocess, repeated, views,
 };
 use crate::formulas::{self, pool};
@@ -128,7 +128,6 @@ pub(crate) fn polygon_targets(
 }
 
 pub(crate) fn mask_paste(report: &mut Report, case: Case<'_>) {
-    built_in(case, "padding", 1.0);
     let image = size(case, "image_wh").map(|v| v as usize);
     formulas::paste(report, case, image, PasteRule::IntegerBox, "y");
 }

@@ -163,7 +163,7 @@ fn cells(report: &mut Report, case: Case<'_>) {
 }
 
 fn coder(report: &mut Report, case: Case<'_>) {
-    formulas::coder(report, case, ["proposals", "gt", "encoded", "clip"], true);
+    formulas::coder(report, case, ["proposals", "gt", "encoded"], true);
 }
 
 fn overlaps(report: &mut Report, case: Case<'_>) {

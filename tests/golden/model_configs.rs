@@ -1,246 +1,334 @@
-//! The configs of the recorded models of torchvision and of the MLPerf reference, from the golden
-//! data's metadata; those of detectron2 are in `d2_config.rs`.
+//! The recorded models: narrow ones of torchvision, of detectron2 and of the MLPerf reference. Their
+//! configs are presets with narrow layers, small images and few steps.
 
-use engine::config::{Config, NormKind, Optimizer};
-use engine::dataset::network_size;
-use kernels::ops::rules::adamw::Adamw;
+use engine::config::{BodyOutput, Config};
+use engine::weights::Dialect;
 use serde_json::Value;
 
-use crate::recorded::Settings;
-use crate::support::Case;
+use crate::support::Family;
 
 /// Heights and widths of images.
 pub(crate) type Sizes = Vec<(usize, usize)>;
 
-/// A model's config, its foreground classes, the sizes of its images in the file and in the
-/// network, and 1 for each that is mirrored.
+/// A recorded model.
 #[derive(Debug)]
-pub(crate) struct Setup {
-    pub(crate) config: Config,
-    pub(crate) classes: usize,
-    pub(crate) images: Sizes,
-    pub(crate) network: Sizes,
-    pub(crate) flips: Vec<i32>,
+pub(crate) struct Recorded {
+    pub(crate) name: &'static str,
+    narrow: Narrow,
+    /// Whose names and rules it has.
+    pub(crate) dialect: Dialect,
+    /// The case with its steps: `sgd5`, or `adamw3` of a model whose parts are in two files.
+    pub(crate) steps: &'static str,
+    /// Maps of C and P that are recorded.
+    pub(crate) maps: usize,
+    pub(crate) tolerances: &'static Tolerances,
 }
 
-pub(crate) fn torchvision(name: &str, meta: Case<'_>, steps: Case<'_>) -> Setup {
-    let images = pairs(meta.attribute("imgs"));
-    let (s, steps) = (Settings(meta.attributes(), ""), Settings(steps.attributes(), ""));
-    let preset = match name {
-        "model" => "torchvision_r50",
-        "tv_maskrcnn_v2" => "torchvision_r50_v2",
-        _ => "torchvision_keypoint_r50",
-    };
-    let mut config = torchvision_config(preset, s, images.len());
-    if name == "model" {
-        s.is("mode", "hash");
-        config.model.backbone.norm_eps = s.float("eps_frozen_bn");
-        optimizer_of(&mut config, steps);
-    } else {
-        config.model.backbone.norm_eps = s.float("bn_eps");
-        later(&mut config, s);
-        adamw_of(&mut config, steps);
+/// README of the golden data: each as a share of the largest value of a tensor.
+#[derive(Debug)]
+pub(crate) struct Tolerances {
+    pub(crate) roi: f64,
+    pub(crate) losses: f64,
+    /// Single values of a gradient: where a ReLU's input is within rounding of 0, one may be off by
+    /// more than its norm.
+    pub(crate) grad_values: f64,
+    pub(crate) eval: f64,
+    /// Pixels of a mask within this of the threshold may fall on either side of it.
+    pub(crate) mask_slack: f32,
+}
+
+const TOLERANCES_OF_TORCHVISION: Tolerances =
+    Tolerances { roi: 2e-5, losses: 1e-4, grad_values: 3e-3, eval: 1e-4, mask_slack: 1e-4 };
+const TOLERANCES_OF_DETECTRON2: Tolerances =
+    Tolerances { roi: 5e-5, losses: 2e-5, grad_values: 5e-3, eval: 1e-4, mask_slack: 0.0 };
+const TOLERANCES_OF_MLPERF: Tolerances =
+    Tolerances { roi: 5e-5, losses: 2e-5, grad_values: 5e-3, eval: 5e-5, mask_slack: 1e-4 };
+
+const fn torchvision(name: &'static str, steps: &'static str, narrow: Narrow) -> Recorded {
+    let (dialect, tolerances) = (Dialect::Torchvision, &TOLERANCES_OF_TORCHVISION);
+    Recorded { name, narrow, dialect, steps, maps: 8, tolerances }
+}
+
+/// One of detectron2's, with a pyramid, in small.
+const fn detectron2(
+    name: &'static str,
+    preset: &'static str,
+    set: &'static [&'static [&'static str]],
+) -> Recorded {
+    let narrow = Narrow { preset, width: 4, fpn: 24, head: 12, sides: [112, 160], set };
+    let (dialect, tolerances) = (Dialect::Detectron2, &TOLERANCES_OF_DETECTRON2);
+    Recorded { name, narrow, dialect, steps: "sgd5", maps: 9, tolerances }
+}
+
+/// One without a pyramid.
+const fn bare(name: &'static str, preset: &'static str, width: usize, head: usize) -> Recorded {
+    let of = detectron2(name, preset, &[OF_DETECTRON2, BARE]);
+    let narrow = Narrow { width, head, fpn: 256, ..of.narrow };
+    Recorded { narrow, maps: 1, ..of }
+}
+
+/// `maskrcnn_resnet50_fpn`.
+pub(crate) const PLAIN: Recorded = torchvision(
+    "model",
+    "sgd5",
+    Narrow {
+        preset: "torchvision_r50",
+        width: 8,
+        fpn: 32,
+        head: 16,
+        sides: [128, 160],
+        set: &[
+            OF_TORCHVISION,
+            &[
+                "model.detections.per_image=8",
+                "model.detections.score_threshold=0.2",
+                "model.roi.batch_size_per_image=32",
+                "model.rpn.post_nms_top_n_train=80",
+                "model.rpn.post_nms_top_n_test=40",
+                "solver.learning_rate=0.0008",
+            ],
+        ],
+    },
+);
+/// `maskrcnn_resnet50_fpn_v2`.
+pub(crate) const V2: Recorded = torchvision(
+    "tv_maskrcnn_v2",
+    "adamw3",
+    Narrow {
+        preset: "torchvision_r50_v2",
+        width: 6,
+        fpn: 16,
+        head: 16,
+        sides: [96, 128],
+        set: &[
+            OF_TORCHVISION,
+            WITH_ADAMW,
+            TRAINED_NORMS,
+            &[
+                "model.detections.per_image=8",
+                "model.detections.score_threshold=0.2",
+                "model.roi.batch_size_per_image=32",
+            ],
+        ],
+    },
+);
+/// `keypointrcnn_resnet50_fpn`.
+const KEYPOINT_OF_TORCHVISION: Recorded = torchvision(
+    "tv_keypointrcnn",
+    "adamw3",
+    Narrow {
+        preset: "torchvision_keypoint_r50",
+        width: 6,
+        fpn: 16,
+        head: 16,
+        sides: [64, 96],
+        set: &[
+            OF_TORCHVISION,
+            WITH_ADAMW,
+            &[
+                "model.anchors.sizes=[16, 32, 64, 128, 256]",
+                "model.detections.per_image=3",
+                "model.detections.score_threshold=0.3",
+                "model.roi.batch_size_per_image=24",
+                "model.roi.positive_fraction=0.2",
+            ],
+        ],
+    },
+);
+/// `mask_rcnn_R_50_FPN`.
+pub(crate) const FPN: Recorded = {
+    let of = detectron2("d2_fpn", "detectron2_r50_3x", &[OF_DETECTRON2]);
+    let narrow = Narrow { width: 6, fpn: 32, head: 16, sides: [192, 256], ..of.narrow };
+    Recorded { narrow, ..of }
+};
+/// `cascade_mask_rcnn_R_50_FPN`.
+pub(crate) const CASCADE: Recorded =
+    detectron2("d2_cascade", "detectron2_cascade_r50_3x", &[OF_DETECTRON2]);
+/// `keypoint_rcnn_R_50_FPN`.
+const KEYPOINT: Recorded =
+    detectron2("d2_keypoint", "detectron2_keypoint_r50_3x", &[OF_DETECTRON2]);
+/// `mask_rcnn_R_50_C4`.
+pub(crate) const C4: Recorded = bare("d2_c4", "detectron2_r50_c4_3x", 5, 16);
+/// `mask_rcnn_R_50_DC5`.
+pub(crate) const DC5: Recorded = bare("d2_dc5", "detectron2_r50_dc5_3x", 3, 12);
+/// With the heads of the new baselines, and group norms in all parts.
+pub(crate) const GN: Recorded =
+    detectron2("d2_gn", "detectron2_r50_lsj", &[OF_DETECTRON2, FROM_SCRATCH, GROUP_NORMS]);
+/// With these heads, and batch norms, whose statistics are running ones in evaluation.
+pub(crate) const LSJ: Recorded =
+    detectron2("d2_lsj", "detectron2_r50_lsj", &[OF_DETECTRON2, FROM_SCRATCH, LOW_SCORES]);
+/// The MLPerf reference's.
+pub(crate) const MLPERF: Recorded = Recorded {
+    name: "mlperf_model",
+    narrow: Narrow {
+        preset: "mlperf_r50",
+        width: 8,
+        fpn: 24,
+        head: 16,
+        sides: [184, 300],
+        set: &[OF_MLPERF],
+    },
+    dialect: Dialect::Benchmark,
+    steps: "sgd5",
+    maps: 8,
+    tolerances: &TOLERANCES_OF_MLPERF,
+};
+
+/// The models of torchvision.
+pub(crate) const TORCHVISION: [&Recorded; 3] = [&PLAIN, &V2, &KEYPOINT_OF_TORCHVISION];
+
+/// The models whose training is compared.
+pub(crate) fn trained() -> impl Iterator<Item = &'static Recorded> {
+    TORCHVISION.into_iter().chain([&FPN, &CASCADE, &KEYPOINT, &C4, &DC5, &GN, &MLPERF])
+}
+
+impl Recorded {
+    pub(crate) fn config(&self) -> Config {
+        self.narrow.config()
     }
-    s.is("lr", steps.float("lr"));
-    config.solver.learning_rate = steps.float("lr");
-    let network = pairs(meta.attribute("image_sizes_hw"));
-    let flips = vec![0; images.len()];
-    Setup { config, classes: s.usize("classes") - 1, images, network, flips }
-}
 
-pub(crate) fn mlperf(meta: Case<'_>, sgd: Case<'_>) -> Setup {
-    let swap = |(width, height)| (height, width);
-    let images: Vec<_> = pairs(meta.attribute("raw_wh")).into_iter().map(swap).collect();
-    let s = Settings(meta.attributes(), "");
-    let config = mlperf_config(s, Settings(sgd.attributes(), ""), images.len());
-    mirrored(config, s.usize("classes") - 1, images, meta)
-}
-
-/// A setup whose sizes in the network follow from those in the files, and whose images may be
-/// mirrored.
-pub(crate) fn mirrored(config: Config, classes: usize, images: Sizes, meta: Case<'_>) -> Setup {
-    let network = pairs(meta.attribute("image_sizes_hw"));
-    check_sizes(&config, Settings(meta.attributes(), ""), &images, &network);
-    let flips = usizes(meta.attribute("flip")).iter().map(|v| *v as i32).collect();
-    Setup { config, classes, images, network, flips }
-}
-
-/// The preset's conventions with every value of the metadata.
-fn mlperf_config(s: Settings<'_>, sgd: Settings<'_>, images: usize) -> Config {
-    let mut c = Config::load("mlperf_r50", &[]).expect("the preset loads");
-    stated(&mut c, s, images);
-    optimizer_of(&mut c, sgd);
-    s.is("frozen_bn_eps", Value::Null);
-    c.model.backbone.stride_in_1x1 = s.flag("stride_in_1x1");
-    c.input.size_divisor = s.usize("size_divisible");
-    c.input.mean = s.array("pixel_mean_bgr");
-    c.input.std = s.array("pixel_std");
-    s.agree(&["sizes", "anchor.sizes"]);
-    c.model.anchors.ratios = s.f32s("anchor.ratios");
-    s.is("anchor.strides", c.level_strides());
-    s.is("anchor.straddle_thresh", 0);
-    let rpn = &mut c.model.rpn;
-    let counts = |name: &str| s.array::<2>(name).map(|n| n as usize);
-    [rpn.pre_nms_top_n_train, rpn.pre_nms_top_n_test] = counts("rpn.pre_nms_per_level");
-    let of_level = counts("rpn.post_nms_per_level").map(Some);
-    [rpn.post_nms_top_n_level_train, rpn.post_nms_top_n_level_test] = of_level;
-    rpn.post_nms_top_n_train = s.usize("rpn.fpn_post_nms_train_per_batch");
-    rpn.post_nms_top_n_test = s.usize("rpn.fpn_post_nms_test_per_image");
-    rpn.min_size = s.f32("rpn.min_size");
-    rpn.beta = s.f32("rpn.beta");
-    c.model.box_head.beta = s.f32("roi.beta");
-    c.model.box_head.pooled = s.usize("roi.box_pool.0");
-    c.model.mask_head.pooled = s.usize("roi.mask_pool.0");
-    c.model.roi.sampling_ratio = s.usize("roi.box_pool.1");
-    s.agree(&["roi.box_pool.1", "roi.mask_pool.1"]);
-    let side = 2 * c.model.mask_head.pooled;
-    assert_eq!(s.usize("roi.mask_resolution"), side, "roi.mask_resolution of roi.mask_pool");
-    // The reference's deconvolution has as many outputs as the last of the convolutions.
-    c.model.mask_head.deconv_channels = *c.model.mask_head.channels.last().expect("a convolution");
-    let (base, steps) = (sgd.float("base_lr"), sgd.usize("warmup.1"));
-    sgd.is("warmup.0", "mlperf_linear");
-    c.solver.learning_rate = base;
-    c.solver.bias_lr_factor = sgd.float("bias_lr_factor");
-    c.solver.bias_weight_decay = Some(sgd.float("bias_weight_decay"));
-    c.solver.gamma = sgd.float("gamma");
-    c.solver.warmup_steps = steps as u64;
-    c.solver.warmup_factor = 1.0 - steps as f64 * sgd.float("warmup.2") / base;
-    c.solver.milestones = sgd.usizes("steps").iter().map(|m| *m as u64).collect();
-    c
-}
-
-/// Fails unless the recorded sizes in the network follow from those in the files by the config.
-fn check_sizes(
-    config: &Config,
-    s: Settings<'_>,
-    images: &[(usize, usize)],
-    network: &[(usize, usize)],
-) {
-    let in_network = |&(height, width): &(usize, usize)| {
-        let (height, width) = network_size(config, height as u32, width as u32);
-        (height as usize, width as usize)
-    };
-    let sizes: Vec<_> = images.iter().map(in_network).collect();
-    assert_eq!(sizes, network, "image_sizes_hw by raw_hw, raw_wh, min_size, max_size");
-    let largest = |side: fn(&(usize, usize)) -> usize| {
-        let largest = network.iter().map(side).max().unwrap_or_default();
-        largest.next_multiple_of(config.input.size_divisor)
-    };
-    let padded = [largest(|hw| hw.0), largest(|hw| hw.1)];
-    assert_eq!(s.usizes("padded_hw"), padded, "padded_hw by size_divisible");
-}
-
-/// Settings that the second set of golden data records too, some of them twice.
-fn later(c: &mut Config, s: Settings<'_>) {
-    for [name, again] in [
-        ["rpn_convs", "rpn.conv_depth"],
-        ["rpn_batch", "rpn.batch"],
-        ["rpn_frac", "rpn.pos_fraction"],
-        ["roi_batch", "roi.batch"],
-        ["roi_frac", "roi.pos_fraction"],
-        ["pre", "rpn.pre_nms"],
-        ["post", "rpn.post_nms"],
-        ["score_thresh", "roi.score_thresh"],
-        ["det", "roi.detections"],
-        ["sizes", "rpn.sizes"],
-        ["roi.box_pool.1", "roi.mask_or_keypoint_pool.1"],
-    ] {
-        s.agree(&[name, again]);
+    /// The family that holds a part of the model.
+    pub(crate) fn family(&self, part: &str) -> String {
+        let file = match (self.steps, part) {
+            ("sgd5", "steps") => "inputs_losses",
+            ("sgd5", _) | (_, "weights") => part,
+            (_, "inputs_losses" | "features" | "rpn") => return self.name.into(),
+            _ => "heads",
+        };
+        format!("{}_{file}", self.name)
     }
-    let model = &mut c.model;
-    let pooled = s.usize("roi.mask_or_keypoint_pool.0");
-    if model.kind.has_keypoints() {
-        s.is("architecture", "keypointrcnn_resnet50_fpn");
-        model.keypoint_head.keypoints = s.usize("keypoints");
-        model.keypoint_head.channels = s.usizes("kp");
-        model.keypoint_head.pooled = pooled;
-    } else {
-        s.is("architecture", "maskrcnn_resnet50_fpn_v2");
-        model.box_head.channels = s.usizes("box_convs");
-        model.box_head.hidden.truncate(1);
-        model.mask_head.pooled = pooled;
-        // Scales and shifts of its norms are trained.
-        let norm = NormKind::FrozenStatistics;
-        model.backbone.norm = norm;
-        [model.fpn.norm, model.box_head.norm, model.mask_head.norm] = [Some(norm); 3];
+
+    pub(crate) fn open(&self, part: &str) -> Option<Family> {
+        Family::open(&self.family(part))
     }
-    model.rpn.convs = s.usize("rpn.conv_depth");
-    model.rpn.low_quality_matches = s.flag("rpn.allow_low_quality");
-    model.rpn.min_size = s.f32("rpn.min_size");
-    model.rpn.beta = s.f32("rpn.smooth_l1_beta");
-    model.anchors.ratios = s.f32s("rpn.ratios");
-    model.box_head.beta = s.f32("roi.smooth_l1_beta");
-    model.box_head.pooled = s.usize("roi.box_pool.0");
-    model.roi.sampling_ratio = s.usize("roi.box_pool.1");
-    model.detections.min_size = s.f32("roi.min_size");
-    c.input.mean = s.array("image_mean");
-    c.input.std = s.array("image_std");
-    c.input.size_divisor = s.usize("size_divisible");
-    c.input.augment.min_sizes = vec![];
-}
 
-fn adamw_of(c: &mut Config, steps: Settings<'_>) {
-    c.solver.optimizer = Optimizer::Adamw;
-    c.solver.weight_decay = steps.float("weight_decay");
-    let [beta1, beta2, eps] = ["beta1", "beta2", "eps"].map(|name| steps.float(name));
-    c.solver.adamw = Adamw { beta1, beta2, eps };
-}
-
-fn torchvision_config(preset: &str, s: Settings<'_>, images: usize) -> Config {
-    let mut c = Config::load(preset, &[]).expect("the preset loads");
-    stated(&mut c, s, images);
-    c.model.backbone.frozen_stages = 0;
-    let rpn = &mut c.model.rpn;
-    [rpn.pre_nms_top_n_train, rpn.pre_nms_top_n_test] = s.array("rpn.pre_nms").map(|n| n as usize);
-    [rpn.post_nms_top_n_train, rpn.post_nms_top_n_test] =
-        s.array("rpn.post_nms").map(|n| n as usize);
-    if c.model.kind.has_masks() {
-        c.model.mask_head.deconv_channels = s.usize("mdim");
+    pub(crate) fn is_detectron2(&self) -> bool {
+        self.dialect == Dialect::Detectron2
     }
-    c.input.flip_probability = 0.0;
-    c.solver.warmup_steps = 0;
-    c.solver.milestones.clear();
-    c.solver.clip_norm = 0.0;
-    c
-}
 
-/// Copies the settings that the metadata of all golden models state by the same names.
-fn stated(c: &mut Config, s: Settings<'_>, images: usize) {
-    let model = &mut c.model;
-    model.backbone.blocks = s.usizes("layers");
-    model.backbone.stem_channels = s.usize("w");
-    model.backbone.width = s.usize("w");
-    model.fpn.channels = s.usize("fpn");
-    model.anchors.sizes = s.f32s("sizes");
-    model.rpn.nms_threshold = s.f32("rpn.nms");
-    model.rpn.batch_size_per_image = s.usize("rpn.batch");
-    model.rpn.positive_fraction = s.f32("rpn.pos_fraction");
-    model.rpn.fg_iou = s.f32("rpn.fg");
-    model.rpn.bg_iou = s.f32("rpn.bg");
-    model.roi.batch_size_per_image = s.usize("roi.batch");
-    model.roi.positive_fraction = s.f32("roi.pos_fraction");
-    model.roi.fg_iou = s.f32("roi.fg");
-    model.roi.bg_iou = s.f32("roi.bg");
-    model.roi.box_weights = s.array("roi.weights");
-    model.detections.score_threshold = s.f32("roi.score_thresh");
-    model.detections.nms_threshold = s.f32("roi.nms");
-    model.detections.per_image = s.usize("roi.detections");
-    model.box_head.hidden = vec![s.usize("rep"); 2];
-    if model.kind.has_masks() {
-        model.mask_head.channels = s.usizes("mask");
+    pub(crate) fn is_torchvision(&self) -> bool {
+        self.dialect == Dialect::Torchvision
     }
-    c.input.min_size = s.usize("min_size");
-    c.input.max_size = s.usize("max_size");
-    c.solver.dynamic_loss_scale = false;
-    c.train.batch_size = images;
-    c.train.images_per_group = images;
 }
 
-/// Copies the settings of plain SGD.
-fn optimizer_of(c: &mut Config, sgd: Settings<'_>) {
-    c.solver.momentum = sgd.float("momentum");
-    c.solver.weight_decay = sgd.float("weight_decay");
+/// A preset, and what is narrower in the recorded model.
+#[derive(Debug)]
+struct Narrow {
+    preset: &'static str,
+    /// Channels of the stem, and of the first stage's 3x3.
+    width: usize,
+    /// Channels of the pyramid.
+    fpn: usize,
+    /// Channels of the head of masks or keypoints.
+    head: usize,
+    /// Sides of images: the shorter, and the most of the longer.
+    sides: [usize; 2],
+    set: &'static [&'static [&'static str]],
 }
+
+impl Narrow {
+    fn config(&self) -> Config {
+        let set: Vec<String> = self.set.concat().into_iter().map(str::to_string).collect();
+        let mut config = Config::load(self.preset, &set).expect("the preset loads");
+        let model = &mut config.model;
+        model.backbone.stem_channels = self.width;
+        model.backbone.width = self.width;
+        model.fpn.channels = self.fpn;
+        model.box_head.channels.fill(16);
+        model.box_head.hidden.fill(32);
+        model.mask_head.channels.fill(self.head);
+        model.mask_head.deconv_channels = self.head;
+        model.keypoint_head.channels.fill(self.head);
+        if model.backbone.output != BodyOutput::Pyramid {
+            // Padded to the largest image, whatever its sides.
+            config.input.size_divisor = 1;
+        }
+        [config.input.min_size, config.input.max_size] = self.sides;
+        config.solver.dynamic_loss_scale = false;
+        config.train.batch_size = 2;
+        config.train.images_per_group = 2;
+        config
+    }
+}
+
+const OF_TORCHVISION: &[&str] = &[
+    "input.flip_probability=0",
+    "model.backbone.frozen_stages=0",
+    "model.rpn.batch_size_per_image=64",
+    "model.rpn.pre_nms_top_n_train=200",
+    "model.rpn.pre_nms_top_n_test=120",
+    "solver.milestones=[]",
+    "solver.warmup_steps=0",
+];
+
+/// The later ones, which AdamW trained.
+const WITH_ADAMW: &[&str] = &[
+    "model.backbone.blocks=[2, 2, 2, 1]",
+    "model.rpn.post_nms_top_n_train=48",
+    "model.rpn.post_nms_top_n_test=32",
+    "solver.optimizer=adamw",
+    "solver.learning_rate=0.0005",
+    "solver.weight_decay=0.05",
+];
+
+const OF_DETECTRON2: &[&str] = &[
+    "model.anchors.sizes=[16, 32, 64, 128, 256]",
+    "model.detections.per_image=8",
+    "model.detections.score_threshold=0.15",
+    "model.roi.batch_size_per_image=32",
+    "model.roi.positive_fraction=0.5",
+    "model.rpn.batch_size_per_image=64",
+    "model.rpn.pre_nms_top_n_train=150",
+    "model.rpn.pre_nms_top_n_test=100",
+    "model.rpn.post_nms_top_n_train=80",
+    "model.rpn.post_nms_top_n_test=40",
+    "solver.learning_rate=0.002",
+    "solver.milestones=[4]",
+    "solver.warmup_factor=0.1",
+    "solver.warmup_steps=2",
+];
+
+/// Without a pyramid.
+const BARE: &[&str] = &["model.anchors.sizes=[16, 32, 64, 96, 128]"];
+
+/// From scratch, with a convolutional box head.
+const FROM_SCRATCH: &[&str] = &["model.backbone.frozen_stages=0", "solver.weight_decay=0.0001"];
+
+const LOW_SCORES: &[&str] = &["model.detections.score_threshold=0.05"];
+
+const GROUP_NORMS: &[&str] = &[
+    "model.backbone.norm=group_norm",
+    "model.backbone.norm_groups=4",
+    "model.fpn.norm=group_norm",
+    "model.box_head.norm=group_norm",
+    "model.mask_head.norm=group_norm",
+];
+
+/// Scales and shifts of norms are trained.
+const TRAINED_NORMS: &[&str] = &[
+    "model.backbone.norm=frozen_statistics",
+    "model.fpn.norm=frozen_statistics",
+    "model.box_head.norm=frozen_statistics",
+    "model.mask_head.norm=frozen_statistics",
+];
+
+const OF_MLPERF: &[&str] = &[
+    "model.anchors.sizes=[24, 48, 96, 128, 400]",
+    "model.detections.per_image=9",
+    "model.detections.score_threshold=0.08",
+    "model.roi.batch_size_per_image=48",
+    "model.rpn.batch_size_per_image=64",
+    "model.rpn.pre_nms_top_n_train=100",
+    "model.rpn.pre_nms_top_n_test=80",
+    "model.rpn.post_nms_top_n_level_train=45",
+    "model.rpn.post_nms_top_n_level_test=40",
+    "model.rpn.post_nms_top_n_train=190",
+    "model.rpn.post_nms_top_n_test=50",
+    "solver.learning_rate=0.002",
+    "solver.milestones=[4]",
+    "solver.warmup_factor=0.25",
+    "solver.warmup_steps=3",
+];
 
 pub(crate) fn pairs(value: &Value) -> Vec<(usize, usize)> {
     let number = |v: &Value| v.as_u64().expect("a size") as usize;

@@ -6,9 +6,10 @@ use engine::weights::{Dialect, ExportForm};
 use kernels::paste::paste_mask;
 use score::encode_mask;
 
+use crate::model_configs::{LSJ, TORCHVISION, trained};
 use crate::model_roi::{background_last, of_stage};
 use crate::model_train::thinned;
-use crate::models::{LSJ, Loaded, Model, TORCHVISION, trained};
+use crate::models::{Loaded, Model};
 use crate::support::{Case, Report, cases_of};
 
 #[test]

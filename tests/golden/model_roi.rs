@@ -1,8 +1,9 @@
 //! The RoIs and heads of each recorded model in its first step.
 
 use crate::convert::permute;
+use crate::model_configs::{Recorded, trained};
 use crate::model_train::thinned;
-use crate::models::{Loaded, Model, Recorded, trained};
+use crate::models::{Loaded, Model};
 use crate::samples::{KeyedStep, sampled};
 use crate::support::{Case, Report, cases_of};
 

@@ -5,13 +5,12 @@ use engine::config::Config;
 use engine::weights::Dialect;
 use kernels::ops::control_step::Control;
 
-use crate::model_configs::numbers;
+use crate::model_configs::{C4, CASCADE, DC5, FPN, GN, LSJ, Recorded, number, numbers, trained};
 use crate::model_roi::sampled_boxes;
 use crate::model_train::{GRAD_NORM_TOLERANCE, is_zero};
-use crate::models::{C4, CASCADE, DC5, FPN, GN, LSJ, Loaded, Model, Recorded, norm, trained};
-use crate::recorded::Settings;
+use crate::models::{Loaded, Model, norm};
 use crate::samples::{KeyedStep, sampled};
-use crate::support::{Case, Family, Report};
+use crate::support::{Case, Report, each_case};
 
 /// Our loss of each of detectron2's that has another name; its cascade numbers all stages.
 const LOSSES: [(&str, &str); 9] = [
@@ -33,7 +32,7 @@ fn weighted(config: &Config, loaded: &Loaded, theirs: &str) -> [f32; 1] {
     let ours = LOSSES.iter().find(|(name, _)| *name == theirs).map_or(theirs, |(_, ours)| ours);
     let weights = serde_json::to_value(&config.loss_weights).expect("JSON");
     let name = ours.strip_prefix("loss_").and_then(|name| name.split("_stage").next());
-    let weight = Settings(&weights, "").f32(name.expect("the name of a loss"));
+    let weight = number(&weights, name.expect("the name of a loss")) as f32;
     [weight * loaded.f32(ours)[0]]
 }
 
@@ -166,15 +165,10 @@ fn nudge(loaded: &mut Loaded, seed: u32) {
 /// A step in which an image has no objects: the sampled sets, losses and gradients.
 #[test]
 fn golden_d2_empty() {
-    let Some(golden) = Family::open("d2_empty") else { return };
-    let mut report = Report::new("d2_empty", 2e-5);
-    for case in golden.cases() {
+    each_case("d2_empty", 2e-5, |report, case| {
         let mut due = trained().filter(|of| of.name != DC5.name);
-        let Some(of) = due.find(|of| of.name == case.name()) else {
-            report.not_due();
-            continue;
-        };
-        let Some(mut model) = Model::open(of) else { continue };
+        let Some(of) = due.find(|of| of.name == case.name()) else { return report.not_due() };
+        let Some(mut model) = Model::open(of) else { return report.not_due() };
         model.emptied = vec![1];
         let loaded = model.observed().given;
         let drawn = loaded.i32("rpn_sample_idx");
@@ -183,7 +177,7 @@ fn golden_d2_empty() {
             let want = sampled(case, "rpn_", i);
             let got = &drawn[i * drawn.len() / model.num_images()..][..want.len()];
             report.exact(case.name(), &format!("rpn_sampled_{i}"), got, &want);
-            at += sampled_boxes(&mut report, case, "roi_", i, &rois[at..]);
+            at += sampled_boxes(report, case, "roi_", i, &rois[at..]);
         }
         for theirs in case.tensors().filter(|name| name.starts_with("loss_")) {
             report.compare(case, &theirs, &weighted(&model.config, &loaded, &theirs));
@@ -196,9 +190,7 @@ fn golden_d2_empty() {
                 report.close_within(case.name(), name, &got, &[want], tolerance);
             }
         }
-        report.done_case();
-    }
-    report.finish();
+    });
 }
 
 /// The file of each model, loaded and exported, has the same bits, but for what no model needs.

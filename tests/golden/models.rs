@@ -1,5 +1,4 @@
-//! The recorded models: narrow ones of torchvision, of detectron2 and of the MLPerf reference, with
-//! their configs, weights and inputs.
+//! The recorded models with their weights and inputs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,128 +27,9 @@ use tests::SAMPLES;
 
 use crate::convert::count;
 use crate::images::preprocessed;
-use crate::model_configs::{Setup, Sizes, usizes};
+use crate::model_configs::{Recorded, Sizes, pairs, usizes};
 use crate::samples::{KeyedStep, Rois, row, sampled, write_anchors};
-use crate::support::{Case, Family, Report, golden_dir, golden_json};
-use crate::{d2_config, model_configs};
-
-/// A recorded model.
-#[derive(Debug)]
-pub(crate) struct Recorded {
-    pub(crate) name: &'static str,
-    /// Whose names and rules it has.
-    pub(crate) dialect: Dialect,
-    /// The case with its steps: `sgd5`, or `adamw3` of a model whose parts are in two files.
-    pub(crate) steps: &'static str,
-    /// Maps of C and P that are recorded.
-    pub(crate) maps: usize,
-    pub(crate) tolerances: &'static Tolerances,
-}
-
-/// README of the golden data: each as a share of the largest value of a tensor.
-#[derive(Debug)]
-pub(crate) struct Tolerances {
-    pub(crate) roi: f64,
-    pub(crate) losses: f64,
-    /// Single values of a gradient: where a ReLU's input is within rounding of 0, one may be off by
-    /// more than its norm.
-    pub(crate) grad_values: f64,
-    pub(crate) eval: f64,
-    /// Pixels of a mask within this of the threshold may fall on either side of it.
-    pub(crate) mask_slack: f32,
-}
-
-const OF_TORCHVISION: Tolerances =
-    Tolerances { roi: 2e-5, losses: 1e-4, grad_values: 3e-3, eval: 1e-4, mask_slack: 1e-4 };
-const OF_DETECTRON2: Tolerances =
-    Tolerances { roi: 5e-5, losses: 2e-5, grad_values: 5e-3, eval: 1e-4, mask_slack: 0.0 };
-const OF_MLPERF: Tolerances =
-    Tolerances { roi: 5e-5, losses: 2e-5, grad_values: 5e-3, eval: 5e-5, mask_slack: 1e-4 };
-
-const fn torchvision(name: &'static str, steps: &'static str) -> Recorded {
-    let (dialect, tolerances) = (Dialect::Torchvision, &OF_TORCHVISION);
-    Recorded { name, dialect, steps, maps: 8, tolerances }
-}
-
-const fn detectron2(name: &'static str, maps: usize) -> Recorded {
-    let (dialect, tolerances) = (Dialect::Detectron2, &OF_DETECTRON2);
-    Recorded { name, dialect, steps: "sgd5", maps, tolerances }
-}
-
-/// `maskrcnn_resnet50_fpn`.
-pub(crate) const PLAIN: Recorded = torchvision("model", "sgd5");
-/// `maskrcnn_resnet50_fpn_v2`.
-pub(crate) const V2: Recorded = torchvision("tv_maskrcnn_v2", "adamw3");
-/// `mask_rcnn_R_50_FPN`.
-pub(crate) const FPN: Recorded = detectron2("d2_fpn", 9);
-/// `cascade_mask_rcnn_R_50_FPN`.
-pub(crate) const CASCADE: Recorded = detectron2("d2_cascade", 9);
-/// `keypoint_rcnn_R_50_FPN`.
-const KEYPOINT: Recorded = detectron2("d2_keypoint", 9);
-/// `mask_rcnn_R_50_C4`.
-pub(crate) const C4: Recorded = detectron2("d2_c4", 1);
-/// `mask_rcnn_R_50_DC5`.
-pub(crate) const DC5: Recorded = detectron2("d2_dc5", 1);
-/// With the heads of the new baselines, and group norms in all parts.
-pub(crate) const GN: Recorded = detectron2("d2_gn", 9);
-/// With these heads, and batch norms, whose statistics are running ones in evaluation.
-pub(crate) const LSJ: Recorded = detectron2("d2_lsj", 9);
-/// The MLPerf reference's.
-pub(crate) const MLPERF: Recorded = Recorded {
-    name: "mlperf_model",
-    dialect: Dialect::Benchmark,
-    steps: "sgd5",
-    maps: 8,
-    tolerances: &OF_MLPERF,
-};
-
-/// The models of torchvision; the last is `keypointrcnn_resnet50_fpn`.
-pub(crate) const TORCHVISION: [&Recorded; 3] =
-    [&PLAIN, &V2, &torchvision("tv_keypointrcnn", "adamw3")];
-
-/// The models whose training is compared.
-pub(crate) fn trained() -> impl Iterator<Item = &'static Recorded> {
-    TORCHVISION.into_iter().chain([&FPN, &CASCADE, &KEYPOINT, &C4, &DC5, &GN, &MLPERF])
-}
-
-/// All models.
-pub(crate) fn all() -> impl Iterator<Item = &'static Recorded> {
-    trained().chain([&LSJ])
-}
-
-impl Recorded {
-    /// The family that holds a part of the model.
-    pub(crate) fn family(&self, part: &str) -> String {
-        let file = match (self.steps, part) {
-            ("sgd5", "steps") => "inputs_losses",
-            ("sgd5", _) | (_, "weights") => part,
-            (_, "inputs_losses" | "features" | "rpn") => return self.name.into(),
-            _ => "heads",
-        };
-        format!("{}_{file}", self.name)
-    }
-
-    pub(crate) fn open(&self, part: &str) -> Option<Family> {
-        Family::open(&self.family(part))
-    }
-
-    pub(crate) fn is_detectron2(&self) -> bool {
-        self.dialect == Dialect::Detectron2
-    }
-
-    pub(crate) fn is_torchvision(&self) -> bool {
-        self.dialect == Dialect::Torchvision
-    }
-
-    /// The setup that the metadata of the model and of its steps states.
-    pub(crate) fn setup(&self, meta: Case<'_>, steps: Case<'_>) -> Setup {
-        match self.dialect {
-            Dialect::Detectron2 => d2_config::setup(meta, steps),
-            Dialect::Benchmark => model_configs::mlperf(meta, steps),
-            _ => model_configs::torchvision(self.name, meta, steps),
-        }
-    }
-}
+use crate::support::{Family, Report, golden_dir, golden_json};
 
 /// A recorded model with its inputs.
 pub(crate) struct Model {
@@ -224,14 +104,29 @@ struct Objects {
 impl Model {
     /// Opens weights and inputs; nothing, and a `SKIPPED` line, where they are absent.
     pub(crate) fn open(of: &'static Recorded) -> Option<Self> {
-        let (weights, inputs, steps) =
-            (of.open("weights")?, of.open("inputs_losses")?, of.open("steps")?);
+        let (weights, inputs) = (of.open("weights")?, of.open("inputs_losses")?);
         let names = match of.dialect {
             Dialect::Benchmark => mlperf_names()?,
             _ => BTreeMap::new(),
         };
-        let Setup { config, classes, images, network, flips } =
-            of.setup(weights.case("state_dict"), steps.case(of.steps));
+        let (config, meta) = (of.config(), weights.case("state_dict"));
+        let sizes = |name: &str| pairs(meta.attribute(name));
+        let (classes, images) = match of.dialect {
+            Dialect::Detectron2 => {
+                let classes = &meta.attribute("cfg")["MODEL"]["ROI_HEADS"]["NUM_CLASSES"];
+                (classes.as_u64().expect("a number") as usize, sizes("raw_hw"))
+            }
+            Dialect::Benchmark => {
+                let images = sizes("raw_wh").into_iter().map(|(width, height)| (height, width));
+                (meta.usize("classes") - 1, images.collect())
+            }
+            _ => (meta.usize("classes") - 1, sizes("imgs")),
+        };
+        let network = sizes("image_sizes_hw");
+        let flips = match of.is_torchvision() {
+            true => vec![0; images.len()],
+            false => usizes(meta.attribute("flip")).iter().map(|v| *v as i32).collect(),
+        };
         let path = golden_dir().join(format!("{}.safetensors", of.family("weights")));
         let file = WeightsFile::open(&path).expect("weights under the reference's names");
         assert_eq!(file.dialect(), of.dialect);
@@ -248,31 +143,7 @@ impl Model {
         std::fs::write(file.path(), bytes).expect("a file");
         let read = WeightsFile::open(file.path()).expect("an export");
         assert_eq!(read.dialect(), dialect);
-        let tensors = read.tensors(self.config.model.backbone.norm_eps);
-        for (name, (shape, values)) in &self.tensors {
-            let (read_shape, read_values) = &tensors[name];
-            // detectron2 has no rows of the background there.
-            let lacks = ["box_predictor.bbox_pred.", "mask_fcn_logits."];
-            let lacks = dialect == Dialect::Detectron2 && lacks.iter().any(|l| name.contains(l));
-            let dead = if lacks { values.len() / (self.classes + 1) } else { 0 };
-            assert_eq!(shape, read_shape, "{name}");
-            assert!(values[dead..] == read_values[dead..], "{name} has changed");
-            assert!(read_values[..dead].iter().all(|value| *value == 0.0), "{name}");
-        }
-        assert_eq!(tensors.len(), self.tensors.len());
-        self.tensors = tensors;
-        self
-    }
-
-    /// The same model, whose RPN has its last convolution twice.
-    pub(crate) fn with_another_rpn_conv(mut self) -> Self {
-        let last = self.config.model.rpn.convs - 1;
-        for what in ["weight", "bias"] {
-            let name = |i: usize| format!("rpn.head.conv.{i}.0.{what}");
-            let tensor = self.tensors[&name(last)].clone();
-            self.tensors.insert(name(last + 1), tensor);
-        }
-        self.config.model.rpn.convs += 1;
+        self.tensors = read.tensors(self.config.model.backbone.norm_eps);
         self
     }
 

@@ -6,7 +6,8 @@ use std::process::Command;
 
 use engine::weights::{Dialect, ExportForm, export_weights};
 
-use crate::models::{Model, Recorded};
+use crate::model_configs::Recorded;
+use crate::models::Model;
 use crate::support::{data_dir, skipped};
 
 /// The Python with onnxruntime in it that `.ci/run` makes.

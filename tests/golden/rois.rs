@@ -7,7 +7,7 @@ use kernels::ops::mask_targets::MaskTargets;
 use kernels::ops::roi_align::RoiAlign;
 use kernels::ops::roi_levels::RoiLevels;
 
-use crate::convert::{Ran, built_in, count, flag, floats, host, index, numbered, repeated, views};
+use crate::convert::{Ran, count, flag, floats, host, index, numbered, repeated, views};
 use crate::formulas::pool_by_level;
 use crate::support::{Case, Report, each_case};
 
@@ -98,7 +98,6 @@ fn golden_roi_levels() {
 }
 
 fn level_op(case: Case<'_>) -> RoiLevels {
-    built_in(case, "eps", 1e-6);
     // MultiScaleRoIAlign's default, which its cases do not state.
     let stated = case.attributes().get("canonical_level").is_some();
     let canonical_level = if stated { case.usize("canonical_level") as i32 } else { 4 };

@@ -100,11 +100,6 @@ impl Family {
             .unwrap_or_else(|| panic!("{}: no case {name}", self.name))
     }
 
-    /// The attributes of a case, to be changed.
-    pub(crate) fn attributes_mut(&mut self, case: &str) -> &mut Value {
-        self.cases.get_mut(case).unwrap_or_else(|| panic!("{}: no case {case}", self.name))
-    }
-
     /// The names of all tensors, `<case>/<tensor>` (weights have no case).
     pub(crate) fn keys(&self) -> Vec<String> {
         self.tensors().names().into_iter().map(str::to_owned).collect()

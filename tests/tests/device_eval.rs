@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use dali::order::PaddedShape;
@@ -21,8 +21,9 @@ use engine::runtime::{Backend, ModelState};
 use engine::team::Team;
 use engine::train::{Event, Observer, Outcome, Session, SessionOptions, Trainer};
 use graph::StateSet;
+use kernels::boxes::iou;
 use kernels::isa::Products;
-use score::Rle;
+use score::{Rle, mask_iou};
 use test_gpu::{Alive, TestGpu};
 
 use common::Place;
@@ -38,25 +39,8 @@ fn on_driver(seed: u64) -> (Arc<CudaDevice>, Backend) {
     (device.clone(), Backend::Device(device))
 }
 
-fn iou(a: &Found, b: &Found) -> f32 {
-    let side = |k: usize| (a.bbox[k + 2].min(b.bbox[k + 2]) - a.bbox[k].max(b.bbox[k])).max(0.0);
-    let both = side(0) * side(1);
-    let area = |f: &Found| (f.bbox[2] - f.bbox[0]) * (f.bbox[3] - f.bbox[1]);
-    both / (area(a) + area(b) - both)
-}
-
-/// Pixels of a mask, column by column.
-fn pixels(rle: &Rle) -> Vec<bool> {
-    let runs = rle.counts.iter().enumerate();
-    runs.flat_map(|(i, n)| std::iter::repeat_n(i % 2 == 1, *n as usize)).collect()
-}
-
-fn mask_iou(a: &Found, b: &Found) -> f32 {
-    let [a, b] = [a, b].map(|f| pixels(f.mask.as_ref().expect("a Mask R-CNN")));
-    assert_eq!(a.len(), b.len());
-    let both = a.iter().zip(&b).filter(|(a, b)| **a && **b).count();
-    let any = a.iter().zip(&b).filter(|(a, b)| **a || **b).count();
-    if any == 0 { 1.0 } else { both as f32 / any as f32 }
+fn mask_of(found: &Found) -> &[Rle] {
+    std::slice::from_ref(found.mask.as_ref().expect("a Mask R-CNN"))
 }
 
 /// Checks that each sure detection of `wanted` has one of its own in `got`; returns how many there
@@ -68,13 +52,18 @@ fn matched(wanted: &[ImageDetections], got: &[ImageDetections]) -> (usize, f32, 
         assert_eq!(wanted.image_id, got.image_id);
         let mut free: Vec<&Found> = got.objects.iter().collect();
         for object in wanted.objects.iter().filter(|o| o.score > SURE) {
-            let fits = |f: &&Found| f.label == object.label && iou(f, object) > MIN_IOU;
+            let fits =
+                |f: &&Found| f.label == object.label && iou(&f.bbox, &object.bbox, false) > MIN_IOU;
             let Some(at) = free.iter().position(fits) else {
                 panic!("image {}: nothing like {object:?} in {free:?}", wanted.image_id)
             };
             let found = free.swap_remove(at);
             worst = worst.max((found.score - object.score).abs());
-            masks += mask_iou(found, object);
+            // Empty masks have no overlap.
+            masks += match found.mask == object.mask {
+                true => 1.0,
+                false => mask_iou(mask_of(found), mask_of(object), &[false])[0][0] as f32,
+            };
             count += 1;
         }
         let sure = |f: &&Found| f.score > SURE + SCORE_BOUND;
@@ -137,28 +126,6 @@ const LONG: [&str; 6] = [
     "input.flip_probability=0",
     "input.max_size=96",
 ];
-
-/// A device's values are examined on the host, whose state is the same.
-#[test]
-fn values_that_are_not_finite_are_found_for_a_device() {
-    let place = Place::new();
-    let config = place.config(&[]);
-    let data = DataSet::open(&config, Split::Val, &Progress::quiet()).expect("images");
-    let (_, backend) = on_driver(1);
-    let classes = data.num_classes();
-    let mut model = DetectionModel::new(&config, classes, None, &backend).expect("a model");
-    let made = Evaluator::new(&config, data, classes, &backend, &mut model.state);
-    let evaluator = made.expect("micro is sound");
-    assert_eq!(evaluator.why_nothing(&mut model.state).expect("a run"), None);
-    let overflow = |state: &mut StateSet| {
-        let logits = state.get_mut("roi_heads.box_predictor.cls_score.weight").expect("a head");
-        logits.as_f32_mut().fill(f32::MAX);
-        Ok(())
-    };
-    model.state.change(overflow).expect("the same names");
-    let why = evaluator.why_nothing(&mut model.state).expect("a run");
-    assert!(why.is_some_and(|why| why.contains("not finite")));
-}
 
 /// Seven images in batches of two, the last half empty: one launch a batch, and what is found is
 /// what f32 finds.
@@ -332,81 +299,37 @@ fn opened(config: Config, options: SessionOptions) -> Session {
     Session::new(config, options).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// The files of a session: its journal without the clock, and its checkpoints.
-fn session(place: &Place, backend: Backend, set: &[&str]) -> (Vec<serde_json::Value>, Vec<String>) {
-    let options = options(place, "run", backend);
-    let name = options.run.path().file_name().expect("a name").to_string_lossy().into_owned();
-    let (outcome, _) = opened(place.config(set), options).run().unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(outcome, Outcome::Done);
-    (place.metrics(&name), place.names(&format!("{name}/checkpoints")))
-}
-
-/// A session on a device writes down what one on the CPU does: all steps in order, evaluations and
-/// checkpoints at the same steps, and losses within what fp16 costs.
-#[test]
-fn a_session_on_a_device_is_kept_as_one_on_the_cpu() {
-    let set = [
-        "train.steps=11",
-        "train.eval_every_steps=4",
-        "train.checkpoint_every_steps=3",
-        "train.keep_best=0",
-        "train.batch_size=4",
-        "train.micro_steps=2",
-        "data.synthetic.train_images=10",
-        "solver.initial_loss_scale=1024",
-    ];
-    let place = Place::new();
-    let (cpu, cpu_saved) = session(&place, Backend::Cpu, &set);
-    let (device, saved) = session(&place, on_driver(8).1, &set);
-    assert_eq!((cpu.len(), device.len()), (14, 14), "11 steps and 3 evaluations");
-    for (a, b) in cpu.iter().zip(&device) {
-        for key in ["step", "epoch", "images", "lr", "loss_scale", "applied"] {
-            assert_eq!(a.get(key), b.get(key), "{a} {b}");
-        }
-        assert_eq!(a.get("loss").is_some(), b.get("loss").is_some(), "{a} {b}");
-        let loss = |line: &serde_json::Value| line.get("loss").and_then(|l| l.as_f64());
-        if let (Some(a), Some(b)) = (loss(a), loss(b)) {
-            assert!((a - b).abs() < 0.05 * a, "{a} {b}");
-        }
-    }
-    let steps = device.iter().filter(|l| l.get("loss").is_some());
-    assert!(steps.map(|l| l["step"].as_u64()).eq((1..12).map(Some)), "complete and in order");
-    assert_eq!(saved, cpu_saved);
-}
-
-/// A verdict that comes late drops the steps after the evaluated one: what is saved, recorded and
-/// reported is what a run leaves that waits for its scores, and so is the state it ends with.
+/// A verdict that comes late drops the steps after the evaluated one, on a device too: what is saved,
+/// recorded and reported is what a run leaves that waits for its scores, and so is the state it ends
+/// with.
 #[test]
 fn a_run_that_is_scored_late_ends_as_one_that_waits() {
     let set = ["train.steps=12", "train.eval_every_steps=4", "train.target_box=0"];
-    for on_device in [false, true] {
-        let end = |overlap: bool| {
-            let place = Place::new();
-            let config = place.config(&[&set[..], &[&format!("eval.overlap={overlap}")]].concat());
-            let backend = if on_device { on_driver(5).1 } else { Backend::Cpu };
-            let mut session = opened(config, options(&place, "run", backend));
-            let (outcome, evaluation) = session.run().unwrap_or_else(|e| panic!("{e}"));
-            assert_eq!(outcome, Outcome::TargetReached);
-            let state = session.state();
-            let state = state.fetch().expect("the state").clone();
-            session.finish().expect("all is written");
-            let log = place.text("run/log.txt");
-            assert_eq!(log.contains("while it was scored are dropped"), overlap, "{log}");
-            let report = place.json("run/report.json");
-            let told = ["steps", "evaluated_step", "state", "bbox", "segm", "best"];
-            let told = told.map(|key| report[key].clone());
-            let steps = place.steps("run");
-            assert_eq!((steps.len(), &told[0]), (4, &4.into()), "{report}");
-            let values: Vec<_> =
-                state.iter().map(|(n, t)| (n.to_string(), t.bytes().to_vec())).collect();
-            (steps, place.names("run/checkpoints"), place.state("run", 4), told, values, evaluation)
-        };
-        let (late, waiting) = (end(true), end(false));
-        assert_eq!(late.0, waiting.0, "the steps of metrics.jsonl");
-        assert_eq!((&late.1, &late.3), (&waiting.1, &waiting.3), "checkpoints and report");
-        assert!(late.2 == waiting.2 && late.4 == waiting.4, "the same bits");
-        assert_eq!(late.5.detections, waiting.5.detections);
-    }
+    let end = |overlap: bool| {
+        let place = Place::new();
+        let config = place.config(&[&set[..], &[&format!("eval.overlap={overlap}")]].concat());
+        let mut session = opened(config, options(&place, "run", on_driver(5).1));
+        let (outcome, evaluation) = session.run().unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(outcome, Outcome::TargetReached);
+        let state = session.state();
+        let state = state.fetch().expect("the state").clone();
+        session.finish().expect("all is written");
+        let log = place.text("run/log.txt");
+        assert_eq!(log.contains("while it was scored are dropped"), overlap, "{log}");
+        let report = place.json("run/report.json");
+        let told = ["steps", "evaluated_step", "state", "bbox", "segm", "best"];
+        let told = told.map(|key| report[key].clone());
+        let steps = place.steps("run");
+        assert_eq!((steps.len(), &told[0]), (4, &4.into()), "{report}");
+        let values: Vec<_> =
+            state.iter().map(|(n, t)| (n.to_string(), t.bytes().to_vec())).collect();
+        (steps, place.names("run/checkpoints"), place.state("run", 4), told, values, evaluation)
+    };
+    let (late, waiting) = (end(true), end(false));
+    assert_eq!(late.0, waiting.0, "the steps of metrics.jsonl");
+    assert_eq!((&late.1, &late.3), (&waiting.1, &waiting.3), "checkpoints and report");
+    assert!(late.2 == waiting.2 && late.4 == waiting.4, "the same bits");
+    assert_eq!(late.5.detections, waiting.5.detections);
 }
 
 /// Sees nothing; that there is one makes the device warm up.
@@ -442,41 +365,4 @@ fn a_warmed_up_session_makes_the_same_bits() {
     assert_eq!(seen.last().map(String::as_str), Some("Decided"));
     let count = |name: &str| seen.iter().filter(|seen| *seen == name).count();
     assert_eq!((count("EpochBegins"), count("EpochEnds"), count("Scored")), (2, 2, 2), "{seen:?}");
-}
-
-/// A signal that comes while a step is in flight: that step is still told, the checkpoint is of
-/// it, and going on makes the bits of a run that was not stopped.
-#[test]
-fn a_session_that_is_interrupted_goes_on_where_it_was() {
-    let set = ["train.steps=8", "train.batch_size=4", "train.micro_steps=2"];
-    let place = Place::new();
-    let config = place.config(&set);
-    let named = |name: &str| options(&place, name, on_driver(3).1);
-    opened(config.clone(), named("whole")).run().unwrap_or_else(|e| panic!("{e}"));
-    let parts = named("parts");
-    let signal = parts.interrupted.clone();
-    let mut stopped = opened(config.clone(), parts);
-    let raise = {
-        let (signal, metrics) = (signal.clone(), place.join("parts/metrics.jsonl"));
-        std::thread::spawn(move || {
-            let lines = || std::fs::read_to_string(&metrics).map_or(0, |t| t.lines().count());
-            while lines() < 2 {
-                std::thread::yield_now();
-            }
-            signal.store(true, Ordering::Relaxed);
-        })
-    };
-    let (outcome, _) = stopped.run().unwrap_or_else(|e| panic!("{e}"));
-    raise.join().expect("no panic");
-    assert_eq!(outcome, Outcome::Interrupted);
-    drop(stopped);
-    let told = place.steps("parts").len() as u64;
-    println!("stopped after step {told}");
-    assert!((2..8).contains(&told));
-    assert!(place.names("parts/checkpoints").contains(&format!("step_{told:08}")));
-    let run = RunDir::open(&place.join("parts")).expect("a run");
-    let again = SessionOptions { run, resume: true, ..named("unused") };
-    opened(config, again).run().unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(place.steps("parts"), place.steps("whole"));
-    assert!(place.state("parts", 8) == place.state("whole", 8), "the same bits");
 }

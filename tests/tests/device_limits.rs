@@ -347,40 +347,6 @@ fn launches_of_mlperf_r50_fit_a_gpu() {
     check_batches("mlperf_r50", &[], &groups);
 }
 
-/// Each limit is looked at: a launch that is sound, and one fault at a time.
-#[test]
-fn a_launch_that_a_gpu_would_refuse_is_told() {
-    let config = preset("torchvision_r50", &[]);
-    let prepared = prepare(&spec(&config, 1, LANDSCAPE), false);
-    let (works, memory) = works(&prepared);
-    let kernels: Vec<_> = works.iter().flat_map(|work| work.kernels()).collect();
-    let is_conv = |launch: &&&Launch| launch.kernel == "conv2d_f16_large";
-    let sound = *kernels.iter().find(is_conv).expect("a convolution");
-    assert_eq!(faults(sound, &memory), [""; 0]);
-    let told = |change: &dyn Fn(&mut Launch), words: &str| {
-        let mut launch = sound.clone();
-        change(&mut launch);
-        let faults = faults(&launch, &memory);
-        assert!(faults.iter().any(|fault| fault.contains(words)), "{faults:?} without `{words}`");
-    };
-    told(&|l| l.kernel = "conv3d", "not in ptx/");
-    told(&|l| l.grid[1] = 65_536, "65536 blocks in y, of at most 65535");
-    told(&|l| l.grid[0] = 1 << 31, "blocks in x");
-    told(&|l| l.block[0] = 256, "256 threads a block, and is compiled for 128");
-    told(&|l| l.block[0] = 1024, "threads of 24");
-    told(&|l| l.shared_bytes = 164 << 10, "bytes of shared memory");
-    told(&|l| drop(l.args.pop()), "has arguments of");
-    told(&|l| l.args.extend(vec![sound.args[8].clone(); 100]), "of at most 4096");
-    let moved = |by: DevicePtr| {
-        move |launch: &mut Launch| match &mut launch.args[0] {
-            device::Arg::Buffer(touch) => touch.ptr += by,
-            other => panic!("{other:?} is no pointer"),
-        }
-    };
-    told(&moved(8), "is not aligned to 16");
-    told(&moved(1 << 42), "which no tensor has");
-}
-
 /// Nothing is left to link: a driver of CUDA 12.2 loads each file as it is, on A100 and later.
 #[test]
 fn the_ptx_stands_alone() {

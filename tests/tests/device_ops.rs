@@ -5,14 +5,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use device::Device;
 use device::cuda::CudaDevice;
-use kernels::case::{CUT_FLOOR, CaseError, OpCase, check_on_device};
+use kernels::case::{CUT_FLOOR, CaseError, DeviceReport, OpCase, check_on_device};
 use kernels::compiled::kernels;
 use kernels::cpu::HostTensor;
 use kernels::gemm_check::{check_gemm_kernels, is_gemm_kernel};
@@ -29,15 +28,6 @@ const PLAIN_FLOPS: u64 = 60_000_000;
 /// Fusions that a step in another precision leaves out.
 const OF_FP16_ALONE: [&str; 3] = ["projected", "rpn_head", "stem"];
 
-#[derive(Debug, Default)]
-struct Row {
-    cases: usize,
-    ops: usize,
-    worst: f64,
-    seconds: f64,
-    failures: Vec<String>,
-}
-
 /// The GPUs of one thread: sums of products that are rounded, and cut off as tensor cores do.
 struct Gpus {
     rounded: CudaDevice,
@@ -52,11 +42,10 @@ impl Gpus {
         Self { rounded, cut: test_gpu::open(&format!("{model} SEED={seed} SUMS={sums}")) }
     }
 
-    fn run(&self, case: &OpCase, precision: Precision) -> Result<(usize, f64), CaseError> {
+    fn run(&self, case: &OpCase, precision: Precision) -> Result<DeviceReport, CaseError> {
         let cut = case.op.traits().on_tensor_cores && cost(case).flops <= CUT_FLOPS;
         let device = if cut { &self.cut } else { &self.rounded };
-        let report = check_on_device(case, device, precision, LARGE_FLOPS)?;
-        Ok((report.ops, report.worst))
+        check_on_device(case, device, precision, LARGE_FLOPS)
     }
 }
 
@@ -131,55 +120,28 @@ fn compare(model: &str, precision: Precision, suits: impl Fn(&OpCase) -> bool) {
         return;
     }
     assert!(!cases.is_empty(), "no case's name holds `{filter}`");
-    let rows: Mutex<BTreeMap<&'static str, Row>> = Mutex::default();
+    let failed: Mutex<Vec<String>> = Mutex::default();
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
         for thread in 0..threads {
-            let (cases, rows, next, filter) = (&cases, &rows, &next, &filter);
+            let (cases, failed, next, filter) = (&cases, &failed, &next, &filter);
             scope.spawn(move || {
                 let gpus = Gpus::new(model, thread);
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let started = Instant::now();
                     let result = gpus.run(case, precision);
-                    let seconds = started.elapsed().as_secs_f64();
                     if !filter.is_empty() {
-                        println!("{case}: {result:?} {seconds:.2} s");
+                        println!("{case}: {result:?} {:.2?}", started.elapsed());
                     }
-                    let mut rows = rows.lock().unwrap();
-                    let row = rows.entry(case.op.name()).or_default();
-                    row.cases += 1;
-                    row.seconds += seconds;
-                    match result {
-                        Ok((ops, worst)) => {
-                            row.ops += ops;
-                            row.worst = row.worst.max(worst);
-                        }
-                        Err(e) => row.failures.push(e.to_string()),
-                    }
+                    failed.lock().unwrap().extend(result.err().map(|e| e.to_string()));
                 }
             });
         }
     });
-    report(&rows.into_inner().unwrap());
-}
-
-fn report(rows: &BTreeMap<&'static str, Row>) {
-    println!("{:<24} {:>5} {:>5} {:>14} {:>8}", "op", "cases", "ops", "worst/allowed", "seconds");
-    for (op, row) in rows {
-        let Row { cases, ops, worst, seconds, failures } = row;
-        let failed = if failures.is_empty() {
-            String::new()
-        } else {
-            format!("  FAILED {}", failures.len())
-        };
-        println!("{op:<24} {cases:>5} {ops:>5} {worst:>14.3} {seconds:>8.2}{failed}");
-    }
-    let failed: Vec<_> = rows.values().flat_map(|row| &row.failures).collect();
-    let sum = |of: fn(&Row) -> usize| rows.values().map(of).sum::<usize>();
-    println!("{:<24} {:>5} {:>5}", "all", sum(|row| row.cases), sum(|row| row.ops));
-    let shown: Vec<_> = failed.iter().take(12).map(|s| s.as_str()).collect();
-    assert!(failed.is_empty(), "{} cases failed:\n{}", failed.len(), shown.join("\n"));
+    let failed = failed.into_inner().unwrap();
+    let shown = failed[..failed.len().min(12)].join("\n");
+    assert!(failed.is_empty(), "{} of {} cases failed:\n{shown}", failed.len(), cases.len());
 }
 
 /// Cases allow twice what the model of tensor cores shows.

@@ -127,18 +127,10 @@ fn statistics_of_parameters_change_no_bit() {
             assert!((total / f64::from(record.grad_norm) - 1.0).abs() < 1e-4, "{total}");
             for (name, stats) in told.2.iter().zip(&record.parameters) {
                 let (_, bytes) = told.1.iter().find(|(state, _)| state == name).expect("a weight");
-                let values: Vec<f64> = bytemuck::pod_collect_to_vec::<u8, f32>(bytes)
-                    .into_iter()
-                    .map(f64::from)
-                    .collect();
-                let norm = values.iter().map(|v| v * v).sum::<f64>().sqrt();
-                let mean = values.iter().sum::<f64>() / values.len() as f64;
-                let near =
-                    |got: f32, want: f64| (f64::from(got) - want).abs() < 1e-5 * (norm + 1e-9);
-                assert!(near(stats.weight_norm, norm), "{name}: {stats:?} {norm}");
-                assert!(near(stats.weight_mean, mean), "{name}: {stats:?} {mean}");
-                let bound = stats.gradient_norm / (values.len() as f32).sqrt();
-                assert!(stats.gradient_mean.abs() <= 1.0001 * bound, "{name}: {stats:?}");
+                let values: Vec<f32> = bytemuck::pod_collect_to_vec(bytes);
+                let norm = values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+                let off = (f64::from(stats.weight_norm) - norm).abs();
+                assert!(off < 1e-5 * (norm + 1e-9), "{name}: {stats:?} {norm}");
             }
         }
     }
@@ -244,17 +236,6 @@ fn options_of_the_recipe_reach_the_step() {
         for record in [&plain, &giou, &coder, &cosine, &fixed].into_iter().flatten() {
             assert!(record.applied && record.loss.is_finite(), "{record:?}");
         }
-    }
-}
-
-/// Frozen weights are fp16 on the device alone: what comes back is what was given.
-#[test]
-fn frozen_weights_keep_their_bits_on_the_host() {
-    let run = Run::new(&["model.backbone.frozen_stages=2"]);
-    let mut cpu = run.trainer(&Backend::Cpu);
-    let mut device = run.trainer(&on_device());
-    for (want, got) in bits(&mut cpu).iter().zip(&bits(&mut device)) {
-        assert!(want == got, "{} became another", want.0);
     }
 }
 

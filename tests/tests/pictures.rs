@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{BAD_CONFIG, Place};
+use common::Place;
 use engine::picture::WIDTH;
 use roxmltree::{Document, Node};
 
@@ -272,21 +272,4 @@ fn every_program_has_a_picture_by_parts() {
             assert!(rectangles.len() > 10, "{preset}: {} rectangles", rectangles.len());
         }
     }
-}
-
-#[test]
-fn a_picture_that_cannot_be_written_is_one_sentence() {
-    let place = Place::new();
-    place.write("file", "");
-    place.bad("inspect plan micro --svg file/plan.svg", 1, &["file", "exists"]);
-    place.bad("inspect plan micr --svg plan.svg", BAD_CONFIG, &["micr"]);
-    assert_eq!(place.names("."), ["file"], "nothing was written");
-}
-
-#[test]
-fn rectangles_that_overlap_are_found() {
-    let at = |x, y| Rectangle { x, y, width: 2.0, height: 2.0, class: String::new() };
-    assert!(overlap(&at(0.0, 0.0), &at(1.0, 1.0)));
-    assert!(!overlap(&at(0.0, 0.0), &at(2.0, 1.0)));
-    assert!(!overlap(&at(0.0, 0.0), &at(1.0, 2.0)));
 }

@@ -1,16 +1,14 @@
-//! Steps of several ranks, in the threads of one process: each rank has its part of a step and
-//! connections to the others, and all have the same weights.
+//! Steps of several ranks on devices, in the threads of one process: each rank has its part of a
+//! step, and all have the same weights.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use device::cuda::CudaDevice;
-use device::{Device, Ranks, Target};
+use device::{Device, Target};
 use engine::metrics::StepRecord;
 use engine::model::{Division, is_transient};
 use engine::runtime::Backend;
 use engine::train::Trainer;
-use ranks::{Group, JoinOptions, Launch, Launcher};
 use tests::step::Run;
 
 /// Name and bytes.
@@ -20,45 +18,6 @@ type Tensor = (String, Vec<u8>);
 struct After {
     records: Vec<StepRecord>,
     state: Vec<Tensor>,
-}
-
-/// Runs `steps` steps on ranks of the CPU, from step `from` on if there is a state to continue
-/// from.
-fn on_cpu(run: &Run, count: usize, steps: u64, from: Option<(&After, u64)>) -> Vec<After> {
-    let rank = |group: Group| {
-        let mut trainer = trainer(run, &group, Arc::default());
-        if let Some((before, steps_done)) = from {
-            restore(&mut trainer, before, steps_done);
-        }
-        after(&mut trainer, steps)
-    };
-    in_groups(count, rank)
-}
-
-/// The trainer of one rank on the CPU.
-fn trainer(run: &Run, group: &Group, asked: Arc<AtomicBool>) -> Trainer {
-    let ranks = Ranks { rank: group.rank(), count: group.ranks() };
-    let mut division = Division::new(&run.config.train, &Target::Cpu, ranks).expect("it fits");
-    division.group = group.clone();
-    Trainer::of_rank(&run.config, &run.data, &Backend::Cpu, division, asked).expect("it fits")
-}
-
-/// Joins ranks with one another, and lets each do something in a thread of its own.
-fn in_groups<R: Send>(count: usize, run: impl Fn(Group) -> R + Sync + Send + Copy) -> Vec<R> {
-    static RUNS: AtomicUsize = AtomicUsize::new(0);
-    let job = format!("{} {}", std::process::id(), RUNS.fetch_add(1, Ordering::SeqCst));
-    let lookup = Arc::new(move |name: &str| (name == "ONEGRAPH_JOB").then(|| job.clone()));
-    let options = JoinOptions { lookup, ..JoinOptions::default() };
-    in_threads((0..count).collect(), |rank| {
-        let (local_rank, local_ranks) = (rank, count);
-        let launcher = Launcher::Torchrun;
-        let launch = Launch { rank, ranks: count, local_rank, local_ranks, launcher };
-        let group = Group::join(&launch, options.clone()).expect("all come");
-        let result = run(group.clone());
-        group.barrier("the end").expect("all come to their end");
-        group.leave(None);
-        result
-    })
 }
 
 /// Runs each rank in a thread with threads of its own for parallel loops, as processes have.
@@ -110,17 +69,6 @@ fn distance(a: &After, b: &After) -> f32 {
     a.state.iter().zip(&b.state).map(of).fold(0.0, f32::max)
 }
 
-fn restore(trainer: &mut Trainer, before: &After, steps_done: u64) {
-    let change = |state: &mut graph::StateSet| {
-        for (name, bytes) in &before.state {
-            state.get_mut(name).expect("the same model").bytes_mut().copy_from_slice(bytes);
-        }
-        Ok(())
-    };
-    trainer.state().change(change).expect("restored");
-    trainer.resume_at(steps_done);
-}
-
 fn losses(after: &After) -> Vec<Vec<u32>> {
     let bits = |record: &StepRecord| {
         let all = record.losses.iter().map(|(_, loss)| *loss);
@@ -132,30 +80,6 @@ fn losses(after: &After) -> Vec<Vec<u32>> {
 /// Eighteen images leave a last batch of two in each epoch: one group of four holds images.
 const TWENTY: [&str; 3] =
     ["train.batch_size=8", "train.images_per_group=2", "data.synthetic.train_images=18"];
-
-#[test]
-fn weights_after_twenty_steps_do_not_depend_on_the_number_of_ranks() {
-    let run = Run::new(&TWENTY);
-    let alone = on_cpu(&run, 1, 20, None).remove(0);
-    assert!(alone.records.iter().any(|record| record.images == 2), "a partial batch");
-    for count in [2, 4] {
-        for (rank, after) in on_cpu(&run, count, 20, None).iter().enumerate() {
-            assert_eq!(losses(after), losses(&alone), "losses of rank {rank} of {count}");
-            assert!(after.state == alone.state, "weights of rank {rank} of {count}");
-        }
-    }
-}
-
-#[test]
-fn a_run_goes_on_with_another_number_of_ranks() {
-    let run = Run::new(&TWENTY);
-    let whole = on_cpu(&run, 1, 6, None).remove(0);
-    let two = on_cpu(&run, 2, 3, None).remove(1);
-    for count in [1, 4] {
-        let resumed = on_cpu(&run, count, 3, Some((&two, 3))).remove(0);
-        assert!(resumed.state == whole.state, "resumed on {count} ranks");
-    }
-}
 
 /// On devices the sum over ranks is of halves, so one rank and several agree up to rounding; ranks
 /// agree with one another in every bit, and so do two runs.
@@ -202,20 +126,4 @@ fn one_rank_that_sums_makes_the_step_of_one_that_does_not() {
             assert!((plain.grad_norm - sums.grad_norm).abs() < 1e-4 * plain.grad_norm, "{sums:?}");
         }
     }
-}
-
-/// The step's own sums carry the request, so all ranks know of it after the same step.
-#[test]
-fn a_request_to_stop_on_one_rank_stops_all_after_the_same_step() {
-    let run = Run::new(&TWENTY);
-    let rank = |group: Group| {
-        let asked = Arc::new(AtomicBool::new(false));
-        let mut trainer = trainer(&run, &group, asked.clone());
-        while trainer.stop_after().is_none() {
-            asked.store(group.rank() == 1 && trainer.steps_done() == 3, Ordering::Relaxed);
-            trainer.step(20).expect("a step");
-        }
-        (trainer.stop_after(), trainer.steps_done())
-    };
-    assert_eq!(in_groups(2, rank), [(Some(4), 4); 2]);
 }

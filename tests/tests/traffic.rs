@@ -20,7 +20,7 @@ use kernels::ops::layer::Layer;
 use kernels::ops::product::{GradInput, GradWeight};
 use kernels::signs::signs_of;
 use kernels::{Finish, OpRef, Role, TensorDesc};
-use test_gpu::{Counted, Operation, Requests, TestGpu};
+use test_gpu::{Counted, Operation, TestGpu};
 
 /// A 3x3 on a map of 16x16: whole tiles, with padding at the edges.
 const SIDE: usize = 16;
@@ -109,20 +109,6 @@ fn launches(op: &OpRef, inputs: &[HostTensor], multiprocessors: usize) -> Vec<Co
     gpu.take_counted()
 }
 
-fn print(name: &str, launch: &Counted) {
-    println!("{name}");
-    for operation in OPERATIONS.into_iter().filter(|one| launch.requests(*one).count > 0) {
-        let requests = launch.requests(operation);
-        let Requests { count, bytes, units, worst, .. } = requests;
-        let (each, ratio) = (units as f64 / count as f64, requests.ratio());
-        println!(
-            "  {:<16} {count:>8} requests {bytes:>10} bytes {units:>8} units {each:>6.2} each, at \
-             most {worst:>2} {ratio:>6.3} of the least",
-            format!("{operation:?}")
-        );
-    }
-}
-
 /// Every kernel asks for no more than is recorded; where it asks for less, that is to be recorded.
 #[test]
 fn products_ask_no_more_of_memory_than_is_recorded() {
@@ -138,7 +124,6 @@ fn products_ask_no_more_of_memory_than_is_recorded() {
     for launch in settings.into_iter().flat_map(of_setting) {
         let split = if launch.grid[2] > 1 { ", split" } else { "" };
         let name = format!("{}{split}", launch.kernel);
-        print(&name, &launch);
         let (_, record) = RECORD.iter().find(|(known, _)| *known == name).unwrap();
         for (operation, recorded) in OPERATIONS.iter().zip(record) {
             let ratio = (launch.requests(*operation).ratio() * 1e3).round() / 1e3;

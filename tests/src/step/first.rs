@@ -18,12 +18,12 @@ pub fn a_step_in_fp16_is_that_of_f32(open: &Open) {
 }
 
 /// The first step in fp32, where only the order of sums differs.
-pub fn a_step_in_fp32_is_that_of_the_cpu(open: &Open) {
+pub(super) fn a_step_in_fp32_is_that_of_the_cpu(open: &Open) {
     first_step(open, &["model.roi.canonical_size=20", "train.precision=fp32"], IN_FP32);
 }
 
 /// The same of a ResNet, whose convolutions scale by its frozen norms and stride.
-pub fn a_step_of_a_resnet_in_fp32_is_that_of_the_cpu(open: &Open) {
+pub(super) fn a_step_of_a_resnet_in_fp32_is_that_of_the_cpu(open: &Open) {
     let resnet = [
         "model.roi.canonical_size=20",
         "train.precision=fp32",
@@ -39,19 +39,18 @@ pub fn a_step_of_a_resnet_in_fp32_is_that_of_the_cpu(open: &Open) {
 }
 
 /// The first step in tf32.
-pub fn a_step_in_tf32_is_that_of_the_cpu(open: &Open) {
+pub(super) fn a_step_in_tf32_is_that_of_the_cpu(open: &Open) {
     first_step(open, &["model.roi.canonical_size=20", "train.precision=tf32"], IN_TF32);
 }
 
 /// The first step with this norm behind the convolutions of pyramid and heads, in fp16 and in fp32.
-/// `planted` changes only the device's model.
-pub fn a_step_of_new_heads_is_that_of_f32(open: &Open, norm: &str, planted: &[&str]) {
+pub(super) fn a_step_of_new_heads_is_that_of_f32(open: &Open, norm: &str) {
     let heads = new_heads(norm);
     for (precision, bounds) in [("fp16", IN_FP16), ("fp32", NEW_HEADS_IN_FP32)] {
         let precision = format!("train.precision={precision}");
         let set = heads.iter().map(String::as_str);
         let set = set.chain(["model.roi.canonical_size=20", &precision]).collect::<Vec<_>>();
-        planted_first_step(open, &set, planted, bounds);
+        first_step(open, &set, bounds);
     }
 }
 
@@ -63,7 +62,7 @@ pub(super) fn a_step_in_fp32_is_that_of_f32(open: &Open, set: &[&str]) {
 
 /// Three steps in fp32 and tf32: losses and the weights that they leave are those of the CPU, and
 /// the loss scale is 1.
-pub fn three_steps_in_floats_are_those_of_the_cpu(open: &Open) {
+pub(super) fn three_steps_in_floats_are_those_of_the_cpu(open: &Open) {
     for (precision, loss, weight) in [("fp32", 1e-5, 1e-5), ("tf32", 2e-3, 5e-3)] {
         let place = folder();
         let store = images(place.path());
@@ -120,7 +119,7 @@ const IN_TF32: Bounds = Bounds { loss: 1e-3, total: 3e-3, norm: 0.02, apart: 0.1
 
 /// The first step by the rules of MLPerf's reference, whose cut of proposals takes some of each
 /// image.
-pub fn a_step_by_mlperfs_rules_is_that_of_f32(open: &Open) {
+pub(super) fn a_step_by_mlperfs_rules_is_that_of_f32(open: &Open) {
     let rules = [
         "model.roi.canonical_size=20",
         "model.anchors.stride_rule=nominal",
@@ -150,10 +149,6 @@ pub fn a_step_by_mlperfs_rules_is_that_of_f32(open: &Open) {
 }
 
 fn first_step(open: &Open, set: &[&str], bounds: Bounds) {
-    planted_first_step(open, set, &[], bounds);
-}
-
-fn planted_first_step(open: &Open, set: &[&str], planted: &[&str], bounds: Bounds) {
     let place = folder();
     let store = images(place.path());
     let config = micro(set);
@@ -163,7 +158,6 @@ fn planted_first_step(open: &Open, set: &[&str], planted: &[&str], bounds: Bound
     free.run();
     let given = Changes { given: &PROPOSALS, ..Changes::OBSERVED };
     let mut cpu = OnCpu::new(&store, &config, SQUARE, given);
-    let config = micro(&[set, planted].concat());
     let mut device = OnDevice::new(&store, &config, &[SQUARE], given, open(Some(7)));
     let proposals = PROPOSALS.map(|name| (name.to_string(), free.read(name).bytes().to_vec()));
     for (name, bytes) in inputs(&store, &config, &batch).into_iter().chain(proposals) {
@@ -214,7 +208,7 @@ fn planted_first_step(open: &Open, set: &[&str], planted: &[&str], bounds: Bound
 }
 
 /// Values behind the used part of an input, left by an earlier step, change no bit of a result.
-pub fn what_lies_behind_the_counts_changes_nothing(open: &Open) {
+pub(super) fn what_lies_behind_the_counts_changes_nothing(open: &Open) {
     let place = folder();
     let store = images(place.path());
     let config = micro(&["model.roi.canonical_size=20"]);
@@ -246,7 +240,7 @@ pub fn what_lies_behind_the_counts_changes_nothing(open: &Open) {
 }
 
 /// Two padded shapes alternate and share state and arena: each step matches the CPU.
-pub fn two_shapes_alternate(open: &Open) {
+pub(super) fn two_shapes_alternate(open: &Open) {
     let place = folder();
     let store = images(place.path());
     let config = micro(&["solver.learning_rate=0.01"]);

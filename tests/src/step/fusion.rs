@@ -66,7 +66,7 @@ fn kept(device: &OnDevice) -> Vec<(String, HostTensor)> {
 
 /// Each fusion by itself, and all together, give the losses and gradients of the plain form but for
 /// rounding, and the same bits in two orders of work.
-pub fn fusions_change_rounding_alone(open: &Open) {
+pub(super) fn fusions_change_rounding_alone(open: &Open) {
     let place = folder();
     let store = images(place.path());
     for set in [&MICRO[..], &RESNET] {
@@ -97,7 +97,7 @@ pub fn fusions_change_rounding_alone(open: &Open) {
 
 /// Signs mask as the activations do: every bit stays, on the backbone, in a mask head whose RoIs
 /// are not all in use, and in a transposed convolution's gradient.
-pub fn signs_change_no_bit(open: &Open) {
+pub(super) fn signs_change_no_bit(open: &Open) {
     let place = folder();
     let store = images(place.path());
     let mut config = micro(&[&RESNET[..], &MASKS_WITH_SIGNS].concat());

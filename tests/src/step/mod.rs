@@ -14,23 +14,8 @@ use device::Device;
 use tempfile::TempDir;
 
 pub use counted::{CountedNode, counted_products};
-pub use first::{
-    a_step_by_mlperfs_rules_is_that_of_f32, a_step_in_fp16_is_that_of_f32,
-    a_step_in_fp32_is_that_of_the_cpu, a_step_in_tf32_is_that_of_the_cpu,
-    a_step_of_a_resnet_in_fp32_is_that_of_the_cpu, a_step_of_new_heads_is_that_of_f32,
-    three_steps_in_floats_are_those_of_the_cpu, two_shapes_alternate,
-    what_lies_behind_the_counts_changes_nothing,
-};
-pub use fusion::{fusions_change_rounding_alone, signs_change_no_bit};
+pub use first::a_step_in_fp16_is_that_of_f32;
 pub use run::{Run, resume, steps};
-pub use training::{
-    a_c4_model_trains_as_on_the_cpu, a_cascade_trains_as_on_the_cpu,
-    a_convnext_trains_as_on_the_cpu, a_dc5_resnext_trains_as_on_the_cpu,
-    a_partial_batch_weighs_as_without_micro_steps, a_step_is_one_launch_and_no_wait,
-    keypoints_train_as_on_the_cpu, new_heads_train_as_on_the_cpu, resuming_is_exact,
-    the_loss_scale_grows_and_an_overflow_is_skipped, twenty_steps_learn_as_on_the_cpu,
-    two_micro_steps_of_two_are_one_step_of_four,
-};
 
 /// Opens the device. A seed requests an unusual order of work, if the device supports it.
 pub type Open<'a> = dyn Fn(Option<u64>) -> Arc<dyn Device> + 'a;
@@ -41,27 +26,27 @@ pub type Check = (&'static str, fn(&Open<'_>));
 /// All checks.
 pub const CHECKS: [Check; 22] = [
     ("first step against f32", a_step_in_fp16_is_that_of_f32),
-    ("first step in fp32", a_step_in_fp32_is_that_of_the_cpu),
-    ("first step of a ResNet in fp32", a_step_of_a_resnet_in_fp32_is_that_of_the_cpu),
-    ("first step in tf32", a_step_in_tf32_is_that_of_the_cpu),
-    ("three steps in fp32 and tf32", three_steps_in_floats_are_those_of_the_cpu),
-    ("MLPerf's rules against f32", a_step_by_mlperfs_rules_is_that_of_f32),
-    ("bytes behind the counts", what_lies_behind_the_counts_changes_nothing),
-    ("two shapes in turn", two_shapes_alternate),
-    ("one launch, no wait", a_step_is_one_launch_and_no_wait),
-    ("loss scale and overflow", the_loss_scale_grows_and_an_overflow_is_skipped),
-    ("resume", resuming_is_exact),
-    ("micro-steps", two_micro_steps_of_two_are_one_step_of_four),
-    ("micro-steps of a partial batch", a_partial_batch_weighs_as_without_micro_steps),
-    ("fusions", fusions_change_rounding_alone),
-    ("signs", signs_change_no_bit),
-    ("twenty steps", twenty_steps_learn_as_on_the_cpu),
-    ("new heads", new_heads_train_as_on_the_cpu),
-    ("cascade", a_cascade_trains_as_on_the_cpu),
-    ("keypoints", keypoints_train_as_on_the_cpu),
-    ("C4", a_c4_model_trains_as_on_the_cpu),
-    ("DC5 and groups", a_dc5_resnext_trains_as_on_the_cpu),
-    ("ConvNeXt", a_convnext_trains_as_on_the_cpu),
+    ("first step in fp32", first::a_step_in_fp32_is_that_of_the_cpu),
+    ("first step of a ResNet in fp32", first::a_step_of_a_resnet_in_fp32_is_that_of_the_cpu),
+    ("first step in tf32", first::a_step_in_tf32_is_that_of_the_cpu),
+    ("three steps in fp32 and tf32", first::three_steps_in_floats_are_those_of_the_cpu),
+    ("MLPerf's rules against f32", first::a_step_by_mlperfs_rules_is_that_of_f32),
+    ("bytes behind the counts", first::what_lies_behind_the_counts_changes_nothing),
+    ("two shapes in turn", first::two_shapes_alternate),
+    ("one launch, no wait", training::a_step_is_one_launch_and_no_wait),
+    ("loss scale and overflow", training::the_loss_scale_grows_and_an_overflow_is_skipped),
+    ("resume", training::resuming_is_exact),
+    ("micro-steps", training::two_micro_steps_of_two_are_one_step_of_four),
+    ("micro-steps of a partial batch", training::a_partial_batch_weighs_as_without_micro_steps),
+    ("fusions", fusion::fusions_change_rounding_alone),
+    ("signs", fusion::signs_change_no_bit),
+    ("twenty steps", training::twenty_steps_learn_as_on_the_cpu),
+    ("new heads", training::new_heads_train_as_on_the_cpu),
+    ("cascade", training::a_cascade_trains_as_on_the_cpu),
+    ("keypoints", training::keypoints_train_as_on_the_cpu),
+    ("C4", training::a_c4_model_trains_as_on_the_cpu),
+    ("DC5 and groups", training::a_dc5_resnext_trains_as_on_the_cpu),
+    ("ConvNeXt", training::a_convnext_trains_as_on_the_cpu),
 ];
 
 fn relative(got: f64, want: f64) -> f64 {

@@ -37,9 +37,9 @@ fn sha256(state: &[(String, Vec<u8>)]) -> String {
 /// With a norm of each kind behind the convolutions of pyramid and heads, and two convolutions in
 /// the RPN, the first step's losses and gradients are those of f32, twenty steps learn as on the
 /// CPU, a step is one launch, and a run resumes exactly.
-pub fn new_heads_train_as_on_the_cpu(open: &Open) {
+pub(super) fn new_heads_train_as_on_the_cpu(open: &Open) {
     for (norm, steps) in [("frozen_batch_norm", 20), ("frozen_statistics", 5), ("group_norm", 5)] {
-        a_step_of_new_heads_is_that_of_f32(open, norm, &[]);
+        a_step_of_new_heads_is_that_of_f32(open, norm);
         let set = new_heads(norm);
         let set: Vec<&str> = set.iter().map(String::as_str).collect();
         learn_as_on_the_cpu(&set, open);
@@ -50,7 +50,7 @@ pub fn new_heads_train_as_on_the_cpu(open: &Open) {
 
 /// The same with the three box heads of a cascade, with masks and without. The first step is
 /// compared in fp32: in fp16 an RoI may fall on the other side of a stage's IoU.
-pub fn a_cascade_trains_as_on_the_cpu(open: &Open) {
+pub(super) fn a_cascade_trains_as_on_the_cpu(open: &Open) {
     learn_as_on_the_cpu(&CASCADE, open);
     for (kind, steps) in [("model.kind=mask_rcnn", 20), ("model.kind=faster_rcnn", 5)] {
         trains(&[&CASCADE[..], &[kind]].concat(), steps, open);
@@ -58,23 +58,23 @@ pub fn a_cascade_trains_as_on_the_cpu(open: &Open) {
 }
 
 /// The same with keypoints in place of masks.
-pub fn keypoints_train_as_on_the_cpu(open: &Open) {
+pub(super) fn keypoints_train_as_on_the_cpu(open: &Open) {
     learn_as_on_the_cpu(&KEYPOINTS, open);
     trains(&KEYPOINTS, 20, open);
 }
 
 /// The same of a model without a pyramid, whose body's last stage runs on RoIs.
-pub fn a_c4_model_trains_as_on_the_cpu(open: &Open) {
+pub(super) fn a_c4_model_trains_as_on_the_cpu(open: &Open) {
     trains(&C4, 20, open);
 }
 
 /// The same of a ResNeXt without a pyramid, with dilation in its last stage.
-pub fn a_dc5_resnext_trains_as_on_the_cpu(open: &Open) {
+pub(super) fn a_dc5_resnext_trains_as_on_the_cpu(open: &Open) {
     trains(&DC5, 20, open);
 }
 
 /// The same of a ConvNeXt, whose images leave out the same branches.
-pub fn a_convnext_trains_as_on_the_cpu(open: &Open) {
+pub(super) fn a_convnext_trains_as_on_the_cpu(open: &Open) {
     trains(&CONVNEXT, 20, open);
 }
 
@@ -86,7 +86,7 @@ fn trains(set: &[&str], count: u64, open: &Open) {
 }
 
 /// Twenty steps lose as much as on the CPU, and the same device makes the same bits again.
-pub fn twenty_steps_learn_as_on_the_cpu(open: &Open) {
+pub(super) fn twenty_steps_learn_as_on_the_cpu(open: &Open) {
     learn_as_on_the_cpu(&[], open);
 }
 
@@ -126,7 +126,7 @@ fn learn_as_on_the_cpu(set: &[&str], open: &Open) {
 }
 
 /// Over 50 steps: one graph launch and one copy each, and the host never waits for the device.
-pub fn a_step_is_one_launch_and_no_wait(open: &Open) {
+pub(super) fn a_step_is_one_launch_and_no_wait(open: &Open) {
     launch_once(&[], 50, open);
 }
 
@@ -150,7 +150,7 @@ fn launch_once(set: &[&str], count: u64, open: &Open) {
 
 /// The loss scale doubles after clean steps; a step whose gradients overflow leaves every bit of
 /// the weights and their momentum as it was, and halves the scale.
-pub fn the_loss_scale_grows_and_an_overflow_is_skipped(open: &Open) {
+pub(super) fn the_loss_scale_grows_and_an_overflow_is_skipped(open: &Open) {
     let scaled = |initial: &str| {
         let initial = format!("solver.initial_loss_scale={initial}");
         let interval = "solver.loss_scale_growth_interval=3";
@@ -176,7 +176,7 @@ pub fn the_loss_scale_grows_and_an_overflow_is_skipped(open: &Open) {
 }
 
 /// A run that was saved and taken up again makes the bits of one that went on.
-pub fn resuming_is_exact(open: &Open) {
+pub(super) fn resuming_is_exact(open: &Open) {
     resume_exactly(&[], open);
 }
 
@@ -195,13 +195,13 @@ fn resume_exactly(set: &[&str], open: &Open) {
 }
 
 /// Four images in two micro-steps of two make the update of four at once.
-pub fn two_micro_steps_of_two_are_one_step_of_four(open: &Open) {
+pub(super) fn two_micro_steps_of_two_are_one_step_of_four(open: &Open) {
     micro_steps_are_one_step(&["train.images_per_group=2"], 3, open);
 }
 
 /// The last batch of six images has two: one micro-step is full and the other empty. The last of
 /// seven has three, and a group is half full.
-pub fn a_partial_batch_weighs_as_without_micro_steps(open: &Open) {
+pub(super) fn a_partial_batch_weighs_as_without_micro_steps(open: &Open) {
     for (images, group) in [(6, 1), (6, 2), (7, 2)] {
         let images = format!("data.synthetic.train_images={images}");
         let group = format!("train.images_per_group={group}");

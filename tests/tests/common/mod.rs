@@ -21,6 +21,8 @@ pub(crate) const BAD_CONFIG: i32 = 3;
 pub(crate) const BAD_DATA: i32 = 4;
 pub(crate) const DIVERGED: i32 = 5;
 pub(crate) const INTERRUPTED: i32 = 6;
+/// No GPU can be used, or one failed.
+pub(crate) const NO_DEVICE: i32 = 7;
 pub(crate) const RANK_LOST: i32 = 8;
 
 /// Key of a record: what an evaluation would take on another machine.

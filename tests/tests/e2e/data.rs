@@ -3,10 +3,9 @@
 
 use std::path::PathBuf;
 
-use crate::common::{self, BAD_CONFIG, BAD_DATA, Place, as_list, assert_has};
+use crate::common::{self, BAD_DATA, Place, as_list, assert_has};
 use crate::support;
-use dali::prep::{self, PrepOptions, PrepReport};
-use dali::store::{PixelEncoding, Segmentation, Store};
+use dali::store::{Segmentation, Store};
 use engine::config::Config;
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
@@ -17,34 +16,6 @@ fn coco(split: &str) -> Option<(PathBuf, PathBuf)> {
     let root = support::data_dir().join("coco-open");
     let annotations = support::need(root.join(format!("annotations/instances_{split}2017.json")))?;
     Some((root.join(format!("{split}2017")), annotations))
-}
-
-fn prepare(place: &Place, split: &str, pixels: PixelEncoding) -> Option<(Store, PrepReport)> {
-    let (images, annotations) = coco(split)?;
-    let out = place.join(&format!("{split}.{}", pixels as u8));
-    let options = PrepOptions { pixels, ..PrepOptions::new(images, annotations, &out) };
-    let report = prep::run(&options, &mut |_| ()).expect("COCO's own files are sound");
-    let store = Store::open(&out).expect("a store just written");
-    store.verify_all().expect("every image decodes");
-    Some((store, report))
-}
-
-/// As those of the training split, which dali's tests prepare.
-#[test]
-fn coco_images_are_counted_and_decode_alike_in_both_encodings() {
-    let place = Place::new();
-    let Some((jpeg, report)) = prepare(&place, "val", PixelEncoding::Jpeg) else { return };
-    assert!(report.dropped.is_empty(), "{:?}", report.dropped);
-    let ids: Vec<u64> = jpeg.header().categories.iter().map(|c| c.coco_id).collect();
-    assert_eq!((ids[0], ids[11], ids[79]), (1, 13, 90), "COCO leaves ids out");
-    let Some((raw, _)) = prepare(&place, "val", PixelEncoding::Raw) else { return };
-    assert_eq!((jpeg.len(), raw.len()), (72, 72));
-    let (mut a, mut b) = (Vec::new(), Vec::new());
-    for i in 0..jpeg.len() {
-        jpeg.decode_rgb(i, &mut a).expect("verified");
-        raw.decode_rgb(i, &mut b).expect("verified");
-        assert!(a == b, "image {}", jpeg.image(i).image_id);
-    }
 }
 
 /// A set drawn, trained on as files, and damaged: image files by a user, the store by a disk.
@@ -86,7 +57,6 @@ fn a_replaced_image_remakes_the_store() {
     let words = ["pixels of image", "checksum", &store, "remove it"];
     place.bad(&format!("inspect {store} --verify"), BAD_DATA, &words);
     place.good(&format!("inspect {store}"));
-    place.bad("inspect program", BAD_CONFIG, &["need a config"]);
     let said = place.run("inspect .");
     assert!(said.err.contains("the folder holds no store, no run and no checkpoint"), "{said:?}");
 }
@@ -130,16 +100,7 @@ fn coco_images_train_in_padded_shapes_of_both_orientations() {
         as_list(&detected).iter().map(|d| d["image_id"].as_u64()).collect();
     assert!(on.len() <= 4, "eval.max_images");
 
-    // The stores are made once; the config that the run saved opens them again.
-    let stores = place.names("runs/data");
-    assert_eq!(stores.len(), 2, "{stores:?}");
-    let mut config = Config::load(place.join("runs/micro/config.toml"), &[]).expect("it ran");
-    let store = stores.iter().find(|s| s.contains("train")).expect("the training store");
-    let store = place.join("runs/data").join(store);
-    config.data.train_store = Some(store.display().to_string());
-    let set = DataSet::open(&config, Split::Train, &Progress::quiet()).expect("it was opened");
-    let portrait = set.shapes.iter().filter(|s| s.height > s.width).count();
-    assert_eq!((set.shapes.len(), portrait), (4, 2), "{:?}", set.shapes);
+    assert_eq!(place.names("runs/data").len(), 2, "the stores are made once");
 }
 
 /// An annotation file that was edited is prepared again.
@@ -225,38 +186,36 @@ fn odd_data_is_told_each_time() {
     }
 }
 
-/// A drawn set that lost its store is drawn again; one that was never ours is left as it is.
+/// A drawn set whose store is lost or damaged is drawn again; a folder that was never ours is left
+/// as it is.
 #[test]
-fn a_drawn_set_without_its_store_is_drawn_again() {
-    let place = Place::new();
-    let train = common::micro("--set train.steps=1");
-    place.good(&train);
-    let set = "runs/data/micro/val-8x64-seed0";
-    let pixels = place.bytes(&format!("{set}/store/pixels.bin"));
-    std::fs::remove_dir_all(place.join(&format!("{set}/store"))).expect("it is there");
-    place.good(&train);
-    assert_eq!(place.bytes(&format!("{set}/store/pixels.bin")), pixels);
-    std::fs::remove_dir_all(place.join(set)).expect("it is there");
-    place.write(&format!("{set}/precious"), "data");
-    place.bad(&train, common::BAD_DATA, &[set, "leaves it alone"]);
-    assert_eq!(place.text(&format!("{set}/precious")), "data");
-}
-
-#[test]
-fn a_drawn_set_whose_store_is_damaged_is_drawn_again() {
+fn a_drawn_set_whose_store_is_lost_or_damaged_is_drawn_again() {
     let place = Place::new();
     let dir = place.path().display();
     let config = Config::load("micro", &[format!("data.synthetic.dir={dir}")]).expect("a preset");
-    let open = || DataSet::open(&config, Split::Val, &Progress::quiet()).expect("a drawn set");
-    let images = open().store.len();
-    let store = place.join("val-8x64-seed0/store");
+    let open = || DataSet::open(&config, Split::Val, &Progress::quiet());
+    let sound = || {
+        let set = open().expect("a drawn set");
+        set.store.stores().for_each(|store| store.verify_all().expect("a sound store"));
+    };
+    sound();
+    let (set, store) = ("val-8x64-seed0", "val-8x64-seed0/store");
+    let pixels = place.bytes(&format!("{store}/pixels.bin"));
     for lost in ["runs.bin", "header.json", "pixels.bin"] {
-        std::fs::remove_file(store.join(lost)).expect("it is there");
-        assert_eq!(open().store.len(), images, "without {lost}");
+        std::fs::remove_file(place.join(store).join(lost)).expect("it is there");
+        sound();
     }
-    place.flip("val-8x64-seed0/store/images.bin");
-    open().store.stores().for_each(|store| store.verify_all().expect("a sound store"));
+    place.flip(&format!("{store}/images.bin"));
+    sound();
+    std::fs::remove_dir_all(place.join(store)).expect("it is there");
+    sound();
+    assert_eq!(place.bytes(&format!("{store}/pixels.bin")), pixels);
     assert_eq!(place.names(".").len(), 1, "nothing is left beside it");
+    std::fs::remove_dir_all(place.join(set)).expect("it is there");
+    place.write(&format!("{set}/precious"), "data");
+    let refused = open().map(drop).expect_err("a stranger's folder").to_string();
+    assert_has(&refused, &[set, "leaves it alone"]);
+    assert_eq!(place.text(&format!("{set}/precious")), "data");
 }
 
 #[test]

@@ -5,14 +5,11 @@ use std::time::{Duration, Instant};
 
 use crate::common::driver::Gpus;
 use crate::common::ranks::{Ended, Running};
-use crate::common::{DIVERGED, INTERRUPTED, RANK_LOST, micro, said};
+use crate::common::{INTERRUPTED, NO_DEVICE, RANK_LOST, micro, said};
 use rustix::process::Signal;
 
 /// `ranks.timeout_seconds`: survivors of a loss end within it.
 const LIMIT: Duration = Duration::from_secs(10);
-
-/// Exit code where a GPU failed.
-const NO_DEVICE: i32 = 7;
 
 /// Exit code of a process that has aborted, as a shell reports it.
 const ABORTED: i32 = 134;
@@ -57,16 +54,6 @@ fn all_ranks_save_and_leave_when_one_is_asked_to() {
     let ended = after("iter 2/", "", 1, Signal::USR1);
     assert_eq!(ended.codes, [INTERRUPTED; 2], "{}", ended.said);
     assert_eq!(ended.said.matches("interrupted; go on with").count(), 1, "{}", ended.said);
-}
-
-#[test]
-fn non_finite_losses_are_told_by_one_rank() {
-    let gpus = Gpus::new("A100,A100");
-    let wild = "--set solver.warmup_steps=0 --set solver.learning_rate=1e6 \
-                --set train.precision=fp32";
-    let ended = start(&gpus, wild).end();
-    let error = ended.only_error(DIVERGED);
-    assert!(error.starts_with("rank 0: error: step "), "{error}");
 }
 
 /// Faults of NCCL: the planted fault, more of the config, words of the message, and the exit codes

@@ -4,10 +4,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::common::driver::Gpus;
-use crate::common::{RANK_LOST, as_number, assert_has, micro, said};
-
-/// Exit code where a GPU failed.
-const NO_DEVICE: i32 = 7;
+use crate::common::{NO_DEVICE, RANK_LOST, as_number, assert_has, micro, said};
 
 fn train(gpus: &Gpus, more: &str, plant: &str) -> Command {
     let arguments = micro(&format!(

@@ -19,7 +19,7 @@ fn scores(place: &Place, weights: &str) -> String {
 }
 
 #[test]
-fn an_exported_model_has_the_scores_of_its_run() {
+fn an_exported_model_has_the_scores_of_its_run_and_others_are_not_expected() {
     let place = trained();
     let whole = place.good("eval --run runs/micro");
     let export = "export --run runs/micro --names-only --format";
@@ -39,24 +39,24 @@ fn an_exported_model_has_the_scores_of_its_run() {
     let checkpoint = format!("{CHECKPOINT}/model.safetensors");
     let is_same = place.bytes("a.safetensors") == place.bytes(&checkpoint);
     assert!(is_same, "torchvision's names are the checkpoint's");
-    // Through detectron2 and back: only the rows that it lacks are others.
-    let config = format!("--config {CHECKPOINT}/config.toml");
-    let back = format!("export --weights b.pth {config} --names-only --format torchvision");
-    place.good(&format!("{back} --out c.safetensors"));
-    let (before, after) =
-        (tensors::read(&place, &checkpoint), tensors::read(&place, "c.safetensors"));
-    assert_eq!(before.len(), after.len());
-    for (name, (_, data)) in &before {
-        let dead = match name {
-            name if name.contains("bbox_pred") && name.contains("predictor") => data.len() / 5,
-            name if name.contains("mask_fcn_logits") => data.len() / 5,
-            _ => 0,
-        };
-        let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-        let after = bits(&after[name].1);
-        assert!(after[dead..] == bits(data)[dead..], "{name}");
-        assert!(after[..dead].iter().all(|bits| *bits == 0), "{name}");
-    }
+
+    let ap: Vec<f64> = whole
+        .lines()
+        .filter(|line| line.contains("(AP) @[ IoU=0.50:0.95 | area=   all"))
+        .map(|line| line.rsplit('=').next().expect("a number").trim().parse().expect("a number"))
+        .collect();
+    assert_eq!(ap.len(), 2, "{whole}");
+    let expect = |bbox: f64, mask: f64| {
+        format!("eval --run runs/micro --expect box={:.4},mask={:.4}", bbox.abs(), mask.abs())
+    };
+    let out = place.good(&expect(ap[0], ap[1] + 0.001));
+    assert!(out.starts_with(&whole) && out.matches(": as expected").count() == 2, "{out}");
+    assert_has(&out, &["within 0.002"]);
+    let told = ["not as expected: segm AP is", &format!("and not {:.4}", ap[1] + 0.1)];
+    place.bad(&expect(ap[0], ap[1] + 0.1), FAILED, &told);
+    let boxes = "--set model.kind=faster_rcnn";
+    place.bad(&format!("eval --run runs/micro {boxes} --expect mask=0.3"), BAD_CONFIG, &[]);
+    assert_eq!(place.run("eval --run runs/micro --expect mask=3").code, 2);
 }
 
 #[test]
@@ -76,11 +76,6 @@ fn what_a_format_cannot_express_is_named_and_refused() {
     let eval = format!("eval --weights b.pth --config {CHECKPOINT}/config.toml");
     let told = ["b.pth", "detectron2's names", "anchors rounded", "--names-only"];
     place.bad(&eval, BAD_CONFIG, &told);
-    place.write("evil.pkl", b"\x80\x02cos\nsystem\nU\x0atouch evil\x85R.");
-    for command in ["eval --weights evil.pkl --config micro", "train micro --init evil.pkl"] {
-        place.bad(command, FAILED, &["evil.pkl", "`os.system`", "nothing was executed"]);
-    }
-    assert!(!place.join("evil").exists());
 }
 
 #[test]
@@ -131,11 +126,7 @@ fn a_run_begins_from_a_file_of_either_extent() {
     let all = "0 initialised, 0 missing, 0 mismatched; 0 tensors unexpected";
     let told = [
         "whole.pth has detectron2's names",
-        "pixels in RGB less [123.675, 116.28, 103.53]",
         "where detectron2's are in BGR less [103.53, 116.28, 123.675] over [1.0, 1.0, 1.0]",
-        "RoIAlign not shifted",
-        "RoIAlign of 2 x 2 samples",
-        "not Pillow's",
         "--names-only",
     ];
     place.refuses(
@@ -168,7 +159,7 @@ fn a_run_begins_from_a_file_of_either_extent() {
 }
 
 #[test]
-fn finetuning_keeps_the_rows_of_classes_by_name() {
+fn rows_of_classes_are_kept_by_name_and_not_taken_in_silence_without() {
     let place = trained();
     let meta = place.json(&format!("{CHECKPOINT}/checkpoint.json"));
     let categories = as_list(&meta["categories"]);
@@ -188,12 +179,7 @@ fn finetuning_keeps_the_rows_of_classes_by_name() {
     let finetune = "--init other.safetensors --finetune";
     begun(&place, finetune, &[&taken, &anew, "0 initialised"]);
     begun(&place, "--init other.safetensors", &["the predictors start anew", "6 initialised"]);
-}
-
-/// As many classes as the data has are not its classes by name.
-#[test]
-fn rows_of_a_file_that_names_no_classes_are_not_taken_in_silence() {
-    let place = trained();
+    // As many classes as the data has are not its classes by name.
     tensors::write(&place, "nameless.safetensors", &model(&place), None);
     let finetune = "--init nameless.safetensors --finetune";
     let anew = "warning: the predictors start anew: the file does not say which its 4 classes are";
@@ -206,90 +192,4 @@ fn rows_of_a_file_that_names_no_classes_are_not_taken_in_silence() {
     let images = "runs/data/micro/val-8x64-seed0/images";
     let numbered = "the weights name none of their 4 classes: they are numbered";
     place.told(&format!("predict {config} --out p {images}"), &[numbered]);
-}
-
-/// detectron2's preset, narrow and on few drawn images.
-const NARROW: &str = r#"extends = "detectron2_r50_3x"
-[model.backbone]
-stem_channels = 8
-width = 8
-[model.fpn]
-channels = 8
-[model.rpn]
-pre_nms_top_n_train = 50
-post_nms_top_n_train = 20
-pre_nms_top_n_test = 20
-post_nms_top_n_test = 10
-[model.box_head]
-hidden = [16, 16]
-[model.mask_head]
-channels = [8]
-deconv_channels = 8
-[model.detections]
-score_threshold = 0
-[input]
-min_size = 64
-max_size = 96
-buckets_per_orientation = 1
-[input.augment]
-min_sizes = []
-[data.synthetic]
-kind = "shapes"
-train_images = 4
-val_images = 2
-image_size = 64
-[solver]
-milestones = []
-warmup_steps = 1
-[train]
-steps = 2
-batch_size = 2
-images_per_group = 2
-eval_every_epochs = 0
-name = "narrow"
-[eval]
-batch_size = 2
-"#;
-
-/// Its conventions are detectron2's: nothing has to be accepted, out or in.
-#[test]
-fn a_model_of_detectron2s_preset_leaves_for_it_and_comes_back() {
-    let place = Place::new();
-    place.write("narrow.toml", NARROW);
-    place.good("train narrow.toml --device cpu");
-    let out = place.good("export --run runs/narrow --format detectron2 --out a.pth");
-    assert!(!out.contains("does not compute"), "{out}");
-    let told = ["rounded half up", "anchors that are not rounded", "levels by detectron2's rule"];
-    let export = "export --run runs/narrow --format torchvision --out b.pth";
-    place.bad(export, BAD_CONFIG, &told);
-    let eval = "eval --weights a.pth --config narrow.toml";
-    assert_eq!(place.good(eval), place.good("eval --run runs/narrow"));
-    let told = ["masks pasted into whole pixels", "extend detectron2_r50_3x"];
-    let other = "--set model.detections.paste_rule=integer_box";
-    place.bad(&format!("{eval} {other}"), BAD_CONFIG, &told);
-    place.good("train narrow.toml --device cpu --init a.pth --set train.name=again");
-}
-
-#[test]
-fn expected_scores_end_with_a_verdict_and_a_code() {
-    let place = trained();
-    let scores = place.good("eval --run runs/micro");
-    let ap: Vec<f64> = scores
-        .lines()
-        .filter(|line| line.contains("(AP) @[ IoU=0.50:0.95 | area=   all"))
-        .map(|line| line.rsplit('=').next().expect("a number").trim().parse().expect("a number"))
-        .collect();
-    assert_eq!(ap.len(), 2, "{scores}");
-    let expect = |bbox: f64, mask: f64| {
-        format!("eval --run runs/micro --expect box={:.4},mask={:.4}", bbox.abs(), mask.abs())
-    };
-    let out = place.good(&expect(ap[0], ap[1] + 0.001));
-    assert!(out.starts_with(&scores) && out.matches(": as expected").count() == 2, "{out}");
-    assert_has(&out, &["within 0.002"]);
-    let told = ["not as expected: segm AP is", &format!("and not {:.4}", ap[1] + 0.1)];
-    place.bad(&expect(ap[0], ap[1] + 0.1), FAILED, &told);
-    place.good(&format!("eval --run runs/micro --expect box={:.4}", ap[0]));
-    let boxes = "--set model.kind=faster_rcnn";
-    place.bad(&format!("eval --run runs/micro {boxes} --expect mask=0.3"), BAD_CONFIG, &[]);
-    assert_eq!(place.run("eval --run runs/micro --expect mask=3").code, 2);
 }

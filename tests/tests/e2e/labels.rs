@@ -184,35 +184,4 @@ fn a_weights_file_states_its_classes() {
     place.good(&format!("predict --weights {MODEL} --out c {predict}"));
     let alone = format!("predict --weights bare.safetensors --out d {predict}");
     place.bad(&alone, BAD_CONFIG, &["bare.safetensors", "--config"]);
-
-    tensors::write(&place, "none.safetensors", &tensors::read(&place, MODEL), Some("[]"));
-    let none = format!("predict --weights none.safetensors --config sparse.toml --out d {predict}");
-    place.bad(&none, 1, &["none.safetensors", "states 0 classes, and its classifier has 4"]);
-
-    // A category is found whatever its name.
-    let found = place.json("a/predictions.json");
-    let at = IDS.iter().position(|id| found[0]["category_id"] == *id).expect("an id");
-    let mut renamed = bytes.clone();
-    let name = |name: &str| format!("\\\"name\\\":\\\"{name}\\\"").into_bytes();
-    let mut to = name("N/A");
-    to.resize(name(NAMES[at]).len(), b' ');
-    let from = name(NAMES[at]);
-    let place_in_header = renamed.windows(from.len()).position(|w| w == from).expect("a name");
-    renamed[place_in_header..][..to.len()].copy_from_slice(&to);
-    place.write("na.safetensors", renamed);
-    let na = format!("predict --weights na.safetensors --config sparse.toml --out na {predict}");
-    place.good(&na);
-    assert_eq!(place.text("na/predictions.json"), place.text("a/predictions.json"));
-
-    // The same shapes under other names: as many classes, but others.
-    let renamed = place.text("sparse.json").replace("\"person\"", "\"cube\"");
-    place.write("renamed.json", renamed);
-    place.good("prep --images set/images --annotations renamed.json --out renamed");
-    let data = "--set data.val_store=renamed --set data.train_store=renamed";
-    let eval = format!("eval --weights bare.safetensors --config sparse.toml {data}");
-    place.bad(&eval, BAD_CONFIG, &["renamed", "other classes"]);
-    let start = format!("train sparse.toml {data} --set train.steps=1 --set model.weights={MODEL}");
-    let said = place.told(&start, &[]);
-    let told = ["6 initialised, 0 missing", "the predictors start anew: the file's classes are"];
-    assert!(told.iter().all(|t| said.err.contains(t)), "{}", said.err);
 }

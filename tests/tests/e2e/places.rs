@@ -1,10 +1,8 @@
-//! Two processes that make the same data at once, and one that is killed while it does.
+//! Two processes that make the same data at once.
 
-use std::fs;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use crate::common::{Place, assert_has};
+use crate::common::Place;
 use dali::Store;
 
 /// Pairs of processes that race; more with `ONEGRAPH_RACES`.
@@ -84,52 +82,4 @@ fn two_runs_share_the_data_that_one_of_them_draws() {
     join([start(first), start(second)]);
     let steps = [place.steps("a/micro"), place.steps("b/micro")];
     assert_eq!((steps[0].len(), &steps[0]), (1, &steps[1]));
-}
-
-#[test]
-fn what_a_killed_process_was_drawing_is_swept_by_the_next() {
-    let place = Place::new();
-    let drawing = "prep --synthetic shapes --size 64 --out drawn";
-    let mut child = start(place.command(&format!("{drawing} --count 100000")));
-    let images = || {
-        let of = |name: &String| {
-            fs::read_dir(place.join(name).join("images")).map_or(0, Iterator::count)
-        };
-        place.names(".").iter().map(of).sum::<usize>()
-    };
-    let begun = Instant::now();
-    while images() == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is drawn");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    child.kill().expect("it is killed");
-    child.wait().expect("it is gone");
-    assert_eq!(others(&place, &[]).len(), 2, "a half-made folder and a lock");
-    let pid = child.id();
-    place.told(
-        &format!("{drawing} --count 2"),
-        &[&format!("taking over from process {pid}, which is gone")],
-    );
-    assert_eq!(place.names("."), ["drawn"]);
-}
-
-#[test]
-fn a_run_whose_process_was_killed_is_taken_over_with_a_line_in_its_log() {
-    let place = Place::new();
-    let run = "train micro --set train.run_dir=runs --set eval.draw_images=0";
-    let steps = "--set train.steps=1000000 --set train.checkpoint_every_steps=1";
-    let mut child = start(place.command(&format!("{run} {steps}")));
-    let begun = Instant::now();
-    while !place.join("runs/micro/last_checkpoint").exists() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is saved");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    child.kill().expect("it is killed");
-    child.wait().expect("it is gone");
-    let last = place.text("runs/micro/last_checkpoint");
-    let done: u64 = last.trim()["checkpoints/step_".len()..].parse().expect("a number");
-    place.good(&format!("train --resume runs/micro --set train.steps={done}"));
-    let log = place.text("runs/micro/log.txt");
-    let pid = child.id();
-    assert_has(&log, &[&format!("taken over from process {pid} on host")]);
 }

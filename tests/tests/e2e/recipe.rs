@@ -30,10 +30,6 @@ fn a_run_of_epochs_is_that_of_its_steps_and_goes_on_in_epochs() {
     assert!(place.state("runs/micro", 6) == place.state("runs/steps", 6), "other weights");
     let fewer = "train --resume runs/micro --set train.epochs=0.5";
     place.bad(fewer, BAD_CONFIG, &["train.steps is 4", "step 6"]);
-    let warmup = micro("--set train.epochs=1 --set solver.warmup_epochs=1");
-    place.bad(&warmup, BAD_CONFIG, &["solver.warmup_epochs", "8 steps", "the run has 8"]);
-    let both = micro("--set train.epochs=1 --set train.steps=9");
-    place.bad(&both, BAD_CONFIG, &["train.epochs", "8 steps of 8", "train.steps is 9", "either"]);
 }
 
 /// One annotation file; more images change no image's split.
@@ -192,71 +188,25 @@ fn a_run_on_some_classes_is_that_on_data_with_no_others() {
     place.bad(&wrong, BAD_CONFIG, &["data.classes", "set/store", "`traingle`", "`triangle`"]);
     let other = run("x", "set/store", &format!("{listed} --set data.val_store=rest"));
     place.bad(&other, BAD_CONFIG, &["rest has no class", "nor any other", "nearest of its 2"]);
-    let one = run("one", "set/store", "--set data.single_class=true");
-    place.good(&one);
-    assert_eq!(key("one")["classes"], 1);
-    let scored = place.text("runs/one/metrics.jsonl");
-    assert_has(&scored, &["\"object\""]);
-    place.told("eval --run runs/one", &["1 classes: 1 object (id 1)"]);
 }
 
-/// Two sets with the same image ids and other category ids, and one file that holds them both under
-/// the ids of the join.
-fn two_sets(place: &Place) {
+/// Two sets with the same image ids and other category ids, whose images dali joins.
+#[test]
+fn a_run_on_two_sets_takes_the_images_of_both_and_resumes_to_the_bit() {
+    let place = Place::new();
     place.shapes(7, "set");
     place.good("prep --synthetic shapes --count 6 --size 64 --seed 3 --out more");
-    let mut both = place.json("set/annotations.json");
     let mut more = place.json("more/annotations.json");
-    std::fs::create_dir(place.join("both")).expect("a folder");
-    let add = |id: &mut serde_json::Value, more: u64| {
-        *id = (as_count(id) + more).into();
-    };
-    for (folder, set) in [("set", &mut both), ("more", &mut more.clone())] {
-        for image in set["images"].as_array_mut().expect("a list") {
-            let name = image["file_name"].as_str().expect("a name").to_string();
-            let other = format!("{folder}_{name}");
-            let from = place.join(&format!("{folder}/images/{name}"));
-            std::fs::copy(from, place.join(&format!("both/{other}"))).expect("a copy");
-            image["file_name"] = other.into();
-        }
-    }
-    for list in ["images", "annotations"] {
-        let mut rows = more[list].clone();
-        for row in rows.as_array_mut().expect("a list") {
-            add(&mut row["id"], SECOND);
-            match row["file_name"].as_str().map(|name| format!("more_{name}")) {
-                Some(name) => row["file_name"] = name.into(),
-                None => add(&mut row["image_id"], SECOND),
-            }
-        }
-        let rows = rows.as_array_mut().expect("a list");
-        both[list].as_array_mut().expect("a list").append(rows);
-    }
     renumber(&mut more, |id| Some(40 - id));
-    place.write("both.json", both.to_string());
     place.write("more.json", more.to_string());
-    place.good("prep --images both --annotations both.json --out joined");
-}
-
-/// The ids of a second set begin here.
-const SECOND: u64 = 1_000_000_000_000_000;
-
-#[test]
-fn a_run_on_two_sets_is_that_on_one_that_holds_both() {
-    let place = Place::new();
-    two_sets(&place);
     let own = "extends = \"micro\"\n[solver]\nwarmup_steps = 1\n[data]\nsynthetic = \"none\"\n";
     let sets = "train = [{ store = \"set/store\" }, { images = \"more/images\", annotations = \
                 \"more.json\" }]\nval = [{ store = \"set/store\" }]\n";
     place.write("two.toml", format!("{own}{sets}"));
-    place.write("one.toml", format!("{own}train_store = \"joined\"\nval_store = \"set/store\"\n"));
     place.told(
         "train two.toml --set train.steps=3",
         &["4 classes in 2 sets", "set 1: set/store, 7 images", "set 2: runs/data/more-"],
     );
-    place.good("train one.toml --set train.steps=3");
-    assert!(place.state("runs/two", 3) == place.state("runs/one", 3), "other weights");
-    assert_eq!(place.metrics("runs/two"), place.metrics("runs/one"));
     place.good("train two.toml --set train.steps=2 --set train.name=early");
     place.good("train --resume runs/early --set train.steps=3");
     assert!(place.state("runs/two", 3) == place.state("runs/early", 3), "other weights");

@@ -3,9 +3,7 @@
 use std::io::Read;
 use std::process::Stdio;
 
-use crate::common::{
-    self, BAD_CONFIG, DIVERGED, Place, as_list, as_number, assert_has, files, micro,
-};
+use crate::common::{self, BAD_CONFIG, DIVERGED, Place, as_list, assert_has, files, micro};
 use serde_json::Value;
 
 /// A page that asks a browser to load it again.
@@ -29,17 +27,10 @@ fn the_report_names_data_command_commit_and_date() {
         assert!(time.len() == 25 && time.as_bytes()[10] == b'T', "{time}");
     }
     assert!(started <= written, "{started} .. {written}");
-    assert_eq!(text("/analysis/bbox/images/0/file_name").len(), "000000000001.jpg".len());
-    let kinds = ["Cls", "Loc", "Both", "Dupe", "Bkg", "Miss"];
-    assert!(kinds.contains(&text("/analysis/bbox/errors/0/kind")));
-    let list = |line: &str| line.contains("\"precision\":[");
-    assert!(place.text("runs/micro/report.json").lines().filter(|line| list(line)).count() == 8);
-    let classes = report.pointer("/analysis/segm/classes").and_then(Value::as_array);
-    assert_eq!(classes.expect("a list").len(), 4);
-    assert_eq!(
-        report.pointer("/analysis/bbox/confusion/4").expect("a row").as_array().map(Vec::len),
-        Some(5)
-    );
+    for kind in ["bbox", "segm"] {
+        let classes = report["analysis"][kind]["classes"].as_array().map(Vec::len);
+        assert_eq!(classes, Some(4), "{kind}");
+    }
     // Each table under its name.
     let names: Vec<&str> = out.lines().filter(|l| ["bbox", "segm"].contains(l)).collect();
     assert_eq!(names, ["bbox", "segm"]);
@@ -76,14 +67,6 @@ fn the_page_is_one_file_and_escapes_names() {
 }
 
 #[test]
-fn a_page_without_pictures_or_masks_is_whole() {
-    let place = Place::trained("--set model.kind=faster_rcnn");
-    let page = place.text("runs/micro/report.html");
-    assert!(page.contains("Boxes (bbox)") && !page.contains("Masks (segm)"));
-    assert!(!page.contains("data:image/") && page.ends_with("</html>\n"));
-}
-
-#[test]
 fn a_resumed_run_tells_its_sessions_apart() {
     let place = Place::trained("--set train.steps=6");
     let first = place.report("micro");
@@ -94,21 +77,13 @@ fn a_resumed_run_tells_its_sessions_apart() {
     let commands = as_list(&report["commands"]);
     assert_eq!((commands.len(), &commands[0]), (2, &first["commands"][0]));
     assert_eq!(report["started"], first["started"]);
-    // All ten steps, from the metrics.
-    let records = place.records("runs/micro");
-    let step_ms: f64 = records.iter().filter_map(|record| record["step_ms"].as_f64()).sum();
-    let seconds = as_number(&report["train_seconds"]);
-    assert!((seconds - 1e-3 * step_ms).abs() < 1e-9, "{seconds} s, {step_ms} ms");
     // A finished run keeps its figures.
     place.good("train --resume runs/micro");
     let again = place.report("micro");
     assert_eq!((&again["steps"], &again["last_session"]["steps"]), (&10.into(), &0.into()));
     assert_eq!(again["images_per_second"], report["images_per_second"]);
-    assert!(again["last_session"]["images_per_second"].is_null());
-    let page = place.text("runs/micro/report.html");
-    assert!(page.contains("all 3 sessions") && !page.contains(" 0.0 images/s"));
-    let log = place.text("runs/micro/log.txt");
-    assert!(log.contains("no step was left to train") && !log.contains("0 steps in 0:00:00,"));
+    assert_has(&place.text("runs/micro/report.html"), &["all 3 sessions"]);
+    assert_has(&place.text("runs/micro/log.txt"), &["no step was left to train"]);
 }
 
 /// The losses become non-finite long after an evaluation; the report shows that one.
@@ -156,12 +131,26 @@ fn a_run_has_a_report_from_its_first_evaluation_on() {
     let last = place.text("runs/micro/last_checkpoint");
     let step = last.trim().rsplit('_').next().expect("a step").trim_start_matches('0');
     place.good(&format!("train --resume runs/micro --set train.steps={step} --override"));
+    let taken = format!("taken over from process {} on host", child.id());
+    assert_has(&place.text("runs/micro/log.txt"), &[&taken]);
     assert!(!place.text("runs/micro/report.html").contains(RELOADS), "it has ended");
 }
 
 #[test]
-fn eval_prints_the_classes_after_the_twelve_numbers() {
+fn scores_are_printed_with_their_classes_and_go_to_tensorboard_with_a_picture() {
     let place = Place::trained("--set train.steps=2");
+    let events = place.events("runs/micro");
+    let report = place.report("micro");
+    for kind in ["bbox", "segm"] {
+        let stats = report[kind].as_object().expect("twelve numbers");
+        assert_eq!(stats.len(), 12);
+        for (stat, value) in stats {
+            let is_there = events.contains(&format!("eval/{kind}_{stat}\u{15}"));
+            assert_eq!(is_there, value.is_f64(), "{kind} {stat}");
+        }
+    }
+    let train = ["train/step_ms", "train/loss_mask"];
+    assert_has(&events, &[&["eval/predictions", "PNG\r\n"][..], &train].concat());
     let out = place.good("eval --run runs/micro");
     assert_eq!(out.matches("Average Precision").count(), 12);
     let (numbers, classes) = out.split_once("\nbbox by class\n").expect("a table");
@@ -178,47 +167,31 @@ fn eval_prints_the_classes_after_the_twelve_numbers() {
     assert!(names.iter().all(|name| classes.contains(name)), "{files}");
 }
 
+/// With `train.accuracies` the metrics, TensorBoard and the page get them, with
+/// `train.log_parameters` TensorBoard gets mean and norm of each weight and gradient; without them
+/// none.
 #[test]
-fn tensorboard_gets_all_twelve_numbers_and_a_picture() {
-    let place = Place::trained("");
-    let events = place.events("runs/micro");
-    let has = |text: &str| events.contains(text);
-    let report = place.report("micro");
-    for kind in ["bbox", "segm"] {
-        let stats = report[kind].as_object().expect("twelve numbers");
-        assert_eq!(stats.len(), 12);
-        for (stat, value) in stats {
-            assert_eq!(has(&format!("eval/{kind}_{stat}\u{15}")), value.is_f64(), "{kind} {stat}");
-        }
-    }
-    assert!(has("eval/predictions") && has("PNG\r\n"));
-    assert!(has("train/step_ms") && has("train/loss_mask"));
-}
-
-/// Runs of two steps with a setting, `asked`, and without it, `plain`.
-fn asked_and_plain(setting: &str) -> Place {
+fn accuracies_and_statistics_of_parameters_are_recorded_if_asked() {
     let place = Place::new();
-    for (name, more) in [("asked", setting), ("plain", "")] {
+    let set = "--set train.accuracies=true --set train.log_parameters=true";
+    for (name, more) in [("asked", set), ("plain", "")] {
         let steps = "--set train.steps=2 --set train.log_every_steps=1";
         place.good(&micro(&format!("{steps} --set train.name={name} {more}")));
     }
-    place
-}
-
-/// With `train.accuracies` the metrics, TensorBoard and the page get them; without it none.
-#[test]
-fn accuracies_are_recorded_if_asked() {
-    let place = asked_and_plain("--set train.accuracies=true");
     let [asked, plain] = ["runs/asked", "runs/plain"].map(|run| {
         let text = |file: &str| place.text(&format!("{run}/{file}"));
         [text("metrics.jsonl"), place.events(run), text("report.html")]
     });
-    for name in ["fast_rcnn/cls_accuracy", "rpn/proposal_recall", "roi_head/num_bg_samples"] {
-        assert!(!plain.iter().any(|text| text.contains(name)), "{name}");
-        let [metrics, events, _] = &asked;
-        assert_eq!((metrics.matches(name).count(), events.matches(name).count()), (2, 2), "{name}");
+    let parameter = "roi_heads.box_predictor.cls_score.weight";
+    let tags = ["weight_mean", "weight_norm", "gradient_mean", "gradient_norm"];
+    let tags = tags.map(|tag| (format!("{tag}/{parameter}\u{15}"), 0));
+    let names = ["fast_rcnn/cls_accuracy", "rpn/proposal_recall", "roi_head/num_bg_samples"];
+    for (name, in_metrics) in names.map(|name| (name.to_string(), 2)).into_iter().chain(tags) {
+        assert!(!plain.iter().any(|text| text.contains(&name)), "{name}");
+        let [metrics, events, _] = asked.each_ref().map(|text| text.matches(&name).count());
+        assert_eq!((metrics, events), (in_metrics, 2), "{name}");
     }
-    assert!(asked[2].contains("Accuracies") && asked[2].contains("rpn/proposal_recall"));
+    assert_has(&asked[2], &["Accuracies", "rpn/proposal_recall"]);
     let first = &place.records("runs/asked")[0];
     let [fg, bg] = ["fg", "bg"].map(|of| first[&format!("roi_head/num_{of}_samples")].as_f64());
     assert!(fg.expect("a count") >= 0.0 && bg.expect("a count") > 0.0, "{first}");
@@ -286,20 +259,6 @@ fn collections_of_tensors_are_recorded() {
     place.bad("train wrong.toml --device cpu", BAD_CONFIG, &words);
 }
 
-/// With `train.log_parameters` TensorBoard gets mean and norm of each weight and gradient; without
-/// it none.
-#[test]
-fn tensorboard_gets_statistics_of_parameters_if_asked() {
-    let place = asked_and_plain("--set train.log_parameters=true");
-    let [asked, plain] = ["runs/asked", "runs/plain"].map(|run| place.events(run));
-    let tags = ["weight_mean", "weight_norm", "gradient_mean", "gradient_norm"];
-    let parameter = "roi_heads.box_predictor.cls_score.weight";
-    for tag in tags {
-        let tag = format!("{tag}/{parameter}\u{15}");
-        assert_eq!((asked.matches(&tag).count(), plain.matches(&tag).count()), (2, 0), "{tag}");
-    }
-}
-
 /// Each checkpoint is logged with the hash of its weights, which is that of its file; the same
 /// run again has the same, and another seed another.
 #[test]
@@ -348,16 +307,13 @@ fn a_key_is_explained_listed_and_traced_to_its_file() {
         BAD_CONFIG,
         &[
             ("config batchsize", &words),
-            ("config solver.lr", &["did you mean solver.learning_rate?"]),
             ("config finetune_r18", &["finetune_r18 is a preset, not a key"]),
         ],
     );
     // By the last part of its name, by an inner table's, and by that of other projects.
     for (name, begin) in [
         ("optimizer", "solver.optimizer\n"),
-        ("ema", "train.ema_decay\n"),
         ("anchors", "model.anchors.sizes "),
-        ("frozen", "model.backbone.frozen_stages\n"),
         ("early_stop", "train.patience\n"),
         ("extends", "extends\n"),
     ] {

@@ -13,16 +13,7 @@ fn a_resumed_run_that_would_mean_something_else_is_refused() {
     let place = Place::trained("--set train.steps=4");
     let resume = |more: &str| format!("train --resume runs/micro --set train.steps=6 {more}");
     let before = place.state("runs/micro", 4);
-    for (key, value) in [
-        ("train.seed", "7"),
-        ("train.batch_size", "4"),
-        ("solver.learning_rate", "0.5"),
-        ("model.kind", "faster_rcnn"),
-        ("data.synthetic.seed", "3"),
-    ] {
-        let words = [key, "--override"];
-        place.bad(&resume(&format!("--set {key}={value}")), BAD_CONFIG, &words);
-    }
+    place.bad(&resume("--set train.seed=7"), BAD_CONFIG, &["train.seed", "--override"]);
     // Another optimizer has another state: even an accepted change has nothing to go on with.
     let other = resume("--override --set solver.optimizer=novograd");
     place.bad(&other, BAD_CONFIG, &["solver.optimizer: \"sgd\" -> \"novograd\"", "model.weights"]);
@@ -115,25 +106,6 @@ fn other_training_data_under_the_same_name_is_refused() {
 }
 
 #[test]
-fn a_checkpoint_whose_metadata_was_changed_is_refused() {
-    let place = Place::trained("--set train.steps=3");
-    let meta = "runs/micro/checkpoints/step_00000003/checkpoint.json";
-    let sealed = place.text(meta);
-    let resume = "train --resume runs/micro --set train.steps=4";
-    place.write(meta, sealed.replace("\"batches\": 3", "\"batches\": 2"));
-    place.bad(resume, FAILED, &["checkpoint.json", "seal"]);
-    let start = sealed.find("\"sha256\": {").expect("checksums") + "\"sha256\": {".len();
-    let end = start + sealed[start..].find('}').expect("the end");
-    place.write(meta, format!("{}{}", &sealed[..start], &sealed[end..]));
-    place.bad(resume, FAILED, &["checkpoint.json"]);
-    place.write(meta, &sealed);
-    let at = |step: u64| place.join(&format!("runs/micro/checkpoints/step_{step:08}"));
-    fs::rename(at(3), at(9)).expect("a rename");
-    place.write("runs/micro/last_checkpoint", "checkpoints/step_00000009\n");
-    place.bad(resume, FAILED, &["of step 3", "step_00000009"]);
-}
-
-#[test]
 fn the_best_checkpoint_is_kept_and_patience_ends_the_run() {
     let place = Place::new();
     // From weights that find something: patience begins there.
@@ -152,16 +124,6 @@ fn the_best_checkpoint_is_kept_and_patience_ends_the_run() {
     assert_eq!(place.report("micro")["steps"], 8, "patience is still at its end");
     place.good("train --resume runs/micro --set train.patience=4");
     assert_eq!(place.report("micro")["steps"], 10);
-}
-
-#[test]
-fn there_is_a_checkpoint_each_epoch_unless_the_config_says_otherwise() {
-    let place = Place::new();
-    // 16 images, 2 per step: 8 steps an epoch.
-    place.good(&micro("--set train.steps=9"));
-    assert_eq!(place.names("runs/micro/checkpoints"), ["step_00000008", "step_00000009"]);
-    place.good(&micro("--set train.steps=9 --set train.checkpoint_every_epochs=0"));
-    assert_eq!(place.names("runs/micro-2/checkpoints"), ["step_00000009"]);
 }
 
 #[test]
@@ -200,32 +162,17 @@ fn non_finite_losses_save_nothing_and_leave_the_step() {
         assert_eq!(place.names("runs/micro/checkpoints"), ["step_00000001"], "{more}");
         assert!(place.steps("runs/micro").len() < 50, "it went on for long");
         assert!(!place.join("runs/micro/best.json").exists(), "no score of a state that is gone");
-        let replay = "replay runs/micro/replay/step_00000002.safetensors";
+        let replay = "runs/micro/replay/step_00000002.safetensors";
         place.shows(
-            replay,
+            &format!("replay {replay}"),
             &["step 2 on cpu, images ", "first non-finite: `", "again:  loss_classifier NaN"],
         );
+        let sound = place.bytes(replay);
+        for at in [sound.len() / 3, sound.len() / 2, sound.len() - 1] {
+            let mut bytes = sound.clone();
+            bytes[at] ^= 1;
+            place.write("bad", bytes);
+            place.bad("replay bad", FAILED, &["checksum is wrong"]);
+        }
     }
-}
-
-#[test]
-fn a_file_that_is_no_replay_is_named() {
-    let place = Place::trained("--set train.steps=1");
-    place.bad("replay nothing", FAILED, &["nothing"]);
-    place.write("text", "hello");
-    place.bad("replay text", FAILED, &["text", "not a file that a training run left"]);
-    let weights = "runs/micro/checkpoints/step_00000001/model.safetensors";
-    place.bad(&format!("replay {weights}"), FAILED, &["not a file that a training run left"]);
-    let wild = "--set solver.learning_rate=1e6 --set solver.clip_norm=0 \
-                --set solver.warmup_steps=0 --set train.steps=3";
-    place.bad(&micro(wild), DIVERGED, &["replay"]);
-    let replay = "runs/micro-2/replay/step_00000002.safetensors";
-    let sound = place.bytes(replay);
-    for at in [sound.len() / 3, sound.len() / 2, sound.len() - 1] {
-        let mut bytes = sound.clone();
-        bytes[at] ^= 1;
-        place.write("bad", bytes);
-        place.bad("replay bad", FAILED, &["checksum is wrong"]);
-    }
-    place.bad("replay /dev/null", FAILED, &["not a regular file"]);
 }

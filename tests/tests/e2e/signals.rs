@@ -16,6 +16,11 @@ const ANSWER: Duration = Duration::from_secs(2);
 const SIGNALS: [(&str, Signal); 4] =
     [("TERM", Signal::TERM), ("INT", Signal::INT), ("HUP", Signal::HUP), ("USR1", Signal::USR1)];
 
+/// A run that no test waits for.
+fn endless() -> String {
+    micro("--set train.steps=1000000 --set train.log_every_steps=1")
+}
+
 /// Starts a command, which each signal ends by default.
 fn start<'a>(place: &'a Place, command: &Command) -> Running<'a> {
     let mut command = with_default_signals(command);
@@ -55,7 +60,7 @@ fn debris(place: &Place) -> Vec<String> {
 
 #[test]
 fn drawing_and_preparing_end_at_once_and_leave_nothing() {
-    for signal in ["TERM", "INT", "HUP", "USR1"] {
+    for (signal, _) in SIGNALS {
         let place = Place::new();
         let many = "--set data.synthetic.train_images=100000";
         let mut running = start(&place, &place.command(&micro(many)));
@@ -94,19 +99,42 @@ fn an_evaluation_ends_and_its_step_is_saved() {
     }
 }
 
+/// Each signal, on the CPU and on a device: the run saves, and goes on with the bits of one that
+/// was not interrupted.
 #[test]
-fn training_saves_after_the_first_signal_and_ends_at_the_second() {
-    let place = Place::new();
-    let endless = "--set train.steps=1000000 --set train.log_every_steps=1";
-    let mut running = start(&place, &place.command(&micro(endless)));
-    until(&mut running, "iter 3/");
-    let took = acknowledged(&mut running, "HUP");
-    assert!(took < ANSWER, "while training: {took:?}");
-    assert_interrupted(running);
-    assert!(place.join("runs/micro/last_checkpoint").exists());
-    assert_eq!(debris(&place), Vec::<String>::new());
+fn training_saves_after_the_first_signal_and_goes_on_with_equal_bits() {
+    for (signal, device) in
+        [("TERM", "cpu"), ("INT", "cpu"), ("HUP", "cpu"), ("USR1", "cpu"), ("TERM", "cuda")]
+    {
+        let gpus = Gpus::new("A100");
+        let place = &gpus.place;
+        let device = format!("--device {device}");
+        let mut running = start(place, &gpus.command(&format!("{} {device}", endless()), &[]));
+        until(&mut running, "iter 3/");
+        let took = acknowledged(&mut running, signal);
+        assert!(device.ends_with("cuda") || took < ANSWER, "SIG{signal} while training: {took:?}");
+        assert_interrupted(running);
+        assert_eq!((debris(place), gpus.findings()), (vec![], String::new()), "SIG{signal}");
+        let last = place.text("runs/micro/last_checkpoint");
+        let step = last.trim().trim_start_matches("checkpoints/step_");
+        let step: u64 = step.parse().expect("a step");
+        assert_eq!(place.steps("runs/micro").len() as u64, step);
+        let report = place.report("micro");
+        assert_eq!((&report["state"], &report["steps"]), (&"interrupted".into(), &step.into()));
+        assert!(place.text("runs/micro/report.html").contains("interrupted by a signal"));
 
-    // A step of a large model takes long; the second signal does not wait for it.
+        let total = step + 3;
+        gpus.good(&format!("train --resume runs/micro --set train.steps={total} {device}"));
+        let whole = format!("--set train.steps={total} --set train.name=whole {device}");
+        gpus.good(&micro(&whole));
+        assert!(place.state("runs/micro", total) == place.state("runs/whole", total), "{signal}");
+        assert_eq!(place.steps("runs/micro"), place.steps("runs/whole"), "SIG{signal}");
+    }
+}
+
+/// A step of a large model takes long, and one on a device may never end.
+#[test]
+fn a_second_signal_does_not_wait_for_the_step() {
     let place = Place::new();
     let large = "train quickstart --set data.synthetic.train_images=600 \
                  --set train.batch_size=512 --set train.images_per_group=512 \
@@ -120,23 +148,11 @@ fn training_saves_after_the_first_signal_and_ends_at_the_second() {
     running.signal(0, Signal::INT);
     assert_interrupted(running);
     assert!(since.elapsed() < ANSWER, "the second signal: {:?}", since.elapsed());
-}
-
-/// The same on a device, whose step then never ends.
-#[test]
-fn training_on_a_device_saves_after_the_first_signal_and_ends_at_the_second() {
-    let gpus = Gpus::new("A100");
-    let endless = micro("--device cuda --set train.steps=1000000 --set train.log_every_steps=1");
-    let mut running = start(&gpus.place, &gpus.command(&endless, &[]));
-    until(&mut running, "iter 3/");
-    acknowledged(&mut running, "TERM");
-    assert_interrupted(running);
-    assert!(gpus.place.join("runs/micro/last_checkpoint").exists());
-    assert_eq!((debris(&gpus.place), gpus.findings()), (vec![], String::new()));
 
     let gpus = Gpus::new("A100");
     let hang = [("DRIVER_PLANT", "hang:finish_step:6")];
-    let mut running = start(&gpus.place, &gpus.command(&endless, &hang));
+    let hanging = gpus.command(&format!("{} --device cuda", endless()), &hang);
+    let mut running = start(&gpus.place, &hanging);
     until(&mut running, "iter 3/");
     acknowledged(&mut running, "INT");
     running.signal(0, Signal::INT);
@@ -147,8 +163,7 @@ fn training_on_a_device_saves_after_the_first_signal_and_ends_at_the_second() {
 #[test]
 fn a_signal_that_is_ignored_stays_ignored() {
     let place = Place::new();
-    let endless = micro("--set train.steps=1000000 --set train.log_every_steps=1");
-    let program = place.command(&endless);
+    let program = place.command(&endless());
     let mut nohup = Command::new("nohup");
     nohup.arg(program.get_program()).args(program.get_args()).current_dir(place.path());
     let mut running = start(&place, &nohup);
@@ -163,8 +178,7 @@ fn a_signal_that_is_ignored_stays_ignored() {
 #[test]
 fn a_second_signal_ends_a_run_whose_terminal_is_stuck() {
     let place = Place::new();
-    let endless = micro("--set train.steps=1000000 --set train.log_every_steps=1");
-    let mut command = with_default_signals(&place.command(&endless));
+    let mut command = with_default_signals(&place.command(&endless()));
     command.stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
     let mut child = command.spawn().expect("it starts");
     let metrics = place.join("runs/micro/metrics.jsonl");
@@ -187,8 +201,7 @@ fn a_second_signal_ends_a_run_whose_terminal_is_stuck() {
 #[test]
 fn two_processes_do_not_train_one_run() {
     let place = Place::new();
-    let endless = micro("--set train.steps=1000000 --set train.log_every_steps=1");
-    let mut running = start(&place, &place.command(&endless));
+    let mut running = start(&place, &place.command(&endless()));
     until(&mut running, "iter 3/");
     let host = "is the run directory of process";
     let pid = running.pid(0).to_string();

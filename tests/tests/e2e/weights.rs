@@ -1,21 +1,15 @@
 //! Weights that do not fit are refused by every command, and the tensors that fit are reported.
 
-use crate::common::{self, BAD_CONFIG, FAILED, Place, assert_has, micro};
+use crate::common::{BAD_CONFIG, FAILED, Place, good, micro};
 
 const MODEL: &str = "runs/micro/checkpoints/step_00000002/model.safetensors";
 
-/// A folder with a run of two steps.
-fn trained() -> Place {
-    Place::trained("--set train.steps=2")
-}
-
 #[test]
-fn a_run_is_not_evaluated_as_another_model() {
-    let place = trained();
+fn a_run_is_not_evaluated_as_another_model_and_what_is_scored_is_told() {
+    let place = Place::trained("--set train.steps=2");
     let images = "runs/data/micro/val-8x64-seed0/images";
     for (set, name) in [
         ("model.fpn.channels=16", "`backbone.fpn."),
-        ("model.box_head.hidden=[12,12]", "`roi_heads.box_head.fc6.weight`"),
         ("model.num_classes=9", "`roi_heads.box_predictor.cls_score.weight` ([5, "),
         ("model.backbone.stage_channels=[8,8,8,8,8]", "are not in it: `backbone.body."),
     ] {
@@ -26,9 +20,17 @@ fn a_run_is_not_evaluated_as_another_model() {
         let eval = format!("eval --run runs/micro --set {set} {anchors}");
         place.bad(&eval, FAILED, &["model.safetensors", "does not fit the model", name]);
     }
-    let said = place.told("eval --run runs/micro", &[]);
-    assert!(!said.err.contains("changed"), "{}", said.err);
-    assert_has(&said.err, &["parameters loaded, 0 initialised, 0 missing"]);
+    // A score of some images, or of the training images, is reported as one.
+    for (set, told) in [
+        ("", "scoring all 8 images of "),
+        ("--set eval.max_images=3", "scoring 3 of 8 images (eval.max_images=3) of "),
+        ("--set eval.train_set=true", ", the training images (eval.train_set=true)\n"),
+    ] {
+        let words = [told, "parameters loaded, 0 initialised, 0 missing"];
+        let said = place.told(&format!("eval --run runs/micro {set}"), &words);
+        assert_eq!(said.err.contains("training images"), set.contains("train_set"), "{}", said.err);
+        assert_eq!(said.err.contains("changed"), !set.is_empty(), "{}", said.err);
+    }
     place.told(
         &format!("predict --run runs/micro --out p {images}"),
         &["parameters loaded, 0 initialised, 0 missing"],
@@ -58,20 +60,6 @@ fn what_changed_since_training_is_told() {
     }
 }
 
-/// A score of some images, or of the training images, is reported as one.
-#[test]
-fn what_is_scored_is_told() {
-    let place = Place::trained("--set train.steps=1");
-    for (set, told) in [
-        ("", "scoring all 8 images of "),
-        ("--set eval.max_images=3", "scoring 3 of 8 images (eval.max_images=3) of "),
-        ("--set eval.train_set=true", ", the training images (eval.train_set=true)\n"),
-    ] {
-        let said = place.told(&format!("eval --run runs/micro {set}"), &[told]);
-        assert_eq!(said.err.contains("training images"), set.contains("train_set"), "{}", said.err);
-    }
-}
-
 #[test]
 fn weights_of_no_use_are_told_where_nothing_is_found() {
     let place = Place::new();
@@ -89,7 +77,7 @@ fn weights_of_no_use_are_told_where_nothing_is_found() {
 
 #[test]
 fn a_run_starts_from_a_whole_model_or_from_its_backbone() {
-    let place = trained();
+    let place = Place::trained("--set train.steps=2");
     let from = |key: &str, more: &str| {
         let start = format!("--set model.{key}={MODEL} --set train.steps=1 --set train.name=next");
         micro(&format!("{start} {more}"))
@@ -106,25 +94,16 @@ fn a_run_starts_from_a_whole_model_or_from_its_backbone() {
     ] {
         place.told(&from(key, more), &[told]);
     }
+    // Every name is in the log, where the terminal lists the first.
+    let start = from("backbone.weights", "");
+    let said = good(place.command(&start).env("ONEGRAPH_LOG", "debug")).err;
+    for name in ["rpn.head.conv.0.0.bias", "roi_heads.mask_predictor.mask_fcn_logits.bias"] {
+        let line = said.lines().find(|l| l.contains(name) && l.contains(" DEBUG "));
+        assert!(line.is_some_and(|l| l.contains("initialised")), "{name}\n{said}");
+    }
     let both = from("weights", &format!("--set model.backbone.weights={MODEL}"));
     place.bad(&both, BAD_CONFIG, &["model.weights", "set one"]);
-    place.write("r50.pth", b"PK\x03\x04and so on");
-    let torch = micro("--set model.backbone.weights=r50.pth");
-    place.bad(&torch, FAILED, &["r50.pth", "no whole archive of PyTorch"]);
     // The checkpoint has all weights: the file is not asked for again.
     std::fs::remove_file(place.join(MODEL)).expect("it is there");
     place.good("train --resume runs/next --set train.steps=2");
-}
-
-/// Every name is in the log, where the terminal lists the first.
-#[test]
-fn the_log_names_every_parameter_that_was_not_loaded() {
-    let place = trained();
-    let start = micro(&format!("--set model.backbone.weights={MODEL} --set train.steps=1"));
-    let said = common::said(place.command(&start).env("ONEGRAPH_LOG", "debug"));
-    assert_eq!(said.code, 0, "{}", said.err);
-    for name in ["rpn.head.conv.0.0.bias", "roi_heads.mask_predictor.mask_fcn_logits.bias"] {
-        let line = said.err.lines().find(|l| l.contains(name) && l.contains(" DEBUG "));
-        assert!(line.is_some_and(|l| l.contains("initialised")), "{name}\n{}", said.err);
-    }
 }

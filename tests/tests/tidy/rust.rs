@@ -27,7 +27,6 @@ fn skipped_end(chars: &[char], at: usize) -> usize {
     let in_word = at > 0 && is_word(chars[at - 1]);
     match rest {
         ['/', '/', ..] => at + length_until(rest, |rest| rest[0] == '\n'),
-        ['/', '*', ..] => at + block_comment_length(rest),
         ['"', ..] => at + quoted_length(rest, '"'),
         ['r', '"' | '#', ..] if !in_word => at + raw_string_length(rest),
         ['b', 'r', '"' | '#', ..] if !in_word => at + 1 + raw_string_length(&rest[1..]),
@@ -40,21 +39,6 @@ fn skipped_end(chars: &[char], at: usize) -> usize {
 
 fn length_until(rest: &[char], stop: impl Fn(&[char]) -> bool) -> usize {
     (0..rest.len()).find(|&i| stop(&rest[i..])).unwrap_or(rest.len())
-}
-
-fn block_comment_length(rest: &[char]) -> usize {
-    let (mut depth, mut i) = (0usize, 0);
-    while i < rest.len() {
-        match rest[i..] {
-            ['/', '*', ..] => (depth, i) = (depth + 1, i + 2),
-            ['*', '/', ..] => (depth, i) = (depth - 1, i + 2),
-            _ => i += 1,
-        }
-        if depth == 0 {
-            return i;
-        }
-    }
-    rest.len()
 }
 
 fn quoted_length(rest: &[char], quote: char) -> usize {

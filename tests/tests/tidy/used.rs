@@ -3,9 +3,8 @@
 use super::files::File;
 use super::rust::{code_only, is_word};
 
-const SCHEMA: &str = "configs/src/schema/";
 /// Rooms that read the config for a user.
-const READERS: [&str; 2] = ["engine/src/", "bench/src/"];
+const READERS: [&str; 3] = ["engine/src/", "bench/src/", "kernels/src/"];
 
 /// Dependencies of a Cargo.toml that no source in its folder names.
 pub(crate) fn dependency_faults(files: &[File]) -> Vec<String> {
@@ -45,8 +44,8 @@ pub(crate) fn config_faults(files: &[File]) -> Vec<String> {
         };
         code.match_indices(&format!(".{field}")).any(ends)
     };
-    let schema = files.iter().filter(|file| file.path.starts_with(SCHEMA));
-    let fields = schema.flat_map(|file| public_fields(&file.text).map(move |of| (&file.path, of)));
+    let tables = files.iter().filter(|file| file.text.contains("\ntable! {"));
+    let fields = tables.flat_map(|file| public_fields(&file.text).map(move |of| (&file.path, of)));
     let unread = fields.filter(|(_, field)| !is_read(field));
     unread
         .map(|(path, field)| format!("{path}: nothing reads `{field}`; read it, or take it out"))
