@@ -36,7 +36,7 @@ pub use fits::check_agreement;
 pub(crate) use layout::torchvision_shape;
 pub use layout::{from_torchvision, to_torchvision};
 pub use load::{load_weights, weights_from_tensors};
-pub use published::{PUBLISHED, Published};
+pub use published::published;
 pub use report::{LoadReport, Mismatch, Named, Tolerance};
 
 use graph::{Program, StateSet};
