@@ -181,8 +181,14 @@ pub(crate) struct DetectorEntry {
     /// Its keys, and tables of keys (`model.rpn.`), that a model does not read: one of its own, or
     /// without one any of another family.
     idle_keys: fn(Option<&Model>) -> Vec<&'static [&'static str]>,
-    /// The bias of the classifier, which has a value for each class and one for the background.
-    classifier: &'static str,
+    /// Beginnings of its parameters' names.
+    parts: &'static [&'static str],
+    /// The bias of the classifier, which has a value for each class, and how many it has before
+    /// them: 1 for the background, or 0.
+    classifier: (&'static str, usize),
+    /// True if the shape of a parameter, by name and torchvision's shape, depends on the number of
+    /// classes.
+    depends_on_classes: fn(&str, &[usize]) -> bool,
 }
 
 /// Hands the detectors to a macro: the kinds of model, each with its family, and the tables of keys
@@ -268,9 +274,26 @@ pub(crate) fn tensors(config: &Config) -> Vec<Tensor> {
     (config.model.kind.family().tensors)(config)
 }
 
+/// True if a parameter is of a detector, by its name, and not of a backbone's body.
+pub(crate) fn is_of_detector(name: &str) -> bool {
+    FAMILIES.iter().flat_map(|of| of.parts).any(|part| name.starts_with(part))
+}
+
+/// True if the shape of a parameter, `shape` in torchvision's layout, depends on the number of
+/// classes.
+pub(crate) fn depends_on_classes(name: &str, shape: &[usize]) -> bool {
+    FAMILIES.iter().any(|of| (of.depends_on_classes)(name, shape))
+}
+
+/// Rows of the classifier before those of the classes, and the foreground classes; `rows` gives the
+/// number of a parameter's rows.
+pub(crate) fn class_rows(rows: impl Fn(&str) -> Option<usize>) -> Option<(usize, usize)> {
+    let mut families = FAMILIES.iter().map(|of| of.classifier);
+    families.find_map(|(bias, before)| Some((before, rows(bias)?.checked_sub(before)?)))
+}
+
 /// Foreground classes of a model, from the shape of its classifier.
 pub fn classes_of(params: &[Param]) -> usize {
-    let is_classifier = |p: &&Param| FAMILIES.iter().any(|of| of.classifier == p.name);
-    let classifier = params.iter().find(is_classifier);
-    classifier.map_or(0, |p| p.shape[0].saturating_sub(1))
+    let rows = |bias: &str| Some(params.iter().find(|p| p.name == bias)?.shape[0]);
+    class_rows(rows).map_or(0, |(_, classes)| classes)
 }

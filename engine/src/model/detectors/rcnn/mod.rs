@@ -35,12 +35,23 @@ pub(super) static ENTRY: DetectorEntry = DetectorEntry {
     check: keys::check,
     tensors: keys::tensors,
     idle_keys,
-    classifier: "roi_heads.box_predictor.cls_score.bias",
+    parts: &["backbone.fpn.", "rpn.", "roi_heads."],
+    classifier: ("roi_heads.box_predictor.cls_score.bias", 1),
+    depends_on_classes,
 };
 
 /// The tables that each model of the family reads.
 const TABLES: &[&str] =
     &["model.anchors.", "model.rpn.", "model.roi.", "model.box_head.", "model.cascade."];
+
+/// Four deltas are those of all classes: with deltas of its own, the background has four, and
+/// another class.
+fn depends_on_classes(name: &str, shape: &[usize]) -> bool {
+    const PREDICTORS: [&str; 2] =
+        ["roi_heads.box_predictor", "roi_heads.mask_predictor.mask_fcn_logits."];
+    let is_shared = name.contains(".bbox_pred.") && shape.first() == Some(&4);
+    !is_shared && PREDICTORS.iter().any(|predictor| name.starts_with(predictor))
+}
 
 fn idle_keys(model: Option<&Model>) -> Vec<&'static [&'static str]> {
     let of_all = model.is_none().then_some(TABLES);
