@@ -251,6 +251,12 @@ macro_rules! families {
 }
 detectors!(families);
 
+/// Each family once: several kinds of model may be of one.
+fn families() -> impl Iterator<Item = &'static DetectorEntry> {
+    let is_new = |at: usize| !FAMILIES[..at].iter().any(|of| std::ptr::eq(*of, FAMILIES[at]));
+    (0..FAMILIES.len()).filter(move |at| is_new(*at)).map(|at| FAMILIES[at])
+}
+
 /// The detector of a model.
 pub(crate) fn detector(model: &Model) -> Box<dyn Detector> {
     (model.kind.family().make)(model)
@@ -265,8 +271,8 @@ pub(crate) fn check(config: &Config, check: &mut Check) {
 /// Keys, and tables of keys, that models of other kinds read and this one does not.
 pub(crate) fn idle_keys(model: &Model) -> Vec<&'static [&'static str]> {
     let own = model.kind.family();
-    let of_family = |of: &&DetectorEntry| (of.idle_keys)(std::ptr::eq(*of, own).then_some(model));
-    FAMILIES.iter().flat_map(of_family).collect()
+    let of_family = |of: &DetectorEntry| (of.idle_keys)(std::ptr::eq(of, own).then_some(model));
+    families().flat_map(of_family).collect()
 }
 
 /// The largest tensors of a model's detector.
@@ -276,20 +282,20 @@ pub(crate) fn tensors(config: &Config) -> Vec<Tensor> {
 
 /// True if a parameter is of a detector, by its name, and not of a backbone's body.
 pub(crate) fn is_of_detector(name: &str) -> bool {
-    FAMILIES.iter().flat_map(|of| of.parts).any(|part| name.starts_with(part))
+    families().flat_map(|of| of.parts).any(|part| name.starts_with(part))
 }
 
 /// True if the shape of a parameter, `shape` in torchvision's layout, depends on the number of
 /// classes.
 pub(crate) fn depends_on_classes(name: &str, shape: &[usize]) -> bool {
-    FAMILIES.iter().any(|of| (of.depends_on_classes)(name, shape))
+    families().any(|of| (of.depends_on_classes)(name, shape))
 }
 
 /// Rows of the classifier before those of the classes, and the foreground classes; `rows` gives the
 /// number of a parameter's rows.
 pub(crate) fn class_rows(rows: impl Fn(&str) -> Option<usize>) -> Option<(usize, usize)> {
-    let mut families = FAMILIES.iter().map(|of| of.classifier);
-    families.find_map(|(bias, before)| Some((before, rows(bias)?.checked_sub(before)?)))
+    let mut classifiers = families().map(|of| of.classifier);
+    classifiers.find_map(|(bias, before)| Some((before, rows(bias)?.checked_sub(before)?)))
 }
 
 /// Foreground classes of a model, from the shape of its classifier.
