@@ -106,30 +106,21 @@ mod tests {
 
     use super::*;
 
-    fn absent() -> Result<u8, EngineError> {
-        Err(DeviceError::Absent("no GPU".into()).into())
-    }
-
-    #[test]
-    fn auto_takes_the_gpu_if_it_opens_and_else_the_cpu() {
-        assert_eq!(choose(Choice::Auto, Ok(7)).expect("it opened"), Some(7));
-        assert_eq!(choose(Choice::Auto, absent()).expect("the CPU"), None);
-    }
-
-    #[test]
-    fn cuda_says_why_there_is_none() {
-        assert_eq!(choose(Choice::Cuda, Ok(7)).expect("it opened"), Some(7));
-        let error = choose(Choice::Cuda, absent()).expect_err("there is none");
-        assert_eq!(error.to_string(), "no GPU");
-    }
-
     /// A GPU that is present but broken is no reason to train on the CPU for a week.
     #[test]
-    fn a_broken_gpu_is_told_even_to_auto() {
-        let broken = || DeviceError::Driver { call: "opening".into(), reason: "ECC".into() };
-        for choice in [Choice::Auto, Choice::Cuda] {
-            let error = choose::<u8>(choice, Err(broken().into())).expect_err("it is broken");
-            assert_eq!(error.to_string(), "opening: ECC");
+    fn auto_takes_the_cpu_only_where_there_is_no_gpu() {
+        let absent = || Err(DeviceError::Absent("no GPU".into()));
+        let broken = || Err(DeviceError::Driver { call: "opening".into(), reason: "ECC".into() });
+        for (choice, opened, expected) in [
+            (Choice::Auto, Ok(7), Ok(Some(7))),
+            (Choice::Auto, absent(), Ok(None)),
+            (Choice::Auto, broken(), Err("opening: ECC".to_string())),
+            (Choice::Cuda, Ok(7), Ok(Some(7))),
+            (Choice::Cuda, absent(), Err("no GPU".to_string())),
+            (Choice::Cuda, broken(), Err("opening: ECC".to_string())),
+        ] {
+            let chosen = choose(choice, opened.map_err(EngineError::from));
+            assert_eq!(chosen.map_err(|fault| fault.to_string()), expected, "{choice:?}");
         }
     }
 }

@@ -104,40 +104,48 @@ mod tests {
     }
 
     #[test]
-    fn without_a_driver_it_says_why_and_takes_the_cpu() {
+    fn each_part_has_a_line_and_auto_names_its_choice() {
         let none = || DeviceError::Absent("no driver is installed".into());
-        let text = said(Err(none()), Err(none()));
-        assert!(text.contains("cpu      Some CPU, 16 threads\n"), "{text}");
-        assert!(text.contains("memory   64.0 GiB, 48.0 GiB of it free\n"), "{text}");
-        assert!(text.contains("gpu      none: no driver is installed\n"), "{text}");
-        assert!(text.ends_with("auto     --device auto trains on the CPU\n"), "{text}");
-    }
-
-    #[test]
-    fn each_gpu_has_a_line_and_auto_names_its_choice() {
-        let unverified = [gpu("L4", (8, 9), None), gpu("B200", (10, 0), None)];
-        let known = [gpu("A100", (8, 0), None), gpu("V100", (7, 0), Some("too old"))];
-        let gpus = known.into_iter().chain(unverified).collect();
-        let text = said(Ok(Installed { cuda: "12.2".into(), gpus }), Ok("A100, driver"));
-        for line in [
-            "driver   NVIDIA, for CUDA 12.2\n",
-            "gpu 0    A100, 80.0 GiB, compute capability 8.0\n",
-            "gpu 1    V100, 80.0 GiB, compute capability 7.0; not used: too old\n",
-            "gpu 2    L4, 80.0 GiB, compute capability 8.9; not verified: supported is compute \
-             capability 8.0 (A100) and 9.0 (H100, H200)\n",
-            "gpu 3    B200, 80.0 GiB, compute capability 10.0; not verified: ",
-            "auto     --device auto trains on the GPU: A100, driver\n",
-        ] {
-            assert!(text.contains(line), "{line}{text}");
-        }
-    }
-
-    #[test]
-    fn a_gpu_that_fails_to_open_is_no_silent_cpu() {
-        let installed = Installed { cuda: "12.2".into(), gpus: vec![gpu("A100", (8, 0), None)] };
         let fault = DeviceError::Driver { call: "opening".into(), reason: "ECC".into() };
-        let text = said(Ok(installed), Err(fault));
-        assert!(text.ends_with("--device auto fails (opening: ECC); use --device cpu\n"), "{text}");
+        let gpus = vec![
+            gpu("A100", (8, 0), None),
+            gpu("V100", (7, 0), Some("too old")),
+            gpu("L4", (8, 9), None),
+            gpu("B200", (10, 0), None),
+        ];
+        let installed = || Ok(Installed { cuda: "12.2".into(), gpus: gpus.clone() });
+        for (text, lines) in [
+            (
+                said(Err(none()), Err(none())),
+                &[
+                    "cpu      Some CPU, 16 threads\n",
+                    "memory   64.0 GiB, 48.0 GiB of it free\n",
+                    "gpu      none: no driver is installed\n",
+                    "auto     --device auto trains on the CPU\n",
+                ][..],
+            ),
+            (
+                said(installed(), Ok("A100, driver")),
+                &[
+                    "driver   NVIDIA, for CUDA 12.2\n",
+                    "gpu 0    A100, 80.0 GiB, compute capability 8.0\n",
+                    "gpu 1    V100, 80.0 GiB, compute capability 7.0; not used: too old\n",
+                    "gpu 2    L4, 80.0 GiB, compute capability 8.9; not verified: supported is \
+                     compute capability 8.0 (A100) and 9.0 (H100, H200)\n",
+                    "gpu 3    B200, 80.0 GiB, compute capability 10.0; not verified: ",
+                    "auto     --device auto trains on the GPU: A100, driver\n",
+                ],
+            ),
+            // One that fails to open is no silent CPU.
+            (
+                said(installed(), Err(fault)),
+                &["auto     --device auto fails (opening: ECC); use --device cpu\n"],
+            ),
+        ] {
+            for line in lines {
+                assert!(text.contains(line), "{line}{text}");
+            }
+        }
     }
 
     #[test]

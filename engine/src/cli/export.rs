@@ -15,7 +15,7 @@ use crate::progress::{Progress, counted};
 use crate::run_dir::write_whole;
 use crate::runtime::Backend;
 use crate::weights::{
-    Dialect, EPS, ExportForm, PUBLISHED, detectron2_settings, differences, export_weights, fold_eps,
+    self, Dialect, EPS, ExportForm, detectron2_settings, differences, export_weights, fold_eps,
 };
 
 #[derive(Debug, Args)]
@@ -151,7 +151,7 @@ fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
 
 /// The published files that are read, each with its URL.
 fn published() -> String {
-    let line = |file: &crate::weights::Published| format!("  {}\n    {}", file.what, file.url);
-    let lines: Vec<String> = PUBLISHED.iter().map(line).collect();
+    let lines = weights::published().map(|(what, url)| format!("  {what}\n    {url}"));
+    let lines: Vec<String> = lines.collect();
     format!("Published weights that --init, --weights and configs take:\n{}", lines.join("\n"))
 }

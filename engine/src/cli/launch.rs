@@ -73,9 +73,12 @@ fn end_after(lost: &Lost, rank: usize, grace: Duration) {
         Progress::of_rank(rank).say(&format!("error: {}", lost_sentence(lost)));
     }
     std::thread::sleep(grace.mul_f64(1.0 - UNTOLD));
-    dali::unfinished::remove_all_and(|| {
-        signal_hook::low_level::exit(i32::from(exit::of_survivor(lost.code)));
-    });
+    end_now(exit::of_survivor(lost.code));
+}
+
+/// Ends the process, and leaves nothing half-made.
+fn end_now(code: u8) {
+    dali::unfinished::remove_all_and(|| signal_hook::low_level::exit(i32::from(code)));
 }
 
 fn lost_sentence(lost: &Lost) -> String {
@@ -231,8 +234,7 @@ pub(super) fn ending_together(
 /// Ends the process at once after a device that hangs: handlers of the driver would wait for it.
 pub(super) fn end_if_it_hangs(fault: &EngineError) {
     if matches!(fault, EngineError::Hangs(_)) {
-        let code = super::code(fault);
-        dali::unfinished::remove_all_and(|| signal_hook::low_level::exit(i32::from(code)));
+        end_now(super::code(fault));
     }
 }
 
@@ -257,9 +259,7 @@ pub(super) fn watch(team: &Team, config: &Config) {
     team.watch(limit, move |sentence| {
         Progress::of_rank(rank).say(&format!("error: {sentence}"));
         group.leave(Some((exit::RANK_LOST, sentence)));
-        dali::unfinished::remove_all_and(|| {
-            signal_hook::low_level::exit(i32::from(exit::RANK_LOST));
-        });
+        end_now(exit::RANK_LOST);
     });
 }
 
@@ -306,9 +306,7 @@ fn end_with_parent() {
             std::thread::sleep(Duration::from_secs(1));
         }
         Progress::loud().say("error: the process that started the ranks is gone");
-        dali::unfinished::remove_all_and(|| {
-            signal_hook::low_level::exit(i32::from(exit::RANK_LOST));
-        });
+        end_now(exit::RANK_LOST);
     };
     // Without a thread, the rank outlives its parent.
     let _ = std::thread::Builder::new().name("parent".into()).spawn(watch);

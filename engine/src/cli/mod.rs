@@ -220,21 +220,22 @@ fn bus_errors() -> Result<(), EngineError> {
 
 fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
     match command {
-        Command::Train(args) => train::run(&args, stop, &|_| ()),
-        Command::Eval(args) => eval::run(&args, stop),
-        Command::Runs(args) => runs::run(&args).map(|()| Outcome::Done),
-        Command::Compare(args) => compare::run(&args).map(|()| Outcome::Done),
-        Command::Predict(args) => predict::run(&args).map(|()| Outcome::Done),
-        Command::Serve(args) => serve::run(&args, stop),
-        Command::Export(args) => export::run(&args).map(|()| Outcome::Done),
-        Command::Replay(args) => replay::run(&args).map(|()| Outcome::Done),
-        Command::Prep(args) => prep::run(&args).map(|()| Outcome::Done),
-        Command::Inspect(args) => inspect::run(&args).map(|()| Outcome::Done),
-        Command::Mlperf(args) => mlperf::run(&args, stop),
-        Command::Config(args) => config::run(&args).map(|()| Outcome::Done),
-        Command::CheckKernels(args) => check_kernels::run(&args).map(|()| Outcome::Done),
-        Command::Doctor => doctor::run().map(|()| Outcome::Done),
+        Command::Train(args) => return train::run(&args, stop, &|_| ()),
+        Command::Eval(args) => return eval::run(&args, stop),
+        Command::Serve(args) => return serve::run(&args, stop),
+        Command::Mlperf(args) => return mlperf::run(&args, stop),
+        Command::Runs(args) => runs::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Predict(args) => predict::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Prep(args) => prep::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Config(args) => config::run(&args),
+        Command::CheckKernels(args) => check_kernels::run(&args),
+        Command::Doctor => doctor::run(),
     }
+    .map(|()| Outcome::Done)
 }
 
 /// Starts the threads of all parallel loops: one per core, shared among the ranks of a machine, or

@@ -33,7 +33,9 @@ pub use capacities::SlotShape;
 pub use detect::detection_program;
 pub use detectors::classes_of;
 pub use detectors::rcnn::heads as roi_heads;
-pub(crate) use detectors::{DETECTIONS, Detector, detector, part_of};
+pub(crate) use detectors::{
+    DETECTIONS, Detector, class_rows, depends_on_classes, detector, is_of_detector, part_of,
+};
 pub use division::Division;
 pub(crate) use inputs::loss_layout;
 pub use inputs::{detection_layout, step_layout, training_layout};

@@ -170,9 +170,8 @@ impl Collected {
 
 /// The part of the model that a parameter belongs to.
 fn part_of_model(name: &str) -> &str {
-    let of_body = [("backbone.fpn.", "fpn"), ("backbone.", "backbone")];
-    let found = of_body.iter().find(|(prefix, _)| name.starts_with(prefix));
-    found.map(|(_, part)| *part).or_else(|| part_of(name)).unwrap_or("other")
+    let of_body = name.starts_with("backbone.").then_some("backbone");
+    part_of(name).or(of_body).unwrap_or("other")
 }
 
 #[cfg(test)]

@@ -1,14 +1,12 @@
-//! Conventions of a model that its tensors do not hold, and the ones that models of another project
-//! share.
+//! Conventions of a model that its tensors do not hold: those that models of another project share,
+//! and whether a model of theirs may be taken for the config's.
 
-use crate::config::{
-    BackboneKind, BodyOutput, CellRule, ChannelOrder, Config, ExtraLevel, LevelEps, Model,
-    NormKind, PasteRule, ResizeFilter, ResizeRounding, StrideRule,
-};
+use crate::config::{BackboneKind, ChannelOrder, Config, ExtraLevel};
 
 use super::container::Container;
-use super::dialect::{Dialect, EPS};
+use super::dialect::{Dialect, Difference, EPS};
 use super::file::WeightsFile;
+use super::load::Extent;
 use super::published;
 
 /// How the model of a config differs in detection from every model that the other project, one that
@@ -16,19 +14,9 @@ use super::published;
 /// exchanged.
 pub fn differences(config: &Config, dialect: Dialect) -> Vec<String> {
     let mut found = unknown_to_both(config);
-    found.extend(match dialect {
-        Dialect::Torchvision => unknown_to_torchvision(config),
-        Dialect::Detectron2 => unknown_to_detectron2(config),
-        Dialect::Detectron | Dialect::Benchmark | Dialect::Tensorpack => vec![],
-    });
+    found.extend((dialect.rules().lacks)(config));
     found.into_iter().filter_map(|(differs, what)| differs.then_some(what)).collect()
 }
-
-/// Groups of detectron2's group norms.
-const DETECTRON2_GROUPS: usize = 32;
-
-/// True if a model has the difference; and its description.
-type Difference = (bool, String);
 
 fn unknown_to_both(config: &Config) -> Vec<Difference> {
     let (model, backbone) = (&config.model, &config.model.backbone);
@@ -47,167 +35,6 @@ fn unknown_to_both(config: &Config) -> Vec<Difference> {
         ),
         (short, "a box head of one layer (model.box_head)".into()),
     ]
-}
-
-fn unknown_to_torchvision(config: &Config) -> Vec<Difference> {
-    let (model, input) = (&config.model, &config.input);
-    let strides_early = model.backbone.strides_in_1x1() == Some(true);
-    let half_up = input.resize_rounding == ResizeRounding::HalfUp;
-    let rounding = if half_up { "half up" } else { "half to even" };
-    let rounded = input.resize_rounding != ResizeRounding::FloorScale;
-    let nominal = model.anchors.stride_rule != StrideRule::FloorPaddedOverMap;
-    let detectrons = model.anchors.cell_rule == CellRule::Detectron;
-    let exact = model.anchors.cell_rule == CellRule::Exact;
-    let in_log = model.roi.level_eps == LevelEps::InLog;
-    let grouped = model.backbone.norm == NormKind::GroupNorm;
-    let cascade = !model.cascade.fg_iou.is_empty();
-    let bare = !model.backbone.has_pyramid();
-    let halved = model.kind.has_keypoints() && model.keypoint_head.half_pixel;
-    vec![
-        (bare, "no pyramid (model.backbone.output)".into()),
-        (halved, "keypoints at the middle of pixels (model.keypoint_head.half_pixel)".into()),
-        (grouped, "group norms in the body (model.backbone.norm)".into()),
-        (cascade, "further box heads (model.cascade)".into()),
-        (
-            model.box_head.class_agnostic,
-            "deltas that all classes share (model.box_head.class_agnostic)".into(),
-        ),
-        (strides_early, "the stride in the 1x1 (model.backbone.stride_in_1x1)".into()),
-        (input.channel_order == ChannelOrder::Bgr, "blue first (input.channel_order)".into()),
-        (rounded, format!("sides rounded {rounding} (input.resize_rounding)")),
-        (input.resize_filter == ResizeFilter::Pil, "Pillow's resize (input.resize_filter)".into()),
-        (nominal, "anchors at nominal strides (model.anchors.stride_rule)".into()),
-        (detectrons, "Detectron's anchors (model.anchors.cell_rule)".into()),
-        (exact, "anchors that are not rounded (model.anchors.cell_rule)".into()),
-        (in_log, "levels by detectron2's rule (model.roi.level_eps)".into()),
-        (model.roi.aligned, "RoIAlign shifted by half a pixel (model.roi.aligned)".into()),
-    ]
-}
-
-fn unknown_to_detectron2(config: &Config) -> Vec<Difference> {
-    let (model, input) = (&config.model, &config.input);
-    let rounded = model.anchors.cell_rule != CellRule::Exact;
-    let of_map = model.anchors.stride_rule != StrideRule::Nominal;
-    let plain = input.resize_filter != ResizeFilter::Pil;
-    let other_sides = input.resize_rounding != ResizeRounding::HalfUp;
-    let after_log = model.roi.level_eps != LevelEps::InLog;
-    let least = model.detections.min_size;
-    let integer = model.kind.has_masks() && model.detections.paste_rule != PasteRule::GridSample;
-    let unshifted = model.kind.has_keypoints() && !model.keypoint_head.half_pixel;
-    let groups = model.backbone.norm_groups;
-    let grouped = model.has_norm(NormKind::GroupNorm) && groups != DETECTRON2_GROUPS;
-    vec![
-        (grouped, format!("group norms of {groups} groups (model.backbone.norm_groups)")),
-        (rounded, "anchors rounded to whole pixels (model.anchors.cell_rule)".into()),
-        (of_map, "anchors at the stride of the map (model.anchors.stride_rule)".into()),
-        (plain, "a resize that is not Pillow's (input.resize_filter)".into()),
-        (other_sides, "sides not rounded half up (input.resize_rounding)".into()),
-        (after_log, "levels by torchvision's rule (model.roi.level_eps)".into()),
-        (
-            least > 0.0,
-            format!("no detections with a side below {least} (model.detections.min_size)"),
-        ),
-        (unshifted, "keypoints as they are annotated (model.keypoint_head.half_pixel)".into()),
-        (integer, "masks pasted into whole pixels (model.detections.paste_rule)".into()),
-    ]
-}
-
-/// Settings for detectron2's config, in its own keys, so that it shares the rest of a model.
-pub fn detectron2_settings(config: &Config, num_classes: usize) -> Vec<String> {
-    let (model, input) = (&config.model, &config.input);
-    // In 0..255, as detectron2 feeds its images.
-    let scaled = |values: [f32; 3]| values.map(|value| value / input.pixel_scale);
-    let pooler = if model.roi.aligned { "ROIAlignV2" } else { "ROIAlign" };
-    let order = if input.channel_order == ChannelOrder::Bgr { "BGR" } else { "RGB" };
-    let stride = if model.backbone.stride_in_1x1 { "True" } else { "False" };
-    let ratio = model.roi.sampling_ratio;
-    let mut settings = vec![
-        format!("MODEL.ROI_HEADS.NUM_CLASSES {num_classes}"),
-        format!("MODEL.RESNETS.STRIDE_IN_1X1 {stride}"),
-        format!("MODEL.PIXEL_MEAN {:?}", scaled(input.mean)),
-        format!("MODEL.PIXEL_STD {:?}", scaled(input.std)),
-        format!("INPUT.FORMAT {order}"),
-        format!("MODEL.ROI_BOX_HEAD.POOLER_TYPE {pooler}"),
-        format!("MODEL.ROI_BOX_HEAD.POOLER_SAMPLING_RATIO {ratio}"),
-    ];
-    let of_detectron2 = crate::config::Roi::default();
-    if model.anchors.ratios_by_level {
-        settings.push(format!(
-            "MODEL.ANCHOR_GENERATOR.ASPECT_RATIOS {:?}",
-            config.ratios_of_levels(&model.anchors.ratios)
-        ));
-    }
-    if model.roi.box_weights != of_detectron2.box_weights {
-        let weights = model.roi.box_weights;
-        settings.push(format!("MODEL.ROI_BOX_HEAD.BBOX_REG_WEIGHTS {weights:?}"));
-    }
-    settings.extend(layers(model));
-    if model.kind.has_masks() {
-        settings.push(format!("MODEL.ROI_MASK_HEAD.POOLER_TYPE {pooler}"));
-        settings.push(format!("MODEL.ROI_MASK_HEAD.POOLER_SAMPLING_RATIO {ratio}"));
-    }
-    if model.kind.has_keypoints() {
-        let head = &model.keypoint_head;
-        settings.extend([
-            "MODEL.KEYPOINT_ON True".to_string(),
-            format!("MODEL.ROI_KEYPOINT_HEAD.NUM_KEYPOINTS {}", head.keypoints),
-            format!("MODEL.ROI_KEYPOINT_HEAD.CONV_DIMS {:?}", head.channels),
-            format!("MODEL.ROI_KEYPOINT_HEAD.POOLER_RESOLUTION {}", head.pooled),
-            format!("MODEL.ROI_KEYPOINT_HEAD.POOLER_TYPE {pooler}"),
-            format!("MODEL.ROI_KEYPOINT_HEAD.POOLER_SAMPLING_RATIO {ratio}"),
-        ]);
-    }
-    settings
-}
-
-/// Settings for what detectron2's defaults lack: norms, and convolutions of the box head and RPN.
-fn layers(model: &Model) -> Vec<String> {
-    let (head, mask) = (&model.box_head, &model.mask_head);
-    let norm = |kind: NormKind| match kind {
-        NormKind::FrozenBatchNorm | NormKind::FrozenStatistics => "FrozenBN",
-        NormKind::GroupNorm => "GN",
-    };
-    let mut settings = Vec::new();
-    if model.backbone.norm == NormKind::GroupNorm {
-        settings.push("MODEL.RESNETS.NORM GN".to_string());
-    }
-    if let Some(width) = model.backbone.width_per_group {
-        settings.push(format!("MODEL.RESNETS.NUM_GROUPS {}", model.backbone.groups));
-        settings.push(format!("MODEL.RESNETS.WIDTH_PER_GROUP {width}"));
-    }
-    if model.backbone.output == BodyOutput::Dc5 {
-        settings.push("MODEL.RESNETS.RES5_DILATION 2".to_string());
-    }
-    let of_box_head = head.norm.filter(|_| !head.channels.is_empty());
-    let of_mask_head = mask.norm.filter(|_| model.kind.has_masks());
-    let norms = [("FPN", model.fpn.norm), ("ROI_BOX_HEAD", of_box_head)];
-    for (part, kind) in norms.into_iter().chain([("ROI_MASK_HEAD", of_mask_head)]) {
-        settings.extend(kind.map(|kind| format!("MODEL.{part}.NORM {}", norm(kind))));
-    }
-    if head.class_agnostic {
-        settings.push("MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG True".into());
-    }
-    if !model.cascade.fg_iou.is_empty() {
-        let ious: Vec<f32> = [&[model.roi.fg_iou], &model.cascade.fg_iou[..]].concat();
-        let first = model.roi.box_weights;
-        let weights =
-            [vec![first], model.cascade.box_weights(&model.cascade.box_weight_factors, first)];
-        let weights = weights.concat();
-        settings.push("MODEL.ROI_HEADS.NAME CascadeROIHeads".into());
-        // Its cascade asserts that this is the first stage's.
-        settings.push(format!("MODEL.ROI_HEADS.IOU_THRESHOLDS [{:?}]", model.roi.fg_iou));
-        settings.push(format!("MODEL.ROI_BOX_CASCADE_HEAD.IOUS {ious:?}"));
-        settings.push(format!("MODEL.ROI_BOX_CASCADE_HEAD.BBOX_REG_WEIGHTS {weights:?}"));
-    }
-    if let Some(channels) = head.channels.first() {
-        settings.push(format!("MODEL.ROI_BOX_HEAD.NUM_CONV {}", head.channels.len()));
-        settings.push(format!("MODEL.ROI_BOX_HEAD.CONV_DIM {channels}"));
-        settings.push(format!("MODEL.ROI_BOX_HEAD.NUM_FC {}", head.hidden.len()));
-    }
-    if model.rpn.convs > 1 {
-        settings.push(format!("MODEL.RPN.CONV_DIMS {:?}", vec![-1; model.rpn.convs]));
-    }
-    settings
 }
 
 /// Contradictions between a config and the origin of a file's weights, one line each.
@@ -238,7 +65,7 @@ pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String>
     }
     // Weights of onegraph itself are safetensors.
     let is_torchvisions = file.dialect() == Dialect::Torchvision
-        && [Container::TorchZip, Container::TorchLegacy].contains(&file.container())
+        && [Container::TorchZip, Container::TorchLegacy].contains(&file.container)
         && !file.is_backbone();
     let found = differences(config, Dialect::Torchvision);
     if is_torchvisions && !found.is_empty() {
@@ -255,70 +82,175 @@ pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String>
     lines
 }
 
+/// Keys that change what a model computes from its tensors, but for those of pixels.
+const CONVENTIONS: [&str; 12] = [
+    "input.resize_filter",
+    "input.resize_rounding",
+    "model.anchors.cell_rule",
+    "model.anchors.stride_rule",
+    "model.backbone.norm_eps",
+    "model.backbone.stride_in_1x1",
+    "model.boxes.legacy_plus_one",
+    "model.detections.min_size",
+    "model.detections.paste_rule",
+    "model.roi.aligned",
+    "model.roi.level_eps",
+    "model.roi.sampling_ratio",
+];
+
+/// Constants of pixels that differ by less are the same: presets have three digits.
+const PIXEL_TOLERANCE: f32 = 0.01;
+
+/// Warnings about weights of other projects that are taken, one line each.
+pub(super) fn warnings(file: &WeightsFile, extent: Extent, config: &Config) -> Vec<String> {
+    let mut lines = Vec::new();
+    let found = disagreements(file, extent, config);
+    if !found.is_empty() {
+        let found = found.join("; ");
+        lines.push(format!(
+            "warning: taken by name alone: by its defaults {} does not have what this config has: \
+             {found}",
+            file.dialect().name()
+        ));
+    }
+    if file.dialect() == Dialect::Detectron2 && file.is_backbone() {
+        lines.push(
+            "warning: the file does not say for which images its backbone is, nor where that \
+             strides: check input and model.backbone.stride_in_1x1"
+                .to_string(),
+        );
+    }
+    lines
+}
+
+/// Properties of the config that the other project's model in the file lacks: by the file's pixel
+/// constants if it has them, else by that project's defaults.
+pub(super) fn disagreements(file: &WeightsFile, extent: Extent, config: &Config) -> Vec<String> {
+    if let Some((preset, set)) = file.dialect().rules().like {
+        let set: Vec<String> = set.iter().map(|text| text.to_string()).collect();
+        let theirs = Config::load(preset, &set).and_then(|theirs| config.differences(&theirs));
+        let theirs = theirs.unwrap_or_else(|fault| unreachable!("a preset of ours: {fault}"));
+        let is_whole = extent != Extent::Backbone && !file.is_backbone();
+        let counts = |key: &str| is_whole || key.starts_with("model.backbone.");
+        let theirs = theirs.iter().filter(|d| CONVENTIONS.contains(&&*d.key) && counts(&d.key));
+        let keys = theirs.map(|d| format!("{} = {}, and not {}", d.key, d.from, d.to));
+        return pixels(file, config).into_iter().chain(keys).collect();
+    }
+    // A backbone by itself may be a converted one of any project's conventions.
+    if file.dialect() != Dialect::Detectron2 || file.is_backbone() {
+        return vec![];
+    }
+    let (model, is_whole) = (&config.model, extent != Extent::Backbone);
+    let mut found: Vec<String> = pixels(file, config).into_iter().collect();
+    if model.backbone.strides_in_1x1() == Some(false) {
+        found.push("the stride in the 3x3 (model.backbone.stride_in_1x1)".into());
+    }
+    if is_whole && !model.roi.aligned {
+        found.push("RoIAlign not shifted by half a pixel (model.roi.aligned)".into());
+    }
+    let ratio = model.roi.sampling_ratio;
+    if is_whole && ratio != 0 {
+        found.push(format!(
+            "RoIAlign of {ratio} x {ratio} samples a bin at any size of the RoI \
+             (model.roi.sampling_ratio)"
+        ));
+    }
+    let of_part = |what: &String| is_whole || what.contains("(model.backbone.");
+    found.extend(differences(config, Dialect::Detectron2).into_iter().filter(of_part));
+    found
+}
+
+/// The config's pixel constants, if the file's are others.
+fn pixels(file: &WeightsFile, config: &Config) -> Option<String> {
+    let input = &config.input;
+    let ours = [input.mean, input.std].map(|values| values.map(|value| value / input.pixel_scale));
+    let theirs = file.pixels.unwrap_or(file.dialect().rules().pixels);
+    let is_blue_first = input.channel_order == ChannelOrder::Bgr;
+    // In photographs blue is the darkest channel and red the lightest.
+    let [blue, _, red] = theirs[0];
+    let is_theirs = if blue == red { is_blue_first } else { blue < red };
+    let far = |(a, b): (&f32, &f32)| (a - b).abs() > PIXEL_TOLERANCE;
+    let are_others = ours.as_flattened().iter().zip(theirs.as_flattened()).any(far);
+    let described = |[mean, std]: [[f32; 3]; 2], is_blue_first: bool| {
+        let order = if is_blue_first { "BGR" } else { "RGB" };
+        let rounded = |values: [f32; 3]| values.map(|value| (value * 1e3).round() / 1e3);
+        format!("{order} less {:?} over {:?}", rounded(mean), rounded(std))
+    };
+    let whose = if file.pixels.is_some() { "the file" } else { file.dialect().name() };
+    (are_others || is_theirs != is_blue_first).then(|| {
+        format!(
+            "pixels in {}, where {whose}'s are in {} (input)",
+            described(ours, is_blue_first),
+            described(theirs, is_theirs)
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::weights::detectron2_settings;
 
+    const PROJECTS: [Dialect; 2] = [Dialect::Torchvision, Dialect::Detectron2];
+
+    fn config(preset: &str, set: &[&str]) -> Config {
+        let set: Vec<String> = set.iter().map(|text| text.to_string()).collect();
+        Config::load(preset, &set).unwrap()
+    }
+
+    /// Presets of a project have none; what others have is named.
     #[test]
-    fn presets_of_a_project_are_its_own_and_mlperfs_is_not() {
-        let (torchvision, detectron2) = (Dialect::Torchvision, Dialect::Detectron2);
-        for (presets, own, other, expected) in [
+    fn differences_are_what_a_project_lacks() {
+        let [torchvision, detectron2] = PROJECTS;
+        let of_torchvision = "torchvision_r18 torchvision_r50 torchvision_r50_v2 torchvision_r101 \
+                              faster_r50 cpu_r50_256";
+        let of_detectron2 = "detectron2_r50_1x detectron2_r101_3x detectron2_r50_lsj \
+                             detectron2_faster_r50_3x detectron2_cascade_r50_3x";
+        for (presets, set, project, expected) in [
+            (of_torchvision, &[][..], torchvision, &[][..]),
+            (of_torchvision, &[], detectron2, &["anchors rounded to whole pixels"]),
+            (of_detectron2, &[], detectron2, &[]),
             (
-                &[
-                    "torchvision_r18",
-                    "torchvision_r50",
-                    "torchvision_r50_v2",
-                    "torchvision_r101",
-                    "faster_r50",
-                    "cpu_r50_256",
-                ][..],
-                torchvision,
-                detectron2,
-                &["anchors rounded to whole pixels"][..],
-            ),
-            (
-                &[
-                    "detectron2_r50_1x",
-                    "detectron2_r101_3x",
-                    "detectron2_r50_lsj",
-                    "detectron2_faster_r50_3x",
-                    "detectron2_cascade_r50_3x",
-                ],
-                detectron2,
+                of_detectron2,
+                &[],
                 torchvision,
                 &["rounded half up", "not rounded (model.anchors", "level_eps"],
             ),
+            // How a mask is drawn is no part of torchvision's model.
+            ("finetune_r18", &[], torchvision, &[]),
+            (
+                "mlperf_r50",
+                &[],
+                torchvision,
+                &[
+                    "stride in the 1x1",
+                    "blue first",
+                    "add 0 to",
+                    "x2 - x1 + 1",
+                    "nominal",
+                    "Pillow's",
+                    "Detectron's anchors",
+                ],
+            ),
+            (
+                "detectron2_r50_1x",
+                &["model.fpn.norm=group_norm"],
+                detectron2,
+                &["group norms of 8 groups (model.backbone.norm_groups)"],
+            ),
         ] {
-            for preset in presets {
-                let config = Config::load(preset, &[]).unwrap();
-                assert_eq!(differences(&config, own), Vec::<String>::new());
-                let others = differences(&config, other).join("; ");
-                assert!(expected.iter().all(|what| others.contains(what)), "{others}");
+            for preset in presets.split_whitespace() {
+                let found = differences(&config(preset, set), project);
+                assert_eq!(found.is_empty(), expected.is_empty(), "{preset}: {found:?}");
+                let text = found.join("; ");
+                assert!(expected.iter().all(|what| text.contains(what)), "{preset}: {text}");
             }
         }
-        // How a mask is drawn is no part of torchvision's model.
-        let finetune = Config::load("finetune_r18", &[]).unwrap();
-        assert_eq!(differences(&finetune, Dialect::Torchvision), Vec::<String>::new());
-        let mlperf = Config::load("mlperf_r50", &[]).unwrap();
-        let text = differences(&mlperf, Dialect::Torchvision).join("; ");
-        for what in [
-            "stride in the 1x1",
-            "blue first",
-            "add 0 to",
-            "x2 - x1 + 1",
-            "nominal",
-            "Pillow's",
-            "Detectron's anchors",
-        ] {
-            assert!(text.contains(what), "{what}: {text}");
-        }
-        assert!(!differences(&mlperf, Dialect::Detectron2).join("; ").contains("blue first"));
-        let group_norms = ["model.fpn.norm=group_norm".to_string()];
-        let grouped = Config::load("detectron2_r50_1x", &group_norms).unwrap();
-        let text = differences(&grouped, Dialect::Detectron2).join("; ");
-        assert_eq!(text, "group norms of 8 groups (model.backbone.norm_groups)");
-        let basic = Config::load("mlperf_r50", &["model.backbone.block=basic".into()]).unwrap();
-        assert!(!differences(&basic, Dialect::Torchvision).join("; ").contains("1x1"));
+        let absent = |preset, set, project, what| {
+            !differences(&config(preset, set), project).join("; ").contains(what)
+        };
+        assert!(absent("mlperf_r50", &[], detectron2, "blue first"));
+        assert!(absent("mlperf_r50", &["model.backbone.block=basic"], torchvision, "1x1"));
     }
 
     #[test]
@@ -365,8 +297,7 @@ mod tests {
                 &["MODEL.PIXEL_MEAN [102.9801, 115.9465, 122.7717]", "INPUT.FORMAT BGR"],
             ),
         ] {
-            let set: Vec<String> = set.iter().map(|text| text.to_string()).collect();
-            let settings = detectron2_settings(&Config::load(preset, &set).unwrap(), 80);
+            let settings = detectron2_settings(&config(preset, set), 80);
             for setting in expected {
                 assert!(settings.iter().any(|own| own == setting), "{setting}: {settings:?}");
             }
@@ -376,8 +307,8 @@ mod tests {
     #[test]
     fn keys_that_are_named_exist() {
         let config = Config::default();
-        let rows = [unknown_to_both, unknown_to_torchvision, unknown_to_detectron2];
-        let rows = rows.iter().flat_map(|rows| rows(&config));
+        let own = PROJECTS.iter().flat_map(|project| (project.rules().lacks)(&config));
+        let rows = unknown_to_both(&config).into_iter().chain(own);
         let named: Vec<String> = rows
             .filter_map(|(_, what)| {
                 what.strip_suffix(')')?.rsplit_once('(').map(|(_, key)| key.into())

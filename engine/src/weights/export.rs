@@ -6,7 +6,7 @@ use graph::StateSet;
 use kernels::cpu::HostTensor;
 
 use super::container::{Values, safetensors_bytes, torch_bytes};
-use super::dialect::{Dialect, EPS, detectron2_from_ours};
+use super::dialect::{Dialect, EPS};
 use super::file::stated;
 use super::layout::to_torchvision;
 use crate::error::EngineError;
@@ -88,8 +88,9 @@ fn write_weights<'a>(
         })
         .collect();
     let tensors = match dialect {
-        Dialect::Detectron2 => detectron2_from_ours(ours),
-        _ => ours,
+        // The checkpoint's, and not the older ones.
+        Dialect::Torchvision => ours,
+        other => other.export(ours),
     };
     let classes = classes.map(|(categories, keypoints)| stated(categories, keypoints));
     let bytes = match form {

@@ -8,23 +8,29 @@ use serde_json::json;
 
 use super::container::{self, CATEGORIES, Container, Values};
 use super::dialect::{self, Dialect};
-use super::names::{BODY, CLASSIFIER};
+use super::names::BODY;
 use super::published;
 use crate::classes::{NO_CATEGORY, NOT_AVAILABLE};
 use crate::error::EngineError;
+use crate::model::{class_rows, is_of_detector};
 use crate::remote;
 
 /// The tensors of a file, by today's names.
 #[derive(Debug)]
 pub struct WeightsFile {
     path: PathBuf,
-    container: Container,
+    /// The form of the file.
+    pub(super) container: Container,
     dialect: Dialect,
-    tensors: BTreeMap<String, Values>,
-    pixels: Option<[[f32; 3]; 2]>,
+    /// Shapes and values as the file has them, under our names.
+    pub(super) tensors: BTreeMap<String, Values>,
+    /// detectron2's mean and standard deviation of the pixels, 0..255, in its order of channels, if
+    /// the file has them.
+    pub(super) pixels: Option<[[f32; 3]; 2]>,
     categories: Option<Vec<(String, u64)>>,
     keypoints: Vec<String>,
-    notes: Vec<String>,
+    /// Notes on it for the user, one line each.
+    pub(super) notes: Vec<String>,
 }
 
 impl WeightsFile {
@@ -61,19 +67,9 @@ impl WeightsFile {
         &self.path
     }
 
-    /// The form of the file.
-    pub fn container(&self) -> Container {
-        self.container
-    }
-
     /// The project whose names it has.
     pub fn dialect(&self) -> Dialect {
         self.dialect
-    }
-
-    /// Notes on it for the user, one line each.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
     }
 
     /// Names and COCO ids of the model's classes, from class 1, if the file says.
@@ -88,36 +84,23 @@ impl WeightsFile {
 
     /// Foreground classes of the classifier, if the file holds one.
     pub fn num_classes(&self) -> Option<usize> {
-        let (shape, _) = self.tensors.get(CLASSIFIER)?;
-        shape.first()?.checked_sub(1)
+        let rows = |bias: &str| self.tensors.get(bias)?.0.first().copied();
+        class_rows(rows).map(|(_, classes)| classes)
     }
 
     /// True if it holds the body of a backbone and none of a detector's other parts: the weights of
     /// a classifier, or Detectron's.
     pub fn is_backbone(&self) -> bool {
-        const PARTS: [&str; 3] = ["backbone.fpn.", "rpn.", "roi_heads."];
-        let has_part = |name: &String| PARTS.iter().any(|part| name.starts_with(part));
         let has_body = |name: &String| {
             let bare = name.strip_prefix(BODY).unwrap_or(name);
             ["conv1.", "layer1.", "features."].iter().any(|first| bare.starts_with(first))
         };
-        self.tensors.keys().any(has_body) && !self.tensors.keys().any(has_part)
-    }
-
-    /// Shape and values of one tensor as the file has it, under our name.
-    pub fn tensor(&self, name: &str) -> Option<&Values> {
-        self.tensors.get(name)
-    }
-
-    /// detectron2's mean and standard deviation of the pixels, 0..255, in its order of channels, if
-    /// the file has them.
-    pub(super) fn pixels(&self) -> Option<[[f32; 3]; 2]> {
-        self.pixels
+        self.tensors.keys().any(has_body) && !self.tensors.keys().any(|name| is_of_detector(name))
     }
 
     /// True if its norms have statistics.
     pub(super) fn has_statistics(&self) -> bool {
-        dialect::has_statistics(&self.tensors)
+        dialect::has_statistics(self.tensors.keys())
     }
 
     /// Shapes and values by name; tensors under Caffe2's names come with the statistics that their

@@ -6,9 +6,8 @@ use graph::StateSet;
 
 use super::file::WeightsFile;
 use super::layout::{from_torchvision, to_torchvision};
-use super::names::depends_on_classes;
 use crate::classes::NO_CATEGORY;
-use crate::model::{Param, classes_of};
+use crate::model::{Param, class_rows, depends_on_classes};
 
 /// Reorders the channels of the keypoint predictor, which was loaded with the file's keypoints
 /// `theirs`, to `ours`, the model's; keypoints that the file lacks get their initial values for
@@ -89,26 +88,28 @@ pub fn map_classes(
     params: &[Param],
     state: &mut StateSet,
 ) -> MappedClasses {
-    let (from, to) = (file.num_classes().unwrap_or(0) + 1, classes_of(params) + 1);
+    let rows = |bias: &str| Some(params.iter().find(|param| param.name == bias)?.shape[0]);
+    let (before, classes) = class_rows(rows).unwrap_or_default();
+    let (from, to) = (file.num_classes().unwrap_or(0) + before, classes + before);
     let place = |name: &str| {
         let is_same = |(other, _): &(String, u64)| other.eq_ignore_ascii_case(name);
-        let class = theirs.iter().position(is_same).map(|at| at + 1);
-        class.filter(|class| name != NO_CATEGORY && *class < from)
+        let class = theirs.iter().position(is_same).map(|at| at + before);
+        class.filter(|row| name != NO_CATEGORY && *row < from)
     };
-    let classes = || ours.iter().filter(|(name, _)| name != NO_CATEGORY);
+    let named = || ours.iter().filter(|(name, _)| name != NO_CATEGORY);
     let mut mapped = MappedClasses { taken: vec![], anew: vec![], params: vec![] };
-    for (name, _) in classes() {
+    for (name, _) in named() {
         match place(name) {
-            Some(class) => mapped.taken.push((name.clone(), class)),
+            Some(row) => mapped.taken.push((name.clone(), row - before + 1)),
             None => mapped.anew.push(name.clone()),
         }
     }
-    let rows: Vec<(usize, usize)> = std::iter::once((0, 0))
-        .chain(ours.iter().zip(1..to).filter_map(|((name, _), to)| Some((place(name)?, to))))
-        .collect();
+    let of_classes = ours.iter().zip(before..to);
+    let of_classes = of_classes.filter_map(|((name, _), to)| Some((place(name)?, to)));
+    let rows: Vec<(usize, usize)> = (0..before).map(|row| (row, row)).chain(of_classes).collect();
     for param in params.iter().filter(|p| depends_on_classes(&p.name, &p.shape)) {
         let (Some((stored, values)), Some(tensor)) =
-            (file.tensor(&param.name), state.get_mut(&param.name))
+            (file.tensors.get(&param.name), state.get_mut(&param.name))
         else {
             continue;
         };

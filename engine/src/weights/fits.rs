@@ -9,11 +9,10 @@ use crate::config::Config;
 use device::Target;
 use graph::StateSet;
 
-use super::agreement::{disagreements, like};
 use super::container::Values;
-use super::extent::Extent;
+use super::conventions::disagreements;
 use super::file::WeightsFile;
-use super::load::weights_from_tensors;
+use super::load::{Extent, weights_from_tensors};
 use super::report::{LoadReport, Tolerance, few};
 use crate::error::EngineError;
 use crate::model::{ModelSpec, detection_program};
@@ -58,7 +57,7 @@ pub fn check_agreement(
     if found.is_empty() || config.model.names_only {
         return Ok(());
     }
-    let mend = match like(file.dialect()) {
+    let mend = match file.dialect().rules().like {
         None => {
             let presets = file.presets(extent, config).into_iter();
             presets.chain(["detectron2_r50_3x".to_string()]).take(1).collect()

@@ -29,82 +29,20 @@ pub(crate) fn torchvision_shape(param: &Param) -> Vec<usize> {
     }
 }
 
-/// torchvision's shape, and for each of its elements the index in ours.
+/// torchvision's shape, and for each of its elements the index in ours: maps have their channels
+/// last in ours, and behind the first extent in theirs.
 fn permutation(param: &Param) -> (Vec<usize>, Vec<usize>) {
     let len: usize = param.shape.iter().product();
-    let index = match (param.layout, param.shape.as_slice()) {
-        (Layout::Conv, &[k, r, s, c]) => {
-            // theirs [K, C, R, S] <- ours [K, R, S, C]
-            permuted([k, c, r, s], |[ik, ic, ir, is]| ((ik * r + ir) * s + is) * c + ic)
-        }
-        (Layout::ConvTranspose, &[c, r, s, k]) => {
-            // theirs [C, K, 2, 2] <- ours [C, 2, 2, K]
-            permuted([c, k, r, s], |[ic, ik, ir, is]| ((ic * r + ir) * s + is) * k + ik)
-        }
-        (Layout::Flattened { channels: c, side }, &[out, columns]) => {
-            // theirs [out, C*side*side] <- ours [out, side*side*C]
-            permuted([out, c, side, side], |[o, ic, ih, iw]| {
-                o * columns + (ih * side + iw) * c + ic
-            })
-        }
-        _ => (0..len).collect(),
+    let [rows, places, channels] = match (param.layout, param.shape.as_slice()) {
+        (Layout::Conv | Layout::ConvTranspose, &[n, r, s, c]) => [n, r * s, c],
+        (Layout::Flattened { channels, side }, &[n, _]) => [n, side * side, channels],
+        _ => [len, 1, 1],
     };
+    let mut index = Vec::with_capacity(len);
+    for row in 0..rows {
+        for channel in 0..channels {
+            index.extend((0..places).map(|place| (row * places + place) * channels + channel));
+        }
+    }
     (torchvision_shape(param), index)
-}
-
-fn permuted(dims: [usize; 4], index: impl Fn([usize; 4]) -> usize) -> Vec<usize> {
-    let [a, b, c, d] = dims;
-    let mut indices = Vec::with_capacity(a * b * c * d);
-    for ia in 0..a {
-        for ib in 0..b {
-            for ic in 0..c {
-                indices.extend((0..d).map(|id| index([ia, ib, ic, id])));
-            }
-        }
-    }
-    indices
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{from_torchvision, to_torchvision};
-    use crate::model::{Init, Layout, Param, ParamKind};
-
-    fn param(shape: &[usize], layout: Layout) -> Param {
-        Param {
-            name: "p".into(),
-            shape: shape.to_vec(),
-            layout,
-            kind: ParamKind::Weight,
-            init: Init::Constant(0.0),
-            trained: None,
-        }
-    }
-
-    #[test]
-    fn a_convolution_moves_its_channels_forward() {
-        // K 1, R 1, S 2, C 3: ours lists channels innermost, theirs columns.
-        let p = param(&[1, 1, 2, 3], Layout::Conv);
-        let (shape, theirs) = to_torchvision(&p, &[0., 1., 2., 10., 11., 12.]);
-        assert_eq!(shape, [1, 3, 1, 2]);
-        assert_eq!(theirs, [0., 10., 1., 11., 2., 12.]);
-    }
-
-    #[test]
-    fn every_layout_round_trips() {
-        let layouts = [
-            (vec![5, 3, 3, 7], Layout::Conv),
-            (vec![7, 2, 2, 5], Layout::ConvTranspose),
-            (vec![3, 2 * 2 * 5], Layout::Flattened { channels: 5, side: 2 }),
-            (vec![11], Layout::Same),
-            (vec![6, 1, 1, 4], Layout::Pointwise),
-            (vec![5], Layout::Channels),
-        ];
-        for (shape, layout) in layouts {
-            let p = param(&shape, layout);
-            let ours: Vec<f32> = (0..shape.iter().product::<usize>()).map(|i| i as f32).collect();
-            let (_, theirs) = to_torchvision(&p, &ours);
-            assert_eq!(from_torchvision(&p, &theirs), ours, "{layout:?}");
-        }
-    }
 }

@@ -5,15 +5,35 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::config::Config;
 use graph::StateSet;
 
-use super::agreement::warnings;
 use super::container::Values;
-use super::conventions::contradictions;
-use super::extent::Extent;
+use super::conventions::{contradictions, warnings};
 use super::file::WeightsFile;
 use super::layout::{from_torchvision, torchvision_shape};
 use super::names::{BODY, part};
 use super::report::{LoadReport, Mismatch};
-use crate::model::Param;
+use crate::model::{Param, depends_on_classes};
+
+/// The part of a model that a file is to fill.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    /// The body of the backbone and nothing else: from a classifier, or from a whole detector.
+    Backbone,
+    /// The whole model.
+    Model,
+    /// The whole model except for what depends on its classes, as the file's are others.
+    AllButClasses,
+}
+
+impl Extent {
+    /// True if a parameter is to be filled.
+    pub(super) fn holds(self, param: &Param) -> bool {
+        match self {
+            Extent::Backbone => param.name.starts_with(BODY),
+            Extent::Model => true,
+            Extent::AllButClasses => !depends_on_classes(&param.name, &param.shape),
+        }
+    }
+}
 
 /// Loads the parameters that the file is to fill; the others keep their values. The caller judges
 /// the gaps with [`LoadReport::check`], and folds the frozen norms with [`super::fold`].
@@ -28,7 +48,7 @@ pub fn load_weights(
 ) -> LoadReport {
     let tensors = file.tensors(config.model.backbone.norm_eps);
     let mut report = weights_from_tensors(&tensors, extent, params, state);
-    report.notes.extend(file.notes().iter().cloned().chain(contradictions(file, config)));
+    report.notes.extend(file.notes.iter().cloned().chain(contradictions(file, config)));
     report.notes.extend(warnings(file, extent, config));
     report.log(file.path());
     report

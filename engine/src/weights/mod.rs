@@ -2,15 +2,13 @@
 //!
 //! `container` reads and writes forms of files (`pickle` is below two of them), `dialect` names and
 //! class rows; what comes out has torchvision's names. `conventions` says what tensors do not, and
-//! `agreement` whether that forbids to take them.
+//! whether that forbids to take them.
 
-mod agreement;
 mod averages;
 mod container;
 mod conventions;
 mod dialect;
 mod export;
-mod extent;
 mod file;
 mod finetune;
 mod fits;
@@ -23,20 +21,19 @@ mod published;
 mod report;
 
 pub(crate) use averages::{are_scored, start_averages, swap_averages};
-pub use container::{CATEGORIES, Container, Values};
-pub use conventions::{detectron2_settings, differences};
-pub use dialect::Dialect;
+pub use container::{CATEGORIES, Values};
+pub use conventions::differences;
 pub(crate) use dialect::EPS;
+pub use dialect::{Dialect, detectron2_settings};
 pub use export::{Classes, ExportForm, export_weights, fold_eps, save_weights};
-pub use extent::Extent;
 pub use file::WeightsFile;
 pub(crate) use finetune::map_keypoints;
 pub use finetune::{MappedClasses, map_classes};
 pub use fits::check_agreement;
 pub(crate) use layout::torchvision_shape;
 pub use layout::{from_torchvision, to_torchvision};
-pub use load::{load_weights, weights_from_tensors};
-pub use published::{PUBLISHED, Published};
+pub use load::{Extent, load_weights, weights_from_tensors};
+pub use published::published;
 pub use report::{LoadReport, Mismatch, Named, Tolerance};
 
 use graph::{Program, StateSet};

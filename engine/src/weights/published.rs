@@ -4,137 +4,153 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// A published file.
-#[derive(Debug, Clone, Copy)]
-pub struct Published {
-    /// The file's contents, in words.
-    pub what: &'static str,
-    /// The URL of the file, which ends in its name.
-    pub url: &'static str,
-}
+/// Published files of a folder: the folder's URL, and of each file its contents, in words, and the
+/// rest of its URL.
+type Folder = (&'static str, &'static [(&'static str, &'static str)]);
 
-/// Files that are read, one line each. Nothing here downloads them.
-pub const PUBLISHED: [Published; 27] = [
-    Published {
-        what: "ResNet-18 on ImageNet, torchvision (for torchvision_r18)",
-        url: "https://download.pytorch.org/models/resnet18-f37072fd.pth",
-    },
-    Published {
-        what: "ResNet-34 on ImageNet, torchvision (for torchvision_r34)",
-        url: "https://download.pytorch.org/models/resnet34-b627a593.pth",
-    },
-    Published {
-        what: "ResNet-50 on ImageNet, torchvision (for torchvision_r50)",
-        url: "https://download.pytorch.org/models/resnet50-0676ba61.pth",
-    },
-    Published {
-        what: "ResNet-101 on ImageNet, torchvision (for torchvision_r101)",
-        url: "https://download.pytorch.org/models/resnet101-63fe2227.pth",
-    },
-    Published {
-        what: "ResNet-152 on ImageNet, torchvision (for torchvision_r152)",
-        url: "https://download.pytorch.org/models/resnet152-394f9c45.pth",
-    },
-    Published {
-        what: "ResNeXt-50 32x4d on ImageNet, torchvision (for torchvision_resnext50)",
-        url: "https://download.pytorch.org/models/resnext50_32x4d-7cdf4587.pth",
-    },
-    Published {
-        what: "ResNeXt-101 32x8d on ImageNet, torchvision (for torchvision_resnext101)",
-        url: "https://download.pytorch.org/models/resnext101_32x8d-8ba56ff5.pth",
-    },
-    Published {
-        what: "ConvNeXt-T on ImageNet, torchvision (for convnext_tiny)",
-        url: "https://download.pytorch.org/models/convnext_tiny-983f1562.pth",
-    },
-    Published {
-        what: "Mask R-CNN R50-FPN on COCO, torchvision (91 outputs; model.backbone.norm_eps=0)",
-        url: "https://download.pytorch.org/models/maskrcnn_resnet50_fpn_coco-bf2d0c1e.pth",
-    },
-    Published {
-        what: "Mask R-CNN R50-FPN v2 on COCO, torchvision (91 outputs; for torchvision_r50_v2 and \
-               finetune_v2)",
-        url: "https://download.pytorch.org/models/maskrcnn_resnet50_fpn_v2_coco-73cbd019.pth",
-    },
-    Published {
-        what: "Faster R-CNN R50-FPN on COCO, torchvision (91 outputs; model.backbone.norm_eps=0)",
-        url: "https://download.pytorch.org/models/fasterrcnn_resnet50_fpn_coco-258fb6c6.pth",
-    },
-    Published {
-        what: "Keypoint R-CNN R50-FPN on COCO's people, torchvision (2 outputs; for \
-               torchvision_keypoint_r50; model.backbone.norm_eps=0)",
-        url: "https://download.pytorch.org/models/keypointrcnn_resnet50_fpn_coco-fc266e95.pth",
-    },
-    Published {
-        what: "ResNet-50 on ImageNet, MSRA's from Detectron, as MLPerf's reference takes it \
-               (for mlperf_r50; append .md5sum for its MD5)",
-        url: "https://dl.fbaipublicfiles.com/detectron/ImageNetPretrained/MSRA/R-50.pkl",
-    },
-    Published {
-        what: "ResNet-101 on ImageNet, MSRA's from Detectron (append .md5sum for its MD5)",
-        url: "https://dl.fbaipublicfiles.com/detectron/ImageNetPretrained/MSRA/R-101.pkl",
-    },
-    Published {
-        what: "ResNet-50 on ImageNet, MSRA's from detectron2, with the statistics of its norms",
-        url: "https://dl.fbaipublicfiles.com/detectron2/ImageNetPretrained/MSRA/R-50.pkl",
-    },
-    Published {
-        what: "ResNet-101 on ImageNet, MSRA's from detectron2, with the statistics of its norms",
-        url: "https://dl.fbaipublicfiles.com/detectron2/ImageNetPretrained/MSRA/R-101.pkl",
-    },
-    Published {
-        what: "Mask R-CNN R50-FPN 3x on COCO, detectron2 (80 classes; for detectron2_r50_3x)",
-        url: "https://dl.fbaipublicfiles.com/detectron2/COCO-InstanceSegmentation/mask_rcnn_R_50_FPN_3x/137849600/model_final_f10217.pkl",
-    },
-    Published {
-        what: "Mask R-CNN R50-FPN, 400 epochs with large-scale jitter on COCO, detectron2 (80 \
-               classes; for detectron2_r50_lsj)",
-        url: "https://dl.fbaipublicfiles.com/detectron2/new_baselines/mask_rcnn_R_50_FPN_400ep_LSJ/42019571/model_final_14d201.pkl",
-    },
-    Published {
-        what: "Mask R-CNN R50-C4 3x on COCO, detectron2 (80 classes; for detectron2_r50_c4_3x)",
-        url: "https://dl.fbaipublicfiles.com/detectron2/COCO-InstanceSegmentation/mask_rcnn_R_50_C4_3x/137849525/model_final_4ce675.pkl",
-    },
-    Published {
-        what: "Mask R-CNN R101-C4 3x on COCO, detectron2 (80 classes; for detectron2_r101_c4_3x)",
-        url: "https://dl.fbaipublicfiles.com/detectron2/COCO-InstanceSegmentation/mask_rcnn_R_101_C4_3x/138363239/model_final_a2914c.pkl",
-    },
-    Published {
-        what: "Mask R-CNN R50-DC5 3x on COCO, detectron2 (80 classes; for detectron2_r50_dc5_3x)",
-        url: "https://dl.fbaipublicfiles.com/detectron2/COCO-InstanceSegmentation/mask_rcnn_R_50_DC5_3x/137849551/model_final_84107b.pkl",
-    },
-    Published {
-        what: "Mask R-CNN X101-32x8d-FPN 3x on COCO, detectron2 (80 classes; for \
-               detectron2_x101_3x)",
-        url: "https://dl.fbaipublicfiles.com/detectron2/COCO-InstanceSegmentation/mask_rcnn_X_101_32x8d_FPN_3x/139653917/model_final_2d9806.pkl",
-    },
-    Published {
-        what: "Cascade Mask R-CNN R50-FPN on COCO, detectron2 (80 classes; for \
-               detectron2_cascade_r50_3x)",
-        url: "https://dl.fbaipublicfiles.com/detectron2/Misc/cascade_mask_rcnn_R_50_FPN_3x/\
-              144998488/model_final_480dd8.pkl",
-    },
-    Published {
-        what: "Keypoint R-CNN R50-FPN 3x on COCO's people, detectron2 (1 class; for \
-               detectron2_keypoint_r50_3x)",
-        url: "https://dl.fbaipublicfiles.com/detectron2/COCO-Keypoints/keypoint_rcnn_R_50_FPN_3x/\
-              137849621/model_final_a6e10b.pkl",
-    },
-    Published {
-        what: "Mask R-CNN R50-FPN 1x on COCO, maskrcnn-benchmark (80 classes; for mlperf_r50)",
-        url: "https://download.pytorch.org/models/maskrcnn/e2e_mask_rcnn_R_50_FPN_1x.pth",
-    },
-    Published {
-        what: "Mask R-CNN R101-FPN 1x on COCO, maskrcnn-benchmark (80 classes; for mlperf_r50 with \
-               model.backbone.blocks=[3,4,23,3])",
-        url: "https://download.pytorch.org/models/maskrcnn/e2e_mask_rcnn_R_101_FPN_1x.pth",
-    },
-    Published {
-        what: "Mask R-CNN R50-FPN 2x on COCO, Tensorpack (80 classes; docs/weights.md names the \
-               config)",
-        url: "http://models.tensorpack.com/FasterRCNN/COCO-MaskRCNN-R50FPN2x.npz",
-    },
+/// Files that are read. Nothing here downloads them.
+const PUBLISHED: [Folder; 5] = [
+    (
+        "https://download.pytorch.org/models/",
+        &[
+            ("ResNet-18 on ImageNet, torchvision (for torchvision_r18)", "resnet18-f37072fd.pth"),
+            ("ResNet-34 on ImageNet, torchvision (for torchvision_r34)", "resnet34-b627a593.pth"),
+            ("ResNet-50 on ImageNet, torchvision (for torchvision_r50)", "resnet50-0676ba61.pth"),
+            (
+                "ResNet-101 on ImageNet, torchvision (for torchvision_r101)",
+                "resnet101-63fe2227.pth",
+            ),
+            (
+                "ResNet-152 on ImageNet, torchvision (for torchvision_r152)",
+                "resnet152-394f9c45.pth",
+            ),
+            (
+                "ResNeXt-50 32x4d on ImageNet, torchvision (for torchvision_resnext50)",
+                "resnext50_32x4d-7cdf4587.pth",
+            ),
+            (
+                "ResNeXt-101 32x8d on ImageNet, torchvision (for torchvision_resnext101)",
+                "resnext101_32x8d-8ba56ff5.pth",
+            ),
+            (
+                "ConvNeXt-T on ImageNet, torchvision (for convnext_tiny)",
+                "convnext_tiny-983f1562.pth",
+            ),
+            (
+                "Mask R-CNN R50-FPN on COCO, torchvision (91 outputs; model.backbone.norm_eps=0)",
+                "maskrcnn_resnet50_fpn_coco-bf2d0c1e.pth",
+            ),
+            (
+                "Mask R-CNN R50-FPN v2 on COCO, torchvision (91 outputs; for torchvision_r50_v2 \
+                 and finetune_v2)",
+                "maskrcnn_resnet50_fpn_v2_coco-73cbd019.pth",
+            ),
+            (
+                "Faster R-CNN R50-FPN on COCO, torchvision (91 outputs; model.backbone.norm_eps=0)",
+                "fasterrcnn_resnet50_fpn_coco-258fb6c6.pth",
+            ),
+            (
+                "Keypoint R-CNN R50-FPN on COCO's people, torchvision (2 outputs; for \
+                 torchvision_keypoint_r50; model.backbone.norm_eps=0)",
+                "keypointrcnn_resnet50_fpn_coco-fc266e95.pth",
+            ),
+        ],
+    ),
+    (
+        "https://dl.fbaipublicfiles.com/detectron/ImageNetPretrained/MSRA/",
+        &[
+            (
+                "ResNet-50 on ImageNet, MSRA's from Detectron, as MLPerf's reference takes it (for \
+                 mlperf_r50; append .md5sum for its MD5)",
+                "R-50.pkl",
+            ),
+            (
+                "ResNet-101 on ImageNet, MSRA's from Detectron (append .md5sum for its MD5)",
+                "R-101.pkl",
+            ),
+        ],
+    ),
+    (
+        "https://dl.fbaipublicfiles.com/detectron2/",
+        &[
+            (
+                "ResNet-50 on ImageNet, MSRA's from detectron2, with the statistics of its norms",
+                "ImageNetPretrained/MSRA/R-50.pkl",
+            ),
+            (
+                "ResNet-101 on ImageNet, MSRA's from detectron2, with the statistics of its norms",
+                "ImageNetPretrained/MSRA/R-101.pkl",
+            ),
+            (
+                "Mask R-CNN R50-FPN 3x on COCO, detectron2 (80 classes; for detectron2_r50_3x)",
+                "COCO-InstanceSegmentation/mask_rcnn_R_50_FPN_3x/137849600/model_final_f10217.pkl",
+            ),
+            (
+                "Mask R-CNN R50-FPN, 400 epochs with large-scale jitter on COCO, detectron2 (80 \
+                 classes; for detectron2_r50_lsj)",
+                "new_baselines/mask_rcnn_R_50_FPN_400ep_LSJ/42019571/model_final_14d201.pkl",
+            ),
+            (
+                "Mask R-CNN R50-C4 3x on COCO, detectron2 (80 classes; for detectron2_r50_c4_3x)",
+                "COCO-InstanceSegmentation/mask_rcnn_R_50_C4_3x/137849525/model_final_4ce675.pkl",
+            ),
+            (
+                "Mask R-CNN R101-C4 3x on COCO, detectron2 (80 classes; for detectron2_r101_c4_3x)",
+                "COCO-InstanceSegmentation/mask_rcnn_R_101_C4_3x/138363239/model_final_a2914c.pkl",
+            ),
+            (
+                "Mask R-CNN R50-DC5 3x on COCO, detectron2 (80 classes; for detectron2_r50_dc5_3x)",
+                "COCO-InstanceSegmentation/mask_rcnn_R_50_DC5_3x/137849551/model_final_84107b.pkl",
+            ),
+            (
+                "Mask R-CNN X101-32x8d-FPN 3x on COCO, detectron2 (80 classes; for \
+                 detectron2_x101_3x)",
+                "\
+                 COCO-InstanceSegmentation/mask_rcnn_X_101_32x8d_FPN_3x/\
+                 139653917/model_final_2d9806.pkl",
+            ),
+            (
+                "Cascade Mask R-CNN R50-FPN on COCO, detectron2 (80 classes; for \
+                 detectron2_cascade_r50_3x)",
+                "Misc/cascade_mask_rcnn_R_50_FPN_3x/144998488/model_final_480dd8.pkl",
+            ),
+            (
+                "Keypoint R-CNN R50-FPN 3x on COCO's people, detectron2 (1 class; for \
+                 detectron2_keypoint_r50_3x)",
+                "COCO-Keypoints/keypoint_rcnn_R_50_FPN_3x/137849621/model_final_a6e10b.pkl",
+            ),
+        ],
+    ),
+    (
+        "https://download.pytorch.org/models/",
+        &[
+            (
+                "Mask R-CNN R50-FPN 1x on COCO, maskrcnn-benchmark (80 classes; for mlperf_r50)",
+                "maskrcnn/e2e_mask_rcnn_R_50_FPN_1x.pth",
+            ),
+            (
+                "Mask R-CNN R101-FPN 1x on COCO, maskrcnn-benchmark (80 classes; for mlperf_r50 \
+                 with model.backbone.blocks=[3,4,23,3])",
+                "maskrcnn/e2e_mask_rcnn_R_101_FPN_1x.pth",
+            ),
+        ],
+    ),
+    (
+        "http://models.tensorpack.com/FasterRCNN/",
+        &[(
+            "Mask R-CNN R50-FPN 2x on COCO, Tensorpack (80 classes; docs/weights.md names the \
+                 config)",
+            "COCO-MaskRCNN-R50FPN2x.npz",
+        )],
+    ),
 ];
+
+/// Files that are read: the contents of each, in words, and its URL, which ends in its name.
+pub fn published() -> impl Iterator<Item = (&'static str, String)> {
+    PUBLISHED.iter().flat_map(|(folder, files)| {
+        files.iter().map(move |(what, name)| (*what, format!("{folder}{name}")))
+    })
+}
 
 /// Published detectors whose norms add nothing to the variance, by the checksum in their names:
 /// torchvision trained them so, and sets it when it loads them (`overwrite_eps`).
@@ -179,7 +195,7 @@ pub(super) fn is_without_epsilon(path: &Path) -> bool {
 mod tests {
     use std::path::Path;
 
-    use super::{PUBLISHED, Published, check, is_without_epsilon, promised};
+    use super::{check, is_without_epsilon, promised, published};
 
     #[test]
     fn the_checksum_in_a_name_is_verified() {
@@ -197,24 +213,23 @@ mod tests {
     #[test]
     fn the_script_fetches_mlperfs_backbone_from_its_published_address() {
         let script = include_str!("../../../configs/launch/fetch-coco.sh");
-        let is_mlperfs = |file: &&Published| file.what.contains("MLPerf's reference");
-        let of_mlperf: Vec<_> = PUBLISHED.iter().filter(is_mlperfs).collect();
-        let [file] = of_mlperf[..] else { panic!("{of_mlperf:?}") };
-        let (folder, name) = file.url.rsplit_once('/').unwrap();
+        let of_mlperf: Vec<_> =
+            published().filter(|(what, _)| what.contains("MLPerf's reference")).collect();
+        let [(_, url)] = &of_mlperf[..] else { panic!("{of_mlperf:?}") };
+        let (folder, name) = url.rsplit_once('/').unwrap();
         assert!(folder.ends_with("/detectron/ImageNetPretrained/MSRA"), "{folder}");
         assert!(script.contains(&format!("\"{name} {folder}\"")), "{folder}");
         let page = include_str!("../../../docs/weights.md");
-        for file in PUBLISHED {
-            assert!(page.contains(&format!(" {} |", file.url)), "{} is not in the page", file.url);
+        for (_, url) in published() {
+            assert!(page.contains(&format!(" {url} |")), "{url} is not in the page");
         }
     }
 
     #[test]
     fn torchvisions_published_files_have_checksums_in_their_names() {
-        for file in PUBLISHED.iter().filter(|file| file.what.contains("torchvision")) {
-            let path = Path::new(file.url);
-            assert!(promised(path).is_some(), "{}", file.url);
-            assert_eq!(is_without_epsilon(path), file.what.contains("norm_eps=0"), "{}", file.url);
+        for (what, url) in published().filter(|(what, _)| what.contains("torchvision")) {
+            assert!(promised(Path::new(&url)).is_some(), "{url}");
+            assert_eq!(is_without_epsilon(Path::new(&url)), what.contains("norm_eps=0"), "{url}");
         }
     }
 }

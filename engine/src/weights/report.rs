@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::names::{depends_on_classes, part};
+use super::names::part;
 use crate::error::EngineError;
+use crate::model::depends_on_classes;
 
 /// Names listed on the terminal and in errors; the log has all.
 const LISTED: usize = 3;

@@ -14,149 +14,128 @@ fn set_fault(preset: &str, text: &str) -> String {
     Config::load(preset, &[text.to_string()]).unwrap_err().to_string()
 }
 
+/// A file, and the sentence about it.
+const MISTAKES: &[(&str, &str)] = &[
+    // Typos.
+    (
+        "[solver]\nlarning_rate = 0.1",
+        "unknown key `solver.larning_rate`; did you mean `solver.learning_rate`?",
+    ),
+    (
+        "[data.synthetic]\nimage_sise = 64",
+        "unknown key `data.synthetic.image_sise`; did you mean `data.synthetic.image_size`?",
+    ),
+    // Keys of other tables, and of other projects.
+    (
+        "[train]\nlearning_rate = 0.1",
+        "unknown key `train.learning_rate`; did you mean `solver.learning_rate`?",
+    ),
+    ("steps = 5", "unknown key `steps`; did you mean `train.steps`?"),
+    ("[train]\nimgsz = 640", "unknown key `train.imgsz`; did you mean `input.min_size`?"),
+    ("[train]\nmax_epochs = 12", "unknown key `train.max_epochs`; did you mean `train.epochs`?"),
+    (
+        "[[solver.groups]]\nlr = 0.1",
+        "unknown key `solver.groups[0].lr`; the keys of [solver.groups[0]] are match, \
+         lr_factor, weight_decay",
+    ),
+    (
+        "[data]\nextends = \"tiny\"",
+        "unknown key `data.extends`; extends stands at the top of a file, before the first \
+         [table]",
+    ),
+    // A key like no other.
+    (
+        "[eval]\nxyz = 5",
+        "unknown key `eval.xyz`; the keys of [eval] are batch_size, max_images, weights, loss, \
+         oks_sigmas, draw_images, train_set, overlap, keep_images",
+    ),
+    (
+        "zzzzz = 5",
+        "unknown key `zzzzz`; the keys of a config are model, input, data, solver, \
+         loss_weights, train, eval, ranks, fusion",
+    ),
+    // Lists of tables.
+    (
+        "[solver.groups]\nmatch = \"*\"",
+        "`solver.groups` must be a list of tables of match, lr_factor, weight_decay, got a \
+         table; write [{ .. }] or [[solver.groups]]",
+    ),
+    (
+        "[data]\ntrain = [\"a.store\"]",
+        "`data.train[0]` must be a table of store, images, annotations, got the string \
+         \"a.store\"",
+    ),
+    // Values of other types.
+    (
+        "[train]\nsteps = \"ten\"",
+        "`train.steps` must be a whole number, 0 to 1000000000, \
+        got the string \"ten\"",
+    ),
+    (
+        "[train]\nsteps = -1",
+        "`train.steps` must be a whole number, 0 to 1000000000, \
+        got the number -1",
+    ),
+    (
+        "[train]\nseed = \"9223372036854775808\"",
+        "`train.seed` must be a whole number, 0 to 9223372036854775807, \
+        got the number 9223372036854775808, which is too large",
+    ),
+    (
+        "[train]\nbatch_size = 2.5",
+        "`train.batch_size` must be a whole number, 1 to 4096, \
+        got the number 2.5",
+    ),
+    ("[solver]\nmomentum = true", "`solver.momentum` must be a number, 0 to 1, got true"),
+    ("[solver]\nmomentum = nan", "`solver.momentum` must be a number, 0 to 1, got the number nan"),
+    (
+        "[solver]\nclip_norm = 1e39",
+        "`solver.clip_norm` must be a number, 0 to 1e30, \
+        got 1e39, which is too large",
+    ),
+    (
+        "[model]\nkind = \"mask\"",
+        "`model.kind` must be one of \"mask_rcnn\", \
+        \"faster_rcnn\", \"keypoint_rcnn\", got the string \"mask\"",
+    ),
+    (
+        "[input]\nmean = [1, 2]",
+        "`input.mean` must be a list of 3 numbers, -1e6 to 1e6, got 2 of them",
+    ),
+    (
+        "[model.anchors]\nsizes = [8, \"x\"]",
+        "`model.anchors.sizes[1]` must be a number, \
+        got the string \"x\"",
+    ),
+    ("[model]\nrpn = 3", "`model.rpn` must be a table, got the number 3"),
+    (
+        "[train]\nname = 3",
+        "`train.name` must be a quoted string, or \"none\", \
+        got the number 3",
+    ),
+    ("[data]\nsynthetic = [1]", "`data.synthetic` must be a table, or \"none\", got a list"),
+    ("extends = 3", "`extends` must be the quoted name of one config file, got 3"),
+    (
+        "[solver]\nnesterov = 2026-01-01",
+        "`solver.nesterov` must be true or false, \
+        got the date 2026-01-01",
+    ),
+    (
+        "[train]\nbatch_size = 3\nimages_per_group = 2",
+        "`train.images_per_group` is 2, which does not divide train.batch_size = 3; give a \
+         divisor",
+    ),
+];
+
 #[test]
-fn a_typo_gets_a_suggestion() {
-    assert_eq!(
-        fault("[solver]\nlarning_rate = 0.1"),
-        "my.toml: unknown key `solver.larning_rate`; did you mean `solver.learning_rate`?"
-    );
+fn a_mistake_in_a_file_is_told_with_its_mend() {
+    for (text, expected) in MISTAKES {
+        assert_eq!(fault(text), format!("my.toml: {expected}"));
+    }
     assert_eq!(
         set_fault("tiny", "model.rpm.beta=1"),
         "--set: unknown key `model.rpm`; did you mean `model.rpn`?"
     );
-    assert_eq!(
-        fault("[data.synthetic]\nimage_sise = 64"),
-        "my.toml: unknown key `data.synthetic.image_sise`; \
-         did you mean `data.synthetic.image_size`?"
-    );
-}
-
-#[test]
-fn a_key_in_the_wrong_table_is_pointed_to_the_right_one() {
-    assert_eq!(
-        fault("[train]\nlearning_rate = 0.1"),
-        "my.toml: unknown key `train.learning_rate`; did you mean `solver.learning_rate`?"
-    );
-    assert_eq!(fault("steps = 5"), "my.toml: unknown key `steps`; did you mean `train.steps`?");
-    // Names of other projects.
-    assert_eq!(
-        fault("[train]\nimgsz = 640"),
-        "my.toml: unknown key `train.imgsz`; did you mean `input.min_size`?"
-    );
-    assert_eq!(
-        fault("[train]\nmax_epochs = 12"),
-        "my.toml: unknown key `train.max_epochs`; did you mean `train.epochs`?"
-    );
-    assert_eq!(
-        fault("[[solver.groups]]\nlr = 0.1"),
-        "my.toml: unknown key `solver.groups[0].lr`; the keys of [solver.groups[0]] are match, \
-         lr_factor, weight_decay"
-    );
-    assert_eq!(
-        fault("[data]\nextends = \"tiny\""),
-        "my.toml: unknown key `data.extends`; extends stands at the top of a file, before the \
-         first [table]"
-    );
-}
-
-#[test]
-fn a_key_like_no_other_lists_the_table() {
-    assert_eq!(
-        fault("[eval]\nxyz = 5"),
-        "my.toml: unknown key `eval.xyz`; \
-         the keys of [eval] are batch_size, max_images, weights, loss, oks_sigmas, \
-         draw_images, train_set, overlap, keep_images"
-    );
-    let text = fault("zzzzz = 5");
-    assert!(text.ends_with(
-        "the keys of a config are model, input, data, solver, loss_weights, train, eval, \
-             ranks, fusion"
-    ));
-}
-
-#[test]
-fn a_list_of_tables_says_how_it_is_written() {
-    let cases = [
-        (
-            "[solver.groups]\nmatch = \"*\"",
-            "`solver.groups` must be a list of tables of match, lr_factor, weight_decay, got a \
-             table; write [{ .. }] or [[solver.groups]]",
-        ),
-        (
-            "[data]\ntrain = [\"a.store\"]",
-            "`data.train[0]` must be a table of store, images, annotations, got the string \
-             \"a.store\"",
-        ),
-    ];
-    for (text, expected) in cases {
-        assert_eq!(fault(text), format!("my.toml: {expected}"));
-    }
-}
-
-#[test]
-fn a_wrong_type_says_what_is_wanted() {
-    let cases = [
-        (
-            "[train]\nsteps = \"ten\"",
-            "`train.steps` must be a whole number, 0 to 1000000000, \
-            got the string \"ten\"",
-        ),
-        (
-            "[train]\nsteps = -1",
-            "`train.steps` must be a whole number, 0 to 1000000000, \
-            got the number -1",
-        ),
-        (
-            "[train]\nseed = \"9223372036854775808\"",
-            "`train.seed` must be a whole number, 0 to 9223372036854775807, \
-            got the number 9223372036854775808, which is too large",
-        ),
-        (
-            "[train]\nbatch_size = 2.5",
-            "`train.batch_size` must be a whole number, 1 to 4096, \
-            got the number 2.5",
-        ),
-        ("[solver]\nmomentum = true", "`solver.momentum` must be a number, 0 to 1, got true"),
-        (
-            "[solver]\nmomentum = nan",
-            "`solver.momentum` must be a number, 0 to 1, got the number nan",
-        ),
-        (
-            "[solver]\nclip_norm = 1e39",
-            "`solver.clip_norm` must be a number, 0 to 1e30, \
-            got 1e39, which is too large",
-        ),
-        (
-            "[model]\nkind = \"mask\"",
-            "`model.kind` must be one of \"mask_rcnn\", \
-            \"faster_rcnn\", \"keypoint_rcnn\", got the string \"mask\"",
-        ),
-        (
-            "[input]\nmean = [1, 2]",
-            "`input.mean` must be a list of 3 numbers, -1e6 to 1e6, got 2 of them",
-        ),
-        (
-            "[model.anchors]\nsizes = [8, \"x\"]",
-            "`model.anchors.sizes[1]` must be a number, \
-            got the string \"x\"",
-        ),
-        ("[model]\nrpn = 3", "`model.rpn` must be a table, got the number 3"),
-        (
-            "[train]\nname = 3",
-            "`train.name` must be a quoted string, or \"none\", \
-            got the number 3",
-        ),
-        ("[data]\nsynthetic = [1]", "`data.synthetic` must be a table, or \"none\", got a list"),
-        ("extends = 3", "`extends` must be the quoted name of one config file, got 3"),
-        (
-            "[solver]\nnesterov = 2026-01-01",
-            "`solver.nesterov` must be true or false, \
-            got the date 2026-01-01",
-        ),
-    ];
-    for (text, expected) in cases {
-        assert_eq!(fault(text), format!("my.toml: {expected}"));
-    }
 }
 
 #[test]
@@ -171,11 +150,6 @@ fn a_fault_names_the_layer_that_it_stands_in() {
     assert!(text.contains("base.toml: `train.images_per_group` is 4, which does not"), "{text}");
     let text = Config::load(&top, &["train.images_per_group=5".into()]).unwrap_err().to_string();
     assert!(text.starts_with("--set: `train.images_per_group` is 5"), "{text}");
-    assert_eq!(
-        fault("[train]\nbatch_size = 3\nimages_per_group = 2"),
-        "my.toml: `train.images_per_group` is 2, which does not divide train.batch_size = 3; \
-         give a divisor"
-    );
 }
 
 #[test]

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use configs::{preset, preset_names};
 use engine::config::{
-    BackboneKind, Block, BoxLoss, Cascade, CellRule, ChannelOrder, Config, ExtraLevel, LevelEps,
-    LossDivisor, MaskTargetRule, ModelKind, NormKind, Optimizer, PasteRule, PostNmsScope,
-    ResizeFilter, ResizeRounding, Schedule, StrideRule, WarmupRule,
+    BackboneKind, BoxLoss, CellRule, ChannelOrder, Config, ExtraLevel, LevelEps, LossDivisor,
+    MaskTargetRule, Optimizer, PasteRule, PostNmsScope, ResizeFilter, ResizeRounding, Schedule,
+    StrideRule, WarmupRule,
 };
 use engine::mlperf::Recipe;
 use kernels::ops::rules::novograd::NovogradForm;
@@ -87,92 +87,79 @@ fn defaults_are_a_valid_config_with_torchvision_shapes() {
 }
 
 /// Pyramid and heads of torchvision's v2 and detectron2's new baselines.
-fn new_heads(config: &mut Config) {
-    let model = &mut config.model;
-    let norm = Some(NormKind::FrozenBatchNorm);
-    [model.fpn.norm, model.box_head.norm, model.mask_head.norm] = [norm; 3];
-    model.rpn.convs = 2;
-    (model.box_head.channels, model.box_head.hidden) = (vec![256; 4], vec![1024]);
-}
+const NEW_HEADS: [&str; 6] = [
+    "model.box_head.channels = [256, 256, 256, 256]",
+    "model.box_head.hidden = [1024]",
+    "model.box_head.norm = \"frozen_batch_norm\"",
+    "model.fpn.norm = \"frozen_batch_norm\"",
+    "model.mask_head.norm = \"frozen_batch_norm\"",
+    "model.rpn.convs = 2",
+];
+const DEEP: &str = "model.backbone.blocks = [3, 4, 23, 3]";
+const BASIC: &str = "model.backbone.block = \"basic\"";
+const BOXES: &str = "model.kind = \"faster_rcnn\"";
 
 #[test]
-fn torchvision_presets_differ_only_where_they_say() {
+fn presets_differ_from_their_base_only_where_they_say() {
+    let eps = ["model.backbone.norm_eps = 0.00001"];
+    for (base, preset, expected) in [
+        ("torchvision_r50", "torchvision_r101", &[DEEP][..]),
+        ("torchvision_r50", "torchvision_r18", &[BASIC, "model.backbone.blocks = [2, 2, 2, 2]"]),
+        ("torchvision_r50", "torchvision_r34", &[BASIC]),
+        ("torchvision_r50", "torchvision_r152", &["model.backbone.blocks = [3, 8, 36, 3]"]),
+        ("torchvision_r50", "torchvision_r50_v2", &NEW_HEADS),
+        ("torchvision_r50", "faster_r50", &[BOXES]),
+        ("finetune", "finetune_v2", &[&NEW_HEADS[..], &eps].concat()),
+        (
+            "detectron2_r50_1x",
+            "detectron2_r50_3x",
+            &["solver.milestones = [210000, 250000]", "train.steps = 270000"],
+        ),
+        ("detectron2_r50_3x", "detectron2_r101_3x", &[DEEP]),
+        (
+            "detectron2_r50_3x",
+            "detectron2_cascade_r50_3x",
+            &[
+                "model.box_head.class_agnostic = true",
+                "model.cascade.box_weight_factors = [2.0, 3.0]",
+                "model.cascade.fg_iou = [0.6, 0.7]",
+                "model.rpn.post_nms_top_n_train = 2000",
+            ],
+        ),
+        ("detectron2_r50_3x", "detectron2_faster_r50_3x", &[BOXES]),
+        // Its training is its own.
+        ("detectron2_r50_1x", "detectron2_r50_lsj", &NEW_HEADS),
+    ] {
+        let found = load(base).differences(&load(preset)).unwrap();
+        let is_own = |key: &str| {
+            let mut parts = ["input.augment.", "solver.", "train."].iter();
+            preset.ends_with("lsj") && parts.any(|part| key.starts_with(part))
+        };
+        let found = found.iter().filter(|d| !is_own(&d.key));
+        let mut found: Vec<String> = found.map(|d| format!("{} = {}", d.key, d.to)).collect();
+        found.sort_unstable();
+        let mut expected = expected.to_vec();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{preset}");
+    }
     let r50 = load("torchvision_r50");
     assert_eq!(r50.model.box_head.beta, 1.0 / 9.0);
     assert_eq!(r50.model.boxes, Default::default());
     assert_eq!((r50.solver.learning_rate, r50.train.batch_size), (0.02, 16));
-
-    let mut expected = r50.clone();
-    expected.model.backbone.blocks = vec![3, 4, 23, 3];
-    assert_eq!(load("torchvision_r101"), expected);
-
-    for (preset, block, blocks) in [
-        ("torchvision_r18", Block::Basic, [2, 2, 2, 2]),
-        ("torchvision_r34", Block::Basic, [3, 4, 6, 3]),
-        ("torchvision_r152", Block::Bottleneck, [3, 8, 36, 3]),
-    ] {
-        let mut expected = r50.clone();
-        (expected.model.backbone.block, expected.model.backbone.blocks) = (block, blocks.into());
-        assert_eq!(load(preset), expected);
-    }
-
-    let v2 = load("torchvision_r50_v2");
-    let mut expected = r50.clone();
-    new_heads(&mut expected);
-    assert_eq!(v2, expected);
-    let mut expected = load("finetune");
-    expected.model.backbone.norm_eps = 1e-5;
-    new_heads(&mut expected);
-    assert_eq!(load("finetune_v2"), expected);
-
-    let mut expected = r50.clone();
-    expected.model.kind = ModelKind::FasterRcnn;
-    assert_eq!(load("faster_r50"), expected);
-
     let cpu = load("cpu_r50_256");
     assert_eq!((cpu.input.min_size, cpu.input.max_size), (256, 256));
     assert_eq!((cpu.train.batch_size, cpu.train.images_per_group), (1, 1));
     assert_eq!(cpu.model.num_classes, 90);
     assert_eq!(cpu.model.backbone, r50.model.backbone);
-}
-
-#[test]
-fn the_small_finetune_is_the_same_recipe_on_another_model() {
+    let lsj = load("detectron2_r50_lsj");
+    let augment = &lsj.input.augment;
+    assert_eq!((augment.jitter_size, augment.jitter_scale), (1024, [0.1, 2.0]));
+    assert_eq!((lsj.train.batch_size, lsj.train.steps), (64, 184_375));
     let (small, large) = (load("finetune_r18"), load("finetune"));
     assert_eq!((&small.solver, &small.train), (&large.solver, &large.train));
     assert_eq!(small.model.backbone.blocks, load("torchvision_r18").model.backbone.blocks);
     // The published ResNet-18 has ordinary norms, the published detector has not.
     assert_eq!((small.model.backbone.norm_eps, large.model.backbone.norm_eps), (1e-5, 0.0));
-}
-
-#[test]
-fn the_small_presets_of_detectron2_differ_only_where_they_say() {
-    let once = load("detectron2_r50_1x");
-    let mut expected = once.clone();
-    expected.solver.milestones = vec![210_000, 250_000];
-    expected.train.steps = 270_000;
-    let long = load("detectron2_r50_3x");
-    assert_eq!(long, expected);
-    expected.model.backbone.blocks = vec![3, 4, 23, 3];
-    assert_eq!(load("detectron2_r101_3x"), expected);
-
-    let lsj = load("detectron2_r50_lsj");
-    let mut expected = once.clone();
-    new_heads(&mut expected);
-    expected.input.augment = lsj.input.augment.clone();
-    (expected.solver, expected.train) = (lsj.solver.clone(), lsj.train.clone());
-    assert_eq!(lsj, expected);
-    let augment = &lsj.input.augment;
-    assert_eq!((augment.jitter_size, augment.jitter_scale), (1024, [0.1, 2.0]));
-    assert_eq!((lsj.train.batch_size, lsj.train.steps), (64, 184_375));
-    expected = long.clone();
-    expected.model.box_head.class_agnostic = true;
-    expected.model.cascade = Cascade { fg_iou: vec![0.6, 0.7], box_weight_factors: vec![2.0, 3.0] };
-    expected.model.rpn.post_nms_top_n_train = 2000;
-    assert_eq!(load("detectron2_cascade_r50_3x"), expected);
-    expected = long;
-    expected.model.kind = ModelKind::FasterRcnn;
-    assert_eq!(load("detectron2_faster_r50_3x"), expected);
 }
 
 /// Values of detectron2's `Base-RCNN-FPN.yaml`, of its defaults, and of its code.

@@ -9,7 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::config::{Config, Data, Set};
 use crate::mlperf::Deviation;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::PossibleValuesParser;
 
 use super::super::device::DeviceArgs;
 use super::super::rank::{self, Rank, RankArgs};
@@ -44,8 +45,9 @@ pub(super) struct RunArgs {
     #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
     org: String,
     /// Availability of the system.
-    #[arg(long, value_enum, default_value = "onprem")]
-    status: Status,
+    #[arg(long, default_value = "onprem")]
+    #[arg(value_parser = PossibleValuesParser::new(["onprem", "cloud", "preview", "research"]))]
+    status: String,
     /// Runs; a submission has 5.
     #[arg(long, value_name = "N", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=100))]
@@ -64,25 +66,6 @@ pub(super) struct RunArgs {
     ranks: RankArgs,
     #[command(flatten)]
     device: DeviceArgs,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum Status {
-    Onprem,
-    Cloud,
-    Preview,
-    Research,
-}
-
-impl Status {
-    fn name(self) -> &'static str {
-        match self {
-            Status::Onprem => "onprem",
-            Status::Cloud => "cloud",
-            Status::Preview => "preview",
-            Status::Research => "research",
-        }
-    }
 }
 
 fn parse_name(text: &str) -> Result<String, String> {
@@ -188,7 +171,7 @@ fn timed_runs(
     let submission = Submission {
         org: args.org.clone(),
         system: args.system.clone(),
-        status: args.status.name().to_string(),
+        status: args.status.clone(),
         is_closed: true,
     };
     if rank.group().is_first() {

@@ -231,8 +231,12 @@ pub(crate) struct DetectorEntry {
     /// Its keys, and tables of keys (`model.rpn.`), that a model does not read: one of its own, or
     /// without one any of another family.
     idle_keys: fn(Option<&Model>) -> Vec<&'static [&'static str]>,
-    /// The bias of the classifier, which has a value for each class and one for the background.
-    classifier: &'static str,
+    /// The bias of the classifier, which has a value for each class, and how many it has before
+    /// them: 1 for the background, or 0.
+    classifier: (&'static str, usize),
+    /// True if the shape of a parameter, by name and torchvision's shape, depends on the number of
+    /// classes.
+    depends_on_classes: fn(&str, &[usize]) -> bool,
 }
 
 /// Hands the detectors to a macro: the kinds of model, each with its family, the tables of keys
@@ -312,6 +316,12 @@ macro_rules! families {
 }
 detectors!(families);
 
+/// Each family once: several kinds of model may be of one.
+fn families() -> impl Iterator<Item = &'static DetectorEntry> {
+    let is_new = |at: usize| !FAMILIES[..at].iter().any(|of| std::ptr::eq(*of, FAMILIES[at]));
+    (0..FAMILIES.len()).filter(move |at| is_new(*at)).map(|at| FAMILIES[at])
+}
+
 /// The detector of a model.
 pub(crate) fn detector(model: &Model) -> Box<dyn Detector> {
     (model.kind.family().make)(model)
@@ -332,16 +342,31 @@ pub(crate) fn part_of(name: &str) -> Option<&'static str> {
 /// Keys, and tables of keys, that models of other kinds read and this one does not.
 pub(crate) fn idle_keys(model: &Model) -> Vec<&'static [&'static str]> {
     let own = model.kind.family();
-    let of_family = |of: &&DetectorEntry| (of.idle_keys)(std::ptr::eq(*of, own).then_some(model));
-    let mut families = FAMILIES.to_vec();
-    // Each kind of model names its family, and those of a family stand together.
-    families.dedup_by_key(|of| std::ptr::from_ref(*of));
-    families.iter().flat_map(of_family).collect()
+    let of_family = |of: &DetectorEntry| (of.idle_keys)(std::ptr::eq(of, own).then_some(model));
+    families().flat_map(of_family).collect()
+}
+}
+
+/// True if a parameter is of a detector, by its name, and not of a backbone's body.
+pub(crate) fn is_of_detector(name: &str) -> bool {
+    part_of(name).is_some()
+}
+
+/// True if the shape of a parameter, `shape` in torchvision's layout, depends on the number of
+/// classes.
+pub(crate) fn depends_on_classes(name: &str, shape: &[usize]) -> bool {
+    families().any(|of| (of.depends_on_classes)(name, shape))
+}
+
+/// Rows of the classifier before those of the classes, and the foreground classes; `rows` gives the
+/// number of a parameter's rows.
+pub(crate) fn class_rows(rows: impl Fn(&str) -> Option<usize>) -> Option<(usize, usize)> {
+    let mut classifiers = families().map(|of| of.classifier);
+    classifiers.find_map(|(bias, before)| Some((before, rows(bias)?.checked_sub(before)?)))
 }
 
 /// Foreground classes of a model, from the shape of its classifier.
 pub fn classes_of(params: &[Param]) -> usize {
-    let is_classifier = |p: &&Param| FAMILIES.iter().any(|of| of.classifier == p.name);
-    let classifier = params.iter().find(is_classifier);
-    classifier.map_or(0, |p| p.shape[0].saturating_sub(1))
+    let rows = |bias: &str| Some(params.iter().find(|p| p.name == bias)?.shape[0]);
+    class_rows(rows).map_or(0, |(_, classes)| classes)
 }

@@ -65,7 +65,32 @@ impl Budget {
     }
 }
 
-impl Array<'_> {
+impl<'a> Array<'a> {
+    /// An array that fills its storage, the first index fastest if it is Fortran's.
+    ///
+    /// # Errors
+    /// In words: bytes that are not those of the shape.
+    pub(super) fn whole(
+        element: Element,
+        shape: Vec<usize>,
+        is_fortran: bool,
+        data: Cow<'a, [u8]>,
+    ) -> Result<Self, String> {
+        let count = shape.iter().try_fold(element.bytes(), |all, side| all.checked_mul(*side));
+        let sides: Vec<usize> = match is_fortran {
+            true => shape.iter().rev().copied().collect(),
+            false => shape.clone(),
+        };
+        let (Some(mut strides), true) = (contiguous(&sides), count == Some(data.len())) else {
+            let bytes = data.len();
+            return Err(format!("it has {bytes} bytes, which are no array of shape {shape:?}"));
+        };
+        if is_fortran {
+            strides.reverse();
+        }
+        Ok(Self { element, data, offset: 0, shape, strides })
+    }
+
     /// The values in order, the last index fastest.
     ///
     /// # Errors

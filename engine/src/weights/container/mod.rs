@@ -23,7 +23,7 @@ pub type Values = (Vec<usize>, Vec<f32>);
 
 /// The form of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Container {
+pub(super) enum Container {
     /// Safetensors.
     Safetensors,
     /// The zip archive that `torch.save` writes since PyTorch 1.6.

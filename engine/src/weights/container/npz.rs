@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::array::{Array, Budget, Element};
-use super::numpy::{element_named, strides};
+use super::numpy::element_named;
 use super::{Values, zip};
 
 /// Suffix of the entries.
@@ -61,12 +61,7 @@ fn array(content: &[u8]) -> Result<Array<'_>, String> {
     let (header, data) = rest.split_at_checked(length).ok_or_else(fault)?;
     let header = std::str::from_utf8(header).map_err(|_| fault())?;
     let (element, is_fortran, shape) = described(header)?;
-    let strides = strides(&shape, is_fortran).ok_or_else(fault)?;
-    let count = shape.iter().try_fold(element.bytes(), |all, side| all.checked_mul(*side));
-    if count != Some(data.len()) {
-        return Err(format!("it has {} bytes, which are no array of shape {shape:?}", data.len()));
-    }
-    Ok(Array { element, data: data.into(), offset: 0, shape, strides })
+    Array::whole(element, shape, is_fortran, data.into())
 }
 
 /// Element type, order of the indices and shape that a header states, such as

@@ -1,9 +1,8 @@
 //! NumPy's arrays in the pickles of Detectron (Python 2) and detectron2 (Python 3).
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::array::{Array, Element, contiguous};
+use super::array::{Array, Element};
 use super::{Values, state_dict};
 use crate::weights::pickle::{self, Id, Pickle};
 
@@ -39,14 +38,8 @@ fn array<'a>(pickle: &'a Pickle<'_>, value: Id) -> Result<Option<Array<'a>>, Str
     };
     let element = element(pickle, dtype)?;
     let shape = pickle.counts(shape).ok_or_else(fault)?;
-    let strides = strides(&shape, is_fortran).ok_or_else(fault)?;
     let data = pickle.bytes(data).ok_or_else(fault)?;
-    let count = shape.iter().try_fold(element.bytes(), |all, side| all.checked_mul(*side));
-    if count != Some(data.len()) {
-        return Err(format!("it has {} bytes, which are no array of shape {shape:?}", data.len()));
-    }
-    let data: Cow<'a, [u8]> = data;
-    Ok(Some(Array { element, data, offset: 0, shape, strides }))
+    Array::whole(element, shape, is_fortran, data).map(Some)
 }
 
 /// The element type that a pickled dtype means: its name, then (version, byte order, ..).
@@ -60,15 +53,6 @@ fn element(pickle: &Pickle<'_>, dtype: Id) -> Result<Element, String> {
     let order = state.get(1).and_then(|order| pickle.text(*order)).unwrap_or_else(|| "<".into());
     // The name may have an order of its own, `|` where one byte has none.
     element_named(&format!("{order}{}", name.trim_start_matches(['<', '|', '='])))
-}
-
-/// Strides of an array without gaps, the first index fastest if it is Fortran's.
-pub(super) fn strides(shape: &[usize], is_fortran: bool) -> Option<Vec<usize>> {
-    if !is_fortran {
-        return contiguous(shape);
-    }
-    let strides = contiguous(&shape.iter().rev().copied().collect::<Vec<_>>())?;
-    Some(strides.into_iter().rev().collect())
 }
 
 /// The element type that a name such as `<f4` means.

@@ -6,7 +6,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::json;
 
-use super::array::{Array, Budget, Element, contiguous};
+use super::array::{Array, Budget, Element};
 use super::{Values, is_counter};
 
 /// Key in the header's metadata of the classes, as JSON: name and COCO id of each, from class 1; a
@@ -35,8 +35,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<(BTreeMap<String, Values>, Option<Str
             Dtype::BF16 => Element::Bf16,
             _ => return Err(format!("tensor `{name}` holds {dtype:?}: save the weights as f32")),
         };
-        let strides = contiguous(&shape).unwrap_or_default();
-        let array = Array { element, data: view.data().into(), offset: 0, shape, strides };
+        let array = Array::whole(element, shape, false, view.data().into())
+            .map_err(|reason| format!("tensor `{name}`: {reason}"))?;
         let values = array.values(&name, &mut budget)?;
         tensors.insert(name, (array.shape, values));
     }

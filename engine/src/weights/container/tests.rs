@@ -252,6 +252,12 @@ fn every_broken_or_hostile_file_is_one_sentence() {
     let script = archive(&[("x/data.pkl", b"\x80\x02}."), ("x/constants.pkl", b")")]);
     let big = archive(&[("x/data.pkl", b"\x80\x02}."), ("x/byteorder", b"big")]);
     let two = archive(&[("x/data.pkl", b"\x80\x02}."), ("y/data/0", b"")]);
+    let mut doubled = archive(&[("x/a", b"1"), ("x/b", b"2")]);
+    for at in 0..doubled.len() - 2 {
+        if &doubled[at..at + 3] == b"x/b" {
+            doubled[at + 2] = b'a';
+        }
+    }
     for (what, bytes, told) in [
         ("a call of the system", pickle(b"\x80\x02cos\nsystem\nX\x01\0\0\0x\x85R."), "`os.system`"),
         ("an instance", b"\x80\x02(ios\nsystem\n.".to_vec(), "unknown instruction 0x69"),
@@ -264,6 +270,8 @@ fn every_broken_or_hostile_file_is_one_sentence() {
         ("a stored sum", damaged, "hecksum"),
         ("a missing storage", lone, "its storage `0` is missing"),
         ("a name twice", of_entries(&[float.clone(), float]), "it holds `w` twice"),
+        ("two entries of one name", doubled, "two of its entries have one name"),
+        ("a beginning", b"PK\x03\x04rest".to_vec(), "no whole archive of PyTorch"),
         ("a cut archive", good[..good.len() - 30].to_vec(), "no whole archive"),
         ("a compressed entry", deflated(good.clone()), "is compressed"),
         ("a program", script, "TorchScript"),
@@ -304,26 +312,30 @@ fn every_broken_or_hostile_file_is_one_sentence() {
 }
 
 #[test]
-fn two_entries_of_one_name_are_refused() {
-    let mut doubled = archive(&[("x/a", b"1"), ("x/b", b"2")]);
-    for at in 0..doubled.len() - 2 {
-        if &doubled[at..at + 3] == b"x/b" {
-            doubled[at + 2] = b'a';
-        }
-    }
-    assert!(refusal(&doubled).contains("two of its entries have one name"));
-}
-
-#[test]
-fn doubles_that_no_float_equals_are_refused_and_others_are_exact() {
-    let file = |value: f64| {
-        let header = r#"{"a":{"dtype":"F64","shape":[1],"data_offsets":[0,8]}}"#;
-        let length = (header.len() as u64).to_le_bytes();
-        [length.as_slice(), header.as_bytes(), &value.to_le_bytes()].concat()
+fn safetensors_hold_floats_that_are_all_there() {
+    let file = |dtype: &str, shape: &str, data: &[u8]| {
+        let end = data.len();
+        let header =
+            format!(r#"{{"a":{{"dtype":"{dtype}","shape":{shape},"data_offsets":[0,{end}]}}}}"#);
+        [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
     };
-    assert_eq!(read(&file(0.25)).unwrap().tensors["a"].1, [0.25]);
-    assert!(refusal(&file(0.1)).contains("float64 that no float32 equals"));
-    assert!(refusal(&file(1e300)).contains("float64 that no float32 equals"));
+    let double = |value: f64| file("F64", "[1]", &value.to_le_bytes());
+    assert_eq!(read(&double(0.25)).unwrap().tensors["a"].1, [0.25]);
+    let fine = file("F32", "[2]", &[0; 8]);
+    assert!(read(&fine).is_ok() && read(&file("F16", "[2]", &[0; 4])).is_ok());
+    let huge = "[4294967296,4294967296,4294967296]";
+    for (bytes, told) in [
+        (u64::MAX.to_le_bytes().to_vec(), "no whole safetensors file"),
+        (vec![], "no whole safetensors file"),
+        (fine[..fine.len() - 1].to_vec(), "no whole safetensors file"),
+        (file("F32", huge, &[0; 8]), "no whole safetensors file"),
+        (file("I32", "[2]", &[0; 8]), "tensor `a` holds I32: save the weights as f32"),
+        (double(0.1), "float64 that no float32 equals"),
+        (double(1e300), "float64 that no float32 equals"),
+    ] {
+        let error = refusal(&bytes);
+        assert!(error.contains(told) && !error.contains('\n'), "{told}: {error}");
+    }
 }
 
 /// A dict of many names for one storage means more values than its file has bytes.

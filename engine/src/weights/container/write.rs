@@ -6,8 +6,8 @@ use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, DateTime, ZipWriter};
 
 use super::Values;
+use super::array::contiguous;
 use super::zip::CATEGORIES_ENTRY;
-use crate::weights::pickle::Writer;
 
 /// Folder of all entries; PyTorch names it after the file, and reads any.
 const FOLDER: &str = "archive";
@@ -46,33 +46,43 @@ pub(in crate::weights) fn torch_bytes(
     Ok(written.into_inner())
 }
 
-/// The pickle of a dict of tensors, each in a storage of its own.
+/// The pickle of a dict of tensors, each in a storage of its own, in protocol 2, which all versions
+/// of PyTorch read.
 fn state_dict(tensors: &[(String, Values)]) -> Vec<u8> {
-    let mut pickle = Writer::new();
-    pickle.dict(|pickle| {
-        for (key, (name, (shape, values))) in tensors.iter().enumerate() {
-            pickle.text(name);
-            pickle.global("torch._utils", "_rebuild_tensor_v2");
-            pickle.tuple(|args| {
-                args.tuple(|storage| {
-                    storage.text("storage");
-                    storage.global("torch", "FloatStorage");
-                    storage.text(&key.to_string());
-                    storage.text("cpu");
-                    storage.int(values.len());
-                });
-                args.persistent();
-                args.int(0);
-                args.tuple(|sizes| shape.iter().for_each(|side| sizes.int(*side)));
-                let strides = super::array::contiguous(shape).unwrap_or_default();
-                args.tuple(|all| strides.iter().for_each(|stride| all.int(*stride)));
-                args.false_();
-                args.global("collections", "OrderedDict");
-                args.tuple(|_| ());
-                args.reduce();
-            });
-            pickle.reduce();
+    let mut pickle = b"\x80\x02}(".to_vec();
+    for (key, (name, (shape, values))) in tensors.iter().enumerate() {
+        text(&mut pickle, name);
+        // A function and its arguments, of which the first is the storage's name.
+        pickle.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");
+        text(&mut pickle, "storage");
+        pickle.extend(b"ctorch\nFloatStorage\n");
+        text(&mut pickle, &key.to_string());
+        text(&mut pickle, "cpu");
+        count(&mut pickle, values.len());
+        // What lies outside of the pickle; then the first element, shape and strides.
+        pickle.extend(b"tQ");
+        count(&mut pickle, 0);
+        for counts in [shape, &contiguous(shape).unwrap_or_default()] {
+            pickle.push(b'(');
+            counts.iter().for_each(|value| count(&mut pickle, *value));
+            pickle.push(b't');
         }
-    });
-    pickle.finish()
+        // No gradient, and no hooks: an `OrderedDict` of nothing.
+        pickle.extend(b"\x89ccollections\nOrderedDict\n(tRtR");
+    }
+    pickle.extend(b"u.");
+    pickle
+}
+
+fn text(pickle: &mut Vec<u8>, text: &str) {
+    pickle.push(b'X');
+    pickle.extend((text.len() as u32).to_le_bytes());
+    pickle.extend(text.as_bytes());
+}
+
+/// A whole number of nine bytes, eight and a sign.
+fn count(pickle: &mut Vec<u8>, value: usize) {
+    pickle.extend([0x8a, 9]);
+    pickle.extend((value as u64).to_le_bytes());
+    pickle.push(0);
 }

@@ -5,76 +5,60 @@
 
 use std::collections::BTreeMap;
 
-use super::{Dialect, EPS, Translated};
+use super::pattern::{HERE, Names};
+use super::{EPS, PLAIN, Rules};
 use crate::weights::container::Values;
 use crate::weights::report::few;
 
-/// Tensors of the backbone begin so in our names, without the prefix of a detector.
-const STEM: &str = "conv1.weight";
-/// Endings of a norm's tensors, and ours; `rm` and `riv` as detectron2 reads them.
-const NORM: [(&str, &str); 8] = [
-    ("_bn_s", "weight"),
-    ("_bn_gamma", "weight"),
-    ("_bn_b", "bias"),
-    ("_bn_beta", "bias"),
-    ("_bn_rm", "running_mean"),
-    ("_bn_running_mean", "running_mean"),
-    ("_bn_riv", VARIANCE),
-    ("_bn_running_var", VARIANCE),
-];
 const VARIANCE: &str = "running_var";
 
-/// True if a tensor has a name of Detectron.
-pub(super) fn is_name(name: &str) -> bool {
-    name == "conv1_w" || name.starts_with("res2_0_branch")
+pub(super) static RULES: Rules = Rules {
+    name: "Detectron",
+    marks: &["conv1_w", "res2_0_branch"],
+    // As in torchvision's classifier, without a prefix.
+    names: &[(
+        HERE,
+        &[
+            ("conv1", "conv1"),
+            ("bn1", "res_conv1_bn"),
+            ("layer{1}.{0}.conv1", "res{2}_{0}_branch2a"),
+            ("layer{1}.{0}.conv2", "res{2}_{0}_branch2b"),
+            ("layer{1}.{0}.conv3", "res{2}_{0}_branch2c"),
+            ("layer{1}.{0}.bn1", "res{2}_{0}_branch2a_bn"),
+            ("layer{1}.{0}.bn2", "res{2}_{0}_branch2b_bn"),
+            ("layer{1}.{0}.bn3", "res{2}_{0}_branch2c_bn"),
+            ("layer{1}.{0}.downsample.0", "res{2}_{0}_branch1"),
+            ("layer{1}.{0}.downsample.1", "res{2}_{0}_branch1_bn"),
+        ],
+    )],
+    // `rm` and `riv` as detectron2 reads them.
+    ends: &[
+        (".weight", "_w"),
+        (".weight", "_s"),
+        (".weight", "_gamma"),
+        (".bias", "_b"),
+        (".bias", "_beta"),
+        (".running_mean", "_rm"),
+        (".running_mean", "_running_mean"),
+        (".running_var", "_riv"),
+        (".running_var", "_running_var"),
+    ],
+    is_left_out: is_bias_of_convolution,
+    notes,
+    ..PLAIN
+};
+
+/// True for the bias of a convolution, which Detectron and detectron2 leave out too: norms follow
+/// all of them.
+fn is_bias_of_convolution(name: &str) -> bool {
+    let names = || Names::of_theirs(RULES.names, RULES.ends, std::iter::empty());
+    name.ends_with("_b") && !name.ends_with("_bn_b") && names().ours(name).is_some()
 }
 
-/// Our name, as in torchvision's classifier, without a prefix. `None` for a tensor that this model
-/// has no place for.
-fn ours(name: &str) -> Option<String> {
-    let norm = NORM.iter().find_map(|(end, value)| Some((name.strip_suffix(end)?, *value)));
-    let (module, value, is_norm) = match norm {
-        Some((module, value)) => (module, value, true),
-        None => (name.strip_suffix("_w")?, "weight", false),
-    };
-    if (module, is_norm) == ("conv1", false) {
-        return Some(STEM.into());
-    }
-    if (module, is_norm) == ("res_conv1", true) {
-        return Some(format!("bn1.{value}"));
-    }
-    let mut words = module.strip_prefix("res")?.split('_');
-    let (stage, block) = (words.next()?.parse::<usize>().ok()?, words.next()?);
-    let stage = stage.checked_sub(1).filter(|stage| *stage > 0)?;
-    block.parse::<usize>().ok()?;
-    let layer = match (words.next()?, is_norm) {
-        ("branch1", false) => "downsample.0",
-        ("branch1", true) => "downsample.1",
-        ("branch2a", false) => "conv1",
-        ("branch2b", false) => "conv2",
-        ("branch2c", false) => "conv3",
-        ("branch2a", true) => "bn1",
-        ("branch2b", true) => "bn2",
-        ("branch2c", true) => "bn3",
-        _ => return None,
-    };
-    words.next().is_none().then(|| format!("layer{stage}.{block}.{layer}.{value}"))
-}
-
-/// The backbone under our names. The biases of its convolutions are left out, as Detectron and
-/// detectron2 do: norms follow all of them. The rest keeps its names.
-pub(super) fn to_ours(stored: BTreeMap<String, Values>) -> Result<Translated, String> {
-    let is_bias = |name: &str| {
-        let of = name.strip_suffix("_b").map(|module| format!("{module}_w"));
-        of.and_then(|weight| ours(&weight)).is_some()
-    };
-    let is_cut = stored.keys().any(|name| name.ends_with("_bn_gamma"));
-    let (biases, kept): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        stored.into_iter().partition(|(name, _)| is_bias(name));
-    let tensors = super::renamed(kept, |name| ours(name).unwrap_or_else(|| name.to_string()))?;
+fn notes(names: &BTreeMap<String, String>, biases: &[String]) -> Result<Vec<String>, String> {
     let mut notes = Vec::new();
-    if !has_statistics(&tensors) {
-        if is_cut {
+    if !has_statistics(names.keys()) {
+        if names.values().any(|name| name.ends_with("_bn_gamma")) {
             return Err(
                 "its norms have `_bn_gamma` and no `_bn_running_var`: get the whole file".into()
             );
@@ -86,15 +70,15 @@ pub(super) fn to_ours(stored: BTreeMap<String, Values>) -> Result<Translated, St
         );
     }
     if !biases.is_empty() {
-        let names: Vec<String> = biases.keys().map(|name| format!("`{name}`")).collect();
+        let names: Vec<String> = biases.iter().map(|name| format!("`{name}`")).collect();
         notes.push(format!("left out, as Detectron does: {}", few(&names)));
     }
-    Ok(Translated { dialect: Dialect::Detectron, tensors, pixels: None, notes })
+    Ok(notes)
 }
 
 /// True if norms have their statistics, as in detectron2's file.
-pub(in crate::weights) fn has_statistics(tensors: &BTreeMap<String, Values>) -> bool {
-    tensors.keys().any(|name| name.ends_with(VARIANCE))
+pub(in crate::weights) fn has_statistics<'a>(mut names: impl Iterator<Item = &'a String>) -> bool {
+    names.any(|name| name.ends_with(VARIANCE))
 }
 
 /// Makes each norm compute what it does in its file, for a model whose norms add `eps` to the
@@ -106,7 +90,7 @@ pub(in crate::weights) fn has_statistics(tensors: &BTreeMap<String, Values>) -> 
 /// number. With statistics, which are for norms that add [`EPS`], the variance takes up what `eps`
 /// lacks of that.
 pub(in crate::weights) fn fill_statistics(tensors: &mut BTreeMap<String, Values>, eps: f64) {
-    if has_statistics(tensors) {
+    if has_statistics(tensors.keys()) {
         let lacking = (EPS - eps).max(0.0);
         let variances = tensors.iter_mut().filter(|(name, _)| name.ends_with(VARIANCE));
         for value in variances.flat_map(|(_, (_, values))| values) {

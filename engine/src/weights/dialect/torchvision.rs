@@ -1,54 +1,72 @@
 //! torchvision's older names: it renamed the tensors of its FPN, RPN head and mask head, and
 //! renames them itself when it loads an older file (`_load_from_state_dict` of each module).
 
-/// The current name of a tensor.
-pub(super) fn current(name: &str) -> String {
-    renamed(name).unwrap_or_else(|| name.to_string())
-}
+use super::pattern::HERE;
+use super::{Difference, PLAIN, Rules};
+use crate::config::{
+    CellRule, ChannelOrder, Config, LevelEps, NormKind, ResizeFilter, ResizeRounding, StrideRule,
+};
 
-fn renamed(name: &str) -> Option<String> {
-    let (module, value) = name.rsplit_once('.')?;
-    if !["weight", "bias"].contains(&value) {
-        return None;
-    }
-    if module == "rpn.head.conv" {
-        return Some(format!("{module}.0.0.{value}"));
-    }
-    if let Some(number) = module.strip_prefix("roi_heads.mask_head.mask_fcn") {
-        let index = number.parse::<usize>().ok()?.checked_sub(1)?;
-        return Some(format!("roi_heads.mask_head.{index}.0.{value}"));
-    }
-    let blocks = ["backbone.fpn.inner_blocks.", "backbone.fpn.layer_blocks."];
-    let index = blocks.iter().find_map(|block| module.strip_prefix(block))?;
-    index.parse::<usize>().ok()?;
-    Some(format!("{module}.0.{value}"))
-}
+pub(super) static RULES: Rules = Rules {
+    names: &[(
+        HERE,
+        &[
+            ("backbone.fpn.inner_blocks.{0}.0", "backbone.fpn.inner_blocks.{0}"),
+            ("backbone.fpn.layer_blocks.{0}.0", "backbone.fpn.layer_blocks.{0}"),
+            ("rpn.head.conv.0.0", "rpn.head.conv"),
+            ("roi_heads.mask_head.{0}.0", "roi_heads.mask_head.mask_fcn{1}"),
+        ],
+    )],
+    lacks,
+    ..PLAIN
+};
 
-#[cfg(test)]
-mod tests {
-    use super::current;
-
-    /// Both generations as torchvision's own remapping pairs them.
-    #[test]
-    fn old_names_become_todays_and_todays_stay() {
-        for (old, new) in [
-            ("backbone.fpn.inner_blocks.0.weight", "backbone.fpn.inner_blocks.0.0.weight"),
-            ("backbone.fpn.layer_blocks.3.bias", "backbone.fpn.layer_blocks.3.0.bias"),
-            ("rpn.head.conv.weight", "rpn.head.conv.0.0.weight"),
-            ("roi_heads.mask_head.mask_fcn1.weight", "roi_heads.mask_head.0.0.weight"),
-            ("roi_heads.mask_head.mask_fcn4.bias", "roi_heads.mask_head.3.0.bias"),
-        ] {
-            assert_eq!(current(old), new);
-            assert_eq!(current(new), new);
-        }
-        for same in [
-            "rpn.head.cls_logits.weight",
-            "backbone.body.conv1.weight",
-            "roi_heads.mask_head.mask_fcn0.weight",
-            "roi_heads.mask_predictor.mask_fcn_logits.weight",
-            "weight",
-        ] {
-            assert_eq!(current(same), same);
-        }
-    }
+fn lacks(config: &Config) -> Vec<Difference> {
+    let (model, input) = (&config.model, &config.input);
+    let half_up = input.resize_rounding == ResizeRounding::HalfUp;
+    let rounding = if half_up { "half up" } else { "half to even" };
+    let has_keypoints = model.kind.has_keypoints();
+    vec![
+        (!model.backbone.has_pyramid(), "no pyramid (model.backbone.output)".into()),
+        (
+            has_keypoints && model.keypoint_head.half_pixel,
+            "keypoints at the middle of pixels (model.keypoint_head.half_pixel)".into(),
+        ),
+        (
+            model.backbone.norm == NormKind::GroupNorm,
+            "group norms in the body (model.backbone.norm)".into(),
+        ),
+        (!model.cascade.fg_iou.is_empty(), "further box heads (model.cascade)".into()),
+        (
+            model.box_head.class_agnostic,
+            "deltas that all classes share (model.box_head.class_agnostic)".into(),
+        ),
+        (
+            model.backbone.strides_in_1x1() == Some(true),
+            "the stride in the 1x1 (model.backbone.stride_in_1x1)".into(),
+        ),
+        (input.channel_order == ChannelOrder::Bgr, "blue first (input.channel_order)".into()),
+        (
+            input.resize_rounding != ResizeRounding::FloorScale,
+            format!("sides rounded {rounding} (input.resize_rounding)"),
+        ),
+        (input.resize_filter == ResizeFilter::Pil, "Pillow's resize (input.resize_filter)".into()),
+        (
+            model.anchors.stride_rule != StrideRule::FloorPaddedOverMap,
+            "anchors at nominal strides (model.anchors.stride_rule)".into(),
+        ),
+        (
+            model.anchors.cell_rule == CellRule::Detectron,
+            "Detectron's anchors (model.anchors.cell_rule)".into(),
+        ),
+        (
+            model.anchors.cell_rule == CellRule::Exact,
+            "anchors that are not rounded (model.anchors.cell_rule)".into(),
+        ),
+        (
+            model.roi.level_eps == LevelEps::InLog,
+            "levels by detectron2's rule (model.roi.level_eps)".into(),
+        ),
+        (model.roi.aligned, "RoIAlign shifted by half a pixel (model.roi.aligned)".into()),
+    ]
 }

@@ -1,5 +1,4 @@
-//! Python's pickles as data: a reader that builds a tree of values and executes nothing, and a
-//! writer for what an export holds.
+//! Python's pickles as data: a reader that builds a tree of values and executes nothing.
 //!
 //! After Python's `pickletools` (protocols 0 to 5). Classes and functions are names; calling one
 //! is recorded, never done, and a name that no weights file needs is refused ([`globals`]).
@@ -7,11 +6,9 @@
 mod globals;
 mod machine;
 mod value;
-mod write;
 
 pub(super) use machine::read;
 pub(super) use value::{Id, Node, Pickle};
-pub(super) use write::Writer;
 
 #[cfg(test)]
 mod tests;

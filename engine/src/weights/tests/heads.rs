@@ -1,15 +1,13 @@
 //! Files with heads that the model lacks.
 
-use std::path::Path;
-
 use crate::config::Config;
 use device::Target;
 use graph::StateSet;
 
-use super::{load, model, refusal, saved};
+use super::model;
 use crate::model::{ModelSpec, detection_program};
 use crate::weights::fits::fitting;
-use crate::weights::{Extent, Tolerance, fold_eps, map_keypoints, torchvision_shape};
+use crate::weights::{Extent, fold_eps, map_keypoints, torchvision_shape};
 
 #[test]
 fn misfit_names_the_presets_that_the_file_fits() {
@@ -29,30 +27,6 @@ fn misfit_names_the_presets_that_the_file_fits() {
         let found = fitting(&tensors.collect(), 80, extent, &given, |_| true);
         assert_eq!(found.first().map(String::as_str), Some(name), "{found:?}");
     }
-}
-
-/// The further heads of a cascade have no place in a plain model, nor in a shorter cascade, whether
-/// the classes are the same or not; a file of the same heads loads.
-#[test]
-fn a_cascade_is_not_cut_without_a_word() {
-    let cascade = |further: &[&str], seed| {
-        let shared = "model.box_head.class_agnostic=true";
-        model("detectron2_r50_3x", &[&[shared], further].concat(), 3, seed)
-    };
-    let three = ["model.cascade.fg_iou=[0.6,0.7]", "model.cascade.box_weight_factors=[2,3]"];
-    let two = ["model.cascade.fg_iou=[0.6]", "model.cascade.box_weight_factors=[2]"];
-    let file = saved(&cascade(&three, 1));
-    for extent in [Extent::Model, Extent::AllButClasses] {
-        for fewer in [&two[..], &[]] {
-            let report = load(&file, extent, &mut cascade(fewer, 2));
-            let text = refusal(&report, Tolerance::Classes);
-            assert!(text.contains("`roi_heads.box_head_stage"), "{text}");
-        }
-    }
-    let mut same = cascade(&three, 2);
-    let report = load(&file, Extent::Model, &mut same);
-    assert!(report.check(Path::new("f"), Tolerance::Nothing, "").is_ok());
-    assert_eq!(saved(&same), file);
 }
 
 /// A keypoint predictor has a channel for each keypoint, the last extent of both its parameters.

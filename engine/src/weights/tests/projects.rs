@@ -1,56 +1,18 @@
-//! Models under the names and in the layouts of Tensorpack and maskrcnn-benchmark.
+//! Files of other projects, and the configs that compute as they do.
 
 use std::collections::BTreeMap;
 
 use graph::StateSet;
 
-use super::{agreement, load, model, refusal, saved, write};
+use super::{NARROW, load, model, opened, refusal, saved, written};
+use crate::config::Config;
 use crate::model::BuiltProgram;
-use crate::weights::container::torch_bytes;
-use crate::weights::{Dialect, Extent, Tolerance, Values, WeightsFile};
-
-/// Tensorpack's name of a parameter of ours, by its converter of detectron2's models
-/// (`convert_d2.py`).
-fn in_tensorpack(name: &str) -> String {
-    let (module, value) = name.rsplit_once('.').unwrap();
-    let number = |text: &str| text.trim_start_matches("layer").parse::<usize>().unwrap();
-    let words: Vec<&str> = module.split('.').collect();
-    let module = match words[..] {
-        ["backbone", "body", "conv1"] => "conv0".to_string(),
-        ["backbone", "body", "bn1"] => "conv0/bn".to_string(),
-        ["backbone", "body", stage, block, ref layer @ ..] => {
-            let layer = match layer.join(".").as_str() {
-                "downsample.0" => "convshortcut".to_string(),
-                "downsample.1" => "convshortcut/bn".to_string(),
-                conv if conv.starts_with("conv") => conv.to_string(),
-                norm => format!("{}/bn", norm.replace("bn", "conv")),
-            };
-            format!("group{}/block{block}/{layer}", number(stage) - 1)
-        }
-        [_, "fpn", "inner_blocks", i, "0"] => format!("fpn/lateral_1x1_c{}", number(i) + 2),
-        [_, "fpn", "layer_blocks", i, "0"] => format!("fpn/posthoc_3x3_p{}", number(i) + 2),
-        ["rpn", "head", "conv", "0", "0"] => "rpn/conv0".into(),
-        ["rpn", "head", "cls_logits"] => "rpn/class".into(),
-        ["rpn", "head", "bbox_pred"] => "rpn/box".into(),
-        ["roi_heads", "box_head", layer] => format!("fastrcnn/{layer}"),
-        [.., "cls_score"] => "fastrcnn/outputs/class".into(),
-        [.., "bbox_pred"] => "fastrcnn/outputs/box".into(),
-        ["roi_heads", "mask_head", i, "0"] => format!("maskrcnn/fcn{i}"),
-        [.., "conv5_mask"] => "maskrcnn/deconv".into(),
-        [.., "mask_fcn_logits"] => "maskrcnn/conv".into(),
-        _ => panic!("{name}"),
-    };
-    let value = match (value, module.ends_with("/bn")) {
-        ("weight", false) => "W",
-        ("bias", false) => "b",
-        ("weight", true) => "gamma",
-        ("bias", true) => "beta",
-        ("running_mean", _) => "mean/EMA",
-        ("running_var", _) => "variance/EMA",
-        _ => panic!("{name}"),
-    };
-    format!("{module}/{value}")
-}
+use crate::weights::container::{safetensors_bytes, torch_bytes};
+use crate::weights::conventions::contradictions;
+use crate::weights::{
+    Dialect, ExportForm, Extent, Tolerance, Values, WeightsFile, check_agreement, export_weights,
+    fold, load_weights,
+};
 
 /// NumPy's `transpose(2, 3, 1, 0)` of a convolution, and `transpose()` of a matrix.
 fn in_tensorflows_layout((shape, values): &Values) -> Values {
@@ -68,111 +30,278 @@ fn in_tensorflows_layout((shape, values): &Values) -> Values {
     (if is_matrix { vec![i, o] } else { vec![h, w, i, o] }, turned)
 }
 
+/// The name of a tensor of Tensorpack, from that of its module and our last word.
+fn in_tensorpack(name: &str) -> String {
+    const ENDS: [(&str, &str); 6] = [
+        ("/bn.weight", "/bn/gamma"),
+        ("/bn.bias", "/bn/beta"),
+        (".running_mean", "/mean/EMA"),
+        (".running_var", "/variance/EMA"),
+        (".weight", "/W"),
+        (".bias", "/b"),
+    ];
+    let ends = ENDS.iter().find_map(|(ours, theirs)| Some((name.strip_suffix(ours)?, theirs)));
+    ends.map(|(module, end)| format!("{module}{end}")).unwrap()
+}
+
+/// A model's tensors as a project stores them, but for their container.
+fn of_project(from: &(BuiltProgram, StateSet), project: Dialect) -> Vec<(String, Values)> {
+    let tensors = project.export(saved(from).into_iter().collect());
+    let anchors = ("rpn.anchor_generator.cell_anchors.0".into(), (vec![1, 4], vec![0.0; 4]));
+    match project {
+        Dialect::Benchmark => tensors.into_iter().chain([anchors]).collect(),
+        Dialect::Tensorpack => {
+            let tensors = tensors.into_iter();
+            let own = |(name, values): (String, Values)| {
+                (in_tensorpack(&name), in_tensorflows_layout(&values))
+            };
+            tensors.map(own).collect()
+        }
+        _ => tensors,
+    }
+}
+
 const TENSORPACKS: [&str; 4] = [
     "model.backbone.stride_in_1x1=false",
     "model.roi.sampling_ratio=2",
     "input.std=[57.375,57.12,58.395]",
     "input.resize_filter=bilinear",
 ];
+const BOXES: &str = "box_predictor.bbox_pred";
+const MASKS: &str = "mask_fcn_logits";
 
-/// A model's tensors as Tensorpack stores them.
-fn of_tensorpack(from: &(BuiltProgram, StateSet)) -> BTreeMap<String, Values> {
-    let translate = |(name, (mut shape, mut values)): (String, Values)| {
-        if name.contains("mask_fcn_logits") {
-            // Without the background, the first row.
-            values.drain(..values.len() / shape[0]);
-            shape[0] -= 1;
-        }
-        (in_tensorpack(&name), in_tensorflows_layout(&(shape, values)))
-    };
-    saved(from).into_iter().map(translate).collect()
-}
-
+/// By tensors, but for rows of the background that a project lacks, which are 0; and what we write,
+/// to the byte.
 #[test]
-fn a_model_comes_from_tensorpacks_file_bitwise_but_for_masks_of_the_background() {
-    let preset = "detectron2_r50_3x";
-    let from = model(preset, &TENSORPACKS, 3, 1);
-    let tensors = of_tensorpack(&from);
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("COCO-MaskRCNN-R50FPN2x.safetensors");
-    write(&path, &tensors);
-    let file = WeightsFile::open(&path).unwrap();
-    assert_eq!((file.dialect(), file.num_classes()), (Dialect::Tensorpack, Some(3)));
-    let mut to = model(preset, &TENSORPACKS, 3, 2);
-    let report = load(&file.tensors(1e-5), Extent::Model, &mut to);
-    assert_eq!(refusal(&report, Tolerance::Nothing), "accepted");
-    assert_eq!((report.initial().count(), report.unexpected.len()), (0, 0));
-    for param in &from.0.params {
-        let [ours, theirs] = [&from.1, &to.1].map(|s| s.get(&param.name).unwrap().as_f32());
-        let dead = match param.name.contains("mask_fcn_logits") {
-            true => ours.len() / 4,
-            false => 0,
-        };
-        assert!(ours[dead..] == theirs[dead..], "{}", param.name);
-        assert!(theirs[..dead].iter().all(|value| *value == 0.0), "{}", param.name);
-    }
-    assert_eq!(agreement(&file, Extent::Model, preset, &TENSORPACKS), "taken");
-    let refused = agreement(&file, Extent::Model, preset, &[]);
-    for told in [
-        "has Tensorpack's names",
-        "Tensorpack's are in BGR less [103.53, 116.28, 123.675] over [57.375, 57.12, 58.395]",
-        "model.backbone.stride_in_1x1 = true, and not false",
-        "model.roi.sampling_ratio = 0, and not 2",
-        "extend detectron2_r50_3x with input.std=[57.375,57.12,58.395] and input.resize_filter",
+fn a_model_comes_back_from_every_projects_file_bitwise() {
+    use Dialect::{Benchmark, Detectron2, Tensorpack, Torchvision};
+    let lsj = ["model.box_head.channels=[4,4]", "model.box_head.hidden=[4]"];
+    let keypoint = ["model.keypoint_head.channels=[4]"];
+    let convnext = ["model.backbone.stage_channels=[4,4,4,4]"];
+    for (preset, set, project, name, lacking) in [
+        ("torchvision_r50", &[][..], Torchvision, "a.pth", &[][..]),
+        ("torchvision_r50", &[], Torchvision, "a.safetensors", &[]),
+        ("convnext_tiny", &convnext, Torchvision, "convnext.pth", &[]),
+        ("torchvision_r50", &[], Detectron2, "b.pth", &[BOXES, MASKS]),
+        ("torchvision_r50", &[], Detectron2, "b.safetensors", &[BOXES, MASKS]),
+        ("detectron2_r50_c4_3x", &[], Detectron2, "c4.pth", &[BOXES, MASKS]),
+        ("detectron2_r50_dc5_3x", &[], Detectron2, "dc5.pth", &[BOXES, MASKS]),
+        ("detectron2_r50_lsj", &lsj, Detectron2, "lsj.pth", &[BOXES, MASKS]),
+        ("detectron2_cascade_r50_3x", &[], Detectron2, "cascade.pth", &[MASKS]),
+        ("detectron2_keypoint_r50_3x", &keypoint, Detectron2, "keypoint.pth", &[BOXES]),
+        ("mlperf_r50", &[], Benchmark, "c.pth", &[]),
+        ("detectron2_r50_3x", &TENSORPACKS, Tensorpack, "d.safetensors", &[MASKS]),
     ] {
-        assert!(refused.contains(told), "{told}: {refused}");
+        let from = model(preset, set, 3, 1);
+        let bytes = |(built, state): &(BuiltProgram, StateSet)| match project {
+            Torchvision | Detectron2 => {
+                let form = ExportForm::of(name.as_ref()).unwrap();
+                export_weights(&built.params, state, None, form, project).unwrap()
+            }
+            _ if name.ends_with(".pth") => torch_bytes(&of_project(&from, project), None).unwrap(),
+            _ => safetensors_bytes(&of_project(&from, project), None).unwrap(),
+        };
+        let written = bytes(&from);
+        let file = opened(name, &written);
+        assert_eq!((file.dialect(), file.num_classes()), (project, Some(3)), "{preset}: {name}");
+        assert!(!file.is_backbone());
+        let mut to = model(preset, set, 3, 2);
+        let report = load(&file.tensors(1e-5), Extent::Model, &mut to);
+        assert_eq!(refusal(&report, Tolerance::Nothing), "accepted", "{name}");
+        assert_eq!((report.initial().count(), report.unexpected.len()), (0, 0), "{name}");
+        for param in &from.0.params {
+            let [ours, theirs] = [&from.1, &to.1].map(|s| s.get(&param.name).unwrap().as_f32());
+            // The background comes first.
+            let lacks = lacking.iter().any(|predictor| param.name.contains(predictor));
+            let dead = if lacks { ours.len() / 4 } else { 0 };
+            assert!(ours[dead..] == theirs[dead..], "{name}: {}", param.name);
+            assert!(theirs[..dead].iter().all(|value| *value == 0.0), "{name}: {}", param.name);
+        }
+        assert!(written == bytes(&to), "{name}");
     }
-    let is_body = |name: &String| name.starts_with("conv0/") || name.starts_with("group");
-    let body = tensors.into_iter().filter(|(name, _)| is_body(name)).collect();
-    write(&path, &body);
-    assert!(WeightsFile::open(&path).unwrap().is_backbone());
+    let body = of_project(&model("detectron2_r50_3x", &TENSORPACKS, 3, 1), Tensorpack);
+    let is_body = |name: &str| name.starts_with("conv0/") || name.starts_with("group");
+    assert!(written(body.into_iter().filter(|(name, _)| is_body(name))).is_backbone());
 }
 
-#[test]
-fn a_model_comes_from_maskrcnn_benchmarks_file_bitwise() {
-    let from = model("mlperf_r50", &[], 3, 1);
-    let theirs = |name: &str| {
-        let mut name = format!("module.{name}");
-        for (ours, theirs) in [
-            ("fpn.inner_blocks.#.0.", "fpn.fpn_inner#."),
-            ("fpn.layer_blocks.#.0.", "fpn.fpn_layer#."),
-            ("roi_heads.mask_head.#.0.", "roi_heads.mask.feature_extractor.mask_fcn#."),
-            ("backbone.body.conv1.", "backbone.body.stem.conv1."),
-            ("backbone.body.bn1.", "backbone.body.stem.bn1."),
-            ("rpn.head.conv.0.0.", "rpn.head.conv."),
-            ("roi_heads.box_head.", "roi_heads.box.feature_extractor."),
-            ("roi_heads.box_predictor.", "roi_heads.box.predictor."),
-            ("roi_heads.mask_predictor.", "roi_heads.mask.predictor."),
-        ] {
-            for i in 0..4 {
-                let numbered = |text: &str, i: usize| text.replace('#', &i.to_string());
-                name = name.replace(&numbered(ours, i), &numbered(theirs, i + 1));
+/// The norms of a model whose norms are all in its body.
+fn norms(built: &BuiltProgram) -> impl Iterator<Item = &str> {
+    built.params.iter().filter_map(|param| param.name.strip_suffix(".running_var"))
+}
+
+/// The tensors of `R-50.pkl` for the body of a model whose norms add 1e-5 to the variance, as
+/// Detectron publishes it, or detectron2 (its issue 1688 lists the keys). Detectron's converter
+/// (`tools/pickle_caffe_blobs.py`) fuses the norms, and gives every convolution a bias.
+fn r50(from: &(BuiltProgram, StateSet), is_detectrons: bool) -> BTreeMap<String, Values> {
+    let mut file: BTreeMap<String, Values> = BTreeMap::new();
+    for (name, values) in saved(from) {
+        let Some((module, what)) = name.rsplit_once('.') else { continue };
+        let Some(layer) = name.strip_prefix("backbone.body.") else { continue };
+        let named = Dialect::Detectron.export(vec![(layer.into(), (vec![], vec![]))]);
+        let theirs = named[0].0.trim_end_matches(what).trim_end_matches('.');
+        let folded = |what: &str| from.1.get(&format!("folded/{module}.{what}"));
+        match (folded("scale").is_some(), is_detectrons, what) {
+            (false, ..) => {
+                if is_detectrons || theirs == "conv1" {
+                    let channels = values.0[0];
+                    file.insert(format!("{theirs}_b"), (vec![channels], vec![0.0; channels]));
+                }
+                file.insert(format!("{theirs}_w"), values);
+            }
+            (true, true, "weight" | "bias") => {
+                let (what, ours) = if what == "bias" { ("b", "shift") } else { ("s", "scale") };
+                let values = (values.0, folded(ours).unwrap().as_f32().to_vec());
+                file.insert(format!("{theirs}_{what}"), values);
+            }
+            (true, true, _) => {}
+            (true, false, _) => {
+                let what = what.replace("weight", "gamma").replace("bias", "beta");
+                file.insert(format!("{theirs}_{what}"), values);
             }
         }
-        name
-    };
-    let anchors = "module.rpn.anchor_generator.cell_anchors.0".to_string();
-    let tensors = saved(&from).into_iter().map(|(name, values)| (theirs(&name), values));
-    let stored: Vec<_> = tensors.chain([(anchors, (vec![1, 4], vec![0.0; 4]))]).collect();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("e2e_mask_rcnn_R_50_FPN_1x.pth");
-    std::fs::write(&path, torch_bytes(&stored, None).unwrap()).unwrap();
-    let file = WeightsFile::open(&path).unwrap();
-    assert_eq!((file.dialect(), file.num_classes()), (Dialect::Benchmark, Some(3)));
-    let mut to = model("mlperf_r50", &[], 3, 2);
-    let report = load(&file.tensors(0.0), Extent::Model, &mut to);
-    assert_eq!(refusal(&report, Tolerance::Nothing), "accepted");
-    assert_eq!((report.initial().count(), report.unexpected.len()), (0, 0));
-    assert_eq!(saved(&from), saved(&to));
-    assert_eq!(agreement(&file, Extent::Model, "mlperf_r50", &[]), "taken");
-    let refused = agreement(&file, Extent::Model, "torchvision_r50", &[]);
-    for told in [
-        "has maskrcnn-benchmark's names",
-        "maskrcnn-benchmark's are in BGR less [102.98, 115.947, 122.772] over [1.0",
-        "model.backbone.norm_eps = 0.00001, and not 0.0",
-        "model.boxes.legacy_plus_one = false, and not true",
-        "; extend mlperf_r50, or set",
-    ] {
-        assert!(refused.contains(told), "{told}: {refused}");
     }
+    file.insert("fc1000_w".into(), (vec![10, 64], vec![0.5; 640]));
+    file.insert("fc1000_b".into(), (vec![10], vec![0.5; 10]));
+    file
+}
+
+/// Both published kinds of `R-50.pkl` give every MLPerf preset the same body, whose norms compute
+/// what they did.
+#[test]
+fn both_published_r50s_fill_the_mlperf_presets() {
+    let mut from = model("torchvision_r50", &[], 3, 1);
+    for norm in norms(&from.0) {
+        for what in ["weight", "bias", "running_mean", "running_var"] {
+            let tensor = from.1.get_mut(&format!("{norm}.{what}")).unwrap();
+            let wave = |i: u8| (f32::from(i) * 0.7).sin();
+            // A variance near zero shows the constant that is added to it.
+            let power = if what == "running_var" { 8 } else { 1 };
+            let values = tensor.as_f32_mut().iter_mut().zip(1u8..);
+            values.for_each(|(v, i)| *v = wave(i).powi(power));
+        }
+    }
+    fold(&mut from.1, &from.0.params, 1e-5);
+    for (is_detectrons, count) in [(true, 214), (false, 268)] {
+        let tensors = r50(&from, is_detectrons);
+        assert_eq!(tensors.len(), count);
+        let read = written(tensors);
+        assert!(read.dialect() == Dialect::Detectron && read.is_backbone());
+        assert_eq!(read.has_statistics(), !is_detectrons);
+        let presets = configs::preset_names();
+        let presets: Vec<_> = presets.filter(|name| name.starts_with("mlperf")).collect();
+        assert!(presets.len() > 5 && presets.contains(&"mlperf_r50"), "{presets:?}");
+        for preset in presets.into_iter().chain(["torchvision_r50"]) {
+            let set: Vec<String> = NARROW.iter().map(|s| s.to_string()).collect();
+            let config = Config::load(preset, &set).unwrap();
+            let eps = config.model.backbone.norm_eps;
+            let (built, mut state) = model(preset, &[], 3, 2);
+            let report = load_weights(&read, Extent::Backbone, &config, &built.params, &mut state);
+            assert_eq!(refusal(&report, Tolerance::Nothing), "accepted");
+            assert_eq!(report.loaded.len(), 53 * 5);
+            assert_eq!(report.unexpected.len(), 2, "the classifier: {:?}", report.unexpected);
+            let notes = report.notes.join("; ");
+            assert!(notes.contains("left out, as Detectron does: `conv1_b`"), "{notes}");
+            assert_eq!(notes.contains("and 50 more"), is_detectrons, "{notes}");
+            let warned = preset == "torchvision_r50";
+            assert_eq!(notes.contains("blue first") && notes.contains("1x1"), warned, "{notes}");
+            fold(&mut state, &built.params, eps);
+            for norm in norms(&from.0) {
+                for what in ["scale", "shift"] {
+                    let name = format!("folded/{norm}.{what}");
+                    let [got, want] = [&state, &from.1].map(|s| s.get(&name).unwrap().as_f32());
+                    let largest = want.iter().fold(0.0f32, |all, v| all.max(v.abs()));
+                    let near = |(a, b): (&f32, &f32)| (a - b).abs() <= 2e-7 * largest;
+                    let same = got.iter().zip(want).all(near);
+                    assert!(same && (eps < 1e-5 || got == want), "{preset}: {name}");
+                    assert!(!is_detectrons || what == "shift" || got == want, "{preset}: {name}");
+                }
+            }
+        }
+    }
+    let mut config = Config::load("mlperf_r50", &[]).unwrap();
+    config.model.backbone.norm_eps = 1e-3;
+    let warned = contradictions(&written(r50(&from, false)), &config).join("; ");
+    assert!(warned.contains("set model.backbone.norm_eps=0.00001"), "{warned}");
+}
+
+/// Why weights are not taken for a config, or that they are.
+fn agreement(file: &WeightsFile, extent: Extent, preset: &str, set: &[&str]) -> String {
+    let set: Vec<String> = set.iter().map(|s| s.to_string()).collect();
+    let checked = check_agreement(file, extent, &Config::load(preset, &set).unwrap());
+    checked.map_or_else(|e| e.to_string(), |()| "taken".into())
+}
+
+/// Settings that no tensor of a file shows are refused where the config differs from the project's.
+#[test]
+fn models_are_taken_by_configs_that_compute_as_their_project_does() {
+    use Extent::{Backbone, Model};
+    let from = |preset, set: &[&str], project| of_project(&model(preset, set, 3, 1), project);
+    let mut detectron2 = from("torchvision_r50", &[], Dialect::Detectron2);
+    // As `model_final_f10217.pkl` has them.
+    detectron2.push(("pixel_mean".into(), (vec![3, 1, 1], vec![103.53, 116.28, 123.675])));
+    detectron2.push(("pixel_std".into(), (vec![3, 1, 1], vec![1.0; 3])));
+    let detectron2 = &written(detectron2);
+    let tensorpack = &written(from("detectron2_r50_3x", &TENSORPACKS, Dialect::Tensorpack));
+    let benchmark = &written(from("mlperf_r50", &[], Dialect::Benchmark));
+    let of_body = [
+        "pixels in RGB less [123.675, 116.28, 103.53] over [58.395, 57.12, 57.375]",
+        "where the file's are in BGR less [103.53, 116.28, 123.675] over [1.0, 1.0, 1.0]",
+        "model.backbone.stride_in_1x1",
+        "w.safetensors has detectron2's names",
+        "; extend detectron2_r50_3x, or set",
+    ];
+    let of_heads = [
+        "model.roi.aligned",
+        "model.roi.sampling_ratio",
+        "input.resize_filter",
+        "model.anchors.stride_rule",
+        "anchors rounded",
+    ];
+    let pasted = ["model.detections.paste_rule=integer_box"];
+    for (file, extent, preset, set, told) in [
+        (detectron2, Model, "torchvision_r50", &[][..], &of_body[..]),
+        (detectron2, Model, "torchvision_r50", &[], &of_heads),
+        (detectron2, Backbone, "torchvision_r50", &[], &of_body),
+        (detectron2, Model, "torchvision_r50", &["model.names_only=true"], &["taken"]),
+        (detectron2, Model, "detectron2_r50_1x", &[], &["taken"]),
+        (detectron2, Model, "detectron2_r50_3x", &[], &["taken"]),
+        (detectron2, Model, "detectron2_r101_3x", &[], &["taken"]),
+        (detectron2, Model, "detectron2_r50_3x", &pasted, &["has: masks pasted into whole pixels"]),
+        (tensorpack, Model, "detectron2_r50_3x", &TENSORPACKS, &["taken"]),
+        (
+            tensorpack,
+            Model,
+            "detectron2_r50_3x",
+            &[],
+            &[
+                "has Tensorpack's names",
+                "Tensorpack's are in BGR less [103.53, 116.28, 123.675] over [57.375, 57.12, 58.395]",
+                "model.backbone.stride_in_1x1 = true, and not false",
+                "model.roi.sampling_ratio = 0, and not 2",
+                "extend detectron2_r50_3x with input.std=[57.375,57.12,58.395] and input.resize_fil",
+            ],
+        ),
+        (benchmark, Model, "mlperf_r50", &[], &["taken"]),
+        (
+            benchmark,
+            Model,
+            "torchvision_r50",
+            &[],
+            &[
+                "has maskrcnn-benchmark's names",
+                "maskrcnn-benchmark's are in BGR less [102.98, 115.947, 122.772] over [1.0",
+                "model.backbone.norm_eps = 0.00001, and not 0.0",
+                "model.boxes.legacy_plus_one = false, and not true",
+                "; extend mlperf_r50, or set",
+            ],
+        ),
+    ] {
+        let said = agreement(file, extent, preset, set);
+        assert!(told.iter().all(|told| said.contains(told)), "{preset} {set:?}: {said}");
+        let is_body = extent == Backbone;
+        assert!(!is_body || of_heads.iter().all(|told| !said.contains(told)), "{said}");
+    }
+    let config = Config::load("torchvision_r50", &[]).unwrap();
+    let report = load_weights(detectron2, Backbone, &config, &[], &mut StateSet::new());
+    assert!(report.notes.join("; ").contains("warning: taken by name alone"), "{report:?}");
 }

@@ -43,15 +43,18 @@ pub(super) static ENTRY: DetectorEntry = DetectorEntry {
     advice: effects::advice,
     to_detect: keys::to_detect,
     idle_keys,
-    classifier: "roi_heads.box_predictor.cls_score.bias",
+    classifier: ("roi_heads.box_predictor.cls_score.bias", 1),
+    depends_on_classes,
 };
 
 /// The parts of a model.
 const PARTS: &[(&str, &str)] = &[
+    ("backbone.fpn.", "fpn"),
     ("rpn.", "rpn"),
     ("roi_heads.box_", "box_head"),
     ("roi_heads.mask_", "mask_head"),
     ("roi_heads.keypoint_", "keypoint_head"),
+    ("roi_heads.", "other"),
 ];
 
 /// The losses of each model of the family.
@@ -68,6 +71,15 @@ fn normed(model: &Model) -> Vec<Normed> {
     let (channels, part) = (mask.channels.clone(), "the mask head");
     let of_masks = Normed { norm: mask.norm, channels, part };
     [of_boxes].into_iter().chain(model.kind.has_masks().then_some(of_masks)).collect()
+}
+
+/// Four deltas are those of all classes: with deltas of its own, the background has four, and
+/// another class.
+fn depends_on_classes(name: &str, shape: &[usize]) -> bool {
+    const PREDICTORS: [&str; 2] =
+        ["roi_heads.box_predictor", "roi_heads.mask_predictor.mask_fcn_logits."];
+    let is_shared = name.contains(".bbox_pred.") && shape.first() == Some(&4);
+    !is_shared && PREDICTORS.iter().any(|predictor| name.starts_with(predictor))
 }
 
 fn idle_keys(model: Option<&Model>) -> Vec<&'static [&'static str]> {
