@@ -345,7 +345,6 @@ pub(crate) fn idle_keys(model: &Model) -> Vec<&'static [&'static str]> {
     let of_family = |of: &DetectorEntry| (of.idle_keys)(std::ptr::eq(of, own).then_some(model));
     families().flat_map(of_family).collect()
 }
-}
 
 /// True if a parameter is of a detector, by its name, and not of a backbone's body.
 pub(crate) fn is_of_detector(name: &str) -> bool {
