@@ -85,7 +85,7 @@ fn what_the_documents_take_from_the_code_is_there() {
             word.starts_with("DRIVER_") && word.bytes().all(|c| c == b'_' || c.is_ascii_uppercase())
         };
         for literal in source.text.split('"').filter(is_name) {
-            holds("docs/driver.md", &format!("`{literal}`"));
+            holds("docs/emulated-driver.md", &format!("`{literal}`"));
         }
     }
 

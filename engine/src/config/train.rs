@@ -125,7 +125,7 @@ table! {
         /// Folder that contains the run directories. Default `"runs"`.
         #[key(resume = Free, mlperf = Free)]
         pub run_dir: String = "runs".to_string(),
-        /// The run's name. Default: none, derived from preset and time.
+        /// The run's name. Default: none, the file name of the config.
         #[key(resume = Free, mlperf = Free)]
         pub name: Option<String> = None,
     }

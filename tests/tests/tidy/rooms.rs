@@ -52,7 +52,7 @@ pub(crate) fn faults(files: &[File]) -> Vec<String> {
 
 /// The rooms, each with those that it may import.
 fn rows(text: &str) -> BTreeMap<&str, Vec<&str>> {
-    let table = text.split("| room | what it is | may import |\n").nth(1).unwrap_or("");
+    let table = text.split("| crate | what it is | may import |\n").nth(1).unwrap_or("");
     let rows = table.lines().skip(1).take_while(|line| line.starts_with("| `"));
     rows.filter_map(|line| {
         let last = line.trim_end_matches([' ', '|']).rsplit('|').next()?;
