@@ -43,7 +43,7 @@ impl AllReduceArgs {
         let division = alone.reducing();
         ensure!(
             division.reduces_on_device(),
-            "--all-reduce needs a GPU: on the CPU one rank sums nothing over ranks"
+            "--all-reduce needs a GPU: on the CPU a single rank has no all-reduce"
         );
         Ok(division)
     }

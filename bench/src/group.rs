@@ -48,7 +48,7 @@ pub(crate) fn alone(
     let mut share = config.clone();
     share.train.batch_size /= team.ranks().count;
     let figures = team.is_first().then(|| measure(&share)).transpose()?;
-    team.meet("the measurement of one rank alone")?;
+    team.meet("the measurement of a single rank")?;
     Ok(figures.and_then(|figures| figures["images_per_second"].as_f64()))
 }
 

@@ -117,7 +117,7 @@ fn session(args: &HistoryArgs) -> anyhow::Result<Session> {
     }
     ensure!(
         !session.device.is_empty() && !session.commit.is_empty(),
-        "no file says its device and commit: baselines alone make no session"
+        "no file says its device and commit: a session needs more than baselines"
     );
     Ok(session)
 }

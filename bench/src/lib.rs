@@ -2,7 +2,7 @@
 //! data pipeline, and the history of measurements.
 //! A library, so that tests can run the command too.
 
-/// Prints a line to standard output. A closed pipe (`| head`) is no error: the figures may still
+/// Prints a line to standard output. A closed pipe (`| head`) is not an error: the figures may still
 /// go to a file.
 macro_rules! say {
     ($($text:tt)*) => {

@@ -39,13 +39,13 @@ pub(crate) struct StepArgs {
     #[arg(long)]
     seconds: Option<f64>,
     /// Config file, or the name of a preset. By default quickstart on the CPU, and on GPUs
-    /// torchvision_r50 with 12 images a GPU, drawn to fill 800x1344 unless data is set.
+    /// torchvision_r50 with 12 images per GPU, synthetic to fill 800x1344 unless data is set.
     #[arg(long)]
     preset: Option<String>,
     /// Change a value of the config.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Train on drawn images that fill this padded shape, instead of the config's data.
+    /// Train on synthetic images that fill this padded shape, instead of the config's data.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
     padded: Option<PaddedShape>,
     /// Draw so many objects in each image, each of which is a positive RoI; count the positives of
@@ -215,7 +215,7 @@ fn data_of(
         let most = max_positives(roi.batch_size_per_image, roi.positive_fraction);
         if padded.is_none() || count > most {
             return Err(EngineError::Usage(format!(
-                "--positives is {count}: it needs drawn images (--padded HEIGHTxWIDTH), and a step \
+                "--positives is {count}: it needs synthetic images (--padded HEIGHTxWIDTH), and a step \
                  samples at most {most} an image"
             )));
         }

@@ -51,7 +51,7 @@ pub enum ConfigError {
     },
     /// `extends` names something that does not exist.
     #[error(
-        "{file}: `extends = \"{parent}\"`: no such file beside it, and no preset of that name; \
+        "{file}: `extends = \"{parent}\"`: not found in that directory, and not a preset; \
          {presets}"
     )]
     ExtendsMissing {

@@ -39,7 +39,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The values that it takes, with their limits: `a whole number, 1 to 65536`.
+    /// The values that it takes, with their limits: `an integer, 1 to 65536`.
     pub fn values(&self) -> String {
         let (Some(min), Some(max)) = (&self.min, &self.max) else { return self.kind.clone() };
         let kind = self.kind.replace(", at least 0", "");

@@ -141,7 +141,7 @@ fn hint(prefix: &str, name: &str, fields: &[(&'static str, Shape)], schema: &Sch
     let mut elsewhere = Vec::new();
     collect_named("", name, &schema.shape, &mut elsewhere);
     if name == EXTENDS {
-        return format!("{EXTENDS} stands at the top of a file, before the first [table]");
+        return format!("{EXTENDS} must be at the top of a file, before the first [table]");
     }
     let suggestion = match elsewhere.as_slice() {
         _ if likeness >= MIN_SIMILARITY => join(prefix, alike),

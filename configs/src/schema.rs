@@ -161,7 +161,7 @@ mod tests {
         });
         let words = "one of \"first_word\", \"second\": \"first_word\": Start false";
         let expected = [
-            "count: a whole number, at least 0: 3: Free false",
+            "count: an integer, at least 0: 3: Free false",
             &format!("kind: {words}"),
             "name: a quoted string, or \"none\": \"none\": Free false",
             "mean: a list of 3 numbers: [0.5, 1.0, 0.25]: Step false",

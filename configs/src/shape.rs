@@ -78,7 +78,7 @@ pub(crate) fn names(fields: &[(&str, Shape)]) -> String {
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Shape::Count => write!(f, "a whole number, at least 0"),
+            Shape::Count => write!(f, "an integer, at least 0"),
             Shape::Number { .. } => write!(f, "a number"),
             Shape::Bool => write!(f, "true or false"),
             Shape::Text => write!(f, "a quoted string"),
@@ -86,7 +86,7 @@ impl fmt::Display for Shape {
             Shape::Word(words) => write!(f, "one of \"{}\"", words.join("\", \"")),
             Shape::List { len, item } => {
                 let what = match &**item {
-                    Shape::Count => "whole numbers, at least 0",
+                    Shape::Count => "integers, at least 0",
                     Shape::Number { .. } => "numbers",
                     Shape::Word(_) => &format!("words, each {item}"),
                     Shape::Text => "quoted strings",

@@ -39,7 +39,7 @@ pub enum DaliError {
     /// Pixels in a store that fail to decode.
     #[error(
         "store {path}: pixels of image {image_id} ({file_name}): {fault}; run `onegraph prep` \
-        again, or, if `onegraph train` made this folder, remove it: the next run makes it anew"
+        again, or, if `onegraph train` made this folder, remove it: the next run recreates it"
     )]
     StorePixels {
         /// The store.

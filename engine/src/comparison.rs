@@ -85,7 +85,7 @@ impl ComparedRun {
         };
         let report: Value = serde_json::from_str(&read("report.json")?).map_err(|fault| {
             let file = path.join("report.json");
-            EngineError::Usage(format!("{} is no report of a run: {fault}", file.display()))
+            EngineError::Usage(format!("{} is not a run report: {fault}", file.display()))
         })?;
         if report["data"]["val"]["key"].as_str().is_none_or(str::is_empty) {
             let path = path.display();

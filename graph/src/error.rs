@@ -97,7 +97,7 @@ pub enum GraphError {
     #[error(transparent)]
     Capture(#[from] CaptureError),
     /// A node whose op has no kernels.
-    #[error("{0} has no CUDA kernels: it runs on the CPU alone")]
+    #[error("{0} has no CUDA kernels: it runs only on the CPU")]
     NoLaunches(String),
     /// The device failed in a node.
     #[error("{node}: {source}")]

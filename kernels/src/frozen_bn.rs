@@ -12,7 +12,7 @@ pub fn fold_frozen_bn(
     var: &[f32],
     eps: f64,
 ) -> (Vec<f32>, Vec<f32>) {
-    assert!([bias.len(), mean.len(), var.len()] == [weight.len(); 3], "one value a channel");
+    assert!([bias.len(), mean.len(), var.len()] == [weight.len(); 3], "one value per channel");
     let channel = |c: usize| {
         let scale = f64::from(weight[c]) / (f64::from(var[c]) + eps).sqrt();
         (scale as f32, (f64::from(bias[c]) - f64::from(mean[c]) * scale) as f32)

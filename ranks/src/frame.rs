@@ -63,7 +63,7 @@ impl Frame {
         from.read_exact(&mut bytes)?;
         match postcard::take_from_bytes(&bytes) {
             Ok((frame, [])) => Ok(frame),
-            _ => Err(invalid("it sent bytes that are no frame".into())),
+            _ => Err(invalid("it sent bytes that are not a frame".into())),
         }
     }
 }

@@ -402,7 +402,7 @@ impl Read for Patient<'_> {
                 read => return read,
             }
             if silent > self.limit {
-                let why = format!("no sign of life for {:.1} s", silent.as_secs_f64());
+                let why = format!("no heartbeat for {:.1} s", silent.as_secs_f64());
                 return Err(io::Error::new(ErrorKind::TimedOut, why));
             }
         }

@@ -128,9 +128,9 @@ impl Meeting {
         for one in addresses {
             let connected = TcpStream::connect_timeout(&one, limit);
             let result = match connected.map_err(|error| error.to_string()) {
-                // A port of this host that nobody listens on may connect to itself.
+                // A port of this host that no process listens on may connect to itself.
                 Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
-                    Err("nobody listens".into())
+                    Err("no process listens".into())
                 }
                 Ok(stream) => reached(stream),
                 Err(error) => Err(error),
@@ -176,7 +176,7 @@ fn of_own_user(stream: UnixStream) -> io::Result<TcpStream> {
 fn bind(address: &str) -> Result<TcpListener, RanksError> {
     let (ip, port) = bind_address(address);
     let Ok(number) = port.parse() else {
-        return Err(RanksError::Launcher(format!("`{address}` is no address of rank 0")));
+        return Err(RanksError::Launcher(format!("`{address}` is not an address of rank 0")));
     };
     // All of IPv6 takes IPv4, too; without IPv6 all of IPv4 does.
     let all = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];

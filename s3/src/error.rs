@@ -25,10 +25,10 @@ pub enum S3Error {
         fault: String,
     },
     /// An object that was replaced while it was read.
-    #[error("{0} was replaced while it was read; start again once nobody writes it")]
+    #[error("{0} was replaced while it was read; start again when it is no longer written")]
     Changed(Address),
     /// Bytes that never were those of the object.
-    #[error("{at}: {tries} transfers gave other bytes than its checksum {checksum} tells")]
+    #[error("{at}: {tries} transfers did not match its checksum {checksum} tells")]
     Altered {
         /// The object.
         at: Address,

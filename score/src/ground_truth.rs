@@ -393,7 +393,7 @@ impl GroundTruth {
             let why = match &a.segmentation {
                 None => "has no segmentation".to_owned(),
                 Some(_) if size.0 == 0 || size.1 == 0 => {
-                    format!("lies on image {}, which has no height and width", a.image_id)
+                    format!("is on image {}, which has no height and width", a.image_id)
                 }
                 Some(s) => match s.rle_ref().and(rle_size(s)) {
                     Some((h, w)) if (h, w) != size => format!(

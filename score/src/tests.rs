@@ -355,7 +355,7 @@ fn bad_detections_are_named() {
         ),
         (
             r#"[{"image_id": -5, "category_id": 3, "bbox": [0,0,1,1], "score": 1}]"#,
-            "detections[0]: image_id must be a whole number from 0, not -5; correct it",
+            "detections[0]: image_id must be an integer from 0, not -5; correct it",
         ),
         (
             r#"[{"image_id": 5, "category_id": 3, "bbox": [0,0,1], "score": 1}]"#,
@@ -450,8 +450,8 @@ fn values_of_coco_files_are_judged_alike_by_both_readers() {
         ("100", "NaN", "area must be a number, not NaN or Infinity"),
         ("100", "1e400", "area must be a number, not 1e400"),
         ("100", "1, \"area\": 2", "area occurs twice; remove one"),
-        ("y_id\": 3", "y_id\": null", "category_id must be a whole number from 0, not null"),
-        ("30}", "\"30\"}", "width must be a whole number of pixels, not \"30\""),
+        ("y_id\": 3", "y_id\": null", "category_id must be an integer from 0, not null"),
+        ("30}", "\"30\"}", "width must be an integer (pixels), not \"30\""),
         (
             ", 9, 9]",
             ", \"9\"]",
@@ -558,7 +558,7 @@ fn fields_that_lvis_lacks_are_named() {
         (
             r#""neg_category_ids": [8]"#,
             r#""neg_category_ids": [-8]"#,
-            "images[0] (id 1): neg_category_ids must be a list of whole numbers from 0, not [-8]; \
+            "images[0] (id 1): neg_category_ids must be a list of integers from 0, not [-8]; \
              correct it",
         ),
     ];

@@ -44,7 +44,7 @@ pub(crate) struct InferArgs {
     /// Override a config value.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Detect on drawn images that fill this padded shape, instead of the config's data.
+    /// Detect on synthetic images that fill this padded shape, instead of the config's data.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
     padded: Option<PaddedShape>,
     /// Weights of the model (safetensors); default those of model.weights or

@@ -19,7 +19,7 @@ pub(crate) struct Ceilings {
 struct Measured {
     /// Bytes read and written per second by a copy within device memory, in 10^9.
     copy_gb_per_s: f64,
-    /// TFLOP/s of a large fp16 product with fp32 sums.
+    /// TFLOP/s of a large fp16 GEMM with fp32 accumulation.
     fp16_tflops: f64,
 }
 

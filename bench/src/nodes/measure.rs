@@ -167,7 +167,7 @@ fn print_whole(
 ) {
     let ([ms, least, most], [one, ..]) = (graph.ms(), alone.ms());
     say!(
-        "sum of {kernels} launches {sum_ms:.3} ms (events alone would be {:.3} ms)",
+        "sum of {kernels} launches {sum_ms:.3} ms (events without work: {:.3} ms)",
         kernels as f64 * cost.empty_us / 1e3
     );
     say!("the graph {ms:.3} ms ({least:.3} to {most:.3}), {:.3} ms beyond that sum", ms - sum_ms);
@@ -196,7 +196,7 @@ fn timeline(
     let prepared = &executor(trainer)?.programs()[PROGRAM];
     let [ms, ..] = run.ms();
     say!(
-        "timeline: one replay with {} stamps: {ms:.3} ms; a stamp alone takes {:.2} us, and the \
+        "timeline: one replay with {} stamps: {ms:.3} ms; one stamp takes {:.2} us, and the \
          clock goes in steps of {} ns ({} different times of {} stamps)",
         2 * spans.len(),
         cost.each_us,

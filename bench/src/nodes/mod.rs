@@ -37,7 +37,7 @@ pub(crate) struct NodesArgs {
     /// Override a config value.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Train on drawn images that fill this padded shape, instead of the config's data.
+    /// Train on synthetic images that fill this padded shape, instead of the config's data.
     #[arg(long, value_name = "HEIGHTxWIDTH")]
     padded: Option<PaddedShape>,
     /// Ceilings to compare launches with, {"copy_gb_per_s": .., "fp16_tflops": ..}; default those
@@ -105,9 +105,7 @@ pub(crate) fn run(args: &NodesArgs) -> anyhow::Result<()> {
         return write_json(path, &shapes::shapes(&config, &args.preset, shape)?);
     }
     let Backend::Device(device) = args.device.open()? else {
-        bail!(
-            "a step is taken apart launch by launch on a GPU; on the CPU `bench` shows its parts"
-        );
+        bail!("a step is profiled launch by launch on a GPU; on the CPU `bench` shows its parts");
     };
     let ceilings = Ceilings::of(args.ceilings.as_deref(), &device.name())?;
     let data = open_data(args, &mut config)?;
@@ -151,7 +149,7 @@ fn open_data(args: &NodesArgs, config: &mut Config) -> anyhow::Result<DataSet> {
     );
     anyhow::ensure!(
         config.train.micro_steps == 1,
-        "a step of several graphs is not taken apart: add --set train.micro_steps=1"
+        "a step of several graphs cannot be profiled: add --set train.micro_steps=1"
     );
     Ok(data)
 }

@@ -118,7 +118,7 @@ pub(crate) fn run(args: &PlanArgs) -> anyhow::Result<()> {
     );
     ensure!(
         config.train.precision == Precision::Fp16,
-        "a step in {} is not planned: its products are not made for speed; add --set \
+        "a step in {} is not planned: its GEMMs are not optimized; add --set \
          train.precision=fp16",
         config.train.precision.name()
     );

@@ -22,7 +22,7 @@ use super::timeline::{self, simulate};
 
 /// COCO's classes, for a config that leaves the number to the data.
 const CLASSES: usize = 80;
-/// Capacity of objects an image.
+/// Maximum number of objects per image.
 const OBJECTS: usize = 100;
 /// Kernels that pick a few places of the maps that they read.
 const PICKS: [&str; 2] = ["gather_patches_f16x8", "decode_proposals_f16"];

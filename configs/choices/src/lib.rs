@@ -65,7 +65,7 @@ pub enum ResizeRounding {
     HalfUp,
 }
 
-/// Where the constant stands that keeps a RoI at a boundary between levels.
+/// Where the constant is added that keeps a RoI at a boundary between levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LevelEps {

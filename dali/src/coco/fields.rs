@@ -10,7 +10,7 @@ use serde_json::{Number, Value};
 /// Takes the place of NaN: an object, which no field may be but those that are not read.
 const NOT_A_NUMBER: &str = r#"{"NaN":null}"#;
 
-/// Reads an id: a whole number, also if written `3.0` as pandas does.
+/// Reads an id: an integer, also if written `3.0` as pandas does.
 ///
 /// # Errors
 /// Any other value.
@@ -20,7 +20,7 @@ pub fn id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     value
         .as_u64()
         .or_else(whole)
-        .ok_or_else(|| D::Error::custom(format!("{value} is not an id (a whole number from 0)")))
+        .ok_or_else(|| D::Error::custom(format!("{value} is not an id (an integer from 0)")))
 }
 
 /// Reads a list of ids, or null.
@@ -75,9 +75,9 @@ pub fn turned_box([x, y, w, h]: [f64; 4], degrees: f64) -> [f64; 4] {
 /// The values that a field may have.
 pub(super) fn expected(field: &str) -> &'static str {
     match field {
-        "id" | "image_id" | "category_id" => "a whole number from 0",
-        "neg_category_ids" | "not_exhaustive_category_ids" => "a list of whole numbers from 0",
-        "height" | "width" => "a whole number of pixels",
+        "id" | "image_id" | "category_id" => "an integer from 0",
+        "neg_category_ids" | "not_exhaustive_category_ids" => "a list of integers from 0",
+        "height" | "width" => "an integer (pixels)",
         "area" | "score" => "a number",
         "iscrowd" => "0 or 1",
         "bbox" => "a list of numbers, [x, y, width, height]",

@@ -119,7 +119,10 @@ fn images_of(folder: &Folder, file: &str) -> Result<String, DaliError> {
         "data/".to_string(),
     ];
     bases.iter().find(|base| folder.has(&format!("{base}{name}"))).cloned().ok_or_else(|| {
-        fault(&path, format!("its first image, {name:?}, is in no folder beside it; give --images"))
+        fault(
+            &path,
+            format!("its first image, {name:?}, is not in a folder next to it; give --images"),
+        )
     })
 }
 

@@ -64,7 +64,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
         source.annotations = folder.path(one);
     }
     if num_skipped > 0 {
-        let text = "shapes are no areas (lines, points, cuboids, tags), and are left out";
+        let text = "shapes are not areas (lines, points, cuboids, tags), and are ignored";
         source.notes.push(format!("{num_skipped} {text}"));
     }
     Ok(source)
@@ -100,7 +100,7 @@ fn content(
         let side = |key| number(image, key).and_then(|value| side(key, value));
         let size = side("height").and_then(|height| Ok([height, side("width")?])).map_err(named)?;
         if u64::from(size[0]) * u64::from(size[1]) > request.max_image_pixels as u64 {
-            return Err(named("is larger than --max-image-pixels; mend its size".into()));
+            return Err(named("is larger than --max-image-pixels; correct its size".into()));
         }
         let (objects, skipped) = objects(&path, &document, image, size)?;
         content.num_skipped += skipped;

@@ -43,7 +43,7 @@ impl Folder {
     /// Lists the files under `root`; hidden ones and those of `__MACOSX` are skipped.
     pub(super) fn list(root: &Path) -> Result<Folder, DaliError> {
         if !root.is_dir() {
-            return Err(fault(root, "is no folder; name the folder of images and annotations"));
+            return Err(fault(root, "is not a folder; give the folder of images and annotations"));
         }
         let full = root.canonicalize().map_err(DaliError::io("read", root))?;
         let root = root.to_path_buf();

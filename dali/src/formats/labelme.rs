@@ -67,7 +67,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
     let mut source =
         assemble(folder, None, read.into_iter().map(|(picture, _)| picture).collect())?;
     if num_skipped > 0 {
-        let text = "shapes are no areas (lines, points) or are to be ignored, and are left out";
+        let text = "shapes are not areas (lines, points) or are marked as ignored, and are skipped";
         source.notes.push(format!("{num_skipped} {text}"));
     }
     if num_bare > 0 {
@@ -85,7 +85,7 @@ fn picture(
 ) -> Result<(Picture, usize), DaliError> {
     let path = folder.path(file);
     let content: File = serde_json::from_str(&folder.text(file)?)
-        .map_err(|error| fault(&path, format!("is not a file of LabelMe: {error}")))?;
+        .map_err(|error| fault(&path, format!("is not a LabelMe file: {error}")))?;
     let own = file.strip_suffix(name_of(file)).unwrap_or_default();
     let (stem, _) = stem_and_extension(file);
     let named = images.find(&[own], &content.image_path);
@@ -100,7 +100,7 @@ fn picture(
     let size = written.or_else(|| folder.size_of(&image, request));
     let size = size.unwrap_or([1, 1]);
     if u64::from(size[0]) * u64::from(size[1]) > request.max_image_pixels as u64 {
-        let text = format!("claims an image of {}x{} pixels; mend its size", size[1], size[0]);
+        let text = format!("claims an image of {}x{} pixels; correct its size", size[1], size[0]);
         return Err(fault(&path, text));
     }
     let (mut parts, mut num_skipped) = (Parts::default(), 0);

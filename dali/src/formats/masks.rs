@@ -41,7 +41,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
     if let Some(file) =
         in_places.find(|file| !stem_and_extension(file).1.eq_ignore_ascii_case("png"))
     {
-        let text = "is no PNG, which alone keeps each value; write the mask as a PNG";
+        let text = "is not a PNG, the only format that keeps exact values; write the mask as a PNG";
         return Err(fault(&folder.path(file), text));
     }
     let mut masks: HashMap<&str, Vec<&str>> = HashMap::new();
@@ -77,7 +77,7 @@ fn classes(folder: &Folder) -> Result<Option<Classes>, DaliError> {
     }
     let path = folder.path(CLASSES);
     let broken = |error: String| {
-        let text = "is no map from class numbers to names, as {\"1\": \"ant\"}";
+        let text = "is not a map from class numbers to names, as {\"1\": \"ant\"}";
         fault(&path, format!("{text}: {error}"))
     };
     let classes = match serde_json::from_str(&folder.text(CLASSES)?) {

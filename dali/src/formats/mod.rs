@@ -61,7 +61,7 @@ pub const FORMATS: &[Format] = &[
     },
     Format {
         name: "labelme",
-        layout: "a JSON file of `shapes` beside each image",
+        layout: "a JSON file of `shapes` next to each image",
         recognise: labelme::recognise,
         read: labelme::read,
     },

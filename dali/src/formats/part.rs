@@ -156,7 +156,9 @@ pub(super) fn block(
 fn bounded(points: &[[f64; 2]]) -> Result<(), String> {
     match points.iter().flatten().find(|value| !(-MAX_OUTSIDE..=2.0 * MAX_OUTSIDE).contains(*value))
     {
-        Some(value) => Err(format!("has the coordinate {value}, far outside any image; mend it")),
+        Some(value) => {
+            Err(format!("has the coordinate {value}, far outside any image; correct it"))
+        }
         None => Ok(()),
     }
 }

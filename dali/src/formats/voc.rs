@@ -78,7 +78,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
         let split = request.split.as_deref().unwrap_or_default();
         let text = format!(
             "has no image {name:?}, which the split {split} of ImageSets lists; add the image, \
-             or mend the line (a name without extension)"
+             or correct the line (a name without extension)"
         );
         return Err(fault(&folder.root, text));
     }

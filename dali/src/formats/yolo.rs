@@ -171,7 +171,8 @@ fn images_of(
     for (name, places) in splits.iter().filter(|(name, _)| chosen.contains(name)) {
         let (own, warnings) = images_at(folder, base, places).map_err(|text| fault(path, text))?;
         if own.is_empty() {
-            let text = format!("`{name}` leads to no image: {}; mend the path", places.join(", "));
+            let text =
+                format!("`{name}` leads to no image: {}; correct the path", places.join(", "));
             return Err(fault(path, text));
         }
         notes.extend(warnings);
@@ -254,7 +255,7 @@ fn images_at(
                 for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
                     let mut images = inside(folder, base, line).into_iter().map(|(image, _)| image);
                     let image = images.find(|image| folder.has(image) && is_image(image));
-                    let none = || format!("{place} lists {line:?}, which is no image");
+                    let none = || format!("{place} lists {line:?}, which is not an image");
                     all.push(image.ok_or_else(none)?);
                 }
                 break;
@@ -329,15 +330,15 @@ fn object(
     // Some tools write the class as 3.0.
     let class_idx = class.parse::<f64>().ok().filter(|idx| idx.fract() == 0.0 && *idx >= 0.0);
     let class_idx = class_idx.ok_or_else(|| match class.contains([',', ';']) {
-        true => format!("{class:?} is no class; separate the numbers by blanks"),
+        true => format!("{class:?} is not a class index; separate the numbers by spaces"),
         false => format!("the class is {class:?}; write its number from 0"),
     })?;
     let name = names.get(class_idx as usize).ok_or_else(|| {
         let last = names.len() - 1;
-        format!("class {class} has no name, as the last is {last}; name it or mend the line")
+        format!("class {class} has no name, as the last is {last}; name it or correct the line")
     })?;
     let mut values: Vec<f64> = words
-        .map(|word| word.parse().map_err(|_| format!("{word:?} is no number; write a fraction")))
+        .map(|word| word.parse().map_err(|_| format!("{word:?} is not a number; write a fraction")))
         .collect::<Result<_, String>>()?;
     if let Some(num) = num_points.filter(|_| values.len() > 4) {
         let own = values.len() - 4;
@@ -349,7 +350,7 @@ fn object(
     let is_fraction = |value: &&f64| !(-TOLERANCE..=1.0 + TOLERANCE).contains(*value);
     if let Some(value) = values.iter().find(is_fraction) {
         return Err(format!(
-            "{value} is no fraction of the image; divide x by its width and y by its height"
+            "{value} is not a fraction of the image; divide x by its width and y by its height"
         ));
     }
     let (width, height) = (f64::from(width), f64::from(height));

@@ -46,7 +46,7 @@ pub(super) fn read(
                 Some(_) => {
                     let id = annotation.id;
                     let fault = format!(
-                        "has a `{name}` in annotation {id} that is no list of {width} numbers"
+                        "has a `{name}` in annotation {id} that is not a list of {width} numbers"
                     );
                     return Err(DaliError::annotations(path, fault));
                 }

@@ -389,7 +389,7 @@ impl fmt::Display for PrepReport {
         writeln!(
             f,
             "  capacities   {objects} objects, {parts} parts, {coords} coordinates, {runs} runs, \
-             {pixels} pixels an image"
+             {pixels} pixels per image"
         )?;
         write!(f, "  {:.1} MB in {:.1} s", self.bytes as f64 / 1e6, self.seconds)
     }

@@ -44,7 +44,7 @@ impl Store {
         for (name, record) in store.header.data_files() {
             store.check_file(name, INDEX.contains(&name))?;
             if !store.bytes(name).len().is_multiple_of(record) {
-                return Err(store.fault(name, "its length is not a whole number of records"));
+                return Err(store.fault(name, "its length is not a multiple of the record size"));
             }
         }
         store.check_images()?;
@@ -268,7 +268,7 @@ impl<'a> Next<'a> {
     fn check(&mut self, object: &ObjectRow) -> Result<&'a [PartRow], &'static str> {
         let [next_part, next_coord, next_run] = &mut self.ends;
         if !(1..=self.num_classes).contains(&(object.label as usize)) {
-            return Err("its label is no category");
+            return Err("its label is not a category");
         }
         if object.first_part != *next_part {
             return Err("its parts do not follow the previous object's");

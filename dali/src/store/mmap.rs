@@ -10,7 +10,7 @@ use memmap2::Mmap;
 use crate::error::DaliError;
 
 /// The meaning of a bus error here: we map no other files.
-const CUT: &[u8] = b"error: a file of a store was cut or lost while it was read (SIGBUS); \
+const CUT: &[u8] = b"error: a file of a store was truncated or lost while it was read (SIGBUS); \
     check the disk and run `onegraph prep` again\n";
 
 /// Makes a read past the end of a mapped file, which another program cut meanwhile, end the

@@ -360,7 +360,7 @@ impl Contents {
         if self.columns == *own {
             return Ok(());
         }
-        let text = "it has other columns than the stores before it; make all of them anew";
+        let text = "it has other columns than the stores before it; recreate all of them";
         Err(store.fault(format::HEADER, text))
     }
 

@@ -247,7 +247,7 @@ fn mistakes_in_labelme_are_sentences() {
         &[
             (a, "\"ant\"", "\"\"", &["has an object without a label"]),
             (a, "", GONE, &["holds no JSON file"]),
-            (a, "", "", &["a.json: is not a file of LabelMe", "line 1"]),
+            (a, "", "", &["a.json: is not a LabelMe file", "line 1"]),
             (a, "\"shapes\"", "\"shape\"", &["missing field `shapes`"]),
             (a, "\"label\": \"ant\"", "\"name\": \"ant\"", &["missing field `label`", "line 2"]),
             (a, "\"label\": \"ant\"", "\"label\": 7", &["invalid type: integer", "line 2"]),
@@ -489,7 +489,7 @@ fn mistakes_in_folders_of_coco_are_sentences() {
             (a, "a.jpg", "../a.jpg", &["its first image, \"../a.jpg\", is in no folder"]),
             (a, "\"file_name\"", "\"name\"", &["names no image"]),
             (a, "[{\"id\": 7,", "[{", &["images[0]", "id is missing"]),
-            (a, "\"id\": 7", "\"id\": \"7\"", &["images[0] (id \"7\")", "must be a whole number"]),
+            (a, "\"id\": 7", "\"id\": \"7\"", &["images[0] (id \"7\")", "must be an integer"]),
             (a, "\"categories\"", "\"classes\"", &["has no `categories`"]),
             (a, "\"annotations\"", "\"objects\"", &["has no `annotations`"]),
             (a, "{\"id\": 3, \"name\": \"ant\"}", "", &["has no category"]),

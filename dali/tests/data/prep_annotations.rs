@@ -190,7 +190,7 @@ fn faults_of_the_file_name_the_entry() {
         (
             "/annotations/0/image_id",
             json!("seven"),
-            &["annotations[0] (id 100): image_id must be a whole number from 0, not \"seven\";"],
+            &["annotations[0] (id 100): image_id must be an integer from 0, not \"seven\";"],
         ),
         ("/images/0", image, &["images/train2017/000000391895.jpg"]),
         ("/annotations/0/iscrowd", json!(2), &["annotations[0] (id 100)", "iscrowd"]),

@@ -22,7 +22,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<(), EngineError> {
         }
     };
     match check(&cuda) {
-        Ok(count) => super::print(&format!("{count} kernels of warpgroups are right\n")),
+        Ok(count) => super::print(&format!("{count} wgmma kernels are correct\n")),
         Err(reason) => {
             super::print(&format!("{reason}\n"))?;
             Err(EngineError::Usage(reason))

@@ -70,9 +70,8 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
         ("keypoint", expected.keypoint, kind.has_keypoints()),
     ];
     if let Some((word, ..)) = further.iter().find(|(_, ap, has)| ap.is_some() && !has) {
-        let text = format!(
-            "--expect {word}=..: the model has no {word}s to score; expect the AP of boxes alone"
-        );
+        let text =
+            format!("--expect {word}=..: the model has no {word}s to score; expect only box AP");
         return Err(EngineError::Usage(text));
     }
     let split = if model.config.eval.train_set { Split::Train } else { Split::Val };

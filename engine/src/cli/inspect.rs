@@ -56,7 +56,7 @@ pub(super) struct InspectArgs {
     /// Foreground classes, where the config leaves them to the data.
     #[arg(long, default_value_t = 80, value_parser = at_most(65_535))]
     classes: usize,
-    /// Capacity of objects an image.
+    /// Maximum number of objects per image.
     #[arg(long, default_value_t = 100, value_parser = at_most(65_535))]
     objects: usize,
     /// The detection pass instead of the training step.
@@ -318,7 +318,7 @@ fn launch_text(prepared: &Prepared) -> Result<String, EngineError> {
     let sums: Vec<usize> = list.tasks().filter_map(sum).collect();
     if !sums.is_empty() {
         let mib = sums.iter().sum::<usize>() as f64 / (1 << 20) as f64;
-        text += &format!("{:>6}  sums over ranks, {mib:.1} MiB\n", sums.len());
+        text += &format!("{:>6}  all-reduces, {mib:.1} MiB\n", sums.len());
     }
     text.push('\n');
     Ok(text)

@@ -160,7 +160,7 @@ fn start_anew_with_nccl_variables(config: &Config) -> Result<(), DeviceError> {
         return Ok(());
     }
     let fault = |e: std::io::Error| DeviceError::Driver {
-        call: format!("starting the process anew with {missing:?}"),
+        call: format!("restarting the process with {missing:?}"),
         reason: e.to_string(),
     };
     let program = std::env::current_exe().map_err(fault)?;

@@ -270,7 +270,7 @@ fn num_threads(asked: &OsStr) -> Result<usize, EngineError> {
     }
     let number = text.trim().parse().ok().filter(|number| *number <= MAX_THREADS);
     number.ok_or_else(|| {
-        let range = format!("a whole number from 1 to {MAX_THREADS}, or 0 for one per core");
+        let range = format!("an integer from 1 to {MAX_THREADS}, or 0 for one per core");
         EngineError::Usage(format!("{THREADS} is `{text}`; it must be {range}"))
     })
 }

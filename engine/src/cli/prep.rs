@@ -59,7 +59,7 @@ pub(super) struct PrepArgs {
     /// Largest image that is decoded, in pixels.
     #[arg(long, default_value_t = dali::decode::MAX_PIXELS, value_name = "PIXELS")]
     max_image_pixels: usize,
-    /// Draw a data set instead.
+    /// Generate a synthetic data set instead.
     #[arg(long, value_enum)]
     synthetic: Option<Kind>,
     /// Images to draw.
@@ -68,7 +68,7 @@ pub(super) struct PrepArgs {
     /// Seed of the drawing.
     #[arg(long, default_value_t = 0, requires = "synthetic")]
     seed: u64,
-    /// Height and width of the drawn images, in pixels.
+    /// Height and width of the synthetic images, in pixels.
     #[arg(long, default_value_t = 128, requires = "synthetic")]
     size: u32,
 }
@@ -113,7 +113,7 @@ pub(super) fn run(args: &PrepArgs) -> Result<(), EngineError> {
     if let Some(Kind::Shapes) = args.synthetic {
         if is_remote(&args.out) {
             return Err(EngineError::Usage(format!(
-                "{}: shapes are drawn into a folder of this machine",
+                "{}: synthetic data needs a local directory",
                 args.out.display()
             )));
         }

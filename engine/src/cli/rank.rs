@@ -24,7 +24,7 @@ pub struct RankArgs {
     /// Start this many processes on this machine, one per GPU, or on the CPU.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     ranks: Option<u16>,
-    /// Print what every rank has to say, not only the first.
+    /// Show the output of every rank, not only rank 0.
     #[arg(long)]
     log_all_ranks: bool,
 }

@@ -38,7 +38,7 @@ pub(super) struct ServeArgs {
     /// Largest image, in megapixels; at most the model's data.max_image_pixels.
     #[arg(long, value_name = "MP", default_value_t = 50, value_parser = within(1..=1000))]
     max_pixels: u16,
-    /// Requests in hand; further ones are answered with 503.
+    /// Maximum in-flight requests; more get 503.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = within(1..=4096))]
     max_requests: u16,
     /// Images of several requests that a GPU takes in one run.
@@ -119,7 +119,7 @@ mod with_server {
         ));
         stop.finish_first();
         serve::serve(model, listener, limits, &stop.flag()).map_err(fault)?;
-        progress.say("all requests in hand are answered");
+        progress.say("all in-flight requests are answered");
         Ok(Outcome::Done)
     }
 

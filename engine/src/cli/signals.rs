@@ -104,7 +104,7 @@ impl Stop {
         if self.finishes_first.load(Ordering::SeqCst) {
             let is_first = !self.requested.swap(true, Ordering::SeqCst);
             if is_first {
-                let text = "stopping after the work in hand; a second signal ends at once";
+                let text = "stopping after the current step; a second signal stops immediately";
                 let _ = saying(progress, format!("{name}: {text}"));
                 return;
             }

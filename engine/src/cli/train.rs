@@ -173,7 +173,7 @@ fn begin_from(args: &TrainArgs, config: &mut Config) -> Result<Option<String>, E
     model.finetune |= args.finetune;
     match (&model.weights, &model.backbone.weights) {
         (None, Some(body)) if model.finetune => Err(EngineError::Usage(format!(
-            "--finetune keeps rows of classes, but {body} fills a backbone alone: leave it out"
+            "--finetune keeps rows of classes, but {body} contains only a backbone: remove it"
         ))),
         (None, None) if model.finetune => Err(EngineError::Usage(
             "--finetune keeps rows of classes that a weights file has: give --init FILE".into(),
@@ -186,7 +186,7 @@ fn begin_from(args: &TrainArgs, config: &mut Config) -> Result<Option<String>, E
 enum Start {
     /// With a config.
     New,
-    /// At the last checkpoint of this run, in a folder of this machine.
+    /// From the last checkpoint of this run, in a local directory.
     Resumed(PathBuf),
     /// At the last checkpoint of the config's name, if there is one.
     Auto,

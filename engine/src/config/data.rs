@@ -26,25 +26,25 @@ table! {
         /// Divides each channel, in `channel_order`. Default `[0.229, 0.224, 0.225]`.
         #[key(each = 0.0..=1e6, resume = Step, mlperf = Preprocessing)]
         pub std: [f32; 3] = [0.229, 0.224, 0.225],
-        /// Multiplies the u8 value before `mean` and `std`. Default 1/255; 1 for means in 0..255.
+        /// Multiplies the u8 value before `mean` and `std`. Default 1/255; 1 for means in 0 to 255.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Preprocessing)]
         pub pixel_scale: f32 = 1.0 / 255.0,
         /// `"rgb"` (default) or `"bgr"`.
         #[key(resume = Step, mlperf = Preprocessing)]
         pub channel_order: ChannelOrder = ChannelOrder::Rgb,
-        /// Probability of mirroring a training image. Default 0.5.
+        /// Probability of flipping a training image horizontally. Default 0.5.
         #[key(range = 0.0..=1.0, unit = "probability", resume = Step, mlperf = Preprocessing)]
         pub flip_probability: f32 = 0.5,
-        /// Padded shapes for landscape images; portrait has as many. Default 3.
+        /// Number of padded shapes for landscape images, and as many for portrait. Default 3.
         #[key(range = 1..=64, unit = "shapes", resume = Step, mlperf = Free)]
         pub buckets_per_orientation: usize = 3,
         /// How a resized side is rounded: `"floor_scale"` (default, torchvision), `"half_even"`
         /// (MLPerf) or `"half_up"` (detectron2).
         #[key(resume = Step, mlperf = Preprocessing)]
         pub resize_rounding: ResizeRounding = ResizeRounding::FloorScale,
-        /// How a resized pixel is made: `"bilinear"` (default, torchvision on tensors: four
+        /// Interpolation of resizing: `"bilinear"` (default, torchvision on tensors: four
         /// neighbours in f32) or `"pil"` (the MLPerf reference: Pillow's bilinear filter, which
-        /// averages where it shrinks, rounded to bytes).
+        /// averages when downscaling, rounded to bytes).
         #[key(resume = Step, mlperf = Rule)]
         pub resize_filter: ResizeFilter = ResizeFilter::Bilinear,
         /// Draws for each training image and epoch.
@@ -81,30 +81,28 @@ table! {
         #[key(resume = Free, mlperf = Free)]
         pub train_store: Option<String> = None,
         /// Prepared store of the validation set. Default: none; without validation data nothing is
-        /// scored.
+        /// evaluated.
         #[key(resume = Free, mlperf = Free)]
         pub val_store: Option<String> = None,
-        /// Training sets, joined by the names of their classes: each is `{ store = DIR }` or
-        /// `{ images = DIR, annotations = FILE }`. Default `[]`: the one set of the keys above.
+        /// Training sets, combined by class name: each is `{ store = DIR }` or `{ images = DIR,
+        /// annotations = FILE }`. Default `[]`: the single set of the keys above.
         #[key(resume = Free, mlperf = Preprocessing)]
         pub train: Vec<Set> = Vec::new(),
-        /// Validation sets, joined as those of `train`. Default `[]`: the one set of the keys
-        /// above.
+        /// Validation sets, combined like `train`. Default `[]`: the single set of the keys above.
         #[key(resume = Free, mlperf = Preprocessing)]
         pub val: Vec<Set> = Vec::new(),
-        /// Share of the training images that is held out for validation, in place of a validation
-        /// set: by a hash of the file name, for COCO and LVIS of the image id, so that an image
-        /// stays where it is when others come. Default 0: none.
+        /// Share of the training images held out for validation instead of a validation set:
+        /// selected by hashing file names (image ids for COCO and LVIS), so an image stays in the
+        /// same split when images are added. Default 0: none.
         #[key(range = 0.0..=0.9, unit = "share", resume = Free, mlperf = Preprocessing)]
         pub val_fraction: f64 = 0.0,
         /// Use a synthetic data set instead of files. Default: none.
         #[key(resume = Drawing, mlperf = Free)]
         pub synthetic: Option<Synthetic> = None,
-        /// Train and evaluate on the objects of these classes only, by their names in the data;
-        /// those of others are left out. Default `[]`: all.
+        /// Train and evaluate only on objects of these classes, by name. Default `[]`: all.
         #[key(resume = Free, mlperf = Preprocessing)]
         pub classes: Vec<String> = Vec::new(),
-        /// Make all classes one, called `object`. Default false.
+        /// Merge all classes into one, called `object`. Default false.
         #[key(resume = Free, mlperf = Preprocessing)]
         pub single_class: bool = false,
         /// Pixels in a store: `"jpeg"` (default; the original file's bytes) or `"raw"` (decoded
@@ -112,34 +110,35 @@ table! {
         #[key(resume = Step, mlperf = Preprocessing)]
         pub pixels: PixelEncoding = PixelEncoding::Jpeg,
         /// Training images without objects: `"drop"` (default, as both references) or `"keep"`.
-        /// Validation always keeps them. A crowd is an object here, but `"drop"` rejects a training
-        /// set of crowds alone.
+        /// Validation always keeps them. A crowd counts as an object, but `"drop"` rejects a
+        /// training set with only crowds.
         #[key(resume = Step, mlperf = Preprocessing)]
         pub empty: EmptyImages = EmptyImages::Drop,
-        /// Training leaves out images with fewer labelled keypoints than this (detectron2 1,
-        /// torchvision 10). Default 0: none.
+        /// Training drops images with fewer labelled keypoints than this (detectron2 1, torchvision
+        /// 10). Default 0: none.
         #[key(range = 0..=1_000_000, unit = "keypoints", resume = Step, mlperf = Preprocessing)]
         pub min_keypoints: usize = 0,
-        /// Images with an object of a class that fewer than this share of the images have come
-        /// more than once an epoch (detectron2's repeat factor sampling). Default 0: none.
+        /// Images with an object of a class that occurs in less than this share of the images are
+        /// repeated within an epoch (detectron2's repeat factor sampling). Default 0: none.
         #[key(range = 0.0..=1.0, unit = "share", resume = Step, mlperf = Preprocessing)]
         pub repeat_threshold: f64 = 0.0,
-        /// How often an image with a rare class comes: `"sqrt"` (default, detectron2), the root of
-        /// `repeat_threshold` over the share of its rarest class, or `"linear"`, without the root.
+        /// Repeat factor of an image with a rare class: `"sqrt"` (default, detectron2), the square
+        /// root of `repeat_threshold` over the share of its rarest class, or `"linear"`, without
+        /// the root.
         #[key(resume = Step, mlperf = Preprocessing)]
         pub repeat: RepeatRule = RepeatRule::Sqrt,
-        /// Images of an epoch at least: those of a smaller set come several times, so that a length
-        /// in epochs suits it. Default 0: each image once.
+        /// Minimum number of images per epoch; smaller data sets are repeated to reach it. Default
+        /// 0: each image once.
         #[key(range = 0..=1_000_000, unit = "images", resume = Step, mlperf = Preprocessing)]
         pub min_epoch_images: usize = 0,
-        /// Train only on these image ids, each named once. Default `[]`: all.
+        /// Train only on these image ids. Default `[]`: all.
         #[key(each = 0..=i64::MAX, unit = "image ids", resume = Step, mlperf = Preprocessing)]
         pub ids: Vec<u64> = Vec::new(),
         /// Train only on the first `max_images` images. Default 0: all.
         #[key(range = 0..=1_000_000_000, unit = "images", resume = Step, mlperf = Preprocessing)]
         pub max_images: usize = 0,
-        /// Largest image that is decoded, in pixels; a larger one is refused before memory is taken
-        /// for it. Default 178956970, where PIL refuses too (512 MiB as RGB).
+        /// Maximum size of an image; larger ones are rejected before memory is allocated. Default
+        /// 178956970, as in PIL (512 MiB as RGB).
         #[key(range = 1..=1_000_000_000, unit = "pixels", resume = Free, mlperf = Free)]
         pub max_image_pixels: usize = 178_956_970,
     }
@@ -173,7 +172,7 @@ pub enum RepeatRule {
 table! {
     /// `[data.synthetic]`: images of shapes, drawn by onegraph.
     pub struct Synthetic {
-        /// The kind of drawing. Default, and so far only, `"shapes"`.
+        /// Kind of synthetic images. Default, and so far only, `"shapes"`.
         #[key(resume = Drawing, mlperf = Free)]
         pub kind: String = "shapes".to_string(),
         /// Training images. Default 3000.
@@ -185,7 +184,7 @@ table! {
         /// Side of the square images in pixels. Default 128.
         #[key(range = 32..=4096, unit = "pixels", resume = Drawing, mlperf = Free)]
         pub image_size: usize = 128,
-        /// Seed of the drawing. Default 0.
+        /// Seed of the synthetic images. Default 0.
         #[key(range = 0..=i64::MAX, resume = Drawing, mlperf = Free)]
         pub seed: u64 = 0,
         /// Folder for the images and the store. Default `"runs/data/shapes"`.

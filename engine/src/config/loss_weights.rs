@@ -23,8 +23,8 @@ table! {
         $($(#[doc = $doc])*
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub $loss: f32 = 1.0,)*
-        /// Weight of an RoI in the mean of `loss_classifier` by its class, by the category's name,
-        /// or `background` for an RoI without an object. Default `{}`: 1 for all.
+        /// Weight of an RoI in `loss_classifier` by its class, by category name, or `background`.
+        /// Default `{}`: 1 for all.
         #[key(entries = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub classes: BTreeMap<String, f32> = BTreeMap::new(),
     }

@@ -55,8 +55,8 @@ pub(crate) use validate::{Idle, Tensor};
 const REFERENCE_HEAD: &str = "# Config keys
 
 Every key of a config file, with the values it takes, its unit, its default and its meaning.
-`extends = \"NAME\"`, above the first table, takes the values of a preset or a file beside this one.
-A key may be left out: the default holds.
+`extends = \"NAME\"`, above the first table, inherits from a preset or a file in the same directory.
+Omitted keys have their defaults.
 `--set KEY=VALUE` overrides a file; `\"none\"` unsets what may be unset.
 `onegraph config KEY` explains one key.
 `onegraph train CONFIG --print-config` shows the values of a config.

@@ -23,9 +23,9 @@ table! {
         /// Learning rate after warm-up, for the whole global batch. Default 0.02.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Rule)]
         pub learning_rate: f64 = 0.02,
-        /// Images per step that `learning_rate` and `min_learning_rate` are for: another
-        /// `train.batch_size` changes them in proportion, with AdamW by the square root. Default:
-        /// none, they hold for any batch.
+        /// Batch size that `learning_rate` and `min_learning_rate` are for: for another
+        /// `train.batch_size` they are scaled linearly, with AdamW by the square root. Default:
+        /// none, no scaling.
         #[key(range = 1..=4096, unit = "images", resume = Step, mlperf = Hyperparameter)]
         pub reference_batch: Option<usize> = None,
         /// SGD and LARS: momentum, at least 0 and below 1. Default 0.9.
@@ -34,8 +34,8 @@ table! {
         /// SGD: Nesterov momentum. Default false.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub nesterov: bool = false,
-        /// Weight decay. SGD, NovoGrad and LARS add it to the gradient (L2); AdamW shrinks the
-        /// weight by it, times the rate. Default 1e-4.
+        /// Weight decay. SGD, NovoGrad and LARS add it to the gradient (L2); AdamW applies it to
+        /// the weight, times the learning rate. Default 1e-4.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Hyperparameter)]
         pub weight_decay: f64 = 1e-4,
         /// Learning rate of biases relative to that of weights. Default 1; the MLPerf reference has
@@ -63,20 +63,21 @@ table! {
         /// Cosine: learning rate of the last step. Default 0.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Hyperparameter)]
         pub min_learning_rate: f64 = 0.0,
-        /// Steps of linear warm-up. Default 1000; 0 is none. Where a later file or `--set` cuts
-        /// `train.steps` so short that it would not end, it is half of them.
+        /// Steps of linear warm-up. Default 1000; 0 is none. If an override makes `train.steps`
+        /// shorter than the warm-up, the warm-up is reduced to half of `train.steps`.
         #[key(range = 0..=1_000_000_000, unit = "steps", resume = Step, mlperf = Free)]
         pub warmup_steps: u64 = 1000,
-        /// Epochs of linear warm-up, in place of `warmup_steps`; where one file sets both, the
-        /// shorter one holds. Default: none.
+        /// Epochs of linear warm-up, instead of `warmup_steps`; if a file sets both, the shorter
+        /// one is used. Default: none.
         #[key(range = 0.0..=1e6, unit = "epochs", resume = Free, mlperf = Free)]
         pub warmup_epochs: Option<f64> = None,
         /// Learning rate at the start of warm-up, as a share of the full rate, 0 to 1. Default
         /// 0.001.
         #[key(range = 0.0..=1.0, unit = "share", resume = Step, mlperf = Free)]
         pub warmup_factor: f64 = 0.001,
-        /// `"scale"` (default; multiplies every rate) or `"shared_delta"` (MLPerf; subtracts the
-        /// same amount from every rate, so biases with a larger rate start higher).
+        /// `"scale"` (default; multiplies every learning rate) or `"shared_delta"` (MLPerf;
+        /// subtracts the same amount from every learning rate, so biases with a higher one start
+        /// higher).
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub warmup_rule: WarmupRule = WarmupRule::Scale,
         /// The schedule's step at the first update. Default 0; the MLPerf reference advances its
@@ -92,14 +93,16 @@ table! {
         /// Steps without overflow before the loss scale doubles. Default 1000.
         #[key(range = 1..=1_000_000_000, unit = "steps", resume = Step, mlperf = Free)]
         pub loss_scale_growth_interval: u64 = 1000,
-        /// The loss scale halves on overflow and grows again. Default true; false keeps it fixed.
+        /// The loss scale is halved on overflow and increased again. Default true; false keeps it
+        /// fixed.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub dynamic_loss_scale: bool = true,
-        /// The schedule goes on at a step that overflowed, whose update is skipped. Default false;
+        /// The schedule continues at a step that overflowed, whose update is skipped. Default false;
         /// in NVIDIA's MLPerf entries it does.
         #[key(resume = Step, mlperf = Rule)]
         pub count_skipped_steps: bool = false,
-        /// Rates and decays of parameters by name; the last group that fits holds. Default `[]`.
+        /// Learning rates and weight decays of parameters by name; the last matching group applies.
+        /// Default `[]`.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub groups: Vec<ParameterGroup> = Vec::new(),
         $($(#[doc = $doc])* pub $file: rules::$file::$rule,)*
@@ -161,13 +164,13 @@ table! {
     /// a parameter and gives a value decides it, in place of the keys of `[solver]` for biases and
     /// norms.
     pub struct ParameterGroup {
-        /// Parameters, by torchvision's names, where `*` stands for any text (`"backbone.*"`).
+        /// Parameters, by torchvision's names, where `*` matches any text (`"backbone.*"`).
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub r#match: String = String::new(),
-        /// Learning rate relative to `solver.learning_rate`. Default: none, as without the group.
+        /// Learning rate relative to `solver.learning_rate`. Default: none, unchanged.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Hyperparameter)]
         pub lr_factor: Option<f64> = None,
-        /// Weight decay. Default: none, as without the group.
+        /// Weight decay. Default: none, unchanged.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Hyperparameter)]
         pub weight_decay: Option<f64> = None,
     }
@@ -189,6 +192,6 @@ pub enum Schedule {
 pub enum WarmupRule {
     /// Multiplies every rate by `1 - share`.
     Scale,
-    /// Subtracts `learning_rate * share` from every rate, whatever its own factor.
+    /// Subtracts `learning_rate * share` from every learning rate, regardless of its factor.
     SharedDelta,
 }

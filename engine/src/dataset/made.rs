@@ -85,7 +85,7 @@ fn find(dir: &Path, open: Open) -> Result<Option<Result<Store, String>>, EngineE
         Ok(store) => Ok(Some(Ok(store))),
         Err(DaliError::Store { file, fault, .. }) => {
             let dir = dir.display();
-            Ok(Some(Err(format!("store {dir}: {file}: {fault}; making it anew"))))
+            Ok(Some(Err(format!("store {dir}: {file}: {fault}; rebuilding it"))))
         }
         Err(error) => Err(error.into()),
     }
@@ -109,7 +109,7 @@ fn drawn(
     match find(&store, open)? {
         Some(Ok(store)) if store.header().keypoints.is_some() => return Ok(store),
         Some(Ok(_)) => progress.say(&format!(
-            "store {}: an older program drew it, without keypoints; drawing it anew",
+            "store {}: an older program drew it, without keypoints; regenerating it",
             store.display()
         )),
         Some(Err(why)) => progress.say(&why),
@@ -196,5 +196,5 @@ fn outdated(store: &Store, images: &Path, key: &str) -> Option<String> {
         }
         None => return None,
     };
-    Some(format!("{}: {what}; making it anew", store.path().display()))
+    Some(format!("{}: {what}; rebuilding it", store.path().display()))
 }

@@ -167,7 +167,7 @@ impl TrainedModel {
     pub fn remarks(&self) -> Vec<String> {
         let ours = self.config.model.num_classes;
         let is_coco = coco_classes(ours).is_some_and(|coco| coco == self.classes());
-        let named = if is_coco { "they are taken as COCO's" } else { "they are numbered" };
+        let named = if is_coco { "assuming COCO's" } else { "they are numbered" };
         let unnamed = format!("the weights name none of their {ours} classes: {named}");
         let unturned = "images with an EXIF orientation are not turned, as those of the training \
                         data were not (prep --exif ignore)";
@@ -245,7 +245,7 @@ pub(crate) fn config_beside(weights: &Path) -> Result<PathBuf, EngineError> {
         return Ok(config);
     }
     let weights = weights.display();
-    let message = format!("no config.toml lies beside {weights}: give its --config");
+    let message = format!("no config.toml next to {weights}: give its --config");
     Err(EngineError::Usage(message))
 }
 

@@ -78,8 +78,8 @@ pub(super) fn passes(cuda: &CudaDevice, ordinal: usize, notice: fn(&str)) -> boo
     };
     if !reason.is_empty() {
         notice(&format!(
-            "warning: products run without kernels of warpgroups, in about a quarter more time: on \
-             {name} they failed their check ({reason}); {} keeps this",
+            "warning: GEMMs run without wgmma kernels, in about a quarter more time: on \
+             {name} they failed their self-test ({reason}); {} keeps this",
             file().map_or("no file".into(), |path| path.display().to_string())
         ));
     }

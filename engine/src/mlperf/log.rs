@@ -85,7 +85,7 @@ impl RunLog {
             let event: Event = match serde_json::from_str(event.trim()) {
                 Ok(event) => event,
                 Err(_) if i == whole_lines => break,
-                Err(why) => return Err(fault(i + 1, format!("is no event: {}", reason(&why)))),
+                Err(why) => return Err(fault(i + 1, format!("is not an event: {}", reason(&why)))),
             };
             reading.take(&event).map_err(|what| fault(i + 1, what))?;
         }

@@ -55,7 +55,7 @@ impl Convergence {
             let largest = POINTS[POINTS.len() - 1].0;
             return Err(format!(
                 "no convergence of the reference is published for a global batch of \
-                 {global_batch}, over {largest}: a submission has to bring its own"
+                 {global_batch}, over {largest}: a submission has to provide its own"
             ));
         };
         let (batch, epochs) = POINTS[above];

@@ -136,7 +136,7 @@ fn ruled(config: &Config) -> Vec<Deviation> {
         PostNmsScope::Image | PostNmsScope::Level => 1000,
     };
     if rpn.post_nms_scope == PostNmsScope::Level {
-        found.push(refused("proposals are cut for each level alone", MODEL));
+        found.push(refused("proposals are limited per level only", MODEL));
     }
     let candidates = rpn.post_nms_top_n_train;
     if ![1000, 2000, per_chip].contains(&candidates) {

@@ -158,7 +158,7 @@ impl fmt::Display for Score {
         }
         let (reference, verdict) = match verdict {
             Ok(known) => known,
-            Err(why) => return writeln!(f, "convergence not judged: {why}"),
+            Err(why) => return writeln!(f, "convergence not checked: {why}"),
         };
         let Convergence { mean, least, is_interpolated } = reference;
         let how = if *is_interpolated { ", interpolated" } else { "" };

@@ -21,9 +21,9 @@ table! {
         /// `"max_pool"` (default) adds a level of twice the coarsest stride for the RPN; `"none"`.
         #[key(resume = Step, mlperf = Model)]
         pub extra_level: ExtraLevel = ExtraLevel::MaxPool,
-        /// Norm behind each convolution, in place of a bias: `"frozen_batch_norm"`,
-        /// `"frozen_statistics"` or `"group_norm"`, as in `[model.backbone]`, whose `norm_eps` and
-        /// `norm_groups` hold here too. Default: none.
+        /// Norm after each convolution, instead of a bias: `"frozen_batch_norm"`,
+        /// `"frozen_statistics"` or `"group_norm"`, with `norm_eps` and `norm_groups` of
+        /// `[model.backbone]`. Default: none.
         #[key(resume = Step, mlperf = Model)]
         pub norm: Option<NormKind> = None,
     }

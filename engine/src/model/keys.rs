@@ -25,27 +25,26 @@ table! {
         /// Foreground classes. Default 0: the number of categories in the data.
         #[key(range = 0..=65_535, unit = "classes", resume = Classes, mlperf = Free)]
         pub num_classes: usize = 0,
-        /// File of a whole detector to start from (safetensors, `.pth`, `.pkl` or `.npz`, with the
-        /// names of torchvision, detectron2, maskrcnn-benchmark or Tensorpack). Only what depends
-        /// on the number of classes may differ; it is trained from scratch. `train --init` sets it.
-        /// Default: none.
+        /// Weights file of a complete detector to start from (safetensors, `.pth`, `.pkl` or
+        /// `.npz`, with torchvision, detectron2, maskrcnn-benchmark or Tensorpack names). Only
+        /// tensors that depend on the number of classes may differ; they are randomly initialised.
+        /// `train --init` sets it. Default: none.
         #[key(resume = Start, mlperf = Model)]
         pub weights: Option<String> = None,
-        /// Predictors take the rows of the classes that `weights` has by the same name, and only
-        /// the rest is reinitialised; `--finetune` sets it. Default false.
+        /// Predictors keep the rows of classes that `weights` has under the same name, and only the
+        /// others are reinitialised; `--finetune` sets it. Default false.
         #[key(resume = Start, mlperf = Model)]
         pub finetune: bool = false,
-        /// Parameters that a weights file lacks, or holds in another shape, keep their initial
-        /// values instead of ending the run; `--allow-partial` sets it. Default false.
+        /// Parameters that are missing in the weights file, or have another shape, keep their
+        /// initial values instead of ending the run; `--allow-partial` sets it. Default false.
         #[key(resume = Free, mlperf = Model)]
         pub allow_partial: bool = false,
-        /// Weights under another project's names are taken although its models compute something
-        /// else, and what differs is listed; `--names-only` sets it. Default false.
+        /// Weights of another project are loaded even if its models compute something different,
+        /// and the differences are listed; `--names-only` sets it. Default false.
         #[key(resume = Free, mlperf = Model)]
         pub names_only: bool = false,
-        /// Parameters that are not trained, by torchvision's names, where `*` stands for any text
-        /// (`["backbone.*", "rpn.head.*"]`); those of `backbone.frozen_stages` come on top. Default
-        /// `[]`.
+        /// Frozen parameters, by torchvision's names, where `*` matches any text (`["backbone.*",
+        /// "rpn.head.*"]`), in addition to `backbone.frozen_stages`. Default `[]`.
         #[key(resume = State, mlperf = Model)]
         pub freeze: Vec<String> = Vec::new(),
         /// The body.
@@ -127,7 +126,8 @@ pub(crate) fn check(config: &Config, check: &mut Check) {
     if let Some(weights) = &backbone.weights {
         check.text("model.backbone.weights", weights);
         check.require(config.model.weights.is_none(), "model.weights", || {
-            "is set beside model.backbone.weights; a whole model holds its backbone: set one".into()
+            "conflicts with model.backbone.weights; a whole model holds its backbone: set one"
+                .into()
         });
     }
     if let Some(weights) = &config.model.weights {

@@ -41,7 +41,7 @@ pub(crate) fn class_weights(
     for (name, weight) in &weights.classes {
         let Some(&class) = places.get(name.as_str()) else {
             let near = nearest(name, names().map(String::from)).join(", ");
-            let problem = format!("is no class of the training data; did you mean {near}?");
+            let problem = format!("is not a class of the training data; did you mean {near}?");
             return invalid(&format!(".{name}"), problem);
         };
         all[class] = *weight;
@@ -72,7 +72,7 @@ mod tests {
             (
                 "cat",
                 &[("dgo", 1.0)],
-                Err("dgo` is no class of the training data; did you mean dog,"),
+                Err("dgo` is not a class of the training data; did you mean dog,"),
             ),
             ("cat", &[("cat", 0.0), ("dog", 0.0)], Err("classes` is 0 for every class")),
             ("background", &[(BACKGROUND, 2.0)], Err("is also a class of the data")),

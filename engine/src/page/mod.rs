@@ -119,7 +119,7 @@ impl Page<'_> {
             let speed = speed.map_or(String::new(), |speed| format!(", {speed:.1} images/s"));
             let _ = writeln!(
                 html,
-                "<p>Time and speed are those of all {sessions} sessions. The last one: {} steps in \
+                "<p>Time and speed are of all {sessions} sessions. The last one: {} steps in \
                  {}{speed}.</p>",
                 session["steps"],
                 duration(session["seconds"].as_f64().unwrap_or(0.0))

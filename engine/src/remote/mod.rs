@@ -61,7 +61,7 @@ pub(crate) fn is_remote(path: &Path) -> bool {
 pub(crate) fn refuse(path: &Path, key: &str) -> Result<(), EngineError> {
     match is_remote(path) {
         true => Err(EngineError::Usage(format!(
-            "{key} is {}; here it must be a folder of this machine",
+            "{key} is {}; here it must be a local directory",
             path.display()
         ))),
         false => Ok(()),

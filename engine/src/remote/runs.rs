@@ -136,7 +136,7 @@ pub(super) fn keep(run: &Path, progress: Progress) -> Result<Option<Kept>, Engin
             let fault = mirror.update().err();
             let text = fault.as_ref().map(ToString::to_string).unwrap_or_default();
             if !text.is_empty() && text != told {
-                progress.say(&format!("warning: {text}; the run goes on here"));
+                progress.say(&format!("warning: {text}; the run continues here"));
             }
             told = text;
             if matches!(fault, Some(S3Error::TakenOver { .. })) {
@@ -168,7 +168,7 @@ impl Kept {
         let here = self.mark.parent().unwrap_or(&self.mark).to_path_buf();
         let behind = |fault: String| {
             let here = here.display();
-            EngineError::Remote(format!("{fault}; the run is whole in {here}, not in S3"))
+            EngineError::Remote(format!("{fault}; the run is complete in {here}, not in S3"))
         };
         let Ok(mut mirror) = self.thread.join() else {
             return Err(behind("the thread that writes to S3 failed".into()));

@@ -75,7 +75,7 @@ fn begin(staging: &Staging, object: &Object, file: &Path) -> Result<Arc<Pixels>,
     let at = staging.at.clone();
     let is_whole = move || {
         match record.add(&whole, &to) {
-            Ok(()) => progress.say(&format!("{at} is whole on this machine")),
+            Ok(()) => progress.say(&format!("{at} is complete on this machine")),
             Err(fault) => progress.say(&format!("warning: {fault}; {at} will be staged again")),
         }
         record.release();

@@ -94,7 +94,7 @@ fn weights(config: &Config, trainer: &Trainer) -> Option<String> {
     match (start::file_of(config), trainer.loaded()) {
         (Some((path, _)), loaded) => {
             let whole = model.weights.is_some();
-            let what = if whole { "" } else { " (the backbone alone)" };
+            let what = if whole { "" } else { " (only the backbone)" };
             loaded.map(|of| format!("weights {}{what}: {}", path.display(), of.describe()))
         }
         (None, _) if stages > 0 => Some(format!(

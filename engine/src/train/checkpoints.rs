@@ -193,7 +193,7 @@ impl Checkpoints {
         match self.join(journal) {
             Err(fault @ EngineError::Io { .. }) => {
                 let fault = format!("warning: no checkpoint after step {step}: {fault}");
-                journal.say(&format!("{fault}; training goes on"));
+                journal.say(&format!("{fault}; training continues"));
                 Ok(())
             }
             joined => joined,

@@ -84,7 +84,7 @@ impl Journal {
         self.write(|files| files.log.append(lines.as_bytes()));
         let time = now.strftime("%H:%M:%S").to_string();
         if let Some(fault) = self.gap.take() {
-            let text = format!("warning: {fault}; the log has gaps from here, training goes on");
+            let text = format!("warning: {fault}; the log has gaps from here, training continues");
             self.progress.say_at(&time, &text);
         }
         self.progress.say_at(&time, text);

@@ -239,7 +239,7 @@ fn accept(
     if !changes.is_empty() && !accepted {
         let list: Vec<String> = changes.iter().map(ToString::to_string).collect();
         return Err(EngineError::Usage(format!(
-            "the run would resume with another meaning of a step ({}): undo this, or accept it \
+            "these changes affect training ({}): undo this, or accept it \
              with --override",
             list.join(", ")
         )));

@@ -100,13 +100,13 @@ fn finetune(
     let is_stated = stated.is_some();
     let Some(theirs) = stated.or_else(|| coco_classes(count)) else {
         report.notes.push(format!(
-            "warning: the predictors start anew: the file does not say which its {count} classes \
+            "warning: the predictors are reinitialised: the file does not say which its {count} classes \
              are, and COCO has 80 or 90"
         ));
         return;
     };
     if !is_stated {
-        report.notes.push(format!("the file names no classes: its {count} are taken as COCO's"));
+        report.notes.push(format!("the file names no classes: assuming COCO's {count}"));
     }
     let mapped = map_classes(file, &theirs, categories, params, state);
     report.left.retain(|(name, _)| !mapped.params.contains(name));
@@ -124,12 +124,12 @@ fn note(
     let (theirs, ours) = (file.num_classes()?, classes_of(params));
     if theirs != ours {
         return Some(format!(
-            "the predictors start anew: the file has {theirs} classes, the model {ours}; \
+            "the predictors are reinitialised: the file has {theirs} classes, the model {ours}; \
              model.num_classes={theirs} would keep them"
         ));
     }
     if let Some(why) = others {
-        return Some(format!("the predictors start anew: {why}"));
+        return Some(format!("the predictors are reinitialised: {why}"));
     }
     file.categories().is_none().then(|| {
         let classes = describe_classes(categories);

@@ -108,7 +108,7 @@ pub(super) fn warnings(file: &WeightsFile, extent: Extent, config: &Config) -> V
     if !found.is_empty() {
         let found = found.join("; ");
         lines.push(format!(
-            "warning: taken by name alone: by its defaults {} does not have what this config has: \
+            "warning: loaded only by name: by its defaults {} does not have what this config has: \
              {found}",
             file.dialect().name()
         ));

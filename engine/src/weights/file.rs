@@ -142,7 +142,7 @@ pub(super) fn stated(categories: &[(String, u64)], keypoints: &[String]) -> Stri
 /// The classes that a file states, and its keypoints.
 fn categories(text: &str) -> Result<Stated, String> {
     let mut list: Vec<Category> = serde_json::from_str(text)
-        .map_err(|e| format!("its metadata `{CATEGORIES}` is no list of ids and names: {e}"))?;
+        .map_err(|e| format!("its metadata `{CATEGORIES}` is not a list of ids and names: {e}"))?;
     let keypoints = list.first_mut().map(|first| std::mem::take(&mut first.keypoints));
     // torchvision calls every class without a category so, and categories have distinct names.
     let is_not_available = |name: &String| name == NOT_AVAILABLE;

@@ -72,7 +72,7 @@ impl MappedClasses {
             text += &format!(": {}", list(taken.collect()));
         }
         if none > 0 {
-            text += &format!("\n  {none} start anew: {}", list(self.anew.clone()));
+            text += &format!("\n  {none} reinitialised: {}", list(self.anew.clone()));
         }
         text
     }

@@ -59,7 +59,7 @@ fn a_printed_config_shows_every_key_and_reads_back() {
         let text = config.to_commented_toml().unwrap();
         assert_eq!(Config::from_toml("printed", &text).unwrap(), config, "{name}:\n{text}");
         let batch_size = "# Images per step, over all ranks and micro-steps. Default 16.\n\
-                          # Values: a whole number, 1 to 4096 (images).\nbatch_size = ";
+                          # Values: an integer, 1 to 4096 (images).\nbatch_size = ";
         assert!(text.contains(batch_size), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         for key in schema().keys() {

@@ -106,7 +106,7 @@ fn the_limits_of_a_key_are_told() {
     config = Config::default();
     config.solver.learning_rate = f64::INFINITY;
     assert!(config.validate().unwrap_err().to_string().contains("solver.learning_rate"));
-    assert_eq!(schema().key("train.batch_size").unwrap().values(), "a whole number, 1 to 4096");
+    assert_eq!(schema().key("train.batch_size").unwrap().values(), "an integer, 1 to 4096");
 }
 
 #[test]

@@ -68,22 +68,22 @@ const MISTAKES: &[(&str, &str)] = &[
     // Values of other types.
     (
         "[train]\nsteps = \"ten\"",
-        "`train.steps` must be a whole number, 0 to 1000000000, \
+        "`train.steps` must be an integer, 0 to 1000000000, \
         got the string \"ten\"",
     ),
     (
         "[train]\nsteps = -1",
-        "`train.steps` must be a whole number, 0 to 1000000000, \
+        "`train.steps` must be an integer, 0 to 1000000000, \
         got the number -1",
     ),
     (
         "[train]\nseed = \"9223372036854775808\"",
-        "`train.seed` must be a whole number, 0 to 9223372036854775807, \
+        "`train.seed` must be an integer, 0 to 9223372036854775807, \
         got the number 9223372036854775808, which is too large",
     ),
     (
         "[train]\nbatch_size = 2.5",
-        "`train.batch_size` must be a whole number, 1 to 4096, \
+        "`train.batch_size` must be an integer, 1 to 4096, \
         got the number 2.5",
     ),
     ("[solver]\nmomentum = true", "`solver.momentum` must be a number, 0 to 1, got true"),
@@ -171,7 +171,7 @@ fn a_malformed_override_shows_the_form() {
     }
     // A line break cannot smuggle in a second key.
     let text = set_fault("tiny", "train.steps=5\nb=6");
-    assert!(text.contains("`train.steps` must be a whole number"), "{text}");
+    assert!(text.contains("`train.steps` must be an integer"), "{text}");
 }
 
 /// Preset, override, key named, part of the sentence.

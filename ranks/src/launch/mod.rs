@@ -211,7 +211,7 @@ fn pair(read: Read<'_>, first: &str, second: &str) -> Result<Option<(String, Str
 
 fn number(name: &str, value: &str) -> Result<usize, RanksError> {
     let value = value.trim();
-    value.parse().or_else(|_| fault(format!("{name} is `{value}`; set it to a whole number")))
+    value.parse().or_else(|_| fault(format!("{name} is `{value}`; set it to an integer")))
 }
 
 fn below([name, of]: [&str; 2], value: usize, count: usize) -> Result<(), RanksError> {

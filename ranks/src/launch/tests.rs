@@ -91,8 +91,8 @@ fn variables_that_make_no_sense_are_one_sentence_with_name_value_and_mend() {
     for (variables, said) in [
         ("RANK=1", "RANK is set (1) but WORLD_SIZE is not; set both"),
         ("WORLD_SIZE=2", "WORLD_SIZE is set (2) but RANK is not; set both"),
-        ("RANK=x WORLD_SIZE=2", "RANK is `x`; set it to a whole number"),
-        ("RANK=0 WORLD_SIZE=-2", "WORLD_SIZE is `-2`; set it to a whole number"),
+        ("RANK=x WORLD_SIZE=2", "RANK is `x`; set it to an integer"),
+        ("RANK=0 WORLD_SIZE=-2", "WORLD_SIZE is `-2`; set it to an integer"),
         ("RANK=2 WORLD_SIZE=2", "RANK is 2 and WORLD_SIZE is 2; RANK counts from 0"),
         ("RANK=0 WORLD_SIZE=0", "RANK is 0 and WORLD_SIZE is 0"),
         ("RANK=0 WORLD_SIZE=9999999", "WORLD_SIZE is 9999999; a run has at most"),

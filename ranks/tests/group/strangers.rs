@@ -74,7 +74,7 @@ fn bytes_of_another_protocol_are_refused() {
         (vec![0xff; 100_000], "it speaks another protocol (`\\xff\\xff"),
         (version.to_vec(), "it speaks version 9 of the protocol, and this rank version 3"),
         (framed(&[0xff; 4]), "it sent a frame of 4294967295 bytes"),
-        (framed(&[3, 0, 0, 0, 77, 1, 2]), "it sent bytes that are no frame"),
+        (framed(&[3, 0, 0, 0, 77, 1, 2]), "it sent bytes that are not a frame"),
         (vec![], "it closed the connection in its greeting"),
     ] {
         // Refused before all of it is written, or after.

@@ -43,7 +43,7 @@ fn a_replaced_image_remakes_the_store() {
     for lost in ["header.json", "runs.bin"] {
         std::fs::remove_file(place.join(&format!("{store}/{lost}"))).expect("it is there");
         let remade = run(lost);
-        assert_has(&remade, &[&format!("{lost}: it is missing; making it anew")]);
+        assert_has(&remade, &[&format!("{lost}: it is missing; rebuilding it")]);
     }
     let again = run("last");
     assert!(!again.contains("replaced") && !again.contains("anew"), "{again}");

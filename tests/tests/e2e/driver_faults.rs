@@ -45,7 +45,7 @@ fn a_rank_that_is_killed_or_stopped_is_named() {
     }
     for victim in [1, 0] {
         let ended = after("iter 3/", "", victim, Signal::STOP);
-        ended.assert_names(2, victim, "no sign of life for ");
+        ended.assert_names(2, victim, "no heartbeat for ");
     }
 }
 
@@ -60,7 +60,7 @@ fn all_ranks_save_and_leave_when_one_is_asked_to() {
 /// of the rank that may report first.
 const OF_NCCL: &[(&str, &str, &str, &[i32])] = &[
     ("1/sum:5=die,abort:hang", "", "rank 0: error: rank 1 on host ", &[ABORTED]),
-    ("sum:9=error", "", "error: summing over the ranks: ", &[NO_DEVICE, RANK_LOST]),
+    ("sum:9=error", "", "error: all-reduce: ", &[NO_DEVICE, RANK_LOST]),
     ("1/sum:9=hang", "--set ranks.stall_seconds=5", "error: no progress for 5 s", &[RANK_LOST]),
     (
         "init:never",

@@ -82,6 +82,6 @@ fn a_sum_that_fails_ends_all_ranks() {
     assert!(since.elapsed() < Duration::from_secs(60), "{:?}", since.elapsed());
     // Either rank may report first: the other may see its connection close before its reason.
     assert!([NO_DEVICE, RANK_LOST].contains(&said.code), "{}: {}", said.code, said.err);
-    assert_has(&said.err, &["error: summing over the ranks: "]);
+    assert_has(&said.err, &["error: all-reduce: "]);
     assert!(!said.err.contains("panicked"), "{}", said.err);
 }

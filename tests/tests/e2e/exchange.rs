@@ -136,14 +136,14 @@ fn a_run_begins_from_a_file_of_either_extent() {
     begun(
         &place,
         "--init whole.pth --names-only",
-        &["warning: taken by name alone: by its defaults", "whole.pth: ", all],
+        &["warning: loaded only by name: by its defaults", "whole.pth: ", all],
     );
     tensors::write(&place, "body.safetensors", &tensors::body(&model(&place)), None);
     begun(
         &place,
         "--init body.safetensors",
         &[
-            "body.safetensors (the backbone alone): ",
+            "body.safetensors (only the backbone): ",
             "0 missing, 0 mismatched; 0 tensors unexpected",
         ],
     );
@@ -175,14 +175,15 @@ fn rows_of_classes_are_kept_by_name_and_not_taken_in_silence_without() {
         "3 of 4 classes keep the file's rows by name: {} (class 3), {} (class 1), {} (class 4)",
         names[0], names[1], names[3]
     );
-    let anew = format!("1 start anew: {}", names[2]);
+    let anew = format!("1 reinitialised: {}", names[2]);
     let finetune = "--init other.safetensors --finetune";
     begun(&place, finetune, &[&taken, &anew, "0 initialised"]);
     begun(&place, "--init other.safetensors", &["the predictors start anew", "6 initialised"]);
     // As many classes as the data has are not its classes by name.
     tensors::write(&place, "nameless.safetensors", &model(&place), None);
     let finetune = "--init nameless.safetensors --finetune";
-    let anew = "warning: the predictors start anew: the file does not say which its 4 classes are";
+    let anew =
+        "warning: the predictors are reinitialised: the file does not say which its 4 classes are";
     begun(&place, finetune, &[anew, "6 initialised"]);
     let order = "the file names no classes: its rows are taken in the data's order, 4 classes: 1 ";
     begun(&place, "--init nameless.safetensors", &[order, " 0 initialised"]);

@@ -64,8 +64,7 @@ fn threads() {
     assert!(doctor("3").out.contains(", 3 threads\n"), "{}", doctor("3").out);
     assert_eq!((doctor("").code, doctor("0").code), (0, 0));
     for wrong in ["abc", "-1", "1.5", "1025", "1000000"] {
-        let words =
-            format!("RAYON_NUM_THREADS is `{wrong}`; it must be a whole number from 1 to 1024");
+        let words = format!("RAYON_NUM_THREADS is `{wrong}`; it must be an integer from 1 to 1024");
         let mut command = place.command("doctor");
         bad(command.env("RAYON_NUM_THREADS", wrong), BAD_CONFIG, &[&words]);
     }
@@ -228,7 +227,7 @@ fn more_classes_than_the_data_has() {
         (&said.err, "warning: model.num_classes is 9, but the dataset has 4 classes"),
         (&log, "2 steps (0.2 epochs), warm-up of 1\n"),
         (&log, "warning: train.patience cannot end the run early"),
-        (&log, "warning: 1 of the 1 solver.milestones lie at or beyond train.steps = 2"),
+        (&log, "warning: 1 of the 1 solver.milestones are at or beyond train.steps = 2"),
         (
             &log,
             "warning: solver.lars.trust_coefficient = 0.5 has no effect with solver.optimizer = \"sgd\"",

@@ -90,7 +90,7 @@ fn numbers_of_names_are_ids_whatever_else_is_in_the_folder() {
         &said.err,
         &["skipped: nosuch.jpg does not exist", "skipped: in/285.png is neither"],
     );
-    let other = "image id 286 is in/street.jfif: its name has no number of its own";
+    let other = "image id 286 is in/street.jfif: its name has no number";
     assert_has(&said.err, &[other]);
     let strict = "predict --strict --run runs/micro --out p nosuch.jpg in/139.jpg";
     place.bad(strict, BAD_CONFIG, &["nosuch.jpg does not exist"]);

@@ -49,7 +49,7 @@ fn signalled(
 type Loss = (usize, &'static str, &'static str, (usize, Signal), &'static str);
 
 const CLOSED: &str = "its connection closed";
-const SILENT: &str = "no sign of life for ";
+const SILENT: &str = "no heartbeat for ";
 
 const IN_TRAINING: [Loss; 4] = [
     (4, SAVING, "iter 3/", (2, Signal::KILL), CLOSED),

@@ -287,7 +287,7 @@ fn a_key_is_explained_listed_and_traced_to_its_file() {
     let place = Place::new();
     place.shows(
         "config train.batch_size",
-        &["a whole number, 1 to 4096", "unit     images", "default  16", "tiny: 8"],
+        &["an integer, 1 to 4096", "unit     images", "default  16", "tiny: 8"],
     );
     let list = place.good("config");
     assert_eq!(list.lines().count(), engine::config::schema().keys().len());

@@ -104,6 +104,6 @@ fn the_server_answers_with_the_bytes_of_predict() {
 
     let (code, said) = server.end();
     assert_eq!(code, Some(0), "{said}");
-    assert_has(&said, &["all requests in hand are answered"]);
+    assert_has(&said, &["all in-flight requests are answered"]);
     place.bad("serve", BAD_CONFIG, &["give --run or --weights"]);
 }

@@ -34,7 +34,7 @@ pub(super) fn run(path: &Path, verify: bool, images: Option<&Path>) -> Result<()
     super::super::print("every image has its checksum and decodes\n")?;
     let Some(images) = images else { return Ok(()) };
     of_all(store.source_faults(images), "not those of the files", &store)?;
-    super::super::print(&format!("every image is that of its file in {}\n", images.display()))
+    super::super::print(&format!("all images match their files in {}\n", images.display()))
 }
 
 /// Names the images that have faults; the first of them is the error.

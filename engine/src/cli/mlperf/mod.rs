@@ -23,7 +23,7 @@ enum Command {
     /// and the description of the system.
     Run(run::RunArgs),
     /// Compare a run's AP after each epoch with the published run of its global batch (96 or 256),
-    /// while it goes on or afterwards.
+    /// during the run or afterwards.
     Curve {
         /// A log with lines `:::MLLOG`.
         #[arg(value_name = "FILE")]
@@ -33,7 +33,7 @@ enum Command {
     /// without the fastest and the slowest, and whether they converged no faster than the
     /// reference. Exit code 1 if a run is unfinished, or if they make no score.
     Score {
-        /// Logs with lines `:::MLLOG`, whoever wrote them.
+        /// Logs with lines `:::MLLOG`, from any program.
         #[arg(required = true, value_name = "FILE")]
         logs: Vec<PathBuf>,
     },

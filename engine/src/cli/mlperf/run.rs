@@ -407,7 +407,7 @@ fn describe(
     match empty.is_empty() {
         true => rank.progress.say(&format!("system: {path}")),
         false => rank.progress.say(&format!(
-            "system: {path}; fill in what the machine does not tell: {}",
+            "system: {path}; fill in what could not be detected: {}",
             empty.join(", ")
         )),
     }

@@ -24,7 +24,7 @@ pub(super) fn remark(files: &[PathBuf], ids: &[u64]) -> Option<String> {
         1 => String::new(),
         _ => format!(", the first of {count} such files"),
     };
-    Some(format!("image id {id} is {}{of}: its name has no number of its own", file.display()))
+    Some(format!("image id {id} is {}{of}: its name has no number", file.display()))
 }
 
 fn number(file: &Path) -> Option<u64> {

@@ -84,7 +84,7 @@ fn is_image(path: &Path) -> bool {
 
 fn absent(path: &Path) -> EngineError {
     let what = match fs::metadata(path) {
-        Ok(_) => "is no file or folder".to_string(),
+        Ok(_) => "is not a file or folder".to_string(),
         Err(fault) if fault.kind() == ErrorKind::NotFound => "does not exist".to_string(),
         Err(fault) => format!("cannot be read: {fault}"),
     };

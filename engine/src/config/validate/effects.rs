@@ -139,7 +139,7 @@ impl Config {
         let late = solver.milestones.iter().filter(|milestone| **milestone >= steps).count();
         if late > 0 && steps > 0 && solver.schedule == Schedule::Multistep {
             advice.push(format!(
-                "{late} of the {} solver.milestones lie at or beyond train.steps = {steps}: the \
+                "{late} of the {} solver.milestones are at or beyond train.steps = {steps}: the \
                  learning rate does not fall there",
                 solver.milestones.len()
             ));

@@ -9,7 +9,7 @@ pub(super) fn check(config: &Config, check: &mut Check) {
     solver.check_rules(check);
     let is_sgd = solver.optimizer == Optimizer::Sgd;
     check.require(is_sgd || !solver.nesterov, "solver.nesterov", || {
-        "is true, which solver.optimizer = \"sgd\" alone has; set it to false".into()
+        "is true, which only solver.optimizer = \"sgd\" supports; set it to false".into()
     });
     for (i, group) in solver.groups.iter().enumerate() {
         let sets = group.lr_factor.is_some() || group.weight_decay.is_some();

@@ -105,7 +105,7 @@ fn data(config: &Config, check: &mut Check) {
         let Some(path) = path else { continue };
         check.text(key, path);
         check.require(data.synthetic.is_none(), key, || {
-            "is set beside [data.synthetic]; remove either (--set data.synthetic=none)".into()
+            "conflicts with [data.synthetic]; remove either (--set data.synthetic=none)".into()
         });
     }
     lists(data, check);
@@ -116,7 +116,7 @@ fn data(config: &Config, check: &mut Check) {
     ];
     for (key, _) in val.into_iter().filter(|(_, is_set)| *is_set) {
         check.require(data.val_fraction == 0.0, "data.val_fraction", || {
-            format!("is set beside data.{key}; remove either (--set data.val_fraction=0)")
+            format!("conflicts with data.{key}; remove either (--set data.val_fraction=0)")
         });
     }
     check.at_least_one("data.max_image_pixels", data.max_image_pixels);
@@ -167,7 +167,7 @@ fn lists(data: &Data, check: &mut Check) {
         let other = other.or(data.synthetic.as_ref().map(|_| "synthetic"));
         if let Some(other) = other.filter(|_| !list.is_empty()) {
             check.require(false, &name, || {
-                format!("is set beside data.{other}; remove either (--set data.{other}=none)")
+                format!("conflicts with data.{other}; remove either (--set data.{other}=none)")
             });
         }
     }
@@ -275,7 +275,7 @@ fn train(config: &Config, check: &mut Check) {
     seed(check, "train.seed", train.seed);
     let both = train.eval_every_steps > 0 && train.eval_every_epochs > 0;
     check.require(!both, "train.eval_every_epochs", || {
-        "is set beside train.eval_every_steps; set one of them to 0".into()
+        "conflicts with train.eval_every_steps; set one of them to 0".into()
     });
     check.at_least_one("train.keep_checkpoints", train.keep_checkpoints);
     check.fraction("train.target_box", train.target_box.unwrap_or(0.0));

@@ -62,7 +62,7 @@ struct BodyEntry {
 table! {
     /// `[model.backbone]`: the body that turns an image into feature maps.
     pub struct Backbone {
-        /// `"resnet"` (default), `"convnext"` or `"small"` (for CPUs; a basic block a stage).
+        /// `"resnet"` (default), `"convnext"` or `"small"` (for CPUs; one basic block per stage).
         #[key(resume = Step, mlperf = Model)]
         pub kind: BackboneKind = BackboneKind::Resnet,
         /// ResNet and ConvNeXt: blocks in each of the four stages. Default `[3, 4, 6, 3]`, which is
@@ -81,21 +81,20 @@ table! {
         /// ResNet: channels of the 7x7 stem. Default 64.
         #[key(of = "resnet", range = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
         pub stem_channels: usize = 64,
-        /// ResNet: width of a block of the first stage, doubled each stage; stage `i` outputs
+        /// ResNet: width of the blocks in the first stage, doubled in each stage; stage `i` outputs
         /// `width * 2^i` channels, four times as many with bottlenecks. Default 64.
         #[key(of = "resnet", range = 1..=16_384, unit = "channels", resume = Step, mlperf = Model)]
         pub width: usize = 64,
-        /// ResNet of bottlenecks: equal shares of the channels of a 3x3 convolution, each with
-        /// filters of its own. Default 1; ResNeXt has 32.
+        /// ResNet with bottlenecks: groups of the 3x3 convolutions. Default 1; ResNeXt has 32.
         #[key(of = "resnet", range = 1..=16_384, unit = "groups", resume = Step, mlperf = Model)]
         pub groups: usize = 1,
-        /// ResNet of bottlenecks: channels of a group in the first stage, doubled each stage; 4 in
-        /// a ResNeXt 32x4d, 8 in a 32x8d. Default none: all groups together have `width`.
+        /// ResNet with bottlenecks: channels per group in the first stage, doubled in each stage; 4
+        /// in ResNeXt 32x4d, 8 in 32x8d. Default none: all groups together have `width`.
         #[key(of = "resnet", range = 1..=16_384, unit = "channels", resume = Step, mlperf = Model)]
         pub width_per_group: Option<usize> = None,
-        /// Small body: channels of the 3x3 stride-2 stem, then one entry per basic block of stride
-        /// 2. ConvNeXt: channels of the four stages, the first's also of the stem. Default `[24,
-        /// 32, 64, 128]`; ConvNeXt-T has `[96, 192, 384, 768]`.
+        /// Small backbone: channels of the 3x3 stride-2 stem, then one entry per basic block of
+        /// stride 2. ConvNeXt: channels of the four stages; the stem has those of the first.
+        /// Default `[24, 32, 64, 128]`; ConvNeXt-T has `[96, 192, 384, 768]`.
         #[key(
             of = "small convnext",
             each = 1..=65_536,
@@ -104,13 +103,12 @@ table! {
             mlperf = Model
         )]
         pub stage_channels: Vec<usize> = vec![24, 32, 64, 128],
-        /// ConvNeXt: probability that an image leaves out the last residual branch in training;
-        /// those before it less often in proportion, and the first never (stochastic depth).
-        /// Default 0.
+        /// ConvNeXt: stochastic depth, the drop probability of the last residual branch, increasing
+        /// linearly from 0 at the first. Default 0.
         #[key(of = "convnext", range = 0.0..=0.95, resume = Step, mlperf = Model)]
         pub drop_path: f64 = 0.0,
-        /// `"frozen_batch_norm"` (default; a batch norm of constants), `"frozen_statistics"` (a
-        /// batch norm whose scale and shift are trained) or `"group_norm"`.
+        /// `"frozen_batch_norm"` (default; constant batch norm), `"frozen_statistics"` (constant
+        /// statistics, trained scale and shift) or `"group_norm"`.
         #[key(resume = Step, mlperf = Model)]
         pub norm: NormKind = NormKind::FrozenBatchNorm,
         /// Added to the variance. Default 1e-5; the MLPerf reference adds 0.
@@ -123,19 +121,19 @@ table! {
         /// stem and res2, and so on. Default 2.
         #[key(range = 0..=12, unit = "stages", resume = Step, mlperf = Model)]
         pub frozen_stages: usize = 2,
-        /// ResNet: a stage strides in its first 1x1 convolution (MSRA, MLPerf) instead of the 3x3
-        /// (torchvision). Default false.
+        /// ResNet: the stride of a stage is in its first 1x1 convolution (MSRA, MLPerf) instead of
+        /// the 3x3 (torchvision). Default false.
         #[key(of = "resnet", resume = Step, mlperf = Model)]
         pub stride_in_1x1: bool = false,
-        /// ResNet: `"pyramid"` (default), C2 to C5 for the feature pyramid; `"c4"`, C4 alone, on
-        /// which the RPN runs, while the last stage runs on each RoI, in place of the first layers
-        /// of the box head and the mask head (detectron2's C4 models); or `"dc5"`, C5 alone, as
-        /// large as C4: its stage has gaps between taps in place of the stride (detectron2's DC5).
+        /// ResNet: `"pyramid"` (default), C2 to C5 for the FPN; `"c4"`, only C4, for the RPN, with
+        /// the last stage on each RoI instead of the first layers of box and mask head
+        /// (detectron2's C4 models); or `"dc5"`, only C5, with dilated instead of strided
+        /// convolutions (detectron2's DC5).
         #[key(of = "resnet", resume = Step, mlperf = Model)]
         pub output: BodyOutput = BodyOutput::Pyramid,
-        /// File to take the backbone from, and nothing else: a classifier's or a detector's
-        /// (safetensors, `.pth`, `.pkl` or `.npz`, with the names of torchvision, detectron2,
-        /// Detectron, maskrcnn-benchmark or Tensorpack). Default: none, random weights.
+        /// Weights file of the backbone only, from a classifier or a detector (safetensors, `.pth`,
+        /// `.pkl` or `.npz`, with torchvision, detectron2, Detectron, maskrcnn-benchmark or
+        /// Tensorpack names). Default: none, random weights.
         #[key(resume = Start, mlperf = Free)]
         pub weights: Option<String> = None,
     }

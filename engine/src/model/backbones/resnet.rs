@@ -72,7 +72,7 @@ fn check(backbone: &Backbone, check: &mut Check) {
     let key = "model.backbone.groups";
     let in_groups = backbone.groups > 1 || backbone.width_per_group.is_some();
     check.require(backbone.block == Block::Bottleneck || !in_groups, key, || {
-        "or width_per_group is set beside model.backbone.block = \"basic\", which has neither; \
+        "or width_per_group conflicts with model.backbone.block = \"basic\", which has neither; \
          remove it"
             .into()
     });

@@ -39,24 +39,24 @@ table! {
         /// 0.5.
         #[key(range = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
         pub nms_threshold: f32 = 0.5,
-        /// Class-agnostic NMS, among the detections that `per_image` keeps: drop one whose IoU with
+        /// Class-agnostic NMS on the detections that `per_image` keeps: drops a box whose IoU with
         /// a higher-scoring one of any class exceeds this. Default: none.
         #[key(range = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
         pub class_agnostic_nms_threshold: Option<f32> = None,
-        /// Detections kept per image. Default 100, as COCO scores.
+        /// Detections kept per image. Default 100, as in COCO.
         #[key(range = 1..=100_000, unit = "detections", resume = Step, mlperf = Model)]
         pub per_image: usize = 100,
-        /// Detections with a side below this many pixels of the network's image are dropped.
-        /// Default 1e-2 (torchvision); detectron2 0, which drops those without area in the image.
+        /// Detections with a side below this many pixels of the resized image are dropped. Default
+        /// 1e-2 (torchvision); detectron2 0, which drops boxes without area in the image.
         #[key(range = 0.0..=65536.0, unit = "pixels", resume = Step, mlperf = Model)]
         pub min_size: f32 = 1e-2,
-        /// How a mask is drawn into the image: `"integer_box"` (default, torchvision and MLPerf),
-        /// in a box cut to whole pixels, or `"grid_sample"` (detectron2), at the centres of pixels
-        /// in the box as it is, which fits better.
+        /// How a mask is pasted into the image: `"integer_box"` (default, torchvision and MLPerf),
+        /// into a box rounded to integers, or `"grid_sample"` (detectron2), sampled at pixel
+        /// centres, which is more accurate.
         #[key(resume = Step, mlperf = Model)]
         pub paste_rule: PasteRule = PasteRule::IntegerBox,
-        /// A pixel is inside the mask above this probability, or with
-        /// `paste_rule = "grid_sample"` from it on. Default 0.5.
+        /// A pixel is inside the mask above this probability, or with `paste_rule = "grid_sample"`
+        /// from it on. Default 0.5.
         #[key(range = 0.0..=1.0, unit = "probability", resume = Step, mlperf = Model)]
         pub mask_threshold: f32 = 0.5,
     }

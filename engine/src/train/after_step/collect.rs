@@ -11,22 +11,21 @@ use crate::metrics::StepRecord;
 
 table! {
     /// `[[train.log]]`: statistics of tensors, of each and of each part of the model, in
-    /// `metrics.jsonl` and TensorBoard (`docs/metrics.md`). They change no bit of the training; a
+    /// `metrics.jsonl` and TensorBoard (`docs/metrics.md`). They do not affect training; a
     /// GPU waits after a step that has them.
     pub struct LogRule {
-        /// Names of the tensors, where `*` stands for any text (`"backbone.*"`). Default `"*"`.
+        /// Names of the tensors, where `*` matches any text (`"backbone.*"`). Default `"*"`.
         #[key(resume = Free, mlperf = Free)]
         pub tensors: String = "*".to_string(),
-        /// `"weights"` (default; parameters after the step), `"gradients"` (the step's, before
-        /// clipping, without the loss scale) or `"activations"` (of the step's last pass on the
-        /// first rank).
+        /// `"weights"` (default; parameters after the step), `"gradients"` (before clipping,
+        /// without the loss scale) or `"activations"` (of the last micro-step on rank 0).
         #[key(resume = Free, mlperf = Free)]
         pub of: LogOf = LogOf::Weights,
-        /// Numbers to write, any of `"mean"`, `"l2"`, `"min"`, `"max"`, `"std"` and `"histogram"`.
-        /// Default mean and l2.
+        /// Statistics to write, any of `"mean"`, `"l2"`, `"min"`, `"max"`, `"std"` and
+        /// `"histogram"`. Default mean and l2.
         #[key(resume = Free, mlperf = Free)]
         pub reduce: Vec<Reduce> = vec![Reduce::Mean, Reduce::L2],
-        /// Steps from one to the next. Default 100.
+        /// Steps between records. Default 100.
         #[key(range = 1..=1_000_000_000, unit = "steps", resume = Free, mlperf = Free)]
         pub every: u64 = 100,
     }
@@ -69,7 +68,7 @@ pub enum Reduce {
     Max,
     /// The standard deviation.
     Std,
-    /// How many values lie in each of 32 bins between the extremes.
+    /// How many values are in each of 32 bins between the extremes.
     Histogram,
 }
 

@@ -149,7 +149,7 @@ impl Session {
                 name: name.to_string(),
                 value,
                 origin: String::new(),
-                advice: "the first rank tells more".into(),
+                advice: "see the output of rank 0".into(),
             };
         }
         if let Err(fault) = self.write_report(State::Diverged) {

@@ -135,7 +135,7 @@ impl Session {
         let Scores { evaluation, report, .. } = scores;
         self.report.show(report);
         if let Err(fault) = self.best.record(step, &evaluation, &self.options.run) {
-            self.journal.say(&format!("warning: {fault}; training goes on"));
+            self.journal.say(&format!("warning: {fault}; training continues"));
         }
         let verdict = Verdict::new(&self.config.train, &evaluation, &self.best);
         let epoch = step.div_ceil(self.trainer.batches_per_epoch());

@@ -83,7 +83,7 @@ impl<'a> Array<'a> {
         };
         let (Some(mut strides), true) = (contiguous(&sides), count == Some(data.len())) else {
             let bytes = data.len();
-            return Err(format!("it has {bytes} bytes, which are no array of shape {shape:?}"));
+            return Err(format!("it has {bytes} bytes, which do not match shape {shape:?}"));
         };
         if is_fortran {
             strides.reverse();

@@ -26,7 +26,7 @@ pub(super) fn is_legacy(bytes: &[u8]) -> bool {
 pub(super) fn read(bytes: &[u8]) -> Result<BTreeMap<String, Values>, String> {
     let (version, at) = pickle::read(bytes, MAGIC.len())?;
     if version.int(version.root()) != Some(VERSION) {
-        return Err(format!("it is no PyTorch file of version {VERSION}"));
+        return Err(format!("it is not a PyTorch file of version {VERSION}"));
     }
     let (machine, at) = pickle::read(bytes, at)?;
     if !is_little_endian(&machine) {
@@ -74,9 +74,9 @@ fn storages<'a>(
     let listed = keys.sequence(keys.root()).unwrap_or_default();
     let mut storages = BTreeMap::new();
     for key in listed {
-        let key = keys.text(*key).ok_or_else(|| "a key of its storages is no text".to_string())?;
+        let key = keys.text(*key).ok_or_else(|| "a key of its storages is not text".to_string())?;
         let size = sizes.get(&key).ok_or_else(|| format!("its storage `{key}` has no type"))?;
-        let cut = || format!("it is cut off in storage `{key}`");
+        let cut = || format!("it is truncated in storage `{key}`");
         let head = bytes[at..].first_chunk::<COUNT_BYTES>().ok_or_else(cut)?;
         let count = usize::try_from(u64::from_le_bytes(*head)).ok();
         let len = count.and_then(|count| count.checked_mul(*size));

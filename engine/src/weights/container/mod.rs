@@ -64,7 +64,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
     for (name, values) in tensors {
         let bare = bare(&name);
         if unwrapped.insert(bare.clone(), values).is_some() {
-            return Err(format!("it holds `{bare}` twice, also as `{name}`: save one model alone"));
+            return Err(format!("it holds `{bare}` twice, also as `{name}`: save a single model"));
         }
     }
     Ok(Contents { container, tensors: unwrapped, categories })

@@ -35,7 +35,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<BTreeMap<String, Values>, String> {
     for (entry, content) in &entries {
         let name = entry
             .strip_suffix(SUFFIX)
-            .ok_or_else(|| format!("its entry `{}` is no array of NumPy", entry.escape_debug()))?;
+            .ok_or_else(|| format!("its entry `{}` is not a NumPy array", entry.escape_debug()))?;
         let array = array(content).map_err(|reason| format!("tensor `{name}`: {reason}"))?;
         if matches!(array.element, Element::Other { .. }) {
             continue;
@@ -48,7 +48,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<BTreeMap<String, Values>, String> {
 
 /// The array in a file `.npy`: magic, version, length of the header, header, elements.
 fn array(content: &[u8]) -> Result<Array<'_>, String> {
-    let fault = || "it is no whole array of NumPy".to_string();
+    let fault = || "it is not a complete NumPy array".to_string();
     let (magic, rest) = content.split_at_checked(8).ok_or_else(fault)?;
     // One byte of the major version, one of the minor one.
     let length_bytes = match magic {

@@ -28,7 +28,7 @@ pub(super) fn tensors<'a>(
         let found = array(value).map_err(|reason| format!("tensor `{name}`: {reason}"))?;
         let Some(found) = found else {
             let kind = pickle.kind(value);
-            return Err(format!("`{name}` is {kind}, and no tensor: save the state dict alone"));
+            return Err(format!("`{name}` is {kind}, and no tensor: save only the state dict"));
         };
         let values = found.values(name, &mut budget)?;
         if tensors.insert(name.to_string(), (found.shape, values)).is_some() {
@@ -63,5 +63,5 @@ fn state_dict(pickle: &Pickle<'_>) -> Result<Vec<(String, Id)>, String> {
             None => return Ok(entries),
         }
     }
-    Err("its state dict is wrapped too often: save the state dict alone".into())
+    Err("its state dict is wrapped too often: save only the state dict".into())
 }

@@ -22,7 +22,7 @@ const LENGTH_BYTES: usize = 8;
 /// In words: a damaged file, or a tensor that is not of floating-point numbers.
 pub(super) fn read(bytes: &[u8]) -> Result<(BTreeMap<String, Values>, Option<String>), String> {
     let file = SafeTensors::deserialize(bytes)
-        .map_err(|e| format!("it is no whole safetensors file: {e}"))?;
+        .map_err(|e| format!("it is not a complete safetensors file: {e}"))?;
     let mut budget = Budget::of(bytes.len());
     let mut tensors = BTreeMap::new();
     for (name, view) in file.tensors().into_iter().filter(|(name, _)| !is_counter(name)) {

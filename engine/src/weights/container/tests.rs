@@ -287,7 +287,7 @@ fn every_broken_or_hostile_file_is_one_sentence() {
         ("no value", pickle(b"\x80\x02."), "that it has not made"),
         ("no mark", pickle(b"\x80\x02t."), "lacks a mark"),
         ("no memo", pickle(b"\x80\x02h\x05."), "lacks memo 5"),
-        ("a call of nothing", pickle(b"\x80\x02N)R."), "calls what is no name"),
+        ("a call of nothing", pickle(b"\x80\x02N)R."), "calls something that is not a name"),
         ("a huge count", b"\x80\x02X\xff\xff\xff\xffabc.".to_vec(), "cut off"),
         ("a huge number", b"\x80\x02\x8b\xff\xff\xff\x7f1.".to_vec(), "cut off"),
         ("another protocol", b"\x80\x09}.".to_vec(), "protocol 9"),

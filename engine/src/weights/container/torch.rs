@@ -45,7 +45,7 @@ pub(super) fn array<'a>(
         let storage = storage(pickle, *place)?;
         let view = (pickle.count(*offset), pickle.counts(*shape), pickle.counts(*strides));
         let (Some(offset), Some(shape), Some(strides)) = view else {
-            return Err("it has an offset, shape or strides that are no counts".into());
+            return Err("it has an offset, shape or strides that are not counts".into());
         };
         let data = stored(&storage)?;
         if Some(data.len()) != storage.count.checked_mul(storage.element.bytes()) {
@@ -76,7 +76,9 @@ pub(super) fn storage(pickle: &Pickle<'_>, place: Id) -> Result<Storage, String>
     }
     // Storages that are parts of others went out of use with PyTorch 0.4.
     if rest.iter().any(|view| !matches!(pickle.node(*view), Node::None)) {
-        return Err("its storage is a part of another: save it anew with PyTorch 1 or later".into());
+        return Err(
+            "its storage is a part of another: save it again with PyTorch 1 or later".into()
+        );
     }
     let (module, name) = pickle.global(*kind).ok_or_else(fault)?;
     let element = element(name).filter(|_| module.starts_with("torch"));

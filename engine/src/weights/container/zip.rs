@@ -52,7 +52,9 @@ fn in_one_folder(all: Vec<(String, Vec<u8>)>) -> Result<BTreeMap<String, Vec<u8>
         entries.insert(inner.to_string(), content);
     }
     if folders.len() > 1 {
-        return Err("it is no whole archive of PyTorch: its entries lie in several folders".into());
+        return Err(
+            "it is not a complete PyTorch archive: its entries are in several folders".into()
+        );
     }
     Ok(entries)
 }
@@ -67,7 +69,8 @@ pub(super) fn entries(
     writer: &str,
     inflated: Option<usize>,
 ) -> Result<Vec<(String, Vec<u8>)>, String> {
-    let fault = |e: &dyn std::fmt::Display| format!("it is no whole archive of {writer}: {e}");
+    let fault =
+        |e: &dyn std::fmt::Display| format!("it is not a complete archive of {writer}: {e}");
     let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(|e| fault(&e))?;
     if archive.has_duplicate_names() {
         return Err(fault(&"two of its entries have one name"));

@@ -68,7 +68,7 @@ impl<'a> Machine<'a> {
     fn take(&mut self, len: u64) -> Step<&'a [u8]> {
         let rest = &self.bytes[self.at..];
         let len = usize::try_from(len).ok().filter(|len| *len <= rest.len());
-        let len = len.ok_or_else(|| "its pickle is cut off".to_string())?;
+        let len = len.ok_or_else(|| "its pickle is truncated".to_string())?;
         self.at += len;
         Ok(&rest[..len])
     }
@@ -98,7 +98,7 @@ impl<'a> Machine<'a> {
 
     fn line(&mut self) -> Step<&'a str> {
         let line = std::str::from_utf8(self.raw_line()?);
-        line.map_err(|_| "its pickle has a line that is no UTF-8".to_string())
+        line.map_err(|_| "its pickle has a line that is not UTF-8".to_string())
     }
 
     /// Adds a value that holds `children`.
@@ -272,7 +272,7 @@ impl<'a> Machine<'a> {
             Node::List(known) => known.extend(items),
             // Items of an object that is a list; nothing reads them.
             Node::Object { .. } => {}
-            _ => return Err("its pickle appends to what is no list".into()),
+            _ => return Err("its pickle appends to something that is not a list".into()),
         }
         Ok(())
     }
@@ -281,7 +281,7 @@ impl<'a> Machine<'a> {
         let dict = self.top()?;
         match &mut self.nodes[dict] {
             Node::Dict(items) | Node::Object { items, .. } => items.extend(entries),
-            _ => return Err("its pickle sets an item of what is no dict".into()),
+            _ => return Err("its pickle sets an item of something that is not a dict".into()),
         }
         Ok(())
     }
@@ -298,7 +298,7 @@ impl<'a> Machine<'a> {
                 let (Node::Text(module), Node::Text(name)) =
                     (self.nodes[module].clone(), self.nodes[name].clone())
                 else {
-                    return Err("its pickle imports what is no name".into());
+                    return Err("its pickle imports something that is not a name".into());
                 };
                 self.global(&module, &name)?;
             }
@@ -313,7 +313,9 @@ impl<'a> Machine<'a> {
             b'b' => {
                 let (given, object) = (self.pop()?, self.top()?);
                 let Node::Object { state, .. } = &mut self.nodes[object] else {
-                    return Err("its pickle sets the state of what is no object".into());
+                    return Err(
+                        "its pickle sets the state of something that is not an object".into()
+                    );
                 };
                 *state = Some(given);
             }
@@ -331,7 +333,7 @@ impl<'a> Machine<'a> {
             let full: String = format!("{module}.{name}").chars().take(200).collect();
             return Err(format!(
                 "its pickle refers to `{}`, which no file of weights needs; nothing was executed: \
-                 save the tensors alone",
+                 save only the tensors",
                 full.escape_debug()
             ));
         }
@@ -341,7 +343,7 @@ impl<'a> Machine<'a> {
 
     fn object(&mut self, class: Id, args: Id) -> Step {
         if !matches!(self.nodes[class], Node::Global { .. }) {
-            return Err("its pickle calls what is no name".into());
+            return Err("its pickle calls something that is not a name".into());
         }
         if !matches!(self.nodes[args], Node::Tuple(_)) {
             return Err("its pickle calls without a tuple of arguments".into());
@@ -378,7 +380,7 @@ fn signed(bytes: &[u8]) -> Step<i128> {
 fn text(bytes: &[u8]) -> Step<Node<'_>> {
     let text = std::str::from_utf8(bytes);
     text.map(|text| Node::Text(Cow::Borrowed(text)))
-        .map_err(|_| "its pickle has text that is no UTF-8".to_string())
+        .map_err(|_| "its pickle has text that is not UTF-8".to_string())
 }
 
 /// The bytes of Python 2's `repr` of a `str`, as protocol 0 writes it.

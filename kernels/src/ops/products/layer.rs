@@ -93,7 +93,7 @@ impl Layer {
                     }
                 }
                 if row_len(x) != row_len(w) {
-                    let expected = format!("[K, ..] with {} elements a row", row_len(x));
+                    let expected = format!("[K, ..] with {} elements per row", row_len(x));
                     return Err(check::shape_error(op, "w", w, expected));
                 }
                 let pixel = ConvShape::matrix(1, row_len(x), w.dim(0));

@@ -68,7 +68,7 @@ impl Fit {
             None => "No other sizes that were tried leave fewer.".to_string(),
         };
         let fate = match config.model.rpn.low_quality_matches {
-            true => "learnt from that one alone",
+            true => "trained on only once",
             false => "not learnt by the RPN",
         };
         format!(

@@ -11,15 +11,15 @@ use crate::model::backbones::MAX_LEVELS;
 table! {
     /// `[model.anchors]`: the boxes that the RPN refines.
     pub struct Anchors {
-        /// Side in pixels of a square anchor, one per level, finest first; all of them on the one
-        /// map of `backbone.output = "c4"`. Default `[32, 64, 128, 256, 512]`.
+        /// Side of a square anchor per level, finest first; with `backbone.output = "c4"` all are
+        /// on one map. Default `[32, 64, 128, 256, 512]`.
         #[key(each = 0.0..=65536.0, unit = "pixels", resume = Step, mlperf = Model)]
         pub sizes: Vec<f32> = vec![32.0, 64.0, 128.0, 256.0, 512.0],
-        /// Height over width, at constant area; the same for every level, unless
-        /// `ratios_by_level` is true. Default `[0.5, 1, 2]`.
+        /// Height over width, at constant area; for all levels, unless `ratios_by_level` is true.
+        /// Default `[0.5, 1, 2]`.
         #[key(each = 0.0..=1000.0, resume = Step, mlperf = Model)]
         pub ratios: Vec<f32> = vec![0.5, 1.0, 2.0],
-        /// `ratios` lists those of the finest level, then as many for each further level. Default
+        /// `ratios` lists ratios for the finest level, then as many for each further level. Default
         /// false.
         #[key(resume = Step, mlperf = Model)]
         pub ratios_by_level: bool = false,
@@ -30,8 +30,8 @@ table! {
         /// `"exact"` (detectron2).
         #[key(resume = Step, mlperf = Model)]
         pub cell_rule: CellRule = CellRule::Centered,
-        /// Anchors that cross the border of the unpadded image get no label. Default false; the
-        /// MLPerf reference filters them.
+        /// Anchors that cross the border of the unpadded image are ignored. Default false; the
+        /// MLPerf reference ignores them.
         #[key(resume = Step, mlperf = Model)]
         pub straddle_filter: bool = false,
     }
@@ -101,8 +101,8 @@ table! {
         /// Evaluation: proposals kept per image after NMS. Default 1000.
         #[key(range = 1..=65_536, unit = "boxes", resume = Step, mlperf = Model)]
         pub post_nms_top_n_test: usize = 1000,
-        /// Training: proposals of a level of an image that the cut to `post_nms_top_n_train` takes
-        /// at most. Default: none, all that NMS leaves.
+        /// Training: maximum number of proposals per level and image, before
+        /// `post_nms_top_n_train`. Default: none.
         #[key(range = 1..=65_536, unit = "boxes", resume = Step, mlperf = Model)]
         pub post_nms_top_n_level_train: Option<usize> = None,
         /// Evaluation: the same for `post_nms_top_n_test`. Default: none.
@@ -139,9 +139,8 @@ table! {
         /// `"level"`.
         #[key(resume = Step, mlperf = Rule)]
         pub post_nms_scope: PostNmsScope = PostNmsScope::Image,
-        /// Divisor of the sums of both losses: `"sampled"` (default), the number of anchors that
-        /// were sampled, or `"batch_size"` (detectron2), `batch_size_per_image` for each image of a
-        /// group.
+        /// Divisor of both losses: `"sampled"` (default), the number of sampled anchors, or
+        /// `"batch_size"` (detectron2), `batch_size_per_image` times the images of a group.
         #[key(resume = Step, mlperf = Rule)]
         pub loss_divisor: LossDivisor = LossDivisor::Sampled,
     }
@@ -204,7 +203,7 @@ table! {
         /// `ceil(RoI side / pooled side)`.
         #[key(range = 0..=64, unit = "samples", resume = Step, mlperf = Model)]
         pub sampling_ratio: usize = 2,
-        /// Where the constant stands that decides at boundaries between levels: `"after_log"`
+        /// Where the constant is added that decides at boundaries between levels: `"after_log"`
         /// (default, torchvision) adds 1e-6 to the logarithm of the size, `"in_log"`
         /// (detectron2) 1e-8 to the size.
         #[key(resume = Step, mlperf = Model)]
@@ -222,16 +221,16 @@ table! {
         /// torchvision's v2 and detectron2's LSJ models have `[256, 256, 256, 256]`.
         #[key(each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
         pub channels: Vec<usize> = Vec::new(),
-        /// Norm behind each of these convolutions, in place of a bias: `"frozen_batch_norm"`,
-        /// `"frozen_statistics"` or `"group_norm"`, as in `[model.backbone]`, whose `norm_eps` and
-        /// `norm_groups` hold here too. Default: none.
+        /// Norm after each of these convolutions, instead of a bias: `"frozen_batch_norm"`,
+        /// `"frozen_statistics"` or `"group_norm"`, with `norm_eps` and `norm_groups` of
+        /// `[model.backbone]`. Default: none.
         #[key(resume = Step, mlperf = Model)]
         pub norm: Option<NormKind> = None,
         /// Widths of the one or two fully connected layers. Default `[1024, 1024]`.
         #[key(each = 1..=1_048_576, unit = "channels", resume = Step, mlperf = Model)]
         pub hidden: Vec<usize> = vec![1024, 1024],
-        /// All classes share the four deltas of an RoI, as a cascade needs it. Default false: each
-        /// class has its own.
+        /// All classes share the four deltas of an RoI, as required by a cascade. Default false:
+        /// each class has its own.
         #[key(resume = Step, mlperf = Model)]
         pub class_agnostic: bool = false,
         /// Box loss: `"smooth_l1"` (default, on deltas) or `"giou"` (on decoded boxes).
@@ -241,7 +240,7 @@ table! {
         /// 1/9).
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub beta: f32 = 1.0,
-        /// Share of an RoI's class that its loss spreads evenly over all classes. Default 0.
+        /// Label smoothing: share of the target that is spread evenly over all classes. Default 0.
         #[key(range = 0.0..=1.0, unit = "share", resume = Step, mlperf = Model)]
         pub label_smoothing: f32 = 0.0,
     }
@@ -252,13 +251,13 @@ table! {
     /// (Cascade R-CNN). Scores are averaged over all; the mask head trains on the RoIs of the
     /// first. They need `box_head.class_agnostic = true`.
     pub struct Cascade {
-        /// IoU from which an RoI of each further head is positive; below it, it is background. One
-        /// or two, above 0 and below 1; the first head has `roi.fg_iou`. Default `[]`, a single
-        /// head; detectron2's models have `[0.6, 0.7]`.
+        /// IoU threshold for positive RoIs of each further head. One or two values, above 0 and
+        /// below 1; the first head uses `roi.fg_iou`. Default `[]`, a single head; detectron2's
+        /// models have `[0.6, 0.7]`.
         #[key(each = 0.0..=1.0, unit = "IoU", resume = Step, mlperf = Model)]
         pub fg_iou: Vec<f32> = Vec::new(),
-        /// Factors of `roi.box_weights` in these heads, above 0: one for each head, or four (dx,
-        /// dy, dw, dh) for each. Default `[]`; detectron2's models have `[2, 3]`.
+        /// Factors of `roi.box_weights` in these heads, above 0: one per head, or four (dx, dy, dw,
+        /// dh) per head. Default `[]`; detectron2's models have `[2, 3]`.
         #[key(each = 0.0..=1e6, resume = Step, mlperf = Model)]
         pub box_weight_factors: Vec<f32> = Vec::new(),
     }
@@ -404,7 +403,7 @@ fn cascade(config: &Config, check: &mut Check) {
     let (cascade, heads) = (&config.model.cascade, config.model.cascade.fg_iou.len());
     let is_c4 = config.model.backbone.is_c4();
     check.require(!is_c4 || heads == 0, "model.cascade.fg_iou", || {
-        "is set beside model.backbone.output = \"c4\", whose last stage is one head; remove it"
+        "conflicts with model.backbone.output = \"c4\", whose last stage is one head; remove it"
             .into()
     });
     check.require(heads <= MAX_FURTHER_HEADS, "model.cascade.fg_iou", || {

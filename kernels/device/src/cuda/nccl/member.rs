@@ -48,7 +48,7 @@ impl Member {
         let mut fault = 0;
         // SAFETY: the communicator is alive as long as the lock is held; one number is written.
         let result = unsafe { (self.library.async_error)(raw, &mut fault) };
-        let call = || "summing over the ranks".to_string();
+        let call = || "all-reduce".to_string();
         self.library.check(result, raw, call)?;
         self.library.check(fault, raw, call)
     }
@@ -116,7 +116,7 @@ const LEAVING: &str = "leaving the group of GPUs";
 
 /// The error of a use after the end.
 fn left() -> DeviceError {
-    let call = "summing over the ranks".to_string();
+    let call = "all-reduce".to_string();
     DeviceError::Driver { call, reason: "the group was left".into() }
 }
 

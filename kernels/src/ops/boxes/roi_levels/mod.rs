@@ -32,7 +32,7 @@ op! {
         pub canonical_level: i32,
         /// Boxes are inclusive.
         pub plus_one: bool,
-        /// Where the constant stands that decides at boundaries.
+        /// Where the constant is added that decides at boundaries.
         pub rule: LevelEps,
     }
     in RoiLevelsInputs {

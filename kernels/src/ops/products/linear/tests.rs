@@ -50,5 +50,5 @@ fn rows_of_other_length_are_refused() {
     let inputs = [&[2, 7, 7, 4][..], &[3, 195], &[3]]
         .map(|shape| tensor(shape, vec![0.0; shape.iter().product()]));
     let error = refusal(&Linear { relu: false, counted: false }, &inputs);
-    assert!(error.contains("196 elements a row") && error.contains("[3, 195]"), "{error}");
+    assert!(error.contains("196 elements per row") && error.contains("[3, 195]"), "{error}");
 }

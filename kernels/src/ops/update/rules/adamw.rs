@@ -18,11 +18,10 @@ table! {
     /// `w = (1 - rate * weight_decay) * w`
     /// `- rate / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)`
     pub struct Adamw {
-        /// Part of the first moment that a step keeps, below 1. Default 0.9, as in torch.
+        /// Decay rate of the first moment, below 1. Default 0.9, as in torch.
         #[key(range = 0.0..=1.0, resume = Step, mlperf = Hyperparameter)]
         pub beta1: f64 = 0.9,
-        /// Part of the second moment, of the gradient's square, that a step keeps, below 1.
-        /// Default 0.999, as in torch.
+        /// Decay rate of the second moment, below 1. Default 0.999, as in torch.
         #[key(range = 0.0..=1.0, resume = Step, mlperf = Hyperparameter)]
         pub beta2: f64 = 0.999,
         /// Added to the root of the second moment. Default 1e-8, as in torch.

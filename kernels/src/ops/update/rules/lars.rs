@@ -13,12 +13,12 @@ table! {
     /// `m = momentum * m + rate * local * (g + weight_decay * w); w -= m`, with
     /// `local = trust * |w| / (|g| + weight_decay * |w|)`, or 1 where a norm is 0.
     pub struct Lars {
-        /// Length of an update as a part of its weight's, before rate and momentum. Default 0.001,
-        /// as in arXiv 1708.03888.
+        /// Trust coefficient: norm of an update relative to its weight's, before learning rate and
+        /// momentum. Default 0.001, as in arXiv 1708.03888.
         #[key(range = 0.0..=1e6, resume = Step, mlperf = Hyperparameter)]
         pub trust_coefficient: f64 = 0.001,
-        /// If true, the rates of biases, and of the scale and shift of norms, follow their norms
-        /// too; false updates them by SGD with momentum. Default true, as in the paper.
+        /// If true, learning rates of biases and of the scale and shift of norms are adapted too;
+        /// false updates them by SGD with momentum. Default true, as in the paper.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub adapts_vectors: bool = true,
     }

@@ -19,11 +19,11 @@ table! {
         /// 1905.11286).
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub form: NovogradForm = NovogradForm::Apex,
-        /// Part of the first moment that a step keeps, below 1. Default 0.95, as in the paper.
+        /// Decay rate of the first moment, below 1. Default 0.95, as in the paper.
         #[key(range = 0.0..=1.0, resume = Step, mlperf = Hyperparameter)]
         pub beta1: f64 = 0.95,
-        /// Part of the second moment, of the gradient's squared norm, that a step keeps, below 1.
-        /// Default 0.98, as in the paper.
+        /// Decay rate of the second moment (of the squared gradient norm), below 1. Default 0.98,
+        /// as in the paper.
         #[key(range = 0.0..=1.0, resume = Step, mlperf = Hyperparameter)]
         pub beta2: f64 = 0.98,
         /// Added to the root of the second moment. Default 1e-8.
@@ -35,7 +35,7 @@ table! {
         /// Apex: normalize and decay before the momentum, not after it. Default false.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub reg_inside: bool = false,
-        /// Apex: multiply what the momentum takes in with `1 - beta1`. Default true.
+        /// Apex: scale the gradient by `1 - beta1` before adding it to the momentum. Default true.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub averaging: bool = true,
         /// Apex: start the second moment at 0, not at the first squared norm. Default false.

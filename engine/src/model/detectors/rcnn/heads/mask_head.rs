@@ -31,15 +31,15 @@ table! {
         /// Channels of the 3x3 convolutions. Default `[256, 256, 256, 256]`.
         #[key(each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
         pub channels: Vec<usize> = vec![256; 4],
-        /// Norm behind each of these convolutions, in place of a bias: `"frozen_batch_norm"`,
-        /// `"frozen_statistics"` or `"group_norm"`, as in `[model.backbone]`, whose `norm_eps` and
-        /// `norm_groups` hold here too. Default: none.
+        /// Norm after each of these convolutions, instead of a bias: `"frozen_batch_norm"`,
+        /// `"frozen_statistics"` or `"group_norm"`, with `norm_eps` and `norm_groups` of
+        /// `[model.backbone]`. Default: none.
         #[key(resume = Step, mlperf = Model)]
         pub norm: Option<NormKind> = None,
         /// Channels of the 2x2 stride-2 deconvolution. Default 256.
         #[key(range = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
         pub deconv_channels: usize = 256,
-        /// How targets are made: `"roi_align_bitmap"` (default, torchvision: RoIAlign of the
+        /// How targets are computed: `"roi_align_bitmap"` (default, torchvision: RoIAlign of the
         /// full-size bitmap) or `"coco_polygon"` (MLPerf: COCO's rasterizer on the cropped
         /// polygons).
         #[key(resume = Step, mlperf = Model)]

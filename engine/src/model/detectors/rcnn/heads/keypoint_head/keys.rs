@@ -9,8 +9,7 @@ use crate::config::{Config, Tensor};
 table! {
     /// `[model.keypoint_head]`: keypoints of an RoI, each as a map of side `4 * pooled`.
     pub struct Keys {
-        /// Keypoints of an object, of any class: as many as the data has. Default 17, a person's in
-        /// COCO.
+        /// Keypoints per object, as many as the data has. Default 17, COCO persons.
         #[key(range = 1..=1024, unit = "keypoints", resume = Step, mlperf = Model)]
         pub keypoints: usize = 17,
         /// Side of the pooled features, in bins; the maps' side is four times this. Default 14.
@@ -19,29 +18,27 @@ table! {
         /// Channels of the 3x3 convolutions. Default eight times 512.
         #[key(each = 1..=65_536, unit = "channels", resume = Step, mlperf = Model)]
         pub channels: Vec<usize> = vec![512; 8],
-        /// Pairs of keypoints, by name, that change places in a flipped image (left and right): at
-        /// `[]` none does, as where all are on the axis of symmetry. Default: none, the pairs are
-        /// those whose names differ in left and right alone; where no names do, images are not
-        /// flipped.
+        /// Left/right keypoint pairs, by name, that are swapped when an image is flipped; `[]`
+        /// swaps none. Default: none, pairs are detected by left and right in names; if there are
+        /// none, images are not flipped.
         #[key(resume = Step, mlperf = Model)]
         pub flip_pairs: Option<Vec<[String; 2]>> = None,
-        /// Annotated keypoints are indices of pixels, whose middle is half a pixel further
-        /// (detectron2). Default false: points of the image (torchvision).
+        /// Annotated keypoints are pixel indices, with centres at +0.5 (detectron2). Default false:
+        /// coordinates (torchvision).
         #[key(resume = Step, mlperf = Model)]
         pub half_pixel: bool = false,
-        /// The loss is a mean over the keypoints that are labelled and lie in their RoI. Default
-        /// true; false (a choice of detectron2) divides their sum by what a full sample of RoIs
-        /// could have.
+        /// The loss is averaged over labelled keypoints inside their RoI. Default true; false
+        /// (detectron2's other choice) divides the sum by the number in a full sample of RoIs.
         #[key(resume = Step, mlperf = Model)]
         pub mean_over_labelled: bool = true,
-        /// The number beside each detected keypoint: `"logit"` (default, torchvision), the map's
+        /// The number with each detected keypoint: `"logit"` (default, torchvision), the map's
         /// at its peak, or `"share"` (detectron2), the peak's share of the map's exponentials.
         #[key(resume = Step, mlperf = Model)]
         pub score: KeypointScore = KeypointScore::Logit,
     }
 }
 
-/// The number beside a detected keypoint.
+/// The number with a detected keypoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeypointScore {
