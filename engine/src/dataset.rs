@@ -218,8 +218,8 @@ fn warn(config: &Config, split: Split, store: &Stores, progress: &Progress) {
         && turned.min(unturned) > 0
     {
         progress.say(&format!(
-            "warning: {store}: {turned} images are turned as their EXIF says and {unturned} are \
-             not; make all stores with the same `prep --exif`"
+            "warning: {store}: EXIF orientation is applied to {turned} images and not to {unturned}; \
+             make all stores with the same `prep --exif`"
         ));
     }
     let (classes, found) = (config.model.num_classes, contents.categories.len());

@@ -122,8 +122,8 @@ fn picture(
         let masks = pixels::of_image(folder, file, kind, size, request)?;
         if is_of_image {
             if masks.len() == 1 && masks.contains_key(&255) && classes.is_none() {
-                let text = "has ink alone, which does not part objects; write a value for each \
-                            object, or a file for each";
+                let text = "is a binary mask and cannot separate objects; use one value per object \
+                            or one file per object";
                 return Err(fault(&path, text));
             }
             for (value, pixels) in masks {

@@ -237,8 +237,8 @@ impl Store {
             if !own.iter().all(keypoints::is_sound) {
                 let id = object.annotation_id;
                 let fault = format!(
-                    "annotation {id}: a keypoint is no place, or of a visibility other than 0, 1 \
-                     and 2"
+                    "annotation {id}: a keypoint is not a position, or has a visibility other than \
+                     0, 1 and 2"
                 );
                 return Err(self.fault(format::KEYPOINTS, &fault));
             }

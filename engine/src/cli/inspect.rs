@@ -268,8 +268,8 @@ fn plan_text(program: Program, spec: &ModelSpec<'_>) -> Result<String, EngineErr
         program.nodes().len(),
     );
     text += &format!(
-        "arena  {:>8.3} GiB  ({:.3} GiB at the fullest launch; {:.3} GiB if nothing shared \
-         memory)\nstate  {:>8.3} GiB{}\ninputs {:>8.3} GiB{}\nall    {:>8.3} GiB\n\n",
+        "arena  {:>8.3} GiB  ({:.3} GiB live at the peak; {:.3} GiB without sharing)\n\
+         state  {:>8.3} GiB{}\ninputs {:>8.3} GiB{}\nall    {:>8.3} GiB\n\n",
         gib(plan.arena_bytes()),
         gib(plan.peak_live_bytes(schedule)),
         gib(plan.unshared_bytes()),

@@ -51,8 +51,7 @@ use signals::Stop;
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Folder of this machine for files and folders that are named by addresses in S3
-    /// (s3://BUCKET/KEY).
+    /// Local directory for the contents of s3://BUCKET/KEY.
     #[arg(long, global = true, value_name = "DIR")]
     stage: Option<PathBuf>,
 }
@@ -85,8 +84,8 @@ enum Command {
     Export(export::ExportArgs),
     /// Run again the step at which a run's losses became non-finite, and name where.
     Replay(replay::ReplayArgs),
-    /// Turn images and annotations (COCO, or a folder of another tool's) into a store, or draw a
-    /// data set of shapes.
+    /// Convert images and annotations (COCO, or a folder of another tool's) to a store, or generate
+    /// synthetic data.
     Prep(prep::PrepArgs),
     /// Show the program, memory plan, parameters or training images of a config, or check a store.
     Inspect(inspect::InspectArgs),

@@ -39,7 +39,7 @@ table! {
         /// Aspect ratio jitter: 0.25 samples factors from 1/1.25 to 1.25. Default 0: none.
         #[key(range = 0.0..=4.0, resume = Step, mlperf = Preprocessing)]
         pub aspect: f32 = 0.0,
-        /// Probability of flipping a training image vertically. Default 0.
+        /// Probability of a vertical flip of a training image. Default 0.
         #[key(range = 0.0..=1.0, unit = "probability", resume = Step, mlperf = Preprocessing)]
         pub vertical_flip: f32 = 0.0,
         /// Probability of rotating a training image by 90, 180 or 270 degrees, each equally likely.

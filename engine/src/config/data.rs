@@ -32,7 +32,7 @@ table! {
         /// `"rgb"` (default) or `"bgr"`.
         #[key(resume = Step, mlperf = Preprocessing)]
         pub channel_order: ChannelOrder = ChannelOrder::Rgb,
-        /// Probability of flipping a training image horizontally. Default 0.5.
+        /// Probability of a horizontal flip of a training image. Default 0.5.
         #[key(range = 0.0..=1.0, unit = "probability", resume = Step, mlperf = Preprocessing)]
         pub flip_probability: f32 = 0.5,
         /// Number of padded shapes for landscape images, and as many for portrait. Default 3.

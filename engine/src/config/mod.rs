@@ -77,8 +77,8 @@ pub fn schema() -> &'static Schema {
             forms: &epochs::FORMS,
             removed: &[(
                 "train.tuning",
-                "there are no tables of measured kernels any more, and plans follow their model \
-                 of time",
+                "there are no tables of measured kernels any more, and plans follow the cost \
+                 model",
             )],
         })
     });

@@ -97,8 +97,8 @@ table! {
         /// fixed.
         #[key(resume = Step, mlperf = Hyperparameter)]
         pub dynamic_loss_scale: bool = true,
-        /// The schedule continues at a step that overflowed, whose update is skipped. Default false;
-        /// in NVIDIA's MLPerf entries it does.
+        /// The schedule also advances at steps that overflowed, whose update is skipped. Default
+        /// false; true in NVIDIA's MLPerf entries.
         #[key(resume = Step, mlperf = Rule)]
         pub count_skipped_steps: bool = false,
         /// Learning rates and weight decays of parameters by name; the last matching group applies.

@@ -215,9 +215,9 @@ table! {
         /// Evaluate on the training images, to check overfitting. Default false.
         #[key(resume = Free, mlperf = Quality)]
         pub train_set: bool = false,
-        /// Evaluate, save and report on other threads while training continues; a target then ends the
-        /// run some steps late, with the weights of the step that reached it. Default true; false
-        /// waits.
+        /// Compute scores, checkpoints and reports on background threads while training continues;
+        /// a target then ends the run some steps later, with the weights of the step that reached
+        /// it. Default true; false waits.
         #[key(resume = Free, mlperf = Free)]
         pub overlap: bool = true,
         /// Keep the validation images on the GPU after the first evaluation, in up to half of its

@@ -108,8 +108,8 @@ impl System {
             let text = dali::file::read(&path).map_err(io(&path))?;
             let before: Map<String, Value> = serde_json::from_slice(&text).map_err(|fault| {
                 EngineError::Usage(format!(
-                    "{} describes no system ({fault}): mend it, or remove it to have it written \
-                     again",
+                    "{} does not describe a system ({fault}): correct it, or remove it to have it \
+                     written again",
                     path.display()
                 ))
             })?;

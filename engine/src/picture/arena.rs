@@ -32,8 +32,7 @@ pub fn plan_picture(title: &str, prepared: &Prepared) -> String {
     let (fullest, live) = fullest_launch(plan, launches);
     let share = 100.0 * live as f64 / plan.arena_bytes().max(1) as f64;
     let summary = format!(
-        "Arena of {}; {} would be needed if nothing shared memory. {share:.0} % of it is alive at \
-         the fullest launch.",
+        "Arena of {}; {} without sharing memory. {share:.0} % of it is live at the peak.",
         spoken_bytes(plan.arena_bytes()),
         spoken_bytes(plan.unshared_bytes()),
     );

@@ -77,8 +77,8 @@ fn ahead(at: &Address) -> Result<Option<PathBuf>, EngineError> {
     if owner.as_ref().is_some_and(|owner| *owner != mark) {
         let (place, owner) = (place.display(), owner.unwrap_or_default());
         return Err(EngineError::Usage(format!(
-            "{place} has steps of {at} that never reached it, and {} has gone on there since: copy \
-             away the one to keep, and remove {place} to take that of S3",
+            "{place} has steps of {at} that never reached it, and {} has continued there since: \
+             copy the one to keep elsewhere, and remove {place} to use the one in S3",
             owner.lines().next().unwrap_or_default()
         )));
     }

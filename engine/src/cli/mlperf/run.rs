@@ -107,8 +107,8 @@ fn check(config: &Config) -> Result<(), EngineError> {
     let (train, refuse) = (&config.train, |text: &str| Err(EngineError::Usage(text.into())));
     if train.target_box.is_none() || train.target_mask.is_none() {
         return refuse(
-            "a timed run ends at its targets: set train.target_box and train.target_mask, or take \
-             a preset of MLPerf (mlperf_r50)",
+            "a timed run ends at its targets: set train.target_box and train.target_mask, or use \
+             an MLPerf preset (mlperf_r50)",
         );
     }
     if train.eval_every_epochs != 1 {

@@ -152,8 +152,8 @@ fn lists(data: &Data, check: &mut Check) {
             let is_one = matches!(given, [true, false, false] | [false, true, true]);
             check.require(is_one, &name, || {
                 format!(
-                    "has set {number} with neither a store alone nor images and annotations; give \
-                     one of the two"
+                    "has set {number} with neither a store nor images and annotations; give one of \
+                     the two"
                 )
             });
             let is_twice = !seen.insert([&set.store, &set.images, &set.annotations]);

@@ -244,8 +244,8 @@ pub(crate) struct DetectorEntry {
 macro_rules! detectors {
     ($with:ident) => {
         $with! {
-            /// `"mask_rcnn"` (default), `"keypoint_rcnn"` for keypoints in place of masks, or
-            /// `"faster_rcnn"` for boxes alone.
+            /// `"mask_rcnn"` (default), `"keypoint_rcnn"` (keypoints instead of masks) or
+            /// `"faster_rcnn"` (only boxes).
             kinds {
                 /// Boxes and masks.
                 MaskRcnn "mask_rcnn" = rcnn,

@@ -203,9 +203,8 @@ table! {
         /// `ceil(RoI side / pooled side)`.
         #[key(range = 0..=64, unit = "samples", resume = Step, mlperf = Model)]
         pub sampling_ratio: usize = 2,
-        /// Where the constant is added that decides at boundaries between levels: `"after_log"`
-        /// (default, torchvision) adds 1e-6 to the logarithm of the size, `"in_log"`
-        /// (detectron2) 1e-8 to the size.
+        /// How levels are selected at boundaries: `"after_log"` (default, torchvision) adds 1e-6 to
+        /// the logarithm of the size, `"in_log"` (detectron2) adds 1e-8 to the size.
         #[key(resume = Step, mlperf = Model)]
         pub level_eps: LevelEps = LevelEps::AfterLog,
     }

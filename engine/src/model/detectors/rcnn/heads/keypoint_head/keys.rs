@@ -31,8 +31,8 @@ table! {
         /// (detectron2's other choice) divides the sum by the number in a full sample of RoIs.
         #[key(resume = Step, mlperf = Model)]
         pub mean_over_labelled: bool = true,
-        /// The number with each detected keypoint: `"logit"` (default, torchvision), the map's
-        /// at its peak, or `"share"` (detectron2), the peak's share of the map's exponentials.
+        /// Score of each detected keypoint: `"logit"` (default, torchvision), the maximum of the
+        /// heatmap, or `"share"` (detectron2), the softmax at the maximum.
         #[key(resume = Step, mlperf = Model)]
         pub score: KeypointScore = KeypointScore::Logit,
     }
