@@ -1,6 +1,5 @@
 //! Families tv_keypoint_ops and d2_kpops: cells, losses, maps, peaks and views of keypoints.
 
-use dali::store::Keypoints;
 use engine::model::roi_heads::seen_keypoints;
 use kernels::Role;
 use kernels::cpu::HostTensor;
@@ -19,27 +18,6 @@ use crate::model_configs::{number, usizes};
 use crate::support::{Case, Report, Tensor, each_case};
 
 const TOLERANCE: f64 = 2e-5;
-/// Keypoints of a person in COCO.
-const PERSON: [&str; 17] = [
-    "nose",
-    "left_eye",
-    "right_eye",
-    "left_ear",
-    "right_ear",
-    "left_shoulder",
-    "right_shoulder",
-    "left_elbow",
-    "right_elbow",
-    "left_wrist",
-    "right_wrist",
-    "left_hip",
-    "right_hip",
-    "left_knee",
-    "right_knee",
-    "left_ankle",
-    "right_ankle",
-];
-
 #[test]
 fn golden_tv_keypoint_ops() {
     each_case("tv_keypoint_ops", TOLERANCE, |report, case| {
@@ -209,10 +187,6 @@ fn peaks(case: Case<'_>, boxes: &str, maps: &Tensor<f32>) -> Vec<[f32; 4]> {
 /// 1 or 2.
 fn seen(report: &mut Report, case: Case<'_>, view: &View, recorded: &str, partners: &str) {
     let partners = usizes(case.attribute(partners));
-    if case.name().ends_with("coco_person") {
-        let person = Keypoints { names: PERSON.map(String::from).to_vec(), skeleton: vec![] };
-        report.exact(case.name(), "partners by name", &person.mirrored(), &partners);
-    }
     let (points, want) = (case.f32("keypoints").data, case.f32(recorded).data);
     let (points, _) = points.as_chunks::<3>();
     let objects = points.chunks_exact(partners.len());

@@ -3,7 +3,6 @@
 
 use kernels::Role;
 use kernels::ops::bce_loss::BceLoss;
-use kernels::ops::detections::Detections;
 use kernels::ops::mask_bce_loss::MaskBceLoss;
 use kernels::ops::select_columns::SelectColumns;
 use kernels::ops::smooth_l1_loss::SmoothL1Loss;
@@ -103,12 +102,19 @@ fn mask_inputs(
     ]
 }
 
+/// The gradient of the mean is the softmax less the targets, so that the former follows from it.
 fn cross_entropy(report: &mut Report, case: Case<'_>) {
-    let logits = case.f32("x");
-    let ran = cross_entropy_op(case, &logits, case.i32("target").data);
+    let targets = case.i32("target").data;
+    let ran = cross_entropy_op(case, &case.f32("x"), targets.clone());
     report.compare(case, "loss", ran.f32(0));
-    report.compare(case, "dx", &ran.grad(&[1.0], 0).data);
-    softmax(report, case, &logits);
+    let grad = ran.grad(&[1.0], 0).data;
+    report.compare(case, "dx", &grad);
+    let classes = grad.len() / targets.len();
+    let mut softmax: Vec<f32> = grad.iter().map(|g| g * targets.len() as f32).collect();
+    for (row, target) in softmax.chunks_exact_mut(classes).zip(&targets) {
+        row[*target as usize] += 1.0;
+    }
+    report.compare(case, "softmax", &softmax);
 }
 
 pub(crate) fn cross_entropy_op(case: Case<'_>, logits: &Tensor<f32>, labels: Vec<i32>) -> Ran {
@@ -134,42 +140,6 @@ pub(crate) fn box_loss_op(
         count(1),
     ];
     Ran::new(case.name(), SmoothL1Loss { beta, ipg: IPG, rows_per_image: None }, inputs)
-}
-
-/// The softmax itself, as the scores of detections: RoIs far apart, none below the threshold.
-fn softmax(report: &mut Report, case: Case<'_>, logits: &Tensor<f32>) {
-    const APART: usize = 20;
-    let (rows, columns) = (logits.shape[0], logits.shape[1]);
-    let rois = (0..rows).flat_map(|r| [(r * APART) as f32, 0.0, (r * APART + 10) as f32, 10.0]);
-    let per_image = rows * (columns - 1);
-    let inputs = vec![
-        host(Role::Activation, logits),
-        floats(Role::Activation, &[rows, 4 * columns], vec![0.0; 4 * rows * columns]),
-        floats(Role::Box, &[rows, 4], rois.collect()),
-        repeated(rows, 0),
-        count(rows),
-        index(&[1, 2], vec![APART as i32, (rows * APART) as i32]),
-    ];
-    let op = Detections {
-        score_threshold: -1.0,
-        nms_threshold: 1.0,
-        per_image,
-        weights: [1.0; 4],
-        min_size: 0.0,
-        plus_one: false,
-    };
-    let ran = Ran::new(case.name(), op, inputs);
-    report.exact(case.name(), "number of scores", ran.i32(5), &[per_image as i32]);
-    let mut got = vec![f32::NAN; rows * columns];
-    for (row, &score) in ran.f32(1).iter().enumerate() {
-        let roi = ran.f32(0)[4 * row] as usize / APART;
-        got[roi * columns + ran.i32(2)[row] as usize] = score;
-    }
-    // The other classes leave the rest to the background.
-    for row in got.chunks_exact_mut(columns) {
-        row[0] = (1.0 - row[1..].iter().map(|&v| f64::from(v)).sum::<f64>()) as f32;
-    }
-    report.compare(case, "softmax", &got);
 }
 
 /// The two losses of the box head; the deltas are those of each row's own class.

@@ -1,5 +1,5 @@
-//! The recorded models: narrow ones of torchvision, of detectron2 and of the MLPerf reference. Their
-//! configs are presets with narrow layers, small images and few steps.
+//! The recorded models: narrow ones of torchvision, of detectron2 and of the MLPerf reference.
+//! Their configs are presets with narrow layers, small images and few steps.
 
 use engine::config::{BodyOutput, Config};
 use engine::weights::Dialect;

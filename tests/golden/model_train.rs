@@ -14,6 +14,8 @@ const TOLERANCE: f64 = 2e-5;
 pub(crate) const GRAD_NORM_TOLERANCE: f64 = 1e-4;
 /// Products of bf16 behind one another, as a share of the largest value.
 const BF16_TOLERANCE: f64 = 2e-2;
+/// Change of the losses along a gradient.
+const STEP: f64 = 5e-3;
 
 #[test]
 fn golden_model_features() {
@@ -187,4 +189,30 @@ pub(crate) fn recorded_gradient(
 ) {
     report.compare_within(case, &format!("norm/{name}"), &[norm(got)], of_norm);
     thinned(report, case, name, got, of_values);
+}
+
+/// A model with a further convolution in the RPN, of which only the last two are computed from
+/// patches: the losses change along a gradient by its square.
+#[test]
+fn gradients_of_further_rpn_convs_are_derivatives() {
+    let Some(model) = Model::open(&V2) else { return };
+    let model = model.with_another_rpn_conv();
+    let Some(mut loaded) = model.recorded_step() else { return };
+    let start = loaded.state.clone();
+    for name in ["rpn.head.conv.0.0.weight", "backbone.fpn.layer_blocks.0.0.weight"] {
+        loaded.state.clone_from(&start);
+        loaded.executor.run(&mut loaded.state);
+        let grad = loaded.f32(&format!("grad/{name}")).to_vec();
+        let square: f64 = grad.iter().map(|g| f64::from(*g).powi(2)).sum();
+        let mut loss = |share: f64| -> f64 {
+            loaded.state.clone_from(&start);
+            let weights = loaded.state.get_mut(name).expect("a parameter").as_f32_mut();
+            weights.iter_mut().zip(&grad).for_each(|(w, g)| *w += (share / square) as f32 * g);
+            loaded.executor.run(&mut loaded.state);
+            let losses = loaded.losses.iter().map(|loss| loaded.f32(loss));
+            losses.map(|loss| f64::from(loss[0])).sum()
+        };
+        let change = (loss(STEP) - loss(-STEP)) / (2.0 * STEP);
+        assert!((change - 1.0).abs() < 0.02, "{name}: {change}");
+    }
 }

@@ -147,6 +147,18 @@ impl Model {
         self
     }
 
+    /// The same model, whose RPN has its last convolution twice.
+    pub(crate) fn with_another_rpn_conv(mut self) -> Self {
+        let last = self.config.model.rpn.convs - 1;
+        for what in ["weight", "bias"] {
+            let name = |i: usize| format!("rpn.head.conv.{i}.0.{what}");
+            let tensor = self.tensors[&name(last)].clone();
+            self.tensors.insert(name(last + 1), tensor);
+        }
+        self.config.model.rpn.convs += 1;
+        self
+    }
+
     pub(crate) fn num_images(&self) -> usize {
         self.images.len()
     }

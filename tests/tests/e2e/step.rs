@@ -180,10 +180,7 @@ fn gradients_are_the_slopes_of_the_losses() {
     const MIN_SLOPE: f64 = 1e-3;
     let place = Place::new();
     let store = images(place.path());
-    // Only the last two convolutions of an RPN are computed from patches.
-    let mut config = config(2, 2);
-    config.model.rpn.convs = 3;
-    let mut step = with_fixed_samples(&store, &config, &[0, 3]);
+    let mut step = with_fixed_samples(&store, &config(2, 2), &[0, 3]);
     let at_rest = step.run();
     let (mut tried, mut worst) = (0, 0.0f64);
     for (name, grad) in &at_rest.grads {
