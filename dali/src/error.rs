@@ -33,7 +33,7 @@ pub enum DaliError {
     Image {
         /// Its COCO id: `image 42`, and its file where `fault` does not name it.
         image: String,
-        /// What is wrong and how to fix it.
+        /// The fault, and how to fix it.
         fault: String,
     },
     /// Pixels in a store that fail to decode.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use super::fields::{flag, id, rotation, side};
 
 /// A whole annotation file.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Dataset {
     /// Images, in file order.
     pub images: Vec<Image>,
@@ -83,7 +83,7 @@ pub(crate) fn name_in_url(url: &str) -> Option<String> {
 }
 
 /// One entry of `annotations`.
-#[derive(Clone, PartialEq, Deserialize)]
+#[derive(Clone, Default, PartialEq, Deserialize)]
 pub struct Annotation {
     /// Annotation id.
     #[serde(deserialize_with = "id")]
@@ -119,7 +119,7 @@ pub struct Annotation {
 }
 
 /// One entry of `categories`.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 pub struct Category {
     /// Category id; may be sparse.
     #[serde(deserialize_with = "id")]

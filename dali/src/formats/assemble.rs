@@ -84,7 +84,7 @@ pub(super) fn assemble(
         let file = folder.path(&again.file_name);
         return Err(fault(&file, "is annotated in two places; remove one of them"));
     }
-    let mut dataset = Dataset { images: vec![], annotations: vec![], categories: vec![] };
+    let mut dataset = Dataset::default();
     for (picture, image_id) in pictures.into_iter().zip(1..) {
         let Picture { file_name, size: [height, width], objects } = picture;
         for object in objects {
@@ -102,23 +102,14 @@ pub(super) fn assemble(
                 image_id,
                 category_id,
                 bbox: object.bbox.map(|bbox| bbox.to_vec()),
-                area: None,
                 iscrowd: object.crowd,
                 segmentation: object.segmentation,
-                keypoints: None,
-                rotation: 0.0,
-                columns: vec![],
+                ..Annotation::default()
             });
         }
         dataset.images.push(Image { id: image_id, file_name, height, width });
     }
-    let category = |(name, id)| Category {
-        id,
-        name,
-        keypoints: vec![],
-        skeleton: vec![],
-        supercategory: None,
-    };
+    let category = |(name, id)| Category { id, name, ..Category::default() };
     dataset.categories = names.into_iter().zip(1..).map(category).collect();
     Ok(Source {
         images: folder.root.clone(),

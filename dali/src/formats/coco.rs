@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::folder::{Folder, name_of, stem_and_extension};
+use super::folder::{Folder, folder_of, name_of, stem_and_extension};
 use super::{Request, Source, fault, keys, split};
 use crate::error::DaliError;
 
@@ -104,7 +104,7 @@ fn images_of(folder: &Folder, file: &str) -> Result<String, DaliError> {
         return Err(fault(&path, "names no image: its images have no `file_name`"));
     };
     let (stem, _) = stem_and_extension(name_of(file));
-    let own = file.strip_suffix(name_of(file)).unwrap_or_default();
+    let own = folder_of(file);
     let suffix = [INSTANCES, KEYPOINTS].iter().find_map(|start| stem.strip_prefix(start));
     let suffix = suffix.map_or(stem, |suffix| suffix.trim_start_matches('_'));
     let split = split::of_name(stem).unwrap_or(suffix);

@@ -9,7 +9,7 @@ use std::path::Path;
 use roxmltree::{Document, Node};
 
 use super::assemble::{Object, Picture, assemble};
-use super::folder::{ByName, Folder, each, name_of, stem_and_extension};
+use super::folder::{ByName, Folder, each, folder_of, name_of, stem_and_extension};
 use super::part::{self, Part, Parts};
 use super::xml::{self, attribute, number};
 use super::{Request, Source, fault, split};
@@ -92,7 +92,7 @@ fn content(
     for image in root.children().filter(|node| node.has_tag_name("image")) {
         let named = |text: String| xml::fault_at(&path, &document, image, &text);
         let name = attribute(image, "name").map_err(named)?;
-        let own = file.strip_suffix(name_of(file)).unwrap_or_default();
+        let own = folder_of(file);
         let (stem, _) = stem_and_extension(name_of(file));
         let bases = [own.to_string(), format!("{own}images/"), format!("{own}images/{stem}/")];
         let bases: Vec<&str> = bases.iter().map(String::as_str).collect();

@@ -269,6 +269,11 @@ pub(super) fn name_of(file: &str) -> &str {
     file.rsplit_once('/').map_or(file, |(_, name)| name)
 }
 
+/// The folder of a file, with its `/`; empty for one at the top.
+pub(super) fn folder_of(file: &str) -> &str {
+    file.strip_suffix(name_of(file)).unwrap_or_default()
+}
+
 /// A path without its extension, and the extension, empty if it has none.
 pub(super) fn stem_and_extension(file: &str) -> (&str, &str) {
     match file.rsplit_once('.') {

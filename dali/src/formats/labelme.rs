@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
 use super::assemble::{Picture, assemble};
-use super::folder::{ByName, Folder, each, name_of, stem_and_extension};
+use super::folder::{ByName, Folder, each, folder_of, stem_and_extension};
 use super::part::{self, Part, Parts};
 use super::pixels::{self, Values};
 use super::{Request, Source, fault, keys};
@@ -86,7 +86,7 @@ fn picture(
     let path = folder.path(file);
     let content: File = serde_json::from_str(&folder.text(file)?)
         .map_err(|error| fault(&path, format!("is not a LabelMe file: {error}")))?;
-    let own = file.strip_suffix(name_of(file)).unwrap_or_default();
+    let own = folder_of(file);
     let (stem, _) = stem_and_extension(file);
     let named = images.find(&[own], &content.image_path);
     // A renamed pair keeps the old name inside.

@@ -62,14 +62,13 @@ pub(super) fn fill_batch<M: AsRef<[u8]> + AsMut<[u8]>>(
     need("images", indices.len(), slot.layout().images())?;
     let past_end = indices.iter().map(|&idx| idx + 1).max().unwrap_or(0);
     need("images of the store", past_end, store.len())?;
-    slot.clear_batch_rows();
+    slot.clear();
     slot.view_mut("num_images")?[0] = indices.len() as i32;
     let results: Vec<Result<(), DaliError>> = slot
         .images_mut()
         .into_par_iter()
         .enumerate()
         .map(|(row, mut rows)| {
-            rows.clear();
             let Some(&idx) = indices.get(row) else { return Ok(()) };
             let copy = batch.copies.get(row).copied().unwrap_or(0);
             fill_image(store, idx, batch.epoch | copy << COPY_BIT, &mut rows)?;
@@ -86,80 +85,56 @@ fn fill_image(
     rows: &mut ImageRows<'_>,
 ) -> Result<(), DaliError> {
     let image = store.image(idx);
-    let room = Room { image_id: image.image_id };
+    let mut room = Room { image_id: image.image_id, rows };
     let num_bytes = image.height as usize * image.width as usize * 3;
-    store.decode_rgb_into(idx, room.take(rows, "pixels", 0, num_bytes)?)?;
+    store.decode_rgb_into(idx, room.take("pixels", 0, num_bytes)?)?;
     let (low, high) = (image.image_id as i32, (image.image_id >> 32) as i32);
-    let key = [low, high, idx as i32, moment as i32];
-    room.take(rows, "image_keys", 0, 4)?.copy_from_slice(&key);
+    room.put("image_keys", 0, &[low, high, idx as i32, moment as i32])?;
 
     let objects = image.objects.map(|obj| store.object(obj)).filter(|object| !object.crowd);
-    let mut used = Used::default();
+    let (mut num_objects, mut num_parts, mut num_coords, mut num_runs) = (0, 0, 0, 0);
     for object in objects {
         let [x, y, w, h] = object.bbox_xywh;
-        let corners = [x, y, x + w, y + h];
-        room.take(rows, "gt_boxes", 4 * used.objects, 4)?.copy_from_slice(&corners);
-        room.take(rows, "gt_classes", used.objects, 1)?[0] = object.label as i32;
-        let first_part = used.parts;
-        let kind = fill_segmentation(&room, &object.segmentation, &mut used, rows)?;
-        let index = [kind, first_part as i32, (used.parts - first_part) as i32];
-        room.take(rows, "segm_index", 3 * used.objects, 3)?.copy_from_slice(&index);
-        used.objects += 1;
-    }
-    room.take(rows, "gt_counts", 0, 1)?[0] = used.objects as i32;
-    Ok(())
-}
-
-/// Appends the parts of one mask and returns its kind.
-fn fill_segmentation(
-    room: &Room,
-    segmentation: &Segmentation<'_>,
-    used: &mut Used,
-    rows: &mut ImageRows<'_>,
-) -> Result<i32, DaliError> {
-    match segmentation {
-        Segmentation::Polygons(rings) => {
-            for ring in rings {
-                room.take(rows, "coords", used.coords, ring.len())?.copy_from_slice(ring);
-                room.add_part(rows, used, used.coords, ring.len())?;
-                used.coords += ring.len();
+        room.put("gt_boxes", 4 * num_objects, &[x, y, x + w, y + h])?;
+        room.put("gt_classes", num_objects, &[object.label as i32])?;
+        let first_part = num_parts;
+        let kind = match object.segmentation {
+            Segmentation::Polygons(rings) => {
+                for ring in rings {
+                    room.put("coords", num_coords, ring)?;
+                    let part = [num_coords as i32, ring.len() as i32];
+                    room.put("segm_parts", 2 * num_parts, &part)?;
+                    num_coords += ring.len();
+                    num_parts += 1;
+                }
+                SEGM_POLYGONS
             }
-            Ok(SEGM_POLYGONS)
-        }
-        Segmentation::Runs(runs) => {
-            let row = room.take(rows, "runs", used.runs, runs.len())?;
-            // A run is at most as long as the image has pixels, which is far below 2^31.
-            row.iter_mut().zip(*runs).for_each(|(to, &run)| *to = run as i32);
-            room.add_part(rows, used, used.runs, runs.len())?;
-            used.runs += runs.len();
-            Ok(SEGM_RUNS)
-        }
+            Segmentation::Runs(runs) => {
+                // A run is at most as long as the image has pixels, which is far below 2^31.
+                room.put::<i32>("runs", num_runs, bytemuck::cast_slice(runs))?;
+                let part = [num_runs as i32, runs.len() as i32];
+                room.put("segm_parts", 2 * num_parts, &part)?;
+                num_runs += runs.len();
+                num_parts += 1;
+                SEGM_RUNS
+            }
+        };
+        let index = [kind, first_part as i32, (num_parts - first_part) as i32];
+        room.put("segm_index", 3 * num_objects, &index)?;
+        num_objects += 1;
     }
-}
-
-/// How much of an image's rows is in use.
-#[derive(Default)]
-struct Used {
-    objects: usize,
-    parts: usize,
-    coords: usize,
-    runs: usize,
+    room.put("gt_counts", 0, &[num_objects as i32])
 }
 
 /// Hands out ranges of an image's rows, or reports whose capacity is too small.
-struct Room {
+struct Room<'a, 'b> {
     image_id: u64,
+    rows: &'a mut ImageRows<'b>,
 }
 
-impl Room {
-    fn take<'r, T: Item>(
-        &self,
-        rows: &'r mut ImageRows<'_>,
-        name: &str,
-        at: usize,
-        len: usize,
-    ) -> Result<&'r mut [T], DaliError> {
-        let row = rows.row_mut(name)?;
+impl Room<'_, '_> {
+    fn take<T: Item>(&mut self, name: &str, at: usize, len: usize) -> Result<&mut [T], DaliError> {
+        let row = self.rows.row_mut(name)?;
         let have = row.len();
         row.get_mut(at..at + len).ok_or_else(|| DaliError::Slot {
             what: format!("{name} of image {}", self.image_id),
@@ -168,17 +143,8 @@ impl Room {
         })
     }
 
-    /// Appends a part: `len` values from `offset` on.
-    fn add_part(
-        &self,
-        rows: &mut ImageRows<'_>,
-        used: &mut Used,
-        offset: usize,
-        len: usize,
-    ) -> Result<(), DaliError> {
-        let part = [offset as i32, len as i32];
-        self.take(rows, "segm_parts", 2 * used.parts, 2)?.copy_from_slice(&part);
-        used.parts += 1;
+    fn put<T: Item>(&mut self, name: &str, at: usize, values: &[T]) -> Result<(), DaliError> {
+        self.take(name, at, values.len())?.copy_from_slice(values);
         Ok(())
     }
 }

@@ -119,16 +119,6 @@ impl<M: AsRef<[u8]> + AsMut<[u8]>> Slot<M> {
             clear(&mut self.memory.as_mut()[range], array);
         }
     }
-
-    /// Clears the per-batch arrays.
-    pub(super) fn clear_batch_rows(&mut self) {
-        for idx in 0..self.layout.arrays().len() {
-            let (range, array) = (self.layout.range(idx), &self.layout.arrays()[idx]);
-            if !array.per_image {
-                clear(&mut self.memory.as_mut()[range], array);
-            }
-        }
-    }
 }
 
 /// The rows of a slot that belong to one image.
@@ -147,13 +137,6 @@ impl ImageRows<'_> {
     pub fn row_mut<T: Item>(&mut self, name: &str) -> Result<&mut [T], DaliError> {
         let idx = self.layout.find(name, T::ELEMENT)?;
         Ok(bytemuck::cast_slice_mut(&mut *self.rows[idx]))
-    }
-
-    /// Clears each row as the layout says.
-    pub(super) fn clear(&mut self) {
-        for (row, array) in self.rows.iter_mut().zip(self.layout.arrays()) {
-            clear(row, array);
-        }
     }
 }
 

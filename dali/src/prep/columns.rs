@@ -23,8 +23,8 @@ enum Value {
 /// `annotations` are those of the file, in its order.
 ///
 /// # Errors
-/// As for [`coco::lists`]; [`DaliError::Annotations`] for a list of another length, or with a number that
-/// is not finite.
+/// As for [`coco::lists`]; [`DaliError::Annotations`] for a list of another length, or with a
+/// number that is not finite.
 pub(super) fn read(
     path: &Path,
     bytes: &[u8],

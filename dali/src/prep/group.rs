@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 
 use super::keypoints;
-use super::report::{DropReason, Noted};
+use super::report::{DropReason, Noted, PrepReport};
 use crate::coco::{self, Annotation, Dataset};
 use crate::store::{Category, Keypoints};
 
@@ -13,15 +13,10 @@ pub(super) struct Groups {
     /// In the order of COCO ids, labels 1..K.
     pub(super) categories: Vec<Category>,
     pub(super) keypoints: Option<Keypoints>,
-    /// Why keypoints were left out.
-    pub(super) keypoints_doubt: Option<String>,
-    /// The category that is left out, as it only groups the others.
-    pub(super) root: Option<coco::Category>,
     /// In the order of image ids, as pycocotools and torchvision iterate.
     pub(super) tasks: Vec<ImageTask>,
-    pub(super) dropped: BTreeMap<DropReason, Noted>,
-    /// Images whose file an earlier one has too.
-    pub(super) shared_files: Noted,
+    /// Begun with what was dropped here, and what is odd about images and categories.
+    pub(super) report: PrepReport,
 }
 
 /// One image with its annotations and their labels, in file order.
@@ -77,7 +72,15 @@ pub(super) fn group(dataset: Dataset) -> Groups {
         .zip(1..)
         .map(|(category, label)| Category { name: category.name, coco_id: category.id, label })
         .collect();
-    Groups { categories, keypoints, keypoints_doubt, root, tasks, dropped, shared_files }
+    let report = PrepReport {
+        dropped,
+        shared_files,
+        num_keypoints: keypoints.as_ref().map_or(0, |keypoints| keypoints.names.len()),
+        keypoints_doubt,
+        root: root.map(|of| format!("{:?} (id {})", of.name, of.id)),
+        ..PrepReport::default()
+    };
+    Groups { categories, keypoints, tasks, report }
 }
 
 /// The images, in order, whose file an earlier image has too: the same path, in any spelling.

@@ -94,19 +94,9 @@ fn store(
         return Err(DaliError::annotations(&options.annotations, fault));
     }
     progress(Progress { stage: Stage::Annotations, done: 1, total: 1 });
-    let Groups { categories, keypoints, keypoints_doubt, root, tasks, dropped, shared_files } =
-        group::group(dataset);
-
-    let num_keypoints = keypoints.as_ref().map_or(0, |keypoints| keypoints.names.len());
-    let mut report = PrepReport {
-        dropped,
-        shared_files,
-        num_keypoints,
-        keypoints_doubt,
-        root: root.map(|of| format!("{:?} (id {})", of.name, of.id)),
-        notes: options.notes.clone(),
-        ..PrepReport::default()
-    };
+    let Groups { categories, keypoints, tasks, mut report } = group::group(dataset);
+    report.notes.clone_from(&options.notes);
+    let num_keypoints = report.num_keypoints;
     let (overwrite, pixels) = (options.overwrite, options.pixels);
     let beside = (keypoints, columns);
     let mut writer =

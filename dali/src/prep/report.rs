@@ -331,14 +331,14 @@ impl PrepReport {
         if let Some(root) = &self.root {
             writeln!(f, "  left out     the category {root}, the supercategory of all others")?;
         }
-        if self.renamed.count > 0 {
-            writeln!(f, "  found        images under a name that looks alike: {}", self.renamed)?;
-        }
-        if self.shared_files.count > 0 {
-            writeln!(f, "  shared       the file of an earlier image: {}", self.shared_files)?;
-        }
-        if self.exif_rotated.count > 0 {
-            writeln!(f, "  not rotated  images with an EXIF rotation: {}", self.exif_rotated)?;
+        for (word, of, noted) in [
+            ("found", "images under a name that looks alike", &self.renamed),
+            ("shared", "the file of an earlier image", &self.shared_files),
+            ("not rotated", "images with an EXIF rotation", &self.exif_rotated),
+        ] {
+            if noted.count > 0 {
+                writeln!(f, "  {word:<12} {of}: {noted}")?;
+            }
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ use std::io::{BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use hotcoco::mask;
+use hotcoco::types::Segmentation;
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -56,20 +57,6 @@ struct Annotation {
     num_keypoints: usize,
 }
 
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Segmentation {
-    Polygons([Vec<f64>; 1]),
-    Runs { size: [u32; 2], counts: Counts },
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Counts {
-    List(Vec<u32>),
-    Text(String),
-}
-
 impl Annotations {
     /// An empty file that says what is drawn.
     pub(super) fn new(drawing: String) -> Annotations {
@@ -118,14 +105,14 @@ impl Annotations {
             let bbox = mask::to_bbox(&object.mask);
             let size = [object.mask.h, object.mask.w];
             let segmentation = match object.outline {
-                Some(outline) => Segmentation::Polygons([outline]),
+                Some(outline) => Segmentation::Polygon(vec![outline]),
                 // Alternate between COCO's two forms, so that each set exercises both.
                 None if id.is_multiple_of(2) => {
-                    Segmentation::Runs { size, counts: Counts::List(object.mask.counts) }
+                    Segmentation::UncompressedRle { size, counts: object.mask.counts }
                 }
                 None => {
-                    let text = mask::rle_to_string(&object.mask);
-                    Segmentation::Runs { size, counts: Counts::Text(text) }
+                    let counts = mask::rle_to_string(&object.mask);
+                    Segmentation::CompressedRle { size, counts }
                 }
             };
             self.annotations.push(Annotation {

@@ -1,5 +1,5 @@
-//! SplitMix64: the n-th number is a hash of the key and n, so each image has a stream of its own and
-//! can be drawn on any thread.
+//! SplitMix64: the n-th number is a hash of the key and n, so each image has a stream of its own
+//! and can be drawn on any thread.
 
 use crate::mix::{GOLDEN_GAMMA, finalize, mix, unit};
 

@@ -7,6 +7,8 @@ use dali::prep::{self, EmptyImages, PrepOptions, PrepReport};
 use dali::store::Segmentation;
 use dali::{PixelEncoding, Store};
 
+use crate::fixture::objects;
+
 /// A folder of recorded data.
 pub(crate) fn data(name: &str) -> Option<PathBuf> {
     shared("ONEGRAPH_DATA", &format!("data/{name}"))
@@ -54,10 +56,9 @@ fn train_counts_and_pixels() {
     assert_eq!((last.name.as_str(), last.coco_id, last.label), ("toothbrush", 90, 80));
     store.verify_all().unwrap();
 
-    let objects = || (0..store.header().num_annotations).map(|obj| store.object(obj));
     let runs = |crowd| {
         let is_runs = |segmentation: &_| matches!(segmentation, Segmentation::Runs(_));
-        objects().filter(|o| o.crowd == crowd && is_runs(&o.segmentation)).count()
+        objects(&store).filter(|o| o.crowd == crowd && is_runs(&o.segmentation)).count()
     };
     assert_eq!((runs(true), runs(false)), (8, 0));
 

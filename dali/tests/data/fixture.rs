@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use dali::prep::{self, PrepOptions, PrepReport};
-use dali::store::Segmentation;
+use dali::store::{ObjectView, Segmentation};
 use dali::{DaliError, Store};
 use hotcoco::types::Rle;
 use jpeg_encoder::{ColorType, Encoder};
@@ -115,6 +115,11 @@ impl Fixture {
         self.prep_with(|_| ())
     }
 
+    /// Runs prep, and opens the store.
+    pub(crate) fn made(&self) -> (PrepReport, Store) {
+        (self.prep().unwrap(), self.store())
+    }
+
     /// Replaces the store.
     pub(crate) fn prep_again(&self) -> PrepReport {
         self.prep_with(|options| options.overwrite = true).unwrap()
@@ -158,6 +163,11 @@ pub(crate) fn altered(id: u64, fields: Value) -> Value {
     object.extend(fields.as_object().unwrap().clone());
     object.retain(|_, field| !field.is_null());
     value
+}
+
+/// All objects of a store.
+pub(crate) fn objects(store: &Store) -> impl Iterator<Item = ObjectView<'_>> {
+    (0..store.header().num_annotations).map(|obj| store.object(obj))
 }
 
 /// The pixels of a stored mask.

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use dali::Store;
-use dali::formats::{self, Request, Source};
-use dali::prep::{self, PrepOptions};
+use dali::formats;
 use dali::store::{Segmentation, Stores};
 use hotcoco::mask;
 use hotcoco::types::Rle;
 use serde_json::Value;
 
 use crate::fixture::rle_of;
+use crate::formats_mistakes::{request, store};
 
 /// Vertices are stored in f32, so a vertex on a tie of the rasterization may fall on the other
 /// side: pixels by which a polygon's mask may differ (7 measured). Masks of pixels are exact.
@@ -72,18 +72,12 @@ fn every_format_gives_the_recorded_objects() {
 
 /// The objects of a folder's images, by file name.
 fn stored(folder: &Path, format: &str, split: Option<&str>) -> BTreeMap<String, Vec<Stored>> {
-    let mut request = Request::new(folder);
-    request.split = split.map(str::to_string);
-    let Source { images, annotations, dataset, notes } = formats::read(&request).unwrap();
+    let source = formats::read(&request(folder, split)).unwrap();
     let taken = format!("taking {} for {format}: ", folder.display());
-    assert!(notes[0].starts_with(&taken), "{notes:?}");
+    assert!(source.notes[0].starts_with(&taken), "{:?}", source.notes);
     let place = tempfile::tempdir().unwrap();
-    let out: PathBuf = place.path().join("store");
-    let options = PrepOptions::new(images, annotations, &out);
-    match dataset {
-        Some(dataset) => prep::run_dataset(&options, dataset, &mut |_| ()).unwrap(),
-        None => prep::run(&options, &mut |_| ()).unwrap(),
-    };
+    let out = place.path().join("store");
+    store(source, &out).unwrap();
     let store = Store::open(&out).unwrap();
     // A number that stays when files are added: COCO states it, else the FNV-1a of the name.
     let stable = Stores::from(Store::open(&out).unwrap()).stable_id(0);

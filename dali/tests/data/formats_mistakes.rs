@@ -6,8 +6,9 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use dali::DaliError;
 use dali::formats::{self, Request, Source};
-use dali::prep::{self, Masks, PrepOptions};
+use dali::prep::{self, Masks, PrepOptions, PrepReport};
 use image::{DynamicImage, GrayImage, ImageBuffer, Luma};
 use jpeg_encoder::ColorType;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -41,51 +42,60 @@ pub(crate) fn picture(root: &Path, file: &str) {
     put(root, file, jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb));
 }
 
-/// The sentence that reading or storing a folder ends with; `None` if it is stored.
-fn refusal(root: &Path, sound: &Sound) -> Option<String> {
-    let mut request = Request::new(root.join("set"));
-    request.format = Some(sound.format.to_string());
-    request.split = sound.split.map(str::to_string);
-    let made = formats::read(&request).and_then(|source| {
-        let Source { images, annotations, dataset, .. } = source;
-        let options = PrepOptions::new(images, annotations, root.join("store"));
-        match dataset {
-            Some(dataset) => prep::run_dataset(&options, dataset, &mut |_| ()),
-            None => prep::run(&options, &mut |_| ()),
-        }
-    });
+/// The request for a folder, or a part of it.
+pub(crate) fn request(folder: &Path, split: Option<&str>) -> Request {
+    Request { split: split.map(str::to_string), ..Request::new(folder) }
+}
+
+/// Stores what was read.
+pub(crate) fn store(source: Source, out: &Path) -> Result<PrepReport, DaliError> {
+    let Source { images, annotations, dataset, .. } = source;
+    let options = PrepOptions::new(images, annotations, out);
+    match dataset {
+        Some(dataset) => prep::run_dataset(&options, dataset, &mut |_| ()),
+        None => prep::run(&options, &mut |_| ()),
+    }
+}
+
+/// The sentence that reading or storing a sound folder ends with after a change; `None` if it is
+/// stored.
+fn refusal(sound: &Sound, change: impl FnOnce(&Path)) -> Option<String> {
+    let place = tempfile::tempdir().unwrap();
+    let set = place.path().join("set");
+    (sound.write)(&set);
+    change(&set);
+    let format = Some(sound.format.to_string());
+    let made = formats::read(&Request { format, ..request(&set, sound.split) })
+        .and_then(|source| store(source, &place.path().join("store")));
     made.err().map(|error| error.to_string())
 }
 
 /// The folder as it is, found without being told, is stored; each mistake is named.
 fn check<T: AsRef<[u8]>>(sound: &Sound, mistakes: &[Mistake<'_, T>]) {
-    let place = tempfile::tempdir().unwrap();
-    (sound.write)(&place.path().join("set"));
-    assert_eq!(refusal(place.path(), sound), None, "{}", sound.format);
-    let mut request = Request::new(place.path().join("set"));
-    request.split = sound.split.map(str::to_string);
-    let taken = formats::read(&request).unwrap().notes[0].clone();
+    assert_eq!(refusal(sound, |_| ()), None, "{}", sound.format);
+    let set = tempfile::tempdir().unwrap();
+    (sound.write)(set.path());
+    let taken = formats::read(&request(set.path(), sound.split)).unwrap().notes[0].clone();
     assert!(taken.contains(&format!(" for {}: ", sound.format)), "{taken}");
     let sound_files = mistakes.iter().map(|(file, ..)| *file);
-    let sound_files = sound_files.filter(|file| place.path().join("set").join(file).exists());
+    let sound_files = sound_files.filter(|file| set.path().join(file).exists());
     check_unreadable(sound, &sound_files.collect::<Vec<_>>());
     for (file, from, to, says) in mistakes {
-        let place = tempfile::tempdir().unwrap();
-        let set = place.path().join("set");
-        (sound.write)(&set);
-        let path = set.join(file);
         let (to, text) = (to.as_ref(), String::from_utf8_lossy(to.as_ref()));
-        if text == GONE {
-            fs::remove_file(&path).unwrap();
-        } else if from.is_empty() {
-            put(&set, file, to);
-        } else {
-            let before = fs::read_to_string(&path).unwrap();
-            assert!(before.contains(from), "{file} does not hold {from}");
-            fs::write(&path, before.replace(from, &text)).unwrap();
-        }
         let mistake = format!("{}: {file}: {from:?} -> {text:?}", sound.format);
-        let sentence = refusal(place.path(), sound).unwrap_or_else(|| panic!("{mistake}: stored"));
+        let sentence = refusal(sound, |set| {
+            let path = set.join(file);
+            if text == GONE {
+                fs::remove_file(&path).unwrap();
+            } else if from.is_empty() {
+                put(set, file, to);
+            } else {
+                let before = fs::read_to_string(&path).unwrap();
+                assert!(before.contains(from), "{file} does not hold {from}");
+                fs::write(&path, before.replace(from, &text)).unwrap();
+            }
+        });
+        let sentence = sentence.unwrap_or_else(|| panic!("{mistake}: stored"));
         assert!(!sentence.contains('\n'), "{mistake}: {sentence}");
         for part in *says {
             assert!(sentence.contains(part), "{mistake}: `{part}` is not in: {sentence}");
@@ -103,12 +113,11 @@ fn check_unreadable(sound: &Sound, files: &[&str]) {
         |path| mknodat(CWD, path, FileType::Fifo, Mode::RUSR, 0).unwrap(),
     ];
     for (file, replace) in files.iter().flat_map(|file| replaced.map(|replace| (file, replace))) {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("set").join(file);
-        (sound.write)(&place.path().join("set"));
-        fs::remove_file(&path).unwrap();
-        replace(&path);
-        let sentence = refusal(place.path(), sound).unwrap_or_default();
+        let sentence = refusal(sound, |set| {
+            fs::remove_file(set.join(file)).unwrap();
+            replace(&set.join(file));
+        });
+        let sentence = sentence.unwrap_or_default();
         assert!(sentence.contains(file), "{}: {file}: {sentence}", sound.format);
     }
 }
@@ -176,8 +185,7 @@ fn mistakes_in_yolo_are_sentences() {
 fn folders_of_tools_that_write_no_yaml_are_read() {
     let place = tempfile::tempdir().unwrap();
     let read = |set: &Path, split: Option<&str>| {
-        let mut request = Request::new(set);
-        (request.split, request.masks) = (split.map(str::to_string), Masks::Optional);
+        let request = Request { masks: Masks::Optional, ..request(set, split) };
         let Source { dataset, notes, .. } = formats::read(&request).unwrap();
         let dataset = dataset.unwrap();
         let of = |id| dataset.categories.iter().find(|c| c.id == id).unwrap().name.clone();
@@ -346,10 +354,9 @@ fn write_voc(set: &Path) {
 
 #[test]
 fn mistakes_in_voc_are_sentences() {
-    let write = write_voc;
     let a = "Annotations/a.xml";
     let mask = "SegmentationObject/a.png";
-    let sound = Sound { format: "voc", split: Some("train"), write };
+    let sound = Sound { format: "voc", split: Some("train"), write: write_voc };
     check(
         &sound,
         &[
@@ -390,16 +397,10 @@ fn mistakes_in_voc_are_sentences() {
             ("ImageSets/Main/train.txt", "", GONE, &["has no splits; leave --split train out"]),
         ],
     );
-    let place = tempfile::tempdir().unwrap();
-    let set = place.path().join("set");
-    write(&set);
-    fs::remove_file(set.join("ImageSets/Main/train.txt")).unwrap();
-    assert_eq!(refusal(place.path(), &Sound { split: Some("all"), ..sound }), None);
-    let place = tempfile::tempdir().unwrap();
-    let set = place.path().join("set");
-    write(&set);
-    put(&set, mask, values(1, 3));
-    let sentence = refusal(place.path(), &sound).unwrap();
+    let all = Sound { split: Some("all"), ..sound };
+    let without_lists = |set: &Path| fs::remove_file(set.join("ImageSets/Main/train.txt")).unwrap();
+    assert_eq!(refusal(&all, without_lists), None);
+    let sentence = refusal(&sound, |set| put(set, mask, values(1, 3))).unwrap();
     assert!(sentence.contains("has an object 3 but its XML file lists 2"), "{sentence}");
 }
 
@@ -459,12 +460,11 @@ fn mistakes_in_masks_are_sentences() {
         ("images/a.jpg", "", b"x", &["a.jpg): is neither JPEG nor PNG"]),
     ];
     check(&sound, mistakes);
-    let place = tempfile::tempdir().unwrap();
-    let set = place.path().join("set");
-    write(&set);
-    put(&set, "classes.json", r#"{"1": "ant", "2": "bee"}"#);
-    put(&set, "masks/b.png", ids(3001));
-    let sentence = refusal(place.path(), &sound).unwrap();
+    let sentence = refusal(&sound, |set| {
+        put(set, "classes.json", r#"{"1": "ant", "2": "bee"}"#);
+        put(set, "masks/b.png", ids(3001));
+    });
+    let sentence = sentence.unwrap();
     assert!(sentence.contains("has the value 3001, of class 3"), "{sentence}");
 }
 
@@ -519,8 +519,7 @@ fn lvis_takes_files_from_addresses() {
     let source = formats::read(&Request::new(&set)).unwrap();
     assert!(source.notes[0].contains(" for lvis: lvis_v1_train.json"), "{:?}", source.notes);
     let out = place.path().join("store");
-    let options = PrepOptions::new(source.images, source.annotations, &out);
-    prep::run(&options, &mut |_| ()).unwrap();
+    store(source, &out).unwrap();
     let store = dali::Store::open(&out).unwrap();
     assert_eq!((store.file_name(0), store.header().categories[0].coco_id), ("train2017/a.jpg", 3));
 }
@@ -538,8 +537,7 @@ fn folders_of_no_format_or_of_two_are_refused() {
     put(&set, "masks/a/ant_1.png", values(9, 0));
     put(&set, "data.yaml", "names: [ant]");
     assert!(read().contains("may be yolo (data.yaml names classes) or masks ("), "{}", read());
-    let mut request = Request::new(&set);
-    request.format = Some("png".into());
+    let request = Request { format: Some("png".into()), ..Request::new(&set) };
     let sentence = formats::read(&request).unwrap_err().to_string();
     assert!(sentence.contains("--from = png"), "{sentence}");
 }

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 
 use dali::formats::{self, Request};
 
-use crate::formats_mistakes::{picture, put};
+use crate::formats_mistakes::{picture, put, request};
 
 #[test]
 fn yolo_splits_that_share_images_are_reported_and_key_points_left_out() {
@@ -26,9 +26,7 @@ fn yolo_splits_that_share_images_are_reported_and_key_points_left_out() {
     ] {
         let yaml = format!("names: [ant]\nkpt_shape: [2, 3]\ntrain: {train}\nval: {val}");
         put(set, "data.yaml", yaml);
-        let mut request = Request::new(set);
-        request.split = Some("val".into());
-        let source = formats::read(&request).unwrap();
+        let source = formats::read(&request(set, Some("val"))).unwrap();
         let said = source.notes.iter().filter(|note| note.starts_with("warning: "));
         let said = said.map(String::as_str).collect::<String>();
         assert!(said.contains(says) && said.is_empty() == says.is_empty(), "{val}: {said}");

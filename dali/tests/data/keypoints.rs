@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use dali::coco;
 use dali::formats::{self, Request};
-use dali::prep::{self, Finding, PrepOptions, source_key};
+use dali::prep::{Finding, source_key};
 use dali::store::{Classes, Keypoints, MAX_KEYPOINTS, Stores};
 use serde_json::{Value, json};
 
-use crate::fixture::{Alter, Fixture, altered, annotation, assert_fails, assert_says};
-use crate::formats_mistakes::put;
+use crate::fixture::{Alter, Fixture, altered, annotation, assert_fails, assert_says, objects};
+use crate::formats_mistakes::{put, store};
 use crate::store::{open_error, refresh, reseal, rewrite};
 
 /// Image 7 with an object with three keypoints, one without a list, and a crowd with one.
@@ -37,12 +37,11 @@ pub(crate) fn prepared() -> Fixture {
 #[test]
 fn keypoints_reach_the_store() {
     let fixture = unprepared();
-    let report = fixture.prep().unwrap();
+    let (report, store) = fixture.made();
     assert_eq!((report.num_keypoints, report.num_with_keypoints), (3, 1), "{report}");
     let line = "\n  keypoints    3 for each object; 1 objects have some\n";
     assert!(report.to_string().contains(line), "{report}");
     assert!(report.findings.keys().all(|finding| *finding == Finding::Copy), "{report}");
-    let store = fixture.store();
     store.verify_all().unwrap();
     let names = ["nose", "left_ear", "right_ear"].map(String::from).into();
     let keypoints = Keypoints { names, skeleton: vec![[0, 1], [2, 0]] };
@@ -78,8 +77,8 @@ fn a_store_without_keypoints_is_as_before() {
             fixture.json["categories"][0]["keypoints"] = json!(["nose"]);
         }
         alter(&mut fixture.json);
-        let report = fixture.prep().unwrap();
-        assert_eq!((fixture.store().header().keypoints.as_ref(), report.num_keypoints), (None, 0));
+        let (report, store) = fixture.made();
+        assert_eq!((store.header().keypoints.as_ref(), report.num_keypoints), (None, 0));
         assert!(report.findings.is_empty() && report.keypoints_doubt.is_none(), "{report}");
     }
 }
@@ -99,7 +98,7 @@ fn broken_lists_are_told_and_stored_as_none() {
     ]) {
         fixture.add_annotation(altered(id, json!({"category_id": 90, "keypoints": list})));
     }
-    let report = fixture.prep().unwrap();
+    let (report, store) = fixture.made();
     let found = &report.findings[&Finding::BadKeypoints];
     assert_eq!(
         (found.count, found.first_ids.as_slice()),
@@ -109,7 +108,6 @@ fn broken_lists_are_told_and_stored_as_none() {
         &report.to_string(),
         &["  left out     lists of keypoints that are broken: 6 of 11"],
     );
-    let store = fixture.store();
     assert!((3..11).all(|obj| store.object(obj).keypoints == [[0.0; 3]; 3]));
     assert!(store.header().doubts.iter().any(|doubt| doubt.contains("are broken: 6 of 11")));
 }
@@ -133,18 +131,17 @@ fn categories_that_name_different_keypoints_or_too_many_leave_them_out() {
     for (alter, words) in cases {
         let mut fixture = unprepared();
         alter(&mut fixture.json["categories"]);
-        let (report, words) =
-            (fixture.prep().unwrap(), format!("keypoints were left out: {words}"));
+        let words = format!("keypoints were left out: {words}");
+        let (report, store) = fixture.made();
         assert_says(&report.to_string(), &[&words]);
-        let store = fixture.store();
         assert_eq!(store.header().keypoints, None);
         assert!(store.header().doubts.iter().any(|doubt| doubt.starts_with(&words)));
     }
     // A category without any takes over the others'.
     let mut fixture = unprepared();
     fixture.json["categories"][0]["keypoints"] = json!([]);
-    fixture.prep().unwrap();
-    assert_eq!(fixture.store().header().keypoints.as_ref().unwrap().names[2], "right_ear");
+    let (_, store) = fixture.made();
+    assert_eq!(store.header().keypoints.as_ref().unwrap().names[2], "right_ear");
 }
 
 /// With a checksum that is right: a value, a length, a count, names.
@@ -298,8 +295,7 @@ fn a_folder_of_people_alone_is_read() {
     let source = formats::read(&Request::new(&folder)).unwrap();
     assert!(source.annotations.ends_with("person_keypoints_val2017.json"), "{source:?}");
     assert!(source.images.ends_with("val2017/"), "{source:?}");
-    let options = PrepOptions::new(source.images, source.annotations, fixture.store_path());
-    assert_eq!(prep::run(&options, &mut |_| ()).unwrap().num_with_keypoints, 1);
+    assert_eq!(store(source, &fixture.store_path()).unwrap().num_with_keypoints, 1);
     // The instances are of all classes.
     write("instances_val2017.json", &text);
     let source = formats::read(&Request::new(&folder)).unwrap();
@@ -320,11 +316,9 @@ fn keypoints_are_those_that_detectron2_reads() {
     for image in golden["dataset"]["images"].as_array().unwrap() {
         fixture.write_jpeg(image["file_name"].as_str().unwrap(), 100, 80);
     }
-    fixture.prep().unwrap();
-    let store = fixture.store();
-    let objects = (0..store.header().num_annotations).map(|obj| store.object(obj));
+    let (_, store) = fixture.made();
     let mut compared = 0;
-    for object in objects {
+    for object in objects(&store) {
         let records = golden["result"].as_array().unwrap().iter();
         let mut theirs = records.flat_map(|record| record["annotations"].as_array().unwrap());
         let Some(theirs) = theirs.find(|theirs| theirs["id"] == object.annotation_id) else {

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::fixture::{Fixture, altered, annotation, assert_fails, assert_says};
 
 /// Images 3 (16x16, empty), 7 (20x10: polygon, crowd, two rings, runs) and 2^33 + 5 (8x8).
-fn prepared() -> Fixture {
+fn prepared() -> Stores {
     let mut fixture = Fixture::new();
     fixture.add_picture(3, "b.jpg", 16, 16);
     fixture.add_picture((1 << 33) + 5, "c.jpg", 8, 8);
@@ -24,8 +24,8 @@ fn prepared() -> Fixture {
     fixture.add_annotation(altered(102, json!({"segmentation": rings})));
     fixture.add_annotation(altered(103, json!({"segmentation": runs, "bbox": bbox})));
     fixture.add_annotation(annotation(104, (1 << 33) + 5, 90));
-    fixture.prep().unwrap();
-    fixture
+    // The mappings outlive the files.
+    fixture.made().1.into()
 }
 
 fn array(name: &str, element: Element, extents: &[usize]) -> Array {
@@ -69,8 +69,7 @@ fn ints<'a>(slot: &'a Slot, name: &str) -> &'a [i32] {
 
 #[test]
 fn a_slot_holds_the_batch_in_the_stated_layout() {
-    let fixture = prepared();
-    let store = Stores::from(fixture.store());
+    let store = prepared();
     let capacities = store.contents().capacities;
     let expected = Capacities { pixels: 256, objects: 3, parts: 4, coords: 20, runs: 5 };
     assert_eq!(capacities, expected);
@@ -107,8 +106,7 @@ fn a_slot_holds_the_batch_in_the_stated_layout() {
 
 #[test]
 fn nothing_of_an_earlier_batch_stays() {
-    let fixture = prepared();
-    let store = Stores::from(fixture.store());
+    let store = prepared();
     let layout = layout(2, store.contents().capacities);
     let mut used = Slot::plain(layout.clone());
     fill_slot(&store, &[1, 1], 1, &mut used, &nothing).unwrap();
@@ -128,8 +126,7 @@ fn nothing_of_an_earlier_batch_stays() {
 /// An array that the loader does not know: a row of the layout, and the line that fills it.
 #[test]
 fn a_new_array_is_filled_by_the_caller() {
-    let fixture = prepared();
-    let store = Arc::new(Stores::from(fixture.store()));
+    let store = Arc::new(prepared());
     let mut all = arrays(store.contents().capacities);
     all.insert(3, Array { clear: Clear::Ones, ..array("areas", Element::I32, &[1]) });
     let layout = Arc::new(SlotLayout::new(3, all, 64).unwrap());
@@ -151,8 +148,7 @@ fn a_new_array_is_filled_by_the_caller() {
 
 #[test]
 fn too_small_a_slot_is_refused_by_name() {
-    let fixture = prepared();
-    let store = Stores::from(fixture.store());
+    let store = prepared();
     let whole = store.contents().capacities;
     let error = |capacities: Capacities, indices: &[usize]| {
         let mut slot = Slot::plain(layout(1, capacities));
@@ -170,8 +166,7 @@ fn too_small_a_slot_is_refused_by_name() {
 
 #[test]
 fn a_layout_that_cannot_be_filled_is_refused_in_one_sentence() {
-    let fixture = prepared();
-    let store = Arc::new(Stores::from(fixture.store()));
+    let store = Arc::new(prepared());
     let error = |change: &dyn Fn(&mut Vec<Array>)| {
         let mut all = arrays(store.contents().capacities);
         change(&mut all);
@@ -197,8 +192,7 @@ fn a_layout_that_cannot_be_filled_is_refused_in_one_sentence() {
 
 #[test]
 fn the_loader_gives_all_batches_in_order_and_then_none() {
-    let fixture = prepared();
-    let store = Arc::new(Stores::from(fixture.store()));
+    let store = Arc::new(prepared());
     let layout = layout(2, store.contents().capacities);
     let batches: Vec<Batch> = (0..20)
         .map(|epoch| Batch { indices: vec![epoch as usize % 3, 1], epoch, copies: vec![] })
@@ -229,8 +223,7 @@ fn the_loader_gives_all_batches_in_order_and_then_none() {
 
 #[test]
 fn the_loader_ends_early_refuses_to_hang_and_reports_errors() {
-    let fixture = prepared();
-    let store = Arc::new(Stores::from(fixture.store()));
+    let store = Arc::new(prepared());
     let layout = layout(1, store.contents().capacities);
     let batch = |idx| Batch { indices: vec![idx], epoch: 0, copies: vec![] };
     let start = |batches: Box<dyn Iterator<Item = Batch> + Send>, num_slots| {

@@ -29,12 +29,11 @@ fn all_forms_of_masks_reach_the_store() {
         // Trailing zeros may be left out; the report counts such masks.
         runs(105, 0, [10, 20], json!(SQUARE_RUNS[..8])),
     ]);
-    let report = fixture.prep().unwrap();
+    let (report, store) = fixture.made();
     assert_eq!((report.num_annotations, report.num_crowd), (6, 1));
     assert_eq!(report.num_dropped(), 0, "{report}");
     assert_eq!(report.findings[&Finding::ShortRuns].first_ids, [105]);
 
-    let store = fixture.store();
     assert_eq!(store.image(0).objects, 0..6);
     let object = |obj| store.object(obj);
     assert_eq!((object(0).annotation_id, object(0).label), (100, 2)); // zebra, of ids 3 and 90
@@ -151,14 +150,14 @@ fn changes_and_doubts_are_told() {
         (json!({"category_id": 90, "area": 20.0}), Some(Copy), own),
     ] {
         let fixture = Fixture::of([altered(101, fields.clone())]);
-        let mut findings = fixture.prep().unwrap().findings;
+        let (report, store) = fixture.made();
+        let mut findings = report.findings;
         // The boxes of the first two are far from the mask.
         let is_unfit = findings.remove(&Finding::UnfitBox).is_some();
         assert_eq!(is_unfit, bbox != own, "{fields}");
         let found: Vec<_> =
             findings.iter().map(|(of, noted)| (*of, &noted.first_ids[..])).collect();
         assert_eq!(found, told.map(|told| (told, &[101][..])).into_iter().collect::<Vec<_>>());
-        let store = fixture.store();
         let is_doubt = is_unfit || matches!(told, Some(FarArea | Copy));
         assert_eq!(store.header().doubts.len(), usize::from(is_doubt), "{fields}");
         assert_eq!(store.object(1).bbox_xywh, bbox, "{fields}");
@@ -272,8 +271,7 @@ fn objects_that_are_all_crowds_are_told() {
     for crowd in [1, 0] {
         let mut fixture = Fixture::new();
         fixture.json["annotations"][0]["iscrowd"] = json!(crowd);
-        fixture.prep().unwrap();
-        let doubts = fixture.store().header().doubts.join("");
+        let doubts = fixture.made().1.header().doubts.join("");
         assert_eq!(doubts.contains("all 1 objects are crowds"), crowd == 1, "{doubts}");
     }
 }
@@ -290,8 +288,7 @@ fn root_category_is_left_out_only_without_objects() {
         let mut fixture = Fixture::new();
         let of = |(id, name, above)| json!({"id": id, "name": name, "supercategory": above});
         fixture.json["categories"] = list.iter().copied().map(of).collect();
-        fixture.prep().unwrap();
-        let store = fixture.store();
+        let (_, store) = fixture.made();
         let names: Vec<_> = store.header().categories.iter().map(|of| of.name.as_str()).collect();
         assert_eq!(names, want);
     }

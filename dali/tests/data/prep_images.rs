@@ -23,8 +23,7 @@ fn with_file(bytes: &[u8]) -> Fixture {
 /// The pixels that are stored of a file.
 fn stored(bytes: &[u8]) -> Vec<u8> {
     let fixture = with_file(bytes);
-    fixture.prep().unwrap();
-    rgb(&fixture.store(), 0)
+    rgb(&fixture.made().1, 0)
 }
 
 /// EXIF data that ask for a quarter turn, of either byte order.
@@ -71,8 +70,8 @@ fn png_with_exif(exif: &[u8], is_before: bool) -> Vec<u8> {
 
 #[test]
 fn jpeg_keeps_its_bytes_and_decodes_close_to_the_original() {
-    let fixture = Fixture::prepared();
-    let store = fixture.store();
+    let fixture = Fixture::new();
+    let (_, store) = fixture.made();
     assert_eq!(store.image(0).encoding, PixelEncoding::Jpeg);
     let file = std::fs::metadata(fixture.images().join("a.jpg")).unwrap().len();
     assert_eq!(store.header().files["pixels.bin"].bytes, file);
@@ -103,8 +102,7 @@ fn png_of_any_kind_is_stored_raw_and_exact() {
     ] {
         // The name says jpg: the content counts.
         let fixture = with_file(&png(picture));
-        fixture.prep().unwrap();
-        let store = fixture.store();
+        let (_, store) = fixture.made();
         assert_eq!(store.image(0).encoding, PixelEncoding::Raw);
         assert_eq!(&rgb(&store, 0), expected);
     }
@@ -237,12 +235,11 @@ fn exif_rotation_is_reported_and_applied_only_if_asked() {
     ];
     for file in files {
         let mut fixture = with_file(&file);
-        let report = fixture.prep().unwrap();
+        let (report, store) = fixture.made();
         assert_eq!(report.exif_rotated.first_ids, [7]);
-        assert_eq!((fixture.store().image(0).height, fixture.store().image(0).width), (10, 20));
-        let header = fixture.store().header().clone();
-        assert_eq!((header.num_turned, header.num_unturned), (0, 1));
-        assert!(fixture.store().source_faults(&fixture.images()).is_empty());
+        assert_eq!((store.image(0).height, store.image(0).width), (10, 20));
+        assert_eq!((store.header().num_turned, store.header().num_unturned), (0, 1));
+        assert!(store.source_faults(&fixture.images()).is_empty());
         std::fs::remove_dir_all(fixture.store_path()).unwrap();
         fixture.json["images"][0]["width"] = 10.into();
         fixture.json["images"][0]["height"] = 20.into();
@@ -296,9 +293,8 @@ fn bad_images_can_be_skipped() {
 fn empty_images_are_kept_or_dropped_and_order_is_by_id() {
     let mut fixture = Fixture::new();
     fixture.add_picture(3, "b.jpg", 16, 16);
-    let report = fixture.prep().unwrap();
+    let (report, store) = fixture.made();
     assert_eq!((report.num_images, report.num_empty_images), (2, 1));
-    let store = fixture.store();
     assert_eq!((store.image(0).image_id, store.file_name(0)), (3, "b.jpg"));
     assert_eq!((store.image(1).image_id, store.file_name(1)), (7, "a.jpg"));
     let report = fixture
@@ -335,10 +331,10 @@ fn files_are_found_under_names_that_look_alike() {
         fixture.json["images"][0]["file_name"] = name.into();
         match want {
             Ok(file) => {
-                let report = fixture.prep().unwrap();
-                assert_eq!(fixture.store().file_name(0), file);
+                let (report, store) = fixture.made();
+                assert_eq!(store.file_name(0), file);
                 assert_eq!(report.renamed.count, usize::from(file != name));
-                assert!(fixture.store().changed_source(&fixture.images()).is_none());
+                assert!(store.changed_source(&fixture.images()).is_none());
             }
             Err(words) => fixture.assert_refused(&[words]),
         }
@@ -363,8 +359,7 @@ fn lost_levels_of_16_bits_are_told_by_file() {
         let grey = DynamicImage::ImageLuma16(ImageBuffer::from_fn(20, 10, value));
         for picture in [grey.to_rgba16().into(), grey] {
             let fixture = with_file(&png(picture));
-            fixture.prep().unwrap();
-            let doubts = fixture.store().header().doubts.join("");
+            let doubts = fixture.made().1.header().doubts.join("");
             assert!(doubts.starts_with(want) && doubts.is_empty() == want.is_empty(), "{doubts}");
         }
     }

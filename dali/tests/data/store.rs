@@ -7,7 +7,7 @@ use dali::prep::{PrepOptions, source_key};
 use dali::store::{Classes, Column, Header, SourceChange, Stores, column};
 use serde_json::{Value, json};
 
-use crate::fixture::{Alter, Fixture, altered, assert_fails, assert_says, jpeg};
+use crate::fixture::{Alter, Fixture, altered, assert_fails, assert_says, jpeg, objects};
 use crate::keypoints;
 
 /// Replaces a file of the store; its own are read-only.
@@ -316,7 +316,7 @@ fn columns_are_stored_with_the_objects_that_state_them() {
     fixture.prep_with(|options| options.columns.clone_from(&asked)).unwrap();
     let store = fixture.store();
     assert_eq!(store.header().columns, asked[1..]);
-    for object in (0..store.header().num_annotations).map(|object| store.object(object)) {
+    for object in objects(&store) {
         let tips = column(&asked[1..], "tips", object.columns).unwrap();
         let is_stated = object.annotation_id == 900;
         assert!(if is_stated { tips == [1.5, -2.0] } else { tips.iter().all(|v| v.is_nan()) });

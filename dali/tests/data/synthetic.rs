@@ -8,7 +8,7 @@ use dali::store;
 use dali::synthetic::{CLASS_NAMES, KEYPOINT_NAMES, SyntheticOptions, generate};
 use tempfile::TempDir;
 
-use crate::fixture::{assert_fails, assert_says, rle_of};
+use crate::fixture::{assert_fails, assert_says, objects, rle_of};
 
 /// CRC-32 of the records and values of the masks of two images of seed 8, before there were
 /// keypoints. The pixels did not change either, but a sine in them may round differently elsewhere.
@@ -177,7 +177,7 @@ fn keypoints_lie_on_their_objects() {
     assert_eq!(keypoints.skeleton, [[0, 4], [1, 4], [2, 4], [3, 4]]);
     assert_eq!(store.header().num_with_keypoints, store.header().num_annotations);
     let (mut hidden, mut seen) = (0, 0);
-    for object in (0..store.header().num_annotations).map(|obj| store.object(obj)) {
+    for object in objects(&store) {
         let is_whole = matches!(object.segmentation, store::Segmentation::Polygons(_));
         let pixels = hotcoco::mask::decode(&rle_of(&object.segmentation, 128, 128));
         let is_near = |x: f32, y: f32| {
