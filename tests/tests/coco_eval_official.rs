@@ -5,9 +5,7 @@ mod support;
 
 use std::path::PathBuf;
 
-use score::{
-    Detection, GroundTruth, IouType, Rle, Summary, evaluate, evaluate_files, write_results_json_of,
-};
+use score::{IouType, evaluate_files};
 
 fn annotations() -> Option<PathBuf> {
     support::need(support::data_dir().join("coco-eval/annotations/instances_val2014_100.json"))
@@ -61,48 +59,4 @@ fn official_segm() {
 #[test]
 fn official_bbox() {
     official(IouType::Bbox, 0.504581, 0.696973);
-}
-
-/// Detections in memory score as the file does that we write of them, and as the official file.
-#[test]
-fn memory_and_files_agree() {
-    let Some(gt_file) = annotations() else { return };
-    let gt = GroundTruth::from_file(&gt_file).expect("official annotations");
-    for iou_type in [IouType::Bbox, IouType::Segm] {
-        let Some(file) = detections_of(iou_type) else { return };
-        let detections = read_plain(&gt, &file);
-        let from_memory = evaluate(&gt, &detections, iou_type).expect("official detections");
-        let from_file: Summary = evaluate_files(&gt_file, &file, None).expect("official files");
-        assert_eq!(from_memory, from_file);
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let written = folder.path().join("detections.json");
-        write_results_json_of(&written, &detections, iou_type).expect("detections are sound");
-        assert_eq!(evaluate_files(&gt_file, &written, None).expect("our own file"), from_memory);
-    }
-}
-
-/// Reads a results file without our own reader.
-fn read_plain(gt: &GroundTruth, file: &std::path::Path) -> Vec<Detection> {
-    assert_eq!(gt.num_images(), 100);
-    let text = std::fs::read(file).expect("official detections");
-    let entries: Vec<serde_json::Value> = serde_json::from_slice(&text).expect("JSON");
-    let number = |v: &serde_json::Value| v.as_f64().expect("a number");
-    let detection = |entry: &serde_json::Value| {
-        let bbox = entry["bbox"].as_array();
-        let bbox = bbox.map_or([0.0; 4], |b| std::array::from_fn(|i| number(&b[i])));
-        let mask = &entry["segmentation"];
-        Detection {
-            image_id: entry["image_id"].as_u64().expect("an id"),
-            category_id: entry["category_id"].as_u64().expect("an id"),
-            score: number(&entry["score"]),
-            bbox_xywh: bbox,
-            segmentation: mask["counts"].as_str().map(|counts| {
-                let size = |i: usize| number(&mask["size"][i]) as u32;
-                Rle::from_leb(size(0), size(1), counts).expect("official runs")
-            }),
-            keypoints: None,
-            ..Detection::default()
-        }
-    };
-    entries.iter().map(detection).collect()
 }

@@ -299,9 +299,9 @@ fn opened(config: Config, options: SessionOptions) -> Session {
     Session::new(config, options).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// A verdict that comes late drops the steps after the evaluated one, on a device too: what is saved,
-/// recorded and reported is what a run leaves that waits for its scores, and so is the state it ends
-/// with.
+/// A verdict that comes late drops the steps after the evaluated one, on a device too: what is
+/// saved, recorded and reported is what a run leaves that waits for its scores, and so is the state
+/// it ends with.
 #[test]
 fn a_run_that_is_scored_late_ends_as_one_that_waits() {
     let set = ["train.steps=12", "train.eval_every_steps=4", "train.target_box=0"];

@@ -86,13 +86,8 @@ fn an_onnx_file_is_written_of_any_kind_of_model_or_refused() {
     assert!(place.good(&format!("{export} --shape 48x64")).contains("[N, 3, 48, 64]"));
     let (whole, metadata) = (place.bytes("m.onnx"), br#""classes":[{"id":1,"name":"square"}"#);
     assert!(whole.windows(metadata.len()).any(|part| part == metadata));
-    place.refuses(
-        BAD_CONFIG,
-        &[
-            (&format!("{export} --shape 50x64"), &["50x64", "multiples of 16"]),
-            (&format!("{export} --shape 0x64"), &["0x64", "multiples of 16"]),
-        ],
-    );
+    let odd = format!("{export} --shape 50x64");
+    place.bad(&odd, BAD_CONFIG, &["50x64", "multiples of 16"]);
     let large = place.run(&format!("{export} --shape 65536x64"));
     assert!(large.code == 2 && large.err.contains("at most 8192 pixels"), "{}", large.err);
     place.shows(
