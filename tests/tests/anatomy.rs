@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 
 use common::driver::Gpus;
-use common::{Place, Said, as_count, as_list, as_number, assert_has, said};
+use common::{Place, Said, as_count, as_list, as_number, said};
 use device::Device;
 use engine::dataset::{DataSet, Split};
 use engine::progress::Progress;
