@@ -5,8 +5,8 @@ use crate::config::{BackboneKind, ChannelOrder, Config, ExtraLevel};
 
 use super::container::Container;
 use super::dialect::{Dialect, Difference, EPS};
+use super::extent::Extent;
 use super::file::WeightsFile;
-use super::load::Extent;
 use super::published;
 
 /// How the model of a config differs in detection from every model that the other project, one that

@@ -11,8 +11,9 @@ use graph::StateSet;
 
 use super::container::Values;
 use super::conventions::disagreements;
+use super::extent::Extent;
 use super::file::WeightsFile;
-use super::load::{Extent, weights_from_tensors};
+use super::load::weights_from_tensors;
 use super::report::{LoadReport, Tolerance, few};
 use crate::error::EngineError;
 use crate::model::{ModelSpec, detection_program};

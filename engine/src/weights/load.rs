@@ -7,33 +7,12 @@ use graph::StateSet;
 
 use super::container::Values;
 use super::conventions::{contradictions, warnings};
+use super::extent::Extent;
 use super::file::WeightsFile;
 use super::layout::{from_torchvision, torchvision_shape};
 use super::names::{BODY, part};
 use super::report::{LoadReport, Mismatch};
-use crate::model::{Param, depends_on_classes};
-
-/// The part of a model that a file is to fill.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Extent {
-    /// The body of the backbone and nothing else: from a classifier, or from a whole detector.
-    Backbone,
-    /// The whole model.
-    Model,
-    /// The whole model except for what depends on its classes, as the file's are others.
-    AllButClasses,
-}
-
-impl Extent {
-    /// True if a parameter is to be filled.
-    pub(super) fn holds(self, param: &Param) -> bool {
-        match self {
-            Extent::Backbone => param.name.starts_with(BODY),
-            Extent::Model => true,
-            Extent::AllButClasses => !depends_on_classes(&param.name, &param.shape),
-        }
-    }
-}
+use crate::model::Param;
 
 /// Loads the parameters that the file is to fill; the others keep their values. The caller judges
 /// the gaps with [`LoadReport::check`], and folds the frozen norms with [`super::fold`].

@@ -59,7 +59,7 @@ fn state_dict(tensors: &[(String, Values)]) -> Vec<u8> {
         text(&mut pickle, &key.to_string());
         text(&mut pickle, "cpu");
         count(&mut pickle, values.len());
-        // What lies outside of the pickle; then the first element, shape and strides.
+        // The storage lies outside of the pickle; then the first element, shape and strides.
         pickle.extend(b"tQ");
         count(&mut pickle, 0);
         for counts in [shape, &contiguous(shape).unwrap_or_default()] {
