@@ -45,6 +45,11 @@ impl Dims {
         check::dtype(self.op, tensor, desc, elements)
     }
 
+    /// The op that is checked, for its errors: the declared one, or its gradient.
+    pub fn op(&self) -> &'static str {
+        self.op
+    }
+
     /// The extent of `name`; a name that nothing bound is a fault of the op.
     pub fn get(&self, name: &str) -> usize {
         match self.value(name) {

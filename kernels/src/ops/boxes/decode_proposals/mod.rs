@@ -16,7 +16,7 @@ use rayon::prelude::*;
 
 use crate::boxes::{Box4, ImageSize, as_boxes, as_boxes_mut, clip, decode, is_small, sigmoid};
 use crate::contract::{Dims, Kernel};
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 use crate::{Cost, OpError, TensorDesc, check, op};
 
 pub use cases::cases;
@@ -55,13 +55,11 @@ op! {
     }
 }
 
-const NAME: &str = "decode_proposals";
-
 impl Kernel for DecodeProposals {
-    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let of = DecodeProposalsInputs::of(inputs);
         let total = of.logits.iter().map(|level| level.shape[1..].iter().product::<usize>()).sum();
-        check::shape(NAME, "anchors", of.anchors, &[total, 4])
+        check::shape(dims.op(), "anchors", of.anchors, &[total, 4])
     }
 
     fn cost(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -86,9 +84,7 @@ impl Kernel for DecodeProposals {
             levels.push(Level { logits: logits.f32(), deltas: as_boxes(deltas.f32()), first, len });
             first += len;
         }
-        let [boxes, scores] = &mut args.outputs[..] else {
-            unreachable!("infer gives two outputs")
-        };
+        let [boxes, scores] = exactly(&mut args.outputs);
         let rows = rows.max(1);
         as_boxes_mut(boxes.f32())
             .par_chunks_mut(rows)

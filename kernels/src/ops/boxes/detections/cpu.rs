@@ -6,7 +6,7 @@ use super::{Detections, DetectionsInputs};
 use crate::boxes::{
     Box4, ImageSize, as_boxes, as_boxes_mut, at_most, clip, decode, is_small, nms_sorted, rank_key,
 };
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 
 /// A class of a RoI that passed score and size.
 #[derive(Clone, Copy)]
@@ -90,9 +90,7 @@ fn survive(op: &Detections, group: &[Candidate]) -> Vec<Candidate> {
 }
 
 fn write(images: &[Vec<Candidate>], args: &mut CpuArgs<'_>) {
-    let [boxes, scores, labels, image_idx, counts, num_detections] = &mut args.outputs[..] else {
-        unreachable!("infer gives six outputs")
-    };
+    let [boxes, scores, labels, image_idx, counts, num_detections] = exactly(&mut args.outputs);
     let (boxes, scores) = (as_boxes_mut(boxes.f32()), scores.f32());
     let (labels, image_idx, counts) = (labels.i32(), image_idx.i32(), counts.i32());
     boxes.fill([0.0; 4]);

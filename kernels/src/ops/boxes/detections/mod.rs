@@ -67,8 +67,6 @@ op! {
     }
 }
 
-const NAME: &str = "detections";
-
 impl Kernel for Detections {
     fn sizes(&self, dims: &mut Dims) {
         dims.bind("D", self.per_image);
@@ -78,14 +76,14 @@ impl Kernel for Detections {
         let (of, columns) = (DetectionsInputs::of(inputs), dims.get("K+1"));
         if columns == 0 {
             let expected = "[M, K+1] with a column for the background".to_string();
-            return Err(check::shape_error(NAME, "class_logits", of.class_logits, expected));
+            return Err(check::shape_error(dims.op(), "class_logits", of.class_logits, expected));
         }
         match dims.get("Deltas") {
             4 => Ok(()),
             deltas if deltas == 4 * columns => Ok(()),
             _ => {
                 let expected = format!("[M, {}], 4 for each class, or [M, 4]", 4 * columns);
-                Err(check::shape_error(NAME, "box_deltas", of.box_deltas, expected))
+                Err(check::shape_error(dims.op(), "box_deltas", of.box_deltas, expected))
             }
         }
     }

@@ -37,7 +37,6 @@ op! {
     }
 }
 
-const NAME: &str = "keypoint_peaks";
 /// The longest side of a map: a block of the kernel holds a whole one.
 pub const MAX_SIDE: usize = 64;
 
@@ -53,7 +52,7 @@ impl Kernel for KeypointPeaks {
         let is_whole = per_box * rows == dims.get("Rows") && side * side == dims.get("Pixels");
         if !is_whole || !(1..=MAX_SIDE).contains(&side) {
             let expected = format!("[{rows} * K, S * S] with S of 1 to {MAX_SIDE}");
-            return Err(check::shape_error(NAME, "maps", of.maps, expected));
+            return Err(check::shape_error(dims.op(), "maps", of.maps, expected));
         }
         dims.bind("K", per_box);
         Ok(())

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::{NmsProposals, NmsProposalsInputs, ProposalScope};
 use crate::boxes::{Box4, as_boxes, as_boxes_mut, nms_sorted, rank_index, rank_key};
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 
 pub(super) fn nms_proposals(op: &NmsProposals, args: &mut CpuArgs<'_>) {
     let inputs = NmsProposalsInputs::of(&args.inputs);
@@ -37,9 +37,7 @@ pub(super) fn nms_proposals(op: &NmsProposals, args: &mut CpuArgs<'_>) {
         }
     }
 
-    let [out_boxes, out_scores, out_idx, counts] = &mut args.outputs[..] else {
-        unreachable!("infer gives four outputs")
-    };
+    let [out_boxes, out_scores, out_idx, counts] = exactly(&mut args.outputs);
     let capacity = out_scores.shape()[1];
     let (out_boxes, out_scores) = (as_boxes_mut(out_boxes.f32()), out_scores.f32());
     let (out_idx, counts) = (out_idx.i32(), counts.i32());

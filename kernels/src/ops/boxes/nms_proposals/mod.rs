@@ -72,8 +72,6 @@ op! {
     }
 }
 
-const NAME: &str = "nms_proposals";
-
 impl NmsProposals {
     /// Survivors of a level of an image that are looked for: more cannot be among the kept.
     fn most_of_level(&self) -> usize {
@@ -91,7 +89,7 @@ impl Kernel for NmsProposals {
                 let n = dims.get("N");
                 let divides = n.checked_rem(images) == Some(0);
                 let expected = format!("a divisor of {n}");
-                check::parameter(NAME, "images of a group", divides, &expected, images)?;
+                check::parameter(dims.op(), "images of a group", divides, &expected, images)?;
                 self.post_top_n.min(rows)
             }
         };

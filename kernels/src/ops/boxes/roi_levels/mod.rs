@@ -47,14 +47,12 @@ op! {
     }
 }
 
-const NAME: &str = "roi_levels";
-
 impl Kernel for RoiLevels {
     const FLOPS: Flops = Flops::Output(10);
 
-    fn check(&self, _inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let ok = self.min_level <= self.max_level;
-        check::parameter(NAME, "max_level", ok, "at least min_level", self.max_level)
+        check::parameter(dims.op(), "max_level", ok, "at least min_level", self.max_level)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

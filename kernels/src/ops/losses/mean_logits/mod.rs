@@ -41,14 +41,12 @@ op! {
 /// Rows of a block, one a warp.
 const WARPS: usize = 8;
 
-const NAME: &str = "mean_logits";
-
 impl Kernel for MeanLogits {
-    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let (got, expected) = (inputs.len(), format!("2 to {MAX_STAGES}"));
         match got {
             2..=MAX_STAGES => Ok(()),
-            _ => Err(OpError::Arity { op: NAME, what: "inputs", expected, got }),
+            _ => Err(OpError::Arity { op: dims.op(), what: "inputs", expected, got }),
         }
     }
 

@@ -31,8 +31,6 @@ op! {
     }
 }
 
-const NAME: &str = "select_columns_grad";
-
 /// Elements of the gradient that a thread writes: one 16-byte store of halves.
 const VECTOR: usize = 8;
 
@@ -43,8 +41,8 @@ impl Kernel for SelectColumnsGrad {
     }
 
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
-        check_columns(NAME, self.width, self.columns)?;
-        check::len(NAME, "index", &inputs[1], dims.get("M"))
+        check_columns(dims.op(), self.width, self.columns)?;
+        check::len(dims.op(), "index", &inputs[1], dims.get("M"))
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

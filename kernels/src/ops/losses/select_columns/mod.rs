@@ -36,14 +36,12 @@ op! {
     }
 }
 
-const NAME: &str = "select_columns";
-
 /// First column of the group that `index` names; none if it is negative.
 fn first_column(index: i32, width: usize, columns: usize, modulo: bool) -> Option<usize> {
     let index = usize::try_from(index).ok()?;
     let groups = columns / width;
     let group = if modulo { index % groups } else { index };
-    assert!(group < groups, "{NAME}: index {index} of {groups} groups");
+    assert!(group < groups, "select_columns: index {index} of {groups} groups");
     Some(group * width)
 }
 
@@ -59,8 +57,8 @@ impl Kernel for SelectColumns {
     }
 
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
-        check_columns(NAME, self.width, inputs[0].dim(1))?;
-        check::len(NAME, "index", &inputs[1], dims.get("M"))
+        check_columns(dims.op(), self.width, inputs[0].dim(1))?;
+        check::len(dims.op(), "index", &inputs[1], dims.get("M"))
     }
 
     fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {

@@ -40,12 +40,10 @@ op! {
     }
 }
 
-const NAME: &str = "clear_outside";
-
 impl Kernel for ClearOutside {
     fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let side = dims.get("S");
-        check::parameter(NAME, "S", side % 2 == 1, "odd", side)
+        check::parameter(dims.op(), "S", side % 2 == 1, "odd", side)
     }
 
     fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {

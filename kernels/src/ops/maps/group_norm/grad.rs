@@ -5,7 +5,7 @@
 use device::{Launch, LaunchArgs};
 
 use crate::contract::{Dims, Flops, Kernel};
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 use crate::{OpError, TensorDesc, op};
 
 use super::{check_map, cpu, cuda};
@@ -69,10 +69,6 @@ op! {
     }
 }
 
-const SUMS: &str = "group_norm_grad_sums";
-const INPUT: &str = "group_norm_grad_input";
-const PARAMS: &str = "group_norm_grad_params";
-
 impl Kernel for GroupNormGradSums {
     const FLOPS: Flops = Flops::Input(4);
 
@@ -80,8 +76,8 @@ impl Kernel for GroupNormGradSums {
         dims.bind("groups", self.groups);
     }
 
-    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
-        check_map(SUMS, &inputs[1], self.groups)
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check_map(dims.op(), &inputs[1], self.groups)
     }
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
@@ -110,8 +106,8 @@ impl Kernel for GroupNormGradInput {
         dims.bind("groups", self.groups);
     }
 
-    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
-        check_map(INPUT, &inputs[1], self.groups)
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check_map(dims.op(), &inputs[1], self.groups)
     }
 
     fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
@@ -138,9 +134,7 @@ impl Kernel for GroupNormGradParams {
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let sums = args.inputs[0].f32();
-        let [dgamma, dbeta] = &mut args.outputs[..] else {
-            unreachable!("{PARAMS} has two outputs");
-        };
+        let [dgamma, dbeta] = exactly(&mut args.outputs);
         let channels = dgamma.desc.len();
         let over_images = |start: usize| {
             sums.iter().skip(start).step_by(2 * channels).map(|&v| f64::from(v)).sum::<f64>()

@@ -17,7 +17,7 @@ mod tests;
 use device::{Launch, LaunchArgs};
 
 use crate::contract::{Dims, Kernel};
-use crate::cpu::{CpuArgs, TensorRef};
+use crate::cpu::{CpuArgs, TensorRef, exactly};
 use crate::ops::relu_mask::ReluMask;
 use crate::{BackwardRule, Cost, OpError, Sink, Source, TensorDesc, check, op};
 
@@ -56,8 +56,6 @@ op! {
     }
 }
 
-const NAME: &str = "group_norm";
-
 /// Fails unless `groups` divides the channels of `x`, and the map holds something.
 fn check_map(op: &'static str, x: &TensorDesc, groups: usize) -> Result<(), OpError> {
     let divides = groups > 0 && x.dim(3).is_multiple_of(groups);
@@ -74,8 +72,8 @@ impl Kernel for GroupNorm {
         dims.bind("groups", self.groups);
     }
 
-    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
-        check_map(NAME, &inputs[0], self.groups)
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check_map(dims.op(), &inputs[0], self.groups)
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -127,9 +125,7 @@ impl Kernel for GroupNorm {
         let map = cpu::Map::new(x.desc, self.groups);
         let (x, gamma, beta) = (x.f32(), gamma.f32(), beta.f32());
         let residual = residual.map(TensorRef::f32);
-        let [y, stats] = &mut args.outputs[..] else {
-            unreachable!("{NAME} has two outputs");
-        };
+        let [y, stats] = exactly(&mut args.outputs);
         cpu::statistics(map, x, self.eps, stats.f32(), args.workspace);
         cpu::normalise(map, x, (gamma, beta), residual, self.relu, stats.f32(), y.f32());
     }

@@ -3,7 +3,7 @@
 use device::{Launch, LaunchArgs};
 
 use crate::contract::{Dims, Kernel};
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 use crate::ops::bias_grad;
 use crate::{Cost, OpError, TensorDesc, check, op};
 
@@ -33,13 +33,11 @@ op! {
     }
 }
 
-const NAME: &str = "layer_norm_grad";
-
 impl Kernel for LayerNormGrad {
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let of = LayerNormGradInputs::of(inputs);
-        check_channels(NAME, of.x, dims)?;
-        check::shape(NAME, "stats", of.stats, &[positions(of.x), 2])
+        check_channels(dims.op(), of.x, dims)?;
+        check::shape(dims.op(), "stats", of.stats, &[positions(of.x), 2])
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -63,9 +61,7 @@ impl Kernel for LayerNormGrad {
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let LayerNormGradInputs { g, x, gamma, stats } = LayerNormGradInputs::of(&args.inputs);
         let [g, x, gamma, stats] = [g, x, gamma, stats].map(|t| t.f32());
-        let [dx, dgamma, dbeta] = &mut args.outputs[..] else {
-            unreachable!("{NAME} has three outputs")
-        };
+        let [dx, dgamma, dbeta] = exactly(&mut args.outputs);
         cpu::grad_input((g, x), gamma, stats, dx.f32());
         cpu::grad_params((g, x), stats, [dgamma.f32(), dbeta.f32()], args.workspace);
     }

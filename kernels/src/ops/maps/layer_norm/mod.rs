@@ -14,7 +14,7 @@ mod tests;
 use device::{Launch, LaunchArgs};
 
 use crate::contract::{Dims, Flops, Kernel};
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 use crate::{BackwardRule, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
@@ -47,8 +47,6 @@ op! {
     }
 }
 
-const NAME: &str = "layer_norm";
-
 /// Positions of `[.., C]`.
 fn positions(x: &TensorDesc) -> usize {
     x.shape[..x.shape.len() - 1].iter().product()
@@ -67,7 +65,7 @@ impl Kernel for LayerNorm {
     const FLOPS: Flops = Flops::Output(7);
 
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
-        check_channels(NAME, &inputs[0], dims)
+        check_channels(dims.op(), &inputs[0], dims)
     }
 
     fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {
@@ -82,7 +80,7 @@ impl Kernel for LayerNorm {
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let LayerNormInputs { x, gamma, beta } = LayerNormInputs::of(&args.inputs);
         let [x, gamma, beta] = [x, gamma, beta].map(|t| t.f32());
-        let [y, stats] = &mut args.outputs[..] else { unreachable!("{NAME} has two outputs") };
+        let [y, stats] = exactly(&mut args.outputs);
         cpu::forward(x, (gamma, beta), self.eps, y.f32(), stats.f32());
     }
 }

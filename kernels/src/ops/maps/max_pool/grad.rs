@@ -31,8 +31,6 @@ op! {
     }
 }
 
-const NAME: &str = "max_pool_grad";
-
 impl Kernel for MaxPoolGrad {
     const FLOPS: Flops = Flops::Input(1);
 
@@ -42,13 +40,13 @@ impl Kernel for MaxPoolGrad {
     }
 
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
-        self.pool.check_window(NAME)?;
+        self.pool.check_window(dims.op())?;
         let extents = [self.height, self.width].map(|e| self.pool.extent(e));
         if extents == [Some(dims.get("P")), Some(dims.get("Q"))] {
             return Ok(());
         }
         let expected = format!("[N, {:?}, {:?}, C]", extents[0], extents[1]);
-        Err(check::shape_error(NAME, "g", &inputs[0], expected))
+        Err(check::shape_error(dims.op(), "g", &inputs[0], expected))
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

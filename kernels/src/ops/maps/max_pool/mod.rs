@@ -48,8 +48,6 @@ op! {
     }
 }
 
-const NAME: &str = "max_pool";
-
 impl MaxPool {
     fn check_window(&self, op: &'static str) -> Result<(), OpError> {
         check::parameter(op, "kernel", self.kernel > 0, "at least 1", self.kernel)?;
@@ -66,11 +64,11 @@ impl MaxPool {
 
 impl Kernel for MaxPool {
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
-        self.check_window(NAME)?;
+        self.check_window(dims.op())?;
         let extents = ["H", "W"].map(|name| self.extent(dims.get(name)));
         let [Some(p), Some(q)] = extents else {
             let expected = format!("[N, H, W, C] that holds a window of {}", self.kernel);
-            return Err(check::shape_error(NAME, "x", &inputs[0], expected));
+            return Err(check::shape_error(dims.op(), "x", &inputs[0], expected));
         };
         dims.bind("P", p);
         dims.bind("Q", q);
@@ -123,7 +121,7 @@ impl Kernel for MaxPool {
         let (y, argmax) = match &mut args.outputs[..] {
             [y] => (y, None),
             [y, argmax] => (y, Some(argmax.i32())),
-            _ => unreachable!("{NAME} has one output or two"),
+            _ => unreachable!("one output or two"),
         };
         let size = [1, 2, 3].map(|i| x.desc.dim(i));
         let out = [1, 2].map(|i| y.desc.dim(i));

@@ -29,8 +29,6 @@ op! {
     }
 }
 
-const NAME: &str = "mean_positions_grad";
-
 impl Kernel for MeanPositionsGrad {
     const FLOPS: Flops = Flops::Input(1);
 
@@ -41,7 +39,7 @@ impl Kernel for MeanPositionsGrad {
 
     fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let positions = dims.get("H*W");
-        check::parameter(NAME, "height * width", positions > 0, "at least 1", positions)
+        check::parameter(dims.op(), "height * width", positions > 0, "at least 1", positions)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

@@ -35,14 +35,12 @@ op! {
     }
 }
 
-const NAME: &str = "mean_positions";
-
 impl Kernel for MeanPositions {
     const FLOPS: Flops = Flops::Input(1);
 
     fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let positions = dims.get("H*W");
-        check::parameter(NAME, "H * W", positions > 0, "at least 1", positions)
+        check::parameter(dims.op(), "H * W", positions > 0, "at least 1", positions)
     }
 
     fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {

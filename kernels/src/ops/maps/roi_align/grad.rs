@@ -7,17 +7,15 @@ use crate::contract::{Declared, Dims, Kernel};
 use crate::cpu::CpuArgs;
 use crate::{Cost, OpError, Role, TensorDesc, check};
 
-const NAME: &str = "roi_align_grad";
-
 impl Kernel for RoiAlignGrad {
     fn sizes(&self, dims: &mut Dims) {
         dims.bind("P", self.forward.pooled);
     }
 
-    fn check(&self, _inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let (sizes, scales) = (self.level_sizes.len(), self.forward.spatial_scales.len());
         let expected = format!("{scales}, one a scale");
-        check::parameter(NAME, "level_sizes", sizes == scales, &expected, sizes)?;
+        check::parameter(dims.op(), "level_sizes", sizes == scales, &expected, sizes)?;
         self.forward.check_parameters()
     }
 

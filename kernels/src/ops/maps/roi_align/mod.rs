@@ -88,8 +88,6 @@ op! {
     out {}
 }
 
-const NAME: &str = "roi_align";
-
 impl RoiAlign {
     fn grid(&self) -> taps::Grid {
         let Self { pooled, sampling_ratio, aligned, .. } = *self;
@@ -102,8 +100,8 @@ impl Kernel for RoiAlign {
         dims.bind("P", self.pooled);
     }
 
-    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
-        check::arity(NAME, "inputs", inputs, self.spatial_scales.len() + 4)
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check::arity(dims.op(), "inputs", inputs, self.spatial_scales.len() + 4)
     }
 
     fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {

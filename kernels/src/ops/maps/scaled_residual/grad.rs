@@ -3,7 +3,7 @@
 use device::{Launch, LaunchArgs};
 
 use crate::contract::{Dims, Flops, Kernel};
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 use crate::ops::bias_grad;
 use crate::{OpError, TensorDesc, op};
 
@@ -36,13 +36,11 @@ op! {
     }
 }
 
-const NAME: &str = "scaled_residual_grad";
-
 impl Kernel for ScaledResidualGrad {
     const FLOPS: Flops = Flops::Output(4);
 
-    fn check(&self, _inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
-        check_rate(NAME, self.drop)
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check_rate(dims.op(), self.drop)
     }
 
     fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
@@ -63,9 +61,7 @@ impl Kernel for ScaledResidualGrad {
             ScaledResidualGradInputs::of(&args.inputs, [self.drop.is_some()]);
         let factors = factors(self.drop, image_keys.map(|keys| keys.i32()), g.desc.dim(0));
         let (g, branch, scale) = (g.f32(), branch.f32(), scale.f32());
-        let [dbranch, dscale] = &mut args.outputs[..] else {
-            unreachable!("{NAME} has two outputs")
-        };
+        let [dbranch, dscale] = exactly(&mut args.outputs);
         cpu::grad_branch(g, scale, &factors, dbranch.f32());
         cpu::grad_scale(g, branch, &factors, dscale.f32(), args.workspace);
     }

@@ -59,8 +59,6 @@ pub struct Drop {
     pub block: u32,
 }
 
-const NAME: &str = "scaled_residual";
-
 impl Drop {
     /// Words below it drop the branch.
     pub(super) fn threshold(&self) -> u32 {
@@ -98,8 +96,8 @@ fn check_rate(op: &'static str, drop: Option<Drop>) -> Result<(), OpError> {
 impl Kernel for ScaledResidual {
     const FLOPS: Flops = Flops::Output(3);
 
-    fn check(&self, _inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
-        check_rate(NAME, self.drop)
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check_rate(dims.op(), self.drop)
     }
 
     fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {

@@ -16,11 +16,9 @@ use crate::{Cost, Fusion, OpError, OpRef, TensorDesc, Traits};
 
 use super::{ClassMasksGrad, ClassMasksGradInputs, check_classes, cpu, cuda, flops};
 
-const NAME: &str = "class_masks_grad";
-
 impl Kernel for ClassMasksGrad {
     fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
-        check_classes(NAME, dims)
+        check_classes(dims.op(), dims)
     }
 
     fn adjust(&self, _inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {

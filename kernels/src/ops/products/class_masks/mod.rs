@@ -79,8 +79,6 @@ op! {
     }
 }
 
-const NAME: &str = "class_masks";
-
 /// Fails unless there is a class.
 fn check_classes(op: &'static str, dims: &Dims) -> Result<(), OpError> {
     let classes = dims.get("K");
@@ -94,7 +92,7 @@ fn flops(x: &TensorDesc) -> u64 {
 
 impl Kernel for ClassMasks {
     fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
-        check_classes(NAME, dims)
+        check_classes(dims.op(), dims)
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

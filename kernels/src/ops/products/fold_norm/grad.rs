@@ -3,7 +3,7 @@
 use device::{Launch, LaunchArgs};
 
 use crate::contract::{Flops, Kernel};
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 use crate::op;
 
 use super::inverse;
@@ -40,8 +40,6 @@ op! {
     }
 }
 
-const NAME: &str = "fold_norm_grad";
-
 impl Kernel for FoldNormGrad {
     const FLOPS: Flops = Flops::Input(3);
 
@@ -57,9 +55,7 @@ impl Kernel for FoldNormGrad {
         let [dfolded, dbias, w] = [dfolded, dbias, w].map(|t| t.f32());
         let [gamma, mean, var] = [gamma, mean, var].map(|t| t.f32());
         let len = w.len() / gamma.len().max(1);
-        let [dw, dgamma, dbeta] = &mut args.outputs[..] else {
-            unreachable!("{NAME} has three outputs")
-        };
+        let [dw, dgamma, dbeta] = exactly(&mut args.outputs);
         let dw = dw.f32();
         for (k, (dgamma, dbeta)) in dgamma.f32().iter_mut().zip(dbeta.f32()).enumerate() {
             let inverse = inverse(var[k], self.eps);

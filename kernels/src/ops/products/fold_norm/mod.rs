@@ -12,7 +12,7 @@ mod tests;
 use device::{Launch, LaunchArgs};
 
 use crate::contract::{Flops, Kernel};
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 use crate::{BackwardRule, Sink, Source, TensorDesc, op};
 
 pub use cases::cases;
@@ -48,8 +48,6 @@ op! {
     }
 }
 
-const NAME: &str = "fold_norm";
-
 /// 1 / standard deviation.
 fn inverse(var: f32, eps: f32) -> f64 {
     1.0 / (f64::from(var) + f64::from(eps)).sqrt()
@@ -79,7 +77,7 @@ impl Kernel for FoldNorm {
         let FoldNormInputs { w, gamma, beta, mean, var } = FoldNormInputs::of(&args.inputs);
         let [w, gamma, beta, mean, var] = [w, gamma, beta, mean, var].map(|t| t.f32());
         let len = w.len() / gamma.len().max(1);
-        let [folded, bias] = &mut args.outputs[..] else { unreachable!("{NAME} has two outputs") };
+        let [folded, bias] = exactly(&mut args.outputs);
         let (folded, bias) = (folded.f32(), bias.f32());
         for k in 0..gamma.len() {
             let scale = f64::from(gamma[k]) * inverse(var[k], self.eps);

@@ -97,15 +97,15 @@ impl Projected {
 }
 
 impl Kernel for Projected {
-    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let ProjectedInputs { x, w, from, w_from, .. } = ProjectedInputs::of(inputs);
         let (shapes, y) = self.sizes([x, w, from, w_from])?;
         for s in shapes {
             let whole = s.channels.is_multiple_of(CHANNEL_MULTIPLE);
-            check::parameter(NAME, "channels", whole, "a multiple of 8", s.channels)?;
+            check::parameter(dims.op(), "channels", whole, "a multiple of 8", s.channels)?;
         }
         if self.signs {
-            signs::infer(NAME, "y", &TensorDesc::new(x.role, &y))?;
+            signs::infer(dims.op(), "y", &TensorDesc::new(x.role, &y))?;
         }
         Ok(())
     }

@@ -36,8 +36,6 @@ op! {
     }
 }
 
-const NAME: &str = "upsample_grad";
-
 /// Outputs `o` in `0..outputs` with `floor(o * inputs / outputs) = i`.
 fn readers(i: usize, inputs: usize, outputs: usize) -> Range<usize> {
     (i * outputs).div_ceil(inputs)..((i + 1) * outputs).div_ceil(inputs)
@@ -51,8 +49,8 @@ impl Kernel for UpsampleGrad {
         dims.bind("width", self.width);
     }
 
-    fn check(&self, _inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
-        check::parameter(NAME, "finish.mask", !self.finish.mask, "false", self.finish.mask)
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check::parameter(dims.op(), "finish.mask", !self.finish.mask, "false", self.finish.mask)
     }
 
     fn traits(&self) -> Traits {

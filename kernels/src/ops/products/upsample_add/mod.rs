@@ -34,8 +34,6 @@ op! {
     }
 }
 
-const NAME: &str = "upsample_add";
-
 /// `map [N,h,w,C]` in a larger or smaller size: each position has the value of its nearest.
 pub(crate) fn enlarge(map: &TensorRef<'_>, [height, width]: [usize; 2]) -> Vec<f32> {
     let [n, h, w, c] = [0, 1, 2, 3].map(|i| map.desc.dim(i));
@@ -54,10 +52,10 @@ pub(crate) fn enlarge(map: &TensorRef<'_>, [height, width]: [usize; 2]) -> Vec<f
 impl Kernel for UpsampleAdd {
     const FLOPS: Flops = Flops::Output(1);
 
-    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         if !inputs[0].is_empty() && inputs[1].is_empty() {
             let expected = "[N, h, w, C] with at least one position".into();
-            return Err(check::shape_error(NAME, "top", &inputs[1], expected));
+            return Err(check::shape_error(dims.op(), "top", &inputs[1], expected));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use super::{MatchAnchors, MatchAnchorsInputs};
 use crate::boxes::{
     Box4, BoxColumns, ImageSize, Thresholds, as_boxes, at_most, best_gts, gt_rows, inside,
 };
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 
 /// Anchors of a tile: their columns, one row of overlaps and the results fit in L1 and L2.
 const TILE: usize = 2048;
@@ -24,7 +24,7 @@ pub(super) fn match_anchors(op: &MatchAnchors, args: &mut CpuArgs<'_>) {
     let (gt_boxes, gt_counts) = (as_boxes(inputs.gt_boxes.f32()), inputs.gt_counts.i32());
     let sizes = inputs.network_sizes.i32();
     let num_images = at_most(inputs.num_images.i32()[0], gt_counts.len());
-    let [labels, matched] = &mut args.outputs[..] else { unreachable!("infer gives two outputs") };
+    let [labels, matched] = exactly(&mut args.outputs);
     let len = anchors.len().max(1);
     let images = labels.i32().par_chunks_mut(len).zip(matched.i32().par_chunks_mut(len));
     images.zip(args.workspace.par_chunks_mut(len)).enumerate().for_each(

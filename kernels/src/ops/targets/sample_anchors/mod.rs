@@ -14,7 +14,7 @@ use rayon::prelude::*;
 
 use crate::boxes::sample;
 use crate::contract::{Dims, Kernel};
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 use crate::philox::{Purpose, keyed};
 use crate::{Cost, TensorDesc, op};
 
@@ -75,7 +75,7 @@ impl Kernel for SampleAnchors {
                 sample(&labels[n * anchors..][..anchors], self.batch, self.positive_fraction, key)
             })
             .collect();
-        let [idx, counts] = &mut args.outputs[..] else { unreachable!("infer gives two outputs") };
+        let [idx, counts] = exactly(&mut args.outputs);
         let (idx, counts) = (idx.i32(), counts.i32());
         idx.fill(-1);
         for (n, (positives, negatives)) in drawn.iter().enumerate() {

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::{SampleRois, SampleRoisInputs};
 use crate::boxes::{Box4, as_boxes, as_boxes_mut, at_most, sample};
-use crate::cpu::{CpuArgs, TensorMut};
+use crate::cpu::{CpuArgs, TensorMut, exactly};
 use crate::philox::{Purpose, keyed};
 
 /// A row of either list.
@@ -50,9 +50,7 @@ pub(super) fn sample_rois(op: &SampleRois, args: &mut CpuArgs<'_>) {
 
 /// Writes the rows and their number, and pads.
 fn write<'a>(rows: impl Iterator<Item = &'a Row>, outputs: &mut [TensorMut<'_>]) {
-    let [rois, image_idx, labels, matched, count] = outputs else {
-        unreachable!("a list has five tensors")
-    };
+    let [rois, image_idx, labels, matched, count] = exactly(outputs);
     let rois = as_boxes_mut(rois.f32());
     let (image_idx, labels, matched) = (image_idx.i32(), labels.i32(), matched.i32());
     rois.fill([0.0; 4]);
