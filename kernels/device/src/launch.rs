@@ -1,6 +1,6 @@
 //! A kernel launch as data: what an op submits to a device, without touching one.
 //!
-//! An op's `cuda.rs` turns shapes and addresses into a list of [`Launch`]es. Every buffer argument
+//! An op turns shapes and addresses into a list of [`Launch`]es. Every buffer argument
 //! declares how many bytes the kernel may access and whether it reads or writes them, so the
 //! driver for tests can enforce it, and races between streams show without a run.
 

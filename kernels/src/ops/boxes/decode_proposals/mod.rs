@@ -7,17 +7,16 @@
 //! Edges: an index that is no anchor gives a box of zeros and score -1.
 
 mod cases;
-mod cuda;
 #[cfg(test)]
 mod tests;
 
-use device::{Launch, LaunchArgs};
+use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;
 
 use crate::boxes::{Box4, ImageSize, as_boxes, as_boxes_mut, clip, decode, is_small, sigmoid};
 use crate::contract::{Dims, Kernel};
 use crate::cpu::{CpuArgs, exactly};
-use crate::{Cost, OpError, TensorDesc, check, op};
+use crate::{Cost, DType, OpError, TensorDesc, check, op};
 
 pub use cases::cases;
 
@@ -69,7 +68,38 @@ impl Kernel for DecodeProposals {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let DecodeProposalsInputs { idx, anchors, network_sizes, logits, deltas } =
+            DecodeProposalsInputs::of(&args.inputs);
+        let dtype = logits[0].dtype();
+        let mut maps = logits.iter().chain(&deltas);
+        assert!(maps.all(|m| m.dtype() == dtype), "maps of one element type");
+        let kernel = match dtype {
+            DType::F16 => "decode_proposals_f16",
+            _ => "decode_proposals_f32",
+        };
+        let mut first = 0;
+        let mut launches = Vec::new();
+        for (logits, deltas) in logits.chunks(MAX_LEVELS).zip(deltas.chunks(MAX_LEVELS)) {
+            let levels = levels_arg(logits, deltas, first, anchors.dim(0), launches.is_empty());
+            first += logits.iter().map(|logits| anchors_of(logits)).sum::<usize>();
+            launches.push(
+                Launch::over(kernel, idx.len())
+                    .arg(idx.read())
+                    .arg(anchors.read())
+                    .arg(network_sizes.read())
+                    // A launch writes only the rows of its levels.
+                    .arg(args.outputs[0].write())
+                    .arg(args.outputs[1].write())
+                    .arg(levels)
+                    .int(idx.dim(0))
+                    .int(idx.dim(1))
+                    .arg(Arg::of(&self.weights))
+                    .arg(self.min_size)
+                    .arg(self.score_threshold)
+                    .arg(self.plus_one),
+            );
+        }
+        launches
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -126,4 +156,34 @@ fn proposal(
     let score = sigmoid(level.logits[at]);
     let counts = !is_small(&b, op.min_size, op.plus_one) && score >= op.score_threshold;
     (b, if counts { score } else { -1.0 })
+}
+
+/// Levels of a launch, as in `decode_proposals.cu`.
+const MAX_LEVELS: usize = 8;
+
+fn anchors_of(logits: &Buffer<'_>) -> usize {
+    logits.desc.shape[1..].iter().product()
+}
+
+/// `Levels` of `decode_proposals.cu`; `first` is the first anchor of the first level.
+fn levels_arg(
+    logits: &[&Buffer<'_>],
+    deltas: &[&Buffer<'_>],
+    first: usize,
+    total: usize,
+    first_launch: bool,
+) -> Arg {
+    let mut ends = [0i32; MAX_LEVELS];
+    let mut end = first;
+    for (place, logits) in ends.iter_mut().zip(logits) {
+        end += anchors_of(logits);
+        *place = end as i32;
+    }
+    let strays = i32::from(first_launch);
+    StructArg::new()
+        .pointers(logits.iter().map(|map| map.read()), MAX_LEVELS)
+        .pointers(deltas.iter().map(|map| map.read()), MAX_LEVELS)
+        .field(ends)
+        .field([first as i32, logits.len() as i32, total as i32, strays])
+        .arg()
 }
