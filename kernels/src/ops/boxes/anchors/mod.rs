@@ -6,8 +6,6 @@
 //! Edges: no level, or levels without cells, give an empty tensor.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Arg, BLOCK, Launch, LaunchArgs, StructArg};
 

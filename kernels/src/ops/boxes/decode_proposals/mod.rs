@@ -7,8 +7,6 @@
 //! Edges: an index that is no anchor gives a box of zeros and score -1.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;

@@ -8,8 +8,6 @@
 //! Edges: a RoI with a logit that is NaN gives no detection.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Access, Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg, Workspace};
 use rayon::prelude::*;

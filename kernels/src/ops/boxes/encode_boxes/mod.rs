@@ -5,8 +5,6 @@
 //! Edges: a row that names no ground truth is 0 too.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Arg, Launch, LaunchArgs};
 

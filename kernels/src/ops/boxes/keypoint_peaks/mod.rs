@@ -6,8 +6,6 @@
 //! Edges: in a box without extent the share is a half; a map of NaNs peaks at its first pixel.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;

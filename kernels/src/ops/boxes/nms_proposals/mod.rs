@@ -7,8 +7,6 @@
 //! Cost: at most M^2 / 2 overlaps a level; deterministic.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Access, Arg, BLOCK, Launch, LaunchArgs, StructArg, Workspace};
 use rayon::prelude::*;

@@ -4,8 +4,6 @@
 //! extent that it drops in training: they keep their rows, and `match_rois` ignores them.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Arg, Launch, LaunchArgs};
 

@@ -33,3 +33,54 @@ pub fn cases() -> Vec<OpCase> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boxes::{area, as_boxes};
+    use crate::case::hand::{outputs, refusal, run, tensor};
+    use crate::case::index;
+
+    #[test]
+    fn boundaries_by_hand() {
+        let sides = [0.0, 111.9, 112.0, 223.9, 224.0, 447.9, 448.0, 9e9, 448.0];
+        let rois: Vec<f32> = sides.iter().flat_map(|&s| [1.0, 1.0, 1.0 + s, 1.0 + s]).collect();
+        let image_idx = index(&[9], [0, 0, 0, 0, 0, 0, 0, 0, -1]);
+        let inputs = [tensor(&[9, 4], rois), image_idx];
+        let op = RoiLevels {
+            min_level: 2,
+            max_level: 5,
+            canonical_size: 224.0,
+            canonical_level: 4,
+            plus_one: false,
+            rule: LevelEps::AfterLog,
+        };
+        assert_eq!(run(&op, &inputs)[0].as_i32(), [0, 0, 1, 1, 2, 2, 3, 3, 0]);
+        let inclusive = RoiLevels { plus_one: true, ..op.clone() };
+        assert_eq!(run(&inclusive, &inputs)[0].as_i32(), [0, 1, 1, 2, 2, 3, 3, 3, 0]);
+        // A side just below a boundary counts as on it where the constant is 1e-6.
+        let below = 224.0 * (1.0 - 4e-7);
+        let side = tensor(&[1, 4], [0.0, 0.0, below, below]);
+        for (rule, level) in [(LevelEps::AfterLog, 2), (LevelEps::InLog, 1)] {
+            let inputs = [side.clone(), index(&[1], [0])];
+            assert_eq!(run(&RoiLevels { rule, ..op.clone() }, &inputs)[0].as_i32(), [level]);
+        }
+        let error = refusal(&RoiLevels { max_level: 1, ..op }, &inputs);
+        assert!(error.contains("max_level"), "{error}");
+    }
+
+    /// Independent: a level is the number of areas 112^2, 224^2, 448^2 that the RoI reaches.
+    #[test]
+    fn equals_a_comparison_of_areas() {
+        for case in cases() {
+            let plus_one = case.label.contains("plus_one true");
+            let outputs = outputs(&case);
+            let rows = as_boxes(case.inputs[0].as_f32()).iter().zip(case.inputs[1].as_i32());
+            for ((roi, &image), &level) in rows.zip(outputs[0].as_i32()) {
+                let area = area(roi, plus_one);
+                let reached = [112.0f32, 224.0, 448.0].iter().filter(|&s| area >= s * s).count();
+                assert_eq!(level, if image < 0 { 0 } else { reached as i32 }, "{roi:?}");
+            }
+        }
+    }
+}

@@ -6,8 +6,6 @@
 //! Edges: a RoI without area goes to the finest level.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use choices::LevelEps;
 use device::{Launch, LaunchArgs};

@@ -6,8 +6,6 @@
 //! Cost: a selection over all logits, then a sort of k; bound by memory.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Access, Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg, Workspace};
 use rayon::prelude::*;

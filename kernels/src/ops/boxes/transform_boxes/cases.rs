@@ -20,3 +20,47 @@ pub fn cases() -> Vec<OpCase> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boxes::as_boxes;
+    use crate::case::hand::{assert_near, run};
+    use crate::case::{constant, index};
+    use crate::cpu::HostTensor;
+    use crate::{Role, TensorDesc};
+
+    fn transform(plus_one: bool, inputs: &[HostTensor]) -> Vec<[f32; 4]> {
+        as_boxes(run(&TransformBoxes { plus_one }, inputs)[0].as_f32()).to_vec()
+    }
+
+    /// Drawn by hand: an image of 100 x 50 doubled in width and trebled in height.
+    #[test]
+    fn flips_in_source_pixels_or_inclusive_boxes_in_network_pixels() {
+        let desc = TensorDesc::new(Role::Box, &[2, 2, 4]);
+        let b = [10.0, 5.0, 30.0, 20.0];
+        let boxes = HostTensor::f32(desc, [b, b, b, b].concat());
+        let views = views([50, 100], [150, 200], &[0, 1]);
+        let inputs = [boxes, index(&[2], [2, 1]), views];
+        let plain = [20.0, 15.0, 60.0, 60.0];
+        let mirrored = [140.0, 15.0, 180.0, 60.0];
+        assert_eq!(transform(false, &inputs), [plain, plain, mirrored, [0.0; 4]]);
+        let inclusive = [139.0, 15.0, 179.0, 60.0];
+        assert_eq!(transform(true, &inputs), [plain, plain, inclusive, [0.0; 4]]);
+    }
+
+    /// Mirroring twice at the source's own size gives the box back.
+    #[test]
+    fn a_flip_undoes_itself() {
+        for plus_one in [false, true] {
+            let first = boxes(&[1, 11, 4], 5, 300.0, 80.0);
+            let view = views([400, 512], [400, 512], &[3]);
+            let mirror = |boxes: &HostTensor| {
+                let inputs = [boxes.clone(), constant(&[1], 11), view.clone()];
+                run(&TransformBoxes { plus_one }, &inputs).remove(0)
+            };
+            let again = mirror(&mirror(&first));
+            assert_near(first.as_f32(), again.as_f32(), 1e-4);
+        }
+    }
+}

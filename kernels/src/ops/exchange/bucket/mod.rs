@@ -14,8 +14,6 @@
 //! per element each.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Touch};
 

@@ -8,8 +8,6 @@
 //! never greatest nor above 0.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Access, Buffer, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;

@@ -1,8 +1,6 @@
 //! Mask probabilities of the predicted class: what evaluation pastes into the image.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;

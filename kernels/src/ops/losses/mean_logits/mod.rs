@@ -7,8 +7,6 @@
 //! Edges: a NaN makes its row NaN; a probability of 0 gives minus infinity.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Buffer, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;

@@ -20,3 +20,32 @@ fn case((rows, groups, width): (usize, usize, usize), modulo: bool, role: Role) 
     let label = format!("{width} of {groups} groups, {rows} rows, modulo {modulo}, {role:?}");
     OpCase::new(label, SelectColumns { width, modulo }, inputs).grad(&[0])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::SelectColumnsGrad;
+    use super::*;
+    use crate::case::hand::{ints, refusal, run, tensor};
+
+    #[test]
+    fn selects_and_puts_back() {
+        let values: Vec<f32> = (0..12).map(|v| v as f32).collect();
+        let x = tensor(&[3, 4], values);
+        let plain = SelectColumns { width: 2, modulo: false };
+        let y = run(&plain, &[x.clone(), ints(&[1, -1, 0])]);
+        assert_eq!(y[0].as_f32(), [2.0, 3.0, 0.0, 0.0, 8.0, 9.0]);
+        let modulo = SelectColumns { width: 2, modulo: true };
+        let y = run(&modulo, &[x, ints(&[7, -1, 4])]);
+        assert_eq!(y[0].as_f32(), [2.0, 3.0, 0.0, 0.0, 8.0, 9.0]);
+        let grad = SelectColumnsGrad { width: 2, modulo: true, columns: 4 };
+        let dx = run(&grad, &[y[0].clone(), ints(&[7, -1, 4])]);
+        assert_eq!(dx[0].as_f32(), [0.0, 0.0, 2.0, 3.0, 0.0, 0.0, 0.0, 0.0, 8.0, 9.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_width_that_does_not_divide_is_refused() {
+        let x = tensor(&[3, 4], [0.0; 12]);
+        let message = refusal(&SelectColumns { width: 3, modulo: false }, &[x, ints(&[0; 3])]);
+        assert!(message.contains("`width` should be a divisor of 4"), "{message}");
+    }
+}

@@ -1,8 +1,6 @@
 //! One of several groups of columns of each row: the class's box deltas, or the anchor's.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{BLOCK, Launch, LaunchArgs};
 use rayon::prelude::*;

@@ -2,8 +2,6 @@
 //! has either.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 

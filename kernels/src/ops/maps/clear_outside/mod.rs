@@ -4,8 +4,6 @@
 //! cells beyond the map, where a convolution of the whole map (padding 1) reads 0.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;

@@ -5,8 +5,6 @@
 //! 5x5 patches, and `clear_outside` between them.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;

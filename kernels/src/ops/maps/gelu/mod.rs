@@ -4,8 +4,6 @@
 //! Matches `torch.nn.functional.gelu` with `approximate = "none"`.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;

@@ -10,8 +10,6 @@
 
 mod cases;
 mod cpu;
-#[cfg(test)]
-mod tests;
 
 use device::{Access, Arg, Launch, LaunchArgs, StructArg};
 

@@ -4,8 +4,6 @@
 //! align_corners=False)`, and torch's order of channels before pixels.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;

@@ -5,8 +5,6 @@
 //! `LayerNorm2d`; the variance is biased.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Access, Launch, LaunchArgs};
 use rayon::prelude::*;

@@ -5,8 +5,6 @@
 //! with stride 2 makes P6 of P5.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -3,8 +3,6 @@
 //! Matches `x.mean(dim=[2, 3])` of torch, `[M, C, H, W]`: what a C4 head classifies.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;

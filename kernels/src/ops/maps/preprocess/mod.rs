@@ -7,8 +7,6 @@
 //! blue, and are clipped to 0..255, before they are normalised.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use choices::ResizeFilter;
 use device::{Launch, LaunchArgs, StructArg};

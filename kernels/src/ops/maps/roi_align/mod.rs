@@ -13,8 +13,6 @@ mod cases;
 mod cpu;
 pub(crate) mod pyramid;
 pub(crate) mod taps;
-#[cfg(test)]
-mod tests;
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Workspace};
 

@@ -6,8 +6,6 @@
 //! images keep it is a pure function of (seed, epoch, image, block).
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Access, Arg, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;

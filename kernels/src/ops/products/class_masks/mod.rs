@@ -4,8 +4,6 @@
 //! label: the training step needs no other.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 

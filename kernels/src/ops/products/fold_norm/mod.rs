@@ -5,8 +5,6 @@
 //! `training = False`.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Launch, LaunchArgs};
 

@@ -4,8 +4,6 @@
 //! reads row `floor(y * h / H)`, which also serves odd sizes; computed in integers.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -6,8 +6,6 @@
 //! falls to the same side everywhere.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Launch, LaunchArgs};
 

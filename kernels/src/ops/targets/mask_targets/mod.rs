@@ -19,8 +19,6 @@ mod bitmap;
 mod cases;
 mod polygon;
 mod segments;
-#[cfg(test)]
-mod tests;
 
 use std::collections::HashMap;
 

@@ -11,8 +11,6 @@
 //! compute. Deterministic: only maxima are taken across tiles.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Access, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;

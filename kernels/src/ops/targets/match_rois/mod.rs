@@ -8,8 +8,6 @@
 //! background.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;

@@ -6,8 +6,6 @@
 //! Edges: images from `num_images` on have no candidates; without ground truth all is background.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{BLOCK, Launch, LaunchArgs};
 use rayon::prelude::*;

@@ -5,8 +5,6 @@
 //! smallest (key, index).
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Access, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;

@@ -7,8 +7,6 @@
 //! on where a proposal stands.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;

@@ -8,8 +8,6 @@
 //! over elements that are not finite is whatever the sum says. Bound by memory.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;

@@ -32,8 +32,6 @@
 mod average;
 mod cases;
 mod cuda;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 
