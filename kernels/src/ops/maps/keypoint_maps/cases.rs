@@ -26,11 +26,10 @@ pub fn cases() -> Vec<OpCase> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::KeypointMapsGrad;
+
     use super::*;
     use crate::case::hand::{run, tensor};
     use crate::case::index;
-    use crate::cpu::HostTensor;
 
     /// Two keypoints in a line of two pixels; the second RoI is not in use.
     #[test]
@@ -41,27 +40,5 @@ mod tests {
         let second = [8.0, 6.0, 2.0, 0.0];
         assert_eq!(maps[0].as_f32()[..16], [first, first, second, second].concat());
         assert_eq!(maps[0].as_f32()[16..], [0.0; 16]);
-    }
-
-    /// <g, maps(x)> = <grad(g), x>, and a constant stays one.
-    #[test]
-    fn the_gradient_is_the_transpose() {
-        for shape in [[2, 5, 7, 3], [1, 1, 4, 2], [3, 2, 1, 1]] {
-            let count = index(&[1], [2]);
-            let [m, h, w, k] = shape;
-            let x = normal(Role::Activation, &shape, 1, 1.0);
-            let g = normal(Role::Gradient, &[m * k, 4 * h * w], 2, 1.0);
-            let maps = run(&KeypointMaps, &[x.clone(), count.clone()]);
-            let dx = run(&KeypointMapsGrad { shape }, &[g.clone(), count.clone()]);
-            let dot = |a: &HostTensor, b: &HostTensor| -> f64 {
-                let pairs = a.as_f32().iter().zip(b.as_f32());
-                pairs.map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
-            };
-            let (a, b) = (dot(&g, &maps[0]), dot(&dx[0], &x));
-            assert!((a - b).abs() < 1e-4, "{shape:?}: {a} {b}");
-            let flat = tensor(&shape, vec![3.0; m * h * w * k]);
-            let maps = run(&KeypointMaps, &[flat, count]);
-            assert!(maps[0].as_f32()[..4 * h * w * k].iter().all(|v| *v == 3.0), "{shape:?}");
-        }
     }
 }

@@ -53,23 +53,6 @@ mod tests {
     use super::*;
     use crate::Op;
     use crate::case::hand::{run, tensor};
-    use crate::case::integers;
-    use crate::cpu::HostData;
-
-    const STEM: MaxPool = MaxPool { kernel: 3, stride: 2, pad: 1, argmax: true };
-
-    /// Windows of a 3x3 map: rows 0..2 or 1..3, columns 0..2 or 1..3.
-    #[test]
-    fn stem_by_hand() {
-        let x = tensor(&[1, 3, 3, 1], [-1.0, -2.0, -3.0, -4.0, -0.5, -6.0, -7.0, -8.0, -9.0]);
-        let out = run(&STEM, std::slice::from_ref(&x));
-        assert_eq!(out[0].as_f32(), [-0.5; 4]);
-        assert_eq!(out[1].as_i32(), [4; 4]);
-        let g = tensor(&[1, 2, 2, 1], [1.0, 2.0, 3.0, 4.0]);
-        let grad = MaxPoolGrad { pool: STEM, height: 3, width: 3 };
-        let dx = run(&grad, &[g, out[1].clone()]);
-        assert_eq!(dx[0].as_f32(), [0.0, 0.0, 0.0, 0.0, 10.0, 0.0, 0.0, 0.0, 0.0]);
-    }
 
     #[test]
     fn ties_go_to_the_first_and_nan_wins() {
@@ -81,32 +64,6 @@ mod tests {
         let lowest = tensor(&[1, 1, 2, 1], [f32::NEG_INFINITY; 2]);
         let pool = MaxPool { kernel: 1, stride: 1, pad: 0, argmax: true };
         assert_eq!(run(&pool, &[lowest])[1].as_i32(), [0, 1]);
-    }
-
-    /// Small integers make many ties; each window is searched by itself.
-    #[test]
-    fn equals_a_search_of_each_window() {
-        let (h, w, c) = (9, 8, 3);
-        let ints = integers(&[2, h, w, c], 3, 0, 4);
-        let x = tensor(&[2, h, w, c], ints.as_i32().iter().map(|&v| v as f32).collect::<Vec<_>>());
-        for pool in [STEM, MaxPool { kernel: 4, stride: 3, pad: 2, argmax: true }] {
-            let out = run(&pool, std::slice::from_ref(&x));
-            let [p, q] = [1, 2].map(|i| out[0].desc.dim(i));
-            let HostData::I32(argmax) = &out[1].data else { panic!("argmax is i32") };
-            for (i, (y, at)) in out[0].as_f32().iter().zip(argmax).enumerate() {
-                let (channel, o, line, n) = (i % c, i / c % q, i / c / q % p, i / c / q / p);
-                let inside = |a: usize, o: usize| {
-                    let a = a as isize - (o * pool.stride) as isize + pool.pad as isize;
-                    (0..pool.kernel as isize).contains(&a)
-                };
-                let value = |pixel: usize| x.as_f32()[(n * h * w + pixel) * c + channel];
-                let best = (0..h * w)
-                    .filter(|pixel| inside(pixel / w, line) && inside(pixel % w, o))
-                    .reduce(|a, b| if value(b) > value(a) { b } else { a })
-                    .expect("a window holds a pixel");
-                assert_eq!((*y, *at), (value(best), best as i32), "{pool:?} {i}");
-            }
-        }
     }
 
     #[test]

@@ -38,15 +38,6 @@ mod tests {
     use crate::case::hand::{refusal, run, tensor};
     use crate::case::index;
 
-    #[test]
-    fn by_hand() {
-        let x = tensor(&[1, 2, 2], vec![1.0, 2.0, 3.0, 4.0]);
-        let branch = tensor(&[1, 2, 2], vec![10.0, 10.0, 20.0, 20.0]);
-        let scale = tensor(&[2], vec![0.5, -1.0]);
-        let y = run(&ScaledResidual { drop: None }, &[x, branch, scale]);
-        assert_eq!(y[0].as_f32(), [6.0, -8.0, 13.0, -16.0]);
-    }
-
     /// A share of the images near the rate drops; the others grow, so that the mean stays; another
     /// block, seed or epoch drops others.
     #[test]

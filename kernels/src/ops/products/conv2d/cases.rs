@@ -301,24 +301,6 @@ mod tests {
     use crate::case::hand::{refusal, run, tensor};
     use crate::ops::product::{GradInput, GradWeight};
 
-    /// A 3x3 of ones sums the neighbours; the corner of a 2x3 map has four, the middle six.
-    #[test]
-    fn sum_of_neighbours_by_hand() {
-        let x = tensor(&[1, 2, 3, 1], [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]);
-        let y = run(&Conv2d::new(1, 1), &[x, tensor(&[1, 3, 3, 1], [1.0; 9])]);
-        assert_eq!(y[0].as_f32(), [27.0, 63.0, 54.0, 27.0, 63.0, 54.0]);
-    }
-
-    /// The kernel is not flipped: its top left entry meets the pixel above and to the left.
-    #[test]
-    fn cross_correlation_not_convolution() {
-        let mut kernel = [0.0; 9];
-        kernel[0] = 1.0;
-        let x = tensor(&[1, 2, 2, 1], [1.0, 2.0, 3.0, 4.0]);
-        let y = run(&Conv2d::new(1, 1), &[x, tensor(&[1, 3, 3, 1], kernel)]);
-        assert_eq!(y[0].as_f32(), [0.0, 0.0, 0.0, 1.0]);
-    }
-
     #[test]
     fn epilogue_in_its_order() {
         let op =

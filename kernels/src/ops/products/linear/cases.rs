@@ -103,15 +103,6 @@ mod tests {
     use super::*;
     use crate::case::hand::{refusal, run, tensor};
 
-    #[test]
-    fn two_rows_by_hand() {
-        let x = tensor(&[2, 3], [1.0, 2.0, 3.0, -1.0, 0.0, 1.0]);
-        let w = tensor(&[2, 3], [1.0, 1.0, 1.0, 0.5, 0.0, -2.0]);
-        let inputs = [x, w, tensor(&[2], [10.0, 0.0])];
-        let y = run(&Linear { relu: true, counted: false }, &inputs);
-        assert_eq!(y[0].as_f32(), [16.0, 0.0, 10.0, 0.0]);
-    }
-
     /// Rows past the count hold NaN and leave no trace in any output.
     #[test]
     fn rows_past_the_count_are_not_read() {

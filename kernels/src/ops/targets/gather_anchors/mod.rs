@@ -73,7 +73,7 @@ impl Kernel for GatherAnchors {
 
 #[cfg(test)]
 mod tests {
-    use super::{GatherAnchors, cases};
+    use super::GatherAnchors;
     use crate::case::boxes::boxes;
     use crate::case::index;
     use crate::on_cpu::run;
@@ -92,16 +92,5 @@ mod tests {
         assert_eq!(outputs[1].as_i32(), [0, -1, 1, 1]);
         assert_eq!(outputs[2].as_i32(), [1, -1, 0, 1]);
         assert_eq!(outputs[3].as_i32(), [4, 0, 0, 5]);
-    }
-
-    /// Rows without a sample, and only those, are padding.
-    #[test]
-    fn padding_follows_the_indices() {
-        for case in cases() {
-            let outputs = run(case.op.as_ref(), &case.inputs).unwrap();
-            for (&i, &image) in case.inputs[1].as_i32().iter().zip(outputs[1].as_i32()) {
-                assert_eq!(i < 0, image < 0, "{case}");
-            }
-        }
     }
 }

@@ -90,11 +90,10 @@ fn case(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TensorDesc;
+
     use crate::case::constant;
-    use crate::case::hand::{assert_near, run, tensor};
-    use crate::coco::{Bitmap, encode_runs, rasterize};
-    use crate::cpu::HostTensor;
+    use crate::case::hand::{run, tensor};
+    use crate::coco::{encode_runs, rasterize};
 
     /// One image with one object.
     #[derive(Clone)]
@@ -198,42 +197,6 @@ mod tests {
         let (a, b) = (targets(op, &scene, 0, &rois), targets(op, &scene, 1, &rois));
         assert_eq!(a, b);
         assert!(a.iter().any(|&v| v > 0.0 && v < 1.0));
-    }
-
-    /// The network-size bitmap, built and averaged sample by sample.
-    #[test]
-    fn soft_targets_equal_roi_align_of_the_bitmap() {
-        let polygon = vec![3.2, 1.1, 27.9, 8.4, 20.3, 25.7, 5.5, 19.0];
-        let wide: Vec<f64> = polygon.iter().map(|&v| f64::from(v)).collect();
-        let small: Bitmap = rasterize(&[wide], 31, 37);
-        let (height, width) = (53usize, 61usize);
-        let pixel = |y: usize, x: usize| {
-            let (y, x) = (y * 31 / height, x * 37 / width);
-            f32::from(small.pixels[y * 37 + 36 - x])
-        };
-        let desc = TensorDesc::new(Role::Activation, &[1, height, width, 1]);
-        let values = (0..height * width).map(|i| pixel(i / width, i % width)).collect();
-        let index = |v: i32| constant(&[1], v);
-        let roi = [5.3, 2.0, 50.1, 44.0];
-        let align = crate::ops::roi_align::RoiAlign {
-            pooled: 7,
-            sampling_ratio: 0,
-            aligned: false,
-            spatial_scales: vec![1.0],
-            gradient_scale: 1.0,
-        };
-        let inputs =
-            [HostTensor::f32(desc, values), tensor(&[1, 4], roi), index(0), index(0), index(1)];
-        let expected = run(&align, &inputs);
-        let scene =
-            Scene { polygon, runs: vec![], source: [31, 37], network: [height, width], turns: 1 };
-        let op = MaskTargets {
-            side: 7,
-            rule: MaskTargetRule::RoiAlignBitmap,
-            plus_one: false,
-            min_side: 1.0,
-        };
-        assert_near(&targets(op, &scene, 0, &[roi]), expected[0].as_f32(), 1e-6);
     }
 
     /// An inclusive flip moves the object one network pixel further left.

@@ -239,22 +239,6 @@ mod tests {
     }
 
     #[test]
-    fn a_cosine_by_hand() {
-        let cosine = LrSchedule::Cosine {
-            base: 2.0,
-            warmup_steps: 2,
-            warmup_factor: 0.0,
-            total_steps: 6,
-            min: 1.0,
-        };
-        let rates: Vec<f64> = (0..9).map(|s| cosine.at(s)).collect();
-        let expected = [0.0, 1.0, 2.0, 1.853_553_390_6, 1.5, 1.146_446_609_4, 1.0, 1.0, 1.0];
-        for (rate, expected) in rates.iter().zip(expected) {
-            assert!((rate - expected).abs() < 1e-9, "{rates:?}");
-        }
-    }
-
-    #[test]
     fn more_milestones_than_the_device_holds_are_refused() {
         let mut op = op(0.0, false);
         let LrSchedule::Multistep { milestones, .. } = &mut op.schedule else { unreachable!() };

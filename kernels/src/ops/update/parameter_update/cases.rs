@@ -229,38 +229,6 @@ mod tests {
         assert_eq!((state[1].as_f32()[0], state[3].as_f32()[0]), (1.0, 0.0));
     }
 
-    /// m = g = 8; the update looks ahead: 8 + 0.5 * 8 = 12.
-    #[test]
-    fn nesterov_by_hand() {
-        let op = sgd(true, &[(0.5, 0.25)]);
-        let mut state = [f32s(&[4.0]), f32s(&[0.0])];
-        run_updating(&op, &[f32s(&[3.0]), control(1.0, 2.0, 1.0)], &mut state).expect("fits");
-        assert_eq!((state[0].as_f32()[0], state[1].as_f32()[0]), (1.0, 8.0));
-    }
-
-    /// A chunk and its neighbours, five steps, against the same formula in f64.
-    #[test]
-    fn stays_near_f64_over_steps() {
-        for len in [1, 16_383, 16_384, 16_385] {
-            let mut state = [normal(Role::Master, &[len], 1, 1.0), f32s(&vec![0.0; len])];
-            let mut w: Vec<f64> = state[0].as_f32().iter().map(|&v| f64::from(v)).collect();
-            let mut m = vec![0.0f64; len];
-            let op = sgd(true, &[(0.1, 2.0)]);
-            for step in 0..5 {
-                let grad = normal(Role::Master, &[len], 10 + step, 1.0);
-                for ((w, m), &g) in w.iter_mut().zip(&mut m).zip(grad.as_f32()) {
-                    let g = f64::from(g) + f64::from(0.1f32) * *w;
-                    *m = 0.5 * *m + g;
-                    *w -= f64::from(0.01f32) * 2.0 * (g + 0.5 * *m);
-                }
-                run_updating(&op, &[grad, control(0.01, 1.0, 1.0)], &mut state).expect("fits");
-            }
-            for (a, b) in state[0].as_f32().iter().zip(&w) {
-                assert!((f64::from(*a) - b).abs() < 1e-6, "{a} {b}");
-            }
-        }
-    }
-
     /// The update starts from the master, whatever the weight held, and the weight becomes its copy.
     #[test]
     fn a_weight_copies_its_master() {
@@ -290,24 +258,6 @@ mod tests {
             tensor(Role::Scalar, &[7.0]),
             steps,
         ]
-    }
-
-    /// Gradients (6, 8), halved, have norm 5: m = (0.6, 0.8) + 0.5 w = (1.6, 2.8) and the rate is 0.5.
-    /// Then zeros: v = 0.75 * 25, m = 0.5 m + 0.5 w.
-    #[test]
-    fn the_papers_novograd_by_hand() {
-        let mut state = novograd_state(&[2.0, 4.0]);
-        let op = op(paper(), GROUP);
-        run_updating(&op, &inputs(&[6.0, 8.0], 0.5, 1.0), &mut state).expect("fits");
-        assert_eq!(state[0].as_f32(), [1.2, 2.6]);
-        assert_eq!(state[1].as_f32(), [1.6, 2.8]);
-        assert_eq!((state[2].as_f32()[0], state[3].as_i32()[0]), (5.0, 1));
-        run_updating(&op, &inputs(&[0.0, 0.0], 0.5, 1.0), &mut state).expect("fits");
-        for (m, expected) in state[1].as_f32().iter().zip([1.4, 2.7]) {
-            assert!((m - expected).abs() < 1e-6, "{m} {expected}");
-        }
-        assert_eq!(state[2].as_f32()[0], (0.75f32 * 25.0).sqrt());
-        assert_eq!(state[3].as_i32()[0], 2);
     }
 
     /// A first gradient of zeros, without eps, divides nothing.
