@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use crate::boxes::{Box4, ImageSize, as_boxes, as_boxes_mut, clip, decode, is_small, sigmoid};
 use crate::contract::{Dims, Kernel};
 use crate::cpu::{CpuArgs, exactly};
-use crate::{Cost, DType, OpError, TensorDesc, check, op};
+use crate::{Cost, OpError, TensorDesc, check, op};
 
 pub use cases::cases;
 
@@ -40,9 +40,9 @@ op! {
     }
     each {
         /// Logits of a level.
-        logits: float "[N, h, w, A]",
+        logits: real "[N, h, w, A]",
         /// Deltas of a level.
-        deltas: float "[N, h, w, 4A]",
+        deltas: real "[N, h, w, 4A]",
     }
     out {
         /// Decoded and clipped to the image.
@@ -68,20 +68,13 @@ impl Kernel for DecodeProposals {
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let DecodeProposalsInputs { idx, anchors, network_sizes, logits, deltas } =
             DecodeProposalsInputs::of(&args.inputs);
-        let dtype = logits[0].dtype();
-        let mut maps = logits.iter().chain(&deltas);
-        assert!(maps.all(|m| m.dtype() == dtype), "maps of one element type");
-        let kernel = match dtype {
-            DType::F16 => "decode_proposals_f16",
-            _ => "decode_proposals_f32",
-        };
         let mut first = 0;
         let mut launches = Vec::new();
         for (logits, deltas) in logits.chunks(MAX_LEVELS).zip(deltas.chunks(MAX_LEVELS)) {
             let levels = levels_arg(logits, deltas, first, anchors.dim(0), launches.is_empty());
             first += logits.iter().map(|logits| anchors_of(logits)).sum::<usize>();
             launches.push(
-                Launch::over(kernel, idx.len())
+                Launch::over("decode_proposals_f16", idx.len())
                     .arg(idx.read())
                     .arg(anchors.read())
                     .arg(network_sizes.read())

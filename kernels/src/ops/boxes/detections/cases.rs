@@ -25,12 +25,12 @@ pub fn cases() -> Vec<OpCase> {
     shapes
         .iter()
         .flat_map(|&s| [false, true].map(|plus_one| (s, plus_one)))
-        .map(|(shape, plus_one)| case(Role::Activation, shape, plus_one, false))
+        .map(|(shape, plus_one)| case(shape, plus_one, false))
         .chain([
-            case(Role::Activation, (3, 61, 5, 17), false, true),
-            case(Role::Activation, (1, 2503, 2, 1000), false, false),
-            case(Role::Score, (2, 41, 5, 7), false, false),
-            shared_deltas(case(Role::Activation, (3, 37, 7, 11), false, false)),
+            case((3, 61, 5, 17), false, true),
+            case((1, 2503, 2, 1000), false, false),
+            case((2, 41, 5, 7), false, false),
+            shared_deltas(case((3, 37, 7, 11), false, false)),
         ])
         .collect()
 }
@@ -45,19 +45,19 @@ fn shared_deltas(mut case: OpCase) -> OpCase {
     case
 }
 
-fn case(role: Role, (n, rois, k, per_image): Shape, plus_one: bool, mixed: bool) -> OpCase {
+fn case((n, rois, k, per_image): Shape, plus_one: bool, mixed: bool) -> OpCase {
     let m = n * rois + 3;
     // In the mixed order image n, which does not exist, has its share too.
     let image_of = |i: usize| if mixed { (5 * i + i / 3) % (n + 1) } else { i / rois };
     let image_idx: Vec<i32> =
         (0..m).map(|i| if i < n * rois { image_of(i) as i32 } else { -1 }).collect();
-    let mut logits = normal(role, &[m, k + 1], 1, 2.0);
+    let mut logits = normal(Role::Activation, &[m, k + 1], 1, 2.0);
     if mixed {
         logits.as_f32_mut().iter_mut().step_by(53).for_each(|x| *x = f32::NAN);
     }
     let inputs = vec![
         logits,
-        normal(role, &[m, 4 * (k + 1)], 2, 1.0),
+        normal(Role::Activation, &[m, 4 * (k + 1)], 2, 1.0),
         boxes(&[m, 4], 3, 700.0, 300.0),
         index(&[m], image_idx),
         constant(&[1], (n * rois) as i32),
@@ -72,8 +72,7 @@ fn case(role: Role, (n, rois, k, per_image): Shape, plus_one: bool, mixed: bool)
         plus_one,
     };
     let order = if mixed { ", mixed images and NaN" } else { "" };
-    let label =
-        format!("N {n}, {rois} RoIs, K {k}, D {per_image}, plus_one {plus_one}, {role:?}{order}");
+    let label = format!("N {n}, {rois} RoIs, K {k}, D {per_image}, plus_one {plus_one}{order}");
     OpCase::new(label, op, inputs)
 }
 

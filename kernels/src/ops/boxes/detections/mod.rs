@@ -17,7 +17,7 @@ use crate::boxes::{
 };
 use crate::contract::{Dims, Kernel};
 use crate::cpu::{CpuArgs, exactly};
-use crate::{Cost, DType, OpError, TensorDesc, check, op};
+use crate::{Cost, OpError, TensorDesc, check, op};
 
 pub use cases::cases;
 
@@ -39,9 +39,9 @@ op! {
     }
     in DetectionsInputs {
         /// Class logits; column 0 is the background.
-        class_logits: float "[M, K+1]",
+        class_logits: real "[M, K+1]",
         /// `4(K+1)` columns, or 4 of all classes.
-        box_deltas: float "[M, Deltas]",
+        box_deltas: real "[M, Deltas]",
         /// Boxes that the deltas start from.
         rois: f32 "[M, 4]",
         /// Image of the RoI.
@@ -101,24 +101,17 @@ impl Kernel for Detections {
         use Access::{Read, Write};
         let inputs = DetectionsInputs::of(&args.inputs);
         let (logits, counts) = (inputs.class_logits, args.outputs[4]);
-        let half = logits.dtype() == DType::F16;
-        assert_eq!(
-            logits.dtype(),
-            inputs.box_deltas.dtype(),
-            "logits and deltas of one element type"
-        );
         let plan =
             Plan::new(self, [logits, inputs.box_deltas, inputs.network_sizes].map(|b| b.desc));
         let DetectionsInputs { box_deltas, rois, image_idx, num_rois, network_sizes, .. } = inputs;
         let reads = [box_deltas, rois, image_idx, num_rois, network_sizes].map(Buffer::read);
         let rois = StructArg::new().pointers(reads, 5).arg();
         let setting = plan.setting(self);
-        let name = |f16, f32| if half { f16 } else { f32 };
 
         // A warp for each RoI, fewer in a block where the scores of more do not fit.
         let row_bytes = 4 * (plan.classes + 1);
         let warps = (SHARED_BYTES / row_bytes).clamp(1, BLOCK as usize / 32);
-        let score = name("detections_score_f16", "detections_score_f32");
+        let score = "detections_score_f16";
         let score = Launch::new(score, [plan.rois.div_ceil(warps), 1, 1])
             .block(32 * warps as u32)
             .shared(warps * row_bytes)
@@ -126,7 +119,7 @@ impl Kernel for Detections {
             .arg(rois.clone())
             .arg(setting.clone())
             .arg(plan.piece(args.workspace, SCORES, Write));
-        let classes = name("detections_classes_f16", "detections_classes_f32");
+        let classes = "detections_classes_f16";
         let touched =
             [(SCORES, Read), (KEYS, Write), (BOXES, Write), (KEPT, Write), (KEPT_COUNTS, Write)];
         let classes = Launch::new(classes, [plan.classes, plan.images, 1])
@@ -143,7 +136,7 @@ impl Kernel for Detections {
         let places = plan.classes.max(1) * self.per_image;
         let blocks = places.div_ceil(BLOCK as usize).max(1);
         let found = [0, 1, 2, 3, 5].map(|i| args.outputs[i].write());
-        let merge = name("detections_merge_f16", "detections_merge_f32");
+        let merge = "detections_merge_f16";
         let merge = Launch::new(merge, [blocks, plan.images.max(1), 1])
             .arg(rois)
             .arg(setting)

@@ -13,22 +13,20 @@ pub fn cases() -> Vec<OpCase> {
         ([1, 16, 16], 1),
         ([257, 1, 1], 257),
         ([7, 5, 5], 5),
+        ([7, 5, 5], 9),
         ([16, 28, 28], 13),
     ];
     shapes
         .iter()
-        .map(|(shape, count)| case(Role::Activation, shape, *count))
-        .chain([case(Role::Score, &[7, 5, 5], 9)])
+        .map(|(shape, count)| {
+            let inputs = vec![
+                uniform(Role::Activation, shape, 1, -9.0, 9.0),
+                integers(&[shape[0]], 2, -1, 81),
+                constant(&[1], *count),
+            ];
+            OpCase::new(format!("{shape:?}, {count} in use"), MaskProbabilities, inputs)
+        })
         .collect()
-}
-
-fn case(role: Role, shape: &[usize; 3], count: i32) -> OpCase {
-    let inputs = vec![
-        uniform(role, shape, 1, -9.0, 9.0),
-        integers(&[shape[0]], 2, -1, 81),
-        constant(&[1], count),
-    ];
-    OpCase::new(format!("{shape:?}, {count} in use, {role:?}"), MaskProbabilities, inputs)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use rayon::prelude::*;
 
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, DType, OpError, TensorDesc, op};
+use crate::{Cost, OpError, TensorDesc, op};
 
 pub use cases::cases;
 
@@ -28,7 +28,7 @@ op! {
     }
     each {
         /// Logits of a stage.
-        logits: float "[M, K+1]",
+        logits: real "[M, K+1]",
     }
     out {
         /// Logarithm of the mean probability, of the role of `logits`.
@@ -58,13 +58,9 @@ impl Kernel for MeanLogits {
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let (first, mean) = (args.inputs[0], args.outputs[0]);
-        let kernel = match first.dtype() {
-            DType::F16 => "mean_logits_f16",
-            _ => "mean_logits_f32",
-        };
         let stages = args.inputs.iter().map(Buffer::read);
         vec![
-            Launch::new(kernel, [first.dim(0).div_ceil(WARPS), 1, 1])
+            Launch::new("mean_logits_f16", [first.dim(0).div_ceil(WARPS), 1, 1])
                 .arg(StructArg::new().pointers(stages, MAX_STAGES).arg())
                 .arg(mean.write())
                 .int(args.inputs.len())

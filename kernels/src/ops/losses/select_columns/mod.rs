@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, DType, OpError, Sink, Source, TensorDesc, check, op};
+use crate::{BackwardRule, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
 
@@ -22,7 +22,7 @@ op! {
     }
     in SelectColumnsInputs {
         /// n groups of columns.
-        x: float "[M, n*width]",
+        x: real "[M, n*width]",
         /// A group per row, M in any shape.
         index: i32 "[..]",
     }
@@ -77,12 +77,8 @@ impl Kernel for SelectColumns {
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let (x, y) = (args.inputs[0], args.outputs[0]);
-        let kernel = match x.dtype() {
-            DType::F16 => "select_columns_f16",
-            _ => "select_columns_f32",
-        };
         vec![
-            Launch::over(kernel, y.len())
+            Launch::over("select_columns_f16", y.len())
                 .tensors(args)
                 .int(self.width)
                 .int(x.dim(1))
