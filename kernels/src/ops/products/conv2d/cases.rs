@@ -301,21 +301,6 @@ mod tests {
     use crate::case::hand::{refusal, run, tensor};
     use crate::ops::product::{GradInput, GradWeight};
 
-    #[test]
-    fn epilogue_in_its_order() {
-        let op =
-            Conv2d { scale: true, bias: true, residual: true, relu: true, ..Conv2d::new(1, 0) };
-        let inputs = [
-            tensor(&[1, 1, 2, 1], [1.0, -1.0]),
-            tensor(&[2, 1, 1, 1], [2.0, 3.0]),
-            tensor(&[2], [10.0, 100.0]),
-            tensor(&[2], [1.0, 2.0]),
-            tensor(&[1, 1, 2, 2], [0.5, 0.25, 0.5, 400.0]),
-        ];
-        let y = run(&op, &inputs);
-        assert_eq!(y[0].as_f32(), [21.5, 302.25, 0.0, 102.0]);
-    }
-
     /// Images past the count hold NaN and leave no trace in any output.
     #[test]
     fn images_past_the_count_are_not_read() {
