@@ -75,9 +75,7 @@ impl Kernel for DecodeProposals {
             first += logits.iter().map(|logits| anchors_of(logits)).sum::<usize>();
             launches.push(
                 Launch::over("decode_proposals_f16", idx.len())
-                    .arg(idx.read())
-                    .arg(anchors.read())
-                    .arg(network_sizes.read())
+                    .reads([idx, anchors, network_sizes])
                     // A launch writes only the rows of its levels.
                     .arg(args.outputs[0].write())
                     .arg(args.outputs[1].write())

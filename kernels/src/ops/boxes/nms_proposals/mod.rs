@@ -117,9 +117,7 @@ impl Kernel for NmsProposals {
         let chunks = rows.div_ceil(CHUNK);
         let sort = Launch::new("nms_proposals_sort", [LEVEL_SLOTS, n, 1])
             .block(SORT_THREADS)
-            .arg(boxes.read())
-            .arg(scores.read())
-            .arg(levels.read())
+            .reads([boxes, scores, levels])
             .arg(scratch(&[(BOXES, Write), (KEYS, Write), (ENDS, Write), (GROUPS, Write)]))
             .int(rows);
         let compare = Launch::new("nms_proposals_compare", [chunks, BAND.div_ceil(MASK_TILES), n])
@@ -156,9 +154,7 @@ impl Kernel for NmsProposals {
         // Without rows one block still writes the count.
         let blocks = rows.max(capacity).div_ceil(BLOCK as usize).max(1);
         let mut merge = Launch::new("nms_proposals_merge", [blocks, n, 1])
-            .arg(boxes.read())
-            .arg(scores.read())
-            .arg(idx.read())
+            .reads([boxes, scores, idx])
             .arg(scratch(&[(KEPT, Read), (GROUPS, Read), (KEPT_COUNTS, Read)]));
         for output in &args.outputs {
             merge = merge.arg(output.write());

@@ -40,16 +40,14 @@ op! {
 const WARPS: usize = 8;
 
 impl Kernel for MeanLogits {
+    const KEEPS_ROLE: bool = true;
+
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let (got, expected) = (inputs.len(), format!("2 to {MAX_STAGES}"));
         match got {
             2..=MAX_STAGES => Ok(()),
             _ => Err(OpError::Arity { op: dims.op(), what: "inputs", expected, got }),
         }
-    }
-
-    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
-        outputs[0].role = inputs[0].role;
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {

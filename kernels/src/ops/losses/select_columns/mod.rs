@@ -49,17 +49,11 @@ fn check_columns(op: &'static str, width: usize, columns: usize) -> Result<(), O
 }
 
 impl Kernel for SelectColumns {
-    fn sizes(&self, dims: &mut Dims) {
-        dims.bind("width", self.width);
-    }
+    const KEEPS_ROLE: bool = true;
 
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         check_columns(dims.op(), self.width, inputs[0].dim(1))?;
         check::len(dims.op(), "index", &inputs[1], dims.get("M"))
-    }
-
-    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
-        outputs[0].role = inputs[0].role;
     }
 
     fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
@@ -126,11 +120,6 @@ op! {
 const VECTOR: usize = 8;
 
 impl Kernel for SelectColumnsGrad {
-    fn sizes(&self, dims: &mut Dims) {
-        dims.bind("width", self.width);
-        dims.bind("columns", self.columns);
-    }
-
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         check_columns(dims.op(), self.width, self.columns)?;
         check::len(dims.op(), "index", &inputs[1], dims.get("M"))

@@ -42,12 +42,10 @@ op! {
 }
 
 impl Kernel for GatherPatches {
+    const KEEPS_ROLE: bool = true;
+
     fn sizes(&self, dims: &mut Dims) {
         dims.bind("S", 2 * self.reach + 1);
-    }
-
-    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
-        outputs[0].role = inputs[0].role;
     }
 
     fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {

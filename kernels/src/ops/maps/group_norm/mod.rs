@@ -64,10 +64,6 @@ fn check_map(op: &'static str, x: &TensorDesc, groups: usize) -> Result<(), OpEr
 }
 
 impl Kernel for GroupNorm {
-    fn sizes(&self, dims: &mut Dims) {
-        dims.bind("groups", self.groups);
-    }
-
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         check_map(dims.op(), &inputs[0], self.groups)
     }
@@ -128,9 +124,7 @@ impl Kernel for GroupNorm {
                 .arg(map.arg())
                 .arg(self.eps),
             normalise
-                .arg(x.read())
-                .arg(gamma.read())
-                .arg(beta.read())
+                .reads([x, gamma, beta])
                 .arg(residual)
                 .arg(stats.read())
                 .arg(y.write())
@@ -269,10 +263,6 @@ op! {
 impl Kernel for GroupNormGradSums {
     const FLOPS: Flops = Flops::Input(4);
 
-    fn sizes(&self, dims: &mut Dims) {
-        dims.bind("groups", self.groups);
-    }
-
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         check_map(dims.op(), &inputs[1], self.groups)
     }
@@ -292,9 +282,7 @@ impl Kernel for GroupNormGradSums {
         let partial = |access| args.workspace.piece(0, map.partial_bytes(), access);
         vec![
             map.pass(["group_norm_grad_partial_f16x8", "group_norm_grad_partial_f16"])
-                .arg(g.read())
-                .arg(x.read())
-                .arg(stats.read())
+                .reads([g, x, stats])
                 .arg(partial(Access::Write))
                 .arg(map.arg()),
             Launch::new("group_norm_grad_sums", [(2 * map.channels).div_ceil(32), map.images, 1])
@@ -314,10 +302,6 @@ impl Kernel for GroupNormGradSums {
 impl Kernel for GroupNormGradInput {
     const FLOPS: Flops = Flops::Output(5);
 
-    fn sizes(&self, dims: &mut Dims) {
-        dims.bind("groups", self.groups);
-    }
-
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         check_map(dims.op(), &inputs[1], self.groups)
     }
@@ -335,17 +319,12 @@ impl Kernel for GroupNormGradInput {
         let corrections = |access| args.workspace.piece(0, bytes, access);
         vec![
             Launch::over("group_norm_corrections", 32 * count)
-                .arg(gamma.read())
-                .arg(stats.read())
-                .arg(sums.read())
+                .reads([gamma, stats, sums])
                 .arg(corrections(Access::Write))
                 .arg(map.arg())
                 .int(count),
             map.pass(["group_norm_grad_input_f16x8", "group_norm_grad_input_f16"])
-                .arg(g.read())
-                .arg(x.read())
-                .arg(gamma.read())
-                .arg(stats.read())
+                .reads([g, x, gamma, stats])
                 .arg(corrections(Access::Read))
                 .arg(args.outputs[0].write())
                 .arg(map.arg()),

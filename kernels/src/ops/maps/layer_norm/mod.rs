@@ -153,18 +153,13 @@ impl Kernel for LayerNormGrad {
         let partial =
             |i: usize, access| args.workspace.piece(i * chunks.bytes(), chunks.bytes(), access);
         let input = Launch::new("layer_norm_grad_input_f16", [rows.div_ceil(WARPS), 1, 1])
-            .arg(g.read())
-            .arg(x.read())
-            .arg(gamma.read())
-            .arg(stats.read())
+            .reads([g, x, gamma, stats])
             .arg(dx.write())
             .int(rows)
             .int(channels);
         let sums = chunks
             .launch(["layer_norm_grad_params_f16x8", "layer_norm_grad_params_f16"])
-            .arg(g.read())
-            .arg(x.read())
-            .arg(stats.read())
+            .reads([g, x, stats])
             .arg(partial(0, Access::Write))
             .arg(partial(1, Access::Write));
         let total =

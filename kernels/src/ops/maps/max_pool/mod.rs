@@ -60,6 +60,8 @@ impl MaxPool {
 }
 
 impl Kernel for MaxPool {
+    const KEEPS_ROLE: bool = true;
+
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         self.check_window(dims.op())?;
         let extents = ["H", "W"].map(|name| self.extent(dims.get(name)));
@@ -72,8 +74,7 @@ impl Kernel for MaxPool {
         Ok(())
     }
 
-    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
-        outputs[0].role = inputs[0].role;
+    fn adjust(&self, _inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
         outputs.truncate(1 + usize::from(self.argmax));
     }
 
@@ -163,11 +164,6 @@ op! {
 
 impl Kernel for MaxPoolGrad {
     const FLOPS: Flops = Flops::Input(1);
-
-    fn sizes(&self, dims: &mut Dims) {
-        dims.bind("height", self.height);
-        dims.bind("width", self.width);
-    }
 
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         self.pool.check_window(dims.op())?;

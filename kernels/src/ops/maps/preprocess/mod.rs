@@ -12,7 +12,7 @@ use choices::ResizeFilter;
 use device::{Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;
 
-use crate::contract::{Dims, Flops, Kernel};
+use crate::contract::{Flops, Kernel};
 use crate::counted::rows_in_use;
 use crate::cpu::{CpuArgs, TensorRef};
 use crate::op;
@@ -81,11 +81,6 @@ impl Preprocess {
 
 impl Kernel for Preprocess {
     const FLOPS: Flops = Flops::Output(8);
-
-    fn sizes(&self, dims: &mut Dims) {
-        let sizes = [("height", self.height), ("width", self.width), ("channels", self.channels)];
-        sizes.into_iter().for_each(|(name, extent)| dims.bind(name, extent));
-    }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let pixels = args.inputs[0];

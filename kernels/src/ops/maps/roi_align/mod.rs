@@ -92,16 +92,14 @@ impl RoiAlign {
 }
 
 impl Kernel for RoiAlign {
+    const KEEPS_ROLE: bool = true;
+
     fn sizes(&self, dims: &mut Dims) {
         dims.bind("P", self.pooled);
     }
 
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         check::arity(dims.op(), "inputs", inputs, self.spatial_scales.len() + 4)
-    }
-
-    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
-        outputs[0].role = inputs[0].role;
     }
 
     /// Four taps a sample; the features that RoIs cover are taken as all of them.

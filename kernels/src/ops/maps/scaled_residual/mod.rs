@@ -216,8 +216,7 @@ impl Kernel for ScaledResidualGrad {
         let partial = |access| args.workspace.piece(0, chunks.bytes(), access);
         let sums = chunks
             .launch(["scaled_residual_grad_scale_f16x8", "scaled_residual_grad_scale_f16"])
-            .arg(g.read())
-            .arg(branch.read())
+            .reads([g, branch])
             .arg(keys(args))
             .arg(partial(Access::Write));
         let sums = chunks.sizes(sums).int(image).arg(arg(drop));

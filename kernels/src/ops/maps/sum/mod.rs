@@ -33,9 +33,7 @@ const MAX_TERMS: usize = 32;
 const VECTOR: usize = 8;
 
 impl Kernel for Sum {
-    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
-        outputs[0].role = inputs[0].role;
-    }
+    const KEEPS_ROLE: bool = true;
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let flops = outputs[0].len() * (inputs.len() - 1);

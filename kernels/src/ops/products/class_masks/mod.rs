@@ -225,19 +225,14 @@ impl Kernel for ClassMasksGrad {
         let partials = |access| args.workspace.piece(0, bytes, access);
         let name = kernel(["class_masks_grad_f16x8", "class_masks_grad_f16"], x.dim(3));
         let rows = Launch::new(name, [x.dim(0), 1, 1])
-            .arg(g.read())
-            .arg(x.read())
-            .arg(w.read())
-            .arg(labels.read())
-            .arg(count.read())
+            .reads([g, x, w, labels, count])
             .arg(dx.write())
             .arg(partials(Access::Write));
         let classes = w.dim(0) + usize::from(bias_grad.is_some());
         let total = [(x.dim(3) + 1).div_ceil(COLUMNS), classes, 1];
         let total = Launch::new("class_masks_grad_total", total)
             .arg(partials(Access::Read))
-            .arg(labels.read())
-            .arg(count.read())
+            .reads([labels, count])
             .arg(dw.write())
             .arg(db.write())
             .arg(bias_grad.map_or(Arg::Null, |sums| sums.write()));

@@ -50,11 +50,9 @@ fn inverse(var: f32, eps: f32) -> f64 {
 }
 
 impl Kernel for FoldNorm {
-    const FLOPS: Flops = Flops::Input(1);
+    const KEEPS_ROLE: bool = true;
 
-    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
-        outputs[0].role = inputs[0].role;
-    }
+    const FLOPS: Flops = Flops::Input(1);
 
     fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {
         let Self { eps } = *self;

@@ -190,13 +190,14 @@ fn launches(op: &Projected, [own, from]: &[ConvShape; 2], args: &LaunchArgs<'_>)
     let inputs = ProjectedInputs::of(&args.inputs);
     let scratch = Scratch::of(&[*own, *from]);
     let chunks = (own.channels + from.channels) / CHANNEL_MULTIPLE;
-    let filters = Launch::over("projected_filters_f16", own.filters * (chunks + 1))
-        .arg(inputs.w.read())
-        .arg(inputs.w_from.read())
-        .arg(inputs.scale.read())
-        .arg(inputs.scale_from.read())
-        .arg(inputs.bias.read())
-        .arg(inputs.bias_from.read());
+    let filters = Launch::over("projected_filters_f16", own.filters * (chunks + 1)).reads([
+        inputs.w,
+        inputs.w_from,
+        inputs.scale,
+        inputs.scale_from,
+        inputs.bias,
+        inputs.bias_from,
+    ]);
     let filters = (0..3).fold(filters, |l, i| l.arg(scratch.part(args, i, Access::Write)));
     let filters = filters.int(own.filters).int(own.channels).int(from.channels);
     let part = |i| scratch.part(args, i, Access::Read);

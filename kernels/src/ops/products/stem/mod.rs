@@ -118,8 +118,7 @@ impl Kernel for Stem {
         let product = launch::stem(args.gpu, &rows)
             .arg(x.read())
             .arg(filters(Access::Read))
-            .arg(scale.read())
-            .arg(bias.read())
+            .reads([scale, bias])
             .arg(args.outputs[0].write())
             .arg(launch::conv_arg(&rows));
         vec![arrange, product]

@@ -144,11 +144,6 @@ fn readers(i: usize, inputs: usize, outputs: usize) -> Range<usize> {
 impl Kernel for UpsampleGrad {
     const FLOPS: Flops = Flops::Input(1);
 
-    fn sizes(&self, dims: &mut Dims) {
-        dims.bind("height", self.height);
-        dims.bind("width", self.width);
-    }
-
     fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         check::parameter(dims.op(), "finish.mask", !self.finish.mask, "false", self.finish.mask)
     }

@@ -27,7 +27,7 @@ use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;
 
 use crate::coco::Crop;
-use crate::contract::{Dims, Kernel};
+use crate::contract::Kernel;
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
 use crate::op;
@@ -79,10 +79,6 @@ op! {
 const STRIP: usize = 32;
 
 impl Kernel for MaskTargets {
-    fn sizes(&self, dims: &mut Dims) {
-        dims.bind("side", self.side);
-    }
-
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let (inputs, targets) = (MaskTargetsInputs::of(&args.inputs), args.outputs[0]);
         let kernel = match self.rule {

@@ -10,7 +10,7 @@ use device::{Access, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;
 
 use crate::boxes::{max_positives, sample};
-use crate::contract::{Dims, Kernel};
+use crate::contract::Kernel;
 use crate::cpu::{CpuArgs, exactly};
 use crate::philox::{Purpose, keyed};
 use crate::{Cost, TensorDesc, op};
@@ -43,10 +43,6 @@ op! {
 }
 
 impl Kernel for SampleAnchors {
-    fn sizes(&self, dims: &mut Dims) {
-        dims.bind("batch", self.batch);
-    }
-
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         // Ten rounds of two multiplications and four xors a key.
         Cost::streaming(inputs, outputs, 60 * inputs[0].len() as u64)
@@ -82,8 +78,7 @@ impl Kernel for SampleAnchors {
             .arg(args.workspace.piece(0, images * IMAGE_BYTES, Write))
             .len(len);
         let keys = Launch::new("sample_anchors_keys", grid)
-            .arg(labels.read())
-            .arg(image_keys.read())
+            .reads([labels, image_keys])
             .arg(scratch([Update, Write, Write, Write]))
             .arg(rule.clone());
         let mut launches = vec![clear, keys];

@@ -96,10 +96,7 @@ impl Kernel for SampleRois {
             |access| args.workspace.piece(counts_bytes(images), 8 * images * self.batch, access);
         let draw = Launch::new("sample_rois_draw", [images, 1, 1])
             .block(DRAW_THREADS)
-            .arg(labels.read())
-            .arg(keys.read())
-            .arg(counts.read())
-            .arg(image_keys.read())
+            .reads([labels, keys, counts, image_keys])
             .arg(drawn(Access::Write))
             .arg(drawn_counts(Access::Write))
             .arg(self.seed)
@@ -109,9 +106,7 @@ impl Kernel for SampleRois {
         let (all, of_positives) = args.outputs.split_at(5);
         // One thread at least: it writes the counts.
         let write = Launch::over("sample_rois_write", (images * self.batch).max(1))
-            .arg(candidates.read())
-            .arg(labels.read())
-            .arg(matched_idx.read())
+            .reads([candidates, labels, matched_idx])
             .arg(drawn(Access::Read))
             .arg(drawn_counts(Access::Read))
             .arg(list(all))
