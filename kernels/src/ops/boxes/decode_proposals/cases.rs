@@ -68,8 +68,8 @@ mod tests {
             weights: [1.0; 4],
         };
         let outputs = run(&op, &inputs);
-        // Anchor 1: centre 60 + 10, width 40; the lower border 90 is clipped to 80. Anchor 0 moves out
-        // of the image on the left, so that nothing of its width is left.
+        // Anchor 1: centre 60 + 10, width 40; the lower border 90 is clipped to 80. Anchor 0 moves
+        // out of the image on the left, so that nothing of its width is left.
         let expected = [[50.0, 50.0, 90.0, 80.0], [0.0, 0.0, 0.0, 20.0], [0.0; 4], [0.0; 4]];
         for (got, want) in as_boxes(outputs[0].as_f32()).iter().zip(expected) {
             assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-4), "{got:?} {want:?}");

@@ -82,8 +82,8 @@ mod tests {
     use crate::boxes::{ImageSize, as_boxes, batched_nms, clip, decode, is_small};
     use crate::case::hand::{assert_near, outputs, run, tensor};
 
-    /// Two classes. RoIs 0 and 1 are the same box; RoI 2 is of the second image; RoI 3 is beyond the
-    /// count.
+    /// Two classes. RoIs 0 and 1 are the same box; RoI 2 is of the second image; RoI 3 is beyond
+    /// the count.
     #[test]
     fn by_hand() {
         let logits = [[1.0f32, 4.0, 5.0], [1.0, 6.0, 3.0], [0.0, 0.0, 9.0], [0.0, 9.0, 0.0]];
@@ -105,8 +105,8 @@ mod tests {
             plus_one: false,
         };
         let outputs = run(&op, &inputs);
-        // Image 0: class 1 of RoI 1 (0.946) beats that of RoI 0; class 2 is left with RoI 0 (0.721),
-        // for in RoI 1 it has 0.047.
+        // Image 0: class 1 of RoI 1 (0.946) beats that of RoI 0; class 2 is left with RoI 0
+        // (0.721), for in RoI 1 it has 0.047.
         assert_eq!(outputs[2].as_i32(), [1, 2, 2, 0, 0, 0]);
         assert_eq!(outputs[3].as_i32(), [0, 0, 1, -1, -1, -1]);
         assert_eq!((outputs[4].as_i32(), outputs[5].as_i32()), (&[2, 1][..], &[3][..]));
@@ -130,7 +130,8 @@ mod tests {
         assert_eq!((outputs[5].as_i32(), outputs[4].as_i32()), (&[0][..], &[0][..]));
     }
 
-    /// Independent: every class of every RoI in one list, cut by score and size, `batched_nms`, top D.
+    /// Independent: every class of every RoI in one list, cut by score and size, `batched_nms`, top
+    /// D.
     #[test]
     fn equals_the_plain_rule() {
         for case in cases().iter().filter(|c| c.inputs[0].desc.shape[0] < 500) {

@@ -148,8 +148,8 @@ mod tests {
         assert_eq!(outputs[2].as_i32(), [10, 12, 23, 24, -1, -1]);
     }
 
-    /// Two images of the same rows, the second's scores halved: the cut over both takes 0.9, 0.85, 0.5,
-    /// 0.5, and of the second 0.45; levels stay in order.
+    /// Two images of the same rows, the second's scores halved: the cut over both takes 0.9, 0.85,
+    /// 0.5, 0.5, and of the second 0.45; levels stay in order.
     #[test]
     fn batch_scope_cuts_a_group_of_images() {
         let twice = |tensor: &HostTensor, shape: &[usize], factor: f32| {

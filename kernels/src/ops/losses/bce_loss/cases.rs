@@ -57,8 +57,9 @@ mod tests {
         vec![logits, ints(labels), ints(image_idx), ints(&[num_images])]
     }
 
-    /// Zero logits cost ln 2 each; a logit of ln 3 has probability 3/4. Group 0 (images 0, 1) has the
-    /// mean (ln 2 + ln 4/3) / 2, group 1 (image 2) ln 4; rows that are ignored may hold anything.
+    /// Zero logits cost ln 2 each; a logit of ln 3 has probability 3/4. Group 0 (images 0, 1) has
+    /// the mean (ln 2 + ln 4/3) / 2, group 1 (image 2) ln 4; rows that are ignored may hold
+    /// anything.
     #[test]
     fn groups_by_hand() {
         let third = 3.0f32.ln();

@@ -45,8 +45,8 @@ mod tests {
         tensor(&[rows.len(), 4], rows.concat())
     }
 
-    /// dx = 20/10 moves a unit square by two: a gap of one to its target at 0, which costs 4/3. Three
-    /// rows are sampled, one is positive.
+    /// dx = 20/10 moves a unit square by two: a gap of one to its target at 0, which costs 4/3.
+    /// Three rows are sampled, one is positive.
     #[test]
     fn a_square_apart_by_hand() {
         let square = [0.0, 0.0, 1.0, 1.0];

@@ -63,8 +63,8 @@ mod tests {
     use super::*;
     use crate::case::hand::{ints, loss_and_grad, run, tensor};
 
-    /// Differences 0.5, -3, 0, 0 at beta 1 cost 0.125 + 2.5; four sampled rows divide, of which one is
-    /// positive. Rows without a positive label may hold anything.
+    /// Differences 0.5, -3, 0, 0 at beta 1 cost 0.125 + 2.5; four sampled rows divide, of which one
+    /// is positive. Rows without a positive label may hold anything.
     #[test]
     fn positives_over_sampled_rows() {
         let pred =

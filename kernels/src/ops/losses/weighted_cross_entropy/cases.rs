@@ -68,7 +68,8 @@ mod tests {
     use super::*;
     use crate::case::hand::{ints, loss_and_grad, tensor};
 
-    /// Two rows, of classes that weigh 1 and 3: (1 * ln 2 + 3 * (ln 2 + 0)) / 4, whatever the scale.
+    /// Two rows, of classes that weigh 1 and 3: (1 * ln 2 + 3 * (ln 2 + 0)) / 4, whatever the
+    /// scale.
     #[test]
     fn a_class_weighs_by_its_share_of_the_group() {
         let logits = tensor(&[3, 2], [0.0, 0.0, 5.0, 5.0, f32::NAN, 0.0]);

@@ -43,7 +43,8 @@ mod tests {
         index(&[1, values.len()], values)
     }
 
-    /// Levels 2x2 and 1x1: anchor 1 is the cell (0, 1) of the first, anchor 4 the second level's one.
+    /// Levels 2x2 and 1x1: anchor 1 is the cell (0, 1) of the first, anchor 4 the second level's
+    /// one.
     #[test]
     fn cells_beyond_the_map_are_cleared() {
         let x = TensorDesc::new(Role::Activation, &[3, 3, 3, 1]);
@@ -58,8 +59,8 @@ mod tests {
         assert_eq!(y[0].as_f32(), expected.concat());
     }
 
-    /// At every cell of a map, the two convolutions of its 5x5 patch are those of the whole map, which
-    /// differ at the border without the op.
+    /// At every cell of a map, the two convolutions of its 5x5 patch are those of the whole map,
+    /// which differ at the border without the op.
     #[test]
     fn two_convolutions_of_patches_are_those_of_the_map() {
         let (height, width, channels, filters) = (3, 4, 2, 3);

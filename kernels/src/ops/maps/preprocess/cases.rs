@@ -154,8 +154,8 @@ mod tests {
         assert_eq!(x[0].as_f32(), [6.0, 3.0, 1.5]);
     }
 
-    /// Red becomes twice the blue, green half of itself and 20, blue more than a byte holds: 14, 24 and
-    /// 255, before they are normalised, in either order of the channels.
+    /// Red becomes twice the blue, green half of itself and 20, blue more than a byte holds: 14, 24
+    /// and 255, before they are normalised, in either order of the channels.
     #[test]
     fn colours_by_hand() {
         let rows = [[0.0, 0.0, 2.0, 0.0], [0.0, 0.5, 0.0, 20.0], [100.0, 0.0, 0.0, 0.0]];

@@ -216,8 +216,8 @@ mod tests {
         assert_eq!((first(false), first(true)), (Some(8), Some(7)));
     }
 
-    /// A RoI half a pixel wide in the left half: whole where sides count from 0.1, a part where a pixel
-    /// is the least.
+    /// A RoI half a pixel wide in the left half: whole where sides count from 0.1, a part where a
+    /// pixel is the least.
     #[test]
     fn a_small_roi_is_stretched_from_the_least_side() {
         let roi = [[7.5, 4.0, 8.0, 8.0]];

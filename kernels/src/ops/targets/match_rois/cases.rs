@@ -35,8 +35,8 @@ mod tests {
     use crate::case::hand::{run, tensor};
     use crate::case::index;
 
-    /// At the threshold, below it, without extent, of an image without ground truth, of none, past the
-    /// count.
+    /// At the threshold, below it, without extent, of an image without ground truth, of none, past
+    /// the count.
     #[test]
     fn by_hand() {
         let of = |shape: &[usize], rows: &[[f32; 4]]| tensor(shape, rows.concat());

@@ -87,8 +87,8 @@ mod tests {
         }
     }
 
-    /// Over 400 images each of 50 negatives is drawn 8 / 50 of the time: 64, with a standard deviation
-    /// of 7.3; five of them are 37.
+    /// Over 400 images each of 50 negatives is drawn 8 / 50 of the time: 64, with a standard
+    /// deviation of 7.3; five of them are 37.
     #[test]
     fn every_anchor_has_the_same_chance() {
         let inputs = [constant(&[400, 50], 0), image_keys(400)];

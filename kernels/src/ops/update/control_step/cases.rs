@@ -213,7 +213,8 @@ mod tests {
         assert_eq!(step(&op, 4.0, 1, &mut state).grad_factor, 0.25);
     }
 
-    /// The full rates 1 and 3 both begin half of 1 lower, and the decay lowers what is taken off too.
+    /// The full rates 1 and 3 both begin half of 1 lower, and the decay lowers what is taken off
+    /// too.
     #[test]
     fn a_shared_warmup_takes_the_same_off_every_rate() {
         let mut op = op(0.0, true);

@@ -229,7 +229,8 @@ mod tests {
         assert_eq!((state[1].as_f32()[0], state[3].as_f32()[0]), (1.0, 0.0));
     }
 
-    /// The update starts from the master, whatever the weight held, and the weight becomes its copy.
+    /// The update starts from the master, whatever the weight held, and the weight becomes its
+    /// copy.
     #[test]
     fn a_weight_copies_its_master() {
         let mut op = sgd(false, &[(0.0, 1.0), (0.5, 0.25)]);
@@ -273,8 +274,8 @@ mod tests {
         assert_eq!(state[0].as_f32(), [-1.5], "a bias of 0 takes the plain rate of 0.5");
     }
 
-    /// |w| = 5, |g| = 10: local = 0.1 * 5 / (10 + 0.5 * 5) = 0.04, and the rate is 0.5; the momentum
-    /// holds the rate.
+    /// |w| = 5, |g| = 10: local = 0.1 * 5 / (10 + 0.5 * 5) = 0.04, and the rate is 0.5; the
+    /// momentum holds the rate.
     #[test]
     fn lars_by_hand() {
         let start = || vec![tensor(Role::Master, &[3.0, 4.0]), tensor(Role::Master, &[1.0, 0.0])];
