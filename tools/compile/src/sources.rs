@@ -45,8 +45,8 @@ pub fn source_sha256(path: &str, read: &dyn Fn(&str) -> Option<String>) -> Optio
     Some(sha256(framed.as_bytes()))
 }
 
-/// The kernels that a source promises: names behind `KERNEL(..)` and `KERNEL_BLOCKS(..)` at the head
-/// of a line, or on the line below. Kernels that a macro writes are not included.
+/// The kernels that a source promises: names behind `KERNEL(..)` and `KERNEL_BLOCKS(..)` at the
+/// head of a line, or on the line below. Kernels that a macro writes are not included.
 pub fn exported(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
     let (mut in_directive, mut begun) = (false, false);
