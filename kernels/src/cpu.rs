@@ -33,6 +33,12 @@ pub struct CpuArgs<'a> {
     pub workspace: &'a mut [f32],
 }
 
+/// The tensors of a list of exactly so many. Panics if there are more or fewer.
+pub(crate) fn exactly<T, const N: usize>(list: &mut [T]) -> &mut [T; N] {
+    let len = list.len();
+    list.try_into().unwrap_or_else(|_| panic!("{len} tensors, not {N}"))
+}
+
 impl<'a> TensorRef<'a> {
     /// A view of `bytes`, which must be aligned to 4 bytes and fit `desc`.
     pub fn new(desc: &'a TensorDesc, bytes: &'a [u8]) -> Self {

@@ -171,25 +171,8 @@ impl PastedMask {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::coco::encode_runs;
-    use crate::philox::philox4x32;
 
     const RULES: [PasteRule; 2] = [PasteRule::IntegerBox, PasteRule::GridSample];
-
-    /// By hand: a 2x2 mask of ones in a box of 2 by 2 at (4, 4) grows to 4 by 4 about (5, 5); cut
-    /// to 3..=7 it is 5 pixels wide, and the middle ones are 1.
-    #[test]
-    fn a_small_mask_by_hand() {
-        let bbox = [4.0, 4.0, 6.0, 6.0];
-        let pasted = paste_mask(&[1.0; 4], 2, bbox, 10, 12, PasteRule::IntegerBox);
-        assert_eq!([pasted.x, pasted.y, pasted.width, pasted.height], [3, 3, 5, 5]);
-        let middle = &pasted.soft[10..15];
-        for (v, expected) in middle.iter().zip([0.0, 0.7, 1.0, 0.7, 0.0]) {
-            assert!((v - expected).abs() < 1e-6, "{middle:?}");
-        }
-        // A cross: the corners are 0.7 * 0.7.
-        assert_eq!(pasted.bitmap(0.5).area(), 5);
-    }
 
     /// By hand: the mask [[0, 1], [0, 1]] over a box of 4 by 4 pixels from (3, 3). Centres lie at
     /// -1/4, 1/4, 3/4 and 5/4 of a mask pixel, and a pixel beyond each edge at 3/4 from the border.
@@ -208,40 +191,6 @@ mod tests {
         assert_eq!(inner.area(), 4 * 4, "the outer pixels blend with the border");
     }
 
-    /// The value at a centre is that of a bilinear interpolation in f64, for any box.
-    #[test]
-    fn samples_equal_an_independent_interpolation() {
-        for seed in 0..50 {
-            let word = |i: u32| philox4x32([seed, 9], [i, 0, 0, 0])[0];
-            let unit = |i: u32| word(i) as f32 / u32::MAX as f32;
-            let mask: Vec<f32> = (0..25).map(|i| unit(10 + i)).collect();
-            let corner = [unit(0) * 30.0 - 10.0, unit(1) * 30.0 - 10.0];
-            let bbox =
-                [corner[0], corner[1], corner[0] + 30.0 * unit(2), corner[1] + 30.0 * unit(3)];
-            let soft = paste_mask(&mask, 5, bbox, 19, 23, PasteRule::GridSample).soft_image();
-            let at = |y: f64, x: f64| {
-                let inside = (0.0..5.0).contains(&y) && (0.0..5.0).contains(&x);
-                if inside { f64::from(mask[5 * y as usize + x as usize]) } else { 0.0 }
-            };
-            let [x1, y1, x2, y2] = bbox.map(f64::from);
-            for (i, &got) in soft.iter().enumerate() {
-                let place = |p: usize, low: f64, high: f64| {
-                    (p as f64 + 0.5 - low) / (high - low) * 5.0 - 0.5
-                };
-                let (y, x) = (place(i / 23, y1, y2), place(i % 23, x1, x2));
-                let (v, u) = (y - y.floor(), x - x.floor());
-                let expected = [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)]
-                    .map(|(dy, dx): (f64, f64)| {
-                        let share = (1.0 - (v - dy).abs()) * (1.0 - (u - dx).abs());
-                        share * at(y.floor() + dy, x.floor() + dx)
-                    })
-                    .iter()
-                    .sum::<f64>();
-                assert!((f64::from(got) - expected).abs() < 1e-4, "{bbox:?}: {got} {expected}");
-            }
-        }
-    }
-
     #[test]
     fn boxes_outside_leave_nothing_and_odd_ones_end() {
         let outside = [[-50.0, 0.0, -20.0, 9.0], [30.0, 30.0, 40.0, 40.0]];
@@ -258,22 +207,6 @@ mod tests {
         for bbox in [[5.0, 5.0, 5.0, 9.0], [5.0, 5.0, 9.0, 4.0]] {
             let pasted = paste_mask(&[1.0; 9], 3, bbox, 20, 20, PasteRule::GridSample);
             assert_eq!(pasted.bitmap(0.0).area(), 0, "{bbox:?}");
-        }
-    }
-
-    #[test]
-    fn runs_are_those_of_the_bitmap() {
-        for seed in 0..200 {
-            let word = |i: u32| philox4x32([seed, 8], [i, 0, 0, 0])[0];
-            let unit = |i: u32| word(i) as f32 / u32::MAX as f32;
-            let mask: Vec<f32> = (0..49).map(|i| unit(10 + i)).collect();
-            let corner = [unit(0) * 30.0 - 10.0, unit(1) * 30.0 - 10.0];
-            let bbox =
-                [corner[0], corner[1], corner[0] + 20.0 * unit(2), corner[1] + 20.0 * unit(3)];
-            for rule in RULES {
-                let pasted = paste_mask(&mask, 7, bbox, 19, 23, rule);
-                assert_eq!(pasted.runs(0.5), encode_runs(&pasted.bitmap(0.5)), "{bbox:?}");
-            }
         }
     }
 }

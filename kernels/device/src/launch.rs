@@ -1,8 +1,10 @@
 //! A kernel launch as data: what an op submits to a device, without touching one.
 //!
-//! An op's `cuda.rs` turns shapes and addresses into a list of [`Launch`]es. Every buffer argument
+//! An op turns shapes and addresses into a list of [`Launch`]es. Every buffer argument
 //! declares how many bytes the kernel may access and whether it reads or writes them, so the
 //! driver for tests can enforce it, and races between streams show without a run.
+
+use std::borrow::Borrow;
 
 use bytemuck::Pod;
 
@@ -225,6 +227,11 @@ impl Launch {
     pub fn args(mut self, args: impl IntoIterator<Item = Arg>) -> Self {
         self.args.extend(args);
         self
+    }
+
+    /// Adds buffers that the kernel reads.
+    pub fn reads<'a, const N: usize>(self, buffers: [impl Borrow<Buffer<'a>>; N]) -> Self {
+        self.args(buffers.iter().map(|buffer| buffer.borrow().read()))
     }
 
     /// Adds all tensors: inputs, which the kernel reads, then outputs, which it writes.

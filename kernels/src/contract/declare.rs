@@ -210,6 +210,11 @@ macro_rules! op {
         $($(#[$doc:meta])* $field_vis:vis $field:ident: $type:ty
             $([$condition:expr, $expected:literal])?,)*
     }) => {
+        fn bind_parameters(&self, dims: &mut $crate::contract::Dims) {
+            let _ = &dims;
+            $(dims.bind_parameter(stringify!($field), &self.$field);)*
+        }
+
         fn check_parameters(&self) -> Result<(), $crate::OpError> {
             $($({
                 let condition: fn(&$type) -> bool = $condition;

@@ -1,5 +1,7 @@
 //! Extents of tensors by name: `[N, G, 4]` binds N and G once and holds later tensors to them.
 
+use std::any::Any;
+
 use crate::{DType, OpError, TensorDesc, check};
 
 /// Any extents, in a shape that is then the same for all tensors that have it.
@@ -45,6 +47,11 @@ impl Dims {
         check::dtype(self.op, tensor, desc, elements)
     }
 
+    /// The op that is checked, for its errors: the declared one, or its gradient.
+    pub fn op(&self) -> &'static str {
+        self.op
+    }
+
     /// The extent of `name`; a name that nothing bound is a fault of the op.
     pub fn get(&self, name: &str) -> usize {
         match self.value(name) {
@@ -56,6 +63,13 @@ impl Dims {
     /// Binds `name` to something other than an input's extent.
     pub fn bind(&mut self, name: &str, extent: usize) {
         self.bound.push((name.to_string(), extent));
+    }
+
+    /// Binds the name of a parameter, if its value is an extent.
+    pub fn bind_parameter(&mut self, name: &str, value: &dyn Any) {
+        if let Some(extent) = value.downcast_ref() {
+            self.bind(name, *extent);
+        }
     }
 
     /// Names that are bound so far hold for all tensors.

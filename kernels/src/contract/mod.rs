@@ -162,6 +162,7 @@ pub(crate) fn dims_of<K: Kernel>(
         return Err(OpError::Arity { op: name, what: "inputs", expected, got: inputs.len() });
     };
     let mut dims = Dims::of(name);
+    op.bind_parameters(&mut dims);
     op.sizes(&mut dims);
     dims.keep_all();
     // A product may stand before its parts: the second time it is known.
@@ -184,6 +185,9 @@ pub trait Declared {
     fn optional(&self) -> Vec<bool> {
         vec![]
     }
+
+    /// Binds the name of each parameter that is a number of things (`usize`).
+    fn bind_parameters(&self, dims: &mut Dims);
 
     /// Checks each parameter by itself.
     ///
@@ -208,7 +212,10 @@ pub trait Kernel: Declared + Any + Debug + Send + Sync {
     /// The floating-point operations, for [`Kernel::cost`].
     const FLOPS: Flops = Flops::Output(0);
 
-    /// Binds names of the contract's shapes to what the parameters say.
+    /// True if the first output has the role of the first input, whatever that is.
+    const KEEPS_ROLE: bool = false;
+
+    /// Binds names of the contract's shapes to what the parameters say, beside their own names.
     fn sizes(&self, dims: &mut Dims) {
         let _ = dims;
     }
@@ -278,7 +285,10 @@ pub fn infer<K: Kernel>(
     check::arity(K::CONTRACT.op, "updates", updates, 0)?;
     let dims = dims_of(op, K::CONTRACT.op, inputs)?;
     let output = |output: &Output| TensorDesc::new(output.role, &dims.extents(output.shape));
-    let mut outputs = K::CONTRACT.outputs.iter().map(output).collect();
+    let mut outputs: Vec<_> = K::CONTRACT.outputs.iter().map(output).collect();
+    if K::KEEPS_ROLE {
+        outputs[0].role = inputs[0].role;
+    }
     op.adjust(inputs, &mut outputs);
     Ok(outputs)
 }

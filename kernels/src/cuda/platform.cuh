@@ -33,8 +33,6 @@ typedef unsigned long long uint64_t;
 #else
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 #endif
-// EXPORT(name): a kernel that the source promises. Only the compile tool reads it.
-#define EXPORT(kernel)
 
 // ARCHITECTURES(compute_80, compute_90a): what a source is compiled for, one PTX file for each.
 // Only the compile tool reads it; a source that names none is for compute_80.

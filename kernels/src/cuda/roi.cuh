@@ -21,7 +21,7 @@ static_assert(sizeof(Pyramid) == 208, "as pyramid.rs lays it out");
 struct RoiGrid {
   int pooled, sampling_ratio, aligned;
 };
-static_assert(sizeof(RoiGrid) == 12, "as cuda.rs lays it out");
+static_assert(sizeof(RoiGrid) == 12, "as the launch lays it out");
 
 constexpr float MAX_SAMPLES = 4096.0f;  // a side of a bin; as taps.rs
 

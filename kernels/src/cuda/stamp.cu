@@ -11,4 +11,3 @@
 KERNEL(32) stamp(uint64_t* RESTRICT time) {
   if (threadIdx.x == 0) *time = global_timer();
 }
-EXPORT(stamp)

@@ -25,7 +25,6 @@ take_inputs(const uint4* RESTRICT buffer0, const uint4* RESTRICT buffer1, const 
   const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (i < count) inputs[i] = (*index ? buffer1 : buffer0)[i];
 }
-EXPORT(take_inputs)
 
 KERNEL(32) finish_step(int* index, volatile unsigned* done) {
   if (threadIdx.x > 0) return;
@@ -33,4 +32,3 @@ KERNEL(32) finish_step(int* index, volatile unsigned* done) {
   __threadfence_system();
   *done = *done + 1;
 }
-EXPORT(finish_step)

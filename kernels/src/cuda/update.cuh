@@ -93,7 +93,7 @@ DEVICE void update_block(const Rule& rule, const float* RESTRICT grad, P* RESTRI
   }
 }
 
-// The parameters of a launch. Equal to the struct that cuda.rs of parameter_update builds.
+// The parameters of a launch. Equal to the struct that the launches of parameter_update build.
 struct Parameters {
   const float* grad[CAPACITY];
   void* w[CAPACITY];
@@ -111,7 +111,7 @@ struct Parameters {
   // The block after the last of parameter `i`.
   DEVICE int end_block(int i) const { return i + 1 < count ? first_block[i + 1] : blocks; }
 };
-static_assert(sizeof(Parameters) == 52 * CAPACITY + 8, "cuda.rs builds it");
+static_assert(sizeof(Parameters) == 52 * CAPACITY + 8, "the launch builds it");
 
 // The block's elements of parameter `i` of a launch; `v` is its second moment, if the rule has one.
 template <bool STATS, typename Rule>

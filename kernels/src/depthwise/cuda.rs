@@ -31,8 +31,7 @@ pub(crate) fn convolve(
     let grid = [s.images * s.height, s.channels.div_ceil(CHANNELS), 1];
     vec![
         Launch::new("conv2d_depthwise_f16", grid)
-            .arg(x.read())
-            .arg(w.read())
+            .reads([x, w])
             .arg(read(bias))
             .arg(y.write())
             .arg(conv_arg(&plain(s)))
@@ -74,8 +73,7 @@ pub(crate) fn grad_weight(
     let products =
         Launch::new("conv2d_depthwise_grad_weight_f16", [chunks, s.channels.div_ceil(CHANNELS), 1])
             .block(7 * 32)
-            .arg(x.read())
-            .arg(g.read())
+            .reads([x, g])
             .arg(partial(Access::Write))
             .arg(conv_arg(&plain(s)))
             .int(chunk);

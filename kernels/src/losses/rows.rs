@@ -88,27 +88,6 @@ pub(crate) fn sum_rows(
 mod tests {
     use super::*;
 
-    /// Three images in groups of two: group 0 counts 3 rows, group 1 counts 1.
-    #[test]
-    fn groups_by_hand() {
-        let image_idx = [0, 1, 1, 2, 2, -1, 3];
-        let labels = [1, 0, 1, 0, -1, 1, 1];
-        let weights = RowWeights::new(2, &[3], &image_idx, |row| labels[row] >= 0);
-        let of: Vec<f64> = (0..7).map(|row| weights.of(row)).collect();
-        let third = 1.0 / 6.0;
-        assert_eq!(of, [third, third, third, 0.5, 0.5, 0.0, 0.0]);
-    }
-
-    /// The same images at 8 rows each: 16 in group 0, 8 in group 1, however many count.
-    #[test]
-    fn a_stated_divisor_by_hand() {
-        let image_idx = [0, 1, 1, 2, 2, -1, 3];
-        let weights = RowWeights::over(Some(8), 2, &[3], &image_idx, |_| false);
-        let of: Vec<f64> = (0..7).map(|row| weights.of(row)).collect();
-        let (first, second) = (1.0 / 32.0, 1.0 / 16.0);
-        assert_eq!(of, [first, first, first, second, second, 0.0, 0.0]);
-    }
-
     #[test]
     fn no_images_weigh_nothing() {
         let weights = RowWeights::new(2, &[0], &[0, 1], |_| true);

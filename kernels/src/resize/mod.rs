@@ -38,17 +38,6 @@ pub fn nearest_source(target: usize, source_size: usize, target_size: usize) -> 
 mod tests {
     use super::*;
 
-    /// Doubling: borders repeat, inner pixels lie a quarter from their source.
-    #[test]
-    fn doubling_by_hand() {
-        let taps: Vec<_> = (0..4).map(|x| bilinear_tap(x, 2, 4)).collect();
-        let places: Vec<f32> = taps.iter().map(|t| t.low as f32 + t.fraction).collect();
-        assert_eq!(places[..3], [0.0, 0.25, 0.75]);
-        assert_eq!((taps[3].low, taps[3].high), (1, 1));
-        let nearest: Vec<_> = (0..5).map(|x| nearest_source(x, 2, 5)).collect();
-        assert_eq!(nearest, [0, 0, 0, 1, 1]);
-    }
-
     #[test]
     fn taps_stay_inside_and_ascend() {
         for source in 1..40 {

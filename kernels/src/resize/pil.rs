@@ -44,19 +44,9 @@ pub fn pil_taps(target: usize, source_size: usize, target_size: usize) -> PilTap
 
 #[cfg(test)]
 mod tests {
-    use super::{PilTaps, pil_taps};
+    use super::pil_taps;
 
     const ONE: i32 = 1 << 22;
-
-    /// Doubling: a quarter from the nearest pixel; halving: four pixels as 1 3 3 1.
-    #[test]
-    fn doubling_and_halving_by_hand() {
-        let taps = |first, weights: &[i32]| PilTaps { first, weights: weights.to_vec() };
-        assert_eq!(pil_taps(0, 2, 4), taps(0, &[ONE]));
-        assert_eq!(pil_taps(1, 2, 4), taps(0, &[ONE / 4 * 3, ONE / 4]));
-        assert_eq!(pil_taps(1, 8, 4), taps(1, &[ONE / 8, ONE / 8 * 3, ONE / 8 * 3, ONE / 8]));
-        assert_eq!(pil_taps(1, 2, 4).sum(|i| [10, 20][i]), 13);
-    }
 
     #[test]
     fn taps_stay_inside_and_add_up_to_one() {

@@ -45,17 +45,20 @@ pub fn source_sha256(path: &str, read: &dyn Fn(&str) -> Option<String>) -> Optio
     Some(sha256(framed.as_bytes()))
 }
 
-/// Names in `EXPORT(name)`: the kernels that a source promises. Kernels that a macro writes are not
-/// included.
+/// The kernels that a source promises: names behind `KERNEL(..)` and `KERNEL_BLOCKS(..)` at the
+/// head of a line, or on the line below. Kernels that a macro writes are not included.
 pub fn exported(text: &str) -> Vec<&str> {
     let mut names = Vec::new();
-    let mut in_directive = false;
+    let (mut in_directive, mut begun) = (false, false);
     for line in text.lines().map(str::trim) {
         let directive = in_directive || line.starts_with('#');
         in_directive = directive && line.ends_with('\\');
-        if let (false, Some(rest)) = (directive, line.strip_prefix("EXPORT(")) {
-            names.extend(rest.split_once(')').map(|(name, _)| name.trim()));
+        let head = line.starts_with("KERNEL").then(|| line.split_once(')')).flatten();
+        let rest = head.map_or(line, |(_, rest)| rest.trim());
+        if !directive && (begun || head.is_some()) {
+            names.extend(rest.split_once('(').map(|(name, _)| name));
         }
+        begun = !directive && head.is_some() && rest.is_empty();
     }
     names
 }
@@ -210,10 +213,9 @@ mod tests {
 
     #[test]
     fn exports_are_found_at_the_head_of_a_line() {
-        let text =
-            "KERNEL(1) a() {}\nEXPORT(a)\n  EXPORT( b_f16 )\n#define EXPORT(kernel)\nEXPORT(";
+        let text = "KERNEL(1) a(int x) {}\nKERNEL_BLOCKS(1, 2)\nb_f16(int x) {\n  f(x);\n}\n";
         assert_eq!(exported(text), ["a", "b_f16"]);
-        let text = "#define BOTH(name) \\\n  KERNEL(1) name() {} \\\n  EXPORT(name)\nEXPORT(c)";
-        assert_eq!(exported(text), ["c"]);
+        let text = "#define BOTH(name) \\\n  KERNEL(1) name() {} \nBOTH(c)\nKERNEL(1) d() {}";
+        assert_eq!(exported(text), ["d"]);
     }
 }

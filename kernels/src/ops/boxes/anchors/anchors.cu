@@ -25,7 +25,7 @@ struct Parts {
   float4 cells[MAX_CELLS];
   Part parts[MAX_PARTS];
 };
-static_assert(sizeof(Parts) == 16 * MAX_CELLS + 40 * MAX_PARTS, "as cuda.rs lays it out");
+static_assert(sizeof(Parts) == 16 * MAX_CELLS + 40 * MAX_PARTS, "as the launch lays it out");
 
 KERNEL(256)
 anchors_f32(float4* RESTRICT anchors, const Parts all) {
@@ -39,4 +39,3 @@ anchors_f32(float4* RESTRICT anchors, const Parts all) {
   anchors[part.first + (uint64_t)position * part.pitch + c] =
       make_float4(cell.x + dx, cell.y + dy, cell.z + dx, cell.w + dy);
 }
-EXPORT(anchors_f32)

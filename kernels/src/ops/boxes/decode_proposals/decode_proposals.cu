@@ -4,8 +4,8 @@
 //   idx      [N, rows]     int         in   selected anchors
 //   anchors  [A, 4]        float       in   anchors of all levels
 //   sizes    [N, 2]        int         in   height and width of the network's input
-//   logits   [N, len]      half/float  in   of each level
-//   deltas   [N, len, 4]   half/float  in   of each level
+//   logits   [N, len]      real        in   of each level
+//   deltas   [N, len, 4]   real        in   of each level
 //   boxes    [N, rows, 4]  float       out  decoded and clipped
 //   scores   [N, rows]     float       out  sigmoid of the logit, or -1: does not count
 //
@@ -15,27 +15,28 @@
 // Numerics: fp32, the CPU's operations in its order.
 // Edges: an index that is no anchor gives zeros and -1.
 #include "boxes.cuh"
+#include "real.cuh"
+
+REALS(fp16, fp32)
 
 constexpr int MAX_LEVELS = 8;
 
-template <typename T>
 struct Levels {
-  const T* logits[MAX_LEVELS];
-  const T* deltas[MAX_LEVELS];
+  const real* logits[MAX_LEVELS];
+  const real* deltas[MAX_LEVELS];
   int ends[MAX_LEVELS];  // first anchor past the level
   int first;             // first anchor of the first level
   int num_levels;
   int total;   // anchors of all levels of all launches
   int strays;  // 1 in the launch that writes the rows without an anchor
 };
-static_assert(sizeof(Levels<half>) == 16 * MAX_LEVELS + 4 * MAX_LEVELS + 16, "as in cuda.rs");
+static_assert(sizeof(Levels) == 16 * MAX_LEVELS + 4 * MAX_LEVELS + 16, "as the launch lays it out");
 
-template <typename T>
-DEVICE void decode_proposals(const int* RESTRICT idx, const Box* RESTRICT anchors,
-                             const ImageSize* RESTRICT sizes, Box* RESTRICT boxes,
-                             float* RESTRICT scores, const Levels<T>& levels, int num_images,
-                             int rows, BoxWeights weights, float min_size, float score_threshold,
-                             int plus_one) {
+KERNEL(256)
+decode_proposals_f16(const int* RESTRICT idx, const Box* RESTRICT anchors,
+                     const ImageSize* RESTRICT sizes, Box* RESTRICT boxes, float* RESTRICT scores,
+                     const Levels levels, int num_images, int rows, BoxWeights weights,
+                     float min_size, float score_threshold, int plus_one) {
   const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= (uint64_t)num_images * rows) return;
   const int n = (int)(i / rows), anchor = idx[i];
@@ -57,7 +58,7 @@ DEVICE void decode_proposals(const int* RESTRICT idx, const Box* RESTRICT anchor
       Box b =
           box_decode(anchors[anchor], load_deltas(levels.deltas[l] + 4 * at), weights, plus_one);
       b = box_clip(b, sizes[n], plus_one);
-      const float score = box_sigmoid((float)levels.logits[l][at]);
+      const float score = box_sigmoid(to_float(levels.logits[l][at]));
       const bool counts = !box_is_small(b, min_size, plus_one) && score >= score_threshold;
       boxes[i] = b;
       scores[i] = counts ? score : -1.0f;
@@ -66,21 +67,3 @@ DEVICE void decode_proposals(const int* RESTRICT idx, const Box* RESTRICT anchor
     first = end;
   }
 }
-
-KERNEL(256)
-decode_proposals_f16(const int* idx, const Box* anchors, const ImageSize* sizes, Box* boxes,
-                     float* scores, const Levels<half> levels, int num_images, int rows,
-                     BoxWeights weights, float min_size, float score_threshold, int plus_one) {
-  decode_proposals(idx, anchors, sizes, boxes, scores, levels, num_images, rows, weights, min_size,
-                   score_threshold, plus_one);
-}
-EXPORT(decode_proposals_f16)
-
-KERNEL(256)
-decode_proposals_f32(const int* idx, const Box* anchors, const ImageSize* sizes, Box* boxes,
-                     float* scores, const Levels<float> levels, int num_images, int rows,
-                     BoxWeights weights, float min_size, float score_threshold, int plus_one) {
-  decode_proposals(idx, anchors, sizes, boxes, scores, levels, num_images, rows, weights, min_size,
-                   score_threshold, plus_one);
-}
-EXPORT(decode_proposals_f32)

@@ -7,16 +7,13 @@
 //! Edges: an index that is no anchor gives a box of zeros and score -1.
 
 mod cases;
-mod cuda;
-#[cfg(test)]
-mod tests;
 
-use device::{Launch, LaunchArgs};
+use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;
 
 use crate::boxes::{Box4, ImageSize, as_boxes, as_boxes_mut, clip, decode, is_small, sigmoid};
 use crate::contract::{Dims, Kernel};
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 use crate::{Cost, OpError, TensorDesc, check, op};
 
 pub use cases::cases;
@@ -43,9 +40,9 @@ op! {
     }
     each {
         /// Logits of a level.
-        logits: float "[N, h, w, A]",
+        logits: real "[N, h, w, A]",
         /// Deltas of a level.
-        deltas: float "[N, h, w, 4A]",
+        deltas: real "[N, h, w, 4A]",
     }
     out {
         /// Decoded and clipped to the image.
@@ -55,13 +52,11 @@ op! {
     }
 }
 
-const NAME: &str = "decode_proposals";
-
 impl Kernel for DecodeProposals {
-    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let of = DecodeProposalsInputs::of(inputs);
         let total = of.logits.iter().map(|level| level.shape[1..].iter().product::<usize>()).sum();
-        check::shape(NAME, "anchors", of.anchors, &[total, 4])
+        check::shape(dims.op(), "anchors", of.anchors, &[total, 4])
     }
 
     fn cost(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -71,7 +66,29 @@ impl Kernel for DecodeProposals {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let DecodeProposalsInputs { idx, anchors, network_sizes, logits, deltas } =
+            DecodeProposalsInputs::of(&args.inputs);
+        let mut first = 0;
+        let mut launches = Vec::new();
+        for (logits, deltas) in logits.chunks(MAX_LEVELS).zip(deltas.chunks(MAX_LEVELS)) {
+            let levels = levels_arg(logits, deltas, first, anchors.dim(0), launches.is_empty());
+            first += logits.iter().map(|logits| anchors_of(logits)).sum::<usize>();
+            launches.push(
+                Launch::over("decode_proposals_f16", idx.len())
+                    .reads([idx, anchors, network_sizes])
+                    // A launch writes only the rows of its levels.
+                    .arg(args.outputs[0].write())
+                    .arg(args.outputs[1].write())
+                    .arg(levels)
+                    .int(idx.dim(0))
+                    .int(idx.dim(1))
+                    .arg(Arg::of(&self.weights))
+                    .arg(self.min_size)
+                    .arg(self.score_threshold)
+                    .arg(self.plus_one),
+            );
+        }
+        launches
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -86,9 +103,7 @@ impl Kernel for DecodeProposals {
             levels.push(Level { logits: logits.f32(), deltas: as_boxes(deltas.f32()), first, len });
             first += len;
         }
-        let [boxes, scores] = &mut args.outputs[..] else {
-            unreachable!("infer gives two outputs")
-        };
+        let [boxes, scores] = exactly(&mut args.outputs);
         let rows = rows.max(1);
         as_boxes_mut(boxes.f32())
             .par_chunks_mut(rows)
@@ -130,4 +145,34 @@ fn proposal(
     let score = sigmoid(level.logits[at]);
     let counts = !is_small(&b, op.min_size, op.plus_one) && score >= op.score_threshold;
     (b, if counts { score } else { -1.0 })
+}
+
+/// Levels of a launch, as in `decode_proposals.cu`.
+const MAX_LEVELS: usize = 8;
+
+fn anchors_of(logits: &Buffer<'_>) -> usize {
+    logits.desc.shape[1..].iter().product()
+}
+
+/// `Levels` of `decode_proposals.cu`; `first` is the first anchor of the first level.
+fn levels_arg(
+    logits: &[&Buffer<'_>],
+    deltas: &[&Buffer<'_>],
+    first: usize,
+    total: usize,
+    first_launch: bool,
+) -> Arg {
+    let mut ends = [0i32; MAX_LEVELS];
+    let mut end = first;
+    for (place, logits) in ends.iter_mut().zip(logits) {
+        end += anchors_of(logits);
+        *place = end as i32;
+    }
+    let strays = i32::from(first_launch);
+    StructArg::new()
+        .pointers(logits.iter().map(|map| map.read()), MAX_LEVELS)
+        .pointers(deltas.iter().map(|map| map.read()), MAX_LEVELS)
+        .field(ends)
+        .field([first as i32, logits.len() as i32, total as i32, strays])
+        .arg()
 }

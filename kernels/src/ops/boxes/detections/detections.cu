@@ -1,8 +1,8 @@
 // Detections of each image from the box head's outputs; torchvision's
 // RoIHeads.postprocess_detections.
 //
-//   logits          [M, classes + 1]     half/float  in   class logits; 0 is the background
-//   deltas          [M, groups, 4]       half/float  in   box deltas of each class, or of all
+//   logits          [M, classes + 1]     real        in   class logits; 0 is the background
+//   deltas          [M, groups, 4]       real        in   box deltas of each class, or of all
 //   rois            [M, 4]               float       in   boxes that the deltas start from
 //   image_idx       [M]                  int         in   image of the RoI
 //   count           [1]                  int         in   RoIs in use
@@ -27,7 +27,10 @@
 // and few of a class pass the score. The classes read 4 * M * classes * N bytes of scores from L2.
 #include "boxes.cuh"
 #include "nms.cuh"
+#include "real.cuh"
 #include "select.cuh"
+
+REALS(fp16, fp32)
 
 constexpr int THREADS = 256;
 constexpr int SORT_CAPACITY = 2048;  // keys sorted in shared memory (16 KB)
@@ -45,9 +48,8 @@ struct Setting {
 };
 
 // The head's outputs and the RoIs.
-template <typename T>
 struct Rois {
-  const T* deltas;  // [M, groups, 4]
+  const real* deltas;  // [M, groups, 4]
   const Box* boxes;
   const int* image_idx;
   const int* count;
@@ -55,8 +57,7 @@ struct Rois {
 };
 
 // The box of a class (0 = first foreground) of a RoI of image n.
-template <typename T>
-DEVICE Box class_box(const Rois<T>& rois, const Setting& setting, int roi, int c, int n) {
+DEVICE Box class_box(const Rois& rois, const Setting& setting, int roi, int c, int n) {
   const uint64_t at = (uint64_t)roi * setting.groups + min(c + 1, setting.groups - 1);
   const float4 deltas = load_deltas(rois.deltas + 4 * at);
   const Box b = box_decode(rois.boxes[roi], deltas, setting.weights, setting.plus_one);
@@ -65,9 +66,9 @@ DEVICE Box class_box(const Rois<T>& rois, const Setting& setting, int roi, int c
 
 // Scores [num_classes, M] of what passes score and size, else -1. A warp for each RoI; dynamic
 // shared memory: num_classes + 1 floats a warp.
-template <typename T>
-DEVICE void score(const T* RESTRICT logits, const Rois<T>& rois, const Setting& setting,
-                  float* RESTRICT scores) {
+KERNEL(THREADS)
+detections_score_f16(const real* RESTRICT logits, const Rois rois, const Setting setting,
+                     float* RESTRICT scores) {
   DYNAMIC_SHARED(dynamic);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, classes = setting.num_classes + 1;
   const int roi = (int)(blockIdx.x * (blockDim.x / 32)) + warp;
@@ -77,11 +78,11 @@ DEVICE void score(const T* RESTRICT logits, const Rois<T>& rois, const Setting& 
   float* exps = (float*)dynamic + warp * classes;
   float sum = 0.0f;
   if (valid) {
-    const T* own = logits + (uint64_t)roi * classes;
+    const real* own = logits + (uint64_t)roi * classes;
     float highest = -INFINITY;
-    for (int c = lane; c < classes; c += 32) highest = fmaxf(highest, (float)own[c]);
+    for (int c = lane; c < classes; c += 32) highest = fmaxf(highest, to_float(own[c]));
     highest = warp_max(highest);
-    for (int c = lane; c < classes; c += 32) exps[c] = expf((float)own[c] - highest);
+    for (int c = lane; c < classes; c += 32) exps[c] = expf(to_float(own[c]) - highest);
     __syncwarp();
     // Every lane sums all, in the CPU's order: the bits of a score decide ranks.
     for (int c = 0; c < classes; c++) sum += exps[c];
@@ -166,8 +167,8 @@ DEVICE int suppress(const Box* boxes, const uint64_t* keys, int count, const Set
 
 // Sorts the candidates of a class of an image and suppresses. Grid: K, N; dynamic shared memory: a
 // bit a RoI.
-template <typename T>
-DEVICE void classes(const Rois<T>& rois, const Setting& setting, const Scratch& scratch) {
+KERNEL_BLOCKS(THREADS, 4)
+detections_classes_f16(const Rois rois, const Setting setting, const Scratch scratch) {
   DYNAMIC_SHARED(dynamic);
   SHARED(uint64_t, shared_keys, SORT_CAPACITY);
   SHARED(int, sums, 32);
@@ -217,7 +218,6 @@ detections_count(const int* RESTRICT kept_counts, int* RESTRICT counts, int num_
   total = block_sum(total, sums);
   if (threadIdx.x == 0) counts[blockIdx.x] = min(total, per_image);
 }
-EXPORT(detections_count)
 
 // The output.
 struct Found {
@@ -230,9 +230,9 @@ struct Found {
 
 // Writes each survivor at its rank among those of its image. A thread for each place of a class,
 // and for each row of the output; grid: their blocks, N (at least 1).
-template <typename T>
-DEVICE void merge(const Rois<T>& rois, const Setting& setting, const Scratch& scratch,
-                  const int* RESTRICT counts, const Found& found) {
+KERNEL(THREADS)
+detections_merge_f16(const Rois rois, const Setting setting, const Scratch scratch,
+                     const int* RESTRICT counts, const Found found) {
   const int n = blockIdx.y, place = blockIdx.x * blockDim.x + threadIdx.x;
   const int per_image = setting.per_image, num_classes = setting.num_classes;
   int before = 0, all = 0;
@@ -265,25 +265,3 @@ DEVICE void merge(const Rois<T>& rois, const Setting& setting, const Scratch& sc
   found.labels[out] = c + 1;
   found.image_idx[out] = n;
 }
-
-#define DETECTIONS_KERNELS(T, suffix)                                                             \
-  KERNEL(THREADS)                                                                                 \
-  detections_score_##suffix(const T* logits, const Rois<T> rois, const Setting setting,           \
-                            float* scores) {                                                      \
-    score(logits, rois, setting, scores);                                                         \
-  }                                                                                               \
-  EXPORT(detections_score_##suffix)                                                               \
-  KERNEL_BLOCKS(THREADS, 4)                                                                       \
-  detections_classes_##suffix(const Rois<T> rois, const Setting setting, const Scratch scratch) { \
-    classes(rois, setting, scratch);                                                              \
-  }                                                                                               \
-  EXPORT(detections_classes_##suffix)                                                             \
-  KERNEL(THREADS)                                                                                 \
-  detections_merge_##suffix(const Rois<T> rois, const Setting setting, const Scratch scratch,     \
-                            const int* counts, const Found found) {                               \
-    merge(rois, setting, scratch, counts, found);                                                 \
-  }                                                                                               \
-  EXPORT(detections_merge_##suffix)
-
-DETECTIONS_KERNELS(half, f16)
-DETECTIONS_KERNELS(float, f32)

@@ -33,4 +33,3 @@ encode_boxes(const Box* RESTRICT boxes, const int* RESTRICT image_idx, const int
   targets[row] = target;
   matched_boxes[row] = gt_box;
 }
-EXPORT(encode_boxes)

@@ -5,14 +5,12 @@
 //! Edges: a row that names no ground truth is 0 too.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Arg, Launch, LaunchArgs};
 
 use crate::boxes::{as_boxes, as_boxes_mut, encode};
 use crate::contract::Kernel;
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 use crate::{Cost, TensorDesc, op};
 
 pub use cases::cases;
@@ -75,9 +73,7 @@ impl Kernel for EncodeBoxes {
             let gt = usize::try_from(matched[row]).ok().filter(|&g| g < capacity)?;
             (labels[row] > 0).then(|| gt_boxes[image * capacity + gt])
         };
-        let [targets, matched_boxes] = &mut args.outputs[..] else {
-            unreachable!("infer gives two outputs")
-        };
+        let [targets, matched_boxes] = exactly(&mut args.outputs);
         let (targets, matched_boxes) =
             (as_boxes_mut(targets.f32()), as_boxes_mut(matched_boxes.f32()));
         for (row, b) in boxes.iter().enumerate() {

@@ -41,4 +41,3 @@ flatten_rois(const float4* RESTRICT proposals, const int* RESTRICT counts, float
     image_idx[row] = -1;
   }
 }
-EXPORT(flatten_rois)

@@ -6,7 +6,7 @@ use device::{BLOCK, Launch, LaunchArgs};
 
 use crate::boxes::{as_boxes, as_boxes_mut, gt_rows};
 use crate::contract::Kernel;
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 use crate::op;
 
 pub use cases::cases;
@@ -40,9 +40,7 @@ impl Kernel for FlattenRois {
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let (proposals, counts) = (as_boxes(args.inputs[0].f32()), args.inputs[1].i32());
-        let [rois, image_idx, num_rois] = &mut args.outputs[..] else {
-            unreachable!("infer gives three outputs")
-        };
+        let [rois, image_idx, num_rois] = exactly(&mut args.outputs);
         let (rois, image_idx) = (as_boxes_mut(rois.f32()), image_idx.i32());
         rois.fill([0.0; 4]);
         image_idx.fill(-1);

@@ -42,3 +42,35 @@ fn bumps(mut maps: HostTensor, side: usize) -> HostTensor {
     }
     maps
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::hand::{ints, refusal, run, tensor};
+
+    fn peaks(map: &[f32], b: [f32; 4]) -> Vec<f32> {
+        let inputs = [tensor(&[1, map.len()], map), tensor(&[1, 4], b), ints(&[1])];
+        run(&KeypointPeaks, &inputs).remove(0).as_f32().to_vec()
+    }
+
+    /// Equal values: the first; no value at all: the first pixel.
+    #[test]
+    fn ties_fall_to_the_first_and_nan_to_the_first_pixel() {
+        let b = [0.0, 0.0, 3.0, 3.0];
+        assert_eq!(peaks(&[1.0; 9], b)[..3], [0.5 / 3.0, 0.5 / 3.0, 1.0]);
+        assert_eq!(peaks(&[f32::NAN; 9], b)[..2], [0.5 / 3.0, 0.5 / 3.0]);
+        assert_eq!(peaks(&[1.0; 9], [2.0, 2.0, 2.0, 2.0])[..2], [0.5, 0.5]);
+    }
+
+    #[test]
+    fn maps_that_are_not_square_are_refused() {
+        let inputs = |maps: [usize; 2]| {
+            let logits = vec![0.0; maps[0] * maps[1]];
+            [tensor(&maps, logits), tensor(&[2, 4], [0.0; 8]), ints(&[1])]
+        };
+        run(&KeypointPeaks, &inputs([6, 9]));
+        for maps in [[6, 8], [5, 9], [6, 65 * 65]] {
+            refusal(&KeypointPeaks, &inputs(maps));
+        }
+    }
+}

@@ -123,4 +123,3 @@ keypoint_peaks_f16(const real* RESTRICT maps, const Box* RESTRICT boxes, const i
                                     share(best.at / width, b.w - b.y, height), best.value,
                                     1.0f / sum);
 }
-EXPORT(keypoint_peaks_f16)

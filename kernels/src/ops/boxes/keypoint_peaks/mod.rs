@@ -6,13 +6,13 @@
 //! Edges: in a box without extent the share is a half; a map of NaNs peaks at its first pixel.
 
 mod cases;
-mod cpu;
-#[cfg(test)]
-mod tests;
 
 use device::{Launch, LaunchArgs};
+use rayon::prelude::*;
 
+use crate::boxes::{Box4, as_boxes};
 use crate::contract::{Dims, Kernel};
+use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
 use crate::{Cost, OpError, TensorDesc, check, op};
 
@@ -37,7 +37,6 @@ op! {
     }
 }
 
-const NAME: &str = "keypoint_peaks";
 /// The longest side of a map: a block of the kernel holds a whole one.
 pub const MAX_SIDE: usize = 64;
 
@@ -53,7 +52,7 @@ impl Kernel for KeypointPeaks {
         let is_whole = per_box * rows == dims.get("Rows") && side * side == dims.get("Pixels");
         if !is_whole || !(1..=MAX_SIDE).contains(&side) {
             let expected = format!("[{rows} * K, S * S] with S of 1 to {MAX_SIDE}");
-            return Err(check::shape_error(NAME, "maps", of.maps, expected));
+            return Err(check::shape_error(dims.op(), "maps", of.maps, expected));
         }
         dims.bind("K", per_box);
         Ok(())
@@ -73,6 +72,89 @@ impl Kernel for KeypointPeaks {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        cpu::peaks(args);
+        let inputs = KeypointPeaksInputs::of(&args.inputs);
+        let [per_box, side] = sizes([inputs.maps.desc, inputs.boxes.desc]);
+        let (maps, boxes) = (inputs.maps.f32(), as_boxes(inputs.boxes.f32()));
+        let count = rows_in_use(inputs.count.i32(), boxes.len());
+        let (peaks, _) = args.outputs[0].f32().as_chunks_mut::<4>();
+        peaks.par_iter_mut().enumerate().for_each(|(i, out)| {
+            let b = &boxes[i / per_box];
+            if i / per_box >= count {
+                return *out = [0.0; 4];
+            }
+            let map = &maps[i * side * side..][..side * side];
+            let ([column, row], logit) = peak(map, side, b);
+            let sum: f64 = map.iter().map(|v| f64::from(*v - logit).exp()).sum();
+            *out = [share(column, b[0], b[2]), share(row, b[1], b[3]), logit, (1.0 / sum) as f32];
+        });
     }
+}
+
+/// The free parameter of the interpolation, which torch and OpenCV set so.
+const A: f32 = -0.75;
+
+/// The positions that a pixel of an enlarged axis reads, and their weights.
+struct Taps {
+    at: [usize; 4],
+    weights: [f32; 4],
+}
+
+impl Taps {
+    /// The taps of pixel `at`; `scale` is the ratio of `side` positions to the pixels they become.
+    fn new(at: usize, side: usize, scale: f32) -> Self {
+        let source = scale * (at as f32 + 0.5) - 0.5;
+        let first = source.floor();
+        let t = source - first;
+        let near = |x: f32| ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0;
+        let far = |x: f32| ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A;
+        let last = side as i32 - 1;
+        Self {
+            at: [-1, 0, 1, 2].map(|i| (first as i32 + i).clamp(0, last) as usize),
+            weights: [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)],
+        }
+    }
+
+    fn sum(&self, value: impl Fn(usize) -> f32) -> f32 {
+        let [a, b, c, d] = self.at.map(value);
+        let [wa, wb, wc, wd] = self.weights;
+        a * wa + b * wb + c * wc + d * wd
+    }
+}
+
+/// Length of a side, at least 1, and in whole pixels.
+fn lengths(low: f32, high: f32) -> (f32, usize) {
+    let length = (high - low).max(1.0);
+    (length, length.ceil() as usize)
+}
+
+/// The centre of pixel `at` as a share of the side from `low` to `high`.
+fn share(at: usize, low: f32, high: f32) -> f32 {
+    let (length, pixels) = lengths(low, high);
+    let extent = high - low;
+    if extent > 0.0 { (at as f32 + 0.5) * (length / pixels as f32) / extent } else { 0.5 }
+}
+
+/// Column, row and value of the greatest pixel of a map that is enlarged to a box.
+fn peak(map: &[f32], side: usize, b: &Box4) -> ([usize; 2], f32) {
+    let (width, height) = (lengths(b[0], b[2]).1, lengths(b[1], b[3]).1);
+    let (across, down) = (side as f32 / width as f32, side as f32 / height as f32);
+    let mut wide = vec![0.0; side * width];
+    for column in 0..width {
+        let taps = Taps::new(column, side, across);
+        for row in 0..side {
+            wide[row * width + column] = taps.sum(|i| map[row * side + i]);
+        }
+    }
+    let mut best = ([0, 0], f32::NEG_INFINITY);
+    for row in 0..height {
+        let Taps { at, weights: [wa, wb, wc, wd] } = Taps::new(row, side, down);
+        let [a, b, c, d] = at.map(|i| &wide[i * width..(i + 1) * width]);
+        for column in 0..width {
+            let value = a[column] * wa + b[column] * wb + c[column] * wc + d[column] * wd;
+            if value > best.1 {
+                best = ([column, row], value);
+            }
+        }
+    }
+    best
 }

@@ -103,3 +103,78 @@ fn case(
     let label = format!("N {n}, M {m}, top {post_top_n}, {scope:?}, over {threshold}{what}");
     OpCase::new(label, op, inputs)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::case::floats;
+    use crate::case::hand::{refusal, run, tensor};
+    use crate::cpu::HostTensor;
+
+    fn by_hand() -> Vec<HostTensor> {
+        let (a, b) = ([0.0, 0.0, 10.0, 10.0], [0.0, 0.0, 10.0, 9.0]);
+        let far = [50.0, 50.0, 60.0, 60.0];
+        let boxes = [a, b, far, b, far, a].concat();
+        let scores = vec![0.9, 0.8, 0.5, 0.85, 0.5, -1.0];
+        vec![
+            tensor(&[1, 6, 4], boxes),
+            tensor(&[1, 6], scores),
+            index(&[6], [0, 0, 0, 1, 1, 1]),
+            index(&[1, 6], [10, 11, 12, 23, 24, 25]),
+        ]
+    }
+
+    fn op(post_top_n: usize, scope: ProposalScope) -> NmsProposals {
+        NmsProposals { threshold: 0.7, post_top_n, level_top_n: None, plus_one: false, scope }
+    }
+
+    /// Row 1 falls to row 0; row 3 is of another level; row 5 does not count.
+    #[test]
+    fn image_scope_ranks_all_levels() {
+        let outputs = run(&op(5, ProposalScope::Image), &by_hand());
+        assert_eq!(outputs[2].as_i32(), [10, 23, 12, 24, -1]);
+        assert_eq!(outputs[1].as_f32(), [0.9, 0.85, 0.5, 0.5, 0.0]);
+        assert_eq!(outputs[3].as_i32(), [4]);
+        let outputs = run(&op(3, ProposalScope::Image), &by_hand());
+        assert_eq!(outputs[2].as_i32(), [10, 23, 12]);
+    }
+
+    #[test]
+    fn level_scope_keeps_the_levels_apart() {
+        let outputs = run(&op(1, ProposalScope::Level), &by_hand());
+        assert_eq!(outputs[2].as_i32(), [10, 23, -1, -1, -1, -1]);
+        let outputs = run(&op(9, ProposalScope::Level), &by_hand());
+        assert_eq!(outputs[2].as_i32(), [10, 12, 23, 24, -1, -1]);
+    }
+
+    /// Two images of the same rows, the second's scores halved: the cut over both takes 0.9, 0.85,
+    /// 0.5, 0.5, and of the second 0.45; levels stay in order.
+    #[test]
+    fn batch_scope_cuts_a_group_of_images() {
+        let twice = |tensor: &HostTensor, shape: &[usize], factor: f32| {
+            let values: Vec<f32> = tensor.as_f32().iter().map(|v| v * factor).collect();
+            let all = [tensor.as_f32(), &values].concat();
+            floats(tensor.desc.role, shape, all)
+        };
+        let [boxes, scores, levels, idx] = &by_hand()[..] else { unreachable!() };
+        let ids: Vec<i32> = idx.as_i32().iter().chain(&[40, 41, 42, 53, 54, 55]).copied().collect();
+        let inputs = [
+            twice(boxes, &[2, 6, 4], 1.0),
+            twice(scores, &[2, 6], 0.5),
+            levels.clone(),
+            index(&[2, 6], &ids),
+        ];
+        let outputs = run(&op(5, ProposalScope::Batch { images: 2 }), &inputs);
+        assert_eq!(outputs[3].as_i32(), [4, 1]);
+        assert_eq!(outputs[2].as_i32(), [10, 12, 23, 24, -1, 40, -1, -1, -1, -1]);
+        let outputs = run(&op(3, ProposalScope::Batch { images: 1 }), &inputs);
+        assert_eq!(outputs[2].as_i32(), [10, 12, 23, 40, 42, 53]);
+        let one_a_level = ProposalScope::Batch { images: 2 };
+        let one_a_level = NmsProposals { level_top_n: Some(1), ..op(5, one_a_level) };
+        let outputs = run(&one_a_level, &inputs);
+        assert_eq!(outputs[2].as_i32(), [10, 23, -1, -1, -1, 40, 53, -1, -1, -1]);
+        let error = refusal(&op(1, ProposalScope::Batch { images: 3 }), &inputs);
+        assert!(error.contains("a divisor of 2"), "{error}");
+    }
+}

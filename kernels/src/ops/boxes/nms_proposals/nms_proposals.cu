@@ -128,7 +128,6 @@ nms_proposals_sort(const Box* RESTRICT boxes, const float* RESTRICT scores,
   }
   if (rows == 0 && threadIdx.x == 0 && blockIdx.x == 0) groups[0] = {-1, 0};
 }
-EXPORT(nms_proposals_sort)
 
 // Compares rows. A thread makes one word: one row against a chunk of 64. Grid: chunks of rows,
 // BAND / MASK_TILES, N.
@@ -174,7 +173,6 @@ nms_proposals_compare(const Scratch scratch, int rows, float threshold, int plus
   uint64_t* words = scratch.overlaps + ((blockIdx.z * chunks + chunk) * BAND + word) * NMS_CHUNK;
   words[own_place] = (uint64_t)halves[1] << 32 | halves[0];
 }
-EXPORT(nms_proposals_compare)
 
 // Marks the rows of the group past the band that the kept rows of a chunk suppress.
 DEVICE void suppress_far(const Box* RESTRICT boxes, int chunk, uint64_t kept, int end,
@@ -255,7 +253,6 @@ nms_proposals_walk(const Scratch scratch, int rows, int max_kept, float threshol
     if (threadIdx.x == 0) scratch.kept_counts[n * (rows + LEVEL_SLOTS) + g] = min(total, max_kept);
   }
 }
-EXPORT(nms_proposals_walk)
 
 // Survivors that a thread of the cut reads at once: a level's 2,000 in one round.
 constexpr int IN_FLIGHT = 8;
@@ -352,7 +349,6 @@ nms_proposals_cut(const Scratch scratch, int rows, int images, int keep) {
         counts[g] = keys_below(scratch.kept + n * rows + groups[g].start, counts[g], end);
   }
 }
-EXPORT(nms_proposals_cut)
 
 // Merges the groups of an image: a survivor's place is its rank among all of them (by_image), or
 // behind those of the levels before. A thread for each place of the sorted rows and of the output;
@@ -397,4 +393,3 @@ nms_proposals_merge(const Box* RESTRICT boxes, const float* RESTRICT scores,
   proposal_scores[to] = scores[from];
   proposal_idx[to] = idx[from];
 }
-EXPORT(nms_proposals_merge)

@@ -4,15 +4,13 @@
 //! extent that it drops in training: they keep their rows, and `match_rois` ignores them.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Arg, Launch, LaunchArgs};
 
 use crate::boxes::{ImageSize, as_boxes, as_boxes_mut, at_most, clip, decode};
 use crate::contract::{Flops, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{DType, op};
+use crate::op;
 
 pub use cases::cases;
 
@@ -28,7 +26,7 @@ op! {
         /// Boxes that the deltas start from.
         rois: f32 "[M, 4]",
         /// Deltas of all classes.
-        deltas: float "[M, 4]",
+        deltas: real "[M, 4]",
         /// Image of the row.
         image_idx: i32 "[M]",
         /// Rows in use.
@@ -48,8 +46,7 @@ impl Kernel for RefineRois {
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let inputs = RefineRoisInputs::of(&args.inputs);
         let (rows, images) = (inputs.image_idx.len(), inputs.network_sizes.dim(0));
-        let half = inputs.deltas.dtype() == DType::F16;
-        let launch = Launch::over(if half { "refine_rois_f16" } else { "refine_rois_f32" }, rows);
+        let launch = Launch::over("refine_rois_f16", rows);
         let launch = launch.tensors(args).arg(Arg::of(&self.weights)).arg(self.plus_one);
         vec![launch.int(rows).int(images)]
     }

@@ -1,7 +1,7 @@
 // RoIs of the next stage of a cascade, decoded from the deltas of the stage before and clipped.
 //
 //   rois       [M, 4]  float       in   boxes that the deltas start from
-//   deltas     [M, 4]  half/float  in   deltas of all classes
+//   deltas     [M, 4]  real        in   deltas of all classes
 //   image_idx  [M]     int         in   image of the row
 //   count      [1]     int         in   rows in use
 //   sizes      [N, 2]  int         in   height and width of the network's input
@@ -12,12 +12,15 @@
 // Numerics: fp32, the CPU's operations in its order; expf is the device's.
 // Edges: rows past the count, or of no image, are 0.
 #include "boxes.cuh"
+#include "real.cuh"
 
-template <typename T>
-DEVICE void refine_rois(const Box* RESTRICT rois, const T* RESTRICT deltas,
-                        const int* RESTRICT image_idx, const int* RESTRICT count,
-                        const ImageSize* RESTRICT sizes, Box* RESTRICT out, BoxWeights weights,
-                        int plus_one, int num_rows, int num_images) {
+REALS(fp16, fp32)
+
+KERNEL(256)
+refine_rois_f16(const Box* RESTRICT rois, const real* RESTRICT deltas,
+                const int* RESTRICT image_idx, const int* RESTRICT count,
+                const ImageSize* RESTRICT sizes, Box* RESTRICT out, BoxWeights weights,
+                int plus_one, int num_rows, int num_images) {
   const int row = (int)(blockIdx.x * blockDim.x + threadIdx.x);
   if (row >= num_rows) return;
   const int n = row < *count ? image_idx[row] : -1;
@@ -28,15 +31,3 @@ DEVICE void refine_rois(const Box* RESTRICT rois, const T* RESTRICT deltas,
   }
   out[row] = b;
 }
-
-#define REFINE_ROIS(T, suffix)                                                                 \
-  KERNEL(256)                                                                                  \
-  refine_rois_##suffix(const Box* rois, const T* deltas, const int* image_idx,                 \
-                       const int* count, const ImageSize* sizes, Box* out, BoxWeights weights, \
-                       int plus_one, int num_rows, int num_images) {                           \
-    refine_rois(rois, deltas, image_idx, count, sizes, out, weights, plus_one, num_rows,       \
-                num_images);                                                                   \
-  }                                                                                            \
-  EXPORT(refine_rois_##suffix)
-REFINE_ROIS(half, f16)
-REFINE_ROIS(float, f32)

@@ -33,3 +33,39 @@ pub fn cases() -> Vec<OpCase> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::case::hand::{refusal, run, tensor};
+    use crate::case::index;
+
+    #[test]
+    fn boundaries_by_hand() {
+        let sides = [0.0, 111.9, 112.0, 223.9, 224.0, 447.9, 448.0, 9e9, 448.0];
+        let rois: Vec<f32> = sides.iter().flat_map(|&s| [1.0, 1.0, 1.0 + s, 1.0 + s]).collect();
+        let image_idx = index(&[9], [0, 0, 0, 0, 0, 0, 0, 0, -1]);
+        let inputs = [tensor(&[9, 4], rois), image_idx];
+        let op = RoiLevels {
+            min_level: 2,
+            max_level: 5,
+            canonical_size: 224.0,
+            canonical_level: 4,
+            plus_one: false,
+            rule: LevelEps::AfterLog,
+        };
+        assert_eq!(run(&op, &inputs)[0].as_i32(), [0, 0, 1, 1, 2, 2, 3, 3, 0]);
+        let inclusive = RoiLevels { plus_one: true, ..op.clone() };
+        assert_eq!(run(&inclusive, &inputs)[0].as_i32(), [0, 1, 1, 2, 2, 3, 3, 3, 0]);
+        // A side just below a boundary counts as on it where the constant is 1e-6.
+        let below = 224.0 * (1.0 - 4e-7);
+        let side = tensor(&[1, 4], [0.0, 0.0, below, below]);
+        for (rule, level) in [(LevelEps::AfterLog, 2), (LevelEps::InLog, 1)] {
+            let inputs = [side.clone(), index(&[1], [0])];
+            assert_eq!(run(&RoiLevels { rule, ..op.clone() }, &inputs)[0].as_i32(), [level]);
+        }
+        let error = refusal(&RoiLevels { max_level: 1, ..op }, &inputs);
+        assert!(error.contains("max_level"), "{error}");
+    }
+}

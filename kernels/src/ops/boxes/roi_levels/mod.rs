@@ -6,8 +6,6 @@
 //! Edges: a RoI without area goes to the finest level.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use choices::LevelEps;
 use device::{Launch, LaunchArgs};
@@ -47,14 +45,12 @@ op! {
     }
 }
 
-const NAME: &str = "roi_levels";
-
 impl Kernel for RoiLevels {
     const FLOPS: Flops = Flops::Output(10);
 
-    fn check(&self, _inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let ok = self.min_level <= self.max_level;
-        check::parameter(NAME, "max_level", ok, "at least min_level", self.max_level)
+        check::parameter(dims.op(), "max_level", ok, "at least min_level", self.max_level)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {

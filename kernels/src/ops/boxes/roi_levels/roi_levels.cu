@@ -30,4 +30,3 @@ roi_levels_f32(const Box* RESTRICT rois, const int* RESTRICT image_idx, int* RES
   }
   levels[i] = level;
 }
-EXPORT(roi_levels_f32)

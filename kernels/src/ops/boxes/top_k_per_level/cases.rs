@@ -51,3 +51,22 @@ fn tied(role: Role) -> OpCase {
     let logits = floats(role, &shape, values);
     OpCase::new(format!("k 2000, ties, {role:?}"), TopKPerLevel { k: 2000 }, vec![logits])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::hand::{run, tensor};
+
+    /// By hand: ties go to the lower index, both zeros are equal, NaN comes last.
+    #[test]
+    fn ties_go_to_the_lower_index() {
+        let first = tensor(&[1, 1, 3, 2], vec![0.0, 3.0, -0.0, 3.0, f32::NAN, -1.0]);
+        let second = tensor(&[1, 1, 1, 2], vec![5.0, 6.0]);
+        let outputs = run(&TopKPerLevel { k: 6 }, &[first.clone(), second.clone()]);
+        assert_eq!(outputs[0].as_i32(), [1, 3, 0, 2, 5, 4, 7, 6]);
+        assert_eq!(outputs[1].as_i32(), [0, 0, 0, 0, 0, 0, 1, 1]);
+        let outputs = run(&TopKPerLevel { k: 1 }, &[first, second]);
+        assert_eq!(outputs[0].as_i32(), [1, 7]);
+        assert_eq!(outputs[1].as_i32(), [0, 1]);
+    }
+}

@@ -43,7 +43,7 @@ struct Levels {
   int slots;   // places in a row of the output
   int blocks;  // blocks of SPAN that the largest level takes
 };
-static_assert(sizeof(Levels<half>) == 28 * MAX_LEVELS + 16, "as in cuda.rs");
+static_assert(sizeof(Levels<half>) == 28 * MAX_LEVELS + 16, "as the launch lays it out");
 
 // Scratch memory, for each image and level.
 struct Scratch {
@@ -256,25 +256,20 @@ DEVICE void sort(const Levels<T>& levels, Scratch scratch, int* RESTRICT idx) {
                        uint64_t num_bins) {                                                     \
     begin(levels, scratch, level_of, num_bins);                                                 \
   }                                                                                             \
-  EXPORT(top_k_begin_##suffix)                                                                  \
   KERNEL(SELECT_THREADS)                                                                        \
   top_k_histogram_##suffix(const Levels<T> levels, const Scratch scratch, int pass) {           \
     histogram(levels, scratch, pass);                                                           \
   }                                                                                             \
-  EXPORT(top_k_histogram_##suffix)                                                              \
   KERNEL(SELECT_THREADS) top_k_count_##suffix(const Levels<T> levels, const Scratch scratch) {  \
     count(levels, scratch);                                                                     \
   }                                                                                             \
-  EXPORT(top_k_count_##suffix)                                                                  \
   KERNEL(SELECT_THREADS) top_k_gather_##suffix(const Levels<T> levels, const Scratch scratch) { \
     gather(levels, scratch);                                                                    \
   }                                                                                             \
-  EXPORT(top_k_gather_##suffix)                                                                 \
   KERNEL(SORT_THREADS)                                                                          \
   top_k_sort_##suffix(const Levels<T> levels, const Scratch scratch, int* idx) {                \
     sort(levels, scratch, idx);                                                                 \
-  }                                                                                             \
-  EXPORT(top_k_sort_##suffix)
+  }
 
 TOP_K_KERNELS(half, f16)
 TOP_K_KERNELS(float, f32)

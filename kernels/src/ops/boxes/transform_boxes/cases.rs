@@ -20,3 +20,32 @@ pub fn cases() -> Vec<OpCase> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::boxes::as_boxes;
+    use crate::case::hand::run;
+    use crate::case::index;
+    use crate::cpu::HostTensor;
+    use crate::{Role, TensorDesc};
+
+    fn transform(plus_one: bool, inputs: &[HostTensor]) -> Vec<[f32; 4]> {
+        as_boxes(run(&TransformBoxes { plus_one }, inputs)[0].as_f32()).to_vec()
+    }
+
+    /// Drawn by hand: an image of 100 x 50 doubled in width and trebled in height.
+    #[test]
+    fn flips_in_source_pixels_or_inclusive_boxes_in_network_pixels() {
+        let desc = TensorDesc::new(Role::Box, &[2, 2, 4]);
+        let b = [10.0, 5.0, 30.0, 20.0];
+        let boxes = HostTensor::f32(desc, [b, b, b, b].concat());
+        let views = views([50, 100], [150, 200], &[0, 1]);
+        let inputs = [boxes, index(&[2], [2, 1]), views];
+        let plain = [20.0, 15.0, 60.0, 60.0];
+        let mirrored = [140.0, 15.0, 180.0, 60.0];
+        assert_eq!(transform(false, &inputs), [plain, plain, mirrored, [0.0; 4]]);
+        let inclusive = [139.0, 15.0, 179.0, 60.0];
+        assert_eq!(transform(true, &inputs), [plain, plain, inclusive, [0.0; 4]]);
+    }
+}

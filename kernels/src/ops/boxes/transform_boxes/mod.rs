@@ -8,8 +8,6 @@
 //! Edges: a window of 0 (an empty slot of the batch) is taken as ratio 0.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Launch, LaunchArgs};
 

@@ -30,4 +30,3 @@ transform_boxes_f32(const Box* RESTRICT boxes, const int* RESTRICT counts,
   const float2 y = view.y.place_ends(b.y, b.w, plus_one);
   out[i] = view.transposed ? make_float4(y.x, x.x, y.y, x.y) : make_float4(x.x, y.x, x.y, y.y);
 }
-EXPORT(transform_boxes_f32)

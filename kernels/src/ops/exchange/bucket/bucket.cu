@@ -24,14 +24,14 @@ constexpr int CAPACITY = 64;  // gradients of a launch: the struct stays under 4
 constexpr int ROUNDS = 2;     // vectors of a thread
 constexpr int BLOCK_ELEMENTS = THREADS * WIDE * ROUNDS;
 
-// The gradients of a launch. Equal to the struct that cuda.rs builds.
+// The gradients of a launch. Equal to the struct that the launch builds.
 struct Gradients {
   float* grad[CAPACITY];
   uint64_t len[CAPACITY];     // elements
   uint64_t first[CAPACITY];   // place in the bucket
   int first_block[CAPACITY];  // past the last gradient, the blocks of the launch
 };
-static_assert(sizeof(Gradients) == 28 * CAPACITY, "cuda.rs builds it");
+static_assert(sizeof(Gradients) == 28 * CAPACITY, "the launch builds it");
 
 // The elements of a block.
 struct Span {
@@ -86,11 +86,9 @@ KERNEL(THREADS) fill_bucket(const Gradients in, real* RESTRICT bucket, float sca
   const float* const from = in.grad[span.i] + span.first;
   copy_span(place, from, is_aligned(place), scale, span.len);
 }
-EXPORT(fill_bucket)
 
 KERNEL(THREADS) empty_bucket(const Gradients in, const real* RESTRICT bucket) {
   const Span span = span_of(in);
   const real* const place = bucket + in.first[span.i] + span.first;
   copy_span(in.grad[span.i] + span.first, place, is_aligned(place), 1.0f, span.len);
 }
-EXPORT(empty_bucket)

@@ -18,8 +18,6 @@
 //! Edges: values past 2^24 in an i32 are rounded. The sequence wraps after 2^31 steps.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Buffer, Launch, LaunchArgs, StructArg};
 

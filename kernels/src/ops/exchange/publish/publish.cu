@@ -17,14 +17,14 @@
 
 constexpr int CAPACITY = 64;
 
-// The inputs. Equal to the struct that cuda.rs builds.
+// The inputs. Equal to the struct that the launch builds.
 struct Values {
   const void* values[CAPACITY];
   int len[CAPACITY];
   int is_int[CAPACITY];
   int count;
 };
-static_assert(sizeof(Values) == 16 * CAPACITY + 8, "cuda.rs builds it");
+static_assert(sizeof(Values) == 16 * CAPACITY + 8, "the launch builds it");
 
 KERNEL(256) publish(const Values in, float* ring, int rows, int width, int* step) {
   const unsigned now = (unsigned)*step;
@@ -45,4 +45,3 @@ KERNEL(256) publish(const Values in, float* ring, int rows, int width, int* step
   // The bits as they are, not a conversion; volatile, so that the store stays one and stays here.
   *(volatile unsigned*)row = now + 1;
 }
-EXPORT(publish)

@@ -60,8 +60,7 @@ impl Op for WeightedLosses {
                 .block(MAX_LOSSES as u32)
                 .arg(pointers.arg())
                 .int(losses.len())
-                .arg(weight.read())
-                .arg(stop.read())
+                .reads([weight, stop])
                 .arg(args.outputs[0].write()),
         ]
     }

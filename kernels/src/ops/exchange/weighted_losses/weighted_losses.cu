@@ -13,11 +13,11 @@
 
 constexpr int MAX_LOSSES = 64;
 
-// Equal to the struct that cuda.rs builds.
+// Equal to the struct that the launch builds.
 struct Losses {
   const float* loss[MAX_LOSSES];
 };
-static_assert(sizeof(Losses) == 8 * MAX_LOSSES, "cuda.rs builds it");
+static_assert(sizeof(Losses) == 8 * MAX_LOSSES, "the launch builds it");
 
 KERNEL(MAX_LOSSES)
 weighted_losses(const Losses in, int len, const float* RESTRICT weight, const float* RESTRICT stop,
@@ -26,4 +26,3 @@ weighted_losses(const Losses in, int len, const float* RESTRICT weight, const fl
   if (i < len) y[i] = *weight * *in.loss[i];
   if (i == 0) y[len] = *stop;
 }
-EXPORT(weighted_losses)

@@ -47,7 +47,7 @@ enum Count {
   OUTSIDE_WRONG,
 };
 
-// The inputs. Equal to the struct that cuda.rs builds.
+// The inputs. Equal to the struct that the launch builds.
 struct Predictions {
   const real* class_logits;
   const int* labels;
@@ -64,7 +64,7 @@ struct Predictions {
   int plus_one;
   float covers;  // IoU from which a proposal covers an object
 };
-static_assert(sizeof(Predictions) == 136, "cuda.rs builds it");
+static_assert(sizeof(Predictions) == 136, "the launch builds it");
 
 // True in all lanes if `own` has the greatest logit of a row, and is the lowest such class.
 DEVICE bool is_predicted(const real* x, int classes, int own, int lane) {
@@ -146,7 +146,6 @@ KERNEL(256) accuracies_f16(const Predictions in, int* RESTRICT partials) {
   __syncthreads();
   if (threadIdx.x < COUNTS) partials[blockIdx.x * COUNTS + threadIdx.x] = sums[threadIdx.x];
 }
-EXPORT(accuracies_f16)
 
 KERNEL(32) accuracies_total(const int* RESTRICT partials, int* RESTRICT tally) {
   if (threadIdx.x >= COUNTS) return;
@@ -154,4 +153,3 @@ KERNEL(32) accuracies_total(const int* RESTRICT partials, int* RESTRICT tally) {
   for (int block = 0; block < BLOCKS; block++) sum += partials[block * COUNTS + threadIdx.x];
   tally[threadIdx.x] = sum;
 }
-EXPORT(accuracies_total)

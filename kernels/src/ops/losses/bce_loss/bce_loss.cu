@@ -26,5 +26,3 @@ struct Bce {
 };
 
 ROW_LOSS(bce_loss, Bce, 1024)
-EXPORT(bce_loss_f16)
-EXPORT(bce_loss_grad_f16)

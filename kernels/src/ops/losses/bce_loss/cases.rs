@@ -40,3 +40,62 @@ fn many_groups(rows_per_image: Option<usize>) -> OpCase {
     case.inputs[2] = integers(&[2053], 9, -1, 2 * 1030);
     case
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::hand::{assert_near, ints, loss_and_grad, run, tensor};
+    use crate::cpu::HostTensor;
+
+    fn inputs(
+        logits: &[f32],
+        labels: &[i32],
+        image_idx: &[i32],
+        num_images: i32,
+    ) -> Vec<HostTensor> {
+        let logits = tensor(&[logits.len()], logits);
+        vec![logits, ints(labels), ints(image_idx), ints(&[num_images])]
+    }
+
+    /// Zero logits cost ln 2 each; a logit of ln 3 has probability 3/4. Group 0 (images 0, 1) has
+    /// the mean (ln 2 + ln 4/3) / 2, group 1 (image 2) ln 4; rows that are ignored may hold
+    /// anything.
+    #[test]
+    fn groups_by_hand() {
+        let third = 3.0f32.ln();
+        let inputs = inputs(
+            &[0.0, third, f32::NAN, third, f32::NAN],
+            &[0, 1, -1, 0, 1],
+            &[0, 1, 1, 2, 3],
+            3,
+        );
+        let op = BceLoss { ipg: 2, rows_per_image: None };
+        let (loss, grad) = loss_and_grad(&op, &inputs, 8.0);
+        let expected = 0.5 * (0.5 * (2.0f32.ln() + (4.0f32 / 3.0).ln()) + 4.0f32.ln());
+        assert!((loss - expected).abs() < 1e-6, "{loss} {expected}");
+        assert_near(&grad, &[1.0, -0.5, 0.0, 3.0, 0.0], 1e-6);
+    }
+
+    /// One group of all images weighs rows alike; groups of one weigh images alike.
+    #[test]
+    fn a_group_owns_its_mean() {
+        let inputs = inputs(&[0.0, 0.0, 0.0, 9.0], &[0, 0, 0, 0], &[0, 0, 0, 1], 2);
+        let loss =
+            |ipg| f64::from(run(&BceLoss { ipg, rows_per_image: None }, &inputs)[0].as_f32()[0]);
+        let (flat, high) = (2.0f64.ln(), 9.0 + (-9.0f64).exp().ln_1p());
+        assert!((loss(2) - (3.0 * flat + high) / 4.0).abs() < 1e-5);
+        assert!((loss(1) - (flat + high) / 2.0).abs() < 1e-5);
+        assert_eq!(loss(2), loss(7), "one group, whatever it could hold");
+    }
+
+    /// Four zero logits of two images: ln 2 each, over 8 rows an image, however many there are.
+    #[test]
+    fn a_stated_divisor_by_hand() {
+        let inputs = inputs(&[0.0; 4], &[0, 1, 1, -1], &[0, 0, 1, 1], 2);
+        for ipg in [1, 2] {
+            let op = BceLoss { ipg, rows_per_image: Some(8) };
+            let loss = run(&op, &inputs)[0].as_f32()[0];
+            assert!((loss - 3.0 * 2.0f32.ln() / 16.0).abs() < 1e-7, "{loss}");
+        }
+    }
+}

@@ -1,8 +1,6 @@
 //! Binary cross-entropy of logits: the objectness loss of the RPN.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use crate::cpu::TensorRef;
 use crate::losses::row_loss::{RowLaunch, RowLoss};

@@ -71,5 +71,3 @@ struct GiouLoss {
 };
 
 ROW_LOSS(giou_loss, GiouLoss, 256)
-EXPORT(giou_loss_f16)
-EXPORT(giou_loss_grad_f16)

@@ -1,8 +1,6 @@
 //! Loss 1 - GIoU of decoded boxes: a box loss in pixels instead of deltas.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::StructArg;
 

@@ -44,13 +44,11 @@ mask_bce_loss_f16(const MaskLogits of, LossRows in, float* RESTRICT partials) {
   sum = block_sum(sum, scratch);
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
-EXPORT(mask_bce_loss_f16)
 
 KERNEL(512)
 mask_bce_loss_total(const float* RESTRICT partials, int count, float* RESTRICT loss) {
   write_total(partials, count, loss);
 }
-EXPORT(mask_bce_loss_total)
 
 KERNEL(256)
 mask_bce_loss_grad_f16(const MaskLogits of, LossRows in, LossGradient grad_output,
@@ -75,4 +73,3 @@ mask_bce_loss_grad_f16(const MaskLogits of, LossRows in, LossGradient grad_outpu
     }
   }
 }
-EXPORT(mask_bce_loss_grad_f16)

@@ -1,8 +1,6 @@
 //! Binary cross-entropy of mask logits: `loss_mask`.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::StructArg;
 

@@ -13,20 +13,34 @@ pub fn cases() -> Vec<OpCase> {
         ([1, 16, 16], 1),
         ([257, 1, 1], 257),
         ([7, 5, 5], 5),
+        ([7, 5, 5], 9),
         ([16, 28, 28], 13),
     ];
     shapes
         .iter()
-        .map(|(shape, count)| case(Role::Activation, shape, *count))
-        .chain([case(Role::Score, &[7, 5, 5], 9)])
+        .map(|(shape, count)| {
+            let inputs = vec![
+                uniform(Role::Activation, shape, 1, -9.0, 9.0),
+                integers(&[shape[0]], 2, -1, 81),
+                constant(&[1], *count),
+            ];
+            OpCase::new(format!("{shape:?}, {count} in use"), MaskProbabilities, inputs)
+        })
         .collect()
 }
 
-fn case(role: Role, shape: &[usize; 3], count: i32) -> OpCase {
-    let inputs = vec![
-        uniform(role, shape, 1, -9.0, 9.0),
-        integers(&[shape[0]], 2, -1, 81),
-        constant(&[1], count),
-    ];
-    OpCase::new(format!("{shape:?}, {count} in use, {role:?}"), MaskProbabilities, inputs)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::hand::{assert_near, run, tensor};
+    use crate::case::index;
+
+    #[test]
+    fn rows_without_a_class_have_none() {
+        let logits = vec![2.0f32.ln(), 5.0, 0.0, 1.0];
+        let ints = |v: &[i32]| index(&[v.len()], v);
+        let inputs = [tensor(&[4, 1, 1], logits), ints(&[1, 0, 2, 1]), ints(&[3])];
+        let probs = run(&MaskProbabilities, &inputs);
+        assert_near(probs[0].as_f32(), &[2.0 / 3.0, 0.0, 0.5, 0.0], 1e-6);
+    }
 }

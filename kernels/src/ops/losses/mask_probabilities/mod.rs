@@ -1,8 +1,6 @@
 //! Mask probabilities of the predicted class: what evaluation pastes into the image.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
@@ -11,7 +9,7 @@ use crate::contract::{Flops, Kernel};
 use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
 use crate::losses::sigmoid;
-use crate::{DType, op};
+use crate::op;
 
 pub use cases::cases;
 
@@ -21,7 +19,7 @@ op! {
     pub struct MaskProbabilities = "mask_probabilities" {}
     in MaskProbabilitiesInputs {
         /// Logits of the label's channel ([`ClassMasks`](crate::ops::class_masks::ClassMasks)).
-        mask_logits: float "[M, H, W]",
+        mask_logits: real "[M, H, W]",
         /// Predicted class.
         labels: i32 "[M]",
         /// Rows in use.
@@ -38,16 +36,9 @@ impl Kernel for MaskProbabilities {
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let (logits, probs) = (args.inputs[0], args.outputs[0]);
-        let kernel = match logits.dtype() {
-            DType::F16 => "mask_probabilities_f16",
-            _ => "mask_probabilities_f32",
-        };
         vec![
-            Launch::over(kernel, probs.len())
-                .arg(logits.read())
-                .arg(args.inputs[1].read())
-                .arg(args.inputs[2].read())
-                .arg(probs.write())
+            Launch::over("mask_probabilities_f16", probs.len())
+                .tensors(args)
                 .len(probs.len())
                 .int(logits.dim(1) * logits.dim(2)),
         ]

@@ -7,15 +7,13 @@
 //! Edges: a NaN makes its row NaN; a probability of 0 gives minus infinity.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Buffer, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;
 
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{Cost, DType, OpError, TensorDesc, op};
+use crate::{Cost, OpError, TensorDesc, op};
 
 pub use cases::cases;
 
@@ -30,7 +28,7 @@ op! {
     }
     each {
         /// Logits of a stage.
-        logits: float "[M, K+1]",
+        logits: real "[M, K+1]",
     }
     out {
         /// Logarithm of the mean probability, of the role of `logits`.
@@ -41,19 +39,15 @@ op! {
 /// Rows of a block, one a warp.
 const WARPS: usize = 8;
 
-const NAME: &str = "mean_logits";
-
 impl Kernel for MeanLogits {
-    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+    const KEEPS_ROLE: bool = true;
+
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let (got, expected) = (inputs.len(), format!("2 to {MAX_STAGES}"));
         match got {
             2..=MAX_STAGES => Ok(()),
-            _ => Err(OpError::Arity { op: NAME, what: "inputs", expected, got }),
+            _ => Err(OpError::Arity { op: dims.op(), what: "inputs", expected, got }),
         }
-    }
-
-    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
-        outputs[0].role = inputs[0].role;
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -62,13 +56,9 @@ impl Kernel for MeanLogits {
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let (first, mean) = (args.inputs[0], args.outputs[0]);
-        let kernel = match first.dtype() {
-            DType::F16 => "mean_logits_f16",
-            _ => "mean_logits_f32",
-        };
         let stages = args.inputs.iter().map(Buffer::read);
         vec![
-            Launch::new(kernel, [first.dim(0).div_ceil(WARPS), 1, 1])
+            Launch::new("mean_logits_f16", [first.dim(0).div_ceil(WARPS), 1, 1])
                 .arg(StructArg::new().pointers(stages, MAX_STAGES).arg())
                 .arg(mean.write())
                 .int(args.inputs.len())

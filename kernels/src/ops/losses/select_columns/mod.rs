@@ -1,18 +1,15 @@
 //! One of several groups of columns of each row: the class's box deltas, or the anchor's.
 
 mod cases;
-mod grad;
-#[cfg(test)]
-mod tests;
 
-use device::{Launch, LaunchArgs};
+use device::{BLOCK, Launch, LaunchArgs};
+use rayon::prelude::*;
 
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, DType, OpError, Sink, Source, TensorDesc, check, op};
+use crate::{BackwardRule, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
-pub use grad::SelectColumnsGrad;
 
 op! {
     /// Selects a group of columns by an index a row. A copy: exact.
@@ -25,7 +22,7 @@ op! {
     }
     in SelectColumnsInputs {
         /// n groups of columns.
-        x: float "[M, n*width]",
+        x: real "[M, n*width]",
         /// A group per row, M in any shape.
         index: i32 "[..]",
     }
@@ -36,14 +33,12 @@ op! {
     }
 }
 
-const NAME: &str = "select_columns";
-
 /// First column of the group that `index` names; none if it is negative.
 fn first_column(index: i32, width: usize, columns: usize, modulo: bool) -> Option<usize> {
     let index = usize::try_from(index).ok()?;
     let groups = columns / width;
     let group = if modulo { index % groups } else { index };
-    assert!(group < groups, "{NAME}: index {index} of {groups} groups");
+    assert!(group < groups, "select_columns: index {index} of {groups} groups");
     Some(group * width)
 }
 
@@ -54,17 +49,11 @@ fn check_columns(op: &'static str, width: usize, columns: usize) -> Result<(), O
 }
 
 impl Kernel for SelectColumns {
-    fn sizes(&self, dims: &mut Dims) {
-        dims.bind("width", self.width);
-    }
+    const KEEPS_ROLE: bool = true;
 
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
-        check_columns(NAME, self.width, inputs[0].dim(1))?;
-        check::len(NAME, "index", &inputs[1], dims.get("M"))
-    }
-
-    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
-        outputs[0].role = inputs[0].role;
+        check_columns(dims.op(), self.width, inputs[0].dim(1))?;
+        check::len(dims.op(), "index", &inputs[1], dims.get("M"))
     }
 
     fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
@@ -82,12 +71,8 @@ impl Kernel for SelectColumns {
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let (x, y) = (args.inputs[0], args.outputs[0]);
-        let kernel = match x.dtype() {
-            DType::F16 => "select_columns_f16",
-            _ => "select_columns_f32",
-        };
         vec![
-            Launch::over(kernel, y.len())
+            Launch::over("select_columns_f16", y.len())
                 .tensors(args)
                 .int(self.width)
                 .int(x.dim(1))
@@ -105,5 +90,63 @@ impl Kernel for SelectColumns {
                 None => y.fill(0.0),
             }
         }
+    }
+}
+
+op! {
+    /// Puts a gradient into the columns that were selected.
+    #[derive(Copy, Eq)]
+    pub struct SelectColumnsGrad = "select_columns_grad" {
+        /// Columns of a group.
+        pub width: usize,
+        /// Take the index modulo the number of groups.
+        pub modulo: bool,
+        /// Columns of x, all groups together.
+        pub columns: usize,
+    }
+    in SelectColumnsGradInputs {
+        /// Gradient of the selected columns.
+        grad_output: real "[M, width]",
+        /// A group per row, M in any shape.
+        index: i32 "[..]",
+    }
+    out {
+        /// 0 in the columns that were not selected.
+        grad_x: Gradient "[M, columns]",
+    }
+}
+
+/// Elements of the gradient that a thread writes: one 16-byte store of halves.
+const VECTOR: usize = 8;
+
+impl Kernel for SelectColumnsGrad {
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check_columns(dims.op(), self.width, self.columns)?;
+        check::len(dims.op(), "index", &inputs[1], dims.get("M"))
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        let grad_x = args.outputs[0];
+        let blocks = grad_x.len().div_ceil(VECTOR * BLOCK as usize);
+        vec![
+            Launch::new("select_columns_backward_f16", [blocks, 1, 1])
+                .tensors(args)
+                .int(self.width)
+                .int(self.columns)
+                .arg(self.modulo)
+                .len(grad_x.len()),
+        ]
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let (g, index) = (args.inputs[0].f32(), args.inputs[1].i32());
+        let grad_x = args.outputs[0].f32();
+        grad_x.par_chunks_mut(self.columns).enumerate().for_each(|(row, grad_x)| {
+            grad_x.fill(0.0);
+            if let Some(first) = first_column(index[row], self.width, self.columns, self.modulo) {
+                let g = &g[row * self.width..][..self.width];
+                grad_x[first..first + self.width].copy_from_slice(g);
+            }
+        });
     }
 }

@@ -1,9 +1,9 @@
 // Takes one of several groups of columns of each row, and its gradient.
 //
 // select_columns:
-//   x      [M, columns]  real/float  in   groups of width columns
+//   x      [M, columns]  real        in   groups of width columns
 //   index  [M]           int         in   group of each row
-//   y      [M, width]    real/float  out  the group's columns
+//   y      [M, width]    real        out  the group's columns
 //
 // select_columns_backward:
 //   grad_output  [M, width]    real  in   gradient of y
@@ -28,31 +28,15 @@ DEVICE int first_column(int index, int width, int columns, int modulo) {
   return group < groups ? group * width : -1;
 }
 
-template <typename T>
-DEVICE void select(const T* RESTRICT x, const int* RESTRICT index, T* RESTRICT y, int width,
+KERNEL(256)
+select_columns_f16(const real* RESTRICT x, const int* RESTRICT index, real* RESTRICT y, int width,
                    int columns, int modulo, uint64_t len) {
   const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= len) return;
   const uint64_t row = i / width;
   const int first = first_column(index[row], width, columns, modulo);
-  y[i] = first < 0 ? T(0.0f) : x[row * columns + first + i % width];
+  y[i] = first < 0 ? to_real(0.0f) : x[row * columns + first + i % width];
 }
-
-#ifndef REAL_IS_FLOAT
-KERNEL(256)
-select_columns_f16(const half* RESTRICT x, const int* RESTRICT index, half* RESTRICT y, int width,
-                   int columns, int modulo, uint64_t len) {
-  select(x, index, y, width, columns, modulo, len);
-}
-EXPORT(select_columns_f16)
-
-KERNEL(256)
-select_columns_f32(const float* RESTRICT x, const int* RESTRICT index, float* RESTRICT y, int width,
-                   int columns, int modulo, uint64_t len) {
-  select(x, index, y, width, columns, modulo, len);
-}
-EXPORT(select_columns_f32)
-#endif
 
 KERNEL(256)
 select_columns_backward_f16(const real* RESTRICT grad_output, const int* RESTRICT index,
@@ -84,4 +68,3 @@ select_columns_backward_f16(const real* RESTRICT grad_output, const int* RESTRIC
       if (first + i < len) grad_x[first + i] = values[i];
   }
 }
-EXPORT(select_columns_backward_f16)

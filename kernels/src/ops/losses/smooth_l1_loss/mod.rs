@@ -1,8 +1,6 @@
 //! Smooth L1 loss of box deltas: `loss_rpn_box_reg` and `loss_box_reg`.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::StructArg;
 

@@ -43,5 +43,3 @@ struct SmoothL1 {
 };
 
 ROW_LOSS(smooth_l1_loss, SmoothL1, 1024)
-EXPORT(smooth_l1_loss_f16)
-EXPORT(smooth_l1_loss_grad_f16)

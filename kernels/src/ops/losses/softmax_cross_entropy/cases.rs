@@ -54,3 +54,23 @@ fn stated() -> OpCase {
     case.op = Arc::new(SoftmaxCrossEntropy { ipg: 2, rows_per_image: Some(34) });
     case
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::hand::{ints, loss_and_grad, tensor};
+
+    const PLAIN: SoftmaxCrossEntropy = SoftmaxCrossEntropy { ipg: 1, rows_per_image: None };
+
+    /// Level logits cost ln(K+1), however large they are; an ignored row costs nothing.
+    #[test]
+    fn level_logits_by_hand() {
+        let logits = vec![1e4, 1e4, 1e4, 1e4, -3.0, -3.0, -3.0, -3.0, f32::NAN, 0.0, 0.0, 0.0];
+        let logits = tensor(&[3, 4], logits);
+        let inputs = [logits, ints(&[0, 3, -1]), ints(&[0, 0, 0]), ints(&[1])];
+        let (loss, grad) = loss_and_grad(&PLAIN, &inputs, 8.0);
+        assert!((loss - 4.0f32.ln()).abs() < 1e-6);
+        let expected = [[-3.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, -3.0], [0.0; 4]].concat();
+        assert_eq!(grad, expected);
+    }
+}

@@ -1,8 +1,6 @@
 //! Softmax cross-entropy: `loss_classifier` of the box head, `loss_keypoint` over a map's cells.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::StructArg;
 

@@ -42,13 +42,11 @@ softmax_cross_entropy_f16(const ClassLogits of, LossRows in, float* RESTRICT par
   sum = block_sum(sum, scratch);
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
-EXPORT(softmax_cross_entropy_f16)
 
 KERNEL(128)
 softmax_cross_entropy_total(const float* RESTRICT partials, int count, float* RESTRICT loss) {
   write_total(partials, count, loss);
 }
-EXPORT(softmax_cross_entropy_total)
 
 KERNEL(1024)
 softmax_cross_entropy_grad_f16(const ClassLogits of, LossRows in, LossGradient grad_output,
@@ -80,4 +78,3 @@ softmax_cross_entropy_grad_f16(const ClassLogits of, LossRows in, LossGradient g
     }
   }
 }
-EXPORT(softmax_cross_entropy_grad_f16)

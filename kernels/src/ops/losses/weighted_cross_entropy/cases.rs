@@ -62,3 +62,24 @@ fn weightless() -> OpCase {
     case.op = Arc::new(WeightedCrossEntropy { ipg: 1, class_weights, label_smoothing: 0.2 });
     case
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::hand::{ints, loss_and_grad, tensor};
+
+    /// Two rows, of classes that weigh 1 and 3: (1 * ln 2 + 3 * (ln 2 + 0)) / 4, whatever the
+    /// scale.
+    #[test]
+    fn a_class_weighs_by_its_share_of_the_group() {
+        let logits = tensor(&[3, 2], [0.0, 0.0, 5.0, 5.0, f32::NAN, 0.0]);
+        let inputs = [logits, ints(&[0, 1, -1]), ints(&[0, 0, 0]), ints(&[1])];
+        for scale in [1.0, 64.0] {
+            let class_weights = Arc::new([scale, 3.0 * scale]);
+            let op = WeightedCrossEntropy { ipg: 1, class_weights, label_smoothing: 0.0 };
+            let (loss, grad) = loss_and_grad(&op, &inputs, 1.0);
+            assert!((loss - 2.0f32.ln()).abs() < 1e-6);
+            assert_eq!(grad, [-0.125, 0.125, 0.375, -0.375, 0.0, 0.0]);
+        }
+    }
+}

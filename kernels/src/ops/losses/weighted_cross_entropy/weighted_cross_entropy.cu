@@ -36,7 +36,6 @@ weighted_cross_entropy_classes(ClassWeights chunk, int count, float* RESTRICT cl
   const int i = threadIdx.x;
   if (i < count) class_weights[i] = chunk.values[i];
 }
-EXPORT(weighted_cross_entropy_classes)
 
 KERNEL(1024)
 weighted_cross_entropy_scales(LossRows in, const float* RESTRICT class_weights, int classes,
@@ -60,7 +59,6 @@ weighted_cross_entropy_scales(LossRows in, const float* RESTRICT class_weights, 
       if (group_of(in, g, row) == group) scales[row] = scale;
   }
 }
-EXPORT(weighted_cross_entropy_scales)
 
 KERNEL(1024)
 weighted_cross_entropy_f16(const real* RESTRICT logits, const int* RESTRICT labels,
@@ -91,13 +89,11 @@ weighted_cross_entropy_f16(const real* RESTRICT logits, const int* RESTRICT labe
   sum = block_sum(sum, scratch);
   if (threadIdx.x == 0) partials[blockIdx.x] = sum;
 }
-EXPORT(weighted_cross_entropy_f16)
 
 KERNEL(128)
 weighted_cross_entropy_total(const float* RESTRICT partials, int count, float* RESTRICT loss) {
   write_total(partials, count, loss);
 }
-EXPORT(weighted_cross_entropy_total)
 
 KERNEL(1024)
 weighted_cross_entropy_grad_f16(const real* RESTRICT logits, const int* RESTRICT labels,
@@ -129,4 +125,3 @@ weighted_cross_entropy_grad_f16(const real* RESTRICT logits, const int* RESTRICT
     }
   }
 }
-EXPORT(weighted_cross_entropy_grad_f16)

@@ -38,7 +38,6 @@ DEVICE void clear_cells(const real* x, const int* idx, real* y, const Pyramid& m
   clear_outside_##suffix(const real* RESTRICT x, const int* RESTRICT idx, real* RESTRICT y,  \
                          Pyramid maps, int anchors_per_cell, int side) {                     \
     clear_cells<W>(x, idx, y, maps, anchors_per_cell, side);                                 \
-  }                                                                                          \
-  EXPORT(clear_outside_##suffix)
+  }
 CLEAR_OUTSIDE(f16x8, 8)
 CLEAR_OUTSIDE(f16, 1)

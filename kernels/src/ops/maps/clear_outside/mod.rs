@@ -4,8 +4,6 @@
 //! cells beyond the map, where a convolution of the whole map (padding 1) reads 0.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
@@ -40,12 +38,10 @@ op! {
     }
 }
 
-const NAME: &str = "clear_outside";
-
 impl Kernel for ClearOutside {
     fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let side = dims.get("S");
-        check::parameter(NAME, "S", side % 2 == 1, "odd", side)
+        check::parameter(dims.op(), "S", side % 2 == 1, "odd", side)
     }
 
     fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {

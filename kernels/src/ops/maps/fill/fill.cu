@@ -25,7 +25,5 @@ DEVICE void fill(T* y, T value, uint64_t len) {
 KERNEL(256) fill_f16(half* RESTRICT y, float value, uint64_t len) {
   fill(y, __float2half_rn(value), len);
 }
-EXPORT(fill_f16)
 
 KERNEL(256) fill_f32(float* RESTRICT y, float value, uint64_t len) { fill(y, value, len); }
-EXPORT(fill_f32)

@@ -45,3 +45,33 @@ fn case(
     let grads: Vec<usize> = (0..levels).collect();
     OpCase::new(label, GatherPatches { anchors_per_cell: a, reach }, inputs).grad(&grads)
 }
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+    use crate::case::hand::{run, tensor};
+    use crate::case::index;
+
+    /// Levels 2x3 and 1x2 with 2 anchors a cell: anchor 3 is the cell (0, 1), anchor 14 the second
+    /// level's (0, 1).
+    #[test]
+    fn patches_by_hand() {
+        let inputs = [
+            tensor(&[1, 2, 3, 1], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]),
+            tensor(&[1, 1, 2, 1], [7.0, 8.0]),
+            index(&[1, 3], [3, -1, 14]),
+        ];
+        let patches = run(&GatherPatches { anchors_per_cell: 2, reach: 1 }, &inputs);
+        let expected = [
+            [0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+            [0.0; 9],
+            [0.0, 0.0, 0.0, 7.0, 8.0, 0.0, 0.0, 0.0, 0.0],
+        ];
+        assert_eq!(patches[0].as_f32(), expected.concat());
+        let wide = run(&GatherPatches { anchors_per_cell: 2, reach: 2 }, &inputs);
+        let of_last = &wide[0].as_f32()[50..];
+        let expected = [[0.0; 10], [0.0, 7.0, 8.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]].concat();
+        assert_eq!(of_last[..20], expected);
+    }
+}

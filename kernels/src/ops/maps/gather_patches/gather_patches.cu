@@ -62,15 +62,13 @@ DEVICE void scatter(const PatchGradients& of, const Pyramid& maps) {
   gather_patches_##suffix(Pyramid maps, const int* RESTRICT idx, real* RESTRICT patches,  \
                           int per_image, int anchors_per_cell, int reach) {               \
     gather<W>(maps, idx, patches, per_image, anchors_per_cell, reach);                    \
-  }                                                                                       \
-  EXPORT(gather_patches_##suffix)
+  }
 GATHER_PATCHES(f16x8, 8)
 GATHER_PATCHES(f16, 1)
 
 #define GATHER_PATCHES_GRAD(suffix, W, S)                                                    \
   KERNEL(256)                                                                                \
-  gather_patches_grad_##suffix(PatchGradients of, Pyramid maps) { scatter<W, S>(of, maps); } \
-  EXPORT(gather_patches_grad_##suffix)
+  gather_patches_grad_##suffix(PatchGradients of, Pyramid maps) { scatter<W, S>(of, maps); }
 GATHER_PATCHES_GRAD(f16x8, 8, 3)
 GATHER_PATCHES_GRAD(f16, 1, 3)
 GATHER_PATCHES_GRAD(5x5_f16x8, 8, 5)

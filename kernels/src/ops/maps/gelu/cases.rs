@@ -23,3 +23,20 @@ pub fn cases() -> Vec<OpCase> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+    use crate::case::floats;
+    use crate::case::hand::run;
+
+    #[test]
+    fn the_ends_are_finite() {
+        let ends = vec![-1e30, -100.0, 100.0, 1e18];
+        let x = floats(Role::Activation, &[4], ends);
+        let y = run(&Gelu, &[x]);
+        assert_eq!(y[0].as_f32()[2..], [100.0, 1e18]);
+        assert!(y[0].as_f32()[..2].iter().all(|y| y.abs() < 1e-30), "{:?}", y[0].as_f32());
+    }
+}

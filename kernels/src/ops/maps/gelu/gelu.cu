@@ -45,10 +45,8 @@ KERNEL(256)
 gelu_f16(const real* RESTRICT x, real* RESTRICT y, uint64_t len) {
   over<false>(nullptr, x, y, len);
 }
-EXPORT(gelu_f16)
 
 KERNEL(256)
 gelu_grad_f16(const real* RESTRICT g, const real* RESTRICT x, real* RESTRICT dx, uint64_t len) {
   over<true>(g, x, dx, len);
 }
-EXPORT(gelu_grad_f16)

@@ -38,3 +38,66 @@ pub fn cases() -> Vec<OpCase> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::*;
+    use super::*;
+    use crate::Op;
+    use crate::case::hand::{assert_near, run, tensor};
+    use crate::cpu::HostTensor;
+
+    fn plain(groups: usize) -> GroupNorm {
+        GroupNorm { groups, eps: 0.0, relu: false, residual: false }
+    }
+
+    /// Values 1 and 3: mean 2, standard deviation 1. The second group is 10, 10, 10, 14: mean 11,
+    /// variance 3.
+    #[test]
+    fn two_groups_by_hand() {
+        let x = tensor(&[1, 2, 1, 4], [1.0, 3.0, 10.0, 10.0, 3.0, 1.0, 10.0, 14.0]);
+        let gamma = tensor(&[4], [1.0, 2.0, 1.0, 1.0]);
+        let beta = tensor(&[4], [0.0, 5.0, 0.0, 0.0]);
+        let out = run(&plain(2), &[x, gamma, beta]);
+        let r = 1.0 / 3.0f32.sqrt();
+        let expected = [-1.0, 7.0, -r, -r, 1.0, 3.0, -r, 3.0 * r];
+        assert_near(out[0].as_f32(), &expected, 1e-6);
+        assert_eq!(out[1].as_f32()[..3], [2.0, 1.0, 11.0]);
+    }
+
+    /// A mean ten thousand times the deviation loses what f32 inputs lose, not more.
+    #[test]
+    fn a_large_mean_keeps_the_variance() {
+        let mut x = normal(Role::Activation, &[1, 40, 40, 4], 1, 1.0);
+        x.as_f32_mut().iter_mut().for_each(|v| *v += 1e4);
+        let exact = {
+            let v: Vec<f64> = x.as_f32().iter().map(|&v| f64::from(v)).collect();
+            let mean = v.iter().sum::<f64>() / v.len() as f64;
+            let variance = v.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / v.len() as f64;
+            1.0 / variance.sqrt()
+        };
+        let ones = tensor(&[4], [1.0; 4]);
+        let zeros = tensor(&[4], [0.0; 4]);
+        let stats = &run(&plain(1), &[x, ones, zeros])[1];
+        assert!((f64::from(stats.as_f32()[1]) / exact - 1.0).abs() < 1e-6);
+    }
+
+    /// The output does not change when a group's input is scaled and moved.
+    #[test]
+    fn invariant_to_affine_maps_of_the_input() {
+        let x = normal(Role::Activation, &[2, 5, 7, 6], 1, 1.0);
+        let mut moved = x.clone();
+        moved.as_f32_mut().iter_mut().for_each(|v| *v = *v * 8.0 + 3.0);
+        let params = [normal(Role::Master, &[6], 2, 1.0), normal(Role::Master, &[6], 3, 1.0)];
+        let y = |x: HostTensor| run(&plain(3), &[x, params[0].clone(), params[1].clone()]);
+        assert_near(y(x)[0].as_f32(), y(moved)[0].as_f32(), 1e-5);
+    }
+
+    #[test]
+    fn groups_must_divide_the_channels() {
+        let desc = |shape: &[usize]| TensorDesc::new(Role::Activation, shape);
+        let error = plain(4).infer(&[desc(&[1, 2, 2, 6]), desc(&[6]), desc(&[6])], &[]);
+        let error = error.expect_err("6 channels have no 4 groups").to_string();
+        assert!(error.contains("divisor of the 6 channels"), "{error}");
+    }
+}

@@ -34,7 +34,7 @@ REALS(fp16, fp32)
 struct Map {
   int positions, channels, groups, chunk, chunks;
 };
-static_assert(sizeof(Map) == 20, "as cuda.rs lays it out");
+static_assert(sizeof(Map) == 20, "as the launch lays it out");
 
 // The part of a map that a block of a pass works on.
 struct Part {
@@ -174,27 +174,23 @@ DEVICE void grad_input(const real* g, const real* x, const float* gamma, const f
   group_norm_moments_##suffix(const real* RESTRICT x, float* RESTRICT partial, Map m) {           \
     moments<W>(x, partial, m);                                                                    \
   }                                                                                               \
-  EXPORT(group_norm_moments_##suffix)                                                             \
   KERNEL(256)                                                                                     \
   group_norm_normalise_##suffix(const real* RESTRICT x, const float* RESTRICT gamma,              \
                                 const float* RESTRICT beta, const real* RESTRICT residual,        \
                                 const float* RESTRICT stats, real* RESTRICT y, Map m, int relu) { \
     normalise<W>(x, gamma, beta, residual, stats, y, m, relu);                                    \
   }                                                                                               \
-  EXPORT(group_norm_normalise_##suffix)                                                           \
   KERNEL(256)                                                                                     \
   group_norm_grad_partial_##suffix(const real* RESTRICT g, const real* RESTRICT x,                \
                                    const float* RESTRICT stats, float* RESTRICT partial, Map m) { \
     grad_partial<W>(g, x, stats, partial, m);                                                     \
   }                                                                                               \
-  EXPORT(group_norm_grad_partial_##suffix)                                                        \
   KERNEL(256)                                                                                     \
   group_norm_grad_input_##suffix(const real* RESTRICT g, const real* RESTRICT x,                  \
                                  const float* RESTRICT gamma, const float* RESTRICT stats,        \
                                  const float* RESTRICT corrections, real* RESTRICT dx, Map m) {   \
     grad_input<W>(g, x, gamma, stats, corrections, dx, m);                                        \
-  }                                                                                               \
-  EXPORT(group_norm_grad_input_##suffix)
+  }
 GROUP_NORM_PASSES(f16x8, 8)
 GROUP_NORM_PASSES(f16, 1)
 
@@ -228,7 +224,6 @@ group_norm_stats(const real* RESTRICT x, const float* RESTRICT partial, float* R
     stats[2 * blockIdx.x + 1] = (float)(1.0 / sqrt(variance + (double)eps));
   }
 }
-EXPORT(group_norm_stats)
 
 KERNEL(256)
 group_norm_grad_sums(const float* RESTRICT partial, float* RESTRICT sums, Map m) {
@@ -237,7 +232,6 @@ group_norm_grad_sums(const float* RESTRICT partial, float* RESTRICT sums, Map m)
   add_rows(partial + (uint64_t)image * m.chunks * width, m.chunks, width,
            sums + (uint64_t)image * width, scratch);
 }
-EXPORT(group_norm_grad_sums)
 
 // For each group (slope, offset) of dx = factor * g - (x - mean) * slope - offset.
 KERNEL(256)
@@ -260,7 +254,6 @@ group_norm_corrections(const float* RESTRICT gamma, const float* RESTRICT stats,
     corrections[2 * item + 1] = (float)(rstd * (plain / values));
   }
 }
-EXPORT(group_norm_corrections)
 
 KERNEL(256)
 group_norm_grad_params(const float* RESTRICT sums, float* RESTRICT dgamma, float* RESTRICT dbeta,
@@ -275,4 +268,3 @@ group_norm_grad_params(const float* RESTRICT sums, float* RESTRICT dgamma, float
   dgamma[c] = (float)product;
   dbeta[c] = (float)plain;
 }
-EXPORT(group_norm_grad_params)

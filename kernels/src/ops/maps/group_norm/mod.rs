@@ -5,24 +5,20 @@
 //! the C / groups channels of one group of one image.
 //!
 //! Bound by memory: x is read twice. Sums of 128 positions in f32, taken about the channel's first
-//! value so that a large mean cancels nothing; the rest in f64, in order: deterministic.
+//! value so that a large mean cancels nothing; the rest in f64, in order: deterministic. The
+//! gradients, in three steps, share one reduction and its numerics.
 
 mod cases;
 mod cpu;
-mod cuda;
-mod grad;
-#[cfg(test)]
-mod tests;
 
-use device::{Launch, LaunchArgs};
+use device::{Access, Arg, Launch, LaunchArgs, StructArg};
 
-use crate::contract::{Dims, Kernel};
-use crate::cpu::{CpuArgs, TensorRef};
+use crate::contract::{Dims, Flops, Kernel};
+use crate::cpu::{CpuArgs, TensorRef, exactly};
 use crate::ops::relu_mask::ReluMask;
 use crate::{BackwardRule, Cost, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
-pub use grad::{GroupNormGradInput, GroupNormGradParams, GroupNormGradSums};
 
 op! {
     /// `y = relu(normalised(x) * gamma + beta + residual)`, ReLU and residual if flagged.
@@ -56,8 +52,6 @@ op! {
     }
 }
 
-const NAME: &str = "group_norm";
-
 /// Fails unless `groups` divides the channels of `x`, and the map holds something.
 fn check_map(op: &'static str, x: &TensorDesc, groups: usize) -> Result<(), OpError> {
     let divides = groups > 0 && x.dim(3).is_multiple_of(groups);
@@ -70,12 +64,8 @@ fn check_map(op: &'static str, x: &TensorDesc, groups: usize) -> Result<(), OpEr
 }
 
 impl Kernel for GroupNorm {
-    fn sizes(&self, dims: &mut Dims) {
-        dims.bind("groups", self.groups);
-    }
-
-    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
-        check_map(NAME, &inputs[0], self.groups)
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check_map(dims.op(), &inputs[0], self.groups)
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -114,11 +104,33 @@ impl Kernel for GroupNorm {
     }
 
     fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
-        cuda::partial_bytes(&inputs[0], self.groups)
+        partial_bytes(&inputs[0], self.groups)
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::forward(self, args)
+        let [x, gamma, beta] = [0, 1, 2].map(|i| args.inputs[i]);
+        let (y, stats) = (args.outputs[0], args.outputs[1]);
+        let residual = args.inputs.get(3).map_or(Arg::Null, |r| r.read());
+        let map = Map::new(x.desc, self.groups);
+        let partial = |access| args.workspace.piece(0, map.partial_bytes(), access);
+        let moments = map.pass(["group_norm_moments_f16x8", "group_norm_moments_f16"]);
+        let normalise = map.pass(["group_norm_normalise_f16x8", "group_norm_normalise_f16"]);
+        vec![
+            moments.arg(x.read()).arg(partial(Access::Write)).arg(map.arg()),
+            Launch::new("group_norm_stats", [map.images * map.groups, 1, 1])
+                .arg(x.read())
+                .arg(partial(Access::Read))
+                .arg(stats.write())
+                .arg(map.arg())
+                .arg(self.eps),
+            normalise
+                .reads([x, gamma, beta])
+                .arg(residual)
+                .arg(stats.read())
+                .arg(y.write())
+                .arg(map.arg())
+                .arg(self.relu),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -127,10 +139,230 @@ impl Kernel for GroupNorm {
         let map = cpu::Map::new(x.desc, self.groups);
         let (x, gamma, beta) = (x.f32(), gamma.f32(), beta.f32());
         let residual = residual.map(TensorRef::f32);
-        let [y, stats] = &mut args.outputs[..] else {
-            unreachable!("{NAME} has two outputs");
-        };
+        let [y, stats] = exactly(&mut args.outputs);
         cpu::statistics(map, x, self.eps, stats.f32(), args.workspace);
         cpu::normalise(map, x, (gamma, beta), residual, self.relu, stats.f32(), y.f32());
+    }
+}
+
+/// Vectors of channels that a block has side by side; as in `vector.cuh`.
+const TILE: usize = 32;
+/// Fewest positions of a chunk: below, the partial sums cost as much as the map.
+const MIN_CHUNK: usize = 64;
+/// Most chunks of an image: with a few images they fill the largest device.
+const MAX_CHUNKS: usize = 256;
+
+/// How the passes cut a map.
+struct Map {
+    images: usize,
+    positions: usize,
+    channels: usize,
+    groups: usize,
+    chunk: usize,
+}
+
+impl Map {
+    fn new(x: &TensorDesc, groups: usize) -> Self {
+        let positions = x.dim(1) * x.dim(2);
+        let chunk = positions.div_ceil(MAX_CHUNKS).max(MIN_CHUNK);
+        Self { images: x.dim(0), positions, channels: x.dim(3), groups, chunk }
+    }
+
+    fn chunks(&self) -> usize {
+        self.positions.div_ceil(self.chunk)
+    }
+
+    /// The kernel's `Map`.
+    fn arg(&self) -> Arg {
+        let fields = [self.positions, self.channels, self.groups, self.chunk, self.chunks()];
+        StructArg::new().ints(fields).arg()
+    }
+
+    /// A pass over the map: the kernel for vectors of 8 channels if they fit.
+    fn pass(&self, [wide, narrow]: [&'static str; 2]) -> Launch {
+        let fits = self.channels.is_multiple_of(8);
+        let (kernel, vector) = if fits { (wide, 8) } else { (narrow, 1) };
+        let tiles = (self.channels / vector).div_ceil(TILE);
+        Launch::new(kernel, [self.images * self.chunks(), tiles, 1])
+    }
+
+    /// Bytes of two sums for each channel of each chunk.
+    fn partial_bytes(&self) -> usize {
+        self.images * self.chunks() * 2 * self.channels * size_of::<f32>()
+    }
+}
+
+fn partial_bytes(x: &TensorDesc, groups: usize) -> usize {
+    Map::new(x, groups).partial_bytes()
+}
+
+/// Bytes of slope and offset for each group of each image.
+fn corrections_bytes(x: &TensorDesc, groups: usize) -> usize {
+    x.dim(0) * groups * 2 * size_of::<f32>()
+}
+
+op! {
+    /// Sums of `g` and of `g * normalised(x)` for each image and channel.
+    pub struct GroupNormGradSums = "group_norm_grad_sums" {
+        /// Number of groups.
+        pub groups: usize,
+    }
+    in GroupNormGradSumsInputs {
+        /// Gradient of the normalised map.
+        g: real "[N, H, W, C]",
+        /// Map.
+        x: real "[N, H, W, C]",
+        /// Mean and rstd, of the forward op.
+        stats: f32 "[N, groups, 2]",
+    }
+    out {
+        /// Over the positions of an image: of `g`, and of `g * normalised(x)`.
+        sums: Master "[N, 2, C]",
+    }
+}
+
+op! {
+    /// Gradient of x.
+    pub struct GroupNormGradInput = "group_norm_grad_input" {
+        /// Number of groups.
+        pub groups: usize,
+    }
+    in GroupNormGradInputInputs {
+        /// Gradient of the normalised map.
+        g: real "[N, H, W, C]",
+        /// Map.
+        x: real "[N, H, W, C]",
+        /// Scale.
+        gamma: f32 "[C]",
+        /// Mean and rstd, of the forward op.
+        stats: f32 "[N, groups, 2]",
+        /// Sums of the step before.
+        sums: f32 "[N, 2, C]",
+    }
+    out {
+        /// Gradient of x.
+        dx: Gradient "[N, H, W, C]",
+    }
+}
+
+op! {
+    /// Gradients of gamma and beta.
+    pub struct GroupNormGradParams = "group_norm_grad_params" {}
+    in GroupNormGradParamsInputs {
+        /// Sums of the first step.
+        sums: f32 "[N, 2, C]",
+    }
+    out {
+        /// Gradient of the scale.
+        dgamma: WeightGradient "[C]",
+        /// Gradient of the shift.
+        dbeta: WeightGradient "[C]",
+    }
+}
+
+impl Kernel for GroupNormGradSums {
+    const FLOPS: Flops = Flops::Input(4);
+
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check_map(dims.op(), &inputs[1], self.groups)
+    }
+
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
+        cpu::Map::new(&inputs[1], self.groups).partial_len()
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
+        partial_bytes(&inputs[1], self.groups)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        let groups = self.groups;
+        let [g, x, stats] = [0, 1, 2].map(|i| args.inputs[i]);
+        let map = Map::new(x.desc, groups);
+        let partial = |access| args.workspace.piece(0, map.partial_bytes(), access);
+        vec![
+            map.pass(["group_norm_grad_partial_f16x8", "group_norm_grad_partial_f16"])
+                .reads([g, x, stats])
+                .arg(partial(Access::Write))
+                .arg(map.arg()),
+            Launch::new("group_norm_grad_sums", [(2 * map.channels).div_ceil(32), map.images, 1])
+                .arg(partial(Access::Read))
+                .arg(args.outputs[0].write())
+                .arg(map.arg()),
+        ]
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let map = cpu::Map::new(args.inputs[1].desc, self.groups);
+        let [g, x, stats] = [0, 1, 2].map(|i| args.inputs[i].f32());
+        cpu::grad_sums(map, (g, x), stats, args.outputs[0].f32(), args.workspace);
+    }
+}
+
+impl Kernel for GroupNormGradInput {
+    const FLOPS: Flops = Flops::Output(5);
+
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check_map(dims.op(), &inputs[1], self.groups)
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
+        corrections_bytes(&inputs[1], self.groups)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        let groups = self.groups;
+        let [g, x, gamma, stats, sums] = [0, 1, 2, 3, 4].map(|i| args.inputs[i]);
+        let map = Map::new(x.desc, groups);
+        let count = map.images * groups;
+        let bytes = corrections_bytes(x.desc, groups);
+        let corrections = |access| args.workspace.piece(0, bytes, access);
+        vec![
+            Launch::over("group_norm_corrections", 32 * count)
+                .reads([gamma, stats, sums])
+                .arg(corrections(Access::Write))
+                .arg(map.arg())
+                .int(count),
+            map.pass(["group_norm_grad_input_f16x8", "group_norm_grad_input_f16"])
+                .reads([g, x, gamma, stats])
+                .arg(corrections(Access::Read))
+                .arg(args.outputs[0].write())
+                .arg(map.arg()),
+        ]
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let map = cpu::Map::new(args.inputs[1].desc, self.groups);
+        let [g, x, gamma, stats, sums] = [0, 1, 2, 3, 4].map(|i| args.inputs[i].f32());
+        cpu::grad_input(map, (g, x), gamma, stats, sums, args.outputs[0].f32());
+    }
+}
+
+impl Kernel for GroupNormGradParams {
+    const FLOPS: Flops = Flops::Input(1);
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        let sums = args.inputs[0];
+        vec![
+            Launch::over("group_norm_grad_params", sums.dim(2))
+                .tensors(args)
+                .int(sums.dim(0))
+                .int(sums.dim(2)),
+        ]
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let sums = args.inputs[0].f32();
+        let [dgamma, dbeta] = exactly(&mut args.outputs);
+        let channels = dgamma.desc.len();
+        let over_images = |start: usize| {
+            sums.iter().skip(start).step_by(2 * channels).map(|&v| f64::from(v)).sum::<f64>()
+        };
+        for (c, dgamma) in dgamma.f32().iter_mut().enumerate() {
+            *dgamma = over_images(channels + c) as f32;
+        }
+        for (c, dbeta) in dbeta.f32().iter_mut().enumerate() {
+            *dbeta = over_images(c) as f32;
+        }
     }
 }

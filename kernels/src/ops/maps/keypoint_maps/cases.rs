@@ -23,3 +23,22 @@ pub fn cases() -> Vec<OpCase> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+
+    use super::*;
+    use crate::case::hand::{run, tensor};
+    use crate::case::index;
+
+    /// Two keypoints in a line of two pixels; the second RoI is not in use.
+    #[test]
+    fn a_line_by_hand() {
+        let x = tensor(&[2, 1, 2, 2], [0.0, 8.0, 4.0, 0.0, f32::NAN, f32::NAN, f32::NAN, f32::NAN]);
+        let maps = run(&KeypointMaps, &[x, index(&[1], [1])]);
+        let first = [0.0, 1.0, 3.0, 4.0];
+        let second = [8.0, 6.0, 2.0, 0.0];
+        assert_eq!(maps[0].as_f32()[..16], [first, first, second, second].concat());
+        assert_eq!(maps[0].as_f32()[16..], [0.0; 16]);
+    }
+}

@@ -55,7 +55,6 @@ keypoint_maps_f16(const real* RESTRICT x, const int* RESTRICT count, real* RESTR
   const float low = (1.0f - c.weight) * to_float(lower[left]) + c.weight * to_float(lower[right]);
   maps[i] = to_real((1.0f - y.weight) * top + y.weight * low);
 }
-EXPORT(keypoint_maps_f16)
 
 KERNEL(256)
 keypoint_maps_grad_f16(const real* RESTRICT g, const int* RESTRICT count, real* RESTRICT dx,
@@ -80,4 +79,3 @@ keypoint_maps_grad_f16(const real* RESTRICT g, const int* RESTRICT count, real* 
   }
   dx[((uint64_t)roi * pixels + at) * per_roi + k] = to_real(sum);
 }
-EXPORT(keypoint_maps_grad_f16)

@@ -35,3 +35,15 @@ pub fn cases() -> Vec<OpCase> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::hand::{refusal, tensor};
+
+    #[test]
+    fn no_channels_are_refused() {
+        let empty = [tensor(&[2, 0], []), tensor(&[0], []), tensor(&[0], [])];
+        assert!(refusal(&LayerNorm { eps: 0.0 }, &empty).contains("[.., C] with C > 0"));
+    }
+}

@@ -54,7 +54,6 @@ layer_norm_f16(const real* RESTRICT x, const float* RESTRICT gamma, const float*
     y[first + c] = to_real((to_float(x[first + c]) - mean) * rstd * gamma[c] + beta[c]);
   if (threadIdx.x % 32 == 0) stats[2 * row] = mean, stats[2 * row + 1] = rstd;
 }
-EXPORT(layer_norm_f16)
 
 KERNEL(256)
 layer_norm_grad_input_f16(const real* RESTRICT g, const real* RESTRICT x,
@@ -72,7 +71,6 @@ layer_norm_grad_input_f16(const real* RESTRICT g, const real* RESTRICT x,
   for (int c = threadIdx.x % 32; c < channels; c += 32)
     dx[first + c] = to_real(rstd * (scaled(c) - all - normal(c) * along));
 }
-EXPORT(layer_norm_grad_input_f16)
 
 template <int W>
 DEVICE void params(const real* g, const real* x, const float* stats, float* dgammas,
@@ -105,7 +103,6 @@ layer_norm_grad_params_f16x8(const real* RESTRICT g, const real* RESTRICT x,
                              float* RESTRICT dbetas, int rows, int channels, int chunk) {
   params<WIDE>(g, x, stats, dgammas, dbetas, rows, channels, chunk);
 }
-EXPORT(layer_norm_grad_params_f16x8)
 
 KERNEL(256)
 layer_norm_grad_params_f16(const real* RESTRICT g, const real* RESTRICT x,
@@ -113,4 +110,3 @@ layer_norm_grad_params_f16(const real* RESTRICT g, const real* RESTRICT x,
                            float* RESTRICT dbetas, int rows, int channels, int chunk) {
   params<1>(g, x, stats, dgammas, dbetas, rows, channels, chunk);
 }
-EXPORT(layer_norm_grad_params_f16)

@@ -42,8 +42,7 @@ DEVICE void level_gradients(const PatchGradients& patches, const Pyramid& maps,
   level_gradients_##suffix(RoiGradients first, RoiGradients second, PatchGradients patches, \
                            Pyramid maps) {                                                  \
     level_gradients<W, S>(patches, maps, first, second);                                    \
-  }                                                                                         \
-  EXPORT(level_gradients_##suffix)
+  }
 LEVEL_GRADIENTS(f16x8, 8, 3)
 LEVEL_GRADIENTS(f16, 1, 3)
 LEVEL_GRADIENTS(5x5_f16x8, 8, 5)
@@ -55,7 +54,6 @@ LEVEL_GRADIENTS(5x5_f16, 1, 5)
                                    RoiGradients third, RoiGradients fourth,           \
                                    PatchGradients patches, Pyramid maps) {            \
     level_gradients<W, 3>(patches, maps, first, second, third, fourth);               \
-  }                                                                                   \
-  EXPORT(level_gradients_of_four_##suffix)
+  }
 LEVEL_GRADIENTS_OF_FOUR(f16x8, 8)
 LEVEL_GRADIENTS_OF_FOUR(f16, 1)

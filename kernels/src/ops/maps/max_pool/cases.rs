@@ -46,3 +46,30 @@ fn distinct(shape: [usize; 4]) -> HostTensor {
     let values = (0..desc.len()).map(value).collect();
     HostTensor::f32(desc, values)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::*;
+    use super::*;
+    use crate::Op;
+    use crate::case::hand::{run, tensor};
+
+    #[test]
+    fn ties_go_to_the_first_and_nan_wins() {
+        let pool = MaxPool { kernel: 2, stride: 2, pad: 0, argmax: true };
+        let x = tensor(&[1, 2, 4, 1], [5.0, 5.0, 1.0, f32::NAN, 5.0, 5.0, 2.0, 3.0]);
+        let out = run(&pool, &[x]);
+        assert_eq!(out[1].as_i32(), [0, 3]);
+        assert!(out[0].as_f32()[1].is_nan());
+        let lowest = tensor(&[1, 1, 2, 1], [f32::NEG_INFINITY; 2]);
+        let pool = MaxPool { kernel: 1, stride: 1, pad: 0, argmax: true };
+        assert_eq!(run(&pool, &[lowest])[1].as_i32(), [0, 1]);
+    }
+
+    #[test]
+    fn a_pad_that_could_hold_a_whole_window_is_refused() {
+        let x = TensorDesc::new(Role::Activation, &[1, 4, 4, 1]);
+        let error = MaxPool { kernel: 2, stride: 2, pad: 2, argmax: true }.infer(&[x], &[]);
+        assert!(error.expect_err("pad 2 of kernel 2").to_string().contains("at most kernel / 2"));
+    }
+}

@@ -24,7 +24,7 @@ REALS(fp16, fp32)
 struct Pool {
   int h, w, p, q, channels, kernel, stride, pad;
 };
-static_assert(sizeof(Pool) == 32, "as cuda.rs lays it out");
+static_assert(sizeof(Pool) == 32, "as the launch lays it out");
 
 template <int W>
 DEVICE void largest(const real* x, real* y, int* argmax, const Pool s) {
@@ -101,24 +101,20 @@ KERNEL(256)
 max_pool_f16x8(const real* RESTRICT x, real* RESTRICT y, int* RESTRICT argmax, Pool pool) {
   largest<8>(x, y, argmax, pool);
 }
-EXPORT(max_pool_f16x8)
 
 KERNEL(256)
 max_pool_f16(const real* RESTRICT x, real* RESTRICT y, int* RESTRICT argmax, Pool pool) {
   largest<1>(x, y, argmax, pool);
 }
-EXPORT(max_pool_f16)
 
 KERNEL(256)
 max_pool_grad_f16x8(const real* RESTRICT g, const int* RESTRICT argmax, real* RESTRICT dx,
                     Pool pool) {
   pass_back<8>(g, argmax, dx, pool);
 }
-EXPORT(max_pool_grad_f16x8)
 
 KERNEL(256)
 max_pool_grad_f16(const real* RESTRICT g, const int* RESTRICT argmax, real* RESTRICT dx,
                   Pool pool) {
   pass_back<1>(g, argmax, dx, pool);
 }
-EXPORT(max_pool_grad_f16)

@@ -5,22 +5,19 @@
 //! with stride 2 makes P6 of P5.
 
 mod cases;
-mod cpu;
-mod grad;
-#[cfg(test)]
-mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use device::{Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg};
+use rayon::prelude::*;
 
-use crate::contract::{Dims, Kernel};
+use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::CpuArgs;
 use crate::matmul::out_extent;
 use crate::{BackwardRule, Cost, Fusion, OpError, OpRef, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
-pub use grad::MaxPoolGrad;
 
 op! {
     /// Maximum over windows of `kernel` x `kernel`; `P = (H + 2 pad - kernel) / stride + 1`.
@@ -48,8 +45,6 @@ op! {
     }
 }
 
-const NAME: &str = "max_pool";
-
 impl MaxPool {
     fn check_window(&self, op: &'static str) -> Result<(), OpError> {
         check::parameter(op, "kernel", self.kernel > 0, "at least 1", self.kernel)?;
@@ -65,20 +60,21 @@ impl MaxPool {
 }
 
 impl Kernel for MaxPool {
+    const KEEPS_ROLE: bool = true;
+
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
-        self.check_window(NAME)?;
+        self.check_window(dims.op())?;
         let extents = ["H", "W"].map(|name| self.extent(dims.get(name)));
         let [Some(p), Some(q)] = extents else {
             let expected = format!("[N, H, W, C] that holds a window of {}", self.kernel);
-            return Err(check::shape_error(NAME, "x", &inputs[0], expected));
+            return Err(check::shape_error(dims.op(), "x", &inputs[0], expected));
         };
         dims.bind("P", p);
         dims.bind("Q", q);
         Ok(())
     }
 
-    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
-        outputs[0].role = inputs[0].role;
+    fn adjust(&self, _inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
         outputs.truncate(1 + usize::from(self.argmax));
     }
 
@@ -123,11 +119,11 @@ impl Kernel for MaxPool {
         let (y, argmax) = match &mut args.outputs[..] {
             [y] => (y, None),
             [y, argmax] => (y, Some(argmax.i32())),
-            _ => unreachable!("{NAME} has one output or two"),
+            _ => unreachable!("one output or two"),
         };
         let size = [1, 2, 3].map(|i| x.desc.dim(i));
         let out = [1, 2].map(|i| y.desc.dim(i));
-        cpu::max_pool(self, x.f32(), size, out, y.f32(), argmax);
+        max_pool(self, x.f32(), size, out, y.f32(), argmax);
     }
 }
 
@@ -141,4 +137,173 @@ fn pool_arg(pool: &MaxPool, x: &Buffer<'_>, y: &Buffer<'_>) -> Arg {
 fn grid(map: &Buffer<'_>, vector: usize) -> [usize; 3] {
     let vectors = map.dim(2) * map.dim(3) / vector;
     [map.dim(0) * map.dim(1), vectors.div_ceil(BLOCK as usize), 1]
+}
+
+op! {
+    /// Gradient of [`MaxPool`] for an input of `height` x `width`. Windows that share a maximum add
+    /// their gradients in row-major order. Bound by memory.
+    pub struct MaxPoolGrad = "max_pool_grad" {
+        /// The forward op.
+        pub pool: MaxPool,
+        /// H.
+        pub height: usize,
+        /// W.
+        pub width: usize,
+    }
+    in MaxPoolGradInputs {
+        /// Gradient of the maxima.
+        g: float "[N, P, Q, C]",
+        /// Where the maxima stand.
+        argmax: i32 "[N, P, Q, C]",
+    }
+    out {
+        /// Gradient of the map.
+        dx: Gradient "[N, height, width, C]",
+    }
+}
+
+impl Kernel for MaxPoolGrad {
+    const FLOPS: Flops = Flops::Input(1);
+
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        self.pool.check_window(dims.op())?;
+        let extents = [self.height, self.width].map(|e| self.pool.extent(e));
+        if extents == [Some(dims.get("P")), Some(dims.get("Q"))] {
+            return Ok(());
+        }
+        let expected = format!("[N, {:?}, {:?}, C]", extents[0], extents[1]);
+        Err(check::shape_error(dims.op(), "g", &inputs[0], expected))
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        let (g, dx) = (args.inputs[0], args.outputs[0]);
+        let (kernel, vector) = if g.dim(3).is_multiple_of(8) {
+            ("max_pool_grad_f16x8", 8)
+        } else {
+            ("max_pool_grad_f16", 1)
+        };
+        let pool = pool_arg(&self.pool, &dx, &g);
+        vec![Launch::new(kernel, grid(&dx, vector)).tensors(args).arg(pool)]
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let (g, argmax) = (args.inputs[0], args.inputs[1]);
+        let size = [self.height, self.width, g.desc.dim(3)];
+        let out = [1, 2].map(|i| g.desc.dim(i));
+        let dx = args.outputs[0].f32();
+        max_pool_grad(&self.pool, g.f32(), argmax.i32(), size, out, dx);
+    }
+}
+
+/// Channels whose maxima are kept in registers together.
+const LANES: usize = 8;
+
+/// Input coordinates that window `o` covers along an axis of `extent`.
+fn window(pool: &MaxPool, o: usize, extent: usize) -> Range<usize> {
+    let start = o * pool.stride;
+    start.saturating_sub(pool.pad)..(start + pool.kernel).saturating_sub(pool.pad).min(extent)
+}
+
+/// `x` holds maps of `[H, W, C]`; `y` and `argmax`, which may be absent, maps of
+/// `[P, Q, C]`.
+fn max_pool(
+    pool: &MaxPool,
+    x: &[f32],
+    [h, w, c]: [usize; 3],
+    [p, q]: [usize; 2],
+    y: &mut [f32],
+    argmax: Option<&mut [i32]>,
+) {
+    if y.is_empty() {
+        return;
+    }
+    let line = |line: usize, y: &mut [f32], mut argmax: Option<&mut [i32]>| {
+        let image = &x[line / p * h * w * c..][..h * w * c];
+        let rows = window(pool, line % p, h);
+        for (o, y) in y.chunks_exact_mut(c).enumerate() {
+            let columns = window(pool, o, w);
+            let pixels = || rows.clone().flat_map(|r| columns.clone().map(move |s| r * w + s));
+            let mut keep = |channel: usize, places: &[i32]| {
+                if let Some(argmax) = argmax.as_deref_mut() {
+                    argmax[o * c + channel..][..places.len()].copy_from_slice(places);
+                }
+            };
+            let (groups, rest) = y.as_chunks_mut::<LANES>();
+            let done = LANES * groups.len();
+            for (i, y) in groups.iter_mut().enumerate() {
+                let places: [i32; LANES];
+                (*y, places) = largest(image, pixels(), c, LANES * i);
+                keep(LANES * i, &places);
+            }
+            for (i, y) in rest.iter_mut().enumerate() {
+                let places: [i32; 1];
+                ([*y], places) = largest(image, pixels(), c, done + i);
+                keep(done + i, &places);
+            }
+        }
+    };
+    let lines = y.par_chunks_mut(q * c).enumerate();
+    match argmax {
+        Some(argmax) => lines
+            .zip(argmax.par_chunks_mut(q * c))
+            .for_each(|((i, y), argmax)| line(i, y, Some(argmax))),
+        None => lines.for_each(|(i, y)| line(i, y, None)),
+    }
+}
+
+/// Maximum of `N` channels from `channel` on over `pixels`, and the pixel where each was found.
+fn largest<const N: usize>(
+    image: &[f32],
+    mut pixels: impl Iterator<Item = usize>,
+    channels: usize,
+    channel: usize,
+) -> ([f32; N], [i32; N]) {
+    let at = |pixel: usize| -> &[f32] { &image[pixel * channels + channel..][..N] };
+    let (mut best, mut place) = ([f32::NEG_INFINITY; N], [0; N]);
+    if let Some(first) = pixels.next() {
+        best.copy_from_slice(at(first));
+        place = [first as i32; N];
+    }
+    for pixel in pixels {
+        for ((best, place), &v) in best.iter_mut().zip(&mut place).zip(at(pixel)) {
+            // A NaN wins; nothing is larger than it, so only a later NaN takes its place.
+            let wins = v > *best || v.is_nan();
+            *best = if wins { v } else { *best };
+            *place = if wins { pixel as i32 } else { *place };
+        }
+    }
+    (best, place)
+}
+
+/// `dx` holds maps of `[H, W, C]`; each of its rows is one task, which reads those windows that
+/// touch the row and takes the gradients whose maximum lies in it.
+fn max_pool_grad(
+    pool: &MaxPool,
+    g: &[f32],
+    argmax: &[i32],
+    [h, w, c]: [usize; 3],
+    [p, q]: [usize; 2],
+    dx: &mut [f32],
+) {
+    if dx.is_empty() {
+        return;
+    }
+    dx.par_chunks_mut(w * c).enumerate().for_each(|(line, dx)| {
+        dx.fill(0.0);
+        let (image, row) = (line / h, line % h);
+        let first = (row + pool.pad + 1).saturating_sub(pool.kernel).div_ceil(pool.stride);
+        let last = ((row + pool.pad) / pool.stride + 1).min(p);
+        let pixels = (row * w) as i32..((row + 1) * w) as i32;
+        for o in first..last {
+            let at = (image * p + o) * q * c..(image * p + o + 1) * q * c;
+            let cells = g[at.clone()].chunks_exact(c).zip(argmax[at].chunks_exact(c));
+            for (g, maxima) in cells {
+                for (channel, (&g, &pixel)) in g.iter().zip(maxima).enumerate() {
+                    if pixels.contains(&pixel) {
+                        dx[(pixel - pixels.start) as usize * c + channel] += g;
+                    }
+                }
+            }
+        }
+    });
 }

@@ -22,3 +22,31 @@ pub fn cases() -> Vec<OpCase> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::MeanPositionsGrad;
+    use super::*;
+    use crate::case::floats;
+    use crate::case::hand::{ints, refusal, run, tensor};
+
+    /// Two channels at three positions; the second row is not in use.
+    #[test]
+    fn by_hand() {
+        let values = [[1.0, 10.0], [2.0, 20.0], [6.0, 0.0]].concat();
+        let rows = [values, vec![f32::NAN; 6]].concat();
+        let x = tensor(&[2, 1, 3, 2], rows);
+        let count = ints(&[1]);
+        let y = run(&MeanPositions, &[x, count.clone()]);
+        assert_eq!(y[0].as_f32(), [3.0, 10.0, 0.0, 0.0]);
+        let g = floats(Role::Gradient, &[2, 2], [3.0, 6.0, 9.0, 9.0]);
+        let dx = run(&MeanPositionsGrad { height: 1, width: 3 }, &[g, count]);
+        assert_eq!(dx[0].as_f32()[..6], [1.0, 2.0, 1.0, 2.0, 1.0, 2.0]);
+        assert_eq!(dx[0].as_f32()[6..], [0.0; 6]);
+    }
+
+    #[test]
+    fn a_map_without_positions_is_refused() {
+        refusal(&MeanPositions, &[tensor(&[2, 0, 3, 2], []), ints(&[1])]);
+    }
+}

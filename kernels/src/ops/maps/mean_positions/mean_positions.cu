@@ -30,7 +30,6 @@ mean_positions_f16(const real* RESTRICT x, const int* RESTRICT count, real* REST
   }
   y[i] = to_real(sum / (float)positions);
 }
-EXPORT(mean_positions_f16)
 
 KERNEL(256)
 mean_positions_grad_f16(const real* RESTRICT g, const int* RESTRICT count, real* RESTRICT dx,
@@ -42,4 +41,3 @@ mean_positions_grad_f16(const real* RESTRICT g, const int* RESTRICT count, real*
   const bool is_used = (int)row < *count;
   dx[i] = to_real(is_used ? to_float(g[row * channels + channel]) / (float)positions : 0.0f);
 }
-EXPORT(mean_positions_grad_f16)

@@ -23,7 +23,7 @@ struct Transform {
   float mean[3], std[3], scale;
   int height, width, channels, capacity, images, bgr;
 };
-static_assert(sizeof(Transform) == 52, "as cuda.rs lays it out");
+static_assert(sizeof(Transform) == 52, "as the launch lays it out");
 
 struct Tap {
   int low, high;
@@ -181,7 +181,6 @@ preprocess_u8(const uint8_t* RESTRICT pixels, const View* RESTRICT views,
               const int* RESTRICT num_images, real* RESTRICT x, Transform transform) {
   preprocess(Bilinear{}, Plain{}, pixels, views, num_images, x, transform);
 }
-EXPORT(preprocess_u8)
 
 KERNEL(256)
 preprocess_colours_u8(const uint8_t* RESTRICT pixels, const View* RESTRICT views,
@@ -189,7 +188,6 @@ preprocess_colours_u8(const uint8_t* RESTRICT pixels, const View* RESTRICT views
                       real* RESTRICT x, Transform transform) {
   preprocess(Bilinear{}, Colours{colours}, pixels, views, num_images, x, transform);
 }
-EXPORT(preprocess_colours_u8)
 
 struct Pil {
   DEVICE void operator()(const Source& s, float (&values)[3]) const {
@@ -206,7 +204,6 @@ preprocess_pil_u8(const uint8_t* RESTRICT pixels, const View* RESTRICT views,
                   const int* RESTRICT num_images, real* RESTRICT x, Transform transform) {
   preprocess(Pil{}, Plain{}, pixels, views, num_images, x, transform);
 }
-EXPORT(preprocess_pil_u8)
 
 KERNEL(256)
 preprocess_pil_colours_u8(const uint8_t* RESTRICT pixels, const View* RESTRICT views,
@@ -214,4 +211,3 @@ preprocess_pil_colours_u8(const uint8_t* RESTRICT pixels, const View* RESTRICT v
                           real* RESTRICT x, Transform transform) {
   preprocess(Pil{}, Colours{colours}, pixels, views, num_images, x, transform);
 }
-EXPORT(preprocess_pil_colours_u8)

@@ -96,3 +96,63 @@ fn case(op: RoiAlign, [images, height, width, channels]: [usize; 4], m: usize, n
     );
     OpCase::new(label, op, inputs).grad(&grads)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TensorDesc;
+    use crate::case::hand::{ints, run, tensor};
+
+    fn align(op: &RoiAlign, feature: HostTensor, rois: &[[f32; 4]]) -> Vec<f32> {
+        let m = rois.len();
+        let inputs = [
+            feature,
+            tensor(&[m, 4], rois.concat()),
+            ints(&vec![0; m]),
+            ints(&vec![0; m]),
+            ints(&[m as i32]),
+        ];
+        run(op, &inputs)[0].as_f32().to_vec()
+    }
+
+    fn ramp(height: usize, width: usize) -> HostTensor {
+        let values = (0..height * width).map(|i| (i % width) as f32 + 10.0 * (i / width) as f32);
+        let desc = TensorDesc::new(Role::Activation, &[1, height, width, 1]);
+        HostTensor::f32(desc, values.collect())
+    }
+
+    /// A box of no size is one feature pixel, unless aligned; a box far outside is 0.
+    #[test]
+    fn degenerate_boxes() {
+        let op = RoiAlign {
+            pooled: 1,
+            sampling_ratio: 0,
+            aligned: false,
+            spatial_scales: vec![1.0],
+            gradient_scale: 1.0,
+        };
+        let boxes = [[3.0, 2.0, 3.0, 2.0], [100.0, 100.0, 120.0, 120.0]];
+        assert_eq!(align(&op, ramp(8, 8), &boxes), [28.5, 0.0]);
+        let aligned = RoiAlign { aligned: true, ..op };
+        assert_eq!(align(&aligned, ramp(8, 8), &boxes)[0], 0.0);
+    }
+
+    /// Boxes that are not finite end, and harm no other RoI.
+    #[test]
+    fn boxes_that_are_not_finite() {
+        for sampling_ratio in [0, 2] {
+            let op = RoiAlign {
+                pooled: 2,
+                sampling_ratio,
+                aligned: true,
+                spatial_scales: vec![1.0],
+                gradient_scale: 1.0,
+            };
+            let inf = f32::INFINITY;
+            let boxes =
+                [[f32::NAN; 4], [0.0, 0.0, inf, inf], [-inf, 0.0, inf, 2.0], [1.0, 1.0, 5.0, 5.0]];
+            let y = align(&op, ramp(8, 8), &boxes);
+            assert_eq!(y[12..], align(&op, ramp(8, 8), &boxes[3..])[..]);
+        }
+    }
+}

@@ -11,21 +11,17 @@
 
 mod cases;
 mod cpu;
-mod cuda;
-mod grad;
 pub(crate) mod pyramid;
 pub(crate) mod taps;
-#[cfg(test)]
-mod tests;
 
-use device::{Launch, LaunchArgs};
+use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Workspace};
 
-use crate::contract::{Dims, Kernel};
+use crate::contract::{Declared, Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, Cost, OpError, Sink, Source, TensorDesc, check, op};
+use crate::{BackwardRule, Cost, OpError, Role, Sink, Source, TensorDesc, check, op};
+use pyramid::Pyramid;
 
 pub use cases::cases;
-pub(crate) use cuda::{no_gradients, tile_shared_bytes};
 
 op! {
     /// RoIAlign from the level that each RoI belongs to.
@@ -88,8 +84,6 @@ op! {
     out {}
 }
 
-const NAME: &str = "roi_align";
-
 impl RoiAlign {
     fn grid(&self) -> taps::Grid {
         let Self { pooled, sampling_ratio, aligned, .. } = *self;
@@ -98,16 +92,14 @@ impl RoiAlign {
 }
 
 impl Kernel for RoiAlign {
+    const KEEPS_ROLE: bool = true;
+
     fn sizes(&self, dims: &mut Dims) {
         dims.bind("P", self.pooled);
     }
 
-    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
-        check::arity(NAME, "inputs", inputs, self.spatial_scales.len() + 4)
-    }
-
-    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
-        outputs[0].role = inputs[0].role;
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check::arity(dims.op(), "inputs", inputs, self.spatial_scales.len() + 4)
     }
 
     /// Four taps a sample; the features that RoIs cover are taken as all of them.
@@ -130,7 +122,28 @@ impl Kernel for RoiAlign {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::forward(self, args)
+        let (features, rest) = args.inputs.split_at(self.spatial_scales.len());
+        let sizes: Vec<_> = features.iter().map(|f| [f.dim(1), f.dim(2)]).collect();
+        let pyramid = Pyramid {
+            maps: features.iter().map(Buffer::read).collect(),
+            sizes: &sizes,
+            scales: &self.spatial_scales,
+            images: features[0].dim(0),
+            channels: features[0].dim(3),
+        };
+        let capacity = tap_capacity(self, &sizes);
+        // Both axes: 8 bytes a tap; place and number of each bin's.
+        let shared = 2 * 8 * capacity + 2 * 2 * 4 * self.pooled;
+        assert!(shared <= SHARED_BYTES, "{self:?} needs {shared} bytes of shared memory");
+        let kernel = if pyramid.vector() == 8 { "roi_align_f16x8" } else { "roi_align_f16" };
+        let launch = Launch::new(kernel, [rest[0].dim(0), 1, 1]).shared(shared).arg(pyramid.arg());
+        vec![
+            launch
+                .args(rest.iter().map(Buffer::read))
+                .arg(args.outputs[0].write())
+                .arg(grid_arg(self.pooled, self.sampling_ratio, self.aligned))
+                .int(capacity),
+        ]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -139,5 +152,147 @@ impl Kernel for RoiAlign {
         let maps: Vec<_> = features.iter().map(|f| cpu::Map::new(f.f32(), f.shape())).collect();
         let rois = cpu::Rois::of([rois, image_idx, levels, count], &self.spatial_scales);
         cpu::forward(self.grid(), &maps, &rois, args.outputs[0].f32());
+    }
+}
+
+/// Shared memory per block without asking for more.
+const SHARED_BYTES: usize = 48 << 10;
+/// Most bins a side in the gradient, whose sets of bins are 32 bits.
+const MAX_BINS: usize = 32;
+/// RoIs whose weights a tile's block holds.
+const BATCH: usize = 8;
+/// Rows and columns of a tile.
+const LINES: usize = 16;
+/// Threads per block that lists RoIs.
+const LIST_BLOCK: u32 = 1024;
+/// Bytes of a RoI's entry in the lists.
+const ENTRY_BYTES: usize = 16;
+
+/// The kernels' `RoiGrid`.
+fn grid_arg(pooled: usize, sampling_ratio: usize, aligned: bool) -> Arg {
+    StructArg::new().ints([pooled, sampling_ratio, usize::from(aligned)]).arg()
+}
+
+/// Most taps of an axis. Samples of an adaptive grid ascend by at most a pixel, so that each bin
+/// adds at most the pixels it covers and two, of which neighbours share none.
+fn tap_capacity(op: &RoiAlign, sizes: &[[usize; 2]]) -> usize {
+    if op.sampling_ratio > 0 {
+        return 2 * op.sampling_ratio * op.pooled;
+    }
+    sizes.iter().flatten().max().copied().unwrap_or(0) + 3 * op.pooled
+}
+
+/// Offsets of the lists, their starts and their lengths in the workspace, and its end.
+fn pieces(images: usize, levels: usize, rows: usize) -> [usize; 4] {
+    let ints = (images * levels * 4).next_multiple_of(256);
+    let lists = (rows * ENTRY_BYTES).next_multiple_of(256);
+    [0, lists, lists + ints, lists + 2 * ints]
+}
+
+/// Shared memory of a tile's block for RoIs of this many bins a side.
+pub(crate) fn tile_shared_bytes(pooled: usize) -> usize {
+    BATCH * LINES * pooled * size_of::<f32>()
+}
+
+impl RoiAlignGrad {
+    /// Bytes of the lists of `rows` RoIs by image and level.
+    pub(crate) fn list_bytes(&self, rows: usize) -> usize {
+        pieces(self.images, self.level_sizes.len(), rows)[3]
+    }
+
+    /// Maps of this gradient, as an argument.
+    pub(crate) fn pyramid(&self, maps: Vec<Arg>, channels: usize) -> Pyramid<'_> {
+        let (sizes, scales) = (&self.level_sizes[..], &self.forward.spatial_scales[..]);
+        Pyramid { maps, sizes, scales, images: self.images, channels }
+    }
+
+    /// Lists the RoIs of `inputs`, which are those of the op, at `offset` of the workspace; and the
+    /// kernels' `RoiGradients` of these lists.
+    pub(crate) fn lists(
+        &self,
+        workspace: &Workspace,
+        offset: usize,
+        inputs: &[Buffer<'_>],
+    ) -> (Launch, Arg) {
+        let RoiAlign { pooled, sampling_ratio, aligned, .. } = self.forward;
+        let (g, rois, levels) = (inputs[0], inputs[1], self.level_sizes.len());
+        let rows = rois.dim(0);
+        assert!(pooled <= MAX_BINS, "{pooled} bins a side of at most {MAX_BINS}");
+        let largest = self.level_sizes.iter().flatten().max().copied().unwrap_or(0);
+        assert!(largest < 1 << 15, "maps of {largest} pixels do not fit 16 bits");
+        let [lists, starts, lens, end] = pieces(self.images, levels, rows);
+        let scratch = |access| {
+            [(lists, starts), (starts, lens), (lens, end)]
+                .map(|(from, to)| workspace.piece(offset + from, to - from, access))
+        };
+        // The listing kernel takes the sizes of the maps only.
+        let list = Launch::new("roi_align_grad_lists", [self.images * levels, 1, 1])
+            .block(LIST_BLOCK)
+            .arg(self.pyramid(vec![], g.dim(3)).arg());
+        let list = list.args(inputs[1..].iter().map(Buffer::read)).args(scratch(Access::Write));
+        let list = list.arg(grid_arg(pooled, sampling_ratio, aligned)).int(rows);
+        let pointers = [vec![g.read(), rois.read()], scratch(Access::Read).to_vec()].concat();
+        let sizes = [pooled, sampling_ratio, usize::from(aligned), levels];
+        (list, gradients_arg(pointers, sizes, self.forward.gradient_scale))
+    }
+}
+
+/// The kernels' `RoiGradients`.
+fn gradients_arg(pointers: Vec<Arg>, sizes: [usize; 4], scale: f32) -> Arg {
+    StructArg::new().pointers(pointers, 5).ints(sizes).field(scale).arg()
+}
+
+/// `RoiGradients` of no RoIs.
+pub(crate) fn no_gradients() -> Arg {
+    gradients_arg(vec![], [1, 1, 0, 0], 1.0)
+}
+
+impl Kernel for RoiAlignGrad {
+    fn sizes(&self, dims: &mut Dims) {
+        dims.bind("P", self.forward.pooled);
+    }
+
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        let (sizes, scales) = (self.level_sizes.len(), self.forward.spatial_scales.len());
+        let expected = format!("{scales}, one a scale");
+        check::parameter(dims.op(), "level_sizes", sizes == scales, &expected, sizes)?;
+        self.forward.check_parameters()
+    }
+
+    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
+        let channels = inputs[0].dim(3);
+        outputs.extend(self.level_sizes.iter().map(|&[height, width]| {
+            TensorDesc::new(Role::Gradient, &[self.images, height, width, channels])
+        }));
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        let samples = self.forward.sampling_ratio.max(1).pow(2);
+        Cost::streaming(inputs, outputs, (inputs[0].len() * samples * 8) as u64)
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
+        self.list_bytes(inputs[1].dim(0))
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        let (list, gradients) = self.lists(&args.workspace, 0, &args.inputs);
+        let maps = args.outputs.iter().map(Buffer::write).collect();
+        let pyramid = self.pyramid(maps, args.inputs[0].dim(3));
+        let wide = pyramid.vector() == 8;
+        let kernel = if wide { "roi_align_grad_tiles_f16x8" } else { "roi_align_grad_tiles_f16" };
+        let tiles = Launch::new(kernel, pyramid.tile_grid())
+            .shared(tile_shared_bytes(self.forward.pooled))
+            .arg(gradients)
+            .arg(pyramid.arg());
+        vec![list, tiles]
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let RoiAlignGradInputs { grad_output, rois, image_idx, levels, count } =
+            RoiAlignGradInputs::of(&args.inputs);
+        let rois = cpu::Rois::of([rois, image_idx, levels, count], &self.forward.spatial_scales);
+        let gradient = (grad_output, self.forward.gradient_scale);
+        cpu::backward(self.forward.grid(), &self.level_sizes, gradient, &rois, &mut args.outputs);
     }
 }

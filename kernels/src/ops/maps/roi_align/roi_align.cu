@@ -137,7 +137,6 @@ roi_align_f16x8(Pyramid maps, const float4* RESTRICT rois, const int* RESTRICT i
                 RoiGrid grid, int capacity) {
   align<8>(maps, rois, image_idx, levels, count, y, grid, capacity);
 }
-EXPORT(roi_align_f16x8)
 
 KERNEL(256)
 roi_align_f16(Pyramid maps, const float4* RESTRICT rois, const int* RESTRICT image_idx,
@@ -145,4 +144,3 @@ roi_align_f16(Pyramid maps, const float4* RESTRICT rois, const int* RESTRICT ima
               int capacity) {
   align<1>(maps, rois, image_idx, levels, count, y, grid, capacity);
 }
-EXPORT(roi_align_f16)

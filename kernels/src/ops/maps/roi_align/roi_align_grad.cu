@@ -78,7 +78,6 @@ roi_align_grad_lists(Pyramid maps, const float4* RESTRICT rois, const int* RESTR
     lens[key] = len;
   }
 }
-EXPORT(roi_align_grad_lists)
 
 template <int W>
 DEVICE void assemble(const RoiGradients& of, const Pyramid& maps) {
@@ -97,8 +96,6 @@ DEVICE void assemble(const RoiGradients& of, const Pyramid& maps) {
 
 KERNEL(256)
 roi_align_grad_tiles_f16x8(RoiGradients of, Pyramid maps) { assemble<8>(of, maps); }
-EXPORT(roi_align_grad_tiles_f16x8)
 
 KERNEL_BLOCKS(256, 4)
 roi_align_grad_tiles_f16(RoiGradients of, Pyramid maps) { assemble<1>(of, maps); }
-EXPORT(roi_align_grad_tiles_f16)

@@ -6,21 +6,19 @@
 //! images keep it is a pure function of (seed, epoch, image, block).
 
 mod cases;
-mod cpu;
-mod cuda;
-mod grad;
-#[cfg(test)]
-mod tests;
 
-use device::{Launch, LaunchArgs};
+use device::{Access, Arg, Launch, LaunchArgs, StructArg};
+use rayon::prelude::*;
 
+use crate::column_sums::Chunks;
 use crate::contract::{Dims, Flops, Kernel};
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
+use crate::isa::{Isa, wide};
+use crate::ops::bias_grad;
 use crate::philox::{Purpose, keyed};
 use crate::{BackwardRule, OpError, Sink, Source, TensorDesc, check, op};
 
 pub use cases::cases;
-pub use grad::ScaledResidualGrad;
 
 op! {
     /// `y = x + kept * scale * branch`. Sums of its gradient over positions of an image are in f32,
@@ -59,8 +57,6 @@ pub struct Drop {
     pub block: u32,
 }
 
-const NAME: &str = "scaled_residual";
-
 impl Drop {
     /// Words below it drop the branch.
     pub(super) fn threshold(&self) -> u32 {
@@ -98,8 +94,8 @@ fn check_rate(op: &'static str, drop: Option<Drop>) -> Result<(), OpError> {
 impl Kernel for ScaledResidual {
     const FLOPS: Flops = Flops::Output(3);
 
-    fn check(&self, _inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
-        check_rate(NAME, self.drop)
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check_rate(dims.op(), self.drop)
     }
 
     fn backward(&self, _inputs: &[TensorDesc]) -> BackwardRule {
@@ -114,7 +110,8 @@ impl Kernel for ScaledResidual {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::forward(self.drop, args)
+        let drop = self.drop;
+        vec![over("scaled_residual_f16", drop, args)]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -122,6 +119,228 @@ impl Kernel for ScaledResidual {
             ScaledResidualInputs::of(&args.inputs, [self.drop.is_some()]);
         let factors = factors(self.drop, image_keys.map(|keys| keys.i32()), x.desc.dim(0));
         let y = args.outputs[0].f32();
-        cpu::forward(x.f32(), branch.f32(), scale.f32(), &factors, y);
+        forward(x.f32(), branch.f32(), scale.f32(), &factors, y);
+    }
+}
+
+/// The kernels' `struct Drop`.
+fn arg(drop: Option<Drop>) -> Arg {
+    let (threshold, block, kept, seed) = match drop {
+        Some(drop) => (drop.threshold(), drop.block, drop.kept(), drop.seed),
+        None => (0, 0, 1.0, 0),
+    };
+    StructArg::new().field(seed).field(threshold).field(block).field(kept).arg()
+}
+
+fn keys(args: &LaunchArgs<'_>) -> Arg {
+    args.inputs.get(3).map_or(Arg::Null, |keys| keys.read())
+}
+
+/// Positions of `[N, .., C]`, and those of an image.
+fn positions(x: &TensorDesc) -> [usize; 2] {
+    let image = x.shape[1..x.shape.len() - 1].iter().product();
+    [x.dim(0) * image, image]
+}
+
+/// Values of a block.
+const BLOCK_VALUES: usize = 256 * 8;
+
+/// An elementwise kernel, image by image.
+fn over(kernel: &'static str, drop: Option<Drop>, args: &LaunchArgs<'_>) -> Launch {
+    let x = args.inputs[0];
+    let len = positions(x.desc)[1] * x.dim(-1);
+    Launch::new(kernel, [len.div_ceil(BLOCK_VALUES), x.dim(0), 1])
+        .arg(x.read())
+        .arg(args.inputs[1].read())
+        .arg(args.inputs[2].read())
+        .arg(keys(args))
+        .arg(args.outputs[0].write())
+        .int(len)
+        .int(x.dim(-1))
+        .arg(arg(drop))
+}
+
+/// Bytes of the sums over chunks of positions.
+fn workspace_bytes(x: &TensorDesc) -> usize {
+    Chunks::of(positions(x)[0], x.dim(-1)).bytes()
+}
+
+op! {
+    /// Gradients of the branch and of the scale.
+    #[derive(Copy)]
+    pub struct ScaledResidualGrad = "scaled_residual_grad" {
+        /// As of the op.
+        pub drop: Option<Drop>,
+    }
+    in ScaledResidualGradInputs {
+        /// Gradient of the end, and of the start.
+        g: real "[N, .., C]",
+        /// The branch.
+        branch: real "[N, .., C]",
+        /// A factor per channel.
+        scale: f32 "[C]",
+    }
+    optional {
+        /// Keys of the images, by which they are drawn.
+        image_keys: i32 "[N, 4]" if |op| op.drop.is_some(),
+    }
+    out {
+        /// Gradient of the branch.
+        dbranch: Gradient "[N, .., C]",
+        /// Gradient of the factors.
+        dscale: WeightGradient "[C]",
+    }
+}
+
+impl Kernel for ScaledResidualGrad {
+    const FLOPS: Flops = Flops::Output(4);
+
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check_rate(dims.op(), self.drop)
+    }
+
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
+        let channels = inputs[0].dim(-1).max(1);
+        bias_grad::workspace_len(inputs[0].len() / channels, channels)
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
+        workspace_bytes(&inputs[0])
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        let drop = self.drop;
+        let [g, branch] = [0, 1].map(|i| args.inputs[i]);
+        let [rows, image] = positions(g.desc);
+        let chunks = Chunks::of(rows, g.dim(-1));
+        let partial = |access| args.workspace.piece(0, chunks.bytes(), access);
+        let sums = chunks
+            .launch(["scaled_residual_grad_scale_f16x8", "scaled_residual_grad_scale_f16"])
+            .reads([g, branch])
+            .arg(keys(args))
+            .arg(partial(Access::Write));
+        let sums = chunks.sizes(sums).int(image).arg(arg(drop));
+        let total = chunks.total(partial(Access::Read), args.outputs[1]);
+        vec![over("scaled_residual_grad_branch_f16", drop, args), sums, total]
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let ScaledResidualGradInputs { g, branch, scale, image_keys } =
+            ScaledResidualGradInputs::of(&args.inputs, [self.drop.is_some()]);
+        let factors = factors(self.drop, image_keys.map(|keys| keys.i32()), g.desc.dim(0));
+        let (g, branch, scale) = (g.f32(), branch.f32(), scale.f32());
+        let [dbranch, dscale] = exactly(&mut args.outputs);
+        grad_branch(g, scale, &factors, dbranch.f32());
+        grad_scale(g, branch, &factors, dscale.f32(), args.workspace);
+    }
+}
+
+/// Positions of a task, and of the sums in f32.
+const TASK: usize = 64;
+
+/// Runs `f` on tasks of whole positions: the factor of their image, where they begin, and their
+/// part of `out`.
+fn tasks(
+    out: &mut [f32],
+    channels: usize,
+    factors: &[f32],
+    f: impl Fn(f32, usize, &mut [f32]) + Sync,
+) {
+    if out.is_empty() {
+        return;
+    }
+    let image = out.len() / factors.len();
+    let images = out.par_chunks_mut(image).zip(factors).enumerate();
+    images.for_each(|(n, (out, factor))| {
+        let tasks = out.par_chunks_mut(TASK * channels).enumerate();
+        tasks.for_each(|(task, out)| f(*factor, n * image + task * TASK * channels, out));
+    });
+}
+
+/// `y = x + factor * scale * branch`.
+fn forward(x: &[f32], branch: &[f32], scale: &[f32], factors: &[f32], y: &mut [f32]) {
+    let (isa, channels) = (Isa::get(), scale.len());
+    tasks(y, channels, factors, |factor, at, y| {
+        let of = at..at + y.len();
+        add(isa, &x[of.clone()], &branch[of], scale, factor, y);
+    });
+}
+
+wide! {
+    /// [`forward`] of some positions of one image.
+    fn add(x: &[f32], branch: &[f32], scale: &[f32], factor: f32, y: &mut [f32]) {
+        let channels = scale.len();
+        let positions = y.chunks_exact_mut(channels).zip(x.chunks_exact(channels));
+        for ((y, x), branch) in positions.zip(branch.chunks_exact(channels)) {
+            for (((y, x), branch), scale) in y.iter_mut().zip(x).zip(branch).zip(scale) {
+                *y = x + factor * (scale * branch);
+            }
+        }
+    }
+}
+
+/// `dbranch = factor * scale * g`.
+fn grad_branch(g: &[f32], scale: &[f32], factors: &[f32], dbranch: &mut [f32]) {
+    let (isa, channels) = (Isa::get(), scale.len());
+    tasks(dbranch, channels, factors, |factor, at, dbranch| {
+        multiply(isa, &g[at..at + dbranch.len()], scale, factor, dbranch);
+    });
+}
+
+wide! {
+    /// [`grad_branch`] of some positions of one image.
+    fn multiply(g: &[f32], scale: &[f32], factor: f32, dbranch: &mut [f32]) {
+        let channels = scale.len();
+        let positions = dbranch.chunks_exact_mut(channels).zip(g.chunks_exact(channels));
+        for (dbranch, g) in positions {
+            for ((dbranch, g), scale) in dbranch.iter_mut().zip(g).zip(scale) {
+                *dbranch = factor * (scale * g);
+            }
+        }
+    }
+}
+
+/// Sums over positions of `factor * g * branch`: of [`TASK`] positions of an image in f32, then in
+/// f64.
+fn grad_scale(
+    g: &[f32],
+    branch: &[f32],
+    factors: &[f32],
+    dscale: &mut [f32],
+    workspace: &mut [f32],
+) {
+    let (isa, channels) = (Isa::get(), dscale.len());
+    if g.is_empty() {
+        return dscale.fill(0.0);
+    }
+    let image = g.len() / factors.len();
+    let rows = (image / channels).div_ceil(TASK) * channels;
+    let mut total = vec![0.0f64; channels];
+    let images = g.chunks_exact(image).zip(branch.chunks_exact(image));
+    for ((g, branch), factor) in images.zip(factors) {
+        let partial = &mut workspace[..rows];
+        let pairs = g.par_chunks(TASK * channels).zip(branch.par_chunks(TASK * channels));
+        partial.par_chunks_mut(channels).zip(pairs).for_each(|(sums, (g, branch))| {
+            products(isa, g, branch, sums);
+        });
+        for sums in partial.chunks_exact(channels) {
+            for (total, sum) in total.iter_mut().zip(sums) {
+                *total += f64::from(*factor) * f64::from(*sum);
+            }
+        }
+    }
+    dscale.iter_mut().zip(total).for_each(|(out, total)| *out = total as f32);
+}
+
+wide! {
+    /// Sums over some positions of `g * branch`.
+    fn products(g: &[f32], branch: &[f32], sums: &mut [f32]) {
+        sums.fill(0.0);
+        let positions = g.chunks_exact(sums.len()).zip(branch.chunks_exact(sums.len()));
+        for (g, branch) in positions {
+            for ((sum, g), branch) in sums.iter_mut().zip(g).zip(branch) {
+                *sum += g * branch;
+            }
+        }
     }
 }

@@ -32,7 +32,7 @@ struct Drop {
     return philox_keyed(seed, keys + 4 * image, PURPOSE_DEPTH, block) >= threshold ? kept : 0.0f;
   }
 };
-static_assert(sizeof(Drop) == 24, "as cuda.rs lays it out");
+static_assert(sizeof(Drop) == 24, "as the launch lays it out");
 
 // Calls f(i, channel) for the thread's values of image blockIdx.y, of `len` values.
 constexpr int VALUES = 8;
@@ -55,7 +55,6 @@ scaled_residual_f16(const real* RESTRICT x, const real* RESTRICT branch,
     y[i] = to_real(to_float(x[i]) + factor * (scale[channel] * to_float(branch[i])));
   });
 }
-EXPORT(scaled_residual_f16)
 
 // `branch` is not read.
 KERNEL(256)
@@ -67,7 +66,6 @@ scaled_residual_grad_branch_f16(const real* RESTRICT g, const real* RESTRICT bra
     dbranch[i] = to_real(factor * (scale[channel] * to_float(g[i])));
   });
 }
-EXPORT(scaled_residual_grad_branch_f16)
 
 template <int W>
 DEVICE void grad_scale(const real* g, const real* branch, const int* keys, float* dscales, int rows,
@@ -100,7 +98,6 @@ DEVICE void grad_scale(const real* g, const real* branch, const int* keys, float
   name(const real* RESTRICT g, const real* RESTRICT branch, const int* RESTRICT keys,           \
        float* RESTRICT dscales, int rows, int channels, int chunk, int positions, Drop drop) {  \
     grad_scale<W>(g, branch, keys, dscales, rows, channels, chunk, positions, drop);            \
-  }                                                                                             \
-  EXPORT(name)
+  }
 GRAD_SCALE(scaled_residual_grad_scale_f16x8, WIDE)
 GRAD_SCALE(scaled_residual_grad_scale_f16, 1)

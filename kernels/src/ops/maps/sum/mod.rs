@@ -1,11 +1,12 @@
 //! Sum of tensors of one shape: adds the gradients of a tensor that has several readers.
 
 mod cases;
-mod cpu;
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
+use rayon::prelude::*;
 
 use crate::contract::Kernel;
+use crate::isa::{Isa, wide};
 use crate::{BackwardRule, Cost, DType, Source, TensorDesc, op};
 
 pub use cases::cases;
@@ -32,9 +33,7 @@ const MAX_TERMS: usize = 32;
 const VECTOR: usize = 8;
 
 impl Kernel for Sum {
-    fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
-        outputs[0].role = inputs[0].role;
-    }
+    const KEEPS_ROLE: bool = true;
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let flops = outputs[0].len() * (inputs.len() - 1);
@@ -73,6 +72,43 @@ impl Kernel for Sum {
 
     fn run_cpu(&self, args: &mut crate::cpu::CpuArgs<'_>) {
         let inputs: Vec<&[f32]> = args.inputs.iter().map(|x| x.f32()).collect();
-        cpu::sum(&inputs, args.outputs[0].f32());
+        sum(&inputs, args.outputs[0].f32());
+    }
+}
+
+/// Elements a task works on: large enough to hide the cost of a task, small enough for L2.
+const CHUNK: usize = 1 << 14;
+
+/// Adds `inputs` elementwise into `output`, in order.
+fn sum(inputs: &[&[f32]], output: &mut [f32]) {
+    let isa = Isa::get();
+    output.par_chunks_mut(CHUNK).enumerate().for_each(|(i, y)| {
+        let range = i * CHUNK..i * CHUNK + y.len();
+        match inputs {
+            [only] => y.copy_from_slice(&only[range]),
+            [first, second, rest @ ..] => {
+                add(isa, y, &first[range.clone()], &second[range.clone()]);
+                rest.iter().for_each(|x| add_to(isa, y, &x[range.clone()]));
+            }
+            [] => unreachable!("a sum of nothing"),
+        }
+    });
+}
+
+wide! {
+    /// `y = a + b`.
+    fn add(y: &mut [f32], a: &[f32], b: &[f32]) {
+        for ((y, a), b) in y.iter_mut().zip(a).zip(b) {
+            *y = a + b;
+        }
+    }
+}
+
+wide! {
+    /// `y += x`.
+    fn add_to(y: &mut [f32], x: &[f32]) {
+        for (y, x) in y.iter_mut().zip(x) {
+            *y += x;
+        }
     }
 }

@@ -16,7 +16,7 @@ constexpr int MAX_TERMS = 32;  // of a launch; more would take more kernel param
 struct Terms {
   const void* x[MAX_TERMS];
 };
-static_assert(sizeof(Terms) == 8 * MAX_TERMS, "as cuda.rs lays it out");
+static_assert(sizeof(Terms) == 8 * MAX_TERMS, "as the launch lays it out");
 
 template <typename T, int W>
 DEVICE void add_terms(const Terms& terms, int count, const float* before, float* carry, T* y,
@@ -52,11 +52,9 @@ KERNEL(256)
 sum_f16(Terms terms, int count, const float* before, float* carry, half* RESTRICT y, uint64_t len) {
   sum(terms, count, before, carry, y, len);
 }
-EXPORT(sum_f16)
 
 KERNEL(256)
 sum_f32(Terms terms, int count, const float* before, float* carry, float* RESTRICT y,
         uint64_t len) {
   sum(terms, count, before, carry, y, len);
 }
-EXPORT(sum_f32)

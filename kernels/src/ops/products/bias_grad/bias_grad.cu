@@ -46,8 +46,7 @@ DEVICE void partial_sums(const T* g, const int* count, float* partial, int m, in
   name(const T* RESTRICT g, const int* RESTRICT count, float* RESTRICT partial, int m, int inner, \
        int k, int chunk) {                                                                        \
     partial_sums<T, W>(g, count, partial, m, inner, k, chunk);                                    \
-  }                                                                                               \
-  EXPORT(name)
+  }
 BIAS_GRAD_PARTIAL(bias_grad_partial_f16x8, half, 8)
 BIAS_GRAD_PARTIAL(bias_grad_partial_f16, half, 1)
 BIAS_GRAD_PARTIAL(bias_grad_partial_f32x8, float, 8)
@@ -59,4 +58,3 @@ bias_grad_total(const float* RESTRICT partial, const int* RESTRICT count, float*
   SHARED(double, scratch, WALK_BLOCK);
   add_rows(partial, ceil_div(rows_in_use(count, m, inner), chunk), k, db, scratch);
 }
-EXPORT(bias_grad_total)

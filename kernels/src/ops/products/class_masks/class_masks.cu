@@ -75,8 +75,7 @@ DEVICE void class_masks(const real* x, const real* w, const float* b, const int*
        const int* RESTRICT labels, const int* RESTRICT count, real* RESTRICT logits, int, \
        int pixels, int channels, int classes) {                                           \
     class_masks<W>(x, w, b, labels, count, logits, pixels, channels, classes);            \
-  }                                                                                       \
-  EXPORT(name)
+  }
 CLASS_MASKS(class_masks_f16x8, WIDE)
 CLASS_MASKS(class_masks_f16, 1)
 
@@ -154,8 +153,7 @@ DEVICE void class_masks_grad(const real* g, const real* x, const real* w, const 
        int row_sums) {                                                                           \
     class_masks_grad<W>(g, x, w, labels, count, dx, partials, pixels, channels, classes, relu,   \
                         row_sums);                                                               \
-  }                                                                                              \
-  EXPORT(name)
+  }
 CLASS_MASKS_GRAD(class_masks_grad_f16x8, WIDE)
 CLASS_MASKS_GRAD(class_masks_grad_f16, 1)
 
@@ -187,4 +185,3 @@ class_masks_grad_total(const float* RESTRICT partials, const int* RESTRICT label
   if (all) to = bias_db + column;
   *to = (float)sum;
 }
-EXPORT(class_masks_grad_total)

@@ -4,17 +4,21 @@
 //! label: the training step needs no other.
 
 mod cases;
-mod cpu;
-mod cuda;
-mod grad;
-#[cfg(test)]
-mod tests;
 
-use device::{Launch, LaunchArgs};
+use std::sync::Arc;
+
+use device::{Access, Arg, Launch, LaunchArgs};
+use rayon::prelude::*;
 
 use crate::contract::{Dims, Kernel};
+use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
-use crate::{BackwardRule, Cost, OpError, Sink, Source, TensorDesc, check, op};
+use crate::isa::{Isa, wide};
+use crate::matmul::{ConvShape, Epilogue, conv_forward, filter_gradient, gather_workspace_len};
+use crate::ops::bias_grad;
+use crate::{
+    BackwardRule, Cost, DType, Fusion, OpError, OpRef, Sink, Source, TensorDesc, Traits, check, op,
+};
 
 pub use cases::cases;
 
@@ -47,6 +51,10 @@ op! {
 op! {
     /// Gradients of the input, the filters and the bias. Bound by memory: x is read once, dx
     /// written once.
+    ///
+    /// On the CPU the bits are those of the convolution's gradients for a `g` that is 0 in the
+    /// other channels, up to the sign of zeros; in CUDA sums of a row in fp32, those of a class in
+    /// fp64, in order. Deterministic.
     #[derive(Copy, Eq)]
     pub struct ClassMasksGrad = "class_masks_grad" {
         /// x is the output of a ReLU, and `dx` the gradient of its input: 0 where x is not
@@ -79,8 +87,6 @@ op! {
     }
 }
 
-const NAME: &str = "class_masks";
-
 /// Fails unless there is a class.
 fn check_classes(op: &'static str, dims: &Dims) -> Result<(), OpError> {
     let classes = dims.get("K");
@@ -94,7 +100,7 @@ fn flops(x: &TensorDesc) -> u64 {
 
 impl Kernel for ClassMasks {
     fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
-        check_classes(NAME, dims)
+        check_classes(dims.op(), dims)
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
@@ -116,10 +122,198 @@ impl Kernel for ClassMasks {
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let (x, w) = (args.inputs[0], args.inputs[1]);
+        let name = kernel(["class_masks_f16x8", "class_masks_f16"], x.dim(3));
+        vec![sizes(Launch::new(name, [x.dim(0), 1, 1]).tensors(args), x.desc, w.desc)]
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        cpu::forward(args);
+        let ClassMasksInputs { x, w, b, labels, count } = ClassMasksInputs::of(&args.inputs);
+        let shape = row_shape(x.desc);
+        let (pixels, channels) = (shape.out_positions(), shape.channels);
+        let (x, w, b) = (x.f32(), w.f32(), b.f32());
+        let logits = args.outputs[0].f32();
+        logits.fill(0.0);
+        if pixels == 0 {
+            return;
+        }
+        let classes = classes(labels.i32(), count.i32(), b.len());
+        let (rows, isa) = (logits.par_chunks_mut(pixels).zip(&classes).enumerate(), Isa::get());
+        rows.for_each(|(row, (logits, class))| {
+            let Some(class) = *class else { return };
+            let x = &x[row * pixels * channels..][..pixels * channels];
+            let w = &w[class * channels..][..channels];
+            let epilogue = Epilogue { bias: Some(&b[class..=class]), ..Epilogue::default() };
+            let mut workspace = vec![0.0; gather_workspace_len(&shape)];
+            isa.within(|| conv_forward(&shape, x, w, epilogue, logits, &mut workspace));
+        });
+    }
+}
+
+/// Halves of a 16-byte load; as in `vector.cuh`.
+const WIDE: usize = 8;
+/// Columns of a block of the sums by class.
+const COLUMNS: usize = 32;
+
+fn kernel(wide: [&'static str; 2], channels: usize) -> &'static str {
+    wide[usize::from(!channels.is_multiple_of(WIDE))]
+}
+
+/// `M`, positions of a row, `C`, `K`.
+fn sizes(launch: Launch, x: &TensorDesc, w: &TensorDesc) -> Launch {
+    launch.int(x.dim(0)).int(x.dim(1) * x.dim(2)).int(x.dim(3)).int(w.dim(0))
+}
+
+/// Sums of a row: by channel for its filter, and of g; with `bias_grad` also of dx by channel.
+fn row_sums(x: &TensorDesc, bias_grad: bool) -> usize {
+    x.dim(3) + 1 + if bias_grad { x.dim(3) } else { 0 }
+}
+
+/// Bytes of the sums of all rows.
+fn partial_bytes(x: &TensorDesc, bias_grad: bool) -> usize {
+    x.dim(0) * row_sums(x, bias_grad) * size_of::<f32>()
+}
+
+impl Kernel for ClassMasksGrad {
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check_classes(dims.op(), dims)
+    }
+
+    fn adjust(&self, _inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {
+        outputs.truncate(3 + usize::from(self.bias_grad));
+    }
+
+    fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
+        Cost::streaming(inputs, outputs, 2 * flops(&inputs[1]))
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { count_input: Some(ClassMasksGradInputs::LEN - 1), ..Traits::default() }
+    }
+
+    fn fused(&self, fusion: Fusion) -> Option<OpRef> {
+        let can = fusion == Fusion::BiasGrad && !self.bias_grad;
+        can.then(|| Arc::new(Self { bias_grad: true, ..*self }) as OpRef)
+    }
+
+    fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
+        let x = &inputs[1];
+        let rows = x.shape[..3].iter().product();
+        if self.bias_grad { bias_grad::workspace_len(rows, x.dim(3)) } else { 0 }
+    }
+
+    fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
+        partial_bytes(&inputs[1], self.bias_grad)
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        let relu = self.relu;
+        let ClassMasksGradInputs { g, x, w, labels, count } =
+            ClassMasksGradInputs::of(&args.inputs);
+        let [dx, dw, db] = [0, 1, 2].map(|i| args.outputs[i]);
+        for weights in [dw, db] {
+            assert_eq!(
+                weights.dtype(),
+                DType::F32,
+                "{:?}: gradients of weights are f32",
+                weights.desc
+            );
+        }
+        let bias_grad = args.outputs.get(3);
+        let sums = row_sums(x.desc, bias_grad.is_some());
+        let bytes = partial_bytes(x.desc, bias_grad.is_some());
+        let partials = |access| args.workspace.piece(0, bytes, access);
+        let name = kernel(["class_masks_grad_f16x8", "class_masks_grad_f16"], x.dim(3));
+        let rows = Launch::new(name, [x.dim(0), 1, 1])
+            .reads([g, x, w, labels, count])
+            .arg(dx.write())
+            .arg(partials(Access::Write));
+        let classes = w.dim(0) + usize::from(bias_grad.is_some());
+        let total = [(x.dim(3) + 1).div_ceil(COLUMNS), classes, 1];
+        let total = Launch::new("class_masks_grad_total", total)
+            .arg(partials(Access::Read))
+            .reads([labels, count])
+            .arg(dw.write())
+            .arg(db.write())
+            .arg(bias_grad.map_or(Arg::Null, |sums| sums.write()));
+        let rows = sizes(rows, x.desc, w.desc).arg(relu).int(sums);
+        let total = total.int(x.dim(0)).int(x.dim(3)).int(w.dim(0)).int(sums);
+        vec![rows, total]
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        grad(self.relu, args);
+        if self.bias_grad {
+            let x = args.inputs[1].desc;
+            let count = rows_in_use(args.inputs[4].i32(), x.dim(0));
+            let [dx, .., sums] = &mut args.outputs[..] else { unreachable!("four outputs") };
+            let len = count * x.dim(1) * x.dim(2) * x.dim(3);
+            bias_grad::sum_rows(&dx.f32()[..len], sums.f32(), args.workspace);
+        }
+    }
+}
+
+/// The product of one row with one filter.
+fn row_shape(x: &TensorDesc) -> ConvShape {
+    ConvShape::matrix(x.dim(1) * x.dim(2), x.dim(3), 1)
+}
+
+/// Class of each row in use; `None` if it has no mask.
+fn classes(labels: &[i32], count: &[i32], num_classes: usize) -> Vec<Option<usize>> {
+    let labels = &labels[..rows_in_use(count, labels.len())];
+    let class = |(row, label): (usize, &i32)| {
+        let class = usize::try_from(*label).ok().filter(|class| *class > 0)?;
+        assert!(class < num_classes, "label {class} of {num_classes} classes in row {row}");
+        Some(class)
+    };
+    labels.iter().enumerate().map(class).collect()
+}
+
+fn grad(relu: bool, args: &mut CpuArgs<'_>) {
+    let ClassMasksGradInputs { g, x, w, labels, count } = ClassMasksGradInputs::of(&args.inputs);
+    let (num_classes, shape) = (w.desc.dim(0), row_shape(x.desc));
+    let (pixels, channels) = (shape.out_positions(), shape.channels);
+    let (g, x, w) = (g.f32(), x.f32(), w.f32());
+    let classes = classes(labels.i32(), count.i32(), num_classes);
+    let [dx, dw, db, ..] = &mut args.outputs[..] else { unreachable!("three outputs at least") };
+    let (dx, isa) = (dx.f32(), Isa::get());
+    if !dx.is_empty() {
+        dx.par_chunks_mut(pixels * channels).enumerate().for_each(|(row, dx)| {
+            let Some(&Some(class)) = classes.get(row) else { return dx.fill(0.0) };
+            let filter = &w[class * channels..][..channels];
+            let x = &x[row * pixels * channels..][..dx.len()];
+            spread(isa, dx, &g[row * pixels..][..pixels], filter, relu.then_some(x));
+        });
+    }
+    let rows_of = |class: usize| -> Vec<usize> {
+        let own = classes.iter().enumerate().filter(|(_, own)| **own == Some(class));
+        own.map(|(row, _)| row).collect()
+    };
+    let rows: Vec<Vec<usize>> = (0..num_classes).map(rows_of).collect();
+    if channels > 0 {
+        dw.f32().par_chunks_mut(channels).zip(&rows).for_each(|(dw, rows)| {
+            filter_gradient(x, g, pixels, rows, dw);
+        });
+    }
+    for (db, rows) in db.f32().iter_mut().zip(&rows) {
+        *db = bias_grad::sum_of_rows(g, pixels, rows);
+    }
+}
+
+wide! {
+    /// `dx[pixel][c] = g[pixel] * filter[c]`; 0 where `x` is given and not positive.
+    fn spread(dx: &mut [f32], g: &[f32], filter: &[f32], x: Option<&[f32]>) {
+        let channels = filter.len();
+        for (i, (dx, g)) in dx.chunks_exact_mut(channels).zip(g).enumerate() {
+            match x {
+                None => dx.iter_mut().zip(filter).for_each(|(dx, w)| *dx = g * w),
+                Some(x) => {
+                    let x = &x[i * channels..][..channels];
+                    for ((dx, w), x) in dx.iter_mut().zip(filter).zip(x) {
+                        *dx = if *x > 0.0 { g * w } else { 0.0 };
+                    }
+                }
+            }
+        }
     }
 }

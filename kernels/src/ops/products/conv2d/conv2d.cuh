@@ -13,8 +13,7 @@
        unsigned char* RESTRICT signs) {                                                      \
     const ActivationRows finish{y, scale, bias, residual, conv.filters, relu, signs};        \
     gemm<tile>(Forward(x, w, count, conv), partials, finish);                                \
-  }                                                                                          \
-  EXPORT(name)
+  }
 
 #define CONV2D_MASKED(name, tile, blocks)                                                          \
   KERNEL_BLOCKS(tile::THREADS, blocks)                                                             \
@@ -24,8 +23,7 @@
        int relu) {                                                                                 \
     const GradientRows finish{y, bias, other, mask, signs, conv.filters, relu};                    \
     gemm<tile>(Forward(x, w, count, conv), partials, finish);                                      \
-  }                                                                                                \
-  EXPORT(name)
+  }
 
 #define CONV2D_NEAREST(name, tile, blocks)                                                   \
   KERNEL_BLOCKS(tile::THREADS, blocks)                                                       \
@@ -34,5 +32,4 @@
        real* RESTRICT y, float* RESTRICT partials, Conv conv, int relu, Nearest nearest) {   \
     const ActivationRows all{y, scale, bias, residual, conv.filters, relu};                  \
     gemm<tile>(Forward(x, w, count, conv), partials, NearestRows{all, nearest});             \
-  }                                                                                          \
-  EXPORT(name)
+  }

@@ -97,7 +97,6 @@ conv2d_depthwise_f16(const real* RESTRICT x, const real* RESTRICT w, const float
       if (q + i < conv.width) store_pair(out + (int64_t)i * conv.channels, sums[i]);
   }
 }
-EXPORT(conv2d_depthwise_f16)
 
 KERNEL(7 * 32)
 conv2d_depthwise_grad_weight_f16(const real* RESTRICT x, const real* RESTRICT g,
@@ -140,4 +139,3 @@ conv2d_depthwise_grad_weight_f16(const real* RESTRICT x, const real* RESTRICT g,
 #pragma unroll
   for (int s = 0; s < SIDE; s++) out[s] = sums[s].x, out[TAPS + s] = sums[s].y;
 }
-EXPORT(conv2d_depthwise_grad_weight_f16)

@@ -12,5 +12,4 @@
        int relu) {                                                                                 \
     const GradientRows finish{dx, bias, other, mask, signs, conv.channels, relu};                  \
     gemm<tile>(GradInput(g, w, count, conv, padded), partials, finish);                            \
-  }                                                                                                \
-  EXPORT(name)
+  }

@@ -24,4 +24,3 @@ conv2d_pad_columns_f16(const half* RESTRICT g, half* RESTRICT padded, int rows, 
     v[i] = column + i < columns ? __half2float(from[column + i]) : 0.0f;
   store(padded + item * WIDE, v);
 }
-EXPORT(conv2d_pad_columns_f16)

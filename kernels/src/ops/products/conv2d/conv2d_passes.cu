@@ -57,7 +57,6 @@ conv2d_reduce_f16(const float* RESTRICT partials, int splits, int images, int pe
   reduce_splits(partials, splits, images * per_image, columns,
                 filled_images(count, images) * per_image, finish);
 }
-EXPORT(conv2d_reduce_f16)
 
 KERNEL(256)
 conv2d_reduce_nearest_f16(const float* RESTRICT partials, int splits, int images, int per_image,
@@ -68,7 +67,6 @@ conv2d_reduce_nearest_f16(const float* RESTRICT partials, int splits, int images
   reduce_splits(partials, splits, images * per_image, columns,
                 filled_images(count, images) * per_image, NearestRows{all, nearest});
 }
-EXPORT(conv2d_reduce_nearest_f16)
 
 KERNEL(256)
 conv2d_reduce_gradient_f16(const float* RESTRICT partials, int splits, int images, int per_image,
@@ -79,7 +77,6 @@ conv2d_reduce_gradient_f16(const float* RESTRICT partials, int splits, int image
   reduce_splits(partials, splits, images * per_image, columns,
                 filled_images(count, images) * per_image, finish);
 }
-EXPORT(conv2d_reduce_gradient_f16)
 
 KERNEL(256)
 conv2d_reduce_f32(const float* RESTRICT partials, int splits, const float* RESTRICT scale,
@@ -94,7 +91,6 @@ conv2d_reduce_f32(const float* RESTRICT partials, int splits, const float* RESTR
   }
   reduce_splits(partials, splits, rows, columns, rows, WeightRows{dw, scale, columns});
 }
-EXPORT(conv2d_reduce_f32)
 #endif
 
 KERNEL(256)
@@ -111,7 +107,6 @@ conv2d_scale_weights_f16(const real* RESTRICT w, const float* RESTRICT scale, re
   for (int e = 0; e < CHUNK; e++) v[e] = own.value(e) * factor;
   store_columns(scaled + first, v, column, columns);
 }
-EXPORT(conv2d_scale_weights_f16)
 
 // Groups of a convolution that are taken together: `filters` and `channels` of one, and `wide`
 // channels of all of them.
@@ -139,7 +134,6 @@ conv2d_expand_groups_f16(const real* RESTRICT w, const float* RESTRICT scale, re
   }
   store_columns(wide + line * groups.wide, v, column, groups.wide);
 }
-EXPORT(conv2d_expand_groups_f16)
 
 KERNEL(256)
 conv2d_collect_groups_f32(const float* RESTRICT wide, float* RESTRICT w, GroupsTogether groups) {
@@ -149,4 +143,3 @@ conv2d_collect_groups_f32(const float* RESTRICT wide, float* RESTRICT w, GroupsT
   const int channel = (int)(item % groups.channels), row = (int)(line / groups.taps);
   w[item] = wide[line * groups.wide + groups.place(row) + channel];
 }
-EXPORT(conv2d_collect_groups_f32)

@@ -17,8 +17,6 @@
 
 mod cases;
 mod finish_cases;
-#[cfg(test)]
-mod tests;
 
 use super::layer::Layer;
 use super::product::{Form, Makes, Product};

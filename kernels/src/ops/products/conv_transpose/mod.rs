@@ -12,8 +12,6 @@
 //! deterministic.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use super::layer::Layer;
 use super::product::{Form, Makes, Product};

@@ -39,7 +39,6 @@ fold_norm(const real* RESTRICT w, const float* RESTRICT gamma, const float* REST
   for (int i = threadIdx.x; i < len; i += blockDim.x)
     folded[first + i] = to_real(to_float(w[first + i]) * (float)scale);
 }
-EXPORT(fold_norm)
 
 KERNEL(256)
 fold_norm_grad(const float* RESTRICT dfolded, const float* RESTRICT dbias, const real* RESTRICT w,
@@ -62,4 +61,3 @@ fold_norm_grad(const float* RESTRICT dfolded, const float* RESTRICT dbias, const
   dgamma[k] = (float)((sum - (double)mean[k] * (double)dbias[k]) * inv);
   dbeta[k] = dbias[k];
 }
-EXPORT(fold_norm_grad)

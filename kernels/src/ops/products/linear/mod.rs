@@ -9,8 +9,6 @@
 //! weights if M is below about 50; deterministic.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use super::layer::Layer;
 use super::product::{Form, Makes, Product};

@@ -6,14 +6,13 @@
 //! fp16 alone.
 
 mod cases;
-mod cuda;
 
-use device::{Launch, LaunchArgs};
+use device::{Access, Arg, Launch, LaunchArgs};
 
 use super::conv2d::Conv2d;
 use crate::contract::{Dims, Kernel};
 use crate::cpu::CpuArgs;
-use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len};
+use crate::matmul::{ConvShape, Epilogue, conv_forward, gather_workspace_len, launch};
 use crate::ops::layer::Layer;
 use crate::{Cost, OpError, TensorDesc, Traits, check, op, signs};
 
@@ -97,15 +96,15 @@ impl Projected {
 }
 
 impl Kernel for Projected {
-    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let ProjectedInputs { x, w, from, w_from, .. } = ProjectedInputs::of(inputs);
         let (shapes, y) = self.sizes([x, w, from, w_from])?;
         for s in shapes {
             let whole = s.channels.is_multiple_of(CHANNEL_MULTIPLE);
-            check::parameter(NAME, "channels", whole, "a multiple of 8", s.channels)?;
+            check::parameter(dims.op(), "channels", whole, "a multiple of 8", s.channels)?;
         }
         if self.signs {
-            signs::infer(NAME, "y", &TensorDesc::new(x.role, &y))?;
+            signs::infer(dims.op(), "y", &TensorDesc::new(x.role, &y))?;
         }
         Ok(())
     }
@@ -131,12 +130,12 @@ impl Kernel for Projected {
     }
 
     fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
-        cuda::Scratch::of(&self.shapes(inputs, |desc| desc)).len()
+        Scratch::of(&self.shapes(inputs, |desc| desc)).len()
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let shapes = self.shapes(&args.inputs, |input| input.desc);
-        cuda::launches(self, &shapes, args)
+        launches(self, &shapes, args)
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -163,4 +162,55 @@ impl Kernel for Projected {
             signs::write(signs.i32(), y, own.filters);
         }
     }
+}
+
+/// The first launch's output for the second: filters of both in half, and sums of biases.
+struct Scratch {
+    /// Bytes of each part; those of filters are multiples of 16.
+    parts: [usize; 3],
+}
+
+impl Scratch {
+    fn of([own, from]: &[ConvShape; 2]) -> Self {
+        let filters = |s: &ConvShape| s.filters * s.channels * size_of::<u16>();
+        Self { parts: [filters(own), filters(from), own.filters * size_of::<f32>()] }
+    }
+
+    /// Bytes of all parts.
+    fn len(&self) -> usize {
+        self.parts.iter().sum()
+    }
+
+    fn part(&self, args: &LaunchArgs<'_>, i: usize, access: Access) -> Arg {
+        args.workspace.piece(self.parts[..i].iter().sum(), self.parts[i], access)
+    }
+}
+
+fn launches(op: &Projected, [own, from]: &[ConvShape; 2], args: &LaunchArgs<'_>) -> Vec<Launch> {
+    let inputs = ProjectedInputs::of(&args.inputs);
+    let scratch = Scratch::of(&[*own, *from]);
+    let chunks = (own.channels + from.channels) / CHANNEL_MULTIPLE;
+    let filters = Launch::over("projected_filters_f16", own.filters * (chunks + 1)).reads([
+        inputs.w,
+        inputs.w_from,
+        inputs.scale,
+        inputs.scale_from,
+        inputs.bias,
+        inputs.bias_from,
+    ]);
+    let filters = (0..3).fold(filters, |l, i| l.arg(scratch.part(args, i, Access::Write)));
+    let filters = filters.int(own.filters).int(own.channels).int(from.channels);
+    let part = |i| scratch.part(args, i, Access::Read);
+    let product = launch::projected(args.gpu, own, from)
+        .arg(inputs.x.read())
+        .arg(part(0))
+        .arg(inputs.from.read())
+        .arg(part(1))
+        .arg(part(2))
+        .arg(args.outputs[0].write())
+        .arg(launch::conv_arg(own))
+        .arg(launch::conv_arg(from))
+        .arg(op.relu)
+        .arg(args.outputs.get(1).map_or(Arg::Null, |signs| signs.write()));
+    vec![filters, product]
 }

@@ -50,7 +50,6 @@ projected_filters_f16(const half* RESTRICT w, const half* RESTRICT w_from,
   item -= others;
   if (item < filters) sum[item] = bias[item] + bias_from[item];
 }
-EXPORT(projected_filters_f16)
 
 PROJECTED(projected_f16_large, LargeTile, 2)
 PROJECTED(projected_f16_small, SmallTile, 4)

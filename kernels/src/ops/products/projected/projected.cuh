@@ -11,5 +11,4 @@
                                                    {x, w, nullptr, conv});                   \
     const ActivationRows finish{y, nullptr, bias, nullptr, conv.filters, relu, signs};       \
     gemm<tile>(pass, nullptr, finish);                                                       \
-  }                                                                                          \
-  EXPORT(name)
+  }

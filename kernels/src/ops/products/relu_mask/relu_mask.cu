@@ -29,4 +29,3 @@ relu_mask_f16(const real* RESTRICT dy, const real* RESTRICT y, real* RESTRICT g,
     for (uint64_t i = first; i < len; i++) g[i] = to_float(y[i]) > 0.0f ? dy[i] : zero;
   }
 }
-EXPORT(relu_mask_f16)

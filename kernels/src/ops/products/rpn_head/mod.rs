@@ -41,7 +41,6 @@ op! {
     out {}
 }
 
-const NAME: &str = "rpn_head";
 /// The error that a hidden map in fp16 adds to an output, in units of its root mean square: 2^-11
 /// of each of its values, which shows where their products cancel.
 pub(super) const HIDDEN_ROUNDING: f64 = 1e-3;
@@ -90,7 +89,7 @@ impl Kernel for RpnHead {
         let sizes = format!("{levels} levels, {anchors} anchors, {channels} to {filters}");
         let fits = Self::fits(levels, anchors, [channels, filters]);
         let most = "at most 8 levels, 3 anchors of a cell, channels in multiples of 8";
-        check::parameter(NAME, "sizes", fits, most, sizes)
+        check::parameter(dims.op(), "sizes", fits, most, sizes)
     }
 
     fn adjust(&self, inputs: &[TensorDesc], outputs: &mut Vec<TensorDesc>) {

@@ -131,5 +131,4 @@ DEVICE void rpn_head(const Levels& levels, const half* w, const float* bias,
     const Predictors predictors{w_logits, w_deltas,       b_logits,        \
                                 b_deltas, levels.anchors, levels.filters}; \
     rpn_head<tile>(levels, w, bias, predictors);                           \
-  }                                                                        \
-  EXPORT(name)
+  }

@@ -16,7 +16,7 @@ REALS(fp16, fp32)
 constexpr int CAPACITY = 64;  // tensors of a launch: the struct stays under 4 KiB
 constexpr int BLOCK_ELEMENTS = 4096;
 
-// The tensors of a launch. Equal to the struct that cuda.rs builds.
+// The tensors of a launch. Equal to the struct that the launch builds.
 struct Weights {
   const real* w[CAPACITY];
   const float* scale[CAPACITY];
@@ -25,7 +25,7 @@ struct Weights {
   int filter[CAPACITY];       // elements of a filter
   int first_block[CAPACITY];  // past the last tensor, the blocks of the launch
 };
-static_assert(sizeof(Weights) == 36 * CAPACITY, "cuda.rs builds it");
+static_assert(sizeof(Weights) == 36 * CAPACITY, "the launch builds it");
 
 template <int W>
 DEVICE void scale_span(const Weights& in, int i, int first, int end) {
@@ -48,4 +48,3 @@ KERNEL(THREADS) scale_weights(const Weights in) {
   else
     scale_span<1>(in, i, first, end);
 }
-EXPORT(scale_weights)

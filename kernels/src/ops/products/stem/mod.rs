@@ -46,7 +46,6 @@ pub const CHANNELS: usize = 3;
 /// Channels of an image in memory.
 pub const STORED_CHANNELS: usize = 4;
 
-const NAME: &str = "stem";
 const PAD: usize = KERNEL / 2;
 
 /// The convolution of images `[N, H, W, ..]` of at least a pixel with filters `[K, ..]`.
@@ -78,9 +77,9 @@ const ROW: usize = PIXELS * STORED_CHANNELS;
 impl Kernel for Stem {
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let (x, width) = (&inputs[0], dims.get("W"));
-        check::parameter(NAME, "W", width.is_multiple_of(2), "even", width)?;
+        check::parameter(dims.op(), "W", width.is_multiple_of(2), "even", width)?;
         if dims.get("H*W") == 0 {
-            return Err(check::shape_error(NAME, "x", x, "at least 1x1 pixels".into()));
+            return Err(check::shape_error(dims.op(), "x", x, "at least 1x1 pixels".into()));
         }
         let shape = conv_shape(x, &inputs[1]);
         dims.bind("P", shape.out_height);
@@ -119,8 +118,7 @@ impl Kernel for Stem {
         let product = launch::stem(args.gpu, &rows)
             .arg(x.read())
             .arg(filters(Access::Read))
-            .arg(scale.read())
-            .arg(bias.read())
+            .reads([scale, bias])
             .arg(args.outputs[0].write())
             .arg(launch::conv_arg(&rows));
         vec![arrange, product]

@@ -23,4 +23,3 @@ stem_f16_narrow(const half* RESTRICT x, const half* RESTRICT arranged, const flo
   const ActivationRows finish{y, scale, bias, nullptr, conv.filters, 1};
   gemm<NarrowTile>(Stem(x, arranged, conv), nullptr, finish);
 }
-EXPORT(stem_f16_narrow)

@@ -4,19 +4,20 @@
 //! reads row `floor(y * h / H)`, which also serves odd sizes; computed in integers.
 
 mod cases;
-mod grad;
-#[cfg(test)]
-mod tests;
+
+use std::ops::Range;
+use std::sync::Arc;
 
 use device::{Arg, BLOCK, Buffer, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;
 
 use crate::contract::{Dims, Flops, Kernel};
 use crate::cpu::{CpuArgs, TensorRef};
-use crate::{BackwardRule, Finish, OpError, Sink, Source, TensorDesc, check, op};
+use crate::{
+    BackwardRule, Finish, Fusion, OpError, OpRef, Sink, Source, TensorDesc, Traits, check, op,
+};
 
 pub use cases::cases;
-pub use grad::UpsampleGrad;
 
 op! {
     /// `y = lateral + nearest(top)`. The gradient of `lateral` is that of `y`; that of `top` sums,
@@ -33,8 +34,6 @@ op! {
         y: Activation "[N, H, W, C]",
     }
 }
-
-const NAME: &str = "upsample_add";
 
 /// `map [N,h,w,C]` in a larger or smaller size: each position has the value of its nearest.
 pub(crate) fn enlarge(map: &TensorRef<'_>, [height, width]: [usize; 2]) -> Vec<f32> {
@@ -54,10 +53,10 @@ pub(crate) fn enlarge(map: &TensorRef<'_>, [height, width]: [usize; 2]) -> Vec<f
 impl Kernel for UpsampleAdd {
     const FLOPS: Flops = Flops::Output(1);
 
-    fn check(&self, inputs: &[TensorDesc], _dims: &mut Dims) -> Result<(), OpError> {
+    fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         if !inputs[0].is_empty() && inputs[1].is_empty() {
             let expected = "[N, h, w, C] with at least one position".into();
-            return Err(check::shape_error(NAME, "top", &inputs[1], expected));
+            return Err(check::shape_error(dims.op(), "top", &inputs[1], expected));
         }
         Ok(())
     }
@@ -111,4 +110,87 @@ fn sizes(big: &Buffer<'_>, small: &Buffer<'_>) -> (Arg, bool) {
 fn grid(map: &Buffer<'_>, wide: bool) -> [usize; 3] {
     let vectors = map.dim(2) * map.dim(3) / if wide { 8 } else { 1 };
     [map.dim(0) * map.dim(1), vectors.div_ceil(BLOCK as usize), 1]
+}
+
+op! {
+    /// `dtop[y, x] = sum of g` over the outputs whose source is `(y, x)`.
+    pub struct UpsampleGrad = "upsample_grad" {
+        /// Height of the map that was upsampled.
+        pub height: usize,
+        /// Width of the map that was upsampled.
+        pub width: usize,
+        /// The finish of the sums.
+        pub finish: Finish,
+    }
+    in UpsampleGradInputs {
+        /// Gradient of the finer map.
+        g: real "[N, H, W, C]",
+    }
+    optional {
+        /// Another gradient of the coarser map.
+        other: real "[N, height, width, C]" if |op| op.finish.other,
+    }
+    out {
+        /// Gradient of the coarser map.
+        dtop: Gradient "[N, height, width, C]",
+    }
+}
+
+/// Outputs `o` in `0..outputs` with `floor(o * inputs / outputs) = i`.
+fn readers(i: usize, inputs: usize, outputs: usize) -> Range<usize> {
+    (i * outputs).div_ceil(inputs)..((i + 1) * outputs).div_ceil(inputs)
+}
+
+impl Kernel for UpsampleGrad {
+    const FLOPS: Flops = Flops::Input(1);
+
+    fn check(&self, _inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
+        check::parameter(dims.op(), "finish.mask", !self.finish.mask, "false", self.finish.mask)
+    }
+
+    fn traits(&self) -> Traits {
+        Traits { finish: Some(self.finish), ..Traits::default() }
+    }
+
+    fn fused(&self, fusion: Fusion) -> Option<OpRef> {
+        let Fusion::Finish(finish @ Finish { mask: false, .. }) = fusion else { return None };
+        Some(Arc::new(Self { finish, ..self.clone() }))
+    }
+
+    fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
+        let (g, dtop) = (args.inputs[0], args.outputs[0]);
+        let (sizes, wide) = sizes(&g, &dtop);
+        let kernel = if wide { "upsample_grad_f16x8" } else { "upsample_grad_f16" };
+        let other = UpsampleGradInputs::of(&args.inputs, [self.finish.other]).other;
+        vec![
+            Launch::new(kernel, grid(&dtop, wide))
+                .arg(g.read())
+                .arg(other.map_or(Arg::Null, |other| other.read()))
+                .arg(dtop.write())
+                .arg(sizes),
+        ]
+    }
+
+    fn run_cpu(&self, args: &mut CpuArgs<'_>) {
+        let g = args.inputs[0];
+        let [out_h, out_w, c] = [1, 2, 3].map(|i| g.desc.dim(i));
+        let (g, dtop) = (g.f32(), args.outputs[0].f32());
+        if dtop.is_empty() {
+            return;
+        }
+        dtop.par_chunks_mut(self.width * c).enumerate().for_each(|(line, dtop)| {
+            dtop.fill(0.0);
+            let image = line / self.height * out_h;
+            for y in readers(line % self.height, self.height, out_h) {
+                let g = &g[(image + y) * out_w * c..(image + y + 1) * out_w * c];
+                for (x, dtop) in dtop.chunks_exact_mut(c).enumerate() {
+                    let columns = readers(x, self.width, out_w);
+                    for g in g[columns.start * c..columns.end * c].chunks_exact(c) {
+                        dtop.iter_mut().zip(g).for_each(|(d, g)| *d += g);
+                    }
+                }
+            }
+        });
+        self.finish.split(&args.inputs).1.run_cpu(dtop);
+    }
 }

@@ -24,7 +24,7 @@ REALS(fp16, fp32)
 struct Sizes {
   int big_h, big_w, small_h, small_w, channels;
 };
-static_assert(sizeof(Sizes) == 20, "as cuda.rs lays it out");
+static_assert(sizeof(Sizes) == 20, "as the launch lays it out");
 
 template <int W>
 DEVICE void add(const real* lateral, const real* top, real* y, const Sizes s) {
@@ -80,25 +80,21 @@ upsample_add_f16x8(const real* RESTRICT lateral, const real* RESTRICT top, real*
                    Sizes sizes) {
   add<8>(lateral, top, y, sizes);
 }
-EXPORT(upsample_add_f16x8)
 
 KERNEL(256)
 upsample_add_f16(const real* RESTRICT lateral, const real* RESTRICT top, real* RESTRICT y,
                  Sizes sizes) {
   add<1>(lateral, top, y, sizes);
 }
-EXPORT(upsample_add_f16)
 
 KERNEL(256)
 upsample_grad_f16x8(const real* RESTRICT g, const real* RESTRICT other, real* RESTRICT dtop,
                     Sizes sizes) {
   gather<8>(g, other, dtop, sizes);
 }
-EXPORT(upsample_grad_f16x8)
 
 KERNEL(256)
 upsample_grad_f16(const real* RESTRICT g, const real* RESTRICT other, real* RESTRICT dtop,
                   Sizes sizes) {
   gather<1>(g, other, dtop, sizes);
 }
-EXPORT(upsample_grad_f16)

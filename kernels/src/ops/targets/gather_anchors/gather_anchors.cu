@@ -30,4 +30,3 @@ gather_anchors(const float4* RESTRICT anchors, const int* RESTRICT idx,
   labels[row] = found ? anchor_labels[at] : -1;
   matched[row] = found ? anchor_matches[at] : 0;
 }
-EXPORT(gather_anchors)

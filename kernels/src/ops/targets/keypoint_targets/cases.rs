@@ -27,3 +27,38 @@ pub fn cases() -> Vec<OpCase> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::cell;
+    use super::*;
+    use crate::TensorDesc;
+
+    use crate::case::hand::{run, tensor};
+    use crate::case::index;
+    use crate::cpu::HostTensor;
+
+    /// A RoI of 10 x 20 pixels under 4 x 4 cells: inside, on both edges, outside, not labelled.
+    #[test]
+    fn by_hand() {
+        let points = [[14.9, 22.0, 2.0], [20.0, 30.0, 1.0], [9.9, 15.0, 2.0], [15.0, 15.0, 0.0]];
+        let keypoints = TensorDesc::new(Role::Box, &[1, 1, 4, 3]);
+        let inputs = [
+            tensor(&[2, 4], [10.0, 10.0, 20.0, 30.0].repeat(2)),
+            index(&[2], [0, 0]),
+            index(&[2], [0, 0]),
+            index(&[1], [1]),
+            HostTensor::f32(keypoints, points.concat()),
+        ];
+        let outputs = run(&KeypointTargets { side: 4 }, &inputs);
+        assert_eq!(outputs[0].as_i32(), [4 * 2 + 1, 15, -1, -1, -1, -1, -1, -1]);
+        assert_eq!(outputs[1].as_i32(), [0, 0, 0, 0, -1, -1, -1, -1]);
+    }
+
+    #[test]
+    fn a_roi_without_extent_holds_its_own_point_alone() {
+        assert_eq!(cell(3.0, 3.0, 3.0, 56), Some(55));
+        assert_eq!(cell(2.0, 3.0, 3.0, 56), None);
+        assert_eq!(cell(4.0, 3.0, 3.0, 56), None);
+    }
+}

@@ -46,4 +46,3 @@ keypoint_targets(const Box* RESTRICT mask_rois, const int* RESTRICT image_idx,
   cells[i] = found;
   image_of_row[i] = image;
 }
-EXPORT(keypoint_targets)

@@ -6,15 +6,13 @@
 //! falls to the same side everywhere.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Launch, LaunchArgs};
 
 use crate::boxes::as_boxes;
 use crate::contract::Kernel;
 use crate::counted::rows_in_use;
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 use crate::{Cost, TensorDesc, op};
 
 pub use cases::cases;
@@ -76,9 +74,7 @@ impl Kernel for KeypointTargets {
         let (image_idx, matched) = (inputs.image_idx.i32(), inputs.matched.i32());
         let count = rows_in_use(inputs.count.i32(), rois.len());
         let [images, objects, per_object] = [0, 1, 2].map(|i| inputs.keypoints.shape()[i]);
-        let [cells, image_of_row] = &mut args.outputs[..] else {
-            unreachable!("infer gives two outputs")
-        };
+        let [cells, image_of_row] = exactly(&mut args.outputs);
         let (cells, image_of_row) = (cells.i32(), image_of_row.i32());
         for i in 0..cells.len() {
             let (row, k) = (i / per_object, i % per_object);

@@ -144,4 +144,3 @@ mask_targets_average(MaskRois rois, Segments in, float* RESTRICT targets, int si
     // The next strip's lines are written after the barriers of draw_object.
   }
 }
-EXPORT(mask_targets_average)

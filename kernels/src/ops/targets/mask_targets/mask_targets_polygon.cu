@@ -81,4 +81,3 @@ mask_targets_polygon(MaskRois rois, Segments in, float* RESTRICT targets, int si
   }
   if (object.view->transposed) transpose(target, side);
 }
-EXPORT(mask_targets_polygon)

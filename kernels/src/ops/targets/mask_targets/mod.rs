@@ -17,18 +17,22 @@
 
 mod bitmap;
 mod cases;
-mod cpu;
 mod polygon;
 mod segments;
-#[cfg(test)]
-mod tests;
+
+use std::collections::HashMap;
 
 use choices::MaskTargetRule;
 use device::{Arg, Buffer, Launch, LaunchArgs, StructArg};
+use rayon::prelude::*;
 
-use crate::contract::{Dims, Kernel};
+use crate::coco::Crop;
+use crate::contract::Kernel;
+use crate::counted::rows_in_use;
 use crate::cpu::CpuArgs;
 use crate::op;
+use crate::view::View;
+use segments::{Outline, Segments};
 
 pub use cases::cases;
 
@@ -75,10 +79,6 @@ op! {
 const STRIP: usize = 32;
 
 impl Kernel for MaskTargets {
-    fn sizes(&self, dims: &mut Dims) {
-        dims.bind("side", self.side);
-    }
-
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let (inputs, targets) = (MaskTargetsInputs::of(&args.inputs), args.outputs[0]);
         let kernel = match self.rule {
@@ -97,7 +97,62 @@ impl Kernel for MaskTargets {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        cpu::mask_targets(self, &args.inputs, args.outputs[0].f32());
+        let inputs = &args.inputs;
+        let targets = args.outputs[0].f32();
+        let inputs = MaskTargetsInputs::of(inputs);
+        let (rois, image_idx) = (inputs.mask_rois.f32(), inputs.image_idx.i32());
+        let matched = inputs.matched.i32();
+        let count = rows_in_use(inputs.count.i32(), image_idx.len());
+        let key = |row: usize| {
+            let image = usize::try_from(image_idx[row]).ok().filter(|_| row < count)?;
+            Some((image, usize::try_from(matched[row]).ok()?))
+        };
+        let segments = Segments::of(&inputs);
+        let views = inputs.views.i32();
+        let view = |image| View::of(views, image);
+        let mut slots = HashMap::new();
+        let mut keys = Vec::new();
+        for found in (0..image_idx.len()).filter_map(key) {
+            slots.entry(found).or_insert_with(|| {
+                keys.push(found);
+                keys.len() - 1
+            });
+        }
+        let objects: Vec<Object<'_>> = keys
+            .into_par_iter()
+            .map(|(image, object)| {
+                let outline = segments.outline(image, object);
+                let needed = self.rule == MaskTargetRule::RoiAlignBitmap
+                    || matches!(outline, Outline::Runs(_));
+                let source = || view(image).axes().map(|axis| axis.source.max(0) as usize);
+                let crops = if needed { outline.crops(source()) } else { vec![] };
+                Object { image, outline, crops }
+            })
+            .collect();
+        targets.par_chunks_mut(self.side * self.side).enumerate().for_each(|(row, target)| {
+            target.fill(0.0);
+            let Some(object) = key(row).map(|key| &objects[slots[&key]]) else { return };
+            let view = view(object.image);
+            // Along the source's axes.
+            let [y1, y2] = [1, 3].map(|i| rois[4 * row + i]);
+            let [x1, x2] = [0, 2].map(|i| rois[4 * row + i]);
+            let [[y1, y2], [x1, x2]] = view.turned([[y1, y2], [x1, x2]]);
+            let roi = [x1, y1, x2, y2];
+            match (&self.rule, &object.outline) {
+                (MaskTargetRule::RoiAlignBitmap, _) => {
+                    bitmap::average(&object.crops, view, roi, self.side, target);
+                }
+                (MaskTargetRule::CocoPolygon, Outline::Polygons(polygons)) => {
+                    polygon::rasterize(polygons, view, roi, self, target);
+                }
+                (MaskTargetRule::CocoPolygon, Outline::Runs(_)) => {
+                    bitmap::nearest(&object.crops, view, roi, self, target);
+                }
+            }
+            if view.transposed != 0 {
+                transpose(target, self.side);
+            }
+        });
     }
 }
 
@@ -115,4 +170,19 @@ fn segments(inputs: &MaskTargetsInputs<&Buffer<'_>>) -> Arg {
     let dims =
         [segm_index.dim(0), segm_index.dim(1), segm_parts.dim(1), coords.dim(1), runs.dim(1)];
     StructArg::new().pointers(tensors, 5).ints(dims).arg()
+}
+
+/// An object of a RoI.
+struct Object<'a> {
+    image: usize,
+    outline: Outline<'a>,
+    /// Its pixels, unless the rule works on polygons.
+    crops: Vec<Crop>,
+}
+
+/// Lets the axes of a square change places.
+fn transpose(square: &mut [f32], side: usize) {
+    for row in 0..side {
+        (0..row).for_each(|column| square.swap(row * side + column, column * side + row));
+    }
 }

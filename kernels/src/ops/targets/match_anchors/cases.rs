@@ -46,3 +46,71 @@ pub fn cases() -> Vec<OpCase> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::case::hand::{run, tensor};
+    use crate::case::index;
+
+    fn op() -> MatchAnchors {
+        MatchAnchors {
+            fg_iou: 0.7,
+            bg_iou: 0.3,
+            low_quality: true,
+            plus_one: false,
+            straddle_filter: false,
+        }
+    }
+
+    /// Overlaps with a 10 x 10 box at the origin: 0.8, 0.5, 0.5, 0.2, 0.
+    const ANCHORS: [[f32; 4]; 5] = [
+        [0.0, 0.0, 10.0, 8.0],
+        [0.0, 0.0, 10.0, 5.0],
+        [0.0, 5.0, 10.0, 10.0],
+        [0.0, 0.0, 10.0, 2.0],
+        [-90.0, 0.0, -80.0, 9.0],
+    ];
+
+    fn labels(
+        op: &MatchAnchors,
+        anchors: &[[f32; 4]],
+        gts: &[[f32; 4]],
+        num_images: i32,
+    ) -> (Vec<i32>, Vec<i32>) {
+        let inputs = [
+            tensor(&[anchors.len(), 4], anchors.concat()),
+            tensor(&[1, gts.len(), 4], gts.concat()),
+            index(&[1], [gts.len() as i32]),
+            sizes(1, 100, 100),
+            constant(&[1], num_images),
+        ];
+        let outputs = run(op, &inputs);
+        (outputs[0].as_i32().to_vec(), outputs[1].as_i32().to_vec())
+    }
+
+    #[test]
+    fn thresholds_filter_and_empty_images_by_hand() {
+        let gt = [0.0, 0.0, 10.0, 10.0];
+        assert_eq!(labels(&op(), &ANCHORS, &[gt], 1), (vec![1, -1, -1, 0, 0], vec![0; 5]));
+        let filter = MatchAnchors { straddle_filter: true, ..op() };
+        assert_eq!(labels(&filter, &ANCHORS, &[gt], 1).0, [1, -1, -1, 0, -1]);
+        assert_eq!(labels(&op(), &ANCHORS, &[], 1), (vec![0; 5], vec![0; 5]));
+        assert_eq!(labels(&op(), &ANCHORS, &[gt], 0), (vec![-1; 5], vec![0; 5]));
+    }
+
+    /// Two anchors tie for the first ground truth at 1/3. Both are restored, and the one that has a
+    /// better ground truth keeps that.
+    #[test]
+    fn every_tie_is_restored_with_its_own_best() {
+        let anchors = [[0.0, 0.0, 10.0, 10.0], [10.0, 0.0, 20.0, 10.0]];
+        let gts = [[5.0, 0.0, 15.0, 10.0], [0.0, 0.0, 10.0, 16.0]];
+        assert_eq!(labels(&op(), &anchors, &gts, 1), (vec![1, 1], vec![1, 0]));
+        let strict = MatchAnchors { low_quality: false, ..op() };
+        assert_eq!(labels(&strict, &anchors, &gts, 1), (vec![-1, -1], vec![0, 0]));
+        // A best of 0.2 counts, and where nothing overlaps all anchors tie at 0, as in torchvision.
+        assert_eq!(labels(&op(), &ANCHORS, &[[0.0, 0.0, 50.0, 2.0]], 1).0, [0, 0, 0, 1, 0]);
+        assert_eq!(labels(&op(), &ANCHORS, &[[60.0, 60.0, 70.0, 70.0]], 1).0, [1; 5]);
+    }
+}

@@ -39,7 +39,6 @@ match_anchors_clear(int* RESTRICT highest, uint64_t len) {
   const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (i < len) highest[i] = 0;
 }
-EXPORT(match_anchors_clear)
 
 // Ground truths of an image that are in use.
 DEVICE int gts_in_use(const int* gt_counts, const int* num_images, int n, int num_gts) {
@@ -91,7 +90,6 @@ match_anchors_highest(const Box* RESTRICT anchors, const Box* RESTRICT gt_boxes,
     __syncthreads();
   }
 }
-EXPORT(match_anchors_highest)
 
 struct MatchRule {
   float fg_iou, bg_iou;
@@ -152,4 +150,3 @@ match_anchors_label(const Box* RESTRICT anchors, const Box* RESTRICT gt_boxes,
     matched[at] = in_use && foreground ? best_gt[k] : 0;
   }
 }
-EXPORT(match_anchors_label)

@@ -53,4 +53,3 @@ match_rois_f32(const Box* RESTRICT rois, const int* RESTRICT image_idx, const in
   labels[row] = label;
   matched[row] = match;
 }
-EXPORT(match_rois_f32)

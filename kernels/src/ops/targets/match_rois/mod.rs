@@ -8,15 +8,13 @@
 //! background.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{Launch, LaunchArgs};
 use rayon::prelude::*;
 
 use crate::boxes::{BELOW, Thresholds, as_boxes, at_most, gt_rows, height, match_boxes, width};
 use crate::contract::Kernel;
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 use crate::{Cost, TensorDesc, op};
 
 pub use cases::cases;
@@ -85,9 +83,7 @@ impl Kernel for MatchRois {
                 gt => (gt_rows(gt_classes, gt_counts, image)[gt as usize], gt),
             })
         };
-        let [labels, matched] = &mut args.outputs[..] else {
-            unreachable!("infer gives two outputs")
-        };
+        let [labels, matched] = exactly(&mut args.outputs);
         let rows = labels.i32().par_iter_mut().zip(matched.i32()).enumerate();
         rows.for_each(|(row, (label, gt))| (*label, *gt) = of_row(row).unwrap_or((-1, 0)));
     }

@@ -6,15 +6,13 @@
 //! Edges: images from `num_images` on have no candidates; without ground truth all is background.
 
 mod cases;
-#[cfg(test)]
-mod tests;
 
 use device::{BLOCK, Launch, LaunchArgs};
 use rayon::prelude::*;
 
 use crate::boxes::{Thresholds, as_boxes, as_boxes_mut, at_most, gt_rows, match_boxes};
 use crate::contract::Kernel;
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, exactly};
 use crate::{Cost, TensorDesc, op};
 
 pub use cases::cases;
@@ -92,9 +90,7 @@ impl Kernel for RoiCandidates {
         let num_images = at_most(inputs.num_images.i32()[0], counts.len());
         let thresholds = Thresholds { fg_iou: self.fg_iou, bg_iou: self.bg_iou };
 
-        let [candidates, labels, matched, keys, out_counts] = &mut args.outputs[..] else {
-            unreachable!("infer gives five outputs")
-        };
+        let [candidates, labels, matched, keys, out_counts] = exactly(&mut args.outputs);
         let rows = labels.shape()[1].max(1);
         let (candidates, labels) = (as_boxes_mut(candidates.f32()), labels.i32());
         let (matched, keys, out_counts) = (matched.i32(), keys.i32(), out_counts.i32());

@@ -97,4 +97,3 @@ roi_candidates_f32(const Box* RESTRICT proposals, const int* RESTRICT anchor_idx
   matched[out] = match;
   keys[out] = key;
 }
-EXPORT(roi_candidates_f32)

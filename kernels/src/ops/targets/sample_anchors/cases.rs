@@ -29,3 +29,83 @@ pub fn cases() -> Vec<OpCase> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::hand::run;
+    use crate::case::{constant, index};
+    use crate::cpu::HostTensor;
+    use crate::philox::{Purpose, keyed};
+
+    fn draw(op: &SampleAnchors, inputs: &[HostTensor]) -> (Vec<i32>, Vec<i32>) {
+        let outputs = run(op, inputs);
+        (outputs[0].as_i32().to_vec(), outputs[1].as_i32().to_vec())
+    }
+
+    fn op(batch: usize) -> SampleAnchors {
+        SampleAnchors { batch, positive_fraction: 0.5, seed: 1 }
+    }
+
+    /// The two positives and the two negatives with the smallest keys; all, if there is room.
+    #[test]
+    fn by_hand() {
+        let inputs = [index(&[1, 6], [1, 1, 0, 0, 0, 1]), image_keys(1)];
+        let drawn = |mut of: [i32; 3]| {
+            of.sort_by_key(|i| keyed(1, inputs[1].as_i32(), Purpose::Anchors, *i as u32));
+            let mut two = of[..2].to_vec();
+            two.sort_unstable();
+            two
+        };
+        let idx = [drawn([0, 1, 5]), drawn([2, 3, 4])].concat();
+        assert_eq!(draw(&op(4), &inputs), (idx, vec![2, 4]));
+        let all = vec![0, 1, 5, 2, 3, 4, -1, -1];
+        assert_eq!(draw(&op(8), &inputs), (all, vec![3, 6]));
+        let ignored = [constant(&[1, 6], -1), image_keys(1)];
+        assert_eq!(draw(&op(3), &ignored), (vec![-1; 3], vec![0, 0]));
+    }
+
+    /// Few positives leave room for negatives, and a lack of negatives for nothing.
+    #[test]
+    fn counts_follow_the_rule() {
+        for (positives, negatives) in [(0, 50), (3, 50), (40, 50), (40, 2), (40, 0), (1, 1)] {
+            let rest = 100 - positives - negatives;
+            let labels = [vec![1; positives], vec![0; negatives], vec![-1; rest]].concat();
+            let inputs = [index(&[1, 100], &labels), image_keys(1)];
+            let (idx, counts) = draw(&op(16), &inputs);
+            let n_pos = positives.min(8);
+            let n_neg = negatives.min(16 - n_pos);
+            assert_eq!(counts, [n_pos as i32, (n_pos + n_neg) as i32]);
+            let drawn = &idx[..n_pos + n_neg];
+            assert!(drawn[..n_pos].iter().all(|&i| (i as usize) < positives));
+            assert!(
+                drawn[n_pos..].iter().all(|&i| (positives..100 - rest).contains(&(i as usize)))
+            );
+            assert!(drawn[..n_pos].is_sorted_by(|a, b| a < b));
+            assert!(drawn[n_pos..].is_sorted_by(|a, b| a < b));
+            assert!(idx[n_pos + n_neg..].iter().all(|&i| i == -1));
+        }
+    }
+
+    /// Over 400 images each of 50 negatives is drawn 8 / 50 of the time: 64, with a standard
+    /// deviation of 7.3; five of them are 37.
+    #[test]
+    fn every_anchor_has_the_same_chance() {
+        let inputs = [constant(&[400, 50], 0), image_keys(400)];
+        let (idx, _) = draw(&op(8), &inputs);
+        let mut drawn = [0; 50];
+        idx.iter().for_each(|&i| drawn[i as usize] += 1);
+        assert!(drawn.iter().all(|n| (27..=101).contains(n)), "{drawn:?}");
+    }
+
+    /// An image's draw depends on its own key, not on the batch around it.
+    #[test]
+    fn images_draw_for_themselves() {
+        let labels = integers(&[1, 200], 4, -1, 2);
+        let twice = [labels.as_i32(), labels.as_i32()].concat();
+        let (both, _) = draw(&op(16), &[index(&[2, 200], &twice), image_keys(2)]);
+        let (alone, _) = draw(&op(16), &[labels, image_keys(1)]);
+        assert_eq!(both[..16], alone);
+        assert_ne!(both[16..], alone);
+    }
+}

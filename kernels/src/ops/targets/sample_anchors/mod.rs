@@ -5,16 +5,13 @@
 //! smallest (key, index).
 
 mod cases;
-mod cuda;
-#[cfg(test)]
-mod tests;
 
-use device::{Launch, LaunchArgs};
+use device::{Access, Launch, LaunchArgs, StructArg};
 use rayon::prelude::*;
 
-use crate::boxes::sample;
-use crate::contract::{Dims, Kernel};
-use crate::cpu::CpuArgs;
+use crate::boxes::{max_positives, sample};
+use crate::contract::Kernel;
+use crate::cpu::{CpuArgs, exactly};
 use crate::philox::{Purpose, keyed};
 use crate::{Cost, TensorDesc, op};
 
@@ -46,21 +43,55 @@ op! {
 }
 
 impl Kernel for SampleAnchors {
-    fn sizes(&self, dims: &mut Dims) {
-        dims.bind("batch", self.batch);
-    }
-
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         // Ten rounds of two multiplications and four xors a key.
         Cost::streaming(inputs, outputs, 60 * inputs[0].len() as u64)
     }
 
     fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
-        cuda::workspace_bytes(inputs[0].dim(0), inputs[0].dim(1))
+        workspace_bytes(inputs[0].dim(0), inputs[0].dim(1))
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(self, args)
+        let (labels, image_keys) = (args.inputs[0], args.inputs[1]);
+        let (images, anchors) = (labels.dim(0), labels.dim(1));
+        let scratch = |access: [Access; 4]| {
+            let mut offset = 0;
+            let tensors = std::array::from_fn::<_, 4, _>(|i| {
+                let bytes = pieces(images, anchors)[i];
+                offset += bytes;
+                args.workspace.piece(offset - bytes, bytes, access[i])
+            });
+            StructArg::new().pointers(tensors, 4).arg()
+        };
+        let rule = StructArg::new()
+            .field(self.seed)
+            .ints([anchors, self.batch, max_positives(self.batch, self.positive_fraction)])
+            .arg();
+        let grid = [blocks(anchors), images, 1];
+        let over_anchors = |kernel, access| {
+            Launch::new(kernel, grid).arg(image_keys.read()).arg(scratch(access)).arg(rule.clone())
+        };
+        use Access::{Read, Update, Write};
+        let len = images * IMAGE_BYTES / 4;
+        let clear = Launch::over("sample_anchors_clear", len)
+            .arg(args.workspace.piece(0, images * IMAGE_BYTES, Write))
+            .len(len);
+        let keys = Launch::new("sample_anchors_keys", grid)
+            .reads([labels, image_keys])
+            .arg(scratch([Update, Write, Write, Write]))
+            .arg(rule.clone());
+        let mut launches = vec![clear, keys];
+        launches.extend((1..DIGITS).map(|digit| {
+            over_anchors("sample_anchors_histogram", [Update, Update, Write, Read]).int(digit)
+        }));
+        launches.push(over_anchors("sample_anchors_count", [Read, Update, Write, Read]));
+        launches.push(
+            over_anchors("sample_anchors_write", [Read; 4])
+                .arg(args.outputs[0].write())
+                .arg(args.outputs[1].write()),
+        );
+        launches
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
@@ -75,7 +106,7 @@ impl Kernel for SampleAnchors {
                 sample(&labels[n * anchors..][..anchors], self.batch, self.positive_fraction, key)
             })
             .collect();
-        let [idx, counts] = &mut args.outputs[..] else { unreachable!("infer gives two outputs") };
+        let [idx, counts] = exactly(&mut args.outputs);
         let (idx, counts) = (idx.i32(), counts.i32());
         idx.fill(-1);
         for (n, (positives, negatives)) in drawn.iter().enumerate() {
@@ -87,4 +118,31 @@ impl Kernel for SampleAnchors {
             counts[2 * n + 1] = (positives.len() + negatives.len()) as i32;
         }
     }
+}
+
+/// Anchors a block draws from.
+const CHUNK: usize = 256 * 16;
+/// Bytes of a key, and histograms for each: positives and negatives.
+const DIGITS: usize = 4;
+/// Bytes of the histograms per image.
+const IMAGE_BYTES: usize = DIGITS * 2 * 256 * 4;
+
+/// Bytes of the states of an image's draws: two for each byte of the keys.
+const IMAGE_STATES: usize = DIGITS * 2 * 16;
+
+/// Blocks of an image. One for no anchors too: it writes the counts.
+fn blocks(anchors: usize) -> usize {
+    anchors.div_ceil(CHUNK).max(1)
+}
+
+/// Bytes of the pieces of scratch: histograms, states, counts of each block, and two bytes an
+/// anchor. Each is a multiple of 256.
+fn pieces(images: usize, anchors: usize) -> [usize; 4] {
+    let blocks = blocks(anchors);
+    [IMAGE_BYTES, IMAGE_STATES, blocks * 16, blocks * CHUNK * 2]
+        .map(|bytes| (images * bytes).next_multiple_of(256))
+}
+
+fn workspace_bytes(images: usize, anchors: usize) -> usize {
+    pieces(images, anchors).iter().sum()
 }

@@ -32,7 +32,6 @@ sample_anchors_clear(int* RESTRICT histograms, uint64_t len) {
   const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (i < len) histograms[i] = 0;
 }
-EXPORT(sample_anchors_clear)
 
 // Class and top bits of the key of an anchor; most are decided by them.
 constexpr int GLANCE_BITS = 14, GLANCE_SHIFT = 32 - GLANCE_BITS;
@@ -117,7 +116,6 @@ sample_anchors_keys(const int* RESTRICT labels, const int* RESTRICT image_keys, 
   }
   add_histograms(own, in, 0);
 }
-EXPORT(sample_anchors_keys)
 
 // Byte `digit`, at least 1, of the keys that share the bytes before.
 KERNEL(256)
@@ -144,7 +142,6 @@ sample_anchors_histogram(const int* RESTRICT image_keys, Scratch all, Rule rule,
   }
   add_histograms(own, in, digit);
 }
-EXPORT(sample_anchors_histogram)
 
 // Which of a thread's anchors are drawn: bit i for its i-th anchor, by class.
 struct Marks {
@@ -202,7 +199,6 @@ sample_anchors_count(const int* RESTRICT image_keys, Scratch all, Rule rule) {
     if (threadIdx.x == 0) in.block_counts[blockIdx.x * CLASSES + c] = count;
   }
 }
-EXPORT(sample_anchors_count)
 
 KERNEL(256)
 sample_anchors_write(const int* RESTRICT image_keys, Scratch all, Rule rule, int* RESTRICT idx,
@@ -243,4 +239,3 @@ sample_anchors_write(const int* RESTRICT image_keys, Scratch all, Rule rule, int
     counts[2 * (int64_t)n + 1] = drawn;
   }
 }
-EXPORT(sample_anchors_write)

@@ -7,15 +7,14 @@
 //! on where a proposal stands.
 
 mod cases;
-mod cpu;
-#[cfg(test)]
-mod tests;
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
+use rayon::prelude::*;
 
-use crate::boxes::max_positives;
+use crate::boxes::{Box4, as_boxes, as_boxes_mut, at_most, max_positives, sample};
 use crate::contract::{Dims, Kernel};
-use crate::cpu::CpuArgs;
+use crate::cpu::{CpuArgs, TensorMut, exactly};
+use crate::philox::{Purpose, keyed};
 use crate::{Cost, TensorDesc, op};
 
 pub use cases::cases;
@@ -97,10 +96,7 @@ impl Kernel for SampleRois {
             |access| args.workspace.piece(counts_bytes(images), 8 * images * self.batch, access);
         let draw = Launch::new("sample_rois_draw", [images, 1, 1])
             .block(DRAW_THREADS)
-            .arg(labels.read())
-            .arg(keys.read())
-            .arg(counts.read())
-            .arg(image_keys.read())
+            .reads([labels, keys, counts, image_keys])
             .arg(drawn(Access::Write))
             .arg(drawn_counts(Access::Write))
             .arg(self.seed)
@@ -110,9 +106,7 @@ impl Kernel for SampleRois {
         let (all, of_positives) = args.outputs.split_at(5);
         // One thread at least: it writes the counts.
         let write = Launch::over("sample_rois_write", (images * self.batch).max(1))
-            .arg(candidates.read())
-            .arg(labels.read())
-            .arg(matched_idx.read())
+            .reads([candidates, labels, matched_idx])
             .arg(drawn(Access::Read))
             .arg(drawn_counts(Access::Read))
             .arg(list(all))
@@ -125,7 +119,36 @@ impl Kernel for SampleRois {
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
-        cpu::sample_rois(self, args);
+        let inputs = SampleRoisInputs::of(&args.inputs);
+        let (candidates, labels) = (as_boxes(inputs.candidates.f32()), inputs.labels.i32());
+        let (matched, keys) = (inputs.matched_idx.i32(), inputs.keys.i32());
+        let (counts, image_keys) = (inputs.counts.i32(), inputs.image_keys.i32());
+        let capacity = inputs.labels.shape()[1];
+        let drawn: Vec<Vec<usize>> = (0..counts.len())
+            .into_par_iter()
+            .map(|n| {
+                let first = n * capacity;
+                let image_key = &image_keys[4 * n..][..4];
+                let key = |i| keyed(self.seed, image_key, Purpose::Rois, keys[first + i] as u32);
+                let own = &labels[first..][..at_most(counts[n], capacity)];
+                let (mut all, negatives) = sample(own, self.batch, self.positive_fraction, key);
+                all.extend(negatives);
+                all.sort_unstable();
+                all
+            })
+            .collect();
+
+        let mut rois = Vec::new();
+        for (n, own) in drawn.iter().enumerate() {
+            rois.extend(own.iter().map(|i| {
+                let at = n * capacity + i;
+                let (label, matched) = (labels[at], matched[at]);
+                Row { roi: candidates[at], image: n as i32, label, matched }
+            }));
+        }
+        let (all, positives) = args.outputs.split_at_mut(5);
+        write(rois.iter(), all);
+        write(rois.iter().filter(|row| row.label > 0), positives);
     }
 }
 
@@ -137,4 +160,30 @@ fn counts_bytes(images: usize) -> usize {
 /// The five tensors of a list as one argument.
 fn list(outputs: &[Buffer<'_>]) -> Arg {
     StructArg::new().pointers(outputs.iter().map(Buffer::write), outputs.len()).arg()
+}
+
+/// A row of either list.
+struct Row {
+    roi: Box4,
+    image: i32,
+    label: i32,
+    matched: i32,
+}
+
+/// Writes the rows and their number, and pads.
+fn write<'a>(rows: impl Iterator<Item = &'a Row>, outputs: &mut [TensorMut<'_>]) {
+    let [rois, image_idx, labels, matched, count] = exactly(outputs);
+    let rois = as_boxes_mut(rois.f32());
+    let (image_idx, labels, matched) = (image_idx.i32(), labels.i32(), matched.i32());
+    rois.fill([0.0; 4]);
+    image_idx.fill(-1);
+    labels.fill(-1);
+    matched.fill(-1);
+    let mut len = 0;
+    for row in rows {
+        rois[len] = row.roi;
+        (image_idx[len], labels[len], matched[len]) = (row.image, row.label, row.matched);
+        len += 1;
+    }
+    count.i32()[0] = len as i32;
 }

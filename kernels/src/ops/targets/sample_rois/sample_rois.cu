@@ -105,7 +105,6 @@ sample_rois_draw(const int* RESTRICT labels, const int* RESTRICT keys, const int
   }
   if (thread == 0) drawn_counts[n] = make_int2(rank_before, positives_before);
 }
-EXPORT(sample_rois_draw)
 
 // A list of RoIs under construction.
 struct RoiList {
@@ -152,4 +151,3 @@ sample_rois_write(const float4* RESTRICT candidates, const int* RESTRICT labels,
     positives.count[0] = total.y;
   }
 }
-EXPORT(sample_rois_write)

@@ -21,7 +21,7 @@ constexpr int CAPACITY = 64;  // parameters of a launch: the struct stays under 
 constexpr int ROUNDS = 4;     // vectors of a thread
 constexpr int BLOCK_ELEMENTS = THREADS * VECTOR * ROUNDS;
 
-// The parameters of a launch. Equal to the struct that cuda.rs builds.
+// The parameters of a launch. Equal to the struct that the launch builds.
 struct Parameters {
   const float* grad[CAPACITY];
   const float* sum[CAPACITY];
@@ -29,7 +29,7 @@ struct Parameters {
   uint64_t len[CAPACITY];
   int first_block[CAPACITY];  // past the last parameter, the blocks of the launch
 };
-static_assert(sizeof(Parameters) == 36 * CAPACITY, "cuda.rs builds it");
+static_assert(sizeof(Parameters) == 36 * CAPACITY, "the launch builds it");
 
 KERNEL(THREADS) accumulate(const int* RESTRICT held, const Parameters in) {
   const int i = tensor_of(in.first_block, blockIdx.x);
@@ -52,9 +52,7 @@ KERNEL(THREADS) accumulate(const int* RESTRICT held, const Parameters in) {
     }
   }
 }
-EXPORT(accumulate)
 
 KERNEL(32) accumulate_count(int* held, int adds) {
   if (threadIdx.x == 0) *held = adds ? *held + adds : 0;
 }
-EXPORT(accumulate_count)

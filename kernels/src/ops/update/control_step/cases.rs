@@ -115,3 +115,137 @@ impl Step {
         OpCase::new(self.label, op, inputs).updating(updates)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Control;
+    use super::*;
+    use crate::case::hand::update;
+    use crate::cpu::HostTensor;
+    use crate::on_cpu::run_updating;
+
+    fn op(clip_norm: f32, dynamic: bool) -> ControlStep {
+        let schedule = LrSchedule::Multistep {
+            base: 1.0,
+            warmup_steps: 2,
+            warmup_factor: 0.5,
+            milestones: vec![3],
+            gamma: 0.25,
+        };
+        ControlStep {
+            schedule,
+            clip_norm,
+            growth_interval: 2,
+            dynamic,
+            shared_warmup: false,
+            first_step: 0,
+            count_skipped: false,
+            micro_steps: 1,
+        }
+    }
+
+    fn int(value: i32) -> HostTensor {
+        constant(&[1], value)
+    }
+
+    fn state(scale: f32) -> Vec<HostTensor> {
+        let scale = floats(Role::Scalar, &[1], [scale]);
+        vec![int(0), scale, int(0), int(0)]
+    }
+
+    fn step(op: &ControlStep, norm: f32, finite: i32, state: &mut [HostTensor]) -> Control {
+        let norms = floats(Role::Scalar, &[2], [norm, norm]);
+        Control::read(update(op, &[norms, int(finite)], state)[0].as_f32())
+    }
+
+    /// A control of fields in the order of memory.
+    fn control([lr, grad_factor, applied, loss_scale]: [f32; 4]) -> Control {
+        Control { lr, grad_factor, applied, loss_scale, warmup_cut: 0.0 }
+    }
+
+    fn read(state: &[HostTensor]) -> (i32, f32, i32, i32) {
+        let int = |i: usize| state[i].as_i32()[0];
+        (int(0), state[1].as_f32()[0], int(2), int(3))
+    }
+
+    /// Overflow halves and skips, two clean steps double, and a skipped step keeps its rate.
+    #[test]
+    fn the_life_of_a_loss_scale() {
+        let (op, mut state) = (op(0.0, true), state(8.0));
+        assert_eq!(step(&op, f32::NAN, 0, &mut state), control([0.5, 0.125, 0.0, 8.0]));
+        assert_eq!(read(&state), (0, 4.0, 0, 1));
+        assert_eq!(step(&op, 1.0, 1, &mut state), control([0.5, 0.25, 1.0, 4.0]));
+        assert_eq!(read(&state), (1, 4.0, 1, 1));
+        assert_eq!(step(&op, 1.0, 1, &mut state), control([0.75, 0.25, 1.0, 4.0]));
+        assert_eq!(read(&state), (2, 8.0, 0, 1));
+        assert_eq!(step(&op, 1.0, 1, &mut state).lr, 1.0);
+        assert_eq!(step(&op, 1.0, 1, &mut state).lr, 0.25);
+        assert_eq!(read(&state), (4, 16.0, 0, 1));
+    }
+
+    #[test]
+    fn the_scale_stays_between_one_and_the_end_of_f32() {
+        let mut low = state(1.5);
+        step(&op(0.0, true), f32::INFINITY, 0, &mut low);
+        assert_eq!(read(&low).1, 1.0);
+        let mut high = state(f32::MAX);
+        step(&op(0.0, true), 1.0, 1, &mut high);
+        step(&op(0.0, true), 1.0, 1, &mut high);
+        assert_eq!(read(&high).1, f32::MAX);
+    }
+
+    /// A fixed scale does not move, but gradients that are not finite are still not applied.
+    #[test]
+    fn a_fixed_scale() {
+        let (op, mut state) = (op(0.0, false), state(1.0));
+        assert_eq!(step(&op, f32::NAN, 0, &mut state).applied, 0.0);
+        for _ in 0..5 {
+            step(&op, 1.0, 1, &mut state);
+        }
+        assert_eq!(read(&state), (5, 1.0, 5, 1));
+    }
+
+    /// An unscaled norm of 4 against 2 halves; one of 1 is left as it is.
+    #[test]
+    fn clipping_by_hand() {
+        let (op, mut state) = (op(2.0, false), state(4.0));
+        assert!((step(&op, 16.0, 1, &mut state).grad_factor - 0.125).abs() < 1e-6);
+        assert_eq!(step(&op, 4.0, 1, &mut state).grad_factor, 0.25);
+    }
+
+    /// The full rates 1 and 3 both begin half of 1 lower, and the decay lowers what is taken off
+    /// too.
+    #[test]
+    fn a_shared_warmup_takes_the_same_off_every_rate() {
+        let mut op = op(0.0, true);
+        op.shared_warmup = true;
+        let LrSchedule::Multistep { milestones, .. } = &mut op.schedule else { unreachable!() };
+        *milestones = vec![1];
+        let mut state = state(1.0);
+        let rates: Vec<[f32; 3]> = (0..3)
+            .map(|_| step(&op, 1.0, 1, &mut state))
+            .map(|control| [1.0, 3.0, 0.0].map(|factor| control.rate(factor)))
+            .collect();
+        assert_eq!(rates, [[0.5, 2.5, -0.5], [0.1875, 0.6875, -0.0625], [0.25, 0.75, 0.0]]);
+    }
+
+    /// A schedule that starts at 2 and counts skipped steps.
+    #[test]
+    fn a_schedule_may_be_ahead_and_count_skipped_steps() {
+        let (mut op, mut state) = (op(0.0, true), state(8.0));
+        (op.first_step, op.count_skipped) = (2, true);
+        assert_eq!(step(&op, f32::NAN, 0, &mut state).lr, 1.0);
+        assert_eq!(step(&op, 1.0, 1, &mut state).lr, 0.25);
+        assert_eq!(read(&state), (2, 4.0, 1, 1));
+    }
+
+    #[test]
+    fn more_milestones_than_the_device_holds_are_refused() {
+        let mut op = op(0.0, false);
+        let LrSchedule::Multistep { milestones, .. } = &mut op.schedule else { unreachable!() };
+        *milestones = (0..17).collect();
+        let norms = floats(Role::Scalar, &[1], [1.0]);
+        let refused = run_updating(&op, &[norms, int(1)], &mut state(1.0)).expect_err("too many");
+        assert!(refused.to_string().contains("at most 16 milestones"), "{refused}");
+    }
+}

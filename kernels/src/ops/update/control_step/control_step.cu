@@ -19,7 +19,7 @@
 constexpr int MAX_MILESTONES = 16;
 constexpr double PI = 3.14159265358979323846;
 
-// A learning-rate schedule. Equal to the struct that cuda.rs builds.
+// A learning-rate schedule. Equal to the struct that the launch builds.
 struct Schedule {
   double base, warmup_factor;
   double gamma;  // of multistep
@@ -30,9 +30,9 @@ struct Schedule {
   int num_milestones;
   int is_cosine;
 };
-static_assert(sizeof(Schedule) == 48 + 8 * MAX_MILESTONES + 8, "cuda.rs builds it");
+static_assert(sizeof(Schedule) == 48 + 8 * MAX_MILESTONES + 8, "the launch builds it");
 
-// Settings that stay the same from step to step. Equal to the struct that cuda.rs builds.
+// Settings that stay the same from step to step. Equal to the struct that the launch builds.
 struct Rules {
   float clip_norm;  // 0: no clipping
   unsigned growth_interval;
@@ -41,7 +41,7 @@ struct Rules {
   uint64_t first_step;
   int shared_warmup, count_skipped;
 };
-static_assert(sizeof(Rules) == 32, "cuda.rs builds it");
+static_assert(sizeof(Rules) == 32, "the launch builds it");
 
 // Part of the base rate during the warm-up, 1 after it.
 DEVICE double warmup(const Schedule& s, uint64_t step) {
@@ -103,4 +103,3 @@ control_step(const float* RESTRICT norm, const int* RESTRICT finite, const Sched
     if (rules.dynamic) *scale = fmaxf(0.5f * used, 1.0f);
   }
 }
-EXPORT(control_step)

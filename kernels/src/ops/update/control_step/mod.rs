@@ -22,8 +22,6 @@
 mod cases;
 mod control;
 mod schedule;
-#[cfg(test)]
-mod tests;
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Touch};
 

@@ -25,7 +25,7 @@ constexpr int BLOCK_ELEMENTS = THREADS * VECTOR * ROUNDS;
 constexpr int ROOT_THREADS = 1024;
 constexpr float FLOAT_MAX = 3.40282347e38f;
 
-// The gradients of a launch. Equal to the struct that cuda.rs builds.
+// The gradients of a launch. Equal to the struct that the launch builds.
 struct Gradients {
   const float* grad[CAPACITY];
   uint64_t len[CAPACITY];
@@ -33,7 +33,7 @@ struct Gradients {
   int first_tensor;           // of the launch, among all
   int blocks_before;          // of the launches before
 };
-static_assert(sizeof(Gradients) == 20 * CAPACITY + 8, "cuda.rs builds it");
+static_assert(sizeof(Gradients) == 20 * CAPACITY + 8, "the launch builds it");
 
 DEVICE double square(float v) { return (double)v * (double)v; }
 
@@ -64,7 +64,6 @@ grad_norms_squares(const Gradients in, double* RESTRICT partials, int* RESTRICT 
   partials[partial] = sum;
   if (block == 0) first_partial[in.first_tensor + i] = partial;
 }
-EXPORT(grad_norms_squares)
 
 DEVICE bool is_finite(double v) { return fabs(v) < INFINITY; }
 
@@ -93,4 +92,3 @@ grad_norms_roots(const double* RESTRICT partials, const int* RESTRICT first_part
   norms[n] = root(all);
   *finite = is_finite(all) ? 1 : 0;
 }
-EXPORT(grad_norms_roots)

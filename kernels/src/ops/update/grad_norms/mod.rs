@@ -8,16 +8,14 @@
 //! over elements that are not finite is whatever the sum says. Bound by memory.
 
 mod cases;
-mod cpu;
-mod cuda;
-#[cfg(test)]
-mod tests;
 
-use device::{Gpu, Launch, LaunchArgs};
+use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
+use rayon::prelude::*;
 
-use crate::check;
 use crate::cpu::CpuArgs;
-use crate::{Cost, DType, Op, OpError, Role, TensorDesc};
+use crate::isa::{Isa, wide};
+use crate::many_tensors::{column, first_blocks};
+use crate::{Cost, DType, Op, OpError, Role, TensorDesc, check};
 
 pub use cases::cases;
 
@@ -57,16 +55,173 @@ impl Op for GradNorms {
         inputs: &[TensorDesc],
         _outputs: &[TensorDesc],
     ) -> usize {
-        cuda::workspace_bytes(inputs)
+        let grads = inputs;
+        let scratch = Scratch::of(grads.iter());
+        scratch.first_offset() + scratch.first_bytes()
     }
 
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
-        cuda::launches(args)
+        let scratch = Scratch::of(args.inputs.iter().map(|grad| grad.desc));
+        let partials = |access| args.workspace.piece(0, scratch.partial_bytes(), access);
+        let firsts =
+            |access| args.workspace.piece(scratch.first_offset(), scratch.first_bytes(), access);
+        let mut launches = vec![];
+        let mut blocks_before = 0;
+        for (i, grads) in args.inputs.chunks(CAPACITY).enumerate() {
+            let (structure, blocks) = gradients(grads, i * CAPACITY, blocks_before);
+            let launch = Launch::new("grad_norms_squares", [blocks, 1, 1])
+                .arg(structure)
+                .arg(partials(Access::Write))
+                .arg(firsts(Access::Write));
+            launches.push(launch);
+            blocks_before += blocks;
+        }
+        let roots = Launch::new("grad_norms_roots", [1, 1, 1])
+            .block(ROOT_THREADS)
+            .arg(partials(Access::Read))
+            .arg(firsts(Access::Read))
+            .int(scratch.partials)
+            .int(scratch.tensors)
+            .arg(args.outputs[0].write())
+            .arg(args.outputs[1].write());
+        launches.push(roots);
+        launches
     }
 
     fn run_cpu(&self, args: &mut CpuArgs<'_>) {
         let grads: Vec<&[f32]> = args.inputs.iter().map(|g| g.f32()).collect();
-        let finite = cpu::norms(&grads, args.outputs[0].f32());
+        let finite = norms(&grads, args.outputs[0].f32());
         args.outputs[1].i32()[0] = i32::from(finite);
     }
+}
+
+/// Tensors of a launch: their struct must stay under 4 KiB.
+const CAPACITY: usize = 128;
+
+/// Elements a block sums.
+const BLOCK_ELEMENTS: usize = 8192;
+
+/// Threads of the block that makes norms of the sums.
+const ROOT_THREADS: u32 = 1024;
+
+/// Blocks of a tensor. One without elements has one too, so that its sum is written.
+fn blocks(grad: &TensorDesc) -> usize {
+    grad.len().div_ceil(BLOCK_ELEMENTS).max(1)
+}
+
+/// The scratch memory: an f64 for each block, then the place of each tensor's first among them.
+struct Scratch {
+    partials: usize,
+    tensors: usize,
+}
+
+impl Scratch {
+    fn of<'a>(grads: impl Iterator<Item = &'a TensorDesc> + Clone) -> Self {
+        Self { tensors: grads.clone().count(), partials: grads.map(blocks).sum() }
+    }
+
+    fn partial_bytes(&self) -> usize {
+        self.partials * size_of::<f64>()
+    }
+
+    fn first_offset(&self) -> usize {
+        self.partial_bytes().next_multiple_of(256)
+    }
+
+    fn first_bytes(&self) -> usize {
+        self.tensors * size_of::<i32>()
+    }
+}
+
+/// The struct of a launch, and its blocks.
+fn gradients(grads: &[Buffer<'_>], first_tensor: usize, blocks_before: usize) -> (Arg, usize) {
+    for grad in grads {
+        assert_eq!(grad.dtype(), DType::F32, "{:?}", grad.desc);
+    }
+    let (first_block, total) = first_blocks::<CAPACITY>(grads.iter().map(|grad| blocks(grad.desc)));
+    let structure = StructArg::new()
+        .pointers(grads.iter().map(Buffer::read), CAPACITY)
+        .field(column::<_, CAPACITY>(grads.iter().map(|grad| grad.len() as u64)))
+        .field(first_block)
+        .field(first_tensor as i32)
+        .field(blocks_before as i32);
+    (structure.arg(), total)
+}
+
+/// Elements of one sum. Fixed, so that the order of a sum never depends on the threads.
+const CHUNK: usize = 1 << 14;
+
+/// Chunks that one task sums in step: a sum alone waits for each addition.
+const BESIDE: usize = 4;
+
+/// Lanes of a chunk's sum: independent additions, which the compiler can vectorise.
+const LANES: usize = 8;
+
+/// Writes the norms and says whether every element is finite.
+fn norms(grads: &[&[f32]], norms: &mut [f32]) -> bool {
+    let (mut total, isa) = (0.0f64, Isa::get());
+    for (grad, norm) in grads.iter().zip(norms.iter_mut()) {
+        let tasks = grad.par_chunks(BESIDE * CHUNK);
+        let sums: Vec<[f64; BESIDE]> = tasks.map(|v| sums_of_squares(isa, v)).collect();
+        let sum = sums.as_flattened().iter().sum::<f64>();
+        *norm = root(sum);
+        total += sum;
+    }
+    norms[grads.len()] = root(total);
+    // No sum of squares of finite f32 values reaches the end of f64.
+    total.is_finite()
+}
+
+/// The sums of up to [`BESIDE`] chunks.
+fn sums_of_squares(isa: Isa, values: &[f32]) -> [f64; BESIDE] {
+    let mut lanes = [[0.0f64; LANES]; BESIDE];
+    if values.len() == BESIDE * CHUNK {
+        add_squares_beside(isa, &mut lanes, values);
+    } else {
+        for (lanes, chunk) in lanes.iter_mut().zip(values.chunks(CHUNK)) {
+            add_squares(isa, lanes, chunk);
+        }
+    }
+    lanes.map(|lanes| lanes.iter().sum())
+}
+
+wide! {
+    /// [`add_squares`] of whole chunks in step.
+    fn add_squares_beside(lanes: &mut [[f64; LANES]; BESIDE], values: &[f32]) {
+        let mut sums = *lanes;
+        let (blocks, _) = values.as_chunks::<LANES>();
+        let (a, rest) = blocks.split_at(CHUNK / LANES);
+        let (b, rest) = rest.split_at(CHUNK / LANES);
+        let (c, d) = rest.split_at(CHUNK / LANES);
+        for (((a, b), c), d) in a.iter().zip(b).zip(c).zip(d) {
+            for (sums, block) in sums.iter_mut().zip([a, b, c, d]) {
+                for (sum, &v) in sums.iter_mut().zip(block) {
+                    *sum += f64::from(v) * f64::from(v);
+                }
+            }
+        }
+        *lanes = sums;
+    }
+}
+
+wide! {
+    /// Adds the squares of every eighth value to a lane.
+    fn add_squares(lanes: &mut [f64; LANES], values: &[f32]) {
+        let mut sums = *lanes;
+        let (blocks, rest) = values.as_chunks::<LANES>();
+        for block in blocks {
+            for (sum, &v) in sums.iter_mut().zip(block) {
+                *sum += f64::from(v) * f64::from(v);
+            }
+        }
+        for (sum, &v) in sums.iter_mut().zip(rest) {
+            *sum += f64::from(v) * f64::from(v);
+        }
+        *lanes = sums;
+    }
+}
+
+/// Square root, kept in the range of f32 where the sum is finite.
+fn root(sum: f64) -> f32 {
+    if sum.is_finite() { sum.sqrt().min(f64::from(f32::MAX)) as f32 } else { sum as f32 }
 }

@@ -58,18 +58,16 @@ update_squares(const Control* RESTRICT control, const Parameters in, double* RES
   sum = block_sum(sum, scratch);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
-EXPORT(update_squares)
 
 struct AverageParameters : Parameters {
   double decay, root;
 };
-static_assert(sizeof(AverageParameters) == sizeof(Parameters) + 16, "cuda.rs builds it");
+static_assert(sizeof(AverageParameters) == sizeof(Parameters) + 16, "the launch builds it");
 
 KERNEL(32)
 count_average(const Control* RESTRICT control, int* RESTRICT averaged) {
   if (control->applied != 0.0f && threadIdx.x == 0) *averaged = (int)((unsigned)*averaged + 1);
 }
-EXPORT(count_average)
 
 KERNEL(THREADS)
 average(const Control* RESTRICT control, const AverageParameters in, const int* RESTRICT averaged) {
@@ -96,10 +94,8 @@ average(const Control* RESTRICT control, const AverageParameters in, const int* 
       in.m[i][at] += take * (value[at] - in.m[i][at]);
   }
 }
-EXPORT(average)
 
 KERNEL(ROOT_THREADS)
 update_stats(const Parameters in, const double* RESTRICT sums, float* RESTRICT stats) {
   statistics(in, sums, stats);
 }
-EXPORT(update_stats)

@@ -44,13 +44,13 @@ struct AdamwTimeParameters : Parameters {
   int is_last;  // of the step: it counts
   int unused;
 };
-static_assert(sizeof(AdamwTimeParameters) == sizeof(Parameters) + 24, "cuda.rs builds it");
+static_assert(sizeof(AdamwTimeParameters) == sizeof(Parameters) + 24, "the launch builds it");
 struct AdamwParameters : Parameters {
   float* v[CAPACITY];
   AdamwRule rule;
 };
 static_assert(sizeof(AdamwParameters) == sizeof(Parameters) + 8 * CAPACITY + 16,
-              "cuda.rs builds it");
+              "the launch builds it");
 static_assert(sizeof(AdamwParameters) <= 4096 - 96, "a launch carries it, with other arguments");
 
 KERNEL(ROOT_THREADS)
@@ -68,7 +68,6 @@ adamw_factors(const Control* RESTRICT control, const AdamwTimeParameters in, int
   __syncthreads();
   if (threadIdx.x == 0 && in.is_last) *steps = (int)t;
 }
-EXPORT(adamw_factors)
 
 KERNEL(THREADS)
 adamw(const Control* RESTRICT control, const AdamwParameters in,
@@ -77,7 +76,6 @@ adamw(const Control* RESTRICT control, const AdamwParameters in,
   const int i = tensor_of(in.first_block, blockIdx.x);
   update_parameter<false>(AdamwRow{in.rule, factors[i]}, in, i, true, in.v[i]);
 }
-EXPORT(adamw)
 
 KERNEL(THREADS)
 adamw_sums(const Control* RESTRICT control, const AdamwParameters in,
@@ -89,4 +87,3 @@ adamw_sums(const Control* RESTRICT control, const AdamwParameters in,
   if (apply) row.factors = factors[i];
   write_sums(update_parameter<true>(row, in, i, apply, in.v[i]), scratch, sums);
 }
-EXPORT(adamw_sums)

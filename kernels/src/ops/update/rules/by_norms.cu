@@ -15,7 +15,6 @@ update_by_norms(const Control* RESTRICT control, const Parameters in,
   const int i = tensor_of(in.first_block, blockIdx.x);
   update_parameter<false>(factors[i], in, i, true);
 }
-EXPORT(update_by_norms)
 
 KERNEL(THREADS)
 update_by_norms_sums(const Control* RESTRICT control, const Parameters in,
@@ -27,4 +26,3 @@ update_by_norms_sums(const Control* RESTRICT control, const Parameters in,
   if (apply) row = factors[i];
   write_sums(update_parameter<true>(row, in, i, apply), scratch, sums);
 }
-EXPORT(update_by_norms_sums)

@@ -22,7 +22,7 @@ struct LarsParameters : Parameters {
                    1.0f, 0.0f};
   }
 };
-static_assert(sizeof(LarsParameters) == sizeof(Parameters) + 8, "cuda.rs builds it");
+static_assert(sizeof(LarsParameters) == sizeof(Parameters) + 8, "the launch builds it");
 
 KERNEL(ROOT_THREADS)
 lars_factors(const Control* RESTRICT control, const LarsParameters in, const float* RESTRICT norms,
@@ -39,4 +39,3 @@ lars_factors(const Control* RESTRICT control, const LarsParameters in, const flo
     if (lane == 0) factors[i] = in.factors(known, adapts, sqrt(sum));
   }
 }
-EXPORT(lars_factors)

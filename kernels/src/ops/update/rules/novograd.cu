@@ -45,7 +45,7 @@ struct NovogradParameters : Parameters {
                    (float)(known.rate * inverted / c1), (float)(known.rate * known.weight_decay)};
   }
 };
-static_assert(sizeof(NovogradParameters) == sizeof(Parameters) + 40, "cuda.rs builds it");
+static_assert(sizeof(NovogradParameters) == sizeof(Parameters) + 40, "the launch builds it");
 
 KERNEL(ROOT_THREADS)
 novograd_factors(const Control* RESTRICT control, const NovogradParameters in,
@@ -58,4 +58,3 @@ novograd_factors(const Control* RESTRICT control, const NovogradParameters in,
   __syncthreads();
   if (threadIdx.x == 0 && in.is_last) *steps = (int)t;
 }
-EXPORT(novograd_factors)

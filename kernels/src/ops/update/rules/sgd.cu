@@ -33,7 +33,7 @@ struct SgdParameters : Parameters {
                   nesterov};
   }
 };
-static_assert(sizeof(SgdParameters) == sizeof(Parameters) + 8, "cuda.rs builds it");
+static_assert(sizeof(SgdParameters) == sizeof(Parameters) + 8, "the launch builds it");
 
 KERNEL(THREADS)
 sgd(const Control* RESTRICT control, const SgdParameters in) {
@@ -41,7 +41,6 @@ sgd(const Control* RESTRICT control, const SgdParameters in) {
   const int i = tensor_of(in.first_block, blockIdx.x);
   update_parameter<false>(in.row(*control, i), in, i, true);
 }
-EXPORT(sgd)
 
 KERNEL(THREADS)
 sgd_sums(const Control* RESTRICT control, const SgdParameters in, double* RESTRICT sums) {
@@ -51,4 +50,3 @@ sgd_sums(const Control* RESTRICT control, const SgdParameters in, double* RESTRI
   const SgdRow row = in.row(*control, i);
   write_sums(update_parameter<true>(row, in, i, apply), scratch, sums);
 }
-EXPORT(sgd_sums)

@@ -29,7 +29,7 @@ op! {
 impl Kernel for ScalarProduct {
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let [a, b] = [args.inputs[0], args.inputs[1]];
-        let launch = Launch::over("scalar_product", 1).arg(a.read()).arg(b.read());
+        let launch = Launch::over("scalar_product", 1).reads([a, b]);
         vec![launch.arg(args.outputs[0].write())]
     }
 

@@ -13,4 +13,3 @@
 KERNEL(256) scalar_product(const float* RESTRICT a, const float* RESTRICT b, float* RESTRICT y) {
   if (threadIdx.x == 0) *y = *a * *b;
 }
-EXPORT(scalar_product)
