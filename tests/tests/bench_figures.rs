@@ -142,7 +142,7 @@ fn the_sums_of_several_ranks_are_measured_with_one() {
     assert!(kernels(&sums) > kernels(&plain), "filling and emptying buckets");
 
     let told = refused(place, &format!("{step} --all-reduce --device cpu"));
-    assert_has(&told, &["--all-reduce needs a GPU: on the CPU one rank sums nothing"]);
+    assert_has(&told, &["--all-reduce needs a GPU: on the CPU a single rank has no all-reduce"]);
     for (file, words) in [
         ("a/sums.json", "holds no bench of a step without --all-reduce"),
         ("none.json", "--against none.json"),

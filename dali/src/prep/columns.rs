@@ -90,7 +90,7 @@ mod tests {
         assert!(all[1].columns.len() == 2 && all[1].columns.iter().all(|of| of.is_nan()));
         for tips in ["[1]", "[1, 1e300]", "\"none\"", "[1, \"2\"]"] {
             let fault = read(&file(tips)).expect_err(tips);
-            let words = "has a `tips` in annotation 3 that is no list of 2 numbers";
+            let words = "has a `tips` in annotation 3 that is not a list of 2 numbers";
             assert!(fault.contains(words), "{fault}");
         }
     }

@@ -170,8 +170,8 @@ fn mistakes_in_yolo_are_sentences() {
             (a, "", "0 0.1 0.1 0.5 0.1\n0.5", &["a.txt: line 2: the class is"]),
             (a, "0 0.1", "2 0.1", &["a.txt: line 1: class 2 has no name, as the last is 1"]),
             (a, "0 0.1", "ant 0.1", &["line 1: the class is \"ant\""]),
-            (a, "1 .2", "1 x", &["line 2: \"x\" is no number"]),
-            (a, ".8 .9", ".8 180", &["line 2: 180 is no fraction"]),
+            (a, "1 .2", "1 x", &["line 2: \"x\" is not a number"]),
+            (a, ".8 .9", ".8 180", &["line 2: 180 is not a fraction"]),
             (a, " 0.5 0.5\n", " 0.5\n", &["line 1: has 5 numbers after the class"]),
             (a, "0 0.1 0.1", "0,0.1,0.1", &["line 1: ", "separate the numbers by blanks"]),
             ("images/train/a.png", "", "x", &["a.png: has the annotations of", "a.jpg too"]),
@@ -440,7 +440,7 @@ fn mistakes_in_masks_are_sentences() {
         ("masks/a/ant_1.png", "", b"", &["ant_1.png: is neither JPEG nor PNG"]),
         ("masks/a/ant_1.png", "", broken, &["ant_1.png: ", "write the mask as a PNG again"]),
         ("masks/a/b/ant_1.png", "", &values(9, 0), &["ant_1.png: belongs to no image"]),
-        ("masks/b.png", "", &values(255, 255), &["b.png: has ink alone"]),
+        ("masks/b.png", "", &values(255, 255), &["b.png: is a binary mask"]),
         ("masks/b.png", "", &narrow, &["b.png: is 19x10 but its image 20x10"]),
         ("masks/b.png", "", b"GIF89a", &["b.png: is GIF"]),
         ("masks/b.png", "", &jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb), &["b.png: "]),
@@ -448,13 +448,13 @@ fn mistakes_in_masks_are_sentences() {
             "masks/b.jpg",
             "",
             &jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb),
-            &["b.jpg: is no PNG"],
+            &["b.jpg: is not a PNG"],
         ),
         ("masks/b/ant_1.png", "", &values(9, 0), &["b.png: holds all objects of", "remove one"]),
-        ("classes.json", "", b"", &["classes.json: is no map from class numbers"]),
+        ("classes.json", "", b"", &["classes.json: is not a map from class numbers"]),
         ("classes.json", "", b"{}", &["classes.json: names no class"]),
         ("classes.json", "", br#"{"0": "ant"}"#, &["classes.json: names the class 0"]),
-        ("classes.json", "", br#"{"ant": 1}"#, &["classes.json: is no map from class numbers"]),
+        ("classes.json", "", br#"{"ant": 1}"#, &["classes.json: is not a map from class numbers"]),
         ("classes.json", "", br#"{"7": "ant"}"#, &["b.png: has the value 1, of class 1"]),
         ("masks/a/ant_0.png", "", &values(255, 0)[..9], &["ant_0.png: "]),
         ("images/a.jpg", "", b"x", &["a.jpg): is neither JPEG nor PNG"]),
@@ -485,7 +485,7 @@ fn mistakes_in_folders_of_coco_are_sentences() {
         &sound,
         &[
             (a, "", GONE, &["holds no JSON file with `images`"]),
-            (a, "a.jpg", "b.jpg", &["its first image, \"b.jpg\", is in no folder beside it"]),
+            (a, "a.jpg", "b.jpg", &["its first image, \"b.jpg\", is not in a folder next to it"]),
             (a, "a.jpg", "../a.jpg", &["its first image, \"../a.jpg\", is in no folder"]),
             (a, "\"file_name\"", "\"name\"", &["names no image"]),
             (a, "[{\"id\": 7,", "[{", &["images[0]", "id is missing"]),
@@ -529,7 +529,7 @@ fn folders_of_no_format_or_of_two_are_refused() {
     let place = tempfile::tempdir().unwrap();
     let set = place.path().join("set");
     let read = || formats::read(&Request::new(&set)).unwrap_err().to_string();
-    assert!(read().contains("set: is no folder"), "{}", read());
+    assert!(read().contains("set: is not a folder"), "{}", read());
     picture(&set, "images/a.jpg");
     assert!(read().contains("set: holds no annotations that are known: coco ("), "{}", read());
     symlink("gone", set.join("a.xml")).unwrap();

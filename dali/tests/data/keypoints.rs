@@ -156,9 +156,9 @@ fn keypoints_that_were_changed_are_found() {
     let set = |at: usize, value: f32, said: &str| {
         altered(&|bytes| bytes[4 * at..][..4].copy_from_slice(&value.to_le_bytes()), said);
     };
-    set(0, f32::NAN, "annotation 100: a keypoint is no place");
-    set(1, f32::INFINITY, "annotation 100: a keypoint is no place");
-    set(2, 1.5, "annotation 100: a keypoint is no place");
+    set(0, f32::NAN, "annotation 100: a keypoint is not a position");
+    set(1, f32::INFINITY, "annotation 100: a keypoint is not a position");
+    set(2, 1.5, "annotation 100: a keypoint is not a position");
     set(11, 1.0, "its count of objects with keypoints");
     altered(&|bytes| bytes.truncate(96), "3 keypoints for each object");
     let cases: [(Alter, &str); 5] = [

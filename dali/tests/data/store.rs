@@ -189,7 +189,7 @@ fn a_bus_error_is_a_sentence_and_an_exit_code() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(4), "{text}");
-    assert_says(&text, &["error:", "cut", "onegraph prep"]);
+    assert_says(&text, &["error:", "truncated", "onegraph prep"]);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_header_that_lies_is_found() {
         (|header| header["categories"][0]["label"] = 5.into(), &["labels"]),
         (
             |header| drop(header["categories"].as_array_mut().unwrap().pop()),
-            &["objects.bin", "annotation 100", "no category"],
+            &["objects.bin", "annotation 100", "not a category"],
         ),
         (|header| header["num_without_mask"] = 1.into(), &["counts"]),
         (|header| header["categories"] = Value::Array(vec![]), &["no category"]),

@@ -298,7 +298,7 @@ mod tests {
         let path = place.path().join("result_0.txt");
         for (text, words) in [
             ("nothing\n", "has no run_start"),
-            ("ok\n:::MLLOG {\"key\": 3}\n", "line 2: is no event"),
+            ("ok\n:::MLLOG {\"key\": 3}\n", "line 2: is not an event"),
             (
                 ":::MLLOG {\"time_ms\": 1, \"key\": \"submission_benchmark\", \"value\": \"ssd\"}\n",
                 "not of maskrcnn",

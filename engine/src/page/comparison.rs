@@ -24,9 +24,9 @@ impl ComparisonPage<'_> {
     pub(crate) fn html(&self) -> String {
         let names: Vec<String> = self.runs.iter().map(|run| escape(&run.name)).collect();
         let mut html =
-            "<p>An interval is that of other images of this kind. It knows nothing of the \
-                        seed: two seeds of one config may differ by more, so compare several of \
-                        each.</p>\n"
+            "<p>95 % intervals, estimated by resampling the validation images. They do not \
+                        include seed variance: two seeds may differ by more, so compare several \
+                        of each.</p>\n"
                 .to_string();
         html += &self.curves();
         for (name, (run, found)) in names[1..].iter().zip(self.runs[1..].iter().zip(self.compared))

@@ -53,7 +53,7 @@ fn section(step: u64, kind: IouType, analysis: &Analysis) -> String {
         over_recall(format!("{} {iou}", kind.measure()), precision)
     });
     let (by_class, drawn, note) = weakest(analysis, kind);
-    let mut charts = chart("Precision over recall, mean over classes", axes, &thresholds)
+    let mut charts = chart("Precision-recall curve, mean over classes", axes, &thresholds)
         + &chart(&by_class, axes, &drawn);
     if charts.is_empty() {
         charts = "<p>Undefined: no object is annotated.</p>".into();
@@ -74,11 +74,11 @@ fn mistakes(analysis: &Analysis, iou: &str) -> String {
         return String::new();
     }
     format!(
-        "<h3>Errors by kind (TIDE)</h3>\n\
-         <p>Every detection counts, whatever its score: right from {iou} 0.5, nothing there below \
-         0.1. AP50 lost: how much higher AP50, the mean over classes, would be without errors of \
-         this kind. Each kind is mended alone, and an object that is not detected is mended by \
-         not counting it: a class of which nothing is found gains nothing by that.</p>\n{}\n\
+        "<h3>Error types (TIDE)</h3>\n\
+         <p>All detections count, with any score: correct from {iou} 0.5, background below 0.1. \
+         AP50 lost: the increase of AP50, the mean over classes, if this error type were fixed. \
+         Each type is fixed on its own; a missed object is fixed by removing it from the ground \
+         truth, so a class without detections gains nothing.</p>\n{}\n\
          <h3>Confusion matrix</h3>\n\
          <p>Objects by what they are detected as. Only detections that score at least 0.5 count, \
          from {iou} 0.5; classes without objects and such detections are left out.</p>\n{}\n",
@@ -101,11 +101,11 @@ fn weakest(analysis: &Analysis, kind: IouType) -> (String, Vec<Line>, String) {
     classes.sort_by(|a, b| ap50(a).total_cmp(&ap50(b)));
     let title = match classes.len() > DRAWN_CLASSES {
         true => format!(
-            "Precision over recall, {} 0.50, the {DRAWN_CLASSES} weakest of {} classes",
+            "Precision-recall curves, {} 0.50, the {DRAWN_CLASSES} weakest of {} classes",
             kind.measure(),
             classes.len()
         ),
-        false => format!("Precision over recall, {} 0.50, by class", kind.measure()),
+        false => format!("Precision-recall curves, {} 0.50, by class", kind.measure()),
     };
     let note = match zero {
         0 => String::new(),
@@ -124,9 +124,8 @@ fn pictures(images: &Value, on: &str, run: &Path) -> String {
         return figures;
     }
     format!(
-        "<h2>Images, the worst first</h2>\n<p>Left: annotated objects. Right: detections that \
-         score at least 0.5. The worst image has the lowest F1 (twice what is found, over objects \
-         and detections) of these detections, on {on} at IoU 0.5.</p>\n\
+        "<h2>Worst images</h2>\n<p>Left: annotated objects. Right: detections with a score of at \
+         least 0.5. Sorted by the F1 of these detections, on {on} at IoU 0.5.</p>\n\
          <div class=\"pairs\">{figures}</div>\n"
     )
 }
@@ -152,8 +151,8 @@ fn label_doubts(doubts: &Value, run: &Path) -> String {
     let rows = doubts.iter().filter_map(|doubt| Some(format!("<li>{}</li>", text(doubt)?)));
     let rows: String = rows.collect();
     format!(
-        "<h2>Labels to look at</h2>\n<p>Detections that score at least 0.8 and that no annotation \
-         confirms: an object may be missing from the annotations, or carry the wrong class, or the \
+        "<h2>Possible label errors</h2>\n<p>Detections with a score of at least 0.8 that no \
+         annotation confirms: an object may be missing from the annotations, or carry the wrong class, or the \
          model is wrong. The most confident come first. Left: annotated. Right: detected.</p>\n\
          <div class=\"pairs\">{figures}</div>\n<details><summary>All {}</summary><ol>{rows}</ol>\
          </details>\n",

@@ -77,7 +77,7 @@ fn extends_in_a_circle_or_into_nothing_is_one_sentence() {
 
     let lost = write(&folder, "lost.toml", "extends = \"nowhere.toml\"");
     let text = Config::load(&lost, &[]).unwrap_err().to_string();
-    assert!(text.contains("lost.toml: `extends = \"nowhere.toml\"`: no such file"), "{text}");
+    assert!(text.contains("lost.toml: `extends = \"nowhere.toml\"`: not found"), "{text}");
     assert!(text.contains("quickstart"), "{text}");
 }
 

@@ -40,7 +40,7 @@ const MISTAKES: &[(&str, &str)] = &[
     ),
     (
         "[data]\nextends = \"tiny\"",
-        "unknown key `data.extends`; extends stands at the top of a file, before the first \
+        "unknown key `data.extends`; extends must be at the top of a file, before the first \
          [table]",
     ),
     // A key like no other.

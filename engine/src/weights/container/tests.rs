@@ -112,17 +112,17 @@ fn broken_archives_of_numpy_are_one_sentence() {
     let bomb = archive_by(CompressionMethod::Deflated, &[("a.npy", &nulls)]);
     assert_eq!(read(&described("'<f4'", "(2,)", 8)).unwrap().tensors["a"].0, [2]);
     for (what, bytes, told) in [
-        ("a cut archive", stored[..stored.len() - 9].to_vec(), "no whole archive of NumPy"),
-        ("too few bytes", described("'<f4'", "(3,)", 8), "no array of shape [3]"),
+        ("a cut archive", stored[..stored.len() - 9].to_vec(), "not a complete archive of NumPy"),
+        ("too few bytes", described("'<f4'", "(3,)", 8), "do not match shape [3]"),
         ("no shape", described("'<f4'", "3", 12), "malformed header"),
-        ("a huge shape", described("'<f4'", "(99999999999, 99999999999)", 8), "no array of shape"),
+        ("a huge shape", described("'<f4'", "(99999999999, 99999999999)", 8), "do not match shape"),
         ("a shape of no counts", described("'<f4'", "(-1,)", 8), "malformed header"),
         ("the other order", described("'>f4'", "(2,)", 8), "big-endian"),
         ("objects", described("'|O'", "(2,)", 8), "dtype `O`"),
         ("several fields", described("[('a', '<f4')]", "(2,)", 8), "malformed header"),
         ("another file", archive(&[("a.npy", &array("{}", 0)), ("b", b"")]), "malformed header"),
-        ("a foreign entry", archive(&[("a.npy", ARRAY), ("b", b"")]), "`b` is no array"),
-        ("no magic", archive(&[("a.npy", b"numbers")]), "`a`: it is no whole array"),
+        ("a foreign entry", archive(&[("a.npy", ARRAY), ("b", b"")]), "`b` is not a NumPy array"),
+        ("no magic", archive(&[("a.npy", b"numbers")]), "`a`: it is not a complete"),
         ("a bomb", bomb, "hold more than"),
         ("whole numbers alone", described("'<i8'", "(1,)", 8), "no tensors"),
     ] {
@@ -271,8 +271,8 @@ fn every_broken_or_hostile_file_is_one_sentence() {
         ("a missing storage", lone, "its storage `0` is missing"),
         ("a name twice", of_entries(&[float.clone(), float]), "it holds `w` twice"),
         ("two entries of one name", doubled, "two of its entries have one name"),
-        ("a beginning", b"PK\x03\x04rest".to_vec(), "no whole archive of PyTorch"),
-        ("a cut archive", good[..good.len() - 30].to_vec(), "no whole archive"),
+        ("a beginning", b"PK\x03\x04rest".to_vec(), "not a complete archive of PyTorch"),
+        ("a cut archive", good[..good.len() - 30].to_vec(), "not a complete"),
         ("a compressed entry", deflated(good.clone()), "is compressed"),
         ("a program", script, "TorchScript"),
         ("the other order", big, "big-endian"),
@@ -325,10 +325,10 @@ fn safetensors_hold_floats_that_are_all_there() {
     assert!(read(&fine).is_ok() && read(&file("F16", "[2]", &[0; 4])).is_ok());
     let huge = "[4294967296,4294967296,4294967296]";
     for (bytes, told) in [
-        (u64::MAX.to_le_bytes().to_vec(), "no whole safetensors file"),
-        (vec![], "no whole safetensors file"),
-        (fine[..fine.len() - 1].to_vec(), "no whole safetensors file"),
-        (file("F32", huge, &[0; 8]), "no whole safetensors file"),
+        (u64::MAX.to_le_bytes().to_vec(), "not a complete safetensors file"),
+        (vec![], "not a complete safetensors file"),
+        (fine[..fine.len() - 1].to_vec(), "not a complete safetensors file"),
+        (file("F32", huge, &[0; 8]), "not a complete safetensors file"),
         (file("I32", "[2]", &[0; 8]), "tensor `a` holds I32: save the weights as f32"),
         (double(0.1), "float64 that no float32 equals"),
         (double(1e300), "float64 that no float32 equals"),

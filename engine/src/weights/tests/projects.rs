@@ -303,5 +303,5 @@ fn models_are_taken_by_configs_that_compute_as_their_project_does() {
     }
     let config = Config::load("torchvision_r50", &[]).unwrap();
     let report = load_weights(detectron2, Backbone, &config, &[], &mut StateSet::new());
-    assert!(report.notes.join("; ").contains("warning: taken by name alone"), "{report:?}");
+    assert!(report.notes.join("; ").contains("warning: loaded only by name"), "{report:?}");
 }
