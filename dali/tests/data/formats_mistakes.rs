@@ -173,7 +173,7 @@ fn mistakes_in_yolo_are_sentences() {
             (a, "1 .2", "1 x", &["line 2: \"x\" is not a number"]),
             (a, ".8 .9", ".8 180", &["line 2: 180 is not a fraction"]),
             (a, " 0.5 0.5\n", " 0.5\n", &["line 1: has 5 numbers after the class"]),
-            (a, "0 0.1 0.1", "0,0.1,0.1", &["line 1: ", "separate the numbers by blanks"]),
+            (a, "0 0.1 0.1", "0,0.1,0.1", &["line 1: ", "separate the numbers by spaces"]),
             ("images/train/a.png", "", "x", &["a.png: has the annotations of", "a.jpg too"]),
             ("images/train/a.jpg", "", "x", &["a.jpg): is neither JPEG nor PNG"]),
         ],
@@ -486,7 +486,12 @@ fn mistakes_in_folders_of_coco_are_sentences() {
         &[
             (a, "", GONE, &["holds no JSON file with `images`"]),
             (a, "a.jpg", "b.jpg", &["its first image, \"b.jpg\", is not in a folder next to it"]),
-            (a, "a.jpg", "../a.jpg", &["its first image, \"../a.jpg\", is in no folder"]),
+            (
+                a,
+                "a.jpg",
+                "../a.jpg",
+                &["its first image, \"../a.jpg\", is not in a folder next to it"],
+            ),
             (a, "\"file_name\"", "\"name\"", &["names no image"]),
             (a, "[{\"id\": 7,", "[{", &["images[0]", "id is missing"]),
             (a, "\"id\": 7", "\"id\": \"7\"", &["images[0] (id \"7\")", "must be an integer"]),
