@@ -1,7 +1,7 @@
 //! Conventions of a model that its tensors do not hold: those that models of another project share,
 //! and whether a model of theirs may be taken for the config's.
 
-use crate::config::{BackboneKind, ChannelOrder, Config, ExtraLevel};
+use crate::config::{ChannelOrder, Config, ExtraLevel};
 
 use super::container::Container;
 use super::dialect::{Dialect, Difference, EPS};
@@ -20,13 +20,13 @@ pub fn differences(config: &Config, dialect: Dialect) -> Vec<String> {
 
 fn unknown_to_both(config: &Config) -> Vec<Difference> {
     let (model, backbone) = (&config.model, &config.model.backbone);
-    let eps = backbone.norm_eps;
+    let (eps, own) = (backbone.norm_eps, model.kind.family().own);
     let other_eps = (eps - EPS).abs() > f64::EPSILON;
     let short = model.box_head.hidden.len() != 2 && model.box_head.channels.is_empty();
     let added = format!("norms that add {eps} to the variance and not {EPS}");
     vec![
-        (backbone.kind == BackboneKind::Small, "the small body (model.backbone.kind)".into()),
-        (backbone.kind == BackboneKind::Convnext, "a ConvNeXt (model.backbone.kind)".into()),
+        (backbone.own().is_some(), backbone.own().unwrap_or_default().into()),
+        (own.is_some(), own.unwrap_or_default().into()),
         (other_eps, format!("{added} (model.backbone.norm_eps)")),
         (model.boxes.legacy_plus_one, "boxes of width x2 - x1 + 1 (model.boxes)".into()),
         (
@@ -314,7 +314,7 @@ mod tests {
                 what.strip_suffix(')')?.rsplit_once('(').map(|(_, key)| key.into())
             })
             .collect();
-        assert_eq!(named.len(), 29);
+        assert_eq!(named.len(), 27);
         for key in named {
             let is_table = crate::config::schema().keys_of_table(&key).next().is_some();
             assert!(is_table || crate::config::schema().key(&key).is_some(), "{key}");

@@ -19,7 +19,13 @@ const SCALE: Init = Init::Constant(1e-6);
 /// A linear layer in a block has so many times the block's channels.
 const EXPANSION: usize = 4;
 
-pub(super) const ENTRY: BodyEntry = BodyEntry { stages, wrong_length, check, build };
+pub(super) const ENTRY: BodyEntry = BodyEntry {
+    stages,
+    wrong_length,
+    check,
+    own: |_| Some("a ConvNeXt (model.backbone.kind)"),
+    build,
+};
 
 fn stages(of: &Backbone) -> Vec<Stage> {
     let key = "model.backbone.stage_channels";

@@ -55,6 +55,8 @@ struct BodyEntry {
     wrong_length: fn(&Backbone) -> Option<(&'static str, String)>,
     /// Checks its other keys.
     check: fn(&Backbone, &mut Check),
+    /// A name for a body that no model of another project has.
+    own: fn(&Backbone) -> Option<&'static str>,
     /// Adds the body to a program: the maps of its stages, finest first.
     build: fn(&mut Net<'_>, TensorId) -> Result<Vec<TensorId>, GraphError>,
 }
@@ -176,6 +178,11 @@ impl Backbone {
     /// The stem, then the stages whose maps the FPN takes.
     pub fn stages(&self) -> Vec<Stage> {
         (self.kind.entry().stages)(self)
+    }
+
+    /// A name for it, with the key that sets it, if no model of another project has such a body.
+    pub(crate) fn own(&self) -> Option<&'static str> {
+        (self.kind.entry().own)(self)
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
 use crate::model::net::{ConvShape, Net};
 use crate::model::norms::After;
 
-pub(super) const ENTRY: BodyEntry = BodyEntry { stages, wrong_length, check, build };
+pub(super) const ENTRY: BodyEntry = BodyEntry { stages, wrong_length, check, own: |_| None, build };
 
 /// The maps that a body gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

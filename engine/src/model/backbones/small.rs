@@ -6,7 +6,13 @@ use super::{BODY, Backbone, BodyEntry, MAX_LEVELS, Stage, conv_norm, doubled};
 use crate::model::net::{ConvShape, Net};
 use crate::model::norms::After;
 
-pub(super) const ENTRY: BodyEntry = BodyEntry { stages, wrong_length, check: |_, _| (), build };
+pub(super) const ENTRY: BodyEntry = BodyEntry {
+    stages,
+    wrong_length,
+    check: |_, _| (),
+    own: |_| Some("the small body (model.backbone.kind)"),
+    build,
+};
 
 fn stages(of: &Backbone) -> Vec<Stage> {
     let key = "model.backbone.stage_channels";

@@ -231,6 +231,8 @@ pub(crate) struct DetectorEntry {
     /// Its keys, and tables of keys (`model.rpn.`), that a model does not read: one of its own, or
     /// without one any of another family.
     idle_keys: fn(Option<&Model>) -> Vec<&'static [&'static str]>,
+    /// A name for it, with the key that sets it, if no model of another project is such a one.
+    pub(crate) own: Option<&'static str>,
     /// The bias of the classifier, which has a value for each class, and how many it has before
     /// them: 1 for the background, or 0.
     classifier: (&'static str, usize),

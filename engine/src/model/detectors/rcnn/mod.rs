@@ -43,6 +43,7 @@ pub(super) static ENTRY: DetectorEntry = DetectorEntry {
     advice: effects::advice,
     to_detect: keys::to_detect,
     idle_keys,
+    own: None,
     classifier: ("roi_heads.box_predictor.cls_score.bias", 1),
     depends_on_classes,
 };
