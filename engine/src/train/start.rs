@@ -100,8 +100,8 @@ fn finetune(
     let is_stated = stated.is_some();
     let Some(theirs) = stated.or_else(|| coco_classes(count)) else {
         report.notes.push(format!(
-            "warning: the predictors are reinitialised: the file does not say which its {count} classes \
-             are, and COCO has 80 or 90"
+            "warning: the predictors are reinitialised: the file does not say which its {count} \
+             classes are, and COCO has 80 or 90"
         ));
         return;
     };

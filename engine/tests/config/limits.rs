@@ -27,7 +27,7 @@ const NONSENSE: [&str; 13] = [
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn is_numeric(key: &&Key) -> bool {
-    ["number", "integer"].iter().any(|word| key.kind.contains(word))
+    [" number", " integer"].iter().any(|word| key.kind.contains(word))
 }
 
 /// The value, as often as the key's list holds numbers.

@@ -23,7 +23,7 @@ const OTHERS_VARIABLES: [&str; 7] = ["FI_", "GLIBC_", "NCCL_", "OMP_", "OMPI_", 
 const OTHERS_OPTIONS: [&str; 7] =
     ["--bind-to", "--build-arg", "--fatbin", "--map-by", "--release", "--signal", "--tool"];
 /// Placeholders of values that must parse.
-const STANDS_FOR: [(&str, &str); 8] = [
+const STANDS_FOR: [(&str, &str); 9] = [
     ("$b", "50"),
     ("BATCH", "96"),
     ("CONFIG", "tiny"),
@@ -31,6 +31,7 @@ const STANDS_FOR: [(&str, &str); 8] = [
     ("KEY", "train.steps"),
     ("N", "1"),
     ("RANKS", "8"),
+    ("RUN", "plan"),
     ("STORE", "plan"),
 ];
 /// The user's own config: README.md's block of TOML.

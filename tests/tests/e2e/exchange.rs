@@ -173,7 +173,11 @@ fn rows_of_classes_are_kept_by_name_and_not_taken_in_silence_without() {
     let anew = format!("1 reinitialised: {}", names[2]);
     let finetune = "--init other.safetensors --finetune";
     begun(&place, finetune, &[&taken, &anew, "0 initialised"]);
-    begun(&place, "--init other.safetensors", &["the predictors start anew", "6 initialised"]);
+    begun(
+        &place,
+        "--init other.safetensors",
+        &["the predictors are reinitialised", "6 initialised"],
+    );
     // As many classes as the data has are not its classes by name.
     tensors::write(&place, "nameless.safetensors", &model(&place), None);
     let finetune = "--init nameless.safetensors --finetune";
