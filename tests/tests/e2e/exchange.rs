@@ -146,7 +146,7 @@ fn a_run_begins_from_a_file_of_either_extent() {
     place.refuses(
         BAD_CONFIG,
         &[
-            (none, &["body.safetensors", "a backbone alone"]),
+            (none, &["body.safetensors", "only a backbone"]),
             ("train micro --finetune", &["give --init FILE"]),
         ],
     );

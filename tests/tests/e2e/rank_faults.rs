@@ -140,7 +140,7 @@ fn a_rank_whose_store_is_cut_ends_all() {
     assert_eq!(ended.codes, [RANK_LOST, BAD_DATA], "{}", ended.said);
     assert_has(
         &ended.said,
-        &["rank 0: error: rank 1 on host ", "error: a file of a store was cut or lost"],
+        &["rank 0: error: rank 1 on host ", "error: a file of a store was truncated or lost"],
     );
 }
 

@@ -51,7 +51,7 @@ fn a_part_of_the_training_set_is_held_out() {
     let scored = place.run("eval --run runs/micro").err;
     assert_has(&scored, &[&format!("all {} images", count(&val))]);
     let both = micro(&format!("{split} --set data.val_store=set/store"));
-    place.bad(&both, BAD_CONFIG, &["data.val_fraction", "beside data.val_store", "either"]);
+    place.bad(&both, BAD_CONFIG, &["data.val_fraction", "conflicts with data.val_store", "either"]);
     let few = micro(&format!("{files} --set data.val_fraction=0.0001"));
     place.bad(&few, BAD_CONFIG, &["data.val_fraction = 0.0001", "none to validate on"]);
     let resume = "train --resume runs/micro --set train.steps=3 --set data.val_fraction=0.5";

@@ -117,7 +117,7 @@ fn what_is_wrong_with_an_address_is_told_in_a_sentence() {
         &["s3://data/nothing", "no such bucket, object or folder"],
     );
     bad("prep s3://none/a --out x", BAD_CONFIG, &["s3://none/a", "no such bucket"]);
-    bad("prep --synthetic shapes --out s3://data/x", BAD_CONFIG, &["folder of this machine"]);
+    bad("prep --synthetic shapes --out s3://data/x", BAD_CONFIG, &["local directory"]);
     bad("eval --run s3://data/shapes", 1, &["last_checkpoint"]);
     let train = "train micro --set data.synthetic=none --set data.train_store=s3://data/shapes";
     bad(train, BAD_CONFIG, &["s3://data/shapes holds no store", "header.json"]);
@@ -160,7 +160,7 @@ fn a_run_that_another_process_goes_on_with_is_left_to_it() {
     first.write(ahead, &own);
     // A folder whose steps S3 lacks, of a run that has gone on there.
     let resume = "train --resume s3://data/runs/micro --set train.steps=10";
-    common::bad(&mut server.command(&first, resume), BAD_CONFIG, &["has gone on there since"]);
+    common::bad(&mut server.command(&first, resume), BAD_CONFIG, &["has continued there since"]);
     // A process whose place is taken while it runs.
     let mut child = server.command(&second, &format!("{train} --set train.steps=1000000"));
     let child = child.stdout(Stdio::null()).stderr(Stdio::piped());
