@@ -13,7 +13,8 @@
        unsigned char* RESTRICT signs) {                                                      \
     const ActivationRows finish{y, scale, bias, residual, conv.filters, relu, signs};        \
     gemm<tile>(Forward(x, w, count, conv), partials, finish);                                \
-  }
+  }                                                                                          \
+  EXPORT(name)
 
 #define CONV2D_MASKED(name, tile, blocks)                                                          \
   KERNEL_BLOCKS(tile::THREADS, blocks)                                                             \
@@ -23,7 +24,8 @@
        int relu) {                                                                                 \
     const GradientRows finish{y, bias, other, mask, signs, conv.filters, relu};                    \
     gemm<tile>(Forward(x, w, count, conv), partials, finish);                                      \
-  }
+  }                                                                                                \
+  EXPORT(name)
 
 #define CONV2D_NEAREST(name, tile, blocks)                                                   \
   KERNEL_BLOCKS(tile::THREADS, blocks)                                                       \
@@ -32,4 +34,5 @@
        real* RESTRICT y, float* RESTRICT partials, Conv conv, int relu, Nearest nearest) {   \
     const ActivationRows all{y, scale, bias, residual, conv.filters, relu};                  \
     gemm<tile>(Forward(x, w, count, conv), partials, NearestRows{all, nearest});             \
-  }
+  }                                                                                          \
+  EXPORT(name)

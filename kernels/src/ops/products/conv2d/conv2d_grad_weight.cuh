@@ -10,7 +10,8 @@
        Divisor per_image, Divisor per_line) {                                              \
     gemm<tile>(GradWeight(x, g, count, conv, padded, per_image, per_line), partials,       \
                WeightRows{dw, scale, conv.filter_len()});                                  \
-  }
+  }                                                                                        \
+  EXPORT(name)
 
 #define GRAD_WEIGHT_BIAS(name, tile, padded, blocks)                                 \
   KERNEL_BLOCKS(tile::THREADS, blocks)                                               \
@@ -19,4 +20,5 @@
        float* RESTRICT partials, Conv conv, Divisor per_image, Divisor per_line) {   \
     gemm<tile>(GradWeight(x, g, count, conv, padded, per_image, per_line), partials, \
                WeightRows{dw, scale, conv.filter_len()}, RowSums<tile>{db});         \
-  }
+  }                                                                                  \
+  EXPORT(name)

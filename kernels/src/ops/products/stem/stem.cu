@@ -31,6 +31,7 @@ stem_filters_f16(const half* RESTRICT w, half* RESTRICT arranged, int filters) {
   const bool exists = pixel >= 0 && channel < CHANNELS;
   arranged[item] = exists ? w[(line * KERNEL_SIDE + pixel) * CHANNELS + channel] : real_of(0.0f, 0);
 }
+EXPORT(stem_filters_f16)
 
 KERNEL_BLOCKS(SmallTile::THREADS, 4)
 stem_f16_small(const half* RESTRICT x, const half* RESTRICT arranged, const float* RESTRICT scale,
@@ -38,3 +39,4 @@ stem_f16_small(const half* RESTRICT x, const half* RESTRICT arranged, const floa
   const ActivationRows finish{y, scale, bias, nullptr, conv.filters, 1};
   gemm<SmallTile>(Stem(x, arranged, conv), nullptr, finish);
 }
+EXPORT(stem_f16_small)
