@@ -2,8 +2,8 @@
 //! data pipeline, and the history of measurements.
 //! A library, so that tests can run the command too.
 
-/// Prints a line to standard output. A closed pipe (`| head`) is not an error: the figures may still
-/// go to a file.
+/// Prints a line to standard output. A closed pipe (`| head`) is not an error: the figures may
+/// still go to a file.
 macro_rules! say {
     ($($text:tt)*) => {
         $crate::write_out(&format!("{}\n", format_args!($($text)*)))
