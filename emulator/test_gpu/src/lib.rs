@@ -10,8 +10,8 @@
 //!
 //! The words are those of `docs/emulated-driver.md`: a model, and settings as in `DRIVER_SEED`.
 //! Streams, blocks and warps run in an order that the seed decides, as late and in as odd an order
-//! as streams and events allow; a launch may touch only the bytes that it declares; a captured graph
-//! in which two unordered operations touch the same bytes is refused without a run.
+//! as streams and events allow; a launch may touch only the bytes that it declares; a captured
+//! graph in which two unordered operations touch the same bytes is refused without a run.
 
 mod counted;
 mod library;

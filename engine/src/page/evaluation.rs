@@ -153,7 +153,8 @@ fn label_doubts(doubts: &Value, run: &Path) -> String {
     format!(
         "<h2>Possible label errors</h2>\n<p>Detections with a score of at least 0.8 that no \
          annotation confirms: an object may be missing from the annotations, or carry the wrong \
-         class, or the model is wrong. The most confident come first. Left: annotated. Right: detected.</p>\n\
+         class, or the model is wrong. The most confident come first. Left: annotated. Right: \
+         detected.</p>\n\
          <div class=\"pairs\">{figures}</div>\n<details><summary>All {}</summary><ol>{rows}</ol>\
          </details>\n",
         doubts.len()

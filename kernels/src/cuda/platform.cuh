@@ -33,8 +33,8 @@ typedef unsigned long long uint64_t;
 #else
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 #endif
-// EXPORT(name): nothing. Without it NVRTC 12.2 orders branches of some GEMM kernels differently, and
-// their machine code is what was verified on an H100; remove it when those kernels change.
+// EXPORT(name): nothing. Without it NVRTC 12.2 orders branches of some GEMM kernels differently,
+// and their machine code is what was verified on an H100; remove it when those kernels change.
 #define EXPORT(kernel)
 
 // ARCHITECTURES(compute_80, compute_90a): what a source is compiled for, one PTX file for each.
