@@ -181,7 +181,7 @@ fn a_run_that_another_process_goes_on_with_is_left_to_it() {
         &err,
         &[
             "warning: s3://data/runs/micro-2: a stranger on host b writes",
-            "the run is whole in runs/stage/data/runs/micro-2, not in S3",
+            "the run is complete in runs/stage/data/runs/micro-2, not in S3",
         ],
     );
 }
