@@ -5,9 +5,9 @@
 #
 # DIR gets train2017.zip, val2017.zip, annotations_trainval2017.zip and R-50.pkl (20 GB), what they
 # hold (20 GB), and train.store and val.store (20 GB). A file has its name only once its MD5 is
-# right; a run that ended early goes on where it was. --mirror replaces the hosts, and has the files
-# side by side, R-50.pkl.md5sum among them; --sums is a file in md5sum's format in place of the sums
-# below; --no-prep stops before the stores. ONEGRAPH_BIN names the program. Needs curl, unzip and
+# right; a run that ended early resumes. --mirror replaces the hosts, and has the files side by
+# side, R-50.pkl.md5sum among them; --sums is a file in md5sum's format in place of the sums below;
+# --no-prep stops before the stores. ONEGRAPH_BIN names the program. Needs curl, unzip and
 # md5sum.
 #
 # Tried against a local server with small files (tests/tests/fetch_script.rs), not against the
@@ -26,8 +26,8 @@ files=(
     "train2017.zip $coco/zips"
     "R-50.pkl https://dl.fbaipublicfiles.com/detectron/ImageNetPretrained/MSRA"
 )
-# COCO's as its users publish them. The host of the weights publishes theirs beside them, as
-# R-50.pkl.md5sum: that tells a file that was cut off or damaged on the way.
+# COCO's as its users publish them. The host of the weights publishes theirs next to them, as
+# R-50.pkl.md5sum, which detects truncated and damaged files.
 sums='f4bbac642086de4f52a3fdda2de5fa2c  annotations_trainval2017.zip
 442b8da7639aecaf257c1dceb8ba8c80  val2017.zip
 cced6f7f71b7629ddf16f17bbcfab6b2  train2017.zip'
@@ -69,7 +69,7 @@ fi
 mkdir -p -- "$dir"
 cd -- "$dir"
 
-# sum_of NAME URL: the MD5 of the file, known or published beside it.
+# sum_of NAME URL: the MD5 of the file, known or published next to it.
 sum_of() {
     local sum
     sum=$(awk -v name="$1" '$2 == name || $2 == "*" name { print $1 }' <<<"$sums")

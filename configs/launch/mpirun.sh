@@ -8,7 +8,7 @@
 #   mpirun.sh -H a:8,b:8 -- mlperf run mlperf_128 --out submission --org ORG --system NAME
 #   ONEGRAPH_BIN=bench mpirun.sh -H a:8,b:8 -- --steps 500
 #
-# Without -H, hosts are those of OMPI_MCA_orte_default_hostfile (Kubeflow sets it), else this one;
+# Without -H, hosts come from OMPI_MCA_orte_default_hostfile (Kubeflow sets it), else this one;
 # without -n there are as many ranks as slots, or GPUs of this host. Several hosts need ssh from
 # here, and the program, config and data under the same paths. ONEGRAPH_BIN names the program.
 # SIGTERM, SIGINT, SIGHUP and SIGUSR1 ask the ranks to save and leave; a second one ends mpirun.
@@ -33,7 +33,7 @@ while getopts n:H: option; do
     *) die "$usage" ;;
     esac
 done
-# getopts takes `--` away, so that the last word before the rest tells of it.
+# getopts removes `--`; it is the last word before the rest.
 command=(train)
 [[ ${*:OPTIND-1:1} != -- ]] || command=()
 shift $((OPTIND - 1))
@@ -98,7 +98,7 @@ done < <(compgen -e)
 # (ranks.timeout_seconds). mpirun does not end, and shows no message, before they are over.
 options+=(--mca odls_base_sigkill_timeout "${OMPI_MCA_odls_base_sigkill_timeout:-6}")
 
-# A session of its own: Ctrl-C in a terminal reaches this script alone.
+# A separate session, so that Ctrl-C in a terminal reaches only this script.
 setsid mpirun -np "$ranks" --bind-to none "${options[@]}" "$program" "${command[@]}" "$@" \
     </dev/null &
 mpirun=$!

@@ -9,17 +9,17 @@
 #   two-hosts.sh sh -c 'hostname; echo "rank $RANK of $WORLD_SIZE"'
 #
 # Each rank gets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
-# ONEGRAPH_TOKEN; its lines are shown behind [HOST RANK]. -c cuts the cable after that time: no
-# packet passes any more, and nobody is told. SIGTERM and SIGINT reach the ranks as SIGUSR1. Exit
-# code: the highest of the ranks'. Namespaces and cable are gone when the script ends, however it
-# does. Needs iproute2 and util-linux, as root or with user namespaces.
+# ONEGRAPH_TOKEN; its lines are shown behind [HOST RANK]. -c cuts the cable after that time:
+# packets are lost without an error. SIGTERM and SIGINT reach the ranks as SIGUSR1. Exit
+# code: the highest of the ranks'. Namespaces and cable are gone when the script ends for
+# any reason. Needs iproute2 and util-linux, as root or with user namespaces.
 #
 # Tried: as root and as a user, with a TCP server and client in Python; training of 2 ranks on each
 # host, on CPUs; with -m timed runs of the same, Open MPI 4.1.4. Not tried: GPUs.
 set -euo pipefail
 
 usage='two-hosts.sh: usage: two-hosts.sh [-m] [-r RANKS_PER_HOST] [-c SECONDS] COMMAND'
-# The script itself moves into a network of its own: what it makes there goes with it.
+# The script moves itself into a new network namespace, which ends with it.
 if [[ ${TWO_HOSTS_PID:-} != "$$" ]]; then
     user=(--user --map-root-user)
     ((EUID)) || user=()

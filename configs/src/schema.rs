@@ -17,7 +17,7 @@ const MAX_SUGGESTIONS: usize = 5;
 /// Facts that a config's tables do not state.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
-    /// Names that other projects use, and the key that they mean, or else a sentence.
+    /// Names that other projects use, and the key that they mean, or an explanation.
     pub synonyms: &'static [(&'static [&'static str], &'static str)],
     /// Pairs of keys for one value: a layer that sets one of them unsets the other.
     pub forms: &'static [[&'static str; 2]],
@@ -38,7 +38,7 @@ pub struct Schema {
 pub enum Synonym {
     /// The key of this name.
     Key(&'static str),
-    /// No key, for the reason that this sentence gives.
+    /// No key, with the reason.
     NoKey(&'static str),
 }
 

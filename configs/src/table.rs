@@ -16,7 +16,7 @@ pub enum ResumeRule {
     Length,
     /// The number of classes: as for `Step`, unless it is the same in another form.
     Classes,
-    /// A setting of the drawn images: as for `Step`, unless files take its place, whose identity is
+    /// A setting of the synthetic images: as for `Step`, unless files take its place, whose identity is
     /// compared.
     Drawing,
     /// It is read only when a run begins: it may not.
@@ -30,7 +30,7 @@ pub enum ResumeRule {
 pub enum MlperfRule {
     /// It does not change what a run computes, or the rules leave it free.
     Free,
-    /// A rule of its own judges its value.
+    /// A specific rule checks its value.
     Rule,
     /// It describes the model.
     Model,

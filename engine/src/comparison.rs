@@ -161,7 +161,7 @@ impl ComparedRun {
         let (run, step) = (self.path.display(), &self.report["evaluated_step"]);
         Err(EngineError::Usage(format!(
             "{run}/inference/{kind}.json has other detections than those of step {step}, which \
-             report.json tells of: `onegraph eval --run {run}/checkpoints/step_{step:0>8} --out \
+             report.json describes: `onegraph eval --run {run}/checkpoints/step_{step:0>8} --out \
              {run}/inference` writes these",
             step = step.to_string()
         )))

@@ -22,7 +22,7 @@ pub enum EngineError {
     Node(GraphError),
     /// A device that does not end a step. Nothing waits for it any more, so the process must not
     /// end by exit handlers, which would.
-    #[error("{0}: the GPU hangs; see what nvidia-smi says of it, and dmesg for an Xid")]
+    #[error("{0}: the GPU hangs; check nvidia-smi, and dmesg for an Xid")]
     Hangs(GraphError),
     /// A bad config.
     #[error("{0}")]

@@ -28,7 +28,7 @@ pub enum S3Error {
     #[error("{0} was replaced while it was read; start again when it is no longer written")]
     Changed(Address),
     /// Bytes that never were those of the object.
-    #[error("{at}: {tries} transfers did not match its checksum {checksum} tells")]
+    #[error("{at}: {tries} transfers did not match its checksum, {checksum}")]
     Altered {
         /// The object.
         at: Address,

@@ -25,7 +25,7 @@ const CLASSES: usize = 80;
 /// Objects an image: no product depends on it.
 const OBJECTS: usize = 100;
 
-/// A product: the convolution of `n` maps of `h` x `w` x `c` with `k` filters of `r` x `s`, forward
+/// A GEMM: the convolution of `n` maps of `h` x `w` x `c` with `k` filters of `r` x `s`, forward
 /// or one of its gradients. In a linear layer `n` is the number of rows. In a transposed
 /// convolution `h` and `w` are the input's, and its output is `stride` times as large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -59,12 +59,12 @@ pub(super) struct NodePlan {
     pub(super) name: String,
     pub(super) stream: usize,
     pub(super) kernels: Vec<&'static str>,
-    /// With as many positives as the step has, not at capacity; FLOPs are those of the op.
+    /// With as many positives as the step has, not at capacity; the FLOPs of the op.
     pub(super) flops: f64,
     pub(super) bytes: f64,
     /// Bytes that it sums over GPUs.
     pub(super) summed_bytes: usize,
-    /// By the data sheet: products and bytes at full rate.
+    /// By the data sheet: FLOPs and bytes at full rate.
     pub(super) floor_ms: f64,
     /// Duration when nothing else runs, with a gap for each kernel.
     pub(super) ms: f64,

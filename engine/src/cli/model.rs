@@ -15,14 +15,14 @@ use crate::runtime::Backend;
 /// A trained model: of a run, or a weights file with its config.
 #[derive(Debug, Args)]
 pub(super) struct ModelArgs {
-    /// Run directory, of which --checkpoint is taken, or one of its checkpoints.
+    /// Run directory (see --checkpoint), or one of its checkpoints.
     #[arg(long, value_name = "RUN", conflicts_with = "weights")]
     run: Option<PathBuf>,
     /// The checkpoint of --run.
     #[arg(long, value_enum, default_value = "best", requires = "run", conflicts_with = "weights")]
     checkpoint: Choice,
-    /// Weights of a whole model: safetensors, .pth, .pkl or .npz, with the names of torchvision,
-    /// detectron2, maskrcnn-benchmark or Tensorpack.
+    /// Weights of a whole model: safetensors, .pth, .pkl or .npz, with names as in
+    /// torchvision, detectron2, maskrcnn-benchmark or Tensorpack.
     #[arg(long, value_name = "FILE")]
     weights: Option<PathBuf>,
     /// Config file or preset of --weights; by default the config.toml next to it.

@@ -98,7 +98,7 @@ enum Empty {
 enum Rotation {
     /// Pixels stay as stored, which COCO's own annotations refer to.
     Ignore,
-    /// Pixels are turned, for annotations of the picture as it is shown.
+    /// Pixels are rotated, for annotations of the picture as it is shown.
     Apply,
 }
 

@@ -51,7 +51,7 @@ pub(super) struct TrainArgs {
     /// values.
     #[arg(long, conflicts_with = "resume")]
     allow_partial: bool,
-    /// Start from the weights of this file (safetensors, .pth, .pkl or .npz; the names of
+    /// Start from the weights of this file (safetensors, .pth, .pkl or .npz; names as in
     /// torchvision, detectron2, Detectron, maskrcnn-benchmark or Tensorpack): of a whole detector,
     /// or only of a backbone; or from --checkpoint of this run. docs/weights.md says where to get
     /// published files.

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 table! {
-    /// `[fusion]`: work that a GPU's step does along with other work, in place of a pass of its own
+    /// `[fusion]`: work that a GPU's step does along with other work, in place of a separate pass
     /// over memory. A fusion changes results only by rounding.
     pub struct Fusion {
         /// Fusions to leave out, to compare. Default: none. On the CPU there are no fusions.

@@ -37,7 +37,7 @@ const OF_KEYS: &[Row] = &[
     (&["img", "imgsz", "img_size", "input_size", "short_side"], "input.min_size"),
     (
         &["augmentation", "mosaic", "mixup", "copy_paste", "degrees"],
-        "onegraph draws sizes, crops, ratios, mirrors, quarter turns and colours, which \
+        "onegraph samples sizes, crops, aspect ratios, flips, rotations and colours, which \
          [input.augment] sets",
     ),
     (&["multiscale", "multi_scale"], "input.augment.min_sizes"),

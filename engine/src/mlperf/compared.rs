@@ -45,7 +45,7 @@ impl Compared {
 impl fmt::Display for Compared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Curve { source, global_batch, .. } = self.curve;
-        writeln!(f, "{} beside {source}, global batch {global_batch}", self.run.path.display())?;
+        writeln!(f, "{} and {source}, global batch {global_batch}", self.run.path.display())?;
         writeln!(f, "epoch  box AP  expected  mask AP  expected  spread")?;
         for (epoch, [bbox, segm]) in &self.run.evaluations {
             let number = *epoch as usize;

@@ -163,7 +163,7 @@ fn draw_fullest(canvas: &mut Canvas, scale: &Scale, launch: usize, live: usize, 
     let x = (scale.x(launch) + scale.x(launch + 1)) / 2.0;
     let dashes = "stroke-dasharray=\"4 3\"";
     canvas.path_with(&format!("M{x:.2} {:.1}V{:.1}", TOP - 8.0, TOP + ARENA), INK, 1.2, dashes);
-    let text = format!("fullest: launch {launch}, {} alive", spoken_bytes(live));
+    let text = format!("peak: launch {launch}, {} alive", spoken_bytes(live));
     let (at, style) = if to_right {
         (x + 6.0, Style::SMALL.fill(INK))
     } else {
@@ -208,7 +208,7 @@ fn draw_streams(canvas: &mut Canvas, prepared: &Prepared, scale: &Scale, top: f6
         _ => format!(
             "{waits} waits between streams (lines). On 0 the longest path, on 1 gradients of weights, \
              on 2 what can wait{}.",
-            if streams > COMMUNICATION { ", on 3 sums over ranks" } else { "" },
+            if streams > COMMUNICATION { ", on 3 all-reduce" } else { "" },
         ),
     };
     canvas.text(LEFT, top - 14.0, Style::PLAIN.fill(PALE), &says);

@@ -44,8 +44,8 @@ pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String>
         let input = &config.input;
         if input.channel_order == ChannelOrder::Rgb {
             lines.push(
-                "warning: the weights of Detectron are for images with blue first, in 0..255 less \
-                 their mean: set input as in mlperf_r50 (channel_order, mean, std, pixel_scale)"
+                "warning: Detectron's weights expect BGR images in 0..255 minus the mean: set \
+                 input as in mlperf_r50 (channel_order, mean, std, pixel_scale)"
                     .to_string(),
             );
         }
@@ -70,7 +70,7 @@ pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String>
     let found = differences(config, Dialect::Torchvision);
     if is_torchvisions && !found.is_empty() {
         let found = found.join("; ");
-        lines.push(format!("warning: models of torchvision do not have what this has: {found}"));
+        lines.push(format!("warning: torchvision's models do not have: {found}"));
     }
     if published::is_without_epsilon(file.path()) && config.model.backbone.norm_eps > 0.0 {
         lines.push(

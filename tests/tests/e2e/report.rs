@@ -324,7 +324,7 @@ fn a_key_is_explained_listed_and_traced_to_its_file() {
     place.bad(
         "config mosaic",
         BAD_CONFIG,
-        &["draws sizes, crops, ratios, mirrors, quarter turns and colours"],
+        &["samples sizes, crops, aspect ratios, flips, rotations and colours"],
     );
     let cut = place.good("config solver.warmup_steps --in tiny --set train.steps=60");
     assert!(cut.contains("value    30, half of train.steps\n"), "{cut}");

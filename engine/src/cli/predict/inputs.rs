@@ -19,9 +19,9 @@ const EXTENSIONS: [&str; 19] = [
 pub(super) struct Inputs {
     /// Image files of folders, and all files that were named.
     pub(super) files: Vec<PathBuf>,
-    /// Faults of named paths that are no file or folder, and of folders that cannot be read.
+    /// Faults: named paths that are neither file nor folder, and folders that cannot be read.
     pub(super) faults: Vec<EngineError>,
-    /// Pictures that lie in the folders because an earlier run drew them there.
+    /// Pictures in the folders that an earlier run drew.
     pub(super) drawn: usize,
 }
 

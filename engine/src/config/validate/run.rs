@@ -31,8 +31,8 @@ fn input(config: &Config, check: &mut Check) {
     let fit = sizes.iter().all(|size| *size <= input.max_size) || input.augment.jitter_size > 0;
     check.require(fit, "input.augment.min_sizes", || {
         format!(
-            "is {sizes:?}; none may exceed input.max_size = {}: lower them, or take \
-             input.min_size alone (--set 'input.augment.min_sizes=[]')",
+            "is {sizes:?}; none may exceed input.max_size = {}: lower them, or use \
+             only input.min_size (--set 'input.augment.min_sizes=[]')",
             input.max_size
         )
     });

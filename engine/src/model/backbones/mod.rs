@@ -19,7 +19,7 @@ use super::params::Init;
 pub use resnet::{Block, BodyOutput};
 pub(super) use resnet::{has_frozen_stem, on_rois};
 
-/// The bodies, each with its documentation and its file.
+/// The backbones, each with its documentation and its file.
 macro_rules! backbones {
     ($($(#[doc = $doc:tt])* $kind:ident = $file:ident,)*) => {
         /// The kind of body.

@@ -200,7 +200,7 @@ pub(crate) struct Normed {
     pub(crate) norm: Option<NormKind>,
     /// Channels that it normalizes, of each convolution.
     pub(crate) channels: Vec<usize>,
-    /// Its name in a sentence.
+    /// Its name in messages.
     pub(crate) part: &'static str,
 }
 
@@ -224,12 +224,12 @@ pub(crate) struct DetectorEntry {
     pub(crate) notes: fn(&Config, &[Object]) -> ObjectNotes,
     /// Its keys that mean something only under some value of another.
     pub(crate) idle: &'static [Idle],
-    /// A sentence for each value that, with the others, leaves a part untrained.
+    /// A message for each value that, with the others, leaves a part untrained.
     pub(crate) advice: fn(&Config) -> Vec<String>,
     /// Sets its keys that only training reads, and checks compare with others, to values that fit.
     pub(crate) to_detect: fn(&mut Model),
-    /// Its keys, and tables of keys (`model.rpn.`), that a model does not read: one of its own, or
-    /// without one any of another family.
+    /// Its keys, and tables of keys (`model.rpn.`), that a model does not read: a model of this
+    /// family, or without one any of another.
     idle_keys: fn(Option<&Model>) -> Vec<&'static [&'static str]>,
     /// A name for it, with the key that sets it, if no model of another project is such a one.
     pub(crate) own: Option<&'static str>,

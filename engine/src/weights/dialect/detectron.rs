@@ -64,7 +64,7 @@ fn notes(names: &BTreeMap<String, String>, biases: &[String]) -> Result<Vec<Stri
             );
         }
         notes.push(
-            "the norms of Detectron have no statistics: mean 0 and a variance that leaves their \
+            "Detectron's norms have no statistics: mean 0 and a variance that leaves their \
              scale as it is"
                 .to_string(),
         );

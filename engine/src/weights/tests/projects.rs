@@ -203,7 +203,7 @@ fn both_published_r50s_fill_the_mlperf_presets() {
             assert!(notes.contains("left out, as Detectron does: `conv1_b`"), "{notes}");
             assert_eq!(notes.contains("and 50 more"), is_detectrons, "{notes}");
             let warned = preset == "torchvision_r50";
-            assert_eq!(notes.contains("blue first") && notes.contains("1x1"), warned, "{notes}");
+            assert_eq!(notes.contains("BGR images") && notes.contains("1x1"), warned, "{notes}");
             fold(&mut state, &built.params, eps);
             for norm in norms(&from.0) {
                 for what in ["scale", "shift"] {
