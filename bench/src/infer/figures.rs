@@ -147,8 +147,8 @@ pub(super) fn print_foot(is_device: bool) {
     let copy = if is_device { " (with the copy of the inputs)" } else { "" };
     say!(
         "program: resizing to mask probabilities{copy}; + read: filling the inputs before it, and \
-         bringing what it found to the host; + masks: pasting, threshold, run lengths; + scores: \
-         COCO's scores of the set, by image. Decoding is in none."
+         copying its outputs to the host; + masks: pasting, threshold, run lengths; + scores: \
+         COCO's scores of the set, by image. None includes decoding."
     );
 }
 

@@ -34,10 +34,10 @@ pub(super) struct ConfigArgs {
 const EXTENDS: &str = "\
 extends
 
-The config file or preset whose values this file takes before its own. It stands at the top of the
-file, before the first [table]: a file is looked for beside this one, then a preset of that name,
-and either may extend another. Values of this file, and then --set, replace those; a list is
-replaced as a whole.
+The config file or preset that this file extends. It must be at the top of the file, before the
+first [table]. A file in the same directory comes first, then a preset of that name; either may
+extend another. Values of this file, and then of --set, override those; a list is replaced as a
+whole.
 
 values   the quoted name of one config file or preset, such as extends = \"torchvision_r50\"
 default  none: every key begins with its default
