@@ -16,7 +16,7 @@ pub enum ResumeRule {
     Length,
     /// The number of classes: as for `Step`, unless it is the same in another form.
     Classes,
-    /// A setting of the synthetic images: as for `Step`, unless files take its place, whose identity is
+    /// A setting of the synthetic images: as for `Step`, unless files replace it, whose identity is
     /// compared.
     Drawing,
     /// It is read only when a run begins: it may not.
