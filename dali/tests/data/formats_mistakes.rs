@@ -1,4 +1,4 @@
-//! Mistakes in folders of each format: one sentence each, with the file and what is wrong.
+//! Mistakes in folders of each format: one message each, with the file and the error.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,21 +15,21 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::fixture::{gradient, jpeg, png};
 
-/// In a file, text and what replaces it (the whole file if the text is empty), and parts of the
-/// sentence that says so.
+/// A file, a text in it and its replacement (of the whole file if the text is empty), and parts of
+/// the resulting message.
 type Mistake<'a, Text = &'a str> = (&'a str, &'a str, Text, &'a [&'a str]);
 
 /// Instead of the new text: the file is removed.
-const GONE: &str = "\0gone";
+pub(crate) const GONE: &str = "\0gone";
 
-/// A second file for an image of LabelMe.
+/// A second LabelMe file for one image.
 const AGAIN: &str = r#"{"shapes": [], "imagePath": "a.jpg"}"#;
 
 #[derive(Clone, Copy)]
-struct Sound {
-    format: &'static str,
-    split: Option<&'static str>,
-    write: fn(&Path),
+pub(crate) struct Sound {
+    pub(crate) format: &'static str,
+    pub(crate) split: Option<&'static str>,
+    pub(crate) write: fn(&Path),
 }
 
 pub(crate) fn put(root: &Path, file: &str, bytes: impl AsRef<[u8]>) {
@@ -57,8 +57,7 @@ pub(crate) fn store(source: Source, out: &Path) -> Result<PrepReport, DaliError>
     }
 }
 
-/// The sentence that reading or storing a sound folder ends with after a change; `None` if it is
-/// stored.
+/// The error of reading or storing a valid folder after a change; `None` if it is stored.
 fn refusal(sound: &Sound, change: impl FnOnce(&Path)) -> Option<String> {
     let place = tempfile::tempdir().unwrap();
     let set = place.path().join("set");
@@ -70,8 +69,8 @@ fn refusal(sound: &Sound, change: impl FnOnce(&Path)) -> Option<String> {
     made.err().map(|error| error.to_string())
 }
 
-/// The folder as it is, found without being told, is stored; each mistake is named.
-fn check<T: AsRef<[u8]>>(sound: &Sound, mistakes: &[Mistake<'_, T>]) {
+/// The unchanged folder is recognised and stored; each mistake is reported.
+pub(crate) fn check<T: AsRef<[u8]>>(sound: &Sound, mistakes: &[Mistake<'_, T>]) {
     assert_eq!(refusal(sound, |_| ()), None, "{}", sound.format);
     let set = tempfile::tempdir().unwrap();
     (sound.write)(set.path());
@@ -103,7 +102,7 @@ fn check<T: AsRef<[u8]>>(sound: &Sound, mistakes: &[Mistake<'_, T>]) {
     }
 }
 
-/// Files that are there and cannot be read are errors by name.
+/// Existing files that cannot be read are errors with the file name.
 fn check_unreadable(sound: &Sound, files: &[&str]) {
     let replaced: [fn(&Path); 5] = [
         |path| symlink("gone", path).unwrap(),
@@ -180,7 +179,8 @@ fn mistakes_in_yolo_are_sentences() {
     );
 }
 
-/// The folders of Label Studio's YOLO and VOC and of CVAT's YOLO 1.1, after those tools.
+/// Folders of Label Studio's YOLO and VOC and of CVAT's YOLO 1.1, in the form written by those
+/// tools.
 #[test]
 fn folders_of_tools_that_write_no_yaml_are_read() {
     let place = tempfile::tempdir().unwrap();
@@ -220,7 +220,7 @@ fn folders_of_tools_that_write_no_yaml_are_read() {
     assert_eq!(read(&voc, None).1, ["ant"]);
 }
 
-/// A grey PNG of 20x10 with a value in its upper left corner of 4x4 and another beside it.
+/// A grey PNG of 20x10 with one value in its upper left 4x4 corner and another next to it.
 fn values(first: u8, second: u8) -> Vec<u8> {
     png(DynamicImage::ImageLuma8(GrayImage::from_fn(20, 10, |x, y| {
         Luma([if y > 3 || x > 7 {
