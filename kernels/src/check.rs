@@ -1,6 +1,6 @@
-//! Checks of an op's tensors and parameters: its contract, and one sentence where it is broken.
+//! Checks of an op's tensors and parameters against its contract, with one-line errors.
 //!
-//! They serve shapes that are computed, and ops without a [`Contract`](crate::contract::Contract).
+//! For computed shapes, and for ops without a [`Contract`](crate::contract::Contract).
 
 use crate::{DType, OpError, TensorDesc};
 
@@ -44,7 +44,7 @@ pub fn shape(
     Err(shape_error(op, tensor, desc, format!("{expected:?}")))
 }
 
-/// The tensor holds elements of this type on the CPU (so f32 also stands for fp16 roles).
+/// The tensor holds elements of this type on the CPU (so f32 also covers fp16 roles).
 pub fn dtype(
     op: &'static str,
     tensor: &'static str,
@@ -68,7 +68,7 @@ pub fn shape_error(
     OpError::Shape { op, tensor, expected, got: desc.shape.clone() }
 }
 
-/// A parameter fulfils its condition.
+/// A parameter satisfies its condition.
 pub fn parameter(
     op: &'static str,
     parameter: &'static str,
@@ -123,7 +123,7 @@ pub(crate) fn len(
     Err(shape_error(op, tensor, desc, format!("of {len} elements in all")))
 }
 
-/// `desc` holds f32 with the dimensions that `expected` names, such as `[N, H, W, C]`.
+/// `desc` holds f32 with as many dimensions as `expected`, such as `[N, H, W, C]`.
 pub(crate) fn floats_ranked(
     op: &'static str,
     tensor: &'static str,
@@ -134,7 +134,7 @@ pub(crate) fn floats_ranked(
     dtype(op, tensor, desc, DType::F32)
 }
 
-/// The list has at least `least` tensors; `expected` says so in words.
+/// The list has at least `least` tensors; `expected` is the number in words.
 pub(crate) fn at_least(
     op: &'static str,
     what: &'static str,

@@ -1,15 +1,15 @@
-//! CUDA launches of sums over the rows of a matrix: of chunks of rows, then their sum.
+//! CUDA launches of sums over the rows of a matrix: of chunks of rows, then of the chunks' sums.
 
 use device::{Arg, Buffer, Launch};
 
-/// Vectors of columns that a block has side by side; as in `vector.cuh`.
+/// Column vectors per block; as in `vector.cuh`.
 const TILE: usize = 32;
-/// Fewest rows of a chunk: below, the second pass reads as much as the first.
+/// Minimum rows per chunk: below, the second pass reads as much as the first.
 const MIN_CHUNK: usize = 64;
-/// Most chunks: they fill the largest device, and the second pass stays short.
+/// Maximum number of chunks: they fill the largest device, and the second pass stays short.
 const MAX_CHUNKS: usize = 512;
 
-/// How the rows of a matrix are cut.
+/// The division of a matrix into chunks of rows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Chunks {
     pub rows: usize,

@@ -23,10 +23,10 @@ pub fn kernels() -> &'static Compiled {
     &KERNELS
 }
 
-/// A launch of the same kernel in another precision than fp16: the one that was compiled for it, or
-/// the kernel itself where element types do not matter, or its name states them already.
+/// A launch of the same kernel in another precision than fp16: its variant compiled for that
+/// precision, or the kernel itself if element types do not matter or are already in its name.
 ///
-/// Panics if the kernel is of fp16 only: an op that has no other is no part of such a program.
+/// Panics if the kernel exists only for fp16: such an op must not be in the program.
 pub(crate) fn in_precision(precision: Precision, launch: Launch) -> Launch {
     static NAMES: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
         let sources = kernels().manifest().sources.iter();
@@ -72,7 +72,7 @@ mod tests {
         }
     }
 
-    /// Each GPU that machine code is shipped for loads all of its kernels without a compiler.
+    /// Each GPU with shipped machine code loads all of its kernels without compiling.
     #[test]
     fn machine_code_is_that_of_the_ptx() {
         for (major, minor) in [(8, 0), (8, 6), (8, 9), (9, 0)] {

@@ -1,4 +1,4 @@
-//! Counts that only the device knows: `count [1] i32` says how many rows of a buffer are filled.
+//! Counts known only to the device: `count [1] i32` is the number of filled rows of a buffer.
 
 use rayon::prelude::*;
 
@@ -17,7 +17,7 @@ pub(crate) fn filled(count: Option<&TensorRef<'_>>, capacity: usize) -> usize {
     count.map_or(capacity, |count| rows_in_use(count.i32(), capacity))
 }
 
-/// Zeros in the rows past the count.
+/// Sets the rows past the count to zero.
 pub(crate) fn clear(rows: &mut [f32]) {
     rows.par_chunks_mut(CHUNK).for_each(|rows| rows.fill(0.0));
 }

@@ -33,7 +33,7 @@ pub struct CpuArgs<'a> {
     pub workspace: &'a mut [f32],
 }
 
-/// The tensors of a list of exactly so many. Panics if there are more or fewer.
+/// The tensors of a list of exactly `N`. Panics if there are more or fewer.
 pub(crate) fn exactly<T, const N: usize>(list: &mut [T]) -> &mut [T; N] {
     let len = list.len();
     list.try_into().unwrap_or_else(|_| panic!("{len} tensors, not {N}"))
@@ -112,7 +112,7 @@ pub enum HostData {
     U8(Vec<u8>),
 }
 
-/// A tensor that owns its memory: for tests, goldens and single ops outside a program.
+/// A tensor that owns its memory: for tests, golden files and single ops outside a program.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostTensor {
     /// Shape and role.
@@ -201,12 +201,12 @@ impl HostTensor {
         self.data.bytes_mut()
     }
 
-    /// The tensor as an op updates it.
+    /// A view of the tensor for an op that updates it.
     pub fn view_mut(&mut self) -> TensorMut<'_> {
         TensorMut::new(&self.desc, self.data.bytes_mut())
     }
 
-    /// The tensor as an op reads it.
+    /// A view of the tensor for an op that reads it.
     pub fn view(&self) -> TensorRef<'_> {
         TensorRef::new(&self.desc, self.data.bytes())
     }

@@ -1,4 +1,4 @@
-//! Why an op rejected its inputs.
+//! Errors of ops that reject their inputs.
 
 /// An error found when an op is added to a program, before anything runs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -39,7 +39,7 @@ pub enum OpError {
         /// The role and type given.
         got: String,
     },
-    /// A parameter of the op that makes no sense.
+    /// An invalid parameter of the op.
     #[error("{op}: parameter `{parameter}` should be {expected}, got {got}")]
     Parameter {
         /// Name of the op.

@@ -1,12 +1,12 @@
-//! The finish of a product that makes a gradient, before the store: it adds another gradient, and
+//! The epilogue of a GEMM that computes a gradient: before the store it adds another gradient, and
 //! masks the sum by the sign of an activation.
 
 use crate::cpu::TensorRef;
 use crate::{DType, OpError, TensorDesc, check, signs};
 
-/// `dx = (product + other) where mask > 0, else 0`, each part if its flag is set. Rows past a count
-/// get 0. The two tensors follow the op's own inputs in this order. They have the shape of `dx`, or
-/// the mask is its activation's [`signs`].
+/// `dx = (acc + other) where mask > 0, else 0`, each part if its flag is set. Rows past a count get
+/// 0. The two tensors follow the op's own inputs in this order. They have the shape of `dx`, or the
+/// mask is its activation's [`signs`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Finish {
     /// There is an input `other`: a gradient of the same tensor.
@@ -16,7 +16,7 @@ pub struct Finish {
     pub mask: bool,
 }
 
-/// The tensors of a [`Finish`], as its flags say.
+/// The tensors of a [`Finish`], present if its flags are set.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FinishInputs<'a, T> {
     pub other: Option<&'a T>,
@@ -29,7 +29,7 @@ impl Finish {
         usize::from(self.other) + usize::from(self.mask)
     }
 
-    /// The op's own inputs, and those of the finish. Panics if there are too few.
+    /// The op's own inputs, and the epilogue's. Panics if there are too few.
     pub(crate) fn split<T>(self, inputs: &[T]) -> (&[T], FinishInputs<'_, T>) {
         let (own, rest) = inputs.split_at(inputs.len() - self.inputs());
         let mut rest = rest.iter();
@@ -39,7 +39,7 @@ impl Finish {
 }
 
 impl FinishInputs<'_, TensorDesc> {
-    /// Holds the tensors to the output's shape.
+    /// Checks the tensors against the output's shape.
     pub(crate) fn check(self, op: &'static str, dx: &TensorDesc) -> Result<(), OpError> {
         for (name, desc) in [("other", self.other), ("mask", self.mask)] {
             if let Some(desc) = desc.filter(|desc| is_signs(desc)) {
@@ -54,7 +54,7 @@ impl FinishInputs<'_, TensorDesc> {
 }
 
 impl FinishInputs<'_, TensorRef<'_>> {
-    /// Finishes the first rows of `dx`, which hold data.
+    /// Applies the epilogue to the first rows of `dx`, which hold data.
     pub(crate) fn run_cpu(self, dx: &mut [f32]) {
         let signs = self.mask.filter(|mask| is_signs(mask.desc));
         if let Some(other) = self.other {
@@ -69,7 +69,7 @@ impl FinishInputs<'_, TensorRef<'_>> {
     }
 }
 
-/// True for the signs of an activation, false for an activation.
+/// True for the sign bits of an activation, false for an activation.
 fn is_signs(mask: &TensorDesc) -> bool {
     mask.role.cpu_dtype() == DType::I32
 }
@@ -92,8 +92,8 @@ mod tests {
         run(op.as_ref(), inputs).unwrap().remove(0)
     }
 
-    /// The op without a finish, then the sum, then the mask: the same bits. And twice the gradients
-    /// give twice the result: a finished gradient is linear in them.
+    /// Bit-identical to the op without the epilogue, then the sum, then the mask. And twice the
+    /// gradients give twice the result: the epilogue is linear in them.
     #[test]
     fn a_finish_is_a_sum_and_a_mask() {
         let gradient = |shape: &[usize], seed| normal(Role::Gradient, shape, seed, 1.0);

@@ -3,8 +3,8 @@
 /// `(scale, bias)` such that `x * scale + bias` is the batch norm of `x` with fixed statistics:
 /// `scale = weight / sqrt(var + eps)`, `bias = bias - mean * scale`.
 ///
-/// All slices are `[C]`. Computed in f64, so the fold adds no error of its own. Matches
-/// torchvision's `FrozenBatchNorm2d`; maskrcnn-benchmark's has `eps = 0`.
+/// All slices are `[C]`. Computed in f64, so folding adds no rounding error. Matches torchvision's
+/// `FrozenBatchNorm2d`; maskrcnn-benchmark's has `eps = 0`.
 pub fn fold_frozen_bn(
     weight: &[f32],
     bias: &[f32],

@@ -9,16 +9,16 @@ use crate::case::{CaseError, OpCase, check_kernels_of};
 use crate::matmul::launch::tile_of;
 use crate::ops::product_cases;
 
-/// Cases of more FLOPs are left out: the reference would take the time of all others.
+/// Cases with more FLOPs are skipped: the reference would take longer than all others together.
 const MAX_FLOPS: u64 = 50_000_000;
-/// Launches of a kernel, in cases of different shapes and epilogues.
+/// Launches per kernel, in cases of different shapes and epilogues.
 const LAUNCHES: usize = 4;
 
-/// Launches the GEMM kernels that `wanted` holds for, in op cases, and compares with the CPU
-/// reference. Returns the launches of each, and a hash of all outputs.
+/// Launches the GEMM kernels that satisfy `wanted`, in op cases, and compares with the CPU
+/// reference. Returns the number of launches of each, and a hash of all outputs.
 ///
 /// # Errors
-/// The first difference, or fault of the device.
+/// The first difference, or an error of the device.
 pub fn check_gemm_kernels(
     device: &dyn Device,
     wanted: &dyn Fn(&str) -> bool,
@@ -56,7 +56,7 @@ fn cost(case: &OpCase) -> Cost {
     case.op.cost(&inputs, &outputs.unwrap_or_default())
 }
 
-/// True of the name of a GEMM kernel.
+/// True for the name of a GEMM kernel.
 pub fn is_gemm_kernel(name: &str) -> bool {
     tile_of(name).is_some()
 }

@@ -1,8 +1,8 @@
-//! Named inputs, for ops that take more of them than a reader can count.
+//! Named inputs, for ops with too many inputs to address by position.
 
 /// Declares the inputs of an op as a struct, generic over the tensor type: the fields are the op's
 /// inputs, in order, with optional ones after the word `optional`. The struct converts to the list
-/// that a program takes, and names the tensors of a list that an op was given.
+/// that a program takes, and names the tensors of an op's input list.
 #[macro_export]
 macro_rules! op_inputs {
     (
@@ -31,7 +31,7 @@ macro_rules! op_inputs {
         }
 
         impl<'a, T> $name<&'a T> {
-            /// Names the tensors of a list; `has` says which optional ones it holds.
+            /// Names the tensors of a list; `has` is true for each optional one it holds.
             ///
             /// Panics if the list is too short: the op's contract counts it first.
             pub fn of(list: &'a [T], has: [bool; [$(stringify!($optional)),+].len()]) -> Self {
@@ -75,7 +75,7 @@ macro_rules! op_inputs {
         }
 
         impl<'a, T> $name<&'a T> {
-            /// Names the tensors of a list: lists divide what the single ones leave. An op's
+            /// Names the tensors of a list: lists divide the tensors after the single ones. An op's
             /// gradient takes more after these.
             ///
             /// Panics if the list is too short: the op's contract counts it first.

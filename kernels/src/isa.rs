@@ -1,4 +1,4 @@
-//! The instruction set of the CPU's products: the widest that the processor has, or a named one.
+//! The instruction set for GEMMs and convolutions on the CPU: the widest available, or a named one.
 
 #![allow(unsafe_code)]
 
@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::env::VarError;
 use std::sync::OnceLock;
 
-/// Names an instruction set to use in place of the widest, to compare them.
+/// Selects an instruction set in place of the widest, for comparisons.
 const VARIABLE: &str = "ONEGRAPH_CPU_ISA";
 
 thread_local! {
@@ -14,7 +14,7 @@ thread_local! {
     static PRODUCTS: Cell<Products> = const { Cell::new(Products::PLAIN) };
 }
 
-/// An instruction set that this processor has.
+/// An instruction set that this processor supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isa {
     /// AVX-512 F.
@@ -32,26 +32,26 @@ pub enum Isa {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Avx512(());
 
-/// Proof that the processor has AVX-512 with products of bf16.
+/// Proof that the processor has AVX-512 with bf16 dot products.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Avx512Bf16(());
 
 #[cfg(target_arch = "x86_64")]
 impl Avx512Bf16 {
-    /// The proof, if the processor has them.
+    /// The proof, if the processor supports them.
     pub(crate) fn new() -> Option<Self> {
         let has = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bf16");
         has.then_some(Self(()))
     }
 
-    /// The instruction set for all that is not a product.
+    /// The instruction set for all other arithmetic.
     pub(crate) fn isa(self) -> Isa {
         Isa::Avx512(Avx512(()))
     }
 }
 
-/// True if products in AVX-512, the instruction set in use, can be of bf16.
+/// True if AVX-512 is the instruction set in use and has bf16 dot products.
 pub fn has_bf16() -> bool {
     #[cfg(target_arch = "x86_64")]
     return matches!(Isa::get(), Isa::Avx512(_)) && Avx512Bf16::new().is_some();
@@ -59,21 +59,21 @@ pub fn has_bf16() -> bool {
     false
 }
 
-/// How a CPU multiplies matrices.
+/// Settings of GEMMs and convolutions on the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Products {
-    /// Operands are rounded to bf16, if the processor multiplies those.
+    /// Operands are rounded to bf16, if the processor supports it.
     pub bf16: bool,
-    /// 3x3 convolutions are taken in tiles of 2x2 outputs where it pays.
+    /// 3x3 convolutions use Winograd F(2x2, 3x3) where it pays.
     pub winograd: bool,
 }
 
 impl Products {
-    /// In f32, each product by itself.
+    /// In f32, without Winograd.
     pub const PLAIN: Self = Self { bf16: false, winograd: false };
 
-    /// Runs `f`; products of matrices that this thread starts meanwhile are taken so, in place of
-    /// [`Self::PLAIN`].
+    /// Runs `f`; GEMMs and convolutions that this thread starts meanwhile use these settings in
+    /// place of [`Self::PLAIN`].
     pub fn within<R>(self, f: impl FnOnce() -> R) -> R {
         struct Before(Products);
         impl Drop for Before {
@@ -86,13 +86,13 @@ impl Products {
     }
 }
 
-/// Within [`Products`] of bf16, the proof that products can follow it.
+/// Within [`Products`] with bf16, the proof that the processor supports it.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn bf16() -> Option<Avx512Bf16> {
     if PRODUCTS.get().bf16 && has_bf16() { Avx512Bf16::new() } else { None }
 }
 
-/// True within [`Products`] that take 3x3 convolutions in tiles.
+/// True within [`Products`] with Winograd convolutions.
 pub(crate) fn winograd() -> bool {
     PRODUCTS.get().winograd
 }
@@ -106,7 +106,7 @@ pub struct Avx2(());
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Portable;
 
-/// A wish for an instruction set that cannot be met.
+/// A requested instruction set that is not available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{VARIABLE} is `{wish}`; set it to one of what this processor has: {}", list(.had))]
 pub struct IsaError {
@@ -137,10 +137,10 @@ impl Isa {
         all
     }
 
-    /// The one that products use: the widest, or the one that `ONEGRAPH_CPU_ISA` names. Asked once.
+    /// The set that GEMMs use: the widest, or the one in `ONEGRAPH_CPU_ISA`. Read once.
     ///
     /// # Errors
-    /// The variable names none of [`Isa::all`].
+    /// The variable is not one of [`Isa::all`].
     pub fn chosen() -> Result<Self, IsaError> {
         static CHOSEN: OnceLock<Result<Isa, IsaError>> = OnceLock::new();
         CHOSEN
@@ -152,13 +152,13 @@ impl Isa {
             .clone()
     }
 
-    /// The set of this thread's [`Isa::within`], else [`Isa::chosen`]; panics where that is an
-    /// error, which commands check at their start.
+    /// The set of this thread's [`Isa::within`], else [`Isa::chosen`]; panics if that is an error,
+    /// which commands check at their start.
     pub(crate) fn get() -> Self {
         WITHIN.get().unwrap_or_else(|| Self::chosen().unwrap_or_else(|e| panic!("{e}")))
     }
 
-    /// Runs `f`; products that this thread starts meanwhile use this instruction set, and are
+    /// Runs `f`; GEMMs that this thread starts meanwhile use this instruction set and
     /// [`Products::PLAIN`].
     pub fn within<R>(self, f: impl FnOnce() -> R) -> R {
         let before = WITHIN.replace(Some(self));
@@ -167,7 +167,7 @@ impl Isa {
         result
     }
 
-    /// As `ONEGRAPH_CPU_ISA` names it.
+    /// Its name in `ONEGRAPH_CPU_ISA`.
     pub fn name(&self) -> &'static str {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -185,10 +185,9 @@ impl Isa {
     }
 }
 
-/// Defines a function that is compiled for each instruction set, and called for the one that its
-/// first argument names. The bits of its results are the same in each: nothing is fused, and no sum
-/// is taken in another order. A function that it calls is compiled for each set only if it is
-/// always inlined.
+/// Defines a function that is compiled for each instruction set, and called for the set in its
+/// first argument. Results are bit-identical: no operations are fused, and no sum is reordered. A
+/// function that it calls is compiled for each set only if it is always inlined.
 macro_rules! wide {
     (
         $(#[$meta:meta])*

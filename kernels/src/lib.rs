@@ -1,13 +1,13 @@
 //! Operators of onegraph: contract, cost, backward rule, CPU reference and CUDA launches of each.
 //!
-//! One folder an op in [`ops`], with everything about it. The CPU reference is the oracle of every
-//! other device. Nothing here knows what a program is; `graph` chains ops, and `engine` names what
-//! they mean.
+//! One folder per op in [`ops`], with everything about it. The CPU reference is the oracle of every
+//! other device. Nothing here depends on programs; `graph` chains ops, and `engine` gives them
+//! meaning.
 //!
 //! | what | where |
 //! |---|---|
 //! | an op, with its cost | [`Op`], [`Cost`], [`OpError`] |
-//! | what an op declares, and what is written by hand | [`op!`], [`contract`] |
+//! | an op's declaration, and its hand-written part | [`op!`], [`contract`] |
 //! | a tensor's shape and role | [`TensorDesc`], [`Role`], [`DType`] |
 //! | how gradients flow back, as ops to run | [`BackwardRule`], [`Source`], [`Sink`] |
 //! | all ops, with the table of their cases | [`ops`], [`ops::cases`] |
@@ -15,12 +15,12 @@
 //! | one op run by itself | [`on_cpu::run`], [`on_device::run_updating`] |
 //! | a case of an op, and the checks that every case passes | [`case`] |
 //! | the compiled CUDA kernels | [`compiled`] |
-//! | the instruction set of the CPU's products | [`isa`] |
+//! | the instruction set of GEMMs on the CPU | [`isa`] |
 //! | random numbers without a state | [`philox`] |
 //! | arithmetic that several ops share | [`boxes`], [`coco`], [`losses`], [`resize`], [`paste`] |
-//! | an image's way to the network's input | [`view`] |
+//! | the mapping of an image to the network's input | [`view`] |
 //!
-//! An op by itself: its output, its cost, its backward rule, and a case that holds the gradient to
+//! An op by itself: its output, its cost, its backward rule, and a case that checks the gradient by
 //! finite differences.
 //!
 //! ```
@@ -56,10 +56,10 @@
 //! # Ok::<(), kernels::case::CaseError>(())
 //! ```
 //!
-//! `graph/examples/06_own_op.rs` writes an op from nothing; CONTRIBUTING.md says what a new folder
-//! of [`ops`] needs.
+//! `graph/examples/06_own_op.rs` implements a new op; CONTRIBUTING.md lists the files of a new
+//! folder of [`ops`].
 
-// In a test a panic is the report; everywhere else faults are values.
+// Tests may panic; elsewhere errors are values.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 #[macro_use]

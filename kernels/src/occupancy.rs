@@ -1,4 +1,4 @@
-//! The blocks that a GPU runs at once, and the time that waves of them take.
+//! The number of blocks that a GPU runs at once, and the time that waves of them take.
 
 use device::{Gpu, Launch};
 
@@ -6,22 +6,22 @@ use crate::compiled::kernels;
 
 /// Bytes of shared memory that a multiprocessor reserves for each block.
 const RESERVED_BYTES: usize = 1024;
-/// Registers, threads and blocks of a multiprocessor, of capability 8.0 and 9.0.
+/// Registers, threads and blocks per multiprocessor, of capability 8.0 and 9.0.
 const REGISTERS: usize = 65_536;
 const THREADS: usize = 2048;
 const BLOCKS: usize = 32;
 
-/// The blocks of a kernel that a GPU runs at once.
+/// The number of a kernel's blocks that a GPU runs at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {
     /// Multiprocessors of the GPU.
     pub multiprocessors: usize,
-    /// Blocks that a multiprocessor holds.
+    /// Resident blocks per multiprocessor.
     pub blocks: usize,
 }
 
 impl Slots {
-    /// The slots of a launch, by the resources that the assembler gave its kernel.
+    /// The slots of a launch, from the kernel's resources reported by the assembler.
     pub fn of(gpu: &Gpu, launch: &Launch) -> Self {
         let kernel = kernels().manifest().kernel(launch.kernel, gpu.capability);
         let on = || kernel.iter().flat_map(|(_, kernel)| kernel.on.values());
@@ -31,7 +31,7 @@ impl Slots {
         Self::new(gpu, threads, registers, shared as usize)
     }
 
-    /// The slots for blocks of `threads` threads that take these registers and this shared memory.
+    /// The slots for blocks of `threads` threads with these registers and this shared memory.
     fn new(gpu: &Gpu, threads: usize, registers: usize, shared_bytes: usize) -> Self {
         let per_block = registers.next_multiple_of(8).max(8) * threads.next_multiple_of(32);
         let shared = (gpu.shared_bytes + RESERVED_BYTES) / (shared_bytes + RESERVED_BYTES);
@@ -49,8 +49,8 @@ impl Slots {
         whole + if rest > 0 { rest as f64 / self.efficiency(rest) } else { 0.0 }
     }
 
-    /// The part of its speed that a multiprocessor reaches with `resident` blocks: 70 % with half
-    /// of them, as fewer warps hide less of each other's waiting.
+    /// The fraction of its speed that a multiprocessor reaches with `resident` blocks: 70 % with
+    /// half of them, as fewer warps hide less latency.
     fn efficiency(&self, resident: usize) -> f64 {
         let missing = 1.0 - resident as f64 / self.blocks as f64;
         1.0 - 1.2 * missing * missing
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!([slots.time(216), slots.time(432)], [2.0, 4.0]);
         // 252 blocks of seven splits take more than 216 of six, each a sixth longer.
         assert!(slots.time(252) / 7.0 > slots.time(216) / 6.0);
-        // One block on each multiprocessor runs faster than two, and more slowly than half of them.
+        // One block per multiprocessor runs faster than two, but not twice as fast.
         assert!(slots.time(108) > 1.0 && slots.time(108) < slots.time(109));
     }
 }

@@ -1,10 +1,10 @@
-//! Running one op on the CPU, on tensors of its own: the reference of tests and checks.
+//! Running one op on the CPU, on host tensors: the reference of tests and checks.
 
 use crate::cpu::{CpuArgs, HostTensor, TensorMut};
 use crate::{Op, OpError};
 
 /// Runs one op on tensors that own their memory; outputs start poisoned, so that one that is not
-/// written shows.
+/// written is detected.
 ///
 /// # Errors
 /// Errors from [`Op::infer`] about the inputs.

@@ -1,4 +1,4 @@
-//! Running one op on a device, on tensors of the host: for tests, and single ops outside a program.
+//! Running one op on a device, on host tensors: for tests, and single ops outside a program.
 
 use half::f16;
 
@@ -11,7 +11,7 @@ use device::{
 /// A reason why an op does not run on a device.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The op refuses its tensors.
+    /// The op rejects its tensors.
     #[error(transparent)]
     Op(#[from] OpError),
     /// The device failed.
@@ -22,7 +22,7 @@ pub enum RunError {
     NoLaunches,
 }
 
-/// Memory of `tensor` as a GPU holds it: floats in the type of its role.
+/// Memory of `tensor` in a GPU's types: floats in the type of its role.
 pub fn device_bytes(precision: Precision, tensor: &HostTensor) -> Vec<u8> {
     match (&tensor.data, tensor.desc.role.gpu_dtype(precision)) {
         (HostData::F32(values), DType::F16) => {
@@ -32,7 +32,7 @@ pub fn device_bytes(precision: Precision, tensor: &HostTensor) -> Vec<u8> {
     }
 }
 
-/// The tensor that `bytes` of a GPU hold, floats widened to f32.
+/// The tensor in the `bytes` of a GPU, floats widened to f32.
 pub fn host_tensor(precision: Precision, desc: &TensorDesc, bytes: &[u8]) -> HostTensor {
     let mut tensor = HostTensor::poisoned(desc.clone());
     match (&mut tensor.data, desc.role.gpu_dtype(precision)) {
@@ -46,13 +46,13 @@ pub fn host_tensor(precision: Precision, desc: &TensorDesc, bytes: &[u8]) -> Hos
     tensor
 }
 
-/// `tensor` with its values rounded to what a GPU holds.
+/// `tensor` with its values rounded to a GPU's types.
 pub fn rounded(precision: Precision, tensor: &HostTensor) -> HostTensor {
     host_tensor(precision, &tensor.desc, &device_bytes(precision, tensor))
 }
 
 /// Runs one op. Outputs start poisoned (all bits set: NaN, or -1), so that one that is not written
-/// shows.
+/// is detected.
 ///
 /// # Errors
 /// Errors from [`Op::infer`] about the tensors, and device errors.
@@ -77,7 +77,7 @@ pub struct OpRun<'a> {
 }
 
 impl<'a> OpRun<'a> {
-    /// Brings the tensors to the device; outputs start poisoned. Launches nothing yet. `gpu` is the
+    /// Copies the tensors to the device; outputs start poisoned. Launches nothing yet. `gpu` is the
     /// device's, in the precision of the run.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl<'a> OpRun<'a> {
         Ok(Self { memory, tasks, outputs, updates })
     }
 
-    /// Gives the op's launches to the stream.
+    /// Submits the op's launches to the stream.
     ///
     /// # Errors
     /// The device's error.
@@ -130,7 +130,7 @@ impl<'a> OpRun<'a> {
         self.tasks.iter().try_for_each(|task| task.submit(device, stream))
     }
 
-    /// The outputs as the last launch left them. Waits for it.
+    /// The outputs of the last launch. Waits for it.
     ///
     /// # Errors
     /// The device's error.
@@ -138,7 +138,7 @@ impl<'a> OpRun<'a> {
         self.outputs.iter().map(|(desc, ptr)| self.memory.download(desc, *ptr)).collect()
     }
 
-    /// The updated tensors as the last launch left them. Waits for it.
+    /// The updated tensors after the last launch. Waits for it.
     ///
     /// # Errors
     /// The device's error.
@@ -147,7 +147,7 @@ impl<'a> OpRun<'a> {
     }
 }
 
-/// Tensors at their places.
+/// Tensors with their addresses.
 pub(crate) fn buffers(
     precision: Precision,
     tensors: &[(TensorDesc, DevicePtr)],

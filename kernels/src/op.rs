@@ -14,8 +14,8 @@ use crate::{Finish, OpError, TensorDesc};
 /// A shared op; programs and backward rules hold ops through it.
 pub type OpRef = Arc<dyn Op>;
 
-/// One operator with its parameters. Tensors come in by position, as each op documents. Code that
-/// must know which op it is asks it as [`Any`].
+/// One operator with its parameters. Tensors are passed by position, as each op documents. Code
+/// that depends on a specific op downcasts it as [`Any`].
 pub trait Op: Any + Debug + Send + Sync {
     /// Name in snake case, as in error messages, dumps and reports.
     fn name(&self) -> &'static str;
@@ -36,12 +36,12 @@ pub trait Op: Any + Debug + Send + Sync {
         Cost::streaming(inputs, outputs, 0)
     }
 
-    /// Properties of an op that passes ask for, whatever its shapes.
+    /// Properties of an op that passes use, independent of its shapes.
     fn traits(&self) -> Traits {
         Traits::default()
     }
 
-    /// How gradients flow back, as ops to run. Empty for an op without gradients.
+    /// The backward rule, as ops to run. Empty for an op without gradients.
     fn backward(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> BackwardRule {
         let _ = (inputs, outputs);
         BackwardRule::default()
@@ -64,22 +64,22 @@ pub trait Op: Any + Debug + Send + Sync {
         0
     }
 
-    /// The op that also does what `fusion` names. `None` if it cannot, or already does.
+    /// The op with `fusion` applied. `None` if it does not support it, or already has it.
     fn fused(&self, fusion: Fusion) -> Option<OpRef> {
         let _ = fusion;
         None
     }
 
-    /// The CUDA kernels that do the work, to run in this order, under their names in fp16. Every
-    /// element of every output is overwritten. Grids depend on shapes only, never on values. An op
-    /// without launches runs only on the CPU.
+    /// The CUDA kernels of the op, to run in this order, under their names in fp16. Every element
+    /// of every output is overwritten. Grids depend on shapes only, never on values. An op without
+    /// launches runs only on the CPU.
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let _ = args;
         vec![]
     }
 
-    /// The tasks of a node of this op on a GPU: its launches, of the kernels for the GPU's
-    /// precision, unless it is another kind of task.
+    /// The tasks of a node of this op on a GPU: its launches, with kernels for the GPU's precision,
+    /// unless it is another kind of task.
     fn tasks(&self, args: &LaunchArgs<'_>) -> Vec<Task> {
         let launches = self.launches(args).into_iter();
         launches.map(|launch| Task::Launch(in_precision(args.gpu.precision, launch))).collect()
@@ -89,44 +89,44 @@ pub trait Op: Any + Debug + Send + Sync {
     fn run_cpu(&self, args: &mut CpuArgs<'_>);
 }
 
-/// Properties of an op that passes ask for, whatever its shapes.
+/// Properties of an op that passes use, independent of its shapes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traits {
-    /// The first output holds sums of products that tensor cores make: a matrix product.
+    /// The first output is computed by a GEMM on tensor cores.
     pub on_tensor_cores: bool,
-    /// The op sums over ranks, or copies to or from a tensor only for that. On a GPU such ops have
-    /// a stream to themselves, next to the rest of the step.
+    /// The op all-reduces, or copies to or from a tensor only for that. On a GPU such ops have a
+    /// stream to themselves, concurrent with the rest of the step.
     pub communicates: bool,
-    /// Position of the input that says how many rows, or images, hold data: those of an output past
-    /// it are 0, those of an input are not read.
+    /// Position of the input with the number of rows, or images, that hold data: output rows past
+    /// it are 0, input rows past it are not read.
     pub count_input: Option<usize>,
     /// The last output holds the [`signs`](crate::signs) of output 0.
     pub signs: bool,
-    /// How an op that makes a gradient finishes it; `None` for any other op.
+    /// The epilogue of an op that computes a gradient; `None` for any other op.
     pub finish: Option<Finish>,
 }
 
-/// The work that a pass puts into an op, in place of an adjacent node.
+/// A fusion: a pass moves the work of an adjacent node into an op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fusion {
-    /// Finishes the gradient so; the tensors of the finish follow the op's own inputs.
+    /// Adds this epilogue to the gradient; its tensors follow the op's own inputs.
     Finish(Finish),
-    /// Gives the gradient of a bias, in place of a [`BiasGrad`](crate::ops::bias_grad::BiasGrad) of
+    /// Adds a bias gradient output, in place of a [`BiasGrad`](crate::ops::bias_grad::BiasGrad) of
     /// the same gradient and count: its sum over all but the last dimension, as the last output.
-    /// The gradient is input 1, of an op that reads it, or output 0, of one that makes it.
+    /// The gradient is input 1 of an op that reads it, or output 0 of one that computes it.
     BiasGrad,
-    /// Gives the [`signs`](crate::signs) of output 0, as the last output.
+    /// Adds the [`signs`](crate::signs) of output 0, as the last output.
     Signs,
     /// Adds a map of another size, in place of an
     /// [`UpsampleAdd`](crate::ops::upsample_add::UpsampleAdd): the last input.
     UpsampleAdd,
-    /// Takes weights, input 1, that were multiplied with the scale, input 2, which goes.
+    /// Uses weights, input 1, already multiplied by the scale, input 2, which is dropped.
     ScaledWeights,
-    /// Leaves out the last output, which nothing reads.
+    /// Drops the last output, which nothing reads.
     DropLast,
 }
 
-/// Bytes of scratch memory that an op takes on a target.
+/// Bytes of scratch memory that an op needs on a target.
 pub fn workspace_bytes(
     target: &Target,
     op: &dyn Op,
@@ -214,14 +214,14 @@ pub struct BackwardStep {
     pub outputs: Vec<Sink>,
 }
 
-/// How the gradients of an op's inputs follow from those of its outputs.
+/// The gradients of an op's inputs, computed from the gradients of its outputs.
 ///
-/// The autodiff pass keeps only the steps whose results something needs.
+/// The autodiff pass keeps only the steps whose results are needed.
 #[derive(Debug, Clone, Default)]
 pub struct BackwardRule {
     /// Ops in an order in which they can run.
     pub steps: Vec<BackwardStep>,
-    /// Gradients of inputs that equal another tensor: `(source, input)`, no copy made.
+    /// Gradients of inputs that equal another tensor: `(source, input)`, without a copy.
     pub aliases: Vec<(Source, usize)>,
 }
 

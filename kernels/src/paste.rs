@@ -3,9 +3,9 @@
 //! Two rules:
 //! * `IntegerBox` matches torchvision's `paste_masks_in_image` with padding 1 (and
 //!   maskrcnn-benchmark's `Masker`): the S x S mask gets a border of zeros, its box grows by
-//!   (S+2)/S about its centre, corners are cut toward zero to integers, and the padded mask is
-//!   resized bilinearly to the box, both corners included. A pixel is inside above the threshold.
-//! * `GridSample` matches detectron2's `paste_masks_in_image`: the mask spans the box as it is, and
+//!   (S+2)/S about its centre, corners are truncated to integers, and the padded mask is resized
+//!   bilinearly to the box, both corners included. A pixel is inside above the threshold.
+//! * `GridSample` matches detectron2's `paste_masks_in_image`: the mask spans the unchanged box and
 //!   is sampled bilinearly at each pixel's centre, with zeros around it. A pixel is inside from the
 //!   threshold on.
 
@@ -14,7 +14,7 @@ use choices::PasteRule;
 use crate::coco::{Bitmap, RunWriter};
 use crate::resize::{BilinearTap, bilinear_tap};
 
-/// The part of a pasted mask that lies in the image; 0 elsewhere.
+/// The part of a pasted mask that is inside the image; 0 elsewhere.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PastedMask {
     /// First column in the image.
@@ -32,9 +32,9 @@ pub struct PastedMask {
     rule: PasteRule,
 }
 
-/// Pastes `mask` (`side` x `side` probabilities) where `bbox` (x1, y1, x2, y2 in image pixels) lies
-/// in an image of `height` and `width`. Nothing remains of a box outside the image, nor by
-/// `GridSample` of one without area.
+/// Pastes `mask` (`side` x `side` probabilities) at `bbox` (x1, y1, x2, y2 in image pixels) into an
+/// image of `height` and `width`. The result is empty for a box outside the image, and by
+/// `GridSample` for a box without area.
 pub fn paste_mask(
     mask: &[f32],
     side: usize,
@@ -82,8 +82,8 @@ fn expand([x1, y1, x2, y2]: [f32; 4], scale: f32) -> [f32; 4] {
     [cx - half_w, cy - half_h, cx + half_w, cy + half_h]
 }
 
-/// First image pixel that a box from `start` to `end` (both included) covers, and the source in the
-/// padded mask of each one it covers.
+/// First image pixel that a box from `start` to `end` (both included) covers, and for each covered
+/// pixel its source in the padded mask.
 fn taps(start: i64, end: i64, extent: usize, side: usize) -> (usize, Vec<BilinearTap>) {
     let size = end.saturating_sub(start).saturating_add(1).max(1);
     let first = start.clamp(0, extent as i64);
@@ -100,7 +100,7 @@ fn centre_taps(start: f32, end: f32, extent: usize, side: usize) -> (usize, Vec<
     if !has_extent {
         return (0, Vec::new());
     }
-    // Half a pixel of the mask beyond the box, and as much again for rounding.
+    // Half a mask pixel beyond the box, and as much again for rounding.
     let reach = size / side as f32 + 1.0;
     let first = ((start - reach).max(0.0) as usize).min(extent);
     let past = ((end + reach).max(0.0) as usize).clamp(first, extent);
@@ -136,8 +136,8 @@ impl PastedMask {
         }
     }
 
-    /// The pixels inside the mask, over the whole image; a pixel that the mask does not reach never
-    /// is.
+    /// The pixels inside the mask, over the whole image; pixels outside the pasted part are never
+    /// inside.
     pub fn bitmap(&self, threshold: f32) -> Bitmap {
         let [height, width] = self.image;
         let mut pixels = vec![0; height * width];
@@ -174,8 +174,9 @@ mod tests {
 
     const RULES: [PasteRule; 2] = [PasteRule::IntegerBox, PasteRule::GridSample];
 
-    /// By hand: the mask [[0, 1], [0, 1]] over a box of 4 by 4 pixels from (3, 3). Centres lie at
-    /// -1/4, 1/4, 3/4 and 5/4 of a mask pixel, and a pixel beyond each edge at 3/4 from the border.
+    /// Hand-computed: the mask [[0, 1], [0, 1]] over a box of 4 by 4 pixels from (3, 3). Centres
+    /// are at -1/4, 1/4, 3/4 and 5/4 of a mask pixel, and a pixel beyond each edge is at 3/4 from
+    /// the border.
     #[test]
     fn centres_of_pixels_by_hand() {
         let mask = [0.0, 1.0, 0.0, 1.0];
@@ -184,7 +185,7 @@ mod tests {
         for (v, expected) in row[2..9].iter().zip([0.0, 0.0, 0.25, 0.75, 0.75, 0.25, 0.0]) {
             assert!((v - expected).abs() < 1e-6, "{row:?}");
         }
-        // From the threshold on: 2 columns of the rows whose centres are no nearer to the border.
+        // From the threshold on: 2 columns of the rows whose centres are not nearer to the border.
         assert_eq!(pasted.bitmap(0.75).area(), 2 * 2);
         let whole = paste_mask(&[0.5; 9], 3, [2.0, 2.0, 8.0, 8.0], 9, 9, PasteRule::GridSample);
         let inner = whole.bitmap(0.5);

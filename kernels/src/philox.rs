@@ -6,7 +6,7 @@
 const MULTIPLIER: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 
-/// Four random words of `key` and `counter`.
+/// Four random words from `key` and `counter`.
 pub fn philox4x32(mut key: [u32; 2], mut counter: [u32; 4]) -> [u32; 4] {
     for round in 0..10 {
         if round > 0 {
@@ -24,7 +24,7 @@ pub fn philox4x32(mut key: [u32; 2], mut counter: [u32; 4]) -> [u32; 4] {
     counter
 }
 
-/// The purpose that a random number is drawn for; keeps the streams of one image apart.
+/// The purpose of a random number; keeps the streams of one image apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Purpose {
@@ -34,19 +34,19 @@ pub enum Purpose {
     Anchors = 2,
     /// Sampling of RoIs for the RoI heads.
     Rois = 3,
-    /// Size of the image in the network, and the part of it that is kept.
+    /// Size of the image in the network, and the part of it that is cropped.
     Scale = 4,
     /// Window of the source.
     Crop = 5,
     /// Ratio of the image's sides.
     Aspect = 6,
-    /// Turning the image upside down.
+    /// Vertical flip of the image.
     VerticalFlip = 7,
     /// Colours of the image.
     Colour = 8,
-    /// Turning the image by quarters.
+    /// Rotation of the image by a multiple of 90 degrees.
     QuarterTurn = 9,
-    /// Leaving out a residual branch for the image.
+    /// Stochastic depth: dropping a residual branch for the image.
     Depth = 10,
 }
 

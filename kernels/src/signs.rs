@@ -1,8 +1,8 @@
-//! Signs of an activation, a bit for each value: all that the gradient of a ReLU needs of it.
+//! Sign bits of an activation, one per value: all that the gradient of a ReLU needs.
 //!
-//! `signs [R/4, C/64, 4, 2] i32` of an activation of `R` rows of `C` channels: bit `b` of word
-//! `[g, c, r, h]` is 1 where the value in row `4 g + r` and channel `64 c + 32 h + b` is positive
-//! (not 0, not NaN). So four rows of 64 channels are 32 bytes: a sector of a GPU's memory, and what
+//! `signs [R/4, C/64, 4, 2] i32` of an activation with `R` rows of `C` channels: bit `b` of word
+//! `[g, c, r, h]` is 1 if the value in row `4 g + r` and channel `64 c + 32 h + b` is positive (not
+//! 0, not NaN). So four rows of 64 channels are 32 bytes: a sector of GPU memory, and the unit that
 //! a warp of a large tile writes at once. A sixteenth of the bytes of an activation in fp16.
 
 use rayon::prelude::*;
@@ -10,15 +10,15 @@ use rayon::prelude::*;
 use crate::cpu::{HostTensor, TensorRef};
 use crate::{OpError, Role, TensorDesc, check};
 
-/// Rows whose signs lie together.
+/// Rows whose sign bits are contiguous.
 const ROWS: usize = 4;
-/// Channels whose signs of a row lie together, in words of 32.
+/// Channels whose sign bits of a row are contiguous, in words of 32.
 const CHANNELS: usize = 64;
 
-/// Words of rows and channels that lie together.
+/// Words of one such block of rows and channels.
 const WORDS: usize = ROWS * CHANNELS / 32;
 
-/// The signs of an activation, if its rows are a multiple of 4 and its channels one of 64.
+/// The sign bits of an activation, if its rows are a multiple of 4 and its channels of 64.
 pub fn signs_of(activation: &TensorDesc) -> Option<TensorDesc> {
     let channels = *activation.shape.last()?;
     let rows = activation.shape.iter().rev().skip(1).product::<usize>();
@@ -39,7 +39,7 @@ pub(crate) fn infer(
     })
 }
 
-/// The signs of an activation, as `desc` describes them.
+/// The sign bits of an activation, in the layout of `desc`.
 pub(crate) fn of(activation: &HostTensor, desc: &TensorDesc) -> HostTensor {
     let mut signs = HostTensor::i32(desc.clone(), vec![0; desc.len()]);
     write(signs.as_i32_mut(), activation.as_f32(), activation.desc.dim(-1));
@@ -62,7 +62,7 @@ pub(crate) fn write(signs: &mut [i32], activation: &[f32], channels: usize) {
     });
 }
 
-/// Clears the values of these rows, the first of the activation's, that are not positive there.
+/// Sets to 0 the values of the activation's first rows that are not positive by their sign bits.
 pub(crate) fn mask(dx: &mut [f32], signs: &TensorRef<'_>) {
     if dx.is_empty() {
         return;

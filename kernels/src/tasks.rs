@@ -2,17 +2,17 @@
 
 use rayon::prelude::*;
 
-/// Threads that a GEMM divides its work for.
+/// Number of threads that a GEMM divides its work among.
 pub(crate) fn threads() -> usize {
     rayon::current_num_threads()
 }
 
-/// Tasks that keep the threads busy to the end, though some take longer than others.
+/// Number of tasks that keeps the threads busy to the end, even if some take longer than others.
 pub(crate) fn wanted() -> usize {
     4 * threads()
 }
 
-/// Pieces of each of `tasks` equal tasks that keep the threads busy to the end, up to `most`.
+/// Pieces per task, up to `most`, that keep the threads busy to the end with `tasks` equal tasks.
 pub(crate) fn pieces(tasks: usize, most: usize) -> usize {
     let tasks = tasks.max(1);
     let even = tasks.is_multiple_of(threads());
@@ -24,7 +24,7 @@ pub(crate) fn each<T: Send>(tasks: Vec<T>, run: impl Fn(T) + Sync + Send) {
     tasks.into_par_iter().for_each(run);
 }
 
-/// Runs each task with memory that is used again for later ones.
+/// Runs each task with memory that later tasks reuse.
 pub(crate) fn each_with<T: Send, M>(
     tasks: Vec<T>,
     memory: impl Fn() -> M + Sync + Send,

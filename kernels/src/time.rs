@@ -1,27 +1,27 @@
-//! How long work takes on a GPU, by a model: plans of products, streams and `bench plan` share it.
+//! Cost model of work on a GPU, shared by GEMM plans, streams and `bench plan`.
 //!
-//! Peaks are the data sheets', L2's is what others measured. The share that kernels reach is a
-//! guess, and so a range ([`Case`]): a measurement outside of it refutes the model. Compared with
-//! one H100 in `docs/measurements-gpu.md`; on other GPUs not verified on hardware.
+//! Peaks are from data sheets, L2 bandwidth from published measurements. The fraction that kernels
+//! reach is an estimate, and so a range ([`Case`]): a measurement outside of it refutes the model.
+//! Compared with one H100 in `docs/measurements-gpu.md`; not verified on other GPUs.
 
 use device::{Gpu, Launch};
 
 use crate::matmul::launch::{DEPTH, Tile, tile_of};
 use crate::occupancy::Slots;
 
-/// The highest rates of a GPU.
+/// The peak rates of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Peak {
-    /// TFLOP/s of fp16 products with fp32 sums on tensor cores, without sparsity.
+    /// TFLOP/s of fp16 MMAs with fp32 accumulation on tensor cores, without sparsity.
     pub tflops: f64,
     /// GB/s of memory.
     pub gb_per_s: f64,
 }
 
-/// A data sheet, and GB/s that loads get from L2.
+/// A data sheet, and GB/s of loads from L2.
 ///
 /// Source of the latter: `gpu-l2-cache` of te42kyfo/gpu-benches: A100 5.4, H100 PCIe 6.9 and H200
-/// 9.6 TB/s, the last with some hits in L1, which 8.0 leaves out; XLA reckons with 6.65 on an H100.
+/// 9.6 TB/s, the last with some L1 hits, which 8.0 excludes; XLA assumes 6.65 on an H100.
 type Sheet = (Peak, f64);
 
 const fn sheet(tflops: f64, gb_per_s: f64, l2_gb_per_s: f64) -> Sheet {
@@ -31,7 +31,7 @@ const fn sheet(tflops: f64, gb_per_s: f64, l2_gb_per_s: f64) -> Sheet {
 const A100: Sheet = sheet(312.0, 2039.0, 5400.0);
 const H100: Sheet = sheet(989.4, 3352.0, 6700.0);
 
-/// By parts of the name that the driver gives; the first row whose parts are all in it counts.
+/// By parts of the driver's GPU name; the first row with all its parts in the name is used.
 const SHEETS: &[(&[&str], Sheet)] = &[
     (&["H200"], sheet(989.4, 4800.0, 8000.0)),
     (&["H100", "PCIe"], sheet(756.0, 2039.0, 6700.0)),
@@ -55,20 +55,20 @@ impl Peak {
         sheet_of(name).map(|(peak, _)| peak)
     }
 
-    /// Least milliseconds that so many FLOPs of products and bytes take.
+    /// Minimum milliseconds for this many GEMM FLOPs and bytes.
     pub fn least_ms(&self, flops: f64, bytes: f64) -> f64 {
         1e3 * (flops / (1e12 * self.tflops)).max(bytes / (1e9 * self.gb_per_s))
     }
 }
 
-/// The place of an estimate in its range.
+/// The position of an estimate in its range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
-    /// All goes as well as it might.
+    /// Best case.
     Fast,
-    /// The guess.
+    /// Expected case.
     Expected,
-    /// All goes as badly as it might.
+    /// Worst case.
     Slow,
 }
 
@@ -81,31 +81,31 @@ impl Case {
     }
 }
 
-/// Part of the peak bandwidth that a kernel reaches that fills the GPU. Others copy at 83 to
-/// 88 % on an A100.
+/// Fraction of the peak bandwidth reached by a kernel that fills the GPU. Published copies reach 83
+/// to 88 % on an A100.
 const OF_MEMORY: [f64; 3] = [0.88, 0.84, 0.78];
 /// From one kernel's end to the next one's start in a graph, in microseconds. Small kernels of a
 /// graph start every 1.3 us (`gpu-small-kernels` of te42kyfo/gpu-benches).
 const GAP_US: [f64; 3] = [1.0, 1.4, 2.0];
-/// Cycles of a product's tile over those that plans reckon with. A large tile then makes 245, 222
-/// or 200 TFLOP/s of an endless reduction on an A100, where cuBLAS makes 271 at its best.
+/// Cycles of a GEMM tile relative to the plans' numbers. A large tile then reaches 245, 222 or 200
+/// TFLOP/s for a long reduction on an A100, where cuBLAS reaches 271 at its best.
 const CYCLES_8: [f64; 3] = [1.12, 1.24, 1.375];
-/// The same on Hopper, whose `mma.sync` reaches 63 % of the peak: 450, 395 or 345 TFLOP/s, the
-/// first more than L2 feeds an H100.
+/// The same on Hopper, where `mma.sync` reaches 63 % of the peak: 450, 395 or 345 TFLOP/s, the
+/// first more than L2 can feed on an H100.
 const CYCLES_9: [f64; 3] = [0.97, 1.106, 1.266];
-/// The same for tiles of 64x64, on top: from 0.79 of the large ones' rate, with which plans reckon,
+/// An additional factor for tiles of 64x64: from 0.79 of the large tiles' rate, which plans assume,
 /// down to 0.43.
 const SMALL: [f64; 3] = [1.0, 1.4, 1.8];
-/// Time of a tile's start and end over the time that plans reckon with, which is 4.3 k-blocks of a
-/// large tile.
+/// Time of a tile's start and end relative to the plans' numbers, which are 4.3 k-blocks of a large
+/// tile.
 const ENDS: [f64; 3] = [1.2, 1.6, 2.0];
-/// FLOPs of a multiprocessor in a cycle on tensor cores, and without them as kernels reach it.
+/// FLOPs per cycle of a multiprocessor: tensor-core peak, and as reached by kernels without them.
 const TENSOR_FLOPS: [f64; 2] = [2048.0, 4096.0];
 const SCALAR_FLOPS: [f64; 2] = [52.0, 62.0];
-/// Threads that a multiprocessor needs for its part of the memory bandwidth.
+/// Threads that a multiprocessor needs for its share of the memory bandwidth.
 const STREAMING_THREADS: f64 = 256.0;
 
-/// The kernels of the largest tiles, on Ampere and on Hopper.
+/// The kernels with the largest tiles, on Ampere and on Hopper.
 const LARGEST: [&str; 2] = ["conv2d_f16_large", "conv2d_f16_tall"];
 
 /// Rates of a GPU.
@@ -121,30 +121,30 @@ pub struct Rates {
 /// The work of one launch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Work {
-    /// Blocks that find work.
+    /// Blocks with work to do.
     pub blocks: f64,
     /// Bytes that it reads and writes.
     pub bytes: f64,
-    /// FLOPs outside of matrix products.
+    /// FLOPs outside of GEMMs.
     pub flops: f64,
-    /// Values that each output of a matrix product sums.
+    /// Reduction length of a GEMM: terms per output.
     pub depth: f64,
-    /// Columns of the product, if a block makes all of them, tile after tile.
+    /// Columns of the GEMM, if a block computes all of them, tile after tile.
     pub columns: Option<usize>,
 }
 
-/// How long a launch takes alone, without the gap before it.
+/// Duration of a single launch, without the gap before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Time {
     /// Microseconds.
     pub us: f64,
-    /// The time that it would take if its blocks filled the GPU.
+    /// The duration if its blocks filled the GPU.
     pub filled_us: f64,
 }
 
 impl Rates {
-    /// The rates of a GPU, at their best, as guessed, or at their worst. A GPU of an unknown name
-    /// has those of an A100 or H100.
+    /// The rates of a GPU in the best, expected or worst case. A GPU with an unknown name gets
+    /// those of an A100 or H100.
     pub fn of(gpu: &Gpu, case: Case) -> Self {
         let hopper = usize::from(gpu.capability.major >= 9);
         let (peak, l2_gb_per_s) = sheet_of(&gpu.name).unwrap_or([A100, H100][hopper]);
@@ -172,7 +172,7 @@ impl Rates {
         SCALAR_FLOPS[self.hopper()] * self.multiprocessors() * self.ghz / 1e3
     }
 
-    /// TFLOP/s of a product's kernel on an endless reduction that fills the GPU.
+    /// TFLOP/s of a GEMM kernel for a long reduction that fills the GPU.
     pub fn tflops(&self, kernel: &str) -> Option<f64> {
         let tile = tile_of(kernel)?;
         let us = self.k_block_us(&tile) / self.multiprocessors();
@@ -180,7 +180,7 @@ impl Rates {
         Some(tile.flops() / us.max(bytes) / 1e6)
     }
 
-    /// About how long a node takes, launches unknown.
+    /// Approximate duration of a node whose launches are unknown.
     pub fn node_us(&self, on_tensor_cores: bool, flops: f64, bytes: f64) -> f64 {
         let tflops = match on_tensor_cores {
             true => self.tflops(LARGEST[self.hopper()]).unwrap_or(self.peak.tflops),
@@ -189,7 +189,7 @@ impl Rates {
         self.gap_us() + (flops / tflops / 1e6).max(bytes / self.gb_per_s() / 1e3)
     }
 
-    /// How long a launch takes.
+    /// Duration of a launch.
     pub fn launch(&self, launch: &Launch, work: &Work) -> Time {
         let streamed = self.streamed(launch, work);
         let computed = match tile_of(launch.kernel) {
@@ -226,8 +226,8 @@ impl Rates {
         }
     }
 
-    /// Microseconds of a k-block where the multiprocessor is full, over the number of its blocks:
-    /// its instructions, or its way through shared memory.
+    /// Microseconds per k-block on a full multiprocessor, divided by the number of its blocks:
+    /// bound by its instructions, or by shared memory.
     fn k_block_us(&self, tile: &Tile) -> f64 {
         let small = if tile.is_small() { self.case.of(SMALL) } else { 1.0 };
         let factor = small * self.case.of([CYCLES_8, CYCLES_9][self.hopper()]);
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(peak.least_ms(1e9, 2e9), 2.0);
     }
 
-    /// The comments above say what the ranges come to, and no case beats the data sheet.
+    /// The comments above state the resulting ranges, and no case exceeds the data sheet.
     #[test]
     fn large_tiles_reach_what_is_said_of_them() {
         let tflops = |gpu: &Gpu| {
@@ -276,8 +276,8 @@ mod tests {
         near(tflops(&Gpu::h100()), [429.0, 395.0, 345.0]);
     }
 
-    /// A product that fills the GPU for long comes near its tile's rate, and no nearer than 10 %
-    /// where its tiles start and end often.
+    /// A GEMM that fills the GPU reaches its tile's rate for a long reduction, and stays 10 % below
+    /// for a short one, whose tiles start and end often.
     #[test]
     fn long_reductions_reach_the_rate_of_their_tile() {
         let gpus = Gpu::NAMES.map(|name| Gpu::named(name).expect(name));

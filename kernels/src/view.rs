@@ -1,9 +1,9 @@
-//! How an image gets from its source to the network's input, an axis at a time: a window of the
-//! source is resized, the network's image is cut from that, and mirrored; last, the axes may change
-//! places.
+//! Maps an image from its source to the network's input, one axis at a time: a window of the source
+//! is resized, cropped to the network's image, and flipped; last, the axes may be swapped.
 //!
 //! Lengths are integers, so pixels, boxes and masks follow the arithmetic of torchvision, Pillow
-//! and Detectron, whose ratios come from two sizes. `src/cuda/view.cuh` has the same functions.
+//! and Detectron, whose ratios are computed from two sizes. `src/cuda/view.cuh` has the same
+//! functions.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -25,11 +25,11 @@ pub struct Axis {
     pub offset: i32,
     /// Length of the network's image, without padding.
     pub network: i32,
-    /// 1 if the network's image is mirrored, else 0.
+    /// 1 if the network's image is flipped along this axis, else 0.
     pub mirrored: i32,
 }
 
-/// The way of one image: a row of the batch array `views`, `[N, 15]`.
+/// The mapping of one image: a row of the batch array `views`, `[N, 15]`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Pod, Zeroable)]
 pub struct View {
@@ -37,7 +37,7 @@ pub struct View {
     pub y: Axis,
     /// Columns of the source.
     pub x: Axis,
-    /// 1 if they become the columns and the rows of the network's image, else 0.
+    /// 1 if source rows and columns are swapped in the network's image, else 0.
     pub transposed: i32,
 }
 
@@ -74,8 +74,8 @@ impl View {
         [self.y, self.x]
     }
 
-    /// The two values or axes, given for the source's rows and columns, in the order of the
-    /// network's rows and columns; or the other way round.
+    /// Reorders two values or axes from the source's rows and columns to the network's rows and
+    /// columns, or back.
     pub fn turned<T>(&self, [rows, columns]: [T; 2]) -> [T; 2] {
         if self.transposed != 0 { [columns, rows] } else { [rows, columns] }
     }
@@ -85,10 +85,10 @@ impl View {
         self.turned(self.axes().map(|axis| axis.network))
     }
 
-    /// Turns the network's image by a number of quarters, counter-clockwise, as `torch.rot90`.
+    /// Rotates the network's image counter-clockwise by `quarters` x 90 degrees (`torch.rot90`).
     pub fn turn(&mut self, quarters: u32) {
         for _ in 0..quarters % 4 {
-            // The network's columns, which become its rows, are mirrored.
+            // The network's columns, which become its rows, are flipped.
             let columns = if self.transposed != 0 { &mut self.y } else { &mut self.x };
             columns.mirrored = 1 - columns.mirrored;
             self.transposed = 1 - self.transposed;
@@ -97,8 +97,8 @@ impl View {
 }
 
 impl Axis {
-    /// True if pixels can be read: the window lies in the source, the network's image in the
-    /// resized window.
+    /// True if all pixels can be read: the window is inside the source, the network's image inside
+    /// the resized window.
     pub fn is_sound(&self) -> bool {
         let within = |first: i32, len: i32, all: i32| {
             first >= 0 && len > 0 && i64::from(first) + i64::from(len) <= i64::from(all)
@@ -107,19 +107,18 @@ impl Axis {
             && within(self.offset, self.network, self.resized)
     }
 
-    /// Pixel of the resized window that pixel `at` of the network's image shows.
+    /// Pixel of the resized window at pixel `at` of the network's image.
     pub fn resized_at(&self, at: usize) -> usize {
         let (at, network, offset) = (at, self.network as usize, self.offset as usize);
         offset + if self.mirrored != 0 { network - 1 - at } else { at }
     }
 
-    /// The first pixel of the network's image in a resized window that was mirrored before.
+    /// The first pixel of the network's image in a resized window that was flipped before.
     fn offset_of_mirror(&self) -> i32 {
         self.resized - self.offset - self.network
     }
 
-    /// Source pixel of pixel `at` of the network's image: the window mirrored, then resized
-    /// nearest.
+    /// Source pixel of pixel `at` of the network's image: the window flipped, then resized nearest.
     pub fn nearest(&self, at: usize) -> usize {
         let (window, resized) = (self.window as usize, self.resized as usize);
         let within = |offset: i32| nearest_source(at + offset as usize, window, resized);
@@ -142,13 +141,13 @@ impl Axis {
         Some((self.start + within) as usize)
     }
 
-    /// Resized length over the window's, f32; 0 without a window.
+    /// Resized length divided by the window's, f32; 0 without a window.
     pub fn ratio(&self) -> f32 {
         if self.window == 0 { 0.0 } else { self.resized as f32 / self.window as f32 }
     }
 
-    /// A vertex of the source in the network's image: resized, then mirrored to `network - v`, or
-    /// to one less with `plus_one`. In f64, as detectron2 does it; with `plus_one` in f32, as
+    /// A vertex of the source in the network's image: resized, then flipped to `network - v`, or to
+    /// one less with `plus_one`. In f64, as in detectron2; with `plus_one` in f32, as in
     /// maskrcnn-benchmark.
     pub fn place(&self, v: f32, plus_one: bool) -> f64 {
         let (rounded, long) = (|v: f64| as_f32(v, plus_one), |v: i32| f64::from(v));
@@ -161,14 +160,14 @@ impl Axis {
         rounded(rounded(long(self.network) - resized) - if plus_one { 1.0 } else { 0.0 })
     }
 
-    /// The low and the high end of a box: as [`Axis::place`], rounded at the end.
+    /// The low and the high end of a box: as [`Axis::place`], then rounded.
     pub fn place_ends(&self, low: f32, high: f32, plus_one: bool) -> [f32; 2] {
         let ends = if self.mirrored == 0 { [low, high] } else { [high, low] };
         ends.map(|v| self.place(v, plus_one) as f32)
     }
 }
 
-/// A result of f64, rounded to f32 if asked for: of operands that are f32 it is f32's result.
+/// A result of f64, optionally rounded to f32: for f32 operands it equals f32's result.
 pub(crate) fn as_f32(value: f64, narrow: bool) -> f64 {
     if narrow { f64::from(value as f32) } else { value }
 }
@@ -189,14 +188,14 @@ mod tests {
         assert_eq!([2.0, 3.5, 8.0].map(|v| CROP.place(v, false)), [-3.0, 0.0, 9.0]);
     }
 
-    /// A mirrored view shows what the plain one shows, from the other end.
+    /// A flipped view maps to the same pixels as the plain one, in reverse order.
     #[test]
     fn a_mirror_turns_pixels_vertices_and_boxes() {
         let mirrored = Axis { mirrored: 1, ..CROP };
         for at in 0..8 {
             assert_eq!(mirrored.resized_at(at), CROP.resized_at(7 - at));
         }
-        // The window is even in number, so nearest pixels mirror too.
+        // The window has an even length, so nearest pixels flip exactly.
         let all = |axis: Axis| (0..8).map(|at| axis.nearest(at)).collect::<Vec<_>>();
         assert_eq!(all(CROP), [3, 4, 4, 5, 5, 6, 6, 7]);
         assert_eq!(all(mirrored), [7, 6, 6, 5, 5, 4, 4, 3]);
@@ -230,8 +229,8 @@ mod tests {
         assert_eq!((view.row()[14], view.network()), (1, [8, 6]));
     }
 
-    /// The pixel of the source that the network's first shows: the right upper corner after a
-    /// quarter to the left, then the right lower one, the left lower one, and the first again.
+    /// The source pixel at the network's first pixel: the top right corner after one
+    /// counter-clockwise rotation, then the bottom right, the bottom left, and the first again.
     #[test]
     fn four_quarters_are_a_whole_turn() {
         let mut view = View::whole([4, 6], [4, 6]);

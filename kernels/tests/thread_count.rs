@@ -1,4 +1,4 @@
-//! The bits of every op do not depend on how many threads share the work.
+//! Results of every op are bit-identical for any number of threads.
 
 use kernels::OpError;
 use kernels::case::OpCase;

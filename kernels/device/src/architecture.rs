@@ -15,7 +15,7 @@ pub struct Capability {
 }
 
 impl Capability {
-    /// The GPUs that onegraph is made for, in words.
+    /// The supported GPUs, in words.
     pub const SUPPORTED: &str = "compute capability 8.0 (A100) and 9.0 (H100, H200)";
 
     /// True for these GPUs; on later ones the kernels may run, but that was never verified.
@@ -32,7 +32,7 @@ impl fmt::Display for Capability {
 
 /// A virtual architecture, `compute_80` or `compute_90a`.
 ///
-/// Later architectures compare greater, and of one capability the specific one.
+/// Later architectures compare greater; at equal capability, the specific one does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Architecture {
     /// The minimum capability that runs it.

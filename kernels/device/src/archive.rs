@@ -1,19 +1,19 @@
-//! Files of compiled kernels in one: compressed by zstd, as a program embeds them.
+//! Several compiled kernel files in one: compressed by zstd, as a program embeds them.
 //!
-//! A line a file (`name hash length`), an empty line, then the files' bytes in this order.
+//! One line per file (`name hash length`), an empty line, then the files' bytes in this order.
 
 /// One file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
     /// Its name, without white space.
     pub name: String,
-    /// Hash of what it was made from; `-` for none.
+    /// Hash of its source; `-` for none.
     pub made_from: String,
     /// Its contents.
     pub bytes: Vec<u8>,
 }
 
-/// The files in one piece, not yet compressed.
+/// The concatenated files, not yet compressed.
 pub fn pack(files: &[Packed]) -> Vec<u8> {
     let line = |file: &Packed| format!("{} {} {}\n", file.name, file.made_from, file.bytes.len());
     let head: String = files.iter().map(line).collect();
@@ -21,7 +21,7 @@ pub fn pack(files: &[Packed]) -> Vec<u8> {
     head.into_bytes().into_iter().chain([b'\n']).chain(bytes).collect()
 }
 
-/// The files of an archive that is no longer compressed; none if it is not whole.
+/// The files of a decompressed archive; none if it is incomplete.
 pub fn unpack(all: &[u8]) -> Option<Vec<Packed>> {
     let end = all.windows(2).position(|pair| pair == b"\n\n")?;
     let head = std::str::from_utf8(&all[..end]).ok()?;

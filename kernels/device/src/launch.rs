@@ -1,8 +1,8 @@
 //! A kernel launch as data: what an op submits to a device, without touching one.
 //!
-//! An op turns shapes and addresses into a list of [`Launch`]es. Every buffer argument
-//! declares how many bytes the kernel may access and whether it reads or writes them, so the
-//! driver for tests can enforce it, and races between streams show without a run.
+//! An op turns shapes and addresses into a list of [`Launch`]es. Every buffer argument declares how
+//! many bytes the kernel may access and whether it reads or writes them, so the emulated driver can
+//! enforce it, and races between streams are found without a run.
 
 use std::borrow::Borrow;
 

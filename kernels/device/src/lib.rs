@@ -4,18 +4,18 @@
 //! |---|---|
 //! | a tensor's shape and role | [`TensorDesc`], [`Role`] |
 //! | a kernel launch as data, with the bytes that it may access | [`Launch`], [`Touch`] |
-//! | anything that a stream runs: launch, copy, sum over ranks | [`Task`] |
+//! | anything that a stream runs: launch, copy, all-reduce | [`Task`] |
 //! | the target of a plan | [`Target`], [`Gpu`] |
 //! | the compiled CUDA sources | [`manifest`], [`architecture`] |
 //! | the device itself | [`Device`], [`cuda::CudaDevice`] |
 //! | launches that open and close a captured step | [`step_ends`], [`stamp`](mod@stamp) |
 //!
-//! CUDA implements [`Device`]; tests run it on a driver of their own, in place of NVIDIA's, which
-//! executes the same kernels on the processor. All work is asynchronous and ordered by streams and
-//! events; captured work runs when it is replayed. Only [`Device::download`] and
-//! [`Device::synchronize`] make the host wait for the device, and both are counted.
+//! CUDA implements [`Device`]; tests run it on an emulated CUDA driver, which executes the same
+//! kernels on the CPU. All work is asynchronous and ordered by streams and events; captured work
+//! runs when it is replayed. Only [`Device::download`] and [`Device::synchronize`] make the host
+//! wait for the device, and both are counted.
 //!
-//! A launch is data: kernel, grid, arguments, and the bytes that each argument may reach. Planning
+//! A launch is data: kernel, grid, arguments, and the bytes that each argument may access. Planning
 //! needs no device, only its description:
 //!
 //! ```
@@ -33,9 +33,9 @@
 //! assert_eq!(fill.touches().collect::<Vec<_>>(), [y]);
 //! ```
 //!
-//! `graph/examples/04_capture.rs` and `graph/examples/05_race_refused.rs` run launches there.
+//! `graph/examples/04_capture.rs` and `graph/examples/05_race_refused.rs` run launches.
 
-// In a test a panic is the report; elsewhere errors are values.
+// Tests may panic; elsewhere errors are values.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod architecture;
@@ -102,11 +102,11 @@ impl Ranks {
 /// The priority of a kernel among those that wait for a multiprocessor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
-    /// Fills what others leave.
+    /// Runs only when others leave multiprocessors idle.
     Low,
     /// Between the two.
     Normal,
-    /// Waits for nothing but running blocks.
+    /// Waits only for running blocks.
     High,
 }
 
@@ -140,7 +140,7 @@ pub struct ModuleLoad {
     pub remarks: Vec<Remark>,
 }
 
-/// A kernel that takes other resources than plans assume: registers, and bytes of local memory.
+/// A kernel whose resources differ from the plan's: registers, and bytes of local memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
     /// Its name.
@@ -191,7 +191,7 @@ pub enum DeviceError {
     Kernel {
         /// Name.
         kernel: String,
-        /// The fault.
+        /// The error.
         reason: String,
     },
     /// Something that a capture cannot contain.
@@ -209,7 +209,7 @@ pub enum DeviceError {
 
 /// A device that runs launches.
 ///
-/// Handles belong to the device that made them; a foreign or released one panics. Memory is
+/// Handles belong to the device that created them; a foreign or released one panics. Memory is
 /// released by [`Device::free`], streams, events and graphs by [`Device::free_stream`] and its
 /// siblings, and all that remains with the device.
 pub trait Device: Debug + Send + Sync {
@@ -253,8 +253,8 @@ pub trait Device: Debug + Send + Sync {
     /// copy in flight still reads there.
     fn write_pinned(&self, pinned: Pinned, offset: usize, bytes: &[u8]);
 
-    /// Copies pinned memory out, immediately, on the host. Another party may be writing: 4-byte
-    /// words are read atomically.
+    /// Copies pinned memory out, immediately, on the host. The device may write it concurrently:
+    /// 4-byte words are read atomically.
     fn read_pinned(&self, pinned: Pinned, offset: usize, bytes: &mut [u8]);
 
     /// Allocates pinned host memory that its owner fills in place, all zero.
@@ -346,10 +346,10 @@ pub trait Device: Debug + Send + Sync {
     /// The group that [`Device::all_reduce`] sums over.
     fn ranks(&self) -> Ranks;
 
-    /// Sums over the ranks of the group, asynchronously. For a single device a copy.
+    /// All-reduces over the ranks of the group, asynchronously. On a single device it is a copy.
     ///
     /// # Errors
-    /// Driver errors, or another rank that does not take part.
+    /// Driver errors, or another rank that does not participate.
     fn all_reduce(&self, stream: Stream, sum: &AllReduce) -> Result<(), DeviceError>;
 
     /// Copies the start of a buffer to the device, asynchronously. The buffer cannot be written
@@ -379,7 +379,7 @@ pub trait Device: Debug + Send + Sync {
     /// Waits for all work, and reports its errors.
     ///
     /// # Errors
-    /// The first fault of a kernel or copy, or [`DeviceError::NotCapturable`].
+    /// The first error of a kernel or copy, or [`DeviceError::NotCapturable`].
     fn synchronize(&self) -> Result<(), DeviceError>;
 
     /// Starts a capture: from here on, work on `stream`, and on streams that wait for events
@@ -411,10 +411,10 @@ pub trait Device: Debug + Send + Sync {
     fn idle(&self) -> Result<(), DeviceError>;
 
     /// Gives up a device that hangs: from here on every call that would reach it fails, and none
-    /// waits for it, the releases of memory among them.
+    /// waits for it, including releases of memory.
     fn give_up(&self);
 
-    /// Load, memory, power and clocks of the GPU by name, from NVIDIA's management library; nothing
+    /// Load, memory, power and clocks of the GPU by name, from NVIDIA's management library; empty
     /// without it.
     fn usage(&self) -> Vec<(&'static str, f64)> {
         vec![]

@@ -3,7 +3,7 @@
 //!
 //! The tool `compile-kernels` writes it, the CUDA device checks launches against it, and a test
 //! compares it with the sources. A source may have several entries, one per target architecture; a
-//! GPU gets the newest that it can run.
+//! GPU uses the newest that it can run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -69,7 +69,7 @@ pub struct Kernel {
     pub name: String,
     /// Sizes of the parameters, in order.
     pub parameter_bytes: Vec<usize>,
-    /// Its resources on each GPU that was assembled for: `sm_80` (A100), `sm_90a` (H100, H200).
+    /// Its resources on each assembled GPU target: `sm_80` (A100), `sm_90a` (H100, H200).
     pub on: BTreeMap<String, Resources>,
 }
 
@@ -156,7 +156,7 @@ pub struct Compiled {
     archives: BTreeMap<&'static str, Archive>,
 }
 
-/// The files of one source, unpacked when one is first asked for.
+/// The files of one source, unpacked at first use.
 #[derive(Debug)]
 struct Archive {
     packed: &'static [u8],
@@ -167,7 +167,7 @@ impl Compiled {
     /// From the files of the folder by name: the manifest, and the archives.
     ///
     /// # Errors
-    /// No manifest, or text that is none.
+    /// A missing or invalid manifest.
     pub fn new(
         files: impl Iterator<Item = (&'static str, &'static [u8])>,
     ) -> Result<Self, ManifestError> {
@@ -193,7 +193,7 @@ impl Compiled {
 
     /// The PTX of a source of this manifest.
     ///
-    /// Panics if the source belongs to another, or the archive lacks it: a test looks at each.
+    /// Panics if the source belongs to another, or the archive lacks it: a test checks each.
     pub fn ptx(&self, source: &Source) -> &str {
         let found = self.file(source, &source.ptx);
         let text = found.and_then(|file| std::str::from_utf8(&file.bytes).ok());
@@ -201,7 +201,7 @@ impl Compiled {
     }
 
     /// The machine code of a source for a GPU of this capability, as it is loaded. None if it is
-    /// not there, or was assembled from another PTX.
+    /// missing, or was assembled from other PTX.
     pub fn machine_code(&self, source: &Source, gpu: Capability) -> Option<&[u8]> {
         // Machine code runs on later GPUs of the same major version, unlike PTX.
         let serves = |sm: &str| {

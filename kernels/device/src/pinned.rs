@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::fmt::Debug;
 
-/// The memory behind a [`PinnedBuffer`]: a type of the device's.
+/// The memory behind a [`PinnedBuffer`]: a type defined by the device.
 pub trait PinnedBytes: Any + Debug + Send + Sync {
     /// The bytes.
     fn bytes(&self) -> &[u8];
@@ -33,7 +33,7 @@ impl PinnedBuffer {
     /// The device's concrete type.
     ///
     /// # Panics
-    /// If another kind of device made the buffer.
+    /// If the buffer is from another kind of device.
     pub fn memory<T: PinnedBytes>(&self) -> &T {
         let memory: &dyn Any = self.memory.as_ref();
         memory.downcast_ref().unwrap_or_else(|| panic!("{self:?} is not of this device"))

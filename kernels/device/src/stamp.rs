@@ -1,4 +1,4 @@
-//! The launch that records a timestamp at its place in a stream; timelines consist of these.
+//! The launch that records a timestamp at its position in a stream; timelines consist of these.
 
 use super::{Access, Arg, DevicePtr, Launch, Touch};
 

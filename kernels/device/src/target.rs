@@ -37,7 +37,7 @@ impl Target {
     }
 }
 
-/// A GPU, as planning sees it.
+/// A GPU, as described to planning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
     /// Name, in reports.
@@ -52,15 +52,15 @@ pub struct Gpu {
     pub l2_bytes: usize,
     /// The precision in which the plan's tensors are held; the `Gpu` of a device has fp16.
     pub precision: Precision,
-    /// False if its wgmma kernels failed their check: plans leave them out.
+    /// False if its wgmma kernels failed their self-test: plans do not use them.
     pub wgmma: bool,
-    /// The GEMM kernel that plans take wherever it computes the product, for checks of each kernel;
-    /// the model of time chooses where there is none.
+    /// The GEMM kernel that plans use for every GEMM it supports, for checks of each kernel; for
+    /// other GEMMs, and without it, the cost model chooses.
     pub kernel: Option<&'static str>,
 }
 
 impl Gpu {
-    /// Names that [`Gpu::named`] knows.
+    /// Names accepted by [`Gpu::named`].
     pub const NAMES: [&str; 3] = ["a100", "h100", "h200"];
 
     /// A GPU by name: `a100`, `h100` or `h200`, all as SXM modules.
@@ -71,7 +71,7 @@ impl Gpu {
         let (major, multiprocessors, shared_kib, l2_mib) = match name {
             "a100" => (8, 108, 163, 40),
             "h100" => (9, 132, 227, 50),
-            // All six stacks of memory, and the slices of L2 that belong to them.
+            // All six HBM stacks, and their L2 slices.
             "h200" => (9, 132, 227, 60),
             _ => return None,
         };
@@ -92,8 +92,8 @@ impl Gpu {
         Self { precision, ..self.clone() }
     }
 
-    /// True if plans may take kernels of this architecture: the GPU runs them, and none failed
-    /// their check.
+    /// True if plans may use kernels of this architecture: the GPU runs them, and none failed its
+    /// self-test.
     pub fn runs(&self, architecture: Architecture) -> bool {
         let trusted = self.wgmma || !architecture.specific;
         trusted && architecture.runs_on(self.capability)

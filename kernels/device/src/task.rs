@@ -1,4 +1,4 @@
-//! A task: what a stream runs, as data. A kernel, a copy, or a sum over ranks.
+//! A task: anything that a stream runs, as data. A kernel, a copy, or an all-reduce.
 //!
 //! Every task declares which bytes it accesses and how. So a captured list, or a node of a program,
 //! may contain any of them.
@@ -14,7 +14,7 @@ pub enum Task {
     Upload(Upload),
     /// A copy within device memory.
     Copy(DeviceCopy),
-    /// A sum over the ranks of the device's group.
+    /// An all-reduce over the device's group.
     AllReduce(AllReduce),
 }
 
@@ -42,10 +42,10 @@ pub struct DeviceCopy {
     pub bytes: usize,
 }
 
-/// A sum over ranks: afterwards `to` holds, on each rank, the sum of what all ranks hold in `from`.
+/// An all-reduce: afterwards `to` holds, on each rank, the sum of all `from`s.
 ///
-/// Every rank gets the same bits. All ranks submit their all-reduces in the same order. The two
-/// ranges do not overlap.
+/// Results are bit-identical on all ranks. All ranks submit their all-reduces in the same order.
+/// The two ranges do not overlap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AllReduce {
     /// First element of the sum.

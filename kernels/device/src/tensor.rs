@@ -29,8 +29,8 @@ impl DType {
     }
 }
 
-/// The precisions whose kernels serve this one, in order of preference: only products have
-/// different kernels for tf32 and fp32.
+/// The precisions whose kernels serve this one, in order of preference: only GEMMs have different
+/// kernels for tf32 and fp32.
 pub fn served_by(precision: Precision) -> &'static [Precision] {
     match precision {
         Precision::Fp16 => &[],
@@ -56,7 +56,7 @@ const FP16_NAME: &str = "f16";
 pub enum Role {
     /// Source pixels as bytes (u8 everywhere).
     Pixels,
-    /// Feature maps, logits: on a GPU as the [`Precision`] says.
+    /// Feature maps, logits: on a GPU in the [`Precision`].
     Activation,
     /// Gradients of activations: likewise.
     Gradient,
@@ -101,7 +101,7 @@ impl Role {
         }
     }
 
-    /// True if the precision decides its element type on a GPU; any other role's is the CPU's.
+    /// True if the precision decides its element type on a GPU; otherwise it is the CPU's.
     pub fn follows_precision(self) -> bool {
         matches!(self, Role::Activation | Role::Gradient | Role::Weight)
     }

@@ -29,8 +29,8 @@ impl AnchorLevel {
     }
 }
 
-/// Anchors of a cell as torchvision's AnchorGenerator makes them: centred at 0, corners rounded
-/// half to even; `ratios` are height / width. Order: ratio, then size.
+/// Anchors of a cell as in torchvision's AnchorGenerator: centred at 0, corners rounded half to
+/// even; `ratios` are height / width. Order: ratio, then size.
 pub fn cell_anchors(sizes: &[f32], ratios: &[f32]) -> Vec<Box4> {
     let mut cells = Vec::with_capacity(sizes.len() * ratios.len());
     for &ratio in ratios {
@@ -44,9 +44,8 @@ pub fn cell_anchors(sizes: &[f32], ratios: &[f32]) -> Vec<Box4> {
     cells
 }
 
-/// Anchors of a cell as Detectron and maskrcnn-benchmark make them: inclusive boxes around the
-/// middle of a cell of `stride` pixels, sides rounded at that size and then scaled. Order: ratio,
-/// then size.
+/// Anchors of a cell as in Detectron and maskrcnn-benchmark: inclusive boxes around the middle of a
+/// cell of `stride` pixels, sides rounded at that size and then scaled. Order: ratio, then size.
 pub fn cell_anchors_detectron(stride: f32, sizes: &[f32], ratios: &[f32]) -> Vec<Box4> {
     let stride = f64::from(stride);
     let centre = 0.5 * (stride - 1.0);
@@ -66,8 +65,8 @@ pub fn cell_anchors_detectron(stride: f32, sizes: &[f32], ratios: &[f32]) -> Vec
     cells
 }
 
-/// Anchors of a cell as detectron2's DefaultAnchorGenerator makes them: centred at 0, computed in
-/// f64 and not rounded; `ratios` are height / width. Order: size, then ratio.
+/// Anchors of a cell as in detectron2's DefaultAnchorGenerator: centred at 0, computed in f64 and
+/// not rounded; `ratios` are height / width. Order: size, then ratio.
 pub fn cell_anchors_exact(sizes: &[f32], ratios: &[f32]) -> Vec<Box4> {
     let mut cells = Vec::with_capacity(sizes.len() * ratios.len());
     for size in sizes.iter().copied().map(shortest_f64) {
@@ -80,7 +79,7 @@ pub fn cell_anchors_exact(sizes: &[f32], ratios: &[f32]) -> Vec<Box4> {
     cells
 }
 
-/// The f64 that the shortest decimal form of `v` names, which is what its author wrote.
+/// The f64 nearest to the shortest decimal form of `v`, which is the literal in the source.
 fn shortest_f64(v: f32) -> f64 {
     v.to_string().parse().unwrap_or(f64::from(v))
 }

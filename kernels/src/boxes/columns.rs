@@ -37,8 +37,8 @@ impl BoxColumns {
         self.area.is_empty()
     }
 
-    /// Writes the IoU of `b` with the boxes from `start` on, as many as `out` holds: the bits of
-    /// [`super::iou`].
+    /// Writes the IoU of `b` with the boxes from `start` on, as many as `out` holds; bit-identical
+    /// to [`super::iou`].
     pub fn iou_into(&self, b: &Box4, start: usize, out: &mut [f32]) {
         let end = start + out.len();
         let (x1, y1) = (&self.x1[start..end], &self.y1[start..end]);
@@ -56,7 +56,7 @@ impl BoxColumns {
     }
 }
 
-// f32::min and max handle NaN specially, at two more instructions each; these are one.
+// f32::min and max handle NaN specially, which takes two more instructions each.
 fn least(a: f32, b: f32) -> f32 {
     if a < b { a } else { b }
 }

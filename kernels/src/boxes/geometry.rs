@@ -29,7 +29,7 @@ pub fn as_boxes_mut(values: &mut [f32]) -> &mut [Box4] {
     bytemuck::cast_slice_mut(values)
 }
 
-/// The summand that inclusive boxes add to a difference of coordinates.
+/// The constant that inclusive boxes add to a difference of coordinates.
 pub(crate) fn one(plus_one: bool) -> f32 {
     f32::from(u8::from(plus_one))
 }
@@ -54,7 +54,7 @@ pub fn area(b: &Box4, plus_one: bool) -> f32 {
     width(b, plus_one) * height(b, plus_one)
 }
 
-/// Area that two boxes share, and the area of their union.
+/// Intersection and union areas of two boxes.
 fn overlap(a: &Box4, b: &Box4, plus_one: bool) -> (f32, f32) {
     let one = one(plus_one);
     let w = (a[2].min(b[2]) - a[0].max(b[0]) + one).max(0.0);
@@ -69,8 +69,8 @@ pub fn iou(a: &Box4, b: &Box4, plus_one: bool) -> f32 {
     if union > 0.0 { shared / union } else { 0.0 }
 }
 
-/// Generalized IoU (Rezatofighi et al., CVPR 2019): IoU less the share of the enclosing box that
-/// neither covers; in -1..=1, and 0 for two points at one place.
+/// Generalized IoU (Rezatofighi et al., CVPR 2019): IoU minus the fraction of the enclosing box
+/// that neither covers; in -1..=1, and 0 for two identical points.
 pub fn giou(a: &Box4, b: &Box4) -> f32 {
     let (shared, union) = overlap(a, b, false);
     let iou = if union > 0.0 { shared / union } else { 0.0 };
@@ -80,7 +80,7 @@ pub fn giou(a: &Box4, b: &Box4) -> f32 {
     if hull > 0.0 { iou - (hull - union) / hull } else { iou }
 }
 
-/// Clips the corners to the image: `0..=width` and `0..=height`, inclusive boxes to one less.
+/// Clips the corners to the image: `0..=width` and `0..=height`, for inclusive boxes one less.
 pub fn clip(b: &Box4, size: ImageSize, plus_one: bool) -> Box4 {
     let right = size.width as f32 - one(plus_one);
     let bottom = size.height as f32 - one(plus_one);

@@ -1,10 +1,10 @@
-//! Which FPN level a RoI is pooled from (Lin et al., FPN, equation 1).
+//! Assignment of RoIs to FPN levels (Lin et al., FPN, equation 1).
 
 use choices::LevelEps;
 
 use super::geometry::{Box4, area};
 
-/// The constants that a rule adds in the logarithm and to it.
+/// The constants that a rule adds inside the logarithm and to its result.
 pub(crate) fn epsilons(rule: LevelEps) -> [f32; 2] {
     match rule {
         LevelEps::AfterLog => [0.0, 1e-6],
@@ -13,11 +13,11 @@ pub(crate) fn epsilons(rule: LevelEps) -> [f32; 2] {
 }
 
 /// `floor(canonical_level + log2(sqrt(area) / canonical_size) + 1e-6)`, clamped to
-/// `min_level..=max_level`; in f32 and in torchvision's order. By the other rule, detectron2's,
-/// 1e-8 is added in the logarithm, and nothing to it.
+/// `min_level..=max_level`; in f32 and in torchvision's order. detectron2's rule adds 1e-8 inside
+/// the logarithm, and nothing to its result.
 ///
-/// maskrcnn-benchmark adds 1e-6 in the logarithm. The three differ only for boxes within some 1e-6
-/// (relative) of a boundary between levels.
+/// maskrcnn-benchmark adds 1e-6 inside the logarithm. The three differ only for boxes within some
+/// 1e-6 (relative) of a boundary between levels.
 pub fn roi_level(
     roi: &Box4,
     min_level: i32,

@@ -1,4 +1,4 @@
-//! Which ground-truth box an anchor or proposal belongs to (torchvision's Matcher).
+//! Assignment of ground-truth boxes to anchors and proposals (torchvision's Matcher).
 
 use super::columns::BoxColumns;
 use super::geometry::Box4;
@@ -18,7 +18,7 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// `best_gt` if the IoU with it makes a foreground, else [`BELOW`] or [`BETWEEN`].
+    /// `best_gt` if its IoU is foreground, else [`BELOW`] or [`BETWEEN`].
     pub fn classify(&self, best_iou: f32, best_gt: i32) -> i32 {
         if best_iou < self.bg_iou {
             BELOW
@@ -63,9 +63,9 @@ pub fn match_iou(
     matches
 }
 
-/// Raises `best_iou` and `best_gt` of each box by the ground truths in order, so that the lowest
-/// index wins a tie, and returns the highest IoU of each ground truth. `row` is scratch of as many
-/// elements as there are boxes.
+/// Updates `best_iou` and `best_gt` of each box with the ground truths in order, so that the lowest
+/// index wins a tie, and returns the highest IoU of each ground truth. `row` is scratch memory with
+/// one element per box.
 pub(crate) fn best_gts(
     boxes: &BoxColumns,
     gts: &[Box4],

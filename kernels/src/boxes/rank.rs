@@ -1,7 +1,7 @@
 //! The one order that every top-k and NMS uses: score descending, then index ascending.
 
 /// A key whose ascending order is (score descending, index ascending). Both zeros are equal, and
-/// NaN ranks with minus infinity.
+/// NaN ranks like minus infinity.
 pub fn rank_key(score: f32, index: u32) -> u64 {
     let score = if score.is_nan() { f32::NEG_INFINITY } else { score + 0.0 };
     let bits = score.to_bits();

@@ -1,13 +1,13 @@
-//! Drawing positives and negatives: the candidates with the smallest keys.
+//! Sampling of positives and negatives: the candidates with the smallest keys.
 
 /// How many of `batch` samples may be positive: `batch * fraction`, rounded down.
 pub fn max_positives(batch: usize, fraction: f32) -> usize {
     (batch as f32 * fraction) as usize
 }
 
-/// Draws up to `batch` of `labels`: at most [`max_positives`] with a label of 1 or more, the rest
-/// with label 0; in each kind, the labels with the smallest (key, index).
-/// Returns indices of positives and negatives, ascending each.
+/// Samples up to `batch` of `labels`: at most [`max_positives`] with a label of 1 or more, the rest
+/// with label 0; of each kind, the labels with the smallest (key, index). Returns indices of
+/// positives and negatives, ascending each.
 pub fn sample(
     labels: &[i32],
     batch: usize,

@@ -1,4 +1,5 @@
-//! Box arithmetic by hand, by property, and the vector forms against the scalar ones.
+//! Box arithmetic against hand-computed values and properties, and the vector forms against the
+//! scalar ones.
 
 use super::*;
 use crate::case::boxes::box_list;
@@ -9,12 +10,12 @@ const B: Box4 = [2.0, 2.0, 6.0, 4.0];
 #[test]
 fn overlaps_by_hand() {
     assert_eq!((area(&B, false), area(&B, true)), (8.0, 15.0));
-    // Shared 2 x 2 of 16 + 8 - 4; inclusive 3 x 3 of 25 + 15 - 9.
+    // Intersection 2 x 2, union 16 + 8 - 4; inclusive 3 x 3, union 25 + 15 - 9.
     assert_eq!((iou(&A, &B, false), iou(&A, &B, true)), (4.0 / 20.0, 9.0 / 31.0));
     // The hull is 6 x 4.
     assert_eq!(giou(&A, &B), 0.2 - 4.0 / 24.0);
     assert_eq!(giou(&A, &[8.0, 0.0, 12.0, 4.0]), -(48.0 - 32.0) / 48.0);
-    // Inclusive boxes one pixel apart share nothing, half a pixel apart something.
+    // Inclusive boxes one pixel apart do not overlap; half a pixel apart they do.
     assert_eq!(iou(&A, &[5.0, 0.0, 9.0, 4.0], true), 0.0);
     assert!(iou(&A, &[4.5, 0.0, 9.0, 4.0], true) > 0.0);
     let point = [3.0; 4];
@@ -43,7 +44,7 @@ fn the_columns_give_the_same_bits() {
         for b in others.iter().chain(&[[7.0; 4]]) {
             let mut row = vec![f32::NAN; 99];
             columns.iou_into(b, 5, &mut row);
-            // NaN, in the last box, is no overlap in either form.
+            // NaN, in the last box, means no overlap in either form.
             for (got, other) in row.iter().zip(&boxes[5..]) {
                 assert_eq!(*got, iou(b, other, plus_one));
             }

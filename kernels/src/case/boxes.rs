@@ -6,8 +6,8 @@ use crate::boxes::as_boxes_mut;
 use crate::cpu::HostTensor;
 use crate::view::View;
 
-/// Boxes `[.., 4]` whose corner lies in a square of `extent` pixels and whose sides are 1 to
-/// `max_side`; a function of `seed` only. Some reach over the square's right and lower border.
+/// Boxes `[.., 4]` whose top-left corner is in a square of `extent` pixels and whose sides are 1 to
+/// `max_side`; a function of `seed` only. Some exceed the square's right and lower border.
 pub(crate) fn boxes(shape: &[usize], seed: u32, extent: f32, max_side: f32) -> HostTensor {
     let mut tensor = uniform(Role::Box, shape, seed, 0.0, 1.0);
     for b in as_boxes_mut(tensor.as_f32_mut()) {
@@ -28,7 +28,7 @@ pub(crate) fn box_list(
     crate::boxes::as_boxes(boxes(&[len, 4], seed, extent, max_side).as_f32()).to_vec()
 }
 
-/// The image of each row: as many of each image, in the order of the images.
+/// The image of each row: the same number for each image, in image order.
 pub(crate) fn in_order(rows: usize, images: usize) -> HostTensor {
     index(&[rows], (0..rows).map(|row| (row * images / rows) as i32).collect::<Vec<_>>())
 }
@@ -38,8 +38,8 @@ pub(crate) fn sizes(n: usize, height: i32, width: i32) -> HostTensor {
     index(&[n, 2], [height, width].repeat(n))
 }
 
-/// A view: bit 0 of `turns` mirrors it, bit 1 turns it upside down, bit 2 cuts a window of the
-/// source and a part of what that becomes, bit 3 lets rows and columns change places.
+/// A view: bit 0 of `turns` flips it horizontally, bit 1 vertically, bit 2 crops a window of the
+/// source and a part of the resized window, bit 3 swaps rows and columns.
 pub(crate) fn view(source: [i32; 2], network: [i32; 2], turns: i32) -> View {
     let mut view = View::whole(source, network);
     view.transposed = turns >> 3 & 1;
@@ -56,7 +56,7 @@ pub(crate) fn view(source: [i32; 2], network: [i32; 2], turns: i32) -> View {
     view
 }
 
-/// `[N, 15]` views of images of one size, with the turns of each.
+/// `[N, 15]` views of images of one size, with `turns` for each.
 pub(crate) fn views(source: [i32; 2], network: [i32; 2], turns: &[i32]) -> HostTensor {
     let rows = turns.iter().flat_map(|turns| view(source, network, *turns).row().to_vec());
     index(&[turns.len(), View::LEN], rows.collect::<Vec<_>>())

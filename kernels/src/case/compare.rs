@@ -1,35 +1,34 @@
-//! Compares a device's results for an op with those of the CPU reference on the same inputs: of a
-//! case, or of values outside the table such as those of a training step.
+//! Compares a device's results for an op with the CPU reference on the same inputs: of a case, or
+//! of values outside the table such as a training step's.
 
 use crate::cpu::{HostData, HostTensor};
 use crate::{DType, Op, Precision, TensorDesc, signs};
 
-/// Relative tolerance of an fp16 output: twice the half ulp that rounding the exact result costs.
+/// Relative tolerance of an fp16 output: twice the half ulp of rounding the exact result.
 const F16_RELATIVE: f64 = 1.0 / 1024.0;
-/// Relative tolerance of an f32 output: exp, log and others are not libm's.
+/// Relative tolerance of an f32 output: exp, log and others differ from libm's.
 const F32_RELATIVE: f64 = 4e-6;
-/// Tolerance of a sum of products on tensor cores, per product, in units of the output's root mean
-/// square. Tensor cores truncate where fp32 rounds, so the error grows with the length of the sum.
-/// Twice the error of the A100 model of the driver for tests.
+/// Tolerance of a tensor-core sum, per multiply-add, in units of the output's root mean square.
+/// Tensor cores truncate where fp32 rounds, so the error grows with the length of the sum. Twice
+/// the error of the emulated driver's A100 model.
 pub const CUT_FLOOR: f64 = 2e-8;
-/// Tolerance of a sum of products in tf32, in units of the output's root mean square. Each factor
-/// is off by up to 2^-11 of itself, at random: sums by 3e-4 of their root mean square, and the
-/// worst of 10^5 by 2.3e-3, or 5.5e-3 where five images of six are 0, which the root mean square
-/// counts too.
+/// Tolerance of a TF32 GEMM, in units of the output's root mean square. Each operand has a random
+/// relative error of up to 2^-11: sums are off by 3e-4 of their root mean square, and the worst of
+/// 10^5 by 2.3e-3, or 5.5e-3 where five images of six are 0, which the root mean square includes
+/// too.
 const TF32_FLOOR: f64 = 6e-3;
 /// Half of the smallest positive fp16.
 const F16_LEAST: f64 = 1.0 / (1u64 << 25) as f64;
 
 /// Compares a device's outputs, then its `num_updates` updates, with those of the reference on the
 /// same inputs. Returns the largest error as a share of the tolerance.
-///
 /// Integers and bitmaps must be equal. A float may be off by `relative * |reference|`, plus `floor`
 /// times the root mean square of the output; where tensor cores sum, the floor grows with the
-/// length of the sums. [`signs`] must be those of the device's own output: they differ from the
-/// reference's where a value does that is within its tolerance of 0, and there alone.
+/// length of the sums. [`signs`] must match the device's own output: they may differ from the
+/// reference's only where a value does that is within its tolerance of 0.
 ///
 /// # Errors
-/// A sentence that names the first tensor with an element outside its tolerance.
+/// A one-line message with the first tensor that has an element outside its tolerance.
 pub fn compare_with_reference(
     op: &dyn Op,
     precision: Precision,
@@ -58,8 +57,8 @@ pub fn compare_with_reference(
     Ok(largest)
 }
 
-/// The error that truncation in tensor cores, or factors in tf32, may add to the floor of an op
-/// of `flops` operations.
+/// The error that truncation in tensor cores, or operands in tf32, may add to the floor of an op
+/// with `flops` operations.
 fn device_floor(op: &dyn Op, precision: Precision, flops: u64, outputs: &[TensorDesc]) -> f64 {
     let products = match outputs.first() {
         Some(output) if op.traits().on_tensor_cores => flops / (2 * output.len().max(1) as u64),
@@ -110,7 +109,7 @@ fn close(got: &[f32], expected: &[f32], floor: f64, half: bool) -> Result<f64, S
     for (i, (&g, &e)) in got.iter().zip(expected).enumerate() {
         let (g, e) = (f64::from(g), f64::from(e));
         let allowed = relative * e.abs() + floor * rms + least;
-        // NaN is right where the reference has one; elsewhere it is the worst error.
+        // NaN is correct if the reference has one too; otherwise it is the largest error.
         let error = match (g == e, g.is_nan(), e.is_nan()) {
             (true, ..) | (_, true, true) => 0.0,
             (_, false, false) => (g - e).abs() / allowed,
@@ -138,8 +137,8 @@ mod tests {
     use crate::on_cpu::run;
     use crate::ops::conv2d::Conv2d;
 
-    /// An activation with its signs: of the reference, and of a device where the first value is
-    /// another, or its sign.
+    /// An activation with its signs: of the reference, and of a device whose first value, or its
+    /// sign, differs.
     fn compare(reference: f32, device: f32, sign: bool) -> Result<f64, String> {
         let op = Conv2d { relu: true, signs: true, ..Conv2d::new(1, 0) };
         let x = normal(Role::Activation, &[1, 2, 2, 8], 1, 1.0);

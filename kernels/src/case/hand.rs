@@ -1,4 +1,4 @@
-//! Tests of values by hand.
+//! Helpers for tests with hand-computed values.
 
 use crate::cpu::HostTensor;
 use crate::losses::{Loss, LossGrad};
@@ -16,7 +16,7 @@ pub(crate) fn ints(values: &[i32]) -> HostTensor {
     index(&[values.len()], values)
 }
 
-/// The outputs of an op, which takes these inputs.
+/// The outputs of an op for these inputs.
 pub(crate) fn run(op: &dyn Op, inputs: &[HostTensor]) -> Vec<HostTensor> {
     on_cpu::run(op, inputs).unwrap_or_else(|error| panic!("{error}"))
 }
@@ -35,7 +35,7 @@ pub(crate) fn outputs(case: &OpCase) -> Vec<HostTensor> {
     run(case.op.as_ref(), &case.inputs)
 }
 
-/// The error of an op that refuses these inputs.
+/// The error of an op that rejects these inputs.
 pub(crate) fn refusal(op: &dyn Op, inputs: &[HostTensor]) -> String {
     on_cpu::run(op, inputs).expect_err("refused").to_string()
 }
@@ -51,7 +51,7 @@ pub(crate) fn loss_and_grad<L: Loss + Op + Clone>(
     (value, run(&LossGrad(loss.clone()), &inputs)[0].as_f32().to_vec())
 }
 
-/// Panics unless the values are as many and differ by less than `tolerance`.
+/// Panics unless the lengths are equal and all values differ by less than `tolerance`.
 #[track_caller]
 pub(crate) fn assert_near(got: &[f32], want: &[f32], tolerance: f32) {
     assert_eq!(got.len(), want.len());

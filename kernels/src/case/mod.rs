@@ -68,8 +68,8 @@ impl OpCase {
         self
     }
 
-    /// Sets [`OpCase::device_floor`], for ops that round intermediate values to fp16. Say why at
-    /// the call.
+    /// Sets [`OpCase::device_floor`], for ops that round intermediate values to fp16. Give the
+    /// reason at the call.
     pub fn device_floor(mut self, floor: f64) -> Self {
         self.device_floor = floor;
         self
@@ -197,7 +197,7 @@ pub enum CaseError {
         op: &'static str,
         /// The device.
         device: String,
-        /// The fault.
+        /// The error.
         reason: String,
     },
     /// The rule has no gradient for an input that the case checks.
@@ -210,10 +210,10 @@ pub enum CaseError {
     },
 }
 
-/// Runs the case twice: all outputs must be written, with the same bits both times.
+/// Runs the case twice: all outputs must be written, and be bit-identical both times.
 ///
 /// # Errors
-/// The first fault found.
+/// The first failed check.
 pub fn check_runs(case: &OpCase) -> Result<(), CaseError> {
     let run_once = || -> Result<Vec<HostTensor>, OpError> {
         let mut updates = case.updates.clone();
@@ -241,7 +241,7 @@ pub fn check_runs(case: &OpCase) -> Result<(), CaseError> {
 
 /// Compares the backward rule with central differences along random directions, one input at a
 /// time, of `sum(weights * outputs)`. The difference is relative to the larger of the derivative
-/// and the norm of the gradient over sqrt(elements), so that a nearly level direction does not
+/// and the norm of the gradient over sqrt(elements), so that a nearly flat direction does not
 /// decide.
 ///
 /// Returns the worst relative error.
@@ -277,8 +277,9 @@ pub fn check_gradients(case: &OpCase) -> Result<f64, CaseError> {
     Ok(worst)
 }
 
-/// Random weights for a float output; `None` for integers and, unless the case says otherwise, for
-/// statistics that only the backward ops read (`Role::Master`), which carry no gradient.
+/// Random weights for a float output; `None` for integers and, unless the case sets
+/// `grad_of_masters`, for statistics that only the backward ops read (`Role::Master`), which carry
+/// no gradient.
 fn output_weights(case: &OpCase, desc: &TensorDesc, seed: u32) -> Option<HostTensor> {
     let role = match desc.role {
         Role::Master if !case.grad_of_masters => return None,

@@ -19,23 +19,23 @@ pub struct DeviceReport {
     pub ops: usize,
     /// Largest error as a share of the tolerance; at most 1.
     pub worst: f64,
-    /// A hash of all outputs: equal bits have equal ones.
+    /// A hash of all outputs: bit-identical outputs have equal hashes.
     pub bits: u64,
 }
 
-/// Tolerance of an op in f32 where only the order of sums is another, in units of the output's root
-/// mean square.
+/// Tolerance of an f32 op where only the order of sums differs, in units of the output's root mean
+/// square.
 const FP32_FLOOR: f64 = 5e-6;
 
 /// Runs the case and its backward rule op by op on `device`, twice, on inputs rounded to the
 /// device's types, and compares with the CPU reference on the same inputs
 /// ([`compare_with_reference`]).
 ///
-/// Both runs must agree in every bit. `large` ops, of more than this many FLOPs, run once. In f32
-/// the floors of fp16 do not count; products in tf32 have one of their own.
+/// Both runs must be bit-identical. `large` ops, with more than this many FLOPs, run once. In f32
+/// the fp16 floors do not apply; TF32 GEMMs have their own floor.
 ///
 /// # Errors
-/// The first fault found, as [`CaseError::Device`].
+/// The first error found, as [`CaseError::Device`].
 pub fn check_on_device(
     case: &OpCase,
     device: &dyn Device,
@@ -45,8 +45,8 @@ pub fn check_on_device(
     check(case, device, precision, large, None)
 }
 
-/// [`check_on_device`] with every kernel of the case's products for which `takes` holds, once; none
-/// by the model's plan.
+/// [`check_on_device`] with every GEMM kernel that supports the case and for which `takes` is true,
+/// once; without the cost model's choice.
 ///
 /// # Errors
 /// As [`check_on_device`].
@@ -58,7 +58,7 @@ pub(crate) fn check_kernels_of(
     check(case, device, Precision::Fp16, 0, Some(takes))
 }
 
-/// True of the name of a kernel that is to be launched.
+/// A predicate on names of kernels to be launched.
 pub(crate) type Takes<'a> = &'a mut dyn FnMut(&str) -> bool;
 
 fn check(
@@ -73,7 +73,7 @@ fn check(
         *tensor = rounded(precision, tensor);
     }
     if precision != Precision::Fp16 {
-        case.device_floor = FP32_FLOOR; // that of a case is for rounding to fp16
+        case.device_floor = FP32_FLOOR; // a case's floor is for rounding to fp16
     }
     let failed = |e: DeviceError| CaseError::Device {
         case: case.to_string(),
@@ -81,7 +81,7 @@ fn check(
         device: device.name(),
         reason: e.to_string(),
     };
-    // One for all runs: a device keeps its streams for its lifetime.
+    // One stream for all runs: a device keeps its streams for its lifetime.
     let stream = device.stream().map_err(failed)?;
     let gpu = device.gpu().in_precision(precision);
     let report = DeviceReport::default();
@@ -181,7 +181,7 @@ impl Check<'_, '_> {
         Ok(expected)
     }
 
-    /// The GPU as plans see it: as it is, or once for each kernel that is taken.
+    /// The GPU as plans see it: unchanged, or once for each kernel accepted by `takes`.
     fn plans(
         &mut self,
         op: &dyn Op,
@@ -198,8 +198,8 @@ impl Check<'_, '_> {
     }
 }
 
-/// True if the op's launches hold this kernel: planned from its inputs, outputs and updates without
-/// their memory.
+/// True if the op's launches include this kernel: planned from its inputs, outputs and updates
+/// without their memory.
 fn launches(op: &dyn Op, gpu: &Gpu, tensors: [&[TensorDesc]; 3], kernel: &str) -> bool {
     let mut next: DevicePtr = 1 << 40;
     let placed = tensors.map(|descs| {

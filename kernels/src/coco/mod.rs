@@ -1,6 +1,6 @@
-//! Masks as COCO defines them: polygons to pixels by COCO's rasterizer, and runs.
+//! Masks in COCO's formats: polygons rasterized by COCO's rule, and run-length encoding (RLE).
 //!
-//! Results equal those of the COCO API (`rleFrPoly`, `rleDecode`, `rleEncode`) bit for bit.
+//! Results are bit-identical to the COCO API (`rleFrPoly`, `rleDecode`, `rleEncode`).
 
 mod crop;
 mod polygon;
@@ -35,7 +35,7 @@ impl Bitmap {
 
 /// The pixels of an object given as polygons `x0, y0, x1, y1, ..`: the union of their fills.
 ///
-/// A polygon's last point is joined to its first. A trailing lone coordinate is ignored, and so
+/// A polygon's last point is joined to its first. A trailing unpaired coordinate is ignored, and so
 /// are polygons without points.
 pub fn rasterize<P: AsRef<[f64]>>(polygons: &[P], height: usize, width: usize) -> Bitmap {
     Crop::of_polygons(polygons, height, width).paste(height, width)

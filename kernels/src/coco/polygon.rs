@@ -1,17 +1,17 @@
-//! Where a polygon's boundary passes the centres of pixel columns, by COCO's rule.
+//! The positions where a polygon's boundary crosses the centres of pixel columns, by COCO's rule.
 //!
 //! COCO scales a polygon by five, rounds, walks each edge in unit steps of its longer axis, and
-//! marks every step that passes a column centre with the row where the inside begins or ends.
-//! Only steps between 5x+2 and 5x+3 count, and a sample is a function of its step alone, so here
-//! those steps are found directly (a search where the edge is steep): equal results, at a cost that
-//! does not grow with the polygon's size. Every column is passed an even number of times, so it can
-//! be filled by itself.
+//! marks every step that crosses a column centre with the row where the inside begins or ends. Only
+//! steps between 5x+2 and 5x+3 count, and a sample depends only on its step, so here those steps
+//! are found directly (by a search where the edge is steep): equal results, at a cost that does not
+//! grow with the polygon's size. Every column is crossed an even number of times, so it can be
+//! filled independently.
 
 /// Samples per pixel along each axis.
 const SCALE: f64 = 5.0;
 
-/// Calls `mark(column, row)` for each crossing of a column centre: pixels of the column from `row`
-/// on change side. Rows are in `0..=height`.
+/// Calls `mark(column, row)` for each crossing of a column centre: from `row` on, pixels of the
+/// column switch between outside and inside. Rows are in `0..=height`.
 pub(super) fn crossings(
     polygon: &[f64],
     height: usize,
@@ -26,7 +26,7 @@ pub(super) fn crossings(
     }
 }
 
-/// Rounds as COCO does: halves up, then toward zero; clamped to 32 bits as there.
+/// Rounds as in COCO: half up, then toward zero; clamped to 32 bits.
 fn sample_coordinate(v: f64) -> i64 {
     i64::from((SCALE * v + 0.5) as i32)
 }
@@ -37,7 +37,7 @@ fn row(sample: i64, height: usize) -> usize {
     y.clamp(0.0, height as f64).ceil() as usize
 }
 
-/// An edge, turned so that its longer axis ascends.
+/// An edge, directed so that its longer axis ascends.
 struct Edge {
     start: [i64; 2],
     end: [i64; 2],
@@ -90,7 +90,7 @@ impl Edge {
         }
     }
 
-    /// First step of a steep edge that lies on the other side of `before + 0.5` than its start.
+    /// First step of a steep edge that is on the other side of `before + 0.5` than its start.
     fn step_past(&self, before: i64) -> i64 {
         let past = |step: i64| {
             if self.slope > 0.0 { self.minor(step) > before } else { self.minor(step) <= before }

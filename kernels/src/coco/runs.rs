@@ -1,4 +1,4 @@
-//! Uncompressed run-length masks: lengths of zeros and ones in turn down the columns, zeros first.
+//! Uncompressed RLE masks: alternating lengths of zeros and ones down the columns, zeros first.
 
 use super::{Bitmap, Crop};
 

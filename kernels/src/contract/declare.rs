@@ -2,12 +2,12 @@
 
 /// Declares an op: its parameters, its inputs, and its outputs.
 ///
-/// It makes the struct of the parameters, a struct of the named inputs (see `op_inputs!`), and the
-/// [`Contract`](crate::contract::Contract). The rest is [`Kernel`](crate::contract::Kernel), by
-/// hand. An input has a [`Kind`](crate::contract::Kind) and a shape, an output a
-/// [`Role`](crate::Role) and a shape; behind a parameter may stand a condition and what the error
-/// expects. `optional` inputs say when they are there; `each` begins lists of one length behind the
-/// other inputs, `lists` one or more that stand before them.
+/// It generates the parameter struct, a struct of the named inputs (see `op_inputs!`), and the
+/// [`Contract`](crate::contract::Contract). The rest is implemented by hand in
+/// [`Kernel`](crate::contract::Kernel). An input has a [`Kind`](crate::contract::Kind) and a shape,
+/// an output a [`Role`](crate::Role) and a shape; a parameter may be followed by a condition and
+/// the expected value for the error. `optional` inputs have a presence condition; `each` declares
+/// lists of equal length after the other inputs, `lists` one or more before them.
 ///
 /// ```
 /// # use device::{Launch, LaunchArgs};

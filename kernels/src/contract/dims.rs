@@ -1,19 +1,19 @@
-//! Extents of tensors by name: `[N, G, 4]` binds N and G once and holds later tensors to them.
+//! Tensor extents by name: `[N, G, 4]` binds N and G once; later tensors are checked against them.
 
 use std::any::Any;
 
 use crate::{DType, OpError, TensorDesc, check};
 
-/// Any extents, in a shape that is then the same for all tensors that have it.
+/// Any extents; the same for all tensors with this shape.
 const ANY: &str = "..";
 
-/// The names of one op's contract and the extents that its inputs gave them; see
-/// [`Contract`](super::Contract) for what a shape may be.
+/// The names in one op's contract and the extents bound by its inputs; see
+/// [`Contract`](super::Contract) for the syntax of shapes.
 #[derive(Debug)]
 pub struct Dims {
     op: &'static str,
     bound: Vec<(String, usize)>,
-    /// Bound by parameters, and so for all tensors: the first ones.
+    /// The first names, bound by parameters and so valid for all tensors.
     of_parameters: usize,
     /// The extents of shapes with `..`.
     whole: Vec<(String, Vec<usize>)>,
@@ -25,10 +25,10 @@ impl Dims {
         Self { op, bound: vec![], of_parameters: 0, whole: vec![] }
     }
 
-    /// The tensor has these elements on the CPU, and this shape.
+    /// Checks the CPU element type and the shape of a tensor.
     ///
     /// # Errors
-    /// [`OpError`] names op and tensor, what was expected and what it is.
+    /// [`OpError`] with op, tensor, expected and actual value.
     pub fn tensor(
         &mut self,
         tensor: &'static str,
@@ -47,12 +47,12 @@ impl Dims {
         check::dtype(self.op, tensor, desc, elements)
     }
 
-    /// The op that is checked, for its errors: the declared one, or its gradient.
+    /// The checked op, for its errors: the declared one, or its gradient.
     pub fn op(&self) -> &'static str {
         self.op
     }
 
-    /// The extent of `name`; a name that nothing bound is a fault of the op.
+    /// The extent of `name`; an unbound name is a bug in the op.
     pub fn get(&self, name: &str) -> usize {
         match self.value(name) {
             Some(extent) => extent,
@@ -72,18 +72,18 @@ impl Dims {
         }
     }
 
-    /// Names that are bound so far hold for all tensors.
+    /// Makes the names bound so far valid for all tensors.
     pub(super) fn keep_all(&mut self) {
         self.of_parameters = self.bound.len();
     }
 
-    /// Forgets the names that hold for one tensor, or one position of lists.
+    /// Forgets the names that are valid for one tensor, or one position of lists.
     pub(super) fn forget_small(&mut self) {
         let of_tensors = self.bound.split_off(self.of_parameters);
         self.bound.extend(of_tensors.into_iter().filter(|(name, _)| !is_small(name)));
     }
 
-    /// The extents of a shape whose names are known.
+    /// The extents of a shape whose names are bound.
     pub(super) fn extents(&self, shape: &str) -> Vec<usize> {
         let whole = self.whole(shape).map(<[usize]>::to_vec);
         whole.unwrap_or_else(|| names(shape).map(|name| self.get(name)).collect())

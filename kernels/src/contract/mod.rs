@@ -1,8 +1,8 @@
-//! The contract of an op as data, and the op that follows from it.
+//! The contract of an op as data, and the [`Op`](crate::Op) derived from it.
 //!
 //! [`op!`](crate::op!) declares an op's parameters and tensors once: their names, element types and
-//! shapes. From it come the struct, its named inputs, a [`Contract`] and the [`Op`](crate::Op);
-//! [`Kernel`] has what is written by hand.
+//! shapes. It generates the struct, its named inputs, a [`Contract`] and the [`Op`](crate::Op);
+//! [`Kernel`] is implemented by hand.
 
 mod declare;
 mod dims;
@@ -19,22 +19,22 @@ use crate::{BackwardRule, Cost, DType, Fusion, OpError, OpRef, Role, TensorDesc,
 
 /// Names, element types and shapes of an op's tensors.
 ///
-/// In a shape such as `[N, h, 4A]` a number must be met. A name that begins with a capital is bound
-/// by the first tensor that shows it, and holds for all tensors; one that begins with a small
-/// letter holds within a tensor, or within the tensors of one position of lists. Sums and products
-/// (`P+G`, `N*B`, `4A`) follow from their parts where any tensor shows these, and are names where
-/// not. `..` is any extents (`[..]`, `[M, .., K]`), the same for all tensors of that shape.
+/// In a shape such as `[N, h, 4A]` a number is a fixed extent. A capitalized name is bound by the
+/// first tensor that has it, and is valid for all tensors; a lower-case one is valid within a
+/// tensor, or within the tensors of one position of lists. Sums and multiples (`P+G`, `N*B`, `4A`)
+/// are computed from their parts if any tensor binds these, and are names otherwise. `..` is any
+/// extents (`[..]`, `[M, .., K]`), the same for all tensors of that shape.
 #[derive(Debug, Clone, Copy)]
 pub struct Contract {
     /// Name of the op in snake case.
     pub op: &'static str,
-    /// Inputs that are always there.
+    /// Required inputs.
     pub inputs: &'static [Tensor],
     /// Inputs that may be absent, after them.
     pub optional: &'static [Tensor],
     /// Lists of one length, after them: all of the first, then all of the second.
     pub each: &'static [Tensor],
-    /// True if the lists stand before all others.
+    /// True if the lists come before all other inputs.
     pub lists_first: bool,
     /// Outputs.
     pub outputs: &'static [Output],
@@ -68,7 +68,7 @@ pub enum Kind {
     real,
     /// f32.
     f32,
-    /// f32 on the CPU; on a GPU as its role says.
+    /// f32 on the CPU; on a GPU the element type of its role.
     float,
     /// i32.
     i32,
@@ -96,16 +96,16 @@ impl Kind {
     }
 }
 
-/// An input by its declaration, and true if it begins a position of lists.
+/// An input with its declaration, and true if it begins a position of lists.
 type Named<'a, T> = (&'static Tensor, bool, &'a T);
 
 impl Contract {
-    /// How many inputs stand before the lists.
+    /// Number of inputs outside of lists.
     fn fixed(&self, optional: &[bool]) -> usize {
         self.inputs.len() + optional.iter().filter(|present| **present).count()
     }
 
-    /// The inputs, each position of lists together; `None` if so many are too few or too many.
+    /// The inputs, each position of lists together; `None` if their number is wrong.
     fn named<'a, T>(&self, inputs: &'a [T], optional: &[bool]) -> Option<Vec<Named<'a, T>>> {
         let fixed = self.fixed(optional);
         let (fixed, listed) = if self.lists_first {
@@ -130,7 +130,7 @@ impl Contract {
         Some(single.chain((0..len).flat_map(position)).collect())
     }
 
-    /// Panics if the kernels cannot take the element type that an input has on the GPU.
+    /// Panics if the kernels do not support the element type of an input on the GPU.
     fn assert_element_types(&self, optional: &[bool], args: &LaunchArgs<'_>) {
         for (tensor, _, input) in self.named(&args.inputs, optional).unwrap_or_default() {
             let fits = tensor.kind.on_gpu(args.gpu.precision).is_none_or(|is| is == input.dtype());
@@ -138,7 +138,7 @@ impl Contract {
         }
     }
 
-    /// The numbers of inputs that the op takes, in words.
+    /// The expected number of inputs, in words.
     fn counts(&self, optional: &[bool]) -> String {
         match (self.fixed(optional), self.each.len()) {
             (fixed, 0) => fixed.to_string(),
@@ -148,8 +148,8 @@ impl Contract {
     }
 }
 
-/// Checks parameters and inputs of an op, under the name of `name`: the op's own, or that of its
-/// gradient, which takes the same inputs first. The result knows the extents.
+/// Checks parameters and inputs of an op, with errors under `name`: the op's own, or its
+/// gradient's, which takes the same inputs first. The result has the extents.
 pub(crate) fn dims_of<K: Kernel>(
     op: &K,
     name: &'static str,
@@ -165,7 +165,7 @@ pub(crate) fn dims_of<K: Kernel>(
     op.bind_parameters(&mut dims);
     op.sizes(&mut dims);
     dims.keep_all();
-    // A product may stand before its parts: the second time it is known.
+    // A term such as `N*B` may precede its parts: it is known in the second pass.
     for (tensor, begins, desc) in named.iter().chain(&named) {
         if *begins {
             dims.forget_small();
@@ -176,12 +176,12 @@ pub(crate) fn dims_of<K: Kernel>(
     Ok(dims)
 }
 
-/// A declaration, as [`op!`](crate::op!) makes it.
+/// A declaration, as generated by [`op!`](crate::op!).
 pub trait Declared {
     /// Its tensors.
     const CONTRACT: Contract;
 
-    /// True for each optional input that is there.
+    /// True for each optional input that is present.
     fn optional(&self) -> Vec<bool> {
         vec![]
     }
@@ -199,32 +199,31 @@ pub trait Declared {
 /// Floating-point operations of a run, where an op reads and writes each tensor once.
 #[derive(Debug, Clone, Copy)]
 pub enum Flops {
-    /// So many for each element of the first input.
+    /// This many per element of the first input.
     Input(u64),
-    /// So many for each element of the first output.
+    /// This many per element of the first output.
     Output(u64),
 }
 
-/// The hand-written part of a declared op. Methods that [`Op`](crate::Op) has as well mean the
-/// same.
+/// The hand-written part of a declared op. Methods that [`Op`](crate::Op) also has mean the same.
 #[allow(missing_docs)]
 pub trait Kernel: Declared + Any + Debug + Send + Sync {
     /// The floating-point operations, for [`Kernel::cost`].
     const FLOPS: Flops = Flops::Output(0);
 
-    /// True if the first output has the role of the first input, whatever that is.
+    /// True if the first output has the role of the first input.
     const KEEPS_ROLE: bool = false;
 
-    /// Binds names of the contract's shapes to what the parameters say, beside their own names.
+    /// Binds names in the contract's shapes to values computed from the parameters.
     fn sizes(&self, dims: &mut Dims) {
         let _ = dims;
     }
 
-    /// Checks what shapes and parameters must fulfil together, and binds names of the outputs'
-    /// shapes that follow from the inputs.
+    /// Checks conditions on shapes and parameters together, and binds names of the outputs' shapes
+    /// that are derived from the inputs.
     ///
     /// # Errors
-    /// The first input or parameter that the op cannot take.
+    /// The first invalid input or parameter.
     fn check(&self, inputs: &[TensorDesc], dims: &mut Dims) -> Result<(), OpError> {
         let _ = (inputs, dims);
         Ok(())
@@ -276,7 +275,7 @@ pub trait Kernel: Declared + Any + Debug + Send + Sync {
 /// The outputs of a declared op.
 ///
 /// # Errors
-/// The first parameter or tensor that the op cannot take.
+/// The first invalid parameter or tensor.
 pub fn infer<K: Kernel>(
     op: &K,
     inputs: &[TensorDesc],
@@ -293,7 +292,7 @@ pub fn infer<K: Kernel>(
     Ok(outputs)
 }
 
-/// The launches of a declared op. Panics if its kernels cannot take the type of an input.
+/// The launches of a declared op. Panics if its kernels do not support the type of an input.
 pub fn launches<K: Kernel>(op: &K, args: &LaunchArgs<'_>) -> Vec<Launch> {
     K::CONTRACT.assert_element_types(&op.optional(), args);
     op.launches(args)

@@ -1,14 +1,14 @@
-// Arithmetic of boxes, function by function that of boxes/geometry.rs and boxes/coder.rs and in the
-// same order of operations: with contraction off, decisions at a threshold equal the CPU's.
+// Box arithmetic, function by function as in boxes/geometry.rs and boxes/coder.rs and in the same
+// order of operations: with contraction off, decisions at a threshold equal the CPU's.
 //
-// A box is (x1, y1, x2, y2) in pixels, f32, 16 bytes aligned as in a tensor [.., 4]. `plus_one` is
-// 1 for inclusive boxes, else 0. fminf and fmaxf take the number where the other is NaN, as Rust's.
+// A box is (x1, y1, x2, y2) in pixels, f32, 16-byte aligned as in a tensor [.., 4]. `plus_one` is 1
+// for inclusive boxes, else 0. fminf and fmaxf ignore a NaN operand, as in Rust.
 #pragma once
 #include "platform.cuh"
 
 typedef float4 Box;
 
-// Largest log of a ratio of sides that a delta may ask for: ln(1000 / 16).
+// Upper limit of a delta's log ratio of sides: ln(1000 / 16).
 constexpr float MAX_LOG_RATIO = 4.1351665f;
 
 // Height and width of an image in pixels, as a row of a tensor [N, 2].
@@ -16,7 +16,7 @@ struct ImageSize {
   int height, width;
 };
 
-// Factors of the four deltas.
+// Weights of the four deltas.
 struct BoxWeights {
   float x, y, w, h;
 };
@@ -29,7 +29,7 @@ DEVICE float box_area(Box b, int plus_one) {
   return box_width(b, plus_one) * box_height(b, plus_one);
 }
 
-// Area that two boxes share.
+// Intersection area of two boxes.
 DEVICE float box_shared(Box a, Box b, int plus_one) {
   const float one = (float)plus_one;
   const float w = fmaxf(fminf(a.z, b.z) - fmaxf(a.x, b.x) + one, 0.0f);
@@ -47,7 +47,7 @@ DEVICE float box_iou(Box a, Box b, int plus_one) {
   return box_iou(a, box_area(a, plus_one), b, box_area(b, plus_one), plus_one);
 }
 
-// IoU less the share of the enclosing box that neither covers; 0 for two points at one place.
+// IoU minus the fraction of the enclosing box that neither covers; 0 for two identical points.
 DEVICE float box_giou(Box a, Box b) {
   const float shared = box_shared(a, b, 0);
   const float united = box_area(a, 0) + box_area(b, 0) - shared;
@@ -58,7 +58,7 @@ DEVICE float box_giou(Box a, Box b) {
   return hull > 0.0f ? iou - (hull - united) / hull : iou;
 }
 
-// Moves the corners into the image: 0..=width and 0..=height, inclusive boxes to one less.
+// Clips the corners to the image: 0..=width and 0..=height, for inclusive boxes one less.
 DEVICE Box box_clip(Box b, ImageSize size, int plus_one) {
   const float right = (float)size.width - (float)plus_one;
   const float bottom = (float)size.height - (float)plus_one;
@@ -66,17 +66,15 @@ DEVICE Box box_clip(Box b, ImageSize size, int plus_one) {
                      fmaxf(fminf(b.z, right), 0.0f), fmaxf(fminf(b.w, bottom), 0.0f));
 }
 
-// True if a side is shorter than min_size, or not a number.
+// True if a side is shorter than min_size, or NaN.
 DEVICE bool box_is_small(Box b, float min_size, int plus_one) {
   return !(box_width(b, plus_one) >= min_size && box_height(b, plus_one) >= min_size);
 }
 
-// True if the box crosses no border of the image.
+// True if the box is inside the image.
 DEVICE bool box_inside(Box b, ImageSize size) {
   return b.x >= 0.0f && b.y >= 0.0f && b.z < (float)size.width && b.w < (float)size.height;
 }
-
-// Mirrors the box in an image of `width` columns.
 
 // Deltas (dx, dy, dw, dh) that turn `anchor` into `target`, times the weights. Infinite or NaN
 // where a side is not positive.
@@ -98,7 +96,7 @@ DEVICE float4 load_deltas(const half* p) {
 }
 DEVICE float4 load_deltas(const float* p) { return *(const float4*)p; }
 
-// The box that `deltas` make of `anchor`; dw and dh are limited from above to MAX_LOG_RATIO.
+// Applies `deltas` to `anchor`; dw and dh are clamped from above to MAX_LOG_RATIO.
 DEVICE Box box_decode(Box anchor, float4 deltas, BoxWeights weights, int plus_one) {
   const float aw = box_width(anchor, plus_one), ah = box_height(anchor, plus_one);
   const float ax = anchor.x + 0.5f * aw, ay = anchor.y + 0.5f * ah;

@@ -1,16 +1,16 @@
-// The decisions of control_step for a step, for the kernels that act on them.
+// The decisions of control_step for a step, for the kernels that apply them.
 #pragma once
 #include "platform.cuh"
 
 // A tensor of five floats in memory. Equal to `Control` of control_step/control.rs.
 struct Control {
   float lr;           // learning rate of this step
-  float grad_factor;  // what gradients are multiplied with: clip / (loss scale * micro-steps)
+  float grad_factor;  // gradients are multiplied with it: clip / (loss scale * micro-steps)
   float applied;      // 1 to apply the update, 0 to skip it
-  float loss_scale;   // that the gradients were computed with
-  float warmup_cut;   // what a shared warm-up takes off each rate; else 0
+  float loss_scale;   // of the gradients
+  float warmup_cut;   // subtracted from each rate by a shared warm-up; else 0
 
-  // Learning rate of parameters whose full rate is `factor` times that of the others.
+  // Learning rate of parameters whose full rate is `factor` times the others' rate.
   DEVICE float rate(float factor) const { return lr * factor + warmup_cut * (factor - 1.0f); }
 };
 static_assert(sizeof(Control) == 20, "five floats");

@@ -1,4 +1,4 @@
-// Loss 1 - GIoU of two boxes, and its slopes; mirrors kernels/src/losses/giou.rs, in fp64.
+// Loss 1 - GIoU of two boxes, and its derivatives; the same as losses/giou.rs, in fp64.
 //
 // Boxes are (x1, y1, x2, y2).
 #pragma once
@@ -8,10 +8,10 @@ constexpr double EPS = 1e-7;  // keeps the divisions finite for boxes without ar
 
 struct Giou {
   float loss;
-  float slope[4];  // by the corners of the predicted box
+  float slope[4];  // with respect to the corners of the predicted box
 };
 
-// The derivative of max(a, b) by `a`; both share it where they are equal.
+// The derivative of max(a, b) with respect to `a`; 0.5 each if they are equal.
 DEVICE double share_of_max(double a, double b) { return a > b ? 1.0 : a < b ? 0.0 : 0.5; }
 
 DEVICE Giou giou_loss(const float (&pred)[4], float4 matched) {
@@ -34,7 +34,7 @@ DEVICE Giou giou_loss(const float (&pred)[4], float4 matched) {
   for (int i = 0; i < 4; i++) {
     const int axis = i % 2, across = 1 - axis;
     const double sign = i < 2 ? -1.0 : 1.0;
-    // The corner moves the side that it bounds: of the box, of the part shared, of the hull.
+    // The corner moves the side that it bounds: of the box, of the intersection, of the hull.
     const double inner = i < 2 ? share_of_max(p[i], t[i]) : share_of_max(t[i], p[i]);
     const double outer = 1.0 - inner;
     const double d_shared = meets ? sign * inner * meet[across] : 0.0;

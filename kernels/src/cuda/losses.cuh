@@ -1,18 +1,18 @@
-// Device code that the losses share: the weight of a row in its group's mean, and the losses of one
-// element. Mirrors kernels/src/losses, in fp32.
+// Device code shared by the losses: the weight of a row in its group's mean, and the losses of one
+// element. The same as kernels/src/losses, in fp32.
 //
 // A row of group g weighs 1 / (count_g * groups), where count_g is the number of rows of the group
-// that the mean counts, or a stated number for each image of the group. Each block counts for
-// itself, by integer atomics in shared memory, whose order changes nothing: a launch less than
-// counting first. The bytes read for it (8 a row) come from L2; launches of at most one block a
-// multiprocessor keep them in proportion to the rows.
+// that the mean counts, or a fixed number for each image of the group. Each block counts for
+// itself, by integer atomics in shared memory, whose order does not affect the result: one launch
+// fewer than a separate count. The bytes read for it (8 per row) come from L2; launches of at most
+// one block per multiprocessor keep them in proportion to the rows.
 #pragma once
 #include "real.cuh"
 #include "reduce.cuh"
 
-// Groups counted at a time. No batch of today has more; one that does takes several rounds.
+// Groups counted at a time. No current batch has more; a larger one takes several rounds.
 constexpr int WINDOW = 1024;
-// Rows of a thread whose labels are loaded before any is counted: hides the latency of L2.
+// Rows of a thread whose labels are loaded before any is counted: hides L2 latency.
 constexpr int COUNT_BATCH = 4;
 
 // The rows of a loss. Equal to losses::LossRows of the launches.
@@ -22,11 +22,11 @@ struct LossRows {
   const int* count;               // [1] rows in use; null: all
   int rows, images_per_group;
   int least_label;     // rows with smaller labels do not count
-  int rows_per_image;  // of the divisor, whatever counts; 0: the rows that count
+  int rows_per_image;  // of the divisor, regardless of labels; 0: the rows that count
 };
 static_assert(sizeof(LossRows) == 48, "the launches build it");
 
-// Gradient that reaches a loss, [1]: the loss scale in fp32, or a tensor of half. One is null.
+// Incoming gradient of a loss, [1]: the loss scale in fp32, or a tensor of half. One is null.
 struct LossGradient {
   const float* wide;
   const real* narrow;
@@ -34,7 +34,7 @@ struct LossGradient {
 };
 static_assert(sizeof(LossGradient) == 16, "the launches build it");
 
-// The greatest logit of a row, and the sum of exp(logit - greatest).
+// The maximum logit of a row, and the sum of exp(logit - maximum).
 struct Exponentials {
   float greatest, sum;
 };
@@ -59,7 +59,7 @@ DEVICE LossGroups loss_groups(const LossRows& in) {
   return {images, groups, in.count ? min(max(*in.count, 0), in.rows) : in.rows};
 }
 
-// Group of a row, -1 if none counts it.
+// Group of a row, -1 if no group counts it.
 DEVICE int group_of(const LossRows& in, const LossGroups& g, int row) {
   if (row >= g.rows) return -1;
   const int label = in.labels[row], image = in.image_idx[row];
@@ -70,7 +70,7 @@ DEVICE int group_of(const LossRows& in, const LossGroups& g, int row) {
 // Counts the rows of groups first .. first + WINDOW into counts [WINDOW] in shared memory. For all
 // threads of a one-dimensional block of full warps.
 DEVICE void count_rows(const LossRows& in, const LossGroups& g, int first, int* counts) {
-  __syncthreads();  // the window before is read no more
+  __syncthreads();  // the previous window is no longer read
   for (int i = threadIdx.x; i < WINDOW; i += blockDim.x) {
     counts[i] = 0;
     if (in.rows_per_image > 0 && first + i < g.groups) {
@@ -86,7 +86,7 @@ DEVICE void count_rows(const LossRows& in, const LossGroups& g, int first, int* 
       const int slot = group_of(in, g, base + i * blockDim.x + threadIdx.x) - first;
       slots[i] = slot >= 0 && slot < WINDOW ? slot : -1;
     }
-    // Rows of an image are neighbours: an atomic for each group of a warp, not for each row.
+    // Rows of an image are adjacent: one atomic per group of a warp, not per row.
     for (int i = 0; i < COUNT_BATCH; i++) {
       const unsigned same = __match_any_sync(ALL_LANES, slots[i]);
       const bool speaks = (int)(threadIdx.x % 32) == __ffs((int)same) - 1;
@@ -107,7 +107,7 @@ DEVICE float row_weight(const LossRows& in, const LossGroups& g, int row, int fi
   return 1.0f / ((float)counts[slot] * (float)g.groups);
 }
 
-// Sum of a launch's partial sums in their order of blocks; for one block.
+// Sum of a launch's partial sums in block order; for one block.
 DEVICE void write_total(const float* partials, int count, float* total) {
   SHARED(float, scratch, 32);
   float sum = 0.0f;
@@ -134,7 +134,7 @@ DEVICE Element smooth_l1(float difference, float beta) {
   const float size = fabsf(difference);
   if (size < beta) return {0.5f * difference * difference / beta, difference / beta};
   if (difference == 0.0f) return {0.0f, 0.0f};
-  // The last is NaN, which stays one.
+  // The last case is NaN, which propagates.
   const float sign = difference > 0.0f ? 1.0f : difference < 0.0f ? -1.0f : difference;
   return {size - 0.5f * beta, sign};
 }

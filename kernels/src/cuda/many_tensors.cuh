@@ -1,4 +1,4 @@
-// Elementwise work on many tensors in one launch: each tensor has blocks of its own.
+// Elementwise work on many tensors in one launch: each block works on one tensor.
 #pragma once
 #include "platform.cuh"
 

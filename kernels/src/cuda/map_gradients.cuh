@@ -1,12 +1,12 @@
-// Summands of the gradient of a pyramid's maps, added tile by tile in registers: the gradients of
-// RoIs (RoIAlign) and of patches. A thread owns four neighbouring pixels of a vector of
-// channels; every sum has the order of the rows, in fp32.
+// Terms of the gradient of a pyramid's maps, added tile by tile in registers: the gradients of RoIs
+// (RoIAlign) and of patches. A thread owns four adjacent pixels of a vector of channels; every sum
+// is in row order, in fp32.
 #pragma once
 #include "roi.cuh"
 #include "vector.cuh"
 
 // ---------------------------------------------------------------- RoIs
-constexpr int BATCH = TILE_BLOCK / 32;  // RoIs whose weights are in shared memory, one a warp
+constexpr int BATCH = TILE_BLOCK / 32;  // RoIs whose weights are in shared memory, one per warp
 constexpr int LINES = 2 * TILE;         // rows, then columns of a tile
 
 // Gradients g [M, pooled, pooled, C] of RoIs [M, 4], listed by image and level: each RoI's row, and
@@ -18,7 +18,7 @@ struct RoiGradients {
   const int *starts, *lens;
   RoiGrid grid;
   int levels;   // the first maps of the pyramid
-  float scale;  // factor of g
+  float scale;  // of g
 };
 static_assert(sizeof(RoiGradients) == 64, "the launches build it");
 
@@ -47,8 +47,8 @@ DEVICE float weight_of(const RoiAxis& axis, int bin, int row) {
 }
 
 // A warp writes the weights [LINES, pooled] of a RoI in a tile, those of rows times `scale`, and
-// for each line the set of bins that weigh something. Its lanes have the bins of as many lines as
-// fit.
+// for each line the set of bins with a nonzero weight. Its lanes handle the bins of as many lines
+// as fit.
 DEVICE void weigh(const RoiAxes& axes, const Tile& tile, int bins, float scale, float* weights,
                   unsigned* sets) {
   const int lane = threadIdx.x % 32, group = bins <= 8 ? 8 : bins <= 16 ? 16 : 32;
@@ -81,7 +81,7 @@ DEVICE void add_roi(const real* g, const float* weights, const unsigned* sets, c
       load(v, g + (uint64_t)(y * bins + x) * channels);
       for (int j = 0; j < TILE_PIXELS; j++) {
         const float weight = row_weight * column_weights[j * bins + x];
-        // A gradient that overflowed stays with the pixels that it belongs to.
+        // An overflowed gradient affects only the pixels that it belongs to.
         if (weight == 0.0f) continue;
         for (int i = 0; i < W; i++) sum[j][i] = __fmaf_rn(weight, v[i], sum[j][i]);
       }
@@ -89,7 +89,7 @@ DEVICE void add_roi(const real* g, const float* weights, const unsigned* sets, c
   }
 }
 
-// Adds the RoIs that reach the tile. All threads of the block come here.
+// Adds the RoIs that reach the tile. Called by all threads of the block.
 template <int W>
 DEVICE void add_rois(const RoiGradients& of, const Pyramid& maps, const Tile& tile, int channel,
                      const RoiScratch& shared, float (&sum)[TILE_PIXELS][W]) {
@@ -153,7 +153,7 @@ struct PatchScratch {
   int *ranks, *rows, *ys, *xs;
 };
 
-// Adds the patches, of side S, that reach the tile. All threads of the block come here.
+// Adds the patches, of side S, that reach the tile. Called by all threads of the block.
 template <int W, int S>
 DEVICE void add_patches(const PatchGradients& of, const Pyramid& maps, const Tile& tile,
                         int channel, const PatchScratch& shared, float (&sum)[TILE_PIXELS][W]) {
@@ -162,7 +162,7 @@ DEVICE void add_patches(const PatchGradients& of, const Pyramid& maps, const Til
   for (int l = 0; l < tile.level; l++) first_cell += maps.height[l] * maps.width[l];
   for (int base = 0; base < of.per_image; base += TILE_BLOCK) {
     const int slot = base + threadIdx.x, row = tile.image * of.per_image + slot;
-    // A division by the map's width only for anchors in the rows of the tile and around it.
+    // Divides by the map's width only for anchors in or around the rows of the tile.
     const int anchor = slot < of.per_image ? of.idx[row] : -1;
     const int cell = anchor < 0 ? -1 : anchor / of.anchors_per_cell - first_cell;
     bool hit = cell >= max((tile.y - REACH) * tile.width, 0) &&

@@ -2,15 +2,15 @@
 #pragma once
 #include "reduce.cuh"
 
-constexpr int NMS_CHUNK = 64;  // rows that one word of bits stands for
+constexpr int NMS_CHUNK = 64;  // rows per 64-bit mask
 
 DEVICE uint64_t both_ballots(bool low, bool high) {
   return (uint64_t)__ballot_sync(ALL_LANES, high) << 32 | __ballot_sync(ALL_LANES, low);
 }
 
-// Bits of the rows that survive of those in `undecided`. Called by a warp; each lane knows of rows
-// `lane` and `lane + 32` which rows before them overlap them. Decides in each round all rows whose
-// rivals before them are decided: as many rounds as the longest chain of rivals, mostly few.
+// Mask of the rows in `undecided` that survive. Called by a warp; each lane has, for rows `lane`
+// and `lane + 32`, the mask of earlier rows that overlap them. Each round decides all rows whose
+// earlier rivals are decided: as many rounds as the longest chain of rivals, usually few.
 DEVICE uint64_t nms_resolve(uint64_t undecided, uint64_t low_rivals, uint64_t high_rivals) {
   const int lane = threadIdx.x % 32;
   uint64_t kept = 0;
@@ -26,5 +26,5 @@ DEVICE uint64_t nms_resolve(uint64_t undecided, uint64_t low_rivals, uint64_t hi
   return kept;
 }
 
-// The lowest `bits` bits.
+// A mask of the lowest `bits` bits.
 DEVICE uint64_t low_bits(int bits) { return bits >= 64 ? ~0ull : (1ull << bits) - 1; }

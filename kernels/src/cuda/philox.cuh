@@ -1,13 +1,13 @@
-// Counter-based random numbers, Philox4x32-10 (Salmon et al., SC 2011): bit for bit philox.rs.
+// Counter-based random numbers, Philox4x32-10 (Salmon et al., SC 2011): bit-identical to philox.rs.
 //
 // A number is a pure function of key and counter, so no state is kept and no order matters.
 #pragma once
 #include "platform.cuh"
 
-// The purpose that a number is drawn for; keeps the streams of one image apart.
+// The purpose of a random number; keeps the streams of one image apart.
 constexpr unsigned PURPOSE_FLIP = 1, PURPOSE_ANCHORS = 2, PURPOSE_ROIS = 3, PURPOSE_DEPTH = 10;
 
-// Four random words of key and counter.
+// Four random words from key and counter.
 DEVICE uint4 philox4x32(unsigned key0, unsigned key1, uint4 counter) {
   constexpr unsigned M0 = 0xD2511F53u, M1 = 0xCD9E8D57u;
   for (int round = 0; round < 10; round++) {

@@ -1,6 +1,6 @@
 // The first header of every kernel source: types, and how kernels and their memory are declared.
 //
-// PTX stays behind ptx.cuh.
+// Inline PTX is only in ptx.cuh.
 #pragma once
 
 #ifdef __CUDACC_RTC__
@@ -18,27 +18,28 @@ typedef unsigned long long uint64_t;
 #include <cuda_fp16.h>
 
 #define DEVICE __device__ __forceinline__
-// Kernel of up to `threads` threads a block: KERNEL(256) name(const half* x, ...) { ... }
+// Kernel of up to `threads` threads per block: KERNEL(256) name(const half* x, ...) { ... }
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
-// The same, where the compiler should aim at `blocks` blocks a multiprocessor: it then knows how
-// many registers it may use.
+// The same, with `blocks` blocks per multiprocessor as the compiler's target, which limits the
+// registers per thread.
 #define KERNEL_BLOCKS(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
-// T name[count], one for the block.
+// T name[count], one per block.
 #define SHARED(T, name, count) __shared__ T name[count]
-// T name[rows][columns], one for the block.
+// T name[rows][columns], one per block.
 #define SHARED_2D(T, name, rows, columns) __shared__ T name[rows][columns]
-// unsigned char name[], as many bytes as the launch says, aligned to 128; for Hopper to 1,024.
+// unsigned char name[], with the launch's dynamic size, aligned to 128; for Hopper to 1,024.
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
 #else
 #define DYNAMIC_SHARED(name) extern __shared__ __align__(128) unsigned char name[]
 #endif
 // EXPORT(name): nothing. Without it NVRTC 12.2 orders branches of some GEMM kernels differently,
-// and their machine code is what was verified on an H100; remove it when those kernels change.
+// and only the current machine code was verified on an H100; remove it when those kernels change.
+// The length of a source with its comments has the same effect (tools/compile/src/child.rs).
 #define EXPORT(kernel)
 
-// ARCHITECTURES(compute_80, compute_90a): what a source is compiled for, one PTX file for each.
-// Only the compile tool reads it; a source that names none is for compute_80.
+// ARCHITECTURES(compute_80, compute_90a): the targets of a source, one PTX file for each. Only the
+// compile tool reads it; the default is compute_80.
 #define ARCHITECTURES(...)
 
 // Pointers that do not alias; kernels take all tensors this way.

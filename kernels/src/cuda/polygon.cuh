@@ -1,11 +1,11 @@
-// Pixels of objects by COCO's rules, a tile at a time: polygons as coco/polygon.rs fills them, and
-// runs. One block draws a tile into shared memory, one bit a pixel.
+// Rasterizes objects by COCO's rules, a tile at a time: polygons as in coco/polygon.rs, and RLE
+// runs. One block draws a tile into shared memory, one bit per pixel.
 //
-// A pixel is inside if an odd number of boundary crossings of its column lie at or above it. So
-// each crossing toggles one bit (atomicXor: any order gives the same), and a prefix XOR down the
+// A pixel is inside if an odd number of boundary crossings of its column are at or above it. So
+// each crossing toggles one bit (atomicXor: the order does not matter), and a prefix XOR down the
 // column fills. A crossing above the tile toggles its first row; one to the left or right of it is
-// skipped. Positions are doubles in COCO's order of operations, spelled out so that nothing is
-// contracted.
+// skipped. Positions are doubles in COCO's order of operations, written with intrinsics so that
+// nothing is contracted to FMAs.
 #pragma once
 #include "sampling.cuh"
 #include "view.cuh"
@@ -33,13 +33,13 @@ DEVICE bool tile_bit(const unsigned* bits, Tile tile, int column, int row) {
   return bits[y / 32 * TILE_STRIDE + column - tile.x] >> y % 32 & 1;
 }
 
-// Changes the side of the pixels of a column of the tile from `row` on.
+// Toggles inside and outside for the pixels of a tile's column from `row` on.
 DEVICE void toggle(unsigned* bits, Tile tile, int column, int row) {
   const int y = max(row - tile.y, 0);
   if (y < TILE_ROWS) atomicXor(&bits[y / 32 * TILE_STRIDE + column - tile.x], 1u << y % 32);
 }
 
-// Five samples a pixel, rounded as COCO does: halves up, then toward zero; kept within 32 bits.
+// Five samples per pixel, rounded as in COCO: half up, then toward zero; clamped to 32 bits.
 DEVICE int sample_coordinate(double v) {
   const double at = __dadd_rn(__dmul_rn(5.0, v), 0.5);
   if (!(at > -2147483648.0)) return at == at ? (int)0x80000000 : 0;
@@ -52,11 +52,11 @@ DEVICE int sample_row(int64_t sample, int height) {
   return (int)ceil(fmin(fmax(y, 0.0), (double)height));
 }
 
-// An edge, turned so that its longer axis ascends.
+// An edge, directed so that its longer axis ascends.
 struct Edge {
   int64_t from, minor_from;  // start on the longer and the shorter axis
   int64_t steps;
-  double slope;  // change of the shorter axis in a step
+  double slope;  // change of the shorter axis per step
   bool steep;    // the longer axis is y
 
   DEVICE Edge(int ax, int ay, int bx, int by) {
@@ -70,12 +70,12 @@ struct Edge {
     const int64_t change = steep ? dx : dy;
     slope = (double)(turned ? -change : change) / (double)steps;
   }
-  // Shorter axis at a step.
+  // Position on the shorter axis at a step.
   DEVICE int64_t minor(int64_t step) const {
     const double moved = __dmul_rn(slope, (double)step);
     return (int64_t)__dadd_rn(__dadd_rn((double)minor_from, moved), 0.5);
   }
-  // First step of a steep edge that lies on the other side of before + 0.5 than its start.
+  // First step of a steep edge that is on the other side of before + 0.5 than its start.
   DEVICE int64_t step_past(int64_t before) const {
     int64_t near = 0, far = steps;
     while (far - near > 1) {
@@ -88,7 +88,7 @@ struct Edge {
   }
 };
 
-// Toggles the columns of the tile whose centre the edge passes: from sample 5x+2 to 5x+3 or back.
+// Toggles the tile's columns whose centre the edge passes: from sample 5x+2 to 5x+3 or back.
 DEVICE void draw_edge(unsigned* bits, Tile tile, Canvas canvas, const Edge& edge) {
   if (edge.steps == 0) return;
   int64_t low = edge.from, high = edge.from + edge.steps;
@@ -113,8 +113,8 @@ DEVICE void draw_edge(unsigned* bits, Tile tile, Canvas canvas, const Edge& edge
   }
 }
 
-// How coordinates of an axis come into a RoI: placed in the network's image, shifted and scaled, in
-// f32 where boxes are inclusive.
+// Maps coordinates of an axis into a RoI: placed in the network's image, shifted and scaled, in f32
+// where boxes are inclusive.
 struct AxisPlacement {
   Axis axis;
   double corner, scale;
@@ -125,7 +125,7 @@ struct AxisPlacement {
   }
 };
 
-// How points of a polygon come to the canvas: not at all (`moved` = 0), or into a RoI.
+// Maps points of a polygon to the canvas: unchanged (`moved` = 0), or into a RoI.
 struct Placement {
   int moved;
   AxisPlacement x, y;
@@ -135,7 +135,7 @@ DEVICE int place(const Placement& p, const AxisPlacement& axis, float v) {
   return sample_coordinate(p.moved ? axis(v) : (double)v);
 }
 
-// Toggles the boundary of a polygon of `len` values x, y, ..; a thread an edge.
+// Toggles the boundary of a polygon of `len` values x, y, ..; one thread per edge.
 DEVICE void draw_polygon(unsigned* bits, Tile tile, Canvas canvas, const Placement& placement,
                          const float* values, int len) {
   const int points = len / 2;
@@ -151,8 +151,8 @@ DEVICE void draw_polygon(unsigned* bits, Tile tile, Canvas canvas, const Placeme
   }
 }
 
-// Toggles the ends of `len` runs down the columns, zeros first; a thread a run, after a sum over
-// the runs before. `scratch` holds 32 values.
+// Toggles the ends of `len` runs down the columns, zeros first; one thread per run, after a sum
+// over the runs before. `scratch` holds 32 values.
 DEVICE void draw_runs(unsigned* bits, Tile tile, Canvas canvas, const int* runs, int len,
                       int64_t* scratch) {
   const int64_t size = (int64_t)canvas.height * canvas.width;
@@ -176,8 +176,8 @@ DEVICE void draw_runs(unsigned* bits, Tile tile, Canvas canvas, const int* runs,
   }
 }
 
-// Fills the columns of `marks` and adds them to `bits`; marks are zeros again. A warp a column, a
-// lane a word.
+// Fills the columns of `marks` and adds them to `bits`; resets marks to zero. One warp per column,
+// one lane per word.
 DEVICE void fill_columns(unsigned* bits, unsigned* marks) {
   const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
   for (int column = threadIdx.x / 32; column < TILE_COLUMNS; column += warps) {

@@ -1,22 +1,22 @@
-// The door to PTX of sm_90a: products of a warpgroup, four warps, that read both operands from
-// shared memory. A source that includes this is for compute_90a.
+// PTX wrappers for sm_90a: wgmma, with both operands in shared memory. A source that includes this
+// file must target compute_90a.
 #pragma once
 #include "ptx.cuh"
 
-// This thread's writes and copies to shared memory become visible to products.
+// Makes this thread's writes and copies to shared memory visible to wgmma (async proxy).
 DEVICE void fence_for_products() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
-// Before a group of products, and wherever their sums were touched since.
+// wgmma.fence: before the first MMA, and after registers of an accumulator were accessed.
 DEVICE void products_begin() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
-// Ends a group of products.
+// Commits a group of MMAs.
 DEVICE void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
-// Waits until at most `pending` of the newest groups are under way.
+// Waits until at most `pending` of the newest groups are in flight.
 template <int pending>
 DEVICE void products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(pending) : "memory");
 }
 
-// A descriptor says where an operand lies: address / 16 in bits 0-13, the leading and the stride
-// byte offset / 16 in bits 16-29 and 32-45, the swizzle in bits 62-63: 1 of 128 bytes, 2 of 64.
+// wgmma matrix descriptor: address / 16 in bits 0-13, the leading and the stride byte offset / 16
+// in bits 16-29 and 32-45, the swizzle mode in bits 62-63: 1 for 128 bytes, 2 for 64.
 DEVICE constexpr uint64_t descriptor(int leading, int stride, int swizzle) {
   return (uint64_t)(leading >> 4) << 16 | (uint64_t)(stride >> 4) << 32 | (uint64_t)swizzle << 62;
 }
@@ -24,9 +24,9 @@ DEVICE uint64_t descriptor_at(uint64_t rest, const void* place) {
   return rest | (uint64_t)((shared_address(place) & 0x3ffff) >> 4);
 }
 
-// d += a * b, asynchronously: a is 64x16 and b 16xN, each as its descriptor says; TURNED: its rows
-// (columns) lie side by side, not its values of k. d is in the fragment layout of mma.m16n8k16: of
-// each eight columns four values, the four warps' rows below each other.
+// d += a * b, asynchronously: a is 64x16 and b 16xN, given by their descriptors; TURNED: rows
+// (columns) are contiguous, not values of k (MN-major). d is in the fragment layout of
+// mma.m16n8k16: four values per eight columns, with the rows of the four warps below each other.
 template <bool LEFT_TURNED, bool RIGHT_TURNED>
 DEVICE void multiply_64(float (&d)[16][4], uint64_t left, uint64_t right) {
   asm volatile(
@@ -50,7 +50,7 @@ DEVICE void multiply_64(float (&d)[16][4], uint64_t left, uint64_t right) {
         "+f"(d[15][1]), "+f"(d[15][2]), "+f"(d[15][3])
       : "l"(left), "l"(right), "n"((int)LEFT_TURNED), "n"((int)RIGHT_TURNED));
 }
-// The same with 64 columns.
+// The same for 64 columns.
 template <bool LEFT_TURNED, bool RIGHT_TURNED>
 DEVICE void multiply_64(float (&d)[8][4], uint64_t left, uint64_t right) {
   asm volatile(
@@ -66,7 +66,7 @@ DEVICE void multiply_64(float (&d)[8][4], uint64_t left, uint64_t right) {
         "+f"(d[7][2]), "+f"(d[7][3])
       : "l"(left), "l"(right), "n"((int)LEFT_TURNED), "n"((int)RIGHT_TURNED));
 }
-// The same with 8 columns.
+// The same for 8 columns.
 template <bool LEFT_TURNED, bool RIGHT_TURNED>
 DEVICE void multiply_64(float (&d)[1][4], uint64_t left, uint64_t right) {
   asm volatile(

@@ -3,16 +3,16 @@
 #pragma once
 #include "platform.cuh"
 
-// REALS(fp16, fp32): what `real` is in a source, which is compiled once for each. fp16: half. fp32:
-// float, with REAL_IS_FLOAT defined. tf32: also float, with PRODUCTS_IN_TF32 defined as well, for
-// sources of matrix products. Kernels of the second and third have its name in place of f16, or
-// behind theirs. Only the tools that compile read it; a source without it is compiled for fp16.
+// REALS(fp16, fp32): the types of `real` in a source, which is compiled once for each. fp16: half.
+// fp32: float, with REAL_IS_FLOAT defined. tf32: also float, with PRODUCTS_IN_TF32 defined as well,
+// for GEMM sources. Kernel names of the second and third have the precision in place of f16, or
+// appended. Only the compile tools read it; a source without it is compiled for fp16.
 #define REALS(...)
 
 #ifdef REAL_IS_FLOAT
 
 typedef float real;
-struct alignas(16) Real4 {  // four side by side
+struct alignas(16) Real4 {  // four contiguous values
   float of[4];
 };
 struct alignas(16) Real8 {
@@ -28,12 +28,12 @@ struct alignas(16) Real8 {
 typedef half real;
 typedef uint2 Real4;
 typedef uint4 Real8;
-// Macros, as with functions the compiler would make other machine code.
+// Macros, as functions would change the compiler's machine code.
 #define to_float(value) __half2float(value)
 #define to_real(value) __float2half_rn(value)
-// A constant, which is not rounded: `half_bits` are those of `value` in half.
+// A constant, which is not rounded: `half_bits` is the half representation of `value`.
 #define real_of(value, half_bits) __ushort_as_half(half_bits)
-// 32 bits of a Real8, as a place.
+// 32 bits of a Real8, as an lvalue.
 #define first_word(eight) ((eight).x)
 
 #endif

@@ -1,5 +1,5 @@
 // Sums and extremes over a warp and a block, in an order that depends only on the block's size:
-// the same bits on every run.
+// bit-identical on every run.
 #pragma once
 #include "platform.cuh"
 
@@ -20,7 +20,7 @@ DEVICE T warp_max(T value) {
   return value;
 }
 
-// Sum over a one-dimensional block of full warps (32 to 1,024 threads), known to every thread.
+// Sum over a one-dimensional block of full warps (32 to 1,024 threads), returned to every thread.
 // `scratch` holds 32 values in shared memory; it is free again when the function returns.
 template <typename T>
 DEVICE T block_sum(T value, T* scratch) {

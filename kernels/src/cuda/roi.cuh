@@ -1,13 +1,13 @@
-// Where boxes and patches fall on the maps of a pyramid: samples of RoIAlign, tiles of the maps,
-// and lists in order.
+// Positions of boxes and patches on the maps of a pyramid: RoIAlign samples, tiles of the maps, and
+// ordered lists.
 #pragma once
 #include "real.cuh"
 #include "reduce.cuh"
 
 constexpr int MAX_LEVELS = 8;  // maps of a pyramid
 
-// Maps [N, height, width, C] of each level. `first_block` is each level's first block where a
-// launch has a block for each tile of each image of each map.
+// Maps [N, height, width, C] of each level. `first_block` is each level's first block in launches
+// with a block for each tile of each image of each map.
 struct Pyramid {
   real* map[MAX_LEVELS];
   int height[MAX_LEVELS], width[MAX_LEVELS], first_block[MAX_LEVELS];
@@ -17,13 +17,13 @@ struct Pyramid {
 static_assert(sizeof(Pyramid) == 208, "as pyramid.rs lays it out");
 
 // ---------------------------------------------------------------- samples of RoIAlign
-// How RoIs are cut into bins and samples. sampling_ratio 0: as many as the bin has pixels.
+// The division of RoIs into bins and samples. sampling_ratio 0: as many as the bin has pixels.
 struct RoiGrid {
   int pooled, sampling_ratio, aligned;
 };
 static_assert(sizeof(RoiGrid) == 12, "as the launch lays it out");
 
-constexpr float MAX_SAMPLES = 4096.0f;  // a side of a bin; as taps.rs
+constexpr float MAX_SAMPLES = 4096.0f;  // per bin side; as in taps.rs
 
 // One axis of a RoI on a map: the same operations in the same order as taps.rs.
 struct RoiAxis {
@@ -38,12 +38,12 @@ DEVICE RoiAxis roi_axis(float low, float high, float scale, int extent, const Ro
   if (!grid.aligned) size = max(size, 1.0f);
   const float bin_size = size / (float)grid.pooled;
   int samples = grid.sampling_ratio;
-  // A size that is no number has no samples, as one below 0.
+  // A NaN size has no samples, like a negative one.
   if (samples == 0 && bin_size > 0.0f) samples = (int)min(ceilf(bin_size), MAX_SAMPLES);
   return {start, bin_size, samples, extent};
 }
 
-// Both axes. Not an array: an index that is known only at run time would put it in memory.
+// Both axes. Not an array: an index known only at run time would put it in local memory.
 struct RoiAxes {
   RoiAxis y, x;
 };
@@ -58,7 +58,7 @@ DEVICE RoiAxis pick(const RoiAxes& axes, bool y) {
           y ? axes.y.samples : axes.x.samples, y ? axes.y.extent : axes.x.extent};
 }
 
-// A sample weighs `low` with 1 - fraction, and the next with fraction.
+// Bilinear weights of a sample: 1 - fraction for `low`, fraction for the next.
 struct RoiSample {
   int low;
   float fraction;
@@ -75,12 +75,12 @@ DEVICE RoiSample roi_sample(const RoiAxis& axis, int bin, int i) {
 }
 
 // ---------------------------------------------------------------- tiles of maps
-constexpr int TILE = 8;           // pixels a side
+constexpr int TILE = 8;           // pixels per side
 constexpr int TILE_BLOCK = 256;   // threads of a tile's block
 constexpr int TILE_VECTORS = 16;  // vectors of channels that a tile's block owns
-constexpr int TILE_PIXELS = TILE * TILE * TILE_VECTORS / TILE_BLOCK;  // of a thread, side by side
+constexpr int TILE_PIXELS = TILE * TILE * TILE_VECTORS / TILE_BLOCK;  // per thread, adjacent
 
-// The tile of a block, and what of it is this thread's.
+// The tile of a block, and this thread's part of it.
 struct Tile {
   int level, image, height, width;  // of the map
   int y, x;                         // the tile's first row and column

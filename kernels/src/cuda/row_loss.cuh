@@ -1,7 +1,7 @@
-// Losses with a thread per row, and their gradients: a struct of the loss says what a row costs.
+// Losses with a thread per row, and their gradients: the loss struct computes a row's loss.
 //
-// The struct has COLUMNS (1 or 4), `first`, the input that a row's gradient has the shape of,
-// POSITIVE: rows without a positive label cost nothing, and
+// The struct has COLUMNS (1 or 4), `first`, the input whose shape a row's gradient has, POSITIVE:
+// rows without a positive label have no loss, and
 //   float loss(const LossRows& in, int row)
 //   void slopes(const LossRows& in, int row, float (&slope)[COLUMNS])
 // The loss is one block, its gradient a thread per row in at most 128 blocks. Sums in a fixed
@@ -57,7 +57,7 @@ DEVICE void row_loss_gradient(const Loss& of, const LossRows& in, const LossGrad
   }
 }
 
-// The kernels of a loss; those of its gradient have up to `threads` threads a block.
+// The kernels of a loss; its gradient kernels have up to `threads` threads per block.
 #define ROW_LOSS(name, Loss, threads)                                                        \
   KERNEL(1024) name##_f16(const Loss of, LossRows in, float* RESTRICT loss) {                \
     row_loss(of, in, loss);                                                                  \

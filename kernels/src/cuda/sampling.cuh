@@ -1,20 +1,20 @@
-// Drawing positives and negatives, those with the smallest (key, index): boxes/sampling.rs.
+// Samples positives and negatives, those with the smallest (key, index): boxes/sampling.rs.
 //
-// The last key that is drawn is found by radix select: four histograms of one byte each, from the
-// top, of the keys that share the bytes found before. Counts are integers, so it does not matter in
-// which order they are added.
+// The last sampled key is found by radix select: four histograms of one byte each, from the top, of
+// the keys that share the bytes found before. Counts are integers, so the order of addition does
+// not matter.
 #pragma once
 #include "philox.cuh"
 #include "reduce.cuh"
 
 constexpr int BINS = 256;   // values of a byte of a key
 constexpr int DIGITS = 4;   // bytes of a key
-constexpr int CLASSES = 2;  // positives are drawn as class 0, negatives as class 1
+constexpr int CLASSES = 2;  // positives are class 0, negatives class 1
 
-// The class that a label is drawn in; CLASSES if it is not drawn.
+// The class that a label is sampled in; CLASSES if none.
 DEVICE int class_of(int label) { return label > 0 ? 0 : label == 0 ? 1 : CLASSES; }
 
-// Sum over the threads before this one in a one-dimensional block of full warps; `total` is that
+// Sum over the threads before this one in a one-dimensional block of full warps; `total` is the sum
 // over all. `scratch` holds 32 values in shared memory; it is free again afterwards.
 template <typename T>
 DEVICE T block_exclusive_sum(T value, T* scratch, T& total) {
@@ -37,12 +37,12 @@ DEVICE T block_exclusive_sum(T value, T* scratch, T& total) {
   return before - value + (warp > 0 ? of_warps : T(0));
 }
 
-// How far a class is drawn: keys below `key`, and the smallest `room` of the keys that share the
+// The sampled part of a class: keys below `key`, and the smallest `room` of the keys that share the
 // bytes of `key` found so far. In the end these are equal keys, and the first `room` by index.
 struct Draw {
   unsigned key;
   int room;
-  int all;    // drawn to the last element, whatever the keys
+  int all;    // all elements are sampled, regardless of keys
   int drawn;  // number of elements
 };
 static_assert(sizeof(Draw) == 16, "kept in scratch memory");
@@ -53,17 +53,17 @@ DEVICE Draw draw_of(int count, int limit) {
   return {0, drawn, (int)(count <= limit), drawn};
 }
 
-// The draw of a class, by value: an index that is not known would put the draws into memory.
+// The draw of a class, by value: dynamic indexing would put the array in local memory.
 DEVICE Draw draw_for(const Draw (&draws)[CLASSES], int c) { return c == 0 ? draws[0] : draws[1]; }
 
-// At most `max_positives`, and as many negatives as `batch` has room for.
+// At most `max_positives`, and negatives up to a total of `batch`.
 DEVICE void begin_draws(Draw (&draws)[CLASSES], const int (&counts)[CLASSES], int batch,
                         int max_positives) {
   draws[0] = draw_of(counts[0], max_positives);
   draws[1] = draw_of(counts[1], max(batch - draws[0].drawn, 0));
 }
 
-// True if more bytes of the key must be found: neither all nor none is drawn.
+// True if more bytes of the key must be found: neither all nor none is sampled.
 DEVICE bool undecided(const Draw& draw) { return !draw.all && draw.room > 0; }
 
 // True if `key` counts in the histogram of byte `digit` (0 is the top one).
@@ -72,9 +72,9 @@ DEVICE bool shares_bytes(const Draw& draw, unsigned key, int digit) {
 }
 DEVICE unsigned byte_of(unsigned key, int digit) { return key >> (24 - 8 * digit) & 255u; }
 
-// Finds byte `digit` of the last key that is drawn from the histogram of the keys that share the
-// bytes before. All threads of a block of at least BINS call it with the same draw; `scratch` holds
-// 32 ints.
+// Finds byte `digit` of the last sampled key from the histogram of the keys that share the bytes
+// before. All threads of a block of at least BINS call it with the same draw; `scratch` holds 32
+// ints.
 DEVICE void narrow(Draw& draw, const int* histogram, int digit, int* scratch) {
   if (!undecided(draw)) return;
   const int bin = threadIdx.x, count = bin < BINS ? histogram[bin] : 0;
@@ -90,6 +90,6 @@ DEVICE void narrow(Draw& draw, const int* histogram, int digit, int* scratch) {
   __syncthreads();
 }
 
-// With all bytes found: drawn for sure, or drawn if among the first `room` of its kind.
+// With all bytes found: sampled for sure, or sampled if among the first `room` equal keys.
 DEVICE bool surely_drawn(const Draw& draw, unsigned key) { return draw.all || key < draw.key; }
 DEVICE bool ties(const Draw& draw, unsigned key) { return undecided(draw) && key == draw.key; }

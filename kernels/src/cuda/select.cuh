@@ -4,14 +4,14 @@
 #include "reduce.cuh"
 
 // Ascending order of these bits is the descending order of scores. Both zeros are equal, and NaN
-// ranks with minus infinity.
+// ranks like minus infinity.
 DEVICE unsigned rank_bits(float score) {
   score = score != score ? -INFINITY : score + 0.0f;
   const unsigned bits = __float_as_uint(score);
-  // Flips negative numbers whole and sets the sign of the others: unsigned order = float order.
+  // Flips all bits of negative numbers and sets the sign of others: unsigned order = float order.
   return ~(bits >> 31 ? ~bits : bits | 0x80000000u);
 }
-// The score that rank_bits was given (0 for minus zero, minus infinity for NaN).
+// The score passed to rank_bits (0 for minus zero, minus infinity for NaN).
 DEVICE float rank_score(unsigned rank) {
   const unsigned ascending = ~rank;
   return __uint_as_float(ascending >> 31 ? ascending & 0x7fffffffu : ~ascending);
@@ -22,7 +22,7 @@ DEVICE uint64_t rank_key(unsigned rank, unsigned index) { return (uint64_t)rank 
 DEVICE unsigned key_index(uint64_t key) { return (unsigned)key; }
 DEVICE float key_score(uint64_t key) { return rank_score((unsigned)(key >> 32)); }
 
-// How many of `count` ascending keys are below `key`.
+// Number of the `count` ascending keys that are below `key`.
 DEVICE int keys_below(const uint64_t* keys, int count, uint64_t key) {
   int first = 0;
   while (count > 0) {
@@ -37,7 +37,7 @@ DEVICE int keys_below(const uint64_t* keys, int count, uint64_t key) {
   return first;
 }
 
-// Sum of `value` over the threads of the block before this one; `total` is that over all. Full
+// Sum of `value` over the threads of the block before this one; `total` is the sum over all. Full
 // warps; `scratch` holds 32 values in shared memory and is free again when the function returns.
 DEVICE int block_prefix(int value, int* scratch, int& total) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
@@ -58,8 +58,8 @@ DEVICE int block_prefix(int value, int* scratch, int& total) {
   return (warp > 0 ? before : 0) + own - value;
 }
 
-// Takes a place in a list for each lane that wants one: one atomic for the warp. All lanes of the
-// warp must come. The order of places is not that of threads: sort the list.
+// Reserves a list slot for each lane that wants one: one atomic per warp. Called by all lanes of
+// the warp. Slots are not in thread order: sort the list.
 DEVICE int take_place(bool wanted, int* list_len) {
   const unsigned lane = threadIdx.x % 32, lanes = __ballot_sync(ALL_LANES, wanted);
   int first = 0;
@@ -74,8 +74,8 @@ constexpr int SELECT_THREADS = 256;  // threads of a block that calls radix_pick
 constexpr int RADIX_PASSES = 3;      // 11 + 11 + 10 bits
 DEVICE int radix_shift(int pass) { return pass == 0 ? 21 : pass == 1 ? 10 : 0; }
 
-// The ranks looked for, after some passes: those whose leading bits are below `prefix`, and `need`
-// of those whose leading bits equal it.
+// The boundary after some passes: all ranks whose leading bits are below `prefix`, and `need` of
+// those whose leading bits equal it, are selected.
 struct Boundary {
   unsigned prefix;
   int need;
@@ -107,8 +107,8 @@ DEVICE Boundary radix_pick(Boundary boundary, const unsigned* histogram, int pas
 
 // ---------------------------------------------------------------- sorting
 // Sorts distinct keys in shared or global memory ascending: a bitonic network whose first step of
-// each merge mirrors, so that every exchange puts the smaller key first and any count will do. All
-// threads of the block must come; the keys may be read at once after it.
+// each merge pairs elements in reverse order, so that every exchange puts the smaller key first and
+// any count works. Called by all threads of the block; the keys may be read at once after it.
 DEVICE void block_sort(uint64_t* keys, int count) {
   int whole = 1;
   while (whole < count) whole *= 2;
@@ -116,7 +116,7 @@ DEVICE void block_sort(uint64_t* keys, int count) {
   int reached = 0;
   for (int size = 2; size <= whole; size *= 2) {
     for (int stride = size / 2; stride > 0; stride /= 2) {
-      // Up to 64 keys a warp keeps to its own.
+      // Ranges of up to 64 keys are handled within one warp.
       const int reach = 2 * stride;
       if (reach > 64 || reached > 64)
         __syncthreads();

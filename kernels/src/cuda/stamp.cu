@@ -1,4 +1,4 @@
-// Writes down when a stream comes to a place in a graph, for time lines.
+// Records the time at which a stream reaches a point in a graph, for timelines.
 //
 //   time  [1]  uint64  out  nanoseconds of the clock that all multiprocessors share
 //

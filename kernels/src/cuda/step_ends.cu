@@ -1,10 +1,9 @@
-// Both ends of a captured step: the inputs come from one of two buffers, then the other has its
-// turn.
+// Both ends of a captured step: copies the inputs from one of two buffers, then switches buffers.
 //
 // take_inputs:
 //   buffer0, buffer1  [count]  uint4  in   the inputs of two batches
 //   index             [1]      int    in   0 or 1
-//   inputs            [count]  uint4  out  those of the buffer
+//   inputs            [count]  uint4  out  the selected buffer
 //
 // finish_step:
 //   index  [1]  int   state  flipped
@@ -16,7 +15,7 @@
 // Numerics: copies.
 // Edges: the count wraps after 2^32 steps.
 //
-// The fence makes all that the step wrote into host memory visible before the count is.
+// The fence makes all host-memory writes of the step visible before the count.
 #include "platform.cuh"
 
 KERNEL(256)

@@ -1,18 +1,18 @@
-// The update of parameters by an optimizer: elementwise over weight, momentum and gradient, with
-// an fp32 master or without, and on request sums of what was read and written.
+// The update of parameters by an optimizer: elementwise over weight, momentum and gradient, with or
+// without an fp32 master, and optionally sums of the values read and written.
 #pragma once
 #include "control.cuh"
 #include "many_tensors.cuh"
 #include "reduce.cuh"
 
-constexpr int CAPACITY = 64;  // parameters of a launch: its struct stays under 4 KiB
+constexpr int CAPACITY = 64;  // parameters per launch: its struct stays under 4 KiB
 constexpr int IS_HALF = 1;    // flags of a parameter: w is half, else float
 constexpr int ADAPTS = 2;     // its rate follows the norms
-constexpr int ROUNDS = 4;     // vectors of a thread: three streams of loads, all in flight
+constexpr int ROUNDS = 4;     // vectors per thread: three streams of loads, all in flight
 constexpr int BLOCK_ELEMENTS = THREADS * VECTOR * ROUNDS;
-constexpr int SUMS = 3;  // of a block, and statistics of a parameter
+constexpr int SUMS = 3;  // per block, and statistics per parameter
 constexpr int ROOT_THREADS = 1024;
-constexpr int FACTORS = 5;  // of a parameter
+constexpr int FACTORS = 5;  // per parameter
 
 // Loads and stores of a weight as float.
 DEVICE float4 load4(const float* p) { return *(const float4*)p; }
@@ -43,8 +43,8 @@ struct Seen {
 };
 
 // Elements first .. first + BLOCK_ELEMENTS of a parameter. The update is computed on `p`: the
-// master, and copied to `copy`, or the weight itself. A rule that does not apply only sums. `v` is
-// the second moment of a rule that has one.
+// master, and copied to `copy`, or the weight itself. If the update is skipped, only sums are
+// computed. `v` is the second moment of a rule that has one.
 template <bool MASTER, bool STATS, typename Rule, typename P, typename W>
 DEVICE void update_block(const Rule& rule, const float* RESTRICT grad, P* RESTRICT p,
                          float* RESTRICT m, float* RESTRICT v, W* RESTRICT copy, uint64_t first,
@@ -147,7 +147,7 @@ DEVICE void write_sums(const Seen& seen, double* scratch, double* RESTRICT sums)
 }
 
 // Statistics of each parameter from the sums of its blocks: mean and L2 norm of the weight, mean of
-// the gradient; zeros of one without elements. A warp for each.
+// the gradient; zeros for one without elements. One warp each.
 DEVICE void statistics(const Parameters& in, const double* RESTRICT sums, float* RESTRICT stats) {
   const int lane = threadIdx.x % 32;
   for (int i = threadIdx.x / 32; i < in.count; i += blockDim.x / 32) {
@@ -188,7 +188,7 @@ DEVICE double power(double base, unsigned exponent) {
   return result;
 }
 
-// An update by factors that follow from norms.
+// An update with factors computed from norms.
 struct Factors {
   static constexpr bool HAS_SECOND_MOMENT = false;
   float keep, of_grad, of_weight, of_momentum, decay;

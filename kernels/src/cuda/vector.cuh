@@ -1,7 +1,7 @@
 // Vectors of W channels between memory and fp32 registers, and column sums over a block.
 //
 // Maps are NHWC, so channels are contiguous: W = 8 moves 16 bytes of halves at once and needs a
-// multiple of 8 channels; W = 1 serves every other number.
+// multiple of 8 channels; W = 1 handles every other number.
 #pragma once
 #include "real.cuh"
 
@@ -65,10 +65,11 @@ DEVICE void clear(float (&v)[W]) {
 }
 
 constexpr int WALK_BLOCK = 256;   // threads of a block that walks rows
-constexpr int WALK_COLUMNS = 32;  // most vectors that it has side by side
+constexpr int WALK_COLUMNS = 32;  // maximum number of vectors side by side
 
-// How a block of WALK_BLOCK threads walks the rows of a matrix of `vectors` vectors a row: tile
-// `tile` of WALK_COLUMNS vectors, and in it as many rows at a time as there are threads for.
+// The walk of a block of WALK_BLOCK threads over the rows of a matrix with `vectors` vectors per
+// row: tile `tile` of WALK_COLUMNS vectors, and in it as many rows at a time as there are threads
+// for.
 struct RowWalk {
   int width;   // vectors side by side
   int column;  // this thread's vector
@@ -86,7 +87,7 @@ DEVICE RowWalk row_walk(int vectors, int tile) {
 
 // Adds the values of a walk's lanes for a column, in the order of the lanes: thread t gets the sum
 // of the tile's element t, others 0. `scratch` holds WALK_BLOCK * W floats and is free again when
-// the function returns. All threads of the block come here.
+// the function returns. Called by all threads of the block.
 template <int W>
 DEVICE float add_lanes(const RowWalk& walk, const float (&v)[W], float* scratch) {
   const int width = walk.width * W;
@@ -103,8 +104,8 @@ DEVICE float add_lanes(const RowWalk& walk, const float (&v)[W], float* scratch)
   return sum;
 }
 
-// Writes the sums of add_lanes, of a chunk blockIdx.x of rows, to row blockIdx.x of
-// partial [chunks, columns]. All threads of the block come here.
+// Writes the sums of add_lanes, of a chunk blockIdx.x of rows, to row blockIdx.x of partial
+// [chunks, columns]. Called by all threads of the block.
 template <int W>
 DEVICE void store_lanes(const RowWalk& walk, const float (&v)[W], float* partial, int columns,
                         float* scratch) {

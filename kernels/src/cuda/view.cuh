@@ -1,12 +1,12 @@
-// How an image gets from its source to the network's input: function by function view.rs, in the
+// Maps an image from its source to the network's input: function by function as view.rs, in the
 // same order of operations.
 #pragma once
 #include "platform.cuh"
 
-// A result of f64, rounded to f32 if asked for: of operands that are f32 it is f32's result.
+// A result of f64, optionally rounded to f32: for f32 operands it equals f32's result.
 DEVICE double as_f32(double value, int narrow) { return narrow ? (double)(float)value : value; }
 
-// An axis: a window of the source is resized, the network's image cut from that, and mirrored.
+// An axis: a window of the source is resized, cropped to the network's image, and flipped.
 struct Axis {
   int source, start, window, resized, offset, network, mirrored;
 
@@ -18,12 +18,12 @@ struct Axis {
   }
   DEVICE int resized_at(int at) const { return offset + (mirrored ? network - 1 - at : at); }
   DEVICE int offset_of_mirror() const { return resized - offset - network; }
-  // Resized length over the window's, in f32 where boxes are inclusive.
+  // Resized length divided by the window's, in f32 where boxes are inclusive.
   DEVICE double ratio(int plus_one) const {
     return window == 0 ? 0.0 : as_f32((double)resized / (double)window, plus_one);
   }
 
-  // Source pixel of a pixel of the network's image: the window mirrored, then resized nearest.
+  // Source pixel of a pixel of the network's image: the window flipped, then resized nearest.
   DEVICE int nearest(int at) const {
     const float scale = (float)window / (float)resized;
     const int moved = at + (mirrored ? offset_of_mirror() : offset);
@@ -54,8 +54,8 @@ struct Axis {
   }
 };
 
-// The way of one image: rows and columns of the source, and whether these are the network's columns
-// and rows.
+// The mapping of one image: rows and columns of the source, and whether these are the network's
+// columns and rows.
 struct View {
   Axis y, x;
   int transposed;

@@ -1,4 +1,4 @@
-//! CPU reference of convolutions with a filter for each channel.
+//! CPU reference of depthwise convolutions.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use crate::isa::{Isa, wide};
 use crate::matmul::ConvShape;
 
-/// Channels that go side by side.
+/// Channels processed together.
 const BLOCK: usize = 32;
 
 /// `y = conv(x, w) + bias`, or with `turned` filters the gradient of the input: `x`, `y [N,H,W,C]`,
@@ -23,7 +23,7 @@ pub(crate) fn convolve_on_cpu(
     if y.is_empty() {
         return;
     }
-    // Channels side by side.
+    // Transposes the filters so that channels are contiguous.
     let mut filters = vec![0.0; taps * channels];
     for (i, filter) in filters.iter_mut().enumerate() {
         let (tap, c) = (i / channels, i % channels);
@@ -83,15 +83,15 @@ wide! {
     }
 }
 
-/// The taps of a kernel that fall on the map along an axis, of which the first is `before` the
-/// output's coordinate `at`.
+/// The range of taps inside the map along an axis; the first tap is `before` before the output
+/// coordinate `at`.
 #[inline(always)]
 fn taps(at: usize, before: usize, kernel: usize, extent: usize) -> Range<usize> {
     before.saturating_sub(at)..kernel.min((extent + before).saturating_sub(at))
 }
 
-/// `dw[c] = sum over positions of g[position][c] * window(x, position)[c]`, overwritten: the sum of
-/// a row in f32, that of rows in f64.
+/// `dw[c] = sum over positions of g[position][c] * window(x, position)[c]`, overwritten: sums
+/// within a row in f32, over rows in f64.
 pub(crate) fn grad_weight_on_cpu(s: &ConvShape, x: &[f32], g: &[f32], dw: &mut [f32]) {
     let (isa, taps) = (Isa::get(), s.kernel_h * s.kernel_w);
     dw.par_chunks_mut(BLOCK * taps).enumerate().for_each(|(block, dw)| {
@@ -112,7 +112,7 @@ pub(crate) fn grad_weight_on_cpu(s: &ConvShape, x: &[f32], g: &[f32], dw: &mut [
 }
 
 wide! {
-    /// Adds the products of row `at % H` of image `at / H`, of `block.1` channels from `block.0`.
+    /// Accumulates row `at % H` of image `at / H`, for `block.1` channels from `block.0`.
     fn row_products(
         s: &ConvShape,
         x: &[f32],

@@ -1,4 +1,4 @@
-//! CUDA launches of convolutions with a 7x7 filter for each channel, outside of tensor cores.
+//! CUDA launches of depthwise 7x7 convolutions, without tensor cores.
 
 use device::{Access, Buffer, Launch, LaunchArgs};
 
@@ -9,13 +9,13 @@ use crate::matmul::launch::{check_reals, conv_arg, read};
 
 /// Side of the filters; as in `conv2d_depthwise.cu`.
 const SIDE: usize = 7;
-/// Channels of a block.
+/// Channels per block.
 const CHANNELS: usize = 64;
-/// Rows of a chunk of the filters' gradient, at least, and the most chunks.
+/// Minimum rows per chunk of the filter gradient, and the maximum number of chunks.
 const MIN_CHUNK: usize = 4;
 const MAX_CHUNKS: usize = 512;
 
-/// True if the kernels compute it.
+/// True if the kernels support it.
 pub(crate) fn runs(s: &ConvShape) -> bool {
     is_depthwise(s) && [s.kernel_h, s.kernel_w] == [SIDE; 2] && s.channels.is_multiple_of(2)
 }
@@ -39,12 +39,12 @@ pub(crate) fn convolve(
     ]
 }
 
-/// The sizes without groups: the kernels' `struct Conv`.
+/// The sizes without groups, for the kernels' `struct Conv`.
 fn plain(s: &ConvShape) -> ConvShape {
     ConvShape { groups: 1, ..*s }
 }
 
-/// Rows of the maps in a chunk, and the chunks.
+/// Map rows per chunk, and the number of chunks.
 fn chunks(s: &ConvShape) -> (usize, usize) {
     let rows = s.images * s.height;
     let chunk = rows.div_ceil(MAX_CHUNKS).max(MIN_CHUNK);
@@ -56,12 +56,12 @@ fn sums(s: &ConvShape) -> Chunks {
     Chunks::of_sums(chunks(s).1, s.channels * SIDE * SIDE)
 }
 
-/// Scratch of [`grad_weight`].
+/// Scratch bytes of [`grad_weight`].
 pub(crate) fn grad_weight_workspace_bytes(s: &ConvShape) -> usize {
     sums(s).bytes()
 }
 
-/// The gradient of the filters from `x`, `g` to `dw`, in f32.
+/// Filter gradient: reads `x` and `g`, writes `dw`, in f32.
 pub(crate) fn grad_weight(
     args: &LaunchArgs<'_>,
     s: &ConvShape,

@@ -1,4 +1,4 @@
-//! Convolutions with a group for each channel: a filter each, and no matrix product.
+//! Depthwise convolutions: one filter per channel, without a GEMM.
 
 mod cpu;
 mod cuda;
@@ -8,7 +8,7 @@ use crate::matmul::ConvShape;
 pub(crate) use cpu::{convolve_on_cpu, grad_weight_on_cpu};
 pub(crate) use cuda::{convolve, grad_weight, grad_weight_workspace_bytes, runs};
 
-/// True if each channel has a filter of its own, and the output the size of the input.
+/// True if each channel has its own filter, and the output has the size of the input.
 pub(crate) fn is_depthwise(s: &ConvShape) -> bool {
     let same = s.out_height == s.height && s.out_width == s.width;
     let plain = s.stride == 1 && s.dilation == 1 && same;

@@ -15,7 +15,7 @@ pub fn softplus(x: f32) -> f32 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
-/// Binary cross-entropy of logit `x` against `target` in 0..1, and its derivative by `x`.
+/// Binary cross-entropy of logit `x` and `target` in 0..1, and its derivative in `x`.
 pub fn bce_with_logits(x: f32, target: f32) -> (f32, f32) {
     (softplus(x) - x * target, sigmoid(x) - target)
 }
@@ -33,7 +33,7 @@ pub fn smooth_l1(difference: f32, beta: f32) -> (f32, f32) {
     }
 }
 
-/// The greatest logit, and the sum of exp(logit - greatest).
+/// The maximum logit, and the sum of exp(logit - maximum).
 pub(crate) fn exponentials(logits: &[f32]) -> (f64, f64) {
     let max = f64::from(logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
     (max, logits.iter().map(|&x| (f64::from(x) - max).exp()).sum())

@@ -12,7 +12,7 @@ fn max_log_scale() -> f64 {
     (1000.0f64 / 16.0).ln()
 }
 
-/// A value and its derivative by the predicted box's x1, y1, x2, y2.
+/// A value and its derivatives with respect to the predicted box's x1, y1, x2, y2.
 #[derive(Debug, Clone, Copy)]
 struct Dual {
     value: f64,
@@ -68,7 +68,7 @@ impl Dual {
     }
 }
 
-/// Loss `1 - GIoU` of boxes (x1, y1, x2, y2) and its derivative by the predicted one.
+/// Loss `1 - GIoU` of boxes (x1, y1, x2, y2) and its derivatives with respect to the predicted one.
 pub fn giou_loss(pred: [f32; 4], target: [f32; 4]) -> (f32, [f32; 4]) {
     let p: [Dual; 4] = std::array::from_fn(|i| Dual::variable(f64::from(pred[i]), i));
     let t = target.map(|v| Dual::constant(f64::from(v)));
@@ -85,15 +85,15 @@ pub fn giou_loss(pred: [f32; 4], target: [f32; 4]) -> (f32, [f32; 4]) {
     ((1.0 - giou.value) as f32, giou.slope.map(|s| -s as f32))
 }
 
-/// The box that `deltas` (dx, dy, dw, dh) make of `roi`.
+/// Applies `deltas` (dx, dy, dw, dh) to `roi`.
 pub fn decode_box(deltas: [f32; 4], roi: [f32; 4], weights: [f32; 4]) -> [f32; 4] {
     let (centre, half, _) = decoded(deltas, roi, weights);
     [centre[0] - half[0], centre[1] - half[1], centre[0] + half[0], centre[1] + half[1]]
         .map(|v| v as f32)
 }
 
-/// The derivative by `deltas`, given `grad` by the corners of the decoded box. A clamped dw or dh
-/// gets none.
+/// The derivatives with respect to `deltas`, given `grad` with respect to the corners of the
+/// decoded box. A clamped dw or dh gets none.
 pub fn decode_box_grad(
     deltas: [f32; 4],
     roi: [f32; 4],

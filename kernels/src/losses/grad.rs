@@ -1,4 +1,4 @@
-//! The gradient of a loss as an op: what all losses do alike.
+//! The gradient of a loss as an op: code common to all losses.
 
 use device::{Gpu, Launch, LaunchArgs};
 
@@ -7,9 +7,9 @@ use crate::contract::{Kernel, dims_of};
 use crate::cpu::CpuArgs;
 use crate::{BackwardRule, Cost, Op, OpError, Role, Sink, Source, TensorDesc};
 
-/// A loss of one value whose gradient by its first input reads all its inputs again.
+/// A scalar loss whose gradient with respect to its first input reads all its inputs again.
 pub trait Loss: Kernel + Clone {
-    /// Name of the gradient's op.
+    /// Name of the gradient op.
     const GRAD_NAME: &'static str;
     /// Number of the loss's inputs.
     const NUM_INPUTS: usize = Self::CONTRACT.inputs.len();
@@ -31,7 +31,7 @@ pub trait Loss: Kernel + Clone {
 
 /// `grad_output * d loss / d x`, where `x` is the loss's first input.
 ///
-/// Tensors: those of the loss, then `grad_output [1]` (all in) -> `grad_x` (shape of `x`,
+/// Tensors: the loss's inputs, then `grad_output [1]` (all in) -> `grad_x` (shape of `x`,
 /// overwritten; 0 in rows that the loss ignores).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LossGrad<L>(pub L);

@@ -1,4 +1,4 @@
-//! The arguments that the losses' kernels share, and the sizes of their launches.
+//! Kernel arguments shared by the losses, and the sizes of their launches.
 //!
 //! The structs equal those of `cuda/losses.cuh`.
 
@@ -9,12 +9,12 @@ use crate::DType;
 /// Threads per block that works on rows.
 pub(crate) const ROW_THREADS: u32 = 1024;
 
-/// Blocks of a launch at most. Every block counts the rows of all groups, so more than one a
-/// multiprocessor (A100: 108, H100: 132) would count without gaining parallelism.
+/// Maximum number of blocks. Every block counts the rows of all groups, so more than one per
+/// multiprocessor (A100: 108, H100: 132) would repeat the count without gaining parallelism.
 pub(crate) const MAX_BLOCKS: usize = 128;
 
-/// The gradient that reaches a loss, as `LossGradient` of the kernels: the loss scale is f32, a
-/// gradient that ops computed is in the precision's.
+/// The incoming gradient of a loss, `LossGradient` in the kernels: a loss scale is f32, a gradient
+/// computed by ops has the precision's type.
 pub(crate) fn loss_gradient(grad_output: Buffer<'_>) -> Arg {
     let (wide, narrow) = match grad_output.dtype() {
         DType::F16 => (Arg::Null, grad_output.read()),
@@ -23,7 +23,7 @@ pub(crate) fn loss_gradient(grad_output: Buffer<'_>) -> Arg {
     StructArg::new().pointers([wide, narrow], 2).arg()
 }
 
-/// Blocks for `rows` rows of which a block takes `rows_a_block` at a time: at least one, as a loss
+/// Blocks for `rows` rows if a block processes `rows_a_block` at a time: at least one, as a loss
 /// without rows is still written.
 pub(crate) fn blocks(rows: usize, rows_a_block: usize) -> usize {
     rows.div_ceil(rows_a_block).clamp(1, MAX_BLOCKS)

@@ -1,8 +1,8 @@
-//! Losses that are a mean over rows: what they all do alike, on the CPU and in their launches.
+//! Losses that are a mean over rows: common code for the CPU and the launches.
 //!
-//! Their inputs are a value for each row and column first, then what else a row reads, and by name
-//! `labels`, `image_idx`, `num_images` and, if not all rows are in use, `count`. The arguments of
-//! the kernels are a struct of the loss (pointers to the inputs without the named ones, then
+//! Their first input is a value for each row and column, followed by other inputs per row, and by
+//! name `labels`, `image_idx`, `num_images` and, if not all rows are in use, `count`. The arguments
+//! of the kernels are a struct of the loss (pointers to the inputs without the named ones, then
 //! [`RowLoss::parameters`]), and `LossRows` of `cuda/losses.cuh`.
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg};
@@ -15,17 +15,17 @@ use crate::counted::rows_in_use;
 use crate::cpu::{CpuArgs, TensorRef};
 use crate::{OpError, TensorDesc, check};
 
-/// Inputs that say which rows count.
+/// Inputs that determine which rows count.
 const NAMED: [&str; 4] = ["labels", "image_idx", "num_images", "count"];
 
 /// The threads that work on a row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum RowLaunch {
-    /// One; the loss is a block of its own, the gradient has blocks of so many threads.
+    /// One thread; the loss is a single block, the gradient has blocks of this many threads.
     Thread(u32),
     /// A warp.
     Warp,
-    /// A block of [`device::BLOCK`] threads, at most so many blocks.
+    /// A block of [`device::BLOCK`] threads; the value is the maximum number of blocks.
     Block(usize),
 }
 
@@ -33,19 +33,19 @@ pub(crate) enum RowLaunch {
 pub(crate) trait RowLoss: Declared + Clone + Send + Sync {
     /// The threads of a row.
     const LAUNCH: RowLaunch;
-    /// FLOPs of an element: of the loss, of the gradient.
+    /// FLOPs per element: of the loss, of the gradient.
     const FLOPS: [u64; 2];
-    /// Elements of a row; `None`: any number from 1 on.
+    /// Elements per row; `None`: any number from 1 on.
     const COLUMNS: Option<usize> = None;
-    /// Least label that the mean counts.
+    /// Smallest label that the mean counts.
     const COUNTED_FROM: i32 = 0;
-    /// Least label of a row that has a loss.
+    /// Smallest label of a row that has a loss.
     const LOSS_FROM: i32;
-    /// Rows that a task of the CPU sums.
+    /// Rows that a CPU task sums.
     const ROWS_A_TASK: usize = 256;
 
-    /// Images whose rows share a mean, and the rows of each image that its sum is divided by;
-    /// `None`: those that count.
+    /// Images whose rows share a mean, and the rows per image that its sum is divided by; `None`:
+    /// the number of counted rows.
     fn mean(&self) -> (usize, Option<usize>);
 
     /// Adds the parameters of the kernels' struct; a row has `columns` elements.
@@ -72,7 +72,7 @@ pub(crate) fn columns(x: &TensorDesc) -> usize {
     x.shape[1..].iter().product()
 }
 
-/// Rows have the elements that the loss takes.
+/// Checks that rows have the number of elements that the loss expects.
 pub(crate) fn check_columns<L: RowLoss>(inputs: &[TensorDesc]) -> Result<(), OpError> {
     let (contract, x) = (L::CONTRACT, &inputs[0]);
     if L::COLUMNS.map_or(columns(x) > 0, |wanted| columns(x) == wanted) {
@@ -110,8 +110,8 @@ impl<'a, L: RowLoss> Rows<'a, L> {
         Self { loss, inputs, labels, count, columns: columns(inputs[0].desc), weights }
     }
 
-    /// The weight of a row, if it has a loss. No other row is read, so that a value that is not a
-    /// number does not leak from it.
+    /// The weight of a row, if it has a loss. No other row is read, so that its NaNs do not
+    /// propagate.
     fn weight(&self, row: usize) -> Option<f64> {
         let has_loss = row < self.count && self.labels[row] >= L::LOSS_FROM;
         let weight = has_loss.then(|| self.loss.weight(self.weights.of(row), self.columns));
@@ -137,7 +137,7 @@ pub(crate) fn run_gradient<L: RowLoss>(loss: &L, grad_output: f32, args: &mut Cp
     });
 }
 
-/// Names of a loss's kernels: the loss, its gradient, the sum of the blocks' sums.
+/// Names of a loss's kernels: the loss, its gradient, the sum over blocks.
 pub(crate) type Kernels = [&'static str; 3];
 
 /// The struct of the loss, and the rows.
@@ -161,14 +161,14 @@ pub(crate) fn rows_argument(
     StructArg::new()
         .pointers(NAMED.map(find), NAMED.len())
         .ints([args.inputs[0].dim(0)])
-        // More images a group than an int holds are all images in one group either way.
+        // More images per group than an int holds are all images in one group either way.
         .field(i32::try_from(ipg).unwrap_or(i32::MAX))
         .field(counted_from)
         .ints([rows_per_image.unwrap_or(0)])
         .arg()
 }
 
-/// Blocks of a launch over the rows of `x`, of how many threads. A loss without rows is written,
+/// Number of blocks over the rows of `x`, and threads per block. A loss without rows is written,
 /// too.
 fn grid<L: RowLoss>(x: &TensorDesc) -> (usize, u32) {
     match L::LAUNCH {
@@ -212,7 +212,7 @@ pub(crate) fn launches<L: RowLoss>(
     ]
 }
 
-/// The launch of the gradient; the gradient that reaches the loss is the last input.
+/// The launch of the gradient; its last input is the incoming gradient.
 pub(crate) fn gradient_launches<L: RowLoss>(
     loss: &L,
     [_, kernel, _]: Kernels,
@@ -225,7 +225,7 @@ pub(crate) fn gradient_launches<L: RowLoss>(
     vec![launch.arg(own).arg(rows).arg(grad_output).arg(args.outputs[0].write())]
 }
 
-/// Makes a [`RowLoss`] an op, and its gradient: `row_loss!(BceLoss, "bce_loss")`.
+/// Declares a [`RowLoss`] and its gradient as ops: `row_loss!(BceLoss, "bce_loss")`.
 macro_rules! row_loss {
     ($loss:ident, $name:literal) => {
         const KERNELS: $crate::losses::row_loss::Kernels =

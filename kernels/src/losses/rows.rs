@@ -13,7 +13,7 @@ pub(crate) struct RowWeights<'a> {
 }
 
 impl<'a> RowWeights<'a> {
-    /// Counts the rows of each group for which `counts` holds. Rows of no image, or of one at or
+    /// Counts the rows of each group that satisfy `counts`. Rows of no image, or of an image at or
     /// past `num_images`, belong to no group.
     pub(crate) fn new(
         images_per_group: usize,
@@ -36,8 +36,8 @@ impl<'a> RowWeights<'a> {
         weights
     }
 
-    /// [`Self::new`], but over a divisor that is stated, if it is: so many rows for each image of a
-    /// group, however many of them count.
+    /// [`Self::new`] with an optional fixed divisor: this many rows for each image of a group,
+    /// regardless of how many count.
     pub(crate) fn over(
         rows_per_image: Option<usize>,
         images_per_group: usize,
@@ -66,8 +66,8 @@ impl<'a> RowWeights<'a> {
     }
 }
 
-/// Sum of `value` over the rows: f64, tasks of a fixed size, added in order, so that it never
-/// depends on the threads.
+/// Sum of `value` over the rows: f64, tasks of a fixed size, added in order, so that it does not
+/// depend on the number of threads.
 pub(crate) fn sum_rows(
     rows: usize,
     rows_a_task: usize,

@@ -6,13 +6,13 @@
 pub(super) struct Axis {
     /// First output coordinate.
     pub start: usize,
-    /// Distance of output coordinates.
+    /// Distance between output coordinates.
     pub step: usize,
     /// Number of taps.
     pub taps: usize,
     /// Kernel coordinate of tap 0.
     pub first_tap: usize,
-    /// Distance of the taps in the kernel.
+    /// Distance between taps in the kernel.
     pub tap_step: usize,
     /// Input coordinates per tap: the dilation, or its negative.
     pub direction: isize,
@@ -43,8 +43,8 @@ impl Axis {
     }
 
     /// Its gradient at coordinates `o = class (mod stride)` reads `(o + pad - r * dilation) /
-    /// stride` at those kernel coordinates `r` for which this is whole: all of them with a
-    /// dilation, which no stride is beside.
+    /// stride` at those kernel coordinates `r` for which this is an integer: all of them with a
+    /// dilation, which is never combined with a stride.
     pub(super) fn gradient(
         inputs: usize,
         kernel: usize,
@@ -71,7 +71,7 @@ impl Axis {
         self.scale * o as isize + self.offset
     }
 
-    /// Bit `t` is set if tap `t` of the `o`-th output falls on the map.
+    /// Bit `t` is set if tap `t` of the `o`-th output is inside the map.
     pub(super) fn mask(&self, o: usize) -> u64 {
         let inside = |t: usize| {
             let i = self.origin(o) + self.direction * t as isize;

@@ -1,5 +1,5 @@
-//! Products of bf16 with sums in f32: operands as pairs of bf16, which the tile takes in place of
-//! elements.
+//! GEMMs with bf16 operands and f32 accumulators: operands are pairs of bf16, which the tile uses
+//! in place of elements.
 
 use std::cell::Cell;
 
@@ -10,16 +10,16 @@ use crate::isa::{Isa, wide};
 use crate::tasks;
 
 thread_local! {
-    /// Memory for the operands of a product as pairs; empty while one runs, as this thread may
-    /// begin another's while it waits.
+    /// Buffers for a GEMM's operands as pairs; taken while one runs, as this thread may start
+    /// another task's GEMM while it waits.
     static OPERANDS: Cell<[Vec<f32>; 2]> = const { Cell::new([Vec::new(), Vec::new()]) };
 }
 
-/// Elements that a task converts.
+/// Elements converted per task.
 const PIECE: usize = 1 << 16;
 
-/// Calls `product` with both operands of a forward product as pairs along the channels, and the
-/// convolution that they make. False, without a call, where the channels are no pairs.
+/// Calls `product` with both operands of a forward GEMM as pairs along the channels, and the
+/// corresponding convolution. False, without a call, if the number of channels is odd.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn forward(
     proof: Avx512Bf16,
@@ -40,7 +40,7 @@ pub(super) fn forward(
     true
 }
 
-/// The same for the gradient of the input: pairs along the filters. Groups are no pairs.
+/// The same for the input gradient: pairs along the filters. Not for groups.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn grad_input(
     proof: Avx512Bf16,
@@ -69,7 +69,7 @@ pub(super) fn grad_input(
     true
 }
 
-/// Pairs of neighbours.
+/// Converts pairs of adjacent values.
 fn along_rows(isa: Isa, values: &[f32], out: &mut Vec<f32>) {
     out.resize(values.len() / 2, 0.0);
     let pieces = values.chunks(2 * PIECE).zip(out.chunks_mut(PIECE));
@@ -81,13 +81,13 @@ fn along_rows(isa: Isa, values: &[f32], out: &mut Vec<f32>) {
 fn rounded(value: f32) -> u32 {
     let bits = value.to_bits();
     let up = bits.wrapping_add(0x7FFF + ((bits >> 16) & 1));
-    // A NaN stays one.
+    // A NaN stays NaN.
     let is_nan = bits & 0x7FFF_FFFF > 0x7F80_0000;
     (if is_nan { bits | 0x40_0000 } else { up }) & 0xFFFF_0000
 }
 
 wide! {
-    /// Rounds neighbours to pairs of bf16.
+    /// Rounds adjacent values to pairs of bf16.
     pub(super) fn neighbours(values: &[f32], out: &mut [f32]) {
         for ([low, high], out) in values.as_chunks::<2>().0.iter().zip(out) {
             *out = f32::from_bits(rounded(*low) >> 16 | rounded(*high));
@@ -105,8 +105,8 @@ wide! {
 }
 
 wide! {
-    /// Rounds rows of `width` to bf16, two rows to one of pairs, in place: the first half of the
-    /// rows then holds them. A last row without a partner goes with zeros.
+    /// Rounds rows of `width` to bf16 and packs two rows into one row of pairs, in place: the first
+    /// half of the rows then holds them. An odd last row is paired with zeros.
     pub(super) fn pair_rows(width: usize, rows: &mut [f32]) {
         let pairs = (rows.len() / width).div_ceil(2);
         let (first, second) = rows.split_at_mut(width);

@@ -1,4 +1,4 @@
-//! The outputs of a gather: classes of output positions, and the passes that make them.
+//! The outputs of a gather: classes of output positions, and the passes that compute them.
 
 use std::ops::Range;
 
@@ -28,9 +28,9 @@ pub(super) struct Class {
     pub channels: usize,
     /// The first of these channels in the input.
     pub first_channel: usize,
-    /// Columns of the output that read them.
+    /// Columns of the output that use them.
     pub columns: Range<usize>,
-    /// Rows are copied together before the product.
+    /// Rows are copied to contiguous memory before the GEMM.
     pub unfold: bool,
 }
 
@@ -42,11 +42,11 @@ pub(super) struct Pass {
     pub columns: Range<usize>,
     /// Blocks of the reduction.
     pub blocks: Vec<Block>,
-    /// Index of the first block among all that sum to the output.
+    /// Index of the first block among all blocks of the reduction.
     pub first_block: usize,
-    /// Number of blocks that sum to the output.
+    /// Number of blocks of the reduction.
     pub all_blocks: usize,
-    /// Columns of a panel.
+    /// Columns per panel.
     pub panel: usize,
 }
 
@@ -95,8 +95,8 @@ impl Class {
         (0..s.groups).map(class).collect()
     }
 
-    /// The gradient of the input: in each group one class for each residue of both coordinates
-    /// modulo the stride.
+    /// The input gradient: in each group one class for each residue of both coordinates modulo the
+    /// stride.
     pub(super) fn gradients(shape: &ConvShape) -> Vec<Self> {
         let s = shape.simplified();
         let around = (s.pad, s.dilation);
@@ -119,7 +119,7 @@ impl Class {
         (0..s.groups).flat_map(classes).collect()
     }
 
-    /// Places in the kernel of the taps that blocks count.
+    /// Kernel positions of the taps that blocks count.
     pub(super) fn kernel_taps(&self) -> &[usize] {
         if self.unfold { &[0] } else { &self.map.kernel_taps }
     }
@@ -182,13 +182,13 @@ impl Class {
         passes
     }
 
-    /// True if rows of one tap lie whole multiples of [`SETS`] apart, so that those of a tile push
-    /// each other out of the L1.
+    /// True if rows of one tap are multiples of [`SETS`] apart, so that rows of a tile evict each
+    /// other from the L1.
     pub(super) fn shares_sets(&self) -> bool {
         !self.unfold && self.map.taps() == 1 && self.channels.is_multiple_of(SETS)
     }
 
-    /// Copies such rows a cache line further apart; their places are those of the copies then.
+    /// Copies such rows with an extra cache line between them; `rows` then point to the copies.
     pub(super) fn copy_apart(&self, x: &[f32], rows: &mut [Row], out: &mut Vec<f32>) {
         let pitch = self.channels + LINE;
         out.resize(rows.len() * pitch, 0.0);
@@ -201,7 +201,7 @@ impl Class {
         }
     }
 
-    /// Copies the windows of `rows` together, padding as zeros.
+    /// Copies the windows of `rows` to contiguous memory, padding as zeros.
     pub(super) fn unfold(&self, x: &[f32], rows: &[Row], out: &mut Vec<f32>) {
         out.clear();
         out.resize(rows.len() * self.channels, 0.0);

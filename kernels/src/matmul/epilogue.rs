@@ -1,22 +1,22 @@
-//! The elementwise work on a tile of sums before it is stored.
+//! Elementwise operations on a tile of accumulators before the store.
 
-/// Sums of a piece of a row that is narrower than the tile.
+/// Accumulators stored at a time in a row that is narrower than the tile.
 const PIECE: usize = 8;
 
-/// `y = relu(sum * scale + bias + residual)`, each part optional.
+/// `y = relu(acc * scale + bias + residual)`, each part optional.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Epilogue<'a> {
-    /// One factor per column.
+    /// One scale per column.
     pub scale: Option<&'a [f32]>,
-    /// One summand per column.
+    /// One bias per column.
     pub bias: Option<&'a [f32]>,
-    /// One summand per output element.
+    /// One value per output element.
     pub residual: Option<&'a [f32]>,
     /// Negative results become 0.
     pub relu: bool,
 }
 
-/// Where a block of the reduction stands among those of its output.
+/// Position of a block of the reduction among the blocks of its output.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Turn {
     /// The first block overwrites, later ones add.
@@ -25,7 +25,7 @@ pub(super) struct Turn {
     pub last: bool,
 }
 
-/// An [`Epilogue`] for one panel of columns, with its factors and summands loaded.
+/// An [`Epilogue`] for one panel of columns, with scale and bias loaded.
 #[derive(Debug)]
 pub(super) struct PanelEpilogue<'a, const NR: usize> {
     scale: Option<[f32; NR]>,
@@ -48,7 +48,7 @@ impl<'a> Epilogue<'a> {
             panel[..width].copy_from_slice(&values[column..column + width]);
             panel
         };
-        // Before the last block there are only partial sums to store.
+        // Before the last block, only partial sums are stored.
         let last = if turn.last { *self } else { Epilogue::default() };
         PanelEpilogue {
             scale: last.scale.map(pick),
@@ -61,11 +61,11 @@ impl<'a> Epilogue<'a> {
 }
 
 impl<const NR: usize> PanelEpilogue<'_, NR> {
-    /// Writes one row of sums to `y`, which begins at element `element` of the output.
+    /// Writes one row of accumulators to `y`, which begins at element `element` of the output.
     #[inline(always)]
     pub(super) fn store(&self, sums: &[f32; NR], y: &mut [f32], element: usize) {
         let residual = self.residual.map(|r| &r[element..element + y.len()]);
-        // Each piece has a length known to the compiler, the usual row in one.
+        // Each piece has a length known to the compiler; a full row is one piece.
         if y.len() == NR {
             self.store_pieces::<NR>(0, sums, y, residual);
         } else {
@@ -76,7 +76,7 @@ impl<const NR: usize> PanelEpilogue<'_, NR> {
         }
     }
 
-    /// Writes pieces of `W` sums, from sum `first` on.
+    /// Writes pieces of `W` accumulators, starting with `first`.
     #[inline(always)]
     fn store_pieces<const W: usize>(
         &self,
@@ -92,7 +92,7 @@ impl<const NR: usize> PanelEpilogue<'_, NR> {
         }
     }
 
-    /// Piece `at` of a row of the output after this block, which was `before`.
+    /// Piece `at` of an output row after this block; its previous value is `before`.
     #[inline(always)]
     fn finished<const W: usize>(
         &self,

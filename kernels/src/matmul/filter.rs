@@ -1,4 +1,4 @@
-//! The gradient of one filter of a 1x1 convolution where only some images have a gradient for it.
+//! The gradient of one filter of a 1x1 convolution if only some images have a gradient for it.
 
 use rayon::prelude::*;
 
@@ -7,8 +7,8 @@ use super::tile::{Acc, Tile, with_tile};
 use crate::isa::Isa;
 
 /// `dw[c] = sum over the positions of images of g[position] * x[position][c]`: `x [N,positions,C]`,
-/// `g [N,positions]`, `dw [C]`, overwritten; `images` are in order. The bits of
-/// [`super::conv_grad_weight`] with a gradient of 0 in the other images, up to the sign of zeros.
+/// `g [N,positions]`, `dw [C]`, overwritten; `images` are in order. Bit-identical to
+/// [`super::conv_grad_weight`] with zero gradient in the other images, up to the sign of zeros.
 pub(crate) fn filter_gradient(
     x: &[f32],
     g: &[f32],
@@ -21,7 +21,7 @@ pub(crate) fn filter_gradient(
     with_tile!(Isa::get(), |tile| add_up(tile, x, g, &all, dw));
 }
 
-/// [`filter_gradient`] of the positions `all`.
+/// [`filter_gradient`] over the positions `all`.
 fn add_up<const MR: usize, const NR: usize>(
     tile: impl Tile<MR, NR>,
     x: &[f32],

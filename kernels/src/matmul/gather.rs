@@ -1,9 +1,9 @@
-//! Convolution and the gradient of its input, as products of gathered rows with packed weights.
+//! Convolution and its input gradient, as GEMMs of gathered rows with packed weights.
 //!
-//! Each round packs the weights once; then tasks share the output positions. A task walks the
-//! blocks of the reduction, in each the panels of columns (16 or 32 KiB of weights, in L1) and in
-//! each the tiles of rows (16 tiles of them, in L2). Where there are few positions, tasks share the
-//! columns instead, and each packs its own weights.
+//! Each round packs the weights once; then tasks share the output positions. A task loops over the
+//! blocks of the reduction, within each over panels of columns (16 or 32 KiB of weights, in L1),
+//! and within each over tiles of rows (16 tiles of them, in L2). If there are few positions, tasks
+//! share the columns instead, and each packs its own weights.
 
 use std::ops::Range;
 
@@ -21,7 +21,7 @@ use super::{ALIGN_SLACK, ConvShape, Epilogue, GROUP, aligned};
 use crate::isa::{self, Isa, wide};
 use crate::tasks;
 
-/// Maximum tiles of rows per task: a block of them stays in L2.
+/// Maximum number of row tiles per task: a block of them stays in L2.
 const MAX_TASK_TILES: usize = 16;
 
 /// Maximum rows of a strip.
@@ -65,7 +65,7 @@ pub(crate) fn conv_forward(
     });
 }
 
-/// Calls `run` with the product of a convolution whose groups are merged.
+/// Calls `run` with the GEMM of a convolution whose groups are merged.
 fn forward(
     merged: &ConvShape,
     [x, w]: [&[f32]; 2],
@@ -78,8 +78,8 @@ fn forward(
     run(&Product { classes: &classes, x, weights, columns: merged.filters, epilogue });
 }
 
-/// `dx = epilogue(g * w)`, the gradient of the input of [`conv_forward`]; each filter is multiplied
-/// by its `scale`. `g [N,P,Q,K]`, `w [K,R,S,C / groups]`, `dx [N,H,W,C]`.
+/// `dx = epilogue(g * w)`, the input gradient of [`conv_forward`]; each filter is multiplied by its
+/// `scale`. `g [N,P,Q,K]`, `w [K,R,S,C / groups]`, `dx [N,H,W,C]`.
 pub(crate) fn conv_grad_input(
     shape: &ConvShape,
     g: &[f32],
@@ -112,7 +112,7 @@ pub(crate) fn conv_grad_input(
     });
 }
 
-/// The same for the gradient of the input.
+/// The same for the input gradient.
 fn gradients(
     merged: &ConvShape,
     [g, w]: [&[f32]; 2],
@@ -126,7 +126,7 @@ fn gradients(
     run(&Product { classes: &classes, x: g, weights, columns: merged.channels, epilogue });
 }
 
-/// Elements of workspace that [`conv_forward`] and [`conv_grad_input`] need, whatever the tile.
+/// Elements of workspace that [`conv_forward`] and [`conv_grad_input`] need, for any tile.
 pub(crate) fn gather_workspace_len(shape: &ConvShape) -> usize {
     let merged = shape.merged(GROUP);
     let longest = |classes: &[Class]| {
@@ -136,14 +136,14 @@ pub(crate) fn gather_workspace_len(shape: &ConvShape) -> usize {
     // Packed weights do not depend on the images, and classes take memory for each.
     let one = merged.with_images(merged.images.min(1));
     let forward = longest(&Class::forward(&one)).max(longest(&Class::gradients(&one)));
-    // Products of pairs have half the reduction, and other rounds.
+    // GEMMs of pairs have half the reduction, and other rounds.
     let (channels, filters) = (one.channels / 2, one.filters / 2);
     let of_pairs = longest(&Class::forward(&ConvShape { channels, ..one }));
     let of_pairs = of_pairs.max(longest(&Class::gradients(&ConvShape { filters, ..one })));
     (forward.max(of_pairs) + ALIGN_SLACK).max(winograd::workspace_len(&one))
 }
 
-/// A convolution, or the gradient of its input, with its operands.
+/// A convolution, or its input gradient, with its operands.
 struct Product<'a> {
     classes: &'a [Class],
     x: &'a [f32],
@@ -187,12 +187,12 @@ impl Product<'_> {
         }
     }
 
-    /// Columns of a task, where `tall` tasks of `work` multiply-adds share the rows: whole panels,
-    /// and all of them unless these are too few tasks. The choice moves no bit of the result.
+    /// Columns per task, if `tall` tasks of `work` multiply-adds share the rows: whole panels, and
+    /// all of them unless these are too few tasks. Results are bit-identical for any choice.
     fn task_columns<const NR: usize>(&self, tall: usize, work: usize) -> usize {
         let panels = self.columns.div_ceil(NR);
         let wide = tasks::pieces(tall, panels.min(work / MIN_TASK_WORK));
-        // Panels of groups need not begin where those of all columns do.
+        // Panels of groups need not be aligned with panels of all columns.
         let grouped = self.classes.iter().any(|class| class.columns != (0..self.columns));
         if wide < 2 || grouped { self.columns } else { panels.div_ceil(wide) * NR }
     }
@@ -297,7 +297,7 @@ impl Product<'_> {
     }
 }
 
-/// The weights of a class's group, and `columns` of the output as they count them.
+/// The weights of a class's group, and `columns` of the output relative to that group.
 fn of_group<'a>(
     weights: Weights<'a>,
     class: &Class,
@@ -315,11 +315,11 @@ fn of_group<'a>(
     }
 }
 
-/// The rows of a class among some output positions.
+/// The rows of a class at some output positions.
 struct Rows {
     list: Vec<Row>,
-    /// Copies of what they read, if they are read there: windows that the class unfolds, or rows
-    /// that share sets of the L1.
+    /// Copies of their inputs, if needed: windows that the class unfolds, or rows that share sets
+    /// of the L1.
     copies: Vec<f32>,
     copied: bool,
 }
@@ -345,7 +345,7 @@ impl Rows {
         if self.copied { &self.copies } else { x }
     }
 
-    /// Points the table at the values that they read of a block, in tiles of `MR`.
+    /// Sets the table's pointers to the inputs of a block, in tiles of `MR`.
     fn point<'a, const MR: usize>(
         &self,
         class: &Class,
@@ -367,7 +367,8 @@ impl Rows {
 }
 
 wide! {
-    /// Writes a tile of sums for `rows` to columns `place.0` of an output of `place.1` columns.
+    /// Stores a tile of accumulators for `rows` to columns `place.0` of an output with `place.1`
+    /// columns.
     fn store[const MR, const NR](
         epilogue: &PanelEpilogue<'_, NR>,
         acc: &Acc<MR, NR>,
@@ -384,16 +385,17 @@ wide! {
 }
 
 /// Columns of a strip: a task that computes all `rows`, and packs its own weights into L2. `None`
-/// where other tasks would have to pack the same again, or there would be too few tasks. The choice
-/// moves no bit of the result.
+/// if other tasks would have to pack the same weights, or there would be too few tasks. Results are
+/// bit-identical for any choice.
 fn strip_width<const NR: usize>(rows: usize, columns: usize) -> Option<usize> {
     let (panels, tasks) = (columns.div_ceil(NR), 2 * tasks::threads());
     let few = rows <= MAX_STRIP_ROWS && panels >= tasks;
     few.then(|| (panels / tasks).min(MAX_STRIP / NR) * NR)
 }
 
-/// Tasks that share so many rows, of `work` multiply-adds each: as many for each thread where there
-/// are several, so that none waits for another's last. The choice moves no bit of the result.
+/// Number of tasks for this many rows, of `work` multiply-adds each: a multiple of the number of
+/// threads if there are several per thread, for load balance. Results are bit-identical for any
+/// choice.
 fn tall_tasks<const MR: usize>(rows: usize, work: usize) -> usize {
     let threads = tasks::threads();
     let even = rows.div_ceil(tasks::wanted());

@@ -21,20 +21,20 @@ pub(super) struct Part<'a> {
 // SAFETY: a part is a unique borrow of its elements, like `&mut [f32]`, which is `Send`.
 unsafe impl Send for Part<'_> {}
 
-/// Where to cut a height into about `count` parts of whole units, the last as it comes: parts next
-/// to one another are about as large as parts elsewhere.
+/// Splits a height into about `count` parts of whole units, the last one possibly partial; sizes
+/// differ by at most one unit.
 pub(super) fn shares(height: usize, unit: usize, count: usize) -> Vec<usize> {
     let units = height.div_ceil(unit);
     let count = count.clamp(1, units.max(1));
     (0..=count).map(|i| height.min(i * units / count * unit)).collect()
 }
 
-/// Where to cut a height every `step`.
+/// Splits a height every `step`.
 pub(super) fn steps(height: usize, step: usize) -> Vec<usize> {
     (0..height).step_by(step).chain([height]).collect()
 }
 
-/// Cuts `matrix`, `width` wide, at the rows `cuts`, from 0 to its height, and every
+/// Splits `matrix`, `width` wide, at the rows `cuts`, from 0 to its height, and every
 /// `column_step`-th column.
 pub(super) fn cut<'a>(
     matrix: &'a mut [f32],
@@ -61,13 +61,13 @@ pub(super) fn cut<'a>(
 }
 
 impl Part<'_> {
-    /// Columns `columns` of row `row`, both counted in the whole matrix and inside this part.
+    /// Columns `columns` of row `row`, both relative to the whole matrix and inside this part.
     #[inline(always)]
     pub(super) fn row(&mut self, row: usize, columns: Range<usize>) -> &mut [f32] {
         assert!(self.rows.contains(&row));
         assert!(self.columns.start <= columns.start && columns.start <= columns.end);
         assert!(columns.end <= self.columns.end);
-        // SAFETY: row and columns lie in this part, so the elements lie in the matrix that `cut`
+        // SAFETY: row and columns are in this part, so the elements are in the matrix that `cut`
         // borrowed for `'a`; `cut` gives each element to one part, and `&mut self` makes this the
         // only reference into the part.
         unsafe {
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(matrix, vec![1.0; 35]);
     }
 
-    /// 37 units in 8 parts, of 4 and 5: neither half of the parts has more than a unit more.
+    /// 37 units in 8 parts of 4 or 5: the two halves of the parts differ by at most one unit.
     #[test]
     fn shares_are_even() {
         let cuts = shares(36 * 14 + 8, 14, 8);

@@ -1,15 +1,15 @@
-//! Convolutions in groups: several groups together, as one that is large enough for a tile.
+//! Grouped convolutions: several groups are merged into one that is large enough for a tile.
 //!
-//! A group of 4 channels and 4 filters would leave most of a tile empty. Groups are therefore taken
-//! together until they fill one, and their filters get zeros for the channels of other groups.
+//! A group of 4 channels and 4 filters would leave most of a tile empty. Groups are therefore
+//! merged until they fill one, and their filters get zeros for the channels of other groups.
 
 use std::borrow::Cow;
 
 use super::ConvShape;
 
 impl ConvShape {
-    /// The same convolution in as many groups as have multiples of `least` channels and filters; in
-    /// one if no number of groups together has.
+    /// The same convolution with as many groups as possible that have multiples of `least` channels
+    /// and filters; with one if no merge does.
     pub(crate) fn merged(self, least: usize) -> Self {
         let fits = |groups: &usize| {
             [self.channels, self.filters].iter().all(|all| (all / groups).is_multiple_of(least))
@@ -19,14 +19,14 @@ impl ConvShape {
         Self { groups: groups.unwrap_or(1), ..self }
     }
 
-    /// Where the channels of a filter begin among those of its group in `merged`.
+    /// Position of a filter's channels within its group in `merged`.
     fn place_in(&self, merged: &Self, filter: usize) -> usize {
         let together = self.groups / merged.groups;
         filter / self.group_filters() % together * self.group_channels()
     }
 }
 
-/// Filters of `shape` as those of `merged`, with zeros for the channels of other groups.
+/// Filters of `shape` in the layout of `merged`, with zeros for the channels of other groups.
 pub(super) fn expand<'a>(shape: &ConvShape, merged: &ConvShape, w: &'a [f32]) -> Cow<'a, [f32]> {
     if shape.groups == merged.groups || w.is_empty() {
         return Cow::Borrowed(w);
@@ -44,7 +44,7 @@ pub(super) fn expand<'a>(shape: &ConvShape, merged: &ConvShape, w: &'a [f32]) ->
     Cow::Owned(wide)
 }
 
-/// The reverse of [`expand`]: what a filter has for its own channels.
+/// The reverse of [`expand`]: a filter's values for its own channels.
 pub(super) fn collect(shape: &ConvShape, merged: &ConvShape, wide: &[f32], w: &mut [f32]) {
     let (channels, all) = (shape.group_channels(), merged.group_channels());
     let filters =

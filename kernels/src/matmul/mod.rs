@@ -1,15 +1,15 @@
-//! Matrix products of the dense ops: convolutions, transposed convolutions and linear layers.
+//! GEMMs of the dense ops: convolutions, transposed convolutions and linear layers.
 //!
-//! One register tile ([`tile`]) does all the arithmetic: 14 x 32 in AVX-512, 6 x 16 in AVX2.
-//! A convolution is not unfolded in memory: the rows of the left matrix are gathered through
-//! pointers, one for each kernel tap ([`gather`]), so that a 3x3 costs no copy and a strided or
-//! transposed one no wasted products.
-//! A 3x3 may be taken in tiles of 2x2 outputs, with fewer products ([`winograd`]).
-//! Only the weights are packed ([`pack`]). The weight gradient reduces over positions ([`reduce`]).
+//! One register tile ([`tile`]) does all the arithmetic: 14 x 32 in AVX-512, 6 x 16 in AVX2. A
+//! convolution is not unfolded in memory: the rows of the left matrix are gathered through
+//! pointers, one for each kernel tap ([`gather`]), so that a 3x3 needs no copy and a strided or
+//! transposed one no wasted multiplications. A 3x3 may use Winograd F(2x2, 3x3), with fewer
+//! multiplications ([`winograd`]). Only the weights are packed ([`pack`]). The weight gradient
+//! reduces over positions ([`reduce`]).
 //!
 //! **Determinism.** Every output element is a chain of fused multiply-adds in the order of the
-//! reduction, cut into blocks that depend only on the shapes. Threads share out output elements,
-//! never a sum, so the bits depend neither on their number nor on the size of the tile.
+//! reduction, split into blocks that depend only on the shapes. Threads divide output elements,
+//! never a sum, so results are bit-identical for any number of threads and any tile size.
 
 mod axis;
 mod bf16;
@@ -40,10 +40,10 @@ pub(crate) use shape::{ConvShape, out_extent};
 /// level of cache.
 const PACK_LIMIT: usize = 1 << 20;
 
-/// Positions, or tiles of them, that a gradient of weights sums at once.
+/// Positions, or tiles of them, that a weight gradient sums at once.
 const BLOCK: usize = 256;
 
-/// Channels and filters of groups that are taken together, at least.
+/// Minimum channels and filters of merged groups.
 const GROUP: usize = 32;
 
 /// The part of `workspace` that starts on a cache line, `len` elements long.

@@ -1,4 +1,4 @@
-//! Packing of weights into panels as wide as the register tile, as the register tile reads them.
+//! Packing of weights into panels as wide as the register tile, in the order that it reads them.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use super::transpose::transpose;
 use crate::isa::{Isa, wide};
 use crate::tasks;
 
-/// Weights `[K][taps][C]` seen as the right matrix of a product.
+/// Weights `[K][taps][C]` as the right matrix of a GEMM.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Weights<'a> {
     /// Columns are filters, rows are (tap, channel): the forward pass.
@@ -15,18 +15,18 @@ pub(super) enum Weights<'a> {
         values: &'a [f32],
         /// Taps times channels.
         filter_len: usize,
-        /// Elements of a tap in a filter.
+        /// Elements per tap of a filter.
         channels: usize,
     },
-    /// Columns are channels, rows are (tap, filter): the gradient of the input, of one group.
+    /// Columns are channels, rows are (tap, filter): the input gradient, of one group.
     Channels {
         /// The weights.
         values: &'a [f32],
         /// Taps times channels.
         filter_len: usize,
-        /// Elements of a tap in a filter.
+        /// Elements per tap of a filter.
         channels: usize,
-        /// A factor for each filter.
+        /// A scale for each filter.
         scale: Option<&'a [f32]>,
     },
 }
@@ -51,11 +51,11 @@ impl Block {
     }
 }
 
-/// Columns that are packed together, at most: a row of the weights is then read in long runs.
+/// Maximum columns packed together: a row of the weights is then read in long runs.
 const TOGETHER: usize = 256;
 
 /// Packs `blocks` for `columns` into `out`: for each block its panels, for each panel the block's
-/// rows of `NR` columns. Columns past the last hold zeros. `kernel_taps` names the taps.
+/// rows of `NR` columns. Columns past the last are zero. `kernel_taps` lists the taps.
 pub(super) fn pack<const NR: usize>(
     weights: Weights<'_>,
     blocks: &[Block],

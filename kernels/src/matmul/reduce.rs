@@ -1,8 +1,9 @@
-//! The gradient of a convolution's weights: a sum of outer products over the output positions.
+//! Weight gradient of a convolution: a sum of outer products over the output positions.
 //!
-//! Positions are taken in blocks of 256, in order. The gradient is packed once for all, by as many
-//! filters as the tile has rows; each task packs the windows for as many columns of the weights as
-//! the tile has (16 or 32 KiB, in L1) and multiplies them with all filters that it owns.
+//! Positions are processed in blocks of 256, in order. The gradient is packed once for all tasks,
+//! in groups of as many filters as the tile has rows; each task packs the windows for as many
+//! columns of the weights as the tile has (16 or 32 KiB, in L1) and multiplies them with all
+//! filters that it owns.
 
 use std::ops::Range;
 
@@ -75,7 +76,7 @@ fn sum_groups(
     }
 }
 
-/// The gradient of a group's weights, with its operands, which begin at its first channel.
+/// The weight gradient of a group, with its operands, which begin at its first channel.
 struct Sum<'a> {
     x: &'a [f32],
     g: &'a [f32],
@@ -128,8 +129,8 @@ fn pass_positions(filters: usize, positions: usize) -> usize {
     fitting.max(BLOCK).min(positions.next_multiple_of(BLOCK).max(BLOCK))
 }
 
-/// Filters and panels of a task: whole columns of the weights if there are enough of them, since
-/// each task packs its own windows. The choice moves no bit of the result.
+/// Filters and panels per task: whole columns of the weights if there are enough of them, since
+/// each task packs its own windows. Results are bit-identical for any choice.
 fn task_size<const MR: usize>(filters: usize, panels: usize) -> (usize, usize) {
     let tasks = tasks::wanted();
     if panels >= tasks {
@@ -139,7 +140,7 @@ fn task_size<const MR: usize>(filters: usize, panels: usize) -> (usize, usize) {
     (filters.div_ceil(groups).next_multiple_of(MR), 1)
 }
 
-/// `filters` of each row of `pitch` to, for each block, `[filters / MR][position][MR]`.
+/// Packs `filters` of each row of `pitch`, for each block, to `[filters / MR][position][MR]`.
 fn pack_gradient<const MR: usize>(g: &[f32], (filters, pitch): (usize, usize), packed: &mut [f32]) {
     let blocks = packed.chunks_mut(BLOCK * filters).zip(g.chunks(BLOCK * pitch));
     tasks::each(blocks.collect(), |(packed, g)| {
@@ -161,8 +162,8 @@ fn pack_gradient<const MR: usize>(g: &[f32], (filters, pitch): (usize, usize), p
     });
 }
 
-/// Rounds a packed gradient to bf16, two positions to a pair: of each group the first half of its
-/// place then holds `[position / 2][MR]`; an odd position goes with zeros.
+/// Rounds a packed gradient to bf16, two positions per pair: the first half of each group's memory
+/// then holds `[position / 2][MR]`; an odd position is paired with zeros.
 fn pair_blocks<const MR: usize>(isa: Isa, filters: usize, packed: &mut [f32]) {
     tasks::each(packed.chunks_mut(BLOCK * filters).collect(), |packed| {
         let steps = packed.len() / filters;
@@ -185,13 +186,13 @@ struct Run {
     taps: u64,
 }
 
-/// Some columns of the weights and the runs of the input that they read.
+/// Some columns of the weights, and the runs of input that they read.
 struct Panel<const NR: usize> {
     start: usize,
     width: usize,
-    /// One run for each kernel row that lies in one piece, for windows that read no padding there.
+    /// One run per kernel row if its taps are contiguous, for windows that read no padding there.
     whole: Vec<Run>,
-    /// One run for each tap.
+    /// One run per tap.
     pieces: Vec<Run>,
 }
 
@@ -230,7 +231,7 @@ impl<const NR: usize> Panel<NR> {
                 && run.len == NR
                 && row.mask & run.taps == run.taps
             {
-                // One panel, whose length the compiler knows: no call of a copy.
+                // One panel, whose length the compiler knows: no call to memcpy.
                 *out = read(run).as_chunks::<NR>().0[0];
                 continue;
             }
@@ -245,8 +246,8 @@ impl<const NR: usize> Panel<NR> {
     }
 }
 
-/// Copies fewer elements than a panel has columns, four at a time: for so few a call costs more
-/// than the copy.
+/// Copies fewer elements than a panel has columns, four at a time: for so few, a memcpy call costs
+/// more than the copy.
 #[inline(always)]
 fn copy_short(from: &[f32], to: &mut [f32]) {
     let ((from, rest), (to, end)) = (from.as_chunks::<4>(), to.as_chunks_mut::<4>());
@@ -254,7 +255,7 @@ fn copy_short(from: &[f32], to: &mut [f32]) {
     end.iter_mut().zip(rest).for_each(|(t, f)| *t = *f);
 }
 
-/// The product over the positions whose gradient is packed.
+/// The GEMM over the positions whose gradient is packed.
 struct Pass<'a, const NR: usize> {
     sum: &'a Sum<'a>,
     packed: &'a [f32],
@@ -315,8 +316,8 @@ wide! {
 }
 
 wide! {
-    /// Adds a tile of sums to `columns` of the rows `filters`, or overwrites them at `first`; then
-    /// each filter is multiplied by its `scale`.
+    /// Adds a tile of accumulators to `columns` of the rows `filters`, or overwrites them at
+    /// `first`; then each filter is multiplied by its `scale`.
     fn store[const MR, const NR](
         acc: &Acc<MR, NR>,
         part: &mut Part<'_>,

@@ -1,4 +1,4 @@
-//! The rows of the gathered matrix: where in the input each output position begins to read.
+//! The rows of the gathered matrix: the input address at which each output position begins to read.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ pub(super) struct Row {
     pub position: usize,
     /// Element of the input that tap 0 reads first; only meaningful together with `mask`.
     pub base: isize,
-    /// Bit `t` is set if tap `t` falls on the map.
+    /// Bit `t` is set if tap `t` is inside the map.
     pub mask: u64,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Row {
 pub(super) struct RowMap {
     /// Offset of each tap from `Row::base`, in elements.
     pub tap_offsets: Vec<isize>,
-    /// The tap's place in the kernel, `r * S + s`.
+    /// The tap's position in the kernel, `r * S + s`.
     pub kernel_taps: Vec<usize>,
     h: Axis,
     w: Axis,
@@ -44,7 +44,7 @@ impl RowMap {
         )
     }
 
-    /// Rows over an input of `[H, W, C]` an image and an output of `[P, Q]` positions an image.
+    /// Rows over an input of `[H, W, C]` per image and an output of `[P, Q]` positions per image.
     pub(super) fn new(
         h: Axis,
         w: Axis,
@@ -60,7 +60,8 @@ impl RowMap {
         let kernel_taps = taps()
             .map(|(i, j)| (h.first_tap + i * h.tap_step) * kernel_w + w.first_tap + j * w.tap_step)
             .collect();
-        // One bit for each row of taps, spread so that a product with a mask of columns fills it.
+        // One bit per row of taps, spread so that multiplying it with a mask of columns fills the
+        // rows.
         let spread = |mask: u64| {
             (0..h.taps).filter(|t| mask >> t & 1 == 1).fold(0, |m, t| m | 1u64 << (t * w.taps))
         };
@@ -82,7 +83,7 @@ impl RowMap {
         self.w.taps
     }
 
-    /// True if the pixels under a row of the kernel lie side by side, in order.
+    /// True if the pixels under a row of the kernel are contiguous, in order.
     pub(super) fn has_joined_taps(&self) -> bool {
         self.w.direction == 1
     }
@@ -126,7 +127,7 @@ impl RowMap {
     }
 }
 
-/// The lowest `count` bits.
+/// A mask of the lowest `count` bits.
 pub(super) fn low_bits(count: usize) -> u64 {
     if count >= 64 { u64::MAX } else { (1 << count) - 1 }
 }

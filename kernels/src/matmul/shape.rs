@@ -3,7 +3,7 @@
 /// A convolution `x[N,H,W,C] * w[K,R,S,C] -> y[N,P,Q,K]`.
 ///
 /// A linear layer is a 1x1 convolution over one row of `M` positions. A transposed convolution is
-/// the gradient of this one with respect to its input.
+/// the input gradient of this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConvShape {
     /// N.
@@ -24,9 +24,9 @@ pub(crate) struct ConvShape {
     pub stride: usize,
     /// Zeros around the map, both axes.
     pub pad: usize,
-    /// Distance of neighbouring taps on the map, both axes; 1 with a stride.
+    /// Distance between adjacent taps on the map, both axes; 1 with a stride.
     pub dilation: usize,
-    /// Equal shares of the channels and of the filters: a filter reads its own share alone.
+    /// Channels and filters are divided evenly: a filter reads only the channels of its group.
     pub groups: usize,
     /// P.
     pub out_height: usize,
@@ -79,12 +79,12 @@ impl ConvShape {
         self.images * self.out_height * self.out_width
     }
 
-    /// Multiply-adds counted as two, without those that fall on padding taken off.
+    /// Multiply-adds counted as two, including those on padding.
     pub(crate) fn flops(&self) -> u64 {
         2 * self.out_positions() as u64 * self.filters as u64 * self.filter_len() as u64
     }
 
-    /// An equal convolution that is simpler to walk: a 1x1 of stride 1 is one long row.
+    /// An equivalent convolution with a simpler loop: a 1x1 of stride 1 is one long row.
     pub(super) fn simplified(self) -> Self {
         let pointwise = self.kernel_h == 1 && self.kernel_w == 1 && self.groups == 1;
         if pointwise && self.stride == 1 && self.pad == 0 {
@@ -95,7 +95,7 @@ impl ConvShape {
     }
 }
 
-/// Positions that a window of `kernel` takes along an axis, or `None` if it does not fit once.
+/// Number of positions of a window of `kernel` along an axis, or `None` if it does not fit once.
 pub(crate) fn out_extent(extent: usize, kernel: usize, stride: usize, pad: usize) -> Option<usize> {
     let room = (extent + 2 * pad).checked_sub(kernel)?;
     Some(room / stride + 1)

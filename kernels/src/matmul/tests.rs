@@ -1,4 +1,4 @@
-//! The products against plain sums in f64, and the same bits whatever the number of threads.
+//! GEMMs and convolutions against plain f64 sums, and bit-identical for any number of threads.
 
 use super::*;
 use crate::Role;
@@ -50,7 +50,7 @@ impl Operands {
         }
     }
 
-    /// Calls `f(output position, filter, input element, weight element)` for every product.
+    /// Calls `f(output position, filter, input element, weight element)` for every multiply-add.
     fn products(&self, mut f: impl FnMut(usize, usize, usize, usize)) {
         let s = self.shape;
         for position in 0..s.out_positions() {
@@ -92,8 +92,7 @@ impl Operands {
         self.sums(&|v| v)
     }
 
-    /// The sums of products whose factors are rounded; the gradient of the input rounds a weight
-    /// after its scale.
+    /// The exact results with rounded operands; the input gradient rounds a weight after its scale.
     fn sums(&self, round: &dyn Fn(f32) -> f32) -> [Vec<f64>; 3] {
         let zeros = |v: &Vec<f32>| vec![0.0f64; v.len()];
         let (mut y, mut dx, mut dw) = (zeros(&self.g), zeros(&self.x), zeros(&self.w));
@@ -112,7 +111,7 @@ impl Operands {
 
 const WINOGRAD: Products = Products { winograd: true, ..Products::PLAIN };
 
-/// Each case with plain products, and in tiles where it is taken so.
+/// Each case with direct convolution, and with Winograd if it is supported.
 fn ways() -> impl Iterator<Item = (Operands, Products)> {
     shapes().into_iter().flat_map(|case| {
         let tiled = (winograd::workspace_len(&case.shape) > 0).then_some(WINOGRAD);
@@ -121,7 +120,7 @@ fn ways() -> impl Iterator<Item = (Operands, Products)> {
     })
 }
 
-/// A tile may sum other elements side by side, but each sum takes its products in the same order.
+/// Tiles may differ in width, but each sum adds its terms in the same order.
 #[test]
 fn bits_do_not_depend_on_the_instruction_set() {
     let fused: Vec<Isa> = Isa::all().into_iter().filter(|isa| isa.name() != "portable").collect();
@@ -193,7 +192,7 @@ fn products_equal_plain_sums() {
     }
 }
 
-/// A product in tiles has other bits than a plain one, so the tests above see it.
+/// Winograd results differ in bits from direct ones, so the tests above do run it.
 #[test]
 fn tiles_round_otherwise() {
     let tiled = ways().filter(|(_, products)| products.winograd).map(|(case, _)| {
@@ -207,8 +206,8 @@ fn tiles_round_otherwise() {
     assert_eq!(sums, [true, false, true, true, true]);
 }
 
-/// Products of bf16 are the sums of products of rounded factors, but for operands that make no
-/// pairs, which stay in f32; their bits do not depend on the number of threads.
+/// bf16 results equal exact sums with rounded operands, except for odd operands, which stay in f32;
+/// they are bit-identical for any number of threads.
 #[test]
 fn products_of_bf16_round_their_factors_and_nothing_else() {
     if !has_bf16() {
@@ -242,8 +241,8 @@ fn products_of_bf16_round_their_factors_and_nothing_else() {
     assert!(rounded.iter().all(|count| *count >= 8), "{rounded:?} of {} shapes", shapes().len());
 }
 
-/// In tiles factors are rounded once they are transformed: twice the error of plain products of
-/// bf16, and the same bits on any number of threads.
+/// Winograd rounds operands to bf16 after the transform: twice the error of direct bf16, and
+/// bit-identical for any number of threads.
 #[test]
 fn tiles_of_bf16_round_what_is_transformed() {
     if !has_bf16() {
@@ -270,7 +269,7 @@ fn tiles_of_bf16_round_what_is_transformed() {
 }
 
 /// Scale, bias, residual, ReLU in this order, at full and partial width, over several blocks of the
-/// reduction; checked against the plain sums that the test above has checked.
+/// reduction; checked against the plain sums that the test above has verified.
 #[test]
 fn epilogue_equals_its_formula() {
     for (case, products) in ways() {

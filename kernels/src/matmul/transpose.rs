@@ -33,9 +33,9 @@ pub(super) fn transpose(
         for c in (0..square_len).step_by(side) {
             let (from, to) = (&from[j * stride + c..], &mut to[c * pitch + j..]);
             match isa {
-                // SAFETY: the value proves that the processor has AVX-512 F. The square lies within
-                // the rows and elements that the assertion above checked: its last row ends at
-                // `j + 15 < rows` and `c + 15 < len`, on both sides.
+                // SAFETY: the value proves that the processor has AVX-512 F. The square is within
+                // the rows and elements that the assertion above checked: its last row ends at `j +
+                // 15 < rows` and `c + 15 < len`, on both sides.
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512(_) => unsafe { avx512(from.as_ptr(), stride, to.as_mut_ptr(), pitch) },
                 // SAFETY: as above, for AVX2 and 8 in place of 16.
@@ -63,8 +63,8 @@ pub(super) fn transpose(
 unsafe fn avx512(from: *const f32, stride: usize, to: *mut f32, pitch: usize) {
     // SAFETY: as the caller promises.
     let r: [__m512; 16] = std::array::from_fn(|i| unsafe { _mm512_loadu_ps(from.add(i * stride)) });
-    // Pairs of rows, then fours: `u[4 k + m]` holds, in each of its quarters q, the elements
-    // `4 q + m` of the rows `4 k` to `4 k + 3`.
+    // Pairs of rows, then fours: `u[4 k + m]` holds, in each of its quarters q, the elements `4 q +
+    // m` of the rows `4 k` to `4 k + 3`.
     let mut u = r;
     for k in 0..4 {
         let [a, b, c, d] = [r[4 * k], r[4 * k + 1], r[4 * k + 2], r[4 * k + 3]];
@@ -128,7 +128,7 @@ unsafe fn avx2(from: *const f32, stride: usize, to: *mut f32, pitch: usize) {
 mod tests {
     use super::*;
 
-    /// Squares alone, edges alone and both; rows and columns past the edge stay as they were.
+    /// Squares only, edges only and both; rows and columns past the edge are unchanged.
     #[test]
     fn every_instruction_set_moves_each_element_to_its_place() {
         for isa in Isa::all() {

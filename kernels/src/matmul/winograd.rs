@@ -1,13 +1,13 @@
-//! Winograd's F(2x2, 3x3): 16 products of each input channel and filter for 2x2 outputs of a 3x3
+//! Winograd's F(2x2, 3x3): 16 multiplications per input channel and filter for 2x2 outputs of a 3x3
 //! convolution, in place of 36. [Lavin and Gray, 2015](https://arxiv.org/abs/1509.09308)
 //!
 //! `y = A^T [(G g G^T) * (B^T d B)] A` for each tile of 2x2 outputs, which reads 4x4 inputs d. At
-//! each of the 16 points of the transform the tiles of all images are rows of a matrix product with
-//! the filters. A task transforms as many tiles as fit its L2, and for each panel of columns makes
-//! the 16 products and their outputs. The gradient of the weights sums over tiles ([`weights`]).
+//! each of the 16 points of the transform the tiles of all images are rows of a GEMM with the
+//! filters. A task transforms as many tiles as fit its L2, and for each panel of columns computes
+//! the 16 GEMMs and their outputs. The weight gradient sums over tiles ([`weights`]).
 //!
-//! **Determinism.** Shapes of one image alone say whether a convolution is taken so; the order of
-//! sums follows from them too, as everywhere in [`super`].
+//! **Determinism.** The choice of this algorithm depends only on the shapes of one image; so does
+//! the order of sums, as everywhere in [`super`].
 
 mod transform;
 mod weights;
@@ -25,19 +25,19 @@ use crate::tasks;
 use transform::{LANES, POINTS, filter, inputs, outputs, turned_filter};
 pub(super) use weights::{WeightGradient, workspace_len as weights_workspace_len};
 
-/// Outputs of an image, at least: below, transforming the filters costs more than it saves.
+/// Minimum outputs per image: below, transforming the filters costs more than it saves.
 const MIN_POSITIONS: usize = 14 * 14;
 
-/// Channels and filters, at least: below, the transforms cost more than they save.
+/// Minimum channels and filters: below, the transforms cost more than they save.
 const MIN_CHANNELS: usize = 32;
 
-/// The same for the gradient of the weights, which transforms two operands.
+/// The same for the weight gradient, which transforms two operands.
 const MIN_CHANNELS_OF_SUMS: usize = 64;
 
 /// Register tiles of rows that a task transforms at once.
 const TOGETHER: usize = 2;
 
-/// A convolution, or the gradient of its input, in tiles of 2x2 outputs.
+/// A convolution, or its input gradient, in tiles of 2x2 outputs.
 pub(super) struct Winograd<'a> {
     images: usize,
     /// Rows and columns of the input.
@@ -56,12 +56,12 @@ pub(super) struct Winograd<'a> {
     epilogue: Epilogue<'a>,
 }
 
-/// How the weights are read.
+/// The layout in which the weights are used.
 #[derive(Clone, Copy)]
 enum Pass<'a> {
     /// Columns are filters.
     Forward,
-    /// Columns are channels; each filter is multiplied by its factor.
+    /// Columns are channels; each filter is multiplied by its scale.
     GradInput(Option<&'a [f32]>),
 }
 
@@ -74,7 +74,7 @@ struct Place {
 }
 
 impl Place {
-    /// The `index`-th tile of maps of so many rows and columns.
+    /// The `index`-th tile of maps with these numbers of rows and columns.
     fn new([height, width]: [usize; 2], index: usize) -> Self {
         let (rows, columns) = (height.div_ceil(2), width.div_ceil(2));
         let (line, column) = (index / columns, index % columns);
@@ -82,7 +82,7 @@ impl Place {
     }
 }
 
-/// True if a convolution of at least so many channels and filters can be taken so and gain by it.
+/// True if a convolution is supported and has at least this many channels and filters.
 fn takes(s: &ConvShape, channels: usize) -> bool {
     let plain = [s.kernel_h, s.kernel_w, s.stride, s.dilation, s.groups] == [3, 3, 1, 1, 1];
     let positions = (s.height * s.width).min(s.out_height * s.out_width);
@@ -90,7 +90,7 @@ fn takes(s: &ConvShape, channels: usize) -> bool {
     plain && s.pad <= 2 && positions >= MIN_POSITIONS && fits(s.channels) && fits(s.filters)
 }
 
-/// True if this thread takes the convolution so.
+/// True if this thread uses this algorithm for the convolution.
 fn wanted(s: &ConvShape, channels: usize) -> bool {
     isa::winograd() && takes(s, channels)
 }
@@ -101,8 +101,8 @@ fn pass_columns(depth: usize, columns: usize, panel: usize) -> usize {
     fitting.max(panel).min(columns.next_multiple_of(panel))
 }
 
-/// Elements of workspace that [`Winograd::run`] needs for both passes, whatever the tile; 0 where
-/// the convolution is not taken so.
+/// Elements of workspace that [`Winograd::run`] needs for both passes, for any tile; 0 if it does
+/// not support the convolution.
 pub(super) fn workspace_len(s: &ConvShape) -> usize {
     if !takes(s, MIN_CHANNELS) {
         return 0;
@@ -114,7 +114,7 @@ pub(super) fn workspace_len(s: &ConvShape) -> usize {
 }
 
 impl<'a> Winograd<'a> {
-    /// `y = epilogue(conv(x, w))`, if it is taken so.
+    /// `y = epilogue(conv(x, w))`, if supported.
     pub(super) fn forward(
         s: &ConvShape,
         [x, w]: [&'a [f32]; 2],
@@ -134,8 +134,8 @@ impl<'a> Winograd<'a> {
         })
     }
 
-    /// `dx = epilogue(g * w)`, each filter multiplied by its `scale`, if it is taken so: the
-    /// convolution of g with the filters turned by half a turn.
+    /// `dx = epilogue(g * w)`, each filter multiplied by its `scale`, if supported: the convolution
+    /// of g with the filters rotated by 180 degrees.
     pub(super) fn grad_input(
         s: &ConvShape,
         [g, w]: [&'a [f32]; 2],
@@ -170,7 +170,7 @@ impl<'a> Winograd<'a> {
         let lines = shares(lines, 1, lines.div_ceil(of_task));
         let cuts: Vec<usize> = lines.iter().map(|line| self.position(*line)).collect();
         let width = pass_columns(self.depth, self.columns, NR);
-        // Where few tasks share the lines, several share the columns of each.
+        // If the lines make too few tasks, several tasks share the columns of each.
         let panels = width / NR;
         let least = panels.div_ceil(tasks::pieces(cuts.len() - 1, panels));
         let step = (least..panels).find(|step| panels.is_multiple_of(*step)).unwrap_or(panels) * NR;
@@ -200,15 +200,15 @@ impl<'a> Winograd<'a> {
         self.output.map(|extent| extent.div_ceil(2))
     }
 
-    /// The first output position of a line of tiles.
+    /// The first output position of a row of tiles.
     fn position(&self, line: usize) -> usize {
         let (image, row) = (line / self.tiles()[0], line % self.tiles()[0]);
         (image * self.output[0] + 2 * row) * self.output[1]
     }
 
     /// Packs the transformed filters: for each panel of `NR` columns, at each point, the rows of
-    /// the reduction. Columns past the last hold zeros. If they are `of_pairs`, the first half of a
-    /// point's rows holds them as bf16.
+    /// the reduction. Columns past the last are zero. If `of_pairs`, the first half of a point's
+    /// rows holds them as bf16.
     fn pack<const NR: usize>(
         &self,
         isa: Isa,
@@ -238,7 +238,7 @@ impl<'a> Winograd<'a> {
         }
     }
 
-    /// Packs the filters `columns`, of which `channels`, in squares that stay in L1.
+    /// Packs `channels` of the filters `columns`, in squares that stay in L1.
     fn pack_filters<const NR: usize>(
         &self,
         isa: Isa,
@@ -265,7 +265,7 @@ impl<'a> Winograd<'a> {
         }
     }
 
-    /// Packs the channels `columns` of the turned filters of `from.0`, times the scale.
+    /// Packs the channels `columns` of the rotated filters of `from.0`, times the scale.
     fn pack_turned<const NR: usize>(
         &self,
         isa: Isa,
@@ -287,7 +287,7 @@ impl<'a> Winograd<'a> {
         }
     }
 
-    /// Computes some tiles, for the columns of the part, from which on filters are packed.
+    /// Computes some tiles, for the part's columns; packed filters start at the first of these.
     fn tiles_of_task<T: Tile<MR, NR>, const MR: usize, const NR: usize>(
         &self,
         tile: T,
@@ -343,7 +343,7 @@ struct Memory<const NR: usize> {
     values: Vec<f32>,
     /// The same as pairs of bf16.
     pairs: Vec<f32>,
-    /// Sums of products for a panel, `[16][tiles]`.
+    /// Accumulators of a panel, `[16][tiles]`.
     sums: Vec<[f32; NR]>,
 }
 
@@ -353,7 +353,7 @@ fn blocks(depth: usize) -> impl Iterator<Item = Range<usize>> {
     (0..depth).step_by(run.max(1)).map(move |start| start..depth.min(start + run))
 }
 
-/// Rows of `depth` values, of which a product takes `block`.
+/// Rows of `depth` values; a GEMM reads `block` of each.
 fn rows<'a>(values: &'a [f32], depth: usize, block: &Range<usize>) -> RowTable<'a> {
     let mut table = RowTable::new();
     let taps = TapRange::new(&[0], 0, block.len());
@@ -366,7 +366,7 @@ fn rows<'a>(values: &'a [f32], depth: usize, block: &Range<usize>) -> RowTable<'
 }
 
 wide! {
-    /// Adds a tile of sums, or overwrites at `first`.
+    /// Adds a tile of accumulators, or overwrites at `first`.
     fn add[const NR](acc: &[[f32; NR]], first: bool, sums: &mut [[f32; NR]]) {
         for (sum, acc) in sums.iter_mut().zip(acc) {
             if first {

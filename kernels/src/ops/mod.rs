@@ -1,4 +1,4 @@
-//! The ops, one folder each, in folders by what they are for. Outside, an op's name stands alone:
+//! The ops, one folder each, grouped by purpose. They are re-exported without the group:
 //! `kernels::ops::conv2d`.
 
 mod boxes;
@@ -33,7 +33,7 @@ pub fn cases() -> Vec<OpCase> {
     .concat()
 }
 
-/// The cases of convolutions and linear layers alone, with the ops that are fused into them.
+/// The cases of convolutions, linear layers and the ops fused into them.
 pub(crate) fn product_cases() -> Vec<OpCase> {
     products::cases()
 }

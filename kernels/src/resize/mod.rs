@@ -1,14 +1,14 @@
-//! Where the pixels of a resized image come from: as in `torch.nn.functional.interpolate` with
-//! `align_corners=False` and the scale taken from the two sizes (`recompute_scale_factor=True`), or
-//! as in Pillow ([`pil_taps`]).
+//! Source pixels of a resized image: as in `torch.nn.functional.interpolate` with
+//! `align_corners=False` and the scale computed from the two sizes (`recompute_scale_factor=True`),
+//! or as in Pillow ([`pil_taps`]).
 //!
-//! Sizes are in pixels along one axis; arithmetic in f32, as there.
+//! Sizes are in pixels along one axis; arithmetic in f32, as in PyTorch.
 
 mod pil;
 
 pub use pil::{PilTaps, pil_taps};
 
-/// Two neighbouring source pixels and the weight of the second.
+/// Two adjacent source pixels and the weight of the second.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BilinearTap {
     /// First source pixel.

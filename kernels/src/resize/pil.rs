@@ -1,5 +1,5 @@
 //! Pillow's bilinear resize of 8-bit pixels (`Image.resize(size, Image.BILINEAR)`), which averages
-//! over an area where it shrinks.
+//! over an area when it shrinks.
 //!
 //! Each axis is a sum with fixed-point weights, rounded to a byte after the columns and again after
 //! the rows (`src/libImaging/Resample.c`). Sizes are in pixels along one axis; weights in f64.
@@ -9,12 +9,12 @@ const PRECISION: u32 = 32 - 8 - 2;
 /// One half in fixed point.
 const HALF: i32 = 1 << (PRECISION - 1);
 
-/// Neighbouring source pixels with their weights in fixed point.
+/// Adjacent source pixels with their weights in fixed point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PilTaps {
     /// First source pixel.
     pub first: usize,
-    /// Weights of it and the ones behind it.
+    /// Weights of the first and following source pixels.
     pub weights: Vec<i32>,
 }
 
@@ -32,7 +32,7 @@ pub fn pil_taps(target: usize, source_size: usize, target_size: usize) -> PilTap
     let scale = source_size as f64 / target_size as f64;
     let support = scale.max(1.0);
     let center = (target as f64 + 0.5) * scale;
-    // As C truncates; negative values count as 0.
+    // Truncated as in C; negative values count as 0.
     let first = (center - support + 0.5) as usize;
     let end = ((center + support + 0.5) as usize).min(source_size);
     let triangle = |i: usize| (1.0 - ((i as f64 - center + 0.5) / support).abs()).max(0.0);

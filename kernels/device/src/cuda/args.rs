@@ -1,4 +1,4 @@
-//! Arguments of a launch in memory, as the driver reads them.
+//! Arguments of a launch in memory, in the layout that the driver expects.
 
 use std::ffi::c_void;
 

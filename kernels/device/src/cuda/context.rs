@@ -10,9 +10,9 @@ use cudarc::driver::{DriverError, result};
 use crate::architecture::Capability;
 use crate::{DeviceError, DeviceMemory, DevicePtr, Gpu, Precision, Touch};
 
-/// CUDA 12.2, whose PTX the kernels are compiled to; driver 535 brought it.
+/// CUDA 12.2, the version of the kernels' PTX; driver 535 introduced it.
 const OLDEST_CUDA: i32 = 12020;
-/// A100: asynchronous copies and tensor cores for 16x8x16 products.
+/// A100: asynchronous copies and tensor cores with m16n8k16 MMAs.
 const OLDEST_CAPABILITY: Capability = Capability { major: 8, minor: 0 };
 
 /// The primary context of one GPU. Every handle of the device keeps it alive.
@@ -25,14 +25,14 @@ pub(super) struct Context {
     /// The GPU as planning sees it.
     pub(super) gpu: Gpu,
     is_given_up: AtomicBool,
-    /// `driverDeclare` of the driver for tests; no other has it.
+    /// `driverDeclare` of the emulated driver; no other has it.
     declare: Option<Declare>,
 }
 
-/// Takes bytes, as [`Declared`], of which there are so many, for this thread's next launch or sum.
+/// Takes an array of [`Declared`] and its length, for this thread's next launch or all-reduce.
 type Declare = unsafe extern "C" fn(*const Declared, usize);
 
-/// Bytes that a launch or sum may touch.
+/// Bytes that a launch or all-reduce may access.
 #[repr(C)]
 struct Declared {
     first: DevicePtr,
@@ -75,7 +75,7 @@ impl Context {
         let raw = unsafe { result::primary_ctx::retain(device) }
             .or_fault(|| format!("opening GPU {ordinal} ({name})"))?;
         let name = format!("{name}, driver for CUDA {}", version_text(version));
-        // SAFETY: the driver is loaded, and only the one for tests has the symbol, of that type.
+        // SAFETY: the driver is loaded, and only the emulated one has the symbol, of that type.
         let declare = unsafe { sys::culib().get::<Declare>(b"driverDeclare") };
         let declare = declare.ok().map(|symbol| *symbol);
         let is_given_up = AtomicBool::new(false);
@@ -91,7 +91,7 @@ impl Context {
     /// Makes the context current on this thread; every use of a handle starts with this.
     ///
     /// # Errors
-    /// Driver errors, and any use of a GPU that was given up: releases skip what does not bind.
+    /// Driver errors, and any use of a GPU that was given up; releases are then skipped.
     pub(super) fn bind(&self) -> Result<(), DeviceError> {
         if self.is_given_up.load(Ordering::SeqCst) {
             let reason = "it was given up, as it hangs".into();
@@ -101,7 +101,7 @@ impl Context {
         unsafe { result::ctx::set_current(self.raw) }.or_fault(|| "choosing the GPU".into())
     }
 
-    /// Declares the bytes of this thread's next launch or sum to a driver that checks them.
+    /// Declares the bytes of this thread's next launch or all-reduce to a driver that checks them.
     pub(super) fn declare(&self, touches: impl Iterator<Item = Touch>) {
         let Some(declare) = self.declare else { return };
         let declared = touches.map(|Touch { ptr, bytes, access }| Declared {
@@ -110,11 +110,11 @@ impl Context {
             writes: access.writes().into(),
         });
         let list: Vec<Declared> = declared.collect();
-        // SAFETY: the list has as many entries as is said, and is copied by the call.
+        // SAFETY: the list has the given number of entries, and is copied by the call.
         unsafe { declare(list.as_ptr(), list.len()) }
     }
 
-    /// Lets nothing reach the GPU any more.
+    /// Rejects every later call to the GPU.
     pub(super) fn give_up(&self) {
         self.is_given_up.store(true, Ordering::SeqCst);
     }
@@ -171,7 +171,7 @@ impl Installed {
     /// Queries the driver without opening a GPU.
     ///
     /// # Errors
-    /// [`DeviceError::Absent`] with one sentence if there is no driver that can run the kernels.
+    /// [`DeviceError::Absent`] with a one-line message if no driver can run the kernels.
     pub fn find() -> Result<Self, DeviceError> {
         let cuda = version_text(init_driver()?);
         let count = result::device::get_count().map_err(no_driver)?;
@@ -184,7 +184,7 @@ fn describe(ordinal: i32) -> Result<InstalledGpu, DeviceError> {
     let device = result::device::get(ordinal).map_err(no_driver)?;
     let name = result::device::get_name(device).map_err(no_driver)?;
     let capability = capability(device)?;
-    // SAFETY: `device` is what the driver gave.
+    // SAFETY: `device` is from the driver.
     let memory_bytes = unsafe { result::device::total_mem(device) }.map_err(no_driver)?;
     let refused = check_capability(ordinal.max(0) as usize, &name, capability);
     let refused = refused.err().map(|e| e.to_string());
@@ -193,8 +193,8 @@ fn describe(ordinal: i32) -> Result<InstalledGpu, DeviceError> {
 
 /// Loads and initializes the driver; returns its CUDA version.
 fn init_driver() -> Result<i32, DeviceError> {
-    // SAFETY: loads NVIDIA's driver library, if there is one, whose initialisers ask nothing of
-    // the process. (Any other call without the library would panic.)
+    // SAFETY: loads NVIDIA's driver library, if there is one, whose initialisers have no
+    // preconditions. (Any other call without the library would panic.)
     if !unsafe { sys::is_culib_present() } {
         return Err(absent("no NVIDIA driver is installed (libcuda.so.1 is not found)"));
     }
@@ -207,7 +207,7 @@ fn init_driver() -> Result<i32, DeviceError> {
 }
 
 fn attribute(device: sys::CUdevice, attribute: Attribute) -> Result<i32, DeviceError> {
-    // SAFETY: every device here is one that the driver gave.
+    // SAFETY: every device here is from the driver.
     unsafe { result::device::get_attribute(device, attribute) }.map_err(no_driver)
 }
 

@@ -37,7 +37,7 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: `ptr` is of `new` and is given back once. The driver waits for work that may
+            // SAFETY: `ptr` is from `new` and freed once. The driver waits for work that may
             // use it. A device that failed has lost its memory already.
             let _ = unsafe { result::free_sync(self.ptr) };
         }
@@ -53,11 +53,11 @@ pub(super) struct PinnedMemory {
     context: Arc<Context>,
 }
 
-// SAFETY: the memory belongs to the process and not to a thread. It is reached by volatile reads
+// SAFETY: the memory belongs to the process and not to a thread. It is accessed by volatile reads
 // and writes through the raw pointer, or by references that borrow the `StagingMemory` around it.
 unsafe impl Send for PinnedMemory {}
 // SAFETY: as for `Send`. Two threads that write the same bytes at once would race; the contract of
-// `Device::write_pinned` leaves the order to the caller, and what is read then is bytes, of which
+// `Device::write_pinned` leaves the order to the caller, and a read gets plain bytes, for which
 // every value is valid.
 unsafe impl Sync for PinnedMemory {}
 
@@ -73,8 +73,8 @@ impl PinnedMemory {
             return Err(DeviceError::Driver { call: call(), reason: "no address".into() });
         };
         let mut memory = Self { host, bytes, device_ptr: 0, context: context.clone() };
-        // SAFETY: `host` leads to that many bytes of memory that nothing else uses yet; the second
-        // call asks for the device's address of what was made with DEVICEMAP.
+        // SAFETY: `host` points to that many bytes of memory that nothing else uses yet; the second
+        // call queries the device address of memory allocated with DEVICEMAP.
         let mapped = unsafe {
             host.as_ptr().write_bytes(0, bytes.max(1));
             sys::cuMemHostGetDevicePointer_v2(&mut memory.device_ptr, host.as_ptr().cast(), 0)
@@ -86,7 +86,7 @@ impl PinnedMemory {
     /// Host address of `bytes` bytes from `offset`, for copies by the driver.
     pub(super) fn host(&self, offset: usize, bytes: usize) -> *const u8 {
         self.check(offset, bytes);
-        // SAFETY: `offset` lies in the memory, or at its end.
+        // SAFETY: `offset` is within the memory, or at its end.
         unsafe { self.host.as_ptr().add(offset) }
     }
 
@@ -110,7 +110,7 @@ impl PinnedMemory {
         }
     }
 
-    /// Copies bytes out; aligned words of 4 bytes are read whole.
+    /// Copies bytes out; aligned 4-byte words are read atomically.
     pub(super) fn read(&self, offset: usize, bytes: &mut [u8]) {
         self.check(offset, bytes.len());
         let mut at = 0;
@@ -144,7 +144,7 @@ impl PinnedMemory {
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: the memory is of `new` and given back once; the device waits for all work
+            // SAFETY: the memory is from `new` and freed once; the device waits for all work
             // before it drops its memory.
             let _ = unsafe { result::free_host(self.host.as_ptr().cast()) };
         }

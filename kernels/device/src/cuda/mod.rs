@@ -1,8 +1,8 @@
 //! NVIDIA GPUs, through the installed driver.
 //!
 //! The driver library is loaded when a device is opened: one build serves machines with and without
-//! a GPU, and a missing driver or GPU is reported in one sentence. Kernels are machine code for the
-//! GPU; where there is none, the driver compiles their PTX, and caches the code.
+//! a GPU, and a missing driver or GPU is reported in one line. Kernels are machine code for the
+//! GPU; if there is none, the driver compiles their PTX and caches the code.
 
 mod args;
 mod context;
@@ -74,8 +74,8 @@ impl CudaDevice {
     /// to compile kernels, as it may take half a minute.
     ///
     /// # Errors
-    /// [`DeviceError::Absent`] with one sentence if there is no such GPU, or no driver that can run
-    /// the kernels; never a panic.
+    /// [`DeviceError::Absent`] with a one-line message if there is no such GPU, or no driver that
+    /// can run the kernels; never a panic.
     pub fn open(
         ordinal: usize,
         kernels: &[&'static Compiled],
@@ -87,7 +87,7 @@ impl CudaDevice {
         Ok(Self { state: Mutex::default(), group: OnceLock::new(), kernels, context, gpu })
     }
 
-    /// The device, whose plans take wgmma kernels only if `wgmma`.
+    /// The device; its plans use wgmma kernels only if `wgmma` is set.
     pub fn with_wgmma(mut self, wgmma: bool) -> Self {
         self.gpu.wgmma = wgmma;
         self
@@ -96,11 +96,11 @@ impl CudaDevice {
     /// Joins the group of this identifier (from [`nccl_id`]), once: from then on
     /// [`Device::all_reduce`] sums over its ranks. Returns when all have joined.
     ///
-    /// Panics if a graph was captured before: it holds copies in place of sums.
+    /// Panics if a graph was captured before: it contains copies in place of all-reduces.
     ///
     /// # Errors
-    /// [`DeviceError::Absent`] with one sentence if NCCL is missing or too old; NCCL's own errors;
-    /// a rank that does not come in time.
+    /// [`DeviceError::Absent`] with a one-line message if NCCL is missing or too old; NCCL's own
+    /// errors; a rank that does not join in time.
     pub fn join(
         &self,
         ranks: Ranks,
@@ -118,11 +118,11 @@ impl CudaDevice {
         Ok(())
     }
 
-    /// Leaves the group, from any thread: sums that wait for lost ranks end, with undefined
-    /// results, and nothing can be summed or replayed any more.
+    /// Leaves the group, from any thread: all-reduces that wait for lost ranks end, with undefined
+    /// results, and further all-reduces and replays fail.
     ///
     /// # Errors
-    /// NCCL's own errors, or a call into NCCL that does not come back within a second.
+    /// NCCL's own errors, or a call into NCCL that does not return within a second.
     pub fn abort(&self) -> Result<(), DeviceError> {
         let graphs = || self.lock().graphs.iter_mut().filter_map(Option::take).collect::<Vec<_>>();
         self.group.get().map_or(Ok(()), |group| group.abort(graphs))
@@ -170,7 +170,7 @@ impl State {
     }
 }
 
-/// Gives up what a handle stands for. Panics if it is not of this device, or was released before.
+/// Releases the object of a handle. Panics if it is not of this device, or was released before.
 fn release<T>(slots: &mut [Option<T>], handle: u32) {
     let released = slots.get_mut(handle as usize).and_then(Option::take);
     assert!(released.is_some(), "handle {handle} is not of this device");
@@ -464,12 +464,12 @@ impl Device for CudaDevice {
 
     fn idle(&self) -> Result<(), DeviceError> {
         std::thread::sleep(IDLE);
-        // Every later call reports an earlier fault: query a stream, without waiting for it.
+        // Every later call reports an earlier error: query a stream, without waiting for it.
         let stream = self.lock().replayed.clone();
         stream.map_or(Ok(()), |stream| stream.check())?;
         let checked = self.group.get().map_or(Ok(()), Communicator::check);
         if checked.is_err() {
-            // Sums that wait for other ranks would keep the device from being dropped.
+            // All-reduces that wait for other ranks would keep the device from being dropped.
             let _ = self.abort();
         }
         checked

@@ -15,10 +15,10 @@ use super::context::{Context, OrFault, reason};
 use crate::manifest::{Compiled, Kernel, Resources, Source};
 use crate::{DeviceError, ModuleLoad, Remark};
 
-/// Threads that have the driver compile PTX.
+/// Threads on which the driver compiles PTX.
 const MAX_THREADS: usize = 8;
 
-/// Compiled kernels; the module of each is loaded when one of its kernels is first wanted.
+/// Compiled kernels; each module is loaded when one of its kernels is first requested.
 pub(super) struct Kernels {
     context: Arc<Context>,
     sets: Vec<&'static Compiled>,
@@ -55,9 +55,9 @@ impl Kernels {
         self.lock().get(name).cloned().ok_or_else(|| fault(name, "its module does not hold it"))
     }
 
-    /// Loads what is missing of these kernels, or of all kernels of the first set, the one that
-    /// training runs. Tries all modules, even if one fails; those without machine code for this GPU
-    /// on several threads.
+    /// Loads those of these kernels that are not loaded yet, or all kernels of the first set, the
+    /// one that training runs. Tries all modules, even if one fails; those without machine code for
+    /// this GPU on several threads.
     pub(super) fn load_all(&self, wanted: Option<&BTreeSet<&str>>) -> Vec<ModuleLoad> {
         let members: Vec<Member> = match wanted {
             Some(names) => names.iter().filter_map(|name| self.member(name)).collect(),
@@ -84,7 +84,7 @@ impl Kernels {
         })
     }
 
-    /// Where a kernel is for the newest architecture that the GPU runs.
+    /// The location of a kernel for the newest architecture that the GPU runs.
     fn member(&self, name: &str) -> Option<Member> {
         let capability = self.context.gpu.capability;
         self.sets.iter().find_map(|set| {
@@ -121,7 +121,7 @@ impl Kernels {
         Ok(remarks)
     }
 
-    /// The machine code for this GPU, if it is shipped and the driver takes it; else the driver
+    /// The machine code for this GPU, if it is shipped and the driver accepts it; else the driver
     /// compiles the PTX.
     fn module(&self, set: &Compiled, source: &Source) -> Result<Module, DeviceError> {
         let code = set.machine_code(source, self.context.gpu.capability);
@@ -134,8 +134,8 @@ impl Kernels {
         Module::of_ptx(&self.context, &source.path, set.ptx(source))
     }
 
-    /// The difference of a kernel from what plans assume: they count on the registers in the
-    /// manifest, and local memory in a hot loop is slow.
+    /// The difference between a kernel's resources and the manifest's, which plans rely on: local
+    /// memory in a hot loop is slow.
     fn remark(&self, kernel: &Kernel, takes: [u32; 2]) -> Option<Remark> {
         let planned = planned(kernel, self.context.gpu.capability.major)?;
         let planned = [planned.registers, planned.stack_bytes];
@@ -180,7 +180,7 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// None if the driver does not take the code: it is for another GPU, or a newer driver.
+    /// None if the driver rejects the code: it is for another GPU, or a newer driver.
     fn of_code(context: &Arc<Context>, code: &[u8]) -> Option<Self> {
         context.bind().ok()?;
         let mut raw = ptr::null_mut();
@@ -201,11 +201,11 @@ impl Module {
         let mut raw = ptr::null_mut();
         let mut log = vec![0u8; 4096];
         let mut options = [Jit::CU_JIT_ERROR_LOG_BUFFER, Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-        // The driver expects a number in place of this pointer.
+        // The driver expects a number in this pointer argument.
         let mut values: [*mut c_void; 2] =
             [log.as_mut_ptr().cast(), ptr::without_provenance_mut(log.len() - 1)];
-        // SAFETY: the image is a zero-ended text; the options are two, with as many values, of
-        // which the buffer has the length that the other states. All outlive the call.
+        // SAFETY: the image is a zero-terminated string; there are two options and two values, the
+        // log buffer and its length. All outlive the call.
         let made = unsafe {
             let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
             sys::cuModuleLoadDataEx(&mut raw, image.as_ptr().cast(), 2, options, values)
@@ -253,8 +253,8 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: the handle is of `new`, and given up once; functions hold the module, and the
-            // device drops its graphs before its kernels.
+            // SAFETY: the handle is from `new`, and released once; functions hold the module, and
+            // the device drops its graphs before its kernels.
             let _ = unsafe { result::module::unload(self.raw) };
         }
     }

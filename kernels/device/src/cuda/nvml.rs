@@ -1,4 +1,4 @@
-//! The work of a GPU by its own account: NVIDIA's management library, loaded at run time.
+//! Utilization of a GPU as reported by NVML, NVIDIA's management library, loaded at run time.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
@@ -12,11 +12,11 @@ const CLOCKS: [(&str, c_uint); 2] = [("gpu_sm_mhz", 1), ("gpu_memory_mhz", 2)];
 
 type Handle = *mut c_void;
 
-/// The library, if there is one that starts.
+/// The library, if it is installed and initialises.
 fn library() -> Option<&'static Library> {
     static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
     let open = || {
-        // SAFETY: loads NVIDIA's library, whose initialisers ask nothing of the process.
+        // SAFETY: loads NVIDIA's library, whose initialisers have no preconditions.
         let library = unsafe { Library::new(NAME) }.ok()?;
         // SAFETY: the function has this signature in every version.
         let init = unsafe { library.get::<unsafe extern "C" fn() -> c_int>(b"nvmlInit_v2") };
@@ -29,13 +29,13 @@ fn library() -> Option<&'static Library> {
 /// A value that a function writes for a device.
 ///
 /// # Safety
-/// The function of this name must take a device and a place for a `T`.
+/// The function of this name must take a device and a pointer to a `T`.
 unsafe fn value<T: Default>(library: &Library, name: &str, device: Handle) -> Option<T> {
     type Function<T> = unsafe extern "C" fn(Handle, *mut T) -> c_int;
     // SAFETY: the caller guarantees the signature.
     let function = unsafe { library.get::<Function<T>>(name.as_bytes()) }.ok()?;
     let mut value = T::default();
-    // SAFETY: the place is this value's.
+    // SAFETY: the pointer is to this value.
     (unsafe { function(device, &mut value) } == 0).then_some(value)
 }
 
@@ -47,17 +47,17 @@ fn device(library: &Library, uuid: [u8; 16]) -> Option<Handle> {
     let mut found = std::ptr::null_mut();
     // SAFETY: the function has this signature in every version.
     let find = unsafe { library.get::<Find>(b"nvmlDeviceGetHandleByUUID") }.ok()?;
-    // SAFETY: the name ends with a zero, and the place is this handle's.
+    // SAFETY: the name is zero-terminated, and the pointer is to this handle.
     (unsafe { find(name.as_ptr(), &mut found) } == 0).then_some(found)
 }
 
-/// Load, memory, power and clocks of the GPU of this identifier, by name; those that the library
-/// does not know are left out, and all of them without the library.
+/// Load, memory, power and clocks of the GPU with this UUID, by name; unsupported values are left
+/// out, and all of them without the library.
 pub(super) fn usage(uuid: [u8; 16]) -> Vec<(&'static str, f64)> {
     let Some(library) = library() else { return vec![] };
     let Some(device) = device(library, uuid) else { return vec![] };
-    // SAFETY: in every version these functions write two shares of the time, in percent, with a
-    // kernel and with a copy; all bytes, free ones and used ones; and milliwatts.
+    // SAFETY: in every version these functions write the percentage of time with a kernel and with
+    // a copy; total, free and used bytes; and milliwatts.
     let (load, memory, power) = unsafe {
         (
             value::<[c_uint; 2]>(library, "nvmlDeviceGetUtilizationRates", device),
@@ -70,7 +70,7 @@ pub(super) fn usage(uuid: [u8; 16]) -> Vec<(&'static str, f64)> {
         let mut mhz = 0;
         // SAFETY: the function has this signature in every version.
         let clock = unsafe { library.get::<Clock>(b"nvmlDeviceGetClockInfo") }.ok()?;
-        // SAFETY: the place is this number's.
+        // SAFETY: the pointer is to this number.
         (unsafe { clock(device, kind, &mut mhz) } == 0).then_some((name, f64::from(mhz)))
     };
     let known = [

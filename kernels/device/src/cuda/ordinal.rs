@@ -3,12 +3,12 @@
 use super::Installed;
 use crate::DeviceError;
 
-/// The GPU of a rank that is number `local_rank` of `local_ranks` on its machine: the one of its
-/// number, or the only one, if `CUDA_VISIBLE_DEVICES` shows each rank its own. Ranks take turns on
-/// fewer GPUs if `NCCL_MULTI_RANK_GPU_ENABLE` is 1, with which NCCL 2.30 lets them share one.
+/// The GPU of rank `local_rank` of `local_ranks` on its machine: the one with that number, or the
+/// only one, if `CUDA_VISIBLE_DEVICES` shows each rank its own. With fewer GPUs, ranks are assigned
+/// round-robin if `NCCL_MULTI_RANK_GPU_ENABLE` is 1, with which NCCL 2.30 lets them share one.
 ///
 /// # Errors
-/// In one sentence: [`DeviceError::Absent`] if there is no driver or no GPU,
+/// A one-line message: [`DeviceError::Absent`] if there is no driver or no GPU,
 /// [`DeviceError::Driver`] if there are fewer GPUs than ranks.
 pub fn ordinal_of(local_rank: usize, local_ranks: usize) -> Result<usize, DeviceError> {
     let gpus = Installed::find()?.gpus.len();
@@ -41,7 +41,7 @@ fn choose(
             );
             Err(match gpus {
                 0 => DeviceError::Absent(reason),
-                // Not absent: that would leave all ranks to the CPU, in silence.
+                // Not `Absent`: that would silently run all ranks on the CPU.
                 _ => DeviceError::Driver { call: "choosing a GPU".into(), reason },
             })
         }
@@ -79,7 +79,7 @@ mod tests {
             |gpus, chosen| choose(1, 4, gpus, chosen, false).expect_err("too few").to_string();
         let rest = "; start fewer ranks, or show each its own GPU";
         let need = "4 ranks on this machine need a GPU each, and ";
-        // Where there is a GPU, its lack is no reason to run on the CPU.
+        // With too few GPUs, a run must not silently fall back to the CPU.
         let call = "choosing a GPU: ";
         assert_eq!(said(1, false), format!("{call}{need}1 is visible{rest}"));
         let named = format!("{call}{need}2 are visible in CUDA_VISIBLE_DEVICES{rest}");

@@ -8,7 +8,7 @@ use super::memory::PinnedMemory;
 use super::stream::Event;
 use crate::{DeviceError, PinnedBytes};
 
-/// Pinned memory that its owner reaches by reference. The device only ever reads it, by copies.
+/// Pinned memory that its owner accesses by reference. The device only reads it, by copies.
 #[derive(Debug)]
 pub(super) struct StagingMemory {
     pub(super) memory: PinnedMemory,
@@ -17,7 +17,7 @@ pub(super) struct StagingMemory {
 }
 
 impl StagingMemory {
-    /// Takes memory, all zero.
+    /// Allocates zeroed memory.
     pub(super) fn new(context: &Arc<Context>, bytes: usize) -> Result<Self, DeviceError> {
         let (memory, copied) = (PinnedMemory::new(context, bytes)?, Event::new(context, false)?);
         Ok(Self { memory, copied })
@@ -26,8 +26,8 @@ impl StagingMemory {
 
 impl PinnedBytes for StagingMemory {
     fn bytes(&self) -> &[u8] {
-        // SAFETY: the memory is alive, initialised by `new`, and as long as it says. A writer
-        // borrows `self` mutably; the device gets no address but as the source of copies.
+        // SAFETY: the memory is alive, initialised by `new`, and has that length. A writer borrows
+        // `self` mutably; the device gets the address only as the source of copies.
         unsafe { std::slice::from_raw_parts(self.memory.host.as_ptr(), self.memory.bytes) }
     }
 
@@ -41,7 +41,7 @@ impl PinnedBytes for StagingMemory {
 
 impl Drop for StagingMemory {
     fn drop(&mut self) {
-        // A device that failed copies no more.
+        // A failed device runs no more copies.
         let _ = self.copied.wait();
     }
 }

@@ -15,7 +15,7 @@ use super::memory::PinnedMemory;
 use super::module::Function;
 use crate::{DeviceCopy, DeviceError, DevicePtr, Launch, Priority};
 
-/// The driver's number of a priority. Greater ones have lower numbers: today's GPUs have 0 to -5.
+/// The driver's number of a priority. Greater ones have lower numbers: current GPUs have 0 to -5.
 fn number_of(priority: Priority, least: c_int, greatest: c_int) -> c_int {
     match priority {
         Priority::Low => least,
@@ -32,8 +32,8 @@ pub(super) struct Stream {
 }
 
 // SAFETY: a stream is a handle; the driver lets any thread that has the context current use it, at
-// the same time as others. (Only a capture is bound to the thread that began it, and the driver
-// refuses others.)
+// the same time as others. (Only a capture is bound to the thread that began it; the driver rejects
+// calls from others.)
 unsafe impl Send for Stream {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Stream {}
@@ -93,9 +93,9 @@ impl Stream {
         let ([gx, gy, gz], [bx, by, bz]) = (launch.grid, launch.block);
         // SAFETY: function and stream are alive, and of one context; graphs that hold the function
         // are dropped before its module. The arguments were packed to the sizes of the kernel's
-        // parameters, and the driver copies them before it returns. The kernel reaches memory by
-        // the addresses that it is given: that it keeps to its buffers is what the driver for
-        // tests shows for the same PTX.
+        // parameters, and the driver copies them before it returns. The kernel accesses memory by
+        // the given addresses; tests on the emulated driver check that the same PTX stays within
+        // its buffers.
         let launched = unsafe {
             let shared = launch.shared_bytes;
             let handle = function.raw();
@@ -200,7 +200,7 @@ impl Stream {
         }
         let mut exec = ptr::null_mut();
         // Kernels keep the priorities of the streams that they were captured on; by default all
-        // would take that of the stream that replays.
+        // would take the priority of the replaying stream.
         let flags = sys::CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0;
         // SAFETY: the graph is alive until it is destroyed, once, after it was instantiated; what
         // was instantiated does not need it.
@@ -228,7 +228,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: the handle is of `new`, and given up once.
+            // SAFETY: the handle is from `new`, and released once.
             let _ = unsafe { result::stream::destroy(self.raw) };
         }
     }
@@ -287,7 +287,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         if self.context.bind().is_ok() {
-            // SAFETY: the handle is of `new`, and given up once.
+            // SAFETY: the handle is from `new`, and released once.
             let _ = unsafe { result::event::destroy(self.raw) };
         }
     }
@@ -303,14 +303,14 @@ pub(super) struct Graph {
 #[derive(Debug)]
 struct Exec(sys::CUgraphExec);
 
-// SAFETY: a graph is a handle that belongs to no thread; the mutex around it keeps threads apart.
+// SAFETY: a graph is a handle that belongs to no thread; the mutex around it serializes access.
 unsafe impl Send for Exec {}
 
 impl Drop for Graph {
     fn drop(&mut self) {
         let exec = self.exec.get_mut().unwrap_or_else(PoisonError::into_inner);
         if self.context.bind().is_ok() {
-            // SAFETY: the handle is of `end_capture`, and given up once.
+            // SAFETY: the handle is from `end_capture`, and released once.
             let _ = unsafe { result::graph::exec_destroy(exec.0) };
         }
     }

@@ -10,16 +10,16 @@ struct Conv {
   DEVICE int filter_len() const { return kernel_h * kernel_w * channels; }
   DEVICE int group_channels() const { return channels; }
   DEVICE int group_filters() const { return filters; }
-  // Values in a row of the output's gradient, if it is copied to rows of whole chunks.
+  // Elements per row of the output gradient, if rows are padded to whole chunks.
   DEVICE int gradient_pitch(bool padded) const {
     return padded ? ceil_div(filters, 8) * 8 : filters;
   }
 };
 static_assert(sizeof(Conv) == 44, "eleven ints");
 
-// A convolution with `dilation` rows or columns of the map from a tap to the next, whose filters
-// w [K,R,S,C / groups] read the channels of their group alone. One group is of any size; each of
-// several has multiples of 64 channels and filters, so that a tile lies in one.
+// A convolution with `dilation` rows or columns between adjacent taps, whose filters w [K,R,S,C /
+// groups] read only the channels of their group. A single group has any size; each of several has
+// multiples of 64 channels and filters, so that a tile is within one group.
 struct GroupedConv : Conv {
   static constexpr bool GROUPED = true;
   int dilation, groups;
@@ -30,8 +30,8 @@ struct GroupedConv : Conv {
 };
 static_assert(sizeof(GroupedConv) == 52, "thirteen ints");
 
-// Division by a number that the host prepared: q = high word of n * magic, shifted. Exact for
-// 0 <= n < 2^31, where magic = ceil(2^(32 + shift) / divisor) and 2^(shift + 1) >= divisor.
+// Division by a number that the host prepared: q = high word of n * magic, shifted. Exact for 0 <=
+// n < 2^31, where magic = ceil(2^(32 + shift) / divisor) and 2^(shift + 1) >= divisor.
 struct Divisor {
   unsigned divisor, magic, shift;
   DEVICE int quotient(int n, int& rest) const {
@@ -42,9 +42,9 @@ struct Divisor {
 };
 static_assert(sizeof(Divisor) == 12, "three ints");
 
-// One kernel dimension of a residue class: the positions `first + i * stride` of the input, of
-// which there are `extent`, meet only the taps `tap + j * stride`, of which there are `taps`;
-// position i and tap j meet at output i + reach - j.
+// One kernel dimension of a residue class: the `extent` input positions `first + i * stride` are
+// reached only by the `taps` taps `tap + j * stride`; position i and tap j contribute to output i +
+// reach - j.
 struct ResidueAxis {
   int tap, taps, first, extent, reach;
   DEVICE ResidueAxis(int residue, int stride, int pad, int kernel, int input) : tap(residue) {
@@ -55,8 +55,8 @@ struct ResidueAxis {
   }
 };
 
-// Taps of a kernel, or of one residue class of it, and the k-blocks of `depth` values that they
-// make: `channels` values for each tap, tap after tap, or with `aligned` each tap apart.
+// Taps of a kernel, or of one residue class of it, and their number of k-blocks of `depth` values:
+// `channels` values per tap, contiguous; with `aligned`, each tap starts a new k-block.
 struct Taps {
   int rows, columns;
   DEVICE int k_blocks(int channels, int depth, bool aligned) const {

@@ -1,23 +1,22 @@
-// Epilogues: what happens to sums on their way out. Sums pass through shared memory, so that a
-// thread has eight columns of a row and memory sees 16-byte writes.
+// Epilogues: process the accumulators and store them. Accumulators pass through shared memory, so
+// that a thread has eight columns of a row and memory sees 16-byte writes.
 //
-// A finish says what becomes of the sums of a row. It has four parts, so that reads from memory
-// are done once, or early:
+// An epilogue functor has four parts, so that reads from memory happen once, or early:
 //
 //   Held hold(int column)                       values of eight columns, the same for each row
-//   Row fetch(int row, int column, bool filled) values of a row, read before its sums are there
+//   Row fetch(int row, int column, bool filled) values of a row, read before its accumulators
 //   void operator()(float (&v)[CHUNK], const Held&, const Row&, int row, int column, bool filled)
-//                                               makes v from sums and these, and stores it
-//   void prefetch(int row, int column)          brings what is read of 64 columns of a row to L2
+//                                               computes v from accumulators and these, stores it
+//   void prefetch(int row, int column)          prefetches inputs of 64 columns of a row into L2
 //
 // They are called only for rows and columns that exist; a row that is not `filled` has no data, and
-// its sums are 0.
+// its accumulators are 0.
 #pragma once
 #include "real.cuh"
 #include "tile.cuh"
 
-// Eight values of a row of fp32 from column `column` of `columns`; past them zeros. In vectors
-// where rows are multiples of 16 bytes.
+// Eight fp32 values of a row from column `column` of `columns`, zero past the end. Vector loads if
+// rows are multiples of 16 bytes.
 DEVICE void load_columns(float (&v)[CHUNK], const float* row, int column, int columns) {
   if (columns % CHUNK == 0) {
     *(float4*)&v[0] = *(const float4*)(row + column);
@@ -52,7 +51,7 @@ DEVICE void store_columns(half* row, const float (&v)[CHUNK], int column, int co
   }
 }
 
-// Eight reals as they lie in memory: an operand that is read long before it is needed.
+// Eight reals in memory layout: an operand that is read long before it is needed.
 struct Reals {
   Real8 words;
   DEVICE float value(int e) const { return to_float(((const real*)&words)[e]); }
@@ -65,7 +64,7 @@ DEVICE Reals all_reals(real value) {
   return {make_uint4(pair, pair, pair, pair)};
 #endif
 }
-// From column `column` of `columns`, as load_columns.
+// From column `column` of `columns`, as `load_columns`.
 DEVICE Reals load_reals(const real* row, int column, int columns) {
   if (columns % CHUNK == 0) return {*(const Real8*)(row + column)};
   Reals reals = all_reals(real_of(0.0f, 0));
@@ -76,26 +75,26 @@ DEVICE Reals load_reals(const real* row, int column, int columns) {
   return reals;
 }
 
-// Where the signs of eight columns of a row are, a byte: those of four rows of 64 columns lie
-// together, as in src/signs.rs.
+// Offset of the byte with the sign bits of eight columns of a row: the bytes of four rows of 64
+// columns are contiguous, as in src/signs.rs.
 DEVICE int64_t place_of_signs(int row, int column, int columns) {
   const unsigned r = row, c = column;
   return ((int64_t)(r / 4) * (columns / 64) + c / 64) * 32 + r % 4 * 8 + c % 64 / CHUNK;
 }
 
-// y = relu(sum * scale + bias + residual) in reals, each part if it is there, and its signs. Rows
-// without data get 0. An absent summand is -0, neutral to the last bit, so that the loop has no
-// branch.
+// y = relu(acc * scale + bias + residual) in reals, each part if present, and its sign bits. Rows
+// without data get 0. An absent term is -0, the exact neutral element of addition, so that the loop
+// has no branch.
 struct ActivationRows {
   real* y;
-  const float *scale, *bias;  // of a column
+  const float *scale, *bias;  // per column
   const real* residual;       // [rows, columns] as y
   int columns, relu;
-  unsigned char* signs = nullptr;  // those of y
+  unsigned char* signs = nullptr;  // of y
 
   struct Held {
     float scale[CHUNK], bias[CHUNK];
-    float least;  // what is less becomes 0
+    float least;  // lower bound: smaller values become 0
   };
   using Row = Reals;  // the residual's
 
@@ -124,7 +123,7 @@ struct ActivationRows {
       if (v[e] < held.least || !filled) v[e] = 0.0f;
     }
     if (signs) {
-      // Up to half of the least half's value, a value rounds to 0.
+      // Values up to half of the smallest subnormal half round to 0.
       constexpr float VANISHES = sizeof(real) == 2 ? 0x1p-25f : 0.0f;
       unsigned bits = 0;
 #pragma unroll
@@ -135,7 +134,7 @@ struct ActivationRows {
   }
 };
 
-// dw = sum * scale in fp32, the scale that of a row.
+// dw = acc * scale in fp32, with a scale per row.
 struct WeightRows {
   float* dw;
   const float* scale;
@@ -155,7 +154,7 @@ struct WeightRows {
   }
 };
 
-// The partial sums [rows, columns] of a split, as they are. Rows without data are left out.
+// The partial sums [rows, columns] of a split, unchanged. Rows without data are left out.
 struct PartialRows {
   float* partials;
   int columns;
@@ -171,28 +170,29 @@ struct PartialRows {
   }
 };
 
-// A block's tile of D: where it begins, and how many rows and columns D has. Rows from
-// `filled_rows` on hold no data.
+// A block's tile of D: its first row and column, and the extents of D. Rows from `filled_rows` on
+// hold no data.
 struct Corner {
   int first_row, first_column, rows, filled_rows, columns;
   template <class T>
   DEVICE bool is_full() const {
-    constexpr bool FLOATS = sizeof(real) == sizeof(float);  // the short code will do
+    constexpr bool FLOATS = sizeof(real) == sizeof(float);  // the general path suffices
     return !FLOATS && first_row + T::ROWS <= filled_rows && first_column + T::COLUMNS <= columns &&
            columns % CHUNK == 0;
   }
 };
 
-// Hands a block's tile of sums to `finish`, in slices of 16 rows and at most 64 columns for each
-// warp. A FULL tile asks for no limits, and reads all lines of a slice at once, a slice ahead where
-// the tile says so; the code for others is short. `place(row)` gives the output's row for one of D.
+// Passes a block's tile of accumulators to `finish`, in slices of 16 rows and at most 64 columns
+// per warp. A FULL tile checks no bounds, and reads all lines of a slice at once, one slice ahead
+// if the tile allows it; the other code path is compact. `place(row)` maps a row of D to a row of
+// the output.
 template <bool FULL, class T, class Place, class Finish>
 DEVICE void store_rows(const Sums<T>& sums, real* stages, const Corner& d, Place place,
                        const Finish& finish) {
-  // Eight floats more than a line of columns put the four lines that write at once in other banks.
+  // Eight floats of padding put the four lines that are written at once in different banks.
   constexpr int WIDTH = T::WARP_COLUMNS < 64 ? T::WARP_COLUMNS : 64, PITCH = WIDTH + 8;
   constexpr int LANES = WIDTH / CHUNK, SLICES = Sums<T>::ROWS * (T::WARP_COLUMNS / WIDTH);
-  constexpr int LINES = 32 / LANES, TURNS = 16 / LINES;  // lines of a turn, turns of a slice
+  constexpr int LINES = 32 / LANES, TURNS = 16 / LINES;  // lines per turn, turns per slice
   constexpr int BUFFERS = T::SLICES_AHEAD + 1;
   static_assert(T::THREADS / 32 * 16 * PITCH * 2 <= T::STAGES * T::STAGE,
                 "the warps' slices fit the stages");
@@ -263,7 +263,7 @@ DEVICE void store_rows(const Sums<T>& sums, real* stages, const Corner& d, Place
   }
 }
 
-// Has what `finish` reads for a block's tile brought to L2 while the product is made.
+// Prefetches the inputs of `finish` for a block's tile into L2 during the main loop.
 template <class T, class Place, class Finish>
 DEVICE void prefetch_tile(const Corner& d, Place place, const Finish& finish) {
   const int row = d.first_row + threadIdx.x;
@@ -274,8 +274,8 @@ DEVICE void prefetch_tile(const Corner& d, Place place, const Finish& finish) {
     if (d.first_column + column < d.columns) finish.prefetch(place(row), d.first_column + column);
 }
 
-// Hands on a block's tile of sums: to `finish`, or as they are to `partials`, those of this split,
-// if they are not null. `place` as in store_rows.
+// Stores a block's tile of accumulators: through `finish`, or unchanged to this split's part of
+// `partials`, if it is not null. `place` as in `store_rows`.
 template <class T, class Place, class Finish>
 DEVICE void store_tile(const Sums<T>& sums, real* stages, const Corner& d, float* partials,
                        Place place, const Finish& finish) {
@@ -288,13 +288,13 @@ DEVICE void store_tile(const Sums<T>& sums, real* stages, const Corner& d, float
   }
 }
 
-// The partial sums of split blockIdx.z, of [gridDim.z, rows, columns]; null of null.
+// The partial sums of split blockIdx.z in [gridDim.z, rows, columns]; null if `partials` is null.
 DEVICE float* split_of(float* partials, int rows, int columns) {
   return partials ? partials + (int64_t)blockIdx.z * rows * columns : nullptr;
 }
 
-// Sums the splits in their order: a thread for each eight columns of a row, which has its finish's
-// reads under way before the first sum, and those of four splits at a time.
+// Sums the splits in order: one thread per eight columns of a row. It issues the epilogue's loads
+// before the first sum, and loads four splits at a time.
 template <class Finish>
 DEVICE void reduce_splits(const float* partials, int splits, int rows, int columns, int filled_rows,
                           const Finish& finish) {

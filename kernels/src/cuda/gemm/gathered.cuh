@@ -1,5 +1,5 @@
-// Operands of any channel counts: k is one run over taps and channels, and chunks are gathered
-// value by value, each with its own place.
+// Operands with any channel counts: k runs over taps and channels without padding, and chunks are
+// gathered element by element, each with its own address.
 #pragma once
 #include "conv.cuh"
 #include "real.cuh"
@@ -27,7 +27,7 @@ struct Walk {
   }
 };
 
-// A chunk of values that need not lie side by side: value(e) for e = 0 .. 7.
+// A chunk of values that need not be contiguous: value(e) for e = 0 .. 7.
 template <class F>
 DEVICE Real8 gathered(F value) {
 #ifdef REAL_IS_FLOAT
@@ -46,19 +46,19 @@ DEVICE Real8 gathered(F value) {
 #endif
 }
 
-// The chunk of `line` from `first`, of `len` values; zeros past them.
+// The chunk of `line` at `first`, of `len` values; zeros past the end.
 DEVICE Real8 gathered_run(const real* line, int first, int len) {
   return gathered([=](int e) { return first + e < len ? line[first + e] : real_of(0.0f, 0); });
 }
 
-// As the one of stepped.cuh.
+// As WindowRows of stepped.cuh.
 template <class Layout>
 struct GatheredWindowRows {
   const real* map;
-  int height, width, pitch, apart;  // pixels from a tap to the next
+  int height, width, pitch, apart;  // pixels between adjacent taps
   Taps taps;
   Walk walk;
-  int64_t corner[Layout::PER_THREAD];  // element of the window's first tap, were it inside
+  int64_t corner[Layout::PER_THREAD];  // element of the window's first tap, even if outside
   int top[Layout::PER_THREAD], left[Layout::PER_THREAD];
 
   template <class Place>
@@ -75,7 +75,7 @@ struct GatheredWindowRows {
     for (int i = 0; i < Layout::PER_THREAD; i++) {
       int image = 0;
       if (!place(first_row + Layout::line(i), image, top[i], left[i])) {
-        top[i] = left[i] = -(1 << 30);  // outside under every tap
+        top[i] = left[i] = -(1 << 30);  // outside for every tap
       }
       corner[i] = (((int64_t)image * height + top[i]) * width + left[i]) * pitch;
     }
@@ -97,7 +97,7 @@ struct GatheredWindowRows {
 template <class Layout>
 struct GatheredFilterRows {
   const real* filter;  // of the thread's first line
-  int lines, len, k;   // lines from there that exist; values of a filter
+  int lines, len, k;   // lines left from there; values per filter
 
   template <class C>
   DEVICE GatheredFilterRows(const real* w, const C& conv, int k_block, int first_column)
@@ -142,7 +142,7 @@ struct GatheredFilterColumns {
   DEVICE void next() { k += Layout::DEPTH; }
 };
 
-// Both operands of a pass whose k are taps and channels.
+// Both operands of a pass with k over taps and channels.
 template <class LeftRows, class RightLines>
 struct GatheredTapOperands {
   LeftRows windows;

@@ -1,4 +1,4 @@
-// The one matrix product of all passes: of a Tile (tile.cuh), a pass (passes.cuh) and a finish
+// GEMM kernel for forward, dgrad and wgrad: tile (tile.cuh) x pass (passes.cuh) x epilogue
 // (epilogue.cuh).
 #pragma once
 #include "epilogue.cuh"
@@ -9,7 +9,7 @@
 #include "multiply.cuh"
 #endif
 
-// sums += the pass's product in the tile at `first_row` and `first_column`, over the k-blocks of
+// Accumulates the pass's GEMM for the tile at `first_row` and `first_column` over the k-blocks of
 // `share`.
 template <class T, class Pass, class RowSum>
 DEVICE void multiply(Sums<T>& sums, RowSum& row_sums, const Pass& pass, Share share, int first_row,
@@ -20,7 +20,7 @@ DEVICE void multiply(Sums<T>& sums, RowSum& row_sums, const Pass& pass, Share sh
   Loop<T, Left, Right, decltype(from), RowSum>(from, row_sums, stages).run(sums, share.len);
 }
 
-// Two passes of the same extents, one behind the other.
+// Two passes of the same extents, one after the other, into the same accumulators.
 template <class First, class Second>
 struct SumOf : First {
   Second second;
@@ -35,9 +35,9 @@ DEVICE void multiply(Sums<T>& sums, RowSum& row_sums, const SumOf<First, Second>
            first_column, stages);
 }
 
-// The body of a kernel: makes tile blockIdx.x of D, columns fastest, and hands it to `finish`; or
-// as it is to `partials`, in the part of this split, if they are not null. Blocks of the first
-// columns also make the sums of A's rows.
+// The body of a kernel: computes tile blockIdx.x of D, columns fastest, and passes it to `finish`;
+// or stores it unchanged to this split's part of `partials`, if that is not null. Blocks of the
+// first columns also compute the row sums of A.
 template <class T, class Pass, class Finish, class RowSum = NoRowSums>
 DEVICE void gemm(const Pass& pass, float* partials, const Finish& finish, RowSum row_sums = {}) {
   DYNAMIC_SHARED(memory);
@@ -45,7 +45,7 @@ DEVICE void gemm(const Pass& pass, float* partials, const Finish& finish, RowSum
   const int column_tiles = ceil_div(pass.columns, T::COLUMNS);
   const int first_row = blockIdx.x / column_tiles * T::ROWS;
   const int first_column = blockIdx.x % column_tiles * T::COLUMNS;
-  if (first_row >= pass.rows) return;  // the whole block: a class smaller than the largest
+  if (first_row >= pass.rows) return;  // the whole block: this class is smaller than the largest
   const Corner corner{first_row, first_column, pass.rows, pass.filled_rows, pass.columns};
   const typename Pass::Place place(pass);
   if constexpr (T::PREFETCHES) {

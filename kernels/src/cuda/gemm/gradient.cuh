@@ -1,23 +1,23 @@
-// The epilogue of products that make a gradient: another gradient is added, and the sum is masked.
+// Epilogue of GEMMs that compute a gradient: adds another gradient, then masks it.
 #pragma once
 #include "epilogue.cuh"
 
-// dx = relu(sum + bias + other) in reals where mask > 0, else 0, each part if it is there. Rows
-// without data get 0. A NaN in the mask passes nothing. Absent parts are neutral, as in
-// ActivationRows.
+// dx = relu(acc + bias + other) in reals where mask > 0, else 0, each part if present.
+// Rows without data get 0. A NaN in the mask passes nothing.
+// Absent parts are neutral, as in ActivationRows.
 struct GradientRows {
   real* dx;
-  const float* bias;           // of a column
+  const float* bias;           // per column
   const real *other, *mask;    // [rows, columns] as dx
-  const unsigned char* signs;  // those of a mask, in its place
+  const unsigned char* signs;  // sign bits instead of a mask
   int columns, relu;
 
   struct Held {
     float bias[CHUNK];
-    float least;  // what is less becomes 0
+    float least;  // lower bound: smaller values become 0
   };
   struct Row {
-    Reals other, mask;  // signs in the mask's first word
+    Reals other, mask;  // sign bits are in the mask's first word
   };
 
   DEVICE Held hold(int column) const {

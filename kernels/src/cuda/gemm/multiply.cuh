@@ -1,18 +1,17 @@
-// The product of two operands that arrive k-block by k-block: a ring of stages in shared memory,
-// each with one k-block, filled by asynchronous copies ahead of the tensor cores. Knows nothing of
-// what the operands mean.
+// Main loop: a multistage cp.async pipeline over k-blocks, one k-block per stage in shared memory,
+// filled ahead of the tensor cores. Independent of the operands' meaning.
 #pragma once
 #include "tile.cuh"
 
-// Sums over k of the left operand's rows, added up from fragments behind the products of a step.
-// The two warps that have the same rows take turns: each adds up every second 16 of them.
+// Bias gradient: row sums of A over k, added up from fragments after the MMAs of a step. The two
+// warps that have the same rows alternate: each adds up every second group of 16.
 template <class T>
 struct RowSums {
   float* to;  // [gridDim.z, rows]
   bool own;
   float of[Sums<T>::ROWS / 2][2];  // rows lane / 4 and lane / 4 + 8 of a fragment, a quarter of k
 
-  // `own`: this block makes them.
+  // `own`: this block computes the row sums.
   DEVICE void begin(bool own) {
     static_assert(T::ACROSS == 2, "two warps have the same rows");
     this->own = own;
@@ -21,7 +20,7 @@ struct RowSums {
   }
   static DEVICE int half_of_warp() { return T::warp_column() != 0; }
   DEVICE void add(const unsigned (&fragments)[Sums<T>::ROWS][4]) {
-    if (!own) return;  // as one: the products' loop has a branch and no predicates
+    if (!own) return;  // one uniform branch: no predicates in the MMA loop
     if (half_of_warp())
       add_half<1>(fragments);
     else
@@ -37,7 +36,7 @@ struct RowSums {
         of[i][e % 2] += pair.x + pair.y;
       }
   }
-  // Writes those of the block's rows from `first_row` on that are below `rows`, for this split.
+  // Writes the sums of the block's rows from `first_row` on that are below `rows`, for this split.
   DEVICE void store(int first_row, int rows) const {
     float* const split = to + (int64_t)blockIdx.z * rows;
     if (!own) return;
@@ -58,10 +57,10 @@ struct RowSums {
   }
 };
 
-// The loop over k. `From` loads both operands, the thread's chunks of the next k-block: `left(i)`
-// and `right(i)` are Chunks, copied asynchronously, all without data after the last k-block; in a
-// tile that is GATHERED they are the values themselves. `next()` steps to the next k-block.
-// `RowSum` gets the left operand's fragments of each step.
+// The main loop over k. `From` loads both operands, the thread's chunks of the next k-block:
+// `left(i)` and `right(i)` are Chunks, copied asynchronously, all empty after the last k-block; in
+// a GATHERED tile they are the values themselves. `next()` advances to the next k-block. `RowSum`
+// gets the left operand's fragments of each step.
 template <class T, class Left, class Right, class From, class RowSum>
 struct Loop {
   static constexpr int STEPS = T::DEPTH / 16, CHUNKS = Left::PER_THREAD + Right::PER_THREAD;
@@ -86,7 +85,7 @@ struct Loop {
     right_at.place_right(stages + T::ROWS * T::DEPTH, T::warp_column());
   }
 
-  // Fills chunks `first` to `last` of the stage at `to`, those of both operands counted through.
+  // Fills chunks `first` to `last` of the stage at `to`, numbered through both operands.
   DEVICE void fill(int to, int first, int last) {
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
@@ -108,9 +107,9 @@ struct Loop {
       if (i + 1 == CHUNKS) from.next();
     }
   }
-  // The part of the fill of the stage at `to` that stands by row `row` of the products of `step`:
-  // the last step begins, the one before it ends. Gathered values come with the last part, if
-  // there is such a k-block.
+  // The part of the fill of the stage at `to` that is issued with row `row` of the MMAs of `step`:
+  // the last step starts the fill, the step before it completes it. Gathered values are all loaded
+  // in the last part, if the k-block exists.
   DEVICE void fill_part(int to, int step, int row, bool live) {
     constexpr int PARTS = STEPS * Sums<T>::ROWS;
     const int part = (step + 1) % STEPS * Sums<T>::ROWS + row;
@@ -129,8 +128,8 @@ struct Loop {
       right_at.load(right[step % 2][j], stage_bytes, j, step);
   }
 
-  // sums += the product of the fragments of a step. Each row of products has its part of the fill
-  // of stage `to`, so that copies and their addresses stand among the products.
+  // Accumulates the MMAs of a step's fragments. Each row of MMAs issues its part of the fill of
+  // stage `to`, so that copies and address computations interleave with the MMAs.
   DEVICE void multiply_step(Sums<T>& sums, int step, int to, bool live) {
 #pragma unroll
     for (int i = 0; i < Sums<T>::ROWS; i++) {
@@ -144,11 +143,11 @@ struct Loop {
     row_sums.add(left[step % 2]);
   }
 
-  // sums += the product over `k_blocks` k-blocks. All threads of the block come; at the end the
-  // stages are free. Order of summation: k only. Iteration n multiplies k-block n. Before its last
-  // step's products a barrier guarantees that k-block n + 1 is there, whose first fragments load
-  // then, and that k-block n is read: its stage is filled from there on to the same place in
-  // iteration n + 1.
+  // Accumulates `k_blocks` k-blocks. Called by all threads of the block; at the end the stages are
+  // free. Order of summation: k only. Iteration n multiplies k-block n. Before its last step's
+  // MMAs, a barrier guarantees that k-block n + 1 has landed, so that its first fragments can be
+  // loaded, and that k-block n is no longer read: its stage is refilled from there until the same
+  // point in iteration n + 1.
   DEVICE void run(Sums<T>& sums, int k_blocks) {
     constexpr int LAST = (T::STAGES - 1) * STAGE_BYTES;
 #pragma unroll 1
@@ -171,19 +170,19 @@ struct Loop {
         if (step + 1 < STEPS) {
           load_fragments(now, step + 1);
         } else {
-          // Ends the group of a k-block, empty ones too: all but the newest STAGES - 2 have landed,
-          // so that the next is there.
+          // Commits the group of a k-block, even if empty: all but the newest STAGES - 2 have
+          // landed, so that the next one is available.
           copy_async_commit();
           copy_async_wait<T::STAGES - 2>();
           __syncthreads();
-          // Past the end are zeros, of gathered values nothing at all.
+          // Past the end, stages hold zeros; gathered stages are not written.
           if (!T::GATHERED || k_block + 1 < k_blocks) load_fragments(next, 0);
         }
         multiply_step(sums, step, step + 1 < STEPS ? before : now, live);
       }
       before = now, now = next;
     }
-    copy_async_commit();  // the last part's zeros, which must not land later
+    copy_async_commit();  // zeros of the last part, which must not land later
     copy_async_wait<0>();
     __syncthreads();
   }

@@ -3,7 +3,7 @@
 #include "conv.cuh"
 #include "epilogue.cuh"
 
-// Which row of the residual a row of y reads: y is [N, P, Q], the residual [N, height, width], and
+// Maps a row of y to a row of the residual: y is [N, P, Q], the residual [N, height, width], and
 // position (p, q) reads (p * height / P, q * width / Q), rounded down.
 struct Nearest {
   int height, width;

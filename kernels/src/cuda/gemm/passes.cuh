@@ -1,23 +1,23 @@
-// Passes: a convolution as a matrix product. A pass knows shapes and padding, and nothing of how
-// products are made. It has
+// Passes: a convolution as an implicit GEMM. A pass depends on shapes and padding, but not on the
+// main loop. It has
 //
-//   Left<T>, Right<T>           how its operands lie in a stage of tile T
+//   Left<T>, Right<T>           the layouts of its operands in a stage of tile T
 //   rows, filled_rows, columns  the extents of D; rows from filled_rows on hold no data
 //   out_rows                    the rows of the output
-//   Place                       a function of a row of D, made from the pass: its row of the output
+//   Place                       a function, built from the pass: maps a row of D to the output
 //   share<T>(first_row)         the k-blocks of the block whose tile begins at that row
 //   operands<T>(share, first_row, first_column)
-//                               the loader of these k-blocks: which 16 bytes of global memory, or
-//                               which values, belong where in a stage
+//                               the loader of these k-blocks: computes which 16 bytes of global
+//                               memory, or which values, belong where in a stage
 //
 // Values outside (padding, tails, images past the count) are zeros that are not read. Tiles that
 // are not GATHERED require channel counts that are multiples of 8, and kernels of at most MAX_TAPS
-// rows and columns. C is Conv or GroupedConv; a tile lies in one group.
+// rows and columns. C is Conv or GroupedConv; a tile is within one group.
 #pragma once
 #include "gathered.cuh"
 #include "stepped.cuh"
 
-// The output's row for a row of D: the same.
+// The output row of a row of D: the same.
 struct SameRow {
   template <class Pass>
   DEVICE explicit SameRow(const Pass&) {}
@@ -155,8 +155,8 @@ struct GradInput {
   }
 };
 
-// Rows of D are the K filters, its columns taps and C; k runs over the N*P*Q positions that the
-// count leaves. `per_image` and `per_line` divide a position into image, p and q.
+// Rows of D are the K filters, its columns taps and C; k runs over the N*P*Q positions within the
+// count. `per_image` and `per_line` divide a position into image, p and q.
 template <class C>
 struct GradWeight {
   const real *x, *g;

@@ -1,18 +1,17 @@
-// The product of two operands of floats, plainly: for correctness, not for speed. As multiply.cuh,
-// where real is float.
+// fp32/TF32 reference main loop, not tuned for speed. As multiply.cuh, where real is float.
 //
-// DEPTH values of k at a time lie in shared memory, as lines of D; they are summed by fused
-// multiply-adds in order of k, or with PRODUCTS_IN_TF32 on tensor cores, which round the factors;
-// and then added to the sums before. So the error of a sum grows only with the number of k-blocks.
+// DEPTH values of k at a time are in shared memory, as lines of D; they are summed by FMAs in order
+// of k, or with PRODUCTS_IN_TF32 on tensor cores, which round the operands to TF32; the sum is then
+// added to the accumulators. So the rounding error grows only with the number of k-blocks.
 #pragma once
 #include "ptx_tf32.cuh"
 #include "tile.cuh"
 
-// Floats of a line of T::DEPTH values: those of eight lines lie in different banks.
+// Floats per line of T::DEPTH values: the same column of eight lines is in different banks.
 template <class T>
 constexpr int PITCH = T::DEPTH + 4;
 
-// sums += the product of a k-block: rows of D in `a`, columns in `b`.
+// Accumulates a k-block: rows of D in `a`, columns in `b`.
 template <class T>
 DEVICE void multiply_k_block(Sums<T>& sums, const float* a, const float* b) {
   const int lane = threadIdx.x % 32;
@@ -46,14 +45,14 @@ DEVICE void multiply_k_block(Sums<T>& sums, const float* a, const float* b) {
 #endif
 }
 
-// Sums over k of the left operand's rows, each k-block's apart: a thread has a row.
+// Row sums of A over k, separately for each k-block: one thread per row.
 template <class T>
 struct RowSums {
   float* to;  // [rows]
   bool own;
   float of;
 
-  // `own`: this block makes them.
+  // `own`: this block computes the row sums.
   DEVICE void begin(bool own) {
     this->own = own && threadIdx.x < T::ROWS;
     of = 0.0f;
@@ -70,7 +69,7 @@ struct RowSums {
   }
 };
 
-// The loop over k: `From` gives values, as that of multiply.cuh for a tile that is GATHERED.
+// The main loop over k: `From` returns values, as in multiply.cuh for a GATHERED tile.
 template <class T, class Left, class Right, class From, class RowSum>
 struct Loop {
   From& from;
@@ -81,7 +80,7 @@ struct Loop {
       : from(from), row_sums(row_sums), left(memory), right(memory + T::ROWS * PITCH<T>) {
     static_assert((T::ROWS + T::COLUMNS) * PITCH<T> * 2 <= T::STAGES * T::STAGE, "both fit");
   }
-  // Puts a chunk where a line of D and its values of k are.
+  // Writes a chunk to its line of D and its values of k.
   template <class Layout>
   static DEVICE void put(float* to, int i, const Real8& chunk) {
     const int line = Layout::line(i), first = Layout::chunk(i) * CHUNK;
@@ -90,7 +89,7 @@ struct Loop {
       to[Layout::K_ALONG ? line * PITCH<T> + first + e : (first + e) * PITCH<T> + line] =
           chunk.of[e];
   }
-  // sums += the product over `k_blocks` k-blocks.
+  // Accumulates `k_blocks` k-blocks.
   DEVICE void run(Sums<T>& sums, int k_blocks) {
 #pragma unroll 1
     for (int k_block = 0; k_block < k_blocks; k_block++) {

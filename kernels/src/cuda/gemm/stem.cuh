@@ -1,14 +1,14 @@
-// Loader of the stem's windows from images of four channels. A row of the 7x7 window, begun one
-// pixel further left, is 8 pixels, 64 bytes: one k-block. Windows step by two pixels, so with an
-// even width its four chunks, two pixels each, are aligned, and inside the image or outside as a
-// whole.
+// Loader of the stem's windows from images with four channels. A row of the 7x7 window, starting
+// one pixel further left, is 8 pixels, 64 bytes: one k-block. Windows step by two pixels, so with
+// an even width each of its four two-pixel chunks is aligned, and entirely inside or outside of the
+// image.
 #pragma once
 #include "passes.cuh"
 
 constexpr int STEM_CHANNELS = 4;
-constexpr int STEM_ROW = 8 * STEM_CHANNELS;  // values of a row of the window
+constexpr int STEM_ROW = 8 * STEM_CHANNELS;  // values per window row
 
-// Rows of D are positions, k the pixels and channels of each row of the window there.
+// Rows of D are positions, k the pixels and channels of each window row.
 template <class Layout>
 struct StemRows {
   static constexpr int DEPTH = Layout::DEPTH;

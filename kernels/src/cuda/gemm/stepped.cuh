@@ -1,33 +1,33 @@
-// Operands of which a chunk is 16 aligned bytes of one kernel tap: channel counts are multiples
-// of 8. k is walked tap by tap in k-blocks of DEPTH channels (or positions). Addresses are made
-// once, and moved on by differences that all threads agree on; what a chunk has no data for is a
-// bit, so that no k-block divides, multiplies or branches.
+// Operands whose chunks are 16 aligned bytes of one kernel tap: channel counts are multiples of 8.
+// k is walked tap by tap in k-blocks of DEPTH channels (or positions). Addresses are computed once,
+// and advanced by offsets that are the same for all threads. Missing data of a chunk is encoded as
+// bits, so that no k-block divides, multiplies or branches.
 #pragma once
 #include "conv.cuh"
 #include "tile.cuh"
 
-// The demands of a k-block, in bits: its tap's column (from bit 0) and row (from bit 15), TAIL if
-// it is its tap's last and only part of it are channels, and PAST if it lies past the end. A chunk
-// keeps the bits of all demands that it has no data for.
-constexpr int MAX_TAPS = 14;  // of a kernel's row or column
+// The requirements of a k-block, as bits: its tap's column (from bit 0) and row (from bit 15), TAIL
+// if it is the last of its tap and only partly filled with channels, and PAST if it is past the
+// end. A chunk has the bit of each requirement for which it lacks data.
+constexpr int MAX_TAPS = 14;  // per kernel row or column
 constexpr int ROW_BITS = 15;
 constexpr unsigned TAIL = 1u << 30, PAST = 1u << 31;
 
-// Taps, from the one at position `first`, that lie outside of `extent` positions.
+// Taps, starting with the one at position `first`, that are outside of `extent` positions.
 DEVICE unsigned taps_outside(int first, int extent) {
   const int low = min(max(-first, 0), MAX_TAPS), high = min(max(extent - first, 0), MAX_TAPS);
   return ((1u << low) - 1) | (((1u << MAX_TAPS) - 1) & ~((1u << high) - 1));
 }
 
-// The same of taps that are `apart`.
+// The same for taps that are `apart`.
 DEVICE unsigned taps_outside(int first, int extent, int apart) {
   const int low = min(ceil_div(max(-first, 0), apart), MAX_TAPS);
   const int high = min(ceil_div(max(extent - first, 0), apart), MAX_TAPS);
   return ((1u << low) - 1) | (((1u << MAX_TAPS) - 1) & ~((1u << high) - 1));
 }
 
-// How far an operand's addresses go, in elements: to the next channels, from a tap's last ones to
-// the next tap of the row, and to the first of the next row.
+// Address increments of an operand, in elements: to the next channels, from a tap's last ones to
+// the next tap of the row, and to the first tap of the next row.
 struct Steps {
   int within, tap, row;
 };
@@ -55,7 +55,7 @@ struct TapWalk {
   DEVICE void ask() {
     asks = tap | (c > channels - DEPTH ? TAIL : 0) | (blocks <= 0 ? PAST : 0);
   }
-  // Steps on, and gives how far that is for two operands.
+  // Advances to the next k-block, and returns the increments of two operands.
   DEVICE void next(const Steps& a, const Steps& b, int& by_a, int& by_b) {
     c += DEPTH, blocks--;
     const bool tap_ends = c >= channels;
@@ -141,8 +141,8 @@ struct FilterRows {
 };
 
 // Columns of D are the channels c of a group's w [K,R,S,C], k are the filters under each tap of a
-// residue class, the taps from last to first as the window of the gradient slides the other way:
-// the right operand of the input's gradient.
+// residue class, the taps from last to first, as dgrad uses the filter rotated by 180 degrees: the
+// right operand of dgrad.
 template <class Layout>
 struct FilterColumns {
   const half* at;
@@ -171,7 +171,7 @@ struct FilterColumns {
   DEVICE void move(int by) { at += by; }
 };
 
-// Both operands of a pass whose k are taps and channels.
+// Both operands of a pass with k over taps and channels.
 template <class LeftRows, class RightLines>
 struct TapOperands {
   TapWalk<LeftRows::DEPTH> walk;
@@ -188,12 +188,12 @@ struct TapOperands {
   }
 };
 
-// Both operands of the weight's gradient: k are the output positions up to `end`. Rows of D are
-// the columns of g [positions, pitch], columns of D are taps and channels of a filter, in the
-// windows of x. `per_image` and `per_line` divide a position into image, p and q.
+// Both operands of wgrad: k are the output positions up to `end`. Rows of D are the columns of g
+// [positions, pitch], columns of D are taps and channels of a filter, in the windows of x.
+// `per_image` and `per_line` divide a position into image, p and q.
 template <class Left, class Right>
 struct PositionOperands {
-  static constexpr int FAR = -(1 << 30);  // outside under every tap
+  static constexpr int FAR = -(1 << 30);  // outside for every tap
 
   const half *g_at, *x_at;  // the thread's line: its first chunk; its window's corner
   int rows, g_step;         // rows of D from the thread's first that exist
@@ -201,11 +201,11 @@ struct PositionOperands {
   int height, width;
   int h, w;        // of the corner in x
   int h_now;       // the same, or FAR
-  int h_end, w_end;  // where h and w start over: behind the last output row and column
-  // A k-block is some images, rows and columns of positions, each with at most one carry.
+  int h_end, w_end;  // limits of h and w: past the last output row and column
+  // A k-block advances by images, rows and columns of positions, each with at most one carry.
   int h_step, w_step, x_step;
   int line_carry, image_carry;            // elements that a carry adds to x_step
-  int w_carry, h_carry, stride;           // what a carry takes from w and h, what it adds to h
+  int w_carry, h_carry, stride;           // a carry subtracts the first two, adds stride to h
   int tap_h[Right::PER_THREAD], tap_w[Right::PER_THREAD];
   int tap_at[Right::PER_THREAD];          // elements from the corner
 

@@ -1,24 +1,24 @@
-// Tiles of the matrix product, and how its operands lie in shared memory.
+// GEMM tiles, and the layouts of their operands in shared memory.
 //
-// D [rows, columns] = sum over k of A [rows, k] * B [k, columns]. A block makes a tile of D, its
-// warps a part each. An operand comes in one of two layouts, as it lies in global memory: as rows
-// of D (RowOperand: DEPTH values of k side by side), or as rows of k (ColumnOperand). ldmatrix
-// transposes the second on the way to the registers, so no tensor is ever stored transposed.
+// D [rows, columns] = sum over k of A [rows, k] * B [k, columns]. A block computes one tile of D,
+// each of its warps a part. An operand has one of two layouts, as in global memory: rows of D
+// (RowOperand: DEPTH contiguous values of k), or rows of k (ColumnOperand). ldmatrix transposes the
+// second when loading it, so no tensor is ever stored transposed.
 #pragma once
 #include "ptx.cuh"
 
 constexpr int CHUNK = 8;  // halves in 16 bytes, the unit of every copy
 
-// The source of 16 bytes of a stage, as a loader gives it: `valid` bytes from `from`, then zeros.
-// `from` is aligned to 16 and, with valid = 0, never read.
+// The source of 16 bytes of a stage, as returned by a loader: `valid` bytes from `from`, then
+// zeros. `from` is aligned to 16 and, with valid = 0, never read.
 struct Chunk {
   const half* from;
   int valid;
 };
 DEVICE Chunk chunk_if(bool valid, const half* from) { return {from, valid ? 16 : 0}; }
 
-// The part of a stage that an operand takes, in any layout: LINES lines of CHUNKS chunks, of which
-// each of THREADS threads fills PER_THREAD.
+// An operand's part of a stage, in any layout: LINES lines of CHUNKS chunks; each of THREADS
+// threads fills PER_THREAD.
 template <int LINES, int CHUNKS_, int THREADS>
 struct Operand {
   static constexpr int CHUNKS = CHUNKS_, PER_THREAD = LINES * CHUNKS / THREADS;
@@ -34,12 +34,12 @@ struct RowOperand : Operand<EXTENT, DEPTH_ / CHUNK, THREADS> {
   static_assert(DEPTH == 32, "two lines fill all banks");
   static DEVICE int line(int i) { return threadIdx.x / (DEPTH / CHUNK) + i * STRIDE; }
   static DEVICE int chunk(int) { return threadIdx.x % (DEPTH / CHUNK); }
-  // Two lines fill the 128 bytes of all banks: with the chunk crossed by the pair of lines, any
-  // eight lines have their chunk in different banks.
+  // Two lines fill the 128 bytes of all banks: with the chunk index XORed with the pair of lines,
+  // the same chunk of any eight lines is in different banks.
   static DEVICE int place(int line, int chunk) {
     return line * DEPTH + ((chunk ^ (line >> 1)) & 3) * CHUNK;
   }
-  // Places of the thread's chunks in the first stage.
+  // Addresses of the thread's chunks in the first stage.
   struct Fill {
     SharedAt first;
     DEVICE Fill(half* stage) : first(shared_at(stage + place(line(0), chunk(0)))) {
@@ -47,8 +47,8 @@ struct RowOperand : Operand<EXTENT, DEPTH_ / CHUNK, THREADS> {
     }
     DEVICE SharedAt at(int i) const { return first + i * STRIDE * DEPTH * 2; }
   };
-  // Places, in the first stage, of the thread's row of fragments: of COUNT fragments of 16 rows of
-  // D from `first`, and of 16 values of k.
+  // Addresses, in the first stage, of the thread's row of fragments: of COUNT fragments of 16 rows
+  // of D from `first`, and of 16 values of k.
   template <int COUNT>
   struct Fragments {
     SharedAt step_at[DEPTH / 16];
@@ -56,7 +56,7 @@ struct RowOperand : Operand<EXTENT, DEPTH_ / CHUNK, THREADS> {
       const int lane = threadIdx.x % 32;
       for_steps(stage, first + lane % 16, lane / 16);
     }
-    // The same for columns of D: r[0] and r[1] are those of the first eight.
+    // The same for columns of D: r[0] and r[1] belong to the first eight.
     DEVICE void place_right(const half* stage, int first) {
       const int lane = threadIdx.x % 32;
       for_steps(stage, first + lane % 8 + lane / 16 * 8, lane / 8 % 2);
@@ -73,7 +73,7 @@ struct RowOperand : Operand<EXTENT, DEPTH_ / CHUNK, THREADS> {
 };
 
 // DEPTH values of k, each with EXTENT rows (or columns) of D. A thread fills chunks of one line,
-// four apart; of eight threads that write at once, four have a line whose swizzle takes the other
+// four apart; of eight threads that write at once, four have a line whose swizzle uses the other
 // half of the banks.
 template <int EXTENT, int DEPTH_, int THREADS>
 struct ColumnOperand : Operand<DEPTH_, EXTENT / CHUNK, THREADS> {
@@ -116,19 +116,19 @@ struct ColumnOperand : Operand<DEPTH_, EXTENT / CHUNK, THREADS> {
 };
 
 // A block's tile: ROWS x COLUMNS values of D, by DOWN x ACROSS warps with WARP_ROWS x WARP_COLUMNS
-// each, from a ring of STAGES k-blocks of DEPTH values of k. GATHERED: its operands come value by
-// value, else in chunks.
+// each, with STAGES stages of one k-block of DEPTH values of k. GATHERED: its operands are loaded
+// element by element, else in chunks.
 template <int ROWS_, int COLUMNS_, int STAGES_, bool GATHERED_ = false>
 struct Tile {
   static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_, STAGES = STAGES_;
-  static constexpr int DEPTH = 32;  // two steps of the tensor core's 16
+  static constexpr int DEPTH = 32;  // two MMA k-steps of 16
   static constexpr bool GATHERED = GATHERED_, PREFETCHES = false;
-  static constexpr int SLICES_AHEAD = 1;  // that an epilogue reads before it needs them
+  static constexpr int SLICES_AHEAD = 1;  // slices that an epilogue loads ahead
   static constexpr int DOWN = 2, ACROSS = 2, THREADS = DOWN * ACROSS * 32;
   static constexpr int WARP_ROWS = ROWS / DOWN, WARP_COLUMNS = COLUMNS / ACROSS;
-  static constexpr int FRAGMENTS_APART = 16;              // rows from a fragment to the next
+  static constexpr int FRAGMENTS_APART = 16;              // rows between fragments
   static constexpr int STAGE = (ROWS + COLUMNS) * DEPTH;  // halves
-  // First row and column of D that the thread's warp makes, in the block's tile.
+  // First row and column of D that the thread's warp computes, in the block's tile.
   static DEVICE int warp_row() { return threadIdx.x / 32 % DOWN * WARP_ROWS; }
   static DEVICE int warp_column() { return threadIdx.x / (DOWN * 32) * WARP_COLUMNS; }
   // Layouts of an operand of EXTENT rows or columns of D.
@@ -141,8 +141,8 @@ using LargeTile = Tile<128, 128, 4>;
 using SmallTile = Tile<64, 64, 4>;
 using UnalignedTile = Tile<64, 64, 4, true>;
 
-// The values of D that a thread holds: of each 16 x 8 tile of its warp's part, rows lane / 4 and
-// lane / 4 + 8, columns lane % 4 * 2 and the next.
+// The accumulators of a thread: of each 16 x 8 tile of its warp's part, rows lane / 4 and lane / 4
+// + 8, columns lane % 4 * 2 and the next.
 template <class T>
 struct Sums {
   static constexpr int ROWS = T::WARP_ROWS / 16, COLUMNS = T::WARP_COLUMNS / 8;
@@ -165,7 +165,7 @@ struct Sums {
   }
 };
 
-// No sums of the left operand's rows: it goes into the product only.
+// No row sums: the left operand is used only in the GEMM.
 struct NoRowSums {
   static constexpr bool ALWAYS_NONE = true;
   DEVICE void begin(bool) {}

@@ -1,11 +1,11 @@
-// The product on Hopper: the four warps of a block, a warpgroup, multiply together, and the tensor
-// cores read both operands from shared memory. As multiply.cuh in all else: the same passes, the
-// same copies, the same k-blocks. A source that includes this is for compute_90a.
+// wgmma main loop: the four warps of a warpgroup multiply together, and the tensor cores read both
+// operands from shared memory. Same passes, copies and k-blocks as multiply.cuh. A source that
+// includes this file must target compute_90a.
 #pragma once
 #include "multiply.cuh"
 #include "ptx_wgmma.cuh"
 
-// Lines of 64 bytes whose chunks are crossed by the pair of lines: the swizzle of 64 bytes.
+// Lines of 64 bytes with chunk indices XORed with the pair of lines: the 64-byte swizzle.
 template <int EXTENT, int DEPTH, int THREADS>
 struct WarpgroupRows : RowOperand<EXTENT, DEPTH, THREADS> {
   static constexpr uint64_t DESCRIPTOR = descriptor(16, 8 * DEPTH * 2, 2);
@@ -13,7 +13,7 @@ struct WarpgroupRows : RowOperand<EXTENT, DEPTH, THREADS> {
   static constexpr int ROWS_BYTES = 64 * DEPTH * 2;  // 64 rows
 };
 
-// Pieces of 64 rows (or columns) of D, each DEPTH lines of 128 bytes in the swizzle of 128 bytes. A
+// Blocks of 64 rows (or columns) of D, each DEPTH lines of 128 bytes in the 128-byte swizzle. A
 // thread fills chunks of one line, APART apart.
 template <int EXTENT, int DEPTH_, int THREADS>
 struct WarpgroupColumns : Operand<DEPTH_, EXTENT / CHUNK, THREADS> {
@@ -22,8 +22,8 @@ struct WarpgroupColumns : Operand<DEPTH_, EXTENT / CHUNK, THREADS> {
   static constexpr uint64_t DESCRIPTOR = descriptor(PIECE * 2, 1024, 1);
   static constexpr int STEP_BYTES = 16 * 64 * 2, ROWS_BYTES = PIECE * 2;
   static_assert(APART == 4 || APART == 8, "threads that write at once have all banks");
-  // With four threads a line, of eight that write at once four have a line whose swizzle takes the
-  // other half of the banks.
+  // With four threads per line, four of eight threads that write at once have a line whose swizzle
+  // uses the other half of the banks.
   static DEVICE int line(int) {
     if (APART == 8) return threadIdx.x / 8;
     return threadIdx.x / 32 * 8 + threadIdx.x / 4 % 2 * 4 + threadIdx.x % 32 / 8;
@@ -39,14 +39,14 @@ struct WarpgroupColumns : Operand<DEPTH_, EXTENT / CHUNK, THREADS> {
   };
 };
 
-// As Tile, by GROUPS warpgroups below each other: of each 64 rows a warp has 16, and all columns.
-// The swizzles count from multiples of 1,024 bytes.
+// As Tile, by GROUPS warpgroups along the rows: a warp has 16 of each 64 rows, and all columns. The
+// swizzles repeat every 1,024 bytes, which stages must be aligned to.
 template <int ROWS_, int COLUMNS_, int STAGES_, int GROUPS_ = 1>
 struct WarpgroupTile {
   static constexpr int ROWS = ROWS_, COLUMNS = COLUMNS_, STAGES = STAGES_, GROUPS = GROUPS_;
   static constexpr int DEPTH = 32, THREADS = 128 * GROUPS;
-  static constexpr bool GATHERED = false, PREFETCHES = true;  // what an epilogue reads
-  static constexpr int SLICES_AHEAD = STAGES > 4;  // a ring of four leaves no registers for that
+  static constexpr bool GATHERED = false, PREFETCHES = true;  // an epilogue's inputs
+  static constexpr int SLICES_AHEAD = STAGES > 4;  // four stages leave no registers for that
   static constexpr int GROUP_ROWS = ROWS / GROUPS;
   static constexpr int WARP_ROWS = GROUP_ROWS / 4, WARP_COLUMNS = COLUMNS, FRAGMENTS_APART = 64;
   static constexpr int STAGE = (ROWS + COLUMNS) * DEPTH;  // halves
@@ -65,7 +65,7 @@ using WideTile = WarpgroupTile<128, 128, 4>;
 using NarrowTile = WarpgroupTile<128, 64, 4>;
 using LowTile = WarpgroupTile<64, 128, 4>;
 
-// Sums over k of the left operand's rows, as products with eight columns of ones.
+// Bias gradient: row sums of A over k, as MMAs with eight columns of ones.
 template <int ROWS, int COLUMNS, int STAGES, int GROUPS>
 struct RowSums<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>> {
   using T = WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>;
@@ -75,7 +75,7 @@ struct RowSums<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>> {
   uint64_t ones;
   float of[Sums<T>::ROWS][1][4];
 
-  // `own`: this block makes them.
+  // `own`: this block computes the row sums.
   DEVICE void begin(bool own) {
     SHARED(uint4, column_pairs, 16);  // 16 values of k for each of eight columns
     this->own = own;
@@ -87,10 +87,10 @@ struct RowSums<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>> {
 #pragma unroll
       for (int e = 0; e < 4; e++) of[i][0][e] = 0.0f;
   }
-  // The left operand lies as columns.
+  // The left operand is stored as columns.
   DEVICE void add(int i, uint64_t left) { multiply_64<true, false>(of[i], left, ones); }
   DEVICE bool wanted() const { return own; }
-  // Writes those of the block's rows from `first_row` on that are below `rows`, for this split.
+  // Writes the sums of the block's rows from `first_row` on that are below `rows`, for this split.
   DEVICE void store(int first_row, int rows) const {
     float* const split = to + (int64_t)blockIdx.z * rows;
     if (!own || threadIdx.x % 4 != 0) return;
@@ -103,9 +103,9 @@ struct RowSums<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>> {
   }
 };
 
-// The loop over k, as that of multiply.cuh. One group of products is under way while the next
-// k-block's copies are issued; a stage is filled again once all warps have waited for its products
-// and met at a barrier.
+// The main loop over k, as in multiply.cuh. One wgmma group is in flight while the next k-block's
+// copies are issued; a stage is refilled once all warps have waited for its MMAs and passed a
+// barrier.
 template <int ROWS, int COLUMNS, int STAGES, int GROUPS, class Left, class Right, class From,
           class RowSum>
 struct Loop<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>, Left, Right, From, RowSum> {
@@ -127,7 +127,7 @@ struct Loop<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>, Left, Right, From, Row
                 (T::group() * Sums<T>::ROWS * Left::ROWS_BYTES >> 4)),
         right_at(descriptor_at(Right::DESCRIPTOR, stages + ROWS * T::DEPTH)) {}
 
-  // Fills the stage at `to`, and ends its group.
+  // Fills the stage at `to`, and commits its group.
   DEVICE void fill(int to) {
 #pragma unroll
     for (int i = 0; i < Left::PER_THREAD; i++) {
@@ -143,7 +143,7 @@ struct Loop<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>, Left, Right, From, Row
     copy_async_commit();
   }
 
-  // sums += the product of the k-block in the stage at `now`, under way when this returns.
+  // Accumulates the k-block in the stage at `now`; the MMAs are in flight when this returns.
   template <bool ROW_SUMS>
   DEVICE void multiply(Sums<T>& sums, int now) {
     const uint64_t left = left_at + (now >> 4), right = right_at + (now >> 4);
@@ -161,9 +161,8 @@ struct Loop<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>, Left, Right, From, Row
     products_commit();
   }
 
-  // The products of `k_blocks` k-blocks, of which the first AHEAD are on their way. A branch among
-  // products would make each wait for the one before, so that blocks without sums of rows have a
-  // loop of their own.
+  // Multiplies `k_blocks` k-blocks; the copies of the first AHEAD are in flight. A branch between
+  // MMAs would serialize them, so blocks without row sums have a separate loop.
   template <bool ROW_SUMS>
   DEVICE void walk(Sums<T>& sums, int k_blocks) {
     int now = 0, ahead = AHEAD * STAGE_BYTES;
@@ -181,8 +180,8 @@ struct Loop<WarpgroupTile<ROWS, COLUMNS, STAGES, GROUPS>, Left, Right, From, Row
     products_wait<0>();
   }
 
-  // sums += the product over `k_blocks` k-blocks. All threads of the block come; at the end the
-  // stages are free. Order of summation: k only.
+  // Accumulates `k_blocks` k-blocks. Called by all threads of the block; at the end the stages are
+  // free. Order of summation: k only.
   DEVICE void run(Sums<T>& sums, int k_blocks) {
 #pragma unroll 1
     for (int stage = 0; stage < AHEAD; stage++) fill(stage * STAGE_BYTES);

@@ -1,7 +1,7 @@
-//! The cost of a plan: a model of waves of blocks, and of partial sums.
+//! The cost model of a plan: waves of blocks, and partial sums.
 //!
-//! It compares plans of one product, so only the ratios of its numbers matter. They follow from
-//! counts of machine instructions, from published bandwidths, and on Hopper from what an H200 took.
+//! It compares plans of one GEMM, so only the ratios of its numbers matter. They come from counts
+//! of machine instructions, from published bandwidths, and on Hopper from measurements on an H200.
 
 use device::Gpu;
 
@@ -9,11 +9,11 @@ use super::variants::{Problem, Variant};
 
 /// Cycles until the kernel that sums the splits runs.
 const REDUCE_CYCLES: f64 = 4000.0;
-/// Bytes that a multiprocessor moves in a cycle, to and from L2 and memory.
+/// Bytes per cycle that a multiprocessor moves to and from L2 and memory.
 const L2_BYTES_PER_CYCLE: f64 = 32.0;
 const MEMORY_BYTES_PER_CYCLE: f64 = 12.0;
 
-/// Cycles of a product of `len` outputs in `splits` splits.
+/// Cycles of a GEMM with `len` outputs in `splits` splits.
 pub(super) fn cycles(
     gpu: &Gpu,
     variant: &Variant,
@@ -31,7 +31,7 @@ pub(super) fn cycles(
     let partial_bytes = splits * len * 4;
     let per_cycle =
         if partial_bytes <= gpu.l2_bytes / 2 { L2_BYTES_PER_CYCLE } else { MEMORY_BYTES_PER_CYCLE };
-    // Each partial sum is written and read.
+    // Each partial sum is written once and read once.
     let traffic = 2.0 * partial_bytes as f64 / (per_cycle * gpu.multiprocessors as f64);
     product + REDUCE_CYCLES + traffic
 }

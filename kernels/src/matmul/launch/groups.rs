@@ -1,6 +1,6 @@
-//! Groups of channels that are taken together: tiles of 64 channels and filters, whose filters get
-//! zeros for the channels of other groups. Cost: the filters are copied once, and products of
-//! groups of 4 channels multiply 15 zeros for each value; a group of 64 has none.
+//! Merged groups of channels: tiles of 64 channels and filters, whose filters get zeros for the
+//! channels of other groups. Cost: the filters are copied once, and GEMMs with groups of 4 channels
+//! multiply 15 zeros for each value; a group of 64 has none.
 
 use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, StructArg};
 
@@ -8,21 +8,21 @@ use super::CHUNK;
 use crate::matmul::ConvShape;
 use crate::{DType, Role};
 
-/// Channels and filters of a tile of the kernels for groups.
+/// Channels and filters per tile of the kernels for groups.
 const TILE: usize = 64;
 
 impl ConvShape {
-    /// The convolution that kernels compute: groups together.
+    /// The convolution that kernels compute, with merged groups.
     pub(crate) fn on_gpu(self) -> Self {
         self.merged(TILE)
     }
 
-    /// True if only the kernels of `conv2d_grouped.cu` compute it.
+    /// True if only the kernels of `conv2d_grouped.cu` support it.
     pub(super) fn is_grouped(&self) -> bool {
         self.groups > 1 || self.dilation > 1
     }
 
-    /// True if its filters are copied with zeros between them.
+    /// True if its filters are copied with zeros in between.
     fn is_widened(&self) -> bool {
         self.groups != self.on_gpu().groups
     }
@@ -35,8 +35,8 @@ fn arg(s: &ConvShape) -> Arg {
     StructArg::new().field(fields.map(|field| field as i32)).arg()
 }
 
-/// Bytes of a copy of the filters, or of their gradient, in which groups lie together; 0 if they do
-/// so as they are.
+/// Bytes of a copy of the filters, or of their gradient, in the layout of merged groups; 0 if no
+/// groups are merged.
 pub(super) fn copy_bytes(gpu: &Gpu, s: &ConvShape, role: Role) -> usize {
     if !s.is_widened() {
         return 0;
@@ -45,8 +45,8 @@ pub(super) fn copy_bytes(gpu: &Gpu, s: &ConvShape, role: Role) -> usize {
     (elements * role.gpu_dtype(gpu.precision).size_bytes()).next_multiple_of(256)
 }
 
-/// Bytes of the filters that a product reads at the start of its workspace, multiplied by a scale
-/// or with groups together; 0 if it reads `w`.
+/// Bytes of a GEMM's filters at the start of its workspace, multiplied by a scale or with merged
+/// groups; 0 if it reads `w`.
 pub(super) fn filter_bytes(gpu: &Gpu, s: &ConvShape, scaled: bool) -> usize {
     match copy_bytes(gpu, s, Role::Weight) {
         0 if scaled => {
@@ -58,7 +58,7 @@ pub(super) fn filter_bytes(gpu: &Gpu, s: &ConvShape, scaled: bool) -> usize {
     }
 }
 
-/// The filters that a product reads, and the launch that makes them of `w`.
+/// The filters that a GEMM reads, and the launch that computes them from `w`.
 pub(super) fn filters(
     args: &LaunchArgs<'_>,
     s: &ConvShape,
@@ -89,8 +89,8 @@ pub(super) fn filters(
     (copy(Access::Read), Some(launch))
 }
 
-/// The gradient of filters that a product makes: `dw`, or with groups together at the start of the
-/// workspace; and the launch that makes `dw` of that.
+/// The filter gradient that a GEMM writes: `dw`, or with merged groups the start of the workspace;
+/// and the launch that then writes `dw`.
 pub(super) fn gradient(
     args: &LaunchArgs<'_>,
     s: &ConvShape,

@@ -1,10 +1,10 @@
-//! CUDA launches of the matrix products: convolutions, transposed convolutions, linear layers.
+//! CUDA launches of the GEMMs: convolutions, transposed convolutions, linear layers.
 //!
 //! All of them are one of three passes over a [`ConvShape`], the same as on the CPU: a linear layer
-//! is a 1x1 convolution of images of one pixel, a transposed convolution the gradient of a
+//! is a 1x1 convolution of images of one pixel, a transposed convolution the input gradient of a
 //! convolution. [`variants`] lists the kernels for each pass; [`plan`] chooses one, and the number
-//! of splits of its reduction, by the least [`cost`]. The kernels are in `ops/conv2d/*.cu` and
-//! `cuda/gemm/*.cuh`.
+//! of splits of its reduction, by the least [`cost`]. The kernels are in `ops/products/conv2d/*.cu`
+//! and `cuda/gemm/*.cuh`.
 
 mod cost;
 mod groups;
@@ -27,8 +27,8 @@ use variants::{
 /// Values in one 16-byte copy.
 const CHUNK: usize = 8;
 
-/// The kernels' `struct Conv`, or `struct GroupedConv` of a shape for its kernels. Also rejects
-/// sizes that do not fit its `int`s.
+/// The kernels' `struct Conv`, or `struct GroupedConv` for shapes that use it. Also rejects sizes
+/// that do not fit its `int`s.
 pub(crate) fn conv_arg(s: &ConvShape) -> Arg {
     let int = |value: usize| match i32::try_from(value) {
         Ok(value) => value,
@@ -63,7 +63,7 @@ pub(crate) fn read(buffer: Option<Buffer<'_>>) -> Arg {
     buffer.map_or(Arg::Null, |b| b.read())
 }
 
-/// The products read and write activations, their gradients and weights, in one element type.
+/// Checks that a GEMM's activations, their gradients and weights have one element type.
 pub(crate) fn check_reals(buffers: &[Buffer<'_>]) {
     for buffer in buffers {
         let desc = buffer.desc;
@@ -71,31 +71,32 @@ pub(crate) fn check_reals(buffers: &[Buffer<'_>]) {
     }
 }
 
-/// The work of a pass on its sums, and the number of images in use; absent parts are `None`.
+/// Epilogue inputs of a pass, and the number of images in use; absent parts are `None`.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Extras<'a> {
-    /// Factor per output channel, f32.
+    /// Scale per output channel, f32.
     pub scale: Option<Buffer<'a>>,
-    /// Summand per output channel, f32.
+    /// Bias per output channel, f32.
     pub bias: Option<Buffer<'a>>,
-    /// Summand per output element, as the output.
+    /// Added to each output element, same type as the output.
     pub residual: Option<Buffer<'a>>,
-    /// Height and width of the residual, if each position reads its nearest.
+    /// Height and width of the residual, if it is read at the nearest position.
     pub nearest: Option<[usize; 2]>,
     /// An activation, or its signs: the result is 0 where it is not positive. Not together with a
     /// scale or a smaller residual.
     pub mask: Option<Buffer<'a>>,
     /// Negative results become 0.
     pub relu: bool,
-    /// Signs of a forward pass's result, written; not together with a mask or a smaller residual.
+    /// Sign bits of a forward pass's result, written; not together with a mask or a smaller
+    /// residual.
     pub signs: Option<Buffer<'a>>,
     /// Images in use, `[1] i32`.
     pub count: Option<Buffer<'a>>,
-    /// The sum of `g`, f32, written by the gradient of the weights.
+    /// The sum of `g`, f32, written by the weight gradient.
     pub bias_grad: Option<Buffer<'a>>,
 }
 
-/// The kernels of a forward pass, with the one that sums splits, by its epilogue: with a mask, or
+/// The kernels of a forward pass, and the kernel that sums splits, by epilogue: with a mask, or
 /// with a residual at the nearest position.
 fn forward_kernels(mask: bool, nearest: bool) -> (&'static [Variant], &'static str) {
     match (mask, nearest) {
@@ -145,8 +146,8 @@ pub(crate) fn forward(
     widen.into_iter().chain([product]).chain(reduce).collect()
 }
 
-/// The kernel of a pass that has its own launch: of so many rows, without splits, by products of
-/// these shapes that are added up.
+/// The kernel of a pass with its own launch: this many rows, without splits, accumulating the GEMMs
+/// of these shapes.
 fn unsplit(gpu: &Gpu, table: &'static [Variant], rows: usize, added: &[&ConvShape]) -> Variant {
     let k_blocks = |s: &&ConvShape| (s.kernel_h * s.kernel_w * s.channels).div_ceil(DEPTH);
     let (s, k_blocks) = (added[0], added.iter().map(k_blocks).sum());
@@ -155,28 +156,28 @@ fn unsplit(gpu: &Gpu, table: &'static [Variant], rows: usize, added: &[&ConvShap
     product.chosen(gpu).0
 }
 
-/// The product of convolutions that are added up, unsplit and without arguments.
+/// The GEMM of convolutions that are accumulated, unsplit and without arguments.
 fn sum_of(gpu: &Gpu, table: &'static [Variant], added: &[&ConvShape]) -> Launch {
     let extents = [added[0].out_positions(), added[0].filters];
     let variant = unsplit(gpu, table, extents[0], added);
     variant.launch([variant.tiles(extents), 1, 1])
 }
 
-/// The product of a stem, without arguments.
+/// The GEMM of a stem, without arguments.
 pub(crate) fn stem(gpu: &Gpu, s: &ConvShape) -> Launch {
     sum_of(gpu, STEM, &[s])
 }
 
-/// The product of a convolution and a projection that is added to it, without arguments.
+/// The GEMM of a convolution and an added projection, without arguments.
 pub(crate) fn projected(gpu: &Gpu, s: &ConvShape, projection: &ConvShape) -> Launch {
     sum_of(gpu, PROJECTED, &[s, projection])
 }
 
-/// Outputs of a row that a block of an RPN's head keeps in shared memory; as in `rpn_head.cu`.
+/// Outputs per row that a block of an RPN head keeps in shared memory; as in `rpn_head.cu`.
 const RPN_OUTPUTS: usize = 16;
 
-/// The product of an RPN's head on maps of these shapes, without arguments, and the first block of
-/// each map. A block makes all columns of its rows.
+/// The GEMM of an RPN head on maps of these shapes, without arguments, and the first block of each
+/// map. A block computes all columns of its rows.
 pub(crate) fn rpn_head(gpu: &Gpu, shapes: &[ConvShape]) -> (Launch, Vec<usize>) {
     let is_wide = shapes[0].filters > RPN_HEAD_SMALL[0].tile[1];
     let table = if is_wide { RPN_HEAD } else { RPN_HEAD_SMALL };
@@ -195,7 +196,7 @@ pub(crate) fn rpn_head(gpu: &Gpu, shapes: &[ConvShape]) -> (Launch, Vec<usize>) 
     (launch.shared(shared), first)
 }
 
-/// The tensors of an epilogue: with a mask those of a gradient's.
+/// The tensors of an epilogue; with a mask, of a gradient's epilogue.
 fn before_count(launch: Launch, extras: &Extras<'_>) -> Launch {
     match extras.mask {
         Some(mask) => {
@@ -207,13 +208,13 @@ fn before_count(launch: Launch, extras: &Extras<'_>) -> Launch {
     }
 }
 
-/// A mask as an activation, or as signs: one of two arguments.
+/// A mask as an activation, or as sign bits: one of two arguments.
 fn masked(launch: Launch, mask: Option<Buffer<'_>>) -> Launch {
     let of = |signs| mask.filter(|mask| (mask.dtype() == DType::I32) == signs);
     launch.arg(read(of(false))).arg(read(of(true)))
 }
 
-/// The last arguments of a forward pass: signs, the kernels' `struct Nearest`, or none.
+/// The last arguments of a forward pass: sign bits, the kernels' `struct Nearest`, or none.
 fn of_table(launch: Launch, s: &ConvShape, extras: &Extras<'_>) -> Launch {
     let Some([height, width]) = extras.nearest else {
         return match (extras.mask, extras.signs) {
@@ -254,8 +255,8 @@ pub(crate) fn grad_input_workspace_bytes(gpu: &Gpu, s: &ConvShape, scaled: bool)
 }
 
 /// `dx = relu(conv_transposed(g * scale, w) + bias + residual)` where `mask` is positive, from `g`,
-/// `w` to `dx`. The scale is of the K channels of `g`, and multiplied into the weights, in
-/// fp16 a rounding of 2^-11 for a product.
+/// `w` to `dx`. The scale has the K channels of `g`, and is multiplied into the weights; in fp16
+/// this rounds each scaled weight by up to 2^-11.
 pub(crate) fn grad_input(
     args: &LaunchArgs<'_>,
     s: &ConvShape,
@@ -360,7 +361,7 @@ pub(crate) fn grad_weight(
 mod tests {
     use super::*;
 
-    /// The words of a divisor divide as the kernel does, at the ends of every quotient.
+    /// Division by the precomputed divisor words matches the kernel, at the ends of every quotient.
     #[test]
     fn divisors_divide() {
         for by in (1..300).chain([403, 1050, 67_200, 65_535, 65_536, 65_537, (1 << 30) + 1]) {

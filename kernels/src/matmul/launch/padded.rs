@@ -1,6 +1,6 @@
-//! Gradients whose rows are no whole chunks: a copy with rows that are, which kernels read in
-//! chunks. Cost: the gradient is read and written once more, which is little compared with a
-//! product that is gathered value by value: it has few columns.
+//! Gradients whose rows are not whole chunks: a copy with padded rows, which kernels read in
+//! chunks. Cost: the gradient is read and written once more, which is little compared with a GEMM
+//! that gathers element by element, as it has few columns.
 
 use device::{Access, Arg, Buffer, Gpu, Launch, LaunchArgs, Precision};
 
@@ -10,7 +10,7 @@ use crate::matmul::ConvShape;
 
 /// True if kernels run on a padded copy of the gradient `[N,P,Q,K]`.
 pub(super) fn is_padded(gpu: &Gpu, s: &ConvShape) -> bool {
-    // The kernels of other precisions gather in any case.
+    // The kernels of other precisions always gather.
     let in_chunks = gpu.precision == Precision::Fp16;
     let has_bits = s.kernel_h.max(s.kernel_w) <= MAX_TAPS;
     let plain = in_chunks && !s.is_grouped();
@@ -27,8 +27,8 @@ pub(super) fn workspace_bytes(gpu: &Gpu, s: &ConvShape) -> usize {
     if is_padded(gpu, s) { copy_bytes(s).next_multiple_of(256) } else { 0 }
 }
 
-/// The padded copy that the products read in place of `g`, and the launch that makes it, at
-/// `offset` of the workspace.
+/// The padded copy that the GEMMs read in place of `g`, and the launch that writes it, at `offset`
+/// of the workspace.
 pub(super) fn gradient(
     args: &LaunchArgs<'_>,
     s: &ConvShape,

@@ -1,4 +1,4 @@
-//! How a pass is cut: its kernel, its tiles, and the splits of its reduction.
+//! The plan of a pass: its kernel, its tiles, and the splits of its reduction.
 
 use device::{Access, Arg, Gpu, Launch, Precision, Workspace};
 
@@ -12,7 +12,7 @@ use super::variants::{
 };
 use crate::matmul::ConvShape;
 
-/// The matrices of a pass and how they are cut.
+/// The kernel, tiles and splits of a pass.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     variant: Variant,
@@ -31,14 +31,14 @@ impl Plan {
         Self { variant, tiles, splits, len }
     }
 
-    /// The forward pass, by a kernel of `FORWARD` or a table like it; a grouped convolution has one
-    /// table.
+    /// The forward pass, by a kernel of `FORWARD` or a similar table; grouped convolutions have a
+    /// single table.
     pub(super) fn forward(table: &'static [Variant], gpu: &Gpu, s: &ConvShape) -> Self {
         let table = if s.is_grouped() { FORWARD_GROUPED } else { table };
         Self::new(gpu, &Product::new(table, gpu, forward_problem(gpu, s)))
     }
 
-    /// The gradient of the input: a product for each residue of both coordinates by the stride.
+    /// The input gradient: one GEMM for each residue of both coordinates modulo the stride.
     pub(super) fn grad_input(gpu: &Gpu, s: &ConvShape) -> Self {
         let table = match (is_padded(gpu, s), s.is_grouped()) {
             (_, true) => GRAD_INPUT_GROUPED,
@@ -48,7 +48,7 @@ impl Plan {
         Self::new(gpu, &Product::new(table, gpu, grad_input_problem(gpu, s)))
     }
 
-    /// The gradient of the weights, with `bias_grad` also that of the bias.
+    /// The weight gradient; with `bias_grad` also the bias gradient.
     pub(super) fn grad_weight(gpu: &Gpu, s: &ConvShape, bias_grad: bool) -> Self {
         let table = match (is_padded(gpu, s), bias_grad) {
             _ if s.is_grouped() => GRAD_WEIGHT_GROUPED,
@@ -65,7 +65,7 @@ impl Plan {
         if self.splits > 1 { self.splits * self.len * 4 } else { 0 }
     }
 
-    /// Bytes of the partial sums of each of `rows` rows, 0 if the reduction is not split.
+    /// Bytes of the partial row sums for `rows` rows, 0 if the reduction is not split.
     pub(super) fn row_sum_bytes(&self, rows: usize) -> usize {
         if self.splits > 1 { self.splits * rows * 4 } else { 0 }
     }
@@ -116,15 +116,15 @@ fn grad_weight_problem(gpu: &Gpu, s: &ConvShape) -> (Problem, usize) {
 }
 
 /// True if all tensors of a pass can be read in 16-byte chunks; a gradient's rows are padded to
-/// that, but not those of a grouped convolution. Other precisions have only the kernels that gather
-/// value by value.
+/// whole chunks, except in grouped convolutions. Other precisions have only kernels that gather
+/// element by element.
 fn is_aligned(gpu: &Gpu, s: &ConvShape) -> bool {
     let whole = !s.is_grouped() || s.filters.is_multiple_of(CHUNK);
     let in_chunks = gpu.precision == Precision::Fp16 && whole;
     in_chunks && s.channels.is_multiple_of(CHUNK) && s.kernel_h.max(s.kernel_w) <= MAX_TAPS
 }
 
-/// k-blocks of a reduction over taps and channels, as the kernels walk it.
+/// k-blocks of a reduction over taps and channels, as the kernels process it.
 fn k_blocks(taps: usize, channels: usize, aligned: bool) -> usize {
     if aligned { taps * channels.div_ceil(DEPTH) } else { (taps * channels).div_ceil(DEPTH) }
 }
@@ -135,7 +135,7 @@ mod tests {
     use super::super::variants::FORWARD;
     use super::*;
 
-    /// k-blocks of a split, at least, under the rule before this model.
+    /// Minimum k-blocks per split in the rule that preceded the cost model.
     const MIN_SPLIT_K_BLOCKS: usize = 8;
 
     #[test]
@@ -184,7 +184,8 @@ mod tests {
         assert_eq!([splits(&Gpu::a100()), splits(&Gpu::h100())], [6, 22]);
     }
 
-    /// The rule before this model: 264 slots on every GPU, large tiles where they fill 108 blocks.
+    /// The rule that preceded the cost model: 264 slots on every GPU, large tiles if they fill 108
+    /// blocks.
     fn earlier(table: &[Variant], p: &Problem) -> (Variant, usize) {
         let splits = (p.k_blocks / 16).clamp(1, 4);
         let least = if table[0].kernel.contains("weight") { 1 } else { 108 };
@@ -224,8 +225,8 @@ mod tests {
         ("FPN lateral of res5", [25, 42, 2048, 256, 1, 1]),
     ];
 
-    /// By its own model no plan is worse than that of the rule before. `--nocapture` prints what
-    /// changed.
+    /// By the cost model, no plan is worse than the previous rule's. `--nocapture` prints the
+    /// differences.
     #[test]
     fn no_plan_is_worse_than_that_of_264_slots() {
         let mut changed = 0;

@@ -1,29 +1,29 @@
-//! A product of a plan, and the kernels and splits that compute it.
+//! A GEMM of a plan, and the kernels and splits that compute it.
 
 use device::{Gpu, Precision};
 
 use super::cost::cycles;
 use super::variants::{Problem, Variant};
 
-/// k-blocks of a split, at least, to be worth its partial sums.
+/// Minimum k-blocks per split that are worth its partial sums.
 const MIN_SPLIT_K_BLOCKS: usize = 8;
-/// Splits of a reduction: one tile still fills the largest GPU.
+/// Maximum splits of a reduction: one tile still fills the largest GPU.
 const MAX_SPLITS: usize = 288;
-/// A product, and the table of kernels that compute it.
+/// A GEMM, and the table of kernels that compute it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Product {
     /// Kernels of one pass.
     pub table: &'static [Variant],
-    /// The sizes that conditions of kernels look at.
+    /// The sizes used by the conditions of kernels.
     pub problem: Problem,
     /// Elements of the output.
     pub len: usize,
-    /// Splits of its reduction, at most.
+    /// Maximum splits of its reduction.
     pub most_splits: usize,
 }
 
 impl Product {
-    /// The product of a plan, whose reduction may be split.
+    /// A GEMM of a plan, whose reduction may be split.
     pub(super) fn new(
         table: &'static [Variant],
         gpu: &Gpu,
@@ -35,10 +35,10 @@ impl Product {
         Self { table, problem, len, most_splits }
     }
 
-    /// The kernel and the splits of least cost by the model, of [`Gpu::kernel`] alone where that
-    /// computes this product: of equal ones the first kernel and the fewest splits.
+    /// The kernel and the splits of least cost by the model, among equal ones the first kernel and
+    /// the fewest splits. Considers only [`Gpu::kernel`] if that supports this GEMM.
     ///
-    /// Panics if no kernel runs: each table has one that always does.
+    /// Panics if no kernel runs: each table has one without conditions.
     pub(super) fn chosen(&self, gpu: &Gpu) -> (Variant, usize) {
         let plans = self.running(gpu).flat_map(|variant| {
             let plans = 1..=self.most_splits;
@@ -78,7 +78,7 @@ mod tests {
         let taken = |gpu: &Gpu| forward(gpu).chosen(gpu).0.kernel;
         let with = |gpu: Gpu, kernel| Gpu { kernel: Some(kernel), ..gpu };
         assert_eq!(taken(&with(Gpu::h100(), "conv2d_f16_wide")), "conv2d_f16_wide");
-        // An A100 has no wgmma kernels, nor has a GPU on which they failed.
+        // An A100 has no wgmma kernels, nor has a GPU on which their self-test failed.
         for gpu in [Gpu::a100(), Gpu { wgmma: false, ..Gpu::h100() }] {
             assert_eq!(taken(&with(gpu.clone(), "conv2d_f16_wide")), taken(&gpu));
         }

@@ -1,4 +1,4 @@
-//! The kernels for each pass, as tables: of those whose conditions hold the one of least cost runs.
+//! Tables of the kernels for each pass: among those whose conditions are met, the cheapest runs.
 
 use std::collections::BTreeSet;
 
@@ -10,47 +10,46 @@ use crate::occupancy::Slots;
 
 /// Values of the reduction in a k-block.
 pub(crate) const DEPTH: usize = 32;
-/// Rows and columns of a kernel, at most, whose taps the aligned kernels hold as bits.
+/// Maximum rows and columns of a kernel whose taps the aligned kernels hold as bits.
 pub(super) const MAX_TAPS: usize = 14;
 /// Threads per block.
 const THREADS: u32 = 128;
 
-/// One kernel for a pass, and when it may run.
+/// One kernel for a pass, and its conditions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Variant {
     /// Name of the `extern "C"` kernel.
     pub kernel: &'static str,
-    /// Rows and columns of the output that a block makes.
+    /// Rows and columns of the output that a block computes.
     pub tile: [usize; 2],
     /// Threads per block.
     threads: u32,
-    /// k-blocks in shared memory at once: the stages of the cp.async ring.
+    /// Stages of the cp.async pipeline: k-blocks in shared memory at once.
     stages: usize,
-    /// The least architecture.
+    /// The minimum architecture.
     pub architecture: Architecture,
-    /// Every count of channels is a multiple of this.
+    /// All channel counts must be a multiple of this.
     channel_multiple: usize,
-    /// Cycles of a k-block, where the multiprocessor holds as many blocks as it can, over their
-    /// number.
+    /// Cycles per k-block with the maximum number of resident blocks, divided by that number.
     pub k_block_cycles: f64,
-    /// Cycles of all else that a block does: its addresses, and the epilogue.
+    /// Cycles of the rest of a block: address computation and the epilogue.
     pub block_cycles: f64,
 }
 
-/// The properties of a product that the conditions of a variant look at.
+/// The properties of a GEMM that the conditions of a variant depend on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Problem {
     /// Rows and columns of the output.
     pub extents: [usize; 2],
-    /// Products of these extents.
+    /// Number of GEMMs of these extents.
     pub classes: usize,
     /// k-blocks of the reduction.
     pub k_blocks: usize,
-    /// Every count of channels is a multiple of [`CHUNK`].
+    /// All channel counts are multiples of [`CHUNK`].
     pub aligned: bool,
 }
 
-/// 128x128 outputs per block: 64 HMMA of 8 cycles for each warp of a scheduler, at 88 %.
+/// 128x128 outputs per block: 64 HMMAs of 8 cycles for each warp of a scheduler, at 88 %.
 const LARGE: Variant = Variant {
     kernel: "",
     tile: [128, 128],
@@ -61,23 +60,23 @@ const LARGE: Variant = Variant {
     k_block_cycles: 580.0,
     block_cycles: 2500.0,
 };
-/// 64x64 outputs per block: 16 HMMA, at 70 %, as two thirds of the cycles issue other instructions
-/// and each value that is loaded is used half as often.
+/// 64x64 outputs per block: 16 HMMAs, at 70 %, as two thirds of the cycles issue other instructions
+/// and each loaded value is used half as often.
 const SMALL: Variant =
     Variant { tile: [64, 64], k_block_cycles: 183.0, block_cycles: 1100.0, ..LARGE };
-/// 64x64 outputs per block, loaded value by value: bound by the issue of about 750 instructions.
+/// 64x64 outputs per block, gathered element by element: bound by issuing about 750 instructions.
 const UNALIGNED: Variant = Variant { channel_multiple: 1, k_block_cycles: 800.0, ..SMALL };
 
-/// On Hopper, 128x128 outputs per block by products of a warpgroup, two blocks a multiprocessor.
-/// The way of the operands from L2 bounds these tiles: the cycles are those of an H200, where a 3x3
-/// of 256 channels on 12 maps of 200x336 made 538 TFLOP/s.
+/// On Hopper, 128x128 outputs per block by wgmma, two blocks per multiprocessor. These tiles are
+/// bound by loading the operands from L2: the cycles are from an H200, where a 3x3 with 256
+/// channels on 12 maps of 200x336 reached 538 TFLOP/s.
 const DEEP: Variant =
     Variant { stages: 6, architecture: Architecture::COMPUTE_90A, k_block_cycles: 460.0, ..LARGE };
-/// The same with four stages, three blocks a multiprocessor.
+/// The same with four stages, three blocks per multiprocessor.
 const WIDE: Variant = Variant { stages: 4, ..DEEP };
-/// Twice the rows, by two warpgroups: three quarters of the bytes from L2, and 566 TFLOP/s there.
-/// A multiprocessor holds one block, whose start and end nothing hides: wide tiles are faster up to
-/// some 20 k-blocks.
+/// Twice the rows, by two warpgroups: three quarters of the bytes from L2, and 566 TFLOP/s there. A
+/// multiprocessor holds one block, so its start and end are not overlapped: wide tiles are faster
+/// up to some 20 k-blocks.
 const TALL: Variant = Variant {
     tile: [256, 128],
     threads: 2 * THREADS,
@@ -85,7 +84,7 @@ const TALL: Variant = Variant {
     block_cycles: 7500.0,
     ..DEEP
 };
-/// 64 columns or rows, four blocks a multiprocessor.
+/// 64 columns or rows, four blocks per multiprocessor.
 const NARROW: Variant =
     Variant { tile: [128, 64], k_block_cycles: 360.0, block_cycles: 1500.0, ..WIDE };
 const LOW: Variant = Variant { tile: [64, 128], ..NARROW };
@@ -100,19 +99,19 @@ pub(super) const FORWARD: &[Variant] = &[
     Variant { kernel: "conv2d_f16_narrow", ..NARROW },
 ];
 
-/// The stem on images of four channels.
+/// The stem on images with four channels.
 pub(super) const STEM: &[Variant] = &[
     Variant { kernel: "stem_f16_narrow", ..NARROW },
     Variant { kernel: "stem_f16_small", ..SMALL },
 ];
-/// The end of a bottleneck, with its shortcut's projection.
+/// The end of a bottleneck, with its shortcut projection.
 pub(super) const PROJECTED: &[Variant] = &[
     Variant { kernel: "projected_f16_large", ..LARGE },
     Variant { kernel: "projected_f16_small", ..SMALL },
     Variant { kernel: "projected_f16_tall", ..TALL },
     Variant { kernel: "projected_f16_wide", ..WIDE },
 ];
-/// The head of an RPN: a forward pass whose blocks also make the outputs of their rows.
+/// The RPN head: a forward pass whose blocks also compute the outputs of their rows.
 pub(super) const RPN_HEAD: &[Variant] = &[
     Variant { kernel: "rpn_head_f16_tall", ..TALL },
     Variant { kernel: "rpn_head_f16_large", ..LARGE },
@@ -167,7 +166,7 @@ pub(super) const GRAD_WEIGHT_BIAS: &[Variant] = &[
     Variant { kernel: "conv2d_grad_weight_bias_f16_low", ..LOW },
 ];
 
-/// The same with rows of the gradient that were padded: small products.
+/// The same with padded gradient rows: small GEMMs.
 pub(super) const GRAD_INPUT_PADDED: &[Variant] =
     &[Variant { kernel: "conv2d_grad_input_f16_padded_small", ..SMALL }];
 pub(super) const GRAD_WEIGHT_PADDED: &[Variant] =
@@ -192,35 +191,35 @@ pub(super) const GRAD_WEIGHT_GROUPED: &[Variant] = &[
     Variant { kernel: "conv2d_grad_weight_grouped_f16_low", ..LOW },
 ];
 
-/// The properties of a kernel's tile that a model of time needs.
+/// The properties of a kernel's tile for a cost model.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Tile {
     rows: usize,
     pub columns: usize,
-    /// Cycles of a k-block, as plans reckon.
+    /// Cycles per k-block in the cost model.
     pub k_block_cycles: f64,
-    /// Cycles of all else that a block does.
+    /// Cycles of the rest of a block.
     pub block_cycles: f64,
 }
 
 impl Tile {
-    /// True of tiles of 64x64.
+    /// True for tiles of 64x64.
     pub(crate) fn is_small(&self) -> bool {
         self.rows.max(self.columns) < 128
     }
 
-    /// FLOPs of a k-block.
+    /// FLOPs per k-block.
     pub(crate) fn flops(&self) -> f64 {
         (2 * self.rows * self.columns * DEPTH) as f64
     }
 
-    /// Bytes that a k-block takes from L2: both operands, in half.
+    /// Bytes per k-block loaded from L2: both operands, in half.
     pub(crate) fn operand_bytes(&self) -> f64 {
         ((self.rows + self.columns) * DEPTH * size_of::<u16>()) as f64
     }
 
-    /// Cycles of a k-block's way through shared memory, of 128 bytes each: written once, and read
-    /// twice by four warps of a quarter of the tile.
+    /// Shared-memory cycles per k-block, of 128 bytes each: written once, and read twice, by four
+    /// warps with a quarter of the tile each.
     pub(crate) fn shared_cycles(&self) -> f64 {
         3.0 * self.operand_bytes() / 128.0
     }
@@ -241,7 +240,7 @@ pub(crate) fn gemm_kernels() -> BTreeSet<&'static str> {
     variants().map(|variant| variant.kernel).collect()
 }
 
-/// The tile of a GEMM kernel; nothing of another kernel.
+/// The tile of a GEMM kernel; `None` for other kernels.
 pub(crate) fn tile_of(kernel: &str) -> Option<Tile> {
     let found = variants().find(|variant| variant.kernel == kernel)?;
     let Variant { tile: [rows, columns], k_block_cycles, block_cycles, .. } = *found;
@@ -249,7 +248,7 @@ pub(crate) fn tile_of(kernel: &str) -> Option<Tile> {
 }
 
 impl Variant {
-    /// True if it runs on the GPU and suits the problem.
+    /// True if the GPU and the problem meet its conditions.
     pub(super) fn runs(&self, gpu: &Gpu, problem: &Problem) -> bool {
         gpu.runs(self.architecture) && (problem.aligned || self.channel_multiple == 1)
     }
@@ -264,7 +263,7 @@ impl Variant {
         rows.div_ceil(self.tile[0]) * columns.div_ceil(self.tile[1])
     }
 
-    /// Shared memory per block, in bytes: a ring of k-blocks of both operands, in half.
+    /// Shared memory per block, in bytes: all stages of both operands, in half.
     fn shared_bytes(&self) -> usize {
         self.stages * (self.tile[0] + self.tile[1]) * DEPTH * size_of::<u16>()
     }
@@ -279,7 +278,7 @@ impl Variant {
 mod tests {
     use super::*;
 
-    /// The tiles of the kernels are those of the tables.
+    /// The kernels' tiles match the tables.
     #[test]
     fn tiles_are_those_of_the_kernels() {
         let tile = |name, of, Variant { tile: [rows, columns], stages, .. }: Variant| {
@@ -320,7 +319,7 @@ mod tests {
         assert!(!hopper.runs(&Gpu::a100(), &large));
     }
 
-    /// Two large tiles and four small ones share a multiprocessor, as the manifest says.
+    /// Two large tiles and four small ones fit a multiprocessor, as in the manifest.
     #[test]
     fn the_kernels_have_the_blocks_that_they_were_made_for() {
         for gpu in [Gpu::a100(), Gpu::h100()] {
@@ -343,7 +342,7 @@ mod tests {
         }
     }
 
-    /// The ring of every kernel fits the shared memory that a block can have.
+    /// The stages of every kernel fit the shared memory of a block.
     #[test]
     fn every_ring_fits() {
         for variant in [FORWARD, GRAD_INPUT, GRAD_WEIGHT].concat() {

@@ -1,4 +1,5 @@
-//! The tiles in AVX2: 12 of 16 registers hold sums, two a row of the right matrix, one a broadcast.
+//! The tiles in AVX2: of 16 registers, 12 are accumulators, two hold a row of the right matrix, one
+//! a broadcast.
 
 use std::arch::x86_64::{
     __m256, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_setzero_ps,
@@ -23,7 +24,7 @@ fn store<const ROWS: usize, const GROUPS: usize>(
 /// [`super::Tile::gather`] for `ROWS` rows and `GROUPS` groups of 8 columns.
 ///
 /// # Safety
-/// AVX2 and FMA; `args` as its type says, for `ROWS` rows and [`NR`] columns.
+/// AVX2 and FMA; `args` as required by its type, for `ROWS` rows and [`NR`] columns.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn gather<const ROWS: usize, const GROUPS: usize>(
     args: Gathered,
@@ -32,7 +33,7 @@ pub(super) unsafe fn gather<const ROWS: usize, const GROUPS: usize>(
     let mut sums = [[_mm256_setzero_ps(); GROUPS]; ROWS];
     let mut right = args.packed;
     // SAFETY: as the caller promises, `pointers` holds `taps * ROWS` pointers, each readable for
-    // `run` elements, and `packed` holds `taps * run` rows of `NR`: one row is passed each step.
+    // `run` elements, and `packed` holds `taps * run` rows of `NR`: each step advances by one row.
     unsafe {
         for t in 0..args.taps {
             let rows: [*const f32; ROWS] =
@@ -56,7 +57,7 @@ pub(super) unsafe fn gather<const ROWS: usize, const GROUPS: usize>(
 /// [`super::Tile::outer`] for `ROWS` rows and `GROUPS` groups of 8 columns.
 ///
 /// # Safety
-/// AVX2 and FMA; `args` as its type says, for `ROWS` rows and [`NR`] columns.
+/// AVX2 and FMA; `args` as required by its type, for `ROWS` rows and [`NR`] columns.
 #[target_feature(enable = "avx2,fma")]
 pub(super) unsafe fn outer<const ROWS: usize, const GROUPS: usize>(
     args: Packed,

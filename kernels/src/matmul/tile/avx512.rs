@@ -1,5 +1,5 @@
-//! The tiles in AVX-512: 28 of 32 registers hold sums, two a row of the right matrix, one a
-//! broadcast. An element is an f32, or a pair of bf16 whose two products are added to the sum.
+//! The tiles in AVX-512: of 32 registers, 28 are accumulators, two hold a row of the right matrix,
+//! one a broadcast. An element is an f32, or a pair of bf16, as in `VDPBF16PS`.
 
 use std::arch::x86_64::{
     __m512, __m512bh, _MM_HINT_T0, _mm_prefetch, _mm512_dpbf16_ps, _mm512_fmadd_ps,
@@ -14,7 +14,7 @@ pub(super) const MR: usize = 14;
 /// Columns of the tile.
 pub(super) const NR: usize = 32;
 
-/// Steps that a prefetch is ahead.
+/// Prefetch distance in steps.
 const AHEAD: usize = 8;
 
 /// Lanes of a register.
@@ -33,8 +33,8 @@ fn store<const ROWS: usize, const GROUPS: usize>(
     }
 }
 
-/// Fetches a row of the right matrix. A panel takes two thirds of the L1, so that rows of the left
-/// matrix push parts of it out.
+/// Prefetches a row of the right matrix. A panel takes two thirds of the L1, so that rows of the
+/// left matrix evict parts of it.
 #[inline(always)]
 fn fetch_row(right: *const f32) {
     // SAFETY: a prefetch reads nothing, and its address need not be valid.
@@ -44,7 +44,7 @@ fn fetch_row(right: *const f32) {
     }
 }
 
-/// The kernels for an element, by the features that they need and the product that they add.
+/// The kernels for an element type, by their CPU features and their multiply-add function.
 macro_rules! kernels {
     ($features:literal, $product:path) => {
         use super::*;
@@ -53,7 +53,7 @@ macro_rules! kernels {
         /// [`crate::matmul::tile::Tile::gather`] for `ROWS` rows and `GROUPS` groups of 16 columns.
         ///
         /// # Safety
-        /// The features; `args` as its type says, for `ROWS` rows and [`NR`] columns.
+        /// The features; `args` as required by its type, for `ROWS` rows and [`NR`] columns.
         #[target_feature(enable = $features)]
         pub(in crate::matmul::tile) unsafe fn gather<const ROWS: usize, const GROUPS: usize>(
             args: Gathered,
@@ -62,8 +62,8 @@ macro_rules! kernels {
             let mut sums = [[_mm512_setzero_ps(); GROUPS]; ROWS];
             let mut right = args.packed;
             // SAFETY: as the caller promises, `pointers` holds `taps * ROWS` pointers, each
-            // readable for `run` elements, and `packed` holds `taps * run` rows of `NR`: one row
-            // is passed each step.
+            // readable for `run` elements, and `packed` holds `taps * run` rows of `NR`: each step
+            // advances by one row.
             unsafe {
                 for t in 0..args.taps {
                     let rows: [*const f32; ROWS] =
@@ -88,7 +88,7 @@ macro_rules! kernels {
         /// [`crate::matmul::tile::Tile::outer`] for `ROWS` rows and `GROUPS` groups of 16 columns.
         ///
         /// # Safety
-        /// The features; `args` as its type says, for `ROWS` rows and [`NR`] columns.
+        /// The features; `args` as required by its type, for `ROWS` rows and [`NR`] columns.
         #[target_feature(enable = $features)]
         pub(in crate::matmul::tile) unsafe fn outer<const ROWS: usize, const GROUPS: usize>(
             args: Packed,
@@ -116,18 +116,18 @@ macro_rules! kernels {
     };
 }
 
-/// Adds a product of f32.
+/// Multiply-add in f32.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn of_floats(a: __m512, b: __m512, sum: __m512) -> __m512 {
     _mm512_fmadd_ps(a, b, sum)
 }
 
-/// Adds the two products of each pair of bf16.
+/// Dot product of each pair of bf16, accumulated in f32.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bf16")]
 fn of_pairs(a: __m512, b: __m512, sum: __m512) -> __m512 {
-    // SAFETY: both types are 64 bytes, of which any will do.
+    // SAFETY: both types have 64 bytes, and any bit pattern is valid.
     let [a, b] = [a, b].map(|v| unsafe { std::mem::transmute::<__m512, __m512bh>(v) });
     _mm512_dpbf16_ps(sum, a, b)
 }

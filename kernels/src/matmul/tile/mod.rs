@@ -1,10 +1,10 @@
-//! The register tile: a block of sums of products, the innermost loop of every matrix product.
+//! The register tile: a block of accumulators, the innermost loop of every GEMM.
 //!
-//! The left matrix comes as pointers to runs of a row ([`RowTable`], for gathers) or packed
+//! The left matrix is given as pointers to runs of a row ([`RowTable`], for gathers) or packed
 //! ([`Tile::outer`]), the right one always packed in panels as wide as the tile. Each instruction
-//! set has its tile: 14 x 32 sums in AVX-512, 6 x 16 in AVX2; other processors run the loops of the
-//! latter in plain Rust, which the compiler vectorises. [`crate::isa`] says which. A sum takes its
-//! products in the same order in every tile, so with fused multiply-adds its bits are the same too.
+//! set has its tile: 14 x 32 accumulators in AVX-512, 6 x 16 in AVX2; other processors run the AVX2
+//! loops in plain Rust, which the compiler vectorises. [`crate::isa`] chooses. Every tile adds the
+//! terms of a sum in the same order, so with fused multiply-adds results are bit-identical.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -38,7 +38,7 @@ const LANES: usize = 8;
 /// Columns of a panel, for each width that a tile has.
 pub(super) const PANELS: [usize; 2] = [16, 32];
 
-/// Sums of one tile; the tile's rows come first.
+/// Accumulators of one tile; the tile's rows come first.
 #[repr(C, align(64))]
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Acc<const MR: usize, const NR: usize>(pub [[f32; NR]; MR]);
@@ -50,8 +50,8 @@ impl<const MR: usize, const NR: usize> Acc<MR, NR> {
     }
 }
 
-/// The left operand of a gathered product, unchecked: `rows * taps` pointers in tap-major order,
-/// each readable for `run` elements; then the right operand, `taps * run` rows of the tile's width.
+/// The left operand of a gathered GEMM, unchecked: `rows * taps` pointers in tap-major order, each
+/// readable for `run` elements; then the right operand, `taps * run` rows of the tile's width.
 #[derive(Debug, Clone, Copy)]
 struct Gathered {
     pointers: *const *const f32,
@@ -60,7 +60,7 @@ struct Gathered {
     packed: *const f32,
 }
 
-/// Both operands of an outer product, unchecked: `steps` rows of the tile's rows and of its width.
+/// Both operands of an outer product, unchecked: `steps` rows of the tile's height and width.
 #[derive(Debug, Clone, Copy)]
 struct Packed {
     left: *const f32,
@@ -68,17 +68,17 @@ struct Packed {
     steps: usize,
 }
 
-/// A tile of `MR x NR` sums. Its value proves that the processor has its instructions.
+/// A tile of `MR x NR` accumulators. Its value proves that the processor supports its instructions.
 pub(super) trait Tile<const MR: usize, const NR: usize>: Copy + Send + Sync {
-    /// True if an element is a pair of bf16, whose two products are added to a sum.
+    /// True if an element is a pair of bf16.
     const OF_PAIRS: bool;
 
     /// Its instruction set.
     fn isa(self) -> Isa;
 
     /// `acc[i][j] = sum over taps t and run elements c of row_i[t][c] * packed[t][c][j]` for the
-    /// `size` rows of `table` from `start` and the first `width` columns j; the others hold
-    /// anything.
+    /// `size` rows of `table` from `start` and the first `width` columns j; the others are
+    /// undefined.
     fn gather(
         self,
         table: &RowTable<'_>,
@@ -89,7 +89,7 @@ pub(super) trait Tile<const MR: usize, const NR: usize>: Copy + Send + Sync {
     );
 
     /// `acc[i][j] = sum over p of left[p][i] * right[p][j]`, `left` packed by `size`, `right` by
-    /// `NR`, for the first `width` columns j; the others hold anything.
+    /// `NR`, for the first `width` columns j; the others are undefined.
     fn outer(
         self,
         size: (usize, usize),
@@ -123,7 +123,7 @@ impl Packed {
     }
 }
 
-/// Fetches a row that is read or written soon.
+/// Prefetches a row that is read or written soon.
 #[inline]
 pub(super) fn prefetch(row: &[f32]) {
     #[cfg(target_arch = "x86_64")]
@@ -133,7 +133,7 @@ pub(super) fn prefetch(row: &[f32]) {
     }
 }
 
-/// Evaluates an expression that is generic in the tile, for the tile of an instruction set.
+/// Instantiates an expression that is generic in the tile for the tile of an instruction set.
 macro_rules! with_tile {
     ($isa:expr, |$tile:ident| $body:expr) => {
         match $isa {
@@ -147,7 +147,7 @@ macro_rules! with_tile {
 }
 pub(super) use with_tile;
 
-/// Calls the variant of a kernel for its number of rows and of groups of columns.
+/// Calls the kernel instance for the number of rows and of column groups.
 macro_rules! call {
     ($kernel:path, $groups:expr, [$($group:literal)*], $size:expr, $rows:tt, $args:expr, $acc:expr)
     => {

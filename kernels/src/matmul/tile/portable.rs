@@ -2,7 +2,7 @@
 
 use super::{Acc, Gathered, LANES, MR, NR, Packed};
 
-/// `sum + a * b`, fused only where that is one instruction (elsewhere it is a call into libm).
+/// `sum + a * b`, fused only if that is one instruction (otherwise it is a call into libm).
 fn multiply_add(a: f32, b: f32, sum: f32) -> f32 {
     if cfg!(any(target_arch = "aarch64", target_feature = "fma")) {
         a.mul_add(b, sum)
@@ -32,7 +32,7 @@ fn add_row<const GROUPS: usize>(a: f32, b: &[f32; NR], sums: &mut [[f32; LANES];
 /// [`super::Tile::gather`] for `ROWS` rows and `GROUPS` groups of 8 columns.
 ///
 /// # Safety
-/// `args` as its type says, for `ROWS` rows and [`NR`] columns.
+/// `args` as required by its type, for `ROWS` rows and [`NR`] columns.
 pub(super) unsafe fn gather<const ROWS: usize, const GROUPS: usize>(
     args: Gathered,
     acc: &mut Acc<MR, NR>,
@@ -55,7 +55,7 @@ pub(super) unsafe fn gather<const ROWS: usize, const GROUPS: usize>(
 /// [`super::Tile::outer`] for `ROWS` rows and `GROUPS` groups of 8 columns.
 ///
 /// # Safety
-/// `args` as its type says, for `ROWS` rows and [`NR`] columns.
+/// `args` as required by its type, for `ROWS` rows and [`NR`] columns.
 pub(super) unsafe fn outer<const ROWS: usize, const GROUPS: usize>(
     args: Packed,
     acc: &mut Acc<MR, NR>,

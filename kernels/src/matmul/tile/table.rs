@@ -1,10 +1,10 @@
-//! Where the rows of a gathered matrix lie in memory.
+//! The memory addresses of the rows of a gathered matrix.
 
 use std::marker::PhantomData;
 
 use crate::matmul::rows::low_bits;
 
-/// Longest run of a row: one packed panel of the right matrix then takes half of a 32 KiB L1.
+/// Maximum run of a row: one packed panel of the right matrix then takes half of a 32 KiB L1.
 pub(in crate::matmul) const MAX_RUN: usize = 256;
 
 /// The values that a tap outside the map reads.
@@ -21,8 +21,8 @@ pub(in crate::matmul) struct TapRange<'t> {
 }
 
 impl<'t> TapRange<'t> {
-    /// Taps at `offsets` from a row's base, of which the first is bit `first` of the row's mask;
-    /// each contributes `run` elements.
+    /// Taps at `offsets` from a row's base; the first is bit `first` of the row's mask. Each
+    /// contributes `run` elements.
     pub(in crate::matmul) fn new(offsets: &'t [isize], first: usize, run: usize) -> Self {
         assert!(run <= MAX_RUN);
         let lowest = offsets.iter().copied().min().unwrap_or(0);
@@ -31,7 +31,7 @@ impl<'t> TapRange<'t> {
     }
 }
 
-/// For each row and each tap, where the run begins that enters the product.
+/// For each row and each tap, the start of the run that the GEMM reads.
 ///
 /// **Invariant:** every pointer of `pointers` is readable for `run` elements during `'a`.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl<'a> RowTable<'a> {
     }
 
     /// Points row `i` of the tile of `size` rows from `start` at `x[base + offset ..]` for every
-    /// tap in `mask`. `taps` are those of the last [`RowTable::reset`].
+    /// tap in `mask`. `taps` are from the last [`RowTable::reset`].
     pub(in crate::matmul) fn set(
         &mut self,
         x: &'a [f32],
@@ -89,8 +89,8 @@ impl<'a> RowTable<'a> {
         }
     }
 
-    /// Pointers of the `size` rows from `start` (for each tap the rows side by side), the number of
-    /// taps, and the elements that each pointer may be read for.
+    /// Pointers of the `size` rows from `start` (tap-major, the rows contiguous), the number of
+    /// taps, and the number of elements readable through each pointer.
     pub(super) fn tile(&self, start: usize, size: usize) -> (&[*const f32], usize, usize) {
         (&self.pointers[start * self.taps..(start + size) * self.taps], self.taps, self.run)
     }

@@ -7,7 +7,7 @@ fn values(len: usize, seed: u32) -> Vec<f32> {
     (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) ^ seed) as f32 / 4e9 - 0.5).collect()
 }
 
-/// `[step][row]` of `size` rows, packed as `outer` reads them, and the same for columns.
+/// `[step][row]` of `size` rows, packed in the order of `outer`, and the same for columns.
 fn outer_sums<T: Tile<MR, NR>, const MR: usize, const NR: usize>(
     tile: T,
     [rows, columns]: [usize; 2],
@@ -68,7 +68,7 @@ fn tiles(extent: usize, step: usize) -> impl Iterator<Item = usize> + Clone {
     (0..extent).step_by(step)
 }
 
-/// Every number of rows and some widths of every tile, over sums of no, one and many products.
+/// Every number of rows and some widths of every tile, over sums of zero, one and many terms.
 fn shapes() -> impl Iterator<Item = [usize; 2]> {
     (1..=29).flat_map(|rows| [1, 8, 9, 16, 17, 31, 32, 49].map(|columns| [rows, columns]))
 }
@@ -77,7 +77,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
 }
 
-/// Tiles that fuse multiply and add give the same bits; the plain one may round in between.
+/// Tiles with fused multiply-add are bit-identical; the portable one may round in between.
 #[test]
 fn tiles_of_all_instruction_sets_give_the_same_bits() {
     let fused: Vec<Isa> = Isa::all().into_iter().filter(|isa| isa.name() != "portable").collect();

@@ -1,4 +1,4 @@
-//! The transforms of filters, inputs and outputs. None fuses a product with a sum.
+//! The transforms of filters, inputs and outputs, without fused multiply-adds.
 
 use std::array::from_fn;
 use std::ops::Range;
@@ -8,10 +8,10 @@ use crate::isa::wide;
 use crate::matmul::epilogue::PanelEpilogue;
 use crate::matmul::grid::Part;
 
-/// Products of a tile: 4 x 4.
+/// Points per tile: 4 x 4.
 pub(super) const POINTS: usize = 16;
 
-/// Channels that are transformed side by side.
+/// Channels that are transformed together.
 pub(super) const LANES: usize = 16;
 
 type Lanes = [f32; LANES];
@@ -44,7 +44,7 @@ fn of_input([a, b, c, d]: [Lanes; 4]) -> [Lanes; 4] {
     [sub(a, c), add(b, c), sub(c, b), sub(b, d)]
 }
 
-/// `A^T m`, of four products.
+/// `A^T m`, of four sums.
 #[inline(always)]
 fn of_sums([a, b, c, d]: [Lanes; 4]) -> [Lanes; 2] {
     [add(add(a, b), c), sub(sub(b, c), d)]
@@ -68,10 +68,10 @@ fn lanes(values: &[f32], at: usize) -> Lanes {
     values.as_chunks::<LANES>().0[at]
 }
 
-// Loops over arrays, not closures: those that the standard library calls are not compiled for the
-// instruction set.
+// Loops over arrays instead of closures: closures called by the standard library are not compiled
+// for the instruction set.
 
-/// `LANES` channels of a filter at the 16 points, from the `at`-th of each tap.
+/// `LANES` channels of a filter at the 16 points, starting with channel `at` of each tap.
 #[inline(always)]
 fn points_of_filter(taps: [&[f32]; 9], at: usize, scale: f32) -> [Lanes; POINTS] {
     let mut points = [[0.0; LANES]; POINTS];
@@ -135,7 +135,7 @@ fn points_of_gradients(pixels: &[&[f32]; 4], at: usize) -> [Lanes; POINTS] {
     points
 }
 
-/// `LANES` channels of the gradients of nine taps, from those of the 16 points, times `scale`.
+/// `LANES` channels of nine taps' gradients, from the 16 points' gradients, times `scale`.
 #[inline(always)]
 fn taps_of_points(points: [&[f32]; POINTS], at: usize, scale: f32) -> [Lanes; 9] {
     let mut rows = [[[0.0; LANES]; 4]; 3];
@@ -156,7 +156,7 @@ fn taps_of_points(points: [&[f32]; POINTS], at: usize, scale: f32) -> [Lanes; 9]
     taps
 }
 
-/// The taps of a filter of `[3][3][C]`, of which `columns`, turned by half a turn if `turned`.
+/// The `columns` of each tap of a filter of `[3][3][C]`, rotated by 180 degrees if `turned`.
 #[inline(always)]
 fn taps(from: &[f32], columns: Range<usize>, turned: bool) -> [&[f32]; 9] {
     let channels = from.len() / 9;
@@ -168,7 +168,7 @@ fn taps(from: &[f32], columns: Range<usize>, turned: bool) -> [&[f32]; 9] {
     taps
 }
 
-/// The `COUNT` pixels of a square of `side` from `(row, column)` on; `zeros` outside of the map.
+/// The `COUNT` pixels of a square of `side` from `(row, column)` on; `zeros` outside the map.
 #[inline(always)]
 fn pixels<'a, const COUNT: usize>(
     (x, depth): (&'a [f32], usize),
@@ -203,8 +203,8 @@ fn sums_of_tile<const NR: usize>(
 }
 
 wide! {
-    /// Transforms `columns` of a filter `[3][3][C]` to rows of `[16][place.1]`, from element
-    /// `place.0` on.
+    /// Transforms `columns` of a filter `[3][3][C]` to rows of `[16][place.1]`, starting at element
+    /// `place.0`.
     pub(super) fn filter(
         from: &[f32],
         columns: Range<usize>,
@@ -222,7 +222,7 @@ wide! {
 }
 
 wide! {
-    /// The same for a filter that is turned by half a turn, times `scale`.
+    /// The same for a filter that is rotated by 180 degrees, times `scale`.
     pub(super) fn turned_filter(
         from: &[f32],
         columns: Range<usize>,
@@ -265,8 +265,8 @@ wide! {
 }
 
 wide! {
-    /// Transforms sums of products, `[16][tiles]`, and writes them to columns `place.0` of an
-    /// output of `place.1` columns, where the map of `tiles.1` rows and columns holds them.
+    /// Transforms accumulators, `[16][tiles]`, and writes them to columns `place.0` of an output
+    /// with `place.1` columns, if they are inside the map of `tiles.1` rows and columns.
     pub(super) fn outputs[const NR](
         epilogue: &PanelEpilogue<'_, NR>,
         sums: &[[f32; NR]],

@@ -1,7 +1,7 @@
-//! The gradient of the weights: `dW = G^T [sum over tiles of (A dY A^T) * (B^T d B)] G`.
+//! The weight gradient: `dW = G^T [sum over tiles of (A dY A^T) * (B^T d B)] G`.
 //!
-//! Tiles are taken in blocks of 256, in order. Both operands of a block are transformed and packed;
-//! then each point and panel of channels is a task, an outer product over the tiles.
+//! Tiles are processed in blocks of 256, in order. Both operands of a block are transformed and
+//! packed; then each point and panel of channels is a task, an outer product over the tiles.
 
 use std::array::from_fn;
 
@@ -14,10 +14,10 @@ use crate::matmul::tile::{Acc, PANELS, Tile};
 use crate::matmul::{ALIGN_SLACK, BLOCK, ConvShape, aligned};
 use crate::tasks;
 
-/// Tiles that a task transforms, at least and at most.
+/// Minimum and maximum number of tiles that a task transforms.
 const PIECE: [usize; 2] = [4, 32];
 
-/// The gradient of a convolution's weights, with its operands.
+/// The weight gradient of a convolution, with its operands.
 pub(in crate::matmul) struct WeightGradient<'a> {
     shape: &'a ConvShape,
     x: &'a [f32],
@@ -25,8 +25,8 @@ pub(in crate::matmul) struct WeightGradient<'a> {
     scale: Option<&'a [f32]>,
 }
 
-/// Both operands of a block of tiles, packed: at each point the filters by as many as the tile has
-/// rows, then those that are left, and the channels by panels.
+/// Both operands of a block of tiles, packed: at each point the filters in groups of the tile's
+/// number of rows, then the remaining ones, and the channels in panels.
 struct Packed<'a> {
     tiles: usize,
     groups: &'a mut [f32],
@@ -45,8 +45,8 @@ fn lens(s: &ConvShape, panel: usize) -> [usize; 3] {
     [tiles * s.filters, tiles * channels, s.filters * channels].map(|len| POINTS * len)
 }
 
-/// Elements of workspace that [`WeightGradient::run`] needs, whatever the tile; 0 where the
-/// convolution is not taken so.
+/// Elements of workspace that [`WeightGradient::run`] needs, for any tile; 0 if it does not support
+/// the convolution.
 pub(in crate::matmul) fn workspace_len(s: &ConvShape) -> usize {
     if !takes(s, MIN_CHANNELS_OF_SUMS) {
         return 0;
@@ -56,8 +56,8 @@ pub(in crate::matmul) fn workspace_len(s: &ConvShape) -> usize {
 }
 
 impl<'a> WeightGradient<'a> {
-    /// `dw[k] = scale[k] * sum over positions of g[position][k] * window(x, position)`, if it is
-    /// taken so.
+    /// `dw[k] = scale[k] * sum over positions of g[position][k] * window(x, position)`, if
+    /// supported.
     pub(in crate::matmul) fn new(
         shape: &'a ConvShape,
         [x, g]: [&'a [f32]; 2],
@@ -170,8 +170,8 @@ impl<'a> WeightGradient<'a> {
 }
 
 impl Packed<'_> {
-    /// Rounds both operands to bf16, two tiles to a pair: the first half of each group and panel
-    /// then holds them; an odd tile goes with zeros.
+    /// Rounds both operands to bf16, two tiles per pair: the first half of each group and panel
+    /// then holds them; an odd tile is paired with zeros.
     fn round<const MR: usize, const NR: usize>(&mut self, isa: Isa, filters: usize) {
         let round = |rows: &mut [f32], width: usize| {
             let pieces = rows.chunks_mut((self.tiles * width).max(1)).collect();
@@ -196,8 +196,8 @@ impl Packed<'_> {
 }
 
 wide! {
-    /// Copies values `[16][tiles][depth]`, from channel `from.1` on in `count` pieces of `width`,
-    /// most often `W`, to the part's rows `[16][count]`, each of the tiles of its columns.
+    /// Copies values `[16][tiles][depth]`, starting at channel `from.1`, in `count` pieces of
+    /// `width`, usually `W`, to the part's rows `[16][count]`, each with the tiles of its columns.
     fn copy[const W](
         values: &[f32],
         from: (usize, usize),
@@ -214,7 +214,7 @@ wide! {
                 let to = part.row(point * count + piece, part.columns.clone());
                 let rows = values.chunks_exact(depth);
                 if channels.len() == W {
-                    // Pieces whose length the compiler knows: no calls of a copy.
+                    // Pieces whose length the compiler knows: no calls to memcpy.
                     for (to, row) in to.as_chunks_mut::<W>().0.iter_mut().zip(rows) {
                         *to = row[channels.clone()].as_chunks::<W>().0[0];
                     }

@@ -1,4 +1,4 @@
-//! Sums over ranks, and results for the host.
+//! All-reduce and its buckets, and results for the host.
 
 pub mod all_reduce;
 pub mod bucket;

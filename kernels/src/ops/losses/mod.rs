@@ -1,4 +1,4 @@
-//! Losses, their gradients, the choice of the columns that they read, and accuracies.
+//! Losses, their gradients, the selection of their input columns, and accuracies.
 
 pub mod accuracies;
 pub mod bce_loss;

@@ -1,4 +1,4 @@
-//! Passes over feature maps: input, pooling, normalisation, pyramids, sums.
+//! Ops on feature maps: input, pooling, normalisation, pyramids, sums.
 
 pub mod clear_outside;
 pub mod fill;

@@ -11,14 +11,14 @@ use super::rpn_head::{HIDDEN_ROUNDING, RpnHead};
 use crate::Op;
 use crate::cpu::HostTensor;
 
-/// The error that rounding adds to an output, in units of its root mean square.
+/// The rounding error of an output, in units of its root mean square.
 pub fn floor(op: &dyn Op) -> f64 {
     if (op as &dyn Any).is::<RpnHead>() { HIDDEN_ROUNDING } else { 0.0 }
 }
 
-/// Inputs under which the reference rounds where a GPU does: weights times a frozen scale, before
-/// the product. Where a gradient is large, the cost has no relation to the root mean square of a
-/// map that is mostly zero, so no floor fits.
+/// Inputs for which the reference rounds like a GPU: weights times a frozen scale, before the GEMM.
+/// Where a gradient is large, the error is unrelated to the root mean square of a map that is
+/// mostly zero, so no floor fits.
 pub fn inputs(op: &dyn Op, inputs: &[HostTensor]) -> Vec<HostTensor> {
     let mut inputs = inputs.to_vec();
     let op = op as &dyn Any;
@@ -31,7 +31,7 @@ pub fn inputs(op: &dyn Op, inputs: &[HostTensor]) -> Vec<HostTensor> {
     inputs
 }
 
-/// Rounds weights times scale, and leaves a scale of 1.
+/// Rounds weights times scale, and sets the scale to 1.
 fn round_scaled(pair: &mut [HostTensor]) {
     let [weights, scale] = pair else { panic!("weights and their scale") };
     let filter_len = weights.desc.len() / scale.desc.len().max(1);

@@ -1,9 +1,9 @@
-//! The layers that are products, as convolutions: names, sizes, and what is refused.
+//! The layers that run as GEMMs, expressed as convolutions: names, sizes and limits.
 
 use crate::matmul::{ConvShape, out_extent};
 use crate::{OpError, Role, TensorDesc, check};
 
-/// How the input `x`, the weights `w` and the output `y` of a layer lie in a convolution.
+/// How the input `x`, the weights `w` and the output `y` of a layer map to a convolution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
     /// `x [N,H,W,C]`, `w [K,R,S,C / groups]` -> `y [N,P,Q,K]`, with `P = (H + 2 pad - dilation
@@ -11,36 +11,36 @@ pub enum Layer {
     Conv2d {
         /// Step between windows, both axes.
         stride: usize,
-        /// Rows and columns of zeros around the map.
+        /// Zero padding in rows and columns.
         pad: usize,
-        /// Step between the taps of a window, both axes; 1 with a stride.
+        /// Dilation, both axes; must be 1 if the stride is not.
         dilation: usize,
-        /// Equal shares of C and K; filters read the channels of their share.
+        /// Groups of C and K; filters read only the channels of their group.
         groups: usize,
     },
-    /// `x [M, ..]`, `w [K, ..]` with rows as long -> `y [M,K]`: a 1x1 convolution of images of one
-    /// pixel.
+    /// `x [M, ..]`, `w [K, ..]` with rows of equal length -> `y [M,K]`: a 1x1 convolution of 1x1
+    /// images.
     Linear,
     /// `x [N,H,W,C]`, `w [C,R,R,K]` with `R = 2 + 2 pad` -> `y [N,2H,2W,K]`: the gradient of the
-    /// input of a convolution of stride 2, which makes x of y.
+    /// input of a convolution of stride 2 that computes x from y.
     ConvTranspose {
-        /// Rows and columns of zeros around the map y.
+        /// Padding of the map y in that convolution.
         pad: usize,
     },
 }
 
 impl Layer {
-    /// A convolution of all channels and neighbouring pixels.
+    /// A convolution without groups and dilation.
     pub const fn conv2d(stride: usize, pad: usize) -> Self {
         Self::Conv2d { stride, pad, dilation: 1, groups: 1 }
     }
 
-    /// True of the layer whose convolution makes its input of its output.
+    /// True if the layer's convolution computes the layer's input from its output.
     pub(super) fn is_transposed(self) -> bool {
         matches!(self, Self::ConvTranspose { .. })
     }
 
-    /// True of linear layers, and of convolutions without groups and dilation.
+    /// True for linear layers, and for convolutions without groups and dilation.
     pub(super) fn is_plain(self) -> bool {
         match self {
             Self::Conv2d { dilation, groups, .. } => dilation == 1 && groups == 1,
@@ -49,20 +49,20 @@ impl Layer {
         }
     }
 
-    /// How many values a product on a GPU sums for each that the layer does, of `channels` and
-    /// `filters`: small groups are taken together, with zeros.
+    /// Factor by which a GEMM on a GPU has more multiply-adds than the layer, for `channels` and
+    /// `filters`: small groups are merged, with zeros.
     pub fn depth_on_gpu(self, channels: usize, filters: usize) -> usize {
         let Self::Conv2d { groups, .. } = self else { return 1 };
         let shape = ConvShape { groups, ..ConvShape::matrix(1, channels, filters) };
         groups / shape.on_gpu().groups
     }
 
-    /// True of a convolution with a group for each of the channels.
+    /// True for a convolution with one group per channel.
     pub(super) fn is_grouped_by_channel(self, channels: usize) -> bool {
         matches!(self, Self::Conv2d { groups, .. } if groups > 1 && groups == channels)
     }
 
-    /// Names of the op, and of those that make its gradients.
+    /// Names of the op and of its gradient ops.
     pub(super) fn names(self) -> [&'static str; 3] {
         match self {
             Self::Conv2d { .. } => ["conv2d", "conv2d_grad_input", "conv2d_grad_weight"],

@@ -1,10 +1,10 @@
-//! The nine products as ops: convolution, linear layer and transposed convolution, with the
-//! gradients of their input and weights.
+//! The nine GEMM ops: convolution, linear layer and transposed convolution, with the gradients of
+//! their input and weights.
 //!
-//! A [`Layer`] says how `x`, `w` and `y` lie in a convolution. An op makes one of the three from
-//! the other two (`Form`); its sizes, scratch memory, launches and CPU reference follow here,
-//! once for all. Sums are in f32, in blocks of up to 256 products that depend only on the shapes:
-//! deterministic. Bound by compute.
+//! A [`Layer`] maps `x`, `w` and `y` to a convolution. An op computes one of the three from the
+//! other two (`Form`); sizes, scratch memory, launches and CPU reference are implemented here, once
+//! for all. Sums are in f32, in blocks of up to 256 terms that depend only on the shapes:
+//! deterministic. Compute-bound.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -28,36 +28,36 @@ use crate::matmul::{
 use crate::{BackwardRule, Cost, DType, Finish, Fusion, Op, OpError, OpRef, Role, Sink, Source};
 use crate::{TensorDesc, Traits, check, signs};
 
-/// The tensor of a layer that an op makes.
+/// The tensor of a layer that an op computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Makes {
-    /// `y` of `x` and `w`.
+    /// `y` from `x` and `w`.
     Output,
-    /// The gradient of `x`, of that of `y` and `w`.
+    /// dX from dY and `w`.
     GradInput,
-    /// The gradient of `w`, of `x` and the gradient of `y`.
+    /// dW from `x` and dY.
     GradWeight,
 }
 
-/// A product: the tensor that it makes, its other inputs and its epilogue. Its inputs are two
-/// operands, then the tensors that the flags name, in this order.
+/// A GEMM op: its output tensor, its other inputs and its epilogue. Its inputs are two operands,
+/// then the optional tensors by flag, in this order.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Form {
     pub(crate) layer: Layer,
     pub(crate) makes: Makes,
-    /// A factor of each channel of `y`.
+    /// Scale per channel of `y`.
     pub(crate) scale: bool,
-    /// A summand of each channel of `y`.
+    /// Bias per channel of `y`.
     pub(crate) bias: bool,
-    /// A summand of `y`.
+    /// Residual added to `y`.
     pub(crate) residual: bool,
-    /// The images, or rows, that hold data.
+    /// Number of images, or rows, that hold data.
     pub(crate) counted: bool,
     pub(crate) finish: Finish,
     /// The residual is read at the nearest position.
     pub(crate) nearest: bool,
     pub(crate) relu: bool,
-    /// The gradient of `y` comes masked by the ReLU.
+    /// The gradient of `y` is already masked by the ReLU.
     pub(crate) masked: bool,
     /// The second output holds the signs of `y`.
     pub(crate) signs: bool,
@@ -75,12 +75,12 @@ struct Inputs<'a, T> {
     finish: FinishInputs<'a, T>,
 }
 
-/// An op that is a product.
+/// An op that runs as a GEMM.
 pub(crate) trait Product: Any + Clone + Debug + Send + Sync {
-    /// The tensor that it makes, its inputs and its epilogue.
+    /// Its output tensor, its inputs and its epilogue.
     fn form(&self) -> Form;
 
-    /// The convolution of these operands, and the shape of the first output.
+    /// The convolution for these operands, and the shape of the first output.
     fn sizes(
         &self,
         op: &'static str,
@@ -89,43 +89,43 @@ pub(crate) trait Product: Any + Clone + Debug + Send + Sync {
         self.form().layer.sizes(op, operands)
     }
 
-    /// The product that also does what `fusion` names. `None` if it cannot, or already does.
+    /// The op with `fusion` added. `None` if it does not support it, or already has it.
     fn with(&self, fusion: Fusion) -> Option<Self> {
         let _ = fusion;
         None
     }
 }
 
-/// The gradient of a layer's input: `dx [x..]` of `g [y..]`, `w`, `scale [K]` and `count [1] i32`
-/// as flagged, `other` and `mask` of a [`Finish`]; overwritten.
+/// The gradient of a layer's input: `dx [x..]` from `g [y..]`, `w`, `scale [K]` and `count [1] i32`
+/// by flag, `other` and `mask` of a [`Finish`]; overwritten.
 ///
-/// Matches the gradient of the layer with weights `w * scale`, then the finish. With `counted`,
-/// images from `count` on get 0. A strided convolution's is split by residue of the position, so
-/// that no product with a zero is made.
+/// Matches the gradient of the layer with weights `w * scale`, then the epilogue. With `counted`,
+/// images past the count get 0. For a strided convolution it is split by residue of the position,
+/// which avoids multiplications by zero.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GradInput {
     /// The layer.
     pub layer: Layer,
-    /// Shape of its input.
+    /// Shape of the layer's input.
     pub x: Vec<usize>,
     /// There is an input `scale [K]`.
     pub scale: bool,
-    /// The last input of its own is `count [1] i32`.
+    /// The last input before those of the epilogue is `count [1] i32`.
     pub counted: bool,
-    /// The finish of the products' sums.
+    /// The epilogue.
     pub finish: Finish,
 }
 
-/// The gradient of a layer's weights: `dw [w..]` of `x`, `g [y..]`, `scale [K]` and `count [1] i32`
-/// as flagged, with `bias_grad` also `db [K]`, the sum of `g`; overwritten.
+/// The gradient of a layer's weights: `dw [w..]` from `x`, `g [y..]`, `scale [K]` and `count [1]
+/// i32` by flag, with `bias_grad` also `db [K]`, the sum of `g`; overwritten.
 ///
-/// Matches the gradient of the layer times the scale. With `counted`, images from `count` on do not
+/// Matches the gradient of the layer times the scale. With `counted`, images past the count do not
 /// contribute. Sums over positions in order, in blocks of 256.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GradWeight {
     /// The layer.
     pub layer: Layer,
-    /// Shape of its weights.
+    /// Shape of the layer's weights.
     pub w: Vec<usize>,
     /// There is an input `scale [K]`.
     pub scale: bool,
@@ -136,7 +136,7 @@ pub struct GradWeight {
 }
 
 impl Form {
-    /// A layer with nothing besides its operands.
+    /// A layer with only its two operands.
     pub(crate) fn new(layer: Layer, makes: Makes) -> Self {
         Self {
             layer,
@@ -158,7 +158,7 @@ impl Form {
         self.layer.names()[self.makes as usize]
     }
 
-    /// The tensor of the convolution that the op makes; a transposed one swaps input and output.
+    /// The output tensor in terms of the convolution; a transposed one swaps input and output.
     fn pass(&self) -> Makes {
         match (self.makes, self.layer) {
             (Makes::Output, Layer::ConvTranspose { .. }) => Makes::GradInput,
@@ -167,7 +167,7 @@ impl Form {
         }
     }
 
-    /// The operands as the convolution names them: with its input before its output.
+    /// The operands in the convolution's order: its input before its output.
     fn in_order<T>(&self, [a, b]: [T; 2]) -> [T; 2] {
         let swaps = self.makes == Makes::GradWeight && self.layer.is_transposed();
         if swaps { [b, a] } else { [a, b] }
@@ -181,13 +181,13 @@ impl Form {
         }
     }
 
-    /// Number of inputs before those of the finish.
+    /// Number of inputs before those of the epilogue.
     fn own_inputs(&self) -> usize {
         let flags = [self.scale, self.bias, self.residual, self.counted];
         2 + flags.into_iter().filter(|has| *has).count()
     }
 
-    /// Names the tensors of a list, which the contract counted.
+    /// The tensors of a list by name; the contract has checked their number.
     fn name_inputs<'a, T>(&self, list: &'a [T]) -> Inputs<'a, T> {
         let (own, finish) = self.finish.split(list);
         let [a, b, rest @ ..] = own else { panic!("{} has two operands", self.name()) };
@@ -198,13 +198,13 @@ impl Form {
         Inputs { operands: [a, b], scale, bias, residual, count, finish }
     }
 
-    /// Holds the inputs other than the operands to the shape of the product's output.
+    /// Checks the inputs other than the operands against the shape of the output.
     fn check(&self, inputs: Inputs<'_, TensorDesc>, out: &TensorDesc) -> Result<(), OpError> {
         let (name, [a, b]) = (self.name(), inputs.operands);
         for (operand, desc) in self.operand_names().into_iter().zip([a, b]) {
             check::dtype(name, operand, desc, DType::F32)?;
         }
-        // Channels of y, of which g is the gradient.
+        // Channels of y, and of its gradient g.
         let filters = match self.makes {
             Makes::Output => out.dim(-1),
             Makes::GradInput => a.dim(-1),
@@ -215,7 +215,7 @@ impl Form {
                 check::floats(name, vector, desc, &[filters])?;
             }
         }
-        // The gradient of the residual is that of y itself, which only the ReLU clears past count.
+        // The gradient of the residual equals that of y, which only the ReLU clears past the count.
         let cleared = !(self.counted && self.residual) || self.relu;
         check::parameter(name, "relu", cleared, "true with both counted and residual", self.relu)?;
         let plain = !self.nearest || self.layer.is_plain();
@@ -231,7 +231,7 @@ impl Form {
         inputs.finish.check(name, out)
     }
 
-    /// The gradients of a layer with its sizes.
+    /// The gradient ops of a layer, with its sizes.
     fn backward(&self, inputs: &[TensorDesc]) -> BackwardRule {
         let Self { layer, scale, counted, .. } = *self;
         let positions: Vec<usize> = (0..inputs.len()).collect();
@@ -271,14 +271,13 @@ impl Form {
         }
     }
 
-    /// True if it is a convolution with a filter for each channel, and at most a bias: no product
-    /// of matrices.
+    /// True for a depthwise convolution with at most a bias, which is not a GEMM.
     fn is_depthwise(&self, s: &ConvShape) -> bool {
         let plain = Self { bias: self.bias, ..Self::new(self.layer, self.makes) };
         *self == plain && depthwise::is_depthwise(s)
     }
 
-    /// Runs the CPU reference of a convolution with a filter for each channel.
+    /// Runs the CPU reference of a depthwise convolution.
     fn run_depthwise(&self, s: &ConvShape, args: &mut CpuArgs<'_>) {
         let Inputs { operands: [a, b], bias, .. } = self.name_inputs(&args.inputs);
         let (a, b, bias) = (a.f32(), b.f32(), bias.map(TensorRef::f32));
@@ -290,7 +289,7 @@ impl Form {
         }
     }
 
-    /// Runs the CPU reference of a product of these sizes.
+    /// Runs the CPU reference of a GEMM op of these sizes.
     fn run_cpu(&self, s: &ConvShape, args: &mut CpuArgs<'_>) {
         if self.is_depthwise(s) {
             return self.run_depthwise(s, args);
@@ -330,7 +329,7 @@ impl Form {
         }
     }
 
-    /// The launches of a product of these sizes.
+    /// The launches of a GEMM op of these sizes.
     fn launches(&self, s: &ConvShape, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let inputs = self.name_inputs(&args.inputs);
         let second = args.outputs.get(1).copied();
@@ -363,7 +362,7 @@ impl Form {
     }
 }
 
-/// Shape of a residual that is smaller or larger than `y`: with a position, if `y` has one.
+/// Shape of a residual of another size than `y`: with a position, if `y` has one.
 fn nearest(op: &'static str, residual: &TensorDesc, y: &TensorDesc) -> Result<Vec<usize>, OpError> {
     check::rank(op, "residual", residual, "[N, h, w, K]")?;
     if residual.is_empty() && !y.is_empty() {
@@ -373,7 +372,7 @@ fn nearest(op: &'static str, residual: &TensorDesc, y: &TensorDesc) -> Result<Ve
     Ok(vec![y.dim(0), residual.dim(1), residual.dim(2), y.dim(3)])
 }
 
-/// The sizes of a product whose operands passed its `infer`.
+/// The sizes of a GEMM op whose operands passed `infer`.
 fn inferred<'a>(
     product: &impl Product,
     operands: impl IntoIterator<Item = &'a TensorDesc>,
@@ -529,8 +528,8 @@ impl Product for GradWeight {
         Ok((s, self.w.clone()))
     }
 
-    /// A transposed convolution's kernels sum over x: they do not see all of `g` in a row; those of
-    /// grouped convolutions have no such variant.
+    /// Not for transposed convolutions, whose kernels sum over x and do not read full rows of `g`,
+    /// nor for grouped convolutions, which have no such kernel.
     fn with(&self, fusion: Fusion) -> Option<Self> {
         let can = !self.bias_grad && self.layer.is_plain();
         (can && fusion == Fusion::BiasGrad).then(|| Self { bias_grad: true, ..self.clone() })

@@ -1,4 +1,4 @@
-//! Matching and sampling, and the targets that follow from them.
+//! Matching and sampling, and the training targets computed from them.
 
 pub mod gather_anchors;
 pub mod keypoint_targets;

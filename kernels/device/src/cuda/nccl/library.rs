@@ -1,7 +1,7 @@
 //! NCCL itself: a library of C functions, loaded at run time.
 //!
-//! Not through cudarc: it looks for names of the library that the runtime package does not install
-//! (`libnccl.so.2` is the only one there), and panics where a function is missing.
+//! Not through cudarc: it looks for library names that the runtime package does not install (which
+//! has only `libnccl.so.2`), and panics if a function is missing.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -13,7 +13,7 @@ use crate::DeviceError;
 
 /// Names of the library, the runtime package's first.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
-/// NCCL 2.16, the first for CUDA 12, which the driver that is asked for brings.
+/// NCCL 2.16, the first for CUDA 12, the oldest supported version.
 pub(super) const OLDEST: c_int = 21600;
 
 /// `ncclSum`.
@@ -22,10 +22,10 @@ pub(super) const SUM: c_int = 0;
 pub(super) const HALF: c_int = 6;
 /// `ncclFloat32`.
 pub(super) const FLOAT: c_int = 7;
-/// `ncclSuccess` and `ncclInProgress`, which are no faults.
+/// `ncclSuccess` and `ncclInProgress`, which are not errors.
 const FINE: [c_int; 2] = [0, 7];
 
-/// A communicator's handle; null once it is given up.
+/// A communicator's handle; null once it is released.
 pub(super) type Raw = *mut c_void;
 
 /// The identifier of a group: `ncclUniqueId`.
@@ -56,7 +56,7 @@ pub(super) struct Library {
     pub(super) _library: libloading::Library,
 }
 
-/// The library that is installed, loaded once.
+/// The installed library, loaded once.
 pub(super) fn library() -> Result<&'static Library, DeviceError> {
     static LIBRARY: OnceLock<Result<Library, DeviceError>> = OnceLock::new();
     LIBRARY.get_or_init(|| Library::open(&NAMES)).as_ref().map_err(Clone::clone)
@@ -64,8 +64,8 @@ pub(super) fn library() -> Result<&'static Library, DeviceError> {
 
 impl Library {
     fn open(names: &[&str]) -> Result<Self, DeviceError> {
-        // SAFETY: loads NVIDIA's library, if there is one, whose initialisers ask nothing of the
-        // process.
+        // SAFETY: loads NVIDIA's library, if there is one, whose initialisers have no
+        // preconditions.
         let found = names.iter().find_map(|name| unsafe { libloading::Library::new(*name) }.ok());
         let Some(found) = found else {
             return Err(absent(&format!("is not found ({})", NAMES[0])));
@@ -84,7 +84,7 @@ impl Library {
     }
 
     /// # Safety
-    /// The library must be NCCL 2: the types here are those of its functions.
+    /// The library must be NCCL 2: the types here match its functions.
     unsafe fn functions(
         library: libloading::Library,
         version: c_int,
@@ -105,7 +105,7 @@ impl Library {
         }
     }
 
-    /// An error for a result that is one.
+    /// Turns a result code into an error, unless it means success.
     pub(super) fn check(
         &self,
         result: c_int,
@@ -123,7 +123,7 @@ impl Library {
 }
 
 /// # Safety
-/// Null, or a text that ends with a zero.
+/// Null, or a zero-terminated string.
 unsafe fn text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
@@ -132,7 +132,7 @@ unsafe fn text(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// One sentence of NCCL's name for an error and its detail, which may be empty.
+/// A one-line message with NCCL's name for an error and its detail, which may be empty.
 fn fault(call: String, [name, detail]: [String; 2]) -> DeviceError {
     let detail = detail.lines().map(str::trim).find(|line| !line.is_empty());
     let detail = detail.map(|line| format!(" ({line})")).unwrap_or_default();
@@ -148,7 +148,7 @@ fn absent(what: &str) -> DeviceError {
     ))
 }
 
-/// NCCL counts 2.16.2 as 21602; before 2.9 it counted 2.8.4 as 2804.
+/// NCCL encodes 2.16.2 as 21602; before 2.9 it encoded 2.8.4 as 2804.
 pub(super) fn major_minor(version: c_int) -> (u32, u32) {
     let version = version.unsigned_abs();
     let scale = if version < 10_000 { 10 } else { 100 };

@@ -1,4 +1,4 @@
-//! A communicator that can be left while another thread is inside of NCCL.
+//! A communicator that one thread can leave while another is in an NCCL call.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -10,22 +10,22 @@ use std::time::Duration;
 use super::library::{Library, Raw};
 use crate::DeviceError;
 
-/// How long a call into NCCL may keep a rank from leaving the group, and NCCL may take to leave it.
+/// Time limit for a call into NCCL that delays leaving the group, and for leaving it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A communicator; null once it is given up.
+/// A communicator; null once it is released.
 #[derive(Debug)]
 pub(super) struct Handle(Raw);
 
-// SAFETY: a communicator belongs to no thread; the mutex around it keeps threads apart.
+// SAFETY: a communicator belongs to no thread; the mutex around it serializes access.
 unsafe impl Send for Handle {}
 
-/// A communicator that any thread may leave, even while another is inside of NCCL.
+/// A communicator that any thread may leave, even while another is in an NCCL call.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) library: &'static Library,
     handle: Mutex<Handle>,
-    /// Set before the communicator is given up, which may take a while.
+    /// Set before the communicator is released, which may take a while.
     has_left: AtomicBool,
 }
 
@@ -34,7 +34,7 @@ impl Member {
         Self { library, handle: Mutex::new(Handle(raw)), has_left: AtomicBool::new(false) }
     }
 
-    /// Reports a fault of an earlier sum. A thread inside of NCCL has none to report yet.
+    /// Reports an error of an earlier all-reduce. A thread in an NCCL call has none to report yet.
     pub(super) fn check(&self) -> Result<(), DeviceError> {
         if self.has_left.load(Ordering::SeqCst) {
             return Err(left());
@@ -53,13 +53,13 @@ impl Member {
         self.library.check(fault, raw, call)
     }
 
-    /// Lets nothing begin any more. True for the first caller, who then gives the group up.
+    /// Rejects new calls from now on. True for the first caller, who then leaves the group.
     pub(super) fn begin_to_leave(&self) -> bool {
         !self.has_left.swap(true, Ordering::SeqCst)
     }
 
-    /// Gives the communicator up, once, on a thread of its own that has called `prepare`: this
-    /// thread does not wait for what NCCL waits for.
+    /// Releases the communicator, once, on a separate thread that has called `prepare`: this thread
+    /// does not wait for NCCL.
     pub(super) fn leave(
         &self,
         prepare: impl FnOnce() -> Result<(), DeviceError> + Send + 'static,
@@ -68,11 +68,11 @@ impl Member {
         let handle = self.take().ok_or_else(|| fault("another thread is inside of NCCL".into()))?;
         let (library, (sender, receiver)) = (self.library, mpsc::channel());
         let give_up = move || {
-            // All of it moves here, not only the pointer.
+            // Moves the whole struct here, not only the pointer.
             let handle = handle;
             let ended = prepare().and_then(|()| {
-                // SAFETY: the handle was taken out of its place, so it is given up once, and no
-                // other thread is using it.
+                // SAFETY: the handle was taken, so it is released once, and no other thread is
+                // using it.
                 let result = unsafe { (library.abort)(handle.0) };
                 library.check(result, ptr::null_mut(), || LEAVING.into())
             });
@@ -86,7 +86,7 @@ impl Member {
             .unwrap_or_else(|_| Err(fault(format!("NCCL has not left it within {seconds} s"))))
     }
 
-    /// The communicator, unless another thread stays inside of NCCL with it.
+    /// The communicator, unless another thread stays in an NCCL call with it.
     fn take(&self) -> Option<Handle> {
         const LOOKS: u32 = 100;
         for _ in 0..LOOKS {
@@ -114,7 +114,7 @@ impl Member {
 
 const LEAVING: &str = "leaving the group of GPUs";
 
-/// The error of a use after the end.
+/// The error for use after leaving.
 fn left() -> DeviceError {
     let call = "all-reduce".to_string();
     DeviceError::Driver { call, reason: "the group was left".into() }
@@ -131,7 +131,7 @@ mod tests {
     use super::super::tests::sentence;
     use super::*;
 
-    /// An abort that does not return, as NCCL's while a graph holds a sum.
+    /// An abort that does not return, like NCCL's while a graph contains an all-reduce.
     extern "C" fn never(_: Raw) -> c_int {
         loop {
             thread::park();
@@ -143,12 +143,12 @@ mod tests {
     }
 
     extern "C" fn no_fault(_: Raw, fault: *mut c_int) -> c_int {
-        // SAFETY: the caller gives one number to write.
+        // SAFETY: the caller passes a valid pointer to one number.
         unsafe { *fault = 0 };
         0
     }
 
-    /// A member whose library has these functions, and is never asked for others.
+    /// A member whose library has these functions; no other is called.
     fn member(abort: extern "C" fn(Raw) -> c_int) -> Arc<Member> {
         extern "C" fn unused_id(_: *mut UniqueId) -> c_int {
             1
@@ -173,7 +173,7 @@ mod tests {
         extern "C" fn no_detail(_: Raw) -> *const c_char {
             ptr::null()
         }
-        // SAFETY: any library that is there; none of its functions is called.
+        // SAFETY: any installed library will do; none of its functions is called.
         let some = unsafe { libloading::Library::new("libc.so.6") }.expect("libc");
         let library = Box::leak(Box::new(Library {
             version: OLDEST,
@@ -197,7 +197,7 @@ mod tests {
         let leaver = member.clone();
         assert!(member.begin_to_leave() && !member.begin_to_leave(), "only once");
         thread::spawn(move || sender.send(leaver.leave(|| Ok(()))));
-        // The step's thread gets the error at once, while NCCL still waits.
+        // The thread of the step gets the error at once, while NCCL still waits.
         assert_eq!(member.check(), Err(left()));
         let ended = receiver.recv_timeout(60 * PATIENCE).expect("it returns");
         assert!(sentence(&ended.expect_err("still inside")).contains("not left it within 1 s"));

@@ -1,4 +1,4 @@
-//! Sums over the ranks of a run, through NVIDIA's library NCCL.
+//! All-reduces over the ranks of a run, by NVIDIA's NCCL.
 #![allow(unsafe_code)]
 
 mod library;
@@ -18,52 +18,52 @@ use crate::{AllReduce, DType, DeviceError, Priority, Ranks};
 use library::{FLOAT, HALF, Library, SUM, UniqueId, library, major_minor};
 use member::Member;
 
-/// The variable that NCCL reads for sums inside the switch (NVLink SHARP).
+/// The NCCL variable for all-reduces in the switch (NVLink SHARP).
 const NVLS: &str = "NCCL_NVLS_ENABLE";
-/// The variable by which NCCL 2.22 and newer put off the connections of an algorithm to its first
-/// use, which would be inside of a capture.
+/// The variable by which NCCL 2.22 and newer delay the connections of an algorithm to its first
+/// use, which would be during a capture.
 const LATE_CONNECTIONS: &str = "NCCL_RUNTIME_CONNECT";
 
 /// How a device joins its group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NcclOptions {
-    /// Lets NCCL sum inside the switch.
+    /// Lets NCCL reduce in the switch (NVLink SHARP).
     pub nvls: bool,
     /// Time limit for all ranks to join.
     pub timeout: Duration,
 }
 
-/// A new identifier of a group of ranks: one of them makes it, and all pass it to
+/// A new identifier of a group of ranks: one of them creates it, and all pass it to
 /// [`super::CudaDevice::join`].
 ///
 /// # Errors
-/// [`DeviceError::Absent`] with one sentence if NCCL is missing or too old; NCCL's own errors.
+/// [`DeviceError::Absent`] in one line if NCCL is missing or too old; NCCL's own errors.
 pub fn nccl_id() -> Result<[u8; 128], DeviceError> {
     let library = library()?;
     let mut id = UniqueId([0; 128]);
-    // SAFETY: the function writes one identifier, to memory that holds one.
+    // SAFETY: the function writes one identifier, to memory of that size.
     let result = unsafe { (library.get_unique_id)(&mut id) };
     library.check(result, ptr::null_mut(), || "opening a group of GPUs".into())?;
     Ok(id.0)
 }
 
-/// Major and minor version of the NCCL that is installed.
+/// Major and minor version of the installed NCCL.
 ///
 /// # Errors
-/// [`DeviceError::Absent`] with one sentence if it is missing or too old.
+/// [`DeviceError::Absent`] with a one-line message if it is missing or too old.
 pub fn nccl_version() -> Result<(u32, u32), DeviceError> {
     Ok(major_minor(library()?.version))
 }
 
-/// Environment variables that a process needs before it joins a group. NCCL reads them once, so
-/// whoever starts the process sets them, or the process itself before it starts a thread.
+/// Environment variables that a process needs before it joins a group. NCCL reads them once, so the
+/// parent process sets them, or the process itself before it starts a thread.
 pub fn nccl_variables(nvls: bool) -> Vec<(&'static str, &'static str)> {
     let switch = (!nvls).then_some((NVLS, "0"));
     std::iter::once((LATE_CONNECTIONS, "0")).chain(switch).collect()
 }
 
-/// NCCL reads its variables before it starts. A user's own value of [`NVLS`] stands; late
-/// connections would begin inside of a captured step, where CUDA refuses them.
+/// Runs before NCCL reads its variables. A user's own value of [`NVLS`] is kept; delayed
+/// connections would begin during a capture, where CUDA rejects them.
 fn check_variables(
     nvls: bool,
     value_of: impl Fn(&str) -> Option<OsString>,
@@ -85,7 +85,7 @@ fn check_variables(
     Ok(())
 }
 
-/// This rank's end of a group.
+/// This rank's communicator of a group.
 #[derive(Debug)]
 pub(super) struct Communicator {
     pub(super) ranks: Ranks,
@@ -94,7 +94,7 @@ pub(super) struct Communicator {
 }
 
 impl Communicator {
-    /// Joins the group, and makes a first sum over it.
+    /// Joins the group, and runs a first all-reduce.
     pub(super) fn join(
         context: &Arc<Context>,
         ranks: Ranks,
@@ -105,8 +105,8 @@ impl Communicator {
         check_variables(options.nvls, |name| std::env::var_os(name))?;
         let (context, id) = (context.clone(), UniqueId(*id));
         let (sender, receiver) = mpsc::channel();
-        // NCCL waits for the other ranks without a limit. A thread that waits for ever ends with
-        // the process; if they come too late, what it sends is dropped.
+        // NCCL waits for the other ranks without a limit. A thread that waits forever ends with the
+        // process; if they come too late, its result is dropped.
         let start = move || drop(sender.send(Self::start(library, context, ranks, id)));
         let call = || call(ranks);
         let spawned = thread::Builder::new().name("nccl join".into()).spawn(start);
@@ -132,7 +132,7 @@ impl Communicator {
             unsafe { (library.init_rank)(&mut raw, ranks.count as c_int, id, ranks.rank as c_int) };
         library.check(result, ptr::null_mut(), || call(ranks))?;
         let communicator = Self { ranks, member: Member::new(library, raw), context };
-        // The first sum is the first launch: better here than in the middle of a capture.
+        // The first all-reduce also initialises NCCL: better here than during a capture.
         let context = &communicator.context;
         let stream = Stream::new(context, Priority::Normal)?;
         let [from, to] = [Allocation::new(context, 4)?, Allocation::new(context, 4)?];
@@ -143,7 +143,7 @@ impl Communicator {
         Ok(communicator)
     }
 
-    /// Enqueues a sum. The caller has found both ranges inside of allocations.
+    /// Enqueues an all-reduce. The caller has checked that both ranges are inside allocations.
     pub(super) fn all_reduce(&self, stream: &Stream, sum: &AllReduce) -> Result<(), DeviceError> {
         let call = || format!("summing {} elements over {} ranks", sum.len, self.ranks.count);
         let dtype = match sum.dtype {
@@ -162,23 +162,24 @@ impl Communicator {
         self.context.bind()?;
         let (from, to) = (sum.from as *const c_void, sum.to as *mut c_void);
         let library = self.member.library;
-        // SAFETY: communicator and stream are alive, and of the context that is current. Both
-        // ranges are inside of allocations, which are released only once the device's work is done;
-        // the lock keeps other threads from giving the communicator up meanwhile.
+        // SAFETY: communicator and stream are alive, and belong to the current context. Both ranges
+        // are inside allocations, which are released only once the device's work is done; the lock
+        // keeps other threads from releasing the communicator meanwhile.
         let result =
             unsafe { (library.all_reduce)(from, to, sum.len, dtype, SUM, raw, stream.raw()) };
         library.check(result, raw, call)
     }
 
-    /// Reports a fault of an earlier sum, if it is already known. Never waits.
+    /// Reports an error of an earlier all-reduce, if it is already known. Never waits.
     pub(super) fn check(&self) -> Result<(), DeviceError> {
         self.member.check()
     }
 
-    /// Ends the sums that wait for other ranks, with undefined results, and leaves the group.
+    /// Ends the all-reduces that wait for other ranks, with undefined results, and leaves the
+    /// group.
     ///
-    /// `graphs` are those that hold sums: NCCL waits here until they are destroyed. The driver
-    /// destroys one that is running once it has ended, which NCCL brings about.
+    /// `graphs` are those that contain all-reduces: NCCL waits here until they are destroyed. The
+    /// driver destroys a running one once it has ended, which NCCL's abort causes.
     pub(super) fn abort<G: Send + 'static>(
         &self,
         graphs: impl FnOnce() -> G,
@@ -197,7 +198,7 @@ impl Communicator {
 impl Drop for Communicator {
     fn drop(&mut self) {
         // Not by ncclCommDestroy, which may wait for the other ranks. The device has dropped its
-        // graphs and waited for its work, and a fault has nobody left to go to.
+        // graphs and waited for its work; an error can no longer be reported.
         let _ = self.abort(|| ());
     }
 }
@@ -210,7 +211,7 @@ fn call(Ranks { rank, count }: Ranks) -> String {
 mod tests {
     use super::*;
 
-    /// The message that a user reads: one line.
+    /// The one-line error message for users.
     pub(super) fn sentence(error: &DeviceError) -> String {
         let sentence = error.to_string();
         assert!(!sentence.contains('\n'), "{sentence}");

@@ -1,18 +1,18 @@
-// Anchors of every pyramid level, each cell moved to each position; AnchorGenerator.grid_anchors of
-// torchvision.
+// Anchors of every pyramid level: each cell anchor shifted to each position; torchvision's
+// AnchorGenerator.grid_anchors.
 //
 //   anchors  [A, 4]  float  out  boxes in the order level, y, x, cell
 //
 // Launch: a thread per anchor of a part in x, in blocks of 256; parts in y.
 // Cost: 16 bytes per anchor, 4.3 MB at 800x1344; memory-bound.
-// Numerics: the CPU's operations in its order, so the bits are equal.
-// Edges: a level with more than MAX_CELLS cells comes in several parts.
+// Numerics: bit-identical to the CPU: same operations in the same order.
+// Edges: a level with more than MAX_CELLS cell anchors is split into several parts.
 #include "platform.cuh"
 
 constexpr int MAX_CELLS = 64;
 constexpr int MAX_PARTS = 8;
 
-// Some cells of a level: those from `cell` on, at each of its positions.
+// Some cell anchors of a level, starting at `cell`, at each of its positions.
 struct Part {
   uint64_t first;  // output row of the first of them at position 0
   int width;       // positions in a row of the map

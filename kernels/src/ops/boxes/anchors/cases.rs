@@ -5,7 +5,7 @@ use crate::boxes::{AnchorLevel, cell_anchors};
 use crate::case::OpCase;
 
 /// No level, an empty one, one cell, primes, the pyramid of an 800x1344 image, and more levels and
-/// cells than a CUDA launch takes.
+/// cells than one CUDA launch can take.
 pub fn cases() -> Vec<OpCase> {
     let pyramids: [&[(usize, usize)]; 5] = [
         &[],

@@ -72,7 +72,7 @@ impl Kernel for Anchors {
 const MAX_CELLS: usize = 64;
 const MAX_PARTS: usize = 8;
 
-/// Some cells of a level, at each of its positions.
+/// Some cell anchors of a level, at each of its positions.
 struct Part<'a> {
     level: &'a AnchorLevel,
     /// Output row of the first cell at the first position.

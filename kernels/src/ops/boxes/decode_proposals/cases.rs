@@ -8,8 +8,8 @@ use crate::case::{OpCase, integers, normal};
 /// Height and width of each level.
 type Maps<'a> = &'a [(usize, usize)];
 
-/// No image, no row, rows that name no anchor, primes, more levels than a CUDA launch takes, and
-/// 2000 a level of a training step; then maps that are f32 on every device.
+/// No image, no row, rows with an invalid anchor index, primes, more levels than one CUDA launch
+/// can take, and 2000 per level in a training step; then maps that are f32 on every device.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [(usize, usize, Maps<'static>); 7] = [
         (0, 5, &[(2, 3)]),
@@ -48,7 +48,7 @@ mod tests {
     use crate::case::hand::{run, tensor};
     use crate::case::index;
 
-    /// Two levels of one anchor each; the second anchor of the list lies in the second level.
+    /// Two levels of one anchor each; the second anchor of the list belongs to the second level.
     #[test]
     fn by_hand() {
         let anchors = [[0.0, 0.0, 10.0, 20.0], [50.0, 50.0, 70.0, 90.0]].concat();
@@ -69,7 +69,7 @@ mod tests {
         };
         let outputs = run(&op, &inputs);
         // Anchor 1: centre 60 + 10, width 40; the lower border 90 is clipped to 80. Anchor 0 moves
-        // out of the image on the left, so that nothing of its width is left.
+        // out of the image on the left, so its clipped width is 0.
         let expected = [[50.0, 50.0, 90.0, 80.0], [0.0, 0.0, 0.0, 20.0], [0.0; 4], [0.0; 4]];
         for (got, want) in as_boxes(outputs[0].as_f32()).iter().zip(expected) {
             assert!(got.iter().zip(want).all(|(a, b)| (a - b).abs() < 1e-4), "{got:?} {want:?}");

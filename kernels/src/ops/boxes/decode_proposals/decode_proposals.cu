@@ -7,13 +7,13 @@
 //   logits   [N, len]      real        in   of each level
 //   deltas   [N, len, 4]   real        in   of each level
 //   boxes    [N, rows, 4]  float       out  decoded and clipped
-//   scores   [N, rows]     float       out  sigmoid of the logit, or -1: does not count
+//   scores   [N, rows]     float       out  sigmoid of the logit, or -1: invalid
 //
-// Launch: a thread per row, blocks of 256; a row is written by the launch that holds its anchor's
+// Launch: a thread per row, blocks of 256; a row is written by the launch that has its anchor's
 // level.
 // Cost: two scattered sectors and 44 bytes per row (106,000 rows at 12 images); latency-bound.
 // Numerics: fp32, the CPU's operations in its order.
-// Edges: an index that is no anchor gives zeros and -1.
+// Edges: an invalid anchor index gives zeros and -1.
 #include "boxes.cuh"
 #include "real.cuh"
 
@@ -28,7 +28,7 @@ struct Levels {
   int first;             // first anchor of the first level
   int num_levels;
   int total;   // anchors of all levels of all launches
-  int strays;  // 1 in the launch that writes the rows without an anchor
+  int strays;  // 1 in the launch that writes the rows with an invalid index
 };
 static_assert(sizeof(Levels) == 16 * MAX_LEVELS + 4 * MAX_LEVELS + 16, "as the launch lays it out");
 
@@ -48,7 +48,7 @@ decode_proposals_f16(const int* RESTRICT idx, const Box* RESTRICT anchors,
   }
   int first = levels.first;
   if (anchor < first) return;
-  // Counted to the constant, so that the levels are read at fixed places of the argument.
+  // Unrolled with a constant count, so that the levels are read at constant argument offsets.
 #pragma unroll
   for (int l = 0; l < MAX_LEVELS; l++) {
     if (l >= levels.num_levels) return;

@@ -1,10 +1,10 @@
 //! Proposals of the selected anchors: decoded, clipped, scored.
 //!
-//! Matches torchvision's `RegionProposalNetwork.filter_proposals` up to its NMS: a proposal counts
-//! if both sides are at least `min_size` after the clip and its score is at least
+//! Matches torchvision's `RegionProposalNetwork.filter_proposals` up to its NMS: a proposal is
+//! valid if both sides are at least `min_size` after the clip and its score is at least
 //! `score_threshold`.
 //!
-//! Edges: an index that is no anchor gives a box of zeros and score -1.
+//! Edges: an invalid anchor index gives a box of zeros and score -1.
 
 mod cases;
 
@@ -19,13 +19,13 @@ use crate::{Cost, OpError, TensorDesc, check, op};
 pub use cases::cases;
 
 op! {
-    /// Decodes the anchors that `idx` names.
+    /// Decodes the anchors selected by `idx`.
     pub struct DecodeProposals = "decode_proposals" {
         /// Boxes are inclusive.
         pub plus_one: bool,
-        /// Least width and height in network pixels.
+        /// Minimum width and height in network pixels.
         pub min_size: f32,
-        /// Least score.
+        /// Minimum score.
         pub score_threshold: f32,
         /// Factors of the four deltas.
         pub weights: [f32; 4],
@@ -47,7 +47,7 @@ op! {
     out {
         /// Decoded and clipped to the image.
         boxes: Box "[N, M, 4]",
-        /// Sigmoid of the logit, or -1 for a proposal that does not count.
+        /// Sigmoid of the logit, or -1 for an invalid proposal.
         scores: Score "[N, M]",
     }
 }
@@ -119,7 +119,7 @@ impl Kernel for DecodeProposals {
     }
 }
 
-/// Logits and deltas of a level, and which anchors are its own.
+/// Logits and deltas of a level, and the range of its anchors.
 struct Level<'a> {
     logits: &'a [f32],
     deltas: &'a [Box4],

@@ -8,10 +8,10 @@ use crate::case::{OpCase, constant, floats, index, normal};
 /// Images, RoIs per image, foreground classes, detections per image.
 type Shape = (usize, usize, usize, usize);
 
-/// No image, RoI, class or room, one, primes, and 1000 RoIs of each of two images with 80 classes;
-/// then RoIs in no order of images, with NaN logits among them, and more RoIs of a class than CUDA
-/// sorts in shared memory (2,048) more kept than in a chunk of 64;
-/// logits that are f32 on every device; and deltas that all classes share.
+/// No image, RoI, class or output slot, one, primes, and 1000 RoIs in each of two images with 80
+/// classes; then RoIs not sorted by image, with NaN logits among them, and more RoIs of a class
+/// than CUDA sorts in shared memory (2,048), with more kept than fit in a chunk of 64; logits that
+/// are f32 on every device; and deltas shared by all classes.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [Shape; 7] = [
         (0, 3, 2, 5),
@@ -35,7 +35,7 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// The case with the deltas of the background for all classes.
+/// The case with the background's deltas used for all classes.
 fn shared_deltas(mut case: OpCase) -> OpCase {
     let deltas = &mut case.inputs[1];
     let (rows, width) = (deltas.desc.dim(0), deltas.desc.dim(1));
@@ -47,7 +47,7 @@ fn shared_deltas(mut case: OpCase) -> OpCase {
 
 fn case((n, rois, k, per_image): Shape, plus_one: bool, mixed: bool) -> OpCase {
     let m = n * rois + 3;
-    // In the mixed order image n, which does not exist, has its share too.
+    // In the mixed order some RoIs belong to image n, which does not exist.
     let image_of = |i: usize| if mixed { (5 * i + i / 3) % (n + 1) } else { i / rois };
     let image_idx: Vec<i32> =
         (0..m).map(|i| if i < n * rois { image_of(i) as i32 } else { -1 }).collect();
@@ -82,7 +82,7 @@ mod tests {
     use crate::boxes::{ImageSize, as_boxes, batched_nms, clip, decode, is_small};
     use crate::case::hand::{assert_near, outputs, run, tensor};
 
-    /// Two classes. RoIs 0 and 1 are the same box; RoI 2 is of the second image; RoI 3 is beyond
+    /// Two classes. RoIs 0 and 1 are the same box; RoI 2 is in the second image; RoI 3 is beyond
     /// the count.
     #[test]
     fn by_hand() {
@@ -105,8 +105,8 @@ mod tests {
             plus_one: false,
         };
         let outputs = run(&op, &inputs);
-        // Image 0: class 1 of RoI 1 (0.946) beats that of RoI 0; class 2 is left with RoI 0
-        // (0.721), for in RoI 1 it has 0.047.
+        // Image 0: class 1 of RoI 1 (0.946) suppresses class 1 of RoI 0; class 2 keeps only RoI 0
+        // (0.721), since its score in RoI 1 is 0.047.
         assert_eq!(outputs[2].as_i32(), [1, 2, 2, 0, 0, 0]);
         assert_eq!(outputs[3].as_i32(), [0, 0, 1, -1, -1, -1]);
         assert_eq!((outputs[4].as_i32(), outputs[5].as_i32()), (&[2, 1][..], &[3][..]));
@@ -130,8 +130,8 @@ mod tests {
         assert_eq!((outputs[5].as_i32(), outputs[4].as_i32()), (&[0][..], &[0][..]));
     }
 
-    /// Independent: every class of every RoI in one list, cut by score and size, `batched_nms`, top
-    /// D.
+    /// Independent reference: all classes of all RoIs in one list, filtered by score and size,
+    /// `batched_nms`, top D.
     #[test]
     fn equals_the_plain_rule() {
         for case in cases().iter().filter(|c| c.inputs[0].desc.shape[0] < 500) {

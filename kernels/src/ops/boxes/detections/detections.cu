@@ -2,7 +2,7 @@
 // RoIHeads.postprocess_detections.
 //
 //   logits          [M, classes + 1]     real        in   class logits; 0 is the background
-//   deltas          [M, groups, 4]       real        in   box deltas of each class, or of all
+//   deltas          [M, groups, 4]       real        in   box deltas per class, or shared by all
 //   rois            [M, 4]               float       in   boxes that the deltas start from
 //   image_idx       [M]                  int         in   image of the RoI
 //   count           [1]                  int         in   RoIs in use
@@ -15,16 +15,16 @@
 //   num_detections  [1]                  int         out  detections of all images
 //
 // Launch: score, suppress, count and merge; see each kernel; grids follow from shapes.
-// Cost: at 1,000 RoIs and 80 classes per image 162 KB of logits and the deltas of what passes;
-// latency-bound.
-// Numerics: fp32; softmax and boxes are the CPU's operations in its order, so that decisions are
+// Cost: at 1,000 RoIs and 80 classes per image 162 KB of logits and the deltas of candidates that
+// pass; latency-bound.
+// Numerics: fp32; softmax and boxes use the CPU's operations in its order, so that decisions are
 // equal.
 // Edges: a RoI with a NaN logit detects nothing.
 //
-// The passes: scores of each class of each RoI; sort and NMS of each class of each image; count;
-// merge the classes of each image. Orders are (score descending, roi * classes + class ascending).
-// NMS tests 64 boxes at a time against those kept before them, for no more than per_image are kept
-// and few of a class pass the score. The classes read 4 * M * classes * N bytes of scores from L2.
+// Passes: score each class of each RoI; sort and NMS per class and image; count; merge the classes
+// of each image. Orders are (score descending, roi * classes + class ascending). NMS tests 64 boxes
+// at a time against those already kept, since at most per_image are kept and few per class pass the
+// score threshold. The classes read 4 * M * classes * N bytes of scores from L2.
 #include "boxes.cuh"
 #include "nms.cuh"
 #include "real.cuh"
@@ -35,7 +35,7 @@ REALS(fp16, fp32)
 constexpr int THREADS = 256;
 constexpr int SORT_CAPACITY = 2048;  // keys sorted in shared memory (16 KB)
 
-// The requirements of a detection, and the extents.
+// Thresholds and extents.
 struct Setting {
   float score_threshold, nms_threshold, min_size;
   int plus_one;
@@ -43,8 +43,8 @@ struct Setting {
   int max_rois;     // M
   int num_classes;  // of the foreground
   int num_images;   // N
-  int per_image;    // detections of an image at most
-  int groups;       // num_classes + 1, or 1 where all classes share the deltas
+  int per_image;    // maximum number of detections per image
+  int groups;       // num_classes + 1, or 1 if all classes share the deltas
 };
 
 // The head's outputs and the RoIs.
@@ -64,8 +64,8 @@ DEVICE Box class_box(const Rois& rois, const Setting& setting, int roi, int c, i
   return box_clip(b, rois.sizes[n], setting.plus_one);
 }
 
-// Scores [num_classes, M] of what passes score and size, else -1. A warp for each RoI; dynamic
-// shared memory: num_classes + 1 floats a warp.
+// Scores [num_classes, M] of candidates that pass score and size, else -1. One warp per RoI;
+// dynamic shared memory: num_classes + 1 floats per warp.
 KERNEL(THREADS)
 detections_score_f16(const real* RESTRICT logits, const Rois rois, const Setting setting,
                      float* RESTRICT scores) {
@@ -84,14 +84,14 @@ detections_score_f16(const real* RESTRICT logits, const Rois rois, const Setting
     highest = warp_max(highest);
     for (int c = lane; c < classes; c += 32) exps[c] = expf(to_float(own[c]) - highest);
     __syncwarp();
-    // Every lane sums all, in the CPU's order: the bits of a score decide ranks.
+    // Every lane sums all terms, in the CPU's order: scores must be bit-identical for ranking.
     for (int c = 0; c < classes; c++) sum += exps[c];
   }
   for (int c = lane; c < setting.num_classes; c += 32) {
     float result = -1.0f;
     if (valid) {
       const float s = exps[c + 1] / sum;
-      // NaN is over nothing.
+      // NaN is not above any threshold.
       if (s > setting.score_threshold) {
         const Box b = class_box(rois, setting, roi, c, n);
         if (!box_is_small(b, setting.min_size, setting.plus_one)) result = s;
@@ -104,13 +104,13 @@ detections_score_f16(const real* RESTRICT logits, const Rois rois, const Setting
 // Scratch memory of the classes.
 struct Scratch {
   const float* scores;  // [num_classes, M]
-  uint64_t* keys;       // [num_classes, M]: where more candidates than SORT_CAPACITY are sorted
-  Box* boxes;           // [num_classes, M]: candidates in order, images one after the other
+  uint64_t* keys;       // [num_classes, M]: used if there are more candidates than SORT_CAPACITY
+  Box* boxes;           // [num_classes, M]: sorted candidates, image after image
   uint64_t* kept;       // [N, num_classes, per_image]: keys of the survivors, best first
   int* kept_counts;     // [N, num_classes]
 };
 
-// The rows of a chunk that suppress one another, 16 bits a thread.
+// Finds the rows of a chunk that suppress one another, 16 bits per thread.
 DEVICE void compare_chunk(const Box* chunk, int count, const Setting& setting, uint16_t* overlaps) {
   const int row = threadIdx.x % NMS_CHUNK, part = threadIdx.x / NMS_CHUNK;
   unsigned bits = 0;
@@ -123,9 +123,9 @@ DEVICE void compare_chunk(const Box* chunk, int count, const Setting& setting, u
   overlaps[4 * row + part] = (uint16_t)bits;
 }
 
-// NMS of `count` boxes in order; returns how many are kept (those past per_image are not written).
-// The kernel wrote the boxes itself, so they are not RESTRICT: a compiler may read such data
-// through the cache that its stores do not reach.
+// NMS of `count` sorted boxes; returns how many are kept (those past per_image are not written).
+// The kernel wrote the boxes itself, so they are not RESTRICT: the compiler may load such data
+// through the read-only cache, which is not coherent with its stores.
 DEVICE int suppress(const Box* boxes, const uint64_t* keys, int count, const Setting& setting,
                     uint64_t* removed, uint64_t* RESTRICT kept_keys) {
   SHARED(Box, chunk, NMS_CHUNK);
@@ -154,7 +154,7 @@ DEVICE int suppress(const Box* boxes, const uint64_t* keys, int count, const Set
     for (int i = first + NMS_CHUNK + (int)threadIdx.x; i < count; i += THREADS) {
       const Box b = boxes[i];
       bool over = false;
-      // Walking the set bits instead spills registers on sm_90a.
+      // Iterating over the set bits instead spills registers on sm_90a.
       for (int by = 0; by < in_chunk && !over; by++)
         over = *survivors >> by & 1 &&
                box_iou(chunk[by], b, setting.plus_one) > setting.nms_threshold;
@@ -165,8 +165,8 @@ DEVICE int suppress(const Box* boxes, const uint64_t* keys, int count, const Set
   return total;
 }
 
-// Sorts the candidates of a class of an image and suppresses. Grid: K, N; dynamic shared memory: a
-// bit a RoI.
+// Sorts the candidates of one class in one image and suppresses. Grid: K, N; dynamic shared memory:
+// one bit per RoI.
 KERNEL_BLOCKS(THREADS, 4)
 detections_classes_f16(const Rois rois, const Setting setting, const Scratch scratch) {
   DYNAMIC_SHARED(dynamic);
@@ -177,7 +177,7 @@ detections_classes_f16(const Rois rois, const Setting setting, const Scratch scr
   const int num_rois = min(*rois.count, setting.max_rois);
   const uint64_t column = (uint64_t)c * setting.max_rois;
   const float* scores = scratch.scores + column;
-  // Candidates stand behind the RoIs of the images before, which leaves each room for its own.
+  // Candidates are stored after the RoIs of the images before, so each image has enough space.
   int count = 0, start = 0;
   for (int roi = threadIdx.x; roi < num_rois; roi += THREADS) {
     const int image = rois.image_idx[roi];
@@ -207,7 +207,7 @@ detections_classes_f16(const Rois rois, const Setting setting, const Scratch scr
   if (threadIdx.x == 0) scratch.kept_counts[own] = min(total, setting.per_image);
 }
 
-// Detections of each image: a block an image.
+// Counts the detections of each image: one block per image.
 KERNEL(THREADS)
 detections_count(const int* RESTRICT kept_counts, int* RESTRICT counts, int num_classes,
                  int per_image) {
@@ -228,8 +228,8 @@ struct Found {
   int* num_detections;
 };
 
-// Writes each survivor at its rank among those of its image. A thread for each place of a class,
-// and for each row of the output; grid: their blocks, N (at least 1).
+// Writes each survivor at its rank within its image. One thread per slot of a class and per row of
+// the output; grid: their blocks, N (at least 1).
 KERNEL(THREADS)
 detections_merge_f16(const Rois rois, const Setting setting, const Scratch scratch,
                      const int* RESTRICT counts, const Found found) {

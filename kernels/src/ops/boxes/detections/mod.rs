@@ -3,9 +3,9 @@
 //! Matches torchvision's `RoIHeads.postprocess_detections`: softmax, a box for each class, clip to
 //! the image, drop scores <= `score_threshold` and sides < `min_size`, NMS within each class, the
 //! best `per_image`. Orders are total: (score descending, roi * K + class ascending).
-//! maskrcnn-benchmark finds the same set (unless scores tie at the last place), in another order.
+//! maskrcnn-benchmark finds the same set (unless scores tie at the cutoff), in another order.
 //!
-//! Edges: a RoI with a logit that is NaN gives no detection.
+//! Edges: a RoI with a NaN logit gives no detection.
 
 mod cases;
 
@@ -22,17 +22,18 @@ use crate::{Cost, OpError, TensorDesc, check, op};
 pub use cases::cases;
 
 op! {
-    /// Scores, decodes and suppresses. D is `per_image`; rows in use stand together in image order.
+    /// Scores, decodes and suppresses. D is `per_image`; rows in use are contiguous, in image
+    /// order.
     pub struct Detections = "detections" {
-        /// A detection's score is over this.
+        /// Detections must have a score above this.
         pub score_threshold: f32,
-        /// A detection falls if its IoU with a better one of its class is over this.
+        /// A detection is suppressed if its IoU with a better one of its class is above this.
         pub nms_threshold: f32,
         /// Detections kept per image.
         pub per_image: usize,
         /// Factors of the four deltas.
         pub weights: [f32; 4],
-        /// Least width and height in network pixels; torchvision: 1e-2.
+        /// Minimum width and height in network pixels; torchvision: 1e-2.
         pub min_size: f32,
         /// Boxes are inclusive.
         pub plus_one: bool,
@@ -40,7 +41,7 @@ op! {
     in DetectionsInputs {
         /// Class logits; column 0 is the background.
         class_logits: real "[M, K+1]",
-        /// `4(K+1)` columns, or 4 of all classes.
+        /// `4(K+1)` columns, or 4 shared by all classes.
         box_deltas: real "[M, Deltas]",
         /// Boxes that the deltas start from.
         rois: f32 "[M, 4]",
@@ -56,7 +57,7 @@ op! {
         boxes: Box "[N*D, 4]",
         /// Descending within an image.
         scores: Score "[N*D]",
-        /// 1: the first foreground class.
+        /// 1 is the first foreground class.
         labels: Index "[N*D]",
         /// Image of the detection, or -1.
         image_of_row: Index "[N*D]",
@@ -108,7 +109,7 @@ impl Kernel for Detections {
         let rois = StructArg::new().pointers(reads, 5).arg();
         let setting = plan.setting(self);
 
-        // A warp for each RoI, fewer in a block where the scores of more do not fit.
+        // One warp per RoI; fewer RoIs per block if the scores of more do not fit.
         let row_bytes = 4 * (plan.classes + 1);
         let warps = (SHARED_BYTES / row_bytes).clamp(1, BLOCK as usize / 32);
         let score = "detections_score_f16";
@@ -132,7 +133,7 @@ impl Kernel for Detections {
             .arg(counts.write())
             .int(plan.classes)
             .int(self.per_image);
-        // Without images or room one block still writes the number of detections.
+        // Without images or output slots one block still writes the number of detections.
         let places = plan.classes.max(1) * self.per_image;
         let blocks = places.div_ceil(BLOCK as usize).max(1);
         let found = [0, 1, 2, 3, 5].map(|i| args.outputs[i].write());
@@ -168,9 +169,9 @@ impl Kernel for Detections {
     }
 }
 
-/// Boxes of a chunk of NMS, as in `nms.cuh`.
+/// NMS chunk size in boxes, as in `nms.cuh`.
 const CHUNK: usize = 64;
-/// Shared memory that every device gives a block.
+/// Shared memory available to a block on every device.
 const SHARED_BYTES: usize = 48 << 10;
 
 /// Arrays of `Scratch` in `detections.cu`, in its order.
@@ -181,12 +182,12 @@ const KEPT: usize = 3;
 const KEPT_COUNTS: usize = 4;
 const ARRAYS: usize = 5;
 
-/// Extents, and offset and length of each array of the scratch memory.
+/// Extents, and offset and length of each array in the scratch memory.
 struct Plan {
     rois: usize,
     classes: usize,
     images: usize,
-    /// Deltas of an RoI: of each class, or of all.
+    /// Delta groups per RoI: one per class, or one shared by all.
     groups: usize,
     pieces: [(usize, usize); ARRAYS],
     bytes: usize,
@@ -217,7 +218,7 @@ impl Plan {
         workspace.piece(offset, bytes, access)
     }
 
-    /// `Scratch`; the arrays that a kernel does not touch are null.
+    /// Builds `Scratch`; arrays that a kernel does not access are null.
     fn scratch(&self, workspace: Workspace, touched: &[(usize, Access)]) -> Arg {
         let mut pointers = vec![Arg::Null; ARRAYS];
         for &(array, access) in touched {
@@ -238,7 +239,7 @@ impl Plan {
     }
 }
 
-/// A class of a RoI that passed score and size.
+/// A class of a RoI that passed the score and size thresholds.
 #[derive(Clone, Copy)]
 struct Candidate {
     image: usize,
@@ -253,7 +254,7 @@ fn candidates(op: &Detections, args: &CpuArgs<'_>, num_images: usize) -> Vec<Can
     let inputs = DetectionsInputs::of(&args.inputs);
     let classes = inputs.class_logits.shape()[1];
     let (logits, deltas) = (inputs.class_logits.f32(), as_boxes(inputs.box_deltas.f32()));
-    // Deltas of each class, or of all.
+    // Deltas per class, or shared by all.
     let groups = inputs.box_deltas.shape()[1] / 4;
     let (rois, image_idx) = (as_boxes(inputs.rois.f32()), inputs.image_idx.i32());
     let num_rois = at_most(inputs.num_rois.i32()[0], rois.len());
@@ -267,7 +268,7 @@ fn candidates(op: &Detections, args: &CpuArgs<'_>, num_images: usize) -> Vec<Can
             let deltas = &deltas[roi * groups..][..groups];
             scores.into_iter().enumerate().skip(1).filter_map(move |(class, score)| {
                 let image = image?;
-                // NaN is over nothing.
+                // NaN is not above any threshold.
                 let passes = score > op.score_threshold;
                 if !passes {
                     return None;
@@ -291,7 +292,7 @@ fn softmax(logits: &[f32]) -> Vec<f32> {
     scores
 }
 
-/// NMS of one class of one image. More than `per_image` of a class are never kept.
+/// NMS of one class in one image. At most `per_image` of a class are kept.
 fn survive(op: &Detections, group: &[Candidate]) -> Vec<Candidate> {
     let boxes: Vec<Box4> = group.iter().map(|c| c.b).collect();
     let kept = nms_sorted(&boxes, op.nms_threshold, op.plus_one, op.per_image);

@@ -4,7 +4,7 @@ use super::EncodeBoxes;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, integers};
 
-/// No row, no ground truth, one, primes, and 512 RoIs of each of 12 images.
+/// No row, no ground truth, one, primes, and 512 RoIs in each of 12 images.
 pub fn cases() -> Vec<OpCase> {
     [(0, 2, 3), (5, 2, 0), (1, 1, 1), (101, 5, 7), (6144, 12, 100)]
         .iter()
@@ -44,7 +44,7 @@ mod tests {
         ];
         let op = EncodeBoxes { weights: [10.0, 10.0, 5.0, 5.0], plus_one: false };
         let outputs = run(&op, &inputs);
-        // The centre moves by 10 of 10 pixels, the width doubles.
+        // The centre moves by 10 pixels (the width is 10), the width doubles.
         let want = [10.0, 0.0, 5.0 * 2f32.ln(), 0.0];
         assert_near(&outputs[0].as_f32()[..4], &want, 1e-5);
         assert_eq!(outputs[0].as_f32()[4..], [0.0; 12]);

@@ -2,7 +2,7 @@
 //!
 //! Matches torchvision's `BoxCoder.encode` (and maskrcnn-benchmark's with `plus_one`).
 //!
-//! Edges: a row that names no ground truth is 0 too.
+//! Edges: a row with an invalid ground-truth index is 0 too.
 
 mod cases;
 

@@ -1,4 +1,4 @@
-// Makes one list of the proposals of all images.
+// Concatenates the proposals of all images into one list.
 //
 //   proposals  [N, capacity, 4]   float  in   boxes of each image
 //   counts     [N]                int    in   how many of them are in use
@@ -7,11 +7,11 @@
 //   num_rois   [1]                int    out  rows in use
 //
 // Launch: a thread per proposal, grid [N, ceil(capacity / 256)], one block at least.
-// Cost: 40 bytes per row, and each block adds up the N counts; latency-bound.
+// Cost: 40 bytes per row, and each block sums the N counts; latency-bound.
 // Numerics: copies.
 // Edges: counts outside [0, capacity] are clamped to it.
 //
-// A thread moves one proposal, or writes one row of the padding in its place.
+// Each thread moves one proposal, or, if its slot is unused, writes one padding row.
 #include "platform.cuh"
 #include "reduce.cuh"
 
@@ -35,7 +35,7 @@ flatten_rois(const float4* RESTRICT proposals, const int* RESTRICT counts, float
     rois[before + place] = proposals[(uint64_t)image * capacity + place];
     image_idx[before + place] = image;
   } else {
-    // The unused places before this one are as many as the rows of the padding before its row.
+    // The unused slots before this one are as many as the padding rows before its row.
     const int row = all + image * capacity - before + place - count;
     rois[row] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     image_idx[row] = -1;

@@ -33,7 +33,7 @@ op! {
 impl Kernel for FlattenRois {
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let (images, capacity) = (args.inputs[0].dim(0), args.inputs[0].dim(1));
-        // At least one block, which writes the number of RoIs.
+        // At least one block, to write the number of RoIs.
         let grid = [images.max(1), capacity.div_ceil(BLOCK as usize).max(1), 1];
         vec![Launch::new("flatten_rois", grid).tensors(args).int(images).int(capacity)]
     }

@@ -7,7 +7,7 @@ use crate::case::{OpCase, constant, normal};
 use crate::cpu::HostTensor;
 
 /// No box, no keypoint, a map of one value, primes, boxes smaller and larger than their maps, the
-/// largest map, and detections of a person.
+/// largest map, and person detections.
 pub fn cases() -> Vec<OpCase> {
     let rows = [
         (0, 17, 56, 0, 20.0),
@@ -53,7 +53,7 @@ mod tests {
         run(&KeypointPeaks, &inputs).remove(0).as_f32().to_vec()
     }
 
-    /// Equal values: the first; no value at all: the first pixel.
+    /// Equal values: the first one wins; all NaN: the first pixel.
     #[test]
     fn ties_fall_to_the_first_and_nan_to_the_first_pixel() {
         let b = [0.0, 0.0, 3.0, 3.0];

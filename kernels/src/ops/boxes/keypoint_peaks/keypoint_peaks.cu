@@ -1,30 +1,30 @@
-// Finds the peak of each keypoint map, enlarged to its box by bicubic interpolation; the
+// Finds the peak of each keypoint map, upsampled to its box by bicubic interpolation;
 // heatmaps_to_keypoints of torchvision and detectron2.
 //
 //   maps   [M * K, S * S]  real   in   logits
 //   boxes  [M, 4]          float  in   boxes in network pixels
 //   count  [1]             int    in   rows in use
-//   peaks  [M, K, 4]       float  out  x and y as shares of the box, logit, share of exponentials
+//   peaks  [M, K, 4]       float  out  x and y relative to the box, logit, share of exponentials
 //
 // Launch: a block of 256 threads per map.
 // Cost: 8 operations per pixel of the boxes, 0.5 GFLOP for 100 boxes of 200 x 200 and 17 keypoints;
 // compute-bound.
 // Numerics: fp32, the CPU's operations in its order; expf is the device's.
-// Edges: boxes past the count are 0; of equal pixels the first is the peak; a NaN is none.
+// Edges: boxes past the count are 0; of equal pixels the first is the peak; a NaN never is.
 //
-// A strip of columns at a time: the rows of the map are enlarged into shared memory, then each
-// thread walks down a column.
+// Works on one strip of columns at a time: the rows of the map are upsampled into shared memory,
+// then each thread walks down a column.
 #include "boxes.cuh"
 #include "real.cuh"
 #include "reduce.cuh"
 
 REALS(fp16, fp32)
 
-constexpr int MAX_SIDE = 64;  // of a map
-constexpr int STRIP = 64;     // columns of an enlarged map at a time
-constexpr float A = -0.75f;   // the free parameter of the interpolation
+constexpr int MAX_SIDE = 64;  // side of a map
+constexpr int STRIP = 64;     // columns of an upsampled map processed at a time
+constexpr float A = -0.75f;   // bicubic coefficient a
 
-// The positions that a pixel of an enlarged axis reads, and their weights.
+// The positions that a pixel on an upsampled axis reads, and their weights.
 struct Taps {
   int at[4];
   float weights[4];
@@ -45,7 +45,7 @@ DEVICE Taps taps_of(int at, int side, float scale) {
   return taps;
 }
 
-// A pixel of an enlarged map: of several, the greater, then the earlier.
+// A pixel of an upsampled map; the maximum takes the greater value, then the earlier pixel.
 struct Peak {
   float value;
   int at;
@@ -65,7 +65,7 @@ DEVICE Peak warp_peak(Peak peak) {
   return peak;
 }
 
-// The centre of a pixel as a share of a side, whose length is at least 1 in `pixels` whole ones.
+// The centre of pixel `at` relative to a side of length `extent` (at least 1) and `pixels` pixels.
 DEVICE float share(int at, float extent, int pixels) {
   const float length = fmaxf(extent, 1.0f);
   return extent > 0.0f ? ((float)at + 0.5f) * (length / (float)pixels) / extent : 0.5f;
@@ -93,7 +93,7 @@ keypoint_peaks_f16(const real* RESTRICT maps, const Box* RESTRICT boxes, const i
   Peak best = {-INFINITY, 0};
   for (int first = 0; first < width; first += STRIP) {
     const int column = first + lane;
-    __syncthreads();  // the map is there, and the strip before is read no more
+    __syncthreads();  // the map is loaded, and the previous strip has been read
     if (column < width) {
       const Taps taps = taps_of(column, side, across);
       for (int y = part; y < side; y += parts) {

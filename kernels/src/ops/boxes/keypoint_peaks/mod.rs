@@ -1,9 +1,10 @@
-//! The peak of each keypoint map of each detection: where the keypoint is, and how sure.
+//! The peak of each keypoint map of each detection: the keypoint's position and confidence.
 //!
-//! Matches `heatmaps_to_keypoints` of torchvision and detectron2: a map is enlarged to its box,
-//! whose sides are rounded up to whole pixels of at least 1, by bicubic interpolation (a = -0.75,
-//! repeated borders), and its greatest pixel's centre taken; of equal ones the first, row by row.
-//! Edges: in a box without extent the share is a half; a map of NaNs peaks at its first pixel.
+//! Matches `heatmaps_to_keypoints` of torchvision and detectron2: a map is upsampled to its box,
+//! whose sides are rounded up to integers of at least 1, by bicubic interpolation (a = -0.75,
+//! repeated borders), and the centre of its maximum is taken; of equal pixels the first, row by
+//! row. Edges: in a box without extent the relative position is 0.5; an all-NaN map peaks at pixel
+//! 0.
 
 mod cases;
 
@@ -31,13 +32,13 @@ op! {
         count: i32 "[1]",
     }
     out {
-        /// x and y as shares of the box, the logit at the peak, and the exponential of that over
-        /// the sum of the map's; 0 in rows at or past the count.
+        /// x and y relative to the box, the logit at the peak, and its softmax over the map; 0 in
+        /// rows at or past the count.
         peaks: Box "[M, K, 4]",
     }
 }
 
-/// The longest side of a map: a block of the kernel holds a whole one.
+/// The longest side of a map: a block of the kernel holds an entire map.
 pub const MAX_SIDE: usize = 64;
 
 /// Keypoints of a box, and the side of their maps.
@@ -58,7 +59,7 @@ impl Kernel for KeypointPeaks {
         Ok(())
     }
 
-    /// The work follows the boxes; boxes of 200 pixels are reckoned.
+    /// The cost depends on the boxes; assumes boxes of 200 pixels.
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let maps = outputs[0].len() as u64 / 4;
         Cost::streaming(inputs, outputs, maps * 8 * (200 * 200 + 200 * MAX_SIDE as u64))
@@ -90,17 +91,17 @@ impl Kernel for KeypointPeaks {
     }
 }
 
-/// The free parameter of the interpolation, which torch and OpenCV set so.
+/// The bicubic coefficient, as in torch and OpenCV.
 const A: f32 = -0.75;
 
-/// The positions that a pixel of an enlarged axis reads, and their weights.
+/// The positions that a pixel on an upsampled axis reads, and their weights.
 struct Taps {
     at: [usize; 4],
     weights: [f32; 4],
 }
 
 impl Taps {
-    /// The taps of pixel `at`; `scale` is the ratio of `side` positions to the pixels they become.
+    /// The taps of pixel `at`; `scale` is the ratio of `side` positions to upsampled pixels.
     fn new(at: usize, side: usize, scale: f32) -> Self {
         let source = scale * (at as f32 + 0.5) - 0.5;
         let first = source.floor();
@@ -121,20 +122,20 @@ impl Taps {
     }
 }
 
-/// Length of a side, at least 1, and in whole pixels.
+/// Length of a side, at least 1, and its length rounded up to pixels.
 fn lengths(low: f32, high: f32) -> (f32, usize) {
     let length = (high - low).max(1.0);
     (length, length.ceil() as usize)
 }
 
-/// The centre of pixel `at` as a share of the side from `low` to `high`.
+/// The centre of pixel `at` relative to the side from `low` to `high`.
 fn share(at: usize, low: f32, high: f32) -> f32 {
     let (length, pixels) = lengths(low, high);
     let extent = high - low;
     if extent > 0.0 { (at as f32 + 0.5) * (length / pixels as f32) / extent } else { 0.5 }
 }
 
-/// Column, row and value of the greatest pixel of a map that is enlarged to a box.
+/// Column, row and value of the maximum of a map upsampled to a box.
 fn peak(map: &[f32], side: usize, b: &Box4) -> ([usize; 2], f32) {
     let (width, height) = (lengths(b[0], b[2]).1, lengths(b[1], b[3]).1);
     let (across, down) = (side as f32 / width as f32, side as f32 / height as f32);

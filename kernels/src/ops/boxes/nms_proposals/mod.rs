@@ -1,10 +1,10 @@
-//! The proposals that survive non-maximum suppression, the best of each image.
+//! The proposals of each image that survive non-maximum suppression, best first.
 //!
 //! Matches torchvision's `filter_proposals` from its NMS on (scope `Image`). All orders are total:
-//! (score descending, row of the input ascending). Scope `Batch` is the training cut of
-//! maskrcnn-benchmark's `select_over_all_levels`; of equal scores the lower image's row stays.
+//! (score descending, input row ascending). Scope `Batch` is the training-time selection of
+//! maskrcnn-benchmark's `select_over_all_levels`; of equal scores the lower image's row is kept.
 //!
-//! Cost: at most M^2 / 2 overlaps a level; deterministic.
+//! Cost: at most M^2 / 2 overlaps per level; deterministic.
 
 mod cases;
 
@@ -18,40 +18,40 @@ use crate::{Cost, OpError, TensorDesc, check, op};
 
 pub use cases::cases;
 
-/// The lists that `post_top_n` counts over.
+/// The scope over which `post_top_n` is applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProposalScope {
-    /// Over an image: its best survivors of all levels, by (score, row).
+    /// Per image: its best survivors over all levels, by (score, row).
     Image,
-    /// Over a level of an image: its best survivors, levels one after the other.
+    /// Per level of an image: its best survivors, level after level.
     Level,
-    /// Over groups of images, one after the other: their best survivors, in each image levels one
-    /// after the other.
+    /// Per group of consecutive images: their best survivors, stored level after level in each
+    /// image.
     Batch {
-        /// Images of a group; divides N.
+        /// Images per group; divides N.
         images: usize,
     },
 }
 
 op! {
-    /// NMS within each level of each image, then a cut. P is `post_top_n` in scope `Image`, no more
-    /// than M in scope `Batch`, and M, the most that can survive, in scope `Level`.
+    /// NMS within each level of each image, then top-n selection. P is `post_top_n` in scope
+    /// `Image`, at most M in scope `Batch`, and M, the most that can survive, in scope `Level`.
     pub struct NmsProposals = "nms_proposals" {
-        /// A proposal falls if its IoU with a better one is over this.
+        /// A proposal is suppressed if its IoU with a better one is above this.
         pub threshold: f32,
-        /// Proposals kept over the scope.
+        /// Proposals kept per scope.
         pub post_top_n: usize,
-        /// Proposals of a level of an image that the scope chooses from at most; `None`: all.
+        /// At most this many proposals per level and image enter the selection; `None`: all.
         pub level_top_n: Option<usize>,
         /// Boxes are inclusive.
         pub plus_one: bool,
-        /// The lists that `post_top_n` counts over.
+        /// The scope over which `post_top_n` is applied.
         pub scope: ProposalScope,
     }
     in NmsProposalsInputs {
         /// Decoded proposals.
         boxes: f32 "[N, M, 4]",
-        /// Their scores; negative: does not count.
+        /// Their scores; negative: invalid.
         scores: f32 "[N, M]",
         /// Level of each row.
         levels: i32 "[M]",
@@ -71,7 +71,7 @@ op! {
 }
 
 impl NmsProposals {
-    /// Survivors of a level of an image that are looked for: more cannot be among the kept.
+    /// Survivors computed per level of an image: more can never be kept.
     fn most_of_level(&self) -> usize {
         self.level_top_n.map_or(self.post_top_n, |most| most.min(self.post_top_n))
     }
@@ -96,7 +96,7 @@ impl Kernel for NmsProposals {
     }
 
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        // 14 operations an overlap, if a level holds a fifth of the rows.
+        // 14 operations per overlap, assuming that a level holds a fifth of the rows.
         let rows = NmsProposalsInputs::of(inputs).boxes.dim(1) as u64;
         let pairs = NmsProposalsInputs::of(inputs).boxes.dim(0) as u64 * rows * rows / 10;
         Cost::streaming(inputs, outputs, 14 * pairs)
@@ -215,7 +215,7 @@ impl Kernel for NmsProposals {
     }
 }
 
-/// Sizes of the passes, as in `nms_proposals.cu`.
+/// Launch sizes of the passes, as in `nms_proposals.cu`.
 const SORT_THREADS: u32 = 1024;
 const CHUNK: usize = 64;
 const BAND: usize = 33;
@@ -234,7 +234,7 @@ const KEPT_COUNTS: usize = 5;
 const OVERLAPS: usize = 6;
 const ARRAYS: usize = 7;
 
-/// Offset and length of each array of the scratch memory, and the length of all.
+/// Offset and length of each array in the scratch memory, and the total length.
 fn plan(boxes: &TensorDesc) -> ([(usize, usize); ARRAYS], usize) {
     let (n, rows) = (boxes.shape[0], boxes.shape[1]);
     let chunks = rows.div_ceil(CHUNK);
@@ -258,7 +258,7 @@ fn plan(boxes: &TensorDesc) -> ([(usize, usize); ARRAYS], usize) {
     (pieces, end)
 }
 
-/// `Scratch`; the arrays that a kernel does not touch are null.
+/// Builds `Scratch`; arrays that a kernel does not access are null.
 fn scratch(
     pieces: &[(usize, usize); ARRAYS],
     workspace: Workspace,

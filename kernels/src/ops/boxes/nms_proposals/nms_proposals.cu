@@ -1,4 +1,4 @@
-// The proposals that survive non-maximum suppression, the best of each image; torchvision's
+// The proposals of each image that survive non-maximum suppression, best first; torchvision's
 // filter_proposals from its NMS on.
 //
 //   boxes            [N, rows, 4]      float  in   decoded proposals
@@ -10,58 +10,57 @@
 //   proposal_idx     [N, capacity]     int    out  their anchors
 //   counts           [N]               int    out  survivors of each image
 //
-// Launch: sort, compare, walk, for groups of images cut, and merge; see each kernel.
+// Launch: sort, compare, walk, select (for groups of images), and merge; see each kernel.
 // Cost: 12 images of 4 x 2,000 + 819 rows: 100M pairs of 20 operations, compute-bound, and 28 MB of
-// bits, mostly in L2; the walk is latency-bound, 32 steps.
+// bit masks, mostly in L2; the walk is latency-bound, 32 steps.
 // Numerics: IoU in fp32 with the CPU's operations in its order, so that decisions are equal.
-// Edges: a negative or NaN score does not count.
+// Edges: rows with a negative or NaN score are ignored.
 //
-// The passes: sort the rows of each level of an image; compare each with the rows behind it, a bit
-// per pair; walk the bits, 64 rows at a time; merge the levels. All orders are (score descending,
-// row of the input ascending), and in a group of images (score descending, image ascending, row
-// ascending).
+// Passes: sort the rows of each level of an image; compare each with the rows after it, one bit per
+// pair; walk the bits, 64 rows at a time; merge the levels. All orders are (score descending, input
+// row ascending), and in a group of images (score descending, image ascending, row ascending).
 //
-// How many levels there are and how large they are is found on the device, so only the number of
-// rows bounds them. The bits of a row cover its chunk of 64 and the 32 behind it, enough for any
-// level of 2,049 rows; pairs farther apart, if a level is larger, are compared in the walk.
+// The number and sizes of levels are computed on the device, so they are bounded only by the number
+// of rows. The bit mask of a row covers its chunk of 64 and the 32 chunks after it, enough for any
+// level of 2,049 rows; pairs farther apart, in a larger level, are compared in the walk.
 #include "boxes.cuh"
 #include "nms.cuh"
 #include "select.cuh"
 
 constexpr int SORT_THREADS = 1024;
 constexpr int SORT_CAPACITY = 4096;  // keys sorted in shared memory (32 KB)
-constexpr int LEVEL_SLOTS = 8;       // levels of an image at work at a time
-constexpr int BAND = 33;             // words of bits a row
-constexpr int MASK_TILES = 4;        // words that a block of the comparison makes for a row
+constexpr int LEVEL_SLOTS = 8;       // levels of an image processed concurrently
+constexpr int BAND = 33;             // mask words per row
+constexpr int MASK_TILES = 4;        // mask words that a block of the comparison computes per row
 constexpr int COMPARE_THREADS = NMS_CHUNK * MASK_TILES;
 constexpr int WALK_THREADS = 32 * (BAND - 1);
 
-// The rows of one level that count: `count` places from `start` on in the image's sorted rows.
+// The valid rows of one level: `count` slots from `start` on in the image's sorted rows.
 struct Group {
   int start, count;  // start -1: no more groups
 };
 
-// Scratch memory. A sorted row stands at its place within its image; groups lie one after the
-// other, levels ascending, each with room for all rows of its level.
+// Scratch memory. Sorted rows are stored image after image, and within an image group after group,
+// levels ascending; each group has space for all rows of its level.
 struct Scratch {
   Box* boxes;          // [N, rows]
   uint64_t* keys;      // [N, rows]: rank and row
   uint64_t* kept;      // [N, rows]: keys of a group's survivors from its start on
-  int* ends;           // [N, rows]: end of the row's group, -1 where no row stands
+  int* ends;           // [N, rows]: end of the row's group, -1 in unused slots
   Group* groups;       // [N, rows + LEVEL_SLOTS]
   int* kept_counts;    // [N, rows + LEVEL_SLOTS]
   uint64_t* overlaps;  // [N, chunks, BAND, 64]: bit i of [n, c, w, r]: row 64 c + r overlaps row
                        // 64 (c + w) + i
 };
 
-// The rows of a level, and where they go.
+// The rows of a level, and the start of its group.
 struct LevelRows {
   int level;
   int start;  // rows of lower levels
   int size;   // 0: there is no such level
 };
 
-// The lowest level above `previous` (with `any`, of all).
+// The lowest level above `previous`, or with `any` the lowest of all.
 DEVICE LevelRows next_level(const int* RESTRICT levels, int rows, LevelRows previous, bool any,
                             int* sums, int* lowest) {
   if (threadIdx.x == 0) *lowest = 0x7fffffff;
@@ -78,12 +77,12 @@ DEVICE LevelRows next_level(const int* RESTRICT levels, int rows, LevelRows prev
   const int level = *lowest;
   int size = 0;
   for (int i = threadIdx.x; i < rows; i += SORT_THREADS) size += levels[i] == level;
-  // Its barriers also keep `lowest` until all have read it.
+  // The barriers in block_sum also protect `lowest` until all threads have read it.
   size = block_sum(size, sums);
   return {level, previous.start + previous.size, found ? size : 0};
 }
 
-// Sorts the rows of each level that count. A block takes every LEVEL_SLOTS-th level of an image;
+// Sorts the valid rows of each level. A block processes every LEVEL_SLOTS-th level of an image;
 // grid: LEVEL_SLOTS, N.
 KERNEL(SORT_THREADS)
 nms_proposals_sort(const Box* RESTRICT boxes, const float* RESTRICT scores,
@@ -129,8 +128,8 @@ nms_proposals_sort(const Box* RESTRICT boxes, const float* RESTRICT scores,
   if (rows == 0 && threadIdx.x == 0 && blockIdx.x == 0) groups[0] = {-1, 0};
 }
 
-// Compares rows. A thread makes one word: one row against a chunk of 64. Grid: chunks of rows,
-// BAND / MASK_TILES, N.
+// Compares rows. A thread computes one mask word: one row against a chunk of 64. Grid: chunks of
+// rows, BAND / MASK_TILES, N.
 KERNEL(COMPARE_THREADS)
 nms_proposals_compare(const Scratch scratch, int rows, float threshold, int plus_one) {
   SHARED(Box, boxes, NMS_CHUNK * MASK_TILES);
@@ -141,7 +140,7 @@ nms_proposals_compare(const Scratch scratch, int rows, float threshold, int plus
   const int own_place = threadIdx.x % NMS_CHUNK, row = chunk * NMS_CHUNK + own_place;
   const int first_column = (chunk + blockIdx.y * MASK_TILES) * NMS_CHUNK;
   const int end = row < rows ? scratch.ends[image + row] : -1;
-  // No group reaches from these rows to these columns: nobody will read the words.
+  // No group spans these rows and columns: the words are never read.
   if (!__syncthreads_or(end > first_column)) return;
 
   const int column = first_column + (int)threadIdx.x;
@@ -174,7 +173,7 @@ nms_proposals_compare(const Scratch scratch, int rows, float threshold, int plus
   words[own_place] = (uint64_t)halves[1] << 32 | halves[0];
 }
 
-// Marks the rows of the group past the band that the kept rows of a chunk suppress.
+// Marks the rows of the group beyond the band that are suppressed by the kept rows of a chunk.
 DEVICE void suppress_far(const Box* RESTRICT boxes, int chunk, uint64_t kept, int end,
                          uint64_t* removed, float threshold, int plus_one) {
   for (int row = (chunk + BAND) * NMS_CHUNK + (int)threadIdx.x; row < end; row += WALK_THREADS) {
@@ -188,7 +187,7 @@ DEVICE void suppress_far(const Box* RESTRICT boxes, int chunk, uint64_t kept, in
   }
 }
 
-// The words of rows `lane` and `lane + 32` of a chunk.
+// The mask words of rows `lane` and `lane + 32` of a chunk.
 struct Words {
   uint64_t low, high;
 };
@@ -197,9 +196,9 @@ DEVICE Words load_words(const uint64_t* RESTRICT words, int chunk, int word) {
   return {own[0], own[32]};
 }
 
-// Walks the groups, each in chunks of 64 rows: a warp decides which rows of the chunk stay, then
-// each warp removes the rows that they suppress in one of the later chunks. A block takes every
-// LEVEL_SLOTS-th group of an image; grid: LEVEL_SLOTS, N. Dynamic shared memory: a bit a row.
+// Walks the groups in chunks of 64 rows: one warp decides which rows of the chunk are kept, then
+// each warp removes the rows that they suppress in one of the later chunks. A block processes every
+// LEVEL_SLOTS-th group of an image; grid: LEVEL_SLOTS, N. Dynamic shared memory: one bit per row.
 KERNEL(WALK_THREADS)
 nms_proposals_walk(const Scratch scratch, int rows, int max_kept, float threshold, int plus_one) {
   DYNAMIC_SHARED(dynamic);
@@ -210,7 +209,7 @@ nms_proposals_walk(const Scratch scratch, int rows, int max_kept, float threshol
   const uint64_t image = (uint64_t)blockIdx.y * rows, n = blockIdx.y;
   const Group* groups = scratch.groups + n * (rows + LEVEL_SLOTS);
   const uint64_t* words = scratch.overlaps + n * chunks * BAND * NMS_CHUNK;
-  // A group's end is marked once, so every one before ours must be looked at.
+  // Only the end of the list is marked, so all groups before this block's must be visited.
   for (int g = 0; groups[g].start >= 0; g++) {
     if (g % LEVEL_SLOTS != (int)blockIdx.x) continue;
     const int start = groups[g].start, end = start + groups[g].count;
@@ -218,8 +217,8 @@ nms_proposals_walk(const Scratch scratch, int rows, int max_kept, float threshol
     for (int c = threadIdx.x; c < chunks; c += WALK_THREADS) removed[c] = 0;
     __syncthreads();
     int total = 0;
-    // A warp's words of a chunk are loaded before it is known which rows stay, and the rivals
-    // within a chunk one step ahead: the steps follow one another, so their latencies add up.
+    // A warp loads the mask words of a chunk before it is known which rows are kept, and the words
+    // within a chunk one step ahead: steps are sequential, so their latencies would add up.
     Words rivals;
     if (warp == 0) rivals = load_words(words, start / NMS_CHUNK, 0);
     for (int c = start / NMS_CHUNK; c * NMS_CHUNK < end && total < max_kept; c++) {
@@ -254,10 +253,10 @@ nms_proposals_walk(const Scratch scratch, int rows, int max_kept, float threshol
   }
 }
 
-// Survivors that a thread of the cut reads at once: a level's 2,000 in one round.
+// Survivors that a thread of the selection reads at once: a level's 2,000 in one round.
 constexpr int IN_FLIGHT = 8;
 
-// Survivors of a group of images, to be cut to its best.
+// Survivors of a group of images, from which the best are selected.
 struct ImageGroup {
   const Scratch& scratch;
   int rows, images;
@@ -287,8 +286,8 @@ struct ImageGroup {
     }
   }
 
-  // Finds the boundary of the first `need` among 32-bit values, of which `value(key, image, v)`
-  // says whether a survivor has one. `ties` is how many equal it.
+  // Finds the boundary of the first `need` among the 32-bit values of the survivors for which
+  // `value(key, image, v)` is true. `ties` is the number of values equal to it.
   template <typename F>
   DEVICE Boundary boundary(int need, F value, unsigned* histogram, int* sums, int& ties) const {
     Boundary found{0, need};
@@ -312,8 +311,8 @@ struct ImageGroup {
   }
 };
 
-// Cuts the survivors of each group of images to its best `keep`: the counts of its levels shrink.
-// Grid: groups of images.
+// Reduces the survivors of each group of images to its best `keep`: the counts of its levels
+// shrink. Grid: groups of images.
 KERNEL(SELECT_THREADS)
 nms_proposals_cut(const Scratch scratch, int rows, int images, int keep) {
   SHARED(unsigned, histogram, DIGITS);
@@ -350,8 +349,8 @@ nms_proposals_cut(const Scratch scratch, int rows, int images, int keep) {
   }
 }
 
-// Merges the groups of an image: a survivor's place is its rank among all of them (by_image), or
-// behind those of the levels before. A thread for each place of the sorted rows and of the output;
+// Merges the groups of an image: a survivor's slot is its rank among all of them (by_image), or
+// follows those of the levels before. One thread per slot of the sorted rows and of the output;
 // grid: their blocks, N.
 KERNEL(256)
 nms_proposals_merge(const Box* RESTRICT boxes, const float* RESTRICT scores,

@@ -5,7 +5,7 @@ use crate::Role;
 use crate::case::boxes::boxes;
 use crate::case::{OpCase, constant, integers, normal};
 
-/// No row, one, primes, and the RoIs of a training step; a part of them in use.
+/// No row, one, primes, and the RoIs of a training step; only some rows in use.
 pub fn cases() -> Vec<OpCase> {
     [(0, 2), (1, 1), (5, 2), (101, 5), (6144, 12)]
         .iter()
@@ -31,7 +31,7 @@ mod tests {
     use crate::case::hand::{run, tensor};
     use crate::case::index;
 
-    /// A shift by half its width out of an image of 40 x 30, a double width, rows not in use.
+    /// A shift by half the width out of an image of 40 x 30, a doubled width, unused rows.
     #[test]
     fn by_hand() {
         let of = |rows: [[f32; 4]; 4]| tensor(&[4, 4], rows.concat());

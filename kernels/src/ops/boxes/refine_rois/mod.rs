@@ -1,7 +1,7 @@
-//! RoIs of the next stage of a cascade: decoded from the deltas of the stage before, and clipped.
+//! RoIs of the next cascade stage: decoded from the previous stage's deltas, and clipped.
 //!
-//! Matches detectron2's `CascadeROIHeads._create_proposals_from_boxes`, but for the RoIs without
-//! extent that it drops in training: they keep their rows, and `match_rois` ignores them.
+//! Matches detectron2's `CascadeROIHeads._create_proposals_from_boxes`, except that RoIs without
+//! extent, which it drops in training, keep their rows; `match_rois` ignores them.
 
 mod cases;
 
@@ -25,7 +25,7 @@ op! {
     in RefineRoisInputs {
         /// Boxes that the deltas start from.
         rois: f32 "[M, 4]",
-        /// Deltas of all classes.
+        /// Deltas shared by all classes.
         deltas: real "[M, 4]",
         /// Image of the row.
         image_idx: i32 "[M]",
@@ -35,7 +35,7 @@ op! {
         network_sizes: i32 "[N, 2]",
     }
     out {
-        /// Decoded and clipped; 0 in rows at or past the count and of no image.
+        /// Decoded and clipped; 0 in rows at or past the count or without an image.
         refined: Box "[M, 4]",
     }
 }

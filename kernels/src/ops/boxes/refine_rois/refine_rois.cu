@@ -1,7 +1,7 @@
-// RoIs of the next stage of a cascade, decoded from the deltas of the stage before and clipped.
+// RoIs of the next cascade stage, decoded from the previous stage's deltas and clipped.
 //
 //   rois       [M, 4]  float       in   boxes that the deltas start from
-//   deltas     [M, 4]  real        in   deltas of all classes
+//   deltas     [M, 4]  real        in   deltas shared by all classes
 //   image_idx  [M]     int         in   image of the row
 //   count      [1]     int         in   rows in use
 //   sizes      [N, 2]  int         in   height and width of the network's input
@@ -10,7 +10,7 @@
 // Launch: a thread per row, blocks of 256.
 // Cost: 44 or 52 bytes per row, 6,144 rows at the training shape; latency-bound.
 // Numerics: fp32, the CPU's operations in its order; expf is the device's.
-// Edges: rows past the count, or of no image, are 0.
+// Edges: rows past the count, or without an image, are 0.
 #include "boxes.cuh"
 #include "real.cuh"
 

@@ -1,7 +1,7 @@
 //! The feature level that each RoI is pooled from.
 //!
 //! Matches torchvision's `LevelMapper`, or detectron2's `assign_boxes_to_levels`; see
-//! [`crate::boxes::roi_level`] for the formulas and for what maskrcnn-benchmark does otherwise.
+//! [`crate::boxes::roi_level`] for the formulas and for maskrcnn-benchmark's differences.
 //!
 //! Edges: a RoI without area goes to the finest level.
 
@@ -30,7 +30,7 @@ op! {
         pub canonical_level: i32,
         /// Boxes are inclusive.
         pub plus_one: bool,
-        /// Where the constant is added that decides at boundaries.
+        /// Where the epsilon that decides at level boundaries is added.
         pub rule: LevelEps,
     }
     in RoiLevelsInputs {
@@ -40,7 +40,7 @@ op! {
         image_idx: i32 "[M]",
     }
     out {
-        /// The level less `min_level`; 0 in padding rows.
+        /// The level minus `min_level`; 0 in padding rows.
         levels: Index "[M]",
     }
 }

@@ -8,8 +8,8 @@
 // Launch: a thread per RoI, blocks of 256.
 // Cost: 24 bytes per RoI; latency-bound.
 // Numerics: fp32 in torchvision's order; sqrt and division rounded to nearest, log2f within 1 ulp
-// and exact at powers of two, where levels meet.
-// Edges: no area goes to the finest level, NaN to that nearest 0.
+// and exact at powers of two, the level boundaries.
+// Edges: no area goes to the finest level, NaN to the level nearest 0.
 #include "boxes.cuh"
 
 KERNEL(256)
@@ -23,7 +23,7 @@ roi_levels_f32(const Box* RESTRICT rois, const int* RESTRICT image_idx, int* RES
     const float side = sqrtf(box_area(rois[i], plus_one));
     const float share = side / canonical_size + eps_in_log;
     const float exact = floorf((float)canonical_level + log2f(share) + eps_after_log);
-    // Held within the levels before the cast: infinity is no int.
+    // Clamped to the levels before the cast: infinity does not fit an int.
     const float held = fminf(fmaxf(exact, (float)min_level), (float)max_level);
     const int whole = exact != exact ? max(min(0, max_level), min_level) : (int)held;
     level = whole - min_level;

@@ -8,8 +8,8 @@ use crate::case::{OpCase, floats, integers, normal};
 type Maps<'a> = &'a [(usize, usize)];
 
 /// No image, empty levels, k below, at and above a level's size, more than eight levels, and a
-/// training step's levels; around the largest level that CUDA sorts whole (4,096), and a k beyond
-/// it; logits that nearly all tie, with NaN and infinities among them.
+/// training step's levels; around the largest level that CUDA sorts directly (4,096), and a k above
+/// it; logits with mostly ties, some NaN and infinities.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [(usize, usize, Maps<'static>); 11] = [
         (4, 0, &[(2, 3)]),
@@ -41,7 +41,7 @@ pub fn cases() -> Vec<OpCase> {
     random.chain(ties).chain([f32s]).collect()
 }
 
-/// Two blocks' spans of few distinct logits, in the element type of `role`.
+/// Spans of two blocks with few distinct logits, in the element type of `role`.
 fn tied(role: Role) -> OpCase {
     let shape = [2, 53, 67, 3];
     let special = [-0.0, 0.0, f32::NAN, f32::NEG_INFINITY, f32::INFINITY, -1.0, 1.0];
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
     use crate::case::hand::{run, tensor};
 
-    /// By hand: ties go to the lower index, both zeros are equal, NaN comes last.
+    /// Ties go to the lower index, both zeros are equal, NaN comes last.
     #[test]
     fn ties_go_to_the_lower_index() {
         let first = tensor(&[1, 1, 3, 2], vec![0.0, 3.0, -0.0, 3.0, f32::NAN, -1.0]);

@@ -1,9 +1,9 @@
-//! The anchors with the highest logits of each level, the first cut of the proposals.
+//! The anchors with the highest logits of each level: pre-NMS top-k.
 //!
 //! Matches torchvision's `_get_top_n_idx`, with a total order: (logit descending, index
 //! ascending); NaN ranks with minus infinity.
 //!
-//! Cost: a selection over all logits, then a sort of k; bound by memory.
+//! Cost: a selection over all logits, then a sort of k; memory-bound.
 
 mod cases;
 
@@ -20,7 +20,7 @@ pub use cases::cases;
 op! {
     /// Up to `k` anchors per level: M is the sum over the levels of min(k, h * w * A).
     pub struct TopKPerLevel = "top_k_per_level" {
-        /// Anchors kept of a level that has more.
+        /// Maximum number of anchors kept per level.
         pub k: usize,
     }
     in TopKPerLevelInputs {
@@ -48,7 +48,7 @@ impl Kernel for TopKPerLevel {
     }
 
     fn cuda_workspace_bytes(&self, inputs: &[TensorDesc]) -> usize {
-        // The launches of one group of levels are done when those of the next begin.
+        // Launches of one group of levels finish before those of the next begin.
         let inputs: Vec<&TensorDesc> = inputs.iter().collect();
         inputs.chunks(MAX_LEVELS).map(|levels| Plan::new(self, levels).bytes).max().unwrap_or(0)
     }
@@ -122,7 +122,7 @@ const BINS: usize = 3 * 2048;
 struct Level {
     len: usize,
     kept: usize,
-    /// Too large to be sorted whole.
+    /// Too large to be sorted directly.
     selects: bool,
 }
 
@@ -171,7 +171,7 @@ impl Plan {
         if self.blocks > 0 { self.problems() * BINS } else { 0 }
     }
 
-    /// `Scratch` of `top_k_per_level.cu`; a piece that a kernel does not touch is null.
+    /// Builds `Scratch` of `top_k_per_level.cu`; arrays that a kernel does not access are null.
     fn scratch(&self, workspace: Workspace, accesses: [Option<Access>; 3]) -> Arg {
         let pieces = [
             (0, 4 * self.num_bins()),
@@ -223,8 +223,8 @@ fn group(plan: &Plan, args: &LaunchArgs<'_>, levels: &Arg, half: bool) -> Vec<La
     launches
 }
 
-/// `Levels` of `top_k_per_level.cu`. `first` is the first anchor of the levels, and the first of
-/// their places in a row of the output `idx`.
+/// `Levels` of `top_k_per_level.cu`. `first` is the first anchor of the levels, and their first
+/// slot in a row of the output `idx`.
 fn levels_arg(
     plan: &Plan,
     logits: &[Buffer<'_>],

@@ -8,39 +8,40 @@
 //   counts      [blocks, 2]             int         scratch  a block's logits over and at its bound
 //   keys        [capacity]              uint64      scratch  keys to be sorted
 //
-// Launch: blocks of 256 over SPAN logits, levels, images; the sort a block of 1,024 per level and
-// image; grids follow from shapes.
+// Launch: blocks of 256 over SPAN logits, levels, images; the sort uses one block of 1,024 per
+// level
+// and image; grids follow from shapes.
 // Cost: 12 images of 800x1344, k = 2,000: 3.2M logits read four times from L2 (6.4 MB each), then
-// 66 steps of sorting; bound by the latency of 6 launches.
+// 66 sorting steps; bound by the latency of 6 launches.
 // Numerics: exact.
-// Edges: NaN ranks with minus infinity; ties, however many, go to the lower index.
+// Edges: NaN ranks with minus infinity; any number of ties goes to the lower indices.
 //
-// A level that fits the sort goes straight to it. In a larger one, histograms of 11-bit digits find
+// A level that fits the sort is sorted directly. In a larger one, histograms of 11-bit digits find
 // the k-th rank (two passes for half, whose ranks differ only in their upper 19 bits, three for
-// float), then its k keys are gathered in order and sorted. A launch writes the slots of its
+// float), then its k keys are gathered in order and sorted. Each launch writes the slots of its
 // levels.
 #include "select.cuh"
 
 constexpr int MAX_LEVELS = 8;
 constexpr int SORT_THREADS = 1024;
 constexpr int SORT_CAPACITY = 4096;  // keys sorted in shared memory (32 KB)
-constexpr int VECTOR = 8;            // logits that a thread takes at a time
+constexpr int VECTOR = 8;            // logits that a thread loads at a time
 constexpr int ROUNDS = 4;
 constexpr int TURN = SELECT_THREADS * VECTOR;
-constexpr int SPAN = TURN * ROUNDS;  // logits of a block
+constexpr int SPAN = TURN * ROUNDS;  // logits per block
 
 // Some levels of the pyramid.
 template <typename T>
 struct Levels {
   const T* logits[MAX_LEVELS];
-  int len[MAX_LEVELS];      // anchors of an image
-  int kept[MAX_LEVELS];     // of them, in the output
+  int len[MAX_LEVELS];      // anchors per image
+  int kept[MAX_LEVELS];     // anchors kept in the output
   int first[MAX_LEVELS];    // index of the first among the anchors of all levels
-  int slot[MAX_LEVELS];     // first place in a row of the output
-  int selects[MAX_LEVELS];  // 1: too large to be sorted whole
+  int slot[MAX_LEVELS];     // first slot in a row of the output
+  int selects[MAX_LEVELS];  // 1: too large to be sorted directly
   int num_levels;
   int level;   // index of the first
-  int slots;   // places in a row of the output
+  int slots;   // slots in a row of the output
   int blocks;  // blocks of SPAN that the largest level takes
 };
 static_assert(sizeof(Levels<half>) == 28 * MAX_LEVELS + 16, "as the launch lays it out");
@@ -48,7 +49,7 @@ static_assert(sizeof(Levels<half>) == 28 * MAX_LEVELS + 16, "as the launch lays 
 // Scratch memory, for each image and level.
 struct Scratch {
   unsigned* histograms;  // [RADIX_PASSES][DIGITS]
-  int2* counts;          // [blocks]: logits of a block over the boundary, and at it
+  int2* counts;          // [blocks]: logits of a block above the boundary, and at it
   uint64_t* keys;        // [capacity]
   uint64_t capacity;
 };
@@ -90,7 +91,7 @@ DEVICE Boundary boundary_after(int passes, const unsigned* histograms, int kept,
   return boundary;
 }
 
-// Which logits a block of the selection works on.
+// The logits that a block of the selection processes.
 template <typename T>
 struct Place {
   const T* logits;
@@ -106,7 +107,7 @@ struct Place {
   DEVICE int at(int round) const { return first + round * TURN + (int)threadIdx.x * VECTOR; }
 };
 
-// Zeros the histograms and writes which level each place of the output is of.
+// Zeros the histograms and writes the level of each output slot.
 template <typename T>
 DEVICE void begin(const Levels<T>& levels, Scratch scratch, int* RESTRICT level_of,
                   uint64_t num_bins) {
@@ -156,7 +157,8 @@ DEVICE void histogram(const Levels<T>& levels, Scratch scratch, int pass) {
     if (bins[d] != 0) atomicAdd(&total[d], bins[d]);
 }
 
-// How many of eight logits rank before the boundary, in the upper half of the word, and at it.
+// Counts of eight logits: those ranked before the boundary, in the upper half of the word, and at
+// it.
 DEVICE int count_both(const float (&values)[VECTOR], int count, int shift, unsigned prefix) {
   int both = 0;
   for (int v = 0; v < VECTOR; v++) {
@@ -187,7 +189,7 @@ DEVICE void count(const Levels<T>& levels, Scratch scratch) {
         make_int2(both >> 16, both & 0xffff);
 }
 
-// Gathers the keys before the boundary, and behind them the first of those at it, by index.
+// Gathers the keys before the boundary, then the first of those at it, by index.
 template <typename T>
 DEVICE void gather(const Levels<T>& levels, Scratch scratch) {
   constexpr int PASSES = Passes<T>::COUNT;

@@ -4,7 +4,7 @@ use super::TransformBoxes;
 use crate::case::boxes::{boxes, views};
 use crate::case::{OpCase, integers};
 
-/// No image, no room for a box, one, primes, and the batch of a training step.
+/// No image, capacity for no box, one, primes, and the batch of a training step.
 pub fn cases() -> Vec<OpCase> {
     [(0, 3), (2, 0), (1, 1), (5, 7), (12, 100)]
         .iter()
@@ -34,7 +34,7 @@ mod tests {
         as_boxes(run(&TransformBoxes { plus_one }, inputs)[0].as_f32()).to_vec()
     }
 
-    /// Drawn by hand: an image of 100 x 50 doubled in width and trebled in height.
+    /// Computed by hand: a 100 x 50 image, width doubled and height tripled.
     #[test]
     fn flips_in_source_pixels_or_inclusive_boxes_in_network_pixels() {
         let desc = TensorDesc::new(Role::Box, &[2, 2, 4]);

@@ -1,11 +1,12 @@
-//! Ground-truth boxes from source pixels to network pixels, by each image's [`crate::view::View`].
+//! Transforms ground-truth boxes from source to network pixels, by each image's
+//! [`crate::view::View`].
 //!
-//! Scales as torchvision's `resize_boxes`: an f32 ratio new / old an axis. The mirror comes first
-//! (x' = W - x in source pixels), where torchvision's transforms have it. With `plus_one` it comes
-//! last (x' = W - x - 1 in network pixels), as in maskrcnn-benchmark: there the order matters by
-//! (ratio - 1) pixels in x.
+//! Scales as torchvision's `resize_boxes`: an f32 ratio new / old per axis. The flip comes first
+//! (x' = W - x in source pixels), as in torchvision's transforms. With `plus_one` it comes last (x'
+//! = W - x - 1 in network pixels), as in maskrcnn-benchmark: with inclusive boxes the order changes
+//! x by (ratio - 1) pixels.
 //!
-//! Edges: a window of 0 (an empty slot of the batch) is taken as ratio 0.
+//! Edges: a window of 0 (an empty slot of the batch) gives ratio 0.
 
 mod cases;
 
@@ -20,7 +21,7 @@ use crate::view::View;
 pub use cases::cases;
 
 op! {
-    /// Crops, scales and mirrors as `views` says.
+    /// Crops, scales and flips boxes according to `views`.
     pub struct TransformBoxes = "transform_boxes" {
         /// Boxes are inclusive.
         pub plus_one: bool,
@@ -30,11 +31,11 @@ op! {
         boxes: f32 "[N, G, 4]",
         /// Boxes of each image.
         counts: i32 "[N]",
-        /// The way of each image.
+        /// The transform of each image.
         views: i32 "[N, 15]",
     }
     out {
-        /// Boxes in network pixels, not clipped; zeros from the count on.
+        /// Boxes in network pixels, not clipped; zeros past the count.
         transformed: Box "[N, G, 4]",
     }
 }

@@ -1,15 +1,15 @@
-// Moves ground-truth boxes from source pixels to network pixels: cropped, scaled as torchvision's
-// resize_boxes, and mirrored before that, or after it where they are inclusive.
+// Transforms ground-truth boxes from source to network pixels: cropped, scaled as torchvision's
+// resize_boxes, and flipped before scaling, or after it if boxes are inclusive.
 //
 //   boxes     [N, capacity, 4]  float  in   boxes in source pixels
 //   counts    [N]               int    in   boxes of each image
-//   views     [N]               View   in   the way of each image
-//   out       [N, capacity, 4]  float  out  zeros from the count on
+//   views     [N]               View   in   the transform of each image
+//   out       [N, capacity, 4]  float  out  zeros past the count
 //
 // Launch: a thread per box, blocks of 256.
 // Cost: 32 bytes per box; latency-bound.
 // Numerics: the CPU's operations in its order.
-// Edges: a window of 0 is ratio 0; a count outside [0, capacity] is clamped to it.
+// Edges: a window of 0 gives ratio 0; a count outside [0, capacity] is clamped to it.
 #include "boxes.cuh"
 #include "view.cuh"
 

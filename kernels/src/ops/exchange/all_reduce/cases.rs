@@ -1,4 +1,4 @@
-//! Cases of `all_reduce` for the table of ops: one rank, whose sum is its own input.
+//! Cases of `all_reduce` for the table of ops: one rank, where the sum is its own input.
 
 use super::AllReduce;
 use crate::Role;

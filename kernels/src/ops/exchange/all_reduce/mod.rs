@@ -1,13 +1,14 @@
-//! Sum of a tensor over all ranks.
+//! All-reduce (sum) of a tensor.
 //!
 //! Tensors: `x` (floats, any shape, in) -> `y` (same shape and role, overwritten): on every rank
-//! the sum of what all ranks hold in `x`, with the same bits. All ranks run the same all-reduces in
-//! the same order: a Program with several runs them on one stream.
+//! the sum of all ranks' `x`, bit-identical across ranks. All ranks run the same all-reduces in the
+//! same order: a Program with several runs them on one stream.
 //!
 //! On a device it is a task, not a kernel: [`Device::all_reduce`](device::Device::all_reduce). The
-//! CPU reference is that of one rank, a copy; ranks on CPUs exchange outside of the Program.
+//! CPU reference is for one rank, a copy; CPU ranks communicate outside of the Program.
 //!
-//! Edges: infinities and NaN reach every rank. Numerics: on CUDA in the element type of the role,
+//! Edges: infinities and NaN propagate to every rank. Numerics: on CUDA in the element type of the
+//! role, fp16 or fp32; the device chooses the summation order, the same at every step.
 //! fp16 or fp32; the order of the sum is the device's, the same at every step.
 
 mod cases;

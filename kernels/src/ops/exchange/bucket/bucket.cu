@@ -1,4 +1,4 @@
-// Copies between weight gradients and a bucket that holds many of them side by side, in fp16.
+// Copies between weight gradients and a contiguous fp16 bucket that packs many of them.
 //
 // fill_bucket, for each of up to 64 gradients:
 //   grad    [len]    float  in   the gradient
@@ -8,35 +8,35 @@
 //   grad    [len]    float  out  the gradient
 //   bucket  [total]  real   in   its elements, at element first and on
 //
-// Launch: blocks of 256 threads, 4,096 elements a block; first_block maps a block to its gradient.
+// Launch: blocks of 256 threads, 4,096 elements per block; first_block maps blocks to gradients.
 // Cost: 6 bytes per element, 0.26 GB for the 44 million of Mask R-CNN R50-FPN; memory-bound.
-// Numerics: a product in fp32, rounded once; exact on the way back.
-// Edges: a product beyond fp16 becomes infinite. A gradient without elements has no block.
+// Numerics: multiplied in fp32, rounded once; empty_bucket is exact.
+// Edges: a value beyond fp16 becomes infinite. A gradient without elements has no block.
 //
-// The elements of a bucket have no gaps, so a gradient may begin anywhere in it: where that is a
-// multiple of 16 bytes threads move vectors, elsewhere single elements side by side.
+// The elements of a bucket have no gaps, so a gradient may begin anywhere in it: at a multiple of
+// 16 bytes threads copy vectors, elsewhere adjacent single elements.
 #include "many_tensors.cuh"
 #include "vector.cuh"
 
 REALS(fp16, fp32)
 
-constexpr int CAPACITY = 64;  // gradients of a launch: the struct stays under 4 KiB
-constexpr int ROUNDS = 2;     // vectors of a thread
+constexpr int CAPACITY = 64;  // gradients per launch: the struct stays under 4 KiB
+constexpr int ROUNDS = 2;     // vectors per thread
 constexpr int BLOCK_ELEMENTS = THREADS * WIDE * ROUNDS;
 
-// The gradients of a launch. Equal to the struct that the launch builds.
+// The gradients of a launch. Same layout as the struct that the launch builds.
 struct Gradients {
   float* grad[CAPACITY];
   uint64_t len[CAPACITY];     // elements
-  uint64_t first[CAPACITY];   // place in the bucket
-  int first_block[CAPACITY];  // past the last gradient, the blocks of the launch
+  uint64_t first[CAPACITY];   // offset in the bucket
+  int first_block[CAPACITY];  // after the last gradient: the number of blocks
 };
 static_assert(sizeof(Gradients) == 28 * CAPACITY, "the launch builds it");
 
 // The elements of a block.
 struct Span {
   int i;           // the gradient
-  uint64_t first;  // of the gradient's elements
+  uint64_t first;  // first of the gradient's elements
   int len;
 };
 
@@ -47,7 +47,7 @@ DEVICE Span span_of(const Gradients& in) {
   return {i, first, left < BLOCK_ELEMENTS ? (int)left : BLOCK_ELEMENTS};
 }
 
-// to[k] = scale * from[k] in rounds of W elements a thread, all loads first.
+// to[k] = scale * from[k] in rounds of W elements per thread, all loads first.
 template <int W, typename TO, typename FROM>
 DEVICE void copy_block(TO* RESTRICT to, const FROM* RESTRICT from, float scale) {
   constexpr int COUNT = BLOCK_ELEMENTS / (THREADS * W);

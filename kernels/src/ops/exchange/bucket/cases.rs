@@ -4,8 +4,8 @@ use super::{EmptyBucket, FillBucket};
 use crate::Role;
 use crate::case::{OpCase, normal};
 
-/// No gradient, sizes 0, 1, primes, a block and its neighbours, at places of every alignment; more
-/// gradients than a launch takes; and a bottleneck of res4.
+/// No gradient, sizes 0, 1, primes, a block and its neighbours, at offsets of every alignment; more
+/// gradients than one launch can take; and a bottleneck of res4.
 pub fn cases() -> Vec<OpCase> {
     let lists: [(&str, &[&[usize]]); 6] = [
         ("no gradient", &[]),

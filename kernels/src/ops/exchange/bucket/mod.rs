@@ -1,16 +1,17 @@
-//! Weight gradients side by side in one tensor, so that one all-reduce serves many.
+//! Weight gradients packed into one tensor, so that one all-reduce serves many.
 //!
 //! [`FillBucket`]. Tensors: `grad_i` (f32 on CUDA too, any shape, n >= 0 of them, in) -> `bucket
 //! [total]` (Role::Gradient, overwritten): every element times `scale`, gradients in the order of
-//! the inputs, without gaps. With `scale` = 1 / ranks the sum over ranks is the mean, and no rank's
-//! share of it is larger than the gradient was.
+//! the inputs, without gaps. With `scale` = 1 / ranks the all-reduce gives the mean, and no rank's
+//! term in it is larger than its gradient.
 //!
 //! [`EmptyBucket`]. Tensors: `bucket [total]` (Role::Gradient, in) -> `grad_i`
 //! (Role::WeightGradient, of the shapes given, overwritten): the elements in the same order.
 //!
-//! Edges: gradients without elements take no room. On CUDA the bucket is fp16: a value beyond its
-//! range becomes infinite, stays infinite or becomes NaN in the sum, and the finite flag of the
-//! gradients then skips the step. Numerics: one product in f32, rounded once. Memory-bound: 6 bytes
+//! Edges: gradients without elements use no space. On CUDA the bucket is fp16: a value beyond its
+//! range becomes infinite, and stays infinite or becomes NaN in the sum; the gradients' finite flag
+//! then skips the step. Numerics: multiplied in f32, rounded once. Memory-bound: 6 bytes per
+//! element in each op.
 //! per element each.
 
 mod cases;
@@ -23,14 +24,14 @@ use crate::{Cost, DType, Op, OpError, Role, TensorDesc, Traits, check};
 
 pub use cases::cases;
 
-/// Gradients times a factor, one after another in one tensor.
+/// Gradients times a scale, concatenated in one tensor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FillBucket {
-    /// Factor of every element.
+    /// Scale of every element.
     pub scale: f32,
 }
 
-/// The gradients of a bucket, each a tensor again.
+/// Unpacks the gradients of a bucket into separate tensors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EmptyBucket {
     /// Shape of each gradient, in the order of the bucket.
@@ -134,7 +135,7 @@ impl Op for EmptyBucket {
     }
 }
 
-/// Gradients of a launch: their struct must stay under 4 KiB.
+/// Gradients per launch: their struct must stay under 4 KiB.
 const CAPACITY: usize = 64;
 
 /// Elements per block.

@@ -4,12 +4,12 @@ use super::Publish;
 use crate::Role;
 use crate::case::{OpCase, constant, integers, normal};
 
-/// Step whose sequence number is the bit pattern of infinity: a device that is off by one writes
-/// another float, which a comparison of small patterns, all next to zero, would not see.
+/// Step whose sequence number has the bit pattern of infinity: a device that is off by one writes
+/// another float, which a comparison of small patterns, all close to zero, would miss.
 const BEFORE_INFINITY: i32 = 0x7f7f_ffff;
 
-/// No input, lengths 0 and 1, a block and its neighbours, a ring wider than its row, and what a
-/// training step publishes.
+/// No input, lengths 0 and 1, a block and its neighbours, a ring wider than its row, and the values
+/// that a training step publishes.
 pub fn cases() -> Vec<OpCase> {
     vec![
         case("nothing", &[], [1, 1], 0),
@@ -22,7 +22,7 @@ pub fn cases() -> Vec<OpCase> {
     ]
 }
 
-/// Every third input is of integers.
+/// Every third input has integers.
 fn case(label: &str, lens: &[usize], ring: [usize; 2], step: i32) -> OpCase {
     let input = |(i, &len): (usize, &usize)| match i % 3 {
         2 => integers(&[len], i as u32, -1000, 1000),
@@ -50,7 +50,7 @@ mod tests {
         [floats(Role::Scalar, &[rows, width], vec![7.0; rows * width]), ints(&[0])]
     }
 
-    /// Two rows: the third takes the place of the first, and what it does not fill is 0.
+    /// Two rows: the third step overwrites the first, and unused elements are 0.
     #[test]
     fn rows_go_round() {
         let mut state = ring(2, 5);

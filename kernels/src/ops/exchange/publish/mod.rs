@@ -1,4 +1,4 @@
-//! Publishes small results of a step to the host, which waits for nothing and stops nothing.
+//! Publishes small results of a step to the host without synchronization.
 //!
 //! Tensors: n tensors of f32 or i32, any shapes (in); state, updated: `ring [rows, width]`
 //! (Role::Scalar) and `ring_step [1]` i32, the rows written so far. No outputs. Row
@@ -6,16 +6,16 @@
 //!
 //! `[sequence, values of all inputs in order, zeros]`
 //!
-//! with integers converted to f32, and `ring_step` goes up by one. `sequence` is the new
-//! `ring_step`, as the bit pattern of an i32: rows start at 1, so that a ring of zeros holds none.
+//! with integers converted to f32, and `ring_step` is incremented. `sequence` is the new
+//! `ring_step`, as the bit pattern of an i32: it starts at 1, so a zeroed ring holds no row.
 //!
-//! On CUDA the ring lives in pinned host memory that the device writes and the host polls. The
-//! sequence number is written last, after a fence that the host honours too: a host that sees it
-//! sees the whole row. (A number written first, or with the values, could reach the host before
-//! them.) A row is overwritten `rows` steps later, so the host may launch at most that many steps
-//! past the last row that it has read.
+//! On CUDA the ring is in pinned host memory that the device writes and the host polls. The
+//! sequence number is written last, after a system-wide fence: a host that sees it sees the
+//! complete row. (A number written first, or with the values, could become visible to the host
+//! before them.) A row is overwritten `rows` steps later, so the host may launch at most that many
+//! steps past the last row that it has read.
 //!
-//! Edges: values past 2^24 in an i32 are rounded. The sequence wraps after 2^31 steps.
+//! Edges: i32 values above 2^24 are rounded. The sequence wraps after 2^31 steps.
 
 mod cases;
 

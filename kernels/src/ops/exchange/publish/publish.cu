@@ -1,5 +1,5 @@
-// Writes small tensors as a row of a ring in host memory, which the host reads without stopping the
-// device.
+// Writes small tensors as a row of a ring in host memory, which the host polls without
+// synchronizing with the device.
 //
 //   values  [len]           int/float  in     one of up to 64 tensors
 //   ring    [rows, width]   float      state  one row: sequence number, all values, zeros
@@ -8,16 +8,16 @@
 // Launch: one block of 256 threads.
 // Cost: width words over PCIe; latency-bound.
 // Numerics: int to float rounds to nearest.
-// Edges: the row of a step is step % rows, of an unsigned step.
+// Edges: the row of a step is step % rows, with step as unsigned.
 //
-// The sequence number is the host's sign that the row is whole, so it is written after all else,
-// behind a fence of the system: the block's barrier orders its threads' writes before the fence,
+// The sequence number signals to the host that the row is complete, so it is written after all
+// else, after a system-wide fence: the block's barrier orders its threads' writes before the fence,
 // and the fence orders them before the number, for the host too.
 #include "platform.cuh"
 
 constexpr int CAPACITY = 64;
 
-// The inputs. Equal to the struct that the launch builds.
+// The inputs. Same layout as the struct that the launch builds.
 struct Values {
   const void* values[CAPACITY];
   int len[CAPACITY];
@@ -42,6 +42,6 @@ KERNEL(256) publish(const Values in, float* ring, int rows, int width, int* step
   if (threadIdx.x > 0) return;
   *step = (int)(now + 1);
   __threadfence_system();
-  // The bits as they are, not a conversion; volatile, so that the store stays one and stays here.
+  // Stores the bit pattern, without conversion; volatile, so that it is one store after the fence.
   *(volatile unsigned*)row = now + 1;
 }

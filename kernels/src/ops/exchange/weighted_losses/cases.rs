@@ -5,7 +5,7 @@ use crate::Role;
 use crate::case::{OpCase, floats, normal};
 use crate::cpu::HostTensor;
 
-/// No loss, one, those of a detector, as many as a launch takes, and one that is infinite.
+/// No loss, one, those of a detector, as many as one launch can take, and an infinite one.
 pub fn cases() -> Vec<OpCase> {
     let mut infinite = case(3, 0.25, 1.0);
     infinite.inputs[1].as_f32_mut()[0] = f32::INFINITY;

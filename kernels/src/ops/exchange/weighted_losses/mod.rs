@@ -1,11 +1,11 @@
-//! Values that ranks sum for their logs: each loss times a weight, and a request to stop.
+//! Values that are all-reduced for logs: each loss times a weight, and a request to stop.
 //!
 //! Tensors: `loss_i [1]` for each of n losses, `weight [1]`, `stop [1]` (f32, in) -> `y [n+1]`
-//! (Role::Loss, overwritten): `weight * loss_i` in order, then `stop`. With the weights of all
-//! ranks and passes adding up to 1, the sum of `y` over them holds the mean losses, and how many
-//! were asked to stop.
+//! (Role::Loss, overwritten): `weight * loss_i` in order, then `stop`. If the weights of all ranks
+//! and passes sum to 1, the sum of `y` over them holds the mean losses and the number of stop
+//! requests.
 //!
-//! Edges: a loss that is not finite stays so, and with a weight of 0 becomes NaN. Numerics: f32,
+//! Edges: a non-finite loss stays non-finite, and becomes NaN with a weight of 0. Numerics: f32,
 //! rounded once.
 
 mod cases;

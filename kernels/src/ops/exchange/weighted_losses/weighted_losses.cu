@@ -1,19 +1,19 @@
-// Losses times a weight, then a request to stop, in one vector that ranks sum.
+// Losses times a weight, then a request to stop, in one vector for the all-reduce.
 //
 //   loss    [1]      float  in   one of up to 64 losses
-//   weight  [1]      float  in   factor of every loss
+//   weight  [1]      float  in   multiplies every loss
 //   stop    [1]      float  in   copied
 //   y       [len+1]  float  out  weight * loss of each of len losses, then stop
 //
 // Launch: one block of 64 threads, a thread per loss.
 // Cost: 8 bytes per loss; the launch itself.
 // Numerics: fp32, rounded once.
-// Edges: a weight of 0 makes a loss that is not finite NaN.
+// Edges: a non-finite loss becomes NaN with a weight of 0.
 #include "platform.cuh"
 
 constexpr int MAX_LOSSES = 64;
 
-// Equal to the struct that the launch builds.
+// Same layout as the struct that the launch builds.
 struct Losses {
   const float* loss[MAX_LOSSES];
 };

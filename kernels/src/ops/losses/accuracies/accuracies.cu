@@ -9,16 +9,16 @@
 //   gts            [N, max_gts, 4]     float  in       ground truth
 //   gt_counts      [N]                 int    in       ground truths of each image
 //   num_images     [1]                 int    in       images in use
-//   mask_logits    [masks, pixels]     real   in       those of the row's class, or null
+//   mask_logits    [masks, pixels]     real   in       logits of the row's class, or null
 //   mask_labels    [masks]             int    in       above 0: counted, or null
 //   mask_targets   [masks, pixels]     float  in       mask of the row, or null
 //   partials       [blocks, COUNTS]    int    scratch  counts of each block
 //   tally          [COUNTS]            int    out      accuracies_total: their sums
 //
 // Launch: 128 blocks of 256 threads; a warp per RoI and object, a thread per anchor and pixel.
-// Cost: 6 bytes a pixel of a positive, 7 MB at 12 images; latency-bound.
-// Numerics: integers; comparisons and overlaps are the CPU's.
-// Edges: a logit that is not a number is never greatest nor above 0.
+// Cost: 6 bytes per pixel of a positive RoI, 7 MB at 12 images; latency-bound.
+// Numerics: integers; comparisons and overlaps as on the CPU.
+// Edges: a NaN logit is never the maximum nor above 0.
 #include "boxes.cuh"
 #include "real.cuh"
 #include "reduce.cuh"
@@ -47,7 +47,7 @@ enum Count {
   OUTSIDE_WRONG,
 };
 
-// The inputs. Equal to the struct that the launch builds.
+// The inputs. Same layout as the struct that the launch builds.
 struct Predictions {
   const real* class_logits;
   const int* labels;
@@ -62,7 +62,7 @@ struct Predictions {
   const float* mask_targets;
   int rows, classes, anchors, images, max_props, max_gts, masks, pixels;
   int plus_one;
-  float covers;  // IoU from which a proposal covers an object
+  float covers;  // minimum IoU for a proposal to cover an object
 };
 static_assert(sizeof(Predictions) == 136, "the launch builds it");
 
@@ -77,7 +77,7 @@ DEVICE bool is_predicted(const real* x, int classes, int own, int lane) {
   return __ballot_sync(ALL_LANES, beaten) == 0;
 }
 
-// RoIs: a warp each.
+// Counts RoIs: one warp each.
 DEVICE void count_rois(const Predictions& in, int warp, int warps, int lane, int* mine) {
   for (int row = warp; row < in.rows; row += warps) {
     const int label = in.labels[row];
@@ -94,7 +94,7 @@ DEVICE void count_rois(const Predictions& in, int warp, int warps, int lane, int
   }
 }
 
-// Images, and objects: a warp each.
+// Counts images, and objects: one warp each.
 DEVICE void count_objects(const Predictions& in, int warp, int warps, int lane, int* mine) {
   const int images = min(max(*in.num_images, 0), in.images);
   if (warp == 0 && lane == 0) mine[IMAGES] += images;

@@ -6,8 +6,8 @@ use crate::case::boxes::boxes;
 use crate::case::{OpCase, constant, integers, uniform};
 use crate::cpu::HostTensor;
 
-/// Nothing at all, one of each, primes, no masks, more warps and threads than the launch has, equal
-/// logits, and a batch of COCO.
+/// No inputs, one of each, primes, no masks, more warps and threads than the launch has, equal
+/// logits, and a COCO batch.
 pub fn cases() -> Vec<OpCase> {
     let mut cases = vec![
         case([0, 1, 0, 1, 0, 0], Some([0, 7]), false),
@@ -33,7 +33,8 @@ pub fn cases() -> Vec<OpCase> {
     cases
 }
 
-/// Rows, classes, anchors, images, proposals and objects of an image; rows and side of masks.
+/// Rows, classes, anchors, images, proposals and objects per image; rows and side of masks. Makes
+/// every third row predict its label, and every fifth the background: few would otherwise.
 fn case([m, k, a, n, p, g]: [usize; 6], masks: Option<[usize; 2]>, plus_one: bool) -> OpCase {
     let logits = |shape: &[usize], seed| uniform(Role::Activation, shape, seed, -3.0, 3.0);
     let mut inputs = vec![
@@ -78,19 +79,19 @@ mod tests {
     use super::*;
     use crate::case::hand::{ints, run, tensor};
 
-    /// Every count differs from those beside it, so that none can take another's place.
+    /// Neighbouring counts differ, so that a swap is detected.
     #[test]
     fn a_tally_by_hand() {
         let rows: [([f32; 3], i32); 9] = [
-            ([0.0, 2.0, 1.0], 1), // right
+            ([0.0, 2.0, 1.0], 1), // correct
             ([0.0, 1.0, 1.0], 2), // wrong: class 1 ties and is lower
-            ([3.0, 1.0, 1.0], 2), // in the background
-            ([1.0, 1.0, 0.0], 1), // in the background by a tie
+            ([3.0, 1.0, 1.0], 2), // predicted as background
+            ([1.0, 1.0, 0.0], 1), // predicted as background by a tie
             ([1.0, f32::NAN, 0.0], 1),
-            ([1.0, 0.0, 0.0], 0), // right
-            ([0.0, 0.0, 0.0], 0), // right by a tie
+            ([1.0, 0.0, 0.0], 0), // correct
+            ([0.0, 0.0, 0.0], 0), // correct by a tie
             ([0.0, 0.1, 0.0], 0),
-            ([9.0, 0.0, 0.0], -1), // counts nowhere
+            ([9.0, 0.0, 0.0], -1), // ignored
         ];
         let logits: Vec<f32> = rows.iter().flat_map(|(logits, _)| *logits).collect();
         let proposals = [

@@ -1,11 +1,11 @@
-//! Counts of right and wrong predictions in a training step, from which its accuracies follow.
+//! Counts of correct and wrong predictions in a training step, for its accuracies.
 //!
 //! Matches detectron2: `_log_classification_stats` (classes), `mask_rcnn_loss` (masks, split at
 //! logit 0 and target 0.5), `RPN.losses` (sampled anchors). Recall of anchors (logit above 0) and
 //! of objects (a proposal of IoU 0.5 or more) as Tensorpack's `recall_th0.5`, `recall_iou0.5`.
 //!
-//! Edges: the lowest of classes with equal logits is predicted. A logit that is not a number is
-//! never greatest nor above 0.
+//! Edges: of classes with equal logits the lowest is predicted. A NaN logit is never the maximum
+//! nor above 0.
 
 mod cases;
 
@@ -20,7 +20,7 @@ use crate::{Cost, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// Counts right and wrong predictions. Integers throughout.
+    /// Counts correct and wrong predictions. Integers throughout.
     #[derive(Copy, Eq)]
     pub struct Accuracies = "accuracies" {
         /// Boxes are inclusive.
@@ -45,7 +45,7 @@ op! {
         gt_boxes: f32 "[N, G, 4]",
         /// Objects of each image.
         gt_counts: i32 "[N]",
-        /// Images in use; those from it on have no objects.
+        /// Images in use; later ones have no objects.
         num_images: i32 "[1]",
     }
     optional {
@@ -71,11 +71,11 @@ pub enum Count {
     Foreground,
     /// Background RoIs.
     Background,
-    /// Foreground RoIs that are put in their class.
+    /// Foreground RoIs classified correctly.
     ForegroundRight,
-    /// Background RoIs that are put in the background.
+    /// Background RoIs classified as background.
     BackgroundRight,
-    /// Foreground RoIs that are put in the background.
+    /// Foreground RoIs classified as background.
     Missed,
     /// Positive anchors.
     Positives,
@@ -100,17 +100,17 @@ pub enum Count {
 /// Counts of a tally.
 pub const COUNTS: usize = 15;
 
-/// IoU from which a proposal covers an object.
+/// Minimum IoU for a proposal to cover an object.
 const COVERS: f32 = 0.5;
 
-/// A block a multiprocessor: the masks of a batch are some megabytes.
+/// About one block per SM: the masks of a batch are a few megabytes.
 const BLOCKS: usize = 128;
 
 /// Bytes of the counts of each block.
 const WORKSPACE_BYTES: usize = BLOCKS * COUNTS * size_of::<i32>();
 
 impl Accuracies {
-    /// Names the inputs of a list.
+    /// The inputs of a list by name.
     fn inputs<'a, T>(&self, list: &'a [T]) -> AccuraciesInputs<&'a T> {
         AccuraciesInputs::of(list, [self.masks; 3])
     }

@@ -30,7 +30,7 @@ fn case(rows: usize, images: usize, ipg: usize, rows_per_image: Option<usize>) -
     OpCase::new(label, BceLoss { ipg, rows_per_image }, inputs).grad(&[0])
 }
 
-/// More groups than the CUDA kernels count at a time, images that are not in use, and rows of none.
+/// More groups than the CUDA kernels count at a time, unused images, and rows of unused images.
 fn many_groups(rows_per_image: Option<usize>) -> OpCase {
     let mut case = case(2053, 2053, 1, rows_per_image);
     case.label = "many groups, and rows of no image".into();
@@ -58,8 +58,7 @@ mod tests {
     }
 
     /// Zero logits cost ln 2 each; a logit of ln 3 has probability 3/4. Group 0 (images 0, 1) has
-    /// the mean (ln 2 + ln 4/3) / 2, group 1 (image 2) ln 4; rows that are ignored may hold
-    /// anything.
+    /// the mean (ln 2 + ln 4/3) / 2, group 1 (image 2) ln 4; ignored rows may have any values.
     #[test]
     fn groups_by_hand() {
         let third = 3.0f32.ln();
@@ -76,7 +75,7 @@ mod tests {
         assert_near(&grad, &[1.0, -0.5, 0.0, 3.0, 0.0], 1e-6);
     }
 
-    /// One group of all images weighs rows alike; groups of one weigh images alike.
+    /// A group with all images weighs rows equally; groups of one weigh images equally.
     #[test]
     fn a_group_owns_its_mean() {
         let inputs = inputs(&[0.0, 0.0, 0.0, 9.0], &[0, 0, 0, 0], &[0, 0, 0, 1], 2);
@@ -88,7 +87,8 @@ mod tests {
         assert_eq!(loss(2), loss(7), "one group, whatever it could hold");
     }
 
-    /// Four zero logits of two images: ln 2 each, over 8 rows an image, however many there are.
+    /// Four zero logits in two images: ln 2 each, divided by 8 rows per image for any number of
+    /// rows.
     #[test]
     fn a_stated_divisor_by_hand() {
         let inputs = inputs(&[0.0; 4], &[0, 1, 1, -1], &[0, 0, 1, 1], 2);

@@ -13,19 +13,18 @@ op! {
     /// Mean binary cross-entropy of logits.
     ///
     /// Matches `binary_cross_entropy_with_logits`, mean over the rows of a group of images whose
-    /// label is not -1, averaged over the groups that hold images; or, as detectron2's RPN, the sum
-    /// over a stated number of rows for each image of the group.
-    /// Numerics: softplus form, summed in f64 (CUDA: f32) in a fixed order. Edges: no counted row
-    /// gives 0.
+    /// label is not -1, averaged over the groups with images; or, as detectron2's RPN, the sum
+    /// divided by a fixed number of rows per image of the group. Numerics: softplus form, summed in
+    /// f64 (CUDA: f32) in a fixed order. Edges: no counted rows give 0.
     #[derive(Copy, Eq)]
     pub struct BceLoss = "bce_loss" {
-        /// Images whose rows share a mean.
+        /// Images whose rows are averaged together.
         pub ipg: usize [|ipg| *ipg > 0, "at least 1"],
-        /// Rows of each image that the sum is divided by; `None`: the rows whose label is not -1.
+        /// Divisor of the sum, in rows per image; `None`: the number of rows whose label is not -1.
         pub rows_per_image: Option<usize>,
     }
     in BceLossInputs {
-        /// A logit a row.
+        /// One logit per row.
         logits: real "[M, ..]",
         /// 1, 0, or -1: ignored.
         labels: i32 "[M]",
@@ -35,7 +34,7 @@ op! {
         num_images: i32 "[1]",
     }
     out {
-        /// Mean over the groups that hold images.
+        /// Mean over the groups with images.
         loss: Loss "[1]",
     }
 }
@@ -43,7 +42,7 @@ op! {
 row_loss!(BceLoss, "bce_loss");
 
 impl BceLoss {
-    /// Loss and slope of a row.
+    /// Loss and derivative of a row.
     fn row(inputs: &[TensorRef<'_>], row: usize) -> (f32, f32) {
         let of = BceLossInputs::of(inputs);
         let target = if of.labels.i32()[row] > 0 { 1.0 } else { 0.0 };

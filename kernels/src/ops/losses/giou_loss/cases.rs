@@ -23,7 +23,7 @@ fn case(rows: usize, images: usize, ipg: usize) -> OpCase {
     ];
     let op = GiouLoss { weights: [10.0, 10.0, 5.0, 5.0], ipg };
     let label = format!("{rows} rows of {images} images, {ipg} a group");
-    // The slope jumps where corners pass the target's edges: a smaller step passes fewer.
+    // The derivative jumps where corners cross the target's edges: a smaller step crosses fewer.
     OpCase::new(label, op, inputs).grad(&[0]).grad_bounds(2e-3, 1e-2)
 }
 
@@ -45,8 +45,8 @@ mod tests {
         tensor(&[rows.len(), 4], rows.concat())
     }
 
-    /// dx = 20/10 moves a unit square by two: a gap of one to its target at 0, which costs 4/3.
-    /// Three rows are sampled, one is positive.
+    /// dx = 20/10 moves a unit square by two: a gap of one to its target at 0, a loss of 4/3. Three
+    /// rows are sampled, one is positive.
     #[test]
     fn a_square_apart_by_hand() {
         let square = [0.0, 0.0, 1.0, 1.0];
@@ -61,7 +61,8 @@ mod tests {
         let weights = [10.0, 10.0, 5.0, 5.0];
         let (loss, grad) = loss_and_grad(&GiouLoss { weights, ipg: 1 }, &inputs, 3.0);
         assert!((loss - 4.0 / 9.0).abs() < 1e-6, "{loss}");
-        // GIoU = -1 + 2 / hull, hull = 1 + 2: moving by 1/10 a unit of dx costs 2/9 of that.
+        // GIoU = -1 + 2 / hull, hull = 1 + 2: moving by 1/10 per unit of dx changes the loss by
+        // 2/90.
         assert!((grad[0] - 2.0 / 90.0).abs() < 1e-6, "{grad:?}");
         assert!(grad[4..].iter().all(|&g| g == 0.0));
     }

@@ -8,8 +8,8 @@
 // Edges: no rows or no positive row give 0; boxes without area give a finite loss; dw and dh above
 // ln(1000/16) get no gradient; where corners tie each side gets half.
 //
-// fp64, since areas cancel in the union and the slope is chosen by comparisons; positives are too
-// few for its rate to matter.
+// fp64, since areas cancel in the union and the derivative depends on comparisons; there are too
+// few positives for the fp64 rate to matter.
 #include "giou.cuh"
 #include "row_loss.cuh"
 
@@ -17,7 +17,7 @@ REALS(fp16, fp32)
 
 constexpr double MAX_LOG_SCALE = 4.135166556742356;  // ln(1000 / 16): a box may grow 62.5 times
 
-// A box and what its corners depend on.
+// A decoded box and the values its corners depend on.
 struct Decoded {
   float corner[4];
   double half[2];  // half of its width and height

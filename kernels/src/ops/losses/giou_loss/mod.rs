@@ -16,14 +16,14 @@ op! {
     ///
     /// Matches torchvision's `generalized_box_iou_loss` (eps 1e-7) after `BoxCoder.decode`: the sum
     /// over the rows of a group of images with a positive label, divided by the group's rows whose
-    /// label is not -1, averaged over the groups that hold images.
-    /// Numerics: f64, fixed order. Edges: no positive row gives 0; boxes without area give a finite
-    /// loss; dw and dh above ln(1000/16) get no gradient.
+    /// label is not -1, averaged over the groups with images. Numerics: f64, fixed order. Edges: no
+    /// positive row gives 0; boxes without area give a finite loss; dw and dh above ln(1000/16) get
+    /// no gradient.
     #[derive(Copy)]
     pub struct GiouLoss = "giou_loss" {
         /// Weights of dx, dy, dw, dh in the box coding.
         pub weights: [f32; 4] [|weights| weights.iter().all(|&w| w > 0.0), "above 0"],
-        /// Images whose rows share a mean.
+        /// Images whose rows are averaged together.
         pub ipg: usize [|ipg| *ipg > 0, "at least 1"],
     }
     in GiouLossInputs {
@@ -41,7 +41,7 @@ op! {
         num_images: i32 "[1]",
     }
     out {
-        /// Mean over the groups that hold images.
+        /// Mean over the groups with images.
         loss: Loss "[1]",
     }
 }
@@ -49,7 +49,7 @@ op! {
 row_loss!(GiouLoss, "giou_loss");
 
 impl GiouLoss {
-    /// Deltas and RoI of a row, its loss, and the loss's slopes by the decoded corners.
+    /// Deltas and RoI of a row, its loss, and the loss's derivatives by the decoded corners.
     fn row(&self, inputs: &[TensorRef<'_>], row: usize) -> ([[f32; 4]; 2], f32, [f32; 4]) {
         let of = GiouLossInputs::of(inputs);
         let four = |of: &TensorRef<'_>| std::array::from_fn(|i| of.f32()[4 * row + i]);

@@ -5,7 +5,7 @@ use crate::Role;
 use crate::case::boxes::in_order;
 use crate::case::{OpCase, constant, integers, uniform};
 
-/// Rows 0, 1, primes, counts below the capacity, and positives of a COCO image.
+/// Rows 0, 1, primes, counts below the capacity, and positives in a COCO image.
 pub fn cases() -> Vec<OpCase> {
     let rows = [
         (0, 5, 0, 1),
@@ -37,7 +37,7 @@ fn case(shape: [usize; 3], count: i32, images: usize, ipg: usize) -> OpCase {
     OpCase::new(label, MaskBceLoss { ipg }, inputs).grad(&[0])
 }
 
-/// More groups than the CUDA kernels count at a time, images that are not in use, and rows of none.
+/// More groups than the CUDA kernels count at a time, unused images, and rows of unused images.
 fn many_groups() -> OpCase {
     let mut case = case([1100, 1, 2], 1090, 1100, 1);
     case.label = "many groups, and rows of no image".into();

@@ -14,14 +14,13 @@ pub use cases::cases;
 op! {
     /// Mean binary cross-entropy of the mask logits of positive rows.
     ///
-    /// Matches the mask losses of torchvision and maskrcnn-benchmark for the channel of each row's
-    /// class, the only one that counts (`class_masks`): the mean over positives x S x S of a group
-    /// of images, averaged over the groups that hold images. Targets may be soft.
-    /// Numerics: softplus form, summed in f64 (CUDA: f32) in a fixed order. Edges: no positive row
-    /// gives 0.
+    /// Matches the mask losses of torchvision and maskrcnn-benchmark, for only the channel of each
+    /// row's class (`class_masks`): the mean over positives x S x S of a group of images, averaged
+    /// over the groups with images. Targets may be soft. Numerics: softplus form, summed in f64
+    /// (CUDA: f32) in a fixed order. Edges: no positive row gives 0.
     #[derive(Copy, Eq)]
     pub struct MaskBceLoss = "mask_bce_loss" {
-        /// Images whose rows share a mean.
+        /// Images whose rows are averaged together.
         pub ipg: usize [|ipg| *ipg > 0, "at least 1"],
     }
     in MaskBceLossInputs {
@@ -39,7 +38,7 @@ op! {
         num_images: i32 "[1]",
     }
     out {
-        /// Mean over the groups that hold images.
+        /// Mean over the groups with images.
         loss: Loss "[1]",
     }
 }
@@ -47,7 +46,7 @@ op! {
 row_loss!(MaskBceLoss, "mask_bce_loss");
 
 impl MaskBceLoss {
-    /// Loss and slope of the pixels of a row.
+    /// Loss and derivative of the pixels of a row.
     fn row<'a>(inputs: &[TensorRef<'a>], row: usize) -> impl Iterator<Item = (f32, f32)> + 'a {
         let of = MaskBceLossInputs::of(inputs);
         let pixels = of.targets.desc.shape[1..].iter().product::<usize>();
@@ -58,8 +57,8 @@ impl MaskBceLoss {
 }
 
 impl RowLoss for MaskBceLoss {
-    /// Four blocks a multiprocessor: enough loads in flight to fill the memory, few enough that
-    /// counting the groups, which each block does, stays a part of the traffic.
+    /// About four blocks per SM: enough loads in flight to saturate memory, few enough that
+    /// counting the groups, which each block does, adds little traffic.
     const LAUNCH: RowLaunch = RowLaunch::Block(512);
     const FLOPS: [u64; 2] = [6, 5];
     const COUNTED_FROM: i32 = 1;

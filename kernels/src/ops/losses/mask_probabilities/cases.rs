@@ -5,7 +5,7 @@ use crate::Role;
 use crate::case::{OpCase, constant, integers, uniform};
 
 /// Rows 0, 1, primes, a block of 256 pixels and one more, counts below the capacity, logits that
-/// are f32 on every device, and detections of a COCO image.
+/// are f32 on every device, and detections in a COCO image.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         ([0, 5, 5], 0),

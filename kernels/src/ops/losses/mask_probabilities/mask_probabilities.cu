@@ -1,7 +1,7 @@
 // Mask probabilities of the predicted class, which evaluation pastes into the image; torchvision's
 // maskrcnn_inference.
 //
-//   logits  [M, pixels]  real        in   of the predicted class
+//   logits  [M, pixels]  real        in   mask logits of the predicted class
 //   labels  [M]          int         in   predicted class
 //   count   [1]          int         in   rows in use
 //   probs   [M, pixels]  float       out  0 past the count and for labels below 1
@@ -14,7 +14,7 @@
 
 REALS(fp16, fp32)
 
-// Pixels are counted over all rows; `pixels` of them belong to a row.
+// Pixels are numbered over all rows; each row has `pixels`.
 KERNEL(256)
 mask_probabilities_f16(const real* RESTRICT logits, const int* RESTRICT labels,
                        const int* RESTRICT count, float* RESTRICT probs, uint64_t len, int pixels) {

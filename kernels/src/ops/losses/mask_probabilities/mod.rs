@@ -1,4 +1,4 @@
-//! Mask probabilities of the predicted class: what evaluation pastes into the image.
+//! Mask probabilities of the predicted class, which evaluation pastes into the image.
 
 mod cases;
 

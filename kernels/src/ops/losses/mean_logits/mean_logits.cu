@@ -1,11 +1,11 @@
-// Class logits whose softmax is the mean of the softmax of several stages; the scores of
-// detectron2's CascadeROIHeads.
+// Class logits whose softmax is the mean of several stages' softmax; the scores of detectron2's
+// CascadeROIHeads.
 //
 //   stages  [M, classes]  real        in   logits of each of two or three stages
 //   mean    [M, classes]  real        out  logarithm of the mean probability
 //
 // Launch: a warp per row, blocks of 256.
-// Cost: the logits read three times, from L1 but for the first; latency-bound.
+// Cost: the logits are read three times, from L1 after the first; latency-bound.
 // Numerics: fp32; a lane sums its classes, then the warp; rounded once.
 // Edges: a NaN makes its row NaN.
 #include "real.cuh"

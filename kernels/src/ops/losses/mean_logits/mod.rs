@@ -1,5 +1,4 @@
-//! Class logits whose softmax is the mean of the softmax of several stages: the scores of a
-//! cascade.
+//! Class logits whose softmax is the mean of several stages' softmax: the scores of a cascade.
 //!
 //! Matches detectron2's `CascadeROIHeads._forward_box` in inference, which averages the
 //! probabilities of its stages.
@@ -17,11 +16,11 @@ use crate::{Cost, OpError, TensorDesc, op};
 
 pub use cases::cases;
 
-/// Stages that a kernel takes.
+/// Maximum number of stages of a kernel.
 pub const MAX_STAGES: usize = 3;
 
 op! {
-    /// Averages the probabilities of stages.
+    /// Averages the stages' probabilities.
     #[derive(Copy, Eq)]
     pub struct MeanLogits = "mean_logits" {}
     in MeanLogitsInputs {
@@ -31,12 +30,12 @@ op! {
         logits: real "[M, K+1]",
     }
     out {
-        /// Logarithm of the mean probability, of the role of `logits`.
+        /// Logarithm of the mean probability, with the role of `logits`.
         mean: Activation "[M, K+1]",
     }
 }
 
-/// Rows of a block, one a warp.
+/// Rows per block, one per warp.
 const WARPS: usize = 8;
 
 impl Kernel for MeanLogits {

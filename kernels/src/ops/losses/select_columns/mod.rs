@@ -12,10 +12,10 @@ use crate::{BackwardRule, OpError, Sink, Source, TensorDesc, check, op};
 pub use cases::cases;
 
 op! {
-    /// Selects a group of columns by an index a row. A copy: exact.
+    /// Selects a group of columns by one index per row. A copy: exact.
     #[derive(Copy, Eq)]
     pub struct SelectColumns = "select_columns" {
-        /// Columns of a group.
+        /// Columns per group.
         pub width: usize,
         /// Take the index modulo the number of groups.
         pub modulo: bool,
@@ -23,17 +23,17 @@ op! {
     in SelectColumnsInputs {
         /// n groups of columns.
         x: real "[M, n*width]",
-        /// A group per row, M in any shape.
+        /// A group index per row, M in any shape.
         index: i32 "[..]",
     }
     out {
-        /// Columns `index*width .. (index+1)*width` of the row, with `modulo` those of `index % n`;
-        /// 0 where the index is negative. The role is that of `x`.
+        /// Columns `index*width .. (index+1)*width` of the row, with `modulo` using `index % n`; 0
+        /// where the index is negative. Has the role of `x`.
         y: Activation "[M, width]",
     }
 }
 
-/// First column of the group that `index` names; none if it is negative.
+/// First column of the group with this index; `None` if it is negative.
 fn first_column(index: i32, width: usize, columns: usize, modulo: bool) -> Option<usize> {
     let index = usize::try_from(index).ok()?;
     let groups = columns / width;
@@ -94,20 +94,20 @@ impl Kernel for SelectColumns {
 }
 
 op! {
-    /// Puts a gradient into the columns that were selected.
+    /// Scatters a gradient to the columns that were selected.
     #[derive(Copy, Eq)]
     pub struct SelectColumnsGrad = "select_columns_grad" {
-        /// Columns of a group.
+        /// Columns per group.
         pub width: usize,
         /// Take the index modulo the number of groups.
         pub modulo: bool,
-        /// Columns of x, all groups together.
+        /// Columns of x, over all groups.
         pub columns: usize,
     }
     in SelectColumnsGradInputs {
         /// Gradient of the selected columns.
         grad_output: real "[M, width]",
-        /// A group per row, M in any shape.
+        /// A group index per row, M in any shape.
         index: i32 "[..]",
     }
     out {

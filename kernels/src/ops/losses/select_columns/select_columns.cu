@@ -1,4 +1,4 @@
-// Takes one of several groups of columns of each row, and its gradient.
+// Selects one of several groups of columns in each row, and its gradient.
 //
 // select_columns:
 //   x      [M, columns]  real        in   groups of width columns
@@ -8,20 +8,20 @@
 // select_columns_backward:
 //   grad_output  [M, width]    real  in   gradient of y
 //   index        [M]           int   in   as above
-//   grad_x       [M, columns]  real  out  0 but in the row's group
+//   grad_x       [M, columns]  real  out  0 except in the row's group
 //
 // Launch: a thread per element of y; backward one per 8 elements of grad_x (a 16-byte store);
 // blocks of 256.
 // Cost: backward 4 MB of stores at 6,144 x 324; memory-bound.
 // Numerics: copies.
-// Edges: an index that names no group gives zeros.
+// Edges: an invalid group index gives zeros.
 #include "real.cuh"
 
 REALS(fp16, fp32)
 
 constexpr int VECTOR = 8;  // halves in a 16-byte store, floats in two
 
-// First column of the group that `index` names; -1 if none.
+// First column of the group with this index; -1 if none.
 DEVICE int first_column(int index, int width, int columns, int modulo) {
   if (index < 0) return -1;
   const int groups = columns / width, group = modulo ? index % groups : index;

@@ -22,7 +22,7 @@ fn case(
     ipg: usize,
     rows_per_image: Option<usize>,
 ) -> OpCase {
-    // Without a quadratic part the derivative jumps at 0, which a difference must not straddle.
+    // Without a quadratic part the derivative jumps at 0; finite differences must not straddle it.
     let (pred, target) = match beta {
         0.0 => (
             uniform(Role::Activation, &[rows, 4], 1, 1.0, 2.0),
@@ -43,11 +43,11 @@ fn case(
     }
     let op = SmoothL1Loss { beta, ipg, rows_per_image };
     let case = OpCase::new(label, op, inputs).grad(&[0]);
-    // The second derivative jumps at +-beta: an error of the order of eps / beta at a few rows.
+    // The second derivative jumps at +-beta: an error of the order of eps / beta in a few rows.
     case.grad_bounds(1e-3, 2e-2)
 }
 
-/// More groups than the CUDA kernels count at a time, images that are not in use, and rows of none.
+/// More groups than the CUDA kernels count at a time, unused images, and rows of unused images.
 fn many_groups(rows_per_image: Option<usize>) -> OpCase {
     let mut case = case(2053, 2053, 1.0, 1, rows_per_image);
     case.label = "many groups, and rows of no image".into();
@@ -63,8 +63,8 @@ mod tests {
     use super::*;
     use crate::case::hand::{ints, loss_and_grad, run, tensor};
 
-    /// Differences 0.5, -3, 0, 0 at beta 1 cost 0.125 + 2.5; four sampled rows divide, of which one
-    /// is positive. Rows without a positive label may hold anything.
+    /// Differences 0.5, -3, 0, 0 at beta 1 cost 0.125 + 2.5; the divisor is four sampled rows, and
+    /// one of them is positive. Rows without a positive label may have any values.
     #[test]
     fn positives_over_sampled_rows() {
         let pred =
@@ -80,7 +80,7 @@ mod tests {
         let op = SmoothL1Loss { beta: 1.0, ipg: 2, rows_per_image: None };
         let expected = [[0.5, -1.0, 0.0, 0.0], [0.0; 4], [0.0; 4], [0.0; 4], [0.0; 4]].concat();
         assert_eq!(loss_and_grad(&op, &inputs, 4.0), (2.625 / 4.0, expected));
-        // Each image by itself: the positive is one of two rows, and images count half.
+        // Per-image groups: the positive is one of two rows, and each image weighs half.
         let loss = run(&SmoothL1Loss { ipg: 1, ..op }, &inputs);
         assert_eq!(loss[0].as_f32()[0], 2.625 / 2.0 / 2.0);
     }

@@ -16,16 +16,16 @@ op! {
     ///
     /// Matches the box losses of torchvision and maskrcnn-benchmark: the sum over the rows of a
     /// group of images with a positive label, divided by the group's rows whose label is not -1
-    /// (all that were sampled), averaged over the groups that hold images. The divisor of
-    /// detectron2's RPN is a stated number of rows for each image of the group.
-    /// Numerics: summed in f64 (CUDA: f32) in a fixed order. Edges: no positive row gives 0.
+    /// (all sampled rows), averaged over the groups with images. As in detectron2's RPN, the
+    /// divisor can also be a fixed number of rows per image of the group. Numerics: summed in f64
+    /// (CUDA: f32) in a fixed order. Edges: no positive row gives 0.
     #[derive(Copy)]
     pub struct SmoothL1Loss = "smooth_l1_loss" {
         /// Where the quadratic part ends, in units of the deltas; 0 is L1.
         pub beta: f32 [|beta| *beta >= 0.0, "0 or more"],
-        /// Images whose rows share a mean.
+        /// Images whose rows are averaged together.
         pub ipg: usize [|ipg| *ipg > 0, "at least 1"],
-        /// Rows of each image that the sum is divided by; `None`: the rows whose label is not -1.
+        /// Divisor of the sum, in rows per image; `None`: the number of rows whose label is not -1.
         pub rows_per_image: Option<usize>,
     }
     in SmoothL1LossInputs {
@@ -41,7 +41,7 @@ op! {
         num_images: i32 "[1]",
     }
     out {
-        /// Mean over the groups that hold images.
+        /// Mean over the groups with images.
         loss: Loss "[1]",
     }
 }
@@ -49,7 +49,7 @@ op! {
 row_loss!(SmoothL1Loss, "smooth_l1_loss");
 
 impl SmoothL1Loss {
-    /// Loss and slope of the deltas of a row.
+    /// Loss and derivative of the deltas of a row.
     fn row(&self, inputs: &[TensorRef<'_>], row: usize) -> [(f32, f32); 4] {
         let of = SmoothL1LossInputs::of(inputs);
         let (pred, target) = (&of.pred.f32()[4 * row..], &of.target.f32()[4 * row..]);

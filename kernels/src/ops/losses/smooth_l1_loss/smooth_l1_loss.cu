@@ -1,13 +1,13 @@
-// Smooth L1 loss of box deltas, by group, and its gradient: the sum over positive rows over the
-// number of sampled rows.
+// Smooth L1 loss of box deltas, by group, and its gradient: the sum over positive rows divided by
+// the number of sampled rows.
 //
 // Launch: the loss is one block of 1,024 threads, the gradient a thread per row in at most 128 such
 // blocks.
 // Cost: 32 or 40 bytes per positive row, 8 or 16 per other row; at 6,144 rows (12 images)
 // latency-bound.
 // Numerics: fp32, sums in a fixed order, gradients rounded once.
-// Edges: no rows or no positive row give 0; beta 0 is L1; a row that is not positive may hold
-// anything.
+// Edges: no rows or no positive row give 0; beta 0 is L1; a row that is not positive may have any
+// values.
 //
 // Matches the box losses of torchvision and maskrcnn-benchmark.
 #include "row_loss.cuh"

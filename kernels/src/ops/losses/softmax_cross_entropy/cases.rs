@@ -18,7 +18,7 @@ pub fn cases() -> Vec<OpCase> {
         (256, 5, 3),
         (257, 5, 3),
         (1024, 81, 2),
-        // A warp's columns four times over, and a thread's labels.
+        // More than four columns per lane.
         (401, 165, 2),
         (4099, 5, 3),
     ];
@@ -39,7 +39,7 @@ fn case(rows: usize, classes: usize, images: usize, ipg: usize) -> OpCase {
     OpCase::new(label, SoftmaxCrossEntropy { ipg, rows_per_image: None }, inputs).grad(&[0])
 }
 
-/// More groups than the CUDA kernels count at a time, images that are not in use, and rows of none.
+/// More groups than the CUDA kernels count at a time, unused images, and rows of unused images.
 fn many_groups() -> OpCase {
     let mut case = case(1100, 7, 1100, 1);
     case.label = "many groups, and rows of no image".into();
@@ -47,7 +47,7 @@ fn many_groups() -> OpCase {
     case
 }
 
-/// Maps of keypoints, over a stated number of rows.
+/// Keypoint maps, with a fixed number of rows as the divisor.
 fn stated() -> OpCase {
     let mut case = case(51, 784, 3, 2);
     case.label += ", over 34 an image";
@@ -62,7 +62,7 @@ mod tests {
 
     const PLAIN: SoftmaxCrossEntropy = SoftmaxCrossEntropy { ipg: 1, rows_per_image: None };
 
-    /// Level logits cost ln(K+1), however large they are; an ignored row costs nothing.
+    /// Equal logits cost ln(K+1), however large they are; an ignored row costs nothing.
     #[test]
     fn level_logits_by_hand() {
         let logits = vec![1e4, 1e4, 1e4, 1e4, -3.0, -3.0, -3.0, -3.0, f32::NAN, 0.0, 0.0, 0.0];

@@ -1,4 +1,4 @@
-//! Softmax cross-entropy: `loss_classifier` of the box head, `loss_keypoint` over a map's cells.
+//! Softmax cross-entropy: `loss_classifier` of the box head, `loss_keypoint` over map positions.
 
 mod cases;
 
@@ -15,15 +15,14 @@ op! {
     /// Mean cross-entropy of class logits.
     ///
     /// Matches `torch.nn.functional.cross_entropy`, mean over the rows of a group of images whose
-    /// label is not -1, averaged over the groups that hold images; or, as detectron2's keypoints,
-    /// the sum over a stated number of rows for each image of the group.
-    /// Numerics: maximum subtracted, exponentials and sums in f64 (CUDA: f32), fixed order. Edges:
-    /// no counted row gives 0.
+    /// label is not -1, averaged over the groups with images; or, as detectron2's keypoints, the
+    /// sum divided by a fixed number of rows per image of the group. Numerics: maximum subtracted,
+    /// exponentials and sums in f64 (CUDA: f32), fixed order. Edges: no counted rows give 0.
     #[derive(Copy, Eq)]
     pub struct SoftmaxCrossEntropy = "softmax_cross_entropy" {
-        /// Images whose rows share a mean.
+        /// Images whose rows are averaged together.
         pub ipg: usize [|ipg| *ipg > 0, "at least 1"],
-        /// Rows that each image of a group counts for in the divisor; `None`: those that count.
+        /// Divisor of the sum, in rows per image; `None`: the number of counted rows.
         pub rows_per_image: Option<usize>,
     }
     in SoftmaxCrossEntropyInputs {
@@ -37,7 +36,7 @@ op! {
         num_images: i32 "[1]",
     }
     out {
-        /// Mean over the groups that hold images.
+        /// Mean over the groups with images.
         loss: Loss "[1]",
     }
 }

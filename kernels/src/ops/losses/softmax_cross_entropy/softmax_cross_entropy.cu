@@ -4,9 +4,9 @@
 // Launch: a warp per row, at most 128 blocks of 32 warps; softmax_cross_entropy_total adds the
 // partial sums.
 // Cost: 2 or 4 bytes per logit, 1 MB at 6,144 rows of 81 classes (12 images); latency-bound; later
-// passes over a row read L1.
+// passes over a row hit L1.
 // Numerics: maximum subtracted; fp32; sums in a fixed order; gradients rounded once.
-// Edges: no rows or none that counts give 0; an ignored row may hold anything.
+// Edges: no rows or no counted rows give 0; an ignored row may have any values.
 #include "platform.cuh"
 #include "losses.cuh"
 
@@ -25,7 +25,7 @@ softmax_cross_entropy_f16(const ClassLogits of, LossRows in, float* RESTRICT par
   SHARED(float, scratch, 32);
   const LossGroups g = loss_groups(in);
   const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
-  float sum = 0.0f;  // of the warp's rows, in its first lane
+  float sum = 0.0f;  // over the warp's rows, in lane 0
   for (int first = 0; first < g.groups; first += WINDOW) {
     count_rows(in, g, first, counts);
     for (int row = blockIdx.x * warps + threadIdx.x / 32; row < g.rows; row += gridDim.x * warps) {
@@ -34,7 +34,7 @@ softmax_cross_entropy_f16(const ClassLogits of, LossRows in, float* RESTRICT par
       const real* x = logits + (uint64_t)row * classes;
       const Exponentials e = exponentials(x, classes, lane);
       const int label = in.labels[row];
-      // A label that is no class shows as NaN.
+      // An invalid label gives NaN.
       const float truth = label < classes ? to_float(x[label]) : NAN;
       if (lane == 0) sum += weight * (logf(e.sum) + e.greatest - truth);
     }

@@ -7,7 +7,7 @@ use crate::Role;
 use crate::case::boxes::in_order;
 use crate::case::{OpCase, constant, index, integers, normal};
 
-/// Rows 0, 1, primes, a block of the sum and its neighbours, more classes than an argument holds,
+/// Rows 0, 1, primes, a block of the sum and its neighbours, more classes than fit in one argument,
 /// and the RoIs of 2 COCO images.
 pub fn cases() -> Vec<OpCase> {
     let rows = [
@@ -37,14 +37,14 @@ fn case(rows: usize, classes: usize, images: usize, ipg: usize, label_smoothing:
     ];
     let label =
         format!("{rows}x{classes} of {images} images, {ipg} a group, {label_smoothing} smoothed");
-    // From 0.25 to 2, background less than most.
+    // From 0.25 to 2; the background weighs less than most classes.
     let class_weights: Arc<[f32]> =
         (0..classes).map(|class| 0.25 * (1 + class * 5 % 8) as f32).collect();
     let op = WeightedCrossEntropy { ipg, class_weights, label_smoothing };
     OpCase::new(label, op, inputs).grad(&[0])
 }
 
-/// More groups than blocks, images that are not in use, and rows of none.
+/// More groups than blocks, unused images, and rows of unused images.
 fn many_groups() -> OpCase {
     let mut case = case(1100, 7, 1100, 1, 0.1);
     case.label = "many groups, and rows of no image".into();
@@ -52,7 +52,7 @@ fn many_groups() -> OpCase {
     case
 }
 
-/// Classes without weight: a group of them alone, and rows of them in another.
+/// Classes with weight 0: a group with only such rows, and some such rows in another group.
 fn weightless() -> OpCase {
     let mut case = case(64, 3, 2, 1, 0.2);
     case.label = "classes of weight 0".into();
@@ -68,8 +68,8 @@ mod tests {
     use super::*;
     use crate::case::hand::{ints, loss_and_grad, tensor};
 
-    /// Two rows, of classes that weigh 1 and 3: (1 * ln 2 + 3 * (ln 2 + 0)) / 4, whatever the
-    /// scale.
+    /// Two rows, of classes with weights 1 and 3: (1 * ln 2 + 3 * (ln 2 + 0)) / 4, for any scale of
+    /// the weights.
     #[test]
     fn a_class_weighs_by_its_share_of_the_group() {
         let logits = tensor(&[3, 2], [0.0, 0.0, 5.0, 5.0, f32::NAN, 0.0]);

@@ -1,5 +1,5 @@
-//! Cross-entropy with weights of classes and label smoothing: `loss_classifier` of a box head that
-//! has either.
+//! Cross-entropy with class weights and label smoothing: `loss_classifier` of a box head with
+//! either.
 
 mod cases;
 
@@ -21,18 +21,17 @@ op! {
     /// Weighted mean cross-entropy of class logits.
     ///
     /// Matches `torch.nn.functional.cross_entropy` with `weight` and `label_smoothing`, mean over
-    /// the rows of a group of images whose label is not -1, averaged over the groups that hold
-    /// images. A row of class `t` costs `(1 - s) w[t] l[t] + s / (K+1) * sum over c of w[c] l[c]`,
-    /// where `l` is minus the logarithm of its probabilities; the mean of a group divides by the
-    /// sum of its `w[t]`.
+    /// the rows of a group of images whose label is not -1, averaged over the groups with images. A
+    /// row of class `t` costs `(1 - s) w[t] l[t] + s / (K+1) * sum over c of w[c] l[c]`, where `l`
+    /// is the negative log-probability; the mean of a group divides by the sum of its `w[t]`.
     /// Numerics: maximum subtracted, exponentials and sums in f64 (CUDA: f32), fixed order. Edges:
-    /// no counted row, or a group whose rows all weigh 0, give 0.
+    /// no counted rows, or a group whose rows all have weight 0, give 0.
     pub struct WeightedCrossEntropy = "weighted_cross_entropy" {
-        /// Images whose rows share a mean.
+        /// Images whose rows are averaged together.
         pub ipg: usize [|ipg| *ipg > 0, "at least 1"],
         /// Weight of each class, background first; at least 0.
         pub class_weights: Arc<[f32]> [|weights| !weights.is_empty(), "one for each class"],
-        /// Share of a row's truth that all classes have alike.
+        /// Label smoothing: target probability that is spread evenly over all classes.
         pub label_smoothing: f32 [|share| (0.0..=1.0).contains(share), "from 0 to 1"],
     }
     in WeightedCrossEntropyInputs {
@@ -46,7 +45,7 @@ op! {
         num_images: i32 "[1]",
     }
     out {
-        /// Mean over the groups that hold images.
+        /// Mean over the groups with images.
         loss: Loss "[1]",
     }
 }
@@ -115,14 +114,14 @@ impl Loss for WeightedCrossEntropy {
     }
 }
 
-/// A warp works on a row.
+/// One warp per row.
 const ROWS_A_BLOCK: usize = ROW_THREADS as usize / 32;
-/// Weights of classes that an argument holds.
+/// Class weights that fit in one argument.
 const CHUNK: usize = 512;
-/// Alignment of the parts of the scratch.
+/// Alignment of the parts of the scratch memory.
 const ALIGNMENT: usize = 256;
 
-/// Scratch: the weights of the classes, what each row is multiplied by, and the partial sums.
+/// Scratch memory: the class weights, the scale of each row, and the partial sums.
 struct Scratch {
     rows_offset: usize,
     partials_offset: usize,
@@ -143,7 +142,7 @@ fn workspace_bytes(logits: &TensorDesc) -> usize {
     Scratch::of(logits).bytes
 }
 
-/// The launches of a loss or its gradient, as far as they are the same.
+/// The parts that the launches of the loss and of its gradient share.
 struct Common<'a, 'b> {
     op: &'a WeightedCrossEntropy,
     args: &'a LaunchArgs<'b>,
@@ -171,7 +170,7 @@ impl<'a, 'b> Common<'a, 'b> {
         rows_argument(&WeightedCrossEntropy::CONTRACT, self.args, 0, (self.op.ipg, None))
     }
 
-    /// The weights of the classes, and what each row is multiplied by, into the scratch.
+    /// Writes the class weights and the scale of each row to the scratch memory.
     fn prepare(&self) -> Vec<Launch> {
         let chunks = self.op.class_weights.chunks(CHUNK).enumerate().map(|(i, chunk)| {
             let mut values = [0.0f32; CHUNK];
@@ -192,7 +191,7 @@ impl<'a, 'b> Common<'a, 'b> {
         chunks.chain([scales]).collect()
     }
 
-    /// A launch with a warp per row, and the arguments that both have.
+    /// A launch with one warp per row and the arguments shared by loss and gradient.
     fn row_launch(&self, kernel: &'static str) -> Launch {
         let logits = *WeightedCrossEntropyInputs::of(&self.args.inputs).logits;
         Launch::new(kernel, [blocks(self.rows, ROWS_A_BLOCK), 1, 1])
@@ -214,7 +213,7 @@ struct Rows<'a> {
     labels: &'a [i32],
     image_idx: &'a [i32],
     num_images: usize,
-    /// Factor of a row of each group: 1 / (sum of its rows' weights * groups).
+    /// Scale of a row of each group: 1 / (sum of its rows' weights * groups).
     scales: Vec<f64>,
 }
 
@@ -283,7 +282,7 @@ impl<'a> Rows<'a> {
         f64::from(self.op.class_weights[class])
     }
 
-    /// The share of a row's own class, and that of each class beside it.
+    /// Target probability of a row's own class, and the smoothing share that every class gets.
     fn shares(&self) -> (f64, f64) {
         let smoothing = f64::from(self.op.label_smoothing);
         (1.0 - smoothing, smoothing / self.classes() as f64)
@@ -293,7 +292,7 @@ impl<'a> Rows<'a> {
         &self.logits[row * self.classes()..][..self.classes()]
     }
 
-    /// Class and group of a row that counts.
+    /// Class and group of a counted row.
     fn counted(&self, row: usize) -> Option<(usize, usize)> {
         let label = usize::try_from(self.labels[row]).ok()?;
         assert!(label < self.classes(), "label {label} of {} classes", self.classes());

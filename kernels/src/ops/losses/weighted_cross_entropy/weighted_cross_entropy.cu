@@ -1,5 +1,5 @@
-// Softmax cross-entropy with weights of classes and label smoothing, weighted mean by group, and
-// its gradient; torch's cross_entropy over the rows whose label is not -1.
+// Softmax cross-entropy with class weights and label smoothing, weighted mean by group, and its
+// gradient; torch's cross_entropy over the rows whose label is not -1.
 //
 //   logits         [M, classes]  real        in       a column per class
 //   labels         [M]           int         in       class, or -1 (ignored)
@@ -12,18 +12,18 @@
 //   grad_output    [1]           real/float  in       backward: gradient of the loss
 //   grad_logits    [M, classes]  real        out      backward
 //
-// Launch: weights from arguments, 512 a launch; scales by a block per group; then a warp per row,
-// at most 128 blocks of 32 warps; weighted_cross_entropy_total adds the partial sums.
-// Cost: as softmax_cross_entropy, and 16 bytes per row and group; latency-bound.
+// Launch: weights as arguments, 512 per launch; scales with one block per group; then one warp per
+// row, at most 128 blocks of 32 warps; weighted_cross_entropy_total adds the partial sums.
+// Cost: as softmax_cross_entropy, plus 16 bytes per row and group; latency-bound.
 // Numerics: maximum subtracted; fp32; sums in a fixed order; gradients rounded once.
-// Edges: no rows, none that counts, or rows that all weigh 0 give 0; an ignored row may hold
-// anything.
+// Edges: no rows, no counted rows, or only rows of weight 0 give 0; an ignored row may have any
+// values.
 #include "platform.cuh"
 #include "losses.cuh"
 
 REALS(fp16, fp32)
 
-// Weights of classes that an argument holds.
+// Class weights that fit in one argument.
 constexpr int CHUNK = 512;
 
 struct ClassWeights {
@@ -50,7 +50,7 @@ weighted_cross_entropy_scales(LossRows in, const float* RESTRICT class_weights, 
     for (int row = threadIdx.x; row < in.rows; row += blockDim.x) {
       if (group_of(in, g, row) != group) continue;
       const int label = in.labels[row];
-      // A label that is no class shows as NaN.
+      // An invalid label gives NaN.
       sum += label < classes ? class_weights[label] : NAN;
     }
     sum = block_sum(sum, scratch);
@@ -67,7 +67,7 @@ weighted_cross_entropy_f16(const real* RESTRICT logits, const int* RESTRICT labe
   SHARED(float, scratch, 32);
   const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
   const float share = smoothing / (float)classes;
-  float sum = 0.0f;  // of the warp's rows, in its first lane
+  float sum = 0.0f;  // over the warp's rows, in lane 0
   for (int row = blockIdx.x * warps + threadIdx.x / 32; row < rows; row += gridDim.x * warps) {
     const float scale = scales[row];
     if (scale == 0.0f) continue;
@@ -81,7 +81,7 @@ weighted_cross_entropy_f16(const real* RESTRICT logits, const int* RESTRICT labe
         all += class_weights[c] * (log_sum - to_float(x[c]));
       all = warp_sum(all);
     }
-    // A label that is no class has a scale that is NaN.
+    // An invalid label has a NaN scale.
     const int own = min(label, classes - 1);
     const float cost = class_weights[own] * (log_sum - to_float(x[own]));
     if (lane == 0) sum += scale * ((1.0f - smoothing) * cost + share * all);

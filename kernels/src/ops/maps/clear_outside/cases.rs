@@ -4,8 +4,8 @@ use super::ClearOutside;
 use crate::Role;
 use crate::case::{OpCase, integers, normal};
 
-/// No anchors, one cell, primes, a patch wider than its map, channels in vectors and not, and the
-/// hidden values of sampled anchors.
+/// No anchors, one cell, primes, a patch wider than its map, channels with and without vectors, and
+/// the hidden values of sampled anchors.
 pub fn cases() -> Vec<OpCase> {
     vec![
         case(3, &[[7, 5]], [2, 0, 3, 3]),
@@ -17,7 +17,7 @@ pub fn cases() -> Vec<OpCase> {
     ]
 }
 
-/// `a` anchors of a cell; images, anchors of each, side and channels.
+/// `a` anchors per cell; images, anchors per image, side and channels.
 fn case(a: usize, sizes: &[[usize; 2]], [images, b, side, channels]: [usize; 4]) -> OpCase {
     let anchors = sizes.iter().map(|[h, w]| h * w * a).sum::<usize>();
     let inputs = vec![
@@ -43,8 +43,8 @@ mod tests {
         index(&[1, values.len()], values)
     }
 
-    /// Levels 2x2 and 1x1: anchor 1 is the cell (0, 1) of the first, anchor 4 the second level's
-    /// one.
+    /// Levels 2x2 and 1x1: anchor 1 is the cell (0, 1) of the first, anchor 4 the only cell of the
+    /// second.
     #[test]
     fn cells_beyond_the_map_are_cleared() {
         let x = TensorDesc::new(Role::Activation, &[3, 3, 3, 1]);
@@ -59,8 +59,8 @@ mod tests {
         assert_eq!(y[0].as_f32(), expected.concat());
     }
 
-    /// At every cell of a map, the two convolutions of its 5x5 patch are those of the whole map,
-    /// which differ at the border without the op.
+    /// At every cell of a map, two convolutions of its 5x5 patch equal those of the whole map;
+    /// without the op they differ at the border.
     #[test]
     fn two_convolutions_of_patches_are_those_of_the_map() {
         let (height, width, channels, filters) = (3, 4, 2, 3);

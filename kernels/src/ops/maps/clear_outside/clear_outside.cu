@@ -1,5 +1,5 @@
-// Copies patches with 0 at the cells beyond the map of their anchor, as the padding of a
-// convolution has.
+// Copies patches, with zeros at the cells outside the map of their anchor, like the zero padding of
+// a convolution.
 //
 //   x    [N * per_image, side, side, C]  real  in   patches around the anchors' cells
 //   idx  [N * per_image]                 int   in   anchors by level, y, x, cell; -1 = none
@@ -9,7 +9,7 @@
 // Cost: 4 * side * side * C bytes per patch, 14 MB for 3x3 patches of 256 channels at 12 images of
 // 256 anchors; memory-bound.
 // Numerics: exact copies.
-// Edges: a patch without an anchor is 0, and so is one whose anchor is beyond the maps.
+// Edges: a patch without an anchor is 0, and so is one whose anchor is outside the maps.
 #include "platform.cuh"
 #include "map_gradients.cuh"
 

@@ -1,7 +1,7 @@
-//! Patches of a map with padding: 0 at the cells beyond it, as the padding of a convolution has.
+//! Zero padding for patches of a map: 0 at the cells outside it, as in a padded convolution.
 //!
-//! Between two 3x3 convolutions of patches of `gather_patches`: the first also makes values at
-//! cells beyond the map, where a convolution of the whole map (padding 1) reads 0.
+//! Used between two 3x3 convolutions of patches of `gather_patches`: the first also writes values
+//! at cells outside the map, where a convolution of the whole map (padding 1) reads 0.
 
 mod cases;
 
@@ -17,11 +17,11 @@ use crate::{BackwardRule, OpError, Role, Sink, Source, TensorDesc, check, op};
 pub use cases::cases;
 
 op! {
-    /// Clears the cells of patches beyond their maps. Its gradient is the op itself. A copy: exact.
-    /// Bound by memory.
+    /// Clears the cells of patches outside their maps. Its gradient is the op itself. A copy:
+    /// exact. Memory-bound.
     #[derive(Eq)]
     pub struct ClearOutside = "clear_outside" {
-        /// A, anchors of a feature cell.
+        /// A, anchors per feature cell.
         pub anchors_per_cell: usize [|cells| *cells > 0, "at least 1"],
         /// Height and width of each level's map.
         pub level_sizes: Vec<[usize; 2]>,

@@ -1,4 +1,4 @@
-//! A tensor filled with one value: the gradient of an output that nothing reads, and constants.
+//! A tensor filled with one value: the gradient of an unused output, and constants.
 //!
 //! Tensors: none in -> `y` (the shape and role given, f32, overwritten).
 
@@ -8,7 +8,7 @@ use crate::case::OpCase;
 use crate::cpu::CpuArgs;
 use crate::{DType, Op, OpError, Role, TensorDesc, check};
 
-/// `y = value`, everywhere.
+/// `y = value` for all elements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fill {
     /// Shape and role of the output.
@@ -19,7 +19,7 @@ pub struct Fill {
 
 const NAME: &str = "fill";
 
-/// Bytes that a thread writes.
+/// Bytes written per thread.
 const VECTOR_BYTES: usize = 16;
 
 impl Op for Fill {

@@ -5,8 +5,8 @@ use crate::Role;
 use crate::case::{OpCase, integers, normal};
 
 /// No anchors, one cell, primes, bands of 8 rows and their neighbours, the sampled anchors of two
-/// images over five levels, and more anchors and channels than a block takes at once; patches of
-/// one ring and of two.
+/// images over five levels, and more anchors and channels than a block processes at once; patches
+/// with a reach of one and of two.
 pub fn cases() -> Vec<OpCase> {
     vec![
         case((3, 1), 2, &[[7, 5]], 3, 0),
@@ -23,7 +23,7 @@ pub fn cases() -> Vec<OpCase> {
     ]
 }
 
-/// `a` anchors of a cell, and the reach of the patches.
+/// `a` anchors per cell, and the reach of the patches.
 fn case(
     (a, reach): (usize, usize),
     images: usize,
@@ -53,8 +53,8 @@ mod tests {
     use crate::case::hand::{run, tensor};
     use crate::case::index;
 
-    /// Levels 2x3 and 1x2 with 2 anchors a cell: anchor 3 is the cell (0, 1), anchor 14 the second
-    /// level's (0, 1).
+    /// Levels 2x3 and 1x2 with 2 anchors per cell: anchor 3 is the cell (0, 1), anchor 14 the
+    /// second level's (0, 1).
     #[test]
     fn patches_by_hand() {
         let inputs = [

@@ -1,10 +1,10 @@
-// Copies square neighbourhoods of the cells of chosen anchors, and adds their gradients back to the
-// maps.
+// Copies square neighbourhoods of the cells of selected anchors, and adds their gradients back to
+// the maps.
 //
 // gather_patches:
 //   maps     [N, height, width, C]     real  in   feature map of each level
 //   idx      [N, per_image]            int   in   anchors by level, y, x, cell; -1 = none
-//   patches  [N * per_image, S, S, C]  real  out  0 beyond the map and in rows without an anchor
+//   patches  [N * per_image, S, S, C]  real  out  0 outside the map and in rows without an anchor
 //
 // gather_patches_grad:
 //   g     [N * per_image, S, S, C]  real  in   gradient of the patches
@@ -16,7 +16,7 @@
 // Cost: 2 * S * S * C bytes twice per row; the gradient writes the maps once (12 images of
 // 800x1344: 0.55 GB); memory-bound.
 // Numerics: exact copies; the gradient sums in fp32 in the order of the rows.
-// Edges: anchors beyond the maps count as none.
+// Edges: anchors outside the maps are ignored.
 #include "platform.cuh"
 #include "map_gradients.cuh"
 

@@ -1,8 +1,9 @@
-//! Square neighbourhoods of the feature cells of chosen anchors: the input of the sparse RPN head.
+//! Square neighbourhoods of the feature cells of selected anchors: the input of the sparse RPN
+//! head.
 //!
-//! A 3x3 convolution (padding 1) at the cells of sampled anchors only is a product of 3x3 patches
-//! with its weights `[K, 3, 3, C]`, so the head's backward pass need not be dense; two of them need
-//! 5x5 patches, and `clear_outside` between them.
+//! A 3x3 convolution (padding 1) at only the cells of sampled anchors is a GEMM of 3x3 patches and
+//! its weights `[K, 3, 3, C]`, so the head's backward pass need not be dense; two of them need 5x5
+//! patches, with `clear_outside` between them.
 
 mod cases;
 
@@ -17,13 +18,13 @@ use crate::{BackwardRule, Role, Sink, Source, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// Gathers patches at anchors, 3x3 or 5x5, as the kernels of the gradient take them. A copy:
-    /// exact. Bound by memory.
+    /// Gathers patches at anchors, 3x3 or 5x5 (the sizes that the gradient kernels support). A
+    /// copy: exact. Memory-bound.
     #[derive(Eq)]
     pub struct GatherPatches = "gather_patches" {
-        /// A, anchors of a feature cell.
+        /// A, anchors per feature cell.
         pub anchors_per_cell: usize [|cells| *cells > 0, "at least 1"],
-        /// Cells on each side of the anchor's.
+        /// Cells on each side of the anchor's cell.
         pub reach: usize [|reach| (1..=2).contains(reach), "1 or 2"],
     }
     lists {
@@ -35,8 +36,8 @@ op! {
         idx: i32 "[N, B]",
     }
     out {
-        /// 0 beyond the map and in rows without an anchor; S = 2 `reach` + 1. The role is
-        /// that of the maps.
+        /// 0 outside the map and in rows without an anchor; S = 2 `reach` + 1. Has the role of the
+        /// maps.
         patches: Activation "[N*B, S, S, C]",
     }
 }
@@ -96,13 +97,13 @@ pub(crate) fn gradients_arg(inputs: Option<[Buffer<'_>; 2]>, anchors_per_cell: u
 }
 
 op! {
-    /// Adds the gradients of patches to the maps: an output `[N, h, w, C]` for each level. Patches
-    /// that overlap are added in the order of their rows, so the result is deterministic.
+    /// Adds the gradients of patches to the maps: an output `[N, h, w, C]` for each level.
+    /// Overlapping patches are added in the order of their rows, so the result is deterministic.
     #[derive(Eq)]
     pub struct GatherPatchesGrad = "gather_patches_grad" {
-        /// A, anchors of a feature cell.
+        /// A, anchors per feature cell.
         pub anchors_per_cell: usize [|cells| *cells > 0, "at least 1"],
-        /// Cells on each side of the anchor's.
+        /// Cells on each side of the anchor's cell.
         pub reach: usize [|reach| (1..=2).contains(reach), "1 or 2"],
         /// Height and width of each level's map.
         pub level_sizes: Vec<[usize; 2]>,
@@ -185,7 +186,7 @@ pub(crate) fn cell(anchor: i32, anchors_per_cell: usize, sizes: &[[usize; 2]]) -
     panic!("anchor {anchor} is beyond the maps {sizes:?} with {anchors_per_cell} anchors a cell");
 }
 
-/// The cells of the patch that lie on the map: (place in the patch, y, x).
+/// The cells of the patch inside the map: (offset in the patch, y, x).
 pub(crate) fn neighbours(
     c: Cell,
     reach: usize,
@@ -199,7 +200,7 @@ pub(crate) fn neighbours(
     })
 }
 
-/// Copies the patch of each anchor; a patch is a task.
+/// Copies the patch of each anchor; one task per patch.
 fn gather(
     [anchors_per_cell, reach]: [usize; 2],
     features: &[&TensorRef<'_>],
@@ -227,8 +228,8 @@ fn gather(
     });
 }
 
-/// Adds the gradient of each patch to its map. A task owns a band of rows of one image and adds
-/// the patches that touch it in their order.
+/// Adds the gradient of each patch to its map. A task owns a band of rows of one image and adds the
+/// patches that overlap it in order.
 fn scatter(
     [anchors_per_cell, reach]: [usize; 2],
     sizes: &[[usize; 2]],

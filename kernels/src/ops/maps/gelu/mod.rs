@@ -1,5 +1,5 @@
-//! The Gaussian error linear unit (Hendrycks & Gimpel 2016), exact: `y = x * P(Z <= x)` of a normal
-//! Z.
+//! The Gaussian error linear unit (Hendrycks & Gimpel 2016), exact: `y = x * P(Z <= x)` for a
+//! standard normal Z.
 //!
 //! Matches `torch.nn.functional.gelu` with `approximate = "none"`.
 
@@ -16,8 +16,8 @@ use crate::{BackwardRule, Sink, Source, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// `y = x * P(Z <= x)`. On the CPU the probability is that of a fit within 4e-7 of itself, the
-    /// same on every instruction set; on a GPU `erff`. Bound by memory.
+    /// `y = x * P(Z <= x)`. The CPU approximates the probability with a relative error below 4e-7,
+    /// the same on every instruction set; a GPU uses `erff`. Memory-bound.
     #[derive(Copy, Eq)]
     pub struct Gelu = "gelu" {}
     in GeluInputs {
@@ -46,7 +46,7 @@ op! {
     }
 }
 
-/// Elements that a thread works on; as in `vector.cuh`.
+/// Elements per thread; as in `vector.cuh`.
 const VECTOR: usize = 8;
 
 impl Kernel for Gelu {
@@ -82,18 +82,18 @@ impl Kernel for GeluGrad {
     }
 }
 
-/// An elementwise kernel of one output.
+/// An elementwise kernel with one output.
 fn launches(kernel: &'static str, args: &LaunchArgs<'_>) -> Vec<Launch> {
     let y = args.outputs[0];
     let launch = Launch::over(kernel, y.len().div_ceil(VECTOR));
     vec![launch.tensors(args).len(y.len())]
 }
 
-/// Elements that a task works on.
+/// Elements per task.
 const CHUNK: usize = 1 << 13;
 
 /// `P(Z <= -a) = exp(-a^2 / 2) * t * (sum of FIT[i] * t^i)` for a >= 0, with `t = 1 / (1 + RATE
-/// a)`: least squares on 0 to 14, weighed for the least relative error.
+/// a)`: least squares on 0 to 14, weighted for minimum relative error.
 const RATE: f32 = 0.26;
 const FIT: [f32; 9] = [
     0.103_759_065,
@@ -108,13 +108,13 @@ const FIT: [f32; 9] = [
 ];
 /// 1 / sqrt(2 pi).
 const DENSITY: f32 = 0.398_942_3;
-/// Beyond it `exp(-u)` is less than any f32 that is normal.
+/// Beyond it `exp(-u)` is below the smallest normal f32.
 const MOST: f32 = 87.0;
-/// `exp(r)` by its powers of r.
+/// Taylor coefficients of `exp(r)`.
 const SERIES: [f32; 6] = [1.0 / 5040.0, 1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5];
-/// ln 2 in two parts, of which whole multiples of the first are exact.
+/// ln 2 in two parts; integer multiples of the first are exact.
 const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
-/// Added and taken away again, it leaves a whole number; the sum has that in its last bits.
+/// Adding and subtracting it rounds to an integer, which is in the low bits of the sum.
 const WHOLE: f32 = 12_582_912.0;
 
 /// `exp(-u)` for u >= 0.

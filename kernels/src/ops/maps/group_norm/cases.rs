@@ -5,8 +5,8 @@ use crate::Role;
 use crate::case::{OpCase, normal, uniform};
 use crate::ops::relu_mask::one_sided;
 
-/// No images, one value, primes, a chunk of positions and its neighbours, one group a channel,
-/// a map of a small model, and more channels than a block takes at once.
+/// No images, one value, primes, a chunk of positions and its neighbours, one group per channel, a
+/// map of a small model, and more channels than a block processes at once.
 pub fn cases() -> Vec<OpCase> {
     let rows: [([usize; 4], usize); 9] = [
         ([0, 3, 3, 4], 2),
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(out[1].as_f32()[..3], [2.0, 1.0, 11.0]);
     }
 
-    /// A mean ten thousand times the deviation loses what f32 inputs lose, not more.
+    /// A mean of ten thousand deviations loses only the precision lost by the f32 inputs.
     #[test]
     fn a_large_mean_keeps_the_variance() {
         let mut x = normal(Role::Activation, &[1, 40, 40, 4], 1, 1.0);
@@ -82,7 +82,7 @@ mod tests {
         assert!((f64::from(stats.as_f32()[1]) / exact - 1.0).abs() < 1e-6);
     }
 
-    /// The output does not change when a group's input is scaled and moved.
+    /// The output does not change when a group's input is scaled and shifted.
     #[test]
     fn invariant_to_affine_maps_of_the_input() {
         let x = normal(Role::Activation, &[2, 5, 7, 6], 1, 1.0);

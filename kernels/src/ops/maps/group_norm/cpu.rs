@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use crate::TensorDesc;
 use crate::isa::{Isa, wide};
 
-/// Positions that one task works on and whose sums are taken in f32.
+/// Positions per task, whose sums are in f32.
 const CHUNK: usize = 128;
 
 /// Sizes of a map and its groups.
@@ -33,7 +33,7 @@ impl Map {
         self.channels / self.groups
     }
 
-    /// Elements of two sums for each channel of each chunk.
+    /// Number of elements for two sums per channel of each chunk.
     pub(super) fn partial_len(&self) -> usize {
         self.images * self.chunks() * 2 * self.channels
     }
@@ -47,7 +47,7 @@ impl Map {
         (base + start) * self.channels..(base + end) * self.channels
     }
 
-    /// Cuts a map into chunks that tasks may write.
+    /// Splits a map into chunks that tasks may write.
     fn cut<'a>(&self, map: &'a mut [f32]) -> impl IndexedParallelIterator<Item = &'a mut [f32]> {
         let mut rest = map;
         let mut chunks = Vec::with_capacity(self.images * self.chunks());
@@ -59,7 +59,7 @@ impl Map {
         chunks.into_par_iter()
     }
 
-    /// Adds the chunks of one image up: two sums in f64 for channel `c`.
+    /// Sums the chunks of one image: two sums in f64 for channel `c`.
     fn combine(&self, partial: &[f32], image: usize, c: usize) -> (f64, f64) {
         let chunks = image * self.chunks()..(image + 1) * self.chunks();
         let at = |chunk: usize, which: usize| {
@@ -105,7 +105,7 @@ pub(super) fn statistics(map: Map, x: &[f32], eps: f32, stats: &mut [f32], parti
 }
 
 wide! {
-    /// Adds `x - shift` and its square, channel by channel.
+    /// Accumulates `x - shift` and its square per channel.
     fn add_moments(x: &[f32], shift: &[f32], sums: &mut [f32], squares: &mut [f32]) {
         for row in x.chunks_exact(shift.len()) {
             let sums = sums.iter_mut().zip(squares.iter_mut());
@@ -138,7 +138,7 @@ pub(super) fn normalise(
 }
 
 wide! {
-    /// `y = relu((x - mean) * factor + beta + residual)`, the three by channel.
+    /// `y = relu((x - mean) * factor + beta + residual)`, with per-channel parameters.
     fn scale_and_shift(
         x: &[f32],
         by: [&[f32]; 3],
@@ -156,14 +156,14 @@ wide! {
                 y.iter_mut().zip(&residual[i * c..]).for_each(|(y, r)| *y += r);
             }
             if relu {
-                // Not `max`, so that a NaN stays one and can be found.
+                // Not `max`, so that NaN is preserved and can be found.
                 y.iter_mut().for_each(|y| *y = if *y < 0.0 { 0.0 } else { *y });
             }
         }
     }
 }
 
-/// For each channel of an image its mean, and `rstd * gamma`.
+/// For each channel of an image: mean and `rstd * gamma`.
 fn factors(map: Map, stats: &[f32], image: usize, gamma: &[f32]) -> (Vec<f32>, Vec<f32>) {
     let stats = &stats[2 * image * map.groups..2 * (image + 1) * map.groups];
     let of = |c: usize| &stats[2 * (c / map.group_channels())..];
@@ -201,7 +201,7 @@ pub(super) fn grad_sums(
 }
 
 wide! {
-    /// Adds `g` and `g * (x - mean)`, channel by channel.
+    /// Accumulates `g` and `g * (x - mean)` per channel.
     fn add_products(
         g: &[f32],
         x: &[f32],
@@ -241,7 +241,7 @@ pub(super) fn grad_input(
 }
 
 wide! {
-    /// `dx = g * factor - (x - mean) * slope - offset`, the four by channel.
+    /// `dx = g * factor - (x - mean) * slope - offset`, with per-channel parameters.
     fn combine_gradient(g: &[f32], x: &[f32], by: [&[f32]; 4], dx: &mut [f32]) {
         let c = by[0].len();
         let rows = g.chunks_exact(c).zip(x.chunks_exact(c));

@@ -2,7 +2,7 @@
 //
 // forward:
 //   x            [N, H, W, C]        real   in       input
-//   gamma, beta  [C]                 float  in       factor and offset of a channel
+//   gamma, beta  [C]                 float  in       scale and shift per channel
 //   residual     [N, H, W, C]        real   in       added before the ReLU, or null
 //   partial      [N * chunks, 2, C]  float  scratch  sums of each chunk of positions
 //   stats        [N, groups, 2]      float  out      mean and 1 / standard deviation
@@ -14,16 +14,16 @@
 //   gamma          [C]                 float  in       as above
 //   stats          [N, groups, 2]      float  in       as above
 //   partial        [N * chunks, 2, C]  float  scratch  sums of each chunk of positions
-//   corrections    [N, groups, 2]      float  scratch  what a group's mean takes from the gradient
+//   corrections    [N, groups, 2]      float  scratch  slope and offset of dx, see below
 //   sums           [N, 2, C]           float  out      of g, and of g * normalised x
-//   dgamma, dbeta  [C]                 float  out      gradients of factor and offset
+//   dgamma, dbeta  [C]                 float  out      gradients of scale and shift
 //   dx             [N, H, W, C]        real   out      gradient of the input
 //
-// Launch: passes over maps have a block of 256 per chunk of an image's positions and 32 vectors of
+// Launch: passes over maps use a block of 256 per chunk of an image's positions and 32 vectors of
 // channels; group_norm_stats a block and group_norm_corrections a warp per group of an image.
 // Cost: forward reads x twice and writes y, each gradient reads g and x; memory-bound.
-// Numerics: sums of a chunk in fp32 about the channel's first value, so that a large mean cancels
-// nothing; the rest in fp64; a fixed order throughout.
+// Numerics: chunk sums in fp32, shifted by the channel's first value, so a large mean causes no
+// cancellation; the rest in fp64; a fixed order throughout.
 // Edges: ReLU keeps a NaN.
 #include "platform.cuh"
 #include "reduce.cuh"
@@ -36,11 +36,11 @@ struct Map {
 };
 static_assert(sizeof(Map) == 20, "as the launch lays it out");
 
-// The part of a map that a block of a pass works on.
+// The part of a map that a block of a pass processes.
 struct Part {
   RowWalk walk;
   int image, begin, end, channel;
-  uint64_t offset;  // of the image's first value of the channel
+  uint64_t offset;  // offset of the image's first value of the channel
 };
 
 template <int W>
@@ -75,7 +75,7 @@ DEVICE void moments(const real* x, float* partial, const Map m) {
   if (part.walk.active) {
     load(shift, x + part.offset);
 #ifdef REAL_IS_FLOAT
-#pragma unroll 1  // more floats in flight would spill
+#pragma unroll 1  // more floats in flight would spill registers
 #endif
     for (int p = part.begin + part.walk.lane; p < part.end; p += part.walk.lanes) {
       load(v, x + part.offset + (uint64_t)p * m.channels);
@@ -89,7 +89,7 @@ DEVICE void moments(const real* x, float* partial, const Map m) {
   write_sums(part, sums, squares, partial, m.channels);
 }
 
-// Mean and rstd of the channels of a vector, the latter times gamma (or 1).
+// Mean and rstd of a vector's channels, with rstd multiplied by gamma (or 1).
 template <int W>
 DEVICE void factors(const float* stats, const float* gamma, const Map& m, const Part& part,
                     float (&mean)[W], float (&factor)[W]) {
@@ -194,7 +194,7 @@ DEVICE void grad_input(const real* g, const real* x, const float* gamma, const f
 GROUP_NORM_PASSES(f16x8, 8)
 GROUP_NORM_PASSES(f16, 1)
 
-// The moments of a group from those of its channels' chunks, each about its channel's first value.
+// The moments of a group from its channels' chunks, each shifted by its channel's first value.
 KERNEL(256)
 group_norm_stats(const real* RESTRICT x, const float* RESTRICT partial, float* RESTRICT stats,
                  Map m, float eps) {
@@ -233,7 +233,7 @@ group_norm_grad_sums(const float* RESTRICT partial, float* RESTRICT sums, Map m)
            sums + (uint64_t)image * width, scratch);
 }
 
-// For each group (slope, offset) of dx = factor * g - (x - mean) * slope - offset.
+// Computes, per group, (slope, offset) of dx = factor * g - (x - mean) * slope - offset.
 KERNEL(256)
 group_norm_corrections(const float* RESTRICT gamma, const float* RESTRICT stats,
                        const float* RESTRICT sums, float* RESTRICT corrections, Map m, int count) {

@@ -1,12 +1,12 @@
 //! Group normalisation (Wu & He 2018) in NHWC with a fused epilogue:
 //! `y = relu((x - mean) * rstd * gamma + beta + residual)`.
 //!
-//! Matches `torch.nn.functional.group_norm`; mean and variance (biased) run over the positions and
+//! Matches `torch.nn.functional.group_norm`; mean and variance (biased) are over the positions and
 //! the C / groups channels of one group of one image.
 //!
-//! Bound by memory: x is read twice. Sums of 128 positions in f32, taken about the channel's first
-//! value so that a large mean cancels nothing; the rest in f64, in order: deterministic. The
-//! gradients, in three steps, share one reduction and its numerics.
+//! Memory-bound: x is read twice. Sums over 128 positions are in f32, shifted by the channel's
+//! first value so that a large mean causes no cancellation; the rest is in f64, in order:
+//! deterministic. The gradients, in three steps, share one reduction and its numerics.
 
 mod cases;
 mod cpu;
@@ -23,11 +23,11 @@ pub use cases::cases;
 op! {
     /// `y = relu(normalised(x) * gamma + beta + residual)`, ReLU and residual if flagged.
     pub struct GroupNorm = "group_norm" {
-        /// Number of groups; it divides C.
+        /// Number of groups; divides C.
         pub groups: usize,
-        /// Summand of the variance.
+        /// Added to the variance.
         pub eps: f32,
-        /// Negative results become 0.
+        /// Applies ReLU.
         pub relu: bool,
         /// The last input is `residual [N,H,W,C]`.
         pub residual: bool,
@@ -47,12 +47,12 @@ op! {
     out {
         /// Output.
         y: Activation "[N, H, W, C]",
-        /// Mean and rstd of each group; they serve the gradients, and carry none.
+        /// Mean and rstd of each group, for the backward ops; no gradient flows through them.
         stats: Master "[N, groups, 2]",
     }
 }
 
-/// Fails unless `groups` divides the channels of `x`, and the map holds something.
+/// Fails unless `groups` divides the channels of `x`, and the map is not empty.
 fn check_map(op: &'static str, x: &TensorDesc, groups: usize) -> Result<(), OpError> {
     let divides = groups > 0 && x.dim(3).is_multiple_of(groups);
     let expected = format!("a divisor of the {} channels", x.dim(3));
@@ -145,14 +145,14 @@ impl Kernel for GroupNorm {
     }
 }
 
-/// Vectors of channels that a block has side by side; as in `vector.cuh`.
+/// Vectors of channels per block; as in `vector.cuh`.
 const TILE: usize = 32;
-/// Fewest positions of a chunk: below, the partial sums cost as much as the map.
+/// Minimum positions per chunk: below, the partial sums cost as much as the map.
 const MIN_CHUNK: usize = 64;
-/// Most chunks of an image: with a few images they fill the largest device.
+/// Maximum chunks per image: with a few images they fill the largest device.
 const MAX_CHUNKS: usize = 256;
 
-/// How the passes cut a map.
+/// How the passes split a map.
 struct Map {
     images: usize,
     positions: usize,
@@ -178,7 +178,7 @@ impl Map {
         StructArg::new().ints(fields).arg()
     }
 
-    /// A pass over the map: the kernel for vectors of 8 channels if they fit.
+    /// A pass over the map, by the kernel for vectors of 8 channels if possible.
     fn pass(&self, [wide, narrow]: [&'static str; 2]) -> Launch {
         let fits = self.channels.is_multiple_of(8);
         let (kernel, vector) = if fits { (wide, 8) } else { (narrow, 1) };
@@ -186,7 +186,7 @@ impl Map {
         Launch::new(kernel, [self.images * self.chunks(), tiles, 1])
     }
 
-    /// Bytes of two sums for each channel of each chunk.
+    /// Bytes for two sums per channel of each chunk.
     fn partial_bytes(&self) -> usize {
         self.images * self.chunks() * 2 * self.channels * size_of::<f32>()
     }
@@ -196,7 +196,7 @@ fn partial_bytes(x: &TensorDesc, groups: usize) -> usize {
     Map::new(x, groups).partial_bytes()
 }
 
-/// Bytes of slope and offset for each group of each image.
+/// Bytes for slope and offset per group of each image.
 fn corrections_bytes(x: &TensorDesc, groups: usize) -> usize {
     x.dim(0) * groups * 2 * size_of::<f32>()
 }
@@ -236,7 +236,7 @@ op! {
         gamma: f32 "[C]",
         /// Mean and rstd, of the forward op.
         stats: f32 "[N, groups, 2]",
-        /// Sums of the step before.
+        /// Sums from [`GroupNormGradSums`].
         sums: f32 "[N, 2, C]",
     }
     out {
@@ -249,7 +249,7 @@ op! {
     /// Gradients of gamma and beta.
     pub struct GroupNormGradParams = "group_norm_grad_params" {}
     in GroupNormGradParamsInputs {
-        /// Sums of the first step.
+        /// Sums from [`GroupNormGradSums`].
         sums: f32 "[N, 2, C]",
     }
     out {

@@ -4,7 +4,7 @@ use super::KeypointMaps;
 use crate::Role;
 use crate::case::{OpCase, constant, normal};
 
-/// No RoI, one value, a line, primes, none in use, and a RoI of the keypoint head.
+/// No RoI, one value, a line, primes, none in use, and RoIs of the keypoint head.
 pub fn cases() -> Vec<OpCase> {
     let rows: [([usize; 4], i32); 7] = [
         ([0, 4, 4, 3], 0),
@@ -31,7 +31,7 @@ mod tests {
     use crate::case::hand::{run, tensor};
     use crate::case::index;
 
-    /// Two keypoints in a line of two pixels; the second RoI is not in use.
+    /// Two keypoints on a line of two pixels; the second RoI is unused.
     #[test]
     fn a_line_by_hand() {
         let x = tensor(&[2, 1, 2, 2], [0.0, 8.0, 4.0, 0.0, f32::NAN, f32::NAN, f32::NAN, f32::NAN]);

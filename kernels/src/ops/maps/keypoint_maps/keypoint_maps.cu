@@ -1,5 +1,5 @@
-// Doubles the maps of keypoints, a row for each RoI and keypoint, and the gradient of that; torch's
-// bilinear interpolate with a factor of 2.
+// Upsamples keypoint maps by 2, with a row per RoI and keypoint, and its gradient; torch's bilinear
+// interpolate with a factor of 2.
 //
 //   x      [M, H, W, K]  real  in   forward: a channel per keypoint
 //   maps   [M * K, 4HW]  real  out  forward: 0 past the count
@@ -9,7 +9,7 @@
 //
 // Launch: a thread per value of the output, blocks of 256.
 // Cost: 2.5 bytes per value of the maps, 136 MB at 1,024 RoIs of 17 keypoints; bound by L1, which
-// has each value four times.
+// reads each value four times.
 // Numerics: fp32, the CPU's operations in its order, rounded once.
 // Edges: a map of one row or column repeats it.
 #include "platform.cuh"
@@ -17,7 +17,7 @@
 
 REALS(fp16, fp32)
 
-// The two positions that a pixel of a doubled axis reads, and the weight of the second.
+// The two positions that a pixel on an upsampled axis reads, and the weight of the second.
 struct Taps {
   int first, second;
   float weight;
@@ -29,7 +29,7 @@ DEVICE Taps doubled(int at, int extent) {
   return {first, min(first + 1, extent - 1), source - (float)first};
 }
 
-// The weight of a position in a pixel of a doubled axis.
+// The weight of a position in a pixel on an upsampled axis.
 DEVICE float weight_of(int position, const Taps& taps) {
   return (taps.first == position ? 1.0f - taps.weight : 0.0f) +
          (taps.second == position ? taps.weight : 0.0f);
@@ -61,7 +61,7 @@ keypoint_maps_grad_f16(const real* RESTRICT g, const int* RESTRICT count, real* 
                        uint64_t len, int height, int width, int per_roi) {
   const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= len) return;
-  // Pixels first: neighbours read neighbours.
+  // Pixels are the fastest index: neighbouring threads read neighbouring values.
   const int pixels = height * width;
   const uint64_t row = i / pixels;
   const int at = (int)(i % pixels), y = at / width, column = at % width;

@@ -1,4 +1,4 @@
-//! Keypoint maps: the head's channels at twice the size, one row for each RoI and keypoint.
+//! Keypoint maps: the head's channels upsampled by 2, one row per RoI and keypoint.
 //!
 //! Matches `torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear",
 //! align_corners=False)`, and torch's order of channels before pixels.
@@ -16,7 +16,7 @@ use crate::{BackwardRule, Sink, Source, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// Doubles the maps and makes a row of each.
+    /// Upsamples the maps and writes each as a row.
     #[derive(Copy, Eq)]
     pub struct KeypointMaps = "keypoint_maps" {}
     in KeypointMapsInputs {
@@ -80,10 +80,10 @@ impl Kernel for KeypointMaps {
 
 op! {
     /// Gathers, for each pixel of the smaller maps, from the up to 4x4 pixels that read it, in
-    /// their order. Bound by memory.
+    /// order. Memory-bound.
     #[derive(Copy, Eq)]
     pub struct KeypointMapsGrad = "keypoint_maps_grad" {
-        /// `[M, H, W, K]`, of the gradient.
+        /// Shape of the gradient, `[M, H, W, K]`.
         pub shape: [usize; 4],
     }
     in KeypointMapsGradInputs {
@@ -137,14 +137,14 @@ impl Kernel for KeypointMapsGrad {
     }
 }
 
-/// The two positions that a pixel of a doubled axis reads, and the weight of the second.
+/// The two positions that a pixel on an upsampled axis reads, and the weight of the second.
 fn taps(at: usize, extent: usize) -> ([usize; 2], f32) {
     let source = (0.5 * (at as f32 + 0.5) - 0.5).max(0.0);
     let first = source as usize;
     ([first, (first + 1).min(extent - 1)], source - first as f32)
 }
 
-/// The pixels of a doubled axis that read position `at`, in order, with their weights.
+/// The pixels on an upsampled axis that read position `at`, in order, with their weights.
 fn readers(at: usize, extent: usize) -> impl Iterator<Item = (usize, f32)> {
     let pixels = (2 * at).saturating_sub(1)..(2 * at + 3).min(2 * extent);
     pixels.map(move |pixel| {

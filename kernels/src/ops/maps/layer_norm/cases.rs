@@ -5,7 +5,7 @@ use crate::Role;
 use crate::case::{OpCase, normal, uniform};
 
 /// No positions, one value, primes, a warp of channels and its neighbours, more positions than a
-/// chunk, and widths of more than one tile of the sums; a large mean.
+/// chunk, and widths above one tile of the sums; a large mean.
 pub fn cases() -> Vec<OpCase> {
     let rows: [&[usize]; 8] = [
         &[0, 4, 3],

@@ -5,18 +5,19 @@
 //   gamma    [C]             float  in   scale
 //   beta     [C]             float  in   shift
 //   y        [M, C]          real   out  output
-//   stats    [M, 2]          float  out  mean and rstd of a position; the gradient reads them
+//   stats    [M, 2]          float  out  mean and rstd per position, for the backward pass
 //   g        [M, C]          real   in   gradient of y
 //   dx       [M, C]          real   out  gradient of x
 //   dgammas  [M / chunk, C]  float  out  sums of g * (x - mean) * rstd over chunks
 //   dbetas   [M / chunk, C]  float  out  sums of g over chunks
 //
-// Launch: a warp per position, blocks of 8; the sums over positions a block of 256 per chunk and 32
-// vectors of channels, as bias_grad's.
+// Launch: a warp per position, blocks of 8; the sums over positions use a block of 256 per chunk
+// and
+// 32 vectors of channels, like bias_grad.
 // Cost: 4 bytes per value forward, 10 backward; memory-bound (C2 of 12 images of 800x1344 with 96
-// channels: 155 MB a tensor).
+// channels: 155 MB per tensor).
 // Numerics: fp32, in a fixed order.
-// Edges: no positions write nothing.
+// Edges: without positions nothing is written.
 #include "platform.cuh"
 #include "reduce.cuh"
 #include "vector.cuh"
@@ -38,10 +39,10 @@ KERNEL(256)
 layer_norm_f16(const real* RESTRICT x, const float* RESTRICT gamma, const float* RESTRICT beta,
                real* RESTRICT y, float* RESTRICT stats, int rows, int channels, float eps) {
   const int row = own_row();
-  if (row >= rows) return;  // the whole warp
+  if (row >= rows) return;  // uniform over the warp
   const uint64_t first = (uint64_t)row * channels;
   const float share = 1.0f / (float)channels;
-  // About the first value, so that equal ones have no variance.
+  // Shifted by the first value, so that equal values have zero variance.
   const float start = to_float(x[first]);
   const auto apart = [&](int c) { return to_float(x[first + c]) - start; };
   const float mean = start + over_channels(channels, apart) * share;
@@ -60,7 +61,7 @@ layer_norm_grad_input_f16(const real* RESTRICT g, const real* RESTRICT x,
                           const float* RESTRICT gamma, const float* RESTRICT stats,
                           real* RESTRICT dx, int rows, int channels) {
   const int row = own_row();
-  if (row >= rows) return;  // the whole warp
+  if (row >= rows) return;  // uniform over the warp
   const uint64_t first = (uint64_t)row * channels;
   const float mean = stats[2 * row], rstd = stats[2 * row + 1], share = 1.0f / (float)channels;
   const auto scaled = [&](int c) { return to_float(g[first + c]) * gamma[c]; };

@@ -19,14 +19,14 @@ use crate::{BackwardRule, Cost, OpError, Sink, Source, TensorDesc, check, op};
 pub use cases::cases;
 
 op! {
-    /// `y = normalised(x) * gamma + beta`, each position by itself.
+    /// `y = normalised(x) * gamma + beta`, for each position separately.
     ///
-    /// Sums over channels in f32, some side by side in a fixed order; those over positions, for the
-    /// gradients of scale and shift, as in `bias_grad`. Bound by memory. Edges: no positions are
-    /// fine, no channels are refused.
+    /// Sums over channels in f32, in several lanes in a fixed order; sums over positions, for the
+    /// gradients of scale and shift, as in `bias_grad`. Memory-bound. Edges: zero positions are
+    /// allowed, zero channels are rejected.
     #[derive(Copy)]
     pub struct LayerNorm = "layer_norm" {
-        /// Summand of the variance.
+        /// Added to the variance.
         pub eps: f32,
     }
     in LayerNormInputs {
@@ -40,7 +40,7 @@ op! {
     out {
         /// Output.
         y: Activation "[.., C]",
-        /// Mean and rstd of each position; they serve the gradient, and carry none.
+        /// Mean and rstd of each position, for the backward op; no gradient flows through them.
         stats: Master "[M, 2]",
     }
 }
@@ -92,10 +92,10 @@ impl Kernel for LayerNorm {
     }
 }
 
-/// Positions of a block: a warp has one.
+/// Positions per block, one per warp.
 const WARPS: usize = 8;
 
-/// Bytes of the sums over chunks of positions, for both vectors.
+/// Bytes for the sums over chunks of positions, for both vectors.
 fn workspace_bytes(x: &TensorDesc) -> usize {
     2 * Chunks::of(positions(x), x.dim(-1)).bytes()
 }
@@ -177,9 +177,9 @@ impl Kernel for LayerNormGrad {
     }
 }
 
-/// Sums that go side by side, the same on every instruction set.
+/// Partial sums kept in parallel, the same on every instruction set.
 const LANES: usize = 16;
-/// Positions of a task.
+/// Positions per task.
 const TASK: usize = 64;
 
 /// The sum of `f(0)` to `f(len - 1)`.
@@ -209,7 +209,7 @@ fn forward(x: &[f32], (gamma, beta): (&[f32], &[f32]), eps: f32, y: &mut [f32], 
 }
 
 wide! {
-    /// [`forward`] of some positions.
+    /// [`forward`] for some positions.
     fn normalise(
         x: &[f32],
         gamma: &[f32],
@@ -221,7 +221,7 @@ wide! {
         let channels = gamma.len();
         let positions = y.chunks_exact_mut(channels).zip(x.chunks_exact(channels));
         for ((y, x), stats) in positions.zip(stats.chunks_exact_mut(2)) {
-            // About the first value, so that equal ones have no variance.
+            // Shifted by the first value, so that equal values have zero variance.
             let mean = x[0] + sum(channels, |c| x[c] - x[0]) / channels as f32;
             let square = |c: usize| (x[c] - mean) * (x[c] - mean);
             let rstd = 1.0 / (sum(channels, square) / channels as f32 + eps).sqrt();
@@ -243,7 +243,7 @@ fn grad_input((g, x): (&[f32], &[f32]), gamma: &[f32], stats: &[f32], dx: &mut [
 }
 
 wide! {
-    /// [`grad_input`] of some positions.
+    /// [`grad_input`] for some positions.
     fn slopes(g: &[f32], x: &[f32], gamma: &[f32], stats: &[f32], dx: &mut [f32]) {
         let channels = gamma.len();
         let positions = dx.chunks_exact_mut(channels).zip(g.chunks_exact(channels));
@@ -261,7 +261,7 @@ wide! {
     }
 }
 
-/// Sums over positions of `g * xhat` and of `g`: those of [`TASK`] positions in f32, these in f64.
+/// Sums of `g * xhat` and of `g` over positions: in f32 over [`TASK`] positions, in f64 over tasks.
 fn grad_params(
     (g, x): (&[f32], &[f32]),
     stats: &[f32],

@@ -1,5 +1,4 @@
-//! Cases of `level_gradients` for the table of ops. It is a backward op and has no gradient of its
-//! own.
+//! Cases of `level_gradients` for the table of ops. It is a backward op without a gradient.
 
 use super::LevelGradients;
 use crate::Role;
@@ -9,11 +8,11 @@ use crate::ops::gather_patches::GatherPatchesGrad;
 use crate::ops::roi_align::{RoiAlign, RoiAlignGrad};
 
 const ANCHORS: usize = 3;
-/// With as many channels, patches reach two cells.
+/// From this number of channels on, patches reach two cells.
 const WIDE_PATCHES: usize = 24;
 
-/// One to four heads, with and without patches, on maps that the heads do not read too; no RoIs, a
-/// part and all in use; odd channels and more than a block takes.
+/// One to four heads, with and without patches, also on maps that the heads do not read; no RoIs,
+/// some and all in use; odd channels and more than a block processes at once.
 pub fn cases() -> Vec<OpCase> {
     let five = [[32, 40], [16, 20], [8, 10], [4, 5], [2, 3]];
     let three = [[16, 24], [8, 12], [4, 6]];
@@ -33,13 +32,14 @@ pub fn cases() -> Vec<OpCase> {
     ]
 }
 
-/// The stages of a cascade, and a head of masks.
+/// The stages of a cascade, and a mask head.
 const FOUR: [(usize, usize, i32); 4] = [(7, 11, 9), (7, 11, 11), (7, 11, 10), (14, 3, 3)];
 
-/// Samples a side of a bin (0: as many as it has pixels), and whether pixels are centred.
+/// Samples per side of a bin (0: one per pixel it covers), and the half-pixel shift.
 const PLAIN: (usize, bool) = (2, false);
 
-/// Heads are (bins a side, capacity, RoIs in use) on the first `levels` maps; `patches` an image.
+/// Heads are (bins per side, capacity, RoIs in use) on the first `levels` maps; `patches` per
+/// image.
 fn case(
     label: &str,
     (images, sizes, levels): (usize, &[[usize; 2]], usize),
@@ -60,7 +60,7 @@ fn case(
             constant(&[1], count),
         ]);
         let spatial_scales = (0..levels).map(|l| 0.25 / (1 << l) as f32).collect();
-        // The first of several heads is one of a cascade.
+        // The first of several heads is a cascade stage.
         let gradient_scale = if i == 0 && heads.len() > 2 { 1.0 / 3.0 } else { 1.0 };
         let forward = RoiAlign { pooled, sampling_ratio, aligned, spatial_scales, gradient_scale };
         rois.push(RoiAlignGrad { forward, images, level_sizes: sizes[..levels].to_vec() });
@@ -77,7 +77,7 @@ fn case(
     OpCase::new(label, LevelGradients { rois, patches }, inputs)
 }
 
-/// Boxes on the image of a map of stride 4, some over its border.
+/// Boxes on the image of a map of stride 4, some crossing its border.
 fn boxes(rows: usize, [height, width]: [usize; 2], seed: u32) -> HostTensor {
     let column = |seed, low, high| uniform(Role::Box, &[rows], seed, low, high);
     let (h, w) = (4.0 * height as f32, 4.0 * width as f32);

@@ -1,4 +1,4 @@
-// Gradient of the maps of a pyramid from all that reads them, RoIs of up to two heads, or four, and
+// Gradient of the maps of a pyramid from all their readers, the RoIs of up to two or four heads and
 // patches: each map is written once.
 //
 //   heads    [M, pooled, pooled, C]     real  in   gradient of the pooled RoIs of each, or null
@@ -7,11 +7,11 @@
 //
 // Launch: 256 threads per 8x8 tile of a map and 16 vectors of 8 channels (x8), or 16 channels;
 // roi_align_grad_lists lists the RoIs of each head before.
-// Cost: the maps written once (12 images of 800x1344: 0.55 GB), and the gradients read; bound by
-// memory where tiles are empty, else by latency.
+// Cost: the maps written once (12 images of 800x1344: 0.55 GB), and the gradients read;
+// memory-bound where tiles are empty, else latency-bound.
 // Numerics: fp32 in the order of the heads, then patches, each in the order of its rows; rounded
 // once; deterministic.
-// Edges: maps past the levels of the RoIs get only patches.
+// Edges: maps beyond the levels of the RoIs get only patches.
 #include "platform.cuh"
 #include "map_gradients.cuh"
 

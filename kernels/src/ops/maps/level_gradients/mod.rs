@@ -1,13 +1,12 @@
-//! Gradient of the maps of a pyramid from all that reads them at once: `roi_align` of up to four
-//! heads, and `gather_patches`. Each map is written once, where the gradients apart would write it
-//! once each and a sum would read them again.
+//! Gradient of the maps of a pyramid from all their readers at once: `roi_align` of up to four
+//! heads, and `gather_patches`. Each map is written once; separate gradients would each write it
+//! once, and a sum would read them again.
 //!
 //! Tensors: for each of [`LevelGradients::rois`] the inputs of `roi_align_grad`, then with
-//! [`LevelGradients::patches`] those of `gather_patches_grad` (all in) -> `grad_feature_l
-//! [N, h_l, w_l, C]` for each level of the part that has most (overwritten). The levels of the
-//! others are the first of these.
-//! Numerics: the sum of the parts in their order, f32, rounded once; deterministic. Bound by
-//! memory.
+//! [`LevelGradients::patches`] those of `gather_patches_grad` (all in) -> `grad_feature_l [N, h_l,
+//! w_l, C]` for each level of the part with the most levels (overwritten). The levels of the others
+//! are the first of these. Numerics: the sum of the parts in order, f32, rounded once;
+//! deterministic. Memory-bound.
 
 mod cases;
 
@@ -26,31 +25,31 @@ pub use cases::cases;
 /// Gradients of RoIs and of patches, added to the maps that they read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LevelGradients {
-    /// One to four, of the same images and scales.
+    /// One to four heads, with the same images and scales.
     pub rois: Vec<RoiAlignGrad>,
     /// The patches.
     pub patches: Option<GatherPatchesGrad>,
 }
 
 const NAME: &str = "level_gradients";
-/// RoIs of a head: inputs of its gradient.
+/// Inputs of a head's RoI gradient.
 const ROI_INPUTS: usize = RoiAlignGradInputs::LEN;
-/// Patches: inputs of their gradient.
+/// Inputs of the patches' gradient.
 const PATCH_INPUTS: usize = 2;
-/// Heads that a kernel takes.
+/// Maximum number of heads of a kernel.
 const MAX_HEADS: usize = 4;
-/// Heads that the kernels of most models take; those of more take no wide patches.
+/// Heads that most models' kernels support; kernels with more heads support no wide patches.
 const FEW_HEADS: usize = 2;
 
 impl LevelGradients {
-    /// True if an op can be a part.
+    /// True if an op can be a part of this one.
     pub fn takes(op: &OpRef) -> bool {
         let op: &dyn Any = op.as_ref();
         op.is::<RoiAlignGrad>() || op.is::<GatherPatchesGrad>()
     }
 
-    /// The ops as one, and the order in which it takes their inputs; `None` if they are more than
-    /// it takes, or of other maps.
+    /// The fused op, and the order in which it takes the ops' inputs; `None` if there are more than
+    /// it supports, or if their maps differ.
     pub fn of(ops: &[OpRef]) -> Option<(Self, Vec<usize>)> {
         let rois = |i: &usize| (ops[*i].as_ref() as &dyn Any).downcast_ref::<RoiAlignGrad>();
         let patches =
@@ -69,7 +68,7 @@ impl LevelGradients {
         fits.then_some((joined, order))
     }
 
-    /// Heads of the same maps, and patches of the same.
+    /// True if heads and patches have the same maps.
     fn is_sound(&self) -> bool {
         let Some(first) = self.rois.first() else { return false };
         let same = |head: &RoiAlignGrad| {
@@ -84,7 +83,7 @@ impl LevelGradients {
             && self.patches.as_ref().is_none_or(|p| p.level_sizes.starts_with(&first.level_sizes))
     }
 
-    /// True if it takes the kernels of many heads.
+    /// True if it needs the kernels for many heads.
     fn has_many_heads(&self) -> bool {
         self.rois.len() > FEW_HEADS
     }

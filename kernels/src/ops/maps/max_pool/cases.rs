@@ -6,7 +6,7 @@ use crate::cpu::HostTensor;
 use crate::{Role, TensorDesc};
 
 /// No images, one value, primes, the stem's pool, P6, and the stem of a training step; then without
-/// the places.
+/// `argmax`.
 pub fn cases() -> Vec<OpCase> {
     let rows: [([usize; 4], [usize; 3]); 8] = [
         ([0, 4, 4, 3], [3, 2, 1]),
@@ -33,8 +33,8 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// Values that differ by a quarter at least within every 8 x 8 window of a channel, so that the
-/// step of a finite difference moves no maximum. An odd factor permutes the residues of 64.
+/// Values that differ by at least a quarter within every 8 x 8 window of a channel, so that a
+/// finite-difference step moves no maximum. An odd factor permutes the residues of 64.
 fn distinct(shape: [usize; 4]) -> HostTensor {
     let [_, h, w, c] = shape;
     let desc = TensorDesc::new(Role::Activation, &shape);

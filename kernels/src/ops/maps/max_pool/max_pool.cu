@@ -3,12 +3,12 @@
 // max_pool:
 //   x       [N, H, W, C]  real  in   input
 //   y       [N, P, Q, C]  real  out  maxima
-//   argmax  [N, P, Q, C]  int   out  where the maximum stands: h * W + w; or null
+//   argmax  [N, P, Q, C]  int   out  index of the maximum, h * W + w; or null
 //
 // max_pool_grad:
 //   g       [N, P, Q, C]  real  in   gradient of the maxima
 //   argmax  [N, P, Q, C]  int   in   as above
-//   dx      [N, H, W, C]  real  out  sum of the windows with their maximum there
+//   dx      [N, H, W, C]  real  out  sum over the windows with their maximum here
 //
 // Launch: a block row per output row, blocks of 256 along its vectors of 8 channels (x8) or its
 // channels.
@@ -48,7 +48,7 @@ DEVICE void largest(const real* x, real* y, int* argmax, const Pool s) {
       if (pixel == first) continue;
       load(v, map + (uint64_t)pixel * s.channels);
       for (int i = 0; i < W; i++) {
-        // Nothing is larger than a NaN, so only a later NaN takes its place.
+        // Nothing is larger than a NaN, so only a later NaN replaces it.
         const bool wins = v[i] > best[i] || v[i] != v[i];
         best[i] = wins ? v[i] : best[i];
         place[i] = wins ? pixel : place[i];

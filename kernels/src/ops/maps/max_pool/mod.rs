@@ -1,8 +1,8 @@
-//! Maximum over square windows, and where it was found.
+//! Maximum over square windows, and its index.
 //!
 //! Matches `torch.nn.functional.max_pool2d(x, kernel, stride, pad, return_indices=True)`: padding
 //! never wins, equal values go to the first in row-major order, a NaN wins over numbers. Kernel 1
-//! with stride 2 makes P6 of P5.
+//! with stride 2 computes P6 from P5.
 
 mod cases;
 
@@ -22,13 +22,13 @@ pub use cases::cases;
 op! {
     /// Maximum over windows of `kernel` x `kernel`; `P = (H + 2 pad - kernel) / stride + 1`.
     ///
-    /// Bound by memory. The gradient is gathered by input row, and needs `argmax`.
+    /// Memory-bound. The gradient is gathered by input row, and needs `argmax`.
     pub struct MaxPool = "max_pool" {
         /// Side of a window.
         pub kernel: usize,
         /// Step between windows, both axes.
         pub stride: usize,
-        /// Rows and columns around the map that never win; at most half of `kernel`.
+        /// Padding rows and columns, which never win; at most half of `kernel`.
         pub pad: usize,
         /// There is an output `argmax`, which the gradient needs.
         pub argmax: bool,
@@ -38,9 +38,9 @@ op! {
         x: float "[N, H, W, C]",
     }
     out {
-        /// Maxima, of the role of `x`.
+        /// Maxima, with the role of `x`.
         y: Activation "[N, P, Q, C]",
-        /// Where the maximum stands, h * W + w; only if the flag is set.
+        /// Index of the maximum, h * W + w; only if the flag is set.
         argmax: Index "[N, P, Q, C]",
     }
 }
@@ -49,7 +49,7 @@ impl MaxPool {
     fn check_window(&self, op: &'static str) -> Result<(), OpError> {
         check::parameter(op, "kernel", self.kernel > 0, "at least 1", self.kernel)?;
         check::parameter(op, "stride", self.stride > 0, "at least 1", self.stride)?;
-        // With more, a window could lie entirely in the padding and would have no maximum.
+        // With more, a window could be entirely in the padding and would have no maximum.
         check::parameter(op, "pad", 2 * self.pad <= self.kernel, "at most kernel / 2", self.pad)
     }
 
@@ -133,7 +133,7 @@ fn pool_arg(pool: &MaxPool, x: &Buffer<'_>, y: &Buffer<'_>) -> Arg {
     StructArg::new().ints(extents).ints([pool.kernel, pool.stride, pool.pad]).arg()
 }
 
-/// A block row for each row of `map`.
+/// One row of blocks per row of `map`.
 fn grid(map: &Buffer<'_>, vector: usize) -> [usize; 3] {
     let vectors = map.dim(2) * map.dim(3) / vector;
     [map.dim(0) * map.dim(1), vectors.div_ceil(BLOCK as usize), 1]
@@ -141,7 +141,7 @@ fn grid(map: &Buffer<'_>, vector: usize) -> [usize; 3] {
 
 op! {
     /// Gradient of [`MaxPool`] for an input of `height` x `width`. Windows that share a maximum add
-    /// their gradients in row-major order. Bound by memory.
+    /// their gradients in row-major order. Memory-bound.
     pub struct MaxPoolGrad = "max_pool_grad" {
         /// The forward op.
         pub pool: MaxPool,
@@ -153,7 +153,7 @@ op! {
     in MaxPoolGradInputs {
         /// Gradient of the maxima.
         g: float "[N, P, Q, C]",
-        /// Where the maxima stand.
+        /// Indices of the maxima.
         argmax: i32 "[N, P, Q, C]",
     }
     out {
@@ -204,8 +204,7 @@ fn window(pool: &MaxPool, o: usize, extent: usize) -> Range<usize> {
     start.saturating_sub(pool.pad)..(start + pool.kernel).saturating_sub(pool.pad).min(extent)
 }
 
-/// `x` holds maps of `[H, W, C]`; `y` and `argmax`, which may be absent, maps of
-/// `[P, Q, C]`.
+/// `x` holds maps of `[H, W, C]`; `y` and the optional `argmax` hold maps of `[P, Q, C]`.
 fn max_pool(
     pool: &MaxPool,
     x: &[f32],
@@ -251,7 +250,7 @@ fn max_pool(
     }
 }
 
-/// Maximum of `N` channels from `channel` on over `pixels`, and the pixel where each was found.
+/// Maximum of `N` channels from `channel` on over `pixels`, and the index of each maximum's pixel.
 fn largest<const N: usize>(
     image: &[f32],
     mut pixels: impl Iterator<Item = usize>,
@@ -266,7 +265,7 @@ fn largest<const N: usize>(
     }
     for pixel in pixels {
         for ((best, place), &v) in best.iter_mut().zip(&mut place).zip(at(pixel)) {
-            // A NaN wins; nothing is larger than it, so only a later NaN takes its place.
+            // A NaN wins; nothing is larger than it, so only a later NaN replaces it.
             let wins = v > *best || v.is_nan();
             *best = if wins { v } else { *best };
             *place = if wins { pixel as i32 } else { *place };
@@ -275,8 +274,8 @@ fn largest<const N: usize>(
     (best, place)
 }
 
-/// `dx` holds maps of `[H, W, C]`; each of its rows is one task, which reads those windows that
-/// touch the row and takes the gradients whose maximum lies in it.
+/// `dx` holds maps of `[H, W, C]`; each of its rows is one task, which reads the windows that
+/// overlap the row and adds the gradients whose maximum is in it.
 fn max_pool_grad(
     pool: &MaxPool,
     g: &[f32],

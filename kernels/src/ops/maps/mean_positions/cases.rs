@@ -30,7 +30,7 @@ mod tests {
     use crate::case::floats;
     use crate::case::hand::{ints, refusal, run, tensor};
 
-    /// Two channels at three positions; the second row is not in use.
+    /// Two channels at three positions; the second row is unused.
     #[test]
     fn by_hand() {
         let values = [[1.0, 10.0], [2.0, 20.0], [6.0, 0.0]].concat();

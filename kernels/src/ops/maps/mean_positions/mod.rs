@@ -1,6 +1,6 @@
 //! The mean of each channel over the positions of a map.
 //!
-//! Matches `x.mean(dim=[2, 3])` of torch, `[M, C, H, W]`: what a C4 head classifies.
+//! Matches torch's `x.mean(dim=[2, 3])` on `[M, C, H, W]`, the input of a C4 head's predictors.
 
 mod cases;
 
@@ -15,8 +15,8 @@ use crate::{BackwardRule, OpError, Sink, Source, TensorDesc, check, op};
 pub use cases::cases;
 
 op! {
-    /// Averages each channel of each map, of at least one position. Sums in f32, in the order of
-    /// the positions. Bound by memory.
+    /// Averages each channel of each map over at least one position. Sums in f32, in the order of
+    /// the positions. Memory-bound.
     #[derive(Copy, Eq)]
     pub struct MeanPositions = "mean_positions" {}
     in MeanPositionsInputs {
@@ -80,7 +80,7 @@ impl Kernel for MeanPositions {
 }
 
 op! {
-    /// Spreads gradients of means over maps.
+    /// Broadcasts gradients of means over maps.
     #[derive(Copy, Eq)]
     pub struct MeanPositionsGrad = "mean_positions_grad" {
         /// Rows of the maps.

@@ -7,9 +7,9 @@ use crate::cpu::HostTensor;
 use crate::view::View;
 use crate::{Role, TensorDesc};
 
-/// No image in use, one pixel, primes up and down, mirrors, windows, a fourth channel, and a COCO
-/// image at training size; Pillow's filter on the like, and where it shrinks by ten;
-/// colours on some.
+/// No image in use, one pixel, primes up and down, flips, crop windows, a fourth channel, and a
+/// COCO image at training size; Pillow's filter on similar cases, and with a reduction by ten;
+/// colour maps on some.
 pub fn cases() -> Vec<OpCase> {
     let primes =
         [([5, 7], [11, 13], 0), ([13, 11], [5, 7], 1), ([1, 17], [13, 1], 2), ([2, 2], [3, 3], 0)];
@@ -34,11 +34,11 @@ pub fn cases() -> Vec<OpCase> {
     plain.chain(pil).chain([pil_coco]).chain(coloured).collect()
 }
 
-/// Source, network, and which axes are mirrored: bit 0 columns, bit 1 rows; bit 2 cuts a window;
-/// bit 3 swaps rows and columns.
+/// Source size, network size, and view bits: 0 and 1 flip columns and rows; 2 crops a window; 3
+/// swaps rows and columns.
 type Sizes = ([usize; 2], [usize; 2], i32);
 
-/// The case with this many channels.
+/// The case with this number of channels.
 fn with_channels(channels: usize, case: OpCase) -> OpCase {
     changed(case, &format!("{channels} channels"), |op| Preprocess { channels, ..op })
 }
@@ -48,7 +48,7 @@ fn with_filter(filter: ResizeFilter, case: OpCase) -> OpCase {
     changed(case, &format!("{filter:?}"), |op| Preprocess { filter, ..op })
 }
 
-/// The case with a map of colours for each image, beyond a byte's ends here and there.
+/// The case with a colour map per image, with some results outside a byte's range.
 fn with_colours(case: OpCase) -> OpCase {
     let mut case = changed(case, "colours", |op| Preprocess { colours: true, ..op });
     let shape = [case.inputs[0].desc.shape[0], COLOURS];
@@ -122,7 +122,7 @@ mod tests {
         ]
     }
 
-    /// Two pixels side by side, (1, 2, 3) and (5, 10, 7), widened to four and padded.
+    /// Two adjacent pixels, (1, 2, 3) and (5, 10, 7), widened to four and padded.
     #[test]
     fn two_pixels_by_hand() {
         let inputs = inputs(vec![1, 2, 3, 5, 10, 7], [1, 2], [1, 4], 0);
@@ -134,7 +134,7 @@ mod tests {
         assert!(x[0].as_f32()[15..].iter().all(|&v| v == 0.0));
     }
 
-    /// The same two pixels: the blend is rounded to a byte before it is normalised.
+    /// The same two pixels: the blend is rounded to a byte before normalisation.
     #[test]
     fn two_pixels_as_pillow_has_them() {
         let inputs = inputs(vec![1, 2, 3, 5, 10, 8], [1, 2], [1, 4], 0);
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(x[0].as_f32(), expected);
     }
 
-    /// BGR reverses the channels of the source, not those of mean and std.
+    /// BGR reverses the channels of the source, but not of mean and std.
     #[test]
     fn bgr_by_hand() {
         let x =
@@ -154,8 +154,8 @@ mod tests {
         assert_eq!(x[0].as_f32(), [6.0, 3.0, 1.5]);
     }
 
-    /// Red becomes twice the blue, green half of itself and 20, blue more than a byte holds: 14, 24
-    /// and 255, before they are normalised, in either order of the channels.
+    /// Red becomes twice the blue, green half of itself plus 20, blue more than fits in a byte: 14,
+    /// 24 and 255 before normalisation, in either channel order.
     #[test]
     fn colours_by_hand() {
         let rows = [[0.0, 0.0, 2.0, 0.0], [0.0, 0.5, 0.0, 20.0], [100.0, 0.0, 0.0, 0.0]];

@@ -1,10 +1,10 @@
-//! Source images to the network's input: crop, resize, turn, change colours, normalise, pad.
+//! Source images to the network's input: crop, resize, transpose, adjust colours, normalise, pad.
 //!
 //! [`ResizeFilter::Bilinear`] matches torchvision's `GeneralizedRCNNTransform`: `(v - mean) / std`,
-//! bilinear resize (`align_corners=False`, scale from the two sizes), mirror, zeros right and
-//! below. [`ResizeFilter::Pil`] resizes as Pillow does, in bytes, before it normalises: so
-//! maskrcnn-benchmark. With `colours` the resized pixels change by an affine map of red, green and
-//! blue, and are clipped to 0..255, before they are normalised.
+//! bilinear resize (`align_corners=False`, scale from the two sizes), flip, zero padding right and
+//! below. [`ResizeFilter::Pil`] resizes in bytes like Pillow, before normalisation, as
+//! maskrcnn-benchmark does. With `colours` the resized pixels get an affine map of red, green and
+//! blue, and are clipped to 0..255, before normalisation.
 
 mod cases;
 
@@ -22,8 +22,8 @@ use crate::view::{Axis, View};
 pub use cases::cases;
 
 op! {
-    /// Normalises, crops, resizes, mirrors and pads images. In f32. Bound by memory: four source
-    /// pixels a pixel, from cache.
+    /// Normalises, crops, resizes, flips and pads images. In f32. Memory-bound: four source pixels
+    /// per pixel, from cache.
     #[derive(Copy)]
     pub struct Preprocess = "preprocess" {
         /// H, rows of the padded input.
@@ -32,29 +32,29 @@ op! {
         pub width: usize,
         /// C, channels of the output: 3, or 4 for [`crate::ops::stem`].
         pub channels: usize [|channels| [3, 4].contains(channels), "3 or 4"],
-        /// Subtracted, in units of the scaled pixels, in the order of the output's channels.
+        /// Mean in units of the scaled pixels, in the order of the output's channels.
         pub mean: [f32; 3],
-        /// Divided by after that.
+        /// Standard deviation in the same units and order.
         pub std: [f32; 3] [|std| std.iter().all(|&s| s > 0.0), "above 0"],
-        /// The first factor of a byte: 1/255 or 1.
+        /// Scale applied to bytes first: 1/255 or 1.
         pub pixel_scale: f32,
         /// Channel 0 is blue, and mean and std are given in that order.
         pub bgr: bool,
-        /// How a pixel is made from those of the source.
+        /// Resize filter.
         pub filter: ResizeFilter,
         /// True if the inputs hold `colours`.
         pub colours: bool,
     }
     in PreprocessInputs {
-        /// Rows of height x width x RGB packed at the head of each image's row.
+        /// Rows of height x width x RGB packed at the start of each image's row.
         pixels: u8 "[N, B]",
-        /// A [`crate::view::View`] each.
+        /// One [`crate::view::View`] per image.
         views: i32 "[N, 15]",
         /// Images in use.
         num_images: i32 "[1]",
     }
     optional {
-        /// For red, green and blue the factors of the three and a constant.
+        /// For each of red, green and blue: three coefficients and a constant.
         colours: f32 "[N, 12]" if |op| op.colours,
     }
     out {
@@ -63,17 +63,17 @@ op! {
     }
 }
 
-/// Pixels of a row that a block makes; as in `preprocess.cu`.
+/// Pixels of a row per block; as in `preprocess.cu`.
 const PIXELS: usize = 256;
 
 /// Elements of a row of `colours`: 3 rows of 4.
 pub const COLOURS: usize = 12;
 
-// As the declaration has them.
+// The literal sizes in the op's declaration.
 const _: () = assert!(View::LEN == 15 && COLOURS == 12);
 
 impl Preprocess {
-    /// Names the inputs of a list.
+    /// The inputs of a list by name.
     fn inputs<'a, T>(&self, list: &'a [T]) -> PreprocessInputs<&'a T> {
         PreprocessInputs::of(list, [self.colours])
     }
@@ -120,7 +120,8 @@ impl Kernel for Preprocess {
             }
             let (view, pixels) = image(self, inputs, n);
             let colours = inputs.colours.map(|colours| Colours::of(self, colours.f32(), n));
-            // Colours change between the resize and the normalising, which else comes first.
+            // Colours change between resize and normalisation; without them normalisation comes
+            // first.
             let tables = if colours.is_some() { &bytes } else { &tables };
             let picture = Picture { op: self, view, pixels, colours, tables };
             if view.transposed == 0 {
@@ -151,7 +152,7 @@ fn normalise_table(op: &Preprocess) -> [[f32; 256]; 3] {
     })
 }
 
-/// An image, and how the network's is made from it.
+/// An image, and how it is transformed to the network's.
 struct Picture<'a> {
     op: &'a Preprocess,
     view: View,
@@ -162,7 +163,7 @@ struct Picture<'a> {
 }
 
 impl Picture<'_> {
-    /// Writes the image into rows of `row_len` values, by the source's axes, and pads it.
+    /// Writes the image into rows of `row_len` values, in the source's orientation, and pads it.
     fn draw(&self, x: &mut [f32], row_len: usize) {
         let Self { op, view: View { y, x: across, .. }, pixels, tables, .. } = *self;
         let [height, width] = [y, across].map(|axis| axis.network as usize);
@@ -196,9 +197,9 @@ impl Picture<'_> {
     }
 }
 
-/// How an image's colours change.
+/// An image's colour map.
 struct Colours<'a> {
-    /// By channel of the output: factors of red, green and blue, and a constant.
+    /// By output channel: coefficients of red, green and blue, and a constant.
     rows: [&'a [f32]; 3],
 }
 
@@ -208,7 +209,7 @@ impl<'a> Colours<'a> {
         Self { rows: [row(0), row(1), row(2)] }
     }
 
-    /// Changes a pixel of bytes, and normalises it.
+    /// Applies the map to a byte pixel, and normalises it.
     fn change(&self, op: &Preprocess, pixel: &mut [f32]) {
         let [red, green, blue] = [0, 1, 2].map(|c| pixel[if op.bgr { 2 - c } else { c }]);
         for (c, row) in self.rows.iter().enumerate() {

@@ -1,8 +1,8 @@
-// Turns source images into the network's input: crop, resize, mirror, turn, change colours,
+// Transforms source images to the network's input: crop, resize, flip, transpose, adjust colours,
 // normalise, pad; torchvision's GeneralizedRCNNTransform.
 //
-//   pixels         [N, capacity]  uint8  in   rows of RGB packed at the head of each image
-//   views          [N]            View   in   the way of each image
+//   pixels         [N, capacity]  uint8  in   rows of RGB packed at the start of each image
+//   views          [N]            View   in   the transform of each image
 //   num_images     [1]            int    in   images in use
 //   colours        [N, 3, 4]      float  in   affine maps of red, green and blue (two kernels)
 //   x              [N, H, W, C]   real   out  0 past channel 3, in the padding, unused images
@@ -11,8 +11,8 @@
 // Cost: 12 cached source values and 2 * C bytes written per pixel; memory-bound (12 images of
 // 800x1344: 77 MB written, 103 with C = 4).
 // Numerics: fp32 (Pillow's filter: bytes, with weights in double), rounded once; normalises after
-// the blend, whose weights add up to 1: one division per channel in place of four.
-// Edges: views that do not fit the buffers give 0, never a fault.
+// the blend, whose weights sum to 1: one division per channel instead of four.
+// Edges: views that do not fit the buffers give 0, never an invalid access.
 #include "platform.cuh"
 #include "vector.cuh"
 #include "view.cuh"
@@ -38,19 +38,19 @@ DEVICE Tap bilinear_tap(const Axis& axis, int target) {
   return {axis.start + low, axis.start + high, min(max(at - (float)low, 0.0f), 1.0f)};
 }
 
-constexpr int PIXELS = 256;      // of a row, a block's
-constexpr int MAX_CHANNELS = 4;  // of the output
+constexpr int PIXELS = 256;      // pixels of a row per block
+constexpr int MAX_CHANNELS = 4;  // maximum channels of the output
 
-// Which pixel of an image a thread makes, and from what.
+// The source pixel positions that a thread resamples for one output pixel.
 struct Source {
   const uint8_t* base;  // the image's rows of RGB
   Axis y, x;
-  int row, column;  // of the resized window
+  int row, column;  // in the resized window
   bool bgr;
   DEVICE int channel(int i) const { return bgr ? 2 - i : i; }
 };
 
-// torchvision's filter: four neighbours.
+// torchvision's bilinear filter: four neighbours.
 struct Bilinear {
   DEVICE void operator()(const Source& s, float (&values)[3]) const {
     const Tap y = bilinear_tap(s.y, s.row), c = bilinear_tap(s.x, s.column);
@@ -65,12 +65,12 @@ struct Bilinear {
   }
 };
 
-// Leaves the colours as they are.
+// Leaves colours unchanged.
 struct Plain {
   DEVICE void operator()(int, bool, float (&)[3]) const {}
 };
 
-// An affine map of red, green and blue for each image, clipped to those of a byte.
+// An affine map of red, green and blue for each image, clipped to 0..255.
 struct Colours {
   const float4* rows;  // [N, 3]
   DEVICE void operator()(int image, bool bgr, float (&values)[3]) const {
@@ -95,7 +95,7 @@ DEVICE void preprocess(const Filter& filter, const Change& change, const uint8_t
   const bool fits = view.y.is_sound() && view.x.is_sound() &&
                     (uint64_t)view.y.source * (uint64_t)view.x.source * 3 <= (uint64_t)t.capacity;
   float out[MAX_CHANNELS] = {};
-  // Along the source's rows and columns; not in registers that would last.
+  // Position in the source's orientation; recomputed, so that it occupies no registers in between.
   const auto down = [&] { return view.transposed ? column : row; };
   const auto across = [&] { return view.transposed ? row : column; };
   if (fits && image < *num_images && down() < view.y.network && across() < view.x.network) {
@@ -112,7 +112,7 @@ DEVICE void preprocess(const Filter& filter, const Change& change, const uint8_t
   __syncthreads();
   const int count = min(PIXELS, t.width - first) * t.channels;
   real* to = x + ((uint64_t)blockIdx.x * t.width + first) * t.channels;
-  // Rows of a multiple of 8 values begin at multiples of 16 bytes.
+  // If a row has a multiple of 8 values, rows begin at multiples of 16 bytes.
   if (t.width * t.channels % WIDE == 0) {
     if ((int)threadIdx.x < count / WIDE) ((Real8*)to)[threadIdx.x] = staged[threadIdx.x];
   } else {
@@ -142,16 +142,16 @@ struct PilTaps {
   DEVICE int weight(int i) const {
     return (int)(0.5 + over(share(i), total) * (double)(1 << PRECISION));
   }
-  // Most images are enlarged: their support is 1, and so is the sum of their shares.
+  // Most images are enlarged: their support is 1, and so is the sum of their weights.
   DEVICE static double over(double value, double by) { return by == 1.0 ? value : value / by; }
 };
 
 // A weighted sum as a byte.
 DEVICE int pil_byte(int sum) { return min(max(sum >> PilTaps::PRECISION, 0), 255); }
 
-constexpr int KEPT_TAPS = 4;  // weights of a column that are kept: enough where it is enlarged
+constexpr int KEPT_TAPS = 4;  // weights kept per column: enough when enlarging
 
-// A pixel by Pillow's filter: each source row blended to a byte, then their blend.
+// A pixel with Pillow's filter: each source row is blended to a byte, then the rows are blended.
 DEVICE void pil_pixel(const Source& s, int (&rgb)[3]) {
   const PilTaps y(s.row, s.y.window, s.y.resized), x(s.column, s.x.window, s.x.resized);
   const uint8_t* base = s.base + ((uint64_t)s.y.start * (uint64_t)s.x.source + s.x.start) * 3;

@@ -6,8 +6,8 @@ use crate::case::{OpCase, constant, integers, normal, uniform};
 use crate::cpu::{HostData, HostTensor};
 
 /// No RoIs, one, primes, bands of 8 rows and their neighbours, all sampling rules, many bins,
-/// invalid boxes, more RoIs and channels than a block takes at once, and a training shape of the
-/// box head at a narrow width.
+/// invalid boxes, more RoIs and channels than a block processes at once, and a training shape of
+/// the box head with few channels.
 pub fn cases() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for (sampling_ratio, aligned) in [(2, false), (2, true), (0, false), (0, true)] {
@@ -50,7 +50,7 @@ pub fn cases() -> Vec<OpCase> {
     cases
 }
 
-/// Makes the first boxes of `case` what no box should be, and takes the image of one row away.
+/// Makes the first boxes of `case` invalid, and removes the image of one row.
 fn odd_boxes(mut case: OpCase) -> OpCase {
     const ODD: [[f32; 4]; 6] = [
         [f32::NAN; 4],
@@ -70,7 +70,7 @@ fn odd_boxes(mut case: OpCase) -> OpCase {
 }
 
 /// Maps of `[images, height, width, channels]` at level 0, halved (rounded up) at each next one;
-/// boxes reach over the borders.
+/// boxes extend over the borders.
 fn case(op: RoiAlign, [images, height, width, channels]: [usize; 4], m: usize, n: i32) -> OpCase {
     let levels = op.spatial_scales.len();
     let mut inputs: Vec<HostTensor> = (0..levels)
@@ -121,7 +121,7 @@ mod tests {
         HostTensor::f32(desc, values.collect())
     }
 
-    /// A box of no size is one feature pixel, unless aligned; a box far outside is 0.
+    /// A box of size 0 covers one feature pixel, unless aligned; a box far outside is 0.
     #[test]
     fn degenerate_boxes() {
         let op = RoiAlign {
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(align(&aligned, ramp(8, 8), &boxes)[0], 0.0);
     }
 
-    /// Boxes that are not finite end, and harm no other RoI.
+    /// Non-finite boxes terminate and do not affect other RoIs.
     #[test]
     fn boxes_that_are_not_finite() {
         for sampling_ratio in [0, 2] {

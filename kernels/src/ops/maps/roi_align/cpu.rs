@@ -23,7 +23,7 @@ impl<'a> Map<'a> {
         Self { values, size: [shape[1], shape[2]], channels: shape[3] }
     }
 
-    /// The channels at a place.
+    /// The channels at a position.
     fn at(&self, image: usize, y: u32, x: u32) -> &'a [f32] {
         let row = image * self.size[0] + y as usize;
         let first = (row * self.size[1] + x as usize) * self.channels;
@@ -31,7 +31,7 @@ impl<'a> Map<'a> {
     }
 }
 
-/// The RoIs and where each belongs.
+/// The RoIs, with their image and level.
 pub(super) struct Rois<'a> {
     boxes: &'a [f32],
     image_idx: &'a [i32],
@@ -65,7 +65,7 @@ impl<'a> Rois<'a> {
     }
 }
 
-/// Averages of every RoI; a RoI is a task.
+/// Averages of every RoI; one task per RoI.
 pub(super) fn forward(grid: Grid, maps: &[Map<'_>], rois: &Rois<'_>, y: &mut [f32]) {
     let channels = maps[0].channels;
     let row_len = grid.pooled * grid.pooled * channels;
@@ -93,7 +93,7 @@ pub(super) fn forward(grid: Grid, maps: &[Map<'_>], rois: &Rois<'_>, y: &mut [f3
 }
 
 wide! {
-    /// Adds the taps in order; four a pass, so that `y` is loaded and stored a quarter as often.
+    /// Adds the taps in order, four per pass, so that `y` is loaded and stored a quarter as often.
     fn add_taps(y: &mut [f32], taps: &[(f32, &[f32])]) {
         let (fours, rest) = taps.as_chunks::<4>();
         for &[(w0, x0), (w1, x1), (w2, x2), (w3, x3)] in fours {
@@ -107,7 +107,7 @@ wide! {
     }
 }
 
-/// A RoI of the gradient: where it writes, and with which weights.
+/// A RoI in the gradient: the positions it writes, and their weights.
 struct Placed {
     row: usize,
     image: usize,
@@ -117,7 +117,7 @@ struct Placed {
 }
 
 /// Gradient of every level. A task owns a band of feature rows of one image and adds the RoIs that
-/// touch it in their order, so no two tasks write the same place and the sum has one order. All of
+/// overlap it in order, so no two tasks write the same element and the sum has one order. All of
 /// `grad_output` is multiplied by `scale`.
 pub(super) fn backward(
     grid: Grid,
@@ -163,7 +163,7 @@ pub(super) fn backward(
     }
 }
 
-/// Taps of a RoI that is in use and touches its map.
+/// Taps of a RoI that is in use and overlaps its map.
 fn place(grid: Grid, level_sizes: &[[usize; 2]], rois: &Rois<'_>, row: usize) -> Option<Placed> {
     let Roi { image, level, corners } = rois.get(row)?;
     let taps = grid.taps(corners, rois.spatial_scales[level], level_sizes[level]);
@@ -171,8 +171,8 @@ fn place(grid: Grid, level_sizes: &[[usize; 2]], rois: &Rois<'_>, row: usize) ->
 }
 
 wide! {
-    /// Adds the gradient of a RoI, with its channels, to the feature rows that `grad` holds: from
-    /// row `band.0` on, each `band.1` elements.
+    /// Adds the gradient of a RoI, with its channels, to the feature rows in `grad`, which starts
+    /// at row `band.0` and has `band.1` elements per row.
     fn scatter(
         grid: Grid,
         placed: &Placed,

@@ -1,13 +1,13 @@
 //! RoIAlign over a feature pyramid: a P x P grid of bilinear averages of each RoI, from its level.
 //!
 //! Matches torchvision's `roi_align` and `MultiScaleRoIAlign`: a bin is the mean of
-//! `sampling_ratio` squared samples (0: as many a side as the bin has feature pixels, rounded up);
-//! `aligned` shifts by half a pixel, otherwise a RoI is at least one feature pixel wide and high;
-//! samples beyond -1 or the map's extent count as 0.
-//! Numerics: the mean is separable, so the samples of a bin are merged into weights per feature
-//! row and column first; f32, fixed order. Edges: coordinates that are not finite give NaN or 0,
-//! never a fault; an adaptive grid has at most 4096 samples a side.
-//! Bound by memory: every feature row of a RoI is read once or twice from cache.
+//! `sampling_ratio` squared samples (0: as many per side as the bin has feature pixels, rounded
+//! up); `aligned` shifts by half a pixel, otherwise a RoI is at least one feature pixel wide and
+//! high; samples beyond -1 or the map's extent count as 0. Numerics: the mean is separable, so the
+//! samples of a bin are merged into weights per feature row and column first; f32, fixed order.
+//! Edges: non-finite coordinates give NaN or 0, never an invalid access; an adaptive grid has at
+//! most 4096 samples per side. Memory-bound: every feature row of a RoI is read once or twice from
+//! cache.
 
 mod cases;
 mod cpu;
@@ -26,15 +26,15 @@ pub use cases::cases;
 op! {
     /// RoIAlign from the level that each RoI belongs to.
     pub struct RoiAlign = "roi_align" {
-        /// Bins a side of the output, P.
+        /// Bins per side of the output, P.
         pub pooled: usize [|pooled| *pooled > 0, "at least 1"],
-        /// Samples a side of a bin; 0 = adaptive.
+        /// Samples per side of a bin; 0 = adaptive.
         pub sampling_ratio: usize,
         /// Half-pixel shift (Detectron2's "aligned"), and no minimum size.
         pub aligned: bool,
         /// Feature pixels per network pixel, of each level.
         pub spatial_scales: Vec<f32> [|scales| scales.iter().all(|&s| s > 0.0), "above 0"],
-        /// Factor of the gradient alone; 1, or the share of a stage of a cascade.
+        /// Scale of only the gradient; 1, or a cascade stage's share.
         pub gradient_scale: f32,
     }
     lists {
@@ -44,27 +44,26 @@ op! {
     in RoiAlignInputs {
         /// x1, y1, x2, y2 in network pixels.
         rois: f32 "[M, 4]",
-        /// Image of each.
+        /// Image of each RoI.
         image_idx: i32 "[M]",
-        /// Level of each.
+        /// Level of each RoI.
         levels: i32 "[M]",
         /// RoIs in use.
         count: i32 "[1]",
     }
     out {
-        /// 0 in rows at or past the count and in rows of no image. The role is that of the maps.
+        /// 0 in rows at or past the count or without an image. Has the role of the maps.
         y: Activation "[M, P, P, C]",
     }
 }
 
 op! {
     /// Adds the gradients of RoIs to the maps of their levels: an output `[N, h, w, C]` for each.
-    /// Deterministic without atomics: a place sums its RoIs in their order. On CUDA P is at most
-    /// 32.
+    /// Deterministic without atomics: each element sums its RoIs in order. On CUDA P is at most 32.
     pub struct RoiAlignGrad = "roi_align_grad" {
-        /// The op that it is the gradient of.
+        /// The forward op.
         pub forward: RoiAlign,
-        /// N, images of a map.
+        /// N, images per map.
         pub images: usize,
         /// Height and width of each level's map.
         pub level_sizes: Vec<[usize; 2]>,
@@ -74,9 +73,9 @@ op! {
         grad_output: real "[M, P, P, C]",
         /// As in the op.
         rois: f32 "[M, 4]",
-        /// Image of each.
+        /// Image of each RoI.
         image_idx: i32 "[M]",
-        /// Level of each.
+        /// Level of each RoI.
         levels: i32 "[M]",
         /// RoIs in use.
         count: i32 "[1]",
@@ -102,7 +101,7 @@ impl Kernel for RoiAlign {
         check::arity(dims.op(), "inputs", inputs, self.spatial_scales.len() + 4)
     }
 
-    /// Four taps a sample; the features that RoIs cover are taken as all of them.
+    /// Four taps per sample; assumes that the RoIs cover all features.
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
         let samples = self.sampling_ratio.max(1).pow(2);
         Cost::streaming(inputs, outputs, (outputs[0].len() * samples * 8) as u64)
@@ -132,7 +131,7 @@ impl Kernel for RoiAlign {
             channels: features[0].dim(3),
         };
         let capacity = tap_capacity(self, &sizes);
-        // Both axes: 8 bytes a tap; place and number of each bin's.
+        // Both axes: 8 bytes per tap; offset and count per bin.
         let shared = 2 * 8 * capacity + 2 * 2 * 4 * self.pooled;
         assert!(shared <= SHARED_BYTES, "{self:?} needs {shared} bytes of shared memory");
         let kernel = if pyramid.vector() == 8 { "roi_align_f16x8" } else { "roi_align_f16" };
@@ -155,15 +154,15 @@ impl Kernel for RoiAlign {
     }
 }
 
-/// Shared memory per block without asking for more.
+/// Shared memory per block without opting in to more.
 const SHARED_BYTES: usize = 48 << 10;
-/// Most bins a side in the gradient, whose sets of bins are 32 bits.
+/// Maximum bins per side in the gradient, whose bin masks have 32 bits.
 const MAX_BINS: usize = 32;
-/// RoIs whose weights a tile's block holds.
+/// RoIs whose weights a tile's block holds at a time.
 const BATCH: usize = 8;
 /// Rows and columns of a tile.
 const LINES: usize = 16;
-/// Threads per block that lists RoIs.
+/// Threads of a block that lists RoIs.
 const LIST_BLOCK: u32 = 1024;
 /// Bytes of a RoI's entry in the lists.
 const ENTRY_BYTES: usize = 16;
@@ -173,8 +172,8 @@ fn grid_arg(pooled: usize, sampling_ratio: usize, aligned: bool) -> Arg {
     StructArg::new().ints([pooled, sampling_ratio, usize::from(aligned)]).arg()
 }
 
-/// Most taps of an axis. Samples of an adaptive grid ascend by at most a pixel, so that each bin
-/// adds at most the pixels it covers and two, of which neighbours share none.
+/// Maximum taps per axis. Samples of an adaptive grid ascend by at most a pixel, so each bin adds
+/// at most the pixels it covers plus two; neighbouring bins do not share covered pixels.
 fn tap_capacity(op: &RoiAlign, sizes: &[[usize; 2]]) -> usize {
     if op.sampling_ratio > 0 {
         return 2 * op.sampling_ratio * op.pooled;
@@ -189,7 +188,7 @@ fn pieces(images: usize, levels: usize, rows: usize) -> [usize; 4] {
     [0, lists, lists + ints, lists + 2 * ints]
 }
 
-/// Shared memory of a tile's block for RoIs of this many bins a side.
+/// Shared memory of a tile's block for RoIs with this number of bins per side.
 pub(crate) fn tile_shared_bytes(pooled: usize) -> usize {
     BATCH * LINES * pooled * size_of::<f32>()
 }
@@ -200,14 +199,14 @@ impl RoiAlignGrad {
         pieces(self.images, self.level_sizes.len(), rows)[3]
     }
 
-    /// Maps of this gradient, as an argument.
+    /// Maps of this gradient, as a kernel argument.
     pub(crate) fn pyramid(&self, maps: Vec<Arg>, channels: usize) -> Pyramid<'_> {
         let (sizes, scales) = (&self.level_sizes[..], &self.forward.spatial_scales[..]);
         Pyramid { maps, sizes, scales, images: self.images, channels }
     }
 
-    /// Lists the RoIs of `inputs`, which are those of the op, at `offset` of the workspace; and the
-    /// kernels' `RoiGradients` of these lists.
+    /// Launch that lists the RoIs of `inputs` (the op's inputs) at `offset` of the workspace, and
+    /// the kernels' `RoiGradients` of these lists.
     pub(crate) fn lists(
         &self,
         workspace: &Workspace,
@@ -225,7 +224,7 @@ impl RoiAlignGrad {
             [(lists, starts), (starts, lens), (lens, end)]
                 .map(|(from, to)| workspace.piece(offset + from, to - from, access))
         };
-        // The listing kernel takes the sizes of the maps only.
+        // The listing kernel reads only the sizes of the maps.
         let list = Launch::new("roi_align_grad_lists", [self.images * levels, 1, 1])
             .block(LIST_BLOCK)
             .arg(self.pyramid(vec![], g.dim(3)).arg());
@@ -242,7 +241,7 @@ fn gradients_arg(pointers: Vec<Arg>, sizes: [usize; 4], scale: f32) -> Arg {
     StructArg::new().pointers(pointers, 5).ints(sizes).field(scale).arg()
 }
 
-/// `RoiGradients` of no RoIs.
+/// `RoiGradients` without RoIs.
 pub(crate) fn no_gradients() -> Arg {
     gradients_arg(vec![], [1, 1, 0, 0], 1.0)
 }

@@ -1,21 +1,21 @@
-//! The maps of a pyramid as an argument of kernels: `Pyramid` in `roi.cuh`.
+//! The maps of a pyramid as a kernel argument: `Pyramid` in `roi.cuh`.
 
 use device::{Arg, StructArg};
 
-/// Levels that a kernel takes.
+/// Maximum number of levels of a kernel.
 const MAX_LEVELS: usize = 8;
-/// Pixels a side of a tile.
+/// Pixels per side of a tile.
 const TILE: usize = 8;
 /// Vectors of channels that a tile's block owns.
 const TILE_VECTORS: usize = 16;
 
-/// Maps `[images, height, width, channels]`, one a level.
+/// Maps `[images, height, width, channels]`, one per level.
 pub(crate) struct Pyramid<'a> {
     /// Pointers to the maps.
     pub(crate) maps: Vec<Arg>,
     /// Height and width of each map.
     pub(crate) sizes: &'a [[usize; 2]],
-    /// Feature pixels per network pixel of each map; empty if nothing asks.
+    /// Feature pixels per network pixel of each map; empty if unused.
     pub(crate) scales: &'a [f32],
     /// N.
     pub(crate) images: usize,
@@ -24,17 +24,17 @@ pub(crate) struct Pyramid<'a> {
 }
 
 impl Pyramid<'_> {
-    /// Tiles of all images of each level.
+    /// Tiles over all images, per level.
     fn tiles(&self) -> impl Iterator<Item = usize> + '_ {
         self.sizes.iter().map(|[h, w]| self.images * h.div_ceil(TILE) * w.div_ceil(TILE))
     }
 
-    /// 8 if channels come in vectors, else 1.
+    /// 8 if channels are processed in vectors, else 1.
     pub(crate) fn vector(&self) -> usize {
         if self.channels.is_multiple_of(8) { 8 } else { 1 }
     }
 
-    /// A block for each tile and each slice of its channels.
+    /// One block per tile and slice of its channels.
     pub(crate) fn tile_grid(&self) -> [usize; 3] {
         [self.tiles().sum(), (self.channels / self.vector()).div_ceil(TILE_VECTORS), 1]
     }

@@ -5,16 +5,16 @@
 //   image_idx  [M]                     int    in   image of the RoI
 //   levels     [M]                     int    in   level that the RoI is pooled from
 //   count      [1]                     int    in   RoIs in use
-//   y          [M, pooled, pooled, C]  real   out  0 in rows past the count and of no image
+//   y          [M, pooled, pooled, C]  real   out  0 in rows past the count or without an image
 //
-// Launch: a block of 256 per row; a warp has 256 channels of a bin.
-// Cost: some 9 neighbours of a bin, 2 * C bytes each, mostly cached; bound by L2 and latency (512
+// Launch: a block of 256 per row; a warp processes 256 channels of a bin.
+// Cost: about 9 neighbours per bin, 2 * C bytes each, mostly cached; bound by L2 and latency (512
 // RoIs of 12 images, 7x7: 0.6 GB).
 // Numerics: a bin's samples are merged into weights per feature row and column, then fp32 sums in
 // that order, rounded once.
-// Edges: coordinates that are not finite give values of some place or 0, never a fault.
+// Edges: non-finite coordinates give arbitrary map values or 0, never an invalid access.
 //
-// The weights and their order are those of taps.rs.
+// Weights and their order are the same as in taps.rs.
 #include "platform.cuh"
 #include "roi.cuh"
 #include "vector.cuh"
@@ -50,8 +50,8 @@ DEVICE int collect_taps(const RoiAxis& axis, int bin, RoiTap* taps, int capacity
   return count;
 }
 
-// Taps of both axes in shared memory: those of bin b of axis a are count[a * P + b] from
-// first[a * P + b] on. `capacity` taps an axis.
+// Taps of both axes in shared memory: bin b of axis a has count[a * P + b] taps from first[a * P +
+// b] on. `capacity` taps per axis.
 struct TapTable {
   RoiTap* taps;
   int *first, *count;
@@ -63,12 +63,12 @@ DEVICE TapTable tap_table(const RoiGrid& grid, int capacity, unsigned char* shar
   return {taps, first, first + 2 * grid.pooled};
 }
 
-// All threads of the block come here; the table is complete when they leave.
+// Called by all threads of the block; the table is complete on return.
 DEVICE void fill_taps(const TapTable& table, const RoiAxes& axes, const RoiGrid& grid,
                       int capacity) {
   const int bins = grid.pooled;
   if (grid.sampling_ratio == 0) {
-    // The number of samples, and so of taps, follows from the box.
+    // The number of samples, and so of taps, depends on the box.
     for (int i = threadIdx.x; i < 2 * bins; i += blockDim.x)
       table.count[i] = collect_taps(pick(axes, i < bins), i % bins, nullptr, capacity);
     __syncthreads();

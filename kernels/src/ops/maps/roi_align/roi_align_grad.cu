@@ -1,38 +1,38 @@
-// Gradient of RoIAlign by the feature maps, without atomics: each tile of each map adds the RoIs
-// that reach it, in registers.
+// Gradient of RoIAlign with respect to the feature maps, without atomics: each tile of each map
+// accumulates, in registers, the RoIs that overlap it.
 //
 //   g             [M, pooled, pooled, C]  real   in       gradient of the pooled values
 //   rois          [M, 4]                  float  in       x1, y1, x2, y2 in network pixels
 //   image_idx     [M]                     int    in       image of the RoI
 //   levels        [M]                     int    in       level that the RoI is pooled from
 //   count         [1]                     int    in       RoIs in use
-//   reaches       [M, 4]                  int    scratch  what each RoI reaches, in lists
-//   starts, lens  [N * levels]            int    scratch  where a list begins, and its RoIs
+//   reaches       [M, 4]                  int    scratch  feature range of each RoI, in lists
+//   starts, lens  [N * levels]            int    scratch  start and number of RoIs of each list
 //   maps          [N, height, width, C]   real   out      gradient of each level's map
 //
 // Launch: roi_align_grad_lists: a block of 1,024 per image and level; roi_align_grad_tiles: 256
 // threads per 8x8 tile of a map and 16 vectors of 8 channels (x8), or 16 channels.
-// Cost: the maps written once (12 images of 800x1344: 0.55 GB), about 5 G products at 512 RoIs an
-// image, 7x7; memory-bound where tiles are empty, else latency.
+// Cost: the maps written once (12 images of 800x1344: 0.55 GB), about 5 G multiply-adds at 512 RoIs
+// per image, 7x7; memory-bound where tiles are empty, else latency-bound.
 // Numerics: fp32 in the order RoI, bin row, bin column, rounded once; deterministic.
-// Edges: at most 32 bins a side; coordinates that are not finite reach whole maps.
+// Edges: at most 32 bins per side; RoIs with non-finite coordinates extend over whole maps.
 //
 // The first kernel lists the RoIs of its image and level in order. In the second the warps of a
-// tile make the weights of 8 RoIs at a time.
+// tile compute the weights of 8 RoIs at a time.
 #include "platform.cuh"
 #include "map_gradients.cuh"
 
 REALS(fp16, fp32)
 
 constexpr int LIST_BLOCK = 1024;
-// First and last feature row (or column) that a RoI may reach, in the two halves of an int; a
-// little too wide, as only speed depends on it. None: last < first.
+// First and last feature row (or column) that a RoI may overlap, in the two halves of an int;
+// slightly conservative, which affects only speed. None: last < first.
 DEVICE int reach(const RoiAxis& axis, int bins) {
   const float end = axis.start + (float)bins * axis.bin_size;
   const float low = floorf(min(axis.start, end)) - 1.0f;
   const float high = floorf(max(axis.start, end)) + 2.0f;
   const float border = (float)(axis.extent - 1);
-  // Comparisons that a value that is no number fails; min and max then take the border.
+  // These comparisons are false for NaN; min and max then clamp to the border.
   if (high < -1.0f || low > border + 2.0f) return 1 << 16;
   const int first = (int)min(max(low, 0.0f), border), last = (int)max(min(high, border), 0.0f);
   return first << 16 | last;
@@ -52,7 +52,7 @@ roi_align_grad_lists(Pyramid maps, const float4* RESTRICT rois, const int* RESTR
     const bool valid = image >= 0 && image < maps.images && on >= 0 && on < maps.levels;
     return valid ? image * maps.levels + on : -1;
   };
-  // A list begins where those of all smaller keys would end.
+  // A list begins after all RoIs with smaller keys.
   int smaller = 0;
   for (int row = threadIdx.x; row < rows; row += LIST_BLOCK) {
     const int other = key_of(row);

@@ -1,19 +1,19 @@
-//! Where the samples of a RoI fall along one axis, merged into weights per feature row or column.
+//! Positions of a RoI's samples along one axis, merged into weights per feature row or column.
 //!
-//! A bilinear sample weighs feature rows and columns independently, and a sample out of range in
-//! either axis weighs nothing. So the mean over a bin's grid of samples is a product of two short
-//! weight lists, with far fewer entries than four taps a sample.
+//! A bilinear sample weighs feature rows and columns independently, and a sample out of range on
+//! either axis has weight 0. So the mean over a bin's grid of samples is an outer product of two
+//! short weight lists, with far fewer entries than four taps per sample.
 
-/// Most samples a side of a bin in an adaptive grid; a box would have to be larger than this many
-/// feature pixels a bin to reach it, which only one that is not finite does.
+/// Maximum samples per side of a bin in an adaptive grid; only a non-finite box covers more than
+/// this many feature pixels per bin.
 pub(crate) const MAX_GRID: usize = 4096;
 
-/// How RoIs are cut into bins and samples.
+/// Bins and samples of a RoI.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grid {
-    /// Bins a side.
+    /// Bins per side.
     pub(crate) pooled: usize,
-    /// Samples a side of a bin; 0 = adaptive.
+    /// Samples per side of a bin; 0 = adaptive.
     pub(crate) sampling_ratio: usize,
     /// Half-pixel shift, and no minimum size.
     pub(crate) aligned: bool,
@@ -39,7 +39,7 @@ impl AxisTaps {
         self.taps.iter_mut().for_each(|(_, weight)| *weight *= factor);
     }
 
-    /// First and last row that any bin reads.
+    /// First and last row read by any bin.
     pub(crate) fn extent(&self) -> Option<(u32, u32)> {
         let first = self.taps.iter().map(|t| t.0).min()?;
         let last = self.taps.iter().map(|t| t.0).max()?;
@@ -98,7 +98,7 @@ fn push_sample(taps: &mut Vec<(u32, f32)>, bin_start: usize, at: f32, extent: us
     push_tap(taps, bin_start, low + 1, fraction * weight);
 }
 
-/// Adds to the tap of this row if it is one of the bin's last two, where neighbouring samples meet.
+/// Adds to this row's tap if it is one of the bin's last two, which neighbouring samples share.
 fn push_tap(taps: &mut Vec<(u32, f32)>, bin_start: usize, row: usize, weight: f32) {
     if weight == 0.0 {
         return;

@@ -38,8 +38,8 @@ mod tests {
     use crate::case::hand::{refusal, run, tensor};
     use crate::case::index;
 
-    /// A share of the images near the rate drops; the others grow, so that the mean stays; another
-    /// block, seed or epoch drops others.
+    /// The share of dropped images is close to the rate; the others are scaled to keep the mean;
+    /// another block, seed or epoch drops other images.
     #[test]
     fn the_share_that_drops_is_the_rate() {
         let images = 4000;

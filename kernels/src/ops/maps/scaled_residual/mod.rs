@@ -1,8 +1,8 @@
-//! The end of a residual block of ConvNeXt: `y = x + kept * scale * branch`, each channel with its
-//! scale, and the branch of each image kept or dropped.
+//! The end of a ConvNeXt residual block: `y = x + kept * scale * branch`, with layer scale and
+//! stochastic depth: the branch of each image is kept or dropped.
 //!
 //! Matches torch's `x + stochastic_depth(layer_scale * branch, rate, "row")`: an image keeps its
-//! branch with probability `1 - rate`, divided by that; without `drop` all do, undivided. Which
+//! branch with probability `1 - rate`, divided by it; without `drop` all are kept, undivided. Which
 //! images keep it is a pure function of (seed, epoch, image, block).
 
 mod cases;
@@ -21,49 +21,49 @@ use crate::{BackwardRule, OpError, Sink, Source, TensorDesc, check, op};
 pub use cases::cases;
 
 op! {
-    /// `y = x + kept * scale * branch`. Sums of its gradient over positions of an image are in f32,
-    /// by parts, and the parts in f64. Bound by memory.
+    /// `y = x + kept * scale * branch`. Gradient sums over positions of an image are in f32, in
+    /// parts, and over the parts in f64. Memory-bound.
     #[derive(Copy)]
     pub struct ScaledResidual = "scaled_residual" {
-        /// The branches that are dropped; there is an input `image_keys`.
+        /// Stochastic depth; adds an input `image_keys`.
         pub drop: Option<Drop>,
     }
     in ScaledResidualInputs {
-        /// Start of the block.
+        /// Input of the block.
         x: real "[N, .., C]",
         /// The branch.
         branch: real "[N, .., C]",
-        /// A factor per channel.
+        /// Layer scale.
         scale: f32 "[C]",
     }
     optional {
-        /// Keys of the images, by which they are drawn.
+        /// Keys of the images, for the random numbers.
         image_keys: i32 "[N, 4]" if |op| op.drop.is_some(),
     }
     out {
-        /// End of the block.
+        /// Output of the block.
         y: Activation "[N, .., C]",
     }
 }
 
-/// A drawing of the images that keep a branch.
+/// Stochastic depth: the random selection of the images that keep a branch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drop {
-    /// Probability that an image drops it, from 0 up to 1.
+    /// Probability that an image drops it, at least 0 and below 1.
     pub rate: f32,
     /// Seed of the run.
     pub seed: u64,
-    /// Which branch of the model.
+    /// Index of the branch in the model.
     pub block: u32,
 }
 
 impl Drop {
-    /// Words below it drop the branch.
+    /// Random words below this drop the branch.
     pub(super) fn threshold(&self) -> u32 {
         (f64::from(self.rate) * 4_294_967_296.0) as u32
     }
 
-    /// The factor of each image's branch.
+    /// The multiplier of each image's branch.
     fn factors(&self, keys: &[i32]) -> Vec<f32> {
         let keeps =
             |key: &[i32]| keyed(self.seed, key, Purpose::Depth, self.block) >= self.threshold();
@@ -71,13 +71,13 @@ impl Drop {
         keys.chunks_exact(4).map(factor).collect()
     }
 
-    /// The factor of a branch that is kept.
+    /// The multiplier of a kept branch.
     pub(super) fn kept(&self) -> f32 {
         1.0 / (1.0 - self.rate)
     }
 }
 
-/// The factor of each of `images` branches.
+/// The multiplier of each of `images` branches.
 fn factors(drop: Option<Drop>, keys: Option<&[i32]>, images: usize) -> Vec<f32> {
     match (drop, keys) {
         (Some(drop), Some(keys)) => drop.factors(keys),
@@ -85,7 +85,7 @@ fn factors(drop: Option<Drop>, keys: Option<&[i32]>, images: usize) -> Vec<f32> 
     }
 }
 
-/// Fails unless images drop a branch with a probability below 1.
+/// Fails unless the drop probability is below 1.
 fn check_rate(op: &'static str, drop: Option<Drop>) -> Result<(), OpError> {
     let rate = drop.map_or(0.0, |drop| drop.rate);
     check::parameter(op, "rate", (0.0..1.0).contains(&rate), "at least 0 and less than 1", rate)
@@ -136,16 +136,16 @@ fn keys(args: &LaunchArgs<'_>) -> Arg {
     args.inputs.get(3).map_or(Arg::Null, |keys| keys.read())
 }
 
-/// Positions of `[N, .., C]`, and those of an image.
+/// Positions of `[N, .., C]`: of the tensor, and per image.
 fn positions(x: &TensorDesc) -> [usize; 2] {
     let image = x.shape[1..x.shape.len() - 1].iter().product();
     [x.dim(0) * image, image]
 }
 
-/// Values of a block.
+/// Values per block.
 const BLOCK_VALUES: usize = 256 * 8;
 
-/// An elementwise kernel, image by image.
+/// An elementwise kernel that processes each image separately.
 fn over(kernel: &'static str, drop: Option<Drop>, args: &LaunchArgs<'_>) -> Launch {
     let x = args.inputs[0];
     let len = positions(x.desc)[1] * x.dim(-1);
@@ -160,7 +160,7 @@ fn over(kernel: &'static str, drop: Option<Drop>, args: &LaunchArgs<'_>) -> Laun
         .arg(arg(drop))
 }
 
-/// Bytes of the sums over chunks of positions.
+/// Bytes for the sums over chunks of positions.
 fn workspace_bytes(x: &TensorDesc) -> usize {
     Chunks::of(positions(x)[0], x.dim(-1)).bytes()
 }
@@ -169,25 +169,25 @@ op! {
     /// Gradients of the branch and of the scale.
     #[derive(Copy)]
     pub struct ScaledResidualGrad = "scaled_residual_grad" {
-        /// As of the op.
+        /// As in the forward op.
         pub drop: Option<Drop>,
     }
     in ScaledResidualGradInputs {
-        /// Gradient of the end, and of the start.
+        /// Gradient of the block's output, which is also the gradient of `x`.
         g: real "[N, .., C]",
         /// The branch.
         branch: real "[N, .., C]",
-        /// A factor per channel.
+        /// Layer scale.
         scale: f32 "[C]",
     }
     optional {
-        /// Keys of the images, by which they are drawn.
+        /// Keys of the images, for the random numbers.
         image_keys: i32 "[N, 4]" if |op| op.drop.is_some(),
     }
     out {
         /// Gradient of the branch.
         dbranch: Gradient "[N, .., C]",
-        /// Gradient of the factors.
+        /// Gradient of the layer scale.
         dscale: WeightGradient "[C]",
     }
 }
@@ -235,11 +235,11 @@ impl Kernel for ScaledResidualGrad {
     }
 }
 
-/// Positions of a task, and of the sums in f32.
+/// Positions per task, and per f32 sum.
 const TASK: usize = 64;
 
-/// Runs `f` on tasks of whole positions: the factor of their image, where they begin, and their
-/// part of `out`.
+/// Runs `f` on tasks of consecutive positions with: the multiplier of their image, their start, and
+/// their part of `out`.
 fn tasks(
     out: &mut [f32],
     channels: usize,
@@ -267,7 +267,7 @@ fn forward(x: &[f32], branch: &[f32], scale: &[f32], factors: &[f32], y: &mut [f
 }
 
 wide! {
-    /// [`forward`] of some positions of one image.
+    /// [`forward`] for some positions of one image.
     fn add(x: &[f32], branch: &[f32], scale: &[f32], factor: f32, y: &mut [f32]) {
         let channels = scale.len();
         let positions = y.chunks_exact_mut(channels).zip(x.chunks_exact(channels));
@@ -288,7 +288,7 @@ fn grad_branch(g: &[f32], scale: &[f32], factors: &[f32], dbranch: &mut [f32]) {
 }
 
 wide! {
-    /// [`grad_branch`] of some positions of one image.
+    /// [`grad_branch`] for some positions of one image.
     fn multiply(g: &[f32], scale: &[f32], factor: f32, dbranch: &mut [f32]) {
         let channels = scale.len();
         let positions = dbranch.chunks_exact_mut(channels).zip(g.chunks_exact(channels));
@@ -300,8 +300,8 @@ wide! {
     }
 }
 
-/// Sums over positions of `factor * g * branch`: of [`TASK`] positions of an image in f32, then in
-/// f64.
+/// Sums of `factor * g * branch` over positions: over [`TASK`] positions of an image in f32, then
+/// in f64.
 fn grad_scale(
     g: &[f32],
     branch: &[f32],

@@ -1,27 +1,27 @@
-// The end of a residual block, y = x + kept * scale * branch, with a scale for each channel and
-// branches that some images drop, and its gradients.
+// The end of a residual block, y = x + kept * scale * branch, with a scale per channel and
+// stochastic depth, and its gradients.
 //
-//   x        [N * P, C]          real   in   input; P positions an image
-//   branch   [N * P, C]          real   in   summand
-//   scale    [C]                 float  in   factor of a channel
+//   x        [N * P, C]          real   in   input; P positions per image
+//   branch   [N * P, C]          real   in   residual branch
+//   scale    [C]                 float  in   scale per channel
 //   keys     [N, 4]              int    in   image id (two words), store, epoch; null: none drops
 //   y        [N * P, C]          real   out  output
 //   g        [N * P, C]          real   in   gradient of y
 //   dbranch  [N * P, C]          real   out  kept * scale * g
 //   dscales  [N * P / chunk, C]  float  out  sums of kept * g * branch over chunks
 //
-// Launch: y = images, x = blocks of 256 threads with 8 values each; the sums a block of 256 per
-// chunk of positions and 32 vectors of channels, as bias_grad's.
+// Launch: y = images, x = blocks of 256 threads with 8 values each; the sums use a block of 256 per
+// chunk of positions and 32 vectors of channels, like bias_grad.
 // Cost: 6 bytes per value forward, 10 backward; memory-bound.
 // Numerics: fp32, in a fixed order.
-// Edges: no images write nothing.
+// Edges: without images nothing is written.
 #include "philox.cuh"
 #include "platform.cuh"
 #include "vector.cuh"
 
 REALS(fp16, fp32)
 
-// The images that keep a branch, as `Drop` of mod.rs: those whose random word is not below
+// Selects the images that keep a branch, as `Drop` in mod.rs: their random word is at least
 // `threshold`.
 struct Drop {
   uint64_t seed;
@@ -34,7 +34,7 @@ struct Drop {
 };
 static_assert(sizeof(Drop) == 24, "as the launch lays it out");
 
-// Calls f(i, channel) for the thread's values of image blockIdx.y, of `len` values.
+// Calls f(i, channel) for the thread's values of image blockIdx.y, which has `len` values.
 constexpr int VALUES = 8;
 template <class F>
 DEVICE void over_values(int len, int channels, F f) {

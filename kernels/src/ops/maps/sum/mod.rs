@@ -1,4 +1,4 @@
-//! Sum of tensors of one shape: adds the gradients of a tensor that has several readers.
+//! Sum of tensors of the same shape: adds the gradients of a tensor with several consumers.
 
 mod cases;
 
@@ -21,15 +21,15 @@ op! {
         x_i: float "[..]",
     }
     out {
-        /// The sum, of the role of `x_0`.
+        /// The sum, with the role of `x_0`.
         y: Activation "[..]",
     }
 }
 
-/// Terms of a launch; as in `sum.cu`.
+/// Terms per launch; as in `sum.cu`.
 const MAX_TERMS: usize = 32;
 
-/// Elements a thread works on.
+/// Elements per thread.
 const VECTOR: usize = 8;
 
 impl Kernel for Sum {
@@ -76,7 +76,7 @@ impl Kernel for Sum {
     }
 }
 
-/// Elements a task works on: large enough to hide the cost of a task, small enough for L2.
+/// Elements per task: large enough to hide the cost of a task, small enough for L2.
 const CHUNK: usize = 1 << 14;
 
 /// Adds `inputs` elementwise into `output`, in order.

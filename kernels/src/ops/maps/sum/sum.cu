@@ -1,18 +1,18 @@
-// Sum of tensors of one shape, y = x_0 + x_1 + .., in this order.
+// Sum of tensors of the same shape, y = x_0 + x_1 + .., in this order.
 //
 //   x       [len]  half/float  in   one of up to 32 tensors
 //   before  [len]  float       in   sum of earlier launches' terms, or null
-//   carry   [len]  float       out  this sum in fp32 in place of y, or null
-//   y       [len]  half/float  out  the sum, of the type of x
+//   carry   [len]  float       out  this sum in fp32 instead of y, or null
+//   y       [len]  half/float  out  the sum, with the type of x
 //
 // Launch: a thread per 8 elements, blocks of 256.
 // Cost: (terms + 1) * len elements moved; memory-bound.
-// Numerics: fp32 in the order of the terms, rounded once however many launches there are.
+// Numerics: fp32 in the order of the terms, rounded once for any number of launches.
 // Edges: a tail of fewer than 8 elements is added one by one.
 #include "platform.cuh"
 #include "vector.cuh"
 
-constexpr int MAX_TERMS = 32;  // of a launch; more would take more kernel parameters than pays
+constexpr int MAX_TERMS = 32;  // per launch; more would need too much kernel parameter space
 struct Terms {
   const void* x[MAX_TERMS];
 };

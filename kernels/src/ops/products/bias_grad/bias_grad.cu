@@ -1,11 +1,11 @@
-// Gradient of a bias: column sums of a gradient, as torch's sum over all but the last dimension.
+// Bias gradient: column sums of a gradient, as torch's sum over all but the last dimension.
 //
 //   g        [m * inner, k]          half/float  in       gradient; inner rows for each of m
-//   count    [1]                     int         in       how many of the m are in use, or null
+//   count    [1]                     int         in       number of the m in use, or null
 //   partial  [m * inner / chunk, k]  float       scratch  sums of each chunk of rows
 //   db       [k]                     float       out      gradient of the bias
 //
-// Launch: bias_grad_partial has a block of 256 per chunk of rows and 32 vectors of columns,
+// Launch: bias_grad_partial uses a block of 256 per chunk of rows and 32 vectors of columns,
 // bias_grad_total one per 32 columns.
 // Cost: m * inner * k loads and adds; memory-bound (P2 of 12 images: 413 MB).
 // Numerics: fp32 within a chunk, fp64 over the chunks, both in a fixed order.

@@ -1,4 +1,4 @@
-//! Gradient of a bias: the sum of a gradient over all but its last dimension.
+//! Bias gradient: the sum of a gradient over all but its last dimension.
 
 mod cases;
 
@@ -15,8 +15,8 @@ use crate::{DType, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// `db[k] = sum of g[.., k]`. Bound by memory. Sums of 64 rows in f32, those in f64, in order:
-    /// deterministic.
+    /// `db[k] = sum of g[.., k]`. Memory-bound. Sums over 64 rows in f32, over groups in f64, in
+    /// order: deterministic.
     pub struct BiasGrad = "bias_grad" {
         /// The last input is `count [1] i32`.
         pub counted: bool,
@@ -26,11 +26,11 @@ op! {
         g: float "[M, .., K]",
     }
     optional {
-        /// Rows of the M that contribute.
+        /// Number of the M rows that contribute.
         count: i32 "[1]" if |op| op.counted,
     }
     out {
-        /// Its sum over all but the last dimension.
+        /// Sum of `g` over all but the last dimension.
         db: WeightGradient "[K]",
     }
 }
@@ -78,10 +78,10 @@ fn chunks(g: &TensorDesc) -> Chunks {
     Chunks::of(rows, g.dim(-1))
 }
 
-/// Rows of a task, summed in groups of [`GROUP`].
+/// Rows per task, summed in groups of [`GROUP`].
 const TASK: usize = 512;
 
-/// Rows whose sum is taken in f32.
+/// Rows whose sum is in f32.
 const GROUP: usize = 64;
 
 /// Scratch for `rows` rows of `width`.
@@ -89,7 +89,7 @@ pub(crate) fn workspace_len(rows: usize, width: usize) -> usize {
     rows.div_ceil(GROUP) * width
 }
 
-/// `sums[k] = sum over rows of g[row][k]`, the rows as wide as `sums`.
+/// `sums[k] = sum over rows of g[row][k]`; rows are as long as `sums`.
 pub(crate) fn sum_rows(g: &[f32], sums: &mut [f32], workspace: &mut [f32]) {
     let width = sums.len();
     if width == 0 {
@@ -109,8 +109,8 @@ pub(crate) fn sum_rows(g: &[f32], sums: &mut [f32], workspace: &mut [f32]) {
     }
 }
 
-/// The sum of one column of which all elements are 0 but those of `rows`, which are in order and
-/// `len` long each in `g`: the bits of [`sum_rows`].
+/// The sum of one column in which all elements are 0 except those of `rows`, which are in order and
+/// have `len` elements each in `g`: bit-identical to [`sum_rows`].
 pub(crate) fn sum_of_rows(g: &[f32], len: usize, rows: &[usize]) -> f32 {
     let mut total = 0.0;
     let (mut group, mut sum) = (0, 0.0);
@@ -143,7 +143,7 @@ mod tests {
     use crate::case::hand::run;
     use crate::case::{constant, floats};
 
-    /// 0.1 is no f32: a running f32 sum over a million of them is off by about one in a thousand.
+    /// 0.1 is not an exact f32: a running f32 sum over a million of them is off by about 0.1 %.
     #[test]
     fn a_million_rows_keep_their_digits() {
         let g = floats(Role::Gradient, &[1_000_000, 1], vec![0.1; 1_000_000]);

@@ -5,7 +5,7 @@ use crate::Role;
 use crate::case::{OpCase, constant, integers, normal};
 
 /// Rows 0, 1, primes, none in use, counts below the capacity, odd channels and more than a warp
-/// holds, and positives of a COCO image.
+/// processes at once, and positives in a COCO image.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         ([0, 5, 5, 8], 3, 0),
@@ -20,7 +20,7 @@ pub fn cases() -> Vec<OpCase> {
     let masked = [
         ([5, 7, 3, 8], 3, 5),
         ([11, 5, 5, 37], 11, 7),
-        // Rows for each thread of a sum over them, and warps without a pixel.
+        // Several rows for each thread of the sum over rows, and warps without a pixel.
         ([67, 1, 3, 16], 3, 67),
     ];
     let finished = masked.into_iter().flat_map(|(shape, classes, count)| {
@@ -45,7 +45,7 @@ fn case(shape: [usize; 4], classes: usize, count: i32) -> OpCase {
     OpCase::new(label, ClassMasks { relu: false }, inputs).grad(&[0, 1, 2])
 }
 
-/// The gradient only: masked where x is not positive, with the gradient of a bias of x.
+/// Only the gradient: masked where x is not positive, with the bias gradient of x.
 fn gradient(case: &OpCase, relu: bool, bias_grad: bool) -> OpCase {
     let [x, w, _, labels, count] = &case.inputs[..] else { unreachable!("five inputs") };
     let g = normal(Role::Gradient, &x.desc.shape[..3], 5, 1.0);
@@ -119,7 +119,7 @@ mod tests {
             one(&BiasGrad { counted }, &[&spread, &count]),
         ];
         for (output, (got, want)) in grads.iter().zip(&want).enumerate() {
-            // Equal as numbers: zeros may differ in sign.
+            // Numerically equal: zeros may differ in sign.
             assert_eq!(got.as_f32(), want, "output {output}");
         }
         let masked = run(&ClassMasksGrad { relu: true, bias_grad: true }, &inputs);

@@ -1,5 +1,5 @@
-// Mask logits of each row's own class, and the gradients: a 1x1 convolution of which each row
-// keeps one channel.
+// Mask logits of each row's own class, and the gradients: a 1x1 convolution in which each row keeps
+// one output channel.
 //
 //   x         [M, pixels, C]  real   in       map of a RoI
 //   w         [K, C]          real   in       a filter per class
@@ -9,19 +9,19 @@
 //   logits    [M, pixels]     real   out      forward: 0 in rows without a mask
 //   g         [M, pixels]     real   in       backward: gradient of the logits
 //   dx        [M, pixels, C]  real   out      backward: 0 in rows without a mask
-//   partials  [M, sums]       float  scratch  backward: sums of a row: C, of g, and of dx if wanted
+//   partials  [M, sums]       float  scratch  backward: row sums for dw (C), db (1), bias_db (C)
 //   dw        [K, C]          float  out      backward: sums over the rows of a class
 //   db        [K]             float  out      backward
 //   bias_db   [C]             float  out      backward: sums of dx over all rows, or null
 //
 // Launch: a block of 256 per row, whose warps share its pixels; class_masks_grad_total has a block
-// per class and 32 columns, and after the classes those of bias_db.
+// per class and 32 columns, followed by the blocks of bias_db.
 // Cost: 2 * M * pixels * C bytes forward and twice that backward (308 and 616 MB at 768 rows of
 // 28x28x256); memory-bound.
 // Numerics: fp32 within a row, fp64 over the rows of a class, in a fixed order; bias_db sums dx
 // before it is rounded.
-// Edges: with relu dx is 0 where x is not positive; rows without a mask are not read; a label that
-// is no class shows as NaN, and gives no gradient.
+// Edges: with relu dx is 0 where x is not positive; rows without a mask are not read; an invalid
+// label gives NaN logits and no gradient.
 #include "platform.cuh"
 #include "reduce.cuh"
 #include "vector.cuh"
@@ -29,7 +29,7 @@
 REALS(fp16, fp32)
 
 constexpr int WARPS = 8;
-constexpr int TOGETHER = 4;  // pixels of a warp at a time: as many loads in flight
+constexpr int TOGETHER = 4;  // pixels per warp at a time: the number of loads in flight
 
 // Class of a row, 0 if it has no mask.
 DEVICE int class_of(const int* labels, const int* count, int row) {
@@ -79,7 +79,7 @@ DEVICE void class_masks(const real* x, const real* w, const float* b, const int*
 CLASS_MASKS(class_masks_f16x8, WIDE)
 CLASS_MASKS(class_masks_f16, 1)
 
-// Gradient of the input of one row, and the row's summands of the gradients of its class.
+// Gradient of the input of one row, and the row's terms of the gradients of its class.
 template <int W>
 DEVICE void class_masks_grad(const real* g, const real* x, const real* w, const int* labels,
                              const int* count, real* dx, float* partials, int pixels, int channels,
@@ -114,7 +114,7 @@ DEVICE void class_masks_grad(const real* g, const real* x, const real* w, const 
         float v[W], grad[W];
         load(v, x + at);
         for (int i = 0; i < W; i++) {
-          // As relu_mask: no gradient where x is a NaN.
+          // Like relu_mask: no gradient where x is NaN.
           grad[i] = !relu || v[i] > 0.0f ? slope * factor[i] : 0.0f;
           sums[i] = __fmaf_rn(slope, v[i], sums[i]);
           bias_sums[i] += grad[i];
@@ -157,8 +157,8 @@ DEVICE void class_masks_grad(const real* g, const real* x, const real* w, const 
 CLASS_MASKS_GRAD(class_masks_grad_f16x8, WIDE)
 CLASS_MASKS_GRAD(class_masks_grad_f16, 1)
 
-// Sums over the rows of a class: thread lane i of a column takes rows i, i + 8, .. After the last
-// class those over the rows of all.
+// Sums over the rows of a class: thread lane i of a column adds rows i, i + 8, .. The blocks after
+// the last class sum over the rows of all classes.
 KERNEL(256)
 class_masks_grad_total(const float* RESTRICT partials, const int* RESTRICT labels,
                        const int* RESTRICT count, float* RESTRICT dw, float* RESTRICT db,

@@ -1,7 +1,7 @@
-//! Mask logits of each row's own class: the mask predictor where only that channel is used.
+//! Mask logits of each row's own class: the mask predictor if only that channel is used.
 //!
-//! Equals a 1x1 convolution of `x` with all of `w`, of which each row keeps the channel of its
-//! label: the training step needs no other.
+//! Equals a 1x1 convolution of `x` with all of `w` in which each row keeps the channel of its
+//! label: the training step needs no others.
 
 mod cases;
 
@@ -23,11 +23,12 @@ use crate::{
 pub use cases::cases;
 
 op! {
-    /// The channel of each row's class of a 1x1 convolution. Bound by memory: x is read once.
-    /// Deterministic; on the CPU the bits are the convolution's.
+    /// The channel of each row's class of a 1x1 convolution. Memory-bound: x is read once.
+    /// Deterministic; on the CPU bit-identical to the convolution.
     #[derive(Copy, Eq)]
     pub struct ClassMasks = "class_masks" {
-        /// x is the output of a ReLU, and its gradient is that of the ReLU's input.
+        /// x is the output of a ReLU, and the backward op computes the gradient of the ReLU's
+        /// input.
         pub relu: bool,
     }
     in ClassMasksInputs {
@@ -49,18 +50,18 @@ op! {
 }
 
 op! {
-    /// Gradients of the input, the filters and the bias. Bound by memory: x is read once, dx
-    /// written once.
+    /// Gradients of the input, the filters and the bias. Memory-bound: x is read once, dx written
+    /// once.
     ///
-    /// On the CPU the bits are those of the convolution's gradients for a `g` that is 0 in the
-    /// other channels, up to the sign of zeros; in CUDA sums of a row in fp32, those of a class in
-    /// fp64, in order. Deterministic.
+    /// On the CPU bit-identical to the convolution's gradients with a `g` that is 0 in the other
+    /// channels, up to the sign of zeros; in CUDA row sums are in fp32, sums over rows in fp64, in
+    /// order. Deterministic.
     #[derive(Copy, Eq)]
     pub struct ClassMasksGrad = "class_masks_grad" {
         /// x is the output of a ReLU, and `dx` the gradient of its input: 0 where x is not
         /// positive.
         pub relu: bool,
-        /// The last output is the gradient of the bias that x was made with.
+        /// The last output is the bias gradient of the layer that computes x.
         pub bias_grad: bool,
     }
     in ClassMasksGradInputs {
@@ -76,7 +77,7 @@ op! {
         count: i32 "[1]",
     }
     out {
-        /// 0 in rows that have no mask.
+        /// 0 in rows without a mask.
         dx: Gradient "[M, H, W, C]",
         /// 0 for classes without rows.
         dw: WeightGradient "[K, 1, 1, C]",
@@ -87,13 +88,13 @@ op! {
     }
 }
 
-/// Fails unless there is a class.
+/// Fails unless there is at least one class.
 fn check_classes(op: &'static str, dims: &Dims) -> Result<(), OpError> {
     let classes = dims.get("K");
     check::parameter(op, "K", classes > 0, "at least 1", classes)
 }
 
-/// A multiply-add for each element of x.
+/// One multiply-add per element of x.
 fn flops(x: &TensorDesc) -> u64 {
     2 * x.len() as u64
 }
@@ -150,26 +151,27 @@ impl Kernel for ClassMasks {
     }
 }
 
-/// Halves of a 16-byte load; as in `vector.cuh`.
+/// Halves per 16-byte load; as in `vector.cuh`.
 const WIDE: usize = 8;
-/// Columns of a block of the sums by class.
+/// Columns per block of the sums by class.
 const COLUMNS: usize = 32;
 
 fn kernel(wide: [&'static str; 2], channels: usize) -> &'static str {
     wide[usize::from(!channels.is_multiple_of(WIDE))]
 }
 
-/// `M`, positions of a row, `C`, `K`.
+/// `M`, positions per row, `C`, `K`.
 fn sizes(launch: Launch, x: &TensorDesc, w: &TensorDesc) -> Launch {
     launch.int(x.dim(0)).int(x.dim(1) * x.dim(2)).int(x.dim(3)).int(w.dim(0))
 }
 
-/// Sums of a row: by channel for its filter, and of g; with `bias_grad` also of dx by channel.
+/// Sums per row: of its filter gradient by channel and of g; with `bias_grad` also of dx by
+/// channel.
 fn row_sums(x: &TensorDesc, bias_grad: bool) -> usize {
     x.dim(3) + 1 + if bias_grad { x.dim(3) } else { 0 }
 }
 
-/// Bytes of the sums of all rows.
+/// Bytes for the sums of all rows.
 fn partial_bytes(x: &TensorDesc, bias_grad: bool) -> usize {
     x.dim(0) * row_sums(x, bias_grad) * size_of::<f32>()
 }
@@ -253,7 +255,7 @@ impl Kernel for ClassMasksGrad {
     }
 }
 
-/// The product of one row with one filter.
+/// The GEMM of one row with one filter.
 fn row_shape(x: &TensorDesc) -> ConvShape {
     ConvShape::matrix(x.dim(1) * x.dim(2), x.dim(3), 1)
 }

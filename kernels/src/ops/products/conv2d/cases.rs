@@ -8,8 +8,8 @@ use crate::matmul::out_extent;
 use crate::ops::relu_mask::one_sided;
 
 /// No images, one value, primes, every kernel of the model, tiles and their neighbours, more
-/// channels than a block of the reduction, a stride larger than the kernel; then what CUDA cuts in
-/// other ways, and FPN's 3x3 at C5.
+/// channels than a block of the reduction, a stride larger than the kernel; then the cases that
+/// CUDA tiles in other ways, and FPN's 3x3 at C5.
 pub fn cases() -> Vec<OpCase> {
     let shapes: [([usize; 4], [usize; 4]); 10] = [
         ([0, 5, 5, 3], [4, 3, 1, 1]),
@@ -43,9 +43,9 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// Shapes for which the CUDA launches take large tiles or split the reduction, each in one of the
-/// three passes at least, aligned and not; the flags alone and together; images past the count
-/// that hold NaN.
+/// Shapes for which the CUDA launches use large tiles or split-k, each in at least one of the three
+/// passes, aligned and unaligned; flags separately and together; images past the count that hold
+/// NaN.
 fn cut_cases() -> Vec<OpCase> {
     let plain = Conv2d::new(1, 0);
     let scale = Conv2d { scale: true, ..plain.clone() };
@@ -62,15 +62,15 @@ fn cut_cases() -> Vec<OpCase> {
         ([12, 24, 48, 128], [16, 1, 1, 0], &counted, 2),
         ([3, 19, 17, 136], [200, 1, 1, 0], &all, 2),
         ([3, 19, 17, 136], [136, 1, 2, 0], &counted, 2),
-        // Splits of forward, and of the input's gradient with taps shared out to residue classes.
+        // Split-k for forward, and for the input's gradient with taps assigned to residue classes.
         ([3, 3, 5, 264], [24, 3, 1, 1], &all, 2),
         ([3, 3, 5, 264], [24, 3, 1, 1], &residual, 0),
         ([3, 6, 5, 24], [264, 3, 2, 1], &all, 2),
         ([3, 6, 5, 24], [264, 3, 2, 1], &scale, 0),
         ([2, 3, 3, 5], [270, 3, 1, 1], &all, 1),
         ([2, 4, 3, 5], [270, 3, 2, 0], &counted, 1),
-        // Channels that are no multiple of a stage's 32; more rows than a tile; classes without a
-        // tap; no images at all.
+        // Channels that are not a multiple of a stage's 32; more rows than a tile; classes without
+        // a tap; no images at all.
         ([2, 9, 9, 40], [72, 3, 1, 1], &relu, 0),
         ([2, 9, 9, 40], [72, 1, 2, 0], &scale, 0),
         ([1, 9, 8, 72], [8, 2, 2, 0], &residual, 0),
@@ -87,8 +87,8 @@ fn cut_cases() -> Vec<OpCase> {
     cases.iter().map(cut).collect()
 }
 
-/// A residual of half the size, of odd sizes, larger, and of one position; in large tiles, in
-/// splits and unaligned; with all other flags.
+/// A residual of half the size, of odd sizes, larger, and of one position; in large tiles, with
+/// split-k and unaligned; with all other flags.
 fn nearest_cases() -> Vec<OpCase> {
     let bare = Conv2d { residual: true, nearest: true, ..Conv2d::new(1, 0) };
     let some = Conv2d { bias: true, ..bare.clone() };
@@ -103,8 +103,8 @@ fn nearest_cases() -> Vec<OpCase> {
         ([2, 3, 4, 8], [8, 1, 1, 0], [1, 1], &all),
         ([12, 24, 48, 16], [128, 1, 1, 0], [12, 24], &some),
         ([3, 3, 5, 264], [24, 3, 1, 1], [2, 3], &all),
-        // A full tile, tails and rows past the count; splits of large tiles; columns that are no
-        // whole chunks in both.
+        // A full tile, tails and rows past the count; split-k of large tiles; columns that are not
+        // a multiple of a chunk in both.
         ([3, 8, 9, 8], [136, 1, 1, 0], [4, 5], &all),
         ([3, 8, 9, 8], [136, 1, 1, 0], [4, 5], &some),
         ([3, 8, 9, 8], [129, 1, 1, 0], [4, 5], &all),
@@ -112,7 +112,7 @@ fn nearest_cases() -> Vec<OpCase> {
         ([1, 5, 13, 192], [72, 3, 1, 1], [3, 7], &some),
         ([1, 5, 13, 192], [65, 3, 1, 1], [3, 7], &all),
         ([3, 8, 9, 24], [136, 3, 1, 1], [4, 5], &some),
-        // Maps of one row, of one column, and of both.
+        // Maps of one row, of one column, and 1x1.
         ([2, 1, 72, 8], [136, 1, 1, 0], [1, 36], &bare),
         ([2, 72, 1, 8], [136, 1, 1, 0], [36, 1], &bare),
         ([144, 1, 1, 8], [136, 1, 1, 0], [1, 1], &bare),
@@ -134,8 +134,8 @@ fn nearest_cases() -> Vec<OpCase> {
     rows.iter().map(case).collect()
 }
 
-/// With signs: in large and small tiles, in splits, unaligned; with a residual, and counted. Sums
-/// of small integers, which are exact: a sign is that of the same value everywhere, and often of 0.
+/// With signs: in large and small tiles, with split-k, unaligned; with a residual, and counted.
+/// Sums of small integers, which are exact, so signs match on every device; many sums are 0.
 fn signs_cases() -> Vec<OpCase> {
     let relu = Conv2d { relu: true, signs: true, ..Conv2d::new(1, 0) };
     let all = Conv2d { scale: true, bias: true, residual: true, counted: true, ..relu.clone() };
@@ -163,8 +163,8 @@ fn signs_cases() -> Vec<OpCase> {
     rows.iter().map(case).collect()
 }
 
-/// Taps, strides and every flag in large tiles, as a GPU of few multiprocessors chooses them, with
-/// tails in rows, columns and the reduction.
+/// Taps, strides and every flag in large tiles, as selected on a GPU with few SMs, with tails in
+/// rows, columns and the reduction.
 fn few_cases() -> Vec<OpCase> {
     let plain = Conv2d::new(1, 0);
     let scale = Conv2d { scale: true, ..plain.clone() };
@@ -179,13 +179,14 @@ fn few_cases() -> Vec<OpCase> {
         ([3, 12, 13, 136], [72, 3, 1, 1], &residual),
         ([2, 6, 7, 40], [72, 3, 2, 1], &all),
         ([3, 12, 13, 136], [5, 3, 1, 1], &residual),
-        // A full tile, tails and rows past the count, also of columns that are no whole chunks.
+        // A full tile, tails and rows past the count, also with columns that are not a multiple of
+        // a chunk.
         ([3, 8, 9, 136], [136, 1, 1, 0], &all),
         ([3, 8, 9, 136], [136, 1, 1, 0], &plain),
         ([3, 8, 9, 8], [129, 1, 1, 0], &all),
         ([3, 8, 9, 8], [129, 1, 1, 0], &plain),
         ([3, 8, 9, 8], [192, 1, 1, 0], &signs),
-        // Splits of large tiles: forward and the input's gradient; the weight's.
+        // Split-k of large tiles: forward and the input's gradient; the weight's.
         ([1, 5, 13, 192], [72, 3, 1, 1], &plain),
         ([1, 5, 13, 192], [65, 3, 1, 1], &plain),
         ([1, 5, 13, 72], [192, 3, 1, 1], &plain),
@@ -202,8 +203,8 @@ fn few_cases() -> Vec<OpCase> {
     rows.iter().map(case).collect()
 }
 
-/// Groups that are taken together, in part or all of them, that fill a tile as they are, and of one
-/// channel; gaps between taps, in chunks and not; both; strides, splits and every flag.
+/// Groups that are merged, some or all of them; groups that fill a tile; groups of one channel;
+/// dilation, in chunks and not; both; strides, split-k and every flag.
 fn grouped_cases() -> Vec<OpCase> {
     let plain = Conv2d::new(1, 0);
     let bias = Conv2d { bias: true, ..plain.clone() };
@@ -218,7 +219,8 @@ fn grouped_cases() -> Vec<OpCase> {
         ([2, 7, 6, 128], [256, 3, 2, 1], [1, 2], &signs),
         ([1, 6, 7, 192], [128, 3, 1, 1], [1, 2], &plain),
         ([1, 5, 5, 24], [24, 3, 1, 1], [1, 24], &plain),
-        // A filter a channel: 7x7 as the GPU has kernels for, in tiles, tails and chunks, and not.
+        // Depthwise: 7x7, for which the GPU has kernels, in tiles, tails and chunks; and other
+        // sizes.
         ([2, 9, 11, 66], [66, 7, 1, 3], [1, 66], &bias),
         ([1, 3, 4, 8], [8, 7, 1, 3], [1, 8], &plain),
         ([9, 16, 19, 24], [24, 7, 1, 3], [1, 24], &bias),
@@ -252,8 +254,8 @@ fn past_count(inputs: &mut [HostTensor], count: usize) {
 }
 
 /// Rounding error of `conv2d_grad_input` with a scale, which CUDA multiplies into the weights in
-/// half: up to 2^-11 of each product, so it shows where large products cancel. The cases reach 0.86
-/// of the error that is then allowed.
+/// half: up to 2^-11 of each term, so it shows where large terms cancel. The cases reach 0.86 of
+/// the error that is then allowed.
 pub(in super::super) const SCALED_FLOOR: f64 = 1.2e-3;
 
 fn case(
@@ -301,7 +303,7 @@ mod tests {
     use crate::case::hand::{refusal, run, tensor};
     use crate::ops::product::{GradInput, GradWeight};
 
-    /// Images past the count hold NaN and leave no trace in any output.
+    /// Images past the count hold NaN and do not affect any output.
     #[test]
     fn images_past_the_count_are_not_read() {
         let counted = true;

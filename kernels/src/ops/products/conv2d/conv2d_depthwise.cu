@@ -1,5 +1,4 @@
-// Convolution with a 7x7 filter for each channel and its gradients; torch's conv2d with as many
-// groups as channels.
+// Depthwise 7x7 convolution and its gradients; torch's conv2d with as many groups as channels.
 //
 //   x         [N, H, W, C]          real   in   input
 //   w         [C, 7, 7, 1]          real   in   filters
@@ -9,16 +8,16 @@
 //   partials  [N*H / chunk, C*7*7]  float  out  sums over chunks of rows
 //   dw        [C, 7, 7, 1]          float  out  gradient of the filters
 //
-// Launch: y = tiles of 64 channels, of which a lane has two; x = rows of the maps, for the filters'
+// Launch: y = tiles of 64 channels, two per lane; x = rows of the maps, for the filter
 // gradient chunks of rows.
-// Cost: 2 * 49 * N*H*W*C FLOPs outside of tensor cores; on C2 of 12 images of 800x1344 with 96
+// Cost: 2 * 49 * N*H*W*C FLOPs without tensor cores; on C2 of 12 images of 800x1344 with 96
 // channels 7.6 GFLOP.
 // Numerics: fp32, in order of the taps; deterministic.
 // Edges: C is even; padded by 3, so that sizes stay.
 //
-// A warp makes strips of 8 columns; for the filters' gradient each of 7 warps has a row of the
-// filter. The gradient of the input is the same convolution of g with `turned` filters.
-// bias_grad_total sums the partials.
+// A warp computes strips of 8 columns; for the filter gradient each of 7 warps handles one filter
+// row. The gradient of the input is the same convolution of g with the filters rotated by 180
+// degrees (`turned`). bias_grad_total sums the partials.
 #include "gemm/conv.cuh"
 #include "platform.cuh"
 #include "real.cuh"
@@ -26,8 +25,8 @@
 REALS(fp16, fp32)
 
 constexpr int SIDE = 7, PAD = SIDE / 2, TAPS = SIDE * SIDE;
-constexpr int CHANNELS = 64;  // of a block
-constexpr int STRIP = 8;      // columns that a warp makes at once
+constexpr int CHANNELS = 64;  // per block
+constexpr int STRIP = 8;      // columns that a warp computes at once
 
 // Two channels of a pixel.
 DEVICE float2 load_pair(const real* from) {

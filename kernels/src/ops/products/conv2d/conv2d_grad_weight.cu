@@ -2,22 +2,22 @@
 // cores; torch.nn.grad.conv2d_weight.
 //
 //   x         [N, H, W, C]        real   in   input
-//   g         [N, P, Q, K]        real   in   gradient of the output; padded: rows of whole chunks
-//   scale     [K]                 float  in   factor of a filter, or null
+//   g         [N, P, Q, K]        real   in   gradient of the output; rows may be padded to chunks
+//   scale     [K]                 float  in   scale of each filter, or null
 //   count     [1]                 int    in   images in use, or null: all
 //   dw        [K, R, S, C]        float  out  gradient of the filters
 //   db        [splits, K]         float  out  sum of g over a split's positions; _bias_ kernels
-//   partials  [splits, K, R*S*C]  float  out  in place of dw where the reduction is split
+//   partials  [splits, K, R*S*C]  float  out  written instead of dw with split-k
 //
-// Launch: x = tiles of D, columns fastest; z = splits, which share the positions that the count
-// leaves; 128 threads; stages in dynamic shared memory.
-// Cost: 2*N*P*Q*K*R*S*C FLOPs; compute-bound; a 3x3 of 256 channels has 36 large tiles and 806,400
-// positions (12 maps of 200x336), so it lives off the splits.
-// Numerics: fp32 sums in order of position; deterministic.
-// Edges: images from the count on are not read; no images give 0.
+// Launch: x = tiles of D, columns fastest; z = splits, which share the positions within the
+// count; 128 threads; stages in dynamic shared memory.
+// Cost: 2*N*P*Q*K*R*S*C FLOPs; compute-bound; a 3x3 of 256 channels gives 36 large tiles and
+// 806,400 positions (12 maps of 200x336), so it relies on split-k.
+// Numerics: fp32 accumulation in order of position; deterministic.
+// Edges: images past the count are not read; no images give zeros.
 //
-// GEMM: GradWeight of gemm/passes.cuh. conv2d_reduce_f32 sums the partials; where `real` is float
-// there are none.
+// GEMM: GradWeight of gemm/passes.cuh. conv2d_reduce_f32 sums the partials; there are no partials
+// if `real` is float.
 #include "platform.cuh"
 #include "conv2d_grad_weight.cuh"
 

@@ -1,5 +1,5 @@
-// The convolution of conv2d.cu and its gradients, with groups of channels or gaps between taps;
-// torch's conv2d with groups or dilation.
+// The convolution of conv2d.cu and its gradients, with groups or dilation; torch's conv2d with
+// groups or dilation.
 //
 //   x         [N, H, W, C]               real   in   input
 //   w         [K, R, S, C / groups]      real   in   filters
@@ -7,13 +7,13 @@
 //   y         [N, P, Q, K]               real   out  output
 //   dx        [N, H, W, C]               real   out  gradient of the input
 //   dw        [K, R, S, C / groups]      float  out  gradient of the filters
-//   partials  [splits, rows, columns]    float  out  in place of these where the reduction is split
+//   partials  [splits, rows, columns]    float  out  written instead of the result with split-k
 //
-// Launch: as there. One group of any size, or groups of multiples of 64 channels and filters:
-// smaller ones are taken together, with filters that conv2d_expand_groups_f16 widened.
-// Cost: 2*N*P*Q*K*R*S*C / groups FLOPs, of groups that were taken together.
-// Numerics: as there.
-// Edges: as there.
+// Launch: same grid as conv2d.cu. One group of any size, or groups with multiples of 64 channels
+// and filters: smaller groups are merged, with filters expanded by conv2d_expand_groups_f16.
+// Cost: 2*N*P*Q*K*R*S*C / groups FLOPs, with the number of merged groups.
+// Numerics: same as conv2d.cu.
+// Edges: same as conv2d.cu.
 #include "platform.cuh"
 #include "conv2d.cuh"
 #include "conv2d_grad_input.cuh"

@@ -1,5 +1,5 @@
-// Copies the rows of a gradient to rows of whole chunks, padded with zeros: then the aligned
-// kernels read them.
+// Copies the rows of a gradient to rows of whole chunks, padded with zeros, for the aligned
+// kernels.
 //
 //   g       [rows, columns]     half  in       gradient of the output, a row per position
 //   padded  [rows, 8 * chunks]  half  scratch  the same, and zeros
@@ -7,7 +7,7 @@
 // Launch: a thread per chunk of 8 values.
 // Cost: 2 * columns + 16 * chunks bytes per row; memory-bound (6,144 rows of 324: 8 MB).
 // Numerics: exact.
-// Edges: no rows are no work.
+// Edges: without rows nothing is written.
 #include "platform.cuh"
 #include "vector.cuh"
 

@@ -1,6 +1,6 @@
-// The small passes around the convolutions' products: sums over splits, and scaled weights.
+// Small kernels around the convolution GEMMs: sums over splits, and scaled weights.
 //
-// conv2d_reduce_f16, which finishes conv2d, and conv2d_reduce_nearest_f16, conv2d_nearest:
+// conv2d_reduce_f16, for conv2d, and conv2d_reduce_nearest_f16, for conv2d_nearest:
 //   partials  [splits, rows, columns]  float  in   sums of each split
 //   scale     [columns]                float  in   or null
 //   bias      [columns]                float  in   or null
@@ -9,37 +9,37 @@
 //   y         [rows, columns]          half   out  0 from row count * per_image on
 //   signs     [rows*columns/8]         byte   out  of y, as in src/signs.rs, or null
 //
-// conv2d_reduce_gradient_f16, which finishes conv2d_grad_input and conv2d_masked:
+// conv2d_reduce_gradient_f16, for conv2d_grad_input and conv2d_masked:
 //   partials  [splits, rows, columns]  float  in   sums of each split
 //   bias      [columns]                float  in   or null
 //   other     [rows, columns]          half   in   gradient that is added, or null
 //   mask      [rows, columns]          half   in   dx is 0 where it is not positive, or null
-//   signs     [rows*columns/8]         byte   in   of a mask, in its place, or null
+//   signs     [rows*columns/8]         byte   in   signs of a mask, instead of it, or null
 //   count     [1]                      int    in   images in use, or null: all
 //   dx        [rows, columns]          half   out  0 from row count * per_image on
 //
-// conv2d_reduce_f32, which finishes conv2d_grad_weight:
+// conv2d_reduce_f32, for conv2d_grad_weight:
 //   partials  [splits, rows, columns]  float  in   sums of each split
 //   scale     [rows]                   float  in   or null
 //   dw        [rows, columns]          float  out  gradient of the filters
 //   row_sums  [splits, rows]           float  in   or null
-//   db        [rows]                   float  out  sums of row_sums: gradient of a bias
+//   db        [rows]                   float  out  sums of row_sums: bias gradient
 //
 // conv2d_scale_weights_f16:
 //   w       [rows, columns]  real   in   filters
-//   scale   [rows]           float  in   factor of a filter
+//   scale   [rows]           float  in   scale of each filter
 //   scaled  [rows, columns]  real   out  w * scale
 //
 // conv2d_expand_groups_f16, and conv2d_collect_groups_f32, the reverse for gradients:
 //   w       [rows, taps, channels]  real   in   filters (float, out)
-//   scale   [rows]                  float  in   factor of a filter, or null
+//   scale   [rows]                  float  in   scale of each filter, or null
 //   wide    [rows, taps, wide]      real   out  filters with zeros for other groups (float, in)
 //
 // Launch: a thread per 8 columns of a row, then one per row with row_sums; one per 8 values of
 // wide, or one per value of a gradient; blocks of 256.
 // Cost: 4 * splits + 2 (4) bytes per element; memory-bound, mostly in L2.
-// Numerics: the order of the splits, rounded once; deterministic.
-// Edges: partials of images from the count on are not read.
+// Numerics: sums in the order of the splits, rounded once; deterministic.
+// Edges: partials of images past the count are not read.
 #include "platform.cuh"
 #include "gemm/conv.cuh"
 #include "gemm/gradient.cuh"
@@ -108,11 +108,10 @@ conv2d_scale_weights_f16(const real* RESTRICT w, const float* RESTRICT scale, re
   store_columns(scaled + first, v, column, columns);
 }
 
-// Groups of a convolution that are taken together: `filters` and `channels` of one, and `wide`
-// channels of all of them.
+// Merged groups of a convolution: `filters` and `channels` per group, and `wide` channels in total.
 struct GroupsTogether {
   int rows, taps, filters, channels, wide;
-  // First of the row's own channels among those of the groups.
+  // The row's first channel within the merged groups.
   DEVICE int place(int row) const { return row / filters % (wide / channels) * channels; }
 };
 

@@ -1,5 +1,5 @@
-// The convolutions of conv2d.cu, conv2d_grad_input.cu and conv2d_grad_weight.cu on Hopper, by
-// products of warpgroups.
+// Hopper (wgmma) variants of the convolutions of conv2d.cu, conv2d_grad_input.cu and
+// conv2d_grad_weight.cu.
 //
 //   x         [N, H, W, C]        half   in   input
 //   w         [K, R, S, C]        half   in   filters
@@ -7,13 +7,14 @@
 //   y         [N, P, Q, K]        half   out  output
 //   dx        [N, H, W, C]        half   out  gradient of the input
 //   dw        [K, R, S, C]        float  out  gradient of the filters
-//   partials  [splits, N*P*Q, K]  float  out  in place of these where the reduction is split
+//   partials  [splits, N*P*Q, K]  float  out  written instead of the result with split-k
 //
-// Launch: as there; a multiprocessor holds one tall tile of 256 threads, two deep ones of 128,
+// Launch: same as conv2d.cu; an SM holds one tall tile of 256 threads, two deep ones of 128,
 // three wide ones or four others.
-// Cost: as there; a 3x3 of 256 channels on 12 maps of 200x336 makes 566 TFLOP/s on an H200.
-// Numerics: as there, but that 16 products are summed by other rules than those of mma.sync.
-// Edges: as there.
+// Cost: same as conv2d.cu; a 3x3 of 256 channels on 12 maps of 200x336 reaches 566 TFLOP/s on an
+// H200.
+// Numerics: same as conv2d.cu, except that wgmma rounds sums over 16 k differently from mma.sync.
+// Edges: same as conv2d.cu.
 #include "platform.cuh"
 #include "gemm/warpgroup.cuh"
 #include "conv2d.cuh"

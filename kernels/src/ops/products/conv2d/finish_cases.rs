@@ -1,6 +1,6 @@
-//! Cases of `conv2d_grad_input` with a finish and of `conv2d_grad_weight` with the gradient of a
-//! bias, for the table of ops. They are backward ops and have no gradients of their own; without
-//! these the cases of `conv2d` run them.
+//! Cases of `conv2d_grad_input` with an epilogue and of `conv2d_grad_weight` with the bias
+//! gradient, for the table of ops. They are backward ops without gradients; the variants without
+//! these extras are run by the cases of `conv2d`.
 
 use crate::case::{ORDER_FLOOR, OpCase, constant, integers, normal, uniform};
 use crate::cpu::HostTensor;
@@ -10,7 +10,7 @@ use crate::ops::product::{GradInput, GradWeight};
 use crate::signs::signs_of;
 use crate::{Finish, Role, TensorDesc};
 
-/// No images, one value, primes, strides whose classes have no tap, large tiles, and splits; each
+/// No images, one value, primes, strides with classes without a tap, large tiles, and split-k; each
 /// with another gradient, with a mask and with both; counted (none, some, all) and not; rows past
 /// the count hold NaN. `scaled_floor` allows for the rounding of weights times a scale.
 pub(super) fn cases(scaled_floor: f64) -> Vec<OpCase> {
@@ -21,14 +21,14 @@ pub(super) fn cases(scaled_floor: f64) -> Vec<OpCase> {
         ([2, 7, 5, 13], [17, 3, 1, 1]),
         ([3, 7, 6, 16], [24, 3, 2, 1]),
         ([3, 6, 5, 24], [40, 1, 2, 0]),
-        // Large tiles on a GPU of few multiprocessors, and columns that CUDA pads.
+        // Large tiles on a GPU with few SMs, and columns that CUDA pads.
         ([2, 12, 13, 136], [40, 3, 1, 1]),
         ([3, 13, 12, 136], [24, 3, 2, 1]),
         ([2, 7, 6, 40], [6, 3, 1, 1]),
         ([12, 24, 48, 128], [16, 1, 1, 0]),
         ([3, 3, 5, 24], [264, 3, 1, 1]),
         ([3, 6, 5, 24], [264, 3, 2, 1]),
-        // Full tiles and tails, large and of padded columns, of which there may be splits.
+        // Full tiles and tails, large and with padded columns, possibly with split-k.
         ([3, 8, 9, 136], [8, 1, 1, 0]),
         ([3, 15, 17, 136], [8, 3, 2, 1]),
         ([3, 8, 9, 72], [5, 3, 1, 1]),
@@ -40,7 +40,7 @@ pub(super) fn cases(scaled_floor: f64) -> Vec<OpCase> {
     let finishes = [Finish { mask: false, ..both }, Finish { other: false, ..both }, both];
     let of_shape = |(at, &(x, w)): (usize, &([usize; 4], [usize; 4]))| {
         let counts = [None, Some(0), Some(x[0] / 2), Some(x[0])];
-        // The rounding of a scale shows in many values of little each: not in the large tiles.
+        // Rounding a scale shows where many small values are summed: none in the large tiles.
         let scale = at % 2 == 0 && x[0] < 12;
         let counted = |(i, finish)| {
             let case = case(x, w, finish, scale, counts[(at + i) % 4]);
@@ -51,7 +51,7 @@ pub(super) fn cases(scaled_floor: f64) -> Vec<OpCase> {
     shapes.iter().enumerate().flat_map(of_shape).chain(signs_cases()).collect()
 }
 
-/// A mask of signs: a stride, large tiles, splits, and filters that CUDA reads one by one.
+/// A mask of signs: a stride, large tiles, split-k, and filters that CUDA reads one by one.
 fn signs_cases() -> Vec<OpCase> {
     let shapes: [([usize; 4], [usize; 4]); 10] = [
         ([0, 5, 5, 64], [4, 3, 1, 1]),
@@ -110,7 +110,7 @@ fn case(
     OpCase::new(label, op, inputs)
 }
 
-/// No images, one value, primes, strides, large tiles with more than one of filters, splits, and
+/// No images, one value, primes, strides, large tiles with several along the filters, split-k, and
 /// filters whose columns CUDA pads; counted and not; images past the count hold NaN.
 pub(super) fn bias_grad_cases() -> Vec<OpCase> {
     let shapes: [([usize; 4], [usize; 4]); 16] = [
@@ -119,17 +119,17 @@ pub(super) fn bias_grad_cases() -> Vec<OpCase> {
         ([2, 5, 7, 11], [13, 1, 2, 0]),
         ([2, 7, 5, 13], [17, 3, 1, 1]),
         ([3, 7, 6, 16], [24, 3, 2, 1]),
-        // Large tiles on a GPU of few multiprocessors, and a padded column with taps.
+        // Large tiles on a GPU with few SMs, and a padded column with taps.
         ([3, 13, 12, 40], [136, 3, 2, 1]),
         ([2, 7, 6, 40], [6, 3, 1, 1]),
         ([4, 15, 17, 24], [3, 1, 1, 0]),
         ([6, 24, 48, 16], [160, 3, 1, 1]),
         ([12, 24, 48, 128], [264, 1, 1, 0]),
         ([3, 3, 5, 264], [24, 3, 1, 1]),
-        // A full tile and tails; splits of large tiles.
+        // A full tile and tails; split-k of large tiles.
         ([3, 8, 9, 136], [136, 1, 1, 0]),
         ([2, 32, 50, 8], [72, 3, 1, 1]),
-        // The same of padded columns.
+        // The same with padded columns.
         ([2, 8, 9, 64], [69, 1, 1, 0]),
         ([2, 8, 9, 8], [69, 3, 1, 1]),
         ([2, 16, 25, 8], [28, 1, 1, 0]),

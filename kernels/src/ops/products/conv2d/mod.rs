@@ -1,19 +1,18 @@
 //! Convolution in NHWC with a fused epilogue: `y = relu(conv(x, w) * scale + bias + residual)`.
 //!
-//! Matches `torch.nn.functional.conv2d` (cross-correlation, zero padding), but that a stride and a
-//! dilation do not go together.
-//! `scale` and `bias` may hold a folded frozen batch norm ([`crate::frozen_bn`]).
+//! Matches `torch.nn.functional.conv2d` (cross-correlation, zero padding), except that stride and
+//! dilation cannot be combined. `scale` and `bias` may hold a folded frozen batch norm
+//! ([`crate::frozen_bn`]).
 //!
-//! Tensors: `x [N,H,W,C]`, `w [K,R,S,C / groups]`, then those that the flags name, in this order:
+//! Tensors: `x [N,H,W,C]`, `w [K,R,S,C / groups]`, then the optional ones by flag, in this order:
 //! `scale [K]`, `bias [K]`, `residual [N,P,Q,K]` (or of another size, read at the nearest position,
 //! as by `upsample_add`), `count [1] i32` -> `y [N,P,Q,K]`, overwritten, with `P = (H + 2 pad -
 //! dilation (R - 1) - 1) / stride + 1`, and its [`signs`](crate::signs) if the flag is set. With
-//! `counted`, images from `count` on get 0.
+//! `counted`, images past the count get 0.
 //!
 //! CPU reference and launches are in `ops/product.rs`. Gradients: all inputs but `scale`, which is
-//! frozen. At y = 0 the ReLU passes none. Edges: N = 0 and maps that shrink to one
-//! window are fine; a window larger than the padded map and kernels of more than 64 taps are
-//! refused.
+//! frozen. At y = 0 the ReLU passes no gradient. Edges: N = 0 and 1x1 outputs are supported; a
+//! window larger than the padded map and kernels with more than 64 taps are rejected.
 
 mod cases;
 mod finish_cases;
@@ -30,11 +29,11 @@ pub use cases::cases;
 pub struct Conv2d {
     /// Step between windows, both axes.
     pub stride: usize,
-    /// Rows and columns of zeros around the map.
+    /// Zero padding in rows and columns.
     pub pad: usize,
-    /// Step between the taps of a window, both axes; 1 with a stride.
+    /// Dilation, both axes; must be 1 if the stride is not.
     pub dilation: usize,
-    /// Equal shares of C and K; filters read the channels of their share.
+    /// Groups of C and K; filters read only the channels of their group.
     pub groups: usize,
     /// There is an input `scale [K]`.
     pub scale: bool,
@@ -44,7 +43,7 @@ pub struct Conv2d {
     pub residual: bool,
     /// The residual is `[N,h,w,K]`, and position `(p, q)` reads `(p h / P, q w / Q)`, rounded down.
     pub nearest: bool,
-    /// Negative results become 0.
+    /// Applies ReLU.
     pub relu: bool,
     /// The last input is `count [1] i32`, the number of images that hold data.
     pub counted: bool,
@@ -81,13 +80,13 @@ impl Conv2d {
         Self { stride, pad, dilation, groups, scale, bias, residual, nearest, relu, counted, signs }
     }
 
-    /// Its sizes, without the epilogue.
+    /// The layer, without the epilogue.
     pub fn layer(&self) -> Layer {
         let Self { stride, pad, dilation, groups, .. } = *self;
         Layer::Conv2d { stride, pad, dilation, groups }
     }
 
-    /// The convolution that reads these inputs: flags say which optional ones there are.
+    /// The convolution that reads these inputs: sets the flags of the optional ones.
     pub fn reading<T>(self, inputs: &Conv2dInputs<T>) -> Self {
         let (scale, bias) = (inputs.scale.is_some(), inputs.bias.is_some());
         let (residual, counted) = (inputs.residual.is_some(), inputs.count.is_some());

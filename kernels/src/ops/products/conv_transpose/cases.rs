@@ -19,7 +19,7 @@ pub fn cases() -> Vec<OpCase> {
         ([1, 2, 3, 520], 17),
         ([18, 14, 14, 16], 128),
         ([8, 14, 14, 48], 48),
-        // Full tiles and tails, large and of padded columns.
+        // Full tiles and tails, large and with padded columns.
         ([3, 8, 9, 8], 136),
         ([3, 8, 9, 5], 72),
     ];
@@ -54,11 +54,11 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// The gradient of x, masked, added to another, and both: small, unaligned, in large tiles and in
-/// splits.
+/// The gradient of x, masked, added to another, and both: small, unaligned, in large tiles and with
+/// split-k.
 fn finish_cases() -> Vec<OpCase> {
     let rows: [([usize; 4], usize, [bool; 3]); 16] = [
-        // Another gradient, a mask, which may be of signs.
+        // Another gradient, and a mask, possibly of signs.
         ([2, 5, 7, 11], 13, [true, true, false]),
         ([3, 3, 2, 16], 24, [false, true, false]),
         ([18, 14, 14, 128], 16, [true, false, false]),
@@ -67,7 +67,7 @@ fn finish_cases() -> Vec<OpCase> {
         ([2, 2, 3, 64], 264, [false, true, true]),
         ([2, 4, 3, 64], 5, [true, true, true]),
         ([3, 12, 13, 192], 24, [true, true, true]),
-        // Full tiles, tails, and columns that are no whole chunks; the same in splits.
+        // Full tiles, tails, and columns that are not a multiple of a chunk; the same with split-k.
         ([3, 8, 9, 136], 8, [true, true, false]),
         ([3, 8, 9, 136], 8, [false, true, false]),
         ([3, 8, 9, 192], 8, [false, true, true]),

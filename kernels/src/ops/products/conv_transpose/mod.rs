@@ -1,15 +1,14 @@
-//! Transposed convolution of stride 2: doubles a map. `y = relu(x (*) w + b)`.
+//! Transposed convolution of stride 2: upsamples a map by 2. `y = relu(x (*) w + b)`.
 //!
 //! Matches `torch.nn.functional.conv_transpose2d(x, w, b, stride=2, padding=pad)` for a kernel of
-//! `R = 2 + 2 pad` rows and columns: 2x2 without padding, where every input position writes its own
-//! block of y, or 4x4 with 1, where blocks overlap.
+//! `R = 2 + 2 pad` rows and columns: 2x2 without padding, where every input position writes a
+//! separate block of y, or 4x4 with 1, where blocks overlap.
 //!
 //! Tensors: `x [N,H,W,C]`, `w [C,R,R,K]`, `b [K]`, with `counted` also `count [1] i32` ->
-//! `y [N,2H,2W,K]`, overwritten. With `counted`, images from `count` on get 0.
+//! `y [N,2H,2W,K]`, overwritten. With `counted`, images past the count get 0.
 //!
-//! It is the gradient of a convolution of stride 2 from K to C channels, which has the same
-//! weights; so its own gradients are that convolution and its weight gradient. Bound by compute;
-//! deterministic.
+//! It is the gradient of a convolution of stride 2 from K to C channels with the same weights; so
+//! its gradients are that convolution and its weight gradient. Compute-bound; deterministic.
 
 mod cases;
 
@@ -21,13 +20,13 @@ pub use cases::cases;
 /// `y = relu(conv_transpose(x, w) + b)`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConvTranspose {
-    /// Rows and columns that are cut off around y; the kernel has two more than twice as many.
+    /// Padding that is cropped from y; the kernel size is 2 + 2 `pad`.
     pub pad: usize,
-    /// Negative results become 0.
+    /// Applies ReLU.
     pub relu: bool,
     /// The last input is `count [1] i32`, the number of images that hold data.
     pub counted: bool,
-    /// The gradient of y comes masked by the ReLU: its one reader saw to that.
+    /// The gradient of y is already masked by the ReLU, by the single consumer of y.
     pub masked: bool,
 }
 

@@ -1,9 +1,9 @@
-// The norm behind a convolution in its weights and a bias, and the gradients; torch's batch_norm
-// with constant statistics.
+// Folds the norm after a convolution into its weights and a bias, and the gradients; torch's
+// batch_norm with constant statistics.
 //
 // fold_norm:
 //   w                       [K, len]  real   in   filters
-//   gamma, beta, mean, var  [K]       float  in   scale, shift and statistics of a filter
+//   gamma, beta, mean, var  [K]       float  in   scale, shift and statistics per filter
 //   folded                  [K, len]  real   out  w * gamma / sqrt(var + eps)
 //   bias                    [K]       float  out  beta - mean * gamma / sqrt(var + eps)
 //
@@ -17,9 +17,9 @@
 //
 // Launch: a block of 256 per filter.
 // Cost: 4 bytes per weight, and 10 for the gradient: 0.6 GB for the 44 million of Mask R-CNN
-// R50-FPN; memory-bound, and bound by latency where filters are short.
-// Numerics: a filter's scale in double, products in fp32, rounded once; the sum of dgamma in
-// double, in an order that depends on len alone.
+// R50-FPN; memory-bound, latency-bound if filters are short.
+// Numerics: a filter's scale in double, multiplied in fp32, rounded once; the sum of dgamma in
+// double, in an order that depends only on len.
 // Edges: filters without values have no weights to write.
 #include "real.cuh"
 #include "reduce.cuh"

@@ -1,5 +1,5 @@
-//! The norm behind a convolution, put into its weights and a bias: a batch norm whose statistics
-//! are constants and whose scale and shift are trained.
+//! Folds the norm after a convolution into its weights and a bias: a batch norm with constant
+//! statistics and trained scale and shift.
 //!
 //! `norm(conv(x, w)) = conv(x, folded) + bias`, as in `torch.nn.functional.batch_norm` with
 //! `training = False`.
@@ -17,11 +17,11 @@ pub use cases::cases;
 op! {
     /// `folded[k] = w[k] * scale[k]`, `bias[k] = beta[k] - mean[k] * scale[k]`.
     ///
-    /// `mean` and `var` get no gradient. The scale is made in f64, a product of f32 rounded once.
-    /// Bound by memory. Edges: K = 0, and filters without values, are fine.
+    /// `mean` and `var` get no gradient. The scale is computed in f64, multiplied in f32, rounded
+    /// once. Memory-bound. Edges: K = 0 and filters without values are supported.
     #[derive(Copy)]
     pub struct FoldNorm = "fold_norm" {
-        /// Summand of the variance.
+        /// Added to the variance.
         pub eps: f32,
     }
     in FoldNormInputs {
@@ -37,7 +37,7 @@ op! {
         var: f32 "[K]",
     }
     out {
-        /// `w * gamma / sqrt(var + eps)`, of the role of `w`.
+        /// `w * gamma / sqrt(var + eps)`, with the role of `w`.
         folded: Weight "[K, ..]",
         /// `beta - mean * gamma / sqrt(var + eps)`.
         bias: Master "[K]",
@@ -86,10 +86,10 @@ impl Kernel for FoldNorm {
 
 op! {
     /// Gradients of the weights, the scale and the shift. The sum is in f64, in an order that
-    /// depends on the filter's length alone. Bound by memory.
+    /// depends only on the filter's length. Memory-bound.
     #[derive(Copy)]
     pub struct FoldNormGrad = "fold_norm_grad" {
-        /// Summand of the variance.
+        /// Added to the variance.
         pub eps: f32,
     }
     in FoldNormGradInputs {
@@ -109,7 +109,7 @@ op! {
     out {
         /// `dfolded * gamma / sqrt(var + eps)`.
         dw: WeightGradient "[K, ..]",
-        /// The sum of `w * dfolded` over a filter less `mean * dbias`, over `sqrt(var + eps)`.
+        /// `(sum over a filter of w * dfolded - mean * dbias) / sqrt(var + eps)`.
         dgamma: WeightGradient "[K]",
         /// `dbias`.
         dbeta: WeightGradient "[K]",

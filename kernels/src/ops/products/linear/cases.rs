@@ -8,8 +8,8 @@ use crate::ops::relu_mask::one_sided;
 use crate::{Finish, Role};
 
 /// No rows, one, primes, a tile and its neighbours, a reduction in several blocks, RoI features
-/// with weights of a convolution, the small model's first head layer, and predictors whose columns
-/// CUDA pads.
+/// with convolution weights, the small model's first head layer, and predictors whose columns CUDA
+/// pads.
 pub fn cases() -> Vec<OpCase> {
     let rows: [(&[usize], &[usize]); 10] = [
         (&[0, 3], &[2, 3]),
@@ -45,8 +45,8 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// The gradients of w and b in one: no rows, unaligned, padded columns, more than a tile of them,
-/// and in splits; rows past the count hold NaN.
+/// The gradients of w and b in one op: no rows, unaligned, padded columns, more than a tile of
+/// them, and with split-k; rows past the count hold NaN.
 fn bias_grad_cases() -> Vec<OpCase> {
     let rows: [([usize; 2], usize); 7] = [
         ([0, 3], 2),
@@ -76,7 +76,7 @@ fn bias_grad_cases() -> Vec<OpCase> {
     rows.iter().flat_map(case).collect()
 }
 
-/// The gradient of x with a finish: small, unaligned, of maps, and in splits.
+/// The gradient of x with an epilogue: small, unaligned, of maps, and with split-k.
 fn finish_cases() -> Vec<OpCase> {
     let rows: [(&[usize], usize); 4] =
         [(&[0, 3], 2), (&[5, 7], 11), (&[11, 3, 3, 8], 16), (&[40, 48], 520)];
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::case::hand::{refusal, run, tensor};
 
-    /// Rows past the count hold NaN and leave no trace in any output.
+    /// Rows past the count hold NaN and do not affect any output.
     #[test]
     fn rows_past_the_count_are_not_read() {
         let nan = f32::NAN;

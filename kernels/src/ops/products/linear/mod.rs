@@ -1,11 +1,11 @@
 //! Fully connected layer: `y = relu(x * w^T + b)`.
 //!
-//! Matches `torch.nn.functional.linear` on `x` flattened behind its first dimension. The weights
-//! may have a shape of their own as long as a row is as long: RoI features `[M,7,7,C]` take
+//! Matches `torch.nn.functional.linear` on `x` flattened after its first dimension. The weights may
+//! have a different shape if their rows have the same length: RoI features `[M,7,7,C]` take
 //! `[K,7,7,C]`.
 //!
 //! Tensors: `x [M, ..]`, `w [K, ..]`, `b [K]`, with `counted` also `count [1] i32` -> `y [M,K]`,
-//! overwritten. With `counted`, rows from `count` on get 0. Bound by compute, or by reading the
+//! overwritten. With `counted`, rows past the count get 0. Compute-bound, or bound by reading the
 //! weights if M is below about 50; deterministic.
 
 mod cases;
@@ -18,7 +18,7 @@ pub use cases::cases;
 /// `y = relu(x * w^T + b)`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Linear {
-    /// Negative results become 0.
+    /// Applies ReLU.
     pub relu: bool,
     /// The last input is `count [1] i32`, the number of rows that hold data.
     pub counted: bool,

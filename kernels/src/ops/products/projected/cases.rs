@@ -5,9 +5,9 @@ use super::{Projected, ProjectedInputs};
 use crate::Role;
 use crate::case::{OpCase, normal, uniform};
 
-/// No images, one position, channels that are no multiple of a k-block, filters that are none of a
-/// tile or of 8, odd maps with a stride, more positions than the tallest tile, without the ReLU,
-/// and with signs.
+/// No images, one position, channels that are not a multiple of a k-block, filters that are not a
+/// multiple of a tile or of 8, odd maps with a stride, more positions than the tallest tile,
+/// without the ReLU, and with signs.
 pub fn cases() -> Vec<OpCase> {
     let op = |stride| Projected { stride, relu: true, signs: false };
     let rows = [
@@ -22,7 +22,7 @@ pub fn cases() -> Vec<OpCase> {
     rows.into_iter().map(|(op, map, channels)| case(op, map, channels)).collect()
 }
 
-/// The map that is projected, its channels after those of the convolution, and filters.
+/// `map` is the projection's input; channels of the convolution, of the projection, and filters.
 fn case(op: Projected, map: [usize; 3], [c, d, k]: [usize; 3]) -> OpCase {
     let [images, height, width] = map;
     let out = [height, width].map(|extent| (extent - 1) / op.stride + 1);

@@ -1,9 +1,9 @@
-//! The end of a bottleneck whose shortcut is a projection: `y = relu(conv(x, w) * scale + bias +
-//! conv(from, w_from) * scale_from + bias_from)`, both convolutions 1x1.
+//! Bottleneck output with projection shortcut: `y = relu(conv(x, w) * scale + bias + conv(from,
+//! w_from) * scale_from + bias_from)`, both convolutions 1x1.
 //!
-//! Equals two of `conv2d`, of which one adds the other, but that the projection is not rounded on
-//! its way. No backward rule: a fusion makes it of nodes whose gradients are there. On a GPU in
-//! fp16 alone.
+//! Equals two `conv2d` ops, the second with the first as its residual, except that the projection
+//! is not rounded in between. No backward rule: created by fusing nodes that already have
+//! gradients. On a GPU only in fp16.
 
 mod cases;
 
@@ -19,13 +19,13 @@ use crate::{Cost, OpError, TensorDesc, Traits, check, op, signs};
 pub use cases::cases;
 
 op! {
-    /// The last convolution of a bottleneck, with the projection that is added to it. Bound by
-    /// memory; deterministic.
+    /// The last convolution of a bottleneck, fused with the projection that is added to it.
+    /// Memory-bound; deterministic.
     #[derive(Copy, Eq)]
     pub struct Projected = "projected" {
-        /// Step between the positions that the projection reads, both axes.
+        /// Stride of the projection, both axes.
         pub stride: usize,
-        /// Negative results become 0.
+        /// Applies ReLU.
         pub relu: bool,
         /// There is an output of y's [`signs`](crate::signs).
         pub signs: bool,
@@ -33,19 +33,19 @@ op! {
     in ProjectedInputs {
         /// Map of the convolution; C is a multiple of 8.
         x: real "[N, P, Q, C]",
-        /// Its filters.
+        /// Filters of the convolution.
         w: real "[K, 1, 1, C]",
-        /// Factor of its results.
+        /// Scale per filter.
         scale: f32 "[K]",
-        /// Summand.
+        /// Bias per filter.
         bias: f32 "[K]",
-        /// Map that is projected, with `P = (H - 1) / stride + 1`; E is a multiple of 8.
+        /// Input of the projection, with `P = (H - 1) / stride + 1`; E is a multiple of 8.
         from: real "[N, H, W, E]",
         /// Filters of the projection.
         w_from: real "[K, 1, 1, E]",
-        /// Factor of its results.
+        /// Scale per filter.
         scale_from: f32 "[K]",
-        /// Summand.
+        /// Bias per filter.
         bias_from: f32 "[K]",
     }
     out {
@@ -55,12 +55,12 @@ op! {
 }
 
 const NAME: &str = "projected";
-/// Channels are multiples of it; as in `projected.cu`.
+/// Required multiple of the channels; as in `projected.cu`.
 const CHANNEL_MULTIPLE: usize = 8;
 
 impl Projected {
-    /// The op that makes what `conv` makes of inputs with these channels, whose residual is what
-    /// `projection` makes. `None` if it cannot.
+    /// Fuses `conv` with the projection that computes its residual, for inputs with these channels.
+    /// `None` if it does not support them.
     pub fn of(conv: &Conv2d, projection: &Conv2d, channels: [usize; 2]) -> Option<Self> {
         let scaled = Conv2d { scale: true, bias: true, ..Conv2d::new(1, 0) };
         let Conv2d { relu, signs, .. } = *conv;
@@ -70,7 +70,7 @@ impl Projected {
         fits.then_some(Self { stride: projection.stride, relu, signs })
     }
 
-    /// The convolution and the projection, and the shape of `y`.
+    /// The convolution, the projection, and the shape of `y`.
     fn sizes(
         &self,
         [x, w, from, w_from]: [&TensorDesc; 4],
@@ -85,7 +85,7 @@ impl Projected {
         Ok(([own, other], y))
     }
 
-    /// The convolutions of tensors that were checked.
+    /// The convolutions of tensors that have been checked.
     fn shapes<'a, T>(&self, list: &'a [T], desc: fn(&'a T) -> &'a TensorDesc) -> [ConvShape; 2] {
         let ProjectedInputs { x, w, from, w_from, .. } = ProjectedInputs::of(list);
         match self.sizes([x, w, from, w_from].map(desc)) {
@@ -122,7 +122,7 @@ impl Kernel for Projected {
         Traits { on_tensor_cores: true, ..Traits::default() }
     }
 
-    /// The projection, and the scratch of the convolutions.
+    /// The projection's output, and the scratch memory of the convolutions.
     fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         let shapes = self.shapes(inputs, |desc| desc);
         shapes[0].out_positions() * shapes[0].filters
@@ -164,9 +164,9 @@ impl Kernel for Projected {
     }
 }
 
-/// The first launch's output for the second: filters of both in half, and sums of biases.
+/// Output of the first launch for the second: scaled filters in half, and sums of biases.
 struct Scratch {
-    /// Bytes of each part; those of filters are multiples of 16.
+    /// Bytes of each part; multiples of 16 for filters.
     parts: [usize; 3],
 }
 

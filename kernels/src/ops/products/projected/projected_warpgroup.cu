@@ -1,17 +1,17 @@
-// The product of projected.cu on Hopper, by products of warpgroups.
+// Hopper (wgmma) variant of projected.cu.
 //
 //   x       [N, P, Q, C]  half   in   input of the convolution
-//   w       [K, C]        half   in   its filters, scaled
+//   w       [K, C]        half   in   filters of the convolution, scaled
 //   from    [N, H, W, E]  half   in   input of the projection
-//   w_from  [K, E]        half   in   its filters, scaled
-//   bias    [K]           float  in   summands of both
+//   w_from  [K, E]        half   in   filters of the projection, scaled
+//   bias    [K]           float  in   sum of both biases
 //   y       [N, P, Q, K]  half   out  output
 //   signs   [N*P*Q*K/8]   byte   out  of y, or null
 //
-// Launch: as there.
-// Cost: as there.
-// Numerics: as there, but that 16 products are summed by other rules than those of mma.sync.
-// Edges: as there.
+// Launch: same as projected.cu.
+// Cost: same as projected.cu.
+// Numerics: same as projected.cu, but wgmma rounds sums over 16 k differently from mma.sync.
+// Edges: same as projected.cu.
 #include "platform.cuh"
 #include "gemm/warpgroup.cuh"
 #include "projected.cuh"

@@ -1,4 +1,4 @@
-//! Cases of `relu_mask` for the table of ops. It is a backward op and has no gradient of its own.
+//! Cases of `relu_mask` for the table of ops. It is a backward op without a gradient.
 
 use super::ReluMask;
 use crate::Role;
@@ -19,7 +19,7 @@ pub fn cases() -> Vec<OpCase> {
 }
 
 /// Biases that keep a channel of standard normal sums on one side of zero, so that no finite
-/// difference of an op with a fused ReLU crosses its kink: even channels pass, odd ones do not.
+/// difference of an op with a fused ReLU crosses zero: even channels pass, odd ones do not.
 pub(crate) fn one_sided(channels: usize) -> HostTensor {
     let values: Vec<f32> = (0..channels).map(|c| if c % 2 == 0 { 16.0 } else { -16.0 }).collect();
     floats(Role::Master, &[channels], values)

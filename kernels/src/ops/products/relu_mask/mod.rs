@@ -28,13 +28,13 @@ op! {
     }
 }
 
-/// Elements a task works on.
+/// Elements per task.
 const CHUNK: usize = 1 << 14;
 
-/// Elements of a run.
+/// Elements per run.
 const RUN: usize = 1 << 10;
 
-/// Elements that a thread works on: one 16-byte load of halves.
+/// Elements per thread: one 16-byte load of halves.
 const VECTOR: usize = 8;
 
 impl Kernel for ReluMask {
@@ -57,8 +57,8 @@ impl Kernel for ReluMask {
 }
 
 wide! {
-    /// A chunk of the gradient. Runs without a positive output, as the rows past a count are, are
-    /// cleared without a look at `dy`.
+    /// A chunk of the gradient. Runs without a positive output, such as the rows past a count, are
+    /// cleared without reading `dy`.
     fn mask(g: &mut [f32], dy: &[f32], y: &[f32]) {
         for ((g, dy), y) in g.chunks_mut(RUN).zip(dy.chunks(RUN)).zip(y.chunks(RUN)) {
             if y.iter().fold(false, |any, y| any | (*y > 0.0)) {

@@ -4,8 +4,8 @@ use super::{HIDDEN_ROUNDING, RpnHead};
 use crate::Role;
 use crate::case::{ORDER_FLOOR, OpCase, normal};
 
-/// No images, one position, one level, small tiles with filters of more than one, large tiles with
-/// two of columns, channels that are no multiple of a k-block, and one to three anchors.
+/// No images, one position, one level, small tiles with several along the filters, large tiles with
+/// two of them, channels that are not a multiple of a k-block, and one to three anchors.
 pub fn cases() -> Vec<OpCase> {
     type Row<'a> = (usize, &'a [[usize; 2]], [usize; 2], usize);
     let rows: [Row<'_>; 6] = [

@@ -1,5 +1,5 @@
 //! Dense head of a region proposal network: on each level of a pyramid a 3x3 convolution, ReLU, and
-//! two 1x1 convolutions of the result.
+//! two 1x1 convolutions.
 //!
 //! Equals `conv2d` with `relu`, then `conv2d` twice, for each level; the hidden map is not stored.
 //! No backward rule: proposals carry no gradient.
@@ -17,21 +17,21 @@ pub use cases::cases;
 
 op! {
     /// The head: `[N, h, w, A]` logits of each level, then `[N, h, w, 4A]` deltas of each. Sizes:
-    /// see [`RpnHead::fits`]. Bound by compute; deterministic.
+    /// see [`RpnHead::fits`]. Compute-bound; deterministic.
     #[derive(Copy, Eq)]
     pub struct RpnHead = "rpn_head" {}
     in RpnHeadInputs {
         /// Filters of the 3x3 convolution.
         w: real "[K, 3, 3, C]",
-        /// Its bias.
+        /// Bias of the 3x3 convolution.
         b: f32 "[K]",
         /// Filters of the logits.
         w_logits: real "[A, 1, 1, K]",
-        /// Their bias.
+        /// Bias of the logits.
         b_logits: f32 "[A]",
         /// Filters of the deltas.
         w_deltas: real "[4A, 1, 1, K]",
-        /// Their bias.
+        /// Bias of the deltas.
         b_deltas: f32 "[4A]",
     }
     each {
@@ -42,15 +42,15 @@ op! {
 }
 
 /// The error that a hidden map in fp16 adds to an output, in units of its root mean square: 2^-11
-/// of each of its values, which shows where their products cancel.
+/// of each of its values, which shows where terms cancel.
 pub(super) const HIDDEN_ROUNDING: f64 = 1e-3;
-/// Levels, anchors of a cell, and what channels are a multiple of; as in `rpn_head.cu`.
+/// Maximum levels and anchors per cell, and the channel multiple; as in `rpn_head.cu`.
 const MAX_LEVELS: usize = 8;
 const MAX_ANCHORS: usize = 3;
 const CHANNEL_MULTIPLE: usize = 8;
 
 impl RpnHead {
-    /// True if the op takes so many levels, anchors of a cell, channels of a map and filters.
+    /// True if the op supports these numbers of levels, anchors per cell, channels and filters.
     pub fn fits(levels: usize, anchors: usize, channels: [usize; 2]) -> bool {
         let whole = channels.iter().all(|c| *c > 0 && c.is_multiple_of(CHANNEL_MULTIPLE));
         (1..=MAX_LEVELS).contains(&levels) && (1..=MAX_ANCHORS).contains(&anchors) && whole
@@ -77,7 +77,7 @@ fn conv_shape(map: &TensorDesc, filters: usize) -> ConvShape {
     }
 }
 
-/// The 1x1 convolution of the hidden map `s` makes.
+/// A 1x1 convolution of the hidden map that is the output of `s`.
 fn predictor_shape(s: &ConvShape, filters: usize) -> ConvShape {
     ConvShape::matrix(s.out_positions(), s.filters, filters)
 }
@@ -116,7 +116,7 @@ impl Kernel for RpnHead {
         Traits { on_tensor_cores: true, ..Traits::default() }
     }
 
-    /// A hidden map, and the scratch of its convolutions.
+    /// A hidden map, and the scratch memory of its convolutions.
     fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         let RpnHeadInputs { b, b_deltas, maps, .. } = RpnHeadInputs::of(inputs);
         let of_map = |map: &&TensorDesc| {

@@ -3,7 +3,7 @@
 #include "gemm/gemm.cuh"
 
 constexpr int MAX_LEVELS = 8;
-constexpr int OUTPUTS = 16;  // 5 * A, in whole 16x8 tiles
+constexpr int OUTPUTS = 16;  // 5 * A, rounded up to 16x8 tiles
 
 struct Levels {
   const half* maps[MAX_LEVELS];
@@ -13,7 +13,7 @@ struct Levels {
   int levels, images, channels, filters, anchors;
 };
 
-// The 1x1 convolutions as one: outputs are the logits, then the deltas.
+// Both 1x1 convolutions as one: outputs are the logits, then the deltas.
 struct Predictors {
   const half *w_logits, *w_deltas;
   const float *b_logits, *b_deltas;
@@ -29,13 +29,13 @@ struct Predictors {
 };
 
 DEVICE unsigned relu_pair(float a, float b) {
-  // Not max(), so that a NaN stays one.
+  // Not max(), so that NaN is preserved.
   const unsigned low = __half_as_ushort(__float2half_rn(a < 0.0f ? 0.0f : a));
   return low | (unsigned)__half_as_ushort(__float2half_rn(b < 0.0f ? 0.0f : b)) << 16;
 }
 
-// Adds the products of the tile's columns at `first_column` to `outputs` [T::ROWS, OUTPUTS]. All
-// threads of the block come, and are done with `outputs` at the end.
+// Adds the contribution of the tile's columns from `first_column` on to `outputs` [T::ROWS,
+// OUTPUTS]. Called by all threads of the block; `outputs` is complete on return.
 template <class T>
 DEVICE void predict(const Sums<T>& sums, const float* bias, const Predictors& predictors,
                     int first_column, float* outputs) {
@@ -66,7 +66,7 @@ DEVICE void predict(const Sums<T>& sums, const float* bias, const Predictors& pr
       for (int n = 0; n < 2; n++) multiply_16x8x16(own[i][n], a, b[n][0], b[n][1]);
     }
   }
-  // The two warps with the same rows, in order.
+  // The two warps with the same rows take turns, in order.
   for (int turn = 0; turn < 2; turn++) {
     if ((T::warp_column() != 0) == (turn != 0)) {
 #pragma unroll
@@ -84,7 +84,7 @@ DEVICE void predict(const Sums<T>& sums, const float* bias, const Predictors& pr
   }
 }
 
-// Writes `width` outputs of each row from column `first` on, the rows side by side.
+// Writes `width` outputs of each row from column `first` on, to contiguous rows.
 template <class T>
 DEVICE void write_outputs(half* to, const float* outputs, const float* bias, int first, int width,
                           int rows) {

@@ -1,14 +1,16 @@
-// The dense head of rpn_head.cu on Hopper, by products of warpgroups.
+// Hopper (wgmma) variant of rpn_head.cu.
 //
-//   maps    [N, h, w, C]   half  in   of each level
+//   maps    [N, h, w, C]   half  in   map of each level
 //   w       [K, 3, 3, C]   half  in   filters of the 3x3 convolution
-//   logits  [N, h, w, A]   half  out  of each level
-//   deltas  [N, h, w, 4A]  half  out  of each level
+//   logits  [N, h, w, A]   half  out  logits of each level
+//   deltas  [N, h, w, 4A]  half  out  deltas of each level
 //
-// Launch: as there; 256 threads, 144 KiB of stages and a tile's outputs in dynamic shared memory.
-// Cost: as there.
-// Numerics: as there, but that 16 products are summed by other rules than those of mma.sync.
-// Edges: as there.
+// Launch: same as rpn_head.cu, but 256 threads, and 144 KiB of dynamic shared memory for stages and
+// a
+// tile's outputs.
+// Cost: same as rpn_head.cu.
+// Numerics: same as rpn_head.cu, except that wgmma rounds sums over 16 k differently from mma.sync.
+// Edges: same as rpn_head.cu.
 #include "platform.cuh"
 #include "gemm/warpgroup.cuh"
 #include "rpn_head.cuh"

@@ -4,8 +4,8 @@ use super::ScaleWeights;
 use crate::Role;
 use crate::case::{OpCase, normal, uniform};
 
-/// No tensor, sizes 0, 1, primes, a block and its neighbours, filters that are no whole vectors;
-/// more tensors than a launch takes; and a bottleneck of res4.
+/// No tensor, sizes 0, 1, primes, a block and its neighbours, filters that are not a multiple of a
+/// vector; more tensors than a launch takes; and a bottleneck of res4.
 pub fn cases() -> Vec<OpCase> {
     let lists: [(&str, &[&[usize]]); 5] = [
         ("no weights", &[]),

@@ -1,9 +1,9 @@
-//! Filters times a frozen factor of each: the weights of many convolutions at once, for their
+//! Filters times a frozen scale each: the weights of many convolutions at once, for their
 //! gradients.
 //!
 //! Tensors: `w_i [K_i, ..]`, then `scale_i [K_i]` (as many) -> `scaled_i` (shape and role of `w_i`,
-//! overwritten): `w_i` times the factor of its filter. Matches `w * scale.view(-1, 1, 1, 1)`. Bound
-//! by memory; one product each, rounded once.
+//! overwritten): `w_i` times the scale of its filter. Matches `w * scale.view(-1, 1, 1, 1)`.
+//! Memory-bound; multiplied and rounded once.
 
 mod cases;
 
@@ -21,7 +21,7 @@ pub struct ScaleWeights;
 
 const NAME: &str = "scale_weights";
 
-/// Tensors of a launch: their struct must stay under 4 KiB.
+/// Tensors per launch: their struct must stay under 4 KiB.
 const CAPACITY: usize = 64;
 
 /// Elements per block.

@@ -5,7 +5,7 @@ use crate::Role;
 use crate::case::{OpCase, normal, uniform};
 
 /// No images, maps smaller than the window, odd heights, more positions than a tile, filters that
-/// are no multiple of a tile or of 8, and a part of a training image.
+/// are not a multiple of a tile or of 8, and a part of a training image.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         ([0, 5, 4], 3),

@@ -1,9 +1,9 @@
-//! The stem of a ResNet on images with a channel of padding: `y = relu(conv(x, w) * scale + bias)`
-//! of a 7x7 convolution of stride 2.
+//! The stem of a ResNet on images padded to four channels: `y = relu(conv(x, w) * scale + bias)`
+//! with a 7x7 convolution of stride 2.
 //!
-//! Equals `conv2d` of the first three channels. With four a pixel is 8 bytes, and a row of the
-//! window, begun one pixel further left, is 64 aligned bytes: the product reads it as it lies.
-//! No backward rule: for a frozen stem.
+//! Equals `conv2d` of the first three channels. With four channels a pixel is 8 bytes, and a row of
+//! the window, started one pixel further left, is 64 aligned bytes that the GEMM reads directly. No
+//! backward rule: for a frozen stem.
 
 mod cases;
 
@@ -17,7 +17,7 @@ use crate::{Cost, OpError, TensorDesc, Traits, check, op};
 pub use cases::cases;
 
 op! {
-    /// A frozen stem that reads images of [`STORED_CHANNELS`] channels. Bound by compute;
+    /// A frozen stem that reads images of [`STORED_CHANNELS`] channels. Compute-bound;
     /// deterministic.
     #[derive(Copy, Eq)]
     pub struct Stem = "stem" {}
@@ -26,9 +26,9 @@ op! {
         x: real "[N, H, W, 4]",
         /// Filters.
         w: real "[K, 7, 7, 3]",
-        /// Factor of a filter's result.
+        /// Scale per filter.
         scale: f32 "[K]",
-        /// Summand.
+        /// Bias per filter.
         bias: f32 "[K]",
     }
     out {
@@ -41,7 +41,7 @@ op! {
 pub const KERNEL: usize = 7;
 /// Step between windows.
 pub const STRIDE: usize = 2;
-/// Channels of an image that the filters see.
+/// Channels of an image used by the filters.
 pub const CHANNELS: usize = 3;
 /// Channels of an image in memory.
 pub const STORED_CHANNELS: usize = 4;
@@ -68,7 +68,7 @@ fn conv_shape(x: &TensorDesc, w: &TensorDesc) -> ConvShape {
     }
 }
 
-/// Pixels of a row of the window: one before it, so that the first is an even one.
+/// Pixels in a row of the window: one before it, for an even start.
 const PIXELS: usize = KERNEL + 1;
 
 /// Values of a row of the window in memory; as in `gemm/stem.cuh`.
@@ -95,7 +95,7 @@ impl Kernel for Stem {
         Traits { on_tensor_cores: true, ..Traits::default() }
     }
 
-    /// The image without its fourth channel, and the scratch of the convolution.
+    /// The image without its fourth channel, and the scratch memory of the convolution.
     fn cpu_workspace_len(&self, inputs: &[TensorDesc]) -> usize {
         let shape = conv_shape(&inputs[0], &inputs[1]);
         image_len(&shape) + gather_workspace_len(&shape)
@@ -113,7 +113,7 @@ impl Kernel for Stem {
             .arg(w.read())
             .arg(filters(Access::Write))
             .int(shape.filters);
-        // To the product a row of the window is one tap of ROW channels.
+        // In the GEMM a row of the window is one tap of ROW channels.
         let rows = ConvShape { channels: ROW, kernel_w: 1, ..shape };
         let product = launch::stem(args.gpu, &rows)
             .arg(x.read())
@@ -147,7 +147,7 @@ fn image_len(s: &ConvShape) -> usize {
     s.images * s.height * s.width * CHANNELS
 }
 
-/// Bytes of the filters as the product reads them.
+/// Bytes of the filters in the layout that the GEMM reads.
 fn workspace_bytes(w: &TensorDesc) -> usize {
     w.dim(0) * KERNEL * ROW * size_of::<u16>()
 }

@@ -1,17 +1,17 @@
 // The stem of a ResNet, y = relu(conv(x, w) * scale + bias) with a 7x7 window of stride 2, on
-// images of four channels of which the last is 0; torch's conv2d of the first three.
+// images of four channels, the last one 0; torch's conv2d of the first three.
 //
 //   x         [N, H, W, 4]      half   in       images; W is even
 //   w         [K, 7, 7, 3]      half   in       filters
-//   arranged  [K, 7, 8 * 4]     half   scratch  filters as rows of the window lie in x
-//   scale     [K]               float  in       factor of a filter
-//   bias      [K]               float  in       summand of a filter
+//   arranged  [K, 7, 8 * 4]     half   scratch  filters, laid out as x's rows
+//   scale     [K]               float  in       scale of each filter
+//   bias      [K]               float  in       bias of each filter
 //   y         [N, P, Q, K]      half   out      output
 //
-// Launch: stem_filters_f16 has a thread per value; stem_f16_small as conv2d, unsplit.
-// Cost: 2*N*P*Q*K*224 FLOPs of which 147 in 224 are of use (12 images of 800x1344: 92 GFLOP); 52 MB
+// Launch: stem_filters_f16 has a thread per value; stem_f16_small like conv2d, without split-k.
+// Cost: 2*N*P*Q*K*224 FLOPs, 147 in 224 of them useful (12 images of 800x1344: 92 GFLOP); 52 MB
 // read and 413 MB written there.
-// Numerics: fp32 sums in order of k; deterministic.
+// Numerics: fp32 accumulation in order of k; deterministic.
 // Edges: pixels outside the image are zeros that are not read.
 //
 // GEMM: the rows of D are the N*P*Q positions, its columns the K filters; k runs over the 7 rows of

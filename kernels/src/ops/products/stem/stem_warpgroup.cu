@@ -1,15 +1,15 @@
-// The product of stem.cu on Hopper, by products of warpgroups.
+// Hopper (wgmma) variant of stem.cu.
 //
 //   x         [N, H, W, 4]   half   in   images
-//   arranged  [K, 7, 8 * 4]  half   in   filters as rows of the window lie in x
-//   scale     [K]            float  in   factor of a filter
-//   bias      [K]            float  in   summand of a filter
+//   arranged  [K, 7, 8 * 4]  half   in   filters in the layout of window rows of x
+//   scale     [K]            float  in   scale of each filter
+//   bias      [K]            float  in   bias of each filter
 //   y         [N, P, Q, K]   half   out  output
 //
-// Launch: as there.
-// Cost: as there.
-// Numerics: as there, but that 16 products are summed by other rules than those of mma.sync.
-// Edges: as there.
+// Launch: same as stem.cu.
+// Cost: same as stem.cu.
+// Numerics: same as stem.cu, except that wgmma rounds sums over 16 k differently from mma.sync.
+// Edges: same as stem.cu.
 #include "platform.cuh"
 #include "gemm/warpgroup.cuh"
 #include "gemm/gemm.cuh"

@@ -27,7 +27,7 @@ pub fn cases() -> Vec<OpCase> {
         .collect()
 }
 
-/// The gradient of the coarser map, added to another.
+/// The gradient of the coarser map, added to another gradient.
 fn finished(&[n, out_h, out_w, height, width, c]: &[usize; 6]) -> OpCase {
     let map = |h, w, seed| normal(Role::Gradient, &[n, h, w, c], seed, 1.0);
     let inputs = vec![map(out_h, out_w, 1), map(height, width, 2)];

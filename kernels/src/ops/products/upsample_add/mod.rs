@@ -1,7 +1,7 @@
 //! Top-down step of a feature pyramid: `y = lateral + nearest(top)`.
 //!
 //! Matches `lateral + torch.nn.functional.interpolate(top, size, mode="nearest")`: output row `y`
-//! reads row `floor(y * h / H)`, which also serves odd sizes; computed in integers.
+//! reads row `floor(y * h / H)`, also for odd sizes; computed in integers.
 
 mod cases;
 
@@ -20,8 +20,8 @@ use crate::{
 pub use cases::cases;
 
 op! {
-    /// `y = lateral + nearest(top)`. The gradient of `lateral` is that of `y`; that of `top` sums,
-    /// in row-major order, over the outputs that read a position. Bound by memory.
+    /// `y = lateral + nearest(top)`. The gradient of `lateral` equals that of `y`; the gradient of
+    /// `top` sums, in row-major order, over the outputs that read a position. Memory-bound.
     pub struct UpsampleAdd = "upsample_add" {}
     in UpsampleAddInputs {
         /// The finer map.
@@ -35,7 +35,7 @@ op! {
     }
 }
 
-/// `map [N,h,w,C]` in a larger or smaller size: each position has the value of its nearest.
+/// Resizes `map [N,h,w,C]` to a larger or smaller size: each position has the value of its nearest.
 pub(crate) fn enlarge(map: &TensorRef<'_>, [height, width]: [usize; 2]) -> Vec<f32> {
     let [n, h, w, c] = [0, 1, 2, 3].map(|i| map.desc.dim(i));
     let values = map.f32();
@@ -106,7 +106,7 @@ fn sizes(big: &Buffer<'_>, small: &Buffer<'_>) -> (Arg, bool) {
     (StructArg::new().ints(extents).arg(), big.dim(3).is_multiple_of(8))
 }
 
-/// A block row for each row of `map`.
+/// One row of blocks per row of `map`.
 fn grid(map: &Buffer<'_>, wide: bool) -> [usize; 3] {
     let vectors = map.dim(2) * map.dim(3) / if wide { 8 } else { 1 };
     [map.dim(0) * map.dim(1), vectors.div_ceil(BLOCK as usize), 1]
@@ -119,7 +119,7 @@ op! {
         pub height: usize,
         /// Width of the map that was upsampled.
         pub width: usize,
-        /// The finish of the sums.
+        /// The epilogue.
         pub finish: Finish,
     }
     in UpsampleGradInputs {

@@ -10,17 +10,17 @@
 //   other  [N, small_h, small_w, C]  real  in   gradient that is added, or null
 //   dtop   [N, small_h, small_w, C]  real  out  sum over the outputs that read a position (+ other)
 //
-// Launch: a block row per output row, blocks of 256 along its vectors of 8 channels (x8) or its
+// Launch: a row of blocks per output row, blocks of 256 along its vectors of 8 channels (x8) or its
 // channels.
 // Cost: each tensor moved once; memory-bound (P3 onto P2 of 12 images: 1 GB).
 // Numerics: fp32 sums in row-major order, rounded once.
-// Edges: any ratio of sizes; a position that no output reads gets 0.
+// Edges: any ratio of sizes; a position read by no output gets 0.
 #include "platform.cuh"
 #include "vector.cuh"
 
 REALS(fp16, fp32)
 
-// Extents of the large and the small map, channels of a pixel.
+// Extents of the large and the small map, and channels per pixel.
 struct Sizes {
   int big_h, big_w, small_h, small_w, channels;
 };

@@ -1,4 +1,4 @@
-// Makes one list of the sampled anchors of a batch, with labels and matches.
+// Gathers the sampled anchors of a batch into one list, with labels and matches.
 //
 //   anchors         [A, 4]          float  in   anchors of all levels
 //   idx             [N, batch]      int    in   sampled anchors, -1 = none
@@ -10,9 +10,9 @@
 //   matched         [N * batch]     int    out  its ground truth
 //
 // Launch: a thread per row, blocks of 256.
-// Cost: 56 bytes per row at random places, 3,072 rows at the training shape; latency-bound.
+// Cost: 56 bytes per row at random addresses, 3,072 rows at the training shape; latency-bound.
 // Numerics: copies.
-// Edges: a row whose index is no anchor holds zeros, image -1, label -1, match 0.
+// Edges: a row with an invalid anchor index holds zeros, image -1, label -1, match 0.
 #include "platform.cuh"
 
 KERNEL(256)

@@ -1,4 +1,4 @@
-//! The sampled anchors of a batch as one list of rows, with labels and matches.
+//! The sampled anchors of a batch in one list of rows, with labels and matches.
 
 mod cases;
 
@@ -38,7 +38,7 @@ op! {
 
 impl Kernel for GatherAnchors {
     fn cost(&self, _inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        // An index is read, then as much as is written.
+        // An index is read, then as many bytes as are written.
         Cost { flops: 0, bytes: 4 * (1 + 6 + 7) * outputs[1].len() as u64 }
     }
 

@@ -1,5 +1,5 @@
-// Finds the cell of a keypoint map that each keypoint of each RoI should be found in; the
-// keypoints_to_heatmap of torchvision and detectron2.
+// Finds the keypoint map cell that is the target of each keypoint of each RoI; keypoints_to_heatmap
+// of torchvision and detectron2.
 //
 //   mask_rois     [M, 4]        float  in   boxes in network pixels
 //   image_idx     [M]           int    in   image of the row
@@ -12,7 +12,7 @@
 // Launch: a thread per keypoint of a row, blocks of 256.
 // Cost: 20 bytes per keypoint, 17,408 of them at 1,024 positives; latency-bound.
 // Numerics: f64, the CPU's operations in its order.
-// Edges: rows past the count, of no image or of no object are -1.
+// Edges: rows past the count, or without an image or an object, are -1.
 #include "boxes.cuh"
 
 // The cell along an axis, -1 outside of the RoI.

@@ -1,9 +1,9 @@
-//! The cell of a keypoint map that each keypoint of each RoI should be found in.
+//! The keypoint map cell that is the target of each keypoint of each RoI.
 //!
 //! Matches `keypoints_to_heatmap` of torchvision and detectron2: a keypoint is a target if it is
-//! labelled and lies in its RoI, whose right and lower edges belong to the last cells. Each map is
-//! a row of a softmax over its cells. Cells are found in f64: a keypoint in the middle of its RoI
-//! falls to the same side everywhere.
+//! labelled and inside its RoI, whose right and lower edges belong to the last cells. Each map is a
+//! row of a softmax over its cells. Cells are computed in f64: a keypoint in the middle of its RoI
+//! is assigned to the same cell on every device.
 
 mod cases;
 
@@ -21,7 +21,7 @@ op! {
     /// Finds the cells.
     #[derive(Copy, Eq)]
     pub struct KeypointTargets = "keypoint_targets" {
-        /// Cells along a side of a map.
+        /// Cells per side of a map.
         pub side: usize [|side| *side > 0, "at least 1"],
     }
     in KeypointTargetsInputs {
@@ -39,7 +39,7 @@ op! {
     out {
         /// Cells, row by row from the top left; -1: no target.
         cells: Index "[M*K]",
-        /// Image, or -1 in rows that are not in use.
+        /// Image, or -1 in unused rows.
         image_of_row: Index "[M*K]",
     }
 }

@@ -1,7 +1,7 @@
 //! Targets from an object's bitmap: RoIAlign at network size, or the nearest source pixel.
 //!
-//! The bitmap at network size is never built: its pixel (row, column) is the source pixel that
-//! nearest resizing takes, so rows and columns are looked up where the RoI needs them.
+//! The bitmap at network size is never built: its pixel (row, column) is the source pixel selected
+//! by nearest resizing, so rows and columns are looked up where the RoI needs them.
 
 use super::MaskTargets;
 use crate::coco::Crop;
@@ -25,7 +25,7 @@ pub(super) fn average(crops: &[Crop], view: View, roi: [f32; 4], side: usize, ta
     }
 }
 
-/// Sums over columns of one source row; kept, since neighbouring network rows share it.
+/// Sums over columns of one source row; cached, since neighbouring network rows share it.
 struct Line {
     source: Option<usize>,
     values: Vec<f32>,
@@ -51,7 +51,7 @@ impl Line {
     }
 }
 
-/// Sum of the weights whose pixels are set.
+/// Sum of the weights of the set pixels.
 fn row_sum(crop: &Crop, y: usize, columns: &[(usize, f32)]) -> f32 {
     let Some(pixels) = crop.row(y) else { return 0.0 };
     let pixel = |x: usize| x.checked_sub(crop.x).and_then(|x| pixels.get(x)).copied().unwrap_or(0);

@@ -5,18 +5,18 @@ use crate::Role;
 use crate::case::boxes::views;
 use crate::case::{OpCase, index, integers, uniform};
 
-/// Points of a polygon, and runs of an image.
+/// Points per polygon, and runs per image.
 type Detail = [usize; 2];
 
 /// Triangles, and few runs.
 const FEW: Detail = [3, 11];
 /// Runs over many columns.
 const LONG: Detail = [3, 3];
-/// Polygons that cross themselves, and more of everything than a block has threads.
+/// Self-intersecting polygons, and more of everything than a block has threads.
 const MANY: Detail = [263, 601];
 
 /// No RoI, one, primes, counts below the capacity, tiles of 32 columns and 1,024 rows and their
-/// neighbours, and the positives of a COCO image, by each rule.
+/// neighbours, and the positives of a COCO image, with each rule.
 pub fn cases() -> Vec<OpCase> {
     let mut cases = Vec::new();
     for (rule, plus_one, min_side) in [
@@ -41,7 +41,7 @@ pub fn cases() -> Vec<OpCase> {
     cases
 }
 
-/// Two images of five objects each: polygons, pairs of them, and runs.
+/// Two images with five objects each: polygons, pairs of them, and runs.
 fn case(
     op: MaskTargets,
     [m, n]: [usize; 2],
@@ -102,7 +102,7 @@ mod tests {
         runs: Vec<u32>,
         source: [usize; 2],
         network: [usize; 2],
-        /// As [`views`] takes them.
+        /// Bits as in [`views`].
         turns: i32,
     }
 
@@ -125,7 +125,7 @@ mod tests {
         run(&op, &inputs)[0].as_f32().to_vec()
     }
 
-    /// The left half of an image of 8 x 8, at twice the size.
+    /// The left half of an 8 x 8 image, upsampled by 2.
     fn left_half(turns: i32) -> Scene {
         let polygon = vec![0.0, 0.0, 4.0, 0.0, 4.0, 8.0, 0.0, 8.0];
         let wide: Vec<f64> = polygon.iter().map(|&v| f64::from(v)).collect();
@@ -142,7 +142,7 @@ mod tests {
                 let target = targets(op, &left_half(i32::from(flip)), kind, &whole);
                 let mut row = match rule {
                     MaskTargetRule::CocoPolygon => [1.0, 1.0, 0.0, 0.0],
-                    // Samples lie on half pixels: the one at the edge is half in.
+                    // Samples are on half pixels: the one at the edge covers half.
                     MaskTargetRule::RoiAlignBitmap => [1.0, 0.875, 0.0, 0.0],
                 };
                 if flip && rule == MaskTargetRule::CocoPolygon {
@@ -155,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Rows and columns that change places change them in the target.
+    /// Swapping rows and columns of the view swaps those of the target.
     #[test]
     fn a_transposed_view_gives_the_transposed_target() {
         let polygon = vec![3.2, 1.1, 27.9, 8.4, 20.3, 25.7, 5.5, 19.0];
@@ -216,8 +216,8 @@ mod tests {
         assert_eq!((first(false), first(true)), (Some(8), Some(7)));
     }
 
-    /// A RoI half a pixel wide in the left half: whole where sides count from 0.1, a part where a
-    /// pixel is the least.
+    /// A RoI half a pixel wide in the left half: entirely covered with a minimum side of 0.1,
+    /// partly with a minimum of one pixel.
     #[test]
     fn a_small_roi_is_stretched_from_the_least_side() {
         let roi = [[7.5, 4.0, 8.0, 8.0]];

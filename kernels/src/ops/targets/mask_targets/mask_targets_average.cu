@@ -1,5 +1,5 @@
-// Mask targets by torchvision's rule: the object drawn at source size, mirrored, resized nearest to
-// network size, and averaged by RoIAlign.
+// Mask targets by torchvision's rule: the object rasterised at source size, flipped, resized
+// nearest to network size, and averaged by RoIAlign.
 //
 //   boxes      [M, 4]           float  in   RoIs
 //   image_idx  [M]              int    in   image of the RoI
@@ -8,23 +8,23 @@
 //   targets    [M, side, side]  float  out  share of the pixel that the object covers
 //
 // Launch: a block of 256 threads per RoI, dynamic shared memory for side x 32 floats.
-// Cost: two bit reads per sample of a row bin and column: 0.1 ms for a RoI of a whole image, in
+// Cost: two bit reads per sample of a row bin and column: 0.1 ms for a RoI of an entire image, in
 // proportion to the area; compute-bound.
-// Numerics: fp32 in a fixed order; bits as the CPU's, sums but for their order.
-// Edges: rows past the count are 0; samples beyond -1 or the image weigh nothing, and stay in the
+// Numerics: fp32 in a fixed order; the bitmap equals the CPU's, sums differ only in order.
+// Edges: rows past the count are 0; samples beyond -1 or the image have weight 0, but count in the
 // mean.
 //
 // The objects are in `Segments` of segments.cuh. Matches torchvision's project_masks_on_boxes
 // (adaptive grid, not aligned, scale 1), and on the CPU mask_targets with RoiAlignBitmap.
 //
-// The bitmap is drawn strip by strip, 32 source columns at a time over the rows that the RoI reads,
-// and never leaves shared memory: a strip's columns are averaged into row bins (a warp per bin, a
-// lane per column), and these into the targets (a thread per pixel).
+// The bitmap is rasterised strip by strip, 32 source columns at a time over the rows that the RoI
+// reads, and stays in shared memory: a strip's columns are averaged into row bins (a warp per bin,
+// a lane per column), and these into the targets (a thread per pixel).
 #include "segments.cuh"
 
-constexpr int MAX_GRID = 4096;  // as roi_align's taps: only a RoI that is not finite reaches it
+constexpr int MAX_GRID = 4096;  // as in roi_align's taps: only a non-finite RoI reaches it
 
-// Samples along an axis of a RoI on the network's image, and how that came from the source.
+// Samples along an axis of a RoI in the network's image, and that axis's transform from the source.
 struct Samples {
   float start, bin_size, weight;
   int grid;
@@ -53,18 +53,18 @@ DEVICE Tap tap_of(const Samples& s, int bin, int sample) {
           outside ? 0.0f : (1.0f - fraction) * s.weight, outside ? 0.0f : fraction * s.weight};
 }
 
-// First and last source pixel that bins `from` to `to` read; the range may be too wide.
+// First and last source pixel that bins `from` to `to` read; the range is conservative.
 DEVICE int2 source_range(const Samples& s, int from, int to) {
   const Tap a = tap_of(s, from, 0), b = tap_of(s, to, s.grid - 1);
-  // Positions ascend, unless the RoI is not finite.
+  // Positions ascend unless the RoI is non-finite.
   if (!(s.start + s.bin_size * (float)(to + 1) < 1e9f && s.start > -1e9f)) {
     return make_int2(0, s.axis.source - 1);
   }
   return make_int2(min(a.low, b.high), max(a.low, b.high));
 }
 
-// Adds the bin's rows of this tile in the lane's column. Called by a warp, whose lanes find the
-// taps of a sample each and hand them round: to find one costs more than to add it.
+// Adds the bin's rows in this tile for the lane's column. Called by a warp: each lane computes the
+// taps of one sample and shares them by shuffles, since computing taps costs more than adding them.
 DEVICE float row_bin(const unsigned* bits, Tile tile, const Samples& rows, int bin) {
   const int lane = threadIdx.x % 32;
   const auto bit = [=](int row) {
@@ -85,7 +85,7 @@ DEVICE float row_bin(const unsigned* bits, Tile tile, const Samples& rows, int b
   return sum;
 }
 
-// Adds the bin's columns of this strip, whose row bins are `line`.
+// Adds the bin's columns in this strip, whose row bins are `line`.
 DEVICE float column_bin(const float* line, int first, const Samples& columns, int bin) {
   float sum = 0.0f;
   const int2 range = source_range(columns, bin, bin);
@@ -112,10 +112,10 @@ mask_targets_average(MaskRois rois, Segments in, float* RESTRICT targets, int si
   float* target = targets + (int64_t)row * pixels;
   for (int i = threadIdx.x; i < pixels; i += blockDim.x) target[i] = 0.0f;
   Object object;
-  if (!find_object(object, in, rois, row)) return;  // the whole block
-  // Along the source's axes.
+  if (!find_object(object, in, rois, row)) return;  // uniform over the block
+  // In the source's orientation.
   const float4 roi = object.view->transposed ? transposed(rois.boxes[row]) : rois.boxes[row];
-  // In shared memory: registers are short while a tile is drawn.
+  // In shared memory: register pressure is high while a tile is rasterised.
   if (threadIdx.x == 0) {
     axes[0] = samples_of(roi.y, roi.w, side, object.view->y);
     axes[1] = samples_of(roi.x, roi.z, side, object.view->x);
@@ -137,10 +137,10 @@ mask_targets_average(MaskRois rois, Segments in, float* RESTRICT targets, int si
     __syncthreads();
     for (int i = threadIdx.x; i < pixels; i += blockDim.x) {
       const int row_bin = i / side, bin = i % side;
-      // The target is the network's.
+      // The target has the network's orientation.
       target[object.view->transposed ? bin * side + row_bin : i] +=
           column_bin(lines + row_bin * TILE_COLUMNS, tile.x, columns, bin);
     }
-    // The next strip's lines are written after the barriers of draw_object.
+    // The next strip's lines are written after the barriers in draw_object.
   }
 }

@@ -1,5 +1,5 @@
-// Mask targets by the rule of maskrcnn-benchmark and detectron2: polygons moved into the RoI and
-// filled by COCO's rule; of runs, the pixel under each centre.
+// Mask targets as in maskrcnn-benchmark and detectron2: polygons moved into the RoI and
+// filled by COCO's rule; for runs, the pixel under each centre.
 //
 //   boxes      [M, 4]           float  in   RoIs
 //   image_idx  [M]              int    in   image of the RoI
@@ -9,14 +9,14 @@
 //
 // Launch: a block of 256 threads per RoI.
 // Cost: an edge per thread, then 784 pixels; microseconds at 1,536 RoIs (12 images); latency-bound.
-// Numerics: fp64, or fp32 to place points where boxes are inclusive, as on the CPU.
-// Edges: rows past the count and of no object are 0; a part that does not fit its tensor is
+// Numerics: fp64, or fp32 to place points if boxes are inclusive, as on the CPU.
+// Edges: rows past the count or without an object are 0; a part that exceeds its tensor is
 // skipped.
 //
 // The objects are in `Segments` of segments.cuh. Equals mask_targets with CocoPolygon on the CPU.
 #include "segments.cuh"
 
-// Coordinates of an axis into a RoI.
+// Transform of an axis into a RoI.
 DEVICE AxisPlacement place_in_roi(const Axis& axis, float low, float high, int side, int plus_one,
                                   float min_side) {
   const double length = fmax(as_f32((double)high - (double)low, plus_one), (double)min_side);
@@ -29,10 +29,10 @@ DEVICE int source_under(int i, float low, float high, int side, float min_side,
   return axis.under(low + ((float)i + 0.5f) * fmaxf(high - low, min_side) / (float)side);
 }
 
-// Lets the axes of a square change places. For all threads of the block.
+// Transposes a square. Called by all threads of the block.
 DEVICE void transpose(float* square, int side) {
   __syncthreads();
-  // Without a division: its parts would stay in registers from those of the kernel on.
+  // Avoids a division, whose intermediate values would share registers with the kernel's.
   for (int row = threadIdx.x / 32; row < side; row += blockDim.x / 32) {
     for (int column = threadIdx.x % 32; column < row; column += 32) {
       const float value = square[row * side + column];
@@ -52,9 +52,9 @@ mask_targets_polygon(MaskRois rois, Segments in, float* RESTRICT targets, int si
   float* target = targets + (int64_t)row * pixels;
   for (int i = threadIdx.x; i < pixels; i += blockDim.x) target[i] = 0.0f;
   Object object;
-  if (!find_object(object, in, rois, row)) return;  // the whole block
+  if (!find_object(object, in, rois, row)) return;  // uniform over the block
   const View& view = *object.view;
-  // Along the source's axes.
+  // In the source's orientation.
   const float4 roi = view.transposed ? transposed(rois.boxes[row]) : rois.boxes[row];
   const Placement placement = {1, place_in_roi(view.x, roi.x, roi.z, side, plus_one, min_side),
                                place_in_roi(view.y, roi.y, roi.w, side, plus_one, min_side)};

@@ -2,18 +2,18 @@
 //!
 //! Two rules:
 //! * `RoiAlignBitmap` matches torchvision's `project_masks_on_boxes`: the object is rasterised at
-//!   source size by COCO's rule (or decoded from runs), mirrored, resized nearest to network size
+//!   source size by COCO's rule (or decoded from runs), flipped, resized nearest to network size
 //!   and averaged by RoIAlign (adaptive grid, not aligned, scale 1): soft targets.
-//! * `CocoPolygon` matches maskrcnn-benchmark: polygons are resized, mirrored, shifted by the RoI's
+//! * `CocoPolygon` matches maskrcnn-benchmark: polygons are resized, flipped, shifted by the RoI's
 //!   corner, scaled by S / max(side, `min_side`) in f32 and rasterised by COCO's rule at S x S to 0
-//!   or to 1. The least side is 1 there, and 0.1 in detectron2. Neither has a rule for runs in this
-//!   mode; here a target pixel takes the source pixel that its centre falls on (0 outside the
+//!   or 1. The minimum side is 1 there, and 0.1 in detectron2. Neither has a rule for runs in this
+//!   mode; here a target pixel takes the source pixel that contains its centre (0 outside the
 //!   image).
 //!
-//! Where a view lets rows and columns change places, the target is made along the source's axes,
-//! and then its own change places.
+//! If a view swaps rows and columns, the target is computed in the source's orientation and then
+//! transposed.
 //!
-//! Objects are decoded once a call, cut to their extent. Exact but for the f32 averages.
+//! Objects are decoded once per call, cropped to their extent. Exact except for the f32 averages.
 
 mod bitmap;
 mod cases;
@@ -37,16 +37,16 @@ use segments::{Outline, Segments};
 pub use cases::cases;
 
 op! {
-    /// Cuts mask targets out of objects.
+    /// Computes mask targets from objects.
     #[derive(Copy)]
     pub struct MaskTargets = "mask_targets" {
-        /// S, pixels a side of a target.
+        /// S, pixels per side of a target.
         pub side: usize [|side| *side > 0, "at least 1"],
         /// How an object becomes a target.
         pub rule: MaskTargetRule,
-        /// Mirror polygons to W - x - 1 (inclusive boxes) instead of W - x.
+        /// Flip polygons to W - x - 1 (inclusive boxes) instead of W - x.
         pub plus_one: bool,
-        /// `CocoPolygon`: least side of a RoI in network pixels; a smaller one counts as this.
+        /// `CocoPolygon`: minimum side of a RoI in network pixels; smaller ones are enlarged to it.
         pub min_side: f32 [|side| *side > 0.0, "over 0"],
     }
     in MaskTargetsInputs {
@@ -64,18 +64,18 @@ op! {
         segm_parts: i32 "[N, Pc, 2]",
         /// x, y pairs in source pixels.
         coords: f32 "[N, V]",
-        /// Down the columns, zeros first.
+        /// Run lengths in column-major order, zeros first.
         runs: i32 "[N, Rc]",
         /// See [`crate::view::View`].
         views: i32 "[N, 15]",
     }
     out {
-        /// 0 in rows at or past the count and in rows of no image.
+        /// 0 in rows at or past the count or without an image.
         targets: Mask "[M, side, side]",
     }
 }
 
-/// Source columns of a strip.
+/// Source columns per strip.
 const STRIP: usize = 32;
 
 impl Kernel for MaskTargets {
@@ -133,7 +133,7 @@ impl Kernel for MaskTargets {
             target.fill(0.0);
             let Some(object) = key(row).map(|key| &objects[slots[&key]]) else { return };
             let view = view(object.image);
-            // Along the source's axes.
+            // In the source's orientation.
             let [y1, y2] = [1, 3].map(|i| rois[4 * row + i]);
             let [x1, x2] = [0, 2].map(|i| rois[4 * row + i]);
             let [[y1, y2], [x1, x2]] = view.turned([[y1, y2], [x1, x2]]);
@@ -163,7 +163,7 @@ fn rois(inputs: &MaskTargetsInputs<&Buffer<'_>>) -> Arg {
     StructArg::new().pointers(tensors, 4).arg()
 }
 
-/// The objects and images, and the capacities of an image.
+/// The objects and images, and the capacities per image.
 fn segments(inputs: &MaskTargetsInputs<&Buffer<'_>>) -> Arg {
     let MaskTargetsInputs { segm_index, segm_parts, coords, runs, .. } = *inputs;
     let tensors = [segm_index, segm_parts, coords, runs, inputs.views].map(Buffer::read);
@@ -176,11 +176,11 @@ fn segments(inputs: &MaskTargetsInputs<&Buffer<'_>>) -> Arg {
 struct Object<'a> {
     image: usize,
     outline: Outline<'a>,
-    /// Its pixels, unless the rule works on polygons.
+    /// Its pixels, unless the rule uses polygons.
     crops: Vec<Crop>,
 }
 
-/// Lets the axes of a square change places.
+/// Transposes a square.
 fn transpose(square: &mut [f32], side: usize) {
     for row in 0..side {
         (0..row).for_each(|column| square.swap(row * side + column, column * side + row));

@@ -1,15 +1,15 @@
-//! The rule of maskrcnn-benchmark and detectron2: polygons moved into the RoI, rasterised at the
+//! Targets as in maskrcnn-benchmark and detectron2: polygons moved into the RoI, rasterised at the
 //! target's size.
 //!
-//! Arithmetic in their order (resize, mirror at network size, shift, scale), the former's in f32
-//! and the latter's in f64, because rounding decides on which side of a pixel's centre a boundary
+//! Arithmetic in their order (resize, flip at network size, shift, scale), the former's in f32 and
+//! the latter's in f64, because rounding decides on which side of a pixel's centre a boundary
 //! falls.
 
 use super::MaskTargets;
 use crate::coco::Crop;
 use crate::view::{View, as_f32};
 
-/// Writes the target of a RoI of an object with polygons in source pixels.
+/// Writes the target of a RoI whose object has polygons in source pixels.
 pub(super) fn rasterize(
     polygons: &[&[f32]],
     view: View,

@@ -1,4 +1,4 @@
-// Objects of a batch as the loader lays them out, and drawing one of them.
+// Objects of a batch in the loader's layout, and rasterising one of them.
 #pragma once
 #include "polygon.cuh"
 #include "view.cuh"
@@ -41,11 +41,11 @@ DEVICE bool find_object(Object& object, const Segments& in, const MaskRois& rois
   return inside && view->y.is_sound() && view->x.is_sound();
 }
 
-// Draws the object's tile into `bits`: the union of its parts. `marks` is a second tile, `scratch`
-// 32 values. For all threads of the block; the tile is complete when the function returns.
+// Rasterises the object's tile into `bits`: the union of its parts. `marks` is a second tile,
+// `scratch` 32 values. Called by all threads of the block; the tile is complete on return.
 DEVICE void draw_object(unsigned* bits, unsigned* marks, int64_t* scratch, Tile tile, Canvas canvas,
                         const Segments& in, const Object& object, const Placement& placement) {
-  __syncthreads();  // the tile before is read no more
+  __syncthreads();  // the previous tile has been read
   for (int i = threadIdx.x; i < TILE_BITS; i += blockDim.x) bits[i] = marks[i] = 0;
   __syncthreads();
   const int64_t n = object.image;
@@ -66,8 +66,8 @@ DEVICE void draw_object(unsigned* bits, unsigned* marks, int64_t* scratch, Tile 
   }
 }
 
-// A box whose axes change places.
+// A box with swapped axes.
 DEVICE float4 transposed(float4 box) { return make_float4(box.y, box.x, box.w, box.z); }
 
-// A float as a pixel: toward zero, held within 0..=last; NaN is 0.
+// A float as a pixel index: truncated, clamped to 0..=last; NaN is 0.
 DEVICE int pixel_at(float v, int last) { return (int)fminf(fmaxf(v, 0.0f), (float)last); }

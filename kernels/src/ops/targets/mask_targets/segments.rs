@@ -1,4 +1,4 @@
-//! The objects of a batch, as the loader lays them out.
+//! The objects of a batch in the loader's layout.
 
 use super::MaskTargetsInputs;
 use crate::coco::Crop;
@@ -17,7 +17,7 @@ pub(super) struct Segments<'a> {
 pub(super) enum Outline<'a> {
     /// Polygons, `x0, y0, x1, y1, ..` in source pixels.
     Polygons(Vec<&'a [f32]>),
-    /// Runs down the columns, zeros first; several are united.
+    /// Column-major run lengths, zeros first; several are united.
     Runs(Vec<&'a [i32]>),
 }
 
@@ -55,7 +55,7 @@ impl<'a> Segments<'a> {
 }
 
 impl Outline<'_> {
-    /// The object's pixels at source size: those that any of the crops sets.
+    /// The object's pixels at source size: the union of the crops.
     pub(super) fn crops(&self, [height, width]: [usize; 2]) -> Vec<Crop> {
         match self {
             Self::Polygons(polygons) => {

@@ -100,8 +100,8 @@ mod tests {
         assert_eq!(labels(&op(), &ANCHORS, &[gt], 0), (vec![-1; 5], vec![0; 5]));
     }
 
-    /// Two anchors tie for the first ground truth at 1/3. Both are restored, and the one that has a
-    /// better ground truth keeps that.
+    /// Two anchors tie for the first ground truth at 1/3. Both are restored, and the one with a
+    /// better ground truth keeps it.
     #[test]
     fn every_tie_is_restored_with_its_own_best() {
         let anchors = [[0.0, 0.0, 10.0, 10.0], [10.0, 0.0, 20.0, 10.0]];
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(labels(&op(), &anchors, &gts, 1), (vec![1, 1], vec![1, 0]));
         let strict = MatchAnchors { low_quality: false, ..op() };
         assert_eq!(labels(&strict, &anchors, &gts, 1), (vec![-1, -1], vec![0, 0]));
-        // A best of 0.2 counts, and where nothing overlaps all anchors tie at 0, as in torchvision.
+        // A best of 0.2 counts; if nothing overlaps all anchors tie at 0, as in torchvision.
         assert_eq!(labels(&op(), &ANCHORS, &[[0.0, 0.0, 50.0, 2.0]], 1).0, [0, 0, 0, 1, 0]);
         assert_eq!(labels(&op(), &ANCHORS, &[[60.0, 60.0, 70.0, 70.0]], 1).0, [1; 5]);
     }

@@ -6,27 +6,27 @@
 //   gt_counts      [N]        int    in       ground truths of each image
 //   network_sizes  [N, 2]     int    in       height and width of the network's input
 //   num_images     [1]        int    in       images in use
-//   highest        [N, G]     int    scratch  best IoU of each ground truth, as the bits of a float
+//   highest        [N, G]     int    scratch  best IoU of each ground truth, a float's bit pattern
 //   labels         [N, A]     int    out      1 foreground, 0 background, -1 ignored
 //   matched        [N, A]     int    out      ground truth of each anchor
 //
-// Launch: match_anchors_clear, _highest, _label: blocks of 256 threads that own 4 anchors each;
+// Launch: match_anchors_clear, _highest, _label: blocks of 256 threads with 4 anchors each;
 // grid y is the image.
-// Cost: two passes of A * count overlaps; most boxes do not meet and cost 10 instructions: 22M
+// Cost: two passes of A * count overlaps; most boxes do not intersect and cost 10 instructions: 22M
 // pairs at 12 images of 7 objects; compute-bound.
 // Numerics: fp32 in the CPU's order; integer atomics find the maxima, the same in any order.
-// Edges: images from num_images on are all -1; an object that meets no anchor ties them all at 0.
+// Edges: images past num_images are all -1; an object that overlaps no anchor ties them all at 0.
 //
-// Ground truths come tile by tile through shared memory. The matrix of overlaps is never held: the
-// label pass computes it again, which costs less than to store the best of each anchor. IoUs are
-// never negative, so their maxima are the maxima of their bits.
+// Ground truths are staged tile by tile in shared memory. The overlap matrix is never stored: the
+// label pass recomputes it, which costs less than storing the best of each anchor. IoUs are never
+// negative, so their maxima are the integer maxima of their bit patterns.
 #include "boxes.cuh"
 
 constexpr int THREADS = 256;
-constexpr int ANCHORS = 4;  // of a thread: a ground truth is read once for all
+constexpr int ANCHORS = 4;  // per thread: a ground truth is read once for all
 constexpr int TILE = 128;   // ground truths in shared memory
 
-// Overlap as box_iou; without a division where the boxes do not meet.
+// Overlap as box_iou; without a division if the boxes do not intersect.
 DEVICE float overlap(Box gt, float gt_area, Box anchor, float anchor_area, int plus_one) {
   const float shared = box_shared(gt, anchor, plus_one);
   if (!(shared > 0.0f)) return 0.0f;
@@ -45,7 +45,7 @@ DEVICE int gts_in_use(const int* gt_counts, const int* num_images, int n, int nu
   return n < num_images[0] ? max(0, min(gt_counts[n], num_gts)) : 0;
 }
 
-// The thread's anchors; past the end boxes that meet none.
+// The thread's anchors; past the end boxes that intersect none.
 DEVICE void load_anchors(Box (&boxes)[ANCHORS], float (&areas)[ANCHORS], const Box* anchors,
                          int num_anchors, int plus_one) {
   for (int k = 0; k < ANCHORS; k++) {
@@ -82,7 +82,7 @@ match_anchors_highest(const Box* RESTRICT anchors, const Box* RESTRICT gt_boxes,
         const float iou = overlap(gts[g], gt_areas[g], boxes[k], areas[k], plus_one);
         best = max(best, __float_as_int(iou));
       }
-      // Few threads meet the box at all, and only those take part.
+      // Few threads intersect the box, and only those execute the atomic.
       if (best > 0) atomicMax(&high[g], best);
     }
     __syncthreads();

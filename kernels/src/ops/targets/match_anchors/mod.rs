@@ -1,14 +1,14 @@
-//! Labels of the anchors for the RPN losses, and the ground truth that each foreground belongs to.
+//! Labels of the anchors for the RPN losses, and the ground truth of each foreground anchor.
 //!
 //! Matches torchvision's `Matcher` (`assign_targets_to_anchors`): foreground from `fg_iou`,
-//! background below `bg_iou`; with `low_quality` every anchor that ties the best IoU of some
-//! ground truth is foreground too, with its own best ground truth. As there, a ground truth that
+//! background below `bg_iou`; with `low_quality` every anchor that ties the best IoU of some ground
+//! truth is foreground too, with its own best ground truth. As in torchvision, a ground truth that
 //! no anchor overlaps ties all anchors at IoU 0. With `straddle_filter` (maskrcnn-benchmark)
 //! anchors that cross the image's border are ignored, but take part in the matching.
 //!
-//! Edges: images from `num_images` on are all -1; without ground truth all is background.
-//! Cost: two passes of A_total x G overlaps, tile by tile; the matrix is never held. Bound by
-//! compute. Deterministic: only maxima are taken across tiles.
+//! Edges: images past `num_images` are all -1; without ground truth all is background. Cost: two
+//! passes of A_total x G overlaps, tile by tile; the matrix is never stored. Compute-bound.
+//! Deterministic: only maxima are combined across tiles.
 
 mod cases;
 
@@ -27,7 +27,7 @@ pub use cases::cases;
 op! {
     /// Labels anchors by their IoU with the ground truth.
     pub struct MatchAnchors = "match_anchors" {
-        /// IoU from which an anchor is foreground.
+        /// Minimum IoU of a foreground anchor.
         pub fg_iou: f32,
         /// IoU below which an anchor is background.
         pub bg_iou: f32,
@@ -53,17 +53,17 @@ op! {
     out {
         /// 1 foreground, 0 background, -1 ignored.
         labels: Index "[N, A_total]",
-        /// Ground truth of an anchor that has one, also where the filter ignores it; else 0.
+        /// Ground truth of an anchor that has one, even if the filter ignores it; else 0.
         matched_idx: Index "[N, A_total]",
     }
 }
 
-/// Anchors a block labels.
+/// Anchors per block.
 const ANCHORS_A_BLOCK: usize = 256 * 4;
 
 impl Kernel for MatchAnchors {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        // 14 operations an overlap, 2 comparisons, twice.
+        // 14 operations per overlap, 2 comparisons, twice.
         let pairs = outputs[0].len() * MatchAnchorsInputs::of(inputs).gt_boxes.dim(1);
         Cost::streaming(inputs, outputs, 32 * pairs as u64)
     }
@@ -107,7 +107,7 @@ impl Kernel for MatchAnchors {
             .arg(rule.arg())
             .int(anchors.dim(0))
             .int(gts);
-        // Without low-quality matches nobody asks for the best anchor of a ground truth.
+        // The best anchor of a ground truth is needed only for low-quality matches.
         if self.low_quality { vec![clear, find, label] } else { vec![label] }
     }
 
@@ -170,8 +170,8 @@ fn find_best(
         .collect()
 }
 
-/// Second pass: labels. Overlaps are computed again only where a tile holds the best anchor of a
-/// ground truth.
+/// Second pass: labels. Overlaps are recomputed only if a tile contains the best anchor of a ground
+/// truth.
 fn label(
     op: &MatchAnchors,
     image: &Image<'_>,
@@ -207,7 +207,8 @@ fn label(
     });
 }
 
-/// Gives every anchor of the tile that ties a ground truth's best IoU its own best one.
+/// Assigns its own best ground truth to every anchor of the tile that ties a ground truth's best
+/// IoU.
 fn restore(
     op: &MatchAnchors,
     gts: &[Box4],

@@ -5,7 +5,7 @@ use crate::case::boxes::boxes;
 use crate::case::{OpCase, constant, integers};
 
 /// No RoI, no ground truth, one, primes, more ground truths than a block of 256 stages, and the
-/// RoIs of a training step; a part of them in use, some without extent.
+/// RoIs of a training step; only some in use, some without extent.
 pub fn cases() -> Vec<OpCase> {
     [(0, 2, 3), (5, 2, 0), (1, 1, 1), (101, 5, 7), (300, 3, 257), (6144, 12, 100)]
         .iter()
@@ -35,7 +35,8 @@ mod tests {
     use crate::case::hand::{run, tensor};
     use crate::case::index;
 
-    /// At the threshold, below it, without extent, of an image without ground truth, of none, past
+    /// At the threshold, below it, without extent, in an image without ground truth, without an
+    /// image, past the count.
     /// the count.
     #[test]
     fn by_hand() {

@@ -1,4 +1,4 @@
-// Labels of the RoIs of a further stage of a cascade, matched with the ground truth at its IoU.
+// Labels of the RoIs of a later cascade stage, matched with the ground truth at the stage's IoU.
 //
 //   rois       [M, 4]           float  in   boxes
 //   image_idx  [M]              int    in   image of the row
@@ -14,7 +14,7 @@
 // 512 RoIs, 100 ground truths), which neighbouring rows read from L1; latency-bound.
 // Numerics: the CPU's operations in its order, so that labels are equal; the lowest ground truth
 // wins a tie.
-// Edges: rows past the count, of no image or without extent are ignored; counts are held within
+// Edges: rows past the count, without an image or without extent are ignored; counts are clamped to
 // their capacity.
 #include "boxes.cuh"
 

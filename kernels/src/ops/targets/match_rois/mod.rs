@@ -1,10 +1,10 @@
-//! Labels of the RoIs of a further stage of a cascade: matched with the ground truth again, at the
-//! IoU of the stage, without sampling.
+//! Labels of the RoIs of a later cascade stage: matched with the ground truth again, at the stage's
+//! IoU, without sampling.
 //!
 //! Matches detectron2's `CascadeROIHeads._match_and_label_boxes`: class of the best ground truth
 //! from `fg_iou`, else background. RoIs without extent, which it drops, are ignored.
 //!
-//! Edges: rows at or past the count and rows of no image are ignored; without ground truth all is
+//! Edges: rows at or past the count or without an image are ignored; without ground truth all is
 //! background.
 
 mod cases;
@@ -22,7 +22,7 @@ pub use cases::cases;
 op! {
     /// Matches RoIs with the ground truth of their images.
     pub struct MatchRois = "match_rois" {
-        /// IoU from which an RoI is foreground.
+        /// Minimum IoU of a foreground RoI.
         pub fg_iou: f32,
         /// Boxes are inclusive.
         pub plus_one: bool,

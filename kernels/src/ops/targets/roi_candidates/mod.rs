@@ -1,9 +1,9 @@
-//! Candidates that the RoI heads may be trained on: labelled proposals and ground truth.
+//! Training candidates of the RoI heads: labelled proposals and ground truth.
 //!
 //! Matches torchvision's `add_gt_proposals` and `assign_targets_to_proposals` (no low-quality
 //! matches): class of the best ground truth from `fg_iou`, background below `bg_iou`.
 //!
-//! Edges: images from `num_images` on have no candidates; without ground truth all is background.
+//! Edges: images past `num_images` have no candidates; without ground truth all is background.
 
 mod cases;
 
@@ -18,9 +18,9 @@ use crate::{Cost, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// Joins proposals and ground truth, and matches them with the ground truth.
+    /// Concatenates proposals and ground truth, and matches them with the ground truth.
     pub struct RoiCandidates = "roi_candidates" {
-        /// IoU from which a candidate is foreground.
+        /// Minimum IoU of a foreground candidate.
         pub fg_iou: f32,
         /// IoU below which a candidate is background.
         pub bg_iou: f32,

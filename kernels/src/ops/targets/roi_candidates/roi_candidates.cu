@@ -1,4 +1,4 @@
-// Labels candidates that the RoI heads may be trained on; torchvision's add_gt_proposals and
+// Labels the training candidates of the RoI heads; torchvision's add_gt_proposals and
 // assign_targets_to_proposals.
 //
 //   proposals   [N, max_proposals, 4]  float  in   boxes of each image
@@ -11,7 +11,7 @@
 //   candidates  [N, capacity, 4]       float  out  proposals and ground truth
 //   labels      [N, capacity]          int    out  class, 0 background, -1 ignored
 //   matched     [N, capacity]          int    out  ground truth of each candidate
-//   keys        [N, capacity]          int    out  what keys the candidate's draw
+//   keys        [N, capacity]          int    out  random number key of the candidate
 //   out_counts  [N]                    int    out  candidates of each image
 //
 // Launch: blocks of 256 over the rows of an image in x (at least one, for the count), images in y.
@@ -19,7 +19,7 @@
 // rows, 100 ground truths); compute-bound.
 // Numerics: the CPU's operations in its order, so that labels are equal; the lowest ground truth
 // wins a tie.
-// Edges: counts are held within their capacity.
+// Edges: counts are clamped to their capacity.
 //
 // The capacity is max_proposals + max_gts. A key is a proposal's anchor, -2 - g for ground truth g,
 // -1 in the padding.
@@ -59,7 +59,7 @@ roi_candidates_f32(const Box* RESTRICT proposals, const int* RESTRICT anchor_idx
   const float area = box_area(b, plus_one);
   float best = -1.0f;
   int best_gt = 0;
-  // No candidate of the block is in use: nothing to match.
+  // No candidate of the block is in use, so there is nothing to match.
   const int first_row = blockIdx.x * blockDim.x;
   const int to_match = first_row < own + num_gts ? num_gts : 0;
   for (int first = 0; first < to_match; first += STAGE) {

@@ -4,8 +4,8 @@ use super::SampleAnchors;
 use crate::case::boxes::image_keys;
 use crate::case::{OpCase, integers};
 
-/// No image, no anchor, no room, one, primes, more room than anchors, the anchors of a block and
-/// its neighbours, and those of an 800x1344 image.
+/// No image, no anchor, no sample, one, primes, more samples than anchors, the anchors of a block
+/// and its neighbours, and those of an 800x1344 image.
 pub fn cases() -> Vec<OpCase> {
     let shapes = [
         (0, 5, 4),
@@ -47,7 +47,7 @@ mod tests {
         SampleAnchors { batch, positive_fraction: 0.5, seed: 1 }
     }
 
-    /// The two positives and the two negatives with the smallest keys; all, if there is room.
+    /// The two positives and the two negatives with the smallest keys; all, if they fit.
     #[test]
     fn by_hand() {
         let inputs = [index(&[1, 6], [1, 1, 0, 0, 0, 1]), image_keys(1)];
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(draw(&op(3), &ignored), (vec![-1; 3], vec![0, 0]));
     }
 
-    /// Few positives leave room for negatives, and a lack of negatives for nothing.
+    /// Missing positives are replaced by negatives; missing negatives are not replaced.
     #[test]
     fn counts_follow_the_rule() {
         for (positives, negatives) in [(0, 50), (3, 50), (40, 50), (40, 2), (40, 0), (1, 1)] {
@@ -87,7 +87,7 @@ mod tests {
         }
     }
 
-    /// Over 400 images each of 50 negatives is drawn 8 / 50 of the time: 64, with a standard
+    /// Over 400 images each of 50 negatives is sampled 8 / 50 of the time: 64, with a standard
     /// deviation of 7.3; five of them are 37.
     #[test]
     fn every_anchor_has_the_same_chance() {
@@ -98,7 +98,7 @@ mod tests {
         assert!(drawn.iter().all(|n| (27..=101).contains(n)), "{drawn:?}");
     }
 
-    /// An image's draw depends on its own key, not on the batch around it.
+    /// An image's samples depend on its own key, not on the rest of the batch.
     #[test]
     fn images_draw_for_themselves() {
         let labels = integers(&[1, 200], 4, -1, 2);

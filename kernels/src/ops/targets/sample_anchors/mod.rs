@@ -1,8 +1,8 @@
-//! The anchors of each image that carry the RPN losses.
+//! Samples the anchors of each image for the RPN losses.
 //!
-//! Counts as torchvision's `BalancedPositiveNegativeSampler`; which ones are drawn is a pure
-//! function of (seed, epoch, image, anchor) instead of a generator's state: those with the
-//! smallest (key, index).
+//! Counts as in torchvision's `BalancedPositiveNegativeSampler`; the selection is a pure function
+//! of (seed, epoch, image, anchor) instead of a generator's state: the samples have the smallest
+//! (key, index).
 
 mod cases;
 
@@ -18,12 +18,12 @@ use crate::{Cost, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// Draws up to `batch` anchors per image: min(#positives, int(batch * positive_fraction))
-    /// positives, and as many negatives as then fit, if there are so many.
+    /// Samples up to `batch` anchors per image: min(#positives, int(batch * positive_fraction))
+    /// positives, and negatives up to `batch`, if there are enough.
     pub struct SampleAnchors = "sample_anchors" {
         /// Anchors per image.
         pub batch: usize,
-        /// Largest share of positives, 0 to 1.
+        /// Maximum fraction of positives, 0 to 1.
         pub positive_fraction: f32 [|share| (0.0..=1.0).contains(share), "within 0..=1"],
         /// Seed of the run.
         pub seed: u64,
@@ -31,20 +31,20 @@ op! {
     in SampleAnchorsInputs {
         /// 1 or more positive, 0 negative, -1 ignored.
         labels: i32 "[N, A_total]",
-        /// Keys of the image's random numbers.
+        /// Random number keys of the image.
         image_keys: i32 "[N, 4]",
     }
     out {
         /// Positives ascending, then negatives ascending, then -1.
         idx: Index "[N, batch]",
-        /// Positives, all.
+        /// Number of positives, and of all samples.
         counts: Index "[N, 2]",
     }
 }
 
 impl Kernel for SampleAnchors {
     fn cost(&self, inputs: &[TensorDesc], outputs: &[TensorDesc]) -> Cost {
-        // Ten rounds of two multiplications and four xors a key.
+        // Ten rounds of two multiplications and four xors per key.
         Cost::streaming(inputs, outputs, 60 * inputs[0].len() as u64)
     }
 
@@ -120,22 +120,22 @@ impl Kernel for SampleAnchors {
     }
 }
 
-/// Anchors a block draws from.
+/// Anchors per block.
 const CHUNK: usize = 256 * 16;
-/// Bytes of a key, and histograms for each: positives and negatives.
+/// Bytes of a key; each has histograms of positives and negatives.
 const DIGITS: usize = 4;
-/// Bytes of the histograms per image.
+/// Histogram bytes per image.
 const IMAGE_BYTES: usize = DIGITS * 2 * 256 * 4;
 
-/// Bytes of the states of an image's draws: two for each byte of the keys.
+/// Bytes of an image's selection states: two for each byte of the keys.
 const IMAGE_STATES: usize = DIGITS * 2 * 16;
 
-/// Blocks of an image. One for no anchors too: it writes the counts.
+/// Blocks per image. At least one, even without anchors: it writes the counts.
 fn blocks(anchors: usize) -> usize {
     anchors.div_ceil(CHUNK).max(1)
 }
 
-/// Bytes of the pieces of scratch: histograms, states, counts of each block, and two bytes an
+/// Bytes of the pieces of scratch: histograms, states, counts of each block, and two bytes per
 /// anchor. Each is a multiple of 256.
 fn pieces(images: usize, anchors: usize) -> [usize; 4] {
     let blocks = blocks(anchors);

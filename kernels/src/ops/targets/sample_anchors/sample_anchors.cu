@@ -1,29 +1,29 @@
-// The anchors of each image that carry the RPN losses: of each class those with the smallest (key,
+// Samples the anchors of each image for the RPN losses: of each class those with the smallest (key,
 // index).
 //
 //   labels        [N, A]                      int     in       1 positive, 0 negative, -1 ignored
-//   image_keys    [N, 4]                      int     in       what keys the image's random numbers
+//   image_keys    [N, 4]                      int     in       random number keys of the image
 //   idx           [N, batch]                  int     out      positives, negatives, then -1
 //   counts        [N, 2]                      int     out      positives, all
 //   histograms    [N, DIGITS, CLASSES, BINS]  int     scratch  bytes of the keys
 //   states        [N, DIGITS, CLASSES]        Draw    scratch  the selection after each byte
-//   block_counts  [N, blocks, CLASSES]        uint64  scratch  what each block draws
+//   block_counts  [N, blocks, CLASSES]        uint64  scratch  samples in each block
 //   glances       [N, blocks * CHUNK]         uint16  scratch  class and top 14 bits of a key
 //
 // Launch: clear; keys; a histogram per further byte of the keys; count; write: blocks of 256
-// threads that own CHUNK anchors of an image (grid y).
-// Cost: Philox once, some 80 instructions per key, then 2 bytes per anchor and pass, 6 MB at 12
+// threads with CHUNK anchors of an image (grid y).
+// Cost: Philox once, about 80 instructions per key, then 2 bytes per anchor and pass, 6 MB at 12
 // images.
 // Numerics: integers; the CPU's result.
-// Edges: equal keys go by index; no anchors draw nothing.
+// Edges: equal keys are ordered by index; without anchors nothing is sampled.
 //
-// The draw is a radix select over all blocks of an image. Every block takes the selection one byte
-// further by itself (a block scan), and the first one stores it for the next launch, so nothing has
-// to wait. Only anchors whose glance does not decide have their key made again.
+// The selection is a radix select over all blocks of an image. Every block advances it by one byte
+// redundantly (a block scan), and the first one stores it for the next launch, so no block has to
+// wait. Keys are recomputed only for anchors whose glance (their top bits) is not decisive.
 #include "sampling.cuh"
 
 constexpr int THREADS = 256;
-constexpr int ITEMS = 16;  // anchors a thread draws, in their order
+constexpr int ITEMS = 16;  // anchors per thread, in order
 constexpr int CHUNK = THREADS * ITEMS;
 constexpr int IMAGE_BINS = DIGITS * CLASSES * BINS;
 
@@ -33,17 +33,17 @@ sample_anchors_clear(int* RESTRICT histograms, uint64_t len) {
   if (i < len) histograms[i] = 0;
 }
 
-// Class and top bits of the key of an anchor; most are decided by them.
+// Class and top bits of an anchor's key; these decide most anchors.
 constexpr int GLANCE_BITS = 14, GLANCE_SHIFT = 32 - GLANCE_BITS;
 constexpr unsigned UNDRAWN = CLASSES << GLANCE_BITS;
 
 DEVICE uint16_t glance_of(int c, unsigned key) {
   return (uint16_t)(c << GLANCE_BITS | key >> GLANCE_SHIFT);
 }
-// The key as far as the glance shows it.
+// The part of the key that is in the glance.
 DEVICE unsigned glance_key(unsigned glance) { return glance << GLANCE_SHIFT; }
 
-// The pieces of scratch memory that belong to an image.
+// The parts of the scratch memory of one image.
 struct Scratch {
   int* histograms;
   Draw* states;
@@ -65,7 +65,7 @@ struct Rule {
 };
 static_assert(sizeof(Rule) == 24, "as the launch lays it out");
 
-// Takes the draws of the launch before over byte `digit`, and stores them in turn.
+// Advances the selection of the previous launch by byte `digit`, and stores it for the next.
 DEVICE void advance(Draw (&draws)[CLASSES], const Scratch& in, const Rule& rule, int digit,
                     int* scratch) {
   if (digit == 0) {
@@ -93,7 +93,7 @@ DEVICE void add_histograms(const int* own, const Scratch& in, int digit) {
   }
 }
 
-// The first byte of every key, and the glances.
+// Counts the first byte of every key, and writes the glances.
 KERNEL(256)
 sample_anchors_keys(const int* RESTRICT labels, const int* RESTRICT image_keys, Scratch all,
                     Rule rule) {
@@ -117,7 +117,7 @@ sample_anchors_keys(const int* RESTRICT labels, const int* RESTRICT image_keys, 
   add_histograms(own, in, 0);
 }
 
-// Byte `digit`, at least 1, of the keys that share the bytes before.
+// Counts byte `digit`, at least 1, of the keys that share the bytes before.
 KERNEL(256)
 sample_anchors_histogram(const int* RESTRICT image_keys, Scratch all, Rule rule, int digit) {
   SHARED(int, scratch, 32);
@@ -143,7 +143,7 @@ sample_anchors_histogram(const int* RESTRICT image_keys, Scratch all, Rule rule,
   add_histograms(own, in, digit);
 }
 
-// Which of a thread's anchors are drawn: bit i for its i-th anchor, by class.
+// Selected anchors of a thread: bit i for its i-th anchor, by class.
 struct Marks {
   unsigned sure[CLASSES], tied[CLASSES];
 };
@@ -151,7 +151,7 @@ struct Marks {
 DEVICE Marks mark(const Draw (&draws)[CLASSES], const Scratch& in, const Rule& rule,
                   const int* image_key, int64_t first) {
   Marks marks = {};
-  unsigned open[CLASSES] = {};  // the glance does not decide
+  unsigned open[CLASSES] = {};  // the glance is not decisive
   const uint4* source = (const uint4*)(in.glances + first);
   const uint4 low = source[0], high = source[1];
   const unsigned words[ITEMS / 2] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
@@ -179,7 +179,7 @@ DEVICE Marks mark(const Draw (&draws)[CLASSES], const Scratch& in, const Rule& r
   return marks;
 }
 
-// Numbers of marks of a class: sure in the low half, tied in the high one.
+// Numbers of marks of a class: selected in the low half, tied in the high one.
 DEVICE uint64_t pack(const Marks& marks, int c) {
   return (uint64_t)__popc(marks.tied[c]) << 32 | (unsigned)__popc(marks.sure[c]);
 }

@@ -1,10 +1,10 @@
-//! The RoIs that the heads are trained on, all images in one list, and the positives again for
-//! the mask head.
+//! Samples the RoIs for training the heads, all images in one list, and a second list of the
+//! positives for the mask head.
 //!
-//! Counts as torchvision's sampler, order as there: images in order, candidates ascending within
-//! an image, positives and negatives mixed. Drawn are those with the smallest (key, index); the
-//! Philox index is the candidate's own key (its anchor or ground truth), so a draw does not depend
-//! on where a proposal stands.
+//! Counts and order as in torchvision's sampler: images in order, candidates ascending within an
+//! image, positives and negatives mixed. The samples have the smallest (key, index); the Philox
+//! index is the candidate's own key (its anchor or ground truth), so the selection does not depend
+//! on a proposal's position.
 
 mod cases;
 
@@ -20,12 +20,12 @@ use crate::{Cost, TensorDesc, op};
 pub use cases::cases;
 
 op! {
-    /// Draws up to R = `batch` candidates per image, and up to Rp = int(R * positive_fraction)
+    /// Samples up to R = `batch` candidates per image, and up to Rp = int(R * positive_fraction)
     /// positives among them.
     pub struct SampleRois = "sample_rois" {
         /// RoIs per image.
         pub batch: usize,
-        /// Largest share of positives, 0 to 1.
+        /// Maximum fraction of positives, 0 to 1.
         pub positive_fraction: f32 [|share| (0.0..=1.0).contains(share), "within 0..=1"],
         /// Seed of the run.
         pub seed: u64,
@@ -41,11 +41,11 @@ op! {
         keys: i32 "[N, C]",
         /// Candidates of each image.
         counts: i32 "[N]",
-        /// Keys of the image's random numbers.
+        /// Random number keys of the image.
         image_keys: i32 "[N, 4]",
     }
     out {
-        /// Boxes; zeros from the count on.
+        /// Boxes; zeros past the count.
         rois: Box "[N*R, 4]",
         /// Image of the RoI, or -1.
         image_idx: Index "[N*R]",
@@ -55,7 +55,7 @@ op! {
         matched: Index "[N*R]",
         /// RoIs in use.
         num_rois: Index "[1]",
-        /// The same of the positives.
+        /// Boxes of the positives.
         mask_rois: Box "[N*Rp, 4]",
         /// Image.
         mask_image_idx: Index "[N*Rp]",
@@ -68,7 +68,7 @@ op! {
     }
 }
 
-/// Threads that draw from the candidates of an image.
+/// Threads per block that samples an image's candidates.
 const DRAW_THREADS: u32 = 1024;
 
 impl Kernel for SampleRois {
@@ -104,7 +104,7 @@ impl Kernel for SampleRois {
             .int(self.batch)
             .int(positives);
         let (all, of_positives) = args.outputs.split_at(5);
-        // One thread at least: it writes the counts.
+        // At least one thread, to write the counts.
         let write = Launch::over("sample_rois_write", (images * self.batch).max(1))
             .reads([candidates, labels, matched_idx])
             .arg(drawn(Access::Read))
@@ -152,12 +152,12 @@ impl Kernel for SampleRois {
     }
 }
 
-/// Bytes of the counts of the images, as a first piece of the scratch.
+/// Bytes of the per-image counts, the first part of the scratch memory.
 fn counts_bytes(images: usize) -> usize {
     (8 * images).next_multiple_of(256)
 }
 
-/// The five tensors of a list as one argument.
+/// The five tensors of a list as one kernel argument.
 fn list(outputs: &[Buffer<'_>]) -> Arg {
     StructArg::new().pointers(outputs.iter().map(Buffer::write), outputs.len()).arg()
 }

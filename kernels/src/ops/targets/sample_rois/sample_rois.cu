@@ -1,14 +1,14 @@
-// The RoIs that the heads are trained on, all images in one list, and the positives again for the
-// mask head.
+// Samples the RoIs for training the heads, all images in one list, and a second list of the
+// positives for the mask head.
 //
 //   candidates    [N, capacity, 4]  float  in       proposals and ground truth
 //   labels        [N, capacity]     int    in       class, 0 background, -1 ignored
 //   matched_idx   [N, capacity]     int    in       ground truth of each candidate
 //   keys          [N, capacity]     int    in       the candidate's anchor or ground truth
 //   counts        [N]               int    in       candidates of each image
-//   image_keys    [N, 4]            int    in       what keys the image's random numbers
-//   drawn         [N, batch, 2]     int    scratch  candidate; rank among the drawn positives or -1
-//   drawn_counts  [N, 2]            int    scratch  all, positives
+//   image_keys    [N, 4]            int    in       random number keys of the image
+//   drawn         [N, batch, 2]     int    scratch  candidate; rank among sampled positives, or -1
+//   drawn_counts  [N, 2]            int    scratch  number of samples, and of positives
 //   rois          [N * batch, 4]    float  out      boxes; of positives: [N * max_positives, 4]
 //   image_idx     [N * batch]       int    out      image of the RoI
 //   labels        [N * batch]       int    out      its class
@@ -17,11 +17,11 @@
 //
 // Launch: sample_rois_draw: a block of 1,024 threads per image, radix select in shared memory;
 // sample_rois_write: a thread per row.
-// Cost: 5 passes over at most 2,100 candidates, some 20 us; latency-bound.
+// Cost: 5 passes over at most 2,100 candidates, about 20 us; latency-bound.
 // Numerics: integers and copies; the CPU's result.
-// Edges: rows from the count on are padded: boxes of zeros, -1 elsewhere.
+// Edges: rows past the count are padded: zeros in boxes, -1 elsewhere.
 //
-// The five outputs come twice: for all RoIs, and for the positives in max_positives rows per image.
+// There are two sets of the five outputs: all RoIs, and positives in max_positives rows per image.
 #include "sampling.cuh"
 
 constexpr int DRAW_THREADS = 1024;
@@ -39,7 +39,7 @@ DEVICE int look(const Candidates& from, uint64_t seed, int i, unsigned& key) {
   return c;
 }
 
-// Finds how far either class is drawn. `histogram` holds CLASSES * BINS ints.
+// Finds the selection bounds of both classes. `histogram` holds CLASSES * BINS ints.
 DEVICE void select(Draw (&draws)[CLASSES], const Candidates& from, uint64_t seed, int batch,
                    int max_positives, int* histogram, int* scratch) {
   for (int digit = 0; digit < DIGITS; digit++) {
@@ -78,7 +78,7 @@ sample_rois_draw(const int* RESTRICT labels, const int* RESTRICT keys, const int
                            max(0, min(counts[n], capacity))};
   Draw draws[CLASSES] = {};
   select(draws, from, seed, batch, max_positives, histogram, scratch);
-  // Counts of two kinds travel in one int: at most 1,024 a chunk, in the low and the high half.
+  // Two kinds of counts share one int: at most 1,024 per chunk, in the low and the high half.
   int tied_before[CLASSES] = {}, rank_before = 0, positives_before = 0, total;
   for (int chunk = 0; chunk < from.count; chunk += DRAW_THREADS) {
     const int i = chunk + thread;
@@ -126,7 +126,7 @@ sample_rois_write(const float4* RESTRICT candidates, const int* RESTRICT labels,
                   const int2* RESTRICT drawn_counts, RoiList all, RoiList positives, int images,
                   int capacity, int batch, int max_positives) {
   const int64_t slot = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  const int own = batch > 0 ? (int)(slot / batch) : images;  // image whose draw this thread copies
+  const int own = batch > 0 ? (int)(slot / batch) : images;  // image of this thread
   int2 before = make_int2(0, 0), total = make_int2(0, 0);
   for (int n = 0; n < images; n++) {
     const int2 count = drawn_counts[n];

@@ -1,33 +1,33 @@
-// Adds the gradients of a micro-step to the sums of earlier ones, many parameters in one launch.
+// Adds the gradients of a micro-step to the sums of earlier ones, many parameters per launch.
 //
 // accumulate, for each of up to 64 parameters:
 //   grad   [len]  float  in   gradient of this micro-step
 //   sum    [len]  float  in   sum of earlier micro-steps; not read if held is 0
-//   total  [len]  float  out  both together; may be sum itself
-//   held   [1]    int    in   micro-steps that the sums hold
+//   total  [len]  float  out  grad + sum; may alias sum
+//   held   [1]    int    in   number of micro-steps in the sums
 //
 // accumulate_count:
-//   held  [1]  int  state  one more, or 0
+//   held  [1]  int  state  incremented, or set to 0
 //
-// Launch: blocks of 256 threads, 4,096 elements a block; first_block maps a block to its parameter.
+// Launch: blocks of 256 threads, 4,096 elements per block; first_block maps blocks to parameters.
 // Cost: 12 bytes per element, 0.53 GB for the 44 million of Mask R-CNN R50-FPN; memory-bound.
 // Numerics: fp32, elementwise, in the order of the micro-steps.
 // Edges: a parameter without elements has no block.
 //
-// accumulate_count is a kernel of its own, since every block of the other reads held.
+// accumulate_count is a separate kernel, since every block of the other reads held.
 #include "many_tensors.cuh"
 
-constexpr int CAPACITY = 64;  // parameters of a launch: the struct stays under 4 KiB
-constexpr int ROUNDS = 4;     // vectors of a thread
+constexpr int CAPACITY = 64;  // parameters per launch: the struct stays under 4 KiB
+constexpr int ROUNDS = 4;     // vectors per thread
 constexpr int BLOCK_ELEMENTS = THREADS * VECTOR * ROUNDS;
 
-// The parameters of a launch. Equal to the struct that the launch builds.
+// The parameters of a launch. Same layout as the struct that the launch builds.
 struct Parameters {
   const float* grad[CAPACITY];
   const float* sum[CAPACITY];
   float* total[CAPACITY];
   uint64_t len[CAPACITY];
-  int first_block[CAPACITY];  // past the last parameter, the blocks of the launch
+  int first_block[CAPACITY];  // after the last parameter: the number of blocks
 };
 static_assert(sizeof(Parameters) == 36 * CAPACITY, "the launch builds it");
 

@@ -25,7 +25,7 @@ fn count(held: i32) -> HostTensor {
     constant(&[1], held)
 }
 
-/// Sums that hold nothing are NaN: they must not be read.
+/// Empty sums are NaN: they must not be read.
 fn sums(sizes: &[usize], held: i32) -> Vec<HostTensor> {
     let mut sums = tensors(Role::Master, sizes, 500);
     if held == 0 {

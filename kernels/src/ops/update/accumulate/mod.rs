@@ -1,16 +1,16 @@
-//! Gradients of several micro-steps, added up before one update.
+//! Accumulates the gradients of several micro-steps before one update.
 //!
 //! [`Accumulate`] ends a micro-step that is not the last of its step. Tensors: `grad_i` (f32) for
 //! each of n parameters (in); state, updated: `sum_i` (Role::Master, the shape of its gradient),
-//! then `held [1]` i32, the micro-steps that the sums hold. No outputs. If `held` is 0 the sums
-//! become the gradients, whatever they held; else the gradients are added. `held` goes up by one.
+//! then `held [1]` i32, the number of micro-steps in the sums. No outputs. If `held` is 0 the sums
+//! are overwritten with the gradients; else the gradients are added. `held` is incremented.
 //!
 //! [`AddAccumulated`] belongs to the last micro-step. Tensors: `grad_i`, then `sum_i` (in); state,
 //! updated: `held` -> `total_i` (Role::WeightGradient, overwritten): the gradient, plus the sum if
 //! `held` is not 0. `held` becomes 0.
 //!
-//! A sum that is not finite stays so, and the step is then skipped as a whole. Numerics: f32, in
-//! the order of the micro-steps. Memory-bound: 12 bytes per element.
+//! A non-finite sum stays non-finite, and the entire step is then skipped. Numerics: f32, in the
+//! order of the micro-steps. Memory-bound: 12 bytes per element.
 
 mod cases;
 
@@ -132,13 +132,13 @@ impl Op for AddAccumulated {
     }
 }
 
-/// Parameters of a launch: their struct must stay under 4 KiB.
+/// Parameters per launch: their struct must stay under 4 KiB.
 const CAPACITY: usize = 64;
 
 /// Elements per block.
 const BLOCK_ELEMENTS: usize = 4096;
 
-/// A gradient, the sum so far, and where both together go.
+/// A gradient, the sum so far, and the output for their sum.
 type Triple<'a> = (Buffer<'a>, Buffer<'a>, Buffer<'a>);
 
 /// The additions, which read `held`, then the kernel that changes it.

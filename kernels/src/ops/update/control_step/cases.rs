@@ -4,7 +4,7 @@ use super::{ControlStep, LrSchedule};
 use crate::Role;
 use crate::case::{OpCase, constant, floats};
 
-/// Each schedule in its parts, and each way of a loss scale.
+/// Each phase of each schedule, and each transition of the loss scale.
 pub fn cases() -> Vec<OpCase> {
     let (multistep, cosine) = (multistep(), cosine());
     let at = |label: &str, schedule: &LrSchedule, step| Step {
@@ -158,7 +158,7 @@ mod tests {
         Control::read(update(op, &[norms, int(finite)], state)[0].as_f32())
     }
 
-    /// A control of fields in the order of memory.
+    /// A control with its fields in memory order.
     fn control([lr, grad_factor, applied, loss_scale]: [f32; 4]) -> Control {
         Control { lr, grad_factor, applied, loss_scale, warmup_cut: 0.0 }
     }
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(read(&high).1, f32::MAX);
     }
 
-    /// A fixed scale does not move, but gradients that are not finite are still not applied.
+    /// A fixed scale does not change, but non-finite gradients are still not applied.
     #[test]
     fn a_fixed_scale() {
         let (op, mut state) = (op(0.0, false), state(1.0));
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(read(&state), (5, 1.0, 5, 1));
     }
 
-    /// An unscaled norm of 4 against 2 halves; one of 1 is left as it is.
+    /// An unscaled norm of 4 with a limit of 2 halves; one of 1 is unchanged.
     #[test]
     fn clipping_by_hand() {
         let (op, mut state) = (op(2.0, false), state(4.0));
@@ -213,8 +213,8 @@ mod tests {
         assert_eq!(step(&op, 4.0, 1, &mut state).grad_factor, 0.25);
     }
 
-    /// The full rates 1 and 3 both begin half of 1 lower, and the decay lowers what is taken off
-    /// too.
+    /// The full rates 1 and 3 both begin lower by half of 1, and decay reduces the subtracted
+    /// amount too.
     #[test]
     fn a_shared_warmup_takes_the_same_off_every_rate() {
         let mut op = op(0.0, true);

@@ -1,4 +1,4 @@
-//! The decisions of `control_step`, as they go from one kernel to the next and to the host.
+//! The decisions of `control_step`, as passed from kernel to kernel and to the host.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -11,13 +11,13 @@ use crate::{Role, TensorDesc};
 pub struct Control {
     /// Learning rate of this step.
     pub lr: f32,
-    /// The factor of gradients: the clip factor over the loss scale and the number of micro-steps.
+    /// Scale of gradients: the clip coefficient over the loss scale and the number of micro-steps.
     pub grad_factor: f32,
     /// 1 to apply the update, 0 to skip it.
     pub applied: f32,
     /// Loss scale that the gradients were computed with.
     pub loss_scale: f32,
-    /// The amount that a shared warm-up takes off every parameter's rate, `lr` included; else 0.
+    /// Amount subtracted by a shared warm-up from every parameter's rate, `lr` included; else 0.
     pub warmup_cut: f32,
 }
 
@@ -43,7 +43,7 @@ impl Control {
         bytemuck::cast_slice(std::slice::from_ref(self))
     }
 
-    /// Learning rate of parameters whose full rate is `factor` times that of the others.
+    /// Learning rate of parameters whose full rate is `factor` times the base rate.
     pub fn rate(&self, factor: f32) -> f32 {
         self.lr * factor + self.warmup_cut * (factor - 1.0)
     }

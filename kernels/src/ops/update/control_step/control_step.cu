@@ -1,5 +1,5 @@
-// Decides on the device what a step does: learning rate, clip factor, loss scale, and whether the
-// update is applied.
+// Decides a step's parameters on the device: learning rate, clip coefficient, loss scale, and
+// whether the update is applied.
 //
 //   norm     [1]  float    in     norm of all gradients, still times the loss scale
 //   finite   [1]  int      in     1 if every gradient is finite
@@ -11,19 +11,19 @@
 //
 // Launch: one thread of one warp.
 // Cost: a few loads, some double arithmetic, a few stores; latency-bound.
-// Numerics: learning rates in double, rounded once; the CPU's bits, but for the last place of the
-// cosine.
+// Numerics: learning rates in double, rounded once; bit-identical to the CPU except for the last
+// place of the cosine.
 // Edges: a step below zero counts as 0; the scale stays between 1 and the largest float.
 #include "control.cuh"
 
 constexpr int MAX_MILESTONES = 16;
 constexpr double PI = 3.14159265358979323846;
 
-// A learning-rate schedule. Equal to the struct that the launch builds.
+// A learning-rate schedule. Same layout as the struct that the launch builds.
 struct Schedule {
   double base, warmup_factor;
   double gamma;  // of multistep
-  double least;  // of cosine: the rate at the end
+  double least;  // of cosine: the final rate
   uint64_t warmup_steps;
   uint64_t total_steps;  // of cosine
   uint64_t milestones[MAX_MILESTONES];
@@ -32,24 +32,24 @@ struct Schedule {
 };
 static_assert(sizeof(Schedule) == 48 + 8 * MAX_MILESTONES + 8, "the launch builds it");
 
-// Settings that stay the same from step to step. Equal to the struct that the launch builds.
+// Settings that are the same at every step. Same layout as the struct that the launch builds.
 struct Rules {
   float clip_norm;  // 0: no clipping
   unsigned growth_interval;
   int dynamic;
-  float micro_steps;  // whose gradients were added up
+  float micro_steps;  // number of accumulated micro-steps
   uint64_t first_step;
   int shared_warmup, count_skipped;
 };
 static_assert(sizeof(Rules) == 32, "the launch builds it");
 
-// Part of the base rate during the warm-up, 1 after it.
+// Fraction of the base rate during the warm-up, 1 after it.
 DEVICE double warmup(const Schedule& s, uint64_t step) {
   if (step >= s.warmup_steps) return 1.0;
   return s.warmup_factor + (1.0 - s.warmup_factor) * (double)step / (double)s.warmup_steps;
 }
 
-// Product of the milestones reached.
+// gamma to the power of the number of milestones reached.
 DEVICE double decay(const Schedule& s, uint64_t step) {
   double product = 1.0;
   for (int i = 0; i < s.num_milestones; i++)
@@ -67,7 +67,7 @@ DEVICE double learning_rate(const Schedule& s, uint64_t step) {
   return s.base * warmup(s, step) * decay(s, step);
 }
 
-// The amount that the warm-up takes off the full rate.
+// The amount that the warm-up subtracts from the full rate.
 DEVICE double warmup_cut(const Schedule& s, uint64_t step) {
   if (step >= s.warmup_steps) return 0.0;
   return s.base * decay(s, step) - learning_rate(s, step);

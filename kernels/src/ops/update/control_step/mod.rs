@@ -1,17 +1,17 @@
-//! Decisions of a step, made on the device: learning rate, clipping, loss scale, and whether the
-//! update happens at all.
+//! Per-step decisions, made on the device: learning rate, clipping, loss scale, and whether the
+//! update is applied.
 //!
 //! Tensors: `norms [n+1]` f32 (last: the norm of all gradients, still times the loss scale),
 //! `finite [1]` i32 (in); state, updated: `step [1]` i32, `scale [1]` f32 (loss scale),
 //! `growth [1]` i32 (clean steps since the scale changed), `skipped [1]` i32 -> `control [5]`
 //! (Role::Scalar, overwritten), a [`Control`].
 //!
-//! * Gradients that are not all finite are never applied: `applied` is 0, `skipped` counts,
+//! * Gradients that are not all finite are never applied: `applied` is 0, `skipped` is incremented,
 //!   `growth` restarts, and with `dynamic` the scale halves, not below 1.
-//! * `step` counts applied steps only, so a skipped step keeps its learning rate for the next one;
+//! * `step` counts only applied steps, so a skipped step keeps its learning rate for the next one;
 //!   with `count_skipped` it counts both.
 //! * The schedule is `first_step` ahead of `step`.
-//! * A shared warm-up lowers every parameter's rate by the same amount, whatever its full rate
+//! * A shared warm-up lowers every parameter's rate by the same amount, regardless of its full rate
 //!   ([`Control::rate`]); else by the same factor.
 //! * With `dynamic`, the scale doubles after `growth_interval` clean steps in a row (0: never), as
 //!   long as it stays finite.
@@ -37,19 +37,19 @@ pub use schedule::LrSchedule;
 pub struct ControlStep {
     /// Learning rate of each step.
     pub schedule: LrSchedule,
-    /// Largest norm of all gradients together; 0 = no clipping.
+    /// Maximum norm of all gradients together; 0 = no clipping.
     pub clip_norm: f32,
     /// Clean steps before the loss scale doubles.
     pub growth_interval: u32,
-    /// The loss scale changes.
+    /// Dynamic loss scaling.
     pub dynamic: bool,
     /// The warm-up lowers all rates by the same amount.
     pub shared_warmup: bool,
     /// The schedule's step at the first update.
     pub first_step: u64,
-    /// The schedule goes on at a skipped step.
+    /// The schedule also advances at skipped steps.
     pub count_skipped: bool,
-    /// Micro-steps whose gradients were added up: the update takes their mean.
+    /// Number of accumulated micro-steps: the update takes their mean.
     pub micro_steps: u32,
 }
 
@@ -159,7 +159,7 @@ impl ControlStep {
         }
     }
 
-    /// The factor by which clipping multiplies gradients that were divided by `divisor`.
+    /// The clip coefficient for gradients that were divided by `divisor`.
     fn clip_factor(&self, scaled_norm: f32, divisor: f32) -> f32 {
         if self.clip_norm == 0.0 {
             return 1.0;
@@ -175,7 +175,7 @@ fn last(norms: Buffer<'_>) -> Arg {
     Arg::Buffer(Touch { ptr, bytes, access: Access::Read })
 }
 
-/// The struct of a schedule.
+/// The kernel's schedule struct.
 fn schedule(schedule: &LrSchedule) -> Arg {
     let mut first_steps = [0u64; MAX_MILESTONES];
     let (doubles, steps, count) = match schedule {

@@ -6,17 +6,17 @@
 /// `f = warmup_factor`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LrSchedule {
-    /// `base` times `gamma` for each milestone reached, the warm-up on top.
+    /// `base` times `gamma` for each milestone reached, combined with the warm-up.
     Multistep {
         /// Learning rate after the warm-up.
         base: f64,
         /// Steps of the warm-up.
         warmup_steps: u64,
-        /// Where the warm-up starts, as a part of `base`.
+        /// Start of the warm-up, as a fraction of `base`.
         warmup_factor: f64,
         /// First steps with a lower rate.
         milestones: Vec<u64>,
-        /// The factor of the rate at each milestone.
+        /// Multiplies the rate at each milestone.
         gamma: f64,
     },
     /// After the warm-up, half a cosine from `base` at `warmup_steps` to `min` at `total_steps`,
@@ -26,9 +26,9 @@ pub enum LrSchedule {
         base: f64,
         /// Steps of the warm-up.
         warmup_steps: u64,
-        /// Where the warm-up starts, as a part of `base`.
+        /// Start of the warm-up, as a fraction of `base`.
         warmup_factor: f64,
-        /// Steps of the whole schedule, warm-up included.
+        /// Steps of the entire schedule, including warm-up.
         total_steps: u64,
         /// Learning rate at the end.
         min: f64,
@@ -36,7 +36,7 @@ pub enum LrSchedule {
 }
 
 impl LrSchedule {
-    /// The amount that the warm-up takes off the full rate of step `step`.
+    /// The amount that the warm-up subtracts from the full rate at step `step`.
     pub(super) fn warmup_cut(&self, step: u64) -> f64 {
         let (Self::Multistep { base, warmup_steps, .. } | Self::Cosine { base, warmup_steps, .. }) =
             self;
@@ -44,12 +44,13 @@ impl LrSchedule {
         base * decay - self.at(step)
     }
 
-    /// Product of the milestones reached.
+    /// `gamma` to the power of the number of milestones reached.
     fn decay(&self, step: u64) -> f64 {
         match self {
             Self::Multistep { milestones, gamma, .. } => {
                 let reached = milestones.iter().filter(|&&m| m <= step).count();
-                // Not powi, whose order of products is the compiler's: the CUDA kernel does this.
+                // Not powi, whose multiplication order is unspecified: this matches the CUDA
+                // kernel.
                 (0..reached).fold(1.0, |decay, _| decay * gamma)
             }
             Self::Cosine { .. } => 1.0,
@@ -76,7 +77,7 @@ impl LrSchedule {
     }
 }
 
-/// Part of the base rate during the warm-up, 1 after it.
+/// Fraction of the base rate during the warm-up, 1 after it.
 fn warmup(step: u64, steps: u64, factor: f64) -> f64 {
     if step < steps { factor + (1.0 - factor) * step as f64 / steps as f64 } else { 1.0 }
 }

@@ -5,8 +5,8 @@ use crate::Role;
 use crate::case::{OpCase, normal};
 
 /// Sizes 0, 1, primes, a block and its neighbours, a chunk and its neighbours, more blocks than a
-/// warp adds in four turns, weights of a res4 block, more tensors than a CUDA launch takes, and
-/// values that are not finite or nearly so.
+/// warp adds in four iterations, weights of a res4 block, more tensors than a CUDA launch takes,
+/// and non-finite values or almost.
 pub fn cases() -> Vec<OpCase> {
     let lists: [&[&[usize]]; 5] = [
         &[&[0]],

@@ -5,33 +5,33 @@
 //   norms          [n + 1]         float   out      last: the norm of all
 //   finite         [1]             int     out      1 if every element is finite
 //   partials       [num_partials]  double  scratch  sum of squares of each block
-//   first_partial  [n]             int     scratch  a tensor's first among them
+//   first_partial  [n]             int     scratch  index of a tensor's first partial
 //
-// Launch: grad_norms_squares in blocks of 256 threads and 8,192 elements, at most 128 tensors a
+// Launch: grad_norms_squares in blocks of 256 threads and 8,192 elements, at most 128 tensors per
 // launch; grad_norms_roots is one block, a warp per tensor.
 // Cost: 4 bytes per element, 176 MB for the 44 million of Mask R-CNN R50-FPN; memory-bound: the
 // sums in double take a fifth of the time of the reads.
-// Numerics: squares summed in double, in an order that depends on shapes alone.
-// Edges: a tensor without elements has a block too; a norm beyond float becomes its largest value.
+// Numerics: squares summed in double, in an order that depends only on shapes.
+// Edges: a tensor without elements has a block too; a norm beyond float becomes FLT_MAX.
 //
-// No sum of squares of finite floats leaves double's range, so an element that is not finite shows
-// in the total.
+// The sum of squares of finite floats cannot overflow double, so a non-finite element shows in the
+// total.
 #include "many_tensors.cuh"
 #include "reduce.cuh"
 
-constexpr int CAPACITY = 128;  // tensors of a launch: the struct stays under 4 KiB
-constexpr int ROUNDS = 8;      // vectors of a thread, all loads in flight
+constexpr int CAPACITY = 128;  // tensors per launch: the struct stays under 4 KiB
+constexpr int ROUNDS = 8;      // vectors per thread, all loads in flight
 constexpr int BLOCK_ELEMENTS = THREADS * VECTOR * ROUNDS;
 constexpr int ROOT_THREADS = 1024;
 constexpr float FLOAT_MAX = 3.40282347e38f;
 
-// The gradients of a launch. Equal to the struct that the launch builds.
+// The gradients of a launch. Same layout as the struct that the launch builds.
 struct Gradients {
   const float* grad[CAPACITY];
   uint64_t len[CAPACITY];
-  int first_block[CAPACITY];  // of each tensor; past the last, the blocks of the launch
-  int first_tensor;           // of the launch, among all
-  int blocks_before;          // of the launches before
+  int first_block[CAPACITY];  // of each tensor; after the last, the number of blocks
+  int first_tensor;           // index of the launch's first tensor
+  int blocks_before;          // number of blocks in earlier launches
 };
 static_assert(sizeof(Gradients) == 20 * CAPACITY + 8, "the launch builds it");
 
@@ -67,7 +67,7 @@ grad_norms_squares(const Gradients in, double* RESTRICT partials, int* RESTRICT 
 
 DEVICE bool is_finite(double v) { return fabs(v) < INFINITY; }
 
-// Square root, kept in the range of float where the sum is finite.
+// Square root, clamped to the range of float if the sum is finite.
 DEVICE float root(double sum) {
   return is_finite(sum) ? (float)fmin(sqrt(sum), (double)FLOAT_MAX) : (float)sum;
 }
@@ -77,7 +77,7 @@ grad_norms_roots(const double* RESTRICT partials, const int* RESTRICT first_part
                  int num_partials, int n, float* RESTRICT norms, int* RESTRICT finite) {
   SHARED(double, scratch, 32);
   const int lane = threadIdx.x % 32;
-  double all = 0.0;  // of the warp's tensors, in its first lane
+  double all = 0.0;  // over the warp's tensors, in lane 0
   for (int i = threadIdx.x / 32; i < n; i += blockDim.x / 32) {
     const int end = i + 1 < n ? first_partial[i + 1] : num_partials;
     double sum = 0.0;

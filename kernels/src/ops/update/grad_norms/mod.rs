@@ -1,11 +1,10 @@
-//! Norms of gradients, and whether all of them are finite: what clipping and the loss scale need.
+//! Norms of gradients, and whether all are finite, for clipping and the loss scale.
 //!
 //! Tensors: `grad_i` (f32, any shape, n >= 1 of them, in) -> `norms [n+1]` (Role::Scalar,
-//! overwritten: the L2 norm of each, then that of all), `finite [1]` i32 (1 if no element is
-//! infinite or NaN, else 0).
-//! Norms are those of the values as given, so still times the loss scale. Numerics: squares summed
-//! in f64 in chunks of a fixed size, in order; a norm beyond f32 becomes its largest value, and one
-//! over elements that are not finite is whatever the sum says. Bound by memory.
+//! overwritten: the L2 norm of each, then of all), `finite [1]` i32 (1 if no element is infinite or
+//! NaN, else 0). Norms are of the values as given, so still times the loss scale. Numerics: squares
+//! summed in f64 in chunks of a fixed size, in order; a norm beyond f32 becomes `f32::MAX`, and a
+//! norm with non-finite elements is non-finite or NaN like the sum. Memory-bound.
 
 mod cases;
 
@@ -95,21 +94,21 @@ impl Op for GradNorms {
     }
 }
 
-/// Tensors of a launch: their struct must stay under 4 KiB.
+/// Tensors per launch: their struct must stay under 4 KiB.
 const CAPACITY: usize = 128;
 
-/// Elements a block sums.
+/// Elements per block.
 const BLOCK_ELEMENTS: usize = 8192;
 
-/// Threads of the block that makes norms of the sums.
+/// Threads of the block that computes norms from the sums.
 const ROOT_THREADS: u32 = 1024;
 
-/// Blocks of a tensor. One without elements has one too, so that its sum is written.
+/// Blocks of a tensor; at least one, even without elements, so that its sum is written.
 fn blocks(grad: &TensorDesc) -> usize {
     grad.len().div_ceil(BLOCK_ELEMENTS).max(1)
 }
 
-/// The scratch memory: an f64 for each block, then the place of each tensor's first among them.
+/// The scratch memory: an f64 per block, then the index of each tensor's first block.
 struct Scratch {
     partials: usize,
     tensors: usize,
@@ -133,7 +132,7 @@ impl Scratch {
     }
 }
 
-/// The struct of a launch, and its blocks.
+/// The struct of a launch, and its number of blocks.
 fn gradients(grads: &[Buffer<'_>], first_tensor: usize, blocks_before: usize) -> (Arg, usize) {
     for grad in grads {
         assert_eq!(grad.dtype(), DType::F32, "{:?}", grad.desc);
@@ -148,16 +147,16 @@ fn gradients(grads: &[Buffer<'_>], first_tensor: usize, blocks_before: usize) ->
     (structure.arg(), total)
 }
 
-/// Elements of one sum. Fixed, so that the order of a sum never depends on the threads.
+/// Elements per sum. Fixed, so that the order of a sum never depends on the threads.
 const CHUNK: usize = 1 << 14;
 
-/// Chunks that one task sums in step: a sum alone waits for each addition.
+/// Chunks that a task sums in an interleaved loop: a single sum would wait for each addition.
 const BESIDE: usize = 4;
 
 /// Lanes of a chunk's sum: independent additions, which the compiler can vectorise.
 const LANES: usize = 8;
 
-/// Writes the norms and says whether every element is finite.
+/// Writes the norms; returns true if every element is finite.
 fn norms(grads: &[&[f32]], norms: &mut [f32]) -> bool {
     let (mut total, isa) = (0.0f64, Isa::get());
     for (grad, norm) in grads.iter().zip(norms.iter_mut()) {
@@ -168,7 +167,7 @@ fn norms(grads: &[&[f32]], norms: &mut [f32]) -> bool {
         total += sum;
     }
     norms[grads.len()] = root(total);
-    // No sum of squares of finite f32 values reaches the end of f64.
+    // The sum of squares of finite f32 values cannot overflow f64.
     total.is_finite()
 }
 
@@ -186,7 +185,7 @@ fn sums_of_squares(isa: Isa, values: &[f32]) -> [f64; BESIDE] {
 }
 
 wide! {
-    /// [`add_squares`] of whole chunks in step.
+    /// [`add_squares`] for several complete chunks, interleaved.
     fn add_squares_beside(lanes: &mut [[f64; LANES]; BESIDE], values: &[f32]) {
         let mut sums = *lanes;
         let (blocks, _) = values.as_chunks::<LANES>();
@@ -221,7 +220,7 @@ wide! {
     }
 }
 
-/// Square root, kept in the range of f32 where the sum is finite.
+/// Square root, clamped to the range of f32 if the sum is finite.
 fn root(sum: f64) -> f32 {
     if sum.is_finite() { sum.sqrt().min(f64::from(f32::MAX)) as f32 } else { sum as f32 }
 }

@@ -26,19 +26,20 @@ struct Ask {
     nesterov: bool,
     stats: bool,
     average: Option<Average>,
-    /// Updates applied before.
+    /// Number of earlier updates.
     steps: i32,
 }
 
-/// The rules in all forms, first and later; sizes 0, 1, primes, a block and its neighbours in each
-/// kind of parameter; a skipped step; more parameters than a launch takes; a bottleneck of res4.
+/// All rules and forms, first and later updates; sizes 0, 1, primes, a block and its neighbours in
+/// each kind of parameter; a skipped step; more parameters than a launch takes; a bottleneck of
+/// res4.
 pub fn cases() -> Vec<OpCase> {
     let sizes: [&[usize]; 8] = [&[0], &[1], &[5, 7, 11], &[13], &[4095], &[4096], &[4097], &[9001]];
     let each = |(role, master)| sizes.map(|shape| (shape, role, master)).to_vec();
     let kinds: Vec<Parameter> = KINDS.into_iter().flat_map(each).collect();
     let few: Vec<Parameter> = kinds.iter().copied().step_by(5).collect();
     let many: Vec<Parameter> = kinds.iter().cycle().take(131).copied().collect();
-    // On a device an average is of f32: of a master, or of a weight that is no half.
+    // On a device an average is of f32 values: of a master, or of a weight that is not half.
     let is_wide = |kind: &Parameter| kind.1 == Role::Master || kind.2;
     let wide: Vec<Parameter> = kinds.iter().copied().filter(is_wide).collect();
     let many_wide: Vec<Parameter> = wide.iter().cycle().take(131).copied().collect();
@@ -208,7 +209,7 @@ mod tests {
         HostTensor::f32(Control::desc(), control.values().to_vec())
     }
 
-    /// SGD of parameters with these weight decays and rates.
+    /// SGD of parameters with these weight decays and learning rates.
     fn sgd(nesterov: bool, groups: &[(f32, f32)]) -> ParameterUpdate {
         let group =
             |&(weight_decay, lr_factor): &(f32, f32)| Group { weight_decay, lr_factor, ..GROUP };
@@ -229,8 +230,8 @@ mod tests {
         assert_eq!((state[1].as_f32()[0], state[3].as_f32()[0]), (1.0, 0.0));
     }
 
-    /// The update starts from the master, whatever the weight held, and the weight becomes its
-    /// copy.
+    /// The update starts from the master, regardless of the weight's old value, and the weight
+    /// becomes its copy.
     #[test]
     fn a_weight_copies_its_master() {
         let mut op = sgd(false, &[(0.0, 1.0), (0.5, 0.25)]);
@@ -261,7 +262,7 @@ mod tests {
         ]
     }
 
-    /// A first gradient of zeros, without eps, divides nothing.
+    /// A first gradient of zeros, without eps, does not divide by 0.
     #[test]
     fn zeros_stay_finite() {
         let mut state = novograd_state(&[2.0, 4.0]);
@@ -275,7 +276,7 @@ mod tests {
     }
 
     /// |w| = 5, |g| = 10: local = 0.1 * 5 / (10 + 0.5 * 5) = 0.04, and the rate is 0.5; the
-    /// momentum holds the rate.
+    /// momentum includes the rate.
     #[test]
     fn lars_by_hand() {
         let start = || vec![tensor(Role::Master, &[3.0, 4.0]), tensor(Role::Master, &[1.0, 0.0])];
@@ -293,7 +294,7 @@ mod tests {
         near(state[1].as_f32(), [0.5 + 0.5 * 7.5, 0.5 * 10.0]);
     }
 
-    /// Gradients that are not finite touch nothing when the step is skipped; their statistics show.
+    /// Non-finite gradients affect nothing when the step is skipped; they appear in the statistics.
     #[test]
     fn a_skipped_step_changes_no_bit() {
         let mut state = [f32s(&[4.0, -0.0]), f32s(&[1.0, -0.0])];
@@ -314,7 +315,7 @@ mod tests {
         assert!(stats[0].as_f32()[2].is_nan());
     }
 
-    /// NovoGrad without its state, and a master in fp16, are refused.
+    /// NovoGrad without its state, and a master in fp16, are rejected.
     #[test]
     fn state_that_is_missing_is_refused() {
         let mut state = novograd_state(&[3.0]);

@@ -1,10 +1,9 @@
-//! CUDA launches of `parameter_update`: of up to 64 parameters the norms of weights and the
-//! factors, if the rule makes any, then the update, then statistics; at last the averages, if they
-//! are kept.
+//! CUDA launches of `parameter_update`: for up to 64 parameters the norms of weights and the
+//! factors, if the rule has any, then the update, then statistics; last the averages, if enabled.
 //!
-//! All kernels take one struct of parameters, in the arguments: it is under 4 KiB, and the driver
+//! All kernels take one struct of parameters as an argument: it is under 4 KiB, and the driver
 //! copies it into a captured graph. A table in device memory would have to be uploaded where a plan
-//! places its tensors, and its pointers would be no part of what a launch says that it accesses.
+//! places its tensors, and its pointers would not be part of a launch's declared accesses.
 
 use device::{Access, Arg, Buffer, Launch, LaunchArgs, StructArg, Touch};
 
@@ -12,30 +11,30 @@ use super::{Average, Group, ParameterUpdate, STATS};
 use crate::many_tensors::{column, first_blocks};
 use crate::{DType, TensorDesc};
 
-/// Parameters of a launch: their struct must stay under 4 KiB.
+/// Parameters per launch: their struct must stay under 4 KiB.
 const CAPACITY: usize = 64;
 
-/// Elements a block updates.
+/// Elements per block.
 const BLOCK_ELEMENTS: usize = 4096;
 
-/// Flags of a parameter: its weight is half, else float; its rate follows the norms.
+/// Parameter flags: its weight is half, else float; its rate depends on the norms.
 const IS_HALF: i32 = 1;
 const ADAPTS: i32 = 2;
 
-/// Sums of a block for statistics.
+/// Sums per block for statistics.
 const SUMS: usize = 3;
 
-/// Threads of a block that makes statistics or factors of sums, a warp for each parameter.
+/// Threads of a block that computes statistics or factors from sums, a warp per parameter.
 const ROOT_THREADS: u32 = 1024;
 
-/// Factors of a parameter.
+/// Factors per parameter.
 const FACTORS: usize = 5;
 
-/// Bytes of the factors of a launch.
+/// Bytes of the factors per launch.
 const FACTOR_BYTES: usize = CAPACITY * FACTORS * size_of::<f32>();
 
-/// Bytes of scratch: sums of statistics, and of weights, which share their place as nobody needs
-/// both at a time; then the factors. Launches follow one another, and share them.
+/// Bytes of scratch memory: the sums of statistics and those of weights, which share their offset
+/// as they are never needed together; then the factors. Consecutive launches share all of it.
 pub(super) fn workspace_bytes(op: &ParameterUpdate, grads: &[TensorDesc]) -> usize {
     match (op.rule.entry().factors.is_some(), op.stats) {
         (false, false) => 0,
@@ -67,15 +66,15 @@ struct Parameter<'a> {
     e: Option<Buffer<'a>>,
 }
 
-/// The parameters of the launches that take them together.
+/// The parameters of one launch.
 struct Chunk<'a, 'b> {
     op: &'a ParameterUpdate,
     args: &'a LaunchArgs<'b>,
-    /// The rule's number of each parameter of the op, and its count of updates.
+    /// The rule's per-parameter numbers of the op, and its update count.
     number: Option<Buffer<'b>>,
     steps: Option<Buffer<'b>>,
     parameters: Vec<Parameter<'b>>,
-    /// Index of the first among all.
+    /// Index of the first parameter among all.
     first: usize,
     is_last: bool,
     blocks: usize,
@@ -125,7 +124,7 @@ impl Parameter<'_> {
         self.grad.len().div_ceil(BLOCK_ELEMENTS)
     }
 
-    /// The values that are averaged, if they are.
+    /// The values that are averaged, if any.
     fn averaged(&self) -> Option<Buffer<'_>> {
         self.e.and(self.p.or(Some(self.w)))
     }
@@ -136,7 +135,7 @@ impl Parameter<'_> {
         [self.grad.read(), self.w.update(), self.m.update(), master]
     }
 
-    /// The values that are updated, to read.
+    /// The values that are updated, for reading.
     fn values(&self) -> [Arg; 4] {
         let [w, p] = match self.p {
             Some(p) => [Arg::Null, p.read()],
@@ -201,7 +200,7 @@ impl Chunk<'_, '_> {
         launches
     }
 
-    /// The averages of the updated values, where the kernels of rules have the momenta.
+    /// Updates the averages, which are passed in place of the momenta.
     fn average(&self, average: Average, averaged: Buffer<'_>) -> Launch {
         let control = self.args.inputs[self.args.inputs.len() - 1].read();
         let parameters = self.parameters(|p| {
@@ -213,7 +212,8 @@ impl Chunk<'_, '_> {
         launch.arg(parameters.arg()).arg(averaged.read())
     }
 
-    /// The parameters' struct, with these of their gradients, weights, momenta and masters.
+    /// The parameters' struct, with these pointers to their gradients, weights, momenta and
+    /// masters.
     fn parameters(&self, pointers: impl Fn(&Parameter<'_>) -> [Arg; 4]) -> StructArg {
         let rows: Vec<[Arg; 4]> = self.parameters.iter().map(pointers).collect();
         let structure = (0..4).fold(StructArg::new(), |structure, k| {
@@ -235,7 +235,7 @@ impl Chunk<'_, '_> {
         column(self.parameters.iter().map(of))
     }
 
-    /// The chunk's rows of `width` elements in a tensor of a row for each parameter.
+    /// The chunk's rows of `width` elements in a tensor with a row per parameter.
     fn part(&self, buffer: Buffer<'_>, width: usize, access: Access) -> Arg {
         let row = width * size_of::<f32>();
         let ptr = buffer.ptr + (self.first * row) as u64;
@@ -247,7 +247,7 @@ impl Chunk<'_, '_> {
         self.args.workspace.piece(factors_offset(grads), FACTOR_BYTES, access)
     }
 
-    /// So many sums of each block.
+    /// `of_block` sums for each block.
     fn sums(&self, of_block: usize, access: Access) -> Arg {
         self.args.workspace.piece(0, self.blocks * of_block * size_of::<f64>(), access)
     }

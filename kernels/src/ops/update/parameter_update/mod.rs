@@ -4,30 +4,30 @@
 //! Tensors: `grad_i` (f32) for each of n parameters, `norms [n+1]` f32 if the rule needs them (the
 //! first n: the L2 norms of the gradients as given, see `grad_norms`), `control [5]` f32, a
 //! [`Control`] (in); state, updated: `w_0 .. w_{n-1}`, then `m_0 .. m_{n-1}`, then a master `p_i`
-//! (`Role::Master`) of each group with [`Group::master`], in order of the groups; all f32, the
-//! shapes of their gradients; then what the rule's [`Entry`](super::rules::Entry) says: a number of
-//! each parameter in `averages [n]` (Role::Scalar), a second moment `v_i` (f32) of each parameter,
-//! `steps [1]` i32 (updates applied); then, with an [`Average`] only, an average `e_i` (f32) of
-//! each parameter, and `averaged [1]` i32 (updates averaged). Out, with
-//! [`ParameterUpdate::stats`] only: `stats [n, 3]` (Role::Scalar), overwritten.
+//! (`Role::Master`) for each group with [`Group::master`], in order of the groups; all f32, the
+//! shapes of their gradients; then the rule's state by its [`Entry`](super::rules::Entry): a number
+//! per parameter in `averages [n]` (Role::Scalar), a second moment `v_i` (f32) per parameter,
+//! `steps [1]` i32 (updates applied); then, only with an [`Average`], an average `e_i` (f32) per
+//! parameter, and `averaged [1]` i32 (updates averaged). Out, only with [`ParameterUpdate::stats`]:
+//! `stats [n, 3]` (Role::Scalar), overwritten.
 //!
-//! With `p = w` where there is no master, a rule updates `p` and `m`; then `w = p`, which rounds to
+//! With `p = w` if there is no master, a rule updates `p` and `m`; then `w = p`, which rounds to
 //! the weight's type: on CUDA a `Role::Weight` is fp16, and without a master its small updates
-//! would be lost. If `applied` is 0 no bit of the state changes. Numerics: f32. Bound by memory:
-//! three reads and two writes an element, and a third of a weight with a master; LARS reads all
+//! would be lost. If `applied` is 0 the state does not change. Numerics: f32. Memory-bound: three
+//! reads and two writes per element, and a third write for a weight with a master; LARS reads all
 //! weights once more, for their norms, whose squares are summed in f64 in a fixed order; AdamW
 //! reads and writes its second moments too. An average reads each new `p`, or `w` in f32, once
 //! more, and reads and writes `e`.
 //!
-//! Statistics are of each parameter the mean and the L2 norm of the weight after the update, of its
-//! master if it has one, and the mean of its gradient as given, so still times the loss scale. They
-//! cost no pass over memory on a device: the update sums what it holds in registers. Sums are in
-//! f64, in an order that depends on shapes alone; a parameter without elements has zeros; of a
-//! skipped step they are those of what it left.
+//! Statistics are, per parameter, the mean and the L2 norm of the weight after the update (of its
+//! master if it has one), and the mean of its gradient as given, so still times the loss scale.
+//! They need no extra pass over memory on a device: the update sums values already in registers.
+//! Sums are in f64, in an order that depends only on shapes; a parameter without elements has
+//! zeros; for a skipped step they are of the unchanged values.
 //!
-//! Edges: momenta of 0 at the start give torch's first step of SGD, which copies g; a gradient of
-//! zeros moves a weight by momentum and decay alone; LARS takes a factor of 1 where a norm is 0, so
-//! that biases which start at 0 leave it.
+//! Edges: zero initial momenta give torch's first step of SGD, which copies g; a gradient of zeros
+//! moves a weight only by momentum and decay; LARS uses a factor of 1 if a norm is 0, so that
+//! biases which start at 0 can change.
 
 mod average;
 mod cases;
@@ -53,13 +53,13 @@ pub use cases::cases;
 pub struct ParameterUpdate {
     /// The optimizer.
     pub rule: Arc<dyn Rule>,
-    /// The keys that rules share.
+    /// Keys shared by several rules.
     pub momentum: Momentum,
     /// One group per parameter.
     pub groups: Vec<Group>,
     /// Statistics of the weights and gradients are an output.
     pub stats: bool,
-    /// An average of each parameter is kept.
+    /// Keeps an average of each parameter.
     pub average: Option<Average>,
 }
 
@@ -158,14 +158,14 @@ impl Op for ParameterUpdate {
 }
 
 impl ParameterUpdate {
-    /// State tensors of the rule, behind the masters: of numbers, second moments and steps.
+    /// State tensors of the rule, after the masters: of numbers, second moments and steps.
     fn own_states(&self) -> [usize; 3] {
         let entry = self.rule.entry();
         let seconds = if entry.second.is_some() { self.groups.len() } else { 0 };
         [usize::from(entry.number.is_some()), seconds, usize::from(entry.steps.is_some())]
     }
 
-    /// These tensors in those parts.
+    /// Splits these tensors into those parts.
     fn own<'a, T>(&self, own: &'a [T]) -> [&'a [T]; 3] {
         let [numbers, seconds, _] = self.own_states();
         let (own, steps) = own.split_at(numbers + seconds);
@@ -178,7 +178,7 @@ impl ParameterUpdate {
         if self.average.is_some() { self.groups.len() + 1 } else { 0 }
     }
 
-    /// Places of the values that are updated: of masters, and of weights without one.
+    /// Indices of the values that are updated: of masters, and of weights without one.
     fn places(&self) -> Vec<usize> {
         let n = self.groups.len();
         let mut places: Vec<usize> = (0..n).collect();
@@ -192,7 +192,7 @@ impl ParameterUpdate {
     }
 }
 
-/// Elements of one task and one sum: large enough to hide the cost of a task, small enough for L2.
+/// Elements per task and per sum: large enough to hide the cost of a task, small enough for L2.
 /// Fixed, so that no sum depends on the threads.
 const CHUNK: usize = 1 << 14;
 
@@ -242,7 +242,7 @@ fn norm(values: &[f32]) -> f64 {
     sums.collect::<Vec<f64>>().iter().sum::<f64>().sqrt()
 }
 
-/// `seconds` is empty for a rule without.
+/// `seconds` is empty for a rule without second moments.
 fn update(
     (update, factors): (Update, Factors),
     weights: &mut [f32],

@@ -1,23 +1,23 @@
-// Norms of weights, averages and statistics, which rules of optimizers share.
+// Norms of weights, averages and statistics, shared by optimizer rules.
 //
 // update_squares, for LARS:
 //   control  [1]       Control     in       apply or skip
-//   w        [len]     half/float  in       of each of up to 64 parameters
+//   w        [len]     half/float  in       one of up to 64 weights
 //   p        [len]     float       in       its master, or null
 //   sums     [blocks]  double      out      sum of squares of each block
 //
 // update_stats, after a kernel with _sums:
-//   sums     [blocks, 3]  double   in       of a block: weights, their squares, gradients
+//   sums     [blocks, 3]  double   in       per block: weights, their squares, gradients
 //   stats    [n, 3]       float    out      mean and L2 norm of a weight, mean of its gradient
 //
 // average, after count_average:
 //   control   [1]    Control  in     apply or skip
-//   w         [len]  float    in     of each of up to 64 parameters, updated, or null
+//   w         [len]  float    in     one of up to 64 updated weights, or null
 //   p         [len]  float    in     its master, or null
 //   m         [len]  float    state  its average
-//   averaged  [1]    int      in     updates averaged, this one among them
+//   averaged  [1]    int      in     updates averaged, including this one
 //
-// Launch: blocks of 256 threads, 4,096 elements a block; first_block maps a block to its parameter;
+// Launch: blocks of 256 threads, 4,096 elements per block; first_block maps blocks to parameters;
 // statistics are one block, a warp per parameter.
 // Cost: 4 bytes per element of a norm, 12 of an average; memory-bound.
 // Numerics: sums in double; an average in fp32, the CPU's operations in its order.

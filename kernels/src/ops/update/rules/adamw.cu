@@ -1,19 +1,19 @@
 // AdamW; torch.optim.AdamW.
 //
-//   control  [1]          Control     in       rate, factor of the gradients, apply or skip
+//   control  [1]          Control     in       rate, gradient scale, apply or skip
 //   steps    [1]          int         state    adamw_factors: updates applied
-//   factors  [n, 5]       float       scratch  of each parameter
-//   grad     [len]        float       in       of each of up to 64 parameters
+//   factors  [n, 5]       float       scratch  factors per parameter
+//   grad     [len]        float       in       one of up to 64 gradients
 //   w        [len]        half/float  state    weight; with a master its copy, rounded
 //   m        [len]        float       state    momentum
 //   v        [len]        float       state    second moment
-//   p        [len]        float       state    master, or null: then w is what is updated
-//   sums     [blocks, 3]  double      scratch  adamw_sums: of a block, see update.cuh
+//   p        [len]        float       state    master, or null: then w is updated directly
+//   sums     [blocks, 3]  double      scratch  adamw_sums: per block, see update.cuh
 //
 // Launch: factors in one block, a thread per parameter; then as sgd.cu.
 // Cost: 30 bytes per element with a master and w in half; memory-bound.
-// Numerics: factors in double, rounded once; then fp32, elementwise, the CPU's operations in its
-// order, so the bits are equal.
+// Numerics: factors in double, rounded once; then fp32, elementwise, bit-identical to the CPU: the
+// same operations in the same order.
 // Edges: a skipped step changes nothing, and its gradients may be non-finite.
 #include "update.cuh"
 
@@ -41,7 +41,7 @@ struct AdamwRow {
 
 struct AdamwTimeParameters : Parameters {
   double beta1, beta2;
-  int is_last;  // of the step: it counts
+  int is_last;  // last launch of the step: increments the count
   int unused;
 };
 static_assert(sizeof(AdamwTimeParameters) == sizeof(Parameters) + 24, "the launch builds it");

@@ -75,8 +75,8 @@ impl Rule for Adamw {
 }
 
 impl Adamw {
-    /// The numbers that an element's update reads. `1 - beta` in f32 would have few digits left, so
-    /// betas are f64, as torch has them.
+    /// The coefficients of an element's update. `1 - beta` in f32 would have few accurate digits,
+    /// so betas are f64, as in torch.
     fn read(&self) -> [f32; 4] {
         let rest = |beta: f64| (1.0 - beta) as f32;
         [rest(self.beta1), self.beta2 as f32, rest(self.beta2), self.eps as f32]

@@ -1,10 +1,10 @@
-// The update of LARS and NovoGrad by factors of each parameter; elementwise.
+// The elementwise update of LARS and NovoGrad with factors per parameter.
 //
-// Tensors: those of sgd.cu, and factors [n, 5] float of each parameter.
+// Tensors: those of sgd.cu, and factors [n, 5] float per parameter.
 //
 // Launch: as sgd.cu, with sums or without.
 // Cost: 22 bytes per element with a master and w in half; memory-bound.
-// Numerics: fp32, elementwise, the CPU's operations in its order, so the bits are equal.
+// Numerics: fp32, elementwise, bit-identical to the CPU: the same operations in the same order.
 // Edges: a skipped step changes nothing, and its gradients may be non-finite.
 #include "update.cuh"
 

@@ -1,4 +1,4 @@
-//! The update of rules whose factors follow from norms: `keep`, `of_grad`, `of_weight`,
+//! The update of rules with coefficients computed from norms: `keep`, `of_grad`, `of_weight`,
 //! `of_momentum` and `decay`.
 
 use super::Factors;

@@ -1,14 +1,14 @@
 // The factors of LARS; arXiv 1708.03888, Algorithm 1.
 //
-//   control  [1]       Control  in   learning rate, factor of the gradients, apply or skip
-//   norms    [n]       float    in   of the gradients as given
+//   control  [1]       Control  in   learning rate, gradient scale, apply or skip
+//   norms    [n]       float    in   norms of the gradients as given
 //   sums     [blocks]  double   in   sums of squares of the weights
-//   factors  [n, 5]    float    out  of each parameter
+//   factors  [n, 5]    float    out  factors per parameter
 //
 // Launch: one block, a warp per parameter.
 // Cost: 8 bytes per block of the weights.
 // Numerics: factors in double, rounded once.
-// Edges: a gradient of zeros, or a weight of them, divides nothing.
+// Edges: a gradient or weight of zeros does not cause a division by 0.
 #include "update.cuh"
 
 struct LarsParameters : Parameters {

@@ -1,7 +1,7 @@
-//! The rules of optimizers. A rule is a file here with its table of keys, its [`Entry`] and its
-//! [`Rule`], beside it its kernels, and a line in the list [`crate::optimizer_rules`].
+//! Optimizer rules. A rule has a file here with its table of keys, its [`Entry`] and its [`Rule`],
+//! a file with its kernels, and a line in the list [`crate::optimizer_rules`].
 //!
-//! Kernels compute the same as the CPU, operation by operation, so the bits are equal.
+//! Kernels are bit-identical to the CPU: the same operations in the same order.
 
 pub mod adamw;
 mod by_norms;
@@ -18,8 +18,8 @@ use super::control_step::Control;
 use crate::Cost;
 use crate::isa::Isa;
 
-/// Hands the rules to a macro, with the documentation of `solver.optimizer`: each rule with its own
-/// and its file; first those without a table of keys, then those whose table is `[solver.FILE]`.
+/// Passes the rules to a macro, with the documentation of `solver.optimizer`: each rule with its
+/// documentation and file; first those without keys, then those with a table `[solver.FILE]`.
 #[macro_export]
 macro_rules! optimizer_rules {
     ($with:ident) => {
@@ -49,22 +49,22 @@ pub trait Rule: Debug + Send + Sync {
     /// Checks its keys.
     fn check(&self, _check: &mut Check) {}
 
-    /// True if the rate of a weight, or of another parameter, follows its norms.
+    /// True if the learning rate of a weight, or of another parameter, depends on its norms.
     fn adapts(&self, _is_weight: bool) -> bool {
         true
     }
 
-    /// The numbers of a parameter's update, computed in f64 and rounded once; changes the
-    /// parameter's number among the rule's state, if it has one.
+    /// The coefficients of a parameter's update, computed in f64 and rounded once; updates the
+    /// parameter's number in the rule's state, if it has one.
     fn factors(&self, known: &mut Known) -> Factors;
 
-    /// Adds the fields of the kernel that computes the factors; where updates are counted, one
-    /// follows that says if the launch is the last of a step.
+    /// Adds the fields of the kernel that computes the factors; if updates are counted, the next
+    /// field is 1 in the last launch of a step.
     fn factor_fields(&self, fields: StructArg, _momentum: Momentum) -> StructArg {
         fields
     }
 
-    /// Adds the fields of the kernel that updates.
+    /// Adds the fields of the update kernel.
     fn fields(&self, fields: StructArg, _momentum: Momentum) -> StructArg {
         fields
     }
@@ -73,25 +73,25 @@ pub trait Rule: Debug + Send + Sync {
 /// The facts about a rule that do not depend on its keys.
 #[derive(Debug)]
 pub struct Entry {
-    /// Its name by MLPerf's rules.
+    /// Its name in MLPerf's rules.
     pub mlperf: &'static str,
-    /// Names of keys that mean it in other projects.
+    /// Names of its keys in other projects.
     pub synonyms: &'static [&'static str],
     /// It reads `solver.momentum`.
     pub has_momentum: bool,
-    /// The learning rate follows the root of the batch, not the batch.
+    /// The learning rate scales with the square root of the batch size, not with the batch size.
     pub rate_by_root: bool,
     /// It needs the norms of gradients.
     pub needs_norms: bool,
     /// It needs the norms of weights, too.
     pub needs_weight_norms: bool,
-    /// State: the name of a number of each parameter, a tensor `[n]`.
+    /// State: the name of a number per parameter, a tensor `[n]`.
     pub number: Option<&'static str>,
-    /// State: the prefix of a second moment of each element.
+    /// State: the prefix of a second moment per element.
     pub second: Option<&'static str>,
     /// State: the name of the count of updates.
     pub steps: Option<&'static str>,
-    /// Work of an element without a master.
+    /// Cost per element without a master.
     pub cost: Cost,
     /// Updates a chunk of a parameter on the CPU.
     pub update: Update,
@@ -101,10 +101,10 @@ pub struct Entry {
     pub kernels: [&'static str; 2],
 }
 
-/// Updates a chunk by factors: weights, momenta, second moments (empty without), gradients.
+/// Updates a chunk by factors: weights, momenta, second moments (may be empty), gradients.
 pub type Update = fn(Isa, Factors, &mut [f32], &mut [f32], &mut [f32], &[f32]);
 
-/// The numbers of a parameter's update, in an order of the rule's.
+/// The coefficients of a parameter's update, in the rule's order.
 pub type Factors = [f32; 8];
 
 /// How one parameter is updated.
@@ -112,20 +112,20 @@ pub type Factors = [f32; 8];
 pub struct Group {
     /// Weight decay, as the rule applies it.
     pub weight_decay: f32,
-    /// The factor of the full learning rate.
+    /// Multiplies the full learning rate.
     pub lr_factor: f32,
-    /// An fp32 master is updated, of which the weight is a rounded copy.
+    /// An fp32 master is updated, and the weight is its rounded copy.
     pub master: bool,
-    /// A weight; no bias, and no scale or shift of a norm.
+    /// True for a weight; false for a bias, or the scale or shift of a norm.
     pub is_weight: bool,
 }
 
 /// Keys of `[solver]` that several rules read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Momentum {
-    /// Part of the last update that is kept.
+    /// Momentum coefficient.
     pub factor: f32,
-    /// Nesterov's look-ahead.
+    /// Nesterov momentum.
     pub nesterov: bool,
 }
 
@@ -136,27 +136,26 @@ pub struct Known {
     pub group: Group,
     /// The control of the step.
     pub control: Control,
-    /// The keys that rules share.
+    /// Keys shared by several rules.
     pub momentum: Momentum,
     /// Learning rate of the parameter.
     pub rate: f64,
     /// Weight decay of the parameter.
     pub weight_decay: f64,
-    /// The factor of gradients.
+    /// Scale of gradients.
     pub grad_factor: f64,
     /// Norm of the gradient, unscaled and clipped.
     pub norm: f64,
     /// Norm of the weight.
     pub weight_norm: f64,
-    /// The parameter's number among the rule's state.
+    /// The parameter's number in the rule's state.
     pub number: f32,
     /// The number of this update, 1 being the first.
     pub t: u32,
 }
 
 impl Known {
-    /// The values of a rule that needs no norms and keeps nothing; `norm` is that of the gradient
-    /// as given.
+    /// The values for a rule without norms and state; `norm` is the gradient's norm as given.
     pub(super) fn new(group: Group, control: Control, momentum: Momentum, norm: f32) -> Self {
         let grad_factor = f64::from(control.grad_factor);
         let factor = f64::from(group.lr_factor);
@@ -175,19 +174,19 @@ impl Known {
     }
 }
 
-/// These factors, and zeros.
+/// These factors, padded with zeros.
 fn padded<const COUNT: usize>(values: [f32; COUNT]) -> Factors {
     std::array::from_fn(|i| values.get(i).copied().unwrap_or(0.0))
 }
 
-/// Checks the part of a moment that a step keeps.
+/// Checks that a moment's decay rate is below 1.
 fn below_one(check: &mut Check, key: &str, value: f64) {
     check.require((0.0..1.0).contains(&value), key, || {
         format!("is {value}; it must be at least 0 and below 1")
     });
 }
 
-/// `base^exponent` by squaring. Not powi, whose order of products is the compiler's.
+/// `base^exponent` by squaring. Not powi, whose multiplication order is unspecified.
 pub(super) fn power(base: f64, exponent: u32) -> f64 {
     let (mut result, mut square, mut rest) = (1.0, base, exponent);
     while rest > 0 {

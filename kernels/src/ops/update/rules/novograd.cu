@@ -1,25 +1,25 @@
 // The factors of NovoGrad; arXiv 1905.11286, Algorithm 1, and apex's FusedNovoGrad.
 //
-//   control  [1]     Control  in     learning rate, factor of the gradients, apply or skip
-//   norms    [n]     float    in     of the gradients as given
+//   control  [1]     Control  in     learning rate, gradient scale, apply or skip
+//   norms    [n]     float    in     norms of the gradients as given
 //   average  [n]     float    state  root of the second moment
 //   steps    [1]     int      state  updates applied
-//   factors  [n, 5]  float    out    of each parameter
+//   factors  [n, 5]  float    out    factors per parameter
 //
 // Launch: one block, a thread per parameter.
 // Cost: 32 bytes per parameter.
 // Numerics: factors in double, rounded once.
-// Edges: a gradient of zeros divides nothing.
+// Edges: a gradient of zeros does not cause a division by 0.
 #include "update.cuh"
 
-// 1 / x, and 0 of 0.
+// 1 / x, or 0 if x is 0.
 DEVICE double inverse(double x) { return x > 0.0 ? 1.0 / x : 0.0; }
 
 struct NovogradParameters : Parameters {
   float beta1, beta2, eps;
   int is_apex, bias_correction, reg_inside, averaging, init_zero;
-  int is_last;  // of the step: it counts
-  // The factors of update t; `average` becomes the new root of the second moment.
+  int is_last;  // last launch of the step: increments the count
+  // The factors of update t; sets `average` to the new root of the second moment.
   DEVICE Factors factors(const Known& known, float& average, unsigned t) const {
     const double beta1 = this->beta1, beta2 = this->beta2, eps = this->eps;
     const bool first = t <= 1;

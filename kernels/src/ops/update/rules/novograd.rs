@@ -56,7 +56,7 @@ pub enum NovogradForm {
     Paper,
 }
 
-/// Facts about NovoGrad. Its number of a parameter is the root of the second moment.
+/// Facts about NovoGrad. Its number per parameter is the root of the second moment.
 pub const ENTRY: Entry = Entry {
     mlperf: "novograd",
     has_momentum: false,
@@ -123,13 +123,13 @@ impl Rule for Novograd {
 }
 
 impl Novograd {
-    /// `beta1`, `beta2` and `eps`, as the kernel has them.
+    /// `beta1`, `beta2` and `eps`, rounded as in the kernel.
     fn rounded(&self) -> [f32; 3] {
         [self.beta1, self.beta2, self.eps].map(|value| value as f32)
     }
 }
 
-/// 1 / x, and 0 of 0: a gradient of zeros stays one.
+/// 1 / x, or 0 if x is 0: a gradient of zeros stays zero.
 fn inverse(x: f64) -> f64 {
     if x > 0.0 { 1.0 / x } else { 0.0 }
 }

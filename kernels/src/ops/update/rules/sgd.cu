@@ -1,16 +1,16 @@
 // SGD with momentum; torch.optim.SGD.
 //
-//   control  [1]          Control     in       rate, factor of the gradients, apply or skip
-//   grad     [len]        float       in       of each of up to 64 parameters
+//   control  [1]          Control     in       rate, gradient scale, apply or skip
+//   grad     [len]        float       in       one of up to 64 gradients
 //   w        [len]        half/float  state    weight; with a master its copy, rounded
 //   m        [len]        float       state    momentum
-//   p        [len]        float       state    master, or null: then w is what is updated
-//   sums     [blocks, 3]  double      scratch  sgd_sums: of a block, see update.cuh
+//   p        [len]        float       state    master, or null: then w is updated directly
+//   sums     [blocks, 3]  double      scratch  sgd_sums: per block, see update.cuh
 //
-// Launch: blocks of 256 threads, 4,096 elements a block; first_block maps a block to its parameter.
+// Launch: blocks of 256 threads, 4,096 elements per block; first_block maps blocks to parameters.
 // Cost: 22 bytes per element with a master and w in half, 0.97 GB for the 44 million of R50-FPN;
 // memory-bound.
-// Numerics: fp32, elementwise, the CPU's operations in its order, so the bits are equal.
+// Numerics: fp32, elementwise, bit-identical to the CPU: the same operations in the same order.
 // Edges: a skipped step changes nothing, and its gradients may be non-finite.
 #include "update.cuh"
 

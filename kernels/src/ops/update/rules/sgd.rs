@@ -13,8 +13,8 @@ use crate::isa::wide;
 #[derive(Debug, Clone, Copy)]
 pub struct Sgd;
 
-/// Facts about SGD, from which other rules differ: it keeps nothing but momenta, and its kernel
-/// computes all that it needs.
+/// Facts about SGD, the base of the other rules' entries: it keeps only momenta, and its kernel
+/// needs no precomputed factors.
 pub const ENTRY: Entry = Entry {
     mlperf: "sgd_with_momentum",
     synonyms: &[],

@@ -4,7 +4,7 @@ use super::ScalarProduct;
 use crate::Role;
 use crate::case::{OpCase, floats};
 
-/// A loss scale and a share, zero, a product that rounds, and one that overflows.
+/// A loss scale and a weight, zero, a result that rounds, and one that overflows.
 pub fn cases() -> Vec<OpCase> {
     [(65536.0, 1.5), (1024.0, 0.0), (0.1, 0.3), (3e38, 10.0)]
         .into_iter()

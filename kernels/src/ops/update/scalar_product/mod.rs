@@ -1,4 +1,4 @@
-//! Product of two scalars: the loss scale times the weight of a micro-step.
+//! Multiplies two scalars: the loss scale times the weight of a micro-step.
 
 mod cases;
 
@@ -15,13 +15,13 @@ op! {
     #[derive(Copy, Eq)]
     pub struct ScalarProduct = "scalar_product" {}
     in ScalarProductInputs {
-        /// Factor.
+        /// First operand.
         a: f32 "[1]",
-        /// Factor.
+        /// Second operand.
         b: f32 "[1]",
     }
     out {
-        /// The product.
+        /// `a * b`.
         y: Scalar "[1]",
     }
 }

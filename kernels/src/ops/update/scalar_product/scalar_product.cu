@@ -1,10 +1,10 @@
-// Product of two scalars.
+// Multiplies two scalars.
 //
-//   a  [1]  float  in   factor
-//   b  [1]  float  in   factor
-//   y  [1]  float  out  the product
+//   a  [1]  float  in   first operand
+//   b  [1]  float  in   second operand
+//   y  [1]  float  out  a * b
 //
-// Launch: one block of 256 threads, of which one works.
+// Launch: one block of 256 threads; only one thread works.
 // Cost: 12 bytes; the launch itself.
 // Numerics: fp32, rounded once.
 // Edges: none.
