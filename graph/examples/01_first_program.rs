@@ -18,8 +18,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
-    // A program holds descriptions: shapes and roles, no values. The role says what a tensor is
-    // for. A device maps it to an element type; the CPU computes in f32.
+    // A program holds descriptions: shapes and roles, not values. The role is the purpose of a
+    // tensor. A device maps it to an element type; the CPU computes in f32.
     let mut program = Program::new();
     let x_desc = TensorDesc::new(Role::Activation, &[2, 3]);
     let w_desc = TensorDesc::new(Role::Weight, &[3, 3]);

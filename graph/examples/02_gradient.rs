@@ -81,9 +81,9 @@ fn classifier() -> Result<(Program, StateSet), GraphError> {
     let loss = program.apply1(SoftmaxCrossEntropy { ipg: 1, rows_per_image: None }, read)?;
     program.keep("loss", loss);
 
-    // Each op states its backward ops; `differentiate` chains them from the loss to `w`. Nothing
-    // asks for the gradients of `x` and `b`, so no node computes them. `seed` is the gradient of
-    // the loss itself: 1, or a loss scale.
+    // Each op states its backward ops; `differentiate` chains them from the loss to `w`. The
+    // gradients of `x` and `b` are not requested, so no node computes them. `seed` is the gradient
+    // of the loss itself: 1, or a loss scale.
     let seed = program.input("seed", TensorDesc::new(Role::Scalar, &[1]));
     let gradients = differentiate(&mut program, &[loss], seed, &[w])?;
     program.keep("grad/w", gradients[0]);

@@ -1,4 +1,4 @@
-//! Capture: a program becomes one graph; a step is one launch, and the host waits for nothing.
+//! Capture: a program becomes one graph; a step is one launch without host synchronization.
 //!
 //! `cargo run --release -p graph --example 04_capture`
 
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
-    // The device of training, on a driver that executes the compiled kernels on the processor, in
+    // The training device, on an emulated driver that executes the compiled kernels on the CPU, in
     // any order that streams and events allow.
     let device = Arc::new(test_gpu::open("A100 SEED=1"));
     let shared: Arc<dyn Device> = device.clone();
@@ -35,10 +35,10 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let arena = Arc::new(SharedArena::new(shared.clone(), &[&prepared])?);
     let executor = DeviceExecutor::new(shared, vec![prepared], arena, &on_device)?;
     let mut executor = executor.with_staging()?;
-    // Two kernels beside those of the nodes: one brings the inputs, one counts the step as done.
+    // Two kernels in addition to the nodes' own: one loads the inputs, one counts finished steps.
     writeln!(out, "captured {} kernels", executor.graphs()[0].kernels)?;
 
-    // Each step is given its inputs and submitted. The device may lag behind: `submit` launches.
+    // Write the inputs of each step and submit it. `submit` returns before the device is done.
     let before = device.counts();
     let x_of = |seed| normal(Role::Activation, &[16, 32], seed, 1.0);
     let mut x = x_of(0);
@@ -50,7 +50,7 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     executor.until_done(STEPS)?;
     let after = device.counts();
 
-    // Reading a kept tensor waits, so it comes after the counts. fp16 against f32:
+    // Reading a kept tensor waits, so it comes after the counts. Compares fp16 with f32.
     let got = executor.read(0, "z")?;
     let mut cpu = CpuExecutor::new(program, &state)?;
     cpu.input_mut("x")?.as_f32_mut().copy_from_slice(x.as_f32());

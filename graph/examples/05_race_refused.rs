@@ -1,4 +1,4 @@
-//! A race refused: two streams, one wait left out, and what the driver for tests says of it.
+//! A race rejected: two streams, one missing wait, and the error of the emulated CUDA driver.
 //!
 //! `cargo run --release -p graph --example 05_race_refused`
 
@@ -26,9 +26,10 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let graph = capture(&device, &list)?;
     writeln!(out, "with the wait: captured, {} kernels", graph.kernels)?;
 
-    // The same work without the wait. Streams run beside each other, so on a GPU this would
-    // often work, and sometimes not. Launches declare the bytes that they may reach: two that
-    // reach the same bytes, one of them writing, need an order. Nothing is run to see that.
+    // The same work without the wait. Streams run concurrently, so on a GPU this would usually
+    // work, but not always. Launches declare the bytes that they may access: two launches that
+    // access the same bytes, one of them writing, need an order. This is checked without running
+    // anything.
     let mut list = LaunchList::default();
     fork(&device)?.into_iter().for_each(|work| {
         list.push(work);

@@ -1,4 +1,4 @@
-//! An op of one's own: contract, cost, backward rule, CPU reference and launch, and its checks.
+//! A custom op: contract, cost, backward rule, CPU reference and launch, and its checks.
 //!
 //! `cargo run --release -p graph --example 06_own_op`
 
@@ -12,7 +12,7 @@ use kernels::cpu::CpuArgs;
 use kernels::ops::relu_mask::ReluMask;
 use kernels::{BackwardRule, Op, Precision, Role, Sink, Source, TensorDesc};
 
-// The contract: what comes in, what goes out. An error names op, tensor, expected and got.
+// The contract: inputs and outputs. Errors name the op, the tensor, expected and actual shape.
 kernels::op! {
     /// `y = max(x, 0)`, elementwise.
     struct Relu = "relu" {}
@@ -27,17 +27,17 @@ kernels::op! {
 }
 
 impl Kernel for Relu {
-    // For reports and rooflines: an operation for each element of the first output.
+    // For reports and rooflines: one operation per element of the first output.
     const FLOPS: Flops = Flops::Output(1);
 
-    // Data, not code that runs: grad x = grad y where y > 0. The op of that rule exists.
+    // Data, not code that runs: grad x = grad y where y > 0. An existing op computes it.
     fn backward(&self, _: &[TensorDesc]) -> BackwardRule {
         let read = [Source::GradOutput(0), Source::Output(0)];
         BackwardRule::default().step(ReluMask, &read, &[Sink::GradInput(0)])
     }
 
-    // A launch says which bytes it reads and writes. `relu_mask_f16(dy, y, g)` computes
-    // `g = dy where y > 0`; with x for both it is this op.
+    // A launch declares the bytes that it reads and writes. `relu_mask_f16(dy, y, g)` computes `g =
+    // dy where y > 0`; with x for both it is this op.
     fn launches(&self, args: &LaunchArgs<'_>) -> Vec<Launch> {
         let (x, y) = (args.inputs[0], args.outputs[0]);
         let launch = Launch::over("relu_mask_f16", x.len().div_ceil(8));
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let device = test_gpu::open("A100 SEED=1");
     for case in cases() {
-        // Every output element is written, twice with the same bits.
+        // Every output element is written; two runs give bit-identical results.
         check_runs(&case)?;
         // The backward rule is the derivative: finite differences along random directions.
         let gradient = check_gradients(&case)?;
@@ -69,15 +69,15 @@ pub(crate) fn lesson(out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
         writeln!(out, "{case}: gradient off by {gradient:.0e}; {ops} ops agree on the device")?;
     }
 
-    // The contract refuses tensors by name.
+    // The contract rejects tensors by name.
     let labels = TensorDesc::new(Role::Index, &[4]);
     let refused = Relu.infer(&[labels], &[]).expect_err("integers");
     writeln!(out, "{refused}")?;
     Ok(())
 }
 
-/// Nothing, one element, a block of threads and its neighbour. All inputs stay clear of the kink
-/// at 0, where a finite difference is no derivative.
+/// Empty, one element, one thread block, and one element more. All inputs stay clear of the kink at
+/// 0, where a finite difference is not the derivative.
 fn cases() -> Vec<OpCase> {
     let case = |len: usize| {
         let mut x = normal(Role::Activation, &[len], 1, 1.0);

@@ -1,8 +1,9 @@
-//! Buckets: weight gradients that one all-reduce sums over ranks together.
+//! Buckets: groups of weight gradients that share one all-reduce.
 //!
-//! One sum per gradient pays its latency too often; one sum of all waits for the end of the
-//! backward pass. So gradients are gathered in the order in which the Program makes them, and a
-//! bucket is summed, on a stream of its own, while later gradients are still computed.
+//! One all-reduce per gradient pays the latency too often; a single one for all gradients has to
+//! wait for the end of the backward pass. So gradients are grouped in the order in which the
+//! Program computes them, and a bucket is all-reduced on a separate stream while later gradients
+//! are still being computed.
 
 use std::ops::Range;
 
@@ -12,19 +13,19 @@ use kernels::{Precision, Role, TensorDesc};
 
 use crate::{GraphError, Program, TensorId};
 
-/// Adds nodes that replace each gradient by its sum over all ranks, times `scale` (1 / ranks gives
-/// the mean). Returns the sums in the order of `grads`, as [`Role::WeightGradient`]; a tensor that
-/// stands there twice is summed once.
+/// Adds nodes that replace each gradient by its all-reduced sum, times `scale` (1 / ranks gives the
+/// mean). Returns the sums in the order of `grads`, as [`Role::WeightGradient`]; a tensor that is
+/// listed twice is summed once.
 ///
 /// A bucket holds gradients in the order of the nodes that write them, and closes when it has
-/// `bucket_bytes` bytes or more, counted as a GPU holds a bucket: in fp16. So a gradient is never
-/// split, and a size of 0 or 1 gives each a bucket of its own. Ranks whose Programs have the same
-/// nodes have the same buckets, whatever their shapes.
+/// `bucket_bytes` bytes or more, counted in fp16, as a GPU stores it. So a gradient is never split,
+/// and a size of 0 or 1 gives each gradient its own bucket. Ranks whose Programs have the same
+/// nodes have the same buckets, regardless of shapes.
 ///
 /// The nodes belong to the Program's current part and pass.
 ///
 /// # Errors
-/// [`GraphError::Op`] if a gradient is no f32 on GPUs, or `scale` is not finite.
+/// [`GraphError::Op`] if a gradient is not f32 on GPUs, or `scale` is not finite.
 pub fn all_reduce_buckets(
     program: &mut Program,
     grads: &[TensorId],
@@ -50,7 +51,7 @@ pub fn all_reduce_buckets(
     Ok(grads.iter().filter_map(sum_of).collect())
 }
 
-/// The tensors, each once, in the order of the nodes that write them; first those without a writer.
+/// The tensors, each once, in the order of their writers; tensors without a writer first.
 fn by_readiness(program: &Program, grads: &[TensorId]) -> Vec<TensorId> {
     let writers = program.writers();
     let mut ready: Vec<TensorId> = Vec::with_capacity(grads.len());
@@ -65,9 +66,9 @@ fn by_readiness(program: &Program, grads: &[TensorId]) -> Vec<TensorId> {
 }
 
 /// Divides a list of sizes into consecutive ranges: a range ends when it holds `limit` bytes or
-/// more, and at least one. The rest at the end is a range of its own if it holds a quarter of the
-/// limit, or nothing precedes it; else it joins the last range, as it would pay a whole latency for
-/// little.
+/// more, and has at least one member. The rest at the end becomes a separate range if it holds a
+/// quarter of the limit or is the only one; otherwise it joins the last range, as it is too small
+/// to be worth the latency.
 fn partition(bytes: &[usize], limit: usize) -> Vec<Range<usize>> {
     let mut ranges = Vec::new();
     let (mut start, mut held) = (0, 0usize);

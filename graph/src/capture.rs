@@ -1,8 +1,8 @@
 //! Launch lists, and their capture as one graph that is launched as a whole.
 //!
-//! A [`LaunchList`] says which work runs on which stream and what it waits for. Capture records all
-//! of it once; from then on one call launches everything without the host. Work that needs the host
-//! at run time (a readback, an allocation, a wait) cannot be captured, and [`capture`] reports
+//! A [`LaunchList`] declares which work runs on which stream and what it waits for. Capture records
+//! all of it once; from then on one call launches everything without the host. Work that needs the
+//! host at run time (a readback, an allocation, a wait) cannot be captured, and [`capture`] reports
 //! which work that is and why.
 //!
 //! Any device task can be captured this way, without a [`Program`](crate::Program):
@@ -52,7 +52,7 @@ use crate::stream_roles::priority;
 /// The body of a piece of work.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
-    /// Device tasks, one after the other: kernels, copies, sums over ranks.
+    /// Device tasks, one after the other: kernels, copies, all-reduces.
     Tasks(Vec<Task>),
     /// Host work, which no graph can contain.
     Host(HostWork),

@@ -114,7 +114,7 @@ fn key(program: &Program, node: NodeId) -> String {
     format!("{:?} {inputs:?} {outputs:?} {updates:?}", node.op)
 }
 
-/// The largest error as a share of the tolerance; a description of the fault if it exceeds 1.
+/// The largest error as a share of the tolerance; a description of the error if it exceeds 1.
 fn compare(program: &Program, precision: Precision, seen: &Seen) -> Result<f64, String> {
     let op = program.nodes()[seen.node.index()].op.as_ref();
     let mut updates = seen.before.clone();

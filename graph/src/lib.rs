@@ -2,22 +2,22 @@
 //!
 //! A [`Program`] lists op nodes over tensors with static shapes. Each tensor is written once; only
 //! named state is updated, after all its readers. All else follows from that description, each in
-//! a small pass of its own.
+//! its own small pass.
 //!
 //! | what | where |
 //! |---|---|
 //! | nodes and tensors, checked as they are added | [`Program`], [`Node`], [`Tensor`] |
 //! | gradients, from the ops' backward rules | [`autodiff::differentiate`] |
-//! | gradients summed over ranks, many at once | [`buckets::all_reduce_buckets`] |
+//! | gradients all-reduced in buckets | [`buckets::all_reduce_buckets`] |
 //! | dead nodes removed | [`prune::prune`] |
 //! | kept values made inputs, for comparisons | [`substitute::substitute`] |
-//! | elementwise nodes put into adjacent ops | [`fuse`] |
+//! | elementwise nodes fused into adjacent ops | [`fuse`] |
 //! | order, streams, and what waits for what | [`Schedule`] |
 //! | an offset in one arena for every value | [`Plan`] |
 //! | tensors that live across runs | [`StateSet`], [`DeviceState`] |
-//! | execution node by node on the CPU, the oracle | [`CpuExecutor`] |
+//! | execution node by node on the CPU, the reference | [`CpuExecutor`] |
 //! | launches as data, captured as one graph | [`capture::LaunchList`], [`capture::capture`] |
-//! | execution on a device: one launch a step | [`DeviceExecutor`], [`exec::device::Prepared`] |
+//! | execution on a device: one launch per step | [`DeviceExecutor`], [`exec::device::Prepared`] |
 //! | each node of a device against the CPU | [`check::NodeCheck`] |
 //! | cost by part, the Program as text | [`report`] |
 //! | what ran when on a device | [`timeline::Stamps`] |
@@ -29,8 +29,8 @@
 //! | `01_first_program` | two ops described, printed and run on the CPU |
 //! | `02_gradient` | the backward pass, checked by finite differences |
 //! | `03_memory_plan` | streams, waits, and which tensors share bytes |
-//! | `04_capture` | a step as one graph launch, on the driver for tests |
-//! | `05_race_refused` | a wait left out, and the message that names the race |
+//! | `04_capture` | a step as one graph launch, on the emulated CUDA driver |
+//! | `05_race_refused` | a missing wait, and the error message that reports the race |
 //! | `06_own_op` | contract, cost, backward rule, CPU, launch and checks of a new op |
 //!
 //! A step from description to result: `loss = w + w + x` and its gradient.
@@ -71,7 +71,7 @@
 //! ```
 //!
 //! Execution needs no capture: [`CpuExecutor`] launches the nodes one by one, as often as it is
-//! asked, on inputs that the caller changes in between.
+//! called, on inputs that the caller changes in between.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -95,7 +95,7 @@
 //! # Ok::<(), graph::GraphError>(())
 //! ```
 //!
-//! **Invariant:** nothing here knows what is computed; no word of detection stands in this crate.
+//! **Invariant:** nothing here depends on the model; no detection term appears in this crate.
 
 pub mod autodiff;
 pub mod buckets;

@@ -15,7 +15,7 @@ use kernels::workspace_bytes;
 use crate::schedule::BitSet;
 use crate::{Program, Schedule, TensorId, TensorKind};
 
-/// Offsets are multiples of this many bytes: a cache line, and CUDA's vector loads.
+/// Offsets are multiples of this many bytes, for cache lines and CUDA's vector loads.
 pub const ALIGNMENT: usize = 256;
 
 /// The place of each value and of each node's scratch memory.
@@ -221,7 +221,7 @@ fn peak_live(blocks: &[Block], launches: usize) -> usize {
     })
 }
 
-/// Per block, the others that may be live at the same time. Empty blocks own no bytes to fight for.
+/// Per block, the others that may be live at the same time. Empty blocks conflict with none.
 fn rivals(blocks: &[Block], schedule: &Schedule) -> Vec<BitSet> {
     let mut rivals = vec![BitSet::new(blocks.len()); blocks.len()];
     for (i, a) in blocks.iter().enumerate().filter(|(_, b)| b.bytes > 0) {
@@ -238,8 +238,8 @@ fn rivals(blocks: &[Block], schedule: &Schedule) -> Vec<BitSet> {
 /// Sort key of the placement order: smallest first.
 type OrderKey = fn(&Block) -> Reverse<(usize, usize)>;
 
-/// Each order is best for some programs: large blocks have the fewest places to go, large and
-/// long-lived ones even fewer, and the longest-lived blocks sit best at the bottom.
+/// Each order is best for some programs: large blocks have the fewest possible offsets, large and
+/// long-lived ones even fewer, and the longest-lived blocks fit best at the bottom.
 const ORDERS: [OrderKey; 4] = [
     |b| Reverse((b.bytes, b.reach())),
     |b| Reverse((b.bytes.saturating_mul(b.reach()), b.bytes)),

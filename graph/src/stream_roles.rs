@@ -6,12 +6,12 @@ use device::Priority;
 pub const MAIN: usize = 0;
 /// The stream of weight gradients.
 pub const WEIGHT_GRADIENTS: usize = 1;
-/// The stream of small nodes that the main one need not wait for.
+/// The stream of small nodes that run concurrently: the main one need not wait for them.
 pub const BESIDE: usize = 2;
-/// The stream of sums over ranks.
+/// The stream of all-reduces.
 pub const COMMUNICATION: usize = 3;
 
-/// The longest wait comes first: for other ranks, then for the longest path of this one.
+/// The longest wait gets the highest priority: other ranks, then the longest path of this one.
 pub(crate) fn priority(stream: usize) -> Priority {
     match stream {
         COMMUNICATION => Priority::High,

@@ -1,5 +1,5 @@
-//! The stream of each node on a GPU, by a cost model: its work and bytes, and how much later it may
-//! end without making the step longer.
+//! The stream of each node on a GPU, by a cost model: its FLOPs and bytes, and how much later it
+//! may end without making the step longer.
 
 use device::Gpu;
 use kernels::time::{Case, Rates};
@@ -10,14 +10,14 @@ use crate::{Node, Program, TensorId};
 
 pub use crate::stream_roles::{BESIDE, COMMUNICATION, MAIN, WEIGHT_GRADIENTS};
 
-/// A node goes to the stream beside the main one if it may end this many of its own durations
-/// later: the nodes in front of it on that stream take a while too.
+/// A node goes to the concurrent stream if it may end later by this many times its own duration:
+/// the nodes before it on that stream take time too.
 const SLACK: f64 = 4.0;
-/// Outputs of a matrix product by a block: one with fewer tiles than the GPU has multiprocessors
-/// leaves room for others.
+/// Outputs of a GEMM per thread block: one with fewer tiles than the GPU has multiprocessors leaves
+/// room for others.
 const TILE: usize = 128 * 128;
-/// Outputs of a node beside the main stream live longer. They take at most this part of the bytes
-/// of the largest tensor, so that the arena stays as it is.
+/// Outputs of a node on the concurrent stream live longer. They take at most this fraction of the
+/// bytes of the largest tensor, so that the arena does not grow.
 const LARGEST_BY: usize = 8;
 
 /// The stream of each node of a program on a GPU.
@@ -50,8 +50,8 @@ pub(crate) fn on_gpu(program: &Program, gpu: &Gpu) -> Vec<usize> {
     streams
 }
 
-/// For each node of the main stream, the nodes beside it that it waits for, so that no large tensor
-/// stays in memory only for them: the nodes that read one that the main stream no longer reads.
+/// For each node of the main stream, the concurrent nodes it waits for, so that no large tensor
+/// stays in memory only for them: readers of a tensor that the main stream no longer reads.
 pub(crate) fn readers_to_wait_for(
     program: &Program,
     gpu: &Gpu,
@@ -75,7 +75,7 @@ pub(crate) fn readers_to_wait_for(
     waits
 }
 
-/// Takes nodes back to the main stream until it waits for none of those beside it.
+/// Moves nodes back to the main stream until it waits for no node of the concurrent stream.
 fn return_late(program: &Program, us: &[f64], streams: &mut [usize]) {
     let writers = program.writers();
     let inputs = |i: usize| program.nodes()[i].inputs.iter().filter_map(|t| writers[t.index()]);
@@ -105,13 +105,13 @@ fn return_late(program: &Program, us: &[f64], streams: &mut [usize]) {
     }
 }
 
-/// Bytes of the largest tensor that a node makes.
+/// Bytes of the largest tensor that a node writes.
 fn largest_output(program: &Program, gpu: &Gpu) -> usize {
     let outputs = program.nodes().iter().flat_map(|node| &node.outputs);
     outputs.map(|t| program.desc(*t).gpu_bytes(gpu.precision)).max().unwrap_or(0)
 }
 
-/// Per tensor: is it read before the update, and not only to sum it over ranks?
+/// Per tensor: does any node before the update read it, other than an all-reduce?
 fn read_before_update(program: &Program) -> Vec<bool> {
     let mut read = vec![false; program.tensors().len()];
     let reads = |node: &&Node| node.pass != Pass::Update && !node.op.traits().communicates;
@@ -170,7 +170,7 @@ impl Paths {
     }
 }
 
-/// How long a node takes, roughly.
+/// Estimated duration of a node.
 fn duration_us(program: &Program, node: &Node, gpu: &Gpu, rates: &Rates) -> f64 {
     let flops = node_cost(program, node).flops as f64;
     let bytes =
@@ -203,7 +203,7 @@ mod tests {
         on_gpu(program, &Gpu::a100())
     }
 
-    /// Given a long chain and a short one, the short one goes beside, in either order.
+    /// Given a long chain and a short one, the short one runs concurrently, in either order.
     #[test]
     fn what_the_longest_path_need_not_wait_for_goes_beside() {
         let mut p = Program::new();
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!((forced[1], forced[5]), (BESIDE, MAIN), "node 6 reads it next");
     }
 
-    /// The main stream waits for a reader beside it once it has no reader of a large tensor left
+    /// The main stream waits for a concurrent reader once it has no reader of a large tensor left
     /// itself, and not before.
     #[test]
     fn no_large_tensor_is_kept_for_a_node_beside() {

@@ -1,14 +1,14 @@
-//! Kept values that the caller writes: a program runs on given tensors in place of its own.
+//! Kept values that the caller writes: a program runs on given tensors in place of computed ones.
 
 use crate::Program;
 use crate::program::{Tensor, TensorId, TensorKind};
 use crate::prune::prune;
 
-/// Makes each of these kept values an input of the same name, shape and role, and drops the nodes
-/// that only they needed. A value is no longer kept then; all its readers read the input.
+/// Turns each of these kept values into an input of the same name, shape and role, and drops the
+/// nodes that only they needed. The value is then no longer kept; all its readers read the input.
 ///
-/// For comparisons with recorded tensors: the program is the one that runs, but for what made them.
-/// Panics if a name is not that of a kept value.
+/// For comparisons with recorded tensors: the program is otherwise unchanged. Panics if a name is
+/// not the name of a kept value.
 pub fn substitute(program: &mut Program, names: &[&str]) {
     for name in names {
         let is_value = |id: &TensorId| program.tensors[id.index()].kind == TensorKind::Value;

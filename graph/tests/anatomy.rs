@@ -1,5 +1,5 @@
-//! Steps that are timed, stamped or observed on the driver for tests: they compute the same as any
-//! other step, and their reports are complete.
+//! Steps that are timed, stamped or observed on the emulated CUDA driver: they compute the same as
+//! any other step, and their reports are complete.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -187,8 +187,8 @@ fn spans_keep_to_streams_and_waits() {
     }
 }
 
-/// A kernel that computes something else than its reference is found and named, and no other; each
-/// node is named before it runs.
+/// Only the kernel whose results differ from its reference is reported; the name of each node is
+/// reported before it runs.
 #[test]
 fn a_wrong_kernel_is_found_by_name() {
     let mut run = Run::on(test_gpu::open("A100"), true);
@@ -204,7 +204,7 @@ fn a_wrong_kernel_is_found_by_name() {
     assert_eq!(wrong[0].node, "planted.wrong#1");
     let Verdict::Differs(reason) = &wrong[0].verdict else { panic!("{wrong:?}") };
     assert!(reason.contains("times what is allowed"), "{reason}");
-    // The same op at the same shapes is looked at once.
+    // The same op at the same shapes is checked once.
     assert_eq!(check.checked().len(), 4);
 
     let mut bounded = NodeCheck::new(Precision::Fp16, LEN as u64, |_| ());
@@ -220,7 +220,7 @@ fn a_wrong_kernel_is_found_by_name() {
 
 #[test]
 fn a_fault_is_told_with_its_node() {
-    // The inputs come by the first kernel, the first node's is the second.
+    // The inputs are loaded by the first kernel; the first node's kernel is the second.
     let mut run = Run::on(test_gpu::open("A100 PLANT=lost:2"), false);
     let mut check = NodeCheck::new(Precision::Fp16, u64::MAX, |_| ());
     let error = run.write().submit_watched(0, &mut check).expect_err("a fault").to_string();

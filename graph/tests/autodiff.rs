@@ -1,4 +1,4 @@
-//! Reverse-mode differentiation: right by finite differences, and no more nodes than needed.
+//! Reverse-mode differentiation: correct by finite differences, and no more nodes than needed.
 
 use std::sync::Arc;
 
@@ -143,7 +143,7 @@ fn values_at(mut program: Program, w: &[f32], tensor: TensorId) -> Vec<f32> {
     executor.f32("wanted").expect("kept").to_vec()
 }
 
-/// Part, op and pass of the nodes behind the first `from`.
+/// Part, op and pass of the nodes after the first `from`.
 fn nodes(program: &Program, from: usize) -> Vec<(&str, &str, Pass)> {
     program.nodes()[from..].iter().map(|n| (n.part.as_str(), n.op.name(), n.pass)).collect()
 }
@@ -153,7 +153,7 @@ fn count(program: &Program, name: &str) -> usize {
     nodes(program, 0).iter().filter(|(_, op, pass)| (*op, *pass) == backward).count()
 }
 
-/// Losses over `w`, and their gradient at values of it. It takes one sum, not one a pair.
+/// Losses over `w`, and their gradient at values of it. It takes one sum, not one per pair.
 #[test]
 fn gradients_of_one_parameter_add_up() {
     type Losses = fn(&mut Program, TensorId) -> Vec<TensorId>;
@@ -257,7 +257,7 @@ fn a_frozen_part_gets_no_backward() {
     let loss = program.node(Toy::Total, [y]);
     let forward = program.nodes().len();
     gradients(&mut program, &[loss], [w]);
-    // The product has only the gradient of `w`, and the stem has none.
+    // The multiplication computes only the gradient of `w`, and the stem computes none.
     let backward = [("head", "spread", Pass::Backward), ("head", "mul", Pass::Backward)];
     assert_eq!(nodes(&program, forward), backward);
 }
@@ -273,7 +273,7 @@ fn a_temp_that_leads_nowhere_is_not_computed() {
     assert_eq!((count(&program, "mul"), count(&program, "spread")), (0, 1));
 }
 
-/// Part and pass are as before a pass that is refused, at once or in its middle.
+/// Part and pass are unchanged after a rejected backward pass, at its start or in its middle.
 #[test]
 fn a_refused_backward_pass_is_told_and_the_program_stays_usable() {
     let (mut program, seed, w) = start(2);

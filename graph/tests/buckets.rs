@@ -1,5 +1,5 @@
-//! Gradients summed over ranks in buckets: right on every rank, in any order, and concurrently with
-//! the rest of the backward pass.
+//! Gradients all-reduced in buckets: correct on every rank, in any order, and concurrent with the
+//! rest of the backward pass.
 
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ fn run(device: CudaDevice, program: Program, factor: f32) -> Vec<(Vec<f32>, i32)
     (0..STEPS).map(step).collect()
 }
 
-/// All ranks, each in a thread of its own; every rank must hold the same bits.
+/// All ranks, each in its own thread; results must be bit-identical on every rank.
 fn run_group(seed: u32, ranks: usize, bytes: usize, factor: f32) -> Vec<(Vec<f32>, i32)> {
     let results: Vec<_> = std::thread::scope(|scope| {
         let devices = test_gpu::group(&format!("A100 SEED={seed}"), ranks).into_iter();
@@ -127,7 +127,7 @@ fn every_rank_holds_the_mean_of_all_gradients() {
                 assert!((f64::from(*got) - want).abs() <= allowed, "{ranks}: {got}, {want}");
             }
         }
-        // Neither the buckets nor the order of blocks, threads and streams change a bit.
+        // The result is bit-identical for any buckets and any order of blocks, threads and streams.
         for (seed, bytes) in [(1, 0), (2, 1), (3, 64), (4, 300), (5, 1 << 20), (6, usize::MAX)] {
             assert_eq!(run_group(seed, ranks, bytes, 1.0), first, "{bytes} bytes");
         }
@@ -163,7 +163,7 @@ fn a_bucket_is_summed_while_gradients_are_computed() {
         let members = &program.nodes()[*fill].inputs;
         let writer = |t: &TensorId| gradients[grads.iter().position(|g| g == t).expect("one")];
         assert!(members.iter().all(|t| schedule.happens_before(writer(t), *fill)));
-        // Its last gradient is all that a bucket waits for.
+        // A bucket waits only for its last gradient.
         let latest = members.iter().map(writer).max().expect("not empty");
         assert_eq!(launches[*fill].waits, [latest], "bucket {i}");
     }
@@ -198,7 +198,7 @@ fn buckets_leave_the_other_streams_as_they_are() {
     );
 }
 
-/// Without one of the waits of a bucket, or of the update for a bucket, the capture is refused.
+/// Without one of the waits of a bucket, or of the update for a bucket, the capture fails.
 #[test]
 fn a_missing_wait_of_a_bucket_is_refused() {
     let device = test_gpu::open("A100");

@@ -1,4 +1,4 @@
-//! The device executor on the driver for tests: inputs, counts, and refusals of the capture.
+//! The device executor on the emulated CUDA driver: inputs, counts, and rejected captures.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,7 +46,7 @@ fn executor(device: &Arc<CudaDevice>, programs: usize) -> DeviceExecutor {
     captured(device.clone(), prepared, &StateSet::new(), &[]).expect("a capture").1
 }
 
-/// Submits a step of the inputs of these seeds.
+/// Submits a step with the inputs of these seeds.
 fn submit(executor: &mut DeviceExecutor, which: usize, seeds: [u32; 2]) {
     for (name, seed) in ["a", "b"].into_iter().zip(seeds) {
         executor.write_input(which, name, &halves(&values(seed))).expect("an input");
@@ -54,7 +54,7 @@ fn submit(executor: &mut DeviceExecutor, which: usize, seeds: [u32; 2]) {
     executor.submit(which).expect("a launch");
 }
 
-/// The CPU's executor, and what it does with the inputs of these seeds.
+/// The CPU executor, and its results for the inputs of these seeds.
 fn cpu() -> CpuExecutor {
     bound(&program(), &StateSet::new())
 }
@@ -101,8 +101,8 @@ fn steps_in_flight_keep_their_own_inputs() {
     }
 }
 
-/// A batch goes from the caller's pinned memory to the device with no copy on the host between, and
-/// the memory is the caller's again when the step is done, not before.
+/// A batch is copied from the caller's pinned memory to the device without a host copy in between,
+/// and the caller may reuse the memory when the step is done, not before.
 #[test]
 fn inputs_are_brought_from_pinned_memory_of_the_callers() {
     let device = Arc::new(test_gpu::open("A100 SCHEDULE=late"));
@@ -135,7 +135,7 @@ fn inputs_are_brought_from_pinned_memory_of_the_callers() {
     assert_same(&executor, &cpu);
 }
 
-/// Neither memory, streams nor events are made in a step, and all memory is given back.
+/// A step allocates no memory, streams or events, and all memory is freed.
 #[test]
 fn a_hundred_steps_leave_nothing_behind() {
     let gpu = TestGpu::new("A100 SEED=3");
@@ -154,12 +154,12 @@ fn a_hundred_steps_leave_nothing_behind() {
     assert_eq!(handles(&device), (stream + 1, event + 1), "numbers of handles are consecutive");
     drop(executor);
     assert_eq!(free(&device), all, "pinned memory counts too");
-    // Two of this test, and the stream that the device asks for faults.
+    // Two from this test, and the stream that the device queries for errors.
     let kept = Alive { graphs: 0, streams: 3, events: 2 };
     assert_eq!(gpu.alive(), kept, "those of the capture too");
 }
 
-/// Graph and stream are given up while a replay is in flight: it ends, and nothing else uses them.
+/// Graph and stream are released while a replay is in flight: it ends, and nothing else uses them.
 #[test]
 fn what_is_released_still_ends_its_work() {
     let device = Arc::new(test_gpu::open("A100 SEED=3"));
@@ -205,7 +205,7 @@ impl kernels::Op for TooLong {
     }
 }
 
-/// A kernel that fails ends in the same error at every later look, without a panic or a wait.
+/// A kernel that fails ends in the same error at every later query, without a panic or a wait.
 #[test]
 fn a_fault_in_a_step_is_told_at_the_next_one() {
     let mut program = Program::new();
@@ -259,7 +259,7 @@ fn state_is_sent_in_few_large_copies() {
     assert!(device.memory().expect("memory").free > free + (108 << 20));
 }
 
-/// The schedule knows the waits; without them the device finds two launches that race.
+/// The schedule has the waits; without them the device finds two launches that race.
 #[test]
 fn a_wait_that_is_missing_is_found_at_capture() {
     let device = test_gpu::open("A100");

@@ -1,5 +1,5 @@
-//! Random programs of real ops on the driver for tests: streams in adversarial order give what the
-//! CPU gives, and a plan or schedule that is wrong in one place is found out.
+//! Random programs of real ops on the emulated CUDA driver: streams in adversarial order give the
+//! CPU's results, and a plan or schedule with one error is detected.
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ fn map(shape: &[usize]) -> TensorDesc {
     TensorDesc::new(Role::Gradient, shape)
 }
 
-/// A program of about `nodes` real ops over maps of two sizes; some values are kept, and two nodes
-/// in the end write state. With `sums` over ranks, of which there is one: they copy.
+/// A program of about `nodes` real ops over maps of two sizes; some values are kept, and the last
+/// two nodes write state. With `sums`, it has all-reduces; on a single rank these copy.
 fn program(seed: u32, nodes: usize, sums: bool) -> Program {
     let mut rng = Rng::new(seed);
     let mut p = Program::new();
@@ -102,7 +102,7 @@ fn inputs(step: u32) -> [(&'static str, Vec<f32>); 3] {
 fn prepared(seed: u32, nodes: usize, count: usize) -> Prepared {
     let program = program(seed, nodes, count > 2);
     let mut streams = streams(seed, &program, count);
-    // Sums over ranks must have an order: they share a stream.
+    // All-reduces must have an order: they share a stream.
     for (stream, node) in streams.iter_mut().zip(program.nodes()) {
         *stream = if node.op.traits().communicates { count - 1 } else { *stream };
     }
@@ -154,7 +154,7 @@ fn random_programs_on_random_streams_give_what_the_cpu_gives() {
                     executor.write_input(0, name, &halves(&values)).expect("an input");
                 }
                 executor.submit(0).expect("a launch");
-                // Some steps are looked at, the others run into one another.
+                // Some steps are read back, the others run back to back.
                 if step % 2 == 1 {
                     for (name, want) in maps(&program).iter().zip(kept) {
                         let got = executor.read(0, name).expect("kept");
@@ -171,7 +171,7 @@ fn random_programs_on_random_streams_give_what_the_cpu_gives() {
     assert!(waits > 100 && third > 15, "only {waits} waits, {third} with a third stream");
 }
 
-/// Three streams: the count of steps is raised when the last of each is done, not of one of them.
+/// Three streams: the step counter increments when all of them are done, not only one.
 #[test]
 fn a_step_that_counts_as_done_is_done_on_every_stream() {
     let mut program = Program::new();
@@ -274,7 +274,7 @@ impl Bench {
         list
     }
 
-    /// True if the list is refused, or leaves other values than `truth`.
+    /// True if the capture fails, or the results differ from `truth`.
     fn catches(&self, prepared: &Prepared, list: &LaunchList, truth: &[Vec<f32>]) -> bool {
         let Ok(graph) = capture(&self.device, list) else { return true };
         self.device.replay(graph.handle, self.stream).expect("a launch");
@@ -304,8 +304,8 @@ fn every_wait_that_is_dropped_is_found() {
     assert!(dropped > 60, "only {dropped} waits");
 }
 
-/// A value moved onto another that is alive with it: the capture refuses it, or a result is wrong.
-/// Not in all cases: a ReLU's mask can hide what was lost, and two values can be equal.
+/// A value moved onto another that is live at the same time: the capture fails, or a result is
+/// wrong. Not in all cases: a ReLU mask can hide what was lost, and two values can be equal.
 #[test]
 fn a_block_moved_onto_another_is_found() {
     let (mut tried, mut caught) = (0, 0);

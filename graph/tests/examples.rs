@@ -1,4 +1,4 @@
-//! Each lesson of `graph/examples` runs and ends in the line that it promises.
+//! Each lesson of `graph/examples` runs and prints the expected last line.
 
 use std::error::Error;
 use std::io::Write;

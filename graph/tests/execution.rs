@@ -68,7 +68,7 @@ fn no_result_depends_on_what_the_arena_held() {
     }
 }
 
-/// Programs that take turns in one arena give the same results as in an arena of their own.
+/// Programs that share one arena in turn give the same results as each in a separate arena.
 #[test]
 fn programs_in_one_arena_do_not_disturb_one_another() {
     for seed in 0..40 {
@@ -192,7 +192,7 @@ fn tensors_are_read_by_kept_name_and_type_only() {
     assert_eq!(message, "`y` holds F32 (Activation[2]), not I32");
 }
 
-/// A value that happens to be called like an input must not hide it.
+/// A value with the same name as an input must not hide it.
 #[test]
 fn an_input_called_like_a_node_is_found() {
     let mut program = Program::new();
@@ -203,8 +203,8 @@ fn an_input_called_like_a_node_is_found() {
     assert!(executor.inputs_mut(["part.mix"]).is_ok());
 }
 
-/// A launch costs well under the 5 microseconds that would show in a step of a thousand nodes. The
-/// quietest of many runs is taken: the machine may be busy.
+/// A launch costs well under 5 microseconds, which would be noticeable in a step of a thousand
+/// nodes. The fastest of many runs counts: the machine may be busy.
 #[test]
 fn a_launch_adds_no_measurable_time() {
     const NODES: usize = 1000;

@@ -1,4 +1,4 @@
-//! Fusions: the nodes that go, those that must stay, and the values that do not change.
+//! Fusions: nodes that are removed, nodes that must stay, and values that do not change.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Net {
         self.program.input("x", TensorDesc::new(Role::Activation, &self.shape))
     }
 
-    /// The inputs of a convolution of `x` with filters of its own.
+    /// The inputs of a convolution of `x` with new filters.
     fn reads(&mut self, x: TensorId, kernel: usize) -> Conv2dInputs<TensorId> {
         let name = format!("w{}", self.weights.len());
         let filters = [self.shape[3], kernel, kernel, self.shape[3]];
@@ -128,7 +128,7 @@ fn assert_same([plain, fused]: &[Program; 2]) {
     }
 }
 
-/// A residual block: the masked gradient is also that of the residual, and one product adds it to
+/// A residual block: the masked gradient is also the residual's gradient, and one GEMM adds it to
 /// its own, and masks both by the block's input.
 #[test]
 fn a_residual_block_needs_no_sum_and_no_mask() {
@@ -144,7 +144,7 @@ fn a_residual_block_needs_no_sum_and_no_mask() {
     assert_same(&programs);
 }
 
-/// Three products meet in one sum: each adds the one before it, and the last masks.
+/// Three GEMM results in one sum: each GEMM adds the previous result, and the last one masks.
 #[test]
 fn products_that_meet_add_one_another() {
     let mut net = Net::new();
@@ -159,7 +159,7 @@ fn products_that_meet_add_one_another() {
     assert!(fused <= plain, "{fused} more than {plain}");
 }
 
-/// A gradient that is kept, or that no product makes, stays a tensor of its own.
+/// A gradient that is kept, or that is not computed by a GEMM, remains a separate tensor.
 #[test]
 fn what_something_else_needs_stays() {
     let mut net = Net::new();
@@ -184,16 +184,16 @@ fn what_something_else_needs_stays() {
     assert_same(&[before, kept]);
 }
 
-/// A product that leaves rows past its count empty takes no gradient that has data there.
+/// A GEMM that leaves rows past its count empty cannot add a gradient that has data there.
 #[test]
 fn rows_past_a_count_are_not_lost() {
-    // The first and the second product count their rows or do not; then the sums that are left.
+    // Flags: the first and second GEMM have a count of rows; then the sums that are left.
     for (counted, left) in [([true, true], 0), ([true, false], 0), ([false, true], 1)] {
         let mut net = Net::new();
         let x = net.x();
         let rows = net.program.input("rows", TensorDesc::new(Role::Index, &[1]));
         let y = net.conv(x, 3, true);
-        // Backward runs from last to first: the uncounted product comes second, and adds.
+        // Backward runs from last to first: the uncounted GEMM comes second, and adds.
         let [second, first] = [counted[1], counted[0]].map(|is_counted| {
             let inputs = Conv2dInputs { count: is_counted.then_some(rows), ..net.reads(y, 3) };
             net.apply(Conv2d::new(1, 1), inputs)
@@ -228,7 +228,7 @@ fn weights_are_scaled_once() {
     assert_same(&[plain, fused]);
 }
 
-/// A convolution adds an enlarged map, and the gradient of that map adds its other gradient.
+/// A convolution adds an upsampled map, and the gradient of that map adds its other gradient.
 #[test]
 fn an_enlarged_map_needs_no_sum() {
     let mut net = Net::new();
@@ -237,7 +237,7 @@ fn an_enlarged_map_needs_no_sum() {
     let large = net.program.input("large", TensorDesc::new(Role::Activation, &[3, 11, 10, 4]));
     let lateral = net.conv(large, 1, false);
     let merged = net.program.node(UpsampleAdd, [lateral, small]);
-    // After the merge, so that its gradient comes first, as in a pyramid.
+    // After the addition, so that its gradient comes first, as in a pyramid.
     let own = net.conv(small, 3, false);
     let ends = [own, merged].map(|map| net.program.node(Toy::Total, [map]));
     let loss = net.program.node(Toy::Add, ends);
@@ -249,8 +249,8 @@ fn an_enlarged_map_needs_no_sum() {
     assert_same(&[plain, fused]);
 }
 
-/// The end of a bottleneck makes the projection of its shortcut, and every bit stays; not one of a
-/// larger window, with a ReLU, or that something else reads.
+/// The last convolution of a bottleneck also computes its projection, bit-identically; not one with
+/// a larger window or a ReLU, or one that something else reads.
 #[test]
 fn the_end_of_a_bottleneck_makes_its_projection() {
     let projected = |kernel: usize, relu: bool, kept: bool| {
@@ -280,8 +280,8 @@ fn the_end_of_a_bottleneck_makes_its_projection() {
     assert_eq!(projected(1, false, true), 0);
 }
 
-/// The activations of a residual block mask as signs, with and without images that are not used,
-/// and every bit stays; on maps of other sizes they mask by themselves.
+/// The activations of a residual block mask as sign bits, with and without unused images,
+/// bit-identically; maps of other sizes mask by themselves.
 #[test]
 fn activations_mask_as_signs() {
     let signs_of = |shape: [usize; 4], counted: bool| {
@@ -302,7 +302,7 @@ fn activations_mask_as_signs() {
         fused.nodes().iter().filter(|node| node.outputs.len() == 2).count()
     };
     assert_eq!(signs_of([2, 3, 2, 64], false), 2);
-    // The gradients of `first` meet in a sum, which no product may take past the count.
+    // The gradients of `first` are summed, and no GEMM may add that sum past the count.
     assert_eq!(signs_of([4, 3, 1, 64], true), 1);
     assert_eq!((signs_of([1, 3, 2, 64], false), signs_of([2, 3, 2, 4], false)), (0, 0));
 }
@@ -335,7 +335,7 @@ fn biased(count: bool) -> [Program; 2] {
     [program, fused]
 }
 
-/// The gradients of weights sum those of biases, with and without a count of rows in use.
+/// Weight gradients also sum bias gradients, with and without a count of rows in use.
 #[test]
 fn gradients_of_weights_sum_those_of_biases() {
     for counted in [false, true] {
@@ -346,7 +346,7 @@ fn gradients_of_weights_sum_those_of_biases() {
     }
 }
 
-/// A sum of a gradient that no op of its weights reads, or reads with another count, stays.
+/// A bias gradient stays if no weight gradient reads its input, or if their counts differ.
 #[test]
 fn sums_of_other_rows_stay() {
     let [mut program, _] = biased(false);
@@ -362,7 +362,7 @@ fn sums_of_other_rows_stay() {
     assert!(plain == results(&program), "other values");
 }
 
-/// Two copies of inputs that meet in a sum, with or without another term.
+/// Two copies of inputs that are summed, with or without another term.
 fn copies(third: bool, kept: bool) -> Program {
     let mut program = Program::new();
     program.set_part("net");
@@ -386,7 +386,7 @@ fn join_copies(program: &mut Program) {
     });
 }
 
-/// Nodes that meet in a sum become one, which takes the sum's place, or that of its own terms.
+/// Nodes that are terms of a sum become one node, which replaces the sum or those of its terms.
 #[test]
 fn nodes_that_meet_in_a_sum_are_joined() {
     for (third, sums) in [(false, 1), (true, 2)] {

@@ -53,14 +53,14 @@ impl Subscriber for Lines {
     fn exit(&self, _: &Id) {}
 }
 
-/// The log of planning and capturing one ReLU mask on `device`, and how the capture ended. One at a
-/// time: whether an event is of interest is known for the process, not for a subscriber.
+/// The log of planning and capturing one ReLU mask on `device`, and the result of the capture.
+/// Serialized: interest in an event is cached per process, not per subscriber.
 fn log_of(device: CudaDevice) -> (Vec<String>, Result<(), GraphError>) {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let lines = Lines::default();
     let ended = tracing::subscriber::with_default(lines.clone(), || {
-        // Other tests may just have met an event for the first time, without a subscriber.
+        // Other tests may just have registered an event without a subscriber.
         tracing::callsite::rebuild_interest_cache();
         let mut program = Program::new();
         let x = program.input("x", TensorDesc::new(Role::Gradient, &[64]));
@@ -87,14 +87,14 @@ fn a_program_on_a_device_is_logged() {
 
 #[test]
 fn a_module_that_does_not_load_is_named() {
-    // A line of the module that holds the kernel is no PTX.
+    // One line of the kernel's module is replaced by invalid PTX.
     let log_of = |kernel: &str| log_of(test_gpu::open(&format!("A100 EDIT={kernel}:20=planted;")));
     let (lines, ended) = log_of("relu_mask_f16");
     let named = |line: &&String| line.contains("did not load") && line.contains("planted");
     assert!(lines.iter().any(|line| named(&line)), "{lines:?}");
     let fault = ended.expect_err("its kernel is launched").to_string();
     assert!(fault.contains("compiling the PTX of kernels/src/ops/products/relu_mask"), "{fault}");
-    // A module of which nothing is launched is not loaded.
+    // A module whose kernels are never launched is not loaded.
     let (lines, ended) = log_of("max_pool_f16");
     ended.expect("a captured step");
     assert!(!lines.iter().any(|line| line.contains("max_pool")), "{lines:?}");

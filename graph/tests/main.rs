@@ -1,4 +1,4 @@
-//! Tests of the passes over a Program and of its execution, on toy ops of their own.
+//! Tests of the passes over a Program and of its execution, on toy ops.
 
 mod anatomy;
 mod autodiff;

@@ -1,5 +1,4 @@
-//! The memory plan: sound in every order that a schedule allows, and not much larger than it must
-//! be.
+//! The memory plan: valid in every order that a schedule allows, and close to the lower bound.
 
 use graph::Program;
 use graph::plan::ALIGNMENT;
@@ -64,8 +63,8 @@ fn the_arena_is_close_to_the_lower_bound() {
     assert!(mean <= 1.02, "mean {mean:.3}");
 }
 
-/// The peak, counted again from the program: bytes of all values and scratch that a launch lies
-/// between the first and the last user of.
+/// The peak, counted again from the program: bytes of all values and scratch memory in use at a
+/// launch, from first to last user.
 #[test]
 fn the_lower_bound_counts_what_is_alive() {
     for seed in 0..50 {
@@ -84,7 +83,7 @@ fn the_lower_bound_counts_what_is_alive() {
     }
 }
 
-/// A chain takes turns in two buffers; a kept tensor shares with nothing that comes later.
+/// A chain alternates between two buffers; a kept tensor shares with nothing that comes later.
 #[test]
 fn a_chain_needs_two_buffers_only_and_one_for_what_is_kept() {
     for (keeps, buffers) in [(false, 2), (true, 3)] {

@@ -1,4 +1,4 @@
-//! Building programs: names and faults; dead work; cost and text.
+//! Building programs: names and errors; dead nodes; cost and text.
 
 use std::sync::Arc;
 

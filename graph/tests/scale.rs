@@ -11,8 +11,8 @@ use crate::common::{Build, on_streams, vector};
 /// Planning a step of this many nodes must take less than a second.
 const NODES: usize = 2000;
 
-/// A deep net and its backward pass: every activation lives until its gradient is computed, which
-/// is the hardest that a training step can be on the planner. Lengths differ, as maps' do.
+/// A deep net and its backward pass: every activation lives until its gradient is computed, the
+/// hardest case of a training step for the planner. Lengths differ, as maps' do.
 fn training_like() -> Program {
     let mut program = Program::new();
     let seed = program.input("seed", vector(1));

@@ -24,7 +24,7 @@ fn every_allowed_order_gives_the_naive_result() {
     }
 }
 
-/// The test of the test: offsets made for one stream go wrong on four.
+/// Test of the test: offsets planned for one stream are invalid on four.
 #[test]
 fn the_adversary_finds_a_plan_made_for_fewer_streams() {
     let mut found = 0;
@@ -51,7 +51,7 @@ fn happens_before_is_the_order_of_streams_and_waits() {
         let schedule = Schedule::with_streams(&program, &streams).expect("ordered");
         let launches = schedule.launches();
         let n = launches.len();
-        // Floyd and Warshall over direct edges: the launch before it on its stream, and its waits.
+        // Floyd-Warshall over direct edges: the previous launch on its stream, and its waits.
         let direct = |a: usize, b: usize| {
             a < b && (launches[a].stream == launches[b].stream || launches[b].waits.contains(&a))
         };

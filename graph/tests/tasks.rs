@@ -1,4 +1,4 @@
-//! Nodes that are no kernels: a copy, and a sum over the ranks of a group, in captured steps.
+//! Nodes that are not kernels: a copy, and an all-reduce over a group, in captured steps.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Op for SumOverRanks {
     }
 }
 
-/// Two sums over ranks between gradients of ReLUs, some of them on the second stream.
+/// Two all-reduces between ReLU gradients, some of them on the second stream.
 fn program() -> Arc<Program> {
     let mut program = Program::new();
     let halves = TensorDesc::new(Role::Gradient, &[LEN]);
@@ -89,7 +89,7 @@ fn run(device: CudaDevice) -> Vec<f32> {
     seen
 }
 
-/// All ranks, each in a thread of its own.
+/// All ranks, each in its own thread.
 fn run_group(gpu: &str, count: usize) -> Vec<Vec<f32>> {
     std::thread::scope(|scope| {
         let ranks = test_gpu::group(gpu, count).into_iter();
@@ -119,7 +119,7 @@ fn a_device_on_its_own_is_a_group_of_one() {
     assert_eq!(run_group("A100", 1), [alone]);
 }
 
-/// If ranks bring different lengths, all of them get the fault, and none hangs.
+/// If ranks pass different lengths, all of them get the error, and none hangs.
 #[test]
 fn sums_of_different_lengths_are_a_fault_on_every_rank() {
     let faults: Vec<_> = std::thread::scope(|scope| {
@@ -131,7 +131,7 @@ fn sums_of_different_lengths_are_a_fault_on_every_rank() {
                     let stream = device.stream().expect("a stream");
                     let sum = AllReduce { to, from, len: 4 + rank, dtype: device::DType::F32 };
                     device.all_reduce(stream, &sum).expect("it is given");
-                    // NCCL's fault is known to a caller that asks, as the host does between
+                    // NCCL's error is returned to a caller that polls, as the host does between
                     // steps.
                     std::iter::repeat_with(|| device.idle()).find_map(Result::err)
                 })
@@ -146,7 +146,7 @@ fn sums_of_different_lengths_are_a_fault_on_every_rank() {
     }
 }
 
-/// Two sums without an order between them would let ranks make them in different orders.
+/// Two all-reduces without an order between them could run in different orders on different ranks.
 #[test]
 fn sums_over_ranks_without_an_order_are_refused() {
     let device = test_gpu::group("A100", 1).remove(0);

@@ -1,4 +1,4 @@
-//! The arena: one mapping of memory, divided into the disjoint slices that a plan gives a launch.
+//! The arena: one memory mapping, divided into the disjoint slices that a plan gives a launch.
 #![allow(unsafe_code)]
 
 use std::ptr::{NonNull, null_mut};
@@ -88,8 +88,8 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Products walk columns of matrices, and each row of one is a page away. Where the system has
-    /// no huge pages, nothing changes.
+    /// GEMMs walk columns of matrices whose rows are a page apart. Without huge page support in the
+    /// system, nothing changes.
     fn ask_for_huge_pages(&self) {
         #[cfg(target_os = "linux")]
         {
@@ -137,7 +137,7 @@ impl Arena {
             }
         }
         let base = bytes.as_mut_ptr();
-        // SAFETY: both slices lie inside `bytes` (asserted above), which is borrowed mutably for as
+        // SAFETY: both slices are inside `bytes` (asserted above), which is borrowed mutably for as
         // long as the result lives, so nothing else reaches this memory. Every piece handed out as
         // `&mut` overlaps no other piece of either list (asserted above); pieces handed out as `&`
         // may overlap one another, which shared references may.
@@ -152,7 +152,7 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            // SAFETY: the mapping is of `new`; nothing borrows it any more, and it ends once.
+            // SAFETY: mapped in `new`; nothing borrows it any more, and it is unmapped once.
             let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.bytes) };
         }
     }

@@ -91,8 +91,8 @@ impl Binding {
 }
 
 impl CpuExecutor {
-    /// Plans a program whose state lives in `state`, in an arena of its own, where every f32 is NaN
-    /// until it is written.
+    /// Plans a program whose state lives in `state`, in its own arena, where every f32 is NaN until
+    /// it is written.
     ///
     /// # Errors
     /// As for [`Self::in_arena`]; state read after its update.
@@ -142,7 +142,7 @@ impl CpuExecutor {
         })
     }
 
-    /// The same, whose products are taken so, in place of [`Products::PLAIN`].
+    /// The same with other GEMM settings than [`Products::PLAIN`].
     #[must_use]
     pub fn taking(self, products: Products) -> Self {
         Self { products, ..self }
@@ -253,7 +253,7 @@ impl CpuExecutor {
     }
 
     /// Runs the program once, and stops before the first launch for which `go_on` returns false.
-    /// Returns whether the run is whole; after a partial one, kept tensors are meaningless.
+    /// Returns whether the run is complete; after a partial one, kept tensors are meaningless.
     ///
     /// Panics as [`Self::run`] does.
     pub fn run_while(&mut self, state: &mut StateSet, go_on: impl Fn() -> bool) -> bool {
@@ -284,7 +284,7 @@ impl CpuExecutor {
         self.runs += 1;
     }
 
-    /// Like [`Self::run`]; `look` sees the nodes that it asks for.
+    /// Like [`Self::run`]; `look` sees the nodes that it requests.
     ///
     /// Panics as [`Self::run`] does.
     pub fn run_watched(&mut self, state: &mut StateSet, look: &mut dyn Look) {
@@ -322,7 +322,7 @@ impl CpuExecutor {
                     tensor.bytes_mut().copy_from_slice(arena.read(piece));
                     tensor
                 }
-                // An output that nothing reads has no memory of its own.
+                // An output that nothing reads has no memory.
                 (None, None, None) => HostTensor::poisoned(desc.clone()),
             }
         };
@@ -393,7 +393,7 @@ fn borrow_states<'a>(
         return (States::All(tensors), Vec::new());
     }
     let mut unique: Vec<Option<&mut HostTensor>> = tensors.iter_mut().map(Some).collect();
-    // A node that names a state twice would miss it here, but the schedule rejects such programs.
+    // A node that lists a state twice would miss it here, but the schedule rejects such programs.
     let updates = updates.iter().filter_map(|position| unique[*position].take()).collect();
     let shared = unique.into_iter().map(|t| t.map(|t| &*t)).collect();
     (States::But(shared), updates)

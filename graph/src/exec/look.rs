@@ -1,4 +1,4 @@
-//! The view of a node that an observer of a run gets.
+//! The data that an observer of a run gets for a node.
 
 use kernels::cpu::HostTensor;
 

@@ -1,5 +1,5 @@
-//! Gradients of biases are summed by an op that already has the gradient to be summed, in place of
-//! a [`BiasGrad`].
+//! Bias gradients are summed by an op that already has the gradient to be summed, in place of a
+//! [`BiasGrad`].
 
 use kernels::Fusion;
 use kernels::ops::bias_grad::BiasGrad;
@@ -7,8 +7,8 @@ use kernels::ops::bias_grad::BiasGrad;
 use super::{count_of, is, sweep};
 use crate::Program;
 
-/// Puts each [`BiasGrad`] into the op that makes its gradient, or else into one that reads it (ops
-/// with [`Fusion::BiasGrad`]) and has the same count.
+/// Fuses each [`BiasGrad`] into the op that computes its gradient, or else into one that reads it
+/// (ops with [`Fusion::BiasGrad`]), if that op has the same count.
 pub fn bias_gradients(program: &mut Program) {
     sweep(program, |program, uses, node| {
         if !is::<BiasGrad>(program, node) {

@@ -1,5 +1,5 @@
-//! Gradients are added and masked by the products that make them: `dx = (product + other) where y >
-//! 0`, in place of a [`Sum`] and a [`ReluMask`].
+//! Gradients are added and masked in the epilogue of the GEMM that computes them: `dx = (gemm +
+//! other) where y > 0`, in place of a [`Sum`] and a [`ReluMask`].
 
 use kernels::ops::relu_mask::ReluMask;
 use kernels::ops::sum::Sum;
@@ -8,19 +8,19 @@ use kernels::{Finish, Fusion};
 use super::{Uses, count_of, is, rename, sweep};
 use crate::{Program, TensorId};
 
-/// Puts sums of gradients, then the masks of ReLUs, into the products that make the gradients (ops
-/// that have a [`Finish`]).
+/// Fuses sums of gradients, then ReLU masks, into the GEMMs that compute the gradients (ops that
+/// have a [`Finish`]).
 ///
-/// Where several products meet in a sum, each adds the one before it, and the last masks. A sum
-/// keeps the terms that no product can take: those computed after it, and those that may hold data
-/// past the product's count.
+/// If several GEMM results are terms of a sum, each GEMM adds the result of the previous one, and
+/// the last masks. A sum keeps the terms that no GEMM can take: those computed after it, and those
+/// that may hold data past the GEMM's count.
 pub fn grad_mask_add(program: &mut Program) {
     add(program, true);
     mask(program);
 }
 
-/// Puts sums of gradients into the ops that make one of them: those that are products, or those
-/// that are not.
+/// Fuses sums of gradients into ops that compute one of the terms: GEMMs if `products` is set, else
+/// all other ops.
 pub(super) fn add(program: &mut Program, products: bool) {
     sweep(program, |program, uses, sum| {
         if !is::<Sum>(program, sum) {
@@ -28,7 +28,7 @@ pub(super) fn add(program: &mut Program, products: bool) {
         }
         let mut terms = program.nodes[sum].inputs.clone();
         terms.sort_by_key(|term| uses.writer(*term));
-        // Terms that no product has taken yet, in the order of their nodes.
+        // Terms that no GEMM has taken yet, in the order of their nodes.
         let mut left: Vec<TensorId> = vec![];
         for term in terms {
             if let Some(&other) = left.last()
@@ -56,7 +56,7 @@ fn is_product(program: &Program, node: usize) -> bool {
     program.nodes[node].op.traits().on_tensor_cores
 }
 
-/// Lets the product that writes `term` add `other`; false if it cannot.
+/// Lets the GEMM that writes `term` add `other`; false if it cannot.
 fn take(program: &mut Program, uses: &Uses, term: TensorId, other: TensorId) -> bool {
     let Some(writer) = uses.writer(term) else { return false };
     let count = count_of(program, writer);
@@ -87,7 +87,7 @@ fn mask(program: &mut Program) {
     });
 }
 
-/// Gives the op at `node` this finish, whose last tensor is `input`; false if it cannot have it.
+/// Gives the op at `node` this epilogue, with `input` as its last tensor; false if unsupported.
 fn finish_with(program: &mut Program, node: usize, finish: Finish, input: TensorId) -> bool {
     let node = &mut program.nodes[node];
     let Some(op) = node.op.fused(Fusion::Finish(finish)) else { return false };

@@ -1,4 +1,4 @@
-//! Gradients of the same tensors, made by several nodes and summed, are made and summed by one.
+//! Several nodes whose gradients of the same tensors are summed become one node that sums them.
 
 use kernels::OpRef;
 use kernels::ops::sum::Sum;
@@ -6,10 +6,10 @@ use kernels::ops::sum::Sum;
 use super::{Uses, is, remove};
 use crate::{Program, TensorId};
 
-/// Replaces the nodes whose ops `takes` accepts by one, whose op `join` makes of theirs; `join`
-/// also returns the positions of the ops in the order in which the new op takes their inputs.
-/// Output `i` of the node is the sum of outputs `i` of all that have as many, in place of their
-/// [`Sum`], or as one term where others are in it.
+/// Replaces the nodes whose ops `takes` accepts by a single node. `join` builds its op from theirs,
+/// and also returns the positions of the ops in the order in which the new op takes their inputs.
+/// Output `i` of the node is the sum of outputs `i` of all ops that have as many. It replaces their
+/// [`Sum`], or becomes one of its terms if there are others.
 ///
 /// Nothing changes if there is one such node, if `join` gives `None`, or if anything but those sums
 /// needs an output.
@@ -50,7 +50,7 @@ pub fn join_gradients(
     remove(program, &done);
 }
 
-/// The outputs of one place of the joined nodes, and the tensor that takes their place.
+/// The outputs at one position of the joined nodes, and the tensor that replaces them.
 struct Meeting {
     terms: Vec<TensorId>,
     /// The node that adds the terms, if there are several.

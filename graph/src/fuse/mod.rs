@@ -1,6 +1,6 @@
-//! Fusions: passes that move the work of an elementwise node into the op that writes its input.
+//! Fusions: passes that move an elementwise node into the op that writes its input.
 //!
-//! Each is a pattern over ops, applied to a whole program once dead nodes are gone, and changes
+//! Each is a pattern over ops, applied to a whole program after dead nodes are removed, and changes
 //! values only by rounding: a value that was stored between two nodes stays in f32. A tensor that
 //! anything else needs (it is kept, or has another reader) stays as it is. Results keep their
 //! tensors, and so their names.
@@ -69,7 +69,7 @@ fn count_of(program: &Program, node: usize) -> Option<TensorId> {
     node.op.traits().count_input.map(|input| node.inputs[input])
 }
 
-/// Visits each node in turn, then drops the nodes that `absorb` returns: others do their work.
+/// Visits each node in turn, then drops the nodes that `absorb` returns: other nodes replace them.
 fn sweep(program: &mut Program, absorb: impl Fn(&mut Program, &Uses, usize) -> Option<usize>) {
     let uses = Uses::of(program);
     let nodes = 0..program.nodes.len();

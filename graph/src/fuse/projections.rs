@@ -1,4 +1,4 @@
-//! The last convolution of a bottleneck makes the projection of its shortcut too.
+//! The last convolution of a bottleneck also computes the shortcut projection.
 
 use std::any::Any;
 
@@ -10,9 +10,10 @@ use super::sweep;
 use crate::program::Node;
 use crate::{Program, TensorId};
 
-/// Puts a 1x1 convolution that only another one adds into that one, in a [`Projected`].
+/// Fuses a 1x1 convolution whose only reader is a convolution that adds it, into that convolution
+/// as a [`Projected`].
 ///
-/// The projection is neither written nor read. For a GPU in fp16, which alone has the op; after
+/// The projection is neither written nor read. For a GPU in fp16, as only fp16 has the op; after
 /// [`super::relu_signs`], as the op takes the convolution's outputs as they are.
 pub fn projections(program: &mut Program) {
     sweep(program, |program, uses, node| {

@@ -1,4 +1,4 @@
-//! The gradient of a ReLU reads signs, a bit for each value, in place of the activation.
+//! The gradient of a ReLU reads sign bits, one per value, in place of the activation.
 
 use kernels::Fusion;
 use kernels::signs::signs_of;
@@ -8,9 +8,10 @@ use crate::program::TensorKind;
 use crate::{Program, TensorId};
 
 /// Gives each op whose activation masks a gradient (ops that have a [`kernels::Finish`]) an output
-/// of its signs (ops with [`Fusion::Signs`]), which the gradients read.
+/// of sign bits (ops with [`Fusion::Signs`]), which the gradients read.
 ///
-/// For after [`super::grad_mask_add`]. An activation whose shape has no signs masks by itself.
+/// Runs after [`super::grad_mask_add`]. An activation whose shape has no sign bits is itself the
+/// mask.
 pub fn relu_signs(program: &mut Program) {
     let uses = Uses::of(program);
     for writer in 0..program.nodes.len() {

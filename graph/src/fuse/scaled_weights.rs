@@ -1,5 +1,5 @@
-//! The weights of convolutions with a frozen scale are scaled by one node, in place of a launch in
-//! front of each gradient.
+//! Convolution weights with a frozen scale are scaled by one node, in place of a launch before each
+//! gradient.
 
 use kernels::ops::scale_weights::ScaleWeights;
 use kernels::{Fusion, OpRef};
@@ -7,10 +7,10 @@ use kernels::{Fusion, OpRef};
 use crate::program::Pass;
 use crate::{Program, TensorId};
 
-/// Puts one [`ScaleWeights`] before the first gradient of an input that scales its weights: the
+/// Inserts one [`ScaleWeights`] before the first input gradient that scales its weights: the
 /// gradients read its outputs.
 ///
-/// The scaled weights live from there to their reader; nothing of them outlives a step.
+/// The scaled weights live from there to their last reader; none outlives a step.
 pub fn scaled_weights(program: &mut Program) {
     let scaling: Vec<usize> =
         (0..program.nodes.len()).filter(|node| plain(program, *node).is_some()).collect();
@@ -34,12 +34,12 @@ pub fn scaled_weights(program: &mut Program) {
     }
 }
 
-/// The op of a node for weights that are scaled already, if it scales them.
+/// The op of a node for already scaled weights, if it scales them.
 fn plain(program: &Program, node: usize) -> Option<OpRef> {
     program.nodes[node].op.fused(Fusion::ScaledWeights)
 }
 
-/// Adds the node at `position`; its outputs, one a pair of weights and scale.
+/// Adds the node at `position`; returns its outputs, one per pair of weights and scale.
 fn insert(
     program: &mut Program,
     position: usize,

@@ -1,4 +1,4 @@
-//! Enlarged maps are added where the finer map is made, and so are gradients of the coarser map.
+//! Upsampled maps are added by the op that computes the finer map; likewise for gradients.
 
 use kernels::Fusion;
 use kernels::ops::upsample_add::UpsampleAdd;
@@ -7,9 +7,9 @@ use super::grad_mask_add::add;
 use super::{is, rename, sweep};
 use crate::Program;
 
-/// Lets an op add the coarser map in place of an [`UpsampleAdd`] behind it; then puts sums
-/// of gradients into those ops with a finish that make no product: gathers, which pass over memory
-/// as a sum does.
+/// Lets an op add the coarser map in place of the [`UpsampleAdd`] after it; then fuses sums of
+/// gradients into ops that have an epilogue but no GEMM: gathers, which stream over memory as a sum
+/// does.
 pub fn upsample_add(program: &mut Program) {
     sweep(program, |program, uses, node| {
         if !is::<UpsampleAdd>(program, node) {

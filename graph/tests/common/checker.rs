@@ -1,4 +1,4 @@
-//! Checks that a memory plan is sound, from nothing but the launches' streams and waits: it shares
+//! Checks that a memory plan is valid, from nothing but the launches' streams and waits: it shares
 //! no code with the planner and does not use [`Schedule::happens_before`].
 
 use graph::{Plan, Program, Schedule, TensorId};

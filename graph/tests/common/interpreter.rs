@@ -1,5 +1,5 @@
-//! Two interpreters of a program: one in which nothing shares memory, which is the truth, and one
-//! that runs a plan's arena in an order of its own.
+//! Two interpreters of a program: one in which nothing shares memory, which is the reference, and
+//! one that runs a plan's arena in a random order.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(crate) struct Outcome {
     pub(crate) state: StateSet,
 }
 
-/// Runs the nodes in program order, each tensor in memory of its own.
+/// Runs the nodes in program order, each tensor in separate memory.
 pub(crate) fn naive(sample: &Sample) -> Outcome {
     let program = &sample.program;
     let mut outcome = Outcome { values: BTreeMap::new(), state: sample.state.clone() };
@@ -100,8 +100,8 @@ impl<'a> Adversary<'a> {
         }
     }
 
-    /// Runs everything and returns the kept values and the state, or the fault: memory of a running
-    /// launch that changed under it.
+    /// Runs everything and returns the kept values and the state, or the error: memory of a running
+    /// launch that changed while it ran.
     pub(crate) fn run(mut self) -> Result<Outcome, String> {
         while self.done.iter().any(|d| !d) {
             let startable = self.startable();
@@ -156,7 +156,7 @@ impl<'a> Adversary<'a> {
         let Running { launch, inputs, owned } = self.running.swap_remove(index);
         let program = &self.sample.program;
         let node = &program.nodes()[self.schedule.launches()[launch].node.index()];
-        // Compared as bytes: what lies there may be NaN.
+        // Compared as bytes: the contents may be NaN.
         let bytes =
             |list: &[HostTensor]| list.iter().map(|t| t.bytes().to_vec()).collect::<Vec<_>>();
         if bytes(&self.gather(&node.inputs)) != bytes(&inputs) {

@@ -29,15 +29,15 @@ pub(crate) fn captured(
     Ok((memory, executor.with_staging()?))
 }
 
-/// The launches of a program without state, in memory of their own.
+/// The launches of a program without state, in newly allocated memory.
 pub(crate) fn launches(device: &CudaDevice, prepared: &Prepared) -> LaunchList {
     let arena = device.alloc(prepared.plan.arena_bytes()).expect("memory");
     let inputs = device.alloc(prepared.input_bytes()).expect("memory");
     prepared.launches(&Place { arena, inputs, state: &|_| None }).expect("no state")
 }
 
-/// Captures the list once without each wait of the works that `concerns`: each capture must be
-/// refused, since two launches race. Returns their number.
+/// Captures the list once without each wait of the works that `concerns`: each capture must fail,
+/// since two launches race. Returns their number.
 pub(crate) fn refusals_without_a_wait(
     device: &CudaDevice,
     list: &LaunchList,
@@ -62,13 +62,13 @@ pub(crate) fn refusals_without_a_wait(
     refused
 }
 
-/// `len` whole numbers around 0 that repeat after `period` of them.
+/// `len` integers around 0 that repeat with this `period`.
 pub(crate) fn pattern(seed: u32, len: usize, period: u32) -> Vec<f32> {
     let value = |i| ((i * 37 + seed * 101) % period) as f32 - (period / 2) as f32;
     (0..len as u32).map(value).collect()
 }
 
-/// As a device holds them.
+/// As fp16 bytes.
 pub(crate) fn halves(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|v| f16::from_f32(*v).to_ne_bytes()).collect()
 }

@@ -1,8 +1,8 @@
 //! Instrumented steps: launch by launch, on one stream, or with timestamps.
 //!
 //! Each is a step like any other: it reads the next input buffer, updates the state once, is
-//! counted, and leaves the same bits as the captured graph. So training continues after it. Only
-//! the way the launches reach the device differs.
+//! counted, and gives results bit-identical to the captured graph, so training continues after it.
+//! Only the way the launches reach the device differs.
 
 use std::sync::Arc;
 

@@ -53,10 +53,10 @@ impl DeviceExecutor {
         Ok(())
     }
 
-    /// Starts the copy of the next step's inputs, instead of those from [`Self::write_input`]. They
-    /// are laid out in `from` as [`super::Prepared::input_range`] says. `from` cannot be written
-    /// until the copy is done, which it is when the step is. Waits only for the step before the
-    /// last.
+    /// Starts the copy of the next step's inputs, instead of those from [`Self::write_input`].
+    /// Their layout in `from` is given by [`super::Prepared::input_range`]. `from` must not be
+    /// written until the copy is done, which it is when the step is. Waits only for the step before
+    /// the last.
     ///
     /// # Errors
     /// Device errors.
@@ -66,8 +66,8 @@ impl DeviceExecutor {
         })
     }
 
-    /// Like [`Self::bring_inputs`], from memory of the device that [`Self::keep_inputs`] has filled
-    /// for the same program.
+    /// Like [`Self::bring_inputs`], from device memory that [`Self::keep_inputs`] has filled for
+    /// the same program.
     ///
     /// # Errors
     /// Device errors.
@@ -77,14 +77,14 @@ impl DeviceExecutor {
         })
     }
 
-    /// Copies the inputs that were just brought for the next step of `program` into other memory of
-    /// the device; it is done before the inputs of any later step are brought.
+    /// Copies the staged inputs of the next step of `program` to other device memory; the copy is
+    /// done before the inputs of any later step are staged.
     ///
     /// # Errors
     /// Device errors.
     ///
     /// # Panics
-    /// If none were brought.
+    /// If none were staged.
     pub fn keep_inputs(&mut self, program: usize, to: DevicePtr) -> Result<(), GraphError> {
         assert_eq!(self.brought, Some(program), "no inputs of this program were brought");
         let bytes = self.programs[program].input_bytes();
@@ -92,7 +92,7 @@ impl DeviceExecutor {
         Ok(self.device.copy(self.copies, &DeviceCopy { to, from, bytes })?)
     }
 
-    /// Starts filling the buffer of the next step's inputs by `fill`, on the stream of copies.
+    /// Starts filling the buffer of the next step's inputs with `fill`, on the copy stream.
     fn fill_buffer(
         &mut self,
         program: usize,

@@ -106,7 +106,7 @@ pub struct DeviceExecutor {
 }
 
 impl DeviceExecutor {
-    /// Captures the programs. `arena` and `state` must have been made with all of them.
+    /// Captures the programs. `arena` and `state` must have been created for all of them.
     ///
     /// Panics if a program was planned for another GPU than this device, or another precision than
     /// the state's.
