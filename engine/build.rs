@@ -1,4 +1,5 @@
-//! Fixes the commit that is built, for reports: a program must not ask git where it happens to run.
+//! Fixes the commit of the build, for reports: at run time, git would describe the current
+//! directory.
 //!
 //! `ONEGRAPH_COMMIT` in the environment of the build wins, for sources without a checkout. The
 //! script runs again when the checkout moves or a source of this crate or of one below it changes,
@@ -56,7 +57,8 @@ struct Checkout {
 }
 
 impl Checkout {
-    /// `None` without git, or where the sources lie untracked, maybe inside a stranger's checkout.
+    /// `None` without git, or where the sources are untracked, possibly inside another project's
+    /// checkout.
     fn here() -> Option<Self> {
         let manifest = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?);
         let checkout = Self { manifest };
@@ -72,7 +74,7 @@ impl Checkout {
         output.status.success().then(|| text.trim().to_string())
     }
 
-    /// Files that change with the commit: the log of HEAD takes a line each time; without one, HEAD
+    /// Files that change with the commit: the log of HEAD gets a line each time; without one, HEAD
     /// and the branch that it names.
     fn marks(&self) -> Vec<PathBuf> {
         let path = |name: &str| {

@@ -1,4 +1,4 @@
-//! A RoI head of one's own: the four extreme points of an object, as shares of its box. The program
+//! A custom RoI head: the four extreme points of an object, relative to its box. The program
 //! has all commands of `onegraph`, and its models have the head:
 //! `cargo run --release -p engine --example own_head -- train quickstart`.
 
@@ -117,7 +117,7 @@ impl RoiHead for ExtremesHead {
         for Pair { object, found } in pairs() {
             let [x, y, width, height] = object.bbox_xywh;
             let [top, right, bottom, left] = extremes(&object);
-            // The coordinates that the head predicts, in parts of the annotated box.
+            // The coordinates that the head predicts, relative to the annotated box.
             let points = &found.further[EXTREMES];
             for (at, low, side, share) in [
                 (points[0], x, width, top),
@@ -145,7 +145,8 @@ impl RoiHead for ExtremesHead {
     }
 }
 
-/// The shares of an object's outline; those of its box's middle where the outline is not a polygon.
+/// The extreme points of an object's outline, relative to its box; the box's middle if the outline
+/// is not a polygon.
 pub(crate) fn extremes(object: &ObjectView<'_>) -> [f32; 4] {
     let [x, y, width, height] = object.bbox_xywh;
     let Segmentation::Polygons(rings) = &object.segmentation else { return [0.5; 4] };
@@ -160,9 +161,9 @@ pub(crate) fn extremes(object: &ObjectView<'_>) -> [f32; 4] {
     [across(top), down(right), across(bottom), down(left)]
 }
 
-/// `extremes [N, G, 4]` of the object that each row of `matched [M]`, `image_idx [M]` names, as
-/// the network sees it: mirrored and turned where `views [N, 15]` says so; a crop that cuts the
-/// object does not change them. `[M, 4]`. A head for GPUs gives it launches.
+/// `extremes [N, G, 4]` of the object that each row of `matched [M]`, `image_idx [M]` selects, as
+/// the network sees it: flipped and rotated as `views [N, 15]` specifies; cropping the object does
+/// not change them. `[M, 4]`. A head for GPUs also implements `launches`.
 #[derive(Debug)]
 struct GatherExtremes;
 

@@ -1,4 +1,4 @@
-//! Files that grow by whole records.
+//! Append-only files of complete records.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use crate::error::EngineError;
 use crate::run_dir::io;
 
-/// A file that grows by whole records: one that does not fit on the disk leaves no part of itself.
+/// An append-only file: a record that does not fit on the disk is removed completely.
 #[derive(Debug)]
 pub(crate) struct AppendFile {
     file: File,
     path: PathBuf,
-    /// Bytes of whole records.
+    /// Bytes of complete records.
     whole_bytes: u64,
 }
 
 impl AppendFile {
-    /// Opens the file at `path` to append, and makes it if there is none.
+    /// Opens the file at `path` for appending, and creates it if missing.
     ///
     /// # Errors
     /// [`EngineError::Io`] names the file.
@@ -38,7 +38,7 @@ impl AppendFile {
     /// [`EngineError::Io`] names the file, which is then as it was before.
     pub(crate) fn append(&mut self, record: &[u8]) -> Result<(), EngineError> {
         if let Err(fault) = self.file.write_all(record) {
-            // Whatever stopped the writing is more useful than a fault here.
+            // The error that stopped the write is more useful than an error here.
             let _ = self.file.set_len(self.whole_bytes);
             return Err(io(&self.path)(fault));
         }

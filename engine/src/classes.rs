@@ -1,4 +1,4 @@
-//! The classes of a model: which category each output of its classifier means.
+//! The classes of a model: the category of each output of its classifier.
 //!
 //! A class is an index from 1; 0 is the background. Lists hold each class's name and COCO id, in
 //! that order.
@@ -7,17 +7,17 @@ use std::collections::HashMap;
 
 use dali::plain;
 
-/// Name in memory of a class that no category has: NUL, which no category is named.
+/// In-memory name of a class without a category: NUL, which no category has as its name.
 pub const NO_CATEGORY: &str = "\0";
-/// Name of such a class in torchvision, and in checkpoints. A category may have this name.
+/// Its name in torchvision, and in checkpoints. A category may have this name.
 pub const NOT_AVAILABLE: &str = "N/A";
 
 /// The classes of a model of `num_classes` (0: as many as there are categories) on data with these
 /// categories.
 ///
-/// A model of more classes than categories, whose ids all lie within its classes, takes the ids as
-/// classes: so do torchvision's models of 91 outputs, background included, on COCO's 80 categories.
-/// Any other numbers the categories in order.
+/// A model with more classes than categories, whose ids are all valid classes, uses the ids as
+/// classes, like torchvision's models with 91 outputs (background included) on COCO's 80
+/// categories. Any other model numbers the categories in order.
 pub fn classes_of_data(categories: &[(String, u64)], num_classes: usize) -> Vec<(String, u64)> {
     let (count, ids) = (num_classes as u64, categories.iter().map(|(_, id)| *id));
     let is_sparse = num_classes > categories.len();
@@ -64,11 +64,11 @@ pub fn coco_classes(num_classes: usize) -> Option<Vec<(String, u64)>> {
     (all.len() == num_classes).then_some(all)
 }
 
-/// Why a model that does not name its `num_classes` classes cannot be taken to have this data's
+/// Why a model that does not name its `num_classes` classes cannot be assumed to have this data's
 /// ([`classes_of_data`]), which messages call `data`; `None` if it can.
 ///
-/// It can if the number, or COCO's ids, say which output is which category; and 90 classes are
-/// COCO's, whose names the data's must then have, but for upper and lower case.
+/// It can if the number of classes, or COCO's ids, map outputs to categories; 90 classes are
+/// assumed to be COCO's, and the data's names must then match, ignoring case.
 pub fn why_unlike(num_classes: usize, classes: &[(String, u64)], data: &str) -> Option<String> {
     let mut ids = classes.iter().map(|(_, id)| *id);
     if classes.len() != num_classes && !ids.all(|id| (1..=num_classes as u64).contains(&id)) {
@@ -84,7 +84,7 @@ pub fn why_unlike(num_classes: usize, classes: &[(String, u64)], data: &str) -> 
             name != NO_CATEGORY && !name.eq_ignore_ascii_case(coco)
         })
     };
-    // A differing name says more than a name where COCO has none.
+    // A differing name is more informative than a name where COCO has none.
     let named = others().find(|((coco, _), _)| **coco != NOT_AVAILABLE);
     let ((coco, (name, id)), class) = named.or_else(|| others().next())?;
     let theirs = match *coco {
@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// By number, 80 renumbered categories would each be another one from the 12th on.
+    /// By number, 80 renumbered categories would all be wrong from the 12th on.
     #[test]
     fn ninety_classes_that_are_not_stated_are_cocos_by_name() {
         let why = |categories: &[(String, u64)], num_classes| {

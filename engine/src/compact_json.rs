@@ -1,10 +1,10 @@
-//! JSON for people: objects indented, but a list of numbers on one line.
+//! Readable JSON: objects are indented, but a list of numbers is one line.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-/// `value` as JSON: the values of an object each begin a line; a list of plain values is one line,
+/// `value` as JSON: each value of an object begins a line; a list of plain values is one line,
 /// and so is each element of any other list.
 pub(crate) fn compact_json(value: &Value) -> String {
     let mut text = String::new();

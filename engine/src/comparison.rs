@@ -1,4 +1,4 @@
-//! Runs beside one another: keys, scores, and the files that say so.
+//! Comparison of runs: keys, scores, and the files that contain them.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::run_dir::RunDir;
 /// AP of the same detections may differ by this between devices.
 const SAME_AP: f64 = 1e-3;
 
-/// A run, as its folder shows it.
+/// A run, as read from its folder.
 pub(crate) struct ComparedRun {
     /// The folder's name.
     pub(crate) name: String,
@@ -27,7 +27,7 @@ pub(crate) struct ComparedRun {
     pub(crate) records: Vec<Value>,
 }
 
-/// A run beside the first.
+/// A run compared with the first.
 pub(crate) struct ComparedWithFirst {
     /// The keys in which they differ.
     pub(crate) keys: Vec<Difference>,
@@ -35,10 +35,10 @@ pub(crate) struct ComparedWithFirst {
     pub(crate) scores: Vec<Comparison>,
 }
 
-/// Opens runs, and compares each with the first, by so many samples of the images.
+/// Opens runs, and compares each with the first, by `samples` samples of the images.
 ///
 /// # Errors
-/// Folders that are none of runs, runs that were not scored on the same images, data that is gone.
+/// Folders that are not runs, runs that were not scored on the same images, missing data.
 pub(crate) fn compare_runs(
     folders: &[PathBuf],
     samples: usize,
@@ -48,7 +48,7 @@ pub(crate) fn compare_runs(
     let mut runs = runs.collect::<Result<Vec<_>, EngineError>>()?;
     let names: Vec<String> = runs.iter().map(|run| run.name.clone()).collect();
     for run in &mut runs {
-        // Folders of one name are told apart by their paths.
+        // Folders of one name are distinguished by their paths.
         if names.iter().filter(|name| **name == run.name).count() > 1 {
             run.name = run.path.display().to_string();
         }
@@ -64,7 +64,7 @@ pub(crate) fn compare_runs(
         let scores = scores.into_iter().filter_map(Result::transpose);
         let scores = scores.collect::<Result<Vec<_>, EngineError>>()?;
         let mut keys = first.config.differences(&other.config)?;
-        // The name of a run's folder, which says so itself.
+        // Derived from the name of the run's folder.
         keys.retain(|difference| difference.key != "train.name");
         Ok(ComparedWithFirst { keys, scores })
     };
@@ -76,7 +76,7 @@ impl ComparedRun {
     /// Reads the folder of a run.
     ///
     /// # Errors
-    /// A folder that is none of a run, or of one without an evaluation.
+    /// A folder that is not a run, or a run without an evaluation.
     fn open(path: &Path) -> Result<Self, EngineError> {
         RunDir::open(path)?;
         let read = |file: &str| {
@@ -127,7 +127,7 @@ impl ComparedRun {
         )))
     }
 
-    /// The scores of both of one kind, if both have it.
+    /// The scores of both runs of one kind, if both have it.
     fn scores_beside(
         &self,
         other: &Self,
@@ -150,8 +150,8 @@ impl ComparedRun {
         Ok(Some(compared))
     }
 
-    /// Checks that the detections in the folder are those of the evaluation that is reported: a run
-    /// that went on, and was interrupted, has those of its end before.
+    /// Checks that the detections in the folder belong to the reported evaluation: a run that was
+    /// resumed and then interrupted has those of its previous end.
     fn check_is_reported(&self, kind: IouType, found: Option<f64>) -> Result<(), EngineError> {
         let reported = self.report[kind.name()]["AP"].as_f64();
         let apart = found.zip(reported).map_or(0.0, |(found, reported)| (found - reported).abs());
@@ -180,7 +180,7 @@ impl ComparedRun {
                  --out {run}/inference` writes it"
             )));
         }
-        // A model that finds nothing writes an empty list, which is no mistake here.
+        // A model that finds nothing writes an empty list, which is valid here.
         let is_empty = std::fs::read(&file).is_ok_and(|bytes| bytes.trim_ascii() == b"[]");
         let results = match is_empty {
             true => Results::from_detections(&[], set.truth()?, kind)?,
@@ -190,7 +190,7 @@ impl ComparedRun {
     }
 }
 
-/// The sentence about AP.
+/// The text about AP.
 pub(crate) fn verdict(scores: &Comparison, [first, second]: [&str; 2]) -> String {
     let ap = &scores.stats[0];
     let shape = scores.iou_type.shape();

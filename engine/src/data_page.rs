@@ -1,5 +1,5 @@
-//! `onegraph inspect data`: what training sees, and what is odd about it, on one page that needs
-//! nothing else.
+//! `onegraph inspect data`: the training images, and anomalies of the data, on one self-contained
+//! page.
 
 mod counts;
 mod duplicates;
@@ -15,13 +15,13 @@ use crate::progress::Progress;
 
 use counts::Counts;
 
-/// Files that a list names.
+/// Maximum number of files in a list.
 const NAMED: usize = 8;
 
 /// The page of a config's training images, as HTML.
 ///
 /// # Errors
-/// A config without data, or any fault in the files.
+/// A config without data, or any error in the files.
 pub(crate) fn html(config: &Config) -> Result<String, EngineError> {
     let progress = Progress::loud();
     let data = DataSet::open(config, Split::Train, &progress)?;
@@ -43,7 +43,7 @@ pub(crate) fn html(config: &Config) -> Result<String, EngineError> {
     Ok(document("Training data", None, &body))
 }
 
-/// Objects that are hardly learnt, `hard`, come first if they are more than a tenth.
+/// Objects that are hard to learn, `hard`, come first if they are more than a tenth.
 fn tiles(
     counts: &Counts,
     images: usize,

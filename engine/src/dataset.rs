@@ -39,11 +39,11 @@ pub struct DataSet {
     pub store: Arc<Stores>,
     /// Indices of the images in use.
     pub images: Vec<usize>,
-    /// Network size (height, width) of each image in use, if it is not drawn.
+    /// Network size (height, width) of each image in use, if it is not sampled.
     pub sizes: Vec<(u32, u32)>,
-    /// Network sizes that are drawn for each epoch (`[input.augment]`).
+    /// Network sizes that are sampled for each epoch (`[input.augment]`).
     pub(crate) drawn: Option<DrawnSizes>,
-    /// Padded shapes that the images fall into.
+    /// Padded shapes that the images are assigned to.
     pub shapes: Vec<PaddedShape>,
     /// Names and COCO ids of the classes of a model that the config describes, from class 1.
     classes: Vec<(String, u64)>,
@@ -61,16 +61,16 @@ pub enum Split {
 }
 
 impl DataSet {
-    /// Opens a split; first draws it or builds its store if the config asks for that and it does
-    /// not exist yet.
+    /// Opens a split; first generates its data or builds its store if the config requests it and it
+    /// does not exist yet.
     ///
     /// # Errors
-    /// A config without data, or any fault in the files.
+    /// A config without data, or any error in the files.
     pub fn open(config: &Config, split: Split, progress: &Progress) -> Result<Self, EngineError> {
         Self::of_store(config, split, progress, Store::open)
     }
 
-    /// The same without a look at the objects of its stores: [`Store::verify_objects`] is left to
+    /// The same without reading the objects of its stores: [`Store::verify_objects`] is left to
     /// the caller.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl DataSet {
         Ok(Self { store, images, sizes, drawn, shapes, classes, inclusive_boxes })
     }
 
-    /// Padded shapes for [`Self::sizes`]: an evaluation sees these where training draws others.
+    /// Padded shapes for [`Self::sizes`], for an evaluation where training samples other sizes.
     pub(crate) fn shapes_of_evaluation(&self, config: &Config) -> Vec<PaddedShape> {
         fixed_shapes(config, &self.sizes)
     }
@@ -144,24 +144,24 @@ impl DataSet {
         )))
     }
 
-    /// Names with their COCO ids of the classes of a model that the config describes, from class 1
+    /// Names and COCO ids of the classes of the model that the config describes, from class 1
     /// ([`classes_of_data`]).
     pub fn categories(&self) -> Vec<(String, u64)> {
         self.classes.clone()
     }
 
-    /// Takes the classes of a model whose names have all categories of this data; it may lack some.
-    /// Returns false, and changes nothing, for any other data.
+    /// Adopts the classes of a model that has all categories of this data by name; the data may
+    /// lack some. Returns false, and changes nothing, for any other data.
     pub fn take_classes(&mut self, classes: &[(String, u64)]) -> bool {
         let categories = categories_of(&self.store);
-        // The first of two classes of one name is taken.
+        // The first of two classes with one name is used.
         let named = classes.iter().enumerate().rev();
         let place_of: HashMap<&str, usize> =
             named.map(|(place, (name, _))| (name.as_str(), place)).collect();
         let place = |(name, _): &(String, u64)| place_of.get(name.as_str()).copied();
         let places: Option<Vec<usize>> = categories.iter().map(place).collect();
         let Some(places) = places else { return false };
-        // A class that the data lacks has an id that no category has.
+        // A class that the data lacks gets an id that no category has.
         let used: HashSet<u64> = categories.iter().map(|(_, id)| *id).collect();
         let free = (0..=u64::MAX).rev().filter(|id| !used.contains(id));
         let mut taken: Vec<_> = classes.iter().map(|(name, _)| name.clone()).zip(free).collect();
@@ -181,8 +181,8 @@ impl DataSet {
         std::iter::once(0).chain(classes).collect()
     }
 
-    /// Says if its images with an EXIF orientation were not stored as those were that a model was
-    /// trained on.
+    /// Warns if its images with an EXIF orientation were stored differently from those that a model
+    /// was trained on.
     pub(crate) fn warn_of_exif(&self, trained: Option<Exif>, progress: &Progress) {
         let word = |exif| if exif == Exif::Apply { "turned" } else { "unturned" };
         if let (Some(ours), Some(trained)) = (self.store.contents().exif(), trained)
@@ -211,7 +211,7 @@ impl DataSet {
     }
 }
 
-/// Says what is odd about the store of a split.
+/// Warns about anomalies in the store of a split.
 fn warn(config: &Config, split: Split, store: &Stores, progress: &Progress) {
     let contents = store.contents();
     if let [turned, unturned] = contents.num_turned
@@ -246,7 +246,7 @@ fn check_masks(config: &Config, store: &Stores) -> Result<(), EngineError> {
     )))
 }
 
-/// A model with keypoints needs as many as it has, for every object that it learns or is scored on.
+/// A model with keypoints needs exactly that many, for every object that is trained on or scored.
 fn check_keypoints(config: &Config, split: Split, store: &Stores) -> Result<(), EngineError> {
     if !config.model.kind.has_keypoints() {
         return Ok(());
@@ -290,7 +290,7 @@ pub fn network_size(config: &Config, height: u32, width: u32) -> (u32, u32) {
     resized_size(height, width, input.min_size, input.max_size, input.resize_rounding)
 }
 
-/// Images to use: those named by `data.ids` (training only), else all that may be used.
+/// Images to use: those listed in `data.ids` (training only), else all usable ones.
 fn select(
     data: &Data,
     split: Split,
@@ -299,8 +299,8 @@ fn select(
 ) -> Result<Vec<usize>, EngineError> {
     let usage = |text: String| Err(EngineError::Usage(text));
     let num_empty = store.contents().num_empty_images;
-    // As for `prep`, torchvision and maskrcnn-benchmark a crowd is an object here: an image of
-    // crowds alone trains as background. A store keeps images that training leaves out.
+    // As in `prep`, torchvision and maskrcnn-benchmark, a crowd counts as an object here: an image
+    // with only crowds is trained on as background. A store keeps images that training omits.
     let drops = split == Split::Train && data.empty == EmptyImages::Drop;
     let least = if split == Split::Train { data.min_keypoints } else { 0 };
     let extents: Vec<bool> = match drops {
@@ -352,8 +352,8 @@ fn select(
     Ok(images)
 }
 
-/// Takes the first `data.max_images` training images; warnings where it, `eval.max_images` or
-/// `data.ids` asks for more than there are, or none of the images has an object.
+/// Limits training to the first `data.max_images` images; warns if it, `eval.max_images` or
+/// `data.ids` selects more images than there are, or if no image has an object.
 fn limit(config: &Config, split: Split, store: &Stores, images: &mut Vec<usize>) -> Vec<String> {
     let (found, ids) = (images.len(), config.data.ids.len());
     let (key, most, none) = match split {
@@ -385,17 +385,17 @@ fn limit(config: &Config, split: Split, store: &Stores, images: &mut Vec<usize>)
     warnings
 }
 
-/// True if some of these images have an object that is not a crowd: one to learn and to score.
+/// True if some of these images have an object that is not a crowd, to train on and to score.
 fn have_objects(store: &Stores, images: &[usize]) -> bool {
-    // An image of crowds alone takes one of them: with more images no object need be read, as a
-    // timed run may not before its clock starts.
+    // An image with only crowds uses up at least one of them: with more non-empty images than
+    // crowds no object need be read, as a timed run may not before its clock starts.
     let has_any = |image: &&usize| !store.image(**image).objects.is_empty();
     let mut objects = images.iter().flat_map(|image| store.image(*image).objects);
     images.iter().filter(has_any).count() > store.contents().num_crowd
         || objects.any(|object| !store.object(object).crowd)
 }
 
-/// True if the objects of an image have at least so many labelled keypoints.
+/// True if the objects of an image have at least `least` labelled keypoints.
 fn has_keypoints(store: &Stores, image: usize, least: usize) -> bool {
     let labelled = |object: usize| {
         let object = store.object(object);

@@ -8,7 +8,7 @@ use graph::capture::CaptureError;
 use ranks::RanksError;
 use score::ScoreError;
 
-/// An error that ends the command, reported in one sentence.
+/// An error that ends the command, reported as a one-line message.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The config describes a program that cannot be built.
@@ -17,11 +17,11 @@ pub enum EngineError {
     /// The device does not exist, or failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The device failed in a node of the step, or in its capture.
+    /// The device failed in a node of the step, or while it was captured.
     #[error("{0}")]
     Node(GraphError),
-    /// A device that does not end a step. Nothing waits for it any more, so the process must not
-    /// end by exit handlers, which would.
+    /// A device that does not complete a step. Nothing waits for it any more, so the process must
+    /// not run exit handlers, which would.
     #[error("{0}: the GPU hangs; check nvidia-smi, and dmesg for an Xid")]
     Hangs(GraphError),
     /// A bad config.
@@ -49,7 +49,7 @@ pub enum EngineError {
     Weights {
         /// The file.
         path: PathBuf,
-        /// The fault.
+        /// The reason.
         reason: String,
     },
     /// A bad checkpoint.
@@ -60,12 +60,12 @@ pub enum EngineError {
         /// The fault and how to fix it.
         reason: String,
     },
-    /// A bad file of a step to replay.
+    /// A bad replay file.
     #[error("replay {path}: {reason}")]
     Replay {
         /// The file.
         path: PathBuf,
-        /// The fault.
+        /// The reason.
         reason: String,
     },
     /// The losses are non-finite, or every step is skipped.
@@ -79,7 +79,7 @@ pub enum EngineError {
         value: f32,
         /// Where it comes from: images, and the first non-finite tensor.
         origin: String,
-        /// The remedy to try, and where to go on.
+        /// The remedy to try, and the checkpoint to continue from.
         advice: String,
     },
     /// A file or directory that cannot be read or written.
@@ -106,30 +106,30 @@ pub enum EngineError {
     /// Another rank of the run is gone.
     #[error("{0}")]
     RankLost(String),
-    /// Another rank of the run has ended with a fault of its own.
+    /// Another rank of the run has failed.
     #[error("{sentence}")]
     RankFailed {
-        /// Which, where and why.
+        /// Which rank failed, where and why.
         sentence: String,
         /// Its exit code.
         code: u8,
     },
-    /// Nothing can be run, as all ranks have found; the first one reports it.
+    /// Nothing can be run, as all ranks have found; rank 0 reports it.
     #[error("{0}")]
     OfAllRanks(String),
-    /// The ranks that this process started have failed, and said why.
+    /// The ranks that this process started have failed, and printed the reason.
     #[error("the ranks ended with exit code {code}")]
     Ranks {
-        /// The code of the first rank that ended for a reason of its own.
+        /// The code of the first rank that did not end because of another.
         code: u8,
     },
-    /// A signal asked for the end before the work was done.
+    /// A signal requested the end before the work was done.
     #[error("interrupted")]
     Interrupted,
     /// Scores that differ from those that the user expects.
     #[error("not as expected: {0}")]
     Unexpected(String),
-    /// The timed runs make no score.
+    /// The timed runs do not give a score.
     #[error("no score: {0}")]
     NoScore(String),
     /// The user's request is inconsistent.
@@ -156,7 +156,7 @@ impl From<RanksError> for EngineError {
 impl From<ScoreError> for EngineError {
     fn from(error: ScoreError) -> Self {
         match error {
-            // A full disk is not a fault of the data.
+            // A full disk is not an error in the data.
             ScoreError::Write { file: path, source } => EngineError::Io { path, source },
             other => EngineError::Score(other),
         }
@@ -166,7 +166,7 @@ impl From<ScoreError> for EngineError {
 impl From<GraphError> for EngineError {
     fn from(error: GraphError) -> Self {
         match error {
-            // A failing device is not a fault of the model.
+            // A failing device is not an error in the model.
             GraphError::Device(fault) | GraphError::Capture(CaptureError::Device(fault)) => {
                 EngineError::Device(fault)
             }

@@ -1,4 +1,4 @@
-//! TensorBoard event files: scalars, histograms and pictures, written as they come.
+//! TensorBoard event files: scalars, histograms and pictures, written incrementally.
 //!
 //! The format: records of length, masked CRC-32C of the length, an `Event` protocol buffer, and
 //! its masked CRC-32C (tensorflow/core/lib/io/record_writer.cc, tensorflow/core/util/event.proto).
@@ -167,7 +167,7 @@ fn masked_crc(bytes: &[u8]) -> u32 {
 mod tests {
     use super::{EngineError, EventWriter, Histogram, masked_crc};
 
-    /// Reads the records back by the format's own rules.
+    /// Reads the records back according to the format.
     fn records(mut bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
         while !bytes.is_empty() {

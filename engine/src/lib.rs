@@ -9,7 +9,7 @@
 //! engine = { path = "../onegraph/engine" }
 //! ```
 //!
-//! Detection from a program is [`predictor::Predictor`]; `engine/examples/predict.rs` is a whole
+//! Detection from a program is [`predictor::Predictor`]; `engine/examples/predict.rs` is a complete
 //! one:
 //!
 //! ```no_run
@@ -24,7 +24,7 @@
 //! # Ok::<(), engine::EngineError>(())
 //! ```
 
-// In a test a panic is the report; elsewhere errors are values.
+// In tests a panic is the report; elsewhere errors are values.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod append;

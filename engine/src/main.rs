@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::ExitCode;
 
-/// The system's allocator. Where it has no memory the process ends with one line, not by a signal.
+/// The system's allocator. Out of memory, the process ends with a one-line message, not a signal.
 struct Allocator;
 
 #[global_allocator]
@@ -19,28 +19,28 @@ unsafe impl GlobalAlloc for Allocator {
     /// # Safety
     /// As for the system's allocator.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         checked(unsafe { System.alloc(layout) }, layout.size())
     }
 
     /// # Safety
     /// As for the system's allocator.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         checked(unsafe { System.alloc_zeroed(layout) }, layout.size())
     }
 
     /// # Safety
     /// As for the system's allocator.
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         checked(unsafe { System.realloc(memory, layout, bytes) }, bytes)
     }
 
     /// # Safety
     /// As for the system's allocator.
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller upholds the contract.
         unsafe { System.dealloc(memory, layout) }
     }
 }

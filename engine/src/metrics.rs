@@ -39,7 +39,7 @@ pub struct StepRecord {
     pub parameters: Vec<ParameterStats>,
     /// Accuracies by name, of this rank; empty unless `train.accuracies`.
     pub accuracies: Vec<(&'static str, f32)>,
-    /// Numbers of the machine by name, with a log line; of the first step, when it came.
+    /// Machine metrics by name, with a log line; for the first step, the time when it began.
     pub system: Vec<(&'static str, f64)>,
 }
 
@@ -140,19 +140,19 @@ impl Metrics {
         let Some(file) = &mut self.file else { return Ok(()) };
         let path = file.path().to_path_buf();
         forget_after(&path, step, |_| false)?;
-        // The file of this name is another one now.
+        // The file of this name has been replaced.
         *file = AppendFile::open(&path)?;
         Ok(())
     }
 
-    /// The steps of the window in one; `None` before the first step.
+    /// Summary of the window's steps; `None` before the first step.
     pub fn medians(&self) -> Option<Medians> {
         let last = self.window.back()?;
         let of = |get: &dyn Fn(&StepRecord) -> f64| median(self.window.iter().map(get).collect());
         let images: usize = self.window.iter().map(|r| r.images).sum();
         let seconds: f64 = self.window.iter().map(|r| r.step_seconds).sum();
         let names = last.losses.iter().enumerate();
-        // A share of nothing is missing in its step.
+        // An accuracy without samples is missing in its step.
         let accuracy = |name: &'static str| {
             let shares = self.window.iter().flat_map(|record| &record.accuracies);
             let values = shares.filter(|(of, _)| *of == name).map(|(_, value)| f64::from(*value));
@@ -176,7 +176,7 @@ impl Metrics {
     }
 }
 
-/// The last value of each name, in the order in which names come first.
+/// The last value of each name, in order of first occurrence.
 fn last_of_each<'a>(
     values: impl Iterator<Item = &'a (&'static str, f64)>,
 ) -> Vec<(&'static str, f64)> {
@@ -190,7 +190,7 @@ fn last_of_each<'a>(
     all
 }
 
-/// The steps of a window in one: medians of measured values, the last of set ones.
+/// Summary of a window of steps: medians of measured values, the last of set ones.
 #[derive(Debug, Clone)]
 pub struct Medians {
     /// The last step.
@@ -215,14 +215,14 @@ pub struct Medians {
     pub step_seconds: f64,
     /// Median time that a step waits for data in seconds.
     pub data_seconds: f64,
-    /// Numbers of the machine, by name.
+    /// Machine metrics, by name.
     pub system: Vec<(&'static str, f64)>,
     /// Median of each accuracy of the last step.
     pub accuracies: Vec<(&'static str, f64)>,
 }
 
 impl Medians {
-    /// The log line, in the field's customary order.
+    /// The log line, in customary order.
     pub fn line(&self, total_steps: u64, peak_bytes: usize) -> String {
         let eta = (total_steps.saturating_sub(self.step)) as f64 * self.step_seconds;
         let mut line = format!(
@@ -250,7 +250,7 @@ impl Medians {
         line
     }
 
-    /// The values of the log line, as tags and values of TensorBoard.
+    /// The values of the log line, as TensorBoard tags and values.
     pub fn scalars(&self) -> Vec<(String, f32)> {
         let mut scalars = vec![
             ("train/loss".to_string(), self.loss as f32),
@@ -271,9 +271,9 @@ impl Medians {
     }
 }
 
-/// Drops the records after `step` from a metrics file: a run that resumes there repeats those
-/// steps. A truncated last line is dropped too, and the evaluation of `step` if `again` says of it
-/// that it is repeated.
+/// Drops the records after `step` from a metrics file: a run resumed there repeats those steps. A
+/// truncated last line is dropped too, as is the evaluation of `step` if `again` returns true for
+/// it because it is repeated.
 ///
 /// # Errors
 /// [`EngineError::Io`] if the file cannot be written.
@@ -304,7 +304,7 @@ pub fn duration(seconds: f64) -> String {
     format!("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
 }
 
-/// A number of JSON, or text of a value that JSON lacks.
+/// A JSON number, or text for a value that JSON does not have.
 pub(crate) fn float(value: f32) -> serde_json::Value {
     // JSON has no NaN or infinity, so a string records the value.
     match serde_json::Number::from_f64(f64::from(value)) {
@@ -313,7 +313,7 @@ pub(crate) fn float(value: f32) -> serde_json::Value {
     }
 }
 
-/// The middle value, or the mean of the two in the middle; NaN of none.
+/// The median, or the mean of the two middle values; NaN for none.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
@@ -350,7 +350,7 @@ pub(crate) mod tests {
     fn the_line_and_the_scalars_are_medians_of_the_window() {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let path = folder.path().join("metrics.jsonl");
-        // As many as the config allows: nothing is allocated for them.
+        // The maximum that the config allows: nothing is allocated for it.
         let mut metrics = Metrics::new(Some(&path), 1_000_000_000).expect("a file");
         assert!(metrics.medians().is_none());
         for (i, loss) in [9.0, 1.0, 2.0].into_iter().enumerate() {

@@ -1,17 +1,17 @@
-//! Names that a user gives: patterns of parameters, and the names that a wrong one may mean.
+//! Names given by a user: patterns of parameters, and suggestions for misspelled names.
 
 use std::collections::BTreeSet;
 
-/// Most names that [`nearest`] gives.
+/// Maximum number of names that [`nearest`] returns.
 const NEAREST: usize = 3;
 
-/// True if a name is that of the pattern, in which each `*` stands for any text.
+/// True if a name matches the pattern, in which each `*` matches any text.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let head = parts.next().unwrap_or_default();
     let Some(tail) = parts.next_back() else { return pattern == name };
     let rest = name.strip_prefix(head).and_then(|rest| rest.strip_suffix(tail));
-    // The earliest place of each part leaves the most for those after it.
+    // The earliest match of each part leaves the most text for the following ones.
     let after = |rest: &str, part: &str| rest.find(part).map(|at| at + part.len());
     let mut places = parts;
     rest.is_some_and(|mut rest| {
@@ -19,8 +19,8 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
     })
 }
 
-/// The fault of a pattern that fits none of these names of a `kind` of tensor, with the names and
-/// parts of the model that it may mean; `None` if it fits.
+/// The error message for a pattern that matches none of these names of a `kind` of tensor, with
+/// suggested names and parts of the model; `None` if it matches.
 pub(crate) fn misfit(pattern: &str, kind: &str, names: &[&str]) -> Option<String> {
     if names.iter().any(|name| matches(pattern, name)) {
         return None;
@@ -31,7 +31,7 @@ pub(crate) fn misfit(pattern: &str, kind: &str, names: &[&str]) -> Option<String
     Some(format!("is \"{pattern}\", which fits no {kind}; did you mean {near}?"))
 }
 
-/// The candidates that are spelled most like a name, the most similar first.
+/// The candidates with the most similar spelling, the most similar first.
 pub(crate) fn nearest(name: &str, candidates: impl IntoIterator<Item = String>) -> Vec<String> {
     let likeness = |known: &str| strsim::normalized_damerau_levenshtein(name, known);
     let mut scored: Vec<_> =
@@ -62,7 +62,7 @@ mod tests {
         ] {
             assert!(!matches(pattern, name), "{pattern}");
         }
-        // The two ends do not share a letter.
+        // Prefix and suffix must not overlap.
         assert!(!matches("aba*aba", "ababa"));
     }
 

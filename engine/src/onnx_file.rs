@@ -12,15 +12,15 @@ use crate::model::{
     ImageSize, ModelSpec, Part, SlotShape, classes_of, detection_program, detector,
 };
 
-/// Names of the model's own outputs: in the file and in the Program, and what they hold. Further
-/// heads keep the names of theirs.
+/// Names of the model's own outputs, in the file and in the Program, and their contents. Further
+/// heads keep the names of their outputs.
 const DETECTIONS: [(&str, &str, &str); 3] = [
     ("boxes", "det_boxes", "x1, y1, x2, y2 in pixels of the network's image, the best first"),
     ("scores", "det_scores", "0 to 1"),
     ("labels", "det_labels", "class of each, from 1; 0 past the image's detections"),
 ];
 
-/// The side of the square that holds every image by the config's rule, padded.
+/// The side of the padded square that holds every image under the config's resizing rule.
 pub fn square(config: &crate::config::Config) -> ImageSize {
     let side = config.input.max_size.next_multiple_of(config.input.size_divisor);
     ImageSize { height: side, width: side }
@@ -86,7 +86,7 @@ pub fn onnx_bytes(model: &mut TrainedModel, padded: ImageSize) -> Result<Vec<u8>
     translate(&request).map_err(|refusal| EngineError::Usage(refusal.to_string()))
 }
 
-/// All that a program around the file needs to know, as JSON.
+/// Everything that a program using the file needs, as JSON.
 fn facts(spec: &ModelSpec<'_>, classes: &[(String, u64)]) -> String {
     let ModelSpec { config, num_classes, padded, .. } = *spec;
     let (input, detections) = (&config.input, &config.model.detections);

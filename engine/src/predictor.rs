@@ -29,18 +29,18 @@ pub struct Prediction {
     pub score: f32,
     /// x1, y1, x2, y2 in image pixels.
     pub bbox: [f32; 4],
-    /// Mask at image size, if the model predicts masks; [`Rle::decode`] gives its bitmap.
+    /// Mask at image size, if the model predicts masks; [`Rle::decode`] returns its bitmap.
     pub mask: Option<Rle>,
     /// Keypoints, if the model predicts them: x, y in image pixels, and their score
     /// (`model.keypoint_head.score`).
     pub keypoints: Option<Vec<[f32; 3]>>,
-    /// Predictions of heads of one's own, by name ([`crate::model::roi_heads`]).
+    /// Predictions of custom heads, by name ([`crate::model::roi_heads`]).
     pub further: BTreeMap<String, Vec<f32>>,
 }
 
-/// Most images of one run on a GPU.
+/// Maximum number of images per run on a GPU.
 const BATCH: usize = 8;
-/// Programs that are kept: on a CPU each has memory of its own.
+/// Programs that are kept: on a CPU each has its own memory.
 const KEPT_ON_CPU: usize = 1;
 const KEPT_ON_DEVICE: usize = 16;
 
@@ -51,11 +51,11 @@ pub struct Predictor {
     state: ModelState,
     num_classes: usize,
     classes: Vec<(String, u64)>,
-    /// How EXIF rotations of files are treated: applied, unless its training data ignored them.
+    /// Treatment of EXIF rotations of files: applied, unless its training data ignored them.
     exif: Exif,
     backend: Backend,
-    /// The programs of the last padded shapes and numbers of images, the latest last: images from
-    /// one camera come in a row, and planning a large model for each would take too long.
+    /// The programs of the last padded shapes and batch sizes, the latest last: images from one
+    /// camera often come in sequence, and planning a large model for each would take too long.
     planned: Vec<(PaddedShape, Detector)>,
 }
 
@@ -89,7 +89,7 @@ impl Predictor {
         Ok(Self::new(model, backend))
     }
 
-    /// A model that is open already; `backend` is the one that it was opened with.
+    /// A model that is already open; `backend` is the one that it was opened with.
     pub fn new(model: TrainedModel, backend: &Backend) -> Self {
         let classes = model.classes();
         let num_classes = classes_of(&model.params);
@@ -108,7 +108,7 @@ impl Predictor {
     /// Detects on pixels: `height * width * 3` bytes of RGB, row by row. Best first.
     ///
     /// # Errors
-    /// Bytes of another number, or a device error.
+    /// A wrong number of bytes, or a device error.
     pub fn predict_rgb(
         &mut self,
         height: usize,
@@ -120,8 +120,8 @@ impl Predictor {
         Ok(self.named(found))
     }
 
-    /// Detects on a JPEG or PNG, turned upright as its EXIF orientation says unless the training
-    /// data ignored that ([`Self::exif`]). Best first.
+    /// Detects on a JPEG or PNG, with its EXIF orientation applied unless the training data ignored
+    /// it ([`Self::exif`]). Best first.
     ///
     /// # Errors
     /// A file that cannot be read or decoded, by name; a device error.
@@ -131,14 +131,14 @@ impl Predictor {
         Ok(self.named(found))
     }
 
-    /// Detects on images of any sizes, as [`Self::predict_rgb`] on each. On a GPU images of one
-    /// padded shape run together; a failure is that of the images of its run.
+    /// Detects on images of any sizes, like [`Self::predict_rgb`] on each. On a GPU images of one
+    /// padded shape run together; an error applies to all images of its run.
     pub fn predict_all(&mut self, images: Vec<Image>) -> Vec<Result<Vec<Prediction>, String>> {
         let found = self.detect_all(images).into_iter();
         found.map(|found| Ok(self.named(found?))).collect()
     }
 
-    /// Most pixels of an image that the model's config allows.
+    /// Maximum pixels per image in the model's config.
     pub fn max_image_pixels(&self) -> usize {
         self.config.data.max_image_pixels
     }
@@ -148,8 +148,8 @@ impl Predictor {
         self.exif
     }
 
-    /// Reads an image under the limits of the model's config; its id is 0. Also returns what
-    /// [`Image::read`] says of it.
+    /// Reads an image under the limits of the model's config; its id is 0. Also returns the remark
+    /// of [`Image::read`].
     ///
     /// # Errors
     /// As for [`Image::read`].
@@ -157,14 +157,14 @@ impl Predictor {
         Image::read(path, 0, self.config.data.max_image_pixels, self.exif)
     }
 
-    /// Detects on one image; classes without a category are left out.
+    /// Detects on one image; classes without a category are omitted.
     pub(crate) fn detect(&mut self, image: &Image) -> Result<ImageDetections, EngineError> {
         Ok(self.run(self.padded(image), std::slice::from_ref(image))?.swap_remove(0))
     }
 
-    /// Detects on images of any sizes, as [`Self::detect`] on each. On a GPU images of one padded
+    /// Detects on images of any sizes, like [`Self::detect`] on each. On a GPU images of one padded
     /// shape run together, in batches of 8, 4, 2 and 1, since a program always takes the time of a
-    /// full one. A failure is that of the images of its run.
+    /// full batch. An error applies to all images of its run.
     pub(crate) fn detect_all(
         &mut self,
         images: Vec<Image>,
@@ -224,7 +224,7 @@ impl Predictor {
                 let size = (batch, pixels);
                 let planned =
                     Detector::new(config, &[shape], self.num_classes, size, backend, state);
-                // Without memory for it, none of the others is worth its own.
+                // If there is no memory for it, all cached programs are dropped.
                 planned.inspect_err(|_| self.planned.clear())?
             }
         };
@@ -238,8 +238,8 @@ impl Predictor {
         Ok(found)
     }
 
-    /// Drops programs before one of this size is planned: the oldest, and all where it is larger
-    /// than each, as they would keep memory that only the larger one needs.
+    /// Drops programs before one of this size is planned: the oldest, and all of them if the new
+    /// one is the largest, as they would keep memory that only the new one needs.
     fn make_room(&mut self, shape: &PaddedShape, batch: usize) {
         let most = match self.backend {
             Backend::Cpu => KEPT_ON_CPU,
@@ -252,7 +252,7 @@ impl Predictor {
         self.planned.drain(..(self.planned.len() + 1).saturating_sub(most));
     }
 
-    /// Why nothing was found on the image before, if the model computes values that are not finite
+    /// The reason why nothing was found on the last image, if the model computes non-finite values
     /// ([`Detector::why_nothing`]).
     pub(crate) fn why_nothing(&mut self, image: &Image) -> Result<Option<String>, EngineError> {
         let Some((_, detector)) = self.planned.last() else { return Ok(None) };

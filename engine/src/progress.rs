@@ -6,14 +6,14 @@ use dali::plain;
 use indicatif::{ProgressBar, ProgressStyle};
 use tracing::level_filters::LevelFilter;
 
-/// Columns of a terminal that does not say how many it has.
+/// Columns of a terminal of unknown width.
 const USUAL_COLUMNS: usize = 80;
 
 /// Prints to standard error, or nothing if quiet.
 #[derive(Debug, Clone, Copy)]
 pub struct Progress {
     quiet: bool,
-    /// The rank that begins each line, of a run of several.
+    /// The rank printed at the start of each line, with several ranks.
     rank: Option<usize>,
 }
 
@@ -41,8 +41,8 @@ impl Progress {
         let rank = self.rank.map(|rank| format!("rank {rank}: ")).unwrap_or_default();
         let lines = text.split('\n').map(|line| format!("{rank}{}\n", plain(line)));
         let text: String = lines.collect();
-        // A closed terminal is no reason to end a long training run. One write, so that the lines
-        // of ranks do not mix.
+        // A closed terminal must not end a long training run. One write, so that the lines of ranks
+        // do not mix.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
 
@@ -60,7 +60,7 @@ impl Progress {
         if self.quiet || is_logged || !std::io::stderr().is_terminal() {
             return ProgressBar::hidden();
         }
-        // A line wider than the terminal would be left standing at each change.
+        // A line wider than the terminal would be left behind at each update.
         let is_narrow = columns(&console::Term::stderr()).is_some_and(|c| c < USUAL_COLUMNS);
         let bar = if is_narrow { "{wide_bar}" } else { "{bar:32}" };
         let style =
@@ -99,14 +99,14 @@ impl Progress {
     }
 }
 
-/// Columns of a terminal; `None` if it is none.
+/// Columns of a terminal; `None` if it is not a terminal.
 pub(crate) fn columns(terminal: &console::Term) -> Option<usize> {
     let size = terminal.size_checked().map(|(_, columns)| columns);
     terminal.is_term().then(|| width(size, std::env::var("COLUMNS").ok().as_deref()))
 }
 
-/// Where a terminal does not know its size, as in some containers, the variable `COLUMNS` gives it,
-/// or it has the usual one.
+/// If a terminal does not report its size, as in some containers, the variable `COLUMNS` has it, or
+/// the default applies.
 fn width(size: Option<u16>, variable: Option<&str>) -> usize {
     let told = || variable?.trim().parse().ok().filter(|columns| *columns > 0);
     size.map(usize::from).or_else(told).unwrap_or(USUAL_COLUMNS)

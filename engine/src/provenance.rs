@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::runtime::Machine;
 
-/// The commit that was built, fixed by the build: the one of the sources' checkout, or the value of
-/// `ONEGRAPH_COMMIT` in the build; `None` if neither was known.
+/// The commit of the build: of the checkout of the sources, or the value of `ONEGRAPH_COMMIT` in
+/// the build; `None` if neither was known.
 pub fn commit() -> Option<&'static str> {
     Some(env!("ONEGRAPH_COMMIT")).filter(|commit| *commit != "unknown")
 }
@@ -25,7 +25,7 @@ pub fn command() -> String {
     std::iter::once(name.unwrap_or_default()).chain(quoted).collect::<Vec<_>>().join(" ")
 }
 
-/// The time, with the offset of its zone.
+/// The time, with the offset of its time zone.
 pub fn now() -> String {
     jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
 }

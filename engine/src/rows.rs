@@ -1,9 +1,9 @@
-//! The rows of an image in a batch: which objects they hold.
+//! The rows of an image in a batch, one per object.
 
 use dali::DaliError;
 use dali::loader::ImageRows;
 
-/// Leaves the objects at these places (ascending) in an image's rows, and closes up.
+/// Keeps the objects at these indices (ascending) in an image's rows, and closes the gaps.
 pub(crate) fn keep_objects(rows: &mut ImageRows<'_>, left: &[usize]) -> Result<(), DaliError> {
     close_up::<f32>(rows.row_mut("gt_boxes")?, 4, left);
     close_up::<i32>(rows.row_mut("gt_classes")?, 1, left);

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::error::EngineError;
 
-/// A run's directory. A fresh run gets its own name and never touches an older one.
+/// A run's directory. A new run gets its own name and never modifies an older one.
 #[derive(Debug, Clone)]
 pub struct RunDir {
     path: PathBuf,
@@ -21,10 +21,10 @@ pub struct RunDir {
 
 const LOCK: &str = ".onegraph-lock";
 
-/// The checkpoint of a run that a command takes.
+/// The checkpoint of a run that a command uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Choice {
-    /// The one with the best score, if an evaluation has named one, else the last.
+    /// The one with the best score, if an evaluation has recorded one, else the last.
     Best,
     /// The last one.
     Last,
@@ -34,17 +34,17 @@ impl Choice {
     /// The choice of this name.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] for a name that it does not know.
+    /// [`EngineError::Usage`] for an unknown name.
     pub fn of(name: &str) -> Result<Self, EngineError> {
         let fault = format!("checkpoint is `{name}`; it must be best or last");
         Self::from_str(name, false).map_err(|_| EngineError::Usage(fault))
     }
 }
 
-/// The folder of the checkpoint that the run's `best.json` names, and its score in words.
+/// The folder of the checkpoint in the run's `best.json`, and its score in words.
 pub(crate) fn best_of(run: &Path) -> Option<(String, String)> {
     let best: Value = serde_json::from_slice(&fs::read(run.join("best.json")).ok()?).ok()?;
-    // The checkpoint of the best score itself may be gone.
+    // The checkpoint with the best score may have been removed.
     let ap = best["kept"].get(0).unwrap_or(&best)["ap"].as_f64()?;
     let metric = best["metric"].as_str().unwrap_or("best");
     Some((best["checkpoint"].as_str()?.to_string(), format!("{metric} AP {ap:.3}")))
@@ -54,15 +54,15 @@ impl RunDir {
     /// Creates `parent/name`, or `parent/name-2`, `-3` .. if that exists, and locks it.
     ///
     /// # Errors
-    /// [`EngineError::Io`] if the directory cannot be made or locked.
+    /// [`EngineError::Io`] if the directory cannot be created or locked.
     pub fn create(parent: &Path, name: &str) -> Result<Self, EngineError> {
         Self::create_where(parent, name, &|_| Ok(true))
     }
 
-    /// The same, with the first of the names that `is_free` too.
+    /// The same, with the first name that also satisfies `is_free`.
     ///
     /// # Errors
-    /// As for [`Self::create`], and those of `is_free`.
+    /// As for [`Self::create`], and errors of `is_free`.
     pub(crate) fn create_where(
         parent: &Path,
         name: &str,
@@ -78,7 +78,7 @@ impl RunDir {
                     if matches!(is_free, Ok(true)) {
                         return Self { path, lock: None }.locked();
                     }
-                    // Empty, and made here.
+                    // Empty, and created here.
                     let _ = fs::remove_dir(&path);
                     is_free?;
                 }
@@ -103,7 +103,7 @@ impl RunDir {
         )))
     }
 
-    /// The name of a run that is the `number`th of its name.
+    /// The name of the `number`th run of a name.
     pub(crate) fn numbered(name: &str, number: u32) -> String {
         if number == 1 { name.to_string() } else { format!("{name}-{number}") }
     }
@@ -121,10 +121,10 @@ impl RunDir {
         Self { path: path.to_path_buf(), lock: None }
     }
 
-    /// The same, locked: no other process writes into it as long as this value or a clone lives.
+    /// The same, locked: no other process writes into it while this value or a clone exists.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] naming the process that has locked it.
+    /// [`EngineError::Usage`] with the process that has locked it.
     pub fn locked(self) -> Result<Self, EngineError> {
         match Lock::take(&self.join(LOCK)) {
             Ok(lock) => Ok(Self { lock: Some(Arc::new(lock)), ..self }),
@@ -132,11 +132,11 @@ impl RunDir {
         }
     }
 
-    /// Checks that the directory and the lock, if there is one, are still this process's; a lock
-    /// that somebody removed is taken again.
+    /// Checks that the directory and the lock, if there is one, are still this process's; a removed
+    /// lock is acquired again.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] naming the process that has taken it over; [`EngineError::Io`] if the
+    /// [`EngineError::Usage`] with the process that has taken it over; [`EngineError::Io`] if the
     /// directory is gone.
     pub fn check_lock(&self) -> Result<(), EngineError> {
         self.check_there()?;
@@ -144,8 +144,7 @@ impl RunDir {
         checked.map_err(|fault| self.taken(fault))
     }
 
-    /// The process that the directory was taken over from, because it is gone without having
-    /// released it.
+    /// The process that the directory was taken over from, which ended without releasing it.
     pub fn replaced(&self) -> Option<&Owner> {
         self.lock.as_ref()?.replaced()
     }
@@ -155,7 +154,7 @@ impl RunDir {
         Lock::owner(&self.join(LOCK)).ok().flatten()
     }
 
-    /// True if the last process that wrote into it is gone without having released it.
+    /// True if the last process that wrote into it ended without releasing it.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.join(LOCK).exists() && self.owner().is_none()
     }
@@ -167,14 +166,14 @@ impl RunDir {
                 self.path.display(),
                 owner.if_gone(&path)
             )),
-            // Not a fault of the data.
+            // Not an error in the data.
             DaliError::Io { path, source, .. } => EngineError::Io { path, source },
             fault => fault.into(),
         }
     }
 
-    /// Removes the directory if it holds nothing but the lock: a run that never began leaves no
-    /// trace, and its name stays free.
+    /// Removes the directory if it contains nothing but the lock: a run that never began leaves no
+    /// files, and its name stays free.
     pub fn discard_if_empty(self) {
         drop(self.lock);
         // Not removed if it contains anything. A failure here is less useful than the error that
@@ -192,10 +191,10 @@ impl RunDir {
         self.path.join(name)
     }
 
-    /// Writes a file as [`dali::file::write`] does.
+    /// Writes a file with [`dali::file::write`].
     ///
     /// # Errors
-    /// [`EngineError::Io`] names the file, or says that the directory is gone.
+    /// [`EngineError::Io`] names the file, or reports that the directory is gone.
     pub fn write(&self, name: &str, contents: &[u8]) -> Result<PathBuf, EngineError> {
         self.check_there()?;
         let path = self.path.join(name);
@@ -203,10 +202,10 @@ impl RunDir {
         Ok(path)
     }
 
-    /// Makes a folder inside, if missing.
+    /// Creates a folder inside, if missing.
     ///
     /// # Errors
-    /// [`EngineError::Io`] names the folder, or says that the directory is gone.
+    /// [`EngineError::Io`] names the folder, or reports that the directory is gone.
     pub(crate) fn folder(&self, name: &str) -> Result<PathBuf, EngineError> {
         self.check_there()?;
         let path = self.path.join(name);
@@ -214,8 +213,8 @@ impl RunDir {
         Ok(path)
     }
 
-    /// A directory that is removed or moved away is never made again: what is written then would
-    /// be no run.
+    /// A directory that was removed or moved away is never created again: without its old files it
+    /// would not be a valid run.
     fn check_there(&self) -> Result<(), EngineError> {
         if self.path.is_dir() {
             return Ok(());
@@ -225,7 +224,7 @@ impl RunDir {
     }
 }
 
-/// Writes a file as [`dali::file::write`] does, and the folder that it lies in, if missing.
+/// Writes a file with [`dali::file::write`], and creates its folder if missing.
 ///
 /// # Errors
 /// [`EngineError::Io`] names the file.
@@ -270,7 +269,7 @@ pub(crate) fn make_one(path: &Path) -> Result<(), EngineError> {
     }
 }
 
-/// Names the file in an I/O error.
+/// Adds the file to an I/O error.
 pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> EngineError {
     let path = path.to_path_buf();
     move |source| EngineError::Io { path, source }

@@ -1,4 +1,4 @@
-//! How a run stands, by its directory alone: neither data nor weights are opened.
+//! The state of a run, only from its directory: neither data nor weights are opened.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
@@ -14,18 +14,18 @@ use crate::error::EngineError;
 use crate::metrics::median;
 use crate::run_dir::{RunDir, io};
 
-/// Bytes at the end of `metrics.jsonl` that hold the last steps.
+/// Bytes at the end of `metrics.jsonl` that contain the last steps.
 const TAIL_BYTES: u64 = 1 << 20;
-/// Steps that speed and time left are estimated from.
+/// Steps used to estimate speed and remaining time.
 const WINDOW: usize = 20;
 
-/// How a run stands.
+/// The state of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct RunSummary {
     /// Its directory.
     pub(crate) run: PathBuf,
-    /// `running`, the state in `report.json`, or how it ended without a word there: `failed`, or
-    /// `killed` if its process could not even release the lock.
+    /// `running`, the state in `report.json`, or how it ended without recording a state: `failed`,
+    /// or `killed` if its process did not even release the lock.
     pub(crate) state: String,
     /// Steps done.
     pub(crate) step: Option<u64>,
@@ -38,7 +38,7 @@ pub(crate) struct RunSummary {
     pub(crate) best: Value,
     /// Speed over the last steps.
     pub(crate) images_per_second: Option<f64>,
-    /// Time that the steps left will take, of a run that trains.
+    /// Remaining time, for a run that is training.
     pub(crate) eta_seconds: Option<f64>,
     /// When its files were last written; as text, to the second.
     #[serde(serialize_with = "to_the_second")]
@@ -46,8 +46,8 @@ pub(crate) struct RunSummary {
 }
 
 impl RunSummary {
-    /// Summarizes the run in `folder`, or the runs in the folders right inside it; the one that
-    /// was written last comes first. Other folders are left out.
+    /// Summarizes the run in `folder`, or the runs in its direct subfolders; the most recently
+    /// written one comes first. Other folders are skipped.
     ///
     /// # Errors
     /// [`EngineError::Io`] if the folder cannot be listed.
@@ -68,7 +68,7 @@ impl RunSummary {
         Ok(found)
     }
 
-    /// Reads what there is: a file that is missing or damaged leaves its fields empty.
+    /// Reads the available files: a missing or damaged file leaves its fields empty.
     fn of(run: &RunDir) -> Self {
         let report = fs::read(run.join("report.json")).unwrap_or_default();
         let report: Value = serde_json::from_slice(&report).unwrap_or_default();
@@ -97,7 +97,7 @@ impl RunSummary {
     }
 }
 
-/// A report that says `training` is that of a run whose end nothing has reported.
+/// A report with state `training` belongs to a run that did not report its end.
 fn state(run: &RunDir, report: &Value) -> String {
     if run.owner().is_some() {
         return "running".into();
@@ -133,7 +133,7 @@ fn last_steps(path: &Path) -> Vec<Value> {
         file.take(TAIL_BYTES).read_to_end(&mut tail)
     });
     let text = read.map(|_| String::from_utf8_lossy(&tail)).unwrap_or_default();
-    // A line that is cut, at either end, is no JSON.
+    // A truncated line, at either end, is not valid JSON.
     let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     records.filter(|record| record.get("step_ms").is_some()).collect()
 }

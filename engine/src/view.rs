@@ -1,5 +1,5 @@
-//! The view of a training image that the network sees: drawn on the host, a pure function of seed,
-//! image, epoch and copy.
+//! The view of a training image as the network sees it: sampled on the host, a pure function of
+//! seed, image, epoch and copy.
 
 mod colours;
 mod extent;
@@ -17,14 +17,14 @@ use crate::rows::keep_objects;
 pub use colours::ColourMap;
 pub use extent::extent;
 
-/// Draws views by the rules of a config.
+/// Samples views by the rules of a config.
 #[derive(Debug, Clone)]
 pub struct Views {
     seed: u64,
     input: Input,
 }
 
-/// Lengths of a view, height and width.
+/// Side lengths of a view, height and width.
 struct Lengths {
     window: [u32; 2],
     resized: [u32; 2],
@@ -59,12 +59,12 @@ impl Views {
         &self.input.augment
     }
 
-    /// True if the ratio of an image's sides differs by epoch.
+    /// True if the aspect ratio of an image differs by epoch.
     fn cuts(&self) -> bool {
         self.augment().crop < 1.0 || self.augment().aspect > 0.0
     }
 
-    /// A number from 0 to below 1.
+    /// A number in [0, 1).
     fn unit(&self, key: &[i32], purpose: Purpose, index: u32) -> f64 {
         f64::from(keyed(self.seed, key, purpose, index)) / 2f64.powi(32)
     }
@@ -75,7 +75,7 @@ impl Views {
         if self.quarters(key) % 2 == 1 { (width, height) } else { (height, width) }
     }
 
-    /// The least height and width that hold every view of an image.
+    /// The minimum height and width that hold every view of an image.
     pub(crate) fn bound(&self, source: [u32; 2]) -> (u32, u32) {
         let (height, width) = self.bound_unturned(source);
         let side = height.max(width);
@@ -97,7 +97,7 @@ impl Views {
         }
         let (size, max_size) = (sizes.iter().max().copied().unwrap_or(1), self.input.max_size);
         let stretch = (1.0 + f64::from(augment.aspect)).sqrt();
-        // A side is at most the short one's size times the greatest ratio to the other.
+        // A side is at most the short side's size times the greatest ratio to the other.
         let bound = |i: usize| {
             let least = shared(source[1 - i], f64::from(augment.crop));
             let other = stretched(least, 1.0 / stretch);
@@ -130,7 +130,7 @@ impl Views {
             let share = |i| within(f64::from(augment.crop), 1.0, self.unit(key, Purpose::Crop, i));
             window = [shared(source[0], share(0)), shared(source[1], share(1))];
         }
-        // The window as it is to look: wider or narrower.
+        // The window with the jittered aspect ratio: wider or narrower.
         let mut shown = window;
         if augment.aspect > 0.0 {
             let change = 1.0 + f64::from(augment.aspect) * self.unit(key, Purpose::Aspect, 0);
@@ -176,7 +176,7 @@ impl Views {
         view
     }
 
-    /// Quarters that an image is turned by.
+    /// Number of 90 degree rotations of an image.
     fn quarters(&self, key: &[i32]) -> u32 {
         let unit = |index| self.unit(key, Purpose::QuarterTurn, index);
         let is_turned = unit(0) < f64::from(self.augment().quarter_turns);
@@ -184,7 +184,7 @@ impl Views {
     }
 
     fn mirror(&self, key: &[i32], view: &mut View) {
-        // In f64 exact, and beyond every word at probability 1.
+        // Exact in f64, and above every word at probability 1.
         let is_drawn = |purpose, probability: f32| {
             f64::from(keyed(self.seed, key, purpose, 0)) < f64::from(probability) * 2f64.powi(32)
         };
@@ -193,7 +193,7 @@ impl Views {
         view.y.mirrored = i32::from(is_drawn(Purpose::VerticalFlip, upside_down));
     }
 
-    /// The point, y and x, that a crop holds, if it is to hold one.
+    /// The point, y and x, that a crop must contain, if any.
     fn held(&self, key: &[i32], boxes: &[[f32; 4]]) -> [Option<i32>; 2] {
         if boxes.is_empty() || !self.augment().crop_keeps_object {
             return [None; 2];
@@ -203,7 +203,7 @@ impl Views {
         [Some(f32::midpoint(y1, y2) as i32), Some(f32::midpoint(x1, x2) as i32)]
     }
 
-    /// The first pixel of a window, which holds the pixel `held` if there is one.
+    /// The first pixel of a window, which contains the pixel `held` if there is one.
     fn start(&self, source: i32, window: i32, held: Option<i32>, unit: f64) -> i32 {
         let last = source - window;
         let (least, most) = match held {
@@ -213,15 +213,15 @@ impl Views {
         least + (f64::from(most - least + 1) * unit) as i32
     }
 
-    /// True if boxes are cut to what is in view of masks.
+    /// True if boxes become the extent of the visible part of masks.
     pub(crate) fn cuts_masks(&self) -> bool {
         self.vary() && self.augment().boxes_after_crop == BoxesAfterCrop::Mask
     }
 
-    /// Draws the view of an image into its rows, which hold its key and objects, and leaves out the
-    /// objects that are not in view. Returns the places of those that stay, if any were left out.
-    /// `network` is the size of an image whose size does not differ by epoch; `objects` are those
-    /// of the rows, if masks are cut.
+    /// Samples the view of an image into its rows, which contain its key and objects, and removes
+    /// the objects that are not in view. Returns the indices of the remaining ones, if any were
+    /// removed. `network` is the size of an image if it does not differ by epoch; `objects` are the
+    /// rows' objects, if boxes follow masks.
     ///
     /// # Errors
     /// Rows without the arrays of images and objects.
@@ -268,8 +268,8 @@ impl Views {
         Ok(Some(left))
     }
 
-    /// Cuts a box to the part in view, or to that of its mask if it is given; false if too little
-    /// is left.
+    /// Clips a box to the visible part, or to the visible part of its mask if given; false if too
+    /// little remains.
     fn clip(
         &self,
         view: &View,
@@ -302,7 +302,7 @@ impl Views {
     }
 }
 
-/// A share of a length, at least 1.
+/// A fraction of a length, at least 1.
 fn shared(length: u32, share: f64) -> u32 {
     stretched(length, share).min(length)
 }
@@ -342,7 +342,7 @@ mod tests {
             mirrored(1, probability, 10_000).into_iter().filter(|mirrored| *mirrored).count()
         };
         assert_eq!((share(0.0), share(1.0)), (0, 10_000));
-        // Four standard deviations of 10,000 draws at 0.25 are 173.
+        // Four standard deviations of 10,000 samples at 0.25 are 173.
         assert!((2327..=2673).contains(&share(0.25)), "{}", share(0.25));
     }
 
@@ -370,7 +370,7 @@ mod tests {
         &["input.augment.quarter_turns=1", "input.augment.crop=0.5", "input.augment.aspect=0.4"],
     ];
 
-    /// Every rule, for sources from a pixel to a panorama.
+    /// Every rule, for sources from one pixel to a panorama.
     #[test]
     fn every_view_lies_in_its_source_and_its_bound() {
         for rule in RULES {
@@ -395,7 +395,7 @@ mod tests {
         }
     }
 
-    /// The draws of 500 images use their whole range.
+    /// The samples of 500 images use their whole range.
     #[test]
     fn sizes_and_windows_are_spread() {
         let of = |set: &[&str]| {
@@ -418,7 +418,8 @@ mod tests {
         assert!(jitters.iter().all(|view| view.x.network <= 512));
     }
 
-    /// A quarter of the images turned, each way as often as upside down: 333 each of 4,000.
+    /// A quarter of the images are rotated, equally often by 90, 180 and 270 degrees: 333 each of
+    /// 4,000.
     #[test]
     fn each_number_of_quarters_is_as_likely() {
         let views = views(&["input.augment.quarter_turns=0.25"]);
@@ -439,7 +440,7 @@ mod tests {
         }
     }
 
-    /// By hand: columns 10 to 30 of the source, at double size, without the first eight.
+    /// Computed by hand: columns 10 to 30 of the source, at double size, without the first eight.
     #[test]
     fn boxes_are_cut_to_the_part_in_view() {
         let views = views(&["input.augment.min_visible=0.25", "input.augment.crop=0.5"]);
@@ -448,13 +449,13 @@ mod tests {
         let cut = |mut bbox: [f32; 4], inclusive| {
             views.clip(&view, inclusive, None, &mut bbox).then_some(bbox)
         };
-        // The part in view is 14 to 30.
+        // The visible part is 14 to 30.
         assert_eq!(cut([10.0, 2.0, 22.0, 9.0], false), Some([14.0, 2.0, 22.0, 9.0]));
         assert_eq!(cut([20.0, 2.0, 39.0, 9.0], true), Some([20.0, 2.0, 29.0, 9.0]));
         assert_eq!(cut([2.0, 2.0, 16.0, 9.0], false), None, "a seventh is in view");
         assert_eq!(cut([0.0, 2.0, 14.0, 9.0], false), None, "nothing is in view");
         assert_eq!(cut([29.8, 2.0, 30.0, 9.0], false), None, "less than a pixel");
-        // A triangle that reaches into view with its tip, and one that is wholly in view.
+        // A triangle whose tip is in view, and one that is entirely in view.
         let ring = [10.0, 2.0, 18.0, 6.0, 10.0, 10.0];
         let mask = Segmentation::Polygons(vec![&ring]);
         let of_mask =

@@ -1,4 +1,5 @@
-//! A checkpoint's metadata: what it is of, the checksums of its files, and its own seal.
+//! A checkpoint's metadata: its contents, the checksums of its files, and its own checksum (the
+//! seal).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -44,7 +45,7 @@ pub struct Meta {
     pub seal: Option<String>,
 }
 
-/// A change of what a step means, accepted with `--override`.
+/// A change that affects training, accepted with `--override`.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Override {

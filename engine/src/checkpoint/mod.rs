@@ -31,7 +31,7 @@ const META: &str = "checkpoint.json";
 const MODEL: &str = "model.safetensors";
 const STATE: &str = "state.safetensors";
 const CONFIG: &str = "config.toml";
-/// Ends of the names of folders that are being written, replaced or removed.
+/// Suffixes of the names of directories that are being written, replaced or removed.
 const ENDS: [&str; 4] = ["tmp", "old", "removed", "tmp.removed"];
 /// Advice for a checkpoint that cannot be read.
 const MEND: &str = "; to take an earlier one, write checkpoints/NAME into last_checkpoint";
@@ -85,7 +85,7 @@ pub fn folder(steps_done: u64) -> String {
 }
 
 /// Writes `run/checkpoints/step_XXXXXXXX` and records it in `run/last_checkpoint`; then removes the
-/// checkpoints that `keep` does not name, oldest first.
+/// checkpoints not listed in `keep`, oldest first.
 ///
 /// # Errors
 /// [`EngineError::Io`] names the file; earlier checkpoints are untouched.
@@ -95,10 +95,10 @@ pub fn save(run: &Path, snapshot: &Snapshot<'_>, keep: Keep<'_>) -> Result<Saved
     let (done, beside) = (parent.join(&name), parent.join(format!(".{name}.tmp")));
     remove_unfinished(&parent);
     let mark = Unfinished::mark(&beside);
-    // Does not make the run's own folder: one that was removed or moved away stays so.
+    // Does not create the run directory: if it was removed or moved away, it stays so.
     [&parent, &beside].into_iter().try_for_each(|folder| make_one(folder))?;
     let (bytes, weights_sha256) = write_files(&beside, &done, snapshot).inspect_err(|_| {
-        // The fault that stopped the writing is more useful than another one here.
+        // The error that stopped the write is more useful than one here.
         let _ = fs::remove_dir_all(&beside);
     })?;
     drop(mark);
@@ -154,11 +154,11 @@ fn write_files(
     Ok((written, weights))
 }
 
-/// The checkpoint of a run that the choice means, or `run` itself if it is one; and a line that
-/// says which, and why.
+/// The checkpoint of a run that `choice` selects, or `run` itself if it is a checkpoint; and a line
+/// that explains the selection.
 ///
 /// # Errors
-/// As for [`last`], and those of staging a run in S3.
+/// As for [`last`], and errors of staging a run in S3.
 pub fn choose(run: &Path, choice: Choice) -> Result<(PathBuf, String), EngineError> {
     let run = &remote::trained(run, choice)?;
     let is_one = |path: &Path| path.join(META).is_file();
@@ -230,15 +230,15 @@ pub fn open(path: &Path) -> Result<(Meta, String), EngineError> {
 }
 
 /// How EXIF rotations of the training images were treated, as the metadata next to a weights file
-/// says, if there is any.
+/// records it, if there is any.
 pub(crate) fn exif_of(weights: &Path) -> Option<Exif> {
     let path = remote::beside(&weights.with_file_name(META)).ok()?;
     let json = dali::file::read(&path).ok()?;
     serde_json::from_slice::<Meta>(&json).ok()?.exif
 }
 
-/// Copies the saved state into `state`; every tensor of `state` that lives across steps must be in
-/// the checkpoint, with its shape.
+/// Copies the saved state into `state`; every tensor of `state` that persists across steps must be
+/// in the checkpoint, with its shape.
 ///
 /// # Errors
 /// [`EngineError::Checkpoint`] names the tensor that is missing or different.
@@ -248,7 +248,7 @@ pub fn restore(path: &Path, state: &mut StateSet) -> Result<(), EngineError> {
     restore_tensors(path, state, names, false)
 }
 
-/// The same of tensors by name, with `averages` those of the ones that have one.
+/// The same for tensors by name; `averages` are the averages of those that have one.
 ///
 /// # Errors
 /// As for [`restore`].
@@ -313,7 +313,7 @@ pub(crate) fn state_views(
 /// A state tensor from a safetensors file.
 ///
 /// # Errors
-/// Elements that no state has.
+/// An element type that no state tensor has.
 pub(crate) fn tensor_of(view: &TensorView<'_>) -> Result<HostTensor, String> {
     let role = match view.dtype() {
         Dtype::F32 => Role::Master,
@@ -326,9 +326,9 @@ pub(crate) fn tensor_of(view: &TensorView<'_>) -> Result<HostTensor, String> {
     Ok(tensor)
 }
 
-/// Puts the checkpoints of a run in order that a killed process left: a checkpoint that it moved
-/// aside to replace it comes back, and what it did not finish to write or to remove goes. Only for
-/// the process that holds the run's lock.
+/// Cleans up the checkpoints of a run after its process was killed: restores a checkpoint that was
+/// moved aside to be replaced, and removes what was not completely written or removed. Only for the
+/// process that holds the run's lock.
 pub fn tidy(run: &Path) {
     let parent = run.join("checkpoints");
     let last = last(run).unwrap_or_default();
@@ -349,7 +349,7 @@ pub fn tidy(run: &Path) {
 }
 
 /// Removes the leftovers of an interrupted write: directories that were never renamed, and replaced
-/// or half-removed ones.
+/// or partly removed ones.
 fn remove_unfinished(parent: &Path) {
     for (name, path) in entries(parent) {
         let parts = name.strip_prefix('.').and_then(|name| name.split_once('.'));
@@ -373,7 +373,7 @@ fn is_step(name: &str) -> bool {
     step.is_some_and(|step| format!("step_{step:08}") == name)
 }
 
-/// Removes a checkpoint, under another name so that a half of it is never taken for one.
+/// Removes a checkpoint, renaming it first so that a partly removed one is never used.
 fn remove(path: &Path) {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let aside = path.with_file_name(format!(".{name}.removed"));
@@ -381,7 +381,7 @@ fn remove(path: &Path) {
     remove_all(if moved.is_ok() { &aside } else { path });
 }
 
-/// Removes a folder. If that fails, the checkpoint that was just written is whole all the same.
+/// Removes a folder. If that fails, the checkpoint just written is still complete.
 fn remove_all(path: &Path) {
     if let Err(fault) = fs::remove_dir_all(path) {
         tracing::warn!(path = %path.display(), %fault, "cannot remove an old checkpoint");

@@ -35,7 +35,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<(), EngineError> {
     write_whole(path, ComparisonPage { runs: &runs, compared: &compared }.html().as_bytes())
 }
 
-/// The text about a run beside the first.
+/// The text about a run compared with the first.
 fn text(found: &ComparedWithFirst, first: &ComparedRun, other: &ComparedRun) -> String {
     let names = [first, other].map(|run| run.name.as_str());
     let mut lines = vec![format!("{} and {}", names[0], names[1])];
@@ -56,7 +56,7 @@ fn text(found: &ComparedWithFirst, first: &ComparedRun, other: &ComparedRun) -> 
             lines.push(score_line(&format!("{shape} {}", stat.name), stat));
         }
     }
-    // The classes of the kind that a model is judged by.
+    // The classes of the kind of score that the model is evaluated by.
     if let Some(scores) = found.scores.last() {
         lines.push(format!("\nAP of {} by class", scores.iou_type.shapes()));
         lines.extend(scores.classes.iter().map(|class| score_line(&plain(&class.name), class)));
@@ -66,7 +66,7 @@ fn text(found: &ComparedWithFirst, first: &ComparedRun, other: &ComparedRun) -> 
     lines.join("\n") + "\n\n"
 }
 
-/// A score of both, and the difference.
+/// A score of both runs, and the difference.
 fn score_line(name: &str, stat: &ScoreDifference) -> String {
     let number = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.3}"));
     let [first, second] = stat.scores.map(number);

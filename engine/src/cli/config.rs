@@ -1,4 +1,4 @@
-//! `onegraph config`: what the keys of a config mean, and where their values come from.
+//! `onegraph config`: the meaning of config keys, and where their values come from.
 
 use std::fmt::Write;
 
@@ -52,7 +52,7 @@ struct Loaded {
 }
 
 impl Loaded {
-    /// The value of a key, and its source; of a table in a list, that of the list.
+    /// The value of a key, and its source; for a table in a list, the list's source.
     fn value(&self, of: &Key) -> Result<String, EngineError> {
         let list = of.name.rsplit_once('.').filter(|_| of.in_list).map(|(list, _)| list);
         let name = list.unwrap_or(&of.name);
@@ -92,7 +92,7 @@ pub(super) fn run(args: &ConfigArgs) -> Result<(), EngineError> {
     super::print(&text)
 }
 
-/// The values that the rules give, and the keys that set them.
+/// The values that the rules prescribe, and the keys that set them.
 fn derivation(recipe: &Recipe) -> String {
     let Recipe { global_batch, images_per_group, learning_rate, warmup_steps, .. } = recipe;
     let start = (1.0 - *warmup_steps as f64 * recipe.warmup_factor / learning_rate).max(0.0);
@@ -110,8 +110,8 @@ fn derivation(recipe: &Recipe) -> String {
     )
 }
 
-/// The key of a name, or the keys of a table; both also by the last part of their name, or by the
-/// name that another project gives a key.
+/// The key of a name, or the keys of a table; both also by the last part of their name, or by
+/// another project's name for the key.
 fn find(name: &str) -> Result<Vec<&'static Key>, EngineError> {
     let last = format!(".{name}");
     let inner = format!(".{name}.");
@@ -142,7 +142,7 @@ fn find(name: &str) -> Result<Vec<&'static Key>, EngineError> {
     Err(EngineError::Usage(format!("no key is called `{name}`; {advice}")))
 }
 
-/// One line per key: name, value or default, and its meaning, cut at the width of a terminal.
+/// One line per key: name, value or default, and its meaning, truncated to the width of a terminal.
 fn list<'a>(
     keys: impl IntoIterator<Item = &'a Key>,
     loaded: Option<&Loaded>,

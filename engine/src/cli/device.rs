@@ -31,7 +31,7 @@ impl DeviceArgs {
     /// The option `--device NAME`.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] for a name that it does not know.
+    /// [`EngineError::Usage`] for an unknown name.
     pub fn of(name: &str) -> Result<Self, EngineError> {
         let device = Choice::from_str(name, false).map_err(|_| {
             EngineError::Usage(format!("device is `{name}`; it must be auto, cpu or cuda"))
@@ -48,12 +48,12 @@ impl DeviceArgs {
         Ok(opened.map_or(Backend::Cpu, |cuda| Backend::Device(Arc::new(cuda))))
     }
 
-    /// Opens the device that `cuda` means, with `open`; `None` if the CPU was requested, or is all
-    /// that `auto` finds.
+    /// Opens the GPU, if the choice allows one, with `open`; `None` if the CPU was requested, or if
+    /// `auto` finds no GPU.
     ///
     /// # Errors
-    /// [`EngineError::Device`] with one sentence if `cuda` was requested and no GPU opens, or if a
-    /// GPU is present but fails to open.
+    /// [`EngineError::Device`] with a one-line message if `cuda` was requested and no GPU opens, or
+    /// if a GPU is present but fails to open.
     pub fn open_with<T>(
         &self,
         open: impl FnOnce() -> Result<T, EngineError>,
@@ -69,13 +69,13 @@ impl DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// True if the CPU was asked for.
+    /// True if the CPU was requested.
     pub(super) fn is_cpu(&self) -> bool {
         matches!(self.device, Choice::Cpu)
     }
 }
 
-/// Says what a GPU's start has to say; of several ranks the first.
+/// Prints a message about opening a GPU, on rank 0 only.
 pub(super) fn notice(sentence: &str) {
     if ranks::Launch::from_env().is_ok_and(|launch| launch.rank == 0) {
         Progress::loud().say(sentence);
@@ -106,7 +106,7 @@ mod tests {
 
     use super::*;
 
-    /// A GPU that is present but broken is no reason to train on the CPU for a week.
+    /// A GPU that is present but broken must not silently train on the CPU for a week.
     #[test]
     fn auto_takes_the_cpu_only_where_there_is_no_gpu() {
         let absent = || Err(DeviceError::Absent("no GPU".into()));

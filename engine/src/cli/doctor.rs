@@ -14,7 +14,7 @@ use crate::runtime::Machine;
 pub(super) fn run() -> Result<(), EngineError> {
     let machine = Machine::here();
     let installed = Installed::find();
-    // Opened briefly: the choice of `--device auto` is tried, not guessed.
+    // Opened briefly: the choice of `--device auto` is tested, not guessed.
     let opened = installed.as_ref().map_err(Clone::clone).and_then(|_| {
         let device = crate::gpu::open(0, super::device::notice)?;
         Ok(device.name())
@@ -136,7 +136,7 @@ mod tests {
                     "auto     --device auto trains on the GPU: A100, driver\n",
                 ],
             ),
-            // One that fails to open is no silent CPU.
+            // A GPU that fails to open is an error, not a silent fallback to the CPU.
             (
                 said(installed(), Err(fault)),
                 &["auto     --device auto fails (opening: ECC); use --device cpu\n"],

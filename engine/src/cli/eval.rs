@@ -1,5 +1,5 @@
-//! `onegraph eval`: COCO's numbers, for two files or a trained model, whose detections
-//! several ranks may share.
+//! `onegraph eval`: COCO metrics of a results file, or of a trained model; several ranks may share
+//! its detection.
 
 use std::path::PathBuf;
 
@@ -58,7 +58,7 @@ pub(super) fn run(args: &EvalArgs, stop: &Stop) -> Result<Outcome, EngineError> 
     })
 }
 
-/// This rank's share of the detections; the first rank scores the detections of all.
+/// Detects this rank's share of the images; rank 0 scores the detections of all.
 fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), EngineError> {
     let progress = rank.progress;
     let (backend, team) = rank.open(&args.device, config)?;
@@ -100,7 +100,7 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     let mut evaluator = Evaluator::new(&config, data, classes, &backend, &mut state)?;
     progress.say(&evaluator.set().describe(&config));
     if team.is_first() {
-        // Told before hours of detection.
+        // Reported before hours of detection.
         let set = evaluator.set();
         set.truth()?;
         let other = checkpoint.filter(|_| !config.eval.train_set);
@@ -123,7 +123,7 @@ fn evaluate(args: &EvalArgs, config: &Config, rank: &Rank<'_>) -> Result<(), Eng
     args.expect.map_or(Ok(()), |expected| compare(expected, &evaluation))
 }
 
-/// Prints the numbers of each kind of score, then tables of classes.
+/// Prints the metrics of each kind of score, then tables of classes.
 fn print_scores(evaluation: &Evaluation, analyses: &[Analysis]) -> Result<(), EngineError> {
     for (_, summary) in evaluation.summaries() {
         super::print(&format!("{summary}\n"))?;

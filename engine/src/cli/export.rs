@@ -1,5 +1,5 @@
-//! `onegraph export`: a trained model as an ONNX file, or its weights under the names of
-//! torchvision or detectron2.
+//! `onegraph export`: a trained model as an ONNX file, or its weights under torchvision or
+//! detectron2 names.
 
 use std::path::PathBuf;
 
@@ -100,7 +100,7 @@ fn weights(args: &ExportArgs, dialect: Dialect) -> Result<(), EngineError> {
     let form = ExportForm::of(&args.out)?;
     let progress = Progress::loud();
     let mut model = args.model.open(&Backend::Cpu, &progress)?;
-    // Frozen norms take another epsilon into their variances.
+    // Frozen norms fold a different epsilon into their variances.
     let eps = model.config.model.backbone.norm_eps;
     let mut config = model.config.clone();
     let has_variances = model.params.iter().any(|param| param.name.ends_with(".running_var"));

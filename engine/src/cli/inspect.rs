@@ -144,7 +144,7 @@ impl FromStr for What {
 }
 
 impl What {
-    /// A checkpoint, a run, or else a store, of which at least a file is there.
+    /// A checkpoint or a run, else a store, if at least one of its files exists.
     fn of_folder(path: PathBuf) -> Result<Self, String> {
         if checkpoint::is_of(&path) {
             return Ok(What::Checkpoint(path));

@@ -1,4 +1,4 @@
-//! This process among those of a run: it joins the others, opens its device, and ends with them.
+//! This process as one rank of a run: it joins the others, opens its device, and ends with them.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -24,7 +24,7 @@ use crate::train::Outcome;
 /// Joins the other ranks. The group has one process if no launcher started more.
 ///
 /// # Errors
-/// [`EngineError::Usage`] if they do not come, or in too large a time.
+/// [`EngineError::Usage`] if they do not join in time.
 pub(super) fn join(
     launch: &Launch,
     config: &Config,
@@ -59,11 +59,11 @@ fn grace(config: &Config) -> Duration {
     Duration::from_secs(config.ranks.timeout_seconds).mul_f64(GRACE)
 }
 
-/// True once this process has said which rank was lost.
+/// True once this process has reported which rank was lost.
 static IS_LOSS_TOLD: AtomicBool = AtomicBool::new(false);
 
-/// The share of its grace in which the work in hand may end with better words for the loss. A
-/// launcher kills all ranks one second after the first has gone.
+/// The share of its grace period in which the current step may fail with a more specific message. A
+/// launcher kills all ranks one second after the first has ended.
 const UNTOLD: f64 = 0.2;
 
 /// Ends the process if it has not ended by itself: it may hang in a collective that lacks a rank.
@@ -76,7 +76,7 @@ fn end_after(lost: &Lost, rank: usize, grace: Duration) {
     end_now(exit::of_survivor(lost.code));
 }
 
-/// Ends the process, and leaves nothing half-made.
+/// Ends the process, and removes incomplete files.
 fn end_now(code: u8) {
     dali::unfinished::remove_all_and(|| signal_hook::low_level::exit(i32::from(code)));
 }
@@ -115,7 +115,7 @@ pub(super) fn open(
     join_nccl(&cuda, ranks, &id, config)?;
     let (lost, rank, grace) = (cuda.clone(), launch.rank, grace(config));
     group.on_loss(Box::new(move |loss| {
-        // The process ends below, whatever the driver and NCCL do.
+        // The process ends below, regardless of the driver and NCCL.
         let abort = move || drop(lost.abort());
         let _ = std::thread::Builder::new().name("abort".into()).spawn(abort);
         end_after(loss, rank, grace);
@@ -123,8 +123,8 @@ pub(super) fn open(
     Ok(Backend::Device(cuda))
 }
 
-/// The facts that the devices of all ranks must have in common. Plans, and with them the bits of a
-/// sum, follow a GPU's model.
+/// Properties that the devices of all ranks must have in common. Plans, and thus the rounding
+/// of all-reduced gradients, depend on the GPU model.
 fn facts_of_device(gpu: Option<(String, &Gpu)>, mixed: bool) -> Vec<(&'static str, String)> {
     let Some((name, gpu)) = gpu else { return vec![("device", "CPU".into())] };
     let mut facts = vec![("device", "GPU".to_string())];
@@ -138,7 +138,7 @@ fn facts_of_device(gpu: Option<(String, &Gpu)>, mixed: bool) -> Vec<(&'static st
 }
 
 /// Restarts this process with the variables that NCCL reads when it is loaded, if they are missing:
-/// later it is too late for them.
+/// afterwards it is too late.
 ///
 /// # Errors
 /// A process that cannot be restarted.
@@ -168,9 +168,8 @@ fn start_anew_with_nccl_variables(config: &Config) -> Result<(), DeviceError> {
     Err(fault(Command::new(program).args(arguments).envs(missing.clone()).exec()))
 }
 
-/// Opens the first visible GPU in a group of one rank, through NCCL: for sums over ranks where
-/// there is only one. May restart the process, so call it before anything that is not to be done
-/// twice.
+/// Opens the first visible GPU in a group of one rank, through NCCL, to run the all-reduces with a
+/// single rank. May restart the process, so call it before anything with side effects.
 ///
 /// # Errors
 /// As for [`DeviceArgs::open`]; NCCL missing or failing.
@@ -191,15 +190,14 @@ fn join_nccl(
     cuda.join(ranks, id, &NcclOptions { nvls: config.ranks.nvls, timeout })
 }
 
-/// Runs a rank's part to its end. Ranks that end in agreement
-/// leave together, since a launcher may kill the rest as soon as one has left; one that fails
-/// reports the reason to the others.
+/// Runs a rank's part to its end. Ranks that end in agreement exit together, since a launcher may
+/// kill the others as soon as one has exited; a rank that fails reports the reason to the others.
 pub(super) fn ending_together(
     group: &Group,
     run: impl FnOnce() -> Result<Outcome, EngineError>,
 ) -> Result<Outcome, EngineError> {
     let result = run().map_err(|fault| match group.lost() {
-        // Whatever failed failed for lack of that rank.
+        // Any failure is a consequence of the lost rank.
         Some(lost) => RanksError::Lost(Box::new(lost)).into(),
         None => fault,
     });
@@ -213,15 +211,14 @@ pub(super) fn ending_together(
     if group.ranks() == 1 {
         return result;
     }
-    // Before it leaves: a launcher may kill the rest as soon as one has left.
+    // Before it exits: a launcher may kill the others as soon as one has exited.
     let Err(fault) = &result else {
         group.leave(None);
         return result;
     };
     tell(fault);
     if is_of_all(fault) {
-        // After this the first rank has printed the error; if the barrier fails, each ends all the
-        // same.
+        // After this rank 0 has printed the error; if the barrier fails, each rank ends anyway.
         let _ = group.barrier("the word of the first rank");
     }
     let (code, sentence) = (super::code(fault), fault.to_string());
@@ -231,14 +228,14 @@ pub(super) fn ending_together(
     Err(EngineError::Ranks { code })
 }
 
-/// Ends the process at once after a device that hangs: handlers of the driver would wait for it.
+/// Ends the process at once after a device hang: handlers of the driver would wait for it.
 pub(super) fn end_if_it_hangs(fault: &EngineError) {
     if matches!(fault, EngineError::Hangs(_)) {
         end_now(super::code(fault));
     }
 }
 
-/// True if all ranks end with this error, at the same place.
+/// True if all ranks end with this error, at the same point.
 fn is_of_all(fault: &EngineError) -> bool {
     matches!(fault, EngineError::Diverged { .. } | EngineError::OfAllRanks(_))
 }
@@ -263,12 +260,12 @@ pub(super) fn watch(team: &Team, config: &Config) {
     });
 }
 
-/// Prints why a command failed. Each of several ranks says which it is; an error that all ranks
-/// know is printed only by the first.
+/// Prints why a command failed. With several ranks, the message names the rank; an error that all
+/// ranks have is printed only by rank 0.
 pub(super) fn tell(error: &EngineError) {
     let launch = Launch::from_env().unwrap_or_else(|_| Launch::alone());
     let progress = match (error, launch.ranks, launch.rank) {
-        // Printed already, by this rank or by the first one.
+        // Printed already, by this rank or by rank 0.
         (EngineError::Ranks { .. }, ..) => return,
         (fault, ..) if is_loss(fault) && IS_LOSS_TOLD.swap(true, Ordering::SeqCst) => {
             return;
@@ -278,7 +275,7 @@ pub(super) fn tell(error: &EngineError) {
         (_, _, rank) => Progress::of_rank(rank),
     };
     let text = match error {
-        // One line, whatever the file's name is; others show a table, or lines of a config.
+        // One line for any file name; other messages may have a table, or lines of a config.
         EngineError::Io { .. }
         | EngineError::Data(_)
         | EngineError::Image { .. }
@@ -293,7 +290,7 @@ pub(super) fn threads_of_rank() -> usize {
     own_cores(Launch::from_env().map_or(1, |launch| launch.local_ranks))
 }
 
-/// Tells a rank which process started it.
+/// Environment variable with the process that started a rank.
 pub(super) const PARENT: &str = "ONEGRAPH_PARENT_PID";
 
 /// Ends a rank whose parent, which started all ranks, is gone.
@@ -338,7 +335,7 @@ mod tests {
             (Some(exit::BAD_DATA), exit::BAD_DATA),
             (Some(exit::BAD_CONFIG), exit::BAD_CONFIG),
             (Some(exit::FAILED), exit::FAILED),
-            // Another GPU may do, and the next start goes on from the checkpoint.
+            // Another GPU may work, and the next start continues from the checkpoint.
             (Some(exit::NO_DEVICE), exit::RANK_LOST),
             (Some(exit::INTERRUPTED), exit::RANK_LOST),
             (None, exit::RANK_LOST),

@@ -15,7 +15,7 @@ use super::signals::Stop;
 use crate::EngineError;
 use crate::train::Outcome;
 
-/// Added to the time in which ranks end by themselves after one of them failed.
+/// Added to the time in which ranks end by themselves after one has failed.
 const SLACK: Duration = Duration::from_secs(5);
 
 /// Starts this command as `ranks` processes and waits for them. After one has failed the others
@@ -23,7 +23,7 @@ const SLACK: Duration = Duration::from_secs(5);
 ///
 /// # Errors
 /// [`EngineError::Usage`] if a process cannot be started; [`EngineError::Ranks`] with the exit code
-/// of the ranks, which have said why.
+/// of the ranks, which have printed the reason.
 pub(super) fn run(
     ranks: usize,
     timeout: Duration,
@@ -86,9 +86,9 @@ fn own_words() -> Vec<OsString> {
     words
 }
 
-/// Waits for all children, and hands on a request to stop. Children that have not ended `patience`
+/// Waits for all children, and forwards a request to stop. Children that have not ended `patience`
 /// after one has failed are killed: a stopped process never ends by itself. Returns the code of the
-/// first child that ended for a reason of its own.
+/// first child that did not end because of another.
 fn wait(children: &mut [Child], patience: Duration, stop: &Stop) -> u8 {
     let flag = stop.flag();
     let mut is_handed_on = false;
@@ -109,7 +109,7 @@ fn wait(children: &mut [Child], patience: Duration, stop: &Stop) -> u8 {
         let running = || children.iter().zip(&codes).filter(|(_, code)| code.is_none());
         let send = |signal: Signal| {
             for (child, _) in running() {
-                // One that is gone meanwhile needs no signal.
+                // A child that has ended in the meantime needs no signal.
                 let _ = kill_process(Pid::from_child(child), signal);
             }
         };

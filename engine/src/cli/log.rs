@@ -7,13 +7,13 @@ use tracing_subscriber::fmt::time::uptime;
 
 use crate::EngineError;
 
-/// Names the level: `off` (as if unset), `info` or `debug`.
+/// The level: `off` (as if unset), `info` or `debug`.
 const VARIABLE: &str = "ONEGRAPH_LOG";
 
-/// Starts the log that the environment asks for.
+/// Starts the log that the environment requests.
 ///
 /// # Errors
-/// [`EngineError::Usage`] if the variable holds no level.
+/// [`EngineError::Usage`] if the variable is not a level.
 pub(super) fn start() -> Result<(), EngineError> {
     let level = match std::env::var(VARIABLE) {
         Ok(text) => parse(&text)?,

@@ -57,7 +57,7 @@ struct Cli {
 }
 
 impl Cli {
-    /// The command, once its files are staged where the user wants them.
+    /// The command, after its files are staged where the user wants them.
     fn begun(self) -> Command {
         if let Some(folder) = &self.stage {
             crate::remote::stage_into(folder);
@@ -115,9 +115,9 @@ mod exit {
     pub(super) const NO_DEVICE: u8 = 7;
     pub(super) const RANK_LOST: u8 = 8;
 
-    /// The code of a rank after another was lost, which ended with `code` if it reported one. If
-    /// `code` is a failure that a restart does not mend, all ranks end with it: a launcher that
-    /// starts a job again after [`RANK_LOST`] would do so for ever.
+    /// The exit code of a rank after another was lost, which ended with `code` if it reported one.
+    /// If `code` is a failure that a restart does not fix, all ranks end with it: a launcher that
+    /// restarts a job after [`RANK_LOST`] would do so forever.
     pub(super) fn of_survivor(code: Option<u8>) -> u8 {
         match code {
             Some(own @ (FAILED | BAD_CONFIG | BAD_DATA | DIVERGED)) => own,
@@ -131,20 +131,20 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Bytes of the stack of the command, whatever `ulimit -s` says.
+/// Bytes of the stack of the command, regardless of `ulimit -s`.
 const STACK: usize = 8 << 20;
 
 /// Runs the command that this process's arguments describe.
 pub fn main() -> ExitCode {
     let thread = std::thread::Builder::new().name("main".into()).stack_size(STACK);
     match thread.spawn(command_line) {
-        // Rust ends a program so whose main thread panics.
+        // The exit code of a Rust program whose main thread panics.
         Ok(thread) => thread.join().unwrap_or(ExitCode::from(101)),
         Err(fault) => failed(&EngineError::Usage(format!("cannot start a thread: {fault}"))),
     }
 }
 
-/// Ends the process at once: an allocation of so many bytes failed.
+/// Ends the process at once after a failed allocation of `bytes`.
 pub fn out_of_memory(bytes: usize) -> ! {
     let _ = writeln!(
         std::io::stderr(),
@@ -175,15 +175,15 @@ fn command_line() -> ExitCode {
     }
 }
 
-/// Prints why a command failed; an error that all ranks of a run know is printed only by the first.
+/// Prints why a command failed; an error that all ranks of a run have is printed only by rank 0.
 pub fn failed(error: &EngineError) -> ExitCode {
     launch::tell(error);
     launch::end_if_it_hangs(error);
     ExitCode::from(code(error))
 }
 
-/// Trains as `onegraph train ARGUMENTS` does, in a program that answers signals itself: setting
-/// `interrupted` asks for a checkpoint and the end. `begun` gets the run's directory before the
+/// Trains like `onegraph train ARGUMENTS`, in a program that handles signals itself: setting
+/// `interrupted` saves a checkpoint and ends the run. `begun` gets the run's directory before the
 /// first step.
 ///
 /// # Errors
@@ -203,15 +203,15 @@ pub fn train(
 }
 
 /// Prepares this process for training and detection: the threads of all parallel loops, and the
-/// instruction set of products.
+/// instruction set of GEMMs.
 ///
 /// # Errors
-/// [`EngineError::Usage`] for a variable of the environment that this machine cannot follow.
+/// [`EngineError::Usage`] for an environment variable that this machine cannot satisfy.
 pub fn prepare() -> Result<(), EngineError> {
     start_threads().and_then(|()| products())
 }
 
-/// A store that is cut while it is in use ends the command like any bad data.
+/// A store that is truncated while it is in use ends the command like any bad data.
 fn bus_errors() -> Result<(), EngineError> {
     let io = crate::run_dir::io(Path::new("the handler of bus errors"));
     dali::store::exit_on_bus_errors(exit::BAD_DATA.into()).map_err(io)
@@ -238,10 +238,10 @@ fn run(command: Command, stop: &Stop) -> Result<Outcome, EngineError> {
 }
 
 /// Starts the threads of all parallel loops: one per core, shared among the ranks of a machine, or
-/// as many as the user asks for.
+/// as many as the user requests.
 ///
 /// # Errors
-/// [`EngineError::Usage`] for a variable that is no such number, or if they do not start.
+/// [`EngineError::Usage`] for a variable that is not such a number, or if threads do not start.
 pub fn start_threads() -> Result<(), EngineError> {
     let asked = std::env::var_os(THREADS).unwrap_or_default();
     let threads = match num_threads(&asked)? {
@@ -254,14 +254,14 @@ pub fn start_threads() -> Result<(), EngineError> {
     })
 }
 
-/// Refuses an instruction set that this processor does not have.
+/// Rejects an instruction set that this processor does not have.
 fn products() -> Result<(), EngineError> {
     let chosen = Isa::chosen().map_err(|fault| EngineError::Usage(fault.to_string()))?;
     tracing::debug!(isa = chosen.name(), "products on the CPU use");
     Ok(())
 }
 
-/// The number that the variable holds; 0, which stands for one per core, if it is empty.
+/// The number that the variable holds; 0, which means one per core, if it is empty.
 fn num_threads(asked: &OsStr) -> Result<usize, EngineError> {
     let text = asked.to_string_lossy();
     if text.trim().is_empty() {
@@ -274,8 +274,8 @@ fn num_threads(asked: &OsStr) -> Result<usize, EngineError> {
     })
 }
 
-/// Writes results to standard output, control characters but for line ends as escapes. A closed
-/// pipe (`| head`) is not an error.
+/// Writes results to standard output, with control characters other than line ends escaped. A
+/// closed pipe (`| head`) is not an error.
 fn print(text: &str) -> Result<(), EngineError> {
     let text = text.split('\n').map(plain).collect::<Vec<_>>().join("\n");
     let mut out = std::io::stdout();

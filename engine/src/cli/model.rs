@@ -1,4 +1,4 @@
-//! `--run` or `--weights`: which trained model a command takes, and changes of its config.
+//! `--run` or `--weights`: the trained model that a command uses, and changes to its config.
 
 use std::path::PathBuf;
 
@@ -47,7 +47,7 @@ impl ModelArgs {
     /// The config that the model is opened with.
     ///
     /// # Errors
-    /// No checkpoint, or overrides that are no config; [`EngineError::Usage`] without a model.
+    /// A missing checkpoint, or invalid overrides; [`EngineError::Usage`] without a model.
     pub(super) fn config(&self) -> Result<Config, EngineError> {
         let path = match (&self.run, &self.config, &self.weights) {
             (Some(run), ..) => checkpoint::choose(run, self.checkpoint)?.0.join("config.toml"),
@@ -58,7 +58,7 @@ impl ModelArgs {
         Ok(Config::load_to_detect(path, &self.set)?)
     }
 
-    /// Opens the model, and says which checkpoint of a run it is.
+    /// Opens the model, and prints which checkpoint of a run it is.
     ///
     /// # Errors
     /// As for [`TrainedModel::open`] and [`TrainedModel::from_weights`].

@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::Cli;
 
-/// The error about the words of a command line; names the key to set for an option of other tools.
+/// The error about the words of a command line; names the key to set for another tool's option.
 pub(super) fn advised(mut fault: clap::Error, words: &[String]) -> clap::Error {
     let unknown = match fault.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(option)) if fault.kind() == ErrorKind::UnknownArgument => option,
@@ -27,9 +27,9 @@ fn advice(option: &str, words: &[String]) -> Option<String> {
     let last = format!(".{name}");
     let named =
         schema().keys().iter().map(|key| key.name.as_str()).filter(|key| key.ends_with(&last));
-    // Keys of inner tables (model.backbone.output) mean something else in other tools.
+    // Keys of inner tables (model.backbone.output) have different meanings in other tools.
     let named = named.filter(|key| key.matches('.').count() == 1);
-    // A key of training is more likely than one of evaluation, and a short one than a long one.
+    // A training key is more likely than an evaluation key, and a short one than a long one.
     let key = match named.min_by_key(|key| (key.starts_with("eval."), key.len())) {
         Some(key) => key,
         None => match schema().synonym(&name)? {

@@ -1,4 +1,4 @@
-//! `onegraph prep`: builds a store from annotated images or drawn shapes.
+//! `onegraph prep`: builds a store from annotated images or synthetic shapes.
 
 use std::path::{Path, PathBuf};
 
@@ -148,7 +148,7 @@ struct To<'a> {
     overwrite: bool,
 }
 
-/// Makes a store of annotated images.
+/// Builds a store from annotated images.
 fn store(args: &PrepArgs, to: To<'_>, progress: &Progress) -> Result<PrepReport, EngineError> {
     if let Some(folder) = &args.folder {
         return from_folder(args, &local(folder)?, to, progress);
@@ -178,7 +178,7 @@ fn from_folder(
     let Source { images, annotations, dataset, notes } = dali::formats::read(&request)?;
     let mut options = options(args, &images, &annotations, to);
     notes.iter().for_each(|note| progress.say(note));
-    // The first says what the folder was taken for.
+    // The first note gives the detected format.
     let kept = notes.iter().skip(1).map(|note| note.trim_start_matches("warning: ").to_string());
     options.notes = kept.collect();
     Ok(progress.during("storing images", |p| match dataset {

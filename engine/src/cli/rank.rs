@@ -64,7 +64,7 @@ impl Rank<'_> {
         Ok((backend, team))
     }
 
-    /// The options of a new run that nobody times.
+    /// The options of a new run that is not timed.
     pub(super) fn options(
         &self,
         run: RunDir,
@@ -84,8 +84,8 @@ impl Rank<'_> {
     }
 }
 
-/// Opens a session, which finishes its step when a signal comes. Whatever ends a new run before its
-/// first step leaves no trace of it.
+/// Opens a session, which finishes its step when a signal arrives. If a new run ends before its
+/// first step for any reason, it leaves no files.
 ///
 /// # Errors
 /// As for [`Session::new`].
@@ -106,10 +106,10 @@ pub(super) fn session(
     session
 }
 
-/// How long a rank whose command is refused waits for the others.
+/// How long a rank whose command is rejected waits for the others.
 const REFUSED_TOGETHER: Duration = Duration::from_secs(10);
 
-/// Refuses the processes of a launcher for a `command` that each of them would do the whole of.
+/// Rejects the processes of a launcher for a `command` that each would execute completely.
 ///
 /// # Errors
 /// [`EngineError::OfAllRanks`] if a launcher has started more than one process.
@@ -124,7 +124,7 @@ pub fn refuse_ranks(command: &str) -> Result<(), EngineError> {
          without a launcher, or {}",
         launcher.to_run_alone()
     ));
-    // Only the first rank prints the error, and a launcher may kill it as soon as another has left.
+    // Only rank 0 prints the error, and a launcher may kill it as soon as another has exited.
     let options = JoinOptions { join_timeout: REFUSED_TOGETHER, ..JoinOptions::default() };
     match Group::join(&launch, options) {
         Ok(group) => ending_together(&group, || Err(fault)).map(drop),
@@ -132,11 +132,11 @@ pub fn refuse_ranks(command: &str) -> Result<(), EngineError> {
     }
 }
 
-/// Runs `work` as one rank of those that a launcher has started, or starts them as the arguments
-/// say.
+/// Runs `work` as one rank of those that a launcher has started, or starts them according to the
+/// arguments.
 ///
 /// # Errors
-/// The errors of `work`; ranks that cannot be started or do not come together.
+/// The errors of `work`; ranks that cannot be started or do not join.
 pub(super) fn in_ranks(
     args: &RankArgs,
     device: &DeviceArgs,
@@ -146,7 +146,7 @@ pub(super) fn in_ranks(
 ) -> Result<Outcome, EngineError> {
     let launch = Launch::from_env()?;
     if let Some(ranks) = args.ranks.filter(|ranks| *ranks > 1) {
-        // Ranks without a device would all say so.
+        // Without a device, every rank would report it.
         device.open()?;
         let timeout = Duration::from_secs(config.ranks.timeout_seconds);
         return local_ranks::run(ranks.into(), timeout, &launch, stop);
@@ -162,11 +162,11 @@ pub(super) fn in_ranks(
     ending_together(&group, || work(&Rank { launch: &launch, group: &group, progress }))
 }
 
-/// Runs `work` as one rank of those that a launcher has started, or starts them as the arguments
-/// say; for a command that has nothing to finish when a signal comes.
+/// Runs `work` as one rank of those that a launcher has started, or starts them according to the
+/// arguments; for a command that has nothing to finish when a signal comes.
 ///
 /// # Errors
-/// The errors of `work`; ranks that cannot be started or do not come together.
+/// The errors of `work`; ranks that cannot be started or do not join.
 pub fn in_group(
     args: &RankArgs,
     device: &DeviceArgs,

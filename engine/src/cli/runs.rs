@@ -1,4 +1,4 @@
-//! `onegraph runs`: the runs in a folder, and how each stands.
+//! `onegraph runs`: the runs in a folder, and the state of each.
 
 use std::path::PathBuf;
 
@@ -58,7 +58,7 @@ fn table(runs: &[RunSummary]) -> String {
     let widths: Vec<usize> = (0..rows[0].len()).filter_map(width).collect();
     let line = |row: &Vec<String>| {
         let padded = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| {
-            // Words begin at the left, numbers end at the right.
+            // Text is left-aligned, numbers are right-aligned.
             if column < 2 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
         });
         padded.collect::<Vec<_>>().join("  ") + "\n"

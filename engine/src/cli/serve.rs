@@ -12,7 +12,7 @@ use super::signals::Stop;
 use crate::EngineError;
 use crate::train::Outcome;
 
-/// A whole number within these ends.
+/// An integer in this range.
 fn within(range: RangeInclusive<i64>) -> RangedI64ValueParser<u16> {
     RangedI64ValueParser::new().range(range)
 }
@@ -83,13 +83,13 @@ mod with_server {
     const CONNECTIONS: usize = 2048;
     /// Time that an answer may wait for its client to read.
     const SEND: Duration = Duration::from_secs(20);
-    /// Time to answer the requests in hand at the end; a Kubernetes pod has 30 s.
+    /// Time to answer in-flight requests at shutdown; a Kubernetes pod has 30 s.
     const STOP: Duration = Duration::from_secs(25);
 
     pub(in super::super) fn run(args: &ServeArgs, stop: &Stop) -> Result<Outcome, EngineError> {
         super::super::rank::refuse_ranks("onegraph serve")?;
         let progress = Progress::loud();
-        // Before the model is read: a port that is taken is known at once.
+        // Before the model is read: a port in use is reported at once.
         let address = (args.host, args.port);
         let fault = |source| EngineError::Io {
             path: format!("the address {}:{}", args.host, args.port).into(),
@@ -123,7 +123,7 @@ mod with_server {
         Ok(Outcome::Done)
     }
 
-    /// A predictor as the server wants it.
+    /// The predictor that the server needs.
     struct Served {
         predictor: Predictor,
         ids: Vec<u64>,

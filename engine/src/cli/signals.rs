@@ -1,5 +1,5 @@
-//! Signals that end a command: a training run first finishes its step and saves, everything else
-//! ends at once and removes what is half-made.
+//! Signals that end a command: a training run first finishes its step and saves, all other commands
+//! end at once and remove incomplete files.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -21,7 +21,7 @@ const WATCHED: [(i32, &str); 4] =
 /// Longest wait for the last line to be printed.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The process's answer to signals.
+/// The process's signal handling.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Stop {
     /// Set by the first signal while work is finished first.
@@ -30,7 +30,7 @@ pub(super) struct Stop {
     part: Arc<Mutex<Part>>,
 }
 
-/// This process's part in a run of several: a launcher sends a signal to all, and one says so.
+/// This process as one rank of a run: a launcher sends a signal to all ranks, and one prints it.
 #[derive(Debug, Clone)]
 struct Part {
     group: Group,
@@ -46,7 +46,7 @@ impl Default for Part {
 }
 
 impl Stop {
-    /// Answers signals from now on. One that the process was started to ignore (`nohup`) stays
+    /// Handles signals from now on. A signal that the process was started to ignore (`nohup`) stays
     /// ignored.
     ///
     /// # Errors
@@ -57,7 +57,7 @@ impl Stop {
         let signals = WATCHED.map(|(signal, _)| signal);
         let signals = signals.into_iter().filter(|signal| ignored & 1 << (signal - 1) == 0);
         let fault = |source| EngineError::Io { path: "signal handler".into(), source };
-        // A file beyond the limit of `ulimit -f` is an error of the write, not the end.
+        // A file beyond the limit of `ulimit -f` is a write error, and does not end the process.
         signal_hook::flag::register(SIGXFSZ, Arc::default()).map_err(fault)?;
         let mut signals = Signals::new(signals).map_err(fault)?;
         let answering = stop.clone();
@@ -76,7 +76,7 @@ impl Stop {
         self.requested.clone()
     }
 
-    /// From now on the first signal only sets the flag: the caller finishes what is in hand,
+    /// From now on the first signal only sets the flag: the caller finishes the current step,
     /// saves, and ends. A second one, unless it is SIGUSR1, ends the process at once.
     pub(super) fn finish_first(&self) {
         self.finishes_first.store(true, Ordering::SeqCst);
@@ -87,7 +87,7 @@ impl Stop {
         self.finishes_first.store(false, Ordering::SeqCst);
     }
 
-    /// From now on the other ranks learn which signal ended this one, and its lines go to
+    /// From now on the other ranks receive the signal that ended this one, and its lines go to
     /// `progress`.
     pub(super) fn join(&self, group: Group, progress: Progress) {
         *self.part.lock().unwrap_or_else(PoisonError::into_inner) = Part { group, progress };
@@ -120,21 +120,21 @@ impl Stop {
     }
 }
 
-/// Prints a line from a thread of its own, since standard error may be a pipe whose reader sleeps;
-/// something is received once it is printed.
+/// Prints a line on a separate thread, since standard error may be a pipe without an active reader;
+/// the receiver gets a value once the line is printed.
 fn saying(progress: Progress, line: String) -> Receiver<()> {
     let (done, said) = channel();
     let say = move || {
         progress.say(&line);
-        // Whoever asked may have given up.
+        // The receiver may have timed out.
         let _ = done.send(());
     };
-    // Without a thread, the signal is answered in silence.
+    // Without a thread, the signal is handled without a message.
     let _ = std::thread::Builder::new().name("say".into()).spawn(say);
     said
 }
 
-/// Bit `n - 1` is set if the process ignores signal `n`; 0 where `/proc` does not say.
+/// Bit `n - 1` is set if the process ignores signal `n`; 0 if `/proc` does not have it.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

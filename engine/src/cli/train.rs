@@ -72,7 +72,7 @@ pub(super) struct TrainArgs {
     device: DeviceArgs,
 }
 
-/// AP of boxes, masks and keypoints that a command line states.
+/// AP of boxes, masks and keypoints given on a command line.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Target {
     pub(super) bbox: Option<f64>,
@@ -80,7 +80,7 @@ pub(super) struct Target {
     pub(super) keypoint: Option<f64>,
 }
 
-/// Reads `box=AP,mask=AP,keypoint=AP`, of which some may be absent.
+/// Reads `box=AP,mask=AP,keypoint=AP`; any of them may be missing.
 pub(super) fn parse_target(text: &str) -> Result<Target, String> {
     let mut target = Target::default();
     for item in text.split(',') {
@@ -131,7 +131,7 @@ pub(super) fn run(
         Start::Resumed(_) => Vec::new(),
         Start::New | Start::Auto => config.advice(&origins)?,
     };
-    // Also said of a run that goes on, whose config may be of an earlier version.
+    // Also printed for a resumed run, whose config may be of an earlier version.
     let removed = crate::config::schema().removed(&origins).map(|text| format!("warning: {text}"));
     let said: Vec<String> = from.into_iter().chain(removed).collect();
     rank::in_ranks(&args.ranks, &args.device, &config, stop, |rank| {
@@ -141,7 +141,7 @@ pub(super) fn run(
     .map_err(|error| with_file(error, &origins))
 }
 
-/// Names the file that sets the key of a fault that only the data or the model shows.
+/// Adds the file that sets the key of an error that only the data or the model reveals.
 fn with_file(error: EngineError, origins: &Origins) -> EngineError {
     let EngineError::Config(ConfigError::Invalid { file, key, problem }) = error else {
         return error;
@@ -151,7 +151,7 @@ fn with_file(error: EngineError, origins: &Origins) -> EngineError {
     ConfigError::Invalid { file, key, problem }.into()
 }
 
-/// Takes over --init and --finetune; returns a line that says which checkpoint of a run is taken.
+/// Applies --init and --finetune; returns a line with the checkpoint of a run that is used.
 fn begin_from(args: &TrainArgs, config: &mut Config) -> Result<Option<String>, EngineError> {
     let model = &mut config.model;
     let mut line = None;
@@ -193,7 +193,7 @@ enum Start {
 }
 
 impl Start {
-    /// The start that the arguments ask for; contradictory arguments end the process, as clap does.
+    /// The start that the arguments select; contradictory arguments end the process, as clap does.
     ///
     /// # Errors
     /// The errors of staging a run in S3.
@@ -217,7 +217,7 @@ impl Start {
     }
 }
 
-/// The value of --resume that takes the last run of the config's name.
+/// The value of --resume that selects the last run of the config's name.
 const AUTO: &str = "auto";
 
 fn train(
@@ -251,7 +251,7 @@ fn train(
     end(kept, outcome, &path, rank.progress)
 }
 
-/// Ends the keeping of a run in S3, if it is kept there.
+/// Ends the synchronization of a run with S3, if it is kept there.
 fn end(
     kept: Option<Kept>,
     outcome: Result<Outcome, EngineError>,
@@ -273,7 +273,7 @@ fn end(
     }
 }
 
-/// Runs a session to its end, and writes what its run leaves.
+/// Runs a session to its end, and writes its results.
 fn finish(
     mut session: Session,
     draw_images: usize,
@@ -283,7 +283,7 @@ fn finish(
     let run = session.run_dir().clone();
     let (outcome, evaluation) = session.run()?;
     if !is_first {
-        // A signal that comes now waits for the first rank, which writes its results.
+        // A signal that arrives now waits for rank 0, which writes its results.
         return Ok(outcome);
     }
     stop.end_at_once();
@@ -292,13 +292,13 @@ fn finish(
         progress.say(&format!("interrupted; go on with: onegraph train --resume {run}"));
         return Ok(outcome);
     }
-    // The scores come first: a full disk does not take them.
+    // The scores come first: a full disk does not lose them.
     for (_, summary) in evaluation.summaries() {
         super::print(&format!("{summary}\n"))?;
     }
     let written = run.folder("inference").and_then(|folder| evaluation.write(&folder));
     let drawn = match draw(&mut session, &run, draw_images, &progress) {
-        // The run itself has ended as it should.
+        // The run itself has completed.
         Err(EngineError::Interrupted) => {
             progress.say("interrupted: no pictures were drawn; the run is complete");
             Ok(())
@@ -313,7 +313,7 @@ fn finish(
     Ok(outcome)
 }
 
-/// The run directory, and whether its run is resumed. The first rank makes or locks it.
+/// The run directory, and whether its run is resumed. Rank 0 creates or locks it.
 fn directory(
     args: &TrainArgs,
     start: &Start,
@@ -361,7 +361,7 @@ fn load(args: &TrainArgs, start: &Start) -> Result<(Config, Origins), EngineErro
     Ok(loaded)
 }
 
-/// A run's own config, or where that is lost its last checkpoint's.
+/// A run's own config, or its last checkpoint's if that is lost.
 fn config_of(run: &RunDir) -> Result<PathBuf, EngineError> {
     match run.join(CONFIG) {
         own if own.is_file() => Ok(own),

@@ -79,7 +79,7 @@ table! {
 }
 
 impl Augment {
-    /// True if the colours of an image are drawn.
+    /// True if the colours of an image are sampled.
     #[must_use]
     pub fn changes_colours(&self) -> bool {
         [self.brightness, self.contrast, self.saturation, self.hue, self.grey] != [0.0; 5]

@@ -1,11 +1,11 @@
-//! Lengths in epochs beside the same in steps: which of two forms holds, and the steps of both once
-//! an epoch is known.
+//! Lengths in epochs next to lengths in steps: which of the two applies, and the steps of both once
+//! the length of an epoch is known.
 
 use configs::ConfigError;
 
 use super::Config;
 
-/// Each key in steps, and its form in epochs.
+/// Each key in steps, and its equivalent in epochs.
 pub(super) const FORMS: [[&str; 2]; 3] = [
     ["train.steps", "train.epochs"],
     ["solver.warmup_steps", "solver.warmup_epochs"],
@@ -13,7 +13,7 @@ pub(super) const FORMS: [[&str; 2]; 3] = [
 ];
 
 impl Config {
-    /// True if a length is given in epochs: [`Config::set_steps`] then decides what it is in steps.
+    /// True if a length is given in epochs: [`Config::set_steps`] then converts it to steps.
     pub fn counts_epochs(&self) -> bool {
         let (train, solver) = (&self.train, &self.solver);
         train.epochs.or(solver.warmup_epochs).is_some() || !solver.milestone_epochs.is_empty()
@@ -60,7 +60,7 @@ impl Config {
             solver.milestones = steps;
         }
         if let Some(epochs) = solver.warmup_epochs {
-            // Half of a step is none, up to the rounding of the product.
+            // Half a step counts as none, up to rounding.
             let steps = (epochs * steps_per_epoch as f64 + 1e-6) as u64;
             let most = if solver.warmup_steps == 0 { steps } else { solver.warmup_steps };
             solver.warmup_steps = steps.min(most);
@@ -113,7 +113,7 @@ mod tests {
             in_steps("tiny", &["train.epochs=0.001", "solver.warmup_steps=0"]).expect("steps").0,
             1
         );
-        // A warm-up in both forms is the shorter one.
+        // A warm-up in both forms is the shorter of the two.
         for (steps, warmup) in [(20, 20), (200, 35)] {
             let steps = format!("solver.warmup_steps={steps}");
             let set = ["train.epochs=36", "solver.warmup_epochs=1", &steps];
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    /// As for steps: a preset's warm-up gives way to a run that is cut short after it.
+    /// As for steps: a preset's warm-up is shortened if the run is shortened after it.
     #[test]
     fn a_later_layer_decides_the_form() {
         assert_eq!(in_steps("tiny", &["train.epochs=2"]), Ok((70, 35, vec![])));

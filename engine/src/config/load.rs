@@ -6,9 +6,9 @@ use configs::{ConfigError, Origin, Origins, Source};
 
 use super::{Config, schema};
 
-/// The origin of a warm-up that was cut along with the run.
+/// The origin of a warm-up that was shortened with the run.
 pub const HALF_THE_RUN: &str = "half of train.steps";
-/// The origin of groups that follow the batch.
+/// The origin of groups derived from the batch size.
 pub const OF_THE_BATCH: &str = "a divisor of the batch";
 
 impl Config {
@@ -25,7 +25,7 @@ impl Config {
         Ok(Self::load_with_origins(path, overrides)?.0)
     }
 
-    /// As [`Config::load`], with what sets each dotted key that is set.
+    /// Like [`Config::load`], with the origin of each dotted key that is set.
     ///
     /// # Errors
     /// Any [`ConfigError`].
@@ -38,8 +38,8 @@ impl Config {
         Ok((config, origins))
     }
 
-    /// As [`Config::load_with_origins`], but no warm-up is cut: for a run that has begun, and for
-    /// one by a benchmark's rules.
+    /// Like [`Config::load_with_origins`], but no warm-up is shortened: for a run that has begun,
+    /// and for one under a benchmark's rules.
     ///
     /// # Errors
     /// Any [`ConfigError`].
@@ -50,7 +50,7 @@ impl Config {
         load(Source::find(path.as_ref())?, overrides, Self::clone)
     }
 
-    /// As [`Config::load`], for detection: values that only training reads may be invalid.
+    /// Like [`Config::load`], for detection: values that only training reads may be invalid.
     ///
     /// # Errors
     /// Any [`ConfigError`].
@@ -71,7 +71,7 @@ impl Config {
     }
 }
 
-/// Merges a source, what it extends and the overrides; checks what `read` leaves of the values.
+/// Merges a source, what it extends and the overrides; checks the values that `read` returns.
 fn load(
     source: Source,
     overrides: &[String],
@@ -86,7 +86,7 @@ fn load(
     }
 }
 
-/// Takes the largest groups that divide the batch, if none are given, or if the batch was changed
+/// Selects the largest groups that divide the batch, if none are given, or if the batch was changed
 /// after they were set.
 fn fit_groups(config: &mut Config, origins: &mut Origins) {
     let layer = |key| origins.get(key).map_or(0, |origin: &Origin| origin.layer);
@@ -104,8 +104,8 @@ fn fit_groups(config: &mut Config, origins: &mut Origins) {
     }
 }
 
-/// Halves a warm-up that would not end, if the run was cut after it was set; where only the data
-/// says if it would, half of the run becomes its limit.
+/// Halves a warm-up that would not end, if the run was shortened after it was set; if only the data
+/// determines whether it would, half of the run becomes its limit.
 fn fit_warmup(config: &mut Config, origins: &mut Origins) {
     let layer = |key| origins.get(key).map_or(0, |origin: &Origin| origin.layer);
     let steps = layer("train.steps");

@@ -31,7 +31,7 @@ table! {
 }
 
 impl LossWeights {
-    /// Each loss by name, with the objects that it is about, and its weight.
+    /// Each loss by name, with the objects that it applies to, and its weight.
     pub(crate) fn all(&self) -> Vec<(&'static str, &'static str, f32)> {
         vec![$((stringify!($loss), $objects, self.$loss),)*]
     }

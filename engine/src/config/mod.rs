@@ -1,4 +1,4 @@
-//! The config of a run: its tables, and what must hold of their values.
+//! The config of a run: its tables, and the constraints on their values.
 //!
 //! ```
 //! use engine::config::Config;
@@ -164,7 +164,7 @@ impl Config {
         is_given || synthetic.is_some() || *val_fraction > 0.0 || self.eval.train_set
     }
 
-    /// True if the config asks for scores on the training data: by `eval.train_set`, or by the same
+    /// True if the config requests scores on the training data: by `eval.train_set`, or by the same
     /// files for both.
     pub fn is_scored_on_training_data(&self) -> bool {
         let data = &self.data;
@@ -203,7 +203,7 @@ impl Config {
     pub fn level_strides(&self) -> Vec<usize> {
         let stages = self.model.backbone.stages();
         if !self.model.backbone.has_pyramid() {
-            // The last but one of a C4 model.
+            // The last but one in a C4 model.
             let skipped = usize::from(self.model.backbone.is_c4());
             return stages.iter().rev().skip(skipped).take(1).map(|stage| stage.stride).collect();
         }

@@ -118,7 +118,7 @@ pub enum Optimizer {
 }
 
 impl Optimizer {
-    /// Each name, which is also that of a table, with facts about the rule.
+    /// Each name, which is also its table's name, with facts about the rule.
     pub(crate) const ALL: &[(&str, &Entry)] = &[
         $((stringify!($file_of_plain), &rules::$file_of_plain::ENTRY),)*
         $((stringify!($file), &rules::$file::ENTRY),)*
@@ -149,7 +149,7 @@ impl Optimizer {
         Self::ALL[self as usize].1
     }
 
-    /// True if a key of the config is of `[solver]` and means nothing to the rule.
+    /// True if a key of `[solver]` has no effect on the rule.
     pub(crate) fn ignores(self, key: &str) -> bool {
         let key = key.strip_prefix("solver.").unwrap_or_default();
         match key.split_once('.') {

@@ -1,19 +1,19 @@
-//! Names that other projects give a key, and onegraph's key or answer for each.
+//! Names that other projects use for a key, and onegraph's key or answer for each.
 
 use std::sync::LazyLock;
 
 use super::Optimizer;
 
-/// Names, and the key that they mean, or else a sentence.
+/// Names, and the key that they correspond to, or a message.
 type Row = (&'static [&'static str], &'static str);
 
-/// All names, those of optimizers among them.
+/// All names, including optimizers' names.
 pub(super) static SYNONYMS: LazyLock<Vec<Row>> = LazyLock::new(|| {
     let rules = Optimizer::ALL.iter().map(|(_, entry)| (entry.synonyms, "solver.optimizer"));
     OF_KEYS.iter().copied().chain(rules).collect()
 });
 
-/// The names of keys; a sentence begins with "onegraph".
+/// The names of keys; a message begins with "onegraph".
 const OF_KEYS: &[Row] = &[
     (&["epoch", "max_epochs", "num_epochs"], "train.epochs"),
     (&["max_iter", "max_iters", "iterations", "max_steps"], "train.steps"),

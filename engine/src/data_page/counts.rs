@@ -7,7 +7,7 @@ use crate::dataset::DataSet;
 use crate::model::detectors::Object;
 
 const PER_IMAGE: [usize; 9] = [0, 1, 2, 4, 8, 16, 32, 64, usize::MAX];
-/// Sizes of images on the page.
+/// Image sizes listed on the page.
 const SHOWN_SIZES: usize = 8;
 
 /// The contents of a data set.
@@ -15,7 +15,7 @@ const SHOWN_SIZES: usize = 8;
 pub(super) struct Counts {
     /// By class: name, and objects.
     classes: Vec<(String, usize)>,
-    /// By image: objects that are no crowds.
+    /// Objects that are not crowds, per image.
     per_image: Vec<usize>,
     /// By size of image, width and height: images.
     sizes: BTreeMap<(u32, u32), usize>,
@@ -88,7 +88,7 @@ impl Counts {
     }
 }
 
-/// How many values lie up to each bound, above the one before: low, high, count.
+/// How many values are up to each bound and above the previous one: low, high, count.
 fn binned(
     bounds: &[usize],
     values: impl Iterator<Item = usize> + Clone,

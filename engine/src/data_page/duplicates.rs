@@ -8,12 +8,12 @@ use crate::error::EngineError;
 use crate::picture::escape;
 use crate::progress::counted;
 
-/// An image: the set, and its place in that set's store.
+/// An image: the set, and its index in that set's store.
 type Place = (usize, usize);
 
 /// Pairs of images with the same pixels, the first occurrence first.
 pub(super) fn find(sets: &[(&str, DataSet)]) -> Result<Vec<[Place; 2]>, EngineError> {
-    // Equal checksums are no proof: a large set has some by chance.
+    // Equal checksums are not sufficient: a large set has some by chance.
     let mut seen: HashMap<(u32, [u32; 2]), Vec<Place>> = HashMap::new();
     let mut pairs = Vec::new();
     let [mut own, mut other] = [vec![], vec![]];

@@ -24,16 +24,16 @@ use crate::model::{detector, further_arrays, loss_layout};
 use crate::picture::escape;
 use crate::train::fill_rows;
 
-/// Images on the page, evenly from all.
+/// Images on the page, evenly spaced over all.
 const IMAGES: usize = 24;
 const EPOCHS: u32 = 3;
 /// Long side of a picture.
 const SIDE: u32 = 260;
-/// Qualities of the pictures, tried until they fit.
+/// JPEG qualities of the pictures, tried until they fit.
 const QUALITIES: [u8; 3] = [75, 50, 25];
 /// Most bytes of all pictures on the page.
 const BYTES: usize = 1_800_000;
-/// Side of the targets that masks are drawn from.
+/// Side of the mask targets.
 const MASK_SIDE: usize = 112;
 
 /// The section of images, each in its first epochs.
@@ -64,7 +64,7 @@ pub(super) fn section(config: &Config, data: &DataSet) -> Result<String, EngineE
     ))
 }
 
-/// Figures with their pictures in them, as good as fit.
+/// Figures with embedded pictures, at the best quality that fits.
 fn encoded(figures: &[(String, Vec<RgbImage>)]) -> Result<String, EngineError> {
     let mut html = String::new();
     for quality in QUALITIES {

@@ -1,4 +1,4 @@
-//! The classes of a run's data: those that several sets share, `data.classes`, and
+//! The classes of a run's data: common classes of several sets, `data.classes`, and
 //! `data.single_class`.
 
 use std::cmp::Reverse;
@@ -12,12 +12,12 @@ use super::Split;
 use crate::error::EngineError;
 use crate::progress::{Progress, counted};
 
-/// Number of names that are suggested for a wrong one.
+/// Number of suggestions for a misspelled name.
 const NEAREST: usize = 3;
 /// Most rows of the table of classes.
 const ROWS: usize = 30;
 
-/// The stores of a split under the classes that the config takes; says what is left out.
+/// The stores of a split under the classes that the config selects; prints what is omitted.
 ///
 /// # Errors
 /// [`EngineError::Usage`] for a class that the training data lacks, or if the validation data has
@@ -48,7 +48,7 @@ pub(super) fn read_as_one(
             names.join(", ")
         )));
     }
-    // Images that are held out are of the sets that were described.
+    // Held-out images belong to sets that were already described.
     let is_new = split == Split::Train || data.val_fraction == 0.0;
     if stores.stores().len() > 1 && is_new {
         progress.say(&table(&stores));
@@ -67,8 +67,8 @@ pub(super) fn read_as_one(
     Ok(stores)
 }
 
-/// The number of objects of each class in each set: first the classes that some set lacks,
-/// which may be one class under two names.
+/// The number of objects of each class in each set: first the classes missing from some set, which
+/// may be one class under two names.
 fn table(stores: &Stores) -> String {
     let (contents, by_set) = (stores.contents(), stores.objects_by_class());
     let counts = |label: u32| by_set.iter().map(move |of_set| of_set[label as usize]);
@@ -93,7 +93,7 @@ fn table(stores: &Stores) -> String {
     text
 }
 
-/// The names that are most like one, most likely first.
+/// The most similar names, most similar first.
 fn nearest<'a>(name: &str, names: &'a BTreeSet<String>) -> Vec<&'a str> {
     let likeness = |other: &str| {
         let [ours, theirs] = [name, other].map(str::to_lowercase);

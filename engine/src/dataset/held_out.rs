@@ -6,13 +6,13 @@ use dali::mix;
 use super::Split;
 
 /// True if the image of this [`dali::store::Stores::stable_id`] belongs to the split: every image
-/// belongs to one, whatever other images there are.
+/// belongs to one, regardless of the other images.
 pub(super) fn is_in_split(data: &Data, split: Split, stable_id: u64) -> bool {
     let is_held_out = data.val_fraction > 0.0 && share(stable_id) < data.val_fraction;
     data.val_fraction == 0.0 || is_held_out == (split == Split::Val)
 }
 
-/// The place of an id between 0 and 1: its hash.
+/// The hash of an id as a number between 0 and 1.
 fn share(id: u64) -> f64 {
     mix(id) as f64 / u64::MAX as f64
 }
@@ -28,14 +28,14 @@ mod tests {
             let held_out = (0..10_000).filter(|id| is_in_split(&data, Split::Val, *id)).count();
             let trained = (0..10_000).filter(|id| is_in_split(&data, Split::Train, *id)).count();
             assert_eq!(held_out + trained, 10_000);
-            // Four standard deviations of a binomial.
+            // Four standard deviations of a binomial distribution.
             let expected = 10_000.0 * fraction;
             let deviation = (expected * (1.0 - fraction)).sqrt();
             assert!((held_out as f64 - expected).abs() < 4.0 * deviation, "{held_out}");
         }
         let all = Data::default();
         assert!(is_in_split(&all, Split::Train, 7) && is_in_split(&all, Split::Val, 7));
-        // A split that changed would score old runs on images that they were trained on.
+        // A changed split would score old runs on images that they were trained on.
         let data = Data { val_fraction: 0.2, ..Data::default() };
         let held_out: Vec<u64> = (1..30).filter(|id| is_in_split(&data, Split::Val, *id)).collect();
         assert_eq!(held_out, [3, 10, 18, 21]);

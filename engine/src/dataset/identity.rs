@@ -6,10 +6,10 @@ use sha2::{Digest, Sha256};
 use super::DataSet;
 use crate::classes::stored_classes;
 
-/// Identity of data: that of each of its sets, joined by `+`. A set's identity is the SHA-256 over
-/// classes, images with the checksums of their pixels, and objects with their masks, wherever they
-/// are stored; then, if the set has keypoints, `:` and the SHA-256 over their names and values, and
-/// the areas that they are scored with.
+/// Identity of data: the identities of its sets, joined by `+`. A set's identity is the SHA-256
+/// over classes, images with the checksums of their pixels, and objects with their masks,
+/// regardless of where they are stored; then, if the set has keypoints, `:` and the SHA-256 over
+/// their names and values, and the areas used for scoring.
 pub(crate) fn identity_of(data: &DataSet) -> String {
     let sets = 0..data.store.stores().len();
     sets.map(|set| identity_of_set(data, set)).collect::<Vec<_>>().join("+")

@@ -1,4 +1,5 @@
-//! Ground truth under `model.boxes.legacy_plus_one`: corners are pixels, as in maskrcnn-benchmark.
+//! Ground truth under `model.boxes.legacy_plus_one`: corners are pixel indices, as in
+//! maskrcnn-benchmark.
 
 use dali::DaliError;
 use dali::loader::ImageRows;
@@ -6,9 +7,9 @@ use dali::store::{ImageRecord, ObjectView, Stores};
 
 use crate::rows::keep_objects;
 
-/// Corners (x1, y1, x2, y2) of a COCO box (x, y, width, height) as inclusive pixels of its image,
-/// whose first and last pixels bound them: `BoxList.convert("xyxy")` and `clip_to_image`. `None`
-/// for a box that then has no extent, which training leaves out.
+/// Corners (x1, y1, x2, y2) of a COCO box (x, y, width, height) as inclusive pixels, clipped to the
+/// image: `BoxList.convert("xyxy")` and `clip_to_image`. `None` for a box without extent, which
+/// training omits.
 pub fn inclusive_box(
     [x, y, width, height]: [f32; 4],
     image_height: u32,
@@ -22,8 +23,8 @@ pub fn inclusive_box(
     (clipped[3] > clipped[1] && clipped[2] > clipped[0]).then_some(clipped)
 }
 
-/// An image and its objects that have rows in a batch, in their order: no crowds and, if boxes are
-/// `inclusive`, none without extent.
+/// An image and its objects that have rows in a batch, in order: no crowds and, if boxes are
+/// `inclusive`, only those with an extent.
 pub(crate) fn objects_with_rows(
     store: &Stores,
     image: usize,
@@ -38,7 +39,8 @@ pub(crate) fn objects_with_rows(
     (record, objects)
 }
 
-/// Replaces the boxes of an image's rows by inclusive ones, and closes up over those left out.
+/// Replaces the boxes of an image's rows by inclusive ones, and removes the rows of omitted
+/// objects.
 pub(crate) fn make_inclusive(
     store: &Stores,
     image: usize,
@@ -46,7 +48,7 @@ pub(crate) fn make_inclusive(
 ) -> Result<(), DaliError> {
     let record = store.image(image);
     let (height, width) = (record.height, record.width);
-    // The loader's rows hold the objects that are no crowds, in the store's order.
+    // The loader's rows are the objects that are not crowds, in the store's order.
     let objects = record.objects.map(|i| store.object(i)).filter(|object| !object.crowd);
     let boxes: Vec<_> = objects.map(|o| inclusive_box(o.bbox_xywh, height, width)).collect();
     let left: Vec<usize> = (0..boxes.len()).filter(|&i| boxes[i].is_some()).collect();

@@ -1,5 +1,5 @@
-//! The keypoints of a data set: their order, which is that of the model, and the pairs of them that
-//! change places in a flipped image.
+//! The keypoints of a data set: their order, which is also the model's, and the pairs that swap
+//! places in a flipped image.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl DataSet {
         of_model(config, &self.store).map(|known| known.names.clone()).unwrap_or_default()
     }
 
-    /// The views of its images in training.
+    /// The views of its images for training.
     pub(crate) fn views(&self, config: &Config) -> Views {
         let views = Views::new(config);
         let forbids =
@@ -26,8 +26,8 @@ impl DataSet {
         if forbids { views.unflipped() } else { views }
     }
 
-    /// Lists the keypoints in the order of the model's, `names`, which `whose` has; none: as they
-    /// are.
+    /// Reorders the keypoints to the model's order, `names`, where `whose` is the model in
+    /// messages; no names: unchanged.
     ///
     /// # Errors
     /// [`EngineError::Usage`] if the data has other keypoints.
@@ -59,7 +59,7 @@ impl DataSet {
         ))))
     }
 
-    /// For each keypoint, in the order of the data's file, its place in the model's order; `None`
+    /// For each keypoint, in the order of the data's file, its index in the model's order; `None`
     /// if the orders are the same.
     pub(crate) fn keypoints_of_file(&self) -> Option<Vec<usize>> {
         let known = self.store.contents().keypoints.as_ref()?;
@@ -73,18 +73,18 @@ pub(super) fn of_model<'a>(config: &Config, store: &'a Stores) -> Option<&'a Key
     store.contents().keypoints.as_ref().filter(|_| config.model.kind.has_keypoints())
 }
 
-/// True if images are not flipped, since neither names nor the config say which keypoints change
-/// places. One keypoint alone is on the axis.
+/// True if images are not flipped, since neither names nor the config determine which keypoints
+/// swap places. A single keypoint is on the axis.
 fn forbid_flips(config: &Config, known: &Keypoints) -> bool {
     let count = known.names.len();
     let is_given = config.model.keypoint_head.flip_pairs.is_some();
     count > 1 && !is_given && known.mirrored().into_iter().eq(0..count)
 }
 
-/// Sentences on the keypoints that change places in the flipped images of training.
+/// Messages about the keypoints that swap places in flipped training images.
 ///
 /// # Errors
-/// [`EngineError::Usage`] for pairs of other keypoints.
+/// [`EngineError::Usage`] for pairs of unknown keypoints.
 pub(super) fn flips(config: &Config, known: &Keypoints) -> Result<Vec<String>, EngineError> {
     const KEY: &str = "model.keypoint_head.flip_pairs";
     let (names, input) = (plain(&known.names.join(", ")), &config.input);

@@ -1,4 +1,4 @@
-//! The stores of a split: opened, made from COCO files, or drawn; made again if one is damaged or
+//! The stores of a split: opened, built from COCO files, or generated; rebuilt if one is damaged or
 //! its sources have changed.
 
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::remote::{is_remote, local, open_store};
 /// Opens a store.
 type Open = fn(&Path) -> Result<Store, DaliError>;
 
-/// Opens the stores of a split, by `open` or after one is made, where the config names none.
+/// Opens the stores of a split with `open`, building one first if the config names none.
 pub(super) fn open(
     config: &Config,
     split: Split,
@@ -67,7 +67,7 @@ pub(super) fn open(
         _ => Err(none()),
     };
     let stores: Vec<Store> = sets.iter().enumerate().map(store).collect::<Result<_, _>>()?;
-    // Images that are held out are of the sets that training reads.
+    // Held-out images belong to sets that training reads.
     for store in stores.iter().filter(|_| source == split) {
         for doubt in &store.header().doubts {
             progress.say(&format!("warning: {}: {doubt}", store.path().display()));
@@ -76,7 +76,7 @@ pub(super) fn open(
     Ok(stores)
 }
 
-/// The store at `dir`, which a run made, or why it is made again; `None` if there is none.
+/// The store at `dir`, which a run built, or the reason to rebuild it; `None` if there is none.
 fn find(dir: &Path, open: Open) -> Result<Option<Result<Store, String>>, EngineError> {
     if !dir.is_dir() {
         return Ok(None);
@@ -119,7 +119,7 @@ fn drawn(
         EngineError::Usage(format!("data.synthetic.image_size is {size}; it must be at most 4096"))
     })?;
     let (height, width, out) = (side, side, dir.to_path_buf());
-    // One of our sets without its store is drawn again; anything else there is left alone.
+    // One of our sets without its store is generated again; anything else there is left unchanged.
     let overwrite = dir.is_dir();
     let options = synthetic::SyntheticOptions { count, seed, height, width, out, overwrite };
     let title = format!("drawing {count} images into {}", dir.display());
@@ -127,8 +127,8 @@ fn drawn(
     Ok(open(&store)?)
 }
 
-/// The report of data just made; `None` if another process has made them first: their name says
-/// what they are, so they are as good.
+/// The report of data just built; `None` if another process was faster: stores of the same name
+/// have the same contents.
 fn made(result: Result<PrepReport, DaliError>) -> Result<Option<PrepReport>, DaliError> {
     match result {
         Err(DaliError::AlreadyMade { path } | DaliError::Exists { path }) => {
@@ -139,7 +139,8 @@ fn made(result: Result<PrepReport, DaliError>) -> Result<Option<PrepReport>, Dal
     }
 }
 
-/// The store of COCO files, made once, next to the run's data: its name encodes what it depends on.
+/// The store of COCO files, built once, next to the run's data: its name encodes what it depends
+/// on.
 fn prepared(
     config: &Config,
     split: Split,
@@ -154,7 +155,7 @@ fn prepared(
     };
     let empty = match split {
         Split::Train if data.val_fraction == 0.0 => data.empty,
-        // A store of both splits has the images that validation keeps.
+        // A store of both splits has all images that validation keeps.
         Split::Train | Split::Val => EmptyImages::Keep,
     };
     let pixels = data.pixels;
@@ -186,7 +187,7 @@ fn prepared(
     Ok(Store::open(&out)?)
 }
 
-/// Why a sound store does not match the files; `None` if it does.
+/// Why a valid store does not match the files; `None` if it does.
 fn outdated(store: &Store, images: &Path, key: &str) -> Option<String> {
     let what = match store.changed_source(images) {
         Some(change) => format!("{change} since the store was made"),

@@ -1,4 +1,4 @@
-//! Images that sets share, by size, length and checksum of their stored pixels.
+//! Images that occur in several sets, by size, length and checksum of their stored pixels.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use dali::store::Stores;
 use super::{DataSet, Split};
 use crate::progress::counted;
 
-/// Equal for copies of an image, and by chance for hardly any two others.
+/// Equal for copies of an image; hardly ever equal for different images.
 type Stamp = ([u32; 2], u64, u32);
 
 fn stamp(store: &Stores, image: usize) -> Stamp {
@@ -17,8 +17,8 @@ fn stamp(store: &Stores, image: usize) -> Stamp {
 }
 
 impl DataSet {
-    /// The number of its images at these positions that `other` uses too. Parts of the same stores
-    /// share no image, though it may be stored twice.
+    /// Number of its images at these positions that `other` also uses. Parts of the same stores
+    /// have no image in common, though it may be stored twice.
     pub(crate) fn count_shared(&self, positions: &[usize], other: &DataSet) -> usize {
         let paths = |data: &DataSet| -> Vec<_> {
             data.store.stores().map(|store| store.path().canonicalize().ok()).collect()
@@ -32,7 +32,7 @@ impl DataSet {
     }
 }
 
-/// A warning of images that several of the joined sets have.
+/// A warning about images that occur in several of the joined sets.
 pub(super) fn repeated(
     data: &Data,
     split: Split,
@@ -41,7 +41,7 @@ pub(super) fn repeated(
     let key = match split {
         _ if store.stores().len() == 1 => return None,
         Split::Train => "data.train",
-        // The sets are those of the training data.
+        // Validation reads the same sets as training.
         Split::Val if data.val_fraction > 0.0 => return None,
         Split::Val => "data.val",
     };

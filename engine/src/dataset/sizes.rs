@@ -1,4 +1,4 @@
-//! Network sizes that are drawn for each epoch, and padded shapes that hold them.
+//! Network sizes that are sampled for each epoch, and padded shapes that hold them.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use dali::store::Stores;
 
 use crate::view::Views;
 
-/// Epochs whose sizes the shapes are chosen for.
+/// Number of epochs whose sizes determine the shapes.
 const EPOCHS: u64 = 8;
 
-/// The shapes for the images in use, and their sizes of each epoch. An image is landscape or
-/// portrait as its source is, or all are of one kind where the largest shape is a square, so that
-/// every epoch has as many batches.
+/// The shapes for the images in use, and their sizes in each epoch. An image is landscape or
+/// portrait like its source, or all are of one kind if the largest shape is a square, so that every
+/// epoch has the same number of batches.
 pub(super) fn drawn(
     input: &Input,
     store: &Stores,

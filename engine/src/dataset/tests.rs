@@ -1,4 +1,4 @@
-//! The identity of data, and what is said of the images in use.
+//! The identity of data, and warnings about the images in use.
 
 use std::fs;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::evaluate::EvaluationSet;
 
-/// The config `micro` with changes, and a split of the set that it draws into the folder.
+/// The config `micro` with changes, and a split of the set that it generates in the folder.
 pub(crate) fn micro(split: Split, set: &[&str]) -> (tempfile::TempDir, Config, DataSet) {
     let folder = tempfile::tempdir().expect("a folder");
     let dir = format!("data.synthetic.dir={}", folder.path().display());
@@ -19,7 +19,7 @@ pub(crate) fn micro(split: Split, set: &[&str]) -> (tempfile::TempDir, Config, D
     (folder, config, data)
 }
 
-/// Four images of shapes with keypoints, in stores with edited annotations.
+/// Four synthetic images with keypoints, in stores with edited annotations.
 struct Drawn(tempfile::TempDir);
 
 impl Drawn {
@@ -85,7 +85,7 @@ fn identity_covers_keypoints_and_matches_one_without() {
     assert_eq!(without, older, "as older programs wrote it");
 }
 
-/// Ids of the images in use, and the warnings of them.
+/// Ids of the images in use, and the warnings about them.
 fn used(store: &Store, split: Split, set: &[&str]) -> Result<(Vec<u64>, String), String> {
     let set: Vec<String> = set.iter().map(ToString::to_string).collect();
     let config = Config::load("micro", &set).expect("a config");
@@ -134,7 +134,7 @@ fn images_in_use_follow_objects_and_limits() {
     }
 }
 
-/// A head fills its rows by these objects: one that is left out must not shift the others.
+/// A head fills its rows by these objects: an omitted object must not shift the others.
 #[test]
 fn objects_with_rows_are_those_of_the_boxes() {
     let store = Drawn::new().store("rows", |c| {

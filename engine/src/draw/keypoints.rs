@@ -31,7 +31,7 @@ const LIMBS: [[usize; 2]; 19] = [
     [4, 6],
 ];
 
-/// Draws an object's keypoints, `None` for one that is not there, at these pixels of the canvas.
+/// Draws an object's keypoints, `None` for a missing one, at these pixels of the canvas.
 pub(super) fn draw(canvas: &mut RgbImage, points: &[Option<[i32; 2]>], colour: Rgb<u8>) {
     let limbs = if points.len() == PERSON { &LIMBS[..] } else { &[] };
     for limb in limbs {

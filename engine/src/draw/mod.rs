@@ -10,7 +10,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use crate::error::EngineError;
 use crate::evaluate::{Found, Image, ImageDetections, MAX_DRAWN};
 
-/// Small images are enlarged to this long side, so that a person can see them.
+/// Small images are enlarged to this long side, to be legible.
 const LEGIBLE_SIDE: usize = 640;
 /// Space between the pictures of a sheet, in pixels.
 const GAP: u32 = 8;
@@ -20,7 +20,7 @@ const RIM: i32 = 1;
 /// Opacity of the object's colour inside its mask.
 const TINT: f32 = 0.45;
 
-/// Draws the detections that score at least `min_score` onto the image, the best on top.
+/// Draws the detections that score at least `min_score` onto the image, the highest-scoring on top.
 pub fn picture(
     image: &Image,
     detections: &ImageDetections,
@@ -65,7 +65,7 @@ pub fn picture_of_truth_at(
     tagged_picture(image, objects, class_names, (0.0, Tags::Names), scale)
 }
 
-/// Whole enlargement of a small image, so that a person can see it.
+/// Integer enlargement factor of a small image, to be legible.
 fn legible_scale(image: &Image) -> f32 {
     (LEGIBLE_SIDE / image.height.max(image.width).max(1)).clamp(1, 8) as f32
 }
@@ -77,7 +77,7 @@ fn scale_to(image: &Image, side: u32) -> f32 {
 /// A picture as PNG.
 ///
 /// # Errors
-/// An encoder that fails, as a fault of the file to be written.
+/// An encoder error, reported as an error of the output file.
 pub fn png(picture: &RgbImage) -> Result<Vec<u8>, EngineError> {
     let mut bytes = std::io::Cursor::new(Vec::new());
     picture.write_to(&mut bytes, image::ImageFormat::Png).map_err(|e| EngineError::Io {
@@ -87,10 +87,10 @@ pub fn png(picture: &RgbImage) -> Result<Vec<u8>, EngineError> {
     Ok(bytes.into_inner())
 }
 
-/// A picture as JPEG of a quality from 1 to 100.
+/// A picture as JPEG with a quality from 1 to 100.
 ///
 /// # Errors
-/// An encoder that fails, as a fault of the file to be written.
+/// An encoder error, reported as an error of the output file.
 pub(crate) fn jpeg(picture: &RgbImage, quality: u8) -> Result<Vec<u8>, EngineError> {
     let mut bytes = Vec::new();
     let mut encoder = Encoder::new(&mut bytes, quality);
@@ -136,7 +136,7 @@ fn tagged_picture(
         draw_box(&mut canvas, object.bbox.map(|v| (v * scale) as i32), colour(*i));
     }
     for (i, object) in shown.iter().rev() {
-        // Annotated keypoints may lack a label; detected ones are all there.
+        // Annotated keypoints may lack a label; all detected ones are present.
         let is_there = |point: &[f32; 3]| matches!(tags, Tags::Scores) || point[2] > 0.0;
         let place = |p: &[f32; 3]| is_there(p).then(|| [p[0], p[1]].map(|v| (v * scale) as i32));
         let points: Vec<_> = object.keypoints.iter().flatten().map(place).collect();
@@ -160,7 +160,7 @@ fn tagged_picture(
     canvas
 }
 
-/// Predictions of one number by heads of one's own, as a tag shows them.
+/// Scalar predictions of custom heads, as a tag shows them.
 fn numbers(object: &Found) -> String {
     let single = object.further.iter().filter(|(_, values)| values.len() == 1);
     single.map(|(name, values)| format!(" {name} {:.2}", values[0])).collect()
@@ -182,7 +182,7 @@ pub fn sheet(pictures: &[RgbImage], columns: usize) -> RgbImage {
     canvas
 }
 
-/// A colour per object, far from its neighbours': hues by the golden ratio.
+/// A colour per object, far from its neighbours': hues at golden ratio steps.
 fn colour(i: usize) -> Rgb<u8> {
     let hue = (i as f32 * 0.618_034 + 0.03).fract() * 6.0;
     let ramp = |shift: f32| {
@@ -193,7 +193,7 @@ fn colour(i: usize) -> Rgb<u8> {
     Rgb([ramp(3.0), ramp(1.0), ramp(5.0)])
 }
 
-/// Tints the mask and draws its edge, a pixel of the canvas wide.
+/// Tints the mask and draws its edge, one canvas pixel wide.
 fn draw_mask(canvas: &mut RgbImage, object: &Found, colour: Rgb<u8>) {
     let Some(mask) = &object.mask else { return };
     let (height, width) = (mask.height as usize, mask.width as usize);
@@ -219,7 +219,7 @@ fn draw_mask(canvas: &mut RgbImage, object: &Found, colour: Rgb<u8>) {
     }
 }
 
-/// A coloured outline between two dark ones, so that it is seen on any ground.
+/// A coloured outline between two dark ones, visible on any background.
 fn draw_box(canvas: &mut RgbImage, [x1, y1, x2, y2]: [i32; 4], colour: Rgb<u8>) {
     let dark = Rgb([0; 3]);
     let rings = (-RIM..0).chain(LINE..LINE + RIM).map(|t| (t, dark));
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(*hidden.get_pixel(240, 280), Rgb([100; 3]), "below the threshold");
     }
 
-    /// The first 500 are drawn, and the rest is counted.
+    /// The first 500 are drawn, and the rest are counted.
     #[test]
     fn picture_of_many_objects_draws_some_and_says_so() {
         let at = |i: usize| {

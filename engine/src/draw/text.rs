@@ -1,4 +1,4 @@
-//! Tags: short text in an 8x8 bitmap font on a filled ground.
+//! Tags: short text in an 8x8 bitmap font on a filled background.
 
 use font8x8::{BASIC_FONTS, GREEK_FONTS, LATIN_FONTS, UnicodeFonts};
 use image::{Rgb, RgbImage};
@@ -32,7 +32,8 @@ pub(super) fn draw_tag(canvas: &mut RgbImage, text: &str, x: i32, y: i32, colour
     }
 }
 
-/// The bitmaps of a text: ASCII, Latin-1 and Greek; one question mark for any run of others.
+/// The bitmaps of a text: ASCII, Latin-1 and Greek; one question mark for each run of other
+/// characters.
 fn glyphs(text: &str) -> Vec<[u8; 8]> {
     let unknown = BASIC_FONTS.get('?').unwrap_or([0x7E; 8]);
     let known = |c| BASIC_FONTS.get(c).or(LATIN_FONTS.get(c)).or(GREEK_FONTS.get(c));

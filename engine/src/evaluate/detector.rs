@@ -22,7 +22,8 @@ use crate::runtime::{Backend, Executor, Inputs, ModelState, Slot, copy_inputs, o
 /// Seconds spent in each stage of one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Stages {
-    /// Writing images and sizes into the slot that the program, or the copy to a device, reads.
+    /// Writing images and sizes into the slot that the program, or the copy to a device, reads
+    /// from.
     pub fill: f64,
     /// The program, from its start until the host sees its end: resizing, network, boxes, mask
     /// probabilities. On a device it starts with the copy of the inputs.
@@ -33,7 +34,7 @@ pub struct Stages {
     pub paste: f64,
 }
 
-/// The model's outputs for a batch, as they left the device: boxes at network size, and for each
+/// The model's outputs for a batch, as read from the device: boxes at network size, and for each
 /// the probabilities of its mask, 28x28 in most models.
 #[derive(Debug)]
 pub(super) struct RawDetections {
@@ -42,7 +43,7 @@ pub(super) struct RawDetections {
 }
 
 impl RawDetections {
-    /// The objects of each image: boxes at its size, and masks as runs.
+    /// The objects of each image: boxes at its size, and run-length encoded masks.
     pub(super) fn objects(&self, config: &Config) -> Vec<ImageDetections> {
         self.outputs.split(config, &self.sources)
     }
@@ -74,8 +75,8 @@ impl Detector {
     /// training.
     ///
     /// # Errors
-    /// A config that describes no program, the state of another model, or a device that fails: all
-    /// detected here.
+    /// A config that describes no valid program, the state of another model, or a device that
+    /// fails: all detected here.
     pub fn new(
         config: &Config,
         shapes: &[PaddedShape],
@@ -124,7 +125,7 @@ impl Detector {
     /// Detects on up to `batch_size` images that fit padded shape `shape`.
     ///
     /// # Errors
-    /// A config that describes no program; [`EngineError::Interrupted`].
+    /// A config that describes no valid program; [`EngineError::Interrupted`].
     pub fn run(
         &mut self,
         shape: usize,
@@ -152,8 +153,8 @@ impl Detector {
         Ok((found, stages))
     }
 
-    /// Runs the model on a batch; its masks are not made yet. A device keeps a copy of the inputs
-    /// in the memory `keep`, which has room for [`Self::buffer_bytes`].
+    /// Runs the model on a batch, without pasting its masks. A device keeps a copy of the inputs in
+    /// the memory `keep`, of at least [`Self::buffer_bytes`] bytes.
     ///
     /// # Errors
     /// As for [`Self::run`].
@@ -186,7 +187,7 @@ impl Detector {
         Ok((raw, Stages { fill, program, read: lap(), paste: 0.0 }))
     }
 
-    /// Like [`Self::run_raw`] on a batch whose inputs a device has kept.
+    /// Like [`Self::run_raw`] on a batch whose inputs were kept on the device.
     ///
     /// # Errors
     /// As for [`Self::run`].
@@ -205,7 +206,7 @@ impl Detector {
         Ok(RawDetections { outputs: Outputs::read(&self.config, executor)?, sources })
     }
 
-    /// Runs each program of a device once on no images; the CPU has nothing to load.
+    /// Runs each program of a device once on zero images; the CPU has nothing to load.
     ///
     /// # Errors
     /// Device errors.
@@ -224,7 +225,7 @@ impl Detector {
         &self.config
     }
 
-    /// Bytes of the memory that a batch's inputs are copied from, gaps included.
+    /// Bytes of the memory that a batch's inputs are copied from, padding included.
     pub(super) fn buffer_bytes(&self, shape: usize) -> usize {
         let slot = self.planned[shape].as_ref().map(|planned| &planned.slot);
         slot.map_or(0, |slot| slot.memory().as_ref().len())
@@ -236,8 +237,8 @@ impl Detector {
         slot.map_or(0, |slot| slot.arrays().map(|(_, bytes)| bytes.len()).sum())
     }
 
-    /// Why nothing was found on an image, if that is because the model computes values that are not
-    /// finite: it runs once more on the host, in f32, which takes several times as long.
+    /// The reason why nothing was found on an image, if the model computes non-finite values: it
+    /// runs once more on the host, in f32, which takes several times as long.
     ///
     /// # Errors
     /// As for [`Self::run`].
@@ -307,16 +308,16 @@ pub struct DetectionMemory {
 }
 
 impl DetectionMemory {
-    /// Makes room for other passes of an evaluation.
+    /// Adds the memory of other detection passes of an evaluation.
     pub(crate) fn add(&mut self, other: Self) {
         self.arena_bytes = self.arena_bytes.max(other.arena_bytes);
         self.input_bytes += other.input_bytes;
     }
 
-    /// Plans what [`Detector::new`] plans of these arguments; allocates nothing.
+    /// Plans what [`Detector::new`] would plan for these arguments; allocates nothing.
     ///
     /// # Errors
-    /// A config that describes no program.
+    /// A config that describes no valid program.
     pub fn plan(
         config: &Config,
         shapes: &[PaddedShape],
@@ -340,7 +341,7 @@ impl DetectionMemory {
     }
 }
 
-/// The detection pass on so many images of a padded shape, each of so many bytes.
+/// The detection pass on `images` images of a padded shape, each of `pixels` bytes.
 fn spec(
     config: &Config,
     padded: PaddedShape,
@@ -360,12 +361,12 @@ fn spec(
     }
 }
 
-/// Bytes of source pixels that an image of a padded shape gets at first.
+/// Bytes of source pixels initially reserved for an image of a padded shape.
 fn room(pixels: usize, padded: &PaddedShape) -> usize {
     pixels.max(3 * padded.area())
 }
 
-/// Looks at what nodes read: an output that nothing reads has no values.
+/// Observes the inputs of nodes: an output that nothing reads has no values.
 #[derive(Debug, Default)]
 struct Read(FirstNonFinite);
 

@@ -37,8 +37,8 @@ pub(super) fn of_images(data: &DataSet, images: &[usize]) -> Result<GroundTruth,
     Ok(GroundTruth::from_parts(gt_images, annotations, categories)?)
 }
 
-/// The annotated objects of one image, for a picture; crowds are left out, and masks of objects
-/// that no picture shows.
+/// The annotated objects of one image, for a picture; crowds are omitted, and masks of objects
+/// beyond those that are drawn.
 pub(super) fn objects(data: &DataSet, image: usize) -> Result<ImageDetections, EngineError> {
     let record = data.store.image(data.images[image]);
     let (height, width) = (record.height, record.width);

@@ -1,4 +1,4 @@
-//! Images to detect on.
+//! Images for detection.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use dali::decode::{DecodeFault, Exif, turned, turned_size};
 
 use crate::error::EngineError;
 
-/// An image to detect on.
+/// An image for detection.
 #[derive(Debug, Clone)]
 pub struct Image {
     /// Id in the results.
@@ -40,9 +40,9 @@ impl Image {
         Ok(Self { id, height, width, rgb })
     }
 
-    /// Reads a JPEG or PNG of at most `max_pixels`, turned upright as its EXIF orientation says if
-    /// that is to be applied. Also returns what a user should know of its conversion to 8 bits, as
-    /// the end of a sentence about the file.
+    /// Reads a JPEG or PNG of at most `max_pixels`, and applies its EXIF orientation if requested.
+    /// Also returns a remark on its conversion to 8 bits for the user, to be printed after the file
+    /// name.
     ///
     /// # Errors
     /// [`EngineError::Io`] or [`EngineError::Image`] names the file.
@@ -60,7 +60,7 @@ impl Image {
     /// Like [`Self::read`], from a file's bytes.
     ///
     /// # Errors
-    /// Why they are no such image; completes a sentence that names the file.
+    /// The reason why it is not such an image, to be printed after the file name.
     pub fn decode(
         bytes: &[u8],
         id: u64,

@@ -1,4 +1,5 @@
-//! Images of an evaluation that stay on the device: decoded and copied once, not at each epoch.
+//! Images of an evaluation that stay on the device: decoded and copied once, not in each
+//! evaluation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,8 +10,8 @@ use graph::GraphError;
 use crate::error::EngineError;
 use crate::runtime::Backend;
 
-/// The inputs of batches, as their programs read them, in memory of the device. On the CPU nothing
-/// is kept.
+/// The inputs of batches, as their programs read them, in device memory. On the CPU nothing is
+/// kept.
 #[derive(Debug)]
 pub(super) struct KeptInputs {
     device: Option<Arc<dyn Device>>,
@@ -27,7 +28,7 @@ impl KeptInputs {
         Self { device: None, batches: HashMap::new(), bytes: 0, most: None }
     }
 
-    /// Keeps what runs from now on.
+    /// Keeps batches that run from now on.
     pub(super) fn on(backend: &Backend) -> Self {
         let device = match backend {
             Backend::Device(device) => Some(device.clone()),
@@ -42,8 +43,7 @@ impl KeptInputs {
     }
 
     /// Memory for `bytes` bytes of the inputs of a batch, for [`Self::keep`] or [`Self::give_up`];
-    /// `None` if no more are to be kept. Half of the memory that was free at first is left to
-    /// others.
+    /// `None` if no more are to be kept. Half of the initially free memory is left for other uses.
     ///
     /// # Errors
     /// Device errors.
@@ -59,7 +59,7 @@ impl KeptInputs {
         Ok(Some(device.alloc(bytes).map_err(GraphError::from)?))
     }
 
-    /// Notes that the inputs of `batch` are in `memory` of `bytes` bytes.
+    /// Records that the inputs of `batch` are in `memory` of `bytes` bytes.
     pub(super) fn keep(&mut self, batch: &[usize], memory: DevicePtr, bytes: usize) {
         self.bytes += bytes;
         self.batches.insert(batch.to_vec(), memory);
@@ -68,12 +68,12 @@ impl KeptInputs {
     /// Frees memory that was not filled.
     pub(super) fn give_up(&self, memory: DevicePtr) {
         if let Some(device) = &self.device {
-            // The fault that kept it from being filled is reported instead.
+            // The error that prevented filling it is reported instead.
             let _ = device.free(memory);
         }
     }
 
-    /// Bytes that are kept.
+    /// Bytes kept.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -83,7 +83,7 @@ impl Drop for KeptInputs {
     fn drop(&mut self) {
         let Some(device) = &self.device else { return };
         for memory in self.batches.values() {
-            // The device may be gone; nobody is left to report it to.
+            // The device may be gone, and an error cannot be reported here.
             let _ = device.free(*memory);
         }
     }

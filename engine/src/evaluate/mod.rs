@@ -1,4 +1,4 @@
-//! Evaluation: detections on a data set, masks pasted at image size, and COCO's scores.
+//! Evaluation: detections on a data set, masks pasted at image size, and COCO metrics.
 
 mod detector;
 mod ground_truth;
@@ -40,10 +40,10 @@ pub use split::Gathered;
 pub(crate) use trained::config_beside;
 pub use trained::{TrainedCheckpoint, TrainedModel};
 
-/// Batches that the model may be ahead of the thread that makes their masks.
+/// Batches that the model may be ahead of the thread that pastes their masks.
 const AHEAD: usize = 4;
 
-/// Most objects that are drawn on a picture, which then says so.
+/// Maximum number of objects drawn on a picture, which states if there are more.
 pub(crate) const MAX_DRAWN: usize = 500;
 
 /// Batches that are decoded ahead of the model.
@@ -56,9 +56,9 @@ pub struct Evaluation {
     pub scores: BTreeMap<IouType, Summary>,
     /// All detections, as COCO results.
     pub detections: Vec<Detection>,
-    /// Scores of the model's own, by name.
+    /// The model's additional scores, by name.
     pub numbers: Vec<(String, f64)>,
-    /// For each keypoint of the data's file its place in a detection, if the orders differ.
+    /// For each keypoint of the data's file its index in a detection, if the orders differ.
     pub keypoint_order: Option<Vec<usize>>,
 }
 
@@ -110,7 +110,7 @@ pub struct Evaluator {
     kept: KeptInputs,
 }
 
-/// Detections, each with its image's position among those that were asked for.
+/// Detections, each with its image's position in the requested list.
 type Positioned = Vec<(usize, ImageDetections)>;
 
 impl Evaluator {
@@ -118,7 +118,7 @@ impl Evaluator {
     /// trained model's. Reads no annotation yet.
     ///
     /// # Errors
-    /// A config that describes no program, or a state of another model.
+    /// A config that describes no valid program, or a state of another model.
     pub fn new(
         config: &Config,
         mut data: DataSet,
@@ -136,7 +136,7 @@ impl Evaluator {
     /// Memory that [`Self::new`] takes in addition to the state, on a device; on the CPU, at most.
     ///
     /// # Errors
-    /// A config that describes no program.
+    /// A config that describes no valid program.
     pub fn memory(
         config: &Config,
         data: &DataSet,
@@ -147,7 +147,7 @@ impl Evaluator {
         DetectionMemory::plan(config, &shapes, classes, room(config, data), backend)
     }
 
-    /// From now on images that were detected on stay on the device, for the next evaluation.
+    /// From now on the images of detected batches stay on the device, for the next evaluation.
     pub fn keep_images(&mut self, backend: &Backend) {
         self.kept = KeptInputs::on(backend);
     }
@@ -188,8 +188,8 @@ impl Evaluator {
     }
 
     /// Detections on some batches, with the positions of their images in `images`; calls `done`
-    /// after each. While the model runs on a batch, one thread decodes the next, and another makes
-    /// masks of the one before.
+    /// after each. While the model runs on a batch, one thread decodes the next, and another pastes
+    /// the masks of the previous one.
     fn detect_batches(
         &mut self,
         state: &mut ModelState,
@@ -218,7 +218,7 @@ impl Evaluator {
                 let load_all = |batch: Vec<usize>| {
                     batch.par_iter().map(load).collect::<Result<Vec<Image>, EngineError>>()
                 };
-                // Until all are decoded, or whoever takes them has given up.
+                // Until all are decoded, or the receiver is dropped.
                 not_kept.into_iter().all(|batch| hand.send(load_all(batch)).is_ok())
             });
             let (give, take) = std::sync::mpsc::sync_channel::<(Vec<usize>, RawDetections)>(AHEAD);
@@ -241,7 +241,7 @@ impl Evaluator {
                 };
                 bar.inc(positions.len() as u64);
                 done();
-                // The thread takes all that it is given, unless it panics.
+                // The thread receives all batches, unless it panics.
                 let _ = give.send((positions, raw));
             }
             drop(give);
@@ -255,7 +255,7 @@ impl Evaluator {
     }
 
     /// Runs the model on a batch of one padded shape, given by positions in the data set, whose
-    /// inputs the device has kept.
+    /// inputs were kept on the device.
     fn detect_kept(
         &mut self,
         state: &mut ModelState,
@@ -271,8 +271,8 @@ impl Evaluator {
         self.detector.run_kept(shape, sources.collect(), kept, state)
     }
 
-    /// The same for images that were decoded. On a device they may be kept there for the next time,
-    /// as far as there is room.
+    /// The same for images that were just decoded. On a device they may be kept there for the next
+    /// time, memory permitting.
     fn detect_batch(
         &mut self,
         state: &mut ModelState,
@@ -291,7 +291,7 @@ impl Evaluator {
         Ok(ran?.0)
     }
 
-    /// Why nothing was found, if the model computes values that are not finite
+    /// The reason why nothing was found, if the model computes non-finite values
     /// ([`Detector::why_nothing`]).
     ///
     /// # Errors
@@ -304,7 +304,7 @@ impl Evaluator {
         self.detector.why_nothing(shape, &image, state)
     }
 
-    /// Runs each program of a device once on no images.
+    /// Runs each program of a device once on zero images.
     ///
     /// # Errors
     /// Device errors.
@@ -317,7 +317,7 @@ impl Evaluator {
         &self.set
     }
 
-    /// Bytes of images that are kept on the device.
+    /// Bytes of images kept on the device.
     pub fn kept_bytes(&self) -> usize {
         self.kept.bytes()
     }
@@ -357,7 +357,7 @@ impl Evaluator {
     }
 }
 
-/// Images of a batch, and bytes of the largest one's pixels.
+/// Number of images in a batch, and bytes of the largest one's pixels.
 fn room(config: &Config, data: &DataSet) -> (usize, usize) {
     (config.eval.batch_size, data.slot_shape().pixels)
 }

@@ -1,4 +1,4 @@
-//! A model for detection only: its parameters, and their values where the programs run.
+//! A model for detection only: its parameters, and their values on the device.
 
 use crate::config::Config;
 
@@ -19,11 +19,11 @@ pub struct DetectionModel {
 }
 
 impl DetectionModel {
-    /// A model of `classes` foreground classes; parameters that the file does not fill get their
-    /// initial values for `train.seed`, and the caller judges by `loaded` whether that will do.
+    /// A model of `classes` foreground classes; parameters missing from the file get their initial
+    /// values for `train.seed`, and the caller decides from `loaded` whether that is acceptable.
     ///
     /// # Errors
-    /// A config that describes no program, or a device error.
+    /// A config that describes no valid program, or a device error.
     pub fn new(
         config: &Config,
         classes: usize,

@@ -1,4 +1,4 @@
-//! Detections paired with the annotated objects that they are of, for scores of a model's own.
+//! Detections matched to annotated objects, for additional scores of a model.
 
 use std::collections::HashMap;
 
@@ -9,12 +9,12 @@ use super::postprocess::ImageDetections;
 use crate::dataset::DataSet;
 use crate::model::roi_heads::{Found, Pair};
 
-/// Boxes of a pair overlap at least so much.
+/// Minimum IoU of a pair.
 const MIN_IOU: f32 = 0.5;
 
 /// Each annotated object of these images, crowds excepted, with the best detection of its class
-/// that overlaps it by an IoU of 0.5 or more and is of no other object; the best detections come
-/// first.
+/// that overlaps it by an IoU of 0.5 or more and matches no other object; the best detections are
+/// matched first.
 pub(super) fn pairs<'a>(
     data: &'a DataSet,
     images: &[usize],

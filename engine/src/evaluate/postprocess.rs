@@ -83,7 +83,7 @@ pub(super) struct Outputs {
     labels: HostTensor,
     image_idx: HostTensor,
     count: usize,
-    /// Adds to each detection what its further outputs hold.
+    /// Adds the model's further outputs to each detection.
     detector: Box<dyn Detector>,
     further: Vec<HostTensor>,
 }
@@ -111,8 +111,8 @@ impl Outputs {
         let sizes: Vec<_> = images.iter().map(|image| image.network_size(config)).collect();
         let (boxes, scores) = (self.boxes.as_f32(), self.scores.as_f32());
         let (labels, image_idx) = (self.labels.as_i32(), self.image_idx.as_i32());
-        // The last batch may hold fewer images than the program was planned for; detections in the
-        // unused places are meaningless. Detections come in image order.
+        // The last batch may have fewer images than the program was planned for; detections in
+        // unused slots are meaningless. Detections are in image order.
         let is_here = |image: &i32| (*image as usize) < images.len();
         let count = image_idx[..self.count].partition_point(is_here);
         let inclusive = config.model.boxes.legacy_plus_one;
@@ -154,8 +154,8 @@ impl Outputs {
     }
 }
 
-/// Detections that no better one of their image, whatever its class, overlaps by more than
-/// `threshold`; each image's stand together, best first.
+/// Class-agnostic NMS: drops detections that a better one of the same image overlaps by more than
+/// `threshold`. Each image's detections are contiguous, best first.
 fn stay_in_any_class(
     boxes: &[Box4],
     image_idx: &[i32],

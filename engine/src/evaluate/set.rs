@@ -21,11 +21,11 @@ use crate::progress::counted;
 pub struct EvaluationSet {
     data: DataSet,
     images: Vec<usize>,
-    /// Sigmas of keypoints; none: the usual ones.
+    /// OKS sigmas of keypoints; none: the defaults.
     oks_sigmas: Option<Vec<f64>>,
     /// Read on first use.
     truth: OnceLock<GroundTruth>,
-    /// The model's, for the kinds of score that it has.
+    /// The model's detector, for the kinds of score that it has.
     detector: Box<dyn Detector>,
 }
 
@@ -42,7 +42,7 @@ impl EvaluationSet {
         Self { data, images, oks_sigmas, truth: OnceLock::new(), detector }
     }
 
-    /// The number of images and their set, in words: a score says little without it.
+    /// The number of images and their set, in words: needed to interpret a score.
     pub fn describe(&self, config: &Config) -> String {
         let (of, all) = (self.images.len(), self.data.images.len());
         let count = match of == all {
@@ -56,7 +56,7 @@ impl EvaluationSet {
         format!("scoring {count} of {}{training}", self.data.store)
     }
 
-    /// A warning if images of the set are among those that a model was trained on.
+    /// A warning if images of the set are among those the model was trained on.
     pub(crate) fn warn_of_shared(&self, trained_on: &DataSet) -> Option<String> {
         let (shared, all) = (self.data.count_shared(&self.images, trained_on), self.images.len());
         (shared > 0).then(|| {
@@ -74,7 +74,7 @@ impl EvaluationSet {
     /// The ground truth, read on first use.
     ///
     /// # Errors
-    /// Annotations that are no masks.
+    /// Annotations that are not masks.
     pub fn truth(&self) -> Result<&GroundTruth, EngineError> {
         if let Some(truth) = self.truth.get() {
             return Ok(truth);
@@ -91,7 +91,7 @@ impl EvaluationSet {
     /// Detections that are not valid COCO results.
     pub fn score(&self, found: &[ImageDetections]) -> Result<Evaluation, EngineError> {
         let ids: Vec<u64> = self.data.categories().iter().map(|(_, id)| *id).collect();
-        // A class that no category has is not among the results.
+        // A class without a category is not among the results.
         let known: BTreeSet<u64> =
             self.data.store.contents().categories.iter().map(|c| c.coco_id).collect();
         let detections: Vec<Detection> = found
@@ -127,7 +127,7 @@ impl EvaluationSet {
     /// evaluation detected on it.
     ///
     /// # Errors
-    /// Annotations that are no masks.
+    /// Annotations that are not masks.
     pub fn compare(
         &self,
         image: usize,

@@ -1,4 +1,4 @@
-//! An evaluation that several ranks share: each detects on some batches, the first one scores.
+//! An evaluation shared by several ranks: each detects on some batches, and rank 0 scores.
 
 use super::{Evaluator, ImageDetections, Positioned, in_order};
 use crate::error::EngineError;
@@ -6,13 +6,13 @@ use crate::progress::Progress;
 use crate::runtime::ModelState;
 use crate::team::{Team, decode, encode};
 
-/// The detections of all ranks, as far as this rank knows them: the first one has all, the others
-/// none. A message of another rank is read when it is needed, which a thread may do.
+/// The detections of all ranks, as far as this rank has them: rank 0 has all, the others none. A
+/// message of another rank is decoded when it is needed, possibly on another thread.
 #[derive(Debug)]
 pub enum Gathered {
-    /// This process found it all.
+    /// This process detected everything.
     Here(Vec<ImageDetections>),
-    /// Messages of all ranks on the first, none on the others; and the number of images.
+    /// Messages of all ranks on rank 0, none on the others; and the number of images.
     Messages(Vec<Vec<u8>>, usize),
 }
 
@@ -37,7 +37,7 @@ impl Gathered {
 impl Evaluator {
     /// Detects on every image, with the other ranks.
     ///
-    /// The batches are the same as in one process, so the detections are, too.
+    /// The batches are the same as with one process, and so are the detections.
     ///
     /// # Errors
     /// As for [`Evaluator::run`]; [`EngineError::Interrupted`] if any rank was interrupted;
@@ -62,7 +62,7 @@ impl Evaluator {
                 Err(fault) => return Err(fault),
             };
         let messages = team.gather("the detections of all ranks", &encode(&mine)?)?;
-        // The first byte of a message says whether it holds anything.
+        // The first byte of a message is 1 if it holds detections.
         if mine.is_none() || messages.iter().any(|message| message.first() != Some(&1)) {
             return Err(EngineError::Interrupted);
         }

@@ -11,7 +11,7 @@ use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::runtime::Backend;
 
-/// A fresh `micro` with its evaluator, on a set drawn into the folder.
+/// A new `micro` with its evaluator, on a set generated in the folder.
 fn micro(set: &[&str]) -> (TempDir, DetectionModel, Evaluator) {
     micro_on(Split::Val, set)
 }
@@ -24,7 +24,7 @@ fn micro_on(split: Split, set: &[&str]) -> (TempDir, DetectionModel, Evaluator) 
     (folder, model, evaluator.unwrap())
 }
 
-/// Data whose keypoints are in another order than the model's is read in the model's, and results
+/// Data whose keypoints are in another order than the model's is reordered when read, and results
 /// are written in the order of the data.
 #[test]
 fn keypoints_are_written_in_the_order_of_the_data() {
@@ -48,7 +48,7 @@ fn keypoints_are_written_in_the_order_of_the_data() {
     assert_eq!(own.scores, reversed.scores);
 }
 
-/// Finding nothing is no news of a model whose values are finite.
+/// Finding nothing is not reported for a model whose values are finite.
 #[test]
 fn nothing_is_found_where_values_are_not_finite() {
     let (_folder, mut model, mut evaluator) = micro(&[]);
@@ -82,7 +82,7 @@ fn an_evaluation_stops_when_it_is_asked_to_and_starts_again() {
     assert_eq!(again.detections, whole.detections);
 }
 
-/// The training set as an evaluation sees it, whatever sizes training draws of it.
+/// The training set as an evaluation sees it, for any sizes that training samples.
 #[test]
 fn drawn_sizes_change_no_evaluation() {
     let found = |set: &[&str]| {

@@ -1,4 +1,4 @@
-//! A trained model, as a run or a file holds it.
+//! A trained model, from a run or a file.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ use crate::weights::{CATEGORIES, Extent, Tolerance, WeightsFile, check_agreement
 /// The remedy for weights of another model.
 const MEND: &str = "give the config that the weights were trained with";
 
-/// The beginnings of keys that detection and evaluation read from a config.
+/// Prefixes of keys that detection and evaluation read from a config.
 const READ: [&str; 9] = [
     "input.",
     "model.",
@@ -38,15 +38,15 @@ const READ: [&str; 9] = [
 /// A model whose every parameter comes from a file.
 #[derive(Debug)]
 pub struct TrainedModel {
-    /// The config of its training, with the caller's overrides.
+    /// Its training config, with the caller's overrides.
     pub config: Config,
     /// Its parameters.
     pub params: Vec<Param>,
     /// Their values.
     pub state: ModelState,
-    /// Names of its classes with their COCO ids, from class 1, if it states them.
+    /// Names of its classes with their COCO ids, from class 1, if they are stored.
     pub categories: Option<Vec<(String, u64)>>,
-    /// Names of its keypoints; empty if it states none.
+    /// Names of its keypoints; empty if none are stored.
     pub keypoints: Vec<String>,
     /// How EXIF rotations of its training images were treated; none if unknown, or if no image had
     /// one.
@@ -59,16 +59,16 @@ pub struct TrainedModel {
 #[derive(Debug)]
 pub struct TrainedCheckpoint {
     path: PathBuf,
-    /// Identity of its training data, if it states one.
+    /// Identity of its training data, if it is stored.
     data: Option<String>,
 }
 
 impl TrainedModel {
-    /// Opens the checkpoint of a run that [`checkpoint::choose`] takes, or a checkpoint itself.
+    /// Opens the checkpoint of a run that [`checkpoint::choose`] selects, or a checkpoint itself.
     ///
     /// # Errors
-    /// A damaged checkpoint, overrides that are no config, or weights that do not fill the model of
-    /// the config.
+    /// A damaged checkpoint, invalid overrides, or weights that do not fill the model of the
+    /// config.
     pub fn open(
         run: &Path,
         overrides: &[String],
@@ -95,7 +95,7 @@ impl TrainedModel {
         Ok(model)
     }
 
-    /// Takes the weights that a checkpoint's weights file does not hold: averages or trained ones.
+    /// Loads the weights that are not in a checkpoint's weights file: averages or trained ones.
     fn take_weights(&mut self, path: &Path, averages: bool) -> Result<(), EngineError> {
         let (params, eps) = (&self.params, self.config.model.backbone.norm_eps);
         let names = params.iter().map(|param| param.name.clone()).collect();
@@ -110,9 +110,8 @@ impl TrainedModel {
     /// weights.
     ///
     /// # Errors
-    /// As for [`Self::open`]; [`EngineError::Usage`] without a config, and for weights under
-    /// another project's names that the config does not compute with as it does
-    /// ([`check_agreement`]).
+    /// As for [`Self::open`]; [`EngineError::Usage`] without a config, and for weights with another
+    /// project's names if the config computes something different ([`check_agreement`]).
     pub fn from_weights(
         path: &Path,
         config: Option<&Path>,
@@ -133,7 +132,7 @@ impl TrainedModel {
         Self::whole(config, &file, categories, backend, progress)
     }
 
-    /// A model whose parameters all come from the file; its config then names the classes.
+    /// A model whose parameters all come from the file; its config then determines the classes.
     fn whole(
         mut config: Config,
         file: &WeightsFile,
@@ -162,8 +161,8 @@ impl TrainedModel {
         Ok(Self { config, params, state, categories, keypoints, exif, checkpoint: None })
     }
 
-    /// Sentences on the names of its classes, if it states none, and on images with an EXIF
-    /// rotation, if they are not turned.
+    /// Remarks on the names of its classes, if none are stored, and on images with an EXIF
+    /// rotation, if it is not applied.
     pub fn remarks(&self) -> Vec<String> {
         let ours = self.config.model.num_classes;
         let is_coco = coco_classes(ours).is_some_and(|coco| coco == self.classes());
@@ -175,18 +174,18 @@ impl TrainedModel {
         self.categories.is_none().then_some(unnamed).into_iter().chain(unturned).collect()
     }
 
-    /// Names of its classes with their COCO ids, from class 1: the stated ones, else COCO's or
+    /// Names of its classes with their COCO ids, from class 1: the stored ones, else COCO's or
     /// numbers.
     pub fn classes(&self) -> Vec<(String, u64)> {
         let by_number = || classes_by_number(self.config.model.num_classes);
         self.categories.clone().unwrap_or_else(by_number)
     }
 
-    /// Checks that the model's classes are those of the data, which was opened with its config.
+    /// Checks that the model's classes equal those of the data, which was opened with its config.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] if the model states other classes, or states none and those of the
-    /// data cannot be its own ([`why_unlike`]).
+    /// [`EngineError::Usage`] if the model has other classes, or has no stored classes and cannot
+    /// be assumed to have the data's ([`why_unlike`]).
     pub fn check_classes(&self, data: &DataSet) -> Result<(), EngineError> {
         let (path, of_data) = (data.store.to_string(), data.categories());
         let ours = self.config.model.num_classes;
@@ -208,7 +207,7 @@ impl TrainedModel {
 }
 
 impl TrainedCheckpoint {
-    /// A sentence if images of a set were trained on, or if that cannot be found out.
+    /// A warning if images of a set were trained on, or if that cannot be determined.
     pub fn warn_of_shared(&self, set: &EvaluationSet) -> Option<String> {
         match self.training_data() {
             Some(data) => set.warn_of_shared(&data),
@@ -220,13 +219,13 @@ impl TrainedCheckpoint {
         }
     }
 
-    /// The run's training data, if it is where it was and as it was.
+    /// The run's training data, if it still exists unchanged.
     fn training_data(&self) -> Option<DataSet> {
         let path = self.path.canonicalize().ok()?;
         let report = std::fs::read(path.parent()?.parent()?.join("report.json")).ok()?;
         let report: Value = serde_json::from_slice(&report).ok()?;
         let mut config = Config::load_to_detect(path.join("config.toml"), &[]).ok()?;
-        // No store is made again for this.
+        // No store is rebuilt for this.
         let stores = report["data"]["train"]["path"].as_str()?.split(" + ");
         let set = |store: &str| Set { store: Some(store.into()), ..Set::default() };
         config.data.train = stores.map(set).collect();
@@ -249,7 +248,7 @@ pub(crate) fn config_beside(weights: &Path) -> Result<PathBuf, EngineError> {
     Err(EngineError::Usage(message))
 }
 
-/// True if an override says which weights are taken.
+/// True if an override selects the weights.
 fn sets_weights(overrides: &[String]) -> bool {
     overrides.iter().any(|set| set.trim_start().starts_with("eval.weights"))
 }
@@ -258,7 +257,7 @@ fn no_weights(why: &str) -> EngineError {
     EngineError::Usage(format!("eval.weights: {why}; remove the key"))
 }
 
-/// The config that a model was trained with, under the caller's overrides; says which of them
+/// The config that a model was trained with, under the caller's overrides; prints which of them
 /// change what the model computes.
 fn trained_with(
     path: &Path,
@@ -269,7 +268,7 @@ fn trained_with(
     let changes = Config::load_to_detect(path, &[])?.differences(&config)?;
     let is_read = |change: &&Difference| {
         let Difference { key, to, .. } = change;
-        // Without synthetic data none of its keys is read.
+        // Without synthetic data, none of its keys is read.
         let is_gone = key.starts_with("data.synthetic.") && to == "none";
         READ.iter().any(|table| key.starts_with(table)) && key != "model.names_only" && !is_gone
     };
@@ -279,9 +278,9 @@ fn trained_with(
     Ok(config)
 }
 
-/// Checks the number of classes that a file states against its classifier's `outputs`, background
-/// not included. A model may have more classes than its data has categories, but its config
-/// (`num_classes`; 0: as many as there are categories) then says so.
+/// Checks the number of classes that a file states against its classifier's `outputs`, without the
+/// background. A model may have more classes than its data has categories, but its config
+/// (`num_classes`; 0: as many as there are categories) must then say so.
 fn check_number(stated: usize, outputs: usize, num_classes: usize) -> Result<(), String> {
     let mend = if stated == 0 || stated > outputs {
         "correct it, or remove it".to_string()

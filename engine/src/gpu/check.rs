@@ -1,8 +1,8 @@
-//! The check of a GPU's kernels of warpgroups: each launched a few times, in a process of its own,
-//! when a GPU with this driver is first opened, and compared with the CPU reference.
+//! The self-test of a GPU's wgmma kernels: when a GPU with this driver is first opened, each is
+//! launched a few times in a separate process, and compared with the CPU reference.
 //!
-//! The kernels were read and executed by a model of the instructions before they ran on a GPU of
-//! each kind: a driver that compiles them otherwise, or a GPU that is broken, shows here.
+//! The kernels were reviewed and executed by an emulator of the instructions before they ran on a
+//! GPU of each kind: this detects a driver that compiles them differently, or a broken GPU.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,30 +18,30 @@ use device::cuda::CudaDevice;
 use kernels::compiled::kernels;
 use kernels::gemm_check::check_gemm_kernels;
 
-/// A check takes a second or two; a driver that has to compile the kernels, half a minute more.
+/// A self-test takes a second or two; a driver that has to compile the kernels, half a minute more.
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// From one look at the process to the next.
+/// Interval for polling the process.
 const LOOK: Duration = Duration::from_millis(20);
-/// Why a check did not end.
+/// The message for a self-test that did not complete.
 const LATE: &str = "the check did not end within two minutes";
 
-/// The command's word for a GPU that it could not open.
+/// The command's output for a GPU that it could not open.
 pub(crate) const NOT_OPENED: &str = "the GPU did not open";
 
-/// The command that checks the GPU whose number follows.
+/// The command that tests the GPU whose number follows.
 static CHECKED_BY: OnceLock<Vec<OsString>> = OnceLock::new();
 
-/// States the command that makes the check of the GPU whose number is its last argument. Without
-/// one, a GPU that was never checked is taken at its word.
+/// Sets the command for the self-test of the GPU whose number is its last argument. Without one, a
+/// GPU that was never tested is assumed to be correct.
 pub fn checked_by(command: Vec<OsString>) {
-    // The first holds: a program states its own once.
+    // The first call wins: a program sets its command once.
     let _ = CHECKED_BY.set(command);
 }
 
-/// Launches each kernel of warpgroups of an open GPU.
+/// Launches each wgmma kernel of an open GPU.
 ///
 /// # Errors
-/// A sentence about the first difference or fault.
+/// A message about the first difference or error.
 pub(crate) fn check(cuda: &CudaDevice) -> Result<usize, String> {
     let capability = cuda.gpu().capability;
     let is_specific = |kernel: &str| {
@@ -52,7 +52,7 @@ pub(crate) fn check(cuda: &CudaDevice) -> Result<usize, String> {
     Ok(launched.len())
 }
 
-/// True if plans for this GPU may take kernels of warpgroups; says so if not.
+/// True if plans for this GPU may use wgmma kernels; prints a notice if not.
 pub(super) fn passes(cuda: &CudaDevice, ordinal: usize, notice: fn(&str)) -> bool {
     if !Architecture::COMPUTE_90A.runs_on(cuda.gpu().capability) {
         return true;
@@ -86,8 +86,8 @@ pub(super) fn passes(cuda: &CudaDevice, ordinal: usize, notice: fn(&str)) -> boo
     reason.is_empty()
 }
 
-/// Why the kernels failed in a process of their own, empty if they did not; `None` if it did not
-/// start, or could not open the GPU, which may be for one process alone.
+/// Why the kernels failed in a separate process, empty if they did not; `None` if it did not start,
+/// or could not open the GPU, which may be in exclusive-process mode.
 fn in_a_process(command: &[OsString], ordinal: usize) -> Option<String> {
     let (program, arguments) = command.split_first()?;
     let mut command = Command::new(program);
@@ -100,7 +100,7 @@ fn in_a_process(command: &[OsString], ordinal: usize) -> Option<String> {
             Ok(Some(status)) => break status,
             Ok(None) if started.elapsed() < TIMEOUT => std::thread::sleep(LOOK),
             _ => {
-                // It hangs, and says nothing more.
+                // It hangs, without further output.
                 let _ = child.kill();
                 let _ = child.wait();
                 return Some(LATE.into());
@@ -109,7 +109,7 @@ fn in_a_process(command: &[OsString], ordinal: usize) -> Option<String> {
     };
     let mut said = String::new();
     if let Some(mut out) = child.stdout.take() {
-        // Its last words are all that there is.
+        // Its last output is all there is.
         let _ = out.read_to_string(&mut said);
     }
     match (status.success(), said.trim()) {
@@ -120,17 +120,17 @@ fn in_a_process(command: &[OsString], ordinal: usize) -> Option<String> {
     }
 }
 
-/// SHA-256 of the PTX of all kernels: measurements of other kernels do not hold.
+/// SHA-256 of the PTX of all kernels: results for other kernels do not apply.
 fn kernels_sha256() -> String {
     let sources = &kernels::compiled::kernels().manifest().sources;
     let all: String = sources.iter().map(|source| format!("{}\n", source.ptx_sha256)).collect();
     crate::checkpoint::hex_digest(all.as_bytes())
 }
 
-/// Verdicts by GPU, driver and kernels: why they failed, or nothing.
+/// Results by GPU, driver and kernels: the reason of a failure, or nothing.
 fn known() -> BTreeMap<String, String> {
     let text = file().and_then(|path| std::fs::read_to_string(path).ok());
-    // A file that cannot be read is as good as none: the check comes again.
+    // A file that cannot be read is ignored: the self-test is repeated.
     text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
@@ -142,7 +142,7 @@ fn keep(known: &BTreeMap<String, String>) {
     }
 }
 
-/// The user's file of verdicts.
+/// The user's file of results.
 fn file() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).filter(|folder| !folder.is_empty());
     let cache = folder("XDG_CACHE_HOME").map(PathBuf::from);
@@ -154,7 +154,7 @@ fn file() -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// The ends of the process that checks: right, wrong, by a signal, and without a decision.
+    /// Outcomes of the testing process: pass, fail, killed by a signal, and undecided.
     #[test]
     fn a_check_decides_only_if_the_gpu_was_opened() {
         let found = |script: &str| {

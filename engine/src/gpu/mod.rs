@@ -1,5 +1,5 @@
-//! Opens GPUs for commands. A Hopper GPU's wgmma kernels are checked once before plans take them,
-//! in a process of their own: a kernel that faults takes its process with it.
+//! Opens GPUs for commands. A Hopper GPU's wgmma kernels are tested once before plans use them, in
+//! a separate process: a kernel that faults ends its process.
 
 mod check;
 
@@ -12,8 +12,8 @@ use crate::error::EngineError;
 pub use check::checked_by;
 pub(crate) use check::{NOT_OPENED, check};
 
-/// Opens the GPU of this number, whose plans follow the check of its kernels. `notice` says what
-/// takes long or fails.
+/// Opens the GPU of this number, whose plans depend on the self-test of its kernels. `notice`
+/// prints a message if it takes long or fails.
 ///
 /// # Errors
 /// As for [`CudaDevice::open`].
@@ -31,13 +31,13 @@ pub fn open(ordinal: usize, notice: fn(&str)) -> Result<CudaDevice, DeviceError>
     Ok(cuda.with_wgmma(wgmma))
 }
 
-/// Ends this process with the one that started it: nobody reads what it measures. Where the kernel
-/// does not do that, it measures to its end.
+/// Ends this process with the one that started it, which reads its measurements. If the kernel does
+/// not support this, it measures to its end.
 pub(crate) fn end_with_parent() {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
 }
 
-/// True if an attempt to open a GPU failed for want of one.
+/// True if no GPU was found to open.
 pub(crate) fn is_absent(fault: &EngineError) -> bool {
     matches!(fault, EngineError::Device(DeviceError::Absent(_)))
 }

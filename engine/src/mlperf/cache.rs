@@ -1,4 +1,4 @@
-//! Clears the cache of files before a timed run, so that its data comes from the disk.
+//! Clears the page cache before a timed run, so that its data is read from the disk.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 pub enum Cleared {
     /// All files of the machine, through `/proc/sys/vm/drop_caches`.
     Machine,
-    /// None for certain: the system was advised to drop the stores' files by `posix_fadvise`.
+    /// Not guaranteed: the system was advised to drop the stores' files by `posix_fadvise`.
     Stores,
     /// Nothing.
     Nothing,
 }
 
 impl Cleared {
-    /// A sentence for the log.
+    /// A description for the log.
     pub fn describe(self) -> &'static str {
         match self {
             Cleared::Machine => "the cache of all files was cleared",
@@ -28,7 +28,7 @@ impl Cleared {
     }
 }
 
-/// Clears the cache of all files, which root may do, or else of the files in `stores`.
+/// Clears the cache of all files, which requires root, or else of the files in `stores`.
 pub fn clear_caches(stores: &[&Path]) -> Cleared {
     rustix::fs::sync();
     if std::fs::write("/proc/sys/vm/drop_caches", "3").is_ok() {

@@ -15,7 +15,7 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Compares a run, which may go on.
+    /// Compares a run, which may still be running.
     ///
     /// # Errors
     /// [`EngineError::Usage`] if no curve is published for its global batch, or nothing was
@@ -100,7 +100,7 @@ mod tests {
         let bad = [(1.0, [0.17, 0.17]), (2.0, [0.1, 0.1])];
         let text = Compared::new(run(96, &bad)).expect("a curve").to_string();
         assert!(text.contains("0.020  below") && text.contains("from epoch 2 on"), "{text}");
-        // Past the published epochs a run stays where it was to end.
+        // Beyond the published epochs, the final scores are expected.
         let late = [(14.0, [0.378, 0.341]), (15.0, [0.0, 0.0])];
         let text = Compared::new(run(96, &late)).expect("a curve").to_string();
         assert!(text.contains("from epoch 15 on"), "{text}");

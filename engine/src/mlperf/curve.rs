@@ -1,17 +1,18 @@
-//! AP by epoch of published timed runs, to compare a run with before its end.
+//! AP by epoch of published timed runs, to compare a run with while it is running.
 
 /// A published run: box and mask AP after each epoch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Curve {
-    /// Images of a step.
+    /// Images per step.
     pub global_batch: usize,
     /// Submitter, round, GPUs and number of the run.
     pub source: &'static str,
-    /// Epoch of the first lower rate: from the next one on scores are higher, and closer.
+    /// Epoch of the first learning rate decay: from the next one on scores are higher, and vary
+    /// less.
     pub decay_epoch: usize,
     /// Box AP after epochs 1, 2 ..
     pub bbox: &'static [f64],
-    /// Mask AP likewise; empty if it is not at hand.
+    /// Mask AP likewise; empty if not available.
     pub segm: &'static [f64],
 }
 
@@ -42,9 +43,9 @@ const CURVES: [Curve; 2] = [
     },
 ];
 
-/// How far runs of one recipe lie apart, as we take it: at the end three published runs of batch 96
-/// differ by 0.0022 (box) and 0.0035 (mask); before the first decay a curve itself falls by 0.004
-/// from one epoch to the next.
+/// Assumed spread between runs of one recipe: at the end, three published runs of batch 96 differ
+/// by 0.0022 (box) and 0.0035 (mask); before the first decay a curve itself falls by 0.004 from one
+/// epoch to the next.
 const BEFORE_DECAY: f64 = 0.02;
 const AFTER_DECAY: f64 = 0.006;
 
@@ -61,7 +62,7 @@ impl Curve {
         [at(self.bbox), at(self.segm)]
     }
 
-    /// How far a run may lie from the curve after `epoch`.
+    /// Allowed deviation of a run from the curve after `epoch`.
     pub fn spread(&self, epoch: usize) -> f64 {
         if epoch <= self.decay_epoch { BEFORE_DECAY } else { AFTER_DECAY }
     }

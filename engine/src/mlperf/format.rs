@@ -2,7 +2,7 @@
 
 /// The token that begins an event, anywhere in a line.
 pub(super) const TOKEN: &str = ":::MLLOG";
-/// The rules ask for this next to every result that MLCommons has not reviewed.
+/// The rules require this next to every result that MLCommons has not reviewed.
 pub const UNVERIFIED: &str = "unverified: these results are not verified by MLCommons";
 /// The name of the benchmark in the rules.
 pub(super) const BENCHMARK: &str = "maskrcnn";

@@ -12,7 +12,7 @@ use crate::provenance;
 use crate::run_dir::write_whole;
 
 /// Writes `benchmarks/maskrcnn/implementations/SYSTEM` into the folder `out`: the config, and files
-/// that the submitter may edit, which stay as they are if they exist.
+/// that the submitter may edit, which are kept if they exist.
 ///
 /// # Errors
 /// [`EngineError::Io`].

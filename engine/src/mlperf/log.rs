@@ -11,7 +11,7 @@ use super::format::{BENCHMARK, TOKEN};
 use crate::checkpoint::hex_digest;
 use crate::error::EngineError;
 
-/// Box and mask AP that end a run by the rules.
+/// Box and mask AP that end a run under the rules.
 const TARGETS: [f64; 2] = [0.377, 0.339];
 
 /// How a run ended.
@@ -30,15 +30,15 @@ pub enum Status {
 pub struct RunLog {
     /// The file.
     pub path: PathBuf,
-    /// Images of a step.
+    /// Images per step.
     pub global_batch: usize,
     /// How it ended.
     pub status: Status,
-    /// The system's name, if it is stated.
+    /// The system's name, if it is in the log.
     pub platform: Option<String>,
-    /// The seed, if it is stated.
+    /// The seed, if it is in the log.
     pub seed: Option<u64>,
-    /// True if it says that caches were cleared.
+    /// True if it records that caches were cleared.
     pub clears_caches: bool,
     /// SHA-256 of the file.
     pub digest: String,
@@ -66,12 +66,12 @@ struct Event {
 }
 
 impl RunLog {
-    /// Reads the log of a run of Mask R-CNN; lines without an event are of no matter.
+    /// Reads the log of a Mask R-CNN run; lines without an event are ignored.
     ///
     /// # Errors
-    /// [`EngineError::Io`], or [`EngineError::Usage`] with file and line: an event that is no JSON,
-    /// one that lacks what it must have or that comes twice, another benchmark, or a log without
-    /// its beginning. A last line without its end is one that is still being written.
+    /// [`EngineError::Io`], or [`EngineError::Usage`] with file and line: an event that is not
+    /// JSON, lacks a required field or is repeated, another benchmark, or a log without its
+    /// beginning. A last line without a line end is still being written.
     pub fn read(path: &Path) -> Result<Self, EngineError> {
         let bytes = dali::file::read(path).map_err(crate::run_dir::io(path))?;
         let text = String::from_utf8_lossy(&bytes);
@@ -129,7 +129,7 @@ impl fmt::Display for RunLog {
             Status::Aborted => "aborted",
             Status::Unfinished => "unfinished",
         };
-        // The last batch of an epoch is not full, but counts as a step of the reference.
+        // The last batch of an epoch is not full, but counts as a step in the reference.
         let steps = self.train_samples.div_ceil(self.global_batch) as f64;
         let images = self.epochs * steps * self.global_batch as f64;
         let minutes = match self.status {
@@ -152,7 +152,7 @@ impl fmt::Display for RunLog {
     }
 }
 
-/// The parser's message without its position, as each line is parsed by itself.
+/// The parser's message without its position, as each line is parsed separately.
 fn reason(fault: &serde_json::Error) -> String {
     let text = fault.to_string();
     text.split_once(" at line ").map_or(text.clone(), |(reason, _)| reason.to_string())
@@ -211,7 +211,7 @@ impl Reading {
                 };
                 self.stop = Some((status, event.time_ms));
             }
-            // The score may arrive after the run was stopped by an earlier one.
+            // The score may arrive after an earlier one stopped the run.
             "eval_accuracy" if self.stop.is_none() => {
                 let epoch = event.metadata["epoch_num"].as_f64();
                 let epoch = epoch.filter(|epoch| (0.0..=1e6).contains(epoch));

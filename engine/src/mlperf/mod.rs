@@ -1,4 +1,4 @@
-//! Timed runs by MLPerf's rules: their logs, the system that they run on, and the score of several.
+//! Timed runs under MLPerf's rules: their logs, the system description, and the score of several.
 
 mod cache;
 mod compared;

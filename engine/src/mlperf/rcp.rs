@@ -1,24 +1,25 @@
-//! Reference convergence points (RCP): how many epochs the reference took, and so how few a
-//! submission may take. They keep a submission from winning by other mathematics.
+//! Reference convergence points (RCP): the number of epochs the reference took, and thus the
+//! minimum for a submission. They keep a submission from winning by different mathematics.
 //!
 //! The points of MLPerf Training v3.1 and the check of `mlperf_logging.rcp_checker`: a one-sided
 //! t-test of two samples with equal variance at 5 %, of the olympic mean of five runs.
 
 /// Runs of a submission.
 const RUNS: usize = 5;
-/// Runs that its olympic mean is of.
+/// Runs included in its olympic mean.
 const SCORED: f64 = (RUNS - 2) as f64;
 
-/// Global batch and epochs of ten runs of the reference, at the three of its seven published points
-/// that lie above no line between two others; the checker keeps only these.
+/// Global batch and epochs of ten runs of the reference, at those three of its seven published
+/// points that are not above a line between two others; the checker keeps only these.
 const POINTS: [(usize, [u32; 10]); 3] = [
     (8, [13, 13, 12, 13, 13, 13, 13, 12, 13, 12]),
     (128, [14, 14, 14, 14, 14, 14, 14, 14, 14, 14]),
     (272, [18, 17, 17, 18, 17, 17, 17, 17, 17, 16]),
 ];
 
-/// Samples of a point, and of one between two, which counts as twice the runs of a submission; each
-/// with the 95 % quantile of Student's t of that many and those scored, less 2, degrees of freedom.
+/// Number of samples of a point, and of an interpolated one, which counts as twice the runs of a
+/// submission; each with the 95 % quantile of Student's t with that many plus the scored runs, less
+/// 2, degrees of freedom.
 const OF_POINT: (f64, f64) = (8.0, 1.833_113);
 const BETWEEN: (f64, f64) = (10.0, 1.795_885);
 
@@ -27,28 +28,28 @@ const BETWEEN: (f64, f64) = (10.0, 1.795_885);
 pub struct Convergence {
     /// Epochs to the targets.
     pub mean: f64,
-    /// The least mean that a submission may have.
+    /// The minimum mean of a submission.
     pub least: f64,
     /// True if the batch lies between two points.
     pub is_interpolated: bool,
 }
 
-/// The verdict on a submission's convergence, compared with the reference's.
+/// The result of comparing a submission's convergence with the reference's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Verdict {
     /// As many epochs as the reference, or more.
     Accepted,
-    /// Fewer, but within chance: the score is multiplied with this.
+    /// Fewer, but within chance: the score is multiplied by this.
     Scaled(f64),
-    /// Fewer than the reference ever takes: the submission is rejected.
+    /// Fewer than the reference plausibly takes: the submission is rejected.
     TooFast,
 }
 
 impl Convergence {
-    /// The reference at a global batch; a batch below every point is held to the smallest.
+    /// The reference at a global batch; a batch below every point is compared with the smallest.
     ///
     /// # Errors
-    /// A sentence for batches over 272, for which there is no point.
+    /// A message for batches over 272, for which there is no point.
     pub fn of(global_batch: usize) -> Result<Self, String> {
         let above = POINTS.iter().position(|(batch, _)| *batch >= global_batch);
         let Some(above) = above else {
@@ -75,7 +76,7 @@ impl Convergence {
         Self { mean, least, is_interpolated }
     }
 
-    /// Judges the olympic mean of a submission's epochs.
+    /// Compares the olympic mean of a submission's epochs with the reference.
     pub fn judge(&self, epochs: f64) -> Verdict {
         if epochs >= self.mean {
             Verdict::Accepted
@@ -87,14 +88,14 @@ impl Convergence {
     }
 }
 
-/// Mean without the least and the largest.
+/// Mean without the smallest and the largest.
 fn olympic(epochs: &[u32]) -> f64 {
     let sum: u32 = epochs.iter().sum();
     let ends = epochs.iter().min().zip(epochs.iter().max()).map_or(0, |(a, b)| a + b);
     f64::from(sum - ends) / (epochs.len() - 2) as f64
 }
 
-/// Standard deviation of all.
+/// Standard deviation of all values.
 fn spread(epochs: &[u32]) -> f64 {
     let n = epochs.len() as f64;
     let mean = epochs.iter().map(|e| f64::from(*e)).sum::<f64>() / n;
@@ -105,7 +106,7 @@ fn spread(epochs: &[u32]) -> f64 {
 mod tests {
     use super::{Convergence, Verdict};
 
-    /// Means and least means as the official checker computes them.
+    /// Means and minimum means as the official checker computes them.
     #[test]
     fn points_are_those_of_the_official_checker() {
         for (batch, mean, least) in [

@@ -1,30 +1,30 @@
-//! The hyper-parameters that MLPerf Training v3.1 allows Mask R-CNN, by global batch: published
-//! ones where there are any, else the rules' formulas (`training_rules.adoc`, appendix of
+//! The hyperparameters that MLPerf Training v3.1 allows for Mask R-CNN, by global batch: published
+//! ones if there are any, else the rules' formulas (`training_rules.adoc`, appendix of
 //! benchmark-specific rules).
 
-/// Images of COCO train2017 that have a usable annotation.
+/// COCO train2017 images with a usable annotation.
 pub const TRAIN_IMAGES: usize = 117_266;
 
-/// Hyper-parameters of a global batch.
+/// Hyperparameters of a global batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recipe {
-    /// Images of a step.
+    /// Images per step.
     pub global_batch: usize,
-    /// Images that share a loss mean and the cut of proposals: a GPU's in the reference.
+    /// Images that share a loss mean and the top-k of proposals: one GPU's images in the reference.
     pub images_per_group: usize,
-    /// Rate after the warm-up.
+    /// Learning rate after warm-up.
     pub learning_rate: f64,
-    /// Steps of the warm-up.
+    /// Warm-up steps.
     pub warmup_steps: u64,
-    /// The rate's growth in each of them.
+    /// Increase of the learning rate in each of them.
     pub warmup_factor: f64,
-    /// First steps of the two lower rates.
+    /// Steps of the two learning rate decays.
     pub decay_steps: [u64; 2],
-    /// Proposals that train a group, or an image if `per_image`.
+    /// Proposals kept per group in training, or per image if `per_image`.
     pub candidates: usize,
-    /// True if each image has its own cut.
+    /// True if proposals are limited per image.
     pub per_image: bool,
-    /// Where each value comes from, a line each.
+    /// Where each value comes from, one line each.
     pub derivation: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ impl Recipe {
     /// groups, else the groups of 8 GPUs.
     ///
     /// # Errors
-    /// A sentence if there is no image, or groups do not divide the batch.
+    /// A message if there is no image, or groups do not divide the batch.
     pub fn new(global_batch: usize, images_per_group: Option<usize>) -> Result<Self, String> {
         if global_batch == 0 {
             return Err("a global batch has at least 1 image".into());
@@ -86,7 +86,7 @@ impl Recipe {
         }
         let mut derivation = Vec::new();
         let learning_rate = learning_rate(global_batch, &mut derivation);
-        // Warm-up and decay do not depend on how the batch is laid out over GPUs.
+        // Warm-up and decay do not depend on how the batch is distributed over GPUs.
         let rates = known.or_else(|| of_batch.clone().next());
         let (warmup_steps, warmup_factor) = warmup(learning_rate, rates, &mut derivation);
         let decay_steps = decay(global_batch, rates, &mut derivation);
@@ -112,7 +112,7 @@ impl Recipe {
         })
     }
 
-    /// Steps of an epoch, as the reference counts them: the last one is not full.
+    /// Steps per epoch, as the reference counts them: the last one is not full.
     pub fn steps_per_epoch(&self) -> u64 {
         (TRAIN_IMAGES / self.global_batch + 1) as u64
     }
@@ -129,13 +129,13 @@ fn learning_rate(global_batch: usize, derivation: &mut Vec<String>) -> f64 {
     }
     let k = ((global_batch as f64 / 16.0).round() as usize).min(MOST);
     let rate = 0.02 * k as f64;
-    // 0.02 x 3 in binary is not the nearest to 0.06.
+    // In binary, 0.02 x 3 is not the number nearest to 0.06.
     let rate = (rate * 100.0).round() / 100.0;
     derivation.push(format!("opt_base_learning_rate {rate} = 0.02 x K, K = {k}"));
     rate
 }
 
-/// Steps of the warm-up, and the rate's gain in each; both are free.
+/// Warm-up steps, and the increase of the learning rate in each; both are free.
 fn warmup(
     learning_rate: f64,
     known: Option<&Published>,
@@ -196,7 +196,7 @@ mod tests {
         assert!(Recipe::new(256, Some(4)).expect("a recipe").per_image);
     }
 
-    /// Where nothing is published: the reference's own single GPU, 16 images, and other layouts.
+    /// For unpublished layouts: the reference's own single GPU, 16 images, and other layouts.
     #[test]
     fn other_batches_follow_the_rules() {
         let of = |batch, group| Recipe::new(batch, group).expect("a recipe");

@@ -1,4 +1,4 @@
-//! Where a config leaves the rules of MLPerf's Mask R-CNN, with the clause of each.
+//! Deviations of a config from the rules of MLPerf's Mask R-CNN, with the clause of each.
 
 use super::Recipe;
 use crate::config::{
@@ -40,8 +40,8 @@ fn clause(key: &str) -> Option<&'static str> {
 }
 
 impl Config {
-    /// Deviations of this config from the reference, on a GPU if `is_device`: first the ones of
-    /// every run of onegraph, then the config's own.
+    /// Deviations of this config from the reference, on a GPU if `is_device`: first those of every
+    /// onegraph run, then the config's own.
     ///
     /// # Errors
     /// As for [`Config::differences`].
@@ -95,7 +95,7 @@ fn of_every_run(config: &Config, is_device: bool) -> Vec<Deviation> {
     found
 }
 
-/// Choices that the rules leave open, and values beyond that room.
+/// Choices that the rules leave open, and values outside the allowed range.
 fn ruled(config: &Config) -> Vec<Deviation> {
     let (solver, train, rpn) = (&config.solver, &config.train, &config.model.rpn);
     let mut found = Vec::new();
@@ -151,7 +151,7 @@ fn ruled(config: &Config) -> Vec<Deviation> {
     found
 }
 
-/// By the formula for a whole K, or as published for this batch.
+/// By the formula for an integer K, or as published for this batch.
 fn decays_by_rule(milestones: &[u64], global_batch: usize, images_per_group: usize) -> bool {
     let by_rule = |k: u32| {
         [60_000.0, 80_000.0].map(|steps| {

@@ -1,5 +1,5 @@
 //! The score of several timed runs: the mean time without the fastest and the slowest, and whether
-//! they converged no faster than the reference does.
+//! they converged no faster than the reference.
 
 use std::fmt;
 
@@ -32,7 +32,8 @@ pub enum Scored {
         minutes: f64,
         /// Mean epochs.
         epochs: f64,
-        /// The reference's convergence and the verdict by it, or the reason why there is none.
+        /// The reference's convergence and the result of the comparison, or the reason why there is
+        /// none.
         verdict: Result<(Convergence, Verdict), String>,
     },
 }
@@ -42,7 +43,7 @@ impl Score {
     ///
     /// # Errors
     /// [`EngineError::Usage`] for fewer, for runs of different global batches or systems, or for a
-    /// log or a seed that is given twice.
+    /// repeated log or seed.
     pub fn new(runs: Vec<RunLog>) -> Result<Self, EngineError> {
         if runs.len() < 3 {
             return Err(EngineError::Usage(format!(
@@ -96,7 +97,7 @@ impl Score {
 }
 
 impl Score {
-    /// Why these runs make no score of a submission; `None` if they do.
+    /// Why these runs do not give a submission score; `None` if they do.
     pub fn why_none(&self) -> Option<String> {
         if let Some(run) = self.runs.iter().find(|run| run.status == Status::Unfinished) {
             return Some(format!("{} is unfinished", run.path.display()));
@@ -113,7 +114,7 @@ impl Score {
 
 fn scored(runs: &[RunLog]) -> Scored {
     let converged: Vec<&RunLog> = runs.iter().filter(|r| r.status == Status::Success).collect();
-    // A run that missed the targets took for ever: one may be the slowest.
+    // A run that missed the targets counts as infinitely slow: one may be dropped as the slowest.
     if converged.len() + 1 < runs.len() {
         return Scored::NotConverged;
     }
@@ -184,7 +185,7 @@ mod tests {
     use super::super::log::{RunLog, Status};
     use super::{Score, Scored};
 
-    /// A log as submitted ones look, with other output between.
+    /// A log like submitted ones, mixed with other output.
     fn log(folder: &Path, name: &str, minutes: f64, epochs: u32, status: &str) -> RunLog {
         let event = |ms: f64, key: &str, value: &str, metadata: &str| {
             format!(

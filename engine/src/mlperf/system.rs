@@ -1,4 +1,4 @@
-//! The description of the system, `systems/NAME.json`: the facts that the machine reports. The
+//! The system description, `systems/NAME.json`: the properties that the machine reports. The
 //! submitter fills in the rest, which is kept.
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ use crate::provenance;
 use crate::run_dir::{io, write_whole};
 use crate::runtime::Machine;
 
-/// Fields that `system_desc_checker` asks for and no file of a machine holds.
+/// Fields that `system_desc_checker` requires and that cannot be read from the machine.
 const BY_HAND: [&str; 14] = [
     "accelerator_frequency",
     "accelerator_host_interconnect",
@@ -31,7 +31,7 @@ const BY_HAND: [&str; 14] = [
     "hw_notes",
 ];
 
-/// Fields that a run decides: earlier values are of an earlier run.
+/// Fields that depend on the run: existing values are from an earlier run.
 const OF_THE_RUN: [&str; 7] = [
     "accelerators_per_node",
     "division",
@@ -47,8 +47,8 @@ const OF_THE_RUN: [&str; 7] = [
 pub struct System(Map<String, Value>);
 
 impl System {
-    /// This machine, one of `nodes` like it, with `accelerators` that a run uses on each; 0 if it
-    /// runs on processors.
+    /// This machine, as one of `nodes` identical ones, with `accelerators` that a run uses on each;
+    /// 0 if it runs on CPUs.
     pub fn here(submission: &Submission, nodes: usize, accelerators: usize) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let installed = Installed::find().ok().filter(|_| accelerators > 0);
@@ -96,11 +96,11 @@ impl System {
     }
 
     /// Writes the description into the folder `out`. Keeps every field that an existing description
-    /// has filled in, except those that a run decides. Returns its path, and the fields that are
-    /// still empty.
+    /// has filled in, except those that depend on the run. Returns its path, and the fields that
+    /// are still empty.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] for a file that is no description; [`EngineError::Io`].
+    /// [`EngineError::Usage`] for a file that is not a description; [`EngineError::Io`].
     pub fn write(mut self, out: &Path) -> Result<(PathBuf, Vec<String>), EngineError> {
         let name = self.0["system_name"].as_str().unwrap_or_default();
         let path = out.join("systems").join(format!("{name}.json"));
@@ -127,8 +127,8 @@ fn is_empty(value: &Value) -> bool {
     value.as_str() == Some("")
 }
 
-/// How many different values of `keys` together there are in `/proc/cpuinfo`, as text; empty if it
-/// does not have `needed`.
+/// Number of distinct values of `keys` in combination in `/proc/cpuinfo`, as text; empty if it does
+/// not have `needed`.
 fn count(cpus: &str, needed: &str, keys: &[&str]) -> String {
     let of = |block: &str, key: &str| {
         let line = block.lines().find(|line| line.split(':').next().map(str::trim) == Some(key));

@@ -1,4 +1,4 @@
-//! Times a run: events in the order of MLPerf's rules, from clearing the cache to `run_stop`.
+//! Times a run: events in the order of MLPerf's rules, from clearing the caches to `run_stop`.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::evaluate::Evaluation;
 use crate::train::{Event, Observer};
 
 /// Longest initialization, after which the clock starts: less than 30 minutes, as the official
-/// checker wants it.
+/// checker requires.
 const INIT: Duration = Duration::from_millis(30 * 60_000 - 10);
 
 /// The submitter and the system.
@@ -26,7 +26,7 @@ pub struct Submission {
     pub system: String,
     /// Its availability: `onprem`, `cloud`, `preview` or `research`.
     pub status: String,
-    /// True if it keeps the rules of the closed division.
+    /// True if it follows the rules of the closed division.
     pub is_closed: bool,
 }
 
@@ -54,8 +54,8 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Begins the log of a run of `config` at `path`, before anything of it is built, and after the
-    /// caches of each host were `cleared`.
+    /// Begins the log of a run of `config` at `path`, before anything of the run is created, and
+    /// after the caches of each host were `cleared`.
     ///
     /// # Errors
     /// A log that exists or cannot be written.
@@ -76,7 +76,7 @@ impl Timer {
         log.fact("submission_status", submission.status.as_str())?;
         log.fact("submission_platform", submission.system.as_str())?;
         log.event(Kind::Start, "init_start", Value::Null, json!({}))?;
-        // The official check of seeds needs a place.
+        // The official check of seeds requires a source location.
         let place = json!({"file": file!(), "lineno": line!()});
         log.event(Kind::Point, "seed", config.train.seed.into(), place)?;
         write_parameters(&mut log, config)?;
@@ -84,7 +84,7 @@ impl Timer {
         Ok(Self { log, config: config.clone(), began, has_started: false, has_stopped: false })
     }
 
-    /// Writes lines for the log's reader.
+    /// Writes lines for readers of the log.
     ///
     /// # Errors
     /// A line that cannot be written.
@@ -92,7 +92,7 @@ impl Timer {
         self.log.text(text)
     }
 
-    /// The run ended with a fault. If its clock never ran, there was no run, and its log goes.
+    /// The run failed. If its clock never started, there was no run, and its log is removed.
     ///
     /// # Errors
     /// A line that cannot be written, or a log that cannot be removed.
@@ -106,7 +106,7 @@ impl Timer {
         self.stop(false)
     }
 
-    /// The clock starts now, or started when the initialization had taken as long as it may.
+    /// Starts the clock now, or at the time when the initialization reached its limit.
     fn start_clock(&mut self) -> Result<(), EngineError> {
         let late = self.began.elapsed().saturating_sub(INIT);
         if !late.is_zero() {
@@ -132,7 +132,7 @@ impl Timer {
     ) -> Result<(), EngineError> {
         let mut value = json!({});
         for (name, summary) in evaluation.summaries() {
-            // Undefined is -1, which no target is.
+            // Undefined is -1, which is never a target.
             value[name.to_uppercase()] = summary.ap().into();
         }
         let metadata = json!({"epoch_num": epoch});
@@ -155,7 +155,7 @@ impl Observer for Timer {
         match *event {
             Event::Prepared { train_images, val_images, passes, steps_per_epoch } => {
                 check_epochs(self.config.train.steps, steps_per_epoch)?;
-                // Before all else: it may have started in the past.
+                // Before everything else: it may have started in the past.
                 self.start_clock()?;
                 self.log.fact("gradient_accumulation_steps", passes)?;
                 self.log.fact("train_samples", train_images)?;
@@ -173,7 +173,7 @@ impl Observer for Timer {
     }
 }
 
-/// Writes the hyper-parameters.
+/// Writes the hyperparameters.
 fn write_parameters(log: &mut LogWriter, config: &Config) -> Result<(), EngineError> {
     let (solver, train) = (&config.solver, &config.train);
     log.fact("global_batch_size", train.batch_size)?;
@@ -192,7 +192,7 @@ fn write_parameters(log: &mut LogWriter, config: &Config) -> Result<(), EngineEr
     log.fact("max_image_size", config.input.max_size)
 }
 
-/// A run ends with an epoch, as its images are counted by epochs.
+/// A run ends with an epoch, since its images are counted in epochs.
 fn check_epochs(steps: u64, steps_per_epoch: u64) -> Result<(), EngineError> {
     if steps.is_multiple_of(steps_per_epoch) {
         return Ok(());
@@ -204,8 +204,8 @@ fn check_epochs(steps: u64, steps_per_epoch: u64) -> Result<(), EngineError> {
     )))
 }
 
-/// The rate's growth per step of the warm-up (the reference's factor), or the share of the full
-/// rate that it begins with.
+/// The increase of the learning rate per warm-up step (the reference's factor), or the share of the
+/// full rate at its start.
 fn warmup_factor(config: &Config) -> f64 {
     let solver = &config.solver;
     match solver.warmup_rule {
@@ -221,7 +221,7 @@ mod tests {
     use super::super::log::{RunLog, Status};
     use super::*;
 
-    /// Minutes of a run of two hosts that ends at once, or fails, after an initialization.
+    /// Minutes of a run on two hosts that ends at once, or fails, after an initialization.
     fn counted_after(minutes: u64, fails: bool) -> Option<f64> {
         let place = tempfile::tempdir().expect("a folder");
         let path = place.path().join("result_0.txt");

@@ -27,8 +27,8 @@ impl Kind {
     }
 }
 
-/// The time of day of a run: the time of its beginning, plus the time that has passed since,
-/// whatever is done to the machine's clock meanwhile.
+/// The time of day of a run: the time of its start plus the elapsed monotonic time, unaffected by
+/// changes to the system clock.
 #[derive(Debug)]
 struct Clock {
     began: Instant,
@@ -47,7 +47,7 @@ impl Clock {
     }
 }
 
-/// A log that grows by whole lines.
+/// An append-only log of complete lines.
 #[derive(Debug)]
 pub(super) struct LogWriter {
     path: PathBuf,
@@ -74,7 +74,7 @@ impl LogWriter {
         Ok(Self { path, file, clock: Clock::start() })
     }
 
-    /// Removes the log, and its folders that hold nothing else.
+    /// Removes the log, and its folders if they are otherwise empty.
     pub(super) fn discard(&self) -> Result<(), EngineError> {
         std::fs::remove_file(&self.path).map_err(crate::run_dir::io(&self.path))?;
         // The folders of the benchmark, of the system, and of all results.
@@ -86,12 +86,12 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Writes lines that are no events.
+    /// Writes lines that are not events.
     pub(super) fn text(&mut self, text: &str) -> Result<(), EngineError> {
         self.file.append(format!("{text}\n").as_bytes())
     }
 
-    /// Writes an event of this moment.
+    /// Writes an event with the current time.
     pub(super) fn event(
         &mut self,
         kind: Kind,
@@ -102,7 +102,7 @@ impl LogWriter {
         self.event_ago(Duration::ZERO, kind, key, value, metadata)
     }
 
-    /// Writes an event that happened some time ago.
+    /// Writes an event from some time ago.
     pub(super) fn event_ago(
         &mut self,
         ago: Duration,
@@ -112,7 +112,7 @@ impl LogWriter {
         metadata: Value,
     ) -> Result<(), EngineError> {
         let time = self.clock.milliseconds() - ago.as_millis() as u64;
-        // The fields in the order of mllog, for whoever reads the log by eye.
+        // The fields in the order of mllog, for human readers.
         let kind = kind.name();
         let line = format!(
             "{TOKEN} {{\"namespace\": \"\", \"time_ms\": {time}, \"event_type\": \"{kind}\", \
@@ -122,7 +122,7 @@ impl LogWriter {
         self.file.append(line.as_bytes())
     }
 
-    /// Writes a value that belongs to the whole run.
+    /// Writes a value that applies to the whole run.
     pub(super) fn fact(&mut self, key: &str, value: impl Into<Value>) -> Result<(), EngineError> {
         self.event(Kind::Point, key, value.into(), json!({}))
     }
@@ -132,7 +132,7 @@ impl LogWriter {
 mod tests {
     use super::*;
 
-    /// As after the machine's clock was set back to 1970 by a day.
+    /// As if the system clock had been set to one day before 1970.
     #[test]
     fn a_stepped_clock_does_not_move_the_times_of_a_run() {
         let day = Duration::from_secs(24 * 3600);

@@ -1,4 +1,4 @@
-//! How much of everything one image may have.
+//! Maximum sizes of one image's data.
 
 /// Capacities per image in the loader's slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct SlotShape {
 }
 
 impl SlotShape {
-    /// Capacities without data, for images of this size with so many objects.
+    /// Capacities without data, for images of this size with this many objects.
     pub fn imagined(height: usize, width: usize, objects: usize) -> Self {
         let (parts, coords) = (4 * objects, 128 * objects);
         Self { pixels: 3 * height * width, objects, parts, coords, runs: 1024 }

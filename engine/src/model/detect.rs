@@ -11,10 +11,10 @@ use super::preprocess::preprocess;
 use super::{BuiltProgram, ModelSpec};
 use crate::error::EngineError;
 
-/// Builds the detection pass. Kept tensors, with at most D detections per image, compacted over the
-/// batch in image order: `det_boxes` (`[N*D, 4]`) in network pixels, `det_scores`, `det_labels`,
-/// `det_image_idx` (`[N*D]`), `det_counts` (`[N]`), `num_detections` (`[1]`), and for a Mask R-CNN
-/// `mask_probs` (`[N*D, S, S]`).
+/// Builds the detection pass. Output tensors, with at most D detections per image, compacted over
+/// the batch in image order: `det_boxes` (`[N*D, 4]`) in network pixels, `det_scores`,
+/// `det_labels`, `det_image_idx` (`[N*D]`), `det_counts` (`[N]`), `num_detections` (`[1]`), and for
+/// a Mask R-CNN `mask_probs` (`[N*D, S, S]`).
 ///
 /// # Errors
 /// A config that an op rejects, with the part of the model.

@@ -1,4 +1,4 @@
-//! How a step is divided: its groups of images over ranks, and those of a rank over passes.
+//! How a step is divided: its groups of images over ranks, and each rank's groups over passes.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ use crate::error::EngineError;
 /// The part of every step that one rank runs.
 ///
 /// On the CPU a pass is one group of images, and the gradients of all groups are added in one fixed
-/// tree: the weights do not depend on the number of ranks, bit for bit. On a device a pass is a
-/// micro-step; the sums over ranks agree up to rounding.
+/// tree: the weights are bit-identical for any number of ranks. On a device a pass is a micro-step;
+/// all-reduced values agree up to rounding.
 #[derive(Debug, Clone)]
 pub struct Division {
     /// This rank, and how many there are.
@@ -22,13 +22,13 @@ pub struct Division {
     pub passes: usize,
     /// Images of a pass.
     pub images: usize,
-    /// The connection of ranks on CPUs; of one process unless it is set.
+    /// The connection between CPU ranks; a single process unless it is set.
     pub group: Group,
-    /// Ranks that share this machine, this one among them.
+    /// Ranks on this machine, including this one.
     pub local_ranks: usize,
     images_per_group: usize,
     on_cpu: bool,
-    /// True if even a single rank sums its gradients over ranks.
+    /// True if gradients are all-reduced even with a single rank.
     reduces_alone: bool,
 }
 
@@ -36,7 +36,7 @@ impl Division {
     /// The division of the config's batch for this rank.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] if the ranks do not get the same number of whole groups; it names
+    /// [`EngineError::Usage`] if the ranks do not get the same number of complete groups; it lists
     /// the numbers of ranks that do.
     pub fn new(train: &Train, target: &Target, ranks: Ranks) -> Result<Self, EngineError> {
         let on_cpu = target.is_cpu();
@@ -74,7 +74,7 @@ impl Division {
         }
     }
 
-    /// The division of a run of one process.
+    /// The division of a run with one process.
     pub fn alone(train: &Train, target: &Target) -> Self {
         match Self::new(train, target, Ranks::ALONE) {
             Ok(division) => division,
@@ -89,8 +89,8 @@ impl Division {
         Some(Self { passes, images, ..Self::alone(train, target) })
     }
 
-    /// The same steps with the sums over ranks that devices make, even if there is one rank: its
-    /// steps then contain what those of several do. Changes nothing on the CPU.
+    /// The same steps with the all-reduces of devices, even with one rank: its steps then contain
+    /// the same ops as with several. Changes nothing on the CPU.
     pub fn reducing(self) -> Self {
         Self { reduces_alone: !self.on_cpu, ..self }
     }
@@ -112,37 +112,37 @@ impl Division {
         first..first + self.passes
     }
 
-    /// True if the passes are weighted: a step has more than one, or sums over ranks.
+    /// True if the passes are weighted: a step has several, or all-reduces.
     pub fn is_weighted(&self) -> bool {
         self.parts() > 1 || self.reduces_alone
     }
 
-    /// True if the gradients are summed by ranks on devices.
+    /// True if the gradients are all-reduced on devices.
     pub fn reduces_on_device(&self) -> bool {
         !self.on_cpu && (self.ranks.count > 1 || self.reduces_alone)
     }
 
-    /// The sum of gradients that a step ends with, over the mean that the update takes.
+    /// The divisor that turns the step's final sum of gradients into the mean that the update uses.
     pub fn divisor(&self) -> usize {
-        // Devices divide by the number of ranks before they add halves.
+        // Devices divide by the number of ranks before they all-reduce fp16 values.
         if self.on_cpu { self.parts() } else { self.passes }
     }
 
-    /// The kind of the pass that updates; it contains everything the others do.
+    /// The kind of the pass that updates; it contains everything that the others contain.
     pub fn updating(&self) -> MicroStep {
         let is_whole = if self.on_cpu { self.parts() == 1 } else { self.passes == 1 };
         if is_whole { MicroStep::Whole } else { MicroStep::Last }
     }
 
-    /// The images of a step that belong to pass `part` of all: none if the last batch of an epoch
-    /// is too short.
+    /// The images of a step in pass `part` of all passes: none if the last batch of an epoch is too
+    /// short.
     pub fn part<'a, T>(&self, images: &'a [T], part: usize) -> &'a [T] {
         let first = (part * self.images).min(images.len());
         &images[first..(first + self.images).min(images.len())]
     }
 
     /// The weight of a pass's losses, times the number of passes: a step is the mean over its
-    /// groups that hold images, wherever they run.
+    /// groups that contain images, on any rank.
     pub fn weight(&self, images: usize, images_of_step: usize) -> f32 {
         let groups = |images: usize| images.div_ceil(self.images_per_group);
         (groups(images) * self.parts()) as f32 / groups(images_of_step) as f32

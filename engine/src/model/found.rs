@@ -1,30 +1,30 @@
-//! A detected object, as the heads complete it.
+//! A detected object, with the predictions of all heads.
 
 use std::collections::BTreeMap;
 
 use score::Rle;
 use serde::{Deserialize, Serialize};
 
-/// A detected object. Ranks send it in a form without names, so no field may be left out.
+/// A detected object. Ranks send it in a format without field names, so no field may be skipped.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// Class, from 1.
     pub label: usize,
     /// Score, 0 to 1.
     pub score: f32,
-    /// x1, y1, x2, y2 in image pixels; its width is x2 - x1, whatever the model's convention.
+    /// x1, y1, x2, y2 in image pixels; its width is x2 - x1, for any convention of the model.
     pub bbox: [f32; 4],
     /// Mask at image size, if the model predicts masks.
     pub mask: Option<Rle>,
     /// Keypoints, if the model predicts them: x, y in image pixels, as the data annotates them,
     /// and their score (`model.keypoint_head.score`).
     pub keypoints: Option<Vec<[f32; 3]>>,
-    /// Predictions of heads of one's own, by name.
+    /// Predictions of custom heads, by name.
     pub further: BTreeMap<String, Vec<f32>>,
 }
 
 impl Found {
-    /// An object without keypoints, and without predictions of heads of one's own.
+    /// An object without keypoints, and without predictions of custom heads.
     pub fn new(label: usize, score: f32, bbox: [f32; 4], mask: Option<Rle>) -> Self {
         Self { label, score, bbox, mask, keypoints: None, further: BTreeMap::new() }
     }

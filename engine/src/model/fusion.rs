@@ -1,4 +1,4 @@
-//! The fusions of a program, as the config has them.
+//! The fusions of a program, as selected by the config.
 
 use crate::config::Fused;
 use graph::{Program, fuse};
@@ -6,7 +6,7 @@ use graph::{Program, fuse};
 use super::ModelSpec;
 use super::level_gradients::join_level_gradients;
 
-/// Applies the fusions to a program without dead nodes. The CPU, the oracle, has none.
+/// Applies the fusions to a program without dead nodes. The CPU, the reference, has none.
 pub(super) fn apply(program: &mut Program, spec: &ModelSpec<'_>) {
     if spec.target.is_cpu() {
         return;

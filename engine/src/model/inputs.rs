@@ -1,8 +1,8 @@
 //! The arrays that a program receives per batch.
 //!
 //! A new array is one row: name, role, extents, clear value. The program's input then becomes a
-//! field of the struct; `fill_slot` of the loader, or the filler in `engine/src/train/feed.rs`,
-//! fills it.
+//! field of the struct, which `fill_slot` of the loader, or the filler in
+//! `engine/src/train/feed.rs`, fills.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,7 @@ use super::{Division, ModelSpec};
 use crate::error::EngineError;
 
 batch_arrays! {
-    /// Inputs that describe the images. The network's size of an image stands in its view too.
+    /// Inputs that describe the images. An image's network size is also in its view.
     pub ImageInputs {
         pixels: Pixels [Images, Pixels] Kept;
         views: Index [Images, Fixed(View::LEN)] Zeros;
@@ -44,10 +44,10 @@ batch_arrays! {
 }
 
 batch_arrays! {
-    /// Inputs of a pass that is not a whole step. `micro_weight` is the share of its losses in
-    /// those of the step, times the number of passes of all ranks: 1 if each has as many groups
-    /// that hold images. `stop` is 1 if this rank was asked to stop, else 0; the sum over ranks
-    /// informs all.
+    /// Inputs of a pass that is not a whole step. `micro_weight` is the share of its losses in the
+    /// step's, times the number of passes of all ranks: 1 if each has the same number of non-empty
+    /// groups. `stop` is 1 if this rank was requested to stop, else 0; its all-reduced sum informs
+    /// all ranks.
     pub(super) PassInputs {
         micro_weight: Scalar [Fixed(1)] Zeros;
         stop: Scalar [Fixed(1)] Zeros;
@@ -55,14 +55,14 @@ batch_arrays! {
 }
 
 batch_arrays! {
-    /// Inputs of a step that changes the colours of its images: the map of each.
+    /// Inputs of a step with colour jitter: the colour map of each image.
     pub(super) ColourInputs {
         colours: Scalar [Images, Fixed(COLOURS)] Zeros;
     }
 }
 
 impl ColourInputs {
-    /// The arrays of a config: none if it does not change colours.
+    /// The arrays of a config: none without colour jitter.
     pub(super) fn arrays(config: &Config) -> &'static [Array] {
         if config.input.augment.changes_colours() { Self::ARRAYS } else { &[] }
     }
@@ -77,7 +77,7 @@ impl ColourInputs {
 /// The slot of a training step of one pass over `images` images, without further arrays.
 ///
 /// # Errors
-/// None for the tables above: their names differ.
+/// None for the tables above: their names are distinct.
 pub fn training_layout(images: usize, slot: SlotShape) -> Result<SlotLayout, EngineError> {
     loss_layout(&[], images, slot)
 }
@@ -85,7 +85,7 @@ pub fn training_layout(images: usize, slot: SlotShape) -> Result<SlotLayout, Eng
 /// The same with the arrays that its config adds ([`super::further_arrays`]).
 ///
 /// # Errors
-/// An array of a head that has the name of another.
+/// An array of a head with the same name as another array.
 pub(crate) fn loss_layout(
     further: &[Array],
     images: usize,

@@ -8,7 +8,7 @@ use super::backbones::{self, Backbone, NormKind};
 use super::detectors::{self, Normed, detectors};
 use crate::config::{Config, Fpn};
 
-/// Defines the table and its kinds, with those of the detectors.
+/// Defines the table and its kinds, including the detectors' tables.
 macro_rules! model {
     (
         $(#[doc = $kinds:tt])*

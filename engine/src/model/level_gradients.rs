@@ -1,5 +1,5 @@
-//! The gradients of the pyramid's maps, from the RoIs of all heads and from sampled anchors, made
-//! by one node: each map is written once, and not summed.
+//! The gradients of the pyramid's maps, from the RoIs of all heads and from sampled anchors,
+//! computed by one node: each map is written once, without a separate sum.
 
 use std::sync::Arc;
 

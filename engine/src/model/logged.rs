@@ -12,18 +12,18 @@ use super::patterns::invalid;
 use crate::error::EngineError;
 use crate::names::{matches, misfit};
 
-/// Prefix of the kept sum of a parameter's gradient over a step, times the loss scale and
+/// Prefix of the output sum of a parameter's gradient over a step, times the loss scale and
 /// [`super::Division::divisor`].
 pub(crate) const LOGGED_GRADIENT: &str = "logged/gradient/";
-/// Prefix of a kept activation.
+/// Prefix of an output activation.
 pub(crate) const LOGGED_ACTIVATION: &str = "logged/activation/";
 
-/// Keeps the gradients of the step, if this pass has them, and the activations that the config
-/// asks for. Call after the fusions: a tensor that is kept before one would prevent it, and change
-/// the rounding.
+/// Outputs the gradients of the step, if this pass has them, and the activations that the config
+/// requests. Call after the fusions: an output tensor would prevent a fusion, and thus change the
+/// rounding.
 ///
 /// # Errors
-/// A pattern that fits nothing.
+/// A pattern that matches nothing.
 pub(super) fn keep(
     net: &mut Net<'_>,
     trained: &[Trained],

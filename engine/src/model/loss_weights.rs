@@ -11,11 +11,11 @@ use crate::names::nearest;
 /// The name of the class of an RoI without an object.
 const BACKGROUND: &str = "background";
 
-/// The weight of each class of a model, background first; none if the config weighs none. `classes`
-/// name the model's, from class 1.
+/// The weight of each class of a model, background first; none if the config sets none. `classes`
+/// are the model's class names, from class 1.
 ///
 /// # Errors
-/// [`ConfigError::Invalid`] for a name that is no class.
+/// [`ConfigError::Invalid`] for a name that is not a class.
 pub(crate) fn class_weights(
     weights: &LossWeights,
     classes: &[(String, u64)],
@@ -46,7 +46,7 @@ pub(crate) fn class_weights(
         };
         all[class] = *weight;
     }
-    // Classes that the data lacks have no name, and no object.
+    // Classes that the data lacks have neither a name nor objects.
     let named = all[1..].iter().zip(classes).filter(|(_, (name, _))| name != NO_CATEGORY);
     if !classes.is_empty() && named.map(|(weight, _)| weight).all(|weight| *weight == 0.0) {
         return invalid(
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn classes_weigh_by_name_and_weights_without_a_meaning_are_refused() {
-        // A model of more classes than the data has.
+        // A model with more classes than the data has.
         for (first, set, expected) in [
             ("cat", &[][..], Ok(&[][..])),
             ("cat", &[("dog", 2.5), (BACKGROUND, 0.5)], Ok(&[0.5, 1.0, 2.5, 1.0])),

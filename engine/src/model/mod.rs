@@ -1,5 +1,5 @@
 //! The detector, described as Programs: backbone, FPN, RPN, RoI heads, the training step and the
-//! detection pass. Nothing here runs anything.
+//! detection pass. Nothing is executed here.
 
 pub(crate) mod backbones;
 mod capacities;
@@ -152,8 +152,8 @@ impl<'a> ModelSpec<'a> {
         self.target.gpu().is_some_and(|gpu| gpu.precision == Precision::Fp16)
     }
 
-    /// True if a loss scale is of use: not where gradients are f32 on a GPU. The CPU, which needs
-    /// none either, takes the same steps as a GPU in fp16.
+    /// True if a loss scale is useful: not with f32 gradients on a GPU. The CPU, which does not
+    /// need it either, takes the same steps as a GPU in fp16.
     pub(super) fn scales_losses(&self) -> bool {
         self.target.is_cpu() || self.is_in_fp16()
     }

@@ -42,14 +42,14 @@ pub struct Truth {
 pub struct Net<'a> {
     /// The specification of the program.
     pub spec: &'a ModelSpec<'a>,
-    /// The program as it stands; [`Program::apply1`] adds any op.
+    /// The program so far; [`Program::apply1`] adds any op.
     pub program: Program,
     params: Vec<Param>,
     frozen: bool,
     drawn_by: Option<TensorId>,
     /// The weight of each class in the classifier's loss, background first; empty: the same.
     pub(super) class_weights: Arc<[f32]>,
-    /// Tensors that one part of the model leaves for another, by name.
+    /// Tensors that one part of the model passes to another, by name.
     noted: BTreeMap<&'static str, Vec<TensorId>>,
     /// Tensors that may be read, by name.
     pub(super) observed: Vec<(String, TensorId)>,
@@ -62,16 +62,17 @@ pub struct ConvShape {
     pub channels: usize,
     /// Side of the kernel.
     pub kernel: usize,
-    /// Pixels from one output to the next.
+    /// Stride in pixels.
     pub stride: usize,
-    /// Pixels from one tap to the next.
+    /// Dilation.
     pub dilation: usize,
-    /// Equal shares of the channels, each with filters of its own.
+    /// Groups: each has an equal share of the channels, and its own filters.
     pub groups: usize,
 }
 
 impl ConvShape {
-    /// Padded by half an odd kernel, so that a stride of 1 keeps the size; an even one is not.
+    /// With an odd kernel, padded by half of it, so that a stride of 1 keeps the size; without
+    /// padding for an even one.
     pub fn new(channels: usize, kernel: usize, stride: usize) -> Self {
         Self { channels, kernel, stride, dilation: 1, groups: 1 }
     }
@@ -110,17 +111,17 @@ impl<'a> Net<'a> {
         &self.params
     }
 
-    /// Parameters declared from here on are frozen.
+    /// Parameters declared from now on are frozen.
     pub(super) fn set_frozen(&mut self, frozen: bool) {
         self.frozen = frozen;
     }
 
-    /// True if parameters that are declared now are frozen.
+    /// True if parameters declared now are frozen.
     pub(super) fn is_frozen(&self) -> bool {
         self.frozen
     }
 
-    /// Draws at random for an image by these keys; without them nothing is drawn.
+    /// Sets the image keys for random sampling; without them nothing is sampled.
     pub(super) fn draw_by(&mut self, image_keys: TensorId) {
         self.drawn_by = Some(image_keys);
     }
@@ -130,22 +131,23 @@ impl<'a> Net<'a> {
         self.drawn_by
     }
 
-    /// Ops that are added from here on belong to this part of the model, by dotted name.
+    /// Ops added from now on belong to this part of the model, by dotted name.
     pub fn part(&mut self, part: &str) {
         self.program.set_part(part);
     }
 
-    /// Leaves tensors for another part of the model, which calls [`Self::noted`].
+    /// Passes tensors to another part of the model, which calls [`Self::noted`].
     pub(super) fn note(&mut self, name: &'static str, tensors: &[TensorId]) {
         self.noted.insert(name, tensors.to_vec());
     }
 
-    /// Tensors that another part of the model has left by this name.
+    /// Tensors that another part of the model has passed under this name.
     pub(super) fn noted<const N: usize>(&self, name: &str) -> Option<[TensorId; N]> {
         self.noted.get(name)?.as_slice().try_into().ok()
     }
 
-    /// Names a tensor that `[[train.log]]` may read, and keeps it readable if the spec asks for it.
+    /// Names a tensor that `[[train.log]]` may read, and makes it an output if the spec requests
+    /// it.
     pub fn observe(&mut self, name: &str, tensor: TensorId) {
         self.observed.push((name.to_string(), tensor));
         if self.spec.observe {
@@ -198,7 +200,7 @@ impl<'a> Net<'a> {
     /// `NAME.weight` and `NAME.bias`.
     ///
     /// # Errors
-    /// A shape that the op refuses.
+    /// A shape that the op rejects.
     pub fn conv_bias(
         &mut self,
         x: TensorId,
@@ -214,8 +216,8 @@ impl<'a> Net<'a> {
         self.conv(inputs, shape, relu)
     }
 
-    /// For each of the first `count` rows, the channel of a 1x1 convolution with bias that the
-    /// row's label selects. `x` is the output of a ReLU, and its gradient is masked.
+    /// For each of the first `count` rows, the channel of a 1x1 convolution with bias selected by
+    /// the row's label. `x` is the output of a ReLU, and its gradient is masked.
     pub(super) fn class_masks(
         &mut self,
         x: TensorId,
@@ -241,7 +243,7 @@ impl<'a> Net<'a> {
         self.conv(plain(x, weight), shape, false)
     }
 
-    /// torch's initial weights of a convolution of `x`.
+    /// torch's default initialization of a convolution of `x`.
     pub(super) fn default_init(&self, x: TensorId, shape: ConvShape) -> Init {
         Init::torch_default(self.channels(x) / shape.groups * shape.kernel * shape.kernel)
     }
@@ -263,7 +265,7 @@ impl<'a> Net<'a> {
     /// `NAME.weight` and `NAME.bias`.
     ///
     /// # Errors
-    /// A shape that the op refuses.
+    /// A shape that the op rejects.
     pub fn linear(
         &mut self,
         x: TensorId,

@@ -1,4 +1,4 @@
-//! Convolutions with a norm behind them, of the body, the pyramid and the heads.
+//! Convolutions followed by a norm, in the backbone, the pyramid and the heads.
 
 use crate::config::NormKind;
 use graph::{GraphError, TensorId};
@@ -16,7 +16,7 @@ use super::params::{Init, Layout, ParamKind};
 pub(super) struct After {
     pub(super) residual: Option<TensorId>,
     pub(super) relu: bool,
-    /// Images, or RoIs, that hold data.
+    /// Number of valid images, or RoIs.
     pub(super) count: Option<TensorId>,
 }
 
@@ -29,7 +29,7 @@ impl After {
     }
 }
 
-/// A convolution without bias and the norm behind it: the names of both, and the initial weights.
+/// A convolution without bias and the norm after it: the names of both, and the initial weights.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct NormedConv<'n> {
     pub(super) conv: &'n str,
@@ -71,7 +71,7 @@ impl Net<'_> {
         }
     }
 
-    /// A convolution `NAME.0` of the pyramid or a head, with a bias or, behind it, the norm
+    /// A convolution `NAME.0` of the pyramid or a head, with a bias or followed by the norm
     /// `NAME.1`.
     pub(super) fn conv_block(
         &mut self,
@@ -91,7 +91,7 @@ impl Net<'_> {
         }
     }
 
-    /// A convolution with a frozen batch norm and ReLU, of images with a channel of padding.
+    /// A convolution with a frozen batch norm and ReLU, of images with a padding channel.
     pub(super) fn stem(
         &mut self,
         x: TensorId,
@@ -119,8 +119,8 @@ impl Net<'_> {
         })
     }
 
-    /// The weights of a convolution with the norm behind it in them, and the bias that it makes:
-    /// only its statistics are constants.
+    /// The weights of a convolution with the following norm folded into them, and the resulting
+    /// bias: only the statistics are constants.
     fn folded_norm(&mut self, w: TensorId, name: &str) -> Result<[TensorId; 2], GraphError> {
         let c = self.program.desc(w).dim(0);
         let eps = self.spec.config.model.backbone.norm_eps as f32;
@@ -135,8 +135,8 @@ impl Net<'_> {
         self.program.apply(FoldNorm { eps }, FoldNormInputs { w, gamma, beta, mean, var })
     }
 
-    /// Group norm, then the residual, then ReLU. Rows past a count may hold anything finite: what
-    /// reads them counts too, and gives them no gradient.
+    /// Group norm, then the residual, then ReLU. Rows past a count may have any finite value: later
+    /// ops use the count too, and give them no gradient.
     pub(super) fn group_norm(
         &mut self,
         x: TensorId,

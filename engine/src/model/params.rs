@@ -2,7 +2,7 @@
 
 use graph::TensorId;
 
-/// The kind of a parameter, which decides its weight decay and learning rate.
+/// The kind of a parameter, which determines its weight decay and learning rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamKind {
     /// Weight of a convolution or linear layer.
@@ -15,7 +15,7 @@ pub enum ParamKind {
     Frozen,
 }
 
-/// How our layout of a parameter relates to torchvision's.
+/// The relation of our layout of a parameter to torchvision's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// Identical in both.
@@ -24,11 +24,11 @@ pub enum Layout {
     Conv,
     /// Ours [C, R, S, K], theirs [C, K, R, S].
     ConvTranspose,
-    /// A linear layer of each position: ours [K, 1, 1, C], theirs [K, C].
+    /// A linear layer at each position: ours [K, 1, 1, C], theirs [K, C].
     Pointwise,
-    /// A factor of each channel: ours `[C]`, theirs `[C, 1, 1]`.
+    /// A scale per channel: ours `[C]`, theirs `[C, 1, 1]`.
     Channels,
-    /// A linear layer after a flatten of [C, side, side] in theirs, of [side, side, C] in ours.
+    /// A linear layer after a flatten of [C, side, side] (theirs) or [side, side, C] (ours).
     Flattened {
         /// Channels.
         channels: usize,

@@ -8,10 +8,10 @@ use super::params::Param;
 use crate::error::EngineError;
 use crate::names::misfit;
 
-/// Refuses a pattern that fits no parameter, and patterns or rates that leave nothing to train.
+/// Rejects a pattern that matches no parameter, and patterns or rates that leave nothing to train.
 ///
 /// # Errors
-/// [`ConfigError::Invalid`] with the fault and the mend.
+/// [`ConfigError::Invalid`] with the problem and the fix.
 pub(super) fn check(net: &Net<'_>) -> Result<(), EngineError> {
     let (freeze, groups) = (&net.spec.config.model.freeze, &net.spec.config.solver.groups);
     for (i, pattern) in freeze.iter().enumerate() {
@@ -34,7 +34,7 @@ pub(super) fn check(net: &Net<'_>) -> Result<(), EngineError> {
     Err(invalid("model.freeze".into(), problem))
 }
 
-/// A sentence for each group without which each trained parameter has the same values.
+/// A message for each group that does not affect the settings of any trained parameter.
 pub(crate) fn idle_groups(solver: &Solver, params: &[Param]) -> Vec<String> {
     let is_idle = |i: &usize| {
         let mut without = solver.clone();
@@ -53,7 +53,7 @@ pub(crate) fn idle_groups(solver: &Solver, params: &[Param]) -> Vec<String> {
     (0..solver.groups.len()).filter(is_idle).map(sentence).collect()
 }
 
-/// Refuses a pattern that fits no parameter; `key` is the pattern's place in the config.
+/// Rejects a pattern that matches no parameter; `key` is the pattern's key in the config.
 ///
 /// # Errors
 /// [`ConfigError::Invalid`].

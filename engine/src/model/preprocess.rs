@@ -11,7 +11,7 @@ use super::backbones::has_frozen_stem;
 use super::inputs::{ImageInputs, ObjectInputs};
 use super::net::{Net, Truth};
 
-/// Channels of an image in memory: one more than it has where a GPU's frozen stem reads it so.
+/// Channels of an image in memory: one more than it has if a GPU's frozen stem reads it that way.
 fn image_channels(spec: &ModelSpec<'_>) -> usize {
     let reads_four = has_frozen_stem(&spec.config.model.backbone)
         && spec.padded.width.is_multiple_of(2)
@@ -19,7 +19,7 @@ fn image_channels(spec: &ModelSpec<'_>) -> usize {
     if reads_four && spec.is_in_fp16() { stem::STORED_CHANNELS } else { stem::CHANNELS }
 }
 
-/// The images as their views show them, with their colours changed by `colours` if it is there,
+/// The images transformed by their views, with their colours changed by `colours` if present,
 /// normalized and padded, [N, H, W, C] with C from [`image_channels`].
 pub(super) fn preprocess(
     net: &mut Net<'_>,

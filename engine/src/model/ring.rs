@@ -14,9 +14,9 @@ use super::state_names::{RING, RING_STEP};
 /// Minimum number of rows: more than are ever in flight.
 const MIN_ROWS: usize = 8;
 
-/// Layout of a row. Word 0 is the step number, then come the losses, [`Control`], and the gradient
-/// norms, the total last; where they are asked for, counts of right predictions follow the losses,
-/// and statistics of the parameters the norms.
+/// Layout of a row. Word 0 is the step number, followed by the losses, [`Control`], and the
+/// gradient norms, the total last; if requested, counts of correct predictions follow the losses,
+/// and statistics of the parameters follow the norms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingLayout {
     /// Rows.
@@ -24,11 +24,11 @@ pub struct RingLayout {
     /// Words per row.
     pub width: usize,
     losses: Vec<&'static str>,
-    /// Counts of right predictions.
+    /// Counts of correct predictions.
     counts: usize,
     /// Trained parameters.
     parameters: usize,
-    /// True if the losses are sums over ranks, followed by the number of requests to stop.
+    /// True if the losses are all-reduced, followed by the number of requests to stop.
     pub(crate) is_summed: bool,
 }
 
@@ -37,16 +37,16 @@ pub struct RingLayout {
 pub struct Row {
     /// Losses by name.
     pub losses: Vec<(&'static str, f32)>,
-    /// Ranks that were asked to stop.
+    /// Ranks that were requested to stop.
     pub stop: f32,
-    /// Counts of right predictions, see [`kernels::ops::accuracies`]; empty unless asked for.
+    /// Counts of correct predictions, see [`kernels::ops::accuracies`]; empty unless requested.
     pub counts: Vec<f32>,
     /// The step's control values.
     pub control: Control,
     /// Norms of the scaled gradients, and of all of them.
     pub norms: Vec<f32>,
-    /// Statistics of the parameters, see [`kernels::ops::parameter_update`]; empty unless asked
-    /// for.
+    /// Statistics of the parameters, see [`kernels::ops::parameter_update`]; empty unless
+    /// requested.
     pub stats: Vec<f32>,
 }
 
@@ -67,18 +67,18 @@ impl RingLayout {
     }
 }
 
-/// The published tensors, beside losses.
+/// The published tensors, in addition to the losses.
 #[derive(Debug)]
 pub(super) struct Published<'a> {
-    /// In place of the losses, their sum over ranks with the requests to stop.
+    /// Instead of the losses, their all-reduced sums with the requests to stop.
     pub(super) summed: Option<TensorId>,
-    /// Counts of right predictions, if they are asked for.
+    /// Counts of correct predictions, if requested.
     pub(super) counts: Option<TensorId>,
-    /// After the last micro-step control, norms, and statistics if they are asked for.
+    /// After the last micro-step control, norms, and statistics if requested.
     pub(super) results: &'a [TensorId],
 }
 
-/// Adds the node that publishes losses, and the rest, of so many trained parameters.
+/// Adds the node that publishes losses, and the rest, for `parameters` trained parameters.
 pub(super) fn publish(
     net: &mut Net<'_>,
     losses: &[Loss],

@@ -1,4 +1,4 @@
-//! The sums of a step over its passes and ranks: gradients, losses, and the requests to stop.
+//! The reductions of a step over its passes and ranks: gradients, losses, and the requests to stop.
 
 use std::sync::Arc;
 
@@ -18,18 +18,18 @@ use super::net::{Loss, Net};
 use super::optimizer::Trained;
 use super::state_names::{ACCUMULATED, PASSES_HELD};
 
-/// Prefix of the kept sum of a loss, times [`super::Division::parts`].
+/// Prefix of the output sum of a loss, times [`super::Division::parts`].
 pub(crate) const STEP_LOSS: &str = "step/";
-/// The kept number of requests to stop.
+/// The output number of requests to stop.
 pub(crate) const STOP_REQUESTS: &str = "step/stop";
 
-/// The sums that a pass ends with.
+/// The sums at the end of a pass.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
     /// The gradients of the step; `None` if later passes follow.
     pub(super) grads: Option<Vec<TensorId>>,
     /// The pass's losses over all ranks, each times its weight, and the requests to stop; `None` if
-    /// the host adds them up.
+    /// the host adds them.
     pub(super) losses: Option<TensorId>,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn of_step(
         let grads = over_micro_steps(net, trained, grads)?;
         return Ok(Sums { grads, losses: None });
     }
-    // Ready first, so it comes first on the stream of all sums over ranks.
+    // Ready first, so it comes first on the stream of all all-reduces.
     let losses = losses.iter().map(|loss| loss.value);
     let inputs: Vec<_> = losses.chain([pass.micro_weight, pass.stop]).collect();
     let mine = net.program.apply1(WeightedLosses, inputs)?;
@@ -62,7 +62,7 @@ pub(super) fn of_step(
     let Some(grads) = over_micro_steps(net, trained, grads)? else {
         return Ok(Sums { grads: None, losses });
     };
-    // Divided before halves are added, so that the sum stays in their range.
+    // Divided before fp16 values are added, so that the sum stays in their range.
     let scale = 1.0 / ranks as f32;
     let bucket_bytes = net.spec.config.ranks.bucket_mib << 20;
     let grads = all_reduce_buckets(&mut net.program, &grads, scale, bucket_bytes)?;
@@ -133,7 +133,7 @@ fn over_micro_steps(
     net.program.add(Arc::new(AddAccumulated), &grads, &[held]).map(Some)
 }
 
-/// State: the passes that the sums hold.
+/// State: the number of passes in the sums.
 fn held(net: &mut Net<'_>) -> TensorId {
     net.program.state(PASSES_HELD, TensorDesc::new(Role::Index, &[1]))
 }

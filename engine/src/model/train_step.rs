@@ -24,18 +24,18 @@ use super::sums;
 use super::{BuiltProgram, ModelSpec};
 use crate::error::EngineError;
 
-/// The kept counts of a pass, in the order of [`kernels::ops::accuracies::Count`].
+/// The output counts of a pass, in the order of [`kernels::ops::accuracies::Count`].
 pub(crate) const ACCURACIES: &str = "accuracies";
 
-/// Builds the training step. Kept tensors: the losses under [`BuiltProgram::losses`], without their
-/// weights; `control` (a [`kernels::ops::control_step::Control`]); `grad_norms` (one per trained
-/// parameter, then the total; multiplied by the loss scale); and with `train.log_parameters`
-/// `parameter_stats` (see [`kernels::ops::parameter_update`]), and with `train.accuracies`
-/// `accuracies` (see [`kernels::ops::accuracies`]).
+/// Builds the training step. Output tensors: the losses under [`BuiltProgram::losses`], without
+/// their weights; `control` (a [`kernels::ops::control_step::Control`]); `grad_norms` (one per
+/// trained parameter, then the total; multiplied by the loss scale); and with
+/// `train.log_parameters` `parameter_stats` (see [`kernels::ops::parameter_update`]), and with
+/// `train.accuracies` `accuracies` (see [`kernels::ops::accuracies`]).
 ///
 /// # Errors
-/// A config that an op rejects, with the part of the model; patterns of names that fit no
-/// parameter, or that leave none to train.
+/// A config that an op rejects, with the part of the model; name patterns that match no parameter,
+/// or that leave none to train.
 pub fn training_program(spec: &ModelSpec<'_>) -> Result<BuiltProgram, EngineError> {
     weighted_training_program(spec, &[])
 }
@@ -81,7 +81,7 @@ pub fn weighted_training_program(
     Ok(BuiltProgram { losses, loss_weights, ring, ..net.finish() })
 }
 
-/// The losses of a training step, without its backward pass and update. Kept tensors: the losses
+/// The losses of a training step, without its backward pass and update. Output tensors: the losses
 /// under [`BuiltProgram::losses`], without their weights.
 ///
 /// # Errors
@@ -99,7 +99,7 @@ pub fn loss_program(
     Ok(BuiltProgram { losses, loss_weights, ..net.finish() })
 }
 
-/// A training step as far as its losses, which are kept, and the inputs of a pass that is not a
+/// A training step up to its losses, which are outputs, and the inputs of a pass that is not a
 /// whole step.
 fn forward(net: &mut Net<'_>) -> Result<(Losses, Option<PassInputs>), EngineError> {
     let spec = net.spec;
@@ -121,7 +121,7 @@ fn forward(net: &mut Net<'_>) -> Result<(Losses, Option<PassInputs>), EngineErro
     Ok((found, pass))
 }
 
-/// The arrays that a config adds to a step's slot: the map of colours, and what heads need.
+/// The arrays that a config adds to a step's slot: the colour maps, and arrays of heads.
 pub fn further_arrays(config: &Config) -> Vec<Array> {
     [ColourInputs::arrays(config), &detector(&config.model).arrays()].concat()
 }
@@ -137,7 +137,7 @@ fn backward(
     net.part("loss weights");
     let mut seeded = Vec::new();
     for loss in losses {
-        // Without a weight there is no node either.
+        // Without a weight, no node is added.
         let seed = if loss.weight == 1.0 {
             seed
         } else {

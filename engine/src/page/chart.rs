@@ -9,11 +9,11 @@ const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 240.0;
 /// Left, right, top, bottom.
 const MARGINS: [f64; 4] = [62.0, 12.0, 10.0, 34.0];
-/// Most points of a line: more than pixels show nothing.
+/// Maximum number of points of a line: more than pixels is not visible.
 const MAX_POINTS: usize = 400;
 /// Width of a character of a label, in the largest size that the style sheet gives it.
 const LABEL_WIDTH: f64 = 8.0;
-/// Colours of the lines, far apart and readable on white and on dark.
+/// Colours of the lines, distinct and readable on a light and a dark background.
 pub(super) const COLOURS: [&str; 8] =
     ["#2f7ed8", "#e4572e", "#3aa655", "#9b5de5", "#e0a100", "#00a6a6", "#d6336c", "#7a7f87"];
 
@@ -24,7 +24,7 @@ pub(super) struct Line {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// The axes: names, and extents; `None` takes an extent from the points.
+/// The axes: names, and extents; `None` computes an extent from the points.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Axes {
     pub(super) x_name: &'static str,
@@ -33,7 +33,7 @@ pub(super) struct Axes {
     pub(super) y: Option<(f64, f64)>,
 }
 
-/// A chart with axes, grid and legend. Points that are not finite are left out.
+/// A chart with axes, grid and legend. Non-finite points are omitted.
 pub(super) fn chart(title: &str, axes: Axes, lines: &[Line]) -> String {
     let (lines, per_point) = thinned(lines);
     let all = || lines.iter().flat_map(|line| &line.points);
@@ -76,7 +76,7 @@ pub(super) fn chart(title: &str, axes: Axes, lines: &[Line]) -> String {
     svg + "</div></figure>"
 }
 
-/// The extents of both axes, and where they lie on the picture.
+/// The extents of both axes, and their location in the picture.
 #[derive(Debug, Clone, Copy)]
 struct Frame {
     x: (f64, f64),
@@ -113,7 +113,7 @@ impl Frame {
         }
         let x_ticks = ticks(self.x.0, self.x.1);
         for (tick, label) in x_ticks.iter().zip(labels(&x_ticks)) {
-            // The last one would leave the picture.
+            // The last one would extend beyond the picture.
             let most = WIDTH - 0.5 * LABEL_WIDTH * label.chars().count() as f64;
             let _ = write!(
                 svg,

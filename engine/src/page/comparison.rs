@@ -1,4 +1,4 @@
-//! The page of `onegraph compare`: verdicts, curves of all runs, and a table for each.
+//! The page of `onegraph compare`: results, curves of all runs, and a table for each.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ use crate::picture::escape;
 pub(crate) struct ComparisonPage<'a> {
     /// All runs.
     pub(crate) runs: &'a [ComparedRun],
-    /// The second run and those after it, beside the first.
+    /// The second run and those after it, each compared with the first.
     pub(crate) compared: &'a [ComparedWithFirst],
 }
 
@@ -53,7 +53,7 @@ impl ComparisonPage<'_> {
         document(&title, None, &html)
     }
 
-    /// Scores and losses by step, a line for each run.
+    /// Scores and losses by step, one line per run.
     fn curves(&self) -> String {
         let points = |records: &[Value], path: &str| {
             let point = |r: &Value| Some((r["step"].as_f64()?, r.pointer(path)?.as_f64()?));

@@ -1,5 +1,5 @@
-//! The part of a page that shows an evaluation: precision over recall, classes, errors, confusion,
-//! pictures.
+//! The part of a page that shows an evaluation: precision-recall curves, classes, errors,
+//! confusion, pictures.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use super::chart::{Axes, Line, chart};
 use super::tables;
 use crate::picture::escape;
 
-/// Most classes whose precision is drawn.
+/// Maximum number of classes whose precision is drawn.
 const DRAWN_CLASSES: usize = 8;
 
-/// The part of a page that shows the evaluation of `report`, if it has one; its pictures lie in the
+/// The part of a page that shows the evaluation of `report`, if it has one; its pictures are in the
 /// run directory `run`.
 pub(super) fn evaluation(report: &Value, run: &Path) -> String {
     let (mut html, mut on) = (String::new(), IouType::Bbox);
@@ -33,7 +33,7 @@ pub(super) fn evaluation(report: &Value, run: &Path) -> String {
     html + &label_doubts(doubts, run) + &pictures(images, on.shapes(), run)
 }
 
-/// An analysis as `report.json` has it; `None` for what is none.
+/// The analysis in `report.json`; `None` for anything else.
 fn analysis(json: &Value) -> Option<Analysis> {
     let analysis = Analysis::deserialize(json).ok()?;
     let (side, matrix) = (analysis.classes.len() + 1, &analysis.confusion);
@@ -41,7 +41,7 @@ fn analysis(json: &Value) -> Option<Analysis> {
     (is_square || matrix.is_empty()).then_some(analysis)
 }
 
-/// Classes, precision over recall, confusion and errors of one kind of score.
+/// Classes, precision-recall curve, confusion and errors of one kind of score.
 fn section(step: u64, kind: IouType, analysis: &Analysis) -> String {
     let iou = format!("{} {}", kind.shape(), kind.measure());
     let mut title = format!("{} ({kind})", kind.shapes());
@@ -68,7 +68,7 @@ fn section(step: u64, kind: IouType, analysis: &Analysis) -> String {
     )
 }
 
-/// Errors and confusion; nothing of an analysis that has none.
+/// Errors and confusion; nothing for an analysis without them.
 fn mistakes(analysis: &Analysis, iou: &str) -> String {
     if analysis.confusion.is_empty() {
         return String::new();
@@ -92,8 +92,8 @@ fn over_recall(name: String, precision: &[f64]) -> Line {
     Line { name, points }
 }
 
-/// Title and lines of the chart by class, and a sentence about classes that it leaves out. A class
-/// whose AP50 is 0 is a line along the axis.
+/// Title and lines of the chart by class, and a note on the classes that it omits. A class whose
+/// AP50 is 0 is a line along the axis.
 fn weakest(analysis: &Analysis, kind: IouType) -> (String, Vec<Line>, String) {
     let ap50 = |class: &score::ClassScores| class.ap50.unwrap_or(0.0);
     let zero = analysis.classes.iter().filter(|class| class.ap50 == Some(0.0)).count();
@@ -116,7 +116,7 @@ fn weakest(analysis: &Analysis, kind: IouType) -> (String, Vec<Line>, String) {
     (title, drawn.map(|c| over_recall(c.name.clone(), &c.precision)).collect(), note)
 }
 
-/// Annotated objects beside detections, of the images that were drawn and whose files are there.
+/// Annotated objects next to detections, for the images that were drawn and whose files exist.
 fn pictures(images: &Value, on: &str, run: &Path) -> String {
     let figures = images.as_array().into_iter().flatten().filter_map(|image| figure(image, run));
     let figures: String = figures.collect();
@@ -173,7 +173,7 @@ fn file_name(image: &Value) -> String {
     escape(image["file_name"].as_str().unwrap_or_default())
 }
 
-/// The two pictures of an image over a text, if they were drawn and their files are there.
+/// The two pictures of an image above a text, if they were drawn and their files exist.
 fn pair(image: &Value, run: &Path, text: &str) -> Option<String> {
     let data_url = |key: &str| {
         let jpeg = std::fs::read(run.join(image[key].as_str()?)).ok()?;

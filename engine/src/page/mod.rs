@@ -1,4 +1,4 @@
-//! `report.html`: a run on one page that needs nothing else: no script, no file, no network.
+//! `report.html`: a run on one self-contained page: no scripts, no files, no network.
 
 mod chart;
 mod comparison;
@@ -20,13 +20,13 @@ pub(crate) use comparison::ComparisonPage;
 use evaluation::evaluation;
 
 const STYLE: &str = include_str!("style.css");
-/// Fields of `report.json` that the page shows elsewhere than in its table, beside the scores.
+/// Fields of `report.json` that the page shows outside its table, in addition to the scores.
 const SHOWN_ELSEWHERE: [&str; 5] = ["analysis", "pictures", "best", "commands", "state"];
 
-/// While a run trains, its page is written again after this time, and a browser loads it again.
+/// While a run trains, its page is rewritten and reloaded by browsers at this interval.
 pub(crate) const REFRESH: Duration = Duration::from_secs(60);
 
-/// The accuracies that have a line: those that rise as a model learns.
+/// The accuracies that have a line: those that increase during training.
 const ACCURACIES: [&str; 5] = [
     "fast_rcnn/cls_accuracy",
     "fast_rcnn/fg_cls_accuracy",
@@ -48,7 +48,7 @@ pub(crate) struct Page<'a> {
     pub(crate) config_toml: &'a str,
 }
 
-/// A page with its title, which a browser loads again after `reload`.
+/// A page with its title, which a browser reloads after `reload`.
 pub(crate) fn document(title: &str, reload: Option<Duration>, body: &str) -> String {
     let title = escape(title);
     let again =
@@ -93,7 +93,7 @@ impl Page<'_> {
         document(&name, (self.report["state"] == "training").then_some(REFRESH), &html)
     }
 
-    /// How the run stands, when, and where.
+    /// The state of the run, its time, and its directory.
     fn head(&self) -> String {
         let report = self.report;
         let text = |key: &str| escape(report[key].as_str().unwrap_or("unknown"));
@@ -128,7 +128,7 @@ impl Page<'_> {
         html
     }
 
-    /// The numbers that a reader looks for first.
+    /// The key figures.
     fn tiles(&self) -> String {
         let report = self.report;
         let mut tiles = Vec::new();
@@ -188,7 +188,7 @@ impl Page<'_> {
         let parts: Vec<Line> = parts.map(|name| line(name, &format!("/{name}"))).collect();
         let mut loss = vec![line("loss", "/loss"), line("validation", "/val_loss")];
         loss.retain(|line| !line.points.is_empty());
-        // A "/" in a name is "~1" in a pointer.
+        // A "/" in a name is "~1" in a JSON pointer.
         let accuracies =
             ACCURACIES.map(|name| line(name, &format!("/{}", name.replace('/', "~1"))));
         let scores: Vec<Line> = IouType::ALL

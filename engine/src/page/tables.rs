@@ -1,4 +1,4 @@
-//! Tables of a report: the numbers of each kind of score, classes, confusion, kinds of errors.
+//! Tables of a report: the metrics of each kind of score, classes, confusion, error types.
 
 use std::fmt::Write;
 
@@ -9,11 +9,11 @@ use crate::metrics::duration;
 use crate::picture::escape;
 use crate::runtime::gib;
 
-/// Most classes of a confusion matrix on the page: those with the most mistakes.
+/// Maximum number of classes of a confusion matrix on the page: those with the most mistakes.
 const CONFUSED: usize = 20;
 
-/// The numbers of `report.json`, a column for each kind of score; a cell is empty where a kind has
-/// no such number.
+/// The metrics of `report.json`, a column for each kind of score; a cell is empty if a kind does
+/// not have the metric.
 pub(super) fn scores(report: &Value) -> String {
     let kinds = IouType::ALL.into_iter();
     let kinds: Vec<IouType> = kinds.filter(|kind| report[kind.name()].is_object()).collect();
@@ -84,7 +84,7 @@ pub(super) fn classes(analysis: &Analysis, kind: IouType) -> String {
     html
 }
 
-/// The confusion of each class: missed objects and detections of nothing first, then the classes
+/// The confusion of each class: missed objects and background detections first, then the classes
 /// with the most mistakes, then all others in one column.
 pub(super) fn confusion(analysis: &Analysis) -> String {
     let nothing = analysis.classes.len();
@@ -136,7 +136,7 @@ pub(super) fn confusion(analysis: &Analysis) -> String {
     html + "</tbody></table></div>"
 }
 
-/// Kinds of errors with what they cost.
+/// Error types with their cost in AP.
 pub(super) fn errors(analysis: &Analysis) -> String {
     let most = analysis.errors.iter().map(|e| e.ap_lost).fold(1e-9, f64::max);
     let mut html = "<table class=\"errors\"><thead><tr><th>error</th><th>number</th>\
@@ -181,7 +181,7 @@ fn rows(prefix: &str, value: &Value, html: &mut String) {
     }
 }
 
-/// Name and value of a number, in the unit that a person reads.
+/// Name and value of a number, in a human-readable unit.
 fn fact(name: &str, value: f64, is_fraction: bool) -> (String, String) {
     if let Some(name) = name.strip_suffix("_bytes") {
         return (name.to_string(), format!("{:.1} GiB", gib(value as usize)));
@@ -205,7 +205,8 @@ mod tests {
 
     #[test]
     fn a_large_confusion_matrix_loses_no_object() {
-        // 30 classes: class i is missed i times and taken for its neighbour once; class 0 is empty.
+        // 30 classes: class i is missed i times and mistaken for its neighbour once; class 0 is
+        // empty.
         let count = 30;
         let mut confusion = vec![vec![0; count + 1]; count + 1];
         for i in 1..count {

@@ -22,7 +22,7 @@ const LANE_GAP: f64 = 34.0;
 const SCRATCH: &str = "#7a838c";
 
 /// Draws a plan under a title. Each block of the arena is a rectangle of class `block`: the
-/// launches that it is alive for, in launch order, by the bytes that it owns.
+/// launches during which it is live, in launch order, by its byte range.
 pub fn plan_picture(title: &str, prepared: &Prepared) -> String {
     let Prepared { plan, schedule, .. } = prepared;
     let streams = schedule.num_streams() as f64;
@@ -60,7 +60,7 @@ pub fn plan_picture(title: &str, prepared: &Prepared) -> String {
     canvas.finish()
 }
 
-/// From launches and bytes to pixels.
+/// Converts launches and bytes to pixels.
 struct Scale {
     launches: usize,
     bytes: usize,
@@ -71,7 +71,7 @@ impl Scale {
         LEFT + (WIDTH - LEFT - RIGHT) * launch as f64 / self.launches as f64
     }
 
-    /// The arena begins at the bottom.
+    /// Offset 0 of the arena is at the bottom.
     fn y(&self, byte: usize) -> f64 {
         TOP + ARENA * (1.0 - byte as f64 / self.bytes as f64)
     }
@@ -83,7 +83,7 @@ impl Scale {
     }
 }
 
-/// The launch at which most bytes are alive, and how many.
+/// The launch with peak memory, and the live bytes.
 fn fullest_launch(plan: &Plan, launches: usize) -> (usize, usize) {
     let mut live = vec![0; launches.max(1)];
     for block in plan.blocks() {
@@ -118,7 +118,7 @@ fn draw_arena(canvas: &mut Canvas, prepared: &Prepared, scale: &Scale) {
         };
         let area = scale.area(block);
         let hover = format!("{owner}: {}", spoken_bytes(block.bytes));
-        // Neighbours stay apart by a light line, where they are not thinner than it.
+        // A light line separates neighbours, unless they are thinner than it.
         let edge = if area.width > 2.0 && area.height > 2.0 { 0.6 } else { 0.0 };
         let edge = format!("class=\"block\" stroke=\"#ffffff\" stroke-width=\"{edge}\"");
         canvas.rect_with(area, fill, &edge, &hover);
@@ -138,7 +138,7 @@ fn label(canvas: &mut Canvas, area: Area, part: &str, bytes: &str) {
     }
 }
 
-/// A round number of bytes, of which four to eight make up the arena.
+/// A round number of bytes that divides the arena into four to eight.
 fn tick_bytes(bytes: usize) -> usize {
     let most = bytes / 8 + 1;
     let unit = [1 << 30, 1 << 20, 1 << 10].into_iter().find(|unit| most > unit / 2).unwrap_or(1);
@@ -158,7 +158,7 @@ fn tick_label(bytes: usize) -> String {
     }
 }
 
-/// Marks the launch at which most is alive.
+/// Marks the launch with peak memory.
 fn draw_fullest(canvas: &mut Canvas, scale: &Scale, launch: usize, live: usize, to_right: bool) {
     let x = (scale.x(launch) + scale.x(launch + 1)) / 2.0;
     let dashes = "stroke-dasharray=\"4 3\"";
@@ -172,7 +172,7 @@ fn draw_fullest(canvas: &mut Canvas, scale: &Scale, launch: usize, live: usize, 
     canvas.text(at, TOP - 4.0, style, &text);
 }
 
-/// Which part of the model runs when: a band for each run of launches.
+/// When each part of the model runs: a band for each sequence of launches.
 fn draw_parts(canvas: &mut Canvas, prepared: &Prepared, scale: &Scale) {
     let y = TOP + ARENA + 4.0;
     let key = |launch: usize| {
@@ -198,7 +198,7 @@ fn draw_parts(canvas: &mut Canvas, prepared: &Prepared, scale: &Scale) {
     }
 }
 
-/// The launches of each stream, and what waits for what between them.
+/// The launches of each stream, and the dependencies between them.
 fn draw_streams(canvas: &mut Canvas, prepared: &Prepared, scale: &Scale, top: f64) {
     let launches = prepared.schedule.launches();
     let streams = prepared.schedule.num_streams();

@@ -1,16 +1,16 @@
-//! An SVG that grows piece by piece, on a background of its own.
+//! An SVG that is built piece by piece, with its own background.
 
 use std::fmt::Write;
 
-/// Width of every picture, pixels: that of a document in a browser.
+/// Width of every picture in pixels, like a document in a browser.
 pub const WIDTH: f64 = 900.0;
-/// Colour of words.
+/// Text colour.
 pub const INK: &str = "#1f2328";
-/// Colour of words that say less, and of thin lines.
+/// Colour of secondary text, and of thin lines.
 pub const PALE: &str = "#59636e";
-/// Colour of what lies behind.
+/// Background colour.
 pub const GROUND: &str = "#eef1f4";
-/// Advance of a letter, as a share of its size, in a sans-serif face, on the wide side.
+/// Width of a letter, relative to its size, in a sans-serif font, rounded up.
 const ADVANCE: f64 = 0.62;
 
 /// A rectangle, in pixels from the upper left corner.
@@ -33,7 +33,7 @@ impl Area {
     }
 }
 
-/// How words look, and which of their ends stands at the point that they are given.
+/// Text style, and which end of the text is at the given point.
 #[derive(Debug, Clone, Copy)]
 pub struct Style {
     size: f64,
@@ -47,21 +47,21 @@ impl Style {
     pub const TITLE: Self = Self { is_bold: true, ..Self::words(16.0, INK) };
     /// The heading of a part of it.
     pub const HEADING: Self = Self { is_bold: true, ..Self::words(13.0, INK) };
-    /// The words in a picture.
+    /// Normal text in a picture.
     pub const PLAIN: Self = Self::words(12.0, INK);
-    /// Notes to these words.
+    /// Notes in smaller text.
     pub const SMALL: Self = Self::words(11.0, PALE);
 
     const fn words(size: f64, fill: &'static str) -> Self {
         Self { size, fill, is_bold: false, anchor: "start" }
     }
 
-    /// The same around the middle of the words.
+    /// The same, centred at the point.
     pub const fn middle(self) -> Self {
         Self { anchor: "middle", ..self }
     }
 
-    /// The same before the point.
+    /// The same, ending at the point.
     pub const fn end(self) -> Self {
         Self { anchor: "end", ..self }
     }
@@ -71,13 +71,13 @@ impl Style {
         Self { fill, ..self }
     }
 
-    /// About how wide these words are, pixels; no less than they are.
+    /// Approximate width of the text in pixels; never too small.
     pub fn width(&self, text: &str) -> f64 {
         ADVANCE * self.size * text.chars().count() as f64
     }
 }
 
-/// A picture on its way. The same calls make the same bytes.
+/// A picture under construction. The same calls produce the same bytes.
 #[derive(Debug)]
 pub struct Canvas {
     width: f64,
@@ -91,7 +91,7 @@ impl Canvas {
         Self::sized(WIDTH, height, title, notes)
     }
 
-    /// The same of another width.
+    /// The same with another width.
     pub fn sized(width: f64, height: f64, title: &str, notes: &[&str]) -> Self {
         let mut canvas = Self { width, height, body: String::new() };
         canvas.text(20.0, 32.0, Style::TITLE, title);
@@ -106,7 +106,7 @@ impl Canvas {
         self.rect_with(area, fill, "", "");
     }
 
-    /// A filled rectangle with attributes of SVG, and a text that a browser shows on hovering.
+    /// A filled rectangle with SVG attributes, and a text that a browser shows on hovering.
     pub fn rect_with(&mut self, area: Area, fill: &str, attributes: &str, hover: &str) {
         let Area { x, y, width, height } = area;
         let _ = write!(
@@ -126,7 +126,7 @@ impl Canvas {
         self.rect_with(area, fill, &format!("rx=\"4\" stroke=\"{border}\""), "");
     }
 
-    /// Words whose baseline is at `y`.
+    /// Text with its baseline at `y`.
     pub fn text(&mut self, x: f64, y: f64, style: Style, text: &str) {
         let Style { size, fill, is_bold, anchor } = style;
         let bold = if is_bold { " font-weight=\"bold\"" } else { "" };
@@ -157,7 +157,7 @@ impl Canvas {
         );
     }
 
-    /// An area within an SVG path, which shows what lies behind by its opacity.
+    /// An area within an SVG path, with an opacity.
     pub fn area(&mut self, path: &str, fill: &str, opacity: f64) {
         let _ =
             writeln!(self.body, "<path d=\"{path}\" fill=\"{fill}\" fill-opacity=\"{opacity}\"/>");
@@ -170,7 +170,7 @@ impl Canvas {
         self.body += "</g>\n";
     }
 
-    /// A row of what colours mean.
+    /// A legend of colours in one row.
     pub fn legend(&mut self, mut x: f64, y: f64, entries: &[(&str, &str)]) {
         for (fill, meaning) in entries {
             self.rect(Area::new(x, y - 10.0, 12.0, 12.0), fill);
@@ -179,7 +179,7 @@ impl Canvas {
         }
     }
 
-    /// The file.
+    /// The contents of the file.
     pub fn finish(self) -> String {
         let Self { width, height, body } = self;
         format!(
@@ -194,7 +194,7 @@ impl Canvas {
     }
 }
 
-/// Text that means nothing to a browser; a control character that no XML may hold is a space.
+/// Text escaped for SVG; a control character that XML does not allow becomes a space.
 pub fn escape(text: &str) -> String {
     let plain = text.replace(|c: char| c.is_control() && !"\n\t".contains(c), " ");
     plain

@@ -1,4 +1,4 @@
-//! Pictures as SVG: the canvas and the ticks that every drawing shares, and the pictures of a
+//! Pictures as SVG: the canvas and the axis ticks that all drawings use, and the pictures of a
 //! program, its memory plan and its parts.
 
 mod arena;
@@ -13,7 +13,7 @@ pub use ticks::{labels, ticks, to_ticks};
 
 use graph::program::Pass;
 
-/// The colours of each pass: strong, and light enough for words on it.
+/// The colours of each pass: strong, and light enough as a background of text.
 fn colours(pass: Pass) -> (&'static str, &'static str) {
     match pass {
         Pass::Forward => ("#2f6db3", "#e4eefa"),
@@ -22,7 +22,7 @@ fn colours(pass: Pass) -> (&'static str, &'static str) {
     }
 }
 
-/// Bytes as a person says them.
+/// Bytes in a human-readable unit.
 fn spoken_bytes(bytes: usize) -> String {
     let bytes = bytes as f64;
     match bytes {

@@ -1,4 +1,4 @@
-//! The Program by parts of the model: what each part hands to which, forward and backward.
+//! The Program by parts of the model: the tensors passed between them, forward and backward.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ const LINES: [&str; 7] =
 struct Group {
     pass: Pass,
     part: String,
-    /// Where it is drawn, from the top.
+    /// Its row, from the top.
     row: usize,
     nodes: usize,
     flops: u64,
@@ -76,7 +76,7 @@ fn short(part: &str) -> String {
     part.split('.').take(2).collect::<Vec<_>>().join(".")
 }
 
-/// All groups, and which reads something of which, by position.
+/// All groups, and which group reads from which, by index.
 fn groups(program: &Program, target: &Target) -> (Vec<Group>, BTreeSet<(usize, usize)>) {
     let mut groups: Vec<Group> = Vec::new();
     let mut writer: BTreeMap<TensorId, usize> = BTreeMap::new();
@@ -105,7 +105,7 @@ fn groups(program: &Program, target: &Target) -> (Vec<Group>, BTreeSet<(usize, u
     (groups, edges)
 }
 
-/// The group of a node, a new one where it is the first: backward next to forward, all else below.
+/// The group of a node, a new one for the first node: backward next to forward, all others below.
 fn group_of(groups: &mut Vec<Group>, node: &Node) -> usize {
     let part = short(&node.part);
     let known = groups.iter().position(|group| group.pass == node.pass && group.part == part);
@@ -162,7 +162,7 @@ fn draw_box(canvas: &mut Canvas, program: &Program, target: &Target, group: &Gro
     }
 }
 
-/// The largest tensor that others read, and how many more there are.
+/// The largest tensor that other groups read, and how many more there are.
 fn handed(program: &Program, target: &Target, group: &Group) -> String {
     if group.pass == Pass::Update {
         return "reads the gradients of all weights; writes weights, momentum, loss scale".into();
@@ -231,7 +231,7 @@ fn span(groups: &[Group], bundle: &Bundle) -> (usize, usize) {
     (rows.clone().min().unwrap_or(0), rows.max().unwrap_or(0))
 }
 
-/// Short bundles inside, and none in the lane of another that it would meet.
+/// Short bundles are inside, and intersecting bundles are in different lanes.
 fn assign_lanes(groups: &[Group], bundles: &mut [Bundle]) {
     bundles.sort_by_key(|bundle| {
         let (first, last) = span(groups, bundle);
@@ -250,7 +250,7 @@ fn assign_lanes(groups: &[Group], bundles: &mut [Bundle]) {
 }
 
 fn draw_bundles(canvas: &mut Canvas, groups: &[Group], bundles: &[Bundle], pass: Pass) {
-    // Where lines meet a box they keep apart: what comes in above, what goes out below them.
+    // Where lines meet a box they are separated: incoming lines above, outgoing ones below.
     let height = |at: usize, position: usize, count: usize| {
         area(&groups[at]).y + BOX * (position + 1) as f64 / (count + 1) as f64
     };

@@ -1,6 +1,6 @@
 //! Ticks of an axis, and their labels.
 
-/// Tick labels per axis, about.
+/// Approximate number of tick labels per axis.
 const TICKS: f64 = 5.0;
 
 /// Round numbers from `low` to `high`.
@@ -11,7 +11,7 @@ pub fn ticks(low: f64, high: f64) -> Vec<f64> {
     (0..20).map(|i| (first + f64::from(i)) * step).take_while(|tick| *tick <= end).collect()
 }
 
-/// The extent, enlarged to the next ticks.
+/// The extent, extended to the next ticks.
 pub fn to_ticks((low, high): (f64, f64)) -> (f64, f64) {
     let step = step(low, high);
     ((low / step + 1e-3).floor() * step, (high / step - 1e-3).ceil() * step)

@@ -1,6 +1,6 @@
-//! Addresses in S3 wherever a file or folder is named: what is read is staged to a folder of this
-//! machine first, what is written is written there and kept up to date in S3. Paths of this machine
-//! pass through unchanged. Only builds with the feature `s3` know addresses.
+//! S3 URIs in place of paths: inputs are first staged to a local directory; outputs are written to
+//! one and kept synchronized with S3. Local paths are unchanged. Only builds with the feature `s3`
+//! support S3 URIs.
 
 #[cfg(feature = "s3")]
 mod runs;
@@ -28,25 +28,25 @@ use crate::run_dir::{Choice, RunDir};
 
 pub(crate) use runs::Kept;
 
-/// The folder of staged files, by default.
+/// The default staging directory.
 #[cfg(feature = "s3")]
 const STAGE: &str = "runs/stage";
 
 static CHOSEN: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// Stages into this folder from now on.
+/// Sets the staging directory.
 pub fn stage_into(folder: &Path) {
     *CHOSEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(folder.to_path_buf());
 }
 
-/// The folder of staged files.
+/// The staging directory.
 #[cfg(feature = "s3")]
 fn staged_into() -> PathBuf {
     let chosen = CHOSEN.lock().unwrap_or_else(PoisonError::into_inner).clone();
     chosen.unwrap_or_else(|| STAGE.into())
 }
 
-/// True if a path is an address, well formed or not, of S3 or of a store that nothing here knows.
+/// True if a path is a URI, well formed or not, of S3 or of an unsupported kind of store.
 pub(crate) fn is_remote(path: &Path) -> bool {
     let scheme = path.to_str().and_then(|text| text.split_once("://"));
     scheme.is_some_and(|(scheme, _)| {
@@ -54,7 +54,7 @@ pub(crate) fn is_remote(path: &Path) -> bool {
     })
 }
 
-/// Refuses an address where only a folder of this machine will do.
+/// Rejects a URI where a local directory is required.
 ///
 /// # Errors
 /// [`EngineError::Usage`] names the key.
@@ -68,17 +68,16 @@ pub(crate) fn refuse(path: &Path, key: &str) -> Result<(), EngineError> {
     }
 }
 
-/// A file or folder of this machine with the contents of `path`: itself, or where it is staged.
+/// The local file or directory with the contents of `path`: itself, or its staged copy.
 ///
 /// # Errors
-/// [`EngineError::Remote`] for anything that a transfer can meet; [`EngineError::Usage`] for a bad
-/// address, or a build that knows none.
+/// [`EngineError::Remote`] for a failed transfer; [`EngineError::Usage`] for an invalid URI, or a
+/// build without S3 support.
 pub fn local(path: &Path) -> Result<PathBuf, EngineError> {
     if is_remote(path) { stage::whole(path) } else { Ok(path.to_path_buf()) }
 }
 
-/// The file beside weights that says with which config they were trained; `path` itself if there is
-/// none in S3.
+/// The training config next to a weights file; `path` itself if there is none in S3.
 ///
 /// # Errors
 /// As for [`local`].
@@ -89,20 +88,20 @@ pub(crate) fn beside(path: &Path) -> Result<PathBuf, EngineError> {
     }
 }
 
-/// The name of a run directory for whoever goes on with it: its address, if it is kept in S3.
+/// The name of a run directory for resuming: its URI, if it is kept in S3.
 pub(crate) fn name_of(run: &Path) -> String {
     runs::name_of(run)
 }
 
-/// A run directory of this machine, of which only the checkpoint of the choice is staged.
+/// A local run directory for which only the selected checkpoint is staged.
 ///
 /// # Errors
-/// As for [`local`]; [`EngineError::Usage`] if both S3 and this machine have gone on with the run.
+/// As for [`local`]; [`EngineError::Usage`] if the run has continued both in S3 and locally.
 pub fn trained(run: &Path, choice: Choice) -> Result<PathBuf, EngineError> {
     if is_remote(run) { runs::trained(run, choice) } else { Ok(run.to_path_buf()) }
 }
 
-/// A run directory of this machine, to go on with.
+/// A local run directory, for resuming.
 ///
 /// # Errors
 /// As for [`trained`].
@@ -110,7 +109,7 @@ pub(crate) fn resumed(run: &Path) -> Result<PathBuf, EngineError> {
     if is_remote(run) { runs::resumed(run) } else { Ok(run.to_path_buf()) }
 }
 
-/// The run directory of this machine that another rank of the run names.
+/// The local run directory for a path from another rank of the run.
 ///
 /// # Errors
 /// As for [`trained`].
@@ -132,10 +131,10 @@ pub(crate) fn open_store(
     if is_remote(dir) { store::open(dir, open) } else { Ok(open(dir)?) }
 }
 
-/// Makes a store at `out` by `make`, which is given a folder of this machine.
+/// Builds a store at `out` with `make`, which gets a local directory.
 ///
 /// # Errors
-/// As for [`local`] and `make`; [`EngineError::Usage`] if there is something and it is not to be
+/// As for [`local`] and `make`; [`EngineError::Usage`] if the destination exists and must not be
 /// replaced.
 pub(crate) fn make_store<T>(
     out: &Path,
@@ -145,7 +144,7 @@ pub(crate) fn make_store<T>(
     if is_remote(out) { store::make(out, overwrite, make) } else { make(out, overwrite) }
 }
 
-/// Makes the directory of a new run.
+/// Creates the directory of a new run.
 ///
 /// # Errors
 /// As for [`local`] and [`RunDir::create`].
@@ -164,7 +163,7 @@ pub(crate) fn last_run(parent: &Path, name: &str) -> Result<Option<PathBuf>, Eng
     }
 }
 
-/// Keeps a run directory up to date in S3 from now on, if that is where it belongs.
+/// Keeps a run directory synchronized with S3 from now on, if it belongs there.
 ///
 /// # Errors
 /// As for [`local`].

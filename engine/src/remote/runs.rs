@@ -1,5 +1,4 @@
-//! Run directories in S3. A run is trained in a folder of this machine, and a thread keeps S3 up to
-//! date.
+//! Run directories in S3. A run is trained in a local directory, and a thread keeps S3 up to date.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,11 +15,11 @@ use crate::error::EngineError;
 use crate::progress::Progress;
 use crate::run_dir::{Choice, RunDir, best_of, io};
 
-/// Time between two looks at what has changed.
+/// Polling interval for changes.
 const PAUSE: Duration = Duration::from_secs(10);
-/// Files that name checkpoints.
+/// Files that refer to checkpoints.
 const POINTERS: &[&str] = &["last_checkpoint", "best.json"];
-/// Marks a folder with changes that have not reached S3; says who made them.
+/// Marks a directory with changes that were not uploaded to S3, and the process that made them.
 const AHEAD: &str = ".onegraph-ahead";
 
 /// A run for detection: without its other checkpoints.
@@ -37,7 +36,7 @@ pub(super) fn trained(run: &Path, choice: Choice) -> Result<PathBuf, EngineError
     };
     let [last, best] = [0, 1].map(|i| inside(at.join(POINTERS[i]).key));
     if last.is_empty() {
-        // A checkpoint, or nothing that anybody trained.
+        // A checkpoint, or nothing useful for detection.
         staging.fetch(&objects)?;
         return Ok(staging.place);
     }
@@ -51,7 +50,7 @@ pub(super) fn trained(run: &Path, choice: Choice) -> Result<PathBuf, EngineError
     Ok(staging.place)
 }
 
-/// A run to go on with.
+/// A run for resuming.
 pub(super) fn resumed(run: &Path) -> Result<PathBuf, EngineError> {
     let at = Address::parse(run)?;
     match ahead(&at)? {
@@ -60,16 +59,16 @@ pub(super) fn resumed(run: &Path) -> Result<PathBuf, EngineError> {
     }
 }
 
-/// The folder of another rank, staged on this machine too if that has none.
+/// The directory of another rank, also staged on this machine if it is missing.
 pub(super) fn resumed_by_another(run: &Path) -> Result<(), EngineError> {
     let Some(at) = Address::of_place(run, &staged_into()) else { return Ok(()) };
     resumed(Path::new(&at.to_string())).map(drop)
 }
 
-/// The folder here, if it has changes that never reached S3.
+/// The local directory, if it has changes that were never uploaded to S3.
 ///
 /// # Errors
-/// [`EngineError::Usage`] if another process has gone on with the run since.
+/// [`EngineError::Usage`] if another process has continued the run since.
 fn ahead(at: &Address) -> Result<Option<PathBuf>, EngineError> {
     let place = at.below(&staged_into());
     let Ok(mark) = fs::read_to_string(place.join(AHEAD)) else { return Ok(None) };
@@ -85,7 +84,7 @@ fn ahead(at: &Address) -> Result<Option<PathBuf>, EngineError> {
     Ok(Some(place))
 }
 
-/// Makes a folder for a new run of a name that is free both here and in S3.
+/// Creates a directory for a new run with a name that is free both locally and in S3.
 pub(super) fn create(parent: &Path, name: &str) -> Result<RunDir, EngineError> {
     let at = Address::parse(parent)?;
     let bucket = Bucket::open(&at.bucket)?;
@@ -110,7 +109,7 @@ pub(super) fn last_of_name(parent: &Path, name: &str) -> Result<Option<PathBuf>,
     last.map(|run| resumed(Path::new(&run.to_string()))).transpose()
 }
 
-/// The address of a folder that lies where runs of S3 are, else its path.
+/// The URI of a directory in the staging area of S3 runs, else its path.
 pub(super) fn name_of(run: &Path) -> String {
     let at = Address::of_place(run, &staged_into());
     at.map_or_else(|| run.display().to_string(), |at| at.to_string())
@@ -121,11 +120,11 @@ fn owner() -> String {
     Owner::current().to_string()
 }
 
-/// Keeps a folder up to date in S3, if it lies where runs of S3 are.
+/// Keeps a directory synchronized with S3, if it is in the staging area of S3 runs.
 pub(super) fn keep(run: &Path, progress: Progress) -> Result<Option<Kept>, EngineError> {
     let Some(at) = Address::of_place(run, &staged_into()) else { return Ok(None) };
     let bucket = Bucket::open(&at.bucket)?;
-    // All of it: what is there already may be older, or of a process that was killed.
+    // All of it: existing objects may be older, or from a process that was killed.
     let mirror = Mirror::take(&bucket, &at, run, POINTERS, &owner())?;
     let mark = run.join(AHEAD);
     fs::write(&mark, mirror.own()).map_err(io(&mark))?;
@@ -150,7 +149,7 @@ pub(super) fn keep(run: &Path, progress: Progress) -> Result<Option<Kept>, Engin
     Ok(Some(Kept { stop, thread, mark }))
 }
 
-/// A run that is kept up to date in S3.
+/// A run that is kept synchronized with S3.
 #[derive(Debug)]
 pub(crate) struct Kept {
     stop: Sender<()>,
@@ -159,10 +158,10 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Brings S3 up to date for the last time.
+    /// Uploads the final changes to S3.
     ///
     /// # Errors
-    /// [`EngineError::Remote`] if it is not: the folder here has what S3 lacks.
+    /// [`EngineError::Remote`] on failure: the local directory has changes that S3 lacks.
     pub(crate) fn end(self) -> Result<(), EngineError> {
         drop(self.stop);
         let here = self.mark.parent().unwrap_or(&self.mark).to_path_buf();
@@ -174,15 +173,15 @@ impl Kept {
             return Err(behind("the thread that writes to S3 failed".into()));
         };
         mirror.update().map_err(|fault| behind(fault.to_string()))?;
-        // Without it the next use compares all files, no more.
+        // Without it, the next use only has to compare all files.
         let _ = fs::remove_file(&self.mark);
         Ok(())
     }
 
-    /// Forgets a run that never began, and gives its name back here and in S3.
+    /// Removes a run that never began, and releases its name locally and in S3.
     pub(crate) fn discard(self) {
         drop(self.stop);
-        // The fault that ended the run is more useful than one here.
+        // The error that ended the run is more useful than one here.
         let _ = self.thread.join().map(Mirror::release);
         let _ = fs::remove_file(&self.mark);
         let _ = self.mark.parent().map(fs::remove_dir);

@@ -1,4 +1,4 @@
-//! Objects of S3 as files of this machine, and the record of which version each of them is.
+//! S3 objects as local files, and the record of their versions.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::error::EngineError;
 use crate::progress::{Progress, counted};
 use crate::run_dir::{io, make_dir};
 
-/// The folder of records and locks.
+/// The directory of records and locks.
 const RECORDS: &str = ".staged";
 const MIB: u64 = 1 << 20;
 
@@ -37,7 +37,7 @@ impl From<AddressFault> for EngineError {
     }
 }
 
-/// Terminal output of transfers: that of the first rank.
+/// Terminal output of transfers, only on rank 0.
 pub(super) fn progress() -> Progress {
     let is_first = Launch::from_env().map_or(true, |launch| launch.rank == 0);
     if is_first { Progress::loud() } else { Progress::quiet() }
@@ -53,17 +53,17 @@ pub(super) fn whole(path: &Path) -> Result<PathBuf, EngineError> {
     Ok(staging.place)
 }
 
-/// The staging of an address, which only one process of this machine does at a time.
+/// The staging of a URI, by one process of this machine at a time.
 pub(super) struct Staging {
     pub(super) at: Address,
     pub(super) bucket: Bucket,
-    /// Its place on this machine.
+    /// Its local path.
     pub(super) place: PathBuf,
     pub(super) record: Arc<Record>,
 }
 
 impl Staging {
-    /// Begins once no other process stages the same.
+    /// Begins once no other process stages the same URI.
     pub(super) fn begin(at: &Address) -> Result<Self, EngineError> {
         let folder = staged_into();
         let records = folder.join(RECORDS);
@@ -81,16 +81,16 @@ impl Staging {
         Ok(Self { at: at.clone(), bucket, place, record: Arc::new(record) })
     }
 
-    /// The objects, each with its file.
+    /// The objects, each with its local file.
     pub(super) fn list(&self) -> Result<Vec<(Object, PathBuf)>, EngineError> {
         let mut objects = self.bucket.list(&self.at.key)?;
-        // Whoever owns a folder there does not own it here.
+        // The owner of a directory in S3 is not its owner here.
         objects.retain(|object| !object.at.key.ends_with(OWNER));
         let folder = staged_into();
         Ok(objects.into_iter().map(|o| (o.clone(), o.at.below(&folder))).collect())
     }
 
-    /// Brings those that are not here, or of another version, under a bar.
+    /// Downloads objects that are missing here, or have another version, with a progress bar.
     pub(super) fn fetch(&self, objects: &[(Object, PathBuf)]) -> Result<(), EngineError> {
         let wanted: Vec<_> = objects.iter().filter(|o| !self.record.is_here(o)).cloned().collect();
         if wanted.is_empty() {
@@ -133,14 +133,14 @@ impl Staging {
         let folder = staged_into();
         let of = |key: &str| Address { key: key.to_string(), ..self.at.clone() };
         for key in self.record.keep(objects)? {
-            // It may be gone from here as well.
+            // It may have been removed here as well.
             let _ = fs::remove_file(of(&key).below(&folder));
         }
         Ok(())
     }
 }
 
-/// Bytes in words.
+/// Human-readable bytes.
 pub(super) fn mib(bytes: u64) -> String {
     match bytes {
         0..1024 => counted(bytes as usize, "byte"),
@@ -149,7 +149,7 @@ pub(super) fn mib(bytes: u64) -> String {
     }
 }
 
-/// Which version of each object lies here; a line each, the last one counts.
+/// Which version of each object is staged; one line each, the last one counts.
 pub(super) struct Record {
     path: PathBuf,
     entries: Mutex<BTreeMap<String, Entry>>,
@@ -162,7 +162,7 @@ struct Entry {
     key: String,
     size: u64,
     etag: String,
-    /// Time of the file when it was whole, in nanoseconds.
+    /// Modification time of the complete file, in nanoseconds.
     modified: u128,
 }
 
@@ -172,13 +172,13 @@ impl Record {
             Err(fault) if fault.kind() == std::io::ErrorKind::NotFound => String::new(),
             text => text.map_err(io(path))?,
         };
-        // A process may have been killed in its last line.
+        // A process may have been killed while writing its last line.
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Entry>(line).ok());
         let entries = lines.map(|entry| (entry.key.clone(), entry)).collect();
         Ok(Self { path: path.to_path_buf(), entries: Mutex::new(entries), lock: Some(lock).into() })
     }
 
-    /// True if this version of the object is the file.
+    /// True if the file has this version of the object.
     pub(super) fn is_here(&self, (object, file): &(Object, PathBuf)) -> bool {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(entry) = entries.get(&object.at.key) else { return false };
@@ -188,7 +188,7 @@ impl Record {
             && look(file).is_some_and(|(size, time)| (size, time) == (entry.size, entry.modified))
     }
 
-    /// Adds a file that is whole.
+    /// Adds a complete file.
     pub(super) fn add(&self, object: &Object, file: &Path) -> Result<(), EngineError> {
         let Some((size, modified)) = look(file) else { return Ok(()) };
         let (key, etag) = (object.at.key.clone(), object.etag.clone());
@@ -200,7 +200,7 @@ impl Record {
         Ok(())
     }
 
-    /// Forgets all but these objects, and returns the keys of the others.
+    /// Drops all but these objects, and returns the keys of the others.
     fn keep(&self, objects: &[(Object, PathBuf)]) -> Result<Vec<String>, EngineError> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let stay: std::collections::HashSet<&str> =
@@ -213,13 +213,13 @@ impl Record {
         Ok(gone)
     }
 
-    /// Lets other processes stage the same.
+    /// Lets other processes stage the same URI.
     pub(super) fn release(&self) {
         *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
-/// Length and time of a file.
+/// Length and modification time of a file.
 fn look(file: &Path) -> Option<(u64, u128)> {
     let meta = fs::metadata(file).ok()?;
     let time = meta.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;

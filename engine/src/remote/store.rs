@@ -1,4 +1,4 @@
-//! Stores in S3: read while their pixels arrive, and made here and then written there.
+//! Stores in S3: read while their pixels are downloaded, and built locally and then uploaded.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,14 +13,14 @@ use s3::{Address, Arriving, Object};
 use super::stage::{Staging, mib, progress};
 use crate::error::EngineError;
 
-/// The file that makes a folder a store, and the one that is large.
+/// The file that makes a directory a store, and the large file.
 const HEADER: &str = "header.json";
 const PIXELS: &str = "pixels.bin";
 
-/// Stores of this process whose pixels are still arriving.
+/// Stores of this process whose pixels are still being downloaded.
 static ARRIVING: Mutex<Option<HashMap<Address, Arc<Pixels>>>> = Mutex::new(None);
 
-/// Pixels on their way.
+/// Pixels being downloaded.
 #[derive(Debug)]
 struct Pixels(Arriving);
 
@@ -30,7 +30,7 @@ impl Arrival for Pixels {
     }
 }
 
-/// Opens a store; its pixels arrive while it is read.
+/// Opens a store; its pixels are downloaded while it is read.
 pub(super) fn open(
     dir: &Path,
     open: fn(&Path) -> Result<Store, DaliError>,
@@ -56,7 +56,7 @@ pub(super) fn open(
         return Ok(open(&staging.place)?);
     };
     let begun = begin(&staging, &pixels.0, &pixels.1)?;
-    // A fault of the other files ends the transfer.
+    // An error in the other files ends the transfer.
     let store = open(&staging.place)?;
     let key = at.clone();
     with_arriving(|arriving| arriving.insert(key, begun.clone()));
@@ -89,7 +89,7 @@ fn with_arriving<T>(f: impl FnOnce(&mut HashMap<Address, Arc<Pixels>>) -> T) -> 
     f(arriving.get_or_insert_default())
 }
 
-/// Makes a store here, and writes it to S3, its header last: what is there without is no store.
+/// Builds a store locally, and uploads it to S3, its header last: without it, it is not a store.
 pub(super) fn make<T>(
     out: &Path,
     overwrite: bool,
@@ -106,7 +106,7 @@ pub(super) fn make<T>(
         false => Vec::new(),
     };
     let made = make(&staging.place, true)?;
-    // The header first: a store that is being replaced is none.
+    // The header first: a store that is being replaced is not valid.
     let mut keys: Vec<String> = earlier.iter().map(|(object, _)| object.at.key.clone()).collect();
     keys.sort_by_key(|key| *key != at.join(HEADER).key);
     staging.bucket.remove(&keys)?;

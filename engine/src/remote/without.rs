@@ -1,4 +1,4 @@
-//! A build that knows no addresses.
+//! A build without S3 support.
 
 use std::path::{Path, PathBuf};
 
@@ -64,7 +64,7 @@ pub(super) fn name_of(run: &Path) -> String {
     run.display().to_string()
 }
 
-/// A run that is kept in S3: there is none.
+/// A run that is kept in S3: never constructed.
 #[derive(Debug)]
 pub(crate) enum Kept {}
 

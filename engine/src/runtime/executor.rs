@@ -20,10 +20,10 @@ pub enum Inputs<'a> {
     Slot {
         /// The batch.
         slot: &'a Slot,
-        /// Memory of the device that gets a copy, for [`Inputs::Kept`].
+        /// Device memory that gets a copy, for [`Inputs::Kept`].
         keep: Option<DevicePtr>,
     },
-    /// Memory of the device that holds a copy of an earlier batch.
+    /// Device memory with a copy of an earlier batch.
     Kept(DevicePtr),
 }
 
@@ -37,7 +37,7 @@ pub enum Executor {
 }
 
 impl Executor {
-    /// Plans a program whose inputs come from slots of this layout, on a device in the state's
+    /// Plans a program whose inputs come from slots with this layout, on a device in the state's
     /// precision, and captures it there.
     ///
     /// # Errors
@@ -78,8 +78,7 @@ impl Executor {
         }
     }
 
-    /// Runs the program once on a batch; a slot's memory is free again on return. Once
-    /// `interrupted` is set, the CPU stops before the next launch; a device finishes the run.
+    /// Runs the program once on a batch; a slot's memory may be reused on return. Once
     ///
     /// # Errors
     /// An array that is not an input of the program; a device error; [`EngineError::Interrupted`].
@@ -100,7 +99,7 @@ impl Executor {
                 };
                 copy_inputs(executor, slot)?;
                 let state = state.host_mut();
-                // Inside the pool, so that an op's parallel loops start without a thread hand-off.
+                // Inside the pool, so that an op's parallel loops start without switching threads.
                 if !rayon::scope(|_| executor.run_while(state, go_on)) {
                     return Err(EngineError::Interrupted);
                 }
@@ -120,7 +119,7 @@ impl Executor {
         Ok(())
     }
 
-    /// A kept tensor of the last run; valid until another program runs on the same state.
+    /// An output of the last run; valid until another program runs on the same state.
     ///
     /// # Errors
     /// [`graph::GraphError::UnknownTensor`]; device errors.
@@ -132,17 +131,16 @@ impl Executor {
     }
 }
 
-/// Copies of a program's kept tensors on the host: its own, and those of batches that wait for
-/// their masks.
+/// Host copies of a program's outputs: its own, and those of batches that wait for mask pasting.
 const OUTPUTS: usize = 7;
 
-/// Bytes of all copies of a program's kept tensors on the host.
+/// Bytes of all host copies of a program's outputs.
 pub(crate) fn output_bytes(prepared: &Prepared) -> usize {
     let kept = prepared.program.kept().iter();
     OUTPUTS * kept.map(|id| prepared.program.desc(*id).cpu_bytes()).sum::<usize>()
 }
 
-/// Checks that a detection pass fits this machine, with `more` bytes of arena than there are.
+/// Checks that a detection pass fits this machine, with `more` additional bytes of arena.
 fn check_fit(more: usize, prepared: &Prepared) -> Result<(), EngineError> {
     let needed = more + prepared.input_bytes() + output_bytes(prepared);
     let Some((_, free)) = Machine::here().memory else { return Ok(()) };

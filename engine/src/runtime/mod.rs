@@ -1,4 +1,4 @@
-//! Where programs run and where a model's state lives: the CPU or a device.
+//! Where programs run and where a model's state is held: the CPU or a device.
 
 mod executor;
 mod machine;
@@ -24,10 +24,10 @@ pub use slot::{Slot, SlotMemory};
 pub(crate) use slot::{copy_inputs, same_layout};
 pub use state::ModelState;
 
-/// How this CPU takes the products of a config's programs.
+/// How this CPU computes the GEMMs of a config's programs.
 ///
 /// # Errors
-/// [`EngineError::Usage`] if the config wants one that the processor does not have.
+/// [`EngineError::Usage`] if the config requires an instruction set that the processor lacks.
 pub fn products(config: &Config) -> Result<Products, EngineError> {
     let bf16 = config.train.cpu_precision == CpuPrecision::Bf16;
     if bf16 && !has_bf16() {
@@ -43,14 +43,14 @@ pub fn products(config: &Config) -> Result<Products, EngineError> {
 /// The CPU or device that runs the programs.
 #[derive(Debug, Clone)]
 pub enum Backend {
-    /// The CPU, in f32, or with products of bf16 (`train.cpu_precision`).
+    /// The CPU, in f32, or with bf16 GEMMs (`train.cpu_precision`).
     Cpu,
     /// A CUDA device.
     Device(Arc<dyn Device>),
 }
 
 impl Backend {
-    /// The target of plans of a config's programs.
+    /// The target for planning a config's programs.
     pub fn target(&self, config: &Config) -> Target {
         match self {
             Backend::Cpu => Target::Cpu,

@@ -15,15 +15,15 @@ use crate::error::EngineError;
 pub enum SlotMemory {
     /// Process memory.
     Plain(PlainMemory),
-    /// Pinned: a device copies straight from it.
+    /// Pinned: a device copies directly from it.
     Pinned(PinnedBuffer),
 }
 
-/// One batch on its way to a program.
+/// One batch of a program's inputs.
 pub type Slot = loader::Slot<SlotMemory>;
 
 impl Backend {
-    /// A slot in memory that its programs read inputs from.
+    /// A slot in memory that its programs can read inputs from.
     ///
     /// # Errors
     /// Device errors.
@@ -43,7 +43,7 @@ impl SlotMemory {
     /// The memory that a device copies from.
     ///
     /// # Panics
-    /// If the slot was made for the CPU.
+    /// If the slot was created for the CPU.
     pub fn pinned(&self) -> &PinnedBuffer {
         match self {
             SlotMemory::Pinned(buffer) => buffer,
@@ -87,7 +87,7 @@ pub(crate) fn copy_inputs<M: AsRef<[u8]> + AsMut<[u8]>>(
 /// Checks that one copy of a slot covers all inputs of a program.
 ///
 /// # Panics
-/// If an array and the program's input have different places, or the program has more inputs.
+/// If an array and the program's input have different offsets, or the program has more inputs.
 pub(crate) fn same_layout(prepared: &Prepared, layout: &SlotLayout) {
     for (i, array) in layout.arrays().iter().enumerate() {
         let input = prepared.input_range(&array.name);

@@ -1,8 +1,8 @@
 //! A model's state: always readable on the host, and on the device while it trains there.
 //!
-//! On the host a weight is its f32 value, under its own name. On a device that value is the
-//! master's, and the copy that kernels read, in fp16 or f32, is derived from it. So a checkpoint
-//! does not depend on the device that wrote it.
+//! On the host a weight is its f32 value, under its own name. On a device this value is the master,
+//! and the copy that kernels read, in fp16 or f32, is derived from it. So a checkpoint does not
+//! depend on the device that wrote it.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use crate::weights::swap_averages;
 pub struct ModelState {
     host: StateSet,
     memory: Option<Arc<DeviceState>>,
-    /// Values of programs on a device. Whoever runs a program locks the state and waits for the run
-    /// before unlocking it, so all programs share one arena.
+    /// Arena of programs on a device. A caller locks the state to run a program and waits for the
+    /// run before unlocking it, so all programs share one arena.
     arena: Option<Arc<SharedArena>>,
     /// The same for programs on the CPU.
     cpu_arena: CpuArena,
@@ -29,7 +29,7 @@ pub struct ModelState {
 }
 
 impl ModelState {
-    /// State that lives on the host, whose programs take `products`.
+    /// State on the host, whose programs compute GEMMs as in `products`.
     pub fn host(set: StateSet, products: Products) -> Self {
         let cpu_arena = CpuArena::default();
         Self { host: set, memory: None, arena: None, cpu_arena, products }
@@ -54,7 +54,7 @@ impl ModelState {
         Ok(Self { host, memory, arena: None, cpu_arena, products })
     }
 
-    /// Its place on the device.
+    /// Its device memory.
     pub fn memory(&self) -> Option<&Arc<DeviceState>> {
         self.memory.as_ref()
     }
@@ -76,17 +76,17 @@ impl ModelState {
         Ok(self.arena.insert(arena).clone())
     }
 
-    /// How the CPU takes products.
+    /// How the CPU computes GEMMs.
     pub fn products(&self) -> Products {
         self.products
     }
 
-    /// Memory for the values of programs on the CPU.
+    /// Arena of programs on the CPU.
     pub fn cpu_arena(&self) -> &CpuArena {
         &self.cpu_arena
     }
 
-    /// The current state, copied back from the device if it lives there. Waits for the device.
+    /// The current state, copied back from the device if it is there. Waits for the device.
     ///
     /// # Errors
     /// Device errors.
@@ -105,8 +105,8 @@ impl ModelState {
         Ok(set)
     }
 
-    /// Takes over the device's values. A copy that kernels read adds nothing: it is the master,
-    /// rounded, or a frozen weight that no program changes.
+    /// Copies the device's values. A copy that kernels read is not needed: it is the rounded
+    /// master, or a frozen weight that no program changes.
     fn take(&mut self, set: &StateSet) {
         for (name, tensor) in without_device_names(set).iter() {
             if !tensor.desc.role.follows_precision() {
@@ -120,7 +120,7 @@ impl ModelState {
         }
     }
 
-    /// Changes the state on the host, and on the device if it lives there. The device's ring
+    /// Changes the state on the host, and on the device if it is there. The device's ring
     /// counters continue.
     ///
     /// # Errors
@@ -145,7 +145,7 @@ impl ModelState {
         Ok(result)
     }
 
-    /// Runs `use_it` on this state, with averages in place of the parameters if they are asked for.
+    /// Runs `use_it` on this state, with averages in place of the parameters if requested.
     ///
     /// # Errors
     /// Errors from `use_it`; device errors.
@@ -172,7 +172,7 @@ impl ModelState {
         &mut self.host
     }
 
-    /// Size in bytes, where it lives.
+    /// Size in bytes, on the host or device.
     pub fn bytes(&self) -> usize {
         self.memory.as_ref().map_or(self.host.bytes(), |m| m.bytes())
     }

@@ -1,16 +1,16 @@
-//! The cores that one of several processes on a machine may count on.
+//! The cores available to one of several processes on a machine.
 
 use std::thread::available_parallelism;
 
-/// Cores of this process: its share of the machine's among `local_ranks` processes, and no more
-/// than it is bound to.
+/// Cores of this process: its share of the machine's among `local_ranks` processes, and at most the
+/// cores that it is bound to.
 pub(crate) fn own_cores(local_ranks: usize) -> usize {
     let bound = available_parallelism().map_or(1, |n| n.get());
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     share(info.lines().filter(|line| line.starts_with("processor")).count(), bound, local_ranks)
 }
 
-/// A launcher may have bound the process to its share already: that is not divided again.
+/// If a launcher has already bound the process to its share, it is not divided again.
 fn share(cores: usize, bound: usize, local_ranks: usize) -> usize {
     if local_ranks == 1 { bound } else { (cores / local_ranks).clamp(1, bound) }
 }

@@ -13,7 +13,7 @@ use watchdog::Advance;
 
 use crate::error::EngineError;
 
-/// This rank and its connection to the others.
+/// This rank and its connection to the other ranks.
 #[derive(Debug, Clone)]
 pub struct Team {
     group: Group,
@@ -21,17 +21,17 @@ pub struct Team {
 }
 
 impl Team {
-    /// A run of one process.
+    /// A run with one process.
     pub fn alone() -> Self {
         Self::new(Group::alone())
     }
 
-    /// A rank of several.
+    /// One of several ranks.
     pub fn new(group: Group) -> Self {
         Self { group, advance: Advance::new() }
     }
 
-    /// This rank's number, and how many there are.
+    /// This rank's number, and the number of ranks.
     pub fn ranks(&self) -> Ranks {
         Ranks { rank: self.group.rank(), count: self.group.ranks() }
     }
@@ -46,7 +46,7 @@ impl Team {
         self.group.ranks() == 1
     }
 
-    /// Ranks on this rank's machine, itself among them.
+    /// Ranks on this rank's machine, including itself.
     pub fn local_ranks(&self) -> usize {
         let members = self.group.members();
         let host = members.get(self.group.rank()).map(|own| &own.host_id);
@@ -58,7 +58,7 @@ impl Team {
         &self.group
     }
 
-    /// Waits until all ranks are here.
+    /// Waits until all ranks arrive.
     ///
     /// # Errors
     /// [`EngineError::RankLost`].
@@ -66,7 +66,7 @@ impl Team {
         Ok(self.advance.waiting(|| self.group.barrier(what))?)
     }
 
-    /// Gives all ranks what the first one has.
+    /// Broadcasts rank 0's value to all ranks.
     ///
     /// # Errors
     /// [`EngineError::RankLost`].
@@ -89,7 +89,7 @@ impl Team {
         decode(&self.advance.waiting(|| self.group.broadcast(what, &[]))?)
     }
 
-    /// Collects a message of every rank on the first one; empty on the others.
+    /// Gathers a message of every rank on rank 0; empty on the others.
     ///
     /// # Errors
     /// [`EngineError::RankLost`].
@@ -97,8 +97,8 @@ impl Team {
         Ok(self.advance.waiting(|| self.group.gather(what, mine))?)
     }
 
-    /// Does work that one rank of each host does, the first one there; the others wait, and then do
-    /// it themselves, when it is little.
+    /// Runs work that is done once per host, on the first rank there; the others wait, and then run
+    /// it themselves, when little is left to do.
     ///
     /// # Errors
     /// Errors of the work; [`EngineError::RankLost`].
@@ -122,29 +122,29 @@ impl Team {
     /// Checks that all ranks have the same `facts`, each a name and a value.
     ///
     /// # Errors
-    /// [`EngineError::OfAllRanks`] naming a rank that differs, and in what.
+    /// [`EngineError::OfAllRanks`] with a rank that differs, and the difference.
     pub fn agree(&self, facts: &[(&str, String)]) -> Result<(), EngineError> {
         Ok(self.advance.waiting(|| self.group.agree(facts))?)
     }
 
-    /// Says what this rank does, for the messages of others if it is lost.
+    /// Records what this rank is doing, for the messages of others if it is lost.
     pub fn set_doing(&self, step: u64, what: &str) {
         self.advance.begin(step, what);
         self.group.set_doing(step, what);
     }
 
-    /// Says that what this rank does has advanced.
+    /// Records progress of this rank's current work.
     pub fn go_on(&self) {
         self.advance.go_on();
     }
 
-    /// Calls `end` with a sentence once this rank has made no progress for `limit`.
+    /// Calls `end` with a message once this rank has made no progress for `limit`.
     pub(crate) fn watch(&self, limit: Duration, end: impl FnOnce(&str) + Send + 'static) {
         self.advance.watch(limit, end);
     }
 }
 
-/// The message that holds a value.
+/// The message that encodes a value.
 ///
 /// # Errors
 /// [`EngineError::RankLost`]; none in practice.
@@ -152,10 +152,10 @@ pub(crate) fn encode<T: serde::Serialize>(value: &T) -> Result<Vec<u8>, EngineEr
     postcard::to_stdvec(value).map_err(|fault| message(&fault))
 }
 
-/// The value of a message from another rank.
+/// The value decoded from another rank's message.
 ///
 /// # Errors
-/// [`EngineError::RankLost`] for a message that holds no such value.
+/// [`EngineError::RankLost`] for a message that is not such a value.
 pub(crate) fn decode<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, EngineError> {
     postcard::from_bytes(bytes).map_err(|fault| message(&fault))
 }

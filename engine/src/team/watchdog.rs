@@ -1,5 +1,5 @@
-//! The watchdog of a rank's progress: a rank whose step hangs gives signs of life all the same, and
-//! the others would wait for it forever.
+//! The watchdog of a rank's progress: a rank whose step hangs still sends heartbeats, and the
+//! others would wait for it forever.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ struct Doing {
     step: u64,
     what: String,
     since: Instant,
-    /// Waits for other ranks that are under way: it is not this rank that hangs.
+    /// True while it waits for other ranks: then this rank does not hang.
     waits: bool,
 }
 
@@ -23,13 +23,13 @@ impl Advance {
         Self(Arc::new(Mutex::new(Doing { step, what, since: Instant::now(), waits: false })))
     }
 
-    /// Something new begins.
+    /// A new operation begins.
     pub(super) fn begin(&self, step: u64, what: &str) {
         let mut doing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *doing = Doing { step, what: what.to_string(), since: Instant::now(), waits: false };
     }
 
-    /// Runs something that waits for other ranks; the time does not count.
+    /// Runs an operation that waits for other ranks; the time does not count.
     pub(super) fn waiting<T>(&self, wait: impl FnOnce() -> T) -> T {
         let set = |waits| {
             let mut doing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,12 +41,12 @@ impl Advance {
         result
     }
 
-    /// The work under way has advanced.
+    /// The current operation has made progress.
     pub(super) fn go_on(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).since = Instant::now();
     }
 
-    /// A sentence on work that has not advanced for `limit` or longer.
+    /// A message about an operation without progress for `limit` or longer.
     fn stalled(&self, limit: Duration) -> Option<String> {
         let doing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let hangs = !doing.waits && doing.since.elapsed() >= limit;
@@ -61,8 +61,8 @@ impl Advance {
         })
     }
 
-    /// Calls `end` with a sentence once nothing new has begun for `limit`. The watch ends when the
-    /// last other holder of this value is gone.
+    /// Calls `end` with a message once there was no progress for `limit`. The watch ends when the
+    /// last other holder of this value is dropped.
     pub(super) fn watch(&self, limit: Duration, end: impl FnOnce(&str) + Send + 'static) {
         let watched = Arc::downgrade(&self.0);
         let look = (limit / 20).max(Duration::from_millis(10));
@@ -74,7 +74,7 @@ impl Advance {
                 return;
             }
         };
-        // Without a thread, a rank that hangs is noticed by its user.
+        // Without a thread, only the user notices a rank that hangs.
         let _ = std::thread::Builder::new().name("watchdog".into()).spawn(watch);
     }
 }

@@ -1,4 +1,4 @@
-//! The facts that all ranks of a run must have in common before the first step.
+//! The properties that all ranks of a run must have in common before the first step.
 
 use crate::config::Config;
 use graph::StateSet;
@@ -12,10 +12,10 @@ use crate::provenance::commit;
 use crate::runtime::ModelState;
 use crate::team::Team;
 
-/// Compares program, kernels and config with those of the first rank.
+/// Compares program, kernels and config with rank 0's.
 ///
 /// # Errors
-/// [`EngineError::OfAllRanks`] naming a rank that differs, and in what.
+/// [`EngineError::OfAllRanks`] with a rank that differs, and the difference.
 pub fn check_config(team: &Team, config: &Config) -> Result<(), EngineError> {
     if team.is_alone() {
         return Ok(());
@@ -33,7 +33,7 @@ pub fn check_config(team: &Team, config: &Config) -> Result<(), EngineError> {
     team.agree(&facts)
 }
 
-/// Compares the data with that of the first rank.
+/// Compares the data with rank 0's.
 ///
 /// # Errors
 /// As for [`check_config`].
@@ -49,7 +49,7 @@ pub(super) fn check_data(
     ])
 }
 
-/// Compares weights and optimizer state with those of the first rank.
+/// Compares weights and optimizer state with rank 0's.
 ///
 /// # Errors
 /// As for [`check_config`]; device errors.
@@ -61,7 +61,7 @@ pub(super) fn check_state(team: &Team, state: &mut ModelState) -> Result<(), Eng
     team.agree(&[("weights and optimizer state", hash_of(&state.fetch()?.without(is_transient)))])
 }
 
-/// Compares one data set and the weights with those of the first rank.
+/// Compares one data set and the weights with rank 0's.
 ///
 /// # Errors
 /// As for [`check_config`]; device errors.

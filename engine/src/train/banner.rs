@@ -11,7 +11,7 @@ use crate::run_dir::RunDir;
 use crate::runtime::Backend;
 use crate::team::Team;
 
-/// Above this number of epochs a run's length is likely to be that of another data set's recipe.
+/// Above this number of epochs a run's length probably comes from another data set's recipe.
 const MANY_EPOCHS: f64 = 500.0;
 
 /// Device, data, memory and weights, one paragraph each.
@@ -88,7 +88,7 @@ pub(super) fn banner(
     paragraphs
 }
 
-/// The file that the weights are from, or a warning of what is frozen without one.
+/// The source of the weights, or a warning about frozen parts without one.
 fn weights(config: &Config, trainer: &Trainer) -> Option<String> {
     let (model, stages) = (&config.model, config.model.backbone.frozen_stages);
     match (start::file_of(config), trainer.loaded()) {
@@ -110,7 +110,7 @@ fn weights(config: &Config, trainer: &Trainer) -> Option<String> {
     }
 }
 
-/// How long the run and its warm-up are, and where its rate falls if that is in epochs.
+/// The length of the run and its warm-up, and the rate decays if they are in epochs.
 fn length(config: &Config, steps_per_epoch: u64) -> String {
     let (steps, solver) = (config.train.steps, &config.solver);
     let in_epochs = |steps: u64| {
@@ -133,7 +133,7 @@ fn length(config: &Config, steps_per_epoch: u64) -> String {
     text
 }
 
-/// The learning rate that the batch makes of that for the reference batch.
+/// The learning rate scaled from the reference batch size.
 fn rate(config: &Config) -> Option<String> {
     let (rate, reference) = (config.solver.learning_rate, config.solver.reference_batch?);
     let batch = config.train.batch_size;
@@ -145,7 +145,7 @@ fn rate(config: &Config) -> Option<String> {
     })
 }
 
-/// A warning if patience or targets cannot end the run early, as nothing is evaluated before it.
+/// A warning if patience or targets cannot end the run early, as it has no earlier evaluation.
 fn never_stops(train: &Train, steps_per_epoch: u64) -> Option<String> {
     let per_epochs = train.eval_every_epochs.saturating_mul(steps_per_epoch);
     let is_on_the_way = |every: u64| (1..train.steps).contains(&every);
@@ -164,7 +164,7 @@ fn never_stops(train: &Train, steps_per_epoch: u64) -> Option<String> {
     ))
 }
 
-/// Warnings of a length and a batch that are out of proportion to the images of an epoch.
+/// Warnings about a length and a batch out of proportion to the images of an epoch.
 fn disproportions(train: &Train, steps_per_epoch: u64, images: usize) -> Vec<String> {
     let epochs = train.steps as f64 / steps_per_epoch as f64;
     let images_text = counted(images, "image");

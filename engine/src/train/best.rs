@@ -13,7 +13,7 @@ use crate::model::detector;
 use crate::run_dir::RunDir;
 
 const FILE: &str = "best.json";
-/// Patience begins at this score.
+/// Patience starts counting at this score.
 const LEAST: f64 = 0.001;
 
 /// A score, and the step that it belongs to.
@@ -23,12 +23,12 @@ struct Score {
     ap: f64,
 }
 
-/// The subject of a score: scores of different subjects are not compared.
+/// The subject of a score: scores on different subjects are not compared.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Kind {
     /// Never `auto`.
     metric: BestMetric,
-    /// Identity of the evaluated data, and after `:` the number of its images that are scored.
+    /// Identity of the evaluated data, and after `:` the number of scored images.
     data: String,
 }
 
@@ -41,7 +41,7 @@ impl Kind {
 /// `best.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct BestFile {
-    /// The subject of the scores; absent in files of older programs.
+    /// The subject of the scores; absent in files from older versions.
     #[serde(flatten)]
     kind: Option<Kind>,
     /// The best score.
@@ -102,13 +102,13 @@ impl Best {
         }
     }
 
-    /// Reads what the run recorded, without scores of steps after `steps_done`, which run again,
-    /// and without checkpoints that are gone. Scores of another kind are forgotten; returns a
-    /// sentence about that.
+    /// Reads the run's record, without scores of steps after `steps_done`, which run again, and
+    /// without checkpoints that no longer exist. Scores of another kind are dropped; returns a
+    /// message about that.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] for a file that is not ours: without it, the best checkpoints would
-    /// count as old ones and go.
+    /// [`EngineError::Usage`] for a foreign file: without it, the best checkpoints would be treated
+    /// as old ones and removed.
     pub(super) fn resume(
         &mut self,
         run: &RunDir,
@@ -147,8 +147,7 @@ impl Best {
         Ok(None)
     }
 
-    /// Records the scores of `step`, whose checkpoint exists. An evaluation that comes again counts
-    /// once.
+    /// Records the scores of `step`, whose checkpoint exists. A repeated evaluation counts once.
     ///
     /// # Errors
     /// [`EngineError::Io`] if `best.json` cannot be written.
@@ -165,20 +164,20 @@ impl Best {
         if self.best.is_none_or(|best| ap > best.ap || best.step == step) {
             (self.best, self.without_improvement) = (Some(score), 0);
         }
-        // A model that finds nothing yet has no score to improve on.
+        // A model that does not find anything yet has no score to improve on.
         if self.best.is_some_and(|best| best.ap < LEAST) {
             self.without_improvement = 0;
         }
         self.kept.retain(|kept| kept.step != step);
-        // The earlier one of equal scores stays first.
+        // The earlier of two equal scores stays first.
         let place = self.kept.partition_point(|kept| kept.ap >= ap);
         self.kept.insert(place, score);
         self.kept.truncate(self.keep);
         self.write(run)
     }
 
-    /// Writes `best.json`; removes it without a score, so that it names no other checkpoint that
-    /// the run may write.
+    /// Writes `best.json`; removes it if there is no score, so that it cannot refer to a later
+    /// checkpoint of the run.
     fn write(&self, run: &RunDir) -> Result<(), EngineError> {
         let Some(best) = self.best else {
             return match std::fs::remove_file(run.join(FILE)) {
@@ -197,7 +196,7 @@ impl Best {
         Ok(())
     }
 
-    /// True if `train.patience` evaluations in a row have not improved on the best score.
+    /// True if the last `train.patience` evaluations have not improved on the best score.
     pub(super) fn is_exhausted(&self) -> bool {
         self.patience > 0 && self.without_improvement >= self.patience
     }

@@ -1,4 +1,4 @@
-//! The checkpoints of a run: which states are saved, and what goes into the files.
+//! The checkpoints of a run: which states are saved, and the contents of the files.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,8 +21,8 @@ use crate::run_dir::RunDir;
 /// Digits of a checkpoint's hash in the log: enough to tell runs apart.
 const HASH_DIGITS: usize = 16;
 
-/// A state that may be saved: the losses of its step are finite, and no evaluation before it is
-/// still to be recorded, which may name other checkpoints to keep, or has ended the run.
+/// A state that may be saved: the losses of its step are finite, and no earlier evaluation is still
+/// pending, which may change the checkpoints to keep, or has ended the run.
 #[derive(Debug)]
 pub(super) struct GoodState {
     step: u64,
@@ -30,12 +30,12 @@ pub(super) struct GoodState {
 }
 
 impl GoodState {
-    /// True if the state after a step with these losses and this evaluation is one.
+    /// True if the state after a step with these losses and this evaluation may be saved.
     pub(super) fn exists(losses: &Divergence, evaluation: &Phase) -> bool {
         losses.is_sound() && evaluation.lets_save()
     }
 
-    /// A copy of the state after the last step, if it is a good one. Panics while steps are in
+    /// A copy of the state after the last step, if it may be saved. Panics while steps are in
     /// flight.
     ///
     /// # Errors
@@ -55,13 +55,13 @@ impl GoodState {
         Ok(Some(Self { step, state: copy_of_state(trainer)? }))
     }
 
-    /// The state, to go back to.
+    /// The state, for restoring.
     pub(super) fn into_state(self) -> Arc<StateSet> {
         self.state
     }
 }
 
-/// The values that live across steps, after the last one.
+/// The values that persist across steps, after the last step.
 ///
 /// # Errors
 /// Device errors.
@@ -69,20 +69,20 @@ pub(super) fn copy_of_state(trainer: &mut Trainer) -> Result<Arc<StateSet>, Engi
     Ok(Arc::new(trainer.state().fetch()?.without(is_transient)))
 }
 
-/// Writes the checkpoints of a run, one at a time, each on a thread of its own.
+/// Writes the checkpoints of a run, one at a time, each on a separate thread.
 #[derive(Debug)]
 pub(super) struct Checkpoints {
     run: RunDir,
     facts: Arc<SessionFacts>,
-    /// The newest checkpoints that are kept, besides those of the best scores.
+    /// The newest checkpoints that are kept, in addition to those with the best scores.
     keep_newest: usize,
     /// `train.checkpoint_every_minutes`; `None` is never.
     interval: Option<Duration>,
     /// Step of the last checkpoint that was written.
     last_step: Option<u64>,
-    /// When the last one was begun.
+    /// When writing the last one started.
     last_time: Instant,
-    /// The checkpoint that is being written, with its step.
+    /// The checkpoint being written, with its step.
     writing: Option<(u64, Background<Result<Saved, EngineError>>)>,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct SessionFacts {
     /// Changes that the user accepted when resuming.
     pub(super) overrides: Vec<Override>,
     pub(super) params: Vec<Param>,
-    /// The averages of parameters are scored, so they are the weights.
+    /// The averages of parameters are scored, so they are saved as weights.
     pub(super) averages: bool,
 }
 
@@ -131,17 +131,17 @@ impl Checkpoints {
         self.last_step == Some(step)
     }
 
-    /// Begins to write a checkpoint, unless it is there. The one before must be finished.
+    /// Starts writing a checkpoint, unless it exists. The previous one must be finished.
     ///
     /// # Errors
-    /// No thread.
+    /// The thread cannot be created.
     pub(super) fn begin(&mut self, good: &GoodState, best: &Best) -> Result<(), EngineError> {
         assert!(self.writing.is_none(), "a checkpoint is being written");
         let step = good.step;
         if self.has_saved(step) {
             return Ok(());
         }
-        // One that fails is tried again when the next one is due, not after every step.
+        // A failed one is retried when the next one is due, not after every step.
         self.last_time = Instant::now();
         let (run, facts, state) = (self.run.clone(), self.facts.clone(), good.state.clone());
         let (newest, steps) = (self.keep_newest, best.kept_steps());
@@ -165,12 +165,12 @@ impl Checkpoints {
         Ok(())
     }
 
-    /// True if a checkpoint is written, or has failed, since it was begun.
+    /// True if writing the checkpoint has completed or failed.
     pub(super) fn is_ready(&self) -> bool {
         self.writing.as_ref().is_some_and(|(_, thread)| thread.is_ready())
     }
 
-    /// Waits for the checkpoint that is being written, if there is one, and says that it is saved.
+    /// Waits for the checkpoint being written, if there is one, and logs that it is saved.
     ///
     /// # Errors
     /// Files that cannot be written; a run directory that another process has taken over.
@@ -184,7 +184,7 @@ impl Checkpoints {
     }
 
     /// Like [`Self::join`], but a file that cannot be written is a warning: the last good
-    /// checkpoint is still there, and the next one may succeed.
+    /// checkpoint still exists, and the next one may succeed.
     ///
     /// # Errors
     /// A run directory that another process has taken over.

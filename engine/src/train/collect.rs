@@ -1,5 +1,5 @@
-//! `[[train.log]]`: statistics of weights, gradients and activations, of tensors and of the parts
-//! of the model.
+//! `[[train.log]]`: statistics of weights, gradients and activations, per tensor and per part of
+//! the model.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::events::Histogram;
 use crate::metrics::float;
 use crate::model::part_of;
 
-/// Bins of a histogram, all of one width.
+/// Bins of a histogram, of equal width.
 const BINS: usize = 32;
 
-/// The collection of a rule after one step.
+/// The statistics of a rule after one step.
 #[derive(Debug)]
 pub(super) struct Collected {
     rule: LogRule,
@@ -22,7 +22,7 @@ pub(super) struct Collected {
     tensors: Vec<(String, Moments)>,
 }
 
-/// Moments of values, and how many fall into each bin between the extremes.
+/// Moments of values, and the number of values in each bin between the extremes.
 #[derive(Debug, Clone, PartialEq)]
 struct Moments {
     count: u64,
@@ -30,14 +30,14 @@ struct Moments {
     squares: f64,
     min: f64,
     max: f64,
-    /// Empty unless asked for.
+    /// Empty unless requested.
     bins: Vec<u64>,
-    /// The extremes of the finite values, which the bins lie between.
+    /// The extremes of the finite values, which bound the bins.
     ends: [f64; 2],
 }
 
 impl Moments {
-    /// Moments of `values`, each times `scale`; not-a-numbers are part of the sums alone.
+    /// Moments of `values`, each times `scale`; NaNs are included only in the sums.
     pub(super) fn of(values: &[f32], scale: f64, with_bins: bool) -> Self {
         let (min, max) = (f64::INFINITY, f64::NEG_INFINITY);
         let (bins, ends) = (vec![], [0.0; 2]);
@@ -76,7 +76,7 @@ impl Moments {
         }
     }
 
-    /// A number of these values; `None` for a histogram.
+    /// A statistic of these values; `None` for a histogram.
     fn number(&self, reduce: Reduce) -> Option<f64> {
         let count = self.count as f64;
         let mean = self.sum / count;
@@ -90,7 +90,7 @@ impl Moments {
         }
     }
 
-    /// The histogram as TensorBoard has it; `None` without bins.
+    /// The histogram in TensorBoard's format; `None` without bins.
     fn histogram(&self) -> Option<Histogram> {
         let [low, high] = self.ends;
         let width = (high - low) / BINS as f64;
@@ -102,7 +102,7 @@ impl Moments {
 }
 
 impl Collected {
-    /// Reduces tensors, given by name; `scale` multiplies each value.
+    /// Computes the statistics of tensors, given by name; `scale` multiplies each value.
     pub(super) fn of(rule: &LogRule, tensors: &[(String, Vec<f32>)], scale: f64) -> Self {
         let bins = rule.reduce.contains(&Reduce::Histogram);
         let tensors = tensors.par_iter();
@@ -111,7 +111,7 @@ impl Collected {
         Self { rule: rule.clone(), tensors: tensors.collect() }
     }
 
-    /// The tensors of each part of the model together; activations have no part.
+    /// The combined tensors of each part of the model; activations have no part.
     fn parts(&self) -> BTreeMap<&str, Moments> {
         let mut parts: BTreeMap<&str, Moments> = BTreeMap::new();
         let with_part = self.tensors.iter().filter(|_| self.rule.of != LogOf::Activations);
@@ -122,7 +122,7 @@ impl Collected {
         parts
     }
 
-    /// Each number with its tag in TensorBoard.
+    /// Each number with its TensorBoard tag.
     pub(super) fn scalars(&self) -> Vec<(String, f32)> {
         let parts = self.parts();
         let tensors = self.tensors.iter().map(|(name, moments)| (name.as_str(), moments));
@@ -137,7 +137,7 @@ impl Collected {
         tagged.collect()
     }
 
-    /// Each histogram with its tag in TensorBoard.
+    /// Each histogram with its TensorBoard tag.
     pub(super) fn histograms(&self) -> impl Iterator<Item = (String, Histogram)> {
         let of = self.rule.of.name();
         let tensors = self.tensors.iter();
@@ -184,7 +184,7 @@ mod tests {
         LogRule { reduce, of: LogOf::Gradients, ..LogRule::default() }
     }
 
-    /// Values 3, -1 and 1, 5 at a scale of 2, by hand; of the part all four.
+    /// Values 3, -1 and 1, 5 at a scale of 2, computed by hand; all four for the part.
     #[test]
     fn numbers_by_hand() {
         let tensors = [

@@ -1,22 +1,22 @@
-//! Notices when the losses are non-finite, and when a run cannot recover.
+//! Detects non-finite losses, and a run that cannot recover.
 
 use crate::config::Config;
 
 use crate::metrics::StepRecord;
 
-/// Consecutive bad steps before a run that skips them gives up.
+/// Consecutive bad steps before a run that skips them is ended.
 const MAX_BAD_STEPS: u64 = 10;
 
-/// Watches the losses. A step with a non-finite gradient is skipped, and the loss scale halves; if
-/// the next steps are no better, the run would skip forever.
+/// Monitors the losses. A step with a non-finite gradient is skipped, and the loss scale is halved;
+/// if the following steps are no better, the run would skip forever.
 #[derive(Debug)]
 pub(super) struct Divergence {
     dynamic_loss_scale: bool,
-    /// The first step of the unbroken row of bad steps that the last one belongs to.
+    /// The first of the consecutive bad steps up to the last one.
     first: Option<StepRecord>,
     bad_steps: u64,
-    /// True if a step of that row was applied, so that the weights are no longer the ones that it
-    /// began from.
+    /// True if one of these steps was applied, so that the weights differ from those before the
+    /// first.
     has_moved: bool,
     /// True if the last losses were finite.
     is_sound: bool,
@@ -31,7 +31,8 @@ impl Divergence {
     /// Records a step.
     pub(super) fn record(&mut self, record: &StepRecord) {
         self.is_sound = record.losses.iter().all(|(_, value)| value.is_finite());
-        // A scale that can still fall may mend finite losses with overflowing gradients.
+        // While the scale can still decrease, this may fix finite losses with overflowing
+        // gradients.
         let is_stuck = !record.applied && (record.loss_scale <= 1.0 || !self.dynamic_loss_scale);
         if self.is_sound && !is_stuck {
             (self.first, self.bad_steps, self.has_moved) = (None, 0, false);
@@ -47,25 +48,25 @@ impl Divergence {
         self.is_sound
     }
 
-    /// True if the run is lost.
+    /// True if the run cannot recover.
     pub(super) fn is_lost(&self) -> bool {
         let skips = self.dynamic_loss_scale || self.is_sound;
         self.bad_steps >= if skips { MAX_BAD_STEPS } else { 1 }
     }
 
-    /// True if the weights changed since the first bad step began: gradients can be finite where a
-    /// loss is not.
+    /// True if the weights changed since the first bad step: gradients can be finite where a loss
+    /// is not.
     pub(super) fn has_moved(&self) -> bool {
         self.has_moved
     }
 
-    /// The first step of the unbroken row of bad steps that the run is in.
+    /// The first of the current consecutive bad steps.
     pub(super) fn first(&self) -> Option<&StepRecord> {
         self.first.as_ref()
     }
 }
 
-/// The loss of a step to report: the first non-finite one, else the norm of the gradients.
+/// The loss of a step to report: the first non-finite one, else the gradient norm.
 pub(super) fn bad_value(record: &StepRecord) -> (&'static str, f32) {
     let loss = record.losses.iter().copied().find(|(_, value)| !value.is_finite());
     loss.unwrap_or(("the norm of the gradients", record.grad_norm))

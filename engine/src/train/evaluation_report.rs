@@ -1,4 +1,4 @@
-//! An evaluation as a report shows it: numbers, analysis, and the worst images.
+//! An evaluation as shown in a report: metrics, analysis, and the worst images.
 
 use score::{IouType, Summary, short_class_table};
 use serde_json::{Value, json};
@@ -10,15 +10,15 @@ use crate::run_dir::RunDir;
 
 /// Minimum score of drawn detections.
 pub(super) const DRAWN_SCORE: f32 = 0.5;
-/// The fields of `report.json` that an evaluation fills, beside one for each kind of score.
+/// The fields of `report.json` set by an evaluation, in addition to one per kind of score.
 const KEYS: [&str; 3] = ["evaluated_step", "analysis", "pictures"];
 /// Folder of the run directory with the pictures of the last evaluation.
 const PICTURES: &str = "pictures";
-/// Most images that are drawn.
+/// Maximum number of images that are drawn.
 const MAX_DRAWN: usize = 12;
-/// Most of the images with labels in doubt that are drawn.
+/// Maximum number of images with suspicious labels that are drawn.
 const MAX_DOUBTED: usize = 6;
-/// Long side of a picture, pixels: twice what the page takes, for dense screens.
+/// Long side of a picture, pixels: twice its size on the page, for high-density screens.
 const PICTURE_SIDE: u32 = 560;
 /// Quality of the JPEG; text stays sharp.
 const PICTURE_QUALITY: u8 = 85;
@@ -30,13 +30,13 @@ pub(super) struct EvaluationReport {
     pub(super) json: Value,
     /// A table of classes for the log; empty for an evaluation of an earlier session.
     pub(super) classes: String,
-    /// JPEG files by path in the run directory; an earlier session has written its own.
+    /// JPEG files by path in the run directory; an earlier session has already written its own.
     pictures: Vec<(String, Vec<u8>)>,
 }
 
 impl EvaluationReport {
     /// Analyses an evaluation after `step`, with up to `draw_images` of its worst images, and of
-    /// those with labels in doubt.
+    /// those with suspicious labels.
     ///
     /// # Errors
     /// An evaluation that cannot be analysed; images that cannot be read.
@@ -74,7 +74,7 @@ impl EvaluationReport {
         let worst = analysis.images.iter().map(|scores| scores.image_id).enumerate();
         let mut doubted: Vec<(usize, u64)> = Vec::new();
         for (i, doubt) in analysis.label_doubts.iter().enumerate() {
-            // An image is shown with its most doubtful label.
+            // An image is shown with its most suspicious label.
             if doubted.iter().all(|(_, image)| *image != doubt.image_id) {
                 doubted.push((i, doubt.image_id));
             }
@@ -95,7 +95,7 @@ impl EvaluationReport {
     }
 
     /// The evaluation in the `report` of an earlier session, unless it is of a step after
-    /// `steps_done`, whose evaluation comes again.
+    /// `steps_done`, which is evaluated again.
     pub(super) fn of_earlier(report: &Value, steps_done: u64) -> Option<Self> {
         report["evaluated_step"].as_u64().filter(|step| *step <= steps_done)?;
         let keys = KEYS.into_iter().chain(IouType::ALL.map(IouType::name));
@@ -103,13 +103,13 @@ impl EvaluationReport {
         Some(Self { json, classes: String::new(), pictures: Vec::new() })
     }
 
-    /// Makes the evaluation one whose pictures are files, and returns whether an older program has
-    /// drawn them only into its page.
+    /// Marks the pictures of the evaluation as files, and returns whether an older version has only
+    /// embedded them in its page.
     pub(super) fn mark_pictures(&mut self) -> bool {
         std::mem::replace(&mut self.json["pictures"], PICTURES.into()).is_null()
     }
 
-    /// Writes the pictures, before the report that names them.
+    /// Writes the pictures, before the report that refers to them.
     ///
     /// # Errors
     /// Files that cannot be written.
@@ -120,21 +120,21 @@ impl EvaluationReport {
         self.pictures.iter().try_for_each(|(path, jpeg)| run.write(path, jpeg).map(|_| ()))
     }
 
-    /// Removes the pictures of other evaluations, once no report names them.
+    /// Removes the pictures of other evaluations, once no report refers to them.
     pub(super) fn remove_other_pictures(&self, run: &RunDir) {
         let ours = format!("step_{:08}_", self.json["evaluated_step"].as_u64().unwrap_or(0));
         for entry in std::fs::read_dir(run.join(PICTURES)).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with("step_") && !name.starts_with(&ours) {
-                // Files that stay take room and do no harm.
+                // Files that remain only take space.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
     }
 }
 
-/// The annotated objects of an image, by position in the data, and the objects that were detected
-/// on it, as JPEG under their keys in the report.
+/// The annotated objects of an image, by position in the data, and the objects detected on it, as
+/// JPEG under their keys in the report.
 fn draw(
     set: &EvaluationSet,
     image: usize,
@@ -151,7 +151,7 @@ fn draw(
     ])
 }
 
-/// The numbers under COCO's names; undefined ones are null.
+/// The metrics under COCO's names; undefined ones are null.
 pub(super) fn stats_json(summary: &Summary) -> Value {
     summary.named().into_iter().map(|(name, value)| (name.to_string(), defined(value))).collect()
 }

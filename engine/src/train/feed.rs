@@ -50,7 +50,7 @@ pub(super) struct Batch {
 pub(super) struct Feed {
     data: DataSet,
     order: Order,
-    /// The same for the loader, which walks it ahead of the steps.
+    /// The same for the loader, which is ahead of the steps.
     order_ahead: Arc<Order>,
     division: Division,
     model: crate::config::Model,
@@ -59,7 +59,7 @@ pub(super) struct Feed {
     threads: usize,
     backend: Backend,
     layout: Arc<SlotLayout>,
-    /// Slots for the first loader: running out of memory shows before training.
+    /// Slots of the first loader: running out of memory is detected before training.
     slots: Vec<Slot>,
     running: Option<Running>,
     /// Loaders started.
@@ -103,7 +103,7 @@ impl Feed {
         Ok(feed)
     }
 
-    /// Batches that wait for a step.
+    /// Batches ready for a step.
     pub(super) fn ready(&self) -> usize {
         self.running.as_ref().map_or(0, |running| running.loader.ready())
     }
@@ -142,7 +142,7 @@ impl Feed {
         self.order.batches_per_epoch() as u64
     }
 
-    /// Images of an epoch, with their copies.
+    /// Images per epoch, including repetitions.
     pub(super) fn images_per_epoch(&self) -> usize {
         let steps = 0..self.batches_per_epoch();
         steps.map(|step| self.order.batch(step).images.len()).sum()
@@ -154,8 +154,8 @@ impl Feed {
         images.iter().map(|i| self.data.store.image(self.data.images[*i]).image_id).collect()
     }
 
-    /// The images of this rank's pass `pass` (from 0, counted over all steps). Expected in order; a
-    /// jump restarts the loader. `stop` says whether the rank was asked to stop.
+    /// The images of this rank's pass `pass` (from 0, counted over all steps). Called in order; a
+    /// jump restarts the loader. `stop` is true if the rank was requested to stop.
     pub(super) fn next(&mut self, pass: u64, stop: bool) -> Result<Batch, EngineError> {
         let plan = self.order.batch(pass / self.division.passes as u64);
         let pass_of_step = pass as usize % self.division.passes;
@@ -219,7 +219,7 @@ impl Feed {
     }
 }
 
-/// Steps of an epoch over `data`.
+/// Steps per epoch over `data`.
 ///
 /// # Errors
 /// A batch that the data cannot fill.
@@ -237,14 +237,13 @@ fn order(config: &Config, data: &DataSet) -> Result<Order, EngineError> {
     })
 }
 
-/// Decoding threads of a rank with so many cores.
+/// Decoding threads of a rank with `cores` cores.
 fn threads_beside_device(cores: usize) -> usize {
     cores.saturating_sub(RESERVED_CORES).clamp(1, MAX_THREADS)
 }
 
-/// Fills the arrays that the loader does not know, each image's view and those of the detector;
-/// turns labels of the store into classes of the model, and corners of boxes into what the model
-/// takes them for.
+/// Fills the arrays that the loader does not fill, each image's view and the detector's arrays;
+/// converts the store's labels to the model's classes, and box corners to the model's convention.
 pub(crate) fn fill_rows(
     data: &DataSet,
     views: Views,
@@ -287,7 +286,7 @@ pub(crate) fn fill_rows(
 mod tests {
     use super::threads_beside_device;
 
-    /// A rank with 12 cores once had one thread under a launcher that bound it to them.
+    /// A rank with 12 cores once got one thread under a launcher that bound it to them.
     #[test]
     fn a_rank_decodes_on_most_of_its_cores() {
         for (cores, threads) in [(1, 1), (2, 1), (6, 4), (12, 8), (96, 8)] {

@@ -39,14 +39,14 @@ pub(super) struct Journal {
     metrics: Metrics,
     /// Names of the trained parameters, in order.
     parameters: Vec<String>,
-    /// The effect of the last step on them, if it was asked for.
+    /// Statistics of the last step for them, if requested.
     last: Vec<ParameterStats>,
     /// Loss scale of the last step.
     last_scale: Option<f32>,
-    /// Files that only the first rank writes.
+    /// Files that only rank 0 writes.
     files: Option<Files>,
     has_gaps: bool,
-    /// Why the first gap came, until the user knows.
+    /// The error of the first missing record, until it is reported.
     gap: Option<EngineError>,
 }
 
@@ -57,8 +57,8 @@ struct Files {
 }
 
 impl Journal {
-    /// Appends to the files of `run`, or to none; a log line covers `window` steps. `parameters`
-    /// names the trained ones, in order.
+    /// Appends to the files of `run`, or to no files; a log line covers `window` steps.
+    /// `parameters` names the trained ones, in order.
     pub(super) fn open(
         run: Option<&RunDir>,
         progress: Progress,
@@ -75,8 +75,8 @@ impl Journal {
         Ok(Self { progress, metrics, parameters, last, last_scale, files, has_gaps, gap })
     }
 
-    /// Prints and logs one or more lines, with the time; before the first of them, why the journal
-    /// has gaps, if it does.
+    /// Prints and logs one or more lines, with the time; the first call after a failed record also
+    /// reports the error.
     pub(super) fn say(&mut self, text: &str) {
         let now = jiff::Zoned::now();
         let time = now.strftime("%Y-%m-%d %H:%M:%S");
@@ -110,7 +110,7 @@ impl Journal {
         }
     }
 
-    /// Prints the log line of the last steps, and writes their scalars as events.
+    /// Prints the log line of the last steps, and writes their scalars to the event file.
     pub(super) fn log(&mut self, total_steps: u64, peak_bytes: usize) {
         let Some(medians) = self.metrics.medians() else { return };
         let mut scalars = medians.scalars();
@@ -121,7 +121,7 @@ impl Journal {
         self.say(&medians.line(total_steps, peak_bytes));
     }
 
-    /// Writes a collection: its JSON line, and its numbers and histograms as events.
+    /// Writes collected statistics: a JSON line, and numbers and histograms to the event file.
     pub(super) fn collected(&mut self, step: u64, collected: &Collected) {
         let written = self.metrics.line(&collected.json(step));
         self.note(written);
@@ -131,8 +131,8 @@ impl Journal {
         }
     }
 
-    /// Writes an evaluation: its JSON line, and its numbers as events; undefined ones are
-    /// left out.
+    /// Writes an evaluation: its JSON line, and its metrics to the event file; undefined ones are
+    /// omitted.
     pub(super) fn evaluation<'a>(
         &mut self,
         step: u64,
@@ -149,14 +149,14 @@ impl Journal {
         }
     }
 
-    /// Writes numbers of an evaluation as events.
+    /// Writes metrics of an evaluation to the event file.
     pub(super) fn numbers(&mut self, step: u64, numbers: &[(String, f64)]) {
         let tag = |(name, value): &(String, f64)| (format!("eval/{name}"), *value as f32);
         let scalars: Vec<_> = numbers.iter().map(tag).collect();
         self.write(|files| files.events.scalars(step, &scalars));
     }
 
-    /// Writes a picture of an evaluation as an event.
+    /// Writes a picture of an evaluation to the event file.
     pub(super) fn picture(&mut self, step: u64, picture: &EncodedPicture) {
         let EncodedPicture { png, size } = picture;
         self.write(|files| files.events.picture(step, "eval/predictions", *size, png));
@@ -173,7 +173,7 @@ impl Journal {
         self.note(written);
     }
 
-    /// Remembers the first fault of writing, to report it with the next line.
+    /// Stores the first write error, to report it with the next line.
     fn note(&mut self, written: Result<(), EngineError>) {
         if let Err(fault) = written
             && !std::mem::replace(&mut self.has_gaps, true)

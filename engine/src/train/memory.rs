@@ -1,4 +1,5 @@
-//! The memory that training needs, known before the first step, and the largest batch that fits.
+//! The memory that training needs, known before the first step, and the largest batch size that
+//! fits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,25 +16,25 @@ use crate::evaluate::DetectionMemory;
 use crate::model::{BuiltProgram, Division, RING, is_transient};
 use crate::runtime::{Backend, Machine, gib};
 
-/// Bytes that a device keeps free at least, for code, captured graphs and the group of ranks.
+/// Minimum bytes that a device keeps free, for code, captured graphs and NCCL.
 const KEPT_FREE: usize = 1 << 30;
-/// The part of a device's memory that it keeps free if that is more.
+/// One in this many bytes of a device's memory is kept free, if that is more.
 const KEPT_PART: usize = 50;
 
 /// The memory that training needs, known before the first step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryNeed {
-    /// Weights, momentum, counters; on the CPU also what a checkpoint takes.
+    /// Weights, momentum, counters; on the CPU also the memory for writing a checkpoint.
     pub state_bytes: usize,
     /// Activations, gradients and scratch of one program at a time, and the input buffers of all,
-    /// evaluations included.
+    /// including evaluations.
     pub arena_bytes: usize,
     /// Host memory that a device accesses: the source of input copies, and the ring.
     pub pinned_bytes: usize,
 }
 
 impl MemoryNeed {
-    /// The total where the programs run.
+    /// The total on the CPU or device.
     pub fn bytes(&self) -> usize {
         self.state_bytes + self.arena_bytes
     }
@@ -48,12 +49,12 @@ pub(super) fn prepare(
     built.into_iter().map(prepare).collect()
 }
 
-/// Bytes of an arena for any one of these programs at a time.
+/// Bytes of an arena that any one of these programs can use at a time.
 pub(super) fn arena_bytes(programs: &[Prepared]) -> usize {
     programs.iter().map(|p| p.plan.arena_bytes()).max().unwrap_or(0)
 }
 
-/// Bytes that these programs and their evaluations need where they run.
+/// Bytes that these programs and their evaluations need on the CPU or device.
 pub(super) fn needed_bytes(programs: &[Prepared], evaluations: DetectionMemory) -> usize {
     let inputs = programs.iter().map(Prepared::input_bytes);
     // On the CPU each program has its own, on a device all share two buffers and the step's own.
@@ -70,8 +71,8 @@ pub(super) fn needed_bytes(programs: &[Prepared], evaluations: DetectionMemory) 
     arena + inputs + state + evaluations.input_bytes + programs.first().map_or(0, checkpoint_bytes)
 }
 
-/// Bytes that a checkpoint takes while it is written, in a program that updates on the CPU, else 0:
-/// a copy of the state, and the contents of its largest file.
+/// Bytes used while a checkpoint is written, in a program that updates on the CPU, else 0: a copy
+/// of the state, and the contents of its largest file.
 pub(crate) fn checkpoint_bytes(prepared: &Prepared) -> usize {
     let program = &prepared.program;
     if !prepared.target.is_cpu() || program.nodes().iter().all(|node| node.updates.is_empty()) {
@@ -81,7 +82,7 @@ pub(crate) fn checkpoint_bytes(prepared: &Prepared) -> usize {
     2 * states.map(|(_, tensor)| tensor.desc.cpu_bytes()).sum::<usize>()
 }
 
-/// A run whose memory is counted.
+/// A run whose memory is estimated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Counted<'a> {
     pub(super) config: &'a Config,
@@ -91,7 +92,7 @@ pub(super) struct Counted<'a> {
     pub(super) evaluations: DetectionMemory,
 }
 
-/// Free bytes where programs run, and how many of them plans leave free.
+/// Free bytes on the CPU or device, and how many of them plans leave free.
 #[derive(Debug, Clone, Copy)]
 struct Free {
     bytes: usize,
@@ -102,7 +103,7 @@ impl Counted<'_> {
     /// Checks that planned programs and evaluations fit the free memory; allocates nothing.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] with the largest batch that would fit; a device error.
+    /// [`EngineError::Usage`] with the largest batch size that would fit; a device error.
     pub(super) fn check_fit(&self, programs: &[Prepared]) -> Result<(), EngineError> {
         let needed = needed_bytes(programs, self.evaluations);
         let Some(Free { bytes, kept }) = self.free()? else { return Ok(()) };
@@ -150,7 +151,7 @@ impl Counted<'_> {
         )))
     }
 
-    /// The free memory; `None` where the system does not report it.
+    /// The free memory; `None` if the system does not report it.
     fn free(&self) -> Result<Option<Free>, EngineError> {
         let Backend::Device(device) = self.backend else {
             let memory = Machine::here().memory;
@@ -174,13 +175,13 @@ impl Counted<'_> {
         Ok(needed_bytes(&prepare(programs, &target)?, self.evaluations))
     }
 
-    /// Advice on a size that would fit `free` bytes: on the CPU, which runs group by group, smaller
-    /// groups; then a smaller batch, at last of single images.
+    /// Advice on a size that fits `free` bytes: on the CPU, which runs group by group, smaller
+    /// groups; then a smaller batch size, down to single images.
     fn advice(&self, free: usize) -> Result<Option<String>, EngineError> {
         let train = &self.config.train;
         let (batch, group) = (train.batch_size, train.images_per_group);
         if let Backend::Cpu = self.backend {
-            // With smaller groups a step adds up more of them, which takes state.
+            // With smaller groups a step adds up more of them, which needs state.
             for smaller in (1..group).rev().filter(|n| group.is_multiple_of(*n)) {
                 if self.bytes_with(|train| train.images_per_group = smaller)? <= free {
                     return Ok(Some(format!("train.images_per_group={smaller} would fit")));
@@ -231,7 +232,7 @@ mod tests {
     use crate::dataset::Split;
     use crate::dataset::tests::micro;
 
-    /// On the CPU: smaller groups first, then smaller batches, and no advice where none helps.
+    /// On the CPU: smaller groups first, then smaller batches, and no advice if neither helps.
     #[test]
     fn what_is_advised_fits_and_nothing_larger_does() {
         let set = ["train.batch_size=8", "train.images_per_group=4"];

@@ -1,11 +1,11 @@
-//! Events of a run, as they happen, for an observer that times it.
+//! Events of a run, as they happen, for an observer that times the run.
 
 use std::fmt::Debug;
 
 use crate::error::EngineError;
 use crate::evaluate::Evaluation;
 
-/// Something that happens in a session, on the first rank.
+/// An event in a session, on rank 0.
 #[derive(Debug, Clone, Copy)]
 pub enum Event<'a> {
     /// Programs are planned and captured, and the model has its initial weights. Only sizes and
@@ -17,7 +17,7 @@ pub enum Event<'a> {
         val_images: usize,
         /// Passes of each rank in a step.
         passes: usize,
-        /// Steps of an epoch.
+        /// Steps per epoch.
         steps_per_epoch: u64,
     },
     /// An epoch begins; the first is 1.
@@ -37,14 +37,14 @@ pub enum Event<'a> {
         /// Seconds that training waited.
         waited_seconds: f64,
     },
-    /// It is known how the run ends: with its targets reached, or not.
+    /// The result of the run is known: targets reached, or not.
     Decided {
         /// True if they were reached.
         is_target_reached: bool,
     },
 }
 
-/// Sees what happens in a session.
+/// Receives the events of a session.
 pub trait Observer: Debug + Send {
     /// Called on the session's thread.
     ///

@@ -17,7 +17,7 @@ pub enum Outcome {
     Done,
     /// The target was reached first.
     TargetReached,
-    /// `train.patience` evaluations in a row brought no better score.
+    /// The last `train.patience` evaluations had no better score.
     NoImprovement,
     /// Interrupted by a signal; the checkpoint is complete.
     Interrupted,
@@ -34,16 +34,16 @@ impl Outcome {
     }
 }
 
-/// The inputs of a session besides its config.
+/// The inputs of a session in addition to its config.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
     /// The run directory.
     pub run: RunDir,
     /// Resume from the run's last checkpoint.
     pub resume: bool,
-    /// Resume even if config or data change what a step means.
+    /// Resume even if config or data affect training.
     pub accept_changes: bool,
-    /// Set by a signal handler to request a checkpoint and the end.
+    /// Set by a signal handler to request a checkpoint and the end of the run.
     pub interrupted: Arc<AtomicBool>,
     /// Reports to the terminal.
     pub progress: Progress,
@@ -57,7 +57,7 @@ pub struct SessionOptions {
 }
 
 impl SessionOptions {
-    /// Reports an event to the first rank's observer, if there is one.
+    /// Reports an event to rank 0's observer, if there is one.
     ///
     /// # Errors
     /// The errors of the observer.

@@ -1,4 +1,4 @@
-//! After which steps a run is evaluated and saved.
+//! The steps after which a run is evaluated and saved.
 
 use super::after_step::{due, next_multiple};
 use crate::config::Train;
@@ -25,12 +25,12 @@ impl Periods {
         Self { evaluation: [0; 2], ..Self::new(train, steps_per_epoch) }
     }
 
-    /// True if the config asks for an evaluation after `step`.
+    /// True if the config requests an evaluation after `step`.
     pub(super) fn evaluates(&self, step: u64) -> bool {
         self.evaluation.iter().any(|every| due(*every, step))
     }
 
-    /// True if the config asks for a checkpoint after `step`, however old the last one is.
+    /// True if the config requests a checkpoint after `step`, regardless of the last one's age.
     pub(super) fn saves(&self, step: u64) -> bool {
         self.checkpoint.iter().any(|every| due(*every, step))
     }

@@ -1,16 +1,16 @@
-//! How often an image is in an epoch: more often, if it has objects of rare classes.
+//! How often an image occurs in an epoch: more often, if it has objects of rare classes.
 
 use crate::config::{Config, ConfigError, RepeatRule};
 
 use crate::dataset::DataSet;
 use crate::error::EngineError;
 
-/// Most copies of an image in an epoch: its key has 12 bits for them.
+/// Maximum number of copies of an image in an epoch: its key has 12 bits for them.
 const MOST: f64 = 4095.0;
 
-/// The mean number of times that each image of the data is in an epoch, at least 1: detectron2's
-/// repeat factors of the share of images that have a class, the greatest of the image's classes,
-/// and all in proportion until the epoch has `data.min_epoch_images`. None if nothing is repeated.
+/// The mean number of occurrences of each image in an epoch, at least 1: detectron2's repeat
+/// factors, from the share of images that have a class, the maximum over the image's classes, all
+/// scaled up if the epoch has fewer than `data.min_epoch_images`. None if nothing is repeated.
 ///
 /// # Errors
 /// [`ConfigError::Invalid`] if an image would be in an epoch more than 4,095 times.
@@ -49,7 +49,7 @@ pub(super) fn repeat_factors(config: &Config, data: &DataSet) -> Result<Vec<f64>
     Err(ConfigError::Invalid { file: "config".into(), key: key.into(), problem }.into())
 }
 
-/// The labels that an image has, each once.
+/// The distinct labels in an image.
 fn classes_of(data: &DataSet, image: usize) -> Vec<u32> {
     let objects = data.store.image(image).objects;
     let mut labels: Vec<u32> = objects.map(|object| data.store.object(object).label).collect();
@@ -77,7 +77,8 @@ fn factors(classes: &[Vec<u32>], threshold: f64, rule: RepeatRule) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// By hand: of 8 images all have class 1, two class 2, one class 3, and one has nothing.
+    /// Computed by hand: of 8 images all have class 1, two class 2, one class 3, and one has
+    /// nothing.
     #[test]
     fn the_rarest_class_of_an_image_decides() {
         let mut classes = vec![vec![1]; 8];

@@ -1,4 +1,4 @@
-//! `report.json` and `report.html`: how a run stands, and how it ended.
+//! `report.json` and `report.html`: the state of a run, and how it ended.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -23,13 +23,13 @@ use crate::runtime::Backend;
 
 const JSON: &str = "report.json";
 const HTML: &str = "report.html";
-/// The page of a run of an older program, whose pictures are in no other file.
+/// The page of a run of an older version, which embeds its pictures.
 const OLDER_HTML: &str = "report_older.html";
 
-/// How a run stands.
+/// The state of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum State {
-    /// It trains, unless its process was killed since the report was written.
+    /// It is training, unless its process was killed since the report was written.
     Training,
     /// Its losses are non-finite.
     Diverged,
@@ -50,7 +50,7 @@ impl State {
     }
 }
 
-/// The facts of a whole session.
+/// The data of a session that does not change.
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
     pub(super) config: &'a Config,
@@ -62,8 +62,7 @@ pub(super) struct Facts<'a> {
     pub(super) val: Option<(&'a DataSet, &'a str)>,
 }
 
-/// Writes the report of a run after each evaluation, every [`REFRESH`] and at the end, on the first
-/// rank.
+/// Writes the report of a run after each evaluation, every [`REFRESH`] and at the end, on rank 0.
 #[derive(Debug)]
 pub(super) struct Report {
     /// `None` on the other ranks.
@@ -75,13 +74,13 @@ pub(super) struct Report {
     config_toml: String,
     evaluation: Option<Arc<EvaluationReport>>,
     writing: Option<Background<Result<(), EngineError>>>,
-    /// When the last one was begun.
+    /// When the last one was started.
     begun: Instant,
 }
 
 impl Report {
-    /// A report that goes on from that of earlier sessions, if `run` has one; evaluations after
-    /// `steps_done` come again.
+    /// A report that continues the report of earlier sessions, if `run` has one; evaluations after
+    /// `steps_done` are repeated.
     pub(super) fn open(
         run: Option<&RunDir>,
         steps_done: u64,
@@ -120,21 +119,21 @@ impl Report {
         }
     }
 
-    /// Shows this evaluation from now on.
+    /// Sets the evaluation that is shown from now on.
     pub(super) fn show(&mut self, evaluation: EvaluationReport) {
         self.evaluation = Some(Arc::new(evaluation));
     }
 
-    /// The classes of the evaluation that this session has reported last, as lines.
+    /// The per-class table of this session's last reported evaluation.
     pub(super) fn class_table(&self) -> Option<&str> {
         let evaluation = self.evaluation.as_ref().map(|evaluation| evaluation.classes.as_str());
         evaluation.filter(|text| !text.is_empty())
     }
 
-    /// Begins to write the report after `steps_done` steps on a thread of its own.
+    /// Starts writing the report after `steps_done` steps on a separate thread.
     ///
     /// # Errors
-    /// No thread.
+    /// The thread cannot be created.
     pub(super) fn begin(
         &mut self,
         state: State,
@@ -168,19 +167,19 @@ impl Report {
         self.run.is_some() && self.writing.is_none() && self.begun.elapsed() >= REFRESH
     }
 
-    /// True if a report is written, or has failed, since it was begun.
+    /// True if writing the report has completed or failed.
     pub(super) fn is_ready(&self) -> bool {
         self.writing.as_ref().is_some_and(Background::is_ready)
     }
 
-    /// Waits for the report that is being written, if there is one. A fault is a warning.
+    /// Waits for the report that is being written, if there is one. An error becomes a warning.
     pub(super) fn finish(&mut self, journal: &mut Journal) {
         if let Some(Err(fault)) = self.writing.take().map(Background::join) {
             journal.say(&format!("warning: no report: {fault}"));
         }
     }
 
-    /// The contents of the files now; `None` on the other ranks.
+    /// The current contents of the files; `None` on the other ranks.
     fn draft(&self, state: State, steps_done: u64) -> Option<Draft> {
         let run = self.run.clone()?;
         let mut json = json!({
@@ -201,11 +200,11 @@ impl Report {
     }
 }
 
-/// The contents of the files, but for the records of `metrics.jsonl`, which are read last.
+/// The contents of the files, except the records of `metrics.jsonl`, which are read last.
 #[derive(Debug)]
 struct Draft {
     run: RunDir,
-    /// The fields of `report.json` that are neither the evaluation's nor the records'.
+    /// The fields of `report.json` that come from neither the evaluation nor the records.
     json: Value,
     evaluation: Option<Arc<EvaluationReport>>,
     best_metric: BestMetric,
@@ -213,8 +212,8 @@ struct Draft {
 }
 
 impl Draft {
-    /// Writes the files, each after those that it names. Without the pictures there are still the
-    /// scores.
+    /// Writes the files, each after the files that it refers to. If the pictures fail, the scores
+    /// are still written.
     ///
     /// # Errors
     /// Files that cannot be written.
@@ -271,7 +270,7 @@ fn best(records: &[Value], metric: BestMetric) -> Value {
     let mut json = json!({"metric": metric, "step": record["step"]});
     for kind in IouType::ALL {
         let scores = of(kind.name());
-        // Boxes and masks are null where they are not scored.
+        // Boxes and masks are null if they are not scored.
         if kind != IouType::Keypoints || !scores.is_null() {
             json[kind.name()] = scores;
         }
@@ -279,7 +278,7 @@ fn best(records: &[Value], metric: BestMetric) -> Value {
     json
 }
 
-/// Where a data set is, how large it is, and its identity: a hash over classes, images, objects.
+/// Path, size and identity of a data set; the identity is a hash over classes, images, objects.
 fn set_json((data, identity): (&DataSet, &str)) -> Value {
     let stores = data.store.stores().map(|store| {
         let path = store.path();
@@ -293,7 +292,7 @@ fn set_json((data, identity): (&DataSet, &str)) -> Value {
     })
 }
 
-/// The records of `metrics.jsonl`; lines that are not JSON are left out.
+/// The records of `metrics.jsonl`; lines that are not JSON are skipped.
 fn records(run: &RunDir) -> Vec<Value> {
     let text = std::fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()

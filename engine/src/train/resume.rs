@@ -1,5 +1,4 @@
-//! Changes that a resumed run may make: none that changes the meaning of a step, unless the user
-//! accepts.
+//! Changes allowed when resuming a run: none that affects training, unless the user accepts it.
 
 use std::path::PathBuf;
 
@@ -26,12 +25,12 @@ pub(super) struct Resumed {
     /// The config of its run.
     config: Config,
     steps_done: u64,
-    /// Identity of its training data, if it states one.
+    /// Identity of its training data, if it is stored.
     data: Option<String>,
     categories: Vec<(String, u64)>,
-    /// Its loss scale was for another precision.
+    /// True if its loss scale was for another precision.
     rescales: bool,
-    /// All changes accepted so far, this time's among them.
+    /// All changes accepted so far, including this time's.
     pub(super) overrides: Vec<Override>,
 }
 
@@ -55,11 +54,11 @@ impl Resumed {
         })
     }
 
-    /// Compares the checkpoint with the config, whose lengths are in steps; says what differs.
+    /// Compares the checkpoint with the config, whose lengths are in steps; prints the differences.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] for fewer steps than are done, or naming the changes, if they change
-    /// what a step means and are not accepted.
+    /// [`EngineError::Usage`] for fewer steps than already done, or with the list of changes, if
+    /// they affect training and are not accepted.
     pub(super) fn check_config(
         &mut self,
         config: &Config,
@@ -80,7 +79,7 @@ impl Resumed {
     /// Compares the checkpoint with the training data, whose identity is `identity`.
     ///
     /// # Errors
-    /// [`EngineError::Checkpoint`] if its classes are others; [`EngineError::Usage`] for any other
+    /// [`EngineError::Checkpoint`] if its classes differ; [`EngineError::Usage`] for any other
     /// change that is not accepted.
     pub(super) fn check_data(
         &mut self,
@@ -103,7 +102,7 @@ impl Resumed {
         else {
             return Ok(());
         };
-        // The hash of keypoints follows that of the rest.
+        // The hash of keypoints follows the other hash.
         let short = |identity: &str| {
             let hashes = identity.split(['+', ':']);
             let short = hashes.map(|hash| hash.chars().take(12).collect::<String>());
@@ -113,7 +112,7 @@ impl Resumed {
         self.accept(&[(Difference { key, from, to }, false)], options)
     }
 
-    /// Says what differs, and records what the user accepts of it.
+    /// Prints the differences, and records those that the user accepts.
     ///
     /// # Errors
     /// [`EngineError::Usage`] for changes that are not accepted.
@@ -133,7 +132,7 @@ impl Resumed {
     /// Restores the state.
     ///
     /// # Errors
-    /// A state that does not fit the model.
+    /// A state that does not match the model.
     pub(super) fn restore(
         &self,
         trainer: &mut Trainer,
@@ -153,9 +152,9 @@ impl Resumed {
         Ok(())
     }
 
-    /// Removes later steps from the log of a run, and returns what it says of the last step done.
-    /// The evaluation of that step comes again if the step is the last of all, `train.steps`, or if
-    /// the evaluation ended the run: it met the targets, or the patience `is_exhausted`.
+    /// Removes later steps from the log of a run, and returns its record of the last step done. The
+    /// evaluation of that step is repeated if the step is the last one, `train.steps`, or if the
+    /// evaluation ended the run: it met the targets, or the patience `is_exhausted`.
     ///
     /// # Errors
     /// Files that cannot be written.
@@ -175,23 +174,23 @@ impl Resumed {
     }
 }
 
-/// The log's record of the step that a run resumes after.
+/// The log's record of the step that a run is resumed after.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Recorded {
-    /// It was not evaluated, or that was interrupted.
+    /// It was not evaluated, or its evaluation was interrupted.
     Nothing,
     /// It was evaluated.
     Evaluation,
-    /// It was evaluated, and that ends the run by the config of now.
+    /// It was evaluated, which ends the run under the current config.
     Ending,
 }
 
-/// The differences between a checkpoint's config and the one that resumes it, each with whether it
-/// is free; `classes` are the checkpoint's.
+/// The differences between a checkpoint's config and the config that resumes it, each with whether
+/// it is free; `classes` are the checkpoint's.
 ///
 /// # Errors
-/// [`EngineError::Usage`] for a key that is read only when a run begins, or that decides what state
-/// the optimizer has.
+/// [`EngineError::Usage`] for a key that is read only when a run begins, or that determines the
+/// optimizer's state.
 fn differences(
     saved: &Config,
     config: &Config,
@@ -215,10 +214,10 @@ fn differences(
     }
     let is_free = |change: &Difference| match resume(change) {
         ResumeRule::Free => true,
-        // Under multistep the learning rate of a step does not depend on the number of steps.
+        // With multistep the learning rate of a step does not depend on the number of steps.
         ResumeRule::Length => config.solver.schedule == Schedule::Multistep,
         ResumeRule::Classes => saved.model.classes_or(classes) == config.model.classes_or(classes),
-        // The identity of the data decides if files hold what was drawn.
+        // The identity of the data shows whether files contain the generated data.
         ResumeRule::Drawing => saved.data.synthetic.is_some() != config.data.synthetic.is_some(),
         ResumeRule::Step | ResumeRule::Start | ResumeRule::State => false,
     };
@@ -228,7 +227,7 @@ fn differences(
 /// The differences that are not free, as overrides after `steps_done`.
 ///
 /// # Errors
-/// [`EngineError::Usage`] naming them all, unless `accepted`.
+/// [`EngineError::Usage`] with all of them, unless `accepted`.
 fn accept(
     differences: &[(Difference, bool)],
     steps_done: u64,

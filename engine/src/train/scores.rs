@@ -14,28 +14,28 @@ use crate::draw::{picture, picture_of_truth, sheet};
 use crate::error::EngineError;
 use crate::evaluate::{Evaluation, EvaluationSet, Gathered};
 
-/// Images of each evaluation that the event file shows.
+/// Images of each evaluation in the event file.
 const LOGGED_IMAGES: usize = 4;
-/// Images of COCO's val2017.
+/// Number of images in COCO val2017.
 const COCO_VAL_IMAGES: f64 = 5000.0;
 
-/// The scores and pictures that a host thread makes of an evaluation's detections.
+/// The scores and pictures that a host thread computes from an evaluation's detections.
 #[derive(Debug)]
 pub(super) struct Scores {
     pub(super) evaluation: Evaluation,
-    /// Losses of the images, if they are asked for.
+    /// Losses of the images, if requested.
     losses: ValLosses,
-    /// Seconds from the beginning of the evaluation to its scores.
+    /// Seconds from the start of the evaluation to its scores.
     pub(super) seconds: f64,
-    /// The first images, with their objects and with their detections.
+    /// The first images, with their annotated objects and with their detections.
     pub(super) picture: EncodedPicture,
     /// Its part of the report.
     pub(super) report: EvaluationReport,
 }
 
 impl Scores {
-    /// Scores what was found after `step`, with the losses there, by an evaluation that began at
-    /// `started`; the report shows up to `draw_images` images.
+    /// Scores the detections after `step`, with the validation losses, for an evaluation that began
+    /// at `started`; the report shows up to `draw_images` images.
     ///
     /// # Errors
     /// Detections that cannot be read or are not valid; images that cannot be read.
@@ -53,7 +53,7 @@ impl Scores {
         Ok(Self { evaluation, losses, seconds, picture, report })
     }
 
-    /// Records the scores of `step`, for which training had to `wait`.
+    /// Records the scores of `step`; training waited for `wait`.
     pub(super) fn record(&self, step: u64, wait: Wait, journal: &mut Journal) {
         let seconds = self.seconds;
         let mut line = json!({"step": step, "eval_seconds": seconds});
@@ -101,7 +101,7 @@ impl Wait {
         Self { seconds, on_8_gpus: is_device.then_some(seconds * share) }
     }
 
-    /// The end of a log line.
+    /// The text at the end of a log line.
     fn describe(self) -> String {
         let here = format!("training waited {:.2} s", self.seconds);
         self.on_8_gpus
@@ -109,7 +109,7 @@ impl Wait {
     }
 }
 
-/// The first images, a row each: with their objects, and with their detections.
+/// The first images, one per row: with their annotated objects, and with their detections.
 fn compared(set: &EvaluationSet, evaluation: &Evaluation) -> Result<RgbImage, EngineError> {
     let names: Vec<String> = set.data().categories().into_iter().map(|(name, _)| name).collect();
     let shown = set.images().iter().take(LOGGED_IMAGES);
@@ -123,7 +123,7 @@ fn compared(set: &EvaluationSet, evaluation: &Evaluation) -> Result<RgbImage, En
     Ok(sheet(pictures.as_flattened(), 2))
 }
 
-/// AP by class name; undefined ones are null.
+/// AP by class name; undefined values are null.
 fn classes_json(summary: &Summary) -> Value {
     let classes = summary.per_category.iter();
     classes.map(|(name, ap)| (name.clone(), defined(*ap))).collect()
@@ -138,7 +138,7 @@ pub(super) fn targets_reached(train: &Train, evaluation: &Evaluation) -> bool {
     are_met(train, ap_of)
 }
 
-/// [`targets_reached`] of an evaluation's line in `metrics.jsonl`.
+/// [`targets_reached`] for an evaluation's line in `metrics.jsonl`.
 pub(super) fn recorded_targets_reached(train: &Train, record: &Value) -> bool {
     are_met(train, |kind| record[kind]["AP"].as_f64())
 }

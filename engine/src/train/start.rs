@@ -1,4 +1,4 @@
-//! The weights that a run starts from.
+//! The initial weights of a run.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::weights::{
     map_keypoints,
 };
 
-/// How a run begins that accepts what its file lacks.
+/// How to start a run although its file is incomplete.
 const MEND: &str = "give the config that the weights were trained with, or train what does not \
                     fit from initial values with --allow-partial";
 
@@ -26,12 +26,12 @@ pub(super) fn file_of(config: &Config) -> Option<(&Path, Extent)> {
 }
 
 /// Loads the file that the config starts from, if there is one; `categories` and `keypoints` are
-/// the model's. Parameters that depend on the classes are reinitialised if the file's classes are
-/// others.
+/// the model's. Parameters that depend on the classes are reinitialised if the file has different
+/// classes.
 ///
 /// # Errors
-/// A file that cannot be read, that is of a model which computes something else, or that does not
-/// fill what it should.
+/// A file that cannot be read, whose model computes something different, or that does not fill what
+/// it should.
 pub(super) fn load(
     config: &Config,
     (categories, keypoints): (&[(String, u64)], &[String]),
@@ -76,7 +76,7 @@ pub(super) fn load(
     Ok(Some(report))
 }
 
-/// Why the file's classes differ from the model's, if they do, whatever their number.
+/// Why the file's classes differ from the model's, if they do, even if their number is equal.
 fn others(file: &WeightsFile, categories: &[(String, u64)], params: &[Param]) -> Option<String> {
     if let Some(theirs) = file.categories() {
         return (!are_same(theirs, categories))
@@ -87,7 +87,7 @@ fn others(file: &WeightsFile, categories: &[(String, u64)], params: &[Param]) ->
     Some(format!("the file does not say which its {theirs} classes are; {why}"))
 }
 
-/// Takes over the predictors' rows of classes that the file has by the same name.
+/// Copies the predictors' rows of classes that the file has under the same name.
 fn finetune(
     file: &WeightsFile,
     categories: &[(String, u64)],
@@ -114,7 +114,7 @@ fn finetune(
     report.notes.push(mapped.describe());
 }
 
-/// Why the predictors are reinitialised, if they are, or whose classes they are taken to have.
+/// Why the predictors are reinitialised, or else whose classes they are assumed to have.
 fn note(
     file: &WeightsFile,
     others: Option<String>,

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::metrics::{StepRecord, duration};
 
-/// The work of a session since it was opened; the earlier steps of a resumed run do not count.
+/// The work of a session since it was opened, without the earlier steps of a resumed run.
 #[derive(Debug)]
 pub(super) struct Totals {
     opened: Instant,
@@ -34,7 +34,7 @@ impl Totals {
         self.steps == 0
     }
 
-    /// The last line that a run prints.
+    /// The last line printed by a run.
     pub(super) fn describe(&self) -> String {
         let time = duration(self.seconds());
         match per_second(self.images, self.train_seconds) {
@@ -67,12 +67,12 @@ impl Totals {
 }
 
 /// Time and speed of all steps and evaluations among the records of `metrics.jsonl`, earlier
-/// sessions' included. Steps that were lost and made again count once.
+/// sessions' included. Repeated steps count once.
 pub(super) fn of_records(records: &[Value]) -> Value {
     let sum = |key: &str| -> f64 { records.iter().filter_map(|r| r[key].as_f64()).sum() };
     let images: u64 = records.iter().filter_map(|r| r["images"].as_u64()).sum();
     let train_seconds = 1e-3 * sum("step_ms");
-    // Records of older programs have no time of waiting, which was all of the evaluation's.
+    // Records of older versions have no waiting time, which was all of the evaluation's.
     let waited = |record: &Value| {
         let key = ["waited_seconds", "eval_seconds"].iter().find_map(|key| record[*key].as_f64());
         key.unwrap_or(0.0)

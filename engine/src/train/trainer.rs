@@ -1,4 +1,4 @@
-//! The trainer: one planned program per padded shape, sharing the state; one batch per step.
+//! The trainer: one planned program per padded shape, with shared state; one batch per step.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,14 +41,14 @@ pub struct Trainer {
     division: Division,
     /// Memory that the evaluations of the run take.
     evaluations: DetectionMemory,
-    /// Bytes that a checkpoint takes while it is written.
+    /// Bytes used while a checkpoint is written.
     checkpoint_bytes: usize,
     kind: ModelKind,
-    /// One weight a loss, in the order of the records.
+    /// One weight per loss, in the order of the records.
     loss_weights: Vec<f32>,
-    /// Set when this rank is asked to stop, for the others to know.
+    /// Set when this rank is requested to stop, to inform the others.
     stop: Arc<AtomicBool>,
-    /// True if this rank asks the others to stop for a reason of its own.
+    /// True if this rank requests the others to stop for its own reason.
     asks_to_stop: bool,
     /// The step after which all ranks stop, once they have agreed.
     stop_after: Option<u64>,
@@ -56,12 +56,12 @@ pub struct Trainer {
     steps_done: u64,
     /// Steps in flight, oldest first.
     begun: VecDeque<StepStart>,
-    /// Why no further step could begin: reported after the steps before it.
+    /// Why no further step could begin: reported after the earlier steps.
     failed: Option<EngineError>,
     last_step: Instant,
 }
 
-/// Facts about a step that are known when it begins.
+/// Information about a step that is known when it begins.
 #[derive(Debug)]
 struct StepStart {
     epoch: u64,
@@ -73,15 +73,15 @@ impl Trainer {
     /// Builds and plans the programs, initializes the state, and starts loading.
     ///
     /// # Errors
-    /// A config that describes no program, weights that cannot be loaded, or a device that fails or
-    /// has too little memory.
+    /// A config that describes no valid program, weights that cannot be loaded, or a device that
+    /// fails or has too little memory.
     pub fn new(config: &Config, data: &DataSet, backend: &Backend) -> Result<Self, EngineError> {
         let division = Division::alone(&config.train, &backend.target(config));
         Self::of_rank(config, data, backend, division, Arc::default())
     }
 
-    /// The trainer of one rank of several. A step agrees with the others on whether any was asked
-    /// to `stop`.
+    /// The trainer of one of several ranks. A step agrees with the others on whether any was
+    /// requested to `stop`.
     ///
     /// # Errors
     /// As for [`Self::new`].
@@ -164,11 +164,11 @@ impl Trainer {
     }
 
     /// The record of the next step. More steps are submitted ahead of it, as the device allows, but
-    /// none beyond step `until`: whatever happens after that step sees the state that it left.
+    /// none beyond step `until`: actions after that step see exactly its state.
     ///
     /// # Errors
-    /// An image that cannot be read, reported after all steps before it, or a device error. No step
-    /// can follow either.
+    /// An image that cannot be read, reported after all earlier steps, or a device error. In both
+    /// cases no step can follow.
     pub fn step(&mut self, until: u64) -> Result<StepRecord, EngineError> {
         let until = until.max(self.steps_done + u64::from(self.begun.is_empty()));
         while self.begun.len() < self.steps.depth() && self.failed.is_none() {
@@ -187,7 +187,7 @@ impl Trainer {
         let measured = self.steps.measure()?;
         self.steps_done += 1;
         if measured.stop && self.stop_after.is_none() {
-            // Other ranks may have begun that many more steps.
+            // Other ranks may have already begun that many more steps.
             self.stop_after = Some(self.steps_done + self.steps.depth() as u64 - 1);
         }
         let now = Instant::now();
@@ -225,8 +225,8 @@ impl Trainer {
         self.step(self.steps_done + 1)
     }
 
-    /// Runs every program once on an empty batch, so that nothing is left to be loaded in the first
-    /// step; then the state is what it was. The CPU has nothing to load.
+    /// Runs every program once on an empty batch, so that nothing is loaded during the first step;
+    /// then restores the state. The CPU has nothing to load.
     ///
     /// # Errors
     /// Device errors.
@@ -243,7 +243,7 @@ impl Trainer {
         })
     }
 
-    /// Begins all passes of a step, through the caller's `submit` if there is one.
+    /// Starts all passes of a step, through the caller's `submit` if there is one.
     fn begin(
         &mut self,
         step: u64,
@@ -268,8 +268,8 @@ impl Trainer {
         Ok(begun)
     }
 
-    /// The batches of all ranks of step `step`, counted from 0, once more: `visit` sees the batches
-    /// of each pass.
+    /// The batches of all ranks of step `step`, counted from 0, again: `visit` gets the batches of
+    /// each pass.
     ///
     /// # Errors
     /// An image that cannot be read; errors of `visit`.
@@ -301,12 +301,12 @@ impl Trainer {
         self.division.passes
     }
 
-    /// Asks all ranks to stop, with the next step that begins.
+    /// Requests all ranks to stop, with the next step that begins.
     pub(super) fn ask_to_stop(&mut self) {
         self.asks_to_stop = true;
     }
 
-    /// The step after which all ranks stop, since one of them was asked to; `None` if none was.
+    /// The step after which all ranks stop, since one of them was requested to; `None` if none was.
     pub fn stop_after(&self) -> Option<u64> {
         self.stop_after
     }
@@ -321,7 +321,7 @@ impl Trainer {
         self.last_step = Instant::now();
     }
 
-    /// Batches that wait for a step.
+    /// Batches ready for a step.
     pub(super) fn batches_ready(&self) -> usize {
         self.feed.ready()
     }
@@ -331,7 +331,7 @@ impl Trainer {
         self.feed.batches_per_epoch()
     }
 
-    /// Images of an epoch, with the copies of those that are repeated.
+    /// Images per epoch, including the copies of repeated images.
     pub fn images_per_epoch(&self) -> usize {
         self.feed.images_per_epoch()
     }
@@ -355,7 +355,7 @@ impl Trainer {
         &mut self.state
     }
 
-    /// The collection of a rule after the last step, whose loss scale was `loss_scale`.
+    /// The statistics of a rule after the last step, whose loss scale was `loss_scale`.
     ///
     /// Panics while steps are in flight.
     ///
@@ -396,7 +396,7 @@ impl Trainer {
         trained.map(|param| param.name.clone()).collect()
     }
 
-    /// The report of loading the weights that the config names, by tensor.
+    /// The report of loading the weights selected in the config, by tensor.
     pub fn loaded(&self) -> Option<&LoadReport> {
         self.loaded.as_ref()
     }
@@ -433,12 +433,13 @@ struct Planned {
     programs: Vec<Prepared>,
     shapes: Vec<StepPrograms>,
     losses: Vec<&'static str>,
-    /// On a device.
+    /// Only on a device.
     ring: Option<RingLayout>,
 }
 
 impl Planned {
-    /// Runs the programs, with the state where they run, in an arena that evaluations share.
+    /// Creates the object that runs the programs, with the state on the CPU or device, in an arena
+    /// shared with evaluations.
     fn make_steps(
         self,
         state: StateSet,
@@ -469,12 +470,12 @@ impl Planned {
     }
 }
 
-/// The loss that training minimizes. A weight of 1 leaves the bits as they are.
+/// The loss that training minimizes. A weight of 1 does not change the value.
 fn weighted_sum(weights: &[f32], losses: &[(&'static str, f32)]) -> f32 {
     losses.iter().zip(weights).map(|((_, value), weight)| weight * value).sum()
 }
 
-/// Where gradients are f32 on a GPU, nothing needs a scale.
+/// With f32 gradients on a GPU, no scale is needed.
 pub(super) fn initial_loss_scale(config: &Config, backend: &Backend) -> f32 {
     match backend.target(config).gpu().map(|gpu| gpu.precision) {
         Some(Precision::Tf32 | Precision::Fp32) => 1.0,

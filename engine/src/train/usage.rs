@@ -1,11 +1,11 @@
-//! The share of the machine that a run takes: processor, memory, GPU, and batches that wait.
+//! The resource usage of a run: CPU, memory, GPU, and ready batches.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::runtime::Backend;
 
-/// Samples the process, between one log line and the next.
+/// Samples the process between log lines.
 #[derive(Debug)]
 pub(super) struct Usage {
     at: Instant,
@@ -15,13 +15,13 @@ pub(super) struct Usage {
 /// When the command began.
 static BEGAN: Mutex<Option<Instant>> = Mutex::new(None);
 
-/// Starts the clock of [`seconds_since_start`]: when `main` begins. The process itself may be
-/// older: `cargo run` builds in it.
+/// Starts the clock of [`seconds_since_start`], at the beginning of `main`. The process itself may
+/// be older: `cargo run` builds first.
 pub(crate) fn start_clock() {
     *BEGAN.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
 }
 
-/// Seconds since the command began, if a command trains.
+/// Seconds since the command began, for a command that trains.
 pub(super) fn seconds_since_start() -> Option<f64> {
     let began = *BEGAN.lock().unwrap_or_else(PoisonError::into_inner);
     began.map(|began| began.elapsed().as_secs_f64())
@@ -32,8 +32,9 @@ impl Usage {
         Self { at: Instant::now(), cpu_seconds: cpu_seconds().unwrap_or(0.0) }
     }
 
-    /// Numbers by name: of the processor since the sample before (100 is one core), of the others
-    /// now. `ready` batches wait for a step. Numbers that the machine does not give are left out.
+    /// Metrics by name: CPU usage since the previous sample (100 is one core), others at this
+    /// moment. `ready` batches wait for a step. Metrics that the machine does not report are
+    /// omitted.
     pub(super) fn sample(&mut self, ready: usize, backend: &Backend) -> Vec<(&'static str, f64)> {
         let before = std::mem::replace(self, Self::new());
         let seconds = self.at.duration_since(before.at).as_secs_f64();
@@ -54,10 +55,10 @@ fn cpu_seconds() -> Option<f64> {
     parse(&std::fs::read_to_string("/proc/self/stat").ok()?, ticks)
 }
 
-/// The line of `/proc/self/stat`, where the name, in parentheses, may hold anything.
+/// The line of `/proc/self/stat`, where the name, in parentheses, may have any characters.
 fn parse(stat: &str, ticks: f64) -> Option<f64> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    // The first is field 3 of the manual's numbers.
+    // The first one is field 3 in the manual.
     let seconds = |field: usize| Some(fields.get(field - 3)?.parse::<f64>().ok()? / ticks);
     Some(seconds(14)? + seconds(15)?)
 }
@@ -79,7 +80,7 @@ mod tests {
         assert_eq!(parse("77 (a", 100.0), None);
     }
 
-    /// A loop of 300 ms on one thread is most of a core.
+    /// A loop of 300 ms on one thread is most of one core.
     #[test]
     fn work_shows() {
         let mut usage = Usage::new();

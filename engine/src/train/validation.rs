@@ -21,7 +21,7 @@ use crate::runtime::{Backend, Executor, Inputs, ModelState};
 use crate::team::{Team, decode, encode};
 use crate::view::Views;
 
-/// Batches that are decoded while the model runs on another.
+/// Batches that are decoded ahead while the model runs.
 const DECODED_AHEAD: usize = 1;
 
 /// Means over images, by name; the weighted sum, `val_loss`, comes first.
@@ -30,15 +30,15 @@ pub(super) type ValLosses = Vec<(String, f64)>;
 /// Number of images and losses of each batch.
 type Batches = Vec<(usize, Vec<f32>)>;
 
-/// Computes losses on the images of an evaluation, without augmentation and with the random draws
-/// of the first epoch, so that two evaluations differ by the weights alone.
+/// Computes losses on the images of an evaluation, without augmentation and with the random samples
+/// of the first epoch, so that evaluations differ only by the weights.
 #[derive(Debug)]
 pub(super) struct ValidationLoss {
     config: Config,
     data: DataSet,
     classes: usize,
     backend: Backend,
-    /// Each an index of a padded shape, and positions in the data set.
+    /// Each has the index of a padded shape, and positions in the data set.
     batches: Vec<(usize, Vec<usize>)>,
     /// By padded shape; on the CPU planned on first use.
     executors: Vec<Option<Executor>>,
@@ -47,10 +47,10 @@ pub(super) struct ValidationLoss {
 }
 
 impl ValidationLoss {
-    /// The losses on the batches of `evaluator`, by a model of so many `classes`.
+    /// The losses on the batches of `evaluator`, for a model with `classes` classes.
     ///
     /// # Errors
-    /// A config that describes no program; device errors.
+    /// A config that describes no valid program; device errors.
     pub(super) fn new(
         config: &Config,
         evaluator: &Evaluator,
@@ -77,7 +77,7 @@ impl ValidationLoss {
     /// Memory that [`Self::new`] takes in addition to the state, for the data of an evaluation.
     ///
     /// # Errors
-    /// A config that describes no program.
+    /// A config that describes no valid program.
     pub(super) fn memory(
         config: &Config,
         data: &DataSet,
@@ -96,8 +96,8 @@ impl ValidationLoss {
         Ok(memory)
     }
 
-    /// The losses of all images, which the ranks share; empty on all but the first. The batches and
-    /// the order of sums do not depend on the number of ranks.
+    /// The losses of all images, shared by the ranks; empty on all but rank 0. The batches and the
+    /// order of sums do not depend on the number of ranks.
     ///
     /// # Errors
     /// An image that cannot be read; device errors; [`EngineError::Interrupted`];
@@ -167,7 +167,7 @@ impl ValidationLoss {
         Ok(batches)
     }
 
-    /// Means over images of the batches of all ranks, which took turns.
+    /// Means over images of the batches of all ranks, which alternated.
     fn mean(&self, of_ranks: &[Batches]) -> ValLosses {
         let in_turn =
             (0..self.batches.len()).map(|i| &of_ranks[i % of_ranks.len()][i / of_ranks.len()]);
@@ -198,7 +198,7 @@ impl ValidationLoss {
     }
 }
 
-/// A config whose images are seen as an evaluation sees them.
+/// A config with the preprocessing of an evaluation.
 fn unaugmented(config: &Config) -> Config {
     let mut config = config.clone();
     config.input.augment = Augment::default();

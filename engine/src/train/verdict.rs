@@ -1,4 +1,4 @@
-//! Where an evaluation stands that overlaps with training, and what it means for the run.
+//! State of an evaluation that overlaps with training, and its effect on the run.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,24 +14,24 @@ use super::scores::{Scores, targets_reached};
 use crate::error::EngineError;
 use crate::evaluate::Evaluation;
 
-/// Where the evaluation stands that overlaps with training.
+/// The state of the evaluation that overlaps with training.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// There is none.
     Idle,
-    /// The first rank scores that of this step.
+    /// Rank 0 scores the evaluation of this step.
     Elsewhere { step: u64 },
     /// A thread of this rank scores it.
     Scoring(Scoring),
-    /// It is recorded, and the other ranks do not know its verdict.
+    /// It is recorded, but the other ranks do not have its result yet.
     Verdict(Judgement),
 }
 
-/// An evaluation whose scores are being made.
+/// An evaluation that is being scored.
 #[derive(Debug)]
 pub(super) struct Scoring {
     pub(super) step: u64,
-    /// The state after that step, if the run goes on.
+    /// The state after that step, if the run continues.
     pub(super) state: Option<Arc<StateSet>>,
     pub(super) started: Instant,
     /// Seconds that training has waited for the detections.
@@ -39,24 +39,24 @@ pub(super) struct Scoring {
     pub(super) scores: Background<Result<Scores, EngineError>>,
 }
 
-/// An evaluation and its verdict.
+/// An evaluation and its result.
 #[derive(Debug)]
 pub(super) struct Judgement {
     pub(super) step: u64,
-    /// The state after that step, on the first rank, if the run goes on.
+    /// The state after that step, on rank 0, if the run continues.
     pub(super) state: Option<Arc<StateSet>>,
-    /// On the first rank.
+    /// On rank 0.
     pub(super) evaluation: Box<Evaluation>,
     pub(super) verdict: Verdict,
 }
 
 impl Phase {
-    /// True if there are scores that nobody has recorded.
+    /// True if there are scores that are not recorded yet.
     pub(super) fn is_ready(&self) -> bool {
         matches!(self, Phase::Scoring(scoring) if scoring.scores.is_ready())
     }
 
-    /// True if a verdict is known that ends the run.
+    /// True if a result is known that ends the run.
     pub(super) fn ends_run(&self) -> bool {
         matches!(self, Phase::Verdict(judgement) if judgement.verdict.outcome().is_some())
     }
@@ -70,7 +70,7 @@ impl Phase {
         }
     }
 
-    /// Takes the evaluation that is scored on this rank, if there is one.
+    /// Takes the evaluation being scored on this rank, if there is one.
     pub(super) fn take_scoring(&mut self) -> Option<Scoring> {
         match std::mem::replace(self, Phase::Idle) {
             Phase::Scoring(scoring) => Some(scoring),
@@ -82,16 +82,16 @@ impl Phase {
     }
 }
 
-/// The meaning of an evaluation for the run, on every rank.
+/// The effect of an evaluation on the run, on every rank.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Verdict {
     pub(super) is_target_reached: bool,
-    /// `train.patience` is at its end.
+    /// `train.patience` is exhausted.
     is_exhausted: bool,
 }
 
 impl Verdict {
-    /// The verdict on an evaluation that `best` has recorded.
+    /// The result of an evaluation that `best` has recorded.
     pub(super) fn new(train: &Train, evaluation: &Evaluation, best: &Best) -> Self {
         let is_target_reached = targets_reached(train, evaluation);
         Self { is_target_reached, is_exhausted: best.is_exhausted() }

@@ -1,24 +1,24 @@
-//! Changes of an image's colours, as one affine map of red, green and blue.
+//! Colour jitter of an image, as one affine map of red, green and blue.
 
 use std::f64::consts::TAU;
 
 use crate::config::Augment;
 
-/// Shares of red, green and blue in torchvision's grey.
+/// Weights of red, green and blue in torchvision's greyscale.
 const GREY: [f64; 3] = [0.2989, 0.587, 0.114];
-/// The same of the luma of YIQ and YUV.
+/// The same for the luma of YIQ and YUV.
 const LUMA: [f64; 3] = [0.299, 0.587, 0.114];
-/// V over red minus luma, and U over blue minus luma.
+/// V divided by red minus luma, and U divided by blue minus luma.
 const CHROMA: [f64; 2] = [0.877_283, 0.492_111];
 
-/// An affine map of red, green and blue from 0 to 255: for each the factors of the three, and a
-/// constant.
+/// An affine map of red, green and blue from 0 to 255: for each output the three coefficients, and
+/// a constant.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ColourMap([[f64; 4]; 3]);
 
 impl ColourMap {
-    /// Draws the map of an image, `pixels` of red, green and blue; `unit` gives a number from 0 to
-    /// below 1 for each index.
+    /// Samples the map of an image, `pixels` of red, green and blue; `unit` returns a number from 0
+    /// to below 1 for each index.
     pub(super) fn draw(augment: &Augment, pixels: &[u8], unit: impl Fn(u32) -> f64) -> Self {
         let around = |index, most: f32| f64::from(most) * (2.0 * unit(index) - 1.0);
         let mut map = Self::brightness(1.0 + around(0, augment.brightness));
@@ -40,21 +40,21 @@ impl ColourMap {
         Self::blend(factor, |_| [0.0; 4])
     }
 
-    /// Distances to `mean_grey` times `factor`.
+    /// Differences from `mean_grey` times `factor`.
     #[must_use]
     pub fn contrast(factor: f64, mean_grey: f64) -> Self {
         Self::blend(factor, |_| [0.0, 0.0, 0.0, mean_grey])
     }
 
-    /// Distances to the pixel's grey times `factor`: 0 gives the grey.
+    /// Differences from the pixel's grey times `factor`: 0 is greyscale.
     #[must_use]
     pub fn saturation(factor: f64) -> Self {
         let [red, green, blue] = GREY;
         Self::blend(factor, |_| [red, green, blue, 0.0])
     }
 
-    /// Colours turned by `turns` about the greys, from red towards green, in the plane of YIQ,
-    /// which is YUV's: luma stays.
+    /// Hue rotated by `turns` about the grey axis, from red towards green, in the plane of YIQ,
+    /// which equals YUV's: luma is unchanged.
     #[must_use]
     pub fn hue(turns: f64) -> Self {
         let (sin, cos) = (TAU * turns).sin_cos();
@@ -69,7 +69,7 @@ impl ColourMap {
         Self([0, 1, 2].map(|i| [columns[0][i], columns[1][i], columns[2][i], 0.0]))
     }
 
-    /// This map, then `next`.
+    /// The composition of this map, then `next`.
     #[must_use]
     pub fn then(self, next: Self) -> Self {
         Self(next.0.map(|row| {
@@ -85,7 +85,7 @@ impl ColourMap {
         std::array::from_fn(|i| values[i] as f32)
     }
 
-    /// `factor` of each value, and the rest from a row of the map `other`.
+    /// `factor` times each value, and the rest from a row of the map `other`.
     fn blend(factor: f64, other: impl Fn(usize) -> [f64; 4]) -> Self {
         Self([0, 1, 2].map(|i| {
             let mut row = other(i).map(|v| v * (1.0 - factor));
@@ -129,7 +129,7 @@ mod tests {
         close(ColourMap::contrast(0.5, 100.0).apply(COLOUR), [150.0, 70.0, 95.0]);
     }
 
-    /// Luma and greys stay, turns add up, and red turns towards green.
+    /// Luma and greys are unchanged, rotations add up, and red rotates towards green.
     #[test]
     fn hue_turns_about_the_greys() {
         let luma = |colour: [f64; 3]| (0..3).map(|i| LUMA[i] * colour[i]).sum::<f64>();
@@ -143,7 +143,7 @@ mod tests {
         assert!(green > red && green > blue);
     }
 
-    /// The grey of the mean after the change of brightness is what contrast keeps.
+    /// Contrast preserves the grey of the mean after the change of brightness.
     #[test]
     fn draws_stay_within_their_range_and_contrast_keeps_the_mean() {
         let pixels = [10, 20, 30, 250, 40, 90, 0, 0, 7];

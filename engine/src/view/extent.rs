@@ -1,9 +1,9 @@
-//! The box of the part of a mask that is in view.
+//! The bounding box of the visible part of a mask.
 
 use dali::store::Segmentation;
 
-/// Corners, in pixels of the source, of what a window (x1, y1, x2, y2) shows of a mask; `None` if
-/// that has no area. `height` is that of the source.
+/// Corners, in source pixels, of the part of a mask inside a window (x1, y1, x2, y2); `None` if it
+/// has no area. `height` is the source's.
 #[must_use]
 pub fn extent(mask: &Segmentation<'_>, window: [f32; 4], height: usize) -> Option<[f32; 4]> {
     let mut seen = Seen { window, corners: [f32::MAX, f32::MAX, f32::MIN, f32::MIN] };
@@ -29,8 +29,8 @@ impl Seen {
         }
     }
 
-    /// The extremes of a polygon within a window are ends of the parts of its edges that lie there,
-    /// or corners of the window that lie in the polygon.
+    /// The extremes of a polygon within a window are ends of its clipped edges, or corners of the
+    /// window that are inside the polygon.
     fn add_ring(&mut self, ring: &[f32]) {
         let points: Vec<[f32; 2]> = ring.chunks_exact(2).map(|p| [p[0], p[1]]).collect();
         let edges = || points.iter().copied().zip(points.iter().copied().cycle().skip(1));
@@ -47,7 +47,7 @@ impl Seen {
         }
     }
 
-    /// The part of an edge in the window (Liang and Barsky).
+    /// The part of an edge inside the window (Liang-Barsky clipping).
     fn add_edge(&mut self, from: [f32; 2], to: [f32; 2]) {
         let (mut first, mut last) = (0.0_f32, 1.0_f32);
         for i in 0..2 {
@@ -105,13 +105,13 @@ mod tests {
     fn polygons_by_hand() {
         let triangle = [0.0, 0.0, 8.0, 0.0, 0.0, 8.0];
         assert_eq!(of_ring(&triangle, [-9.0, -9.0, 9.0, 9.0]), Some([0.0, 0.0, 8.0, 8.0]));
-        // The slope cuts the window's right and lower side.
+        // The slope intersects the window's right and lower side.
         assert_eq!(of_ring(&triangle, [2.0, 2.0, 5.0, 9.0]), Some([2.0, 2.0, 5.0, 6.0]));
         assert_eq!(of_ring(&triangle, [1.0, 1.0, 2.0, 2.0]), Some([1.0, 1.0, 2.0, 2.0]), "inside");
         assert_eq!(of_ring(&triangle, [5.0, 5.0, 9.0, 9.0]), None, "in its box alone");
     }
 
-    /// A U cut below its arms: cut side by side, a bridge along the cut would count.
+    /// A U clipped below its arms: if clipped edge by edge, a bridge along the border would count.
     #[test]
     fn nothing_lies_between_the_arms_of_a_u() {
         let u = [0.0, 0.0, 2.0, 0.0, 2.0, 6.0, 8.0, 6.0, 8.0, 0.0, 10.0, 0.0, 10.0, 8.0, 0.0, 8.0];

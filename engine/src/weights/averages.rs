@@ -1,16 +1,16 @@
-//! Moving averages of the trained parameters, beside them in a state.
+//! Moving averages of the trained parameters, stored next to them in a state.
 
 use crate::config::{Config, EvalWeights};
 use graph::StateSet;
 
 use crate::model::AVERAGE;
 
-/// True if a run with this config scores averages of its parameters, not the parameters.
+/// True if a run with this config evaluates averages of its parameters, not the parameters.
 pub(crate) fn are_scored(config: &Config) -> bool {
     config.train.ema_decay.is_some() && config.eval.weights == EvalWeights::Ema
 }
 
-/// Starts each average at the value of its parameter.
+/// Initializes each average with its parameter.
 pub(crate) fn start_averages(state: &mut StateSet) {
     for (name, average) in names(state) {
         let values = state.get(&name).map(|parameter| parameter.data.clone());
@@ -20,7 +20,7 @@ pub(crate) fn start_averages(state: &mut StateSet) {
     }
 }
 
-/// Exchanges each parameter with its average; a second time puts both back.
+/// Swaps each parameter with its average; a second call restores both.
 pub(crate) fn swap_averages(state: &mut StateSet) {
     for (name, average) in names(state) {
         let Some(values) = state.get(&average).map(|average| average.data.clone()) else {
@@ -34,7 +34,7 @@ pub(crate) fn swap_averages(state: &mut StateSet) {
     }
 }
 
-/// Names of the parameters that have averages, and those of the averages.
+/// Names of the parameters that have averages, and names of the averages.
 fn names(state: &StateSet) -> Vec<(String, String)> {
     let all = state.iter().map(|(name, _)| name);
     let named = |name: &str| Some((name.strip_prefix(AVERAGE)?.to_string(), name.to_string()));

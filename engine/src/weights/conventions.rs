@@ -1,5 +1,5 @@
-//! Conventions of a model that its tensors do not hold: those that models of another project share,
-//! and whether a model of theirs may be taken for the config's.
+//! Conventions of a model that are not visible in its tensors: the conventions of another project's
+//! models, and whether such a model matches the config's.
 
 use crate::config::{ChannelOrder, Config, ExtraLevel};
 
@@ -9,9 +9,8 @@ use super::extent::Extent;
 use super::file::WeightsFile;
 use super::published;
 
-/// How the model of a config differs in detection from every model that the other project, one that
-/// models are exported for, builds from the same tensors; empty if tensors are all that is to be
-/// exchanged.
+/// Differences in detection between the model of a config and every model that the other project,
+/// one with an export, builds from the same tensors; empty if only tensors are to be exchanged.
 pub fn differences(config: &Config, dialect: Dialect) -> Vec<String> {
     let mut found = unknown_to_both(config);
     found.extend((dialect.rules().lacks)(config));
@@ -82,7 +81,7 @@ pub(super) fn contradictions(file: &WeightsFile, config: &Config) -> Vec<String>
     lines
 }
 
-/// Keys that change what a model computes from its tensors, but for those of pixels.
+/// Keys that change what a model computes from its tensors, except pixel constants.
 const CONVENTIONS: [&str; 12] = [
     "input.resize_filter",
     "input.resize_rounding",
@@ -98,10 +97,10 @@ const CONVENTIONS: [&str; 12] = [
     "model.roi.sampling_ratio",
 ];
 
-/// Constants of pixels that differ by less are the same: presets have three digits.
+/// Pixel constants that differ by less are equal: presets have three digits.
 const PIXEL_TOLERANCE: f32 = 0.01;
 
-/// Warnings about weights of other projects that are taken, one line each.
+/// Warnings about loading weights of other projects, one line each.
 pub(super) fn warnings(file: &WeightsFile, extent: Extent, config: &Config) -> Vec<String> {
     let mut lines = Vec::new();
     let found = disagreements(file, extent, config);
@@ -136,7 +135,7 @@ pub(super) fn disagreements(file: &WeightsFile, extent: Extent, config: &Config)
         let keys = theirs.map(|d| format!("{} = {}, and not {}", d.key, d.from, d.to));
         return pixels(file, config).into_iter().chain(keys).collect();
     }
-    // A backbone by itself may be a converted one of any project's conventions.
+    // A separate backbone may have been converted from any project's conventions.
     if file.dialect() != Dialect::Detectron2 || file.is_backbone() {
         return vec![];
     }
@@ -160,13 +159,13 @@ pub(super) fn disagreements(file: &WeightsFile, extent: Extent, config: &Config)
     found
 }
 
-/// The config's pixel constants, if the file's are others.
+/// The config's pixel constants, if they differ from the file's.
 fn pixels(file: &WeightsFile, config: &Config) -> Option<String> {
     let input = &config.input;
     let ours = [input.mean, input.std].map(|values| values.map(|value| value / input.pixel_scale));
     let theirs = file.pixels.unwrap_or(file.dialect().rules().pixels);
     let is_blue_first = input.channel_order == ChannelOrder::Bgr;
-    // In photographs blue is the darkest channel and red the lightest.
+    // In photographs blue is the darkest channel and red the brightest.
     let [blue, _, red] = theirs[0];
     let is_theirs = if blue == red { is_blue_first } else { blue < red };
     let far = |(a, b): (&f32, &f32)| (a - b).abs() > PIXEL_TOLERANCE;
@@ -198,7 +197,7 @@ mod tests {
         Config::load(preset, &set).unwrap()
     }
 
-    /// Presets of a project have none; what others have is named.
+    /// Presets of a project have no differences; those of others are listed.
     #[test]
     fn differences_are_what_a_project_lacks() {
         let [torchvision, detectron2] = PROJECTS;
@@ -216,7 +215,7 @@ mod tests {
                 torchvision,
                 &["rounded half up", "not rounded (model.anchors", "level_eps"],
             ),
-            // How a mask is drawn is no part of torchvision's model.
+            // How a mask is rasterized is not part of torchvision's model.
             ("finetune_r18", &[], torchvision, &[]),
             (
                 "mlperf_r50",

@@ -1,4 +1,4 @@
-//! A model as the bytes of a file, under the names of torchvision or detectron2.
+//! A model as the bytes of a file, under torchvision or detectron2 names.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::model::{AVERAGE, Param};
 /// Names and COCO ids of a model's classes, and the names of its keypoints.
 pub type Classes<'a> = (&'a [(String, u64)], &'a [String]);
 
-/// The form of an exported file.
+/// The format of an exported file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExportForm {
     /// `.safetensors`.
@@ -25,10 +25,10 @@ pub enum ExportForm {
 }
 
 impl ExportForm {
-    /// The form that the ending of a name means.
+    /// The format for the extension of a name.
     ///
     /// # Errors
-    /// [`EngineError::Usage`] for any other ending.
+    /// [`EngineError::Usage`] for any other extension.
     pub fn of(path: &Path) -> Result<Self, EngineError> {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("safetensors") => Ok(Self::Safetensors),
@@ -41,7 +41,7 @@ impl ExportForm {
     }
 }
 
-/// The parameters as the bytes of a file, with the model's classes in it if they are known, and its
+/// The parameters as the bytes of a file, with the model's classes if they are known, and its
 /// keypoints.
 ///
 /// # Errors
@@ -56,8 +56,8 @@ pub fn export_weights(
     write_weights(params, &|name| state.get(name), classes, form, dialect)
 }
 
-/// Changes the variances of norms that add `eps` to them so that norms that add the `EPS` of other
-/// projects have the same scales and shifts. Where a variance would be below 0 it is 0, and its
+/// Changes the variances of norms that add `eps` to them so that norms that add other projects'
+/// `EPS` have the same scales and shifts. Where a variance would become negative it is 0, and its
 /// weight is scaled instead.
 pub fn fold_eps(params: &[Param], state: &mut StateSet, eps: f64) {
     for norm in params.iter().filter_map(|param| param.name.strip_suffix(".running_var")) {
@@ -88,7 +88,7 @@ fn write_weights<'a>(
         })
         .collect();
     let tensors = match dialect {
-        // The checkpoint's, and not the older ones.
+        // The checkpoint's names, not the older ones.
         Dialect::Torchvision => ours,
         other => other.export(ours),
     };
@@ -100,8 +100,8 @@ fn write_weights<'a>(
     bytes.map_err(|reason| EngineError::Weights { path: "(in memory)".into(), reason })
 }
 
-/// The parameters as the bytes of a safetensors file under torchvision's names: a checkpoint's.
-/// With `averages`, the averages of those that have one.
+/// The parameters as the bytes of a checkpoint's safetensors file under torchvision's names. With
+/// `averages`, averages replace the parameters that have one.
 ///
 /// # Errors
 /// As for [`export_weights`].

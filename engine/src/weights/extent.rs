@@ -1,21 +1,21 @@
-//! How much of a model a file is to fill.
+//! The part of a model that a file must fill.
 
 use super::names::BODY;
 use crate::model::{Param, depends_on_classes};
 
-/// The part of a model that a file is to fill.
+/// The part of a model that a file must fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// The body of the backbone and nothing else: from a classifier, or from a whole detector.
+    /// Only the backbone: from a classifier, or from a complete detector.
     Backbone,
     /// The whole model.
     Model,
-    /// The whole model except for what depends on its classes, as the file's are others.
+    /// The complete model except for what depends on its classes, as the file's are different.
     AllButClasses,
 }
 
 impl Extent {
-    /// True if a parameter is to be filled.
+    /// True if a parameter must be filled.
     pub(super) fn holds(self, param: &Param) -> bool {
         match self {
             Extent::Backbone => param.name.starts_with(BODY),

@@ -1,4 +1,4 @@
-//! A file of weights, whatever its form and names: its tensors under torchvision's names of today.
+//! A weights file of any format and names: its tensors under current torchvision names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,33 +15,33 @@ use crate::error::EngineError;
 use crate::model::{class_rows, is_of_detector};
 use crate::remote;
 
-/// The tensors of a file, by today's names.
+/// The tensors of a file, under current names.
 #[derive(Debug)]
 pub struct WeightsFile {
     path: PathBuf,
-    /// The form of the file.
+    /// The format of the file.
     pub(super) container: Container,
     dialect: Dialect,
-    /// Shapes and values as the file has them, under our names.
+    /// Shapes and values as in the file, under our names.
     pub(super) tensors: BTreeMap<String, Values>,
-    /// detectron2's mean and standard deviation of the pixels, 0..255, in its order of channels, if
-    /// the file has them.
+    /// detectron2's mean and standard deviation of the pixels, 0..255, in its channel order, if the
+    /// file has them.
     pub(super) pixels: Option<[[f32; 3]; 2]>,
     categories: Option<Vec<(String, u64)>>,
     keypoints: Vec<String>,
-    /// Notes on it for the user, one line each.
+    /// Notes about it for the user, one line each.
     pub(super) notes: Vec<String>,
 }
 
 impl WeightsFile {
-    /// Reads and checks a file: safetensors, `.pth` of either form, `.pkl` or `.npz`, with the
-    /// names of any [`Dialect`]. Nothing in it is executed. Counters of batch norms are left out:
+    /// Reads and checks a file: safetensors, `.pth` in either format, `.pkl` or `.npz`, with the
+    /// names of any [`Dialect`]. Nothing in it is executed. Counters of batch norms are skipped:
     /// nothing uses them.
     ///
     /// # Errors
-    /// [`EngineError::Weights`] if the file cannot be read, is damaged or of no known form, is not
-    /// the one whose checksum is in its name, refers to more than tensors, names a tensor twice
-    /// (also under its old and new name), or holds values that are not finite or no f32, or
+    /// [`EngineError::Weights`] if the file cannot be read, is damaged or of unknown format, does
+    /// not match the checksum in its name, refers to more than tensors, contains a tensor twice
+    /// (also under its old and new name), or has values that are not finite or not exact in f32, or
     /// variances below 0.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let path = &remote::local(path)?;
@@ -72,24 +72,24 @@ impl WeightsFile {
         self.dialect
     }
 
-    /// Names and COCO ids of the model's classes, from class 1, if the file says.
+    /// Names and COCO ids of the model's classes, from class 1, if stored in the file.
     pub fn categories(&self) -> Option<&[(String, u64)]> {
         self.categories.as_deref()
     }
 
-    /// Names of the model's keypoints, in their order; empty if the file does not say.
+    /// Names of the model's keypoints, in order; empty if not stored in the file.
     pub fn keypoints(&self) -> &[String] {
         &self.keypoints
     }
 
-    /// Foreground classes of the classifier, if the file holds one.
+    /// Foreground classes of the classifier, if the file has one.
     pub fn num_classes(&self) -> Option<usize> {
         let rows = |bias: &str| self.tensors.get(bias)?.0.first().copied();
         class_rows(rows).map(|(_, classes)| classes)
     }
 
-    /// True if it holds the body of a backbone and none of a detector's other parts: the weights of
-    /// a classifier, or Detectron's.
+    /// True if it has a backbone and none of a detector's other parts: the weights of a classifier,
+    /// or Detectron's.
     pub fn is_backbone(&self) -> bool {
         let has_body = |name: &String| {
             let bare = name.strip_prefix(BODY).unwrap_or(name);
@@ -103,8 +103,8 @@ impl WeightsFile {
         dialect::has_statistics(self.tensors.keys())
     }
 
-    /// Shapes and values by name; tensors under Caffe2's names come with the statistics that their
-    /// norms lack where the model's norms add `norm_eps` to the variance.
+    /// Shapes and values by name; tensors under Caffe2's names get the statistics that their norms
+    /// lack, for a model whose norms add `norm_eps` to the variance.
     pub fn tensors(&self, norm_eps: f64) -> BTreeMap<String, Values> {
         let mut tensors = self.tensors.clone();
         if self.dialect == Dialect::Detectron {
@@ -126,7 +126,8 @@ struct Category {
     keypoints: Vec<String>,
 }
 
-/// Classes as the JSON that files store; the first has the keypoints of all, if there are any.
+/// Classes as the JSON that is stored in files; the first has the keypoints of all, if there are
+/// any.
 pub(super) fn stated(categories: &[(String, u64)], keypoints: &[String]) -> String {
     let class = |(name, id): &(String, u64)| {
         let name = Some(name).filter(|name| *name != NO_CATEGORY);
@@ -139,12 +140,13 @@ pub(super) fn stated(categories: &[(String, u64)], keypoints: &[String]) -> Stri
     serde_json::Value::from(classes).to_string()
 }
 
-/// The classes that a file states, and its keypoints.
+/// The classes stored in a file, and its keypoints.
 fn categories(text: &str) -> Result<Stated, String> {
     let mut list: Vec<Category> = serde_json::from_str(text)
         .map_err(|e| format!("its metadata `{CATEGORIES}` is not a list of ids and names: {e}"))?;
     let keypoints = list.first_mut().map(|first| std::mem::take(&mut first.keypoints));
-    // torchvision calls every class without a category so, and categories have distinct names.
+    // torchvision uses this name for every class without a category, and categories have distinct
+    // names.
     let is_not_available = |name: &String| name == NOT_AVAILABLE;
     let several = list.iter().filter_map(|c| c.name.as_ref()).filter(|n| is_not_available(n));
     let several = several.count() > 1;

@@ -1,5 +1,5 @@
-//! Predictors of other classes: rows that a file has for a class by the same name are taken over,
-//! the others are reinitialised.
+//! Predictors for different classes: rows that a file has for a class with the same name are
+//! copied, the others are reinitialised.
 
 use dali::plain;
 use graph::StateSet;
@@ -45,7 +45,7 @@ pub(crate) fn map_keypoints(
     }))
 }
 
-/// The classes that took rows of the file.
+/// The classes that were copied from the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MappedClasses {
     /// Names of classes with the number of the file's class, from 1.
@@ -57,7 +57,7 @@ pub struct MappedClasses {
 }
 
 impl MappedClasses {
-    /// Two lines: the classes that were taken, and the ones that are reinitialised.
+    /// Two lines: the classes that were copied, and those that are reinitialised.
     pub fn describe(&self) -> String {
         const LISTED: usize = 12;
         let list = |names: Vec<String>| match names.len().saturating_sub(LISTED) {
@@ -79,8 +79,8 @@ impl MappedClasses {
 }
 
 /// Fills the predictors' rows of `ours`, the classes of the model, from the rows of `theirs`, the
-/// classes of the file, where the names are the same but for case; the background is one of them.
-/// Rows of other classes keep their values. Predictors whose rows have another length are left.
+/// classes of the file, where the names are equal ignoring case, including the background. Rows of
+/// other classes keep their values. Predictors with another row length are skipped.
 pub fn map_classes(
     file: &WeightsFile,
     theirs: &[(String, u64)],
@@ -114,7 +114,7 @@ pub fn map_classes(
             continue;
         };
         let (model, mut filled) = to_torchvision(param, tensor.as_f32());
-        // The leading dimension holds the same number of rows for each class.
+        // The leading dimension has the same number of rows for each class.
         let (Some((&their_rows, rest)), Some((&our_rows, own))) =
             (stored.split_first(), model.split_first())
         else {

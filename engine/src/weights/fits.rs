@@ -1,4 +1,4 @@
-//! Errors about a file of weights that the config does not fit, which name the presets that do.
+//! Errors about a weights file that does not match the config, with the presets that match.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,8 +18,8 @@ use super::report::{LoadReport, Tolerance, few};
 use crate::error::EngineError;
 use crate::model::{ModelSpec, detection_program};
 
-/// Names of the presets that the tensors of a model with `classes` fit and whose config agrees
-/// with them; first those that leave the fewest tensors over, and among these the most similar to
+/// Names of the presets that the tensors of a model with `classes` match and whose config agrees
+/// with them; first those that leave the fewest tensors unused, and among these the most similar to
 /// `config`.
 pub(super) fn fitting(
     tensors: &BTreeMap<String, Values>,
@@ -43,8 +43,8 @@ pub(super) fn fitting(
     found.into_iter().map(|(.., name)| name).collect()
 }
 
-/// Checks that what `file` fills of the config's model computes what it did in detectron2,
-/// maskrcnn-benchmark or Tensorpack, unless `model.names_only` accepts that it does not. Files of
+/// Checks that the part of the config's model that `file` fills computes the same as in detectron2,
+/// maskrcnn-benchmark or Tensorpack, unless `model.names_only` accepts differences. Files with
 /// other names pass.
 ///
 /// # Errors
@@ -77,15 +77,15 @@ pub fn check_agreement(
 }
 
 impl WeightsFile {
-    /// Names of the presets that it fits, the most similar to `config` first.
+    /// Names of the presets that it matches, the most similar to `config` first.
     fn presets(&self, extent: Extent, config: &Config) -> Vec<String> {
         let tensors = self.tensors(config.model.backbone.norm_eps);
         let agrees = |preset: &Config| disagreements(self, extent, preset).is_empty();
         fitting(&tensors, self.num_classes().unwrap_or(1), extent, config, agrees)
     }
 
-    /// Checks a report of loading this file as [`LoadReport::check`] does; the error also names the
-    /// presets that the file fits.
+    /// Checks a report of loading this file like [`LoadReport::check`]; the error also lists the
+    /// presets that match the file.
     ///
     /// # Errors
     /// [`EngineError::Weights`] with the first gaps by name, and the advice `mend`.

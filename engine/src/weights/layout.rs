@@ -30,7 +30,7 @@ pub(crate) fn torchvision_shape(param: &Param) -> Vec<usize> {
 }
 
 /// torchvision's shape, and for each of its elements the index in ours: maps have their channels
-/// last in ours, and behind the first extent in theirs.
+/// last in ours, and after the first dimension in theirs.
 fn permutation(param: &Param) -> (Vec<usize>, Vec<usize>) {
     let len: usize = param.shape.iter().product();
     let [rows, places, channels] = match (param.layout, param.shape.as_slice()) {

@@ -14,7 +14,7 @@ use super::names::{BODY, part};
 use super::report::{LoadReport, Mismatch};
 use crate::model::Param;
 
-/// Loads the parameters that the file is to fill; the others keep their values. The caller judges
+/// Loads the parameters that the file must fill; the others keep their values. The caller checks
 /// the gaps with [`LoadReport::check`], and folds the frozen norms with [`super::fold`].
 ///
 /// The report's notes include contradictions between `config` and the file's origin.
@@ -33,10 +33,10 @@ pub fn load_weights(
     report
 }
 
-/// As [`load_weights`], from tensors (shape and values) under torchvision's names.
+/// Like [`load_weights`], from tensors (shape and values) under torchvision's names.
 ///
-/// Where no name begins with `backbone.`, names of the body's layers are taken as the backbone's:
-/// weights of classifiers are published so.
+/// If no name begins with `backbone.`, names of the backbone's layers are assumed to be the
+/// backbone's: weights of classifiers are published this way.
 pub fn weights_from_tensors(
     tensors: &BTreeMap<String, Values>,
     extent: Extent,
@@ -78,7 +78,7 @@ pub fn weights_from_tensors(
     report
 }
 
-/// The layers of the body that a classifier's file names without a prefix; none in a detector's.
+/// The backbone layers that a classifier's file has without a prefix; none in a detector's.
 fn bare_layers<'a>(tensors: &BTreeMap<String, Values>, params: &'a [Param]) -> BTreeSet<&'a str> {
     if tensors.keys().any(|name| name.starts_with("backbone.")) {
         return BTreeSet::new();

@@ -1,8 +1,8 @@
 //! Weights: initial values, the state of a model, and its exchange with other projects.
 //!
-//! `container` reads and writes forms of files (`pickle` is below two of them), `dialect` names and
-//! class rows; what comes out has torchvision's names. `conventions` says what tensors do not, and
-//! whether that forbids to take them.
+//! `container` reads and writes file formats (`pickle` is used by two of them), `dialect`
+//! translates names and class rows to torchvision's. `conventions` checks what tensors do not show,
+//! and whether that prevents loading them.
 
 mod averages;
 mod container;

@@ -1,14 +1,14 @@
-//! Published files of weights: the URL of each, and the checksums that names promise.
+//! Published weights files: the URL of each, and the checksums in their names.
 
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-/// Published files of a folder: the folder's URL, and of each file its contents, in words, and the
+/// Published files of a folder: the folder's URL, and for each file its contents, in words, and the
 /// rest of its URL.
 type Folder = (&'static str, &'static [(&'static str, &'static str)]);
 
-/// Files that are read. Nothing here downloads them.
+/// Supported files. Nothing here downloads them.
 const PUBLISHED: [Folder; 5] = [
     (
         "https://download.pytorch.org/models/",
@@ -145,7 +145,7 @@ const PUBLISHED: [Folder; 5] = [
     ),
 ];
 
-/// Files that are read: the contents of each, in words, and its URL, which ends in its name.
+/// Supported files: the contents of each, in words, and its URL, which ends in its name.
 pub fn published() -> impl Iterator<Item = (&'static str, String)> {
     PUBLISHED.iter().flat_map(|(folder, files)| {
         files.iter().map(move |(what, name)| (*what, format!("{folder}{name}")))
@@ -153,14 +153,14 @@ pub fn published() -> impl Iterator<Item = (&'static str, String)> {
 }
 
 /// Published detectors whose norms add nothing to the variance, by the checksum in their names:
-/// torchvision trained them so, and sets it when it loads them (`overwrite_eps`).
+/// torchvision trained them that way, and sets it when it loads them (`overwrite_eps`).
 const WITHOUT_EPSILON: [&str; 3] = ["bf2d0c1e", "258fb6c6", "fc266e95"];
 
 /// Digits of the checksum in a name.
 const PREFIX_DIGITS: usize = 8;
 
-/// The beginning of a SHA-256 in hexadecimal digits that a name promises, by torchvision's rule:
-/// `NAME-0676ba61.pth`. A file of another ending was converted, and is another file.
+/// The prefix of a SHA-256 in hexadecimal digits in a file name, by torchvision's rule:
+/// `NAME-0676ba61.pth`. A file with another extension was converted, and has another checksum.
 fn promised(path: &Path) -> Option<&str> {
     let stem = path.file_name()?.to_str()?.strip_suffix(".pth")?;
     let (_, digits) = stem.rsplit_once('-')?;
@@ -171,7 +171,7 @@ fn promised(path: &Path) -> Option<&str> {
 /// Checks a file against the checksum in its name, if there is one.
 ///
 /// # Errors
-/// In words: both checksums, and the remedy.
+/// A message: both checksums, and the remedy.
 pub(super) fn check(path: &Path, bytes: &[u8]) -> Result<(), String> {
     let Some(promised) = promised(path) else { return Ok(()) };
     let digest = Sha256::digest(bytes);
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_checksum_in_a_name_is_verified() {
-        // SHA-256 of nothing is e3b0c442..
+        // SHA-256 of empty input is e3b0c442..
         assert_eq!(check(Path::new("a/none-e3b0c442.pth"), b""), Ok(()));
         let refusal = check(Path::new("a/none-e3b0c443.pth"), b"").unwrap_err();
         assert!(refusal.contains("begins with e3b0c442, and by its name with e3b0c443"));
@@ -209,7 +209,8 @@ mod tests {
         assert_eq!(promised(Path::new("r-0676ba61.safetensors")), None, "it was converted");
     }
 
-    /// MLPerf's reference takes Detectron's file; detectron2's is another by the same name.
+    /// MLPerf's reference uses Detectron's file; detectron2's is a different one with the same
+    /// name.
     #[test]
     fn the_script_fetches_mlperfs_backbone_from_its_published_address() {
         let script = include_str!("../../../configs/launch/fetch-coco.sh");

@@ -1,4 +1,4 @@
-//! The report of loading weights, by tensor, and the check that it is enough.
+//! The report of loading weights, by tensor, and the check that it is sufficient.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +7,7 @@ use super::names::part;
 use crate::error::EngineError;
 use crate::model::depends_on_classes;
 
-/// Names listed on the terminal and in errors; the log has all.
+/// Names listed on the terminal and in errors; the log lists all.
 const LISTED: usize = 3;
 
 /// A tensor's name and shape, in torchvision's layout.
@@ -27,24 +27,24 @@ pub struct Mismatch {
 /// The outcome for each tensor when weights are loaded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LoadReport {
-    /// Parameters that took the file's values.
+    /// Parameters filled from the file.
     pub loaded: Vec<String>,
-    /// Parameters that the file should hold and does not.
+    /// Parameters that are missing from the file.
     pub missing: Vec<Named>,
     /// Parameters of another shape in the file.
     pub mismatched: Vec<Mismatch>,
     /// Parameters that were not to be loaded.
     pub left: Vec<Named>,
-    /// Tensors in the file that have no place in the model.
+    /// Unexpected tensors in the file.
     pub unexpected: Vec<Named>,
-    /// Unexpected tensors of a part that the model has and the file was to fill: the file is of a
+    /// Unexpected tensors of a part that the model has and the file should fill: the file is of a
     /// different model.
     pub misfits: Vec<Named>,
     /// Further notes for the user.
     pub notes: Vec<String>,
 }
 
-/// Gaps that a use of weights can live with.
+/// Gaps that a use of weights tolerates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tolerance {
     /// None: evaluation, prediction, the backbone.
@@ -60,8 +60,8 @@ impl LoadReport {
         named.chain(self.mismatched.iter().map(|m| (m.name.as_str(), m.model.as_slice())))
     }
 
-    /// The counts in one line; where there are gaps, then a table of them by part of the model, and
-    /// a line for each kind with its first names.
+    /// The counts in one line; if there are gaps, also a table of them by part of the model, and a
+    /// line for each kind with its first names.
     pub fn describe(&self) -> String {
         let initial: Vec<Named> = self.initial().map(|(n, s)| (n.into(), s.to_vec())).collect();
         let mut text = format!(
@@ -160,7 +160,7 @@ impl LoadReport {
         Err(EngineError::Weights { path: path.to_path_buf(), reason })
     }
 
-    /// Checks that the file filled any parameter at all.
+    /// Checks that the file filled at least one parameter.
     ///
     /// # Errors
     /// [`EngineError::Weights`] with the first names of the file.
@@ -179,7 +179,7 @@ impl LoadReport {
         Err(EngineError::Weights { path: path.to_path_buf(), reason })
     }
 
-    /// Notes a tensor of the file that no parameter took; `parts` are those to fill.
+    /// Records an unused tensor of the file; `parts` are those to fill.
     pub(super) fn add_unexpected(&mut self, name: &str, shape: &[usize], parts: &[&str]) {
         let tensor = (name.to_string(), shape.to_vec());
         if parts.contains(&part(name)) {

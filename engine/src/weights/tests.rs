@@ -1,4 +1,4 @@
-//! Loading: what a file fills, what it may leave, and what is refused.
+//! Loading: the tensors that a file fills, allowed gaps, and rejected files.
 
 mod heads;
 mod projects;
@@ -21,7 +21,7 @@ use crate::model::{BuiltProgram, ModelSpec, depends_on_classes, detection_progra
 use crate::progress::Progress;
 use crate::runtime::Backend;
 
-/// A ResNet as narrow as it gets.
+/// The narrowest ResNet.
 const NARROW: [&str; 6] = [
     "model.backbone.stem_channels=2",
     "model.backbone.width=2",
@@ -47,7 +47,7 @@ fn saved((built, state): &(BuiltProgram, StateSet)) -> BTreeMap<String, Values> 
     opened("model.safetensors", &bytes).tensors(1e-5)
 }
 
-/// The file of these bytes.
+/// A file with these bytes.
 fn opened(name: &str, bytes: &[u8]) -> WeightsFile {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
@@ -55,7 +55,7 @@ fn opened(name: &str, bytes: &[u8]) -> WeightsFile {
     WeightsFile::open(&path).unwrap()
 }
 
-/// The file of these tensors.
+/// A file with these tensors.
 fn written(tensors: impl IntoIterator<Item = (String, Values)>) -> WeightsFile {
     opened("w.safetensors", &safetensors_bytes(&Vec::from_iter(tensors), None).unwrap())
 }
@@ -73,8 +73,8 @@ fn refusal(report: &LoadReport, tolerance: Tolerance) -> String {
     checked.map_or_else(|e| e.to_string(), |()| "accepted".into())
 }
 
-/// A class without a category is not one whose category is named as torchvision calls such classes;
-/// files that name several so have no category by that name.
+/// A class without a category differs from a class whose category has torchvision's name for such
+/// classes; a file with several of these has no category of that name.
 #[test]
 fn a_category_keeps_its_name_in_a_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -92,13 +92,13 @@ fn a_category_keeps_its_name_in_a_file() {
     };
     assert_eq!(read(["cat", NO_CATEGORY, "N/A"]), ["cat", NO_CATEGORY, "N/A"]);
     assert_eq!(read(["N/A", "cat", "N/A"]), [NO_CATEGORY, "cat", NO_CATEGORY]);
-    // A model without keypoints takes none of their names.
+    // A model without keypoints uses none of their names.
     let (preset, set) = (Some("torchvision_r50".as_ref()), NARROW.map(String::from));
     let model = TrainedModel::from_weights(&path, preset, &set, &Backend::Cpu, &Progress::quiet());
     assert!(model.unwrap().keypoints.is_empty());
 }
 
-/// A model: its preset, what is set, and its classes.
+/// A model: its preset, overrides, and classes.
 type Made = (&'static str, &'static [&'static str], usize);
 
 const R50: Made = ("torchvision_r50", &[], 3);
@@ -116,7 +116,7 @@ const TWO_HEADS: Made = (
 );
 const ONE_HEAD: Made = ("detectron2_r50_3x", &[SHARED], 3);
 
-/// Tensors that are missing, of another shape, or without a place; with other classes only
+/// Tensors that are missing, have another shape, or are unexpected; with different classes only
 /// predictors may differ.
 #[test]
 fn a_file_of_another_model_is_refused_by_name_and_shape() {
@@ -180,7 +180,7 @@ fn other_classes_leave_the_predictors_alone() {
     assert_eq!(row("backbone.body"), ["265", "0", "0", "0"]);
     assert_eq!(row("roi_heads.box_predictor"), ["0", "4", "0", "0"]);
     assert_eq!(row("roi_heads.mask_predictor"), ["2", "2", "0", "0"]);
-    // The same number, but others.
+    // The same number of classes, but different ones.
     let mut to = model("torchvision_r50", &[], 3, 2);
     let fresh = to.1.clone();
     let report = load(&file, Extent::AllButClasses, &mut to);
@@ -239,7 +239,7 @@ fn only_predictors_depend_on_the_classes() {
     }
 }
 
-/// Hostile bytes are in the test of the containers.
+/// Hostile bytes are covered by the container tests.
 #[test]
 fn values_that_no_model_has_are_refused_and_others_taken() {
     let folder = tempfile::tempdir().unwrap();
@@ -277,7 +277,7 @@ fn rows_of_classes_are_taken_by_name_and_the_rest_stays() {
     let mapped = map_classes(&file, &theirs, &ours, &built.params, &mut state);
     assert_eq!(mapped.taken, [("Dog".to_string(), 3), ("cat".to_string(), 1)]);
     assert_eq!((mapped.anew, mapped.params.len()), (vec!["bird".to_string()], 6));
-    // The background, then ours; what each is in the file.
+    // The background, then ours; the index of each in the file.
     let sources = [Some(0), None, Some(3), None, Some(1)];
     for name in &mapped.params {
         let param = built.params.iter().find(|p| p.name == *name).unwrap();

@@ -1,4 +1,4 @@
-//! `docs/config.md` is what the schema says, and a printed config reads back.
+//! `docs/config.md` matches the schema, and a printed config reads back.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +34,7 @@ fn every_key_has_a_meaning_and_a_default_that_loads() {
                 let other = if name == "lr_factor" { "weight_decay" } else { "lr_factor" };
                 format!("solver.groups=[{{{other} = 1, {name} = {}}}]", key.default)
             }
-            // A set without files is none.
+            // A set without files is omitted.
             None if key.in_list => continue,
             None => format!("{}={}", key.name, key.default),
         };
@@ -64,7 +64,7 @@ fn a_printed_config_shows_every_key_and_reads_back() {
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         for key in schema().keys() {
             let (table, last) = key.name.rsplit_once('.').unwrap();
-            // The keys of a table in a list stand in a line.
+            // The keys of a table in a list are on one line.
             let is_absent = table == "data.synthetic" && config.data.synthetic.is_none();
             if is_absent || key.in_list {
                 continue;

@@ -1,4 +1,4 @@
-//! Every numeric key of the schema, by its name from the schema, set to nonsense.
+//! Every numeric key of the schema, by its name from the schema, set to invalid values.
 
 #![allow(clippy::unwrap_used)]
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use configs::preset_names;
 use engine::config::{Config, Key, schema};
 
-/// Values that no key or few keys take: as TOML.
+/// Values that are invalid for all or most keys: as TOML.
 const NONSENSE: [&str; 13] = [
     "0",
     "-1",
@@ -30,7 +30,7 @@ fn is_numeric(key: &&Key) -> bool {
     [" number", " integer"].iter().any(|word| key.kind.contains(word))
 }
 
-/// The value, as often as the key's list holds numbers.
+/// The value, repeated to the length of the key's list.
 fn set(key: &Key, value: &str) -> String {
     let value = match key.default.strip_prefix('[') {
         Some(list) => format!("[{}]", vec![value; list.matches(',').count() + 1].join(", ")),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use engine::config::{Config, ConfigError, ModelKind};
 
-/// A fresh folder of this test's own.
+/// A new folder for this test.
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     if folder.exists() {
@@ -81,7 +81,7 @@ fn extends_in_a_circle_or_into_nothing_is_one_sentence() {
     assert!(text.contains("quickstart"), "{text}");
 }
 
-/// Each is refused for a training, but for the last, which detection reads.
+/// Each is rejected for training, except the last, which detection reads.
 #[test]
 fn training_keys_are_not_checked_for_detection() {
     for (preset, set) in [
@@ -130,7 +130,7 @@ fn overrides_are_toml_values_or_plain_strings() {
     assert_eq!(config.train.name.as_deref(), Some("first try=2"));
     assert_eq!(config.train.run_dir, "quoted");
     assert!(config.solver.nesterov);
-    // The rest of the table stays.
+    // The rest of the table is unchanged.
     let synthetic = config.data.synthetic.unwrap();
     assert_eq!((synthetic.image_size, synthetic.train_images), (64, 3000));
 }
@@ -147,7 +147,7 @@ fn none_takes_an_optional_value_away() {
     assert_eq!(config.data.synthetic, None);
     assert_eq!(config.data.train_store.as_deref(), Some("s"));
     assert_eq!(config.train.name, None);
-    // It is an ordinary word where it means something.
+    // It is an ordinary value where it is valid.
     let mut with_extra = sets(&["model.fpn.extra_level=none"]);
     assert_eq!(Config::load("tiny", &with_extra).unwrap().num_levels(), 3);
     with_extra.push("model.fpn.channels=none".into());
@@ -165,7 +165,7 @@ fn a_saved_config_keeps_what_was_set() {
     ]);
     assert_eq!(config.train.name.as_deref(), Some("a \"b\" = [c]"));
     let text = config.to_toml().unwrap();
-    // Written as the user would write it, not as the nearest f64 of an f32.
+    // Written as the user would write it, not as the nearest f64 to an f32.
     assert!(text.contains("pixel_scale = 0.1\n"), "{text}");
     assert_eq!(Config::from_toml("saved", &text).unwrap(), config);
 }

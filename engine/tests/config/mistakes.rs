@@ -1,4 +1,4 @@
-//! A user's mistake is reported in one sentence with the file, the key and the mend.
+//! A user's mistake is reported in a one-line message with the file, the key and the fix.
 
 #![allow(clippy::unwrap_used)]
 
@@ -14,7 +14,7 @@ fn set_fault(preset: &str, text: &str) -> String {
     Config::load(preset, &[text.to_string()]).unwrap_err().to_string()
 }
 
-/// A file, and the sentence about it.
+/// A file, and the message about it.
 const MISTAKES: &[(&str, &str)] = &[
     // Typos.
     (
@@ -43,7 +43,7 @@ const MISTAKES: &[(&str, &str)] = &[
         "unknown key `data.extends`; extends must be at the top of a file, before the first \
          [table]",
     ),
-    // A key like no other.
+    // An unknown key without similar names.
     (
         "[eval]\nxyz = 5",
         "unknown key `eval.xyz`; the keys of [eval] are batch_size, max_images, weights, loss, \
@@ -169,12 +169,12 @@ fn a_malformed_override_shows_the_form() {
             format!("--set {text}: must be KEY=VALUE, such as train.steps=100")
         );
     }
-    // A line break cannot smuggle in a second key.
+    // A line break cannot inject a second key.
     let text = set_fault("tiny", "train.steps=5\nb=6");
     assert!(text.contains("`train.steps` must be an integer"), "{text}");
 }
 
-/// Preset, override, key named, part of the sentence.
+/// Preset, override, reported key, part of the message.
 const BAD_VALUES: &[(&str, &str, &str, &str)] = &[
     ("tiny", "model.anchors.sizes=[8, 16]", "model.anchors.sizes", "3 FPN levels"),
     ("tiny", "model.anchors.sizes=[8, 16, 0]", "model.anchors.sizes", "greater than 0"),

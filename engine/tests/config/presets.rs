@@ -1,4 +1,4 @@
-//! Every preset is embedded, parses, validates, survives a round trip and says what it should.
+//! Every preset is embedded, parses, validates, survives a round trip and has the expected values.
 
 #![allow(clippy::unwrap_used)]
 
@@ -70,7 +70,7 @@ fn the_file_and_the_embedded_preset_are_the_same_config() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
         let file = folder.join(format!("{name}.toml"));
         assert_eq!(Config::load(file, &[]).unwrap(), load(name));
-        // From a folder without presets, the path of the README still works.
+        // From a folder without presets, the path in the README still works.
         assert_eq!(load(&format!("no-such-folder/{name}.toml")), load(name));
     }
 }
@@ -127,7 +127,7 @@ fn presets_differ_from_their_base_only_where_they_say() {
             ],
         ),
         ("detectron2_r50_3x", "detectron2_faster_r50_3x", &[BOXES]),
-        // Its training is its own.
+        // Its training settings are different.
         ("detectron2_r50_1x", "detectron2_r50_lsj", &NEW_HEADS),
     ] {
         let found = load(base).differences(&load(preset)).unwrap();
@@ -158,7 +158,7 @@ fn presets_differ_from_their_base_only_where_they_say() {
     let (small, large) = (load("finetune_r18"), load("finetune"));
     assert_eq!((&small.solver, &small.train), (&large.solver, &large.train));
     assert_eq!(small.model.backbone.blocks, load("torchvision_r18").model.backbone.blocks);
-    // The published ResNet-18 has ordinary norms, the published detector has not.
+    // The published ResNet-18 has ordinary norms, the published detector does not.
     assert_eq!((small.model.backbone.norm_eps, large.model.backbone.norm_eps), (1e-5, 0.0));
 }
 
@@ -208,7 +208,7 @@ fn mlperf_states_each_rule_of_the_reference() {
     assert_eq!(model.backbone.norm_eps, 0.0);
     assert_eq!(model.anchors.stride_rule, StrideRule::Nominal);
     assert_eq!(model.rpn.post_nms_scope, PostNmsScope::Batch);
-    // 1,000 candidates an image, shared by the 12 images of a group.
+    // 1,000 candidates per image, shared by the 12 images of a group.
     assert_eq!(model.rpn.post_nms_top_n_train, 1000 * config.train.images_per_group);
     assert_eq!((model.rpn.min_size, model.rpn.beta), (0.0, 1.0 / 9.0));
     assert_eq!(model.box_head.beta, 1.0);
@@ -224,13 +224,13 @@ fn mlperf_states_each_rule_of_the_reference() {
     assert_eq!((solver.bias_lr_factor, solver.bias_weight_decay), (2.0, Some(0.0)));
     assert_eq!((solver.milestones.as_slice(), solver.warmup_steps), (&[12_000, 16_000][..], 625));
     assert_eq!((solver.warmup_rule, solver.first_schedule_step), (WarmupRule::SharedDelta, 1));
-    // The reference's warm-up factor: the rate's growth per step.
+    // The reference's warm-up factor: the increase of the rate per step.
     let growth = solver.learning_rate * (1.0 - solver.warmup_factor) / solver.warmup_steps as f64;
     assert!((growth - 1.92e-4).abs() < 1e-12);
     assert_eq!((config.train.target_box, config.train.target_mask), (Some(0.377), Some(0.339)));
 }
 
-/// The numbers of each preset are those that the rules give its batch and groups.
+/// Each preset has the values that the rules prescribe for its batch and groups.
 #[test]
 fn the_mlperf_family_follows_the_rules() {
     let names: Vec<&str> = configs::preset_names().filter(|n| n.starts_with("mlperf_")).collect();

@@ -1,4 +1,4 @@
-//! `onegraph inspect CHECKPOINT`: which program wrote a checkpoint, and whether it is whole.
+//! `onegraph inspect CHECKPOINT`: which program wrote a checkpoint, and whether it is intact.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::checkpoint;
 use crate::progress::counted;
 use crate::run_dir::{Choice, RunDir};
 
-/// True if a folder is that of a checkpoint or a run.
+/// True if a folder is a checkpoint or a run.
 pub(super) fn is_of(path: &Path) -> bool {
     checkpoint::choose(path, Choice::Last).is_ok() || RunDir::open(path).is_ok()
 }

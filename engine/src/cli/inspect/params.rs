@@ -6,7 +6,7 @@ use crate::model::{Param, group_of};
 use crate::weights::torchvision_shape;
 
 /// A line per parameter: torchvision's name and shape; for a trained one its rate relative to
-/// `solver.learning_rate`, and its weight decay. Then the numbers of values.
+/// `solver.learning_rate`, and its weight decay. Then the parameter counts.
 pub(super) fn text(params: &[Param], solver: &Solver) -> String {
     let width = params.iter().map(|param| param.name.len()).max().unwrap_or(0);
     let [shape, trained, factor, decay] = ["shape", "trained", "lr_factor", "weight_decay"];

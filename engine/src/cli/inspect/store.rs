@@ -1,4 +1,4 @@
-//! `onegraph inspect STORE`: what a store holds, and whether it is whole.
+//! `onegraph inspect STORE`: the contents of a store, and whether it is intact.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use dali::{DaliError, Store};
 
 use crate::EngineError;
 
-/// Damaged images that are named one by one.
+/// Maximum number of damaged images in the list.
 const NAMED: usize = 20;
 
 /// Prints the store at `path`; with `verify`, reads all of it, and compares it with the image files
@@ -37,7 +37,7 @@ pub(super) fn run(path: &Path, verify: bool, images: Option<&Path>) -> Result<()
     super::super::print(&format!("all images match their files in {}\n", images.display()))
 }
 
-/// Names the images that have faults; the first of them is the error.
+/// Lists the images with errors; the first is the returned error.
 fn of_all(mut faults: Vec<DaliError>, are: &str, store: &Store) -> Result<(), EngineError> {
     let count = faults.len();
     if count > 1 {

@@ -94,7 +94,7 @@ fn run_name(number: usize) -> String {
 }
 
 pub(super) fn run(args: &RunArgs, stop: &Stop) -> Result<Outcome, EngineError> {
-    // The warm-up of the rules, whatever the length of the run.
+    // The warm-up of the rules, for any length of the run.
     let (config, _) = Config::load_as_written(&args.config, &args.set)?;
     check(&config)?;
     rank::in_ranks(&args.ranks, &args.device, &config, stop, |rank| {
@@ -102,7 +102,7 @@ pub(super) fn run(args: &RunArgs, stop: &Stop) -> Result<Outcome, EngineError> {
     })
 }
 
-/// A run that is timed to its targets has both, and is evaluated after each epoch.
+/// A run that is timed to its targets needs both of them, and an evaluation after each epoch.
 fn check(config: &Config) -> Result<(), EngineError> {
     let (train, refuse) = (&config.train, |text: &str| Err(EngineError::Usage(text.into())));
     if train.target_box.is_none() || train.target_mask.is_none() {
@@ -122,7 +122,7 @@ fn check(config: &Config) -> Result<(), EngineError> {
     check_data(&config.data)
 }
 
-/// No object is read before the clock starts: data that needs that is refused.
+/// No object is read before the clock starts: data that requires it is rejected.
 fn check_data(data: &Data) -> Result<(), EngineError> {
     let needs = |sets: &[Set]| sets.len() > 1 || sets.iter().any(|set| set.annotations.is_some());
     let early = [
@@ -177,9 +177,9 @@ fn timed_runs(
     if rank.group().is_first() {
         refuse_earlier(args, &submission)?;
     }
-    // Without `--seed` the first rank's clock gives the seed.
+    // Without `--seed`, rank 0's clock is the seed.
     let seed = args.seed.unwrap_or_else(|| {
-        // Truncated: any number will do.
+        // Truncated: any number is a valid seed.
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u32)
     });
     let seed = match rank.group().broadcast("the seed", &seed.to_le_bytes())?.try_into() {
@@ -222,7 +222,7 @@ fn timed_runs(
     diverged.map_or(Ok(outcome), Err)
 }
 
-/// Refuses to overwrite an earlier run, before the first run and not hours later.
+/// Rejects overwriting an earlier run, before the first run and not hours later.
 fn refuse_earlier(args: &RunArgs, submission: &Submission) -> Result<(), EngineError> {
     for number in args.numbers() {
         for earlier in [submission.result(&args.out, number), args.run_folder(number)] {
@@ -239,7 +239,7 @@ fn refuse_earlier(args: &RunArgs, submission: &Submission) -> Result<(), EngineE
 }
 
 impl Series<'_> {
-    /// One run. A fault before its clock starts leaves no log of it.
+    /// One run. If it fails before its clock starts, it leaves no log.
     fn run(&mut self, number: usize) -> Result<Outcome, EngineError> {
         let (args, rank) = (self.args, self.rank);
         let seed = self.seed.wrapping_add(number as u32);
@@ -260,13 +260,13 @@ impl Series<'_> {
         let ended = self.timed(number, config, &cleared, timer.as_ref());
         self.stop.end_at_once();
         if let (Err(_), Some(timer)) = (&ended, &timer) {
-            // The fault of the run is reported instead.
+            // The error of the run is reported instead.
             let _ = lock(timer).abort();
         }
         ended
     }
 
-    /// The work on the clock of the initialization, and the run.
+    /// The timed part of the initialization, and the run.
     fn timed(
         &mut self,
         number: usize,
@@ -291,7 +291,7 @@ impl Series<'_> {
         timed_run(config, number, rank, (backend, team), timer.cloned(), self.stop)
     }
 
-    /// True if a signal has come between two runs.
+    /// True if a signal arrived between two runs.
     fn is_interrupted(&self) -> Result<bool, EngineError> {
         let here = self.stop.flag().load(Ordering::SeqCst);
         let Some((_, team)) = &self.opened else { return Ok(here) };
@@ -303,15 +303,14 @@ fn lock(timer: &Mutex<Timer>) -> MutexGuard<'_, Timer> {
     timer.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Clears the cache of each host's files, once for all of its ranks; the first rank gets what was
-/// done on each host.
+/// Drops each host's page cache, once for all of its ranks; rank 0 gets the result of each host.
 fn clear(
     args: &RunArgs,
     config: &Config,
     rank: &Rank<'_>,
 ) -> Result<Vec<(String, Cleared)>, EngineError> {
     let group = rank.group();
-    // A run that draws its data has it in memory.
+    // A run with synthetic data has it in memory.
     let own = match group.is_first_of_host() {
         true if args.keep_caches || config.data.synthetic.is_some() => Some(Cleared::Nothing),
         true => Some(clear_caches(&stores(&config.data))),
@@ -357,7 +356,7 @@ fn timed_run(
     Ok(outcome)
 }
 
-/// Watches on the ranks that write no log.
+/// Stopwatches of the ranks that write no log.
 #[derive(Debug)]
 struct Nobody;
 
@@ -388,7 +387,7 @@ fn notes(deviations: &[Deviation], cleared: &[(String, Cleared)], keeps_caches: 
     text
 }
 
-/// Writes the description of the system, and how to repeat the run.
+/// Writes the system description, and how to repeat the run.
 fn describe(
     args: &RunArgs,
     submission: &Submission,

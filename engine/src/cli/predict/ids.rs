@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Ids of images by their files: the numbers of COCO's file names, so that `eval --gt` knows them.
-/// A file without a number of its own takes an id above all numbers, from 0 if there is none.
+/// Ids of images by their files: the numbers in COCO's file names, so that `eval --gt` can match
+/// them. A file whose name is not a number gets an id above all numbers, starting at 0 if there is
+/// none.
 pub(super) fn image_ids(files: &[PathBuf]) -> Vec<u64> {
     let named: Vec<Option<u64>> = files.iter().map(|file| number(file)).collect();
     let mut uses: BTreeMap<u64, usize> = BTreeMap::new();
@@ -15,7 +16,7 @@ pub(super) fn image_ids(files: &[PathBuf]) -> Vec<u64> {
     named.iter().filter_map(|id| id.filter(own).or_else(|| free.next())).collect()
 }
 
-/// One line if ids are not the numbers of the names.
+/// One line if some ids are not the numbers in the file names.
 pub(super) fn remark(files: &[PathBuf], ids: &[u64]) -> Option<String> {
     let others = files.iter().zip(ids).filter(|(file, id)| number(file) != Some(**id));
     let others: Vec<_> = others.collect();

@@ -1,4 +1,4 @@
-//! The images that a prediction is asked for.
+//! The input images of a prediction.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -17,20 +17,20 @@ const EXTENSIONS: [&str; 19] = [
 /// Images to predict on.
 #[derive(Debug, Default)]
 pub(super) struct Inputs {
-    /// Image files of folders, and all files that were named.
+    /// Image files of folders, and all files given explicitly.
     pub(super) files: Vec<PathBuf>,
-    /// Faults: named paths that are neither file nor folder, and folders that cannot be read.
+    /// Errors: given paths that are neither file nor folder, and folders that cannot be read.
     pub(super) faults: Vec<EngineError>,
-    /// Pictures in the folders that an earlier run drew.
+    /// Pictures in the folders written by an earlier run.
     pub(super) drawn: usize,
 }
 
 impl Inputs {
-    /// The files named, and those inside the folders named and their subfolders, each folder's
-    /// sorted. Pictures that an earlier run drew are no inputs, nor are files under `out`.
+    /// The files given, and those in the folders given and their subfolders, sorted within each
+    /// folder. Pictures that an earlier run wrote are skipped, as are files under `out`.
     ///
     /// # Errors
-    /// If no image is found: the fault of a named path that cannot be read, or
+    /// If no image is found: the error of a given path that cannot be read, or
     /// [`EngineError::Usage`].
     pub(super) fn collect(paths: &[PathBuf], out: &Path) -> Result<Self, EngineError> {
         let out = fs::canonicalize(out).ok();

@@ -103,7 +103,7 @@ pub(super) fn run(args: &PredictArgs) -> Result<(), EngineError> {
 }
 
 /// Detects on the files, and returns the last image that was read. While the model runs on an
-/// image, one thread reads the next, and another draws the one before.
+/// image, one thread reads the next, and another draws the previous one.
 fn detect(
     predictor: &mut Predictor,
     files: Vec<PathBuf>,
@@ -115,7 +115,7 @@ fn detect(
     let last = std::thread::scope(|scope| {
         let (hand, read) = sync_channel(AHEAD);
         scope.spawn(move || {
-            // Until all are read, or whoever takes them has given up.
+            // Until all are read, or the receiver is dropped.
             files.into_iter().all(|file| {
                 let image = Image::read(&file, 0, most, exif);
                 hand.send((file, image)).is_ok()
@@ -141,7 +141,8 @@ fn detect(
                         bar.suspend(|| progress.say(&text));
                     }
                     let found = predictor.detect(&image)?;
-                    // The thread takes all that it is given, unless a picture ends the command.
+                    // The thread receives every image, unless an error of a picture ends the
+                    // command.
                     if give.send((file, image, found)).is_err() {
                         break;
                     }
@@ -160,7 +161,7 @@ fn detect(
     Ok(last)
 }
 
-/// Refuses to replace detections that something else wrote: ours name the image's file.
+/// Rejects replacing detections that another program wrote: ours have the image's file name.
 fn check_ours(path: &Path) -> Result<(), EngineError> {
     if dali::file::regular(path).is_err() {
         return Ok(());
@@ -186,7 +187,7 @@ struct Skips {
 }
 
 impl Skips {
-    /// Names a fault and goes on; with `--strict` it ends the command.
+    /// Prints an error and continues; with `--strict` it ends the command.
     fn add(&mut self, fault: EngineError, progress: &Progress) -> Result<(), EngineError> {
         if self.strict {
             return Err(fault);
@@ -205,11 +206,11 @@ struct Output<'a> {
     ids: Vec<u64>,
     /// The folder's pictures, from the first image on.
     pictures: Option<Pictures>,
-    /// The first picture that could not be written; no other is drawn after it.
+    /// The first picture that could not be written; drawing stops there.
     undrawn: Option<EngineError>,
     /// The images that were read.
     files: Vec<PathBuf>,
-    /// Each with its image's position in `files`: their ids depend on what can be read.
+    /// Each with its image's position in `files`: ids depend on which images can be read.
     results: Vec<(usize, Detection)>,
 }
 
@@ -219,10 +220,10 @@ impl<'a> Output<'a> {
         Self { args, names, ids, pictures: None, undrawn: None, files: vec![], results: vec![] }
     }
 
-    /// Takes up the detections on an image, and draws them. A full disk ends the drawing only.
+    /// Adds the detections on an image, and draws them. A full disk only ends the drawing.
     ///
     /// # Errors
-    /// A fault of a picture, with `--strict`.
+    /// An error of a picture, with `--strict`.
     fn add(
         &mut self,
         file: PathBuf,
@@ -252,7 +253,7 @@ impl<'a> Output<'a> {
         image: &Image,
         found: &ImageDetections,
     ) -> Result<(), EngineError> {
-        // Not earlier: a run that reads no image leaves the last one's pictures alone.
+        // Not earlier: a run that reads no image keeps the last one's pictures.
         let pictures = match &mut self.pictures {
             Some(pictures) => pictures,
             none => none.insert(Pictures::begin(&self.args.out)?),

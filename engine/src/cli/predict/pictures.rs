@@ -1,4 +1,4 @@
-//! The pictures of a prediction's output folder: its own files, and never anyone else's.
+//! The pictures in a prediction's output folder: only files that onegraph wrote are ever removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -25,7 +25,7 @@ pub(super) struct Pictures {
 }
 
 impl Pictures {
-    /// Takes up a folder: pictures that an earlier run wrote there, and that nobody has changed
+    /// Opens a folder: pictures that an earlier run wrote there, and that have not been changed
     /// since, are removed.
     ///
     /// # Errors
@@ -44,8 +44,8 @@ impl Pictures {
         Ok(Self { folder: folder.to_path_buf(), list })
     }
 
-    /// Writes a picture as `NAME.png`, or `NAME-2.png` and so on where a file of that name is
-    /// someone else's.
+    /// Writes a picture as `NAME.png`, or `NAME-2.png` and so on if a file of that name is not
+    /// ours.
     ///
     /// # Errors
     /// [`EngineError::Io`] names the file.
@@ -60,7 +60,7 @@ impl Pictures {
         };
         let path = self.folder.join(&file);
         let bytes = png(picture)?;
-        // First the list: a picture that it lacks would stay for good.
+        // The list comes first: a picture missing from it would never be removed.
         let line = format!("{}  {file}\n", hex_digest(&bytes));
         let listed = self.list.write_all(line.as_bytes());
         listed.map_err(io(&self.folder.join(LIST)))?;
@@ -74,7 +74,7 @@ pub(super) fn drawn_in(folder: &Path) -> BTreeSet<String> {
     listed(&list).into_keys().collect()
 }
 
-/// Names and digests of a list; a name that leads elsewhere is no picture of ours.
+/// Names and digests of a list; names that lead out of the folder are ignored.
 fn listed(text: &str) -> BTreeMap<String, String> {
     let lines = text.lines().filter_map(|line| line.split_once("  "));
     let inside = lines.filter(|(_, name)| Path::new(name).file_name() == Some(name.as_ref()));
@@ -108,7 +108,7 @@ mod tests {
         second.add("0003_d", &picture).unwrap();
         assert_eq!(fs::read(folder.path().join("0003_d.png")).unwrap(), b"another's");
         assert!(names(folder.path()).contains(&"0003_d-2.png".to_string()));
-        // A list that was tampered with leads nowhere.
+        // A modified list cannot lead out of the folder.
         let outside = folder.path().join("outside");
         fs::write(&outside, "x").unwrap();
         let inner = folder.path().join("inner");

@@ -1,5 +1,5 @@
-//! Reasons to refuse a new run or to warn of it: values, each sound, that together do not do what
-//! they say.
+//! Reasons to reject a new run or to warn about it: values, each valid, that in combination do not
+//! have the expected effect.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use crate::config::{
 };
 use crate::model::detectors;
 
-/// Keys that mean something only under some value of another key.
+/// Keys that only have an effect under some value of another key.
 #[derive(Debug)]
 pub(crate) struct Idle {
     /// The keys, or tables of keys (`model.mask_head.`).
@@ -88,18 +88,18 @@ const IDLE: &[Idle] = &[
 
 impl Config {
     /// True if the learning rate reaches its full value before the run ends, or if its epochs are
-    /// yet to be counted in steps.
+    /// not yet converted to steps.
     pub(crate) fn warmup_ends(&self) -> bool {
         self.train.steps == 0
             || self.solver.warmup_steps
                 < self.train.steps.saturating_add(self.solver.first_schedule_step)
     }
 
-    /// Warnings before a new run with this config: a sentence for each value that does nothing, or
-    /// not what it says. `origins` are the config's.
+    /// Warnings before a new run with this config: a message for each value that has no effect, or
+    /// not the expected one. `origins` are the config's.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] for what cannot be meant: a warm-up that never ends, or an input
+    /// [`ConfigError::Invalid`] for contradictory values: a warm-up that never ends, or an input
     /// mean that no pixel has.
     pub fn advice(&self, origins: &Origins) -> Result<Vec<String>, ConfigError> {
         let refuse = |key: &str, problem| {
@@ -107,7 +107,7 @@ impl Config {
             Err(ConfigError::Invalid { file, key: key.into(), problem })
         };
         let (solver, input, steps) = (&self.solver, &self.input, self.train.steps);
-        // A length in epochs is known, and checked, with the data.
+        // A length in epochs is known, and checked, when the data is.
         if self.train.epochs.is_none() && !self.warmup_ends() {
             return refuse(
                 "solver.warmup_steps",
@@ -119,7 +119,7 @@ impl Config {
             );
         }
         let white = 255.0 * input.pixel_scale;
-        // As written, 255 and 1/255 do not multiply to 1.
+        // As written, 255 and 1/255 do not multiply to exactly 1.
         if input.mean.iter().any(|mean| !(0.0..=1.001 * white).contains(mean)) {
             return refuse(
                 "input.mean",
@@ -164,7 +164,7 @@ impl Config {
         Ok(advice)
     }
 
-    /// Adds a sentence for each value that, with the others, leaves a part untrained.
+    /// Adds a message for each value that, with the others, leaves a part untrained.
     fn without_training(&self, advice: &mut Vec<String>) {
         advice.extend((self.model.kind.family().advice)(self));
         let rate = self.rate_for_batch(self.solver.learning_rate);
@@ -173,7 +173,7 @@ impl Config {
         }
     }
 
-    /// A sentence for each key that was set, after its switch or along with it, and is not read.
+    /// A message for each key that was set, after its switch or along with it, and is not read.
     fn idle(&self, origins: &Origins) -> Result<Vec<String>, ConfigError> {
         let changed = Config::default().differences(self)?;
         let layer = |key: &str| origins.get(key).map_or(0, |origin| origin.layer);
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// A ConvNeXt has norms of its own, and groups are a ResNet's.
+    /// A ConvNeXt has fixed norms, and groups apply only to a ResNet.
     #[test]
     fn keys_of_another_body_are_told() {
         let set = ["model.backbone.norm=group_norm", "model.backbone.groups=3"];
@@ -288,7 +288,7 @@ mod tests {
         assert!(fault.contains("remove it"), "{fault}");
     }
 
-    /// A run cut short by `--set`, or by a file that extends the one with the warm-up.
+    /// A run shortened by `--set`, or by a file that extends the one with the warm-up.
     #[test]
     fn a_warmup_is_cut_along_with_the_run() {
         let warmup = |preset: &str, set: &str| {
@@ -309,7 +309,7 @@ mod tests {
         std::fs::write(&file, "extends = \"quickstart\"\n[train]\nsteps = 100").expect("room");
         let file = file.to_string_lossy();
         assert_eq!(warmup(&file, "train.seed=1"), half(50));
-        // A run that has begun keeps what it had.
+        // A run that has begun keeps its value.
         let (again, _) =
             Config::load_as_written("tiny", &["train.steps=60".into()]).expect("a config");
         assert_eq!(again.solver.warmup_steps, 1000);
@@ -350,7 +350,7 @@ mod tests {
             let found = advice(preset, set).expect("advice");
             assert!(found.len() == 1 && found[0].contains(words), "{set:?}: {found:?}");
         }
-        // A preset's value is not the user's, who changes the switch after it.
+        // A preset's value was not set by the user, who changes the switch after it.
         for (preset, set) in [
             ("torchvision_r50", &["solver.schedule=cosine"][..]),
             ("tiny", &["model.kind=faster_rcnn", "model.box_head.loss=giou"]),

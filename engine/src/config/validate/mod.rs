@@ -13,12 +13,12 @@ pub(crate) use sizes::Tensor;
 use crate::config::{Augment, Config, ConfigError, LossWeights, Solver, Train, schema};
 
 impl Config {
-    /// Checks that every value makes sense, by itself and with the others.
+    /// Checks that every value is valid, by itself and in combination.
     ///
     /// [`Config::load`] already does this; call it for a config built or changed in code.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] for the first fault.
+    /// [`ConfigError::Invalid`] for the first error.
     pub fn validate(&self) -> Result<(), ConfigError> {
         match self.find_invalid() {
             Some((key, problem)) => {
@@ -46,7 +46,7 @@ impl Config {
         config
     }
 
-    /// The dotted key and the fault of the first invalid value.
+    /// The dotted key and the error of the first invalid value.
     pub(crate) fn find_invalid(&self) -> Option<(String, String)> {
         let mut check = Check::default();
         crate::model::keys::check(self, &mut check);

@@ -6,7 +6,7 @@ use configs::Check;
 
 use crate::config::{BestMetric, Config, Data, Schedule, Train};
 
-/// The limit of TOML integers: a config must survive being saved.
+/// The limit of TOML integers: a config must survive saving.
 const MAX_SEED: u64 = i64::MAX as u64;
 /// The allowed values of `data.synthetic.kind`.
 const SYNTHETIC_KINDS: [&str; 1] = ["shapes"];
@@ -139,7 +139,7 @@ fn data(config: &Config, check: &mut Check) {
     }
 }
 
-/// Each set of a list is given in one way, and no other key gives one.
+/// Each set of a list is given in one way, and not by another key as well.
 fn lists(data: &Data, check: &mut Check) {
     let train = ["train_store", "train_images"].into_iter();
     let train = train.zip([&data.train_store, &data.train_images]);
@@ -215,8 +215,7 @@ fn solver(config: &Config, check: &mut Check) {
     );
 }
 
-/// Learning rates that are meant to be above 0 are so in f32, where the device may take numbers
-/// below the least normal one for 0.
+/// Learning rates above 0 stay above 0 in f32, where the device may flush subnormal numbers to 0.
 fn rates(config: &Config, check: &mut Check) {
     let solver = &config.solver;
     let drops = match solver.schedule {
@@ -242,7 +241,7 @@ fn rates(config: &Config, check: &mut Check) {
     }
 }
 
-/// Groups make up micro-steps, and micro-steps the batch.
+/// Groups divide micro-steps, and micro-steps divide the batch.
 fn groups(train: &Train, check: &mut Check) {
     let (batch, group) = (train.batch_size, train.images_per_group);
     let key = "train.micro_steps";

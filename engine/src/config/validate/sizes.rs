@@ -1,5 +1,5 @@
-//! Limits of products: no tensor of a program may be larger than a machine's memory. Within them
-//! the planner's arithmetic cannot overflow, and whether the memory suffices is compared later.
+//! Limits on sizes: no tensor of a program may be larger than a machine's memory. Within them the
+//! planner's arithmetic cannot overflow; whether the memory suffices is checked later.
 
 use configs::Check;
 
@@ -8,7 +8,7 @@ use crate::config::{Config, Stage};
 /// Most elements of one tensor: 64 GiB in f32.
 const MAX_ELEMENTS: u128 = 1 << 34;
 
-/// A tensor: the key to lower, the factors in words, and the factors.
+/// A tensor: the key to reduce, its dimensions in words, and its dimensions.
 #[derive(Clone, Debug)]
 pub(crate) struct Tensor {
     pub(crate) key: &'static str,
@@ -48,7 +48,7 @@ impl Config {
     }
 }
 
-/// Feature maps, and the weights of the body.
+/// Feature maps, and the weights of the backbone.
 fn maps(config: &Config) -> Vec<Tensor> {
     let model = &config.model;
     let (images, side) = (config.most_images(), config.most_side());

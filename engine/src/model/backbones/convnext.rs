@@ -1,4 +1,4 @@
-//! ConvNeXt (Liu et al. 2022): stages of blocks with a 7x7 filter for each channel.
+//! ConvNeXt (Liu et al. 2022): stages of blocks with 7x7 depthwise convolutions.
 
 use graph::{GraphError, TensorId};
 use kernels::ops::conv2d::Conv2dInputs;
@@ -14,9 +14,9 @@ use crate::model::params::{Init, Layout, ParamKind};
 
 /// Initial weights of convolutions and linear layers.
 const INIT: Init = Init::Normal { std: 0.02 };
-/// Initial factor of a branch.
+/// Initial layer scale of a branch.
 const SCALE: Init = Init::Constant(1e-6);
-/// A linear layer in a block has so many times the block's channels.
+/// A linear layer in a block has this many times the block's channels.
 const EXPANSION: usize = 4;
 
 pub(super) const ENTRY: BodyEntry = BodyEntry {
@@ -78,7 +78,7 @@ fn build(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
     Ok(maps)
 }
 
-/// A convolution of patches side by side, of this side.
+/// A convolution of non-overlapping patches with this side.
 fn patches(
     net: &mut Net<'_>,
     x: TensorId,
@@ -98,7 +98,7 @@ fn norm(net: &mut Net<'_>, x: TensorId, name: &str) -> Result<TensorId, GraphErr
     Ok(y)
 }
 
-/// A linear layer of each position.
+/// A linear layer at each position.
 fn linear(
     net: &mut Net<'_>,
     x: TensorId,
@@ -112,8 +112,8 @@ fn linear(
     net.conv(Conv2dInputs { bias, ..plain(x, w) }, ConvShape::new(channels, 1, 1), false)
 }
 
-/// A filter for each channel, a norm, and two linear layers, added to the input. Blocks count
-/// through the body, from 0.
+/// A depthwise convolution, a norm, and two linear layers, added to the input. Blocks are numbered
+/// through the backbone, from 0.
 fn block(
     net: &mut Net<'_>,
     x: TensorId,
@@ -135,7 +135,8 @@ fn block(
     net.program.apply1(ScaledResidual { drop }, inputs)
 }
 
-/// The images that leave out the branch of a block in training; none in a frozen stage.
+/// Stochastic depth: the images that skip the branch of a block in training; none in a frozen
+/// stage.
 fn drop(net: &Net<'_>, number: usize) -> Option<Drop> {
     let config = &net.spec.config;
     let backbone = &config.model.backbone;

@@ -1,7 +1,7 @@
-//! Backbones. A body is a file with a [`BodyEntry`]: its stages, what must hold of its keys, and a
-//! `build`, which returns the feature maps of its stages, finest first; parameter names are
-//! torchvision's. The keys of all bodies are one table, [`Backbone`], each key with the bodies that
-//! read it.
+//! Backbones. A backbone is a file with a [`BodyEntry`]: its stages, the constraints on its keys,
+//! and a `build`, which returns the feature maps of its stages, finest first; parameter names are
+//! torchvision's. The keys of all backbones are one table, [`Backbone`], each key with the
+//! backbones that read it.
 
 mod convnext;
 mod resnet;
@@ -22,7 +22,7 @@ pub(super) use resnet::{has_frozen_stem, on_rois};
 /// The backbones, each with its documentation and its file.
 macro_rules! backbones {
     ($($(#[doc = $doc:tt])* $kind:ident = $file:ident,)*) => {
-        /// The kind of body.
+        /// The kind of backbone.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "snake_case")]
         pub enum BackboneKind {
@@ -47,17 +47,17 @@ backbones! {
     Small = small,
 }
 
-/// A kind of body.
+/// A kind of backbone.
 struct BodyEntry {
-    /// The stem, then the stages whose maps the FPN takes.
+    /// The stem, then the stages whose maps the FPN uses.
     stages: fn(&Backbone) -> Vec<Stage>,
-    /// The key whose number of entries no such body has, and the fault.
+    /// The key with an invalid number of entries, and the error.
     wrong_length: fn(&Backbone) -> Option<(&'static str, String)>,
     /// Checks its other keys.
     check: fn(&Backbone, &mut Check),
-    /// A name for a body that no model of another project has.
+    /// A name for a backbone that no other project's model has.
     own: fn(&Backbone) -> Option<&'static str>,
-    /// Adds the body to a program: the maps of its stages, finest first.
+    /// Adds the backbone to a program: the maps of its stages, finest first.
     build: fn(&mut Net<'_>, TensorId) -> Result<Vec<TensorId>, GraphError>,
 }
 
@@ -153,40 +153,40 @@ pub enum NormKind {
     GroupNorm,
 }
 
-/// A stage of a body, with the map that it outputs.
+/// A stage of a backbone, with the map that it outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stage {
     /// The key that sets its channels.
     pub key: &'static str,
     /// Channels of its map.
     pub channels: usize,
-    /// Greatest divisor of all numbers of channels that norms of the stage see.
+    /// Greatest common divisor of all channel counts that norms of the stage see.
     pub divisor: usize,
-    /// Pixels of the image from one value of its map to the next.
+    /// Distance of neighbouring values of its map, in image pixels.
     pub stride: usize,
 }
 
-/// More levels than this would need images with sides of over 16,000 pixels to mean anything.
+/// More levels would require images with sides of over 16,000 pixels.
 pub(crate) const MAX_LEVELS: usize = 12;
 
-/// Power of two of a stage's number.
+/// Two to the power of a stage's number.
 fn doubled(stage: usize) -> usize {
     1 << stage.min(MAX_LEVELS)
 }
 
 impl Backbone {
-    /// The stem, then the stages whose maps the FPN takes.
+    /// The stem, then the stages whose maps the FPN uses.
     pub fn stages(&self) -> Vec<Stage> {
         (self.kind.entry().stages)(self)
     }
 
-    /// A name for it, with the key that sets it, if no model of another project has such a body.
+    /// A name for it, with the key that sets it, if no other project's model has such a backbone.
     pub(crate) fn own(&self) -> Option<&'static str> {
         (self.kind.entry().own)(self)
     }
 }
 
-/// Checks the keys of a body.
+/// Checks the keys of a backbone.
 pub(crate) fn check(backbone: &Backbone, check: &mut Check) {
     let entry = backbone.kind.entry();
     let (key, fault) = (entry.wrong_length)(backbone).unwrap_or_default();
@@ -206,9 +206,9 @@ pub(crate) fn check(backbone: &Backbone, check: &mut Check) {
 
 const BODY: &str = "backbone.body";
 
-/// Adds the body of the model for images `x`, `[N, H, W, C]`, normalised. Returns the feature maps
-/// of its stages, finest first (C2..C5 of a ResNet): those of [`Backbone::stages`] after
-/// the stem; without a pyramid the last alone.
+/// Adds the backbone to the model for images `x`, `[N, H, W, C]`, normalised. Returns the feature
+/// maps of its stages, finest first (C2..C5 of a ResNet): [`Backbone::stages`] without the stem;
+/// without a pyramid, only the last.
 ///
 /// # Errors
 /// A config that an op rejects.
@@ -223,7 +223,7 @@ pub fn backbone(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphEr
     Ok(maps[first..].to_vec())
 }
 
-/// A convolution without bias, the body's norm, and what follows.
+/// A convolution without bias, the backbone's norm, and what follows.
 fn conv_norm(
     net: &mut Net<'_>,
     x: TensorId,

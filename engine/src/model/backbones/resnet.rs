@@ -1,5 +1,5 @@
-//! ResNet (He et al. 2015), of bottlenecks or basic blocks, and ResNeXt (Xie et al. 2016), whose
-//! 3x3 convolutions are in groups.
+//! ResNet (He et al. 2015), with bottlenecks or basic blocks, and ResNeXt (Xie et al. 2016), which
+//! has grouped 3x3 convolutions.
 
 use configs::Check;
 use graph::{GraphError, TensorId};
@@ -17,15 +17,15 @@ use crate::model::norms::After;
 
 pub(super) const ENTRY: BodyEntry = BodyEntry { stages, wrong_length, check, own: |_| None, build };
 
-/// The maps that a body gives.
+/// The maps that a backbone outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum BodyOutput {
     /// All, for the feature pyramid.
     Pyramid,
-    /// C4 alone; the last stage is a head of RoIs.
+    /// Only C4; the last stage runs on RoIs.
     C4,
-    /// C5 alone, with dilation in place of its stride.
+    /// Only C5, with dilation instead of its stride.
     Dc5,
 }
 
@@ -90,7 +90,7 @@ impl Backbone {
         first.saturating_mul(1 << stage.min(MAX_LEVELS))
     }
 
-    /// True if a pyramid is built on several maps of it.
+    /// True if a pyramid is built on several of its maps.
     pub fn has_pyramid(&self) -> bool {
         self.kind != BackboneKind::Resnet || self.output == BodyOutput::Pyramid
     }
@@ -100,14 +100,15 @@ impl Backbone {
         self.kind == BackboneKind::Resnet && self.output == BodyOutput::C4
     }
 
-    /// True if a stage strides in its 1x1 instead of its 3x3; `None` for a body without the choice.
+    /// True if a stage strides in its 1x1 instead of its 3x3; `None` for a backbone without the
+    /// choice.
     pub fn strides_in_1x1(&self) -> Option<bool> {
         let has_both = self.kind == BackboneKind::Resnet && self.block == Block::Bottleneck;
         has_both.then_some(self.stride_in_1x1)
     }
 }
 
-/// True if the body begins with a frozen 7x7 stem whose norm is a scale and a shift.
+/// True if the backbone begins with a frozen 7x7 stem whose norm is a scale and a shift.
 pub(in crate::model) fn has_frozen_stem(backbone: &Backbone) -> bool {
     backbone.kind == BackboneKind::Resnet
         && backbone.norm != NormKind::GroupNorm
@@ -135,8 +136,8 @@ fn build(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
     Ok(maps)
 }
 
-/// The last stage on features of RoIs `[M, P, P, C]`, of which `count` hold data: a map of half the
-/// size. Its ops belong to `part` of the model.
+/// The last stage on RoI features `[M, P, P, C]`; the first `count` rows hold data. Outputs maps of
+/// half the size. Its ops belong to `part` of the model.
 ///
 /// # Errors
 /// A config that an op rejects.
@@ -206,7 +207,7 @@ fn bottleneck(
     conv_norm(net, y, &conv, &bn, ConvShape::new(channels, 1, 1), after)
 }
 
-/// Two 3x3, of which `inner` is the first, added to the (projected) input.
+/// Two 3x3, `inner` being the first, added to the (projected) input.
 fn basic(
     net: &mut Net<'_>,
     x: TensorId,
@@ -224,7 +225,7 @@ fn basic(
     conv_norm(net, y, &conv2, &bn2, ConvShape { stride: 1, ..inner }, after)
 }
 
-/// The input of a block, projected to what it is added to where they differ.
+/// The shortcut of a block, with a projection if the shapes differ.
 fn identity(
     net: &mut Net<'_>,
     x: TensorId,

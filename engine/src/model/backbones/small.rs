@@ -1,4 +1,4 @@
-//! A small body that trains from random weights on a CPU.
+//! A small backbone that trains from random weights on a CPU.
 
 use graph::{GraphError, TensorId};
 
@@ -30,7 +30,7 @@ fn wrong_length(of: &Backbone) -> Option<(&'static str, String)> {
     (!fits).then_some(("model.backbone.stage_channels", fault))
 }
 
-/// A 3x3 stem and one basic block a stage, each with stride 2.
+/// A 3x3 stem and one basic block per stage, each with stride 2.
 fn build(net: &mut Net<'_>, x: TensorId) -> Result<Vec<TensorId>, GraphError> {
     let config = &net.spec.config.model.backbone;
     let channels = config.stage_channels.clone();

@@ -1,7 +1,7 @@
 //! Detectors. A detector is a folder: its keys, layers, losses, detections and names of parameters.
 //!
 //! Their common part is here: a detector takes the backbone's maps, adds losses to a training step,
-//! and to the detection pass the tensors of `DETECTIONS`.
+//! and the tensors of `DETECTIONS` to the detection pass.
 
 pub mod rcnn;
 
@@ -23,9 +23,9 @@ use super::params::Param;
 use super::schema::Array;
 use crate::config::{Config, Idle, Model, ModelKind, NormKind, Tensor};
 
-/// Kept tensors of a detection pass, compacted over the batch in image order, with at most D
+/// Output tensors of a detection pass, compacted over the batch in image order, with at most D
 /// detections per image: boxes `[N*D, 4]` in network pixels, scores and labels (from 1) `[N*D]`,
-/// the image of each `[N*D]`, the number of each image's `[N]`, and of all `[1]`.
+/// the image of each `[N*D]`, the number per image `[N]`, and the total `[1]`.
 pub(crate) const DETECTIONS: [&str; 6] =
     ["det_boxes", "det_scores", "det_labels", "det_image_idx", "det_counts", "num_detections"];
 
@@ -71,19 +71,19 @@ fn check_detections(config: &Config, check: &mut Check) {
     check.fraction("model.detections.mask_threshold", detections.mask_threshold);
 }
 
-/// The part of a model behind its backbone.
+/// The part of a model after its backbone.
 pub(crate) trait Detector: Debug + Send + Sync {
-    /// The arrays that a training step needs beside [`ImageInputs`] and
+    /// The arrays that a training step needs in addition to [`ImageInputs`] and
     /// [`super::inputs::ObjectInputs`]; each is a Program's input of its name.
     fn arrays(&self) -> Vec<Array> {
         vec![]
     }
 
-    /// Fills these arrays for image `image` of the stores, after its view, whose rows of objects
-    /// are `objects`.
+    /// Fills these arrays for image `image` of the stores, after its view; `objects` are the
+    /// objects with rows.
     ///
     /// # Errors
-    /// An array of another name or size.
+    /// An array with another name or size.
     fn fill(
         &self,
         _store: &Stores,
@@ -95,7 +95,7 @@ pub(crate) trait Detector: Debug + Send + Sync {
     }
 
     /// Adds the detector to a training step, on the backbone's maps, finest first. Returns its
-    /// losses, each `[1]`, and the counts of right predictions if the config asks for them.
+    /// losses, each `[1]`, and the counts of correct predictions if the config requests them.
     ///
     /// # Errors
     /// A config that an op rejects.
@@ -106,7 +106,7 @@ pub(crate) trait Detector: Debug + Send + Sync {
         truth: &Truth,
     ) -> Result<Losses, GraphError>;
 
-    /// Adds the detector to the detection pass, and keeps the tensors of [`DETECTIONS`] and
+    /// Adds the detector to the detection pass, and outputs the tensors of [`DETECTIONS`] and
     /// [`Self::outputs`].
     ///
     /// # Errors
@@ -118,7 +118,7 @@ pub(crate) trait Detector: Debug + Send + Sync {
         images: ImageInputs,
     ) -> Result<(), GraphError>;
 
-    /// Names of further kept tensors, `[N*D, ..]` each.
+    /// Names of further output tensors, `[N*D, ..]` each.
     fn outputs(&self) -> Vec<&'static str> {
         vec![]
     }
@@ -126,8 +126,8 @@ pub(crate) trait Detector: Debug + Send + Sync {
     /// Adds the prediction in row `row` of these outputs to a detected object.
     fn decode(&self, _outputs: &[HostTensor], _row: usize, _place: Place, _object: &mut Found) {}
 
-    /// Scores of its own, by name: of annotated objects and what was found of each, which `pairs`
-    /// makes. `stores` has the objects.
+    /// Additional scores, by name, from annotated objects and their detections, which `pairs`
+    /// returns. `stores` has the objects.
     fn numbers<'a>(
         &self,
         _stores: &'a Stores,
@@ -136,7 +136,7 @@ pub(crate) trait Detector: Debug + Send + Sync {
         vec![]
     }
 
-    /// The kinds of score that its detections get; the last one judges the model.
+    /// The kinds of score that its detections get; the model is ranked by the last one.
     fn kinds_of_scores(&self) -> Vec<IouType> {
         vec![IouType::Bbox]
     }
@@ -146,11 +146,11 @@ pub(crate) trait Detector: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct Losses {
     pub(crate) losses: Vec<Loss>,
-    /// Counts of right predictions, if the config asks for accuracies.
+    /// Counts of correct predictions, if the config requests accuracies.
     pub(crate) counts: Option<TensorId>,
 }
 
-/// An annotated object, and what was found of it.
+/// An annotated object, and its detection.
 #[derive(Debug, Clone)]
 pub struct Pair<'a> {
     /// The object.
@@ -159,7 +159,7 @@ pub struct Pair<'a> {
     pub found: &'a Found,
 }
 
-/// The place of a detection in its image.
+/// The location of a detection in its image.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     /// x1, y1, x2, y2 in image pixels, by the model's convention of boxes.
@@ -170,7 +170,7 @@ pub struct Place {
     pub width: usize,
 }
 
-/// An object of a data set in the network, at the size of an evaluation.
+/// An object of a data set at network size, as in an evaluation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Object {
     /// Width and height.
@@ -179,16 +179,16 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// The root of its area.
+    /// The square root of its area.
     pub(crate) fn side(&self) -> f64 {
         (self.sides[0] * self.sides[1]).sqrt()
     }
 }
 
-/// Notes of a detector on the objects of a data set.
+/// A detector's notes on the objects of a data set.
 #[derive(Debug, Default)]
 pub(crate) struct ObjectNotes {
-    /// Objects that are hardly learnt, and words for them.
+    /// Objects that are hard to learn, and their description.
     pub(crate) hard: Option<(usize, &'static str)>,
     /// A section of the page, as HTML.
     pub(crate) section: String,
@@ -198,7 +198,7 @@ pub(crate) struct ObjectNotes {
 #[derive(Debug, Clone)]
 pub(crate) struct Normed {
     pub(crate) norm: Option<NormKind>,
-    /// Channels that it normalizes, of each convolution.
+    /// Channels that it normalizes, per convolution.
     pub(crate) channels: Vec<usize>,
     /// Its name in messages.
     pub(crate) part: &'static str,
@@ -214,26 +214,27 @@ pub(crate) struct DetectorEntry {
     pub(crate) tensors: fn(&Config) -> Vec<Tensor>,
     /// The parts of a model that may have a norm.
     pub(crate) normed: fn(&Model) -> Vec<Normed>,
-    /// The losses of a model, as `[loss_weights]` names them.
+    /// The losses of a model, by their keys in `[loss_weights]`.
     pub(crate) losses: fn(&Model) -> Vec<&'static str>,
-    /// Its parts, each with the first letters of its parameters' names.
+    /// Its parts, each with the prefix of its parameters' names.
     parts: &'static [(&'static str, &'static str)],
-    /// Accuracies by name, of the counts of a step.
+    /// Accuracies by name, from the counts of a step.
     pub(crate) shares: fn(&[f64]) -> Vec<(&'static str, f32)>,
     /// Notes on objects, for the page of a data set.
     pub(crate) notes: fn(&Config, &[Object]) -> ObjectNotes,
-    /// Its keys that mean something only under some value of another.
+    /// Its keys that only have an effect under some value of another.
     pub(crate) idle: &'static [Idle],
     /// A message for each value that, with the others, leaves a part untrained.
     pub(crate) advice: fn(&Config) -> Vec<String>,
-    /// Sets its keys that only training reads, and checks compare with others, to values that fit.
+    /// Sets its keys that only training reads, and checks compare with others, to consistent
+    /// values.
     pub(crate) to_detect: fn(&mut Model),
     /// Its keys, and tables of keys (`model.rpn.`), that a model does not read: a model of this
-    /// family, or without one any of another.
+    /// family, or without one any model of another family.
     idle_keys: fn(Option<&Model>) -> Vec<&'static [&'static str]>,
-    /// A name for it, with the key that sets it, if no model of another project is such a one.
+    /// A name for it, with the key that sets it, if no other project has such a model.
     pub(crate) own: Option<&'static str>,
-    /// The bias of the classifier, which has a value for each class, and how many it has before
+    /// The bias of the classifier, which has a value per class, and the number of values before
     /// them: 1 for the background, or 0.
     classifier: (&'static str, usize),
     /// True if the shape of a parameter, by name and torchvision's shape, depends on the number of
@@ -241,7 +242,7 @@ pub(crate) struct DetectorEntry {
     depends_on_classes: fn(&str, &[usize]) -> bool,
 }
 
-/// Hands the detectors to a macro: the kinds of model, each with its family, the tables of keys
+/// Passes the detectors to a macro: the kinds of model, each with its family, the tables of keys
 /// under `[model]`, and the losses, each with the objects that a model without it does not have.
 macro_rules! detectors {
     ($with:ident) => {
@@ -318,7 +319,7 @@ macro_rules! families {
 }
 detectors!(families);
 
-/// Each family once: several kinds of model may be of one.
+/// Each family once: several kinds of model may belong to one.
 fn families() -> impl Iterator<Item = &'static DetectorEntry> {
     let is_new = |at: usize| !FAMILIES[..at].iter().any(|of| std::ptr::eq(*of, FAMILIES[at]));
     (0..FAMILIES.len()).filter(move |at| is_new(*at)).map(|at| FAMILIES[at])
@@ -348,7 +349,7 @@ pub(crate) fn idle_keys(model: &Model) -> Vec<&'static [&'static str]> {
     families().flat_map(of_family).collect()
 }
 
-/// True if a parameter is of a detector, by its name, and not of a backbone's body.
+/// True if a parameter belongs to a detector, by its name, and not to a backbone.
 pub(crate) fn is_of_detector(name: &str) -> bool {
     part_of(name).is_some()
 }
@@ -359,8 +360,8 @@ pub(crate) fn depends_on_classes(name: &str, shape: &[usize]) -> bool {
     families().any(|of| (of.depends_on_classes)(name, shape))
 }
 
-/// Rows of the classifier before those of the classes, and the foreground classes; `rows` gives the
-/// number of a parameter's rows.
+/// Rows of the classifier before those of the classes, and the foreground classes; `rows` returns
+/// the number of a parameter's rows.
 pub(crate) fn class_rows(rows: impl Fn(&str) -> Option<usize>) -> Option<(usize, usize)> {
     let mut classifiers = families().map(|of| of.classifier);
     classifiers.find_map(|(bias, before)| Some((before, rows(bias)?.checked_sub(before)?)))

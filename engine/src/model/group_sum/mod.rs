@@ -1,13 +1,13 @@
 //! Sums over the groups of a step on the CPU, in the order of one fixed tree.
 //!
-//! A step is one pass per group. [`AddGroup`] ends a pass that is not the rank's last,
-//! [`SumGroups`] the last one; both hold the sums so far in stacks of state. Tensors: `x_i` f32
-//! (in), which are gradients or scalars; state, updated: `stack_i [depth, ..]` f32, one row for
-//! each node of the tree that waits for its sibling, then `held [1]` i32, the passes so far.
-//! `SumGroups` also has outputs, `total_i` with the shape of `x_i`: the sum over all passes of all
-//! ranks. Rank 0 gets what all ranks hold, adds it up, and sends them the sums.
+//! A step is one pass per group. [`AddGroup`] ends each pass except the rank's last, [`SumGroups`]
+//! the last one; both keep the sums so far in stacks of state. Tensors: `x_i` f32 (in), which are
+//! gradients or scalars; state, updated: `stack_i [depth, ..]` f32, one row for each tree node that
+//! waits for its sibling, then `held [1]` i32, the passes so far. `SumGroups` also has outputs,
+//! `total_i` with the shape of `x_i`: the sum over all passes of all ranks. Rank 0 receives the
+//! stacks of all ranks, adds them, and sends back the sums.
 //!
-//! These ops have no kernels: devices sum in `accumulate` and by all-reduce.
+//! These ops have no GPU kernels: devices use `accumulate` and all-reduce.
 
 mod tree;
 
@@ -20,14 +20,14 @@ use std::ops::Range;
 use super::Division;
 use tree::{Piece, depth, fold, pieces, push};
 
-/// Adds a pass to the sums of those before it.
+/// Adds a pass to the sums of earlier passes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AddGroup {
     /// The rank's passes among those of all ranks.
     own: Range<usize>,
 }
 
-/// Adds the rank's last pass, and the sums of all ranks.
+/// Adds the rank's last pass, and all-reduces the sums.
 #[derive(Debug, Clone)]
 pub(super) struct SumGroups {
     own: Range<usize>,
@@ -36,7 +36,7 @@ pub(super) struct SumGroups {
     group: Group,
 }
 
-/// Values of a tensor row that are summed over the ranks at a time: more cost memory.
+/// Values of a tensor row that are all-reduced at a time: more would need more memory.
 const BUCKET: usize = 1 << 20;
 
 const ADD: &str = "add_group";
@@ -78,7 +78,7 @@ fn check_stacks(
     check::integers(op, "held", &updates[inputs.len()], &[1])
 }
 
-/// Adds the inputs to the stacks. Returns how many rows are then in use.
+/// Adds the inputs to the stacks. Returns the number of rows in use.
 fn add_pass(own: &Range<usize>, inputs: &[TensorRef<'_>], updates: &mut [TensorMut<'_>]) -> usize {
     let Some((held, stacks)) = updates.split_last_mut() else { panic!("{ADD}: held") };
     let held = &mut held.i32()[0];

@@ -1,14 +1,14 @@
 //! The tree in which the gradients of a step's groups are added: it depends only on their number,
-//! so the sum is the same, bit for bit, wherever the groups run.
+//! so the sum is bit-identical regardless of where the groups run.
 //!
-//! Leaf `i` is group `i`. A node of level `l` covers the leaves `k * 2^l .. (k + 1) * 2^l` that
-//! exist, and adds its two children, the left one first. A rank that holds consecutive leaves adds
-//! up the complete nodes among them, its [`pieces`]; [`fold`] says how the pieces of all ranks make
-//! up the root.
+//! Leaf `i` is group `i`. A node of level `l` covers the existing leaves among
+//! `k * 2^l .. (k + 1) * 2^l`, and adds its two children, the left one first. A rank with
+//! consecutive leaves adds up the complete nodes among them, its [`pieces`]; [`fold`] lists the
+//! additions that combine the pieces of all ranks into the root.
 
 use std::ops::Range;
 
-/// A complete node: `2^level` leaves from `first` on, a multiple of their number.
+/// A complete node: `2^level` leaves starting at `first`, a multiple of their number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) first: usize,
@@ -29,8 +29,8 @@ impl Piece {
     }
 }
 
-/// Adds leaf `leaf` to the pieces of the leaves before it. Returns how many times the last two
-/// pieces are added up in doing so, the earlier one first.
+/// Adds leaf `leaf` to the pieces of the leaves before it. Returns how often the last two pieces
+/// are then added, the earlier one first.
 pub(super) fn push(pieces: &mut Vec<Piece>, leaf: usize) -> usize {
     pieces.push(Piece::leaf(leaf));
     let mut joined = 0;
@@ -53,7 +53,7 @@ pub(super) fn pieces(leaves: Range<usize>) -> Vec<Piece> {
     pieces
 }
 
-/// The number of pieces that are held at most while these leaves are added one after the other.
+/// The maximum number of pieces while these leaves are added one after the other.
 pub(super) fn depth(leaves: Range<usize>) -> usize {
     let mut pieces = Vec::new();
     let held = leaves.map(|leaf| {
@@ -64,8 +64,8 @@ pub(super) fn depth(leaves: Range<usize>) -> usize {
     held.max().unwrap_or(0)
 }
 
-/// The additions that make the root of the pieces of all leaves: for each `(left, right)`, piece
-/// `right` is added to piece `left`. The root is then in piece 0.
+/// The additions that combine the pieces of all leaves into the root: for each `(left, right)`,
+/// piece `right` is added to piece `left`. The root is then in piece 0.
 pub(super) fn fold(pieces: &[Piece]) -> Vec<(usize, usize)> {
     let leaves = pieces.last().map_or(0, |last| last.first + (1 << last.level));
     let mut additions = Vec::new();
@@ -73,7 +73,7 @@ pub(super) fn fold(pieces: &[Piece]) -> Vec<(usize, usize)> {
     additions
 }
 
-/// Makes the node over `range` and returns the piece that it is in; `None` if it has no leaves.
+/// Computes the node over `range` and returns its piece; `None` if it has no leaves.
 fn node(
     pieces: &[Piece],
     range: Range<usize>,
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// The sum as ranks make it that hold the leaves between `bounds`.
+    /// The sum as computed by ranks with the leaves between `bounds`.
     fn by_ranks(bounds: &[usize]) -> String {
         let (mut all, mut sums) = (Vec::new(), Vec::new());
         for leaves in bounds.windows(2).map(|w| w[0]..w[1]) {

@@ -1,4 +1,4 @@
-//! A new array takes one row of the table and nothing else.
+//! A new array requires one row of the table and nothing else.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ fn spec(config: &Config) -> ModelSpec<'_> {
     ModelSpec { images: 2, slot: SHAPE, ..ModelSpec::smallest(config, 3, target()) }
 }
 
-/// One row generates the program's input and the slot's array at the same place as on a device.
+/// One row generates the program's input and the slot's array at the same offset as on a device.
 #[test]
 fn a_new_array_is_one_row_and_the_line_that_fills_it() {
     let config = Config::load("micro", &[]).expect("the preset loads");
@@ -46,7 +46,7 @@ fn a_new_array_is_one_row_and_the_line_that_fills_it() {
     same_layout(&prepared, &layout);
 }
 
-/// The model's tables match its programs, on a device byte for byte.
+/// The model's tables match the layout of its programs on a device exactly.
 #[test]
 fn slots_lie_as_the_inputs_of_their_programs() {
     use super::super::{detection_layout, detection_program, training_layout, training_program};
@@ -61,7 +61,7 @@ fn slots_lie_as_the_inputs_of_their_programs() {
     }
 }
 
-/// A program that declares another input first is rejected, not fed shifted bytes.
+/// A program that declares another input first is rejected, instead of reading shifted bytes.
 #[test]
 #[should_panic(expected = "`pixels`")]
 fn another_input_in_front_is_found() {

@@ -1,4 +1,4 @@
-//! Weights of losses, frozen parameters and groups in the program: nodes only for what is to be
+//! Weights of losses, frozen parameters and groups in the program: nodes exist only for what is
 //! computed.
 
 use crate::config::Config;
@@ -41,7 +41,7 @@ fn a_weight_of_1_adds_no_node() {
     }
 }
 
-/// The loss of the classifier is the plain one until something else is asked for.
+/// The loss of the classifier is the plain one unless something else is requested.
 #[test]
 fn classes_are_weighted_where_the_config_says_so() {
     let is_weighted = |set: &[&str]| nodes(set, Target::Cpu).contains(&"weighted_cross_entropy");
@@ -53,7 +53,7 @@ fn classes_are_weighted_where_the_config_says_so() {
     );
 }
 
-/// Each part of the model, and each kind of parameter in it, can be frozen by itself.
+/// Each part of the model, and each kind of parameter in it, can be frozen separately.
 #[test]
 fn what_is_frozen_has_neither_gradient_nor_momentum() {
     for target in [Target::Cpu, Target::Gpu(Gpu::a100())] {
@@ -64,7 +64,7 @@ fn what_is_frozen_has_neither_gradient_nor_momentum() {
         for pattern in parts {
             let part = step(&[&format!("model.freeze=['{pattern}']")]);
             let [some, all] = [&part, &whole].map(|built| built.program.nodes().len());
-            // One node may give the gradients of two parameters.
+            // One node may compute the gradients of two parameters.
             assert!(some <= all, "{pattern}: {some} nodes of {all}");
             assert!(some < all || !pattern.contains('*'), "{pattern}: {some} nodes of {all}");
             for param in &part.params {

@@ -86,7 +86,7 @@ impl Reduce {
     }
 }
 
-/// Collects what the rules of a config ask for.
+/// Collects the statistics that the config's rules request.
 #[derive(Debug)]
 struct Collect {
     rules: Vec<LogRule>,
@@ -104,7 +104,7 @@ impl AfterStep for Collect {
 
     fn after(&mut self, record: &StepRecord, run: &mut Run<'_>) -> Result<(), EngineError> {
         let rules = self.rules.iter().filter(|rule| due(rule.every, record.step));
-        // Other ranks stop after the step too, so that all agree on what follows it.
+        // Other ranks stop after the step too, so that all agree on the next action.
         for rule in rules.filter(|_| run.options.team.is_first()) {
             let collected = run.trainer.collect(rule, record.loss_scale)?;
             run.journal.collected(record.step, &collected);

@@ -1,8 +1,8 @@
-//! Parts that look at a run after its steps, and change nothing of it.
+//! Parts that observe a run after its steps, without changing it.
 //!
-//! A part is a file with a function of [`PARTS`] and its keys, a table of the config. Divergence,
-//! stop, checkpoint, evaluation and verdict are none: each needs the one before it, and
-//! [`super::session`] has them in their order.
+//! A part is a file with a function in [`PARTS`] and its keys, a table of the config. Divergence,
+//! stop, checkpoint, evaluation and final result are not parts: each needs the previous one, and
+//! [`super::session`] calls them in order.
 
 pub(crate) mod collect;
 
@@ -15,35 +15,35 @@ use crate::config::Config;
 use crate::error::EngineError;
 use crate::metrics::StepRecord;
 
-/// A part that looks at a run after its steps.
+/// A part that observes a run after its steps.
 pub(super) trait AfterStep: Debug + Send {
-    /// The first step after `step` that it looks at with no other in flight, so that its state can
-    /// be read; `None` if it reads records alone.
+    /// The first step after `step` that it observes with no other step in flight, so that state can
+    /// be read; `None` if it only reads records.
     fn next(&self, _step: u64) -> Option<u64> {
         None
     }
 
-    /// Looks at the run after the step of `record`, which the journal has.
+    /// Observes the run after the step of `record`, which the journal already has.
     ///
     /// # Errors
     /// Device errors; a file that cannot be written.
     fn after(&mut self, record: &StepRecord, run: &mut Run<'_>) -> Result<(), EngineError>;
 }
 
-/// A run, as its parts see it.
+/// A run, as visible to its parts.
 pub(super) struct Run<'a> {
     pub(super) options: &'a SessionOptions,
     pub(super) trainer: &'a mut Trainer,
     pub(super) journal: &'a mut Journal,
 }
 
-/// Makes a part; `None` if the config does not ask for it.
+/// Creates a part; `None` if the config does not request it.
 type MakePart = fn(&Config) -> Option<Box<dyn AfterStep>>;
 
-/// The parts, in the order in which they look.
+/// The parts, in calling order.
 const PARTS: &[MakePart] = &[collect::part];
 
-/// The parts that a config asks for.
+/// The parts that a config requests.
 pub(super) fn parts(config: &Config) -> Vec<Box<dyn AfterStep>> {
     PARTS.iter().filter_map(|make| make(config)).collect()
 }
@@ -53,7 +53,7 @@ pub(super) fn next_multiple(every: u64, step: u64) -> Option<u64> {
     (every > 0).then(|| (step / every).saturating_add(1).saturating_mul(every))
 }
 
-/// True if something that happens every so many steps happens after `step`; 0 is never.
+/// True if something with period `every` is due after `step`; 0 is never.
 pub(super) fn due(every: u64, step: u64) -> bool {
     every > 0 && step.is_multiple_of(every)
 }

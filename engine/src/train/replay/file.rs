@@ -1,4 +1,4 @@
-//! The file of a replay: safetensors, with what is not a tensor as JSON in the header.
+//! The replay file: safetensors, with everything that is not a tensor as JSON in the header.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::run_dir::write_whole;
 
 /// The key of the header's entry.
 const KEY: &str = "onegraph_replay";
-/// The key of its checksum, with that of all tensors.
+/// The key of its checksum, over the description and all tensors.
 const SEAL: &str = "onegraph_replay_sha256";
 const VERSION: u32 = 2;
 
@@ -33,7 +33,7 @@ struct Description {
     losses: Vec<(String, String)>,
     config: String,
     num_classes: usize,
-    /// Background first; empty: the same.
+    /// Background first; empty: all weights are equal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     class_weights: Vec<f32>,
     /// Height and width.
@@ -84,7 +84,7 @@ impl Replay {
     /// Reads it from `path`.
     ///
     /// # Errors
-    /// [`EngineError::Replay`] if it is not the file of a replay.
+    /// [`EngineError::Replay`] if it is not a replay file.
     pub fn load(path: &Path) -> Result<Self, EngineError> {
         let fault = |reason: String| EngineError::Replay { path: path.to_path_buf(), reason };
         let bytes = dali::file::read(path).map_err(|e| fault(e.to_string()))?;

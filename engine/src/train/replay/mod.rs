@@ -1,4 +1,4 @@
-//! A step that can be run again: its state and its batch, saved when the losses of a run became
+//! A step that can be run again: its state and its batch, saved when a run's losses became
 //! non-finite.
 
 mod file;
@@ -14,14 +14,14 @@ use crate::error::EngineError;
 use crate::metrics::StepRecord;
 use crate::model::{ImageSize, SlotShape, class_weights, is_transient};
 
-/// A complete step: its inputs, and its results when it ran.
+/// A complete step: its inputs, and the results of its original run.
 #[derive(Debug, Clone)]
 pub struct Replay {
     /// The step, counted from 1 as in the log.
     pub step: u64,
     /// Ids of its images.
     pub image_ids: Vec<u64>,
-    /// Its losses when it ran, by name.
+    /// The losses of its original run, by name.
     pub losses: Vec<(String, f32)>,
     pub(crate) config: Config,
     num_classes: usize,
@@ -43,8 +43,8 @@ pub struct Finding {
 }
 
 impl Replay {
-    /// Takes a step that the trainer has run and skipped, so that the state is still the one that
-    /// it started from. No step may be in flight.
+    /// Captures a step that the trainer has run and skipped, so that the state is still the one
+    /// before it. No step may be in flight.
     ///
     /// # Errors
     /// An image that cannot be read; device errors.
@@ -67,7 +67,7 @@ impl Replay {
         if let Some(scale) = state.get_mut("loss_scale") {
             scale.as_f32_mut()[0] = record.loss_scale;
         }
-        // The config is enough to build the model again; its weights are in the state.
+        // The config suffices to rebuild the model; its weights are in the state.
         let mut config = config.clone();
         (config.model.weights, config.model.backbone.weights) = (None, None);
         let num_classes = data.classes_of_model(&config)?;

@@ -1,4 +1,4 @@
-//! Running a saved step again, node by node.
+//! Replay of a saved step, node by node.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ use crate::weights::zeros;
 type Losses = Vec<(String, f32)>;
 
 impl Replay {
-    /// Runs the step again on `backend`, pass by pass, until a value is non-finite.
-    /// `path` is the file that it was read from, for messages.
+    /// Runs the step again on `backend`, pass by pass, until a value is non-finite. `path` is the
+    /// replay file, for messages.
     ///
     /// # Errors
     /// [`EngineError::Replay`] if state or batch do not fit the config; device errors.
@@ -90,7 +90,7 @@ fn joined(arrays: &[(String, Vec<u8>)], layout: &SlotLayout) -> Result<Vec<u8>, 
     Ok(bytes)
 }
 
-/// The programs of a step, the one that updates first, and a batch for each pass.
+/// The programs of a step, the updating one first, and a batch for each pass.
 struct Step<'a> {
     built: Vec<BuiltProgram>,
     names: Vec<&'static str>,

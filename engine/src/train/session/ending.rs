@@ -1,4 +1,4 @@
-//! How a run ends: its last checkpoint, scores and report, and losses that are not finite.
+//! The end of a run: its last checkpoint, scores and report, and non-finite losses.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::train::replay::Replay;
 use crate::train::report::State;
 
 impl Session {
-    /// Saves the last step, evaluates it unless that is done, and reports.
+    /// Saves the last step, evaluates it if necessary, and writes the report.
     pub(super) fn conclude(&mut self, end: End) -> Result<(Outcome, Evaluation), EngineError> {
         let is_interrupted = matches!(end, End::Interrupted);
         let is_saved = self
@@ -58,7 +58,7 @@ impl Session {
         Ok((outcome, evaluation))
     }
 
-    /// Evaluates the last step of all. Returns nothing if a signal interrupted it.
+    /// Evaluates the last step. Returns nothing if a signal interrupted it.
     fn evaluate_last(&mut self) -> Result<Option<(Outcome, Evaluation)>, EngineError> {
         self.begin_evaluation(None, Instant::now())?;
         let Some(judgement) = self.settle()? else { return Ok(None) };
@@ -72,8 +72,8 @@ impl Session {
         Ok(Some((outcome, *judgement.evaluation)))
     }
 
-    /// Saves after the last step, and waits for it. A fault of a file is kept for
-    /// [`Session::finish`], unless nothing is left to do before it.
+    /// Saves after the last step, and waits for it. A file error is kept for [`Session::finish`],
+    /// unless nothing is left to do before it.
     fn save_last(&mut self, is_interrupted: bool) -> Result<(), EngineError> {
         let step = self.trainer.steps_done();
         if !self.options.team.is_first() {
@@ -104,7 +104,7 @@ impl Session {
         tracing::info!(steps_done, of, "stops: {}", outcome.reason());
     }
 
-    /// Says which checkpoint has the best score, if there is one.
+    /// Prints which checkpoint has the best score, if there is one.
     fn say_best(&mut self) {
         let run = self.options.run.path();
         if let Some((folder, score)) = best_of(run).filter(|(best, _)| run.join(best).is_dir()) {
@@ -117,7 +117,7 @@ impl Session {
         last.ok().map(|path| path.display().to_string())
     }
 
-    /// Says why an interrupted run resumes before the step that it has reached.
+    /// Prints why an interrupted run will resume before its last step.
     fn say_unsaved(&mut self) {
         let (step, last) = (self.trainer.steps_done(), self.last_checkpoint().unwrap_or_default());
         self.journal.say(&format!(
@@ -126,7 +126,7 @@ impl Session {
         ));
     }
 
-    /// Keeps the first fault of a file, for [`Session::finish`]; passes on any other.
+    /// Keeps the first file error, for [`Session::finish`]; returns any other error.
     fn keep_fault(&mut self, written: Result<(), EngineError>) -> Result<(), EngineError> {
         match written {
             Err(fault @ (EngineError::Io { .. } | EngineError::Unsaved { .. })) => {
@@ -137,7 +137,7 @@ impl Session {
         }
     }
 
-    /// The error of a run that is lost, with what a replay of the first bad step shows.
+    /// The error of a run that cannot recover, with the result of replaying the first bad step.
     pub(super) fn diverged(&mut self) -> EngineError {
         let Some(record) = self.divergence.first().cloned() else {
             unreachable!("a lost run has a first bad step")
@@ -176,7 +176,8 @@ impl Session {
         }
     }
 
-    /// Saves the step of `record` and runs it again. Describes its images and where the fault is.
+    /// Saves the step of `record` and runs it again. Describes its images and the location of the
+    /// error.
     fn replay(&mut self, record: &StepRecord) -> Result<String, EngineError> {
         while self.trainer.in_flight() > 0 {
             self.trainer.step(self.trainer.steps_done())?;

@@ -1,8 +1,8 @@
-//! Evaluations: detection, scores that are made while training goes on, and their verdicts.
+//! Evaluations: detection, scores computed while training continues, and their results.
 //!
-//! A checkpoint is written only once the evaluation before it is recorded, which may name the
-//! checkpoints to keep. The verdict of an evaluation comes some steps late. If it ends the run, the
-//! state goes back to that of the evaluated step, and the later steps are forgotten.
+//! A checkpoint is written only once the previous evaluation is recorded, which may change the
+//! checkpoints to keep. The result of an evaluation arrives some steps late. If it ends the run,
+//! the state is restored to that of the evaluated step, and the later steps are discarded.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,8 +27,8 @@ use crate::train::verdict::{Judgement, Phase, Scoring, Verdict};
 use crate::weights::are_scored;
 
 impl Session {
-    /// Evaluates the step that the run resumes after, if that is owed or ended the run. Returns how
-    /// the run ends, if it does.
+    /// Evaluates the step that the run resumes after, if its evaluation is missing or ended the
+    /// run. Returns how the run ends, if it does.
     pub(super) fn evaluate_first(&mut self) -> Result<Option<End>, EngineError> {
         let step = self.trainer.steps_done();
         if step >= self.config.train.steps {
@@ -48,7 +48,7 @@ impl Session {
         }
     }
 
-    /// Evaluates the step that the run resumes after, whose checkpoint it came from.
+    /// Evaluates the step that the run resumes after, from its checkpoint.
     fn evaluate_again(&mut self) -> Result<Option<End>, EngineError> {
         let started = Instant::now();
         let state = match self.options.team.is_first() {
@@ -58,8 +58,8 @@ impl Session {
         self.evaluate(state, started)
     }
 
-    /// Evaluates the last step, after which the run goes on unless the verdict ends it. Returns how
-    /// it ends, if that is known.
+    /// Evaluates the last step, after which the run continues unless the result ends it. Returns
+    /// how it ends, if that is known.
     pub(super) fn evaluate(
         &mut self,
         state: Option<Arc<StateSet>>,
@@ -71,9 +71,9 @@ impl Session {
         if self.config.eval.overlap { Ok(None) } else { self.end_by_verdict() }
     }
 
-    /// Detects after the last step, with all ranks, and begins to score. If the run goes on,
-    /// `state` is that of the step; it has waited since `started`. Returns false if a signal
-    /// interrupted it.
+    /// Detects after the last step, with all ranks, and starts scoring. If the run continues,
+    /// `state` is the state after the step; it has waited since `started`. Returns false if a
+    /// signal interrupted it.
     pub(super) fn begin_evaluation(
         &mut self,
         state: Option<Arc<StateSet>>,
@@ -120,8 +120,8 @@ impl Session {
         Ok(true)
     }
 
-    /// Waits for the scores that are being made, if there are any, and records them; after their
-    /// checkpoint, which they name.
+    /// Waits for the scores that are being computed, if there are any, and records them; after
+    /// their checkpoint, which the record refers to.
     pub(super) fn record_scores(&mut self) -> Result<(), EngineError> {
         let Some(scoring) = self.phase.take_scoring() else { return Ok(()) };
         self.checkpoints.finish(&mut self.journal)?;
@@ -159,8 +159,8 @@ impl Session {
         Wait::new(seconds, images, ranks.count, is_device)
     }
 
-    /// Waits for the evaluation that is under way, if there is one, and gives all ranks its
-    /// verdict. All ranks call this after the same step.
+    /// Waits for the pending evaluation, if there is one, and broadcasts its result. All ranks call
+    /// this after the same step.
     pub(super) fn settle(&mut self) -> Result<Option<Judgement>, EngineError> {
         self.record_scores()?;
         let (step, ours) = match std::mem::replace(&mut self.phase, Phase::Idle) {
@@ -178,7 +178,7 @@ impl Session {
         Ok(Some(ours.unwrap_or(theirs)))
     }
 
-    /// Like [`Self::settle`]; returns how the run ends, if the verdict ends it. The state is then
+    /// Like [`Self::settle`]; returns how the run ends, if the result ends it. The state is then
     /// that of the evaluated step.
     pub(super) fn end_by_verdict(&mut self) -> Result<Option<End>, EngineError> {
         let Some(judgement) = self.settle()? else { return Ok(None) };
@@ -198,7 +198,7 @@ impl Session {
         Ok(Some(End::Verdict(outcome, judgement)))
     }
 
-    /// Forgets the steps after `step`, after which the state was `state`.
+    /// Discards the steps after `step`, after which the state was `state`.
     fn go_back(&mut self, step: u64, state: Option<&StateSet>) -> Result<(), EngineError> {
         while self.trainer.in_flight() > 0 {
             self.trainer.step(self.trainer.steps_done())?;
@@ -222,7 +222,7 @@ impl Session {
     }
 }
 
-/// This rank's part of what all ranks made; `None` if it was interrupted on any.
+/// This rank's part of a result of all ranks; `None` if any of them was interrupted.
 fn of_all<T>(
     team: &Team,
     what: &str,

@@ -1,4 +1,4 @@
-//! A run: steps, and what follows each.
+//! A run: its steps, and the actions after each.
 
 mod ending;
 mod evaluation;
@@ -37,8 +37,8 @@ use crate::weights::are_scored;
 
 /// A training run.
 ///
-/// Each thing that can end a run stands by name in `after_step`, and is no list of hooks: it needs
-/// the one before it.
+/// Everything that can end a run is called explicitly in `after_step`, not through a list of hooks:
+/// each needs the previous one.
 #[derive(Debug)]
 pub struct Session {
     config: Config,
@@ -55,14 +55,14 @@ pub struct Session {
     /// The evaluation that overlaps with training.
     phase: Phase,
     best: Best,
-    /// They look at the run after its steps.
+    /// Parts that observe the run after its steps.
     parts: Vec<Box<dyn AfterStep>>,
     journal: Journal,
     usage: Usage,
     report: Report,
-    /// The log's word on the step that the run resumed after.
+    /// The log's record of the step that the run resumed after.
     recorded: Option<Recorded>,
-    /// The first file that should outlive the run and could not be written.
+    /// The first output file that could not be written.
     unwritten: Option<EngineError>,
 }
 
@@ -73,13 +73,13 @@ enum End {
     Steps,
     /// By a signal.
     Interrupted,
-    /// By the verdict on an evaluation; the state is that of the evaluated step.
+    /// By the result of an evaluation; the state is the evaluated step's.
     Verdict(Outcome, Judgement),
 }
 
 impl Session {
-    /// Trains to the end, evaluates, and writes `report.json`. A full disk does not keep it from
-    /// its scores: [`Session::finish`] tells what could not be written.
+    /// Trains to the end, evaluates, and writes `report.json`. A full disk does not prevent the
+    /// scores: [`Session::finish`] returns the error of writing.
     ///
     /// # Errors
     /// Data that cannot be read, non-finite losses; an interrupted run that cannot be saved.
@@ -105,7 +105,7 @@ impl Session {
         &self.options.run
     }
 
-    /// Says and logs a warning.
+    /// Prints and logs a warning.
     pub fn warn(&mut self, text: &str) {
         self.journal.say(&format!("warning: {text}"));
     }
@@ -124,12 +124,12 @@ impl Session {
         self.trainer.state()
     }
 
-    /// The validation data, if there is any.
+    /// The validation set, if there is any.
     pub fn evaluation_set(&self) -> Option<Arc<EvaluationSet>> {
         self.evaluator.as_ref().map(|of| of.set().clone())
     }
 
-    /// Detections on validation images, given by position, by the weights that are scored; none
+    /// Detections on validation images, given by position, with the weights that are scored; none
     /// without validation data.
     ///
     /// # Errors
@@ -158,7 +158,7 @@ impl Session {
         Ok(self.end_by_verdict()?.or(end).unwrap_or(End::Steps))
     }
 
-    /// True if the weights that a run starts from are to be scored.
+    /// True if the initial weights of a run are to be scored.
     fn scores_start(&self) -> bool {
         self.config.train.eval_at_start && self.recorded.is_none() && self.evaluator.is_some()
     }
@@ -187,7 +187,7 @@ impl Session {
             self.journal.say(&format!("first step {seconds:.1} s after the start of the command"));
         }
         if let Some(lost) = self.options.team.group().lost() {
-            // The step may have summed anything.
+            // The step may have all-reduced invalid values.
             return Err(RanksError::Lost(Box::new(lost)).into());
         }
         if !was_to_stop {
@@ -214,24 +214,24 @@ impl Session {
         Ok(())
     }
 
-    /// The work between two steps: the results of other threads are recorded, a run that is lost
-    /// ends, and on a whole step come a stop, a checkpoint, an evaluation. Returns how the run
-    /// ends, if it does.
+    /// The work between two steps: records the results of other threads, ends a run that cannot
+    /// recover, and after complete steps stops, saves a checkpoint or evaluates. Returns how the
+    /// run ends, if it does.
     fn after_step(&mut self, bar: &indicatif::ProgressBar) -> Result<Option<End>, EngineError> {
         self.look_after_threads()?;
         if self.divergence.is_lost() {
-            // An evaluation before may have ended the run.
+            // An earlier evaluation may have ended the run.
             return self.end_by_verdict()?.map(Some).ok_or_else(|| self.diverged());
         }
         let step = self.trainer.steps_done();
-        // A checkpoint is of a whole step: those in flight are finished first.
+        // A checkpoint requires a complete step: those in flight are finished first.
         if self.trainer.in_flight() > 0 {
             return Ok(None);
         }
         if self.stops_here() {
             return Ok(Some(End::Interrupted));
         }
-        // A state that is not saved is not scored: its score would name a missing checkpoint.
+        // A state that is not saved is not scored: its score would refer to a missing checkpoint.
         let evaluates = self.periods.evaluates(step) && self.divergence.is_sound();
         let saves = evaluates || self.periods.saves(step) || self.save_is_overdue();
         if step == self.config.train.steps || !saves {
@@ -254,7 +254,7 @@ impl Session {
         Ok(())
     }
 
-    /// Begins a checkpoint, and an evaluation if `evaluates`. Returns how the run ends, if it does.
+    /// Starts a checkpoint, and an evaluation if `evaluates`. Returns how the run ends, if it does.
     fn save_and_evaluate(&mut self, evaluates: bool) -> Result<Option<End>, EngineError> {
         let started = Instant::now();
         if evaluates && let Some(end) = self.end_by_verdict()? {
@@ -267,7 +267,7 @@ impl Session {
         if evaluates { self.evaluate(state, started) } else { Ok(None) }
     }
 
-    /// Begins to save the state after the last step, and returns it, if it is a good one.
+    /// Starts saving the state after the last step, and returns it, if it may be saved.
     fn save_on_the_way(&mut self) -> Result<Option<Arc<StateSet>>, EngineError> {
         self.record_scores()?;
         let good = self.begin_save()?;
@@ -278,8 +278,8 @@ impl Session {
         Ok(good.map(GoodState::into_state))
     }
 
-    /// Begins to save the state after the last step, if it is a good one, after the checkpoint
-    /// before it.
+    /// Starts saving the state after the last step, if it may be saved, after the previous
+    /// checkpoint.
     fn begin_save(&mut self) -> Result<Option<GoodState>, EngineError> {
         self.checkpoints.finish(&mut self.journal)?;
         self.options.team.set_doing(self.trainer.steps_done(), "saving");
@@ -290,15 +290,15 @@ impl Session {
         Ok(good)
     }
 
-    /// True if it is time for a checkpoint by the clock. Not while nothing can be saved: the other
-    /// ranks would run a step ahead up to the end.
+    /// True if a checkpoint is due by time. Not while nothing can be saved: the other ranks would
+    /// run only one step ahead until the end.
     fn save_is_overdue(&self) -> bool {
         self.options.team.is_first()
             && GoodState::exists(&self.divergence, &self.phase)
             && self.checkpoints.is_overdue()
     }
 
-    /// Says that another rank was asked to stop; one that was asked itself has said so.
+    /// Prints that another rank was requested to stop; this rank has printed its own request.
     fn say_who_stops(&mut self) {
         if let Some(last) = self.trainer.stop_after()
             && !self.is_asked_to_stop()
@@ -309,13 +309,13 @@ impl Session {
         }
     }
 
-    /// True if a signal or a verdict asks this rank to stop.
+    /// True if a signal or an evaluation requests this rank to stop.
     fn is_asked_to_stop(&self) -> bool {
         self.options.interrupted.load(Ordering::Relaxed) || self.phase.ends_run()
     }
 
-    /// True if the run ends after the steps in flight: one process as soon as it is asked to,
-    /// several after the step that they have agreed on.
+    /// True if the run ends after the steps in flight: with one process as soon as it is requested,
+    /// with several after the step that they have agreed on.
     fn stops_here(&self) -> bool {
         match self.options.team.is_alone() {
             true => self.is_asked_to_stop(),
@@ -325,7 +325,7 @@ impl Session {
         }
     }
 
-    /// The first step that is followed by something other than a step.
+    /// The first step that is followed by another action than a step.
     fn next_stop(&self) -> u64 {
         let (now, last) = (self.trainer.steps_done(), self.config.train.steps);
         if self.stops_here() || self.save_is_overdue() {
@@ -336,7 +336,7 @@ impl Session {
         stops.flatten().fold(last, u64::min)
     }
 
-    /// Begins to write the report of a run that goes on, or whose end is told elsewhere.
+    /// Starts writing the report of a run that continues, or whose end is reported elsewhere.
     fn begin_report(&mut self, state: State) -> Result<(), EngineError> {
         self.report.begin(state, self.trainer.steps_done(), &mut self.journal)?;
         if !self.config.eval.overlap {
@@ -345,8 +345,8 @@ impl Session {
         Ok(())
     }
 
-    /// Lets other threads finish what they have in hand, before the session ends with a fault.
-    /// A second fault is less useful than that one.
+    /// Lets other threads finish their current work, before the session ends with an error. A
+    /// second error is less useful than the first.
     fn wind_up(&mut self) {
         let recorded = self.record_scores();
         if let Err(fault) = recorded.and_then(|()| self.checkpoints.finish(&mut self.journal)) {

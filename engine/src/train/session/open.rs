@@ -1,4 +1,4 @@
-//! How a session begins: data, programs, and the last checkpoint of a run that is resumed.
+//! Start of a session: data, programs, and the last checkpoint of a resumed run.
 
 use crate::config::{Config, Train};
 
@@ -26,14 +26,14 @@ use crate::train::verdict::Phase;
 use crate::weights::are_scored;
 
 impl Session {
-    /// Opens the data, builds the trainer, and restores the last checkpoint if asked to.
+    /// Opens the data, builds the trainer, and restores the last checkpoint if requested.
     ///
     /// # Errors
-    /// A bad config, bad data, or a bad checkpoint; a resumed run whose config or data change what
-    /// a step means.
+    /// A bad config, bad data, or a bad checkpoint; a resumed run whose config or data affect
+    /// training.
     pub fn new(mut config: Config, options: SessionOptions) -> Result<Self, EngineError> {
         let (progress, run, team) = (options.progress, options.run.clone(), options.team.clone());
-        // Before any data is drawn or prepared for ranks that cannot share a batch.
+        // Before data is generated or prepared for ranks that cannot share a batch.
         agreement::check_config(&team, &config)?;
         check_scored(&config)?;
         let division = division(&config, &options)?;
@@ -106,8 +106,7 @@ impl Session {
     }
 }
 
-/// Opens the last checkpoint of a run that is resumed, and the data; counts the steps of a config
-/// that counts epochs.
+/// Opens the last checkpoint of a resumed run, and the data; converts epochs to steps.
 ///
 /// # Errors
 /// As for [`open_data`]; a checkpoint that is damaged, or of another config or other data.
@@ -120,7 +119,7 @@ fn resume_on_data(
         false => None,
     };
     let counts_epochs = config.counts_epochs();
-    // Before any data is drawn or prepared for a config that is refused.
+    // Before data is generated or prepared for a config that is rejected.
     if let Some(resumed) = resumed.as_mut().filter(|_| !counts_epochs) {
         resumed.check_config(config, options)?;
     }
@@ -137,7 +136,7 @@ fn resume_on_data(
     Ok((resumed, data, val))
 }
 
-/// Opens the training data, and the data that the run is evaluated on, if there is any.
+/// Opens the training data, and the data for evaluation, if there is any.
 ///
 /// # Errors
 /// Data that cannot be opened; different classes.
@@ -147,7 +146,7 @@ fn open_data(
 ) -> Result<(DataSet, Option<DataSet>), EngineError> {
     let (team, progress) = (&options.team, &options.progress);
     team.set_doing(0, "opening its data");
-    // A clock that runs from the first look at the data begins later.
+    // A timed run starts its clock later, at the first access to the data.
     let of_split = match options.observer {
         Some(_) => DataSet::open_index,
         None => DataSet::open,
@@ -167,7 +166,7 @@ fn open_data(
     Ok((data, Some(val)))
 }
 
-/// Plans and captures all programs, and gives the model its first weights.
+/// Plans and captures all programs, and initializes the model's weights.
 ///
 /// # Errors
 /// As for [`Trainer::of_rank`] and [`Evaluator::new`].
@@ -181,7 +180,7 @@ fn prepare(
     let (backend, stop) = (&options.backend, &options.interrupted);
     let mut fresh = config.clone();
     if options.resume {
-        // The checkpoint has all weights; the file that the run started from may be gone.
+        // The checkpoint has all weights; the file that the run started from may no longer exist.
         fresh.model.backbone.weights = None;
         fresh.model.weights = None;
     }
@@ -212,7 +211,7 @@ fn prepare(
     Ok((trainer, evaluator))
 }
 
-/// Plans the losses of the validation images, if they are asked for.
+/// Plans the losses of the validation images, if requested.
 ///
 /// # Errors
 /// As for [`ValidationLoss::new`].
@@ -228,11 +227,11 @@ fn validation(
     ValidationLoss::new(config, evaluator, classes, backend, state).map(Some)
 }
 
-/// Reads the data itself, for the first time if the run is timed: what it is evaluated against,
-/// and the identities of both data sets, side by side. Warns of images that both have.
+/// Reads the data itself, for the first time if the run is timed: the ground truth, and the
+/// identities of both data sets, in parallel. Warns about images that occur in both.
 ///
 /// # Errors
-/// Damaged data; annotations that are no masks.
+/// Damaged data; annotations that are not masks.
 fn read(
     config: &Config,
     options: &SessionOptions,
@@ -257,7 +256,7 @@ fn read(
     truth.map(|()| identities)
 }
 
-/// This rank's part of each step.
+/// This rank's share of each step.
 ///
 /// # Errors
 /// Ranks that cannot share a batch.
@@ -272,7 +271,7 @@ fn division(config: &Config, options: &SessionOptions) -> Result<Division, Engin
 /// Only scores can end a run early.
 fn check_scored(config: &Config) -> Result<(), EngineError> {
     let (train, data) = (&config.train, &config.data);
-    // A config without any data is refused for that.
+    // A config without any data is rejected for that reason.
     let trains = data.train_store.is_some() || data.train_annotations.is_some();
     let trains = trains || !data.train.is_empty();
     let (key, none) = match train {
@@ -290,7 +289,7 @@ fn check_scored(config: &Config) -> Result<(), EngineError> {
     )))
 }
 
-/// Gives the validation data the classes of the training data, of which it may lack some.
+/// Assigns the classes of the training data to the validation data, which may lack some.
 fn match_classes(train: &DataSet, val: &mut DataSet) -> Result<(), EngineError> {
     if train.categories() == val.categories() || val.take_classes(&train.categories()) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Steps on the CPU: begin runs a step to completion.
+//! Steps on the CPU: `begin` runs a step to completion.
 
 use crate::config::Train;
 use graph::exec::device::Prepared;
@@ -21,9 +21,9 @@ pub(in crate::train) struct CpuSteps {
     shapes: Vec<StepPrograms>,
     loss_names: Vec<&'static str>,
     division: Division,
-    /// True if steps keep statistics of parameters.
+    /// True if steps output statistics of parameters.
     has_stats: bool,
-    /// Counts of right predictions in the step so far; `None` unless steps keep them.
+    /// Counts of correct predictions in the step so far; `None` unless steps output them.
     counts: Option<Vec<f64>>,
     /// The program of the last pass.
     ran: usize,
@@ -77,7 +77,7 @@ impl Steps for CpuSteps {
         let executor = &mut self.executors[program];
         copy_inputs(executor, &batch.slot)?;
         let state = state.host_mut();
-        // Inside the pool, so that an op's parallel loops start without a thread hand-off.
+        // Inside the pool, so that an op's parallel loops start without switching threads.
         rayon::scope(|_| executor.run(state));
         if let Some(fault) = self.division.group.fault() {
             return Err(EngineError::RankLost(fault));

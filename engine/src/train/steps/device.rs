@@ -106,7 +106,7 @@ impl Steps for DeviceSteps {
         self.ran = program;
         self.weights.push_back(batch.weight);
         self.copied.push_back((step, batch));
-        // Staging the inputs has waited for the micro-step before the last.
+        // Staging the inputs has waited for the micro-step before the last one.
         let free = self.copied.front().is_some_and(|(step, _)| executor.is_done(*step));
         Ok(if free { self.copied.pop_front().map(|(_, batch)| batch) } else { None })
     }
@@ -130,7 +130,7 @@ impl Steps for DeviceSteps {
             self.executor.until_done(self.measured)?;
             let row = self.layout.split(&self.row(place));
             let Some(weight) = self.weights.pop_front() else { panic!("no step was begun") };
-            // A sum over ranks is of losses that are weighted already.
+            // All-reduced losses are already weighted.
             let weight = if self.layout.is_summed { 1.0 } else { weight };
             passes.push((weight, row.losses.clone()));
             add_counts(&mut counts, row.counts.iter().map(|count| f64::from(*count)));
@@ -171,10 +171,10 @@ impl Steps for DeviceSteps {
     }
 }
 
-/// The means over `parts` parts of the losses of passes of these weights.
+/// The means over `parts` parts of the losses of passes with these weights.
 fn mean(passes: &[(f32, Losses)], parts: usize) -> Losses {
     let parts = parts as f32;
-    // A weight of 1 leaves the bits as they are.
+    // A weight of 1 does not change the value.
     let weighted = |i: usize| passes.iter().map(move |(weight, of)| weight * of[i].1);
     let names = passes[0].1.iter().map(|(name, _)| *name);
     names.enumerate().map(|(i, name)| (name, weighted(i).sum::<f32>() / parts)).collect()

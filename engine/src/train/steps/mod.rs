@@ -28,16 +28,16 @@ pub(super) struct Measured {
     /// Norm of the gradients without the loss scale.
     pub(super) grad_norm: f32,
     pub(super) applied: bool,
-    /// True if a rank was asked to stop.
+    /// True if a rank was requested to stop.
     pub(super) stop: bool,
-    /// Statistics of each trained parameter, if they are asked for.
+    /// Statistics of each trained parameter, if requested.
     pub(super) parameters: Vec<ParameterStats>,
-    /// Counts of right predictions over the passes of this rank, if they are asked for.
+    /// Counts of correct predictions over the passes of this rank, if requested.
     pub(super) counts: Vec<f64>,
 }
 
-/// Submits a step of a program to a device, as [`DeviceExecutor::submit`] does; it may inspect or
-/// time the step, and runs exactly one.
+/// Submits a step of a program to a device, like [`DeviceExecutor::submit`]; it may inspect or time
+/// the step, and must run exactly one.
 pub type Submit<'a> = dyn FnMut(&mut DeviceExecutor, usize) -> Result<(), GraphError> + 'a;
 
 /// Runs training steps in order.
@@ -45,14 +45,14 @@ pub(super) trait Steps: Debug + Send {
     /// Steps that may be in flight before the oldest is measured.
     fn depth(&self) -> usize;
 
-    /// Begins a pass. Returns a batch whose slot may be refilled, if there is one.
+    /// Starts a pass. Returns a batch whose slot may be refilled, if there is one.
     fn begin(&mut self, batch: Batch, state: &mut ModelState)
     -> Result<Option<Batch>, EngineError>;
 
-    /// Begins a pass through the caller's `submit`.
+    /// Starts a pass through the caller's `submit`.
     ///
     /// # Errors
-    /// As for [`Self::begin`]; [`EngineError::Usage`] on the CPU, which has no other way.
+    /// As for [`Self::begin`]; [`EngineError::Usage`] on the CPU, which does not support it.
     fn begin_by(
         &mut self,
         batch: Batch,
@@ -74,8 +74,8 @@ pub(super) trait Steps: Debug + Send {
     /// Waits for the oldest step that has not been measured yet, and returns it.
     fn measure(&mut self) -> Result<Measured, EngineError>;
 
-    /// The floats of the last pass that are kept under `prefix` and a name that fits `pattern`, by
-    /// this name. Waits for the pass.
+    /// The float outputs of the last pass under `prefix` and a name that matches `pattern`, by this
+    /// name. Waits for the pass.
     ///
     /// # Errors
     /// Device errors.
@@ -134,14 +134,14 @@ pub(super) fn measured(
     Measured { losses, lr, loss_scale, grad_norm, applied, stop, parameters, counts }
 }
 
-/// The names that a program keeps under `prefix` and that fit `pattern`, without the prefix.
+/// The output names of a program under `prefix` that match `pattern`, without the prefix.
 fn kept_names<'a>(program: &'a Program, prefix: &str, pattern: &str) -> Vec<&'a str> {
     let names = program.kept_names().into_iter();
     let names = names.filter_map(|(name, _)| name.strip_prefix(prefix));
     names.filter(|name| matches(pattern, name)).collect()
 }
 
-/// Adds the counts of a pass to those of the passes before it.
+/// Adds the counts of a pass to those of earlier passes.
 fn add_counts(counts: &mut Vec<f64>, of_pass: impl ExactSizeIterator<Item = f64>) {
     counts.resize(of_pass.len(), 0.0);
     counts.iter_mut().zip(of_pass).for_each(|(count, of_pass)| *count += of_pass);

@@ -1,4 +1,4 @@
-//! Steps in flight when something fails.
+//! Steps in flight at the time of a failure.
 
 use super::super::feed::Batch;
 use super::super::steps::Measured;
@@ -59,7 +59,7 @@ fn fragile() -> Trainer {
     trainer
 }
 
-/// Steps that began before the bad one are reported first, each once, then the reason for the end.
+/// Steps before the failed one are reported first, each once, then the error.
 #[test]
 fn a_step_that_cannot_begin_hides_none_before_it() {
     let mut trainer = fragile();
@@ -72,7 +72,7 @@ fn a_step_that_cannot_begin_hides_none_before_it() {
     assert_eq!((trainer.steps_done(), trainer.in_flight()), (3, 0));
 }
 
-/// No step begins beyond the one that something else follows.
+/// No step begins beyond a step with a following action.
 #[test]
 fn nothing_is_in_flight_at_a_stop() {
     let mut trainer = fragile();
@@ -84,8 +84,8 @@ fn nothing_is_in_flight_at_a_stop() {
     assert_eq!(flights, [1, 0, 0], "a stop that has passed means one step more");
 }
 
-/// Padded shapes and kinds of pass take turns in one arena, as large as the largest plan, and read
-/// nothing there that they did not write.
+/// Padded shapes and kinds of pass alternate in one arena, as large as the largest plan, and never
+/// read values that they did not write.
 #[test]
 fn all_programs_share_one_arena() {
     let (_folder, config, mut data) = micro(Split::Train, &["train.batch_size=4"]);

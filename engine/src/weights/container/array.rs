@@ -11,14 +11,14 @@ pub(super) enum Element {
     F64,
     F16,
     Bf16,
-    /// No floating-point number of this many bytes: such tensors are only skipped.
+    /// Not a floating-point type, with this many bytes: such tensors are only skipped.
     Other {
         bytes: usize,
     },
 }
 
 impl Element {
-    /// Bytes of one.
+    /// Bytes per element.
     pub(super) fn bytes(self) -> usize {
         match self {
             Element::F64 => 8,
@@ -35,14 +35,14 @@ pub(super) struct Array<'a> {
     pub(super) element: Element,
     /// The storage, little-endian.
     pub(super) data: Cow<'a, [u8]>,
-    /// First element.
+    /// Index of the first element.
     pub(super) offset: usize,
     pub(super) shape: Vec<usize>,
-    /// Elements from one index to the next, by dimension.
+    /// Strides in elements, by dimension.
     pub(super) strides: Vec<usize>,
 }
 
-/// Strides of an array without gaps, the last index fastest.
+/// Strides of a contiguous array, the last index fastest.
 pub(super) fn contiguous(shape: &[usize]) -> Option<Vec<usize>> {
     let mut strides = vec![1usize; shape.len()];
     for d in (1..shape.len()).rev() {
@@ -51,7 +51,7 @@ pub(super) fn contiguous(shape: &[usize]) -> Option<Vec<usize>> {
     Some(strides)
 }
 
-/// How many values the tensors of a file may have together: shared elements count each time.
+/// Maximum number of values in the tensors of a file: shared elements count each time.
 #[derive(Debug)]
 pub(super) struct Budget {
     left: usize,
@@ -66,10 +66,10 @@ impl Budget {
 }
 
 impl<'a> Array<'a> {
-    /// An array that fills its storage, the first index fastest if it is Fortran's.
+    /// An array that fills its storage, the first index fastest if in Fortran order.
     ///
     /// # Errors
-    /// In words: bytes that are not those of the shape.
+    /// A message: the number of bytes does not match the shape.
     pub(super) fn whole(
         element: Element,
         shape: Vec<usize>,
@@ -94,8 +94,8 @@ impl<'a> Array<'a> {
     /// The values in order, the last index fastest.
     ///
     /// # Errors
-    /// In words, about the tensor `name`: elements beyond its storage, no floating-point numbers,
-    /// an f64 that no f32 equals, or more values than the file can mean.
+    /// A message about the tensor `name`: elements beyond its storage, not floating-point numbers,
+    /// an f64 that f32 cannot represent exactly, or more values than the file can contain.
     pub(super) fn values(&self, name: &str, budget: &mut Budget) -> Result<Vec<f32>, String> {
         let (element, stored) = (self.element, self.data.len() / self.element.bytes());
         if self.shape.len() != self.strides.len() || self.shape.len() > 8 {
@@ -147,8 +147,8 @@ impl<'a> Array<'a> {
         }
     }
 
-    /// The element at a place in the storage; `None` if no f32 equals it. NaN and infinity pass:
-    /// the reader of all files names them.
+    /// The element at an offset of the storage; `None` if f32 cannot represent it. NaN and infinity
+    /// pass: the reader of all files reports them.
     fn value(&self, at: usize) -> Option<f32> {
         let size = self.element.bytes();
         let bytes = &self.data[at * size..][..size];

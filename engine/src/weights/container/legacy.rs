@@ -1,19 +1,19 @@
-//! The format that `torch.save` wrote before PyTorch 1.6: a magic number, a version, facts about
-//! the machine, the state dict, the keys of its storages, then the storages.
+//! The format that `torch.save` wrote before PyTorch 1.6: a magic number, a version, machine
+//! properties, the state dict, the keys of its storages, then the storages.
 
 use std::collections::BTreeMap;
 
 use super::{Values, state_dict, torch};
 use crate::weights::pickle::{self, Id, Node, Pickle};
 
-/// The number that such a file begins with, as a pickle of protocol 2: 0x1950a86a20f9469cfc6c.
+/// The magic number at the start of such a file, as a pickle of protocol 2: 0x1950a86a20f9469cfc6c.
 const MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.";
-/// Version of the form.
+/// Version of the format.
 const VERSION: i128 = 1001;
-/// Bytes of the number of elements before each storage.
+/// Bytes of the element count before each storage.
 const COUNT_BYTES: usize = 8;
 
-/// True if the file begins as one of this format.
+/// True if the file begins like this format.
 pub(super) fn is_legacy(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC)
 }
@@ -21,7 +21,7 @@ pub(super) fn is_legacy(bytes: &[u8]) -> bool {
 /// Tensors by name.
 ///
 /// # Errors
-/// In words: a cut file, one of a big-endian machine, and what is wrong with its pickles or a
+/// A message: a truncated file, one from a big-endian machine, or errors in its pickles or a
 /// tensor.
 pub(super) fn read(bytes: &[u8]) -> Result<BTreeMap<String, Values>, String> {
     let (version, at) = pickle::read(bytes, MAGIC.len())?;
@@ -53,8 +53,8 @@ fn is_little_endian(machine: &Pickle<'_>) -> bool {
     entries.iter().find_map(order).is_none_or(|little| little == Some(1))
 }
 
-/// Bytes of an element of each storage that the pickle names: also of those whose tensors are not
-/// read, as they lie between the others.
+/// Bytes per element of each storage in the pickle, including storages whose tensors are not read,
+/// as they are in between.
 fn element_sizes(object: &Pickle<'_>) -> Result<BTreeMap<String, usize>, String> {
     let mut sizes = BTreeMap::new();
     for id in object.ids().filter(|id| matches!(object.node(*id), Node::Persistent(_))) {
@@ -64,7 +64,7 @@ fn element_sizes(object: &Pickle<'_>) -> Result<BTreeMap<String, usize>, String>
     Ok(sizes)
 }
 
-/// The storages by key: each is a number of elements and the elements.
+/// The storages by key: each is an element count and the elements.
 fn storages<'a>(
     bytes: &'a [u8],
     mut at: usize,

@@ -1,6 +1,6 @@
-//! Files of tensors, by what they begin with: safetensors, PyTorch's archive and its older form,
-//! the pickles of Detectron and detectron2, and NumPy's archive. Each gives names with shapes and
-//! f32 values.
+//! Files of tensors, by their first bytes: safetensors, PyTorch's archive and its older format,
+//! Detectron and detectron2 pickles, and NumPy's archive. Each yields names with shapes and f32
+//! values.
 
 mod array;
 mod legacy;
@@ -18,10 +18,10 @@ pub use tensors::CATEGORIES;
 pub(super) use tensors::safetensors_bytes;
 pub(super) use write::torch_bytes;
 
-/// Shape and values of a tensor, in the layout of PyTorch.
+/// Shape and values of a tensor, in PyTorch's layout.
 pub type Values = (Vec<usize>, Vec<f32>);
 
-/// The form of a file.
+/// The format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Container {
     /// Safetensors.
@@ -36,7 +36,7 @@ pub(super) enum Container {
     Npz,
 }
 
-/// The floating-point tensors of a file, and the classes that it states.
+/// The floating-point tensors of a file, and its stored classes.
 #[derive(Debug)]
 pub(super) struct Contents {
     pub(super) container: Container,
@@ -44,10 +44,10 @@ pub(super) struct Contents {
     pub(super) categories: Option<String>,
 }
 
-/// Reads the tensors of a file. Counters of batch norms are left out: nothing uses them.
+/// Reads the tensors of a file. Counters of batch norms are skipped: nothing uses them.
 ///
 /// # Errors
-/// In words: a file of no known form, a damaged one, or tensors that no f32 holds.
+/// A message: an unknown format, a damaged file, or tensors that f32 cannot represent.
 pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
     let container = container_of(bytes);
     let (tensors, categories) = match container {
@@ -70,9 +70,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<Contents, String> {
     Ok(Contents { container, tensors: unwrapped, categories })
 }
 
-/// Keys under which training scripts and model zoos put the state dict, and names of the modules
-/// that hold the model, which begin the names of its tensors: torchvision's references, detectron2,
-/// Lightning, Detectron, moving averages.
+/// Keys under which training scripts and model zoos store the state dict, and names of modules that
+/// contain the model, which are prefixes of its tensors' names: torchvision's references,
+/// detectron2, Lightning, Detectron, moving averages.
 const HOLDERS: [&str; 18] = [
     "model",
     "state_dict",
@@ -94,7 +94,7 @@ const HOLDERS: [&str; 18] = [
     "teacher",
 ];
 
-/// Modules of PyTorch that wrap others, anywhere in a name.
+/// PyTorch modules that wrap others, anywhere in a name.
 const WRAPPERS: [&str; 4] =
     ["module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"];
 
@@ -106,12 +106,13 @@ fn bare(name: &str) -> String {
     if bare.is_empty() { name.to_string() } else { bare }
 }
 
-/// The form of a file, from its first bytes.
+/// The format of a file, from its first bytes.
 fn container_of(bytes: &[u8]) -> Container {
     const ZIP: &[u8] = b"PK\x03\x04";
-    // A pickle of protocol 0 or 1 has no number: it begins with the mark or dict of its root.
+    // A pickle of protocol 0 or 1 has no version number: it begins with the mark or dict of its
+    // root.
     const PICKLES: [&[u8]; 4] = [b"\x80", b"(dp", b"(d", b"}q"];
-    // A header of safetensors is shorter than 2^56 bytes, and begins with a brace.
+    // A safetensors header is shorter than 2^56 bytes, and begins with a brace.
     if bytes.get(7..9) == Some(b"\0{") {
         Container::Safetensors
     } else if bytes.starts_with(ZIP) {
@@ -125,8 +126,8 @@ fn container_of(bytes: &[u8]) -> Container {
     }
 }
 
-/// True if a tensor is a counter that PyTorch's batch norms store, and no frozen one has, or that
-/// of a moving average of the model.
+/// True if a tensor is a counter: of PyTorch's batch norms, which frozen ones do not have, or of a
+/// moving average of the model.
 fn is_counter(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or(name);
     ["num_batches_tracked", "n_averaged", "initted", "step"].contains(&last)

@@ -1,5 +1,5 @@
-//! NumPy's archive `.npz`: a zip of one file `.npy` for each array, a header in Python's notation
-//! and the elements; `savez` stores them, `savez_compressed` deflates them.
+//! NumPy's archive `.npz`: a zip with one `.npy` file per array, with a header in Python syntax and
+//! the elements; `savez` stores them, `savez_compressed` deflates them.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use super::{Values, zip};
 
 /// Suffix of the entries.
 const SUFFIX: &str = ".npy";
-/// Weights hardly shrink: the entries of a file hold at most this many times its bytes.
+/// Weights hardly compress: the entries of a file may have at most this many times its bytes.
 const MAX_INFLATION: usize = 16;
-/// Bytes that the entries of any file may hold.
+/// Bytes that the entries of any file may have.
 const FREE_BYTES: usize = 1 << 20;
 
-/// True if a zip archive, which begins with the name of its first entry, is one of arrays.
+/// True if a zip archive, which begins with the name of its first entry, contains arrays.
 pub(super) fn is_npz(bytes: &[u8]) -> bool {
     const LENGTH: usize = 26;
     const NAME: usize = 30;
@@ -23,10 +23,10 @@ pub(super) fn is_npz(bytes: &[u8]) -> bool {
     name.is_some_and(|name| name.ends_with(SUFFIX.as_bytes()))
 }
 
-/// Tensors by name; arrays of other than floating-point numbers, which count steps, are left out.
+/// Tensors by name; arrays that are not floating-point, which count steps, are skipped.
 ///
 /// # Errors
-/// In words: a damaged archive or array, an entry that is no array, or big-endian numbers.
+/// A message: a damaged archive or array, an entry that is not an array, or big-endian numbers.
 pub(super) fn read(bytes: &[u8]) -> Result<BTreeMap<String, Values>, String> {
     let most = bytes.len().saturating_mul(MAX_INFLATION).saturating_add(FREE_BYTES);
     let entries = zip::entries(bytes, "NumPy", Some(most))?;
@@ -46,11 +46,11 @@ pub(super) fn read(bytes: &[u8]) -> Result<BTreeMap<String, Values>, String> {
     Ok(tensors)
 }
 
-/// The array in a file `.npy`: magic, version, length of the header, header, elements.
+/// The array in a `.npy` file: magic, version, length of the header, header, elements.
 fn array(content: &[u8]) -> Result<Array<'_>, String> {
     let fault = || "it is not a complete NumPy array".to_string();
     let (magic, rest) = content.split_at_checked(8).ok_or_else(fault)?;
-    // One byte of the major version, one of the minor one.
+    // One byte for the major version, one for the minor version.
     let length_bytes = match magic {
         b"\x93NUMPY\x01\x00" => 2,
         b"\x93NUMPY\x02\x00" | b"\x93NUMPY\x03\x00" => 4,
@@ -64,7 +64,7 @@ fn array(content: &[u8]) -> Result<Array<'_>, String> {
     Array::whole(element, shape, is_fortran, data.into())
 }
 
-/// Element type, order of the indices and shape that a header states, such as
+/// Element type, index order and shape in a header, such as
 /// `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }`.
 fn described(header: &str) -> Result<(Element, bool, Vec<usize>), String> {
     let fault = || format!("it has a malformed header: {}", header.trim().escape_debug());

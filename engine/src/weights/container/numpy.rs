@@ -1,4 +1,4 @@
-//! NumPy's arrays in the pickles of Detectron (Python 2) and detectron2 (Python 3).
+//! NumPy arrays in Detectron (Python 2) and detectron2 (Python 3) pickles.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use crate::weights::pickle::{self, Id, Pickle};
 /// Tensors by name.
 ///
 /// # Errors
-/// In words: the fault of the pickle or an array.
+/// A message: the error in the pickle or an array.
 pub(super) fn read(bytes: &[u8]) -> Result<BTreeMap<String, Values>, String> {
     let (pickle, _) = pickle::read(bytes, 0)?;
     state_dict::tensors(&pickle, bytes.len(), |value| array(&pickle, value))
 }
 
-/// The array that a value stands for; `None` if it is none.
+/// The array that a value represents; `None` if it is not an array.
 fn array<'a>(pickle: &'a Pickle<'_>, value: Id) -> Result<Option<Array<'a>>, String> {
     let fault = || "it is a malformed array".to_string();
     let (dtype, shape, is_fortran, data) = match pickle.class(value) {
@@ -42,7 +42,7 @@ fn array<'a>(pickle: &'a Pickle<'_>, value: Id) -> Result<Option<Array<'a>>, Str
     Array::whole(element, shape, is_fortran, data).map(Some)
 }
 
-/// The element type that a pickled dtype means: its name, then (version, byte order, ..).
+/// The element type of a pickled dtype: its name, then (version, byte order, ..).
 fn element(pickle: &Pickle<'_>, dtype: Id) -> Result<Element, String> {
     let fault = || "it has a malformed dtype".to_string();
     if pickle.class(dtype) != Some(("numpy", "dtype")) {
@@ -51,11 +51,11 @@ fn element(pickle: &Pickle<'_>, dtype: Id) -> Result<Element, String> {
     let name = pickle.args(dtype).and_then(|args| pickle.text(*args.first()?)).ok_or_else(fault)?;
     let state = pickle.state(dtype).unwrap_or_default();
     let order = state.get(1).and_then(|order| pickle.text(*order)).unwrap_or_else(|| "<".into());
-    // The name may have an order of its own, `|` where one byte has none.
+    // The name may have its own byte order, `|` for a single byte.
     element_named(&format!("{order}{}", name.trim_start_matches(['<', '|', '='])))
 }
 
-/// The element type that a name such as `<f4` means.
+/// The element type for a name such as `<f4`.
 pub(super) fn element_named(name: &str) -> Result<Element, String> {
     if name.starts_with('>') {
         return Err("it is big-endian: save it with little-endian numbers".into());

@@ -1,4 +1,4 @@
-//! The dict of tensors inside a pickle, from under what wraps it.
+//! The dict of tensors inside a pickle, without its wrappers.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use super::array::{Array, Budget};
 use super::{HOLDERS, Values, is_counter};
 use crate::weights::pickle::{Id, Pickle};
 
-/// Tensors by name, and how to read each: `array` gives what a value stands for, or `None` if it is
-/// no tensor.
+/// Tensors by name, and how to read each: `array` returns the tensor that a value represents, or
+/// `None` if it is not a tensor.
 ///
 /// # Errors
-/// In words: no dict, names that are none or given twice, and what `array` says.
+/// A message: no dict, invalid or duplicate names, or the error of `array`.
 pub(super) fn tensors<'a>(
     pickle: &Pickle<'_>,
     file_bytes: usize,
@@ -21,7 +21,7 @@ pub(super) fn tensors<'a>(
     let mut tensors = BTreeMap::new();
     for (name, value) in entries {
         let name = name.as_str();
-        // PyTorch's counters, and the momenta that Caffe2's solver kept.
+        // PyTorch's counters, and momenta saved by Caffe2's solver.
         if is_counter(name) || name.ends_with("_momentum") {
             continue;
         }
@@ -51,7 +51,7 @@ fn state_dict(pickle: &Pickle<'_>) -> Result<Vec<(String, Id)>, String> {
         };
         entries.into_iter().map(|(key, value)| Ok((name(key)?, value))).collect()
     };
-    // Each at most once: a dict that wraps itself has no end.
+    // Each at most once: a dict that contains itself would never end.
     for _ in HOLDERS {
         let entries = named(dict)?;
         let inner = HOLDERS.iter().find_map(|holder| {

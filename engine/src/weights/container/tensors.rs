@@ -9,17 +9,17 @@ use serde_json::json;
 use super::array::{Array, Budget, Element};
 use super::{Values, is_counter};
 
-/// Key in the header's metadata of the classes, as JSON: name and COCO id of each, from class 1; a
-/// class without a category has null for its name.
+/// Key of the classes in the header's metadata, as JSON: name and COCO id of each, from class 1; a
+/// class without a category has null as its name.
 pub const CATEGORIES: &str = "onegraph.categories";
 
 /// Bytes of the header's length, and its alignment.
 const LENGTH_BYTES: usize = 8;
 
-/// Tensors by name, and the classes that the file states.
+/// Tensors by name, and the classes stored in the file.
 ///
 /// # Errors
-/// In words: a damaged file, or a tensor that is not of floating-point numbers.
+/// A message: a damaged file, or a tensor that is not floating-point.
 pub(super) fn read(bytes: &[u8]) -> Result<(BTreeMap<String, Values>, Option<String>), String> {
     let file = SafeTensors::deserialize(bytes)
         .map_err(|e| format!("it is not a complete safetensors file: {e}"))?;
@@ -45,7 +45,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(BTreeMap<String, Values>, Option<Str
     Ok((tensors, stated.cloned()))
 }
 
-/// Tensors as the bytes of a file whose header states `categories`, in JSON.
+/// Tensors as the bytes of a file whose header contains `categories`, in JSON.
 ///
 /// # Errors
 /// Errors of the safetensors writer; none in practice.
@@ -65,8 +65,8 @@ pub(in crate::weights) fn safetensors_bytes(
     Ok(with_metadata(&bytes, categories))
 }
 
-/// Puts the metadata at the head of a file's header. The crate would write it in an order that
-/// changes from run to run, and the same state must give the same bytes.
+/// Inserts the metadata at the start of a file's header. The crate would write it in an order that
+/// changes from run to run, but the same state must give the same bytes.
 fn with_metadata(file: &[u8], categories: Option<&str>) -> Vec<u8> {
     let (length, rest) = file.split_at(LENGTH_BYTES);
     let length = length.iter().rev().fold(0, |length, byte| length << 8 | usize::from(*byte));

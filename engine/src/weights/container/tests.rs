@@ -1,7 +1,7 @@
-//! Files as PyTorch, NumPy and Python 2 write them, and broken ones.
+//! Files as written by PyTorch, NumPy and Python 2, and broken ones.
 //!
-//! `fixtures` holds what `tests/interchange/make_fixtures.py` wrote with PyTorch and NumPy: element
-//! i of each tensor is (i - 3) / 4, in the order of its storage.
+//! `fixtures` contains files written by `tests/interchange/make_fixtures.py` with PyTorch and
+//! NumPy: element i of each tensor is (i - 3) / 4, in the order of its storage.
 
 use std::io::{Cursor, Write};
 
@@ -14,8 +14,8 @@ use super::{Container, Contents, Values, read, safetensors_bytes};
 const ZIP: &[u8] = include_bytes!("fixtures/zip.pth");
 const LEGACY: &[u8] = include_bytes!("fixtures/legacy.pth");
 const CHECKPOINT: &[u8] = include_bytes!("fixtures/checkpoint.pth");
-/// As cPickle of Python 2 wrote Detectron's files, whose names and data are `str`, and as Python 3
-/// wrote detectron2's in protocol 3, opcode by opcode.
+/// Files as written by Python 2's cPickle for Detectron, whose names and data are `str`, and by
+/// Python 3 for detectron2 in protocol 3, opcode by opcode.
 const PYTHONS: [&[u8]; 2] =
     [include_bytes!("fixtures/python_2.pkl"), include_bytes!("fixtures/python_3.pkl")];
 const NUMPY: [&[u8]; 4] = [
@@ -36,7 +36,7 @@ fn tensor(contents: &Contents, name: &str) -> Values {
     contents.tensors.get(name).unwrap_or_else(|| panic!("{name}: {contents:?}")).clone()
 }
 
-/// Elements of the fixtures at these places.
+/// Elements of the fixtures at these indices.
 fn at<const N: usize>(places: [i32; N]) -> Vec<f32> {
     places.map(|i| (i - 3) as f32 / 4.0).to_vec()
 }
@@ -90,7 +90,7 @@ fn numpys_arrays_are_read_from_pickles_of_every_protocol_and_archives() {
     }
     for contents in PYTHONS.map(|bytes| read(bytes).unwrap()) {
         assert_eq!(tensor(&contents, "conv1_w"), (vec![3], vec![0.5, -2.0, 1e-40]));
-        // The type of the second array refers to the first's; 700 bytes have another kind of count.
+        // The type of the second array refers to the first's; 700 bytes use another length opcode.
         let long = (vec![175], (0u8..175).map(f32::from).collect());
         assert_eq!(tensor(&contents, "conv1_b"), long);
     }
@@ -209,7 +209,7 @@ fn entry(storage: &str, offset: u8, size: u8, stride: u8) -> Vec<u8> {
     .concat()
 }
 
-/// An archive of PyTorch with a dict of these entries and the storage 0 with 1 and 2.
+/// A PyTorch archive with a dict of these entries and the storage 0 with 1 and 2.
 fn of_entries(entries: &[Vec<u8>]) -> Vec<u8> {
     let pickle = [b"\x80\x02}", entries.concat().as_slice(), b"."].concat();
     let data = [1.0f32.to_le_bytes(), 2.0f32.to_le_bytes()].concat();
@@ -220,7 +220,7 @@ fn one_tensor(storage: &str, offset: u8, size: u8, stride: u8) -> Vec<u8> {
     of_entries(&[entry(storage, offset, size, stride)])
 }
 
-/// An archive whose headers say that its entries are deflated.
+/// An archive whose headers declare its entries as deflated.
 fn deflated(mut archive: Vec<u8>) -> Vec<u8> {
     for at in 0..archive.len() - 12 {
         match &archive[at..at + 4] {
@@ -338,7 +338,7 @@ fn safetensors_hold_floats_that_are_all_there() {
     }
 }
 
-/// A dict of many names for one storage means more values than its file has bytes.
+/// A dict with many names for one storage has more values than its file has bytes.
 #[test]
 fn many_tensors_of_one_storage_do_not_fill_the_memory() {
     let mut pickle = b"\x80\x02}(".to_vec();

@@ -1,14 +1,14 @@
-//! Tensors in the pickles of PyTorch: views of storages that lie outside of the pickle.
+//! Tensors in PyTorch pickles: views of storages outside of the pickle.
 
 use std::borrow::Cow;
 
 use super::array::{Array, Element};
 use crate::weights::pickle::{Id, Node, Pickle};
 
-/// Parameters around parameters.
+/// Maximum nesting of parameters in parameters.
 const MAX_WRAPPED: usize = 4;
 
-/// A storage as the pickle names it.
+/// A storage as referenced in the pickle.
 #[derive(Debug)]
 pub(super) struct Storage {
     pub(super) key: String,
@@ -17,10 +17,11 @@ pub(super) struct Storage {
     pub(super) count: usize,
 }
 
-/// The tensor that a value stands for; `None` if it is none. `stored` gives the bytes of a storage.
+/// The tensor that a value represents; `None` if it is not a tensor. `stored` returns the bytes of
+/// a storage.
 ///
 /// # Errors
-/// In words: a storage that does not exist or is of another length, a malformed tensor.
+/// A message: a storage that does not exist or has another length, a malformed tensor.
 pub(super) fn array<'a>(
     pickle: &Pickle<'_>,
     value: Id,
@@ -63,7 +64,7 @@ pub(super) fn array<'a>(
     Err("it is a parameter of parameters".into())
 }
 
-/// The storage that a persistent id names: ("storage", type, key, location, count, ..).
+/// The storage of a persistent id: ("storage", type, key, location, count, ..).
 pub(super) fn storage(pickle: &Pickle<'_>, place: Id) -> Result<Storage, String> {
     let fault = || "its storage has a malformed name".to_string();
     let Node::Persistent(id) = pickle.node(place) else { return Err(fault()) };
@@ -74,7 +75,7 @@ pub(super) fn storage(pickle: &Pickle<'_>, place: Id) -> Result<Storage, String>
     if pickle.text(*tag).as_deref() != Some("storage") {
         return Err(fault());
     }
-    // Storages that are parts of others went out of use with PyTorch 0.4.
+    // Storages that are views of others are not used since PyTorch 0.4.
     if rest.iter().any(|view| !matches!(pickle.node(*view), Node::None)) {
         return Err(
             "its storage is a part of another: save it again with PyTorch 1 or later".into()

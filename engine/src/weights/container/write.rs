@@ -1,4 +1,4 @@
-//! Tensors as the archive that `torch.load(weights_only=True)` reads.
+//! Tensors as an archive for `torch.load(weights_only=True)`.
 
 use std::io::{Cursor, Write};
 
@@ -9,16 +9,16 @@ use super::Values;
 use super::array::contiguous;
 use super::zip::CATEGORIES_ENTRY;
 
-/// Folder of all entries; PyTorch names it after the file, and reads any.
+/// Folder of all entries; PyTorch names it after the file, and reads any name.
 const FOLDER: &str = "archive";
 /// Alignment of the storages, as PyTorch's.
 const ALIGNMENT: u16 = 64;
 
-/// Tensors in this order as a state dict: a pickle, and one storage for each; the classes, in JSON,
-/// lie next to it.
+/// Tensors in this order as a state dict: a pickle, and one storage per tensor; the classes, in
+/// JSON, are a separate entry.
 ///
 /// # Errors
-/// In words, of the zip writer; none in practice.
+/// A message from the zip writer; none in practice.
 pub(in crate::weights) fn torch_bytes(
     tensors: &[(String, Values)],
     categories: Option<&str>,
@@ -46,20 +46,20 @@ pub(in crate::weights) fn torch_bytes(
     Ok(written.into_inner())
 }
 
-/// The pickle of a dict of tensors, each in a storage of its own, in protocol 2, which all versions
-/// of PyTorch read.
+/// The pickle of a dict of tensors, each with its own storage, in protocol 2, which all versions of
+/// PyTorch read.
 fn state_dict(tensors: &[(String, Values)]) -> Vec<u8> {
     let mut pickle = b"\x80\x02}(".to_vec();
     for (key, (name, (shape, values))) in tensors.iter().enumerate() {
         text(&mut pickle, name);
-        // A function and its arguments, of which the first is the storage's name.
+        // A function and its arguments; the first argument is the storage's name.
         pickle.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");
         text(&mut pickle, "storage");
         pickle.extend(b"ctorch\nFloatStorage\n");
         text(&mut pickle, &key.to_string());
         text(&mut pickle, "cpu");
         count(&mut pickle, values.len());
-        // The storage lies outside of the pickle; then the first element, shape and strides.
+        // The storage is outside of the pickle; then the first element, shape and strides.
         pickle.extend(b"tQ");
         count(&mut pickle, 0);
         for counts in [shape, &contiguous(shape).unwrap_or_default()] {
@@ -67,7 +67,7 @@ fn state_dict(tensors: &[(String, Values)]) -> Vec<u8> {
             counts.iter().for_each(|value| count(&mut pickle, *value));
             pickle.push(b't');
         }
-        // No gradient, and no hooks: an `OrderedDict` of nothing.
+        // No gradient, and no hooks: an empty `OrderedDict`.
         pickle.extend(b"\x89ccollections\nOrderedDict\n(tRtR");
     }
     pickle.extend(b"u.");
@@ -80,7 +80,7 @@ fn text(pickle: &mut Vec<u8>, text: &str) {
     pickle.extend(text.as_bytes());
 }
 
-/// A whole number of nine bytes, eight and a sign.
+/// An integer of nine bytes: eight and a sign.
 fn count(pickle: &mut Vec<u8>, value: usize) {
     pickle.extend([0x8a, 9]);
     pickle.extend((value as u64).to_le_bytes());

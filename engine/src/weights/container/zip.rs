@@ -1,5 +1,5 @@
-//! Zip archives: that of `torch.save`, a pickle and one stored file for each storage, and the
-//! entries of any.
+//! Zip archives: those of `torch.save`, a pickle and one stored file per storage, and the entries
+//! of any archive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Cursor, Read};
@@ -9,14 +9,14 @@ use zip::{CompressionMethod, ZipArchive};
 use super::{Values, state_dict, torch};
 use crate::weights::pickle;
 
-/// Entry next to PyTorch's own in which an export states its classes; PyTorch takes no notice.
+/// Entry next to PyTorch's own with the classes of an export; PyTorch ignores it.
 pub(super) const CATEGORIES_ENTRY: &str = "onegraph.categories";
 
-/// Tensors by name, and the classes that an export of ours states.
+/// Tensors by name, and the classes stored in onegraph's exports.
 ///
 /// # Errors
-/// In words: a damaged or compressed archive, a program instead of weights, and what is wrong with
-/// its pickle or a tensor.
+/// A message: a damaged or compressed archive, a program instead of weights, or errors in its
+/// pickle or a tensor.
 pub(super) fn read(bytes: &[u8]) -> Result<(BTreeMap<String, Values>, Option<String>), String> {
     let entries = in_one_folder(entries(bytes, "PyTorch", None)?)?;
     let find = |name: &str| entries.get(name).map(Vec::as_slice);
@@ -42,7 +42,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<(BTreeMap<String, Values>, Option<Str
     Ok((tensors, categories))
 }
 
-/// Entries under their names without the folder that all share.
+/// Entries under their names without the common folder.
 fn in_one_folder(all: Vec<(String, Vec<u8>)>) -> Result<BTreeMap<String, Vec<u8>>, String> {
     let mut entries = BTreeMap::new();
     let mut folders = BTreeSet::new();
@@ -59,11 +59,11 @@ fn in_one_folder(all: Vec<(String, Vec<u8>)>) -> Result<BTreeMap<String, Vec<u8>
     Ok(entries)
 }
 
-/// Names and contents of the entries of an archive that `writer` wrote; compressed ones may hold
-/// `inflated` bytes together, and are refused if that is none.
+/// Names and contents of the entries of an archive written by `writer`; compressed ones may have
+/// `inflated` bytes in total, and are rejected if it is `None`.
 ///
 /// # Errors
-/// In words: a damaged archive, or one that its writer does not write so.
+/// A message: a damaged archive, or one that its writer would not produce.
 pub(super) fn entries(
     bytes: &[u8],
     writer: &str,
@@ -78,7 +78,7 @@ pub(super) fn entries(
     if archive.has_overlapping_entries().map_err(|e| fault(&e))? {
         return Err(fault(&"its entries overlap"));
     }
-    // Overlaps are refused, so that stored entries together are no longer than the file.
+    // Overlaps are rejected, so that stored entries together are no longer than the file.
     let most = inflated.unwrap_or(bytes.len());
     let (mut entries, mut left) = (Vec::new(), most);
     for index in 0..archive.len() {

@@ -1,4 +1,4 @@
-//! maskrcnn-benchmark's names, in tensors of torchvision's layouts and order of classes.
+//! maskrcnn-benchmark's names, for tensors with torchvision's layouts and class order.
 
 use super::pattern::HERE;
 use super::{PLAIN, Rules};
@@ -22,7 +22,7 @@ pub(super) static RULES: Rules = Rules {
             ("roi_heads.mask_head.*", "roi_heads.mask.feature_extractor.*"),
         ],
     )],
-    // Made from the config.
+    // Computed from the config.
     is_left_out: |name| name.starts_with("rpn.anchor_generator."),
     pixels: [[102.9801, 115.9465, 122.7717], [1.0; 3]],
     like: Some(("mlperf_r50", &[])),

@@ -1,5 +1,5 @@
-//! Caffe2's names of a ResNet, as the two published kinds of `R-50.pkl` have them: `conv1_w`,
-//! `res2_0_branch2a_w`, `fc1000_w`. The norms of Detectron's file are only a scale and a shift,
+//! Caffe2's names of a ResNet, as in both published versions of `R-50.pkl`: `conv1_w`,
+//! `res2_0_branch2a_w`, `fc1000_w`. In Detectron's file norms are only a scale and a shift,
 //! `res_conv1_bn_s` and `_bn_b`; detectron2's copy has their statistics, `res_conv1_bn_gamma`,
 //! `_bn_beta`, `_bn_running_mean` and `_bn_running_var`.
 
@@ -48,8 +48,8 @@ pub(super) static RULES: Rules = Rules {
     ..PLAIN
 };
 
-/// True for the bias of a convolution, which Detectron and detectron2 leave out too: norms follow
-/// all of them.
+/// True for the bias of a convolution, which Detectron and detectron2 skip too: each is followed by
+/// a norm.
 fn is_bias_of_convolution(name: &str) -> bool {
     let names = || Names::of_theirs(RULES.names, RULES.ends, std::iter::empty());
     name.ends_with("_b") && !name.ends_with("_bn_b") && names().ours(name).is_some()
@@ -81,14 +81,14 @@ pub(in crate::weights) fn has_statistics<'a>(mut names: impl Iterator<Item = &'a
     names.any(|name| name.ends_with(VARIANCE))
 }
 
-/// Makes each norm compute what it does in its file, for a model whose norms add `eps` to the
+/// Makes each norm compute the same as in its file, for a model whose norms add `eps` to the
 /// variance.
 ///
-/// Without statistics the scale stays bitwise as it is: mean 0 and variance 1 - `eps`, rounded to
-/// f32. The fold `scale / sqrt(variance + eps)` is exact although the variance is rounded: that
-/// moves the square root by at most 2^-26, and f32 has 2^-25 and more to either side of each
-/// number. With statistics, which are for norms that add [`EPS`], the variance takes up what `eps`
-/// lacks of that.
+/// Without statistics the scale stays bit-identical: mean 0 and variance 1 - `eps`, rounded to f32.
+/// The fold `scale / sqrt(variance + eps)` is exact although the variance is rounded: that moves
+/// the square root by at most 2^-26, and f32 has 2^-25 and more to either side of each number. With
+/// statistics, which are for norms that add [`EPS`], the difference to `eps` is added to the
+/// variance.
 pub(in crate::weights) fn fill_statistics(tensors: &mut BTreeMap<String, Values>, eps: f64) {
     if has_statistics(tensors.keys()) {
         let lacking = (EPS - eps).max(0.0);

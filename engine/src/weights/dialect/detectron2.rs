@@ -1,5 +1,5 @@
-//! detectron2's names of a ResNet, FPN, RPN and the heads, and its order of classes: the background
-//! is the last row of the classifier, and has none in the predictors of boxes and masks.
+//! detectron2's names of a ResNet, FPN, RPN and the heads, and its class order: the background is
+//! the last row of the classifier, and has no rows in the box and mask predictors.
 
 use super::pattern::HERE;
 use super::{Background, DELTAS, Difference, MASKS, PLAIN, Rules};
@@ -8,7 +8,7 @@ use crate::config::{
     ResizeRounding, StrideRule,
 };
 
-/// Tensors that detectron2 stores and makes from its config.
+/// Tensors that detectron2 stores and computes from its config.
 const CONSTANTS: [&str; 3] = ["pixel_mean", "pixel_std", "proposal_generator.anchor_generator."];
 
 pub(super) static RULES: Rules = Rules {
@@ -21,7 +21,8 @@ pub(super) static RULES: Rules = Rules {
         "res2.0.",
     ],
     names: &[
-        // The body by itself in a detector, below a pyramid, and alone in a file.
+        // The backbone by itself in a detector, below a pyramid, and as the only contents of a
+        // file.
         (
             &[
                 ("backbone.body.", "backbone.", "backbone.fpn."),
@@ -32,7 +33,7 @@ pub(super) static RULES: Rules = Rules {
         ),
         (
             &[
-                // The last stage, where RoIs run through it.
+                // The last stage, if RoIs run through it.
                 ("backbone.body.layer4.", "roi_heads.res5.", "roi_heads.box_head"),
                 ("backbone.body.layer{1}.", "backbone.res{2}.", "backbone.fpn."),
                 ("backbone.body.layer{1}.", "backbone.bottom_up.res{2}.", ""),
@@ -45,7 +46,7 @@ pub(super) static RULES: Rules = Rules {
                 ("{0}.downsample.1", "{0}.shortcut.norm"),
             ],
         ),
-        // A cascade numbers all its stages, we the further ones.
+        // A cascade numbers all its stages, onegraph only the further ones.
         (
             &[
                 ("roi_heads.box_head.", "roi_heads.box_head.", "roi_heads.box_head_stage"),
@@ -66,7 +67,7 @@ pub(super) static RULES: Rules = Rules {
             ],
             &[("cls_score", "cls_score"), ("bbox_pred", "bbox_pred")],
         ),
-        // A convolution has a number only beside another.
+        // A convolution has a number only if there are several.
         (
             &[("rpn.head.", "proposal_generator.rpn_head.", "rpn.head.conv.1.")],
             &[("conv.0.0", "conv")],
@@ -85,7 +86,7 @@ pub(super) static RULES: Rules = Rules {
                 ("roi_heads.mask_head.{0}.1", "roi_heads.mask_head.mask_fcn{1}.norm"),
                 ("roi_heads.mask_predictor.conv5_mask", "roi_heads.mask_head.deconv"),
                 ("roi_heads.mask_predictor.mask_fcn_logits", "roi_heads.mask_head.predictor"),
-                // Ours count the ReLUs too.
+                // onegraph's numbers count the ReLUs too.
                 ("roi_heads.keypoint_head.{0,2}", "roi_heads.keypoint_head.conv_fcn{1}"),
                 (
                     "roi_heads.keypoint_predictor.kps_score_lowres",
@@ -106,7 +107,7 @@ pub(super) static RULES: Rules = Rules {
     ..PLAIN
 };
 
-/// Groups of its group norms.
+/// Number of groups of its group norms.
 const GROUPS: usize = 32;
 
 fn lacks(config: &Config) -> Vec<Difference> {
@@ -152,7 +153,7 @@ fn lacks(config: &Config) -> Vec<Difference> {
     ]
 }
 
-/// Settings for detectron2's config, in its own keys, so that it shares the rest of a model.
+/// Settings for detectron2's config, with its own keys, so that it matches the rest of a model.
 pub fn settings(config: &Config, num_classes: usize) -> Vec<String> {
     let (model, input) = (&config.model, &config.input);
     // In 0..255, as detectron2 feeds its images.
@@ -200,7 +201,7 @@ pub fn settings(config: &Config, num_classes: usize) -> Vec<String> {
     settings
 }
 
-/// Settings for what detectron2's defaults lack: norms, and convolutions of the box head and RPN.
+/// Settings beyond detectron2's defaults: norms, and convolutions of the box head and RPN.
 fn layers(model: &Model) -> Vec<String> {
     let (head, mask) = (&model.box_head, &model.mask_head);
     let norm = |kind: NormKind| match kind {
@@ -234,7 +235,7 @@ fn layers(model: &Model) -> Vec<String> {
             [vec![first], model.cascade.box_weights(&model.cascade.box_weight_factors, first)];
         let weights = weights.concat();
         settings.push("MODEL.ROI_HEADS.NAME CascadeROIHeads".into());
-        // Its cascade asserts that this is the first stage's.
+        // Its cascade asserts that this equals the first stage's.
         settings.push(format!("MODEL.ROI_HEADS.IOU_THRESHOLDS [{:?}]", model.roi.fg_iou));
         settings.push(format!("MODEL.ROI_BOX_CASCADE_HEAD.IOUS {ious:?}"));
         settings.push(format!("MODEL.ROI_BOX_CASCADE_HEAD.BBOX_REG_WEIGHTS {weights:?}"));

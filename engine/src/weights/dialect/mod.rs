@@ -1,5 +1,5 @@
-//! Dialects: the names that other projects give to tensors, their layouts, and their rows of
-//! classes; a file each. Our names are torchvision's of today.
+//! Dialects: other projects' tensor names, layouts, and class rows; one file each. onegraph's names
+//! are current torchvision's.
 
 mod benchmark;
 mod detectron;
@@ -18,72 +18,72 @@ use pattern::{Group, Names};
 pub(super) use detectron::{fill_statistics, has_statistics};
 pub use detectron2::settings as detectron2_settings;
 
-/// The constant that torchvision's and detectron2's frozen batch norms add to the variance.
+/// The epsilon that torchvision's and detectron2's frozen batch norms add to the variance.
 pub(crate) const EPS: f64 = 1e-5;
 
-/// The project whose names a file has.
+/// The project whose tensor names a file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// torchvision's, of either generation, and what onegraph writes itself.
+    /// torchvision's, old and new, and onegraph's own files.
     Torchvision,
     /// detectron2's: the background is the last class, and has no rows for boxes and masks.
     Detectron2,
     /// Detectron's and Caffe2's, read for the backbone; Detectron's norms have no statistics.
     Detectron,
-    /// maskrcnn-benchmark's, which torchvision's descend from.
+    /// maskrcnn-benchmark's, the origin of torchvision's.
     Benchmark,
     /// Tensorpack's: TensorFlow's layouts; the background is the first class, and has no rows for
     /// masks.
     Tensorpack,
 }
 
-/// Projects whose files are known by a name; any other file has torchvision's.
+/// Projects whose files are recognised by a name; any other file has torchvision's.
 const MARKED: [Dialect; 4] =
     [Dialect::Detectron, Dialect::Detectron2, Dialect::Benchmark, Dialect::Tensorpack];
 
 /// True if a model has a property that the project's models lack; and the property.
 pub(super) type Difference = (bool, String);
 
-/// Notes on the tensors of a file: of their names by ours, and of the names that were left out.
+/// Notes on the tensors of a file: from their original names by ours, and the skipped names.
 type Notes = fn(&BTreeMap<String, String>, &[String]) -> Result<Vec<String>, String>;
 
-/// A project's tensors, and its models where they differ from others of the same tensors.
+/// A project's tensors, and the properties of its models.
 pub(super) struct Rules {
     /// The project's name.
     name: &'static str,
-    /// Beginnings of names that only this project gives.
+    /// Prefixes of names that only this project uses.
     marks: &'static [&'static str],
     /// Names of modules.
     names: &'static [Group],
-    /// Ends of names behind the module, ours first; without any, both are the last word.
+    /// Suffixes of names after the module, ours first; without any, both are the last word.
     ends: &'static [(&'static str, &'static str)],
-    /// True for a tensor that is no weight, or that the project leaves out itself.
+    /// True for a tensor that is not a weight, or that the project skips itself.
     is_left_out: fn(&str) -> bool,
-    /// Beginnings of names that are refused where no pattern has them, and why.
+    /// Prefixes of names that are rejected unless a pattern matches, and why.
     refused: (&'static [&'static str], &'static str),
-    /// A tensor in torchvision's layout.
+    /// Converts a tensor to torchvision's layout.
     layout: fn(Values) -> Values,
     background: Background,
     notes: Notes,
-    /// Mean and standard deviation of the pixels, 0..255, by the project's defaults.
+    /// Mean and standard deviation of the pixels, 0..255, in the project's defaults.
     pub(super) pixels: [[f32; 3]; 2],
-    /// The preset with the conventions of the project's models, and keys that change it.
+    /// The preset with the conventions of the project's models, and overrides of it.
     pub(super) like: Option<(&'static str, &'static [&'static str])>,
-    /// Properties that no model of the project has, beside those that none of any project has.
+    /// Properties that no model of the project has, in addition to those that no other project has.
     pub(super) lacks: fn(&Config) -> Vec<Difference>,
 }
 
-/// Where a project's models have the background.
+/// The position of the background in a project's models.
 struct Background {
-    /// The last row of the classifier; else the first one, as here.
+    /// In the last row of the classifier; else in the first one, as here.
     is_last: bool,
-    /// Predictors without rows for it, and how many they have for each class.
+    /// Predictors without rows for it, and their rows per class.
     lacking: &'static [(&'static str, usize)],
     /// The note on the rows that are added.
     note: &'static str,
 }
 
-/// A project whose tensors are as torchvision's.
+/// A project whose tensors equal torchvision's.
 const PLAIN: Rules = Rules {
     name: "torchvision",
     marks: &[],
@@ -94,14 +94,14 @@ const PLAIN: Rules = Rules {
     layout: |values| values,
     background: Background { is_last: false, lacking: &[], note: "" },
     notes: |_, _| Ok(vec![]),
-    // Blue first.
+    // BGR order.
     pixels: [[103.53, 116.28, 123.675], [1.0; 3]],
     like: None,
     lacks: |_| vec![],
 };
 
 const CLASSIFIER: &str = "roi_heads.box_predictor.cls_score.";
-/// The deltas of boxes, four for each class or for all.
+/// The box deltas, four per class or class-agnostic.
 const DELTAS: &str = "roi_heads.box_predictor.bbox_pred.";
 const MASKS: &str = "roi_heads.mask_predictor.mask_fcn_logits.";
 
@@ -121,14 +121,14 @@ impl Dialect {
         }
     }
 
-    /// The project that gives these names.
+    /// The project that uses these names.
     fn of<'a>(names: impl Iterator<Item = &'a String> + Clone) -> Self {
         let has = |mark: &&str| names.clone().any(|name| name.starts_with(*mark));
         let marked = MARKED.into_iter().find(|dialect| dialect.rules().marks.iter().any(has));
         marked.unwrap_or(Dialect::Torchvision)
     }
 
-    /// Parameters under the project's names, with its rows of the background.
+    /// Parameters under the project's names, with its background rows.
     pub(super) fn export(self, params: Vec<(String, Values)>) -> Vec<(String, Values)> {
         let rules = self.rules();
         let names = Names::of_ours(rules.names, params.iter().map(|(name, _)| name));
@@ -145,8 +145,8 @@ impl Dialect {
 pub(super) struct Translated {
     pub(super) dialect: Dialect,
     pub(super) tensors: BTreeMap<String, Values>,
-    /// Mean and standard deviation of the pixels, 0..255, in the file's order of channels, if it
-    /// has them as detectron2's do.
+    /// Mean and standard deviation of the pixels, 0..255, in the file's channel order, if it has
+    /// them like detectron2.
     pub(super) pixels: Option<[[f32; 3]; 2]>,
     /// Notes for the user.
     pub(super) notes: Vec<String>,
@@ -155,7 +155,7 @@ pub(super) struct Translated {
 /// Translates the tensors of a file.
 ///
 /// # Errors
-/// In words: a tensor that is there twice, under two names, or rows that are not those of classes.
+/// A message: a tensor that occurs twice, under two names, or rows that do not match the classes.
 pub(super) fn translate(stored: BTreeMap<String, Values>) -> Result<Translated, String> {
     let dialect = Dialect::of(stored.keys());
     let rules = dialect.rules();
@@ -187,13 +187,13 @@ pub(super) fn translate(stored: BTreeMap<String, Values>) -> Result<Translated, 
 }
 
 impl Background {
-    /// Rows for each class in a predictor that has none for the background.
+    /// Rows per class in a predictor without background rows.
     fn rows(&self, name: &str) -> Option<usize> {
         let found = self.lacking.iter().find(|(predictor, _)| name.starts_with(predictor));
         found.map(|(_, rows)| *rows)
     }
 
-    /// Puts the background first, with rows of 0 where the project has none: true if there are any.
+    /// Moves the background first, with rows of 0 if the project has none: true if there are any.
     fn add(
         &self,
         tensors: &mut BTreeMap<String, Values>,
@@ -209,7 +209,7 @@ impl Background {
             if self.is_last && plain.starts_with(CLASSIFIER) {
                 values.rotate_right(row);
             }
-            // Four deltas are those of all classes, but in a plain model of one class.
+            // Four deltas are class-agnostic, except in a plain model with one class.
             let is_shared = shape.first() == Some(&4) && (is_cascade || classes != Some(1));
             if plain.starts_with(DELTAS) && is_shared {
                 continue;
@@ -233,14 +233,14 @@ impl Background {
         Ok(has_added)
     }
 
-    /// The reverse of [`Self::add`], for a tensor of ours.
+    /// The inverse of [`Self::add`], for one of our tensors.
     fn remove(&self, name: &str, (shape, values): &mut Values) {
         let row = values.len() / shape.first().copied().unwrap_or(1).max(1);
         let plain = without_stage(name).unwrap_or_else(|| name.to_string());
         if self.is_last && plain.starts_with(CLASSIFIER) {
             values.rotate_left(row);
         }
-        // Deltas of each class are eight or more: the background has some too.
+        // Per-class deltas are eight or more: the background has some too.
         let is_shared = plain.starts_with(DELTAS) && shape.first() == Some(&4);
         if let (Some(rows), Some(first), false) = (self.rows(&plain), shape.first_mut(), is_shared)
         {

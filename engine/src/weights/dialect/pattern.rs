@@ -1,23 +1,23 @@
-//! Names by patterns: a table that is read in both directions.
+//! Name patterns: a table that is read in both directions.
 
-/// Modules under our name and under theirs. `{n}` is a number that counts from n, `{n,2}` one that
-/// counts in twos, a `*` any end; `{fc}` is a fully connected layer of the box head.
+/// Modules under our name and theirs. `{n}` is a number that counts from n, `{n,2}` one that counts
+/// in twos, a `*` any suffix; `{fc}` is a fully connected layer of the box head.
 pub(super) type Module = (&'static str, &'static str);
 
-/// Where modules are, under our name and theirs, and a beginning of our names: a model with such a
+/// Prefixes of modules, under our name and theirs, and a prefix of our names: a model with such a
 /// name has no module there.
 type Place = (&'static str, &'static str, &'static str);
 
-/// Modules, each at all of the places.
+/// Modules, each at all of the prefixes.
 pub(super) type Group = (&'static [Place], &'static [Module]);
 
-/// Modules with whole names.
+/// Modules with full names.
 pub(super) const HERE: &[Place] = &[("", "", "")];
 
 /// A convolution of the box head under our names.
 const BOX_CONV: &str = "roi_heads.box_head.{0}.0.weight";
 
-/// The names of one file or model: that of a module may depend on its others.
+/// The names of one file or model: a module's name may depend on the others.
 pub(super) struct Names {
     pairs: Vec<(String, String)>,
     ends: &'static [(&'static str, &'static str)],
@@ -36,7 +36,7 @@ impl Names {
         known
     }
 
-    /// The names of a model of ours.
+    /// The names of one of our models.
     pub(super) fn of_ours<'a>(
         groups: &'static [Group],
         names: impl Iterator<Item = &'a String> + Clone,
@@ -47,7 +47,7 @@ impl Names {
         Self { pairs, ends: &[] }
     }
 
-    /// Our name of a tensor, if it has one by a pattern.
+    /// Our name of a tensor, if a pattern matches.
     pub(super) fn ours(&self, name: &str) -> Option<String> {
         // TensorFlow's name of a variable's value.
         let name = name.strip_suffix(":0").unwrap_or(name);
@@ -59,7 +59,7 @@ impl Names {
         found.map(|module| module + end)
     }
 
-    /// Their name of a tensor; ours if it has none by a pattern.
+    /// Their name of a tensor; ours if no pattern matches.
     pub(super) fn theirs(&self, name: &str) -> String {
         let (module, end) = name.split_at(name.rfind('.').unwrap_or(name.len()));
         let found = self.pairs.iter().find_map(|(our, their)| matched(module, our, their));
@@ -72,10 +72,10 @@ fn box_convs(ours: impl Iterator<Item = String>) -> usize {
     ours.filter(|name| matched(name, BOX_CONV, "").is_some()).count()
 }
 
-/// Patterns of whole names, ours first, at the places that are `used`.
+/// Patterns of full names, ours first, at the prefixes that are `used`.
 fn pairs(groups: &[Group], box_convs: usize, used: impl Fn(&str) -> bool) -> Vec<(String, String)> {
-    // Behind convolutions torchvision counts modules: them, the flatten, then each fully connected
-    // layer with its ReLU.
+    // After convolutions torchvision counts modules: the convolutions, the flatten, then each fully
+    // connected layer with its ReLU.
     let fc = match box_convs {
         0 => "fc{6}".to_string(),
         convs => format!("{{{},2}}", convs + 1),
@@ -91,7 +91,7 @@ fn pairs(groups: &[Group], box_convs: usize, used: impl Fn(&str) -> bool) -> Vec
     pairs
 }
 
-/// A name by the pattern `to`, if it is one by `from`.
+/// A name under the pattern `to`, if it matches `from`.
 fn matched(name: &str, from: &str, to: &str) -> Option<String> {
     let (mut rest, mut end, mut indices) = (name, "", Vec::new());
     for (at, piece) in from.split(['{', '}']).enumerate() {
@@ -123,7 +123,7 @@ fn matched(name: &str, from: &str, to: &str) -> Option<String> {
     rest.is_empty().then_some(text)
 }
 
-/// The first number of a place in a pattern, and the step to the next.
+/// The first number of a placeholder in a pattern, and the step to the next.
 fn counting(piece: &str) -> Option<(usize, usize)> {
     let (first, step) = piece.split_once(',').unwrap_or((piece, "1"));
     Some((first.parse().ok()?, step.parse().ok()?))

@@ -1,7 +1,7 @@
 //! Tensorpack's names, `group0/block0/conv1/W`, and TensorFlow's layouts: a convolution is [height,
 //! width, in, out], a transposed one [height, width, out, in], a fully connected layer [in, out];
-//! the first one is over channel, row, column, as features are NCHW there too. The background is
-//! the first class, and has no rows for masks.
+//! the first fully connected layer is over channel, row, column, as features are NCHW there too.
+//! The background is the first class, and has no rows for masks.
 
 use super::pattern::HERE;
 use super::{Background, MASKS, PLAIN, Rules};
@@ -43,7 +43,7 @@ pub(super) static RULES: Rules = Rules {
                 ("rpn.head.bbox_pred", "rpn/box"),
                 ("roi_heads.box_head.fc{0}", "fastrcnn/fc{0}"),
                 ("roi_heads.box_head.{0}.0", "fastrcnn/conv{0}"),
-                // Behind convolutions.
+                // After convolutions.
                 ("roi_heads.box_head.{fc}", "fastrcnn/fc"),
                 ("roi_heads.mask_head.{0}.0", "maskrcnn/fcn{0}"),
                 ("roi_heads.mask_predictor.conv5_mask", "maskrcnn/deconv"),
@@ -61,7 +61,7 @@ pub(super) static RULES: Rules = Rules {
         (".running_mean", "/mean/EMA"),
         (".running_var", "/variance/EMA"),
     ],
-    // The state of its optimizer.
+    // Optimizer state.
     is_left_out: |name| name.trim_end_matches(":0").ends_with("/Momentum"),
     refused: (
         &["fpn/", "rpn/", "fastrcnn/", "maskrcnn/", "cascade_rcnn"],
@@ -86,11 +86,11 @@ pub(super) static RULES: Rules = Rules {
     ..PLAIN
 };
 
-/// A tensor whose last two indices come first and turned: what TensorFlow's layouts of convolutions
-/// and fully connected layers are in torchvision's. Vectors stay.
+/// A tensor whose last two indices are swapped and moved to the front: converts TensorFlow's
+/// layouts of convolutions and fully connected layers to torchvision's. Vectors are unchanged.
 fn turned((shape, values): Values) -> Values {
     let [rest @ .., from, to] = &shape[..] else { return (shape, values) };
-    // Sides without elements may be of any length.
+    // Without elements, sides may have any length.
     if values.is_empty() {
         return ([&[*to, *from], rest].concat(), values);
     }

@@ -1,4 +1,4 @@
-//! Names of other projects, as their files have them, and the order of class rows.
+//! Names as in other projects' files, and the order of class rows.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ fn file<const N: usize>(tensors: [(&str, Values); N]) -> BTreeMap<String, Values
     tensors.map(|(name, values)| (name.to_string(), values)).into()
 }
 
-/// Their names, and ours; none is a tensor that is left out.
+/// Their names, and ours; none is a skipped tensor.
 type Pairs = &'static [(&'static str, &'static str)];
 
-/// Names by project, each in a file with the first: of every kind of module, and what its model zoo
-/// has beside the models of `golden_weights_names`.
+/// Names by project, each in a file with the first: every kind of module, and names in its model
+/// zoo in addition to the models of `golden_weights_names`.
 const NAMES: [(Dialect, &str, Pairs); 7] = [
-    // torchvision's own remapping pairs both generations so.
+    // torchvision's own remapping pairs old and new names this way.
     (
         Dialect::Torchvision,
         "backbone.body.conv1.weight",
@@ -61,7 +61,7 @@ const NAMES: [(Dialect, &str, Pairs); 7] = [
             ("proposal_generator.anchor_generator.cell_anchors.0", ""),
         ],
     ),
-    // Behind convolutions a layer's number depends on theirs: `model_final_14d201.pkl`.
+    // After convolutions a layer's number depends on them: `model_final_14d201.pkl`.
     (
         Dialect::Detectron2,
         "roi_heads.box_head.conv1.weight",
@@ -70,7 +70,7 @@ const NAMES: [(Dialect, &str, Pairs); 7] = [
             ("proposal_generator.rpn_head.conv.conv0.bias", "rpn.head.conv.0.0.bias"),
         ],
     ),
-    // Only a backbone, as torchvision's weights are converted for detectron2.
+    // Only a backbone, converted from torchvision weights for detectron2.
     (
         Dialect::Detectron2,
         "stem.conv1.weight",
@@ -99,7 +99,7 @@ const NAMES: [(Dialect, &str, Pairs); 7] = [
         Dialect::Benchmark,
         "backbone.body.stem.conv1.weight",
         &[
-            // A part that no model has stays in that of its kind, which a load misses by name.
+            // A part that no model has keeps its prefix, and is reported as unexpected by name.
             (
                 "roi_heads.box.feature_extractor.xconvs.0.weight",
                 "roi_heads.box_head.xconvs.0.weight",
@@ -107,7 +107,7 @@ const NAMES: [(Dialect, &str, Pairs); 7] = [
             ("rpn.anchor_generator.cell_anchors.0", ""),
         ],
     ),
-    // By the converter of detectron2's models, `convert_d2.py`.
+    // From the converter of detectron2's models, `convert_d2.py`.
     (
         Dialect::Tensorpack,
         "conv0/W",
@@ -147,7 +147,7 @@ fn names_of_every_project_are_ours() {
     file.insert("pixel_std".into(), (vec![3, 1, 1], vec![1.0; 3]));
     let pixels = translate(file).unwrap().pixels;
     assert_eq!(pixels, Some([[103.53, 116.28, 123.675], [1.0; 3]]));
-    // Biases of convolutions are left out by name.
+    // Biases of convolutions are skipped by name.
     let biases = translate(named(&["conv1_w", "conv1_b", "res2_0_branch2a_b", "pred_b"])).unwrap();
     assert_eq!(Vec::from_iter(biases.tensors.keys()), ["conv1.weight", "pred_b"]);
     assert!(biases.notes[1].ends_with("`conv1_b`, `res2_0_branch2a_b`"));
@@ -174,7 +174,7 @@ fn files_that_mean_no_model_are_refused() {
     }
 }
 
-/// Three classes, whose rows are told apart by their values.
+/// Three classes, whose rows are identified by their values.
 #[test]
 fn the_background_moves_from_the_last_row_to_the_first() {
     let values = |rows: usize, row: usize| -> Values {
@@ -209,7 +209,7 @@ fn the_background_moves_from_the_last_row_to_the_first() {
     assert!(refusal.contains("`roi_heads.mask_head.predictor.bias` has 1 rows"), "{refusal}");
     assert!(refusal.contains("share"), "{refusal}");
 
-    // Deltas of all classes stay as they are.
+    // Class-agnostic deltas are unchanged.
     let mut shared = file;
     for (name, rows) in [("weight", values(4, 2)), ("bias", bias(4))] {
         shared.insert(format!("roi_heads.box_predictor.bbox_pred.{name}"), rows);
@@ -220,7 +220,7 @@ fn the_background_moves_from_the_last_row_to_the_first() {
     assert_eq!(back(translated.tensors), shared, "and back, bitwise");
 }
 
-/// Detectron's norms are a scale and a shift: their fold must be both, to the bit.
+/// Detectron's norms are a scale and a shift: their fold must be bit-identical to both.
 #[test]
 fn norms_without_statistics_keep_their_scale_bitwise() {
     let mut bits = 0x9e37_79b9_u32;
@@ -229,7 +229,7 @@ fn norms_without_statistics_keep_their_scale_bitwise() {
         bits = bits.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         scales.push(Some(f32::from_bits(bits)).filter(|v| v.is_finite()).unwrap_or(1.5));
     }
-    // All the mantissas between 1 and 2 that lie nearest to the next ones.
+    // All mantissas between 1 and 2 that are closest to their successors.
     scales.extend((0..4096).map(|i| f32::from_bits(0x3fff_f000 + i)));
     let shifts: Vec<f32> = scales.iter().rev().copied().collect();
     let shape = vec![scales.len()];
@@ -252,7 +252,7 @@ fn norms_without_statistics_keep_their_scale_bitwise() {
     }
 }
 
-/// Layouts, and a layer behind convolutions; two classes and the background.
+/// Layouts, and a layer after convolutions; two classes and the background.
 #[test]
 fn tensorpacks_layouts_are_ours() {
     let count = |shape: &[usize]| -> Values {

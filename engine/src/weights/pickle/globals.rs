@@ -1,7 +1,7 @@
 //! The names that a pickle of weights may refer to.
 
-/// Module and name of everything that weights files of PyTorch, NumPy and Detectron refer to. None
-/// of it is ever called: each is known only by how it stores its data.
+/// Module and name of everything that PyTorch, NumPy and Detectron weights files refer to. None
+/// of it is ever called: only the storage format of each is implemented.
 const KNOWN: [(&str, &[&str]); 19] = [
     ("collections", &["OrderedDict", "Counter", "defaultdict"]),
     ("argparse", &["Namespace"]),

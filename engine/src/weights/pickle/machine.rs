@@ -1,4 +1,4 @@
-//! The stack machine that a pickle is a program of.
+//! The stack machine that executes a pickle's opcodes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,18 +10,18 @@ use super::value::{Id, Node, Pickle};
 const MAX_NODES: usize = 1 << 20;
 /// Instructions of one pickle.
 const MAX_STEPS: usize = 1 << 23;
-/// Marks that are open at once, which is how deep lists and dicts are nested while they are built.
+/// Marks that are open at once: the nesting depth of lists and dicts under construction.
 const MAX_MARKS: usize = 64;
-/// How deep tuples are nested.
+/// Nesting depth of tuples.
 const MAX_DEPTH: u8 = 64;
-/// Bytes of a whole number; PyTorch's magic number has 10.
+/// Bytes of an integer; PyTorch's magic number has 10.
 const MAX_INT_BYTES: usize = 16;
 
-/// Reads the pickle that begins at byte `at`; also returns where it ends.
+/// Reads the pickle at byte `at`; also returns its end.
 ///
 /// # Errors
-/// In words: a cut or malformed pickle, a name that no weights file refers to, or more of anything
-/// than weights have.
+/// A message: a truncated or malformed pickle, a name that no weights file refers to, or a limit
+/// that no weights file exceeds.
 pub(in crate::weights) fn read(bytes: &[u8], at: usize) -> Result<(Pickle<'_>, usize), String> {
     let mut machine = Machine {
         bytes,
@@ -54,7 +54,7 @@ struct Machine<'a> {
     bytes: &'a [u8],
     at: usize,
     nodes: Vec<Node<'a>>,
-    /// How deep each node is nested when it is made.
+    /// The nesting depth of each node when it is created.
     depths: Vec<u8>,
     stack: Vec<Id>,
     /// Heights of the stack.
@@ -77,7 +77,7 @@ impl<'a> Machine<'a> {
         Ok(self.take(1)?[0])
     }
 
-    /// A whole number without sign of up to 8 bytes, the lowest first.
+    /// An unsigned integer of up to 8 bytes, little-endian.
     fn number(&mut self, len: u64) -> Step<u64> {
         let bytes = self.take(len)?;
         Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
@@ -101,7 +101,7 @@ impl<'a> Machine<'a> {
         line.map_err(|_| "its pickle has a line that is not UTF-8".to_string())
     }
 
-    /// Adds a value that holds `children`.
+    /// Adds a value that contains `children`.
     fn push(&mut self, node: Node<'a>, children: &[Id]) -> Step {
         let depth = children.iter().map(|child| self.depths[*child] + 1).max().unwrap_or(0);
         if depth > MAX_DEPTH {
@@ -136,7 +136,7 @@ impl<'a> Machine<'a> {
         Ok(self.stack.split_off(mark))
     }
 
-    /// Instructions that push a value of their own.
+    /// Opcodes that push a value.
     fn literal(&mut self, op: u8) -> Step<bool> {
         let node = match op {
             b'N' => Node::None,
@@ -175,7 +175,7 @@ impl<'a> Machine<'a> {
         self.push(node, &[]).map(|()| true)
     }
 
-    /// Instructions that arrange values.
+    /// Opcodes that arrange values.
     fn structure(&mut self, op: u8) -> Step<bool> {
         match op {
             0x80 => {
@@ -184,7 +184,7 @@ impl<'a> Machine<'a> {
                     return Err(format!("its pickle is of protocol {protocol}; known are 0 to 5"));
                 }
             }
-            // Frames only say how much to read at once.
+            // Frames only announce how much to read at once.
             0x95 => drop(self.number(8)?),
             b'(' if self.marks.len() >= MAX_MARKS => {
                 return Err(format!("its pickle is nested more than {MAX_MARKS} deep"));
@@ -238,7 +238,7 @@ impl<'a> Machine<'a> {
         Ok(true)
     }
 
-    /// Instructions that name values and take them by their names.
+    /// Opcodes that store values in the memo and read them.
     fn memo(&mut self, op: u8) -> Step<bool> {
         match op {
             b'p' | b'q' | b'r' | 0x94 => {
@@ -270,7 +270,7 @@ impl<'a> Machine<'a> {
         let list = self.top()?;
         match &mut self.nodes[list] {
             Node::List(known) => known.extend(items),
-            // Items of an object that is a list; nothing reads them.
+            // Items of an object that is a list; they are never read.
             Node::Object { .. } => {}
             _ => return Err("its pickle appends to something that is not a list".into()),
         }
@@ -286,7 +286,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Instructions that would import or call.
+    /// Opcodes that would import or call.
     fn call(&mut self, op: u8) -> Step<bool> {
         match op {
             b'c' => {
@@ -366,7 +366,7 @@ fn parsed<T: std::str::FromStr>(digits: &str) -> Step<T> {
     number.map_err(|_| "its pickle has a number that is none".to_string())
 }
 
-/// A whole number in two's complement, the lowest byte first.
+/// A two's complement integer, little-endian.
 fn signed(bytes: &[u8]) -> Step<i128> {
     if bytes.len() > MAX_INT_BYTES {
         return Err(format!("its pickle has a number of more than {MAX_INT_BYTES} bytes"));
@@ -428,7 +428,7 @@ fn unescaped(line: &[u8]) -> Step<String> {
     Ok(text)
 }
 
-/// The number that the next hexadecimal digits stand for.
+/// The number in the next hexadecimal digits.
 fn code(chars: &mut std::str::Chars<'_>, digits: usize) -> Step<u32> {
     let rest = chars.as_str();
     let number = rest.get(..digits).and_then(|hex| u32::from_str_radix(hex, 16).ok());

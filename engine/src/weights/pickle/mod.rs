@@ -1,7 +1,7 @@
 //! Python's pickles as data: a reader that builds a tree of values and executes nothing.
 //!
-//! After Python's `pickletools` (protocols 0 to 5). Classes and functions are names; calling one
-//! is recorded, never done, and a name that no weights file needs is refused ([`globals`]).
+//! Based on Python's `pickletools` (protocols 0 to 5). Classes and functions are names; calls are
+//! recorded, never executed, and a name that no weights file needs is rejected ([`globals`]).
 
 mod globals;
 mod machine;

@@ -1,4 +1,4 @@
-//! Values of every kind in pickles, and the names that are known.
+//! Values of every kind in pickles, and the allowed names.
 
 use super::{globals, read};
 
@@ -65,7 +65,7 @@ fn nothing_that_runs_code_is_known() {
     ] {
         assert!(!globals::is_known(module, name), "{module}.{name}");
     }
-    // A name with a line of its own stays in its sentence.
+    // A name with a line break does not break the error message.
     let error = read(b"\x80\x04\x8c\x03a\nb\x8c\x01c\x93.", 0).unwrap_err();
     assert!(error.contains("`a\\nb.c`") && error.contains("nothing was executed"), "{error}");
 }

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 /// Number of a node.
 pub(in crate::weights) type Id = usize;
 
-/// A value. Numbers and text are as Python means them; [`Node::Object`] is what a call would make.
+/// A value. Numbers and text are as in Python; [`Node::Object`] is the result of a call.
 #[derive(Debug, Clone)]
 pub(in crate::weights) enum Node<'a> {
     None,
@@ -31,7 +31,7 @@ pub(in crate::weights) enum Node<'a> {
         state: Option<Id>,
         items: Vec<(Id, Id)>,
     },
-    /// A reference to what lies outside of the pickle.
+    /// A reference to something outside of the pickle.
     Persistent(Id),
 }
 
@@ -43,12 +43,12 @@ pub(in crate::weights) struct Pickle<'a> {
 }
 
 impl<'a> Pickle<'a> {
-    /// The value that the pickle stands for.
+    /// The root value of the pickle.
     pub(in crate::weights) fn root(&self) -> Id {
         self.root
     }
 
-    /// All values, in the order in which they were made.
+    /// All values, in order of creation.
     pub(in crate::weights) fn ids(&self) -> impl Iterator<Item = Id> {
         0..self.nodes.len()
     }
@@ -79,7 +79,7 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// Module and name of the class or function whose call this is.
+    /// Module and name of the class or function that this call uses.
     pub(in crate::weights) fn class(&self, id: Id) -> Option<(&str, &str)> {
         let Node::Object { class, .. } = self.node(id) else { return None };
         self.global(*class)
@@ -113,7 +113,7 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// A whole number; Python's True and False are 1 and 0.
+    /// An integer; Python's True and False are 1 and 0.
     pub(in crate::weights) fn int(&self, id: Id) -> Option<i128> {
         match self.node(id) {
             Node::Int(value) => Some(*value),
@@ -122,17 +122,17 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// A number of things.
+    /// A non-negative count.
     pub(in crate::weights) fn count(&self, id: Id) -> Option<usize> {
         usize::try_from(self.int(id)?).ok()
     }
 
-    /// A tuple of numbers of things.
+    /// A tuple of non-negative counts.
     pub(in crate::weights) fn counts(&self, id: Id) -> Option<Vec<usize>> {
         self.sequence(id)?.iter().map(|item| self.count(*item)).collect()
     }
 
-    /// Text; the bytes of Python 2's `str` are Latin-1, as PyTorch and detectron2 take them.
+    /// Text; the bytes of Python 2's `str` are Latin-1, as in PyTorch and detectron2.
     pub(in crate::weights) fn text(&self, id: Id) -> Option<String> {
         match self.node(id) {
             Node::Text(text) => Some(text.clone().into_owned()),
@@ -141,7 +141,7 @@ impl<'a> Pickle<'a> {
         }
     }
 
-    /// Bytes: of either Python, or Latin-1 text that `_codecs.encode` would turn into them.
+    /// Bytes: from either Python, or Latin-1 text that `_codecs.encode` would convert to them.
     pub(in crate::weights) fn bytes(&self, id: Id) -> Option<Cow<'_, [u8]>> {
         match self.node(id) {
             Node::Bytes(bytes) => Some(Cow::Borrowed(bytes)),
@@ -153,7 +153,7 @@ impl<'a> Pickle<'a> {
                     text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
                 bytes.filter(|_| is_latin).map(Cow::Owned)
             }
-            // `bytes()` of nothing, as protocol 2 writes it.
+            // `bytes()` without arguments, as protocol 2 writes it.
             Node::Object { .. } => {
                 let (_, name) = self.class(id)?;
                 let is_empty = self.args(id)?.is_empty() && ["bytes", "bytearray"].contains(&name);
@@ -170,7 +170,7 @@ impl<'a> Pickle<'a> {
             Node::Object { items, .. }
                 if self.class(id) == Some(("collections", "OrderedDict")) =>
             {
-                // Python 2 gives the entries as a list of pairs.
+                // Python 2 stores the entries as a list of pairs.
                 let mut entries = Vec::new();
                 for pair in self.args(id)?.iter().filter_map(|arg| self.sequence(*arg)).flatten() {
                     let [key, value] = self.sequence(*pair)? else { return None };

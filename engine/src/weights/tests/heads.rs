@@ -22,14 +22,14 @@ fn misfit_names_the_presets_that_the_file_fits() {
         let spec = ModelSpec::smallest(&of_file, of_file.model.classes_or(80), Target::Cpu);
         let params = detection_program(&spec).unwrap().params;
         let params = params.iter().filter(|param| extent.holds(param));
-        // Without values: only names and shapes count.
+        // Without values: only names and shapes matter.
         let tensors = params.map(|param| (param.name.clone(), (torchvision_shape(param), vec![])));
         let found = fitting(&tensors.collect(), 80, extent, &given, |_| true);
         assert_eq!(found.first().map(String::as_str), Some(name), "{found:?}");
     }
 }
 
-/// A keypoint predictor has a channel for each keypoint, the last extent of both its parameters.
+/// A keypoint predictor has one channel per keypoint, the last dimension of both its parameters.
 #[test]
 fn channels_of_keypoints_follow_their_names() {
     let head = ["model.keypoint_head.channels=[4]", "model.keypoint_head.keypoints=3"];
@@ -52,7 +52,7 @@ fn channels_of_keypoints_follow_their_names() {
     assert_eq!((values(&state, "weight")[0], biases[0], biases[2]), (last, 3.0, 1.0));
 }
 
-/// By hand: norms that add 0 to the variance, as ones that add 1e-5.
+/// Computed by hand: norms that add 0 to the variance, converted to norms that add 1e-5.
 #[test]
 fn an_epsilon_is_folded_into_the_variance() {
     let (built, mut state) = model("torchvision_r50", &[], 1, 1);

@@ -1,4 +1,4 @@
-//! Files of other projects, and the configs that compute as they do.
+//! Files of other projects, and the configs that compute the same.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ fn in_tensorflows_layout((shape, values): &Values) -> Values {
     (if is_matrix { vec![i, o] } else { vec![h, w, i, o] }, turned)
 }
 
-/// The name of a tensor of Tensorpack, from that of its module and our last word.
+/// The Tensorpack name of a tensor, from its module's name and our last word.
 fn in_tensorpack(name: &str) -> String {
     const ENDS: [(&str, &str); 6] = [
         ("/bn.weight", "/bn/gamma"),
@@ -44,7 +44,7 @@ fn in_tensorpack(name: &str) -> String {
     ends.map(|(module, end)| format!("{module}{end}")).unwrap()
 }
 
-/// A model's tensors as a project stores them, but for their container.
+/// A model's tensors as a project stores them, without their container.
 fn of_project(from: &(BuiltProgram, StateSet), project: Dialect) -> Vec<(String, Values)> {
     let tensors = project.export(saved(from).into_iter().collect());
     let anchors = ("rpn.anchor_generator.cell_anchors.0".into(), (vec![1, 4], vec![0.0; 4]));
@@ -70,8 +70,8 @@ const TENSORPACKS: [&str; 4] = [
 const BOXES: &str = "box_predictor.bbox_pred";
 const MASKS: &str = "mask_fcn_logits";
 
-/// By tensors, but for rows of the background that a project lacks, which are 0; and what we write,
-/// to the byte.
+/// Compares tensors, except background rows that a project lacks, which are 0; exported files byte
+/// for byte.
 #[test]
 fn a_model_comes_back_from_every_projects_file_bitwise() {
     use Dialect::{Benchmark, Detectron2, Tensorpack, Torchvision};
@@ -124,14 +124,14 @@ fn a_model_comes_back_from_every_projects_file_bitwise() {
     assert!(written(body.into_iter().filter(|(name, _)| is_body(name))).is_backbone());
 }
 
-/// The norms of a model whose norms are all in its body.
+/// The norms of a model whose norms are all in its backbone.
 fn norms(built: &BuiltProgram) -> impl Iterator<Item = &str> {
     built.params.iter().filter_map(|param| param.name.strip_suffix(".running_var"))
 }
 
-/// The tensors of `R-50.pkl` for the body of a model whose norms add 1e-5 to the variance, as
-/// Detectron publishes it, or detectron2 (its issue 1688 lists the keys). Detectron's converter
-/// (`tools/pickle_caffe_blobs.py`) fuses the norms, and gives every convolution a bias.
+/// The tensors of `R-50.pkl` for the backbone of a model whose norms add 1e-5 to the variance, as
+/// published by Detectron, or detectron2 (its issue 1688 lists the keys). Detectron's converter
+/// (`tools/pickle_caffe_blobs.py`) fuses the norms, and adds a bias to every convolution.
 fn r50(from: &(BuiltProgram, StateSet), is_detectrons: bool) -> BTreeMap<String, Values> {
     let mut file: BTreeMap<String, Values> = BTreeMap::new();
     for (name, values) in saved(from) {
@@ -165,8 +165,8 @@ fn r50(from: &(BuiltProgram, StateSet), is_detectrons: bool) -> BTreeMap<String,
     file
 }
 
-/// Both published kinds of `R-50.pkl` give every MLPerf preset the same body, whose norms compute
-/// what they did.
+/// Both published versions of `R-50.pkl` give every MLPerf preset the same backbone, whose norms
+/// compute the same as in the file.
 #[test]
 fn both_published_r50s_fill_the_mlperf_presets() {
     let mut from = model("torchvision_r50", &[], 3, 1);
@@ -174,7 +174,7 @@ fn both_published_r50s_fill_the_mlperf_presets() {
         for what in ["weight", "bias", "running_mean", "running_var"] {
             let tensor = from.1.get_mut(&format!("{norm}.{what}")).unwrap();
             let wave = |i: u8| (f32::from(i) * 0.7).sin();
-            // A variance near zero shows the constant that is added to it.
+            // A variance near zero reveals the epsilon added to it.
             let power = if what == "running_var" { 8 } else { 1 };
             let values = tensor.as_f32_mut().iter_mut().zip(1u8..);
             values.for_each(|(v, i)| *v = wave(i).powi(power));
@@ -224,20 +224,21 @@ fn both_published_r50s_fill_the_mlperf_presets() {
     assert!(warned.contains("set model.backbone.norm_eps=0.00001"), "{warned}");
 }
 
-/// Why weights are not taken for a config, or that they are.
+/// Why weights are rejected for a config, or that they are accepted.
 fn agreement(file: &WeightsFile, extent: Extent, preset: &str, set: &[&str]) -> String {
     let set: Vec<String> = set.iter().map(|s| s.to_string()).collect();
     let checked = check_agreement(file, extent, &Config::load(preset, &set).unwrap());
     checked.map_or_else(|e| e.to_string(), |()| "taken".into())
 }
 
-/// Settings that no tensor of a file shows are refused where the config differs from the project's.
+/// Settings that are not visible in the tensors of a file are rejected if the config differs from
+/// the project's.
 #[test]
 fn models_are_taken_by_configs_that_compute_as_their_project_does() {
     use Extent::{Backbone, Model};
     let from = |preset, set: &[&str], project| of_project(&model(preset, set, 3, 1), project);
     let mut detectron2 = from("torchvision_r50", &[], Dialect::Detectron2);
-    // As `model_final_f10217.pkl` has them.
+    // As in `model_final_f10217.pkl`.
     detectron2.push(("pixel_mean".into(), (vec![3, 1, 1], vec![103.53, 116.28, 123.675])));
     detectron2.push(("pixel_std".into(), (vec![3, 1, 1], vec![1.0; 3])));
     let detectron2 = &written(detectron2);

@@ -1,4 +1,4 @@
-//! Accuracies of a training step: one node that counts, and the shares that follow from the counts.
+//! Accuracies of a training step: one node that counts, and the ratios computed from the counts.
 
 use graph::{GraphError, TensorId};
 use kernels::ops::accuracies::{Accuracies, AccuraciesInputs, Count};
@@ -6,7 +6,7 @@ use kernels::ops::accuracies::{Accuracies, AccuraciesInputs, Count};
 use super::rpn::Proposals;
 use crate::model::net::{Net, Truth};
 
-/// Adds the node that counts, if the config asks for it; call after the losses.
+/// Adds the node that counts, if the config requests it; call after the losses.
 pub(super) fn count(
     net: &mut Net<'_>,
     proposals: Proposals,
@@ -41,7 +41,7 @@ pub(super) fn count(
     Ok(Some(counts))
 }
 
-/// Accuracies by name, of the counts of a step; a share of nothing is left out. Names and
+/// Accuracies by name, from the counts of a step; ratios with denominator 0 are omitted. Names and
 /// definitions are detectron2's where it has one.
 pub(super) fn shares(counts: &[f64]) -> Vec<(&'static str, f32)> {
     if counts.is_empty() {

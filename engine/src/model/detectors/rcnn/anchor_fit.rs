@@ -1,4 +1,4 @@
-//! How well anchors fit the objects of a data set, for its page.
+//! How well anchors match the objects of a data set, for its page.
 
 use kernels::boxes::Box4;
 
@@ -6,9 +6,9 @@ use super::rpn::level_cells;
 use crate::config::Config;
 use crate::model::detectors::{Object, ObjectNotes};
 
-/// Upper bounds of the object's sides and counts that tables tell apart.
+/// Upper bounds of the object sides and counts that tables distinguish.
 const SIDES: [f64; 8] = [8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, f64::INFINITY];
-/// Factors of the anchors' sizes that are tried.
+/// Factors tried on the anchor sizes.
 const FACTORS: [f32; 7] = [0.25, 0.5, 0.625, 0.75, 1.25, 1.5, 2.0];
 
 /// Notes on the objects that the anchors of a config match.
@@ -83,8 +83,8 @@ impl Fit {
         )
     }
 
-    /// Sizes with which fewer objects have no match, and how many are left: those of the config
-    /// by a factor, or quantiles of the objects' sides.
+    /// Sizes that leave fewer objects without a match, and how many: those of the config times a
+    /// factor, or quantiles of the objects' sides.
     fn proposed(&self, config: &Config) -> Option<(Vec<f32>, usize)> {
         let sizes = &config.model.anchors.sizes;
         let scaled = FACTORS.map(|factor| sizes.iter().map(|size| size * factor).collect());
@@ -129,7 +129,7 @@ impl Anchors {
         Self(levels.flat_map(of_level).collect())
     }
 
-    /// The greatest IoU of a box with an anchor: that of the nearest cell.
+    /// The greatest IoU of a box with an anchor: with the anchors of the nearest cell.
     fn best(&self, Object { sides, middle }: &Object) -> f64 {
         let iou = |(stride, anchor): &(f64, [f64; 2])| {
             let overlap = |i: usize| {
@@ -162,7 +162,7 @@ mod tests {
         let anchors = Anchors(vec![(8.0, [32.0, 32.0]), (16.0, [64.0, 64.0])]);
         let best = |sides, middle| anchors.best(&Object { sides, middle });
         assert_eq!(best([32.0, 32.0], [40.0, 80.0]), 1.0);
-        // Two pixels beside the nearest cell: 30 of 32 columns are shared.
+        // Two pixels from the nearest cell: 30 of 32 columns overlap.
         let shared = 30.0 * 32.0;
         let iou = shared / (2.0 * 1024.0 - shared);
         assert!((best([32.0, 32.0], [42.0, 80.0]) - iou).abs() < 1e-12);

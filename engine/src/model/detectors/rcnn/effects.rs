@@ -1,8 +1,8 @@
-//! Values of an R-CNN's keys, each sound, that together do not do what they say.
+//! R-CNN keys with values, each valid, that in combination do not have the expected effect.
 
 use crate::config::{BoxLoss, Config, Idle, MaskTargetRule};
 
-/// Keys that mean something only under some value of another key.
+/// Keys that only have an effect under some value of another key.
 pub(super) const IDLE: &[Idle] = &[
     Idle {
         keys: &["model.box_head.norm"],
@@ -37,7 +37,7 @@ pub(super) const IDLE: &[Idle] = &[
     },
 ];
 
-/// A sentence for each value that, with the others, leaves a part untrained.
+/// A message for each value that, with the others, leaves a part untrained.
 pub(super) fn advice(config: &Config) -> Vec<String> {
     let (rpn, roi) = (&config.model.rpn, &config.model.roi);
     let untrained = [

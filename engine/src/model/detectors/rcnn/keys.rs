@@ -1,4 +1,4 @@
-//! The keys of an R-CNN, and what must hold of them.
+//! The keys of an R-CNN, and the constraints on them.
 
 use choices::LevelEps;
 use configs::{Check, table};
@@ -38,7 +38,8 @@ table! {
 }
 
 impl Config {
-    /// Sides of anchors, such as `model.anchors.sizes`, by level: one each, or all on a single map.
+    /// Sides of anchors, such as `model.anchors.sizes`, by level: one per level, or all on a single
+    /// map.
     pub fn by_level(&self, sizes: &[f32]) -> Vec<Vec<f32>> {
         if !self.model.backbone.has_pyramid() {
             return vec![sizes.to_vec()];
@@ -156,8 +157,8 @@ pub enum LossDivisor {
     BatchSize,
 }
 
-/// The scope of one `post_nms_top_n_train` in training. Evaluation cuts per image, or per level of
-/// each image.
+/// The scope of one `post_nms_top_n_train` in training. Evaluation limits proposals per image, or
+/// per level of each image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PostNmsScope {
@@ -263,7 +264,7 @@ table! {
 }
 
 impl Cascade {
-    /// The weights of the box deltas in each of these heads, by such factors of the first head's.
+    /// The weights of the box deltas in each of these heads: `factors` times the first head's.
     pub fn box_weights(&self, factors: &[f32], first: [f32; 4]) -> Vec<[f32; 4]> {
         let heads = self.fg_iou.len();
         let factors = factors.chunks(if factors.len() == heads { 1 } else { 4 });
@@ -281,7 +282,7 @@ pub enum BoxLoss {
     Giou,
 }
 
-/// Checks the keys of an R-CNN; those of its heads are theirs to check.
+/// Checks the keys of an R-CNN; its heads check their own.
 pub(super) fn check(config: &Config, check: &mut Check) {
     anchors(config, check);
     rpn(config, check);
@@ -301,7 +302,7 @@ pub(super) fn check(config: &Config, check: &mut Check) {
     groups_of_proposals(config, check);
 }
 
-/// Sets what only training reads to values that any other fits.
+/// Sets keys that only training reads to values consistent with any others.
 pub(super) fn to_detect(model: &mut Model) {
     let Model { rpn, roi, .. } = model;
     (rpn.pre_nms_top_n_train, rpn.post_nms_top_n_train) = (1, 1);
@@ -309,7 +310,7 @@ pub(super) fn to_detect(model: &mut Model) {
     (roi.batch_size_per_image, roi.fg_iou, roi.bg_iou) = (1, 1.0, 0.0);
 }
 
-/// Validation losses need whole groups where a group's proposals are chosen together.
+/// Validation losses need full groups if a group's proposals are selected together.
 fn groups_of_proposals(config: &Config, check: &mut Check) {
     let (batch, group) = (config.eval.batch_size, config.train.images_per_group.max(1));
     let in_groups = config.eval.loss && config.model.rpn.post_nms_scope == PostNmsScope::Batch;
@@ -395,7 +396,7 @@ fn thresholds(check: &mut Check, table: &str, fg_iou: f32, bg_iou: f32) {
     });
 }
 
-/// Most box heads behind the first.
+/// Maximum number of box heads after the first.
 const MAX_FURTHER_HEADS: usize = 2;
 
 fn cascade(config: &Config, check: &mut Check) {
@@ -450,7 +451,7 @@ fn proposals(config: &Config) -> Vec<Tensor> {
         ("model.rpn.post_nms_top_n_train", rpn.post_nms_top_n_train),
         ("model.rpn.post_nms_top_n_test", rpn.post_nms_top_n_test),
     ] {
-        // NMS keeps a bit per pair of boxes.
+        // NMS uses one bit per pair of boxes.
         let words = "images x levels x boxes x boxes / 64";
         let boxes = top_n.div_ceil(64);
         tensors.push(tensor(key, words, vec![images, config.num_levels(), top_n, boxes]));

@@ -74,8 +74,8 @@ fn normed(model: &Model) -> Vec<Normed> {
     [of_boxes].into_iter().chain(model.kind.has_masks().then_some(of_masks)).collect()
 }
 
-/// Four deltas are those of all classes: with deltas of its own, the background has four, and
-/// another class.
+/// Four deltas are class-agnostic: with deltas per class, the background has four, and so has each
+/// class.
 fn depends_on_classes(name: &str, shape: &[usize]) -> bool {
     const PREDICTORS: [&str; 2] =
         ["roi_heads.box_predictor", "roi_heads.mask_predictor.mask_fcn_logits."];
@@ -88,14 +88,14 @@ fn idle_keys(model: Option<&Model>) -> Vec<&'static [&'static str]> {
     of_all.into_iter().chain(heads::idle_keys(model)).collect()
 }
 
-/// A model of two stages.
+/// A two-stage model.
 #[derive(Debug)]
 struct Rcnn {
     heads: RoiHeads,
 }
 
-/// The maps that proposals and RoI features are made of: a pyramid, unless the backbone gives one
-/// map alone.
+/// The maps that proposals and RoI features are computed from: a pyramid, unless the backbone
+/// outputs a single map.
 fn maps_of(net: &mut Net<'_>, maps: &[TensorId]) -> Result<Vec<TensorId>, GraphError> {
     match net.spec.config.model.backbone.has_pyramid() {
         true => fpn(net, maps),

@@ -7,7 +7,7 @@ use kernels::ops::sample_rois::{SampleRois, SampleRoisInputs};
 use super::rpn::Proposals;
 use crate::model::net::{Net, Truth};
 
-/// RoIs of a batch, compacted: only the first `count` rows hold one.
+/// RoIs of a batch, compacted: only the first `count` rows are valid.
 #[derive(Debug, Clone, Copy)]
 pub struct Rois {
     /// `[M, 4]` in network pixels.
@@ -34,7 +34,7 @@ pub struct LabelledRois {
 pub struct SampledRois {
     /// All of them.
     pub all: LabelledRois,
-    /// The positives alone.
+    /// Only the positives.
     pub positives: LabelledRois,
 }
 

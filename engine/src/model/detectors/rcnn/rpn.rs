@@ -1,10 +1,11 @@
 //! Region proposal network: the dense head, proposals, and the losses on sampled anchors.
 //!
-//! Only the sampled anchors carry loss, so the loss path recomputes their hidden vectors from
-//! gathered patches: 3x3 for a head of one convolution, 5x5 for one of two, whose hidden values
-//! beyond the map are cleared between them. The dense head then only feeds proposals, which carry
-//! no gradient: no hidden map is stored and there is no dense backward. The gradients equal the
-//! dense ones exactly. If there are more, all but the last two are dense in the loss path too.
+//! Only the sampled anchors contribute to the loss, so the loss path recomputes their hidden
+//! vectors from gathered patches: 3x3 for a head with one convolution, 5x5 for two, where hidden
+//! values outside the map are zeroed in between. The dense head then only computes proposals, which
+//! have no gradient: no hidden map is stored and there is no dense backward. The gradients equal
+//! the dense ones exactly. If there are more convolutions, all but the last two are dense in the
+//! loss path too.
 
 use std::sync::Arc;
 
@@ -36,13 +37,13 @@ const HEAD: &str = "rpn.head";
 const BOX_WEIGHTS: [f32; 4] = [1.0; 4];
 const INIT: Init = Init::Normal { std: 0.01 };
 
-/// Convolutions that the loss path computes from patches, at most.
+/// Maximum number of convolutions that the loss path computes from patches.
 const SPARSE_CONVS: usize = 2;
 
 /// The pyramid and its anchors.
 #[derive(Debug)]
 pub(super) struct Rpn {
-    /// Inputs of the head's last convolutions: the pyramid, or the outputs of those before them.
+    /// Inputs of the head's last convolutions: the pyramid, or the outputs of earlier convolutions.
     maps: Vec<TensorId>,
     anchors: TensorId,
     anchors_per_cell: usize,
@@ -68,7 +69,7 @@ pub(super) fn level_cells(config: &Config, sizes: &[f32]) -> Vec<Vec<Box4>> {
     cells.collect()
 }
 
-/// Puts convolutions of the head on all maps.
+/// Applies convolutions of the head to all maps.
 fn dense_convs(
     net: &mut Net<'_>,
     maps: &mut [TensorId],
@@ -183,7 +184,7 @@ impl Rpn {
         net.part("rpn.head");
         let channels = self.channels(net);
         let cells = self.anchors_per_cell;
-        // All convolutions but the last, which may be one op with the predictors.
+        // All convolutions but the last, which may be fused with the predictors.
         let last = self.convs.end - 1;
         let mut hidden = self.maps.clone();
         dense_convs(net, &mut hidden, self.convs.start..last)?;
@@ -211,7 +212,7 @@ impl Rpn {
         self.maps.first().map_or(0, |map| net.channels(*map))
     }
 
-    /// True if one op makes the head.
+    /// True if one op computes the head.
     fn fuses_head(&self, net: &Net<'_>) -> bool {
         let config = &net.spec.config;
         let channels = [self.channels(net); 2];
@@ -327,7 +328,7 @@ impl Rpn {
         let level_sizes = level_sizes.map(|map| [map.dim(1), map.dim(2)]).collect();
         let clear = ClearOutside { anchors_per_cell, level_sizes };
         for (i, &[w, b]) in convs.iter().enumerate() {
-            // The last makes one cell, the anchor's.
+            // The last convolution computes one cell, the anchor's.
             if i + 1 == convs.len() {
                 let inputs = LinearInputs { x: hidden, w, b, count: None };
                 hidden = net.program.apply1(Linear { relu: true, counted: false }, inputs)?;

@@ -1,5 +1,5 @@
-//! The box head: class and box of each RoI, their losses, and the detections that follow. A cascade
-//! has several: each refines the boxes of the one before it.
+//! The box head: class and box of each RoI, their losses, and the resulting detections. A cascade
+//! has several: each refines the boxes of the previous one.
 
 use crate::config::BoxLoss;
 use graph::{GraphError, TensorId};
@@ -31,8 +31,8 @@ const LOSSES: [[&str; 2]; 3] = [
     ["loss_classifier_stage2", "loss_box_reg_stage2"],
 ];
 
-/// Two linear predictors behind linear layers, and convolutions before these if there are any; in a
-/// cascade, as many of them as it has stages.
+/// Two linear predictors after linear layers, and convolutions before these if there are any; a
+/// cascade has one such stack per stage.
 #[derive(Debug)]
 pub(super) struct BoxHead {
     config: crate::config::BoxHead,
@@ -41,12 +41,12 @@ pub(super) struct BoxHead {
     plus_one: bool,
 }
 
-/// A stage of a cascade; a plain box head is the first alone.
+/// A stage of a cascade; a plain box head has only the first.
 #[derive(Debug, Clone, Copy)]
 struct Stage {
     /// The stage, from 0.
     number: usize,
-    /// IoU from which an RoI is positive; the first stage has sampled RoIs.
+    /// IoU from which an RoI is positive; the first stage uses sampled RoIs.
     fg_iou: f32,
     /// Weights of the box deltas.
     weights: [f32; 4],
@@ -71,7 +71,7 @@ impl Stage {
 struct Predictions {
     /// `[M, K+1]`.
     logits: TensorId,
-    /// `[M, 4(K+1)]`, or `[M, 4]` of all classes.
+    /// `[M, 4(K+1)]`, or `[M, 4]` if class-agnostic.
     deltas: TensorId,
 }
 
@@ -94,7 +94,7 @@ impl BoxHead {
     }
 
     /// Adds the head to a training step: class and box losses on all sampled RoIs, and in the
-    /// further stages of a cascade on what became of them.
+    /// further stages of a cascade on their refined boxes.
     pub(super) fn losses(
         &self,
         net: &mut Net<'_>,
@@ -173,7 +173,7 @@ impl BoxHead {
         ])
     }
 
-    /// The boxes that a stage makes of its RoIs; no gradient passes through them.
+    /// The boxes that a stage computes from its RoIs; no gradient passes through them.
     fn refine(
         &self,
         net: &mut Net<'_>,
@@ -195,7 +195,7 @@ impl BoxHead {
         Ok(Rois { boxes, ..rois })
     }
 
-    /// RoIs with the labels that they have in `stage`.
+    /// RoIs with their labels in `stage`.
     fn relabel(
         &self,
         net: &mut Net<'_>,
@@ -219,7 +219,7 @@ impl BoxHead {
         Ok(LabelledRois { rois, labels, matched })
     }
 
-    /// The cross-entropy of the classes; weighted, if classes have weights or labels are smoothed.
+    /// The cross-entropy over classes; weighted, if classes have weights or labels are smoothed.
     fn classifier_loss(
         &self,
         net: &mut Net<'_>,
@@ -300,7 +300,7 @@ impl BoxHead {
     ) -> Result<Predictions, GraphError> {
         let classes = net.spec.num_classes + 1;
         stage.part(net, "pool");
-        // Each stage of a cascade moves the maps by its share.
+        // Each stage of a cascade contributes its share of the gradient to the maps.
         let share = 1.0 / self.stages.len() as f32;
         let mut x = pool_scaled(net, maps, rois, self.config.pooled, share)?;
         net.observe(&stage.name("box_features"), x);
@@ -339,8 +339,8 @@ impl BoxHead {
         }
         stage.part(net, "fc");
         for (i, &width) in self.config.hidden.iter().enumerate() {
-            // Behind convolutions torchvision counts modules: theirs, the flatten, then each layer
-            // with its ReLU.
+            // After convolutions torchvision counts modules: the convolutions', the flatten, then
+            // each layer with its ReLU.
             let name = match convs {
                 0 => format!("{head}.fc{}", i + 6),
                 _ => format!("{head}.{}", convs + 1 + 2 * i),
@@ -350,7 +350,7 @@ impl BoxHead {
         Ok(x)
     }
 
-    /// The body's last stage, and its mean over the map: `[M, C]`.
+    /// The backbone's last stage, and its mean over the map: `[M, C]`.
     fn mean_of_stage(
         &self,
         net: &mut Net<'_>,

@@ -7,8 +7,8 @@ use crate::model::net::{ConvShape, Net};
 use crate::model::norms::After;
 use crate::model::params::Init;
 
-/// A 3x3 convolution of RoI features `[M, P, P, C]` with its norm or bias, and ReLU; `count` of the
-/// M rows hold data.
+/// A 3x3 convolution of RoI features `[M, P, P, C]` with its norm or bias, and ReLU; the first
+/// `count` of the M rows hold data.
 pub(super) fn conv(
     net: &mut Net<'_>,
     x: TensorId,

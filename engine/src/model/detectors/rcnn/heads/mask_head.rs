@@ -102,15 +102,15 @@ fn logits_layer(net: &Net<'_>) -> (String, ConvShape, Init) {
     (format!("{PREDICTOR}.mask_fcn_logits"), ConvShape::new(classes, 1, 1), init)
 }
 
-/// A stack of 3x3 convolutions, a transposed one, and a 1x1 predictor.
+/// A stack of 3x3 convolutions, a transposed convolution, and a 1x1 predictor.
 #[derive(Debug)]
 pub(super) struct MaskHead {
     config: Keys,
     plus_one: bool,
     paste_rule: PasteRule,
-    /// Least probability of a pixel of a mask.
+    /// Minimum probability of a mask pixel.
     threshold: f32,
-    /// The body's last stage, which halves the map, stands in place of the convolutions.
+    /// The backbone's last stage, which halves the map, replaces the convolutions.
     is_c4: bool,
 }
 

@@ -1,9 +1,9 @@
-//! RoI heads. A head is a value that owns all that is its own: the arrays that it needs of a batch,
-//! its layers, targets and losses, and how its predictions are decoded and scored.
+//! RoI heads. A head is a self-contained value: the batch arrays that it needs, its layers, targets
+//! and losses, and how its predictions are decoded and scored.
 //!
-//! `HEADS` lists them; one more takes a file next to this one, a line there, and its keys in the
-//! list of detectors' tables. A program of one's own adds its heads with [`register`], and leaves
-//! this one as it is (`engine/examples/own_head.rs`).
+//! `HEADS` lists them; a new head needs a file next to this one, a line there, and its keys in the
+//! list of detectors' tables. A separate program adds its custom heads with [`register`], and
+//! leaves this file unchanged (`engine/examples/own_head.rs`).
 
 mod box_head;
 mod conv;
@@ -36,8 +36,8 @@ pub use crate::model::schema::{Array, Extent};
 
 /// A head that runs on the positives in training, and on the detections in inference.
 pub trait RoiHead: Debug + Send + Sync {
-    /// The arrays that a training step needs beside [`ImageInputs`] and [`ObjectInputs`]; each is a
-    /// Program's input of its name.
+    /// The arrays that a training step needs in addition to [`ImageInputs`] and [`ObjectInputs`];
+    /// each is a Program's input of its name.
     fn arrays(&self) -> Vec<Array> {
         vec![]
     }
@@ -47,7 +47,7 @@ pub trait RoiHead: Debug + Send + Sync {
     /// objects without extent.
     ///
     /// # Errors
-    /// An array of another name or size.
+    /// An array with another name or size.
     fn fill(
         &self,
         _store: &Stores,
@@ -71,7 +71,7 @@ pub trait RoiHead: Debug + Send + Sync {
         truth: &Truth,
     ) -> Result<Vec<Loss>, GraphError>;
 
-    /// Adds the head to the detection pass, and keeps its predictions per detection under
+    /// Adds the head to the detection pass, and outputs its predictions per detection under
     /// [`Self::outputs`].
     ///
     /// # Errors
@@ -83,14 +83,14 @@ pub trait RoiHead: Debug + Send + Sync {
         detections: Detections,
     ) -> Result<(), GraphError>;
 
-    /// Names of the kept tensors that [`Self::decode`] reads, `[N*D, ..]` each.
+    /// Names of the output tensors that [`Self::decode`] reads, `[N*D, ..]` each.
     fn outputs(&self) -> &'static [&'static str];
 
     /// Adds the prediction in row `row` of the outputs to a detected object.
     fn decode(&self, outputs: &[HostTensor], row: usize, place: Place, object: &mut Found);
 
-    /// Scores of its own, by name: of annotated objects and what was found of each, which `pairs`
-    /// makes. `stores` has the objects.
+    /// Additional scores, by name, from annotated objects and their detections, which `pairs`
+    /// returns. `stores` has the objects.
     fn numbers<'a>(
         &self,
         _stores: &'a Stores,
@@ -114,7 +114,7 @@ pub struct Detections {
     pub labels: TensorId,
 }
 
-/// Makes a head for a model; `None` for one that has no use for it.
+/// Creates a head for a model; `None` for a model that does not use it.
 pub type MakeHead = fn(&Model) -> Option<Box<dyn RoiHead>>;
 
 /// A head of this crate. Its keys are a table of [`Model`].
@@ -122,29 +122,29 @@ pub(super) struct HeadEntry {
     pub(super) make: MakeHead,
     /// Checks its keys.
     pub(super) check: fn(&Config, &mut Check),
-    /// Keys, and tables of keys, that nothing reads in a model without it.
+    /// Keys, and tables of keys, that are unused in a model without it.
     pub(super) keys: &'static [&'static str],
-    /// Its loss, as `[loss_weights]` names it.
+    /// Its loss, by its key in `[loss_weights]`.
     pub(super) loss: &'static str,
     /// Its largest tensors, if the model has it.
     pub(super) tensors: fn(&Config) -> Vec<Tensor>,
-    /// Lists of numbers of an annotation that it is trained on, by their key, and how many each
-    /// has; a store keeps them ([`dali::store::column`]).
+    /// Numeric lists in annotations that it is trained on, by their key, with their lengths; a
+    /// store keeps them ([`dali::store::column`]).
     pub(super) columns: &'static [(&'static str, usize)],
 }
 
-/// The heads behind the box head, in the order of their losses; the last that a model has gives the
-/// score that it is judged by.
+/// The heads after the box head, in the order of their losses; a model is evaluated by the score of
+/// its last head.
 pub(super) const HEADS: &[HeadEntry] = &[mask_head::ENTRY, keypoint_head::ENTRY];
 
 static REGISTERED: RwLock<Vec<MakeHead>> = RwLock::new(Vec::new());
 
-/// Adds a head to each model that this process builds from here on. Call it before anything else.
+/// Adds a head to each model that this process creates from now on. Call it before anything else.
 pub fn register(make: MakeHead) {
     REGISTERED.write().unwrap_or_else(PoisonError::into_inner).push(make);
 }
 
-/// The keys of the heads that a model does not have; without one, of all.
+/// The keys of the heads that a model does not have; without a model, of all heads.
 pub(super) fn idle_keys(model: Option<&Model>) -> impl Iterator<Item = &'static [&'static str]> {
     let is_idle = move |head: &&HeadEntry| model.is_none_or(|model| (head.make)(model).is_none());
     HEADS.iter().filter(is_idle).map(|head| head.keys)
@@ -155,7 +155,7 @@ pub(super) fn losses(model: &Model) -> impl Iterator<Item = &'static str> {
     HEADS.iter().filter(|head| (head.make)(model).is_some()).map(|head| head.loss)
 }
 
-/// The columns that heads ask of a store.
+/// The columns that heads need in a store.
 pub(crate) fn columns() -> Vec<Column> {
     let all = HEADS.iter().flat_map(|head| head.columns);
     all.map(|(name, width)| Column { name: (*name).into(), width: *width }).collect()
@@ -194,7 +194,7 @@ impl RoiHeads {
         Ok(losses)
     }
 
-    /// Adds all heads to the detection pass, and keeps their predictions.
+    /// Adds all heads to the detection pass, and outputs their predictions.
     pub(super) fn detect(
         &self,
         net: &mut Net<'_>,

@@ -10,7 +10,7 @@ use crate::model::net::Net;
 /// Features of the RoIs, `[M, pooled, pooled, C]`, each from the level that fits its size.
 ///
 /// # Errors
-/// A config that the ops refuse.
+/// A config that the ops reject.
 pub fn pool(
     net: &mut Net<'_>,
     maps: &[TensorId],

@@ -1,4 +1,4 @@
-//! The keys of the keypoint head, and what must hold of them.
+//! The keys of the keypoint head, and the constraints on them.
 
 use configs::{Check, table};
 use schemars::JsonSchema;
@@ -38,7 +38,7 @@ table! {
     }
 }
 
-/// The number with a detected keypoint.
+/// The score of a detected keypoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeypointScore {

@@ -1,5 +1,5 @@
-//! The keypoint head: a map per RoI and keypoint, its loss on the positives, and the peaks of each
-//! detection. A whole head in one folder, data to score: an example for others.
+//! The keypoint head: a heatmap per RoI and keypoint, its loss on the positives, and the peaks of
+//! each detection. A complete head in one folder, from data to score: an example for others.
 
 mod keys;
 mod truth;
@@ -42,14 +42,14 @@ const PEAKS: &str = "keypoint_peaks";
 const HEAD: &str = "roi_heads.keypoint_head";
 const PREDICTOR: &str = "roi_heads.keypoint_predictor.kps_score_lowres";
 
-/// Detectron2's middle of a pixel.
+/// Centre of a pixel in Detectron2.
 const HALF: f32 = 0.5;
 
-/// A stack of 3x3 convolutions, a transposed 4x4 one, and maps of twice its size.
+/// A stack of 3x3 convolutions, a transposed 4x4 convolution, and upsampling by 2.
 #[derive(Debug)]
 pub(super) struct KeypointHead {
     config: Keys,
-    /// Keypoints of a whole sample of positives, of an image, if the loss is divided by that.
+    /// Number of keypoints in a full sample of positives per image, if the loss is divided by that.
     rows_per_image: Option<usize>,
 }
 
@@ -63,7 +63,7 @@ impl KeypointHead {
         model.kind.has_keypoints().then_some(Self { config, rows_per_image })
     }
 
-    /// Logits of the cells of each map, `[M*K, S*S]` with S four times the pooled size.
+    /// Logits of the cells of each heatmap, `[M*K, S*S]` with S four times the pooled size.
     fn maps(
         &self,
         net: &mut Net<'_>,
@@ -74,7 +74,7 @@ impl KeypointHead {
         let mut x = pool(net, maps, rois, self.config.pooled)?;
         net.part("keypoint_head.convs");
         for (i, &channels) in self.config.channels.iter().enumerate() {
-            // torchvision's sequence has a ReLU behind each convolution.
+            // torchvision's sequence has a ReLU after each convolution.
             let name = format!("{HEAD}.{}", 2 * i);
             let init = Init::kaiming_normal_fan_out(channels * 9);
             let shape = ConvShape::new(channels, 3, 1);

@@ -18,7 +18,7 @@ pub(super) fn fill(
     let Some(known) = &store.contents().keypoints else { return Ok(()) };
     let views: &mut [i32] = rows.row_mut("views")?;
     let partners = known.partners(config.flip_pairs.as_deref());
-    // Pairs are checked when the data is opened.
+    // Pairs were checked when the data was opened.
     let (view, partners) = (View::of(views, 0), partners.unwrap_or_else(|_| known.mirrored()));
     let row: &mut [f32] = rows.row_mut(KEYPOINTS)?;
     for (row, object) in row.chunks_exact_mut(3 * config.keypoints).zip(objects) {
@@ -28,15 +28,15 @@ pub(super) fn fill(
     Ok(())
 }
 
-/// An object's keypoints in its network's image: x, y in network pixels, and 1 for one that is
-/// labelled and in view, else zeros. In a mirrored image keypoint k is that of its partner,
+/// An object's keypoints in the network's image: x, y in network pixels, and 1 for one that is
+/// labelled and in view, else zeros. In a flipped image keypoint k comes from its partner,
 /// `partners[k]`. `offset` is added to the annotated coordinates, in source pixels.
 ///
 /// Matches `transform_keypoint_annotations` of detectron2 and torchvision's
 /// `_flip_coco_person_keypoints` with `resize_keypoints`.
 ///
 /// # Panics
-/// If a partner is no keypoint.
+/// If a partner is not a keypoint index.
 #[must_use]
 pub fn seen_keypoints(
     keypoints: &[[f32; 3]],
@@ -50,9 +50,9 @@ pub fn seen_keypoints(
     points.map(|point| seen(view, point, offset).unwrap_or_default()).collect()
 }
 
-/// A keypoint of the source in the network's image, if it is labelled and there.
+/// A source keypoint in the network's image, if it is labelled and visible there.
 fn seen(view: &View, [x, y, label]: [f32; 3], offset: f32) -> Option<[f32; 3]> {
-    // As the ends of a box: mirrored in the source, then resized.
+    // Like the corners of a box: flipped in the source, then resized.
     let place = |v: f32, axis: Axis| axis.place_ends(v, v, false)[0];
     let [y, x] = view.turned([place(y + offset, view.y), place(x + offset, view.x)]);
     let [height, width] = view.network().map(|side| side as f32);
@@ -66,7 +66,7 @@ mod tests {
 
     use super::{seen, seen_keypoints};
 
-    /// An image of 10 x 20 pixels at double size: plain, mirrored, and cut to its right half.
+    /// An image of 10 x 20 pixels at double size: plain, flipped, and cropped to its right half.
     #[test]
     fn keypoints_follow_their_image() {
         let mut view = View::whole([10, 20], [20, 40]);
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(seen(&view, [13.0, 4.0, 2.0], 0.0), Some([8.0, 14.0, 1.0]));
     }
 
-    /// Left and right change places in a mirrored image, and not in one that is turned.
+    /// Left and right swap places in a flipped image, but not in a rotated one.
     #[test]
     fn partners_change_places_in_a_mirrored_image() {
         let points = [[1.0, 2.0, 2.0], [9.0, 3.0, 1.0], [5.0, 5.0, 0.0]];
