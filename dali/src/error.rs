@@ -1,4 +1,4 @@
-//! The crate's one error type: each message is a sentence that names the file and the fix.
+//! The crate's error type: each message is one line with the file and the fix.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::owner::Owner;
 /// Everything that can go wrong with a user's data, disk or slot.
 #[derive(Debug, thiserror::Error)]
 pub enum DaliError {
-    /// The operating system refused a file operation.
+    /// A file operation failed.
     #[error("cannot {action} {path}: {source}")]
     Io {
         /// The action, as a verb: "read", "create".
@@ -19,21 +19,20 @@ pub enum DaliError {
         /// The I/O error.
         source: io::Error,
     },
-    /// A folder or file of annotations that is of none of the formats, broken, or leaves nothing to
-    /// store.
+    /// An annotation folder or file of unknown format, broken, or with nothing to store.
     #[error("{path}: {fault}")]
     Annotations {
         /// The folder or file.
         path: PathBuf,
-        /// Where in it, what is wrong and how to fix it.
+        /// The position in it, the error and the fix.
         fault: String,
     },
-    /// An image file that cannot be read or decoded, or has another size than the annotations say.
+    /// An image file that cannot be read or decoded, or has another size than in the annotations.
     #[error("{image}: {fault}, or leave such images out with `onegraph prep --skip-bad-images`")]
     Image {
-        /// Its COCO id: `image 42`, and its file where `fault` does not name it.
+        /// Its COCO id: `image 42`, and its file if `fault` does not include it.
         image: String,
-        /// The fault, and how to fix it.
+        /// The error, and how to fix it.
         fault: String,
     },
     /// Pixels in a store that fail to decode.
@@ -51,13 +50,13 @@ pub enum DaliError {
         /// The decoder's error.
         fault: DecodeFault,
     },
-    /// A file in the place of a lock that is not a lock.
+    /// A file at the path of a lock that is not a lock.
     #[error("{path} is not a lock that onegraph wrote: move it away")]
     NotALock {
         /// The file.
         path: PathBuf,
     },
-    /// An image file that is not the one that a store was made from.
+    /// An image file that differs from the one in the store.
     #[error(
         "store {path}: the image file {file} {fault}; run `onegraph prep --overwrite`, or \
         restore the file"
@@ -77,10 +76,10 @@ pub enum DaliError {
         path: PathBuf,
         /// The file in it.
         file: &'static str,
-        /// The fault of the file.
+        /// The error in the file.
         fault: String,
     },
-    /// A file of an open store that became shorter.
+    /// A file of an open store that was truncated.
     #[error("{path}: cut from {had} to {has} bytes while it was in use; run `onegraph prep` again")]
     Truncated {
         /// The file.
@@ -104,13 +103,13 @@ pub enum DaliError {
         /// The process that holds the lock.
         owner: Owner,
     },
-    /// The same data exist already, perhaps from a process that this one waited for.
+    /// The same data already exist, possibly from a process that this one waited for.
     #[error("{path} exists already, made from the same sources: nothing is left to do")]
     AlreadyMade {
         /// The path that exists.
         path: PathBuf,
     },
-    /// The path to overwrite holds something else, so it is left as it is.
+    /// The path to overwrite has other contents, so it is left unchanged.
     #[error(
         "{path} holds something that onegraph did not write ({stranger}), so it leaves it alone; \
         move it away, or name another folder"
@@ -118,7 +117,7 @@ pub enum DaliError {
     NotOurs {
         /// The path to overwrite.
         path: PathBuf,
-        /// The first entry that is not part of what onegraph writes.
+        /// The first entry that onegraph did not write.
         stranger: String,
     },
     /// An option out of its range.
@@ -128,7 +127,7 @@ pub enum DaliError {
         option: &'static str,
         /// The value given.
         got: String,
-        /// The values that are allowed.
+        /// The allowed values.
         expected: &'static str,
     },
     /// A slot that is too small for its contents.
@@ -153,7 +152,7 @@ pub enum DaliError {
 }
 
 impl DaliError {
-    /// A fault of annotations.
+    /// An error in annotations.
     pub(crate) fn annotations(path: &Path, fault: impl Into<String>) -> DaliError {
         DaliError::Annotations { path: path.to_path_buf(), fault: fault.into() }
     }

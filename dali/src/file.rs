@@ -1,4 +1,4 @@
-//! Single files: read only if they are files, and written whole.
+//! Single files: only regular files are read, and files are written atomically.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Metadata, TryLockError};
@@ -11,13 +11,13 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::unfinished::{Undisturbed, Unfinished};
 
-/// The end of a temporary name, after a dot and 16 hexadecimal digits.
+/// Suffix of a temporary name, after a dot and 16 hexadecimal digits.
 const TEMPORARY: &str = ".partial";
 
 /// The metadata of a regular file.
 ///
 /// # Errors
-/// Anything else: a pipe would be waited for, and a device never ends.
+/// Anything else: reading a pipe would block, and a device may never end.
 pub fn regular(path: &Path) -> io::Result<Metadata> {
     match fs::metadata(path) {
         Ok(meta) if meta.is_file() => Ok(meta),
@@ -37,12 +37,12 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     regular(path).and_then(|_| fs::read(path))
 }
 
-/// Writes what `fill` gives to `path`. A reader of a regular file sees the old contents or the new,
-/// never a mix; a link stays, and the file that it leads to is replaced. Anything but a regular
-/// file (a pipe, a device, standard output) is written into.
+/// Writes the output of `fill` to `path`. A reader of a regular file sees the old contents or the
+/// new, never a mix; a symbolic link is kept, and its target is replaced. Anything but a regular
+/// file (a pipe, a device, standard output) is written to directly.
 ///
 /// # Errors
-/// A directory; whatever the system refuses, and then a regular file is as it was before.
+/// A directory; any I/O error, after which a regular file is unchanged.
 pub fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     match Target::of(path)? {
         Target::Open(file) => filled(file, fill).map(drop),
@@ -52,9 +52,9 @@ pub fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -
 
 /// The destination that a path leads to.
 enum Target {
-    /// Something to write into.
+    /// Something to write to.
     Open(File),
-    /// A regular file or none, by a name that is no link.
+    /// A regular file or none, by a name that is not a link.
     Named(PathBuf),
 }
 
@@ -69,7 +69,7 @@ impl Target {
         if meta.is_dir() {
             return Err(io::Error::other("it is a directory; name a file"));
         }
-        // Not opened again: the file that output was redirected to has one position for both, and a
+        // Not opened again: a file that output was redirected to has one shared position, and a
         // socket has no name.
         if let Ok(open) = io::stdout().as_fd().try_clone_to_owned().map(File::from)
             && open.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (meta.dev(), meta.ino()))
@@ -84,7 +84,7 @@ impl Target {
     }
 }
 
-/// The end of a path's chain of links, where there is no file yet.
+/// The target of a chain of links, where no file exists yet.
 fn end_of_links(path: &Path) -> PathBuf {
     let mut path = path.to_path_buf();
     while let Ok(to) = fs::read_link(&path) {
@@ -98,21 +98,21 @@ fn replace(path: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> 
     let folder = folder.unwrap_or(Path::new("."));
     sweep_once(folder);
     let (file, beside, mark) = begin(folder)?;
-    // Open, and thus locked, until it has its name.
+    // Open, and thus locked, until it is renamed.
     let written = filled(file, fill).and_then(|file| file.sync_all().map(|()| file));
     drop(mark);
     let replaced = written.and_then(|_open| fs::rename(&beside, path));
     if replaced.is_err() {
-        // The error that stopped the writing is more useful than a fault here.
+        // The error that stopped the write is more useful than an error here.
         let _ = fs::remove_file(&beside);
         return replaced;
     }
-    // So that a power cut does not undo the rename; some file systems cannot sync a folder.
+    // So that a power failure does not undo the rename; some file systems cannot sync a folder.
     let _ = File::open(folder).and_then(|folder| folder.sync_all());
     Ok(())
 }
 
-/// A new file in the folder, its path, and its mark; a lock shows that this process lives.
+/// A new file in the folder, its path, and its mark; the lock shows that this process is alive.
 fn begin(folder: &Path) -> io::Result<(File, PathBuf, Unfinished)> {
     loop {
         // Process ids collide between containers.
@@ -121,7 +121,7 @@ fn begin(folder: &Path) -> io::Result<(File, PathBuf, Unfinished)> {
         let undisturbed = Undisturbed::begin();
         let file = File::create_new(&beside)?;
         let mark = undisturbed.mark(&beside);
-        // Where files have no locks, nobody sweeps. A process that sweeps may have been faster.
+        // Without file locks, nothing is swept. A sweeping process may have been faster.
         let is_taken = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
         if !is_taken && beside.exists() {
             return Ok((file, beside, mark));
@@ -129,7 +129,7 @@ fn begin(folder: &Path) -> io::Result<(File, PathBuf, Unfinished)> {
     }
 }
 
-/// The same as [`sweep`], the first time that this process writes into the folder.
+/// Calls [`sweep`] the first time that this process writes into the folder.
 fn sweep_once(folder: &Path) {
     static SWEPT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     if SWEPT.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_path_buf()) {
@@ -137,7 +137,7 @@ fn sweep_once(folder: &Path) {
     }
 }
 
-/// Removes the temporary files that [`write()`] left in a folder when its process was killed.
+/// Removes temporary files that [`write()`] left in a folder when its process was killed.
 pub fn sweep(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -150,7 +150,7 @@ pub fn sweep(folder: &Path) {
             && let Ok(file) = File::options().write(true).open(entry.path())
             && file.try_lock().is_ok()
         {
-            // One that stays takes room and does no harm.
+            // A remaining file only takes space.
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -180,7 +180,7 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         fs::create_dir(at("inner")).expect("a folder");
         fs::write(at("inner/old"), "old").expect("a file");
-        // The second leads to the first, which leads to a file or to none.
+        // The second links to the first, which links to a file or to none.
         for (to, links) in [("inner/old", ["a", "b"]), ("inner/none", ["c", "d"])] {
             symlink(to, at(links[0])).expect("a link");
             symlink(links[0], at(links[1])).expect("a link");
@@ -189,7 +189,7 @@ mod tests {
             assert!(links.iter().all(|link| at(link).is_symlink()));
             assert_eq!(fs::read(at(to)).expect("a file"), b"new");
             // A reader that had the old file open reads the old text: the file was replaced, not
-            // cut.
+            // truncated.
             let old = held.map(|file| io::read_to_string(file).expect("text"));
             assert!(old.is_ok_and(|old| old == "old") == (to == "inner/old"));
         }

@@ -1,9 +1,9 @@
 //! The data pipeline of onegraph, host only: COCO files -> store -> batches.
 //!
-//! [`prep::run`] turns COCO JSON and images into one directory, the [`store::Store`], which is
-//! mapped read-only; [`order`] says which images make up each step, and [`loader`] decodes them
-//! into slots that the caller owns; [`synthetic::generate`] draws a data set of shapes for
-//! machines without data.
+//! [`prep::run`] converts COCO JSON and images into one directory, the [`store::Store`], which is
+//! mapped read-only; [`order`] determines the images of each step, and [`loader`] decodes them into
+//! slots that the caller owns; [`synthetic::generate`] generates a synthetic data set for machines
+//! without data.
 
 pub mod coco;
 pub mod decode;

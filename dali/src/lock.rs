@@ -1,8 +1,8 @@
-//! A lock on a folder being written: `flock` on a small file that names its owner.
+//! A lock on a folder being written: `flock` on a small file with its owner.
 //!
-//! The kernel releases the lock however its process ends. A file system shared by hosts may keep
-//! `flock` to each host, or know none; there a file that names a process of another host counts
-//! as held, and a sentence says that it must be removed if that process is gone.
+//! The kernel releases the lock when its process ends, for any reason. A shared file system may
+//! keep `flock` local to each host, or not support it; there a file with a process of another host
+//! counts as held, and a message explains that it must be removed if that process is gone.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
@@ -18,7 +18,7 @@ use crate::error::DaliError;
 use crate::owner::Owner;
 use crate::unfinished::{Undisturbed, Unfinished};
 
-/// More than any owner writes.
+/// More bytes than any owner writes.
 const MAX_BYTES: u64 = 1 << 16;
 /// Time between two attempts while waiting.
 const POLL: Duration = Duration::from_millis(100);
@@ -35,20 +35,20 @@ pub struct Lock {
 struct Held {
     path: PathBuf,
     file: File,
-    /// A process that a signal ends removes the file.
+    /// A process that is ended by a signal removes the file.
     _mark: Unfinished,
 }
 
 impl Lock {
-    /// Takes the lock whose file is `path`; the file's folder must exist.
+    /// Acquires the lock whose file is `path`; the file's folder must exist.
     ///
     /// # Errors
-    /// [`DaliError::Locked`] names the owner that lives; [`DaliError::Io`].
+    /// [`DaliError::Locked`] with the owner, which is alive; [`DaliError::Io`].
     pub fn take(path: &Path) -> Result<Lock, DaliError> {
         attempt(path)?.map_err(|owner| DaliError::Locked { path: path.to_path_buf(), owner })
     }
 
-    /// Takes the lock as soon as its owner releases it or dies; `on_wait` is called before each
+    /// Acquires the lock as soon as its owner releases it or ends; `on_wait` is called before each
     /// pause, ten times a second.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Lock {
     }
 
     /// The owner of the lock at `path`; `None` if it is free, or there is none. Nothing is written,
-    /// and a free lock is held for the moment of the question.
+    /// and a free lock is held only during the query.
     ///
     /// # Errors
     /// [`DaliError::Io`]; [`DaliError::NotALock`].
@@ -82,15 +82,16 @@ impl Lock {
         }
     }
 
-    /// The owner that this lock was taken over from, because it was gone without releasing it.
+    /// The owner that this lock was taken over from, which ended without releasing it.
     pub fn replaced(&self) -> Option<&Owner> {
         self.replaced.as_ref()
     }
 
-    /// Checks that the lock is still this process's; a lock whose file was removed is taken again.
+    /// Checks that the lock is still this process's; a lock whose file was removed is acquired
+    /// again.
     ///
     /// # Errors
-    /// [`DaliError::Locked`] naming the new owner.
+    /// [`DaliError::Locked`] with the new owner.
     pub fn check(&self) -> Result<(), DaliError> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_at(&held.file, &held.path) {
@@ -105,7 +106,7 @@ impl Lock {
 impl Drop for Held {
     fn drop(&mut self) {
         if is_at(&self.file, &self.path) {
-            // Removed while still held: whoever opened it before finds that it is gone.
+            // Removed while still held: a process that opened it before detects that it is gone.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -117,7 +118,7 @@ fn attempt(path: &Path) -> Result<Result<Lock, Owner>, DaliError> {
         let undisturbed = Undisturbed::begin();
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        // A link could lead to a file that is not ours.
+        // A symbolic link could lead to a foreign file.
         options.custom_flags(OFlags::NOFOLLOW.bits() as i32);
         let file = options.open(path).map_err(DaliError::io("open the lock", path))?;
         let locked = file.try_lock();
@@ -149,7 +150,7 @@ fn attempt(path: &Path) -> Result<Result<Lock, Owner>, DaliError> {
     }
 }
 
-/// The owner written in the file; `None` if nothing is.
+/// The owner written in the file; `None` if it is empty.
 fn read_owner(file: &File, path: &Path) -> Result<Option<Owner>, DaliError> {
     let mut text = Vec::new();
     file.take(MAX_BYTES).read_to_end(&mut text).map_err(DaliError::io("read the lock", path))?;
@@ -160,7 +161,7 @@ fn read_owner(file: &File, path: &Path) -> Result<Option<Owner>, DaliError> {
     }
 }
 
-/// True if `path` still names the open file.
+/// True if `path` still refers to the open file.
 fn is_at(file: &File, path: &Path) -> bool {
     let id = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
     let at_path = std::fs::metadata(path).map(id).ok();

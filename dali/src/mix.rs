@@ -9,14 +9,14 @@ pub fn mix(word: u64) -> u64 {
     finalize(word.wrapping_add(GOLDEN_GAMMA))
 }
 
-/// The finalizer alone.
+/// Only the finalizer.
 pub(crate) fn finalize(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
 }
 
-/// A number from 0 to below 1, of 53 bits.
+/// A number in [0, 1), with 53 bits.
 pub(crate) fn unit(word: u64) -> f64 {
     (word >> 11) as f64 / (1u64 << 53) as f64
 }

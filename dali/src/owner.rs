@@ -1,4 +1,4 @@
-//! The holder of a lock: host, process and since when.
+//! The holder of a lock: host, process and time.
 
 use std::fmt;
 use std::path::Path;
@@ -9,15 +9,15 @@ use serde::{Deserialize, Serialize};
 /// The holder of a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
-    /// Name of the host; that of the container if it runs in one.
+    /// Host name; the container's if it runs in one.
     pub host: String,
-    /// Identity of the running kernel: containers on one machine share it.
+    /// Identity of the running kernel: containers on one machine have the same.
     pub(crate) kernel: String,
-    /// Process id, as its own container counts; 0 if it is unknown.
+    /// Process id in its own container; 0 if it is unknown.
     pub pid: u32,
     /// When it took the lock, seconds since 1970.
     pub(crate) since: i64,
-    /// It may be gone, which only a person can find out.
+    /// It may be gone, which only the user can determine.
     #[serde(skip)]
     pub(crate) may_be_gone: bool,
 }
@@ -32,12 +32,12 @@ impl Owner {
         Owner { host, kernel, pid, since, may_be_gone: false }
     }
 
-    /// True if it runs on another machine, as far as this one can know.
+    /// True if it runs on another machine, as far as this one can determine.
     pub(crate) fn is_far_from(&self, other: &Owner) -> bool {
         self.kernel != other.kernel && self.host != other.host
     }
 
-    /// The end of a sentence about the owner of the file `lock`: the mend if it may be gone.
+    /// The end of a message about the owner of the file `lock`: the fix if it may be gone.
     pub fn if_gone(&self, lock: &Path) -> String {
         match self.may_be_gone {
             true => format!("; if it is gone, remove {}", lock.display()),

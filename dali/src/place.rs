@@ -1,5 +1,5 @@
-//! Makes a directory that others see whole or not at all: one maker at a time, under a temporary
-//! name, moved into place at the end.
+//! Creates a directory atomically: one process at a time, under a temporary name that is renamed
+//! into place at the end.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ const RANDOM_LETTERS: usize = 12;
 /// The files of a finished directory, relative to it; `None` if it is not one of ours.
 pub(crate) type Manifest = fn(&Path) -> Option<Vec<PathBuf>>;
 
-/// The right to make the directory `out`, which no other process has at the same time.
+/// The exclusive right to create the directory `out`.
 #[derive(Debug)]
 pub(crate) struct Claim {
     out: PathBuf,
@@ -30,7 +30,7 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// Waits for the lock of `out`, then sweeps what dead makers of `out` left next to it. Reports
+    /// Waits for the lock of `out`, then removes leftovers of killed processes next to it. Reports
     /// [`Stage::Waiting`] and [`Stage::TakenOver`].
     pub(crate) fn take(
         out: &Path,
@@ -58,7 +58,7 @@ impl Claim {
         let dir = tempfile::Builder::new()
             .prefix(&beside(Path::new(self.out.file_name().unwrap_or_default()), "tmp-"))
             .rand_bytes(RANDOM_LETTERS)
-            // As `mkdir` makes it: others on the machine may read a store.
+            // Like `mkdir`: other users of the machine may read a store.
             .permissions(Permissions::from_mode(0o777))
             .tempdir_in(&parent)
             .map_err(DaliError::io("create a directory in", &parent))?;
@@ -81,8 +81,8 @@ impl TemporaryDir {
         self.dir.path()
     }
 
-    /// Moves it to `out`; what stands there takes its name, and is removed if `overwrite` allows
-    /// that and it is ours.
+    /// Renames it to `out`; an existing directory is swapped out, and removed if `overwrite` allows
+    /// it and it is ours.
     pub(crate) fn place(self, overwrite: bool) -> Result<(), DaliError> {
         let TemporaryDir { dir, mark, claim: Claim { out, lock, manifest } } = self;
         sync_dir(dir.path())?;
@@ -92,7 +92,7 @@ impl TemporaryDir {
         let name = dir.path().file_name().unwrap_or_default().to_string_lossy();
         let retired = out.with_file_name(name.replace(".onegraph-tmp-", ".onegraph-old-"));
         let replaces = out.exists();
-        // No signal ends the process while nothing stands at `out`.
+        // No signal ends the process while nothing exists at `out`.
         let undisturbed = Undisturbed::begin();
         if replaces {
             fs::rename(&out, &retired).map_err(DaliError::io("rename", &out))?;
@@ -103,14 +103,14 @@ impl TemporaryDir {
             return Err(DaliError::io("rename a new directory to", &out)(error));
         }
         drop(undisturbed);
-        // Nothing of this directory is its own any more.
+        // This directory is in place and no longer temporary.
         let _ = dir.keep();
         sync_dir(&parent_of(&out))?;
         if replaces { remove_ours(&retired, manifest) } else { Ok(()) }
     }
 }
 
-/// Rejects an `out` that exists, unless it is ours to the last file and replacement was requested.
+/// Rejects an existing `out`, unless all its files are ours and replacement was requested.
 pub(crate) fn check_out(out: &Path, overwrite: bool, manifest: Manifest) -> Result<(), DaliError> {
     let path = out.to_path_buf();
     if path.file_name().is_none() {
@@ -141,7 +141,7 @@ pub(crate) fn check_out(out: &Path, overwrite: bool, manifest: Manifest) -> Resu
     }
 }
 
-/// The first entry of `dir` that its manifest does not list.
+/// The first entry of `dir` that is not in its manifest.
 fn stranger(dir: &Path, manifest: Manifest) -> io::Result<Option<String>> {
     let files: HashSet<PathBuf> = manifest(dir).unwrap_or_default().into_iter().collect();
     let parents: HashSet<&Path> = files.iter().filter_map(|file| file.parent()).collect();
@@ -160,7 +160,7 @@ fn stranger(dir: &Path, manifest: Manifest) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// Removes a directory of ours; one that holds anything else stays, with a line in the log.
+/// Removes a directory of ours; one with any other contents stays, with a line in the log.
 fn remove_ours(dir: &Path, manifest: Manifest) -> Result<(), DaliError> {
     if let Some(stranger) = stranger(dir, manifest).map_err(DaliError::io("read", dir))? {
         let dir = dir.display();
@@ -170,8 +170,8 @@ fn remove_ours(dir: &Path, manifest: Manifest) -> Result<(), DaliError> {
     fs::remove_dir_all(dir).map_err(DaliError::io("remove", dir))
 }
 
-/// Removes what makers of `out` left when they died. Whoever calls this holds the lock, so none of
-/// them lives. An `out` that was moved aside and never replaced is moved back.
+/// Removes leftovers of killed processes that were creating `out`. The caller holds the lock, so
+/// none of them is alive. An `out` that was moved aside and never replaced is moved back.
 fn sweep(out: &Path, manifest: Manifest) -> Result<(), DaliError> {
     let parent = parent_of(out);
     let entries = fs::read_dir(&parent).map_err(DaliError::io("read", &parent))?;
@@ -189,7 +189,7 @@ fn sweep(out: &Path, manifest: Manifest) -> Result<(), DaliError> {
     Ok(())
 }
 
-/// True if `name` is made of the name of `out`, `word`, and the random letters.
+/// True if `name` consists of the name of `out`, `word`, and the random letters.
 fn is_temporary(name: &std::ffi::OsStr, out: &Path, word: &str) -> bool {
     let start = beside(Path::new(out.file_name().unwrap_or_default()), word);
     let rest = name.as_encoded_bytes().strip_prefix(start.as_os_str().as_encoded_bytes());
@@ -198,7 +198,7 @@ fn is_temporary(name: &std::ffi::OsStr, out: &Path, word: &str) -> bool {
     })
 }
 
-/// `.OUT.onegraph-<word>` next to `OUT`: a name that nobody else gives to a file.
+/// `.OUT.onegraph-<word>` next to `OUT`: a name that no other program uses.
 fn beside(out: &Path, word: &str) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(out.file_name().unwrap_or_default());

@@ -1,7 +1,7 @@
-//! Text from files on a screen.
+//! Makes text from files safe to print.
 
-/// Text of one line as a terminal may show it: characters that would steer the terminal, end the
-/// line or turn the order of letters are written as escapes, such as `\u{1b}`.
+/// One line of text that a terminal can show: control characters, line ends and characters that
+/// change the text direction are written as escapes, such as `\u{1b}`.
 pub fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! Progress of long operations, reported to the caller, who may draw a bar.
+//! Progress of long operations, reported to the caller, who may show a bar.
 
 use std::path::PathBuf;
 
@@ -7,19 +7,19 @@ use crate::owner::Owner;
 /// The current stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// Waiting for another process that is writing the same directory; reported again and again.
+    /// Waiting for another process that is writing the same directory; reported repeatedly.
     Waiting {
         /// The other process.
         owner: Owner,
         /// The file of its lock.
         lock: PathBuf,
     },
-    /// The process that was writing the same directory is gone without having finished.
+    /// The process that was writing the same directory ended without finishing.
     TakenOver {
-        /// Its process id, as its own container counts.
+        /// Its process id in its own container.
         pid: u32,
     },
-    /// Drawing and writing synthetic images.
+    /// Generating and writing synthetic images.
     Drawing,
     /// Parsing the annotation file.
     Annotations,

@@ -1,15 +1,15 @@
-//! Paths that are being written: a process that ends in the middle removes them first.
+//! Paths that are being written: a process that ends prematurely removes them first.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How often a folder is removed into which other threads write.
+/// Attempts to remove a folder while other threads write into it.
 const MAX_TRIES: usize = 100;
 
 static PATHS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Marks a file or folder as half-made for as long as it lives.
+/// Marks a file or folder as incomplete while this value exists.
 #[derive(Debug)]
 pub struct Unfinished {
     path: PathBuf,
@@ -23,8 +23,8 @@ impl Unfinished {
     }
 }
 
-/// Time in which no signal ends the process: something is made, and then marked. No other mark may
-/// be set or dropped meanwhile by the same thread.
+/// A period in which no signal ends the process: something is created, and then marked. No other
+/// mark may be set or dropped during it by the same thread.
 #[derive(Debug)]
 pub(crate) struct Undisturbed(MutexGuard<'static, Vec<PathBuf>>);
 
@@ -33,7 +33,7 @@ impl Undisturbed {
         Self(PATHS.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Marks `path`, and ends this time.
+    /// Marks `path`, and ends the period.
     pub(crate) fn mark(mut self, path: &Path) -> Unfinished {
         self.0.push(path.to_path_buf());
         Unfinished { path: path.to_path_buf() }
@@ -49,22 +49,22 @@ impl Drop for Unfinished {
     }
 }
 
-/// Removes every path that is marked, for a process about to end; other threads may still write.
+/// Removes every marked path, for a process about to end; other threads may still write.
 ///
-/// The list stays locked, so nothing half-made is renamed into place afterwards by a thread that
+/// The list stays locked, so nothing incomplete is renamed into place afterwards by a thread that
 /// has to unmark it first.
 pub fn remove_all_and(end: impl FnOnce()) {
     let paths = PATHS.lock().unwrap_or_else(PoisonError::into_inner);
     for path in paths.iter() {
-        // Under another name, threads that still write can put nothing more into it.
+        // After renaming, threads that still write cannot add files to it.
         let mut name = path.as_os_str().to_os_string();
         name.push(".removed");
         let moved = PathBuf::from(name);
         let path = if fs::rename(path, &moved).is_ok() { &moved } else { path };
         let remove =
             || if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
-        // A thread that looked the old name up before may still put one file in. Nothing to report
-        // otherwise: the process ends.
+        // A thread that resolved the old name before may still add a file. There is nothing to
+        // report otherwise: the process ends.
         let _ = (0..MAX_TRIES).find(|_| remove().is_ok() || !path.exists());
     }
     end();

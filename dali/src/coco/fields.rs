@@ -1,4 +1,4 @@
-//! The values that fields may have, and which field of an entry has another.
+//! The allowed values of fields, and which field of an entry is invalid.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Number, Value};
 
-/// Takes the place of NaN: an object, which no field may be but those that are not read.
+/// Replaces NaN: an object, which is invalid in every field that is read.
 const NOT_A_NUMBER: &str = r#"{"NaN":null}"#;
 
-/// Reads an id: an integer, also if written `3.0` as pandas does.
+/// Reads an id: an integer, also in pandas' notation, `3.0`.
 ///
 /// # Errors
 /// Any other value.
@@ -34,7 +34,7 @@ pub fn ids<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<u64>
     Ok(ids.map(|ids| ids.into_iter().map(|Id(id)| id).collect()))
 }
 
-/// Reads a number of pixels, which is written as an [`id`] is.
+/// Reads a number of pixels, in the same notations as an [`id`].
 ///
 /// # Errors
 /// Any other value.
@@ -63,8 +63,8 @@ pub fn rotation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Er
     Ok(Value::deserialize(deserializer)?["rotation"].as_f64().unwrap_or(0.0))
 }
 
-/// The box around a box, x, y, width, height, that is turned about its centre: COCO's boxes are not
-/// turned, and CVAT writes `attributes.rotation` beside one.
+/// The bounding box of a box x, y, width, height after rotation about its centre: COCO's boxes are
+/// not rotated, and CVAT writes `attributes.rotation` next to one.
 pub fn turned_box([x, y, w, h]: [f64; 4], degrees: f64) -> [f64; 4] {
     let (sin, cos) = degrees.to_radians().sin_cos();
     let (sin, cos) = (sin.abs(), cos.abs());
@@ -72,7 +72,7 @@ pub fn turned_box([x, y, w, h]: [f64; 4], degrees: f64) -> [f64; 4] {
     [x + (w - width) / 2.0, y + (h - height) / 2.0, width, height]
 }
 
-/// The values that a field may have.
+/// The allowed values of a field.
 pub(super) fn expected(field: &str) -> &'static str {
     match field {
         "id" | "image_id" | "category_id" => "an integer from 0",
@@ -103,8 +103,8 @@ pub(super) fn field_at<'a>(
     Some((name, value.chars().take(40).collect()))
 }
 
-/// The text with an object in place of each NaN and Infinity, which Python writes and JSON lacks;
-/// `None` if there is none.
+/// The text with an object in place of each NaN and Infinity, which Python writes but JSON does not
+/// allow; `None` if there is none.
 pub(super) fn without_nan(text: &[u8]) -> Option<Vec<u8>> {
     const TOKENS: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
     let (mut out, mut rest, mut is_string) = (Vec::with_capacity(text.len()), text, false);

@@ -1,5 +1,5 @@
-//! From a file to its entries: the file is split first and each entry parsed separately, in
-//! parallel, so that an error names the entry by its id and its field.
+//! Reads a file's entries: the file is split first and each entry parsed separately, in parallel,
+//! so that an error reports the entry's id and field.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -28,10 +28,10 @@ struct Sections<'a> {
 }
 
 /// Reads the COCO file at `path`; image ids, category ids and category names are unique in the
-/// result. Faults of single annotations are left to `prep`, which drops and counts them.
+/// result. Errors in single annotations are left to `prep`, which drops and counts them.
 ///
 /// # Errors
-/// [`DaliError::Io`] if it cannot be read, [`DaliError::Annotations`] where it is not COCO JSON, or
+/// [`DaliError::Io`] if it cannot be read, [`DaliError::Annotations`] if it is not COCO JSON, or
 /// an entry lacks a field or repeats an id.
 pub fn read(path: &Path) -> Result<Dataset, DaliError> {
     parse(path, &bytes_of(path)?)
@@ -46,7 +46,7 @@ pub(crate) fn bytes_of(path: &Path) -> Result<Vec<u8>, DaliError> {
     crate::file::read(path).map_err(DaliError::io("read the annotations", path))
 }
 
-/// [`read`] of a file that was read before; `path` names it in errors.
+/// [`read`] for a file already in memory; `path` is the file in errors.
 pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Dataset, DaliError> {
     let (images, annotations, categories) = lists::<Image, Annotation, Category>(path, bytes)?;
     for (idx, image) in images.iter().enumerate() {
@@ -57,7 +57,7 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Dataset, DaliError> {
     let categories = &dataset.categories;
     unique(path, "images", "id", dataset.images.iter().map(|image| image.id))?;
     unique(path, "categories", "id", categories.iter().map(|category| category.id))?;
-    // A root category is left out, and may be named as one of the others.
+    // A root category is omitted, and may have the name of another one.
     let root = dataset.root();
     let name = |category: &Category| match Some(category.id) == root {
         true => "\0".to_string(),
@@ -70,8 +70,8 @@ pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Dataset, DaliError> {
 /// Images, annotations and categories of a file.
 pub(super) type Lists<I, A, C> = (Vec<I>, Vec<A>, Vec<C>);
 
-/// The entries of `images`, `annotations` and `categories`, with the fields that `I`, `A` and `C`
-/// have; `path` names the file in errors.
+/// The entries of `images`, `annotations` and `categories`, with the fields of `I`, `A` and `C`;
+/// `path` is the file in errors.
 ///
 /// # Errors
 /// As for [`read`].
@@ -108,7 +108,7 @@ where
     ))
 }
 
-/// The entries of a file that is one list, which `name` names in errors.
+/// The entries of a file that is one list, called `name` in errors.
 ///
 /// # Errors
 /// [`DaliError::Annotations`] if it is not JSON, or for a broken entry.
@@ -128,11 +128,11 @@ pub fn list<T: DeserializeOwned + Send>(
     entries(path, name, Some(&raw))
 }
 
-/// An annotation file from elsewhere must not choose files outside the images' folder.
+/// A downloaded annotation file must not refer to files outside the images' folder.
 fn check_image(image: &Image) -> Result<(), String> {
     let Image { file_name, height, width, .. } = image;
     let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
-    // The separators of Windows may be meant.
+    // These may be Windows separators.
     let other = file_name.replace('\\', "/");
     let is_inside = |name: &str| Path::new(name).components().all(is_plain);
     if file_name.is_empty() || ![file_name, &other].into_iter().all(|name| is_inside(name)) {
@@ -156,7 +156,7 @@ fn entries<T: DeserializeOwned + Send>(
     })?;
     let parsed: Vec<Result<T, serde_json::Error>> =
         raw.par_iter().map(|entry| serde_json::from_str(entry.get())).collect();
-    // Collected first, so that of several faults the first in the file is reported.
+    // Collected first, so that the first of several errors in the file is reported.
     let named = |(idx, result): (usize, Result<T, serde_json::Error>)| {
         result.map_err(|error| entry_fault(path, section, idx, raw[idx], &error))
     };
@@ -173,7 +173,7 @@ fn entry_fault(
     let fields: BTreeMap<String, &RawValue> = serde_json::from_str(raw.get()).unwrap_or_default();
     let id = fields.get("id").map(|id| format!(" (id {id})")).unwrap_or_default();
     let message = error.to_string();
-    // The position counts from the start of the entry and would mislead.
+    // The position is relative to the entry and would be misleading.
     let message = message.split(" at line ").next().unwrap_or(&message);
     let named = |start: &str| message.strip_prefix(start).map(|name| name.replace('`', ""));
     let fault = if let Some(name) = named("missing field ") {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::fields::{flag, id, rotation, side};
 
-/// A whole annotation file.
+/// A complete annotation file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Dataset {
     /// Images, in file order.
@@ -68,14 +68,14 @@ impl TryFrom<ImageFields> for Image {
     type Error = &'static str;
     fn try_from(fields: ImageFields) -> Result<Image, &'static str> {
         let ImageFields { id, file_name, coco_url, height, width } = fields;
-        // LVIS has the address alone.
+        // LVIS has only the URL.
         let file_name = file_name.or_else(|| name_in_url(&coco_url?));
         let file_name = file_name.ok_or("missing field `file_name`")?;
         Ok(Image { id, file_name, height, width })
     }
 }
 
-/// The file of an LVIS image: folder and name at the end of its `coco_url`.
+/// The file of an LVIS image: the last two components of its `coco_url`.
 pub(crate) fn name_in_url(url: &str) -> Option<String> {
     let (start, name) = url.rsplit_once('/')?;
     let (_, folder) = start.rsplit_once('/')?;
@@ -97,7 +97,7 @@ pub struct Annotation {
     /// x, y, width, height in pixels.
     #[serde(default)]
     pub bbox: Option<Vec<f64>>,
-    /// Area in pixels; that of the mask if absent.
+    /// Area in pixels; the mask's if absent.
     #[serde(default)]
     pub area: Option<f64>,
     /// True if it marks a crowd.
@@ -106,14 +106,13 @@ pub struct Annotation {
     /// The mask.
     #[serde(default)]
     pub segmentation: Option<Segmentation>,
-    /// x, y in pixels and visibility (0, 1 or 2) of each keypoint, one after the other; not
-    /// checked.
+    /// x, y in pixels and visibility (0, 1 or 2) of each keypoint, consecutively; not checked.
     #[serde(default)]
     pub keypoints: Option<Vec<f64>>,
-    /// Degrees by which its box is turned, from CVAT's `attributes`.
+    /// Rotation of its box in degrees, from CVAT's `attributes`.
     #[serde(default, rename = "attributes", deserialize_with = "rotation")]
     pub rotation: f64,
-    /// Its numbers in the columns of a store, which `prep` fills in.
+    /// Its values in the columns of a store, which `prep` fills in.
     #[serde(skip)]
     pub columns: Vec<f32>,
 }
@@ -129,8 +128,8 @@ pub struct Category {
     /// Names of the keypoints of its objects; none if it has none.
     #[serde(default, deserialize_with = "or_none")]
     pub keypoints: Vec<String>,
-    /// Pairs of keypoints that a line connects, counted from 1; anything else in the list is
-    /// ignored, as it serves drawings alone.
+    /// Pairs of keypoints connected by a line, counted from 1; anything else in the list is
+    /// ignored, as it is only used for drawing.
     #[serde(default, deserialize_with = "pairs")]
     pub skeleton: Vec<[u32; 2]>,
     /// Name of the group of categories that it belongs to.
@@ -138,8 +137,8 @@ pub struct Category {
     pub supercategory: Option<String>,
 }
 
-// The key of a data set without keypoints is made of this text: it stays what it was before there
-// were any.
+// The key of a data set without keypoints is computed from this text, which is the same as before
+// keypoints were added.
 impl fmt::Debug for Annotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -182,11 +181,11 @@ pub enum Segmentation<F = f32> {
     },
 }
 
-/// Run lengths, as a list or in COCO's compressed string.
+/// Run lengths, as a list or as COCO's compressed string.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum RunCounts {
-    /// Plain lengths, beginning with zeros.
+    /// Plain lengths, starting with zeros.
     List(Vec<u32>),
     /// COCO's compressed form.
     Text(String),
@@ -201,7 +200,7 @@ fn text_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Str
     Ok(serde_json::Value::deserialize(deserializer)?.as_str().map(str::to_string))
 }
 
-/// The pairs of whole numbers in any value.
+/// The pairs of integers in any value.
 fn pairs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<[u32; 2]>, D::Error> {
     let list = serde_json::Value::deserialize(deserializer)?;
     let pair = |value: &serde_json::Value| {
@@ -233,7 +232,7 @@ impl<'de, F: Deserialize<'de>> Deserialize<'de> for Segmentation<F> {
                     match key.as_str() {
                         "size" => once(&mut size, "segmentation.size", &mut map)?,
                         "counts" => once(&mut counts, "segmentation.counts", &mut map)?,
-                        // As hotcoco's Python package writes the size.
+                        // hotcoco's Python package writes the size this way.
                         "h" => once(&mut h, "segmentation.h", &mut map)?,
                         "w" => once(&mut w, "segmentation.w", &mut map)?,
                         _ => drop(map.next_value::<de::IgnoredAny>()?),
@@ -251,7 +250,7 @@ impl<'de, F: Deserialize<'de>> Deserialize<'de> for Segmentation<F> {
     }
 }
 
-/// Reads the value of a key that an object has once.
+/// Reads the value of a key, which must not be repeated.
 fn once<'de, T: Deserialize<'de>, A: MapAccess<'de>>(
     slot: &mut Option<T>,
     key: &'static str,

@@ -1,7 +1,7 @@
-//! Names of image formats, those that are not read among them, so that an error can say what a file
-//! is.
+//! Names of image formats, including unsupported ones, so that an error can name the format of a
+//! file.
 
-/// A format's name, the offset of its magic number in the file, and that number's bytes.
+/// A format's name, the offset of its magic number in the file, and the magic number.
 const FORMATS: [(&str, usize, &[u8]); 17] = [
     ("GIF", 0, b"GIF87a"),
     ("GIF", 0, b"GIF89a"),
@@ -29,8 +29,8 @@ pub(super) fn name(bytes: &[u8]) -> Option<&'static str> {
     let known = FORMATS.iter().find(|(name, at, magic)| {
         let begins_alike = match *name {
             "WebP" => begins(0, b"RIFF"),
-            // The two letters begin many texts too: the reserved fields after the size must be
-            // zero.
+            // The two letters are the start of many texts too: the reserved fields after the size
+            // must be zero.
             "BMP" => begins(0, b"BM"),
             _ => true,
         };

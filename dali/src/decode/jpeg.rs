@@ -1,8 +1,7 @@
-//! JPEG: a walk over the markers (size, EXIF orientation, end of image), and the call of the
-//! decoder.
+//! JPEG: a scan of the markers (size, EXIF orientation, end of image), and the call of the decoder.
 //!
-//! The walk exists because a decoder fills the missing part of a truncated file with grey, and
-//! reports nothing if the cut is in the last rows.
+//! The scan is needed because a decoder fills the missing part of a truncated file with grey, and
+//! reports nothing if only the last rows are missing.
 
 use zune_core::bytestream::ZCursor;
 use zune_core::colorspace::ColorSpace;
@@ -49,8 +48,8 @@ pub(super) fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
     })
 }
 
-/// Refuses sampling factors that the decoder does not expect: 0, more than 4, or a colour that is
-/// sampled more finely than the brightness, which is the first component of a frame header.
+/// Rejects sampling factors that the decoder does not expect: 0, more than 4, or chroma that is
+/// sampled more finely than luma, which is the first component of a frame header.
 fn check_sampling(frame: &[u8]) -> Result<(), DecodeFault> {
     let count = usize::from(frame.get(5).copied().unwrap_or(0));
     let factors = frame.iter().skip(7).step_by(3).take(count).map(|hv| [hv >> 4, hv & 15]);
@@ -64,7 +63,7 @@ fn check_sampling(frame: &[u8]) -> Result<(), DecodeFault> {
     Ok(())
 }
 
-/// Height and width from a JPEG, perhaps cut after its frame header.
+/// Height and width from a JPEG, possibly truncated after its frame header.
 pub(super) fn size(bytes: &[u8]) -> Option<(u32, u32)> {
     let mut at = 2;
     loop {
@@ -87,7 +86,7 @@ fn is_frame(marker: u8) -> bool {
 pub(super) fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<(), DecodeFault> {
     match decode_with(bytes, out, true) {
         // Stray bytes between headers are common in files from old cameras and harmless: of
-        // everything that strict mode rejects, only they are accepted.
+        // everything that strict mode rejects, only these are accepted.
         Err(DecodeFault::Corrupt(reason)) if reason.contains("Extra bytes between headers") => {
             decode_with(bytes, out, false)
         }
@@ -102,7 +101,7 @@ fn decode_with(bytes: &[u8], out: &mut [u8], strict: bool) -> Result<(), DecodeF
     };
     let options =
         DecoderOptions::default().jpeg_set_out_colorspace(ColorSpace::RGB).set_strict_mode(strict);
-    // The number of pixels was limited before; a panorama may be longer than the default side.
+    // The number of pixels was checked before; a panorama may be longer than the default side.
     let options = options.set_max_width(LONGEST_SIDE).set_max_height(LONGEST_SIDE);
     let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
     decoder.decode_headers().map_err(corrupt)?;

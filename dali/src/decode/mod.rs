@@ -1,8 +1,8 @@
 //! Image files to RGB: JPEG through zune-jpeg, PNG, BMP, TIFF and WebP through `image`; grey
 //! becomes RGB.
 //!
-//! Pixels come out as stored in the file. An EXIF rotation is reported, and applied only where
-//! `prep` is asked to: COCO annotations refer to the stored orientation.
+//! Pixels are returned as stored in the file. An EXIF rotation is reported, and only applied if
+//! `prep` requests it: COCO annotations refer to the stored orientation.
 
 mod foreign;
 mod jpeg;
@@ -19,14 +19,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Exif {
-    /// Pixels stay as their file stores them, which COCO annotations refer to; it is reported.
+    /// Pixels stay as stored in the file, which COCO annotations refer to; the rotation is
+    /// reported.
     #[default]
     Ignore,
-    /// Pixels are turned once and stored raw: for annotations of the picture as it is shown.
+    /// Pixels are rotated once and stored raw: for annotations of the picture as displayed.
     Apply,
 }
 
-/// File format, detected from the first bytes and never from the name.
+/// File format, detected from the first bytes, never from the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageFormat {
     /// JPEG, baseline or progressive.
@@ -35,7 +36,7 @@ pub enum ImageFormat {
     Png,
     /// BMP.
     Bmp,
-    /// TIFF of 8 bits a channel.
+    /// TIFF with 8 bits per channel.
     Tiff,
     /// WebP, without animation.
     WebP,
@@ -57,19 +58,19 @@ pub struct ImageInfo {
 /// Why a file does not decode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeFault {
-    /// A common format that is not read.
+    /// A common format that is not supported.
     #[error("is {0}; onegraph reads JPEG, PNG, BMP, TIFF and WebP: convert it")]
     Unsupported(&'static str),
     /// The first bytes match no known format.
     #[error("is neither JPEG nor PNG, BMP, TIFF or WebP")]
     UnknownFormat,
-    /// Colours that are not read.
+    /// An unsupported colour type.
     #[error("{0}; onegraph reads RGB and grey of 8 bits: convert it")]
     Colours(&'static str),
     /// The file ends before the picture does.
     #[error("is truncated ({0} bytes, no end of the picture)")]
     Truncated(usize),
-    /// The file claims more pixels than are allowed, or none.
+    /// The file declares more pixels than allowed, or none.
     #[error(
         "claims {height}x{width} pixels (height x width), outside the 1 to {max} allowed \
         (data.max_image_pixels, --max-image-pixels)"
@@ -85,7 +86,7 @@ pub enum DecodeFault {
     /// The decoder failed.
     #[error("does not decode: {0}")]
     Corrupt(String),
-    /// The stored bytes differ from the bytes that were written.
+    /// The stored bytes differ from those that were written.
     #[error("its checksum does not match: the bytes changed after they were stored")]
     Checksum,
     /// The caller's buffer has the wrong size.
@@ -98,8 +99,8 @@ pub enum DecodeFault {
     },
 }
 
-/// Pixels of the largest image that [`probe`] accepts: where PIL takes one for a decompression
-/// bomb, and 512 MiB as RGB.
+/// Maximum pixels of an image that [`probe`] accepts: PIL's limit for decompression bombs, and 512
+/// MiB as RGB.
 pub const MAX_PIXELS: usize = 178_956_970;
 
 /// [`probe_within`] with the limit [`MAX_PIXELS`].
@@ -110,11 +111,11 @@ pub fn probe(bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
     probe_within(bytes, MAX_PIXELS)
 }
 
-/// Reads format, size and orientation, and checks that a JPEG reaches its end marker. Takes no
-/// memory, whatever size the file claims.
+/// Reads format, size and orientation, and checks that a JPEG reaches its end marker. Allocates
+/// nothing, for any declared size.
 ///
 /// # Errors
-/// [`DecodeFault`] if the file is of another format, truncated, without a size, or claims more than
+/// [`DecodeFault`] if the file has another format, is truncated, has no size, or declares more than
 /// `max_pixels` pixels.
 pub fn probe_within(bytes: &[u8], max_pixels: usize) -> Result<ImageInfo, DecodeFault> {
     let mut info = match format_of(bytes)? {
@@ -127,10 +128,10 @@ pub fn probe_within(bytes: &[u8], max_pixels: usize) -> Result<ImageInfo, Decode
     Ok(info)
 }
 
-/// Height and width from the first bytes of an image file, perhaps not all of it.
+/// Height and width from the first bytes of an image file, possibly incomplete.
 ///
 /// # Errors
-/// [`DecodeFault`] if they are of another format, hold no size, or one of more than `max_pixels`.
+/// [`DecodeFault`] if they have another format, no size, or one of more than `max_pixels`.
 pub(crate) fn size_within(bytes: &[u8], max_pixels: usize) -> Result<[u32; 2], DecodeFault> {
     let (height, width) = match format_of(bytes)? {
         ImageFormat::Jpeg => jpeg::size(bytes).ok_or(DecodeFault::Truncated(bytes.len()))?,
@@ -148,8 +149,8 @@ fn within(height: u32, width: u32, max: usize) -> Result<(), DecodeFault> {
     }
 }
 
-/// Decodes into `out`, `[H, W, 3]` RGB u8; `out` must have exactly that size. Returns what a user
-/// should know of the conversion to 8 bits, as the end of a sentence about the file.
+/// Decodes into `out`, `[H, W, 3]` RGB u8; `out` must have exactly that size. Returns a remark on
+/// the conversion to 8 bits for the user, to be printed after the file name.
 ///
 /// # Errors
 /// [`DecodeFault`] if the file does not decode or `out` has another size.
@@ -161,18 +162,18 @@ pub fn decode_rgb_into(bytes: &[u8], out: &mut [u8]) -> Result<Option<String>, D
     })
 }
 
-/// One hostile file must not end a command that reads many.
+/// A malicious file must not end a command that reads many.
 fn guarded<T>(decode: impl FnOnce() -> Result<T, DecodeFault>) -> Result<T, DecodeFault> {
     let decoded = catch_unwind(AssertUnwindSafe(decode));
     decoded.unwrap_or_else(|_| Err(DecodeFault::Corrupt("the decoder panics on it".to_string())))
 }
 
-/// The height and width of a picture as EXIF orientation `turn` wants it shown.
+/// Height and width of a picture after applying EXIF orientation `turn`.
 pub fn turned_size([height, width]: [u32; 2], turn: Option<u16>) -> [u32; 2] {
     if turn.is_some_and(|turn| turn >= 5) { [width, height] } else { [height, width] }
 }
 
-/// RGB pixels `[H, W, 3]` turned as EXIF orientation `turn` (2 to 8) wants them shown.
+/// RGB pixels `[H, W, 3]` after applying EXIF orientation `turn` (2 to 8).
 pub fn turned(rgb: Vec<u8>, [height, width]: [u32; 2], turn: u16) -> Vec<u8> {
     let orientation = u8::try_from(turn).ok().and_then(Orientation::from_exif);
     let Some(picture) = RgbImage::from_raw(width, height, rgb) else {
@@ -183,7 +184,7 @@ pub fn turned(rgb: Vec<u8>, [height, width]: [u32; 2], turn: u16) -> Vec<u8> {
     picture.into_rgb8().into_raw()
 }
 
-/// The orientation in EXIF data, which is a small TIFF file inside that of an image.
+/// The orientation in EXIF data, which is a small TIFF file embedded in the image's.
 fn orientation(tiff: &[u8]) -> Option<u16> {
     Orientation::from_exif_chunk(tiff).map(|turn| turn.to_exif().into())
 }

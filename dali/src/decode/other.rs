@@ -1,5 +1,5 @@
 //! PNG, BMP, TIFF and WebP through the `image` crate; grey and palette become RGB, alpha is
-//! dropped, and the 16 bits of a PNG become 8.
+//! dropped, and 16-bit PNGs become 8-bit.
 
 use std::io::Cursor;
 
@@ -11,12 +11,12 @@ use image::{DynamicImage, ExtendedColorType, ImageDecoder, ImageError, Limits};
 
 use super::{DecodeFault, ImageFormat, ImageInfo, orientation};
 
-/// Memory for everything but the pixels: text, colour profiles and the like, which a small file can
+/// Memory for everything but the pixels: text, colour profiles etc., which a small file can
 /// inflate.
 const MAX_REST_BYTES: usize = 64 << 20;
-/// RGB and alpha of 16 bits each.
+/// RGB and alpha with 16 bits each.
 const MAX_BYTES_PER_PIXEL: usize = 8;
-/// Values of 16 bits that take up at most so many lose most of their levels in 8 bits.
+/// 16-bit values that use at most this many bits lose most of their levels in 8 bits.
 const FEW_BITS: u32 = 14;
 
 pub(super) fn probe(format: ImageFormat, bytes: &[u8]) -> Result<ImageInfo, DecodeFault> {
@@ -35,7 +35,7 @@ pub(super) fn decode_rgb_into(
     bytes: &[u8],
     out: &mut [u8],
 ) -> Result<Option<String>, DecodeFault> {
-    // The caller has memory for so many pixels, so their number is one that was agreed to.
+    // The caller has allocated this many pixels, so their number was checked.
     let max_bytes = (out.len() / 3).saturating_mul(MAX_BYTES_PER_PIXEL);
     let mut limits = Limits::no_limits();
     limits.max_alloc = Some(max_bytes.saturating_add(MAX_REST_BYTES) as u64);
@@ -54,8 +54,8 @@ pub(super) fn decode_rgb_into(
     })
 }
 
-/// The loss in a 16-bit picture that uses only the low bits, as cameras and microscopes of 10 or 12
-/// bits write. A multiple of 257 is a value of 8 bits, of which nothing is lost.
+/// The loss in a 16-bit picture that uses only the low bits, as written by 10-bit or 12-bit cameras
+/// and microscopes. A multiple of 257 is an 8-bit value, which loses nothing.
 fn lost_levels(picture: &DynamicImage) -> Option<String> {
     let colour = picture.color();
     if colour.bytes_per_pixel() != 2 * colour.channel_count() {
@@ -78,7 +78,7 @@ fn opened<T>(
 ) -> Result<T, DecodeFault> {
     let bytes = Cursor::new(bytes);
     let decoder: Box<dyn ImageDecoder + '_> = match format {
-        // Takes memory as soon as it has read the header.
+        // Allocates memory as soon as it has read the header.
         ImageFormat::Png => Box::new(PngDecoder::with_limits(bytes, limits).map_err(corrupt)?),
         ImageFormat::Bmp => Box::new(BmpDecoder::new(bytes).map_err(corrupt)?),
         ImageFormat::Tiff => Box::new(TiffDecoder::new(bytes).map_err(corrupt)?),

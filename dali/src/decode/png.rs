@@ -27,8 +27,8 @@ fn exif_chunk(bytes: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Height and width in the header, which comes first in every PNG. The decoder takes memory as soon
-/// as it has read them, so they are read before it.
+/// Height and width in the header, which comes first in every PNG. The decoder allocates as soon as
+/// it has read them, so they are read before.
 pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeFault> {
     let Some((b"IHDR", rest)) = bytes.get(12..).and_then(|bytes| bytes.split_first_chunk()) else {
         return Err(DecodeFault::Corrupt("no header in the PNG".to_string()));

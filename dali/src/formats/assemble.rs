@@ -1,4 +1,4 @@
-//! From pictures with objects, as the readers give them, to a data set with ids.
+//! Converts pictures with objects, as returned by the readers, to a data set with ids.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,7 +10,7 @@ use super::{Source, fault};
 use crate::coco::{Annotation, Category, Dataset, Image, RunCounts, Segmentation};
 use crate::error::DaliError;
 
-/// One image and what is annotated in it.
+/// One image and its annotations.
 pub(super) struct Picture {
     /// Path from the folder.
     pub(super) file_name: String,
@@ -29,13 +29,13 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// An object with a box alone.
+    /// An object with only a box.
     pub(super) fn boxed(category: &str, [x1, y1, x2, y2]: [f64; 4]) -> Object {
         let bbox = Some([x1, y1, x2 - x1, y2 - y1]);
         Object { category: category.to_string(), bbox, crowd: false, segmentation: None }
     }
 
-    /// An object that rings of x, y pairs enclose; its box is their extent.
+    /// An object outlined by rings of x, y pairs; its box is their extent.
     pub(super) fn outlined(category: &str, rings: Vec<Vec<f64>>) -> Object {
         let values =
             |axis: usize| rings.iter().flat_map(move |ring| ring.iter().skip(axis).step_by(2));
@@ -47,7 +47,7 @@ impl Object {
         Object { segmentation: Some(segmentation), ..Object::boxed(category, corners) }
     }
 
-    /// An object of these pixels; its box is theirs.
+    /// An object with these pixels; its box is their extent.
     pub(super) fn covering(category: &str, pixels: Rle) -> Object {
         let [x, y, width, height] = mask::to_bbox(&pixels);
         let boxed = Object::boxed(category, [x, y, x + width, y + height]);
@@ -59,8 +59,8 @@ pub(super) fn runs(pixels: Rle) -> Segmentation {
     Segmentation::Runs { size: [pixels.h, pixels.w], counts: RunCounts::List(pixels.counts) }
 }
 
-/// The data set of these pictures, in the order of their paths. `names` are the categories in the
-/// order of their ids; without any, those of the objects, sorted.
+/// The data set of these pictures, sorted by path. `names` are the categories in the order of their
+/// ids; without any, the objects' categories, sorted.
 pub(super) fn assemble(
     folder: &Folder,
     names: Option<Vec<String>>,

@@ -7,27 +7,27 @@ use super::folder::{Folder, folder_of, name_of, stem_and_extension};
 use super::{Request, Source, fault, keys, split};
 use crate::error::DaliError;
 
-/// The start of the names of COCO's files of objects, ..
+/// The prefix of COCO's instance annotation files, ..
 const INSTANCES: &str = "instances";
-/// .. and of those of people with keypoints.
+/// .. and of its keypoint annotation files.
 const KEYPOINTS: &str = "person_keypoints";
-/// JSON files that are looked into.
+/// Maximum number of JSON files that are inspected.
 const MAX_LOOKED_INTO: usize = 64;
 
-/// The annotation files, in the order of their paths.
+/// The annotation files, sorted by path.
 fn files_of(folder: &Folder) -> Vec<&str> {
     let is = |start: String| {
         let is_whole = || serde_json::from_str::<IgnoredAny>(&start).is_ok();
-        // Label Studio's notes beside labels of YOLO hold the categories alone.
+        // Label Studio's notes next to YOLO labels have only categories.
         keys::has(&start, 1, &["images", "annotations"])
             || keys::has(&start, 1, &["categories"]) && !is_whole()
     };
     let files = folder.with("", "json").take(MAX_LOOKED_INTO);
-    // A file that cannot be read is not left out silently.
+    // A file that cannot be read is not silently ignored.
     files.filter(|file| folder.start_of(file).is_none_or(is)).collect()
 }
 
-/// The first annotation file, and whether it is one of LVIS, whose entries may come late.
+/// The first annotation file, and whether it is an LVIS file, whose entries may come late.
 fn first_of(folder: &Folder) -> Option<(&str, bool)> {
     let mut files = files_of(folder).into_iter();
     let (file, start) = files.find_map(|file| Some((file, folder.start_of(file)?)))?;
@@ -47,7 +47,7 @@ pub(super) fn recognise_lvis(folder: &Folder) -> Option<String> {
 
 pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliError> {
     let mut files = files_of(folder);
-    // Captions and keypoints lie beside the instances of COCO, which have no keypoints.
+    // COCO's captions and keypoints are next to its instances, which have no keypoints.
     for start in [INSTANCES, KEYPOINTS] {
         if files.iter().any(|file| name_of(file).starts_with(start)) {
             files.retain(|file| name_of(file).starts_with(start));
@@ -66,7 +66,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
     Ok(Source { images: folder.path(&images), annotations, dataset: None, notes: vec![] })
 }
 
-/// The file of the split that is asked for.
+/// The file of the requested split.
 fn one_of<'a>(
     folder: &Folder,
     files: &[&'a str],
@@ -96,7 +96,7 @@ fn one_of<'a>(
     }
 }
 
-/// The folder in which the first image of a file is.
+/// The folder that contains the first image of a file.
 fn images_of(folder: &Folder, file: &str) -> Result<String, DaliError> {
     let path = folder.path(file);
     let bytes = folder.bytes(file)?;
@@ -126,7 +126,7 @@ fn images_of(folder: &Folder, file: &str) -> Result<String, DaliError> {
     })
 }
 
-/// The name of the first image, or what LVIS has in its place.
+/// The name of the first image, or its equivalent in LVIS.
 fn first_image(bytes: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Named {

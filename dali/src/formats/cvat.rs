@@ -1,7 +1,7 @@
-//! CVAT for images 1.1: XML files of images with polygons, boxes, masks and ellipses.
+//! CVAT for images 1.1: XML files with images and their polygons, boxes, masks and ellipses.
 //!
-//! Shapes of one label and group are one object. The classes are those of `<labels>`, so that all
-//! splits have the same.
+//! Shapes with the same label and group are one object. The classes are taken from `<labels>`, so
+//! that all splits have the same.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::xml::{self, attribute, number};
 use super::{Request, Source, fault, split};
 use crate::error::DaliError;
 
-/// XML files that are looked into.
+/// Maximum number of XML files that are inspected.
 const MAX_LOOKED_INTO: usize = 64;
 const ROOT: &str = "annotations";
 
@@ -33,7 +33,7 @@ struct Content {
 }
 
 pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliError> {
-    // A file that cannot be read is not left out silently.
+    // A file that cannot be read is not silently ignored.
     let is = |file: &&str| xml::has_root(folder, file, ROOT) != Some(false);
     let files: Vec<&str> = folder.with("", "xml").filter(is).collect();
     if files.is_empty() {
@@ -166,7 +166,7 @@ fn point(text: &str) -> Result<[f64; 2], String> {
     pair.ok_or(format!("has the point {text:?}; write x,y"))
 }
 
-/// Runs of zeros and ones by turns along the rows of a box.
+/// Alternating runs of zeros and ones along the rows of a box.
 fn mask(shape: Node<'_, '_>, size: [u32; 2]) -> Result<Part, String> {
     let whole = |key: &str| {
         let value = number(shape, key)?;

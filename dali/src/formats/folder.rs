@@ -1,4 +1,4 @@
-//! The contents of a folder: every file, sorted, and the sizes of images from their headers.
+//! The contents of a folder: all files, sorted, and image sizes from their headers.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -14,33 +14,33 @@ use crate::decode;
 use crate::error::DaliError;
 use crate::prep::Exif;
 
-/// Folders in folders; deeper ones are no data set.
+/// Maximum folder depth; deeper ones are not a data set.
 const MAX_DEPTH: usize = 16;
-/// Files of the largest folder: ten times Open Images.
+/// Maximum number of files: ten times Open Images.
 const MAX_FILES: usize = 100_000_000;
-/// How images are named.
+/// Extensions of images.
 const IMAGES: [&str; 7] = ["jpg", "jpeg", "png", "bmp", "tif", "tiff", "webp"];
-/// How files of annotations are named.
+/// Extensions of annotation files.
 const TEXTS: [&str; 6] = ["json", "xml", "yaml", "yml", "txt", "names"];
-/// Bytes at the start of an image that usually hold its size.
+/// Bytes at the start of an image that usually contain its size.
 const HEADER_BYTES: u64 = 1 << 16;
-/// Bytes at the start of an annotation file by which its kind is recognised.
+/// Bytes at the start of an annotation file that identify its format.
 const SNIFFED_BYTES: u64 = 1 << 14;
 
 /// The files of a folder.
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) root: PathBuf,
-    /// The root from the top of the file system, without links.
+    /// The absolute path of the root, without symbolic links.
     pub(super) full: PathBuf,
-    /// Paths from the root with `/`, sorted by bytes: the same on any machine.
+    /// Paths relative to the root with `/`, sorted bytewise: the same on any machine.
     pub(super) files: Vec<String>,
-    /// Folders that are listed by another path, which follows; both end in `/`.
+    /// Folders that are listed under another path, which follows; both end in `/`.
     again: Vec<(String, String)>,
 }
 
 impl Folder {
-    /// Lists the files under `root`; hidden ones and those of `__MACOSX` are skipped.
+    /// Lists the files under `root`; hidden ones and `__MACOSX` are skipped.
     pub(super) fn list(root: &Path) -> Result<Folder, DaliError> {
         if !root.is_dir() {
             return Err(fault(root, "is not a folder; give the folder of images and annotations"));
@@ -61,7 +61,7 @@ impl Folder {
     ) -> Result<(), DaliError> {
         let dir = self.root.join(prefix);
         let meta = fs::metadata(&dir).map_err(DaliError::io("read", &dir))?;
-        // A link may lead back.
+        // A symbolic link may lead back.
         let first = seen.entry((meta.dev(), meta.ino())).or_insert(prefix.to_string());
         if first.as_str() != prefix {
             self.again.push((prefix.to_string(), first.clone()));
@@ -80,7 +80,7 @@ impl Folder {
                 continue;
             }
             let path = format!("{prefix}{name}");
-            // A link to nowhere or a device is listed as well: reading it is an error.
+            // A broken link or a device is listed as well: reading it is an error.
             match fs::metadata(entry.path()) {
                 Ok(meta) if meta.is_dir() => {
                     let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
@@ -92,7 +92,7 @@ impl Folder {
                 return Err(fault(&self.root, format!("holds more than {MAX_FILES} files")));
             }
         }
-        // A folder before the links to it.
+        // Folders before the links to them.
         folders.sort_unstable();
         for (_, path) in folders {
             let before = self.files.len();
@@ -108,8 +108,8 @@ impl Folder {
         self.root.join(file)
     }
 
-    /// True if there is anything at this path, or a file where it needs a folder: reading it then
-    /// fails, which is not to be taken for an absent file.
+    /// True if anything exists at this path, or a file where the path needs a folder: reading it
+    /// then fails, which must not be mistaken for a missing file.
     pub(super) fn has(&self, file: &str) -> bool {
         let is_listed =
             |file: &str| self.files.binary_search_by(|known| known.as_str().cmp(file)).is_ok();
@@ -118,7 +118,7 @@ impl Folder {
             || file.match_indices('/').any(|(at, _)| is_listed(&file[..at]))
     }
 
-    /// A path, by the folders that are listed.
+    /// A path, using the listed folders.
     pub(super) fn listed(&self, path: &str) -> String {
         let folder = format!("{path}/");
         let found = self.again.iter().find(|(link, _)| folder.starts_with(link));
@@ -132,7 +132,7 @@ impl Folder {
         files.take_while(move |file| file.starts_with(prefix))
     }
 
-    /// The files under `prefix` (with its `/`, or empty) that end in `.EXTENSION`, in any case.
+    /// The files under `prefix` (ending in `/`, or empty) with the extension, ignoring case.
     pub(super) fn with<'a>(
         &'a self,
         prefix: &'a str,
@@ -159,7 +159,7 @@ impl Folder {
         crate::file::read(&path).map_err(DaliError::io("read", &path))
     }
 
-    /// A file of text, without the byte-order mark that some editors prepend.
+    /// A text file, without the byte-order mark that some editors prepend.
     pub(super) fn text(&self, file: &str) -> Result<String, DaliError> {
         let text = String::from_utf8(self.bytes(file)?)
             .map_err(|_| fault(&self.path(file), "is not UTF-8 text; save it as UTF-8"))?;
@@ -176,25 +176,25 @@ impl Folder {
             return Some(decode::turned_size([info.height, info.width], info.exif_orientation));
         }
         let size = |bytes: &[u8]| decode::size_within(bytes, max_pixels).ok();
-        // A camera may put much before the size.
+        // Cameras may write long metadata before the size.
         size(&start(&path, HEADER_BYTES)?).or_else(|| size(&crate::file::read(&path).ok()?))
     }
 }
 
-/// The results of `read` for all items, or its first fault in their order.
+/// The results of `read` for all items, or the first error in their order.
 pub(super) fn each<I: IntoParallelIterator, T: Send>(
     items: I,
     read: impl Fn(I::Item) -> Result<T, DaliError> + Sync + Send,
 ) -> Result<Vec<T>, DaliError> {
-    // Collected first: of several faults, any may be the first in time.
+    // Collected first: any of several errors may be the first in time.
     let all: Vec<_> = items.into_par_iter().map(read).collect();
     all.into_iter().collect()
 }
 
-/// Refuses two images that share a file of annotations, `of(image)`: its objects are those of one.
+/// Rejects two images that share an annotation file, `of(image)`: its objects belong to only one.
 ///
 /// # Errors
-/// [`DaliError::Annotations`] names the second.
+/// [`DaliError::Annotations`] with the second one.
 pub(super) fn one_each<'a, K: Eq + Hash>(
     folder: &Folder,
     images: impl IntoIterator<Item = &'a str>,
@@ -210,7 +210,7 @@ pub(super) fn one_each<'a, K: Eq + Hash>(
     Ok(())
 }
 
-/// Images by the name without folder, to find one that an annotation file names otherwise.
+/// Images by file name, to find one that an annotation file refers to by another path.
 pub(super) struct ByName<'a> {
     folder: &'a Folder,
     names: HashMap<&'a str, Vec<&'a str>>,
@@ -225,11 +225,11 @@ impl<'a> ByName<'a> {
         ByName { folder, names }
     }
 
-    /// The image that `name` means: at that path from one of `bases` (each with its `/`), or the
-    /// one file of that name.
+    /// The image called `name`: at that path from one of `bases` (each ending in `/`), or the only
+    /// file with that name.
     ///
     /// # Errors
-    /// No such file, or several, in words.
+    /// A message: no such file, or several.
     pub(super) fn find(&self, bases: &[&str], name: &str) -> Result<String, String> {
         let name = name.replace('\\', "/");
         let name = name.trim_start_matches("./");
@@ -264,12 +264,12 @@ pub(super) fn is_text(file: &str) -> bool {
     TEXTS.contains(&stem_and_extension(file).1)
 }
 
-/// The last part of a path.
+/// The last component of a path.
 pub(super) fn name_of(file: &str) -> &str {
     file.rsplit_once('/').map_or(file, |(_, name)| name)
 }
 
-/// The folder of a file, with its `/`; empty for one at the top.
+/// The folder of a file, ending in `/`; empty for one at the top.
 pub(super) fn folder_of(file: &str) -> &str {
     file.strip_suffix(name_of(file)).unwrap_or_default()
 }

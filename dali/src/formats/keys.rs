@@ -1,6 +1,6 @@
-//! The keys of a JSON file, of which there may be only the start.
+//! The keys of a JSON file, which may be truncated.
 
-/// Each key: its depth (1 at the top), its text, and the place after its colon.
+/// Each key: its depth (1 at the top), its text, and the position after its colon.
 pub(super) fn keys(json: &[u8]) -> impl Iterator<Item = (usize, &[u8], usize)> {
     let (mut at, mut depth) = (0, 0_usize);
     std::iter::from_fn(move || {

@@ -1,6 +1,7 @@
-//! LabelMe: a JSON file of shapes beside each image.
+//! LabelMe: a JSON file of shapes next to each image.
 //!
-//! Polygons, rectangles, circles and masks are kept; shapes of one label and group are one object.
+//! Polygons, rectangles, circles and masks are kept; shapes with the same label and group are one
+//! object.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,12 +14,12 @@ use super::pixels::{self, Values};
 use super::{Request, Source, fault, keys};
 use crate::error::DaliError;
 
-/// Labels that LabelMe uses for what is no object.
+/// Labels that LabelMe uses for regions that are not objects.
 const NO_OBJECTS: [&str; 2] = ["__ignore__", "_background_"];
-/// Files that are looked into, to recognise the format.
+/// Maximum number of files inspected to recognise the format.
 const MAX_LOOKED_INTO: usize = 8;
 
-/// The pixels in `imageData` are left alone: the image is read from its own file.
+/// The pixels in `imageData` are ignored: the image is read from its own file.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct File {
@@ -76,7 +77,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
     Ok(source)
 }
 
-/// The objects of a file, and how many of its shapes are none.
+/// The objects of a file, and the number of its shapes that are not objects.
 fn picture(
     folder: &Folder,
     images: &ByName<'_>,
@@ -89,7 +90,7 @@ fn picture(
     let own = folder_of(file);
     let (stem, _) = stem_and_extension(file);
     let named = images.find(&[own], &content.image_path);
-    // A renamed pair keeps the old name inside.
+    // If both files were renamed, the old name is still inside.
     let image = named.or_else(|text| {
         let beside = folder.images(own).find(|image| stem_and_extension(image).0 == stem);
         beside.map(str::to_string).ok_or(text)
@@ -129,7 +130,7 @@ fn part(shape: &Shape, size: [u32; 2]) -> Result<Option<Part>, String> {
     };
     match shape.shape_type.as_str() {
         "polygon" | "oriented_rectangle" | "rotation" => part::ring(&shape.points).map(Some),
-        // X-AnyLabeling writes all corners.
+        // X-AnyLabeling writes all four corners.
         "rectangle" if shape.points.len() == 4 => part::ring(&shape.points).map(Some),
         "rectangle" => part::rectangle(two()?, 0.0).map(Some),
         "circle" => {
@@ -143,7 +144,8 @@ fn part(shape: &Shape, size: [u32; 2]) -> Result<Option<Part>, String> {
     }
 }
 
-/// A mask in its box, whose corners are in any order and inclusive; some tools exclude the last.
+/// A mask in its box, whose corners are in any order and inclusive; some tools exclude the last
+/// pixel.
 fn mask(shape: &Shape, [a, b]: [[f64; 2]; 2], size: [u32; 2]) -> Result<Part, String> {
     let text = shape.mask.as_ref().ok_or("is a mask without `mask`; draw it again")?;
     let bytes = STANDARD.decode(text).map_err(|error| format!("has a broken `mask`: {error}"))?;

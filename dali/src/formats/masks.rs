@@ -1,8 +1,8 @@
-//! Folders of masks: a PNG for each object, or one for each image with a value for each object.
+//! Folders of masks: one PNG per object, or one per image with a value per object.
 //!
-//! `masks/<image>/<category>_<number>.png` has ink where the object is. `ids/<image>.png` (or
-//! `masks/<image>.png`) holds `class * 1000 + k` if `classes.json` names the classes, a class alone
-//! being a crowd; else each value is an object of one category.
+//! `masks/<image>/<category>_<number>.png` is not black where the object is. `ids/<image>.png` (or
+//! `masks/<image>.png`) contains `class * 1000 + k` if `classes.json` lists the classes, a class
+//! without `k` being a crowd; else each value is an object of one category.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -15,13 +15,13 @@ use super::texts::Texts;
 use super::{Request, Source, fault};
 use crate::error::DaliError;
 
-/// Where masks are looked for.
+/// Folders that may contain masks.
 const PLACES: [&str; 2] = ["masks/", "ids/"];
 /// Names of the classes.
 const CLASSES: &str = "classes.json";
-/// The category of objects that have none.
+/// The category of objects without one.
 const OBJECT: &str = "object";
-/// Objects of a class in a file of values.
+/// Maximum objects of a class in a file of values.
 const PER_CLASS: u32 = 1000;
 
 type Classes = BTreeMap<usize, String>;
@@ -70,7 +70,7 @@ fn stem_of(image: &str) -> &str {
     stem_and_extension(image.strip_prefix("images/").unwrap_or(image)).0
 }
 
-/// Names by class, if there is a file of them.
+/// Names by class, if there is a file with them.
 fn classes(folder: &Folder) -> Result<Option<Classes>, DaliError> {
     if !folder.has(CLASSES) {
         return Ok(None);
@@ -150,7 +150,7 @@ fn named(value: u32, classes: Option<&Classes>) -> Result<(&str, bool), String> 
     Ok((name, value < PER_CLASS))
 }
 
-/// The number of an object in the path of its mask: the order in which objects were drawn.
+/// The number of an object in the path of its mask: the order in which objects were annotated.
 fn number(stem: &str) -> Option<u64> {
     stem.rsplit_once('_')?.1.parse().ok()
 }

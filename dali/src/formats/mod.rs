@@ -1,8 +1,8 @@
-//! Folders of annotated images in the formats that labelling tools write, each read into the one
-//! data set that [`crate::prep`] checks and stores.
+//! Folders of annotated images in the formats of labelling tools, each read into a data set that
+//! [`crate::prep`] checks and stores.
 //!
 //! [`FORMATS`] lists them: a name, how a folder is recognised, and the reader. Categories get the
-//! ids 1 to K, images 1 to N in the order of their paths, objects 1 to M in file order.
+//! ids 1 to K, images 1 to N sorted by path, objects 1 to M in file order.
 
 mod assemble;
 mod coco;
@@ -30,16 +30,16 @@ use folder::{Folder, is_text};
 /// One format.
 #[derive(Debug)]
 pub struct Format {
-    /// Its name, as `--from` takes it.
+    /// Its name, for `--from`.
     pub name: &'static str,
-    /// The layout in a few words, for the refusal of a folder of none.
+    /// A short description of the layout, for the error about an unrecognised folder.
     layout: &'static str,
-    /// The sign that a folder is of this format, in words.
+    /// Why a folder has this format, in words.
     recognise: fn(&Folder) -> Option<String>,
     read: fn(&Folder, &Request) -> Result<Source, DaliError>,
 }
 
-/// The formats, in the order in which a refusal lists them.
+/// The formats, in the order in which an error lists them.
 pub const FORMATS: &[Format] = &[
     Format {
         name: "coco",
@@ -94,11 +94,11 @@ pub struct Request {
     pub format: Option<String>,
     /// The part to read (`train`, `val`, `test`), or `all` of them.
     pub split: Option<String>,
-    /// True if an object needs a mask: an image whose objects have none is then left out.
+    /// True if an object needs a mask: an image whose objects have none is then omitted.
     pub masks: Masks,
-    /// How sizes follow the EXIF data of images.
+    /// How sizes depend on the EXIF data of images.
     pub exif: Exif,
-    /// Largest image and mask that is read, in pixels.
+    /// Maximum size of an image or mask, in pixels.
     pub max_image_pixels: usize,
 }
 
@@ -116,24 +116,24 @@ impl Request {
     }
 }
 
-/// An annotated folder, read as far as its format asks for.
+/// An annotated folder, read as far as its format requires.
 #[derive(Debug)]
 pub struct Source {
-    /// The folder that the images' names start from.
+    /// The folder that image names are relative to.
     pub images: PathBuf,
-    /// The annotation file, or the folder where there is not one alone.
+    /// The annotation file, or the folder if there are several.
     pub annotations: PathBuf,
     /// The data set; `None` if `annotations` is a COCO file, left to [`crate::prep::run`].
     pub dataset: Option<Dataset>,
-    /// The format that the folder was taken for and why, and what was left out, in sentences.
+    /// Messages: the detected format and why, and omitted data.
     pub notes: Vec<String>,
 }
 
 /// Finds the format of a folder, and reads it.
 ///
 /// # Errors
-/// [`DaliError::Io`] if a file cannot be read; [`DaliError::Annotations`] if the folder is of no
-/// format or of several, has several splits and none is chosen, or a file is broken.
+/// [`DaliError::Io`] if a file cannot be read; [`DaliError::Annotations`] if the folder has no
+/// known format or several, has several splits and none is selected, or a file is broken.
 pub fn read(request: &Request) -> Result<Source, DaliError> {
     let folder = Folder::list(&request.folder)?;
     let (format, why) = match &request.format {

@@ -1,4 +1,4 @@
-//! Parts of objects: tools that draw one shape at a time join those of an object by a group.
+//! Parts of objects: tools that annotate one shape at a time join an object's shapes by a group.
 
 use std::collections::HashMap;
 
@@ -8,27 +8,27 @@ use hotcoco::types::Rle;
 use super::assemble::Object;
 use super::pixels;
 
-/// Vertices may lie this far outside the image, as for COCO: masks are drawn along every edge.
+/// Vertices may be this far outside the image, as for COCO: masks are rasterized along every edge.
 const MAX_OUTSIDE: f64 = 65_536.0;
 
 /// One shape.
 pub(super) enum Part {
     /// x, y pairs.
     Ring(Vec<f64>),
-    /// Pixels, and the box as it was drawn.
+    /// Pixels, and the box as annotated.
     Pixels(Rle, [f64; 4]),
 }
 
-/// Shapes in file order, joined to objects.
+/// Shapes in file order, joined into objects.
 #[derive(Default)]
 pub(super) struct Parts {
     objects: Vec<(String, Vec<Part>)>,
-    /// Where the object of a label and group is.
+    /// Index of the object for a label and group.
     groups: HashMap<(String, String), usize>,
 }
 
 impl Parts {
-    /// Adds a shape; those of one label and group are one object.
+    /// Adds a shape; shapes with the same label and group are one object.
     pub(super) fn push(&mut self, label: &str, group: Option<String>, part: Part) {
         let next = self.objects.len();
         let at = match group {
@@ -41,10 +41,10 @@ impl Parts {
         self.objects[at].1.push(part);
     }
 
-    /// The objects, of an image of this size.
+    /// The objects, for an image of this size.
     ///
     /// # Errors
-    /// A ring that cannot be drawn, in words.
+    /// A message: a ring that cannot be rasterized.
     pub(super) fn objects(self, size: [u32; 2]) -> Result<Vec<Object>, String> {
         self.objects.into_iter().map(|(label, parts)| object(&label, parts, size)).collect()
     }
@@ -77,10 +77,10 @@ fn object(label: &str, mut parts: Vec<Part>, [height, width]: [u32; 2]) -> Resul
     Ok(Object::covering(label, union))
 }
 
-/// The ring of x, y pairs, if it encloses anything and each value can be drawn.
+/// The ring of x, y pairs, if it has an area and each value can be rasterized.
 ///
 /// # Errors
-/// The fault, in words.
+/// The error message.
 pub(super) fn ring(points: &[[f64; 2]]) -> Result<Part, String> {
     if points.len() < 3 {
         return Err(format!("has {} points; a polygon has 3 or more", points.len()));
@@ -89,7 +89,7 @@ pub(super) fn ring(points: &[[f64; 2]]) -> Result<Part, String> {
     Ok(Part::Ring(points.concat()))
 }
 
-/// The rectangle between two corners, turned about its centre by this angle in degrees.
+/// The rectangle between two corners, rotated about its centre by this angle in degrees.
 ///
 /// # Errors
 /// As for [`ring`].
@@ -112,7 +112,7 @@ pub(super) fn length(x: f64, y: f64) -> f64 {
     (x * x + y * y).sqrt()
 }
 
-/// The ellipse about `centre` with these half axes, turned by this angle in degrees.
+/// The ellipse about `centre` with these semi-axes, rotated by this angle in degrees.
 ///
 /// # Errors
 /// As for [`ring`].
@@ -126,7 +126,7 @@ pub(super) fn ellipse(
     let (sin, cos) = degrees.to_radians().sin_cos();
     let (w, h) = (length(rx * cos, ry * sin), length(rx * sin, ry * cos));
     let bbox = [cx - w, cy - h, 2.0 * w, 2.0 * h];
-    // On a vertical line at x, the part inside has this middle and half this length.
+    // On a vertical line at x, the inner segment has this midpoint and half this length.
     let slope = sin * cos * (rx / w * (rx / w) - ry / w * (ry / w));
     let slope = if slope.is_finite() { slope } else { 0.0 };
     let pixels = pixels::spanned(size, [cx - w, cx + w], |x| {
@@ -137,8 +137,8 @@ pub(super) fn ellipse(
     Ok(Part::Pixels(pixels, bbox))
 }
 
-/// The pixels of a block of values, `[height, width]` in row order, that are not 0; the block's
-/// corner is at this column and row of an image of this size.
+/// The non-zero pixels of a block of values, `[height, width]` in row order; the block's corner is
+/// at this column and row of an image of this size.
 pub(super) fn block(
     values: &[u32],
     [height, width]: [u32; 2],
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn ellipses_by_columns_equal_ellipses_by_pixels() {
         let radii = [[3.0, 2.0], [0.4, 7.0], [5.5, 5.5], [9.0, -0.6], [0.0, 3.0], [1e-200, 4.0]];
-        // Not on the edge of a pixel, where rounding decides.
+        // Not on pixel edges, where rounding decides.
         let centres = [[6.1, 5.7], [5.4, 4.6], [-1.3, 12.1], [11.0, 0.2], [40.0, 5.0]];
         for ([rx, ry], [cx, cy]) in radii.iter().flat_map(|radii| centres.map(|at| (*radii, at))) {
             for degrees in [0.0, 30.0, 90.0, 135.5, 270.0] {

@@ -1,4 +1,4 @@
-//! Masks made of pixels: runs in COCO's column order, from functions, unions and PNG files.
+//! Pixel masks: runs in COCO's column order, from functions, unions and PNG files.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;
@@ -15,21 +15,21 @@ use crate::error::DaliError;
 /// Memory for everything in a PNG but its pixels.
 const MAX_CHUNK_BYTES: usize = 64 << 20;
 
-/// Pixels between their neighbours' values that a mask may have, ..
+/// A mask is rejected with this many pixels whose values are between their neighbours', ..
 const MIN_BETWEEN: usize = 8;
-/// .. or so many edges for each of them: thin objects between two others have some.
+/// .. if there are at most this many edges per such pixel: thin objects also have some.
 const MAX_EDGES_TO_BETWEEN: usize = 10;
 
-/// Runs of one mask under way.
+/// Runs of one mask under construction.
 #[derive(Default)]
 struct Runs {
     counts: Vec<u32>,
-    /// The place after the last run of ones.
+    /// The position after the last run of ones.
     end: u32,
 }
 
 impl Runs {
-    /// Adds the pixels from this place on, behind all others.
+    /// Adds `count` pixels from this position on, after all others.
     fn push(&mut self, place: u32, count: u32) {
         match self.counts.last_mut() {
             Some(ones) if self.end == place => *ones += count,
@@ -47,14 +47,14 @@ impl Runs {
     }
 }
 
-/// The pixels whose centre (x, y) is `inside`; none of them is beyond the box x, y, width, height.
+/// The pixels whose centre (x, y) is `inside`; all are within the box x, y, width, height.
 pub(super) fn drawn(
     [height, width]: [u32; 2],
     [x, y, w, h]: [f64; 4],
     inside: impl Fn(f64, f64) -> bool,
 ) -> Rle {
     let mut runs = Runs::default();
-    // A cast of floats ends at the limits of the integer.
+    // A cast from float saturates at the limits of the integer type.
     for x in x as u32..width.min((x + w).ceil() as u32) {
         for y in y as u32..height.min((y + h).ceil() as u32) {
             if inside(f64::from(x) + 0.5, f64::from(y) + 0.5) {
@@ -65,8 +65,8 @@ pub(super) fn drawn(
     runs.finish([height, width])
 }
 
-/// The pixels whose centre is between the upper and the lower edge that a shape has at its x; in x,
-/// none of them is beyond `first` and `last`.
+/// The pixels whose centre is between the upper and the lower edge of a shape at its x; all x are
+/// from `first` to `last`.
 pub(super) fn spanned(
     [height, width]: [u32; 2],
     [first, last]: [f64; 2],
@@ -76,7 +76,7 @@ pub(super) fn spanned(
     for x in first as u32..width.min(last.ceil() as u32) {
         let [top, bottom] = edges(f64::from(x) + 0.5);
         let rows = (top - 0.5).ceil() as u32..height.min((bottom + 0.5).floor() as u32);
-        // The edges of a column beside the shape are no numbers.
+        // The edges of a column outside the shape are NaN.
         if top <= bottom && !rows.is_empty() {
             runs.push(x * height + rows.start, rows.len() as u32);
         }
@@ -84,10 +84,10 @@ pub(super) fn spanned(
     runs.finish([height, width])
 }
 
-/// The masks of the values but 0 in the file of an image of this size, by value.
+/// The masks of the non-zero values in the file of an image of this size, by value.
 ///
 /// # Errors
-/// The file is no such PNG, or [`by_value`] refuses it.
+/// The file is not such a PNG, or [`by_value`] rejects it.
 pub(super) fn of_image(
     folder: &Folder,
     file: &str,
@@ -105,10 +105,10 @@ pub(super) fn of_image(
     by_value(&values, size).map_err(|text| fault(&path, text))
 }
 
-/// The masks of the values but 0 in an image of row order, by value.
+/// The masks of the non-zero values in an image in row order, by value.
 ///
 /// # Errors
-/// Edges of values that interpolation leaves, in words.
+/// A message: values at edges that come from interpolation.
 fn by_value(values: &[u32], [height, width]: [u32; 2]) -> Result<BTreeMap<u32, Rle>, String> {
     check_edges(values, width as usize)?;
     let mut masks: BTreeMap<u32, Runs> = BTreeMap::new();
@@ -123,8 +123,8 @@ fn by_value(values: &[u32], [height, width]: [u32; 2]) -> Result<BTreeMap<u32, R
     Ok(masks.into_iter().map(|(value, runs)| (value, runs.finish([height, width]))).collect())
 }
 
-/// Rejects values of which many are between those of the pixels on both sides: so do resizing with
-/// interpolation, soft edges and JPEG leave them, and each would be an object.
+/// Rejects masks with many values between those of the pixels on both sides: resizing with
+/// interpolation, soft edges and JPEG produce them, and each would become an object.
 fn check_edges(values: &[u32], width: usize) -> Result<(), String> {
     let (mut num_edges, mut num) = (0, 0);
     for step in [1, width] {
@@ -143,7 +143,7 @@ fn check_edges(values: &[u32], width: usize) -> Result<(), String> {
     ))
 }
 
-/// The pixels of any of these; `None` if they do not fit together.
+/// The union of these masks; `None` if their sizes differ.
 pub(super) fn union(masks: &[Rle]) -> Option<Rle> {
     mask::merge(masks, false).ok()
 }
@@ -151,16 +151,16 @@ pub(super) fn union(masks: &[Rle]) -> Option<Rle> {
 /// The meaning of the values of a PNG.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Values {
-    /// Palette indices or grey values as they are; of colours, the index in VOC's palette.
+    /// Palette indices or grey values as they are; for colours, the index in VOC's palette.
     Indices,
     /// 1 for any pixel that is not black and opaque.
     Ink,
 }
 
-/// A mask file: a value for each pixel in row order, and its height and width.
+/// A mask file: one value per pixel in row order, and its height and width.
 ///
 /// # Errors
-/// [`DaliError::Annotations`] if it is no PNG, does not decode, or has more than `max_pixels`.
+/// [`DaliError::Annotations`] if it is not a PNG, does not decode, or has more than `max_pixels`.
 pub(super) fn png(
     path: &Path,
     bytes: &[u8],
@@ -222,11 +222,11 @@ fn sample(row: &[u8], at: usize, depth: BitDepth) -> u32 {
     }
 }
 
-/// The index of a colour in VOC's palette, whose bits are spread over the three channels from the
-/// highest down; white (255) is void.
+/// The index of a colour in VOC's palette, whose bits are spread over the three channels starting
+/// at the highest; white (255) is void.
 ///
 /// # Errors
-/// Another colour, in words: several of them would become one index.
+/// A message about any other colour: several of them would map to one index.
 fn voc_index(rgb: [u32; 3]) -> Result<u32, String> {
     let bit = |value: u32, bit: u32| value >> bit & 1;
     let low = rgb.iter().zip([0x1F, 0x1F, 0x3F]).any(|(value, low)| value & low != 0);

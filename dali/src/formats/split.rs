@@ -1,4 +1,4 @@
-//! Splits: which part of a folder is read where it holds several.
+//! Splits: which part of a folder is read if it contains several.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::error::DaliError;
 /// All parts together.
 pub(super) const ALL: &str = "all";
 
-/// `train`, `val` or `test` if a name says so, as `instances_train2017` and `valid` do.
+/// `train`, `val` or `test` if a name contains it, such as `instances_train2017` and `valid`.
 pub(super) fn of_name(name: &str) -> Option<&'static str> {
     let words = name.split(|c: char| !c.is_ascii_alphabetic());
     words.map(str::to_ascii_lowercase).find_map(|word| match word.as_str() {
@@ -19,10 +19,10 @@ pub(super) fn of_name(name: &str) -> Option<&'static str> {
     })
 }
 
-/// The names to read of those that there are.
+/// The names to read among the available ones.
 ///
 /// # Errors
-/// Several without a choice, or a choice that is not among them.
+/// Several without a selection, or an unavailable selection.
 pub(super) fn chosen<'a>(
     path: &Path,
     there: &[&'a str],

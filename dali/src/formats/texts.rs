@@ -1,11 +1,11 @@
-//! Texts as JSON and YAML hold them: one, a list, or a map from numbers.
+//! Texts in JSON and YAML: a single one, a list, or a map from numbers.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// Bytes of all together: aliases of YAML repeat a text without end.
+/// Maximum total bytes: YAML aliases can repeat a text without limit.
 const MAX_BYTES: usize = 1 << 26;
 const TOO_LONG: &str = "has more than 64 MiB of texts";
 

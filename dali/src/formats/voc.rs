@@ -1,6 +1,6 @@
-//! Pascal VOC: an XML file for each image, and the pixels of its objects in `SegmentationObject`.
+//! Pascal VOC: one XML file per image, and the pixels of its objects in `SegmentationObject`.
 //!
-//! The mask of the k-th `<object>` is the pixels of value k; its box is that of the XML file, whose
+//! The mask of the k-th `<object>` is the pixels with value k; its box is from the XML file, whose
 //! integers count from 1 and include the last pixel. Tools that write fractions count from 0.
 
 use std::collections::{BTreeMap, HashSet};
@@ -16,11 +16,11 @@ use super::{Request, Source, fault, split};
 use crate::error::DaliError;
 use crate::prep::Masks;
 
-/// Between objects, and what is not to be judged.
+/// Between objects, and regions excluded from evaluation.
 const VOID: u32 = 255;
-/// Lists of images that are splits; the others are of single classes.
+/// Image lists that are splits; the others are for single classes.
 const SPLITS: [&str; 4] = ["train", "val", "test", "trainval"];
-/// XML files that are looked into, to recognise the format.
+/// Maximum number of XML files inspected to recognise the format.
 const MAX_LOOKED_INTO: usize = 8;
 
 pub(super) fn recognise(folder: &Folder) -> Option<String> {
@@ -29,7 +29,7 @@ pub(super) fn recognise(folder: &Folder) -> Option<String> {
     Some(format!("{file} is an <annotation>"))
 }
 
-/// One object of an XML file.
+/// One object in an XML file.
 struct Listed {
     name: String,
     /// x1, y1, x2, y2 as written.
@@ -37,11 +37,11 @@ struct Listed {
     is_difficult: bool,
 }
 
-/// An image, as its XML file describes it.
+/// An image, as described in its XML file.
 struct Entry<'a> {
     image: &'a str,
     stem: &'a str,
-    /// Height and width, if the file gives them, and the line where it does.
+    /// Height and width, if the file has them, and their line.
     size: Option<([u32; 2], u32)>,
     objects: Vec<Listed>,
 }
@@ -50,7 +50,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
     let chosen = chosen(folder, request)?;
     let mut images: Vec<&str> = folder.images("JPEGImages/").collect();
     if images.is_empty() {
-        // Label Studio's place for them.
+        // Label Studio's folder of images.
         images = folder.images("images/").collect();
     }
     if images.is_empty() {
@@ -58,7 +58,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
         return Err(fault(&folder.root, text));
     }
     one_each(folder, images.iter().copied(), stem_of)?;
-    // Categories come from all splits, so that each has the same.
+    // Categories come from all splits, so that each split has the same.
     let entries = each(&images, |image| entry(folder, image))?;
     let names: HashSet<&str> =
         entries.iter().flat_map(|e| e.objects.iter().map(|o| o.name.as_str())).collect();
@@ -95,7 +95,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
     Ok(source)
 }
 
-/// The images of the split that is asked for; `None` for all.
+/// The images of the requested split; `None` for all.
 fn chosen(folder: &Folder, request: &Request) -> Result<Option<HashSet<String>>, DaliError> {
     let mut lists: BTreeMap<&str, &str> = BTreeMap::new();
     for place in ["ImageSets/Main/", "ImageSets/Segmentation/"] {
@@ -119,7 +119,7 @@ fn chosen(folder: &Folder, request: &Request) -> Result<Option<HashSet<String>>,
     Ok(Some(stems))
 }
 
-/// Refuses XML files without an image: their objects would be lost silently.
+/// Rejects XML files without an image: their objects would be lost silently.
 fn stray(folder: &Folder, images: &[&str]) -> Result<(), DaliError> {
     let stems: HashSet<&str> = images.iter().map(|image| stem_of(image)).collect();
     match folder.with("Annotations/", "xml").find(|file| !stems.contains(stem_of(file))) {
@@ -131,7 +131,7 @@ fn stray(folder: &Folder, images: &[&str]) -> Result<(), DaliError> {
     }
 }
 
-/// The path in its folder, without extension.
+/// The path within its folder, without extension.
 fn stem_of(file: &str) -> &str {
     let (stem, _) = stem_and_extension(file);
     stem.split_once('/').map_or(stem, |(_, stem)| stem)
@@ -160,7 +160,7 @@ fn entry<'a>(folder: &Folder, image: &'a str) -> Result<Entry<'a>, DaliError> {
     let objects = objects.map_err(|(node, text)| xml::fault_at(&path, &document, node, &text))?;
     let named = |text: String| xml::fault_at(&path, &document, root, &text);
     let size = xml::only(root, "size").map_err(named)?.and_then(|node| {
-        // Tools that do not know it write 0, or leave it empty.
+        // Tools that do not know the size write 0, or leave it empty.
         let side = |name| child(node, name).ok()??.parse::<u32>().ok().filter(|side| *side > 0);
         let row = document.text_pos_at(node.range().start).row;
         Some(([side("height")?, side("width")?], row))
@@ -168,7 +168,7 @@ fn entry<'a>(folder: &Folder, image: &'a str) -> Result<Entry<'a>, DaliError> {
     Ok(Entry { image, stem, size, objects })
 }
 
-/// An object, or where it is broken and how.
+/// An object, or the invalid element and the error.
 fn listed<'a, 'i>(object: Node<'a, 'i>) -> Result<Listed, (Node<'a, 'i>, String)> {
     let of_object = |text| (object, text);
     let lacks = |name: &str| (object, format!("has no <{name}>; add it"));
@@ -216,7 +216,7 @@ fn picture(folder: &Folder, request: &Request, entry: &Entry<'_>) -> Result<Pict
         }
     }
     let is_whole = entry.objects.iter().flat_map(|o| o.corners).all(|value| value.fract() == 0.0);
-    // The corner of the first pixel, where pixels are counted from 1.
+    // The corner of the first pixel, if pixels are counted from 1.
     let first = if is_whole { 1.0 } else { 0.0 };
     let object = |(listed, value): (&Listed, u32)| {
         let [x1, y1, x2, y2] = listed.corners;

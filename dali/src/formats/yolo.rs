@@ -1,9 +1,9 @@
 //! YOLO segmentation and detection: `data.yaml`, images, and a text file of labels for each.
 //!
-//! Tools that write no `data.yaml` name the classes in a text file, and splits in lists of images.
+//! Tools that do not write `data.yaml` list the classes in a text file, and splits in image lists.
 //!
 //! A line is a class and the fractions x y of a polygon, or a class and the box cx cy w h. The
-//! label file of `images/a.jpg` is `labels/a.txt`; an image without one has no object.
+//! label file of `images/a.jpg` is `labels/a.txt`; an image without one has no objects.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -17,16 +17,16 @@ use super::{Request, Source, fault, split};
 use crate::coco::Segmentation;
 use crate::error::DaliError;
 
-/// Files of a class a line: those of Label Studio and LabelImg, and Darknet's, which CVAT writes.
+/// Files with one class per line: Label Studio's and LabelImg's, and Darknet's, which CVAT writes.
 const NAMES: [&str; 3] = ["classes.txt", "labels/classes.txt", "obj.names"];
-/// A fraction may lie this far outside the image: tools round.
+/// A fraction may be this far outside the image: tools round.
 const TOLERANCE: f64 = 0.01;
-/// Digits of a fraction that labels have.
+/// Precision of fractions in labels.
 const ROUNDING: f64 = 1e-3;
-/// The numbers that may follow a box.
+/// Values that may follow a box.
 const TRACK: &str = "a confidence and a track";
 const POINTS: &str = "key points";
-/// Brackets in each other in data.yaml.
+/// Maximum nesting of brackets in data.yaml.
 const MAX_DEPTH: usize = 256;
 
 #[derive(Deserialize)]
@@ -38,7 +38,7 @@ struct Yaml {
     #[serde(alias = "valid")]
     val: Option<Texts>,
     test: Option<Texts>,
-    /// Key points of an object, and numbers of each.
+    /// Number of keypoints of an object, and values per keypoint.
     kpt_shape: Option<Vec<usize>>,
 }
 
@@ -53,7 +53,7 @@ fn yaml_of(folder: &Folder) -> Option<&str> {
     folder.files.iter().map(String::as_str).filter(is_yaml).find(|file| has_names(folder, file))
 }
 
-/// True if `names` is a key at the top of a YAML file.
+/// True if `names` is a top-level key of a YAML file.
 fn has_names(folder: &Folder, yaml: &str) -> bool {
     let start = folder.start_of(yaml).unwrap_or_default();
     let mut keys = start.lines().filter_map(|line| Some(line.split_once(':')?.0.trim_end()));
@@ -75,13 +75,13 @@ pub(super) fn recognise(folder: &Folder) -> Option<String> {
     .map(|file| format!("{file} names classes"))
 }
 
-/// The file that names the classes, and what it says.
+/// The file that lists the classes, and its contents.
 fn described(folder: &Folder) -> Result<(PathBuf, Yaml), DaliError> {
     if let Some(file) = yaml_of(folder) {
         let path = folder.path(file);
         let text = folder.text(file)?;
         let broken = |error: String| fault(&path, format!("is not a data.yaml of YOLO: {error}"));
-        // The time of the scanner grows with the square of the depth of brackets.
+        // The scanner's time is quadratic in the nesting depth of brackets.
         let mut depth = 0_usize;
         let is_deep = text.bytes().any(|byte| {
             match byte {
@@ -154,7 +154,7 @@ pub(super) fn read(folder: &Folder, request: &Request) -> Result<Source, DaliErr
     Ok(source)
 }
 
-/// The images of the splits that are asked for, and sentences about their paths.
+/// The images of the requested splits, and messages about their paths.
 fn images_of(
     folder: &Folder,
     request: &Request,
@@ -193,7 +193,7 @@ fn images_of(
     Ok((images, notes))
 }
 
-/// A sentence about label files without an image, beside those of these images.
+/// A message about label files without an image, in addition to those of these images.
 fn stray(folder: &Folder, images: &[String]) -> Option<String> {
     let place = |file: &str| file.rsplit_once('/').map(|(place, _)| place.to_string());
     let known: HashSet<String> = folder.images("").map(label_file).collect();
@@ -231,8 +231,8 @@ fn names(names: Texts, count: Option<usize>) -> Result<Vec<String>, String> {
     }
 }
 
-/// The images at places that `data.yaml` names (folders, images, or lists of images), and warnings
-/// of places for which others are taken.
+/// The images at locations in `data.yaml` (folders, images, or lists of images), and warnings about
+/// locations that were replaced by others.
 fn images_at(
     folder: &Folder,
     base: &str,
@@ -265,9 +265,9 @@ fn images_at(
     Ok((all, warnings))
 }
 
-/// Where a path of `data.yaml` may lead inside the folder, the likeliest first, and whether it is
-/// the whole path: it is relative to `path`, and exporters write `../train/images` or a folder of
-/// their own machine.
+/// Locations inside the folder that a path of `data.yaml` may mean, the most likely first, and
+/// whether it is the whole path: it is relative to `path`, and exporters write `../train/images` or
+/// a folder on their own machine.
 fn inside(folder: &Folder, base: &str, place: &str) -> Vec<(String, bool)> {
     let plain = |path: &str| -> Vec<String> {
         let path = path.replace('\\', "/");
@@ -280,12 +280,12 @@ fn inside(folder: &Folder, base: &str, place: &str) -> Vec<(String, bool)> {
     let (base, place) = (plain(base), plain(place));
     let joined = [base, place.clone()].concat();
     let whole = [joined.join("/"), place.join("/")].map(|path| (path, true));
-    // Without the first parts, one by one: `datasets/mine/images/train` is `images/train` here.
+    // Without leading components, one by one: `datasets/mine/images/train` is `images/train` here.
     let tails = (1..joined.len()).map(|from| (joined[from..].join("/"), false));
     whole.into_iter().chain(tails).map(|(path, whole)| (folder.listed(&path), whole)).collect()
 }
 
-/// The label file of an image: in `labels` for `images`, the last one in the path.
+/// The label file of an image: replaces the last `images` in the path by `labels`.
 fn label_file(image: &str) -> String {
     let (stem, _) = stem_and_extension(image);
     let mut parts: Vec<&str> = stem.split('/').collect();
@@ -372,7 +372,8 @@ fn object(
     }
 }
 
-/// Refuses polygons if most look like a box and more. One may by chance: then a warning.
+/// Rejects polygons if most look like a box with more values. A single one may be by chance: then
+/// only a warning.
 fn check_polygons(folder: &Folder, pictures: &[Picture]) -> Result<Option<String>, DaliError> {
     let (mut num, mut found) = (0, Vec::new());
     for picture in pictures {
@@ -397,8 +398,8 @@ fn check_polygons(folder: &Folder, pictures: &[Picture]) -> Result<Option<String
     Ok(track.map(|said| warn(said) + "; it is read as a polygon"))
 }
 
-/// The meaning of the rest if the first four numbers of a polygon are a box inside the image: a
-/// confidence and a track, or points in the box and about its centre.
+/// The meaning of the remaining values if the first four of a polygon are a box inside the image: a
+/// confidence and a track, or keypoints in the box, around its centre.
 fn behind_a_box(ring: &[f32], [height, width]: [u32; 2]) -> Option<&'static str> {
     let sides = [width, height].map(f64::from);
     let values = ring.iter().zip(sides.iter().cycle());
@@ -412,7 +413,7 @@ fn behind_a_box(ring: &[f32], [height, width]: [u32; 2]) -> Option<&'static str>
     if values.len() == 6 {
         return is_whole(values[5]).then_some(TRACK);
     }
-    // The third number of a point is its visibility; one at 0, 0 is not labelled.
+    // The third value of a keypoint is its visibility; one at 0, 0 is not labelled.
     let are_points = |dims: usize| {
         let points = values[4..].chunks_exact(dims);
         let is_along = |a: usize| {

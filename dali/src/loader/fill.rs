@@ -7,7 +7,7 @@ use super::slot::{ImageRows, SEGM_POLYGONS, SEGM_RUNS, Slot};
 use crate::error::DaliError;
 use crate::store::{Segmentation, Stores};
 
-/// Fills rows that [`fill_slot`] does not know, for the image at this index in the stores.
+/// Fills rows that [`fill_slot`] does not fill, for the image at this index in the stores.
 pub type Filler = dyn Fn(&Stores, usize, &mut ImageRows<'_>) -> Result<(), DaliError> + Send + Sync;
 
 /// Which images to load into one slot.
@@ -17,15 +17,16 @@ pub struct Batch {
     pub indices: Vec<usize>,
     /// Epoch of the batch.
     pub epoch: u32,
-    /// Which copy of its image in the epoch each is, from 0; empty if all are the first.
+    /// Index of each image's copy within the epoch, from 0; empty if all are the first.
     pub copies: Vec<u32>,
 }
 
-/// First bit of the copy in the word of an image's key that begins with the epoch.
+/// First bit of the copy index in the word of an image's key that starts with the epoch.
 const COPY_BIT: u32 = 20;
 
 /// Fills `slot` with the images at `indices` of the stores; crowd objects are dropped. Unused
-/// elements are cleared as the layout says. `filler` runs after the arrays of [`Slot`] are filled.
+/// elements are cleared according to the layout. `filler` runs after the arrays of [`Slot`] are
+/// filled.
 ///
 /// Runs on the rayon pool of the calling thread. `epoch` becomes part of the image keys, which seed
 /// the random numbers of a step.
@@ -45,8 +46,8 @@ pub fn fill_slot<M: AsRef<[u8]> + AsMut<[u8]>>(
     fill_batch(store, &batch, slot, filler)
 }
 
-/// [`fill_slot`] with the images of a batch. Each copy of an image has a key of its own: a later
-/// one is drawn, and samples RoIs, by itself.
+/// [`fill_slot`] with the images of a batch. Each copy of an image has its own key: copies are
+/// augmented, and sample RoIs, independently.
 pub(super) fn fill_batch<M: AsRef<[u8]> + AsMut<[u8]>>(
     store: &Stores,
     batch: &Batch,
@@ -126,7 +127,7 @@ fn fill_image(
     room.put("gt_counts", 0, &[num_objects as i32])
 }
 
-/// Hands out ranges of an image's rows, or reports whose capacity is too small.
+/// Allocates ranges of an image's rows, or reports which capacity is too small.
 struct Room<'a, 'b> {
     image_id: u64,
     rows: &'a mut ImageRows<'b>,

@@ -1,4 +1,4 @@
-//! The layout of a slot: named arrays of fixed extents, one after the other in one allocation.
+//! The layout of a slot: named arrays of fixed extents, laid out consecutively in one allocation.
 
 use bytemuck::Pod;
 
@@ -50,7 +50,7 @@ pub enum Clear {
     Zeros,
     /// Ones.
     Ones,
-    /// Undefined: a count or a size says how much belongs to the batch.
+    /// Undefined: a count or a size determines the part that belongs to the batch.
     Kept,
 }
 
@@ -75,7 +75,7 @@ impl Array {
         self.extents.iter().product::<usize>() * self.element.bytes()
     }
 
-    /// Bytes of so many rows, rounded up to the alignment; `None` if no memory has as many.
+    /// Bytes of `rows` rows, rounded up to the alignment; `None` on overflow.
     fn bytes(&self, rows: usize, align: usize) -> Option<usize> {
         let extents = self.extents.iter().chain([&rows]);
         let elements = extents.copied().try_fold(1_usize, usize::checked_mul)?;
@@ -98,8 +98,8 @@ impl SlotLayout {
     /// multiple of `align` bytes.
     ///
     /// # Errors
-    /// [`DaliError::Layout`] if two arrays have the same name, the alignment suits no element,
-    /// or the arrays are larger than any memory.
+    /// [`DaliError::Layout`] if two arrays have the same name, the alignment is invalid for an
+    /// element type, or the total size overflows.
     pub fn new(images: usize, arrays: Vec<Array>, align: usize) -> Result<Self, DaliError> {
         if align == 0 || !align.is_multiple_of(size_of::<u32>()) {
             return Err(DaliError::Layout(format!("arrays at multiples of {align} bytes")));
@@ -157,8 +157,8 @@ impl SlotLayout {
 /// Extents of an array that [`super::fill_slot`] fills; 0 means any.
 type Extents = &'static [usize];
 
-/// The arrays that [`super::fill_slot`] fills: name, element type, extents, and whether images have
-/// rows.
+/// The arrays that [`super::fill_slot`] fills: name, element type, extents, and whether they have a
+/// row per image.
 const FILLED: [(&str, Element, Extents, bool); 10] = [
     ("num_images", Element::I32, &[1], false),
     ("pixels", Element::U8, &[0], true),
@@ -176,7 +176,7 @@ impl SlotLayout {
     /// Checks that [`super::fill_slot`] finds the arrays that it fills.
     ///
     /// # Errors
-    /// [`DaliError::Layout`] names the first that is missing or has another shape.
+    /// [`DaliError::Layout`] with the first one that is missing or has another shape.
     pub(super) fn check_filled(&self) -> Result<(), DaliError> {
         for (name, element, extents, per_image) in FILLED {
             let array = &self.arrays[self.find(name, element)?];

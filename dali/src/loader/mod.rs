@@ -1,8 +1,9 @@
-//! From the store into slots in the caller's memory (which may be pinned), ahead of training.
+//! Loads images from the store into slots in the caller's memory (which may be pinned), ahead of
+//! training.
 //!
 //! A [`Slot`] is one allocation with the arrays of a [`SlotLayout`]. [`fill_slot`] decodes a batch
 //! into one, in place; [`Loader`] does so on its own threads, and slots circulate between it and
-//! the caller. The caller's [`Filler`] fills the arrays that this module does not know.
+//! the caller. The caller's [`Filler`] fills all other arrays.
 
 mod fill;
 mod layout;

@@ -11,13 +11,14 @@ use super::slot::{PlainMemory, Slot};
 use crate::error::DaliError;
 use crate::store::Stores;
 
-/// More decoding threads than any machine has cores for; beyond, the system refuses or hangs.
+/// Maximum decoding threads, more than any machine has cores; beyond this, thread creation fails or
+/// hangs.
 const MAX_THREADS: usize = 1024;
 
 /// One filled slot.
 #[derive(Debug)]
 pub struct Filled<M = PlainMemory> {
-    /// The batch; hand it back with [`Loader::recycle`].
+    /// The batch; return it with [`Loader::recycle`].
     pub slot: Slot<M>,
     /// Seconds that the caller waited for it: the data share of the step time.
     pub waited_seconds: f64,
@@ -25,7 +26,7 @@ pub struct Filled<M = PlainMemory> {
     pub fill_seconds: f64,
 }
 
-/// A filled slot on its way to the caller.
+/// A filled slot on the channel to the caller.
 struct Parcel<M> {
     slot: Slot<M>,
     fill_seconds: f64,
@@ -40,19 +41,19 @@ type Fill<'a, M> = dyn Fn(&Batch, &mut Slot<M>) -> Result<(), DaliError> + 'a;
 /// Loads batches ahead of their use, in the order of the iterator.
 #[derive(Debug)]
 pub struct Loader<M = PlainMemory> {
-    // Taken when the loader is dropped, which ends the thread.
+    // Dropped with the loader, which ends the thread.
     free: Option<Sender<Slot<M>>>,
     filled: Option<Receiver<FillResult<M>>>,
     thread: Option<JoinHandle<()>>,
     num_slots: usize,
     num_lent: usize,
-    /// Filled slots that wait for the caller.
+    /// Number of filled slots that are ready for the caller.
     ready: Arc<AtomicUsize>,
 }
 
 impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
     /// Starts loading `batches` into `slots`, with `num_threads` decoding threads in addition to
-    /// those of training. `filler` fills the arrays that [`super::fill_slot`] does not know.
+    /// the training threads. `filler` fills the arrays that [`super::fill_slot`] does not fill.
     ///
     /// # Errors
     /// [`DaliError::Option`] for zero slots or threads or over 1024 threads, [`DaliError::Layout`]
@@ -84,7 +85,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
         let no_threads = |error: &dyn std::fmt::Display| {
             DaliError::Loader(format!("cannot start {num_threads} threads: {error}"))
         };
-        // A separate pool: the training pool is busy with the step, and would serve these last.
+        // A separate pool: the training pool is busy with the step, and would run these tasks last.
         let pool = rayon::ThreadPoolBuilder::new()
             .num_threads(num_threads)
             .thread_name(|idx| format!("dali-{idx}"))
@@ -152,12 +153,12 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
         Ok(Some(Filled { slot, waited_seconds: start.elapsed().as_secs_f64(), fill_seconds }))
     }
 
-    /// Filled slots that wait for the caller.
+    /// Number of filled slots that are ready for the caller.
     pub fn ready(&self) -> usize {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// Returns a slot to be refilled.
+    /// Returns a slot for refilling.
     pub fn recycle(&mut self, slot: Slot<M>) {
         self.num_lent = self.num_lent.saturating_sub(1);
         if let Some(free) = &self.free {
@@ -169,7 +170,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Loader<M> {
 
 impl<M> Drop for Loader<M> {
     fn drop(&mut self) {
-        // Close both ends first: the thread may wait on either.
+        // Close both channels first: the thread may wait on either.
         self.free = None;
         self.filled = None;
         if let Some(thread) = self.thread.take() {
@@ -195,7 +196,7 @@ fn load<M>(
         next = batches.next();
         let failed = filled.is_err();
         let parcel = filled.map(|()| Parcel { slot, fill_seconds, is_last: next.is_none() });
-        // Before it is sent: the caller may take it, and count it, at once.
+        // Before it is sent: the caller may receive and count it at once.
         ready.fetch_add(1, Ordering::Relaxed);
         if to_caller.send(parcel).is_err() || failed {
             return;

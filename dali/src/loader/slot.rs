@@ -1,4 +1,4 @@
-//! A slot: one allocation of the caller's with a typed view of each array.
+//! A slot: one allocation owned by the caller with a typed view of each array.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ pub const SEGM_RUNS: i32 = 1;
 
 /// One batch in one allocation, which may be pinned.
 ///
-/// The contents written by [`super::fill_slot`], with N images, and per image G objects and the
-/// parts, coords and runs capacities of the layout:
+/// Contents after [`super::fill_slot`], with N images, and per image G objects and the parts,
+/// coords and runs capacities of the layout:
 ///
 /// | array | rows | what |
 /// |---|---|---|
@@ -81,7 +81,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]>> Slot<M> {
         Ok(bytemuck::cast_slice(&self.memory.as_ref()[range]))
     }
 
-    /// An array's elements, over all images, to write.
+    /// An array's mutable elements, over all images.
     ///
     /// # Errors
     /// As [`Self::view`].
@@ -90,7 +90,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]>> Slot<M> {
         Ok(bytemuck::cast_slice_mut(&mut self.memory.as_mut()[range]))
     }
 
-    /// The rows of each image, to write. Per-batch rows are not included.
+    /// The mutable rows of each image. Per-batch rows are not included.
     pub fn images_mut(&mut self) -> Vec<ImageRows<'_>> {
         let layout = self.layout.as_ref();
         let mut images: Vec<_> =
@@ -111,7 +111,7 @@ impl<M: AsRef<[u8]> + AsMut<[u8]>> Slot<M> {
         images
     }
 
-    /// Clears each array as its layout says, so that unused elements do not depend on earlier
+    /// Clears each array according to the layout, so that unused elements do not depend on earlier
     /// batches.
     pub fn clear(&mut self) {
         for idx in 0..self.layout.arrays().len() {

@@ -12,19 +12,19 @@ pub struct Batch {
     pub epoch: u64,
     /// The padded shape of all its images, as an index into the shapes given.
     pub shape: usize,
-    /// The images, by index in the store: as many as the batch size, fewer in the last batch of an
-    /// orientation. Unused places have no weight.
+    /// The images, by index in the store: the batch size, or fewer in the last batch of an
+    /// orientation. Unused slots have no weight.
     pub images: Vec<usize>,
-    /// Which copy of its image in the epoch each is, from 0.
+    /// Index of each image's copy within the epoch, from 0.
     pub copies: Vec<u32>,
 }
 
-/// Sizes in the network that differ by epoch.
+/// Network sizes that differ by epoch.
 #[derive(Clone)]
 pub struct DrawnSizes {
-    /// By image: true if it counts as portrait, in every epoch.
+    /// True for images that count as portrait, in every epoch.
     pub is_portrait: Vec<bool>,
-    /// The first shapes are for landscape images, the others for portrait ones.
+    /// The first shapes are for landscape images, the others for portrait images.
     pub num_landscape: usize,
     /// Height and width of an image's copy in an epoch. The last shape of its orientation holds it.
     pub size: Arc<SizeOf>,
@@ -39,33 +39,33 @@ impl std::fmt::Debug for DrawnSizes {
     }
 }
 
-/// The order of images of every epoch.
+/// The order of images in every epoch.
 ///
-/// An image goes into the smallest shape that holds it. Images left over from a shape's full
-/// batches move to the next larger shape that contains the whole smaller one, and the final
-/// remainder forms its own batch. The number of batches depends only on the counts, so it is the
-/// same in every epoch; which images are left over is not.
+/// An image is assigned to the smallest shape that holds it. Images left over from a shape's full
+/// batches move to the next larger shape that contains the smaller one, and the final remainder
+/// forms its own batch. The number of batches depends only on the counts, so it is the same in
+/// every epoch; which images are left over differs.
 ///
-/// An image that is to come `r` times an epoch has as many copies, or where `r` is no whole number
-/// one more in some epochs: the shape's further copies, as many in every epoch, are drawn by
+/// An image with `r` occurrences per epoch has that many copies, or if `r` is not an integer one
+/// more in some epochs: the shape's additional copies, equally many in every epoch, are selected by
 /// systematic sampling.
 #[derive(Debug)]
 pub struct Order {
-    /// The images among whose copies one more is drawn: by shape, those for which it is the
-    /// smallest; or the landscape and the portrait ones, whose shapes are drawn.
+    /// Groups of images that share additional copies: by shape, the images for which it is the
+    /// smallest; or the landscape and the portrait ones, if shapes are sampled.
     groups: Vec<Vec<usize>>,
     drawn: Option<DrawnSizes>,
     shapes: Vec<PaddedShape>,
-    /// The shapes from small to large.
+    /// The shapes in ascending order.
     ascending: Vec<usize>,
-    /// By shape: where its left-over images go.
+    /// By shape: the shape for its left-over images.
     larger: Vec<Option<usize>>,
-    /// By image: how often it comes in an epoch, on average; empty if each comes once.
+    /// By image: mean number of occurrences per epoch; empty if each occurs once.
     repeats: Vec<f64>,
     batch_size: usize,
     seed: u64,
     batches_per_epoch: usize,
-    /// The most recent epoch: steps come in order, so each epoch is built once.
+    /// The most recent epoch: steps are in order, so each epoch is built once.
     cache: Mutex<Option<(u64, Arc<Vec<ShapeBatch>>)>>,
 }
 
@@ -81,7 +81,7 @@ enum Purpose {
     Images { shape: usize },
     /// The order of an epoch's batches.
     Batches,
-    /// The images with a further copy.
+    /// Selection of the images with an additional copy.
     Copies { group: usize },
 }
 
@@ -90,8 +90,8 @@ impl Order {
     ///
     /// # Shapes
     /// `sizes`: height and width of each image in the network, after resizing, in the order of
-    /// the store. `batch_size` counts images over all ranks. `repeats`: how often each image comes
-    /// in an epoch, on average; empty if each comes once.
+    /// the store. `batch_size` counts images over all ranks. `repeats`: mean number of occurrences
+    /// of each image per epoch; empty if each occurs once.
     ///
     /// # Errors
     /// [`OrderError`] if there are no images, the batch size is 0, or an image fits no shape.
@@ -115,8 +115,8 @@ impl Order {
         Self::of(images_by_shape, None, larger, shapes, batch_size, seed, repeats)
     }
 
-    /// [`Self::new`] for sizes that differ by epoch: left-over images stay in the shapes of
-    /// their orientation, so that every epoch has as many batches.
+    /// [`Self::new`] for sizes that differ by epoch: left-over images stay in the shapes of their
+    /// orientation, so that every epoch has the same number of batches.
     ///
     /// # Errors
     /// [`OrderError`] if there are no images, or the batch size is 0.
@@ -180,7 +180,7 @@ impl Order {
         let per_epoch = self.batches_per_epoch as u64;
         let epoch = step / per_epoch;
         let batches = {
-            // A panic elsewhere cannot leave a half-built epoch: it is stored as a whole.
+            // A panic elsewhere cannot leave a partly built epoch: it is stored as a whole.
             let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
             match &*cache {
                 Some((cached, batches)) if *cached == epoch => Arc::clone(batches),
@@ -212,8 +212,8 @@ impl Order {
         if self.repeats.is_empty() {
             return images.iter().map(|&image| (image, 0)).collect();
         }
-        // Each image's part of a whole copy lies beside that of the one before, and every whole
-        // number plus the offset that falls into it is a copy.
+        // The fractional parts of the images are consecutive intervals; every integer plus the
+        // offset adds a copy to the image whose interval contains it.
         let total: f64 = images.iter().map(|&image| self.repeats[image].fract()).sum();
         let further = total.round();
         let offset = unit(self.key(epoch, Purpose::Copies { group }, 0));
@@ -231,9 +231,9 @@ impl Order {
         copies
     }
 
-    /// All batches of an epoch, in their order.
+    /// All batches of an epoch, in order.
     fn epoch_batches(&self, epoch: u64) -> Vec<ShapeBatch> {
-        // By shape: its own images, and those left over from smaller shapes.
+        // By shape: its own images, and the left-over ones of smaller shapes.
         let mut waiting = vec![Vec::new(); self.shapes.len()];
         for group in 0..self.groups.len() {
             for copy in self.copies(epoch, group) {
@@ -243,7 +243,7 @@ impl Order {
         let mut batches: Vec<ShapeBatch> = Vec::new();
         for &shape in &self.ascending {
             let mut images: Vec<Copy> = std::mem::take(&mut waiting[shape]);
-            // New keys in every shape: images carried over mix with the shape's own.
+            // New keys in every shape: images from smaller shapes mix with the shape's own.
             let purpose = Purpose::Images { shape };
             images.sort_by_cached_key(|&(i, copy)| {
                 let place = i + copy as usize * self.repeats.len();
@@ -276,14 +276,14 @@ impl Order {
     }
 }
 
-/// The shapes from small to large.
+/// The shapes in ascending order.
 fn ascending(shapes: &[PaddedShape]) -> Vec<usize> {
     let mut ascending: Vec<usize> = (0..shapes.len()).collect();
     ascending.sort_by_key(|&s| (shapes[s].area(), s));
     ascending
 }
 
-/// The smallest shape by area that holds an image; of its own orientation if areas are equal.
+/// The smallest shape by area that holds an image; with its orientation if areas are equal.
 fn smallest(shapes: &[PaddedShape], height: usize, width: usize) -> Option<usize> {
     (0..shapes.len()).filter(|&s| shapes[s].holds(height, width)).min_by_key(|&s| {
         let PaddedShape { height: rows, width: columns } = shapes[s];
@@ -291,8 +291,8 @@ fn smallest(shapes: &[PaddedShape], height: usize, width: usize) -> Option<usize
     })
 }
 
-/// The next shape, from small to large, that holds all of shape `s`. Never `s` itself, and never
-/// back: of two equal shapes the later one is larger.
+/// The next larger shape that contains shape `s`. Never `s` itself, and never an earlier one: of
+/// two equal shapes the later one is larger.
 fn next_larger(shapes: &[PaddedShape], ascending: &[usize], s: usize) -> Option<usize> {
     let PaddedShape { height, width } = shapes[s];
     let after = ascending.iter().skip_while(|&&other| other != s).skip(1);
@@ -379,7 +379,7 @@ mod tests {
         assert_ne!(images(1, 0), images(1, 1));
         assert_ne!(images(1, 0), images(2, 0));
         assert_eq!(images(1, 5), images(1, 5));
-        // Shapes follow each other at random, not small ones first.
+        // Shapes follow each other in random order, not small ones first.
         let order: Vec<usize> = images(1, 0).into_iter().map(|(shape, _)| shape).collect();
         assert!(order.windows(2).any(|w| w[0] > w[1]) && order.windows(2).any(|w| w[0] < w[1]));
     }
@@ -410,12 +410,12 @@ mod tests {
         for e in 0..1600 {
             firsts[order.batch(e * 16).images[0]] += 1;
         }
-        // 100 expected, deviation 9.7: five of them.
+        // 100 expected, standard deviation 9.7: five of them.
         assert!(firsts.iter().all(|&n| (51..150).contains(&n)), "{firsts:?}");
     }
 
-    /// Every epoch is as long as the others; an image has its whole copies in each, and on average
-    /// its share of one more.
+    /// Every epoch has the same length; an image has its integer copies in each, and on average its
+    /// fraction of one more.
     #[test]
     fn images_come_as_often_as_they_are_to() {
         for (sizes, k, batch_size) in random_sets().take(20) {
@@ -443,13 +443,13 @@ mod tests {
             assert!((length.unwrap_or(0) as f64 - expected).abs() <= rounded);
             let enough = sizes.len() > 100;
             for (count, repeats) in counts.iter().zip(&repeats).filter(|_| enough && k == 1) {
-                // The rounding of a shape's copies moves each share a little.
+                // Rounding a shape's copies changes each fraction a little.
                 assert!((f64::from(*count) / epochs as f64 - repeats).abs() < 0.12, "{repeats}");
             }
         }
     }
 
-    /// Sizes of an epoch by hash, within a bound that the last shape of each orientation holds.
+    /// Sizes per epoch by hash, bounded by the last shape of each orientation.
     #[test]
     fn epochs_of_drawn_sizes_are_of_one_length() {
         for (sources, k, batch_size) in random_sets().take(30) {

@@ -1,7 +1,7 @@
 //! The image order: a pure function of (seed, epoch), divided into global batches of one padded
 //! shape each.
 //!
-//! **Invariant**: nothing here knows about ranks or remembers the past. Every rank that asks for a
+//! **Invariant**: nothing here depends on ranks or on earlier calls. Every rank that requests a
 //! step gets the same batch, and resuming needs only the step number.
 
 mod batches;

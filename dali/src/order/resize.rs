@@ -1,4 +1,4 @@
-//! The size of an image in the network.
+//! The size of an image after resizing for the network.
 
 use choices::ResizeRounding;
 
@@ -9,7 +9,7 @@ use choices::ResizeRounding;
 /// Pixels throughout.
 ///
 /// # Panics
-/// If a side is 0: the store contains no such image.
+/// If a side is 0: the store has no such image.
 #[must_use]
 pub fn resized_size(
     height: u32,
@@ -64,7 +64,7 @@ mod tests {
             ((640, 480), (1066, 800), (1066, 800), (1067, 800)),
             ((427, 640), (800, 1199), (800, 1199), (800, 1199)),
             ((500, 500), (800, 800), (800, 800), (800, 800)),
-            // 666.5: floor and half to even take 666, half up takes 667.
+            // 666.5: floor and half to even give 666, half up gives 667.
             ((320, 640), (666, 1333), (666, 1332), (667, 1333)),
             ((100, 2000), (66, 1333), (67, 1340), (67, 1333)),
         ];

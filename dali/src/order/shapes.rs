@@ -1,4 +1,4 @@
-//! The padded shapes that waste the least on a data set.
+//! The padded shapes that minimize padding on a data set.
 
 /// A shape to which all images of a batch are padded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,7 +16,7 @@ impl PaddedShape {
         self.height.saturating_mul(self.width)
     }
 
-    /// True if an image or shape of this size fits in.
+    /// True if an image or shape of this size fits.
     #[must_use]
     pub fn holds(self, height: usize, width: usize) -> bool {
         height <= self.height && width <= self.width
@@ -62,8 +62,8 @@ pub fn choose_shapes(
     choose_oriented_shapes(&oriented, k_per_orientation, divisor).concat()
 }
 
-/// [`choose_shapes`] for images that count as portrait where the first value is true, whatever
-/// their size: the landscape ones, then those for portrait images.
+/// [`choose_shapes`] for images that count as portrait if the first value is true, regardless of
+/// their size: the landscape shapes, then those for portrait images.
 ///
 /// # Panics
 /// If `divisor` is 0.
@@ -97,8 +97,8 @@ struct Candidate {
 }
 
 /// The `k` (long, short) pairs with the exact minimum total area, and that area: `best[j]` is the
-/// minimum area of all images up to candidate `j` when `j` is a shape, for a growing number of
-/// shapes. Fewer pairs where `k` do not save more.
+/// minimum area of all images up to candidate `j` when `j` is a shape, for an increasing number of
+/// shapes. Fewer pairs if `k` do not reduce the area further.
 pub(crate) fn least_waste(mut sides: Vec<(usize, usize)>, k: usize) -> (Vec<(usize, usize)>, u64) {
     sides.sort_unstable();
     let mut candidates: Vec<Candidate> = Vec::new();
@@ -125,7 +125,7 @@ pub(crate) fn least_waste(mut sides: Vec<(usize, usize)>, k: usize) -> (Vec<(usi
     let mut before: Vec<Vec<usize>> = Vec::new();
     for _ in 1..k.min(n) {
         let mut next = best.clone();
-        // A shape that is its own predecessor means "one shape fewer is as good".
+        // A shape that is its own predecessor means that one shape fewer is equally good.
         let mut from: Vec<usize> = (0..n).collect();
         for j in 1..n {
             for i in 0..j {
@@ -187,14 +187,14 @@ mod tests {
 
     #[test]
     fn a_drawn_case() {
-        // Nine images of 64x64 and one of 64x320: the two shapes are those.
+        // Nine images of 64x64 and one of 64x320: these are the two shapes.
         let mut sizes = vec![(64, 64); 9];
         sizes.push((64, 320));
         assert_eq!(choose_shapes(&sizes, 2, 32), [shape(64, 64), shape(64, 320)]);
         assert_eq!(choose_shapes(&sizes, 5, 32), [shape(64, 64), shape(64, 320)]);
     }
 
-    /// Every choice of long sides, tried out.
+    /// Brute force over every choice of long sides.
     #[test]
     fn no_other_choice_wastes_less() {
         let mut state = 1_u64;
@@ -211,7 +211,7 @@ mod tests {
                 let chosen = choose_shapes(&landscape, k, 32);
                 assert!(chosen.len() <= k);
                 let area = padded_area(&landscape, &chosen);
-                // Every shape that the images could have, k of them, the last always among them.
+                // Every possible set of k shapes, always including the last.
                 let least = (0..1_u32 << (all.len() - 1))
                     .filter(|set| (set.count_ones() as usize) < k)
                     .map(|set| {

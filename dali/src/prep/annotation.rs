@@ -8,19 +8,19 @@ use super::report::{DropReason, Finding};
 use crate::coco::{self, Annotation, RunCounts, Segmentation};
 use crate::store::{NewObject, NewSegmentation};
 
-/// A box with a side of at most this many pixels holds no object.
+/// A box with a side of at most this many pixels is dropped.
 const MIN_BOX_SIDE: f64 = 1e-3;
 /// A box may extend past the image by this many pixels before it counts as clipped: decimal
 /// coordinates such as 13.02 + 626.98 do not add up exactly.
 const CLIP_TOLERANCE: f64 = 1e-3;
-/// A vertex may lie this many pixels outside the image: masks are drawn along every edge, so a far
-/// vertex would take hours. The longest side that a JPEG can have.
+/// A vertex may be this many pixels outside the image: masks are rasterized along every edge, so a
+/// far vertex would take hours. The longest side of a JPEG.
 const MAX_OUTSIDE: f32 = 65_536.0;
-/// A box fits its mask if each edge is at most this many pixels from the mask's ..
+/// A box matches its mask if each edge is at most this many pixels from the mask's ..
 const EDGE_TOLERANCE: f64 = 2.0;
-/// .. or they overlap this much (IoU): COCO's own do, by far.
+/// .. or they overlap this much (IoU): COCO's own overlap by far more.
 const MIN_OVERLAP: f64 = 0.5;
-/// An area fits its mask's if it is at most this many times larger or smaller ..
+/// An area matches its mask's if it is at most this many times larger or smaller ..
 const AREA_FACTOR: f64 = 2.0;
 /// .. or at most this many pixels from it.
 const AREA_TOLERANCE: f64 = 32.0;
@@ -31,7 +31,7 @@ const MIN_RING_VALUES: usize = 6;
 #[derive(Debug)]
 pub(super) struct Cleaned {
     pub(super) object: NewObject,
-    /// The changes made, and what looks wrong.
+    /// The changes made, and likely mistakes.
     pub(super) findings: Vec<Finding>,
 }
 
@@ -40,7 +40,7 @@ struct Mask {
     segmentation: NewSegmentation,
     /// Pixels.
     area: u64,
-    /// x, y, width, height of what it covers, perhaps beyond the image.
+    /// Bounding box x, y, width, height, possibly extending past the image.
     extent: [f64; 4],
     finding: Option<Finding>,
 }
@@ -57,7 +57,7 @@ pub(super) fn clean(
 ) -> Result<Cleaned, DropReason> {
     let given = annotation.bbox.as_deref().filter(|bbox| !bbox.is_empty());
     let mask = match segmentation_of(annotation).map(|of| clean_mask(of, height, width)) {
-        // The box is what counts.
+        // Only the box matters.
         None if masks == Masks::Optional => Ok(None),
         Some(Err(_)) if masks == Masks::Optional && given.is_some() => Err(Finding::NoOutline),
         None => return Err(DropReason::NoSegmentation),
@@ -108,7 +108,7 @@ pub(super) fn clean(
     Ok(Cleaned { object, findings })
 }
 
-/// True if the given area is about the area of the mask.
+/// True if the annotated area is close to the area of the mask.
 fn is_near(area: f64, of_mask: f64) -> bool {
     let factor = of_mask / area;
     area > 0.0
@@ -116,8 +116,8 @@ fn is_near(area: f64, of_mask: f64) -> bool {
             || (area - of_mask).abs() <= AREA_TOLERANCE)
 }
 
-/// True if the given box, which may extend past the image, bounds what the mask covers, either
-/// within the image or past it too.
+/// True if the annotated box, which may extend past the image, bounds the mask, either clipped to
+/// the image or not.
 fn fits(bbox: &[f64], extent: [f64; 4], height: u32, width: u32) -> bool {
     let &[x, y, w, h] = bbox else { return false };
     let corners = |[x, y, w, h]: [f64; 4]| [x, y, x + w, y + h];
@@ -146,7 +146,7 @@ fn segmentation_of(annotation: &Annotation) -> Option<&Segmentation> {
     annotation.segmentation.as_ref().filter(|s| !is_empty(s))
 }
 
-/// Pixels that a box covers, at least 1.
+/// Area of a box in pixels, at least 1.
 fn box_area([_, _, width, height]: [f32; 4]) -> u64 {
     (f64::from(width) * f64::from(height)).round().max(1.0) as u64
 }
@@ -183,7 +183,7 @@ fn clean_mask(given: &Segmentation, height: u32, width: u32) -> Result<Mask, Dro
     if mask.area == 0 { Err(DropReason::EmptyMask) } else { Ok(mask) }
 }
 
-/// The polygons to keep; their area is that of their union in COCO's rasterization.
+/// The polygons to keep; their area is the area of their union in COCO's rasterization.
 fn clean_polygons(rings: &[Vec<f32>], height: u32, width: u32) -> Result<Mask, DropReason> {
     let inside = -MAX_OUTSIDE..=height.max(width) as f32 + MAX_OUTSIDE;
     let good = |ring: &&Vec<f32>| {
@@ -229,7 +229,7 @@ fn clean_runs(
     let missing = (u64::from(height) * u64::from(width)).saturating_sub(covered);
     if missing > 0 {
         let missing = u32::try_from(missing).map_err(|_| DropReason::BadRuns)?;
-        // Runs at even places are zeros.
+        // Even-numbered runs are zeros.
         let ends_in_zeros = runs.len() % 2 == 1;
         match runs.last_mut() {
             Some(last) if ends_in_zeros => *last += missing,

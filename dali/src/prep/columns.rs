@@ -1,4 +1,4 @@
-//! Columns of a store: lists of numbers of its annotations, besides those that every store has.
+//! Columns of a store: numeric lists from its annotations, in addition to the standard fields.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,9 +18,9 @@ enum Value {
     Other(IgnoredAny),
 }
 
-/// Sets the numbers of each annotation of a COCO file in those of these columns that the file has,
-/// which are returned, one column after another; not-a-numbers where an annotation has none.
-/// `annotations` are those of the file, in its order.
+/// Sets the values of each annotation of a COCO file in those of these columns that the file has,
+/// which are returned, one column after another; NaNs where an annotation has none. `annotations`
+/// are the file's, in its order.
 ///
 /// # Errors
 /// As for [`coco::lists`]; [`DaliError::Annotations`] for a list of another length, or with a

@@ -10,12 +10,12 @@ use crate::store::{Category, Keypoints};
 
 /// The data set, by image.
 pub(super) struct Groups {
-    /// In the order of COCO ids, labels 1..K.
+    /// Sorted by COCO id, labels 1..K.
     pub(super) categories: Vec<Category>,
     pub(super) keypoints: Option<Keypoints>,
-    /// In the order of image ids, as pycocotools and torchvision iterate.
+    /// Sorted by image id, as pycocotools and torchvision iterate.
     pub(super) tasks: Vec<ImageTask>,
-    /// Begun with what was dropped here, and what is odd about images and categories.
+    /// Starts with the annotations dropped here, and likely mistakes in images and categories.
     pub(super) report: PrepReport,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn group(dataset: Dataset) -> Groups {
             drop(DropReason::RepeatedId, id);
             continue;
         }
-        // Some tools begin at 1 in each image: the objects of later images get ids of their own.
+        // Some tools restart at 1 in each image: the objects of later images get new ids.
         if !seen.insert(id) {
             next = next.and_then(|last| last.checked_add(1));
             let Some(next) = next else {
@@ -83,7 +83,7 @@ pub(super) fn group(dataset: Dataset) -> Groups {
     Groups { categories, keypoints, tasks, report }
 }
 
-/// The images, in order, whose file an earlier image has too: the same path, in any spelling.
+/// The images, in order, whose file an earlier image also has: the same path, in any spelling.
 fn shared_files(images: &[coco::Image]) -> Noted {
     let mut noted = Noted::default();
     let mut seen = HashSet::with_capacity(images.len());

@@ -13,7 +13,7 @@ use crate::decode::{self, DecodeFault, Exif, ImageFormat, ImageInfo};
 use crate::error::DaliError;
 use crate::store::{NewImage, NewObject, NewSegmentation, PixelEncoding, SourceRow};
 
-/// The contents of the store for one image.
+/// The data to store for one image.
 pub(super) struct Prepared {
     pub(super) image: NewImage,
     pub(super) dropped: Vec<(DropReason, u64)>,
@@ -23,7 +23,7 @@ pub(super) struct Prepared {
     pub(super) doubt: Option<String>,
 }
 
-/// Reads and checks one image; its objects have so many keypoints.
+/// Reads and checks one image; its objects have `num_keypoints` keypoints.
 ///
 /// # Errors
 /// [`DaliError::Image`].
@@ -59,7 +59,8 @@ pub(super) fn prepare(
         );
         return Err(DaliError::Image { image: named, fault });
     }
-    // Decoded even if the JPEG itself is stored, so that training never meets a broken picture.
+    // Decoded even if the JPEG itself is stored, so that training never encounters a broken
+    // picture.
     let mut rgb = vec![0; info.height as usize * info.width as usize * 3];
     let doubt = decode::decode_rgb_into(&bytes, &mut rgb).map_err(broken)?;
     if let Some(turn) = turn {
@@ -86,7 +87,7 @@ pub(super) fn prepare(
 }
 
 impl Prepared {
-    /// Takes over the annotations of an image.
+    /// Adds the annotations of an image.
     fn take_annotations(&mut self, options: &PrepOptions, task: &ImageTask, num_keypoints: usize) {
         let seen = &mut HashSet::new();
         for (label, annotation) in &task.annotations {
@@ -111,7 +112,7 @@ impl Prepared {
     }
 }
 
-/// All of an object but its ids; copies have the same.
+/// An object without its ids; copies are equal.
 fn key_of(object: &NewObject) -> (u32, bool, Vec<Vec<u32>>) {
     // -0 equals 0.
     let bits = |values: &[f32]| values.iter().map(|value| (value + 0.0).to_bits()).collect();
@@ -123,10 +124,10 @@ fn key_of(object: &NewObject) -> (u32, bool, Vec<Vec<u32>>) {
     (object.label, object.crowd, values)
 }
 
-/// Reads a regular file that is no larger than an image can be.
+/// Reads a regular file, up to the maximum size of an image.
 fn read(path: &Path, options: &PrepOptions) -> io::Result<(Vec<u8>, SourceRow)> {
     let meta = crate::file::regular(path)?;
-    // No format takes more bytes a pixel than a PNG of 16 bits and alpha; the rest is metadata.
+    // No format needs more bytes per pixel than a 16-bit PNG with alpha; the rest is metadata.
     let limit = (options.max_image_pixels as u64).saturating_mul(8).saturating_add(64 << 20);
     if meta.len() > limit {
         return Err(io::Error::other(format!("{} bytes, more than any image has", meta.len())));
@@ -134,7 +135,7 @@ fn read(path: &Path, options: &PrepOptions) -> io::Result<(Vec<u8>, SourceRow)> 
     Ok((std::fs::read(path)?, SourceRow::of(&meta)))
 }
 
-/// A size that fits once height and width are swapped suggests an EXIF rotation.
+/// A size that matches after swapping height and width suggests an EXIF rotation.
 fn rotation_hint(info: &ImageInfo, task: &ImageTask) -> String {
     match info.exif_orientation {
         Some(turn) if (info.width, info.height) == (task.image.height, task.image.width) => {

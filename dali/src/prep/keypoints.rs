@@ -1,11 +1,11 @@
-//! Keypoints: which ones the objects of a store have, and those of one annotation.
+//! Keypoints: those of a data set's objects, and the keypoints of one annotation.
 
 use super::report::Finding;
 use crate::coco::{Annotation, Category};
 use crate::store::{Keypoints, MAX_KEYPOINTS, is_sound};
 
-/// The keypoints of all objects, if categories name some and an annotation has some, and why there
-/// are none although it has.
+/// The keypoints of all objects, if categories list some and an annotation has some, or why they
+/// are omitted although there are some.
 pub(super) fn of_dataset(
     categories: &[Category],
     annotations: &[Annotation],
@@ -36,16 +36,16 @@ pub(super) fn of_dataset(
     (Some(Keypoints { names: first.keypoints.clone(), skeleton }), None)
 }
 
-/// The pairs, counted from 0, that lie among so many keypoints. Some tools count them from 0
-/// already, which a 0 tells.
+/// The valid pairs, counted from 0, among `count` keypoints. Some tools already count from 0, as a
+/// 0 reveals.
 fn skeleton(pairs: &[[u32; 2]], count: usize) -> Vec<[usize; 2]> {
     let first = usize::from(pairs.iter().flatten().all(|end| *end > 0));
     let ends = pairs.iter().map(|pair| pair.map(|end| end as usize - first));
     ends.filter(|pair| pair.iter().all(|end| *end < count)).collect()
 }
 
-/// `count` keypoints, x, y and visibility; one of visibility 0 is all zeros, as are all of an
-/// annotation that has none, or a list that is not to be trusted.
+/// `count` keypoints, x, y and visibility; one with visibility 0 is all zeros, as are all keypoints
+/// of an annotation without any, or with an invalid list.
 pub(super) fn clean(list: Option<&[f64]>, count: usize) -> (Vec<[f32; 3]>, Option<Finding>) {
     let none = vec![[0.0; 3]; count];
     let list = list.unwrap_or_default();

@@ -1,7 +1,7 @@
-//! COCO JSON and images -> store, with a report of what was found, dropped and wasted.
+//! Converts COCO JSON and images to a store, with a report of findings, dropped data and padding.
 //!
-//! Every fault in the data is found and named here, so that training never meets it: a broken file
-//! or image is an error, a broken annotation is dropped and counted.
+//! Every error in the data is found and reported here, so that training never encounters it: a
+//! broken file or image is an error, a broken annotation is dropped and counted.
 
 mod annotation;
 mod columns;
@@ -41,7 +41,7 @@ const IMAGES_PER_CHUNK: usize = 64;
 ///
 /// # Errors
 /// [`DaliError::AlreadyMade`] if `out` is a store of the same sources, perhaps of that process;
-/// [`DaliError`] naming the file and the fault: an unreadable annotation file, an image that is
+/// [`DaliError`] with the file and the reason: an unreadable annotation file, an image that is
 /// missing, broken or of another size (unless `skip_bad_images`), an existing `out`, a full disk, a
 /// data set with nothing left. `out` is not created then.
 pub fn run(
@@ -49,7 +49,7 @@ pub fn run(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<PrepReport, DaliError> {
     options.check()?;
-    // Read once: the key is that of the very bytes that are stored.
+    // Read once: the key is computed from exactly the bytes that are stored.
     let annotations = coco::bytes_of(&options.annotations)?;
     let source = source::key_of_bytes(options, &annotations);
     let read = || {
@@ -61,8 +61,8 @@ pub fn run(
     store(options, (source, false), read, progress)
 }
 
-/// [`run`] of a data set that was read before, whose image ids follow from the paths;
-/// `options.annotations` names it in errors.
+/// [`run`] for a data set already in memory, whose image ids are derived from the paths;
+/// `options.annotations` is the file in errors.
 ///
 /// # Errors
 /// As for [`run`].
@@ -76,7 +76,7 @@ pub fn run_dataset(
     store(options, (source, true), || Ok((dataset, vec![])), progress)
 }
 
-/// `source`: its key, and whether its image ids follow from paths.
+/// `source`: its key, and whether its image ids are derived from paths.
 fn store(
     options: &PrepOptions,
     (source, ids_by_path): (String, bool),
@@ -140,11 +140,12 @@ fn store(
     Ok(report)
 }
 
-/// Rejects an `out` that may not be replaced; says if it is the very store that is asked for.
+/// Rejects an `out` that may not be replaced; a separate error if it is already the requested
+/// store.
 fn check_out(options: &PrepOptions, source: &str) -> Result<(), DaliError> {
     match place::check_out(&options.out, options.overwrite, store::manifest) {
         Err(DaliError::Exists { path }) if store::source_of(&path).as_deref() == Some(source) => {
-            // A damaged store is treated like any other that is in the way.
+            // A damaged store is treated like any other existing path.
             let is_current = Store::open(&path)
                 .is_ok_and(|store| store.changed_source(&options.images).is_none());
             Err(if is_current {
@@ -188,8 +189,8 @@ fn store_image(
     Ok(true)
 }
 
-/// Rejects a data set of which no image remains, or no object of any; without objects it is for
-/// detection.
+/// Rejects a data set without remaining images or objects; without any objects to begin with it is
+/// for detection.
 fn check_something_left(
     options: &PrepOptions,
     report: &PrepReport,

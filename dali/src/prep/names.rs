@@ -1,5 +1,5 @@
-//! The files of images whose names the annotations write in another way: with Windows separators,
-//! in another Unicode normal form, or in other upper and lower case.
+//! Image files whose names are spelled differently in the annotations: with Windows separators, in
+//! another Unicode normal form, or in another case.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -13,7 +13,7 @@ use super::group::ImageTask;
 /// The files in a folder of images, which is listed once and only if a name is not found.
 pub(super) struct Names<'a> {
     folder: &'a Path,
-    /// How many of the names in the annotations have one form.
+    /// Number of names in the annotations with the same form.
     forms: HashMap<String, usize>,
     /// Paths by their form for comparison.
     files: OnceLock<HashMap<String, Vec<String>>>,
@@ -27,15 +27,14 @@ impl<'a> Names<'a> {
         Names { folder, forms, files: OnceLock::new() }
     }
 
-    /// The name of the file that is meant by `name`: itself, or the only one that differs from it
-    /// in such a way.
+    /// The name of the file for `name`: itself, or the only one that differs only in spelling.
     ///
     /// # Errors
-    /// There is none, or there are several; two names of the annotations mean one file.
+    /// There is none, or there are several; two names in the annotations match one file.
     pub(super) fn find(&self, name: &str) -> io::Result<String> {
         let fault = match self.folder.join(name).symlink_metadata() {
             Err(fault) if fault.kind() == io::ErrorKind::NotFound => fault,
-            // Any other fault comes again when the file is read.
+            // Any other error occurs again when the file is read.
             _ => return Ok(name.to_string()),
         };
         let files = self.files.get_or_init(|| {
@@ -61,7 +60,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Lists the files under `prefix`, with its `/`, by their forms.
+/// Lists the files under `prefix`, which ends in `/`, by their forms.
 fn list(folder: &Path, prefix: &str, depth: usize, files: &mut HashMap<String, Vec<String>>) {
     let entries = std::fs::read_dir(folder.join(prefix)).into_iter().flatten().flatten();
     let mut names: Vec<_> =
@@ -76,7 +75,7 @@ fn list(folder: &Path, prefix: &str, depth: usize, files: &mut HashMap<String, V
     }
 }
 
-/// A name as it is compared.
+/// The form of a name for comparison.
 fn form(name: &str) -> String {
     let parts = name.split(['/', '\\']).filter(|part| !["", "."].contains(part));
     let path = parts.collect::<Vec<_>>().join("/");

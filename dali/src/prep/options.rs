@@ -35,9 +35,9 @@ pub struct PrepOptions {
     pub masks: Masks,
     /// How an EXIF rotation is treated; default ignored.
     pub exif: Exif,
-    /// Notes of the reader of the annotations, which the store keeps; default none.
+    /// Notes of the annotation reader, which are kept in the store; default none.
     pub notes: Vec<String>,
-    /// Further lists of numbers that annotations of COCO files state, and the store keeps; default
+    /// Further numeric lists in COCO annotations, which are kept in the store; default
     /// none.
     pub columns: Vec<Column>,
     /// Replace a store at `out`; default no.

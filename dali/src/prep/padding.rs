@@ -1,4 +1,5 @@
-//! Which padded shapes waste least: training pads images to one of K shapes per orientation.
+//! The padded shapes with the least padding: training pads images to one of K shapes per
+//! orientation.
 //!
 //! An image is scaled to a short side of `min_size`, or less if its long side would exceed
 //! `max_size`, then padded to a multiple of 32. All K shapes share the short side; the same K long
@@ -10,7 +11,7 @@ use crate::order::{least_waste, resized_size};
 
 /// Padded sides are multiples of the coarsest stride of the feature pyramid.
 pub const SIDE_MULTIPLE: u32 = 32;
-/// More shapes than this save too little to be worth a graph each.
+/// More shapes save too little to justify a graph for each.
 pub const MAX_SHAPES: usize = 3;
 
 /// The best long sides for one number of shapes.

@@ -1,4 +1,4 @@
-//! The findings and actions of `prep`, as data and as the closing report.
+//! The findings and actions of `prep`, as data and as the final report.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,7 +49,7 @@ pub enum DropReason {
     BadImage,
 }
 
-/// A change to an annotation that is stored, or something that looks wrong about it.
+/// A change to a stored annotation, or a likely mistake in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Finding {
     /// Its box was clipped to the image.
@@ -58,31 +58,31 @@ pub enum Finding {
     RemovedRings,
     /// Its outline covers no pixel or is broken; it is stored with its box only.
     NoOutline,
-    /// It has no outline, and `attributes.rotation`: it got the box around the turned one.
+    /// It has no outline, but `attributes.rotation`: it got the bounding box of the rotated one.
     TurnedBox,
     /// It had no box, and got its mask's.
     MadeBox,
     /// Its runs end before its image does; the rest is background.
     ShortRuns,
-    /// Its box does not fit its mask.
+    /// Its box does not match its mask.
     UnfitBox,
-    /// Its area is far from its mask's.
+    /// Its area differs much from its mask's.
     FarArea,
     /// An earlier annotation of its image has the same category, box and mask.
     Copy,
-    /// Its keypoints are not x, y and a visibility of 0, 1 or 2 for each that the categories name;
-    /// it is stored without any.
+    /// Its keypoints are not x, y and a visibility of 0, 1 or 2 for each keypoint of the
+    /// categories; it is stored without any.
     BadKeypoints,
 }
 
 impl Finding {
-    /// True if it is more likely a mistake in the file than a matter of form.
+    /// True if it is more likely a mistake in the file than a formality.
     fn is_doubt(self) -> bool {
         use Finding::{BadKeypoints, Copy, FarArea, TurnedBox, UnfitBox};
         matches!(self, UnfitBox | FarArea | Copy | BadKeypoints | TurnedBox)
     }
 
-    /// The action, and what it was done to.
+    /// The action, and the data that it applies to.
     fn words(self) -> [&'static str; 2] {
         match self {
             Finding::ClippedBox => ["clipped", "boxes that extend past their image"],
@@ -99,7 +99,7 @@ impl Finding {
     }
 }
 
-/// A count, with the first few ids it counts.
+/// A count, with the first few ids.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Noted {
     /// How many.
@@ -133,7 +133,7 @@ impl fmt::Display for Noted {
     }
 }
 
-/// The spread of image sizes.
+/// The range of image sizes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ShapeSpan {
     /// Images at least as wide as high.
@@ -147,7 +147,7 @@ pub struct ShapeSpan {
 }
 
 impl ShapeSpan {
-    /// The spread of these (height, width).
+    /// The range of these (height, width).
     pub fn of(sizes: &[(u32, u32)]) -> ShapeSpan {
         let span = |side: fn(&(u32, u32)) -> u32| {
             let least = sizes.iter().map(side).min().unwrap_or(0);
@@ -163,14 +163,14 @@ impl ShapeSpan {
     }
 }
 
-/// Outcome of [`super::run`]; its `Display` is the closing report.
+/// Outcome of [`super::run`]; its `Display` is the final report.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PrepReport {
     /// The store.
     pub out: PathBuf,
     /// Images stored.
     pub num_images: usize,
-    /// Objects stored, crowd among them.
+    /// Objects stored, including crowds.
     pub num_annotations: usize,
     /// Crowd objects stored.
     pub num_crowd: usize,
@@ -178,35 +178,35 @@ pub struct PrepReport {
     pub num_without_mask: usize,
     /// Keypoints of each object; 0 if the store has none.
     pub num_keypoints: usize,
-    /// Objects stored that are not crowd and have a keypoint of visibility 1 or 2.
+    /// Objects stored that are not crowds and have a keypoint of visibility 1 or 2.
     pub num_with_keypoints: usize,
-    /// Why keypoints were left out, as a sentence.
+    /// Why keypoints were omitted, as a message.
     pub keypoints_doubt: Option<String>,
     /// Images stored that have no object.
     pub num_empty_images: usize,
-    /// Images left out because they have no object.
+    /// Images omitted because they have no object.
     pub num_dropped_empty_images: usize,
     /// Categories.
     pub num_categories: usize,
     /// Annotations dropped, by reason.
     pub dropped: BTreeMap<DropReason, Noted>,
-    /// Annotations that were changed or look wrong.
+    /// Annotations that were changed or are likely mistakes.
     pub findings: BTreeMap<Finding, Noted>,
     /// Images with an EXIF rotation, which is not applied.
     pub exif_rotated: Noted,
-    /// Images whose file is named in another way by the annotations.
+    /// Images whose file name is spelled differently in the annotations.
     pub renamed: Noted,
-    /// Images that lose levels by the conversion to 8 bits: file name and how.
+    /// Images that lose levels in the conversion to 8 bits: file name and how.
     pub lossy: Vec<String>,
-    /// The category that is left out, as it has no object and only groups all others.
+    /// The category that is omitted, as it has no object and only groups all others.
     pub root: Option<String>,
-    /// Notes of the reader of the annotations.
+    /// Notes of the annotation reader.
     pub notes: Vec<String>,
-    /// Images whose file an image of a lower id has too.
+    /// Images whose file an image with a lower id also has.
     pub shared_files: Noted,
     /// Why each skipped image was skipped, by image id.
     pub bad_images: Vec<(u64, String)>,
-    /// The spread of image sizes.
+    /// The range of image sizes.
     pub shapes: ShapeSpan,
     /// The best padded shapes, for 1, 2 and 3 long sides.
     pub padding: Vec<PaddingPlan>,
@@ -219,7 +219,7 @@ pub struct PrepReport {
 }
 
 impl PrepReport {
-    /// Takes over the counts of the store.
+    /// Copies the counts of the store.
     pub(super) fn count(&mut self, header: &Header) {
         self.num_images = header.num_images;
         self.num_annotations = header.num_annotations;
@@ -236,14 +236,14 @@ impl PrepReport {
         self.dropped.values().map(|noted| noted.count).sum()
     }
 
-    /// The annotations dropped, as the end of a sentence: `: 3 have no segmentation`.
+    /// The annotations dropped, as the end of a message: `: 3 have no segmentation`.
     pub(super) fn dropped_by_reason(&self) -> String {
         let reasons = self.dropped.iter().map(|(reason, noted)| format!("{reason}: {noted}"));
         let reasons: Vec<String> = reasons.collect();
         if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
     }
 
-    /// Warnings for every training on the data: what was dropped, and what looks wrong.
+    /// Warnings for every training on the data: dropped annotations, and likely mistakes.
     pub(super) fn doubts(&self) -> Vec<String> {
         let mut doubts = self.notes.clone();
         if let Some((_, first)) = self.bad_images.first() {
@@ -261,7 +261,7 @@ impl PrepReport {
         doubts
     }
 
-    /// Doubts about images, and about objects taken together.
+    /// Warnings about images, and about all objects together.
     fn doubts_of_images(&self) -> impl Iterator<Item = String> {
         let (count, objects) = (self.lossy.len(), self.num_annotations);
         let named = self.lossy[..count.min(FIRST_IDS)].join("; ");

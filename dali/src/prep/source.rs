@@ -1,4 +1,4 @@
-//! The sources of a store as a key: two stores of one key hold the same data.
+//! The sources of a store as a key: two stores with the same key have the same data.
 
 use std::fmt;
 use std::path::Path;
@@ -13,19 +13,20 @@ use crate::error::DaliError;
 /// The key of a list of keypoints in an annotation file.
 const KEYPOINTS: &[u8] = b"\"keypoints\"";
 
-/// SHA-256, in hexadecimal, of the paths, of what the annotation file holds, and of the options
-/// that decide what is stored. An edited annotation file counts as a new one. Reads all of it.
+/// SHA-256, in hexadecimal, of the paths, of the annotation file's contents, and of the options
+/// that determine what is stored. An edited annotation file counts as a new one. Reads the complete
+/// file.
 ///
 /// # Errors
-/// [`DaliError::Io`] if the annotation file is none or cannot be read.
+/// [`DaliError::Io`] if the annotation file does not exist or cannot be read.
 pub fn source_key(options: &PrepOptions) -> Result<String, DaliError> {
     let path = &options.annotations;
     let annotations = crate::file::read(path);
     Ok(key_of_bytes(options, &annotations.map_err(DaliError::io("read the annotations", path))?))
 }
 
-/// The key of options whose annotation file holds these bytes. Stores made before keypoints were
-/// stored are not taken for one that has them.
+/// The key of options whose annotation file has these bytes. A store made before keypoints were
+/// stored does not match a file that has them.
 pub(super) fn key_of_bytes(options: &PrepOptions, annotations: &[u8]) -> String {
     let mut content = hex::encode(Sha256::digest(annotations));
     if annotations.windows(KEYPOINTS.len()).any(|window| window == KEYPOINTS) {
@@ -44,7 +45,7 @@ pub(super) fn key_of_dataset(options: &PrepOptions, dataset: &Dataset) -> String
         }
     }
     let mut sum = Sum(Sha256::new());
-    // Writing into a sum does not fail.
+    // Writing into a hash does not fail.
     let _ = fmt::write(&mut sum, format_args!("{dataset:?}"));
     key_of(options, &hex::encode(sum.0.finalize()))
 }
@@ -62,9 +63,9 @@ fn key_of(options: &PrepOptions, content: &str) -> String {
         columns,
         ..
     } = options;
-    // Stores made before there was a choice keep their key.
+    // Stores made before this option existed keep their key.
     let turn = if *exif == Exif::Apply { " turned" } else { "" };
-    // And those without columns.
+    // As do those without columns.
     let columns = if columns.is_empty() { String::new() } else { format!(" {columns:?}") };
     let key = format!(
         "{:?} {:?} {content} {empty:?} {pixels:?} {skip_bad_images} {masks:?}{turn}{columns}",

@@ -1,4 +1,4 @@
-//! Opening a store: the checks that it must pass before anything is read from it.
+//! Opening a store: the checks before anything is read from it.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -19,16 +19,16 @@ impl Store {
     /// and every index in it, so that later reads cannot go out of bounds.
     ///
     /// # Errors
-    /// [`DaliError::Store`] naming the file and the fault, also where one is missing;
-    /// [`DaliError::Io`] if there is no such folder, or the system refuses to read it.
+    /// [`DaliError::Store`] with the file and the error, also if a file is missing;
+    /// [`DaliError::Io`] if there is no such folder, or it cannot be read.
     pub fn open(dir: &Path) -> Result<Store, DaliError> {
         let store = Self::open_index(dir)?;
         store.verify_objects()?;
         Ok(Store { is_index: false, ..store })
     }
 
-    /// The same without a look at the objects, which [`Self::verify_objects`] checks: reads only
-    /// the header, and of each image its size, its name, and the number of its objects.
+    /// The same without reading the objects, which [`Self::verify_objects`] checks: reads only the
+    /// header, and each image's size, name, and number of objects.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -54,10 +54,10 @@ impl Store {
     }
 
     /// Compares the objects, their masks and keypoints with their checksums, with the header, and
-    /// with their images; no keypoint is without a place or of a visibility other than 0, 1 and 2.
+    /// with their images; every keypoint needs a finite position and a visibility of 0, 1 or 2.
     ///
     /// # Errors
-    /// [`DaliError::Store`] naming the file and the fault.
+    /// [`DaliError::Store`] with the file and the error.
     pub fn verify_objects(&self) -> Result<(), DaliError> {
         let names = self.header.data_files().map(|(name, _)| name);
         for name in names.filter(|name| *name != format::PIXELS && !INDEX.contains(name)) {
@@ -68,7 +68,7 @@ impl Store {
         self.check_keypoints()
     }
 
-    /// Compares length and, if asked, checksum of one file with the header's.
+    /// Compares length and, if requested, checksum of one file with the header's.
     pub(super) fn check_file(
         &self,
         name: &'static str,
@@ -88,7 +88,7 @@ impl Store {
         Ok(())
     }
 
-    /// Checks the index: sizes, names, the places of pixels and objects, and the counts in the
+    /// Checks the index: sizes, names, the offsets of pixels and objects, and the counts in the
     /// header. Reads no object.
     fn check_images(&self) -> Result<(), DaliError> {
         let (images, num_objects) = (self.image_rows(), self.object_rows().len());
@@ -156,8 +156,8 @@ impl Store {
         Ok(())
     }
 
-    /// Checks every object of an index that was checked, and the counts and capacities in the
-    /// header. Reads no mask.
+    /// Checks every object of a checked index, and the counts and capacities in the header. Reads
+    /// no mask.
     fn check_objects(&self) -> Result<(), DaliError> {
         let mut next = Next {
             num_classes: self.header.categories.len(),
@@ -200,7 +200,7 @@ impl Store {
         self.fault(format::HEADER, "its counts or capacities are not those of the records")
     }
 
-    /// The images with their objects, of an index that was checked.
+    /// The images with their objects, from a checked index.
     fn by_image(&self) -> impl Iterator<Item = (&ImageRow, &[ObjectRow])> {
         let objects = self.object_rows();
         self.image_rows().iter().map(|image| {
@@ -252,8 +252,8 @@ impl Store {
     }
 }
 
-/// The records of masks, and where the next ones begin: all lie in order and without overlap, so a
-/// store takes no more memory than its files have bytes.
+/// The records of masks, and the offsets of the next ones: all are in order and without overlap, so
+/// a store takes no more memory than its files have bytes.
 struct Next<'a> {
     num_classes: usize,
     parts: &'a [PartRow],
@@ -304,7 +304,7 @@ impl<'a> Next<'a> {
     }
 }
 
-/// Reads `header.json`; the version is checked first, since it says how to read the rest.
+/// Reads `header.json`; the version is checked first, since it determines how to read the rest.
 fn read_header(dir: &Path) -> Result<Header, DaliError> {
     let path = dir.join(format::HEADER);
     let fault = |fault| fault_in(dir, format::HEADER, fault);
@@ -326,7 +326,7 @@ fn read_header(dir: &Path) -> Result<Header, DaliError> {
     Ok(header)
 }
 
-/// Checks the seal, and what the header says by itself.
+/// Checks the seal, and the header's own consistency.
 fn check_header(header: &Header) -> Result<(), String> {
     if !header.is_as_sealed().map_err(|error| error.to_string())? {
         return Err("it was changed after it was written: its seal is wrong".into());
@@ -360,7 +360,7 @@ pub(crate) fn source_of(dir: &Path) -> Option<String> {
     read_header(dir).ok()?.source
 }
 
-/// The files of the store at `dir`; `None` if nothing says that it is one. A damaged store is one
+/// The files of the store at `dir`; `None` if nothing shows that it is one. A damaged store counts
 /// too: its header may be lost, or one of its keys.
 pub(crate) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
     let text = std::fs::read(dir.join(format::HEADER)).unwrap_or_default();
@@ -376,7 +376,7 @@ pub(crate) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
             let is_listed = |name: &&str| files.is_none_or(|files| files.contains_key(*name));
             data_files.into_iter().filter(is_listed).collect()
         }
-        // Without a readable header, the data files next to it are evidence of a store.
+        // Without a readable header, data files indicate a store.
         Err(_) => {
             let is_there = |name: &&str| dir.join(name).is_file();
             let present = data_files.iter().filter(|name| is_there(name)).count();
@@ -389,7 +389,7 @@ pub(crate) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
     Some(names.into_iter().chain([format::HEADER]).map(PathBuf::from).collect())
 }
 
-/// A file that is missing from a folder that exists is damage.
+/// A file missing from an existing folder counts as damage.
 fn missing_in(dir: &Path, file: &'static str, error: DaliError) -> DaliError {
     match error {
         DaliError::Io { source, .. } if source.kind() == ErrorKind::NotFound && dir.is_dir() => {

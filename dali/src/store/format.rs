@@ -23,11 +23,11 @@ pub(crate) const RUNS: &str = "runs.bin";
 pub(crate) const NAMES: &str = "names.bin";
 pub(crate) const PIXELS: &str = "pixels.bin";
 pub(crate) const SOURCES: &str = "sources.bin";
-/// Only in a store that has keypoints.
+/// Only in a store with keypoints.
 pub(crate) const KEYPOINTS: &str = "keypoints.bin";
-/// Only in a store that has columns.
+/// Only in a store with columns.
 pub(crate) const COLUMNS: &str = "columns.bin";
-/// Every file whose length and checksum are in the header, and the bytes of a record.
+/// Every file whose length and checksum are in the header, and the bytes per record.
 pub(crate) const DATA_FILES: [(&str, usize); 10] = [
     (IMAGES, size_of::<ImageRow>()),
     (OBJECTS, size_of::<ObjectRow>()),
@@ -82,8 +82,8 @@ impl Capacities {
         }
     }
 
-    /// Adds an object of so many parts with so many values together. Training leaves crowd objects
-    /// out, so the slots need no room for them.
+    /// Adds an object with `parts` parts and `values` values in total. Training omits crowd
+    /// objects, so slots need no space for them.
     pub(super) fn add(&mut self, is_crowd: bool, kind: u32, parts: usize, values: usize) {
         if is_crowd {
             return;
@@ -117,14 +117,14 @@ pub struct Header {
     pub categories: Vec<Category>,
     /// Images.
     pub num_images: usize,
-    /// Objects, crowd among them.
+    /// Objects, including crowds.
     pub num_annotations: usize,
-    /// Crowd objects: kept for scoring, never trained on.
+    /// Crowd objects: kept for evaluation, never trained on.
     pub num_crowd: usize,
-    /// Objects with a box but no mask: they cannot train masks.
+    /// Objects with a box but no mask: masks cannot be trained on them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub num_without_mask: usize,
-    /// Objects that are not crowd and have a keypoint of visibility 1 or 2.
+    /// Objects that are not crowds and have a keypoint of visibility 1 or 2.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub num_with_keypoints: usize,
     /// Images without any object.
@@ -147,17 +147,17 @@ pub struct Header {
     pub capacities: Capacities,
     /// Length and checksum of each data file.
     pub files: BTreeMap<String, FileInfo>,
-    /// The key of its sources, [`crate::prep::source_key`]; absent in stores of older programs.
+    /// The key of its sources, [`crate::prep::source_key`]; absent in stores of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The reader gave the images their ids, by the order of their paths: an id is another image's
-    /// when a file is added. Absent for COCO files, which state the ids, and in older stores.
+    /// The reader assigned the image ids, in the order of their paths: an id belongs to another
+    /// image after a file is added. Absent for COCO files, which have ids, and in older stores.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ids_by_path: bool,
-    /// Findings in the sources that every user of the store should know, as sentences.
+    /// Findings in the sources that every user of the store should know, as messages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub doubts: Vec<String>,
-    /// SHA-256 of the header without the seal.
+    /// SHA-256 of the header without this seal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seal: Option<String>,
 }
@@ -166,18 +166,18 @@ impl Header {
     /// The header with the seal of its contents, as it is written.
     ///
     /// # Errors
-    /// If it cannot be turned into JSON.
+    /// If it cannot be serialized to JSON.
     pub fn sealed(mut self) -> Result<Header, serde_json::Error> {
         self.seal = Some(self.digest()?);
         Ok(self)
     }
 
-    /// Keypoints of an object.
+    /// Keypoints per object.
     pub(super) fn num_keypoints(&self) -> usize {
         self.keypoints.as_ref().map_or(0, |keypoints| keypoints.names.len())
     }
 
-    /// The files of its store that it lists, and the bytes of a record of each.
+    /// The files listed in the header, and the bytes per record of each.
     pub(super) fn data_files(&self) -> impl Iterator<Item = (&'static str, usize)> {
         let (has_keypoints, has_columns) = (self.keypoints.is_some(), !self.columns.is_empty());
         DATA_FILES.into_iter().filter(move |(name, _)| match *name {
@@ -187,7 +187,7 @@ impl Header {
         })
     }
 
-    /// True if the header is as it was written.
+    /// True if the header is unchanged since it was written.
     pub(super) fn is_as_sealed(&self) -> Result<bool, serde_json::Error> {
         Ok(self.seal == Some(self.digest()?))
     }
@@ -211,12 +211,12 @@ pub(crate) const KIND_RUNS: u32 = 1;
 pub(crate) const ENCODING_JPEG: u16 = 0;
 /// `images.bin`: pixels are RGB u8.
 pub(crate) const ENCODING_RAW: u16 = 1;
-/// `images.bin`: no object has a box whose sides are both longer than a pixel.
+/// `images.bin`: no object has a box with both sides longer than one pixel.
 pub(crate) const EXTENT_NONE: u16 = 1;
 /// `images.bin`: an object has such a box.
 pub(crate) const EXTENT_SOME: u16 = 2;
 
-/// The `extent` of an image whose objects, crowd or not, have these boxes.
+/// The `extent` of an image whose objects, crowds included, have these boxes.
 pub(crate) fn extent_of(mut boxes: impl Iterator<Item = [f32; 4]>) -> u16 {
     let is_some = boxes.any(|[_, _, width, height]| width > 1.0 && height > 1.0);
     if is_some { EXTENT_SOME } else { EXTENT_NONE }
@@ -238,7 +238,7 @@ pub(crate) struct ImageRow {
     pub(crate) height: u32,
     pub(crate) width: u32,
     pub(crate) encoding: u16,
-    /// [`extent_of`] its objects; 0 in stores of older programs.
+    /// [`extent_of`] its objects; 0 in stores of older versions.
     pub(crate) extent: u16,
     /// CRC-32C of its bytes in `pixels.bin`.
     pub(crate) pixel_crc32c: u32,

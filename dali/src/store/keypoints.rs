@@ -1,9 +1,9 @@
-//! The keypoints of a store's objects: their names, the lines between them, and which of them
-//! change places when an image is mirrored.
+//! The keypoints of a store's objects: their names, the lines between them, and which of them swap
+//! places when an image is flipped horizontally.
 
 use serde::{Deserialize, Serialize};
 
-/// More keypoints than any skeleton has; it bounds what a file can make a store take.
+/// More keypoints than any skeleton has; limits the memory that a file can request.
 pub const MAX_KEYPOINTS: usize = 1024;
 
 /// The keypoints that each object has.
@@ -13,15 +13,14 @@ pub struct Keypoints {
     /// Their names, in the order of an object's keypoints; at least one, at most
     /// [`MAX_KEYPOINTS`].
     pub names: Vec<String>,
-    /// Pairs that a line connects, counted from 0.
+    /// Pairs connected by a line, counted from 0.
     pub skeleton: Vec<[usize; 2]>,
 }
 
 impl Keypoints {
-    /// For each keypoint the one whose place it takes when the image is mirrored left to right: of
-    /// the same name but for `left` and `right`, or `l` and `r` as their own word, in any case
-    /// (`left_eye`, `LeftEye`, `eye.l`, `L_eye`); itself if there is none. Doing it twice changes
-    /// nothing.
+    /// For each keypoint its partner when the image is flipped horizontally: with the same name
+    /// except for `left` and `right`, or `l` and `r` as separate words, in any case (`left_eye`,
+    /// `LeftEye`, `eye.l`, `L_eye`); itself if there is none. Applying it twice is the identity.
     #[must_use]
     pub fn mirrored(&self) -> Vec<usize> {
         let words: Vec<Vec<String>> = self.names.iter().map(|name| words(name)).collect();
@@ -39,16 +38,16 @@ impl Keypoints {
             by_words().filter(|other| *other != own).or_else(by_parts).unwrap_or(own)
         };
         let partners: Vec<usize> = (0..words.len()).map(partner).collect();
-        // Only the first of equal names has a partner.
+        // Only the first of several equal names has a partner.
         let is_mutual = |own: &usize| partners[partners[*own]] == *own;
         (0..words.len()).map(|own| if is_mutual(&own) { partners[own] } else { own }).collect()
     }
 
-    /// For each keypoint the one whose place it takes in a flipped image: by `pairs` of names if
-    /// they are given, else by the names themselves ([`Self::mirrored`]).
+    /// For each keypoint its partner in a flipped image: by `pairs` of names if given, else by the
+    /// names themselves ([`Self::mirrored`]).
     ///
     /// # Errors
-    /// In words: a pair that names no keypoint, or one that is in a pair already.
+    /// A message: a pair with an unknown keypoint, or one that is already in a pair.
     pub fn partners(&self, pairs: Option<&[[String; 2]]>) -> Result<Vec<usize>, String> {
         let Some(pairs) = pairs else { return Ok(self.mirrored()) };
         let mut partners: Vec<usize> = (0..self.names.len()).collect();
@@ -67,7 +66,7 @@ impl Keypoints {
         Ok(partners)
     }
 
-    /// Keypoints without a partner that have a word for a side, left or right, in their names.
+    /// Keypoints without a partner whose names contain a word for a side, left or right.
     #[must_use]
     pub fn one_sided(&self, partners: &[usize]) -> Vec<&str> {
         let has_side = |name: &str| {
@@ -81,7 +80,7 @@ impl Keypoints {
         alone.map(|(_, name)| name.as_str()).filter(|name| has_side(name)).collect()
     }
 
-    /// The place here of each of `names`; `None` if they are not the same names.
+    /// The index here of each of `names`; `None` if the names differ.
     #[must_use]
     pub fn order_of(&self, names: &[String]) -> Option<Vec<usize>> {
         if self.names == names {
@@ -93,7 +92,7 @@ impl Keypoints {
         (order.len() == self.names.len() && (0..order.len()).all(is_there)).then_some(order)
     }
 
-    /// The fault of a header that no writer makes.
+    /// The error in a header that no writer produces.
     pub(super) fn check(&self) -> Result<(), String> {
         let count = self.names.len();
         if !(1..=MAX_KEYPOINTS).contains(&count) {
@@ -106,7 +105,7 @@ impl Keypoints {
     }
 }
 
-/// True if a keypoint has a finite place, and a visibility of 0, 1 or 2.
+/// True if a keypoint has a finite position, and a visibility of 0, 1 or 2.
 pub(crate) fn is_sound([x, y, visibility]: &[f32; 3]) -> bool {
     x.is_finite() && y.is_finite() && [0.0, 1.0, 2.0].contains(visibility)
 }
@@ -116,7 +115,7 @@ pub(crate) fn is_labelled(keypoints: &[[f32; 3]]) -> bool {
     keypoints.iter().any(|[_, _, visibility]| *visibility > 0.0)
 }
 
-/// The words of a name, in small letters: cut at signs, digits, and where a capital begins one.
+/// The words of a name, in lower case: split at punctuation, digits, and before capitals.
 fn words(name: &str) -> Vec<String> {
     let letters: Vec<char> = name.chars().collect();
     let mut words: Vec<String> = Vec::new();
@@ -148,7 +147,7 @@ fn mirrored_word(word: &str) -> String {
     }
 }
 
-/// The text with `left` for each `right`, and the reverse.
+/// The text with `left` and `right` swapped.
 fn mirrored_parts(text: &str) -> String {
     let swapped = text.split("left").map(|part| part.replace("right", "left"));
     swapped.collect::<Vec<_>>().join("right")

@@ -1,4 +1,4 @@
-//! Read-only mapping of one file, and what happens if that is cut: the crate's only `unsafe` code.
+//! Read-only mapping of one file, and handling of its truncation: the crate's only `unsafe` code.
 #![allow(unsafe_code)]
 
 use std::fs::File;
@@ -9,18 +9,18 @@ use memmap2::Mmap;
 
 use crate::error::DaliError;
 
-/// The meaning of a bus error here: we map no other files.
+/// The cause of a bus error here: no other files are mapped.
 const CUT: &[u8] = b"error: a file of a store was truncated or lost while it was read (SIGBUS); \
     check the disk and run `onegraph prep` again\n";
 
-/// Makes a read past the end of a mapped file, which another program cut meanwhile, end the
-/// process with one sentence and exit code `code`. For programs; a library leaves signals alone.
+/// If another program truncates a mapped file, makes a read past its end terminate the process with
+/// a one-line message and exit code `code`. For programs; a library does not handle signals.
 ///
 /// # Errors
-/// If the system refuses the handler.
+/// If the system rejects the handler.
 pub fn exit_on_bus_errors(code: i32) -> std::io::Result<()> {
     let action = move || {
-        // Nobody is left to report an error to.
+        // An error cannot be reported here.
         let _ = rustix::io::write(rustix::stdio::stderr(), CUT);
         signal_hook::low_level::exit(code);
     };
@@ -30,7 +30,7 @@ pub fn exit_on_bus_errors(code: i32) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The bytes of one file, for as long as this lives.
+/// The bytes of one file, while this value exists.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     // An empty file cannot be mapped.
@@ -49,7 +49,7 @@ impl Mapped {
         if bytes == 0 {
             return Ok(Mapped { map: None, file });
         }
-        // SAFETY: a `&[u8]` into a mapping is sound only while nobody changes or shortens the
+        // SAFETY: a `&[u8]` into a mapping is sound only while no process changes or shortens the
         // file. The store's files are written under another directory name, made read-only,
         // renamed into place and never opened for writing again; `--overwrite` renames the whole
         // directory away and unlinks its files, which leaves the mapped inodes as they are. The
@@ -58,7 +58,7 @@ impl Mapped {
         // pattern is valid for the types read from the mapping, and each index that comes out of it
         // is checked at the store's opening and again by the slice it indexes, so even such an edit
         // can only give wrong numbers, which the checksum of each image reveals, a panic, or SIGBUS
-        // if the file is shortened, which `exit_on_bus_errors` makes a sentence.
+        // if the file is shortened, which `exit_on_bus_errors` turns into a one-line message.
         let map = unsafe { Mmap::map(&file) }.map_err(DaliError::io("map", path))?;
         Ok(Mapped { map: Some(map), file })
     }
@@ -67,7 +67,8 @@ impl Mapped {
     /// would be a bus error.
     ///
     /// # Errors
-    /// [`DaliError::Truncated`] if it was cut, [`DaliError::Io`] if its length cannot be read.
+    /// [`DaliError::Truncated`] if it was truncated, [`DaliError::Io`] if its length cannot be
+    /// read.
     pub(crate) fn check_length(&self, path: &Path) -> Result<(), DaliError> {
         let (had, has) = (self.bytes().len(), self.file.metadata());
         let has = has.map_err(DaliError::io("read the length of", path))?.len();

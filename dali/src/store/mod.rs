@@ -1,14 +1,13 @@
 //! The store: one directory that contains a data set, written once and mapped read-only.
 //!
 //! Little-endian, fixed-size records: `header.json` (version, categories, counts, capacities,
-//! checksums, and a seal over all that), `images.bin` (index, and which images have
-//! objects with an extent), `objects.bin`, `parts.bin` (one
-//! entry a polygon ring or run list), `coords.bin` (f32 x, y), `runs.bin` (u32 run lengths,
-//! column-major, beginning with zeros), `names.bin` (UTF-8), `pixels.bin` (original JPEG bytes, or
-//! RGB u8; each image's checksum is in the index), `sources.bin` (size and time of each image file,
-//! to notice that one was replaced). Where objects have keypoints, `keypoints.bin` holds them (f32
-//! x, y, visibility, as many for each object as the header names); `columns.bin` holds further
-//! numbers (f32) that the header names.
+//! checksums, and a seal over all that), `images.bin` (index, and which images have objects with an
+//! extent), `objects.bin`, `parts.bin` (one entry per polygon ring or run list), `coords.bin` (f32
+//! x, y), `runs.bin` (u32 run lengths, column-major, starting with zeros), `names.bin` (UTF-8),
+//! `pixels.bin` (original JPEG bytes, or RGB u8; each image's checksum is in the index),
+//! `sources.bin` (size and time of each image file, to detect that one was replaced). If objects
+//! have keypoints, `keypoints.bin` contains them (f32 x, y, visibility; the header has their number
+//! per object); `columns.bin` contains further numbers (f32) that the header lists.
 
 mod check;
 mod columns;

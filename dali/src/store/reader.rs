@@ -40,7 +40,7 @@ pub struct ImageRecord {
     pub pixel_bytes: u64,
     /// How its pixels are stored.
     pub encoding: PixelEncoding,
-    /// Its objects, for [`Store::object`]; crowd among them.
+    /// Its objects, for [`Store::object`], including crowds.
     pub objects: Range<usize>,
 }
 
@@ -51,7 +51,7 @@ pub struct ObjectView<'a> {
     pub annotation_id: u64,
     /// Class, 1..K.
     pub label: u32,
-    /// Crowd objects are for scoring only.
+    /// Crowd objects are only for evaluation.
     pub crowd: bool,
     /// Area in source pixels, from the annotation file.
     pub area: f32,
@@ -75,25 +75,25 @@ pub enum Segmentation<'a> {
     Runs(&'a [u32]),
 }
 
-/// Pixels that are still on their way into their file.
+/// Pixels that are still being downloaded into their file.
 pub trait Arrival: std::fmt::Debug + Send + Sync {
-    /// Waits until these bytes of `pixels.bin` are there.
+    /// Waits until these bytes of `pixels.bin` are available.
     ///
     /// # Errors
-    /// A sentence on what stopped them.
+    /// A message with the reason if they will not be.
     fn wait(&self, bytes: Range<u64>) -> Result<(), String>;
 }
 
 impl Store {
     /// The same store, whose `pixels.bin` has its full length and is still being filled: an image
-    /// is read once it is there.
+    /// is read once it is available.
     #[must_use]
     pub fn arriving(self, pixels: Arc<dyn Arrival>) -> Store {
         Store { arrival: Some(pixels), ..self }
     }
 
-    /// Every fault of the pixels: each image that has other bytes than were written or does not
-    /// decode, or `pixels.bin` where no image shows it. Reads and decodes all images.
+    /// All errors in the pixels: each image whose bytes differ from those written or that does not
+    /// decode, or `pixels.bin` if no image shows it. Reads and decodes all images.
     pub fn pixel_faults(&self) -> Vec<DaliError> {
         let decoded: Vec<_> = (0..self.len())
             .into_par_iter()
@@ -152,11 +152,11 @@ impl Store {
         }
     }
 
-    /// True if an object of image `idx`, crowd or not, has a box whose sides are both longer than a
-    /// pixel: both references train on such images only. Panics past [`Store::len`].
+    /// True if an object of image `idx`, crowds included, has a box with both sides longer than one
+    /// pixel: both references train only on such images. Panics past [`Store::len`].
     ///
     /// # Errors
-    /// [`DaliError::Store`] if an older program wrote the store and only its index was opened.
+    /// [`DaliError::Store`] if an older version wrote the store and only its index was opened.
     pub fn has_extent(&self, idx: usize) -> Result<bool, DaliError> {
         let boxes = |obj: usize| self.object_rows()[obj].bbox_xywh;
         match self.image_row(idx).extent {
@@ -191,8 +191,8 @@ impl Store {
     /// Decodes image `idx` into `out`, which must have exactly `H * W * 3` bytes.
     ///
     /// # Errors
-    /// [`DaliError::StorePixels`] if the pixels are damaged, are not those that were stored, or
-    /// `out` has another size; [`DaliError::Truncated`] if the file was cut since it was opened.
+    /// [`DaliError::StorePixels`] if the pixels are damaged, differ from those that were stored, or
+    /// `out` has another size; [`DaliError::Truncated`] if the file was truncated after opening.
     pub fn decode_rgb_into(&self, idx: usize, out: &mut [u8]) -> Result<(), DaliError> {
         let row = self.image_row(idx);
         self.wait_for(row.pixel_offset..row.pixel_offset + row.pixel_len)?;
@@ -215,8 +215,8 @@ impl Store {
         })
     }
 
-    /// Checks that the pixels still have their length, and waits for bytes of them, where they are
-    /// still arriving.
+    /// Checks that the pixels still have their full length, and waits for their bytes if they are
+    /// still being downloaded.
     fn wait_for(&self, bytes: Range<u64>) -> Result<(), DaliError> {
         if let Some(pixels) = self.files.get(format::PIXELS) {
             pixels.check_length(&self.path.join(format::PIXELS))?;
@@ -287,8 +287,8 @@ impl Store {
         self.image_rows()[idx]
     }
 
-    /// Records of a file, whose length is checked when the store is opened; none of a file that the
-    /// store lacks.
+    /// Records of a file, whose length is checked when the store is opened; none if the store has
+    /// no such file.
     pub(super) fn records<T: AnyBitPattern>(&self, file: &str) -> &[T] {
         self.files.get(file).and_then(Mapped::records).unwrap_or(&[])
     }
@@ -298,7 +298,7 @@ impl Store {
     }
 }
 
-/// A fault of a file of the store at `dir`.
+/// An error in a file of the store at `dir`.
 pub(super) fn fault_in(dir: &Path, file: &'static str, fault: impl Into<String>) -> DaliError {
     DaliError::Store { path: dir.to_path_buf(), file, fault: fault.into() }
 }

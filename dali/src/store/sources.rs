@@ -1,4 +1,4 @@
-//! Compares a store with the image files that it was made from.
+//! Compares a store with the image files that it was built from.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -11,12 +11,12 @@ use super::format::SourceRow;
 use crate::decode::{self, DecodeFault};
 use crate::error::DaliError;
 
-/// An image file that changed after it was stored; its `Display` is the sentence for the user.
+/// An image file that changed after it was stored; its `Display` is the user's message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceChange<'a> {
-    /// The file of this name has another size or time.
+    /// The file with this name has another size or time.
     Replaced(&'a str),
-    /// The file of this name is gone.
+    /// The file with this name no longer exists.
     Removed(&'a str),
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for SourceChange<'_> {
 
 impl Store {
     /// The first image whose file in the directory `images` has another size or time than when it
-    /// was stored, or is gone. `None` too if the directory is gone.
+    /// was stored, or no longer exists. Also `None` if the directory no longer exists.
     pub fn changed_source(&self, images: &Path) -> Option<SourceChange<'_>> {
         let sources = self.source_rows();
         if !images.is_dir() {
@@ -47,8 +47,8 @@ impl Store {
         (0..self.len()).into_par_iter().find_map_first(change_of)
     }
 
-    /// Every image whose file in the directory `images` is missing or has other pixels than were
-    /// stored. Reads and decodes all of both.
+    /// All images whose files in the directory `images` are missing or have other pixels than
+    /// stored. Reads and decodes both.
     pub fn source_faults(&self, images: &Path) -> Vec<DaliError> {
         let fault_of = |idx: usize| {
             let file = images.join(self.file_name(idx));
@@ -74,7 +74,7 @@ impl Store {
         let size = [info.height, info.width];
         let mut read = vec![0; 3 * info.height as usize * info.width as usize];
         decode::decode_rgb_into(&bytes, &mut read).map_err(said)?;
-        // A store that does not say how it treated EXIF may have turned the image or not.
+        // A store that does not record its EXIF treatment may or may not have rotated the image.
         let turn = info.exif_orientation;
         let turned = turn.filter(|_| self.header().num_unturned == 0);
         let stays = turn.is_none() || self.header().num_turned == 0;

@@ -1,4 +1,4 @@
-//! Stores as one data set: their images one after the other, under classes joined by name.
+//! Several stores as one data set: images concatenated, classes joined by name.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -9,56 +9,56 @@ use super::{Capacities, Category, ImageRecord, ObjectView, Segmentation, Store, 
 use crate::decode::Exif;
 use crate::error::DaliError;
 
-/// The ids of images and annotations of a second store begin here, those of a third at twice as
-/// much; each store's own ids are smaller.
+/// The ids of images and annotations of the second store start here, those of the third at twice
+/// this; each store's own ids are smaller.
 const IDS_PER_STORE: u64 = 1_000_000_000_000_000;
-/// Name and id of the class that all categories become.
+/// Name and id of the class that all categories are merged into.
 const ONE_CLASS: (&str, u64) = ("object", 1);
 
-/// The classes that are taken of stores.
+/// The classes selected from stores.
 #[derive(Debug, Clone, Default)]
 pub struct Classes {
     /// Their names; none: all.
     pub names: Vec<String>,
-    /// All become one class, `object`.
+    /// Merges all into one class, `object`.
     pub as_one: bool,
 }
 
-/// Images and objects of one or several stores. The classes are the categories that the stores name
-/// alike, in the order in which the stores list them.
+/// Images and objects of one or several stores. The classes are the distinct category names of the
+/// stores, in the order in which the stores list them.
 #[derive(Debug)]
 pub struct Stores {
     parts: Vec<Part>,
     contents: Contents,
-    /// The objects that stay, if some are left out.
+    /// The remaining objects, if some are omitted.
     kept: Option<Kept>,
 }
 
-/// The contents of stores read as one, counted as in a store's header.
+/// The combined contents of stores, counted like in a store's header.
 #[derive(Debug, Clone, Default)]
 pub struct Contents {
     /// Classes, by label.
     pub categories: Vec<Category>,
-    /// Objects, crowd among them.
+    /// Objects, including crowds.
     pub num_annotations: usize,
     /// Crowd objects.
     pub num_crowd: usize,
     /// Objects with a box but no mask.
     pub num_without_mask: usize,
-    /// Objects that are not crowd and have a keypoint of visibility 1 or 2.
+    /// Objects that are not crowds and have a keypoint of visibility 1 or 2.
     pub num_with_keypoints: usize,
-    /// The keypoints of the objects, if they have any; of an object whose store has none,
+    /// The keypoints of the objects, if they have any; for an object whose store has none,
     /// [`ObjectView::keypoints`] is empty.
     pub keypoints: Option<Keypoints>,
     /// Further numbers of the objects: the columns that all stores have.
     pub columns: Vec<Column>,
     /// Images without any object.
     pub num_empty_images: usize,
-    /// Images with an EXIF rotation, those that were turned and those that were not.
+    /// Images with an EXIF rotation: applied, and not applied.
     pub num_turned: [usize; 2],
-    /// Objects left out, as their classes are.
+    /// Objects omitted because of their classes.
     pub num_left_out: usize,
-    /// Room for any image, objects that are left out among them.
+    /// Capacities for any image, including omitted objects.
     pub capacities: Capacities,
 }
 
@@ -70,33 +70,33 @@ struct Part {
     first_object: usize,
     /// Added to the ids of its images and annotations.
     first_id: u64,
-    /// The common label of each of its own; 0 for a class that is left out.
+    /// The common label for each label of the store; 0 for an omitted class.
     label_of: Vec<u32>,
     /// The keypoints of its objects in the common order, if its own order differs.
     keypoints: Option<Vec<[f32; 3]>>,
 }
 
-/// The objects of the stores that stay.
+/// The objects of the stores that are not omitted.
 #[derive(Debug, Default)]
 struct Kept {
-    /// Places among all objects of the stores.
+    /// Indices among all objects of the stores.
     objects: Vec<usize>,
-    /// By image, where its objects begin; one more at the end.
+    /// Index of each image's first object; one more at the end.
     firsts: Vec<usize>,
 }
 
 impl Stores {
     /// Joins stores by the names of their categories.
     ///
-    /// The ids of categories are those of the first store that has them, if no other category has
-    /// taken the id before. One store alone keeps its ids; the second store's images and
-    /// annotations are numbered from 10^15 on, the third's from 2 * 10^15. Stores without keypoints
-    /// join any other; the order of keypoints, and the lines between them, are those of the first
-    /// store that has some.
+    /// A category's id is from the first store that has it, unless another category already uses
+    /// the id. A single store keeps its ids; the second store's images and annotations are numbered
+    /// from 10^15 on, the third's from 2 * 10^15. Stores without keypoints can be joined with any
+    /// other; the order of keypoints, and the lines between them, are from the first store that has
+    /// some.
     ///
     /// # Errors
-    /// [`DaliError::Store`] if one of several stores has an id of 10^15 or more, or keypoints of
-    /// other names than an earlier one.
+    /// [`DaliError::Store`] if one of several stores has an id of 10^15 or more, or other keypoint
+    /// names than an earlier one.
     pub fn new(stores: Vec<Store>, classes: &Classes) -> Result<Self, DaliError> {
         let (mut parts, mut contents) = (Vec::new(), Contents::default());
         let (mut first_image, mut first_object) = (0, 0);
@@ -129,15 +129,15 @@ impl Stores {
         Ok(joined)
     }
 
-    /// Checks the objects, as [`Store::verify_objects`].
+    /// Checks the objects, like [`Store::verify_objects`].
     ///
     /// # Errors
-    /// [`DaliError::Store`] naming the file and the fault.
+    /// [`DaliError::Store`] with the file and the error.
     pub fn verify_objects(&self) -> Result<(), DaliError> {
         self.stores().try_for_each(Store::verify_objects)
     }
 
-    /// As [`Store::has_extent`], of the objects that stay.
+    /// Like [`Store::has_extent`], for the remaining objects.
     ///
     /// # Errors
     /// As for [`Store::has_extent`].
@@ -170,7 +170,7 @@ impl Stores {
         self.len() == 0
     }
 
-    /// Image `idx`, counted through the stores, each in the order of its image ids. Panics past
+    /// Image `idx`, counted across the stores, each in the order of its image ids. Panics past
     /// [`Stores::len`].
     pub fn image(&self, idx: usize) -> ImageRecord {
         let (part, at) = self.place(idx);
@@ -185,8 +185,8 @@ impl Stores {
         ImageRecord { image_id: part.first_id + record.image_id, objects, ..record }
     }
 
-    /// A number for image `idx` that does not depend on other images: its id in its own store, or
-    /// where the reader gave the ids, a hash of its file name (FNV-1a). Panics past
+    /// An identifier of image `idx` that does not depend on other images: its id in its own store,
+    /// or if the reader assigned the ids, a hash of its file name (FNV-1a). Panics past
     /// [`Stores::len`].
     pub fn stable_id(&self, idx: usize) -> u64 {
         let (part, at) = self.place(idx);
@@ -208,7 +208,7 @@ impl Stores {
         part.store.file_name(at)
     }
 
-    /// Object `obj` of all that stay (see [`ImageRecord::objects`]). Panics past the last.
+    /// Object `obj` of the remaining ones (see [`ImageRecord::objects`]). Panics past the last.
     pub fn object(&self, obj: usize) -> ObjectView<'_> {
         let obj = self.kept.as_ref().map_or(obj, |kept| kept.objects[obj]);
         let part = self.parts.partition_point(|part| part.first_object <= obj) - 1;
@@ -225,7 +225,7 @@ impl Stores {
         }
     }
 
-    /// Lists the keypoints of every object in the order of `names`; false if they are other names.
+    /// Reorders the keypoints of every object to the order of `names`; false if the names differ.
     pub fn order_keypoints(&mut self, names: &[String]) -> bool {
         let Some(known) = &mut self.contents.keypoints else { return false };
         let Some(order) = known.order_of(names) else { return false };
@@ -263,8 +263,8 @@ impl Stores {
         part.store.decode_rgb_into(at, out)
     }
 
-    /// Number of objects of each class, by label, in each store; the first number is that of
-    /// objects left out.
+    /// Number of objects of each class, by label, in each store; the first number counts omitted
+    /// objects.
     pub fn objects_by_class(&self) -> Vec<Vec<usize>> {
         let count = |part: &Part| {
             let mut counts = vec![0; 1 + self.contents.categories.len()];
@@ -281,7 +281,7 @@ impl Stores {
         (part, idx - part.first_image)
     }
 
-    /// Counts what the headers say: nothing is left out.
+    /// Sums the headers' counts: nothing is omitted.
     fn count_all(&mut self) {
         for part in &self.parts {
             let header = part.store.header();
@@ -293,7 +293,7 @@ impl Stores {
         }
     }
 
-    /// Lists the objects of the classes that stay, and counts them.
+    /// Lists and counts the objects of the remaining classes.
     fn leave_out(&mut self) {
         let (mut kept, contents) = (Kept::default(), &mut self.contents);
         for part in &self.parts {
@@ -324,7 +324,7 @@ impl Stores {
 }
 
 impl From<Store> for Stores {
-    /// The whole store.
+    /// A complete store.
     fn from(store: Store) -> Self {
         Self::new(vec![store], &Classes::default())
             .unwrap_or_else(|fault| unreachable!("ids of one store: {fault}"))
@@ -342,7 +342,7 @@ impl fmt::Display for Stores {
 }
 
 impl Contents {
-    /// How EXIF rotations were treated, if any image has one; some were ignored if that differs.
+    /// Treatment of EXIF rotations, if any image has one; `Ignore` for some if stores differ.
     pub fn exif(&self) -> Option<Exif> {
         match self.num_turned {
             [0, 0] => None,
@@ -351,7 +351,7 @@ impl Contents {
         }
     }
 
-    /// Takes over the columns of a store.
+    /// Adds the columns of a store.
     fn join_columns(&mut self, store: &Store, is_first: bool) -> Result<(), DaliError> {
         let own = &store.header().columns;
         if is_first {
@@ -364,7 +364,7 @@ impl Contents {
         Err(store.fault(format::HEADER, text))
     }
 
-    /// Takes over the keypoints of a store; returns those of its objects, if their order differs.
+    /// Adds the keypoints of a store; returns those of its objects, if their order differs.
     fn join_keypoints(&mut self, store: &Store) -> Result<Option<Vec<[f32; 3]>>, DaliError> {
         let Some(own) = &store.header().keypoints else { return Ok(None) };
         let known = self.keypoints.get_or_insert_with(|| own.clone());
@@ -398,7 +398,7 @@ impl<'a> Labels<'a> {
         Self { as_one: classes.as_one, wanted, of, taken, last: 0, categories }
     }
 
-    /// The label of a store's category, which is added if it is new; 0 if it is left out.
+    /// The label of a store's category, which is added if it is new; 0 if it is omitted.
     fn label(&mut self, category: &Category) -> u32 {
         let Category { name, coco_id, .. } = category;
         if !self.wanted.is_empty() && !self.wanted.contains(name.as_str()) {
@@ -424,8 +424,8 @@ impl<'a> Labels<'a> {
     }
 }
 
-/// The keypoints of a store's objects in the order of `known`, or `None` within if that is their
-/// own; `None` if they are other keypoints.
+/// The keypoints of a store's objects in the order of `known`, or an inner `None` if the order is
+/// the same; `None` if the keypoints differ.
 fn reordered(store: &Store, known: &Keypoints) -> Option<Option<Vec<[f32; 3]>>> {
     let Some(own) = store.header().keypoints.as_ref().filter(|own| own.names != known.names) else {
         return Some(None);
@@ -435,7 +435,7 @@ fn reordered(store: &Store, known: &Keypoints) -> Option<Option<Vec<[f32; 3]>>> 
     Some(Some(objects.flat_map(|own| order.iter().map(|from| own[*from])).collect()))
 }
 
-/// Checks that no id of a store would be one of the next store's.
+/// Checks that no id of a store overlaps with the next store's.
 fn check_ids(store: &Store) -> Result<(), DaliError> {
     let images = (0..store.len()).map(|i| store.image(i).image_id);
     let objects = (0..store.header().num_annotations).map(|i| store.object(i).annotation_id);

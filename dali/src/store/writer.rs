@@ -1,4 +1,5 @@
-//! Writing a store: under a temporary name, flushed to disk, then moved; never half-written.
+//! Writes a store under a temporary name, flushes it to disk, then renames it; never partly
+//! written.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,7 +21,7 @@ use crate::place::{Claim, TemporaryDir};
 pub(crate) struct NewImage {
     /// COCO image id.
     pub image_id: u64,
-    /// The name of its file, which the annotations may write in another way.
+    /// The name of its file, which may be spelled differently in the annotations.
     pub file_name: String,
     /// Rows of pixels.
     pub height: u32,
@@ -30,7 +31,7 @@ pub(crate) struct NewImage {
     pub encoding: PixelEncoding,
     /// JPEG bytes, or RGB u8 `[H, W, 3]`.
     pub pixels: Vec<u8>,
-    /// The file that it comes from.
+    /// The file that it was read from.
     pub source: SourceRow,
     /// How an EXIF rotation of its file was treated; `None` without one.
     pub exif: Option<Exif>,
@@ -68,7 +69,7 @@ pub(crate) enum NewSegmentation {
     Runs(Vec<u32>),
 }
 
-/// Writes a store; dropped before [`StoreWriter::finish`], it leaves nothing behind.
+/// Writes a store; if dropped before [`StoreWriter::finish`], it leaves no files.
 #[derive(Debug)]
 pub(crate) struct StoreWriter {
     temporary: TemporaryDir,
@@ -78,10 +79,10 @@ pub(crate) struct StoreWriter {
 }
 
 impl StoreWriter {
-    /// Starts a store that will end up where `claim` says; `categories` by label, 1..K.
+    /// Starts a store whose final path is in `claim`; `categories` by label, 1..K.
     ///
     /// # Errors
-    /// [`DaliError::Io`] if the file system refuses.
+    /// [`DaliError::Io`] on a file system error.
     pub(crate) fn create(
         claim: Claim,
         overwrite: bool,
@@ -168,10 +169,10 @@ impl StoreWriter {
     }
 
     /// Flushes everything to disk, makes it read-only and renames it into place; the header records
-    /// the doubts about its sources, which `doubts` gives for its counts.
+    /// warnings about its sources, which `doubts` returns for its counts.
     ///
     /// # Errors
-    /// [`DaliError::Io`] if writing fails; nothing new is then at `out`.
+    /// [`DaliError::Io`] if writing fails; then nothing new is at `out`.
     pub(crate) fn finish(
         mut self,
         doubts: impl FnOnce(&Header) -> Vec<String>,
@@ -245,8 +246,8 @@ impl StoreWriter {
         self.append(format::PARTS, &[part]).map(drop)
     }
 
-    /// Appends values to a file, which a store without such values lacks; returns how many were
-    /// there before.
+    /// Appends values to a file, which a store without such values lacks; returns the previous
+    /// number of values.
     fn append<T: NoUninit>(&mut self, file: &'static str, values: &[T]) -> Result<u64, DaliError> {
         let Some(file) = self.files.get_mut(file) else { return Ok(0) };
         let offset = file.info.bytes / size_of::<T>() as u64;
@@ -288,7 +289,7 @@ impl DataFile {
         let flush = |writer: &mut BufWriter<File>| {
             writer.flush()?;
             let file = writer.get_ref();
-            // Read-only, because readers map these bytes and rely on them not changing.
+            // Read-only, because readers map these bytes and assume that they do not change.
             let mut permissions = file.metadata()?.permissions();
             permissions.set_readonly(true);
             file.set_permissions(permissions)?;

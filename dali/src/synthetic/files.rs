@@ -18,16 +18,16 @@ use crate::store;
 /// High enough that the edges of small shapes stay sharp.
 const JPEG_QUALITY: u8 = 95;
 
-/// First field of the annotation file; distinguishes one of our sets from a user's data.
+/// First field of the annotation file; distinguishes a generated set from a user's data.
 const DESCRIPTION: &str = "onegraph synthetic shapes";
 
-/// A written image and what is annotated in it.
+/// A written image and its annotations.
 pub(super) struct ImageFile {
     entry: Image,
     objects: Vec<Visible>,
 }
 
-/// The annotation file under way.
+/// The annotation file under construction.
 #[derive(Serialize)]
 pub(super) struct Annotations {
     info: Value,
@@ -58,7 +58,7 @@ struct Annotation {
 }
 
 impl Annotations {
-    /// An empty file that says what is drawn.
+    /// An empty file with a description of the generator.
     pub(super) fn new(drawing: String) -> Annotations {
         let category = |(id, name): (u64, &&str)| {
             json!({
@@ -97,7 +97,7 @@ impl Annotations {
         self.images.len()
     }
 
-    /// Appends an image with its objects; annotation ids begin at 1, in order.
+    /// Appends an image with its objects; annotation ids start at 1, in order.
     pub(super) fn push(&mut self, image: ImageFile) {
         for object in image.objects {
             let id = self.annotations.len() as u64 + 1;
@@ -140,7 +140,7 @@ impl Annotations {
     }
 }
 
-/// The part of the annotation file that says whose it is.
+/// The part of the annotation file that identifies its origin.
 #[derive(Deserialize)]
 struct Head {
     info: HeadInfo,
@@ -165,8 +165,7 @@ fn head(dir: &Path) -> Option<Head> {
     (head.info.description == DESCRIPTION).then_some(head)
 }
 
-/// The description of the drawing in the set at `dir`; `None` if there is no set, or no
-/// description.
+/// The generator's description in the set at `dir`; `None` if there is no set, or no description.
 pub(super) fn drawing_of(dir: &Path) -> Option<String> {
     head(dir)?.info.drawing
 }
@@ -174,7 +173,7 @@ pub(super) fn drawing_of(dir: &Path) -> Option<String> {
 /// The files of the set at `dir`; `None` if it is not one of ours.
 pub(super) fn manifest(dir: &Path) -> Option<Vec<PathBuf>> {
     let names = head(dir)?.images.into_iter().map(|image| image.file_name);
-    // A name that leads elsewhere was not written by us.
+    // A name that leads out of the folder was not written by us.
     let plain = |name: &String| Path::new(name).file_name() == Some(name.as_ref());
     let images = names.filter(plain).map(|name| Path::new(IMAGES).join(name));
     let store = store::manifest(&dir.join(STORE)).unwrap_or_default();

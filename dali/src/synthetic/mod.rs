@@ -1,10 +1,10 @@
 //! A synthetic data set of shapes: images, COCO annotations and the store, for machines without
 //! data.
 //!
-//! Squares, triangles, circles and crosses of random colour, size and place occlude one another on
-//! a noisy, striped background. The colour carries no information about the class. Each object has
-//! five keypoints, at the ends of its outline and in its centre. Deterministic for a seed, on any
-//! number of threads.
+//! Squares, triangles, circles and crosses of random colour, size and position occlude one another
+//! on a noisy, striped background. The colour carries no information about the class. Each object
+//! has five keypoints, at the extremes of its outline and in its centre. Deterministic for a seed,
+//! on any number of threads.
 
 mod files;
 mod rng;
@@ -32,11 +32,11 @@ const IMAGES: &str = "images";
 const ANNOTATIONS: &str = "annotations.json";
 /// Directory of the store.
 const STORE: &str = "store";
-/// Images drawn between two progress reports.
+/// Images generated between two progress reports.
 const IMAGES_PER_CHUNK: usize = 128;
-/// Their annotations are held in memory, about 1.5 KiB an image.
+/// Their annotations are held in memory, about 1.5 KiB per image.
 const MAX_COUNT: usize = 10_000_000;
-/// Below this side the smallest shapes would be a handful of pixels.
+/// With smaller sides the smallest shapes would be a few pixels.
 const MIN_SIZE: u32 = 32;
 /// JPEG sides are 16-bit, and the run lengths of a mask stay far below 2^32.
 const MAX_SIZE: u32 = 4096;
@@ -46,9 +46,9 @@ const MAX_SIZE: u32 = 4096;
 pub struct SyntheticOptions {
     /// Number of images.
     pub count: usize,
-    /// Seed; sets of different seeds share no image.
+    /// Seed; sets with different seeds have no image in common.
     pub seed: u64,
-    /// Rows of each image, in pixels; 128 is the usual number.
+    /// Rows of each image, in pixels; 128 is typical.
     pub height: u32,
     /// Columns of each image, in pixels.
     pub width: u32,
@@ -59,18 +59,19 @@ pub struct SyntheticOptions {
 }
 
 impl SyntheticOptions {
-    /// A description of the drawing, which the annotation file repeats: a set of another is not
-    /// taken for this one, nor is one of an older program, which had no keypoints.
+    /// A description of the generator, which is repeated in the annotation file: a set with another
+    /// description is not reused, nor is one of an older version, which had no keypoints.
     fn drawing(&self) -> String {
         let Self { count, seed, height, width, .. } = self;
         format!("{count} images of {height}x{width}, seed {seed}, with keypoints")
     }
 }
 
-/// Draws the data set and prepares its store. If another process is writing `out`, waits for it.
+/// Generates the data set and prepares its store. If another process is writing `out`, waits for
+/// it.
 ///
 /// # Errors
-/// [`DaliError::AlreadyMade`] if the same set is there, perhaps from that process,
+/// [`DaliError::AlreadyMade`] if the same set exists, possibly from that process,
 /// [`DaliError::Option`] for a count outside 1 to 10,000,000 or a size outside 32 to 4096,
 /// [`DaliError::Exists`] where `out` exists, [`DaliError::NotOurs`] where it is to be overwritten
 /// but holds other data, [`DaliError::Io`] if writing fails. Nothing is left at `out` then.
@@ -115,7 +116,7 @@ pub fn generate(
     Ok(report)
 }
 
-/// Rejects an `out` that may not be replaced; says if it is the very set that is asked for.
+/// Rejects an `out` that may not be replaced; a separate error if it is already the requested set.
 fn check_out(options: &SyntheticOptions) -> Result<(), DaliError> {
     match place::check_out(&options.out, options.overwrite, files::manifest) {
         Err(DaliError::Exists { path })

@@ -1,5 +1,5 @@
-//! SplitMix64: the n-th number is a hash of the key and n, so each image has a stream of its own
-//! and can be drawn on any thread.
+//! SplitMix64: the n-th number is a hash of the key and n, so each image has its own stream and can
+//! be generated on any thread.
 
 use crate::mix::{GOLDEN_GAMMA, finalize, mix, unit};
 
@@ -12,7 +12,7 @@ pub(super) struct Rng {
 impl Rng {
     /// The stream of one attempt at one image.
     pub(super) fn new(seed: u64, image: u64, attempt: u64) -> Rng {
-        // Hashed one after the other, so that neighbouring seeds and images share nothing.
+        // Hashed one after the other, so that neighbouring seeds and images are uncorrelated.
         let state = [image, attempt].into_iter().fold(finalize(seed), |state, word| {
             finalize(state.wrapping_add(GOLDEN_GAMMA) ^ mix(word))
         });
@@ -30,14 +30,14 @@ impl Rng {
         unit(self.next())
     }
 
-    /// Uniform in 0..below, by the high half of the product (bias below 2^-32 for small ranges).
+    /// Uniform in 0..below, from the high half of the product (bias below 2^-32 for small ranges).
     pub(super) fn below(&mut self, below: u32) -> u32 {
         ((u128::from(self.next()) * u128::from(below)) >> 64) as u32
     }
 
-    /// Near normal, mean 0 and deviation 1: the sum of four 16-bit uniforms (Irwin-Hall), which
-    /// ends at 3.5 deviations. Plain integer sums give the same bits on every machine, and are
-    /// faster than a logarithm and a sine.
+    /// Approximately normal, mean 0 and standard deviation 1: the sum of four 16-bit uniforms
+    /// (Irwin-Hall), limited to 3.5 deviations. Integer sums are bit-identical on every machine,
+    /// and faster than a logarithm and a sine.
     pub(super) fn near_normal(&mut self) -> f32 {
         let word = self.next();
         let sum = (0..4).map(|lane| (word >> (16 * lane) & 0xFFFF) as i32).sum::<i32>();

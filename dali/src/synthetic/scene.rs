@@ -1,4 +1,4 @@
-//! One image: background, objects from back to front, and what remains visible of each.
+//! One image: background, objects from back to front, and the visible part of each.
 
 use hotcoco::mask;
 use hotcoco::types::Rle;
@@ -13,13 +13,13 @@ const MIN_OBJECTS: u32 = 2;
 const NOISE: f32 = 20.0;
 /// Amplitude of the background stripes, out of 255: visible, but weaker than the noise.
 const STRIPES: f32 = 12.0;
-/// A keypoint lies on the outline; its pixel is the nearest that is drawn, so many rows and columns
-/// away at most.
+/// A keypoint is on the outline; its pixel is the nearest one that is drawn, at most this many rows
+/// and columns away.
 const NEAR: usize = 2;
 /// An object with fewer visible pixels than this, at a side of 128, is not annotated.
 const MIN_VISIBLE_AT_128: f64 = 40.0;
 
-/// A drawn image with its annotations.
+/// A generated image with its annotations.
 pub(super) struct Scene {
     pub(super) height: u32,
     pub(super) width: u32,
@@ -95,7 +95,7 @@ fn draw_once(rng: &mut Rng, height: u32, width: u32) -> Scene {
     Scene { height, width, rgb, objects: drawn.into_iter().filter_map(visible).collect() }
 }
 
-/// A base colour, stripes of a random direction and width, and noise in each value.
+/// A base colour, stripes with a random direction and width, and noise in each value.
 fn background(rng: &mut Rng, height: u32, width: u32) -> Vec<u8> {
     let base: [f32; 3] = std::array::from_fn(|_| rng.below(256) as f32);
     let turn = rng.uniform() as f32 * std::f32::consts::TAU;
@@ -139,7 +139,7 @@ fn draw_object(rng: &mut Rng, height: u32, width: u32, rgb: &mut [u8]) -> Drawn 
     Drawn { class_idx, outline, mask, full_area, keypoints }
 }
 
-/// The pixel of a column-major mask that is nearest to a place, the first of equally near ones.
+/// The pixel of a column-major mask that is nearest to a position, the first of equally near ones.
 fn pixel_near(mask: &[u8], [height, width]: [usize; 2], [x, y]: [f64; 2]) -> usize {
     let near = |at: f64, length: usize| {
         let at = (at as usize).min(length - 1);
@@ -151,12 +151,13 @@ fn pixel_near(mask: &[u8], [height, width]: [usize; 2], [x, y]: [f64; 2]) -> usi
         (*column as f64 + 0.5 - x).powi(2) + (*row as f64 + 0.5 - y).powi(2)
     };
     let nearest = drawn.min_by(|a, b| distance(a).total_cmp(&distance(b)));
-    // Shapes are wider than this looks; one that was not would count as hidden.
+    // Shapes are wider than the search distance; a narrower one would count as hidden.
     nearest.map_or(usize::MAX, |(column, row)| column * height + row)
 }
 
-/// The side of a shape, in pixels: from 1/14 to 1/2 of the image's short side, uniform but for the
-/// smallest sixth of the range, which is drawn again once, so that tiny shapes stay rare (3 %).
+/// The side of a shape, in pixels: from 1/14 to 1/2 of the image's short side, uniform except for
+/// the smallest sixth of the range, which is sampled again once, so that tiny shapes are rare (3
+/// %).
 fn draw_side(rng: &mut Rng, size: u32) -> u32 {
     let (least, most) = (size.div_ceil(14), size / 2);
     let mut share = rng.uniform();
@@ -167,7 +168,7 @@ fn draw_side(rng: &mut Rng, size: u32) -> u32 {
 }
 
 fn encode(mask: &[u8], height: u32, width: u32) -> Rle {
-    // A mask of another length cannot come from `draw_object`; its like would be an empty mask.
+    // A mask of another length cannot come from `draw_object`; it would become an empty mask.
     mask::encode(mask, height, width).unwrap_or(Rle {
         h: height,
         w: width,

@@ -1,6 +1,6 @@
 //! The classes, as polygons.
 
-/// Class names by category id, which begins at 1.
+/// Class names by category id, which starts at 1.
 pub const CLASS_NAMES: [&str; 4] = ["square", "triangle", "circle", "cross"];
 
 /// Names of the keypoints of each object.
@@ -16,8 +16,8 @@ const ARM: (f64, f64) = (0.35, 0.65);
 
 /// The polygon of class `class_idx` in the square of side `side` at `x`, `y`; x, y pairs.
 ///
-/// Coordinates lie on eighths of a pixel, which are exact in f32, in f64 and as decimals: the file,
-/// the store and the drawing then rasterise alike.
+/// Coordinates are multiples of an eighth of a pixel, which are exact in f32, in f64 and as
+/// decimals: the file, the store and the drawing then rasterise identically.
 pub(super) fn polygon(class_idx: usize, x: f64, y: f64, side: f64) -> Vec<f64> {
     let (a, b) = ARM;
     let unit: Vec<(f64, f64)> = match CLASS_NAMES[class_idx] {
@@ -49,8 +49,8 @@ pub(super) fn polygon(class_idx: usize, x: f64, y: f64, side: f64) -> Vec<f64> {
 }
 
 /// The keypoints x, y of an outline: its topmost, leftmost, rightmost and bottommost vertex, the
-/// mean of those that are equally far, and the centre of its box. They lie on fractions of a pixel
-/// that are exact in f32.
+/// mean of equally extreme ones, and the centre of its box. They are fractions of a pixel that are
+/// exact in f32.
 pub(super) fn keypoints(outline: &[f64]) -> [[f64; 2]; NUM_KEYPOINTS] {
     let (vertices, _) = outline.as_chunks::<2>();
     let last = |axis: usize, sign: f64| {

@@ -1,4 +1,4 @@
-//! Files that claim more than they hold, names that lead elsewhere, and numbers without bounds.
+//! Files that declare more than they contain, names that lead elsewhere, and unbounded numbers.
 
 use std::os::unix::fs::symlink;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, gradient, jpeg};
 
-/// A PNG of a few bytes that claims this size.
+/// A PNG of a few bytes that declares this size.
 fn png_of(width: u32, height: u32) -> Vec<u8> {
     let mut bytes = b"\x89PNG\r\n\x1a\n".to_vec();
     let mut chunk = |kind: &[u8; 4], data: &[u8]| {
@@ -25,7 +25,7 @@ fn png_of(width: u32, height: u32) -> Vec<u8> {
     bytes
 }
 
-/// A JPEG whose frame header claims this size.
+/// A JPEG whose frame header declares this size.
 fn jpeg_of(width: u16, height: u16) -> Vec<u8> {
     let mut bytes = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
     let frame = bytes.windows(2).position(|pair| pair == [0xFF, 0xC0]).unwrap();
@@ -82,7 +82,7 @@ fn only_regular_files_are_read() {
     refused(&|path| mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR).unwrap());
     refused(&|path| symlink("/dev/zero", path).unwrap());
     refused(&|path| std::fs::create_dir(path).unwrap());
-    // Claims a length of 16 TiB, of which nothing is on disk.
+    // Declares a length of 16 TiB; nothing of it is on disk.
     let mut fixture = Fixture::new();
     fixture.json["images"][0]["file_name"] = "odd.jpg".into();
     let file = std::fs::File::create(fixture.images().join("odd.jpg")).unwrap();
@@ -91,7 +91,7 @@ fn only_regular_files_are_read() {
     }
 }
 
-/// Every number of the file, replaced by each of the values: a store or a sentence, nothing else.
+/// Every number of the file, replaced by each of the values: a store or a one-line error.
 #[test]
 fn numbers_of_any_size_are_stored_or_refused() {
     let values = [

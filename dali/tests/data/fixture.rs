@@ -1,4 +1,4 @@
-//! A small data set on disk, to be broken by the tests.
+//! A small data set on disk, for tests to break.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use jpeg_encoder::{ColorType, Encoder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Changes a file of JSON.
+/// Changes a JSON file.
 pub(crate) type Alter = fn(&mut Value);
 
 pub(crate) struct Fixture {
@@ -34,7 +34,7 @@ impl Fixture {
         fixture
     }
 
-    /// The same, with the store that prep makes of it.
+    /// The same, with the store built from it.
     pub(crate) fn prepared() -> Fixture {
         let fixture = Fixture::new();
         fixture.prep().unwrap();
@@ -78,7 +78,7 @@ impl Fixture {
         self.json["images"].as_array_mut().unwrap().push(image);
     }
 
-    /// An image that the JSON lists and its file.
+    /// Adds an image to the JSON, with its file.
     pub(crate) fn add_picture(&mut self, id: u64, name: &str, width: u16, height: u16) {
         self.add_image(id, name, width, height);
         self.write_jpeg(name, width, height);
@@ -92,7 +92,7 @@ impl Fixture {
         std::fs::write(self.images().join(name), bytes).unwrap();
     }
 
-    /// Writes the JSON and runs prep with the default options, altered.
+    /// Writes the JSON and runs prep with modified default options.
     pub(crate) fn prep_with(
         &self,
         alter: impl Fn(&mut PrepOptions),
@@ -101,7 +101,7 @@ impl Fixture {
         self.run_with(alter)
     }
 
-    /// The same on the file of annotations as it lies.
+    /// The same on the existing annotation file.
     pub(crate) fn run_with(
         &self,
         alter: impl Fn(&mut PrepOptions),
@@ -125,7 +125,7 @@ impl Fixture {
         self.prep_with(|options| options.overwrite = true).unwrap()
     }
 
-    /// Prep fails with a sentence of these parts.
+    /// Asserts that prep fails with a message containing these parts.
     pub(crate) fn assert_refused(&self, parts: &[&str]) {
         assert_says(&self.prep_error(), parts);
     }
@@ -134,7 +134,7 @@ impl Fixture {
         Store::open(&self.store_path()).unwrap()
     }
 
-    /// The error of prep as the user reads it, and that it left no store behind.
+    /// The error of prep as the user reads it; asserts that it left no store.
     pub(crate) fn prep_error(&self) -> String {
         let error = self.prep().unwrap_err().to_string();
         let left: Vec<_> = std::fs::read_dir(self.dir.path())
@@ -156,7 +156,7 @@ pub(crate) fn annotation(id: u64, image_id: u64, category_id: u64) -> Value {
     })
 }
 
-/// The same in image 7, an ant, with other fields; those that are null are left out.
+/// The same in image 7, an ant, with other fields; null fields are removed.
 pub(crate) fn altered(id: u64, fields: Value) -> Value {
     let mut value = annotation(id, 7, 3);
     let object = value.as_object_mut().unwrap();
@@ -200,7 +200,7 @@ pub(crate) fn png(picture: image::DynamicImage) -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// The sentence of an error has these parts.
+/// Asserts that the error message contains these parts.
 pub(crate) fn assert_fails<T>(result: Result<T, impl std::fmt::Display>, parts: &[&str]) {
     let Err(error) = result else { panic!("no error, so nothing of {parts:?}") };
     assert_says(&error.to_string(), parts);

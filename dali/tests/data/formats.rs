@@ -1,4 +1,4 @@
-//! Six real images in eleven annotation formats: each reader gives the recorded objects.
+//! Six real images in eleven annotation formats: each reader returns the recorded objects.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,13 +14,13 @@ use serde_json::Value;
 use crate::fixture::rle_of;
 use crate::formats_mistakes::{request, store};
 
-/// Vertices are stored in f32, so a vertex on a tie of the rasterization may fall on the other
-/// side: pixels by which a polygon's mask may differ (7 measured). Masks of pixels are exact.
+/// Vertices are stored in f32, so a vertex on a rasterization tie may be rounded to the other side:
+/// pixels by which a polygon's mask may differ (7 measured). Pixel masks are exact.
 const POLYGON_PIXELS: usize = 8;
 /// Boxes are recorded to 0.0001 pixels.
 const BOX_PIXELS: f64 = 1e-3;
 
-/// A format's folder, what it is taken for, and the splits that make up all of it.
+/// A format's folder, its detected format, and the splits that together cover it.
 const FOLDERS: [(&str, &str, &[Option<&str>]); 11] = [
     ("coco_polygons", "coco", &[None]),
     ("coco_rle", "coco", &[None]),
@@ -79,7 +79,7 @@ fn stored(folder: &Path, format: &str, split: Option<&str>) -> BTreeMap<String, 
     let out = place.path().join("store");
     store(source, &out).unwrap();
     let store = Store::open(&out).unwrap();
-    // A number that stays when files are added: COCO states it, else the FNV-1a of the name.
+    // A number that is stable when files are added: COCO's id, else the FNV-1a of the name.
     let stable = Stores::from(Store::open(&out).unwrap()).stable_id(0);
     match format {
         "coco" => assert_eq!(stable, store.image(0).image_id),
@@ -107,7 +107,7 @@ fn stored(folder: &Path, format: &str, split: Option<&str>) -> BTreeMap<String, 
 
 /// The differences from the recorded objects of an image.
 fn compare(stored: &[Stored], recorded: &Value) -> Result<(), String> {
-    // VOC records the objects of the XML files apart from their pixels.
+    // VOC records the objects of the XML files separately from their pixels.
     let listed = recorded["xml_objects"].as_array();
     let recorded = recorded.as_array().or(recorded["segmentation"].as_array()).unwrap();
     if stored.len() != recorded.len() {
@@ -144,7 +144,7 @@ fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
 }
 
-/// x, y, width, height of a box as VOC writes it: in a file of whole numbers, they count from 1.
+/// x, y, width, height of a box as VOC writes it: in a file of integers, they count from 1.
 fn of_xml(listed: &[Value], at: usize) -> Vec<f64> {
     let corners = |object: &Value| numbers(&object["xmin_ymin_xmax_ymax"]);
     let is_whole = listed.iter().flat_map(corners).all(|value| value.fract() == 0.0);

@@ -1,4 +1,4 @@
-//! Folders of annotations that are read, and what is said of them.
+//! Annotation folders that are read, and the messages about them.
 
 use std::os::unix::fs::symlink;
 

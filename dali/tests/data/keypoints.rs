@@ -1,4 +1,4 @@
-//! Keypoints: from the file to the store, joined stores, and faults in either.
+//! Keypoints: from the file to the store, joined stores, and errors in either.
 
 use std::path::PathBuf;
 
@@ -47,7 +47,7 @@ fn keypoints_reach_the_store() {
     let keypoints = Keypoints { names, skeleton: vec![[0, 1], [2, 0]] };
     assert_eq!(store.header().keypoints, Some(keypoints));
     assert_eq!(store.header().num_with_keypoints, 1);
-    // Visibility 0 is stored as zeros, and a place outside the image as it is.
+    // Visibility 0 is stored as zeros, and a position outside the image is unchanged.
     let first = [[2.5, 1.0, 2.0], [0.0; 3], [-3.0, 30.25, 1.0]];
     assert_eq!(store.object(0).keypoints, first);
     assert_eq!(store.object(1).keypoints, [[0.0; 3]; 3]);
@@ -62,7 +62,7 @@ fn a_store_without_keypoints_is_as_before() {
     assert!(!header.contains("keypoints"), "{header}");
     assert!(!plain.stored("keypoints.bin").exists());
     assert!(plain.store().object(0).keypoints.is_empty());
-    // Names alone, and lists without names, make no keypoints either.
+    // Only names, and lists without names, are not keypoints either.
     let cases: [Alter; 4] = [
         |file| file["annotations"].as_array_mut().unwrap().truncate(0),
         |file| file["annotations"][0]["keypoints"] = json!([]),
@@ -137,14 +137,14 @@ fn categories_that_name_different_keypoints_or_too_many_leave_them_out() {
         assert_eq!(store.header().keypoints, None);
         assert!(store.header().doubts.iter().any(|doubt| doubt.starts_with(&words)));
     }
-    // A category without any takes over the others'.
+    // A category without keypoints uses the others'.
     let mut fixture = unprepared();
     fixture.json["categories"][0]["keypoints"] = json!([]);
     let (_, store) = fixture.made();
     assert_eq!(store.header().keypoints.as_ref().unwrap().names[2], "right_ear");
 }
 
-/// With a checksum that is right: a value, a length, a count, names.
+/// With valid checksums: a value, a length, a count, names.
 #[test]
 fn keypoints_that_were_changed_are_found() {
     let altered = |alter: &dyn Fn(&mut Vec<u8>), said: &str| {
@@ -240,7 +240,7 @@ fn keypoints_in_another_order_are_matched_by_name() {
     assert_eq!(all.contents().keypoints.as_ref().unwrap().skeleton, [[2, 1]]);
 }
 
-/// A store of an older program is of another key only where the file has keypoints.
+/// A store of an older version has a different key only if the file has keypoints.
 #[test]
 fn keys_of_files_without_keypoints_are_what_they_were() {
     let key = |fixture: &Fixture| {
@@ -263,7 +263,7 @@ fn keys_of_files_without_keypoints_are_what_they_were() {
     assert_eq!(named.store().header().source, Some(key(&named)));
 }
 
-/// A data set of another format has the key that it had before there were keypoints.
+/// A data set of another format has the same key as before keypoints were added.
 #[test]
 fn data_sets_print_as_before_where_they_have_no_keypoints() {
     let object: coco::Annotation =
@@ -296,7 +296,7 @@ fn a_folder_of_people_alone_is_read() {
     assert!(source.annotations.ends_with("person_keypoints_val2017.json"), "{source:?}");
     assert!(source.images.ends_with("val2017/"), "{source:?}");
     assert_eq!(store(source, &fixture.store_path()).unwrap().num_with_keypoints, 1);
-    // The instances are of all classes.
+    // The instances file has all classes.
     write("instances_val2017.json", &text);
     let source = formats::read(&Request::new(&folder)).unwrap();
     assert!(source.annotations.ends_with("instances_val2017.json"), "{source:?}");

@@ -33,7 +33,7 @@ fn array(name: &str, element: Element, extents: &[usize]) -> Array {
     Array { name, element, per_image: true, extents, clear: Clear::Zeros }
 }
 
-/// The arrays that `fill_slot` fills, with room for any image within these capacities.
+/// The arrays that `fill_slot` fills, large enough for any image within these capacities.
 fn arrays(c: Capacities) -> Vec<Array> {
     use Element::{F32, I32, U8};
     vec![
@@ -58,7 +58,7 @@ fn slots(layout: &Arc<SlotLayout>, count: usize) -> Vec<Slot> {
     (0..count).map(|_| Slot::plain(layout.clone())).collect()
 }
 
-/// Fills nothing beyond what `fill_slot` knows.
+/// Fills nothing in addition to `fill_slot`.
 fn nothing(_: &Stores, _: usize, _: &mut ImageRows<'_>) -> Result<(), DaliError> {
     Ok(())
 }
@@ -123,7 +123,7 @@ fn nothing_of_an_earlier_batch_stays() {
     }
 }
 
-/// An array that the loader does not know: a row of the layout, and the line that fills it.
+/// A further array: a row of the layout, and the line that fills it.
 #[test]
 fn a_new_array_is_filled_by_the_caller() {
     let store = Arc::new(prepared());

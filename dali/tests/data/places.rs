@@ -1,4 +1,4 @@
-//! One maker of a folder at a time, what dead ones leave, and that a stranger's file stays.
+//! One process creates a folder at a time, leftovers of killed ones, and foreign files are kept.
 
 use std::fs;
 
@@ -62,7 +62,7 @@ fn a_lock_of_another_host_counts_until_a_person_removes_it() {
     fs::remove_file(&path).unwrap();
     let lock = Lock::take(&path).unwrap();
 
-    // A process of another host takes the file's place.
+    // A process of another host replaces the file.
     fs::remove_file(&path).unwrap();
     fs::write(&path, far).unwrap();
     assert_fails(lock.check(), &["process 17", "host far"]);
@@ -95,7 +95,7 @@ fn what_dead_makers_left_is_swept_and_what_they_moved_aside_returns() {
     fs::create_dir(beside(".store.onegraph-tmp-AbCdEf012345")).unwrap();
     fs::write(beside(".store.onegraph-tmp-AbCdEf012345").join("images.bin"), "half").unwrap();
     fs::rename(fixture.store_path(), beside(".store.onegraph-old-AbCdEf012345")).unwrap();
-    // Neither has a name that a maker of this store gives.
+    // Neither has a temporary name of this store.
     fs::create_dir(beside("store.old-202611221200")).unwrap();
     fs::create_dir(beside(".store2.onegraph-tmp-AbCdEf012345")).unwrap();
     fs::write(beside("store.lock"), "of a package manager").unwrap();
@@ -150,7 +150,7 @@ fn a_strangers_file_in_a_store_is_named_and_stays() {
     assert_eq!(fs::read(&notes).unwrap(), b"dear");
     fs::remove_file(&notes).unwrap();
 
-    // A folder of the same names, but of another program.
+    // A folder with the same names, but of another program.
     let header = fixture.stored("header.json");
     fs::remove_file(&header).unwrap();
     fs::write(&header, r#"{"title": "thesis"}"#).unwrap();

@@ -1,4 +1,4 @@
-//! Prep on each kind of annotation, good and bad.
+//! Prep on each kind of annotation, valid and invalid.
 
 use dali::prep::{DropReason, Finding, Masks};
 use dali::store::{Capacities, Segmentation};
@@ -26,7 +26,7 @@ fn all_forms_of_masks_reach_the_store() {
         runs(102, 0, [10, 20], json!(SQUARE_RUNS)),
         runs(103, 1, [10, 20], json!(SQUARE_RUNS)),
         runs(104, 0, [10, 20], json!(SQUARE_TEXT)),
-        // Trailing zeros may be left out; the report counts such masks.
+        // Trailing zeros may be missing; the report counts such masks.
         runs(105, 0, [10, 20], json!(SQUARE_RUNS[..8])),
     ]);
     let (report, store) = fixture.made();
@@ -46,7 +46,7 @@ fn all_forms_of_masks_reach_the_store() {
         assert_eq!(object(obj).segmentation, Segmentation::Runs(&SQUARE_RUNS), "object {obj}");
         assert_eq!(object(obj).crowd, obj == 3);
     }
-    // The crowd object takes no room in a slot.
+    // The crowd object takes no space in a slot.
     let capacities = Capacities { objects: 5, parts: 6, coords: 22, runs: 27, pixels: 200 };
     assert_eq!(store.header().capacities, capacities);
 }
@@ -68,7 +68,7 @@ fn bad_annotations_are_dropped_by_reason() {
         runs(12, 0, [10, 20], json!([200])),
         altered(13, json!({"segmentation": [[30.0, 1.0, 36.0, 1.0, 36.0, 5.0]]})),
         runs(14, 0, [10, 20], json!("not runs \u{7f}")),
-        // An edge of 10^30 pixels would be walked point by point.
+        // An edge of 10^30 pixels would be traversed point by point.
         altered(15, json!({"segmentation": [[2.0, 1.0, 1e30, 1.0, 6.0, 5.0]]})),
     ]);
     let report = fixture.prep().unwrap();
@@ -91,7 +91,7 @@ fn bad_annotations_are_dropped_by_reason() {
     assert_says(&report.to_string(), &["dropped      15", "category id not in the file: 1 (id 2)"]);
 }
 
-/// Each is a mistake that exporters make; no box of COCO itself is reported (`coco_open.rs`).
+/// Each is a typical mistake of exporters; no box of COCO itself is reported (`coco_open.rs`).
 #[test]
 fn boxes_that_do_not_fit_their_mask_are_told() {
     let ring = json!([[12.0, 2.0, 18.0, 2.0, 18.0, 5.0, 12.0, 5.0]]);
@@ -115,11 +115,11 @@ fn boxes_that_do_not_fit_their_mask_are_told() {
         let fixture = Fixture::of([altered(101, fields)]);
         let report = fixture.prep().unwrap().to_string();
         let told = "boxes that do not fit their mask: 1 of 2 (id 101); a box is [x, y, width";
-        // A box that leaves the image or lies outside it is reported, too.
+        // A box that is partly or entirely outside the image is reported, too.
         let is_dropped = report.contains("box without extent inside the image: 1 (id 101)");
         assert!(report.contains(told) || is_dropped, "{name}: {report}");
     }
-    // A mask that extends past the image, as its box does; and a box of whole pixels.
+    // A mask that extends past the image, as does its box; and a box with integer coordinates.
     let ring = json!([[15.0, 5.0, 25.0, 5.0, 25.0, 15.0, 15.0, 15.0]]);
     for bbox in [[15.0, 5.0, 10.0, 10.0], [15.0, 5.0, 5.0, 5.0]] {
         let fields = json!({"bbox": bbox, "segmentation": ring, "area": 25.0});
@@ -129,7 +129,7 @@ fn boxes_that_do_not_fit_their_mask_are_told() {
     }
 }
 
-/// Fields of an object of 4x4 pixels at (2, 1), what is told of it, and its stored box.
+/// Fields of an object of 4x4 pixels at (2, 1), the resulting finding, and its stored box.
 #[test]
 fn changes_and_doubts_are_told() {
     use Finding::{ClippedBox, Copy, FarArea, MadeBox, RemovedRings};
@@ -152,7 +152,7 @@ fn changes_and_doubts_are_told() {
         let fixture = Fixture::of([altered(101, fields.clone())]);
         let (report, store) = fixture.made();
         let mut findings = report.findings;
-        // The boxes of the first two are far from the mask.
+        // The boxes of the first two do not match the mask.
         let is_unfit = findings.remove(&Finding::UnfitBox).is_some();
         assert_eq!(is_unfit, bbox != own, "{fields}");
         let found: Vec<_> =
@@ -184,7 +184,7 @@ fn faults_of_the_file_name_the_entry() {
     let image = json!({"id": 7, "height": 10, "width": 20,
         "coco_url": "http://images.cocodataset.org/train2017/000000391895.jpg"});
     let first = Fixture::new().json["images"][0].clone();
-    // A place in the file, what is put there, and parts of the sentence.
+    // A path in the file, the value to insert, and parts of the message.
     let cases: [(&str, Value, &[&str]); 13] = [
         (
             "/annotations/0/image_id",
@@ -238,8 +238,8 @@ fn json_that_is_cut_off_is_named() {
     assert_fails(folder, &["images: is a folder; give the file of annotations. YOLO"]);
 }
 
-/// With `--boxes` the box is what counts: an outline that is empty or broken is left out, and the
-/// box of a turned rectangle without an outline is the one around it.
+/// With `--boxes` only the box matters: an outline that is empty or broken is omitted, and a
+/// rotated rectangle without an outline gets its bounding box.
 #[test]
 fn boxes_are_kept_without_their_outlines_and_turned() {
     let good = annotation(1, 7, 3)["segmentation"].clone();
@@ -276,7 +276,8 @@ fn objects_that_are_all_crowds_are_told() {
     }
 }
 
-/// A category without objects that groups all others is left out, as Roboflow's for the project.
+/// A category without objects that groups all others is omitted, such as Roboflow's for the
+/// project.
 #[test]
 fn root_category_is_left_out_only_without_objects() {
     for (list, want) in [

@@ -1,4 +1,4 @@
-//! Prep on each kind of image file, good and bad.
+//! Prep on each kind of image file, valid and invalid.
 
 use dali::prep::{EmptyImages, Exif};
 use dali::{PixelEncoding, Store};
@@ -13,20 +13,20 @@ fn rgb(store: &Store, idx: usize) -> Vec<u8> {
     out
 }
 
-/// A data set of one file, 20 x 10.
+/// A data set with one file, 20 x 10.
 fn with_file(bytes: &[u8]) -> Fixture {
     let fixture = Fixture::new();
     fixture.write("a.jpg", bytes);
     fixture
 }
 
-/// The pixels that are stored of a file.
+/// The stored pixels of a file.
 fn stored(bytes: &[u8]) -> Vec<u8> {
     let fixture = with_file(bytes);
     rgb(&fixture.made().1, 0)
 }
 
-/// EXIF data that ask for a quarter turn, of either byte order.
+/// EXIF data with a rotation by 90 degrees, in either byte order.
 const QUARTER_TURNS: [&[u8]; 2] = [
     b"II\x2a\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0",
     b"MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0",
@@ -36,7 +36,7 @@ fn jpeg_with_exif(exif: &[u8]) -> Vec<u8> {
     jpeg_by(|encoder| encoder.add_app_segment(1, [b"Exif\0\0", exif].concat()).unwrap())
 }
 
-/// The gradient, by an encoder that is set up.
+/// The gradient, from an encoder configured by `set_up`.
 fn jpeg_by(set_up: impl Fn(&mut Encoder<&mut Vec<u8>>)) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut encoder = Encoder::new(&mut bytes, 95);
@@ -49,7 +49,7 @@ fn coloured() -> DynamicImage {
     DynamicImage::ImageRgb8(RgbImage::from_raw(20, 10, gradient(20, 10)).unwrap())
 }
 
-/// The gradient of a file as JPEG keeps it.
+/// Asserts that the pixels are the gradient, up to JPEG's loss.
 fn assert_is_near_the_gradient(pixels: &[u8]) {
     for (got, expected) in pixels.iter().zip(gradient(20, 10)) {
         assert!(got.abs_diff(expected) <= 8, "{got} {expected}");
@@ -62,7 +62,7 @@ fn png_with_exif(exif: &[u8], is_before: bool) -> Vec<u8> {
     let data = [b"eXIf", exif].concat();
     let length = (exif.len() as u32).to_be_bytes();
     let chunk = [&length, data.as_slice(), &crc32fast::hash(&data).to_be_bytes()].concat();
-    // Behind signature and header, or before the end.
+    // After signature and header, or before the end.
     let at = if is_before { 33 } else { bytes.len() - 12 };
     bytes.splice(at..at, chunk);
     bytes
@@ -100,7 +100,7 @@ fn png_of_any_kind_is_stored_raw_and_exact() {
         (coloured().into_rgb16().into(), &values),
         (DynamicImage::ImageLuma8(grey), &grey_rgb),
     ] {
-        // The name says jpg: the content counts.
+        // The extension is jpg, but the content decides.
         let fixture = with_file(&png(picture));
         let (_, store) = fixture.made();
         assert_eq!(store.image(0).encoding, PixelEncoding::Raw);
@@ -131,7 +131,7 @@ fn bmp_tiff_and_webp_are_stored_and_other_colours_are_named() {
     with_file(&grey).prep().unwrap();
     let deep = encoded(coloured().into_rgb16().into(), ImageFormat::Tiff);
     with_file(&deep).assert_refused(&["holds 16 bits or more a channel", "convert it"]);
-    // The tag of the colours, of one short value, which says grey: 3 is a palette, 5 CMYK.
+    // The photometric interpretation tag, one short value: grey here, 3 is a palette, 5 CMYK.
     let tag = grey.windows(8).position(|entry| entry == [6, 1, 3, 0, 1, 0, 0, 0]).unwrap();
     for (colours, says) in [(3, "a.jpg): holds other colours"), (5, "a.jpg): holds")] {
         let mut other = grey.clone();
@@ -177,7 +177,7 @@ fn corrupt_files_are_named_and_never_panic() {
     with_file(b"").assert_refused(&["neither JPEG nor PNG"]);
     let whole = png(coloured());
     with_file(&whole[..whole.len() / 2]).assert_refused(&["does not decode"]);
-    // A frame whose colours are sampled more finely than its brightness.
+    // A frame with chroma sampled more finely than luma.
     let mut finer = jpeg(&gradient(20, 10), 20, 10, ColorType::Rgb);
     let frame = finer.windows(2).position(|marker| marker == [0xFF, 0xC0]).unwrap();
     finer[frame + 14] = 0x44;
@@ -200,7 +200,7 @@ fn corrupt_files_are_named_and_never_panic() {
 fn missing_file_and_wrong_size_name_both_sides() {
     let fixture = Fixture::new();
     std::fs::remove_file(fixture.images().join("a.jpg")).unwrap();
-    // `train` makes stores too, and has no such option.
+    // `train` also builds stores, but has no such option.
     fixture.assert_refused(&["image 7", "a.jpg", "folder of images", "prep --skip-bad-images"]);
 
     std::os::unix::fs::symlink("nowhere.jpg", fixture.images().join("a.jpg")).unwrap();
@@ -250,7 +250,7 @@ fn exif_rotation_is_reported_and_applied_only_if_asked() {
         assert_eq!(report.exif_rotated.count, 0);
         let store = fixture.store();
         assert_eq!((store.header().num_turned, store.header().num_unturned), (1, 0));
-        // Also of a store of an older program, which does not say that it turned.
+        // Also for a store of an older version, which does not record the rotation.
         for has_counts in [true, false] {
             crate::store::reseal(&fixture, |header| {
                 header["num_turned"] = u8::from(has_counts).into();
@@ -260,7 +260,7 @@ fn exif_rotation_is_reported_and_applied_only_if_asked() {
         fixture.write_jpeg("a.jpg", 20, 10);
         assert_eq!(store.source_faults(&fixture.images()).len(), 1);
         let turned = rgb(&store, 0);
-        // Orientation 6: the first row shown is the first column stored, from the bottom up.
+        // Orientation 6: the first displayed row is the first stored column, from the bottom up.
         let shown = |x: usize, y: usize| stored[3 * ((9 - x) * 20 + y)..][..3].to_vec();
         let mut expected = Vec::new();
         (0..200).for_each(|at| expected.extend(shown(at % 10, at / 10)));
@@ -285,7 +285,7 @@ fn bad_images_can_be_skipped() {
         options.overwrite = true;
     });
     assert_fails(replacing, &["nothing left", "2 were unreadable"]);
-    // The store from before stands.
+    // The previous store is unchanged.
     assert_eq!(fixture.store().len(), 1);
 }
 
@@ -307,8 +307,8 @@ fn empty_images_are_kept_or_dropped_and_order_is_by_id() {
     assert_eq!(fixture.store().image(0).image_id, 7);
 }
 
-/// Separators of Windows, another case and another Unicode form lead to the file if it is the only
-/// one that is meant; the store has the name of the file.
+/// Windows separators, another case and another Unicode form match the file if it is the only
+/// candidate; the store has the name of the file.
 #[test]
 fn files_are_found_under_names_that_look_alike() {
     let (one, two) = ("caf\u{e9}.jpg", "cafe\u{301}.jpg");
@@ -339,13 +339,13 @@ fn files_are_found_under_names_that_look_alike() {
             Err(words) => fixture.assert_refused(&[words]),
         }
     }
-    // Two names that mean one file: one of the two is missing.
+    // Two names that match one file: one of the two is missing.
     let mut fixture = Fixture::new();
     fixture.add_image(3, "A.jpg", 20, 10);
     fixture.assert_refused(&["image 3", "a file that another file_name means"]);
 }
 
-/// Values of 16 bits that use the low ones alone lose their levels; those of 8 bits lose none.
+/// 16-bit values that use only the low bits lose levels; 8-bit values lose none.
 #[test]
 fn lost_levels_of_16_bits_are_told_by_file() {
     for (scale, first, want) in [

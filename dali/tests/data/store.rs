@@ -1,4 +1,4 @@
-//! A store is whole or refused; it replaces only stores, and only when asked.
+//! A store is complete or rejected; it only replaces stores, and only on request.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn edit_header(fixture: &Fixture, alter: impl Fn(&mut Value)) {
     });
 }
 
-/// Edits the header and seals it again.
+/// Edits the header and updates its seal.
 pub(crate) fn reseal(fixture: &Fixture, alter: impl Fn(&mut Value)) {
     edit_header(fixture, |header| {
         alter(header);
@@ -35,7 +35,7 @@ pub(crate) fn reseal(fixture: &Fixture, alter: impl Fn(&mut Value)) {
     });
 }
 
-/// Makes length and checksum of a file in the header true.
+/// Updates length and checksum of a file in the header.
 pub(crate) fn refresh(fixture: &Fixture, name: &str) {
     let bytes = std::fs::read(fixture.stored(name)).unwrap();
     reseal(fixture, |header| {
@@ -55,7 +55,7 @@ fn a_changed_byte_in_any_file_is_found() {
         rewrite(&fixture.stored(name), |bytes| bytes[3] ^= 0x10);
         let faults = &[name, "checksum", "onegraph prep"];
         assert_says(&open_error(&fixture), faults);
-        // The index alone opens without a look at the objects.
+        // Opening only the index does not read the objects.
         match index.contains(name) {
             true => assert_fails(Store::open_index(&fixture.store_path()), faults),
             false => {
@@ -66,13 +66,13 @@ fn a_changed_byte_in_any_file_is_found() {
     }
     let fixture = Fixture::prepared();
     rewrite(&fixture.stored("pixels.bin"), |bytes| bytes[30] ^= 0x10);
-    // Pixels are too many to be read at each start; they are checked whenever they are read.
+    // Pixels are too large to be read at each start; they are checked whenever they are read.
     let faults = ["image 7 (a.jpg)", "checksum", "onegraph prep"];
     assert_fails(fixture.store().verify_all(), &faults);
     assert_fails(fixture.store().decode_rgb(0, &mut vec![]), &faults);
 }
 
-/// Every bit of every byte, one at a time: a decoder notices few of them.
+/// Every bit of every byte, one at a time: a decoder would detect few of them.
 #[test]
 fn no_changed_bit_of_the_pixels_is_accepted() {
     let fixture = Fixture::prepared();
@@ -95,7 +95,7 @@ fn an_image_of_other_pixels_is_found_whatever_its_size_and_time() {
     let file = images.join("a.jpg");
     let time = std::fs::metadata(&file).unwrap().modified().unwrap();
     let mut bytes = std::fs::read(&file).unwrap();
-    // The last byte before the end marker is of the picture.
+    // The last byte before the end marker belongs to the picture.
     let last = bytes.len() - 3;
     bytes[last] ^= 0x10;
     std::fs::write(&file, bytes).unwrap();
@@ -155,7 +155,7 @@ fn an_annotation_file_is_known_by_what_it_holds() {
     assert_says(&error.to_string(), &["pipe", "not a regular file"]);
 }
 
-/// Cuts a file of a store in its place.
+/// Truncates a file of a store in place.
 fn cut(path: &Path, len: u64) {
     std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
     std::fs::File::options().write(true).open(path).unwrap().set_len(len).unwrap();
@@ -170,7 +170,7 @@ fn a_store_that_is_cut_while_open_is_a_sentence() {
     assert_fails(store.decode_rgb(0, &mut vec![]), &["pixels.bin", "cut from", "to 9 bytes"]);
 }
 
-/// Runs itself again, since the end of the process is what is tested.
+/// Runs itself as a child process, since the end of the process is tested.
 #[test]
 fn a_bus_error_is_a_sentence_and_an_exit_code() {
     const NAME: &str = "store::a_bus_error_is_a_sentence_and_an_exit_code";
@@ -241,7 +241,7 @@ fn a_header_that_lies_is_found() {
     }
 }
 
-/// One edit or one flipped bit at a time: a header that still reads says what it said.
+/// One edit or one flipped bit at a time: a header that can still be read is unchanged.
 #[test]
 fn a_modified_header_is_refused() {
     let edits: [Alter; 6] = [
@@ -271,7 +271,7 @@ fn a_modified_header_is_refused() {
     }
 }
 
-/// With true checksums, so that only the check of the records can find them.
+/// With valid checksums, so that only the check of the records can find them.
 #[test]
 fn indices_that_lead_astray_are_found() {
     let cases: [(&str, usize, &str); 7] = [
@@ -299,7 +299,7 @@ fn extent_of_objects_is_read_from_the_index_or_computed() {
         fixture.json["annotations"][0]["bbox"] = json!([3.0, 2.0, 9.0, side]);
         fixture.prep_again();
         assert_eq!(index(&fixture).unwrap(), has_extent, "{side}");
-        // As an older program wrote it.
+        // As an older version wrote it.
         rewrite(&fixture.stored("images.bin"), |bytes| bytes[58] = 0);
         refresh(&fixture, "images.bin");
         assert_eq!(fixture.store().has_extent(0).unwrap(), has_extent, "{side}");
@@ -307,7 +307,7 @@ fn extent_of_objects_is_read_from_the_index_or_computed() {
     }
 }
 
-/// Only those that an annotation has; an object without the list has not-a-numbers.
+/// Only those that an annotation has; an object without the list has NaNs.
 #[test]
 fn columns_are_stored_with_the_objects_that_state_them() {
     let fixture = Fixture::of([altered(900, json!({"tips": [1.5, -2.0]}))]);
@@ -332,7 +332,7 @@ fn columns_are_stored_with_the_objects_that_state_them() {
     assert!(fixture.store().header().columns.is_empty() && !fixture.stored("columns.bin").exists());
 }
 
-/// A store of ours may be replaced, no matter what is lost or broken in it.
+/// A store of ours may be replaced, regardless of what is lost or broken in it.
 #[test]
 fn a_damaged_store_can_be_replaced() {
     let replace = |store: &Path, from: &str, to: &str| {

@@ -1,11 +1,11 @@
-//! Stores as one data set, and some of their classes.
+//! Several stores as one data set, and a selection of their classes.
 
 use dali::store::{Classes, Store, Stores};
 use serde_json::json;
 
 use crate::fixture::{Fixture, altered, annotation, assert_fails};
 
-/// Image 7 with an ant and a zebra (ids 3 and 90); image 9 with an ant alone.
+/// Image 7 with an ant and a zebra (ids 3 and 90); image 9 with only an ant.
 fn ours() -> Fixture {
     let mut fixture = Fixture::of([annotation(101, 7, 3)]);
     fixture.add_picture(9, "b.jpg", 16, 16);
@@ -14,7 +14,7 @@ fn ours() -> Fixture {
     fixture
 }
 
-/// Image 7 of another size with a zebra, a bee and an object of no mask; zebra has the ant's id.
+/// Image 7 with another size, a zebra, a bee and an object without a mask; zebra has the ant's id.
 fn theirs() -> Fixture {
     let mut fixture = Fixture::new();
     fixture.json["categories"] =
@@ -45,7 +45,7 @@ fn stores_are_joined_by_the_names_of_classes() {
     let stores = both(&Classes::default());
     let of = &stores.contents().categories;
     let named: Vec<_> = of.iter().map(|c| (c.name.as_str(), c.coco_id, c.label)).collect();
-    // The bee's id is the zebra's of the first store.
+    // The bee's id is used by the first store's zebra.
     assert_eq!(named, [("ant", 3, 1), ("zebra", 90, 2), ("cow", 4, 3), ("bee", 1, 4)]);
     assert_eq!([0, 1, 2].map(|i| stores.image(i).image_id), [7, 9, SECOND + 7]);
     assert_eq!([0, 1, 2].map(|i| stores.stable_id(i)), [7, 9, 7]);
@@ -100,7 +100,7 @@ fn a_store_alone_is_as_it_is() {
     assert_fails(Stores::new(twice, &Classes::default()), &[&(SECOND + 1).to_string(), "10^15"]);
 }
 
-/// Ids and names are looked up, not searched for: this took minutes.
+/// Ids and names are looked up in maps: a linear search took minutes.
 #[test]
 fn many_categories_are_joined_in_linear_time() {
     const MANY: u64 = 200_000;
@@ -111,7 +111,7 @@ fn many_categories_are_joined_in_linear_time() {
         fixture.prep().unwrap();
         fixture.store()
     });
-    // All ids are taken twice, so those of the second store are the next free ones.
+    // All ids occur twice, so those of the second store are the next free ones.
     let names = (1..=MANY).flat_map(|id| [format!("a{id}"), format!("b{id}")]).collect();
     let stores = Stores::new(vec![a, b], &Classes { names, as_one: false }).unwrap();
     let last = stores.contents().categories.last().unwrap();

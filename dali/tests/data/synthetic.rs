@@ -1,4 +1,4 @@
-//! The synthetic set: its statistics, that it is the same each time, and that its files agree.
+//! The synthetic set: its statistics, that it is reproducible, and that its files agree.
 
 use std::collections::HashMap;
 
@@ -10,8 +10,8 @@ use tempfile::TempDir;
 
 use crate::fixture::{assert_fails, assert_says, objects, rle_of};
 
-/// CRC-32 of the records and values of the masks of two images of seed 8, before there were
-/// keypoints. The pixels did not change either, but a sine in them may round differently elsewhere.
+/// CRC-32 of the records and values of the masks of two images of seed 8, before keypoints were
+/// added. The pixels did not change either, but a sine in them may round differently elsewhere.
 const OLDER_MASKS: [u32; 4] = [0xA805_3F93, 0x6B06_6CE1, 0x949D_5123, 0x205F_2153];
 
 fn generated(count: usize, seed: u64) -> (TempDir, SyntheticOptions) {
@@ -42,7 +42,7 @@ fn statistics_of_200_images() {
         assert!(annotation.area.unwrap() >= 40.0);
         let bbox = annotation.bbox.as_ref().unwrap();
         match annotation.segmentation.as_ref().unwrap() {
-            // An outline is only given where nothing of the object is hidden.
+            // An outline is only given if nothing of the object is hidden.
             Segmentation::Polygons(_) => {
                 least = least.min(bbox[2]);
                 most = most.max(bbox[2]);
@@ -65,7 +65,7 @@ fn statistics_of_200_images() {
     assert!(least < 20.0 && most >= 60.0, "{least} {most}");
 }
 
-/// The colour must not reveal the class: the mean colour of each class is the mean of all, within
+/// The colour must not reveal the class: the mean colour of each class is the overall mean, within
 /// four standard errors of a uniform colour.
 #[test]
 fn colour_says_nothing_about_the_class_and_backgrounds_are_noisy() {
@@ -81,7 +81,7 @@ fn colour_says_nothing_about_the_class_and_backgrounds_are_noisy() {
             if !matches!(object.segmentation, store::Segmentation::Polygons(_)) {
                 continue;
             }
-            // The centre of the box lies inside each of the four shapes.
+            // The centre of the box is inside each of the four shapes.
             let [x, y, w, h] = object.bbox_xywh;
             let at = ((y + h / 2.0) as usize * 128 + (x + w / 2.0) as usize) * 3;
             let class_idx = object.label as usize - 1;
@@ -90,7 +90,8 @@ fn colour_says_nothing_about_the_class_and_backgrounds_are_noisy() {
                 *sum += f64::from(value);
             }
         }
-        // A row of pixels along the edge, where objects are rare: neighbours differ by the noise.
+        // A row of pixels along the edge, where objects are rare: neighbours differ only by the
+        // noise.
         let steps: Vec<f64> =
             (1..128).map(|x| f64::from(rgb[x * 3]) - f64::from(rgb[x * 3 - 3])).collect();
         let varied = steps.iter().filter(|step| step.abs() > 1.0).count();
@@ -107,7 +108,7 @@ fn colour_says_nothing_about_the_class_and_backgrounds_are_noisy() {
 }
 
 /// Polygon, area and box agree through COCO's rasteriser, so the drawing, the file and the store
-/// mean the same mask.
+/// have the same mask.
 #[test]
 fn file_and_store_agree() {
     for (height, width) in [(128, 128), (64, 112), (112, 64)] {
@@ -166,7 +167,7 @@ fn it_replaces_only_its_own_sets_and_only_when_asked() {
     assert_fails(generate(&options, &mut |_| ()), &["--count"]);
 }
 
-/// The visible keypoints of an object lie on it, and a polygon hides none.
+/// The visible keypoints of an object are on it, and a polygon hides none.
 #[test]
 fn keypoints_lie_on_their_objects() {
     let (_dir, options) = generated(60, 7);
