@@ -1,6 +1,5 @@
-//! The causes of the numbers: scores by class, precision over recall, which classes are
-//! confused, which kinds of errors cost most, which labels are in doubt, and the images with the
-//! worst detections.
+//! Explains the scores: scores by class, precision-recall curves, confused classes, the most costly
+//! error types, suspicious labels, and the images with the worst detections.
 
 use std::collections::HashMap;
 
@@ -13,21 +12,21 @@ use super::evaluate::{Run, matched, new_scorer, scored};
 use super::ground_truth::GroundTruth;
 use super::{ClassScores, IouType, Summary};
 
-/// Overlap from which a detection counts as found, for confusion, errors and images.
+/// Minimum IoU of a detection with an object that it finds, for confusion, errors and images.
 const FOUND_IOU: f64 = 0.5;
-/// Overlap below which a detection hits nothing.
+/// IoU below which a detection is background.
 const BACKGROUND_IOU: f64 = 0.1;
-/// Score from which a detection counts in the confusion of classes and in an image's errors.
+/// Minimum score of a detection in the confusion matrix and in an image's errors.
 const MIN_SCORE: f64 = 0.5;
-/// Score from which a detection that no annotation confirms puts the labels in doubt.
+/// Minimum score of a detection without a matching annotation that makes a label suspicious.
 const DOUBTING_SCORE: f64 = 0.8;
-/// Most classes whose confusion is counted, and most pairs of a detection and an object of an image
-/// whose kinds of errors are: they take 8 bytes for each pair.
+/// Maximum number of classes in the confusion matrix, and of detection-object pairs of an image in
+/// the error types: each pair takes 8 bytes.
 const MAX_CONFUSED: usize = 4096;
 const MAX_PAIRS: usize = 1 << 26;
-/// Most labels in doubt that are kept.
+/// Maximum number of suspicious labels.
 const MAX_DOUBTS: usize = 100;
-/// The kinds of errors, under TIDE's short names, and what they mean.
+/// The error types, under TIDE's short names, and their descriptions.
 const ERROR_KINDS: [(&str, &str); 6] = [
     ("Cls", "right place, wrong class"),
     ("Loc", "right class, poorly placed"),
@@ -37,7 +36,7 @@ const ERROR_KINDS: [(&str, &str); 6] = [
     ("Miss", "not detected"),
 ];
 
-/// A kind of errors.
+/// An error type.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ErrorKind {
     /// TIDE's short name: `Cls`, `Loc`, `Both`, `Dupe`, `Bkg`, `Miss`.
@@ -46,19 +45,19 @@ pub struct ErrorKind {
     pub meaning: String,
     /// Number of such errors.
     pub count: u64,
-    /// The gain of AP at IoU 0.50, the mean over classes, without them. A missed object is mended
-    /// by not counting it, so a class of which nothing is found gains nothing by that.
+    /// The gain of AP at IoU 0.50, averaged over classes, if these errors are fixed. A missed
+    /// object is fixed by not counting it, so a class without any detection found gains nothing.
     pub ap_lost: f64,
 }
 
-/// The detections on an image that score at least 0.5, against its objects.
+/// The detections on an image with a score of at least 0.5, compared with its objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageScores {
     /// The image's id.
     pub image_id: u64,
     /// Objects found.
     pub found: usize,
-    /// Detections of nothing.
+    /// Background detections.
     pub spurious: usize,
     /// Objects missed.
     pub missed: usize,
@@ -69,8 +68,8 @@ pub struct ImageScores {
 pub struct LabelDoubt {
     /// The image's id.
     pub image_id: u64,
-    /// The class that is annotated at the detection's place, with an overlap of boxes of at least
-    /// 0.5; `None` if no annotated box overlaps it by 0.1.
+    /// The class annotated at the detection's position, with a box IoU of at least 0.5; `None` if
+    /// no annotated box overlaps it by 0.1.
     pub annotated_class: Option<String>,
     /// The class that is detected.
     pub detected_class: String,
@@ -78,29 +77,29 @@ pub struct LabelDoubt {
     pub score: f64,
 }
 
-/// An analysis of detections. One of keypoints has classes and precision alone, by OKS where the
-/// others say IoU: confusion, errors and images compare objects across classes, whose keypoints
-/// differ in meaning, and those of the boxes tell the same.
+/// An analysis of detections. For keypoints it has only classes and precision, with OKS in place of
+/// IoU: confusion, errors and images compare objects across classes, whose keypoints have different
+/// meanings, and the box analysis already covers them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Analysis {
     /// By class, in the order of the ids.
     pub classes: Vec<ClassScores>,
     /// Mean precision over the classes at recalls 0, 0.01 .. 1, for each of ten IoU thresholds,
-    /// 0.50 to 0.95; empty where no class has objects.
+    /// 0.50 to 0.95; empty if no class has objects.
     pub precision: Vec<Vec<f64>>,
-    /// Objects of class `row` detected as class `column`; the last row counts detections of
-    /// nothing, the last column missed objects. Scores from 0.5, IoU from 0.5.
+    /// Objects of class `row` detected as class `column`; the last row counts background
+    /// detections, the last column missed objects. Minimum score 0.5, minimum IoU 0.5.
     pub confusion: Vec<Vec<u64>>,
-    /// Kinds of errors, the most costly first.
+    /// Error types, the most costly first.
     pub errors: Vec<ErrorKind>,
     /// By image, the worst first.
     pub images: Vec<ImageScores>,
-    /// Labels in doubt by detections that score at least 0.8, the most confident first.
+    /// Suspicious labels, from detections with a score of at least 0.8, the most confident first.
     #[serde(default)]
     pub label_doubts: Vec<LabelDoubt>,
 }
 
-/// Analyses detections; the summary is that of [`super::evaluate`].
+/// Analyses detections; the summary equals [`super::evaluate`]'s.
 ///
 /// # Errors
 /// As for [`super::evaluate`].
@@ -122,7 +121,7 @@ pub fn analyze(
     if iou_type == IouType::Keypoints {
         return Ok((summary, analysis));
     }
-    // Only detections that a person would see; the others are noise to them.
+    // Only detections that a user would see; the others are noise.
     let shown: Vec<Detection> =
         detections.iter().filter(|d| d.score >= MIN_SCORE).cloned().collect();
     let (seen, _) = matched(gt, Results::from_detections(&shown, gt, iou_type)?, new_scorer)?;
@@ -138,7 +137,7 @@ pub fn analyze(
     Ok((summary, analysis))
 }
 
-/// The most pairs of a detection and an object that an image has.
+/// The maximum number of detection-object pairs in an image.
 fn pairs(gt: &GroundTruth, found: &COCO) -> usize {
     let count = |of: &COCO, image: u64| of.get_ann_ids_for_img(image).len();
     let images = gt.coco().dataset.images.iter().map(|image| image.id);
@@ -163,7 +162,7 @@ fn errors(eval: &COCOeval) -> Result<Vec<ErrorKind>, ScoreError> {
     Ok(kinds)
 }
 
-/// The worst first: by the share of objects and detections that do not match, then by how many.
+/// The worst first: by the share of unmatched objects and detections, then by their number.
 fn images(diagnostics: &ImageDiagnostics) -> Vec<ImageScores> {
     let scores = |(&image_id, i): (&u64, &hotcoco::ImageSummary)| {
         let [found, spurious, missed] = [i.tp, i.fp, i.fn_count].map(|n| n as usize);
@@ -203,7 +202,7 @@ fn label_doubts(
     doubts.take(MAX_DOUBTS).map(doubt).collect()
 }
 
-/// True if half of the detection's box lies in one of the crowds, whatever its class.
+/// True if half of the detection's box is inside one of the crowds of any class.
 fn is_in_crowd(crowds: &[[f64; 4]], [x, y, width, height]: [f64; 4]) -> bool {
     crowds.iter().any(|[cx, cy, cw, ch]| {
         let across = (x + width).min(cx + cw) - x.max(*cx);
@@ -240,8 +239,8 @@ mod tests {
 
     #[test]
     fn classes_confusion_errors_and_images_are_those_drawn_by_hand() {
-        // A cat found, one missed; the dog taken for a cat; a cat seen where nothing is; a
-        // detection that nobody sees.
+        // One cat found, one missed; the dog mistaken for a cat; a cat detected on background; a
+        // detection with too low a score.
         let detections = [
             detection(1, 3, 0.0, 0.9),
             detection(2, 3, 0.0, 0.8),
@@ -272,8 +271,8 @@ mod tests {
         let image =
             |image_id, found, spurious, missed| ImageScores { image_id, found, spurious, missed };
         assert_eq!(analysis.images, [image(2, 0, 1, 1), image(1, 1, 1, 1)]);
-        // Half of the cats are found above the dog's score. The cat in the dog's place, which
-        // scores enough, puts its label in doubt; the one where nothing is does not.
+        // Half of the cats are found above the dog's score. The cat at the dog's position, with a
+        // sufficient score, makes its label suspicious; the background detection does not.
         let threshold = cat.best_threshold.expect("one is found");
         assert_eq!((threshold.score, threshold.recall), (0.9, 0.5));
         assert!((threshold.precision - 1.0).abs() < 1e-9, "{threshold:?}");
@@ -292,7 +291,7 @@ mod tests {
         };
         let fault = truth(65_537).expect_err("too many").to_string();
         assert!(fault.contains("65537 categories have objects; at most 65536 can"), "{fault}");
-        // Found are one in five small objects, two in five medium ones, three in five large ones.
+        // One in five small objects is found, two in five medium ones, three in five large ones.
         let is_found = |id: u64| id % 5 <= id % 3;
         let found = (1..=4500).filter(|id| is_found(*id));
         let found: Vec<_> = found.map(|id| samples::detection(1, id, square(id), 0.9)).collect();

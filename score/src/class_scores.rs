@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ground_truth::GroundTruth;
 
-/// The scores of one class; `None` where undefined.
+/// The scores of one class; `None` if undefined.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClassScores {
     /// Its name.
@@ -24,18 +24,18 @@ pub struct ClassScores {
     pub ar: Option<f64>,
     /// Precision at recalls 0, 0.01 .. 1 and IoU 0.50; empty without objects.
     pub precision: Vec<f64>,
-    /// The minimum score at which F1 is highest at IoU 0.50; `None` where nothing is found, and in
-    /// reports of older programs.
+    /// The minimum score that maximizes F1 at IoU 0.50; `None` if nothing is found, and in reports
+    /// of older versions.
     #[serde(default)]
     pub best_threshold: Option<Threshold>,
 }
 
-/// A minimum score, and what is found from it on.
+/// A minimum score, and the detections from it on.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Threshold {
     /// The minimum score.
     pub score: f64,
-    /// Share of the detections that are right.
+    /// Share of the detections that are correct.
     pub precision: f64,
     /// Share of the objects that are found, to 0.01.
     pub recall: f64,
@@ -98,7 +98,7 @@ impl Mean {
         }
     }
 
-    /// `None` of no value.
+    /// `None` without values.
     pub(super) fn get(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum / self.count as f64)
     }
@@ -110,8 +110,8 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     mean.get()
 }
 
-/// The threshold of the highest F1, the first of equal ones. Precision at a recall is the highest
-/// at it or beyond, so F1 is highest where that is the precision itself.
+/// The threshold with the highest F1, the first of equal ones. Precision at a recall is the maximum
+/// at it or beyond, so F1 is highest where that equals the actual precision.
 fn best_of(thresholds: impl Iterator<Item = Threshold>) -> Option<Threshold> {
     let f1 = |t: &Threshold| 2.0 * t.precision * t.recall / (t.precision + t.recall);
     let found = thresholds.filter(|t| t.precision > 0.0);

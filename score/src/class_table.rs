@@ -5,24 +5,24 @@ use std::cmp::Ordering;
 use super::{ClassScores, IouType};
 use dali::plain;
 
-/// From this many classes on, the table has two columns of them.
+/// From this many classes on, the table has two columns.
 const TWO_COLUMNS: usize = 24;
 /// Best and worst classes of a short table.
 const ENDS: usize = 10;
-/// Longest name that is not cut, in characters.
+/// Maximum length of a name before truncation, in characters.
 const NAME_WIDTH: usize = 24;
 
-/// A line for each class, in the order of the ids: objects, AP at IoU 0.50:0.95, AP at IoU
-/// 0.50, and AR at IoU 0.50:0.95 with 100 detections per image (for keypoints OKS, and 20); `-`
-/// where undefined. Many classes come in two columns, read downwards.
+/// One line per class, in the order of the ids: objects, AP at IoU 0.50:0.95, AP at IoU 0.50, and
+/// AR at IoU 0.50:0.95 with 100 detections per image (for keypoints OKS, and 20); `-` if undefined.
+/// Many classes are in two columns, read downwards.
 #[must_use]
 pub fn class_table(classes: &[ClassScores], iou_type: IouType) -> String {
     let columns = if classes.len() >= TWO_COLUMNS { 2 } else { 1 };
     table(&classes.iter().collect::<Vec<_>>(), iou_type, columns)
 }
 
-/// As [`class_table`]; of more than 20 classes, only the 10 of the highest AP, and next to them the
-/// 10 of the lowest.
+/// Like [`class_table`]; for more than 20 classes, only the 10 with the highest AP, next to the 10
+/// with the lowest.
 #[must_use]
 pub fn short_class_table(classes: &[ClassScores], iou_type: IouType) -> String {
     if classes.len() <= 2 * ENDS {

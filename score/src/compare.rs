@@ -1,4 +1,4 @@
-//! Two sets of detections on the same images: how their scores differ, and how sure that is.
+//! Two sets of detections on the same images: score differences and their confidence.
 
 use hotcoco::metrics::bootstrap::bootstrap_ci;
 
@@ -9,27 +9,27 @@ use super::evaluate::scored;
 use super::ground_truth::GroundTruth;
 use super::resample::Matches;
 
-/// Share of the samples that an interval holds.
+/// Confidence level of an interval.
 const CONFIDENCE: f64 = 0.95;
-/// Standard errors on either side of a difference that make a 95 % interval.
+/// Standard errors on either side of a difference in a 95 % interval.
 const ERRORS_A_SIDE: f64 = 1.96;
 /// Seed of the samples: the same detections give the same intervals.
 const SEED: u64 = 0;
 
-/// How a score of the second differs from that of the first.
+/// The difference of a score between the first and the second set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScoreDifference {
-    /// Name: one of [`IouType::stat_names`], or a class, whose AP it is.
+    /// Name: one of [`IouType::stat_names`], or a class, for its AP.
     pub name: String,
-    /// Both scores; `None` where undefined.
+    /// Both scores; `None` if undefined.
     pub scores: [Option<f64>; 2],
-    /// The interval of the difference, second less first, that 95 % of other images of this kind
-    /// would give; `None` where a score is undefined, and for classes.
+    /// The 95 % interval of the difference, second minus first, over other image sets of this kind;
+    /// `None` if a score is undefined, and for classes.
     pub interval: Option<[f64; 2]>,
 }
 
 impl ScoreDifference {
-    /// Second less first.
+    /// Second minus first.
     #[must_use]
     pub fn difference(&self) -> Option<f64> {
         let [first, second] = self.scores;
@@ -56,17 +56,16 @@ pub struct Comparison {
     pub images: usize,
 }
 
-/// Compares two sets of detections of one kind, with intervals from so many samples of the images;
-/// calls `done` after each sample.
+/// Compares two sets of detections of one kind, with intervals from `samples` samples of the
+/// images; calls `done` after each sample.
 ///
-/// A sample holds the images that as many draws with replacement hit, each once, so a share
-/// s = 1 - (1 - 1/n)^n of them, and the differences of samples scatter less than those of other
-/// sets of n images would, by sqrt((1 - s) / s). The intervals make up for that.
+/// A sample consists of the distinct images in n draws with replacement, a share s = 1 - (1 -
+/// 1/n)^n of them, and the differences vary less over samples than over other sets of n images, by
+/// sqrt((1 - s) / s). The intervals correct for this.
 ///
 /// # Errors
-/// [`ScoreError::GroundTruth`] when the annotations lack the boxes, masks or keypoints to compare;
-/// detections
-/// of different kinds.
+/// [`ScoreError::GroundTruth`] if the annotations lack the boxes, masks or keypoints to compare;
+/// detections of different kinds.
 pub fn compare(
     gt: &GroundTruth,
     first: Results,
@@ -105,7 +104,7 @@ pub fn compare(
     Ok(Comparison { iou_type, stats: stats.collect(), classes: classes.collect(), images })
 }
 
-/// Scatter of scores over sets of so many images, over that of samples from one of them.
+/// Standard deviation of scores over sets of this many images, relative to samples from one set.
 fn correction(images: usize) -> f64 {
     let n = images.max(2) as f64;
     let share = 1.0 - (1.0 - 1.0 / n).powf(n);
@@ -117,8 +116,8 @@ mod tests {
     use super::*;
     use crate::samples::{detection, ground_truth, object};
 
-    /// An object on each of 400 images; AR is then the share of images on which it is found, whose
-    /// difference has a known error.
+    /// One object on each of 400 images; AR is then the share of images with a detection, whose
+    /// difference has a known standard error.
     #[test]
     fn an_interval_is_that_of_a_mean_over_images() {
         let ids = 1..=400_u64;
@@ -148,7 +147,7 @@ mod tests {
         let small = found.stats.iter().find(|stat| stat.name == "APs").expect("a number");
         assert_eq!((small.scores, small.interval, small.is_certain()), ([None; 2], None, false));
         assert_eq!((found.classes[0].name.as_str(), found.classes[0].interval), ("cat", None));
-        // The scorer's own, which is slow.
+        // The scorer's own implementation, which is slow.
         let eval = |results| scored(&gt, results).expect("sound").1.eval;
         let (n_bootstrap, seed, confidence) = (2000, SEED, CONFIDENCE);
         let options = hotcoco::CompareOpts { n_bootstrap, seed, confidence };

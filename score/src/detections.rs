@@ -14,11 +14,11 @@ use super::json;
 use super::keypoints;
 use super::rle::Rle;
 
-/// Unknown ids that a message names.
+/// Maximum number of unknown ids in a message.
 const FIRST_IDS: usize = 8;
 
-/// Detections of an image that count in scores of keypoints and in LVIS's, unless said otherwise:
-/// the defaults of pycocotools (for each category) and lvis-api (over all categories).
+/// Default limit of detections per image in keypoint and LVIS scores: pycocotools' (per category)
+/// and lvis-api's (over all categories).
 const KEYPOINT_MAX_DETS: usize = 20;
 const LVIS_MAX_DETS: usize = 300;
 
@@ -29,29 +29,29 @@ pub struct Detection {
     pub image_id: u64,
     /// COCO's (sparse) id of the category.
     pub category_id: u64,
-    /// Confidence; only the order matters.
+    /// Confidence; only its order matters.
     pub score: f64,
     /// `x, y, width, height` in pixels of the original image.
     pub bbox_xywh: [f64; 4],
     /// The mask, of the original image's size; needed to score masks.
     pub segmentation: Option<Rle>,
     /// x, y in pixels of the original image and a third number, which no score uses (a score or a
-    /// visibility), of each keypoint; needed to score keypoints.
+    /// visibility), for each keypoint; needed to score keypoints.
     pub keypoints: Option<Vec<[f64; 3]>>,
     /// Further predictions, by name; no score uses them.
     pub further: BTreeMap<String, Vec<f64>>,
 }
 
-/// Detections that fit a ground truth, in the scorer's form.
+/// Detections that match a ground truth, in the scorer's types.
 #[derive(Debug, Clone)]
 pub struct Results {
     pub(super) annotations: Vec<Annotation>,
     pub(super) iou_type: IouType,
     /// Number of detections dropped because the annotations lack their category, by category.
     pub(super) left_out: BTreeMap<u64, usize>,
-    /// Doubts about a file, in sentences.
+    /// Warnings about a file.
     pub(super) doubts: Vec<String>,
-    /// Keypoints and LVIS: the detections of an image that count.
+    /// Keypoints and LVIS: limit of detections per image.
     pub(super) max_dets: usize,
 }
 
@@ -76,16 +76,16 @@ impl Results {
     /// Reads a COCO results file and checks it against the annotations.
     ///
     /// If an entry has a box *and* a mask or keypoints, its size (small, medium, large) is the
-    /// box's, else the mask's, else that of the extent of all its keypoints, as in pycocotools: a
-    /// file scores here exactly as it does there.
+    /// box's, else the mask's, else the extent of all its keypoints, as in pycocotools: a file gets
+    /// exactly the same scores.
     ///
     /// `iou_type` `None` infers the type from the entries: masks if one has a `segmentation`, else
     /// keypoints if one has `keypoints`, else boxes. An entry with a `file_name` belongs to the
-    /// image of that file, whatever its `image_id`.
+    /// image with that file, regardless of its `image_id`.
     ///
     /// # Errors
-    /// [`ScoreError::Read`]; [`ScoreError::Detections`] naming the entry that is broken or does
-    /// not fit `gt`, categories that `gt` lacks, and for an empty list.
+    /// [`ScoreError::Read`]; [`ScoreError::Detections`] with the entry that is broken or does not
+    /// match `gt`, for categories missing from `gt`, and for an empty list.
     pub fn from_file(
         file: &Path,
         gt: &GroundTruth,
@@ -110,7 +110,7 @@ impl Results {
             IouType::Bbox
         };
         let iou_type = iou_type.unwrap_or(told);
-        // pycocotools infers the kind of the whole file from its first entry.
+        // pycocotools infers the file's type from its first entry.
         let area_of = match first {
             first if first.has_box() => IouType::Bbox,
             first if first.segmentation.is_none() && first.has_keypoints() => IouType::Keypoints,
@@ -121,13 +121,12 @@ impl Results {
         Ok(Self { doubts, ..Self::build(raw, gt, iou_type, area_of).map_err(fail)? })
     }
 
-    /// Checks detections in memory. Sizes are those of the scored geometry: masks for
+    /// Checks detections in memory. Sizes come from the scored geometry: masks for
     /// [`IouType::Segm`], boxes for [`IouType::Bbox`], the extent of all keypoints for
-    /// [`IouType::Keypoints`], as in published scores. An empty list is an
-    /// honest result here and scores 0.
+    /// [`IouType::Keypoints`], as in published scores. An empty list is valid here and scores 0.
     ///
     /// # Errors
-    /// [`ScoreError::Detections`] naming the detection that is broken or does not fit `gt`.
+    /// [`ScoreError::Detections`] with the detection that is broken or does not match `gt`.
     pub fn from_detections(
         detections: &[Detection],
         gt: &GroundTruth,
@@ -155,9 +154,9 @@ impl Results {
             .map_err(|reason| ScoreError::Detections { origin: "in memory".into(), reason })
     }
 
-    /// The same results, of which scores of keypoints take the best `max_dets` of each image and
-    /// category instead of 20, and LVIS's of each image instead of 300. COCO's scores of boxes and
-    /// masks do not depend on it.
+    /// The same results with another limit of detections: keypoint scores use the best `max_dets`
+    /// of each image and category instead of 20, LVIS scores the best of each image instead of 300.
+    /// COCO's box and mask scores do not depend on it.
     #[must_use]
     pub fn limited_to(self, max_dets: usize) -> Self {
         Self { max_dets, ..self }
@@ -184,7 +183,7 @@ impl Results {
             let mut annotation = detection
                 .checked(gt, iou_type, area_of)
                 .map_err(|why| format!("detection {i} {why}"))?;
-            // Ids start at 1 in list order: pycocotools takes id 0 for "no match".
+            // Ids start at 1 in list order: pycocotools uses id 0 for "no match".
             annotation.id = i as u64 + 1;
             if gt.has_category(category_id) {
                 results.annotations.push(annotation);
@@ -205,7 +204,7 @@ impl RawDetection {
         self.keypoints.as_ref().is_some_and(|list| !list.is_empty())
     }
 
-    /// The detection in the scorer's form, or why it is invalid.
+    /// The detection in the scorer's types, or why it is invalid.
     fn checked(
         self,
         gt: &GroundTruth,
@@ -265,7 +264,7 @@ impl RawDetection {
     }
 }
 
-/// Why a file's categories are not those of the annotations.
+/// Why a file's categories do not match the annotations'.
 fn check_categories(raw: &[RawDetection], gt: &GroundTruth) -> Result<(), String> {
     let unknown = || raw.iter().map(|d| d.category_id).filter(|id| !gt.has_category(*id));
     let ids: BTreeSet<u64> = unknown().collect();
@@ -294,8 +293,8 @@ fn check_sides(bbox: [f64; 4]) -> Result<[f64; 4], String> {
     Err(format!("has a box of {w} x {h} pixels; a box is [x, y, width, height]"))
 }
 
-/// Gives each entry that has a `file_name` the image of that file; returns a sentence if that is
-/// another than the one of its `image_id`.
+/// Assigns the image with the same file name to each entry with a `file_name`; returns a message if
+/// it differs from the image of its `image_id`.
 fn pair_by_file(raw: &mut [RawDetection], gt: &GroundTruth) -> Result<Option<String>, String> {
     let (of, mut moved, mut unnamed) = (raw.len(), 0, None);
     let mut files: HashMap<u64, String> = HashMap::new();
@@ -337,7 +336,7 @@ fn pair_by_file(raw: &mut [RawDetection], gt: &GroundTruth) -> Result<Option<Str
     }
 }
 
-/// Doubts about a file that can be scored.
+/// Warnings about a file that can be scored.
 fn doubts(raw: &[RawDetection], gt: &GroundTruth) -> Vec<String> {
     let mut seen = HashSet::with_capacity(raw.len());
     let boxes = || raw.iter().filter_map(|d| Some((d, d.bbox.as_deref()?.try_into().ok()?)));
@@ -351,7 +350,7 @@ fn doubts(raw: &[RawDetection], gt: &GroundTruth) -> Vec<String> {
     outside.into_iter().chain(copies).collect()
 }
 
-/// Why a detection's mask does not fit its image; completes a sentence that names the detection.
+/// Why a detection's mask does not match its image, to be printed after the detection.
 fn check_mask(segmentation: &Segmentation, image_id: u64, size: (u32, u32)) -> Result<(), String> {
     check_segmentation(segmentation)?;
     if size.0 == 0 || size.1 == 0 {

@@ -1,9 +1,9 @@
-//! Errors of annotations and detections, one clear sentence each.
+//! Errors in annotations and detections, with one-line messages.
 
 use std::path::PathBuf;
 
-/// Why a scoring call rejected its input. Every message names the file (or `in memory`), the entry
-/// by its index from 0, and the fault.
+/// Why a scoring call rejected its input. Every message has the file (or `in memory`), the entry by
+/// its index from 0, and the error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScoreError {
@@ -23,20 +23,20 @@ pub enum ScoreError {
         /// The I/O error.
         source: std::io::Error,
     },
-    /// The ground truth breaks a rule of COCO's annotation format.
+    /// The ground truth violates COCO's annotation format.
     #[error("annotations {origin}: {reason}")]
     GroundTruth {
         /// The file, or `in memory`.
         origin: String,
-        /// The entry and what is wrong with it.
+        /// The entry and its error.
         reason: String,
     },
-    /// The detections break a rule of COCO's results format, or do not fit the annotations.
+    /// The detections violate COCO's results format, or do not match the annotations.
     #[error("detections {origin}: {reason}")]
     Detections {
         /// The file, or `in memory`.
         origin: String,
-        /// The entry and what is wrong with it.
+        /// The entry and its error.
         reason: String,
     },
     /// Runs or polygons that do not form a mask.
@@ -46,7 +46,7 @@ pub enum ScoreError {
         height: u32,
         /// Columns of the mask.
         width: u32,
-        /// The fault.
+        /// The error.
         reason: String,
     },
     /// The scorer rejected data that passed all our checks.

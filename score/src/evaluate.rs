@@ -1,4 +1,4 @@
-//! The evaluation itself: matching, precision and recall, and the numbers made of them.
+//! The evaluation itself: matching, precision and recall, and the metrics computed from them.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -13,18 +13,18 @@ use super::error::ScoreError;
 use super::ground_truth::GroundTruth;
 use super::{IouType, Summary};
 
-/// With more categories than this, only those with objects are scored, and so many at a time: the
+/// With more categories than this, only those with objects are scored, this many at a time: the
 /// curves of a category take 200 kB.
 const MANY_CATEGORIES: usize = 4096;
 const AT_A_TIME: usize = 64;
 
-/// Precision and recall behind the numbers, -1 where there is no object.
+/// Precision and recall behind the metrics, -1 without objects.
 ///
 /// # Shapes
 /// `shape` is `[T, R, K, A, M]`: 10 IoU thresholds, 101 recalls, the categories by id, the areas
-/// (all, small, medium, large), and 1, 10, 100 detections an image. For keypoints the thresholds
-/// are of OKS, the areas all, medium, large, and [`Summary::max_dets`] is the only number. More
-/// than 4096 categories have no curves.
+/// (all, small, medium, large), and 1, 10, 100 detections per image. For keypoints the thresholds
+/// are for OKS, the areas all, medium, large, and the only limit of detections is
+/// [`Summary::max_dets`]. More than 4096 categories have no curves.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Curves {
     /// `[T, R, K, A, M]`.
@@ -37,7 +37,7 @@ pub struct Curves {
     pub scores: Vec<f64>,
 }
 
-/// Scores a COCO results file against a COCO annotations file, exactly as pycocotools does.
+/// Scores a COCO results file against a COCO annotations file, exactly like pycocotools.
 ///
 /// `iou_type` `None` infers it from the entries: masks if one has a `segmentation`, else keypoints
 /// if one has `keypoints`, else boxes.
@@ -56,12 +56,12 @@ pub fn evaluate_files(
 
 /// Scores detections in memory. No detections at all score 0.
 ///
-/// Equals pycocotools on the file that
+/// Equals pycocotools on the file written by
 /// [`write_results_json_of`](super::write_results_json_of) writes for `iou_type`.
 ///
 /// # Errors
-/// As [`Results::from_detections`]; [`ScoreError::GroundTruth`] when the annotations lack the
-/// boxes, masks or keypoints that `iou_type` compares, or their sigmas are of another number.
+/// As [`Results::from_detections`]; [`ScoreError::GroundTruth`] if the annotations lack the boxes,
+/// masks or keypoints that `iou_type` compares, or have another number of sigmas.
 pub fn evaluate(
     gt: &GroundTruth,
     detections: &[Detection],
@@ -116,7 +116,7 @@ pub(super) fn new_scorer(
     eval
 }
 
-/// True if an annotated object counts: it is not crowd and, for keypoints, has a labelled one.
+/// True if an annotated object counts: it is not a crowd and, for keypoints, has a labelled one.
 pub(super) fn counts(iou_type: IouType, annotation: &hotcoco::Annotation) -> bool {
     !annotation.iscrowd
         && (iou_type != IouType::Keypoints || annotation.num_visible_keypoints() > 0)
@@ -132,7 +132,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The curves, if they were not made for some categories at a time.
+    /// The curves, unless they were computed for some categories at a time.
     pub(super) fn curves(&self) -> Curves {
         let all = |a: &&AccumulatedEval| a.cat_ids == self.eval.params.cat_ids;
         let curves = self.eval.accumulated().filter(all).map(|a| Curves {
@@ -145,8 +145,8 @@ impl Run {
     }
 }
 
-/// Matches detections by the scorer that `make` sets up for these annotations, detections, kind,
-/// and limit of detections. Returns notes, too.
+/// Matches detections with the scorer that `make` sets up for these annotations, detections, type,
+/// and limit of detections. Also returns notes.
 pub(super) fn matched(
     gt: &GroundTruth,
     mut results: Results,
@@ -199,7 +199,7 @@ pub(super) fn matched(
     Ok((eval, notes))
 }
 
-/// Makes the numbers of matched detections.
+/// Computes the metrics of matched detections.
 pub(super) fn run(
     gt: &GroundTruth,
     iou_type: IouType,
@@ -233,7 +233,7 @@ pub(super) fn run(
     Ok(Run { stats, classes: found, precision, eval })
 }
 
-/// The number of categories that a number is a mean of.
+/// The number of categories that a metric is averaged over.
 fn defined(eval: &COCOeval, curves: &AccumulatedEval, of: &MetricDef) -> usize {
     let frequency = of.freq_group.and(of.name.strip_prefix("AP"));
     let is_of = |id: &u64| {
@@ -246,7 +246,7 @@ fn defined(eval: &COCOeval, curves: &AccumulatedEval, of: &MetricDef) -> usize {
     ids.filter(|(k, id)| is_of(id) && recall(*k) > -1.0).count()
 }
 
-/// The mean of all from means of so many; -1 for none. A single one stays as it is.
+/// The overall mean from means with their counts; -1 for none. A single one is returned unchanged.
 fn joint_mean(means: impl Iterator<Item = (f64, usize)>) -> f64 {
     let joined = means.filter(|(_, count)| *count > 0).reduce(|(mean, n), (other, count)| {
         let all = n + count;
@@ -255,9 +255,9 @@ fn joint_mean(means: impl Iterator<Item = (f64, usize)>) -> f64 {
     joined.map_or(-1.0, |(mean, _)| mean)
 }
 
-/// Leaves out detections beyond the `cap` best of an image and class, which no score counts and
-/// which would take memory with each object of the image. Returns a sentence if there are more
-/// objects than `cap`, too.
+/// Drops detections beyond the `cap` best of an image and class, which no score counts and which
+/// would take memory for each object of the image. Also returns a message if there are more objects
+/// than `cap`.
 fn keep_best(gt: &GroundTruth, found: &mut Vec<Annotation>, cap: usize) -> Option<String> {
     let key = |a: &Annotation| (a.image_id, if gt.is_lvis() { 0 } else { a.category_id });
     let mut best_first: Vec<usize> = (0..found.len()).collect();

@@ -14,11 +14,11 @@ use super::json;
 use super::keypoints;
 use super::rle::{Rle, check_polygon};
 
-/// A box of which less than this share lies in its image is counted.
+/// A box with less than this share inside its image is counted.
 const MIN_INSIDE: f64 = 0.75;
-/// Categories that may have objects: more would take minutes to score.
+/// Maximum number of categories with objects: more would take minutes to score.
 const MAX_CATEGORIES: usize = 1 << 16;
-/// Parts of a path by which images are found, at most.
+/// Maximum number of path components used to find images.
 const MAX_PARTS: usize = 8;
 
 /// An image in the annotations.
@@ -52,16 +52,16 @@ pub struct GtAnnotation {
     pub category_id: u64,
     /// `x, y, width, height` in pixels.
     pub bbox_xywh: [f64; 4],
-    /// Area in pixels, which makes an object small, medium or large; that of the mask (else the
-    /// box) if `None`.
+    /// Area in pixels, which makes an object small, medium or large; the mask's (else the box's) if
+    /// `None`.
     pub area: Option<f64>,
-    /// It marks a crowd: detections on it count neither for nor against.
+    /// True for a crowd: detections on it count neither for nor against.
     pub iscrowd: bool,
     /// Its shape; needed to score masks.
     pub mask: Option<GtMask>,
-    /// x, y in pixels and visibility of each keypoint (0: not labelled), as many in each object
-    /// that has some; needed to score keypoints, where an object without any counts neither for nor
-    /// against.
+    /// x, y in pixels and visibility of each keypoint (0: not labelled), the same number in each
+    /// object that has some; needed to score keypoints, where an object without any counts neither
+    /// for nor against.
     pub keypoints: Option<Vec<[f64; 3]>>,
 }
 
@@ -80,12 +80,12 @@ pub struct GroundTruth {
     coco: Arc<COCO>,
     origin: String,
     images: Arc<HashMap<u64, (u32, u32)>>,
-    /// Images by the ends of their file names, from a whole part on; `None` for an end of several.
+    /// Images by suffixes of their paths, at component boundaries; `None` for an ambiguous suffix.
     names: Arc<HashMap<String, Option<u64>>>,
     is_lvis: bool,
-    /// Doubts about a file, in sentences.
+    /// Warnings about a file.
     doubts: Vec<String>,
-    /// Keypoints of an object; `None` if no object has any.
+    /// Keypoints per object; `None` if no object has any.
     num_keypoints: Option<usize>,
     sigmas: Option<Vec<f64>>,
 }
@@ -110,10 +110,10 @@ struct RawImage {
     width: u32,
     #[serde(default, deserialize_with = "json::text")]
     file_name: Option<String>,
-    /// LVIS: the categories that were looked for and are not there.
+    /// LVIS: the categories that were checked and are not present.
     #[serde(default, deserialize_with = "coco::ids")]
     neg_category_ids: Option<Vec<u64>>,
-    /// LVIS: the categories of which some objects are not annotated.
+    /// LVIS: the categories that are not annotated exhaustively.
     #[serde(default, deserialize_with = "coco::ids")]
     not_exhaustive_category_ids: Option<Vec<u64>>,
 }
@@ -153,11 +153,11 @@ struct RawCategory {
 }
 
 impl GroundTruth {
-    /// Reads a COCO file of instances or keypoints, or one of LVIS v1: its images have
+    /// Reads a COCO file of instances or keypoints, or an LVIS v1 file: its images have
     /// `neg_category_ids`, and its categories a `frequency`.
     ///
     /// # Errors
-    /// [`ScoreError::Read`]; [`ScoreError::GroundTruth`] naming the entry that breaks the format.
+    /// [`ScoreError::Read`]; [`ScoreError::GroundTruth`] with the entry that violates the format.
     pub fn from_file(file: &Path) -> Result<Self, ScoreError> {
         let origin = file.display().to_string();
         let fail = |reason| ScoreError::GroundTruth { origin: origin.clone(), reason };
@@ -204,8 +204,8 @@ impl GroundTruth {
     /// Builds a ground truth in memory.
     ///
     /// # Errors
-    /// [`ScoreError::GroundTruth`] naming the entry: a repeated id, a non-finite box or polygon,
-    /// runs longer than their mask.
+    /// [`ScoreError::GroundTruth`] with the entry: a repeated id, a non-finite box or polygon, runs
+    /// longer than their mask.
     pub fn from_parts(
         images: Vec<GtImage>,
         annotations: Vec<GtAnnotation>,
@@ -240,22 +240,21 @@ impl GroundTruth {
         Self::build(origin, images, annotations, categories.into_iter().map(category).collect())
     }
 
-    /// The same with a sigma for each keypoint, by which OKS measures its distances: larger ones
-    /// forgive more. `None`, as is the case after reading: COCO's own for 17 keypoints, else 1/K
-    /// for each of K, which is what Ultralytics takes. Sigmas that do not fit the keypoints are
-    /// refused when these are scored.
+    /// The same with a sigma per keypoint, by which OKS scales its distance: larger ones are more
+    /// tolerant. `None`, the default after reading: COCO's for 17 keypoints, else 1/K for each of
+    /// K, as in Ultralytics. A wrong number of sigmas is rejected when keypoints are scored.
     #[must_use]
     pub fn with_sigmas(self, sigmas: Option<Vec<f64>>) -> Self {
         GroundTruth { sigmas, ..self }
     }
 
-    /// True if a file of LVIS was read, which [`evaluate_lvis`](super::evaluate_lvis) scores.
+    /// True if an LVIS file was read, which [`evaluate_lvis`](super::evaluate_lvis) scores.
     #[must_use]
     pub fn is_lvis(&self) -> bool {
         self.is_lvis
     }
 
-    /// A sentence about the boxes, of a kind, that leave their image.
+    /// A message about boxes, of a given kind, that extend beyond their image.
     pub(super) fn boxes_outside(
         &self,
         kind: &str,
@@ -315,7 +314,7 @@ impl GroundTruth {
         for (what, repeated) in [("categories", category), ("annotations", annotation)] {
             repeated.map_or(Ok(()), |id| Err(twice(what, id)))?;
         }
-        // pycocotools never looks at objects of images or categories that the file does not list.
+        // pycocotools ignores objects of images or categories that the file does not list.
         let listed: HashSet<u64> = categories.iter().map(|c| c.id).collect();
         annotations.retain(|a| sizes.contains_key(&a.image_id) && listed.contains(&a.category_id));
         let used: HashSet<u64> = annotations.iter().map(|a| a.category_id).collect();
@@ -327,9 +326,9 @@ impl GroundTruth {
         }
         let listed = annotations.iter().find_map(|a| a.keypoints.as_ref());
         let num_keypoints = listed.map(|list| list.len().div_ceil(3));
-        // More would take memory without bound, and are refused.
+        // A larger number would take unbounded memory, and is rejected.
         if let Some(count) = num_keypoints.filter(|count| *count <= MAX_KEYPOINTS) {
-            // An object without keypoints is one of which none is labelled.
+            // An object without keypoints is treated as having none labelled.
             for annotation in annotations.iter_mut().filter(|a| a.keypoints.is_none()) {
                 annotation.keypoints = Some(vec![0.0; 3 * count]);
                 annotation.num_keypoints = Some(0);
@@ -349,9 +348,9 @@ impl GroundTruth {
         self.images.get(&image_id).copied()
     }
 
-    /// The image of a file: the one whose file name shares the longest end of the path, from a
-    /// whole part on, or that of id `own` if several do, or if only the ending (`.jpg`) differs.
-    /// Annotations without file names give the image of id `own`.
+    /// The image of a file: the one whose file name shares the longest suffix of the path, at
+    /// component boundaries, or the image with id `own` if several do, or if only the extension
+    /// (`.jpg`) differs. For annotations without file names, the image with id `own`.
     pub(super) fn image_of_file(&self, path: &str, own: u64) -> Option<u64> {
         if self.names.is_empty() {
             return Some(own);
@@ -367,7 +366,7 @@ impl GroundTruth {
         }
     }
 
-    /// Doubts about a file, in sentences.
+    /// Warnings about a file.
     pub(super) fn doubts(&self) -> &[String] {
         &self.doubts
     }
@@ -408,13 +407,13 @@ impl GroundTruth {
         Ok(())
     }
 
-    /// Keypoints of an object; `None` if no object has any.
+    /// Keypoints per object; `None` if no object has any.
     pub(super) fn num_keypoints(&self) -> Option<usize> {
         self.num_keypoints
     }
 
-    /// Checks that objects have keypoints, all as many, as scoring them requires; returns the sigma
-    /// of each.
+    /// Checks that objects have keypoints, all the same number, as scoring them requires; returns
+    /// the sigma of each.
     pub(super) fn keypoint_sigmas(&self) -> Result<Vec<f64>, ScoreError> {
         let annotations = &self.coco.dataset.annotations;
         let Some(count) = self.num_keypoints else {
@@ -442,7 +441,7 @@ impl GroundTruth {
     }
 }
 
-/// Annotations in the scorer's form, or which one is invalid and why.
+/// Annotations in the scorer's types, or which one is invalid and why.
 fn checked(annotations: Vec<RawAnnotation>) -> Result<Vec<Annotation>, String> {
     let checked = |(i, annotation): (usize, RawAnnotation)| {
         let id = annotation.id;
@@ -452,7 +451,7 @@ fn checked(annotations: Vec<RawAnnotation>) -> Result<Vec<Annotation>, String> {
 }
 
 impl RawAnnotation {
-    /// The annotation in the scorer's form, or why it is invalid.
+    /// The annotation in the scorer's types, or why it is invalid.
     fn checked(self) -> Result<Annotation, String> {
         if let Some(area) = self.area.filter(|area| !area.is_finite()) {
             return Err(format!("has the area {area}"));
@@ -462,7 +461,7 @@ impl RawAnnotation {
             check_segmentation(segmentation)?;
         }
         let mut bbox = self.bbox.as_deref().map(json::check_bbox).transpose()?;
-        // As `prep` reads the box of an object without an outline.
+        // Like `prep` reads the box of an object without an outline.
         let is_bare = match &segmentation {
             Some(Segmentation::Polygon(rings)) => rings.iter().all(Vec::is_empty),
             other => other.is_none(),
@@ -485,7 +484,7 @@ impl RawAnnotation {
     }
 }
 
-/// A segmentation in the scorer's form.
+/// A segmentation in the scorer's types.
 fn in_scorer(segmentation: coco::Segmentation<f64>) -> Segmentation {
     match segmentation {
         coco::Segmentation::Polygons(rings) => Segmentation::Polygon(rings),
@@ -508,7 +507,7 @@ pub(super) fn rle_size(segmentation: &Segmentation) -> Option<(u32, u32)> {
     }
 }
 
-/// Why a segmentation is not a mask; completes a sentence that names the entry.
+/// Why a segmentation is not a mask, to be printed after the entry.
 pub(super) fn check_segmentation(segmentation: &Segmentation) -> Result<(), String> {
     if let Segmentation::Polygon(polygons) = segmentation {
         for (i, polygon) in polygons.iter().enumerate() {
@@ -521,7 +520,7 @@ pub(super) fn check_segmentation(segmentation: &Segmentation) -> Result<(), Stri
     }
 }
 
-/// The entry that lacks a field which LVIS's scores need.
+/// The entry that lacks a field which LVIS scores require.
 fn check_lvis(images: &[RawImage], categories: &[RawCategory]) -> Result<(), String> {
     for image in images {
         let has = [&image.neg_category_ids, &image.not_exhaustive_category_ids];
@@ -537,7 +536,7 @@ fn check_lvis(images: &[RawImage], categories: &[RawCategory]) -> Result<(), Str
     }
 }
 
-/// The path and its last parts, the longest first.
+/// The path and its suffixes, the longest first.
 fn ends(path: &str) -> Vec<&str> {
     let mut ends: Vec<&str> =
         path.rmatch_indices('/').take(MAX_PARTS).map(|(at, _)| &path[at + 1..]).collect();
@@ -546,7 +545,7 @@ fn ends(path: &str) -> Vec<&str> {
     ends
 }
 
-/// Images by the ends of their file names; a whole name goes before the end of a longer one.
+/// Images by suffixes of their paths; a full path takes precedence over a suffix of a longer one.
 fn by_ends<'a>(names: impl Iterator<Item = (&'a str, u64)>) -> HashMap<String, Option<u64>> {
     let (mut found, mut whole) = (HashMap::new(), HashMap::new());
     for (name, id) in names {

@@ -1,4 +1,4 @@
-//! Reads the bytes of COCO's JSON, and checks boxes.
+//! Reads COCO JSON files, and checks boxes.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::error::ScoreError;
 
-/// The mark that some editors write at the start of UTF-8.
+/// The byte-order mark that some editors write at the start of UTF-8 files.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Reads the bytes of `file`, without a byte order mark.
@@ -25,7 +25,7 @@ pub(super) fn first_byte(bytes: &[u8]) -> Option<u8> {
     bytes.iter().copied().find(|b| !b.is_ascii_whitespace())
 }
 
-/// The reason of an error that names its file.
+/// The reason of an error whose message contains its file.
 pub(super) fn reason(fault: DaliError) -> String {
     match fault {
         DaliError::Annotations { fault, .. } => fault,
@@ -33,7 +33,7 @@ pub(super) fn reason(fault: DaliError) -> String {
     }
 }
 
-/// Four finite numbers `x, y, width, height`, or the fault.
+/// Four finite numbers `x, y, width, height`, or the error.
 pub(super) fn check_bbox(bbox: &[f64]) -> Result<[f64; 4], String> {
     let four: [f64; 4] = bbox.try_into().map_err(|_| {
         format!("has a bbox of {} numbers, expected x, y, width, height", bbox.len())
@@ -44,7 +44,7 @@ pub(super) fn check_bbox(bbox: &[f64]) -> Result<[f64; 4], String> {
     }
 }
 
-/// Reads a text that is not empty; any other value is none.
+/// Reads a non-empty text; any other value is none.
 pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(match serde_json::Value::deserialize(deserializer)? {
         serde_json::Value::String(text) if !text.is_empty() => Some(text),

@@ -1,4 +1,4 @@
-//! Tests of scoring keypoints: numbers drawn by hand, files, and mistakes that are named.
+//! Tests of keypoint scores: hand-computed values, files, and reported mistakes.
 
 use super::tests::Folder;
 use super::*;
@@ -31,7 +31,7 @@ fn detection(keypoints: [[f64; 3]; 3], score: f64) -> Detection {
 
 #[test]
 fn people_found_score_one_and_people_without_keypoints_do_not_count() {
-    // So small that no person passes for another.
+    // So small that no person matches another.
     let gt = ground_truth().with_sigmas(Some(vec![0.05; 3]));
     // On the person without keypoints: neither for nor against.
     let ignored = [[52.0, 6.0, 1.0], [53.0, 7.0, 1.0], [54.0, 8.0, 1.0]];
@@ -64,12 +64,12 @@ fn people_found_score_one_and_people_without_keypoints_do_not_count() {
         .and_then(|results| evaluate_results(&gt, results))
         .expect("sound");
     assert_eq!(curves.shape, [10, 101, 1, 3, 1]);
-    // The best two of the image: one person of two.
+    // Only the best two of the image: one of two people.
     let best = Results::from_detections(&found, &gt, IouType::Keypoints).expect("sound");
     let (best, _) = evaluate_results(&gt, best.limited_to(2)).expect("sound");
     assert_eq!((best.max_dets, best.stats[5]), (2, 0.5));
     assert!(best.to_string().contains("| maxDets=  2 ] = 0.500"), "{best}");
-    // One person of two is the last of more than 20.
+    // One of two people is the last of more than 20 detections.
     let mut found = vec![detection([[99.0, 99.0, 1.0]; 3], 0.9); 24];
     found.push(detection(FIRST, 0.1));
     let last = Results::from_detections(&found, &gt, IouType::Keypoints).expect("sound");
@@ -90,7 +90,7 @@ fn sigmas_are_those_given_or_one_over_their_number() {
     };
     // A third: exp(-9 / 8) is 0.325, so OKS is 0.775 and passes six thresholds of ten.
     assert!((recall_of(None) - 0.8).abs() < 1e-9, "{}", recall_of(None));
-    // 0.01: nothing of the third remains, 0.667 passes four.
+    // With 0.01 the third vanishes; 0.667 passes four.
     assert!((recall_of(Some(vec![0.01; 3])) - 0.7).abs() < 1e-9);
     assert!((recall_of(Some(vec![9.0; 3])) - 1.0).abs() < 1e-9);
     let refused = |sigmas: Vec<f64>| {
@@ -119,7 +119,7 @@ fn results_of_keypoints_read_back() {
     assert_eq!(evaluate_files(&gt_file, &path, None).expect("sound"), memory);
     let report = report_files(&gt_file, &path).expect("sound");
     assert!(report.contains("keypoints by class\nclass  objects    AP   AP50     AR"), "{report}");
-    // Beside boxes, whose sizes count then: small ones, which are not in question.
+    // With boxes, whose sizes then count: small ones, which keypoint scores omit.
     write_results_json(&path, &found).expect("writable");
     let text = std::fs::read_to_string(&path).expect("written");
     assert!(text.contains("\"bbox\":[1.0,2.0,3.0,4.0],\"keypoints\":[20.0,"), "{text}");
@@ -199,7 +199,7 @@ fn bad_keypoints_are_named() {
         let error = folder.error(&text, &sound);
         assert!(error.starts_with(&format!("annotations gt.json: {want}")), "{error}");
     }
-    // Lists that only keypoints need are no fault to boxes.
+    // Invalid keypoint lists do not affect box scores.
     let odd = folder.file("odd.json", &replaced("70, 80, 2]", "70, 80, 2, 1]"));
     let boxes = r#"[{"image_id": 5, "category_id": 1, "bbox": [10, 10, 40, 40], "score": 1}]"#;
     let boxes = evaluate_files(&odd, &folder.file("boxes.json", boxes), None).expect("sound");

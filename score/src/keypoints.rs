@@ -1,10 +1,9 @@
 //! Keypoints as COCO's flat lists of x, y and a third number (a visibility, or a score), and the
-//! sigmas by which OKS measures them.
+//! sigmas of OKS.
 
 use hotcoco::params::{IouType, Params};
 
-/// COCO's sigmas of its 17 keypoints of people; those of other keypoints are 1/K each, which is
-/// what Ultralytics takes.
+/// COCO's sigmas of its 17 person keypoints; for other keypoints 1/K each, as in Ultralytics.
 pub(super) fn default_sigmas(count: usize) -> Vec<f64> {
     let of_people = Params::new(IouType::Keypoints).kpt_oks_sigmas;
     match of_people.len() == count {
@@ -13,7 +12,7 @@ pub(super) fn default_sigmas(count: usize) -> Vec<f64> {
     }
 }
 
-/// Why sigmas do not fit so many keypoints.
+/// Why sigmas do not match this many keypoints.
 pub(super) fn check_sigmas(sigmas: &[f64], count: usize) -> Result<(), String> {
     if sigmas.len() != count {
         return Err(format!(
@@ -27,7 +26,7 @@ pub(super) fn check_sigmas(sigmas: &[f64], count: usize) -> Result<(), String> {
     }
 }
 
-/// Why a list is not one of so many keypoints, or of any number; completes a sentence that names
+/// Why a list does not have `count` keypoints, or any integer number of them, to be printed after
 /// the entry.
 pub(super) fn check_list(list: &[f64], count: Option<usize>) -> Result<(), String> {
     let length = list.len();
@@ -44,8 +43,8 @@ pub(super) fn check_list(list: &[f64], count: Option<usize>) -> Result<(), Strin
     Err(format!("has keypoints of {length} numbers, {why}"))
 }
 
-/// x, y, width and height of the extent of all keypoints of a list that was checked; `None` for
-/// none.
+/// x, y, width and height of the extent of all keypoints in a checked list; `None` for an empty
+/// one.
 pub(super) fn extent(list: &[f64]) -> Option<[f64; 4]> {
     let (points, _) = list.as_chunks::<3>();
     let low = |axis: usize| points.iter().map(|p| p[axis]).reduce(f64::min);

@@ -1,8 +1,8 @@
 //! COCO and LVIS scoring: detections against annotations, by boxes, masks or keypoints.
 //!
-//! `hotcoco` computes; this room adds the checks that turn a user's mistake into one sentence,
-//! our own types, and the familiar printout. The numbers equal pycocotools' bit for bit, and
-//! those of LVIS annotations lvis-api's; those of more than 4096 categories, but for rounding.
+//! `hotcoco` computes; this crate adds the checks that report a user's mistake in one line, its own
+//! types, and the usual printout. The metrics are bit-identical to pycocotools', and for LVIS
+//! annotations to lvis-api's; with more than 4096 categories they agree up to rounding.
 
 mod analysis;
 mod class_scores;
@@ -43,7 +43,7 @@ pub use results_file::{
 pub use rle::{Rle, bbox_iou, encode_mask, mask_iou};
 pub use summary::{KEYPOINT_STAT_NAMES, STAT_NAMES, Summary, Undefined};
 
-/// A kind of score: the shapes whose overlap is measured, by IoU or, for keypoints, by OKS.
+/// A kind of score: shapes whose overlap is measured, by IoU or, for keypoints, by OKS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum IouType {
     /// Boxes.
@@ -55,7 +55,7 @@ pub enum IouType {
 }
 
 impl IouType {
-    /// All of them. A model is judged by the last one that it has.
+    /// All of them. A model is evaluated by the last one that it has.
     pub const ALL: [Self; 3] = [Self::Bbox, Self::Segm, Self::Keypoints];
 
     /// COCO's name for it: `bbox`, `segm` or `keypoints`.
@@ -68,7 +68,7 @@ impl IouType {
         }
     }
 
-    /// One such shape in a sentence: `box`, `mask` or `keypoint`.
+    /// One such shape in a message: `box`, `mask` or `keypoint`.
     #[must_use]
     pub fn shape(self) -> &'static str {
         match self {
@@ -97,7 +97,7 @@ impl IouType {
         }
     }
 
-    /// COCO's names of its numbers, in the order of [`Summary::stats`]: twelve, ten for keypoints.
+    /// COCO's names of its metrics, in the order of [`Summary::stats`]: twelve, ten for keypoints.
     #[must_use]
     pub fn stat_names(self) -> &'static [&'static str] {
         match self {
@@ -106,8 +106,8 @@ impl IouType {
         }
     }
 
-    /// The name of the recall of a class, over all sizes and the most detections of an image that
-    /// count: `AR100`, or `AR` for keypoints, of 20.
+    /// The name of a class's recall, over all sizes and with the maximum number of detections per
+    /// image: `AR100`, or `AR` for keypoints, with 20.
     #[must_use]
     pub fn recall_name(self) -> &'static str {
         match self {

@@ -1,8 +1,8 @@
-//! LVIS's scores, those of lvis-api: not every category was looked for in every image.
+//! LVIS scores, equal to lvis-api's: not every category was checked in every image.
 //!
-//! A detection counts only where its category is annotated in the image or known to be absent, and
-//! an unmatched one not where the category is annotated in part. AP comes apart by how frequent
-//! the categories are.
+//! A detection counts only if its category is annotated in the image or known to be absent, and an
+//! unmatched one not if the category is not annotated exhaustively. AP is also reported by category
+//! frequency.
 
 use std::fmt;
 
@@ -15,29 +15,29 @@ use super::evaluate::{Curves, matched, run};
 use super::ground_truth::GroundTruth;
 use super::summary::line;
 
-/// LVIS's names of the thirteen numbers, in the order of [`LvisSummary::stats`].
+/// LVIS's names of the thirteen metrics, in the order of [`LvisSummary::stats`].
 pub const LVIS_STAT_NAMES: [&str; 13] =
     ["AP", "AP50", "AP75", "APs", "APm", "APl", "APr", "APc", "APf", "AR", "ARs", "ARm", "ARl"];
 
-/// The result of an evaluation by LVIS's rules.
+/// The result of an LVIS evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LvisSummary {
     /// The compared shapes: boxes or masks.
     pub iou_type: IouType,
-    /// Detections of an image that counted, over all categories.
+    /// Limit of detections per image, over all categories.
     pub max_dets: usize,
-    /// The numbers, 0 to 1, in the order of [`LVIS_STAT_NAMES`]; -1 where no object is of the size
-    /// or of a category of the frequency.
+    /// The metrics, 0 to 1, in the order of [`LVIS_STAT_NAMES`]; -1 if there is no object of the
+    /// size or of a category with the frequency.
     pub stats: [f64; 13],
     /// Notes for the reader.
     pub notes: Vec<String>,
 }
 
-/// Scores checked results against annotations of LVIS, and also returns the curves, `[T, R, K, A,
-/// 1]`. `results` must have been checked against this `gt`.
+/// Scores checked results against LVIS annotations, and also returns the curves, `[T, R, K, A, 1]`.
+/// `results` must have been checked against this `gt`.
 ///
 /// # Errors
-/// [`ScoreError::GroundTruth`] when the annotations lack the boxes or masks to compare.
+/// [`ScoreError::GroundTruth`] if the annotations lack the boxes or masks to compare.
 pub fn evaluate_lvis(
     gt: &GroundTruth,
     results: Results,

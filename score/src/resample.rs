@@ -1,4 +1,4 @@
-//! The numbers of subsets of the images, from detections that were matched once.
+//! Metrics of subsets of the images, from detections that were matched once.
 
 use std::cmp::Ordering;
 
@@ -28,7 +28,7 @@ struct Matched {
     /// Its image's position, and its rank in the image.
     image: usize,
     rank: usize,
-    /// A bit for each area and threshold: set where it is matched, and where it is ignored.
+    /// One bit per area and threshold: set if it is matched, and if it is ignored.
     matched: u64,
     ignored: u64,
 }
@@ -67,7 +67,7 @@ impl Matches {
         Self { classes, params, numbers }
     }
 
-    /// The numbers of the images at these positions, in the order of
+    /// The metrics of the images at these positions, in the order of
     /// [`IouType::stat_names`](super::IouType::stat_names); -1 where undefined.
     pub(super) fn stats<'a>(&self, images: impl Iterator<Item = &'a usize>) -> Vec<f64> {
         let mut is_sampled = vec![false; self.params.img_ids.len()];

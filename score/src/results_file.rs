@@ -8,11 +8,10 @@ use serde::{Serialize, Serializer};
 use super::error::ScoreError;
 use super::{Detection, IouType, Rle};
 
-/// Writes boxes, masks and keypoints in one list, for people and tools that want both.
+/// Writes boxes, masks and keypoints in one list, for users and tools that need both.
 ///
-/// pycocotools (and so `evaluate_files`) takes an object's size off the box where a file has one;
-/// for scores of masks or keypoints by size as they are published, write these alone, by
-/// [`write_results_json_of`].
+/// pycocotools (and so `evaluate_files`) uses the box for an object's size if a file has one; for
+/// mask or keypoint scores by size as published, write only these, with [`write_results_json_of`].
 ///
 /// # Errors
 /// As [`write_results_json_of`].
@@ -24,8 +23,8 @@ pub fn write_results_json(path: &Path, detections: &[Detection]) -> Result<(), S
 /// Masks are written as compressed RLE.
 ///
 /// # Errors
-/// [`ScoreError::Write`]; [`ScoreError::Detections`] for a score, box or keypoint that is not
-/// finite, runs that make no mask, or a mask or keypoints that are missing.
+/// [`ScoreError::Write`]; [`ScoreError::Detections`] for a non-finite score, box or keypoint, runs
+/// that are not a mask, or missing masks or keypoints.
 pub fn write_results_json_of(
     path: &Path,
     detections: &[Detection],
@@ -34,7 +33,7 @@ pub fn write_results_json_of(
     write_all(path, detections, Some(kind), |_| None)
 }
 
-/// Like [`write_results_json`], with the image's file of each detection as its `file_name`.
+/// Like [`write_results_json`], with the image file of each detection as its `file_name`.
 ///
 /// # Panics
 /// If `files` is not as long as `detections`.
@@ -53,8 +52,7 @@ pub fn write_results_json_with_files(
 /// A detection as an entry of a results file, with the image's file as its `file_name`.
 ///
 /// # Errors
-/// Why it cannot be written, as [`write_results_json`] refuses it; completes a sentence that names
-/// the detection.
+/// Why [`write_results_json`] would reject it, to be printed after the detection.
 pub fn result_json(detection: &Detection, file_name: Option<&str>) -> Result<String, String> {
     let line = Line::new(detection, None, file_name)?;
     serde_json::to_string(&line).map_err(|fault| fault.to_string())
@@ -100,12 +98,12 @@ struct Line<'a> {
     score: f64,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "compressed")]
     segmentation: Option<&'a Rle>,
-    /// Predictions of models of one's own.
+    /// Predictions of custom models.
     #[serde(flatten)]
     further: Option<&'a BTreeMap<String, Vec<f64>>>,
 }
 
-/// A mask as COCO writes it: its size and the string of its counts.
+/// A mask in COCO's format: its size and the compressed string of its counts.
 fn compressed<S: Serializer>(mask: &Option<&Rle>, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Mask {
@@ -117,8 +115,8 @@ fn compressed<S: Serializer>(mask: &Option<&Rle>, serializer: S) -> Result<S::Ok
 }
 
 impl<'a> Line<'a> {
-    /// The entry with the shapes of one kind, or of all, or why it cannot be written; completes a
-    /// sentence that names the detection.
+    /// The entry with the shapes of one kind, or of all, or why it cannot be written, to be printed
+    /// after the detection.
     fn new(
         detection: &'a Detection,
         kind: Option<IouType>,

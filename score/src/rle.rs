@@ -1,7 +1,7 @@
-//! Masks as run lengths: the form in which COCO stores, exchanges and compares them.
+//! Run-length encoded masks: the form in which COCO stores, exchanges and compares them.
 //!
-//! `hotcoco` does the arithmetic; this file owns the type that the rest of the project uses, and
-//! converts to the project's row-major bitmaps (COCO's are column-major).
+//! `hotcoco` does the computation; this file defines the project's type, and converts to its
+//! row-major bitmaps (COCO's are column-major).
 
 use hotcoco::mask;
 use serde::{Deserialize, Serialize};
@@ -11,8 +11,8 @@ use super::error::ScoreError;
 /// A binary mask as runs in column-major order: background, foreground, background, ...
 ///
 /// # Units
-/// `height`, `width` and every count are pixels. The counts sum to `height * width` at most; what
-/// they leave out is background, as pycocotools reads it.
+/// `height`, `width` and every count are pixels. The counts sum to `height * width` at most; the
+/// rest is background, as in pycocotools.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rle {
     /// Rows of the mask.
@@ -24,7 +24,7 @@ pub struct Rle {
 }
 
 impl Rle {
-    /// Fills polygons by COCO's rule (each one rasterised, then their union).
+    /// Fills polygons like COCO (each one rasterised, then their union).
     ///
     /// # Shapes
     /// Each polygon is flat: `x0, y0, x1, y1, ...` in pixels of the `height` x `width` image.
@@ -48,7 +48,7 @@ impl Rle {
     /// Reads COCO's compressed string of counts.
     ///
     /// # Errors
-    /// [`ScoreError::Mask`] for a character outside the code, or runs longer than the mask.
+    /// [`ScoreError::Mask`] for an invalid character, or runs longer than the mask.
     pub fn from_leb(height: u32, width: u32, counts: &str) -> Result<Self, ScoreError> {
         let fail = |e: hotcoco::Error| ScoreError::Mask { height, width, reason: e.to_string() };
         Ok(mask::rle_from_string(counts, height, width).map_err(fail)?.into())
@@ -66,7 +66,7 @@ impl Rle {
         self.counts.iter().skip(1).step_by(2).map(|&run| u64::from(run)).sum()
     }
 
-    /// The tight box `x, y, width, height` around the foreground, in pixels; zeros when empty.
+    /// The tight box `x, y, width, height` around the foreground, in pixels; zeros if empty.
     #[must_use]
     pub fn to_bbox(&self) -> [f64; 4] {
         mask::to_bbox(&self.to_hotcoco())
@@ -75,7 +75,7 @@ impl Rle {
     /// The bitmap, row-major, 0 and 1.
     ///
     /// # Shapes
-    /// `height * width` bytes. Runs beyond the mask are cut off.
+    /// `height * width` bytes. Runs beyond the mask are truncated.
     #[must_use]
     pub fn decode(&self) -> Vec<u8> {
         let (height, width) = (self.height as usize, self.width as usize);
@@ -120,26 +120,26 @@ impl From<hotcoco::Rle> for Rle {
     }
 }
 
-/// Runs of a bitmap; any byte but 0 is foreground.
+/// Runs of a bitmap; any non-zero byte is foreground.
 ///
 /// # Shapes
 /// `row_major` has `height * width` bytes.
 ///
 /// # Panics
-/// If it has not: the caller built the bitmap.
+/// If it does not: the caller built the bitmap.
 #[must_use]
 pub fn encode_mask(height: u32, width: u32, row_major: &[u8]) -> Rle {
     let (rows, columns) = (height as usize, width as usize);
     assert_eq!(row_major.len(), rows * columns, "encode_mask: bitmap is not height * width bytes");
-    // COCO's order is column by column, across the rows of our bitmap. Only the bounding window of
-    // the foreground is traversed this way: a pasted mask is usually a small part of its image.
+    // COCO's order is column-major, across the rows of our bitmap. Only the bounding window of the
+    // foreground is traversed this way: a pasted mask is usually a small part of its image.
     let Some(window) = Window::around(columns, row_major) else {
         return Rle { height, width, counts: vec![height * width] };
     };
     let mut counts = Vec::with_capacity(2 * window.columns.len() + 1);
     let (mut at, mut start, mut foreground) = (0, 0, false);
     for x in window.columns.clone() {
-        // Above the window lies background.
+        // Background above the window.
         if foreground && window.rows.start > 0 {
             let top = x * rows;
             counts.push((top - start) as u32);
@@ -189,11 +189,11 @@ impl Window {
 }
 
 /// Overlap of every detection with every ground truth mask, `[detections][ground truths]`:
-/// intersection over union, over the detection's own area where the ground truth is a crowd, and
-/// -1 where the sizes differ.
+/// intersection over union, or over the detection's own area if the ground truth is a crowd, and -1
+/// if the sizes differ.
 ///
 /// # Panics
-/// When `crowd` is not one flag a ground truth.
+/// If `crowd` does not have one flag per ground truth.
 #[must_use]
 pub fn mask_iou(detections: &[Rle], ground_truths: &[Rle], crowd: &[bool]) -> Vec<Vec<f64>> {
     assert_eq!(ground_truths.len(), crowd.len(), "mask_iou: one crowd flag a ground truth");
@@ -201,10 +201,10 @@ pub fn mask_iou(detections: &[Rle], ground_truths: &[Rle], crowd: &[bool]) -> Ve
     mask::iou(&owned(detections), &owned(ground_truths), crowd)
 }
 
-/// As [`mask_iou`], for boxes `x, y, width, height`.
+/// Like [`mask_iou`], for boxes `x, y, width, height`.
 ///
 /// # Panics
-/// When `crowd` is not one flag a ground truth.
+/// If `crowd` does not have one flag per ground truth.
 #[must_use]
 pub fn bbox_iou(
     detections: &[[f64; 4]],
@@ -215,7 +215,7 @@ pub fn bbox_iou(
     mask::bbox_iou(detections, ground_truths, crowd)
 }
 
-/// Why a flat polygon cannot be filled; completes a sentence that names the polygon.
+/// Why a flat polygon cannot be filled, to be printed after the polygon.
 pub(super) fn check_polygon(polygon: &[f64]) -> Result<(), String> {
     if !polygon.len().is_multiple_of(2) {
         return Err(format!("has {} coordinates, an odd number", polygon.len()));

@@ -2,7 +2,7 @@
 
 use super::{Detection, GroundTruth, GtAnnotation, GtCategory, GtImage, ScoreError};
 
-/// An object without a mask, of its box's area.
+/// An object without a mask, with its box's area.
 pub(super) fn object(
     id: u64,
     image_id: u64,

@@ -1,19 +1,20 @@
-//! The numbers of a COCO evaluation (twelve, ten for keypoints), and their printout.
+//! The metrics of a COCO evaluation (twelve, ten for keypoints), and their printout.
 
 use std::fmt;
 
 use super::IouType;
 
-/// COCO's names of the twelve numbers of boxes and masks, in the order of [`Summary::stats`].
+/// COCO's names of the twelve box and mask metrics, in the order of [`Summary::stats`].
 pub const STAT_NAMES: [&str; 12] =
     ["AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "ARs", "ARm", "ARl"];
 
-/// COCO's names of the ten numbers of keypoints, in the order of [`Summary::stats`]: by OKS, with
-/// [`Summary::max_dets`] detections an image.
+/// COCO's names of the ten keypoint metrics, in the order of [`Summary::stats`]: by OKS, with
+/// [`Summary::max_dets`] detections per image.
 pub const KEYPOINT_STAT_NAMES: [&str; 10] =
     ["AP", "AP50", "AP75", "APm", "APl", "AR", "AR50", "AR75", "ARm", "ARl"];
 
-/// IoU and area of a number by its name, of [`STAT_NAMES`] or their like for keypoints and LVIS.
+/// IoU and area of a metric by its name, from [`STAT_NAMES`] or the equivalents for keypoints and
+/// LVIS.
 fn slice(name: &str) -> (&'static str, &'static str) {
     match &name[2..] {
         "50" => ("0.50", "all"),
@@ -25,8 +26,8 @@ fn slice(name: &str) -> (&'static str, &'static str) {
     }
 }
 
-/// The line of a number, as pycocotools and lvis-api print it; LVIS names areas by one letter, and
-/// the categories.
+/// The line of a metric, as printed by pycocotools and lvis-api; LVIS abbreviates areas to one
+/// letter, and adds the categories.
 pub(super) fn line(name: &str, max_dets: usize, frequency: Option<&str>, value: f64) -> String {
     let (title, short) = match name.starts_with("AP") {
         true => ("Average Precision", "(AP)"),
@@ -49,11 +50,11 @@ pub(super) fn line(name: &str, max_dets: usize, frequency: Option<&str>, value: 
 pub struct Summary {
     /// The compared shapes.
     pub iou_type: IouType,
-    /// Keypoints: detections of an image and category that counted.
+    /// Keypoints: limit of detections per image and category.
     pub max_dets: usize,
-    /// The numbers, 0 to 1, in the order of [`IouType::stat_names`]; -1 where undefined.
+    /// The metrics, 0 to 1, in the order of [`IouType::stat_names`]; -1 if undefined.
     pub stats: Vec<f64>,
-    /// Why numbers are -1: one reason per such number.
+    /// Why metrics are -1: one reason per such metric.
     pub undefined: Vec<Undefined>,
     /// AP of each category by name, in the order of the ids; -1 for one without objects.
     pub per_category: Vec<(String, f64)>,
@@ -61,30 +62,30 @@ pub struct Summary {
     pub notes: Vec<String>,
 }
 
-/// A number that the annotations leave undefined.
+/// A metric that is undefined for the annotations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Undefined {
-    /// Its name, of [`IouType::stat_names`].
+    /// Its name, from [`IouType::stat_names`].
     pub name: &'static str,
     /// Why, as a clause.
     pub why: String,
 }
 
 impl Summary {
-    /// AP at IoU 0.50:0.95 over all sizes: the headline. -1 where undefined.
+    /// AP at IoU 0.50:0.95 over all sizes: the main metric. -1 if undefined.
     #[must_use]
     pub fn ap(&self) -> f64 {
         self.stats[0]
     }
 
-    /// The numbers with their names.
+    /// The metrics with their names.
     #[must_use]
     pub fn named(&self) -> Vec<(&'static str, f64)> {
         self.iou_type.stat_names().iter().copied().zip(self.stats.iter().copied()).collect()
     }
 
-    /// Gives each -1 among `stats` its reason. `num_images` and `num_objects` (that count: neither
-    /// crowd nor, for keypoints, without a labelled one) describe the annotations.
+    /// Adds a reason for each -1 among `stats`. `num_images` and `num_objects` (those that count:
+    /// not crowds and, for keypoints, with a labelled one) describe the annotations.
     pub(super) fn reasons(
         iou_type: IouType,
         stats: &[f64],
@@ -109,8 +110,8 @@ impl Summary {
 }
 
 impl fmt::Display for Summary {
-    /// `bbox`, `segm` or `keypoints`; the familiar lines of its numbers, as pycocotools prints
-    /// them; beneath them what is undefined and why, and the notes.
+    /// `bbox`, `segm` or `keypoints`; the metrics' usual lines, as printed by pycocotools; below
+    /// them the undefined ones and why, and the notes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.iou_type)?;
         for (name, value) in self.named() {

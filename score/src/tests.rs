@@ -1,4 +1,4 @@
-//! Tests of scoring: mistakes are named, and numbers drawn by hand come out.
+//! Tests of scoring: mistakes are reported, and metrics match hand-computed values.
 
 use std::path::PathBuf;
 
@@ -122,10 +122,10 @@ fn no_detections_score_zero_and_only_crowds_nothing() {
     assert_eq!(summary.stats, [-1.0; 12]);
     assert_eq!(summary.undefined.len(), 12);
     assert!(summary.to_string().ends_with("the annotations have no object but crowds."));
-    // The area is the box's where there is nothing else.
+    // Without a mask, the area is the box's.
     let found = gt(vec![crowd(false)]).expect("sound");
     let summary = evaluate(&found, &[detection(5, [0.0, 0.0, 4.0, 4.0], 1.0)], IouType::Bbox);
-    // Not quite 1: pycocotools adds one rounding step to every denominator, and so does this.
+    // Not exactly 1: pycocotools adds one rounding step to every denominator, and so does this.
     assert!((summary.expect("sound").stats[3] - 1.0).abs() < 1e-12);
     let masks = evaluate(&found, &[], IouType::Segm).expect_err("no masks").to_string();
     assert_eq!(masks, "annotations in memory: annotation id 1 has no segmentation");
@@ -157,7 +157,7 @@ fn parts_and_file_make_the_same_ground_truth() {
     detections[2].segmentation = Some(encode_mask(20, 30, &[1; 600]));
     let from_parts = evaluate(&parts, &detections, IouType::Segm).expect("sound");
     assert_eq!(from_parts, evaluate(&ground_truth(), &detections, IouType::Segm).expect("sound"));
-    // A false alarm first: precision is 1/2, then 2/3 at full recall.
+    // A false positive first: precision is 1/2, then 2/3 at full recall.
     assert!((from_parts.ap() - 2.0 / 3.0).abs() < 1e-12, "{}", from_parts.ap());
 }
 
@@ -175,7 +175,7 @@ fn results_files_read_back() {
          \"score\":0.1,\"segmentation\":{\"size\":[20,30],\"counts\":\"0hb0\"}},\n\
          {\"image_id\":9,\"category_id\":3,\"bbox\":[0.0,0.0,0.0,0.0],\"score\":0.5}]\n"
     );
-    // No other file is left next to it, and a bad detection leaves the old file as it was.
+    // No other file is left next to it, and an invalid detection leaves the old file unchanged.
     assert_eq!(std::fs::read_dir(folder.0.path()).expect("the folder").count(), 1);
     let nan = write_results_json(&path, &[detection(5, [0.0; 4], f64::NAN)]).expect_err("NaN");
     assert!(nan.to_string().ends_with("out.json: detection 0 has the score NaN"), "{nan}");
@@ -193,7 +193,7 @@ fn sizes_of_a_file_with_both_are_the_boxes() {
     let folder = Folder::new();
     let gt_file = folder.file("gt.json", GT);
     let gt = GroundTruth::from_file(&gt_file).expect("sound");
-    // A false alarm whose mask is small and whose box is medium, next to the two small objects.
+    // A false positive with a small mask and a medium box, next to the two small objects.
     let mut detections = vec![detection(5, [0.0, 0.0, 30.0, 40.0], 0.9)];
     detections.extend([
         detection(5, [2.0, 2.0, 10.0, 10.0], 0.5),
@@ -226,7 +226,7 @@ fn unknown_categories_of_a_file_are_refused() {
     let words = "1 of 3 detections have a category_id that the annotations do not have: 77; give \
                  the annotations' ids (3 to 8), not indices of classes";
     assert!(fault.contains("dt.json") && fault.contains(words), "{fault}");
-    // A model of more classes than the data has is scored.
+    // A model with more classes than the data can be scored.
     let gt = GroundTruth::from_file(&folder.file("gt.json", GT)).expect("sound");
     let mut stray = detection(5, [0.0, 0.0, 1.0, 1.0], 1.0);
     stray.category_id = 77;
@@ -284,7 +284,7 @@ fn detections_are_paired_with_images_by_file_name() {
     for (ids, files, want) in [
         ([5, 6, 7, 8], right, Ok(0)),
         ([5, 6, 7, 8], [""; 4], Ok(0)),
-        // One name in two folders, and another ending, are those of the id.
+        // A name in two folders, and another extension, are resolved by the id.
         ([5, 6, 7, 8], ["1.jpg", "", "x/2.jpg", "3.png"], Ok(0)),
         ([8, 7, 6, 5], right, Ok(1)),
         ([0, 1, 2, 3], right, Ok(1)),
@@ -434,8 +434,8 @@ fn bad_annotations_are_named() {
     }
 }
 
-/// A value in place of a good one: the reader of `prep` and this one accept the same values, and
-/// say the same of others.
+/// A value in place of a valid one: the reader of `prep` and this one accept the same values, and
+/// report the same errors for others.
 #[test]
 fn values_of_coco_files_are_judged_alike_by_both_readers() {
     const FILE: &str = r#"{"images": [{"id": 5, "file_name": "a", "height": 20, "width": 30}],
@@ -475,7 +475,7 @@ fn values_of_coco_files_are_judged_alike_by_both_readers() {
     }
 }
 
-/// As `prep` stores it: CVAT writes the box before it is turned.
+/// As `prep` stores it: CVAT writes the box before its rotation.
 #[test]
 fn turned_box_without_outline_is_the_box_around_it() {
     let folder = Folder::new();
@@ -496,7 +496,7 @@ fn turned_box_without_outline_is_the_box_around_it() {
     }
 }
 
-/// Dogs were looked for on image 1, and are on image 2, where some cats are not annotated.
+/// Dogs were checked on image 1, and are on image 2, where cats are not annotated exhaustively.
 const LVIS: &str = r#"{"images": [
   {"id": 1, "height": 20, "width": 30, "neg_category_ids": [8], "not_exhaustive_category_ids": []},
   {"id": 2, "height": 20, "width": 30, "neg_category_ids": [], "not_exhaustive_category_ids": [3]},
@@ -518,10 +518,10 @@ fn categories_count_in_lvis_where_they_were_looked_for() {
         samples::detection(1, 3, [2.0, 2.0, 10.0, 10.0], 0.5),
         samples::detection(2, 3, [0.0, 0.0, 4.0, 4.0], 0.4),
         samples::detection(2, 8, [9.0, 9.0, 8.0, 8.0], 0.3),
-        // Nothing is known of dogs here, nor of all cats of image 2.
+        // Dogs were not checked here, nor all cats on image 2.
         samples::detection(4, 8, [1.0, 1.0, 9.0, 9.0], 0.9),
         samples::detection(2, 3, [20.0, 2.0, 9.0, 9.0], 0.9),
-        // A dog where there is none.
+        // A dog that is known to be absent.
         samples::detection(1, 8, [1.0, 1.0, 9.0, 9.0], 0.8),
     ];
     let dt_file = folder.0.path().join("dt.json");
@@ -540,7 +540,7 @@ fn categories_count_in_lvis_where_they_were_looked_for() {
         " APm, APl, APc, ARm, ARl undefined (-1): the annotations have no such object.",
     ];
     assert!(lines.iter().all(|want| text.lines().any(|line| line == *want)), "{text}");
-    // The best detection of each image alone: those of cats are among the others.
+    // Only the best detection of each image: the cats' are among the others.
     let (best, _) = evaluate_lvis(&gt, results().limited_to(1)).expect("sound files");
     assert_eq!((best.max_dets, best.stats[8], best.stats[9]), (1, 0.0, 0.0));
 }
