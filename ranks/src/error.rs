@@ -1,23 +1,23 @@
-//! Errors between ranks; each message is one sentence for the user.
+//! Errors between ranks; each message is one line for the user.
 
 use thiserror::Error;
 
 use crate::lost::Lost;
 
-/// Why a rank cannot start or go on.
+/// Why a rank cannot start or continue.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RanksError {
     /// The launcher's variables are incomplete or contradict each other, or rank 0 has no usable
     /// address.
     #[error("{0}")]
     Launcher(String),
-    /// The ranks share no token, not all of them came, or this one was refused.
+    /// The ranks have different tokens, not all of them joined, or this one was rejected.
     #[error("{0}")]
     Join(String),
-    /// A rank runs with other facts than rank 0: another config, seed or data set.
+    /// A rank runs with a different config, seed or data set than rank 0.
     #[error("{0}")]
     Differs(String),
-    /// The ranks are at different places of the program.
+    /// The ranks are at different points of the program.
     #[error("{0}")]
     Diverged(String),
     /// Another rank is gone.

@@ -1,5 +1,5 @@
-//! The messages between ranks, as bytes: their length as a little-endian `u32`, then the frame as
-//! postcard writes it. A [`Frame::Message`] is followed by its bytes.
+//! The messages between ranks, as bytes: their length as a little-endian `u32`, then the frame in
+//! postcard's format. A [`Frame::Message`] is followed by its bytes.
 
 use std::io::{self, ErrorKind, Read};
 
@@ -8,39 +8,40 @@ use serde::{Deserialize, Serialize};
 use crate::lost::Lost;
 use crate::member::Member;
 
-/// Bytes of a proof of the token.
+/// Bytes of a proof of knowing the token.
 pub(crate) const PROOF_BYTES: usize = 32;
 
-/// The longest frame: a list of all ranks.
+/// Maximum frame length: a list of all ranks.
 pub(crate) const MAX_FRAME_BYTES: usize = 1 << 20;
 
-/// The longest frame of a rank that has not proved that it knows the token.
+/// Maximum frame length of a rank that has not proved that it knows the token.
 pub(crate) const MAX_JOIN_BYTES: usize = 1024;
 
 /// One frame.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Frame {
-    /// A rank that was started as one of `ranks` asks to take its place, and proves that it knows
-    /// the token.
+    /// A rank that was started as one of `ranks` requests to join, and proves that it knows the
+    /// token.
     Join { member: Member, ranks: usize, proof: [u8; PROOF_BYTES] },
-    /// It has its place; rank 0 proves that it knows the token, too.
+    /// The request is accepted; rank 0 proves that it knows the token, too.
     Welcome { proof: [u8; PROOF_BYTES] },
-    /// It has none. It may ask `again` if it may have found rank 0 of another run.
+    /// The request is rejected. The rank may try `again` if it may have reached rank 0 of another
+    /// run.
     Refused { again: bool, reason: String },
-    /// All ranks came: these.
+    /// All ranks have joined; their list.
     Start(Vec<Member>),
-    /// A sign of life: the rank's step, and its activity in it.
+    /// A heartbeat: the rank's step, and its current activity.
     Alive { step: u64, doing: String },
-    /// A message of so many bytes, and the operation that it belongs to.
+    /// A message of `bytes` bytes, and the operation that it belongs to.
     Message { what: String, bytes: u64 },
-    /// The rank ends: in order, or with an exit code and an error.
+    /// The rank leaves: regularly, or with an exit code and an error.
     Leave(Option<(u8, String)>),
-    /// A rank is gone.
+    /// A rank was lost.
     Lost(Lost),
 }
 
 impl Frame {
-    /// The frame with its length before it.
+    /// The frame, preceded by its length.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let Ok(mut out) = postcard::to_extend(self, vec![0; 4]) else {
             unreachable!("a frame has nothing that postcard cannot write")
@@ -94,7 +95,7 @@ mod tests {
                 for bit in 0..8 {
                     let mut changed = bytes.clone();
                     changed[at] ^= 1 << bit;
-                    // It is another frame, or none; nothing panics.
+                    // It is another frame, or invalid; nothing panics.
                     assert!(read(&changed).ok().as_ref() != Some(&frame));
                 }
             }

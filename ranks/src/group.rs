@@ -12,7 +12,7 @@ use crate::lost::Lost;
 use crate::member::Member;
 use crate::options::JoinOptions;
 
-/// The most characters of a value that [`Group::agree`] shows.
+/// Maximum number of characters of a value in [`Group::agree`]'s errors.
 const MAX_SHOWN: usize = 60;
 
 /// Names and values that ranks compare.
@@ -22,10 +22,11 @@ type Facts = Vec<(String, String)>;
 ///
 /// All ranks call [`broadcast`](Self::broadcast), [`gather`](Self::gather),
 /// [`barrier`](Self::barrier), [`agree`](Self::agree) and [`sum`](Self::sum) in the same order,
-/// from one thread at a time. Such a call has no time limit of its own: it waits as long as all
-/// ranks give signs of life, and ends with [`RanksError::Lost`] when one does not.
+/// from one thread at a time. Such a call has no timeout: it waits as long as all ranks send
+/// heartbeats, and ends with [`RanksError::Lost`] when one stops.
 ///
-/// If the last handle is dropped without [`leave`](Self::leave), the others see this rank as lost.
+/// If the last handle is dropped without [`leave`](Self::leave), the others treat this rank as
+/// lost.
 #[derive(Clone)]
 pub struct Group(Arc<Inner>);
 
@@ -34,7 +35,7 @@ struct Inner {
     members: Vec<Member>,
     /// None if the group has one rank.
     links: Option<Arc<Links>>,
-    /// Held during one operation of all ranks.
+    /// Held during a collective operation.
     operation: Mutex<()>,
     /// Why a sum failed.
     fault: OnceLock<String>,
@@ -65,11 +66,11 @@ impl Group {
         Self::new(0, vec![Member::this(0, 0)], None)
     }
 
-    /// Meets the other ranks of the run; returns when all are there.
+    /// Joins the other ranks of the run; returns when all have joined.
     ///
     /// # Errors
-    /// In one sentence: no usable address or token, the port is taken, this rank was refused, or
-    /// the ranks that did not come in time.
+    /// One-line messages: no usable address or token, the port is in use, this rank was rejected,
+    /// or the ranks that did not join in time.
     pub fn join(launch: &Launch, options: JoinOptions) -> Result<Self, RanksError> {
         if launch.ranks == 1 {
             return Ok(Self::alone());
@@ -85,7 +86,7 @@ impl Group {
         self.0.rank
     }
 
-    /// How many ranks there are.
+    /// The number of ranks.
     pub fn ranks(&self) -> usize {
         self.0.members.len()
     }
@@ -106,7 +107,7 @@ impl Group {
         (0..self.rank()).all(|rank| host(rank) != host(self.rank()))
     }
 
-    /// How many hosts the ranks are on.
+    /// The number of hosts.
     pub fn hosts(&self) -> usize {
         let mut hosts: Vec<&str> = self.members().iter().map(|m| m.host_id.as_str()).collect();
         hosts.sort_unstable();
@@ -114,27 +115,28 @@ impl Group {
         hosts.len()
     }
 
-    /// Notes what this rank does, as words that follow "was": "reducing the gradients". The others
-    /// hear it with its signs of life.
+    /// Records this rank's activity, as words that follow "was": "reducing the gradients". It is
+    /// sent to the others with the heartbeats.
     pub fn set_doing(&self, step: u64, what: &str) {
         if let Some(links) = &self.0.links {
             links.set_doing(step, what);
         }
     }
 
-    /// Rank 0's bytes, on every rank; `from_first` is ignored on the others.
+    /// Broadcasts rank 0's bytes to every rank; `from_first` is ignored on the others.
     ///
     /// # Errors
-    /// If a rank is lost, or another is at another operation.
+    /// If a rank is lost, or another is in a different operation.
     pub fn broadcast(&self, what: &str, from_first: &[u8]) -> Result<Vec<u8>, RanksError> {
         let _operation = self.operation();
         self.broadcast_within(what, from_first)
     }
 
-    /// The bytes of all ranks, by rank, on rank 0; nothing elsewhere, without waiting.
+    /// Gathers the bytes of all ranks, by rank, on rank 0; the others return nothing, without
+    /// waiting.
     ///
     /// # Errors
-    /// If a rank is lost, or another is at another operation.
+    /// If a rank is lost, or another is in a different operation.
     pub fn gather(&self, what: &str, mine: &[u8]) -> Result<Vec<Vec<u8>>, RanksError> {
         let _operation = self.operation();
         self.gather_within(what, mine)
@@ -143,21 +145,21 @@ impl Group {
     /// Returns when all ranks have called it.
     ///
     /// # Errors
-    /// If a rank is lost, or another is at another operation.
+    /// If a rank is lost, or another is in a different operation.
     pub fn barrier(&self, what: &str) -> Result<(), RanksError> {
         let _operation = self.operation();
         self.gather_within(what, &[])?;
         self.broadcast_within(what, &[]).map(|_| ())
     }
 
-    /// Compares facts, as name and value, with those of rank 0.
+    /// Compares name-value pairs with rank 0's.
     ///
     /// # Errors
-    /// On every rank, if one differs: rank, host, name and both values. If a rank is lost.
+    /// On every rank, if one differs: rank, host, name and both values. Also if a rank is lost.
     pub fn agree(&self, facts: &[(&str, String)]) -> Result<(), RanksError> {
         let what = "the comparison of what the ranks run";
         let _operation = self.operation();
-        // Vectors of strings always have such a form.
+        // Vectors of strings can always be serialized.
         let gathered = self.gather_within(what, &postcard::to_stdvec(facts).unwrap_or_default())?;
         let all: Vec<Facts> =
             gathered.iter().map(|facts| postcard::from_bytes(facts).unwrap_or_default()).collect();
@@ -168,7 +170,7 @@ impl Group {
         Err(RanksError::Differs(String::from_utf8_lossy(&verdict).into_owned()))
     }
 
-    /// The first difference from rank 0's facts, as a sentence; empty if there is none.
+    /// The first difference from rank 0's values, as a message; empty if there is none.
     fn verdict(&self, all: &[Facts]) -> String {
         let Some((own, others)) = all.split_first() else { return String::new() };
         let find = |facts: &Facts, name: &str| {
@@ -206,16 +208,17 @@ impl Group {
         self.0.links.as_ref()?.lost().cloned()
     }
 
-    /// Has `f` called once when a rank is lost, from a thread of the group; at once if one is lost
-    /// already. A later call replaces `f`.
+    /// Sets `f` to be called once when a rank is lost, on a thread of the group; immediately if one
+    /// is already lost. A later call replaces `f`.
     pub fn on_loss(&self, f: Box<dyn FnOnce(&Lost) + Send>) {
         if let Some(links) = &self.0.links {
             links.on_loss(f);
         }
     }
 
-    /// Ends this rank's part: in order, or with its exit code and an error, which the others quote.
-    /// Waits at most a second until they have read it. Nothing may follow but drop.
+    /// Ends this rank's participation: regularly, or with its exit code and an error, which the
+    /// others include in their message. Waits at most a second until they have read it. Only drop
+    /// may follow.
     pub fn leave(&self, fault: Option<(u8, &str)>) {
         if let Some(links) = &self.0.links {
             links.leave(fault);
@@ -247,7 +250,7 @@ impl Group {
     }
 }
 
-/// A value for a sentence.
+/// A value for a message.
 fn shown(value: Option<String>) -> String {
     let Some(value) = value else { return "none".into() };
     match value.char_indices().nth(MAX_SHOWN) {

@@ -1,5 +1,4 @@
-//! How two ranks make sure of each other: both prove that they know the token, and neither sends
-//! it.
+//! Mutual authentication of two ranks: both prove that they know the token, and neither sends it.
 //!
 //! ```text
 //! both:   greeting, nonce
@@ -17,17 +16,17 @@ use sha2::Sha256;
 use crate::frame::{Frame, MAX_JOIN_BYTES, PROOF_BYTES};
 use crate::member::Member;
 
-/// The protocol and its version: other bytes are no rank, or one of another version.
+/// The protocol and its version: other bytes are not from a rank, or from another version.
 const GREETING: [u8; 10] = *b"onegraph\x03\x00";
 
 /// Bytes of the random number in a greeting.
 const NONCE_BYTES: usize = 16;
 
-/// A random number of each side, rank 0's last, so that nothing overheard serves twice.
+/// A random number from each side, rank 0's last, to prevent replay attacks.
 type Nonces = [[u8; NONCE_BYTES]; 2];
 
-/// A stream whose reads and writes all end by one deadline: a peer that sends a byte now and then
-/// gains nothing.
+/// A stream whose reads and writes all share one deadline: a slow peer cannot extend it byte by
+/// byte.
 pub(crate) struct Timed<'a> {
     pub(crate) stream: &'a TcpStream,
     pub(crate) deadline: Instant,
@@ -52,7 +51,7 @@ impl Timed<'_> {
         let mut own = [0; NONCE_BYTES];
         getrandom::fill(&mut own).map_err(|error| error.to_string())?;
         self.write_all(&[&GREETING[..], &own].concat()).map_err(in_words)?;
-        // Its first bytes suffice to recognise a peer that speaks another protocol.
+        // Its first bytes are sufficient to recognise a peer with another protocol.
         let mut greeting = [0; GREETING.len()];
         self.read_exact(&mut greeting).map_err(in_words)?;
         let (name, version) = greeting.split_at(GREETING.len() - 2);
@@ -91,7 +90,7 @@ impl Write for Timed<'_> {
     }
 }
 
-/// A rank that has proved that it knows the token, and waits for its place.
+/// A rank that has proved that it knows the token, and waits to be accepted.
 pub(crate) struct Asking {
     pub(crate) stream: TcpStream,
     pub(crate) member: Member,
@@ -105,8 +104,8 @@ impl Asking {
     /// Rank 0's side of a new connection.
     ///
     /// # Errors
-    /// The reason, in words, why the peer is not a rank of this run. It is also sent to a peer that
-    /// can read it.
+    /// The reason why the peer is not a rank of this run. It is also sent to a peer that can read
+    /// it.
     pub(crate) fn accept(stream: TcpStream, token: &str, limit: Duration) -> Result<Self, String> {
         let mut timed = Timed { stream: &stream, deadline: Instant::now() + limit };
         let [own, theirs] = timed.greet()?;
@@ -115,7 +114,7 @@ impl Asking {
             Frame::Join { member, ranks, proof } => {
                 if mac(token, &asked(&member, ranks), &nonces).verify_slice(&proof).is_err() {
                     let reason = "the token is another one".to_owned();
-                    // The stranger may be gone; the line in the log is what matters.
+                    // The unknown peer may be gone; only the log line matters.
                     let _ = timed.send(&Frame::Refused { again: true, reason: reason.clone() });
                     return Err(reason);
                 }
@@ -126,7 +125,7 @@ impl Asking {
         }
     }
 
-    /// Gives the rank its place; false if it is gone.
+    /// Accepts the rank; false if it is gone.
     pub(crate) fn welcome(&self) -> bool {
         self.answer(&Frame::Welcome { proof: self.proof })
     }
@@ -141,10 +140,10 @@ impl Asking {
     }
 }
 
-/// Asks rank 0 for a place among `ranks`: `Ok(Err)` is a refusal for good.
+/// Requests rank 0 to join `ranks` ranks: `Ok(Err)` is a permanent rejection.
 ///
 /// # Errors
-/// The reason, in words, why the peer is not rank 0 of this run.
+/// The reason why the peer is not rank 0 of this run.
 pub(crate) fn ask(
     stream: &TcpStream,
     token: &str,
@@ -167,7 +166,7 @@ pub(crate) fn ask(
     }
 }
 
-/// The bytes that a rank's proof covers besides the nonces.
+/// The bytes covered by a rank's proof in addition to the nonces.
 fn asked(member: &Member, ranks: usize) -> Vec<u8> {
     let frame = Frame::Join { member: member.clone(), ranks, proof: [0; PROOF_BYTES] };
     [b"rank", frame.to_bytes().as_slice()].concat()

@@ -1,4 +1,4 @@
-//! How the ranks of a run come together: rank 0 waits for all, and turns strangers away.
+//! How the ranks of a run join: rank 0 waits for all, and rejects unknown peers.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -14,16 +14,16 @@ use crate::meeting::{Listener, Meeting};
 use crate::member::Member;
 use crate::options::{JoinOptions, Say};
 
-/// How long a connection has for its handshake.
+/// Time limit of a handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// How often rank 0 looks whether those that came are still there.
+/// Interval at which rank 0 checks that the joined ranks are still connected.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Concurrent handshakes; further connections are refused, and may come again.
+/// Maximum concurrent handshakes; further connections are rejected, and may retry.
 const MAX_HANDSHAKES: usize = 512;
 
-/// Lines about strangers in the log.
+/// Maximum number of log lines about unknown peers.
 const MAX_LINES: usize = 50;
 
 /// All ranks, and this one's connections: on rank 0 to each other rank, else only to rank 0.
@@ -36,7 +36,7 @@ pub(crate) struct Joined {
 /// Joins the other ranks of the run.
 ///
 /// # Errors
-/// If there is no usable address or token, or not all ranks came.
+/// If there is no usable address or token, or not all ranks joined.
 pub(crate) fn join(launch: &Launch, options: &JoinOptions) -> Result<Joined, RanksError> {
     let joined = || {
         let meeting = Meeting::find(launch, options)?;
@@ -56,7 +56,7 @@ pub(crate) fn join(launch: &Launch, options: &JoinOptions) -> Result<Joined, Ran
     })
 }
 
-/// How one handshake ended, and who it was with.
+/// The result of one handshake, and the peer.
 type Greeted = (String, Result<Asking, String>);
 
 /// Rank 0 while it waits for the others.
@@ -97,7 +97,8 @@ impl Door {
     fn wait(mut self, deadline: Instant) -> Result<Joined, RanksError> {
         let mut looked = Instant::now();
         while self.members.contains(&None) {
-            // Fails if there is none, or it is gone again; also with too many open files.
+            // Fails if there is no connection, or it is already closed; also with too many open
+            // files.
             while let Ok((stream, from)) = self.listener.accept() {
                 self.greet(stream, from);
             }
@@ -120,7 +121,7 @@ impl Door {
         Ok(Joined { members, streams: self.streams })
     }
 
-    /// Begins the handshake of a connection, in a thread of its own.
+    /// Starts the handshake of a connection, on a separate thread.
     fn greet(&mut self, stream: TcpStream, from: String) {
         if self.handshakes >= MAX_HANDSHAKES {
             return self.refuse_line(&from, "too many connect at once");
@@ -128,14 +129,14 @@ impl Door {
         let (token, sender) = (self.token.clone(), self.greeted.0.clone());
         let greet = move || {
             let asking = Asking::accept(stream, &token, HANDSHAKE);
-            // No receiver: the run has begun without this one.
+            // No receiver: the run has started without this one.
             let _ = sender.send((from, asking));
         };
         let builder = thread::Builder::new().name("rank-handshake".into()).stack_size(256 << 10);
         self.handshakes += usize::from(builder.spawn(greet).is_ok());
     }
 
-    /// Gives a rank its place, or says why it has none.
+    /// Accepts a rank, or sends it the reason of its rejection.
     fn take(&mut self, (from, result): Greeted) {
         self.handshakes -= 1;
         let asking = match result {
@@ -168,7 +169,7 @@ impl Door {
         asking.refuse(why);
     }
 
-    /// The member that holds a place, unless its connection is closed: then the place is free.
+    /// The member with this rank, unless its connection is closed: then the rank is free again.
     fn there(&mut self, rank: usize) -> Option<&Member> {
         let stream = self.streams[rank].as_ref()?;
         let is_open = stream.set_nonblocking(true).is_ok()
@@ -190,7 +191,7 @@ impl Door {
         }
     }
 
-    /// Reports the missing ranks, on rank 0 and on the ranks that came.
+    /// Reports the missing ranks, on rank 0 and on the ranks that joined.
     fn give_up(&mut self) -> RanksError {
         let missing: Vec<usize> =
             (0..self.members.len()).filter(|&rank| self.members[rank].is_none()).collect();
@@ -205,7 +206,7 @@ impl Door {
         RanksError::Join(reason)
     }
 
-    /// Sends a frame to all ranks that came. Whoever has left since is detected later.
+    /// Sends a frame to all joined ranks. A rank that has left since is detected later.
     fn tell(&self, frame: &Frame) {
         for stream in self.streams.iter().flatten() {
             let deadline = Instant::now() + Duration::from_secs(1);
@@ -227,7 +228,7 @@ fn list(ranks: &[usize]) -> String {
     }
 }
 
-/// The other ranks' side: asks until rank 0 is there, then waits until all are.
+/// The other ranks' side: retries until rank 0 is reachable, then waits until all have joined.
 fn come(
     meeting: &Meeting,
     launch: &Launch,
@@ -265,7 +266,7 @@ fn wait_for_start(
     options: &JoinOptions,
     deadline: Instant,
 ) -> Result<Joined, RanksError> {
-    // Rank 0 gives up first, and says who is missing.
+    // Rank 0 times out first, and reports which ranks are missing.
     let deadline = deadline.max(Instant::now() + options.join_timeout) + HANDSHAKE;
     match (Timed { stream: &stream, deadline }).receive(MAX_FRAME_BYTES) {
         Ok(Frame::Start(members)) if members.len() == launch.ranks => {

@@ -1,5 +1,5 @@
-//! The processes of one run: how each learns its rank, how they find each other, how they sum on
-//! CPUs, and what happens when one is lost.
+//! The processes of one run: how each determines its rank, how they find each other, how they
+//! all-reduce on CPUs, and what happens when one is lost.
 //!
 //! | for | read |
 //! |---|---|

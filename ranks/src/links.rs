@@ -1,8 +1,8 @@
-//! The connections of one rank: their threads, and what they learn of the others.
+//! The connections of one rank: their threads, and the state received from the others.
 //!
-//! Each connection has a thread that reads and one that writes, so nobody waits for a peer that
-//! does not read. The writer sends a sign of life whenever it has nothing else to send, and the
-//! reader ends when nothing has come for too long.
+//! Each connection has a thread that reads and one that writes, so no rank waits for a peer that
+//! does not read. The writer sends a heartbeat whenever it has nothing else to send, and the reader
+//! ends if nothing arrives for too long.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,10 +18,10 @@ use crate::join::Joined;
 use crate::lost::Lost;
 use crate::member::Member;
 
-/// How long a rank that leaves waits for the others to have read it.
+/// Maximum time that a leaving rank waits for the others to read its message.
 const MAX_BYE: Duration = Duration::from_secs(1);
 
-/// Bytes that are reserved for a message before they come.
+/// Bytes that are reserved for a message before it arrives.
 const RESERVED_BYTES: u64 = 16 << 20;
 
 /// Called when a rank is lost.
@@ -55,9 +55,9 @@ struct State {
     doing: String,
     /// The event that this rank waits for, while it does.
     waiting: Option<String>,
-    /// A loss is being reported.
+    /// True while a loss is being reported.
     losing: bool,
-    /// This rank leaves or has left.
+    /// True if this rank is leaving or has left.
     leaving: bool,
     on_loss: Option<OnLoss>,
 }
@@ -69,9 +69,9 @@ struct News {
     inbox: VecDeque<(String, Vec<u8>)>,
     step: u64,
     doing: String,
-    /// It said that it ends, or its connection did.
+    /// True if it sent its leave message, or its connection ended.
     left: bool,
-    /// All that this rank had to say to it is written, or cannot be.
+    /// True once all queued output to it is written, or cannot be.
     told: bool,
 }
 
@@ -159,8 +159,8 @@ impl Links {
     }
 
     /// # Errors
-    /// If a rank is lost. The error names what the operation waits for, which says more than this
-    /// rank's activity when the loss was noticed.
+    /// If a rank is lost. The error contains the operation that is waited for, which is more
+    /// specific than this rank's activity when the loss was noticed.
     fn check(&self, with: usize, what: &str) -> Result<(), RanksError> {
         let lost = |lost: &Lost| Lost { doing: waiting(with, what), ..lost.clone() };
         self.lost().map_or(Ok(()), |found| Err(RanksError::Lost(Box::new(lost(found)))))
@@ -181,7 +181,7 @@ impl Links {
     /// Waits for the next message of a rank, until a loss.
     ///
     /// # Errors
-    /// If a rank is lost, or the other one is at another operation or has ended.
+    /// If a rank is lost, or the other one is in a different operation or has left.
     pub(crate) fn receive(&self, from: usize, what: &str) -> Result<Vec<u8>, RanksError> {
         let mut state = self.state();
         state.waiting = Some(waiting(from, what));
@@ -211,7 +211,7 @@ impl Links {
         result
     }
 
-    /// Says that this rank ends, and waits a moment until the others have read it.
+    /// Sends that this rank leaves, and waits briefly until the others have read it.
     pub(crate) fn leave(&self, fault: Option<(u8, &str)>) {
         if std::mem::replace(&mut self.state().leaving, true) {
             return;
@@ -246,7 +246,7 @@ impl Links {
     }
 
     /// Records the loss of a rank (with its exit `code`, if it reported one), notifies the others,
-    /// and wakes all threads that wait.
+    /// and wakes all waiting threads.
     fn lose(&self, rank: usize, why: &str, code: Option<u8>) {
         let mut state = self.state();
         if state.leaving || state.losing || state.news[rank].left {
@@ -261,7 +261,7 @@ impl Links {
         let host = self.members[rank].host.clone();
         let lost =
             Lost { rank, host, step, last, why: plain(why), code, seen_by: self.rank, doing };
-        // Rank 0 tells all ranks; it is told of its own loss, as it may go on later.
+        // Rank 0 notifies all ranks, including a lost one, which may resume later.
         if self.rank == 0 || rank == 0 {
             self.tell(&Frame::Lost(lost.clone()));
         }
@@ -273,7 +273,7 @@ impl Links {
         }
     }
 
-    /// A thread: takes what a peer sends, until its connection ends.
+    /// A thread that receives a peer's frames until its connection ends.
     fn read(&self, from: usize, stream: &TcpStream) {
         let mut patient = Patient {
             stream,
@@ -286,7 +286,7 @@ impl Links {
                 Ok(None) => {}
                 Ok(Some(end)) => break (from, end),
                 Err(error) => match patient.stood {
-                    // Its last word does not fit behind a message that this rank left unread.
+                    // Its final message is lost if this rank has not read the previous ones.
                     Some(stood) if is_closed(&error) => {
                         let why = format!("it stood still for {:.1} s", stood.as_secs_f64());
                         break (self.rank, Some((None, why)));
@@ -302,8 +302,8 @@ impl Links {
         self.changed.notify_all();
     }
 
-    /// Takes one frame. After the last one it gives the exit code and the reason of a peer that
-    /// does not end in order.
+    /// Receives one frame. After the last one it returns the exit code and the reason of a peer
+    /// that does not leave regularly.
     fn take(&self, from: usize, patient: &mut Patient<'_>) -> io::Result<Option<End>> {
         match Frame::read(patient, MAX_FRAME_BYTES)? {
             Frame::Alive { step, doing } => {
@@ -311,7 +311,7 @@ impl Links {
                 (news.step, news.doing) = (step, doing);
             }
             Frame::Message { what, bytes } => {
-                // Beyond this it grows with what comes, whatever the length says.
+                // Beyond this it grows as data arrives, regardless of the announced length.
                 let mut message = Vec::with_capacity(bytes.min(RESERVED_BYTES) as usize);
                 patient.take(bytes).read_to_end(&mut message)?;
                 if (message.len() as u64) < bytes {
@@ -321,7 +321,7 @@ impl Links {
                 self.changed.notify_all();
             }
             Frame::Leave(fault) => {
-                // The peer learns so that its last word was read.
+                // Signals to the peer that its final message was read.
                 let _ = patient.stream.shutdown(Shutdown::Both);
                 let end = |(code, error)| (Some(code), format!("it ended with: {error}"));
                 return Ok(Some(fault.map(end)));
@@ -338,7 +338,7 @@ impl Links {
         Ok(None)
     }
 
-    /// A thread: writes what is queued for a peer, or a sign of life, until this rank leaves.
+    /// A thread that writes frames queued for a peer, or heartbeats, until this rank leaves.
     fn write(&self, mut stream: &TcpStream, queue: &Receiver<Sent>) {
         let interval = self.timeout / 10;
         let mut alive = Instant::now();
@@ -353,7 +353,7 @@ impl Links {
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             let written = stream.write_all(&frame.to_bytes());
-            // If it fails, the reader learns why.
+            // If it fails, the reader gets the reason.
             if written.and_then(|()| stream.write_all(&bytes)).is_err()
                 || matches!(frame, Frame::Leave(_))
             {
@@ -369,16 +369,16 @@ impl Links {
     }
 }
 
-/// The end of a peer that does not end in order: its exit code if it said one, and the reason.
+/// The end of a peer that does not leave regularly: its exit code if it sent one, and the reason.
 type End = Option<(Option<u8>, String)>;
 
-/// A peer's stream, whose reads end once it was silent for too long.
+/// A peer's stream, whose reads fail once it has been silent for too long.
 struct Patient<'a> {
     stream: &'a TcpStream,
     /// The time limit of one read of the stream.
     tick: Duration,
     limit: Duration,
-    /// How long this process was stopped, if so long that the others gave it up.
+    /// How long this process was stopped, if long enough that the others treated it as lost.
     stood: Option<Duration>,
 }
 
@@ -396,7 +396,7 @@ impl Read for Patient<'_> {
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
                 {
-                    // If this process itself was stopped, what the others sent is still unread.
+                    // If this process itself was stopped, the others' data is still unread.
                     silent += took.min(self.tick * 2);
                 }
                 read => return read,
@@ -414,7 +414,7 @@ fn is_closed(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
 }
 
-/// The reason, in words, why a connection ended.
+/// The reason why a connection ended.
 fn broken(error: &io::Error) -> String {
     match error.kind() {
         _ if is_closed(error) => "its connection closed".into(),
@@ -423,7 +423,7 @@ fn broken(error: &io::Error) -> String {
     }
 }
 
-/// A text of another rank's without control characters: it is printed to terminals.
+/// A text from another rank without control characters: it is printed to terminals.
 fn plain(text: &str) -> String {
     text.replace(|c: char| c.is_control() && c != '\n', "?")
 }
@@ -436,7 +436,7 @@ fn waiting(with: usize, what: &str) -> String {
 fn two_handles(stream: &TcpStream, tick: Duration) -> io::Result<[TcpStream; 2]> {
     stream.set_read_timeout(Some(tick))?;
     stream.set_write_timeout(None)?;
-    // Sockets within one host have no such delay to turn off.
+    // Sockets within one host have no such delay to disable.
     let _ = stream.set_nodelay(true);
     Ok([stream.try_clone()?, stream.try_clone()?])
 }

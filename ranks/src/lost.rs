@@ -1,13 +1,13 @@
-//! The loss of a rank, as the others report it.
+//! The loss of a rank, as reported by the others.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A rank that is gone, and what this rank was doing meanwhile.
+/// A rank that was lost, and the activity of this rank at the time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
-    /// The rank that is gone.
+    /// The lost rank.
     pub rank: usize,
     /// Its host.
     pub host: String,
@@ -15,9 +15,9 @@ pub struct Lost {
     pub step: u64,
     /// The last activity that it reported; empty if none.
     pub last: String,
-    /// How it was noticed.
+    /// How the loss was detected.
     pub why: String,
-    /// The exit code that it ended with, if it ended by itself and reported the code.
+    /// Its exit code, if it ended by itself and reported the code.
     pub code: Option<u8>,
     /// The rank that reports the loss.
     pub seen_by: usize,

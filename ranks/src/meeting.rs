@@ -1,8 +1,8 @@
-//! Where the ranks meet, and the secret by which they know each other.
+//! The rendezvous of the ranks, and the secret that authenticates them.
 //!
-//! On one node nothing need be set: rank 0 listens on a socket of the machine's that has a name in
-//! place of a file (unix(7), "abstract"). The name is derived from the launcher's job, so two runs
-//! do not meet, and each side makes sure that the other is a process of the same user.
+//! On one node no settings are needed: rank 0 listens on a local socket with a name instead of a
+//! file (unix(7), "abstract"). The name is derived from the launcher's job, so two runs do not mix,
+//! and each side checks that the other is a process of the same user.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -18,13 +18,13 @@ use crate::error::RanksError;
 use crate::launch::{Launch, Launcher};
 use crate::options::JoinOptions;
 
-/// The longest token file.
+/// Maximum size of the token file.
 const MAX_FILE_BYTES: u64 = 4096;
 
-/// The shortest token that is accepted: shorter ones can be guessed.
+/// Minimum length of a token: shorter ones can be guessed.
 const MIN_TOKEN_CHARS: usize = 8;
 
-/// Where rank 0 is, and the token.
+/// The address of rank 0, and the token.
 #[derive(Debug)]
 pub(crate) struct Meeting {
     place: Place,
@@ -35,11 +35,11 @@ pub(crate) struct Meeting {
 enum Place {
     /// `HOST:PORT`.
     Network(String),
-    /// Within this machine, by name.
+    /// Within this host, by name.
     Machine(String),
 }
 
-/// Rank 0's end.
+/// Rank 0's listening socket.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Network(TcpListener),
@@ -78,7 +78,7 @@ impl Meeting {
     /// Rank 0 listens, without waiting for connections.
     ///
     /// # Errors
-    /// If the port or the name is taken.
+    /// If the port or the name is in use.
     pub(crate) fn listen(&self) -> Result<Listener, RanksError> {
         let listening = match &self.place {
             Place::Network(address) => {
@@ -98,11 +98,11 @@ impl Meeting {
         })
     }
 
-    /// One try to reach rank 0 at each of its addresses: `reached` gets the connection, and says
-    /// why the next is to be tried.
+    /// Tries once to connect to rank 0 at each of its addresses: `reached` gets the connection, and
+    /// returns why the next one is to be tried.
     ///
     /// # Errors
-    /// In words: why rank 0 was not reached.
+    /// A message: why rank 0 was not reached.
     pub(crate) fn reach<T>(
         &self,
         limit: Duration,
@@ -128,7 +128,7 @@ impl Meeting {
         for one in addresses {
             let connected = TcpStream::connect_timeout(&one, limit);
             let result = match connected.map_err(|error| error.to_string()) {
-                // A port of this host that no process listens on may connect to itself.
+                // A port of this host without a listener may connect to itself.
                 Ok(stream) if stream.local_addr().ok() == stream.peer_addr().ok() => {
                     Err("no process listens".into())
                 }
@@ -145,12 +145,12 @@ impl Meeting {
 }
 
 impl Listener {
-    /// The next connection and who it is of; `WouldBlock` if there is none.
+    /// The next connection and its peer; `WouldBlock` if there is none.
     pub(crate) fn accept(&self) -> io::Result<(TcpStream, String)> {
         let (stream, from) = match self {
             Self::Network(listener) => {
                 let (stream, from) = listener.accept()?;
-                // IPv4 comes in as IPv6 where rank 0 listens on both.
+                // IPv4 addresses appear as IPv6 if rank 0 listens on both.
                 let from = SocketAddr::new(from.ip().to_canonical(), from.port());
                 (stream, from.to_string())
             }
@@ -163,8 +163,8 @@ impl Listener {
     }
 }
 
-/// A connection within this machine, if its other end is a process of the same user. The standard
-/// library's type for TCP does what any stream socket can: receive, send, shut down.
+/// A connection within this host, if its peer is a process of the same user. The standard library's
+/// TCP type supports what any stream socket can do: receive, send, shut down.
 fn of_own_user(stream: UnixStream) -> io::Result<TcpStream> {
     let user = rustix::net::sockopt::socket_peercred(&stream)?.uid;
     if user != rustix::process::geteuid() {
@@ -178,7 +178,7 @@ fn bind(address: &str) -> Result<TcpListener, RanksError> {
     let Ok(number) = port.parse() else {
         return Err(RanksError::Launcher(format!("`{address}` is not an address of rank 0")));
     };
-    // All of IPv6 takes IPv4, too; without IPv6 all of IPv4 does.
+    // The IPv6 wildcard accepts IPv4, too; without IPv6 the IPv4 wildcard does.
     let all = [IpAddr::from(Ipv6Addr::UNSPECIFIED), IpAddr::from(Ipv4Addr::UNSPECIFIED)];
     let ips = ip.map_or(all.to_vec(), |ip| vec![ip]);
     let candidates: Vec<SocketAddr> =
@@ -196,7 +196,7 @@ fn bind(address: &str) -> Result<TcpListener, RanksError> {
 
 type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// None on one node, where a name does.
+/// None on one node, where a name suffices.
 fn address_from(launch: &Launch, read: Lookup<'_>) -> Result<Option<String>, RanksError> {
     let host = read("MASTER_ADDR");
     let port = read("MASTER_PORT").map(|port| {
@@ -207,7 +207,7 @@ fn address_from(launch: &Launch, read: Lookup<'_>) -> Result<Option<String>, Ran
         })
     });
     match (host, port.transpose()?) {
-        // torchrun serves its own rendezvous there.
+        // torchrun's own rendezvous listens there.
         (Some(host), Some(port)) if is_true(read("TORCHELASTIC_USE_AGENT_STORE")) => {
             let next = port.checked_add(1).unwrap_or(port - 1);
             Ok((!launch.on_one_node()).then(|| join_host(&host, next)))
@@ -246,7 +246,7 @@ fn slurm_address(read: Lookup<'_>) -> Result<String, RanksError> {
     Ok(format!("{host}:{port}"))
 }
 
-/// The first of Slurm's list of hosts: `a[03-07,9]-x,b` is `a03-x` first.
+/// The first host of Slurm's list: for `a[03-07,9]-x,b` it is `a03-x`.
 fn first_host(list: &str) -> Option<String> {
     let end = list.find([',', '[']).unwrap_or(list.len());
     let (name, rest) = list.split_at(end);
@@ -269,7 +269,7 @@ fn join_host(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// IP and port on which rank 0 listens for an address: loopback as it is, else none, for all
+/// IP and port on which rank 0 listens for an address: loopback is kept, else none, for all
 /// interfaces, as the name may be one that only the others resolve to this host.
 fn bind_address(address: &str) -> (Option<IpAddr>, &str) {
     let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
@@ -280,7 +280,7 @@ fn bind_address(address: &str) -> (Option<IpAddr>, &str) {
     (ip.filter(IpAddr::is_loopback), port)
 }
 
-/// From the environment, a file, or the random key of each job of Open MPI.
+/// From the environment, a file, or Open MPI's random key of each job.
 fn token_from(read: Lookup<'_>) -> Result<Option<String>, RanksError> {
     if let Some(token) = read("ONEGRAPH_TOKEN") {
         return Ok(Some(token.trim().to_owned()));
@@ -302,7 +302,7 @@ fn token_from(read: Lookup<'_>) -> Result<Option<String>, RanksError> {
     )))
 }
 
-/// A name within this machine for the launcher's job.
+/// A name within this host for the launcher's job.
 fn name_of(launch: &Launch, read: Lookup<'_>) -> String {
     let names: &[&str] = match launch.launcher {
         Launcher::OpenMpi => {
@@ -316,7 +316,7 @@ fn name_of(launch: &Launch, read: Lookup<'_>) -> String {
     };
     let mut job: Vec<String> = names.iter().filter_map(|name| read(name)).collect();
     if job.is_empty() {
-        // All ranks of a node are children of one process of the launcher's.
+        // All ranks of a node are children of one launcher process.
         let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
         job.push(format!("parent {parent}"));
     }
@@ -332,7 +332,7 @@ mod tests {
     use crate::launch::{Launch, Launcher};
     use crate::options::JoinOptions;
 
-    /// The place and the token that rank 0 of two finds with these variables.
+    /// The address and the token that rank 0 of two finds with these variables.
     fn find(local_ranks: usize, launcher: Launcher, set: &str) -> Result<Meeting, String> {
         let launch = Launch { rank: 0, ranks: 2, local_rank: 0, local_ranks, launcher };
         let set = set.to_owned();

@@ -1,4 +1,4 @@
-//! How a rank joins its group.
+//! The options for joining a group.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 /// Reads an environment variable.
 pub type Lookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Takes a line for the log.
+/// Receives a line for the log.
 pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The options of [`Group::join`](crate::Group::join), besides the rank.
+/// The options of [`Group::join`](crate::Group::join), in addition to the rank.
 #[derive(Clone)]
 pub struct JoinOptions {
-    /// How long all ranks have to come (default 300 s).
+    /// Time limit for all ranks to join (default 300 s).
     pub join_timeout: Duration,
-    /// Survivors of a loss know of it within this time (default 10 s).
+    /// Survivors detect a loss within this time (default 10 s).
     pub timeout: Duration,
-    /// Takes lines for the log: strangers who were refused (default: none).
+    /// Receives lines for the log: rejected unknown peers (default: none).
     pub say: Say,
-    /// Reads the environment (default: that of the process).
+    /// Reads the environment (default: this process's).
     pub lookup: Lookup,
 }
 

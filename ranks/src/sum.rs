@@ -1,16 +1,16 @@
-//! Sums of ranks on CPUs: rank 0 gets the values of all, adds them, and sends the sum back.
+//! All-reduce on CPUs: rank 0 receives the values of all ranks, adds them, and sends back the sum.
 
 use crate::group::Group;
 
-/// The operation, as messages name it.
+/// The operation's name in messages.
 const WHAT: &str = "the sums of a step";
 
 impl Group {
-    /// Gives rank 0 the `own` values of every rank and all ranks the sum: `add` gets the values of
-    /// all, by rank, and leaves the sum in the first `width` of them. It alone chooses the order of
-    /// additions, so the bits do not depend on who adds.
+    /// Sends the `own` values of every rank to rank 0 and the sum to all ranks: `add` gets all
+    /// values, by rank, and leaves the sum in the first `width` of them. It determines the order of
+    /// additions, so the result is bit-identical for any rank that adds.
     ///
-    /// If a rank is lost, the sum is NaN, and [`Self::fault`] says why, as for all later sums.
+    /// If a rank is lost, the sum is NaN, and [`Self::fault`] returns why, as for all later sums.
     pub fn sum(&self, own: &[f32], width: usize, add: impl FnOnce(&mut [f32])) -> Vec<f32> {
         let sum = || {
             let gathered = self.gather(WHAT, bytemuck::cast_slice(own))?;

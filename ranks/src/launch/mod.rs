@@ -7,15 +7,15 @@ use crate::error::RanksError;
 /// The program that started the processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Launcher {
-    /// Nobody: one process.
+    /// None: a single process.
     None,
-    /// `mpirun` of Open MPI.
+    /// Open MPI's `mpirun`.
     OpenMpi,
-    /// `mpiexec` of MPICH or Intel MPI.
+    /// MPICH's or Intel MPI's `mpiexec`.
     Pmi,
     /// `srun`.
     Slurm,
-    /// `torchrun`, or whoever sets its variables.
+    /// `torchrun`, or any program that sets its variables.
     Torchrun,
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for Launcher {
 }
 
 impl Launcher {
-    /// How to run one process alone under this launcher, or in a shell with its variables.
+    /// How to run a single process under this launcher, or in a shell with its variables.
     pub fn to_run_alone(self) -> String {
         let own = VARIABLES.iter().find(|of| of.launcher == self && self != Self::Slurm);
         own.map_or(format!("unset {SLURM_STEP}"), |of| {
@@ -41,16 +41,16 @@ impl Launcher {
     }
 }
 
-/// The place of this process among those of its run.
+/// The position of this process among those of its run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
     /// This process's number.
     pub rank: usize,
-    /// How many processes the run has.
+    /// The number of processes of the run.
     pub ranks: usize,
     /// This process's number on its host.
     pub local_rank: usize,
-    /// How many processes of the run its host has.
+    /// The number of the run's processes on this host.
     pub local_ranks: usize,
     /// The program that started them.
     pub launcher: Launcher,
@@ -64,7 +64,7 @@ struct Variables {
     local: [&'static str; 2],
 }
 
-/// In the order in which they are looked for.
+/// In the order in which they are checked.
 const VARIABLES: [Variables; 4] = [
     Variables {
         launcher: Launcher::OpenMpi,
@@ -92,16 +92,16 @@ const VARIABLES: [Variables; 4] = [
     },
 ];
 
-/// The number of a Slurm step, and its tasks; `SLURM_NTASKS` may be those of the whole allocation.
+/// The id of a Slurm step; `SLURM_NTASKS` may count the tasks of the whole allocation.
 const SLURM_STEP: &str = "SLURM_STEP_ID";
 const SLURM_STEP_TASKS: &str = "SLURM_STEP_NUM_TASKS";
-/// Slurm gives such numbers to steps that srun has not started: batch scripts, interactive shells.
+/// Slurm uses such ids for steps not started by srun: batch scripts, interactive shells.
 const FIRST_SPECIAL_STEP: u64 = 0xFFFF_FFF0;
 
-/// Tasks of each node, such as `4(x2),3`.
+/// Tasks per node, such as `4(x2),3`.
 const SLURM_PER_NODE: &str = "SLURM_STEP_TASKS_PER_NODE";
 
-/// The most ranks of a run: the list of them fits one frame.
+/// Maximum number of ranks: their list fits in one frame.
 const MAX_RANKS: usize = 4096;
 
 type Read<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -115,25 +115,25 @@ impl Launch {
     /// From the variables of this process.
     ///
     /// # Errors
-    /// If a launcher's variables are incomplete, no numbers, or contradict each other.
+    /// If a launcher's variables are incomplete, not numbers, or contradict each other.
     pub fn from_env() -> Result<Self, RanksError> {
         Self::from(&|name| std::env::var(name).ok())
     }
 
-    /// From the variables that `lookup` gives. The first launcher with more than one process
-    /// wins: one that started a single process may have started another launcher.
+    /// From the variables returned by `lookup`. The first launcher with more than one process wins:
+    /// one that started a single process may have started another launcher.
     ///
     /// # Errors
     /// As [`Launch::from_env`].
     pub fn from(lookup: &dyn Fn(&str) -> Option<String>) -> Result<Self, RanksError> {
         let read = |name: &str| lookup(name).filter(|value| !value.trim().is_empty());
         let mut order: Vec<&Variables> = VARIABLES.iter().collect();
-        // `srun torchrun ..`: torchrun, which names its run so, is the inner one.
+        // `srun torchrun ..`: torchrun, which sets this variable, is the inner launcher.
         if read("TORCHELASTIC_RUN_ID").is_some() {
             order.rotate_right(1);
         }
-        // Outside of srun a job's script and its shell have such variables too, and mpirun starts
-        // its daemons by srun.
+        // Outside of srun, a job's script and shell also have such variables, and mpirun starts its
+        // daemons with srun.
         let is_step = read(SLURM_STEP).is_some_and(|step| {
             step.trim().parse().is_ok_and(|step: u64| step < FIRST_SPECIAL_STEP)
         });
@@ -158,7 +158,7 @@ impl Launch {
 }
 
 impl Variables {
-    /// None if neither rank nor number is set.
+    /// None if neither rank nor size is set.
     fn read(&self, read: Read<'_>) -> Result<Option<Launch>, RanksError> {
         let is_step = self.launcher == Launcher::Slurm && read(SLURM_STEP_TASKS).is_some();
         let name = if is_step { SLURM_STEP_TASKS } else { self.ranks };
@@ -181,7 +181,7 @@ impl Variables {
         Ok(Some(Launch { rank, ranks, local_rank, local_ranks, launcher }))
     }
 
-    /// Without variables of the host: one process there, as where each is a container.
+    /// Without local variables: one process on the host, as if each is a container.
     fn local(&self, read: Read<'_>) -> Result<(usize, usize), RanksError> {
         let [rank, ranks] = self.local;
         let Some((local_rank, local_ranks)) = pair(read, rank, ranks)? else { return Ok((0, 1)) };
@@ -193,7 +193,7 @@ impl Variables {
     }
 }
 
-/// Two variables that belong together.
+/// Two variables that must be set together.
 fn pair(read: Read<'_>, first: &str, second: &str) -> Result<Option<(String, String)>, RanksError> {
     let half = |set: &str, value: &str, missing: &str| {
         fault(format!(

@@ -1,4 +1,4 @@
-//! The variables of each launcher, whole, half and contradictory.
+//! The variables of each launcher: complete, incomplete and contradictory.
 
 use super::{Launch, Launcher};
 
@@ -32,7 +32,7 @@ fn each_launcher_is_recognised() {
             Launcher::Slurm,
             [5, 8, 1, 4],
         ),
-        // A step of some tasks of the allocation.
+        // A step with some tasks of the allocation.
         (
             "SLURM_PROCID=1 SLURM_NTASKS=8 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=1 SLURM_STEP_ID=3 \
              SLURM_STEP_TASKS_PER_NODE=2",
@@ -40,9 +40,9 @@ fn each_launcher_is_recognised() {
             [1, 2, 1, 2],
         ),
         ("RANK=3 WORLD_SIZE=4 LOCAL_RANK=3 LOCAL_WORLD_SIZE=4", Launcher::Torchrun, [3, 4, 3, 4]),
-        // One process a container.
+        // One process per container.
         ("RANK=3 WORLD_SIZE=4", Launcher::Torchrun, [3, 4, 0, 1]),
-        // Launchers inside one another.
+        // Nested launchers.
         (
             "SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_LOCALID=0 SLURM_STEP_ID=0 \
              SLURM_STEP_TASKS_PER_NODE=1(x2) TORCHELASTIC_RUN_ID=x RANK=3 WORLD_SIZE=4",
@@ -75,7 +75,7 @@ fn one_process_needs_no_launcher() {
         "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1",
         // A batch script, outside of srun.
         "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0",
-        // The shell of an allocation, by one task or by its step, and mpirun's only process.
+        // The shell of an allocation, by one task or by its step, and a single process of mpirun.
         "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_LOCALID=0 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=1 \
          SLURM_STEP_TASKS_PER_NODE=1",
         "SLURM_PROCID=0 SLURM_NTASKS=8 SLURM_STEP_ID=4294967290",

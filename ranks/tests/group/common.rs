@@ -1,4 +1,4 @@
-//! Runs whose ranks are threads, each with connections of its own.
+//! Runs whose ranks are threads, each with its own connections.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,14 +14,14 @@ pub(crate) fn launch(rank: usize, ranks: usize) -> Launch {
     Launch { rank, ranks, local_rank: rank, local_ranks: ranks, launcher: Launcher::Torchrun }
 }
 
-/// Options of a new run, whose ranks find one another by its name.
+/// Options of a new run, whose ranks find each other by its name.
 pub(crate) fn options() -> JoinOptions {
     static RUNS: AtomicUsize = AtomicUsize::new(0);
     let job = format!("{} {}", std::process::id(), RUNS.fetch_add(1, Ordering::SeqCst));
     with_variables(&[("ONEGRAPH_JOB", &job)])
 }
 
-/// Options of a run in an environment of its own.
+/// Options of a run with its own environment.
 pub(crate) fn with_variables(variables: &[(&str, &str)]) -> JoinOptions {
     let variables: Vec<(String, String)> =
         variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
@@ -57,7 +57,7 @@ pub(crate) fn wait_for(lines: &Lines, said: &str) {
     }
 }
 
-/// Joins all ranks of a run, and lets each do something in its thread.
+/// Joins all ranks of a run, and runs a function on each rank's thread.
 pub(crate) fn run<T: Send>(
     ranks: usize,
     options: &JoinOptions,

@@ -1,5 +1,5 @@
-//! A rank is lost: the others know it in time, and say which, where and when. The end-to-end tests
-//! of `tests/` kill and stop processes.
+//! A rank is lost: the others detect it in time, and report which, where and when. The end-to-end
+//! tests of `tests/` kill and stop processes.
 
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use crate::common::{launch, logged, options, run, wait_for};
 use ranks::{Group, JoinOptions, RanksError};
 
-/// Until the others have read what a rank sent: a loss also ends waits for messages that have come.
+/// Time for the others to read what a rank sent: a loss also ends waits for messages that have
+/// arrived.
 const UNTIL_READ: Duration = Duration::from_millis(200);
 
-/// Rank `victim` of four ends; each of the others waits for it, and names it at once.
+/// Rank `victim` of four ends; each of the others waits for it, and reports it at once.
 fn survivors_name(victim: usize, end: impl Fn(&Group) + Sync, why: &str, code: Option<u8>) {
     run(4, &options(), |group| {
         for step in 1..5 {
@@ -50,7 +51,7 @@ fn a_rank_that_ends_without_a_word_or_with_an_error_is_named_by_all() {
 
 #[test]
 fn a_sum_has_the_order_that_rank_0_gives_it_and_fails_with_a_rank() {
-    // In f32 these depend on the order.
+    // In f32 these sums depend on the order.
     let of_rank = |rank: usize| [[1e8f32, 1.0, -1e8][rank], rank as f32];
     let backwards = |all: &mut [f32]| {
         for at in [2, 0] {
@@ -102,7 +103,7 @@ fn who_leaves_in_order_is_no_loss_and_who_waits_for_it_is_told() {
             group.leave(None);
             return None;
         }
-        // Rank 0 comes last, and ends as it finds rank 1 gone.
+        // Rank 0 comes last, and ends as it finds that rank 1 is lost.
         thread::sleep(Duration::from_millis(if group.is_first() { 400 } else { 100 }));
         assert_eq!(group.lost(), None);
         let error = group.barrier("the end").expect_err("one has left").to_string();
@@ -121,7 +122,7 @@ fn a_loss_calls_back_once_with_what_both_were_doing() {
     run(2, &options, |group: Group| {
         if group.rank() == 1 {
             group.set_doing(4, "reading images");
-            // Longer than the time between two signs of life; then it goes without a word.
+            // Longer than the heartbeat interval; then it ends without a message.
             thread::sleep(Duration::from_millis(400));
             return;
         }

@@ -9,7 +9,7 @@ use ranks::{Group, JoinOptions, RanksError};
 #[test]
 fn runs_of_1_2_4_and_8_ranks_join_without_setting_anything() {
     std::thread::scope(|scope| {
-        // At the same time: runs on one node do not meet.
+        // Concurrently: runs on one node do not mix.
         for ranks in [1, 2, 4, 8] {
             scope.spawn(move || {
                 let groups = run(ranks, &options(), |group| {

@@ -1,4 +1,4 @@
-//! The group of a run's ranks: how they join, what they send each other, how one is lost.
+//! The group of a run's ranks: joining, messages, and the loss of a rank.
 
 mod common;
 mod faults;

@@ -1,4 +1,4 @@
-//! A peer that is not a rank of the run is refused, and the run starts.
+//! A peer that is not a rank of the run is rejected, and the run starts.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ const TOKEN: &str = "the secret of this run";
 /// The protocol, its version, and a nonce.
 const GREETING: &[u8; 26] = b"onegraph\x03\x000123456789abcdef";
 
-/// Options of a run that meets at a port of this host.
+/// Options of a run with its rendezvous at a port of this host.
 fn meeting_at(port: &str, token: &str) -> JoinOptions {
     with_variables(&[
         ("MASTER_ADDR", "127.0.0.1"),
@@ -22,7 +22,7 @@ fn meeting_at(port: &str, token: &str) -> JoinOptions {
     ])
 }
 
-/// A run of two ranks, of which rank 0 waits.
+/// A run of two ranks; rank 0 is waiting.
 struct Waiting {
     port: String,
     lines: Lines,
@@ -50,7 +50,7 @@ impl Waiting {
         }
     }
 
-    /// The true rank 1 comes, and the run starts at once.
+    /// The real rank 1 joins, and the run starts at once.
     fn starts(self) {
         let begin = Instant::now();
         let second = Group::join(&launch(1, 2), meeting_at(&self.port, TOKEN));
@@ -77,7 +77,7 @@ fn bytes_of_another_protocol_are_refused() {
         (framed(&[3, 0, 0, 0, 77, 1, 2]), "it sent bytes that are not a frame"),
         (vec![], "it closed the connection in its greeting"),
     ] {
-        // Refused before all of it is written, or after.
+        // Rejected before or after all of it is written.
         let mut stranger = run.connect();
         let _ = stranger.write_all(&bytes);
         if bytes.is_empty() {
@@ -122,7 +122,7 @@ fn a_silent_connection_is_closed_and_logged() {
     let mut silent = run.connect();
     let begin = Instant::now();
     let mut dripping = run.connect();
-    // A byte now and then gains no time.
+    // Single bytes at intervals do not extend the deadline.
     let drip = thread::spawn(move || {
         for byte in &GREETING[..10] {
             let _ = dripping.write_all(&[*byte]);
